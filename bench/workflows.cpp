@@ -1,11 +1,12 @@
 // What live workflows cost: events a second on one coordinator, time from an event to its committed step, with 10 and
 // 10,000 instances, with an effect, beside one instance that is busy; and what a replay takes. Real Redis, the real
 // engine; a runner ends each job at once. As table rows.
-//   ninja -C build programs workflows_bench && build/bin/workflows_bench [EVENTS]
+//   ninja -C build programs workflows_bench && build/bin/workflows_bench [EVENTS [FACTS]]
 #include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -15,6 +16,8 @@
 #include "base/clock.h"
 #include "bench/support.h"
 #include "coordinator/world_thread.h"
+#include "domain/cbor.h"
+#include "inspect/world_verify.h"
 #include "service/workflows.h"
 #include "store/embedded_redis.h"
 #include "store/redis_store.h"
@@ -151,6 +154,66 @@ class Bench {
     settle(world);
   }
 
+  // What a caller of the service waits for, beside so many other manifests in the context.
+  void measure_sending(const char* label, bool cached) {
+    service::ManifestCache cache;
+    const service::WorldStores in{*store_, *worlds_, cached ? &cache : nullptr};
+    service::SendEvent wish{"bench/Hit", R"({"id": 1})", "bench/few@1"};
+    std::vector<double> took;
+    for (int i = 0; i < kSingle; ++i) {
+      const auto one = Moment::now();
+      must(service::send_event(by_, in, wish));
+      took.push_back(ms_since(one));
+    }
+    std::printf("| %s | %.2f | %.2f |\n", label, at(took, 0.5), at(took, 0.99));
+    std::fflush(stdout);
+  }
+
+  // A journal of so many facts, as steps of the code would have made it, with a snapshot at its end; then what single
+  // events take there, and what it takes to load it.
+  void measure_long_journal(const std::string& world, std::uint64_t entries) {
+    thread_->set_leads(false);
+    auto loaded = must(LoadedWorld::load(*worlds_, kContext, world));
+    const Sample sampled{1, std::string(32, '\0')};
+    auto begin = Moment::now();
+    for (std::uint64_t i = 0; loaded.state().height < entries; ++i) {
+      const std::uint64_t id = i % 100;
+      must(loaded.decide({sampled, EventArrived{"bench/Hit@1", json{{"id", id}}.dump()}}));
+      const CellId cell{"bench/count@1", must(encode_cbor(json(id)))};
+      StepOutput output;
+      output.state = must(encode_cbor(json{{"n", i}}));
+      must(loaded.decide({sampled, StepDone{cell, loaded.state().cell(cell)->mail.front().id, std::move(output)}}));
+      if (loaded.news() >= 500) must(loaded.commit(*worlds_, 0));
+    }
+    must(loaded.decide({sampled, TakeSnapshot{}}));
+    must(loaded.commit(*worlds_, 0));
+    std::printf("| a journal of %llu facts | written in %.1f s |\n",
+                static_cast<unsigned long long>(loaded.state().height), ms_since(begin) / 1000);
+    begin = Moment::now();
+    must(LoadedWorld::load(*worlds_, kContext, world));
+    std::printf("| | loaded from its snapshot in %.1f ms |\n", ms_since(begin));
+    begin = Moment::now();
+    must(LoadedWorld::load(*worlds_, kContext, world, true));
+    std::printf("| | folded from its beginning in %.1f s |\n", ms_since(begin) / 1000);
+    begin = Moment::now();
+    const auto found = must(verify_worlds(*worlds_, *store_, kContext));
+    std::printf("| | verified, with the other worlds, in %.1f s: %zu findings |\n", ms_since(begin) / 1000,
+                found.size());
+    thread_->set_leads(true);
+    settle(world);
+    std::vector<double> single;
+    for (int i = 0; i < kSingle; ++i) {
+      const std::uint64_t before = height(world);
+      const auto one = Moment::now();
+      send(world, i % 100);
+      wait(world, before + 2);
+      single.push_back(ms_since(one));
+      settle(world);
+    }
+    std::printf("| | a step there: p50 %.1f ms, p99 %.1f ms |\n", at(single, 0.5), at(single, 0.99));
+    std::fflush(stdout);
+  }
+
   void measure_replay(const std::string& world) {
     auto begin = Moment::now();
     const auto loaded = must(LoadedWorld::load(*worlds_, kContext, world, true));
@@ -227,6 +290,7 @@ class Bench {
 
 int main(int argc, char** argv) {
   const int events = argc > 1 ? std::atoi(argv[1]) : 10000;
+  const std::uint64_t facts = argc > 2 ? std::strtoull(argv[2], nullptr, 10) : 1000000;
   const ScratchFolder folder("mycojobs-workflows");
   Bench bench(folder.path());
   std::printf("| | instances | events/s | step p50 ms | step p99 ms |\n|---|---|---|---|---|\n");
@@ -237,4 +301,9 @@ int main(int argc, char** argv) {
   bench.measure("one effect, to its receipt's step", paid, events / 4, 10, true);
   bench.measure_beside_a_busy_one(busy, events);
   bench.measure_replay(few);
+  for (int i = 0; i < 16; ++i) bench.apply("beside" + std::to_string(i));
+  std::printf("| send_event, 20 manifests in the context | p50 ms | p99 ms |\n|---|---|---|\n");
+  bench.measure_sending("each parsed", false);
+  bench.measure_sending("by hash", true);
+  bench.measure_long_journal(bench.apply("long"), facts);
 }

@@ -12,7 +12,7 @@ using nlohmann::json;
 
 Result<service::WorldStores> world_stores(Call& call) {
   MJ_TRY(worlds, call.worlds());
-  return service::WorldStores{call.store(), *worlds};
+  return service::WorldStores{call.store(), *worlds, &call.services().manifests};
 }
 service::Instance instance_of(const Call& call) {
   service::Instance of{call.text("workflow"), ""};
@@ -39,9 +39,14 @@ Result<json> apply(Call& call) {
 
 Result<json> send(Call& call) {
   MJ_TRY(stores, world_stores(call));
-  const service::SendEvent wish{call.text("event"), dump_json(call.params().at("value")), call.text("workflow")};
+  service::SendEvent wish{call.text("event"), dump_json(call.params().at("value")), call.text("workflow")};
+  if (call.has("idempotency_key")) wish.idempotency_key = call.text("idempotency_key");
   MJ_TRY(sent, service::send_event(call.by(), stores, wish));
-  return json{{"manifest", sent.world}, {"event", sent.event}, {"targets", sent.targets}};
+  return json{{"manifest", sent.world},
+              {"event", sent.event},
+              {"id", sent.id},
+              {"repeated", sent.repeated},
+              {"targets", sent.targets}};
 }
 
 Result<json> list(Call& call) {
@@ -109,8 +114,9 @@ void add_workflow_methods(Services& s, std::vector<Method>& all) {
                        {{"event", "text", "an event's name, as short as it is clear", true},
                         {"value", "any", "the event, as its schema has it", true},
                         {"workflow", "text", "the manifest, if several take it"},
+                        {"idempotency_key", "text", "of its caller: again with it is the first one again"},
                         context},
-                       "WorkflowSent: its targets", send));
+                       "WorkflowSent: its id and targets", send));
   all.push_back(method(s, "workflow.list", "list the workflows, and how their instances stand", {context},
                        "[WorkflowRow]: the workflows, by manifest", list));
   all.push_back(method(s, "workflow.cells", "list the instances of a workflow",

@@ -19,6 +19,7 @@
 #include "mycojobs/flows.h"
 #include "mycojobs/store.h"
 #include "service/flows.h"
+#include "service/workflows.h"
 
 namespace mycojobs::api {
 
@@ -80,6 +81,7 @@ struct Services {
         settings(std::move(wish)),
         started_ms(time.unix_ms()) {}
   Backends backends, peers;  // of callers; of supervisors elsewhere
+  service::ManifestCache manifests;
   const Clock& clock;
   ApiSettings settings;
   std::uint64_t started_ms;

@@ -106,7 +106,7 @@ constexpr Shape kShapes[] = {
     {"FlowMoment", "what has happened to a flow", "at_ms!:unix_ms revision!:integer node!:text what!:text"},
     {"WorkflowApplied", "a manifest in force; replaced: the one before",
      "manifest!:text hash!:text replaced!:text repeated!:boolean owner!:id"},
-    {"WorkflowSent", "an event on its way", "manifest!:text event!:text targets!:texts"},
+    {"WorkflowSent", "an event on its way", "manifest!:text event!:text id!:text repeated!:boolean targets!:texts"},
     {"WorkflowRow", "a workflow, and how many instances of it stand how",
      "workflow!:text manifest!:text hash!:text owner!:id keyed!:boolean takes!:texts instances!:object "
      "older_code!:integer inbox!:integer height!:integer refused_receipts!:integer"},

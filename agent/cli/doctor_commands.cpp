@@ -14,10 +14,12 @@
 #include "cli/session.h"
 #include "cli/terminal.h"
 #include "domain/codec.h"
+#include "inspect/actors.h"
 #include "inspect/flow_verify.h"
 #include "inspect/objects.h"
 #include "inspect/rebuild.h"
 #include "inspect/verify.h"
+#include "inspect/world_verify.h"
 
 namespace mycojobs {
 namespace {
@@ -293,11 +295,10 @@ std::string kind_of(const Finding& finding) {
 }
 
 // How many there are of each rule, violations first; then the findings, of each rule the first few.
-void print_report(Id context, const VerifyReport& report, bool all) {
-  print(fmt::format("context {}: {} jobs, {} facts, {} queues\n", context, report.jobs, report.facts, report.queues));
-  if (report.findings.empty()) return;
+void print_findings(const std::vector<Finding>& found_ones, bool all) {
+  if (found_ones.empty()) return;
   std::map<std::string, std::vector<const Finding*>> by_rule;
-  for (const Finding& finding : report.findings) by_rule[finding.rule].push_back(&finding);
+  for (const Finding& finding : found_ones) by_rule[finding.rule].push_back(&finding);
   std::vector<std::vector<std::string>> totals;
   std::vector<std::vector<std::string>> rows;
   std::size_t left_out = 0;
@@ -321,13 +322,30 @@ void print_report(Id context, const VerifyReport& report, bool all) {
   if (left_out > 0) print(fmt::format("and {} more: --all lists every one\n", left_out));
 }
 
+void print_report(Id context, const VerifyReport& report, bool all) {
+  print(fmt::format("context {}: {} jobs, {} facts, {} queues\n", context, report.jobs, report.facts, report.queues));
+  print_findings(report.findings, all);
+}
+
 Result<int> verify_all(const Invocation& call) {
   MJ_TRY(opened, open_to_answer(call));
   MJ_TRY(objects, opened.session.stores->open_objects());
   MJ_TRY(flows, opened.session.stores->open_flows());
+  MJ_TRY(worlds, opened.session.stores->open_workflows());
   nlohmann::json contexts = nlohmann::json::array();
   std::size_t violations = 0;
   std::size_t notes = 0;
+  const auto counted_json = [&](const std::vector<Finding>& all) {
+    nlohmann::json findings = nlohmann::json::array();
+    for (const Finding& finding : all) {
+      ++(finding.violation ? violations : notes);
+      findings.push_back({{"violation", finding.violation},
+                          {"rule", finding.rule},
+                          {"subject", finding.subject},
+                          {"text", finding.text}});
+    }
+    return findings;
+  };
   for (Id context : call.settings.contexts) {
     Result<VerifyReport> report;
     {
@@ -339,24 +357,26 @@ Result<int> verify_all(const Invocation& call) {
     std::move(of_objects.begin(), of_objects.end(), std::back_inserter(report->findings));
     MJ_TRY(of_flows, verify_flows(*flows, *opened.store, context));
     std::move(of_flows.begin(), of_flows.end(), std::back_inserter(report->findings));
-    nlohmann::json findings = nlohmann::json::array();
-    for (const Finding& finding : report->findings) {
-      ++(finding.violation ? violations : notes);
-      findings.push_back({{"violation", finding.violation},
-                          {"rule", finding.rule},
-                          {"subject", finding.subject},
-                          {"text", finding.text}});
-    }
+    MJ_TRY(of_worlds, verify_worlds(*worlds, *opened.store, context));
+    std::move(of_worlds.begin(), of_worlds.end(), std::back_inserter(report->findings));
     contexts.push_back({{"context", context},
                         {"jobs", report->jobs},
                         {"facts", report->facts},
                         {"queues", report->queues},
-                        {"findings", std::move(findings)}});
+                        {"findings", counted_json(report->findings)}});
     if (!call.json) print_report(context, *report, call.has("all"));
   }
+  MJ_TRY(of_actors, verify_actors(*opened.store));
+  nlohmann::json actors = counted_json(of_actors);
   if (call.json) {
-    print(dump_json({{"clean", violations == 0}, {"violations", violations}, {"contexts", contexts}}, 2) + "\n");
+    print(dump_json({{"clean", violations == 0},
+                     {"violations", violations},
+                     {"contexts", contexts},
+                     {"actors", std::move(actors)}},
+                    2) +
+          "\n");
   } else {
+    print_findings(of_actors, call.has("all"));
     print(violations == 0 ? paint(Tone::good, "clean") : paint(Tone::bad, counted(violations, "violation")));
     print(notes == 0 ? "\n" : ", " + counted(notes, "note") + "\n");
   }
@@ -369,6 +389,7 @@ Result<int> rebuild_all(const Invocation& call) {
   MJ_TRY(opened, open_to_answer(call));
   MJ_TRY(objects, opened.session.stores->open_objects());
   MJ_TRY(flows, opened.session.stores->open_flows());
+  MJ_TRY(worlds, opened.session.stores->open_workflows());
   nlohmann::json contexts = nlohmann::json::array();
   std::size_t differences = 0;
   for (Id context : call.settings.contexts) {
@@ -382,6 +403,8 @@ Result<int> rebuild_all(const Invocation& call) {
     std::move(of_objects.begin(), of_objects.end(), std::back_inserter(report->differences));
     MJ_TRY(of_flows, rebuild_flows(*flows, *opened.store, context, dry_run));
     std::move(of_flows.begin(), of_flows.end(), std::back_inserter(report->differences));
+    MJ_TRY(of_worlds, rebuild_worlds(*worlds, *opened.store, context, dry_run));
+    std::move(of_worlds.begin(), of_worlds.end(), std::back_inserter(report->differences));
     differences += report->differences.size();
     contexts.push_back({{"context", context}, {"jobs", report->jobs}, {"differences", report->differences}});
     if (call.json) continue;
@@ -390,8 +413,14 @@ Result<int> rebuild_all(const Invocation& call) {
                       report->differences.empty() ? "" : (dry_run ? ", not mended" : ", mended")));
     for (const std::string& line : report->differences) print("  " + one_line(line) + "\n");
   }
+  MJ_TRY(of_actors, rebuild_actors(*opened.store, dry_run));
+  differences += of_actors.size();
   if (call.json) {
-    print(dump_json({{"dry_run", dry_run}, {"differences", differences}, {"contexts", contexts}}, 2) + "\n");
+    print(dump_json({{"dry_run", dry_run}, {"differences", differences}, {"contexts", contexts}, {"actors", of_actors}},
+                    2) +
+          "\n");
+  } else {
+    for (const std::string& line : of_actors) print("actors: " + one_line(line) + "\n");
   }
   return dry_run && differences > 0 ? 1 : 0;
 }

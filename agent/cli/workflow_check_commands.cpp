@@ -35,7 +35,6 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-constexpr std::size_t kMaxHistoryBytes = 1U << 30;
 constexpr std::size_t kShownInstances = 20;
 
 void print_problems(const Invocation& call, const std::vector<FileProblem>& problems) {

@@ -14,6 +14,7 @@
 #include "cli/moment.h"
 #include "cli/serve.h"
 #include "cli/session.h"
+#include "cli/submission.h"
 #include "cli/terminal.h"
 #include "cli/workflow_files.h"
 #include "domain/codec.h"
@@ -97,15 +98,38 @@ Result<int> apply(const Invocation& call) {
   return 0;
 }
 
+// Repeated while the store is away: it is sent once, whatever of the first try came through.
+Result<service::SentEvent> send_once(const Invocation& call, OpenedWorlds& open, const service::SendEvent& wish) {
+  service::SentEvent sent;
+  auto done = while_away(call, open.opened, false, [&](Store& store) -> Result<void> {
+    MJ_TRY(worlds, open.opened.session.stores->open_workflows());
+    MJ_TRY(posted, service::send_event(open.by, {store, *worlds}, wish));
+    sent = std::move(posted);
+    return {};
+  });
+  if (done) return sent;
+  if (done.error().code != Code::unavailable) return tl::unexpected(as_typed(call, std::move(done).error()));
+  return fail(Code::unavailable,
+              fmt::format("{}; whether the event was sent is not known: the same command with --idempotency-key {} "
+                          "sends it once",
+                          done.error().message, *wish.idempotency_key));
+}
+
 Result<int> send(const Invocation& call) {
   service::SendEvent wish{typed(call, 0), typed(call, 1), call.get("workflow")};
+  wish.idempotency_key = call.has("idempotency-key") ? call.get("idempotency-key") : random_hex(16);
   if (wish.value == "-") wish.value.assign(std::istreambuf_iterator<char>(std::cin), {});
   MJ_TRY(open, open_worlds(call));
-  MJ_TRY(sent, service::send_event(open.by, open.in(), wish));
-  if (call.json) return print_json({{"manifest", sent.world}, {"event", sent.event}, {"targets", sent.targets}});
+  MJ_TRY(sent, send_once(call, open, wish));
+  if (call.json)
+    return print_json({{"manifest", sent.world},
+                       {"event", sent.event},
+                       {"id", sent.id},
+                       {"repeated", sent.repeated},
+                       {"targets", sent.targets}});
   std::string to;
   for (const std::string& target : sent.targets) to += (to.empty() ? "" : ", ") + target;
-  print(one_line(sent.event + " to " + to) + "\n");
+  print(one_line(sent.event + " to " + to + (sent.repeated ? ", sent before as " + sent.id : "")) + "\n");
   return 0;
 }
 
@@ -282,25 +306,50 @@ Result<int> export_one(const Invocation& call) {
   return 0;
 }
 
+int print_replayed(const Invocation& call, const service::ReplayedWorld& done, bool fails) {
+  json out{{"manifest", done.world}, {"entries", done.entries}, {"steps", done.steps}, {"same", !done.differs}};
+  if (done.differs) out["differs"] = {{"height", done.differs->height}, {"cell", shown(done.differs->cell)}};
+  if (call.json)
+    print_json(out);
+  else if (done.differs)
+    say(fmt::format("{}: the step at height {} of {} gave another output{}", done.world, done.differs->height,
+                    shown(done.differs->cell), fails ? "; the instance has failed as nondeterministic" : ""));
+  else
+    print(
+        fmt::format("{}: {} entries, {} steps taken again: the same outputs\n", done.world, done.entries, done.steps));
+  return done.differs ? EXIT_FAILURE : EXIT_SUCCESS;
+}
+
+// A journal as a file: nothing is written anywhere.
+Result<int> verify_history(const Invocation& call) {
+  const std::string file = call.get("history");
+  MJ_TRY(text, read_script(file, kMaxHistoryBytes));
+  auto history = read_history(text);
+  if (!history) return fail(std::move(history).error(), file);
+  auto catalog = catalog_of(*history);
+  if (!catalog) return fail(std::move(catalog).error(), file);
+  workflow::Engines engines(engine_options(call.settings), 1);
+  WorldState world;
+  world.id = history->world;
+  const ReplayVerdict verdict = verify_replay(world, *catalog, history->facts, engines.as_function());
+  if (const auto trouble = engines.trouble()) return tl::unexpected(*trouble);
+  if (verdict.problem)
+    return fail(Code::invalid, file + ": " + std::string(verdict.problem->rule) + ": " + verdict.problem->text);
+  const std::uint64_t entries = world.height + (verdict.differs ? 1 : 0);
+  return print_replayed(call, {history->world, entries, verdict.steps, verdict.differs}, false);
+}
+
 Result<int> verify_replay_of(const Invocation& call) {
+  if (call.has("history") == !call.arguments.empty())
+    return fail(Code::invalid, "give a WORKFLOW, or --history FILE: whose journal is replayed");
+  if (call.has("history")) return verify_history(call);
   MJ_TRY(open, open_worlds(call));
   workflow::Engines engines(engine_options(call.settings), context_of(call));
   const auto step = [&](const WorkflowSpec& spec, const WorkflowManifest& manifest, const StepRequest& request) {
     return engines.step(spec, manifest, request);
   };
   MJ_TRY(done, service::verify_workflow(open.by, open.in(), typed(call, 0), step));
-  json out{{"manifest", done.world}, {"entries", done.entries}, {"steps", done.steps}, {"same", !done.differs}};
-  if (done.differs) out["differs"] = {{"height", done.differs->height}, {"cell", shown(done.differs->cell)}};
-  if (call.json) {
-    print_json(out);
-  } else if (done.differs) {
-    say(fmt::format("{}: the step at height {} of {} gave another output; the instance has failed as nondeterministic",
-                    done.world, done.differs->height, shown(done.differs->cell)));
-  } else {
-    print(
-        fmt::format("{}: {} entries, {} steps taken again: the same outputs\n", done.world, done.entries, done.steps));
-  }
-  return done.differs ? EXIT_FAILURE : EXIT_SUCCESS;
+  return print_replayed(call, done, true);
 }
 
 }  // namespace

@@ -16,6 +16,8 @@
 
 namespace mycojobs {
 
+inline constexpr std::size_t kMaxHistoryBytes = 1U << 30;
+
 struct FileProblem {
   std::string file;
   PlanProblem problem;

@@ -1,6 +1,7 @@
 #include "coordinator/world.h"
 
 #include <algorithm>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "domain/cbor.h"
@@ -12,21 +13,6 @@ namespace {
 using nlohmann::json;
 
 constexpr std::uint32_t kFactsAtOnce = 1000;
-
-// When time settles it; 0: never.
-std::uint64_t settled_by_time(const PendingIntent& pending) {
-  const bool timer = pending.carrier == kTimerCarrier;
-  if (!timer && pending.carrier != kApprovalCarrier) return 0;
-  const auto params = decode_cbor(pending.intent.params);
-  const auto number = [&](const char* name) -> std::uint64_t {
-    if (!params || !params->is_object()) return 0;
-    const auto found = params->find(name);
-    return found != params->end() && found->is_number_unsigned() ? found->get<std::uint64_t>() : 0;
-  };
-  if (timer) return std::max(number("at_ms"), pending.asked_ms + number("after_ms"));
-  const std::uint64_t limit = number("timeout_ms");
-  return limit == 0 ? 0 : pending.asked_ms + limit;
-}
 
 }  // namespace
 
@@ -92,7 +78,8 @@ const PendingIntent* find_pending(const WorldState& world, const std::string& in
 
 // ---- the index ----
 
-WorldIndex::WorldIndex(const WorldState& world) {
+WorldIndex::WorldIndex(const WorldState& world, std::size_t most_mail) : most_mail_(most_mail) {
+  for (const auto& [ticket, id] : world.ready) count_mail(world, id);
   for (const auto& [intent, cell] : world.intents) {
     if (const PendingIntent* pending = find_pending(world, intent)) add(*pending);
   }
@@ -125,7 +112,15 @@ void WorldIndex::before(const WorldState& world, const WorkflowFact& fact) {
     for (const std::string& intent : failed->dropped) settled(intent);
 }
 
+void WorldIndex::count_mail(const WorldState& world, const CellId& id) {
+  const CellState* cell = world.cell(id);
+  const std::size_t mail = cell == nullptr ? 0 : cell->mail.size();
+  if (mail >= most_mail_) full_.insert(id);
+  if (mail <= most_mail_ / 2) full_.erase(id);
+}
+
 void WorldIndex::after(const WorldState& world, const WorkflowFact& fact) {
+  for (const CellId& id : cells_of(fact)) count_mail(world, id);
   const auto changed = [&](const std::string& intent) {
     if (const PendingIntent* pending = find_pending(world, intent)) add(*pending);
   };
@@ -154,7 +149,7 @@ Result<LoadedWorld> LoadedWorld::load(WorkflowStore& store, Id context, const st
     // One that cannot be read shortens nothing; the journal has it all. The fact that it was taken follows it.
     if (decoded && decoded->id == world.state_.id && decoded->height < head.snapshot_height) {
       world.state_ = std::move(*decoded);
-      world.index_ = WorldIndex(world.state_);
+      world.index_ = WorldIndex(world.state_, kMaxCellMail);
       world.snapshot_height_ = head.snapshot_height;
       world.latest_snapshot_ = head.snapshot;
     }
@@ -205,7 +200,7 @@ Id LoadedWorld::owner_of(const std::string& hash) const {
 
 Result<void> LoadedWorld::decide(const WorkflowInput& input) {
   WorkflowRules rules;
-  rules.max_mail = kMaxWorldMail;
+  rules.max_mail = std::numeric_limits<std::size_t>::max();  // who is full is known to whoever sends
   MJ_TRY(decision, mycojobs::decide(state_, catalog_, input, rules));
   for (WorkflowFact& fact : decision.facts) {
     MJ_CHECK(fold_one(fact));
@@ -254,7 +249,12 @@ Result<void> LoadedWorld::commit(WorkflowStore& store, std::uint64_t due_ms, boo
     MJ_TRY(bytes, encode(fact));
     wanted.facts.push_back(std::move(bytes));
   }
+  const bool full_moved = told_full_ != index_.full();
+  if (full_moved) wanted.full.emplace();
+  if (full_moved)
+    for (const CellId& id : index_.full()) wanted.full->push_back(store_name(id));
   MJ_CHECK(store.commit(wanted));
+  told_full_ = index_.full();
   base_ += facts_.size();
   facts_.clear();
   blobs_.clear();

@@ -40,13 +40,10 @@ Result<AppliedManifest> stored_manifest(WorkflowStore&, Id context, const std::s
 Result<void> each_fact(WorkflowStore&, Id context, const std::string& world, std::uint64_t after,
                        const std::function<Result<bool>(WorkflowFact)>& see);
 
-// Carriers that are neither a job nor a flow.
-inline constexpr const char *kTimerCarrier = "timer", *kApprovalCarrier = "approval";
-
 // What must be found without a look at every instance. Follows the facts.
 class WorldIndex {
  public:
-  explicit WorldIndex(const WorldState&);
+  WorldIndex(const WorldState&, std::size_t most_mail);
   WorldIndex() = default;
   void before(const WorldState&, const WorkflowFact&);  // it is about to be folded in
   void after(const WorldState&, const WorkflowFact&);   // it was
@@ -56,13 +53,18 @@ class WorldIndex {
   const std::set<std::pair<std::uint64_t, std::string>>& timers() const { return timers_; }  // moment in ms, intent
   std::string intent_of(const std::string& carrier) const;  // empty: it carries nothing that waits
   const std::map<std::string, std::string>& carriers() const { return carriers_; }
+  // Instances that have all the mail that they may; until half of it is worked off.
+  const std::set<CellId>& full() const { return full_; }
 
  private:
+  void count_mail(const WorldState&, const CellId&);
   void add(const PendingIntent&);
   void remove(const PendingIntent&);
   std::map<std::pair<std::uint64_t, std::uint64_t>, std::string> queued_;
   std::set<std::pair<std::uint64_t, std::string>> timers_;
   std::map<std::string, std::string> carriers_;  // job or flow -> intent
+  std::set<CellId> full_;
+  std::size_t most_mail_ = kMaxCellMail;
 };
 const PendingIntent* find_pending(const WorldState&, const std::string& intent);
 
@@ -75,6 +77,9 @@ class LoadedWorld {
   // without facts is empty. Errors: unavailable; invalid (a fact that does not fit: names the height), not_found (a
   // manifest is gone).
   static Result<LoadedWorld> load(WorkflowStore&, Id context, const std::string& name, bool from_beginning = false);
+  // From so much mail on an instance is full: senders are refused. What waits already, and what others of this world
+  // send to it, comes in all the same: nothing that was taken is refused later, and nothing holds others up.
+  void limit_mail(std::size_t most) { index_ = WorldIndex(state_, most); }
 
   const std::string& name() const { return name_; }
   const WorldState& state() const { return state_; }
@@ -116,6 +121,7 @@ class LoadedWorld {
   std::map<std::string, std::string> blobs_;
   std::vector<std::string> done_;
   std::string snapshot_, applied_;
+  std::optional<std::set<CellId>> told_full_;  // as the store has them; nothing: not known
 };
 
 }  // namespace mycojobs

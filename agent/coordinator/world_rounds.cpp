@@ -12,6 +12,7 @@
 #include "domain/codec.h"
 #include "domain/result_values.h"
 #include "domain/signatures.h"
+#include "domain/workflow_system.h"
 
 namespace mycojobs {
 namespace {
@@ -26,6 +27,7 @@ constexpr std::size_t kLookedAtOnce = 1000;
 constexpr std::uint64_t kPassMs = 50;  // of steps, before they are committed
 constexpr int kPassesAtOnce = 50;      // of one world, before another has its turn
 constexpr int kMostDrained = 50;
+constexpr const char* kCancelCarrier = "cancel";
 const std::string kIntentKey = "intent ";
 
 std::string text_in(const Fields& fields, std::string_view name) { return std::string(field_of(fields, name)); }
@@ -92,6 +94,7 @@ Result<WorldRounds::World*> WorldRounds::world_of(const std::string& name) {
   const auto found = worlds_.find(name);
   if (found != worlds_.end()) return &found->second;
   MJ_TRY(loaded, LoadedWorld::load(parts_.worlds, context_, name));
+  loaded.limit_mail(limits_.cell_mail);
   return &worlds_.emplace(name, World{std::move(loaded)}).first->second;
 }
 
@@ -173,10 +176,7 @@ Result<std::size_t> WorldRounds::take_mail(LoadedWorld& world) {
   MJ_TRY(mail, parts_.worlds.mail(context_, world.name(), static_cast<std::uint32_t>(limits_.mail)));
   std::size_t taken = 0;
   for (const WorldMail& each : mail) {
-    auto done = take_one(world, each);
-    // An instance that has more than it may leaves the rest where it is.
-    if (!done && done.error().code == Code::too_large && each.kind == "event") break;
-    if (!done) return tl::unexpected<Error>(std::move(done).error());
+    MJ_CHECK(take_one(world, each));
     world.done(each.id);
     ++taken;
   }
@@ -190,7 +190,6 @@ Result<void> WorldRounds::take_one(LoadedWorld& world, const WorldMail& mail) {
     what += ' ' + text_in(mail.fields, "schema");
     done = world.decide({sample(), EventArrived{text_in(mail.fields, "schema"), text_in(mail.fields, "value"),
                                                 ValueForm::json, text_in(mail.fields, "source")}});
-    if (!done && done.error().code == Code::too_large) return done;
   } else if (mail.kind == "remove") {
     const RemoveCell remove{{text_in(mail.fields, "workflow"), from_hex(text_in(mail.fields, "key"))},
                             text_in(mail.fields, "by")};
@@ -201,8 +200,7 @@ Result<void> WorldRounds::take_one(LoadedWorld& world, const WorldMail& mail) {
     answer.payload = text_in(mail.fields, "payload");
     return receive(world, std::move(answer));
   } else if (mail.kind == "job" || mail.kind == "flow") {
-    const std::string key = text_in(mail.fields, "key");
-    auto receipt = mail.kind == "job" ? receipt_of_job(world, key) : receipt_of_flow(world, key);
+    auto receipt = receipt_of_carrier(world, text_in(mail.fields, "key"));
     if (!receipt && is_unavailable(receipt.error())) return tl::unexpected<Error>(std::move(receipt).error());
     if (receipt && *receipt) return receive(world, std::move(**receipt));
     if (!receipt) done = tl::unexpected<Error>(std::move(receipt).error());
@@ -301,6 +299,15 @@ Result<std::optional<ReceiptArrived>> WorldRounds::receipt_of_flow(LoadedWorld& 
   return std::optional(failed_receipt(intent, status_of_end(flow.detail), flow.detail, flow.error));
 }
 
+// One whose record is gone is lost, if somebody waits for it.
+Result<std::optional<ReceiptArrived>> WorldRounds::receipt_of_carrier(LoadedWorld& world, const std::string& carrier) {
+  auto receipt = carrier.starts_with("job:") ? receipt_of_job(world, carrier) : receipt_of_flow(world, carrier);
+  const std::string intent = world.index().intent_of(carrier);
+  if (receipt || receipt.error().code != Code::not_found || intent.empty()) return receipt;
+  return std::optional(
+      failed_receipt(intent, ReceiptStatus::error, "lost", carrier + " is gone: " + receipt.error().message));
+}
+
 // What ended while nobody listened.
 Result<void> WorldRounds::look_for_ends(World& world, std::size_t most) {
   const auto& carriers = world.loaded.index().carriers();
@@ -312,13 +319,8 @@ Result<void> WorldRounds::look_for_ends(World& world, std::size_t most) {
   if (all) world.looked.clear();
   world.next_look_ms = parts_.clock.boot_ms() + (all ? kLookEveryMs : 1000);
   for (const std::string& carrier : some) {
-    auto receipt =
-        carrier.starts_with("job:") ? receipt_of_job(world.loaded, carrier) : receipt_of_flow(world.loaded, carrier);
-    if (!receipt && receipt.error().code != Code::not_found) return tl::unexpected<Error>(std::move(receipt).error());
-    if (!receipt)
-      receipt = std::optional(failed_receipt(world.loaded.index().intent_of(carrier), ReceiptStatus::error, "lost",
-                                             carrier + " is gone: " + receipt.error().message));
-    if (*receipt) MJ_CHECK(receive(world.loaded, std::move(**receipt)));
+    MJ_TRY(receipt, receipt_of_carrier(world.loaded, carrier));
+    if (receipt) MJ_CHECK(receive(world.loaded, std::move(*receipt)));
   }
   return {};
 }
@@ -438,6 +440,7 @@ Result<void> WorldRounds::publish_one(LoadedWorld& world, const std::string& int
   MJ_CHECK(world.decide({sample(), EffectCarried{intent, carrier ? *carrier : "none"}}));
   if (!carrier)
     return receive(world, failed_receipt(intent, ReceiptStatus::error, "setup_error", carrier.error().message));
+  if (*carrier == kCancelCarrier) return cancel_effects(world, intent);
   if (carrier->starts_with("signal")) {
     ReceiptArrived done;
     done.intent = intent;
@@ -458,8 +461,9 @@ Result<std::string> WorldRounds::carry_out(LoadedWorld& world, const PendingInte
   const WorkflowManifest* manifest = world.catalog().find(cell.manifest);
   const EffectSpec* spec = manifest == nullptr ? nullptr : manifest->effect(pending.intent.effect);
   if (spec == nullptr) return fail(Code::not_found, pending.intent.effect + ": its manifest is gone");
-  if (spec->name == "sys/timer@1") return std::string(kTimerCarrier);
-  if (spec->name == "sys/approval@1") return std::string(kApprovalCarrier);
+  if (spec->name == kTimerEffect) return std::string(kTimerCarrier);
+  if (spec->name == kApprovalEffect) return std::string(kApprovalCarrier);
+  if (spec->name == kCancelEffect) return std::string(kCancelCarrier);
   if (!spec->system) {
     MJ_TRY(submitted, submit_job(world, pending, cell, *spec));
     job = std::move(submitted);
@@ -467,8 +471,8 @@ Result<std::string> WorldRounds::carry_out(LoadedWorld& world, const PendingInte
   }
   MJ_TRY(params, decode_cbor(pending.intent.params));
   const Id owner = std::max<Id>(1, world.owner_of(cell.manifest));
-  if (spec->name == "sys/flow@1") return start_flow(world, pending, owner, params);
-  if (spec->name == "sys/signal@1") return send_signal(pending, owner, params);
+  if (spec->name == kFlowEffect) return start_flow(world, pending, owner, params);
+  if (spec->name == kSignalEffect) return send_signal(pending, owner, params);
   return fail(Code::unsupported, spec->name + ": nobody here carries it out");
 }
 
@@ -485,12 +489,12 @@ Result<Job> WorldRounds::submit_job(LoadedWorld& world, const PendingIntent& pen
   if (spec.script.empty() && module == code.end()) return fail(Code::not_found, spec.module + ": is not there");
   job.script = spec.script.empty() ? module->second : spec.script;
   if (spec.timeout_s > 0) job.timeout = spec.timeout_s;
+  job.retries = static_cast<std::uint8_t>(std::min<std::uint32_t>(spec.retries, UINT8_MAX));
+  if (!spec.runner.empty()) job.unknown.emplace_back("supervisor_url", spec.runner);
   job.env_vars["MYCOJOBS_PARAMS"] = dump_json(params);
   job.env_vars["MYCOJOBS_INTENT"] = pending.intent.hash;
   job.idempotency_key = kIntentKey + pending.intent.hash;
   job.unknown.emplace_back("effect_of", marked(context_, world));
-  if (job.script_type.empty())
-    return fail(Code::unsupported, spec.name + ": effects for one runner are not carried out: give a script_type");
   return parts_.store.submit(job);
 }
 
@@ -535,6 +539,45 @@ Result<std::string> WorldRounds::send_signal(const PendingIntent& pending, Id ow
   request.control = control;
   MJ_CHECK(progress(parts_.flows, runs_, request));
   return "signal " + control.target;
+}
+
+// Timers and approvals end here; a job or flow is told to, and its end is the receipt: it may still be another one.
+Result<void> WorldRounds::cancel_effects(LoadedWorld& world, const std::string& intent) {
+  const CellState& cell = *world.state().cell(world.state().intents.at(intent));
+  const PendingIntent cancel = cell.pending.at(intent);
+  const Id owner = std::max<Id>(1, world.owner_of(cell.manifest));
+  std::size_t ended = 0;
+  for (const PendingIntent& each : cancelled_by(cell, cancel)) {
+    if (each.carrier.find(':') != std::string::npos) {
+      MJ_CHECK(cancel_carrier(cancel, each.carrier, owner));
+      continue;
+    }
+    MJ_CHECK(receive(world, cancelled_receipt(each.intent.hash)));
+    ++ended;
+  }
+  return receive(world, cancel_receipt(intent, ended));
+}
+
+Result<void> WorldRounds::cancel_carrier(const PendingIntent& cancel, const std::string& carrier, Id owner) {
+  Result<void> done;
+  if (carrier.starts_with("job:")) {
+    done = parts_.store.cancel(context_, carrier);
+  } else {
+    std::uint64_t flow = 0;
+    ProgressRequest request;
+    request.context = context_;
+    if (parse_u64(std::string_view(carrier).substr(carrier.find(':') + 1), flow)) request.flow = static_cast<Id>(flow);
+    FlowControl control;
+    control.verb = FlowControl::Verb::cancel;
+    control.key = kIntentKey + cancel.intent.hash;
+    control.actor = owner;
+    request.control = control;
+    auto moved = progress(parts_.flows, runs_, request);
+    if (!moved) done = tl::unexpected<Error>(std::move(moved).error());
+  }
+  if (done || is_unavailable(done.error())) return done;
+  log(LogLevel::warn, "workflows", "context {}: {} is not cancelled: {}", context_, carrier, done.error().message);
+  return {};
 }
 
 }  // namespace mycojobs

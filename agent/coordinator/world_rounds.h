@@ -30,6 +30,7 @@ struct WorldLimits {
   std::uint64_t snapshot_every = 5000;  // facts; and at least as many as there are instances
   std::size_t mail = 200, steps = 128;  // of a commit
   std::size_t parallel = 4;             // steps at once
+  std::size_t cell_mail = kMaxCellMail;
 };
 
 class WorldRounds {
@@ -75,6 +76,7 @@ class WorldRounds {
   Result<std::optional<ReceiptArrived>> receipt_of_job(LoadedWorld&, const std::string& job_key);
   Result<std::optional<ReceiptArrived>> receipt_of_job(LoadedWorld&, const Job&);
   Result<std::optional<ReceiptArrived>> receipt_of_flow(LoadedWorld&, const std::string& flow_key);
+  Result<std::optional<ReceiptArrived>> receipt_of_carrier(LoadedWorld&, const std::string& carrier);
   Result<std::string> pubkey_of(Id runner);
   Result<std::string> why_receipt_fails(const Job&, const std::string& intent);
   Result<void> look_for_ends(World&, std::size_t most);
@@ -91,6 +93,8 @@ class WorldRounds {
   Result<Job> submit_job(LoadedWorld&, const PendingIntent&, const CellState&, const EffectSpec&);
   Result<std::string> start_flow(LoadedWorld&, const PendingIntent&, Id owner, const nlohmann::json& params);
   Result<std::string> send_signal(const PendingIntent&, Id owner, const nlohmann::json& params);
+  Result<void> cancel_effects(LoadedWorld&, const std::string& intent);
+  Result<void> cancel_carrier(const PendingIntent& cancel, const std::string& carrier, Id owner);
   Sample sample() const;
 
   Parts parts_;

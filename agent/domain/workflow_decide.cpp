@@ -8,6 +8,7 @@
 #include "base/counted.h"
 #include "base/sha256.h"
 #include "domain/cbor.h"
+#include "domain/codec.h"
 #include "domain/utf8.h"
 #include "domain/workflow_fields.h"
 #include "domain/workflow_system.h"
@@ -494,6 +495,47 @@ std::vector<EffectToPublish> to_publish(const WorldState& world) {
   return effects;
 }
 
+std::uint64_t settled_by_time(const PendingIntent& pending) {
+  const bool timer = pending.carrier == kTimerCarrier;
+  if (!timer && pending.carrier != kApprovalCarrier) return 0;
+  const auto params = decode_cbor(pending.intent.params);
+  const auto number = [&](const char* name) -> std::uint64_t {
+    if (!params || !params->is_object()) return 0;
+    const auto found = params->find(name);
+    return found != params->end() && found->is_number_unsigned() ? found->get<std::uint64_t>() : 0;
+  };
+  if (timer) return std::max(number("at_ms"), pending.asked_ms + number("after_ms"));
+  const std::uint64_t limit = number("timeout_ms");
+  return limit == 0 ? 0 : pending.asked_ms + limit;
+}
+
+std::vector<PendingIntent> cancelled_by(const CellState& cell, const PendingIntent& cancel) {
+  const auto params = decode_cbor(cancel.intent.params);
+  const json ref = params && params->is_object() ? params->value("ref", json()) : json();
+  const auto asked = [](const PendingIntent& pending) { return std::pair(pending.sequence, pending.intent.index); };
+  std::vector<PendingIntent> out;
+  for (const auto& [hash, pending] : cell.pending)
+    if (json(pending.intent.issuer_ref) == ref && asked(pending) < asked(cancel) &&
+        pending.intent.effect != kCancelEffect)
+      out.push_back(pending);
+  std::sort(out.begin(), out.end(), [&](const auto& a, const auto& b) { return asked(a) < asked(b); });
+  return out;
+}
+
+ReceiptArrived cancelled_receipt(const std::string& intent) {
+  ReceiptArrived out;
+  out.intent = intent;
+  out.status = ReceiptStatus::cancelled;
+  out.payload = dump_json({{"detail", "cancelled"}, {"message", "the workflow has cancelled it"}});
+  return out;
+}
+ReceiptArrived cancel_receipt(const std::string& intent, std::size_t cancelled) {
+  ReceiptArrived out;
+  out.intent = intent;
+  out.payload = dump_json({{"cancelled", cancelled}});
+  return out;
+}
+
 std::vector<ApplyObstacle> obstacles(const WorldState& world) {
   std::set<CellId> busy;
   for (const auto& [ticket, id] : world.ready) busy.insert(id);
@@ -522,25 +564,54 @@ std::string join(const std::vector<ApplyObstacle>& all) {
   return text;
 }
 
+// A spilled state: from the step that gave it, which has just been taken again.
+Result<StepRequest> ReplayCheck::request_for(const CellId& id) {
+  const auto cell = world_.cells.find(id);
+  const auto known = states_.find(id);
+  const bool spilled = cell != world_.cells.end() && cell->second.state && cell->second.state->spilled();
+  if (!spilled || known == states_.end()) return request_of(world_, catalog_, id);
+  StateRef& state = *cell->second.state;
+  MJ_CHECK(attach(state, known->second));
+  auto request = request_of(world_, catalog_, id);
+  state.bytes.clear();
+  return request;
+}
+
+void ReplayCheck::take_again(const CellId& id, const std::string& output, std::uint64_t height) {
+  ++verdict_.steps;
+  const auto request = request_for(id);
+  if (!request) return verdict_.problem = WorkflowProblem{kWfCell, request.error().message}, void();
+  const auto* manifest = catalog_.find(world_.cell(id)->manifest);
+  const WorkflowSpec& spec = *manifest->workflow(id.workflow);
+  const StepAnswer answer = engine_(spec, *manifest, *request);
+  if (output_hash(answer) != output) verdict_.differs = OutputDiffers{id, height};
+  last_.reset();
+  const auto* given = std::get_if<StepOutput>(&answer);
+  if (given == nullptr || !given->state) return;
+  auto canonical = manifest->schemas.check_bytes(spec.state, *given->state, WorkflowRules().max_state_bytes);
+  if (canonical) last_ = std::move(canonical->bytes);
+}
+
+bool ReplayCheck::fold_one(const WorkflowFact& fact) {
+  const auto* step = std::get_if<StepTaken>(&fact.what);
+  if (step != nullptr) take_again(step->cell, step->output, fact.height);
+  if (const auto* failed = std::get_if<StepFailed>(&fact.what)) take_again(failed->cell, failed->output, fact.height);
+  if (verdict_.differs || verdict_.problem) return false;
+  verdict_.problem = fold(world_, fact);
+  if (verdict_.problem) return false;
+  if (step != nullptr && step->state && step->state->spilled() && last_)
+    states_[step->cell] = std::move(*last_);
+  else if (step != nullptr)
+    states_.erase(step->cell);
+  return true;
+}
+
 ReplayVerdict verify_replay(WorldState& from, const ManifestCatalog& catalog, const std::vector<WorkflowFact>& facts,
                             const WorkflowEngine& engine) {
-  ReplayVerdict verdict;
-  for (const auto& fact : facts) {
-    const auto again = [&](const CellId& id, const std::string& output) {
-      ++verdict.steps;
-      const auto request = request_of(from, catalog, id);
-      if (!request) return verdict.problem = WorkflowProblem{kWfCell, request.error().message}, void();
-      const auto* manifest = catalog.find(from.cell(id)->manifest);
-      const StepAnswer answer = engine(*manifest->workflow(id.workflow), *manifest, *request);
-      if (output_hash(answer) != output) verdict.differs = OutputDiffers{id, fact.height};
-    };
-    if (const auto* step = std::get_if<StepTaken>(&fact.what)) again(step->cell, step->output);
-    if (const auto* step = std::get_if<StepFailed>(&fact.what)) again(step->cell, step->output);
-    if (verdict.differs || verdict.problem) break;
-    verdict.problem = fold(from, fact);
-    if (verdict.problem) break;
-  }
-  return verdict;
+  ReplayCheck check(from, catalog, engine);
+  for (const auto& fact : facts)
+    if (!check.fold_one(fact)) break;
+  return check.verdict();
 }
 
 }  // namespace mycojobs

@@ -14,6 +14,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <optional>
 #include <set>
 #include <string>
@@ -110,6 +111,19 @@ Result<StepRequest> request_of(const WorldState&, const ManifestCatalog&, const 
 // Asked for and not yet known to be carried out, in the order in which it was asked for.
 std::vector<EffectToPublish> to_publish(const WorldState&);
 
+// Carriers that are neither a job nor a flow.
+inline constexpr const char *kTimerCarrier = "timer", *kApprovalCarrier = "approval";
+// When time settles a timer or an approval that is published, Unix milliseconds; 0: never.
+std::uint64_t settled_by_time(const PendingIntent&);
+
+// Effects that an effect sys/cancel@1 is about, in the order in which they were asked for: those of its instance with
+// that ref, asked for before it, that wait.
+std::vector<PendingIntent> cancelled_by(const CellState&, const PendingIntent& cancel);
+// Of a timer or an approval that nothing outside carries: its receipt; and that of the effect that cancels so many.
+// Jobs and flows do not count: how they end is theirs to say, and they may have ended before.
+ReceiptArrived cancelled_receipt(const std::string& intent);
+ReceiptArrived cancel_receipt(const std::string& intent, std::size_t cancelled);
+
 // Why a manifest cannot be applied now.
 struct ApplyObstacle {
   CellId cell;
@@ -127,6 +141,26 @@ struct ReplayVerdict {
   std::uint64_t steps = 0;
   std::optional<OutputDiffers> differs;
   std::optional<WorkflowProblem> problem;  // a fact that does not fit: ends there
+};
+// One fact after the other, into the world.
+class ReplayCheck {
+ public:
+  ReplayCheck(WorldState& world, const ManifestCatalog& catalog, WorkflowEngine engine)
+      : world_(world), catalog_(catalog), engine_(std::move(engine)) {}
+  // False: it differs, or does not fit; nothing more is to be folded then.
+  bool fold_one(const WorkflowFact&);
+  const ReplayVerdict& verdict() const { return verdict_; }
+
+ private:
+  Result<StepRequest> request_for(const CellId&);
+  void take_again(const CellId&, const std::string& output, std::uint64_t height);
+
+  WorldState& world_;
+  const ManifestCatalog& catalog_;
+  WorkflowEngine engine_;
+  ReplayVerdict verdict_;
+  std::optional<std::string> last_;       // the state that the last step gave, as the journal has it
+  std::map<CellId, std::string> states_;  // spilled ones: their blobs may have been collected long ago
 };
 ReplayVerdict verify_replay(WorldState& from, const ManifestCatalog&, const std::vector<WorkflowFact>&,
                             const WorkflowEngine&);

@@ -4,6 +4,7 @@
 #include <array>
 #include <utility>
 
+#include "base/ids.h"
 #include "base/sha256.h"
 #include "domain/cbor.h"
 #include "domain/codec.h"
@@ -107,6 +108,8 @@ std::string shown(const CellId& cell) {
   return cell.workflow + '[' + (key ? shown(key->is_string() ? key->get<std::string>() : dump_json(*key), 80) : "?") +
          ']';
 }
+
+std::string store_name(const CellId& cell) { return cell.workflow + ' ' + to_hex(cell.key); }
 
 std::string derived_entropy(const Sample& sample, std::uint64_t place) {
   Sha256 hash;

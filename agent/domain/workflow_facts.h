@@ -25,7 +25,8 @@ struct CellId {
   bool operator==(const CellId&) const = default;
   bool operator<(const CellId& other) const { return std::tie(workflow, key) < std::tie(other.workflow, other.key); }
 };
-std::string shown(const CellId&);  // for people: acme/order@1[k7]
+std::string shown(const CellId&);       // for people: acme/order@1[k7]
+std::string store_name(const CellId&);  // for stores: acme/order@1 and its key in hex
 
 // What an instance has been sent, by the fact that sent it and the place among that fact's targets.
 struct MailId {

@@ -8,6 +8,7 @@
 #include <span>
 #include <utility>
 
+#include "base/ids.h"
 #include "base/sha256.h"
 #include "domain/cbor.h"
 #include "domain/flow_plan_read.h"
@@ -178,14 +179,25 @@ class ManifestReading {
     text_field(at, "runner", false, spec.runner);
     text_field(at, "script", false, spec.script);
     text_field(at, "module", false, spec.module);
-    if (at.value.contains("script_type") == at.value.contains("runner"))
-      at.refuse("needs script_type or runner, one of both: who carries it out");
+    if (!at.value.contains("script_type") && !at.value.contains("runner"))
+      at.refuse("needs script_type, or runner: who carries it out");
+    if (at.value.contains("runner")) read_runner(at, spec);
     if (!spec.script_type.empty() && !is_script_type(spec.script_type))
       at.refuse("script_type: " + shown(spec.script_type) + " is not a script type");
     if (at.value.contains("script") == at.value.contains("module"))
       at.refuse("needs script or module, one of both: what is run");
     if (!spec.module.empty() && !made_->code.contains(spec.module))
       at.refuse("module: " + shown(spec.module) + " is not among the code");
+  }
+
+  // runner:7, or 7.
+  void read_runner(const JsonPath& at, EffectSpec& spec) {
+    std::uint64_t id = 0;
+    const std::string_view text = spec.runner;
+    if (!parse_u64(text.starts_with("runner:") ? text.substr(7) : text, id) || id == 0 || id > UINT32_MAX)
+      return at.refuse("runner: " + shown(spec.runner) + " is no runner: give runner:ID");
+    spec.runner = "runner:" + std::to_string(id);
+    if (spec.script_type.empty()) spec.script_type = "python";
   }
 
   void read_workflow(const JsonPath& at) {

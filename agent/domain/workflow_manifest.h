@@ -5,7 +5,7 @@
 //    workflows: [{name, state, event, context?, annotations?, key_schema?, effects_emitted, impl: {module, entrypoint},
 //                 limits?}]}
 //   A manifest of one workflow may have the fields of it at the top, beside its own: the name is then the workflow's.
-//   effect        {name, params, receipt, script_type or runner, script or module, timeout_s?, retries?}
+//   effect        {name, params, receipt, script_type?, runner?, script or module, timeout_s?, retries?}
 //                 effects of the system (workflow_system.h) need no declaration: {name} alone repeats that they are
 //                 used
 //   subscription  {event, workflow, key_field?}   evaluated in this order
@@ -37,10 +37,11 @@ struct StepLimits {
 struct EffectSpec {
   std::string name, params, receipt;  // params, receipt: names of schemas
   bool system = false;
-  std::string script_type, runner;  // one of both, if it is not of the system
-  std::string script, module;       // one of both: the text, or a file beside the manifest
-  std::uint32_t timeout_s = 0;      // 0: the job's default
-  std::uint32_t retries = 0;        // of lost leases; a reported failure is the workflow's to retry
+  std::string script_type;      // of its job, if it is not of the system
+  std::string runner;           // runner:<id>, which alone carries it out; empty: any that serves the script type
+  std::string script, module;   // one of both: the text, or a file beside the manifest
+  std::uint32_t timeout_s = 0;  // 0: the job's default
+  std::uint32_t retries = 0;    // of its job, after a failure, before the workflow hears of it
 };
 
 struct WorkflowSpec {

@@ -11,6 +11,7 @@
 #include "domain/codec.h"
 #include "domain/utf8.h"
 #include "domain/workflow_names.h"
+#include "domain/workflow_system.h"
 #include "domain/workflow_values.h"
 
 namespace mycojobs {
@@ -19,7 +20,6 @@ namespace {
 using nlohmann::json;
 
 constexpr std::uint64_t kMostStepsOfInput = 10'000;  // of code, before it is said that it does not come to rest
-constexpr std::string_view kTimer = "sys/timer@1", kApproval = "sys/approval@1";
 
 std::string pretty(const json& value) { return dump_json(value, 2); }
 
@@ -177,8 +177,8 @@ class Playing {
     std::optional<Due> next;
     for (const auto& [hash, cell] : played_.world.intents) {
       const auto& pending = played_.world.cells.at(cell).pending.at(hash);
-      const bool approval = pending.intent.effect == kApproval;
-      if (!approval && pending.intent.effect != kTimer) continue;
+      const bool approval = pending.intent.effect == kApprovalEffect;
+      if (!approval && pending.intent.effect != kTimerEffect) continue;
       const json params = decode_cbor(pending.intent.params).value_or(json::object());
       if (approval && (timers_only || !params.contains("timeout_ms"))) continue;
       const auto after = params.value(approval ? "timeout_ms" : "after_ms", std::uint64_t{0});
@@ -229,8 +229,21 @@ class Playing {
   }
   bool publish() {
     const auto queued = to_publish(played_.world);
-    for (const auto& effect : queued) take(EffectCarried{effect.pending.intent.hash, "scenario"});
+    for (const auto& effect : queued) {
+      take(EffectCarried{effect.pending.intent.hash, "scenario"});
+      if (effect.pending.intent.effect == kCancelEffect) cancel(effect);
+    }
     return !queued.empty();
+  }
+  void cancel(const EffectToPublish& effect) {
+    const CellState* cell = played_.world.cell(effect.cell);
+    if (cell == nullptr || !cell->pending.contains(effect.pending.intent.hash)) return;
+    std::size_t ended = 0;
+    for (const auto& each : cancelled_by(*cell, effect.pending)) {
+      take(cancelled_receipt(each.intent.hash));
+      ended += each.intent.effect == kTimerEffect || each.intent.effect == kApprovalEffect ? 1 : 0;
+    }
+    take(cancel_receipt(effect.pending.intent.hash, ended));
   }
   void resolve_answers() {
     for (const auto& [name, receipt] : scenario_.answers) {

@@ -58,17 +58,22 @@ constexpr const char* kSystemSchemas = R"json({
     "timeout_ms": {"type": "integer", "minimum": 1, "maximum": 315360000000}}},
   "sys/approval.receipt@1": {"type": "object", "required": ["approved", "by"], "properties": {
     "approved": {"type": "boolean"}, "by": {"type": "integer", "minimum": 1},
-    "comment": {"type": "string", "maxLength": 4096}}}
+    "comment": {"type": "string", "maxLength": 4096}}},
+  "sys/cancel.params@1": {"type": "object", "required": ["ref"], "properties": {
+    "ref": {"type": "string", "minLength": 1}}},
+  "sys/cancel.receipt@1": {"type": "object", "required": ["cancelled"], "properties": {
+    "cancelled": {"type": "integer", "minimum": 0}}}
 })json";
 
 }  // namespace
 
 const std::vector<SystemEffect>& system_effects() {
   static const std::vector<SystemEffect> kEffects{
-      {"sys/timer@1", "sys/timer.params@1", "sys/timer.receipt@1"},
-      {"sys/flow@1", "sys/flow.params@1", "sys/flow.receipt@1"},
-      {"sys/signal@1", "sys/signal.params@1", "sys/signal.receipt@1"},
-      {"sys/approval@1", "sys/approval.params@1", "sys/approval.receipt@1"},
+      {kTimerEffect, "sys/timer.params@1", "sys/timer.receipt@1"},
+      {kFlowEffect, "sys/flow.params@1", "sys/flow.receipt@1"},
+      {kSignalEffect, "sys/signal.params@1", "sys/signal.receipt@1"},
+      {kApprovalEffect, "sys/approval.params@1", "sys/approval.receipt@1"},
+      {kCancelEffect, "sys/cancel.params@1", "sys/cancel.receipt@1"},
   };
   return kEffects;
 }

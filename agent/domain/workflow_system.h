@@ -27,9 +27,13 @@ inline constexpr std::string_view kAnySchema = "sys/Any@1";
 //   sys/flow@1      {flow, inputs}  a stored definition's name           -> {flow_id, result}
 //   sys/signal@1    {flow_id, name, payload?}                            -> {delivered}
 //   sys/approval@1  {title, approvers, text?, timeout_ms?}               -> {approved, by, comment?}
+//   sys/cancel@1    {ref}  effects that the instance has asked for so    -> {cancelled}  timers and approvals
 struct SystemEffect {
   std::string_view name, params, receipt;
 };
+inline constexpr std::string_view kTimerEffect = "sys/timer@1", kFlowEffect = "sys/flow@1";
+inline constexpr std::string_view kSignalEffect = "sys/signal@1", kApprovalEffect = "sys/approval@1";
+inline constexpr std::string_view kCancelEffect = "sys/cancel@1";
 const std::vector<SystemEffect>& system_effects();
 // {name: schema}, as a manifest would have them.
 const nlohmann::json& system_schemas();

@@ -1,11 +1,13 @@
 #include "service/workflows.h"
 
 #include <algorithm>
+#include <cctype>
 #include <map>
 #include <nlohmann/json.hpp>
 
 #include "base/counted.h"
 #include "base/ids.h"
+#include "base/sha256.h"
 #include "domain/cbor.h"
 #include "domain/codec.h"
 #include "domain/utf8.h"
@@ -32,7 +34,8 @@ struct Head {
   std::string world;
   AppliedManifest applied;
 };
-Result<std::vector<Head>> heads(const Caller& by, WorkflowStore& store) {
+Result<std::vector<Head>> heads(const Caller& by, const WorldStores& in) {
+  WorkflowStore& store = in.worlds;
   MJ_TRY(names, store.worlds(by.context));
   std::vector<Head> all;
   for (std::string& name : names) {
@@ -42,8 +45,10 @@ Result<std::vector<Head>> heads(const Caller& by, WorkflowStore& store) {
       read.manifest = world.state().manifest;
     }
     if (read.manifest.empty()) continue;  // a manifest was stored, and never applied
-    MJ_TRY(applied, stored_manifest(store, by.context, name, read.manifest));
-    all.push_back({std::move(name), std::move(applied)});
+    auto applied = in.manifests != nullptr ? in.manifests->get(store, by.context, name, read.manifest)
+                                           : stored_manifest(store, by.context, name, read.manifest);
+    if (!applied) return tl::unexpected<Error>(std::move(applied).error());
+    all.push_back({std::move(name), std::move(*applied)});
   }
   return all;
 }
@@ -53,8 +58,8 @@ struct Found {
   Head head;
   std::string workflow;
 };
-Result<Found> find(const Caller& by, WorkflowStore& store, const std::string& given) {
-  MJ_TRY(all, heads(by, store));
+Result<Found> find(const Caller& by, const WorldStores& in, const std::string& given) {
+  MJ_TRY(all, heads(by, in));
   std::vector<std::string> names;
   std::map<std::string, const Head*> owners;
   for (const Head& head : all) {
@@ -74,7 +79,7 @@ Result<Found> find(const Caller& by, WorkflowStore& store, const std::string& gi
 
 // For who may do this with it: the same refusal whether it is there or not.
 Result<Found> open(const Caller& by, const WorldStores& in, const std::string& given, Action action) {
-  auto found = find(by, in.worlds, given);
+  auto found = find(by, in, given);
   if (!found && found.error().code == Code::unavailable) return found;
   MJ_CHECK(may(by, in.records, action, thing_of(shown(given, 200), found ? found->head.applied.owner : 0)));
   return found;
@@ -106,8 +111,8 @@ Result<Opened> open_instance(const Caller& by, const WorldStores& in, const Inst
 Result<const CellState*> there(const LoadedWorld& world, const CellId& cell) {
   const CellState* found = world.state().cell(cell);
   if (found == nullptr)
-    return fail(Code::not_found, shown(cell) + ": there is no such instance now; `mycojobs workflow timeline` shows " +
-                                     "what has happened to it");
+    return fail(Code::not_found, shown(cell) + ": there is no such instance now; `mycojobs workflow explain` says " +
+                                     "whether an event for it waits, `timeline` what has happened to it");
   return found;
 }
 
@@ -219,9 +224,6 @@ Result<void> check_effects(const Caller& by, const WorkflowManifest& manifest) {
   }
   for (std::size_t i = 0; i < manifest.effects.size(); ++i) {
     const EffectSpec& effect = manifest.effects[i];
-    if (!effect.runner.empty())
-      return fail(Code::unsupported,
-                  "effects." + effect.name + ".runner: no effect is bound to one runner here: give a script_type");
     if (auto fits = check_script(by, effect.script); !fits) return fail(fits.error(), "effects." + effect.name);
   }
   return {};
@@ -239,6 +241,26 @@ Result<Id> store_manifest(const WorldStores& in, Id context, const ManifestText&
 
 }  // namespace
 
+Result<AppliedManifest> ManifestCache::get(WorkflowStore& store, Id context, const std::string& world,
+                                           const std::string& hash) {
+  const std::tuple key(context, world, hash);
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = kept_.find(key);
+    if (found != kept_.end()) {
+      found->second.asked = ++turn_;
+      return found->second.applied;
+    }
+  }
+  MJ_TRY(applied, stored_manifest(store, context, world, hash));
+  const std::lock_guard lock(mutex_);
+  kept_[key] = {applied, ++turn_};
+  if (kept_.size() > most_)
+    kept_.erase(std::min_element(kept_.begin(), kept_.end(),
+                                 [](const auto& a, const auto& b) { return a.second.asked < b.second.asked; }));
+  return applied;
+}
+
 Result<AppliedWorkflow> apply_workflow(const Caller& by, const WorldStores& in, const json& manifest,
                                        const ApplyWorkflow& wish) {
   MJ_CHECK(may(by, in.records, Action::create, {.name = "workflows"}));
@@ -249,8 +271,10 @@ Result<AppliedWorkflow> apply_workflow(const Caller& by, const WorldStores& in, 
   AppliedWorkflow out{text.manifest->name, text.manifest->hash, "", false, owner};
   MJ_TRY(head, in.worlds.read(by.context, out.world, 0, 0));
   if (!head.manifest.empty()) {
-    MJ_TRY(before, stored_manifest(in.worlds, by.context, out.world, head.manifest));
-    MJ_CHECK(may(by, in.records, Action::steer, thing_of(out.world, before.owner)));
+    auto before = stored_manifest(in.worlds, by.context, out.world, head.manifest);
+    const bool lost = !before && before.error().code == Code::not_found && head.manifest == out.hash;  // it comes back
+    if (!before && !lost) return tl::unexpected<Error>(std::move(before).error());
+    MJ_CHECK(may(by, in.records, Action::steer, thing_of(out.world, lost ? 0 : before->owner)));
   }
   MJ_TRY(runs_as, store_manifest(in, by.context, text, owner));
   out.owner = runs_as;
@@ -275,20 +299,25 @@ Result<AppliedWorkflow> apply_workflow(const Caller& by, const WorldStores& in, 
 
 namespace {
 
-// What the kernel would say to it, were no instance there.
-Result<std::vector<std::string>> check_event(const WorkflowManifest& manifest, const std::string& event,
-                                             const std::string& value) {
+// What the kernel would say to it, were no instance there: who gets it, and the hash of what it says.
+struct CheckedEvent {
+  std::vector<PostTarget> targets;
+  std::string content;
+};
+Result<CheckedEvent> check_event(const WorkflowManifest& manifest, const std::string& event, const std::string& value) {
   WorldState nobody;
   nobody.manifest = manifest.hash;
   ManifestCatalog catalog;
   catalog.add(ManifestRef(&manifest, [](const WorkflowManifest*) {}));
   MJ_TRY(decision, decide(nobody, catalog, {Sample{1, std::string(32, '\0')}, EventArrived{event, value}}));
-  std::vector<std::string> targets;
+  CheckedEvent out;
   for (const WorkflowFact& fact : decision.facts) {
-    if (const auto* in = std::get_if<EventIn>(&fact.what))
-      for (const EventTarget& target : in->targets) targets.push_back(shown(target.cell));
+    const auto* in = std::get_if<EventIn>(&fact.what);
+    if (in == nullptr) continue;
+    for (const EventTarget& target : in->targets) out.targets.push_back({store_name(target.cell), shown(target.cell)});
+    out.content = sha256_hex(in->schema + '\n' + in->value);
   }
-  return targets;
+  return out;
 }
 
 struct Taker {
@@ -296,7 +325,7 @@ struct Taker {
   std::string event;
 };
 Result<Taker> taker_of(const Caller& by, const WorldStores& in, const SendEvent& wish) {
-  MJ_TRY(all, heads(by, in.worlds));
+  MJ_TRY(all, heads(by, in));
   std::vector<Taker> takers;
   for (Head& head : all) {
     if (!wish.workflow.empty() && !find_name(wish.workflow, {head.world}, "workflow")) continue;
@@ -320,23 +349,31 @@ Result<Taker> taker_of(const Caller& by, const WorldStores& in, const SendEvent&
 Result<SentEvent> send_event(const Caller& by, const WorldStores& in, const SendEvent& wish) {
   MJ_CHECK(may(by, in.records, Action::create, {.name = "events"}));
   MJ_CHECK(check_length("value", wish.value, 4 * kMaxValueBytes));
+  MJ_CHECK(check_key("idempotency_key", wish.idempotency_key));
+  const std::string actor = std::to_string(by.actor);
   for (int i = 0; i < kTries; ++i) {
     MJ_TRY(taker, taker_of(by, in, wish));
     const WorkflowManifest& manifest = *taker.head.applied.manifest;
-    auto targets = check_event(manifest, taker.event, wish.value);
-    if (!targets) return fail(targets.error(), "value");
-    const Fields fields{
-        {"schema", taker.event}, {"value", wish.value}, {"source", "actor:" + std::to_string(by.actor)}};
-    auto sent = in.worlds.post(by.context, taker.head.world, "event", fields, manifest.hash);
-    if (sent) return SentEvent{taker.head.world, taker.event, std::move(*targets)};
-    if (sent.error().code != Code::conflict) return tl::unexpected<Error>(std::move(sent).error());
+    auto checked = check_event(manifest, taker.event, wish.value);
+    if (!checked) return fail(checked.error(), "value");
+    const Fields fields{{"schema", taker.event}, {"value", wish.value}, {"source", "actor:" + actor}};
+    const std::string key = wish.idempotency_key ? actor + ' ' + *wish.idempotency_key : "";
+    const PostRules rules{manifest.hash, checked->targets, key, checked->content};
+    auto sent = in.worlds.post(by.context, taker.head.world, "event", fields, rules);
+    if (sent) {
+      SentEvent out{taker.head.world, taker.event, sent->id, sent->repeated, {}};
+      for (PostTarget& target : checked->targets) out.targets.push_back(std::move(target.shown));
+      return out;
+    }
+    const bool of_key = sent.error().message.starts_with("idempotency_key");
+    if (of_key || sent.error().code != Code::conflict) return tl::unexpected<Error>(std::move(sent).error());
   }
   return fail(Code::conflict, wish.event + ": manifests are applied all the time; try again");
 }
 
 Result<std::string> answer_approval(const Caller& by, const WorldStores& in, const AnswerApproval& wish) {
   MJ_CHECK(check_length("comment", wish.comment, 4096));
-  auto found = find(by, in.worlds, wish.of.workflow);
+  auto found = find(by, in, wish.of.workflow);
   if (!found && found.error().code == Code::unavailable) return tl::unexpected<Error>(std::move(found).error());
   Thing thing = thing_of(shown(wish.of.workflow, 200), found ? found->head.applied.owner : 0);
   thing.names_others = true;
@@ -418,17 +455,18 @@ Result<void> remove_instance(const Caller& by, const WorldStores& in, const Inst
   MJ_TRY(opened, open_instance(by, in, instance, Action::steer));
   MJ_TRY(cell, there(opened.world, opened.cell));
   if (!cell->failed) return fail(Code::conflict, shown(opened.cell) + " has not failed: only its own code ends it");
-  return in.worlds.post(by.context, opened.world.name(), "remove",
-                        {{"workflow", opened.cell.workflow},
-                         {"key", to_hex(opened.cell.key)},
-                         {"by", "actor:" + std::to_string(by.actor)}});
+  MJ_CHECK(in.worlds.post(by.context, opened.world.name(), "remove",
+                          {{"workflow", opened.cell.workflow},
+                           {"key", to_hex(opened.cell.key)},
+                           {"by", "actor:" + std::to_string(by.actor)}}));
+  return {};
 }
 
 // ---- looking ----
 
 Result<json> list_workflows(const Caller& by, const WorldStores& in) {
   MJ_TRY(only, sight(by, in.records));
-  MJ_TRY(all, heads(by, in.worlds));
+  MJ_TRY(all, heads(by, in));
   json rows = json::array();
   for (const Head& head : all) {
     if (only && head.applied.owner != *only) continue;
@@ -522,8 +560,25 @@ json reason(const std::string& cause, const std::string& text, const std::string
   return {{"cause", cause}, {"reason", text}, {"evidence", std::move(evidence)}, {"next", next}};
 }
 
+// As a command line names it: its workflow, and its key.
+std::string named(const CellId& cell) {
+  if (cell.key.empty()) return cell.workflow;
+  const json key = key_json(cell);
+  const std::string text = key.is_string() ? key.get<std::string>() : dump_json(key);
+  const bool plain = !text.empty() && text.front() != '-' && std::all_of(text.begin(), text.end(), [](unsigned char c) {
+    return std::isalnum(c) != 0 || c == '_' || c == '-' || c == '.' || c == ':' || c == '@';
+  });
+  if (plain) return cell.workflow + ' ' + text;
+  std::string quoted;
+  for (const char c : text) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return cell.workflow + " '" + quoted + "'";
+}
+std::string command(const char* verb, const CellId& cell) {
+  return "`mycojobs workflow " + std::string(verb) + ' ' + named(cell) + '`';
+}
+
 // Of what it waits for.
-json reason_of(const PendingIntent& pending) {
+json reason_of(const CellId& cell, const PendingIntent& pending) {
   const std::string what = "it waits for " + pending.intent.effect;
   json evidence =
       json::array({"intent " + pending.intent.hash, "parameters " + dump_json(readable_cbor(pending.intent.params))});
@@ -531,43 +586,86 @@ json reason_of(const PendingIntent& pending) {
     return reason("effect_queued", what + ", which nobody carries out yet", "is a coordinator there? `mycojobs doctor`",
                   std::move(evidence));
   if (pending.carrier == kTimerCarrier) return reason("timer", what, "nothing: time passes", std::move(evidence));
-  if (pending.carrier == kApprovalCarrier)
-    return reason("approval", what, "`mycojobs workflow approve WORKFLOW KEY --actor ID`, or `reject`",
+  if (pending.carrier == kApprovalCarrier) {
+    const json approvers = readable_cbor(pending.intent.params).value("approvers", json::array());
+    const std::string who = approvers.empty() ? "ID" : dump_json(approvers.front());
+    return reason("approval", what, "`mycojobs workflow approve " + named(cell) + " --actor " + who + "`, or `reject`",
                   std::move(evidence));
+  }
   const std::string noun = pending.carrier.substr(0, pending.carrier.find(':'));
   return reason(noun, what + ": " + pending.carrier + " carries it out",
                 "`mycojobs " + noun + " explain " + pending.carrier.substr(noun.size() + 1) + "`", std::move(evidence));
+}
+
+// What stands in the inbox for an instance, of its first entries.
+struct Inbox {
+  std::size_t before = 0;  // entries in front of its first one
+  std::vector<std::string> events;
+};
+bool is_for(const WorldMail& mail, const WorkflowManifest& manifest, const CellId& cell) {
+  const auto field = [&](const char* name) { return std::string(field_of(mail.fields, name)); };
+  if (mail.kind != "event") return false;
+  const auto checked = check_event(manifest, field("schema"), field("value"));
+  return checked && std::any_of(checked->targets.begin(), checked->targets.end(),
+                                [&](const PostTarget& target) { return target.instance == store_name(cell); });
+}
+Inbox inbox_of(const std::vector<WorldMail>& waiting, const WorkflowManifest& manifest, const CellId& cell) {
+  Inbox out;
+  for (const WorldMail& mail : waiting) {
+    if (is_for(mail, manifest, cell))
+      out.events.push_back(std::string(field_of(mail.fields, "schema")) + ' ' + mail.id);
+    else if (out.events.empty())
+      ++out.before;
+  }
+  return out;
+}
+json reason_of(const Inbox& inbox) {
+  json evidence = json::array();
+  for (std::size_t i = 0; i < std::min<std::size_t>(inbox.events.size(), 5); ++i)
+    evidence.push_back("event " + inbox.events[i]);
+  std::string text = counted(inbox.events.size(), "event") + " for it in the inbox, not taken by a coordinator yet";
+  if (inbox.before > 0) text += "; in front: " + std::to_string(inbox.before);
+  return reason("inbox", text, "nothing: the coordinator that leads takes them in their order", std::move(evidence));
+}
+
+// Of an instance that is there.
+void add_reasons(json& all, const CellState& cell) {
+  if (cell.failed)
+    all.push_back(reason(
+        "failed", cell.failure + ": " + cell.message,
+        "mend the code and `mycojobs workflow apply` it; " + command("remove", cell.id) + " takes the instance away"));
+  if (!cell.mail.empty())
+    all.push_back(reason("step", counted(cell.mail.size(), "event") + " wait for its next step",
+                         "nothing: a coordinator takes it; its log says if it cannot"));
+  if (cell.refused > 0 && !cell.pending.empty())
+    all.push_back(reason("receipt_refused", counted(cell.refused, "receipt") + " of its effects did not hold",
+                         command("timeline", cell.id) + " names them; `mycojobs receipt verify JOB` says more"));
+  for (const auto& [hash, pending] : cell.pending) all.push_back(reason_of(cell.id, pending));
 }
 
 }  // namespace
 
 Result<json> explain_instance(const Caller& by, const WorldStores& in, const Instance& instance,
                               const std::string& leader) {
-  MJ_TRY(opened, open_instance(by, in, instance, Action::read));
-  const CellState* cell = opened.world.state().cell(opened.cell);
+  MJ_TRY(found, open(by, in, instance.workflow, Action::read));
+  MJ_TRY(id, cell_of(found, instance));
+  MJ_TRY(world, LoadedWorld::load(in.worlds, by.context, found.head.world));
+  MJ_TRY(waiting, in.worlds.mail(by.context, found.head.world, kPage));
+  const Inbox inbox = inbox_of(waiting, *found.head.applied.manifest, id);
+  const CellState* cell = world.state().cell(id);
   json all = json::array();
-  if (cell == nullptr) {
-    all.push_back(reason("none", "there is no such instance: no event has come for it, or its code has ended it",
-                         "`mycojobs workflow timeline WORKFLOW KEY` shows what has happened"));
-    return all;
+  if (cell != nullptr) add_reasons(all, *cell);
+  if (!inbox.events.empty()) all.push_back(reason_of(inbox));
+  const bool works = !inbox.events.empty() || (cell != nullptr && (!cell->mail.empty() || !cell->pending.empty()));
+  if (leader.empty() && works) {
+    const std::string text = "no coordinator leads context " + std::to_string(by.context);
+    const bool failed = cell != nullptr && cell->failed;
+    all.insert(all.begin() + (failed ? 1 : 0),
+               reason("no_coordinator", text, "start one: `mycojobs coordinator`, or `mycojobs dev`"));
   }
-  if (cell->failed)
-    all.push_back(reason("failed", cell->failure + ": " + cell->message,
-                         "mend the code and `mycojobs workflow apply` it; `mycojobs workflow remove WORKFLOW KEY` "
-                         "takes the instance away"));
-  MJ_TRY(inbox, in.worlds.mail(by.context, opened.world.name(), 1));
-  const bool works = !cell->mail.empty() || !inbox.empty();
-  if (leader.empty() && (works || !cell->pending.empty()))
-    all.push_back(reason("no_coordinator", "no coordinator leads context " + std::to_string(by.context),
-                         "start one: `mycojobs coordinator`, or `mycojobs dev`"));
-  if (!cell->mail.empty())
-    all.push_back(reason("step", counted(cell->mail.size(), "event") + " wait for its next step",
-                         "nothing: a coordinator takes it; its log says if it cannot"));
-  if (cell->refused > 0 && !cell->pending.empty())
-    all.push_back(
-        reason("receipt_refused", counted(cell->refused, "receipt") + " of its effects did not hold",
-               "`mycojobs workflow timeline WORKFLOW KEY` names them; `mycojobs receipt verify JOB` says more"));
-  for (const auto& [hash, pending] : cell->pending) all.push_back(reason_of(pending));
+  if (cell == nullptr && all.empty())
+    all.push_back(reason("none", "there is no such instance: no event has come for it, or its code has ended it",
+                         command("timeline", id) + " shows what has happened"));
   if (all.empty() && cell->status() == InstanceStatus::completed)
     all.push_back(reason("completed", "its code has ended it", "nothing"));
   if (all.empty()) all.push_back(reason("event", "it waits for an event", "`mycojobs workflow send EVENT VALUE`"));
@@ -638,22 +736,14 @@ class Replay {
       MJ_TRY(stored, stored_manifest(in_.worlds, by_.context, name_, applied->manifest));
       catalog_.add(stored.manifest);
     }
-    const auto* taken = std::get_if<StepTaken>(&fact.what);
-    const auto* failed = std::get_if<StepFailed>(&fact.what);
-    const CellId* cell = taken != nullptr ? &taken->cell : failed != nullptr ? &failed->cell : nullptr;
-    if (cell != nullptr) MJ_CHECK(bring_state(*cell));
-    ReplayVerdict verdict =
-        verify_replay(state_, catalog_, {fact},
-                      [this](const WorkflowSpec& spec, const WorkflowManifest& manifest, const StepRequest& request) {
-                        return again(spec, manifest, request);
-                      });
+    check_.fold_one(fact);
     if (trouble_) return tl::unexpected<Error>(*trouble_);
+    const ReplayVerdict& verdict = check_.verdict();
     ++out.entries;
-    out.steps += verdict.steps;
+    out.steps = verdict.steps;
     out.differs = verdict.differs;
     if (verdict.problem)
       return fail(Code::invalid, name_ + ": " + std::string(verdict.problem->rule) + ": " + verdict.problem->text);
-    if (taken != nullptr && taken->state && taken->state->spilled() && last_) states_[taken->cell] = std::move(*last_);
     return !verdict.differs;
   }
 
@@ -662,26 +752,9 @@ class Replay {
  private:
   StepAnswer again(const WorkflowSpec& spec, const WorkflowManifest& manifest, const StepRequest& request) {
     auto answer = step_(spec, manifest, request);
-    if (!answer) {
-      trouble_ = answer.error();
-      return StepError{"engine", answer.error().message, 0};
-    }
-    const auto* output = std::get_if<StepOutput>(&*answer);
-    last_.reset();
-    if (output != nullptr && output->state) {  // as the journal has it
-      auto canonical = manifest.schemas.check_bytes(spec.state, *output->state, WorkflowRules().max_state_bytes);
-      if (canonical) last_ = std::move(canonical->bytes);
-    }
-    return std::move(*answer);
-  }
-  // A long state lies in a blob, or was collected: the step before has just given it again.
-  Result<void> bring_state(const CellId& id) {
-    const auto cell = state_.cells.find(id);
-    if (cell == state_.cells.end() || !cell->second.state || !cell->second.state->spilled()) return {};
-    const auto own = states_.find(id);
-    if (own != states_.end() && attach(*cell->second.state, own->second)) return {};
-    MJ_TRY(blob, in_.worlds.blob(by_.context, name_, cell->second.state->hash));
-    return attach(*cell->second.state, std::move(blob));
+    if (answer) return std::move(*answer);
+    trouble_ = answer.error();
+    return StepError{"engine", answer.error().message, 0};
   }
 
   const Caller& by_;
@@ -690,8 +763,10 @@ class Replay {
   const StepTaker& step_;
   WorldState state_;
   ManifestCatalog catalog_;
-  std::optional<std::string> last_;
-  std::map<CellId, std::string> states_;  // long ones
+  ReplayCheck check_{state_, catalog_,
+                     [this](const WorkflowSpec& spec, const WorkflowManifest& manifest, const StepRequest& request) {
+                       return again(spec, manifest, request);
+                     }};
   std::optional<Error> trouble_;
 };
 

@@ -2,9 +2,13 @@
 // What is shown is JSON, the same for commands and RPC.
 #pragma once
 
+#include <cstdint>
+#include <map>
+#include <mutex>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "coordinator/world.h"
@@ -14,10 +18,29 @@
 
 namespace mycojobs::service {
 
+// Manifests in force, read once: they never change under their hash. Who was asked for last goes last. Any thread.
+class ManifestCache {
+ public:
+  explicit ManifestCache(std::size_t most = 64) : most_(most) {}
+  // As stored_manifest().
+  Result<AppliedManifest> get(WorkflowStore&, Id context, const std::string& world, const std::string& hash);
+
+ private:
+  struct Kept {
+    AppliedManifest applied;
+    std::uint64_t asked = 0;
+  };
+  std::mutex mutex_;
+  std::size_t most_;
+  std::uint64_t turn_ = 0;
+  std::map<std::tuple<Id, std::string, std::string>, Kept> kept_;
+};
+
 // What a workflow's functions work on; of one thread.
 struct WorldStores {
   Store& records;
   WorkflowStore& worlds;
+  ManifestCache* manifests = nullptr;  // none: each is read again
 };
 
 struct ApplyWorkflow {
@@ -35,16 +58,20 @@ Result<AppliedWorkflow> apply_workflow(const Caller&, const WorldStores&, const 
                                        const ApplyWorkflow&);
 
 struct SendEvent {
-  std::string event;          // a name, or a short one that says which
-  std::string value = {};     // JSON
-  std::string workflow = {};  // a manifest; empty: the one that takes it
+  std::string event;                                // a name, or a short one that says which
+  std::string value = {};                           // JSON
+  std::string workflow = {};                        // a manifest; empty: the one that takes it
+  std::optional<std::string> idempotency_key = {};  // of its actor: the same event with it again is sent once
 };
 struct SentEvent {
   std::string world, event;
+  std::string id;                    // never given twice in its world
+  bool repeated = false;             // it was sent before with the same key
   std::vector<std::string> targets;  // for people: acme/order@1[7]
 };
 // Checked by the manifest in force, and handed over to a coordinator. Errors: not_found (no workflow takes it), invalid
-// (names the field, or the workflows if several take it), too_large. Nothing is journaled then.
+// (names the field, or the workflows if several take it), too_large (names the instance that is full), conflict (the
+// key was used for another event). Nothing is journaled then.
 Result<SentEvent> send_event(const Caller&, const WorldStores&, const SendEvent&);
 
 // An instance, as people name it: its workflow, and its key as JSON or text.

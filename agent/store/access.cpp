@@ -102,7 +102,7 @@ constexpr std::array<std::string_view, 9> kRecords{"job:*",   "flow:*",  "messag
 // Keys of our own that agents have nothing to do with: flows, schedules, workflows, the ids of new records, who has
 // which key, what was refused (who may write there may wipe it: claims of agents with such a user are denied, but not
 // noted), which messages came.
-constexpr std::array<std::string_view, 28> kNotOfAgents{"mj:run:",         "mj:checkpoint:",   "mj:catalog",
+constexpr std::array<std::string_view, 31> kNotOfAgents{"mj:run:",         "mj:checkpoint:",   "mj:catalog",
                                                         "mj:catalog:",     "mj:definition:",   "mj:definition-uses:",
                                                         "mj:schedules",    "mj:schedule:",     "mj:coordinator",
                                                         "mj:flow-keys:",   "mj:flow-waits:",   "mj:flows:active",
@@ -111,6 +111,7 @@ constexpr std::array<std::string_view, 28> kNotOfAgents{"mj:run:",         "mj:c
                                                         "mj:queue:router", "mj:refusals",      "mj:health",
                                                         "mj:actor-keys",   "mj:actor-looks",   "mj:world:",
                                                         "mj:world-blobs:", "mj:world-head:",   "mj:world-manifests:",
+                                                        "mj:world-full:",  "mj:world-keys:",   "mj:world-key-ages:",
                                                         "mj:came"};
 constexpr std::array<std::string_view, 3> kReadByAgents{"mj:looking", "mj:paused", "mj:worlds"};
 

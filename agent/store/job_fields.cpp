@@ -43,6 +43,13 @@ Result<Fields> new_job_fields(const Job& job) {
   return fields;
 }
 
+std::string queue_of_new(const Job& job) {
+  for (const auto& [name, value] : job.unknown) {
+    if (name == "supervisor_url" && value.starts_with("runner:")) return "mj:queue:runner" + value.substr(7);
+  }
+  return queue_key(job.script_type);
+}
+
 std::string queue_of_planned(const Job& job) {
   if (is_own_kind(job.script_type)) return kOwnQueue;
   for (const auto& [name, value] : job.unknown) {

@@ -13,6 +13,9 @@ Result<Fields> new_job_fields(const Job&);
 // The same of a job that its flow queues, also of a node that the flow runs itself, which has no script.
 Result<Fields> planned_fields(const Job&);
 // Where it is queued once its flow says so: with a supervisor of its own, the router's queue, or that runner's.
+// Of a job that stands alone: the queue of the runner that it is for, if its record names one ("supervisor_url":
+// runner:<id>), else that of its script type.
+std::string queue_of_new(const Job&);
 std::string queue_of_planned(const Job&);
 // The fields of an end, the status first.
 Fields end_fields(const JobEnd&);

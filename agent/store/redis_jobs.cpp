@@ -50,7 +50,7 @@ Step next_step(std::span<const Job> jobs) {
     }
     for (const auto& [name, value] : *fields) bytes += name.size() + value.size();
     texts += 2 * fields->size();
-    step.jobs.push_back({std::move(*fields), queue_key(job.script_type), {}, {}});
+    step.jobs.push_back({std::move(*fields), queue_of_new(job), {}, {}});
   }
   return step;
 }

@@ -198,7 +198,7 @@ Result<void> RedisStore::save(Id context, const std::string& key, const Fields& 
 Result<Fields> RedisStore::load_fields(Id context, const std::string& key, std::span<const std::string_view> names) {
   MJ_TRY(redis, link(context));
   // Actors live there. Single fields of what else was written there may be asked for: explain tells whoever did.
-  const bool global = context == 0 && (key.starts_with("actor:") || !names.empty());
+  const bool global = context == 0 && (key.starts_with("actor:") || key == "mj:actor-keys" || !names.empty());
   Arguments arguments{key};
   arguments.add(kMostLoadBytes).add(std::uint64_t{names.size()});
   for (std::string_view name : names) arguments.add(name);

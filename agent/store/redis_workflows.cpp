@@ -66,8 +66,12 @@ class RedisWorkflows final : public WorkflowStore, private ContextLinks {
     for (const std::string& fact : wanted.facts) arguments.add(fact);
     arguments.add_list(blobs).add(std::uint64_t{wanted.done.size()});
     for (const std::string& id : wanted.done) arguments.add(id);
-    MJ_TRY(reply, run(wanted.context, scripts::world_commit,
-                      arguments.add(wanted.snapshot).add(wanted.manifest).add(std::uint64_t{wanted.alone})));
+    arguments.add(wanted.snapshot).add(wanted.manifest).add(std::uint64_t{wanted.alone});
+    arguments.add(std::uint64_t{wanted.full.has_value()});
+    if (wanted.full) arguments.add(std::uint64_t{wanted.full->size()});
+    if (wanted.full)
+      for (const std::string& each : *wanted.full) arguments.add(each);
+    MJ_TRY(reply, run(wanted.context, scripts::world_commit, arguments));
     if (reply.at(0).text() == "done") return {};
     if (reply.at(0).text() == "busy")
       return fail(Code::conflict, wanted.world + ": " + counted(reply.at(1).number(), "event") +
@@ -76,22 +80,32 @@ class RedisWorkflows final : public WorkflowStore, private ContextLinks {
                                     std::to_string(wanted.base) + ": somebody else was faster");
   }
 
-  Result<void> post(Id context, const std::string& world, const std::string& kind, const Fields& fields,
-                    const std::string& manifest) override {
+  Result<Posted> post(Id context, const std::string& world, const std::string& kind, const Fields& fields,
+                      const PostRules& rules) override {
     Fields all = fields;
     all.emplace_back("kind", kind);
     Arguments arguments;
-    arguments.add(std::uint64_t{context}).add(world).add(kMaxWorldMail).add(manifest).add_list(all);
-    MJ_TRY(reply, run(context, scripts::world_post, arguments));
-    if (reply.text() == "none")
+    arguments.add(std::uint64_t{context}).add(world).add(kMaxWorldMail).add(rules.manifest);
+    arguments.add(rules.key).add(rules.content).add(kWorldKeyMs).add(kMaxWorldKeys);
+    arguments.add(std::uint64_t{rules.targets.size()});
+    for (const PostTarget& target : rules.targets) arguments.add(target.instance);
+    MJ_TRY(reply, run(context, scripts::world_post, arguments.add_list(all)));
+    const std::string_view done = reply.at(0).text();
+    if (done == "used")
+      return fail(Code::conflict, "idempotency_key: event " + std::string(reply.at(1).text()) + " of " + world +
+                                      " was sent with it, and says something else: use another key");
+    if (done == "none")
       return fail(Code::not_found, world + ": there is no such workflow in context " + std::to_string(context) +
                                        "; mycojobs workflow list names those there are");
-    if (reply.text() == "other")
-      return fail(Code::conflict, world + ": another manifest is in force since it was checked");
-    if (reply.text() == "full")
+    if (done == "other") return fail(Code::conflict, world + ": another manifest is in force since it was checked");
+    if (done == "full")
       return fail(Code::too_large,
                   world + ": " + std::to_string(kMaxWorldMail) + " events wait already: is a coordinator there?");
-    return {};
+    if (done == "busy")
+      return fail(Code::too_large, rules.targets.at(reply.at(1).number()).shown +
+                                       " has all the events waiting that it may: send again when it has worked some "
+                                       "off; `mycojobs workflow explain` says what holds it up");
+    return Posted{std::string(reply.at(1).text()), done == "repeated"};
   }
 
   Result<std::vector<WorldMail>> mail(Id context, const std::string& world, std::uint32_t most) override {
@@ -117,6 +131,33 @@ class RedisWorkflows final : public WorkflowStore, private ContextLinks {
     MJ_TRY(redis, link(0));
     MJ_TRY(reply, redis->command({"TIME"}));
     return reply.at(0).number() * 1000 + reply.at(1).number() / 1000;
+  }
+
+  Result<WorldPlaces> places(Id context, const std::string& world) override {
+    MJ_TRY(reply, run(context, scripts::world_places, Arguments{world}));
+    WorldPlaces places;
+    places.height = reply.at(0).number();
+    places.snapshot_height = reply.at(1).number();
+    places.snapshot = reply.at(2).text();
+    places.manifest = reply.at(3).text();
+    places.listed = reply.at(4).number() == 1;
+    places.due_ms = reply.at(5).number();
+    places.mail = reply.at(6).number();
+    places.now_ms = reply.at(7).number();
+    places.full = texts(reply.at(8));
+    std::sort(places.full.begin(), places.full.end());
+    return places;
+  }
+
+  Result<bool> repair(Id context, const std::string& world, std::uint64_t height,
+                      const std::vector<WorldFix>& fixes) override {
+    static constexpr const char* kWords[] = {"list", "due", "head", "snapshot", "open", "notice", "mark"};
+    Arguments arguments;
+    arguments.add(std::uint64_t{context}).add(world).add(height).add(std::uint64_t{fixes.size()});
+    for (const WorldFix& fix : fixes)
+      arguments.add(kWords[static_cast<std::size_t>(fix.kind)]).add(fix.what).add(fix.of);
+    MJ_TRY(reply, run(context, scripts::world_repair, arguments));
+    return reply.text() == "done";
   }
 
  private:

@@ -104,9 +104,10 @@ TEST(AofCut, GivesTheStateBeforeTheStepOrAfterIt) {
   const RedisServer redis(folder, digest_options(kAlways));
   PlainRedis plain(redis, PlainRedis::kLongMs);
   const auto store = open_store(redis);
-  ASSERT_TRUE(store && store->leases(1));  // the first connection writes too
+  const auto worlds = open_worlds(redis);
+  ASSERT_TRUE(store && worlds && store->leases(1) && worlds->worlds(1));  // the first connection writes too
   const fs::path files = folder.path() / "appendonlydir";
-  const Steps steps(*store);
+  const Steps steps(*store, *worlds);
   std::size_t all_cuts = 0;
   bool met = false;
   for (const Step& step : steps.all()) {

@@ -21,8 +21,9 @@ struct Trouble {
 // Each step is tried in trouble first.
 void take_all_steps(const RedisServer& redis, PlainRedis& plain, const Trouble& trouble) {
   const auto store = open_store(redis);
-  ASSERT_TRUE(store && store->leases(1));
-  const Steps steps(*store);
+  const auto worlds = open_worlds(redis);
+  ASSERT_TRUE(store && worlds && store->leases(1) && worlds->worlds(1));
+  const Steps steps(*store, *worlds);
   unsigned refused = 0;
   for (const Step& step : steps.all()) {
     ASSERT_TRUE(trouble.begin()) << trouble.name;

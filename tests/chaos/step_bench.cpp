@@ -32,6 +32,13 @@ std::unique_ptr<Store> open_store(const RedisServer& redis) {
   return store ? std::move(*store) : nullptr;
 }
 
+std::unique_ptr<WorkflowStore> open_worlds(const RedisServer& redis) {
+  RedisStoreConfig config;
+  config.default_url = redis.url();
+  auto worlds = make_redis_stores(config)->open_workflows();
+  return worlds ? std::move(*worlds) : nullptr;
+}
+
 std::string violations(Store& store, Id context) {
   const auto report = verify(store, context, [](std::string_view, std::uint64_t, std::uint64_t) {});
   if (!report) return report.error().message;

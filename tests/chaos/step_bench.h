@@ -8,6 +8,7 @@
 #include "chaos/client.h"
 #include "e2e/world.h"
 #include "mycojobs/store.h"
+#include "mycojobs/workflows.h"
 
 namespace mycojobs::test {
 
@@ -19,6 +20,7 @@ std::string digest(PlainRedis&);
 // "field:value" of INFO.
 std::string info(PlainRedis&, const std::string& section, const std::string& field);
 std::unique_ptr<Store> open_store(const RedisServer&);
+std::unique_ptr<WorkflowStore> open_worlds(const RedisServer&);
 // What `mycojobs verify` finds; empty: nothing.
 std::string violations(Store&, Id context);
 

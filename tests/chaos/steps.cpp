@@ -9,6 +9,7 @@ namespace {
 constexpr Id kContext = 1, kCaller = 12, kRunner = 7;
 constexpr const char* kInstance = "0123456789abcdef0123456789abcdef";
 constexpr const char* kQueue = "queue:python";
+constexpr const char* kWorld = "acme/order@1";
 
 std::string key(Id id) { return "job:" + std::to_string(kCaller) + ":" + std::to_string(id); }
 
@@ -47,11 +48,12 @@ tl::unexpected<Error> odd(const std::string& what) { return fail(Code::internal,
 
 }  // namespace
 
-Steps::Steps(Store& store) : store_(store) {
+Steps::Steps(Store& store, WorkflowStore& worlds) : store_(store), worlds_(worlds) {
   one_job();
   failures();
   dependents();
   limits();
+  this->worlds();  // while no other job is in the queue
   operators();
   messages();
   retirement();
@@ -222,6 +224,66 @@ void Steps::messages() {
   add("take a message", [this]() -> Result<void> {
     auto taken = store_.take_message(kContext, {"mj:topic:runner7", "message:12:1", {{job(40), kQueue}}});
     return taken ? Result<void>() : tl::unexpected<Error>(taken.error());
+  });
+}
+
+void Steps::post(const std::string& name, PostRules rules) {
+  add(name, [this, rules]() -> Result<void> {
+    MJ_TRY(posted, worlds_.post(kContext, kWorld, "event", {{"schema", "acme/Placed@1"}, {"value", "{}"}}, rules));
+    return posted.id.empty() ? Result<void>(odd("it has no id")) : Result<void>();
+  });
+}
+
+// At the height that the world has, with what waits in its inbox: as a coordinator does it, and repeats it.
+void Steps::commit(const std::string& name, std::function<void(WorldCommit&)> change) {
+  add(name, [this, change]() -> Result<void> {
+    MJ_TRY(read, worlds_.read(kContext, kWorld, 0, 0));
+    MJ_TRY(waiting, worlds_.mail(kContext, kWorld, 10));
+    WorldCommit wanted;
+    wanted.context = kContext;
+    wanted.world = kWorld;
+    wanted.base = read.height;
+    wanted.facts = {"a fact", "another"};
+    for (const WorldMail& mail : waiting) wanted.done.push_back(mail.id);
+    change(wanted);
+    return worlds_.commit(wanted);
+  });
+}
+
+void Steps::worlds() {
+  add("store a manifest", [this] { return worlds_.put_manifest(kContext, kWorld, "h1", "text"); });
+  commit("apply", [](WorldCommit& wanted) { wanted.manifest = "h1"; });
+  post("send", {"h1"});
+  post("send with a key", {"h1", {{"acme/order@1 07", "acme/order@1[7]"}}, "12 tuesday", "c0ffee"});
+  commit("a step with a long state, and a snapshot", [](WorldCommit& wanted) {
+    wanted.blobs = {{"state", std::string(100000, 'x')}, {"snapshot", "bytes"}};
+    wanted.snapshot = "snapshot";
+    wanted.full = std::vector<std::string>{"acme/order@1 07"};
+    wanted.due_ms = 1;
+  });
+  add("collect", [this]() -> Result<void> {
+    const PostRules again{"h1", {}, "12 tuesday", "c0ffee"};
+    MJ_TRY(posted, worlds_.post(kContext, kWorld, "event", {{"schema", "acme/Placed@1"}, {"value", "{}"}}, again));
+    if (!posted.repeated) return odd("it was sent twice");
+    MJ_TRY(read, worlds_.read(kContext, kWorld, 0, 0));
+    return worlds_.drop_blobs(kContext, kWorld, read.height, {"state"});
+  });
+  Job effect = job(50);
+  effect.unknown.emplace_back("effect_of", "1 " + std::string(kWorld));
+  submit(effect);
+  claim(50);
+  end(50, "ok");
+  commit("the receipt", [](WorldCommit& wanted) {
+    if (wanted.done.size() != 1) wanted.base = 0;  // the world was not told once: refused
+  });
+  add("repair", [this]() -> Result<void> {
+    MJ_TRY(read, worlds_.read(kContext, kWorld, 0, 0));
+    MJ_TRY(done, worlds_.repair(kContext, kWorld, read.height,
+                                {{WorldFix::Kind::list},
+                                 {WorldFix::Kind::due},
+                                 {WorldFix::Kind::open, "acme/order@1 07", ""},
+                                 {WorldFix::Kind::notice, "job", "job:12:50"}}));
+    return done ? Result<void>() : odd("it has moved");
   });
 }
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "mycojobs/store.h"
+#include "mycojobs/workflows.h"
 
 namespace mycojobs::test {
 
@@ -16,10 +17,10 @@ struct Step {
   std::function<Result<void>()> take;
 };
 
-// In this order; the jobs are of caller 12 in context 1. The store must outlive it.
+// In this order; the jobs are of caller 12 in context 1. The stores must outlive it.
 class Steps {
  public:
-  explicit Steps(Store&);
+  Steps(Store&, WorkflowStore&);
   const std::vector<Step>& all() const { return steps_; }
 
  private:
@@ -29,6 +30,7 @@ class Steps {
   void limits();
   void operators();
   void messages();
+  void worlds();
   void retirement();
 
   void add(std::string name, std::function<Result<void>()> take);
@@ -38,7 +40,11 @@ class Steps {
   void report(const std::string& name, Id, std::function<Report(const ClaimRef&)> make);
   void tick(const std::string& name, TickRequest, std::uint32_t TickReply::*expected);
 
+  void post(const std::string& name, PostRules);
+  void commit(const std::string& name, std::function<void(WorldCommit&)> change);
+
   Store& store_;
+  WorkflowStore& worlds_;
   std::map<Id, ClaimRef> claims_;
   std::vector<Step> steps_;
 };

@@ -35,8 +35,8 @@ class Worlds : public StoreContract {
   }
   std::vector<WorldMail> mail() { return worlds_->mail(1, kWorld, 100).value(); }
   std::vector<std::string> due() { return worlds_->due(1, 10).value().first; }
-  Result<void> post(const std::string& value, const std::string& manifest = "") {
-    return worlds_->post(1, kWorld, "event", {{"schema", "acme/Placed@1"}, {"value", value}}, manifest);
+  Result<Posted> post(const std::string& value, const PostRules& rules = {}) {
+    return worlds_->post(1, kWorld, "event", {{"schema", "acme/Placed@1"}, {"value", value}}, rules);
   }
   // A job that carries an effect of a world.
   Claimed claim_effect(const std::string& effect_of) {
@@ -117,9 +117,77 @@ TEST_P(Worlds, AnEventThatWasCheckedByAnotherManifestIsRefused) {
   first.manifest = "h1";
   ASSERT_TRUE(worlds_->commit(first));
   EXPECT_EQ(read().manifest, "h1");
-  EXPECT_TRUE(post("1", "h1"));
-  EXPECT_EQ(outcome(post("2", "h2")), "conflict");
+  EXPECT_TRUE(post("1", {"h1"}));
+  EXPECT_EQ(outcome(post("2", {"h2"})), "conflict");
   EXPECT_EQ(mail().size(), 1U);
+}
+
+TEST_P(Worlds, AFullInstanceGetsNoMoreUntilACommitSaysSo) {
+  const PostTarget seven{"acme/order@1 07", "acme/order@1[7]"}, eight{"acme/order@1 08", "acme/order@1[8]"};
+  WorldCommit full = commit(0, {"a"});
+  full.full = std::vector<std::string>{seven.instance};
+  ASSERT_TRUE(worlds_->commit(full));
+  const auto refused = post("1", {"", {eight, seven}});
+  EXPECT_EQ(outcome(refused), "too_large");
+  EXPECT_THAT(refused.error().message, HasSubstr("acme/order@1[7]"));
+  EXPECT_THAT(mail(), IsEmpty());
+  EXPECT_TRUE(post("1", {"", {eight}}));
+  EXPECT_TRUE(post("1")) << "what is no event asks nobody";
+  ASSERT_TRUE(worlds_->commit(commit(1, {"b"})));
+  EXPECT_EQ(outcome(post("1", {"", {seven}})), "too_large") << "a commit that says nothing of it changes nothing";
+  WorldCommit done = commit(2, {});
+  done.full.emplace();
+  ASSERT_TRUE(worlds_->commit(done));
+  EXPECT_TRUE(post("1", {"", {seven}}));
+}
+
+TEST_P(Worlds, TheSameAgainWithItsKeyIsPostedOnce) {
+  const PostRules with{"", {}, "12 tuesday", "aa"};
+  const auto first = post("1", with);
+  ASSERT_TRUE(first) << first.error().message;
+  EXPECT_FALSE(first->repeated);
+  EXPECT_EQ(first->id, mail().at(0).id);
+  WorldCommit taken = commit(0, {"a"});
+  taken.done = {first->id};
+  taken.manifest = "h1";
+  ASSERT_TRUE(worlds_->commit(taken));
+  const auto again = post("1", {"h0", {}, "12 tuesday", "aa"});
+  ASSERT_TRUE(again) << "also when another manifest is in force since";
+  EXPECT_TRUE(again->repeated);
+  EXPECT_EQ(again->id, first->id);
+  EXPECT_THAT(mail(), IsEmpty());
+  const auto other = post("2", {"", {}, "12 tuesday", "bb"});
+  EXPECT_EQ(outcome(other), "conflict");
+  EXPECT_THAT(other.error().message, HasSubstr("event " + first->id));
+  EXPECT_FALSE(post("2", {"", {}, "13 tuesday", "bb"})->repeated);
+  EXPECT_NE(post("2")->id, post("2")->id) << "without a key there is no second time";
+}
+
+TEST_P(Worlds, KeysAreForgottenByAgeAndByNumber) {
+  const std::string keys = "mj:world-keys:" + std::string(kWorld), ages = "mj:world-key-ages:" + std::string(kWorld);
+  const auto kept = [&] { return bench_->plain(1, {"HLEN", keys}).number(); };
+  ASSERT_TRUE(post("1", {"", {}, "12 old", "aa"}));
+  ASSERT_TRUE(post("1", {"", {}, "12 new", "aa"}));
+  EXPECT_EQ(kept(), 2U);
+  bench_->plain(1, {"ZADD", ages, "1", "12 old"});
+  ASSERT_TRUE(post("1", {"", {}, "12 next", "aa"}));
+  EXPECT_EQ(kept(), 2U);
+  EXPECT_FALSE(post("1", {"", {}, "12 old", "aa"})->repeated) << "it is forgotten";
+  EXPECT_TRUE(post("1", {"", {}, "12 new", "aa"})->repeated);
+
+  const std::string before = std::to_string(worlds_->now_ms().value() - 100000);
+  for (std::uint64_t i = 0; i < kMaxWorldKeys; i += 1000) {
+    std::vector<std::string> zadd{"ZADD", ages}, hset{"HSET", keys};
+    for (std::uint64_t j = i; j < i + 1000; ++j) {
+      zadd.insert(zadd.end(), {before, "12 many" + std::to_string(j)});
+      hset.insert(hset.end(), {"12 many" + std::to_string(j), "1-1 aa"});
+    }
+    bench_->plain(1, zadd);
+    bench_->plain(1, hset);
+  }
+  ASSERT_TRUE(post("1", {"", {}, "12 last", "aa"}));
+  EXPECT_EQ(kept(), kMaxWorldKeys) << "the newest ones";
+  EXPECT_TRUE(post("1", {"", {}, "12 new", "aa"})->repeated);
 }
 
 TEST_P(Worlds, WhoWantsToBeAloneWaitsForTheInbox) {
@@ -147,6 +215,52 @@ TEST_P(Worlds, AManifestHasOneTextForItsHash) {
   EXPECT_EQ(outcome(worlds_->put_manifest(1, kWorld, "h1", "other")), "conflict");
   EXPECT_EQ(worlds_->manifest(1, kWorld, "h1").value(), "text");
   EXPECT_EQ(outcome(worlds_->manifest(1, kWorld, "h2")), "not_found");
+}
+
+TEST_P(Worlds, ALookSaysWhereItStandsAndARepairIsOneStep) {
+  WorldCommit first = commit(0, {"a"});
+  first.manifest = "h1";
+  first.snapshot = "s";
+  first.full = std::vector<std::string>{"acme/order@1 08", "acme/order@1 07"};
+  ASSERT_TRUE(worlds_->commit(first));
+  WorldPlaces places = worlds_->places(1, kWorld).value();
+  EXPECT_EQ(places.height, 1U);
+  EXPECT_EQ(places.snapshot_height, 1U);
+  EXPECT_EQ(places.snapshot, "s");
+  EXPECT_EQ(places.manifest, "h1");
+  EXPECT_TRUE(places.listed);
+  EXPECT_EQ(places.due_ms, 0U);
+  EXPECT_EQ(places.mail, 0U);
+  EXPECT_THAT(places.full, ElementsAre("acme/order@1 07", "acme/order@1 08"));
+
+  using Kind = WorldFix::Kind;
+  submit(1);
+  const std::vector<WorldFix> all{{Kind::list},
+                                  {Kind::due},
+                                  {Kind::head, "h2", ""},
+                                  {Kind::snapshot},
+                                  {Kind::open, "acme/order@1 07", ""},
+                                  {Kind::notice, "job", "job:12:9"},
+                                  {Kind::mark, "", "job:12:1"},
+                                  {Kind::mark, "", "job:12:2"}};
+  bench_->plain(1, {"SREM", "mj:worlds", kWorld});
+  EXPECT_FALSE(worlds_->repair(1, kWorld, 2, all).value()) << "it has moved";
+  EXPECT_FALSE(worlds_->places(1, kWorld)->listed);
+  EXPECT_TRUE(worlds_->repair(1, kWorld, 1, all).value());
+  places = worlds_->places(1, kWorld).value();
+  EXPECT_TRUE(places.listed);
+  EXPECT_GT(places.due_ms, 0U);
+  EXPECT_LE(places.due_ms, places.now_ms);
+  EXPECT_EQ(places.manifest, "h2");
+  EXPECT_EQ(places.snapshot_height, 0U);
+  EXPECT_THAT(places.full, ElementsAre("acme/order@1 08"));
+  ASSERT_EQ(mail().size(), 1U);
+  EXPECT_EQ(mail()[0].kind, "job");
+  EXPECT_EQ(field_of(mail()[0].fields, "key"), "job:12:9");
+  EXPECT_EQ(field("job:12:1", "effect_of"), "1 " + std::string(kWorld));
+  EXPECT_EQ(bench_->plain(1, {"EXISTS", "job:12:2"}).number(), 0U) << "nothing is made of a mark";
+  bench_->put_text(1, "mj:world-full:" + std::string(kWorld) + "x", "x");
+  EXPECT_EQ(outcome(worlds_->places(1, std::string(kWorld) + "x")), "invalid");
 }
 
 TEST_P(Worlds, BlobsAreCollectedAtOneHeightOnly) {

@@ -66,6 +66,25 @@ TEST_F(WorkflowCommands, AllProblemsAreToldAtOnceWithFileLineAndPath) {
   for (const auto& each : told["problems"]) EXPECT_GT(each["line"].get<int>(), 0) << each.dump();
 }
 
+TEST_F(WorkflowCommands, AHistoryIsReplayedWithoutRedis) {
+  const std::string history = folder_ / "h.jsonl";
+  ASSERT_EQ(mycojobs({"test", scenarios_, "--name", "small order", "--history", history}).code, 0);
+  expect_says(mycojobs({"verify-replay", "--history", history}), 0, "the same outputs");
+  const Json same = json({"verify-replay", "--history", history}, 0);
+  EXPECT_TRUE(same["same"].get<bool>());
+  EXPECT_GT(same["steps"].get<int>(), 1);
+  EXPECT_GT(same["entries"].get<int>(), 4);
+  // Its code says something else than it did.
+  std::string text = read_file(history);
+  const auto at = text.find("pc = 'reserving'");
+  ASSERT_NE(at, std::string::npos);
+  text.replace(at, 16, "pc = 'rEserving'");
+  folder_.write("h.jsonl", text);
+  expect_says(mycojobs({"verify-replay", "--history", history}), 65, "h.jsonl: ");
+  expect_says(mycojobs({"verify-replay"}), 65, "give a WORKFLOW, or --history FILE");
+  expect_says(mycojobs({"verify-replay", "--history", folder_ / "none"}), 66, "none");
+}
+
 TEST_F(WorkflowCommands, CheckRunsTheTopLevelAndLooksForTheEntrypoint) {
   change("order/order.json", R"("entrypoint": "step")", R"("entrypoint": "stp")");
   expect_says(mycojobs({"check", manifest_}), 65,

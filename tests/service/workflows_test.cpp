@@ -74,14 +74,35 @@ TEST_F(WorkflowService, AManifestThatIsWrongIsRefusedWithAllPaths) {
   EXPECT_TRUE(worlds_->worlds(1)->empty());
 }
 
-TEST_F(WorkflowService, AnEffectOfOneRunnerIsRefused) {
+TEST_F(WorkflowService, AnEffectIsForARunnerOrForAScriptType) {
   json manifest = json::parse(kManifest);
+  manifest["effects"][0]["runner"] = "runner:7";
+  EXPECT_EQ(outcome(apply(submitter_, manifest)), "");
   manifest["effects"][0].erase("script_type");
-  manifest["effects"][0]["runner"] = "7";
+  EXPECT_EQ(outcome(apply(submitter_, manifest)), "") << "it is python then";
+  manifest["effects"][0].erase("runner");
   const auto done = apply(submitter_, manifest);
   ASSERT_FALSE(done);
-  EXPECT_THAT(done.error().message, HasSubstr("acme/pay@1"));
-  EXPECT_TRUE(worlds_->worlds(1)->empty());
+  EXPECT_THAT(done.error().message, HasSubstr("effects[0]: needs script_type, or runner"));
+}
+
+TEST_F(WorkflowService, AManifestIsReadOnceAndTheLatestIsInForce) {
+  ManifestCache cache(1);
+  const WorldStores with{*store_, *worlds_, &cache};
+  const std::string hash = apply(submitter_)->hash;
+  EXPECT_EQ(outcome(send_event(submitter_, with, {"acme/Hit", R"({"id": 7})", ""})), "");
+  redis_.plain(1, {"DEL", "mj:world-manifests:acme/count@1"});
+  EXPECT_EQ(outcome(send_event(submitter_, with, {"acme/Hit", R"({"id": 7})", ""})), "") << "it is known";
+  EXPECT_EQ(outcome(send_event(submitter_, in(), {"acme/Hit", R"({"id": 7})", ""})), "not_found");
+  EXPECT_EQ(outcome(apply(submitter_)), "denied") << "whose it was is gone with it";
+  ASSERT_EQ(apply(admin_)->hash, hash) << "the same again puts it back";
+  redis_.plain(1, {"DEL", "mj:world-in:acme/count@1"});
+  json next = json::parse(kManifest);
+  next["schemas"]["acme/Hit@1"]["required"] = json::array({"id", "more"});
+  next["schemas"]["acme/Hit@1"]["properties"]["more"] = json::object();
+  ASSERT_EQ(outcome(apply(admin_, next)), "");
+  EXPECT_EQ(outcome(send_event(submitter_, with, {"acme/Hit", R"({"id": 7})", ""})), "invalid") << "the one in force";
+  EXPECT_EQ(outcome(send_event(submitter_, with, {"acme/Hit", R"({"id": 7, "more": 1})", ""})), "");
 }
 
 TEST_F(WorkflowService, AnEventOfTwoManifestsNamesThem) {

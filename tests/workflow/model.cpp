@@ -25,7 +25,7 @@ json machine_manifest() {
     "effects": [
       {"name": "m/do@1", "script_type": "lua", "script": "x", "params": {"type": "object", "required": ["n"], "properties": {
         "n": {"type": "integer", "minimum": 0}}}, "receipt": {"type": "object", "required": ["r"], "properties": {"r": {"type": "integer"}}}},
-      {"name": "m/never@1", "runner": "r", "script": "x", "params": {}, "receipt": {}}],
+      {"name": "m/never@1", "runner": "runner:7", "script": "x", "params": {}, "receipt": {}}],
     "workflows": [
       {"name": "m/cell@1", "state": "m/State@1", "event": "m/CellEvent@1", "key_schema": {"type": "integer"},
        "context": "sys/WorkflowContext@1", "effects_emitted": ["m/do@1", "sys/timer@1"],

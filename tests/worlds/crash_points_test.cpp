@@ -34,6 +34,8 @@ const WorldScenario kScenarios[] = {
     {"Timer", [](WorldStage& stage) { stage.place(1, "timer"); }, {}, "world_commit"},
     {"Flow", [](WorldStage& stage) { stage.place(1, "flow"); }, {}, "flow_create"},
     {"Signal", [](WorldStage& stage) { stage.place(1, "signal"); }, {}, "flow_commit"},
+    {"Cancel", [](WorldStage& stage) { stage.place(1, "withdraw"); }, {}, "world_commit"},
+    {"CancelJob", [](WorldStage& stage) { stage.place(1, "stop"); }, {}, "cancel"},
     {"Derived", [](WorldStage& stage) { stage.place(1, "chat"), stage.place(2, "chat"); }, {}, "world_commit"},
     {"OneAfterTheOther", [](WorldStage& stage) { stage.place(1, "all"); }, {}, "submit"},
     {"Snapshots",

@@ -242,6 +242,46 @@ TEST_F(WorldLive, 16_AnIntentLinksItsStepItsJobAndItsReceipt) {
   EXPECT_EQ(rows[2].at("carrier"), "job:1:3");
 }
 
+TEST_F(WorldLive, AnOrderThatIsPaidCancelsItsDeadlineAndCanBeReplaced) {
+  stage_.place(1, "stop");
+  ASSERT_TRUE(stage_.play());
+  const json order = stage_.show(1);
+  EXPECT_TRUE(order.at("intents").empty()) << order.dump();
+  std::vector<std::string> said;
+  for (const json& each : order.at("state").at("receipts"))
+    said.push_back(each.at("effect").get<std::string>() + ' ' + each.at("status").get<std::string>());
+  EXPECT_THAT(said, testing::UnorderedElementsAre("acme/pay@1 ok", "sys/timer@1 cancelled", "sys/approval@1 cancelled",
+                                                  "acme/never@1 cancelled", "sys/cancel@1 ok"));
+  EXPECT_THAT(order.at("state").dump(), HasSubstr(R"("cancelled":2)"));
+  json next = shop_manifest();
+  next["description"] = "the next one";
+  const auto done = stage_.apply(next);
+  EXPECT_TRUE(done) << done.error().message;
+  expect_fine(stage_);
+}
+
+TEST_F(WorldLive, AnEffectOfOneRunnerStandsInItsQueue) {
+  stage_.place(1, "here");
+  for (int i = 0; i < 5; ++i) stage_.coordinate(0);
+  EXPECT_EQ(stage_.server.plain(1, {"LLEN", "mj:queue:runner7"}).number(), 1U);
+  EXPECT_EQ(stage_.server.plain(1, {"LLEN", "queue:python"}).number(), 0U);
+  ASSERT_TRUE(stage_.play());
+  EXPECT_EQ(stage_.show(1).at("state").at("receipts")[0].at("status"), "ok");
+  expect_fine(stage_);
+}
+
+TEST_F(WorldLive, TheWorkflowHearsOfAFailureWhenRetriesAreUsedUp) {
+  stage_.place(1, "again");
+  stage_.place(2, "slow");
+  ASSERT_TRUE(stage_.play());
+  EXPECT_EQ(stage_.ran.at(R"(acme/again@1 {"id":1})"), 3) << "two retries";
+  EXPECT_EQ(stage_.ran.at(R"(acme/slow@1 {"id":2})"), 1) << "none, if the manifest names none: it decides";
+  EXPECT_EQ(kinds(stage_, "receipt"), 2) << "one of each";
+  EXPECT_EQ(stage_.show(1).at("state").at("receipts")[0].at("status"), "ok");
+  EXPECT_EQ(stage_.show(2).at("state").at("receipts")[0].at("status"), "error");
+  expect_fine(stage_);
+}
+
 TEST_F(WorldLive, AnApprovalIsForThoseWhomItNames) {
   stage_.place(1, "approval");
   ASSERT_TRUE(stage_.play());
@@ -282,6 +322,83 @@ TEST_F(WorldLive, AStepThatCannotBeTakenHoldsNobodyUp) {
   EXPECT_EQ(stage_.status(1), "waiting");
 }
 
+TEST_F(WorldLive, AnEventWhoseReplyIsLostIsSentOnceByItsKey) {
+  const auto send = [&](int id, const std::string& key) {
+    service::SendEvent wish{"Placed", json{{"id", id}, {"how", "job"}}.dump(), ""};
+    wish.idempotency_key = key;
+    return service::send_event(stage_.by, stage_.in(), wish);
+  };
+  for (const Fault fault : {Fault::before, Fault::after}) {
+    const int id = fault == Fault::before ? 1 : 2;
+    int calls = 0;
+    stage_.server.set_faults(
+        [&](const ServerCall& call) { return call.name == "world_post" && ++calls <= 2 ? fault : Fault::none; });
+    const std::string key = "order " + std::to_string(id);
+    EXPECT_EQ(send(id, key).error().code, Code::unavailable);
+    EXPECT_EQ(send(id, key).error().code, Code::unavailable) << "twice";
+    const auto sent = send(id, key);
+    ASSERT_TRUE(sent) << sent.error().message;
+    EXPECT_EQ(sent->repeated, fault == Fault::after);
+    ASSERT_TRUE(stage_.play());
+    EXPECT_EQ(send(id, key)->id, sent->id) << "also when it was worked off";
+  }
+  ASSERT_TRUE(stage_.play());
+  EXPECT_EQ(kinds(stage_, "event"), 2);
+  EXPECT_EQ(stage_.show(1).at("steps"), 2) << "the event and its receipt";
+  const auto other = send(3, "order 1");
+  ASSERT_FALSE(other);
+  EXPECT_EQ(other.error().code, Code::conflict);
+  const service::Caller someone{1, 12, WayIn::command, true};
+  service::SendEvent wish{"Placed", R"({"how": "keep", "id": 1})", ""};
+  wish.idempotency_key = "order 1";
+  EXPECT_FALSE(service::send_event(someone, stage_.in(), wish)->repeated) << "a key is its actor's";
+  EXPECT_EQ(send(1, "").error().code, Code::invalid);
+  expect_fine(stage_);
+}
+
+TEST_F(WorldLive, AFullInstanceRefusesItsSendersByNameAndHoldsNobodyUp) {
+  WorldStage stage({.cell_mail = 20});
+  ASSERT_TRUE(stage.apply());
+  bool stuck = true;
+  stage.code = [&](const WorkflowSpec& spec, const StepRequest& request) -> Result<StepOutput> {
+    if (stuck && request.event.key == encode_cbor(1).value()) return fail(Code::unavailable, "its process died");
+    return shop_step(spec, request);
+  };
+  for (int i = 0; i < 30; ++i) stage.place(1, "keep");  // they are in the inbox before anybody counts
+  stage.place(2, "keep");
+  for (int i = 0; i < 3; ++i) stage.step();
+  EXPECT_EQ(stage.worlds->mail(1, WorldStage::kShop, 100).value().size(), 0U) << "nothing stays in front of the others";
+  EXPECT_EQ(stage.status(2), "waiting");
+  const auto refused = stage.send("acme/Placed@1", {{"id", 1}, {"how", "keep"}});
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, Code::too_large);
+  EXPECT_THAT(refused.error().message, HasSubstr("acme/order@1[1]"));
+  EXPECT_TRUE(stage.send("acme/Placed@1", {{"id", 2}, {"how", "keep"}})) << "others are not refused";
+  ASSERT_TRUE(stage.apply()->repeated);
+
+  // The coordinator rests meanwhile: a look each time the step that cannot be taken may be tried again.
+  for (int i = 0; i < 3; ++i) stage.step();
+  const int before = stage.calls_by_name["world_commit"];
+  for (int i = 0; i < 100; ++i) stage.step(100);
+  EXPECT_LE(stage.calls_by_name["world_commit"] - before, 6);
+
+  stuck = false;
+  ASSERT_TRUE(stage.play());
+  EXPECT_EQ(stage.show(1).at("steps"), 30) << "all that were taken, and no other";
+  EXPECT_TRUE(stage.send("acme/Placed@1", {{"id", 1}, {"how", "keep"}})) << "it takes events again";
+  ASSERT_TRUE(stage.play());
+  expect_fine(stage);
+}
+
+TEST_F(WorldLive, AnEventThatCannotBeTakenIsRefusedAndHoldsNobodyUp) {
+  const std::string large = json{{"id", 1}, {"how", std::string(5U << 20, 'x')}}.dump();
+  ASSERT_TRUE(stage_.worlds->post(1, WorldStage::kShop, "event", {{"schema", "acme/Placed@1"}, {"value", large}}));
+  stage_.place(2, "keep");
+  for (int i = 0; i < 3; ++i) stage_.step();
+  EXPECT_EQ(stage_.status(1), "none");
+  EXPECT_EQ(stage_.status(2), "waiting");
+}
+
 TEST_F(WorldLive, AWorldThatCannotBeReadHoldsNoOtherUp) {
   json other = shop_manifest();
   other["name"] = "acme/other@1";
@@ -310,6 +427,27 @@ TEST_F(WorldLive, ExplainNamesWhatAnInstanceWaitsFor) {
   EXPECT_EQ(cause(2), "event");
   const auto alone = service::explain_instance(stage_.by, stage_.in(), {"order", "1"}, "").value();
   EXPECT_EQ(alone[0].at("cause"), "no_coordinator");
+  const auto approval = service::explain_instance(stage_.by, stage_.in(), {"order", "1"}, "here").value();
+  EXPECT_EQ(approval[0].at("next"), "`mycojobs workflow approve acme/order@1 1 --actor 1`, or `reject`");
+}
+
+TEST_F(WorldLive, ExplainTellsOfAnEventThatStillWaitsInTheInbox) {
+  stage_.place(8, "keep");
+  stage_.place(9, "keep");
+  auto why = service::explain_instance(stage_.by, stage_.in(), {"order", "9"}, "here").value();
+  ASSERT_EQ(why.size(), 1U) << why.dump();
+  EXPECT_EQ(why[0].at("cause"), "inbox");
+  EXPECT_EQ(why[0].at("reason"), "1 event for it in the inbox, not taken by a coordinator yet; in front: 1");
+  EXPECT_THAT(why[0].at("evidence")[0].get<std::string>(), testing::StartsWith("event acme/Placed@1 "));
+  why = service::explain_instance(stage_.by, stage_.in(), {"order", "9"}, "").value();
+  EXPECT_EQ(why[0].at("cause"), "no_coordinator");
+  EXPECT_EQ(why[1].at("cause"), "inbox");
+  why = service::explain_instance(stage_.by, stage_.in(), {"order", "10"}, "").value();
+  EXPECT_EQ(why[0].at("cause"), "none");
+  EXPECT_THAT(why[0].at("next").get<std::string>(), HasSubstr("timeline acme/order@1 10"));
+  ASSERT_TRUE(stage_.play());
+  why = service::explain_instance(stage_.by, stage_.in(), {"order", "9"}, "here").value();
+  EXPECT_EQ(why[0].at("cause"), "event");
 }
 
 TEST_F(WorldLive, AFailedInstanceIsRemovedByWhoOperatesIt) {

@@ -11,6 +11,7 @@
 #include "domain/workflow_values.h"
 #include "inspect/flow_verify.h"
 #include "inspect/verify.h"
+#include "inspect/world_verify.h"
 
 namespace mycojobs {
 namespace {
@@ -52,6 +53,8 @@ Id create(FlowStore& flows, const char* definition) {
 json effect_of(const std::string& how, const json& order) {
   const json id = order.at("id");
   if (how == "job") return {{"kind", "acme/pay@1"}, {"params", {{"id", id}}}};
+  if (how == "here") return {{"kind", "acme/here@1"}, {"params", {{"id", id}}}};
+  if (how == "again") return {{"kind", "acme/again@1"}, {"params", {{"id", id}}}};
   if (how == "slow") return {{"kind", "acme/slow@1"}, {"params", {{"id", id}}}};
   if (how == "timer") return {{"kind", "sys/timer@1"}, {"params", {{"after_ms", 5000}}}};
   if (how == "approval")
@@ -60,15 +63,25 @@ json effect_of(const std::string& how, const json& order) {
   return {{"kind", "sys/signal@1"}, {"params", {{"flow_id", 1}, {"name", "go"}}}};
 }
 
+bool is_withdrawn(const std::string& how) { return how == "withdraw" || how == "stop"; }
+
 // What an order does after so many receipts; empty: it has ended.
 std::string next_of(const std::string& how, std::size_t receipts) {
   static const std::vector<std::string> kAll{"job", "slow", "timer", "flow"};
   if (how == "all") return receipts < kAll.size() ? kAll[receipts] : "";
-  return receipts == 0 && how != "keep" && how != "big" && how != "chat" ? how : "";
+  return receipts == 0 && how != "keep" && how != "big" && how != "chat" && !is_withdrawn(how) ? how : "";
 }
 
-void add_effect(StepOutput& out, const json& effect) {
-  out.effects.push_back({effect.at("kind"), cbor_of(effect.at("params")), out.effects.size(), "ref"});
+void add_effect(StepOutput& out, const json& effect, const char* ref = "ref") {
+  out.effects.push_back({effect.at("kind"), cbor_of(effect.at("params")), out.effects.size(), ref});
+}
+
+// An order that is paid needs its deadline, its approval and its job no more.
+void begin_withdrawal(StepOutput& out, const json& id, bool with_job) {
+  add_effect(out, {{"kind", "sys/timer@1"}, {"params", {{"after_ms", 3600000}}}}, "deadline");
+  add_effect(out, {{"kind", "sys/approval@1"}, {"params", {{"title", "?"}, {"approvers", {1}}}}}, "deadline");
+  if (with_job) add_effect(out, {{"kind", "acme/never@1"}, {"params", {{"id", id}}}}, "deadline");
+  add_effect(out, {{"kind", "acme/pay@1"}, {"params", {{"id", id}}}});
 }
 
 }  // namespace
@@ -89,11 +102,17 @@ json shop_manifest() {
        "required": ["id"], "properties": {"id": {"type": "integer"}}},
        "receipt": {"type": "object", "required": ["paid"], "properties": {"paid": {"type": "boolean"}}}},
       {"name": "acme/slow@1", "script_type": "python", "script": "fail slow", "params": {"type": "object",
-       "required": ["id"], "properties": {"id": {"type": "integer"}}}, "receipt": {}}],
+       "required": ["id"], "properties": {"id": {"type": "integer"}}}, "receipt": {}},
+      {"name": "acme/never@1", "script_type": "nobody", "script": "ok", "params": {}, "receipt": {}},
+      {"name": "acme/here@1", "script_type": "python", "runner": "runner:7", "script": "ok here", "params": {},
+       "receipt": {}},
+      {"name": "acme/again@1", "script_type": "python", "retries": 2, "script": "fail twice", "params": {},
+       "receipt": {}}],
     "workflows": [
       {"name": "acme/order@1", "state": {"type": "object", "additionalProperties": {}}, "event": "acme/Event@1",
        "context": "sys/WorkflowContext@1", "key_schema": {"type": "integer"},
-       "effects_emitted": ["acme/pay@1", "acme/slow@1", "sys/timer@1", "sys/approval@1", "sys/flow@1", "sys/signal@1"],
+       "effects_emitted": ["acme/pay@1", "acme/slow@1", "acme/here@1", "acme/again@1", "acme/never@1", "sys/cancel@1",
+                           "sys/timer@1", "sys/approval@1", "sys/flow@1", "sys/signal@1"],
        "impl": {"module": "shop.lua", "entrypoint": "order"}},
       {"name": "acme/ledger@1", "state": {"type": "integer"}, "event": "acme/Said@1", "effects_emitted": [],
        "impl": {"module": "shop.lua", "entrypoint": "ledger"}}],
@@ -118,6 +137,7 @@ StepOutput shop_step(const WorkflowSpec& spec, const StepRequest& request) {
   if (tag == "Placed" && state.is_null()) {
     state = {{"id", value.at("id")}, {"how", value.at("how")}, {"receipts", json::array()}};
     if (value.at("how") == "big") state["bulk"] = std::string(80U << 10, 'x');
+    if (is_withdrawn(value.at("how"))) begin_withdrawal(out, value.at("id"), value.at("how") == "stop");
     if (value.at("how") == "chat")
       out.domain_events.push_back({"acme/Said@1", cbor_of({{"id", value.at("id")}}), std::nullopt});
   } else if (tag == "Placed") {
@@ -127,7 +147,12 @@ StepOutput shop_step(const WorkflowSpec& spec, const StepRequest& request) {
     json said{{"effect", value.at("effect")}, {"status", value.at("status")}};
     if (value.at("payload").contains("paid")) said["paid"] = value["payload"]["paid"];
     if (value.at("payload").contains("approved")) said["approved"] = value["payload"]["approved"];
+    if (value.at("payload").contains("cancelled")) said["cancelled"] = value["payload"]["cancelled"];
+    if (is_withdrawn(state.at("how")) && said.contains("paid"))
+      add_effect(out, {{"kind", "sys/cancel@1"}, {"params", {{"ref", "deadline"}}}});
     state["receipts"].push_back(std::move(said));
+    // Which of them is first rests on who was faster.
+    if (state.at("how") == "stop") std::sort(state["receipts"].begin(), state["receipts"].end());
   }
   const std::string next =
       tag == "Placed" && state.contains("again") ? "" : next_of(state.at("how"), state.at("receipts").size());
@@ -245,7 +270,7 @@ void WorldStage::run_jobs() {
   request.context = kContext;
   request.runner = 7;
   request.instance = "runner";
-  request.queues = {"queue:python"};
+  request.queues = {"queue:python", "mj:queue:runner7"};
   request.max_jobs = 64;
   request.lease_ms = 1U << 30;
   const ClaimReply claimed = store->claim(request).value();
@@ -253,9 +278,9 @@ void WorldStage::run_jobs() {
     Job job = decode<Job>(each.record).record;
     const auto params = job.env_vars.find("MYCOJOBS_PARAMS");
     ++ran[job.name + ' ' + (params == job.env_vars.end() ? "" : params->second)];
-    ++carried[job.idempotency_key.empty() ? each.ref.job_key : job.idempotency_key];
+    if (job.attempt <= 1) ++carried[job.idempotency_key.empty() ? each.ref.job_key : job.idempotency_key];
     JobEnd end;
-    const bool ok = job.script.starts_with("ok");
+    const bool ok = job.script.starts_with("ok") || (job.script == "fail twice" && job.attempt == 3);
     end.status = ok ? JobStatus::finished : JobStatus::error;
     end.detail = ok ? "ok" : "exit";
     if (!ok) end.error = "it went wrong";
@@ -271,7 +296,9 @@ void WorldStage::run_jobs() {
       end.receipt = receipt.dump();
     }
     if (tamper) tamper(job, end);
-    const std::vector<Report> reports{EndReport{each.ref, std::move(end)}};
+    // As an agent does it (domain/retry.h).
+    const auto again = !ok && job.attempt <= job.retries ? std::optional<std::uint64_t>(1) : std::nullopt;
+    const std::vector<Report> reports{EndReport{each.ref, std::move(end), again}};
     const auto done = store->report(kContext, reports).value();
     if (!done.at(0)) ADD_FAILURE() << each.ref.job_key << ": " << done.at(0).error().message;
   }
@@ -340,6 +367,8 @@ std::vector<std::string> WorldStage::trouble() {
   for (const Finding& each : found.findings) all.push_back(each.rule + ": " + each.text);
   const auto of_flows = verify_flows(*flows, *store, kContext).value();
   for (const Finding& each : of_flows) all.push_back(each.rule + ": " + each.text);
+  const auto of_worlds = verify_worlds(*worlds, *store, kContext).value();
+  for (const Finding& each : of_worlds) all.push_back(each.rule + ": " + each.text);
   // The same from the snapshot as from the beginning, and every step taken again gives the same.
   if (!(world().state() == world(true).state())) all.emplace_back("the snapshot is another world than the journal");
   const StepTaker take = [this](const WorkflowSpec& spec, const WorkflowManifest&,

@@ -29,9 +29,10 @@ struct WorldDisturbance {
   WorldFate fate = WorldFate::killed_before;
 };
 
-// An order of the shop: Placed {id, how} asks for what `how` names: job, slow (a job that fails), timer, approval,
-// flow, signal; big is a state of 80 KiB; all is one after the other; chat emits an event for a ledger. Each receipt is
-// noted in the state; the last one of an order that is not kept ends it.
+// An order of the shop: Placed {id, how} asks for what `how` names: job, slow (a job that fails), here (a job for
+// runner 7), again (a job that fails twice and has two retries), timer, approval, flow, signal, withdraw (it cancels
+// its deadline once it is paid; stop: and a job); big is a state of 80 KiB; all is one after the other; chat emits an
+// event for a ledger. Each receipt is noted in the state; the last one of an order that is not kept ends it.
 nlohmann::json shop_manifest();
 StepOutput shop_step(const WorkflowSpec&, const StepRequest&);
 
@@ -70,6 +71,7 @@ class WorldStage {
   bool play(int rounds = 300);        // until nothing is under way but what waits for people; false: that never came
   bool is_quiet();
   void coordinate(std::size_t which);
+  void run_jobs();
   std::uint64_t calls() const { return calls_; }
   std::map<std::string, int> calls_by_name;
 
@@ -87,7 +89,6 @@ class WorldStage {
   };
   void begin(Coordinating&);
   Fault judge(const ServerCall&);
-  void run_jobs();
 
   WorldLimits limits_;
   std::vector<Coordinating> coordinators_;

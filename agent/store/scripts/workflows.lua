@@ -37,9 +37,10 @@ return {dec(head), taken[1] or '0', taken[2] or '', facts, taken[3] or ''}
 -- {done}, {conflict, height}, or {busy, entries of the inbox} if it wants to be alone.
 local context, world, base, due = arg(), arg(), num(arg()), num(arg())
 local facts, blobs, done, snapshot, manifest, alone = list_arg(), list_arg(), list_arg(), arg(), arg(), arg() == '1'
-local journal, inbox, store = 'mj:world:' .. world, 'mj:world-in:' .. world, 'mj:world-blobs:' .. world
+local full = arg() == '1' and list_arg()
+local journal, inbox, store, closed = 'mj:world:' .. world, 'mj:world-in:' .. world, 'mj:world-blobs:' .. world, 'mj:world-full:' .. world
 local err = wrong(journal, 'stream') or wrong(inbox, 'stream') or wrong(store, 'hash') or wrong('mj:worlds:due', 'zset')
-  or wrong('mj:world-head:' .. world, 'hash')
+  or wrong('mj:world-head:' .. world, 'hash') or wrong(closed, 'set')
 if err then return err end
 local head = head_of(journal)
 if not head then return strange_head(journal) end
@@ -53,6 +54,10 @@ if snapshot ~= '' then
   redis.call('HSET', 'mj:world-head:' .. world, 'height', dec(base + #facts), 'hash', snapshot)
 end
 if manifest ~= '' then redis.call('HSET', 'mj:world-head:' .. world, 'manifest', manifest) end
+if full then
+  redis.call('DEL', closed)
+  for i = 1, #full, 100 do redis.call('SADD', closed, unpack(full, i, math.min(i + 99, #full))) end
+end
 if redis.call('XLEN', inbox) > 0 then
   redis.call('ZADD', 'mj:worlds:due', dec(now_ms), world)
 elseif due > 0 then
@@ -64,16 +69,42 @@ if #facts > 0 then redis.call('PUBLISH', 'mj:worlds', context .. ' ' .. world) e
 return {'done'}
 
 --# world_post: worlds
--- posted, none (there is no such world), other (another manifest is in force than it was checked by) or full.
-local context, world, max, manifest, fields = arg(), arg(), num(arg()), arg(), list_arg()
+-- {posted, id}, {repeated, id} (with the same idempotency key and content), {used, id} (the key, with other content),
+-- {none} (there is no such world), {other} (another manifest is in force than it was checked by), {full}, or {busy, index
+-- of the target that is full}. Keys are forgotten after keep_ms, and of too many the oldest.
+local context, world, max, manifest, key, content, keep_ms, most_keys = arg(), arg(), num(arg()), arg(), arg(), arg(), num(arg()), num(arg())
+local targets, fields = list_arg(), list_arg()
+local closed, keys, ages = 'mj:world-full:' .. world, 'mj:world-keys:' .. world, 'mj:world-key-ages:' .. world
+local kForgottenAtOnce = 20
+local function forget(some)
+  for _, each in ipairs(some) do
+    redis.call('HDEL', keys, each)
+    redis.call('ZREM', ages, each)
+  end
+end
 local err = wrong('mj:world-head:' .. world, 'hash') or wrong('mj:worlds', 'set') or wrong('mj:world-in:' .. world, 'stream') or wrong('mj:worlds:due', 'zset')
+  or wrong(closed, 'set') or wrong(keys, 'hash') or wrong(ages, 'zset')
 if err then return err end
-if redis.call('SISMEMBER', 'mj:worlds', world) == 0 then return 'none' end
+if redis.call('SISMEMBER', 'mj:worlds', world) == 0 then return {'none'} end
+if key ~= '' then
+  local id, first = string.match(redis.call('HGET', keys, key) or '', '^(%d+%-%d+) (%S+)$')
+  if id then return {first == content and 'repeated' or 'used', id} end
+end
 local in_force = redis.call('HGET', 'mj:world-head:' .. world, 'manifest')
-if manifest ~= '' and in_force and manifest ~= in_force then return 'other' end
-if redis.call('XLEN', 'mj:world-in:' .. world) >= max then return 'full' end
-post_to_world(context, world, fields)
-return 'posted'
+if manifest ~= '' and in_force and manifest ~= in_force then return {'other'} end
+if redis.call('XLEN', 'mj:world-in:' .. world) >= max then return {'full'} end
+for i, target in ipairs(targets) do
+  if redis.call('SISMEMBER', closed, target) == 1 then return {'busy', dec(i - 1)} end
+end
+local id = post_to_world(context, world, fields)
+if key ~= '' then
+  redis.call('HSET', keys, key, id .. ' ' .. content)
+  redis.call('ZADD', ages, dec(now_ms), key)
+  forget(redis.call('ZRANGEBYSCORE', ages, '-inf', dec(math.max(0, now_ms - keep_ms)), 'LIMIT', '0', dec(kForgottenAtOnce)))
+  local more = redis.call('ZCARD', ages) - most_keys
+  if more > 0 then forget(redis.call('ZRANGE', ages, 0, math.min(more, kForgottenAtOnce) - 1)) end
+end
+return {'posted', id}
 
 --# world_due:
 -- {worlds..., ms until the next one or 0}.
@@ -93,3 +124,46 @@ if err then return err end
 if head_of(journal) ~= base then return 'conflict' end
 for i = 1, #hashes, 100 do redis.call('HDEL', store, unpack(hashes, i, math.min(i + 99, #hashes))) end
 return 'gone'
+
+--# world_places: journal flows
+-- {height, height of the latest snapshot, its hash, manifest in force, 1 if it is listed, when it is due or 0, entries of
+-- the inbox, now, {instances that are full}}.
+local world = arg()
+local journal, heads, inbox, closed = 'mj:world:' .. world, 'mj:world-head:' .. world, 'mj:world-in:' .. world, 'mj:world-full:' .. world
+local err = wrong(journal, 'stream') or wrong(heads, 'hash') or wrong(inbox, 'stream') or wrong(closed, 'set') or wrong('mj:worlds', 'set')
+  or wrong('mj:worlds:due', 'zset')
+if err then return err end
+local head = head_of(journal)
+if not head then return strange_head(journal) end
+local taken = redis.call('HMGET', heads, 'height', 'hash', 'manifest')
+local due = redis.call('ZSCORE', 'mj:worlds:due', world)
+return {dec(head), dec(num(taken[1])), taken[2] or '', taken[3] or '', redis.call('SISMEMBER', 'mj:worlds', world),
+  due and dec(math.max(1, num(due))) or '0', redis.call('XLEN', inbox), dec(now_ms), redis.call('SMEMBERS', closed)}
+
+--# world_repair: journal flows worlds
+-- done, or moved: nothing was changed. What is wrong, and what mends it: domain/world_invariants.cpp.
+local context, world, height, count = arg(), arg(), num(arg()), num(arg())
+local heads, closed = 'mj:world-head:' .. world, 'mj:world-full:' .. world
+local err = wrong('mj:world:' .. world, 'stream') or wrong(heads, 'hash') or wrong(closed, 'set') or wrong('mj:worlds', 'set')
+  or wrong('mj:worlds:due', 'zset') or wrong('mj:world-in:' .. world, 'stream')
+if err then return err end
+if head_of('mj:world:' .. world) ~= height then return 'moved' end
+local mend = {
+  list = function() redis.call('SADD', 'mj:worlds', world) end,
+  due = function()
+    redis.call('ZADD', 'mj:worlds:due', dec(now_ms), world)
+    redis.call('PUBLISH', 'mj:worlds', context .. ' ' .. world)
+  end,
+  head = function(what) redis.call('HSET', heads, 'manifest', what) end,
+  snapshot = function() redis.call('HDEL', heads, 'height', 'hash') end,
+  open = function(what) redis.call('SREM', closed, what) end,
+  notice = function(what, of) post_to_world(context, world, {'kind', what, 'key', of}) end,
+  mark = function(_, of)
+    if type_of(of) == 'hash' then redis.call('HSET', of, 'effect_of', context .. ' ' .. world) end
+  end,
+}
+for _ = 1, count do
+  local kind, what, of = arg(), arg(), arg()
+  mend[kind](what, of)
+end
+return 'done'

@@ -70,7 +70,8 @@ function on.charge(state, receipt)
   if state.pc ~= 'paying' then return state end
   if receipt.status == 'ok' then
     state.pc = 'paid'
-    return state, {{schema = 'order/Ended@1', value = {id = state.order.id, ['end'] = 'paid'}}}
+    return state, {{schema = 'order/Ended@1', value = {id = state.order.id, ['end'] = 'paid'}}},
+      {{kind = 'sys/cancel@1', ref = 'over', params = {ref = 'deadline'}}}
   end
   if state.attempt >= ATTEMPTS then return undo(state, 'payment: ' .. receipt.payload.detail) end
   state.pc = 'pausing'
@@ -81,6 +82,9 @@ function on.pause(state)
   if state.pc ~= 'pausing' then return state end
   return state, nil, {charge(state)}
 end
+
+-- Nothing is left to be late for: the deadline is cancelled.
+function on.over(state) return state end
 
 function on.deadline(state)
   if state.pc ~= 'paying' and state.pc ~= 'pausing' then return state end

@@ -1,9 +1,10 @@
 -- Worlds of workflows.
--- Something has come for a world: it is due.
+-- Something has come for a world: it is due. Answers the id of the entry.
 local function post_to_world(context, world, fields)
-  redis.call('XADD', 'mj:world-in:' .. world, '*', unpack(fields))
+  local id = redis.call('XADD', 'mj:world-in:' .. world, '*', unpack(fields))
   redis.call('ZADD', 'mj:worlds:due', 'LT', dec(now_ms), world)
   redis.call('PUBLISH', 'mj:worlds', context .. ' ' .. world)
+  return id
 end
 -- What carried an effect has ended. effect: "<context> <world>", as it is in the record or mark of what carried it.
 local function tell_world(effect, kind, key)

@@ -1,0 +1,125 @@
+#include "domain/world_invariants.h"
+
+#include <algorithm>
+
+#include "base/counted.h"
+#include "base/ids.h"
+#include "domain/workflow_decide.h"
+
+namespace mycojobs {
+namespace {
+
+using WorldFixKind = WorldFix::Kind;
+
+constexpr std::uint64_t kWorldLateMs = 10000;  // a world with an instance that is put off is looked at 5 s later
+
+class WorldJudging {
+ public:
+  explicit WorldJudging(const WorldSight& sight) : sight_(sight), state_(sight.state) {}
+
+  std::vector<WorldFinding> run() {
+    if (!sight_.journal.empty()) {
+      add("world-journal", sight_.journal +
+                               ": nothing mends it; bring the world's keys back from a backup, or export "
+                               "what can be read and apply it under another name");
+      return std::move(findings_);
+    }
+    check_index();
+    check_code();
+    check_carriers();
+    check_due();
+    for (const std::string& entry : sight_.odd_mail)
+      add("world-mail", "the entry " + entry + " of its inbox says nothing: a coordinator drops it");
+    return std::move(findings_);
+  }
+
+ private:
+  void add(std::string_view rule, const std::string& text, std::vector<WorldFix> fixes = {}) {
+    findings_.push_back({finding(rule, sight_.world, sight_.world + ": " + text), std::move(fixes)});
+  }
+
+  void check_index() {
+    const WorldPlaces& places = sight_.places;
+    if (!places.listed)
+      add("world-index", "is not among the worlds of the context: nobody will look at it",
+          {{WorldFixKind::list}, {WorldFixKind::due}});
+    if (places.manifest != state_.manifest)
+      add("world-index", "says that another manifest is in force than its journal",
+          {{WorldFixKind::head, state_.manifest, ""}});
+    for (const std::string& name : places.full) {
+      const auto cell = std::find_if(state_.cells.begin(), state_.cells.end(),
+                                     [&](const auto& row) { return store_name(row.first) == name; });
+      if (cell == state_.cells.end() || cell->second.mail.size() <= kMaxCellMail / 2)
+        add("world-index", (cell == state_.cells.end() ? name : shown(cell->first)) + " counts as full, and is not",
+            {{WorldFixKind::open, name, ""}});
+    }
+    if (!sight_.snapshot.empty())
+      add("world-snapshot",
+          sight_.snapshot + ": it shortens nothing; without it the journal is read from its beginning",
+          {{WorldFixKind::snapshot}});
+  }
+
+  void check_code() {
+    for (const auto& [hash, why] : sight_.manifests)
+      add("world-manifest", why + ": `mycojobs workflow apply` of the same files brings it back, if it is in force");
+    for (const auto& [hash, why] : sight_.blobs)
+      add("world-blob", why + ": its instance takes no step; nothing but a backup brings it back");
+  }
+
+  void check_carriers() {
+    const std::string own = std::to_string(sight_.context) + ' ' + sight_.world;
+    for (const CarrierSight& each : sight_.carriers) {
+      const std::string what = shown(each.cell) + " waits for " + each.carrier;
+      const std::string kind = each.carrier.substr(0, each.carrier.find(':'));
+      const WorldFix notice{WorldFixKind::notice, kind, each.carrier};
+      if (kind != "job" && kind != "flow")
+        add("world-effect", what + ", which carries nothing");
+      else if (each.is_told)
+        continue;
+      else if (!each.is_there)
+        add("world-effect", what + ", which is gone: it was lost, and is not begun again", {notice});
+      else if (each.has_ended && !each.is_refused)
+        add("world-unheard", what + ", which has ended, and nobody will tell it", {notice});
+      else if (!each.has_ended && each.effect_of != own)
+        add("world-effect", what + ", whose record does not say whose effect it is",
+            {{WorldFixKind::mark, "", each.carrier}});
+      else if (!each.key.empty() && each.key != "intent " + each.intent)
+        add("world-effect", what + ", which carries another intent");
+    }
+  }
+
+  // By the latest moment at which somebody must look at it; 0: when something comes.
+  void check_due() {
+    std::uint64_t wanted = 0;
+    std::string why;
+    const auto want = [&](std::uint64_t at, const std::string& text) {
+      if (wanted != 0 && wanted <= at) return;
+      wanted = at;
+      why = text;
+    };
+    const std::uint64_t now = sight_.places.now_ms;
+    for (const auto& [intent, id] : state_.intents) {
+      const CellState* cell = state_.cell(id);
+      const auto pending = cell == nullptr ? nullptr : &cell->pending.at(intent);
+      if (pending == nullptr) continue;
+      if (!pending->published) want(now, shown(id) + " has asked for an effect");
+      if (const std::uint64_t at = settled_by_time(*pending); pending->published && at != 0)
+        want(at, shown(id) + " waits for a moment");
+    }
+    if (!state_.ready.empty()) want(now, counted(state_.ready.size(), "instance") + " can take a step");
+    if (sight_.places.mail > 0) want(now, "its inbox holds something");
+    if (wanted == 0) return;
+    const std::uint64_t due = sight_.places.due_ms, latest = std::max(wanted, now) + kWorldLateMs;
+    if (due == 0 || due > latest) add("world-due", why + ", and nobody will look at it", {{WorldFixKind::due}});
+  }
+
+  const WorldSight& sight_;
+  const WorldState& state_;
+  std::vector<WorldFinding> findings_;
+};
+
+}  // namespace
+
+std::vector<WorldFinding> judge(const WorldSight& sight) { return WorldJudging(sight).run(); }
+
+}  // namespace mycojobs

@@ -1,0 +1,153 @@
+#include "inspect/actors.h"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <iterator>
+#include <map>
+#include <set>
+#include <sstream>
+#include <thread>
+
+#include "base/ids.h"
+
+namespace mycojobs {
+namespace {
+
+constexpr std::size_t kMostActors = 10000000;
+constexpr std::size_t kKeysAtOnce = 500;
+constexpr std::size_t kLongestKey = 200;  // as the index has them
+constexpr int kActorLooks = 3;
+constexpr std::chrono::milliseconds kActorPause{100}, kLookThroughPause{1100};  // the latter: as the store rests
+
+struct KeyTrouble {
+  std::string pubkey, subject, text;
+  bool can_mend = false;
+  bool operator==(const KeyTrouble&) const = default;
+};
+using ActorsByKey = std::map<std::string, std::set<std::string>>;  // ids, by public key
+
+Result<ActorsByKey> keys_of_records(Store& store) {
+  constexpr std::string_view kActors = "actor:";
+  static constexpr std::array<std::string_view, 1> kAsked{"pubkey"};
+  ActorsByKey out;
+  MJ_TRY(keys, store.keys(0, kActors, kMostActors));
+  for (const std::string& key : keys) {
+    std::uint64_t id = 0;
+    if (!parse_u64(std::string_view(key).substr(kActors.size()), id) || id == 0 || id > UINT32_MAX) continue;
+    const auto record = store.load_fields(0, key, kAsked);
+    if (!record && record.error().code == Code::unavailable) return tl::unexpected<Error>(record.error());
+    const std::string pubkey(record ? field_of(*record, "pubkey") : std::string_view());
+    if (!pubkey.empty() && pubkey.size() <= kLongestKey) out[pubkey].insert(std::to_string(id));
+  }
+  return out;
+}
+
+void take_in(ActorsByKey& out, const Fields& index) {
+  for (const auto& [pubkey, ids] : index) {
+    std::istringstream words(ids);
+    out[pubkey] = {std::istream_iterator<std::string>(words), {}};
+  }
+}
+
+// All of it; of one that is too long to be read at once what the records ask for.
+Result<ActorsByKey> keys_of_index(Store& store, const ActorsByKey& records) {
+  constexpr const char* kIndex = "mj:actor-keys";
+  ActorsByKey out;
+  auto index = store.load(0, kIndex);
+  if (index) take_in(out, *index);
+  if (index || index.error().code == Code::not_found) return out;
+  if (index.error().code != Code::too_large) return tl::unexpected<Error>(std::move(index).error());
+  std::vector<std::string_view> some;
+  const auto ask = [&]() -> Result<void> {
+    MJ_TRY(fields, store.load_fields(0, kIndex, some));
+    take_in(out, fields);
+    some.clear();
+    return {};
+  };
+  for (const auto& [pubkey, ids] : records) {
+    some.push_back(pubkey);
+    if (some.size() == kKeysAtOnce) MJ_CHECK(ask());
+  }
+  if (!some.empty()) MJ_CHECK(ask());
+  return out;
+}
+
+std::string actors_text(const std::set<std::string>& ids) {
+  std::string text;
+  for (const std::string& id : ids) text += (text.empty() ? "actor:" : " and actor:") + id;
+  return text;
+}
+
+Result<std::vector<KeyTrouble>> look_at_keys(Store& store) {
+  std::vector<KeyTrouble> all;
+  MJ_TRY(records, keys_of_records(store));
+  auto index = keys_of_index(store, records);
+  if (!index && index.error().code != Code::invalid) return tl::unexpected<Error>(std::move(index).error());
+  if (!index) {
+    all.push_back({"", "mj:actor-keys", "mj:actor-keys is no hash: " + index.error().message + "; delete that key"});
+    return all;
+  }
+  for (const auto& [pubkey, ids] : records) {
+    if (ids.size() > 1)
+      all.push_back({pubkey, "actor:" + *ids.begin(),
+                     actors_text(ids) + " have the same public key, which is nobody's then: `mycojobs actor update` "
+                                        "gives one of them another"});
+    const auto known = index->find(pubkey);
+    const bool whole =
+        known != index->end() && std::includes(known->second.begin(), known->second.end(), ids.begin(), ids.end());
+    if (!whole && ids.size() == 1)
+      all.push_back({pubkey, "actor:" + *ids.begin(),
+                     actors_text(ids) + " has a public key that mj:actor-keys does not have: what it signs is refused "
+                                        "until all records were looked through",
+                     true});
+  }
+  for (const auto& [pubkey, ids] : *index)
+    if (!records.contains(pubkey))
+      all.push_back({pubkey, "mj:actor-keys",
+                     "mj:actor-keys has a public key of " + actors_text(ids) + " that no actor has", true});
+  return all;
+}
+
+Result<std::vector<KeyTrouble>> lasting_troubles(Store& store) {
+  auto found = look_at_keys(store);
+  if (!found && found.error().code == Code::denied) return std::vector<KeyTrouble>();
+  for (int look = 1; found && look < kActorLooks && !found->empty(); ++look) {
+    std::this_thread::sleep_for(kActorPause);
+    MJ_TRY(again, look_at_keys(store));
+    std::erase_if(*found,
+                  [&](const KeyTrouble& each) { return std::find(again.begin(), again.end(), each) == again.end(); });
+  }
+  return found;
+}
+
+// Whoever asks whose a key is has it dropped, or all records looked through; which takes turns.
+Result<void> mend_key(Store& store, const std::string& pubkey) {
+  for (int attempt = 0; attempt < 3; ++attempt) {
+    MJ_TRY(owner, store.owner_of_key(pubkey));
+    if (owner.actors > 0 || owner.looked_now) return {};
+    std::this_thread::sleep_for(kLookThroughPause);
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<std::vector<Finding>> verify_actors(Store& store) {
+  MJ_TRY(troubles, lasting_troubles(store));
+  std::vector<Finding> findings;
+  for (const KeyTrouble& each : troubles) findings.push_back(finding("actor-key", each.subject, each.text));
+  return findings;
+}
+
+Result<std::vector<std::string>> rebuild_actors(Store& store, bool dry_run) {
+  MJ_TRY(troubles, lasting_troubles(store));
+  std::vector<std::string> lines;
+  for (const KeyTrouble& each : troubles) {
+    lines.push_back(each.text + (each.can_mend ? "" : " (cannot be mended)"));
+    if (each.can_mend && !dry_run) MJ_CHECK(mend_key(store, each.pubkey));
+  }
+  return lines;
+}
+
+}  // namespace mycojobs

@@ -1,0 +1,217 @@
+// Each kind of damage to a world is planted by a plain client, found, it alone, and mended by a rebuild where the
+// journal allows; what cannot be mended is said to be so.
+#include <gmock/gmock.h>
+
+#include <set>
+
+#include "base/sha256.h"
+#include "domain/cbor.h"
+#include "inspect/world_verify.h"
+#include "worlds/world_stage.h"
+
+namespace mycojobs {
+namespace {
+
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+// 1 waits for a job that nobody runs yet, 2 for a timer, 3 for an approval, 4 for an event, 5 has a long state.
+class WorldPlanted : public testing::Test {
+ protected:
+  static constexpr const char* kHead = "mj:world-head:acme/shop@1";
+  static constexpr const char* kJournal = "mj:world:acme/shop@1";
+  static constexpr const char* kBlobs = "mj:world-blobs:acme/shop@1";
+  static constexpr const char* kInbox = "mj:world-in:acme/shop@1";
+
+  void SetUp() override {
+    ASSERT_TRUE(stage_.apply());
+    stage_.place(2, "timer");
+    stage_.place(3, "approval");
+    stage_.place(4, "keep");
+    stage_.place(5, "big");
+    for (int i = 0; i < 3; ++i) stage_.step();
+    stage_.place(1, "job");
+    for (int i = 0; i < 5; ++i) stage_.coordinate(0);  // no runner takes it
+    job_ = stage_.show(1).at("intents")[0].at("carrier");
+    ASSERT_THAT(found(), IsEmpty());
+  }
+  Reply plain(const std::vector<std::string>& words) { return stage_.server.plain(1, words); }
+  std::set<std::string> found() {
+    std::set<std::string> rules;
+    const auto all = verify_worlds(*stage_.worlds, *stage_.store, 1);
+    EXPECT_TRUE(all) << all.error().message;
+    texts_.clear();
+    for (const Finding& each : all.value_or(std::vector<Finding>())) {
+      rules.insert(each.rule);
+      texts_ += each.rule + ": " + each.text + '\n';
+    }
+    return rules;
+  }
+  std::vector<std::string> rebuild(bool dry_run = false) {
+    return rebuild_worlds(*stage_.worlds, *stage_.store, 1, dry_run).value();
+  }
+  // Exactly this is found, and a rebuild leaves nothing to find.
+  void mends(const std::string& rule) {
+    EXPECT_EQ(found(), std::set<std::string>{rule}) << texts_;
+    EXPECT_FALSE(rebuild(true).empty());
+    EXPECT_EQ(found(), std::set<std::string>{rule}) << "a dry run mends nothing";
+    EXPECT_FALSE(rebuild().empty());
+    EXPECT_THAT(found(), IsEmpty()) << texts_;
+    EXPECT_THAT(rebuild(), IsEmpty()) << "twice is as good as once";
+  }
+  void cannot_mend(const std::string& rule, const std::string& text) {
+    EXPECT_EQ(found(), std::set<std::string>{rule}) << texts_;
+    EXPECT_THAT(texts_, HasSubstr(text));
+    const auto told = rebuild();
+    ASSERT_EQ(told.size(), 1U);
+    EXPECT_THAT(told[0], HasSubstr("(cannot be mended)"));
+    EXPECT_EQ(found(), std::set<std::string>{rule});
+  }
+  // It goes on as if nothing had been: the job's receipt comes, and nothing else is left.
+  void expect_goes_on(const std::string& status) {
+    EXPECT_TRUE(stage_.play());
+    EXPECT_EQ(stage_.show(1).at("state").at("receipts")[0].at("status"), status);
+  }
+
+  WorldStage stage_{{.snapshot_every = 5}};
+  std::string job_, texts_;
+};
+
+TEST_F(WorldPlanted, FindsAFactThatIsGone) {
+  plain({"XDEL", kJournal, "3-0"});
+  cannot_mend("world-journal", "workflow-height");
+}
+TEST_F(WorldPlanted, FindsThatTheFirstFactsAreGone) {
+  plain({"XTRIM", kJournal, "MINID", "5"});
+  cannot_mend("world-journal", "the next height is 1");
+}
+TEST_F(WorldPlanted, FindsAFactThatIsNone) {
+  const std::string next = std::to_string(stage_.world().state().height + 1);
+  plain({"XADD", kJournal, next + "-0", "f", "nonsense"});
+  cannot_mend("world-journal", "height " + next + " is no fact");
+}
+TEST_F(WorldPlanted, FindsAFactThatDoesNotFit) {
+  const WorkflowFact fact{stage_.world().state().height + 1, 1, Completed{{"acme/order@1", encode_cbor(4).value()}}};
+  plain({"XADD", kJournal, std::to_string(fact.height) + "-0", "f", encode(fact).value()});
+  cannot_mend("world-journal", "workflow-state");
+}
+TEST_F(WorldPlanted, FindsAJournalOfAnotherType) {
+  plain({"DEL", kJournal});
+  plain({"SET", kJournal, "x"});
+  EXPECT_EQ(found(), std::set<std::string>{"world-journal"}) << texts_;
+  EXPECT_THAT(texts_, HasSubstr("where a stream belongs"));
+}
+TEST_F(WorldPlanted, FindsAHeadThatIsGone) {
+  plain({"HDEL", kHead, "manifest"});
+  mends("world-index");
+}
+TEST_F(WorldPlanted, FindsAHeadThatNamesAnother) {
+  plain({"HSET", kHead, "manifest", std::string(64, 'a')});
+  mends("world-index");
+  EXPECT_TRUE(stage_.apply()->repeated);
+}
+TEST_F(WorldPlanted, FindsAWorldThatIsNotListed) {
+  plain({"SREM", "mj:worlds", WorldStage::kShop});
+  mends("world-index");
+  EXPECT_EQ(stage_.worlds->worlds(1)->size(), 1U);
+}
+TEST_F(WorldPlanted, FindsAnInstanceThatCountsAsFull) {
+  plain({"SADD", "mj:world-full:acme/shop@1", store_name({"acme/order@1", encode_cbor(4).value()})});
+  EXPECT_FALSE(stage_.send("acme/Placed@1", {{"id", 4}, {"how", "keep"}}));
+  mends("world-index");
+  EXPECT_TRUE(stage_.send("acme/Placed@1", {{"id", 4}, {"how", "keep"}}));
+}
+TEST_F(WorldPlanted, FindsASnapshotThatIsGone) {
+  const WorldRead head = stage_.worlds->read(1, WorldStage::kShop, 0, 0).value();
+  ASSERT_GT(head.snapshot_height, 0U);
+  plain({"HDEL", kBlobs, head.snapshot});
+  mends("world-snapshot");
+  expect_goes_on("ok");
+}
+TEST_F(WorldPlanted, FindsASnapshotOfSomethingElse) {
+  const WorldRead head = stage_.worlds->read(1, WorldStage::kShop, 0, 0).value();
+  plain({"HSET", kBlobs, head.snapshot, "something else"});
+  mends("world-snapshot");
+}
+TEST_F(WorldPlanted, FindsASnapshotThatIsAnotherWorld) {
+  const WorldRead head = stage_.worlds->read(1, WorldStage::kShop, 0, 0).value();
+  WorldState other = decode_world(stage_.worlds->blob(1, WorldStage::kShop, head.snapshot).value()).value();
+  other.refused = 7;
+  const std::string bytes = encode(other).value(), hash = sha256_hex(bytes);
+  plain({"HSET", kBlobs, hash, bytes});
+  plain({"HSET", kHead, "hash", hash});
+  EXPECT_EQ(stage_.world().state().refused, 7U) << "whoever loads it believes it";
+  mends("world-snapshot");
+  EXPECT_EQ(stage_.world().state().refused, 0U);
+}
+TEST_F(WorldPlanted, FindsAStateThatIsGone) {
+  plain({"HDEL", kBlobs, stage_.show(5).at("state_hash")});
+  cannot_mend("world-blob", "acme/order@1[5]");
+}
+TEST_F(WorldPlanted, FindsAStateThatIsAnother) {
+  plain({"HSET", kBlobs, stage_.show(5).at("state_hash"), "x"});
+  cannot_mend("world-blob", "does not hold what its name says");
+}
+TEST_F(WorldPlanted, FindsAManifestThatIsGone) {
+  plain({"DEL", "mj:world-manifests:acme/shop@1"});
+  cannot_mend("world-manifest", "is not there");
+  ASSERT_TRUE(stage_.apply()) << "as the finding says";
+  EXPECT_THAT(found(), IsEmpty()) << texts_;
+}
+TEST_F(WorldPlanted, FindsAManifestThatIsAnother) {
+  const std::string hash = stage_.worlds->read(1, WorldStage::kShop, 0, 0)->manifest;
+  plain({"HSET", "mj:world-manifests:acme/shop@1", hash, "{}"});
+  cannot_mend("world-manifest", "cannot be read");
+}
+TEST_F(WorldPlanted, FindsAnEndThatNobodyTells) {
+  for (int i = 0; i < 3; ++i) stage_.run_jobs();
+  plain({"DEL", kInbox});
+  mends("world-unheard");
+  expect_goes_on("ok");
+}
+TEST_F(WorldPlanted, FindsAJobThatIsGone) {
+  plain({"DEL", job_});
+  EXPECT_EQ(found(), std::set<std::string>{"world-effect"}) << texts_;
+  EXPECT_FALSE(rebuild().empty());
+  expect_goes_on("error");
+  EXPECT_THAT(found(), IsEmpty()) << texts_;
+}
+TEST_F(WorldPlanted, FindsAJobThatDoesNotKnowWhoseItIs) {
+  plain({"HDEL", job_, "effect_of"});
+  mends("world-effect");
+  expect_goes_on("ok");
+}
+TEST_F(WorldPlanted, FindsAJobOfAnotherIntent) {
+  plain({"HSET", job_, "idempotency_key", "intent " + std::string(64, 'a')});
+  cannot_mend("world-effect", "carries another intent");
+}
+TEST_F(WorldPlanted, FindsATimerThatNobodyWillFire) {
+  plain({"ZREM", "mj:worlds:due", WorldStage::kShop});
+  mends("world-due");
+  stage_.clock.pass(6000);
+  for (int i = 0; i < 5; ++i) stage_.step();
+  EXPECT_EQ(stage_.show(2).at("state").at("receipts")[0].at("effect"), "sys/timer@1");
+}
+TEST_F(WorldPlanted, FindsAnInboxThatNobodyLooksInto) {
+  stage_.place(6, "keep");
+  plain({"ZREM", "mj:worlds:due", WorldStage::kShop});
+  mends("world-due");
+  for (int i = 0; i < 3; ++i) stage_.step();
+  EXPECT_EQ(stage_.status(6), "waiting");
+}
+TEST_F(WorldPlanted, FindsAnEntryThatSaysNothing) {
+  ASSERT_TRUE(stage_.worlds->post(1, WorldStage::kShop, "nonsense", {{"a", "b"}}));
+  EXPECT_EQ(found(), std::set<std::string>{"world-mail"}) << texts_;
+  EXPECT_THAT(rebuild(), IsEmpty()) << "a note: the coordinator drops it";
+  for (int i = 0; i < 3; ++i) stage_.step();
+  EXPECT_THAT(found(), IsEmpty()) << texts_;
+}
+TEST_F(WorldPlanted, AReceiptThatWasRefusedWaitsForPeopleAndIsNoFinding) {
+  ASSERT_TRUE(stage_.store->save(1, "runner:7", {{"id", "7"}, {"pubkey", SigningKey::make().public_key()}}));
+  for (int i = 0; i < 5; ++i) stage_.step();
+  EXPECT_EQ(stage_.show(1).at("refused"), 1);
+  EXPECT_THAT(found(), IsEmpty()) << texts_;
+}
+
+}  // namespace
+}  // namespace mycojobs
