@@ -24,16 +24,6 @@ namespace {
 
 using nlohmann::json;
 
-// "localhost:9652" -> "localhost"
-std::string host_of(std::string header) {
-  const auto port = header.find(':', header.starts_with('[') ? header.find(']') : 0);
-  return header.substr(0, port);
-}
-bool is_loopback_name(const std::string& host) {
-  return host == "localhost" || host == "[::1]" ||
-         (host.starts_with("127.") && host.find_first_not_of("0123456789.") == std::string::npos);
-}
-
 class Running final : public ApiServer {
  public:
   Running(StoreFactory& stores, const Clock& clock, ApiSettings settings)
@@ -117,21 +107,24 @@ class Running final : public ApiServer {
 
   Admission admit(const HttpRequest& from) {
     if (is_from_web_page(from)) {
-      ++services_.refusals;
+      count_refusal("page");
       return {web_page_refused()};
     }
     if (from.path == "/health" || is_health_path(from.path)) return {{}, Standing::open};
     if (from.path == kSupervisorPath) return {{}, Standing::peer};
     if (auto read = tokens_.refresh(); !read) log(LogLevel::error, "api", "tokens: {}", read.error().message);
     const bool named = from.headers.contains("authorization");
-    if (!named && services_.settings.anonymous && !is_loopback_name(host_of(from.header("host")))) {
-      ++services_.refusals;
-      return {refuse(403, "denied", "the header Host names no address of this machine alone",
-                     "call http://127.0.0.1 or http://localhost, or send a token")};
+    if (!named && services_.settings.anonymous && !names_loopback(from)) {
+      count_refusal("host");
+      return {other_host_refused()};
     }
     if (const auto caller = caller_of(from)) return {{}, caller->anonymous ? Standing::anonymous : Standing::token};
-    ++services_.refusals;
+    count_refusal("token");
     return {unauthorised()};
+  }
+  void count_refusal(const char* why) {
+    ++services_.refusals;
+    services_.settings.metrics->add(Metric::http_refused, {why});
   }
 
   HttpReply call(const HttpRequest& from) {

@@ -56,12 +56,13 @@ ExecutorSettings executor_settings(const Settings& settings, const Clock& clock)
           clock};
 }
 
-Parts wire(const Clock& clock) {
+Parts wire(const Clock& clock, const std::shared_ptr<Metrics>& metrics) {
   return Parts{
-      .stores = [](const Settings& settings, const std::string& url) -> std::unique_ptr<StoreFactory> {
+      .stores = [&metrics](const Settings& settings, const std::string& url) -> std::unique_ptr<StoreFactory> {
         RedisStoreConfig config;
         config.default_url = url;
         config.context_urls = settings.context_redis;
+        config.metrics = metrics;
         config.wait_replicas = settings.redis_wait_replicas;
         return make_redis_stores(std::move(config));
       },
@@ -87,6 +88,7 @@ Parts wire(const Clock& clock) {
         return checks;
       },
       .clock = clock,
+      .metrics = metrics,
   };
 }
 
@@ -96,7 +98,8 @@ int run(int argc, char** argv) {
   CommandLine line = parse_command_line(argc, argv);
   if (line.command == nullptr) return line.exit_code;
   const SystemClock clock;
-  const Parts parts = wire(clock);
+  std::shared_ptr<Metrics> metrics = no_metrics();
+  const Parts parts = wire(clock, metrics);
   Invocation call{parts, line.options, {}, line.json, std::move(line.arguments), std::move(line.flags)};
   const std::string_view name = line.command->name;
   if (!name.starts_with("config") && name != "completion" && name != "man-page") {
@@ -104,6 +107,7 @@ int run(int argc, char** argv) {
     if (!config) return complain(config.error());
     for (const std::string& warning : config->warnings) say(paint(Tone::warn, "warning: ", true) + warning);
     call.settings = std::move(config->settings);
+    if (line.command->serves && !call.settings.metrics_listen.empty()) metrics = Metrics::make();
     const auto level = std::find_if(config->values.begin(), config->values.end(),
                                     [](const ConfigValue& value) { return value.name == "log.level"; });
     const bool chosen = level != config->values.end() && level->source != "default";

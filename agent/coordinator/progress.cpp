@@ -448,6 +448,18 @@ Result<FlowCommit> commit_of(FlowStore& store, Step& step) {
   return commit;
 }
 
+// At most as many of those that wait are looked at: no step may cost a walk over a large flow.
+std::size_t waiting_gates(const LoadedRun& run) {
+  constexpr std::size_t kMostLooks = 1000;
+  std::size_t gates = run.state.gated.size(), looks = 0;
+  for (const std::uint32_t node : run.state.waiting) {
+    const NodeKind kind = run.plan->nodes.at(node).kind;
+    if (kind == NodeKind::approval || kind == NodeKind::pause) ++gates;
+    if (++looks == kMostLooks) break;
+  }
+  return gates;
+}
+
 constexpr int kMaxCommits = 20;     // of one call: then other flows have their turn
 constexpr int kMaxConflicts = 100;  // each means that somebody else has moved it on
 // What this call goes on with at once; whoever finds it then knows that we did not.
@@ -616,6 +628,7 @@ Result<FlowProgress> Driver::drive() {
     done_.status = run.state.status;
     done_.detail = run.state.detail;
     done_.revision = run.state.revision;
+    done_.gates = is_terminal(run.state.status) ? 0 : waiting_gates(run);
     MJ_CHECK(after(run));
     const bool on = more_ || !links_.empty();
     done_.more = on;

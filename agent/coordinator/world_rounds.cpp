@@ -219,6 +219,7 @@ Result<void> WorldRounds::take_one(LoadedWorld& world, const WorldMail& mail) {
 Result<void> WorldRounds::receive(LoadedWorld& world, ReceiptArrived receipt) {
   const std::string intent = receipt.intent;
   auto done = world.decide({sample(), std::move(receipt)});
+  if (done) parts_.metrics->add(Metric::workflow_intents, {context_, "receipt"});
   if (!done && done.error().code == Code::internal) return done;
   if (!done)
     log(LogLevel::warn, "workflows", "context {}: {}: receipt of {} refused: {}", context_, world.name(),
@@ -393,6 +394,7 @@ Result<std::size_t> WorldRounds::take_some(World& world, std::size_t most) {
   run_steps(all);
   std::size_t taken = 0;
   for (Taking& each : all) {
+    parts_.metrics->add(Metric::workflow_steps, {context_, each.answer ? "ok" : "error"});
     if (each.answer) {
       MJ_CHECK(loaded.decide({sample(), StepDone{each.cell, each.mail, std::move(*each.answer)}}));
       ++taken;
@@ -436,6 +438,7 @@ Result<void> WorldRounds::publish_one(LoadedWorld& world, const std::string& int
   auto carrier = carry_out(world, pending, cell, job);
   if (!carrier && is_unavailable(carrier.error())) return tl::unexpected<Error>(std::move(carrier).error());
   MJ_CHECK(world.decide({sample(), EffectCarried{intent, carrier ? *carrier : "none"}}));
+  parts_.metrics->add(Metric::workflow_intents, {context_, carrier ? "carried" : "error"});
   if (!carrier)
     return receive(world, failed_receipt(intent, ReceiptStatus::error, "setup_error", carrier.error().message));
   if (carrier->starts_with("signal")) {

@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "metrics/metrics.h"
 #include "mycojobs/records.h"
 #include "mycojobs/result.h"
 #include "store/scripts.h"
@@ -73,18 +74,21 @@ class Link {
 using OpenLink = std::function<Result<std::unique_ptr<Link>>(Id context)>;
 
 // The connections of one store object, one to each context's database, opened when it is first asked for. One that has
-// led nowhere is not kept.
+// led nowhere is not kept. What each call takes is counted in the metrics.
 class ContextLinks {
  protected:
-  explicit ContextLinks(OpenLink open) : open_(std::move(open)) {}
+  explicit ContextLinks(OpenLink open, std::shared_ptr<Metrics> metrics = no_metrics())
+      : metrics_(std::move(metrics)), open_(std::move(open)) {}
   ~ContextLinks() = default;
 
   Result<Link*> link(Id context);
   // Of a context. Error invalid: context 0.
   Result<Reply> run(Id context, const Script&, const Arguments&);
   Result<Reply> command(Id context, const Arguments&, std::uint32_t extra_ms = 0);
+  Metrics& metrics() const { return *metrics_; }
 
  private:
+  std::shared_ptr<Metrics> metrics_;
   OpenLink open_;
   std::map<Id, std::unique_ptr<Link>> links_;
 };

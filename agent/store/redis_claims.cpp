@@ -6,6 +6,7 @@
 #include "base/ids.h"
 #include "base/log.h"
 #include "base/sha256.h"
+#include "store/counts.h"
 #include "store/job_fields.h"
 #include "store/redis_store.h"
 
@@ -111,12 +112,14 @@ Result<ClaimReply> RedisStore::claim(const ClaimRequest& request) {
     job.attempt = static_cast<std::uint32_t>(entry.at(4).number());
     job.deliveries = static_cast<std::uint32_t>(entry.at(5).number());
     job.record = entry.at(6).fields();
+    job.ref.script_type = counted_type(job.queue, job.record);
     out.jobs.push_back(std::move(job));
   }
   const Reply paused = reply.at(2);
   for (std::size_t i = 0; i < paused.size(); ++i) out.paused.emplace_back(paused.at(i).text());
   out.more = reply.at(3).number() == 1;
   note_heads(request.context, reply.at(4));
+  count_claims(metrics(), request.context, out);
   return out;
 }
 
@@ -155,6 +158,7 @@ Result<std::vector<Renewal>> RedisStore::renew(Id context, std::span<const Claim
     const std::uint64_t code = reply.at(i).number();
     out.push_back(code == 0 ? Renewal::stale : code == 1 ? Renewal::renewed : Renewal::cancel);
   }
+  count_renewals(metrics(), context, out);
   return out;
 }
 
@@ -200,6 +204,7 @@ Result<std::vector<Result<void>>> RedisStore::report(Id context, std::span<const
     note_heads(context, reply.at(last - first));
   }
   MJ_CHECK(await_replicas(context));
+  count_reports(metrics(), context, reports, out);
   return out;
 }
 
@@ -216,6 +221,7 @@ Result<std::vector<Lease>> RedisStore::leases(Id context) {
 Result<bool> RedisStore::expire(Id context, const Lease& lease) {
   Arguments arguments;
   MJ_TRY(reply, run(context, scripts::expire, arguments.add(lease.job_key).add(lease.until_ms)));
+  if (reply.number() == 1) metrics().add(Metric::leases_expired, {context});
   return reply.number() == 1;
 }
 
@@ -223,6 +229,7 @@ Result<std::vector<std::string>> RedisStore::expire_instance(Id context, Id runn
   MJ_TRY(reply, run(context, scripts::expire_instance, Arguments{}.add(std::uint64_t{runner}).add(instance)));
   std::vector<std::string> jobs;
   for (std::size_t i = 0; i < reply.size(); ++i) jobs.emplace_back(reply.at(i).text());
+  if (!jobs.empty()) metrics().add(Metric::leases_expired, {context}, static_cast<double>(jobs.size()));
   return jobs;
 }
 

@@ -16,13 +16,14 @@
 #include "domain/codec.h"
 #include "domain/utf8.h"
 #include "mycojobs/flows.h"
+#include "store/counts.h"
 #include "store/job_fields.h"
 
 namespace mycojobs {
 
 class RedisFlows final : public FlowStore, private ContextLinks {
  public:
-  explicit RedisFlows(OpenLink open) : ContextLinks(std::move(open)) {}
+  RedisFlows(OpenLink open, std::shared_ptr<Metrics> metrics) : ContextLinks(std::move(open), std::move(metrics)) {}
 
   Result<FlowPlace> create(const FlowDraft&) override;
   Result<bool> adopt(Id context, Id flow, Id caller);  // adopt_flow_record()
@@ -81,8 +82,8 @@ tl::unexpected<Error> no_flow(Id context, Id flow) {
 
 }  // namespace
 
-Result<std::unique_ptr<FlowStore>> make_redis_flows(OpenLink open) {
-  return std::make_unique<RedisFlows>(std::move(open));
+Result<std::unique_ptr<FlowStore>> make_redis_flows(OpenLink open, std::shared_ptr<Metrics> metrics) {
+  return std::make_unique<RedisFlows>(std::move(open), std::move(metrics));
 }
 
 Result<FlowPlace> RedisFlows::create(const FlowDraft& draft) {
@@ -595,11 +596,13 @@ Result<std::uint64_t> RedisFlows::commit(const FlowCommit& commit) {
     return fail(Code::not_found, flow + " does not exist in context " + std::to_string(commit.context) +
                                      " (or was not created as a flow that is run)");
   }
+  if (word == "conflict" || word == "taken") metrics().add(Metric::flow_commits, {commit.context, "conflict"});
   if (word == "conflict") {
     return fail(Code::conflict, flow + " is at revision " + std::string(reply.at(1).text()) + ", and " +
                                     std::to_string(commit.expected_revision) + " was expected: read it again");
   }
   if (word == "taken") return fail(Code::conflict, flow + ": these events were applied already: read it again");
+  count_commit(metrics(), commit);
   if (checked) remembered->second += commit.events_taken;
   if (commit.ended) taken_.erase({commit.context, commit.flow});
   return reply.at(0).number();

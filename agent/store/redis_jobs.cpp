@@ -8,6 +8,7 @@
 #include "domain/codec.h"
 #include "domain/prerequisites.h"
 #include "domain/utf8.h"
+#include "store/counts.h"
 #include "store/job_fields.h"
 #include "store/keys.h"
 #include "store/redis_store.h"
@@ -121,6 +122,7 @@ Result<NewJobs> RedisStore::submit_some(std::span<const Job> jobs, bool queued) 
     }
   }
   if (!made.refused) MJ_CHECK(await_replicas(context));
+  count_submitted(metrics(), jobs, made);
   return made;
 }
 
@@ -339,6 +341,7 @@ Result<TickReply> RedisStore::tick(Id context, const TickRequest& request) {
   out.retired = static_cast<std::uint32_t>(reply.at(4).number());
   out.more = reply.at(5).number() == 1;
   out.next_due_ms = reply.at(6).number();
+  count_tick(metrics(), context, out);
   return out;
 }
 

@@ -42,6 +42,7 @@ struct RedisStoreConfig {
   std::string client_name = "mycojobs";  // as CLIENT LIST shows it; no blanks
   std::uint32_t connect_timeout_ms = 3000, command_timeout_ms = 5000;
   std::shared_ptr<SeenHeads> seen = std::make_shared<SeenHeads>();  // of all stores that are opened with it
+  std::shared_ptr<Metrics> metrics = no_metrics();
   std::uint32_t wait_replicas = 0;  // a submission and an end count only when so many replicas have them
 };
 
@@ -61,7 +62,8 @@ struct PrerequisiteAnswer {
 class RedisStore final : public Store, private ContextLinks {
  public:
   explicit RedisStore(const RedisStoreConfig&);
-  explicit RedisStore(OpenLink open) : ContextLinks(std::move(open)) {}
+  explicit RedisStore(OpenLink open, std::shared_ptr<Metrics> metrics = no_metrics())
+      : ContextLinks(std::move(open), std::move(metrics)) {}
 
   Result<ClaimReply> claim(const ClaimRequest&) override;
   Result<std::vector<Renewal>> renew(Id context, std::span<const ClaimRef>, std::uint32_t lease_ms) override;
@@ -109,6 +111,7 @@ class RedisStore final : public Store, private ContextLinks {
   Result<void> save(Id context, const std::string& key, const Fields&) override;
   Result<std::vector<std::string>> keys(Id context, std::string_view prefix, std::size_t max) override;
   Result<std::uint64_t> queue_length(Id context, const std::string& queue) override;
+  Result<Survey> survey(Id context, std::span<const std::string> queues) override;
   Result<std::vector<DeadLetter>> dead_letters(Id context, std::size_t max) override;
   Result<std::vector<std::string>> anomalies(Id context, std::size_t max) override;
   Result<KeyOwner> owner_of_key(const std::string& pubkey) override;

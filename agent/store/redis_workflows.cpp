@@ -9,7 +9,7 @@ namespace {
 
 class RedisWorkflows final : public WorkflowStore, private ContextLinks {
  public:
-  explicit RedisWorkflows(OpenLink open) : ContextLinks(std::move(open)) {}
+  RedisWorkflows(OpenLink open, std::shared_ptr<Metrics> metrics) : ContextLinks(std::move(open), std::move(metrics)) {}
 
   Result<std::vector<std::string>> worlds(Id context) override {
     MJ_TRY(reply, command(context, {"SMEMBERS", "mj:worlds"}));
@@ -68,7 +68,9 @@ class RedisWorkflows final : public WorkflowStore, private ContextLinks {
     for (const std::string& id : wanted.done) arguments.add(id);
     MJ_TRY(reply, run(wanted.context, scripts::world_commit,
                       arguments.add(wanted.snapshot).add(wanted.manifest).add(std::uint64_t{wanted.alone})));
-    if (reply.at(0).text() == "done") return {};
+    const bool done = reply.at(0).text() == "done";
+    metrics().add(Metric::workflow_commits, {wanted.context, done ? "ok" : "conflict"});
+    if (done) return {};
     if (reply.at(0).text() == "busy")
       return fail(Code::conflict, wanted.world + ": " + counted(reply.at(1).number(), "event") +
                                       " wait for a coordinator: try again when they are worked off");
@@ -134,8 +136,8 @@ class RedisWorkflows final : public WorkflowStore, private ContextLinks {
 
 }  // namespace
 
-std::unique_ptr<WorkflowStore> make_redis_workflows(OpenLink open) {
-  return std::make_unique<RedisWorkflows>(std::move(open));
+std::unique_ptr<WorkflowStore> make_redis_workflows(OpenLink open, std::shared_ptr<Metrics> metrics) {
+  return std::make_unique<RedisWorkflows>(std::move(open), std::move(metrics));
 }
 
 }  // namespace mycojobs

@@ -35,6 +35,13 @@ void LeaseKeeper::remove(std::span<const RunNumber> runs) {
   }
 }
 
+std::map<Id, std::size_t> LeaseKeeper::held() {
+  std::lock_guard lock(mutex_);
+  std::map<Id, std::size_t> counts;
+  for (const Id context : settings_.contexts) counts[context] = claims_[context].size();
+  return counts;
+}
+
 void LeaseKeeper::loop() {
   unsigned failures = 0;
   while (!stop_) {

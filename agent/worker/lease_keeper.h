@@ -33,6 +33,7 @@ class LeaseKeeper {
 
   void add(RunNumber, const ClaimRef&);     // any thread
   void remove(std::span<const RunNumber>);  // any thread
+  std::map<Id, std::size_t> held();         // any thread: how many, by context
   void beat_now() { wake_.wake(); }         // any thread: do not wait for the next heartbeat
 
  private:

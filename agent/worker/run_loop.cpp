@@ -18,6 +18,7 @@ RunLoop::RunLoop(std::unique_ptr<Sandbox> sandbox, const Clock& clock, const Wor
       clock_(clock),
       callbacks_(std::move(callbacks)),
       pace_(pace),
+      metrics_(settings.metrics),
       epoll_(::epoll_create1(EPOLL_CLOEXEC)),
       secrets_(settings.secrets, clock),
       runs_(
@@ -26,6 +27,7 @@ RunLoop::RunLoop(std::unique_ptr<Sandbox> sandbox, const Clock& clock, const Wor
   watch_descriptor(epoll_.get(), EPOLL_CTL_ADD, orders_.fd(), kOrders, EPOLLIN);
   watched_sandbox_ = sandbox_->event_fd();
   watch_descriptor(epoll_.get(), EPOLL_CTL_ADD, watched_sandbox_, kSandbox, EPOLLIN);
+  metrics_->add(Metric::launchers, {}, 0);
   thread_ = std::thread([this] { loop(); });
 }
 
@@ -49,6 +51,7 @@ void RunLoop::loop() {
     }
     for (RunEnded& ended : sandbox_->read_ended()) on_end(ended);
     if (!sandbox_->alive()) revive_sandbox();
+    count_sandboxes();
     for (JobRuns::Event& order : orders_.take()) step(std::move(order));
     step(JobRuns::Time{});
     tell_endings();
@@ -132,7 +135,35 @@ void RunLoop::on_end(RunEnded& ended) {
       }
     }
   }
+  count(ended);
   step(std::move(ended));
+}
+
+void RunLoop::count(const RunEnded& ended) {
+  const Outcome& outcome = ended.outcome;
+  const ClaimRef* claim = runs_.claim_of(JobRuns::number_of(ended.run));
+  if (claim == nullptr || outcome.status == RunStatus::unkillable || outcome.status == RunStatus::lost) return;
+  constexpr double kUs = 1e6;
+  const Usage& usage = outcome.usage;
+  metrics_->observe(Metric::run_time, {claim->context, claim->script_type}, static_cast<double>(usage.wall_us) / kUs);
+  metrics_->add(Metric::run_cpu, {claim->context, claim->script_type},
+                static_cast<double>(usage.user_us + usage.system_us) / kUs);
+  std::uint64_t new_us = 0;
+  for (const StepTime& step : outcome.setup) {
+    if (step.step == kPrewarmedStep) return metrics_->observe(Metric::sandbox_setup, {"ready"}, step.us / kUs);
+    new_us += step.us;
+  }
+  if (!outcome.setup.empty()) metrics_->observe(Metric::sandbox_setup, {"new"}, static_cast<double>(new_us) / kUs);
+}
+
+void RunLoop::count_sandboxes() {
+  const SandboxCounts now = sandbox_->counts();
+  if (now == counted_) return;
+  counted_ = now;
+  metrics_->set(Metric::sandboxes, {"ready"}, now.ready);
+  metrics_->set(Metric::sandboxes, {"forming"}, now.forming);
+  metrics_->set(Metric::sandboxes, {"lent"}, now.lent);
+  metrics_->set(Metric::zygotes, {}, now.zygotes);
 }
 
 void RunLoop::listen_to_output() {
@@ -151,6 +182,7 @@ void RunLoop::revive_sandbox() {
   ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, watched_sandbox_,
               nullptr);  // fails if it is closed: it is gone from the set then
   const auto restarted = sandbox_->restart();
+  metrics_->add(Metric::launchers, {});
   watched_sandbox_ = sandbox_->event_fd();
   if (watched_sandbox_ >= 0) watch_descriptor(epoll_.get(), EPOLL_CTL_ADD, watched_sandbox_, kSandbox, EPOLLIN);
   launcher_.revived(restarted);

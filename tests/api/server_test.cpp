@@ -392,6 +392,41 @@ TEST_F(ApiTest, AHealthServerHasTheProbesAndNothingElse) {
   EXPECT_FALSE(start_health("nowhere", {}));
 }
 
+TEST_F(ApiTest, MetricsAreWhereTheyAreAskedForAndNotForPages) {
+  auto server = start_health("127.0.0.1:0", {}, [] { return std::string("mycojobs_ready 1\n"); });
+  ASSERT_TRUE(server) << server.error().message;
+  HttpPost ask;
+  ask.url = (*server)->url() + "/metrics";
+  const auto answer = http_.get(ask);
+  ASSERT_TRUE(answer) << answer.error().message;
+  EXPECT_EQ(answer->status, 200);
+  EXPECT_EQ(answer->body, "mycojobs_ready 1\n");
+  for (const char* header : {"Host: rebound.example", "Origin: http://127.0.0.1", "Sec-Fetch-Site: same-origin"}) {
+    ask.headers = {header};
+    EXPECT_EQ(http_.get(ask)->status, 403) << header;
+  }
+  ask.headers = {"Host: localhost:1"};
+  EXPECT_EQ(http_.get(ask)->status, 200);
+  ask.headers = {"Host: rebound.example"};
+  ask.url = (*server)->url() + "/healthz";
+  EXPECT_EQ(http_.get(ask)->status, 200) << "load balancers ask by any name";
+}
+
+TEST_F(ApiTest, CallsAndRefusalsAreCounted) {
+  settings_.metrics = Metrics::make();
+  start_anonymous();
+  ok("job.list", json::object());
+  EXPECT_EQ(word("job.get", {{"id", 99}}), "not_found");
+  HttpPost ask;
+  ask.url = server_->url() + "/rpc";
+  ask.headers = {"Origin: http://x"};
+  EXPECT_EQ(http_.post(ask)->status, 403);
+  const std::string text = settings_.metrics->text();
+  EXPECT_NE(text.find("mycojobs_rpc_calls_total{method=\"job.list\",result=\"ok\"} 1\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("mycojobs_rpc_calls_total{method=\"job.get\",result=\"not_found\"} 1\n"), std::string::npos);
+  EXPECT_NE(text.find("mycojobs_http_refused_total{why=\"page\"} 1\n"), std::string::npos);
+}
+
 // ---- who is let in, and what they may ----
 
 TEST_F(ApiTest, WithoutATokenNobodyIsLetInButByDevOnLoopback) {
