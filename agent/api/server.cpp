@@ -16,6 +16,7 @@
 #include "coordinator/message_gate.h"
 #include "coordinator/message_receiver.h"
 #include "domain/codec.h"
+#include "domain/trace_context.h"
 #include "transport/http.h"
 
 namespace mycojobs {
@@ -128,8 +129,10 @@ class Running final : public ApiServer {
   }
 
   HttpReply call(const HttpRequest& from) {
-    const auto caller = caller_of(from);
+    auto caller = caller_of(from);
     if (!caller) return unauthorised();
+    // What is none is passed over, as the specification wants it of a header.
+    if (parse_traceparent(from.header("traceparent"))) caller->traceparent = from.header("traceparent");
     HttpReply reply;
     reply.body = rpc_.answer(from.body, *caller);
     if (reply.body.empty()) reply.status = 204;

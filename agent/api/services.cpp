@@ -98,8 +98,12 @@ std::optional<Id> Call::named(std::string_view name) const {
 }
 
 service::Caller Call::by() const {
-  return {context_, actor(), all_powerful() ? WayIn::command : WayIn::rpc, all_powerful(),
-          services_.settings.max_script_bytes};
+  return {context_,
+          actor(),
+          all_powerful() ? WayIn::command : WayIn::rpc,
+          all_powerful(),
+          services_.settings.max_script_bytes,
+          caller_.traceparent};
 }
 
 Result<std::string> Call::job_key() const {

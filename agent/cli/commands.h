@@ -16,6 +16,7 @@
 #include "mycojobs/executor.h"
 #include "mycojobs/sandbox.h"
 #include "mycojobs/store.h"
+#include "traces/traces.h"
 
 namespace mycojobs {
 
@@ -48,6 +49,7 @@ struct Parts {
   std::function<Result<std::vector<LayerCheck>>(const Settings&)> probe_layers;
   const Clock& clock;
   const std::shared_ptr<Metrics>& metrics;  // of this process, once its settings were read
+  const std::shared_ptr<Traces>& traces;    // likewise
 };
 
 struct Invocation {

@@ -262,6 +262,7 @@ Result<Id> create_child(FlowStore& store, const LoadedRun& run, std::uint32_t no
   const PlanRead read = read_plan(*definition);
   if (!read.plan) return fail(Code::invalid, what + ": flow: " + join(read.problems));
   NewFlow child;
+  child.traceparent = run.record.traceparent;
   child.context = run.record.context_id;
   child.caller = run.record.caller_id;
   // What is said nearer to the job wins.
@@ -429,6 +430,7 @@ Result<FlowCommit> commit_of(FlowStore& store, Step& step) {
   FlowCommit commit;
   commit.context = run.record.context_id;
   commit.flow = run.record.id;
+  commit.traceparent = run.record.traceparent;
   commit.expected_revision = run.state.revision - step.facts.size();
   commit.events_taken = step.events_taken;
   commit.facts = step.facts;

@@ -23,6 +23,9 @@ const std::array<MetricRow, kMetrics> kRows{{
     {Metric::folded, "mycojobs_metrics_folded_total", counter, "", "both",
      "Values that were counted under the label other, since a metric had too many series"},
 
+    {Metric::spans, "mycojobs_spans_total", counter, "result", "both",
+     "Spans for the collector of traces; result: exported, dropped (it is slow or away)"},
+
     {Metric::store_calls, "mycojobs_store_call_seconds", histogram, "call", "both",
      "Time that calls of Redis took, failed ones too; call is the step's name, or the command's", kCalls},
     {Metric::store_errors, "mycojobs_store_errors_total", counter, "call code", "both",

@@ -17,6 +17,7 @@ enum class Metric : std::size_t {
   memory,
   open_files,
   folded,
+  spans,
   // Of the store.
   store_calls,
   store_errors,

@@ -9,6 +9,7 @@
 #include "store/counts.h"
 #include "store/job_fields.h"
 #include "store/redis_store.h"
+#include "store/spans.h"
 
 namespace mycojobs {
 namespace {
@@ -88,6 +89,7 @@ Result<ClaimReply> RedisStore::claim(const ClaimRequest& request) {
       .add(std::uint64_t{request.lease_ms});
   arguments.add(random).add(std::uint64_t{request.queues.size()});
   for (const std::string& queue : request.queues) arguments.add(queue);
+  const std::uint64_t began_us = unix_us();
   auto answer = run(request.context, scripts::claim, arguments);
   if (!answer) {
     for (std::size_t at = 0; at < random.size(); at += kIdDigits + kTokenDigits)
@@ -113,6 +115,7 @@ Result<ClaimReply> RedisStore::claim(const ClaimRequest& request) {
     job.deliveries = static_cast<std::uint32_t>(entry.at(5).number());
     job.record = entry.at(6).fields();
     job.ref.script_type = counted_type(job.queue, job.record);
+    job.ref.traceparent = field_of(job.record, "traceparent");
     out.jobs.push_back(std::move(job));
   }
   const Reply paused = reply.at(2);
@@ -120,6 +123,7 @@ Result<ClaimReply> RedisStore::claim(const ClaimRequest& request) {
   out.more = reply.at(3).number() == 1;
   note_heads(request.context, reply.at(4));
   count_claims(metrics(), request.context, out);
+  trace_claims(traces(), out, {began_us, unix_us()});
   return out;
 }
 
@@ -164,6 +168,7 @@ Result<std::vector<Renewal>> RedisStore::renew(Id context, std::span<const Claim
 
 Result<std::vector<Result<void>>> RedisStore::report(Id context, std::span<const Report> reports) {
   std::vector<Result<void>> out;
+  const std::uint64_t began_us = unix_us();
   while (out.size() < reports.size()) {
     const std::size_t first = out.size();
     std::size_t last = first;
@@ -205,6 +210,7 @@ Result<std::vector<Result<void>>> RedisStore::report(Id context, std::span<const
   }
   MJ_CHECK(await_replicas(context));
   count_reports(metrics(), context, reports, out);
+  trace_reports(traces(), reports, out, {began_us, unix_us()});
   return out;
 }
 

@@ -17,8 +17,7 @@ namespace mycojobs {
 
 class RedisObjects final : public ObjectStore, private ContextLinks {
  public:
-  explicit RedisObjects(OpenLink open, std::shared_ptr<Metrics> metrics = no_metrics())
-      : ContextLinks(std::move(open), std::move(metrics)) {}
+  explicit RedisObjects(OpenLink open, Observed observed = {}) : ContextLinks(std::move(open), std::move(observed)) {}
 
   Result<WriteReply> write(const ClaimRef&, const std::string& call, std::span<const ObjectOp>) override;
   Result<DeclareReply> declare(const ClaimRef&, const ObjectKind&, const std::vector<std::string>& index,

@@ -42,7 +42,7 @@ struct RedisStoreConfig {
   std::string client_name = "mycojobs";  // as CLIENT LIST shows it; no blanks
   std::uint32_t connect_timeout_ms = 3000, command_timeout_ms = 5000;
   std::shared_ptr<SeenHeads> seen = std::make_shared<SeenHeads>();  // of all stores that are opened with it
-  std::shared_ptr<Metrics> metrics = no_metrics();
+  Observed observed;
   std::uint32_t wait_replicas = 0;  // a submission and an end count only when so many replicas have them
 };
 
@@ -62,8 +62,7 @@ struct PrerequisiteAnswer {
 class RedisStore final : public Store, private ContextLinks {
  public:
   explicit RedisStore(const RedisStoreConfig&);
-  explicit RedisStore(OpenLink open, std::shared_ptr<Metrics> metrics = no_metrics())
-      : ContextLinks(std::move(open), std::move(metrics)) {}
+  explicit RedisStore(OpenLink open, Observed observed = {}) : ContextLinks(std::move(open), std::move(observed)) {}
 
   Result<ClaimReply> claim(const ClaimRequest&) override;
   Result<std::vector<Renewal>> renew(Id context, std::span<const ClaimRef>, std::uint32_t lease_ms) override;

@@ -9,7 +9,7 @@ namespace {
 
 class RedisWorkflows final : public WorkflowStore, private ContextLinks {
  public:
-  RedisWorkflows(OpenLink open, std::shared_ptr<Metrics> metrics) : ContextLinks(std::move(open), std::move(metrics)) {}
+  RedisWorkflows(OpenLink open, Observed observed) : ContextLinks(std::move(open), std::move(observed)) {}
 
   Result<std::vector<std::string>> worlds(Id context) override {
     MJ_TRY(reply, command(context, {"SMEMBERS", "mj:worlds"}));
@@ -136,8 +136,8 @@ class RedisWorkflows final : public WorkflowStore, private ContextLinks {
 
 }  // namespace
 
-std::unique_ptr<WorkflowStore> make_redis_workflows(OpenLink open, std::shared_ptr<Metrics> metrics) {
-  return std::make_unique<RedisWorkflows>(std::move(open), std::move(metrics));
+std::unique_ptr<WorkflowStore> make_redis_workflows(OpenLink open, Observed observed) {
+  return std::make_unique<RedisWorkflows>(std::move(open), std::move(observed));
 }
 
 }  // namespace mycojobs

@@ -8,6 +8,6 @@
 
 namespace mycojobs {
 
-std::unique_ptr<WorkflowStore> make_redis_workflows(OpenLink, std::shared_ptr<Metrics> = no_metrics());
+std::unique_ptr<WorkflowStore> make_redis_workflows(OpenLink, Observed = {});
 
 }  // namespace mycojobs

@@ -35,9 +35,9 @@ JobRuns::Run* JobRuns::find(RunNumber number) {
   return found == runs_.end() ? nullptr : &found->second;
 }
 
-const ClaimRef* JobRuns::claim_of(RunNumber number) const {
+const Start* JobRuns::job_of(RunNumber number) const {
   const auto found = runs_.find(number);
-  return found == runs_.end() ? nullptr : &found->second.job.claim;
+  return found == runs_.end() ? nullptr : &found->second.job;
 }
 
 std::string JobRuns::say_next(RunNumber number) {

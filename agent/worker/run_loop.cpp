@@ -19,6 +19,7 @@ RunLoop::RunLoop(std::unique_ptr<Sandbox> sandbox, const Clock& clock, const Wor
       callbacks_(std::move(callbacks)),
       pace_(pace),
       metrics_(settings.metrics),
+      traces_(settings.traces),
       epoll_(::epoll_create1(EPOLL_CLOEXEC)),
       secrets_(settings.secrets, clock),
       runs_(
@@ -141,19 +142,42 @@ void RunLoop::on_end(RunEnded& ended) {
 
 void RunLoop::count(const RunEnded& ended) {
   const Outcome& outcome = ended.outcome;
-  const ClaimRef* claim = runs_.claim_of(JobRuns::number_of(ended.run));
-  if (claim == nullptr || outcome.status == RunStatus::unkillable || outcome.status == RunStatus::lost) return;
+  const Start* job = runs_.job_of(JobRuns::number_of(ended.run));
+  if (job == nullptr || outcome.status == RunStatus::unkillable || outcome.status == RunStatus::lost) return;
   constexpr double kUs = 1e6;
   const Usage& usage = outcome.usage;
-  metrics_->observe(Metric::run_time, {claim->context, claim->script_type}, static_cast<double>(usage.wall_us) / kUs);
-  metrics_->add(Metric::run_cpu, {claim->context, claim->script_type},
+  const ClaimRef& claim = job->claim;
+  metrics_->observe(Metric::run_time, {claim.context, claim.script_type}, static_cast<double>(usage.wall_us) / kUs);
+  metrics_->add(Metric::run_cpu, {claim.context, claim.script_type},
                 static_cast<double>(usage.user_us + usage.system_us) / kUs);
-  std::uint64_t new_us = 0;
+  std::uint64_t setup_us = 0;
+  bool ready = false;
   for (const StepTime& step : outcome.setup) {
-    if (step.step == kPrewarmedStep) return metrics_->observe(Metric::sandbox_setup, {"ready"}, step.us / kUs);
-    new_us += step.us;
+    ready = step.step == kPrewarmedStep;
+    setup_us = ready ? step.us : setup_us + step.us;
+    if (ready) break;
   }
-  if (!outcome.setup.empty()) metrics_->observe(Metric::sandbox_setup, {"new"}, static_cast<double>(new_us) / kUs);
+  if (!outcome.setup.empty())
+    metrics_->observe(Metric::sandbox_setup, {ready ? "ready" : "new"}, static_cast<double>(setup_us) / kUs);
+  trace(ended, *job, setup_us);
+}
+
+// The times are those that the sandbox has measured, counted back from now.
+void RunLoop::trace(const RunEnded& ended, const Start& job, std::uint64_t setup_us) {
+  if (!traces_->wanted() || job.claim.traceparent.empty()) return;
+  const std::uint64_t over = unix_us(), began = over - std::min(over, ended.outcome.usage.wall_us);
+  const std::size_t stage = JobRuns::stage_of(ended.run);
+  const bool last = stage + 1 == job.specs.size();
+  // The last stage is what MYCOJOBS_TRACEPARENT names.
+  const std::string of = last ? job.claim.claim_id : job.claim.claim_id + ' ' + std::to_string(stage);
+  const std::vector<std::pair<std::string, std::string>> attributes{{"mycojobs.job", job.claim.job_key},
+                                                                    {"mycojobs.script_type", job.claim.script_type},
+                                                                    {"mycojobs.stage", std::to_string(stage)}};
+  add_span(*traces_, job.claim.traceparent, of,
+           {"", "", "", "sandbox", began - std::min(began, setup_us), began, attributes});
+  Span run{"", "", "", "run", began, over, attributes};
+  if (ended.outcome.status != RunStatus::ok) run.error = std::string(word(ended.outcome.status));
+  add_span(*traces_, job.claim.traceparent, of, std::move(run));
 }
 
 void RunLoop::count_sandboxes() {

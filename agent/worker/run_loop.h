@@ -72,6 +72,7 @@ class RunLoop {
   bool read_pipe(RunNumber, JobPipes&, JobPipe);  // true: it stopped before the pipe was empty
   void on_end(RunEnded&);
   void count(const RunEnded&);
+  void trace(const RunEnded&, const Start&, std::uint64_t setup_us);
   void count_sandboxes();
   void listen_to_output();
   void tell_endings();
@@ -83,6 +84,7 @@ class RunLoop {
   Callbacks callbacks_;
   Pace& pace_;
   std::shared_ptr<Metrics> metrics_;
+  std::shared_ptr<Traces> traces_;
   SandboxCounts counted_;
   Mailbox<JobRuns::Event> orders_;
   Fd epoll_;

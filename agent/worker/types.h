@@ -17,6 +17,7 @@
 #include "mycojobs/executor.h"
 #include "mycojobs/sandbox.h"
 #include "mycojobs/store.h"
+#include "traces/traces.h"
 #include "worker/artifacts.h"
 #include "worker/secrets.h"
 
@@ -95,6 +96,7 @@ struct WorkerSettings {
   SecretPlaces secrets;
   std::shared_ptr<const SigningKey> key;  // of the runner: signs receipts; null: nothing is signed
   std::shared_ptr<Metrics> metrics = no_metrics();
+  std::shared_ptr<Traces> traces = no_traces();
   std::string state_dir;  // for what must outlive us; empty: nothing
 };
 

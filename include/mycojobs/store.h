@@ -35,6 +35,7 @@ struct ClaimRef {
   std::string claim_id;
   std::string token;             // 64 hex characters
   std::string script_type = {};  // of the job, for those who count
+  std::string traceparent = {};  // of the job, for those who tell spans of it
 };
 
 struct ClaimRequest {

@@ -24,13 +24,15 @@ const std::map<std::string, Parts> kArrows = {
     {"base", {"ports"}},
     {"domain", {"ports", "base"}},
     {"metrics", {"ports", "base"}},
-    {"store", {"ports", "base", "domain", "metrics"}},
+    {"traces", {"ports", "base", "domain", "metrics"}},
+    {"store", {"ports", "base", "domain", "metrics", "traces"}},
     {"sandbox", {"ports", "base", "domain"}},
     {"transport", {"ports", "base", "domain"}},
     {"prerequisites", {"ports", "base", "domain"}},
     {"executors", {"ports", "base", "domain", "sandbox/zygote.h", "sandbox/helper_rights.h"}},
     {"workflow", {"ports", "base", "domain", "executors/lua/workflowhost/wire.h"}},
-    {"worker", {"ports", "base", "domain", "metrics", "store", "sandbox", "transport", "executors", "prerequisites"}},
+    {"worker",
+     {"ports", "base", "domain", "metrics", "traces", "store", "sandbox", "transport", "executors", "prerequisites"}},
     {"coordinator",
      {"ports", "base", "domain", "metrics", "store", "transport", "executors", "prerequisites", "workflow"}},
     {"inspect", {"ports", "base", "domain", "store", "sandbox", "executors"}},
@@ -38,8 +40,8 @@ const std::map<std::string, Parts> kArrows = {
     {"api",
      {"ports", "base", "domain", "metrics", "store", "transport", "inspect", "worker", "coordinator", "service"}},
     {"cli",
-     {"ports", "base", "domain", "metrics", "store", "sandbox", "transport", "executors", "worker", "coordinator",
-      "workflow", "inspect", "service", "api", "prerequisites"}},
+     {"ports", "base", "domain", "metrics", "traces", "store", "sandbox", "transport", "executors", "worker",
+      "coordinator", "workflow", "inspect", "service", "api", "prerequisites"}},
 };
 
 // Headers of libraries and of the kernel that one place alone may name, by how their names begin.
