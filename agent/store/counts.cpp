@@ -53,6 +53,7 @@ std::string_view counted_queue(std::string_view queue) {
 }
 
 void count_claims(Metrics& metrics, Id context, const ClaimReply& reply) {
+  if (!metrics.wanted()) return;
   if (reply.set_aside > 0) metrics.add(Metric::set_aside, {context}, reply.set_aside);
   for (const Claimed& job : reply.jobs) {
     metrics.add(Metric::claims, {context, job.ref.script_type});
@@ -65,6 +66,7 @@ void count_claims(Metrics& metrics, Id context, const ClaimReply& reply) {
 }
 
 void count_renewals(Metrics& metrics, Id context, std::span<const Renewal> renewals) {
+  if (!metrics.wanted()) return;
   const auto stale = std::count(renewals.begin(), renewals.end(), Renewal::stale);
   metrics.add(Metric::renewals, {context}, static_cast<double>(renewals.size() - static_cast<std::size_t>(stale)));
   if (stale > 0) metrics.add(Metric::stale, {context, "renewal"}, static_cast<double>(stale));
@@ -72,6 +74,7 @@ void count_renewals(Metrics& metrics, Id context, std::span<const Renewal> renew
 
 void count_reports(Metrics& metrics, Id context, std::span<const Report> reports,
                    std::span<const Result<void>> answers) {
+  if (!metrics.wanted()) return;
   for (std::size_t i = 0; i < std::min(reports.size(), answers.size()); ++i) {
     if (!answers[i]) {
       if (answers[i].error().code == Code::stale_claim) metrics.add(Metric::stale, {context, "report"});
@@ -87,6 +90,7 @@ void count_reports(Metrics& metrics, Id context, std::span<const Report> reports
 }
 
 void count_tick(Metrics& metrics, Id context, const TickReply& reply) {
+  if (!metrics.wanted()) return;
   const std::array<std::pair<const char*, std::uint32_t>, 5> moved{{{"due", reply.due},
                                                                     {"settled", reply.settled},
                                                                     {"missing", reply.missing},
@@ -98,6 +102,7 @@ void count_tick(Metrics& metrics, Id context, const TickReply& reply) {
 }
 
 void count_submitted(Metrics& metrics, std::span<const Job> jobs, const NewJobs& made) {
+  if (!metrics.wanted()) return;
   for (std::size_t i = 0; i < std::min(jobs.size(), made.jobs.size()); ++i) {
     if (!made.existed[i])
       metrics.add(Metric::submitted,
@@ -106,6 +111,7 @@ void count_submitted(Metrics& metrics, std::span<const Job> jobs, const NewJobs&
 }
 
 void count_commit(Metrics& metrics, const FlowCommit& commit) {
+  if (!metrics.wanted()) return;
   metrics.add(Metric::flow_commits, {commit.context, "ok"});
   for (const RunFact& fact : commit.facts) metrics.add(Metric::flow_facts, {commit.context, fact.kind});
   if (!commit.ended) return;

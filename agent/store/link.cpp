@@ -96,7 +96,8 @@ Result<Link*> ContextLinks::link(Id context) {
   if (found == links_.end()) {
     std::erase_if(links_, [](const auto& each) { return !each.second->has_led(); });
     MJ_TRY(opened, open_(context));
-    found = links_.emplace(context, std::make_unique<MeteredLink>(std::move(opened), observed_.metrics)).first;
+    if (observed_.metrics->wanted()) opened = std::make_unique<MeteredLink>(std::move(opened), observed_.metrics);
+    found = links_.emplace(context, std::move(opened)).first;
   }
   return found->second.get();
 }

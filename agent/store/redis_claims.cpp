@@ -100,23 +100,27 @@ Result<ClaimReply> RedisStore::claim(const ClaimRequest& request) {
   ClaimReply out;
   out.set_aside = static_cast<std::uint32_t>(reply.at(0).number());
   const Reply taken = reply.at(1);
+  out.jobs.reserve(taken.size());
   for (std::size_t i = 0; i < taken.size(); ++i) {
     const Reply entry = taken.at(i);
     const std::size_t index = entry.at(2).number() - 1;
     if (index >= request.max_jobs)
       return fail(Code::internal, "redis: claim answered with a claim that was not asked for");
-    Claimed job;
+    Claimed& job = out.jobs.emplace_back();
     const std::size_t at = index * (kIdDigits + kTokenDigits);
-    job.ref = {request.context, std::string(entry.at(1).text()), random.substr(at, kIdDigits),
-               random.substr(at + kIdDigits, kTokenDigits)};
+    job.ref.context = request.context;
+    job.ref.job_key = entry.at(1).text();
+    job.ref.claim_id = random.substr(at, kIdDigits);
+    job.ref.token = random.substr(at + kIdDigits, kTokenDigits);
     job.queue = entry.at(0).text();
     job.epoch = entry.at(3).number();
     job.attempt = static_cast<std::uint32_t>(entry.at(4).number());
     job.deliveries = static_cast<std::uint32_t>(entry.at(5).number());
     job.record = entry.at(6).fields();
-    job.ref.script_type = counted_type(job.queue, job.record);
-    job.ref.traceparent = field_of(job.record, "traceparent");
-    out.jobs.push_back(std::move(job));
+    if (metrics().wanted() || traces().wanted()) {
+      job.ref.script_type = counted_type(job.queue, job.record);
+      job.ref.traceparent = field_of(job.record, "traceparent");
+    }
   }
   const Reply paused = reply.at(2);
   for (std::size_t i = 0; i < paused.size(); ++i) out.paused.emplace_back(paused.at(i).text());
