@@ -191,6 +191,7 @@ TextMap job_environment(const JobFacts& facts, const TextMap& more) {
                          {"MYCOJOBS_ARTIFACTS", kArtifactsFolder},
                          {"MYCOJOBS_SECRETS", kSecretsFolder},
                          {"MYCOJOBS_INPUTS_DIR", kInputsFolder}};
+  if (!job.traceparent.empty()) environment["MYCOJOBS_TRACEPARENT"] = job.traceparent;
   environment.merge(flow_environment(flow_data_of(job)));
   environment.insert(job.env_vars.begin(), job.env_vars.end());  // what is there already stays: ours win
   environment.insert(more.begin(), more.end());

@@ -249,6 +249,7 @@ class LauncherClient final : public Sandbox {
     MJ_TRY(link, LauncherLink::start(config_, false));
     MJ_CHECK(wait_until_started(link));
     link_.emplace(std::move(link));
+    counts_ = {};
     watch(link_->socket());
     return {};
   }
@@ -279,6 +280,7 @@ class LauncherClient final : public Sandbox {
 
   int event_fd() const override { return events_.get(); }
   bool alive() const override { return link_.has_value(); }
+  SandboxCounts counts() const override { return alive() ? counts_ : SandboxCounts{}; }
 
   std::vector<RunEnded> read_ended() override {
     while (alive()) {
@@ -286,6 +288,10 @@ class LauncherClient final : public Sandbox {
       Ended ended;
       const Received received = link_->receive(frame, 0);
       if (received == Received::nothing) break;
+      if (Kept kept; received == Received::frame && decode(frame, kept)) {
+        counts_ = kept.counts;
+        continue;
+      }
       if (received != Received::frame || !decode(frame, ended)) {
         died("has ended, or does not speak as it should");
         break;
@@ -370,6 +376,7 @@ class LauncherClient final : public Sandbox {
   std::list<Fallen> fallen_;
   std::set<std::uint64_t> under_way_;
   std::vector<RunEnded> ended_;
+  SandboxCounts counts_;
 };
 
 }  // namespace

@@ -96,6 +96,9 @@ Launcher::Launcher(Fd agent, IdRegistry ids, int rank)
   });
   runs_.on_confined([this](Run& run) { zygotes_.confined(run); });
   runs_.on_gone([this](Run& run) { zygotes_.run_gone(run); });
+  zygotes_.on_kept([this](const SandboxCounts& counts) {
+    if (answered_ && !probe_) send(Kept{counts});
+  });
   runs_.on_turned([this](Run& run) { return zygotes_.turned(run); });
   agent_watch_ = loop_.watch(agent_.get(), [this](std::uint32_t) { read_agent(); });
 }

@@ -1,7 +1,7 @@
 // Every message of the sandbox, with its fields. Who says what to whom:
 //
 //   agent    -> launcher  Configure + {[alive]} (first), Launch + {stdout, stderr, channel}, Kill, Fence
-//   launcher -> agent     Started (answer to Configure), Ended, LogText, Layer (probe only)
+//   launcher -> agent     Started (answer to Configure), Ended, Kept, LogText, Layer (probe only)
 //   launcher -> zygote    MapsWritten, Programs + {memfd, [alive]},
 //                         Fork + {status, start, [filter], mounts..., cgroups...}
 //   zygote   -> launcher  StepFailed (before exec), LoadedFiles, Ready, Refused, Forked + {pidfd}, Reaped
@@ -59,6 +59,7 @@ enum class Kind : std::uint8_t {
   ended,
   log_text,
   layer,
+  kept,
   maps_written = 32,
   programs,
   fork,
@@ -158,6 +159,16 @@ void fields(A& a, Ended& m) {
   Usage& u = o.usage;
   a(u.wall_us), a(u.user_us), a(u.system_us), a(u.memory_peak_bytes), a(u.pids_peak);
   a(o.stragglers), a(o.layers), a(o.setup), a(o.reason), a(o.notes);
+}
+
+// What is kept ready, when it has changed.
+struct Kept {
+  static constexpr Kind kKind = Kind::kept;
+  SandboxCounts counts;
+};
+template <class A>
+void fields(A& a, Kept& m) {
+  a(m.counts.ready), a(m.counts.forming), a(m.counts.lent), a(m.counts.zygotes);
 }
 
 struct LogText {

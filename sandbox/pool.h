@@ -39,6 +39,11 @@ class Pool {
   void taken_gone(std::uint64_t id);  // it was in use, and does not come back
   // Many in a row have ended by themselves before a run came: the next would as well.
   bool hopeless() const { return failures_ >= kMostFailures; }
+  void count(SandboxCounts& into) const {
+    into.ready += static_cast<std::uint32_t>(ready_.size());
+    into.forming += static_cast<std::uint32_t>(forming_.size());
+    into.lent += static_cast<std::uint32_t>(lent_.size());
+  }
   // Every few seconds: gives back those that are too many.
   std::vector<std::uint64_t> tend();
   std::vector<std::uint64_t> give_up();  // none can be set up in this shape: gives back all, and takes it no more

@@ -101,9 +101,6 @@ void judge_usage(Run& run, const RunUsage& usage) {
 namespace {
 
 constexpr std::uint32_t kFirstJobUid = 1000;
-// The step of Outcome::setup that says that the run was given a sandbox that had been set up before: how long it waited
-// for it. The name is older than the word.
-constexpr const char* kPrewarmedStep = "prewarmed";
 
 constexpr std::uint64_t kSetUpMs = 30000;  // of a prewarmed sandbox: a run has its own limit
 
@@ -294,7 +291,7 @@ bool Runs::adopt(Run& idle, Run& waiting) {
   named_[idle.spec.run] = idle.id;
   runs_.erase(waiting.id);
   idle.started_us = boot_us();
-  idle.outcome.setup.push_back({kPrewarmedStep, static_cast<std::uint32_t>(idle.started_us - asked_us)});
+  idle.outcome.setup.push_back({std::string(kPrewarmedStep), static_cast<std::uint32_t>(idle.started_us - asked_us)});
   begin_clocks(idle);
   return true;
 }

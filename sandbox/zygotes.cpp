@@ -533,6 +533,17 @@ void Zygotes::tend() {
       replace(*zygote);
     }
   }
+  tell_kept();
+}
+
+void Zygotes::tell_kept() {
+  SandboxCounts now;
+  for (const auto& [id, zygote] : zygotes_) {
+    if (zygote->state == State::serving) ++now.zygotes;
+    zygote->pool.count(now);
+  }
+  if (kept_ && now != told_) kept_(now);
+  told_ = now;
 }
 
 // Its jobs would run what is not installed any more.

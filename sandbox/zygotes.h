@@ -71,6 +71,8 @@ class Zygotes {
   using Tried = std::function<void(const std::string& host, Id context, const std::optional<SetupError>& problem)>;
 
   Zygotes(Loop&, Runs&, Runs::Warn, Tried);
+  // Told every few seconds, when it has changed.
+  void on_kept(std::function<void(const SandboxCounts&)> kept) { kept_ = std::move(kept); }
   ~Zygotes();  // kills them all, and waits
   void configure(ZygotesSettings);
   bool knows(const std::string& host, Id context) const { return row_of({host, context}) != nullptr; }
@@ -122,6 +124,7 @@ class Zygotes {
   void idle_ended(Zygote&, const Run&);
   void discard(const std::vector<std::uint64_t>& idle);
   void tend();
+  void tell_kept();
   void replace(Zygote&);
   bool outlived(Zygote&);
   void read_control(Zygote&);
@@ -139,6 +142,8 @@ class Zygotes {
   Runs& runs_;
   Runs::Warn warn_;
   Tried tried_;
+  std::function<void(const SandboxCounts&)> kept_;
+  SandboxCounts told_;
   ZygotesSettings settings_;
   static constexpr std::size_t kMostWords = 2048;  // of its reason to refuse, which each run that waits has in its end
   struct Failed {

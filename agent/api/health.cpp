@@ -21,9 +21,23 @@ HttpReply health_reply(const std::string& word, const std::string& reason) {
   return reply;
 }
 
+constexpr const char* kMetricsPath = "/metrics";
+
+// Health says nothing that a page could use. Metrics are for programs: a page whose name leads to this machine (DNS
+// rebinding) is of the same origin, and shows itself by its Host alone.
 HttpReply refuse_page(const HttpRequest& from) {
   if (is_from_web_page(from)) return web_page_refused();
+  if (from.path == kMetricsPath && from.loopback && !names_loopback(from)) return other_host_refused();
   return {};
+}
+
+HttpRoute metrics_route(MetricsText text) {
+  return {"GET", kMetricsPath, [text = std::move(text)](const HttpRequest&) {
+            HttpReply reply;
+            reply.type = "text/plain; version=0.0.4; charset=utf-8";
+            reply.body = text();
+            return reply;
+          }};
 }
 
 class OwnHealthServer final : public HealthServer {
@@ -53,10 +67,13 @@ std::vector<HttpRoute> health_routes(const Health& health) {
 
 }  // namespace api
 
-Result<std::unique_ptr<HealthServer>> start_health(const std::string& listen, Health health) {
+Result<std::unique_ptr<HealthServer>> start_health(const std::string& listen, Health health, MetricsText text) {
   auto admit = [](const api::HttpRequest& from) { return api::Admission{api::refuse_page(from), api::Standing::open}; };
-  MJ_TRY(http, api::HttpServer::start(listen, ApiLimits{}, api::health_routes(health), std::move(admit)));
-  log(LogLevel::info, "api", "health at {}/healthz and /readyz", http->url());
+  auto routes = api::health_routes(health);
+  const bool metered = text != nullptr;
+  if (metered) routes.push_back(api::metrics_route(std::move(text)));
+  MJ_TRY(http, api::HttpServer::start(listen, ApiLimits{}, std::move(routes), std::move(admit)));
+  log(LogLevel::info, "api", "health at {}/healthz and /readyz{}", http->url(), metered ? ", metrics at /metrics" : "");
   return std::make_unique<api::OwnHealthServer>(std::move(http));
 }
 

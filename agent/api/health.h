@@ -4,7 +4,9 @@
 //   GET /readyz    200 {"status": "ok"}: it may be given work; 503 with the reason: "draining", "the store is away:
 //   ..."
 //
-// Neither asks the store anything: both answer at once, however the store is.
+//   GET /metrics   where it is asked for: what the process has counted, as text for Prometheus (metrics/metrics.h)
+//
+// None asks the store anything: all answer at once, however the store is.
 #pragma once
 
 #include <functional>
@@ -21,14 +23,17 @@ struct Health {  // asked by any thread, until the server has stopped
   std::function<std::string()> why_not_ready = [] { return std::string(); };  // empty: it is
 };
 
-// A server of these two alone, for agents and where the JSON-RPC is not wanted.
+// What GET /metrics answers. Asked by any thread, until the server has stopped. None: there is no such path.
+using MetricsText = std::function<std::string()>;
+
+// A server of these alone, for agents and where the JSON-RPC is not wanted.
 class HealthServer {
  public:
   virtual ~HealthServer() = default;    // stops
   virtual std::string url() const = 0;  // "http://127.0.0.1:9653"
 };
 // listen: as ApiSettings has it. Errors: invalid (no address), conflict (the port is taken), denied, io.
-Result<std::unique_ptr<HealthServer>> start_health(const std::string& listen, Health);
+Result<std::unique_ptr<HealthServer>> start_health(const std::string& listen, Health, MetricsText = nullptr);
 
 namespace api {
 struct HttpRoute;

@@ -432,6 +432,17 @@ HttpReply web_page_refused() {
                 "call from a program, without the header Origin, or from the page of this server");
 }
 
+bool names_loopback(const HttpRequest& from) {
+  const std::string header = from.header("host");  // "localhost:9652"
+  const std::string host = header.substr(0, header.find(':', header.starts_with('[') ? header.find(']') : 0));
+  return host == "localhost" || host == "[::1]" ||
+         (host.starts_with("127.") && host.find_first_not_of("0123456789.") == std::string::npos);
+}
+HttpReply other_host_refused() {
+  return refuse(403, "denied", "the header Host names no address of this machine alone",
+                "call http://127.0.0.1 or http://localhost, or send a token");
+}
+
 HttpReply refuse_route(const std::vector<HttpRoute>& routes, const std::string& method, const std::string& path) {
   bool path_known = false, known = false;
   std::string remedy;

@@ -95,6 +95,10 @@ HttpReply refuse_route(const std::vector<HttpRoute>&, const std::string& method,
 bool is_from_web_page(const HttpRequest&);
 bool is_from_other_page(const HttpRequest&);
 HttpReply web_page_refused();
+// Whether its header Host names this machine by a loopback name: the name of another host leads here too, if whoever
+// has that name says so.
+bool names_loopback(const HttpRequest&);
+HttpReply other_host_refused();
 HttpReply busy();                     // for a connection that is one too many
 HttpReply no_json();                  // 415: a form, or a body that is compressed
 HttpReply malformed(const Error&);    // 400 or 431: what is no request

@@ -74,6 +74,8 @@ Result<json> create(Call& call) {
   wish.env_vars = std::move(env);
   MJ_TRY(notify, notify_of(call));
   wish.notify = std::move(notify);
+  wish.traceparent = call.text("traceparent");
+  MJ_CHECK(service::check(wish));
   MJ_TRY(flow, make_flow(call, wish));
   return shown(flow);
 }
@@ -222,21 +224,22 @@ std::vector<Param> flow_params(std::vector<Param> more) {
 void add_flow_methods(Services& s, std::vector<Method>& all) {
   const Param context{"context_id", "id", "the context; absent: the server's first"};
   const Param caller{"caller_id", "id", "whose flow it is; absent: the caller's"};
-  all.push_back(
-      method(s, "flow.create", "make a flow of jobs that exist, or of a definition; flow.start begins it",
-             {context,
-              caller,
-              {"jobs", "ids", "jobs of the caller that job.create has written"},
-              {"nodes", "object",
-               "what the jobs' records do not say, by job id or name: when, on_error, "
-               "compensate, supervisor_url, irreversible"},
-              {"definition", "any", "instead of jobs: a whole definition (docs/flows.md), or its text in YAML"},
-              {"inputs", "object", "values of the inputs that the definition declares, by name"},
-              {"name", "text", "of a flow of jobs"},
-              {"env_vars", "variables", "over the definition's own"},
-              {"notify", "any", "who hears of its end (docs/notify.md), instead of the definition's"},
-              {"idempotency_key", "text", "of its caller: again with it is the first one again"}},
-             "Flow: the flow", create));
+  all.push_back(method(
+      s, "flow.create", "make a flow of jobs that exist, or of a definition; flow.start begins it",
+      {context,
+       caller,
+       {"jobs", "ids", "jobs of the caller that job.create has written"},
+       {"nodes", "object",
+        "what the jobs' records do not say, by job id or name: when, on_error, "
+        "compensate, supervisor_url, irreversible"},
+       {"definition", "any", "instead of jobs: a whole definition (docs/flows.md), or its text in YAML"},
+       {"inputs", "object", "values of the inputs that the definition declares, by name"},
+       {"name", "text", "of a flow of jobs"},
+       {"env_vars", "variables", "over the definition's own"},
+       {"notify", "any", "who hears of its end (docs/notify.md), instead of the definition's"},
+       {"idempotency_key", "text", "of its caller: again with it is the first one again"},
+       {"traceparent", "text", "the trace that it stands in; absent: that of the request's header (docs/tracing.md)"}},
+      "Flow: the flow", create));
   all.push_back(method(s, "flow.get", "read a flow's record",
                        flow_params({{"definition", "boolean", "with its definition"}}), "Flow: the flow", get));
   all.push_back(method(s, "flow.list", "list flows, newest first",

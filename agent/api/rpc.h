@@ -15,8 +15,9 @@ namespace mycojobs::api {
 
 struct Caller {  // who asks, as the token or the loopback default says
   Id actor = 0;
-  bool anonymous = false;       // loopback in dev
-  bool operator_token = false;  // may act as any actor and create contexts
+  bool anonymous = false;        // loopback in dev
+  bool operator_token = false;   // may act as any actor and create contexts
+  std::string traceparent = {};  // of the request's header; empty: none, or one that is none
 };
 
 struct Param {

@@ -17,6 +17,7 @@
 #include "coordinator/message_gate.h"
 #include "coordinator/message_receiver.h"
 #include "domain/codec.h"
+#include "domain/trace_context.h"
 #include "transport/http.h"
 
 namespace mycojobs {
@@ -24,16 +25,6 @@ namespace api {
 namespace {
 
 using nlohmann::json;
-
-// "localhost:9652" -> "localhost"
-std::string host_of(std::string header) {
-  const auto port = header.find(':', header.starts_with('[') ? header.find(']') : 0);
-  return header.substr(0, port);
-}
-bool is_loopback_name(const std::string& host) {
-  return host == "localhost" || host == "[::1]" ||
-         (host.starts_with("127.") && host.find_first_not_of("0123456789.") == std::string::npos);
-}
 
 // Somebody follows a link to the page, wherever that stands.
 bool is_visit(const HttpRequest& from) {
@@ -133,27 +124,32 @@ class Running final : public ApiServer {
     const bool page =
         services_.settings.role == ApiRole::coordinator && from.method != "POST" && is_page_path(from.path);
     if (is_strange(from) && !(page && is_visit(from))) {
-      ++services_.refusals;
+      count_refusal("page");
       return {web_page_refused()};
     }
     if (from.path == "/health" || is_health_path(from.path)) return {{}, Standing::open};
     if (from.path == kSupervisorPath) return {{}, Standing::peer};
     if (auto read = tokens_.refresh(); !read) log(LogLevel::error, "api", "tokens: {}", read.error().message);
     const bool named = from.headers.contains("authorization");
-    if (!named && services_.settings.anonymous && !is_loopback_name(host_of(from.header("host")))) {
-      ++services_.refusals;
-      return {refuse(403, "denied", "the header Host names no address of this machine alone",
-                     "call http://127.0.0.1 or http://localhost, or send a token")};
+    if (!named && services_.settings.anonymous && !names_loopback(from)) {
+      count_refusal("host");
+      return {other_host_refused()};
     }
     if (page) return {{}, Standing::page};
     if (const auto caller = caller_of(from)) return {{}, caller->anonymous ? Standing::anonymous : Standing::token};
-    ++services_.refusals;
+    count_refusal("token");
     return {unauthorised()};
+  }
+  void count_refusal(const char* why) {
+    ++services_.refusals;
+    services_.settings.metrics->add(Metric::http_refused, {why});
   }
 
   HttpReply call(const HttpRequest& from) {
-    const auto caller = caller_of(from);
+    auto caller = caller_of(from);
     if (!caller) return unauthorised();
+    // What is none is passed over, as the specification wants it of a header.
+    if (parse_traceparent(from.header("traceparent"))) caller->traceparent = from.header("traceparent");
     HttpReply reply;
     reply.body = rpc_.answer(from.body, *caller);
     if (reply.body.empty()) reply.status = 204;

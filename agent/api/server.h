@@ -26,6 +26,7 @@
 #include "api/health.h"
 #include "coordinator/message_files.h"
 #include "domain/networks.h"
+#include "metrics/metrics.h"
 #include "mycojobs/clock.h"
 #include "mycojobs/result.h"
 #include "mycojobs/store.h"
@@ -64,8 +65,9 @@ struct ApiSettings {
   std::vector<Id> own_servers;            // contexts with a Redis of their own, where all are served
   Networks networks;                      // in which supervisors may be (runner.create)
   Health health;                          // of the process
-  std::string coordinator_key;            // public; empty: no messages come in here
-  CarriedFiles files;                     // of messages
+  std::shared_ptr<Metrics> metrics = no_metrics();
+  std::string coordinator_key;  // public; empty: no messages come in here
+  CarriedFiles files;           // of messages
   std::uint64_t max_script_bytes = 4U << 20;
   ApiLimits limits;
 };

@@ -7,6 +7,7 @@
 
 #include "api/waits.h"
 #include "base/log.h"
+#include "domain/enums.h"
 #include "inspect/jobs.h"
 
 namespace mycojobs::api {
@@ -97,8 +98,12 @@ std::optional<Id> Call::named(std::string_view name) const {
 }
 
 service::Caller Call::by() const {
-  return {context_, actor(), all_powerful() ? WayIn::command : WayIn::rpc, all_powerful(),
-          services_.settings.max_script_bytes};
+  return {context_,
+          actor(),
+          all_powerful() ? WayIn::command : WayIn::rpc,
+          all_powerful(),
+          services_.settings.max_script_bytes,
+          caller_.traceparent};
 }
 
 Result<std::string> Call::job_key() const {
@@ -144,9 +149,11 @@ Result<void> Call::rest(std::uint32_t ms) {
 Method method(Services& services, std::string_view name, std::string_view help, std::vector<Param> params,
               std::string_view result, Run run) {
   return {name, help, std::move(params), result,
-          [&services, run](const nlohmann::json& given, const Caller& caller) -> Result<nlohmann::json> {
-            MJ_TRY(call, Call::begin(services, given, caller));
-            return call.told(run(call));
+          [&services, run, name](const nlohmann::json& given, const Caller& caller) -> Result<nlohmann::json> {
+            auto call = Call::begin(services, given, caller);
+            auto answer = call ? call->told(run(*call)) : tl::unexpected<Error>(std::move(call).error());
+            services.settings.metrics->add(Metric::calls, {name, answer ? "ok" : word(answer.error().code)});
+            return answer;
           }};
 }
 

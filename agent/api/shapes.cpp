@@ -65,7 +65,7 @@ constexpr Shape kShapes[] = {
      "deliveries:integer epoch:integer runner_id:id queued_ms:unix_ms started_ms:unix_ms ended_ms:unix_ms usage:object "
      "layers:text receipt:object run_at_ms:unix_ms priority:integer queue_timeout_ms:ms idempotency_key:text "
      "concurrency_key:text concurrency_limit:integer inputs:texts artifacts:object policy:object notify:any "
-     "changed_ms:unix_ms"},
+     "traceparent:text changed_ms:unix_ms"},
     {"JobState", "where a job is; 0 and empty: not yet",
      "key!:text id!:id caller_id!:id context_id!:id status!:text detail!:text error!:text ended!:boolean "
      "attempt!:integer runner_id!:integer queued_ms!:unix_ms started_ms!:unix_ms ended_ms!:unix_ms"},
@@ -83,7 +83,7 @@ constexpr Shape kShapes[] = {
     {"Flow", "a flow's record",
      "id!:id caller_id!:id context_id!:id jobs:ids env_vars:object result:object status!:text created_at:unix_s "
      "updated_at:unix_s name:text detail:text definition:any definition_hash:text error:text nodes:list "
-     "started_ms:unix_ms ended_ms:unix_ms parent:text notify:any"},
+     "started_ms:unix_ms ended_ms:unix_ms parent:text notify:any traceparent:text"},
     {"FlowRow", "a flow in the list; retired: its record is gone",
      "id!:id name!:text at_ms!:unix_ms retired!:boolean status!:text caller_id:id detail:text"},
     {"FlowState", "where a flow is", "id!:id status!:text detail!:text revision!:integer"},

@@ -40,6 +40,7 @@ Result<std::unique_ptr<ApiServer>> start_coordinator_api(const Parts& parts, con
   for (const auto& own : settings.context_redis) api.own_servers.push_back(own.first);
   api.max_script_bytes = settings.job_max_script_bytes;
   api.health = std::move(health);
+  api.metrics = parts.metrics;
   MJ_TRY(key, coordinator_key(settings));
   if (key) api.coordinator_key = key->public_key();
   api.files = carried_files(settings, parts.clock);
@@ -64,6 +65,7 @@ Result<std::unique_ptr<ApiServer>> start_supervisor_api(const Parts& parts, cons
   api.contexts = settings.contexts;
   api.max_script_bytes = settings.job_max_script_bytes;
   api.health = std::move(health);
+  api.metrics = parts.metrics;
   MJ_TRY(networks, networks_of(settings));
   api.networks = std::move(networks);
   auto server = start_api(stores, parts.clock, std::move(api));
@@ -71,12 +73,29 @@ Result<std::unique_ptr<ApiServer>> start_supervisor_api(const Parts& parts, cons
   return std::move(*server);
 }
 
-// Nothing: the setting `health.listen` is empty.
-Result<std::unique_ptr<HealthServer>> start_health_server(const Settings& settings, Health health) {
-  if (settings.health_listen.empty()) return nullptr;
-  auto server = start_health(settings.health_listen, std::move(health));
+// Where a process says how it is, and what it has counted.
+struct OwnServers {
+  std::unique_ptr<HealthServer> health, metrics;  // null: the setting is empty, or one has both
+};
+
+// Who is measured before each answer outlives the servers.
+template <class Measured>
+Result<OwnServers> start_own_servers(const Parts& parts, const Settings& settings, const Health& health,
+                                     Measured& measured) {
+  OwnServers own;
+  if (!settings.metrics_listen.empty()) {
+    auto server = start_health(settings.metrics_listen, health, [&measured, metrics = parts.metrics] {
+      measured.measure();
+      return metrics->text();
+    });
+    if (!server) return fail(server.error(), "metrics.listen");
+    own.metrics = std::move(*server);
+  }
+  if (settings.health_listen.empty() || settings.health_listen == settings.metrics_listen) return own;
+  auto server = start_health(settings.health_listen, health);
   if (!server) return fail(server.error(), "health.listen");
-  return std::move(*server);
+  own.health = std::move(*server);
+  return own;
 }
 
 std::string describe(const Settings& settings) {
@@ -100,8 +119,8 @@ int agent_command(Invocation& call) {
   const Health health = health_of(**agent, vitals);
   auto api = start_supervisor_api(call.parts, call.settings, *stores, health);
   if (!api) return complain(api.error());
-  auto health_server = start_health_server(call.settings, health);
-  if (!health_server) return complain(health_server.error());
+  auto own = start_own_servers(call.parts, call.settings, health, **agent);
+  if (!own) return complain(own.error());
   log(LogLevel::info, "worker", "{}", describe(call.settings));
   return serve(**agent, describe(call.settings), vitals);
 }
@@ -122,10 +141,10 @@ int dev_command(Invocation& call) {
   const Health health = health_of(*session->agent, vitals);
   auto api = start_coordinator_api(call.parts, call.settings, *session->stores, call.settings.contexts, true, health);
   if (!api) return complain(api.error());
-  auto health_server = start_health_server(call.settings, health);
-  if (!health_server) return complain(health_server.error());
+  auto own = start_own_servers(call.parts, call.settings, health, *session->agent);
+  if (!own) return complain(own.error());
   const int code = serve(*session->agent, describe(call.settings), vitals);
-  health_server->reset();
+  *own = {};
   api->reset();
   session->coordinator.reset();  // before its server
   session->agent.reset();
@@ -157,8 +176,8 @@ int coordinator_command(Invocation& call) {
   const Health health = health_of(**coordinator, vitals);
   auto api = start_coordinator_api(call.parts, call.settings, *stores, contexts, false, health);
   if (!api) return complain(api.error());
-  auto health_server = start_health_server(call.settings, health);
-  if (!health_server) return complain(health_server.error());
+  auto own = start_own_servers(call.parts, call.settings, health, **coordinator);
+  if (!own) return complain(own.error());
   log(LogLevel::info, "coordinator", "{}", describe(contexts));
   serve(**coordinator, describe(contexts), vitals);
   return EXIT_SUCCESS;

@@ -32,6 +32,7 @@ std::vector<FlagRow> flow_flags(bool starts) {
                                 {"input", "NAME=VALUE", "an input that it declares; @FILE: a map of them", true},
                                 {"key", "TEXT", "the same key of the same caller again gives the same flow"},
                                 {"notify", "TARGET", "who hears of its end, instead of whom its file names", true},
+                                {"traceparent", "TEXT", "the trace that it stands in (docs/tracing.md)"},
                                 {"caller", "ID", "the actor who creates it (default 1)"}};
   if (!starts) return flags;
   flags.push_back({"follow", "", "show it as it moves, and exit as it ends (the default on a terminal)"});

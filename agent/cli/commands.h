@@ -11,10 +11,12 @@
 #include "cli/config/options.h"
 #include "executors/plugin/plugin_check.h"
 #include "executors/plugin/plugin_folder.h"
+#include "metrics/metrics.h"
 #include "mycojobs/clock.h"
 #include "mycojobs/executor.h"
 #include "mycojobs/sandbox.h"
 #include "mycojobs/store.h"
+#include "traces/traces.h"
 
 namespace mycojobs {
 
@@ -46,6 +48,8 @@ struct Parts {
   std::function<std::unique_ptr<Executor>(const plugin::PluginCheck&)> executor_of_plugin;  // null: not loaded
   std::function<Result<std::vector<LayerCheck>>(const Settings&)> probe_layers;
   const Clock& clock;
+  const std::shared_ptr<Metrics>& metrics;  // of this process, once its settings were read
+  const std::shared_ptr<Traces>& traces;    // likewise
 };
 
 struct Invocation {

@@ -248,6 +248,7 @@ Result<service::CreateFlow> new_flow(const Invocation& call) {
     wanted.env_vars[pair.substr(0, equals)] = pair.substr(equals + 1);
   }
   MJ_CHECK(read_notify_flag(call, wanted.notify));
+  wanted.traceparent = call.get("traceparent");
   // One of our own: what was broken off by a server that goes away is gone on with when it is back.
   wanted.idempotency_key = call.has("key") ? call.get("key") : "cli-" + random_hex(16);
   MJ_CHECK(as_typed(call, service::check(wanted)));

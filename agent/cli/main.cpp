@@ -14,11 +14,14 @@
 #include "cli/config/config.h"
 #include "cli/serve.h"
 #include "cli/terminal.h"
+#include "domain/utf8.h"
 #include "executors/python/python_executor.h"
 #include "executors/table.h"
 #include "sandbox/client.h"
 #include "store/embedded_redis.h"
 #include "store/redis_store.h"
+#include "transport/http_client.h"
+#include "worker/registration.h"
 
 namespace mycojobs {
 namespace {
@@ -56,12 +59,39 @@ ExecutorSettings executor_settings(const Settings& settings, const Clock& clock)
           clock};
 }
 
-Parts wire(const Clock& clock) {
+// Spans, to the collector that the settings name. What this process is said by its command.
+Result<std::shared_ptr<Traces>> open_traces(const std::string& url, std::string_view command,
+                                            const std::shared_ptr<Metrics>& metrics) {
+  if (url.empty()) return no_traces();
+  if (!url.starts_with("http://") && !url.starts_with("https://"))
+    return fail(Code::invalid, "trace.endpoint: " + shown(url, 200) +
+                                   " is no address: give a URL such as http://127.0.0.1:4318/v1/traces");
+  const bool named = command == "agent" || command == "coordinator" || command == "dev";
+  const TraceSource source{named ? "mycojobs-" + std::string(command) : "mycojobs", describe_self().host};
+  auto send = [url, client = std::make_shared<HttpClient>()](const std::string& body,
+                                                             const std::atomic<bool>& stop) -> Result<void> {
+    constexpr std::uint32_t kTimeoutMs = 5000;
+    HttpPost post;
+    post.url = url;
+    post.body = body;
+    post.timeout_ms = kTimeoutMs;
+    post.max_bytes = 0;
+    post.headers = {"Content-Type: application/json"};
+    post.stop = &stop;
+    MJ_TRY(answer, client->post(post));
+    if (answer.status >= 200 && answer.status < 300) return {};
+    return fail(Code::unavailable, url + ": answers with HTTP status " + std::to_string(answer.status));
+  };
+  return start_traces(source, std::move(send), metrics);
+}
+
+Parts wire(const Clock& clock, const std::shared_ptr<Metrics>& metrics, const std::shared_ptr<Traces>& traces) {
   return Parts{
-      .stores = [](const Settings& settings, const std::string& url) -> std::unique_ptr<StoreFactory> {
+      .stores = [&metrics, &traces](const Settings& settings, const std::string& url) -> std::unique_ptr<StoreFactory> {
         RedisStoreConfig config;
         config.default_url = url;
         config.context_urls = settings.context_redis;
+        config.observed = {metrics, traces};
         config.wait_replicas = settings.redis_wait_replicas;
         return make_redis_stores(std::move(config));
       },
@@ -87,6 +117,8 @@ Parts wire(const Clock& clock) {
         return checks;
       },
       .clock = clock,
+      .metrics = metrics,
+      .traces = traces,
   };
 }
 
@@ -96,7 +128,9 @@ int run(int argc, char** argv) {
   CommandLine line = parse_command_line(argc, argv);
   if (line.command == nullptr) return line.exit_code;
   const SystemClock clock;
-  const Parts parts = wire(clock);
+  std::shared_ptr<Metrics> metrics = no_metrics();
+  std::shared_ptr<Traces> traces = no_traces();
+  const Parts parts = wire(clock, metrics, traces);
   Invocation call{parts, line.options, {}, line.json, std::move(line.arguments), std::move(line.flags)};
   const std::string_view name = line.command->name;
   if (!name.starts_with("config") && name != "completion" && name != "man-page") {
@@ -104,6 +138,10 @@ int run(int argc, char** argv) {
     if (!config) return complain(config.error());
     for (const std::string& warning : config->warnings) say(paint(Tone::warn, "warning: ", true) + warning);
     call.settings = std::move(config->settings);
+    if (line.command->serves && !call.settings.metrics_listen.empty()) metrics = Metrics::make();
+    auto opened = open_traces(call.settings.trace_endpoint, name, metrics);
+    if (!opened) return complain(opened.error());
+    traces = std::move(*opened);
     const auto level = std::find_if(config->values.begin(), config->values.end(),
                                     [](const ConfigValue& value) { return value.name == "log.level"; });
     const bool chosen = level != config->values.end() && level->source != "default";

@@ -49,7 +49,7 @@ Result<std::vector<std::unique_ptr<Executor>>> working_executors(const Parts& pa
   return working;
 }
 
-WorkerSettings worker_settings(const Settings& settings) {
+WorkerSettings worker_settings(const Settings& settings, const Parts& parts) {
   WorkerSettings worker;
   worker.runner.id = settings.runner;
   worker.runner.local = settings.local;
@@ -76,6 +76,8 @@ WorkerSettings worker_settings(const Settings& settings) {
   worker.prerequisites_timeout_ms = settings.prerequisites_timeout_ms;
   worker.secrets = secret_places(settings);
   worker.state_dir = settings.state_dir;
+  worker.metrics = parts.metrics;
+  worker.traces = parts.traces;
   return worker;
 }
 
@@ -174,7 +176,7 @@ Result<std::shared_ptr<const SigningKey>> coordinator_key(const Settings& settin
 
 Result<std::unique_ptr<Agent>> start_agent(const Parts& parts, const Settings& settings, StoreFactory& stores) {
   MJ_CHECK(check_allowed(settings.prerequisites_allow));
-  WorkerSettings worker = worker_settings(settings);
+  WorkerSettings worker = worker_settings(settings, parts);
   MJ_TRY(signing, key_of(settings, "runner_key", settings.runner_key));
   worker.key = signing;
   warn_of_servers(parts, settings, stores);
@@ -221,6 +223,7 @@ Result<std::unique_ptr<Coordinator>> start_coordinator(const Parts& parts, const
   coordinator.mycelium_url = settings.mycelium_url;
   coordinator.workflow_host = settings.libexec_dir + "/mycojobs-workflowhost";
   coordinator.files = carried_files(settings, parts.clock);
+  coordinator.metrics = parts.metrics;
   coordinator.where = self.host + " pid " + std::to_string(self.pid);
   return Coordinator::start(stores, parts.clock, std::move(coordinator));
 }

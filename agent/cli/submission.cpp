@@ -21,6 +21,7 @@
 #include "domain/notify.h"
 #include "domain/policy.h"
 #include "domain/profiles.h"
+#include "domain/trace_context.h"
 #include "domain/units.h"
 #include "domain/utf8.h"
 #include "inspect/explain.h"
@@ -272,6 +273,8 @@ Result<void> read_order(const Invocation& call, Job& job) {
   job.concurrency_key = call.get("concurrency-key");
   job.prerequisites = values(call, "prerequisite");
   MJ_CHECK(read_notify_flag(call, job.notify));
+  job.traceparent = call.get("traceparent");
+  if (auto context = check_traceparent(job.traceparent); !context) return fail(context.error(), "--traceparent");
   if (call.has("priority")) {
     std::string text = call.get("priority");
     const bool below = text.starts_with('-');
@@ -347,6 +350,7 @@ std::vector<FlagRow> submission_flags() {
       {"caller", "ID", "the actor who submits (default 1)"},
       {"id", "ID", "the job's id (default: the caller's next one)"},
       {"notify", "TARGET", "who hears of its end: a webhook's URL, or JSON (docs/notify.md)", true},
+      {"traceparent", "TEXT", "the trace that it stands in, as W3C Trace Context writes it (docs/tracing.md)"},
       {"idempotency-key", "TEXT", "a second submission of the caller with this key is the first one again"}};
   flags.insert(flags.end(), more.begin(), more.end());
   return flags;

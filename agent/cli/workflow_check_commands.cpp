@@ -312,7 +312,7 @@ Result<ShadowSettings> shadow_settings(const Invocation& call, const WorkflowMan
   for (const auto& text : all_of(call, "send")) {
     MJ_TRY(given, named_json(text, "send"));
     MJ_TRY(event, find_event(manifest, given.first));
-    settings.events.push_back({event, given.second, ValueForm::json, "simulation"});
+    settings.events.push_back({event, given.second, ValueForm::from_json, "simulation"});
   }
   for (const auto& text : all_of(call, "receipt")) {
     MJ_TRY(given, named_json(text, "receipt"));

@@ -70,10 +70,12 @@ ContextRounds::ContextRounds(std::unique_ptr<FlowStore> flows, std::unique_ptr<S
       store_(std::move(store)),
       clock_(clock),
       settings_(std::move(settings)),
-      leadership_(clock, settings_.context, settings_.instance, settings_.where, settings_.lease_ms) {}
+      leadership_(clock, settings_.context, settings_.instance, settings_.where, settings_.lease_ms),
+      gauges_(settings_.metrics, settings_.context) {}
 
 Result<std::uint64_t> ContextRounds::round() {
   MJ_CHECK(leadership_.keep(*flows_));
+  gauges_.leads(leadership_.leads());
   const auto until = [&](std::uint64_t moment) {
     const std::uint64_t now = clock_.boot_ms();
     return moment > now ? moment - now : 0;
@@ -91,6 +93,7 @@ Result<std::uint64_t> ContextRounds::round() {
     recovering_ = true;
     recovering_since_ = now;
     recovered_ = 0;
+    gauges_.sweep_begins();
     next_recover_ = now + kRecoverMs;
   }
   // What has happened comes first: recovery of a great many flows must not delay those that work.
@@ -113,6 +116,7 @@ Result<void> ContextRounds::recover_some() {
   }
   if (flows.size() < kAtOnce) {
     recovering_ = false;
+    gauges_.sweep_ends();
     const std::uint64_t now = clock_.boot_ms();
     next_recover_ = now + std::max(kRecoverMs, (now - recovering_since_) * kRecoverShare);
     if (ours_newly_ && recovered_ > 0)
@@ -144,6 +148,7 @@ Result<void> ContextRounds::move(Id flow, bool recover) {
   auto done = progress(*flows_, cache_, request);
   if (done) {
     if (!put_off_.empty()) put_off_.erase(flow);
+    gauges_.moved(flow, done->gates);
     return {};
   }
   if (done.error().code == Code::unavailable || done.error().code == Code::denied) {
@@ -188,7 +193,7 @@ Result<void> ContextRounds::look_after(std::uint64_t now) {
     MJ_TRY(gone, flows_->retire(settings_.context, settings_.retention_ms, 100));
     next_retire_ = now + (gone >= 100 ? 0 : kRetireMs);
   }
-  return {};
+  return gauges_.look(*store_, now);
 }
 
 }  // namespace mycojobs

@@ -12,6 +12,7 @@
 #include <memory>
 #include <string>
 
+#include "coordinator/context_gauges.h"
 #include "coordinator/progress.h"
 #include "mycojobs/clock.h"
 #include "mycojobs/flows.h"
@@ -51,6 +52,7 @@ struct ContextSettings {
   std::string instance, where;
   std::uint32_t lease_ms = 10000;
   std::uint64_t retention_ms = 0;
+  std::shared_ptr<Metrics> metrics = no_metrics();
 };
 
 class ContextRounds {
@@ -59,7 +61,10 @@ class ContextRounds {
   // How long until the next one, ms, if nothing happens meanwhile; 0: there is more to do. Error unavailable: the store
   // is away.
   Result<std::uint64_t> round();
-  void give_back() { leadership_.give_back(*flows_); }
+  void give_back() {
+    leadership_.give_back(*flows_);
+    gauges_.leads(false);
+  }
   void reconnected() { cache_.forget_runs(); }  // the server may have lost what we remember
   bool leads() const { return leadership_.leads(); }
   bool recovering() const { return recovering_; }
@@ -77,6 +82,7 @@ class ContextRounds {
   const Clock& clock_;
   ContextSettings settings_;
   Leadership leadership_;
+  ContextGauges gauges_;
   RunCache cache_;
   bool recovering_ = false;
   bool ours_newly_ = false;                                             // it is the first recovery since we lead

@@ -142,7 +142,8 @@ class ContextThread {
       MJ_TRY(started, WorldThread::start(
                           stores, clock, settings.context,
                           [engines](const WorkflowSpec& spec, const WorkflowManifest& manifest,
-                                    const StepRequest& request) { return engines->step(spec, manifest, request); }));
+                                    const StepRequest& request) { return engines->step(spec, manifest, request); },
+                          all.metrics));
       worlds = std::move(started);
     }
     std::unique_ptr<ContextThread> made(new ContextThread(std::move(flows), std::move(store), std::move(waiter), clock,
@@ -297,6 +298,8 @@ class Coordinating final : public Coordinator {
     return away.empty() ? "" : "the store is away, of context" + away;
   }
 
+  void measure() const override { settings_.metrics->set(Metric::ready, {}, why_not_ready().empty() ? 1 : 0); }
+
  private:
   Result<void> serve(Id context) {
     std::lock_guard lock(mutex_);
@@ -307,6 +310,7 @@ class Coordinating final : public Coordinator {
     settings.where = settings_.where;
     settings.lease_ms = settings_.lease_ms;
     settings.retention_ms = settings_.retention_ms;
+    settings.metrics = settings_.metrics;
     MJ_TRY(thread, ContextThread::start(stores_, clock_, std::move(settings), settings_));
     threads_[context] = std::move(thread);
     log(LogLevel::info, "coordinator", "context {}: served", context);

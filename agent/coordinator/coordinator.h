@@ -19,6 +19,7 @@
 #include "coordinator/message_files.h"
 #include "domain/networks.h"
 #include "domain/notify.h"
+#include "metrics/metrics.h"
 #include "mycojobs/clock.h"
 #include "mycojobs/flows.h"
 #include "mycojobs/result.h"
@@ -42,6 +43,7 @@ struct CoordinatorSettings {
   std::string mycelium_url;               // of a node's API; empty: none
   std::string workflow_host;              // path of mycojobs-workflowhost; empty: workflows are left to others
   CarriedFiles files;                     // of messages
+  std::shared_ptr<Metrics> metrics = no_metrics();
 };
 
 class Coordinator {
@@ -52,6 +54,8 @@ class Coordinator {
   virtual bool is_healthy() const = 0;  // all its threads, lately
   // Empty: flows of every context that it serves move on, by it or by who leads. Any thread.
   virtual std::string why_not_ready() const = 0;
+  // Says in the metrics how it stands now; what a context holds its leader says every few seconds. Any thread.
+  virtual void measure() const = 0;
 };
 
 }  // namespace mycojobs

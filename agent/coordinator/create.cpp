@@ -50,6 +50,7 @@ Flow record_of(const FlowPlan& plan, const NewFlow& asked, Id id, std::vector<Id
   flow.definition_hash = plan.hash;
   flow.parent = asked.parent;
   flow.notify = asked.notify.empty() ? plan.notify : asked.notify;
+  flow.traceparent = asked.traceparent;
   if (!plan.values.empty()) flow.unknown.emplace_back("inputs", dump_json(inputs_json(plan)));
   if (!asked.effect_of.empty()) flow.unknown.emplace_back("effect_of", asked.effect_of);
   LoadedRun run;

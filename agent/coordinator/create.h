@@ -15,11 +15,12 @@ namespace mycojobs {
 
 struct NewFlow {
   Id context = 0, caller = 0;
-  TextMap env_vars;             // over the definition's own
-  std::string idempotency_key;  // of the caller: again gives the same flow; with another definition: conflict
-  std::string parent;           // "flow:<id>" and the node's name, for a child
-  std::string notify = {};      // instead of the definition's
-  std::string effect_of = {};   // "<context> <world>": of whose workflow it is an effect, and who hears of its end
+  TextMap env_vars;              // over the definition's own
+  std::string idempotency_key;   // of the caller: again gives the same flow; with another definition: conflict
+  std::string parent;            // "flow:<id>" and the node's name, for a child
+  std::string notify = {};       // instead of the definition's
+  std::string traceparent = {};  // of who makes it; empty: none
+  std::string effect_of = {};    // "<context> <world>": of whose workflow it is an effect, and who hears of its end
 };
 // Ids, jobs, definition, record: a flow that has not started (detail new). Killed anywhere in between, the same call
 // goes on where it was if it has an idempotency key; else what is there is a finding of verify, and goes with

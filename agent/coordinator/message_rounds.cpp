@@ -440,6 +440,7 @@ Result<std::vector<MessageJob>> MessageRounds::jobs_of(Message& message, TakeMes
     job.caller_id = message.caller_id;
     job.context_id = settings_.context;
     job.idempotency_key.clear();  // of the sender's space
+    if (job.traceparent.empty()) job.traceparent = message.traceparent;
     job.unknown = {{"of_message", redis_key(message)}};
   }
   return in_their_queues(message.job);

@@ -262,6 +262,7 @@ Result<Id> create_child(FlowStore& store, const LoadedRun& run, std::uint32_t no
   const PlanRead read = read_plan(*definition);
   if (!read.plan) return fail(Code::invalid, what + ": flow: " + join(read.problems));
   NewFlow child;
+  child.traceparent = run.record.traceparent;
   child.context = run.record.context_id;
   child.caller = run.record.caller_id;
   // What is said nearer to the job wins.
@@ -429,6 +430,7 @@ Result<FlowCommit> commit_of(FlowStore& store, Step& step) {
   FlowCommit commit;
   commit.context = run.record.context_id;
   commit.flow = run.record.id;
+  commit.traceparent = run.record.traceparent;
   commit.expected_revision = run.state.revision - step.facts.size();
   commit.events_taken = step.events_taken;
   commit.facts = step.facts;
@@ -446,6 +448,18 @@ Result<FlowCommit> commit_of(FlowStore& store, Step& step) {
     commit.checkpoint = checkpoint(*run.plan, run.state);
   }
   return commit;
+}
+
+// At most as many of those that wait are looked at: no step may cost a walk over a large flow.
+std::size_t waiting_gates(const LoadedRun& run) {
+  constexpr std::size_t kMostLooks = 1000;
+  std::size_t gates = run.state.gated.size(), looks = 0;
+  for (const std::uint32_t node : run.state.waiting) {
+    const NodeKind kind = run.plan->nodes.at(node).kind;
+    if (kind == NodeKind::approval || kind == NodeKind::pause) ++gates;
+    if (++looks == kMostLooks) break;
+  }
+  return gates;
 }
 
 constexpr int kMaxCommits = 20;     // of one call: then other flows have their turn
@@ -616,6 +630,7 @@ Result<FlowProgress> Driver::drive() {
     done_.status = run.state.status;
     done_.detail = run.state.detail;
     done_.revision = run.state.revision;
+    done_.gates = is_terminal(run.state.status) ? 0 : waiting_gates(run);
     MJ_CHECK(after(run));
     const bool on = more_ || !links_.empty();
     done_.more = on;

@@ -18,6 +18,7 @@ struct FlowProgress {
   std::string detail;
   std::uint64_t revision = 0;
   std::uint32_t facts = 0;  // that this call appended
+  std::size_t gates = 0;    // nodes that wait for people, or whose gates wait
   bool more = false;        // there is more to do at once
 };
 struct ProgressRequest {

@@ -189,7 +189,7 @@ Result<void> WorldRounds::take_one(LoadedWorld& world, const WorldMail& mail) {
   if (mail.kind == "event") {
     what += ' ' + text_in(mail.fields, "schema");
     done = world.decide({sample(), EventArrived{text_in(mail.fields, "schema"), text_in(mail.fields, "value"),
-                                                ValueForm::json, text_in(mail.fields, "source")}});
+                                                ValueForm::from_json, text_in(mail.fields, "source")}});
   } else if (mail.kind == "remove") {
     const RemoveCell remove{{text_in(mail.fields, "workflow"), from_hex(text_in(mail.fields, "key"))},
                             text_in(mail.fields, "by")};
@@ -217,6 +217,7 @@ Result<void> WorldRounds::take_one(LoadedWorld& world, const WorldMail& mail) {
 Result<void> WorldRounds::receive(LoadedWorld& world, ReceiptArrived receipt) {
   const std::string intent = receipt.intent;
   auto done = world.decide({sample(), std::move(receipt)});
+  if (done) parts_.metrics->add(Metric::workflow_intents, {context_, "receipt"});
   if (!done && done.error().code == Code::internal) return done;
   if (!done)
     log(LogLevel::warn, "workflows", "context {}: {}: receipt of {} refused: {}", context_, world.name(),
@@ -395,6 +396,7 @@ Result<std::size_t> WorldRounds::take_some(World& world, std::size_t most) {
   run_steps(all);
   std::size_t taken = 0;
   for (Taking& each : all) {
+    parts_.metrics->add(Metric::workflow_steps, {context_, each.answer ? "ok" : "error"});
     if (each.answer) {
       MJ_CHECK(loaded.decide({sample(), StepDone{each.cell, each.mail, std::move(*each.answer)}}));
       ++taken;
@@ -438,6 +440,7 @@ Result<void> WorldRounds::publish_one(LoadedWorld& world, const std::string& int
   auto carrier = carry_out(world, pending, cell, job);
   if (!carrier && is_unavailable(carrier.error())) return tl::unexpected<Error>(std::move(carrier).error());
   MJ_CHECK(world.decide({sample(), EffectCarried{intent, carrier ? *carrier : "none"}}));
+  parts_.metrics->add(Metric::workflow_intents, {context_, carrier ? "carried" : "error"});
   if (!carrier)
     return receive(world, failed_receipt(intent, ReceiptStatus::error, "setup_error", carrier.error().message));
   if (*carrier == kCancelCarrier) return cancel_effects(world, intent);

@@ -19,6 +19,7 @@
 
 #include "coordinator/flow_run.h"
 #include "coordinator/world.h"
+#include "metrics/metrics.h"
 #include "mycojobs/clock.h"
 #include "mycojobs/flows.h"
 #include "mycojobs/store.h"
@@ -41,6 +42,7 @@ class WorldRounds {
     WorkflowStore& worlds;
     StepTaker take_step;
     const Clock& clock;
+    std::shared_ptr<Metrics> metrics = no_metrics();
   };
   WorldRounds(Parts parts, Id context, WorldLimits limits = {})
       : parts_(std::move(parts)), context_(context), limits_(limits) {}

@@ -13,7 +13,7 @@ constexpr std::uint32_t kStoreAwayMs = 250;  // between tries to reach a store t
 }  // namespace
 
 Result<std::unique_ptr<WorldThread>> WorldThread::start(StoreFactory& stores, const Clock& clock, Id context,
-                                                        StepTaker take_step) {
+                                                        StepTaker take_step, std::shared_ptr<Metrics> metrics) {
   std::unique_ptr<WorldThread> made(new WorldThread());
   made->context_ = context;
   made->clock_ = &clock;
@@ -27,7 +27,8 @@ Result<std::unique_ptr<WorldThread>> WorldThread::start(StoreFactory& stores, co
   MJ_TRY(waiter, stores.open_waiter({{context, ""}}, kWorldTopic));
   made->waiter_ = std::move(waiter);
   made->rounds_ = std::make_unique<WorldRounds>(
-      WorldRounds::Parts{*made->store_, *made->flows_, *made->worlds_, std::move(take_step), clock}, context);
+      WorldRounds::Parts{*made->store_, *made->flows_, *made->worlds_, std::move(take_step), clock, std::move(metrics)},
+      context);
   made->thread_ = std::thread([self = made.get()] { self->loop(); });
   return made;
 }

@@ -13,7 +13,8 @@ namespace mycojobs {
 
 class WorldThread {
  public:
-  static Result<std::unique_ptr<WorldThread>> start(StoreFactory&, const Clock&, Id context, StepTaker);
+  static Result<std::unique_ptr<WorldThread>> start(StoreFactory&, const Clock&, Id context, StepTaker,
+                                                    std::shared_ptr<Metrics> = no_metrics());
   ~WorldThread();  // finishes the commit that is under way
   WorldThread(const WorldThread&) = delete;
   WorldThread& operator=(const WorldThread&) = delete;

@@ -17,6 +17,7 @@
 #include "domain/fields.h"
 #include "domain/notify.h"
 #include "domain/policy.h"
+#include "domain/trace_context.h"
 #include "domain/utf8.h"
 
 namespace mycojobs {
@@ -326,7 +327,8 @@ std::size_t too_deep_at(std::string_view text, std::size_t most);  // below
 json structure_or_text(const std::string& text, Style style) {
   constexpr std::size_t kMostLevels = 32;
   if (too_deep_at(text, kMostLevels) != std::string::npos) return Value<std::string>::to_json(text);
-  if (auto parsed = parse_json(text); parsed && (parsed->is_object() || (style == Style::json_any && parsed->is_array())))
+  if (auto parsed = parse_json(text);
+      parsed && (parsed->is_object() || (style == Style::json_any && parsed->is_array())))
     return std::move(*parsed);
   return Value<std::string>::to_json(text);
 }
@@ -655,6 +657,7 @@ std::vector<FieldProblem> validate(const Job& job) {
   if (job.concurrency_limit != 0 && job.concurrency_key.empty()) {
     findings.add("concurrency_limit", "limits nothing without a concurrency_key");
   }
+  if (auto context = check_traceparent(job.traceparent); !context) findings.add("traceparent", context.error().message);
   auto problems = findings.take();
   for (FieldProblem& problem : read_notify(job.notify, "notify").problems) problems.push_back(std::move(problem));
   for (FieldProblem& problem : read_policy(job.policy, "policy").problems) problems.push_back(std::move(problem));

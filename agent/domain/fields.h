@@ -55,6 +55,7 @@ void visit(R& r, See see) {
   see("concurrency_limit", r.concurrency_limit), see("policy", r.policy, Style::json_object);
   see("inputs", r.inputs), see("artifacts", r.artifacts, Style::json_object), see("result_json", r.result_json);
   see("given", r.given, Style::json_object), see("notify", r.notify, Style::json_any);
+  see("traceparent", r.traceparent);
 }
 
 template <IsRecord<FlowNode> R, class See>
@@ -72,6 +73,7 @@ void visit(R& r, See see) {
   see("definition_hash", r.definition_hash), see("error", r.error), see("nodes", r.nodes);
   see("started_ms", r.started_ms), see("ended_ms", r.ended_ms), see("parent", r.parent);
   see("result_json", r.result_json), see("notify", r.notify, Style::json_any);
+  see("traceparent", r.traceparent);
 }
 
 template <IsRecord<Log> R, class See>
@@ -90,6 +92,7 @@ void visit(R& r, See see) {
   see("signature", r.signature), see("algorithm", r.algorithm), see("signer", r.signer);
   see("target_context", r.target_context), see("target_address", r.target_address);
   see("target_key", r.target_key), see("topic", r.topic), see("error", r.error), see("stream_logs", r.stream_logs);
+  see("traceparent", r.traceparent);
 }
 
 template <IsRecord<Runner> R, class See>

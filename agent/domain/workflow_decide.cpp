@@ -142,7 +142,7 @@ class Deciding {
     const std::string what = "the key of " + workflow.name + " (" + subscription.key_field + ')';
     const json* key = at_path(value, subscription.key_field);
     if (key == nullptr) return fail(Code::invalid, what + " is missing");
-    auto checked = manifest.schemas.check(workflow.key_schema, *key, ValueForm::cbor, kMaxKeyBytes);
+    auto checked = manifest.schemas.check(workflow.key_schema, *key, ValueForm::from_cbor, kMaxKeyBytes);
     if (!checked) return fail(std::move(checked).error(), what);
     if (!checked->value->is_string() && !checked->value->is_number_integer() && !checked->value->is_binary())
       return fail(Code::invalid, what + " is no text, whole number or byte string");

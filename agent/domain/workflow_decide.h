@@ -32,7 +32,7 @@ namespace mycojobs {
 struct EventArrived {  // from outside
   std::string schema;
   std::string value;  // JSON or CBOR
-  ValueForm form = ValueForm::json;
+  ValueForm form = ValueForm::from_json;
   std::string source = {};  // for people: actor:7
 };
 struct StepDone {
@@ -47,7 +47,7 @@ struct ReceiptArrived {
   std::string intent;
   ReceiptStatus status = ReceiptStatus::ok;
   std::string payload;  // JSON or CBOR; of the effect's receipt schema; status not ok: of sys/EffectFailure@1
-  ValueForm form = ValueForm::json;
+  ValueForm form = ValueForm::from_json;
   std::string module, entrypoint;  // of the executor; empty: not known
   std::string refused;             // why the signature does not hold; empty: it was checked, and holds
 };

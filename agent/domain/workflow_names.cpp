@@ -67,10 +67,10 @@ Result<std::string> find_event(const WorkflowManifest& manifest, std::string_vie
 
 Result<std::string> key_of_text(const WorkflowManifest& manifest, const WorkflowSpec& workflow, std::string_view text) {
   if (const auto parsed = parse_json(text, 1024); parsed) {
-    const auto fits = manifest.schemas.check(workflow.key_schema, *parsed, ValueForm::json);
+    const auto fits = manifest.schemas.check(workflow.key_schema, *parsed, ValueForm::from_json);
     if (fits) return fits->bytes;
   }
-  auto fits = manifest.schemas.check(workflow.key_schema, json(to_utf8(text)), ValueForm::json);
+  auto fits = manifest.schemas.check(workflow.key_schema, json(to_utf8(text)), ValueForm::from_json);
   if (!fits) return fail(std::move(fits).error(), "the key " + shown(text, 80) + " of " + workflow.name);
   return fits->bytes;
 }

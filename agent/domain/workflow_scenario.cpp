@@ -121,7 +121,7 @@ class Playing {
       refused_ = name.error().message;
       return;
     }
-    const auto done = decided(EventArrived{*name, step.value, ValueForm::json, "scenario"});
+    const auto done = decided(EventArrived{*name, step.value, ValueForm::from_json, "scenario"});
     if (!done) refused_ = done.error().message;
   }
   static bool may_be_refused(const ScenarioStep& step) { return step.expect && !step.expect->refused.empty(); }

@@ -524,8 +524,8 @@ class Checking {
     json out = value;
     if (value.is_string()) {
       const auto decoded = decode_base64(value.get_ref<const std::string&>());
-      if (form_ == ValueForm::cbor || !decoded)
-        return refuse(at, form_ == ValueForm::cbor ? "is a text, not a byte string" : "is not base64");
+      if (form_ == ValueForm::from_cbor || !decoded)
+        return refuse(at, form_ == ValueForm::from_cbor ? "is a text, not a byte string" : "is not base64");
       out = workflows::binary(*decoded);
     }
     return length_fits(node, out.get_binary().size(), "byte", at) ? out : json();
@@ -577,12 +577,12 @@ Result<CanonicalValue> SchemaSet::check(std::string_view name, const json& value
 }
 Result<CanonicalValue> SchemaSet::check_text(std::string_view name, std::string_view text, ValueForm form,
                                              std::size_t max_bytes) const {
-  MJ_TRY(value, form == ValueForm::cbor ? decode_cbor(text) : parse_json(text));
+  MJ_TRY(value, form == ValueForm::from_cbor ? decode_cbor(text) : parse_json(text));
   return check(name, value, form, max_bytes);
 }
 Result<CanonicalValue> SchemaSet::check_bytes(std::string_view name, std::string_view cbor,
                                               std::size_t max_bytes) const {
-  return check_text(name, cbor, ValueForm::cbor, max_bytes);
+  return check_text(name, cbor, ValueForm::from_cbor, max_bytes);
 }
 
 namespace {
@@ -680,7 +680,7 @@ Result<CanonicalValue> SchemaSet::placeholder(std::string_view name) const {
   if (found == body_->by_name.end()) return fail(Code::not_found, "there is no schema " + shown(name));
   auto value = least_value([this](std::size_t at) { return body_->real(at); }, found->second, 0);
   if (!value) return fail(Code::unsupported, "no placeholder fits " + shown(name) + ": give a value");
-  return check(name, *value, ValueForm::cbor);
+  return check(name, *value, ValueForm::from_cbor);
 }
 
 json as_arm(const std::string& tag, json value) {

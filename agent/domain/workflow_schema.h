@@ -39,7 +39,7 @@ bool is_workflow_name(std::string_view);
 bool is_system_name(std::string_view);  // begins with sys/
 
 // Where a value comes from: JSON (a request of people), or CBOR (the engine, a journal).
-enum class ValueForm { json, cbor };
+enum class ValueForm { from_json, from_cbor };
 
 struct CanonicalValue {
   std::shared_ptr<const nlohmann::json> value;  // byte strings are binary

@@ -86,10 +86,10 @@ class Shadow {
   std::optional<ReceiptArrived> payload_of(const EffectToPublish& effect) {
     ReceiptArrived receipt;
     receipt.intent = effect.pending.intent.hash;
-    receipt.form = ValueForm::cbor;
+    receipt.form = ValueForm::from_cbor;
     const std::string& name = effect.pending.intent.effect;
     if (const auto given = settings_.receipts.find(name); given != settings_.receipts.end()) {
-      receipt.payload = given->second, receipt.form = ValueForm::json;
+      receipt.payload = given->second, receipt.form = ValueForm::from_json;
       return receipt;
     }
     if (!settings_.placeholders) return std::nullopt;

@@ -25,6 +25,7 @@ struct Caller {
   WayIn way = WayIn::rpc;                            // whether a context without a record is open to it
   bool is_operator = false;                          // may do everything, but is nobody whom a step could name
   std::uint64_t max_script_bytes = kMaxScriptBytes;  // of a job that it makes: the setting job.max_script_bytes
+  std::string traceparent = {};                      // in which trace it asks; what it makes stands there, too
 };
 
 // As whom an operator names, who is then asked for its own rights. Nothing: as itself. Error denied: it is no operator

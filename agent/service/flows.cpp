@@ -11,6 +11,7 @@
 #include "domain/flow_yaml.h"
 #include "domain/prerequisites.h"
 #include "domain/rights.h"
+#include "domain/trace_context.h"
 #include "inspect/flows.h"
 #include "inspect/jobs.h"
 
@@ -117,6 +118,7 @@ Result<Flow> make(const Caller& by, FlowStore& flows, const FlowPlan& plan, cons
   asked.env_vars = wish.env_vars;
   asked.idempotency_key = wish.idempotency_key.value_or("");
   asked.notify = wish.notify;
+  asked.traceparent = wish.traceparent.empty() ? by.traceparent : wish.traceparent;
   return mycojobs::create_flow(flows, plan, asked);
 }
 
@@ -146,7 +148,10 @@ Result<std::vector<Job>> jobs_of_list(const Caller& by, Store& store, const nloh
 
 }  // namespace
 
-Result<void> check(const CreateFlow& wish) { return check_key("idempotency_key", wish.idempotency_key); }
+Result<void> check(const CreateFlow& wish) {
+  if (auto context = check_traceparent(wish.traceparent); !context) return fail(context.error(), "traceparent");
+  return check_key("idempotency_key", wish.idempotency_key);
+}
 
 Result<Flow> create_flow(const Caller& by, const FlowStores& in, const FlowPlan& plan, const CreateFlow& wish) {
   MJ_TRY(owner, owner_of_new(by, in.records, wish));
@@ -192,6 +197,7 @@ Result<Flow> create_flow_of_jobs(const Caller& by, const FlowStores& in, const s
   flow.name = name;
   flow.env_vars = wish.env_vars;
   flow.notify = wish.notify;
+  flow.traceparent = wish.traceparent.empty() ? by.traceparent : wish.traceparent;
   return mycojobs::create_flow_of_jobs(in.flows, flow, jobs, nodes);
 }
 

@@ -25,6 +25,7 @@ struct CreateFlow {
   TextMap env_vars;         // over the definition's own
   std::string notify;       // as a record has it; instead of the definition's
   std::optional<std::string> idempotency_key;
+  std::string traceparent = {};  // empty: that of who asks
 };
 Result<void> check(const CreateFlow&);  // what needs no store
 // Not started. Again by the same key: the same flow; with another definition: conflict.

@@ -48,6 +48,7 @@ Result<Job> afterwards(const Caller& by, Store& store, const std::string& key, J
 
 Result<void> check_new_job(const Caller& by, Job& job, Id owner) {
   MJ_CHECK(settle(job, {owner, by.context}));
+  if (job.traceparent.empty()) job.traceparent = by.traceparent;
   const bool allocates = job.id == 0;
   if (allocates) job.id = UINT32_MAX;  // validate() wants one
   const auto problems = validate(job);

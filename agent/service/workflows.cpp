@@ -19,7 +19,8 @@ namespace {
 
 using nlohmann::json;
 
-constexpr int kTries = 10;  // of a commit, while others are faster
+constexpr int kTries = 10;                  // of a commit, while others are faster
+constexpr std::uint32_t kMailShown = 1000;  // that still waits in the inbox
 constexpr std::string_view kApprovalEffect = "sys/approval@1";
 
 Thing thing_of(const std::string& world, Id owner) { return {.name = "workflow " + world, .maker = owner}; }
@@ -650,7 +651,7 @@ Result<json> explain_instance(const Caller& by, const WorldStores& in, const Ins
   MJ_TRY(found, open(by, in, instance.workflow, Action::read));
   MJ_TRY(id, cell_of(found, instance));
   MJ_TRY(world, LoadedWorld::load(in.worlds, by.context, found.head.world));
-  MJ_TRY(waiting, in.worlds.mail(by.context, found.head.world, kPage));
+  MJ_TRY(waiting, in.worlds.mail(by.context, found.head.world, kMailShown));
   const Inbox inbox = inbox_of(waiting, *found.head.applied.manifest, id);
   const CellState* cell = world.state().cell(id);
   json all = json::array();

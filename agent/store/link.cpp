@@ -3,8 +3,10 @@
 #include <hiredis/hiredis.h>
 
 #include <algorithm>
+#include <chrono>
 
 #include "base/ids.h"
+#include "domain/enums.h"
 
 namespace mycojobs {
 
@@ -48,6 +50,40 @@ Arguments& Arguments::add_list(const Fields& fields) {
 
 namespace {
 
+// A way that counts what its calls take. One that waits on purpose is not timed.
+class MeteredLink final : public Link {
+ public:
+  MeteredLink(std::unique_ptr<Link> way, std::shared_ptr<Metrics> metrics)
+      : way_(std::move(way)), metrics_(std::move(metrics)) {}
+  Result<Reply> command(const Arguments& arguments, std::uint32_t extra_ms) override {
+    const std::string_view name = arguments.list().empty() ? "" : arguments.list().front();
+    if (extra_ms > 0) return counted(name, way_->command(arguments, extra_ms));
+    return timed(name, [&] { return way_->command(arguments, 0); });
+  }
+  Result<Reply> run(const Script& script, const Arguments& arguments) override {
+    return timed(script.name, [&] { return way_->run(script, arguments); });
+  }
+  const std::string& server_run_id() const override { return way_->server_run_id(); }
+  bool has_led() const override { return way_->has_led(); }
+
+ private:
+  template <class Call>
+  Result<Reply> timed(std::string_view name, const Call& call) {
+    const auto began = std::chrono::steady_clock::now();
+    Result<Reply> reply = call();
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
+    metrics_->observe(Metric::store_calls, {name}, took.count());
+    return counted(name, std::move(reply));
+  }
+  Result<Reply> counted(std::string_view name, Result<Reply> reply) {
+    if (!reply) metrics_->add(Metric::store_errors, {name, word(reply.error().code)});
+    return reply;
+  }
+
+  std::unique_ptr<Link> way_;
+  std::shared_ptr<Metrics> metrics_;
+};
+
 Result<void> check_context(Id context) {
   if (context == 0) return fail(Code::invalid, "context 0 is where actors live; contexts begin with 1");
   return {};
@@ -60,6 +96,7 @@ Result<Link*> ContextLinks::link(Id context) {
   if (found == links_.end()) {
     std::erase_if(links_, [](const auto& each) { return !each.second->has_led(); });
     MJ_TRY(opened, open_(context));
+    if (observed_.metrics->wanted()) opened = std::make_unique<MeteredLink>(std::move(opened), observed_.metrics);
     found = links_.emplace(context, std::move(opened)).first;
   }
   return found->second.get();

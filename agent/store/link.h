@@ -15,9 +15,11 @@
 #include <utility>
 #include <vector>
 
+#include "metrics/metrics.h"
 #include "mycojobs/records.h"
 #include "mycojobs/result.h"
 #include "store/scripts.h"
+#include "traces/traces.h"
 
 struct redisReply;
 
@@ -72,19 +74,29 @@ class Link {
 // A way to a context's database; context 0: to the default server, for what belongs to no context.
 using OpenLink = std::function<Result<std::unique_ptr<Link>>(Id context)>;
 
+// Where a store says what it does.
+struct Observed {
+  std::shared_ptr<Metrics> metrics = no_metrics();
+  std::shared_ptr<Traces> traces = no_traces();
+};
+
 // The connections of one store object, one to each context's database, opened when it is first asked for. One that has
-// led nowhere is not kept.
+// led nowhere is not kept. What each call takes is counted in the metrics.
 class ContextLinks {
  protected:
-  explicit ContextLinks(OpenLink open) : open_(std::move(open)) {}
+  explicit ContextLinks(OpenLink open, Observed observed = {})
+      : observed_(std::move(observed)), open_(std::move(open)) {}
   ~ContextLinks() = default;
 
   Result<Link*> link(Id context);
   // Of a context. Error invalid: context 0.
   Result<Reply> run(Id context, const Script&, const Arguments&);
   Result<Reply> command(Id context, const Arguments&, std::uint32_t extra_ms = 0);
+  Metrics& metrics() const { return *observed_.metrics; }
+  Traces& traces() const { return *observed_.traces; }
 
  private:
+  Observed observed_;
   OpenLink open_;
   std::map<Id, std::unique_ptr<Link>> links_;
 };

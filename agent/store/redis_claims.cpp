@@ -6,8 +6,10 @@
 #include "base/ids.h"
 #include "base/log.h"
 #include "base/sha256.h"
+#include "store/counts.h"
 #include "store/job_fields.h"
 #include "store/redis_store.h"
+#include "store/spans.h"
 
 namespace mycojobs {
 namespace {
@@ -87,6 +89,7 @@ Result<ClaimReply> RedisStore::claim(const ClaimRequest& request) {
       .add(std::uint64_t{request.lease_ms});
   arguments.add(random).add(std::uint64_t{request.queues.size()});
   for (const std::string& queue : request.queues) arguments.add(queue);
+  const std::uint64_t began_us = unix_us();
   auto answer = run(request.context, scripts::claim, arguments);
   if (!answer) {
     for (std::size_t at = 0; at < random.size(); at += kIdDigits + kTokenDigits)
@@ -97,26 +100,34 @@ Result<ClaimReply> RedisStore::claim(const ClaimRequest& request) {
   ClaimReply out;
   out.set_aside = static_cast<std::uint32_t>(reply.at(0).number());
   const Reply taken = reply.at(1);
+  out.jobs.reserve(taken.size());
   for (std::size_t i = 0; i < taken.size(); ++i) {
     const Reply entry = taken.at(i);
     const std::size_t index = entry.at(2).number() - 1;
     if (index >= request.max_jobs)
       return fail(Code::internal, "redis: claim answered with a claim that was not asked for");
-    Claimed job;
+    Claimed& job = out.jobs.emplace_back();
     const std::size_t at = index * (kIdDigits + kTokenDigits);
-    job.ref = {request.context, std::string(entry.at(1).text()), random.substr(at, kIdDigits),
-               random.substr(at + kIdDigits, kTokenDigits)};
+    job.ref.context = request.context;
+    job.ref.job_key = entry.at(1).text();
+    job.ref.claim_id = random.substr(at, kIdDigits);
+    job.ref.token = random.substr(at + kIdDigits, kTokenDigits);
     job.queue = entry.at(0).text();
     job.epoch = entry.at(3).number();
     job.attempt = static_cast<std::uint32_t>(entry.at(4).number());
     job.deliveries = static_cast<std::uint32_t>(entry.at(5).number());
     job.record = entry.at(6).fields();
-    out.jobs.push_back(std::move(job));
+    if (metrics().wanted() || traces().wanted()) {
+      job.ref.script_type = counted_type(job.queue, job.record);
+      job.ref.traceparent = field_of(job.record, "traceparent");
+    }
   }
   const Reply paused = reply.at(2);
   for (std::size_t i = 0; i < paused.size(); ++i) out.paused.emplace_back(paused.at(i).text());
   out.more = reply.at(3).number() == 1;
   note_heads(request.context, reply.at(4));
+  count_claims(metrics(), request.context, out);
+  trace_claims(traces(), out, {began_us, unix_us()});
   return out;
 }
 
@@ -155,11 +166,13 @@ Result<std::vector<Renewal>> RedisStore::renew(Id context, std::span<const Claim
     const std::uint64_t code = reply.at(i).number();
     out.push_back(code == 0 ? Renewal::stale : code == 1 ? Renewal::renewed : Renewal::cancel);
   }
+  count_renewals(metrics(), context, out);
   return out;
 }
 
 Result<std::vector<Result<void>>> RedisStore::report(Id context, std::span<const Report> reports) {
   std::vector<Result<void>> out;
+  const std::uint64_t began_us = unix_us();
   while (out.size() < reports.size()) {
     const std::size_t first = out.size();
     std::size_t last = first;
@@ -200,6 +213,8 @@ Result<std::vector<Result<void>>> RedisStore::report(Id context, std::span<const
     note_heads(context, reply.at(last - first));
   }
   MJ_CHECK(await_replicas(context));
+  count_reports(metrics(), context, reports, out);
+  trace_reports(traces(), reports, out, {began_us, unix_us()});
   return out;
 }
 
@@ -216,6 +231,7 @@ Result<std::vector<Lease>> RedisStore::leases(Id context) {
 Result<bool> RedisStore::expire(Id context, const Lease& lease) {
   Arguments arguments;
   MJ_TRY(reply, run(context, scripts::expire, arguments.add(lease.job_key).add(lease.until_ms)));
+  if (reply.number() == 1) metrics().add(Metric::leases_expired, {context});
   return reply.number() == 1;
 }
 
@@ -223,6 +239,7 @@ Result<std::vector<std::string>> RedisStore::expire_instance(Id context, Id runn
   MJ_TRY(reply, run(context, scripts::expire_instance, Arguments{}.add(std::uint64_t{runner}).add(instance)));
   std::vector<std::string> jobs;
   for (std::size_t i = 0; i < reply.size(); ++i) jobs.emplace_back(reply.at(i).text());
+  if (!jobs.empty()) metrics().add(Metric::leases_expired, {context}, static_cast<double>(jobs.size()));
   return jobs;
 }
 

@@ -16,13 +16,15 @@
 #include "domain/codec.h"
 #include "domain/utf8.h"
 #include "mycojobs/flows.h"
+#include "store/counts.h"
 #include "store/job_fields.h"
+#include "store/spans.h"
 
 namespace mycojobs {
 
 class RedisFlows final : public FlowStore, private ContextLinks {
  public:
-  explicit RedisFlows(OpenLink open) : ContextLinks(std::move(open)) {}
+  RedisFlows(OpenLink open, Observed observed) : ContextLinks(std::move(open), std::move(observed)) {}
 
   Result<FlowPlace> create(const FlowDraft&) override;
   Result<bool> adopt(Id context, Id flow, Id caller);  // adopt_flow_record()
@@ -81,8 +83,8 @@ tl::unexpected<Error> no_flow(Id context, Id flow) {
 
 }  // namespace
 
-Result<std::unique_ptr<FlowStore>> make_redis_flows(OpenLink open) {
-  return std::make_unique<RedisFlows>(std::move(open));
+Result<std::unique_ptr<FlowStore>> make_redis_flows(OpenLink open, Observed observed) {
+  return std::make_unique<RedisFlows>(std::move(open), std::move(observed));
 }
 
 Result<FlowPlace> RedisFlows::create(const FlowDraft& draft) {
@@ -196,10 +198,12 @@ Result<void> RedisFlows::put_flow(const Flow& flow, const std::string& definitio
     return field.first == "id" || field.first == "status" || field.first == "detail" || field.first == "created_at" ||
            field.first == "updated_at";
   });
+  auto span = begin_submission(traces(), fields);
   Arguments arguments;
   arguments.add(std::uint64_t{flow.id}).add(flow.definition_hash).add(definition).add(flow.name).add_list(fields);
   MJ_TRY(reply, run(flow.context_id, scripts::flow_put, arguments));
   if (reply.text() == "missing") return no_flow(flow.context_id, flow.id);
+  end_submission(traces(), span, redis_key(flow));
   return {};
 }
 
@@ -571,8 +575,13 @@ Result<std::uint64_t> RedisFlows::commit(const FlowCommit& commit) {
   arguments.add_list(commit.record);
   arguments.add(std::uint64_t{commit.dispatch.size()});
   std::deque<std::pair<std::string, Fields>> planted;  // queue and record: arguments are views
+  std::deque<Fields> sets;
+  const std::string context = context_of_step(traces(), commit);
+  const std::uint64_t began_us = unix_us();
   for (const FlowDispatch& each : commit.dispatch) {
-    arguments.add(each.job_key).add_list(each.set);
+    Fields& set = sets.emplace_back(each.set);
+    if (!context.empty()) set.emplace_back("traceparent", context);
+    arguments.add(each.job_key).add_list(set);
     auto& [queue, record] = planted.emplace_back();
     if (each.plant) {
       Job own = *each.plant;
@@ -595,11 +604,14 @@ Result<std::uint64_t> RedisFlows::commit(const FlowCommit& commit) {
     return fail(Code::not_found, flow + " does not exist in context " + std::to_string(commit.context) +
                                      " (or was not created as a flow that is run)");
   }
+  if (word == "conflict" || word == "taken") metrics().add(Metric::flow_commits, {commit.context, "conflict"});
   if (word == "conflict") {
     return fail(Code::conflict, flow + " is at revision " + std::string(reply.at(1).text()) + ", and " +
                                     std::to_string(commit.expected_revision) + " was expected: read it again");
   }
   if (word == "taken") return fail(Code::conflict, flow + ": these events were applied already: read it again");
+  count_commit(metrics(), commit);
+  trace_commit(traces(), commit, {began_us, unix_us()});
   if (checked) remembered->second += commit.events_taken;
   if (commit.ended) taken_.erase({commit.context, commit.flow});
   return reply.at(0).number();

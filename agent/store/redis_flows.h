@@ -8,7 +8,7 @@
 
 namespace mycojobs {
 
-Result<std::unique_ptr<FlowStore>> make_redis_flows(OpenLink);
+Result<std::unique_ptr<FlowStore>> make_redis_flows(OpenLink, Observed = {});
 
 // flow:<id>, which another client has written, is in the making from now on: put_jobs() and put_flow() follow. false:
 // it was made by create(). Again: nothing changes. Error not_found; unsupported: a store of another kind.

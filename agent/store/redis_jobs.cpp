@@ -8,9 +8,11 @@
 #include "domain/codec.h"
 #include "domain/prerequisites.h"
 #include "domain/utf8.h"
+#include "store/counts.h"
 #include "store/job_fields.h"
 #include "store/keys.h"
 #include "store/redis_store.h"
+#include "store/spans.h"
 
 namespace mycojobs {
 
@@ -21,8 +23,9 @@ constexpr std::size_t kJobsOfStep = 256, kBytesOfStep = 4U << 20, kTextsOfStep =
 // A job on its way into the store.
 struct ComingJob {
   Fields fields;
-  std::string queue, accepted;  // accepted: the key of one that is there and says the same
-  Job stored;                   // if accepted
+  std::string queue, accepted;    // accepted: the key of one that is there and says the same
+  Job stored;                     // if accepted
+  std::optional<Span> span = {};  // of its submission
 };
 
 struct Step {
@@ -97,6 +100,7 @@ Result<NewJobs> RedisStore::submit_some(std::span<const Job> jobs, bool queued) 
   const Id context = jobs[0].context_id;
   Step step = next_step(jobs);
   made.refused = std::move(step.refused);
+  for (ComingJob& each : step.jobs) each.span = begin_submission(traces(), each.fields);
   while (!made.refused) {
     Arguments arguments;
     arguments.add(std::uint64_t{jobs[0].caller_id}).add(queued ? "1" : "0").add(std::uint64_t{step.jobs.size()});
@@ -114,6 +118,9 @@ Result<NewJobs> RedisStore::submit_some(std::span<const Job> jobs, bool queued) 
     } else {
       for (std::size_t i = 0; i < step.jobs.size(); ++i) {
         made.existed.push_back(!step.jobs[i].accepted.empty());
+        if (!made.existed[i])
+          end_submission(traces(), step.jobs[i].span,
+                         job_key(jobs[0].caller_id, static_cast<Id>(reply.at(3 + i).at(0).number())));
         made.jobs.push_back(made.existed[i] ? std::move(step.jobs[i].stored)
                                             : written(std::move(step.jobs[i]), reply.at(3 + i), reply));
       }
@@ -121,6 +128,7 @@ Result<NewJobs> RedisStore::submit_some(std::span<const Job> jobs, bool queued) 
     }
   }
   if (!made.refused) MJ_CHECK(await_replicas(context));
+  count_submitted(metrics(), jobs, made);
   return made;
 }
 
@@ -390,6 +398,7 @@ Result<TickReply> RedisStore::tick(Id context, const TickRequest& request) {
   out.retired = static_cast<std::uint32_t>(reply.at(4).number());
   out.more = reply.at(5).number() == 1;
   out.next_due_ms = reply.at(6).number();
+  count_tick(metrics(), context, out);
   return out;
 }
 

@@ -118,6 +118,7 @@ Result<void> RedisStore::close_message(Id context, const std::string& list, cons
                                        const std::string& reason) {
   MJ_TRY(reply, run(context, scripts::close_message, Arguments{list, message_key, cut(reason, kMostReasonBytes)}));
   if (reply.text() == "missing") return no_message(message_key, context);
+  if (!reason.empty()) metrics().add(Metric::messages, {context, "refused"});
   return {};
 }
 
@@ -126,7 +127,9 @@ Result<MessageIntake> RedisStore::route_message(Id context, const RouteMessage& 
     arguments.add(wanted.message_key).add(wanted.mark.content).add(wanted.deliver_ms).add(wanted.result_ms);
     arguments.add_list(wanted.mark.more);
   };
-  return hand_over(context, scripts::route_message, head, wanted.message_key, wanted.jobs);
+  MJ_TRY(routed, hand_over(context, scripts::route_message, head, wanted.message_key, wanted.jobs));
+  if (!routed.repeated) metrics().add(Metric::messages, {context, "sent"});
+  return routed;
 }
 
 Result<Arrival> RedisStore::arrive_message(Id context, const std::string& message_key, const MessageMark& mark,
@@ -134,7 +137,10 @@ Result<Arrival> RedisStore::arrive_message(Id context, const std::string& messag
   Arguments arguments;
   arguments.add(message_key).add(mark.content).add(fields.empty() ? "1" : "0").add(kMaxArrived);
   MJ_TRY(reply, run(context, scripts::arrive_message, arguments.add_list(fields).add_list(mark.more)));
-  if (reply.text() == "stored") return Arrival::stored;
+  if (reply.text() == "stored") {
+    metrics().add(Metric::messages, {context, "received"});
+    return Arrival::stored;
+  }
   if (reply.text() == "known") return Arrival::known;
   if (reply.text() == "taken") return Arrival::taken;
   return reply.text() == "full" ? Arrival::full : Arrival::other;
@@ -165,6 +171,7 @@ Result<void> RedisStore::settle_mail(Id context, const OutboxEntry& entry, const
   arguments.add(entry.entry).add(kWords.at(static_cast<std::size_t>(after.what))).add(after.pause_ms);
   MJ_CHECK(run(context, scripts::settle_mail,
                arguments.add(after.detail).add(cut(after.why, kMostReasonBytes)).add_list(after.more)));
+  if (after.what == MailAfter::What::failed) metrics().add(Metric::messages, {context, "failed"});
   return {};
 }
 
@@ -180,7 +187,9 @@ Result<bool> RedisStore::answer_message(Id context, const AnswerMessage& answer)
     arguments.add(each.job_key).add_list(each.more).add_list(ends.back());
   }
   MJ_TRY(reply, run(context, scripts::answer_message, arguments));
-  return reply.text() != "other";
+  if (reply.text() == "other") return false;
+  if (answer.is_last) metrics().add(Metric::messages, {context, "answered"});
+  return true;
 }
 
 Result<void> RedisStore::cancel_message(Id context, const std::string& message_key) {

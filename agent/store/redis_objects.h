@@ -17,7 +17,7 @@ namespace mycojobs {
 
 class RedisObjects final : public ObjectStore, private ContextLinks {
  public:
-  explicit RedisObjects(OpenLink open) : ContextLinks(std::move(open)) {}
+  explicit RedisObjects(OpenLink open, Observed observed = {}) : ContextLinks(std::move(open), std::move(observed)) {}
 
   Result<WriteReply> write(const ClaimRef&, const std::string& call, std::span<const ObjectOp>) override;
   Result<DeclareReply> declare(const ClaimRef&, const ObjectKind&, const std::vector<std::string>& index,

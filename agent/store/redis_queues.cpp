@@ -94,6 +94,27 @@ Result<std::vector<std::string>> RedisStore::queue_entries(Id context, const std
   return out;
 }
 
+Result<Survey> RedisStore::survey(Id context, std::span<const std::string> queues) {
+  constexpr std::uint64_t kMostQueues = 100;
+  Arguments arguments;
+  arguments.add(kMostQueues).add(std::uint64_t{queues.size()});
+  for (const std::string& queue : queues) arguments.add(queue);
+  MJ_TRY(reply, run(context, scripts::survey, arguments));
+  Survey out;
+  const Reply rows = reply.at(0);
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    const Reply row = rows.at(i);
+    out.queues.push_back({std::string(row.at(0).text()), row.at(1).number() + row.at(2).number(), row.at(4).number(),
+                          row.at(3).number() == 1});
+  }
+  std::size_t at = 1;
+  for (std::uint64_t* count : {&out.live, &out.delayed, &out.prerequisites, &out.ended, &out.dead_letters,
+                               &out.active_flows, &out.outbox, &out.inbox}) {
+    *count = reply.at(at++).number();
+  }
+  return out;
+}
+
 Result<std::vector<DeadLetter>> RedisStore::dead_letters(Id context, std::size_t max) {
   MJ_TRY(reply, command(context, Arguments{"XREVRANGE", "mj:dead", "+", "-", "COUNT"}.add(std::uint64_t{max})));
   std::vector<DeadLetter> out;

@@ -79,6 +79,8 @@ Result<void> RedisStore::note_refusal(Id context, const RefusalNote& note) {
   Arguments arguments;
   arguments.add(std::uint64_t{note.actor}).add(note.action).add(cut(note.thing, kMostReasonBytes)).add(note.list);
   MJ_CHECK(run(context, scripts::note_refusal, arguments));
+  metrics().add(Metric::refusals, {context, note.action});
+  if (note.action == "deliver") metrics().add(Metric::messages, {context, "refused"});
   return {};
 }
 

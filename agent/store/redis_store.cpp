@@ -90,11 +90,13 @@ class RedisStores final : public StoreFactory {
     return RedisWaiter::open(config_, queues, topic);
   }
   Result<std::unique_ptr<ObjectStore>> open_objects() override {
-    return std::make_unique<RedisObjects>(link_opener(config_));
+    return std::make_unique<RedisObjects>(link_opener(config_), config_.observed);
   }
-  Result<std::unique_ptr<FlowStore>> open_flows() override { return make_redis_flows(link_opener(config_)); }
+  Result<std::unique_ptr<FlowStore>> open_flows() override {
+    return make_redis_flows(link_opener(config_), config_.observed);
+  }
   Result<std::unique_ptr<WorkflowStore>> open_workflows() override {
-    return make_redis_workflows(link_opener(config_));
+    return make_redis_workflows(link_opener(config_), config_.observed);
   }
 
  private:
@@ -133,7 +135,7 @@ OpenLink link_opener(const RedisStoreConfig& config) {
 }
 
 RedisStore::RedisStore(const RedisStoreConfig& config)
-    : ContextLinks(link_opener(config)), seen_(config.seen), wait_replicas_(config.wait_replicas) {
+    : ContextLinks(link_opener(config), config.observed), seen_(config.seen), wait_replicas_(config.wait_replicas) {
   auto options = connection_options(config, 0);
   if (!options || options->endpoint.user.empty()) return;
   // Each database is tried once: a refusal stands in the server's log of them.

@@ -42,6 +42,7 @@ struct RedisStoreConfig {
   std::string client_name = "mycojobs";  // as CLIENT LIST shows it; no blanks
   std::uint32_t connect_timeout_ms = 3000, command_timeout_ms = 5000;
   std::shared_ptr<SeenHeads> seen = std::make_shared<SeenHeads>();  // of all stores that are opened with it
+  Observed observed;
   std::uint32_t wait_replicas = 0;  // a submission and an end count only when so many replicas have them
 };
 
@@ -61,7 +62,7 @@ struct PrerequisiteAnswer {
 class RedisStore final : public Store, private ContextLinks {
  public:
   explicit RedisStore(const RedisStoreConfig&);
-  explicit RedisStore(OpenLink open) : ContextLinks(std::move(open)) {}
+  explicit RedisStore(OpenLink open, Observed observed = {}) : ContextLinks(std::move(open), std::move(observed)) {}
 
   Result<ClaimReply> claim(const ClaimRequest&) override;
   Result<std::vector<Renewal>> renew(Id context, std::span<const ClaimRef>, std::uint32_t lease_ms) override;
@@ -109,6 +110,7 @@ class RedisStore final : public Store, private ContextLinks {
   Result<void> save(Id context, const std::string& key, const Fields&) override;
   Result<std::vector<std::string>> keys(Id context, std::string_view prefix, std::size_t max) override;
   Result<std::uint64_t> queue_length(Id context, const std::string& queue) override;
+  Result<Survey> survey(Id context, std::span<const std::string> queues) override;
   Result<std::vector<DeadLetter>> dead_letters(Id context, std::size_t max) override;
   Result<Tally> tally(Id context, std::uint64_t slot_ms, std::uint32_t slots) override;
   Result<std::vector<std::string>> anomalies(Id context, std::size_t max) override;

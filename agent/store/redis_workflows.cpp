@@ -9,7 +9,7 @@ namespace {
 
 class RedisWorkflows final : public WorkflowStore, private ContextLinks {
  public:
-  explicit RedisWorkflows(OpenLink open) : ContextLinks(std::move(open)) {}
+  RedisWorkflows(OpenLink open, Observed observed) : ContextLinks(std::move(open), std::move(observed)) {}
 
   Result<std::vector<std::string>> worlds(Id context) override {
     MJ_TRY(reply, command(context, {"SMEMBERS", "mj:worlds"}));
@@ -72,7 +72,9 @@ class RedisWorkflows final : public WorkflowStore, private ContextLinks {
     if (wanted.full)
       for (const std::string& each : *wanted.full) arguments.add(each);
     MJ_TRY(reply, run(wanted.context, scripts::world_commit, arguments));
-    if (reply.at(0).text() == "done") return {};
+    const bool done = reply.at(0).text() == "done";
+    metrics().add(Metric::workflow_commits, {wanted.context, done ? "ok" : "conflict"});
+    if (done) return {};
     if (reply.at(0).text() == "busy")
       return fail(Code::conflict, wanted.world + ": " + counted(reply.at(1).number(), "event") +
                                       " wait for a coordinator: try again when they are worked off");
@@ -175,8 +177,8 @@ class RedisWorkflows final : public WorkflowStore, private ContextLinks {
 
 }  // namespace
 
-std::unique_ptr<WorkflowStore> make_redis_workflows(OpenLink open) {
-  return std::make_unique<RedisWorkflows>(std::move(open));
+std::unique_ptr<WorkflowStore> make_redis_workflows(OpenLink open, Observed observed) {
+  return std::make_unique<RedisWorkflows>(std::move(open), std::move(observed));
 }
 
 }  // namespace mycojobs

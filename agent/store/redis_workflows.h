@@ -8,6 +8,6 @@
 
 namespace mycojobs {
 
-std::unique_ptr<WorkflowStore> make_redis_workflows(OpenLink);
+std::unique_ptr<WorkflowStore> make_redis_workflows(OpenLink, Observed = {});
 
 }  // namespace mycojobs

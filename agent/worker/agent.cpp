@@ -165,6 +165,15 @@ std::string Agent::why_not_ready() {
   return run_loop_->ready() ? "" : "no sandbox can be had: the log says why";
 }
 
+void Agent::measure() {
+  Metrics& metrics = *settings_.metrics;
+  metrics.set(Metric::ready, {}, why_not_ready().empty() ? 1 : 0);
+  metrics.set(Metric::slots, {}, settings_.slots);
+  metrics.set(Metric::jobs_held, {}, busy());
+  for (const auto& [context, leases] : leases_->held())
+    metrics.set(Metric::leases_held, {context}, static_cast<double>(leases));
+}
+
 bool Agent::is_healthy() {
   const std::array<std::uint64_t, 3> rounds{run_loop_->pulse().count(), intake_->pulse().count(),
                                             housekeeper_->pulse().count()};

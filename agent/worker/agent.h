@@ -56,6 +56,8 @@ class Agent {
   bool is_healthy();
   // Empty: a job that comes now would be taken, if a slot is free. Any thread.
   std::string why_not_ready();
+  // Says in the metrics how it stands now. Any thread.
+  void measure();
 
  private:
   Agent(Parts&, WorkerSettings);

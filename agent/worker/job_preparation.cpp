@@ -305,6 +305,10 @@ Result<Start> JobPreparation::prepare(RecordStore& store, Claimed& claimed, std:
   start.retries = job.retries;
   JobFacts facts;
   facts.job = std::move(job);
+  // What the script traces is below its run, if that is told.
+  if (const auto context = parse_traceparent(facts.job.traceparent);
+      context && context->sampled && settings_.traces->wanted())
+    facts.job.traceparent = child_of(*context, claimed.ref.claim_id, "run");
   facts.deadline_unix_ms = clock_.unix_ms() + wall_ms;
   facts.max_result_bytes = settings_.max_result_bytes;
   facts.max_artifact_bytes = settings_.max_artifact_bytes;

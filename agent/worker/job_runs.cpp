@@ -35,6 +35,11 @@ JobRuns::Run* JobRuns::find(RunNumber number) {
   return found == runs_.end() ? nullptr : &found->second;
 }
 
+const Start* JobRuns::job_of(RunNumber number) const {
+  const auto found = runs_.find(number);
+  return found == runs_.end() ? nullptr : &found->second.job;
+}
+
 std::string JobRuns::say_next(RunNumber number) {
   Run* run = find(number);
   return run == nullptr ? std::string() : run->job.conversation->take_output();

@@ -129,6 +129,7 @@ class JobRuns {
   std::string say_next(RunNumber);
   // Jobs that have no process any more, and wait for others until their end can be told.
   std::size_t endings() const { return endings_.size(); }
+  const Start* job_of(RunNumber) const;  // null: it has no slot
   // How soon Time has something to do without other events; nothing: never.
   std::optional<std::uint64_t> next_look_ms() const;
 
@@ -136,6 +137,7 @@ class JobRuns {
   static RunNumber number_of(std::uint64_t sandbox_run) {
     return sandbox_run & ((std::uint64_t{1} << kStageShift) - 1);
   }
+  static std::size_t stage_of(std::uint64_t sandbox_run) { return sandbox_run >> kStageShift; }
 
  private:
   static constexpr unsigned kStageShift = 56;

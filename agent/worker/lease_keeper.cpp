@@ -33,6 +33,13 @@ void LeaseKeeper::remove(std::span<const RunNumber> runs) {
   }
 }
 
+std::map<Id, std::size_t> LeaseKeeper::held() {
+  std::lock_guard lock(mutex_);
+  std::map<Id, std::size_t> counts;
+  for (const Id context : settings_.contexts) counts[context] = claims_[context].size();
+  return counts;
+}
+
 void LeaseKeeper::rest(std::uint64_t ms) {
   wait_readable(wake_.fd(), ms);
   wake_.take();

@@ -29,6 +29,7 @@ class LeaseKeeper {
               Callbacks);
   void add(RunNumber, const ClaimRef&);     // any thread
   void remove(std::span<const RunNumber>);  // any thread
+  std::map<Id, std::size_t> held();         // any thread: how many, by context
   void beat_now() { wake_.wake(); }         // any thread: do not wait for the next heartbeat
 
   std::uint64_t turn();  // a heartbeat. Until the next one, ms

@@ -18,6 +18,8 @@ RunLoop::RunLoop(std::unique_ptr<Sandbox> sandbox, const Clock& clock, const Wor
       clock_(clock),
       callbacks_(std::move(callbacks)),
       pace_(pace),
+      metrics_(settings.metrics),
+      traces_(settings.traces),
       epoll_(::epoll_create1(EPOLL_CLOEXEC)),
       secrets_(settings.secrets, clock),
       runs_(
@@ -26,6 +28,7 @@ RunLoop::RunLoop(std::unique_ptr<Sandbox> sandbox, const Clock& clock, const Wor
   watch_descriptor(epoll_.get(), EPOLL_CTL_ADD, orders_.fd(), kOrders, EPOLLIN);
   watched_sandbox_ = sandbox_->event_fd();
   watch_descriptor(epoll_.get(), EPOLL_CTL_ADD, watched_sandbox_, kSandbox, EPOLLIN);
+  metrics_->add(Metric::launchers, {}, 0);
   thread_ = std::thread([this] { loop(); });
 }
 
@@ -49,6 +52,7 @@ void RunLoop::loop() {
     }
     for (RunEnded& ended : sandbox_->read_ended()) on_end(ended);
     if (!sandbox_->alive()) revive_sandbox();
+    count_sandboxes();
     for (JobRuns::Event& order : orders_.take()) step(std::move(order));
     step(JobRuns::Time{});
     tell_endings();
@@ -132,7 +136,58 @@ void RunLoop::on_end(RunEnded& ended) {
       }
     }
   }
+  count(ended);
   step(std::move(ended));
+}
+
+void RunLoop::count(const RunEnded& ended) {
+  const Outcome& outcome = ended.outcome;
+  const Start* job = runs_.job_of(JobRuns::number_of(ended.run));
+  if (job == nullptr || outcome.status == RunStatus::unkillable || outcome.status == RunStatus::lost) return;
+  constexpr double kUs = 1e6;
+  const Usage& usage = outcome.usage;
+  const ClaimRef& claim = job->claim;
+  metrics_->observe(Metric::run_time, {claim.context, claim.script_type}, static_cast<double>(usage.wall_us) / kUs);
+  metrics_->add(Metric::run_cpu, {claim.context, claim.script_type},
+                static_cast<double>(usage.user_us + usage.system_us) / kUs);
+  std::uint64_t setup_us = 0;
+  bool ready = false;
+  for (const StepTime& step : outcome.setup) {
+    ready = step.step == kPrewarmedStep;
+    setup_us = ready ? step.us : setup_us + step.us;
+    if (ready) break;
+  }
+  if (!outcome.setup.empty())
+    metrics_->observe(Metric::sandbox_setup, {ready ? "ready" : "new"}, static_cast<double>(setup_us) / kUs);
+  trace(ended, *job, setup_us);
+}
+
+// The times are those that the sandbox has measured, counted back from now.
+void RunLoop::trace(const RunEnded& ended, const Start& job, std::uint64_t setup_us) {
+  if (!traces_->wanted() || job.claim.traceparent.empty()) return;
+  const std::uint64_t over = unix_us(), began = over - std::min(over, ended.outcome.usage.wall_us);
+  const std::size_t stage = JobRuns::stage_of(ended.run);
+  const bool last = stage + 1 == job.specs.size();
+  // The last stage is what MYCOJOBS_TRACEPARENT names.
+  const std::string of = last ? job.claim.claim_id : job.claim.claim_id + ' ' + std::to_string(stage);
+  const std::vector<std::pair<std::string, std::string>> attributes{{"mycojobs.job", job.claim.job_key},
+                                                                    {"mycojobs.script_type", job.claim.script_type},
+                                                                    {"mycojobs.stage", std::to_string(stage)}};
+  add_span(*traces_, job.claim.traceparent, of,
+           {"", "", "", "sandbox", began - std::min(began, setup_us), began, attributes});
+  Span run{"", "", "", "run", began, over, attributes};
+  if (ended.outcome.status != RunStatus::ok) run.error = std::string(word(ended.outcome.status));
+  add_span(*traces_, job.claim.traceparent, of, std::move(run));
+}
+
+void RunLoop::count_sandboxes() {
+  const SandboxCounts now = sandbox_->counts();
+  if (now == counted_) return;
+  counted_ = now;
+  metrics_->set(Metric::sandboxes, {"ready"}, now.ready);
+  metrics_->set(Metric::sandboxes, {"forming"}, now.forming);
+  metrics_->set(Metric::sandboxes, {"lent"}, now.lent);
+  metrics_->set(Metric::zygotes, {}, now.zygotes);
 }
 
 void RunLoop::listen_to_output() {
@@ -151,6 +206,7 @@ void RunLoop::revive_sandbox() {
   ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, watched_sandbox_,
               nullptr);  // fails if it is closed: it is gone from the set then
   const auto restarted = sandbox_->restart();
+  metrics_->add(Metric::launchers, {});
   watched_sandbox_ = sandbox_->event_fd();
   if (watched_sandbox_ >= 0) watch_descriptor(epoll_.get(), EPOLL_CTL_ADD, watched_sandbox_, kSandbox, EPOLLIN);
   launcher_.revived(restarted);

@@ -71,6 +71,9 @@ class RunLoop {
   void on_pipe(RunNumber, JobPipes&, JobPipe);
   bool read_pipe(RunNumber, JobPipes&, JobPipe);  // true: it stopped before the pipe was empty
   void on_end(RunEnded&);
+  void count(const RunEnded&);
+  void trace(const RunEnded&, const Start&, std::uint64_t setup_us);
+  void count_sandboxes();
   void listen_to_output();
   void tell_endings();
   void revive_sandbox();
@@ -80,6 +83,9 @@ class RunLoop {
   const Clock& clock_;
   Callbacks callbacks_;
   Pace& pace_;
+  std::shared_ptr<Metrics> metrics_;
+  std::shared_ptr<Traces> traces_;
+  SandboxCounts counted_;
   Mailbox<JobRuns::Event> orders_;
   Fd epoll_;
   int watched_sandbox_ = -1;

@@ -13,9 +13,11 @@
 #include "base/ed25519.h"
 #include "domain/profiles.h"
 #include "domain/retry.h"
+#include "metrics/metrics.h"
 #include "mycojobs/executor.h"
 #include "mycojobs/sandbox.h"
 #include "mycojobs/store.h"
+#include "traces/traces.h"
 #include "worker/artifacts.h"
 #include "worker/secrets.h"
 
@@ -93,7 +95,9 @@ struct WorkerSettings {
   std::uint64_t prerequisites_timeout_ms = 24ULL * 3600 * 1000;  // how long a job may wait for them; 0: for ever
   SecretPlaces secrets;
   std::shared_ptr<const SigningKey> key;  // of the runner: signs receipts; null: nothing is signed
-  std::string state_dir;                  // for what must outlive us; empty: nothing
+  std::shared_ptr<Metrics> metrics = no_metrics();
+  std::shared_ptr<Traces> traces = no_traces();
+  std::string state_dir;  // for what must outlive us; empty: nothing
 };
 
 // The moment, on CLOCK_BOOTTIME, at which a run dies unless its lease is renewed: counted from before the claim or

@@ -92,6 +92,7 @@ struct FlowCommit {
   std::string checkpoint;               // of the state after these facts; empty: keep the old one
   bool ended = false;                   // nothing follows: no longer active; who waits for it gets an event
   Id parent = 0;                        // with `ended`: gets an event {flow, flow:<this>}
+  std::string traceparent = {};         // of the flow: jobs that are queued stand in its trace
 };
 
 // How a node's job stands. Order and number as asked for.

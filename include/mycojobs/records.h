@@ -95,11 +95,12 @@ struct Job {
   std::string concurrency_key;          // at most concurrency_limit jobs of a context with this key run at one time
   std::uint32_t concurrency_limit = 0;  // 0: 1
   std::vector<std::string>
-      inputs;             // artifacts of its dependends that it wants: "JOB NAME" (all) or "JOB NAME/ARTIFACT"
-  std::string artifacts;  // JSON object: name -> {sha256, bytes, text}; written with its end
-  std::string given;      // JSON object: what dependencies that ran elsewhere left (agent/domain/artifact_list.h)
-  std::string policy;     // JSON object: what it asks of its sandbox (agent/domain/policy.h); empty: nothing
-  std::string notify;     // JSON list: who hears of its end (agent/domain/notify.h)
+      inputs;               // artifacts of its dependends that it wants: "JOB NAME" (all) or "JOB NAME/ARTIFACT"
+  std::string artifacts;    // JSON object: name -> {sha256, bytes, text}; written with its end
+  std::string given;        // JSON object: what dependencies that ran elsewhere left (agent/domain/artifact_list.h)
+  std::string policy;       // JSON object: what it asks of its sandbox (agent/domain/policy.h); empty: nothing
+  std::string notify;       // JSON list: who hears of its end (agent/domain/notify.h)
+  std::string traceparent;  // where it stands in a trace (agent/domain/trace_context.h); empty: in none
   std::vector<std::string> result_json = {};  // keys of `result` whose text is JSON; the others are texts
   Fields unknown;
 };
@@ -124,7 +125,7 @@ struct Flow {
   std::vector<FlowNode> nodes;
   std::uint64_t started_ms = 0, ended_ms = 0;
   std::string parent;
-  std::string notify;                         // as of a job
+  std::string notify, traceparent;            // as of a job
   std::vector<std::string> result_json = {};  // as of a job
   Fields unknown;
 };
@@ -155,6 +156,7 @@ struct Message {
   std::string target_key;  // of the coordinator at target_address, for which it is signed
   Id target_context = 0;
   bool stream_logs = false;  // lines of its jobs come back while they run
+  std::string traceparent;   // as of a job, for those of its jobs that have none
   Fields unknown;
 };
 

@@ -85,6 +85,15 @@ struct RunEnded {
   Outcome outcome;  // usage.stdout_bytes and stderr_bytes are the reader's to fill
 };
 
+// What the launcher keeps ready, as it said last: every few seconds, if it has changed.
+struct SandboxCounts {
+  std::uint32_t ready = 0;    // set up, without a run: prewarmed, or left by a clean one
+  std::uint32_t forming = 0;  // being set up ahead of a run
+  std::uint32_t lent = 0;     // with a run, to come back after it
+  std::uint32_t zygotes = 0;  // that serve
+  bool operator==(const SandboxCounts&) const = default;
+};
+
 class Sandbox {
  public:
   virtual ~Sandbox() = default;
@@ -100,6 +109,7 @@ class Sandbox {
   // Does not block. When the launcher died: every run under way is returned as `lost`, and alive() is false from then
   // on.
   virtual std::vector<RunEnded> read_ended() = 0;
+  virtual SandboxCounts counts() const { return {}; }
   virtual bool alive() const = 0;
   virtual Result<void> restart() = 0;
 };

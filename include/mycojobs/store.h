@@ -33,7 +33,9 @@ struct ClaimRef {
   Id context = 0;
   std::string job_key;
   std::string claim_id;
-  std::string token;  // 64 hex characters
+  std::string token;             // 64 hex characters
+  std::string script_type = {};  // of the job, for those who count
+  std::string traceparent = {};  // of the job, for those who tell spans of it
 };
 
 struct ClaimRequest {
@@ -345,6 +347,9 @@ class QueueStore {
   virtual Result<std::vector<std::string>> queue_entries(Id context, const std::string& queue, std::uint64_t from,
                                                          std::uint32_t max) = 0;  // the next to be taken is 0
   virtual Result<std::uint64_t> queue_length(Id context, const std::string& queue) = 0;
+  // Lengths of all places. It takes as long as there are queues, of which at most 100 are looked at: those that are
+  // named, then those that have a journal.
+  virtual Result<Survey> survey(Id context, std::span<const std::string> queues) = 0;
   virtual Result<std::vector<DeadLetter>> dead_letters(Id context, std::size_t max) = 0;
   // Strikes a dead letter off the list. With requeue: its job runs again, or its entry is pushed onto its queue again
   // if there is no record or was none. Errors of requeue(); not_found.

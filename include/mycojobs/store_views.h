@@ -26,6 +26,18 @@ struct QueueInfo {
   std::uint64_t horizon_ms = 0;    // jobs that ended before this moment may have left the journal
 };
 
+// What a context holds, in numbers, read in one step.
+struct Survey {
+  struct Queue {
+    std::string queue;                         // its key
+    std::uint64_t length = 0, waiting_ms = 0;  // with those beside the list; how long the next one has waited
+    bool paused = false;
+  };
+  std::vector<Queue> queues;
+  std::uint64_t live = 0, delayed = 0, prerequisites = 0, ended = 0;  // jobs
+  std::uint64_t dead_letters = 0, active_flows = 0, outbox = 0, inbox = 0;
+};
+
 // One fact of a queue's dispatch journal. Kinds: scheduled claimed heartbeat parked queued released expired retry
 // completed failed cancelled dead_lettered requeued planned replanned (domain/dispatch_journal.h says what each carries
 // and means).

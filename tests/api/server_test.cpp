@@ -394,6 +394,67 @@ TEST_F(ApiTest, AHealthServerHasTheProbesAndNothingElse) {
   EXPECT_FALSE(start_health("nowhere", {}));
 }
 
+TEST_F(ApiTest, MetricsAreWhereTheyAreAskedForAndNotForPages) {
+  auto server = start_health("127.0.0.1:0", {}, [] { return std::string("mycojobs_ready 1\n"); });
+  ASSERT_TRUE(server) << server.error().message;
+  HttpPost ask;
+  ask.url = (*server)->url() + "/metrics";
+  const auto answer = http_.get(ask);
+  ASSERT_TRUE(answer) << answer.error().message;
+  EXPECT_EQ(answer->status, 200);
+  EXPECT_EQ(answer->body, "mycojobs_ready 1\n");
+  for (const char* header : {"Host: rebound.example", "Origin: http://127.0.0.1", "Sec-Fetch-Site: same-origin"}) {
+    ask.headers = {header};
+    EXPECT_EQ(http_.get(ask)->status, 403) << header;
+  }
+  ask.headers = {"Host: localhost:1"};
+  EXPECT_EQ(http_.get(ask)->status, 200);
+  ask.headers = {"Host: rebound.example"};
+  ask.url = (*server)->url() + "/healthz";
+  EXPECT_EQ(http_.get(ask)->status, 200) << "load balancers ask by any name";
+}
+
+TEST_F(ApiTest, CallsAndRefusalsAreCounted) {
+  settings_.metrics = Metrics::make();
+  start_anonymous();
+  ok("job.list", json::object());
+  EXPECT_EQ(word("job.get", {{"id", 99}}), "not_found");
+  HttpPost ask;
+  ask.url = server_->url() + "/rpc";
+  ask.headers = {"Origin: http://x"};
+  EXPECT_EQ(http_.post(ask)->status, 403);
+  const std::string text = settings_.metrics->text();
+  EXPECT_NE(text.find("mycojobs_rpc_calls_total{method=\"job.list\",result=\"ok\"} 1\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("mycojobs_rpc_calls_total{method=\"job.get\",result=\"not_found\"} 1\n"), std::string::npos);
+  EXPECT_NE(text.find("mycojobs_http_refused_total{why=\"page\"} 1\n"), std::string::npos);
+}
+
+TEST_F(ApiTest, ATraceComesInByHeaderOrParameterAndReachesTheRecord) {
+  start_anonymous();
+  const std::string ours = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+  const std::string theirs = "00-11112f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-00";
+  const auto made = [&](const std::string& header, const std::string& method, json params) {
+    HttpPost post{server_->url(), "", ""};
+    post.body = json{{"jsonrpc", "2.0"}, {"id", 1}, {"method", method}, {"params", std::move(params)}}.dump();
+    if (!header.empty()) post.headers = {"traceparent: " + header};
+    const json reply = json::parse(http_.post(post)->body);
+    return reply.value("result", json::object()).value("traceparent", reply.contains("error") ? "refused" : "none");
+  };
+  const json job{{"script", "print(1)"}, {"script_type", "python"}};
+  json own = job, wrong = job;
+  own["traceparent"] = theirs;
+  wrong["traceparent"] = "00-x";
+  EXPECT_EQ(made(ours, "job.create", job), ours);
+  EXPECT_EQ(made(ours, "job.create", own), theirs) << "what is said of the job counts";
+  EXPECT_EQ(made("00-x", "job.create", job), "none") << "a header that is none is passed over";
+  EXPECT_EQ(made("", "job.create", wrong), "refused");
+  const json flow{{"definition", {{"name", "x"}, {"jobs", {{"a", {{"log", "x"}}}}}}}};
+  json wrong_flow = flow;
+  wrong_flow["traceparent"] = "00-x";
+  EXPECT_EQ(made(ours, "flow.create", flow), ours);
+  EXPECT_EQ(made(ours, "flow.create", wrong_flow), "refused");
+}
+
 // ---- who is let in, and what they may ----
 
 TEST_F(ApiTest, WithoutATokenNobodyIsLetInButByDevOnLoopback) {

@@ -39,6 +39,8 @@ const std::map<std::string, std::string> kExamples = {
     {"mycelium.ip", "10.0.0.7"},
     {"mycelium.port", "8991"},
     {"health.listen", "127.0.0.1:9653"},
+    {"metrics.listen", "127.0.0.1:9654"},
+    {"trace.endpoint", "http://127.0.0.1:4318/v1/traces"},
     {"keys_dir", "/k"},
     {"runner_key", "alice"},
     {"lease", "1500ms"},

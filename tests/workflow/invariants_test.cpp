@@ -142,7 +142,7 @@ TEST_F(WorkflowInvariant, 05_ContinuationsGoToTheirOriginNotThroughTheTable) {
   EXPECT_EQ(envelope["issuer_ref"], "pay");
   EXPECT_EQ(envelope["payload"], json({{"ok", true}}));
   EXPECT_EQ(envelope["status"], "ok");
-  EXPECT_TRUE(stage.catalog.find(hash)->schemas.check("com.acme/OrderEvent@1", mail, ValueForm::cbor));
+  EXPECT_TRUE(stage.catalog.find(hash)->schemas.check("com.acme/OrderEvent@1", mail, ValueForm::from_cbor));
   // The table may change in between: the origin does not.
   stage.settle();
   EXPECT_EQ(stage.state(order("a"))["pc"], "paid");
@@ -278,7 +278,7 @@ TEST_F(WorkflowInvariant, 11_TimeEntropyAndHeightAreSampledOnceAtIngress) {
   EXPECT_EQ(ctx["key"], "a");
   EXPECT_EQ(ctx["cell_mode"], true);
   EXPECT_EQ(ctx["manifest_hash"], hash);
-  EXPECT_TRUE(stage.catalog.find(hash)->schemas.check("sys/WorkflowContext@1", ctx, ValueForm::cbor));
+  EXPECT_TRUE(stage.catalog.find(hash)->schemas.check("sys/WorkflowContext@1", ctx, ValueForm::from_cbor));
   const json paid{{"schema", "com.acme/Paid@1"}, {"value", {{"order_id", "a"}, {"cents", 1}}}};
   answered(order("a"), {{"state", paid_state()}, {"events", json::array({paid, paid})}});
   const auto& mail = stage.cell(kLedger).mail;

@@ -31,7 +31,7 @@ Made made(const json& schemas) {
 }
 std::string problems_of(const char* schema) { return made({{"a/T@1", json::parse(schema)}}).problems; }
 // The bytes in hex, or what is wrong.
-std::string checked(const char* schema, const json& value, ValueForm form = ValueForm::json) {
+std::string checked(const char* schema, const json& value, ValueForm form = ValueForm::from_json) {
   const auto out = made({{"a/T@1", json::parse(schema)}});
   EXPECT_EQ(out.problems, "");
   const auto result = out.set.check("a/T@1", value, form);
@@ -53,7 +53,7 @@ TEST(WorkflowSchema, AValueThatFitsHasOneTextOfBytes) {
   EXPECT_EQ(checked("{}", json::parse(R"({"b": 1.0, "a": [null, true]})")), "a2616182f6f5616201");
   EXPECT_EQ(checked(R"({"type": ["null", "string"]})", nullptr), "f6");
   EXPECT_EQ(checked(R"({"type": "string", "format": "bytes"})", "AQI="), "420102");
-  EXPECT_EQ(checked(R"({"type": "string", "format": "bytes"})", json::binary({1, 2}), ValueForm::cbor), "420102");
+  EXPECT_EQ(checked(R"({"type": "string", "format": "bytes"})", json::binary({1, 2}), ValueForm::from_cbor), "420102");
   EXPECT_EQ(checked(R"({"enum": [1, "x"]})", "x"), "6178");
   EXPECT_EQ(checked(R"({"const": 3})", 3.0), "03");
   EXPECT_EQ(checked(R"({"type": "object", "additionalProperties": {"type": "integer"}})", {{"k", 1}}), "a1616b01");
@@ -76,9 +76,9 @@ TEST(WorkflowSchema, WhatDoesNotFitIsNamedWithItsPlace) {
   EXPECT_EQ(checked(R"({"type": "string", "minLength": 1})", ""), "the value: has 0 characters; at least 1");
   EXPECT_EQ(checked(R"({"type": "string"})", "\xff"), "the value: is not UTF-8");
   EXPECT_EQ(checked(R"({"type": "string", "format": "bytes"})", "%"), "the value: is not base64");
-  EXPECT_EQ(checked(R"({"type": "string", "format": "bytes"})", "AQI=", ValueForm::cbor),
+  EXPECT_EQ(checked(R"({"type": "string", "format": "bytes"})", "AQI=", ValueForm::from_cbor),
             "the value: is a text, not a byte string");
-  EXPECT_EQ(checked(R"({"type": "string"})", json::binary({1}), ValueForm::cbor),
+  EXPECT_EQ(checked(R"({"type": "string"})", json::binary({1}), ValueForm::from_cbor),
             "the value: is a byte string, not string");
   EXPECT_EQ(checked(R"({"type": "array", "items": {"type": "boolean"}})", {true, 1}),
             "[1]: is the number 1, not boolean");
@@ -123,10 +123,10 @@ TEST(WorkflowSchema, AWrongSchemaIsNamedWithItsPlace) {
 TEST(WorkflowSchema, ASchemaMayContainItself) {
   const auto out = made({{"a/T@1", json::parse(R"({"type": "object", "properties": {"next": {"$ref": "a/T@1"}}})")}});
   EXPECT_EQ(out.problems, "");
-  EXPECT_TRUE(out.set.check("a/T@1", json::parse(R"({"next": {"next": {}}})"), ValueForm::json));
+  EXPECT_TRUE(out.set.check("a/T@1", json::parse(R"({"next": {"next": {}}})"), ValueForm::from_json));
   json deep = json::object();
   for (int i = 0; i < 100; ++i) deep = json{{"next", deep}};
-  EXPECT_THAT(out.set.check("a/T@1", deep, ValueForm::json).error().message, HasSubstr("deeper than 64 levels"));
+  EXPECT_THAT(out.set.check("a/T@1", deep, ValueForm::from_json).error().message, HasSubstr("deeper than 64 levels"));
 }
 
 TEST(WorkflowSchema, AnEventIsTakenAsItIsOrAsAnArm) {
@@ -168,15 +168,15 @@ TEST(WorkflowSchema, TheSchemasOfTheSystemAreWhole) {
   }
   for (const auto& effect : system_effects())
     EXPECT_TRUE(set.has(effect.params) && set.has(effect.receipt)) << effect.name;
-  EXPECT_TRUE(set.check("sys/timer.params@1", {{"after_ms", 5}}, ValueForm::json));
-  EXPECT_FALSE(set.check("sys/approval.params@1", {{"title", "t"}, {"approvers", json::array()}}, ValueForm::json));
+  EXPECT_TRUE(set.check("sys/timer.params@1", {{"after_ms", 5}}, ValueForm::from_json));
+  EXPECT_FALSE(set.check("sys/approval.params@1", {{"title", "t"}, {"approvers", json::array()}}, ValueForm::from_json));
 }
 
 TEST(WorkflowSchema, BytesMustBeTheOneEncoding) {
   const SchemaSet set;
   EXPECT_TRUE(set.check_bytes("sys/Any@1", "\x01"));
   EXPECT_FALSE(set.check_bytes("sys/Any@1", std::string("\x18\x01", 2)));
-  EXPECT_EQ(set.check("sys/Any@1", std::string(2000, 'x'), ValueForm::json, 1000).error().code, Code::too_large);
+  EXPECT_EQ(set.check("sys/Any@1", std::string(2000, 'x'), ValueForm::from_json, 1000).error().code, Code::too_large);
 }
 
 }  // namespace

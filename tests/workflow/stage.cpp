@@ -94,7 +94,7 @@ std::map<std::string, StepFunction> orders_engine() {
 CellId order(const std::string& id) { return {"com.acme/order@1", cbor(id)}; }
 
 EventArrived arrived(const std::string& schema, const json& value) {
-  return {schema, value.dump(), ValueForm::json, "actor:7"};
+  return {schema, value.dump(), ValueForm::from_json, "actor:7"};
 }
 
 Stage::Stage(std::map<std::string, StepFunction> functions) : engine(engine_of(std::move(functions))) {

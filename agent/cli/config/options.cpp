@@ -114,6 +114,13 @@ const auto kOptions = std::to_array<Option>({
      "ADDRESS:PORT of /healthz and /readyz, such as 127.0.0.1:9653; a coordinator's api.listen has them too; empty: "
      "none",
      "agent coordinator dev health"},
+    {"metrics.listen", text, &S::metrics_listen, "",
+     "ADDRESS:PORT of /metrics for Prometheus, such as 127.0.0.1:9654, and of /healthz and /readyz; may be the same as "
+     "health.listen; empty: nothing is counted",
+     "agent coordinator dev"},
+    {"trace.endpoint", text, &S::trace_endpoint, "",
+     "URL that spans are sent to as OTLP in JSON, such as http://127.0.0.1:4318/v1/traces; empty: none",
+     "agent coordinator dev run job flow"},
     {"plugins.dir", text, &S::plugins_dir, "",
      "Folder of the plugins, which add executors; empty: plugins in libexec_dir", "agent dev run doctor plugin"},
     {"lease", duration, &S::lease_ms, "30s", "How long a claim lasts without a heartbeat", kWorkers, "", 1000, kHour},

@@ -46,7 +46,8 @@ struct Settings {
   std::uint32_t slots = 0;
   bool local = false;
   std::vector<std::string> script_types;  // empty: all that the executors serve
-  std::string api_listen, api_tokens, supervisor_listen, health_listen;
+  std::string api_listen, api_tokens, supervisor_listen, health_listen, metrics_listen;
+  std::string trace_endpoint;  // empty: no spans
   std::string keys_dir, runner_key, coordinator_key;
   std::vector<std::string> coordinator_networks, coordinator_webhooks;
   std::string coordinator_webhook_secrets;

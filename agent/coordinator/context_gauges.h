@@ -1,0 +1,50 @@
+// What a context holds, as the metrics of who leads it: looked at every few seconds, so that a scrape asks Redis
+// nothing. One thread.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+
+#include "coordinator/said_once.h"
+#include "metrics/metrics.h"
+#include "mycojobs/store.h"
+
+namespace mycojobs {
+
+class ContextGauges {
+ public:
+  ContextGauges(std::shared_ptr<Metrics> metrics, Id context);
+
+  // Who does not lead knows nothing of the context: what was said of it is taken back.
+  void leads(bool);
+  // Asks for the numbers when it is time to. Error unavailable: the store's.
+  Result<void> look(QueueStore&, std::uint64_t now_boot_ms);
+
+  // A flow was moved on, and so many of its gates wait.
+  void moved(Id flow, std::size_t gates);
+  // Every active flow will be told of between these two: what was not is gone.
+  void sweep_begins();
+  void sweep_ends();
+
+ private:
+  struct Gates {
+    std::size_t waiting = 0;
+    std::uint64_t sweep = 0;
+  };
+  void show(const Survey&);
+  void forget();
+
+  std::shared_ptr<Metrics> metrics_;
+  Id context_;
+  bool leads_ = false;
+  std::uint64_t next_boot_ms_ = 0;
+  std::map<Id, Gates> gates_;  // by flow; those that have some
+  std::uint64_t sweep_ = 0;
+  std::set<std::string, std::less<>> shown_;  // queues
+  SaidOnce said_;
+};
+
+}  // namespace mycojobs

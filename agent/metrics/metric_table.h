@@ -1,0 +1,84 @@
+// The one table of metrics: what /metrics of an agent and of a coordinator prints. docs/metrics/README.md lists the
+// same; a test compares them.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <string_view>
+#include <vector>
+
+namespace mycojobs {
+
+enum class Metric : std::size_t {
+  build_info,
+  ready,
+  start_time,
+  cpu,
+  memory,
+  open_files,
+  folded,
+  spans,
+  // Of the store.
+  store_calls,
+  store_errors,
+  // Of jobs.
+  submitted,
+  claims,
+  set_aside,
+  pickup,
+  attempts,
+  ends,
+  releases,
+  stale,
+  renewals,
+  leases_expired,
+  moved,
+  refusals,
+  // Of an agent.
+  slots,
+  jobs_held,
+  leases_held,
+  run_time,
+  run_cpu,
+  sandbox_setup,
+  sandboxes,
+  zygotes,
+  launchers,
+  // Of a coordinator.
+  leads,
+  queue_jobs,
+  queue_oldest,
+  queue_paused,
+  jobs,
+  dead_letters,
+  flows_active,
+  gates_waiting,
+  flow_commits,
+  flow_facts,
+  flow_ends,
+  workflow_commits,
+  workflow_steps,
+  workflow_intents,
+  messages,
+  mail,
+  calls,
+  http_refused,
+};
+inline constexpr std::size_t kMetrics = static_cast<std::size_t>(Metric::http_refused) + 1;
+
+enum class MetricKind { counter, gauge, histogram };
+std::string_view word(MetricKind);
+
+struct MetricRow {
+  Metric metric;
+  std::string_view name;
+  MetricKind kind;
+  std::string_view labels;  // separated by blanks; the first is `context` where there are several contexts
+  std::string_view where;   // agent, coordinator, both
+  std::string_view help;
+  std::vector<double> buckets = {};  // of a histogram
+};
+// In the order of the enum.
+std::span<const MetricRow> metric_rows();
+
+}  // namespace mycojobs

@@ -1,0 +1,123 @@
+#include "store/counts.h"
+
+#include <algorithm>
+#include <array>
+
+#include "base/ids.h"
+#include "domain/enums.h"
+
+namespace mycojobs {
+namespace {
+
+// What the end of a job may say (docs/protocol.md, `detail`).
+constexpr std::array kDetails = std::to_array<std::string_view>(
+    {"ok",          "exit",         "signal",      "exception",         "timeout",      "timeout_cpu",
+     "oom",         "output_limit", "file_limit",  "pids_limit",        "violation",    "result_too_large",
+     "setup_error", "cancelled",    "dead_letter", "dependency_failed", "prerequisite", "policy_refused",
+     "lost",        "unkillable"});
+
+std::string_view known_detail(std::string_view detail) {
+  return std::find(kDetails.begin(), kDetails.end(), detail) == kDetails.end() ? "other" : detail;
+}
+
+std::uint64_t moment(const Fields& record, std::string_view name) {
+  std::uint64_t ms = 0;
+  for (const auto& [field, value] : record) {
+    if (field == name && parse_u64(value, ms)) return ms;
+  }
+  return 0;
+}
+
+bool is_word(std::string_view text) {
+  constexpr std::size_t kLongest = 32;
+  return !text.empty() && text.size() <= kLongest &&
+         text.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789_-") == std::string_view::npos;
+}
+
+constexpr std::string_view kQueue = "queue:";
+
+}  // namespace
+
+std::string counted_type(std::string_view queue, const Fields& record) {
+  if (queue.starts_with(kQueue)) return std::string(queue.substr(kQueue.size()));
+  for (const auto& [field, value] : record) {
+    if (field == "script_type" && is_word(value)) return value;
+  }
+  return "other";
+}
+
+std::string_view counted_queue(std::string_view queue) {
+  if (queue.starts_with(kQueue) && is_word(queue.substr(kQueue.size()))) return queue.substr(kQueue.size());
+  if (queue.starts_with("mj:queue:runner")) return "runner";
+  return queue == "mj:queue:router" ? "router" : "other";
+}
+
+void count_claims(Metrics& metrics, Id context, const ClaimReply& reply) {
+  if (!metrics.wanted()) return;
+  if (reply.set_aside > 0) metrics.add(Metric::set_aside, {context}, reply.set_aside);
+  for (const Claimed& job : reply.jobs) {
+    metrics.add(Metric::claims, {context, job.ref.script_type});
+    if (job.deliveries > 1 || job.attempt > 1) continue;
+    const std::uint64_t ready = std::max(moment(job.record, "queued_ms"), moment(job.record, "run_at_ms"));
+    const std::uint64_t began = moment(job.record, "started_ms");
+    if (ready == 0 || began < ready) continue;  // another client pushed it, or the clock went back
+    metrics.observe(Metric::pickup, {context}, static_cast<double>(began - ready) / 1000);
+  }
+}
+
+void count_renewals(Metrics& metrics, Id context, std::span<const Renewal> renewals) {
+  if (!metrics.wanted()) return;
+  const auto stale = std::count(renewals.begin(), renewals.end(), Renewal::stale);
+  metrics.add(Metric::renewals, {context}, static_cast<double>(renewals.size() - static_cast<std::size_t>(stale)));
+  if (stale > 0) metrics.add(Metric::stale, {context, "renewal"}, static_cast<double>(stale));
+}
+
+void count_reports(Metrics& metrics, Id context, std::span<const Report> reports,
+                   std::span<const Result<void>> answers) {
+  if (!metrics.wanted()) return;
+  for (std::size_t i = 0; i < std::min(reports.size(), answers.size()); ++i) {
+    if (!answers[i]) {
+      if (answers[i].error().code == Code::stale_claim) metrics.add(Metric::stale, {context, "report"});
+    } else if (const auto* ended = std::get_if<EndReport>(&reports[i])) {
+      const std::string_view status = word(ended->end.status), detail = known_detail(ended->end.detail);
+      const std::string& type = ended->claim.script_type;
+      metrics.add(Metric::attempts, {context, type, status, detail});
+      if (!ended->retry_after_ms) metrics.add(Metric::ends, {context, type, status, detail});
+    } else if (const auto* release = std::get_if<Release>(&reports[i])) {
+      metrics.add(Metric::releases, {context, release->ran ? "true" : "false"});
+    }
+  }
+}
+
+void count_tick(Metrics& metrics, Id context, const TickReply& reply) {
+  if (!metrics.wanted()) return;
+  const std::array<std::pair<const char*, std::uint32_t>, 5> moved{{{"due", reply.due},
+                                                                    {"settled", reply.settled},
+                                                                    {"missing", reply.missing},
+                                                                    {"overdue", reply.overdue},
+                                                                    {"retired", reply.retired}}};
+  for (const auto& [why, jobs] : moved) {
+    if (jobs > 0) metrics.add(Metric::moved, {context, why}, jobs);
+  }
+}
+
+void count_submitted(Metrics& metrics, std::span<const Job> jobs, const NewJobs& made) {
+  if (!metrics.wanted()) return;
+  for (std::size_t i = 0; i < std::min(jobs.size(), made.jobs.size()); ++i) {
+    if (!made.existed[i])
+      metrics.add(Metric::submitted,
+                  {jobs[i].context_id, is_word(jobs[i].script_type) ? std::string_view(jobs[i].script_type) : "other"});
+  }
+}
+
+void count_commit(Metrics& metrics, const FlowCommit& commit) {
+  if (!metrics.wanted()) return;
+  metrics.add(Metric::flow_commits, {commit.context, "ok"});
+  for (const RunFact& fact : commit.facts) metrics.add(Metric::flow_facts, {commit.context, fact.kind});
+  if (!commit.ended) return;
+  for (const auto& [field, value] : commit.record) {
+    if (field == "status" && is_word(value)) metrics.add(Metric::flow_ends, {commit.context, value});
+  }
+}
+
+}  // namespace mycojobs

@@ -1,0 +1,149 @@
+#include "store/spans.h"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "base/ids.h"
+#include "domain/enums.h"
+
+namespace mycojobs {
+namespace {
+
+constexpr std::uint64_t kUs = 1000;  // of a ms
+constexpr const char* kStep = "flow step";
+
+std::uint64_t number(const Fields& record, std::string_view name) {
+  std::uint64_t value = 0;
+  for (const auto& [field, text] : record) {
+    if (field == name && parse_u64(text, value)) return value;
+  }
+  return 0;
+}
+std::string text_of(const Fields& record, std::string_view name) {
+  const auto found = std::find_if(record.begin(), record.end(), [&](const auto& each) { return each.first == name; });
+  return found == record.end() ? "" : found->second;
+}
+std::string flow_name(const FlowCommit& commit) {
+  return std::to_string(commit.context) + " flow:" + std::to_string(commit.flow);
+}
+std::string step_name(const FlowCommit& commit) {
+  return flow_name(commit) + ' ' + std::to_string(commit.expected_revision);
+}
+
+}  // namespace
+
+std::optional<Span> begin_submission(const Traces& traces, Fields& record) {
+  constexpr std::size_t kTraceBytes = 16, kSpanBytes = 8;
+  if (!traces.wanted()) return std::nullopt;
+  auto field = std::find_if(record.begin(), record.end(), [](const auto& each) { return each.first == "traceparent"; });
+  if (field == record.end()) field = record.insert(field, {"traceparent", ""});
+  const auto context = parse_traceparent(field->second);
+  if (context && !context->sampled) return std::nullopt;
+  Span span;
+  span.name = "submit";
+  span.trace_id = context ? context->trace_id : random_hex(kTraceBytes);
+  span.parent_id = context ? context->span_id : "";
+  span.span_id = random_hex(kSpanBytes);
+  span.start_us = unix_us();
+  field->second = traceparent({span.trace_id, span.span_id, true});
+  return span;
+}
+
+void end_submission(Traces& traces, std::optional<Span>& span, const std::string& key) {
+  if (!span) return;
+  span->end_us = unix_us();
+  span->attributes = {{"mycojobs.of", key}};
+  traces.add(*std::exchange(span, std::nullopt));
+}
+
+// By the clock of Redis, as the record has it.
+void trace_claims(Traces& traces, const ClaimReply& reply, CallTime call) {
+  if (!traces.wanted()) return;
+  for (const Claimed& job : reply.jobs) {
+    const ClaimRef& claim = job.ref;
+    const std::string attempt = std::to_string(job.attempt);
+    Span span{"",
+              "",
+              "",
+              "claim",
+              call.start_us,
+              call.end_us,
+              {{"mycojobs.job", claim.job_key}, {"mycojobs.attempt", attempt}}};
+    add_span(traces, claim.traceparent, claim.claim_id, span);
+    const std::uint64_t ready = std::max(number(job.record, "queued_ms"), number(job.record, "run_at_ms"));
+    const std::uint64_t began = number(job.record, "started_ms");
+    if (ready == 0 || began < ready || job.attempt > 1 || job.deliveries > 1) continue;
+    add_span(traces, claim.traceparent, claim.claim_id,
+             {"",
+              "",
+              "",
+              "wait",
+              ready * kUs,
+              began * kUs,
+              {{"mycojobs.job", claim.job_key}, {"mycojobs.queue", job.queue}}});
+  }
+}
+
+void trace_reports(Traces& traces, std::span<const Report> reports, std::span<const Result<void>> answers,
+                   CallTime call) {
+  if (!traces.wanted()) return;
+  for (std::size_t i = 0; i < std::min(reports.size(), answers.size()); ++i) {
+    const auto* ended = std::get_if<EndReport>(&reports[i]);
+    if (ended == nullptr) continue;
+    Span span{"",
+              "",
+              "",
+              "store",
+              call.start_us,
+              call.end_us,
+              {{"mycojobs.job", ended->claim.job_key},
+               {"mycojobs.status", std::string(word(ended->end.status))},
+               {"mycojobs.detail", ended->end.detail}}};
+    if (!answers[i]) span.error = answers[i].error().message;
+    add_span(traces, ended->claim.traceparent, ended->claim.claim_id, std::move(span));
+  }
+}
+
+std::string context_of_step(const Traces& traces, const FlowCommit& commit) {
+  const auto context = parse_traceparent(commit.traceparent);
+  if (!context || !context->sampled || !traces.wanted()) return commit.traceparent;
+  return child_of(*context, step_name(commit), kStep);
+}
+
+void trace_commit(Traces& traces, const FlowCommit& commit, CallTime call) {
+  if (!traces.wanted() || commit.traceparent.empty()) return;
+  const std::string flow = "flow:" + std::to_string(commit.flow);
+  if (!commit.facts.empty() || !commit.dispatch.empty()) {
+    std::set<std::string> kinds;
+    for (const RunFact& fact : commit.facts) kinds.insert(fact.kind);
+    std::string facts;
+    for (const std::string& kind : kinds) facts += (facts.empty() ? "" : " ") + kind;
+    add_span(traces, commit.traceparent, step_name(commit),
+             {"",
+              "",
+              "",
+              kStep,
+              call.start_us,
+              call.end_us,
+              {{"mycojobs.flow", flow},
+               {"mycojobs.facts", facts},
+               {"mycojobs.dispatched", std::to_string(commit.dispatch.size())}}});
+  }
+  const std::uint64_t started = number(commit.record, "started_ms"), ended = number(commit.record, "ended_ms");
+  if (!commit.ended || started == 0 || ended == 0) return;
+  Span whole{"",
+             "",
+             "",
+             "flow",
+             started * kUs,
+             ended * kUs,
+             {{"mycojobs.flow", flow},
+              {"mycojobs.status", text_of(commit.record, "status")},
+              {"mycojobs.detail", text_of(commit.record, "detail")}}};
+  if (text_of(commit.record, "status") != word(FlowStatus::finished))
+    whole.error = text_of(commit.record, "error") + " ";
+  add_span(traces, commit.traceparent, flow_name(commit), std::move(whole));
+}
+
+}  // namespace mycojobs

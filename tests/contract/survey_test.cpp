@@ -1,0 +1,98 @@
+// What a context holds, in numbers: the same of every store, whatever else stands there.
+#include <gmock/gmock.h>
+
+#include "bench.h"
+
+namespace mycojobs {
+namespace {
+
+class Surveys : public StoreContract {
+ protected:
+  Survey survey(const std::vector<std::string>& queues = {"queue:python"}) {
+    auto read = store_->survey(1, queues);
+    EXPECT_TRUE(read.has_value()) << read.error().message;
+    return read.value_or(Survey{});
+  }
+  static const Survey::Queue* find(const Survey& all, const std::string& queue) {
+    const auto found = std::find_if(all.queues.begin(), all.queues.end(),
+                                    [&](const Survey::Queue& each) { return each.queue == queue; });
+    return found == all.queues.end() ? nullptr : &*found;
+  }
+};
+
+TEST_P(Surveys, AnEmptyContextHoldsNothing) {
+  const Survey all = survey();
+  ASSERT_EQ(all.queues.size(), 1U);
+  EXPECT_EQ(all.queues[0].length, 0U);
+  EXPECT_EQ(all.queues[0].waiting_ms, 0U);
+  EXPECT_FALSE(all.queues[0].paused);
+  EXPECT_EQ(all.live + all.delayed + all.prerequisites + all.ended + all.dead_letters + all.active_flows, 0U);
+}
+
+TEST_P(Surveys, JobsAreCountedWhereTheyAre) {
+  for (Id id = 1; id <= 4; ++id) submit(id);
+  Job later = job(5);
+  later.run_at_ms = *store_->now_ms() + 3600000;
+  ASSERT_TRUE(store_->submit(later));
+  Job urgent = job(6);
+  urgent.priority = 3;
+  ASSERT_TRUE(store_->submit(urgent));
+  const auto taken = claim(2);
+  ASSERT_EQ(taken.size(), 2U);
+  ASSERT_EQ(outcome(end(taken[0].ref, finished())), "ok");
+  bench_->push(1, "queue:python", "nonsense");
+  const Survey all = survey();
+  const Survey::Queue* queue = find(all, "queue:python");
+  ASSERT_NE(queue, nullptr);
+  EXPECT_EQ(queue->length, 4U) << "3 jobs of the queue and the list together, and what is none";
+  EXPECT_EQ(all.live, 1U);
+  EXPECT_EQ(all.ended, 1U);
+  EXPECT_EQ(all.delayed, 1U);
+}
+
+TEST_P(Surveys, TheNextOneSaysHowLongItHasWaited) {
+  submit(1);
+  const std::uint64_t queued = std::stoull(field("job:12:1", "queued_ms"));
+  ASSERT_TRUE(eventually([&] { return *store_->now_ms() >= queued + 30; }));
+  submit(2);
+  const Survey all = survey();
+  EXPECT_GE(all.queues.at(0).waiting_ms, 30U);
+  EXPECT_LT(all.queues.at(0).waiting_ms, 60000U);
+}
+
+TEST_P(Surveys, QueuesWithAJournalAreFoundAndPausesTold) {
+  Job other = job(1);
+  other.script_type = "lua_of_ours";
+  ASSERT_TRUE(store_->submit(other));
+  ASSERT_TRUE(store_->pause_queue(1, "queue:lua_of_ours", true));
+  const Survey all = survey({"queue:python"});
+  const Survey::Queue* queue = find(all, "queue:lua_of_ours");
+  ASSERT_NE(queue, nullptr);
+  EXPECT_EQ(queue->length, 1U);
+  EXPECT_TRUE(queue->paused);
+  EXPECT_FALSE(find(all, "queue:python")->paused);
+}
+
+TEST_P(Surveys, AtMostAHundredQueuesAreLookedAt) {
+  std::vector<std::string> many;
+  for (int i = 0; i < 300; ++i) many.push_back("queue:t" + std::to_string(i));
+  EXPECT_EQ(survey(many).queues.size(), 100U);
+}
+
+TEST_P(Surveys, WhatOtherClientsPutThereIsPassedOver) {
+  survey();  // a connection of its own looks at some of them when it is made
+  for (const char* key : {"mj:queues", "mj:paused", "mj:delayed", "mj:dead", "mj:flows:active", "queue:python"})
+    bench_->put_text(1, key, "text");
+  bench_->push(1, "queue:v", "job:1:1");
+  bench_->put_text(1, "job:1:1", "text");
+  const Survey all = survey({"queue:python", "queue:v"});
+  ASSERT_EQ(all.queues.size(), 2U);
+  EXPECT_EQ(all.queues[0].length, 0U);
+  EXPECT_EQ(all.queues[1].length, 1U);
+  EXPECT_EQ(all.queues[1].waiting_ms, 0U);
+}
+
+MJ_BOTH_STORES(Surveys);
+
+}  // namespace
+}  // namespace mycojobs

@@ -1,0 +1,233 @@
+// What a real agent and a real coordinator say at /metrics after real jobs, read by a parser that is not ours, and by
+// promtool where it is.
+#include <fstream>
+#include <regex>
+#include <set>
+#include <sstream>
+
+#include "e2e/client.h"
+#include "e2e/world.h"
+#include "metrics/metric_table.h"
+
+namespace mycojobs {
+namespace {
+
+using namespace test;
+using Labels = std::map<std::string, std::string>;
+
+bool has_promtool(const TempDir& folder) {
+  static const bool has = run(folder, {"sh", "-c", "command -v promtool"}).code == 0;
+  return has;
+}
+
+// One scrape, parsed.
+class Scrape {
+ public:
+  Scrape(const TempDir& folder, const std::string& url) {
+    const Finished done = run(folder, {"curl", "-s", "-f", "-i", url + "/metrics"});
+    EXPECT_EQ(done.code, 0) << url << done.err;
+    const auto head_end = done.out.find("\r\n\r\n");
+    if (head_end == std::string::npos) return;
+    EXPECT_NE(done.out.substr(0, head_end).find("text/plain; version=0.0.4"), std::string::npos);
+    text = done.out.substr(head_end + 4);
+    const Finished parsed = run(folder, {MYCOJOBS_SOURCE "/tests/e2e/prometheus_text.py"}, {}, text);
+    EXPECT_EQ(parsed.code, 0) << parsed.err;
+    all_ = nlohmann::json::parse(parsed.out, nullptr, false);
+    EXPECT_TRUE(all_.is_object());
+  }
+  // The sum over the series that have these labels; -1: there is none.
+  double value(const std::string& name, const Labels& labels = {}) const {
+    double sum = -1;
+    for (const auto& sample : all_["samples"]) {
+      if (sample[0] != name) continue;
+      const bool alike = std::all_of(labels.begin(), labels.end(),
+                                     [&](const auto& each) { return sample[1].value(each.first, "") == each.second; });
+      if (alike) sum = std::max(0.0, sum) + sample[2].get<double>();
+    }
+    return sum;
+  }
+  const nlohmann::json& parsed() const { return all_; }
+
+  std::string text;
+
+ private:
+  nlohmann::json all_;
+};
+
+class MetricsOf : public Operator {
+ protected:
+  // The address that it listens at, once it does.
+  static std::string url_of(const Process& server) {
+    std::string url;
+    EXPECT_TRUE(eventually([&] {
+      std::smatch found;
+      const std::string log = server.err();
+      if (!std::regex_search(log, found, std::regex("health at (http://[0-9.:]+)/healthz and /readyz, metrics at")))
+        return false;
+      url = found[1];
+      return true;
+    })) << server.err();
+    return url;
+  }
+  Scrape scrape(const std::string& url) const { return {folder_, url}; }
+  // Until a series has this value.
+  bool becomes(const std::string& url, const std::string& name, const Labels& labels, double value) const {
+    return eventually([&] { return scrape(url).value(name, labels) == value; });
+  }
+  // As the table and the manual have it; nothing that names a thing.
+  static void expect_as_promised(const Scrape& scraped, const std::string& where) {
+    std::map<std::string, const MetricRow*> rows;
+    for (const MetricRow& row : metric_rows()) rows[std::string(row.name)] = &row;
+    for (const auto& [family, type] : scraped.parsed()["types"].items()) {
+      ASSERT_TRUE(rows.contains(family)) << family << " is not in the table";
+      const MetricRow& row = *rows[family];
+      EXPECT_EQ(type, std::string(word(row.kind))) << family;
+      EXPECT_EQ(scraped.parsed()["helps"][family], std::string(row.help));
+      EXPECT_TRUE(row.where == "both" || row.where == where) << family << " at the " << where;
+    }
+    for (const auto& sample : scraped.parsed()["samples"]) {
+      std::string family = sample[0];
+      for (const char* suffix : {"_bucket", "_sum", "_count"}) {
+        if (!rows.contains(family) && family.ends_with(suffix))
+          family.resize(family.size() - std::string(suffix).size());
+      }
+      ASSERT_TRUE(rows.contains(family)) << sample[0];
+      std::set<std::string> wanted, is;
+      std::istringstream words{std::string(rows[family]->labels)};
+      for (std::string word; words >> word;) wanted.insert(word);
+      for (const auto& [label, value] : sample[1].items()) {
+        if (label != "le") is.insert(label);
+      }
+      EXPECT_EQ(is, wanted) << family;
+    }
+    EXPECT_EQ(scraped.text.find("job:"), std::string::npos);
+    EXPECT_EQ(scraped.text.find("s3cret"), std::string::npos);
+  }
+  void expect_promtool_likes(const Scrape& scraped) const {
+    if (!has_promtool(folder_)) return;  // MetricsFiles tells
+    const Finished done = run(folder_, {"promtool", "check", "metrics"}, {}, scraped.text);
+    EXPECT_EQ(done.code, 0) << done.out << done.err;
+  }
+};
+
+TEST_F(MetricsOf, AnAgentSayWhatItsJobsCameTo) {
+  Process agent = this->agent(20, {"--metrics-listen", "127.0.0.1:0"});
+  const std::string url = url_of(agent);
+  ASSERT_TRUE(becomes(url, "mycojobs_ready", {}, 1));
+  EXPECT_EQ(scrape(url).value("mycojobs_job_ends_total"), -1) << "nothing has ended";
+
+  const std::string ok = mycojobs_.submit("print('s3cret')"), bad = mycojobs_.submit("raise ValueError('s3cret')");
+  const std::string slow = mycojobs_.submit("import time\ntime.sleep(60)", {"--timeout", "1s"});
+  const std::string again = mycojobs_.submit("raise OSError('x')", {"--retries", "1"});
+  ASSERT_TRUE(mycojobs_.becomes(ok, "status", "finished"));
+  for (const std::string& job : {bad, slow, again}) ASSERT_TRUE(mycojobs_.becomes(job, "status", "error"));
+  ASSERT_TRUE(becomes(url, "mycojobs_jobs_held", {}, 0));
+  const Scrape after = scrape(url);
+  const auto of = [&](const std::string& name, const std::string& status, const std::string& detail) {
+    return after.value(name, {{"context", "1"}, {"script_type", "python"}, {"status", status}, {"detail", detail}});
+  };
+  EXPECT_EQ(of("mycojobs_job_ends_total", "finished", "ok"), 1);
+  EXPECT_EQ(of("mycojobs_job_ends_total", "error", "exception"), 2);
+  EXPECT_EQ(of("mycojobs_job_ends_total", "error", "timeout"), 1);
+  EXPECT_EQ(of("mycojobs_attempts_total", "error", "exception"), 3) << "one was tried twice";
+  EXPECT_EQ(after.value("mycojobs_claims_total", {{"script_type", "python"}}), 5);
+  EXPECT_EQ(after.value("mycojobs_pickup_seconds_count", {{"context", "1"}}), 4) << "the retry aside";
+  EXPECT_LT(after.value("mycojobs_pickup_seconds_sum"), 60);
+  EXPECT_EQ(after.value("mycojobs_run_seconds_count", {{"script_type", "python"}}), 5);
+  EXPECT_GE(after.value("mycojobs_run_seconds_sum"), 1);
+  EXPECT_GT(after.value("mycojobs_run_cpu_seconds_total"), 0);
+  EXPECT_EQ(after.value("mycojobs_sandbox_setup_seconds_count"), 5);
+  EXPECT_EQ(after.value("mycojobs_leases_held", {{"context", "1"}}), 0);
+  EXPECT_GT(after.value("mycojobs_slots"), 0);
+  EXPECT_GT(after.value("mycojobs_store_call_seconds_count", {{"call", "claim"}}), 0);
+  EXPECT_EQ(after.value("mycojobs_jobs_moved_total", {{"why", "due"}}), 1) << "the retry";
+  EXPECT_TRUE(eventually([&] { return scrape(url).value("mycojobs_zygotes") >= 1; }));
+  EXPECT_TRUE(eventually([&] { return scrape(url).value("mycojobs_sandboxes", {{"state", "ready"}}) >= 1; }));
+  expect_as_promised(after, "agent");
+  expect_promtool_likes(after);
+}
+
+TEST_F(MetricsOf, AnAgentWhoseStoreIsAwayCountsWhatFails) {
+  Process agent = this->agent(20, {"--metrics-listen", "127.0.0.1:0"});
+  const std::string url = url_of(agent);
+  ASSERT_TRUE(becomes(url, "mycojobs_ready", {}, 1));
+  redis_.kill();
+  EXPECT_TRUE(eventually([&] {
+    const Scrape scraped = scrape(url);
+    return scraped.value("mycojobs_ready") == 0 &&
+           scraped.value("mycojobs_store_errors_total", {{"code", "unavailable"}}) > 0;
+  }));
+  redis_.start();
+  EXPECT_TRUE(becomes(url, "mycojobs_ready", {}, 1));
+}
+
+TEST_F(MetricsOf, ACoordinatorSaysWhatWaitsAndWhatItsFlowsDo) {
+  Process coordinator(folder_, {program(), "coordinator", "--redis", redis_.url(), "--context", "1", "--api-listen",
+                                "127.0.0.1:0", "--metrics-listen", "127.0.0.1:0", "--api-tokens", folder_ / "tokens"});
+  const std::string url = url_of(coordinator);
+  ASSERT_TRUE(becomes(url, "mycojobs_leads", {{"context", "1"}}, 1));
+  for (int i = 0; i < 3; ++i) mycojobs_.submit("pass");
+  EXPECT_TRUE(becomes(url, "mycojobs_queue_jobs", {{"queue", "python"}}, 3)) << "no agent is there";
+  EXPECT_TRUE(eventually([&] {
+    return scrape(url).value("mycojobs_queue_oldest_seconds", {{"queue", "python"}}) > 0;
+  }));
+  EXPECT_EQ(mycojobs_({"queue", "pause", "python"}).code, 0);
+  EXPECT_TRUE(becomes(url, "mycojobs_queue_paused", {{"queue", "python"}}, 1));
+  EXPECT_EQ(mycojobs_({"queue", "resume", "python"}).code, 0);
+
+  std::ofstream(folder_ / "flow.yaml") << "name: metered\njobs:\n"
+                                          "  one: {type: python, script: pass}\n"
+                                          "  asked: {needs: one, approval: {comment: ship it}}\n"
+                                          "  two: {needs: asked, type: python, script: pass}\n";
+  const Finished started = mycojobs_({"flow", "start", folder_ / "flow.yaml"});
+  ASSERT_EQ(started.code, 0) << started.out << started.err;
+  Process agent = this->agent(20);
+  EXPECT_TRUE(becomes(url, "mycojobs_flow_gates_waiting", {{"context", "1"}}, 1));
+  EXPECT_TRUE(becomes(url, "mycojobs_flows_active", {{"context", "1"}}, 1));
+  const Finished approved = mycojobs_({"flow", "approve", "1", "asked"});
+  ASSERT_EQ(approved.code, 0) << approved.out << approved.err;
+  EXPECT_TRUE(becomes(url, "mycojobs_flow_ends_total", {{"status", "finished"}}, 1));
+  EXPECT_TRUE(becomes(url, "mycojobs_flow_gates_waiting", {{"context", "1"}}, 0));
+  EXPECT_TRUE(becomes(url, "mycojobs_flows_active", {{"context", "1"}}, 0));
+  EXPECT_TRUE(becomes(url, "mycojobs_queue_jobs", {{"queue", "python"}}, 0));
+  const Scrape after = scrape(url);
+  EXPECT_GT(after.value("mycojobs_flow_commits_total", {{"result", "ok"}}), 0);
+  EXPECT_GT(after.value("mycojobs_flow_facts_total"), 3);
+  EXPECT_EQ(after.value("mycojobs_dead_letters", {{"context", "1"}}), 0);
+  expect_as_promised(after, "coordinator");
+  expect_promtool_likes(after);
+}
+
+TEST_F(MetricsOf, WebPagesAndOtherNamesOfThisHostAreRefused) {
+  Process agent = this->agent(20, {"--metrics-listen", "127.0.0.1:0"});
+  const std::string url = url_of(agent) + "/metrics";
+  const auto status = [&](const std::vector<std::string>& headers) {
+    std::vector<std::string> words{"curl", "-s", "-o", "/dev/null", "-w", "%{http_code}", url};
+    for (const std::string& header : headers) words.insert(words.end(), {"-H", header});
+    return run(folder_, words).out;
+  };
+  EXPECT_EQ(status({}), "200");
+  EXPECT_EQ(status({"Host: localhost"}), "200");
+  EXPECT_EQ(status({"Host: rebound.example"}), "403");
+  EXPECT_EQ(status({"Origin: http://page.example"}), "403");
+}
+
+// Who listens nowhere counts nothing; one address may have both.
+TEST_F(MetricsOf, OneAddressMayHaveHealthAndMetrics) {
+  const std::string listen = "127.0.0.1:" + std::to_string(20000 + ::getpid() % 20000);
+  Process agent = this->agent(20, {"--metrics-listen", listen, "--health-listen", listen});
+  const std::string url = url_of(agent);
+  EXPECT_EQ(url, "http://" + listen);
+  EXPECT_EQ(run(folder_, {"curl", "-s", "-f", url + "/healthz"}).code, 0);
+  EXPECT_GT(scrape(url).value("mycojobs_slots"), 0);
+}
+
+TEST(MetricsFiles, AreRulesThatPromtoolTakes) {
+  const TempDir folder;
+  if (!has_promtool(folder)) GTEST_SKIP() << "promtool of Debian's package prometheus is not installed";
+  const Finished done = run(folder, {"promtool", "check", "rules", MYCOJOBS_SOURCE "/docs/metrics/alerts.yaml"});
+  EXPECT_EQ(done.code, 0) << done.out << done.err;
+}
+
+}  // namespace
+}  // namespace mycojobs
