@@ -38,6 +38,12 @@ void begin(int channel) {
   ::sigaction(SIGTERM, &action, nullptr);
 }
 
+void begin_next(int channel) {
+  this_job.channel = channel;
+  this_job.term_seen = 0;
+  this_job.script_asks = 0;
+}
+
 bool is_here() { return ::getpid() == this_job.pid; }
 int channel() { return this_job.channel; }
 bool send(FrameKind kind, std::string_view payload) { return is_here() && send_frame(this_job.channel, kind, payload); }

@@ -11,6 +11,9 @@ namespace mycojobs::host_job {
 // cancelled() finds it true and may tidy up; any other is ended, as it would be without a handler.
 void begin(int channel);
 
+// Of a warm script: before another run of this process. What the script has made of SIGTERM stays.
+void begin_next(int channel);
+
 // Any thread. A process that the script forked is not the job and has nothing to hand back.
 bool is_here();
 int channel();
