@@ -23,8 +23,8 @@ std::vector<Profile> make_profiles() {
   small.output_bytes = 256ULL << 10;
   Policy programs;
   programs.exec = true;
-  return {{"python", {}, true}, {"v.compile", compile}, {"v.run", run},      {"sal", small},
-          {"osis", small},      {"command", programs},  {"native", programs}};
+  return {{"python", {}, true},  {"v.compile", compile}, {"v.run", run},      {"sal", small, true},
+          {"osis", small, true}, {"command", programs},  {"native", programs}};
 }
 
 }  // namespace
@@ -58,7 +58,7 @@ Result<void> check_warm(std::string_view name, const Policy& policy) {
     if (each.warm) names += (names.empty() ? "" : ", ") + std::string(each.name);
   }
   return fail(Code::invalid,
-              "policy.warm.runs: " + std::string(name) + " has no warm processes (" + names + " has): leave it out");
+              "policy.warm.runs: " + std::string(name) + " has no warm processes (" + names + " have): leave it out");
 }
 
 Policy default_ceiling() {

@@ -1,4 +1,5 @@
 // Warm scripts (docs/warm.md) as users and operators meet them: real Redis, real agents, real sandboxes.
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 
@@ -60,8 +61,11 @@ class WarmE2e : public Operator {
   Process warm_agent(const std::string& more = "") { return agent(1, {"--slots", "4", "--config", config(more)}); }
 
   std::string submit(const std::string& script, std::vector<std::string> more = {}) const {
-    more.insert(more.end(), {"--policy", policy_, "--config", config()});
-    return mycojobs_.submit(script, more);
+    more.insert(more.begin(), {"job", "submit", "-", "--policy", policy_, "--config", config()});
+    if (std::find(more.begin(), more.end(), "--type") == more.end()) more.insert(more.end(), {"--type", "python"});
+    Finished done = mycojobs_(more, script);
+    EXPECT_EQ(done.code, 0) << done.err;
+    return done.out.substr(0, done.out.find('\n'));
   }
   json result(const std::string& job, const std::string& status = "finished") const {
     EXPECT_TRUE(eventually([&] {
@@ -120,15 +124,32 @@ TEST_F(WarmE2e, IsRefusedWithoutACeilingThatAllowsIt) {
 }
 
 TEST_F(WarmE2e, IsRefusedForScriptsThatHaveNoWarmProcess) {
-  Process running = warm_agent();
-  const PlainJob job{.script = "print(1)", .type = "sal", .more = {"policy", R"({"warm":{"runs":10}})"}};
+  const std::string with = config("[executors.bash]\ncommand = [\"/bin/bash\", \"{script}\"]\n");
+  Process running = agent(1, {"--config", with});
+  const PlainJob job{.script = "true", .type = "bash", .more = {"policy", R"({"warm":{"runs":10}})"}};
   test::submit(redis_, job);
   EXPECT_EQ(status_at_end(redis_, job), "error");
   EXPECT_EQ(field(redis_, job, "detail"), "policy_refused");
-  EXPECT_EQ(field(redis_, job, "error"), "policy.warm.runs: sal has no warm processes (python has): leave it out");
+  EXPECT_EQ(field(redis_, job, "error"),
+            "policy.warm.runs: bash has no warm processes (python, sal, osis have): leave it out");
   const Finished here =
-      mycojobs_({"job", "submit", "-", "--type", "sal", "--policy", policy_, "--config", config()}, "x=1");
-  expect_says(here, 65, "policy.warm.runs: sal has no warm processes");
+      mycojobs_({"job", "submit", "-", "--type", "bash", "--policy", policy_, "--config", with}, "true");
+  expect_says(here, 65, "policy.warm.runs: command has no warm processes");
+}
+
+TEST_F(WarmE2e, ScriptsInLuaHaveThemToo) {
+  Process running = warm_agent();
+  if (!stays()) GTEST_SKIP() << "no group for memory and processes can be made here";
+  const std::string script =
+      "calls = 0\nfunction main(job)\n  calls = calls + 1\n  result.calls = calls\n"
+      "  result.job = job.id\n  print('run', job.id)\nend\n";
+  for (int i = 1; i <= 5; ++i) {
+    const std::string job = submit(script, {"--type", "sal"});
+    const json got = result(job);
+    EXPECT_EQ(got["calls"], std::to_string(i));
+    EXPECT_EQ(reused(job), i - 1);
+    EXPECT_EQ(mycojobs_({"job", "logs", job}).out, "run\t" + job.substr(job.rfind(':') + 1) + "\n");
+  }
 }
 
 TEST_F(WarmE2e, PolicyShowAndCheckTellOfIt) {

@@ -5,7 +5,6 @@
 
 #include <array>
 #include <map>
-#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -74,27 +73,16 @@ void set_environment(const std::string& json) {
   if (values.contains("TZ")) call(bound->set_zone);
 }
 
-// The same for another run of the process. What is equal stays where it is, since libraries remember what getenv() gave
-// them; what differs, our own variables, is let go of.
+// The same for another run of the process.
 void renew_environment(const std::string& json) {
-  static auto* const entries = new std::map<std::string, std::unique_ptr<std::string>>();
-  static auto* const block = new std::vector<char*>();
+  std::map<std::string, std::string> variables;
   PyDict_Clear(bound->environment.ptr());
-  std::map<std::string, std::unique_ptr<std::string>> kept;
-  std::vector<char*> now;
   for (const auto& [name, value] : object_of(json)) {
     const auto key = name.cast<std::string>(), text = value.cast<std::string>();
     check(PyDict_SetItem(bound->environment.ptr(), py::bytes(key).ptr(), py::bytes(text).ptr()));
-    std::string entry = key + '=' + text;
-    const auto old = entries->find(entry);
-    auto& place = kept[entry];
-    place = old != entries->end() ? std::move(old->second) : std::make_unique<std::string>(std::move(entry));
-    now.push_back(place->data());
+    variables.emplace(key, text);
   }
-  now.push_back(nullptr);
-  ::environ = now.data();
-  block->swap(now);
-  entries->swap(kept);
+  host_job::renew_environment(variables);
 }
 
 // As random.seed() does it, with 256 bits instead of its 19,968, which take ten times as long to draw.
