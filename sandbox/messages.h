@@ -106,8 +106,10 @@ struct Launch {
 };
 template <class A>
 void fields(A& a, Launch& m) {
-  a(m.spec.run), a(m.spec.host), a(m.spec.context), a(m.spec.limits), a(m.spec.grants), a(m.spec.warm), a(m.spec.learn),
-      a(m.spec.fence_boot_ms);
+  bool warm = m.spec.warm.runs > 0;
+  a(m.spec.run), a(m.spec.host), a(m.spec.context), a(m.spec.limits), a(m.spec.grants), a(m.spec.learn),
+      a(m.spec.fence_boot_ms), a(warm);
+  if (warm) a(m.spec.warm);
 }
 
 struct Kill {

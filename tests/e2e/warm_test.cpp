@@ -1,5 +1,6 @@
 // Warm scripts (docs/warm.md) as users and operators meet them: real Redis, real agents, real sandboxes.
 #include <algorithm>
+#include <csignal>
 #include <filesystem>
 #include <fstream>
 
@@ -290,6 +291,38 @@ TEST_F(WarmE2e, NothingIsLeftOfAnAgentThatIsKilled) {
   Process next = agent(2, {"--slots", "4", "--config", config()});
   const std::string token = result(submit(kScript))["token"];
   EXPECT_FALSE(token.empty());
+}
+
+TEST_F(WarmE2e, ProcessesThatRestGoWithTheirLauncherAndTheNextJobHasAFreshOne) {
+  Process running = warm_agent();
+  if (!stays()) GTEST_SKIP() << "no group for memory and processes can be made here";
+  const std::string token = result(submit(kScript))["token"];
+  const auto all = below(running.pid());
+  const auto launcher = std::find_if(all.begin(), all.end(), [](pid_t pid) {
+    std::string name;
+    std::ifstream("/proc/" + std::to_string(pid) + "/comm") >> name;
+    return name.starts_with("mycojobs-launch");
+  });
+  ASSERT_NE(launcher, all.end());
+  ASSERT_EQ(::kill(*launcher, SIGKILL), 0);
+  for (const pid_t pid : all) EXPECT_TRUE(eventually([&] { return is_gone(pid); })) << pid;
+  const std::string next = submit(kScript);
+  EXPECT_NE(result(next)["token"], token);
+  EXPECT_EQ(reused(next), 0);
+}
+
+TEST_F(WarmE2e, ARunWhoseStoppedProcessIsKilledFromOutsideIsFollowedByAFreshOne) {
+  Process running = warm_agent();
+  if (!stays()) GTEST_SKIP() << "no group for memory and processes can be made here";
+  const std::string token = result(submit(kScript))["token"];
+  for (const pid_t pid : below(running.pid())) {
+    if (state_of(pid) == 'T') ::kill(pid, SIGKILL);
+  }
+  EXPECT_TRUE(eventually([&] { return stopped_below(running.pid()) == 0; }));
+  EXPECT_TRUE(eventually([&] {
+    const std::string next = submit(kScript);
+    return result(next)["token"] != token && reused(next) == 0;
+  }));
 }
 
 TEST_F(WarmE2e, AnAgentThatIsStoppedEndsThemAll) {
