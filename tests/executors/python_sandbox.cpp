@@ -73,6 +73,7 @@ Ran run_python_confined(const JobFacts& wanted, const Confined& how) {
   spec.grants.network = facts.granted.network;
   spec.grants.net_allow = how.net;
   spec.limits.memory_bytes = how.memory_bytes;
+  spec.limits.cpu_ms = how.cpu_ms;
   spec.warm = how.warm;
   for (std::string* key : {&spec.warm.key, &spec.warm.family}) {
     if (key->empty()) *key = std::string(64, 'k');

@@ -18,6 +18,7 @@ struct Confined {
   std::vector<std::string> net = {};  // places that it may reach; empty: no network
   Warm warm = {};                     // without a key: one that all such runs have
   std::uint64_t memory_bytes = 256ULL << 20;
+  std::uint64_t cpu_ms = 0;  // no limit
 };
 // One of the test's own, with these besides all script hosts of the build.
 std::unique_ptr<Sandbox> sandbox_with(std::vector<ScriptHost>, std::uint32_t warm_processes = 16);

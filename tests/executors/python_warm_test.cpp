@@ -276,16 +276,24 @@ assert libc.timer_settime(timer, 0, (ctypes.c_long * 4)(0, 0, 0, 150_000_000), N
   EXPECT_EQ(before(run("")), 0U);
 }
 
-TEST_F(WarmPython, ItsLimitsOfCpuAndTimeAreOfEachRun) {
-  const std::string burn = "end = time.process_time() + 0.3\nwhile time.process_time() < end: pass";
-  for (int i = 0; i < 3; ++i) {
-    const Ran ran = run(burn);
-    const Usage& usage = ran.outcome.usage;
-    EXPECT_GE(usage.user_us + usage.system_us, 250000U);
-    EXPECT_LT(usage.user_us + usage.system_us, 600000U);
+TEST_F(WarmPython, CpuTimeAndItsLimitAreOfEachRun) {
+  const auto burn = [&](const std::string& seconds) {
+    Confined how = how_;
+    how.cpu_ms = 1000;
+    return run("end = time.process_time() + " + seconds + "\nwhile time.process_time() < end: pass", how);
+  };
+  for (int i = 0; i < 5; ++i) {  // together more than the limit
+    const Ran ran = burn("0.4");
+    EXPECT_EQ(word(ran.outcome.status), word(RunStatus::ok)) << ran.outcome.reason;
+    EXPECT_GE(ran.outcome.usage.user_us + ran.outcome.usage.system_us, 350000U);
+    EXPECT_LT(ran.outcome.usage.user_us + ran.outcome.usage.system_us, 800000U);
   }
   const Ran quick = run("");
+  EXPECT_GT(before(quick), 5U);
   EXPECT_LT(quick.outcome.usage.user_us + quick.outcome.usage.system_us, 100000U);
+  const Ran over = burn("30");
+  EXPECT_EQ(word(over.outcome.status), word(RunStatus::timeout_cpu)) << over.outcome.reason;
+  EXPECT_EQ(before(run("")), 0U);
 }
 
 TEST_F(WarmPython, TenThousandRunsLeaveNothing) {
