@@ -165,6 +165,17 @@ TEST_F(WarmE2e, PolicyShowAndCheckTellOfIt) {
               65, "policy.warm.runs: bash has no warm processes");
 }
 
+TEST_F(WarmE2e, OneRunByHandIsARunOfMain) {
+  Process running = warm_agent();
+  const std::string file = folder_.write("by_hand.py", kScript);
+  expect_says(mycojobs_({"run", file, "--policy", policy_, "--config", config()}), 0, "reused 0");
+  const Finished tried = run(folder_, {program(), "sandbox", "run", file, "--policy", policy_});
+  EXPECT_EQ(tried.code, 0) << tried.out << tried.err;
+  EXPECT_NE(tried.out.find("run 1"), std::string::npos) << tried.out << tried.err;
+  const Finished learnt = run(folder_, {program(), "policy", "learn", file, "--policy", policy_});
+  EXPECT_EQ(learnt.code, 0) << learnt.out << learnt.err;
+}
+
 // What a job of another caller, script, environment or context could read of the first one's process: nothing.
 TEST_F(WarmE2e, NobodyElseIsEverGivenTheProcess) {
   Process running = agent(1, {"--slots", "4", "--context", "1,2", "--config", config()});
