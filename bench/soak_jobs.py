@@ -9,7 +9,8 @@ from dev_agent import MYCOJOBS, ROOT
 
 # name, how many in a thousand, type, script, timeout in s, how it must end
 KINDS = [
-    ("no-op", 560, "python", "pass", 60, "finished ok"),
+    ("no-op", 460, "python", "pass", 60, "finished ok"),
+    ("warm", 100, "python", "def main(job):\n    open('/tmp/x', 'w').write('y')\n    result['n'] = job.id", 60, "finished ok"),
     ("json", 150, "python", "import json\nresult['n'] = len(json.dumps([{'id': i, 'name': 'x' * 20} for i in range(200)]))", 60, "finished ok"),
     ("output", 100, "python", "for i in range(20): print('line', i, 'of a small output')", 60, "finished ok"),
     ("failing", 50, "python", "raise ValueError('as planned')", 60, "error exception"),
@@ -19,7 +20,8 @@ KINDS = [
     ("bash", 60, "bash", "echo hello from $MYCOJOBS_JOB_ID", 60, "finished ok"),
     ("sal", 60, "sal", "result.n = 3 * 4", 60, "finished ok"),
 ]
-CONFIGURATION = '[executors.bash]\ncommand = ["/bin/bash", "{script}"]\n'
+POLICIES = {"warm": '{"warm": {"runs": 100000}}'}
+CONFIGURATION = '[executors.bash]\ncommand = ["/bin/bash", "{script}"]\n[ceiling]\nwarm.runs = 100000\n'
 FLOW = os.path.join(ROOT, "examples/flow/pipeline.yaml")
 CALLER = 9
 PART = 200  # records asked for at once
@@ -50,7 +52,7 @@ class Load:
             name, _, script_type, script, timeout, _ = kind
             key = f"job:{CALLER}:{self.next}"
             commands += [("HSET", key, "id", self.next, "caller_id", CALLER, "context_id", 1, "script", script, "script_type", script_type,
-                          "timeout", timeout, "status", "dispatched"), ("LPUSH", f"queue:{script_type}", key)]
+                          "timeout", timeout, "status", "dispatched", "policy", POLICIES.get(name, "")), ("LPUSH", f"queue:{script_type}", key)]
             self.open[self.next] = kind
             self.submitted[name] += 1
             self.next += 1

@@ -8,7 +8,8 @@
 //                  below /job: a program whose bytes come as a sealed file, its descriptor along with the first
 //                  byte), flow (of a flow's job: inputs, signals, each, those that there are), max_result_bytes,
 //                  max_artifact_bytes, input_names (only if there are any: the ids of the jobs that `inputs` has under
-//                  their names), and granted: what its policy came to, as
+//                  their names), warm (only if it is: true; its process serves main(job), again and again), and
+//                  granted: what its policy came to, as
 //                  {"exec": bool, "net": "none" | "loopback" | [entries], "memory": bytes, "fs.read": [..],
 //                  "fs.write": [..], "secrets": [..]}
 //     environment  JSON object, text -> text: the whole environment of the job

@@ -3,6 +3,9 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <memory>
+#include <utility>
+#include <vector>
 
 #include "executors/host_channel.h"
 
@@ -36,6 +39,30 @@ void begin(int channel) {
   action.sa_handler = on_term;
   action.sa_flags = SA_RESTART;
   ::sigaction(SIGTERM, &action, nullptr);
+}
+
+void begin_next(int channel) {
+  this_job.channel = channel;
+  this_job.term_seen = 0;
+  this_job.script_asks = 0;
+}
+
+void renew_environment(const std::map<std::string, std::string>& variables) {
+  static std::map<std::string, std::unique_ptr<std::string>> entries;
+  static std::vector<char*> block;
+  std::map<std::string, std::unique_ptr<std::string>> kept;
+  std::vector<char*> now;
+  for (const auto& [name, value] : variables) {
+    std::string entry = name + '=' + value;
+    const auto old = entries.find(entry);
+    auto& place = kept[entry];
+    place = old != entries.end() ? std::move(old->second) : std::make_unique<std::string>(std::move(entry));
+    now.push_back(place->data());
+  }
+  now.push_back(nullptr);
+  ::environ = now.data();
+  block.swap(now);
+  entries.swap(kept);
 }
 
 bool is_here() { return ::getpid() == this_job.pid; }

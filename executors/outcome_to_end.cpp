@@ -153,6 +153,7 @@ json receipt(const EndContext& context, const Outcome& outcome, const Words& wor
               {"memory_peak_bytes", outcome.usage.memory_peak_bytes},
               {"layers", outcome.layers},
               {"stragglers", outcome.stragglers}};
+  if (outcome.reused) out["reused"] = *outcome.reused;
   if (!context.intent.empty()) out["intent"] = context.intent;
   if (outcome.violation) out["violation"] = violation_json(*outcome.violation);
   json steps = json::object();

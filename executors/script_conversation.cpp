@@ -98,6 +98,7 @@ std::string facts_json(const JobFacts& facts, const ScriptExtras& extras) {
                      {"granted", granted_json(facts.granted)}};
   if (const auto told = flow_data_of(job).told; !told->empty()) out["flow"] = *told;
   if (auto names = input_names(seen_inputs(facts)); !names.empty()) out["input_names"] = std::move(names);
+  if (facts.granted.warm_runs > 0) out["warm"] = true;
   if (!extras.command.empty()) out["command"] = extras.command;
   if (!extras.script_file.empty()) out["script_file"] = extras.script_file;
   if (!extras.attached.empty()) out["attached"] = extras.attached;

@@ -564,4 +564,32 @@ std::optional<RunUsage> Cgroups::turn_over(std::uint64_t run, const Limits& limi
   return charged_from_now(run, files) <= kMostLeft ? std::optional(used) : std::nullopt;
 }
 
+Result<RunUsage> Cgroups::stay(std::uint64_t run, const Limits& limits) {
+  constexpr std::uint64_t kInitAndItself = 2;
+  if (!has_memory() || !has_pids()) return fail(Code::unsupported, "this host has no cgroups for memory and processes");
+  const std::string name = std::to_string(run);
+  const auto count = [&](bool CgroupPlace::*counts, const char* old, const char* now) {
+    const auto tree = std::find_if(trees_.begin(), trees_.end(), [&](const Tree& each) { return each.place.*counts; });
+    return number_in(read_at(tree->fd.get(), name + (tree->place.version == 1 ? old : now)));
+  };
+  const std::uint64_t tasks = count(&CgroupPlace::pids, "/pids.current", "/pids.current");
+  if (tasks != kInitAndItself)
+    return fail(Code::conflict, fmt::format("{} threads and processes are left of it, one is expected",
+                                            tasks - std::min<std::uint64_t>(tasks, 1)));
+  const RunUsage used = usage(run);
+  if (used.oom_kills > 0 || used.memory_max_hits > 0 || used.pids_max_hits > 0)
+    return fail(Code::conflict, "it has met a limit of memory or of processes");
+  const std::uint64_t held = count(&CgroupPlace::memory, "/memory.usage_in_bytes", "/memory.current");
+  if (held > limits.memory_bytes / 2)
+    return fail(Code::conflict,
+                fmt::format("it holds {} of its {} MiB of memory", held >> 20, limits.memory_bytes >> 20));
+  auto kept = peak_files_.find(run);
+  if (kept == peak_files_.end()) kept = peak_files_.emplace(run, open_peaks(run)).first;
+  if (used.pids_peak > 1) static_cast<void>(renew_pids(run));
+  if (kept->second.memory_begins_anew && ::pwrite(kept->second.memory.get(), "0", 1, 0) != 1)
+    return fail(Code::io, "its peak of memory does not begin anew");
+  sampled_.erase(run);
+  return used;
+}
+
 }  // namespace mycojobs::sandbox

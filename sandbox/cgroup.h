@@ -69,6 +69,10 @@ class Cgroups {
   // are in the group. The next run's report has at most `kMostLeft` bytes and `processes` of the earlier ones.
   // Nothing: the group cannot serve another run. This one may have met a limit, or that bound would not hold.
   std::optional<RunUsage> turn_over(std::uint64_t run, const Limits&, std::uint32_t processes);
+  // The same of a warm process that has stopped itself after a run, and goes on with the next one: the group holds init
+  // and its one thread, and not too much memory. Peaks begin anew where the kernel can (elsewhere the report has those
+  // of all its runs). Error: what stands against it.
+  Result<RunUsage> stay(std::uint64_t run, const Limits&);
   // The run has ended: what is still in its group is killed.
   void remove(std::uint64_t run);
 

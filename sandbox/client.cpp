@@ -89,6 +89,7 @@ Configure configuration_of(const SandboxConfig& config, bool probe) {
   message.zygote_age_ms = config.zygote_age_ms;
   message.prewarmed = config.prewarmed;
   message.sandbox_runs = config.sandbox_runs;
+  message.warm_processes = config.warm_processes;
   message.leave_out = config.leave_out;
   message.unkillable_ms = config.unkillable_ms;
   message.fail_step = config.fail_step;

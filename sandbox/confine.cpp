@@ -548,6 +548,28 @@ void wait_for_start(ChildRun& run) {
   }
 }
 
+// Descriptor, not number: a script may have closed it and opened another in its place.
+bool is_same_socket(int fd, const struct stat& was) {
+  struct stat now {};
+  return ::fstat(fd, &now) == 0 && now.st_ino == was.st_ino && now.st_dev == was.st_dev;
+}
+
+// Of a warm script: one run after another, stopped in between, until it does not want to or is ended by init. The word
+// comes before the stop: init looks at it when the kernel says that this process has stopped.
+int serve_more(ChildRun& run, int code) {
+  struct stat start {};
+  if (::fstat(run.start, &start) != 0) return code;
+  for (std::uint32_t served = 1; run.host->stays != nullptr && run.host->stays(); ++served) {
+    if (!is_same_socket(run.start, start)) return code;
+    std::fflush(nullptr);
+    run.warm->set(served, code);
+    ::kill(::getpid(), SIGSTOP);
+    wait_for_start(run);
+    code = run.host->run(kChannelFd);
+  }
+  return code;
+}
+
 }  // namespace
 
 std::span<const Step> init_steps() { return kInitSteps; }
@@ -573,8 +595,10 @@ void run_job(ChildRun& run) {
   // Its own, since locks and flags belong to an open file, and would outlive the job in init's.
   ::close(STDIN_FILENO);
   if (::open("/dev/null", O_RDONLY) != STDIN_FILENO) ::_exit(1);
+  if (run.warm != nullptr && (run.start = ::dup3(run.start, kWarmStartFd, O_CLOEXEC)) < 0) ::_exit(1);
   wait_for_start(run);
-  const int code = run.request.canary ? run_canary(kChannelFd) : run.host->run(kChannelFd);
+  int code = run.request.canary ? run_canary(kChannelFd) : run.host->run(kChannelFd);
+  if (run.warm != nullptr) code = serve_more(run, code);
   std::fflush(nullptr);
   ::_exit(code & 0xff);
 }

@@ -85,6 +85,12 @@ Result<void> EgressLink::serve(std::uint64_t run, const std::vector<std::string>
   return {};
 }
 
+std::vector<std::string> EgressLink::take_refused(std::uint64_t run) {
+  read_all();
+  const auto found = refused_.find(run);
+  return found == refused_.end() ? std::vector<std::string>() : std::exchange(found->second, {});
+}
+
 std::vector<std::string> EgressLink::close(std::uint64_t run) {
   const auto found = refused_.find(run);
   if (found == refused_.end()) return {};

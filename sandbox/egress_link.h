@@ -26,6 +26,8 @@ class EgressLink {
 
   // Error: it cannot be started, or takes no more runs.
   Result<void> serve(std::uint64_t run, const std::vector<std::string>& allow, const Fd& listener);
+  // Lines for the job's log: what was refused until now. The run goes on.
+  std::vector<std::string> take_refused(std::uint64_t run);
   // Ends what the run still has outside. Returns lines for the job's log: what was refused.
   std::vector<std::string> close(std::uint64_t run);
 

@@ -5,11 +5,13 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/timerfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -19,6 +21,8 @@
 #include <csignal>
 #include <cstring>
 #include <ctime>
+#include <iterator>
+#include <new>
 #include <utility>
 #include <vector>
 
@@ -185,6 +189,9 @@ struct InitState {
   bool fence_set = false;
   MainEnded end = {};
   std::uint64_t user_us = 0, system_us = 0;  // of all runs
+  // Of a warm process: it rests, stopped, until Start comes; what it had used when its last run ended.
+  bool resting = false;
+  std::uint64_t job_user_us = 0, job_system_us = 0;
 };
 
 // Says who of them has ended, with what and after how much CPU: that is for init alone.
@@ -250,8 +257,14 @@ bool start_was_taken(const ChildRun& run) {
 
 // Whether another run may come: nothing of this one is left, and nothing about its end was out of the ordinary.
 bool may_serve_again(const InitState& state) {
-  return state.turn + 1 < state.run.request.runs && WIFEXITED(state.end.wait_status) && state.end.stragglers == 0 &&
-         start_was_taken(state.run) && state.folders.tidy();
+  return state.run.warm == nullptr && state.turn + 1 < state.run.request.runs && WIFEXITED(state.end.wait_status) &&
+         state.end.stragglers == 0 && start_was_taken(state.run) && state.folders.tidy();
+}
+
+// A run's clock goes with it; what is said to it later is not for the next one.
+void begin_turn(InitState& state) {
+  if (std::exchange(state.fence_set, false)) set_fence(state.fence, 0);
+  ++state.turn;
 }
 
 // Kills what is left, counts it, reports it; returns if another job may come, else it is the end. It waits for the dead
@@ -275,8 +288,44 @@ bool may_serve_again(const InitState& state) {
   state.user_us += state.end.user_us;
   state.system_us += state.end.system_us;
   if (send_message(state.run.status, state.end, {}, MSG_DONTWAIT) != 0 || !state.end.again) ::_exit(0);
-  if (std::exchange(state.fence_set, false)) set_fence(state.fence, 0);
-  ++state.turn;
+  begin_turn(state);
+}
+
+// The process of a warm script has ended its run: all of it stands still, and nothing is left in its folders. That it
+// is alone is for the launcher to see, in its group; if it is not to stay, Abort comes.
+void end_warm_run(InitState& state, const rusage& usage) {
+  const std::uint64_t user_us = microseconds(usage.ru_utime), system_us = microseconds(usage.ru_stime);
+  state.end.user_us += user_us - std::exchange(state.job_user_us, user_us);
+  state.end.system_us += system_us - std::exchange(state.job_system_us, system_us);
+  state.end.wait_status = W_EXITCODE(state.run.warm->code(), 0);
+  state.end.stopped = state.end.all = true;
+  state.end.again = start_was_taken(state.run) && state.folders.tidy();
+  count_self(state);
+  state.user_us += state.end.user_us;
+  state.system_us += state.end.system_us;
+  if (send_message(state.run.status, state.end, {}, MSG_DONTWAIT) != 0) ::_exit(kGone);
+  state.end = {};
+  state.term_wanted = false;
+  state.resting = true;
+  begin_turn(state);
+}
+
+// What it does between its runs is nothing: whoever has continued it but us, a timer of its own say, has ended it.
+void watch_warm(InitState& state) {
+  siginfo_t info{};
+  rusage usage{};
+  if (::syscall(SYS_waitid, P_PID, state.job, &info, WSTOPPED | WCONTINUED | WNOHANG, &usage) != 0) return;
+  if (info.si_pid == 0) return;  // neither
+  if (info.si_code == CLD_CONTINUED && state.resting) return finish(state, false, true);
+  // One that a script has stopped in the middle of a run has not said that this run has ended, and waits for its time
+  // limit as in any other sandbox.
+  if (info.si_code == CLD_STOPPED && !state.resting && state.run.warm->runs() == state.turn + 1)
+    end_warm_run(state, usage);
+}
+
+void begin_warm_run(InitState& state) {
+  state.resting = false;
+  ::kill(state.job, SIGCONT);
 }
 
 // The launcher speaks: TERM or KILL for the whole tree, or a new fence. What is meant for a run that has ended in the
@@ -307,11 +356,15 @@ bool may_serve_again(const InitState& state) {
 }
 
 [[noreturn]] void keep_watch(InitState& state) {
-  pollfd sources[] = {{state.children, POLLIN, 0}, {state.fence, POLLIN, 0}, {state.run.status, POLLIN, 0}};
+  // The last one only while a warm process rests: a Start for it.
+  pollfd sources[] = {
+      {state.children, POLLIN, 0}, {state.fence, POLLIN, 0}, {state.run.status, POLLIN, 0}, {-1, POLLIN, 0}};
   for (;;) {
     // Refused while the job still has the rights of its set-up: then again, or the request would be lost.
     if (state.term_wanted) state.term_wanted = ::kill(-1, SIGTERM) != 0 && errno == EPERM;
-    if (::poll(sources, 3, state.term_wanted ? kTermAgainMs : -1) < 0 && errno != EINTR) ::_exit(kGone);
+    sources[3].fd = state.resting ? state.run.start : -1;
+    if (::poll(sources, std::size(sources), state.term_wanted ? kTermAgainMs : -1) < 0 && errno != EINTR)
+      ::_exit(kGone);
     if (sources[0].revents != 0) {
       hear_children(state);
       reap_ended(state);
@@ -320,10 +373,19 @@ bool may_serve_again(const InitState& state) {
         begin_job(state);
         continue;
       }
+      if (state.run.warm != nullptr) watch_warm(state);
     }
     if (sources[1].revents != 0) finish(state, true, false);
     if (sources[2].revents != 0) obey(state);
+    if (sources[3].revents != 0) begin_warm_run(state);
   }
+}
+
+bool share_word(ChildRun& run) {
+  void* const page = ::mmap(nullptr, sizeof(WarmWord), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  if (page == MAP_FAILED) return false;
+  run.warm = new (page) WarmWord();
+  return true;
 }
 
 }  // namespace
@@ -365,6 +427,7 @@ void run_init(ChildRun& run) {
   InitState state{run, ::signalfd(-1, &children, SFD_CLOEXEC | SFD_NONBLOCK),
                   ::timerfd_create(CLOCK_BOOTTIME, TFD_CLOEXEC), OwnFolders(run.host->folder)};
   if (state.children < 0 || state.fence < 0) give_up(run, "init_clock", errno);
+  if (run.request.warm && !share_word(run)) give_up(run, "warm_page", errno);
   take_steps(run, confine_steps(), &run.times);
   if (int error = load_first_filter(run); error != 0) give_up(run, "seccomp", error);
   begin_job(state);

@@ -4,6 +4,7 @@
 
 #include <sys/time.h>
 
+#include <atomic>
 #include <cerrno>
 #include <cstdint>
 #include <span>
@@ -18,9 +19,19 @@
 namespace mycojobs::sandbox {
 
 // Where a run's descriptors are once its `descriptors` step has run. Nothing else is open.
-inline constexpr int kChannelFd = 3;  // of init, and of a job until it starts: the socket that Start comes on
-inline constexpr int kStatusFd = 4;   // this and what is above: init only, a job closes them before it waits
-inline constexpr int kAliveFd = 5;    // if there is one
+inline constexpr int kChannelFd = 3;    // of init, and of a job until it starts: the socket that Start comes on
+inline constexpr int kStatusFd = 4;     // this and what is above: init only, a job closes them before it waits
+inline constexpr int kAliveFd = 5;      // if there is one
+inline constexpr int kWarmStartFd = 4;  // of a warm process while it lives: Start comes there again
+
+// What a warm process says to its init, in a page that they share: that so many runs have ended, and how the last one
+// has. Only with the stop that follows does it mean anything.
+struct WarmWord {
+  std::atomic<std::uint64_t> ended{0};
+  void set(std::uint32_t runs, int code) { ended = std::uint64_t{runs} << 8 | (static_cast<unsigned>(code) & 0xffU); }
+  std::uint32_t runs() const { return static_cast<std::uint32_t>(ended.load() >> 8); }
+  int code() const { return static_cast<int>(ended.load() & 0xffU); }
+};
 
 struct ChildRun {
   Fork request;
@@ -35,7 +46,8 @@ struct ChildRun {
   std::string fail_step;
   std::vector<std::string> leave_out;
   int landlock_abi = 0;
-  Fd job_domain;  // of make_job_domain(); none: no Landlock
+  Fd job_domain;             // of make_job_domain(); none: no Landlock
+  WarmWord* warm = nullptr;  // null: its process serves one run
   std::vector<StepTime> times;
 };
 

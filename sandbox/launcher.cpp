@@ -73,6 +73,16 @@ std::string problem_with(const Grants& grants) {
   return {};
 }
 
+// One without a key would be anybody's.
+std::string problem_with(const Warm& warm) {
+  constexpr std::size_t kLeastKey = 32, kMostKey = 256;
+  if (warm.runs == 0) return {};
+  for (const std::string* key : {&warm.key, &warm.family}) {
+    if (key->size() < kLeastKey || key->size() > kMostKey) return "a warm run without the key that its process has";
+  }
+  return {};
+}
+
 }  // namespace
 
 Launcher::Launcher(Fd agent, IdRegistry ids, int rank)
@@ -100,6 +110,7 @@ Launcher::Launcher(Fd agent, IdRegistry ids, int rank)
     if (answered_ && !probe_) send(Kept{counts});
   });
   runs_.on_turned([this](Run& run) { return zygotes_.turned(run); });
+  runs_.on_staying([this](const Run& run) { return zygotes_.staying(run); });
   agent_watch_ = loop_.watch(agent_.get(), [this](std::uint32_t) { read_agent(); });
 }
 
@@ -189,6 +200,7 @@ std::optional<std::string> Launcher::prepare(const Configure& configuration) {
   settings.runs_each = configuration.zygote_runs;
   settings.age_each_ms = configuration.zygote_age_ms;
   settings.prewarmed = configuration.prewarmed;
+  settings.warm_processes = configuration.warm_processes;
   settings.landlock_may_miss = may_miss("landlock");
   settings.memory_cgroup = cgroups_.has_memory();
   settings.fail_step = configuration.fail_step;
@@ -234,6 +246,8 @@ void Launcher::launch(const Launch& message, std::vector<Fd> fds) {
     decide_setup_error(run, "limits", EINVAL, problem);
   } else if (const std::string grants = problem_with(spec.grants); !grants.empty()) {
     decide_setup_error(run, "grants", EINVAL, grants);
+  } else if (const std::string warm = problem_with(spec.warm); !warm.empty()) {
+    decide_setup_error(run, "warm", EINVAL, warm);
   } else if (!zygotes_.knows(spec.host, spec.context) || spec.host == kCanaryHost) {
     decide_setup_error(run, "host", ENOENT, "there is no script host named " + spec.host);
   }
@@ -242,7 +256,8 @@ void Launcher::launch(const Launch& message, std::vector<Fd> fds) {
 }
 
 void Launcher::ended(Run& run) {
-  for (auto& line : egress_.close(run.id)) run.outcome.notes.push_back(std::move(line));
+  for (auto& line : run.stays ? egress_.take_refused(run.id) : egress_.close(run.id))
+    run.outcome.notes.push_back(std::move(line));
   if (!run.canary && !run.idle) send(Ended{run.spec.run, run.outcome});
 }
 

@@ -8,7 +8,8 @@
 //   init     -> launcher  [Listening + {listener}], StepFailed | Confined + {seccomp listener}, then MainEnded for each
 //                         run that it serves
 //   launcher -> init      Terminate, Abort, Fence
-//   launcher -> job       Start + {stdout, stderr, channel}, once, when there is a run for it
+//   launcher -> job       Start + {stdout, stderr, channel}, once, when there is a run for it; to a warm process for
+//   each
 //
 // Ended with status unkillable is not the end of its run, which comes later. alive: SandboxConfig::alive_fd; it stays
 // open while it is in a message that nobody has read yet.
@@ -32,6 +33,10 @@ void fields(A& a, Limits& m) {
 template <class A>
 void fields(A& a, Grants& m) {
   a(m.fs_read), a(m.fs_write), a(m.network), a(m.net_allow), a(m.syscalls);
+}
+template <class A>
+void fields(A& a, Warm& m) {
+  a(m.runs), a(m.idle_ms), a(m.key), a(m.family);
 }
 template <class A>
 void fields(A& a, ScriptHost::Folder& m) {
@@ -84,14 +89,16 @@ struct Configure {
   std::vector<std::string> allow_missing;
   std::uint32_t uid_base = 0, uid_count = 0;
   std::vector<std::pair<std::string, Id>> warm;
-  std::uint32_t zygote_runs = 0, zygote_age_ms = 0, prewarmed = 0, sandbox_runs = 1, unkillable_ms = 0;
+  std::uint32_t zygote_runs = 0, zygote_age_ms = 0, prewarmed = 0, sandbox_runs = 1, warm_processes = 0,
+                unkillable_ms = 0;
   std::string fail_step;
   std::vector<std::string> leave_out;
 };
 template <class A>
 void fields(A& a, Configure& m) {
   a(m.probe), a(m.hosts), a(m.allow_missing), a(m.uid_base), a(m.uid_count), a(m.warm), a(m.zygote_runs),
-      a(m.zygote_age_ms), a(m.prewarmed), a(m.sandbox_runs), a(m.unkillable_ms), a(m.fail_step), a(m.leave_out);
+      a(m.zygote_age_ms), a(m.prewarmed), a(m.sandbox_runs), a(m.warm_processes), a(m.unkillable_ms), a(m.fail_step),
+      a(m.leave_out);
 }
 
 struct Launch {
@@ -100,8 +107,10 @@ struct Launch {
 };
 template <class A>
 void fields(A& a, Launch& m) {
+  bool warm = m.spec.warm.runs > 0;
   a(m.spec.run), a(m.spec.host), a(m.spec.context), a(m.spec.limits), a(m.spec.grants), a(m.spec.learn),
-      a(m.spec.fence_boot_ms);
+      a(m.spec.fence_boot_ms), a(warm);
+  if (warm) a(m.spec.warm);
 }
 
 struct Kill {
@@ -158,7 +167,12 @@ void fields(A& a, Ended& m) {
   }
   Usage& u = o.usage;
   a(u.wall_us), a(u.user_us), a(u.system_us), a(u.memory_peak_bytes), a(u.pids_peak);
-  a(o.stragglers), a(o.layers), a(o.setup), a(o.reason), a(o.notes);
+  bool reused = o.reused.has_value();
+  a(o.stragglers), a(o.layers), a(o.setup), a(o.reason), a(o.notes), a(reused);
+  if (reused) {
+    if (!o.reused) o.reused.emplace();
+    a(*o.reused);
+  }
 }
 
 // What is kept ready, when it has changed.
@@ -222,11 +236,12 @@ struct Fork {
   bool canary = false;         // attack the sandbox instead of serving a job
   bool learn = false;          // the filter notifies what else would be refused
   std::uint32_t runs = 1;      // how many it may serve, one after the other, if each leaves nothing behind
+  bool warm = false;           // its process may stay for the next one: it stops itself at the end of a run
 };
 template <class A>
 void fields(A& a, Fork& m) {
   a(m.run), a(m.uid), a(m.limits), a(m.grants), a(m.own_filter), a(m.own_uid), a(m.memory_rlimit), a(m.canary),
-      a(m.learn), a(m.runs);
+      a(m.learn), a(m.runs), a(m.warm);
 }
 
 struct StepFailed {
@@ -306,15 +321,18 @@ struct MainEnded {
   static constexpr Kind kKind = Kind::main_ended;
   std::int32_t wait_status = 0;
   std::uint32_t stragglers = 0;
-  bool fenced = false;                       // init's own clock passed the fence
-  bool again = false;                        // nothing is left of the run, and the next may come; else init leaves
+  bool fenced = false;  // init's own clock passed the fence
+  bool again = false;   // nothing is left of the run, and the next may come; else init leaves
+  // The run of a warm process has ended, and the process has stopped itself. `again`: its folders are empty. Init
+  // waits: for the next run, or for the launcher's word that all of it is to end.
+  bool stopped = false;
   bool all = false;                          // every process has been waited for: the times are those of all
   std::uint64_t user_us = 0, system_us = 0;  // of those that have been waited for
   std::uint64_t sandbox_user_us = 0, sandbox_system_us = 0;  // of init, and of all processes of all its runs
 };
 template <class A>
 void fields(A& a, MainEnded& m) {
-  a(m.wait_status), a(m.stragglers), a(m.fenced), a(m.again), a(m.all), a(m.user_us), a(m.system_us),
+  a(m.wait_status), a(m.stragglers), a(m.fenced), a(m.again), a(m.stopped), a(m.all), a(m.user_us), a(m.system_us),
       a(m.sandbox_user_us), a(m.sandbox_system_us);
 }
 

@@ -101,6 +101,7 @@ void judge_usage(Run& run, const RunUsage& usage) {
 namespace {
 
 constexpr std::uint32_t kFirstJobUid = 1000;
+constexpr const char* kWarmStep = "warm";  // as kPrewarmedStep, of a run that was given a warm process
 
 constexpr std::uint64_t kSetUpMs = 30000;  // of a prewarmed sandbox: a run has its own limit
 
@@ -216,6 +217,11 @@ Fork Runs::fork_request(Run& run) const {
   request.memory_rlimit = !settings_.memory_cgroup;
   request.canary = run.canary;
   request.learn = run.spec.learn;
+  request.warm = run.warm = run.spec.warm.runs > 0 && !run.canary && !run.spec.learn && !run.idle;
+  if (run.warm) {
+    request.runs = run.runs = run.spec.warm.runs;
+    return request;
+  }
   // What was granted to one run is nothing for the next.
   const bool alone = run.canary || run.spec.learn || run.spec.grants != Grants{};
   request.runs = run.runs = alone ? 1 : settings_.sandbox_runs;
@@ -242,6 +248,9 @@ bool Runs::fork(Run& run, int zygote_control) {
   const Fd their_start(start_pair[1]);
 
   Fork request = fork_request(run);
+  // A warm process keeps its end while it runs a script, which is to say nothing there.
+  if (run.warm && ::shutdown(their_start.get(), SHUT_WR) != 0) return failed("start_socket", errno);
+  if (run.warm) run.outcome.reused = 0;
   const auto grants = grants_of(run, request);
   if (!grants) return failed("grants", EINVAL, grants.error().message);
   std::vector<int> fds{their_status.get(), their_start.get()};
@@ -291,7 +300,9 @@ bool Runs::adopt(Run& idle, Run& waiting) {
   named_[idle.spec.run] = idle.id;
   runs_.erase(waiting.id);
   idle.started_us = boot_us();
-  idle.outcome.setup.push_back({std::string(kPrewarmedStep), static_cast<std::uint32_t>(idle.started_us - asked_us)});
+  idle.outcome.setup.push_back(
+      {std::string(idle.warm ? kWarmStep : kPrewarmedStep), static_cast<std::uint32_t>(idle.started_us - asked_us)});
+  if (idle.warm) idle.outcome.reused = idle.turn;
   begin_clocks(idle);
   return true;
 }
@@ -351,26 +362,52 @@ constexpr std::uint32_t kProcesses = 1, kProcessesWithExec = 2;
 
 // The run has ended by itself, and its init says that nothing is left of it: then the sandbox may serve the next one.
 bool Runs::turn_over(Run& run) {
-  const bool usual = run.outcome.status == RunStatus::ok || run.outcome.status == RunStatus::exit;
-  if (run.idle || !usual || run.kill_wanted || run.grace.first != 0) return false;
-  // What the kernel has refused it shows in its group alone, and cannot be known from the next run's.
-  if (run.outcome.status == RunStatus::exit) {
-    judge_usage(run, usage_of_turn(run, cgroups_.usage(run.id)));
-    if (run.outcome.status != RunStatus::exit) return false;
-  }
+  if (!left_as_it_came(run)) return false;
   const auto peaks =
       cgroups_.turn_over(run.id, run.spec.limits, run.spec.limits.exec ? kProcessesWithExec : kProcesses);
   if (!peaks) return false;
-  run.outcome.usage.memory_peak_bytes = peaks->memory_peak;
-  run.outcome.usage.pids_peak = peaks->pids_peak;
+  rest(run, *peaks);
+  run.counted = {};
+  if (!turned_ || !turned_(run)) discard(run);
+  return true;
+}
+
+// By itself, without anything that speaks against its sandbox.
+bool Runs::left_as_it_came(Run& run) {
+  const bool usual = run.outcome.status == RunStatus::ok || run.outcome.status == RunStatus::exit;
+  if (run.idle || !usual || run.kill_wanted || run.grace.first != 0) return false;
+  // What the kernel has refused it shows in its group alone, and cannot be known from the next run's.
+  if (run.outcome.status == RunStatus::exit) judge_usage(run, usage_of_turn(run, cgroups_.usage(run.id)));
+  return run.outcome.status == RunStatus::ok || run.outcome.status == RunStatus::exit;
+}
+
+// The run is reported; its sandbox has none until it is given one.
+void Runs::rest(Run& run, const RunUsage& peaks) {
+  run.outcome.usage.memory_peak_bytes = peaks.memory_peak;
+  run.outcome.usage.pids_peak = peaks.pids_peak;
   close(run);
   run.outcome = {};
   run.decided = run.main_ended = run.usage_complete = false;
-  run.counted = {};
   run.started_us = 0;
   run.spec.run = 0;
   run.idle = true;
   ++run.turn;
+}
+
+// Init says that the warm process has stopped itself. Nothing of the run goes on if it is alone in its group: what
+// stands still forks nothing. Then it may serve another run of its key. What it holds of files with record locks stays
+// counted.
+bool Runs::stay(Run& run) {
+  if (!run.warm || !left_as_it_came(run)) return false;
+  if (run.turn + 1 >= run.runs || !staying_ || !staying_(run)) return false;
+  const auto peaks = cgroups_.stay(run.id, run.spec.limits);
+  if (!peaks) {
+    run.outcome.notes.push_back("warm: its process does not stay: " + peaks.error().message);
+    return false;
+  }
+  run.stays = true;
+  rest(run, *peaks);
+  run.stays = false;
   if (!turned_ || !turned_(run)) discard(run);
   return true;
 }
@@ -441,13 +478,15 @@ void Runs::main_ended(Run& run, const MainEnded& ended) {
     // Of children that nobody has waited for only the group knows. What the waiting job has used so far is in it too.
     const std::uint64_t reported_us = ended.sandbox_user_us + ended.sandbox_system_us;
     const std::uint64_t counted_us = ended.again && run.spec.limits.exec ? cgroups_.cpu_us(run.id) : 0;
-    if (ended.again && turn_over(run)) {
+    if (ended.again && (ended.stopped ? stay(run) : turn_over(run))) {
       run.sandbox_user_us = ended.sandbox_user_us;
       run.sandbox_system_us = ended.sandbox_system_us + std::max(counted_us, reported_us) - reported_us;
       return;
     }
   }
-  if (ended.again) return send_kill(run);
+  if (ended.stopped && !ended.again)
+    run.outcome.notes.push_back("warm: its process does not stay: its folders cannot be emptied");
+  if (ended.again || ended.stopped) return send_kill(run);
   kill_init_at(run, boot_ms() + kInitPatienceMs);  // it has killed all the others
 }
 

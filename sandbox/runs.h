@@ -30,6 +30,9 @@ namespace mycojobs::sandbox {
 // alive is a sandbox: an init with its namespaces, groups, ids and filter, and a job below it that waits or runs. It is
 // idle while it has no run: prewarmed ahead of its first one, or reused. For a run that leaves nothing behind is
 // reported, and its sandbox serves a later run that is like it (Runs::turn_over()).
+//
+// The sandbox of a warm run is set up for it alone. Its process may stay (Runs::stay()): then it is idle too, for a run
+// with the same key.
 struct Run {
   std::uint64_t id = 0;  // the launcher's own name for it, never used twice: what zygotes know
   RunSpec spec;          // of an idle sandbox: what it has been set up for
@@ -37,6 +40,8 @@ struct Run {
   bool idle = false;            // without a run, prewarmed or left by one: nobody waits for its end
   std::uint32_t runs = 1;       // that it may serve
   std::uint32_t turn = 0;       // runs that it has served
+  bool warm = false;            // its process serves them all
+  bool stays = false;           // and goes on after the run that is being reported
   bool main_ended = false;      // of this turn
   bool usage_complete = false;  // init has counted all processes of this turn
   std::uint64_t sandbox_user_us = 0, sandbox_system_us = 0;  // CPU of the sandbox when the turn began
@@ -92,6 +97,8 @@ class Runs {
   void on_confined(Confined confined) { confined_ = std::move(confined); }
   // Nothing is left of it and its sandbox: it is removed afterwards.
   void on_gone(Confined gone) { gone_ = std::move(gone); }
+  // The run has ended and its process could serve another one. False: that is not wanted.
+  void on_staying(std::function<bool(const Run&)> staying) { staying_ = std::move(staying); }
   // Its run has been reported, and the sandbox is idle. False: it is not wanted.
   void on_turned(std::function<bool(Run&)> turned) { turned_ = std::move(turned); }
   // Its zygote has not answered for a time.
@@ -129,6 +136,9 @@ class Runs {
   void send_kill(Run&);
   void main_ended(Run&, const MainEnded&);
   bool turn_over(Run&);
+  bool stay(Run&);
+  bool left_as_it_came(Run&);
+  void rest(Run&, const RunUsage& peaks);
   static RunUsage usage_of_turn(const Run&, RunUsage);
   void close(Run&);
   void watch_cpu(Run&);
@@ -150,6 +160,7 @@ class Runs {
   Confined confined_, silent_, gone_;
   std::function<std::string(Run&, const Fd&)> listening_;
   std::function<bool(Run&)> turned_;
+  std::function<bool(const Run&)> staying_;
   RunsSettings settings_;
   FilterCache filters_;
   std::unordered_map<std::uint64_t, std::unique_ptr<Run>> runs_;

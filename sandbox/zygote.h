@@ -1,6 +1,7 @@
 // What a script host (mycojobs-pyhost, mycojobs-luahost) does to be a zygote. The launcher has exec'd it inside
 // its namespaces and read-only root, with an empty environment and its control socket as descriptor 3. It warms up
-// (imports, caches; never job code), then calls serve_zygote() and never returns: one fork a job, nothing reused.
+// (imports, caches; never job code), then calls serve_zygote() and never returns: one fork a job, nothing reused but by
+// warm scripts (docs/warm.md).
 //
 //   launcher --fork request, descriptors--> zygote --fork--> init (pid 1 of the job's namespace) --fork--> job:
 //   run(channel)
@@ -27,6 +28,9 @@ struct ZygoteHost {
   // Once, before the first fork: files that it is made of besides those that are mapped, such as modules. When one of
   // them is updated the host is replaced (zygotes.h); may be null.
   std::vector<std::string> (*loaded)() = nullptr;
+  // Right after run(): whether its script is warm and its process fit for another run, which is called in it then.
+  // Null: never.
+  bool (*stays)() = nullptr;
 };
 
 // While it lives, no capability of the process is in force: for code that a host is given to warm up with. It guards

@@ -115,6 +115,7 @@ Zygotes::Zygotes(Loop& loop, Runs& runs, Runs::Warn warn, Tried tried)
 
 void Zygotes::configure(ZygotesSettings settings) {
   settings_ = std::move(settings);
+  warm_ = WarmTable(settings_.warm_processes);
   tend();
 }
 
@@ -226,7 +227,12 @@ void Zygotes::feed(Zygote& zygote) {
     Run* run = runs_.find(zygote.waiting.front());
     zygote.waiting.pop_front();
     if (run == nullptr || adopt(zygote, *run)) continue;
-    if (fork(zygote, *run) && run->runs > 1) zygote.pool.lend(run->id, run->spec);
+    if (!fork(zygote, *run)) continue;
+    if (run->warm) {
+      discard(warm_.made(run->id, run->spec.warm));
+    } else if (run->runs > 1) {
+      zygote.pool.lend(run->id, run->spec);
+    }
   }
   if (serves) refill(zygote);
 }
@@ -346,6 +352,7 @@ void Zygotes::begin_serving(Zygote& zygote) {
   if (old == nullptr) return;
   old->state = State::retired;
   discard(old->pool.clear());
+  discard_warm(*old);
   if (old->running.empty() && old->waiting.empty()) fail(*old, {});
 }
 
@@ -354,6 +361,7 @@ void Zygotes::run_gone(Run& run) {
   if (zygote == nullptr) return;
   zygote->running.erase(run.id);
   std::erase(zygote->waiting, run.id);
+  warm_.gone(run.id);
   if (run.idle) {
     idle_ended(*zygote, run);
   } else {
@@ -481,6 +489,7 @@ void Zygotes::reap(Zygote& zygote) {
 // An idle sandbox may have died while it waited: then the next. But where one could not be given this run's limits, the
 // others could not either, and are kept for other runs.
 bool Zygotes::adopt(Zygote& zygote, Run& run) {
+  if (run.spec.warm.runs > 0) return adopt_warm(run);
   while (const auto id = zygote.pool.take(run.spec)) {
     Run* idle = runs_.find(*id);
     if (idle == nullptr) continue;
@@ -492,6 +501,44 @@ bool Zygotes::adopt(Zygote& zygote, Run& run) {
     if (idle->kill_wanted) return false;
   }
   return false;
+}
+
+// A process that has died while it rested is passed over, as any idle sandbox. What has the key has context and host:
+// the comparison is a second wall, should two keys ever be alike.
+bool Zygotes::adopt_warm(Run& run) {
+  discard(warm_.renewed(run.spec.warm));
+  while (const auto id = warm_.take(run.spec.warm)) {
+    Run* resting = runs_.find(*id);
+    if (resting == nullptr) continue;
+    const RunSpec& its = resting->spec;
+    if (its.context != run.spec.context || its.host != run.spec.host || its.grants != run.spec.grants) {
+      runs_.discard(*resting);
+    } else if (runs_.adopt(*resting, run)) {
+      return true;
+    }
+  }
+  return false;
+}
+
+bool Zygotes::staying(const Run& run) {
+  const Zygote* zygote = find(run.zygote);
+  return zygote != nullptr && !zygote->problem && zygote->state == State::serving && warm_.may_stay(run.id);
+}
+
+void Zygotes::end_expired() {
+  discard(warm_.expired(boot_ms()));
+  loop_.cancel(expiring_);
+  if (const auto next = warm_.next_expiry()) expiring_ = loop_.at(*next, [this] { end_expired(); });
+}
+
+// They are copies of a zygote that is not to serve any more. Those in use end with their run.
+void Zygotes::discard_warm(const Zygote& zygote) {
+  for (const std::uint64_t id : zygote.running) {
+    if (Run* run = runs_.find(id); run != nullptr && run->warm && run->idle) {
+      warm_.gone(id);
+      runs_.discard(*run);
+    }
+  }
 }
 
 // Behind the runs that wait, and few at a time: their set-up must not be in the way of those that come.
@@ -514,8 +561,9 @@ void Zygotes::confined(Run& run) {
 // Runs that wait are begun by whoever has called: the zygote or the sandbox itself has had something to say.
 bool Zygotes::turned(Run& run) {
   Zygote* zygote = find(run.zygote);
-  if (zygote == nullptr || zygote->problem || zygote->state != State::serving || !zygote->pool.back(run.id, run.spec))
-    return false;
+  if (zygote == nullptr || zygote->problem || zygote->state != State::serving) return false;
+  if (run.warm ? !warm_.back(run.id, boot_ms()) : !zygote->pool.back(run.id, run.spec)) return false;
+  if (run.warm) end_expired();
   feed(*zygote);
   return true;
 }

@@ -22,6 +22,7 @@
 #include "mycojobs/sandbox.h"
 #include "sandbox/pool.h"
 #include "sandbox/runs.h"
+#include "sandbox/warm_table.h"
 #include "sandbox/zygote_start.h"
 
 namespace mycojobs::sandbox {
@@ -57,7 +58,7 @@ struct ZygotesSettings {
   std::map<std::pair<std::string, Id>, ScriptHost> hosts;  // by name and context
   IdRange ids;
   int filters = -1, alive = -1;
-  std::uint32_t runs_each = 0, age_each_ms = 0, prewarmed = 0;
+  std::uint32_t runs_each = 0, age_each_ms = 0, prewarmed = 0, warm_processes = 0;
   bool landlock_may_miss = false, memory_cgroup = false;
   std::string fail_step;
   std::vector<std::string> leave_out;
@@ -82,6 +83,7 @@ class Zygotes {
   void run_gone(Run&);  // Runs::on_gone()
   void confined(Run&);
   bool turned(Run&);             // Runs::on_turned()
+  bool staying(const Run&);      // Runs::on_staying()
   void fail_silent(const Run&);  // its zygote does not answer
   void retire(const std::string& host);
 
@@ -118,6 +120,9 @@ class Zygotes {
   Zygote* find(std::uint64_t id);
   void feed(Zygote&);
   bool adopt(Zygote&, Run&);
+  bool adopt_warm(Run&);
+  void end_expired();
+  void discard_warm(const Zygote&);
   bool fork(Zygote&, Run&);
   void count_run(Zygote&);
   void refill(Zygote&);
@@ -157,7 +162,8 @@ class Zygotes {
   std::map<Key, std::uint64_t> current_;             // takes new runs
   std::map<Key, std::uint64_t> successors_;          // warming up to become current
   std::uint64_t next_ = 1;
-  Loop::Timer tending_;
+  WarmTable warm_;
+  Loop::Timer tending_, expiring_;
 };
 
 }  // namespace mycojobs::sandbox

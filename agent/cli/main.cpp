@@ -42,6 +42,7 @@ SandboxConfig sandbox_config(const Settings& settings, const std::vector<Id>& wa
   for (Id context : warm) config.warm.push_back({"python", context});
   config.prewarmed = settings.sandbox_prewarmed;
   config.sandbox_runs = settings.sandbox_reused_runs;
+  config.warm_processes = settings.sandbox_warm;
   config.zygote_runs = settings.sandbox_zygote_runs;
   config.zygote_age_ms = settings.sandbox_zygote_age_ms;
   config.alive_fd = alive_fd;

@@ -83,6 +83,8 @@ Result<int> check_policy(const Invocation& call) {
   Combined combined = weigh(stages.back().policy, read.request, ceiling_of(stages.back(), ceiling));
   std::vector<FieldProblem> refusals = std::move(read.problems);
   refusals.insert(refusals.end(), combined.problems.begin(), combined.problems.end());
+  if (auto warm = check_warm(stages.back().profile, combined.policy); !warm)
+    refusals.push_back({"policy.warm.runs", warm.error().message});
   if (call.json) {
     auto list = json::array();
     for (const FieldProblem& each : refusals) list.push_back({{"field", each.field}, {"message", each.message}});

@@ -183,6 +183,7 @@ Result<Tried> try_file(const Invocation& call, bool learn) {
   for (RunSpec& spec : staged.specs) {
     spec.context = job.context_id;
     spec.learn = learn;
+    spec.warm = {};  // a warm script has its one run here
   }
   tried.policy = staged.policy;
   leave_at_stop_signals();  // the launcher ends with us, and all that it has started

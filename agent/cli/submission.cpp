@@ -109,8 +109,8 @@ std::string script_type_of(const std::string& file) {
 
 Result<void> check_ceiling(const Invocation& call, const Job& job) {
   const Policy below = applied(profile(profile_of(job.script_type)), operator_defaults(call.settings));
-  MJ_CHECK(combine(below, read_policy(job.policy, "policy").request, call.settings.ceilings.of(job.context_id)));
-  return {};
+  MJ_TRY(policy, combine(below, read_policy(job.policy, "policy").request, call.settings.ceilings.of(job.context_id)));
+  return check_warm(profile_of(job.script_type), policy);
 }
 
 namespace {

@@ -194,6 +194,7 @@ namespace {
 
 constexpr std::uint64_t kTebi = 1ULL << 40;
 constexpr std::uint64_t kLongestMs = 1ULL << 40;  // about 34 years
+constexpr std::uint64_t kMostWarmRuns = 1'000'000, kLongestIdleMs = 86'400'000;
 
 // What the sandbox can set up at all (sandbox/launcher.cpp); beyond it lies nothing but mistakes.
 constexpr NumberRow kNumbers[] = {
@@ -214,6 +215,11 @@ constexpr NumberRow kNumbers[] = {
      [](Policy& p, std::uint64_t n) { p.open_files = static_cast<std::uint32_t>(n); }},
     {PolicyField::output_keep, Unit::bytes, 1, kTebi, false, [](const Policy& p) { return p.output_bytes; },
      [](Policy& p, std::uint64_t n) { p.output_bytes = n; }},
+    {PolicyField::warm_runs, Unit::count, 0, kMostWarmRuns, false,
+     [](const Policy& p) -> std::uint64_t { return p.warm_runs; },
+     [](Policy& p, std::uint64_t n) { p.warm_runs = static_cast<std::uint32_t>(n); }},
+    {PolicyField::warm_idle, Unit::time, 1, kLongestIdleMs, false, [](const Policy& p) { return p.warm_idle_ms; },
+     [](Policy& p, std::uint64_t n) { p.warm_idle_ms = n; }},
 };
 
 constexpr ListRow kLists[] = {
@@ -262,8 +268,9 @@ void add_missing(std::vector<std::string>& to, const std::vector<std::string>& i
 
 std::string_view word(PolicyField field) {
   static constexpr std::array<std::string_view, kPolicyFields> kWords = {
-      "fs.read", "fs.write",  "net",        "exec",        "cpu",         "memory",       "pids",   "wall",
-      "disk",    "file_size", "open_files", "output.keep", "output.kill", "syscalls.add", "secrets"};
+      "fs.read",     "fs.write",     "net",     "exec",      "cpu",        "memory",
+      "pids",        "wall",         "disk",    "file_size", "open_files", "output.keep",
+      "output.kill", "syscalls.add", "secrets", "warm.runs", "warm.idle"};
   return kWords[policies::index(field)];
 }
 
@@ -615,7 +622,9 @@ class Weighing {
     const std::uint64_t value = row.get(out_.policy);
     const std::uint64_t most = row.get(most_);
     if (rank(row, value) <= rank(row, most) || keeps(row.field)) return;
-    if (asked_.names(row.field)) {
+    if (row.field == PolicyField::warm_runs && most == 0) {
+      if (asked_.names(row.field)) refuse(row.field, "warm scripts are not allowed", "leave it out", "set");
+    } else if (asked_.names(row.field)) {
       refuse(row.field,
              policies::number_text(row.unit, value) + " is more than the ceiling of " +
                  policies::number_text(row.unit, most),

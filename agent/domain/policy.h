@@ -12,6 +12,8 @@
 //   memory, disk, file_size, output.keep        bytes, or text such as "64 MiB"
 //   cpu, wall                                   milliseconds, or text such as "30 s"
 //   pids, open_files                            whole numbers
+//   warm.runs                                   a whole number, 0: not warm
+//   warm.idle                                   as cpu and wall
 //   replace.<a list or net>                     stands instead of what the profile has
 #pragma once
 
@@ -45,8 +47,10 @@ enum class PolicyField : std::size_t {
   output_kill,
   syscalls,
   secrets,
+  warm_runs,
+  warm_idle,
 };
-inline constexpr std::size_t kPolicyFields = 15;
+inline constexpr std::size_t kPolicyFields = 17;
 inline constexpr std::size_t kMaxPolicyBytes = 64U << 10;  // of a policy as text
 inline constexpr std::size_t kMaxFolders = 16;             // of fs.read and fs.write together
 

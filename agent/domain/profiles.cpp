@@ -23,8 +23,8 @@ std::vector<Profile> make_profiles() {
   small.output_bytes = 256ULL << 10;
   Policy programs;
   programs.exec = true;
-  return {{"python", {}},  {"v.compile", compile}, {"v.run", run},      {"sal", small},
-          {"osis", small}, {"command", programs},  {"native", programs}};
+  return {{"python", {}, true},  {"v.compile", compile}, {"v.run", run},      {"sal", small, true},
+          {"osis", small, true}, {"command", programs},  {"native", programs}};
 }
 
 }  // namespace
@@ -50,6 +50,17 @@ std::string_view profile_of(std::string_view script_type) {
   return "command";
 }
 
+Result<void> check_warm(std::string_view name, const Policy& policy) {
+  if (policy.warm_runs == 0) return {};
+  std::string names;
+  for (const Profile& each : profiles()) {
+    if (each.warm && each.name == name) return {};
+    if (each.warm) names += (names.empty() ? "" : ", ") + std::string(each.name);
+  }
+  return fail(Code::invalid,
+              "policy.warm.runs: " + std::string(name) + " has no warm processes (" + names + " have): leave it out");
+}
+
 Policy default_ceiling() {
   Policy most;
   most.cpu_ms = most.wall_ms = 0;
@@ -59,6 +70,7 @@ Policy default_ceiling() {
   most.file_bytes = 1024 * kMebi;
   most.open_files = 1024;
   most.output_bytes = 16 * kMebi;
+  most.warm_idle_ms = 600'000;
   return most;
 }
 
@@ -81,6 +93,8 @@ void give(RunSpec& spec, const Policy& policy, std::uint64_t timeout_ms) {
   limits.file_bytes = policy.file_bytes;
   limits.tmp_bytes = policy.disk_bytes;
   limits.exec = policy.exec;
+  spec.warm.runs = policy.warm_runs;
+  spec.warm.idle_ms = policy.warm_idle_ms;
   spec.grants = {policy.fs_read, policy.fs_write, policy.network, policy.net_allow, policy.syscalls};
 }
 

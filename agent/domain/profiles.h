@@ -16,6 +16,7 @@ namespace mycojobs {
 struct Profile {
   std::string_view name;  // python, v.compile, v.run, sal, osis, command, native
   Policy policy;
+  bool warm = false;  // its host can serve many jobs with one script in one process
 };
 std::span<const Profile> profiles();
 // Of a name that profiles() has.
@@ -23,7 +24,11 @@ const Policy& profile(std::string_view name);
 // The profile of the runs of a script type: v.run for v; command for a type that an operator made up.
 std::string_view profile_of(std::string_view script_type);
 
-// What the profiles need, and nothing beyond the job's own folder: no network, no programs, no folders, no secrets.
+// Error invalid: the policy asks for a warm process, and scripts of this profile have none.
+Result<void> check_warm(std::string_view profile, const Policy&);
+
+// What the profiles need, and nothing beyond the job's own folder: no network, no programs, no folders, no secrets, no
+// warm processes.
 Policy default_ceiling();
 
 // The operator's ceilings: one for each context that has its own, and one for all others.

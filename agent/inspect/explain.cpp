@@ -703,6 +703,15 @@ void judge_failure(const Situation& about, const End& end, Explanation& out) {
   }
 }
 
+// Of a warm job.
+std::optional<std::string> reused_text(const Situation& about) {
+  const auto receipt = parse_json(field(about, "receipt"));
+  if (!receipt || !receipt->is_object()) return {};
+  const auto reused = receipt->find("reused");
+  if (reused == receipt->end() || !reused->is_number_unsigned()) return {};
+  return fmt::format("it was warm: its process had served {} before", counted(reused->get<std::uint64_t>(), "job"));
+}
+
 Explanation ended(const Situation& about) {
   const JobPlaces& job = about.job;
   const End end = end_of(about);
@@ -713,6 +722,7 @@ Explanation ended(const Situation& about) {
                                        moment_text(job.claim.ended_ms)));
   }
   if (job.claim.runner > 0) out.evidence.push_back(fmt::format("its last runner: {}", job.claim.runner));
+  if (const auto warm = reused_text(about)) out.evidence.push_back(*warm);
   if (about.dead_letter) {
     out.evidence.push_back(fmt::format("dead letter {}: {}", about.dead_letter->id, about.dead_letter->reason));
   }

@@ -224,7 +224,9 @@ std::string receipt_line(const Job& job) {
   line += fmt::format(" · wall {} · cpu {} · memory {}", duration(number(usage, "wall_us")),
                       duration(number(usage, "user_us") + number(usage, "system_us")),
                       memory > 0 ? fmt::format("{:.1f} MiB", memory / (1 << 20)) : "not measured");
-  const double stragglers = number(parse_or_empty(job.receipt), "stragglers");
+  const json receipt = parse_or_empty(job.receipt);
+  if (receipt.contains("reused")) line += fmt::format(" · reused {:.0f}", number(receipt, "reused"));
+  const double stragglers = number(receipt, "stragglers");
   if (stragglers > 0) line += fmt::format(" · stragglers {:.0f}", stragglers);
   return line + " · " + layers_of(job);
 }

@@ -72,7 +72,8 @@ std::optional<std::uint64_t> waited_ms(const Job&, std::uint64_t now_ms);
 std::optional<std::uint64_t> ran_ms(const Job&, std::uint64_t now_ms);
 
 nlohmann::json to_json(const JobView&);
-// "finished ok · wall 34 ms · cpu 20 ms · memory 9.8 MiB · all layers"; else those that were missing, and stragglers.
+// "finished ok · wall 34 ms · cpu 20 ms · memory 9.8 MiB · all layers"; else those that were missing, and stragglers. Of a warm
+// job "reused 7": its process had served so many before.
 std::string receipt_line(const Job&);
 
 }  // namespace mycojobs

@@ -8,6 +8,7 @@
 #include <set>
 #include <span>
 
+#include "base/ids.h"
 #include "base/log.h"
 #include "domain/codec.h"
 #include "domain/utf8.h"
@@ -15,6 +16,7 @@
 #include "worker/artifacts.h"
 #include "worker/lanes.h"
 #include "worker/stages.h"
+#include "worker/warm_key.h"
 
 namespace mycojobs {
 namespace {
@@ -228,7 +230,7 @@ std::string lane_of(const Executor& executor, const JobFacts& facts) {
 
 JobPreparation::JobPreparation(const WorkerSettings& settings, const std::vector<const Executor*>& executors,
                                const Clock& clock)
-    : settings_(settings), clock_(clock), secrets_(settings.secrets, clock) {
+    : settings_(settings), clock_(clock), secrets_(settings.secrets, clock), warm_secret_(random_bytes(32)) {
   for (const Executor* executor : executors) {
     for (const std::string& type : executor->script_types()) by_type_.emplace(type, executor);
   }
@@ -316,6 +318,7 @@ Result<Start> JobPreparation::prepare(RecordStore& store, Claimed& claimed, std:
   MJ_TRY(secrets, secrets_.values(claimed.ref.context, facts.granted.secrets));
   if (!secrets.empty()) start.redactor = secrets_.redactor_of_values(claimed.ref.context);
   facts.secrets = std::move(secrets);
+  if (Warm& warm = start.specs.back().warm; warm.runs > 0) give_warm_key(warm, facts, warm_secret_);
   MJ_CHECK(gather_inputs(store, settings_.state_dir, facts));
   start.artifacts = artifacts_of(store, claimed.ref);
   start.lane = lane_of(runs_it, facts);

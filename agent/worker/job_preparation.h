@@ -33,6 +33,7 @@ class JobPreparation {
   const Clock& clock_;
   std::map<std::string, const Executor*> by_type_;
   Secrets secrets_;
+  const std::string warm_secret_;          // of give_warm_key()
   std::map<Id, std::string> store_names_;  // of artifacts, by context
 };
 

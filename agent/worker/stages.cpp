@@ -9,8 +9,9 @@ namespace {
 // Without what would make two jobs with the same script compile differently.
 PolicyRequest limits_of(const PolicyRequest& asked) {
   PolicyRequest out = asked;
-  for (const auto field : {PolicyField::fs_read, PolicyField::fs_write, PolicyField::net, PolicyField::exec,
-                           PolicyField::syscalls, PolicyField::secrets}) {
+  for (const auto field :
+       {PolicyField::fs_read, PolicyField::fs_write, PolicyField::net, PolicyField::exec, PolicyField::syscalls,
+        PolicyField::secrets, PolicyField::warm_runs, PolicyField::warm_idle}) {
     out.named.reset(static_cast<std::size_t>(field));
     out.replace.reset(static_cast<std::size_t>(field));
   }
@@ -60,6 +61,7 @@ Result<StagedRuns> stage_runs(const Executor& executor, const PolicyRequest& def
                                     " may have none: let the operator set [contexts." + context +
                                     ".ceiling] exec = true");
     }
+    if (const auto warm = check_warm(stage.profile, policy); !warm) return fail(Code::denied, warm.error().message);
     RunSpec spec;
     spec.host = stage.host;
     give(spec, policy, timeout_ms);

@@ -25,6 +25,7 @@ WORKLOADS = {
         shared.drain,
         (
             "mycojobs",
+            "mycojobs-warm",
             "celery",
             "celery-fresh",
             "rq",
@@ -39,7 +40,7 @@ WORKLOADS = {
     "round-trip": Workload(
         "One at a time: submit to result",
         shared.round_trip,
-        ("mycojobs", "celery", "rq", "bullmq-2", "bullmq-50", "bullmq-sandboxed", "beanstalkd", "bwrap"),
+        ("mycojobs", "mycojobs-warm", "celery", "rq", "bullmq-2", "bullmq-50", "bullmq-sandboxed", "beanstalkd", "bwrap"),
     ),
     "open-100": Workload("Open loop, 100 jobs a second", shared.open_loop(100), FULL),
     "open-500": Workload("Open loop, 500 jobs a second", shared.open_loop(500), FULL),

@@ -57,6 +57,36 @@ def _drain(results):
     )
 
 
+def _warm(results):
+    ours = results.median("drain", "mycojobs-warm", "jobs_per_s")
+    if not ours:
+        return NOTHING
+    celery, boxed, bullmq, fresh = (
+        _over(ours, results.median("drain", name, "jobs_per_s"))
+        for name in ("celery", "bullmq-sandboxed", "bullmq-2", "mycojobs")
+    )
+    return Measured(
+        f"{short(ours)}/s: {short(celery)} × Celery, {short(boxed)} × BullMQ sandboxed, {short(bullmq)} × BullMQ in "
+        f"process, {short(fresh)} × a fresh process each",
+        _holds([(celery, lambda x: x >= 5), (boxed, lambda x: x >= 2.5)]),
+        _holds([(bullmq, lambda x: x > 1)]),
+    )
+
+
+def _warm_trip(results):
+    ours, bullmq, beanstalkd = (
+        results.median("round-trip", name, "p50_ms") for name in ("mycojobs-warm", "bullmq-2", "beanstalkd")
+    )
+    if ours is None:
+        return NOTHING
+    ratios = _over(ours, bullmq), _over(ours, beanstalkd)
+    return Measured(
+        f"{short(ours)} ms: {short(ratios[0])} of BullMQ's, {short(ratios[1])} of beanstalkd's",
+        _holds([(ratios[0], lambda x: x <= 0.6)]),
+        _holds([(ratios[1], lambda x: x <= 1.2)]),
+    )
+
+
 def _private(results):
     own = results.values("private-mounts", "mycojobs", "own")
     ratio = _over(
@@ -158,8 +188,15 @@ TARGETS = [
         "≥ 5 × Celery, ≥ 1.5 × BullMQ sandboxed",
         _drain,
     ),
+    Target(
+        "the same script warm: one process for many jobs",
+        "≥ 5 × Celery, ≥ 2.5 × BullMQ sandboxed",
+        "> BullMQ in process, concurrency 2",
+        _warm,
+    ),
     Target("the same with a private mount namespace a job", "≥ 1.5 × Celery", "≥ 2.5 × Celery", _private),
     Target("idle, submit to result, p50 / p99", "≤ 1/6 of Celery, ≤ 1/4 of BullMQ", "≤ 0.3 / 0.7 ms", _round_trip),
+    Target("the same script warm, p50", "≤ 0.6 of BullMQ in process", "≤ 1.2 × beanstalkd", _warm_trip),
     Target("p99 of the pickup at 500 jobs a second, open loop", "≤ 3 ms", "≤ 1.5 ms", _pickup),
     Target(
         "bash in the sandbox, start to end, over a bare posix_spawn",

@@ -67,7 +67,8 @@ struct Outcome {
   std::vector<std::string>
       layers;  // in force for this run: userns pidns mountns netns ipcns utsns cgroupns landlock:7 ...
   std::vector<StepTime> setup;
-  std::string reason;              // one line for a person; empty for ok
+  std::string reason;                        // one line for a person; empty for ok
+  std::optional<std::uint32_t> reused = {};  // of a warm run: how many its process had served before
   std::vector<std::string> notes;  // lines for the job's log: what the proxy refused, what a learning run used
 };
 

@@ -43,6 +43,10 @@ struct Policy {
   bool output_kill = false;                 // output.kill: over it the job is killed instead of shortened
   std::vector<std::string> syscalls;        // syscalls.add: names as in syscalls(2)
   std::vector<std::string> secrets;         // names of the operator's files
+  // warm.runs, warm.idle: its process serves so many jobs with the same script, and rests so long between two of them
+  // (docs/warm.md). 0 runs: each job has a process of its own.
+  std::uint32_t warm_runs = 0;
+  std::uint64_t warm_idle_ms = 60'000;
   bool operator==(const Policy&) const = default;
 };
 

@@ -46,12 +46,22 @@ struct Grants {
   bool operator==(const Grants&) const = default;
 };
 
+// A run that may be in a process that has served runs before, and leave it for later ones (docs/warm.md). The sandbox
+// is set up for it alone; a process belongs to one key and is never given to another.
+struct Warm {
+  std::uint32_t runs = 0;  // that a process serves; 0: the run is not warm
+  std::uint64_t idle_ms = 0;
+  std::string key;     // of all that two runs of one process have in common
+  std::string family;  // the same without the values of secrets: another key of it ends what is idle under the old one
+};
+
 struct RunSpec {
   std::uint64_t run = 0;        // chosen by the caller, never used twice
   std::string host = "python";  // which zygote serves it
   Id context = 0;               // runs of different contexts never share a zygote
   Limits limits;
   Grants grants;
+  Warm warm;
   bool learn = false;  // its outcome's notes say what it used beyond its profile, and what is refused it is only noted
   std::uint64_t fence_boot_ms = 0;  // CLOCK_BOOTTIME at which the run is killed unless fence() moved it; 0: no fence
 };

@@ -97,7 +97,11 @@ class Agent {
 
   // What is there still, after the end of the run.
   void drain() {
-    for (int i = 0; i < 1000 && open(); ++i) pump(10);
+    const auto any = [this] {
+      pollfd ready[] = {{out_.get(), POLLIN, 0}, {err_.get(), POLLIN, 0}, {channel_.get(), POLLIN, 0}};
+      return ::poll(ready, 3, 0) > 0;
+    };
+    while (open() && any()) pump(0);
   }
 
  private:
@@ -211,6 +215,7 @@ LuaRan run_lua_confined(const LuaJob& job) {
   spec.host = LuaExecutor(job.executor, "").stages().front().host;
   spec.context = job.context;
   give(spec, job.policy, job.wall_ms);
+  spec.warm.key = spec.warm.family = job.warm_key;
   auto pipes = sandbox.launch(spec);
   if (!pipes) throw std::runtime_error(pipes.error().message);
   Agent agent(job, *conversation, ran, Fd(pipes->out), Fd(pipes->err), Fd(pipes->channel));

@@ -23,7 +23,8 @@ struct LuaJob {
   std::function<std::string(const std::string&)> agent = {};  // call -> reply, as JSON
   std::uint64_t wall_ms = 30000;
   Id context = 7;
-  std::string flow_data = "";  // as on the record of a flow's job
+  std::string warm_key = std::string(64, 'k');  // if its policy says warm; in the sandbox only
+  std::string flow_data = "";                   // as on the record of a flow's job
 };
 
 struct LuaRan {

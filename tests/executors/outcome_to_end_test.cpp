@@ -132,6 +132,8 @@ TEST(OutcomeToEnd, UsageLayersAndReceiptAreWhole) {
   EXPECT_EQ(json::parse(end.receipt), json::parse(R"({"job":"job:12:2001","status":"ok","wall_us":10,"cpu_us":50,
             "memory_peak_bytes":40,"layers":["userns","landlock:7"],"stragglers":2,
             "setup_us":{"fork":12,"confine":34}})"));
+  outcome.reused = 7;
+  EXPECT_EQ(json::parse(outcome_to_end(kContext, outcome, handed_back()).receipt)["reused"], 7);
 }
 
 TEST(OutcomeToEnd, ErrorIsOneLineOfTextWhateverTheScriptSaid) {

@@ -14,11 +14,12 @@
 
 namespace mycojobs::test {
 
-std::unique_ptr<Sandbox> sandbox_with(std::vector<ScriptHost> hosts) {
+std::unique_ptr<Sandbox> sandbox_with(std::vector<ScriptHost> hosts, std::uint32_t warm_processes) {
   SandboxConfig config;
   config.libexec_dir = MYCOJOBS_BIN;
   config.allow_missing = {"cgroup:memory", "cgroup:pids"};
   config.hosts = std::move(hosts);
+  config.warm_processes = warm_processes;
   auto started = start_sandbox(config);
   if (!started) {
     ADD_FAILURE() << started.error().message;
@@ -57,6 +58,7 @@ Ran run_python_confined(const JobFacts& wanted, const Confined& how) {
     facts.granted.network = Network::allow_list;
     facts.granted.net_allow = how.net;
   }
+  facts.granted.warm_runs = how.warm.runs;
   facts.granted.exec = facts.granted.exec || how.exec;
   static std::atomic<std::uint64_t> next{1};
   Sandbox& sandbox = how.sandbox != nullptr ? *how.sandbox : shared_sandbox();
@@ -70,6 +72,12 @@ Ran run_python_confined(const JobFacts& wanted, const Confined& how) {
   spec.limits.pids = how.pids;
   spec.grants.network = facts.granted.network;
   spec.grants.net_allow = how.net;
+  spec.limits.memory_bytes = how.memory_bytes;
+  spec.limits.cpu_ms = how.cpu_ms;
+  spec.warm = how.warm;
+  for (std::string* key : {&spec.warm.key, &spec.warm.family}) {
+    if (key->empty()) *key = std::string(64, 'k');
+  }
   auto pipes = sandbox.launch(spec);
   if (!pipes) throw std::runtime_error(pipes.error().message);
   Ran ran;

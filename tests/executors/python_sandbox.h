@@ -16,9 +16,12 @@ struct Confined {
   Id context = 7;                     // another one has another zygote
   Sandbox* sandbox = nullptr;         // null: the shared one
   std::vector<std::string> net = {};  // places that it may reach; empty: no network
+  Warm warm = {};                     // without a key: one that all such runs have
+  std::uint64_t memory_bytes = 256ULL << 20;
+  std::uint64_t cpu_ms = 0;  // no limit
 };
 // One of the test's own, with these besides all script hosts of the build.
-std::unique_ptr<Sandbox> sandbox_with(std::vector<ScriptHost>);
+std::unique_ptr<Sandbox> sandbox_with(std::vector<ScriptHost>, std::uint32_t warm_processes = 16);
 // Of this process, with all script hosts of the build.
 Sandbox& shared_sandbox();
 Ran run_python_confined(const JobFacts&, const Confined& how = {});

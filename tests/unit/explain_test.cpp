@@ -297,6 +297,15 @@ TEST(Explain, ManyDependenciesAreCountedNotListed) {
   EXPECT_THAT(out.evidence, Contains("and 490 more"));
 }
 
+TEST(Explain, TellsOfAWarmJobWhatItsProcessHadServed) {
+  Situation about = claimed("ended");
+  about.job.claim.status = "finished";
+  const std::string words = "it was warm: its process had served 3 jobs before";
+  EXPECT_THAT(explain(about).evidence, Not(Contains(words)));
+  set(about, "receipt", R"({"reused":3})");
+  EXPECT_THAT(explain(about).evidence, Contains(words));
+}
+
 TEST(Explain, PrerequisitesThatAreNoListAreShownAsTheyAre) {
   Situation about = claimed("prerequisites");
   about.job.check_ms = kNow;

@@ -49,6 +49,9 @@ TEST(Receipt, NamesOnlyTheLayersThatAreMissing) {
   job.receipt = R"({"stragglers":2})";
   EXPECT_EQ(receipt_line(job),
             "finished ok · wall 6.9 ms · cpu 3.1 ms · memory 1.6 MiB · stragglers 2 · without landlock cgroup:memory");
+  job.receipt = R"({"stragglers":0,"reused":0})";
+  EXPECT_EQ(receipt_line(job),
+            "finished ok · wall 6.9 ms · cpu 3.1 ms · memory 1.6 MiB · reused 0 · without landlock cgroup:memory");
   Job never_ran;
   never_ran.status = JobStatus::error;
   never_ran.detail = "cancelled";

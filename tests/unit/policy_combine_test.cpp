@@ -40,6 +40,31 @@ TEST(Combine, WhatIsAboveTheCeilingIsRefusedWithFieldAndRemedy) {
   EXPECT_EQ(refusal(R"({"cpu":"2 h","wall":"2 h","pids":256,"output.kill":true})"), "");
 }
 
+TEST(Combine, WarmIsRefusedUnlessTheCeilingHasIt) {
+  EXPECT_EQ(refusal(R"({"warm":{"runs":10}})"),
+            "policy.warm.runs: warm scripts are not allowed for context 3: leave it out, or let the operator set "
+            "[contexts.3.ceiling] warm.runs");
+  EXPECT_EQ(refusal(R"({"warm":{"runs":0}})"), "");
+  EXPECT_EQ(refusal(R"({"warm":{"runs":10,"idle":"1 m"}})", R"({"warm":{"runs":10}})"), "");
+  EXPECT_EQ(
+      refusal(R"({"warm":{"runs":11}})", R"({"warm":{"runs":10}})"),
+      "policy.warm.runs: 11 is more than the ceiling of 10 for context 3: ask for less, or let the operator raise "
+      "[contexts.3.ceiling] warm.runs");
+  EXPECT_EQ(refusal(R"({"warm":{"runs":10,"idle":"1 h"}})", R"({"warm":{"runs":10}})"),
+            "policy.warm.idle: 1 h is more than the ceiling of 10 m for context 3: ask for less, or let the operator "
+            "raise [contexts.3.ceiling] warm.idle");
+}
+
+TEST(Combine, WarmIsOfProfilesWhoseHostCanBe) {
+  const Policy warm = applied(profile("python"), asked(R"({"warm.runs":2})"));
+  EXPECT_TRUE(check_warm("python", warm));
+  EXPECT_TRUE(check_warm("v.run", profile("v.run")));
+  const auto refused = check_warm("command", warm);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, Code::invalid);
+  EXPECT_EQ(refused.error().message, "policy.warm.runs: command has no warm processes (python, sal, osis have): leave it out");
+}
+
 TEST(Combine, EveryRefusalIsTold) {
   const Combined all =
       weigh(profile("python"), asked(R"({"memory":"2 GiB","exec":true,"net":["a:1"],"fs.write":["/srv/a"],
@@ -251,6 +276,8 @@ class Random {
     p.output_bytes = 1 + below(4);
     p.syscalls = some({"ptrace", "keyctl", "chroot", "read"});
     p.secrets = some({"A", "B", "C"});
+    p.warm_runs = static_cast<std::uint32_t>(below(4));
+    p.warm_idle_ms = 1 + below(4);
     return p;
   }
   Ceiling ceiling() {

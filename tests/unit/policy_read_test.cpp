@@ -20,10 +20,12 @@ TEST(PolicyText, EveryNameIsReadNestedOrWithDots) {
   for (const char* text :
        {R"({"fs":{"read":["/srv/a"],"write":["/data/b"]},"net":["Example.org:443"],"exec":true,"cpu":"30 s",
             "memory":"64 MiB","pids":16,"wall":10000,"disk":"8MiB","file_size":4096,"open_files":64,
-            "output":{"keep":"1 KiB","kill":true},"syscalls":{"add":["keyctl"]},"secrets":["TOKEN"]})",
+            "output":{"keep":"1 KiB","kill":true},"syscalls":{"add":["keyctl"]},"secrets":["TOKEN"],
+            "warm":{"runs":1000,"idle":"90s"}})",
         R"({"fs.read":["/srv/a"],"fs.write":["/data/b"],"net":["example.org:443"],"exec":true,"cpu":30000,
             "memory":67108864,"pids":16,"wall":"10s","disk":8388608,"file_size":"4 KiB","open_files":64,
-            "output.keep":1024,"output.kill":true,"syscalls.add":["keyctl"],"secrets":["TOKEN"]})"}) {
+            "output.keep":1024,"output.kill":true,"syscalls.add":["keyctl"],"secrets":["TOKEN"],
+            "warm.runs":1000,"warm.idle":90000})"}) {
     const PolicyRead got = read(text);
     ASSERT_TRUE(got.ok()) << join(got.problems);
     EXPECT_TRUE(got.request.named.all());
@@ -44,6 +46,8 @@ TEST(PolicyText, EveryNameIsReadNestedOrWithDots) {
     EXPECT_EQ(p.output_bytes, 1024U);
     EXPECT_EQ(p.syscalls, std::vector<std::string>{"keyctl"});
     EXPECT_EQ(p.secrets, std::vector<std::string>{"TOKEN"});
+    EXPECT_EQ(p.warm_runs, 1000U);
+    EXPECT_EQ(p.warm_idle_ms, 90000U);
     EXPECT_EQ(read(write_policy(got.request)).request, got.request) << write_policy(got.request);
   }
 }

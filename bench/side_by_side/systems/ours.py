@@ -300,3 +300,21 @@ class MycojobsAnew(Mycojobs):
     isolation = "process, namespaces, mounts, seccomp, Landlock, cgroups, all made anew"
     settings = "sandbox.reused_runs = 1, 8 slots"
     sandbox = "[sandbox]\nreused_runs = 1\n"
+
+
+class MycojobsWarm(Mycojobs):
+    """Another promise: its jobs share a process, as those of the peers in process do (docs/warm.md)."""
+
+    title = "mycojobs, warm script"
+    isolation = "none between the jobs of one script and caller; to all others as mycojobs"
+    settings = "policy warm.runs = 1000000, 8 slots"
+    sandbox = "[ceiling]\nwarm.runs = 1000000\n"
+
+    def record(self, kind, ident):
+        key, record = super().record(kind, ident)
+        if record["script_type"] == "python":
+            head, *lines = record["script"].split("\n")
+            imports, lines = ([head], lines) if head.startswith("import") else ([], [head, *lines])
+            body = ["def main(job):", *("    " + line for line in lines)]
+            record |= {"script": "\n".join([*imports, *body]), "policy": '{"warm": {"runs": 1000000}}'}
+        return key, record

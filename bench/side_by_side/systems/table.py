@@ -3,7 +3,7 @@ from .beanstalkd import Beanstalkd
 from .bubblewrap import Bubblewrap, BubblewrapNothing
 from .bullmq import BullMQ, BullMQSandboxed
 from .celery_system import Celery, CeleryFresh, CeleryThreads
-from .ours import Mycojobs, MycojobsAnew
+from .ours import Mycojobs, MycojobsAnew, MycojobsWarm
 from .rq_system import RQ
 
 # name: (class, slots where a workload names none, no-op jobs of a drain, title)
@@ -11,6 +11,7 @@ from .rq_system import RQ
 SYSTEMS = {
     "mycojobs": (Mycojobs, 8, 5000, "mycojobs"),
     "mycojobs-anew": (MycojobsAnew, 8, 1500, "mycojobs, reused_runs = 1"),
+    "mycojobs-warm": (MycojobsWarm, 8, 5000, "mycojobs, warm script"),
     "mycojobs-again": (Mycojobs, 8, 0, "mycojobs, the same agent started again"),
     "celery": (Celery, 2, 3000, "Celery prefork, 2 processes"),
     "celery-fresh": (CeleryFresh, 2, 20, "Celery, a fresh process a task"),

@@ -1,4 +1,5 @@
-// Lua 5.4 for one job at a time: warmed once in the zygote, then one fork a job, never reused. Serves the executors sal
+// Lua 5.4 for one job at a time: warmed once in the zygote, then one fork a job, never reused but by the
+// runs of a warm script (docs/warm.md). Serves the executors sal
 // and osis: the facts of a job say which.
 //
 //   zygote: warm_lua() --fork--> job: run_lua_job(channel) --> exit code
@@ -22,5 +23,7 @@ std::string lua_version();  // "5.4.4"
 // back. Returns the exit code, 125 if there was no request to read. The caller leaves with _exit(). folder: /job, and
 // another one in tests.
 int run_lua_job(int channel, const std::string& folder = "/job");
+// After run_lua_job(): its script is warm, and another one may be called in this process.
+bool lua_job_stays();
 
 }  // namespace mycojobs

@@ -22,7 +22,8 @@ int main(int argc, char** argv) try {
                           .after_fork_parent = nullptr,
                           .after_fork_job = nullptr,
                           .run = [](int channel) { return mycojobs::run_lua_job(channel); },
-                          .folder = mycojobs::kArtifactsName});
+                          .folder = mycojobs::kArtifactsName,
+                          .stays = mycojobs::lua_job_stays});
 } catch (...) {
   mycojobs::leave_with_last_words("mycojobs-luahost");
 }

@@ -10,6 +10,8 @@
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
+#include <map>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -75,6 +77,19 @@ int lua_setenv(lua_State* state) {
   return 0;
 }
 
+// Of a warm script. A table of texts.
+int lua_renew_environment(lua_State* state) {
+  std::map<std::string, std::string> variables;
+  luaL_checktype(state, 1, LUA_TTABLE);
+  for (lua_pushnil(state); lua_next(state, 1) != 0; lua_pop(state, 1)) {
+    lua_pushvalue(state, -2);  // a number would become a text in the table
+    variables.emplace(text_at(state, -1), text_at(state, -2));
+    lua_pop(state, 1);
+  }
+  host_job::renew_environment(variables);
+  return 0;
+}
+
 int lua_getenv(lua_State* state) {
   lua_pushstring(state, ::getenv(luaL_checkstring(state, 1)));  // NOLINT(concurrency-mt-unsafe)
   return 1;
@@ -122,6 +137,7 @@ void add_job_functions(lua_State* state) {
                                 {"sleep", lua_sleep},
                                 {"exit", lua_exit},
                                 {"setenv", lua_setenv},
+                                {"renew_environment", lua_renew_environment},
                                 {"getenv", lua_getenv},
                                 {"write_error", lua_write_error},
                                 {"limit_memory", lua_limit_memory},
@@ -148,6 +164,7 @@ struct Script {
   int line = 0;
   std::uint64_t max_artifact_bytes = 0;
   bool ended = false;
+  bool warm = false, stays = false;
 };
 Script script;
 
@@ -248,8 +265,9 @@ void report_wrong_result(lua_State* state, const std::string& message) {
 }
 
 // False: it could not be handed back, and why has been reported.
-bool hand_over(lua_State* state, std::string& result) {
-  if (!call(state, kEncodeResult, 0, 2)) {
+// arguments: on top of the stack, what a warm script's main has returned.
+bool hand_over(lua_State* state, std::string& result, int arguments = 0) {
+  if (!call(state, kEncodeResult, arguments, 2)) {
     lua_settop(state, 0);
     limit_memory(0);
     report_plainly("MemoryError", "there is not enough memory to hand the result back");
@@ -264,18 +282,22 @@ bool hand_over(lua_State* state, std::string& result) {
   return true;
 }
 
+void push_request(lua_State* state, const HostRequest& request) {
+  for (const std::string* part : {&request.facts, &request.environment, &request.inputs})
+    lua_pushlstring(state, part->data(), part->size());
+}
+
 // Runs the script. Returns the exit code.
 int run_script(lua_State* state, const HostRequest& request) {
-  lua_pushlstring(state, request.facts.data(), request.facts.size());
-  lua_pushlstring(state, request.environment.data(), request.environment.size());
-  lua_pushlstring(state, request.inputs.data(), request.inputs.size());
+  push_request(state, request);
   lua_pushlstring(state, script.folder.data(), script.folder.size());
-  if (!call(state, kPrepare, 4, 2)) {
+  if (!call(state, kPrepare, 4, 3)) {
     report_failure(state, LUA_ERRRUN);
     return 1;
   }
-  script.name = top_text(state, -2);
-  script.max_artifact_bytes = static_cast<std::uint64_t>(lua_tointeger(state, -1));
+  script.name = top_text(state, -3);
+  script.max_artifact_bytes = static_cast<std::uint64_t>(lua_tointeger(state, -2));
+  script.warm = lua_toboolean(state, -1) != 0;
   lua_settop(state, 0);
   lua_pushcfunction(state, read_stack);
   int status = luaL_loadbufferx(state, script.text.data(), script.text.size(), script.name.c_str(), "t");
@@ -283,6 +305,55 @@ int run_script(lua_State* state, const HostRequest& request) {
   if (status == LUA_OK) return 0;
   report_failure(state, status);
   return 1;
+}
+
+// What a run says last.
+void say_last(int& exit_code, const std::string& result) {
+  const bool flushed = std::fflush(nullptr) == 0;
+  if (!flushed && exit_code == 0) {
+    exit_code = 120;
+    report_plainly("OSError", "stdout could not be written to the end");
+  }
+  if (exit_code == 0) host_job::send(FrameKind::result, result);
+  finish(script.folder + "/artifacts", script.max_artifact_bytes);
+}
+
+// One run of a warm script: main(job), in the state that the runs before it have left.
+int call_main(lua_State* state) {
+  script.stays = false;
+  lua_settop(state, 0);
+  lua_pushcfunction(state, read_stack);
+  int exit_code = 1;
+  std::string result;
+  if (!call(state, kBeginRun, 0, 2)) {
+    report_failure(state, LUA_ERRRUN);
+  } else if (lua_isnil(state, -2)) {
+    report_plainly("WarmError",
+                   "the policy says warm, and the script has no function main(job): define it, or take warm out of "
+                   "the policy");
+    return end_job(state, 1);
+  } else if (const int status = lua_pcall(state, 1, 1, 1); status != LUA_OK) {
+    report_failure(state, status);
+  } else if (hand_over(state, result, 1)) {
+    exit_code = 0;
+  }
+  lua_settop(state, 0);
+  lua_gc(state, LUA_GCRESTART);
+  if (!host_job::is_here()) return end_job(state, exit_code);
+  say_last(exit_code, result);
+  script.stays = true;
+  return exit_code;
+}
+
+int run_again(lua_State* state, int channel, const HostRequest& request) {
+  script.stays = false;
+  host_job::begin_next(channel);
+  if (::chdir(script.folder.c_str()) != 0) return 1;
+  lua_settop(state, 0);
+  push_request(state, request);
+  if (call(state, kRenew, 3, 0)) return call_main(state);
+  report_failure(state, LUA_ERRRUN);
+  return end_job(state, 1);
 }
 
 }  // namespace
@@ -294,13 +365,7 @@ int end_job(lua_State* state, int exit_code) {
   std::string result;
   if (exit_code == 0 && !hand_over(state, result)) exit_code = 1;
   close_state();
-  const bool flushed = std::fflush(nullptr) == 0;
-  if (!flushed && exit_code == 0) {
-    exit_code = 120;
-    report_plainly("OSError", "stdout could not be written to the end");
-  }
-  if (exit_code == 0) host_job::send(FrameKind::result, result);
-  finish(script.folder + "/artifacts", script.max_artifact_bytes);
+  say_last(exit_code, result);
   return exit_code;
 }
 
@@ -319,12 +384,16 @@ std::string lua_version() {
 int run_lua_job(int channel, const std::string& folder) {
   auto request = read_request(channel, folder);
   if (!request) return lua::kNoRequest;
+  if (lua::script.warm) return lua::run_again(lua::state(), channel, *request);
   lua::begin_job(channel);
   lua::script.folder = folder;
   lua::script.text = std::move(request->script);
   if (lua::script.text.starts_with('#')) lua::script.text.insert(0, "--");  // the line of a shell, as lua5.4 has it
   lua_State* const state = lua::state();
-  return lua::end_job(state, lua::run_script(state, *request));
+  const int exit_code = lua::run_script(state, *request);
+  return lua::script.warm && exit_code == 0 ? lua::call_main(state) : lua::end_job(state, exit_code);
 }
+
+bool lua_job_stays() { return lua::script.warm && lua::script.stays; }
 
 }  // namespace mycojobs

@@ -138,7 +138,7 @@ int load_modules(lua_State* state) {
   const int own_globals = lua_gettop(state);
   for (const Module& module : modules()) run_module(state, module, host, loaded, own_globals);
   lua_getfield(state, loaded, "job");
-  for (const char* name : {kPrepare, kDescribe, kEncodeResult}) {
+  for (const char* name : {kPrepare, kDescribe, kEncodeResult, kRenew, kBeginRun}) {
     if (lua_getfield(state, -1, std::strchr(name, '.') + 1) != LUA_TFUNCTION) luaL_error(state, "job: no %s", name);
     lua_setfield(state, LUA_REGISTRYINDEX, name);
   }

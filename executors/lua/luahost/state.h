@@ -31,6 +31,8 @@ void add_functions(lua_State*, const luaL_Reg* functions);
 inline constexpr const char* kPrepare = "mycojobs.prepare";
 inline constexpr const char* kDescribe = "mycojobs.describe";
 inline constexpr const char* kEncodeResult = "mycojobs.encode_result";
+inline constexpr const char* kRenew = "mycojobs.renew";  // this and the next: of warm scripts
+inline constexpr const char* kBeginRun = "mycojobs.begin_run";
 
 Result<void> open_state();
 lua_State* state();  // after open_state()

@@ -275,6 +275,27 @@ def hand_over(values):
     return None
 
 
+# Of warm scripts.
+
+
+def begin_run():
+    forget_run()
+    result.clear()
+    return module.job
+
+
+def refuse_without_main():
+    message = "the policy says warm, and the script has no function main(job): define it, or take warm out of the policy"
+    print_error(message + "\n")
+    send_error("WarmError", message)
+
+
+def refuse_returned(value):
+    message = f"main(job) has returned {a_kind(value)}: return a dict, which is the result, or nothing"
+    print_error(message + "\n")
+    send_error("ResultError", message)
+
+
 def tell(error):
     """Of an exception at the end, as python3 does: it changes nothing."""
     print_error(trace_of(error))

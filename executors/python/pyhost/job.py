@@ -87,7 +87,8 @@ tracer, profiler = sys.gettrace, sys.getprofile
 new_module = types.ModuleType
 module = types.ModuleType("mycojobs", "The job that runs: its facts, its inputs, its result.")
 result = {}
-nothing = dict.fromkeys(("main", "facts", "inputs", "file_name"))
+nothing = dict.fromkeys(("main", "facts", "inputs", "file_name", "loading"))
+OF_A_RUN = ("job", "inputs", "flow", "each")
 now = dict(nothing)  # of this job
 
 
@@ -160,7 +161,7 @@ def progress(fraction=None, text=""):
 
 def secret(name):
     """The value of a secret that the job's policy names and its operator has granted; text."""
-    if not isinstance(name, str) or "/" in name or name not in module.job.granted["secrets"]:
+    if not isinstance(name, str) or "/" in name or name not in now["facts"]["granted"]["secrets"]:
         raise LookupError(f"secret {name!r}: not granted to this job: name it in its policy, secrets = [{name!r}]")
     with open(f"{SECRETS}/{name}", encoding="utf-8", errors="surrogateescape", newline="") as file:
         return file.read()
@@ -209,16 +210,22 @@ def cool():
     """After the rehearsals: nothing of them stays."""
     now.update(nothing)
     result.clear()
-    for name in ("job", "inputs", "flow", "each"):
-        module.__dict__.pop(name, None)
+    forget_run()
     lines.clear()
     environment_data.clear()
     collect()
     freeze()
 
 
+def forget_run():
+    for name in OF_A_RUN:
+        module.__dict__.pop(name, None)
+
+
 def make_attribute(name):
     """Of the module mycojobs: made when a script first asks for it."""
+    if now["loading"] and name in OF_A_RUN:
+        raise AttributeError(f"mycojobs.{name} is of one run: a warm script asks for it in main(job)")
     if name == "job":
         facts = now["facts"]
         kept = {key: value for key, value in facts.items() if key not in ("max_artifact_bytes", "flow", "input_names")}
@@ -242,4 +249,4 @@ def make_attribute(name):
 
 
 def list_attributes():
-    return sorted({*module.__dict__, "job", "inputs", "flow", "each"})
+    return sorted({*module.__dict__, *OF_A_RUN})

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -21,10 +22,11 @@ constexpr Py_ssize_t kMaxFileName = 200;
 struct Bound {
   py::dict host, now, modules, environment, lines, main_thread;
   py::object builtins, scan, seed, number_of, compile, set_zone, collect, tracer, profiler, join_threads,
-      run_exit_functions, log_handlers, end_logging, quote, result, out, err, report, encode_result, tell, hooks;
+      run_exit_functions, log_handlers, end_logging, quote, result, out, err, report, encode_result, tell, hooks,
+      begin_run, refuse_without_main, refuse_returned;
   py::list arguments;
   // Each lies where the others do: a string that others use too would be counted where it is.
-  py::str main_name, result_name, annotations, main, facts, inputs, file_name, native_id;
+  py::str main_name, result_name, annotations, main, facts, inputs, file_name, native_id, loading;
   Py_ssize_t own_log_handlers = 0;  // of logging itself: it keeps nothing back
 };
 Bound* bound = nullptr;  // never destroyed: the process leaves with _exit()
@@ -69,6 +71,18 @@ void set_environment(const std::string& json) {
   block->second.push_back(nullptr);
   ::environ = block->second.data();
   if (values.contains("TZ")) call(bound->set_zone);
+}
+
+// The same for another run of the process.
+void renew_environment(const std::string& json) {
+  std::map<std::string, std::string> variables;
+  PyDict_Clear(bound->environment.ptr());
+  for (const auto& [name, value] : object_of(json)) {
+    const auto key = name.cast<std::string>(), text = value.cast<std::string>();
+    check(PyDict_SetItem(bound->environment.ptr(), py::bytes(key).ptr(), py::bytes(text).ptr()));
+    variables.emplace(key, text);
+  }
+  host_job::renew_environment(variables);
 }
 
 // As random.seed() does it, with 256 bits instead of its 19,968, which take ten times as long to draw.
@@ -171,14 +185,34 @@ std::string encode_texts(const py::object& result) {
 }
 
 // The result's JSON, or nothing: it cannot be handed over, and that has been reported to the agent.
-py::object take_result() {
-  PyObject* const names = PyModule_GetDict(of_now(bound->main).ptr());
-  PyObject* const mine = PyDict_GetItem(names, bound->result_name.ptr());  // borrowed
-  const py::object result = mine != nullptr ? py::reinterpret_borrow<py::object>(mine) : bound->result;
+py::object encode(const py::object& result) {
   if (PyDict_CheckExact(result.ptr())) {
     if (const std::string json = encode_texts(result); !json.empty()) return py::bytes(json);
   }
   return own(PyObject_CallOneArg(bound->encode_result.ptr(), result.ptr()));
+}
+
+py::object take_result() {
+  PyObject* const names = PyModule_GetDict(of_now(bound->main).ptr());
+  PyObject* const mine = PyDict_GetItem(names, bound->result_name.ptr());  // borrowed
+  return encode(mine != nullptr ? py::reinterpret_borrow<py::object>(mine) : bound->result);
+}
+
+// The last words of a run: what it has printed, its artifacts, its result if it has one.
+int hand_back(int code, std::string frames) {
+  const bool flushed = streams::flush("stdout", bound->out);
+  streams::flush("stderr", bound->err);
+  if (!flushed && code == 0) {
+    code = 120;
+    py::object(bound->host["send_error"])("OSError", "stdout could not be written to the end", "", 0, code);
+  }
+  if (host_job::is_here()) {
+    const auto most = of_now(bound->facts)["max_artifact_bytes"].cast<std::uint64_t>();
+    send_artifacts(host_job::channel(), kArtifactsFolder, most);
+    append_frame(frames, FrameKind::done, "");
+    send_frames(host_job::channel(), frames);
+  }
+  return code;
 }
 
 // As compile() does it, of a text without inheriting anything.
@@ -200,6 +234,7 @@ void bind_job_steps(const py::dict& host) {
   bound->inputs = py::str("inputs");
   bound->file_name = py::str("file_name");
   bound->native_id = py::str("_native_id");
+  bound->loading = py::str("loading");
   bound->host = host;
   bound->now = host["now"];
   bound->modules = host["modules"];
@@ -225,7 +260,10 @@ void bind_job_steps(const py::dict& host) {
                                                        {"report", &bound->report},
                                                        {"hand_over", &bound->encode_result},
                                                        {"encode_basestring", &bound->quote},
-                                                       {"tell", &bound->tell}};
+                                                       {"tell", &bound->tell},
+                                                       {"begin_run", &bound->begin_run},
+                                                       {"refuse_without_main", &bound->refuse_without_main},
+                                                       {"refuse_returned", &bound->refuse_returned}};
   for (const auto& [name, place] : names) *place = host[name];
   bound->hooks = py::tuple(host["before_hooks"]) + py::tuple(host["after_hooks"]);
   bound->arguments = py::module_::import("sys").attr("argv");
@@ -242,7 +280,10 @@ PreparedScript prepare_job(const HostRequest& request) {
   seed_random_numbers();
   for (const py::handle hook : py::reinterpret_borrow<py::tuple>(bound->hooks)) hook();
   check(PyDict_SetItem(bound->main_thread.ptr(), bound->native_id.ptr(), py::int_(::gettid()).ptr()));
-  const py::object name = name_of(facts);
+  prepared.warm = PyDict_GetItemString(facts.ptr(), "warm") != nullptr;
+  // The process of a warm script outlives the job that was its first.
+  const py::object name = prepared.warm ? py::object(py::str("<script>")) : name_of(facts);
+  if (prepared.warm) set_now(bound->loading, py::bool_(true));
   set_now(bound->file_name, name);
   check(PyList_SetItem(bound->arguments.ptr(), 0, py::object(name).release().ptr()));
   const py::object source =
@@ -280,19 +321,50 @@ int finish_job(int code) {
     }
   }
   drop_main();
-  const bool flushed = streams::flush("stdout", bound->out);
-  streams::flush("stderr", bound->err);
-  if (!flushed && code == 0) {
-    code = 120;
-    py::object(bound->host["send_error"])("OSError", "stdout could not be written to the end", "", 0, code);
+  return hand_back(code, std::move(frames));
+}
+
+py::object load_main() {
+  set_now(bound->loading, py::none());
+  PyObject* const names = PyModule_GetDict(of_now(bound->main).ptr());
+  auto main = py::reinterpret_borrow<py::object>(PyDict_GetItemString(names, "main"));
+  if (main && PyCallable_Check(main.ptr()) != 0) return main;
+  call(bound->refuse_without_main);
+  return {};
+}
+
+py::object begin_warm_run() {
+  PyObject* const names = PyModule_GetDict(of_now(bound->main).ptr());
+  check(PyDict_SetItem(names, bound->result_name.ptr(), bound->result.ptr()));
+  return call(bound->begin_run);
+}
+
+bool is_exit(const py::object& error) { return PyErr_GivenExceptionMatches(error.ptr(), PyExc_SystemExit) != 0; }
+
+int end_warm_run(int code, const py::object& returned) {
+  std::string frames;
+  if (code == 0) {
+    py::object payload = py::none();
+    if (!returned || returned.is_none()) {
+      payload = take_result();
+    } else if (PyDict_Check(returned.ptr())) {
+      payload = encode(returned);
+    } else {
+      own(PyObject_CallOneArg(bound->refuse_returned.ptr(), returned.ptr()));
+    }
+    if (payload.is_none()) {
+      code = 1;
+    } else {
+      append_frame(frames, FrameKind::result, payload.cast<std::string_view>());
+    }
   }
-  if (host_job::is_here()) {
-    const auto most = of_now(bound->facts)["max_artifact_bytes"].cast<std::uint64_t>();
-    send_artifacts(host_job::channel(), kArtifactsFolder, most);
-    append_frame(frames, FrameKind::done, "");
-    send_frames(host_job::channel(), frames);
-  }
-  return code;
+  return hand_back(code, std::move(frames));
+}
+
+void prepare_next_run(const HostRequest& request) {
+  set_now(bound->facts, object_of(request.facts));
+  set_now(bound->inputs, py::bytes(request.inputs));
+  renew_environment(request.environment);
 }
 
 void rehearse_job(const HostRequest& request) {

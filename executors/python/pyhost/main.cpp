@@ -38,7 +38,8 @@ int main(int argc, char** argv) try {
                           .run = mycojobs::run_job,
                           .folder = mycojobs::kArtifactsName,
                           .written = mycojobs::written_by_jobs,
-                          .loaded = mycojobs::loaded_modules});
+                          .loaded = mycojobs::loaded_modules,
+                          .stays = mycojobs::job_stays});
 } catch (...) {
   mycojobs::leave_with_last_words("mycojobs-pyhost");
 }

@@ -1,4 +1,5 @@
-// CPython for one job at a time: warmed once in the zygote, then one fork a job, never reused.
+// CPython for one job at a time: warmed once in the zygote, then one fork a job, never reused but by
+// the runs of a warm script (docs/warm.md).
 //
 //   zygote: warm_up() --fork--> job: run_job(channel) --> exit code
 //
@@ -38,5 +39,7 @@ std::string python_version();  // "3.11.2"; after warm_up()
 // In the job's process: reads the request, runs the script with descriptors 0, 1, 2 as its stdio, hands its result
 // back. Returns the exit code as python3 would, 125 if there was no request to read. The caller leaves with _exit().
 int run_job(int channel);
+// After run_job(): its script is warm, and another run_job() may be called in this process.
+bool job_stays();
 
 }  // namespace mycojobs

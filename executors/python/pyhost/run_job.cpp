@@ -1,4 +1,7 @@
+#include <unistd.h>
+
 #include <string>
+#include <utility>
 
 #include "executors/host_channel.h"
 #include "executors/host_job.h"
@@ -25,13 +28,17 @@ py::object take_exception() {
   return py::reinterpret_steal<py::object>(value);
 }
 
+// What a call of a script's code has come to: its value, or the exception that left it.
+struct Ended {
+  py::object value, error;
+};
+
 // Called from C++, so that a script finds no frame of ours below its own: neither in tracebacks nor with sys._getframe.
-int run_script(const HostRequest& request) {
-  py::object ended;
+template <class Code>
+Ended run_code(Code&& code) {
+  Ended ended;
   try {
-    const PreparedScript script = prepare_job(request);
-    ended = py::reinterpret_steal<py::object>(
-        PyEval_EvalCode(script.code.ptr(), script.globals.ptr(), script.globals.ptr()));
+    ended.value = py::reinterpret_steal<py::object>(code());
   } catch (py::error_already_set& error) {
     error.restore();
   }
@@ -40,9 +47,65 @@ int run_script(const HostRequest& request) {
   PyErr_Fetch(&type, &value, &trace);
   end_tracing();
   Py_SetRecursionLimit(kRecursionLimit);
-  if (ended) return 0;
+  if (ended.value) return ended;
   PyErr_Restore(type, value, trace);
-  return report_failure(take_exception());
+  ended.error = take_exception();
+  return ended;
+}
+
+// Its traceback goes with it: what it holds is finished at the end of the script, not behind it.
+int report(const Ended& ended) { return ended.error ? report_failure(ended.error) : 0; }
+
+// A warm script of this process.
+struct WarmScript {
+  py::object main;
+  int recursion_limit = kRecursionLimit;  // as the script has it
+  bool stays = false;
+};
+WarmScript* warm = nullptr;  // never destroyed: the process leaves with _exit()
+
+// One run of main(job). A script that asks to leave, and a process that is a fork of the script's, leave as any other.
+int call_main() {
+  Ended ended = run_code([] {
+    const py::object job = begin_warm_run();
+    Py_SetRecursionLimit(warm->recursion_limit);
+    PyObject* const value = PyObject_CallOneArg(warm->main.ptr(), job.ptr());
+    warm->recursion_limit = Py_GetRecursionLimit();
+    return value;
+  });
+  const int code = report(ended);
+  const bool leaves = !host_job::is_here() || (ended.error && is_exit(ended.error));
+  ended.error = {};
+  if (leaves) return finish_job(code);
+  const int handed_back = end_warm_run(code, ended.value);
+  warm->stays = true;
+  return handed_back;
+}
+
+// Whatever goes wrong before main is there is the end of the process: what is half loaded serves nobody.
+int run_script(const HostRequest& request) {
+  bool is_warm = false;
+  const auto load = [&] {
+    const PreparedScript script = prepare_job(request);
+    is_warm = script.warm;
+    PyObject* const value = PyEval_EvalCode(script.code.ptr(), script.globals.ptr(), script.globals.ptr());
+    if (is_warm) warm = new WarmScript{{}, Py_GetRecursionLimit()};
+    return value;
+  };
+  Ended ended = run_code(load);
+  const int code = report(ended);
+  const bool left = std::exchange(ended, {}).error || !host_job::is_here();
+  if (!is_warm || left) return finish_job(code);
+  warm->main = load_main();
+  return warm->main ? call_main() : finish_job(1);
+}
+
+int run_again(int channel, const HostRequest& request) {
+  warm->stays = false;
+  host_job::begin_next(channel);
+  if (::chdir("/job") != 0) return 1;
+  prepare_next_run(request);
+  return call_main();
 }
 
 }  // namespace
@@ -66,13 +129,16 @@ py::dict job_services() {
 int run_job(int channel) {
   const auto request = read_request(channel);
   if (!request) return kNoRequest;
-  install_signals();
-  host_job::begin(channel);
   try {
-    return finish_job(run_script(*request));
+    if (warm != nullptr) return run_again(channel, *request);
+    install_signals();
+    host_job::begin(channel);
+    return run_script(*request);
   } catch (const std::exception&) {
     return 1;  // the script broke what reports its end: without `done` no agent takes this for a success
   }
 }
+
+bool job_stays() { return warm != nullptr && warm->stays; }
 
 }  // namespace mycojobs

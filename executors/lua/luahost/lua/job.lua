@@ -115,6 +115,38 @@ local function make_inputs(results, names)
   end})
 end
 
+-- What a run has of its own, put where the script finds it. Of a warm script not before main is called.
+local function give_run(facts, inputs_json)
+  local job = {deadline = (facts.deadline_unix_ms or 0) / 1000}
+  local ours = {granted = true, executor = true, input_names = true, flow = true, warm = true}
+  for name, value in next, facts do
+    if not ours[name] and not find(name, "^max_") then job[name] = value end
+  end
+  local told = facts.flow or {}
+  local each = told.each or {}
+  mycojobs.flow = {inputs = told.inputs or {}, signals = told.signals or {}, index = each.index, count = each.count}
+  mycojobs.each = each.value
+  local inputs = make_inputs(kit.from_json(inputs_json), facts.input_names)
+  for name, value in next, {job = job, inputs = inputs} do
+    mycojobs[name] = value
+    rawset(globals, name, value)
+  end
+  return job
+end
+
+-- In their place while the module of a warm script runs.
+local function bar_run()
+  local barred = setmetatable({}, {__index = function()
+    kit.fail("invalid", "job, inputs, mycojobs.flow and mycojobs.each are of one run: a warm script asks for them in main(job)")
+  end})
+  for _, name in next, {"job", "inputs", "flow"} do mycojobs[name] = barred end
+  rawset(globals, "job", barred)
+  rawset(globals, "inputs", barred)
+end
+
+local coming -- of a warm script: what its next run has
+
+
 function M.prepare(facts_json, environment_json, inputs_json, folder)
   kit.folder, mycojobs.artifacts = folder, folder .. "/artifacts"
   local facts = kit.from_json(facts_json)
@@ -125,28 +157,44 @@ function M.prepare(facts_json, environment_json, inputs_json, folder)
   max_result_bytes = facts.max_result_bytes or max_result_bytes
   local environment = kit.from_json(environment_json)
   for name, value in next, environment do host.setenv(name, value) end
-  chunk = facts.name or ""
+  chunk = facts.warm and "<script>" or facts.name or ""
   if chunk == "" or #chunk > 59 or find(chunk, "[%c]") then
     chunk = format("<job %s:%s>", tostring(facts.caller_id), tostring(facts.id))
   end
   local executor = facts.executor
-  local job = {deadline = (facts.deadline_unix_ms or 0) / 1000}
-  local ours = {granted = true, executor = true, input_names = true, flow = true}
-  for name, value in next, facts do
-    if not ours[name] and not find(name, "^max_") then job[name] = value end
+  mycojobs.result = result
+  for name, value in next, {env = environment, result = result, log = log, json = json, mycojobs = mycojobs} do
+    rawset(globals, name, value)
   end
-  local told = facts.flow or {}
-  local each = told.each or {}
-  mycojobs.flow = {inputs = told.inputs or {}, signals = told.signals or {}, index = each.index, count = each.count}
-  mycojobs.each = each.value
-  local inputs = make_inputs(kit.from_json(inputs_json), facts.input_names)
-  local names = {job = job, env = environment, inputs = inputs, result = result, log = log, json = json,
-                 mycojobs = mycojobs}
-  mycojobs.job, mycojobs.inputs, mycojobs.result = job, names.inputs, result
-  for name, value in next, names do rawset(globals, name, value) end
+  if facts.warm then
+    coming = {facts, inputs_json}
+    bar_run()
+  else
+    give_run(facts, inputs_json)
+  end
   kit.open_standard()
   if modules[executor] and modules[executor].publish then modules[executor].publish(globals) end
-  return "=" .. chunk, facts.max_artifact_bytes or 0
+  return "=" .. chunk, facts.max_artifact_bytes or 0, facts.warm or false
+end
+
+-- Of a warm script: another request for it.
+function M.renew(facts_json, environment_json, inputs_json)
+  local facts = kit.from_json(facts_json)
+  host.limit_memory(kit.granted.memory or 0)
+  local environment = kit.from_json(environment_json)
+  host.renew_environment(environment)
+  rawset(globals, "env", environment)
+  coming = {facts, inputs_json}
+end
+
+-- Of a warm script, before each of its runs. Its main and what that is called with; or nil, if it has none.
+function M.begin_run()
+  local main = rawget(globals, "main")
+  local job = give_run(coming[1], coming[2])
+  coming = nil
+  for key in next, result do result[key] = nil end
+  rawset(globals, "result", result)
+  return type(main) == "function" and main or nil, job
 end
 
 -- After the script.
@@ -201,8 +249,11 @@ end
 
 -- Returns the payload of the result frame, or nil and what is wrong. The agent refuses a result over its limit: of such
 -- a one only so much is made that it is over.
-function M.encode_result()
-  local values = rawget(globals, "result")
+function M.encode_result(returned)
+  if returned ~= nil and type(returned) ~= "table" then
+    return nil, format("main(job) has returned a %s: return a table, which is the result, or nothing", type(returned))
+  end
+  local values = returned or rawget(globals, "result")
   if type(values) ~= "table" then
     if values ~= nil then
       return nil, format("result is a %s, not a table: hand a value back as result.NAME = VALUE, and give a variable of "

@@ -1,0 +1,92 @@
+#include "sandbox/warm_table.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace mycojobs::sandbox {
+
+std::optional<std::uint64_t> WarmTable::take(const Warm& warm) {
+  const auto found = std::find_if(resting_.rbegin(), resting_.rend(),
+                                  [&](std::uint64_t id) { return all_.at(id).warm.key == warm.key; });
+  if (found == resting_.rend()) return {};
+  const std::uint64_t id = *found;
+  Process& process = all_.at(id);
+  resting_.erase(process.place);
+  process.rests = false;
+  return id;
+}
+
+std::uint64_t WarmTable::give_up(std::list<std::uint64_t>::iterator place) {
+  const std::uint64_t id = *place;
+  gone(id);
+  return id;
+}
+
+WarmTable::Ids WarmTable::made(std::uint64_t id, const Warm& warm) {
+  all_[id] = {warm};
+  newest_[warm.family] = warm.key;
+  Ids leave;
+  for (std::size_t over = all_.size() - std::min(all_.size(), most_); over > 0 && !resting_.empty(); --over)
+    leave.push_back(give_up(resting_.begin()));
+  return leave;
+}
+
+WarmTable::Ids WarmTable::renewed(const Warm& warm) {
+  const auto newest = newest_.find(warm.family);
+  if (newest == newest_.end() || newest->second == warm.key) return {};
+  newest->second = warm.key;
+  Ids leave;
+  for (auto place = resting_.begin(); place != resting_.end();) {
+    const auto each = place++;
+    const Warm& other = all_.at(*each).warm;
+    if (other.family == warm.family && other.key != warm.key) leave.push_back(give_up(each));
+  }
+  return leave;
+}
+
+bool WarmTable::may_stay(std::uint64_t id) const {
+  const auto found = all_.find(id);
+  if (found == all_.end() || found->second.rests || all_.size() > most_) return false;
+  const Warm& warm = found->second.warm;
+  const auto newest = newest_.find(warm.family);
+  return newest == newest_.end() || newest->second == warm.key;
+}
+
+bool WarmTable::back(std::uint64_t id, std::uint64_t now_boot_ms) {
+  if (!may_stay(id)) return false;
+  Process& process = all_.at(id);
+  process.rests = true;
+  process.until_boot_ms = now_boot_ms + process.warm.idle_ms;
+  process.place = resting_.insert(resting_.end(), id);
+  return true;
+}
+
+void WarmTable::gone(std::uint64_t id) {
+  const auto found = all_.find(id);
+  if (found == all_.end()) return;
+  const std::string family = found->second.warm.family;
+  if (found->second.rests) resting_.erase(found->second.place);
+  all_.erase(found);
+  if (std::none_of(all_.begin(), all_.end(), [&](const auto& each) { return each.second.warm.family == family; }))
+    newest_.erase(family);
+}
+
+WarmTable::Ids WarmTable::expired(std::uint64_t now_boot_ms) {
+  Ids leave;
+  for (auto place = resting_.begin(); place != resting_.end();) {
+    const auto each = place++;
+    if (all_.at(*each).until_boot_ms <= now_boot_ms) leave.push_back(give_up(each));
+  }
+  return leave;
+}
+
+std::optional<std::uint64_t> WarmTable::next_expiry() const {
+  std::optional<std::uint64_t> next;
+  for (const std::uint64_t id : resting_) {
+    const std::uint64_t at = all_.at(id).until_boot_ms;
+    next = next ? std::min(*next, at) : at;
+  }
+  return next;
+}
+
+}  // namespace mycojobs::sandbox

@@ -1,0 +1,320 @@
+// Warm scripts (docs/warm.md) through the real host and the real sandbox: what a process keeps between its runs, what
+// it does not, and when it is the last one.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "python_sandbox.h"
+
+namespace mycojobs::test {
+namespace {
+
+using ::testing::HasSubstr;
+
+// Which process it is, and what its run has made of it. `how` names what main does besides.
+constexpr const char* kHead = R"(
+import ctypes, mycojobs, os, random, signal, sys, threading, time
+token = os.urandom(8).hex()
+calls = 0
+kept = []
+def main(job):
+    global calls
+    calls += 1
+    result['token'] = token
+    result['calls'] = str(calls)
+    how = mycojobs.inputs['how']['how'] if 'how' in mycojobs.inputs else ''
+    exec(how, globals())
+)";
+
+class WarmPython : public ::testing::Test {
+ protected:
+  std::unique_ptr<Sandbox> sandbox_ = sandbox_with({});
+  Confined how_{.sandbox = sandbox_.get(), .warm = {1000, 60000, "", ""}};
+
+  void SetUp() override {
+    run("");
+    if (run("").outcome.reused.value_or(0) == 0) GTEST_SKIP() << "no group for memory and processes can be made here";
+  }
+  static JobFacts facts(const std::string& how, const std::string& script = kHead) {
+    static Id next = 1;
+    JobFacts facts = facts_of(script);
+    facts.job.id = next++;
+    facts.inputs["how"] = {7, {{"how", how}}};
+    return facts;
+  }
+  Ran run(const std::string& how) { return run_python_confined(facts(how), how_); }
+  Ran run(const std::string& how, const Confined& confined) { return run_python_confined(facts(how), confined); }
+  static std::uint32_t before(const Ran& ran) { return ran.outcome.reused.value_or(9999); }
+};
+
+TEST_F(WarmPython, OneProcessServesManyRunsEachWithItsOwnFacts) {
+  const Ran first = run("print('run of', job.id if False else mycojobs.job.id)");
+  for (int i = 0; i < 5; ++i) {
+    JobFacts wanted = facts(
+        "print('this is', mycojobs.job.id, flush=False)\nresult['job'] = str(mycojobs.job.id)\n"
+        "result['env'] = os.environ['MYCOJOBS_JOB_ID'] + os.environ.get('A', '-')\n"
+        "result['here'] = os.getcwd()\nos.chdir('/tmp')");
+    wanted.job.env_vars["A"] = std::to_string(i);
+    const Ran ran = run_python_confined(wanted, how_);
+    const std::string id = std::to_string(wanted.job.id);
+    EXPECT_EQ(ran.end.error, "") << ran.err;
+    EXPECT_EQ(ran.end.result.at("token"), first.end.result.at("token"));
+    EXPECT_EQ(before(ran), before(first) + 1 + static_cast<std::uint32_t>(i));
+    EXPECT_EQ(ran.out, "this is " + id + "\n");
+    EXPECT_EQ(ran.end.result.at("job"), id);
+    EXPECT_EQ(ran.end.result.at("env"), id + std::to_string(i));
+    EXPECT_EQ(ran.end.result.at("here"), "/job");
+    EXPECT_THAT(ran.end.receipt, HasSubstr("\"reused\":" + std::to_string(before(ran))));
+    EXPECT_THAT(ran.end.receipt, HasSubstr("\"warm\":"));
+  }
+}
+
+TEST_F(WarmPython, ResultsAndFilesOfARunAreGoneInTheNext) {
+  run("result['left'] = 'x'\nopen('/tmp/left', 'w').write('x')\nopen('/dev/shm/left', 'w').write('x')\n"
+      "open('/job/left', 'w').write('x')\n(mycojobs.artifacts / 'left').write_text('x')");
+  const Ran next =
+      run("result['files'] = str(sum((os.listdir(f) for f in ('/tmp', '/dev/shm', mycojobs.artifacts)), [])"
+          " + [n for n in os.listdir('/job') if n == 'left'])");
+  EXPECT_GT(before(next), 0U);
+  EXPECT_EQ(next.end.result.count("left"), 0U);
+  EXPECT_EQ(next.end.result.at("files"), "[]");
+}
+
+TEST_F(WarmPython, AnUncaughtExceptionIsAnEndLikeAnother) {
+  const Ran first = run("raise LookupError('not here')");
+  EXPECT_THAT(first.end.error, HasSubstr("LookupError: not here"));
+  EXPECT_EQ(first.outcome.status, RunStatus::exit);
+  const Ran next = run("");
+  EXPECT_EQ(before(next), before(first) + 1);
+  EXPECT_EQ(next.end.error, "");
+}
+
+TEST_F(WarmPython, MainReturnsItsResultOrNothing) {
+  const std::string script = R"(
+import mycojobs
+def main(job):
+    result['of'] = 'the global'
+    return {'dict': {'a': 1}, 'number': 7, 'nothing': None}[mycojobs.inputs['how']['how']]
+)";
+  Confined how = how_;
+  how.warm.key = how.warm.family = std::string(64, 'm');
+  EXPECT_EQ(run_python_confined(facts("nothing", script), how).end.result, (TextMap{{"of", "the global"}}));
+  EXPECT_EQ(run_python_confined(facts("dict", script), how).end.result, (TextMap{{"a", "1"}}));
+  const Ran wrong = run_python_confined(facts("number", script), how);
+  EXPECT_THAT(wrong.end.error, HasSubstr("main(job) has returned an int: return a dict"));
+  EXPECT_EQ(before(run_python_confined(facts("nothing", script), how)), 3U);
+}
+
+TEST_F(WarmPython, AScriptWithoutMainIsToldSo) {
+  Confined how = how_;
+  how.warm.key = how.warm.family = std::string(64, 'n');
+  for (int i = 0; i < 2; ++i) {
+    const Ran ran = run_python_confined(facts("", "result['a'] = '1'"), how);
+    EXPECT_THAT(ran.end.error, HasSubstr("WarmError: the policy says warm, and the script has no function main(job)"));
+    EXPECT_EQ(before(ran), 0U);
+  }
+}
+
+TEST_F(WarmPython, AModuleThatFailsServesNobody) {
+  Confined how = how_;
+  how.warm.key = how.warm.family = std::string(64, 'o');
+  for (int i = 0; i < 2; ++i) {
+    const Ran ran = run_python_confined(facts("", "def main(job): pass\nraise ValueError('at once')"), how);
+    EXPECT_THAT(ran.end.error, HasSubstr("ValueError: at once (line 2)"));
+    EXPECT_EQ(before(ran), 0U);
+  }
+  const Ran early = run_python_confined(facts("", "import mycojobs\nx = mycojobs.inputs\ndef main(job): pass"), how);
+  EXPECT_THAT(early.end.error, HasSubstr("mycojobs.inputs is of one run: a warm script asks for it in main(job)"));
+}
+
+struct LastRow {
+  const char* name;
+  const char* how;
+  RunStatus status;
+};
+void PrintTo(const LastRow& row, std::ostream* out) { *out << row.name; }
+
+class LastRunOfAProcess : public WarmPython, public ::testing::WithParamInterface<LastRow> {};
+
+// The run ends as it would in a process of its own, and the next one has a fresh process, in a sandbox of its own.
+TEST_P(LastRunOfAProcess, IsFollowedByAFreshOne) {
+  const std::string token = run("").end.result.at("token");
+  Confined how = how_;
+  how.wall_ms = GetParam().status == RunStatus::timeout_wall ? 1500 : 30000;
+  const Ran last = run(GetParam().how, how);
+  EXPECT_GT(before(last), 0U) << "else this says nothing";
+  EXPECT_EQ(word(last.outcome.status), word(GetParam().status)) << last.outcome.reason << last.err;
+  const Ran next = run("result['kept'] = str(kept)");
+  EXPECT_EQ(before(next), 0U);
+  EXPECT_EQ(next.end.error, "");
+  EXPECT_NE(next.end.result.at("token"), token);
+  EXPECT_EQ(next.end.result.at("calls"), "1");
+  EXPECT_EQ(next.end.result.at("kept"), "[]");
+  EXPECT_EQ(before(run("")), 1U);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Ends, LastRunOfAProcess,
+    ::testing::Values(
+        LastRow{"sys.exit", "sys.exit(0)", RunStatus::ok}, LastRow{"sys.exit 3", "sys.exit(3)", RunStatus::exit},
+        LastRow{"os._exit", "os._exit(0)", RunStatus::ok}, LastRow{"signal", "ctypes.string_at(0)", RunStatus::signal},
+        LastRow{"kill", "os.kill(os.getpid(), 9)", RunStatus::signal},
+        LastRow{"time", "while True: pass", RunStatus::timeout_wall},
+        LastRow{"stops itself", "os.kill(os.getpid(), signal.SIGSTOP)", RunStatus::timeout_wall},
+        LastRow{"memory", "bytearray(b'x') * (300 << 20)", RunStatus::oom},
+        LastRow{"violation", "ctypes.CDLL(None).syscall(101, 0, 0, 0, 0)", RunStatus::violation},
+        LastRow{"thread", "threading.Thread(target=time.sleep, args=(60,), daemon=True).start()", RunStatus::ok},
+        LastRow{"grown", "kept.append(bytearray(b'x') * (150 << 20))", RunStatus::ok},
+        LastRow{"many files", "for i in range(300): open(f'/tmp/{i}', 'w')", RunStatus::ok},
+        LastRow{"its socket", "os.close(4)", RunStatus::ok},
+        LastRow{"another socket", "os.dup2(3, 4)", RunStatus::ok}));
+
+TEST_F(WarmPython, ProcessesLeftBehindEndIt) {
+  Confined how = how_;
+  how.exec = true;
+  how.warm.key = how.warm.family = std::string(64, 'x');
+  EXPECT_EQ(before(run("", how)), 0U);
+  EXPECT_EQ(before(run("import subprocess; subprocess.run(['/bin/true'])", how)), 1U);
+  const Ran left = run("subprocess.Popen(['/bin/sleep', '60'])", how);
+  EXPECT_EQ(before(left), 2U);
+  EXPECT_THAT(left.outcome.notes, ::testing::Contains(HasSubstr("its process does not stay: 2 threads and processes")));
+  EXPECT_EQ(before(run("", how)), 0U);
+  const Ran child = run("pid = os.fork()\nif pid: os.waitpid(pid, 0)\nelse: result['who'] = 'child'", how);
+  EXPECT_EQ(child.end.result.count("who"), 0U) << "the child has handed something back";
+  EXPECT_EQ(before(run("", how)), 2U);
+}
+
+TEST_F(WarmPython, ItsRunsAreCounted) {
+  Confined how = how_;
+  how.warm = {3, 60000, std::string(64, 'c'), std::string(64, 'c')};
+  std::vector<std::uint32_t> seen;
+  for (int i = 0; i < 7; ++i) seen.push_back(before(run("", how)));
+  EXPECT_EQ(seen, (std::vector<std::uint32_t>{0, 1, 2, 0, 1, 2, 0}));
+}
+
+TEST_F(WarmPython, ItEndsWhenItHasRestedForItsTime) {
+  Confined how = how_;
+  how.warm = {1000, 100, std::string(64, 'i'), std::string(64, 'i')};
+  EXPECT_EQ(before(run("", how)), 0U);
+  std::this_thread::sleep_for(std::chrono::milliseconds(400));
+  EXPECT_EQ(before(run("", how)), 0U);
+  EXPECT_GT(before(run("")), 1U) << "another one rests on";
+}
+
+TEST_F(WarmPython, AnotherKeyIsAnotherProcess) {
+  const std::string token =
+      run("kept.append('mine')\nimport json\njson.mine = 1\nos.environ['MINE'] = '1'").end.result.at("token");
+  const std::string look =
+      "result['seen'] = str(kept) + str(hasattr(__import__('json'), 'mine')) + str('MINE' in "
+      "os.environ) + str(sorted(map(int, os.listdir('/proc/self/fd')))[:5])";
+  const auto expect_fresh = [&](const Confined& how) {
+    const Ran other = run(look, how);
+    EXPECT_EQ(before(other), 0U);
+    EXPECT_NE(other.end.result.at("token"), token);
+    EXPECT_EQ(other.end.result.at("seen"), "[]FalseFalse[0, 1, 2, 3, 4]");
+  };
+  Confined key = how_, context = how_;
+  key.warm.key = key.warm.family = std::string(64, 'y');
+  expect_fresh(key);
+  const Ran same = run(look);
+  EXPECT_EQ(same.end.result.at("token"), token);
+  EXPECT_THAT(same.end.result.at("seen"), HasSubstr("['mine']TrueFalse")) << "shared within a key, but the environment";
+  // Of another context no key is ever alike; if it were, nothing would be shared.
+  context.context = 8;
+  expect_fresh(context);
+}
+
+TEST_F(WarmPython, NewSecretsEndWhatRestsWithTheOldOnes) {
+  Confined before_change = how_, after = how_;
+  before_change.warm.family = after.warm.family = std::string(64, 's');
+  before_change.warm.key = std::string(64, '1');
+  after.warm.key = std::string(64, '2');
+  EXPECT_EQ(before(run("", before_change)), 0U);
+  EXPECT_EQ(before(run("", before_change)), 1U);
+  EXPECT_EQ(before(run("", after)), 0U);
+  EXPECT_EQ(before(run("", before_change)), 0U) << "the old one has gone";
+}
+
+TEST_F(WarmPython, BeyondTheirNumberTheOneThatHasRestedLongestEnds) {
+  const auto two = sandbox_with({}, 2);
+  Confined how = how_;
+  how.sandbox = two.get();
+  const auto of = [&](char key) {
+    how.warm.key = how.warm.family = std::string(64, key);
+    return before(run("", how));
+  };
+  EXPECT_EQ(of('a'), 0U);
+  EXPECT_EQ(of('b'), 0U);
+  EXPECT_EQ(of('a'), 1U);
+  EXPECT_EQ(of('c'), 0U);  // b goes
+  EXPECT_EQ(of('a'), 2U);
+  EXPECT_EQ(of('b'), 0U);  // c goes
+  EXPECT_EQ(of('c'), 0U);
+  const auto none = sandbox_with({}, 0);
+  how.sandbox = none.get();
+  EXPECT_EQ(of('a'), 0U);
+  EXPECT_EQ(of('a'), 0U);
+}
+
+// A script may set a timer that continues its process while it rests: then it is ended, and serves nobody.
+TEST_F(WarmPython, WhatRunsWhileItRestsIsEnded) {
+  const Ran last = run(R"(
+libc = ctypes.CDLL(None)
+class Event(ctypes.Structure):
+    _fields_ = [('value', ctypes.c_void_p), ('signo', ctypes.c_int), ('notify', ctypes.c_int), ('pad', ctypes.c_char * 48)]
+event, timer = Event(None, signal.SIGCONT, 0, b''), ctypes.c_void_p()
+assert libc.timer_create(1, ctypes.byref(event), ctypes.byref(timer)) == 0
+assert libc.timer_settime(timer, 0, (ctypes.c_long * 4)(0, 0, 0, 150_000_000), None) == 0
+)");
+  EXPECT_EQ(last.end.error, "") << last.err;
+  std::this_thread::sleep_for(std::chrono::milliseconds(600));
+  EXPECT_EQ(before(run("")), 0U);
+}
+
+TEST_F(WarmPython, CpuTimeAndItsLimitAreOfEachRun) {
+  const auto burn = [&](const std::string& seconds) {
+    Confined how = how_;
+    how.cpu_ms = 1000;
+    return run("end = time.process_time() + " + seconds + "\nwhile time.process_time() < end: pass", how);
+  };
+  for (int i = 0; i < 5; ++i) {  // together more than the limit
+    const Ran ran = burn("0.4");
+    EXPECT_EQ(word(ran.outcome.status), word(RunStatus::ok)) << ran.outcome.reason;
+    EXPECT_GE(ran.outcome.usage.user_us + ran.outcome.usage.system_us, 350000U);
+    EXPECT_LT(ran.outcome.usage.user_us + ran.outcome.usage.system_us, 800000U);
+  }
+  const Ran quick = run("");
+  EXPECT_GT(before(quick), 5U);
+  EXPECT_LT(quick.outcome.usage.user_us + quick.outcome.usage.system_us, 100000U);
+  const Ran over = burn("30");
+  EXPECT_EQ(word(over.outcome.status), word(RunStatus::timeout_cpu)) << over.outcome.reason;
+  EXPECT_EQ(before(run("")), 0U);
+}
+
+TEST_F(WarmPython, TenThousandRunsLeaveNothing) {
+  const std::string look =
+      "result['rss'] = open('/proc/self/statm').read().split()[1]\n"
+      "result['fds'] = str(len(os.listdir('/proc/self/fd')))";
+  Confined how = how_;
+  const char* text = std::getenv("MYCOJOBS_LEAK_RUNS");
+  const std::uint32_t runs = text == nullptr ? 10000 : static_cast<std::uint32_t>(std::strtoul(text, nullptr, 10));
+  how.warm = {runs + 1000, 60000, std::string(64, 'l'), std::string(64, 'l')};
+  Ran early;
+  for (int i = 0; i < 500; ++i) early = run(look, how);
+  for (std::uint32_t i = 0; i < runs; ++i) {
+    const Ran ran = run(i % 10 == 0 ? "raise ValueError(1)" : "print('x')\nopen('/tmp/a', 'w').write('b')", how);
+    ASSERT_EQ(before(ran), 500U + i) << ran.outcome.reason;
+  }
+  const Ran late = run(look, how);
+  EXPECT_EQ(before(late), 500U + runs);
+  EXPECT_EQ(late.end.result.at("fds"), early.end.result.at("fds"));
+  EXPECT_LT(std::stol(late.end.result.at("rss")) - std::stol(early.end.result.at("rss")), 512) << "pages";
+}
+
+}  // namespace
+}  // namespace mycojobs::test

@@ -1,0 +1,143 @@
+// The books of warm processes: sandbox/warm_table.h.
+#include "sandbox/warm_table.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+#include <set>
+#include <unordered_map>
+
+namespace mycojobs::sandbox {
+namespace {
+
+using Ids = WarmTable::Ids;
+
+Warm of(const std::string& key, const std::string& family = "", std::uint64_t idle_ms = 1000) {
+  return {100, idle_ms, key, family.empty() ? key : family};
+}
+
+TEST(WarmTable, GivesAProcessToItsKeyAloneAndToOneRunAtATime) {
+  WarmTable table(8);
+  EXPECT_FALSE(table.take(of("a")));
+  EXPECT_EQ(table.made(1, of("a")), Ids{});
+  EXPECT_FALSE(table.take(of("a"))) << "it is in use";
+  EXPECT_TRUE(table.back(1, 0));
+  EXPECT_FALSE(table.take(of("b")));
+  EXPECT_EQ(table.take(of("a")), 1U);
+  EXPECT_FALSE(table.take(of("a")));
+  EXPECT_TRUE(table.back(1, 0));
+  EXPECT_FALSE(table.back(1, 0)) << "it rests already";
+  EXPECT_FALSE(table.back(2, 0)) << "nobody knows it";
+}
+
+TEST(WarmTable, TakesTheOneThatHasRestedForTheShortestTime) {
+  WarmTable table(8);
+  for (const std::uint64_t id : {1U, 2U, 3U}) {
+    table.made(id, of("a"));
+    table.back(id, id);
+  }
+  EXPECT_EQ(table.take(of("a")), 3U);
+  EXPECT_EQ(table.take(of("a")), 2U);
+}
+
+TEST(WarmTable, GivesUpTheOneThatHasRestedLongestForANewOne) {
+  WarmTable table(2);
+  table.made(1, of("a")), table.back(1, 1);
+  table.made(2, of("b")), table.back(2, 2);
+  EXPECT_EQ(table.take(of("a")), 1U);
+  EXPECT_TRUE(table.back(1, 3));
+  EXPECT_EQ(table.made(3, of("c")), Ids{2});
+  EXPECT_FALSE(table.take(of("b")));
+  EXPECT_EQ(table.size(), 2U);
+}
+
+TEST(WarmTable, MoreAtOnceThanAreKeptDoNotStay) {
+  WarmTable table(1);
+  table.made(1, of("a"));
+  EXPECT_EQ(table.made(2, of("a")), Ids{}) << "nobody rests";
+  EXPECT_FALSE(table.may_stay(1));
+  EXPECT_FALSE(table.back(1, 0));
+  table.gone(1);
+  EXPECT_TRUE(table.back(2, 0));
+  WarmTable none(0);
+  none.made(1, of("a"));
+  EXPECT_FALSE(none.back(1, 0));
+}
+
+TEST(WarmTable, ExpiresThoseWhoseTimeIsOver) {
+  WarmTable table(8);
+  table.made(1, of("a", "", 100)), table.back(1, 50);
+  table.made(2, of("b", "", 20)), table.back(2, 60);
+  table.made(3, of("c", "", 1));
+  EXPECT_EQ(table.next_expiry(), 80U);
+  EXPECT_EQ(table.expired(79), Ids{});
+  EXPECT_EQ(table.expired(80), Ids{2});
+  EXPECT_EQ(table.next_expiry(), 150U);
+  EXPECT_EQ(table.expired(1000), Ids{1});
+  EXPECT_FALSE(table.next_expiry());
+  EXPECT_TRUE(table.back(3, 1000)) << "one in use has no such time";
+}
+
+TEST(WarmTable, AnotherKeyOfAFamilyEndsWhatHasTheOldOne) {
+  WarmTable table(8);
+  table.made(1, of("old", "f")), table.back(1, 0);
+  table.made(2, of("old", "f"));
+  table.made(3, of("x")), table.back(3, 0);
+  EXPECT_EQ(table.renewed(of("old", "f")), Ids{});
+  EXPECT_EQ(table.renewed(of("new", "f")), Ids{1});
+  EXPECT_FALSE(table.may_stay(2)) << "in use, under the old one";
+  EXPECT_FALSE(table.take(of("old", "f")));
+  table.made(4, of("new", "f"));
+  EXPECT_TRUE(table.back(4, 0));
+  EXPECT_EQ(table.take(of("x")), 3U);
+}
+
+// Whatever comes: nobody gets another's, nobody gets one that is in use, and no more rest than are to be kept.
+TEST(WarmTable, KeepsItsWordUnderAnyOrder) {
+  for (unsigned seed = 1; seed <= 200; ++seed) {
+    std::mt19937 chance(seed);
+    const auto below = [&](unsigned n) { return chance() % n; };
+    const std::size_t most = below(5);
+    WarmTable table(most);
+    std::unordered_map<std::uint64_t, std::string> key_of;
+    std::set<std::uint64_t> in_use;
+    std::uint64_t next = 1, now = 0;
+    const auto gone = [&](const Ids& ids) {
+      for (const std::uint64_t id : ids) {
+        EXPECT_FALSE(in_use.contains(id)) << seed;
+        table.gone(id);
+      }
+    };
+    for (int step = 0; step < 300; ++step) {
+      now += below(30);
+      const std::string family(1, static_cast<char>('a' + below(3)));
+      const Warm wanted = of(family + std::to_string(below(2)), family, 50);
+      if (below(2) == 0) {
+        gone(table.renewed(wanted));
+        if (const auto id = table.take(wanted)) {
+          EXPECT_EQ(key_of.at(*id), wanted.key) << seed;
+          EXPECT_TRUE(in_use.insert(*id).second) << seed;
+        } else {
+          key_of[next] = wanted.key;
+          in_use.insert(next);
+          gone(table.made(next++, wanted));
+        }
+      } else if (!in_use.empty()) {
+        const std::uint64_t id =
+            *std::next(in_use.begin(), static_cast<long>(below(static_cast<unsigned>(in_use.size()))));
+        in_use.erase(id);
+        const bool may = below(5) != 0 && table.may_stay(id);
+        if (may) {
+          EXPECT_TRUE(table.back(id, now)) << seed;
+        } else {
+          table.gone(id);
+        }
+      }
+      gone(table.expired(now));
+      EXPECT_LE(table.resting(), most) << seed;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace mycojobs::sandbox
