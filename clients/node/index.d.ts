@@ -36,6 +36,7 @@ export interface SubmitOptions {
   inputs?: string[];
   notify?: Json;
   policy?: { [name: string]: Json };
+  traceparent?: string;
 }
 
 export interface JobState {
@@ -110,7 +111,7 @@ export class Client {
   /** definition: docs/flows.md */
   flowStart(
     definition: object,
-    options?: { inputs?: Record<string, Json>; env?: Record<string, string>; notify?: Json; idempotencyKey?: string },
+    options?: { inputs?: Record<string, Json>; env?: Record<string, string>; notify?: Json; idempotencyKey?: string; traceparent?: string },
   ): Promise<Flow>;
   flow(id: number): Flow;
   /** Of a flow or a job until it has ended, else of all flows of the context. Goes on after a lost connection. */

@@ -164,9 +164,9 @@ export class Client {
   }
 
   /** Makes a flow of a definition and begins it. */
-  async flowStart(definition, { inputs, env, notify, idempotencyKey = randomUUID() } = {}) {
+  async flowStart(definition, { inputs, env, notify, idempotencyKey = randomUUID(), traceparent } = {}) {
     const context_id = this.context;
-    const wish = { definition, inputs, env_vars: env, notify, context_id, idempotency_key: idempotencyKey };
+    const wish = { definition, inputs, env_vars: env, notify, context_id, idempotency_key: idempotencyKey, traceparent };
     const { id } = await this.call("flow.create", wish);
     await this.call("flow.start", { id, context_id }, { repeat: true });
     return this.flow(id);

@@ -15,16 +15,17 @@ class Recorder extends Client {
   }
 }
 
+const traceparent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 const c = new Recorder({ url: "http://127.0.0.1:1", context: 1 });
 const job = await c.submit("x", {
   type: "python", env: { A: "b" }, depends: [1, c.job("1:2")], id: 3, caller_id: 1, name: "n", timeout: 1, retries: 1, prerequisites: ["wait:1s"],
   run_at_ms: 1, priority: 1, queue_timeout_ms: 1, idempotency_key: "k", concurrency_key: "k", concurrency_limit: 1, inputs: ["a"], notify: [],
-  policy: {},
+  policy: {}, traceparent,
 });
 for (const each of ["status", "wait", "result", "cancel", "retry", "explain"]) await job[each]();
 for await (const line of job.logs({ follow: true, after: 1 })) void line;
 await c.job(7).wait();
-const flow = await c.flowStart({ name: "n" }, { inputs: { a: 1 }, env: { A: "b" }, notify: [], idempotencyKey: "k" });
+const flow = await c.flowStart({ name: "n" }, { inputs: { a: 1 }, env: { A: "b" }, notify: [], idempotencyKey: "k", traceparent });
 for (const each of ["status", "dag", "explain", "wait", "result"]) await flow[each]();
 await flow.approve("a", "c");
 await flow.reject("a", "c");

@@ -36,18 +36,21 @@ class Recorder(mycojobs.AsyncClient):
         return self.ANSWERS.get(method, {"contexts": [1]})
 
 
+TRACE = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+
+
 async def python_calls():
     """Every method of the Python client, with every option."""
     c = Recorder()
     job = await c.submit("x", type="python", env={"A": "b"}, depends=[1, c.job("1:2")], id=3, caller_id=1, name="n", timeout=1, retries=1,
                          prerequisites=["wait:1s"], run_at_ms=1, priority=1, queue_timeout_ms=1, idempotency_key="k", concurrency_key="k",
-                         concurrency_limit=1, inputs=["a"], notify=[], policy={})  # fmt: skip
+                         concurrency_limit=1, inputs=["a"], notify=[], policy={}, traceparent=TRACE)  # fmt: skip
     for each in (job.status, job.wait, job.result, job.cancel, job.retry, job.explain):
         await each()
     async for _ in job.logs(follow=True, after=1):
         pass
     await c.job(7).wait()
-    flow = await c.flow_start({"name": "n"}, inputs={"a": 1}, env={"A": "b"}, notify=[], idempotency_key="k")
+    flow = await c.flow_start({"name": "n"}, inputs={"a": 1}, env={"A": "b"}, notify=[], idempotency_key="k", traceparent=TRACE)
     for each in (flow.status, flow.dag, flow.explain, flow.wait, flow.result):
         await each()
     await flow.approve("a", "c")

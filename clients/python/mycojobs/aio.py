@@ -104,9 +104,9 @@ class AsyncClient:
         return AsyncJob(self, str(key), self.context)
 
     async def flow_start(self, definition: Mapping[str, Any], *, inputs: Optional[Mapping[str, Any]] = None, env: Optional[Mapping[str, str]] = None,
-                         notify: Any = None, idempotency_key: Optional[str] = None) -> "AsyncFlow":  # fmt: skip
+                         notify: Any = None, idempotency_key: Optional[str] = None, traceparent: Optional[str] = None) -> "AsyncFlow":  # fmt: skip
         """Makes a flow of a definition (docs/flows.md) and begins it."""
-        params = {"definition": definition, "inputs": inputs, "env_vars": env, "notify": notify, "context_id": self.context}
+        params = {"definition": definition, "inputs": inputs, "env_vars": env, "notify": notify, "context_id": self.context, "traceparent": traceparent}
         made = await self.call("flow.create", {**params, "idempotency_key": idempotency_key or uuid.uuid4().hex})
         await self.call("flow.start", {"id": made["id"], "context_id": self.context}, repeat=True)
         return self.flow(made["id"])
