@@ -211,6 +211,7 @@ namespace {
 Result<int> submit_only(const Invocation& call) {
   MJ_TRY(submission, read_submission(call));
   MJ_TRY(opened, open_store(call, false));
+  MJ_CHECK(check_served(call, *opened.store, {submission.job.script_type}));
   MJ_TRY(submitted, submit(call, opened, std::move(submission), false));
   const std::string key = redis_key(submitted);
   if (call.json) {

@@ -147,6 +147,15 @@ Result<void> read_letters(Store& store, Situation& about) {
   return {};
 }
 
+// How often the process of a warm job had served before: its receipt alone says it.
+Result<void> read_receipt(Store& store, Situation& about) {
+  static constexpr std::string_view kFields[] = {"receipt"};
+  auto fields = store.load_fields(about.context, about.job.job_key, kFields);
+  if (!fields && fields.error().code == Code::unavailable) return tl::unexpected<Error>(std::move(fields).error());
+  if (fields) about.job.record.insert(about.job.record.end(), fields->begin(), fields->end());
+  return {};
+}
+
 void look_in_database_0(Store& store, Situation& about) {
   static constexpr std::string_view kFields[] = {"script_type"};
   const auto there = store.load_fields(0, about.job.job_key, kFields);
@@ -185,6 +194,7 @@ Result<Situation> look_once(Store& store, Id context, const std::string& job_key
   if (state == "held") MJ_CHECK(read_slots(store, about));
   if (state == "prerequisites") MJ_CHECK(read_coordinator(store, about));
   MJ_CHECK(read_letters(store, about));
+  if (state == "ended") MJ_CHECK(read_receipt(store, about));
   if (state.empty() && about.job.record_type == "none") look_in_database_0(store, about);
   return about;
 }

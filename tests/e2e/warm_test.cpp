@@ -106,6 +106,7 @@ TEST_F(WarmE2e, OneProcessServesTheJobsOfOneScript) {
     EXPECT_EQ(got["job"], id);
     EXPECT_EQ(mycojobs_({"job", "logs", job}).out, "run " + id + "\n");
   }
+  expect_says(mycojobs_({"job", "explain", first}), 0, "its process had served 0 jobs before");
   EXPECT_GE(stopped_below(running.pid()), 1U) << "between its runs it stands still";
   const std::string other = mycojobs_.submit("result['a'] = 'b'");
   EXPECT_TRUE(mycojobs_.becomes(other, "status", "finished"));
