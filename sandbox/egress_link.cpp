@@ -23,6 +23,7 @@ void EgressLink::stop() {
   socket_.reset();
   writable_.reset();
   unsent_.clear();
+  served_.clear();
   ::kill(child_.pid, SIGKILL);  // all that it holds are connections of jobs
   wait_child(child_);
 }
@@ -82,6 +83,7 @@ Result<void> EgressLink::serve(std::uint64_t run, const std::vector<std::string>
     return fail(Code::unavailable, "the proxy takes no runs: " + errno_text(error));
   }
   refused_[run];
+  served_.insert(run);
   return {};
 }
 
@@ -97,6 +99,7 @@ std::vector<std::string> EgressLink::close(std::uint64_t run) {
   read_all();
   auto lines = std::move(found->second);
   refused_.erase(found);
+  served_.erase(run);
   if (socket_) send(encode(egress::Close{run}), {});  // an error: it has ended, which its socket shows
   return lines;
 }

@@ -6,6 +6,7 @@
 #include <functional>
 #include <string>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "base/fd.h"
@@ -26,6 +27,8 @@ class EgressLink {
 
   // Error: it cannot be started, or takes no more runs.
   Result<void> serve(std::uint64_t run, const std::vector<std::string>& allow, const Fd& listener);
+  // Whether the proxy that was given the run is still there: its network ends with it.
+  bool serves(std::uint64_t run) const { return served_.contains(run); }
   // Lines for the job's log: what was refused until now. The run goes on.
   std::vector<std::string> take_refused(std::uint64_t run);
   // Ends what the run still has outside. Returns lines for the job's log: what was refused.
@@ -50,7 +53,8 @@ class EgressLink {
     Fd listener;
   };
   std::deque<Unsent> unsent_;                                            // at most two a run
-  std::unordered_map<std::uint64_t, std::vector<std::string>> refused_;  // of the runs that are served
+  std::unordered_map<std::uint64_t, std::vector<std::string>> refused_;  // of the runs that were served
+  std::unordered_set<std::uint64_t> served_;                             // by this proxy
 };
 
 }  // namespace mycojobs::sandbox

@@ -201,10 +201,12 @@ void hear_children(const InitState& state) {
   ::explicit_bzero(&info, sizeof info);
 }
 
-// All that was set up, and every run so far: what the group has counted.
-void count_self(InitState& state) {
+// All that was set up, and every run so far, this one too: what the group has counted.
+void count_all(InitState& state) {
   rusage own{};
   ::getrusage(RUSAGE_SELF, &own);
+  state.user_us += state.end.user_us;
+  state.system_us += state.end.system_us;
   state.end.sandbox_user_us = state.user_us + microseconds(own.ru_utime);
   state.end.sandbox_system_us = state.system_us + microseconds(own.ru_stime);
 }
@@ -219,7 +221,9 @@ void count_self(InitState& state) {
   for (pid_t pid = 0; (pid = ::wait4(-1, &status, WNOHANG, &usage)) > 0;) {
     state.end.user_us += microseconds(usage.ru_utime);
     state.end.system_us += microseconds(usage.ru_stime);
-    if (pid == state.job) {
+    if (pid == state.job) {  // of a warm process it is all of its life
+      state.end.user_us -= std::exchange(state.job_user_us, 0);
+      state.end.system_us -= std::exchange(state.job_system_us, 0);
       state.main_ended = true;
       state.end.wait_status = status;
     } else {
@@ -284,11 +288,21 @@ void begin_turn(InitState& state) {
   state.end.fenced = fenced;
   state.end.all = state.alone;
   state.end.again = state.alone && !fenced && !aborted && may_serve_again(state);
-  count_self(state);
-  state.user_us += state.end.user_us;
-  state.system_us += state.end.system_us;
+  count_all(state);
   if (send_message(state.run.status, state.end, {}, MSG_DONTWAIT) != 0 || !state.end.again) ::_exit(0);
   begin_turn(state);
+}
+
+// Whether the warm process has been stopped or continued since this was asked last.
+bool has_moved(const InitState& state, siginfo_t& info, rusage& usage) {
+  info = {};
+  return ::syscall(SYS_waitid, P_PID, state.job, &info, WSTOPPED | WCONTINUED | WNOHANG, &usage) == 0 &&
+         info.si_pid != 0;
+}
+bool has_moved(const InitState& state) {
+  siginfo_t info{};
+  rusage usage{};
+  return has_moved(state, info, usage);
 }
 
 // The process of a warm script has ended its run: all of it stands still, and nothing is left in its folders. That it
@@ -299,10 +313,9 @@ void end_warm_run(InitState& state, const rusage& usage) {
   state.end.system_us += system_us - std::exchange(state.job_system_us, system_us);
   state.end.wait_status = W_EXITCODE(state.run.warm->code(), 0);
   state.end.stopped = state.end.all = true;
-  state.end.again = start_was_taken(state.run) && state.folders.tidy();
-  count_self(state);
-  state.user_us += state.end.user_us;
-  state.system_us += state.end.system_us;
+  // One that has moved while its folders were emptied may have put something into them.
+  state.end.again = start_was_taken(state.run) && state.folders.tidy() && !has_moved(state);
+  count_all(state);
   if (send_message(state.run.status, state.end, {}, MSG_DONTWAIT) != 0) ::_exit(kGone);
   state.end = {};
   state.term_wanted = false;
@@ -310,20 +323,24 @@ void end_warm_run(InitState& state, const rusage& usage) {
   begin_turn(state);
 }
 
-// What it does between its runs is nothing: whoever has continued it but us, a timer of its own say, has ended it.
-void watch_warm(InitState& state) {
+// What it does between its runs is nothing: whoever has continued it but us, a timer of its own say, has ended it. The
+// kernel tells the last of it alone, and the stop that ended its run has been told: if it has stopped now, it has
+// stopped again.
+// True: a run has ended.
+bool watch_warm(InitState& state) {
   siginfo_t info{};
   rusage usage{};
-  if (::syscall(SYS_waitid, P_PID, state.job, &info, WSTOPPED | WCONTINUED | WNOHANG, &usage) != 0) return;
-  if (info.si_pid == 0) return;  // neither
-  if (info.si_code == CLD_CONTINUED && state.resting) return finish(state, false, true);
+  if (!has_moved(state, info, usage)) return false;
+  if (state.resting) finish(state, false, true);
   // One that a script has stopped in the middle of a run has not said that this run has ended, and waits for its time
   // limit as in any other sandbox.
-  if (info.si_code == CLD_STOPPED && !state.resting && state.run.warm->runs() == state.turn + 1)
-    end_warm_run(state, usage);
+  if (info.si_code != CLD_STOPPED || state.run.warm->runs() != state.turn + 1) return false;
+  end_warm_run(state, usage);
+  return true;
 }
 
 void begin_warm_run(InitState& state) {
+  if (has_moved(state)) finish(state, false, true);
   state.resting = false;
   ::kill(state.job, SIGCONT);
 }
@@ -373,7 +390,7 @@ void begin_warm_run(InitState& state) {
         begin_job(state);
         continue;
       }
-      if (state.run.warm != nullptr) watch_warm(state);
+      if (state.run.warm != nullptr && watch_warm(state)) continue;  // what else was heard was of that run
     }
     if (sources[1].revents != 0) finish(state, true, false);
     if (sources[2].revents != 0) obey(state);

@@ -111,6 +111,8 @@ Launcher::Launcher(Fd agent, IdRegistry ids, int rank)
   });
   runs_.on_turned([this](Run& run) { return zygotes_.turned(run); });
   runs_.on_staying([this](const Run& run) { return zygotes_.staying(run); });
+  zygotes_.on_network(
+      [this](const Run& run) { return run.spec.grants.network != Network::allow_list || egress_.serves(run.id); });
   agent_watch_ = loop_.watch(agent_.get(), [this](std::uint32_t) { read_agent(); });
 }
 

@@ -511,7 +511,8 @@ bool Zygotes::adopt_warm(Run& run) {
     Run* resting = runs_.find(*id);
     if (resting == nullptr) continue;
     const RunSpec& its = resting->spec;
-    if (its.context != run.spec.context || its.host != run.spec.host || its.grants != run.spec.grants) {
+    if (its.context != run.spec.context || its.host != run.spec.host || its.grants != run.spec.grants ||
+        !has_network_(*resting)) {
       runs_.discard(*resting);
     } else if (runs_.adopt(*resting, run)) {
       return true;
@@ -522,7 +523,8 @@ bool Zygotes::adopt_warm(Run& run) {
 
 bool Zygotes::staying(const Run& run) {
   const Zygote* zygote = find(run.zygote);
-  return zygote != nullptr && !zygote->problem && zygote->state == State::serving && warm_.may_stay(run.id);
+  return zygote != nullptr && !zygote->problem && zygote->state == State::serving && has_network_(run) &&
+         warm_.may_stay(run.id);
 }
 
 void Zygotes::end_expired() {

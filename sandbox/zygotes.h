@@ -74,6 +74,8 @@ class Zygotes {
   Zygotes(Loop&, Runs&, Runs::Warn, Tried);
   // Told every few seconds, when it has changed.
   void on_kept(std::function<void(const SandboxCounts&)> kept) { kept_ = std::move(kept); }
+  // Whether a run that was given a network still has it: a warm process without one serves nobody.
+  void on_network(std::function<bool(const Run&)> has_network) { has_network_ = std::move(has_network); }
   ~Zygotes();  // kills them all, and waits
   void configure(ZygotesSettings);
   bool knows(const std::string& host, Id context) const { return row_of({host, context}) != nullptr; }
@@ -148,6 +150,7 @@ class Zygotes {
   Runs::Warn warn_;
   Tried tried_;
   std::function<void(const SandboxCounts&)> kept_;
+  std::function<bool(const Run&)> has_network_ = [](const Run&) { return true; };
   SandboxCounts told_;
   ZygotesSettings settings_;
   static constexpr std::size_t kMostWords = 2048;  // of its reason to refuse, which each run that waits has in its end
