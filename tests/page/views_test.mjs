@@ -162,6 +162,12 @@ await claims(world, {
   async 'a flow is watched, approved, and its timeline is read'() {
     const page = await world.open(`#/flows/${release}`);
     await sees(page, 'needs approval');
+    await sees(page, 'under way', '.title');
+    const list = await world.open('#/flows');
+    const row = await until('its row', () => list.evaluate((id) => [...document.querySelectorAll('.window .job')].find((at) => at.querySelector('.key').innerText === String(id))?.querySelector('.what').innerText, release));
+    assert.equal(row.trim(), 'under way', 'the same word');
+    await list.close();
+    await page.bringToFront();
     await page.waitForSelector('.graph .node.asks');
     assert.equal((await page.$$('.graph .node')).length, 5);
     await world.axe(page, 'a flow');
@@ -185,6 +191,7 @@ await claims(world, {
     const id = await flow_of('approval.yaml');
     const page = await world.open('#/approvals');
     await sees(page, 'ship it?');
+    await sees(page, /has waited for \d+ s/);
     const mine = await until('the question', async () => {
       for (const each of await page.$$('.question')) if ((await each.evaluate((at) => at.innerText)).includes(`release ${id}`)) return each;
       return null;
