@@ -1,11 +1,13 @@
 #include "api/events.h"
 
 #include <chrono>
+#include <nlohmann/json.hpp>
 
 #include "api/event_stream.h"
 #include "api/job_stream.h"
 #include "base/ids.h"
 #include "base/log.h"
+#include "domain/codec.h"
 #include "store/redis_flows.h"
 
 namespace mycojobs::api {
@@ -23,6 +25,12 @@ bool read_hint(const std::string& hint, std::uint64_t (&numbers)[3]) {
     from = end + 1;
   }
   return true;
+}
+
+// What was shown is from before; how the context is comes again when the store is back.
+std::string store_away(std::chrono::steady_clock::duration since, const Error& error) {
+  const auto for_ms = std::chrono::duration_cast<std::chrono::milliseconds>(since).count();
+  return "event: away\ndata: " + dump_json({{"for_ms", for_ms}, {"message", error.message}}) + "\n\n";
 }
 
 }  // namespace
@@ -136,14 +144,20 @@ void Events::follow_job(const EventRequest& request, Subscription& own, EventSin
 void Events::follow_overview(const EventRequest& request, Subscription& own, EventSink& sink) {
   constexpr std::uint32_t kLookMs = 1000;
   Subscription taken;
-  std::string told;
+  std::string told;  // empty: nothing, or that the store is away
+  bool away = false;
   std::uint32_t silent_ms = 0;
   bool open = sink.send("retry: 1000\n\n");
   while (open) {
+    const auto began = std::chrono::steady_clock::now();
     const auto now = overviews_.read(request);
-    if (!now && now.error().code != Code::unavailable) break;  // away: silence
-    const bool news = now && (*now)->rest != told;
-    if (news) {
+    if (!now && now.error().code != Code::unavailable) break;
+    const bool left = !now && !away, news = left || (now && (*now)->rest != told);
+    away = !now;
+    if (left) {
+      told.clear();
+      open = sink.send(store_away(std::chrono::steady_clock::now() - began, now.error()));
+    } else if (news) {
       told = (*now)->rest;
       open = sink.send("event: overview\ndata: " + (*now)->text + "\n\n");
     } else if (silent_ms >= services_.settings.limits.heartbeat_ms) {

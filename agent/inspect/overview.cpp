@@ -35,12 +35,17 @@ void count(std::map<std::string, std::uint64_t>& by, std::string_view detail) {
   ++by[word];
 }
 
+// What somebody cancelled and what a flow left out has not failed.
+bool has_failed(std::string_view status, std::string_view detail) {
+  return status == "error" && detail != "cancelled" && detail != "skipped" && detail != "not_needed";
+}
+
 void take(const ListedJob& job, Overview& out, std::vector<std::uint64_t>& pickups) {
   const std::uint64_t queued = std::max(number_of(job.record, "queued_ms"), number_of(job.record, "run_at_ms"));
   const std::uint64_t started = number_of(job.record, "started_ms");
   if (queued != 0 && started >= queued) pickups.push_back(started - queued);
   const std::string_view status = text_of(job.record, "status"), detail = text_of(job.record, "detail");
-  if (status == "error" && detail != "cancelled" && detail != "skipped") count(out.failures, detail);
+  if (has_failed(status, detail)) count(out.failures, detail);
   if (status == "waiting_for_prerequisites" || (status == "dispatched" && detail != "created"))
     count(out.waits, detail);
   out.since_ms = job.changed_us / 1000;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/counted.h"
 #include "base/log.h"
 #include "worker/registration.h"
 
@@ -58,8 +59,8 @@ Result<void> Housekeeping::tick(LeaseStore& store, Id context, Turns& turns) {
   turns.next_tick = now + std::min(every_ms_, kTickMs);
   MJ_TRY(reply, store.tick(context, request_));
   if (reply.missing > 0 || reply.overdue > 0) {
-    log(LogLevel::info, "worker", "context {}: {} late entries settled, {} jobs waited too long in their queues",
-        context, reply.missing, reply.overdue);
+    log(LogLevel::info, "worker", "context {}: settled {}; {} waited too long in a queue", context,
+        counted(reply.missing, "late entry", "late entries"), counted(reply.overdue, "job"));
   }
   // Counted from the answer: the store says how long from then.
   const std::uint64_t answered = clock_.boot_ms();

@@ -155,6 +155,44 @@ TEST_F(Page, EventsTellHowAContextIsWhenThatChanges) {
   EXPECT_NE(get("/events?context=1&overview=1&flow=1").find("400"), std::string::npos);
 }
 
+TEST_F(Page, EventsTellThatTheStoreIsAwayAndThatItIsBack) {
+  start_anonymous();
+  test::Process stream(folder_, {"curl", "-sN", server_->url() + "/events?context=1&overview=1"});
+  const auto told = [&](std::string_view event) {
+    std::size_t count = 0;
+    const std::string out = stream.out();
+    for (auto at = out.find(event); at != std::string::npos; at = out.find(event, at + 1)) ++count;
+    return count;
+  };
+  ASSERT_TRUE(test::eventually([&] { return told("event: overview") == 1; }));
+  redis_.set_faults([](const ServerCall&) { return Fault::before; });
+  EXPECT_TRUE(test::eventually([&] { return told("event: away\ndata: {\"for_ms\":") == 1; })) << stream.out();
+  EXPECT_EQ(told("event: overview"), 1U);
+  redis_.set_faults([](const ServerCall&) { return Fault::none; });
+  EXPECT_TRUE(test::eventually([&] { return told("event: overview") == 2; })) << "though nothing has changed";
+  EXPECT_EQ(told("event: away"), 1U) << "once";
+}
+
+TEST_F(Page, WhatAFlowLeftOutHasNotFailed) {
+  start_anonymous();
+  auto store = *redis_.open();
+  ClaimRequest request;
+  request.context = 1;
+  request.runner = 20;
+  request.instance = "i";
+  request.queues = {"queue:python"};
+  for (const char* detail : {"not_needed", "skipped", "cancelled", "exit"}) {
+    ok("job.start", {{"script", "x"}, {"script_type", "python"}});
+    auto claimed = store->claim(request);
+    ASSERT_TRUE(claimed && claimed->jobs.size() == 1U);
+    JobEnd end;
+    end.status = JobStatus::error;
+    end.detail = detail;
+    ASSERT_TRUE(store->report(1, std::vector<Report>{EndReport{claimed->jobs[0].ref, end}}));
+  }
+  EXPECT_EQ(ok("context.overview", json::object()).at("failures"), json({{"exit", 1}}));
+}
+
 TEST_F(Page, ADefinitionIsCheckedAsText) {
   start_anonymous();
   const json bad = ok("flow.check", {{"definition", "name: x\njobs:\n  a: {type: python, scripd: 1}\n"}});

@@ -264,6 +264,23 @@ TEST_P(FlowsCommit, ANodeOfItsOwnIsNotRequeuedByAnOperator) {
   EXPECT_EQ(state("job:12:1"), "planned");
 }
 
+TEST_P(FlowsCommit, WhatItsFlowLeftOutIsNotRequeuedByAnOperator) {
+  const Id flow = new_flow(2);
+  FlowCommit first = commit(flow, 0);
+  first.ends = {ended("job:12:1", "error", "not_needed"), ended("job:12:2", "error", "skipped")};
+  ASSERT_TRUE(flows_->commit(first));
+  for (const char* job : {"job:12:1", "job:12:2"}) {
+    const auto refused = store_->requeue(1, job);
+    EXPECT_EQ(outcome(refused), "conflict") << job;
+    EXPECT_THAT(refused.error().message, HasSubstr("is run by its flow: see mycojobs flow retry"));
+    EXPECT_EQ(state(job), "ended") << job;
+  }
+  FlowCommit next = commit(flow, 1);
+  next.requeue = {"job:12:1"};
+  ASSERT_TRUE(flows_->commit(next));
+  EXPECT_EQ(claim_one().ref.job_key, "job:12:1") << "its flow may";
+}
+
 TEST_P(FlowsCommit, ANodeThatIsSetBackEndsAgainInTheSameCommit) {
   const Id flow = new_flow(2);
   FlowCommit first = commit(flow, 0);

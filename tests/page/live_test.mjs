@@ -52,6 +52,39 @@ await claims(world, {
     await until('another job', () => !page.url().includes(made.key.replace('job:', '')));
     await page.close();
   },
+  async 'a store that is away is told, with since when, and that it is back'() {
+    const page = await world.open('#/overview');
+    await sees(page, 'What is stuck');
+    await sees(page, 'live', 'header');
+    const other = await world.open('#/jobs', world.token(16));  // who hears nothing of the context as a whole
+    await sees(other, 'live', 'header');
+    spawnSync('kill', ['-STOP', String(world.running.get('redis').pid)]);
+    try {
+      const began = Date.now();
+      for (const each of [page, other]) {
+        await each.bringToFront();
+        await sees(each, /The store \(Redis\) has been away since \d\d:\d\d:\d\d: what is shown is from before, its numbers are old/);
+        await sees(each, 'store away', 'header');
+      }
+      console.log(`  told after ${Date.now() - began} ms`);
+      await page.bringToFront();
+      await world.axe(page, 'the store is away');
+      assert.ok(await page.$('.tiles'), 'what was shown stays');
+    } finally {
+      spawnSync('kill', ['-CONT', String(world.running.get('redis').pid)]);
+    }
+    for (const each of [page, other]) {
+      await each.bringToFront();
+      await until('back', async () => !(await each.$('.store-away')));
+      await sees(each, 'live', 'header');
+    }
+    await page.bringToFront();
+    await world.ended((await world.job('pass')).key);
+    await sees(page, `${(await world.rpc('context.overview')).ended} kept`, '.tiles');
+    assert.deepEqual(page.wrong, []);
+    await page.close();
+    await other.close();
+  },
   async 'a flow goes on under an open page after its coordinator was killed, and the page follows by itself'() {
     const made = await world.rpc('flow.create', {definition: {name: 'stairs', jobs: {
       first: {type: 'python', script: 'import time\ntime.sleep(4)'}, second: {needs: ['first'], type: 'python', script: 'pass'}, ask: {needs: ['second'], approval: {comment: 'on?'}}}}});

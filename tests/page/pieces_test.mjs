@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import {test} from 'node:test';
 
 const source = (name) => import(`${process.env.MYCOJOBS_SOURCE}/web/src/${name}`);
-const {ago, bytes, count, line, log_parts, log_text, plain, span} = await source('text.js');
+const {ago, bytes, count, line, log_parts, log_text, plain, since, span} = await source('text.js');
 const {event_reader} = await source('api.js');
 
 test('what turns or hides text is shown as a sign', () => {
@@ -34,6 +34,7 @@ test('events come whole, however they are cut', () => {
 test('numbers and times are for people', () => {
   assert.deepEqual([span(0), span(999), span(1500), span(61000), span(3700000), span(90000000)], ['0 ms', '999 ms', '1.5 s', '1 min 1 s', '1 h 1 min', '1 d 1 h']);
   assert.deepEqual([ago(0, 5), ago(1000, 1500), ago(1000, 62000)], ['', 'now', '1 min ago']);
+  assert.deepEqual([since(0, 5), since(1000, 1500), since(1000, 28000), since(1000, 121000)], ['', '1 s', '27 s', '2 min']);
   assert.deepEqual([bytes(5), bytes(2048), bytes(3 << 20)], ['5 B', '2.0 KiB', '3.0 MiB']);
   assert.equal(count(1234567), '1\u202f234\u202f567');
 });

@@ -43,6 +43,8 @@ await claims(world, {
     await page.type('input[type=password]', 'mj_wrong');
     await page.keyboard.press('Enter');
     await sees(page, 'no token of this server is like that');
+    await page.reload();
+    await sees(page, 'mycojobs key token --actor ID');
     assert.equal((await text(page)).includes('average.py'), false);
     assert.equal((await page.cookies()).length, 0);
     assert.equal(await page.evaluate(() => localStorage.length + sessionStorage.length), 0);
@@ -81,6 +83,60 @@ await claims(world, {
     assert.deepEqual(page.wrong, []);
     await page.close();
   },
+  async 'the compensation of a flow that succeeded is neither a failure nor run again'() {
+    const before = (await world.rpc('context.overview')).failures;
+    const made = await world.rpc('flow.create', {definition: {name: 'launch', jobs: {ship: {type: 'python', script: 'pass', compensate: 'undo'}, undo: {type: 'python', script: 'print("UNDONE")'}}}});
+    await world.rpc('flow.start', {id: made.id});
+    await until('its end', async () => (await world.rpc('flow.get', {id: made.id})).status === 'finished');
+    const {job} = (await world.rpc('flow.dag', {id: made.id})).nodes.find((each) => each.name === 'undo');
+    const id = job.replace('job:', '');
+    assert.equal((await world.rpc('job.get', {id})).detail, 'not_needed');
+    await assert.rejects(world.rpc('job.retry', {id}), /is run by its flow: see mycojobs flow retry/);
+    assert.deepEqual(Object.keys((await world.rpc('context.overview')).failures).sort(), Object.keys(before).sort());
+    assert.equal(before.not_needed, undefined);
+    const page = await world.open(`#/jobs/${id}`);
+    await sees(page, 'not needed', '.title');
+    assert.ok(await page.$('.title .state.cancelled'), 'shown neutrally');
+    assert.equal(await page.$('.wrong'), null);
+    assert.doesNotMatch(await text(page, '.title'), /failed|Run again/);
+    const jobs = (await world.rpc('context.overview')).jobs;
+    await page.keyboard.press('r');
+    await sleep(500);
+    assert.equal((await world.rpc('context.overview')).jobs, jobs, 'no key runs it');
+    assert.deepEqual(page.wrong, []);
+    await page.close();
+  },
+  async 'the keys that run again and cancel ask first'() {
+    const failed = await world.job('raise ValueError("once more")', {name: 'asked.py'});
+    await world.ended(failed.key);
+    const id = failed.key.replace('job:', '');
+    const attempt = async () => (await world.rpc('job.get', {id})).attempt;
+    const page = await world.open(`#/jobs/${id}`);
+    await sees(page, 'Run again', '.title');
+    await page.keyboard.press('r');
+    await sees(page, 'Run again: asked.py?', 'dialog[open]');
+    await world.axe(page, 'the question of a key');
+    await page.keyboard.press('Escape');
+    await until('closed', async () => !(await page.$('dialog[open]')));
+    await sleep(500);
+    assert.equal(await attempt(), 1, 'Esc leaves it');
+    await page.keyboard.press('r');
+    await page.waitForSelector('dialog[open]');
+    await page.keyboard.press('Enter');
+    await until('the second attempt', async () => (await attempt()) === 2);
+    const long = await world.job('import time\ntime.sleep(60)', {name: 'sleeper.py'});
+    const status = async () => (await world.rpc('job.get', {id: long.key.replace('job:', '')})).status;
+    await until('it runs', async () => (await status()) === 'started');
+    await page.goto(`${page.url().split('#')[0]}#/jobs/${long.key.replace('job:', '')}`);
+    await sees(page, 'Cancel', '.title');
+    await page.keyboard.press('x');
+    await sees(page, 'Cancel: sleeper.py?', 'dialog[open]');
+    assert.equal(await status(), 'started');
+    await page.keyboard.press('Enter');
+    await until('it is cancelled', async () => (await status()) === 'error');
+    assert.deepEqual(page.wrong, []);
+    await page.close();
+  },
   async 'jobs are filtered, and the filter is in the address'() {
     const page = await world.open('#/jobs');
     await sees(page, 'import-23.py');
@@ -106,6 +162,12 @@ await claims(world, {
   async 'a flow is watched, approved, and its timeline is read'() {
     const page = await world.open(`#/flows/${release}`);
     await sees(page, 'needs approval');
+    await sees(page, 'under way', '.title');
+    const list = await world.open('#/flows');
+    const row = await until('its row', () => list.evaluate((id) => [...document.querySelectorAll('.window .job')].find((at) => at.querySelector('.key').innerText === String(id))?.querySelector('.what').innerText, release));
+    assert.equal(row.trim(), 'under way', 'the same word');
+    await list.close();
+    await page.bringToFront();
     await page.waitForSelector('.graph .node.asks');
     assert.equal((await page.$$('.graph .node')).length, 5);
     await world.axe(page, 'a flow');
@@ -120,7 +182,7 @@ await claims(world, {
     await world.axe(page, 'timeline');
     await click(page, '.tabs a', 'Definition');
     await sees(page, '"approval"');
-    await click(page, '.tabs a', 'Earlier runs');
+    await click(page, '.tabs a', 'Other runs');
     await sees(page, 'the only run of this name');
     assert.deepEqual(page.wrong, []);
     await page.close();
@@ -129,6 +191,7 @@ await claims(world, {
     const id = await flow_of('approval.yaml');
     const page = await world.open('#/approvals');
     await sees(page, 'ship it?');
+    await sees(page, /has waited for \d+ s/);
     const mine = await until('the question', async () => {
       for (const each of await page.$$('.question')) if ((await each.evaluate((at) => at.innerText)).includes(`release ${id}`)) return each;
       return null;
@@ -203,6 +266,7 @@ await claims(world, {
         await page.waitForSelector('main :is(h1, h2, .title)');
         await sleep(600);
         await fits(page, view);
+        if (page === narrow && view === '#/workflows') assert.ok(await page.$eval('tbody tr', (at) => at.offsetHeight) < 100, 'rows are compact');
         await world.axe(page, `${view} ${page === narrow ? 'at 360' : 'in the dark'}`);
       }
       if (view === '#/approvals') await picture(narrow, 'page-approvals-360');

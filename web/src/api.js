@@ -26,7 +26,7 @@ export async function rpc(method, params = {}, signal = undefined) {
       body: JSON.stringify({jsonrpc: '2.0', id: next_id++, method, params})});
   } catch (error) {
     if (error.name === 'AbortError') throw error;
-    throw new RpcError('the server cannot be reached', 'unavailable', 'it is tried again');
+    throw new RpcError('the server cannot be reached', 'unreachable', 'it is tried again');
   }
   if (response.status === 401) {
     on_denied();
@@ -38,11 +38,12 @@ export async function rpc(method, params = {}, signal = undefined) {
   } catch {
     throw new RpcError(`the server answered ${response.status}`, 'io', 'call again');
   }
+  if (answer.error?.data?.word === 'unavailable') suspect_store(0, answer.error.message);
   if (answer.error) throw new RpcError(answer.error.message, answer.error.data?.word ?? 'io', answer.error.data?.remedy ?? '', answer.error.data?.field);
   return answer.result;
 }
 
-// How the connections are, for who shows it: 'live', 'away'.
+// How the connections are, for who shows it: 'live', 'away', or 'store': the server is there, its store is not.
 const watchers = new Set();
 let health = 'live';
 export const connection = () => health;
@@ -54,6 +55,29 @@ function tell(now) {
   if (health === now) return;
   health = now;
   for (const each of watchers) each(now);
+}
+// A call that was 'unavailable' may have met a server that was busy: the store is away if that lasts. Not every stream tells
+// that it is back, so it is asked.
+const PROBE_MS = 2000;
+let suspected = null;
+export const store_away = () => suspected ?? {since_ms: Date.now(), message: ''};  // by this host's clock
+export function suspect_store(for_ms, message) {
+  if (suspected) return;
+  suspected = {since_ms: Date.now() - for_ms, message};
+  if (for_ms >= PROBE_MS) tell('store');
+  setTimeout(probe, PROBE_MS);
+}
+export function store_is_back() {
+  suspected = null;
+  if (health === 'store') tell('live');
+}
+async function probe() {
+  if (!suspected) return;
+  const error = await rpc('jobs.page', {limit: 1}).then(() => null, (wrong) => wrong);
+  if (!suspected) return;
+  if (!['unavailable', 'unreachable', 'io'].includes(error?.word)) return store_is_back();
+  if (error.word === 'unavailable') tell('store');
+  setTimeout(probe, PROBE_MS);
 }
 
 // One event: {event, id, data}; `feed` takes texts as they come.
@@ -105,8 +129,14 @@ export function events(query, on, on_gone = () => {}) {
         over = true;
         return on_gone(answer.error?.message ?? `the server answered ${response.status}`, answer.error?.data?.word);
       }
+      if (response.status === 503) {
+        const answer = await response.json().catch(() => ({}));
+        if (answer.error?.data?.word !== 'unavailable') throw new Error('503');
+        suspect_store(0, answer.error.message);
+        return again();
+      }
       if (!response.ok) throw new Error(String(response.status));
-      tell('live');
+      if (health === 'away') tell('live');
       const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
       const feed = event_reader(({event, id, data}) => {
         pause = PAUSE_MS;

@@ -115,7 +115,7 @@ function Outcome({id, context, moved}) {
   return Object.keys(value.result).length === 0 ? html`<p class="empty">${value.ended ? 'Its jobs have given no result.' : 'No result yet.'}</p>` : html`<${Pairs} of=${value.result}/>`;
 }
 
-function Earlier({name, id, context}) {
+function Others({name, id, context}) {
   const {value} = useCall('flow.list', {name, context_id: context, limit: 12}, [], name !== '');
   const now = useNow();
   const others = (value ?? []).filter((each) => each.id !== id);
@@ -123,7 +123,7 @@ function Earlier({name, id, context}) {
   return html`<table><tbody>${others.map((each) => html`<tr><td><${State} of=${flow_state(each)}/></td><td><a href=${flow_href(each.id, context)}>flow ${each.id}</a></td><td><${Ago} at=${each.at_ms} now=${now}/></td><td class="num">${each.started_ms && each.ended_ms ? span(each.ended_ms - each.started_ms) : ''}</td></tr>`)}</tbody></table>`;
 }
 
-const VIEWS = [['graph', 'Graph'], ['timeline', 'Timeline'], ['result', 'Result'], ['definition', 'Definition'], ['runs', 'Earlier runs']];
+const VIEWS = [['graph', 'Graph'], ['timeline', 'Timeline'], ['result', 'Result'], ['definition', 'Definition'], ['runs', 'Other runs']];
 
 export function FlowView({id, query, context, rights}) {
   const {dag, record, why, error, gone, moved, load} = useFlow(id, context);
@@ -169,6 +169,6 @@ export function FlowView({id, query, context, rights}) {
     ${shown === 'timeline' && html`<${Timeline} dag=${dag} id=${id} context=${context} moved=${moved} choose=${choose} chosen=${chosen}/>`}
     ${shown === 'result' && html`<${Outcome} id=${id} context=${context} moved=${moved}/>`}
     ${shown === 'definition' && html`<${Definition} id=${id} context=${context}/>`}
-    ${shown === 'runs' && html`<${Earlier} name=${record.name} id=${id} context=${context}/>`}</section>
+    ${shown === 'runs' && html`<${Others} name=${record.name} id=${id} context=${context}/>`}</section>
   </main>`;
 }

@@ -1,5 +1,5 @@
 // One job: where it is and why, what it printed, what went wrong and where in the script, and what to do.
-import {html, useCall, useEffect, useMemo, useRef, useState, Ago, Copy, Deed, Glyph, Problem, Section, Sentence, State, Their, flow_href, go, href, job_href, job_state, now_ms, useNow, useTitle} from './ui.js';
+import {html, useCall, useEffect, useMemo, useRef, useState, Ago, Copy, Deed, Glyph, Problem, Section, Sentence, State, Their, flow_href, go, has_failed, href, job_href, job_state, left_out, now_ms, useNow, useTitle} from './ui.js';
 import {events, rpc} from './api.js';
 import {LogLines, LogView} from './log.js';
 import {bytes, counted, line, moment, plain, span} from './text.js';
@@ -65,11 +65,11 @@ function may_steer(job, rights) {
 
 function Actions({job, key_, context, rights, load}) {
   const live = !['finished', 'error'].includes(job.status);
-  const again = job.status === 'error' && job.detail !== 'cancelled' && !job.flow_id;
+  const again = job.status === 'error' && job.detail !== 'cancelled' && !job.flow_id, left = left_out(job);
   const call = (method) => async () => { await rpc(method, {id: key_, context_id: context}); await load(); };
   return html`<div class="actions">
     ${may_steer(job, rights) && again && html`<${Deed} kind="first" keys="r" title="as its next attempt (r)" run=${call('job.retry')}>Run again<//>`}
-    ${rights?.create && !live && !again && job.script && html`<${Deed} kind="first" keys="r" title="a new job like this one (r)" run=${() => run_like(job, context)}>Run again<//>`}
+    ${rights?.create && !live && !again && !left && job.script && html`<${Deed} kind="first" keys="r" title="a new job like this one (r)" run=${() => run_like(job, context)}>Run again<//>`}
     ${rights?.create && again && html`<${Deed} run=${() => run_like(job, context)} title="a new job like this one">Run a copy<//>`}
     ${may_steer(job, rights) && live && job.detail === 'created' && html`<${Deed} kind="first" run=${call('job.start')}>Start<//>`}
     ${may_steer(job, rights) && live && html`<${Deed} keys="x" title="ends it, for ever (x)" run=${call('job.cancel')}>Cancel<//>`}
@@ -121,7 +121,7 @@ export function JobView({name, context, rights}) {
   const layers = (job.layers ?? '').split(' ').filter(Boolean);
   const waits = shown.status === 'waiting_for_prerequisites' && !job.flow_id && may_steer(job, rights) ? approvals_of(job) : [];
   const again = async () => { await load(); why.load(); };
-  const wrong = shown.status === 'error' && !['cancelled', 'skipped'].includes(shown.detail);
+  const wrong = has_failed(shown);
   const timed = {waited: job.started_ms && job.queued_ms ? span(job.started_ms - Math.max(job.queued_ms, job.run_at_ms ?? 0)) : job.queued_ms && !ended ? span(now - job.queued_ms) : '',
     took: job.started_ms && shown.status !== 'dispatched' ? span((ended ? job.ended_ms : now) - job.started_ms) : ''};
   return html`<main class="job-view">

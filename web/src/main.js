@@ -1,6 +1,6 @@
 // The frame: who is logged in, which context, which view, and the keys.
-import {html, render, useCall, useEffect, useRef, useState, Glyph, Problem, go, href, read_route, replace, set_now} from './ui.js';
-import {connection, events, has_token, rpc, set_token, watch_connection, when_denied} from './api.js';
+import {html, render, useCall, useEffect, useRef, useState, Glyph, Problem, go, href, read_route, set_now, useNow} from './ui.js';
+import {connection, events, has_token, rpc, set_token, store_away, store_is_back, suspect_store, watch_connection, when_denied} from './api.js';
 import {Overview} from './overview.js';
 import {Jobs} from './jobs.js';
 import {JobView} from './job.js';
@@ -9,10 +9,10 @@ import {FlowView} from './flow.js';
 import {Approvals} from './approvals.js';
 import {Cells, InstanceView, Workflows} from './workflows.js';
 import {Try} from './try.js';
-import {line, plain} from './text.js';
+import {clock, line, since} from './text.js';
 
 const VIEWS = [['overview', 'Overview', 'o'], ['jobs', 'Jobs', 'j'], ['flows', 'Flows', 'f'], ['workflows', 'Workflows', 'w'], ['approvals', 'Approvals', 'a'], ['try', 'Try it', 't']];
-const KEYS = [['/', 'search'], ['j  k', 'the next row, the one before'], ['Enter', 'open it'], ['g then o j f w a t', 'overview, jobs, flows, workflows, approvals, try it'], ['r', 'run again'], ['x', 'cancel'], ['Esc', 'back'], ['?', 'this help']];
+const KEYS = [['/', 'search'], ['j  k', 'the next row, the one before'], ['Enter', 'open it'], ['g then o j f w a t', 'overview, jobs, flows, workflows, approvals, try it'], ['r', 'run again, after a question'], ['x', 'cancel, after a question'], ['Esc', 'back'], ['?', 'this help']];
 
 function useRoute() {
   const [route, set] = useState(read_route());
@@ -40,6 +40,7 @@ function Login({enter}) {
   };
   return html`<main class="login"><form class="card" onSubmit=${submit}><h1>mycojobs</h1>
     <label>Token <input type="password" autocomplete="off" required autofocus value=${text} onInput=${(e) => { set(e.target.value); fail(null); }}/></label>
+    <p class="quiet">A token comes from who runs this server: <code class="command">mycojobs key token --actor ID</code> on its host makes one.</p>
     <button class="first">Log in</button><${Problem} error=${error}/>
     <p class="quiet">It stays in this page's memory, and is forgotten when you leave.</p></form></main>`;
 }
@@ -51,19 +52,45 @@ function Help({close}) {
     <p class="quiet">Everything here is the JSON-RPC: <code class="command">mycojobs rpc</code> can do it, too. <a href=${document.querySelector('link[rel=license]').getAttribute('href')}>Licences</a></p><form method="dialog"><button>Close</button></form></dialog>`;
 }
 
+// What a key would do is asked for first: Enter says yes, Esc leaves it. A button that has become another meanwhile is left alone.
+const said_by = (button) => `${location.hash} ${button.innerText}`;
+function Question({button, close}) {
+  const box = useRef(null), [asked] = useState({says: said_by(button), verb: button.innerText.trim(), of: document.querySelector('main h1')?.innerText ?? '', note: button.title.replace(/ \(\w\)$/, '')});
+  useEffect(() => { box.current.showModal(); }, []);
+  const closed = () => {
+    const yes = box.current.returnValue === 'yes';
+    close();
+    if (yes && button.isConnected && !button.disabled && said_by(button) === asked.says) button.click();
+  };
+  return html`<dialog ref=${box} class="question-of-key" onClose=${closed} aria-labelledby="asked" aria-describedby="asked-note"><h2 id="asked">${asked.verb}: <bdi>${line(asked.of, 120)}</bdi>?</h2><p id="asked-note" class="quiet">${asked.note}</p>
+    <form method="dialog" class="actions"><button class="first" value="yes" autofocus>Yes, ${asked.verb.toLowerCase()}</button><button value="no">No</button></form></dialog>`;
+}
+
+// By this host's clock. What ticks is no part of what is read aloud.
+function StoreAway({since_ms, message}) {
+  useNow();
+  return html`<section class="store-away" aria-label="the store is away"><p role="alert"><${Glyph} shape="failed"/> The store (Redis) has been away since ${clock(since_ms)}: what is shown is from before, its numbers are old. It is tried again.</p>
+    <p class="quiet">for ${since(since_ms, Date.now())} now: <bdi>${line(message, 200)}</bdi></p></section>`;
+}
+
 // The overview as it changes. Who may not read all of the context is told why.
 function useOverview(context, ready) {
   const [state, set] = useState({view: null, gone: ''});
   useEffect(() => {
     if (!ready) return undefined;
     set({view: null, gone: ''});
-    return events(new URLSearchParams({context, overview: 1}).toString(), (event, view) => { set_now(view.now_ms); set({view, gone: ''}); }, (gone) => set({view: null, gone}));
+    return events(new URLSearchParams({context, overview: 1}).toString(), (event, view) => {
+      if (event === 'away') return suspect_store(view.for_ms, view.message);
+      store_is_back();
+      set_now(view.now_ms);
+      set({view, gone: ''});
+    }, (gone) => set({view: null, gone}));
   }, [context, ready]);
   return state;
 }
 
 // What a key does. Keys in a box to write in are that box's.
-function useKeys({cursor, help}) {
+function useKeys({cursor, help, ask}) {
   useEffect(() => {
     let before = '';
     const told = (event) => {
@@ -81,7 +108,7 @@ function useKeys({cursor, help}) {
       else if (key === '?') take(help);
       else if (key === 'j' || key === 'k') cursor.current && take(() => cursor.current.move(key === 'j' ? 1 : -1));
       else if (key === 'Enter' && !target.closest?.('a, button, summary, [role=button]')) cursor.current && take(cursor.current.open);
-      else if (key === 'r' || key === 'x') document.querySelector(`main button[data-key="${key}"]`)?.click();
+      else if (key === 'r' || key === 'x') { const button = document.querySelector(`main button[data-key="${key}"]:not(:disabled)`); if (button) take(() => ask(button)); }
       else if (key === 'Escape') { const {parts, query} = read_route(); if (parts.length > 1) go(href([parts[0]], {context: query.context})); }
     };
     addEventListener('keydown', told);
@@ -93,7 +120,7 @@ function Page() {
   const [stage, set] = useState('asking');  // asking, login, in, away
   const [info, set_info] = useState(null);
   const [live, set_live] = useState(connection());
-  const [helps, help] = useState(false);
+  const [helps, help] = useState(false), [asked, ask] = useState(null);
   const route = useRoute(), cursor = useRef(null);
   const begin = async () => {
     try {
@@ -117,7 +144,7 @@ function Page() {
   // Beside the view of approvals they are a number in the head: that may be late.
   const stamp = Math.floor((view?.changed_ms ?? 0) / (route.parts[0] === 'approvals' ? 2000 : 10000));
   const questions = useCall('approval.list', {context_id: context}, [stamp], ready);
-  useKeys({cursor, help: () => help(true)});
+  useKeys({cursor, help: () => help(true), ask});
   const [name, id] = [route.parts[0] ?? 'overview', route.parts[1]];
   useEffect(() => {
     cursor.current = null;
@@ -138,10 +165,12 @@ function Page() {
       <nav aria-label="views">${VIEWS.map(([to, title, letter]) => html`<a href=${href([to], {context})} aria-current=${name === to ? 'page' : null} title=${`g ${letter}`}>${title}${to === 'approvals' && waiting > 0 ? html` <span class="badge" aria-label=${`${waiting} wait for you`}>${waiting}</span>` : ''}</a>`)}</nav>
       <span class="grow"></span>
       ${served.length > 1 && html`<label class="context">context <select value=${String(context)} onChange=${(e) => go(href(['overview'], {context: e.target.value}))}>${served.map((each) => html`<option value=${String(each)}>${each}</option>`)}</select></label>`}
-      <span class=${`live ${live}`} role="status"><${Glyph} shape=${live === 'live' ? 'done' : 'waiting'}/>${live === 'live' ? 'live' : 'reconnecting'}</span>
+      <span class=${`live ${live}`} role="status"><${Glyph} shape=${live === 'live' ? 'done' : 'waiting'}/>${live === 'live' ? 'live' : live === 'store' ? 'store away' : 'reconnecting'}</span>
       <span class="quiet who">${info.actor ? `actor ${info.actor}` : ''}</span>
       ${has_token() && html`<button type="button" class="small" onClick=${() => { set_token(''); set('login'); }}>Log out</button>`}
       <button type="button" class="small" onClick=${() => help(true)} aria-label="keys and help">?</button></header>
+    ${live === 'store' && html`<${StoreAway} ...${store_away()}/>`}
+    ${asked && html`<${Question} button=${asked} close=${() => ask(null)}/>`}
     ${shown}${helps && html`<${Help} close=${() => help(false)}/>`}`;
 }
 

@@ -73,6 +73,8 @@ export function ago(at_ms, now_ms) {
   const [unit, name] = UNITS.find(([each]) => now_ms - at_ms >= each) ?? [];
   return unit ? `${Math.floor((now_ms - at_ms) / unit)} ${name} ago` : 'now';
 }
+// As long, of what still lasts: "27 s".
+export const since = (at_ms, now_ms) => (at_ms ? ago(at_ms, Math.max(now_ms, at_ms + 1000)).replace(' ago', '') : '');
 export const moment = (ms) => (ms ? new Date(ms).toISOString().replace('T', ' ').replace(/\.\d+Z/, ' UTC') : '');
 const two = (n) => String(n).padStart(2, '0');
 export const clock = (ms) => {

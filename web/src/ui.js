@@ -3,7 +3,7 @@ import {h, render, Fragment} from 'preact';
 import {useState, useEffect, useLayoutEffect as useLayout, useRef, useMemo, useCallback} from 'preact/hooks';
 import htm from 'htm';
 import {rpc} from './api.js';
-import {ago, line, moment, plain} from './text.js';
+import {ago, line, moment, plain, since} from './text.js';
 
 export const html = htm.bind(h);
 export {render, Fragment, useState, useEffect, useLayout, useRef, useMemo, useCallback};
@@ -34,11 +34,16 @@ export const flow_href = (id, context, more = {}) => href(['flows', String(id)],
 
 // ---- states ----
 
+// How a job ended that did not fail: somebody cancelled it, or its flow left it out.
+const NO_FAILURES = {cancelled: 'cancelled', skipped: 'skipped', not_needed: 'not needed'};
+export const has_failed = (job) => job.status === 'error' && !Object.hasOwn(NO_FAILURES, job.detail || '');
+// Its flow alone runs it, if at all.
+export const left_out = (job) => Boolean(job.flow_id) && job.status === 'error' && ['skipped', 'not_needed'].includes(job.detail);
 // [shape, word]: `shape` a class of style.css and a drawing below.
 export function job_state(job) {
   const detail = job.detail || '';
   if (job.status === 'finished') return ['done', 'finished'];
-  if (job.status === 'error') return detail === 'cancelled' || detail === 'skipped' ? ['cancelled', detail] : ['failed', detail ? `failed: ${line(detail, 24)}` : 'failed'];
+  if (job.status === 'error') return !has_failed(job) ? ['cancelled', NO_FAILURES[detail]] : ['failed', detail ? `failed: ${line(detail, 24)}` : 'failed'];
   if (job.status === 'started') return ['running', detail === 'unkillable' ? 'unkillable' : 'running'];
   if (job.status === 'waiting_for_prerequisites') return ['waiting', detail === 'dependencies' ? 'waits for jobs' : 'waits'];
   const words = {created: ['planned', 'created'], planned: ['planned', 'planned'], delayed: ['waiting', 'delayed'],
@@ -51,15 +56,15 @@ export function flow_state(flow) {
   if (flow.status === 'finished') return ['done', detail && detail !== 'ok' ? `finished ${line(detail, 20)}` : 'finished'];
   if (flow.status === 'error') return detail.startsWith('cancel') ? ['cancelled', 'cancelled'] : ['failed', `failed${detail && detail !== 'failed' ? `: ${line(detail, 20)}` : ''}`];
   if (detail === 'paused') return ['waiting', 'paused'];
-  if (detail === 'waiting' && flow.status === 'started') return ['waiting', 'waits'];
-  if (flow.status === 'started') return ['running', detail && detail !== 'running' ? line(detail, 20) : 'running'];
+  // What its nodes do is known where it is looked at alone: lists and its own page say the same word.
+  if (flow.status === 'started') return ['running', ['', 'running', 'waiting', 'started', 'idle'].includes(detail) ? 'under way' : line(detail, 20)];
   return ['planned', detail || 'new'];
 }
 export function node_state(node) {
   const words = {pending: ['planned', 'pending'], ready: ['queued', 'ready'], dispatched: ['queued', 'queued'], running: ['running', 'running'],
     completed: ['done', 'completed'], failed: ['failed', 'failed'], cancelled: ['cancelled', 'cancelled']};
   const [shape, word] = words[node.node_status] ?? ['planned', node.node_status];
-  if (node.node_status === 'cancelled' && node.detail && node.detail !== 'cancelled') return ['cancelled', line(node.detail, 16)];
+  if (node.node_status === 'cancelled' && node.detail && node.detail !== 'cancelled') return ['cancelled', NO_FAILURES[node.detail] ?? line(node.detail, 16)];
   if (['approval', 'pause', 'gate'].includes(node.detail)) return ['asks', node.detail === 'pause' ? 'paused' : node.detail === 'gate' ? 'waits at gate' : 'needs approval'];
   if (['wait', 'delayed', 'retry_wait', 'flow'].includes(node.detail)) return ['waiting', {wait: 'waits', delayed: 'delayed', retry_wait: 'retries soon', flow: 'in a flow'}[node.detail]];
   return [shape, word];
@@ -87,6 +92,7 @@ export function Sentence({text}) {
   return plain(text).split(/(`[^`]+`)/).map((part) =>
     part.startsWith('`') && part.length > 2 ? html`<code class="command">${part.slice(1, -1)}</code>` : part);
 }
+export const Waited = ({at, now}) => html`has waited for <time title=${moment(at)}>${since(at, now)}</time>`;
 export const Ago = ({at, now}) => html`<time title=${moment(at)}>${ago(at, now)}</time>`;
 
 // The store's clock as the page knows it: hosts' clocks differ.

@@ -184,6 +184,10 @@ local function reopen(job, claim)
   if claim.state ~= 'ended' then return 'has not ended: nothing to run again' end
   if claim.status == 'finished' then return 'has finished: submit it anew to run it once more' end
   if claim.detail == 'cancelled' then return 'was cancelled, which is for ever: submit it anew' end
+  -- Its flow left it out: what it does (a compensation, say) is not wanted until the flow says so.
+  if claim.flow and (claim.detail == 'not_needed' or claim.detail == 'skipped') then
+    return 'is run by its flow: see mycojobs flow retry'
+  end
   if type_of(job) ~= 'hash' then return 'has no record any more' end
   local queue = queue_of(job, claim)
   if queue == 'queue:flow' then return 'is run by its flow: see mycojobs flow retry' end
