@@ -93,6 +93,8 @@ void RunLoop::perform(Outgoing& report) {
   if (const auto* ended = std::get_if<EndReport>(&report.report)) {
     const bool failed = ended->end.status == JobStatus::error;
     tell_run(report.run, failed ? ended->end.detail : std::string());
+  } else if (std::holds_alternative<Release>(report.report)) {
+    tell_run(report.run, std::nullopt);
   }
   callbacks_.post(std::move(report));
 }
@@ -100,7 +102,6 @@ void RunLoop::perform(BrokerCall& call) { callbacks_.ask(std::move(call)); }
 
 void RunLoop::perform(JobRuns::Over& over) {
   callbacks_.forget(over.run);
-  tell_run(over.run, std::nullopt);
   pipes_.erase(over.run);
   pace_.ended(steady_us());
 }

@@ -418,7 +418,8 @@ TEST_F(ApiTest, MetricsAreWhereTheyAreAskedForAndNotForPages) {
   EXPECT_EQ(pages, 2);
   std::array<char, 256> name{};
   ASSERT_EQ(::gethostname(name.data(), name.size() - 1), 0);
-  for (const std::string host : {"localhost:1", "LocalHost", "127.0.0.1:80", "127.8.9.1", "[::1]:7", name.data()}) {
+  for (const std::string host :
+       {"localhost:1", "LocalHost", "127.0.0.1:80", "127.8.9.1", "[::1]:7", &std::as_const(name[0])}) {
     ask.headers = {"Host: " + host};
     EXPECT_EQ(http_.get(ask)->status, 200) << host;
   }
