@@ -101,8 +101,6 @@ void judge_usage(Run& run, const RunUsage& usage) {
 namespace {
 
 constexpr std::uint32_t kFirstJobUid = 1000;
-constexpr const char* kWarmStep = "warm";  // as kPrewarmedStep, of a run that was given a warm process
-
 constexpr std::uint64_t kSetUpMs = 30000;  // of a prewarmed sandbox: a run has its own limit
 
 constexpr std::uint64_t kInitPatienceMs = 300, kZygotePatienceMs = 5000;

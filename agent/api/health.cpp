@@ -25,9 +25,15 @@ constexpr const char* kMetricsPath = "/metrics";
 
 // Health says nothing that a page could use. Metrics are for programs: a page whose name leads to this machine (DNS
 // rebinding) is of the same origin, and shows itself by its Host alone.
-HttpReply refuse_page(const HttpRequest& from) {
-  if (is_from_web_page(from)) return web_page_refused();
-  if (from.path == kMetricsPath && from.loopback && !names_loopback(from)) return other_host_refused();
+HttpReply refuse_page(const HttpRequest& from, const CountRefusal& refused) {
+  if (is_from_web_page(from)) {
+    refused("page");
+    return web_page_refused();
+  }
+  if (from.path == kMetricsPath && from.loopback && !names_loopback(from) && !names_this_host(from)) {
+    refused("host");
+    return other_host_refused("call http://127.0.0.1, http://localhost or this machine by its own host name");
+  }
   return {};
 }
 
@@ -67,8 +73,11 @@ std::vector<HttpRoute> health_routes(const Health& health) {
 
 }  // namespace api
 
-Result<std::unique_ptr<HealthServer>> start_health(const std::string& listen, Health health, MetricsText text) {
-  auto admit = [](const api::HttpRequest& from) { return api::Admission{api::refuse_page(from), api::Standing::open}; };
+Result<std::unique_ptr<HealthServer>> start_health(const std::string& listen, Health health, MetricsText text,
+                                                   CountRefusal refused) {
+  auto admit = [refused = std::move(refused)](const api::HttpRequest& from) {
+    return api::Admission{api::refuse_page(from, refused), api::Standing::open};
+  };
   auto routes = api::health_routes(health);
   const bool metered = text != nullptr;
   if (metered) routes.push_back(api::metrics_route(std::move(text)));

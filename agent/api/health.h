@@ -25,6 +25,8 @@ struct Health {  // asked by any thread, until the server has stopped
 
 // What GET /metrics answers. Asked by any thread, until the server has stopped. None: there is no such path.
 using MetricsText = std::function<std::string()>;
+// A request was refused; why: as mycojobs_http_refused_total has it. Any thread.
+using CountRefusal = std::function<void(const char* why)>;
 
 // A server of these alone, for agents and where the JSON-RPC is not wanted.
 class HealthServer {
@@ -33,7 +35,8 @@ class HealthServer {
   virtual std::string url() const = 0;  // "http://127.0.0.1:9653"
 };
 // listen: as ApiSettings has it. Errors: invalid (no address), conflict (the port is taken), denied, io.
-Result<std::unique_ptr<HealthServer>> start_health(const std::string& listen, Health, MetricsText = nullptr);
+Result<std::unique_ptr<HealthServer>> start_health(
+    const std::string& listen, Health, MetricsText = nullptr, CountRefusal = [](const char*) {});
 
 namespace api {
 struct HttpRoute;

@@ -1,12 +1,18 @@
 #include "api/http.h"
 
+#include <arpa/inet.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <strings.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <array>
 #include <atomic>
+#include <cctype>
 #include <condition_variable>
 #include <list>
 #include <mutex>
@@ -432,15 +438,36 @@ HttpReply web_page_refused() {
                 "call from a program, without the header Origin, or from the page of this server");
 }
 
-bool names_loopback(const HttpRequest& from) {
-  const std::string header = from.header("host");  // "localhost:9652"
-  const std::string host = header.substr(0, header.find(':', header.starts_with('[') ? header.find(']') : 0));
-  return host == "localhost" || host == "[::1]" ||
-         (host.starts_with("127.") && host.find_first_not_of("0123456789.") == std::string::npos);
+namespace {
+
+// "localhost" of "LocalHost:9652".
+std::string host_of(const HttpRequest& from) {
+  const std::string header = from.header("host");
+  std::string host = header.substr(0, header.find(':', header.starts_with('[') ? header.find(']') : 0));
+  std::transform(host.begin(), host.end(), host.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return host;
 }
-HttpReply other_host_refused() {
-  return refuse(403, "denied", "the header Host names no address of this machine alone",
-                "call http://127.0.0.1 or http://localhost, or send a token");
+
+}  // namespace
+
+bool names_loopback(const HttpRequest& from) {
+  const std::string host = host_of(from);
+  if (host == "localhost") return true;
+  if (host.starts_with('[') && host.ends_with(']')) {
+    in6_addr six{};
+    return ::inet_pton(AF_INET6, host.substr(1, host.size() - 2).c_str(), &six) == 1 && IN6_IS_ADDR_LOOPBACK(&six);
+  }
+  in_addr four{};
+  return ::inet_pton(AF_INET, host.c_str(), &four) == 1 && ntohl(four.s_addr) >> 24U == 127;
+}
+bool names_this_host(const HttpRequest& from) {
+  std::array<char, 256> name{};
+  if (::gethostname(name.data(), name.size() - 1) != 0 || name[0] == 0) return false;
+  return ::strcasecmp(host_of(from).c_str(), name.data()) == 0;
+}
+HttpReply other_host_refused(const std::string& remedy) {
+  return refuse(403, "denied", "the header Host names no address of this machine alone", remedy);
 }
 
 HttpReply refuse_route(const std::vector<HttpRoute>& routes, const std::string& method, const std::string& path) {

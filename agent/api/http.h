@@ -98,7 +98,8 @@ HttpReply web_page_refused();
 // Whether its header Host names this machine by a loopback name: the name of another host leads here too, if whoever
 // has that name says so.
 bool names_loopback(const HttpRequest&);
-HttpReply other_host_refused();
+bool names_this_host(const HttpRequest&);  // by the name that the machine has
+HttpReply other_host_refused(const std::string& remedy);
 HttpReply busy();                     // for a connection that is one too many
 HttpReply no_json();                  // 415: a form, or a body that is compressed
 HttpReply malformed(const Error&);    // 400 or 431: what is no request

@@ -107,16 +107,20 @@ class Dispatch {
     const auto& all = rpc_.methods();
     const auto method = std::find_if(all.begin(), all.end(), [&](const Method& each) { return each.name == name; });
     if (method == all.end()) {
+      rpc_.count_refused("unknown", "method_not_found");
       return refusal(id, kMethodNotFound, "there is no method " + dump_json(json(name.substr(0, 100))),
                      "method_not_found", "", "rpc.discover lists the methods");
     }
     auto params = named_params(request);
     if (!params) {
+      rpc_.count_refused(method->name, word(Code::invalid));
       return refusal(id, kInvalidParams, "params: parameters are given by name", "invalid", "params",
                      R"(send {"name": value, ...}, or [{"name": value, ...}])");
     }
-    if (const auto wrong = check_params(*method, *params))
+    if (const auto wrong = check_params(*method, *params)) {
+      rpc_.count_refused(method->name, word(Code::invalid));
       return refusal(id, kInvalidParams, wrong->message, "invalid", wrong->field, wrong->remedy);
+    }
     for (auto each = params->begin(); each != params->end();) each = each->is_null() ? params->erase(each) : ++each;
     return run(id, *method, *params);
   }
@@ -143,7 +147,8 @@ class Dispatch {
 
 int rpc_code(Code code) { return row_of(code).rpc; }
 
-Rpc::Rpc(std::vector<Method> methods, RpcLimits limits) : methods_(std::move(methods)), limits_(limits) {}
+Rpc::Rpc(std::vector<Method> methods, RpcLimits limits, CountRefused count_refused)
+    : methods_(std::move(methods)), limits_(limits), count_refused_(std::move(count_refused)) {}
 
 std::string Rpc::answer(std::string_view body, const Caller& caller) const {
   auto parsed = parse_json(body, limits_.max_body_bytes, limits_.max_values);

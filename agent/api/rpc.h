@@ -44,15 +44,20 @@ int rpc_code(Code);
 
 class Rpc {
  public:
-  Rpc(std::vector<Method>, RpcLimits);
+  // Calls that reach no method: of one that is not there, with parameters that it does not take. Any thread.
+  using CountRefused = std::function<void(std::string_view method, std::string_view result)>;
+  Rpc(
+      std::vector<Method>, RpcLimits, CountRefused = [](std::string_view, std::string_view) {});
   // Never throws. Empty: nothing to answer (notifications).
   std::string answer(std::string_view body, const Caller&) const;
   nlohmann::json open_rpc() const;  // rpc.discover answers with it
   const std::vector<Method>& methods() const { return methods_; }
+  void count_refused(std::string_view method, std::string_view result) const { count_refused_(method, result); }
 
  private:
   std::vector<Method> methods_;
   RpcLimits limits_;
+  CountRefused count_refused_;
 };
 
 }  // namespace mycojobs::api

@@ -38,7 +38,10 @@ class Running final : public ApiServer {
       : services_(stores, clock, settings),
         tokens_(settings.tokens_file),
         gate_(clock, services_.settings.contexts, services_.settings.own_servers),
-        rpc_(methods_of(services_, settings.role), {settings.limits.body_bytes}),
+        rpc_(methods_of(services_, settings.role), {settings.limits.body_bytes},
+             [metrics = settings.metrics](std::string_view method, std::string_view result) {
+               metrics->add(Metric::calls, {method, result});
+             }),
         events_(services_, stores) {}
   ~Running() override { Running::stop(); }
 
@@ -133,7 +136,7 @@ class Running final : public ApiServer {
     const bool named = from.headers.contains("authorization");
     if (!named && services_.settings.anonymous && !names_loopback(from)) {
       count_refusal("host");
-      return {other_host_refused()};
+      return {other_host_refused("call http://127.0.0.1 or http://localhost, or send a token")};
     }
     if (page) return {{}, Standing::page};
     if (const auto caller = caller_of(from)) return {{}, caller->anonymous ? Standing::anonymous : Standing::token};

@@ -83,16 +83,20 @@ template <class Measured>
 Result<OwnServers> start_own_servers(const Parts& parts, const Settings& settings, const Health& health,
                                      Measured& measured) {
   OwnServers own;
+  const CountRefusal refused = [metrics = parts.metrics](const char* why) {
+    metrics->add(Metric::http_refused, {why});
+  };
   if (!settings.metrics_listen.empty()) {
-    auto server = start_health(settings.metrics_listen, health, [&measured, metrics = parts.metrics] {
+    auto text = [&measured, metrics = parts.metrics] {
       measured.measure();
       return metrics->text();
-    });
+    };
+    auto server = start_health(settings.metrics_listen, health, std::move(text), refused);
     if (!server) return fail(server.error(), "metrics.listen");
     own.metrics = std::move(*server);
   }
   if (settings.health_listen.empty() || settings.health_listen == settings.metrics_listen) return own;
-  auto server = start_health(settings.health_listen, health);
+  auto server = start_health(settings.health_listen, health, nullptr, refused);
   if (!server) return fail(server.error(), "health.listen");
   own.health = std::move(*server);
   return own;

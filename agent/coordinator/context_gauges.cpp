@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <span>
 #include <string>
 
 #include "store/counts.h"
@@ -9,11 +10,7 @@
 namespace mycojobs {
 namespace {
 
-constexpr std::uint64_t kEveryMs = 5000;
-// Queues of these are told of also where no agent has taken anything yet.
-const std::array<std::string, 6> kBuiltIn{"queue:python", "queue:v",      "queue:sal",
-                                          "queue:osis",   "queue:native", "queue:command"};
-
+constexpr std::uint64_t kEveryMs = 5000, kPageMs = 100;
 constexpr std::array kOfContext = {Metric::queue_jobs,   Metric::queue_oldest, Metric::queue_paused,  Metric::jobs,
                                    Metric::dead_letters, Metric::flows_active, Metric::gates_waiting, Metric::mail};
 
@@ -36,39 +33,68 @@ void ContextGauges::leads(bool leads) {
 }
 
 void ContextGauges::forget() {
-  for (const Metric metric : kOfContext) metrics_->forget(metric, context_);
-  shown_.clear();
+  for (const Metric metric : kOfContext) metrics_->forget(metric, {context_});
+  to_look_at_.clear();
+  found_.clear();
+  looked_at_ = 0;
 }
 
 Result<void> ContextGauges::look(QueueStore& store, std::uint64_t now_boot_ms) {
   if (!metrics_->wanted() || now_boot_ms < next_boot_ms_) return {};
-  next_boot_ms_ = now_boot_ms + kEveryMs;
-  const auto survey = store.survey(context_, kBuiltIn);
-  said_(survey ? nullptr : &survey.error());
-  if (survey) show(*survey);
-  if (!survey && survey.error().code == Code::unavailable) return tl::unexpected<Error>(survey.error());
-  return {};
+  const auto told = [this](const Error* error) -> Result<void> {
+    said_(error);
+    if (error != nullptr && error->code == Code::unavailable) return tl::unexpected<Error>(*error);
+    return {};
+  };
+  if (looked_at_ >= to_look_at_.size()) {
+    next_boot_ms_ = now_boot_ms + kEveryMs;
+    const auto known = store.known_queues(context_);
+    if (!known) return told(&known.error());
+    begin_sweep(*known);
+    swept_boot_ms_ = next_boot_ms_;
+  }
+  const auto left = std::span(to_look_at_).subspan(looked_at_);
+  const auto page = left.first(std::min(left.size(), QueueStore::kMostSurveyed));
+  const auto survey = store.survey(context_, page);
+  if (!survey) return told(&survey.error());
+  looked_at_ += page.size();
+  for (const Survey::Queue& each : survey->queues) found_[std::string(counted_queue(each.queue, types_))].add(each);
+  const bool all = looked_at_ >= to_look_at_.size();
+  next_boot_ms_ = all ? std::max(swept_boot_ms_, now_boot_ms + kPageMs) : now_boot_ms + kPageMs;
+  show(*survey);
+  if (all) show_queues();
+  return told(nullptr);
+}
+
+// Queues of this build's types are told of also where no agent has taken anything yet.
+void ContextGauges::begin_sweep(const KnownQueues& known) {
+  std::set<std::string> names(known.journals.begin(), known.journals.end());
+  for (const TypeNames* types : {&types_of_this_build(), &known.types}) {
+    for (const std::string& type : *types) names.insert(queue_key(type));
+  }
+  to_look_at_.assign(names.begin(), names.end());
+  looked_at_ = 0;
+  types_ = known.types;
+  for (auto& [label, queue] : found_) queue = {};  // one that has gone is empty
+}
+
+void ContextGauges::Queue::add(const Survey::Queue& each) {
+  if (each.length > 0 && each.waiting_ms) oldest_ms = std::max(oldest_ms.value_or(0), *each.waiting_ms);
+  if (each.length > 0 && !each.waiting_ms && jobs == 0) oldest_ms = std::nullopt;
+  jobs += each.length;
+  paused = paused || each.paused;
+}
+
+void ContextGauges::show_queues() {
+  for (const auto& [label, queue] : found_) {
+    metrics_->set(Metric::queue_jobs, {context_, label}, number(queue.jobs));
+    if (queue.oldest_ms) metrics_->set(Metric::queue_oldest, {context_, label}, number(*queue.oldest_ms) / 1000);
+    if (!queue.oldest_ms) metrics_->forget(Metric::queue_oldest, {context_, label});
+    metrics_->set(Metric::queue_paused, {context_, label}, queue.paused ? 1 : 0);
+  }
 }
 
 void ContextGauges::show(const Survey& survey) {
-  struct Queue {
-    std::uint64_t jobs = 0, oldest_ms = 0;
-    bool paused = false;
-  };
-  std::map<std::string, Queue, std::less<>> queues;                 // those with one name together
-  for (const std::string& name : shown_) queues.try_emplace(name);  // one that has gone is empty
-  for (const Survey::Queue& each : survey.queues) {
-    Queue& queue = queues[std::string(counted_queue(each.queue))];
-    queue.jobs += each.length;
-    queue.oldest_ms = std::max(queue.oldest_ms, each.waiting_ms);
-    queue.paused = queue.paused || each.paused;
-  }
-  for (const auto& [name, queue] : queues) {
-    shown_.insert(name);
-    metrics_->set(Metric::queue_jobs, {context_, name}, number(queue.jobs));
-    metrics_->set(Metric::queue_oldest, {context_, name}, number(queue.oldest_ms) / 1000);
-    metrics_->set(Metric::queue_paused, {context_, name}, queue.paused ? 1 : 0);
-  }
   metrics_->set(Metric::jobs, {context_, "live"}, number(survey.live));
   metrics_->set(Metric::jobs, {context_, "delayed"}, number(survey.delayed));
   metrics_->set(Metric::jobs, {context_, "prerequisites"}, number(survey.prerequisites));

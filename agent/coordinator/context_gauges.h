@@ -5,8 +5,10 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "coordinator/said_once.h"
 #include "metrics/metrics.h"
@@ -34,16 +36,29 @@ class ContextGauges {
     std::size_t waiting = 0;
     std::uint64_t sweep = 0;
   };
+  // Queues that a label counts together.
+  struct Queue {
+    std::uint64_t jobs = 0;
+    std::optional<std::uint64_t> oldest_ms = 0;  // nothing: there are some, and none says since when
+    bool paused = false;
+    void add(const Survey::Queue&);
+  };
+  void begin_sweep(const KnownQueues&);
   void show(const Survey&);
+  void show_queues();
   void forget();
 
   std::shared_ptr<Metrics> metrics_;
   Id context_;
   bool leads_ = false;
-  std::uint64_t next_boot_ms_ = 0;
-  std::map<Id, Gates> gates_;  // by flow; those that have some
+  std::uint64_t next_boot_ms_ = 0, swept_boot_ms_ = 0;  // the next look; the next that begins with the first queue
+  std::map<Id, Gates> gates_;                           // by flow; those that have some
   std::uint64_t sweep_ = 0;
-  std::set<std::string, std::less<>> shown_;  // queues
+  // A look takes one page of the queues; once it has had all, they are shown.
+  std::vector<std::string> to_look_at_;
+  std::size_t looked_at_ = 0;
+  std::set<std::string, std::less<>> types_;  // that runners serve
+  std::map<std::string, Queue, std::less<>> found_;
   SaidOnce said_;
 };
 

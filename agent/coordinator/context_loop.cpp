@@ -74,8 +74,10 @@ ContextRounds::ContextRounds(std::unique_ptr<FlowStore> flows, std::unique_ptr<S
       gauges_(settings_.metrics, settings_.context) {}
 
 Result<std::uint64_t> ContextRounds::round() {
-  MJ_CHECK(leadership_.keep(*flows_));
+  // Also where the store is away: what was said of the context holds no longer than the lease.
+  auto kept = leadership_.keep(*flows_);
   gauges_.leads(leadership_.leads());
+  if (!kept) return tl::unexpected<Error>(std::move(kept).error());
   const auto until = [&](std::uint64_t moment) {
     const std::uint64_t now = clock_.boot_ms();
     return moment > now ? moment - now : 0;

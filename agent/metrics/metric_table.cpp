@@ -32,7 +32,8 @@ const std::array<MetricRow, kMetrics> kRows{{
      "Calls of Redis that failed; code: unavailable, denied, ..."},
 
     {Metric::submitted, "mycojobs_jobs_submitted_total", counter, "context script_type", "both",
-     "New jobs that this process has stored, those of flows and messages aside"},
+     "New jobs that this process has stored, those of flows and messages aside; script_type: as the queues of "
+     "mycojobs_queue_jobs, else other"},
     {Metric::claims, "mycojobs_claims_total", counter, "context script_type", "both", "Jobs that were claimed"},
     {Metric::set_aside, "mycojobs_queue_entries_set_aside_total", counter, "context", "both",
      "Queue entries that cannot run: dead letters, anomalies, entries without a record"},
@@ -63,7 +64,9 @@ const std::array<MetricRow, kMetrics> kRows{{
     {Metric::run_cpu, "mycojobs_run_cpu_seconds_total", counter, "context script_type", "agent",
      "CPU time that jobs used"},
     {Metric::sandbox_setup, "mycojobs_sandbox_setup_seconds", histogram, "sandbox", "agent",
-     "What a run waited for its sandbox; sandbox: ready (prewarmed, or left by a clean run), new", kSetups},
+     "What a run waited for its sandbox; sandbox: ready (prewarmed, or left by a clean run), warm (a process of a warm "
+     "script), new",
+     kSetups},
     {Metric::sandboxes, "mycojobs_sandboxes", gauge, "state", "agent",
      "Sandboxes of the pools, every few seconds; state: ready, forming, lent (a run has it, and it is to come back)"},
     {Metric::zygotes, "mycojobs_zygotes", gauge, "", "agent", "Warm parents that sandboxes are forked from"},
@@ -72,10 +75,10 @@ const std::array<MetricRow, kMetrics> kRows{{
 
     {Metric::leads, "mycojobs_leads", gauge, "context", "coordinator", "1 if this coordinator leads the context"},
     {Metric::queue_jobs, "mycojobs_queue_jobs", gauge, "context queue", "coordinator",
-     "Entries of a queue, those with a priority too; queue: a script type, runner (all of them), router, other. By "
-     "who leads, every few seconds"},
+     "Entries of a queue, those with a priority too; queue: a script type that this build runs or a runner serves, "
+     "runner (all of them), router, other (all others that jobs were queued in). By who leads, every few seconds"},
     {Metric::queue_oldest, "mycojobs_queue_oldest_seconds", gauge, "context queue", "coordinator",
-     "How long the job that a queue gives next has waited; 0: it is empty"},
+     "How long the job that a queue gives next has waited; 0: it is empty; none: its record does not say since when"},
     {Metric::queue_paused, "mycojobs_queue_paused", gauge, "context queue", "coordinator",
      "1 if nothing is taken from the queue"},
     {Metric::jobs, "mycojobs_jobs", gauge, "context state", "coordinator",
@@ -104,7 +107,7 @@ const std::array<MetricRow, kMetrics> kRows{{
     {Metric::mail, "mycojobs_mail_waiting", gauge, "context box", "coordinator",
      "What waits to be carried or to be taken up; box: out, in"},
     {Metric::calls, "mycojobs_rpc_calls_total", counter, "method result", "both",
-     "JSON-RPC calls; result: ok or the word of the error"},
+     "JSON-RPC calls; method: unknown where there is no such; result: ok or the word of the error"},
     {Metric::http_refused, "mycojobs_http_refused_total", counter, "why", "both",
      "HTTP requests that were refused before they were calls; why: page, host, token"},
 }};

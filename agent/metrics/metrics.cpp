@@ -118,9 +118,10 @@ class Prometheus final : public Metrics {
   void observe(Metric metric, Labels labels, double value) override {
     with<prometheus::Histogram>(metric, labels, [value](prometheus::Histogram& one) { one.Observe(value); });
   }
-  void forget(Metric metric, Label first) override {
+  void forget(Metric metric, Labels first) override {
     Row& row = row_of(metric);
-    const std::string begin = std::string(first.text()) + kBetween;
+    const SeriesKey key(first);
+    const std::string_view begin = key.text();
     const std::unique_lock lock(row.mutex);
     auto& table = std::get<Table<prometheus::Gauge>>(row.table);
     for (auto each = table.series.begin(); each != table.series.end();) {
@@ -199,7 +200,7 @@ class NoMetrics final : public Metrics {
   void add(Metric /*metric*/, Labels /*labels*/, double /*by*/) override {}
   void set(Metric /*metric*/, Labels /*labels*/, double /*to*/) override {}
   void observe(Metric /*metric*/, Labels /*labels*/, double /*value*/) override {}
-  void forget(Metric /*metric*/, Label /*first*/) override {}
+  void forget(Metric /*metric*/, Labels /*first*/) override {}
   std::string text() override { return {}; }
 };
 

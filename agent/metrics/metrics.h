@@ -45,8 +45,8 @@ class Metrics {
   virtual void add(Metric, Labels, double by = 1) = 0;  // counter
   virtual void set(Metric, Labels, double to) = 0;      // gauge
   virtual void observe(Metric, Labels, double value) = 0;
-  // The series of a gauge whose first label is this are gone: the process does not know them any more.
-  virtual void forget(Metric, Label first) = 0;
+  // The series of a gauge whose first labels are these are gone: the process does not know them any more.
+  virtual void forget(Metric, Labels first) = 0;
   virtual std::string text() = 0;  // measures the process, too
 
   static std::shared_ptr<Metrics> make();

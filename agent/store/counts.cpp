@@ -4,6 +4,7 @@
 #include <array>
 
 #include "base/ids.h"
+#include "domain/codec.h"
 #include "domain/enums.h"
 
 namespace mycojobs {
@@ -38,18 +39,36 @@ constexpr std::string_view kQueue = "queue:";
 
 }  // namespace
 
-std::string counted_type(std::string_view queue, const Fields& record) {
-  if (queue.starts_with(kQueue)) return std::string(queue.substr(kQueue.size()));
-  for (const auto& [field, value] : record) {
-    if (field == "script_type" && is_word(value)) return value;
-  }
-  return "other";
+const TypeNames& types_of_this_build() {
+  static const TypeNames names{"python", "v", "sal", "osis", "native", "rust", "command"};
+  return names;
 }
 
-std::string_view counted_queue(std::string_view queue) {
-  if (queue.starts_with(kQueue) && is_word(queue.substr(kQueue.size()))) return queue.substr(kQueue.size());
+std::string_view counted_word(std::string_view script_type, const TypeNames& served) {
+  const bool known =
+      types_of_this_build().contains(script_type) || (is_word(script_type) && served.contains(script_type));
+  return known ? script_type : "other";
+}
+
+// Who takes from a queue of a type serves it.
+std::string counted_type(std::string_view queue, const Fields& record, const TypeNames& served) {
+  if (queue.starts_with(kQueue)) return std::string(queue.substr(kQueue.size()));
+  return std::string(counted_word(field_of(record, "script_type"), served));
+}
+
+std::string_view counted_queue(std::string_view queue, const TypeNames& served) {
+  if (queue.starts_with(kQueue)) return counted_word(queue.substr(kQueue.size()), served);
   if (queue.starts_with("mj:queue:runner")) return "runner";
   return queue == "mj:queue:router" ? "router" : "other";
+}
+
+void count_from_zero(Metrics& metrics, Id context, std::span<const std::string> types) {
+  if (!metrics.wanted()) return;
+  for (const char* what : {"report", "renewal"}) metrics.add(Metric::stale, {context, what}, 0);
+  for (const char* ran : {"true", "false"}) metrics.add(Metric::releases, {context, ran}, 0);
+  metrics.add(Metric::set_aside, {context}, 0);
+  for (const std::string& type : types)
+    metrics.add(Metric::attempts, {context, type, word(JobStatus::error), "setup_error"}, 0);
 }
 
 void count_claims(Metrics& metrics, Id context, const ClaimReply& reply) {
@@ -101,12 +120,11 @@ void count_tick(Metrics& metrics, Id context, const TickReply& reply) {
   }
 }
 
-void count_submitted(Metrics& metrics, std::span<const Job> jobs, const NewJobs& made) {
+void count_submitted(Metrics& metrics, std::span<const Job> jobs, const NewJobs& made, const TypeNames& served) {
   if (!metrics.wanted()) return;
   for (std::size_t i = 0; i < std::min(jobs.size(), made.jobs.size()); ++i) {
     if (!made.existed[i])
-      metrics.add(Metric::submitted,
-                  {jobs[i].context_id, is_word(jobs[i].script_type) ? std::string_view(jobs[i].script_type) : "other"});
+      metrics.add(Metric::submitted, {jobs[i].context_id, counted_word(jobs[i].script_type, served)});
   }
 }
 

@@ -97,6 +97,7 @@ Result<ClaimReply> RedisStore::claim(const ClaimRequest& request) {
     return tl::unexpected<Error>(std::move(answer).error());
   }
   const Reply& reply = *answer;
+  const std::uint64_t answered_us = unix_us();
   ClaimReply out;
   out.set_aside = static_cast<std::uint32_t>(reply.at(0).number());
   const Reply taken = reply.at(1);
@@ -118,8 +119,11 @@ Result<ClaimReply> RedisStore::claim(const ClaimRequest& request) {
     job.deliveries = static_cast<std::uint32_t>(entry.at(5).number());
     job.record = entry.at(6).fields();
     if (metrics().wanted() || traces().wanted()) {
-      job.ref.script_type = counted_type(job.queue, job.record);
+      const bool of_runner = metrics().wanted() && job.queue.starts_with("mj:");
+      job.ref.script_type = counted_type(job.queue, job.record, of_runner ? served_types(request.context) : kNoTypes);
       job.ref.traceparent = field_of(job.record, "traceparent");
+      job.ref.attempt = job.attempt;
+      job.ref.claimed_us = answered_us;
     }
   }
   const Reply paused = reply.at(2);
@@ -127,7 +131,7 @@ Result<ClaimReply> RedisStore::claim(const ClaimRequest& request) {
   out.more = reply.at(3).number() == 1;
   note_heads(request.context, reply.at(4));
   count_claims(metrics(), request.context, out);
-  trace_claims(traces(), out, {began_us, unix_us()});
+  trace_claims(traces(), out, {began_us, answered_us});
   return out;
 }
 

@@ -128,7 +128,9 @@ Result<NewJobs> RedisStore::submit_some(std::span<const Job> jobs, bool queued) 
     }
   }
   if (!made.refused) MJ_CHECK(await_replicas(context));
-  count_submitted(metrics(), jobs, made);
+  const bool all_known = std::all_of(jobs.begin(), jobs.end(),
+                                     [](const Job& job) { return types_of_this_build().contains(job.script_type); });
+  count_submitted(metrics(), jobs, made, all_known || !metrics().wanted() ? kNoTypes : served_types(context));
   return made;
 }
 

@@ -4,6 +4,7 @@
 
 #include "base/ids.h"
 #include "domain/codec.h"
+#include "store/counts.h"
 #include "store/job_fields.h"
 #include "store/keys.h"
 #include "store/redis_store.h"
@@ -94,18 +95,43 @@ Result<std::vector<std::string>> RedisStore::queue_entries(Id context, const std
   return out;
 }
 
+Result<KnownQueues> RedisStore::known_queues(Id context) {
+  constexpr std::uint64_t kMostQueues = 10000, kMostRunners = 1000;
+  MJ_TRY(reply, run(context, scripts::known_queues, Arguments{}.add(kMostQueues).add(kMostRunners)));
+  KnownQueues out;
+  for (std::size_t i = 0; i < reply.at(0).size(); ++i) out.journals.emplace_back(reply.at(0).at(i).text());
+  for (std::size_t i = 0; i < reply.at(1).size(); ++i) {
+    const Runner runner = decode<Runner>({{"executors", std::string(reply.at(1).at(i).text())}}).record;
+    out.types.insert(runner.executors.begin(), runner.executors.end());
+  }
+  return out;
+}
+
+const TypeNames& RedisStore::served_types(Id context) {
+  constexpr std::chrono::seconds kEvery{10};
+  Served& served = served_[context];
+  const auto now = std::chrono::steady_clock::now();
+  if (now < served.read_again) return served.types;
+  served.read_again = now + kEvery;
+  // That it failed is counted as every call of the store; what was known stays.
+  if (auto known = known_queues(context)) served.types = std::move(known->types);
+  return served.types;
+}
+
 Result<Survey> RedisStore::survey(Id context, std::span<const std::string> queues) {
-  constexpr std::uint64_t kMostQueues = 100;
+  queues = queues.first(std::min(queues.size(), kMostSurveyed));
   Arguments arguments;
-  arguments.add(kMostQueues).add(std::uint64_t{queues.size()});
+  arguments.add(std::uint64_t{queues.size()});
   for (const std::string& queue : queues) arguments.add(queue);
   MJ_TRY(reply, run(context, scripts::survey, arguments));
   Survey out;
   const Reply rows = reply.at(0);
   for (std::size_t i = 0; i < rows.size(); ++i) {
     const Reply row = rows.at(i);
-    out.queues.push_back({std::string(row.at(0).text()), row.at(1).number() + row.at(2).number(), row.at(4).number(),
-                          row.at(3).number() == 1});
+    std::optional<std::uint64_t> waiting;
+    if (!row.at(4).text().empty()) waiting = row.at(4).number();
+    out.queues.push_back(
+        {std::string(row.at(0).text()), row.at(1).number() + row.at(2).number(), waiting, row.at(3).number() == 1});
   }
   std::size_t at = 1;
   for (std::uint64_t* count : {&out.live, &out.delayed, &out.prerequisites, &out.ended, &out.dead_letters,
@@ -225,7 +251,10 @@ Result<void> RedisStore::hold_runner(Id context, const Runner& runner, const Run
   arguments.add(std::uint64_t{runner.id}).add(self.instance).add(self.host).add(self.boot_id);
   arguments.add(static_cast<std::uint64_t>(self.pid)).add(replaces).add(std::uint64_t{ttl_ms}).add_list(fields);
   MJ_TRY(holder, run(context, scripts::hold_runner, arguments));
-  if (holder.size() == 0) return {};
+  if (holder.size() == 0) {
+    count_from_zero(metrics(), context, runner.executors);
+    return {};
+  }
   held_by.instance = holder.at(0).text();
   held_by.host = holder.at(1).text();
   held_by.boot_id = holder.at(2).text();

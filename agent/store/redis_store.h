@@ -2,6 +2,7 @@
 // scripts/*.lua, one atomic step a call; the keys are in keys.cpp.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -12,6 +13,7 @@
 #include <vector>
 
 #include "mycojobs/store.h"
+#include "store/counts.h"
 #include "store/link.h"
 #include "store/redis_connection.h"
 
@@ -110,6 +112,7 @@ class RedisStore final : public Store, private ContextLinks {
   Result<void> save(Id context, const std::string& key, const Fields&) override;
   Result<std::vector<std::string>> keys(Id context, std::string_view prefix, std::size_t max) override;
   Result<std::uint64_t> queue_length(Id context, const std::string& queue) override;
+  Result<KnownQueues> known_queues(Id context) override;
   Result<Survey> survey(Id context, std::span<const std::string> queues) override;
   Result<std::vector<DeadLetter>> dead_letters(Id context, std::size_t max) override;
   Result<Tally> tally(Id context, std::uint64_t slot_ms, std::uint32_t slots) override;
@@ -156,10 +159,17 @@ class RedisStore final : public Store, private ContextLinks {
   Result<LogPage> read_log(Id context, const std::string& job_key, std::uint64_t after_seq, std::size_t max,
                            std::uint32_t wait_ms);
   void note_heads(Id context, const Reply& heads);
+  // What runners of the context serve, as read some seconds ago; none: it could not be read yet.
+  const TypeNames& served_types(Id context);
   Result<void> give_back_unanswered(Id context);
   Result<void> await_replicas(Id context);  // what was written before this is on so many of them
 
   std::shared_ptr<SeenHeads> seen_;  // null: nobody wants to know
+  struct Served {
+    TypeNames types;
+    std::chrono::steady_clock::time_point read_again{};
+  };
+  std::map<Id, Served> served_;
   std::uint32_t wait_replicas_ = 0;
   // Whether the server lets our user into this database; null: it has no user of its own, and may.
   std::function<Result<bool>(std::uint32_t database)> may_enter_;

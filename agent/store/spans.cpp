@@ -12,6 +12,7 @@ namespace {
 
 constexpr std::uint64_t kUs = 1000;  // of a ms
 constexpr const char* kStep = "flow step";
+constexpr const char* kNodeFailed = "node_failed";  // a kind of fact
 
 std::uint64_t number(const Fields& record, std::string_view name) {
   std::uint64_t value = 0;
@@ -42,6 +43,7 @@ std::optional<Span> begin_submission(const Traces& traces, Fields& record) {
   if (context && !context->sampled) return std::nullopt;
   Span span;
   span.name = "submit";
+  span.kind = SpanKind::producer;
   span.trace_id = context ? context->trace_id : random_hex(kTraceBytes);
   span.parent_id = context ? context->span_id : "";
   span.span_id = random_hex(kSpanBytes);
@@ -69,7 +71,9 @@ void trace_claims(Traces& traces, const ClaimReply& reply, CallTime call) {
               "claim",
               call.start_us,
               call.end_us,
-              {{"mycojobs.job", claim.job_key}, {"mycojobs.attempt", attempt}}};
+              {{"mycojobs.job", claim.job_key}, {"mycojobs.attempt", attempt}},
+              "",
+              SpanKind::consumer};
     add_span(traces, claim.traceparent, claim.claim_id, span);
     const std::uint64_t ready = std::max(number(job.record, "queued_ms"), number(job.record, "run_at_ms"));
     const std::uint64_t began = number(job.record, "started_ms");
@@ -98,8 +102,10 @@ void trace_reports(Traces& traces, std::span<const Report> reports, std::span<co
               call.start_us,
               call.end_us,
               {{"mycojobs.job", ended->claim.job_key},
+               {"mycojobs.attempt", std::to_string(ended->claim.attempt)},
                {"mycojobs.status", std::string(word(ended->end.status))},
                {"mycojobs.detail", ended->end.detail}}};
+    if (ended->end.status == JobStatus::error) span.error = ended->end.detail;
     if (!answers[i]) span.error = answers[i].error().message;
     add_span(traces, ended->claim.traceparent, ended->claim.claim_id, std::move(span));
   }
@@ -119,8 +125,7 @@ void trace_commit(Traces& traces, const FlowCommit& commit, CallTime call) {
     for (const RunFact& fact : commit.facts) kinds.insert(fact.kind);
     std::string facts;
     for (const std::string& kind : kinds) facts += (facts.empty() ? "" : " ") + kind;
-    add_span(traces, commit.traceparent, step_name(commit),
-             {"",
+    Span step{"",
               "",
               "",
               kStep,
@@ -128,7 +133,9 @@ void trace_commit(Traces& traces, const FlowCommit& commit, CallTime call) {
               call.end_us,
               {{"mycojobs.flow", flow},
                {"mycojobs.facts", facts},
-               {"mycojobs.dispatched", std::to_string(commit.dispatch.size())}}});
+               {"mycojobs.dispatched", std::to_string(commit.dispatch.size())}}};
+    if (kinds.contains(kNodeFailed)) step.error = kNodeFailed;
+    add_span(traces, commit.traceparent, step_name(commit), std::move(step));
   }
   const std::uint64_t started = number(commit.record, "started_ms"), ended = number(commit.record, "ended_ms");
   if (!commit.ended || started == 0 || ended == 0) return;

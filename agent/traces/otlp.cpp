@@ -17,14 +17,14 @@ json attribute(const std::string& key, const std::string& text) {
 }
 
 json span_json(const Span& span) {
-  constexpr int kInternal = 1, kError = 2;
+  constexpr int kError = 2;
   json attributes = json::array();
   for (const auto& [key, text] : span.attributes) attributes.push_back(attribute(key, text));
   json out{{"traceId", span.trace_id},
            {"spanId", span.span_id},
            {"parentSpanId", span.parent_id},
            {"name", span.name},
-           {"kind", kInternal},
+           {"kind", static_cast<int>(span.kind)},
            {"startTimeUnixNano", std::to_string(span.start_us) + "000"},
            {"endTimeUnixNano", std::to_string(std::max(span.start_us, span.end_us)) + "000"},
            {"attributes", std::move(attributes)}};

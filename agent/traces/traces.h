@@ -20,12 +20,15 @@
 
 namespace mycojobs {
 
+enum class SpanKind { internal = 1, producer = 4, consumer = 5 };  // the numbers are OTLP's
+
 struct Span {
   std::string trace_id, span_id, parent_id;
   std::string name;
   std::uint64_t start_us = 0, end_us = 0;  // since 1970
   std::vector<std::pair<std::string, std::string>> attributes = {};
   std::string error = {};  // empty: it went well
+  SpanKind kind = SpanKind::internal;
 };
 
 // What every span of a process says of it.

@@ -89,7 +89,15 @@ void RunLoop::perform(JobRuns::Speak& speak) {
 
 void RunLoop::perform(JobRuns::KillRun& kill) { sandbox_->kill(kill.sandbox_run, kill.reason, kill.grace_ms); }
 void RunLoop::perform(JobRuns::MoveFence& fence) { sandbox_->fence(fence.sandbox_run, fence.boot_ms); }
-void RunLoop::perform(Outgoing& report) { callbacks_.post(std::move(report)); }
+void RunLoop::perform(Outgoing& report) {
+  if (const auto* ended = std::get_if<EndReport>(&report.report)) {
+    const bool failed = ended->end.status == JobStatus::error;
+    tell_run(report.run, failed ? ended->end.detail : std::string());
+  } else if (std::holds_alternative<Release>(report.report)) {
+    tell_run(report.run, std::nullopt);
+  }
+  callbacks_.post(std::move(report));
+}
 void RunLoop::perform(BrokerCall& call) { callbacks_.ask(std::move(call)); }
 
 void RunLoop::perform(JobRuns::Over& over) {
@@ -151,33 +159,49 @@ void RunLoop::count(const RunEnded& ended) {
   metrics_->add(Metric::run_cpu, {claim.context, claim.script_type},
                 static_cast<double>(usage.user_us + usage.system_us) / kUs);
   std::uint64_t setup_us = 0;
-  bool ready = false;
+  const char* given = "new";
   for (const StepTime& step : outcome.setup) {
-    ready = step.step == kPrewarmedStep;
-    setup_us = ready ? step.us : setup_us + step.us;
-    if (ready) break;
+    if (step.step == kPrewarmedStep) given = "ready";
+    if (step.step == kWarmStep) given = "warm";
+    const bool was_there = step.step == kPrewarmedStep || step.step == kWarmStep;
+    setup_us = was_there ? step.us : setup_us + step.us;
+    if (was_there) break;
   }
-  if (!outcome.setup.empty())
-    metrics_->observe(Metric::sandbox_setup, {ready ? "ready" : "new"}, static_cast<double>(setup_us) / kUs);
+  if (!outcome.setup.empty()) metrics_->observe(Metric::sandbox_setup, {given}, static_cast<double>(setup_us) / kUs);
   trace(ended, *job, setup_us);
 }
 
-// The times are those that the sandbox has measured, counted back from now.
+// The times are those that the sandbox has measured, counted back from now. A sandbox that was begun before its job was
+// claimed begins with the claim: nobody has waited for it before.
 void RunLoop::trace(const RunEnded& ended, const Start& job, std::uint64_t setup_us) {
-  if (!traces_->wanted() || job.claim.traceparent.empty()) return;
+  const ClaimRef& claim = job.claim;
+  if (!traces_->wanted() || claim.traceparent.empty()) return;
   const std::uint64_t over = unix_us(), began = over - std::min(over, ended.outcome.usage.wall_us);
   const std::size_t stage = JobRuns::stage_of(ended.run);
   const bool last = stage + 1 == job.specs.size();
   // The last stage is what MYCOJOBS_TRACEPARENT names.
-  const std::string of = last ? job.claim.claim_id : job.claim.claim_id + ' ' + std::to_string(stage);
-  const std::vector<std::pair<std::string, std::string>> attributes{{"mycojobs.job", job.claim.job_key},
-                                                                    {"mycojobs.script_type", job.claim.script_type},
+  const std::string of = last ? claim.claim_id : claim.claim_id + ' ' + std::to_string(stage);
+  const std::vector<std::pair<std::string, std::string>> attributes{{"mycojobs.job", claim.job_key},
+                                                                    {"mycojobs.script_type", claim.script_type},
+                                                                    {"mycojobs.attempt", std::to_string(claim.attempt)},
                                                                     {"mycojobs.stage", std::to_string(stage)}};
-  add_span(*traces_, job.claim.traceparent, of,
-           {"", "", "", "sandbox", began - std::min(began, setup_us), began, attributes});
-  Span run{"", "", "", "run", began, over, attributes};
-  if (ended.outcome.status != RunStatus::ok) run.error = std::string(word(ended.outcome.status));
-  add_span(*traces_, job.claim.traceparent, of, std::move(run));
+  const std::uint64_t asked = std::max(began - std::min(began, setup_us), std::min(claim.claimed_us, began));
+  add_span(*traces_, claim.traceparent, of, {"", "", "", "sandbox", asked, began, attributes});
+  const RunNumber run = JobRuns::number_of(ended.run);
+  tell_run(run, std::nullopt);  // the stage before this
+  Span span{"", "", "", "run", began, over, attributes, "", SpanKind::consumer};
+  if (ended.outcome.status != RunStatus::ok) span.error = std::string(word(ended.outcome.status));
+  untold_.insert_or_assign(run, Untold{claim.traceparent, of, std::move(span)});
+}
+
+// A run is told of once it is known what the job's end is called. Nothing: there is none, and the run's own word holds.
+void RunLoop::tell_run(RunNumber run, const std::optional<std::string>& detail) {
+  const auto found = untold_.find(run);
+  if (found == untold_.end()) return;
+  Untold& untold = found->second;
+  if (detail) untold.span.error = *detail;
+  add_span(*traces_, untold.traceparent, untold.of, std::move(untold.span));
+  untold_.erase(found);
 }
 
 void RunLoop::count_sandboxes() {

@@ -11,6 +11,8 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
+#include <string>
 #include <thread>
 #include <unordered_map>
 
@@ -73,6 +75,7 @@ class RunLoop {
   void on_end(RunEnded&);
   void count(const RunEnded&);
   void trace(const RunEnded&, const Start&, std::uint64_t setup_us);
+  void tell_run(RunNumber, const std::optional<std::string>& detail);
   void count_sandboxes();
   void listen_to_output();
   void tell_endings();
@@ -92,7 +95,12 @@ class RunLoop {
   Secrets secrets_;
   JobRuns runs_;
   std::unordered_map<RunNumber, JobPipes> pipes_;
-  bool unheard_ = false;  // there is a run whose output is not waited for yet
+  struct Untold {
+    std::string traceparent, of;
+    Span span;
+  };
+  std::unordered_map<RunNumber, Untold> untold_;  // spans of runs that have ended
+  bool unheard_ = false;                          // there is a run whose output is not waited for yet
   LauncherWatch launcher_;
   Pulse pulse_;
   Lanes lanes_;

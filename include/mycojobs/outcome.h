@@ -45,9 +45,9 @@ struct StepTime {
   std::string step;
   std::uint32_t us = 0;
 };
-// The step of Outcome::setup that says that the run was given a sandbox that had been set up before: how long it waited
-// for it. The name is older than the word.
-inline constexpr std::string_view kPrewarmedStep = "prewarmed";
+// The steps of Outcome::setup that say that the run was given a sandbox that had been set up before, or a warm process
+// in one: how long it waited for it. The name `prewarmed` is older than the word.
+inline constexpr std::string_view kPrewarmedStep = "prewarmed", kWarmStep = "warm";
 
 struct Usage {
   std::uint64_t wall_us = 0, user_us = 0, system_us = 0;

@@ -35,7 +35,10 @@ struct ClaimRef {
   std::string claim_id;
   std::string token;             // 64 hex characters
   std::string script_type = {};  // of the job, for those who count
-  std::string traceparent = {};  // of the job, for those who tell spans of it
+  // For those who tell spans of it: of the job; which attempt this is; when the claim was answered, by our clock.
+  std::string traceparent = {};
+  std::uint32_t attempt = 0;
+  std::uint64_t claimed_us = 0;  // since 1970
 };
 
 struct ClaimRequest {
@@ -347,8 +350,10 @@ class QueueStore {
   virtual Result<std::vector<std::string>> queue_entries(Id context, const std::string& queue, std::uint64_t from,
                                                          std::uint32_t max) = 0;  // the next to be taken is 0
   virtual Result<std::uint64_t> queue_length(Id context, const std::string& queue) = 0;
-  // Lengths of all places. It takes as long as there are queues, of which at most 100 are looked at: those that are
-  // named, then those that have a journal.
+  // Takes as long as there are queues and runners, of which it tells at most 10,000 (any of them) and 1,000.
+  virtual Result<KnownQueues> known_queues(Id context) = 0;
+  // Lengths of these queues, of which at most kMostSurveyed are looked at, and of all other places.
+  static constexpr std::size_t kMostSurveyed = 250;
   virtual Result<Survey> survey(Id context, std::span<const std::string> queues) = 0;
   virtual Result<std::vector<DeadLetter>> dead_letters(Id context, std::size_t max) = 0;
   // Strikes a dead letter off the list. With requeue: its job runs again, or its entry is pushed onto its queue again

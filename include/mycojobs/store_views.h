@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -26,11 +27,19 @@ struct QueueInfo {
   std::uint64_t horizon_ms = 0;    // jobs that ended before this moment may have left the journal
 };
 
+// The queues that a survey is to look at.
+struct KnownQueues {
+  std::vector<std::string> journals;         // keys of those that have a journal
+  std::set<std::string, std::less<>> types;  // that runners say they serve
+};
+
 // What a context holds, in numbers, read in one step.
 struct Survey {
   struct Queue {
-    std::string queue;                         // its key
-    std::uint64_t length = 0, waiting_ms = 0;  // with those beside the list; how long the next one has waited
+    std::string queue;         // its key
+    std::uint64_t length = 0;  // with those beside the list
+    // How long the next one has waited; 0: the queue is empty; nothing: its record does not say since when.
+    std::optional<std::uint64_t> waiting_ms;
     bool paused = false;
   };
   std::vector<Queue> queues;

@@ -1,4 +1,8 @@
 // The whole server on the imitation of Redis: every method with right and wrong parameters, rights, who is let in.
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
 #include <chrono>
 #include <fstream>
 #include <set>
@@ -395,7 +399,10 @@ TEST_F(ApiTest, AHealthServerHasTheProbesAndNothingElse) {
 }
 
 TEST_F(ApiTest, MetricsAreWhereTheyAreAskedForAndNotForPages) {
-  auto server = start_health("127.0.0.1:0", {}, [] { return std::string("mycojobs_ready 1\n"); });
+  std::atomic<int> pages{0}, hosts{0};
+  auto server = start_health(
+      "127.0.0.1:0", {}, [] { return std::string("mycojobs_ready 1\n"); },
+      [&](const std::string& why) { ++(why == "page" ? pages : hosts); });
   ASSERT_TRUE(server) << server.error().message;
   HttpPost ask;
   ask.url = (*server)->url() + "/metrics";
@@ -407,8 +414,21 @@ TEST_F(ApiTest, MetricsAreWhereTheyAreAskedForAndNotForPages) {
     ask.headers = {header};
     EXPECT_EQ(http_.get(ask)->status, 403) << header;
   }
-  ask.headers = {"Host: localhost:1"};
-  EXPECT_EQ(http_.get(ask)->status, 200);
+  EXPECT_EQ(hosts, 1);
+  EXPECT_EQ(pages, 2);
+  std::array<char, 256> name{};
+  ASSERT_EQ(::gethostname(name.data(), name.size() - 1), 0);
+  for (const std::string host :
+       {"localhost:1", "LocalHost", "127.0.0.1:80", "127.8.9.1", "[::1]:7", &std::as_const(name[0])}) {
+    ask.headers = {"Host: " + host};
+    EXPECT_EQ(http_.get(ask)->status, 200) << host;
+  }
+  for (const std::string host : {"127.", "127.0.0.999", "127.1", "127.0.0.1.", "[::2]", "[", "localhost.example"}) {
+    ask.headers = {"Host: " + host};
+    const auto refused = http_.get(ask);
+    EXPECT_EQ(refused->status, 403) << host;
+    EXPECT_EQ(refused->body.find("token"), std::string::npos) << "there is none at this address";
+  }
   ask.headers = {"Host: rebound.example"};
   ask.url = (*server)->url() + "/healthz";
   EXPECT_EQ(http_.get(ask)->status, 200) << "load balancers ask by any name";
@@ -419,6 +439,8 @@ TEST_F(ApiTest, CallsAndRefusalsAreCounted) {
   start_anonymous();
   ok("job.list", json::object());
   EXPECT_EQ(word("job.get", {{"id", 99}}), "not_found");
+  EXPECT_EQ(word("job.git", json::object()), "method_not_found");
+  EXPECT_EQ(word("job.get", {{"id", "x"}}), "invalid");
   HttpPost ask;
   ask.url = server_->url() + "/rpc";
   ask.headers = {"Origin: http://x"};
@@ -426,6 +448,10 @@ TEST_F(ApiTest, CallsAndRefusalsAreCounted) {
   const std::string text = settings_.metrics->text();
   EXPECT_NE(text.find("mycojobs_rpc_calls_total{method=\"job.list\",result=\"ok\"} 1\n"), std::string::npos) << text;
   EXPECT_NE(text.find("mycojobs_rpc_calls_total{method=\"job.get\",result=\"not_found\"} 1\n"), std::string::npos);
+  EXPECT_NE(text.find("mycojobs_rpc_calls_total{method=\"unknown\",result=\"method_not_found\"} 1\n"),
+            std::string::npos);
+  EXPECT_NE(text.find("mycojobs_rpc_calls_total{method=\"job.get\",result=\"invalid\"} 1\n"), std::string::npos);
+  EXPECT_EQ(text.find("job.git"), std::string::npos) << "what anybody may type is no label";
   EXPECT_NE(text.find("mycojobs_http_refused_total{why=\"page\"} 1\n"), std::string::npos);
 }
 

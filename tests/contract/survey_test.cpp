@@ -65,7 +65,10 @@ TEST_P(Surveys, QueuesWithAJournalAreFoundAndPausesTold) {
   other.script_type = "lua_of_ours";
   ASSERT_TRUE(store_->submit(other));
   ASSERT_TRUE(store_->pause_queue(1, "queue:lua_of_ours", true));
-  const Survey all = survey({"queue:python"});
+  const auto known = store_->known_queues(1);
+  ASSERT_TRUE(known);
+  EXPECT_THAT(known->journals, testing::Contains("queue:lua_of_ours"));
+  const Survey all = survey({"queue:lua_of_ours", "queue:python"});
   const Survey::Queue* queue = find(all, "queue:lua_of_ours");
   ASSERT_NE(queue, nullptr);
   EXPECT_EQ(queue->length, 1U);
@@ -73,23 +76,46 @@ TEST_P(Surveys, QueuesWithAJournalAreFoundAndPausesTold) {
   EXPECT_FALSE(find(all, "queue:python")->paused);
 }
 
-TEST_P(Surveys, AtMostAHundredQueuesAreLookedAt) {
+TEST_P(Surveys, WhatRunnersServeIsKnown) {
+  Runner runner;
+  runner.id = 7;
+  runner.local = true;
+  runner.executors = {"python", "ours"};
+  RunnerHold self, held;
+  self.instance = "a";
+  ASSERT_TRUE(store_->hold_runner(1, runner, self, 10000, "", held));
+  const auto known = store_->known_queues(1);
+  ASSERT_TRUE(known);
+  EXPECT_THAT(known->types, testing::ElementsAre("ours", "python"));
+}
+
+TEST_P(Surveys, AtMostAPageOfQueuesIsLookedAt) {
   std::vector<std::string> many;
-  for (int i = 0; i < 300; ++i) many.push_back("queue:t" + std::to_string(i));
-  EXPECT_EQ(survey(many).queues.size(), 100U);
+  for (std::size_t i = 0; i < QueueStore::kMostSurveyed + 50; ++i) many.push_back("queue:t" + std::to_string(i));
+  EXPECT_EQ(survey(many).queues.size(), QueueStore::kMostSurveyed);
+}
+
+TEST_P(Surveys, WhoSaysNotSinceWhenItWaitsHasNoAge) {
+  bench_->push(1, "queue:python", "job:12:77");
+  const Survey all = survey();
+  EXPECT_EQ(all.queues.at(0).length, 1U);
+  EXPECT_FALSE(all.queues.at(0).waiting_ms) << "it waits, and nobody knows for how long";
+  EXPECT_EQ(survey({"queue:v"}).queues.at(0).waiting_ms, 0U) << "empty";
 }
 
 TEST_P(Surveys, WhatOtherClientsPutThereIsPassedOver) {
+  EXPECT_TRUE(store_->known_queues(1));
   survey();  // a connection of its own looks at some of them when it is made
   for (const char* key : {"mj:queues", "mj:paused", "mj:delayed", "mj:dead", "mj:flows:active", "queue:python"})
     bench_->put_text(1, key, "text");
   bench_->push(1, "queue:v", "job:1:1");
   bench_->put_text(1, "job:1:1", "text");
+  EXPECT_TRUE(store_->known_queues(1)->journals.empty());
   const Survey all = survey({"queue:python", "queue:v"});
   ASSERT_EQ(all.queues.size(), 2U);
   EXPECT_EQ(all.queues[0].length, 0U);
   EXPECT_EQ(all.queues[1].length, 1U);
-  EXPECT_EQ(all.queues[1].waiting_ms, 0U);
+  EXPECT_FALSE(all.queues[1].waiting_ms);
 }
 
 MJ_BOTH_STORES(Surveys);

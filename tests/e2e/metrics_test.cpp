@@ -115,6 +115,8 @@ TEST_F(MetricsOf, AnAgentSayWhatItsJobsCameTo) {
   const std::string url = url_of(agent);
   ASSERT_TRUE(becomes(url, "mycojobs_ready", {}, 1));
   EXPECT_EQ(scrape(url).value("mycojobs_job_ends_total"), -1) << "nothing has ended";
+  EXPECT_EQ(scrape(url).value("mycojobs_attempts_total", {{"script_type", "python"}, {"detail", "setup_error"}}), 0);
+  EXPECT_EQ(scrape(url).value("mycojobs_stale_writes_total", {{"context", "1"}, {"what", "report"}}), 0);
 
   const std::string ok = mycojobs_.submit("print('s3cret')"), bad = mycojobs_.submit("raise ValueError('s3cret')");
   const std::string slow = mycojobs_.submit("import time\ntime.sleep(60)", {"--timeout", "1s"});
@@ -198,6 +200,39 @@ TEST_F(MetricsOf, ACoordinatorSaysWhatWaitsAndWhatItsFlowsDo) {
   expect_promtool_likes(after);
 }
 
+// More queues than one look takes, by a client of Redis and by submitters; each entry is in a sum.
+TEST_F(MetricsOf, ManyQueuesAreCountedToTheLastEntry) {
+  constexpr int kQueues = 600;
+  redis_.cli(1, {"EVAL",
+                 "for i = 1, 600 do\n"
+                 "  redis.call('LPUSH', 'queue:zz' .. i, 'job:1:1', 'job:1:2')\n"
+                 "  redis.call('SADD', 'mj:queues', 'queue:zz' .. i)\n"
+                 "end",
+                 "0"});
+  redis_.cli(1, {"LPUSH", "queue:v", "job:1:3"});
+  Process coordinator(folder_, {program(), "coordinator", "--redis", redis_.url(), "--context", "1", "--api-listen",
+                                "127.0.0.1:0", "--metrics-listen", "127.0.0.1:0", "--api-tokens", folder_ / "tokens"});
+  const std::string url = url_of(coordinator);
+  EXPECT_TRUE(becomes(url, "mycojobs_queue_jobs", {{"queue", "other"}}, 2 * kQueues));
+  EXPECT_EQ(scrape(url).value("mycojobs_queue_jobs", {{"queue", "v"}}), 1) << "nothing of ours has been in it";
+  EXPECT_EQ(scrape(url).value("mycojobs_queue_jobs"), 2 * kQueues + 1);
+  EXPECT_EQ(scrape(url).value("mycojobs_queue_oldest_seconds", {{"queue", "v"}}), -1) << "no record says since when";
+  EXPECT_EQ(scrape(url).value("mycojobs_queue_oldest_seconds", {{"queue", "python"}}), 0);
+}
+
+TEST_F(MetricsOf, ACoordinatorWhoseStoreIsAwayTakesBackWhatItSaid) {
+  Process coordinator(folder_, {program(), "coordinator", "--redis", redis_.url(), "--context", "1", "--api-listen",
+                                "127.0.0.1:0", "--metrics-listen", "127.0.0.1:0", "--api-tokens", folder_ / "tokens"});
+  const std::string url = url_of(coordinator);
+  ASSERT_TRUE(becomes(url, "mycojobs_leads", {{"context", "1"}}, 1));
+  ASSERT_TRUE(becomes(url, "mycojobs_queue_jobs", {{"queue", "python"}}, 0));
+  redis_.kill();
+  EXPECT_TRUE(becomes(url, "mycojobs_leads", {{"context", "1"}}, 0));
+  EXPECT_EQ(scrape(url).value("mycojobs_queue_jobs"), -1);
+  redis_.start();
+  EXPECT_TRUE(becomes(url, "mycojobs_leads", {{"context", "1"}}, 1));
+}
+
 TEST_F(MetricsOf, WebPagesAndOtherNamesOfThisHostAreRefused) {
   Process agent = this->agent(20, {"--metrics-listen", "127.0.0.1:0"});
   const std::string url = url_of(agent) + "/metrics";
@@ -209,6 +244,7 @@ TEST_F(MetricsOf, WebPagesAndOtherNamesOfThisHostAreRefused) {
   EXPECT_EQ(status({}), "200");
   EXPECT_EQ(status({"Host: localhost"}), "200");
   EXPECT_EQ(status({"Host: rebound.example"}), "403");
+  EXPECT_EQ(scrape(url_of(agent)).value("mycojobs_http_refused_total", {{"why", "host"}}), 1);
   EXPECT_EQ(status({"Origin: http://page.example"}), "403");
 }
 

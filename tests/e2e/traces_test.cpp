@@ -94,6 +94,41 @@ TEST_F(TracesOf, AJobIsToldFromItsSubmissionToItsEnd) {
   EXPECT_EQ(mycojobs_({"job", "logs", job}).out, run + "\n") << "the script's own spans belong below its run";
 }
 
+std::string attribute(const json& span, const std::string& key) {
+  for (const json& each : span["attributes"]) {
+    if (each["key"] == key) return each["value"]["stringValue"];
+  }
+  return {};
+}
+
+TEST_F(TracesOf, AJobThatFailsSaysSoInTheWordOfItsEnd) {
+  const Process collector = this->collector();
+  Process agent = this->agent(20, traced());
+  const std::string job =
+      mycojobs_.submit("raise ValueError('x')", traced({"--traceparent", kContext, "--retries", "1"}));
+  ASSERT_TRUE(mycojobs_.becomes(job, "status", "error"));
+  for (const char* name : {"claim", "sandbox", "run", "store"}) ASSERT_TRUE(has(name, 2)) << name;
+  ASSERT_TRUE(has("submit", 1));
+  for (const char* name : {"run", "store"}) {
+    for (const json& span : named(name)) {
+      EXPECT_EQ(span["status"]["code"], 2) << name;
+      EXPECT_EQ(span["status"]["message"], "exception") << name;
+    }
+  }
+  for (const char* name : {"claim", "sandbox", "run", "store"}) {
+    std::set<std::string> attempts;
+    for (const json& span : named(name)) attempts.insert(attribute(span, "mycojobs.attempt"));
+    EXPECT_EQ(attempts, (std::set<std::string>{"1", "2"})) << name;
+  }
+  const std::map<std::string, int> kinds{{"submit", 4},  {"claim", 5}, {"run", 5},
+                                         {"sandbox", 1}, {"store", 1}, {"wait", 1}};
+  for (const auto& [name, kind] : kinds) {
+    for (const json& span : named(name)) EXPECT_EQ(span["kind"], kind) << name;
+  }
+  const auto began = [](const json& span) { return std::stoull(span["startTimeUnixNano"].get<std::string>()); };
+  for (const json& span : named("sandbox")) EXPECT_GE(began(span), began(named("submit")[0]));
+}
+
 TEST_F(TracesOf, AFlowIsToldStepByStep) {
   const Process collector = this->collector();
   Process agent = this->agent(20, traced());

@@ -91,7 +91,7 @@ TEST(Metrics, WhatIsForgottenIsGoneAndCanComeBack) {
   const auto metrics = Metrics::make();
   metrics->set(Metric::queue_jobs, {Id{1}, "python"}, 4);
   metrics->set(Metric::queue_jobs, {Id{11}, "python"}, 5);
-  metrics->forget(Metric::queue_jobs, Id{1});
+  metrics->forget(Metric::queue_jobs, {Id{1}});
   EXPECT_EQ(value_of(*metrics, R"(mycojobs_queue_jobs{context="1",queue="python"})"), -1);
   EXPECT_EQ(value_of(*metrics, R"(mycojobs_queue_jobs{context="11",queue="python"})"), 5);
   metrics->set(Metric::queue_jobs, {Id{1}, "python"}, 6);
@@ -109,7 +109,7 @@ TEST(Metrics, ThreadsLoseNothing) {
         metrics->add(Metric::claims, {static_cast<Id>(i % 50), "python"});
         metrics->observe(Metric::store_calls, {"claim"}, 0.001);
         metrics->set(Metric::queue_jobs, {static_cast<Id>(i % 50), "python"}, i);
-        if (i % 100 == 0) metrics->forget(Metric::queue_jobs, static_cast<Id>(i % 50));
+        if (i % 100 == 0) metrics->forget(Metric::queue_jobs, {static_cast<Id>(i % 50)});
         EXPECT_TRUE(i % 500 != 0 || !metrics->text().empty());
       }
     });
@@ -197,15 +197,59 @@ TEST(Counts, AnAttemptThatAnotherFollowsIsNoEnd) {
   EXPECT_EQ(value_of(*metrics, R"(mycojobs_releases_total{context="1",ran="true"})"), 1);
 }
 
-TEST(Counts, NamesOfQueuesAreAClosedList) {
-  EXPECT_EQ(counted_queue("queue:python"), "python");
-  EXPECT_EQ(counted_queue("mj:queue:runner4711"), "runner");
-  EXPECT_EQ(counted_queue("mj:queue:router"), "router");
-  EXPECT_EQ(counted_queue("queue:Any \"text\""), "other");
-  EXPECT_EQ(counted_queue("queue:" + std::string(100, 'a')), "other");
-  EXPECT_EQ(counted_type("queue:python", {{"script_type", "else"}}), "python");
-  EXPECT_EQ(counted_type("mj:queue:runner1", {{"script_type", "v"}}), "v");
-  EXPECT_EQ(counted_type("mj:queue:runner1", {{"script_type", "\n"}}), "other");
+TEST(Metrics, OneSeriesOfAContextCanBeForgotten) {
+  const auto metrics = Metrics::make();
+  for (const char* queue : {"python", "python3"}) metrics->set(Metric::queue_oldest, {Id{1}, queue}, 4);
+  metrics->forget(Metric::queue_oldest, {Id{1}, "python"});
+  EXPECT_EQ(value_of(*metrics, R"(mycojobs_queue_oldest_seconds{context="1",queue="python"})"), -1);
+  EXPECT_EQ(value_of(*metrics, R"(mycojobs_queue_oldest_seconds{context="1",queue="python3"})"), 4);
+}
+
+TEST(Counts, NamesOfQueuesAndTypesAreAClosedList) {
+  const TypeNames served{"ours", "Any \"text\""};
+  EXPECT_EQ(counted_queue("queue:python", kNoTypes), "python");
+  EXPECT_EQ(counted_queue("queue:ours", served), "ours");
+  EXPECT_EQ(counted_queue("queue:ours", kNoTypes), "other") << "nobody serves it";
+  EXPECT_EQ(counted_queue("mj:queue:runner4711", kNoTypes), "runner");
+  EXPECT_EQ(counted_queue("mj:queue:router", kNoTypes), "router");
+  EXPECT_EQ(counted_queue("queue:Any \"text\"", served), "other");
+  EXPECT_EQ(counted_type("queue:python", {{"script_type", "else"}}, kNoTypes), "python");
+  EXPECT_EQ(counted_type("mj:queue:runner1", {{"script_type", "v"}}, kNoTypes), "v");
+  EXPECT_EQ(counted_type("mj:queue:runner1", {{"script_type", "zz0"}}, served), "other");
+  EXPECT_EQ(counted_type("mj:queue:runner1", {{"script_type", "ours"}}, served), "ours");
+  EXPECT_EQ(counted_type("mj:queue:runner1", {}, served), "other");
+}
+
+// A thousand made-up types cost one series, and the context stays.
+TEST(Counts, WhatAnybodyTypesIsNoLabel) {
+  const auto metrics = Metrics::make();
+  std::vector<Job> jobs(1200);
+  NewJobs made;
+  for (std::size_t i = 0; i < jobs.size(); ++i) {
+    jobs[i].context_id = 3;
+    jobs[i].script_type = "zz" + std::to_string(i);
+  }
+  jobs[7].script_type = "python";
+  jobs[8].script_type = "ours";
+  made.jobs = jobs;
+  made.existed.assign(jobs.size(), false);
+  count_submitted(*metrics, jobs, made, {"ours"});
+  EXPECT_EQ(value_of(*metrics, R"(mycojobs_jobs_submitted_total{context="3",script_type="other"})"), 1198);
+  EXPECT_EQ(value_of(*metrics, R"(mycojobs_jobs_submitted_total{context="3",script_type="python"})"), 1);
+  EXPECT_EQ(value_of(*metrics, R"(mycojobs_jobs_submitted_total{context="3",script_type="ours"})"), 1);
+  EXPECT_EQ(value_of(*metrics, "mycojobs_metrics_folded_total"), 0);
+}
+
+TEST(Counts, WhatRulesAskForBeginsAtZero) {
+  const auto metrics = Metrics::make();
+  const std::vector<std::string> types{"python"};
+  count_from_zero(*metrics, 1, types);
+  EXPECT_EQ(value_of(*metrics, R"(mycojobs_stale_writes_total{context="1",what="report"})"), 0);
+  EXPECT_EQ(value_of(*metrics, R"(mycojobs_releases_total{context="1",ran="true"})"), 0);
+  EXPECT_EQ(
+      value_of(*metrics,
+               R"(mycojobs_attempts_total{context="1",detail="setup_error",script_type="python",status="error"})"),
+      0);
 }
 
 // The table, and what is written about it.

@@ -5,7 +5,9 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <filesystem>
+#include <mutex>
 #include <nlohmann/json.hpp>
 
 #include "base/clock.h"
@@ -71,7 +73,7 @@ class RunLoopTest : public ::testing::Test {
     }
     Start one;
     one.run = run;
-    one.claim = {context, "job:1:" + std::to_string(run), "claim", "token"};
+    one.claim = {context, "job:1:" + std::to_string(run), "claim", "token", "python", traceparent_, attempt, unix_us()};
     one.context = context;
     one.specs.emplace_back().context = context;
     one.attempt = attempt;
@@ -117,6 +119,7 @@ class RunLoopTest : public ::testing::Test {
   bool calls_ = false, calls_objects_ = false;
   std::atomic<int> asked_ = 0;
   std::uint64_t deadline_boot_ms_ = 0;
+  std::string traceparent_;
   std::shared_ptr<const Redactor> redactor_;
   TempDir folder_;
   SystemClock clock_;
@@ -232,6 +235,66 @@ TEST_F(RunLoopTest, SecretsOfOneContextAreNotThoseOfAnother) {
   start(1, {}, 1, 0, 2);
   control_.write(1, LogStream::out, "correct horse battery\n");
   EXPECT_TRUE(wait_for_text(LogStream::out, "correct horse battery\n"));
+}
+
+TEST_F(RunLoopTest, WhatARunWaitedForSaysWhetherItWasThere) {
+  settings_.metrics = Metrics::make();
+  RunNumber run = 0;
+  for (const std::vector<StepTime>& setup : {std::vector<StepTime>{{"clone", 300}, {"mounts", 200}},
+                                             {{std::string(kPrewarmedStep), 90}},
+                                             {{"clone", 5000}, {std::string(kWarmStep), 40}},
+                                             {{std::string(kWarmStep), 60}}}) {
+    start(++run, failure());
+    Outcome outcome;
+    outcome.status = RunStatus::exit;
+    outcome.setup = setup;
+    control_.end(run, outcome);
+    ASSERT_TRUE(wait_for_reports(run));
+  }
+  const std::string text = settings_.metrics->text();
+  for (const char* line : {"sum{sandbox=\"new\"} 0.0005", "count{sandbox=\"ready\"} 1", "count{sandbox=\"warm\"} 2",
+                           "sum{sandbox=\"warm\"} 0.0001"})
+    EXPECT_NE(text.find(std::string("mycojobs_sandbox_setup_seconds_") + line), std::string::npos) << line << text;
+}
+
+struct KeptSpans final : Traces {
+  bool wanted() const override { return true; }
+  void add(Span span) override {
+    const std::lock_guard lock(mutex);
+    spans.push_back(std::move(span));
+  }
+  std::vector<Span> named(const std::string& name) {
+    const std::lock_guard lock(mutex);
+    std::vector<Span> found;
+    std::copy_if(spans.begin(), spans.end(), std::back_inserter(found), [&](const Span& s) { return s.name == name; });
+    return found;
+  }
+  std::mutex mutex;
+  std::vector<Span> spans;
+};
+
+// The sandbox may have been begun long before its job came.
+TEST_F(RunLoopTest, SpansBeginWithTheClaimAndFailInTheWordOfTheEnd) {
+  const auto kept = std::make_shared<KeptSpans>();
+  settings_.traces = kept;
+  traceparent_ = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+  const std::uint64_t before = unix_us();
+  start(1, failure("exception"), 3);
+  Outcome outcome;
+  outcome.status = RunStatus::exit;
+  outcome.setup = {{"clone", 3600000000U}};
+  control_.end(1, outcome);
+  ASSERT_TRUE(wait_for_reports(1));
+  ASSERT_EQ(kept->named("run").size(), 1U);
+  const Span run = kept->named("run")[0];
+  EXPECT_EQ(run.error, "exception");
+  EXPECT_EQ(run.kind, SpanKind::consumer);
+  const Span sandbox = kept->named("sandbox").at(0);
+  EXPECT_GE(sandbox.start_us, before);
+  EXPECT_EQ(sandbox.end_us, run.start_us);
+  const std::pair<std::string, std::string> third{"mycojobs.attempt", "3"};
+  for (const Span& span : {run, sandbox})
+    EXPECT_EQ(std::count(span.attributes.begin(), span.attributes.end(), third), 1) << span.name;
 }
 
 TEST_F(RunLoopTest, FailureIsFollowedByAnotherAttemptIfThereIsOneLeft) {

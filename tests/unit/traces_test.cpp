@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "domain/codec.h"
+#include "store/spans.h"
 #include "support/process.h"
 #include "traces/traces.h"
 
@@ -101,7 +102,7 @@ TEST(TraceQueue, SpansArriveAsOtlp) {
   {
     const auto traces = start_traces({"mycojobs-agent", "host"}, collector.sender(), metrics);
     add_span(*traces, kContext, "claim7",
-             {"", "", "", "run", 1000001, 2000002, {{"mycojobs.job", "job:1:\xff"}}, "oom"});
+             {"", "", "", "run", 1000001, 2000002, {{"mycojobs.job", "job:1:\xff"}}, "oom", SpanKind::consumer});
     add_span(*traces, "00-" + kTrace + "-" + kSpan + "-00", "x", {"", "", "", "not sampled"});
     add_span(*traces, "", "x", {"", "", "", "in no trace"});
   }  // what waits is sent before it goes
@@ -113,6 +114,7 @@ TEST(TraceQueue, SpansArriveAsOtlp) {
   EXPECT_EQ(span["startTimeUnixNano"], "1000001000");
   EXPECT_EQ(span["endTimeUnixNano"], "2000002000");
   EXPECT_EQ(span["status"]["code"], 2);
+  EXPECT_EQ(span["kind"], 5) << "SPAN_KIND_CONSUMER";
   EXPECT_EQ(spans_of(*metrics, "exported"), 1);
 }
 
@@ -142,6 +144,36 @@ TEST(TraceQueue, ACollectorThatRefusesIsTriedAgainLater) {
   }
   add_span(*traces, kContext, "2", {"", "", "", "run"});
   EXPECT_TRUE(collector.wait([&] { return collector.spans.size() == 1; }));
+}
+
+// Spans of the store's calls, kept where they would be sent.
+struct SpansOfCalls final : Traces {
+  bool wanted() const override { return true; }
+  void add(Span span) override { spans.push_back(std::move(span)); }
+  std::vector<Span> spans;
+};
+
+TEST(StoreSpans, AnEndAsErrorAndAFailedNodeAreErrors) {
+  SpansOfCalls kept;
+  EndReport failed, fine;
+  failed.claim = fine.claim = {1, "job:1:1", "id", "token", "python", kContext, 2};
+  failed.end.status = JobStatus::error;
+  failed.end.detail = "oom";
+  fine.end.status = JobStatus::finished;
+  fine.end.detail = "ok";
+  trace_reports(kept, std::vector<Report>{failed, fine}, std::vector<Result<void>>{{}, {}}, {1, 2});
+  FlowCommit commit;
+  commit.traceparent = kContext;
+  commit.facts.emplace_back().kind = "node_queued";
+  trace_commit(kept, commit, {1, 2});
+  commit.facts.emplace_back().kind = "node_failed";
+  trace_commit(kept, commit, {1, 2});
+  ASSERT_EQ(kept.spans.size(), 4U);
+  EXPECT_EQ(kept.spans[0].error, "oom");
+  EXPECT_THAT(kept.spans[0].attributes, testing::Contains(testing::Pair("mycojobs.attempt", "2")));
+  EXPECT_EQ(kept.spans[1].error, "");
+  EXPECT_EQ(kept.spans[2].error, "");
+  EXPECT_EQ(kept.spans[3].error, "node_failed");
 }
 
 }  // namespace
