@@ -143,23 +143,13 @@ std::set<std::string> script_types_of(const FlowPlan& plan) {
 }
 
 Result<void> check_served(const Invocation& call, Store& store, const std::set<std::string>& types) {
-  const bool others_may_come = !call.settings.redis.empty();
-  auto found = store.runners(context_of(call));
-  if (!found && others_may_come) return {};  // whoever submits waits for the store, and says so
-  MJ_TRY(runners, std::move(found));
+  if (!call.settings.redis.empty()) return {};
+  MJ_TRY(runners, store.runners(context_of(call)));
   std::erase_if(runners, [](const RunnerInfo& each) { return presence(each) != Presence::live; });
   for (const std::string& type : types) {
     if (std::any_of(runners.begin(), runners.end(),
                     [&](const RunnerInfo& each) { return serves(each, queue_key(type)); }))
       continue;
-    if (others_may_come) {
-      if (!executor_of_type(call, type))
-        say(
-            fmt::format("no runner of context {} takes jobs of the type {} now, and no executor of this host has it: "
-                        "they wait until one does (mycojobs runner list)",
-                        context_of(call), printable(type)));
-      continue;
-    }
     MJ_CHECK(runs_here(call, type));
     if (!runners.empty())
       return fail(Code::unsupported, "the mycojobs that runs on " + call.settings.state_dir +
