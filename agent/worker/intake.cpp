@@ -61,9 +61,11 @@ void Intake::stop() {
   parts_.waiter->wake();
 }
 
+// Where the last look found fewer jobs than there was room for, the next entry of a queue wakes it anyway. In this
+// order: a turn that does not see the room has said before that it is one.
 void Intake::settled(std::uint32_t jobs) {
   taken_ -= jobs;
-  if (room() > 0) parts_.waiter->wake();
+  if (!waits_for_work_ && room() > 0) parts_.waiter->wake();
 }
 
 // Whoever claims ahead does so many at a time: as long as all slots are busy nothing is lost by waiting for that.
@@ -79,16 +81,24 @@ void Intake::drain() {
 }
 
 Intake::Rest Intake::turn() {
+  waits_for_work_ = false;
+  const Rest rest = look();
+  waits_for_work_ = rest.for_work;
+  return rest;
+}
+
+Intake::Rest Intake::look() {
   pulse_.beat();
   for (const CannotBegin& job : refused_.take()) refuse(job);
   const bool claiming = !draining_ && room() > 0 && callbacks_.may_start();
   const Round round = claiming ? claim_some() : Round{};
   if (work_ && claiming && round.taken == 0) callbacks_.no_work();
   if (round.more) return {0, false};
-  if (failures_ > 0) return {static_cast<std::uint64_t>(retry_pause_ms(failures_)), claiming};
+  const bool for_work = claiming && room() > 0;
+  if (failures_ > 0) return {static_cast<std::uint64_t>(retry_pause_ms(failures_)), for_work};
   const std::uint64_t most = hints_.empty() ? kWaitMs : kTopicPauseMs;
   // Whoever claims nothing does not wait for the end of a pause either: it may be over, and would be so for ever.
-  return {claiming ? pauses_.least_left_ms(most) : most, claiming};
+  return {for_work ? pauses_.least_left_ms(most) : most, for_work};
 }
 
 void Intake::rest(Rest rest) { heard(parts_.waiter->wait(static_cast<std::uint32_t>(rest.ms), rest.for_work)); }

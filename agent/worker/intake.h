@@ -67,6 +67,7 @@ class Intake {
     bool more = false;      // there may be more to take
     std::size_t taken = 0;  // jobs
   };
+  Rest look();
   std::uint32_t room() const;  // how many to claim now
   void look_at_topic(std::vector<std::string> hints);
   Round claim_some();
@@ -102,7 +103,7 @@ class Intake {
   bool work_ = false;      // the waiter said so
   Pulse pulse_;
   std::atomic<std::uint32_t> taken_{0};
-  std::atomic<bool> draining_{false}, stop_{false};
+  std::atomic<bool> draining_{false}, stop_{false}, waits_for_work_{false};
 };
 
 }  // namespace mycojobs
