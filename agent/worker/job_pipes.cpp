@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <utility>
 
 #include "base/fd.h"
 
@@ -16,7 +17,8 @@ void watch_descriptor(int epoll, int operation, int fd, std::uint64_t tag, std::
   ::epoll_ctl(epoll, operation, fd, &event);
 }
 
-JobPipes::JobPipes(int epoll, RunNumber run, const RunPipes& pipes, int attachment, std::uint64_t now_boot_ms)
+JobPipes::JobPipes(int epoll, RunNumber run, const RunPipes& pipes, int attachment, bool converses,
+                   std::uint64_t now_boot_ms)
     : epoll_(epoll),
       run_(run),
       out_(pipes.out),
@@ -24,11 +26,15 @@ JobPipes::JobPipes(int epoll, RunNumber run, const RunPipes& pipes, int attachme
       channel_(pipes.channel),
       attachment_(attachment),
       listen_at_ms_(now_boot_ms + kListenMs) {
-  watch(JobPipe::channel, EPOLL_CTL_ADD, EPOLLIN);
+  if (converses) watch_channel(EPOLLIN);
 }
 
 void JobPipes::watch(JobPipe pipe, int operation, std::uint32_t events) {
   watch_descriptor(epoll_, operation, of(pipe).get(), PipeTag{run_, pipe}.bits(), events);
+}
+
+void JobPipes::watch_channel(std::uint32_t events) {
+  if (channel_) watch(JobPipe::channel, std::exchange(channel_watched_, true) ? EPOLL_CTL_MOD : EPOLL_CTL_ADD, events);
 }
 
 // Most requests fit at once, and the job finds its script waiting.
@@ -45,7 +51,7 @@ void JobPipes::send(const std::function<std::string()>& next) {
     if (sent > 0) sent_ += static_cast<std::size_t>(sent), attachment_ = -1;
     if (sent < 0 && !full && errno != EINTR) sent_ = outgoing_.size();
   }
-  if (channel_ && full != writing_) watch(JobPipe::channel, EPOLL_CTL_MOD, full ? EPOLLIN | EPOLLOUT : EPOLLIN);
+  if (full != writing_) watch_channel(full ? EPOLLIN | EPOLLOUT : EPOLLIN);
   writing_ = full;
 }
 
@@ -66,6 +72,7 @@ bool JobPipes::listen(std::uint64_t now_boot_ms) {
   if (now_boot_ms < listen_at_ms_) return false;
   listen_at_ms_ = 0;
   for (JobPipe pipe : {JobPipe::out, JobPipe::err}) watch(pipe, EPOLL_CTL_ADD, EPOLLIN);
+  if (!channel_watched_) watch_channel(EPOLLIN);
   return true;
 }
 

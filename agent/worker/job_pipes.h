@@ -30,8 +30,9 @@ class JobPipes {
  public:
   static constexpr std::uint64_t kListenMs = 5;
 
-  // Of a run, or of its next stage. attachment: a descriptor that goes along with the first byte; -1: none.
-  JobPipes(int epoll, RunNumber run, const RunPipes&, int attachment, std::uint64_t now_boot_ms);
+  // Of a run, or of its next stage. attachment: a descriptor that goes along with the first byte; -1: none. converses:
+  // it may ask for something and wait for the answer, so that its channel is waited for from the beginning.
+  JobPipes(int epoll, RunNumber run, const RunPipes&, int attachment, bool converses, std::uint64_t now_boot_ms);
 
   // Sends, as far as the channel takes it; the rest when it takes more: call again then. next: what follows, asked for
   // when all before it has gone; empty: nothing now. What a job does not take any more is passed over: its outcome will
@@ -43,20 +44,23 @@ class JobPipes {
   // end is closed.
   std::string_view read(JobPipe, std::span<char> buffer);
 
-  // True: its output is waited for now. Until then ask again, kListenMs after its start.
+  // True: what it says is waited for now. Most runs are over before: then that is read with their end. Until then ask
+  // again, kListenMs after its start.
   bool listen(std::uint64_t now_boot_ms);
 
  private:
   void watch(JobPipe, int operation, std::uint32_t events);
+  void watch_channel(std::uint32_t events);
   Fd& of(JobPipe pipe) { return pipe == JobPipe::out ? out_ : pipe == JobPipe::err ? err_ : channel_; }
 
   int epoll_;
   RunNumber run_;
   Fd out_, err_, channel_;
-  std::string outgoing_;        // on its way down the channel
-  std::size_t sent_ = 0;        // of it
-  int attachment_;              // not gone along yet
-  bool writing_ = false;        // waits until the channel takes more
+  std::string outgoing_;  // on its way down the channel
+  std::size_t sent_ = 0;  // of it
+  int attachment_;        // not gone along yet
+  bool writing_ = false;  // waits until the channel takes more
+  bool channel_watched_ = false;
   std::uint64_t listen_at_ms_;  // when its output will be waited for; 0: it is
 };
 

@@ -108,7 +108,7 @@ void JobRuns::launch(RunNumber number, Run& run) {
     const std::uint64_t left = deadline > now_.boot_ms ? deadline - now_.boot_ms : 1;
     spec.limits.wall_ms = spec.limits.wall_ms == 0 ? left : std::min(spec.limits.wall_ms, left);
   }
-  act(Launch{number, std::move(spec), run.job.conversation->attachment()});
+  act(Launch{number, std::move(spec), run.job.conversation->attachment(), run.job.calls_objects});
 }
 
 void JobRuns::on(Launched& launched) {

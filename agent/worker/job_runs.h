@@ -95,6 +95,7 @@ class JobRuns {
     RunNumber run;
     RunSpec spec;
     int attachment;  // of what it is told first (Conversation::attachment)
+    bool converses;  // its calls are answered
   };
   struct Speak {  // say_next() may have something for its channel
     RunNumber run;

@@ -77,7 +77,8 @@ void RunLoop::perform(JobRuns::Launch& launch) {
   auto pipes = sandbox_->launch(launch.spec);
   if (!pipes) return step(JobRuns::LaunchFailed{launch.run, std::move(pipes).error().message});
   // Pipes of its last stage go.
-  pipes_.insert_or_assign(launch.run, JobPipes(epoll_.get(), launch.run, *pipes, launch.attachment, clock_.boot_ms()));
+  pipes_.insert_or_assign(
+      launch.run, JobPipes(epoll_.get(), launch.run, *pipes, launch.attachment, launch.converses, clock_.boot_ms()));
   unheard_ = true;
   step(JobRuns::Launched{launch.run});
 }

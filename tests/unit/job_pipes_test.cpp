@@ -21,7 +21,8 @@ constexpr RunNumber kRun = 5;
 
 class JobPipesTest : public ::testing::Test {
  protected:
-  void SetUp() override {
+  void SetUp() override { begin(true); }
+  void begin(bool converses) {
     RunPipes ours;
     for (int i = 0; i < 3; ++i) {
       std::array<int, 2> pair{};
@@ -29,7 +30,7 @@ class JobPipesTest : public ::testing::Test {
       *std::array{&ours.out, &ours.err, &ours.channel}[static_cast<std::size_t>(i)] = pair[0];
       theirs_[static_cast<std::size_t>(i)].reset(pair[1]);
     }
-    pipes_.emplace(epoll_.get(), kRun, ours, -1, 1000);
+    pipes_.emplace(epoll_.get(), kRun, ours, -1, converses, 1000);
   }
   Fd& job(JobPipe pipe) { return theirs_[static_cast<std::size_t>(pipe)]; }
   void write(JobPipe pipe, std::string_view text) {
@@ -114,6 +115,28 @@ TEST_F(JobPipesTest, OutputIsListenedToAMomentLaterTheChannelAtOnce) {
   EXPECT_EQ(ready().size(), 3U);
 }
 
+TEST_F(JobPipesTest, ChannelOfOneThatIsNotAnsweredIsListenedToWithItsOutput) {
+  begin(false);
+  write(JobPipe::channel, "x");
+  EXPECT_TRUE(ready().empty());
+  EXPECT_EQ(read(JobPipe::channel), "x") << "what is there at its end";
+  write(JobPipe::channel, "y");
+  EXPECT_TRUE(pipes_->listen(1000 + JobPipes::kListenMs));
+  EXPECT_EQ(ready().size(), 1U);
+}
+
+TEST_F(JobPipesTest, FullChannelOfOneThatIsNotAnsweredIsWaitedForToo) {
+  begin(false);
+  to_say_ = {std::string(4U << 20, 'x')};
+  send();
+  ASSERT_TRUE(pipes_->is_sending());
+  EXPECT_TRUE(ready().empty());
+  std::array<char, 65536> some{};
+  while (::read(job(JobPipe::channel).get(), some.data(), some.size()) > 0) {
+  }
+  EXPECT_EQ(ready().size(), 1U);
+}
+
 TEST_F(JobPipesTest, FullChannelIsWaitedForAndNothingIsAskedForMeanwhile) {
   const std::string large(4U << 20, 'x');
   to_say_ = {large, "behind it"};
@@ -148,7 +171,7 @@ TEST_F(JobPipesTest, AttachmentGoesAlongWithTheFirstByteOnce) {
   ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair.data()), 0);
   const Fd other(pair[1]);
   const Fd attached(::open("/dev/null", O_RDONLY | O_CLOEXEC));
-  JobPipes pipes(epoll_.get(), kRun + 1, {-1, -1, pair[0]}, attached.get(), 0);
+  JobPipes pipes(epoll_.get(), kRun + 1, {-1, -1, pair[0]}, attached.get(), true, 0);
   std::deque<std::string> to_say{"a", "b", ""};
   pipes.send([&] {
     std::string next = to_say.front();
