@@ -252,7 +252,7 @@ Failed write_all(int folder, const std::string& group, const std::vector<Setting
 }
 
 std::string text_of(const Fd& file) {
-  char text[64];
+  char text[1024];
   const ssize_t size = ::pread(file.get(), text, sizeof text, 0);
   return size > 0 ? std::string(text, static_cast<std::size_t>(size)) : std::string();
 }
@@ -390,38 +390,52 @@ Result<void> Cgroups::set_limits(std::uint64_t run, std::uint64_t memory_bytes, 
 
 RunUsage Cgroups::usage(std::uint64_t run) const {
   RunUsage usage = peaks(run);
+  add_limits_met(run, usage);
   for (const auto& tree : trees_) {
-    const int fd = tree.fd.get();
-    const std::string name = std::to_string(run) + "/";
-    if (tree.place.memory && tree.place.version == 1) {
-      usage.oom_kills = counter_in(read_at(fd, name + "memory.oom_control"), "oom_kill");
-      usage.memory_max_hits =  // whichever of the two limits was met
-          number_in(read_at(fd, name + "memory.failcnt")) + number_in(read_at(fd, name + "memory.memsw.failcnt"));
-    } else if (tree.place.memory) {
-      const std::string events = read_at(fd, name + "memory.events");
-      usage.oom_kills = counter_in(events, "oom_kill");
-      usage.memory_max_hits = counter_in(events, "max");
-    }
     if (tree.place.version == 2) {
-      const std::string cpu = read_at(fd, name + "cpu.stat");
+      const std::string cpu = text_in(tree, run, "cpu.stat");
       usage.user_us = counter_in(cpu, "user_usec");
       usage.system_us = counter_in(cpu, "system_usec");
     } else if (tree.place.cpu) {  // nanoseconds
-      usage.user_us = number_in(read_at(fd, name + "cpuacct.usage_user")) / 1000;
-      usage.system_us = number_in(read_at(fd, name + "cpuacct.usage_sys")) / 1000;
-    }
-    if (tree.place.pids) {
-      // Counted where it was asked for (version 1, and before Linux 6.11), or where the limit stands.
-      const std::string asked = pids_group(tree, run) + "/";
-      usage.pids_max_hits = counter_in(read_at(fd, name + "pids.events"), "max");
-      if (asked != name) usage.pids_max_hits += counter_in(read_at(fd, asked + "pids.events"), "max");
-      // A group below the one with the limit has counted what was then refused, too.
-      if (usage.pids_max_hits > 0 && asked != name)
-        usage.pids_peak =
-            std::min(usage.pids_peak, static_cast<std::uint32_t>(number_in(read_at(fd, name + "pids.max")) - 1));
+      usage.user_us = number_in(text_in(tree, run, "cpuacct.usage_user")) / 1000;
+      usage.system_us = number_in(text_in(tree, run, "cpuacct.usage_sys")) / 1000;
     }
   }
   return usage;
+}
+
+void Cgroups::add_limits_met(std::uint64_t run, RunUsage& usage) const {
+  for (const auto& tree : trees_) {
+    if (tree.place.memory && tree.place.version == 1) {
+      usage.oom_kills = counter_in(text_in(tree, run, "memory.oom_control"), "oom_kill");
+      usage.memory_max_hits =  // whichever of the two limits was met
+          number_in(text_in(tree, run, "memory.failcnt")) + number_in(text_in(tree, run, "memory.memsw.failcnt"));
+    } else if (tree.place.memory) {
+      const std::string events = text_in(tree, run, "memory.events");
+      usage.oom_kills = counter_in(events, "oom_kill");
+      usage.memory_max_hits = counter_in(events, "max");
+    }
+    if (!tree.place.pids) continue;
+    // Counted where it was asked for (version 1, and before Linux 6.11), or where the limit stands.
+    usage.pids_max_hits = counter_in(text_in(tree, run, "pids.events"), "max");
+    const std::string asked = pids_group(tree, run);
+    if (asked == std::to_string(run)) continue;
+    usage.pids_max_hits += counter_in(read_at(tree.fd.get(), asked + "/pids.events"), "max");
+    // A group below the one with the limit has counted what was then refused, too.
+    if (usage.pids_max_hits > 0)
+      usage.pids_peak =
+          std::min(usage.pids_peak, static_cast<std::uint32_t>(number_in(text_in(tree, run, "pids.max")) - 1));
+  }
+}
+
+// Of a warm process they stay open: they are read after each of its runs.
+std::string Cgroups::text_in(const Tree& tree, std::uint64_t run, const std::string& file) const {
+  const std::string path = std::to_string(run) + '/' + file;
+  const auto kept = warm_files_.find(run);
+  if (kept == warm_files_.end()) return read_at(tree.fd.get(), path);
+  const auto [place, missing] = kept->second.try_emplace(file);
+  if (missing) place->second.reset(::openat(tree.fd.get(), path.c_str(), O_RDONLY | O_CLOEXEC));
+  return text_of(place->second);
 }
 
 bool Cgroups::must_sample() const {
@@ -443,6 +457,7 @@ void Cgroups::sample() {
 // A group is busy for a moment while the kernel reaps the last process: then it is tried again with the next run.
 void Cgroups::remove(std::uint64_t run) {
   peak_files_.erase(run);
+  warm_files_.erase(run);
   stuck_.push_back(run);
   remove_stuck();
 }
@@ -567,19 +582,20 @@ std::optional<RunUsage> Cgroups::turn_over(std::uint64_t run, const Limits& limi
 Result<RunUsage> Cgroups::stay(std::uint64_t run, const Limits& limits) {
   constexpr std::uint64_t kInitAndItself = 2;
   if (!has_memory() || !has_pids()) return fail(Code::unsupported, "this host has no cgroups for memory and processes");
-  const std::string name = std::to_string(run);
+  warm_files_.try_emplace(run);
   const auto count = [&](bool CgroupPlace::*counts, const char* old, const char* now) {
     const auto tree = std::find_if(trees_.begin(), trees_.end(), [&](const Tree& each) { return each.place.*counts; });
-    return number_in(read_at(tree->fd.get(), name + (tree->place.version == 1 ? old : now)));
+    return number_in(text_in(*tree, run, tree->place.version == 1 ? old : now));
   };
-  const std::uint64_t tasks = count(&CgroupPlace::pids, "/pids.current", "/pids.current");
+  const std::uint64_t tasks = count(&CgroupPlace::pids, "pids.current", "pids.current");
   if (tasks != kInitAndItself)
     return fail(Code::conflict, fmt::format("{} threads and processes are left of it, one is expected",
                                             tasks - std::min<std::uint64_t>(tasks, 1)));
-  const RunUsage used = usage(run);
+  RunUsage used = peaks(run);
+  add_limits_met(run, used);
   if (used.oom_kills > 0 || used.memory_max_hits > 0 || used.pids_max_hits > 0)
     return fail(Code::conflict, "it has met a limit of memory or of processes");
-  const std::uint64_t held = count(&CgroupPlace::memory, "/memory.usage_in_bytes", "/memory.current");
+  const std::uint64_t held = count(&CgroupPlace::memory, "memory.usage_in_bytes", "memory.current");
   if (held > limits.memory_bytes / 2)
     return fail(Code::conflict,
                 fmt::format("it holds {} of its {} MiB of memory", held >> 20, limits.memory_bytes >> 20));

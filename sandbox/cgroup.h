@@ -102,11 +102,14 @@ class Cgroups {
   static void open_pids(int parent, const std::string& group, PeakFiles&);
   PeakFiles open_peaks(std::uint64_t run) const;
   RunUsage peaks(std::uint64_t run) const;
+  void add_limits_met(std::uint64_t run, RunUsage&) const;
+  std::string text_in(const Tree&, std::uint64_t run, const std::string& file) const;
   std::uint64_t charged_from_now(std::uint64_t run, const PeakFiles&) const;  // to the next one, at least
   std::string pids_group(const Tree&, std::uint64_t run) const;               // where its processes are
   bool renew_pids(std::uint64_t run);
   std::vector<Tree> trees_;
   std::map<std::uint64_t, PeakFiles> peak_files_;
+  mutable std::map<std::uint64_t, std::map<std::string, Fd>> warm_files_;  // by run, by name; no name is in two trees
   std::map<std::uint64_t, bool> renewed_;   // runs whose processes are in a group below theirs: in the other one of two
   std::map<std::uint64_t, Peaks> sampled_;  // by run, if they must be
   std::vector<std::uint64_t> stuck_;        // could not be removed yet
