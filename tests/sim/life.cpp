@@ -8,9 +8,7 @@
 namespace mycojobs::sim {
 namespace {
 
-constexpr Ms kTrouble = 40000;    // for so long
 constexpr Ms kPatience = 300000;  // then everything must have ended
-constexpr Ms kCheckEvery = 2500;
 constexpr std::int64_t kTenMinutes = 600000;
 
 StageSettings settings_of(std::uint64_t seed, std::uint32_t lease_ms) {
@@ -25,14 +23,31 @@ bool is_late_only(const std::string& violation) { return violation.starts_with("
 
 }  // namespace
 
-Life::Life(std::uint64_t seed, const Mistake& mistake)
-    : seed_(seed), lease_ms_(1000U << (seed / 4 % 3)), stage_(settings_of(seed, lease_ms_)) {
-  world().mistake = mistake;
+LifeSettings brief_life() {
+  LifeSettings settings;
+  settings.trouble = 1200;
+  settings.latest = 200;
+  settings.least_agents = 1;
+  settings.most_agents = 2;
+  settings.restart = 300;
+  settings.check_every = 5000;
+  settings.faults = 4;
+  return settings;
+}
+
+Life::Life(std::uint64_t seed, LifeSettings settings)
+    : settings_(std::move(settings)),
+      seed_(seed),
+      lease_ms_(1000U << (seed / 4 % 3)),
+      stage_(settings_of(seed, lease_ms_)) {
+  world().mistake = settings_.mistake;
+  world().left_out = settings_.left_out;
   settle_the_seed();
 }
 
 void Life::settle_the_seed() {
-  const std::uint64_t agents = 2 + world().below(3);
+  const std::uint64_t agents =
+      settings_.least_agents + world().below(settings_.most_agents - settings_.least_agents + 1);
   for (std::uint64_t i = 0; i < agents; ++i) {
     const bool shares = i > 0 && maybe(3);
     Service& service = stage_.add_service(
@@ -43,15 +58,16 @@ void Life::settle_the_seed() {
         },
         shares ? &stage_.services[0]->host() : nullptr);
     service.host().clock.shift_ms = static_cast<std::int64_t>(world().below(2 * kTenMinutes)) - kTenMinutes;
-    service.restart_after(100 + world().below(3000));
-    service.start(world().below(2000));
+    service.restart_after(100 + world().below(settings_.restart));
+    service.start(world().below(settings_.trouble / 20));
   }
   for (int i = 0; i < 2; ++i) clients_.push_back(std::make_unique<Client>(world(), "client" + std::to_string(i)));
   const auto chance = [&](std::uint32_t most) {
-    return maybe(3) ? 0 : static_cast<std::uint32_t>(20 + world().below(most));
+    return maybe(3) ? 0 : static_cast<std::uint32_t>((20 + world().below(most)) / settings_.faults);
   };
   Weather& weather = world().weather;
   weather.late = chance(300);
+  weather.late_ms = settings_.latest;
   weather.slow = chance(100);
   weather.slow_ms = lease_ms_ / 2;
   weather.stop = chance(600);
@@ -70,23 +86,24 @@ void Life::settle_the_seed() {
 
 void Life::act_now_and_then() {
   if (!troubled_) return;
-  std::uint32_t total = 0;
-  for (const Deed& deed : deeds()) total += deed.weight;
-  std::uint64_t left = world().below(total);
-  for (const Deed& deed : deeds()) {
-    if (left < deed.weight) {
-      (this->*deed.act)();
-      break;
-    }
-    left -= deed.weight;
-  }
-  world().at(world().now() + 20 + world().below(600), [this] { act_now_and_then(); });
+  const std::string number = std::to_string(++deeds_);
+  const Ms pause = 20 + world().apart("pause " + number, [this] { return world().below(600); });
+  world().at(world().now() + pause, [this] { act_now_and_then(); });
+  world().apart("deed " + number, [&] {
+    std::uint32_t total = 0;
+    for (const Deed& deed : deeds()) total += deed.weight;
+    std::uint64_t left = world().below(total);
+    auto deed = deeds().begin();
+    for (; left >= deed->weight; ++deed) left -= deed->weight;
+    if (world().happens("deed " + number)) (this->*deed->act)();
+    return true;
+  });
 }
 
 void Life::check_now_and_then() {
   if (!troubled_) return;
   check("meanwhile");
-  world().at(world().now() + kCheckEvery, [this] { check_now_and_then(); });
+  world().at(world().now() + settings_.check_every, [this] { check_now_and_then(); });
 }
 
 void Life::check(const std::string& when) {
@@ -97,12 +114,12 @@ void Life::check(const std::string& when) {
 
 LifeReport Life::run() {
   world().at(0, [this] { act_now_and_then(); });
-  world().at(kCheckEvery, [this] { check_now_and_then(); });
-  world().run_until(kTrouble);
+  world().at(settings_.check_every, [this] { check_now_and_then(); });
+  world().run_until(settings_.trouble);
   end_trouble();
   const Ms until = world().now() + kPatience;
-  while (!world().broken() && !unsettled().empty()) {
-    if (world().now() >= until) world().complain("not everything has ended: " + unsettled());
+  for (std::string left; !world().broken() && !(left = unsettled()).empty();) {
+    if (world().now() >= until) world().complain("not everything has ended: " + explained(left));
     world().run_until(world().now() + 500);
   }
   if (!world().broken()) check("at the end");
@@ -122,8 +139,7 @@ void Life::end_trouble() {
   world().server_clock().shift_ms = latest_shift_ms_;
   for (const auto& host : stage_.hosts) host->failing_launches = 0;
   // By now what was given up may still come: a pause, for one.
-  constexpr Ms kLate = 4000;
-  world().run_until(world().now() + kLate);
+  world().run_until(world().now() + settings_.latest + 100);
   for (const char* queue : {"queue:sim", "queue:other"}) {
     clients_[0]->ask(
         {std::string("resumes ") + queue, [queue](Store& store) { return store.pause_queue(kContext, queue, false); }});
@@ -131,28 +147,39 @@ void Life::end_trouble() {
   world().note("no trouble any more");
 }
 
-// Why it is not over yet; empty: it is.
+// Why it is not over yet; empty: it is. Nobody asks for anything any more, so that a job that has ended stays so.
 std::string Life::unsettled() {
   for (const auto& client : clients_) {
     if (!client->done()) return client->name() + " has not got all its answers";
   }
   std::vector<std::string> keys;
-  for (Id id = 1; id <= last_id_; ++id) keys.push_back(key_of(id));
+  for (Id id = 1; id <= last_id_; ++id) {
+    if (const std::string key = key_of(id); !settled_.contains(key)) keys.push_back(key);
+  }
   const auto places = stage_.store().places(kContext, keys, false);
   if (!places) return places.error().message;
   report_.parked = 0;
+  std::string first;
   for (const JobPlaces& job : *places) {
     const bool absent = job.record_type == "none" && !job.claim.present && !job.missing;
     const bool waits = job.claim.state == "waiting";
     report_.parked += waits ? 1 : 0;
-    if (absent || waits || has_ended(job)) continue;
-    const auto why = explain(stage_.store(), kContext, job.job_key);
-    return job.job_key + (why ? " is " + why->state + ", " + why->cause : ": " + why.error().message);
+    if (has_ended(job))
+      settled_.insert(job.job_key);
+    else if (!absent && !waits && first.empty())
+      first = job.job_key;
   }
+  if (!first.empty()) return first;
   for (const auto& service : stage_.services) {
     if (!service->is_quiet()) return "agent " + std::to_string(service->settings().runner.id) + " is busy";
   }
   return "";
+}
+
+std::string Life::explained(const std::string& who) {
+  if (!who.starts_with("job:")) return who;
+  const auto why = explain(stage_.store(), kContext, who);
+  return who + (why ? " is " + why->state + ", " + why->cause : ": " + why.error().message);
 }
 
 // A job that waits now does so for one that is not there, or in a circle.

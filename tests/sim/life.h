@@ -15,12 +15,27 @@ struct LifeReport {
   std::size_t jobs = 0, runs = 0, facts = 0, kills = 0, stops = 0, restarts = 0, jumps = 0, calls = 0, parked = 0;
 };
 
+struct LifeSettings {
+  Ms trouble = 40000;  // for so long things go wrong
+  Ms latest = 3000;    // that a call comes which its caller has given up
+  std::uint64_t least_agents = 2, most_agents = 4;
+  Ms restart = 3000;  // at most, until an agent that has died starts again
+  Ms check_every = 2500;
+  std::uint32_t faults = 1;  // so many times as likely
+  Mistake mistake{"none"};
+  std::set<std::string> left_out = {};  // of what would happen (World::happened)
+};
+// A schedule: a life so short that many thousands can be tried.
+LifeSettings brief_life();
+
 class Life {
  public:
-  explicit Life(std::uint64_t seed, const Mistake& = {"none"});
+  explicit Life(std::uint64_t seed, LifeSettings = {});
 
   // Trouble anywhere: no invariant breaks. Then none any more: everything ends or is explainably parked.
   LifeReport run();
+  // What went wrong, and what clients asked for, by name: each can be left out of the next life of this seed.
+  const std::vector<std::string>& happened() const { return stage_.world.happened(); }
 
  private:
   struct Deed {
@@ -35,6 +50,7 @@ class Life {
   void check(const std::string& when);
   void end_trouble();
   std::string unsettled();
+  std::string explained(const std::string& who);
   void explain_parked();
 
   // What clients ask for.
@@ -67,11 +83,14 @@ class Life {
   World& world() { return stage_.world; }
   bool maybe(std::uint32_t once_in) { return world().once_in(once_in); }
 
+  LifeSettings settings_;
   std::uint64_t seed_;
+  std::size_t deeds_ = 0;
   std::uint32_t lease_ms_;
   Stage stage_;
   std::vector<std::unique_ptr<Client>> clients_;
   Id last_id_ = 0;
+  std::set<std::string> settled_;     // jobs that have ended
   std::int64_t latest_shift_ms_ = 0;  // of the server's clock: how far it has ever been ahead
   bool troubled_ = true;
   LifeReport report_;

@@ -14,16 +14,20 @@ Result<Reply> SimLink::run(const Script& script, const Arguments& arguments) {
 
 Result<Reply> SimLink::pass(std::string_view name, const Arguments& arguments, const Call& call) {
   const auto away = [] { return fail(Code::unavailable, "the server does not answer"); };
-  world_.trouble(program_);
+  const std::string call_name = world_.next_call(program_);
+  world_.trouble(program_, call_name);
   if (program_.killed() || !world_.server_up()) return away();
   MJ_CHECK(connect());
-  if (world_.once_in(world_.weather.late)) {
+  const std::string late = "late " + call_name;
+  const Ms later = world_.apart(
+      late, [&] { return world_.once_in(world_.weather.late) ? 1 + world_.below(world_.weather.late_ms) : 0; });
+  if (later > 0 && world_.happens(late)) {
     world_.note("  " + program_.name() + ' ' + std::string(name) + ": given up, under way");
-    send_later(name, arguments, call);
+    send_later(name, arguments, call, later);
     return away();
   }
   auto reply = send(call, arguments);
-  if (reply) world_.trouble(program_);
+  if (reply) world_.trouble(program_, call_name + " answered");
   if (program_.killed()) return away();
   return reply;
 }
@@ -51,8 +55,7 @@ Result<Reply> SimLink::send(const Call& call, const Arguments& arguments) {
 }
 
 // What its sender does not wait for any more. It dies with the server.
-void SimLink::send_later(std::string_view name, const Arguments& arguments, const Call& call) {
-  constexpr Ms kLatest = 3000;
+void SimLink::send_later(std::string_view name, const Arguments& arguments, const Call& call, Ms later) {
   std::vector<std::string> words(arguments.list().begin(), arguments.list().end());
   const auto late = [this_world = &world_, start = start_, call, name = std::string(name), words = std::move(words)] {
     if (!this_world->server_up() || this_world->server_starts() != start) return;
@@ -61,7 +64,7 @@ void SimLink::send_later(std::string_view name, const Arguments& arguments, cons
     const auto reply = call(*this_world->server().open_link(kContext), again);
     this_world->note("  late: " + name + (reply ? "" : ": " + reply.error().message));
   };
-  world_.at(world_.now() + 1 + world_.below(kLatest), late);
+  world_.at(world_.now() + later, late);
 }
 
 }  // namespace mycojobs::sim

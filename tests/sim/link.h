@@ -23,7 +23,7 @@ class SimLink final : public Link {
   Result<Reply> pass(std::string_view name, const Arguments&, const Call&);
   Result<void> connect();
   Result<Reply> send(const Call&, const Arguments&);
-  void send_later(std::string_view name, const Arguments&, const Call&);
+  void send_later(std::string_view name, const Arguments&, const Call&, Ms later);
 
   World& world_;
   Program& program_;

@@ -35,7 +35,7 @@ class Mistakes : public testing::TestWithParam<Mistake> {};
 TEST_P(Mistakes, AreFound) {
   constexpr std::uint64_t kMost = 60;
   for (std::uint64_t seed = 1; seed <= kMost; ++seed) {
-    const LifeReport life = Life(seed, GetParam()).run();
+    const LifeReport life = Life(seed, {.mistake = GetParam()}).run();
     if (life.trouble.empty()) continue;
     std::printf("seed %llu: %s\n", static_cast<unsigned long long>(seed),
                 life.trouble.substr(0, life.trouble.find('\n')).c_str());

@@ -5,6 +5,9 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <set>
+#include <string>
+#include <vector>
 
 #include "base/ids.h"
 #include "life.h"
@@ -40,6 +43,88 @@ TEST(Sim, Random) {
       "restarts of the server, %zu jumps of clocks\n",
       static_cast<unsigned long long>(first), static_cast<unsigned long long>(first + done - 1), all.jobs, all.parked,
       all.runs, all.facts, all.calls, all.kills, all.stops, all.restarts, all.jumps);
+}
+
+// What of a life must happen so that it goes wrong: the rest is left out, by halves, then one by one, until nothing
+// more can be. What is left goes wrong in the same way (the first line of its trouble but for numbers).
+struct Shortest {
+  std::set<std::string> left_out;
+  std::vector<std::string> happened;
+  std::string trouble;
+};
+std::string kind_of(const std::string& trouble) {
+  std::string kind = trouble.substr(0, trouble.find('\n'));
+  std::erase_if(kind, [](char c) { return c >= '0' && c <= '9'; });
+  return kind;
+}
+Shortest shorten(std::uint64_t seed, LifeSettings settings) {
+  const auto live = [&](const std::set<std::string>& left_out) {
+    settings.left_out = left_out;
+    Life life(seed, settings);
+    const LifeReport report = life.run();
+    return Shortest{left_out, life.happened(), report.trouble};
+  };
+  Shortest best = live({});
+  const std::string kind = kind_of(best.trouble);
+  for (std::size_t size = std::max<std::size_t>(best.happened.size() / 2, 1); size > 0; size /= 2) {
+    for (std::size_t from = 0; from < best.happened.size();) {
+      std::set<std::string> less = best.left_out;
+      const std::size_t until = std::min(from + size, best.happened.size());
+      for (std::size_t i = from; i < until; ++i) less.insert(best.happened[i]);
+      Shortest shorter = live(less);
+      if (kind_of(shorter.trouble) == kind && shorter.happened.size() < best.happened.size())
+        best = std::move(shorter);
+      else
+        from += size;
+    }
+  }
+  return best;
+}
+std::string shown(const Shortest& shortest) {
+  std::string text = "its shortest: " + std::to_string(shortest.happened.size()) + " happenings";
+  for (const std::string& each : shortest.happened) text += (&each == &shortest.happened.front() ? ": " : ", ") + each;
+  return text + "\n" + shortest.trouble;
+}
+
+// Many short lives, of seeds that no two of these share. A seed that fails is shown in its shortest form:
+// MYCOJOBS_SIM_SEED=<seed> MYCOJOBS_SIM_SCHEDULES=1 sim_tests --gtest_filter=Schedules/*.EndAsTheyMust/0
+class Schedules : public testing::TestWithParam<std::uint64_t> {};
+constexpr std::uint64_t kShares = 8;
+
+TEST_P(Schedules, EndAsTheyMust) {
+  const std::uint64_t count = from_environment("MYCOJOBS_SIM_SCHEDULES", 20000 / kShares);
+  const std::uint64_t first = from_environment("MYCOJOBS_SIM_SEED", 1) + GetParam() * count;
+  LifeReport all;
+  for (std::uint64_t seed = first; seed < first + count; ++seed) {
+    const LifeReport life = Life(seed, brief_life()).run();
+    if (!life.trouble.empty()) {
+      FAIL() << "seed " << seed << ": " << shown(shorten(seed, brief_life())) << "\nAgain: MYCOJOBS_SIM_SEED=" << seed
+             << " MYCOJOBS_SIM_SCHEDULES=1";
+    }
+    all.jobs += life.jobs, all.runs += life.runs, all.calls += life.calls, all.kills += life.kills;
+  }
+  std::printf("%llu schedules from seed %llu: %zu jobs, %zu runs, %zu calls, %zu kills\n",
+              static_cast<unsigned long long>(count), static_cast<unsigned long long>(first), all.jobs, all.runs,
+              all.calls, all.kills);
+}
+
+INSTANTIATE_TEST_SUITE_P(Share, Schedules, testing::Range<std::uint64_t>(0, kShares));
+
+TEST(Sim, AFailureShrinksToWhatItNeeds) {
+  LifeSettings settings = brief_life();
+  settings.mistake = {"DependentsAreForgotten", "  settle_dependents(job, status)\n", ""};
+  for (std::uint64_t seed = 1; seed <= 2000; ++seed) {
+    Life life(seed, settings);
+    if (life.run().trouble.empty()) continue;
+    const Shortest shortest = shorten(seed, settings);
+    std::printf("seed %llu: %zu of %zu happenings\n", static_cast<unsigned long long>(seed), shortest.happened.size(),
+                life.happened().size());
+    EXPECT_LT(shortest.happened.size(), life.happened().size());
+    settings.left_out = shortest.left_out;
+    EXPECT_EQ(Life(seed, settings).run().trouble, shortest.trouble) << "it replays alike";
+    return;
+  }
+  ADD_FAILURE() << "no schedule finds it";
 }
 
 TEST(Sim, ASeedRepeatsALifeExactly) {

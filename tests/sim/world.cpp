@@ -26,7 +26,7 @@ std::unique_ptr<World::Server>& World::spare_server() {
   return spare;
 }
 
-World::World(std::uint64_t seed) : random_(seed), server_(std::move(spare_server())) {
+World::World(std::uint64_t seed) : seed_(seed), chance_(seed), server_(std::move(spare_server())) {
   if (!server_) server_ = std::make_unique<Server>();
   server_->clock.of = &server_clock_;
   server().set_faults([this](const ServerCall& call) { return judge(call); });
@@ -38,12 +38,33 @@ World::~World() {
   spare_server() = std::move(server_);
 }
 
+Chance World::stream(const std::string& name) const {
+  std::uint64_t sum = seed_ ^ 14695981039346656037ULL;
+  for (const char c : name) sum = (sum ^ static_cast<unsigned char>(c)) * 1099511628211ULL;
+  return Chance(sum);
+}
+
+std::string World::next_call(const Program& program) {
+  return program.name() + '#' + std::to_string(++calls_[program.name()]);
+}
+
+bool World::happens(const std::string& name) {
+  if (left_out.contains(name)) return false;
+  happened_.push_back(name);
+  return true;
+}
+
 // Some scripts only read.
 Fault World::judge(const ServerCall& call) {
   if (caller_ == nullptr) return Fault::none;
   const bool writes = call.write > 0 && call.name != "places" && call.name != "leases";
   const std::uint64_t number = writes ? ++writes_ : 0;
-  const Fate what = fate ? fate(*caller_, call, number) : Fate::fine;
+  Fate what = Fate::fine;
+  if (fate) {
+    const std::string name = "fate " + next_call(*caller_);
+    what = apart(name, [&] { return fate(*caller_, call, number); });
+    if (what != Fate::fine && !happens(name)) what = Fate::fine;
+  }
   doomed_ = what == Fate::killed_before || what == Fate::killed_after;
   if (what == Fate::fine) return Fault::none;
   note("  " + caller_->name() + ' ' + std::string(call.name) + " #" + std::to_string(number) +
@@ -164,11 +185,16 @@ void World::wait(Ms how_long, const Program& program) {
   --depth_;
 }
 
-void World::trouble(Program& program) {
+void World::trouble(Program& program, const std::string& call) {
   if (depth_ >= kDeepest) return;
-  if (once_in(weather.slow)) wait(below(weather.slow_ms), program);
-  if (once_in(weather.stop)) {
-    stop(program, below(weather.stop_ms));
+  const auto length = [&](const char* what, std::uint32_t one_in, Ms most) {
+    const std::string name = what + call;
+    const Ms drawn = apart(name, [&] { return once_in(one_in) ? below(most) + 1 : 0; });
+    return drawn > 0 && happens(name) ? drawn - 1 : kNever;
+  };
+  if (const Ms slow = length("slow ", weather.slow, weather.slow_ms); slow != kNever) wait(slow, program);
+  if (const Ms away = length("stop ", weather.stop, weather.stop_ms); away != kNever) {
+    stop(program, away);
     wait(program.stopped_until_ - now_, program);
   }
 }

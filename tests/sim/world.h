@@ -7,9 +7,10 @@
 #include <functional>
 #include <iosfwd>
 #include <map>
-#include <random>
+#include <set>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "mycojobs/clock.h"
@@ -60,10 +61,10 @@ enum class Fate { fine, request_lost, reply_lost, killed_before, killed_after };
 // How likely trouble is on the way of each call: once in so many; 0: never.
 struct Weather {
   std::uint32_t request_lost = 0, reply_lost = 0;
-  std::uint32_t late = 0;  // happens when its caller has given up
+  std::uint32_t late = 0;  // happens when its caller has given up, up to late_ms later
   std::uint32_t slow = 0;  // takes up to slow_ms, before or after it happens; meanwhile others act
   std::uint32_t stop = 0;  // its caller is stopped for up to stop_ms, before or after it happens
-  Ms slow_ms = 0, stop_ms = 0;
+  Ms late_ms = 3000, slow_ms = 0, stop_ms = 0;
 };
 
 // A mistake that is made on purpose, to see that it is found: other text in every script that has the first one, or
@@ -95,6 +96,21 @@ class ShiftedClock final : public Clock {
   Ms boot_;
 };
 
+// Random numbers of which each stream is told by its seed alone.
+class Chance {
+ public:
+  explicit Chance(std::uint64_t seed) : state_(seed) {}
+  std::uint64_t next() {  // Source: S. Vigna, splitmix64
+    std::uint64_t z = state_ += 0x9e3779b97f4a7c15U;
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9U;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebU;
+    return z ^ (z >> 31);
+  }
+
+ private:
+  std::uint64_t state_;
+};
+
 class World {
  public:
   explicit World(std::uint64_t seed);
@@ -104,8 +120,21 @@ class World {
 
   Ms now() const { return now_; }
   const Ms& time() const { return now_; }
-  std::uint64_t below(std::uint64_t bound) { return bound == 0 ? 0 : random_() % bound; }
+  std::uint64_t below(std::uint64_t bound) { return bound == 0 ? 0 : chance_.next() % bound; }
   bool once_in(std::uint32_t many) { return many > 0 && below(many) == 0; }
+  // What is drawn within depends on the seed and the name alone, not on what has been drawn before: so one happening
+  // can be left out, and the others stay what they were.
+  template <class Draw>
+  auto apart(const std::string& name, Draw draw) {
+    const Chance before = std::exchange(chance_, stream(name));
+    auto drawn = draw();
+    chance_ = before;
+    return drawn;
+  }
+  // Something out of the ordinary that would happen now, by its name. False: it is left out.
+  bool happens(const std::string& name);
+  std::set<std::string> left_out;
+  const std::vector<std::string>& happened() const { return happened_; }
 
   MemoryServer& server() { return server_->server; }
   ShiftedClock& server_clock() { return server_clock_; }
@@ -164,6 +193,8 @@ class World {
   };
   static std::unique_ptr<Server>& spare_server();
 
+  Chance stream(const std::string& name) const;
+  std::string next_call(const Program&);
   Fault judge(const ServerCall&);
   struct Next {
     Ms due = kNever;
@@ -171,10 +202,13 @@ class World {
   };
   Next next();
   bool step(Ms moment);
-  void wait(Ms how_long, const Program&);  // of a thread that is within its step
-  void trouble(Program&);                  // slow, stopped
+  void wait(Ms how_long, const Program&);           // of a thread that is within its step
+  void trouble(Program&, const std::string& call);  // slow, stopped
 
-  std::mt19937_64 random_;
+  std::uint64_t seed_;
+  Chance chance_;
+  std::map<std::string, std::uint64_t> calls_;  // of each program
+  std::vector<std::string> happened_;
   Ms now_ = 0, up_at_ = 0;
   std::uint64_t starts_ = 1, writes_ = 0, history_ = 14695981039346656037ULL;
   ShiftedClock server_clock_{now_, 0};
