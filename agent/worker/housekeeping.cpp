@@ -74,13 +74,14 @@ Result<void> Housekeeping::expire_leases(LeaseStore& store, Id context, Turns& t
   if (now < turns.next_leases) return {};
   turns.next_leases = now + every_ms_;
   MJ_TRY(leases, store.leases(context));
+  const std::uint64_t answered = clock_.boot_ms();  // much later, if this process has stood still meanwhile
   decltype(seen_) still;
   Result<void> done;
   for (const Lease& lease : leases) {
     const auto key = std::pair(context, lease.job_key);
     const auto before = seen_.find(key);
     if (before == seen_.end() || before->second.until_ms != lease.until_ms) {
-      still[key] = Seen{lease.until_ms, now};
+      still[key] = Seen{lease.until_ms, answered};
       continue;
     }
     if (now - before->second.since_boot_ms >= std::max<std::uint64_t>(lease_ms_, lease.lease_ms)) {
@@ -105,13 +106,14 @@ Result<void> Housekeeping::mark_lost_runners(const RolesOf<RunnerStore, RecordSt
   if (now < turns.next_runners) return {};
   turns.next_runners = now + std::max<std::uint64_t>(lease_ms_, 1000);  // it reads the record of every runner
   MJ_TRY(runners, store.as<RunnerStore>().runners(context));
+  const std::uint64_t answered = clock_.boot_ms();
   decltype(silent_) still;
   for (const RunnerInfo& info : runners) {
     if (info.held_ms > 0 || info.hold.instance.empty() || info.runner.detail == kRunnerLost) continue;
     const auto key = std::pair(context, info.runner.id);
     const auto before = silent_.find(key);
     if (before == silent_.end() || before->second.instance != info.hold.instance) {
-      still[key] = {info.hold.instance, now};
+      still[key] = {info.hold.instance, answered};
     } else if (now - before->second.since_boot_ms < lease_ms_) {
       still[key] = before->second;
     } else {

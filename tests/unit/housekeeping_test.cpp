@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <utility>
+
 #include "domain/codec.h"
 #include "support/hand_clock.h"
 #include "support/redis/memory_server.h"
@@ -88,6 +90,23 @@ TEST_F(HousekeepingTest, WhatWasSeenBeforeTheStoreWentAwayDoesNotCount) {
   housekeeping_->blind(1);
   keep_house();
   EXPECT_EQ(store_->leases(1)->size(), 1U);
+}
+
+// The process stands still for longer than a lease while it asks: what it is told then is news.
+TEST_F(HousekeepingTest, LeaseIsSeenWhenTheAnswerIsThere) {
+  submit();
+  ASSERT_EQ(claim().size(), 1U);
+  bool asked = false;
+  server_.set_faults([&](const ServerCall& call) {
+    if (call.name == "leases" && !std::exchange(asked, true)) clock_.boot += 40000;
+    return Fault::none;
+  });
+  keep_house();
+  server_.set_faults(nullptr);
+  clock_.unix -= 10;  // so that the store would let it end
+  keep_house();
+  EXPECT_EQ(store_->leases(1)->size(), 1U);
+  EXPECT_EQ(waiting(), 0U);
 }
 
 TEST_F(HousekeepingTest, LeaseThatCannotBeExpiredDoesNotHoldUpTheOthers) {
