@@ -143,22 +143,13 @@ Result<JobsSlice> page_jobs(RecordStore& store, Id context, JobsWanted wanted, s
 namespace {
 
 JobMoment moment_of(const Fact& fact) {
-  const auto text = [&](std::string_view name) {
-    const auto found =
-        std::find_if(fact.more.begin(), fact.more.end(), [&](const auto& each) { return each.first == name; });
-    return found == fact.more.end() ? std::string() : found->second;
-  };
-  const auto number_of = [&](std::string_view name) {
-    std::uint64_t number = 0;
-    return parse_u64(text(name), number) ? number : 0;
-  };
   JobMoment moment;
   moment.at_ms = fact.at_ms;
   moment.kind = fact.kind;
-  moment.attempt = static_cast<std::uint32_t>(number_of("a"));
-  moment.runner = static_cast<Id>(number_of("r"));
-  moment.due_ms = number_of("due");
-  moment.detail = text("detail").empty() ? text("why") : text("detail");
+  moment.attempt = static_cast<std::uint32_t>(number_of(fact.more, "a"));
+  moment.runner = static_cast<Id>(number_of(fact.more, "r"));
+  moment.due_ms = number_of(fact.more, "due");
+  moment.detail = field_of(fact.more, field_of(fact.more, "detail").empty() ? "why" : "detail");
   return moment;
 }
 

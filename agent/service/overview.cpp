@@ -79,13 +79,8 @@ Result<void> look_at_flows(const Asker& asker, const FlowStores& in, Id after, Q
 
 // The approvals that a job names and nobody has given.
 void take_job(const Asker& asker, const JobPlaces& places, Questions& out) {
-  const auto of_record = [&](std::string_view name) {
-    const auto found =
-        std::find_if(places.record.begin(), places.record.end(), [&](const auto& each) { return each.first == name; });
-    return found == places.record.end() ? std::string() : found->second;
-  };
   if (places.claim.state != "prerequisites" || !places.claim.flow.empty()) return;
-  const auto list = parse_json(of_record("prerequisites"));
+  const auto list = parse_json(field_of(places.record, "prerequisites"));
   if (!list || !list->is_array()) return;
   for (const auto& each : *list) {
     if (!each.is_string() || !each.get_ref<const std::string&>().starts_with(kApproval)) continue;
@@ -96,7 +91,7 @@ void take_job(const Asker& asker, const JobPlaces& places, Questions& out) {
     if (given) continue;
     Question question;
     question.job_key = places.job_key;
-    question.node = of_record("name");
+    question.node = field_of(places.record, "name");
     question.name = gate.substr(kApproval.size());
     question.since_ms = places.claim.waiting_since_ms;
     add(asker, caller_of_job(places.job_key), std::move(question), out);
