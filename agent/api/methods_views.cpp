@@ -32,8 +32,7 @@ Result<json> verify(Call& call) {
   json findings = json::array();
   for (const Finding& each : report.findings) {
     if (findings.size() == kMaxFindings) break;
-    findings.push_back(
-        {{"violation", each.violation}, {"rule", each.rule}, {"subject", each.subject}, {"text", each.text}});
+    findings.push_back(to_json(each));
   }
   return json{{"findings", std::move(findings)},
               {"found", report.findings.size()},

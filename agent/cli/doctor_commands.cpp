@@ -339,10 +339,7 @@ Result<int> verify_all(const Invocation& call) {
     nlohmann::json findings = nlohmann::json::array();
     for (const Finding& finding : all) {
       ++(finding.violation ? violations : notes);
-      findings.push_back({{"violation", finding.violation},
-                          {"rule", finding.rule},
-                          {"subject", finding.subject},
-                          {"text", finding.text}});
+      findings.push_back(to_json(finding));
     }
     return findings;
   };
