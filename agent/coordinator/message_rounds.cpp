@@ -8,6 +8,7 @@
 #include "base/counted.h"
 #include "base/ids.h"
 #include "base/log.h"
+#include "base/words.h"
 #include "coordinator/create.h"
 #include "coordinator/progress.h"
 #include "domain/codec.h"
