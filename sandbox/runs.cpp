@@ -485,8 +485,7 @@ void Runs::main_ended(Run& run, const MainEnded& ended) {
   if (ended.stopped && !ended.again)
     run.outcome.notes.push_back(
         "warm: its process does not stay: its folders cannot be emptied, it has run after its end, or it has closed "
-        "what "
-        "its jobs come by");
+        "what its jobs come by");
   if (ended.again || ended.stopped) return send_kill(run);
   kill_init_at(run, boot_ms() + kInitPatienceMs);  // it has killed all the others
 }
