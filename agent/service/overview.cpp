@@ -5,7 +5,7 @@
 
 #include "coordinator/flow_run.h"
 #include "domain/codec.h"
-#include "inspect/flow_verify.h"
+#include "inspect/actors.h"
 #include "service/workflows.h"
 #include "store/keys.h"
 
@@ -149,11 +149,11 @@ Result<Overview> overview(const Caller& by, Store& store) {
   return mycojobs::overview(store, by.context);
 }
 
-Result<VerifyReport> verify(const Caller& by, const FlowStores& in) {
+Result<VerifyReport> verify(const Caller& by, const VerifiedStores& in) {
   MJ_CHECK(may(by, in.records, Action::administer));
-  MJ_TRY(report, mycojobs::verify(in.records, by.context, [](std::string_view, std::uint64_t, std::uint64_t) {}));
-  MJ_TRY(of_flows, verify_flows(in.flows, in.records, by.context));
-  for (Finding& finding : of_flows) report.findings.push_back(std::move(finding));
+  MJ_TRY(report, verify_context(in, by.context, [](std::string_view, std::uint64_t, std::uint64_t) {}));
+  MJ_TRY(of_actors, verify_actors(in.records));
+  for (Finding& finding : of_actors) report.findings.push_back(std::move(finding));
   return report;
 }
 
