@@ -138,8 +138,10 @@ void trace_commit(Traces& traces, const FlowCommit& commit, CallTime call) {
              {{"mycojobs.flow", flow},
               {"mycojobs.status", std::string(field_of(commit.record, "status"))},
               {"mycojobs.detail", std::string(field_of(commit.record, "detail"))}}};
-  if (field_of(commit.record, "status") != word(FlowStatus::finished))
-    whole.error = std::string(field_of(commit.record, "error")) + " ";
+  if (const std::string_view status = field_of(commit.record, "status"); status != word(FlowStatus::finished)) {
+    const std::string_view error = field_of(commit.record, "error");
+    whole.error = error.empty() ? status : error;  // empty would say that it went well
+  }
   add_span(traces, commit.traceparent, flow_name(commit), std::move(whole));
 }
 
