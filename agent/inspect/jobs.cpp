@@ -155,18 +155,23 @@ JobMoment moment_of(const Fact& fact) {
 
 }  // namespace
 
-Result<std::vector<JobMoment>> job_history(Store& store, Id context, const std::string& key) {
+Result<std::vector<Fact>> latest_facts(Store& store, Id context, const ClaimView& claim) {
   constexpr std::size_t kMostFacts = 200;
+  const std::span all(claim.revisions);
+  std::vector<std::uint64_t> wanted;
+  for (const std::uint64_t revision : all.last(std::min(all.size(), kMostFacts))) {
+    if (revision != 0) wanted.push_back(revision);
+  }
+  return store.journal_at(context, claim.queue, wanted);
+}
+
+Result<std::vector<JobMoment>> job_history(Store& store, Id context, const std::string& key) {
   MJ_TRY(places, store.places(context, std::span(&key, 1), false));
   std::vector<JobMoment> moments;
   if (places.empty() || places[0].claim.queue.empty()) return moments;
-  const ClaimView& claim = places[0].claim;
-  const auto& revisions = claim.revisions;
-  for (std::size_t i = revisions.size() - std::min(revisions.size(), kMostFacts); i < revisions.size(); ++i) {
-    if (revisions[i] == 0) continue;
-    MJ_TRY(facts, store.journal(context, claim.queue, revisions[i] - 1, 1));
-    if (!facts.empty() && facts[0].revision == revisions[i] && facts[0].kind != "heartbeat")
-      moments.push_back(moment_of(facts[0]));
+  MJ_TRY(facts, latest_facts(store, context, places[0].claim));
+  for (const Fact& fact : facts) {
+    if (fact.kind != "heartbeat") moments.push_back(moment_of(fact));
   }
   return moments;
 }
