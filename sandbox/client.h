@@ -33,8 +33,8 @@ struct SandboxConfig {
   // long as each leaves nothing behind. A job's process is never used twice. 1, or none prewarmed: everything is made
   // anew for each run. The setting sandbox.reused_runs.
   std::uint32_t sandbox_runs = 500;
-  // Processes of warm scripts, resting and in use together, beyond which the one that has rested longest ends; 0: none
-  // stays after its run. The setting sandbox.warm.
+  // Processes of warm scripts, resting and in use together, beyond which of the context that has most the one that has
+  // rested longest ends; 0: none stays after its run. The setting sandbox.warm.
   std::uint32_t warm_processes = 16;
   // The caller's, kept open while the Sandbox lives. The launcher, every zygote and every job's init hold its open file
   // description as long as they live, and no job does: whoever finds its flock() free knows that all of them are gone.

@@ -287,6 +287,7 @@ void begin_turn(InitState& state) {
   if (!state.alone) ++state.end.stragglers;  // not reaped yet, on a busy host: one at least
   state.end.fenced = fenced;
   state.end.all = state.alone;
+  state.end.turn = state.resting ? state.turn - 1 : state.turn;  // what has been started since has not begun
   state.end.again = state.alone && !fenced && !aborted && may_serve_again(state);
   count_all(state);
   if (send_message(state.run.status, state.end, {}, MSG_DONTWAIT) != 0 || !state.end.again) ::_exit(0);
@@ -313,6 +314,7 @@ void end_warm_run(InitState& state, const rusage& usage) {
   state.end.system_us += system_us - std::exchange(state.job_system_us, system_us);
   state.end.wait_status = W_EXITCODE(state.run.warm->code(), 0);
   state.end.stopped = state.end.all = true;
+  state.end.turn = state.turn;
   // One that has moved while its folders were emptied may have put something into them.
   state.end.again = start_was_taken(state.run) && state.folders.tidy() && !has_moved(state);
   count_all(state);
@@ -340,7 +342,8 @@ bool watch_warm(InitState& state) {
 }
 
 void begin_warm_run(InitState& state) {
-  if (has_moved(state)) finish(state, false, true);
+  reap_ended(state);  // it may have died since poll(2) looked
+  if (state.main_ended || has_moved(state)) finish(state, false, true);
   state.resting = false;
   ::kill(state.job, SIGCONT);
 }

@@ -329,11 +329,12 @@ struct MainEnded {
   bool all = false;                          // every process has been waited for: the times are those of all
   std::uint64_t user_us = 0, system_us = 0;  // of those that have been waited for
   std::uint64_t sandbox_user_us = 0, sandbox_system_us = 0;  // of init, and of all processes of all its runs
+  std::uint32_t turn = 0;  // which run has ended; of a process that rested the last one that it had
 };
 template <class A>
 void fields(A& a, MainEnded& m) {
   a(m.wait_status), a(m.stragglers), a(m.fenced), a(m.again), a(m.stopped), a(m.all), a(m.user_us), a(m.system_us),
-      a(m.sandbox_user_us), a(m.sandbox_system_us);
+      a(m.sandbox_user_us), a(m.sandbox_system_us), a(m.turn);
 }
 
 struct Terminate {

@@ -463,9 +463,17 @@ void Runs::read_status(Run& run) {
   }
 }
 
+// A process that rested has come to its end before it began the run that it was given meanwhile: then nothing of that
+// run was done.
+void Runs::ended_resting(Run& run) {
+  decide(run, RunStatus::lost, "the warm process that it was given to had ended while it rested");
+  kill_init_at(run, boot_ms() + kInitPatienceMs);
+}
+
 // The first of a turn counts: init, when its sandbox is given back, also reports the job that has waited there.
 void Runs::main_ended(Run& run, const MainEnded& ended) {
   cgroups_.sample();  // while init is still in the group
+  if (ended.turn != run.turn) return ended_resting(run);
   if (!std::exchange(run.main_ended, true)) {
     run.outcome.stragglers = ended.stragglers;
     run.outcome.usage.user_us = ended.user_us;
@@ -485,8 +493,7 @@ void Runs::main_ended(Run& run, const MainEnded& ended) {
   if (ended.stopped && !ended.again)
     run.outcome.notes.push_back(
         "warm: its process does not stay: its folders cannot be emptied, it has run after its end, or it has closed "
-        "what "
-        "its jobs come by");
+        "what its jobs come by");
   if (ended.again || ended.stopped) return send_kill(run);
   kill_init_at(run, boot_ms() + kInitPatienceMs);  // it has killed all the others
 }

@@ -135,6 +135,7 @@ class Runs {
   void begin_clocks(Run&);
   void send_kill(Run&);
   void main_ended(Run&, const MainEnded&);
+  void ended_resting(Run&);
   bool turn_over(Run&);
   bool stay(Run&);
   bool left_as_it_came(Run&);

@@ -22,12 +22,34 @@ std::uint64_t WarmTable::give_up(std::list<std::uint64_t>::iterator place) {
   return id;
 }
 
-WarmTable::Ids WarmTable::made(std::uint64_t id, const Warm& warm) {
-  all_[id] = {warm};
+std::size_t WarmTable::over(Id context) const {
+  const std::size_t part = most_ / held_.size(), has = held_.at(context);
+  return has - std::min(has, part);
+}
+
+// The end of the list: none may be given up for another.
+std::list<std::uint64_t>::iterator WarmTable::dispensable() {
+  auto found = resting_.end();
+  std::size_t most_over = 0;
+  for (auto place = resting_.begin(); place != resting_.end(); ++place) {
+    const std::size_t its = over(all_.at(*place).context);
+    if (its <= most_over) continue;
+    most_over = its;
+    found = place;
+  }
+  return found;
+}
+
+WarmTable::Ids WarmTable::made(std::uint64_t id, const Warm& warm, Id context) {
+  all_[id] = {warm, context};
+  ++held_[context];
   newest_[warm.family] = warm.key;
   Ids leave;
-  for (std::size_t over = all_.size() - std::min(all_.size(), most_); over > 0 && !resting_.empty(); --over)
-    leave.push_back(give_up(resting_.begin()));
+  while (all_.size() > most_) {
+    const auto place = dispensable();
+    if (place == resting_.end()) break;
+    leave.push_back(give_up(place));
+  }
   return leave;
 }
 
@@ -46,7 +68,8 @@ WarmTable::Ids WarmTable::renewed(const Warm& warm) {
 
 bool WarmTable::may_stay(std::uint64_t id) const {
   const auto found = all_.find(id);
-  if (found == all_.end() || found->second.rests || all_.size() > most_) return false;
+  if (found == all_.end() || found->second.rests) return false;
+  if (all_.size() > most_ && over(found->second.context) > 0) return false;
   const Warm& warm = found->second.warm;
   const auto newest = newest_.find(warm.family);
   return newest == newest_.end() || newest->second == warm.key;
@@ -66,6 +89,7 @@ void WarmTable::gone(std::uint64_t id) {
   if (found == all_.end()) return;
   const std::string family = found->second.warm.family;
   if (found->second.rests) resting_.erase(found->second.place);
+  if (const auto held = held_.find(found->second.context); --held->second == 0) held_.erase(held);
   all_.erase(found);
   if (std::none_of(all_.begin(), all_.end(), [&](const auto& each) { return each.second.warm.family == family; }))
     newest_.erase(family);

@@ -1,6 +1,7 @@
 // The sandboxes whose process stays for more runs of one script (docs/warm.md): who serves which key, who rests, and
-// for how long. A process belongs to one key; what is given back under a key is given to that key alone. Only
-// bookkeeping, for all zygotes of a launcher: Zygotes forks and ends them.
+// for how long. A process belongs to one key; what is given back under a key is given to that key alone. The contexts
+// that have any share the table: what is within its context's part stays, whatever others do. Only bookkeeping, for all
+// zygotes of a launcher: Zygotes forks and ends them.
 //
 //   made --(its run)--> in use --back()--> resting --take()--> in use ...
 //                          \                  `-- its time is over, the table is full, its family has another key:
@@ -29,8 +30,9 @@ class WarmTable {
 
   // The one of this key that has rested for the shortest time: it is in use now. Nothing: there is none.
   std::optional<std::uint64_t> take(const Warm&);
-  // A new one, in use, for a run that found none. Gives up those that are too many.
-  Ids made(std::uint64_t id, const Warm&);
+  // A new one, in use, for a run that found none. Gives up those that are too many: of the context that has most, and
+  // more than its part, those that have rested longest.
+  Ids made(std::uint64_t id, const Warm&, Id context);
   // A run of this family comes: what rests of it under another key holds secrets that are not what they were.
   Ids renewed(const Warm&);
   bool may_stay(std::uint64_t id) const;  // after its run
@@ -46,14 +48,18 @@ class WarmTable {
  private:
   struct Process {
     Warm warm;
+    Id context = 0;
     bool rests = false;
     std::uint64_t until_boot_ms = 0;
     std::list<std::uint64_t>::iterator place = {};  // if it rests
   };
   std::uint64_t give_up(std::list<std::uint64_t>::iterator);
+  std::size_t over(Id context) const;  // how many it has beyond its part of the table
+  std::list<std::uint64_t>::iterator dispensable();
 
   std::size_t most_;
   std::unordered_map<std::uint64_t, Process> all_;
+  std::map<Id, std::size_t> held_;                       // by contexts that have any, resting and in use
   std::list<std::uint64_t> resting_;                     // the one that has rested longest first
   std::unordered_map<std::string, std::string> newest_;  // key of a family that has a process
 };

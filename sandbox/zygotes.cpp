@@ -229,7 +229,7 @@ void Zygotes::feed(Zygote& zygote) {
     if (run == nullptr || adopt(zygote, *run)) continue;
     if (!fork(zygote, *run)) continue;
     if (run->warm) {
-      discard(warm_.made(run->id, run->spec.warm));
+      discard(warm_.made(run->id, run->spec.warm, run->spec.context));
     } else if (run->runs > 1) {
       zygote.pool.lend(run->id, run->spec);
     }

@@ -28,12 +28,13 @@ Result<json> overview(Call& call) {
 
 Result<json> verify(Call& call) {
   MJ_TRY(flows, call.flows());
-  MJ_TRY(report, service::verify(call.by(), call.stores(*flows)));
+  MJ_TRY(worlds, call.worlds());
+  MJ_TRY(objects, call.services().backends.open_objects());
+  MJ_TRY(report, service::verify(call.by(), {call.store(), *objects, *flows, *worlds}));
   json findings = json::array();
   for (const Finding& each : report.findings) {
     if (findings.size() == kMaxFindings) break;
-    findings.push_back(
-        {{"violation", each.violation}, {"rule", each.rule}, {"subject", each.subject}, {"text", each.text}});
+    findings.push_back(to_json(each));
   }
   return json{{"findings", std::move(findings)},
               {"found", report.findings.size()},
@@ -120,7 +121,9 @@ void add_view_methods(Services& s, std::vector<Method>& all) {
                        "Rights: of everything, and of what it made itself", rights));
   all.push_back(method(s, "context.overview", "say how a context is: counts, queues, agents, the last minutes",
                        {context}, "Overview: numbers, queues, runners", overview));
-  all.push_back(method(s, "context.verify", "look whether a context holds what is promised of its jobs and flows",
+  all.push_back(method(s, "context.verify",
+                       "look whether a context holds what is promised of its jobs, objects, flows and workflows, and "
+                       "of the keys of actors",
                        {context}, "Verified: findings, and what was looked at", verify));
   all.push_back(method(s, "jobs.page", "list jobs page by page, what happened last first",
                        {context,

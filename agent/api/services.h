@@ -60,6 +60,7 @@ class Backends {
   // Waits for one of `most`; unavailable after 10 s.
   Result<Lease> take();
   Result<std::unique_ptr<FlowStore>> open_flows() { return stores_.open_flows(); }
+  Result<std::unique_ptr<ObjectStore>> open_objects() { return stores_.open_objects(); }
   Result<std::unique_ptr<WorkflowStore>> open_workflows() { return stores_.open_workflows(); }
 
  private:

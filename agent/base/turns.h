@@ -8,10 +8,13 @@
 #include <poll.h>
 
 #include <algorithm>
+#include <atomic>
 #include <climits>
 #include <cstdint>
 #include <optional>
 #include <thread>
+
+#include "base/mailbox.h"
 
 namespace mycojobs {
 
@@ -40,5 +43,32 @@ inline bool wait_readable(int fd, std::optional<std::uint64_t> ms) {
   pollfd waiting{fd, POLLIN, 0};
   return ::poll(&waiting, 1, ms ? static_cast<int>(std::min<std::uint64_t>(*ms, INT_MAX)) : -1) > 0;
 }
+
+// The base of what only rests until its time is over, or until it is woken.
+class TurnTaker {
+ public:
+  TurnTaker(const TurnTaker&) = delete;
+  TurnTaker& operator=(const TurnTaker&) = delete;
+  void rest(std::uint64_t ms) {
+    wait_readable(bell(), ms);
+    heard();
+  }
+  void stop() {
+    stop_ = true;
+    wake();
+  }
+  bool stopped() const { return stop_; }
+
+ protected:
+  TurnTaker() = default;
+  ~TurnTaker() = default;
+  void wake() { bell_.wake(); }            // any thread
+  int bell() const { return bell_.fd(); }  // readable when somebody has woken it
+  void heard() { bell_.take(); }
+
+ private:
+  Mailbox<int> bell_;
+  std::atomic<bool> stop_{false};
+};
 
 }  // namespace mycojobs

@@ -15,10 +15,10 @@
 #include "cli/terminal.h"
 #include "domain/codec.h"
 #include "inspect/actors.h"
+#include "inspect/context_verify.h"
 #include "inspect/flow_verify.h"
 #include "inspect/objects.h"
 #include "inspect/rebuild.h"
-#include "inspect/verify.h"
 #include "inspect/world_verify.h"
 
 namespace mycojobs {
@@ -339,10 +339,7 @@ Result<int> verify_all(const Invocation& call) {
     nlohmann::json findings = nlohmann::json::array();
     for (const Finding& finding : all) {
       ++(finding.violation ? violations : notes);
-      findings.push_back({{"violation", finding.violation},
-                          {"rule", finding.rule},
-                          {"subject", finding.subject},
-                          {"text", finding.text}});
+      findings.push_back(to_json(finding));
     }
     return findings;
   };
@@ -350,15 +347,9 @@ Result<int> verify_all(const Invocation& call) {
     Result<VerifyReport> report;
     {
       ProgressLine line(call.parts.clock);
-      report = verify(*opened.store, context, shown_by(line));
+      report = verify_context({*opened.store, *objects, *flows, *worlds}, context, shown_by(line));
     }
     if (!report) return fail(report.error(), fmt::format("context {}", context));
-    MJ_TRY(of_objects, verify_objects(*objects, context));
-    std::move(of_objects.begin(), of_objects.end(), std::back_inserter(report->findings));
-    MJ_TRY(of_flows, verify_flows(*flows, *opened.store, context));
-    std::move(of_flows.begin(), of_flows.end(), std::back_inserter(report->findings));
-    MJ_TRY(of_worlds, verify_worlds(*worlds, *opened.store, context));
-    std::move(of_worlds.begin(), of_worlds.end(), std::back_inserter(report->findings));
     contexts.push_back({{"context", context},
                         {"jobs", report->jobs},
                         {"facts", report->facts},

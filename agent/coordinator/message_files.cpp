@@ -6,7 +6,7 @@
 
 #include "base/base64.h"
 #include "base/ids.h"
-#include "coordinator/message_receiver.h"
+#include "base/words.h"
 
 namespace mycojobs {
 namespace {

@@ -8,6 +8,7 @@
 #include "base/counted.h"
 #include "base/ids.h"
 #include "base/log.h"
+#include "base/words.h"
 #include "domain/codec.h"
 #include "domain/mycelium.h"
 #include "domain/rights.h"
@@ -168,16 +169,6 @@ Result<std::string> SupervisorKeys::find(RecordStore& store, Id context, const s
   if (runners_.size() >= kMostKept) runners_.clear();
   runners_[name] = found.first;
   return std::move(found.second);
-}
-
-std::vector<std::string> words_of(std::string_view text) {
-  std::vector<std::string> words;
-  for (std::size_t at = 0; at < text.size();) {
-    const std::size_t end = std::min(text.find(' ', at), text.size());
-    if (end > at) words.emplace_back(text.substr(at, end - at));
-    at = end + 1;
-  }
-  return words;
 }
 
 std::string MessageReceiver::answer(std::string_view request, const std::string& node) {

@@ -61,8 +61,6 @@ class SupervisorKeys {
   std::map<std::pair<Id, std::string>, std::string> runners_;  // keys of their records
 };
 
-std::vector<std::string> words_of(std::string_view text);  // parted by blanks
-
 class MessageReceiver {
  public:
   // own_key: public key of this coordinator. Store and actors outlive it.

@@ -8,6 +8,7 @@
 #include "base/counted.h"
 #include "base/ids.h"
 #include "base/log.h"
+#include "base/words.h"
 #include "coordinator/create.h"
 #include "coordinator/progress.h"
 #include "domain/codec.h"
@@ -36,13 +37,8 @@ constexpr std::size_t kMostTopics = 1000;
 constexpr const char* kLost = "lost";
 constexpr std::uint64_t kAllPutBackMs = 10;  // until others are looked at, if none of those that are due has room
 
-std::uint64_t number_in(const Fields& fields, std::string_view name) {
-  std::uint64_t value = 0;
-  return parse_u64(field_of(fields, name), value) ? value : 0;
-}
-
 std::uint64_t again_after(const Fields& mark) {
-  return std::min(kMostAgainMs, kFirstAgainMs << std::min<std::uint64_t>(number_in(mark, "tries"), 10));
+  return std::min(kMostAgainMs, kFirstAgainMs << std::min<std::uint64_t>(number_of(mark, "tries"), 10));
 }
 
 // "12:101"
@@ -177,9 +173,9 @@ Result<void> MessageRounds::apart(const std::string& what, Result<void> done) co
 
 // Without room a parcel is not made; one that is too late is none.
 Result<bool> MessageRounds::has_room(const OutboxEntry& entry, const Room& room) {
-  const bool stays = entry.kind == "expire" || (entry.kind == "cancel" && number_in(entry.mark, "flow") > 0);
+  const bool stays = entry.kind == "expire" || (entry.kind == "cancel" && number_of(entry.mark, "flow") > 0);
   if (!room || stays) return true;
-  const std::uint64_t until = entry.kind == "send" ? number_in(entry.mark, "deliver_until") : 0;
+  const std::uint64_t until = entry.kind == "send" ? number_of(entry.mark, "deliver_until") : 0;
   if (until > 0) {
     MJ_TRY(now, now_ms());
     if (now >= until) return true;
@@ -534,17 +530,17 @@ Result<std::optional<Parcel>> MessageRounds::parcel(const OutboxEntry& entry) {
   const MailAfter over{MailAfter::What::over, 0, "", ""};
   if (entry.kind == "send" && is_away) {
     MJ_TRY(now, now_ms());
-    const std::uint64_t until = number_in(entry.mark, "deliver_until");
+    const std::uint64_t until = number_of(entry.mark, "deliver_until");
     if (until == 0 || now < until) return wrap(sending(entry));
     MJ_CHECK(store_.settle_mail(settings_.context, entry, undelivered(entry.mark)));
   } else if (entry.kind == "expire" && is_away) {
     const MailAfter late{MailAfter::What::failed, 0, "timeout", "timeout_result: no answer came in time"};
     MJ_CHECK(store_.settle_mail(settings_.context, entry, late));
-  } else if (entry.kind == "cancel" && number_in(entry.mark, "flow") > 0) {
+  } else if (entry.kind == "cancel" && number_of(entry.mark, "flow") > 0) {
     MJ_CHECK(cancel_flow(entry));
   } else if (entry.kind == "cancel" &&
              (!field_of(entry.mark, "jobs").empty() || !field_of(entry.mark, "whole").empty())) {
-    const bool is_there = !is_away || number_in(entry.mark, "delivered_ms") > 0;
+    const bool is_there = !is_away || number_of(entry.mark, "delivered_ms") > 0;
     if (is_there) return wrap(cancelling(entry));
     MJ_CHECK(store_.settle_mail(settings_.context, entry, {MailAfter::What::later, kNotThereMs, "", ""}));
   } else if (entry.kind == "logs" && !is_answered) {
@@ -625,7 +621,7 @@ Result<std::optional<Parcel>> MessageRounds::piece_of_answer(const OutboxEntry& 
   if (!record && record.error().code == Code::unavailable) return tl::unexpected<Error>(std::move(record).error());
   for (const FileContent& file : contents_of(record ? std::string(field_of(*record, "artifacts")) : "")) {
     if (file.sha256 != want->sha256) continue;
-    auto made = piece(entry, name, keys[index], file, *want, static_cast<Id>(number_in(entry.mark, "from")));
+    auto made = piece(entry, name, keys[index], file, *want, static_cast<Id>(number_of(entry.mark, "from")));
     if (!made && made.error().code == Code::not_found) break;
     if (!made) return tl::unexpected<Error>(std::move(made).error());
     return std::optional(std::move(*made));
@@ -637,7 +633,7 @@ Result<std::optional<Parcel>> MessageRounds::piece_of_answer(const OutboxEntry& 
 Result<void> MessageRounds::cancel_flow(const OutboxEntry& entry) {
   ProgressRequest request;
   request.context = settings_.context;
-  request.flow = static_cast<Id>(number_in(entry.mark, "flow"));
+  request.flow = static_cast<Id>(number_of(entry.mark, "flow"));
   request.control = FlowControl{};
   request.control->verb = FlowControl::Verb::cancel;
   request.control->comment = "whoever sent " + entry.message_key + " waits no longer";
@@ -658,7 +654,7 @@ Result<Parcel> MessageRounds::cancelling(const OutboxEntry& entry) {
   json body{{"of", to_json(name_of(entry))}, {"by", field_of(entry.mark, "signer")}, {"jobs", std::move(jobs)}};
   if (!field_of(entry.mark, "whole").empty()) body["flow"] = true;
   return sealed(entry, EnvelopeKind::cancel, body, std::string(field_of(entry.mark, "address")),
-                static_cast<Id>(number_in(entry.mark, "context")));
+                static_cast<Id>(number_of(entry.mark, "context")));
 }
 
 namespace {
@@ -766,20 +762,20 @@ Result<Parcel> MessageRounds::answering(const OutboxEntry& entry) {
   MJ_TRY(asked, piece_of_answer(entry, name));
   if (asked) return std::move(*asked);
   std::size_t next = 0;
-  MJ_TRY(jobs, answered_jobs(entry, number_in(entry.mark, "told"), next));
+  MJ_TRY(jobs, answered_jobs(entry, number_of(entry.mark, "told"), next));
   const bool is_last = next >= words_of(field_of(entry.mark, "jobs")).size();
   json body{{"of", to_json(name)},
             {"status", word(message.status)},
             {"error", cut(to_utf8(message.error), kMostReasonBytes)},
             {"jobs", std::move(jobs)},
             {"last", is_last}};
-  if (const std::uint64_t flow = number_in(entry.mark, "flow"); flow > 0) {
+  if (const std::uint64_t flow = number_of(entry.mark, "flow"); flow > 0) {
     auto record = store_.load(settings_.context, "flow:" + std::to_string(flow));
     if (!record && record.error().code == Code::unavailable) return tl::unexpected<Error>(std::move(record).error());
     if (record) body["flow"] = told_of(decode<Flow>(*record).record);
   }
   const std::string address(field_of(entry.mark, "address"));
-  const auto from = static_cast<Id>(number_in(entry.mark, "from"));
+  const auto from = static_cast<Id>(number_of(entry.mark, "from"));
   auto made = sealed(entry, EnvelopeKind::answer, body, address, from);
   if (!made && is_final(made.error())) {
     const std::string why =
@@ -803,7 +799,7 @@ Result<std::optional<Parcel>> MessageRounds::logging(const OutboxEntry& entry) {
   const auto keys = words_of(field_of(entry.mark, "jobs")), origins = words_of(field_of(entry.mark, "origins"));
   for (std::size_t i = 0; i < std::min(keys.size(), origins.size()); ++i) {
     const std::string cursor = "log:" + std::to_string(i);
-    MJ_TRY(page, store_.logs(settings_.context, keys[i], number_in(entry.mark, cursor), kLogLines, 0));
+    MJ_TRY(page, store_.logs(settings_.context, keys[i], number_of(entry.mark, cursor), kLogLines, 0));
     if (page.lines.empty()) continue;
     json lines = json::array();
     std::size_t bytes = 0;
@@ -817,7 +813,7 @@ Result<std::optional<Parcel>> MessageRounds::logging(const OutboxEntry& entry) {
     }
     json body{{"of", to_json(name)}, {"job", origins[i]}, {"lines", std::move(lines)}};
     MJ_TRY(out, sealed(entry, EnvelopeKind::logs, body, std::string(field_of(entry.mark, "address")),
-                       static_cast<Id>(number_in(entry.mark, "from"))));
+                       static_cast<Id>(number_of(entry.mark, "from"))));
     out.done = {MailAfter::What::later, 0, "", "", {{cursor, std::to_string(last)}}};
     // The end is told though lines are not wanted.
     if (entry.kind == "answer") out.refused = MailAfter{MailAfter::What::later, 0, "", "", {{"stream", ""}}};
@@ -858,8 +854,8 @@ Result<void> MessageRounds::settle(const Parcel& parcel, const Result<std::strin
   const Error& error = said.error();
   MJ_TRY(now_ms, store_.now_ms());
   const std::uint64_t since =
-      std::max({number_in(parcel.entry.mark, "came_ms"), number_in(parcel.entry.mark, "taken_ms"),
-                number_in(parcel.entry.mark, "due_ms")});
+      std::max({number_of(parcel.entry.mark, "came_ms"), number_of(parcel.entry.mark, "taken_ms"),
+                number_of(parcel.entry.mark, "due_ms")});
   const bool late = parcel.entry.kind != "send" && now_ms > since + kAnswerMs;  // of that deliver_until says it
   // An answer was promised: a clock, a key or a record there that is wrong may be mended.
   const bool is_answer = parcel.entry.kind == "answer" || parcel.entry.kind == "logs";

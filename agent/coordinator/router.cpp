@@ -101,14 +101,19 @@ std::string text_of(const json& object, const char* name) {
 }
 
 // What the job asks for, without what belongs to its place here.
-json params_of(const RemoteRequest& wanted) {
+Job carried_of(const Job& ours) {
   Job job;
-  job.script = wanted.job.script;
-  job.script_type = wanted.job.script_type;
-  job.env_vars = flow_environment(flow_data_of(wanted.job));
-  job.env_vars.insert(wanted.job.env_vars.begin(), wanted.job.env_vars.end());
-  job.name = wanted.job.name;
-  job.policy = wanted.job.policy;
+  job.script = ours.script;
+  job.script_type = ours.script_type;
+  job.env_vars = flow_environment(flow_data_of(ours));
+  job.env_vars.insert(ours.env_vars.begin(), ours.env_vars.end());
+  job.name = ours.name;
+  job.policy = ours.policy;
+  return job;
+}
+
+json params_of(const RemoteRequest& wanted) {
+  const Job job = carried_of(wanted.job);
   json params{{"script", job.script}, {"script_type", job.script_type}, {"name", job.name}, {"env_vars", job.env_vars}};
   if (!job.policy.empty()) {
     const auto policy = parse_json(job.policy);
@@ -575,16 +580,10 @@ class Routing final : public Router {
     message.target_context = to.target_context != 0 ? to.target_context : settings_.context;
     message.topic = to.topic;
     message.timeout = static_cast<std::uint32_t>(std::min<std::uint64_t>(kMostDeliverS, wanted.timeout_ms / 1000));
-    Job job;
+    Job job = carried_of(wanted.job);
     job.id = wanted.job.id;
     job.caller_id = wanted.job.caller_id;
     job.context_id = settings_.context;
-    job.script = wanted.job.script;
-    job.script_type = wanted.job.script_type;
-    job.env_vars = flow_environment(flow_data_of(wanted.job));
-    job.env_vars.insert(wanted.job.env_vars.begin(), wanted.job.env_vars.end());
-    job.name = wanted.job.name;
-    job.policy = wanted.job.policy;
     job.timeout = wanted.job.timeout;
     job.inputs = wanted.job.inputs;
     MJ_TRY(given, given_of(wanted.job));

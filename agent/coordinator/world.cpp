@@ -250,11 +250,12 @@ Result<void> LoadedWorld::commit(WorkflowStore& store, std::uint64_t due_ms, boo
     wanted.facts.push_back(std::move(bytes));
   }
   const bool full_moved = told_full_ != index_.full();
-  if (full_moved) wanted.full.emplace();
-  if (full_moved)
+  if (full_moved) {
+    wanted.full.emplace();
     for (const CellId& id : index_.full()) wanted.full->push_back(store_name(id));
+  }
   MJ_CHECK(store.commit(wanted));
-  told_full_ = index_.full();
+  if (full_moved) told_full_ = index_.full();
   base_ += facts_.size();
   facts_.clear();
   blobs_.clear();

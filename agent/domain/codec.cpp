@@ -426,6 +426,11 @@ std::string_view field_of(const Fields& fields, std::string_view name) {
   return {};
 }
 
+std::uint64_t number_of(const Fields& fields, std::string_view name) {
+  std::uint64_t number = 0;
+  return parse_u64(field_of(fields, name), number) ? number : 0;
+}
+
 // The one file that parses and prints JSON, and so the one that meets nlohmann's exceptions.
 
 namespace {

@@ -49,6 +49,7 @@ std::string dump_json(const nlohmann::json&, int indent = -1);
 // names in env_vars without '=' or NUL, ... Empty: fine.
 std::vector<FieldProblem> validate(const Job&);
 std::string_view field_of(const Fields&, std::string_view name);  // empty: it is not there
+std::uint64_t number_of(const Fields&, std::string_view name);    // 0: it is not there, or no whole number
 std::string join(const std::vector<FieldProblem>&);               // one line
 
 }  // namespace mycojobs

@@ -10,6 +10,7 @@
 #include <stdexcept>
 
 #include "base/ids.h"
+#include "base/words.h"
 #include "domain/nearest.h"
 #include "domain/utf8.h"
 
@@ -36,6 +37,8 @@ const std::array<FieldShape, 5> kShapes{{
     {"day of week", "0 to 7 (0 and 7: Sunday) or sun to sat", 0, 7, kWeekdays, 0},
 }};
 
+constexpr std::string_view kBlanks = " \t";
+
 struct Macro {
   std::string_view name, fields;
 };
@@ -47,21 +50,15 @@ constexpr std::array<Macro, 7> kMacros{{{"@hourly", "0 * * * *"},
                                         {"@yearly", "0 0 1 1 *"},
                                         {"@annually", "0 0 1 1 *"}}};
 
-std::vector<std::string> split(std::string_view text, std::string_view at) {
+std::vector<std::string> split(std::string_view text, char at) {
   std::vector<std::string> parts;
   std::size_t from = 0;
   for (;;) {
-    const std::size_t end = std::min(text.find_first_of(at, from), text.size());
+    const std::size_t end = std::min(text.find(at, from), text.size());
     parts.emplace_back(text.substr(from, end - from));
     if (end == text.size()) return parts;
     from = end + 1;
   }
-}
-
-std::vector<std::string> words_of(std::string_view text) {
-  std::vector<std::string> words = split(text, " \t");
-  std::erase(words, "");
-  return words;
 }
 
 tl::unexpected<Error> refuse(const FieldShape& shape, std::string_view part, const std::string& why) {
@@ -86,7 +83,7 @@ Result<unsigned> read_value(const FieldShape& shape, const std::string& text, st
 }
 
 Result<std::uint64_t> read_part(const FieldShape& shape, const std::string& part) {
-  const auto halves = split(part, "/");
+  const auto halves = split(part, '/');
   std::uint64_t step = 1;
   if (halves.size() > 2) return refuse(shape, part, "has two steps");
   if (halves.size() == 2 && (!parse_u64(halves[1], step) || step == 0 || step > shape.most)) {
@@ -95,7 +92,7 @@ Result<std::uint64_t> read_part(const FieldShape& shape, const std::string& part
   unsigned first = shape.least;
   unsigned last = shape.names.size() == 7 ? 6 : shape.most;
   if (halves[0] != "*") {
-    const auto ends = split(halves[0], "-");
+    const auto ends = split(halves[0], '-');
     if (ends.size() > 2) return refuse(shape, part, "is no range");
     MJ_TRY(from, read_value(shape, ends[0], part));
     first = last = from;
@@ -117,7 +114,7 @@ Result<std::uint64_t> read_part(const FieldShape& shape, const std::string& part
 
 Result<std::uint64_t> read_field(const FieldShape& shape, const std::string& text) {
   std::uint64_t bits = 0;
-  for (const std::string& part : split(text, ",")) {
+  for (const std::string& part : split(text, ',')) {
     if (part == "?" || part == "L" || part == "W" || part.find('#') != std::string::npos) {
       return refuse(shape, part, "is not known here");
     }
@@ -143,7 +140,7 @@ bool comes_ever(const Cron& cron) {
 
 Result<Cron> parse_cron(std::string_view text) {
   if (text.size() > kMaxBytes) return fail(Code::invalid, "is longer than " + std::to_string(kMaxBytes) + " bytes");
-  std::vector<std::string> words = words_of(text);
+  std::vector<std::string> words = words_of(text, kBlanks);
   if (words.size() == 1 && words[0].starts_with('@')) {
     const auto* macro =
         std::find_if(kMacros.begin(), kMacros.end(), [&](const Macro& each) { return each.name == words[0]; });

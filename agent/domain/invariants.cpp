@@ -4,6 +4,7 @@
 #include <array>
 #include <charconv>
 #include <iterator>
+#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "base/counted.h"
@@ -84,6 +85,11 @@ constexpr auto kVerifyRules = std::to_array<VerifyRule>({
 }  // namespace
 
 std::span<const VerifyRule> verify_rules() { return kVerifyRules; }
+
+nlohmann::json to_json(const Finding& finding) {
+  return {
+      {"violation", finding.violation}, {"rule", finding.rule}, {"subject", finding.subject}, {"text", finding.text}};
+}
 
 Finding finding(std::string_view rule, std::string subject, const std::string& text) {
   const auto rules = verify_rules();

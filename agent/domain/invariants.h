@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <set>
 #include <span>
@@ -25,6 +26,7 @@ struct Finding {
   std::string subject;    // a job's key, a queue's, ...
   std::string text;       // one line
 };
+nlohmann::json to_json(const Finding&);
 
 struct VerifyRule {
   std::string_view name;

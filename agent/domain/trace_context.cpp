@@ -2,25 +2,28 @@
 
 #include <algorithm>
 
+#include "base/ids.h"
 #include "base/sha256.h"
 #include "domain/utf8.h"
 
 namespace mycojobs {
 namespace {
 
-constexpr std::size_t kTraceAt = 3, kTraceDigits = 32, kSpanAt = 36, kSpanDigits = 16, kFlagsAt = 53, kLength = 55;
+constexpr std::size_t kVersionDigits = 2, kTraceAt = 3, kTraceDigits = 32, kSpanAt = 36, kSpanDigits = 16,
+                      kFlagsAt = 53, kFlagsDigits = 2, kLength = 55;
 
-bool is_hex(std::string_view text) { return text.find_first_not_of("0123456789abcdef") == std::string_view::npos; }
 bool is_zero(std::string_view text) { return text.find_first_not_of('0') == std::string_view::npos; }
 
 }  // namespace
 
 std::optional<TraceContext> parse_traceparent(std::string_view text) {
   if (text.size() < kLength) return std::nullopt;
-  const std::string_view version = text.substr(0, 2), trace = text.substr(kTraceAt, kTraceDigits),
-                         span = text.substr(kSpanAt, kSpanDigits), flags = text.substr(kFlagsAt, 2);
+  const std::string_view version = text.substr(0, kVersionDigits), trace = text.substr(kTraceAt, kTraceDigits),
+                         span = text.substr(kSpanAt, kSpanDigits), flags = text.substr(kFlagsAt, kFlagsDigits);
   if (text[2] != '-' || text[kSpanAt - 1] != '-' || text[kFlagsAt - 1] != '-') return std::nullopt;
-  if (!is_hex(version) || !is_hex(trace) || !is_hex(span) || !is_hex(flags)) return std::nullopt;
+  if (!is_hex(version, kVersionDigits) || !is_hex(trace, kTraceDigits) || !is_hex(span, kSpanDigits) ||
+      !is_hex(flags, kFlagsDigits))
+    return std::nullopt;
   if (version == "ff" || is_zero(trace) || is_zero(span)) return std::nullopt;
   // A newer version may go on behind that, after another dash.
   if (text.size() > kLength && (version == "00" || text[kLength] != '-')) return std::nullopt;

@@ -12,6 +12,7 @@
 #include "domain/flow_data.h"
 #include "domain/utf8.h"
 #include "inspect/draw_flow.h"
+#include "inspect/jobs.h"
 #include "inspect/runners.h"
 
 namespace mycojobs {
@@ -621,10 +622,9 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::size_t kLongest = 300;   // bytes of one value
-constexpr std::size_t kJobs = 500;      // whose attempts are told
-constexpr std::size_t kJobFacts = 200;  // of one job, the latest
-constexpr std::size_t kChunk = 200;     // places asked for in one call
+constexpr std::size_t kLongest = 300;  // bytes of one value
+constexpr std::size_t kJobs = 500;     // whose attempts are told
+constexpr std::size_t kChunk = 200;    // places asked for in one call
 
 std::string text_of(const json& value) {
   std::string text;
@@ -729,12 +729,8 @@ class Attempts {
 Result<void> read_attempts(Store& store, Id context, const std::string& node, const ClaimView& claim,
                            std::vector<TimelineRow>& rows) {
   Attempts attempts(node);
-  const auto& revisions = claim.revisions;
-  for (std::size_t i = revisions.size() - std::min(revisions.size(), kJobFacts); i < revisions.size(); ++i) {
-    if (revisions[i] == 0) continue;
-    MJ_TRY(facts, store.journal(context, claim.queue, revisions[i] - 1, 1));
-    if (!facts.empty() && facts[0].revision == revisions[i]) attempts.take(facts[0], rows);
-  }
+  MJ_TRY(facts, latest_facts(store, context, claim));
+  for (const Fact& fact : facts) attempts.take(fact, rows);
   return {};
 }
 

@@ -143,39 +143,35 @@ Result<JobsSlice> page_jobs(RecordStore& store, Id context, JobsWanted wanted, s
 namespace {
 
 JobMoment moment_of(const Fact& fact) {
-  const auto text = [&](std::string_view name) {
-    const auto found =
-        std::find_if(fact.more.begin(), fact.more.end(), [&](const auto& each) { return each.first == name; });
-    return found == fact.more.end() ? std::string() : found->second;
-  };
-  const auto number_of = [&](std::string_view name) {
-    std::uint64_t number = 0;
-    return parse_u64(text(name), number) ? number : 0;
-  };
   JobMoment moment;
   moment.at_ms = fact.at_ms;
   moment.kind = fact.kind;
-  moment.attempt = static_cast<std::uint32_t>(number_of("a"));
-  moment.runner = static_cast<Id>(number_of("r"));
-  moment.due_ms = number_of("due");
-  moment.detail = text("detail").empty() ? text("why") : text("detail");
+  moment.attempt = static_cast<std::uint32_t>(number_of(fact.more, "a"));
+  moment.runner = static_cast<Id>(number_of(fact.more, "r"));
+  moment.due_ms = number_of(fact.more, "due");
+  moment.detail = field_of(fact.more, field_of(fact.more, "detail").empty() ? "why" : "detail");
   return moment;
 }
 
 }  // namespace
 
-Result<std::vector<JobMoment>> job_history(Store& store, Id context, const std::string& key) {
+Result<std::vector<Fact>> latest_facts(Store& store, Id context, const ClaimView& claim) {
   constexpr std::size_t kMostFacts = 200;
+  const std::span all(claim.revisions);
+  std::vector<std::uint64_t> wanted;
+  for (const std::uint64_t revision : all.last(std::min(all.size(), kMostFacts))) {
+    if (revision != 0) wanted.push_back(revision);
+  }
+  return store.journal_at(context, claim.queue, wanted);
+}
+
+Result<std::vector<JobMoment>> job_history(Store& store, Id context, const std::string& key) {
   MJ_TRY(places, store.places(context, std::span(&key, 1), false));
   std::vector<JobMoment> moments;
   if (places.empty() || places[0].claim.queue.empty()) return moments;
-  const ClaimView& claim = places[0].claim;
-  const auto& revisions = claim.revisions;
-  for (std::size_t i = revisions.size() - std::min(revisions.size(), kMostFacts); i < revisions.size(); ++i) {
-    if (revisions[i] == 0) continue;
-    MJ_TRY(facts, store.journal(context, claim.queue, revisions[i] - 1, 1));
-    if (!facts.empty() && facts[0].revision == revisions[i] && facts[0].kind != "heartbeat")
-      moments.push_back(moment_of(facts[0]));
+  MJ_TRY(facts, latest_facts(store, context, places[0].claim));
+  for (const Fact& fact : facts) {
+    if (fact.kind != "heartbeat") moments.push_back(moment_of(fact));
   }
   return moments;
 }

@@ -54,7 +54,10 @@ struct JobsSlice {
 inline constexpr std::uint64_t kMostLooksOfASlice = 10000;
 Result<JobsSlice> page_jobs(RecordStore&, Id context, JobsWanted, std::size_t limit);
 
-// What happened to a job, told by its queue's journal: at most the latest 200 facts.
+// What a queue's journal tells of a job: at most the latest 200 facts.
+Result<std::vector<Fact>> latest_facts(Store&, Id context, const ClaimView&);
+
+// What happened to a job, told by these facts.
 struct JobMoment {
   std::uint64_t at_ms = 0;
   std::string kind;  // a FactKind (domain/dispatch_journal.h)
@@ -72,8 +75,8 @@ std::optional<std::uint64_t> waited_ms(const Job&, std::uint64_t now_ms);
 std::optional<std::uint64_t> ran_ms(const Job&, std::uint64_t now_ms);
 
 nlohmann::json to_json(const JobView&);
-// "finished ok · wall 34 ms · cpu 20 ms · memory 9.8 MiB · all layers"; else those that were missing, and stragglers. Of a warm
-// job "reused 7": its process had served so many before.
+// "finished ok · wall 34 ms · cpu 20 ms · memory 9.8 MiB · all layers"; else those that were missing, and stragglers.
+// Of a warm job "reused 7": its process had served so many before.
 std::string receipt_line(const Job&);
 
 }  // namespace mycojobs

@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <string_view>
 
-#include "base/ids.h"
+#include "domain/codec.h"
 #include "domain/utf8.h"
 #include "inspect/runners.h"
 
@@ -12,15 +12,6 @@ namespace mycojobs {
 namespace {
 
 using nlohmann::json;
-
-std::string_view text_of(const Fields& record, std::string_view name) {
-  const auto found = std::find_if(record.begin(), record.end(), [&](const auto& each) { return each.first == name; });
-  return found == record.end() ? std::string_view() : std::string_view(found->second);
-}
-std::uint64_t number_of(const Fields& record, std::string_view name) {
-  std::uint64_t number = 0;
-  return parse_u64(text_of(record, name), number) ? number : 0;
-}
 
 std::uint64_t share_of(const std::vector<std::uint64_t>& sorted, std::size_t percent) {
   return sorted.empty() ? 0 : sorted[std::min(sorted.size() - 1, sorted.size() * percent / 100)];
@@ -44,7 +35,7 @@ void take(const ListedJob& job, Overview& out, std::vector<std::uint64_t>& picku
   const std::uint64_t queued = std::max(number_of(job.record, "queued_ms"), number_of(job.record, "run_at_ms"));
   const std::uint64_t started = number_of(job.record, "started_ms");
   if (queued != 0 && started >= queued) pickups.push_back(started - queued);
-  const std::string_view status = text_of(job.record, "status"), detail = text_of(job.record, "detail");
+  const std::string_view status = field_of(job.record, "status"), detail = field_of(job.record, "detail");
   if (has_failed(status, detail)) count(out.failures, detail);
   if (status == "waiting_for_prerequisites" || (status == "dispatched" && detail != "created"))
     count(out.waits, detail);

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "base/version.h"
+#include "base/words.h"
 #include "metrics/process_facts.h"
 
 namespace mycojobs {
@@ -74,16 +75,6 @@ struct Row {
   std::variant<Table<prometheus::Counter>, Table<prometheus::Gauge>, Table<prometheus::Histogram>> table;
   mutable std::shared_mutex mutex;  // a series that is found stays while it is held
 };
-
-std::vector<std::string> words_of(std::string_view text) {
-  std::vector<std::string> words;
-  while (!text.empty()) {
-    const std::size_t end = std::min(text.find(' '), text.size());
-    words.emplace_back(text.substr(0, end));
-    text.remove_prefix(std::min(end + 1, text.size()));
-  }
-  return words;
-}
 
 class Prometheus final : public Metrics {
  public:

@@ -5,7 +5,7 @@
 
 #include "coordinator/flow_run.h"
 #include "domain/codec.h"
-#include "inspect/flow_verify.h"
+#include "inspect/actors.h"
 #include "service/workflows.h"
 #include "store/keys.h"
 
@@ -79,13 +79,8 @@ Result<void> look_at_flows(const Asker& asker, const FlowStores& in, Id after, Q
 
 // The approvals that a job names and nobody has given.
 void take_job(const Asker& asker, const JobPlaces& places, Questions& out) {
-  const auto of_record = [&](std::string_view name) {
-    const auto found =
-        std::find_if(places.record.begin(), places.record.end(), [&](const auto& each) { return each.first == name; });
-    return found == places.record.end() ? std::string() : found->second;
-  };
   if (places.claim.state != "prerequisites" || !places.claim.flow.empty()) return;
-  const auto list = parse_json(of_record("prerequisites"));
+  const auto list = parse_json(field_of(places.record, "prerequisites"));
   if (!list || !list->is_array()) return;
   for (const auto& each : *list) {
     if (!each.is_string() || !each.get_ref<const std::string&>().starts_with(kApproval)) continue;
@@ -96,7 +91,7 @@ void take_job(const Asker& asker, const JobPlaces& places, Questions& out) {
     if (given) continue;
     Question question;
     question.job_key = places.job_key;
-    question.node = of_record("name");
+    question.node = field_of(places.record, "name");
     question.name = gate.substr(kApproval.size());
     question.since_ms = places.claim.waiting_since_ms;
     add(asker, caller_of_job(places.job_key), std::move(question), out);
@@ -154,11 +149,11 @@ Result<Overview> overview(const Caller& by, Store& store) {
   return mycojobs::overview(store, by.context);
 }
 
-Result<VerifyReport> verify(const Caller& by, const FlowStores& in) {
+Result<VerifyReport> verify(const Caller& by, const VerifiedStores& in) {
   MJ_CHECK(may(by, in.records, Action::administer));
-  MJ_TRY(report, mycojobs::verify(in.records, by.context, [](std::string_view, std::uint64_t, std::uint64_t) {}));
-  MJ_TRY(of_flows, verify_flows(in.flows, in.records, by.context));
-  for (Finding& finding : of_flows) report.findings.push_back(std::move(finding));
+  MJ_TRY(report, verify_context(in, by.context, [](std::string_view, std::uint64_t, std::uint64_t) {}));
+  MJ_TRY(of_actors, verify_actors(in.records));
+  for (Finding& finding : of_actors) report.findings.push_back(std::move(finding));
   return report;
 }
 

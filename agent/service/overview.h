@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "inspect/context_verify.h"
 #include "inspect/overview.h"
-#include "inspect/verify.h"
 #include "mycojobs/workflows.h"
 #include "service/caller.h"
 #include "service/flows.h"
@@ -20,8 +20,8 @@ struct Rights {
 Result<Rights> rights(const Caller&, Store&);
 
 Result<Overview> overview(const Caller&, Store&);
-// Jobs, messages and flows. For admins: it looks at everything that there is.
-Result<VerifyReport> verify(const Caller&, const FlowStores&);
+// The context and, at the end, the keys of actors. For admins: it looks at everything that there is.
+Result<VerifyReport> verify(const Caller&, const VerifiedStores&);
 
 // What waits for a person: a node of a flow (approval, pause, approval:NAME before it), or a job that names
 // approval:NAME, or an intent of a workflow's instance.

@@ -12,6 +12,7 @@
 #include "domain/codec.h"
 #include "domain/utf8.h"
 #include "domain/workflow_names.h"
+#include "domain/workflow_system.h"
 #include "domain/workflow_values.h"
 
 namespace mycojobs::service {
@@ -21,7 +22,6 @@ using nlohmann::json;
 
 constexpr int kTries = 10;                  // of a commit, while others are faster
 constexpr std::uint32_t kMailShown = 1000;  // that still waits in the inbox
-constexpr std::string_view kApprovalEffect = "sys/approval@1";
 
 Thing thing_of(const std::string& world, Id owner) { return {.name = "workflow " + world, .maker = owner}; }
 

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 
-#include "base/ids.h"
 #include "domain/codec.h"
 #include "domain/enums.h"
 
@@ -19,14 +18,6 @@ constexpr std::array kDetails = std::to_array<std::string_view>(
 
 std::string_view known_detail(std::string_view detail) {
   return std::find(kDetails.begin(), kDetails.end(), detail) == kDetails.end() ? "other" : detail;
-}
-
-std::uint64_t moment(const Fields& record, std::string_view name) {
-  std::uint64_t ms = 0;
-  for (const auto& [field, value] : record) {
-    if (field == name && parse_u64(value, ms)) return ms;
-  }
-  return 0;
 }
 
 bool is_word(std::string_view text) {
@@ -77,8 +68,8 @@ void count_claims(Metrics& metrics, Id context, const ClaimReply& reply) {
   for (const Claimed& job : reply.jobs) {
     metrics.add(Metric::claims, {context, job.ref.script_type});
     if (job.deliveries > 1 || job.attempt > 1) continue;
-    const std::uint64_t ready = std::max(moment(job.record, "queued_ms"), moment(job.record, "run_at_ms"));
-    const std::uint64_t began = moment(job.record, "started_ms");
+    const std::uint64_t ready = std::max(number_of(job.record, "queued_ms"), number_of(job.record, "run_at_ms"));
+    const std::uint64_t began = number_of(job.record, "started_ms");
     if (ready == 0 || began < ready) continue;  // another client pushed it, or the clock went back
     metrics.observe(Metric::pickup, {context}, static_cast<double>(began - ready) / 1000);
   }

@@ -14,8 +14,8 @@
 
 namespace mycojobs {
 
-// Script types that a label may say: those that executors of this build run, and those that a runner of the context
-// serves. What anybody may type counts as `other`.
+// Script types that a label may say: those that executors of this build run (tests/executors/contract_test.cpp compares
+// with their table), and those that a runner of the context serves. What anybody may type counts as `other`.
 using TypeNames = std::set<std::string, std::less<>>;
 const TypeNames& types_of_this_build();
 inline const TypeNames kNoTypes;

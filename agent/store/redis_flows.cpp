@@ -555,6 +555,15 @@ Result<RunRead> RedisFlows::read(Id context, Id flow, std::optional<std::uint64_
   return run;
 }
 
+namespace {
+
+Fields with_context(Fields fields, const std::string& traceparent) {
+  fields.emplace_back("traceparent", traceparent);
+  return fields;
+}
+
+}  // namespace
+
 Result<std::uint64_t> RedisFlows::commit(const FlowCommit& commit) {
   MJ_CHECK(check_commit(commit));
   const std::string flow = "flow:" + std::to_string(commit.flow);
@@ -575,13 +584,12 @@ Result<std::uint64_t> RedisFlows::commit(const FlowCommit& commit) {
   arguments.add_list(commit.record);
   arguments.add(std::uint64_t{commit.dispatch.size()});
   std::deque<std::pair<std::string, Fields>> planted;  // queue and record: arguments are views
-  std::deque<Fields> sets;
+  std::deque<Fields> traced;                           // likewise
   const std::string context = context_of_step(traces(), commit);
   const std::uint64_t began_us = unix_us();
   for (const FlowDispatch& each : commit.dispatch) {
-    Fields& set = sets.emplace_back(each.set);
-    if (!context.empty()) set.emplace_back("traceparent", context);
-    arguments.add(each.job_key).add_list(set);
+    arguments.add(each.job_key)
+        .add_list(context.empty() ? each.set : traced.emplace_back(with_context(each.set, context)));
     auto& [queue, record] = planted.emplace_back();
     if (each.plant) {
       Job own = *each.plant;

@@ -277,7 +277,7 @@ Result<Tally> RedisStore::tally(Id context, std::uint64_t slot_ms, std::uint32_t
 
 namespace {
 
-constexpr std::size_t kPlacesAtOnce = 64;
+constexpr std::size_t kPlacesAtOnce = 64, kRevisionsAtOnce = 256;
 
 std::uint32_t small_number_of(const std::string& text) {
   return static_cast<std::uint32_t>(std::min<std::uint64_t>(number_of(text), UINT32_MAX));
@@ -439,6 +439,29 @@ Result<void> RedisStore::prerequisites_settled(Id context, const std::string& jo
   return {};
 }
 
+namespace {
+
+// An entry of a journal.
+Fact fact_of(const Reply& entry) {
+  Fact fact;
+  const std::string id(entry.at(0).text());
+  fact.revision = number_of(id.substr(0, id.find('-')));
+  for (auto& [name, value] : entry.at(1).fields()) {
+    if (name == "f") {
+      fact.kind = std::move(value);
+    } else if (name == "j") {
+      fact.job_key = std::move(value);
+    } else if (name == "at") {
+      fact.at_ms = number_of(value);
+    } else {
+      fact.more.emplace_back(std::move(name), std::move(value));
+    }
+  }
+  return fact;
+}
+
+}  // namespace
+
 Result<std::vector<Fact>> RedisStore::journal(Id context, const std::string& queue, std::uint64_t after_revision,
                                               std::uint32_t max) {
   const std::string key = "mj:journal:" + queue;
@@ -447,22 +470,20 @@ Result<std::vector<Fact>> RedisStore::journal(Id context, const std::string& que
   auto reply = command(context, arguments.add(std::uint64_t{std::max(max, 1U)}));
   if (!reply) return fail(std::move(reply).error(), key);
   std::vector<Fact> facts;
-  for (std::size_t i = 0; i < reply->size(); ++i) {
-    Fact fact;
-    const std::string id(reply->at(i).at(0).text());
-    fact.revision = number_of(id.substr(0, id.find('-')));
-    for (auto& [name, value] : reply->at(i).at(1).fields()) {
-      if (name == "f") {
-        fact.kind = std::move(value);
-      } else if (name == "j") {
-        fact.job_key = std::move(value);
-      } else if (name == "at") {
-        fact.at_ms = number_of(value);
-      } else {
-        fact.more.emplace_back(std::move(name), std::move(value));
-      }
-    }
-    facts.push_back(std::move(fact));
+  for (std::size_t i = 0; i < reply->size(); ++i) facts.push_back(fact_of(reply->at(i)));
+  return facts;
+}
+
+Result<std::vector<Fact>> RedisStore::journal_at(Id context, const std::string& queue,
+                                                 std::span<const std::uint64_t> revisions) {
+  std::vector<Fact> facts;
+  for (std::size_t at = 0; at < revisions.size(); at += kRevisionsAtOnce) {
+    const auto some = revisions.subspan(at, std::min(kRevisionsAtOnce, revisions.size() - at));
+    Arguments arguments{queue};
+    arguments.add(std::uint64_t{some.size()});
+    for (const std::uint64_t revision : some) arguments.add(revision);
+    MJ_TRY(reply, run(context, scripts::journal_at, arguments));
+    for (std::size_t i = 0; i < reply.size(); ++i) facts.push_back(fact_of(reply.at(i)));
   }
   return facts;
 }

@@ -100,6 +100,8 @@ class RedisStore final : public Store, private ContextLinks {
 
   Result<std::vector<Fact>> journal(Id context, const std::string& queue, std::uint64_t after_revision,
                                     std::uint32_t max) override;
+  Result<std::vector<Fact>> journal_at(Id context, const std::string& queue,
+                                       std::span<const std::uint64_t> revisions) override;
   Result<std::vector<JobPlaces>> places(Id context, std::span<const std::string> job_keys, bool positions) override;
   Result<JobsPage> jobs(Id context, const JobsWanted&) override;
   Result<bool> repair(Id context, const std::string& job_key, const Repair&) override;

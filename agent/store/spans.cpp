@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/ids.h"
+#include "domain/codec.h"
 #include "domain/enums.h"
 
 namespace mycojobs {
@@ -14,17 +15,6 @@ constexpr std::uint64_t kUs = 1000;  // of a ms
 constexpr const char* kStep = "flow step";
 constexpr const char* kNodeFailed = "node_failed";  // a kind of fact
 
-std::uint64_t number(const Fields& record, std::string_view name) {
-  std::uint64_t value = 0;
-  for (const auto& [field, text] : record) {
-    if (field == name && parse_u64(text, value)) return value;
-  }
-  return 0;
-}
-std::string text_of(const Fields& record, std::string_view name) {
-  const auto found = std::find_if(record.begin(), record.end(), [&](const auto& each) { return each.first == name; });
-  return found == record.end() ? "" : found->second;
-}
 std::string flow_name(const FlowCommit& commit) {
   return std::to_string(commit.context) + " flow:" + std::to_string(commit.flow);
 }
@@ -75,8 +65,8 @@ void trace_claims(Traces& traces, const ClaimReply& reply, CallTime call) {
               "",
               SpanKind::consumer};
     add_span(traces, claim.traceparent, claim.claim_id, span);
-    const std::uint64_t ready = std::max(number(job.record, "queued_ms"), number(job.record, "run_at_ms"));
-    const std::uint64_t began = number(job.record, "started_ms");
+    const std::uint64_t ready = std::max(number_of(job.record, "queued_ms"), number_of(job.record, "run_at_ms"));
+    const std::uint64_t began = number_of(job.record, "started_ms");
     if (ready == 0 || began < ready || job.attempt > 1 || job.deliveries > 1) continue;
     add_span(traces, claim.traceparent, claim.claim_id,
              {"",
@@ -137,7 +127,7 @@ void trace_commit(Traces& traces, const FlowCommit& commit, CallTime call) {
     if (kinds.contains(kNodeFailed)) step.error = kNodeFailed;
     add_span(traces, commit.traceparent, step_name(commit), std::move(step));
   }
-  const std::uint64_t started = number(commit.record, "started_ms"), ended = number(commit.record, "ended_ms");
+  const std::uint64_t started = number_of(commit.record, "started_ms"), ended = number_of(commit.record, "ended_ms");
   if (!commit.ended || started == 0 || ended == 0) return;
   Span whole{"",
              "",
@@ -146,10 +136,12 @@ void trace_commit(Traces& traces, const FlowCommit& commit, CallTime call) {
              started * kUs,
              ended * kUs,
              {{"mycojobs.flow", flow},
-              {"mycojobs.status", text_of(commit.record, "status")},
-              {"mycojobs.detail", text_of(commit.record, "detail")}}};
-  if (text_of(commit.record, "status") != word(FlowStatus::finished))
-    whole.error = text_of(commit.record, "error") + " ";
+              {"mycojobs.status", std::string(field_of(commit.record, "status"))},
+              {"mycojobs.detail", std::string(field_of(commit.record, "detail"))}}};
+  if (const std::string_view status = field_of(commit.record, "status"); status != word(FlowStatus::finished)) {
+    const std::string_view error = field_of(commit.record, "error");
+    whole.error = error.empty() ? status : error;  // empty would say that it went well
+  }
   add_span(traces, commit.traceparent, flow_name(commit), std::move(whole));
 }
 

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "base/log.h"
-#include "base/turns.h"
 
 namespace mycojobs {
 namespace {
@@ -27,18 +26,8 @@ Housekeeper::Housekeeper(HouseStore store, const Clock& clock, StoreHealth& heal
       sweep_(clock, settings_.state_dir, sweep_every_ms(settings_)),
       pauses_(clock, servers) {}
 
-void Housekeeper::stop() {
-  stop_ = true;
-  wake_.wake();
-}
-
 void Housekeeper::hurry() {
-  if (!hurry_.exchange(true)) wake_.wake();
-}
-
-void Housekeeper::rest(std::uint64_t ms) {
-  wait_readable(wake_.fd(), ms);
-  wake_.take();
+  if (!hurry_.exchange(true)) wake();
 }
 
 Result<std::uint64_t> Housekeeper::look_after(Id context) {
@@ -54,7 +43,7 @@ std::uint64_t Housekeeper::turn() {
   if (hurry_.exchange(false)) housekeeping_.hurry();
   std::uint64_t pause = 1000;
   for (Id context : settings_.contexts) {
-    if (stop_) break;
+    if (stopped()) break;
     pulse_.beat();  // each may wait for a server of its own
     if (pauses_.may_try(context)) {
       const std::uint64_t began = clock_.boot_ms();

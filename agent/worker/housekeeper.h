@@ -5,15 +5,15 @@
 #include <atomic>
 #include <memory>
 
-#include "base/mailbox.h"
 #include "base/pulse.h"
+#include "base/turns.h"
 #include "worker/artifact_sweep.h"
 #include "worker/housekeeping.h"
 #include "worker/store_health.h"
 
 namespace mycojobs {
 
-class Housekeeper {
+class Housekeeper : public TurnTaker {
  public:
   Housekeeper(HouseStore, const Clock&, StoreHealth&, StoreServers&, WorkerSettings);
   // Any thread: something may be due sooner than was known.
@@ -21,9 +21,6 @@ class Housekeeper {
   const Pulse& pulse() const { return pulse_; }  // any thread
 
   std::uint64_t turn();  // until the next one, ms
-  void rest(std::uint64_t ms);
-  void stop();
-  bool stopped() const { return stop_; }
 
  private:
   Result<std::uint64_t> look_after(Id context);
@@ -35,9 +32,8 @@ class Housekeeper {
   Housekeeping housekeeping_;
   ArtifactSweep sweep_;
   ContextPauses pauses_;
-  Mailbox<int> wake_;
   Pulse pulse_;
-  std::atomic<bool> hurry_{false}, stop_{false};
+  std::atomic<bool> hurry_{false};
 };
 
 }  // namespace mycojobs

@@ -207,11 +207,11 @@ void Intake::pause(Id context, std::uint64_t began_boot_ms) {
 void Intake::take_break(Id context, const std::string& queue) {
   constexpr std::uint64_t kShortestMs = 50;
   constexpr std::uint64_t kLongestMs = 3200;
-  Break& pause_of = breaks_[{context, queue}];
+  Break& taken = breaks_[{context, queue}];
   // Jobs of the queue have begun since, elsewhere.
-  if (pause_of.until_boot_ms + kLongestMs < clock_.boot_ms()) pause_of.failures = 0;
-  const std::uint64_t pause = std::min(kShortestMs << std::min(pause_of.failures++, 6U), kLongestMs);
-  pause_of.until_boot_ms = clock_.boot_ms() + pause;
+  if (taken.until_boot_ms + kLongestMs < clock_.boot_ms()) taken.failures = 0;
+  const std::uint64_t pause = std::min(kShortestMs << std::min(taken.failures++, 6U), kLongestMs);
+  taken.until_boot_ms = clock_.boot_ms() + pause;
   parts_.waiter->set_paused(context, this->resting(context));
 }
 

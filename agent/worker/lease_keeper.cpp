@@ -2,8 +2,6 @@
 
 #include <vector>
 
-#include "base/turns.h"
-
 namespace mycojobs {
 
 LeaseKeeper::LeaseKeeper(RolesOf<ClaimStore, RunnerStore> store, const Clock& clock, StoreHealth& health,
@@ -15,11 +13,6 @@ LeaseKeeper::LeaseKeeper(RolesOf<ClaimStore, RunnerStore> store, const Clock& cl
       hold_(std::move(hold)),
       callbacks_(std::move(callbacks)),
       pauses_(clock, servers) {}
-
-void LeaseKeeper::stop() {
-  stop_ = true;
-  wake_.wake();
-}
 
 void LeaseKeeper::add(RunNumber run, const ClaimRef& claim) {
   std::lock_guard lock(mutex_);
@@ -38,11 +31,6 @@ std::map<Id, std::size_t> LeaseKeeper::held() {
   std::map<Id, std::size_t> counts;
   for (const Id context : settings_.contexts) counts[context] = claims_[context].size();
   return counts;
-}
-
-void LeaseKeeper::rest(std::uint64_t ms) {
-  wait_readable(wake_.fd(), ms);
-  wake_.take();
 }
 
 std::uint64_t LeaseKeeper::turn() {

@@ -2,14 +2,13 @@
 // of its own, so that neither a slow job nor a flood of output delays a heartbeat. Takes turns (base/turns.h).
 #pragma once
 
-#include <atomic>
 #include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <span>
 
-#include "base/mailbox.h"
+#include "base/turns.h"
 #include "mycojobs/clock.h"
 #include "mycojobs/store_roles.h"
 #include "worker/store_health.h"
@@ -17,7 +16,7 @@
 
 namespace mycojobs {
 
-class LeaseKeeper {
+class LeaseKeeper : public TurnTaker {
  public:
   struct Callbacks {
     std::function<void(RunNumber, std::uint64_t fence_boot_ms)> renewed;
@@ -30,12 +29,9 @@ class LeaseKeeper {
   void add(RunNumber, const ClaimRef&);     // any thread
   void remove(std::span<const RunNumber>);  // any thread
   std::map<Id, std::size_t> held();         // any thread: how many, by context
-  void beat_now() { wake_.wake(); }         // any thread: do not wait for the next heartbeat
+  void beat_now() { wake(); }               // any thread: do not wait for the next heartbeat
 
   std::uint64_t turn();  // a heartbeat. Until the next one, ms
-  void rest(std::uint64_t ms);
-  void stop();
-  bool stopped() const { return stop_; }
 
  private:
   bool renew_context(Id context);  // false: the store is away
@@ -50,9 +46,7 @@ class LeaseKeeper {
   ContextPauses pauses_;
   std::mutex mutex_;
   std::map<Id, std::map<RunNumber, ClaimRef>> claims_;  // by context
-  Mailbox<int> wake_;
-  unsigned failures_ = 0;  // one after the other
-  std::atomic<bool> stop_{false};
+  unsigned failures_ = 0;                               // one after the other
 };
 
 }  // namespace mycojobs

@@ -13,22 +13,17 @@ PrerequisiteChecker::PrerequisiteChecker(PrerequisiteStores store, const Clock& 
             {Looker::agent, std::move(settings.allowed_prerequisites), settings.prerequisites_timeout_ms}),
       pauses_(clock, servers) {}
 
-void PrerequisiteChecker::stop() {
-  stop_ = true;
-  wake_.wake();
-}
-
 void PrerequisiteChecker::rest(std::uint64_t ms) {
-  look_.wait(wake_.fd(), static_cast<std::uint32_t>(ms),
+  look_.wait(bell(), static_cast<std::uint32_t>(ms),
              [this](Id context, const Error& error) { failed(context, error); });
-  wake_.take();
+  heard();
 }
 
 std::uint64_t PrerequisiteChecker::turn() {
   for (const Id context : contexts_) {
     std::uint64_t& next = next_boot_ms_[context];
     const std::uint64_t began = clock_.boot_ms();
-    if (stop_ || began < next) continue;
+    if (stopped() || began < next) continue;
     if (auto again_ms = look_.look(context); again_ms) {
       pauses_.worked(context);
       next = clock_.boot_ms() + *again_ms;

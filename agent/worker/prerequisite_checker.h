@@ -2,24 +2,21 @@
 // turns (base/turns.h).
 #pragma once
 
-#include <atomic>
 #include <map>
 #include <memory>
 
-#include "base/mailbox.h"
+#include "base/turns.h"
 #include "prerequisites/prerequisite_look.h"
 #include "worker/store_health.h"
 #include "worker/types.h"
 
 namespace mycojobs {
 
-class PrerequisiteChecker {
+class PrerequisiteChecker : public TurnTaker {
  public:
   PrerequisiteChecker(PrerequisiteStores, const Clock&, StoreHealth&, StoreServers&, WorkerSettings);
   std::uint64_t turn();  // until the next one, ms
   void rest(std::uint64_t ms);
-  void stop();
-  bool stopped() const { return stop_; }
 
  private:
   void failed(Id context, const Error& error) { health_.failed(context, "looking at prerequisites", error); }
@@ -30,8 +27,6 @@ class PrerequisiteChecker {
   PrerequisiteLook look_;
   ContextPauses pauses_;
   std::map<Id, std::uint64_t> next_boot_ms_;
-  Mailbox<int> wake_;
-  std::atomic<bool> stop_{false};
 };
 
 }  // namespace mycojobs

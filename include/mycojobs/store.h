@@ -383,6 +383,9 @@ class JournalStore {
   // Facts after a revision, in order.
   virtual Result<std::vector<Fact>> journal(Id context, const std::string& queue, std::uint64_t after_revision,
                                             std::uint32_t max) = 0;
+  // The facts at these revisions, in this order, without those that are not there. Few trips, however many they are.
+  virtual Result<std::vector<Fact>> journal_at(Id context, const std::string& queue,
+                                               std::span<const std::uint64_t> revisions) = 0;
   // One answer each, in order. positions: a whole look, which takes time where a queue is long.
   virtual Result<std::vector<JobPlaces>> places(Id context, std::span<const std::string> job_keys, bool positions) = 0;
   // All of it in one step, or nothing if the job has moved since the look: false.

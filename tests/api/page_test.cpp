@@ -146,6 +146,18 @@ TEST_F(Page, AnOverviewCountsWhatThereIs) {
   EXPECT_EQ(ok("context.verify", json::object()).at("jobs"), 3);
 }
 
+TEST_F(Page, VerifyLooksAtAllThatTheCommandLooksAt) {
+  start_anonymous();
+  EXPECT_EQ(ok("context.verify", json::object()).at("found"), 0);
+  redis_.plain(0, {"HSET", "mj:actor-keys", "gone", "9"});
+  redis_.plain(1, {"ZADD", "mj:osis:ids:default:todo", "0", "ghost"});
+  redis_.plain(1, {"XADD", "mj:world:acme/shop@1", "1-0", "f", "no fact"});
+  std::set<std::string> rules;
+  const json report = ok("context.verify", json::object());
+  for (const json& each : report.at("findings")) rules.insert(each.at("rule"));
+  EXPECT_EQ(rules, (std::set<std::string>{"actor-key", "object-index", "world-journal"}));
+}
+
 TEST_F(Page, EventsTellHowAContextIsWhenThatChanges) {
   start_anonymous();
   test::Process stream(folder_, {"curl", "-sN", server_->url() + "/events?context=1&overview=1"});

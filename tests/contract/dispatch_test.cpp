@@ -1,6 +1,8 @@
 // What a submitter may ask of the dispatch: retries, delays, dependencies, priorities, limits.
 #include <gmock/gmock.h>
 
+#include <numeric>
+
 #include "bench.h"
 #include "inspect/rebuild.h"
 
@@ -63,6 +65,27 @@ class Dispatch : public StoreContract {
   }
   std::map<std::string, Claimed> claimed_;
 };
+
+TEST_P(Dispatch, FactsAreReadByTheirRevisions) {
+  for (const char* number : {"1-0", "2-0", "5-0"})
+    bench_->plain(1, {"XADD", "mj:journal:queue:python", number, "f", "queued", "j", "job:1:1", "at", number});
+  const auto revisions_of = [&](const std::vector<std::uint64_t>& wanted) {
+    std::vector<std::uint64_t> found;
+    const auto facts = store_->journal_at(1, "queue:python", wanted).value();
+    for (const Fact& fact : facts) found.push_back(fact.revision);
+    return found;
+  };
+  EXPECT_EQ(revisions_of({5, 3, 1}), (std::vector<std::uint64_t>{5, 1})) << "in the order in which they were asked for";
+  EXPECT_EQ(revisions_of({}), std::vector<std::uint64_t>{});
+  std::vector<std::uint64_t> many(1000);
+  std::iota(many.begin(), many.end(), 1);
+  EXPECT_EQ(revisions_of(many), (std::vector<std::uint64_t>{1, 2, 5}));
+  EXPECT_EQ(store_->journal_at(1, "queue:none", many).value().size(), 0U);
+  const auto facts = store_->journal_at(1, "queue:python", std::vector<std::uint64_t>{2}).value();
+  ASSERT_EQ(facts.size(), 1U);
+  EXPECT_EQ(facts[0].kind, "queued");
+  EXPECT_EQ(facts[0].job_key, "job:1:1");
+}
 
 TEST_P(Dispatch, TheJournalTellsALife) {
   submit(1);

@@ -39,20 +39,6 @@ Process start_here(const TempDir& folder, const RedisServer& redis, std::vector<
 }
 
 // The processes below a process: guardian, launcher, zygotes, inits, jobs; parents first.
-std::vector<pid_t> descendants(pid_t of) {
-  std::vector<pid_t> found;
-  std::error_code gone;
-  for (const auto& task : std::filesystem::directory_iterator("/proc/" + std::to_string(of) + "/task", gone)) {
-    std::ifstream children(task.path() / "children");
-    for (pid_t child = 0; children >> child;) {
-      found.push_back(child);
-      const auto below = descendants(child);
-      found.insert(found.end(), below.begin(), below.end());
-    }
-  }
-  return found;
-}
-
 std::string name_of(pid_t pid) {
   std::string name;
   std::ifstream("/proc/" + std::to_string(pid) + "/comm") >> name;

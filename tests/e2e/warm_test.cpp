@@ -24,20 +24,6 @@ def main(job):
     print('run', job.id, flush=True)
 )";
 
-// Threads and processes below a process.
-std::vector<pid_t> below(pid_t of) {
-  std::vector<pid_t> found;
-  std::error_code gone;
-  for (const auto& task : std::filesystem::directory_iterator("/proc/" + std::to_string(of) + "/task", gone)) {
-    std::ifstream children(task.path() / "children");
-    for (pid_t child = 0; children >> child;) {
-      found.push_back(child);
-      const auto more = below(child);
-      found.insert(found.end(), more.begin(), more.end());
-    }
-  }
-  return found;
-}
 bool is_gone(pid_t pid) { return !std::filesystem::exists("/proc/" + std::to_string(pid)); }
 char state_of(pid_t pid) {
   std::ifstream stat("/proc/" + std::to_string(pid) + "/stat");
@@ -48,7 +34,7 @@ char state_of(pid_t pid) {
 }
 std::size_t stopped_below(pid_t of) {
   std::size_t count = 0;
-  for (const pid_t pid : below(of)) count += state_of(pid) == 'T' ? 1 : 0;
+  for (const pid_t pid : descendants(of)) count += state_of(pid) == 'T' ? 1 : 0;
   return count;
 }
 
@@ -297,7 +283,7 @@ TEST_F(WarmE2e, NothingIsLeftOfAnAgentThatIsKilled) {
   const std::string busy = submit(std::string(kScript) + "    time.sleep(600)\n");
   EXPECT_TRUE(mycojobs_.becomes(busy, "status", "started"));
   EXPECT_GE(stopped_below(running.pid()), 3U);
-  const auto all = below(running.pid());
+  const auto all = descendants(running.pid());
   running.signal(SIGKILL);
   for (const pid_t pid : all) EXPECT_TRUE(eventually([&] { return is_gone(pid); })) << pid;
   Process next = agent(2, {"--slots", "4", "--config", config()});
@@ -309,7 +295,7 @@ TEST_F(WarmE2e, ProcessesThatRestGoWithTheirLauncherAndTheNextJobHasAFreshOne) {
   Process running = warm_agent();
   if (!stays()) GTEST_SKIP() << "no group for memory and processes can be made here";
   const std::string token = result(submit(kScript))["token"];
-  const auto all = below(running.pid());
+  const auto all = descendants(running.pid());
   const auto launcher = std::find_if(all.begin(), all.end(), [](pid_t pid) {
     std::string name;
     std::ifstream("/proc/" + std::to_string(pid) + "/comm") >> name;
@@ -327,7 +313,7 @@ TEST_F(WarmE2e, ARunWhoseStoppedProcessIsKilledFromOutsideIsFollowedByAFreshOne)
   Process running = warm_agent();
   if (!stays()) GTEST_SKIP() << "no group for memory and processes can be made here";
   const std::string token = result(submit(kScript))["token"];
-  for (const pid_t pid : below(running.pid())) {
+  for (const pid_t pid : descendants(running.pid())) {
     if (state_of(pid) == 'T') ::kill(pid, SIGKILL);
   }
   EXPECT_TRUE(eventually([&] { return stopped_below(running.pid()) == 0; }));
@@ -341,7 +327,7 @@ TEST_F(WarmE2e, AnAgentThatIsStoppedEndsThemAll) {
   Process running = warm_agent();
   if (!stays()) GTEST_SKIP() << "no group for memory and processes can be made here";
   result(submit(kScript));
-  const auto all = below(running.pid());
+  const auto all = descendants(running.pid());
   running.signal(SIGTERM);
   EXPECT_EQ(running.wait().code, 0);
   for (const pid_t pid : all) EXPECT_TRUE(eventually([&] { return is_gone(pid); })) << pid;

@@ -15,6 +15,7 @@
 #include "executors/settings.h"
 #include "executors/table.h"
 #include "python_sandbox.h"
+#include "store/counts.h"
 #include "support/process.h"
 #include "v_driver.h"
 
@@ -53,6 +54,16 @@ void expect_contract(const std::string& type, const std::string& samples, const 
     return;
   }
   FAIL() << "no executor runs " << type;
+}
+
+// Beside them stands the executor of programs, whose types an operator names.
+TEST(TableOfExecutors, ItsTypesAreThoseThatLabelsOfMetricsMaySay) {
+  static const SystemClock kClock;
+  TypeNames types{"command"};
+  for (const auto& executor : make_executors({MYCOJOBS_BIN, "/nonexistent", {}, "/nonexistent", "", {}, kClock})) {
+    for (std::string& type : executor->script_types()) types.insert(std::move(type));
+  }
+  EXPECT_EQ(types, types_of_this_build());
 }
 
 class Contract : public ::testing::TestWithParam<std::string> {};

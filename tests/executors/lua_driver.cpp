@@ -20,7 +20,8 @@
 #include "domain/profiles.h"
 #include "executors/lua/lua_executor.h"
 #include "executors/lua/luahost/luahost.h"
-#include "sandbox/client.h"
+#include "job_process.h"
+#include "shared_sandbox.h"
 
 namespace mycojobs::test {
 namespace {
@@ -134,39 +135,9 @@ std::pair<Fd, Fd> make_pair_of(bool channel) {
 }
 
 [[noreturn]] void be_the_job(int out, int err, int channel, const std::string& folder) {
-  const int null = ::open("/dev/null", O_RDONLY);
-  const int high = ::fcntl(channel, F_DUPFD, 200);
-  ::dup2(null, 0);
-  ::dup2(out, 1);
-  ::dup2(err, 2);
-  ::dup2(high, 3);
-  ::close_range(4, ~0U, 0);
+  take_places(out, err, channel);
   if (::chdir(folder.c_str()) != 0) ::_exit(99);
   ::_exit(run_lua_job(3, folder));
-}
-
-Outcome outcome_of(int status) {
-  Outcome outcome;
-  if (WIFSIGNALED(status)) {
-    outcome.status = RunStatus::signal;
-    outcome.signal = WTERMSIG(status);
-  } else {
-    outcome.exit_code = WEXITSTATUS(status);
-    outcome.status = outcome.exit_code == 0 ? RunStatus::ok : RunStatus::exit;
-  }
-  return outcome;
-}
-
-Sandbox& shared_sandbox() {
-  static const std::unique_ptr<Sandbox> kSandbox = [] {
-    SandboxConfig config;
-    config.libexec_dir = MYCOJOBS_BIN;
-    config.allow_missing = {"cgroup:memory", "cgroup:pids"};
-    auto started = start_sandbox(config);
-    if (!started) throw std::runtime_error(started.error().message);
-    return std::move(*started);
-  }();
-  return *kSandbox;
 }
 
 }  // namespace

@@ -17,6 +17,7 @@
 #include "base/fd.h"
 #include "executors/python/pyhost/pyhost.h"
 #include "executors/python/python_executor.h"
+#include "job_process.h"
 
 // Under AddressSanitizer: the interpreter is never finished, and jobs crash and ask for too much memory on purpose.
 extern "C" const char* __asan_default_options();
@@ -49,26 +50,8 @@ Pair make_channel() {
 }
 
 [[noreturn]] void be_the_job(int out, int err, int channel) {
-  const int null = ::open("/dev/null", O_RDONLY);
-  const int high = ::fcntl(channel, F_DUPFD, 200);
-  ::dup2(null, 0);
-  ::dup2(out, 1);
-  ::dup2(err, 2);
-  ::dup2(high, 3);
-  ::close_range(4, ~0U, 0);
+  take_places(out, err, channel);
   ::_exit(run_job(3));
-}
-
-Outcome outcome_of(int status) {
-  Outcome outcome;
-  if (WIFSIGNALED(status)) {
-    outcome.status = RunStatus::signal;
-    outcome.signal = WTERMSIG(status);
-  } else {
-    outcome.exit_code = WEXITSTATUS(status);
-    outcome.status = outcome.exit_code == 0 ? RunStatus::ok : RunStatus::exit;
-  }
-  return outcome;
 }
 
 // The agent's half: writes the request, reads all three descriptors until their ends.

@@ -6,6 +6,7 @@
 
 #include "mycojobs/sandbox.h"
 #include "python_driver.h"
+#include "shared_sandbox.h"
 
 namespace mycojobs::test {
 
@@ -20,10 +21,6 @@ struct Confined {
   std::uint64_t memory_bytes = 256ULL << 20;
   std::uint64_t cpu_ms = 0;  // no limit
 };
-// One of the test's own, with these besides all script hosts of the build.
-std::unique_ptr<Sandbox> sandbox_with(std::vector<ScriptHost>, std::uint32_t warm_processes = 16);
-// Of this process, with all script hosts of the build.
-Sandbox& shared_sandbox();
 Ran run_python_confined(const JobFacts&, const Confined& how = {});
 Ran run_python_confined(const std::string& script, const Confined& how = {});
 

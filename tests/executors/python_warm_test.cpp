@@ -3,13 +3,19 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <unistd.h>
+
+#include <algorithm>
 #include <chrono>
+#include <csignal>
 #include <cstdlib>
+#include <sstream>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "python_sandbox.h"
+#include "support/process.h"
 
 namespace mycojobs::test {
 namespace {
@@ -30,6 +36,15 @@ def main(job):
     how = mycojobs.inputs['how']['how'] if 'how' in mycojobs.inputs else ''
     exec(how, globals())
 )";
+
+// Of what stands behind the name in /proc/PID/stat (proc(5)): 0 the state, 1 the parent.
+std::string stat_of(pid_t pid, int field) {
+  const std::string line = read_file("/proc/" + std::to_string(pid) + "/stat");
+  std::istringstream rest(line.substr(line.rfind(')') == std::string::npos ? line.size() : line.rfind(')') + 1));
+  std::string word;
+  for (int i = 0; i <= field; ++i) rest >> word;
+  return word;
+}
 
 class WarmPython : public ::testing::Test {
  protected:
@@ -274,6 +289,34 @@ assert libc.timer_settime(timer, 0, (ctypes.c_long * 4)(0, 0, 0, 150_000_000), N
   EXPECT_EQ(last.end.error, "") << last.err;
   std::this_thread::sleep_for(std::chrono::milliseconds(600));
   EXPECT_EQ(before(run("")), 0U);
+}
+
+// Its init hears of that only after the next run was given to it: that run has not begun, and is not what ended.
+TEST_F(WarmPython, ARunGivenToAProcessThatEndsWhileItRestsIsLostNotEndedByItsSignal) {
+  for (int tries = 0; tries < 10; ++tries) {
+    const auto all = descendants(::getpid());
+    const auto resting = std::find_if(all.begin(), all.end(), [](pid_t pid) { return stat_of(pid, 0) == "T"; });
+    ASSERT_NE(resting, all.end());
+    const pid_t init = static_cast<pid_t>(std::stol(stat_of(*resting, 1)));
+    ::kill(init, SIGSTOP);
+    ::kill(*resting, SIGKILL);
+    EXPECT_TRUE(eventually([&] { return stat_of(*resting, 0) == "Z"; }));
+    std::thread later([&] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(500));
+      ::kill(init, SIGCONT);
+    });
+    const Ran ran = run("");
+    later.join();
+    if (before(ran) == 0) {  // the launcher was slower than that, and knew in time
+      EXPECT_EQ(word(ran.outcome.status), word(RunStatus::ok));
+      continue;
+    }
+    EXPECT_EQ(word(ran.outcome.status), word(RunStatus::lost)) << ran.outcome.reason;
+    EXPECT_THAT(ran.outcome.reason, HasSubstr("had ended while it rested"));
+    EXPECT_EQ(before(run("")), 0U);
+    return;
+  }
+  FAIL() << "no run was given to a process that had ended";
 }
 
 TEST_F(WarmPython, CpuTimeAndItsLimitAreOfEachRun) {

@@ -10,28 +10,13 @@
 #include "cli/sandbox_command.h"
 #include "domain/policy.h"
 #include "executors/v/v_executor.h"
-#include "sandbox/client.h"
+#include "shared_sandbox.h"
 #include "worker/stages.h"
 
 namespace mycojobs::test {
 namespace {
 
 namespace fs = std::filesystem;
-
-Sandbox& shared_sandbox() {
-  static const std::unique_ptr<Sandbox> kSandbox = [] {
-    SandboxConfig config;
-    config.libexec_dir = MYCOJOBS_BIN;
-    config.allow_missing = {"cgroup:memory", "cgroup:pids"};
-    auto started = start_sandbox(config);
-    if (!started) {
-      ADD_FAILURE() << started.error().message;
-      std::abort();
-    }
-    return std::move(*started);
-  }();
-  return *kSandbox;
-}
 
 }  // namespace
 

@@ -108,6 +108,20 @@ Finished Process::wait(Seconds limit) {
   return {code, out(), err()};
 }
 
+std::vector<pid_t> descendants(pid_t of) {
+  std::vector<pid_t> found;
+  std::error_code gone;
+  for (const auto& task : std::filesystem::directory_iterator("/proc/" + std::to_string(of) + "/task", gone)) {
+    std::ifstream children(task.path() / "children");
+    for (pid_t child = 0; children >> child;) {
+      found.push_back(child);
+      const auto below = descendants(child);
+      found.insert(found.end(), below.begin(), below.end());
+    }
+  }
+  return found;
+}
+
 Finished run(const TempDir& folder, std::vector<std::string> argv, std::vector<std::string> extra, std::string input) {
   return Process(folder, std::move(argv), std::move(extra), std::move(input)).wait();
 }

@@ -59,6 +59,9 @@ class Process {
   std::string out_, err_;
 };
 
+// All processes below it that can be seen now, a parent before its children.
+std::vector<pid_t> descendants(pid_t of);
+
 Finished run(const TempDir&, std::vector<std::string> argv, std::vector<std::string> extra = {},
              std::string input = "");
 

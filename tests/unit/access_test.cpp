@@ -113,6 +113,7 @@ const std::vector<const Script*> kOfOthers{&actor_of_key,
                                            &flow_schedule_remove,
                                            &flow_stop_leading,
                                            &job_list,
+                                           &journal_at,
                                            &notices_due,
                                            &places,
                                            &prerequisite_answer,
@@ -136,8 +137,9 @@ const std::vector<const Script*> kOfOthers{&actor_of_key,
 TEST(Access, EachRoleMayCallTheCommandsOfItsScripts) {
   for (const char* role : {"agent", "coordinator", "operator"}) expect_calls_allowed(role, kOfAgents);
   for (const char* role : {"coordinator", "operator"}) expect_calls_allowed(role, kOfOthers);
-  expect_calls_allowed("reader", {&load, &job_list, &flow_list, &flow_read, &flow_jobs, &places, &flow_places, &leases,
-                                  &object_page, &object_search, &object_kinds, &world_read, &world_places});
+  expect_calls_allowed(
+      "reader", {&load, &journal_at, &job_list, &flow_list, &flow_read, &flow_jobs, &places, &flow_places, &leases,
+                 &object_page, &object_search, &object_kinds, &world_read, &world_places});
 }
 
 TEST(Access, TheScriptsOfAgentsNameNoKeyThatAgentsAreKeptFrom) {

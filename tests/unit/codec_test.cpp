@@ -262,6 +262,14 @@ TEST(MessageHash, ProblemsInsideAnEmbeddedJobAreNamedWithTheirPath) {
   EXPECT_EQ(join(decode<Message>({{"job", "[5]"}}).problems), "job[0]: 5 is not an object");
 }
 
+TEST(FieldsOfAHash, AreFoundByNameAndAreEmptyOr0WithoutIt) {
+  const Fields fields{{"a", "1"}, {"b", "x7"}, {"c", "18446744073709551616"}, {"d", ""}};
+  EXPECT_EQ(field_of(fields, "b"), "x7");
+  EXPECT_EQ(field_of(fields, "e"), "");
+  EXPECT_EQ(number_of(fields, "a"), 1U);
+  for (const char* none : {"b", "c", "d", "e"}) EXPECT_EQ(number_of(fields, none), 0U) << none;
+}
+
 TEST(MessageHash, HostileListsMakeFewProblems) {
   std::string jobs = "[";
   for (int i = 0; i < 1000; ++i) jobs += R"({"timeout":"x"},)";

@@ -176,5 +176,23 @@ TEST(StoreSpans, AnEndAsErrorAndAFailedNodeAreErrors) {
   EXPECT_EQ(kept.spans[3].error, "node_failed");
 }
 
+TEST(StoreSpans, AFlowThatHasNotFinishedIsAnErrorWhetherItSaysWhyOrNot) {
+  SpansOfCalls kept;
+  FlowCommit commit;
+  commit.traceparent = kContext;
+  commit.ended = true;
+  const Fields times{{"started_ms", "1"}, {"ended_ms", "2"}};
+  for (const Fields& more : {Fields{{"status", "finished"}}, Fields{{"status", "error"}, {"error", "node a: exit 1"}},
+                             Fields{{"status", "error"}}}) {
+    commit.record = times;
+    commit.record.insert(commit.record.end(), more.begin(), more.end());
+    trace_commit(kept, commit, {1, 2});
+  }
+  ASSERT_EQ(kept.spans.size(), 3U);
+  EXPECT_EQ(kept.spans[0].error, "");
+  EXPECT_EQ(kept.spans[1].error, "node a: exit 1");
+  EXPECT_EQ(kept.spans[2].error, "error");
+}
+
 }  // namespace
 }  // namespace mycojobs

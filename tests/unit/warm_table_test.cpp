@@ -12,6 +12,8 @@ namespace {
 
 using Ids = WarmTable::Ids;
 
+constexpr Id kContext = 1;
+
 Warm of(const std::string& key, const std::string& family = "", std::uint64_t idle_ms = 1000) {
   return {100, idle_ms, key, family.empty() ? key : family};
 }
@@ -19,7 +21,7 @@ Warm of(const std::string& key, const std::string& family = "", std::uint64_t id
 TEST(WarmTable, GivesAProcessToItsKeyAloneAndToOneRunAtATime) {
   WarmTable table(8);
   EXPECT_FALSE(table.take(of("a")));
-  EXPECT_EQ(table.made(1, of("a")), Ids{});
+  EXPECT_EQ(table.made(1, of("a"), kContext), Ids{});
   EXPECT_FALSE(table.take(of("a"))) << "it is in use";
   EXPECT_TRUE(table.back(1, 0));
   EXPECT_FALSE(table.take(of("b")));
@@ -33,7 +35,7 @@ TEST(WarmTable, GivesAProcessToItsKeyAloneAndToOneRunAtATime) {
 TEST(WarmTable, TakesTheOneThatHasRestedForTheShortestTime) {
   WarmTable table(8);
   for (const std::uint64_t id : {1U, 2U, 3U}) {
-    table.made(id, of("a"));
+    table.made(id, of("a"), kContext);
     table.back(id, id);
   }
   EXPECT_EQ(table.take(of("a")), 3U);
@@ -42,33 +44,33 @@ TEST(WarmTable, TakesTheOneThatHasRestedForTheShortestTime) {
 
 TEST(WarmTable, GivesUpTheOneThatHasRestedLongestForANewOne) {
   WarmTable table(2);
-  table.made(1, of("a")), table.back(1, 1);
-  table.made(2, of("b")), table.back(2, 2);
+  table.made(1, of("a"), kContext), table.back(1, 1);
+  table.made(2, of("b"), kContext), table.back(2, 2);
   EXPECT_EQ(table.take(of("a")), 1U);
   EXPECT_TRUE(table.back(1, 3));
-  EXPECT_EQ(table.made(3, of("c")), Ids{2});
+  EXPECT_EQ(table.made(3, of("c"), kContext), Ids{2});
   EXPECT_FALSE(table.take(of("b")));
   EXPECT_EQ(table.size(), 2U);
 }
 
 TEST(WarmTable, MoreAtOnceThanAreKeptDoNotStay) {
   WarmTable table(1);
-  table.made(1, of("a"));
-  EXPECT_EQ(table.made(2, of("a")), Ids{}) << "nobody rests";
+  table.made(1, of("a"), kContext);
+  EXPECT_EQ(table.made(2, of("a"), kContext), Ids{}) << "nobody rests";
   EXPECT_FALSE(table.may_stay(1));
   EXPECT_FALSE(table.back(1, 0));
   table.gone(1);
   EXPECT_TRUE(table.back(2, 0));
   WarmTable none(0);
-  none.made(1, of("a"));
+  none.made(1, of("a"), kContext);
   EXPECT_FALSE(none.back(1, 0));
 }
 
 TEST(WarmTable, ExpiresThoseWhoseTimeIsOver) {
   WarmTable table(8);
-  table.made(1, of("a", "", 100)), table.back(1, 50);
-  table.made(2, of("b", "", 20)), table.back(2, 60);
-  table.made(3, of("c", "", 1));
+  table.made(1, of("a", "", 100), kContext), table.back(1, 50);
+  table.made(2, of("b", "", 20), kContext), table.back(2, 60);
+  table.made(3, of("c", "", 1), kContext);
   EXPECT_EQ(table.next_expiry(), 80U);
   EXPECT_EQ(table.expired(79), Ids{});
   EXPECT_EQ(table.expired(80), Ids{2});
@@ -80,16 +82,63 @@ TEST(WarmTable, ExpiresThoseWhoseTimeIsOver) {
 
 TEST(WarmTable, AnotherKeyOfAFamilyEndsWhatHasTheOldOne) {
   WarmTable table(8);
-  table.made(1, of("old", "f")), table.back(1, 0);
-  table.made(2, of("old", "f"));
-  table.made(3, of("x")), table.back(3, 0);
+  table.made(1, of("old", "f"), kContext), table.back(1, 0);
+  table.made(2, of("old", "f"), kContext);
+  table.made(3, of("x"), kContext), table.back(3, 0);
   EXPECT_EQ(table.renewed(of("old", "f")), Ids{});
   EXPECT_EQ(table.renewed(of("new", "f")), Ids{1});
   EXPECT_FALSE(table.may_stay(2)) << "in use, under the old one";
   EXPECT_FALSE(table.take(of("old", "f")));
-  table.made(4, of("new", "f"));
+  table.made(4, of("new", "f"), kContext);
   EXPECT_TRUE(table.back(4, 0));
   EXPECT_EQ(table.take(of("x")), 3U);
+}
+
+TEST(WarmTable, AContextThatFillsItTakesNoMoreThanItsPart) {
+  WarmTable table(4);
+  table.made(1, of("theirs"), 2), table.back(1, 1);
+  table.made(2, of("theirs too"), 2), table.back(2, 2);
+  Ids given_up;
+  for (std::uint64_t id = 10; id < 30; ++id) {
+    for (const std::uint64_t each : table.made(id, of(std::to_string(id)), 3)) given_up.push_back(each);
+    EXPECT_TRUE(table.back(id, id));
+  }
+  EXPECT_EQ(given_up.size(), 18U);
+  EXPECT_EQ(given_up.front(), 10U) << "its own that has rested longest";
+  EXPECT_EQ(table.take(of("theirs")), 1U);
+  EXPECT_TRUE(table.back(1, 100)) << "within its part";
+  EXPECT_EQ(table.take(of("theirs too")), 2U);
+}
+
+TEST(WarmTable, ThePartsGetSmallerAsContextsCome) {
+  WarmTable table(4);
+  for (const std::uint64_t id : {1U, 2U, 3U, 4U}) {
+    table.made(id, of(std::to_string(id)), 2);
+    table.back(id, id);
+  }
+  EXPECT_EQ(table.made(5, of("5"), 3), Ids{1}) << "all that the first had beyond its part";
+  EXPECT_TRUE(table.back(5, 5));
+  EXPECT_EQ(table.made(6, of("6"), 3), Ids{2});
+  EXPECT_TRUE(table.back(6, 6));
+  EXPECT_EQ(table.made(7, of("7"), 4), Ids{3}) << "two have most: the one that has rested longest";
+  EXPECT_EQ(table.made(8, of("8"), 4), Ids{5});
+}
+
+TEST(WarmTable, OneThatHasMoreThanItsPartInUseEndsNobodyElsesRest) {
+  WarmTable table(4);
+  for (const std::uint64_t id : {1U, 2U}) {
+    table.made(id, of(std::to_string(id)), 2);
+    table.back(id, id);
+  }
+  for (std::uint64_t id = 10; id < 16; ++id) EXPECT_EQ(table.made(id, of("a"), 3), Ids{}) << id;
+  for (std::uint64_t id = 10; id < 14; ++id) {
+    EXPECT_FALSE(table.back(id, id)) << id;
+    table.gone(id);
+  }
+  EXPECT_TRUE(table.back(14, 14));
+  EXPECT_EQ(table.take(of("1")), 1U);
+  EXPECT_TRUE(table.back(1, 15));
+  EXPECT_EQ(table.resting(), 3U);
 }
 
 // Whatever comes: nobody gets another's, nobody gets one that is in use, and no more rest than are to be kept.
@@ -97,7 +146,7 @@ TEST(WarmTable, KeepsItsWordUnderAnyOrder) {
   for (unsigned seed = 1; seed <= 200; ++seed) {
     std::mt19937 chance(seed);
     const auto below = [&](unsigned n) { return chance() % n; };
-    const std::size_t most = below(5);
+    const std::size_t most = below(5), contexts = 1 + below(4);
     WarmTable table(most);
     std::unordered_map<std::uint64_t, std::string> key_of;
     std::set<std::uint64_t> in_use;
@@ -120,7 +169,7 @@ TEST(WarmTable, KeepsItsWordUnderAnyOrder) {
         } else {
           key_of[next] = wanted.key;
           in_use.insert(next);
-          gone(table.made(next++, wanted));
+          gone(table.made(next++, wanted, static_cast<Id>(1 + below(static_cast<unsigned>(contexts)))));
         }
       } else if (!in_use.empty()) {
         const std::uint64_t id =

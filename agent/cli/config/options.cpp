@@ -189,7 +189,7 @@ const auto kOptions = std::to_array<Option>({
      "Jobs of one context that a sandbox serves one after another, if each leaves nothing behind; 1: a new one each",
      kSandbox, "", 1, 1U << 20},
     {"sandbox.warm", count, &S::sandbox_warm, "16",
-     "Processes of warm scripts that an agent keeps; beyond them the one that has rested longest ends; 0: none",
+     "Processes of warm scripts that an agent keeps; beyond them one of the context that has most ends; 0: none",
      kSandbox, "", 0, 1024},
     {"sandbox.zygote_runs", count, &S::sandbox_zygote_runs, "5000",
      "Jobs after which a script host is replaced; 0: any number", kSandbox, "", 0, 1U << 30},

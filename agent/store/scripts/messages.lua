@@ -66,14 +66,10 @@ local mark = 'mj:message:' .. message
 local err = wrong(list, 'list') or wrong_message(message) or wrong_shared() or (flow ~= '' and wrong('mj:flow:' .. flow, 'hash'))
 if err then return err end
 
-local jobs, keys, named = {}, {}, {}
-for i = 1, count do
-  local key, accepted, queue = arg(), arg() == '1', arg()
-  if named[key] then return redis.error_reply('MJCONFLICT ' .. key .. ' stands twice in the message') end
-  named[key] = true
-  jobs[i] = {key = key, accepted = accepted, queue = queue, fields = list_arg()}
-  keys[i] = key
-  err = wrong(queue, 'list')
+local jobs, keys, twice = message_jobs(count)
+if twice then return twice end
+for _, job in ipairs(jobs) do
+  err = wrong(job.queue, 'list')
   if err then return err end
 end
 if redis.call('EXISTS', message) == 0 then return {'missing'} end
@@ -87,11 +83,8 @@ if state and state ~= 'arrived' or not state and (status == 'acknowledged' or st
 end
 local left, failed = 0, 0
 for i, job in ipairs(jobs) do
-  err = wrong(job.key, 'hash') or wrong('mj:claim:' .. job.key, 'hash')
-  if err then return err end
-  job.there = redis.call('EXISTS', job.key) == 1
-  if job.there and not job.accepted then return {'exists', i, redis.call('HGETALL', job.key)} end
-  job.claim = read_claim(job.key)
+  local answer = meet_job(i, job)
+  if answer then return answer end
   if job.claim.message then
     return redis.error_reply('MJCONFLICT ' .. job.key .. ' belongs to ' .. shown(job.claim.message) .. ' already')
   end
@@ -197,14 +190,8 @@ local told, count = list_arg(), num(arg())
 local mark = 'mj:message:' .. message
 local err = wrong_message(message) or wrong('msg_out_coordinator', 'list') or wrong_shared()
 if err then return err end
-local jobs, keys, named = {}, {}, {}
-for i = 1, count do
-  local key, accepted, queue = arg(), arg() == '1', arg()
-  if named[key] then return redis.error_reply('MJCONFLICT ' .. key .. ' stands twice in the message') end
-  named[key] = true
-  jobs[i] = {key = key, accepted = accepted, queue = queue, fields = list_arg()}
-  keys[i] = key
-end
+local jobs, keys, twice = message_jobs(count)
+if twice then return twice end
 if redis.call('EXISTS', message) == 0 then return {'missing'} end
 if redis.call('EXISTS', mark) == 1 then
   redis.call('LREM', 'msg_out_coordinator', 0, message)
@@ -212,11 +199,8 @@ if redis.call('EXISTS', mark) == 1 then
   return keys
 end
 for i, job in ipairs(jobs) do
-  err = wrong(job.key, 'hash') or wrong('mj:claim:' .. job.key, 'hash')
-  if err then return err end
-  job.there = redis.call('EXISTS', job.key) == 1
-  if job.there and not job.accepted then return {'exists', i, redis.call('HGETALL', job.key)} end
-  job.claim = read_claim(job.key)
+  local answer = meet_job(i, job)
+  if answer then return answer end
   if job.claim.state or end_of(job.key) or was_pushed(job.queue, job.key) then
     return redis.error_reply('MJCONFLICT ' .. job.key .. ' is in a queue here, or was: it cannot leave')
   end

@@ -1,4 +1,15 @@
--- What operators do with queues and dead letters.
+-- What operators do with queues and dead letters, and what the journals of queues hold.
+
+--# journal_at:
+-- The facts of a queue's journal at these revisions; those that are gone are left out.
+local journal = 'mj:journal:' .. arg()
+local err = wrong(journal, 'stream')
+if err then return err end
+local there = {}
+for _, revision in ipairs(list_arg()) do
+  there[#there + 1] = redis.call('XRANGE', journal, revision, revision, 'COUNT', 1)[1]
+end
+return there
 
 --# purge_queue: journal places messages worlds ends
 -- Cancels what stands in a queue, the next to be taken first. Answers how many entries went.

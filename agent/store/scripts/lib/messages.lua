@@ -14,6 +14,26 @@ end
 local function wrong_message(message)
   return wrong(message, 'hash') or wrong('mj:message:' .. message, 'hash') or wrong_mail()
 end
+-- The jobs of a message as arguments, and their keys; the third: the error to answer with.
+local function message_jobs(count)
+  local jobs, keys, named = {}, {}, {}
+  for i = 1, count do
+    local key, accepted, queue = arg(), arg() == '1', arg()
+    if named[key] then return nil, nil, redis.error_reply('MJCONFLICT ' .. key .. ' stands twice in the message') end
+    named[key] = true
+    jobs[i] = {key = key, accepted = accepted, queue = queue, fields = list_arg()}
+    keys[i] = key
+  end
+  return jobs, keys
+end
+-- What there is of one of them already. Nothing, or what to answer with.
+local function meet_job(index, job)
+  local err = wrong(job.key, 'hash') or wrong('mj:claim:' .. job.key, 'hash')
+  if err then return err end
+  job.there = redis.call('EXISTS', job.key) == 1
+  if job.there and not job.accepted then return {'exists', index, redis.call('HGETALL', job.key)} end
+  job.claim = read_claim(job.key)
+end
 local function mail_moves() redis.call('PUBLISH', 'mj:mail', '') end
 -- Something is to be told elsewhere, now; due_ms says since when. A job's end goes on whatever another client has made of the index.
 local function put_out(entry)

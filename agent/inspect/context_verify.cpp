@@ -1,0 +1,26 @@
+#include "inspect/context_verify.h"
+
+#include <algorithm>
+#include <iterator>
+
+#include "inspect/flow_verify.h"
+#include "inspect/objects.h"
+#include "inspect/world_verify.h"
+
+namespace mycojobs {
+
+Result<VerifyReport> verify_context(const VerifiedStores& in, Id context, const Progress& progress) {
+  MJ_TRY(report, verify(in.records, context, progress));
+  const auto add = [&](std::vector<Finding>& more) {
+    std::move(more.begin(), more.end(), std::back_inserter(report.findings));
+  };
+  MJ_TRY(of_objects, verify_objects(in.objects, context));
+  add(of_objects);
+  MJ_TRY(of_flows, verify_flows(in.flows, in.records, context));
+  add(of_flows);
+  MJ_TRY(of_worlds, verify_worlds(in.worlds, in.records, context));
+  add(of_worlds);
+  return report;
+}
+
+}  // namespace mycojobs

@@ -1,0 +1,22 @@
+// All that `verify` looks at of a context, for commands and RPC: jobs and messages, objects, flows, workflows. Actors
+// belong to no context: verify_actors().
+#pragma once
+
+#include "inspect/verify.h"
+#include "mycojobs/flows.h"
+#include "mycojobs/objects.h"
+#include "mycojobs/workflows.h"
+
+namespace mycojobs {
+
+struct VerifiedStores {
+  Store& records;
+  ObjectStore& objects;
+  FlowStore& flows;
+  WorkflowStore& worlds;
+};
+
+// Errors of the stores.
+Result<VerifyReport> verify_context(const VerifiedStores&, Id context, const Progress&);
+
+}  // namespace mycojobs

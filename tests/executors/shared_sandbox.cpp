@@ -1,0 +1,28 @@
+#include "shared_sandbox.h"
+
+#include <gtest/gtest.h>
+
+#include "sandbox/client.h"
+
+namespace mycojobs::test {
+
+std::unique_ptr<Sandbox> sandbox_with(std::vector<ScriptHost> hosts, std::uint32_t warm_processes) {
+  SandboxConfig config;
+  config.libexec_dir = MYCOJOBS_BIN;
+  config.allow_missing = {"cgroup:memory", "cgroup:pids"};
+  config.hosts = std::move(hosts);
+  config.warm_processes = warm_processes;
+  auto started = start_sandbox(config);
+  if (!started) {
+    ADD_FAILURE() << started.error().message;
+    std::abort();
+  }
+  return std::move(*started);
+}
+
+Sandbox& shared_sandbox() {
+  static const std::unique_ptr<Sandbox> kSandbox = sandbox_with({});
+  return *kSandbox;
+}
+
+}  // namespace mycojobs::test
