@@ -91,8 +91,11 @@ void Proxy::serve(const Serve& message, Fd listener) {
   if (!allow) return trouble(allow.error().message);
   RunState state{Judge(std::move(*allow)), resolver_, options_.times, Poller(), 0, 0, 0, 0, {}};
   if (!state.poller) return trouble("epoll_create1: " + errno_text(errno));
+  // Before the job hears of it: its run may end then. If the launcher has gone, the next turn sees it.
   state.report_denied = [this, run = message.run, reported = 0U](const std::string& text) mutable {
-    if (reported++ < kMaxDenied) send(Denied{run, text});
+    if (reported++ >= kMaxDenied) return;
+    send(Denied{run, text});
+    static_cast<void>(flush());
   };
   auto run = Run::start(std::move(state), std::move(listener));
   if (!run) return trouble(run.error().message);
