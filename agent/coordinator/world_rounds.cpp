@@ -95,6 +95,7 @@ Result<WorldRounds::World*> WorldRounds::world_of(const std::string& name) {
   if (found != worlds_.end()) return &found->second;
   MJ_TRY(loaded, LoadedWorld::load(parts_.worlds, context_, name));
   loaded.limit_mail(limits_.cell_mail);
+  loaded.limit_snapshot(limits_.snapshot_bytes);
   return &worlds_.emplace(name, World{std::move(loaded)}).first->second;
 }
 
@@ -139,7 +140,7 @@ Result<bool> WorldRounds::work_once(World& world) {
   MJ_TRY(rested, take_snapshot(loaded));
   if (rested) world.drained = 0;
   MJ_CHECK(loaded.commit(parts_.worlds, due_of(world)));
-  if (rested) MJ_CHECK(loaded.collect(parts_.worlds));
+  if (rested || loaded.wants_collection()) MJ_CHECK(loaded.collect(parts_.worlds, limits_.collected));
   MJ_TRY(published, publish(loaded));
   return done + published > 0 || loaded.news() > 0;
 }
@@ -166,8 +167,12 @@ Result<bool> WorldRounds::take_snapshot(LoadedWorld& world) {
   const WorldState& state = world.state();
   if (world.since_snapshot() < std::max<std::uint64_t>(limits_.snapshot_every, state.cells.size())) return false;
   if (!state.ready.empty() || !world.index().queued().empty()) return false;
-  MJ_CHECK(world.decide({sample(), TakeSnapshot{}}));
-  return true;
+  auto taken = world.decide({sample(), TakeSnapshot{}});
+  if (taken) return true;
+  if (taken.error().code != Code::too_large) return tl::unexpected<Error>(std::move(taken).error());
+  world.skip_snapshot();
+  log(LogLevel::warn, "workflows", "context {}: {}: {}", context_, world.name(), taken.error().message);
+  return false;
 }
 
 // ---- what comes in ----
@@ -179,6 +184,7 @@ Result<std::size_t> WorldRounds::take_mail(LoadedWorld& world) {
     MJ_CHECK(take_one(world, each));
     world.done(each.id);
     ++taken;
+    if (world.news_bytes() >= limits_.bytes) break;
   }
   return taken;
 }
@@ -361,22 +367,27 @@ struct WorldRounds::Taking {
 Result<std::size_t> WorldRounds::take_steps(World& world) {
   const std::uint64_t now = parts_.clock.boot_ms();
   std::erase_if(world.put_off, [&](const auto& row) { return row.second <= now; });
+  const std::size_t most_bytes = world.loaded.news_bytes() + limits_.bytes;
   std::size_t taken = 0;
-  while (taken < limits_.steps && parts_.clock.boot_ms() < now + kPassMs) {
-    MJ_TRY(some, take_some(world, limits_.steps - taken));
+  while (taken < limits_.steps && world.loaded.news_bytes() < most_bytes && parts_.clock.boot_ms() < now + kPassMs) {
+    MJ_TRY(some, take_some(world, limits_.steps - taken, most_bytes));
     if (some == 0) break;
     taken += some;
   }
   return taken;
 }
 
-Result<std::size_t> WorldRounds::take_some(World& world, std::size_t most) {
+// What does not fit into the commit is taken again in the next: the same request brings the same answer.
+Result<std::size_t> WorldRounds::take_some(World& world, std::size_t most, std::size_t most_bytes) {
   LoadedWorld& loaded = world.loaded;
   std::set<CellId> without;
   for (const auto& [cell, until] : world.put_off) without.insert(cell);
   std::vector<Taking> all;
+  std::size_t bytes = loaded.news_bytes();
   for (const CellId& id : next_cells(loaded.state(), std::min(most, limits_.parallel * 8), without)) {
     const CellState& cell = *loaded.state().cell(id);
+    if (!all.empty() && bytes >= most_bytes) break;
+    bytes += cell.state ? cell.state->size : 0;
     Taking taking;
     taking.cell = id;
     taking.mail = cell.mail.front().id;
@@ -396,6 +407,7 @@ Result<std::size_t> WorldRounds::take_some(World& world, std::size_t most) {
   run_steps(all);
   std::size_t taken = 0;
   for (Taking& each : all) {
+    if (taken > 0 && loaded.news_bytes() >= most_bytes) break;
     parts_.metrics->add(Metric::workflow_steps, {context_, each.answer ? "ok" : "error"});
     if (each.answer) {
       MJ_CHECK(loaded.decide({sample(), StepDone{each.cell, each.mail, std::move(*each.answer)}}));

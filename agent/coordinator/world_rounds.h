@@ -32,6 +32,10 @@ struct WorldLimits {
   std::size_t mail = 200, steps = 128;  // of a commit
   std::size_t parallel = 4;             // steps at once
   std::size_t cell_mail = kMaxCellMail;
+  // Of a commit, of what came in, and once more of what steps gave. The store takes 256 MiB at once.
+  std::size_t bytes = 48U << 20;
+  std::uint64_t collected = 64U << 20;             // bytes of long states that are written before a collection
+  std::size_t snapshot_bytes = kMaxSnapshotBytes;  // a world that is larger has none: its journal has it all
 };
 
 class WorldRounds {
@@ -86,7 +90,7 @@ class WorldRounds {
   // Steps.
   struct Taking;
   Result<std::size_t> take_steps(World&);
-  Result<std::size_t> take_some(World&, std::size_t most);
+  Result<std::size_t> take_some(World&, std::size_t most, std::size_t most_bytes);
   void run_steps(std::vector<Taking>&);
   // Effects.
   Result<std::size_t> publish(LoadedWorld&);

@@ -59,12 +59,11 @@ class RedisWorkflows final : public WorkflowStore, private ContextLinks {
   }
 
   Result<void> commit(const WorldCommit& wanted) override {
-    Fields blobs(wanted.blobs.begin(), wanted.blobs.end());
     Arguments arguments;
     arguments.add(std::uint64_t{wanted.context}).add(wanted.world).add(wanted.base).add(wanted.due_ms);
     arguments.add(std::uint64_t{wanted.facts.size()});
     for (const std::string& fact : wanted.facts) arguments.add(fact);
-    arguments.add_list(blobs).add(std::uint64_t{wanted.done.size()});
+    arguments.add_list(wanted.blobs).add(std::uint64_t{wanted.done.size()});
     for (const std::string& id : wanted.done) arguments.add(id);
     arguments.add(wanted.snapshot).add(wanted.manifest).add(std::uint64_t{wanted.alone});
     arguments.add(std::uint64_t{wanted.full.has_value()});
