@@ -62,6 +62,8 @@ class WorldRounds {
     std::map<CellId, std::uint64_t> put_off = {};  // instances without a step for now, until: our clock
     std::string looked = {};                       // up to this carrier
     std::uint64_t next_look_ms = 0;                // our clock
+    std::set<std::string> unheard = {};            // carriers that have ended, as a look has found
+    std::set<std::string> refused = {};            // of those: nothing more is to be heard of them
     int drained = 0;                               // passes without mail, to come to rest for a snapshot
   };
   struct PutOff {
@@ -85,7 +87,11 @@ class WorldRounds {
   Result<std::optional<ReceiptArrived>> receipt_of_carrier(LoadedWorld&, const std::string& carrier);
   Result<std::string> pubkey_of(Id runner);
   Result<std::string> why_receipt_fails(const Job&, const std::string& intent);
-  Result<void> look_for_ends(World&, std::size_t most);
+  Result<void> hear_of_ends(World&);
+  // For what nobody has told of.
+  Result<void> look_around();
+  Result<std::vector<std::string>> look_at(const std::vector<std::string>& names);
+  bool has_waited(const World&, const WorldGlance&);
   Result<std::size_t> settle_by_time(LoadedWorld&);
   // Steps.
   struct Taking;
@@ -108,9 +114,10 @@ class WorldRounds {
   WorldLimits limits_;
   RunCache runs_{1000};
   std::map<std::string, World> worlds_;
-  std::map<std::string, PutOff> put_off_;  // worlds
-  std::map<Id, std::string> pubkeys_;      // of runners, as of this round
-  std::uint64_t now_ms_ = 0;               // the store's clock, as of this pass
+  std::map<std::string, PutOff> put_off_;                // worlds
+  std::map<Id, std::string> pubkeys_;                    // of runners, as of this round
+  std::uint64_t next_list_ms_ = 0, next_glance_ms_ = 0;  // our clock
+  std::uint64_t now_ms_ = 0;                             // the store's clock, as of this pass
 };
 
 }  // namespace mycojobs

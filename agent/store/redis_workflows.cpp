@@ -128,6 +128,25 @@ class RedisWorkflows final : public WorkflowStore, private ContextLinks {
     return std::pair(texts(reply.at(0)), reply.at(1).number());
   }
 
+  Result<std::vector<WorldGlance>> glance(Id context, const std::vector<WorldGlanceAt>& wanted) override {
+    Arguments arguments;
+    arguments.add(std::uint64_t{wanted.size()});
+    for (const WorldGlanceAt& each : wanted) {
+      arguments.add(each.world).add(std::uint64_t{each.carriers.size()});
+      for (const std::string& carrier : each.carriers) arguments.add(carrier);
+    }
+    MJ_TRY(reply, run(context, scripts::world_glance, arguments));
+    std::vector<WorldGlance> all;
+    for (std::size_t i = 0; i < wanted.size(); ++i) {
+      const Reply& row = reply.at(1).at(i);
+      WorldGlance glance{row.at(0).number(), reply.at(0).number(), row.at(1).number(), {}};
+      for (std::size_t j = 0; j < row.at(2).size(); ++j)
+        glance.ended.push_back(wanted[i].carriers.at(row.at(2).at(j).number()));
+      all.push_back(std::move(glance));
+    }
+    return all;
+  }
+
   Result<std::uint64_t> now_ms() override {
     MJ_TRY(redis, link(0));
     MJ_TRY(reply, redis->command({"TIME"}));

@@ -263,6 +263,24 @@ TEST_P(Worlds, ALookSaysWhereItStandsAndARepairIsOneStep) {
   EXPECT_EQ(outcome(worlds_->places(1, std::string(kWorld) + "x")), "invalid");
 }
 
+TEST_P(Worlds, AGlanceTellsOfManyWorldsWhatHasWaited) {
+  const Claimed ended = claim_effect("1 acme/gone@1");
+  ASSERT_EQ(outcome(end(ended.ref, finished())), "ok");
+  bench_->plain(1, {"HSET", "job:1:998", "status", "started"});
+  bench_->put_text(1, "job:1:999", "no record");
+  ASSERT_TRUE(post("a"));
+  const std::vector<std::string> carriers{"job:1:998", ended.ref.job_key, "job:1:999", "flow:77"};
+  const auto seen = worlds_->glance(1, {{kWorld, carriers}, {"acme/other@1", {}}}).value();
+  ASSERT_EQ(seen.size(), 2U);
+  EXPECT_EQ(seen[0].mail, 1U);
+  EXPECT_GT(seen[0].due_ms, 0U);
+  EXPECT_LE(seen[0].due_ms, seen[0].now_ms);
+  EXPECT_THAT(seen[0].ended, ElementsAre(ended.ref.job_key, "flow:77"));
+  EXPECT_EQ(seen[1].mail, 0U);
+  EXPECT_EQ(seen[1].due_ms, 0U);
+  EXPECT_THAT(seen[1].ended, IsEmpty());
+}
+
 TEST_P(Worlds, BlobsAreCollectedAtOneHeightOnly) {
   WorldCommit wanted = commit(0, {"a"});
   wanted.blobs = {{"old", "1"}, {"new", std::string("\0\xff", 2)}};

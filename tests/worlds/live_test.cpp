@@ -314,6 +314,77 @@ TEST_F(WorldLive, 16_AnIntentLinksItsStepItsJobAndItsReceipt) {
   EXPECT_EQ(rows[2].at("carrier"), "job:1:3");
 }
 
+class WorldLostNotice : public WorldLive {
+ protected:
+  void lose_due() { stage_.server.plain(1, {"DEL", "mj:worlds:due"}); }
+  void pass_a_minute() {
+    for (int i = 0; i < 62; ++i) stage_.step(1000);
+  }
+};
+
+TEST_F(WorldLostNotice, AnEventInTheInboxIsFoundWithinAMinute) {
+  stage_.step();
+  stage_.place(1, "keep");
+  lose_due();
+  pass_a_minute();
+  EXPECT_EQ(stage_.status(1), "waiting");
+  expect_fine(stage_);
+}
+
+TEST_F(WorldLostNotice, ATimerIsFiredAllTheSame) {
+  stage_.place(1, "timer");
+  stage_.step();
+  lose_due();
+  pass_a_minute();
+  EXPECT_EQ(stage_.show(1).at("state").at("receipts").size(), 1U);
+  expect_fine(stage_);
+}
+
+TEST_F(WorldLostNotice, AnEndIsHeardThatNobodyTellsOf) {
+  stage_.place(1, "job"), stage_.place(2, "job");
+  stage_.coordinate(0);
+  stage_.run_jobs();
+  stage_.server.plain(1, {"DEL", "mj:world-in:acme/shop@1"});
+  lose_due();
+  pass_a_minute();
+  EXPECT_EQ(stage_.show(1).at("state").at("receipts").size(), 1U);
+  EXPECT_EQ(stage_.show(2).at("state").at("receipts").size(), 1U);
+  expect_fine(stage_);
+}
+
+TEST_F(WorldLostNotice, AWorldThatCameWhileWeLedIsFound) {
+  stage_.step();
+  json other = shop_manifest();
+  other["name"] = "acme/other@1";
+  ASSERT_TRUE(stage_.apply(other));
+  stage_.clock.pass(1000);
+  ASSERT_TRUE(
+      service::send_event(stage_.by, stage_.in(), {"acme/Placed@1", R"({"id": 1, "how": "keep"})", "acme/other@1"}));
+  lose_due();
+  pass_a_minute();
+  pass_a_minute();
+  EXPECT_EQ(LoadedWorld::load(*stage_.worlds, 1, "acme/other@1").value().state().cells.size(), 1U);
+}
+
+TEST_F(WorldLostNotice, ARefusedReceiptIsNotedOnce) {
+  stage_.runner_key = std::make_shared<SigningKey>(SigningKey::make());
+  ASSERT_TRUE(stage_.store->save(1, "runner:7", {{"id", "7"}, {"pubkey", SigningKey::make().public_key()}}));
+  stage_.place(1, "job");
+  for (int i = 0; i < 5; ++i) stage_.step();
+  const int once = kinds(stage_, "receipt_refused");
+  EXPECT_GE(once, 1);
+  for (int i = 0; i < 5; ++i) pass_a_minute();
+  EXPECT_LE(kinds(stage_, "receipt_refused"), once + 1) << "the first look cannot know";
+}
+
+TEST_F(WorldLostNotice, ALookAtWhatRestsWritesNothing) {
+  stage_.place(1, "keep"), stage_.place(2, "approval");
+  ASSERT_TRUE(stage_.play());
+  const std::uint64_t before = stage_.calls();
+  for (int i = 0; i < 5; ++i) stage_.step(10000);
+  EXPECT_EQ(stage_.calls(), before);
+}
+
 TEST_F(WorldLive, AnOrderThatIsPaidCancelsItsDeadlineAndCanBeReplaced) {
   stage_.place(1, "stop");
   ASSERT_TRUE(stage_.play());
