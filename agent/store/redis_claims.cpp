@@ -92,6 +92,7 @@ Result<ClaimReply> RedisStore::claim(const ClaimRequest& request) {
   const std::uint64_t began_us = unix_us();
   auto answer = run(request.context, scripts::claim, arguments);
   if (!answer) {
+    if (answer.error().code == Code::denied) metrics().add(Metric::refusals, {request.context, "run"});
     for (std::size_t at = 0; at < random.size(); at += kIdDigits + kTokenDigits)
       unanswered_[request.context].push_back(random.substr(at, kIdDigits));
     return tl::unexpected<Error>(std::move(answer).error());
