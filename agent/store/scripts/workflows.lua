@@ -123,9 +123,11 @@ if err then return err end
 for _ = 1, num(arg()) do
   local world, ended = arg(), {}
   for place, carrier in ipairs(list_arg()) do
-    local is = type_of(carrier)
-    local status = is == 'hash' and redis.call('HGET', carrier, 'status')
-    if is == 'none' or status == 'finished' or status == 'error' then ended[#ended + 1] = place - 1 end
+    -- The record is anybody's: it counts where nothing of ours says how the carrier is.
+    local mark, is = mark_of(carrier), type_of(carrier)
+    local state = type_of(mark) == 'hash' and redis.call('HGET', mark, 'state')
+    local status = not state and is == 'hash' and redis.call('HGET', carrier, 'status')
+    if is == 'none' or state == 'ended' or status == 'finished' or status == 'error' then ended[#ended + 1] = place - 1 end
   end
   local inbox, due = 'mj:world-in:' .. world, redis.call('ZSCORE', 'mj:worlds:due', world)
   rows[#rows + 1] = {type_of(inbox) == 'stream' and redis.call('XLEN', inbox) or 0, due and dec(math.max(1, num(due))) or '0', ended}
