@@ -499,7 +499,7 @@ Result<MessageReceiver::Sent> MessageReceiver::sent(const Envelope& envelope, co
 Result<json> MessageReceiver::take_answer(const Envelope& envelope, const json& sealed) {
   MJ_TRY(of, sent(envelope, sealed));
   const json& body = sealed["body"];
-  AnswerMessage answer{of.key, of.name.content, "", {}, {}, body.value("last", json(true)) != json(false)};
+  AnswerMessage answer{of.key, of.name.content, "", {}, {}, body.value("last", json(true)) != json(false), ""};
   const json said = body.value("jobs", json::array());
   if (!said.is_array() || said.size() > kMaxMessageJobs) return fail(Code::invalid, "jobs: is no list of jobs");
   const json jobs = without_large(said);
@@ -515,7 +515,7 @@ Result<json> MessageReceiver::take_answer(const Envelope& envelope, const json& 
     answer.reason = error.is_string() && !error.get<std::string>().empty() ? error.get<std::string>()
                                                                            : "it failed there, without a reason";
   }
-  if (!field_of(of.mark, "carried").empty()) answer.fields.emplace_back(kCarriedAnswer, dump_json(jobs));
+  if (!field_of(of.mark, "carried").empty()) answer.carried = dump_json(jobs);
   if (body.contains("flow")) {
     auto flow = decode_json<Flow>(body["flow"]);
     if (!flow.ok()) return fail(Code::invalid, "flow." + join(flow.problems));

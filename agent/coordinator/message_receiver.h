@@ -26,8 +26,8 @@ namespace mycojobs {
 
 inline constexpr std::size_t kMaxMessageJobs = 256;
 inline constexpr std::uint32_t kMostDeliverS = 7 * 24 * 3600;  // for which a message is tried, and its signature counts
-// Of a message that carries a job which a router holds here: what its answer says of that, as JSON.
-inline constexpr const char* kCarriedAnswer = "answer";
+// In the mark of a message that carries a job which a router holds here: what its answer says of that, as JSON.
+inline constexpr const char* kCarriedAnswer = "carried_answer";
 // What an answer says of a job: its end, and what stands beside it on the record.
 Result<AnsweredJob> read_answered_job(const nlohmann::json&, std::size_t index);
 

@@ -637,21 +637,22 @@ class Routing final : public Router {
     return {};
   }
 
-  // What has come of a job that a message carries.
+  // What has come of a job that a message carries: by its mark, which the store keeps. The record is anybody's who may
+  // send messages: what it says of status and answer is not asked.
   Result<void> look_at_message(Away& away) {
     if (away.over()) return {};
-    constexpr std::string_view kAsked[] = {"status", "error", kCarriedAnswer};
-    auto fields = store_->load_fields(settings_.context, away.message, kAsked);
+    constexpr std::string_view kAsked[] = {"state", "why", kCarriedAnswer};
+    auto fields = store_->load_fields(settings_.context, "mj:message:" + away.message, kAsked);
     if (!fields && fields.error().code == Code::unavailable) return tl::unexpected<Error>(std::move(fields).error());
-    const std::string_view status = fields ? field_of(*fields, "status") : "error";
+    const std::string_view state = fields ? field_of(*fields, "state") : "";
     JobEnd end;
     end.detail = away.is_cancelled ? "cancelled" : "lost";
-    if (status == "processed" || status == "error") {
+    if (state.empty() || state == "over") {
       const auto answers = parse_json(fields ? field_of(*fields, kCarriedAnswer) : "");
       auto told = answers && answers->is_array() && !answers->empty()
                       ? read_answered_job(answers->front(), 0)
-                      : Result<AnsweredJob>(fail(
-                            Code::not_found, fields ? std::string(field_of(*fields, "error")) : "its message is gone"));
+                      : Result<AnsweredJob>(fail(Code::not_found, !state.empty() ? std::string(field_of(*fields, "why"))
+                                                                                 : "its message is gone"));
       if (told) {
         end = std::move(told->end);
       } else {

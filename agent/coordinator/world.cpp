@@ -152,10 +152,13 @@ Result<LoadedWorld> LoadedWorld::load(WorkflowStore& store, Id context, const st
       world.index_ = WorldIndex(world.state_, kMaxCellMail);
       world.snapshot_height_ = head.snapshot_height;
       world.latest_snapshot_ = head.snapshot;
+      world.pinned_ = blobs_of(world.state_);
     }
   }
   MJ_CHECK(world.fold_all(store, world.state_.height));
   MJ_CHECK(world.know_all(store));
+  // Who worked on it before may have left some: that is looked for after the first blob that is written.
+  world.collect_at_ = 1;
   return world;
 }
 
@@ -201,17 +204,30 @@ Id LoadedWorld::owner_of(const std::string& hash) const {
 Result<void> LoadedWorld::decide(const WorkflowInput& input) {
   WorkflowRules rules;
   rules.max_mail = std::numeric_limits<std::size_t>::max();  // who is full is known to whoever sends
+  rules.max_snapshot_bytes = most_snapshot_;
   MJ_TRY(decision, mycojobs::decide(state_, catalog_, input, rules));
-  for (WorkflowFact& fact : decision.facts) {
+  std::vector<std::string> encoded;
+  for (const WorkflowFact& fact : decision.facts) {
+    MJ_TRY(bytes, encode(fact));
+    encoded.push_back(std::move(bytes));
+  }
+  for (const WorkflowFact& fact : decision.facts) {
     MJ_CHECK(fold_one(fact));
     if (const auto* taken = std::get_if<SnapshotTaken>(&fact.what)) {
       snapshot_ = latest_snapshot_ = taken->hash;
       snapshot_height_ = fact.height;
+      pinned_ = blobs_of(state_);
     }
     if (const auto* applied = std::get_if<Applied>(&fact.what)) applied_ = applied->manifest;
+  }
+  for (std::string& fact : encoded) {
+    news_bytes_ += fact.size();
     facts_.push_back(std::move(fact));
   }
-  for (WorkflowBlob& blob : decision.blobs) blobs_[blob.hash] = std::move(blob.bytes);
+  for (WorkflowBlob& blob : decision.blobs) {
+    news_bytes_ += blob.bytes.size();
+    blobs_[blob.hash] = std::move(blob.bytes);
+  }
   return {};
 }
 
@@ -239,16 +255,18 @@ Result<void> LoadedWorld::commit(WorkflowStore& store, std::uint64_t due_ms, boo
   wanted.context = context_;
   wanted.world = name_;
   wanted.base = base_;
-  wanted.blobs = {blobs_.begin(), blobs_.end()};
   wanted.done = done_;
   wanted.snapshot = snapshot_;
   wanted.manifest = applied_;
   wanted.due_ms = due_ms;
   wanted.alone = alone;
-  for (const WorkflowFact& fact : facts_) {
-    MJ_TRY(bytes, encode(fact));
-    wanted.facts.push_back(std::move(bytes));
+  const std::size_t facts = facts_.size();
+  std::uint64_t written = 0;
+  for (auto& [hash, bytes] : blobs_) {
+    written += bytes.size();
+    wanted.blobs.emplace_back(hash, std::move(bytes));
   }
+  wanted.facts = std::move(facts_);
   const bool full_moved = told_full_ != index_.full();
   if (full_moved) {
     wanted.full.emplace();
@@ -256,7 +274,9 @@ Result<void> LoadedWorld::commit(WorkflowStore& store, std::uint64_t due_ms, boo
   }
   MJ_CHECK(store.commit(wanted));
   if (full_moved) told_full_ = index_.full();
-  base_ += facts_.size();
+  base_ += facts;
+  written_ += written;
+  news_bytes_ = 0;
   facts_.clear();
   blobs_.clear();
   done_.clear();
@@ -265,9 +285,15 @@ Result<void> LoadedWorld::commit(WorkflowStore& store, std::uint64_t due_ms, boo
   return {};
 }
 
-Result<void> LoadedWorld::collect(WorkflowStore& store) {
+Result<void> LoadedWorld::collect(WorkflowStore& store, std::uint64_t least) {
   std::set<std::string> keep = blobs_of(state_);
+  keep.insert(pinned_.begin(), pinned_.end());
   keep.insert(latest_snapshot_);
+  std::uint64_t held = 0;
+  for (const auto& [id, cell] : state_.cells)
+    if (cell.state && cell.state->spilled()) held += cell.state->size;
+  written_ = 0;
+  collect_at_ = std::max(held, least);
   MJ_TRY(all, store.blobs(context_, name_));
   std::vector<std::string> gone;
   for (std::string& hash : all) {

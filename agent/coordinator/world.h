@@ -90,18 +90,24 @@ class LoadedWorld {
 
   // Folds it in; what it comes to waits for commit(). Errors are decide()'s: nothing has changed.
   Result<void> decide(const WorkflowInput&);
+  std::size_t news_bytes() const { return news_bytes_; }  // of facts and blobs that wait
   // The request for the next mail of a cell, with its state from its blob if need be.
   Result<StepRequest> request_of(WorkflowStore&, const CellId&);
   std::size_t news() const { return facts_.size(); }
   void done(std::string mail_id) { done_.push_back(std::move(mail_id)); }
-  // alone: only if nothing waits for it. Error conflict: somebody else was faster, and this world is of no more use:
-  // load it again.
+  // alone: only if nothing waits for it. After an error (conflict: somebody else was faster) this world is of no more
+  // use: load it again.
   Result<void> commit(WorkflowStore&, std::uint64_t due_ms, bool alone = false);
 
   std::uint64_t since_snapshot() const { return state_.height - snapshot_height_; }
-  // After a commit of a snapshot: blobs that neither it nor anything since refers to go. Somebody who was faster is no
-  // error: the next collection finds them.
-  Result<void> collect(WorkflowStore&);
+  // A snapshot of more is refused (too_large); not now: it is asked for again after as many facts as after one.
+  void limit_snapshot(std::size_t bytes) { most_snapshot_ = bytes; }
+  void skip_snapshot() { snapshot_height_ = state_.height; }
+  // Blobs that no instance has for its state now, nor the latest snapshot for one, go: docs/decisions/0020. After a
+  // commit, with nothing decided since. Somebody who was faster is no error: the next collection finds them.
+  // least: bytes of blobs that are written before another one is worth it.
+  Result<void> collect(WorkflowStore&, std::uint64_t least);
+  bool wants_collection() const { return written_ >= collect_at_; }
 
  private:
   Result<void> fold_all(WorkflowStore&, std::uint64_t after);
@@ -117,8 +123,12 @@ class LoadedWorld {
   std::uint64_t base_ = 0;             // height in the store
   std::uint64_t snapshot_height_ = 0;  // of the latest that we know
   std::string latest_snapshot_;
-  std::vector<WorkflowFact> facts_;  // decided, not committed
+  std::set<std::string> pinned_;    // blobs that the latest snapshot names
+  std::vector<std::string> facts_;  // decided, not committed
   std::map<std::string, std::string> blobs_;
+  std::size_t news_bytes_ = 0;                  // of both
+  std::uint64_t written_ = 0, collect_at_ = 0;  // bytes of blobs: since the last collection, until the next
+  std::size_t most_snapshot_ = kMaxSnapshotBytes;
   std::vector<std::string> done_;
   std::string snapshot_, applied_;
   std::optional<std::set<CellId>> told_full_;  // as the store has them; nothing: not known

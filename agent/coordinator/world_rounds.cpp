@@ -22,10 +22,12 @@ using nlohmann::json;
 constexpr std::uint32_t kWorldsAtOnce = 16;
 constexpr std::uint64_t kWorldsIdleMs = 1000;
 constexpr std::uint64_t kPutOffMs = 5000;
-constexpr std::uint64_t kLookEveryMs = 60000;  // for ends that nobody has told of
-constexpr std::size_t kLookedAtOnce = 1000;
-constexpr std::uint64_t kPassMs = 50;  // of steps, before they are committed
-constexpr int kPassesAtOnce = 50;      // of one world, before another has its turn
+// For what nobody has told of: each world once in this time, some of them at once.
+constexpr std::uint64_t kLookEveryMs = 60000, kGlanceEveryMs = 250;
+constexpr std::size_t kWorldsGlanced = 64, kCarriersGlanced = 1000;
+constexpr std::uint64_t kWaitedMs = 1000;  // what is late by more was lost
+constexpr std::uint64_t kPassMs = 50;      // of steps, before they are committed
+constexpr int kPassesAtOnce = 50;          // of one world, before another has its turn
 constexpr int kMostDrained = 50;
 constexpr const char* kCancelCarrier = "cancel";
 const std::string kIntentKey = "intent ";
@@ -57,6 +59,7 @@ Sample WorldRounds::sample() const { return {now_ms_, random_bytes(32)}; }
 
 Result<std::uint64_t> WorldRounds::round() {
   pubkeys_.clear();
+  MJ_CHECK(look_around());
   MJ_TRY(due, parts_.worlds.due(context_, kWorldsAtOnce + static_cast<std::uint32_t>(put_off_.size())));
   bool worked = false;
   for (const std::string& name : due.first) {
@@ -78,16 +81,76 @@ Result<void> WorldRounds::recover() {
   now_ms_ = now;
   for (const std::string& name : names) {
     auto world = world_of(name);
-    auto looked = world ? look_for_ends(**world, SIZE_MAX) : tl::unexpected<Error>(world.error());
-    if (!looked && is_unavailable(looked.error())) return looked;
-    if (!looked) {
-      worlds_.erase(name);
-      put_off(name, looked.error());
-    } else {
-      MJ_CHECK(work(name));
+    if (!world && is_unavailable(world.error())) return tl::unexpected<Error>(std::move(world).error());
+    if (!world) {
+      put_off(name, world.error());
+      continue;
     }
+    do MJ_CHECK(look_at({name}));
+    while (!(*world)->looked.empty());
+    MJ_CHECK(work(name));
   }
   return {};
+}
+
+// Notices can be lost: with a restore, by a hand in Redis. So each world is looked at once in a while, whether it is
+// due or not; one that has waited is worked on.
+Result<void> WorldRounds::look_around() {
+  const std::uint64_t now = parts_.clock.boot_ms();
+  if (now < next_glance_ms_) return {};
+  next_glance_ms_ = now + kGlanceEveryMs;
+  if (now >= next_list_ms_) {
+    MJ_TRY(names, parts_.worlds.worlds(context_));
+    next_list_ms_ = now + kLookEveryMs;
+    for (const std::string& name : names) {
+      if (put_off_.contains(name)) continue;
+      auto world = world_of(name);
+      if (!world && is_unavailable(world.error())) return tl::unexpected<Error>(std::move(world).error());
+      if (!world) put_off(name, world.error());
+    }
+  }
+  std::vector<std::string> names;
+  for (const auto& [name, world] : worlds_)
+    if (world.next_look_ms <= now && names.size() < kWorldsGlanced) names.push_back(name);
+  if (names.empty()) return {};
+  MJ_TRY(waited, look_at(names));
+  for (const std::string& name : waited) MJ_CHECK(work(name));
+  return {};
+}
+
+// In one trip; answers those that have waited.
+Result<std::vector<std::string>> WorldRounds::look_at(const std::vector<std::string>& names) {
+  std::vector<WorldGlanceAt> wanted;
+  for (const std::string& name : names) {
+    World& world = worlds_.at(name);
+    const auto& carriers = world.loaded.index().carriers();
+    WorldGlanceAt at{name, {}};
+    for (auto each = carriers.upper_bound(world.looked);
+         each != carriers.end() && at.carriers.size() < kCarriersGlanced; ++each)
+      at.carriers.push_back(each->first);
+    wanted.push_back(std::move(at));
+  }
+  MJ_TRY(seen, parts_.worlds.glance(context_, wanted));
+  std::vector<std::string> waited;
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    World& world = worlds_.at(names[i]);
+    const bool all = wanted[i].carriers.size() < kCarriersGlanced;
+    world.looked = all ? "" : wanted[i].carriers.back();
+    // Not all in the same moment, whenever they were loaded.
+    const std::uint64_t spread = std::hash<std::string>{}(names[i]) % (kLookEveryMs / 4);
+    world.next_look_ms = parts_.clock.boot_ms() + (all ? kLookEveryMs - spread : kWorldsIdleMs);
+    for (const std::string& carrier : seen[i].ended)
+      if (!world.refused.contains(carrier)) world.unheard.insert(carrier);
+    if (has_waited(world, seen[i])) waited.push_back(names[i]);
+  }
+  return waited;
+}
+
+bool WorldRounds::has_waited(const World& world, const WorldGlance& seen) {
+  if (!world.unheard.empty()) return true;
+  now_ms_ = seen.now_ms;
+  const std::uint64_t wanted = seen.mail > 0 ? now_ms_ : due_of(world);
+  return wanted != 0 && (seen.due_ms == 0 || seen.due_ms > std::max(wanted, now_ms_) + kWaitedMs);
 }
 
 Result<WorldRounds::World*> WorldRounds::world_of(const std::string& name) {
@@ -95,6 +158,7 @@ Result<WorldRounds::World*> WorldRounds::world_of(const std::string& name) {
   if (found != worlds_.end()) return &found->second;
   MJ_TRY(loaded, LoadedWorld::load(parts_.worlds, context_, name));
   loaded.limit_mail(limits_.cell_mail);
+  loaded.limit_snapshot(limits_.snapshot_bytes);
   return &worlds_.emplace(name, World{std::move(loaded)}).first->second;
 }
 
@@ -134,12 +198,12 @@ Result<bool> WorldRounds::work_once(World& world) {
   }
   MJ_TRY(settled, settle_by_time(loaded));
   MJ_TRY(stepped, take_steps(world));
-  if (parts_.clock.boot_ms() >= world.next_look_ms) MJ_CHECK(look_for_ends(world, kLookedAtOnce));
+  MJ_CHECK(hear_of_ends(world));
   done += settled + stepped;
   MJ_TRY(rested, take_snapshot(loaded));
   if (rested) world.drained = 0;
   MJ_CHECK(loaded.commit(parts_.worlds, due_of(world)));
-  if (rested) MJ_CHECK(loaded.collect(parts_.worlds));
+  if (rested || loaded.wants_collection()) MJ_CHECK(loaded.collect(parts_.worlds, limits_.collected));
   MJ_TRY(published, publish(loaded));
   return done + published > 0 || loaded.news() > 0;
 }
@@ -166,8 +230,12 @@ Result<bool> WorldRounds::take_snapshot(LoadedWorld& world) {
   const WorldState& state = world.state();
   if (world.since_snapshot() < std::max<std::uint64_t>(limits_.snapshot_every, state.cells.size())) return false;
   if (!state.ready.empty() || !world.index().queued().empty()) return false;
-  MJ_CHECK(world.decide({sample(), TakeSnapshot{}}));
-  return true;
+  auto taken = world.decide({sample(), TakeSnapshot{}});
+  if (taken) return true;
+  if (taken.error().code != Code::too_large) return tl::unexpected<Error>(std::move(taken).error());
+  world.skip_snapshot();
+  log(LogLevel::warn, "workflows", "context {}: {}: {}", context_, world.name(), taken.error().message);
+  return false;
 }
 
 // ---- what comes in ----
@@ -179,6 +247,7 @@ Result<std::size_t> WorldRounds::take_mail(LoadedWorld& world) {
     MJ_CHECK(take_one(world, each));
     world.done(each.id);
     ++taken;
+    if (world.news_bytes() >= limits_.bytes) break;
   }
   return taken;
 }
@@ -310,18 +379,17 @@ Result<std::optional<ReceiptArrived>> WorldRounds::receipt_of_carrier(LoadedWorl
 }
 
 // What ended while nobody listened.
-Result<void> WorldRounds::look_for_ends(World& world, std::size_t most) {
-  const auto& carriers = world.loaded.index().carriers();
-  std::vector<std::string> some;
-  for (auto at = carriers.upper_bound(world.looked); at != carriers.end() && some.size() < most; ++at)
-    some.push_back(at->first);
-  world.looked = some.empty() ? "" : some.back();
-  const bool all = some.size() < most;
-  if (all) world.looked.clear();
-  world.next_look_ms = parts_.clock.boot_ms() + (all ? kLookEveryMs : 1000);
-  for (const std::string& carrier : some) {
-    MJ_TRY(receipt, receipt_of_carrier(world.loaded, carrier));
-    if (receipt) MJ_CHECK(receive(world.loaded, std::move(*receipt)));
+Result<void> WorldRounds::hear_of_ends(World& world) {
+  for (const std::string& carrier : std::exchange(world.unheard, {})) {
+    auto receipt = receipt_of_carrier(world.loaded, carrier);
+    if (!receipt && is_unavailable(receipt.error())) return tl::unexpected<Error>(std::move(receipt).error());
+    // That is noted once: it waits for people.
+    if (!receipt || (*receipt && !(*receipt)->refused.empty())) world.refused.insert(carrier);
+    if (!receipt)
+      log(LogLevel::warn, "workflows", "context {}: {}: {} cannot be read: {}", context_, world.loaded.name(), carrier,
+          receipt.error().message);
+    else if (*receipt)
+      MJ_CHECK(receive(world.loaded, std::move(**receipt)));
   }
   return {};
 }
@@ -361,22 +429,27 @@ struct WorldRounds::Taking {
 Result<std::size_t> WorldRounds::take_steps(World& world) {
   const std::uint64_t now = parts_.clock.boot_ms();
   std::erase_if(world.put_off, [&](const auto& row) { return row.second <= now; });
+  const std::size_t most_bytes = world.loaded.news_bytes() + limits_.bytes;
   std::size_t taken = 0;
-  while (taken < limits_.steps && parts_.clock.boot_ms() < now + kPassMs) {
-    MJ_TRY(some, take_some(world, limits_.steps - taken));
+  while (taken < limits_.steps && world.loaded.news_bytes() < most_bytes && parts_.clock.boot_ms() < now + kPassMs) {
+    MJ_TRY(some, take_some(world, limits_.steps - taken, most_bytes));
     if (some == 0) break;
     taken += some;
   }
   return taken;
 }
 
-Result<std::size_t> WorldRounds::take_some(World& world, std::size_t most) {
+// What does not fit into the commit is taken again in the next: the same request brings the same answer.
+Result<std::size_t> WorldRounds::take_some(World& world, std::size_t most, std::size_t most_bytes) {
   LoadedWorld& loaded = world.loaded;
   std::set<CellId> without;
   for (const auto& [cell, until] : world.put_off) without.insert(cell);
   std::vector<Taking> all;
+  std::size_t bytes = loaded.news_bytes();
   for (const CellId& id : next_cells(loaded.state(), std::min(most, limits_.parallel * 8), without)) {
     const CellState& cell = *loaded.state().cell(id);
+    if (!all.empty() && bytes >= most_bytes) break;
+    bytes += cell.state ? cell.state->size : 0;
     Taking taking;
     taking.cell = id;
     taking.mail = cell.mail.front().id;
@@ -396,6 +469,7 @@ Result<std::size_t> WorldRounds::take_some(World& world, std::size_t most) {
   run_steps(all);
   std::size_t taken = 0;
   for (Taking& each : all) {
+    if (taken > 0 && loaded.news_bytes() >= most_bytes) break;
     parts_.metrics->add(Metric::workflow_steps, {context_, each.answer ? "ok" : "error"});
     if (each.answer) {
       MJ_CHECK(loaded.decide({sample(), StepDone{each.cell, each.mail, std::move(*each.answer)}}));

@@ -32,6 +32,10 @@ struct WorldLimits {
   std::size_t mail = 200, steps = 128;  // of a commit
   std::size_t parallel = 4;             // steps at once
   std::size_t cell_mail = kMaxCellMail;
+  // Of a commit, of what came in, and once more of what steps gave. The store takes 256 MiB at once.
+  std::size_t bytes = 48U << 20;
+  std::uint64_t collected = 64U << 20;             // bytes of long states that are written before a collection
+  std::size_t snapshot_bytes = kMaxSnapshotBytes;  // a world that is larger has none: its journal has it all
 };
 
 class WorldRounds {
@@ -58,6 +62,8 @@ class WorldRounds {
     std::map<CellId, std::uint64_t> put_off = {};  // instances without a step for now, until: our clock
     std::string looked = {};                       // up to this carrier
     std::uint64_t next_look_ms = 0;                // our clock
+    std::set<std::string> unheard = {};            // carriers that have ended, as a look has found
+    std::set<std::string> refused = {};            // of those: nothing more is to be heard of them
     int drained = 0;                               // passes without mail, to come to rest for a snapshot
   };
   struct PutOff {
@@ -81,12 +87,16 @@ class WorldRounds {
   Result<std::optional<ReceiptArrived>> receipt_of_carrier(LoadedWorld&, const std::string& carrier);
   Result<std::string> pubkey_of(Id runner);
   Result<std::string> why_receipt_fails(const Job&, const std::string& intent);
-  Result<void> look_for_ends(World&, std::size_t most);
+  Result<void> hear_of_ends(World&);
+  // For what nobody has told of.
+  Result<void> look_around();
+  Result<std::vector<std::string>> look_at(const std::vector<std::string>& names);
+  bool has_waited(const World&, const WorldGlance&);
   Result<std::size_t> settle_by_time(LoadedWorld&);
   // Steps.
   struct Taking;
   Result<std::size_t> take_steps(World&);
-  Result<std::size_t> take_some(World&, std::size_t most);
+  Result<std::size_t> take_some(World&, std::size_t most, std::size_t most_bytes);
   void run_steps(std::vector<Taking>&);
   // Effects.
   Result<std::size_t> publish(LoadedWorld&);
@@ -104,9 +114,10 @@ class WorldRounds {
   WorldLimits limits_;
   RunCache runs_{1000};
   std::map<std::string, World> worlds_;
-  std::map<std::string, PutOff> put_off_;  // worlds
-  std::map<Id, std::string> pubkeys_;      // of runners, as of this round
-  std::uint64_t now_ms_ = 0;               // the store's clock, as of this pass
+  std::map<std::string, PutOff> put_off_;                // worlds
+  std::map<Id, std::string> pubkeys_;                    // of runners, as of this round
+  std::uint64_t next_list_ms_ = 0, next_glance_ms_ = 0;  // our clock
+  std::uint64_t now_ms_ = 0;                             // the store's clock, as of this pass
 };
 
 }  // namespace mycojobs

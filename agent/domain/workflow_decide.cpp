@@ -389,6 +389,9 @@ class Deciding {
     if (const auto queued = to_publish(world_); !queued.empty())
       return fail(Code::conflict, "a snapshot needs rest: " + counted(queued.size(), "effect") + " not published");
     MJ_TRY(bytes, encode(world_));
+    if (bytes.size() > rules_.max_snapshot_bytes)
+      return fail(Code::too_large, "a snapshot of " + counted(bytes.size(), "byte") + "; at most " +
+                                       std::to_string(rules_.max_snapshot_bytes));
     Draft draft = this->draft();
     const std::string hash = sha256_hex(bytes);
     draft.add(SnapshotTaken{hash, bytes.size()});

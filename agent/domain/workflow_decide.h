@@ -86,18 +86,20 @@ struct WorkflowDecision {
   std::vector<EffectToPublish> publish;  // once the facts are durable
   std::vector<CellId> ready;             // who has mail now, in the order in which it came
 };
+inline constexpr std::size_t kMaxSnapshotBytes = 128U << 20;  // a store takes 256 MiB at once
 struct WorkflowRules {
   std::size_t inline_state_bytes = 64U << 10;  // a longer state is a blob
-  std::size_t max_state_bytes = 8U << 20;
+  std::size_t max_state_bytes = kMaxStateBytes;
   std::size_t max_mail = 10'000;    // of one instance
   std::size_t max_derived = 4'096;  // deliveries of one step
+  std::size_t max_snapshot_bytes = kMaxSnapshotBytes;
 };
 
 // Errors; each changes nothing and is not journaled:
 //   invalid      an event or key that its schema does not allow (2); an event that only the system may send
 //   not_found    no workflow takes the event; an intent that nobody asked for ("unknown intent", 6); no such instance
 //   conflict     apply or snapshot now: lists why (14); a step of another mail than the next; a receipt that came
-//   before too_large    an instance has too much mail
+//   before too_large    an instance has too much mail, a snapshot too many bytes
 // A repeat of a settled receipt is no error: no facts (6). So is the manifest that is in force already.
 Result<WorkflowDecision> decide(const WorldState&, const ManifestCatalog&, const WorkflowInput&,
                                 const WorkflowRules& = {});

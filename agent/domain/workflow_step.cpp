@@ -92,9 +92,11 @@ Result<StepRequest> decode_step_request(std::string_view bytes) {
 }
 
 Result<StepAnswer> decode_step_answer(std::string_view bytes) {
-  if (bytes.size() > kMaxStepBytes)
+  const auto too_large = [](std::size_t found, const char* what, std::size_t most) {
     return fail(Code::too_large,
-                "the step gave " + counted(bytes.size(), "byte") + "; at most " + std::to_string(kMaxStepBytes));
+                "the step gave " + counted(found, "byte") + what + "; at most " + std::to_string(most));
+  };
+  if (bytes.size() > kMaxStateBytes + kMaxStepBytes) return too_large(bytes.size(), "", kMaxStateBytes + kMaxStepBytes);
   MJ_TRY(map, decode_cbor(bytes));
   MapReader fields(map, "");
   if (fields.has("error")) {
@@ -103,6 +105,9 @@ Result<StepAnswer> decode_step_answer(std::string_view bytes) {
   }
   StepOutput output;
   output.state = fields.bytes_or_null("state");
+  const std::size_t state = output.state ? output.state->size() : 0;
+  if (state > kMaxStateBytes) return too_large(state, " of state", kMaxStateBytes);
+  if (bytes.size() - state > kMaxStepBytes) return too_large(bytes.size() - state, " beside its state", kMaxStepBytes);
   output.ann = fields.optional_bytes("ann");
   const json &events = fields.list("domain_events"), &effects = fields.list("effects");
   MJ_CHECK(fields.end());

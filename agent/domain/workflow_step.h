@@ -22,7 +22,8 @@ namespace mycojobs {
 
 inline constexpr std::uint64_t kStepVersion = 1;
 inline constexpr std::size_t kMaxStepEffects = 64, kMaxStepEvents = 256;
-inline constexpr std::size_t kMaxStepBytes = 1U << 20;  // of an encoded answer
+inline constexpr std::size_t kMaxStepBytes = 1U << 20;    // of an encoded answer, beside the state
+inline constexpr std::size_t kMaxStateBytes = 10U << 20;  // of a state
 
 struct StepEvent {
   std::string schema;              // ns/Name@version
@@ -64,7 +65,7 @@ using StepAnswer = std::variant<StepOutput, StepError>;
 Result<std::string> encode(const StepRequest&);
 Result<std::string> encode(const StepAnswer&);
 // Errors: invalid (not the one encoding, another version, a field that is missing, unknown or of another type: named),
-// too_large (an answer over kMaxStepBytes, kMaxStepEffects or kMaxStepEvents).
+// too_large (an answer over kMaxStateBytes, kMaxStepBytes, kMaxStepEffects or kMaxStepEvents).
 Result<StepRequest> decode_step_request(std::string_view bytes);
 Result<StepAnswer> decode_step_answer(std::string_view bytes);
 

@@ -260,12 +260,35 @@ void no_runner(const Situation& about, Explanation& out) {
                        type_of_queue(about), about.context, about.context);
 }
 
+// Its claims were denied just now: its actor may not run jobs here.
+bool is_refused(const Situation& about, const RunnerInfo& info) {
+  constexpr std::uint64_t kRefusedLatelyMs = 60000;  // it asks again sooner than that
+  std::uint64_t at = 0;
+  return parse_u64(field_of(info.runner.unknown, "refused_ms"), at) && about.job.now_ms < at + kRefusedLatelyMs;
+}
+
+void all_refused(const Situation& about, const RunnerInfo& info, Explanation& out) {
+  const std::string actor = info.runner.actor_id == 0 ? "" : std::to_string(info.runner.actor_id);
+  out.cause = "runner_refused";
+  out.reason = fmt::format("runner {} serves {}, and {} may not run jobs of context {}", info.runner.id, about.queue,
+                           actor.empty() ? "without an actor it" : "its actor " + actor, about.context);
+  out.evidence.push_back(fmt::format("the record context:{} names who may: executors, admins", about.context));
+  out.next = fmt::format("let an admin allow it: `mycojobs context grant {} --executor {}`", about.context,
+                         actor.empty() ? "ID" : actor);
+  if (actor.empty()) out.next += "; and give the agent that actor (setting runner_actor)";
+}
+
 // Of a job that stands in its queue: what keeps it there.
 void judge_queue(const Situation& about, Explanation& out) {
   std::uint32_t serving = 0;
   std::uint32_t free = 0;
+  const RunnerInfo* refused = nullptr;
   for (const RunnerInfo& info : about.runners) {
     if (presence(info) != Presence::live || !serves(info, about.queue)) continue;
+    if (is_refused(about, info)) {
+      refused = &info;
+      continue;
+    }
     ++serving;
     free += info.runner.slots - std::min(info.claims, info.runner.slots);
   }
@@ -273,6 +296,8 @@ void judge_queue(const Situation& about, Explanation& out) {
     out.cause = "queue_paused";
     out.reason = about.queue + " is paused";
     out.next = "go on with " + command(about, "queue resume", type_of_queue(about));
+  } else if (serving == 0 && refused != nullptr) {
+    all_refused(about, *refused, out);
   } else if (serving == 0) {
     no_runner(about, out);
   } else if (free == 0) {
@@ -768,6 +793,7 @@ constexpr auto kCauses = std::to_array<CauseRow>({
     {"unqueued", "started_elsewhere", "its record says started, and no runner of mycojobs has claimed it"},
     {"queued", "queue_paused", "its queue is paused"},
     {"queued", "no_runner", "no live runner serves its queue"},
+    {"queued", "runner_refused", "the actors of the runners that serve its queue may not run jobs of its context"},
     {"queued", "slots_busy", "every slot of the runners that serve its queue is busy"},
     {"queued", "behind_others", "other jobs come before it"},
     {"queued", "next", "it is the next one to be taken"},

@@ -117,6 +117,22 @@ Result<const CellState*> there(const LoadedWorld& world, const CellId& cell) {
   return found;
 }
 
+// With the bytes of its state. A blob that is gone belonged to a state that was replaced meanwhile.
+Result<std::pair<Opened, std::optional<StateRef>>> open_with_state(const Caller& by, const WorldStores& in,
+                                                                   const Instance& instance) {
+  for (int left = kTries;; --left) {
+    MJ_TRY(opened, open_instance(by, in, instance, Action::read));
+    MJ_TRY(cell, there(opened.world, opened.cell));
+    std::optional<StateRef> state = cell->state;
+    if (!state || !state->spilled()) return std::pair(std::move(opened), std::move(state));
+    auto blob = in.worlds.blob(by.context, opened.world.name(), state->hash);
+    if (!blob && blob.error().code == Code::not_found && left > 0) continue;
+    if (!blob) return tl::unexpected<Error>(std::move(blob).error());
+    MJ_CHECK(attach(*state, std::move(*blob)));
+    return std::pair(std::move(opened), std::move(state));
+  }
+}
+
 Result<Sample> sample(WorkflowStore& store) {
   MJ_TRY(now, store.now_ms());
   return Sample{now, random_bytes(32)};
@@ -518,19 +534,15 @@ Result<json> list_cells(const Caller& by, const WorldStores& in, const ListCells
 }
 
 Result<json> show_instance(const Caller& by, const WorldStores& in, const Instance& instance) {
-  MJ_TRY(opened, open_instance(by, in, instance, Action::read));
+  MJ_TRY(found, open_with_state(by, in, instance));
+  const auto& [opened, state] = found;
   MJ_TRY(cell, there(opened.world, opened.cell));
   json out = row_of(*cell);
   out["world"] = opened.world.name();
   out["state"] = nullptr;
-  if (cell->state) {
-    StateRef state = *cell->state;
-    if (state.spilled()) {
-      MJ_TRY(blob, in.worlds.blob(by.context, opened.world.name(), state.hash));
-      MJ_CHECK(attach(state, std::move(blob)));
-    }
-    out["state"] = readable_cbor(state.bytes);
-    out["state_hash"] = state.hash;
+  if (state) {
+    out["state"] = readable_cbor(state->bytes);
+    out["state_hash"] = state->hash;
   }
   out["intents"] = json::array();
   for (const auto& [hash, pending] : cell->pending) out["intents"].push_back(pending_json(pending));

@@ -100,8 +100,8 @@ constexpr std::array<std::string_view, 9> kRecords{"job:*",   "flow:*",  "messag
                                                    "actor:*", "queue:*", "msg_in",    "msg_out"};
 
 // Keys of our own that agents have nothing to do with: flows, schedules, workflows, the ids of new records, who has
-// which key, what was refused (who may write there may wipe it: claims of agents with such a user are denied, but not
-// noted), which messages came.
+// which key, what was refused (who may write there may wipe it: that claims of agents with such a user were denied is
+// noted in the records of their runners), which messages came.
 constexpr std::array<std::string_view, 31> kNotOfAgents{"mj:run:",         "mj:checkpoint:",   "mj:catalog",
                                                         "mj:catalog:",     "mj:definition:",   "mj:definition-uses:",
                                                         "mj:schedules",    "mj:schedule:",     "mj:coordinator",

@@ -85,7 +85,8 @@ constexpr std::array kOwnKeys{
         "mj:message:<message key>", "hash",
         "where a message is: state (taken, refused, arrived, away, over), left (jobs that have not ended), failed, "
         "taken_ms, flow, flow_ended; of one between contexts also content (hash), jobs, origins, stream, answer, own, "
-        "address, carried, from, came_ms, fresh_until, delivered_ms, deliver_until, limit, result_ms, tries, why, "
+        "address, carried, carried_answer, from, came_ms, fresh_until, delivered_ms, deliver_until, limit, result_ms, "
+        "tries, why, "
         "told, want (a file that is asked for), bare, whole (it carries a flow), "
         "log_bytes, log:<job>, stored (hash of the record as it was stored), due_ms",
         "message in mj:claim:*"},

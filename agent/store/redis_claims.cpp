@@ -84,14 +84,13 @@ Result<ClaimReply> RedisStore::claim(const ClaimRequest& request) {
   arguments.add(std::uint64_t{request.runner}).add(request.instance);
   arguments.add(request.actor ? std::to_string(*request.actor) : "").add(std::uint64_t{request.context});
   arguments.add(std::uint64_t{request.max_jobs}).add(request.max_bytes);
-  arguments.add(request.max_script_bytes)
-      .add(std::uint64_t{request.max_deliveries})
-      .add(std::uint64_t{request.lease_ms});
-  arguments.add(random).add(std::uint64_t{request.queues.size()});
+  arguments.add(request.max_script_bytes).add(std::uint64_t{request.max_deliveries});
+  arguments.add(std::uint64_t{request.lease_ms}).add(random).add(std::uint64_t{request.queues.size()});
   for (const std::string& queue : request.queues) arguments.add(queue);
   const std::uint64_t began_us = unix_us();
   auto answer = run(request.context, scripts::claim, arguments);
   if (!answer) {
+    if (answer.error().code == Code::denied) metrics().add(Metric::refusals, {request.context, "run"});
     for (std::size_t at = 0; at < random.size(); at += kIdDigits + kTokenDigits)
       unanswered_[request.context].push_back(random.substr(at, kIdDigits));
     return tl::unexpected<Error>(std::move(answer).error());

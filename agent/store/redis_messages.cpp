@@ -180,7 +180,7 @@ Result<bool> RedisStore::answer_message(Id context, const AnswerMessage& answer)
   ends.reserve(answer.jobs.size());
   Arguments arguments;
   arguments.add(answer.message_key).add(answer.content).add(cut(answer.reason, kMostReasonBytes));
-  arguments.add_list(answer.fields);
+  arguments.add_list(answer.fields).add(answer.carried);
   arguments.add(answer.is_last ? "1" : "0").add(std::uint64_t{answer.jobs.size()});
   for (const AnsweredJob& each : answer.jobs) {
     ends.push_back(end_fields(each.end));

@@ -59,12 +59,11 @@ class RedisWorkflows final : public WorkflowStore, private ContextLinks {
   }
 
   Result<void> commit(const WorldCommit& wanted) override {
-    Fields blobs(wanted.blobs.begin(), wanted.blobs.end());
     Arguments arguments;
     arguments.add(std::uint64_t{wanted.context}).add(wanted.world).add(wanted.base).add(wanted.due_ms);
     arguments.add(std::uint64_t{wanted.facts.size()});
     for (const std::string& fact : wanted.facts) arguments.add(fact);
-    arguments.add_list(blobs).add(std::uint64_t{wanted.done.size()});
+    arguments.add_list(wanted.blobs).add(std::uint64_t{wanted.done.size()});
     for (const std::string& id : wanted.done) arguments.add(id);
     arguments.add(wanted.snapshot).add(wanted.manifest).add(std::uint64_t{wanted.alone});
     arguments.add(std::uint64_t{wanted.full.has_value()});
@@ -127,6 +126,25 @@ class RedisWorkflows final : public WorkflowStore, private ContextLinks {
   Result<std::pair<std::vector<std::string>, std::uint64_t>> due(Id context, std::uint32_t most) override {
     MJ_TRY(reply, run(context, scripts::world_due, Arguments{}.add(std::uint64_t{most})));
     return std::pair(texts(reply.at(0)), reply.at(1).number());
+  }
+
+  Result<std::vector<WorldGlance>> glance(Id context, const std::vector<WorldGlanceAt>& wanted) override {
+    Arguments arguments;
+    arguments.add(std::uint64_t{wanted.size()});
+    for (const WorldGlanceAt& each : wanted) {
+      arguments.add(each.world).add(std::uint64_t{each.carriers.size()});
+      for (const std::string& carrier : each.carriers) arguments.add(carrier);
+    }
+    MJ_TRY(reply, run(context, scripts::world_glance, arguments));
+    std::vector<WorldGlance> all;
+    for (std::size_t i = 0; i < wanted.size(); ++i) {
+      const Reply& row = reply.at(1).at(i);
+      WorldGlance glance{row.at(0).number(), reply.at(0).number(), row.at(1).number(), {}};
+      for (std::size_t j = 0; j < row.at(2).size(); ++j)
+        glance.ended.push_back(wanted[i].carriers.at(row.at(2).at(j).number()));
+      all.push_back(std::move(glance));
+    }
+    return all;
   }
 
   Result<std::uint64_t> now_ms() override {

@@ -145,7 +145,8 @@ Result<WireKind> EngineProcess::receive_frame(std::uint32_t call, std::string& p
   const auto kind = static_cast<WireKind>(header.kind);
   const bool greeting = kind == WireKind::ready || kind == WireKind::refused;
   const bool known = greeting || kind == WireKind::answer || kind == WireKind::unknown;
-  if (header.call != call || !known || greeting != (call == 0) || header.size > kMaxOutputBytes + kMaxMessageBytes)
+  if (header.call != call || !known || greeting != (call == 0) ||
+      header.size > kMaxStateBytes + kMaxOutputBytes + kMaxMessageBytes)
     return fail(Code::internal, "it spoke nonsense");
   payload.resize(header.size);
   MJ_CHECK(receive(payload.data(), payload.size()));

@@ -24,7 +24,7 @@ class EngineProcess {
   EngineProcess& operator=(const EngineProcess&) = delete;
   ~EngineProcess();  // KILL
 
-  const std::string& name() const { return name_; }  // of the engine: "lua-5.4.4/1"
+  const std::string& name() const { return name_; }  // of the engine: "lua-5.4.4/2"
   pid_t pid() const { return child_.pid; }
 
   // Errors: unavailable, it did not answer in time (timed_out()); internal, it died or spoke nonsense.

@@ -185,13 +185,16 @@ Result<StepAnswer> decode_answer(std::string_view cbor) {
     MJ_CHECK(nothing_else(map));
     return out;
   }
-  if (cbor.size() > kMaxOutputBytes) return wrong("it is over 1 MiB");
+  if (cbor.size() > kMaxStateBytes + kMaxOutputBytes) return wrong("it is over 11 MiB");
   if (const auto state = map.find("state"); state != map.end() && state->is_null()) {
     map.erase(state);
   } else {
     MJ_TRY(value, take_value(map, "state"));
     out.state = std::move(value);
   }
+  const std::size_t state_bytes = out.state ? out.state->size() : 0;
+  if (state_bytes > kMaxStateBytes) return wrong("its state is over 10 MiB");
+  if (cbor.size() - state_bytes > kMaxOutputBytes) return wrong("beside its state it is over 1 MiB");
   MJ_CHECK(read_events(map, out));
   MJ_CHECK(read_effects(map, out));
   if (map.contains("ann")) {

@@ -217,6 +217,7 @@ struct AnswerMessage {
   Fields fields;       // of the message
   std::vector<AnsweredJob> jobs;
   bool is_last = true;  // false: more of its jobs follow
+  std::string carried;  // of a message that carries a router's job: what the answer says of it; in the mark
 };
 
 // What became of jobs that came in together.

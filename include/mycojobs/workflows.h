@@ -79,6 +79,16 @@ struct WorldPlaces {
   std::uint64_t due_ms = 0;        // when it is to be looked at; 0: nobody will
   std::vector<std::string> full;   // as in WorldCommit
 };
+// What a coordinator asks of a world once in a while, and hears: whether a notice was lost.
+struct WorldGlanceAt {
+  std::string world;
+  std::vector<std::string> carriers;  // keys of jobs and flows that it waits for
+};
+struct WorldGlance {
+  std::uint64_t mail = 0, now_ms = 0;
+  std::uint64_t due_ms = 0;        // when it is to be looked at; 0: nobody will
+  std::vector<std::string> ended;  // carriers that have ended, or are gone
+};
 // What mends a world; done in one step if it has not moved since it was looked at.
 struct WorldFix {
   enum class Kind {
@@ -120,6 +130,8 @@ class WorkflowStore {
   virtual Result<std::vector<WorldMail>> mail(Id context, const std::string& world, std::uint32_t most) = 0;
   // Worlds that are to be looked at now, and how long until the next one is, ms (0: none).
   virtual Result<std::pair<std::vector<std::string>, std::uint64_t>> due(Id context, std::uint32_t most) = 0;
+  // All of them in one trip, in their order.
+  virtual Result<std::vector<WorldGlance>> glance(Id context, const std::vector<WorldGlanceAt>&) = 0;
   virtual Result<std::uint64_t> now_ms() = 0;
   // Errors: invalid (a key of it holds something else: names it).
   virtual Result<WorldPlaces> places(Id context, const std::string& world) = 0;

@@ -503,10 +503,13 @@ TEST_P(Dispatch, AContextThatNamesExecutorsGivesItsJobsToTheseAndItsAdmins) {
     return got ? std::to_string(got->jobs.size()) : got.error().message;
   };
   ASSERT_TRUE(store_->save(1, "context:1", {{"id", "1"}, {"admins", "[12]"}, {"executors", "[114,14]"}}));
+  const std::string runner = "runner:" + std::to_string(wish.runner);
+  bench_->plain(1, {"HSET", runner, "id", std::to_string(wish.runner)});
   EXPECT_THAT(claims(0), testing::HasSubstr("runner_actor"));
   EXPECT_THAT(claims(4), testing::HasSubstr("context grant 1 --executor 4")) << "a part of another's number";
   EXPECT_THAT(claims(11), testing::HasSubstr("may not run jobs in context 1"));
   EXPECT_EQ(store_->claim(wish).error().code, Code::denied);
+  EXPECT_NE(field(runner, "refused_ms"), "") << "where an agent may write whose user may not write refusals";
   const auto notes = store_->refusals(1, 10).value();
   ASSERT_EQ(notes.size(), 3U) << "each actor once a minute: 0, 4 and 11";
   EXPECT_EQ(notes[0].actor, 11U);

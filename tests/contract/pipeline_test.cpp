@@ -89,7 +89,7 @@ class Pipeline : public VerifyContract {
     return out;
   }
   bool answer(const std::vector<AnsweredJob>& jobs, bool is_last = true, const std::string& reason = "") {
-    return store_->answer_message(1, {kMessage, kContent, reason, {}, jobs, is_last}).value();
+    return store_->answer_message(1, {kMessage, kContent, reason, {}, jobs, is_last, ""}).value();
   }
   std::string status(Id id) { return field(key(id), "status") + ' ' + field(key(id), "detail"); }
   std::string message_status() { return field(kMessage, "status"); }
@@ -554,6 +554,21 @@ TEST_P(Pipeline, AnAnswerMayComeInParts) {
   EXPECT_EQ(field(kMessage, "error"), "1 of its jobs failed");
 }
 
+// Others may write to the record: who waits for a job that the message carries asks the mark.
+TEST_P(Pipeline, WhatTheRouterHearsStandsInTheMarkAlone) {
+  write();
+  RouteMessage carrying = leaving({});
+  carrying.mark.more.emplace_back("carried", "1");
+  ASSERT_TRUE(store_->route_message(1, carrying));
+  plain({"HSET", kMessage, "status", "processed", "answer", "forged"});
+  EXPECT_EQ(mark("state"), "away");
+  ASSERT_TRUE(store_->answer_message(1, {kMessage, kContent, "it failed there", {}, {}, true, "[]"}).value());
+  EXPECT_EQ(mark("state"), "over");
+  EXPECT_EQ(mark("carried_answer"), "[]");
+  EXPECT_EQ(mark("why"), "it failed there");
+  EXPECT_EQ(field(kMessage, "carried_answer"), "");
+}
+
 TEST_P(Pipeline, JobsThatAnAnswerDoesNotNameAreLost) {
   route({job(1), job(2)});
   ASSERT_TRUE(answer({ended(1)}));
@@ -572,7 +587,7 @@ TEST_P(Pipeline, AnAnswerEndsNoJobsOfOthers) {
 TEST_P(Pipeline, AnAnswerToNothingIsNone) {
   EXPECT_FALSE(answer({ended(1)}));
   route({job(1)});
-  EXPECT_FALSE(store_->answer_message(1, {kMessage, "decaf", "", {}, {ended(1)}, true}).value());
+  EXPECT_FALSE(store_->answer_message(1, {kMessage, "decaf", "", {}, {ended(1)}, true, ""}).value());
   EXPECT_EQ(status(1), "waiting_for_prerequisites away");
 }
 
@@ -741,7 +756,7 @@ class PipelineHostile : public Pipeline {
          }},
         {"answer", routed,
          [this] {
-           return outcome(store_->answer_message(1, {kMessage, kContent, "", {}, {ended(1)}, true}));
+           return outcome(store_->answer_message(1, {kMessage, kContent, "", {}, {ended(1)}, true, ""}));
          }},
         {"follow", routed,
          [this] {

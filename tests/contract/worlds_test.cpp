@@ -39,8 +39,8 @@ class Worlds : public StoreContract {
     return worlds_->post(1, kWorld, "event", {{"schema", "acme/Placed@1"}, {"value", value}}, rules);
   }
   // A job that carries an effect of a world.
-  Claimed claim_effect(const std::string& effect_of) {
-    Job carrier = job(1);
+  Claimed claim_effect(const std::string& effect_of, Id id = 1) {
+    Job carrier = job(id);
     carrier.unknown.emplace_back("effect_of", effect_of);
     EXPECT_TRUE(store_->submit(carrier));
     return claim_one();
@@ -261,6 +261,25 @@ TEST_P(Worlds, ALookSaysWhereItStandsAndARepairIsOneStep) {
   EXPECT_EQ(bench_->plain(1, {"EXISTS", "job:12:2"}).number(), 0U) << "nothing is made of a mark";
   bench_->put_text(1, "mj:world-full:" + std::string(kWorld) + "x", "x");
   EXPECT_EQ(outcome(worlds_->places(1, std::string(kWorld) + "x")), "invalid");
+}
+
+TEST_P(Worlds, AGlanceTellsOfManyWorldsWhatHasWaited) {
+  const Claimed ended = claim_effect("1 acme/gone@1");
+  ASSERT_EQ(outcome(end(ended.ref, finished())), "ok");
+  const Claimed running = claim_effect("1 acme/gone@1", 2);
+  bench_->plain(1, {"HSET", running.ref.job_key, "status", "finished"});
+  bench_->put_text(1, "job:1:999", "no record");
+  ASSERT_TRUE(post("a"));
+  const std::vector<std::string> carriers{running.ref.job_key, ended.ref.job_key, "job:1:999", "flow:77"};
+  const auto seen = worlds_->glance(1, {{kWorld, carriers}, {"acme/other@1", {}}}).value();
+  ASSERT_EQ(seen.size(), 2U);
+  EXPECT_EQ(seen[0].mail, 1U);
+  EXPECT_GT(seen[0].due_ms, 0U);
+  EXPECT_LE(seen[0].due_ms, seen[0].now_ms);
+  EXPECT_THAT(seen[0].ended, ElementsAre(ended.ref.job_key, "flow:77")) << "the other's record says what is not so";
+  EXPECT_EQ(seen[1].mail, 0U);
+  EXPECT_EQ(seen[1].due_ms, 0U);
+  EXPECT_THAT(seen[1].ended, IsEmpty());
 }
 
 TEST_P(Worlds, BlobsAreCollectedAtOneHeightOnly) {

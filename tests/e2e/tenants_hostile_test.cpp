@@ -483,6 +483,28 @@ TEST_F(TenantsHostile, ANodeElsewhereIsSentAsItsCoordinatorHasSignedIt) {
   for (const std::string& each : planted) EXPECT_EQ(bob_.field(each, "target_address"), "http://127.0.0.1:9");
 }
 
+// Whoever may write messages writes the end of a node that is away, too: nobody reads it there.
+TEST_F(TenantsHostile, TheEndOfANodeElsewhereIsNotReadFromItsRecord) {
+  ASSERT_EQ(alice_({"actor", "create", "--id", "15", "--key", both_.bobs_supervisor, "--address", bob_.url()}).code, 0);
+  ASSERT_EQ(alice_({"context", "grant", "9", "--submitter", "15"}).code, 0);
+  bob_.cli({"HSET", "runner:50", "target_context", "9"});
+  const json flow{{"name", "far"},
+                  {"jobs",
+                   {{"far",
+                     {{"script", "import time\ntime.sleep(3)\nresult = {'n': '7'}"},
+                      {"type", "python"},
+                      {"supervisor_url", alice_.url()}}}}}};
+  ASSERT_EQ(bob_({"flow", "start", bob_.folder.write("flow.json", flow.dump()), "--json"}).code, 0);
+  const std::string key = bob_.keys_like("flow:*").at(0);
+  ASSERT_TRUE(eventually([&] { return !bob_.keys_like("message:*").empty(); }));
+  const std::string message = bob_.keys_like("message:*").at(0);
+  ASSERT_TRUE(bob_.becomes(message, "status", "acknowledged"));
+  bob_.cli({"HSET", message, "status", "processed", "answer",
+            R"([{"key":"job:1:1","status":"finished","result":{"n":"forged"}}])"});
+  EXPECT_TRUE(bob_.becomes(key, "status", "finished")) << bob_.field(key, "error");
+  EXPECT_NE(bob_.field(key, "result").find("\"7\""), std::string::npos) << bob_.field(key, "result");
+}
+
 // Connections that have asked once and stay, ones that never finish what they ask, and 2,000 forged requests a second.
 TEST_F(TenantsHostile, AFloodIsInNobodysWay) {
   std::vector<std::unique_ptr<HttpWire>> holding;

@@ -70,6 +70,23 @@ import json, os
 result["paid"] = json.loads(os.environ["MYCOJOBS_PARAMS"])["id"] * 10
 )";
 
+// Keeps 10 MiB, other ones after each event.
+constexpr const char* kHeap = R"json({
+  "name": "yard/heap@1",
+  "schemas": {"yard/Added@1": {"type": "object", "required": ["heap"], "properties": {"heap": {"type": "integer"}}}},
+  "state": {"type": "object", "additionalProperties": {}}, "event": "yard/Added@1", "key_schema": {"type": "integer"},
+  "effects_emitted": [], "impl": {"module": "heap.lua", "entrypoint": "step"}, "effects": [],
+  "routing": {"subscriptions": [{"event": "yard/Added@1", "workflow": "yard/heap@1", "key_field": "heap"}]}
+})json";
+constexpr const char* kHeapCode = R"lua(
+function step(state, event)
+  local n = state and state.n + 1 or 1
+  local bulk = string.char(96 + n):rep(10 * 2^20 - 100)
+  if state then assert(state.bulk == string.char(95 + n):rep(#bulk)) end
+  return {n = n, bulk = bulk}
+end
+)lua";
+
 class WorkflowsE2e : public Operator {
  protected:
   WorkflowsE2e() {
@@ -220,6 +237,45 @@ TEST_F(WorkflowsE2e, KilledCoordinatorsAndAgentsLoseNothingAndDoNothingTwice) {
   for (int id = 1; id <= kOrders; ++id) EXPECT_TRUE(becomes(id, "done", Seconds(90))) << id << ' ' << pc(id);
   EXPECT_EQ(payments(), kOrders);
   expect_whole();
+}
+
+TEST_F(WorkflowsE2e, StatesOfTenMebibytesOutliveKillsAndGoWhenTheyAreReplaced) {
+  constexpr int kAdded = 12;
+  write("heap.json", kHeap);
+  write("heap.lua", kHeapCode);
+  std::optional<Process> coordinating(coordinator());
+  const Finished applied = mycojobs_({"workflow", "apply", folder_ / "heap.json"});
+  ASSERT_EQ(applied.code, 0) << applied.out << applied.err;
+  const auto steps = [&](int heap) {
+    for (const json& row : mycojobs_.json({"workflow", "cells", "heap"}))
+      if (row["key"] == heap) return row["steps"].get<int>();
+    return 0;
+  };
+  for (int n = 1; n <= kAdded; ++n) {
+    for (const int heap : {1, 2}) {
+      const Finished sent = mycojobs_({"workflow", "send", "yard/Added", json{{"heap", heap}}.dump()});
+      ASSERT_EQ(sent.code, 0) << sent.out << sent.err;
+    }
+    if (n % 3 == 0) {
+      coordinating.reset();  // KILL, wherever it is
+      coordinating.emplace(coordinator());
+    }
+    if (n % 4 == 0)
+      EXPECT_TRUE(eventually([&] { return steps(1) == n && steps(2) == n; }, Seconds(60))) << coordinating->err();
+  }
+  for (const int heap : {1, 2}) {
+    const json shown = mycojobs_.json({"workflow", "show", "heap", std::to_string(heap)});
+    EXPECT_EQ(shown["state"]["n"], kAdded);
+    EXPECT_EQ(shown["state"]["bulk"], std::string((10U << 20) - 100, static_cast<char>(96 + kAdded)));
+  }
+  // 24 of them were written.
+  const auto blobs = [&] { return std::stoi(redis_.cli(1, {"HLEN", "mj:world-blobs:yard/heap@1"})); };
+  EXPECT_LE(blobs(), 9) << "two instances, and 64 MiB of what they had before";
+  const Finished replayed = mycojobs_({"workflow", "verify-replay", "heap"});
+  EXPECT_EQ(replayed.code, 0) << replayed.out << replayed.err;
+  EXPECT_THAT(replayed.out, HasSubstr("the same outputs"));
+  const Finished verified = mycojobs_({"verify", "--context", "1"});
+  EXPECT_EQ(verified.code, 0) << verified.out << verified.err;
 }
 
 }  // namespace

@@ -72,6 +72,11 @@ std::vector<Case> queued_cases() {
   left.hold = {}, left.held_ms = 0;
   RunnerInfo topic_only = runner(23, {"v"});
   topic_only.runner.local = false;
+  RunnerInfo refused = runner(25, {"v"}), refused_before = runner(26, {"v"}), without_actor = runner(27, {"v"});
+  refused.runner.actor_id = 12;
+  const std::uint64_t now = pushed().job.now_ms;
+  refused.runner.unknown = without_actor.runner.unknown = {{"refused_ms", std::to_string(now - 500)}};
+  refused_before.runner.unknown = {{"refused_ms", std::to_string(now - std::min<std::uint64_t>(now, 61000))}};
   const auto own = [](Id runner_id, std::vector<RunnerInfo> runners) {
     return with(claimed("queued"), [&](Situation& s) {
       s.queue = s.job.claim.queue = "mj:queue:runner" + std::to_string(runner_id);
@@ -90,6 +95,12 @@ std::vector<Case> queued_cases() {
       {"the one that served it has left", serve({left}), "queued", "no_runner", "no runner serves", "start an agent",
        "runner 22 (has left)"},
       {"takes from its topic only", serve({topic_only}), "queued", "no_runner", "no runner serves", "start an agent"},
+      {"may not run jobs here", serve({refused}), "queued", "runner_refused",
+       "its actor 12 may not run jobs of context", "--executor 12", "who may: executors, admins"},
+      {"is no actor", serve({without_actor}), "queued", "runner_refused", "without an actor it may not run jobs",
+       "runner_actor"},
+      {"may run jobs again", serve({refused_before, refused}), "queued", "behind_others", "1 job comes before it",
+       "wait"},
       {"busy", serve({runner(20, {"v"}, 2, 2), runner(24, {"v"}, 1, 1)}), "queued", "slots_busy", "2 runners", "wait",
        "runner 20 on host-a (2 of 2 slots busy)"},
       {"more claims than slots", serve({runner(20, {"v"}, 2, 3)}), "queued", "slots_busy", "serves queue:v", "wait",

@@ -42,6 +42,14 @@ std::uint32_t next_step() {
   }
 }
 
+std::string in_bytes(const std::string& value) {
+  std::string out = "\x5a";
+  for (int shift = 24; shift >= 0; shift -= 8) out += static_cast<char>(value.size() >> shift);
+  return out + value;
+}
+// CBOR of so many bytes.
+std::string long_bytes(std::size_t size) { return in_bytes(std::string(size - 5, 'x')); }
+
 const std::string kFine = std::string("\xa3\x65state\xf6\x67") + "effects\x80\x6d" + "domain_events\x80";
 
 }  // namespace
@@ -68,6 +76,13 @@ int main(int, char** argv) {
     if (how == "no_map") say(WireKind::answer, call, "\x80");
     if (how == "long_form") say(WireKind::answer, call, std::string("\xb8\x03", 2) + kFine.substr(1));
     if (how == "bad_state") say(WireKind::answer, call, "\xa3\x65state\x41\xff" + kFine.substr(8));
+    if (how == "long_state")
+      say(WireKind::answer, call, "\xa3\x65state" + in_bytes(long_bytes(kMaxStateBytes + 1)) + kFine.substr(8));
+    if (how == "long_rest")
+      say(WireKind::answer, call,
+          "\xa4\x63"
+          "ann" +
+              in_bytes(long_bytes(kMaxOutputBytes)) + kFine.substr(1));
     if (how == "more_fields") say(WireKind::answer, call, std::string("\xa4\x61z\x01", 4) + kFine.substr(1));
     if (how == "bad_kind")
       say(WireKind::answer, call,

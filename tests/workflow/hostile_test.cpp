@@ -67,8 +67,8 @@ const Attack kAttacks[] = {
     {"table.sort({3, 1, 2}, function() while true do end end)", "limit"},
     {"local t = {} for i = 1, 1e5 do t[i] = i end while true do for k in pairs(t) do break end end", "limit"},
     {"local t = {} for i = 1, 1e4 do t['x' .. i] = i end while true do next(t, 'x5') end", "limit"},
-    {"return ('x'):rep(2^20)", "output"},
-    {"local t = {} for i = 1, 300 do t[i] = ('x'):rep(5000) end return t", "output"},
+    {"return ('x'):rep(10 * 2^20)", "output: the state is over 10 MiB"},
+    {"local t = {} for i = 1, 3000 do t[i] = ('x'):rep(5000) end return t", "output: the state is over 10 MiB"},
     {"local e = {} for i = 1, 257 do e[i] = {schema = 'a', value = i} end return {}, e", "output: events: the step"},
     {"local e = {} for i = 1, 65 do e[i] = {kind = 'a', params = i} end return {}, {}, e", "output: effects: the step"},
     {"local a = {} a[1] = a return a", "value"},
@@ -112,10 +112,10 @@ const Attack kAttacks[] = {
     {"local t = {} for i = 1, math.huge do t[('k'):rep(1000) .. i] = true end", "limit"},
     {"local s = ('x'):rep(1e6) local t = {} for i = 1, math.huge do t[i] = bytes(s .. i) end", "memory"},
     {"local t = {} for i = 1, 8e6 do t[i] = 0 end return {}", "memory"},
-    {"local t = {} for i = 1, 3e5 do t[i] = i end return t", "output"},
+    {"local t = {} for i = 1, 3e5 do t[i] = i end return {}, nil, nil, t", "output: the step's output is over 1 MiB"},
     {"return {}, nil, nil, ('x'):rep(2^20)", "output"},
-    {"return {}, {{schema = ('x'):rep(2^20), value = 1}}", "output"},
-    {"return {}, nil, {{kind = 'a', params = 1, ref = ('x'):rep(2^20)}}", "output"},
+    {"return ('x'):rep(2^20), {{schema = ('x'):rep(2^20), value = 1}}", "output"},
+    {"return ('x'):rep(2^20), nil, {{kind = 'a', params = 1, ref = ('x'):rep(2^20)}}", "output"},
     {"_ENV = nil return {}", "{}"},
     {"_G.pcall, _G.error, string.format = nil return {}", "{}"},
     {"string.rep = nil local g = _G for k in pairs(g) do g[k] = nil end return {}", "{}"},
@@ -179,7 +179,7 @@ TEST(WorkflowHostile, ACallThatLeadsToItselfIsEndedByTheClock) {
 
 TEST(WorkflowHostile, RequestsAreBounded) {
   StepRequest asked = request();
-  asked.state = cbor(std::string(5U << 20, 'x'));
+  asked.state = cbor(std::string(15U << 20, 'x'));
   WorkflowEngine engine(options());
   const auto answer = engine.step(program("function step() end"), asked);
   ASSERT_FALSE(answer);

@@ -102,6 +102,26 @@ TEST(WorkflowProcess, IsNamedByWhatItsAnswersDependOn) {
   EXPECT_TRUE(engine.name().value().starts_with("lua-5.4."));
 }
 
+TEST(WorkflowProcess, AStateOfTenMebibytesGoesOutAndIn) {
+  EngineOptions one = options();
+  one.processes = 1;
+  WorkflowEngine engine(one);
+  const Program program = workflow::program(
+      "function step(s) if not s then return {n = 0, bulk = bytes(('x'):rep(10 * 2^20 - 14))} end "
+      "return {n = s.n + 1, bulk = s.bulk}, nil, nil, ('y'):rep(2^20 - 100) end");
+  StepRequest asked = request();
+  for (int n = 0; n < 3; ++n) {
+    const auto answer = engine.step(program, asked);
+    ASSERT_TRUE(answer) << answer.error().message;
+    ASSERT_FALSE(answer->failure) << answer->failure->message;
+    EXPECT_GT(answer->state->size(), kMaxStateBytes - 10);
+    EXPECT_LE(answer->state->size(), kMaxStateBytes);
+    EXPECT_EQ(value(*answer->state)["n"], n);
+    asked.state = answer->state;
+  }
+  EXPECT_EQ(engine.started(), 1U);
+}
+
 TEST(WorkflowProcess, KilledInTheMiddleIsReplaced) {
   EngineOptions one = options();
   one.processes = 1;
@@ -167,6 +187,8 @@ TEST(WorkflowProcess, LiesAreErrors) {
       {"no_map", Code::unavailable, "answer: is no map"},
       {"long_form", Code::unavailable, "a number in more bytes than it needs"},
       {"bad_state", Code::unavailable, "answer: state: CBOR, byte"},
+      {"long_state", Code::unavailable, "its state is over 10 MiB"},
+      {"long_rest", Code::unavailable, "beside its state it is over 1 MiB"},
       {"more_fields", Code::unavailable, "unknown field z"},
       {"bad_kind", Code::unavailable, "unknown kind of failure"},
       {"half", Code::unavailable, "it ended with exit code 0"},

@@ -1,6 +1,6 @@
 #include "domain/workflow_step.h"
 
-#include <gtest/gtest.h>
+#include <gmock/gmock.h>
 
 #include <nlohmann/json.hpp>
 
@@ -74,8 +74,14 @@ TEST(WorkflowStep, AnAnswerIsBounded) {
   answer["domain_events"] = json::array({{{"schema", "a/E@1"}, {"value", raw("\x01")}, {"key", raw("\x01")}}});
   EXPECT_EQ(decode_step_answer(cbor(answer)).error().message, "domain_events[0].key is an unknown field");
   answer["domain_events"] = json::array();
+  answer["state"] = raw(std::string(kMaxStateBytes, 'x'));
+  ASSERT_TRUE(decode_step_answer(cbor(answer))) << decode_step_answer(cbor(answer)).error().message;
+  answer["state"] = raw(std::string(kMaxStateBytes + 1, 'x'));
+  EXPECT_EQ(decode_step_answer(cbor(answer)).error().message,
+            "the step gave 10485761 bytes of state; at most 10485760");
   answer["state"] = raw(std::string(kMaxStepBytes, 'x'));
-  EXPECT_EQ(decode_step_answer(cbor(answer)).error().code, Code::too_large);
+  answer["ann"] = raw(std::string(kMaxStepBytes, 'x'));
+  EXPECT_THAT(decode_step_answer(cbor(answer)).error().message, testing::EndsWith("beside its state; at most 1048576"));
 }
 
 }  // namespace

@@ -51,6 +51,15 @@ const WorldScenario kScenarios[] = {
        }
      },
      kSmall, "world_collect"},
+    {"LongStates",
+     [](WorldStage& stage) {
+       for (int i = 0; i < 6; ++i) {
+         stage.place(1, "big"), stage.place(2, "big");
+         stage.step();
+       }
+     },
+     {.snapshot_every = 1'000'000, .parallel = 1, .bytes = 100U << 10, .collected = 200U << 10},
+     "world_collect"},
 };
 
 class WorldCrashPoints : public testing::TestWithParam<WorldScenario> {

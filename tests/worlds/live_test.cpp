@@ -204,6 +204,78 @@ TEST_F(WorldLive, 13_CollectionKeepsWhatIsReferredTo) {
   expect_fine(stage);
 }
 
+TEST_F(WorldLive, 13_AReplacedStateGoesWithoutASnapshotToo) {
+  WorldStage stage({.snapshot_every = 1'000'000, .collected = 300U << 10});
+  ASSERT_TRUE(stage.apply());
+  stage.place(2, "big");
+  for (int i = 0; i < 20; ++i) {
+    stage.place(1, "big");
+    ASSERT_TRUE(stage.play());
+    const auto blobs = stage.worlds->blobs(1, WorldStage::kShop).value();
+    EXPECT_LE(blobs.size(), 7U) << "of two instances, and what was written since: " << i;
+    for (const int id : {1, 2}) EXPECT_TRUE(stage.worlds->blob(1, WorldStage::kShop, stage.show(id).at("state_hash")));
+  }
+  expect_fine(stage);
+}
+
+TEST_F(WorldLive, 13_WhatADeadCoordinatorLeftIsCollectedByTheNext) {
+  WorldStage stage({.snapshot_every = 1'000'000, .collected = 1U << 30});
+  ASSERT_TRUE(stage.apply());
+  for (int i = 0; i < 6; ++i) {
+    stage.place(1, "big");
+    ASSERT_TRUE(stage.play());
+  }
+  EXPECT_GE(stage.worlds->blobs(1, WorldStage::kShop).value().size(), 5U) << "nobody has collected";
+  stage.disturb({{stage.calls() + 1, WorldFate::killed_before}});
+  stage.place(1, "big");
+  ASSERT_TRUE(stage.play());
+  EXPECT_EQ(stage.worlds->blobs(1, WorldStage::kShop).value().size(), 1U);
+  expect_fine(stage);
+}
+
+TEST_F(WorldLive, 13_StatesThatTheSnapshotNamesAreKept) {
+  WorldStage stage({.snapshot_every = 4, .collected = 100U << 10});
+  ASSERT_TRUE(stage.apply());
+  for (int i = 0; i < 8; ++i) {
+    stage.place(1, "big");
+    ASSERT_TRUE(stage.play());
+    const WorldRead head = stage.worlds->read(1, WorldStage::kShop, 0, 0).value();
+    if (head.snapshot_height == 0) continue;
+    const auto bytes = stage.worlds->blob(1, WorldStage::kShop, head.snapshot);
+    ASSERT_TRUE(bytes) << i;
+    const std::set<std::string> named = blobs_of(decode_world(*bytes).value());
+    EXPECT_EQ(named.size(), 1U);
+    for (const std::string& hash : named) EXPECT_TRUE(stage.worlds->blob(1, WorldStage::kShop, hash)) << i;
+  }
+  EXPECT_GT(stage.worlds->read(1, WorldStage::kShop, 0, 0).value().snapshot_height, 0U);
+}
+
+TEST_F(WorldLive, 13_AWorldTooLargeForASnapshotGoesOnWithoutOne) {
+  WorldStage stage({.snapshot_every = 4, .snapshot_bytes = 100});
+  ASSERT_TRUE(stage.apply());
+  for (int id = 1; id <= 6; ++id) stage.place(id, "job");
+  ASSERT_TRUE(stage.play());
+  EXPECT_EQ(stage.worlds->read(1, WorldStage::kShop, 0, 0).value().snapshot_height, 0U);
+  for (int id = 1; id <= 6; ++id) EXPECT_EQ(stage.status(id), "waiting");
+  expect_fine(stage);
+}
+
+TEST_F(WorldLive, ACommitIsBoundedByBytes) {
+  std::set<std::uint64_t> moments[2];
+  for (const bool bounded : {false, true}) {
+    WorldStage stage(bounded ? WorldLimits{.bytes = 200U << 10} : WorldLimits{});
+    ASSERT_TRUE(stage.apply());
+    for (int id = 1; id <= 12; ++id) stage.place(id, "big");
+    for (int id = 1; id <= 12; ++id) stage.place(id, "big");
+    ASSERT_TRUE(stage.play());
+    for (int id = 1; id <= 12; ++id) EXPECT_EQ(stage.show(id).at("steps"), 2);
+    expect_fine(stage);
+    moments[bounded ? 1 : 0].insert(static_cast<std::uint64_t>(stage.calls_by_name["world_commit"]));
+  }
+  EXPECT_LE(*moments[0].begin(), 4U);
+  EXPECT_GE(*moments[1].begin(), 8U) << "24 states of 80 KiB, at most 3 a commit";
+}
+
 TEST_F(WorldLive, 14_ApplyIsRefusedWithTheListWhileAnythingIsUnderWay) {
   json next = shop_manifest();
   next["description"] = "the next one";
@@ -240,6 +312,77 @@ TEST_F(WorldLive, 16_AnIntentLinksItsStepItsJobAndItsReceipt) {
   EXPECT_EQ(rows[1].at("effects")[0].at("intent"), rows[2].at("intent"));
   EXPECT_EQ(rows[2].at("intent"), rows[3].at("intent"));
   EXPECT_EQ(rows[2].at("carrier"), "job:1:3");
+}
+
+class WorldLostNotice : public WorldLive {
+ protected:
+  void lose_due() { stage_.server.plain(1, {"DEL", "mj:worlds:due"}); }
+  void pass_a_minute() {
+    for (int i = 0; i < 62; ++i) stage_.step(1000);
+  }
+};
+
+TEST_F(WorldLostNotice, AnEventInTheInboxIsFoundWithinAMinute) {
+  stage_.step();
+  stage_.place(1, "keep");
+  lose_due();
+  pass_a_minute();
+  EXPECT_EQ(stage_.status(1), "waiting");
+  expect_fine(stage_);
+}
+
+TEST_F(WorldLostNotice, ATimerIsFiredAllTheSame) {
+  stage_.place(1, "timer");
+  stage_.step();
+  lose_due();
+  pass_a_minute();
+  EXPECT_EQ(stage_.show(1).at("state").at("receipts").size(), 1U);
+  expect_fine(stage_);
+}
+
+TEST_F(WorldLostNotice, AnEndIsHeardThatNobodyTellsOf) {
+  stage_.place(1, "job"), stage_.place(2, "job");
+  stage_.coordinate(0);
+  stage_.run_jobs();
+  stage_.server.plain(1, {"DEL", "mj:world-in:acme/shop@1"});
+  lose_due();
+  pass_a_minute();
+  EXPECT_EQ(stage_.show(1).at("state").at("receipts").size(), 1U);
+  EXPECT_EQ(stage_.show(2).at("state").at("receipts").size(), 1U);
+  expect_fine(stage_);
+}
+
+TEST_F(WorldLostNotice, AWorldThatCameWhileWeLedIsFound) {
+  stage_.step();
+  json other = shop_manifest();
+  other["name"] = "acme/other@1";
+  ASSERT_TRUE(stage_.apply(other));
+  stage_.clock.pass(1000);
+  ASSERT_TRUE(
+      service::send_event(stage_.by, stage_.in(), {"acme/Placed@1", R"({"id": 1, "how": "keep"})", "acme/other@1"}));
+  lose_due();
+  pass_a_minute();
+  pass_a_minute();
+  EXPECT_EQ(LoadedWorld::load(*stage_.worlds, 1, "acme/other@1").value().state().cells.size(), 1U);
+}
+
+TEST_F(WorldLostNotice, ARefusedReceiptIsNotedOnce) {
+  stage_.runner_key = std::make_shared<SigningKey>(SigningKey::make());
+  ASSERT_TRUE(stage_.store->save(1, "runner:7", {{"id", "7"}, {"pubkey", SigningKey::make().public_key()}}));
+  stage_.place(1, "job");
+  for (int i = 0; i < 5; ++i) stage_.step();
+  const int once = kinds(stage_, "receipt_refused");
+  EXPECT_GE(once, 1);
+  for (int i = 0; i < 5; ++i) pass_a_minute();
+  EXPECT_LE(kinds(stage_, "receipt_refused"), once + 1) << "the first look cannot know";
+}
+
+TEST_F(WorldLostNotice, ALookAtWhatRestsWritesNothing) {
+  stage_.place(1, "keep"), stage_.place(2, "approval");
+  ASSERT_TRUE(stage_.play());
+  const std::uint64_t before = stage_.calls();
+  for (int i = 0; i < 5; ++i) stage_.step(10000);
+  EXPECT_EQ(stage_.calls(), before);
 }
 
 TEST_F(WorldLive, AnOrderThatIsPaidCancelsItsDeadlineAndCanBeReplaced) {

@@ -26,6 +26,8 @@ end
 err = actor ~= '' and denied()
 if err then
   add_refusal_once(actor, 'run', 'jobs', 'executors')
+  -- Where an agent may write that may not write there, too: `job explain` reads it.
+  if type_of('runner:' .. runner) == 'hash' then redis.pcall('HSET', 'runner:' .. runner, 'refused_ms', dec(now_ms)) end
   return redis.error_reply('MJDENIED ' .. err)
 end
 

@@ -322,8 +322,9 @@ return what
 
 --# answer_message: journal places messages worlds ends
 -- The answer to a message that is away: its jobs end with what it says of them, the others as lost. done, known (it was
--- answered before) or other (no such message has left). fields: of the message.
-local message, content, reason, fields = arg(), arg(), arg(), list_arg()
+-- answered before) or other (no such message has left). fields: of the message. carried: what the router is to hear of the
+-- job that it carries; in the mark, since others may write to the record.
+local message, content, reason, fields, carried = arg(), arg(), arg(), list_arg(), arg()
 local is_last, count = arg() == '1', num(arg())
 local mark = 'mj:message:' .. message
 local err = wrong(mark, 'hash') or wrong_mail() or wrong_shared()
@@ -344,6 +345,7 @@ if not is_last then return 'done' end
 if type_of(message) == 'hash' then redis.call('HSET', message, 'transport_status', 'delivered') end
 end_away(message, is, 'lost', reason ~= '' and reason or 'the answer does not name it', reason == '')
 if #fields > 0 and type_of(message) == 'hash' then redis.call('HSET', message, unpack(fields)) end
+if carried ~= '' then redis.call('HSET', mark, 'carried_answer', carried) end
 return 'done'
 
 --# cancel_message: journal places messages worlds ends

@@ -115,6 +115,25 @@ local due = redis.call('ZRANGEBYSCORE', 'mj:worlds:due', '-inf', dec(now_ms), 'L
 local later = redis.call('ZRANGE', 'mj:worlds:due', 0, 0, 'WITHSCORES')[2]
 return {due, later and #due == 0 and dec(math.max(1, num(later) - now_ms)) or '0'}
 
+--# world_glance:
+-- {now, of each world {entries of its inbox, when it is due or 0, {places of its carriers that have ended, or are gone}}}.
+local rows = {}
+local err = wrong('mj:worlds:due', 'zset')
+if err then return err end
+for _ = 1, num(arg()) do
+  local world, ended = arg(), {}
+  for place, carrier in ipairs(list_arg()) do
+    -- The record is anybody's: it counts where nothing of ours says how the carrier is.
+    local mark, is = mark_of(carrier), type_of(carrier)
+    local state = type_of(mark) == 'hash' and redis.call('HGET', mark, 'state')
+    local status = not state and is == 'hash' and redis.call('HGET', carrier, 'status')
+    if is == 'none' or state == 'ended' or status == 'finished' or status == 'error' then ended[#ended + 1] = place - 1 end
+  end
+  local inbox, due = 'mj:world-in:' .. world, redis.call('ZSCORE', 'mj:worlds:due', world)
+  rows[#rows + 1] = {type_of(inbox) == 'stream' and redis.call('XLEN', inbox) or 0, due and dec(math.max(1, num(due))) or '0', ended}
+end
+return {dec(now_ms), rows}
+
 --# world_collect: journal flows
 -- gone or conflict: the world has moved on, and may refer to one of these blobs again.
 local world, base, hashes = arg(), num(arg()), list_arg()

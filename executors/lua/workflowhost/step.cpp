@@ -112,7 +112,8 @@ struct Doing {
   std::string_view source;
   std::string name;  // of the chunk
   std::string answer;
-  int line = 0;  // of an error
+  int line = 0;                 // of an error
+  std::size_t state_bytes = 0;  // of the answer, those of the state
 };
 Doing* doing = nullptr;  // one at a time
 
@@ -145,12 +146,21 @@ void push_field(lua_State* state, int table, const char* name) {
   __builtin_unreachable();
 }
 
-std::size_t room_of(const std::string& out) { return kMaxOutputBytes - std::min(kMaxOutputBytes, out.size()); }
+constexpr const char* kStateOver = "the state is over 10 MiB: keep less, or keep it elsewhere and a name of it here";
+constexpr const char* kOutputOver =
+    "the step's output is over 1 MiB beside its state: keep less, or keep it elsewhere and a name of it here";
 
-void append_bytes(lua_State* state, int index, std::string path, std::string& out) {
+// Of all of the answer but its state.
+std::size_t output_of(const std::string& out) { return out.size() - doing->state_bytes; }
+
+void append_bytes(lua_State* state, int index, std::string path, std::string& out, Room room) {
   std::string value;
-  append_cbor(state, index, std::move(path), value, room_of(out));
+  append_cbor(state, index, std::move(path), value, room);
   put_cbor_bytes(out, value);
+}
+void append_bytes(lua_State* state, int index, std::string path, std::string& out) {
+  const std::size_t left = kMaxOutputBytes - std::min(kMaxOutputBytes, output_of(out));
+  append_bytes(state, index, std::move(path), out, {left, kOutputOver});
 }
 
 struct RowShape {
@@ -254,15 +264,17 @@ void append_answer(lua_State* state, std::string& out) {
   if (lua_isnil(state, 1) || lua_islightuserdata(state, 1)) {
     put_cbor_null(out);
   } else {
-    append_bytes(state, 1, "state", out);
+    const std::size_t before = out.size();
+    append_bytes(state, 1, "state", out, {kMaxStateBytes, kStateOver});
+    doing->state_bytes = out.size() - before;
   }
   put_cbor_text(out, "effects");
   append_rows(state, 3, kEffects, out);
   put_cbor_text(out, "domain_events");
   append_rows(state, 2, kEvents, out);
-  if (out.size() <= kMaxOutputBytes) return;
+  if (output_of(out) <= kMaxOutputBytes) return;
   refusal() = Refusal::output;
-  luaL_error(state, "the step's output is over 1 MiB: keep less, or keep it elsewhere and a name of it here");
+  luaL_error(state, kOutputOver);
 }
 
 void push_optional(lua_State* state, const std::optional<std::string_view>& cbor, const char* what) {
@@ -393,6 +405,6 @@ Result<bool> Programs::step(std::string_view hash, std::string_view request_byte
   return true;
 }
 
-std::string engine_name() { return "lua-" LUA_VERSION_MAJOR "." LUA_VERSION_MINOR "." LUA_VERSION_RELEASE "/1"; }
+std::string engine_name() { return "lua-" LUA_VERSION_MAJOR "." LUA_VERSION_MINOR "." LUA_VERSION_RELEASE "/2"; }
 
 }  // namespace mycojobs::workflow

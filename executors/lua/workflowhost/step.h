@@ -43,6 +43,6 @@ class Programs {
   std::list<Program> programs_;  // the last used first
 };
 
-std::string engine_name();  // "lua-5.4.4/1": the same name, the same answers
+std::string engine_name();  // "lua-5.4.4/2": the same name, the same answers
 
 }  // namespace mycojobs::workflow

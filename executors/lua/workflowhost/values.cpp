@@ -174,8 +174,8 @@ class Pushing {
 
 class Appending {
  public:
-  Appending(lua_State* state, std::string path, std::string& out, std::size_t room)
-      : state_(state), path_(std::move(path)), out_(out), most_(out.size() + room) {}
+  Appending(lua_State* state, std::string path, std::string& out, Room room)
+      : state_(state), path_(std::move(path)), out_(out), most_(out.size() + room.bytes), over_(room.over) {}
 
   void value(int index, std::size_t depth) {  // NOLINT(misc-no-recursion): depth is bounded
     if (depth > kMaxCborDepth) wrong("is deeper than " + std::to_string(kMaxCborDepth) + " levels, or holds itself");
@@ -213,10 +213,7 @@ class Appending {
   }
 
  private:
-  [[noreturn]] void too_much() {
-    refuse(state_, Refusal::output,
-           "the step's output is over 1 MiB: keep less, or keep it elsewhere and a name of it here");
-  }
+  [[noreturn]] void too_much() { refuse(state_, Refusal::output, over_); }
   [[noreturn]] void wrong(const std::string& why) {
     const std::string& shown = path_.size() > 200 ? path_.substr(0, 200) + "..." : path_;
     refuse(state_, Refusal::value, shown + ": " + why);
@@ -266,6 +263,7 @@ class Appending {
   std::string path_;
   std::string& out_;
   std::size_t most_;
+  const char* over_;
 };
 
 }  // namespace
@@ -303,7 +301,7 @@ void add_values(lua_State* state) {
 
 void push_cbor(lua_State* state, std::string_view cbor, const char* what) { Pushing(state, cbor, what).whole(); }
 
-void append_cbor(lua_State* state, int index, std::string path, std::string& out, std::size_t room) {
+void append_cbor(lua_State* state, int index, std::string path, std::string& out, Room room) {
   Appending(state, std::move(path), out, room).value(lua_absindex(state, index), 0);
 }
 

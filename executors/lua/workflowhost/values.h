@@ -27,9 +27,13 @@ Refusal& refusal();
 void add_values(lua_State*);
 // Pushes what deterministic CBOR says. what: for messages ("state").
 void push_cbor(lua_State*, std::string_view cbor, const char* what);
+// What a value may have.
+struct Room {
+  std::size_t bytes = 0;
+  const char* over = "";  // said of more
+};
 // Appends the value at this place, in deterministic CBOR, without metamethods. path: where it stands ("state").
-// room: bytes that it may have.
-void append_cbor(lua_State*, int index, std::string path, std::string& out, std::size_t room);
+void append_cbor(lua_State*, int index, std::string path, std::string& out, Room room);
 
 // For what the library does itself. A key of a table, as the order of keys has them: integers, then strings by bytes.
 struct Key {

@@ -11,7 +11,8 @@
 //
 //   request  {version: 1, state: bytes|null, event: {schema, value: bytes, key?: bytes}, ctx: bytes|null}
 //   answer   {state: bytes|null, domain_events: [{schema, value: bytes}],
-//             effects: [{kind, params: bytes, index, issuer_ref?: text}], ann?: bytes}, or {error: {kind, message, line?}}
+//             effects: [{kind, params: bytes, index, issuer_ref?: text}], ann?: bytes}, or {error: {kind, message,
+//             line?}}
 //
 // All of it is deterministic CBOR (domain/cbor.h). The host has run the code of strangers: the engine believes nothing.
 #pragma once
@@ -20,6 +21,8 @@
 #include <cstdint>
 #include <string>
 
+#include "domain/workflow_step.h"
+
 namespace mycojobs::workflow {
 
 enum class WireKind : std::uint8_t { ready = 1, refused = 2, program = 3, step = 4, answer = 5, unknown = 6 };
@@ -27,13 +30,16 @@ enum class WireKind : std::uint8_t { ready = 1, refused = 2, program = 3, step =
 inline constexpr const char* kHostProgram = "mycojobs-workflowhost";
 inline constexpr int kSocketFd = 3;  // of the host, at its start
 inline constexpr std::size_t kHeaderBytes = 9, kHashBytes = 32;
-inline constexpr std::uint32_t kMaxFrameBytes = 8U << 20;
+inline constexpr std::uint32_t kMaxFrameBytes = 16U << 20;
 // The host ends itself if one step takes so long: whoever waited for it is gone.
 inline constexpr unsigned kAbandonedSeconds = 120;
 
-// What one step may answer, and be asked.
-inline constexpr std::size_t kMaxEffects = 64, kMaxEvents = 256, kMaxOutputBytes = 1U << 20;
-inline constexpr std::size_t kMaxRequestBytes = 4U << 20, kMaxSourceBytes = 1U << 20, kMaxMessageBytes = 1024;
+// What one step may answer, and be asked. The output: beside its state, which has kMaxStateBytes; the request: with it.
+inline constexpr std::size_t kMaxEffects = kMaxStepEffects, kMaxEvents = kMaxStepEvents,
+                             kMaxOutputBytes = kMaxStepBytes;
+inline constexpr std::size_t kMaxRequestBytes = kMaxStateBytes + (4U << 20), kMaxSourceBytes = 1U << 20;
+inline constexpr std::size_t kMaxMessageBytes = 1024;
+static_assert(kMaxRequestBytes + kHashBytes <= kMaxFrameBytes);
 
 struct WireHeader {
   std::uint32_t size = 0;

@@ -243,5 +243,6 @@ local function end_away(message, is, detail, why, is_answered)
   redis.call('HDEL', mark, 'deliver_until', 'result_ms', 'why', 'tries')
   redis.call('ZREM', 'mj:outbox', 'send ' .. message, 'expire ' .. message)
   end_message(message, not is_answered and why or failed > 0 and failed .. ' of its jobs failed' or '')
-  if not is.carried then put_in(message) end  -- else nobody but the router waits for it
+  if not is.carried then return put_in(message) end
+  redis.call('HSET', mark, 'why', why)  -- nobody but the router waits for it
 end
