@@ -1,7 +1,11 @@
 // The page's files, and what the page asks: who is served, with which headers; pages of jobs, how a context is.
 #include "api/page.h"
 
+#include <algorithm>
+#include <atomic>
+#include <memory>
 #include <set>
+#include <thread>
 
 #include "api_fixture.h"
 #include "mycojobs/job_end.h"
@@ -171,6 +175,31 @@ TEST_F(Page, EventsTellThatTheStoreIsAwayAndThatItIsBack) {
   redis_.set_faults([](const ServerCall&) { return Fault::none; });
   EXPECT_TRUE(test::eventually([&] { return told("event: overview") == 2; })) << "though nothing has changed";
   EXPECT_EQ(told("event: away"), 1U) << "once";
+}
+
+// Each of them waited for the store to fall silent again, one after the other.
+TEST_F(Page, ASilentStoreIsFoundOutByOneOfAllWhoWatch) {
+  start_anonymous();
+  constexpr std::size_t kWatchers = 5;
+  std::vector<std::unique_ptr<test::Process>> watchers;
+  for (std::size_t i = 0; i < kWatchers; ++i)
+    watchers.push_back(std::make_unique<test::Process>(
+        folder_, std::vector<std::string>{"curl", "-sN", server_->url() + "/events?context=1&overview=1"}));
+  const auto all_heard = [&](const char* event) {
+    return std::all_of(watchers.begin(), watchers.end(),
+                       [&](const auto& each) { return each->out().find(event) != std::string::npos; });
+  };
+  ASSERT_TRUE(test::eventually([&] { return all_heard("event: overview"); }));
+  std::atomic<std::size_t> looks{0};
+  redis_.set_faults([&looks](const ServerCall& call) {
+    if (call.name != "tally") return Fault::before;
+    ++looks;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1200));  // longer than they look again
+    return Fault::before;
+  });
+  EXPECT_TRUE(test::eventually([&] { return all_heard("event: away"); }));
+  EXPECT_LE(looks, 2U) << "one, and one of who came when all had been told";
+  redis_.set_faults([](const ServerCall&) { return Fault::none; });
 }
 
 TEST_F(Page, WhatAFlowLeftOutHasNotFailed) {

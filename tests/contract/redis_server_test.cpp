@@ -5,7 +5,9 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <filesystem>
+#include <thread>
 
 #include "base/clock.h"
 #include "bench.h"
@@ -97,6 +99,23 @@ TEST_F(RedisServer, WhatASilentServerWasSentIsNotDoneAfterItsSenderGaveUp) {
     EXPECT_EQ(jobs[0].deliveries, 1U);
     EXPECT_EQ(store.queue_length(1, "queue:python").value(), 0U);
   }
+}
+
+TEST_F(RedisServer, AReaderGivesUpOnASilentServerBeforeAWriterDoes) {
+  start();
+  auto config = config_for(url());
+  config.reader_timeout_ms = 300;
+  const auto stores = make_redis_stores(config);
+  auto reader = *stores->open_reader(), writer = *stores->open();
+  ASSERT_TRUE(reader->now_ms() && writer->now_ms());
+  ::kill(redis_->pid(), SIGSTOP);
+  std::atomic<bool> written{false};
+  std::thread writing([&] { written = outcome(writer->now_ms()) == "ok"; });
+  EXPECT_EQ(outcome(reader->now_ms()), "unavailable");
+  ::kill(redis_->pid(), SIGCONT);
+  writing.join();
+  EXPECT_TRUE(written) << "it has waited";
+  EXPECT_TRUE(reader->now_ms()) << "and who gave up goes on";
 }
 
 // Redis leaves half of a step at the end of a file that was cut within it, and does that half at its next start: a
