@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <set>
 #include <thread>
@@ -110,6 +111,36 @@ TEST_F(Page, PagesOfJobsGoThroughAllOfThemOnce) {
   EXPECT_FALSE(ok("jobs.page", {{"until_ms", clock_.unix_ms() + 60000}})["jobs"].empty());
   EXPECT_EQ(word("jobs.page", {{"after", "x"}}), "invalid");
   EXPECT_EQ(word("jobs.page", {{"status", "x"}}), "invalid");
+}
+
+TEST_F(Page, PagesOfFlowsGoThroughAllOfThemOnce) {
+  start_anonymous();
+  const auto made = [&](const std::string& name) {
+    return ok("flow.create", {{"definition", "name: " + name + "\njobs:\n  a: {type: python, script: pass}\n"}});
+  };
+  for (int i = 0; i < 11; ++i) made(i % 4 == 0 ? "rare" : "often");
+  std::vector<Id> met;
+  std::string after;
+  do {
+    json params{{"limit", 4}};
+    if (!after.empty()) params["after"] = after;
+    const json page = ok("flows.page", params);
+    for (const json& flow : page.at("flows")) met.push_back(flow.at("id"));
+    after = page.at("after");
+    EXPECT_LE(page.at("flows").size(), 4U);
+    ASSERT_LE(met.size(), 11U) << page;
+  } while (!after.empty());
+  std::set<Id, std::greater<>> once(met.begin(), met.end());
+  EXPECT_EQ(once.size(), 11U);
+  EXPECT_TRUE(std::equal(met.begin(), met.end(), once.begin())) << "the newest first";
+  const json rare = ok("flows.page", {{"name", "rare"}, {"limit", 2}});
+  ASSERT_EQ(rare.at("flows").size(), 2U);
+  EXPECT_EQ(ok("flows.page", {{"name", "rare"}, {"limit", 2}, {"after", rare.at("after")}}).at("flows").size(), 1U);
+  const json none = ok("flows.page", {{"caller_id", 99}});
+  EXPECT_TRUE(none.at("flows").empty());
+  EXPECT_EQ(none.at("looked_at"), 11);
+  EXPECT_EQ(none.at("after"), "");
+  EXPECT_EQ(word("flows.page", {{"after", "x"}}), "invalid");
 }
 
 TEST_F(Page, AnOverviewCountsWhatThereIs) {
