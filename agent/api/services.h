@@ -83,6 +83,7 @@ struct Services {
         started_ms(time.unix_ms()) {}
   Backends backends, peers;  // of callers; of supervisors elsewhere
   service::ManifestCache manifests;
+  service::ApprovalCache approvals;
   const Clock& clock;
   ApiSettings settings;
   std::uint64_t started_ms;
