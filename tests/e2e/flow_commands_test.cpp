@@ -92,7 +92,7 @@ TEST_F(FlowCommands, AListGoesOnBehindItsLast) {
     EXPECT_EQ(done.err.find("there are more: --after " + after + " goes on") != std::string::npos, pages < 2)
         << done.err;
   }
-  EXPECT_THAT(met, testing::ElementsAre("5", "4", "3", "2", "1"));
+  EXPECT_EQ(met, (std::vector<std::string>{"5", "4", "3", "2", "1"}));
 }
 
 TEST_F(FlowCommands, AFilesScriptsAreTakenFromBesideIt) {
