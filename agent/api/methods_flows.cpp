@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "api/flow_parts.h"
+#include "base/ids.h"
 #include "coordinator/flow_run.h"
 #include "domain/codec.h"
 #include "domain/flow_data.h"
@@ -91,9 +92,9 @@ Result<json> get(Call& call) {
   return object;
 }
 
-Result<json> list(Call& call) {
+Result<service::FlowPage> find_page(Call& call, Id before) {
   MJ_TRY(flows, call.flows());
-  service::ListFlows wish{call.text("name"), call.id("before"), call.number("limit", 50)};
+  service::ListFlows wish{call.text("name"), before, call.number("limit", 50)};
   if (call.has("status")) {
     wish.status = parse<FlowStatus>(call.text("status"));
     if (!wish.status) return fail(Code::invalid, "status: is none of dispatched, started, error, finished");
@@ -101,9 +102,12 @@ Result<json> list(Call& call) {
   wish.word = call.text("state");
   wish.caller = call.id("caller_id");
   wish.until_ms = call.number("until_ms", 0);
-  MJ_TRY(rows, service::list_flows(call.by(), call.stores(*flows), wish));
+  return service::page_flows(call.by(), call.stores(*flows), wish);
+}
+
+json rows_of(const service::FlowPage& page) {
   json all = json::array();
-  for (const service::FlowRow& row : rows) {
+  for (const service::FlowRow& row : page.flows) {
     json object = shown(row.flow);
     object["name"] = row.summary.name;
     object["at_ms"] = row.summary.at_ms;
@@ -111,6 +115,24 @@ Result<json> list(Call& call) {
     all.push_back(std::move(object));
   }
   return all;
+}
+
+Result<json> list(Call& call) {
+  MJ_TRY(found, find_page(call, call.id("before")));
+  return rows_of(found);
+}
+
+Result<json> page(Call& call) {
+  Id before = 0;
+  if (std::uint64_t given = 0; !call.text("after").empty()) {
+    if (!parse_u64(call.text("after"), given) || given == 0 || given > UINT32_MAX)
+      return fail(Code::invalid, "after: give what the page before has said");
+    before = static_cast<Id>(given);
+  }
+  MJ_TRY(found, find_page(call, before));
+  return json{{"flows", rows_of(found)},
+              {"after", found.after == 0 ? "" : std::to_string(found.after)},
+              {"looked_at", found.looked_at}};
 }
 
 // The FlowNodes of the coordinator's specification, and beside them what more is known of each.
@@ -252,6 +274,16 @@ void add_flow_methods(Services& s, std::vector<Method>& all) {
                         {"until_ms", "unix_ms", "only flows that were made until then"},
                         {"limit", "integer", "at most so many (50; 1000 at most)"}},
                        "[FlowRow]: flows without definition, nodes and result", list));
+  all.push_back(method(s, "flows.page", "list flows page by page, newest first",
+                       {context,
+                        {"name", "text", "only of definitions of this name"},
+                        {"status", "text", "only these"},
+                        {"state", "text", "only these: a word of docs/flows.md"},
+                        {"caller_id", "id", "only this actor's"},
+                        {"until_ms", "unix_ms", "only flows that were made until then"},
+                        {"limit", "integer", "at most so many (50; 1000 at most)"},
+                        {"after", "text", "as the page before has said; absent: the first page"}},
+                       "FlowsPage: flows, after (empty: this is the last page), looked_at", page));
   all.push_back(method(s, "flow.dag", "read nodes and edges with their state", flow_params(),
                        "FlowDag: status, detail, nodes (FlowNode and more), edges {from, to} of job ids", dag));
   all.push_back(method(s, "flow.explain", "say why a flow is where it is", flow_params(),

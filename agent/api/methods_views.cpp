@@ -79,7 +79,8 @@ Result<json> history(Call& call) {
 Result<json> questions(Call& call) {
   MJ_TRY(flows, call.flows());
   MJ_TRY(worlds, call.worlds());
-  MJ_TRY(found, service::list_questions(call.by(), call.stores(*flows), *worlds, call.id("after")));
+  MJ_TRY(found, service::list_questions(call.by(), call.stores(*flows), *worlds, call.id("after"),
+                                        &call.services().approvals));
   json all = json::array();
   for (const service::Question& each : found.all) {
     json object{{"name", each.name},           {"pause", each.pause},     {"asks", each.asks},

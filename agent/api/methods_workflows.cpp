@@ -41,6 +41,7 @@ Result<json> send(Call& call) {
   MJ_TRY(stores, world_stores(call));
   service::SendEvent wish{call.text("event"), dump_json(call.params().at("value")), call.text("workflow")};
   if (call.has("idempotency_key")) wish.idempotency_key = call.text("idempotency_key");
+  wish.traceparent = call.text("traceparent");
   MJ_TRY(sent, service::send_event(call.by(), stores, wish));
   return json{{"manifest", sent.world},
               {"event", sent.event},
@@ -64,7 +65,8 @@ Result<json> show(Call& call) {
 }
 Result<json> timeline(Call& call) {
   MJ_TRY(stores, world_stores(call));
-  return service::instance_timeline(call.by(), stores, instance_of(call));
+  return service::instance_timeline(call.by(), stores, instance_of(call),
+                                    {call.number("limit", service::kTimelineFacts), call.number("before", 0)});
 }
 Result<json> explain(Call& call) {
   MJ_TRY(stores, world_stores(call));
@@ -110,13 +112,15 @@ void add_workflow_methods(Services& s, std::vector<Method>& all) {
                         {"caller_id", "id", "as whom its effects run; absent: the caller"},
                         context},
                        "WorkflowApplied: hash, replaced, owner", apply));
-  all.push_back(method(s, "workflow.send", "send an event to the workflows that take it",
-                       {{"event", "text", "an event's name, as short as it is clear", true},
-                        {"value", "any", "the event, as its schema has it", true},
-                        {"workflow", "text", "the manifest, if several take it"},
-                        {"idempotency_key", "text", "of its caller: again with it is the first one again"},
-                        context},
-                       "WorkflowSent: its id and targets", send));
+  all.push_back(method(
+      s, "workflow.send", "send an event to the workflows that take it",
+      {{"event", "text", "an event's name, as short as it is clear", true},
+       {"value", "any", "the event, as its schema has it", true},
+       {"workflow", "text", "the manifest, if several take it"},
+       {"idempotency_key", "text", "of its caller: again with it is the first one again"},
+       {"traceparent", "text", "the trace that it stands in; absent: that of the request's header (docs/tracing.md)"},
+       context},
+      "WorkflowSent: its id and targets", send));
   all.push_back(method(s, "workflow.list", "list the workflows, and how their instances stand", {context},
                        "[WorkflowRow]: the workflows, by manifest", list));
   all.push_back(method(s, "workflow.cells", "list the instances of a workflow",
@@ -127,7 +131,10 @@ void add_workflow_methods(Services& s, std::vector<Method>& all) {
                        "[WorkflowCell]: instances by key", cells));
   all.push_back(method(s, "workflow.show", "read an instance: its state, what waits, what it waits for", instance,
                        "WorkflowInstance: state, intents, mail", show));
-  all.push_back(method(s, "workflow.timeline", "read what has happened to an instance", instance,
+  std::vector<Param> facts_of = instance;
+  facts_of.push_back({"before", "integer", "only facts before this height; absent: the latest"});
+  facts_of.push_back({"limit", "integer", "at most so many (300; 1000 at most)"});
+  all.push_back(method(s, "workflow.timeline", "read what has happened to an instance, the latest of it", facts_of,
                        "[WorkflowFact]: facts, oldest first", timeline));
   all.push_back(method(s, "workflow.explain", "say why an instance is where it is", instance,
                        "[WorkflowReason]: cause, reason, evidence, next", explain));

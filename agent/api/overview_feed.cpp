@@ -6,6 +6,11 @@
 #include "service/overview.h"
 
 namespace mycojobs::api {
+namespace {
+
+bool is_away(const Error& error) { return error.code == Code::unavailable; }
+
+}  // namespace
 
 std::shared_ptr<OverviewFeed::Kept> OverviewFeed::kept(Id context) {
   const std::lock_guard lock(mutex_);
@@ -14,25 +19,46 @@ std::shared_ptr<OverviewFeed::Kept> OverviewFeed::kept(Id context) {
   return found;
 }
 
-Result<std::shared_ptr<const OverviewText>> OverviewFeed::read(const EventRequest& request) {
-  constexpr std::chrono::milliseconds kFresh{900};
-  const nlohmann::json params{{"context_id", request.context}};
-  MJ_TRY(call, Call::begin(services_, params, request.caller));
-  MJ_CHECK(call.told(service::may(call.by(), call.store(), Action::read)));
-  const auto own = kept(request.context);
-  const std::lock_guard lock(own->mutex);
-  if (own->text && std::chrono::steady_clock::now() - own->at < kFresh) return own->text;
-  MJ_TRY(view, overview(call.store(), request.context));
+Result<OverviewFeed::Text> OverviewFeed::read_text(Kept& own, Id context) {
+  if (!own.store) {
+    MJ_TRY(store, services_.backends.open_reader());
+    own.store = std::move(store);
+  }
+  MJ_TRY(view, overview(*own.store, context));
   nlohmann::json object = to_json(view);
-  object["context"] = request.context;
+  object["context"] = context;
   auto text = std::make_shared<OverviewText>();
   text->text = dump_json(object);
   for (const char* moment : {"now_ms", "since_ms"}) object.erase(moment);
   for (auto& runner : object["runners"]) runner.erase("seen_ms");
   text->rest = dump_json(object);
-  own->text = std::move(text);
-  own->at = std::chrono::steady_clock::now();
-  return own->text;
+  return text;
+}
+
+Result<OverviewFeed::Text> OverviewFeed::read(const EventRequest& request) {
+  constexpr std::chrono::milliseconds kFresh{900};
+  const auto kept = this->kept(request.context);
+  const service::Caller by = asker(services_, request.caller, request.context);
+  const std::lock_guard lock(kept->mutex);
+  const bool known = !kept->text || *kept->text != nullptr;
+  if (!known || std::chrono::steady_clock::now() - kept->at >= kFresh) {
+    kept->text = read_text(*kept, request.context);
+    kept->at = std::chrono::steady_clock::now();
+    kept->readers.clear();
+  }
+  if (!kept->text || by.is_operator || kept->readers.contains(by.actor)) return kept->text;
+  auto may_read = service::may(by, *kept->store, Action::read);
+  if (!may_read) {
+    if (is_away(may_read.error())) {
+      kept->text = tl::unexpected<Error>(may_read.error());
+      kept->at = std::chrono::steady_clock::now();
+    } else {
+      note_refusal(services_, may_read.error());
+    }
+    return tl::unexpected<Error>(std::move(may_read).error());
+  }
+  kept->readers.insert(by.actor);
+  return kept->text;
 }
 
 }  // namespace mycojobs::api

@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 
 #include "api/event_stream.h"
@@ -20,16 +21,21 @@ struct OverviewText {
 class OverviewFeed {
  public:
   explicit OverviewFeed(Services& services) : services_(services) {}
-  // Of who may read the context. Any thread.
+  // Of who may read the context; asked again with each text. Any thread. That the store does not answer is found out by
+  // one for all who wait: it takes no longer however many they are.
   Result<std::shared_ptr<const OverviewText>> read(const EventRequest&);
 
  private:
+  using Text = std::shared_ptr<const OverviewText>;
   struct Kept {
     std::mutex mutex;  // one reads, the others wait for what it finds
+    std::unique_ptr<Store> store;
     std::chrono::steady_clock::time_point at;
-    std::shared_ptr<const OverviewText> text;
+    Result<Text> text = nullptr;  // or that the store is away; null: never read
+    std::set<Id> readers;         // who may read this text
   };
   std::shared_ptr<Kept> kept(Id context);
+  Result<Text> read_text(Kept&, Id context);
 
   Services& services_;
   std::mutex mutex_;  // of the map alone

@@ -11,6 +11,7 @@
 #include "api/page.h"
 #include "api/rpc.h"
 #include "api/services.h"
+#include "api/socket.h"
 #include "api/tokens.h"
 #include "base/log.h"
 #include "base/version.h"
@@ -217,6 +218,12 @@ class Running final : public ApiServer {
 
 }  // namespace
 }  // namespace api
+
+Result<void> may_listen(const std::string& listen) {
+  MJ_TRY(address, api::parse_listen(listen));
+  MJ_CHECK(api::open_listening(address));
+  return {};
+}
 
 Result<std::unique_ptr<ApiServer>> start_api(StoreFactory& stores, const Clock& clock, ApiSettings settings) {
   auto server = std::make_unique<api::Running>(stores, clock, std::move(settings));

@@ -80,6 +80,9 @@ class ApiServer {
   virtual void stop() = 0;  // takes no more calls, ends streams, finishes calls that are under way
 };
 
+// Whether somebody could listen there now. Errors: as start_api()'s.
+Result<void> may_listen(const std::string& listen);
+
 // Errors: invalid (listen is no address; an address that is not loopback without tokens; the tokens file), conflict
 // (the port is taken), denied, io. Both references must outlive the server.
 Result<std::unique_ptr<ApiServer>> start_api(StoreFactory&, const Clock&, ApiSettings);

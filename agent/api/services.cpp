@@ -47,6 +47,21 @@ void Backends::give_back(std::unique_ptr<Backend> backend) {
   freed_.notify_one();
 }
 
+service::Caller asker(const Services& services, const Caller& caller, Id context) {
+  const bool all_powerful = caller.operator_token || caller.anonymous;
+  return {context,
+          caller.actor == 0 ? kDefaultActor : caller.actor,
+          all_powerful ? WayIn::command : WayIn::rpc,
+          all_powerful,
+          services.settings.max_script_bytes,
+          caller.traceparent};
+}
+
+void note_refusal(Services& services, const Error& error) {
+  ++services.refusals;
+  log(LogLevel::warn, "api", "refused: {}", error.message);
+}
+
 Result<Call> Call::begin(Services& services, const nlohmann::json& params, const Caller& caller) {
   ++services.calls;
   MJ_TRY(lease, services.backends.take());
@@ -97,15 +112,6 @@ std::optional<Id> Call::named(std::string_view name) const {
   return has(name) ? std::optional(id(name)) : std::nullopt;
 }
 
-service::Caller Call::by() const {
-  return {context_,
-          actor(),
-          all_powerful() ? WayIn::command : WayIn::rpc,
-          all_powerful(),
-          services_.settings.max_script_bytes,
-          caller_.traceparent};
-}
-
 Result<std::string> Call::job_key() const {
   const auto found = params_.find("id");
   if (found != params_.end() && found->is_string()) {
@@ -114,11 +120,6 @@ Result<std::string> Call::job_key() const {
     return key;
   }
   return mycojobs::job_key(has("caller_id") ? id("caller_id") : actor(), id("id"));
-}
-
-void Call::note_refusal(const Error& error) const {
-  ++services_.refusals;
-  log(LogLevel::warn, "api", "refused: {}", error.message);
 }
 
 Result<FlowStore*> Call::flows() const {

@@ -59,6 +59,7 @@ class Backends {
   };
   // Waits for one of `most`; unavailable after 10 s.
   Result<Lease> take();
+  Result<std::unique_ptr<Store>> open_reader() { return stores_.open_reader(); }  // of no lease
   Result<std::unique_ptr<FlowStore>> open_flows() { return stores_.open_flows(); }
   Result<std::unique_ptr<ObjectStore>> open_objects() { return stores_.open_objects(); }
   Result<std::unique_ptr<WorkflowStore>> open_workflows() { return stores_.open_workflows(); }
@@ -83,12 +84,18 @@ struct Services {
         started_ms(time.unix_ms()) {}
   Backends backends, peers;  // of callers; of supervisors elsewhere
   service::ManifestCache manifests;
+  service::ApprovalCache approvals;
   const Clock& clock;
   ApiSettings settings;
   std::uint64_t started_ms;
   std::atomic<bool> stopping{false};
   std::atomic<std::uint64_t> calls{0}, refusals{0};
 };
+
+// Who calls, as the services want it.
+service::Caller asker(const Services&, const Caller&, Id context);
+// Counts and logs what was refused.
+void note_refusal(Services&, const Error&);
 
 // One call: its parameters, who asks, a store.
 class Call {
@@ -106,18 +113,16 @@ class Call {
   Result<void> go_to(Id context);                        // for methods that name theirs in another way
   Id actor() const { return caller_.actor; }             // who asks
   std::optional<Id> named(std::string_view name) const;  // an id, if it is given
-  // Who asks, as the services want it.
-  service::Caller by() const;
+  service::Caller by() const { return asker(services_, caller_, context_); }
   service::FlowStores stores(FlowStore& flows) const { return {store(), flows, lease_->runs}; }
   // "job:12:2001" of the parameters `id` and caller_id.
   Result<std::string> job_key() const;
   // Counts and logs what was refused.
   template <class T>
   Result<T> told(Result<T> answer) const {
-    if (!answer && answer.error().code == Code::denied) note_refusal(answer.error());
+    if (!answer && answer.error().code == Code::denied) note_refusal(services_, answer.error());
     return answer;
   }
-  void note_refusal(const Error&) const;
   bool all_powerful() const { return caller_.operator_token || caller_.anonymous; }
 
   // Gives the store back for so long, so that those who wait keep nobody waiting. Error unavailable: the server stops.

@@ -86,6 +86,7 @@ constexpr Shape kShapes[] = {
      "started_ms:unix_ms ended_ms:unix_ms parent:text notify:any traceparent:text"},
     {"FlowRow", "a flow in the list; retired: its record is gone",
      "id!:id name!:text at_ms!:unix_ms retired!:boolean status!:text caller_id:id detail:text"},
+    {"FlowsPage", "a page of flows; after: of the next one", "flows!:[FlowRow] after!:text looked_at!:integer"},
     {"FlowState", "where a flow is", "id!:id status!:text detail!:text revision!:integer"},
     {"FlowResult", "what a flow's jobs have said, by <name>.<key>",
      "id!:id status!:text detail!:text error!:text ended!:boolean result!:object"},

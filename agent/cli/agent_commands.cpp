@@ -102,6 +102,17 @@ Result<OwnServers> start_own_servers(const Parts& parts, const Settings& setting
   return own;
 }
 
+// Before anything is started, where that can still be seen. Error: the address was chosen, and is taken.
+Result<void> check_api_address(const Settings& settings) {
+  if (settings.api_listen.empty()) return {};
+  auto free = may_listen(settings.api_listen);
+  if (free || free.error().code != Code::conflict) return {};
+  const std::string text = free.error().message + " with --api-listen ADDRESS:PORT";
+  if (settings.api_listen_chosen) return fail(Code::conflict, "api.listen: " + text);
+  say("no JSON-RPC and no page here: " + text);
+  return {};
+}
+
 std::string describe(const Settings& settings) {
   std::string contexts;
   for (Id id : settings.contexts) contexts += " " + std::to_string(id);
@@ -134,6 +145,7 @@ int dev_command(Invocation& call) {
     return complain(
         {Code::invalid, "`mycojobs dev` has a Redis of its own: leave out --redis, or use `mycojobs agent`"});
   }
+  if (auto free = check_api_address(call.settings); !free) return complain(free.error());
   auto session = open_session(call.parts, call.settings, true);
   if (!session) return complain(session.error());
   if (!session->agent) {

@@ -336,26 +336,32 @@ bool is(const Flow& flow, std::string_view wanted) {
   return word(flow.status) == wanted || flow_word(flow.status, flow.detail) == wanted;
 }
 
-Result<std::vector<FlowLine>> find(FlowStore& flows, const Invocation& call, std::uint64_t limit) {
-  const std::string status = call.get("status");
+struct FlowLines {
   std::vector<FlowLine> rows;
-  Id before = 0;
-  for (std::size_t looked = 0; looked < kLooked && rows.size() < limit;) {
-    MJ_TRY(page, flows.list(context_of(call), call.get("name"), before, kPage));
-    if (page.empty()) break;
+  Id after = 0;  // what --after goes on by; 0: there are no more
+};
+
+Result<FlowLines> find(FlowStore& flows, const Invocation& call, std::uint64_t limit, Id after) {
+  const std::string status = call.get("status");
+  FlowLines found{{}, after};
+  for (std::size_t looked = 0; looked < kLooked;) {
+    MJ_TRY(page, flows.list(context_of(call), call.get("name"), found.after, kPage));
     for (const FlowSummary& summary : page) {
+      if (found.rows.size() == limit) return found;  // there is one more at least
+      found.after = summary.flow;
       FlowLine row{summary.flow, summary.at_ms, summary.name, decode<Flow>(summary.record).record};
       const bool gone = summary.record.empty();
       if (!status.empty() && (gone || !is(row.record, status))) continue;
       if (gone) row.record.detail = "retired";
-      if (rows.size() < limit) rows.push_back(std::move(row));
+      found.rows.push_back(std::move(row));
     }
     looked += page.size();
-    const Id last = page.back().flow;
-    if (page.size() < kPage || last == before) break;
-    before = last;
+    if (page.size() < kPage) {
+      found.after = 0;
+      return found;
+    }
   }
-  return rows;
+  return found;
 }
 
 Result<void> check_status(const Invocation& call) {
@@ -388,8 +394,11 @@ Result<int> list_flows(const Invocation& call) {
   std::uint64_t limit = 0;
   if (!parse_u64(call.get("limit", "50"), limit) || limit == 0)
     return fail(Code::invalid, "--limit: a whole number above 0");
+  MJ_TRY(after, id_flag(call, "after", 0));
   MJ_TRY(open, open_flows_to_answer(call));
-  MJ_TRY(rows, find(*open.flows, call, limit));
+  MJ_TRY(found, find(*open.flows, call, limit, after));
+  const std::vector<FlowLine>& rows = found.rows;
+  if (found.after != 0) say(fmt::format("there are more: --after {} goes on", found.after));
   if (call.json) {
     nlohmann::json array = nlohmann::json::array();
     for (const FlowLine& row : rows) array.push_back(json_of(row));
@@ -405,7 +414,7 @@ Result<int> list_flows(const Invocation& call) {
                      local_time(row.at_ms), local_time(row.record.ended_ms),
                      shortened_talk(one_line(to_utf8(row.record.error)), 80)});
   }
-  print_table(table);
+  print_list(table);
   return 0;
 }
 

@@ -309,7 +309,7 @@ Result<int> list_all_jobs(Invocation& call) {
                     paint(tone_of(job), word(job.status)), printable(job.detail), local_time(view.changed_ms),
                     took(waited_ms(job, now)), took(ran_ms(job, now)), printable(problem.substr(0, 80))});
   }
-  print_table(rows);
+  print_list(rows);
   if (found.more) say("there are more; --limit shows them");
   if (found.truncated)
     say(fmt::format("only the latest {} jobs were looked at; --since looks at fewer", service::kMaxJobLooks));

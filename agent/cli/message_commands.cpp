@@ -65,14 +65,15 @@ Result<int> list(Invocation& call) {
   std::vector<std::vector<std::string>> rows{{"MESSAGE", "TYPE", "STATUS", "TOPIC", "ERROR"}};
   for (const Message& message : messages) {
     array.push_back(to_json(message));
+    array.back()["state"] = service::message_word(message);
     rows.push_back({redis_key(message).substr(8), std::string(word(message.message_type)),
-                    std::string(word(message.status)), printable(message.topic),
+                    std::string(service::message_word(message)), printable(message.topic),
                     shortened_talk(printable(message.error), kErrorColumns)});
   }
   if (call.json) {
     print(dump_json(array, 2) + "\n");
   } else {
-    print_table(rows);
+    print_list(rows);
   }
   return 0;
 }

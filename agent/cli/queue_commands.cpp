@@ -69,7 +69,7 @@ Result<int> list_queues(Invocation& call) {
   if (call.json) {
     print(dump_json(array, 2) + "\n");
   } else {
-    print_table(rows);
+    print_list(rows);
   }
   return 0;
 }

@@ -142,8 +142,29 @@ std::set<std::string> script_types_of(const FlowPlan& plan) {
   return types;
 }
 
+namespace {
+
+// Nothing is asked of a Redis that was named but for a type that this build does not know.
+Result<void> warn_of_strange_types(const Invocation& call, Store& store, const std::set<std::string>& types) {
+  for (const std::string& type : types) {
+    const auto executor = executor_of_type(call, type);
+    const auto& configured = call.settings.script_types;
+    if (executor || std::find(configured.begin(), configured.end(), type) != configured.end()) continue;
+    MJ_TRY(runners, store.runners(context_of(call)));
+    if (std::any_of(runners.begin(), runners.end(),
+                    [&](const RunnerInfo& each) { return serves(each, queue_key(type)); }))
+      continue;
+    const std::string why = executor.error().message;
+    say("no runner of context " + std::to_string(context_of(call)) + " takes jobs of type " + shown(type, 80) + ": " +
+        why + (why.ends_with('?') ? " " : ". ") + "It is sent all the same, and waits for one");
+  }
+  return {};
+}
+
+}  // namespace
+
 Result<void> check_served(const Invocation& call, Store& store, const std::set<std::string>& types) {
-  if (!call.settings.redis.empty()) return {};
+  if (!call.settings.redis.empty()) return warn_of_strange_types(call, store, types);
   MJ_TRY(runners, store.runners(context_of(call)));
   std::erase_if(runners, [](const RunnerInfo& each) { return presence(each) != Presence::live; });
   for (const std::string& type : types) {

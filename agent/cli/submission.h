@@ -33,8 +33,8 @@ Result<void> check_ceiling(const Invocation&, const Job&);
 // The script types of a plan's jobs, and of the flows in it; those of jobs that another supervisor runs aside.
 std::set<std::string> script_types_of(const FlowPlan&);
 
-// With a Redis named: fine, others may serve it. Else error unsupported for the first type that no live runner takes,
-// unless it works here: then a runner is just starting.
+// With a Redis named: fine, others may serve it; a type that neither this build nor a runner there knows is told. Else
+// error unsupported for the first type that no live runner takes, unless it works here: then a runner is just starting.
 Result<void> check_served(const Invocation&, Store&, const std::set<std::string>& types);
 
 std::vector<FlagRow> submission_flags();

@@ -11,10 +11,15 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
+#include <ctime>
 #include <nlohmann/json.hpp>
+#include <numeric>
+#include <set>
 #include <utility>
 
 #include "base/errno_text.h"
+#include "base/ids.h"
+#include "cli/moment.h"
 #include "domain/codec.h"
 #include "domain/enums.h"
 
@@ -109,20 +114,93 @@ void say(std::string_view line) {
 
 void print(std::string_view text) { out().answer(text); }
 
-void print_table(const std::vector<std::vector<std::string>>& rows) {
+namespace {
+
+using Rows = std::vector<std::vector<std::string>>;
+constexpr std::size_t kGap = 2, kLeastCell = 6;
+
+std::vector<std::size_t> widths_of(const Rows& rows) {
   std::vector<std::size_t> widths;
   for (const auto& row : rows) {
     widths.resize(std::max(widths.size(), row.size()));
     for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], columns(row[i]));
   }
+  return widths;
+}
+
+std::size_t whole(const std::vector<std::size_t>& widths) {
+  return std::accumulate(widths.begin(), widths.end(), kGap * (widths.size() - 1));
+}
+
+// As local_time() writes it.
+bool is_moment(std::string_view cell) {
+  constexpr std::string_view kForm = "0000-00-00 00:00:00";
+  return cell.size() == kForm.size() && std::equal(cell.begin(), cell.end(), kForm.begin(), [](char is, char form) {
+           return form == '0' ? is >= '0' && is <= '9' : is == form;
+         });
+}
+
+// A cell with a colour has one, around all of it.
+std::string cut(const std::string& cell, std::size_t most) {
+  constexpr std::string_view kPlain = "\033[0m";
+  if (columns(cell) <= most) return cell;
+  const std::size_t begin = cell.starts_with('\033') ? cell.find('m') + 1 : 0;
+  const bool coloured = begin > 0 && cell.ends_with(kPlain);
+  if (!coloured) return shortened(cell, most);
+  const std::size_t inner = cell.size() - begin - kPlain.size();
+  return cell.substr(0, begin) + shortened(std::string_view(cell).substr(begin, inner), most) + std::string(kPlain);
+}
+
+std::size_t screen_columns() {
+  const Terminal terminal = terminal_of(stdout);
+  if (terminal.lines == 0) return 0;
+  const char* named = std::getenv("COLUMNS");
+  std::uint64_t wish = 0;
+  return named != nullptr && parse_u64(named, wish) && wish > 0 ? static_cast<std::size_t>(wish) : terminal.columns;
+}
+
+void fit(Rows& rows, std::size_t screen) {
+  if (rows.empty() || whole(widths_of(rows)) <= screen) return;
+  const std::string today = local_time(static_cast<std::uint64_t>(std::time(nullptr)) * 1000).substr(0, 10);
+  std::set<std::size_t> moments;
+  for (auto& row : rows) {
+    for (std::size_t i = 0; i < row.size(); ++i) {
+      if (!is_moment(row[i])) continue;
+      row[i] = row[i].starts_with(today) ? row[i].substr(11) : row[i].substr(0, 10);
+      moments.insert(i);
+    }
+  }
+  std::vector<std::size_t> widths = widths_of(rows);
+  while (whole(widths) > screen) {
+    std::size_t widest = 0;
+    for (std::size_t i = 1; i < widths.size(); ++i) {
+      if (!moments.contains(i) && (widest == 0 || widths[i] > widths[widest])) widest = i;
+    }
+    if (widest == 0 || widths[widest] <= kLeastCell) break;
+    --widths[widest];
+  }
+  for (auto& row : rows) {
+    for (std::size_t i = 1; i < row.size(); ++i) row[i] = cut(row[i], widths[i]);
+  }
+}
+
+}  // namespace
+
+void print_table(const std::vector<std::vector<std::string>>& rows) {
+  const std::vector<std::size_t> widths = widths_of(rows);
   for (const auto& row : rows) {
     std::string line;
     for (std::size_t i = 0; i < row.size(); ++i) {
       for (char c : row[i]) line += c == '\n' || c == '\t' ? ' ' : c;
-      if (i + 1 < row.size()) line.append(widths[i] - columns(row[i]) + 2, ' ');
+      if (i + 1 < row.size()) line.append(widths[i] - columns(row[i]) + kGap, ' ');
     }
     print(line + "\n");
   }
+}
+
+void print_list(Rows rows) {
+  if (const std::size_t screen = screen_columns(); screen > 0) fit(rows, screen);
+  print_table(rows);
 }
 
 void print_output(bool is_err, std::string_view bytes) { (is_err ? err() : out()).output(bytes); }

@@ -25,6 +25,10 @@ void say(std::string_view line);
 void print(std::string_view text);
 // Columns as wide as their widest cell; the first row is the heading. A cell is one line, whatever stands in it.
 void print_table(const std::vector<std::vector<std::string>>& rows);
+// The same for rows that a person looks over: on a terminal that is narrower (COLUMNS, or its own width) moments lose
+// their date if it is today's and else their time, and the widest cells but those of the first column end in "…". To a
+// pipe or a file they are whole.
+void print_list(std::vector<std::vector<std::string>> rows);
 // A piece of what a job writes, its stdout to ours: to a pipe or a file byte for byte, to a terminal so that it does
 // nothing there but show. A last line that the job left open is ended before say() begins one of ours.
 void print_output(bool is_err, std::string_view bytes);

@@ -334,6 +334,11 @@ void print_shadow(const Invocation& call, const ShadowReport& report) {
   if (!report.obstacles.empty()) print("  " + one_line(join(report.obstacles)) + "\n");
   effects("effects asked for", report.effects);
   effects("effects without a receipt", report.pending);
+  if (!report.made_up.empty())
+    print(
+        fmt::format("receipts that were made up: {}\n  their payloads are the least that fit; --receipt EFFECT=JSON "
+                    "gives one, --pending none\n",
+                    one_line(fmt::format("{}", fmt::join(report.made_up, ", ")))));
   print(fmt::format("instances that differ: {}\n",
                     report.changed.empty() ? "none" : std::to_string(report.changed.size())));
   for (const auto& each : report.changed) {

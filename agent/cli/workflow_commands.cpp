@@ -118,6 +118,7 @@ Result<service::SentEvent> send_once(const Invocation& call, OpenedWorlds& open,
 Result<int> send(const Invocation& call) {
   service::SendEvent wish{typed(call, 0), typed(call, 1), call.get("workflow")};
   wish.idempotency_key = call.has("idempotency-key") ? call.get("idempotency-key") : random_hex(16);
+  wish.traceparent = call.get("traceparent");
   if (wish.value == "-") wish.value.assign(std::istreambuf_iterator<char>(std::cin), {});
   MJ_TRY(open, open_worlds(call));
   MJ_TRY(sent, send_once(call, open, wish));
@@ -149,7 +150,7 @@ Result<int> list(const Invocation& call) {
                      row["hash"].get<std::string>().substr(0, 12), counts["running"].dump(), counts["waiting"].dump(),
                      counts["failed"].dump(), row["inbox"].dump(), row["height"].dump(), cell_text(takes)});
   }
-  print_table(table);
+  print_list(table);
   return 0;
 }
 
@@ -167,7 +168,7 @@ Result<int> cells(const Invocation& call) {
                      row["mail"].dump(), row["pending"].dump(), row["state_bytes"].dump() + " bytes",
                      row["last"].dump()});
   }
-  print_table(table);
+  print_list(table);
   return 0;
 }
 
@@ -227,8 +228,14 @@ std::vector<std::string> fact_row(const json& fact, bool with_cells) {
 }
 
 Result<int> timeline(const Invocation& call) {
+  service::TimelineWish wish;
+  if (call.has("limit") && !parse_u64(call.get("limit"), wish.limit))
+    return fail(Code::invalid, "--limit: a whole number from 1 to 1000");
+  if (call.has("before") && (!parse_u64(call.get("before"), wish.before) || wish.before == 0))
+    return fail(Code::invalid, "--before: a height, a whole number above 0");
   MJ_TRY(open, open_worlds(call));
-  MJ_TRY(rows, service::instance_timeline(open.by, open.in(), instance_argument(call)));
+  MJ_TRY(rows, as_typed(call, service::instance_timeline(open.by, open.in(), instance_argument(call), wish)));
+  if (rows.size() == wish.limit) say("earlier facts: --before " + rows.front()["height"].dump());
   if (call.json) return print_json(rows);
   std::vector<std::vector<std::string>> table{{"HEIGHT", "TIME", "KIND", "WHAT"}};
   for (const json& fact : rows) table.push_back(fact_row(fact, false));

@@ -26,6 +26,7 @@
 #include "domain/result_values.h"
 #include "domain/retry.h"
 #include "domain/signatures.h"
+#include "domain/trace_context.h"
 #include "mycojobs/clock.h"
 #include "mycojobs/job_end.h"
 #include "mycojobs/records.h"
@@ -384,14 +385,17 @@ class Routing final : public Router {
         if (auto lines = each->job ? each->job->take_log() : std::vector<Log>(); !lines.empty()) {
           auto logged = report(each->claim, LogAppend{each->claim.ref, std::move(lines)});
           if (!logged && logged.error().code == Code::unavailable)
-            log(LogLevel::warn, "router", "{}: its log is lost", each->claim.ref.job_key);
+            log(LogLevel::warn, "router", "{}: its log is lost",
+                in_trace(each->claim.ref.job_key, each->claim.ref.traceparent));
         }
         const Job job = decode<Job>(each->claim.record).record;
         const double chance = std::uniform_real_distribution<double>()(random_);
         const auto again = retry_after({}, *each->end, each->claim.attempt, job.retries, chance);
         auto stored = report(each->claim, EndReport{each->claim.ref, *each->end, again});
         if (!stored && stored.error().code == Code::unavailable) return stored;
-        if (!stored) log(LogLevel::info, "router", "{}: {}", each->claim.ref.job_key, stored.error().message);
+        if (!stored)
+          log(LogLevel::info, "router", "{}: {}", in_trace(each->claim.ref.job_key, each->claim.ref.traceparent),
+              stored.error().message);
       }
       each->join();
       each = away_.erase(each);

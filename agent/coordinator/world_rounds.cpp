@@ -159,6 +159,7 @@ Result<WorldRounds::World*> WorldRounds::world_of(const std::string& name) {
   MJ_TRY(loaded, LoadedWorld::load(parts_.worlds, context_, name));
   loaded.limit_mail(limits_.cell_mail);
   loaded.limit_snapshot(limits_.snapshot_bytes);
+  traces_[name].forget_behind(loaded.state().height);
   return &worlds_.emplace(name, World{std::move(loaded)}).first->second;
 }
 
@@ -257,8 +258,9 @@ Result<void> WorldRounds::take_one(LoadedWorld& world, const WorldMail& mail) {
   std::string what = mail.kind;
   if (mail.kind == "event") {
     what += ' ' + text_in(mail.fields, "schema");
-    done = world.decide({sample(), EventArrived{text_in(mail.fields, "schema"), text_in(mail.fields, "value"),
-                                                ValueForm::from_json, text_in(mail.fields, "source")}});
+    done = decide_traced(world, text_in(mail.fields, "traceparent"),
+                         {sample(), EventArrived{text_in(mail.fields, "schema"), text_in(mail.fields, "value"),
+                                                 ValueForm::from_json, text_in(mail.fields, "source")}});
   } else if (mail.kind == "remove") {
     const RemoveCell remove{{text_in(mail.fields, "workflow"), from_hex(text_in(mail.fields, "key"))},
                             text_in(mail.fields, "by")};
@@ -283,9 +285,24 @@ Result<void> WorldRounds::take_one(LoadedWorld& world, const WorldMail& mail) {
   return {};
 }
 
+Result<void> WorldRounds::decide_traced(LoadedWorld& world, const std::string& traceparent,
+                                        const WorkflowInput& input) {
+  const std::uint64_t before = world.state().height;
+  MJ_CHECK(world.decide(input));
+  traces_[world.name()].mark(before, world.state().height, traceparent);
+  return {};
+}
+
+std::string WorldRounds::trace_of(const LoadedWorld& world, const PendingIntent& pending) const {
+  const auto found = traces_.find(world.name());
+  return found == traces_.end() ? "" : found->second.of(pending.sequence);
+}
+
 Result<void> WorldRounds::receive(LoadedWorld& world, ReceiptArrived receipt) {
   const std::string intent = receipt.intent;
-  auto done = world.decide({sample(), std::move(receipt)});
+  const PendingIntent* pending = find_pending(world.state(), intent);
+  const std::string trace = pending == nullptr ? "" : trace_of(world, *pending);
+  auto done = decide_traced(world, trace, {sample(), std::move(receipt)});
   if (done) parts_.metrics->add(Metric::workflow_intents, {context_, "receipt"});
   if (!done && done.error().code == Code::internal) return done;
   if (!done)
@@ -472,7 +489,8 @@ Result<std::size_t> WorldRounds::take_some(World& world, std::size_t most, std::
     if (taken > 0 && loaded.news_bytes() >= most_bytes) break;
     parts_.metrics->add(Metric::workflow_steps, {context_, each.answer ? "ok" : "error"});
     if (each.answer) {
-      MJ_CHECK(loaded.decide({sample(), StepDone{each.cell, each.mail, std::move(*each.answer)}}));
+      MJ_CHECK(decide_traced(loaded, traces_[loaded.name()].of(each.mail.height),
+                             {sample(), StepDone{each.cell, each.mail, std::move(*each.answer)}}));
       ++taken;
       continue;
     }
@@ -571,6 +589,7 @@ Result<Job> WorldRounds::submit_job(LoadedWorld& world, const PendingIntent& pen
   job.env_vars["MYCOJOBS_PARAMS"] = dump_json(params);
   job.env_vars["MYCOJOBS_INTENT"] = pending.intent.hash;
   job.idempotency_key = kIntentKey + pending.intent.hash;
+  job.traceparent = trace_of(world, pending);
   job.unknown.emplace_back("effect_of", marked(context_, world));
   return parts_.store.submit(job);
 }
@@ -591,6 +610,7 @@ Result<std::string> WorldRounds::start_flow(LoadedWorld& world, const PendingInt
   wanted.context = context_;
   wanted.caller = owner;
   wanted.idempotency_key = kIntentKey + pending.intent.hash;
+  wanted.traceparent = trace_of(world, pending);
   wanted.effect_of = marked(context_, world);
   MJ_TRY(flow, create_flow(parts_.flows, *read.plan, wanted));
   if (flow.detail == "new") {

@@ -19,6 +19,7 @@
 
 #include "coordinator/flow_run.h"
 #include "coordinator/world.h"
+#include "coordinator/world_traces.h"
 #include "metrics/metrics.h"
 #include "mycojobs/clock.h"
 #include "mycojobs/flows.h"
@@ -81,6 +82,9 @@ class WorldRounds {
   Result<std::size_t> take_mail(LoadedWorld&);
   Result<void> take_one(LoadedWorld&, const WorldMail&);
   Result<void> receive(LoadedWorld&, ReceiptArrived);
+  // What it decides stands in that trace; empty: in none.
+  Result<void> decide_traced(LoadedWorld&, const std::string& traceparent, const WorkflowInput&);
+  std::string trace_of(const LoadedWorld&, const PendingIntent&) const;
   Result<std::optional<ReceiptArrived>> receipt_of_job(LoadedWorld&, const std::string& job_key);
   Result<std::optional<ReceiptArrived>> receipt_of_job(LoadedWorld&, const Job&);
   Result<std::optional<ReceiptArrived>> receipt_of_flow(LoadedWorld&, const std::string& flow_key);
@@ -114,7 +118,8 @@ class WorldRounds {
   WorldLimits limits_;
   RunCache runs_{1000};
   std::map<std::string, World> worlds_;
-  std::map<std::string, PutOff> put_off_;                // worlds
+  std::map<std::string, PutOff> put_off_;  // worlds
+  std::map<std::string, WorldTraces> traces_;
   std::map<Id, std::string> pubkeys_;                    // of runners, as of this round
   std::uint64_t next_list_ms_ = 0, next_glance_ms_ = 0;  // our clock
   std::uint64_t now_ms_ = 0;                             // the store's clock, as of this pass

@@ -43,6 +43,11 @@ Result<void> check_traceparent(std::string_view text) {
                                  "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01");
 }
 
+std::string in_trace(std::string_view name, std::string_view traceparent) {
+  const auto context = traceparent.empty() ? std::nullopt : parse_traceparent(traceparent);
+  return std::string(name) + (context ? " (trace " + context->trace_id + ')' : "");
+}
+
 std::string span_id_of(std::string_view trace_id, std::string_view of, std::string_view name) {
   std::string all(trace_id);
   for (const std::string_view part : {of, name}) {

@@ -24,6 +24,9 @@ std::string traceparent(const TraceContext&);  // of version 00
 // What was typed, or stands in a record; empty: there is none. Error invalid, without a field's name in front.
 Result<void> check_traceparent(std::string_view text);
 
+// How a line of a log names a job, say: `job:12:1`, and of one in a trace `job:12:1 (trace 4bf9...)`.
+std::string in_trace(std::string_view name, std::string_view traceparent);
+
 // The id of a span that everybody who knows these words works out alike: of one claim of a job, say. 16 digits.
 std::string span_id_of(std::string_view trace_id, std::string_view of, std::string_view name);
 // The same context with that span in place of its own.

@@ -97,6 +97,7 @@ class Shadow {
     auto value = manifest->schemas.placeholder(manifest->effect(name)->receipt);
     if (!value) return report_.refused.push_back(name + ": " + value.error().message), std::nullopt;
     receipt.payload = std::move(value->bytes);
+    report_.made_up.insert(name);
     return receipt;
   }
   void compare() {
@@ -148,7 +149,11 @@ json effect_json(const EffectToPublish& effect) {
 }  // namespace
 
 json to_json(const ShadowReport& report) {
-  json out{{"steps", report.steps}, {"cut", report.cut}, {"refused", report.refused}, {"allowed", report.allowed}};
+  json out{{"steps", report.steps},
+           {"cut", report.cut},
+           {"refused", report.refused},
+           {"allowed", report.allowed},
+           {"made_up", report.made_up}};
   for (const char* list : {"obstacles", "effects", "pending", "changed"}) out[list] = json::array();
   for (const auto& each : report.obstacles)
     out["obstacles"].push_back(

@@ -6,6 +6,7 @@
 #include <map>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -34,6 +35,7 @@ struct ShadowReport {
   std::vector<EffectToPublish> pending;                     // without a receipt at the end
   std::vector<ShadowState> changed;                         // instances that differ from the copied world
   std::map<std::string, std::vector<std::string>> allowed;  // workflow -> effects_emitted
+  std::set<std::string> made_up;                            // effects whose receipt is a placeholder
   std::vector<std::string> refused;                         // events and receipts that were, and why
   std::uint64_t steps = 0;
   bool cut = false;  // max_steps ended it

@@ -274,25 +274,38 @@ bool is_wanted(const ListFlows& wish, const FlowSummary& row, const Flow& flow) 
 
 }  // namespace
 
-Result<std::vector<FlowRow>> list_flows(const Caller& by, const FlowStores& in, const ListFlows& wish) {
+Result<FlowPage> page_flows(const Caller& by, const FlowStores& in, const ListFlows& wish) {
   MJ_TRY(only, sight(by, in.records));
   const auto limit = static_cast<std::uint32_t>(std::clamp<std::uint64_t>(wish.limit, 1, kMaxFlowsListed));
   const bool filters = only || wish.status || wish.caller != 0 || wish.until_ms != 0 || !wish.word.empty();
-  const std::uint32_t page = filters ? kMaxFlowsListed : limit;
-  Id before = wish.before;
-  std::vector<FlowRow> found;
-  for (int pages = 0; pages < kMaxPages && found.size() < limit; ++pages) {
-    MJ_TRY(rows, in.flows.list(by.context, wish.name, before, page));
-    const std::size_t count = rows.size();
-    for (FlowSummary& row : rows) {
+  const std::uint32_t at_once = filters ? kMaxFlowsListed : limit;
+  FlowPage page;
+  page.after = wish.before;
+  for (int looks = 0; looks < kMaxPages; ++looks) {
+    MJ_TRY(rows, in.flows.list(by.context, wish.name, page.after, at_once));
+    const bool last = rows.size() < at_once;
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+      FlowSummary& row = rows[i];
       Flow flow = decode<Flow>(row.record).record;
-      flow.id = before = row.flow;
-      if (found.size() == limit || (only && flow.caller_id != *only) || !is_wanted(wish, row, flow)) continue;
-      found.push_back({std::move(row), std::move(flow)});
+      flow.id = page.after = row.flow;
+      ++page.looked_at;
+      if ((only && flow.caller_id != *only) || !is_wanted(wish, row, flow)) continue;
+      page.flows.push_back({std::move(row), std::move(flow)});
+      if (page.flows.size() < limit) continue;
+      if (last && i + 1 == rows.size()) page.after = 0;
+      return page;
     }
-    if (count < page) break;
+    if (last) {
+      page.after = 0;
+      break;
+    }
   }
-  return found;
+  return page;
+}
+
+Result<std::vector<FlowRow>> list_flows(const Caller& by, const FlowStores& in, const ListFlows& wish) {
+  MJ_TRY(page, page_flows(by, in, wish));
+  return std::move(page.flows);
 }
 
 }  // namespace mycojobs::service

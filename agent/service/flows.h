@@ -85,7 +85,14 @@ struct FlowRow {
   FlowSummary summary;
   Flow flow;
 };
-// The newest first; of those that the caller may see.
-Result<std::vector<FlowRow>> list_flows(const Caller&, const FlowStores&, const ListFlows&);
+struct FlowPage {
+  std::vector<FlowRow> flows;
+  Id after = 0;  // the last flow that was looked at, which the next page goes on before; 0: there are no more
+  std::size_t looked_at = 0;  // rows of the catalog
+};
+// The newest first; of those that the caller may see. A page may have fewer than asked for, and none, though there are
+// more: so many are looked at for it at most.
+Result<FlowPage> page_flows(const Caller&, const FlowStores&, const ListFlows&);
+Result<std::vector<FlowRow>> list_flows(const Caller&, const FlowStores&, const ListFlows&);  // of the first page
 
 }  // namespace mycojobs::service

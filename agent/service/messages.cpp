@@ -132,6 +132,13 @@ Result<std::vector<Message>> list_messages(const Caller& by, Store& store, std::
   return found;
 }
 
+// Its error begins so: MessageRounds, and scripts/messages.lua.
+std::string_view message_word(const Message& message) {
+  constexpr std::string_view kCancelled = "cancelled";
+  return message.status == MessageStatus::error && message.error.starts_with(kCancelled) ? kCancelled
+                                                                                         : word(message.status);
+}
+
 Result<Message> cancel_message(const Caller& by, Store& store, Id maker, Id id) {
   const std::string name = std::to_string(maker) + ':' + std::to_string(id);
   MJ_CHECK(may(by, store, Action::steer, {.name = "message " + name, .maker = maker}));

@@ -24,6 +24,8 @@ Result<Message> read_message(const Caller&, Store&, Id maker, Id id);
 Result<std::vector<Message>> list_messages(const Caller&, Store&, std::uint64_t limit);
 
 // It ends, and all that it carries: at once, or once whoever has it has been told.
+// How it stands for people: the word of its status, but `cancelled` of one that was before it came to anything.
+std::string_view message_word(const Message&);
 Result<Message> cancel_message(const Caller&, Store&, Id maker, Id id);
 // Error conflict: it waits to be taken, or its jobs or its result are awaited.
 Result<void> delete_message(const Caller&, Store&, Id maker, Id id);

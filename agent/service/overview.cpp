@@ -124,8 +124,8 @@ void take_approval(const Asker& asker, const WaitingApproval& waiting, Questions
   add(asker, waiting.owner, std::move(question), out);
 }
 
-Result<void> look_at_workflows(const Asker& asker, WorkflowStore& worlds, Questions& out) {
-  MJ_TRY(waiting, waiting_approvals(worlds, asker.by.context, kInstances + 1));
+Result<void> look_at_workflows(const Asker& asker, WorkflowStore& worlds, ApprovalCache* cache, Questions& out) {
+  MJ_TRY(waiting, waiting_approvals(worlds, asker.by.context, kInstances + 1, cache));
   if (waiting.size() > kInstances) {
     out.truncated = true;
     waiting.pop_back();
@@ -157,14 +157,15 @@ Result<VerifyReport> verify(const Caller& by, const VerifiedStores& in) {
   return report;
 }
 
-Result<Questions> list_questions(const Caller& by, const FlowStores& in, WorkflowStore& worlds, Id after) {
+Result<Questions> list_questions(const Caller& by, const FlowStores& in, WorkflowStore& worlds, Id after,
+                                 ApprovalCache* cache) {
   MJ_TRY(place, place_of(by, in.records));
   const Asker asker{by, std::move(place)};
   Questions out;
   MJ_CHECK(look_at_flows(asker, in, after, out));
   if (after != 0) return out;
   MJ_CHECK(look_at_jobs(asker, in.records, out));
-  MJ_CHECK(look_at_workflows(asker, worlds, out));
+  MJ_CHECK(look_at_workflows(asker, worlds, cache, out));
   return out;
 }
 

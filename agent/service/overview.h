@@ -44,6 +44,7 @@ struct Questions {
 };
 // Of those that the caller may read or answer. Looks at 200 flows a call, at jobs outside of flows and at workflows in
 // the first one.
-Result<Questions> list_questions(const Caller&, const FlowStores&, WorkflowStore&, Id after);
+class ApprovalCache;
+Result<Questions> list_questions(const Caller&, const FlowStores&, WorkflowStore&, Id after, ApprovalCache* = nullptr);
 
 }  // namespace mycojobs::service

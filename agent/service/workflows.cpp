@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <iterator>
 #include <map>
 #include <nlohmann/json.hpp>
 
@@ -10,6 +11,7 @@
 #include "base/sha256.h"
 #include "domain/cbor.h"
 #include "domain/codec.h"
+#include "domain/trace_context.h"
 #include "domain/utf8.h"
 #include "domain/workflow_names.h"
 #include "domain/workflow_system.h"
@@ -367,13 +369,16 @@ Result<SentEvent> send_event(const Caller& by, const WorldStores& in, const Send
   MJ_CHECK(may(by, in.records, Action::create, {.name = "events"}));
   MJ_CHECK(check_length("value", wish.value, 4 * kMaxValueBytes));
   MJ_CHECK(check_key("idempotency_key", wish.idempotency_key));
+  if (auto context = check_traceparent(wish.traceparent); !context) return fail(context.error(), "traceparent");
   const std::string actor = std::to_string(by.actor);
+  const std::string& traceparent = wish.traceparent.empty() ? by.traceparent : wish.traceparent;
   for (int i = 0; i < kTries; ++i) {
     MJ_TRY(taker, taker_of(by, in, wish));
     const WorkflowManifest& manifest = *taker.head.applied.manifest;
     auto checked = check_event(manifest, taker.event, wish.value);
     if (!checked) return fail(checked.error(), "value");
-    const Fields fields{{"schema", taker.event}, {"value", wish.value}, {"source", "actor:" + actor}};
+    Fields fields{{"schema", taker.event}, {"value", wish.value}, {"source", "actor:" + actor}};
+    if (!traceparent.empty()) fields.emplace_back("traceparent", traceparent);
     const std::string key = wish.idempotency_key ? actor + ' ' + *wish.idempotency_key : "";
     const PostRules rules{manifest.hash, checked->targets, key, checked->content};
     auto sent = in.worlds.post(by.context, taker.head.world, "event", fields, rules);
@@ -448,21 +453,103 @@ WaitingApproval approval_of(const CellState& cell, const PendingIntent& pending,
   return out;
 }
 
+using Approvals = std::vector<WaitingApproval>;
+constexpr std::uint64_t kMostNews = 5000;  // facts that are read instead of a world
+
+// Whether a fact may have changed what waits for people.
+class ChangesApprovals {
+ public:
+  explicit ChangesApprovals(const Approvals& waiting) : waiting_(waiting) {}
+  bool operator()(const Applied&) const { return true; }  // another owner
+  bool operator()(const StepTaken& fact) const {
+    return std::any_of(fact.intents.begin(), fact.intents.end(),
+                       [](const Intent& each) { return each.effect == kApprovalEffect; });
+  }
+  bool operator()(const ReceiptAdmitted& fact) const { return waits(fact.intent); }
+  bool operator()(const ReceiptFaulted& fact) const { return waits(fact.intent); }
+  bool operator()(const Failed& fact) const {
+    return std::any_of(fact.dropped.begin(), fact.dropped.end(),
+                       [this](const std::string& each) { return waits(each); });
+  }
+  template <class Other>
+  bool operator()(const Other&) const {
+    return false;
+  }
+
+ private:
+  bool waits(const std::string& intent) const {
+    return std::any_of(waiting_.begin(), waiting_.end(), [&](const auto& each) { return each.intent == intent; });
+  }
+  const Approvals& waiting_;
+};
+
+// As the world has them now, if nothing has changed since they were known.
+Result<bool> still_hold(WorkflowStore& worlds, Id context, const std::string& world, std::uint64_t height,
+                        const ApprovalCache::Known& known, std::size_t most) {
+  if (height == known.height) return true;
+  if (height < known.height || height - known.height > kMostNews || known.waiting.size() >= most) return false;
+  bool hold = true;
+  const ChangesApprovals changes(known.waiting);
+  MJ_CHECK(each_fact(worlds, context, world, known.height, [&](const WorkflowFact& fact) -> Result<bool> {
+    hold = !std::visit(changes, fact.what);
+    return hold && fact.height < height;
+  }));
+  return hold;
+}
+
+Result<Approvals> load_approvals(WorkflowStore& worlds, Id context, const std::string& name, std::size_t most,
+                                 std::uint64_t& height) {
+  MJ_TRY(world, LoadedWorld::load(worlds, context, name));
+  height = world.state().height;
+  const Id owner = world.owner_of(world.state().manifest);
+  Approvals out;
+  for (const auto& [id, cell] : world.state().cells) {
+    for (const auto& [hash, pending] : cell.pending) {
+      if (out.size() == most) return out;
+      if (pending.intent.effect == kApprovalEffect) out.push_back(approval_of(cell, pending, owner));
+    }
+  }
+  return out;
+}
+
+Result<Approvals> approvals_of(WorkflowStore& worlds, Id context, const std::string& name, std::size_t most,
+                               ApprovalCache* cache) {
+  std::uint64_t height = 0;
+  if (const auto known = cache == nullptr ? nullptr : cache->get(context, name)) {
+    MJ_TRY(head, worlds.read(context, name, 0, 0));
+    MJ_TRY(hold, still_hold(worlds, context, name, head.height, *known, most));
+    if (hold && head.height != known->height) cache->put(context, name, {head.height, known->waiting});
+    if (hold) return known->waiting;
+  }
+  MJ_TRY(waiting, load_approvals(worlds, context, name, most, height));
+  if (cache != nullptr) cache->put(context, name, {height, waiting});
+  return waiting;
+}
+
 }  // namespace
 
-Result<std::vector<WaitingApproval>> waiting_approvals(WorkflowStore& worlds, Id context, std::size_t most) {
-  std::vector<WaitingApproval> out;
+std::shared_ptr<const ApprovalCache::Known> ApprovalCache::get(Id context, const std::string& world) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = known_.find({context, world});
+  return found == known_.end() ? nullptr : found->second;
+}
+
+void ApprovalCache::put(Id context, const std::string& world, Known known) {
+  const std::lock_guard lock(mutex_);
+  if (known_.size() >= kMostWorlds) known_.clear();
+  known_[{context, world}] = std::make_shared<const Known>(std::move(known));
+}
+
+Result<Approvals> waiting_approvals(WorkflowStore& worlds, Id context, std::size_t most, ApprovalCache* cache) {
+  Approvals out;
   MJ_TRY(names, worlds.worlds(context));
   for (const std::string& name : names) {
-    auto world = LoadedWorld::load(worlds, context, name);
-    if (!world && world.error().code == Code::unavailable) return tl::unexpected<Error>(std::move(world).error());
-    if (!world) continue;  // its own view says what is wrong with it
-    const Id owner = world->owner_of(world->state().manifest);
-    for (const auto& [id, cell] : world->state().cells) {
-      for (const auto& [hash, pending] : cell.pending) {
-        if (out.size() == most) return out;
-        if (pending.intent.effect == kApprovalEffect) out.push_back(approval_of(cell, pending, owner));
-      }
+    auto waiting = approvals_of(worlds, context, name, most, cache);
+    if (!waiting && waiting.error().code == Code::unavailable) return tl::unexpected<Error>(std::move(waiting).error());
+    if (!waiting) continue;  // its own view says what is wrong with it
+    for (WaitingApproval& each : *waiting) {
+      if (out.size() == most) return out;
+      out.push_back(std::move(each));
     }
   }
   return out;
@@ -554,16 +641,31 @@ Result<json> show_instance(const Caller& by, const WorldStores& in, const Instan
   return out;
 }
 
-Result<json> instance_timeline(const Caller& by, const WorldStores& in, const Instance& instance) {
+Result<json> instance_timeline(const Caller& by, const WorldStores& in, const Instance& instance,
+                               const TimelineWish& wish) {
+  constexpr std::uint64_t kAtOnce = 1000;
+  if (wish.limit == 0 || wish.limit > 1000) return fail(Code::invalid, "limit: from 1 to 1000");
   MJ_TRY(found, open(by, in, instance.workflow, Action::read));
   MJ_TRY(cell, cell_of(found, instance));
+  MJ_TRY(head, in.worlds.read(by.context, found.head.world, 0, 0));
+  std::uint64_t last = wish.before == 0 ? head.height : std::min(head.height, wish.before - 1);
+  std::vector<json> latest;  // the latest first
+  while (last > 0 && latest.size() < wish.limit) {
+    const std::uint64_t after = last > kAtOnce ? last - kAtOnce : 0;
+    std::vector<json> part;
+    MJ_CHECK(each_fact(in.worlds, by.context, found.head.world, after, [&](const WorkflowFact& fact) {
+      const auto cells = cells_of(fact);
+      if (std::find(cells.begin(), cells.end(), cell) != cells.end()) part.push_back(fact_json(fact));
+      return fact.height < last;
+    }));
+    const std::size_t room = std::min<std::size_t>(part.size(), wish.limit - latest.size());
+    std::move(part.rbegin(), part.rbegin() + static_cast<std::ptrdiff_t>(room), std::back_inserter(latest));
+    last = after;
+  }
+  if (latest.empty() && wish.before == 0)
+    return fail(Code::not_found, shown(cell) + ": nothing has ever happened to it");
   json rows = json::array();
-  MJ_CHECK(each_fact(in.worlds, by.context, found.head.world, 0, [&](const WorkflowFact& fact) {
-    const auto cells = cells_of(fact);
-    if (std::find(cells.begin(), cells.end(), cell) != cells.end()) rows.push_back(fact_json(fact));
-    return true;
-  }));
-  if (rows.empty()) return fail(Code::not_found, shown(cell) + ": nothing has ever happened to it");
+  std::move(latest.rbegin(), latest.rend(), std::back_inserter(rows));
   return rows;
 }
 

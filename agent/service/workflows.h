@@ -4,11 +4,13 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "coordinator/world.h"
@@ -62,6 +64,7 @@ struct SendEvent {
   std::string value = {};                           // JSON
   std::string workflow = {};                        // a manifest; empty: the one that takes it
   std::optional<std::string> idempotency_key = {};  // of its actor: the same event with it again is sent once
+  std::string traceparent = {};                     // in which trace its effects stand; empty: that of who asks
 };
 struct SentEvent {
   std::string world, event;
@@ -96,7 +99,24 @@ struct WaitingApproval {
   Id owner = 0;  // of the manifest in force
   std::uint64_t since_ms = 0, until_ms = 0;
 };
-Result<std::vector<WaitingApproval>> waiting_approvals(WorkflowStore&, Id context, std::size_t most);
+// Those of each world as they were at a height, so that only what has happened since is read. Any thread.
+class ApprovalCache {
+ public:
+  struct Known {
+    std::uint64_t height = 0;
+    std::vector<WaitingApproval> waiting;
+  };
+  std::shared_ptr<const Known> get(Id context, const std::string& world) const;  // null: nothing is known
+  void put(Id context, const std::string& world, Known);
+
+ private:
+  static constexpr std::size_t kMostWorlds = 1000;
+  mutable std::mutex mutex_;
+  std::map<std::pair<Id, std::string>, std::shared_ptr<const Known>> known_;
+};
+// A world is loaded where its approvals have changed since the cache knew them; without a cache always.
+Result<std::vector<WaitingApproval>> waiting_approvals(WorkflowStore&, Id context, std::size_t most,
+                                                       ApprovalCache* = nullptr);
 // Of an instance that has failed; it is deleted. Error conflict: it has not failed.
 Result<void> remove_instance(const Caller&, const WorldStores&, const Instance&);
 
@@ -108,8 +128,14 @@ struct ListCells {
 };
 Result<nlohmann::json> list_cells(const Caller&, const WorldStores&, const ListCells&);
 Result<nlohmann::json> show_instance(const Caller&, const WorldStores&, const Instance&);
-// What has happened to an instance, oldest first. Error not_found: nothing ever.
-Result<nlohmann::json> instance_timeline(const Caller&, const WorldStores&, const Instance&);
+inline constexpr std::uint64_t kTimelineFacts = 300;
+struct TimelineWish {
+  std::uint64_t limit = kTimelineFacts;  // 1 to 1000
+  std::uint64_t before = 0;              // only facts before this height; 0: the latest
+};
+// What has happened to an instance, oldest first: of what is wished the latest facts. Earlier ones are before the
+// height of the first. Error not_found: nothing ever.
+Result<nlohmann::json> instance_timeline(const Caller&, const WorldStores&, const Instance&, const TimelineWish& = {});
 // Why an instance is where it is: [{cause, reason, evidence, next}]. leader: where a coordinator leads; empty: none.
 Result<nlohmann::json> explain_instance(const Caller&, const WorldStores&, const Instance&, const std::string& leader);
 // The world's facts after a height, at most `limit` (1 to 1000): {world, height, facts: [...]}.

@@ -28,6 +28,11 @@ bool is_word(std::string_view text) {
 
 constexpr std::string_view kQueue = "queue:";
 
+// Those that begin at 0: what a run comes to on a host that works. The others stay few series, and rare.
+constexpr std::array kUsualErrors =
+    std::to_array<std::string_view>({"exit", "signal", "exception", "timeout", "timeout_cpu", "oom", "violation",
+                                     "setup_error", "cancelled", "dead_letter", "lost"});
+
 }  // namespace
 
 const TypeNames& types_of_this_build() {
@@ -58,8 +63,12 @@ void count_from_zero(Metrics& metrics, Id context, std::span<const std::string> 
   for (const char* what : {"report", "renewal"}) metrics.add(Metric::stale, {context, what}, 0);
   for (const char* ran : {"true", "false"}) metrics.add(Metric::releases, {context, ran}, 0);
   metrics.add(Metric::set_aside, {context}, 0);
-  for (const std::string& type : types)
+  for (const std::string& type : types) {
     metrics.add(Metric::attempts, {context, type, word(JobStatus::error), "setup_error"}, 0);
+    metrics.add(Metric::ends, {context, type, word(JobStatus::finished), "ok"}, 0);
+    for (const std::string_view detail : kUsualErrors)
+      metrics.add(Metric::ends, {context, type, word(JobStatus::error), detail}, 0);
+  }
 }
 
 void count_claims(Metrics& metrics, Id context, const ClaimReply& reply) {

@@ -25,7 +25,7 @@ std::string counted_type(std::string_view queue, const Fields& record, const Typ
 // The queue's script type; runner: of any runner; router; other.
 std::string_view counted_queue(std::string_view queue, const TypeNames& served);
 
-// An agent begins to serve: what rules of alerts ask for begins at 0, so that they see the first of each.
+// An agent begins to serve: what rules of alerts and rates ask for begins at 0, so that they see the first of each.
 void count_from_zero(Metrics&, Id context, std::span<const std::string> types);
 void count_claims(Metrics&, Id context, const ClaimReply&);
 void count_renewals(Metrics&, Id context, std::span<const Renewal>);

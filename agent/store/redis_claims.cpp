@@ -117,10 +117,10 @@ Result<ClaimReply> RedisStore::claim(const ClaimRequest& request) {
     job.attempt = static_cast<std::uint32_t>(entry.at(4).number());
     job.deliveries = static_cast<std::uint32_t>(entry.at(5).number());
     job.record = entry.at(6).fields();
+    job.ref.traceparent = field_of(job.record, "traceparent");  // also for lines of logs
     if (metrics().wanted() || traces().wanted()) {
       const bool of_runner = metrics().wanted() && job.queue.starts_with("mj:");
       job.ref.script_type = counted_type(job.queue, job.record, of_runner ? served_types(request.context) : kNoTypes);
-      job.ref.traceparent = field_of(job.record, "traceparent");
       job.ref.attempt = job.attempt;
       job.ref.claimed_us = answered_us;
     }

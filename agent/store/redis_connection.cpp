@@ -195,8 +195,29 @@ void tune_tcp(int fd) {
   ::setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof probes);
 }
 
-tl::unexpected<Error> unreachable(const RedisEndpoint& endpoint, const std::string& why) {
-  return fail(Code::unavailable, "cannot connect to Redis at " + endpoint.shown() + ": " + why);
+tl::unexpected<Error> unreachable(const RedisEndpoint& endpoint, const std::string& why, std::string_view remedy) {
+  return fail(Code::unavailable, "cannot connect to Redis at " + endpoint.shown() + ": " + why +
+                                     (remedy.empty() ? "" : " (" + std::string(remedy) + ")"));
+}
+
+std::string_view remedy_of(int error, bool is_path) {
+  switch (error) {
+    case ENOENT:
+      return "there is no such socket: does Redis run, and is its setting `unixsocket` this path?";
+    case ECONNREFUSED:
+      return is_path ? "nobody listens there any more: does Redis run?"
+                     : "nobody listens there: does Redis run, is the port of the redis url right, and does its setting "
+                       "`bind` have this address?";
+    case ENETUNREACH:
+    case EHOSTUNREACH:
+      return "no way leads there from here: is the host of the redis url right?";
+    case ETIMEDOUT:
+      return "nothing answers there: is the host of the redis url right, and does a firewall let its port through?";
+    case EACCES:
+      return "this user may not use the socket: see Redis' setting `unixsocketperm`";
+    default:
+      return "";
+  }
 }
 
 // Tries each address of the host. Error: unavailable, naming the endpoint.
@@ -204,14 +225,17 @@ Result<Fd> connect_socket(const RedisEndpoint& endpoint, Deadline deadline) {
   Fd fd;
   if (!endpoint.unix_path.empty()) {
     const int error = connect_unix(fd, endpoint.unix_path, deadline);
-    if (error != 0) return unreachable(endpoint, errno_text(error));
+    if (error != 0) return unreachable(endpoint, errno_text(error), remedy_of(error, true));
     return fd;
   }
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
   addrinfo* found = nullptr;
   const int error = ::getaddrinfo(endpoint.host.c_str(), std::to_string(endpoint.port).c_str(), &hints, &found);
-  if (error != 0) return unreachable(endpoint, ::gai_strerror(error));
+  if (error != 0) {
+    return unreachable(endpoint, ::gai_strerror(error),
+                       error == EAI_AGAIN ? "no name server answers" : "is the host of the redis url right?");
+  }
   const std::unique_ptr<addrinfo, void (*)(addrinfo*)> addresses(found, ::freeaddrinfo);
   int last = ETIMEDOUT;
   for (const addrinfo* each = found; each != nullptr; each = each->ai_next) {
@@ -221,7 +245,7 @@ Result<Fd> connect_socket(const RedisEndpoint& endpoint, Deadline deadline) {
       return fd;
     }
   }
-  return unreachable(endpoint, errno_text(last));
+  return unreachable(endpoint, errno_text(last), remedy_of(last, false));
 }
 
 // Empty text: all was sent. The text says why not.
@@ -239,6 +263,13 @@ std::string send_all(int fd, std::string_view bytes, Deadline deadline) {
   return {};
 }
 
+constexpr const char* kClosed = "the server closed the connection";
+constexpr const char* kOtherProtocol = "not the Redis protocol";
+// Of a server that has never answered as Redis does.
+constexpr const char* kNoRedis =
+    " (what listens there is no Redis, or speaks TLS alone, which needs a tunnel such as stunnel: is the port of the "
+    "redis url right?)";
+
 // What is there, at least a byte by the deadline: `got` of them. Empty text: so it is.
 std::string receive_some(int fd, std::span<char> room, std::size_t& got, Deadline deadline) {
   for (;;) {
@@ -247,7 +278,7 @@ std::string receive_some(int fd, std::span<char> room, std::size_t& got, Deadlin
       got = static_cast<std::size_t>(count);
       return {};
     }
-    if (count == 0) return "the server closed the connection";
+    if (count == 0) return kClosed;
     if (errno == EAGAIN || errno == EWOULDBLOCK) {
       const int error = wait_for(fd, POLLIN, deadline);
       if (error == ETIMEDOUT) return "no answer in time";
@@ -350,10 +381,12 @@ Result<void> RedisConnection::connect() {
   MJ_TRY(socket, connect_socket(options_.endpoint, deadline_in(options_.connect_timeout_ms)));
   socket_ = std::move(socket);
   reader_.reset(redisReaderCreate());
+  answered_ = strange_ = false;
   auto done = handshake();
   if (done && options_.on_connect) done = options_.on_connect(*this);
   if (!done) close();
   led_ = led_ || done;
+  if (!done && !led_ && strange_) done.error().message += kNoRedis;
   return done;
 }
 
@@ -466,16 +499,22 @@ Result<void> RedisConnection::read_some() { return feed_reader(deadline_in(0)); 
 Result<void> RedisConnection::feed_reader(Deadline deadline) {
   std::array<char, 32768> room;  // NOLINT(*-member-init): filled by what is received
   std::size_t got = 0;
-  if (std::string why = receive_some(socket_.get(), room, got, deadline); !why.empty()) return broken(why);
-  if (redisReaderFeed(reader_.get(), room.data(), got) != REDIS_OK) return broken("not the Redis protocol");
+  std::string why = receive_some(socket_.get(), room, got, deadline);
+  strange_ = !answered_ && why == kClosed;
+  if (!why.empty()) return broken(why);
+  if (redisReaderFeed(reader_.get(), room.data(), got) != REDIS_OK) return broken(kOtherProtocol);
   if (reader_->len - reader_->pos > options_.max_reply_bytes) return broken("an answer that is too long");
   return {};
 }
 
 Result<std::optional<Reply>> RedisConnection::received() {
   void* reply = nullptr;
-  if (redisReaderGetReply(reader_.get(), &reply) != REDIS_OK) return broken("not the Redis protocol");
+  if (redisReaderGetReply(reader_.get(), &reply) != REDIS_OK) {
+    strange_ = true;
+    return broken(kOtherProtocol);
+  }
   if (reply == nullptr) return std::nullopt;
+  answered_ = true;
   return Reply(std::shared_ptr<const redisReply>(
       static_cast<redisReply*>(reply), [](const redisReply* r) { freeReplyObject(const_cast<redisReply*>(r)); }));
 }

@@ -91,6 +91,8 @@ class RedisConnection final : public Link {
   std::unique_ptr<redisReader, void (*)(redisReader*)> reader_;
   std::string run_id_;
   bool led_ = false;             // connected once, to the end
+  bool answered_ = false;        // this connection, as Redis does
+  bool strange_ = false;         // it ended as it would with a server that is no Redis
   std::uint64_t client_id_ = 0;  // by which the server knows this connection; 0: it does not say
   // Of a connection that we have given up while the server may not have read all that we sent.
   std::uint64_t abandoned_id_ = 0;

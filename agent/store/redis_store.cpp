@@ -85,6 +85,13 @@ class RedisStores final : public StoreFactory {
     for (const auto& own : config_.context_urls) MJ_CHECK(connection_options(config_, own.first));
     return std::make_unique<RedisStore>(config_);
   }
+  Result<std::unique_ptr<Store>> open_reader() override {
+    MJ_CHECK(open());
+    RedisStoreConfig config = config_;
+    config.connect_timeout_ms = std::min(config.connect_timeout_ms, config.reader_timeout_ms);
+    config.command_timeout_ms = std::min(config.command_timeout_ms, config.reader_timeout_ms);
+    return std::make_unique<RedisStore>(config);
+  }
   Result<std::unique_ptr<Waiter>> open_waiter(const std::vector<std::pair<Id, std::string>>& queues,
                                               const std::string& topic) override {
     return RedisWaiter::open(config_, queues, topic);

@@ -43,6 +43,7 @@ struct RedisStoreConfig {
   std::map<Id, std::string> context_urls;
   std::string client_name = "mycojobs";  // as CLIENT LIST shows it; no blanks
   std::uint32_t connect_timeout_ms = 3000, command_timeout_ms = 5000;
+  std::uint32_t reader_timeout_ms = 3000;  // of both, at most, where StoreFactory::open_reader() opens
   std::shared_ptr<SeenHeads> seen = std::make_shared<SeenHeads>();  // of all stores that are opened with it
   Observed observed;
   std::uint32_t wait_replicas = 0;  // a submission and an end count only when so many replicas have them

@@ -11,6 +11,7 @@
 
 #include "base/ids.h"
 #include "base/log.h"
+#include "domain/trace_context.h"
 #include "worker/object_task.h"
 
 namespace mycojobs {
@@ -198,8 +199,8 @@ class Broker::Lane {
     if (run.wrote && objects_) {
       // If this cannot be said, the end of the claim says it.
       if (auto released = objects_->release(run.who.claim); !released) {
-        log(LogLevel::info, "broker", "{}: its place as writer is not given back yet: {}", run.who.claim.job_key,
-            released.error().message);
+        log(LogLevel::info, "broker", "{}: its place as writer is not given back yet: {}",
+            in_trace(run.who.claim.job_key, run.who.claim.traceparent), released.error().message);
       }
       for (auto& [other, waiting] : runs_) waiting.due = {};  // one of them may be next
     }

@@ -6,6 +6,7 @@
 
 #include "base/log.h"
 #include "domain/codec.h"
+#include "domain/trace_context.h"
 
 namespace mycojobs {
 namespace {
@@ -244,7 +245,7 @@ void Intake::cannot_begin(CannotBegin job) {
 }
 
 void Intake::refuse(const CannotBegin& job) {
-  log(LogLevel::warn, "worker", "{}: {}{}", job.claim.job_key,
+  log(LogLevel::warn, "worker", "{}: {}{}", in_trace(job.claim.job_key, job.claim.traceparent),
       job.error.code == Code::unavailable ? "back to its queue: " : "", job.error.message);
   if (job.error.code == Code::unavailable) {
     // What it depends on cannot be had now: that is no fault of the job. It would be the next one that is claimed.

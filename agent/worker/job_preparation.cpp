@@ -11,6 +11,7 @@
 #include "base/ids.h"
 #include "base/log.h"
 #include "domain/codec.h"
+#include "domain/trace_context.h"
 #include "domain/utf8.h"
 #include "worker/artifact_folder.h"
 #include "worker/artifacts.h"
@@ -243,7 +244,8 @@ std::unique_ptr<RunArtifacts> JobPreparation::artifacts_of(RecordStore& store, c
   if (store_name.empty()) {
     auto found = artifact_store_name(store, claim.context);
     if (!found) {
-      log(LogLevel::error, "worker", "{}: its artifacts will not be kept: {}", claim.job_key, found.error().message);
+      log(LogLevel::error, "worker", "{}: its artifacts will not be kept: {}",
+          in_trace(claim.job_key, claim.traceparent), found.error().message);
       return nullptr;
     }
     store_name = std::move(*found);

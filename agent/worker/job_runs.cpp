@@ -6,6 +6,7 @@
 
 #include "base/log.h"
 #include "domain/object_call.h"
+#include "domain/trace_context.h"
 #include "worker/lanes.h"
 
 namespace mycojobs {
@@ -141,7 +142,7 @@ void JobRuns::over(RunNumber number) {
 // Back to their queues. The log tells of those that were to run: what waited only goes to where it came from.
 
 void JobRuns::release(RunNumber number, const ClaimRef& claim, std::string reason, bool ran) {
-  log(LogLevel::warn, "worker", "{}: back to its queue: {}", claim.job_key, reason);
+  log(LogLevel::warn, "worker", "{}: back to its queue: {}", in_trace(claim.job_key, claim.traceparent), reason);
   act(Outgoing{number, Release{claim, std::move(reason), ran}, true});
 }
 
@@ -320,7 +321,7 @@ void JobRuns::withhold(RunNumber number, Run& run, const std::string& reason) {
   log(LogLevel::error, "worker",
       "{}: unkillable on host {}: {}. Its slot is withheld. See what the process waits for (a disk, a network file "
       "system, a debugger) or restart the host",
-      run.job.claim.job_key, host_name(), run.output.redact(reason));
+      in_trace(run.job.claim.job_key, run.job.claim.traceparent), host_name(), run.output.redact(reason));
   act(Outgoing{number, Mark{run.job.claim, "unkillable"}, false});
 }
 

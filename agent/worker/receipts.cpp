@@ -6,6 +6,7 @@
 
 #include "base/log.h"
 #include "domain/codec.h"
+#include "domain/trace_context.h"
 
 namespace mycojobs {
 
@@ -34,8 +35,8 @@ void Receipts::sign(EndReport& report, LogHash& log) {
   receipt["log_lines"] = log.lines();
   receipt["log_sha256"] = log.hex();
   if (auto done = mycojobs::sign(receipt, "receipt", *key_); !done) {
-    mycojobs::log(LogLevel::error, "worker", "{}: its receipt is not signed: {}", report.claim.job_key,
-                  done.error().message);
+    mycojobs::log(LogLevel::error, "worker", "{}: its receipt is not signed: {}",
+                  in_trace(report.claim.job_key, report.claim.traceparent), done.error().message);
     return;
   }
   report.end.receipt = dump_json(receipt);

@@ -505,6 +505,8 @@ class StoreFactory {
  public:
   virtual ~StoreFactory() = default;
   virtual Result<std::unique_ptr<Store>> open() = 0;
+  // For who only reads, and whom somebody watches: it gives up sooner where the server is silent.
+  virtual Result<std::unique_ptr<Store>> open_reader() { return open(); }
   // An empty queue: none, only the topic on that context's server.
   virtual Result<std::unique_ptr<Waiter>> open_waiter(const std::vector<std::pair<Id, std::string>>& queues,
                                                       const std::string& topic) = 0;

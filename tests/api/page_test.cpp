@@ -1,7 +1,12 @@
 // The page's files, and what the page asks: who is served, with which headers; pages of jobs, how a context is.
 #include "api/page.h"
 
+#include <algorithm>
+#include <atomic>
+#include <functional>
+#include <memory>
 #include <set>
+#include <thread>
 
 #include "api_fixture.h"
 #include "mycojobs/job_end.h"
@@ -108,6 +113,36 @@ TEST_F(Page, PagesOfJobsGoThroughAllOfThemOnce) {
   EXPECT_EQ(word("jobs.page", {{"status", "x"}}), "invalid");
 }
 
+TEST_F(Page, PagesOfFlowsGoThroughAllOfThemOnce) {
+  start_anonymous();
+  const auto made = [&](const std::string& name) {
+    return ok("flow.create", {{"definition", "name: " + name + "\njobs:\n  a: {type: python, script: pass}\n"}});
+  };
+  for (int i = 0; i < 11; ++i) made(i % 4 == 0 ? "rare" : "often");
+  std::vector<Id> met;
+  std::string after;
+  do {
+    json params{{"limit", 4}};
+    if (!after.empty()) params["after"] = after;
+    const json page = ok("flows.page", params);
+    for (const json& flow : page.at("flows")) met.push_back(flow.at("id"));
+    after = page.at("after");
+    EXPECT_LE(page.at("flows").size(), 4U);
+    ASSERT_LE(met.size(), 11U) << page;
+  } while (!after.empty());
+  std::set<Id, std::greater<>> once(met.begin(), met.end());
+  EXPECT_EQ(once.size(), 11U);
+  EXPECT_TRUE(std::equal(met.begin(), met.end(), once.begin())) << "the newest first";
+  const json rare = ok("flows.page", {{"name", "rare"}, {"limit", 2}});
+  ASSERT_EQ(rare.at("flows").size(), 2U);
+  EXPECT_EQ(ok("flows.page", {{"name", "rare"}, {"limit", 2}, {"after", rare.at("after")}}).at("flows").size(), 1U);
+  const json none = ok("flows.page", {{"caller_id", 99}});
+  EXPECT_TRUE(none.at("flows").empty());
+  EXPECT_EQ(none.at("looked_at"), 11);
+  EXPECT_EQ(none.at("after"), "");
+  EXPECT_EQ(word("flows.page", {{"after", "x"}}), "invalid");
+}
+
 TEST_F(Page, AnOverviewCountsWhatThereIs) {
   start_anonymous();
   for (int i = 0; i < 3; ++i) ok("job.start", {{"script", "x"}, {"script_type", "python"}});
@@ -183,6 +218,31 @@ TEST_F(Page, EventsTellThatTheStoreIsAwayAndThatItIsBack) {
   redis_.set_faults([](const ServerCall&) { return Fault::none; });
   EXPECT_TRUE(test::eventually([&] { return told("event: overview") == 2; })) << "though nothing has changed";
   EXPECT_EQ(told("event: away"), 1U) << "once";
+}
+
+// Each of them waited for the store to fall silent again, one after the other.
+TEST_F(Page, ASilentStoreIsFoundOutByOneOfAllWhoWatch) {
+  start_anonymous();
+  constexpr std::size_t kWatchers = 5;
+  std::vector<std::unique_ptr<test::Process>> watchers;
+  for (std::size_t i = 0; i < kWatchers; ++i)
+    watchers.push_back(std::make_unique<test::Process>(
+        folder_, std::vector<std::string>{"curl", "-sN", server_->url() + "/events?context=1&overview=1"}));
+  const auto all_heard = [&](const char* event) {
+    return std::all_of(watchers.begin(), watchers.end(),
+                       [&](const auto& each) { return each->out().find(event) != std::string::npos; });
+  };
+  ASSERT_TRUE(test::eventually([&] { return all_heard("event: overview"); }));
+  std::atomic<std::size_t> looks{0};
+  redis_.set_faults([&looks](const ServerCall& call) {
+    if (call.name != "tally") return Fault::before;
+    ++looks;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1200));  // longer than they look again
+    return Fault::before;
+  });
+  EXPECT_TRUE(test::eventually([&] { return all_heard("event: away"); }));
+  EXPECT_LE(looks, 2U) << "one, and one of who came when all had been told";
+  redis_.set_faults([](const ServerCall&) { return Fault::none; });
 }
 
 TEST_F(Page, WhatAFlowLeftOutHasNotFailed) {

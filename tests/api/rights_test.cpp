@@ -79,6 +79,7 @@ TEST_F(Rights, EachRoleMayWhatTheTableSays) {
       {"flow.get", {{"id", others}}, "ar"},
       {"flow.get", {{"id", own}}, "asr"},
       {"flow.list", json::object(), "asr"},
+      {"flows.page", json::object(), "asr"},
       {"flow.dag", {{"id", others}}, "ar"},
       {"message.get", {{"id", 5}, {"caller_id", 17}}, "ar"},
       {"message.list", json::object(), "asr"},

@@ -75,7 +75,7 @@ TEST_F(ApiTest, TheTableHasTheMethodsOfTheSpecification) {
         "workflow.list",  "workflow.cells",   "workflow.show",   "workflow.timeline", "workflow.explain",
         "workflow.facts", "workflow.approve", "workflow.reject", "workflow.remove",   "jobs.page",
         "job.history",    "approval.list",    "flow.check",      "context.rights",    "context.overview",
-        "context.verify"}},
+        "context.verify", "flows.page"}},
       {ApiRole::supervisor,
        {"job.run", "job.start", "job.status", "job.result", "job.logs", "job.cancel", "jobs.create", "jobs.list",
         "register_runner", "list_runners", "system.ping", "system.info", "system.version"}}};

@@ -5,7 +5,9 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <filesystem>
+#include <thread>
 
 #include "base/clock.h"
 #include "bench.h"
@@ -97,6 +99,23 @@ TEST_F(RedisServer, WhatASilentServerWasSentIsNotDoneAfterItsSenderGaveUp) {
     EXPECT_EQ(jobs[0].deliveries, 1U);
     EXPECT_EQ(store.queue_length(1, "queue:python").value(), 0U);
   }
+}
+
+TEST_F(RedisServer, AReaderGivesUpOnASilentServerBeforeAWriterDoes) {
+  start();
+  auto config = config_for(url());
+  config.reader_timeout_ms = 300;
+  const auto stores = make_redis_stores(config);
+  auto reader = *stores->open_reader(), writer = *stores->open();
+  ASSERT_TRUE(reader->now_ms() && writer->now_ms());
+  ::kill(redis_->pid(), SIGSTOP);
+  std::atomic<bool> written{false};
+  std::thread writing([&] { written = outcome(writer->now_ms()) == "ok"; });
+  EXPECT_EQ(outcome(reader->now_ms()), "unavailable");
+  ::kill(redis_->pid(), SIGCONT);
+  writing.join();
+  EXPECT_TRUE(written) << "it has waited";
+  EXPECT_TRUE(reader->now_ms()) << "and who gave up goes on";
 }
 
 // Redis leaves half of a step at the end of a file that was cut within it, and does that half at its next start: a
@@ -370,7 +389,8 @@ TEST_F(RedisServer, ALineBreakInAServersTextStaysOneLine) {
 // Answers every command with the same bytes.
 class FakeServer {
  public:
-  explicit FakeServer(std::string answer) : answer_(std::move(answer)), path_(folder_.path() + "/s") {
+  explicit FakeServer(std::string answer, bool closes = false)
+      : answer_(std::move(answer)), closes_(closes), path_(folder_.path() + "/s") {
     listener_ = Fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
     sockaddr_un address{};
     address.sun_family = AF_UNIX;
@@ -382,7 +402,7 @@ class FakeServer {
         const Fd client(::accept(listener_.get(), nullptr, nullptr));
         if (!client) return;
         char bytes[4096];
-        while (::recv(client.get(), bytes, sizeof bytes, 0) > 0) {
+        while (::recv(client.get(), bytes, sizeof bytes, 0) > 0 && !closes_) {
           if (!answer_.empty() && ::send(client.get(), answer_.data(), answer_.size(), MSG_NOSIGNAL) < 0) break;
         }
       }
@@ -402,6 +422,7 @@ class FakeServer {
 
  private:
   std::string answer_;
+  bool closes_;
   TempFolder folder_;
   std::string path_;
   Fd listener_;
@@ -465,6 +486,20 @@ TEST(RedisUrl, SaysWhereAServerIs) {
   EXPECT_EQ(outcome(parse_redis_url("rediss://h")), "unsupported");
   EXPECT_EQ(outcome(parse_redis_url("unix:///" + std::string(200, 'a'))), "invalid");
   EXPECT_EQ(outcome(RedisStore(config_for("redis://h/3")).now_ms()), "invalid");
+}
+
+TEST(RedisAnswer, AWrongAddressNamesItsRemedy) {
+  const auto said = [](RedisStore store) { return store.now_ms().error().message; };
+  EXPECT_THAT(said(RedisStore(config_for("redis://127.0.0.1:1"))), HasSubstr("is the port of the redis url right"));
+  EXPECT_THAT(said(RedisStore(config_for("redis://no-such-host.invalid"))), HasSubstr("redis url right?"));
+  EXPECT_THAT(said(RedisStore(config_for("unix:///no/such/redis.sock"))), HasSubstr("`unixsocket`"));
+  EXPECT_THAT(said(FakeServer("-WRONGPASS invalid\r\n").store()), HasSubstr("wrong user or password"));
+  EXPECT_THAT(said(FakeServer("-NOAUTH Authentication required.\r\n").store()), HasSubstr("redis://:password@host"));
+  EXPECT_THAT(said(FakeServer("-ERR unknown\r\n").store()), Not(HasSubstr("TLS")));
+  const std::string alert("\x15\x03\x03\x00\x02\x02\x46", 7);  // what TLS says to what is none
+  EXPECT_THAT(said(FakeServer(alert).store()), HasSubstr("speaks TLS alone"));
+  EXPECT_THAT(said(FakeServer("HTTP/1.1 400 Bad Request\r\n\r\n").store()), HasSubstr("is no Redis"));
+  EXPECT_THAT(said(FakeServer("", true).store()), HasSubstr("speaks TLS alone")) << "it closes";
 }
 
 }  // namespace

@@ -72,6 +72,15 @@ TEST_F(Submit, EveryFlagGoesIntoTheRecord) {
   EXPECT_EQ(job["idempotency_key"], "once");
 }
 
+TEST_F(Submit, ATypeThatNobodyKnowsIsToldAndSent) {
+  const std::string script = folder_.write("x.py", "pass");
+  const Finished done = mycojobs_({"job", "submit", script, "--type", "pyhton"});
+  EXPECT_EQ(done.code, 0) << done.err;
+  EXPECT_NE(done.err.find("did you mean \"python\"?"), std::string::npos) << done.err;
+  EXPECT_EQ(redis_.cli(1, {"LLEN", "queue:pyhton"}), "1");
+  EXPECT_EQ(mycojobs_({"job", "submit", script, "--type", "python"}).err.find("did you mean"), std::string::npos);
+}
+
 TEST_F(Submit, DelayIsCountedByTheClockOfRedis) {
   const auto job = mycojobs_.json({"job", "submit", folder_.write("x.py", "pass"), "--delay", "1h"});
   EXPECT_GE(job["run_at_ms"], job["queued_ms"].get<std::uint64_t>() + 3590000);

@@ -118,6 +118,19 @@ TEST_F(FirstSteps, BesideADevWhatItDoesNotTakeIsRefused) {
   EXPECT_EQ(call({"run", folder_.write("x.py", "pass")}).code, 0);
 }
 
+TEST_F(FirstSteps, AnAddressThatIsTakenIsToldFirst) {
+  Process dev(folder_, {program(), "dev", "--api-listen", "127.0.0.1:0", "--state-dir", folder_ / "first"});
+  ASSERT_TRUE(eventually([&] { return dev.err().find("JSON-RPC at http://") != std::string::npos; })) << dev.err();
+  const std::string log = dev.err();
+  const std::size_t from = log.find("JSON-RPC at http://") + 19;
+  const std::string address = log.substr(from, log.find_first_not_of("0123456789.:", from) - from);
+  const Finished second = run(folder_, {program(), "dev", "--api-listen", address, "--state-dir", folder_ / "second"});
+  EXPECT_EQ(second.code, 75) << second.err;
+  EXPECT_NE(second.err.find("another program listens there; choose another port with --api-listen"), std::string::npos)
+      << second.err;
+  EXPECT_EQ(second.err.find('\n'), second.err.size() - 1) << "nothing was begun before: " << second.err;
+}
+
 TEST_F(FirstSteps, ScriptsThatCannotRunAreNamedBeforeAnythingIsStored) {
   const std::string empty = folder_.write("empty.py", "");
   const std::string latin = folder_.write("latin.py", "# gr\xc3\xbc\xc3\x9f\nprint('\xe9')\n");

@@ -76,6 +76,25 @@ TEST_F(FlowCommands, AWrongDefinitionIsToldWhole) {
   expect_says(mycojobs_({"flow", "graph", file, "--format", "png"}), 65, "--format");
 }
 
+TEST_F(FlowCommands, AListGoesOnBehindItsLast) {
+  serve();
+  for (int i = 0; i < 5; ++i) start("name: one\njobs:\n  a: {type: python, script: pass}\n");
+  std::vector<std::string> met;
+  std::string after;
+  for (int pages = 0; pages < 3; ++pages) {
+    std::vector<std::string> words{"flow", "list", "--limit", "2", "--json"};
+    if (!after.empty()) words.insert(words.end(), {"--after", after});
+    const Finished done = mycojobs_(words);
+    const auto rows = nlohmann::json::parse(done.out, nullptr, false);
+    ASSERT_TRUE(rows.is_array()) << done.out << done.err;
+    for (const auto& row : rows) met.push_back(row["flow"].dump());
+    after = met.back();
+    EXPECT_EQ(done.err.find("there are more: --after " + after + " goes on") != std::string::npos, pages < 2)
+        << done.err;
+  }
+  EXPECT_EQ(met, (std::vector<std::string>{"5", "4", "3", "2", "1"}));
+}
+
 TEST_F(FlowCommands, AFilesScriptsAreTakenFromBesideIt) {
   folder_.write("build.py", "pass");
   const std::string file =

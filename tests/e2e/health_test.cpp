@@ -1,4 +1,6 @@
 // Whether a process may be given work, as a probe of an image or a load balancer asks it.
+#include <signal.h>
+
 #include "e2e/client.h"
 #include "e2e/world.h"
 
@@ -65,6 +67,20 @@ TEST_F(Health, CoordinatorIsReadyWhileItsContextsAreThere) {
   EXPECT_TRUE(eventually([&] { return asked(url) == "0 ok\n"; })) << asked(url);
   coordinator.signal(SIGTERM);
   EXPECT_EQ(coordinator.wait().code, 0);
+}
+
+// One that is stopped still accepts connections, and answers none.
+TEST_F(Health, ASilentStoreIsAwayAsOneThatIsGone) {
+  redis_.cli(1, {"SET", "anything", "1"});
+  Process agent = start_agent(folder_, redis_, 20, {"--health-listen", "127.0.0.1:0"});
+  Process coordinator(folder_, {program(), "coordinator", "--redis", redis_.url(), "--api-listen", "127.0.0.1:0"});
+  const std::vector<std::string> urls{url_of(agent, "health at "), url_of(coordinator, "JSON-RPC at ")};
+  for (const std::string& url : urls) EXPECT_TRUE(eventually([&] { return asked(url) == "0 ok\n"; })) << asked(url);
+  ::kill(redis_.pid(), SIGSTOP);
+  for (const std::string& url : urls)
+    EXPECT_TRUE(eventually([&] { return asked(url).starts_with("1 not_ready: the store is away"); })) << asked(url);
+  ::kill(redis_.pid(), SIGCONT);
+  for (const std::string& url : urls) EXPECT_TRUE(eventually([&] { return asked(url) == "0 ok\n"; })) << asked(url);
 }
 
 }  // namespace

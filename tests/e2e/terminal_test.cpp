@@ -1,8 +1,10 @@
 // The program at a terminal: what Ctrl-C does, which the kernel sends to the whole foreground process group, and what
 // is shown there.
+#include <algorithm>
 #include <csignal>
 #include <nlohmann/json.hpp>
 
+#include "domain/screen_text.h"
 #include "e2e/client.h"
 #include "e2e/pty.h"
 
@@ -99,6 +101,36 @@ TEST_F(Terminal, FlowStartLeavesItsFlowRunning) {
   expect_no_complaint(start.screen());
   const Finished shown = run(folder_, line({"flow", "show", "1", "--json"}));
   EXPECT_EQ(nlohmann::json::parse(shown.out, nullptr, false).value("status", ""), "started") << shown.out << shown.err;
+}
+
+TEST_F(Terminal, AListFitsTheScreenAndAPipeGetsAll) {
+  const std::string long_name(100, 'n');
+  ASSERT_EQ(
+      run(folder_, line({"run", folder_.write("bad.py", "raise ValueError('e' * 70)"), "--name", long_name})).code, 1);
+  const auto widest = [](const std::string& screen) {
+    std::size_t most = 0;
+    for (std::size_t from = 0; from < screen.size();) {
+      const std::size_t end = std::min(screen.find('\n', from), screen.size());
+      most = std::max(most,
+                      columns(std::string_view(screen).substr(from, end - from - (screen[end - 1] == '\r' ? 1 : 0))));
+      from = end + 1;
+    }
+    return most;
+  };
+  for (const auto& [columns, more] :
+       std::vector<std::pair<unsigned short, std::vector<std::string>>>{{80, {}}, {120, {}}, {200, {"COLUMNS=80"}}}) {
+    std::vector<std::string> environment = plain_;
+    environment.insert(environment.end(), more.begin(), more.end());
+    Pty list(line({"job", "list"}), columns, environment);
+    ASSERT_EQ(list.wait(), 0) << list.screen();
+    EXPECT_LE(widest(list.screen()), more.empty() ? columns : 80U) << list.screen();
+    EXPECT_NE(list.screen().find("…"), std::string::npos) << list.screen();
+    EXPECT_NE(list.screen().find("exception"), std::string::npos) << list.screen();
+  }
+  EXPECT_NE(run(folder_, line({"job", "list"})).out.find(long_name), std::string::npos) << "a pipe";
+  Pty whole(line({"job", "list", "--json"}), 80, plain_);
+  ASSERT_EQ(whole.wait(), 0);
+  EXPECT_NE(whole.screen().find(long_name), std::string::npos) << "JSON";
 }
 
 // timeout(1) makes a process group of its own, and sends its signal to the program and then to all of the group.

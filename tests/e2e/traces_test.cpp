@@ -186,6 +186,13 @@ TEST_F(TracesOf, WhatIsMalformedIsRefusedWhereItIsTyped) {
               "trace.endpoint: ");
 }
 
+TEST_F(TracesOf, TheLogNamesTheTraceOfAJob) {
+  Process agent = this->agent(20);
+  submit(redis_, PlainJob{.more = {"traceparent", kContext, "policy", R"({"memory": "much"})"}});
+  EXPECT_TRUE(eventually([&] { return agent.err().find("job:12:1 (trace " + kTrace + "): ") != std::string::npos; }))
+      << agent.err();
+}
+
 // Who has no collector hands on what it was given.
 TEST_F(TracesOf, WithoutACollectorTheContextReachesTheScript) {
   Process agent = this->agent(20);

@@ -176,6 +176,7 @@ TEST_F(WorkflowCommands, SimulateShowsWhatANewManifestWouldDo) {
   EXPECT_EQ(same["pending"].size(), 4U) << same.dump(2);
   EXPECT_EQ(json({"simulate", next, "--send", placed}, 0)["obstacles"].size(), 0U);
   expect_says(mycojobs({"simulate", next, "--send", placed}), 0, "what other inputs would bring is not known");
+  expect_says(mycojobs({"simulate", next, "--send", placed}), 0, "receipts that were made up: ");
   expect_says(mycojobs({"simulate", next, "--send", R"(order/Placed={"id": 0})"}), 1, "refused: ");
   expect_says(mycojobs({"simulate", next, "--send", "order/Plced={}"}), 66, "did you mean");
   expect_says(mycojobs({"simulate", next, "--send", "order/Placed"}), 65, "NAME=JSON");

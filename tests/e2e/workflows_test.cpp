@@ -260,8 +260,9 @@ TEST_F(WorkflowsE2e, StatesOfTenMebibytesOutliveKillsAndGoWhenTheyAreReplaced) {
       coordinating.reset();  // KILL, wherever it is
       coordinating.emplace(coordinator());
     }
-    if (n % 4 == 0)
+    if (n % 4 == 0) {
       EXPECT_TRUE(eventually([&] { return steps(1) == n && steps(2) == n; }, Seconds(60))) << coordinating->err();
+    }
   }
   for (const int heap : {1, 2}) {
     const json shown = mycojobs_.json({"workflow", "show", "heap", std::to_string(heap)});

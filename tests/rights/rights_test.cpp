@@ -237,8 +237,8 @@ std::string text(Id id) { return std::to_string(id); }
 // Lists hold what the caller may read (tests/api/rights_test.cpp); the others tell of the server, of the caller, or of
 // what it has sent itself.
 const std::set<std::string> kOfAnybody{
-    "job.list",       "jobs.list",  "flow.list",   "message.list", "context.list",   "jobs.page",   "approval.list",
-    "context.rights", "flow.check", "system.info", "system.ping",  "system.version", "rpc.discover"};
+    "job.list",   "jobs.list",      "flow.list",  "message.list", "context.list", "jobs.page",      "approval.list",
+    "flows.page", "context.rights", "flow.check", "system.info",  "system.ping",  "system.version", "rpc.discover"};
 
 class JsonRpcRights : public RightsTable {
  protected:

@@ -186,6 +186,18 @@ TEST_F(RecordService, AnAdminChangesTheListsOfItsContext) {
   EXPECT_EQ(outcome(update_context(elsewhere, *store_, {}, readers)), "not_found");
 }
 
+TEST_F(RecordService, AMessageThatWasCancelledIsNoError) {
+  Message told;
+  told.status = MessageStatus::error;
+  told.error = "cancelled before it was delivered";
+  EXPECT_EQ(message_word(told), "cancelled");
+  told.error = "timeout: cancelled or not";
+  EXPECT_EQ(message_word(told), "error");
+  told.status = MessageStatus::processed;
+  told.error = "cancelled";
+  EXPECT_EQ(message_word(told), "processed");
+}
+
 TEST_F(RecordService, AContextGoesWhenNothingLivesInIt) {
   EXPECT_EQ(outcome(delete_context(admin_, stores())), "denied");
   ASSERT_TRUE(submit_job(submitter_, *store_, std::nullopt, new_job(5)));

@@ -250,6 +250,13 @@ TEST(Counts, WhatRulesAskForBeginsAtZero) {
       value_of(*metrics,
                R"(mycojobs_attempts_total{context="1",detail="setup_error",script_type="python",status="error"})"),
       0);
+  const auto ends = [&](const std::string& status, const std::string& detail) {
+    return value_of(*metrics, R"(mycojobs_job_ends_total{context="1",detail=")" + detail +
+                                  R"(",script_type="python",status=")" + status + "\"}");
+  };
+  EXPECT_EQ(ends("finished", "ok"), 0) << "the rate of a series that is born with 1 does not see the 1";
+  for (const char* detail : {"exit", "exception", "timeout", "oom", "cancelled", "lost"})
+    EXPECT_EQ(ends("error", detail), 0) << detail;
 }
 
 // The table, and what is written about it.

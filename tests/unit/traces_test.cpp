@@ -20,6 +20,12 @@ using testing::HasSubstr;
 const std::string kTrace = "4bf92f3577b34da6a3ce929d0e0e4736", kSpan = "00f067aa0ba902b7";
 const std::string kContext = "00-" + kTrace + "-" + kSpan + "-01";
 
+TEST(TraceContext, ALineOfALogNamesTheTraceOfItsJob) {
+  EXPECT_EQ(in_trace("job:12:1", kContext), "job:12:1 (trace " + kTrace + ")");
+  EXPECT_EQ(in_trace("job:12:1", ""), "job:12:1");
+  EXPECT_EQ(in_trace("job:12:1", "what a client wrote"), "job:12:1");
+}
+
 TEST(Traceparent, IsReadAsTheSpecificationSays) {
   const auto read = parse_traceparent(kContext);
   ASSERT_TRUE(read);

@@ -417,6 +417,7 @@ TEST_F(WorkflowInvariant, 15_TheShadowTellsWhatItSawAndChangesNothing) {
   ASSERT_EQ(report.effects.size(), 1U);
   EXPECT_EQ(report.effects[0].cell, order("n"));
   EXPECT_EQ(report.pending.size(), 1U);  // that of "a", which the shadow does not answer
+  EXPECT_TRUE(report.made_up.empty());
   EXPECT_EQ(report.obstacles.size(), 1U);
   EXPECT_EQ(report.refused.size(), 1U);
   EXPECT_THAT(report.allowed.at("com.acme/order@1"), ElementsAre("payment/charge@1"));
@@ -426,7 +427,9 @@ TEST_F(WorkflowInvariant, 15_TheShadowTellsWhatItSawAndChangesNothing) {
   EXPECT_EQ(report.changed[1].before, "");
   EXPECT_NE(report.changed[1].after, "");
   settings.receipts.clear();  // a placeholder that the schema makes
-  EXPECT_EQ(simulate(stage.world, stage.catalog, settings, stage.engine).pending.size(), 1U);
+  const auto placed = simulate(stage.world, stage.catalog, settings, stage.engine);
+  EXPECT_EQ(placed.pending.size(), 1U);
+  EXPECT_THAT(placed.made_up, ElementsAre("payment/charge@1"));
   settings.placeholders = false;
   EXPECT_EQ(simulate(stage.world, stage.catalog, settings, stage.engine).pending.size(), 2U);
 }

@@ -2,6 +2,7 @@
 // tests/workflow/invariants_test.cpp.
 #include <gmock/gmock.h>
 
+#include <map>
 #include <set>
 
 #include "domain/cbor.h"
@@ -383,6 +384,80 @@ TEST_F(WorldLostNotice, ALookAtWhatRestsWritesNothing) {
   const std::uint64_t before = stage_.calls();
   for (int i = 0; i < 5; ++i) stage_.step(10000);
   EXPECT_EQ(stage_.calls(), before);
+}
+
+TEST_F(WorldLive, JobsOfAnEventStandInItsTrace) {
+  const std::string trace = "4bf92f3577b34da6a3ce929d0e0e4736", context = "00-" + trace + "-00f067aa0ba902b7-01";
+  const auto place = [&](int id, const std::string& traceparent) {
+    return service::send_event(stage_.by, stage_.in(),
+                               {"acme/Placed@1", dump_json({{"id", id}, {"how", "job"}}), "", {}, traceparent});
+  };
+  ASSERT_TRUE(place(1, context));
+  ASSERT_TRUE(place(2, ""));
+  ASSERT_TRUE(stage_.play());
+  std::map<std::string, int> traces;
+  for (int id = 3; id < 10; ++id) {
+    const std::string job = "job:1:" + std::to_string(id);
+    if (stage_.text({"EXISTS", job}) == "0" || stage_.text({"HGET", job, "name"}).empty()) continue;
+    ++traces[stage_.text({"HGET", job, "traceparent"})];
+  }
+  EXPECT_EQ(traces[context], 1);
+  EXPECT_EQ(traces[""], 1);
+  EXPECT_EQ(place(3, "x").error().code, Code::invalid);
+}
+
+TEST_F(WorldLive, ATimelineGoesBackPageByPage) {
+  stage_.place(1, "job");
+  stage_.place(2, "job");
+  ASSERT_TRUE(stage_.play());
+  const service::Instance order{"order", "1"};
+  const json whole = service::instance_timeline(stage_.by, stage_.in(), order).value();
+  json met = json::array();
+  std::uint64_t before = 0;
+  for (int pages = 0; pages < 4; ++pages) {
+    json page = service::instance_timeline(stage_.by, stage_.in(), order, {2, before}).value();
+    if (page.empty()) break;
+    EXPECT_LE(page.size(), 2U);
+    before = page.front().at("height");
+    for (json& row : met) page.push_back(std::move(row));
+    met = std::move(page);
+  }
+  EXPECT_EQ(met, whole);
+  EXPECT_EQ(service::instance_timeline(stage_.by, stage_.in(), order, {0, 0}).error().code, Code::invalid);
+}
+
+// What waits for people is asked for by each page that is open.
+TEST_F(WorldLive, ApprovalsAreKnownUntilTheyChange) {
+  service::ApprovalCache cache;
+  int loads = 0;
+  const auto titles = [&] {
+    loads = 0;
+    stage_.server.set_faults([&loads](const ServerCall& call) {
+      loads += call.name == "HGET" ? 1 : 0;  // a manifest, which every load reads
+      return Fault::none;
+    });
+    std::multiset<std::string> out;
+    const auto waiting = service::waiting_approvals(*stage_.worlds, 1, 10, &cache).value();
+    for (const auto& each : waiting) out.insert(each.key);
+    stage_.server.set_faults([](const ServerCall&) { return Fault::none; });
+    return out;
+  };
+  stage_.place(2, "approval");
+  ASSERT_TRUE(stage_.play());
+  EXPECT_THAT(titles(), ElementsAre("2"));
+  EXPECT_GT(loads, 0);
+  EXPECT_THAT(titles(), ElementsAre("2"));
+  EXPECT_EQ(loads, 0) << "nothing has happened";
+  stage_.place(1, "job");
+  ASSERT_TRUE(stage_.play());
+  EXPECT_THAT(titles(), ElementsAre("2"));
+  EXPECT_EQ(loads, 0) << "nothing that changes it has happened";
+  stage_.place(3, "approval");
+  ASSERT_TRUE(stage_.play());
+  EXPECT_THAT(titles(), ElementsAre("2", "3"));
+  ASSERT_TRUE(service::answer_approval(stage_.by, stage_.in(), {{"order", "2"}, "", true, ""}));
+  ASSERT_TRUE(stage_.play());
+  EXPECT_THAT(titles(), ElementsAre("3"));
 }
 
 TEST_F(WorldLive, AnOrderThatIsPaidCancelsItsDeadlineAndCanBeReplaced) {

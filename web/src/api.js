@@ -21,12 +21,18 @@ const fetched = (path, options) =>
 let next_id = 1;
 export async function rpc(method, params = {}, signal = undefined) {
   let response;
+  let slow = setTimeout(function still() {
+    ask_ready();
+    slow = setTimeout(still, READY_MS);
+  }, SLOW_MS);
   try {
     response = await fetched('/rpc', {method: 'POST', signal, headers: headers({'Content-Type': 'application/json'}),
       body: JSON.stringify({jsonrpc: '2.0', id: next_id++, method, params})});
   } catch (error) {
     if (error.name === 'AbortError') throw error;
     throw new RpcError('the server cannot be reached', 'unreachable', 'it is tried again');
+  } finally {
+    clearTimeout(slow);
   }
   if (response.status === 401) {
     on_denied();
@@ -58,14 +64,29 @@ function tell(now) {
 }
 // A call that was 'unavailable' may have met a server that was busy: the store is away if that lasts. Not every stream tells
 // that it is back, so it is asked.
-const PROBE_MS = 2000;
+const PROBE_MS = 2000, READY_MS = 500, SLOW_MS = 2500;
 let suspected = null;
 export const store_away = () => suspected ?? {since_ms: Date.now(), message: ''};  // by this host's clock
 export function suspect_store(for_ms, message) {
-  if (suspected) return;
-  suspected = {since_ms: Date.now() - for_ms, message};
-  if (for_ms >= PROBE_MS) tell('store');
-  setTimeout(probe, PROBE_MS);
+  const first = !suspected;
+  suspected ??= {since_ms: Date.now() - for_ms, message};
+  if (for_ms >= PROBE_MS) tell('store');  // also where a call had met it first
+  else if (first) setTimeout(watch_ready, 0);
+  if (first) setTimeout(probe, PROBE_MS);
+}
+// What the server itself has found out, which it says at once, while a call waits for the store.
+let asking = false;
+async function ask_ready() {
+  if (asking || health === 'store') return;
+  asking = true;
+  const answer = await fetched('/readyz', {}).then((response) => response.json()).catch(() => ({}));
+  asking = false;
+  if (String(answer.reason ?? '').startsWith('the store is away')) suspect_store(PROBE_MS, answer.reason);
+}
+function watch_ready() {
+  if (!suspected || health === 'store') return;
+  ask_ready();
+  setTimeout(watch_ready, READY_MS);
 }
 export function store_is_back() {
   suspected = null;

@@ -17,7 +17,7 @@ export function Flows({query, context, cursor}) {
   if (/^\d+$/.test(query.caller ?? '')) wish.caller_id = Number(query.caller);
   if (query.until && Number.isFinite(Date.parse(query.until))) wish.until_ms = Date.parse(query.until);
   const key = JSON.stringify([context, wish]);
-  const rows = useMemo(() => ({all: [], at: new Map(), over: false}), [key]);
+  const rows = useMemo(() => ({all: [], at: new Map(), after: '', over: false, searched: 0}), [key]);
   const [state, set] = useState({tick: 0, error: null});
   const busy = useRef(null);
   const show = (error = null) => set((was) => ({tick: was.tick + 1, error}));
@@ -25,11 +25,12 @@ export function Flows({query, context, cursor}) {
     if (busy.current === rows || rows.over) return;
     busy.current = rows;
     try {
-      const last = rows.all[rows.all.length - 1];
-      const page = await rpc('flow.list', {context_id: context, ...wish, limit: PAGE, ...(last ? {before: last.id} : {})});
-      for (const flow of page) if (!rows.at.has(flow.id)) { rows.at.set(flow.id, flow); rows.all.push(flow); }
-      rows.over = page.length < PAGE;
-      show();
+      for (let found = 0; found === 0 && !rows.over && busy.current === rows;) {  // a filter that few fit: on and on
+        const page = await rpc('flows.page', {context_id: context, ...wish, limit: PAGE, ...(rows.after ? {after: rows.after} : {})});
+        for (const flow of page.flows) if (!rows.at.has(flow.id)) { rows.at.set(flow.id, flow); rows.all.push(flow); found++; }
+        Object.assign(rows, {after: page.after, over: page.after === '', searched: rows.searched + page.looked_at});
+        show();
+      }
     } catch (error) {
       show(error);
     }
@@ -47,8 +48,8 @@ export function Flows({query, context, cursor}) {
       const fresh = [...told.keys()].some((id) => !rows.at.has(id) && id > (rows.all[0]?.id ?? 0));
       for (const [id, data] of told) if (rows.at.has(id)) Object.assign(rows.at.get(id), {status: data.status, detail: data.detail, error: data.error, ...(data.status === 'started' ? {} : {ended_ms: rows.at.get(id).ended_ms ?? 0})});
       if (fresh) {
-        const page = await rpc('flow.list', {context_id: context, ...wish, limit: PAGE}).catch(() => []);
-        const first = page.filter((flow) => !rows.at.has(flow.id));
+        const {flows} = await rpc('flows.page', {context_id: context, ...wish, limit: PAGE}).catch(() => ({flows: []}));
+        const first = flows.filter((flow) => !rows.at.has(flow.id));
         for (const flow of first) rows.at.set(flow.id, flow);
         rows.all.unshift(...first);
       }
@@ -94,7 +95,7 @@ export function Flows({query, context, cursor}) {
         <label>made until <input type="datetime-local" value=${query.until ?? ''} onChange=${soon('until')}/></label></div></details>
       ${!all && html`<a class="button small" href=${href(['flows'], {context})}>clear</a>`}
     </form>
-    <p class="quiet status" role="status">${count(rows.all.length)}${rows.over ? '' : '+'} shown</p><${Problem} error=${state.error}/>
+    <p class="quiet status" role="status">${count(rows.all.length)}${rows.over ? '' : '+'} shown${all || rows.over ? '' : `, ${count(rows.searched)} looked at`}</p><${Problem} error=${state.error}/>
     ${rows.all.length === 0 && rows.over ? html`<p class="empty">${all ? html`No flow yet. <a href=${href(['try'], {context, kind: 'flow'})}>Try one.</a>` : 'No flow is like that.'}</p>`
       : html`<${Virtual} count=${rows.all.length} height=${narrow ? 54 : 30} row=${row} near_end=${load} chosen=${chosen} label="flows" head=${head}/>`}
   </main>`;

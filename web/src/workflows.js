@@ -1,10 +1,10 @@
 // Workflows: how their instances stand; one instance: its state, what it waits for and why, what has happened to it.
-import {html, useCall, useEffect, useState, Deed, Glyph, Problem, State, Their, flow_href, go, href, job_href, replace, useNow, useTitle, Ago, Waited} from './ui.js';
+import {html, useCall, useEffect, useMemo, useState, Deed, Glyph, Problem, State, Their, flow_href, go, href, job_href, replace, useNow, useTitle, Ago, Waited} from './ui.js';
 import {rpc} from './api.js';
 import {Answer, Explained, Pairs, Value} from './job.js';
 import {bytes, clock, count, counted, line, moment, plain} from './text.js';
 
-const LOOK_MS = 2000, FIRST = 200, MOST = 10000, MOST_MOMENTS = 500;
+const LOOK_MS = 2000, FIRST = 200, MOST = 10000, MOMENTS = 300;
 const STATUSES = [['', 'all'], ['running', 'running'], ['waiting', 'waiting'], ['completed', 'completed'], ['failed', 'failed']];
 const SHAPES = {running: 'running', waiting: 'waiting', completed: 'done', failed: 'failed'};
 const APPROVAL = 'sys/approval@1';
@@ -75,11 +75,33 @@ function what_of(fact) {
     return json(rest);
   }
 }
-function Moments({name, params, last}) {
-  const {value, error} = useCall('workflow.timeline', params, [last]);
+// The latest, renewed as they come, and what is before them on a click.
+function Moments({params, last}) {
+  const {value, error} = useCall('workflow.timeline', {...params, limit: MOMENTS}, [last]);
+  const known = useMemo(() => ({rows: [], over: false}), [JSON.stringify(params)]);
+  const [wrong, tell] = useState(null);
+  useMemo(() => {
+    if (!value?.length) return;
+    const from = value[0].height, before = known.rows.filter((each) => each.height < from);
+    const whole = value.length < MOMENTS, joined = before.length < known.rows.length;  // else there may be some between
+    known.rows = joined ? before.concat(value) : value;
+    known.over = whole || joined && known.over;
+  }, [value, known]);
+  const [, again] = useState(0);
+  const earlier = async () => {
+    try {
+      const page = await rpc('workflow.timeline', {...params, limit: MOMENTS, before: known.rows[0].height});
+      known.rows = page.concat(known.rows);
+      known.over = page.length < MOMENTS;
+      tell(null);
+    } catch (error) {
+      tell(error);
+    }
+    again((n) => n + 1);
+  };
   if (!value) return error ? html`<${Problem} error=${error}/>` : html`<p class="empty">One moment \u2026</p>`;
-  const shown = value.slice(-MOST_MOMENTS);
-  return html`${shown.length < value.length && html`<p class="quiet">the latest ${count(shown.length)} of ${count(value.length)}</p>`}<div class="wide-table" tabindex="0" role="region" aria-label="what has happened"><table class="moments"><thead><tr><th>when</th><th class="num">height</th><th>kind</th><th>what</th></tr></thead><tbody>${shown.map((each) => html`<tr key=${each.height}><td><time title=${moment(each.at_ms)}>${clock(each.at_ms)}</time></td><td class="num quiet">${each.height}</td><td>${line(each.kind, 24)}</td><td><bdi dir="ltr">${plain(line(what_of(each), 400))}</bdi></td></tr>`)}</tbody></table></div>`;
+  const shown = known.rows;
+  return html`<${Problem} error=${wrong}/>${!known.over && html`<p class="quiet">the latest ${count(shown.length)} <button type="button" class="small" onClick=${earlier}>Show earlier</button></p>`}<div class="wide-table" tabindex="0" role="region" aria-label="what has happened"><table class="moments"><thead><tr><th>when</th><th class="num">height</th><th>kind</th><th>what</th></tr></thead><tbody>${shown.map((each) => html`<tr key=${each.height}><td><time title=${moment(each.at_ms)}>${clock(each.at_ms)}</time></td><td class="num quiet">${each.height}</td><td>${line(each.kind, 24)}</td><td><bdi dir="ltr">${plain(line(what_of(each), 400))}</bdi></td></tr>`)}</tbody></table></div>`;
 }
 
 export function InstanceView({name, query, context, rights}) {
