@@ -116,6 +116,21 @@ std::string_view command_group(std::string_view noun) {
   return {};
 }
 
+namespace {
+
+// "did you mean `job explain` or `flow explain`?" of a word that stands behind a noun.
+std::string nouns_of(std::string_view verb) {
+  std::string text;
+  for (const Command& row : commands()) {
+    const std::size_t space = row.name.find(' ');
+    if (space == std::string_view::npos || row.name.substr(space + 1) != verb) continue;
+    text += fmt::format("{}`{}`", text.empty() ? "; did you mean " : " or ", row.name);
+  }
+  return text.empty() ? text : text + '?';
+}
+
+}  // namespace
+
 std::string unknown_command(int argc, const char* const* argv) {
   std::string before;  // "job "
   for (int i = 1; i < argc; ++i) {
@@ -128,7 +143,8 @@ std::string unknown_command(int argc, const char* const* argv) {
     }
     if (!known.contains(word)) {
       const std::vector<std::string_view> candidates(known.begin(), known.end());
-      const std::string meant = did_you_mean(word, candidates);
+      std::string meant = did_you_mean(word, candidates);
+      if (meant.empty() && before.empty()) meant = nouns_of(word);
       return fmt::format("there is no command {}{}", shown(before + std::string(word), 80),
                          meant.empty() ? fmt::format("; `mycojobs {}--help` lists them", before) : meant);
     }
@@ -265,6 +281,11 @@ std::vector<std::string> settings_last(int argc, const char* const* argv) {
   return words;
 }
 
+std::string no_command(const std::string& first) {
+  if (first.starts_with('-')) return "name a command behind the settings: `mycojobs --help` lists them";
+  return fmt::format("name a command of {0}: `mycojobs {0} --help` lists them", first);
+}
+
 }  // namespace
 
 CommandLine parse_command_line(int argc, const char* const* argv) {
@@ -295,6 +316,9 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
     const auto slot = std::find_if(slots.begin(), slots.end(), [](const Slot& each) { return each.app->parsed(); });
     const std::string flag = slot == slots.end() ? "" : unknown_flag(*slot->app, slot->row->name, argc, argv);
     return refused(flag.empty() ? error.what() : flag);
+  } catch (const CLI::RequiredError& error) {
+    const bool any = std::any_of(slots.begin(), slots.end(), [](const Slot& each) { return each.app->parsed(); });
+    return refused(any ? error.what() : no_command(words.front()));
   } catch (const CLI::ParseError& error) {
     const bool wrong = error.get_exit_code() != 0;
     if (wrong && complains_in_json()) {

@@ -28,6 +28,8 @@ TEST(Help, AWordThatIsNoCommandIsNamedWithWhatWasMeant) {
   EXPECT_EQ(told({"flow", "schedule", "remve", "x"}),
             "there is no command \"flow schedule remve\"; did you mean \"remove\"?");
   EXPECT_EQ(told({"xyzzy"}), "there is no command \"xyzzy\"; `mycojobs --help` lists them");
+  EXPECT_EQ(told({"explain"}),
+            "there is no command \"explain\"; did you mean `job explain` or `flow explain` or `workflow explain`?");
   EXPECT_EQ(told({"\x1b[2J"}), "there is no command \"?[2J\"; `mycojobs --help` lists them");
 }
 
