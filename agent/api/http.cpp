@@ -63,6 +63,7 @@ struct Client {
   Standing asks = Standing::open;  // of this request
   // With the server's lock held:
   std::string proven = {};              // who it has shown to be
+  std::uint64_t proven_as = 0;          // a number that grows from proof to proof
   Moment silent_since = Moment::max();  // max: it asks
   bool leaving = false, done = false;
 };
@@ -228,7 +229,7 @@ class Server final : public HttpServer {
     constexpr std::ptrdiff_t kLeaving = 256;  // at most, until their threads have seen it
     auto goes = std::find_if(clients_.begin(), clients_.end(),
                              [](const Client& each) { return is_peer(each) && each.proven.empty(); });
-    if (goes == clients_.end()) goes = most_silent([](const Client&) { return true; });
+    if (goes == clients_.end()) goes = most_silent();
     const auto leaving =
         std::count_if(clients_.begin(), clients_.end(), [](const Client& each) { return each.leaving; });
     if (goes == clients_.end() || leaving >= kLeaving) return false;
@@ -237,12 +238,11 @@ class Server final : public HttpServer {
     return true;
   }
 
-  // Of the peers for which it holds; end(): all of them ask. With the lock held.
-  template <class Which>
-  std::list<Client>::iterator most_silent(const Which& which) {
+  // Of the peers; end(): all of them ask. With the lock held.
+  std::list<Client>::iterator most_silent() {
     auto found = clients_.end();
     for (auto each = clients_.begin(); each != clients_.end(); ++each) {
-      if (!is_peer(*each) || !which(*each) || each->silent_since == Moment::max()) continue;
+      if (!is_peer(*each) || each->silent_since == Moment::max()) continue;
       if (found == clients_.end() || each->silent_since < found->silent_since) found = each;
     }
     return found;
@@ -252,12 +252,15 @@ class Server final : public HttpServer {
   void prove(Client& client, const std::string& who) {
     const std::lock_guard lock(mutex_);
     client.proven = who;
-    const auto is_of_it = [&](const Client& each) { return is_peer(each) && each.proven == who; };
-    const auto count = std::count_if(clients_.begin(), clients_.end(), is_of_it);
-    if (static_cast<std::uint32_t>(count) <= std::max(1U, limits_.peers / 4)) return;
-    auto goes = most_silent(is_of_it);
-    if (goes == clients_.end()) goes = std::find_if(clients_.begin(), clients_.end(), is_of_it);
-    goes->proven.clear();
+    client.proven_as = ++proofs_;
+    std::uint32_t count = 0;
+    Client* oldest = &client;
+    for (Client& each : clients_) {
+      if (!is_peer(each) || each.proven != who) continue;
+      ++count;
+      if (each.proven_as < oldest->proven_as) oldest = &each;
+    }
+    if (count > std::max(1U, limits_.peers / 4)) oldest->proven.clear();
   }
 
   void note_silence(Client& client, bool silent) {
@@ -389,7 +392,8 @@ class Server final : public HttpServer {
   std::condition_variable ended_;
   std::atomic<std::size_t> bodies_held_{0}, peer_bodies_held_{0};
   std::list<Client> clients_;
-  Refusals refused_;  // of the accepting thread
+  std::uint64_t proofs_ = 0;  // given so far
+  Refusals refused_;          // of the accepting thread
   std::thread thread_;
 };
 

@@ -369,7 +369,6 @@ TEST_F(Http, OneKeyKeepsAQuarterOfThePlacesAtMost) {
     greedy.push_back(peer());
     ASSERT_EQ(asks(greedy.back(), "greedy"), "200");
   }
-  std::this_thread::sleep_for(std::chrono::milliseconds(500));  // each waits for its next request again
   std::vector<Peer> more;
   for (int i = 0; i < 5; ++i) {
     more.push_back(peer());
