@@ -3,20 +3,11 @@
 #include <sys/stat.h>
 
 #include <filesystem>
-#include <fstream>
 
 namespace mycojobs::test {
 namespace {
 
 namespace fs = std::filesystem;
-
-// Mount point and type: the numbers in front change with every mount namespace that is made.
-std::set<std::string> mounts() {
-  std::set<std::string> lines;
-  std::ifstream file("/proc/self/mountinfo");
-  for (std::string line; std::getline(file, line);) lines.insert(line);
-  return lines;
-}
 
 // Folders of our launchers' cgroups, whatever hierarchies this host has. Named mycojobs-<pid namespace>-<pid>-<start>.
 std::vector<std::string> cgroups_of(const std::vector<pid_t>& launchers) {
@@ -47,7 +38,7 @@ std::vector<std::string> files_below(const fs::path& folder) {
 
 }  // namespace
 
-Leftovers::Leftovers(const TempDir& folder) : folder_(folder), mounts_(mounts()) {}
+Leftovers::Leftovers(const TempDir& folder) : folder_(folder), mounts_(host_mounts()) {}
 
 std::vector<std::string> Leftovers::look(ProcessTree& tree, const std::vector<pid_t>& launchers) const {
   std::vector<std::string> left;
@@ -66,7 +57,7 @@ std::vector<std::string> Leftovers::look_once(ProcessTree& tree, const std::vect
     if (process.what == Component::redis) continue;
     left.push_back("process " + process.shown());
   }
-  for (const auto& line : mounts()) {
+  for (const auto& line : host_mounts()) {
     if (!mounts_.contains(line)) left.push_back("mount " + line);
   }
   for (const auto& path : cgroups_of(launchers)) left.push_back("cgroup " + path);

@@ -150,15 +150,6 @@ void wait_for_output(Started& started, const std::string& text) {
 
 std::uint64_t now_boot_ms() { return SystemClock().boot_ms(); }
 
-bool eventually(const std::function<bool()>& holds) {
-  const std::uint64_t deadline = now_boot_ms() + 20000;
-  while (!holds()) {
-    if (now_boot_ms() > deadline) return false;
-    ::poll(nullptr, 0, 5);
-  }
-  return true;
-}
-
 std::vector<pid_t> children_of(pid_t parent) {
   std::vector<pid_t> children;
   for (const auto& entry : std::filesystem::directory_iterator("/proc")) {

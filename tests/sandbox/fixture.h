@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "sandbox/client.h"
+#include "support/process.h"
 
 namespace mycojobs::test {
 
@@ -46,7 +47,6 @@ Ran wait_for(Sandbox&, Started&);
 void wait_for_output(Started&, const std::string& text);  // on stdout
 
 std::uint64_t now_boot_ms();
-bool eventually(const std::function<bool()>& holds);  // within 20 s
 
 // Not those that have ended and are waited for.
 std::vector<pid_t> children_of(pid_t parent);

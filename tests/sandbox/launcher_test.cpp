@@ -7,7 +7,6 @@
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
 #include <functional>
 
 #include "fixture.h"
@@ -25,13 +24,6 @@ std::size_t open_descriptors(pid_t pid) {
   return count;
 }
 
-std::size_t lines_in(const std::string& path) {
-  std::ifstream file(path);
-  std::size_t count = 0;
-  for (std::string line; std::getline(file, line);) ++count;
-  return count;
-}
-
 TEST(Launcher, TwoHundredJobsLeaveNothingBehind) {
   SandboxConfig config = test_config();
   config.prewarmed = 0;  // leak_test.cpp counts with them
@@ -39,7 +31,7 @@ TEST(Launcher, TwoHundredJobsLeaveNothingBehind) {
   run_attempts(*own.sandbox, spec_with(), "getpid");
   EXPECT_TRUE(
       eventually([&] { return children_of(own.launcher).size() == 1; }));  // the one zygote; the canary's is gone
-  const std::size_t mounts = lines_in("/proc/self/mountinfo");
+  const auto mounts = host_mounts();
   const std::size_t ours = open_descriptors(::getpid());
   const std::size_t theirs = open_descriptors(own.launcher);
   const std::size_t processes = descendants_of(own.launcher).size();
@@ -49,7 +41,7 @@ TEST(Launcher, TwoHundredJobsLeaveNothingBehind) {
     spec.limits.exec = i % 2 == 0;
     run_attempts(*own.sandbox, spec, i % 10 == 0 ? "call ptrace" : i % 10 == 2 ? "daemonize" : "write /tmp/x y");
   }
-  EXPECT_EQ(lines_in("/proc/self/mountinfo"), mounts);
+  EXPECT_EQ(host_mounts(), mounts);
   EXPECT_EQ(open_descriptors(::getpid()), ours);
   EXPECT_TRUE(eventually([&] { return open_descriptors(own.launcher) <= theirs; }));
   EXPECT_TRUE(eventually([&] { return descendants_of(own.launcher).size() == processes; }));

@@ -23,13 +23,6 @@ std::size_t entries_of(const std::string& folder) {
   return count;
 }
 
-std::size_t lines_of(const std::string& path) {
-  std::ifstream file(path);
-  std::size_t count = 0;
-  for (std::string line; std::getline(file, line);) ++count;
-  return count;
-}
-
 std::size_t resident_kib(pid_t pid) {
   std::ifstream file("/proc/" + std::to_string(pid) + "/status");
   for (std::string line; std::getline(file, line);) {
@@ -66,7 +59,7 @@ Left look(const OwnSandbox& own) {
   left.processes = all.size();
   left.groups = groups_of(own.launcher);
   left.namespaces = namespaces.size();
-  left.mounts = lines_of("/proc/self/mountinfo");
+  left.mounts = host_mounts().size();
   left.own_descriptors = entries_of("/proc/self/fd");
   return left;
 }

@@ -122,6 +122,15 @@ std::vector<pid_t> descendants(pid_t of) {
   return found;
 }
 
+std::set<std::string> host_mounts() {
+  std::set<std::string> lines;
+  std::ifstream file("/proc/self/mountinfo");
+  for (std::string line; std::getline(file, line);) {
+    if (line.find(" /run/netns") == std::string::npos) lines.insert(line);
+  }
+  return lines;
+}
+
 Finished run(const TempDir& folder, std::vector<std::string> argv, std::vector<std::string> extra, std::string input) {
   return Process(folder, std::move(argv), std::move(extra), std::move(input)).wait();
 }

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <filesystem>
 #include <functional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -61,6 +62,9 @@ class Process {
 
 // All processes below it that can be seen now, a parent before its children.
 std::vector<pid_t> descendants(pid_t of);
+
+// The host's mount table, a mount a line; without /run/netns, where tests beside this one name network namespaces.
+std::set<std::string> host_mounts();
 
 Finished run(const TempDir&, std::vector<std::string> argv, std::vector<std::string> extra = {},
              std::string input = "");
