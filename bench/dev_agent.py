@@ -71,11 +71,14 @@ class Agent:
         self.next = 1
         self.one()  # the agent is up when a job has gone through
 
+    def commands(self, number):
+        return submit_commands(number)
+
     def one(self):
         """Submit to result, in seconds."""
         number, self.next = self.next, self.next + 1
         start = time.perf_counter()
-        self.redis.pipeline(submit_commands(number))
+        self.redis.pipeline(self.commands(number))
         self.redis.call("XREAD", "BLOCK", 20000, "STREAMS", f"mj:log:job:9:{number}", "0")
         took = time.perf_counter() - start
         assert self.redis.call("HGET", f"job:9:{number}", "status") == b"finished", self.redis.call("HGETALL", f"job:9:{number}")

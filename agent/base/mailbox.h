@@ -36,6 +36,10 @@ class Mailbox {
     std::lock_guard lock(mutex_);
     return std::exchange(values_, {});
   }
+  bool empty() {  // any thread
+    std::lock_guard lock(mutex_);
+    return values_.empty();
+  }
   void wake() {
     const std::uint64_t one = 1;
     (void)!::write(event_.get(), &one, sizeof one);

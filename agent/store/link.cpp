@@ -63,13 +63,23 @@ class MeteredLink final : public Link {
   Result<Reply> run(const Script& script, const Arguments& arguments) override {
     return timed(script.name, [&] { return way_->run(script, arguments); });
   }
+  std::optional<int> begin(const Script& script, const Arguments& arguments) override {
+    began_ = std::chrono::steady_clock::now();
+    return way_->begin(script, arguments);
+  }
+  Result<Reply> finish(const Script& script, const Arguments& arguments) override {
+    return timed(script.name, began_, [&] { return way_->finish(script, arguments); });
+  }
   const std::string& server_run_id() const override { return way_->server_run_id(); }
   bool has_led() const override { return way_->has_led(); }
 
  private:
   template <class Call>
   Result<Reply> timed(std::string_view name, const Call& call) {
-    const auto began = std::chrono::steady_clock::now();
+    return timed(name, std::chrono::steady_clock::now(), call);
+  }
+  template <class Call>
+  Result<Reply> timed(std::string_view name, std::chrono::steady_clock::time_point began, const Call& call) {
     Result<Reply> reply = call();
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
     metrics_->observe(Metric::store_calls, {name}, took.count());
@@ -82,6 +92,7 @@ class MeteredLink final : public Link {
 
   std::unique_ptr<Link> way_;
   std::shared_ptr<Metrics> metrics_;
+  std::chrono::steady_clock::time_point began_;
 };
 
 Result<void> check_context(Id context) {
@@ -100,6 +111,11 @@ Result<Link*> ContextLinks::link(Id context) {
     found = links_.emplace(context, std::move(opened)).first;
   }
   return found->second.get();
+}
+
+Link* ContextLinks::known_link(Id context) {
+  const auto found = links_.find(context);
+  return found == links_.end() ? nullptr : found->second.get();
 }
 
 Result<Reply> ContextLinks::run(Id context, const Script& script, const Arguments& arguments) {

@@ -9,6 +9,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -67,6 +68,11 @@ class Link {
   virtual Result<Reply> command(const Arguments&, std::uint32_t extra_ms = 0) = 0;
   // EVALSHA; EVAL if the server does not know the script.
   virtual Result<Reply> run(const Script&, const Arguments&) = 0;
+  // run() in two halves, for who may not wait. begin() sends it and answers the descriptor that can be read once the
+  // answer is there; nothing: that would take waiting (no connection stands, say), or has failed: run() it. finish()
+  // waits for the answer: with the same script and arguments, before any other call.
+  virtual std::optional<int> begin(const Script&, const Arguments&) { return std::nullopt; }
+  virtual Result<Reply> finish(const Script& script, const Arguments& arguments) { return run(script, arguments); }
   virtual const std::string& server_run_id() const = 0;  // of the latest connection
   virtual bool has_led() const { return true; }          // to a database, once
 };
@@ -89,6 +95,7 @@ class ContextLinks {
   ~ContextLinks() = default;
 
   Result<Link*> link(Id context);
+  Link* known_link(Id context);  // null: there is none yet
   // Of a context. Error invalid: context 0.
   Result<Reply> run(Id context, const Script&, const Arguments&);
   Result<Reply> command(Id context, const Arguments&, std::uint32_t extra_ms = 0);

@@ -173,52 +173,88 @@ Result<std::vector<Renewal>> RedisStore::renew(Id context, std::span<const Claim
   return out;
 }
 
+// As many of the reports as one call takes.
+void RedisStore::write_call(std::span<const Report> reports, ReportCall& call) {
+  call.began_us = unix_us();
+  for (std::size_t bytes = 0; call.reports < reports.size() && call.reports < kMaxReports && bytes < kMaxReportBytes;
+       ++call.reports) {
+    bytes += size_of(reports[call.reports]);
+  }
+  call.ends.resize(call.reports);
+  Arguments& out = call.arguments;
+  out.add(std::uint64_t{call.reports});
+  for (std::size_t i = 0; i < call.reports; ++i) {
+    if (const auto* ended = std::get_if<EndReport>(&reports[i])) {
+      Fields& fields = call.ends[i] = end_fields(ended->end);
+      out.add("end").add(ended->claim.job_key).add(ended->claim.claim_id).add(ended->claim.token);
+      out.add(std::uint64_t{fields.size() * 2 + 2});
+      if (ended->retry_after_ms) {
+        out.add(*ended->retry_after_ms);
+      } else {
+        out.add("-1");
+      }
+      out.add(call.digests.emplace_back(digest_of(fields)));
+      for (const auto& [name, value] : fields) out.add(name).add(value);
+    } else if (const auto* append = std::get_if<LogAppend>(&reports[i])) {
+      add_report(out, *append);
+    } else if (const auto* mark = std::get_if<Mark>(&reports[i])) {
+      out.add("mark").add(mark->claim.job_key).add(mark->claim.claim_id).add(mark->claim.token);
+      out.add("1").add(mark->detail);
+    } else {
+      add_report(out, std::get<Release>(reports[i]));
+    }
+  }
+}
+
+void RedisStore::read_answers(Id context, const Reply& reply, std::span<const Report> reports,
+                              std::vector<Result<void>>& out) {
+  for (std::size_t i = 0; i < reports.size(); ++i) {
+    const auto& claim = std::visit([](const auto& r) -> const ClaimRef& { return r.claim; }, reports[i]);
+    out.push_back(answer_of(reply.at(i), claim.job_key));
+  }
+  note_heads(context, reply.at(reports.size()));
+}
+
+Result<std::vector<Result<void>>> RedisStore::reported(Id context, std::span<const Report> reports,
+                                                       std::vector<Result<void>> answers, std::uint64_t began_us) {
+  MJ_CHECK(await_replicas(context));
+  count_reports(metrics(), context, reports, answers);
+  trace_reports(traces(), reports, answers, {began_us, unix_us()});
+  return answers;
+}
+
 Result<std::vector<Result<void>>> RedisStore::report(Id context, std::span<const Report> reports) {
   std::vector<Result<void>> out;
   const std::uint64_t began_us = unix_us();
   while (out.size() < reports.size()) {
-    const std::size_t first = out.size();
-    std::size_t last = first;
-    for (std::size_t bytes = 0; last < reports.size() && last - first < kMaxReports && bytes < kMaxReportBytes;
-         ++last) {
-      bytes += size_of(reports[last]);
-    }
-    std::vector<Fields> ends(last - first);
-    std::deque<std::string> digests;
-    Arguments arguments;
-    arguments.add(std::uint64_t{last - first});
-    for (std::size_t i = first; i < last; ++i) {
-      if (const auto* ended = std::get_if<EndReport>(&reports[i])) {
-        ends[i - first] = end_fields(ended->end);
-        arguments.add("end").add(ended->claim.job_key).add(ended->claim.claim_id).add(ended->claim.token);
-        arguments.add(std::uint64_t{ends[i - first].size() * 2 + 2});
-        if (ended->retry_after_ms) {
-          arguments.add(*ended->retry_after_ms);
-        } else {
-          arguments.add("-1");
-        }
-        arguments.add(digests.emplace_back(digest_of(ends[i - first])));
-        for (const auto& [name, value] : ends[i - first]) arguments.add(name).add(value);
-      } else if (const auto* append = std::get_if<LogAppend>(&reports[i])) {
-        add_report(arguments, *append);
-      } else if (const auto* mark = std::get_if<Mark>(&reports[i])) {
-        arguments.add("mark").add(mark->claim.job_key).add(mark->claim.claim_id).add(mark->claim.token);
-        arguments.add("1").add(mark->detail);
-      } else {
-        add_report(arguments, std::get<Release>(reports[i]));
-      }
-    }
-    MJ_TRY(reply, run(context, scripts::report, arguments));
-    for (std::size_t i = first; i < last; ++i) {
-      const auto& claim = std::visit([](const auto& r) -> const ClaimRef& { return r.claim; }, reports[i]);
-      out.push_back(answer_of(reply.at(i - first), claim.job_key));
-    }
-    note_heads(context, reply.at(last - first));
+    ReportCall call;
+    const std::span<const Report> left = reports.subspan(out.size());
+    write_call(left, call);
+    MJ_TRY(reply, run(context, scripts::report, call.arguments));
+    read_answers(context, reply, left.first(call.reports), out);
   }
-  MJ_CHECK(await_replicas(context));
-  count_reports(metrics(), context, reports, out);
-  trace_reports(traces(), reports, out, {began_us, unix_us()});
-  return out;
+  return reported(context, reports, std::move(out), began_us);
+}
+
+std::optional<int> RedisStore::begin_report(Id context, std::span<const Report> reports) {
+  Link* way = context == 0 ? nullptr : known_link(context);
+  if (way == nullptr) return std::nullopt;
+  auto call = std::make_unique<ReportCall>();
+  write_call(reports, *call);
+  if (call->reports < reports.size()) return std::nullopt;
+  const std::optional<int> fd = way->begin(scripts::report, call->arguments);
+  if (fd) begun_ = std::move(call);
+  return fd;
+}
+
+Result<std::vector<Result<void>>> RedisStore::finish_report(Id context, std::span<const Report> reports) {
+  Link* way = known_link(context);
+  if (begun_ == nullptr || way == nullptr) return report(context, reports);
+  const std::unique_ptr<ReportCall> call = std::move(begun_);
+  MJ_TRY(reply, way->finish(scripts::report, call->arguments));
+  std::vector<Result<void>> out;
+  read_answers(context, reply, reports, out);
+  return reported(context, reports, std::move(out), call->began_us);
 }
 
 Result<std::vector<Lease>> RedisStore::leases(Id context) {

@@ -351,6 +351,11 @@ namespace {
 
 constexpr std::size_t kMaxCommandBytes = 256U << 20;
 
+Arguments with_arguments(Arguments call, const Arguments& arguments) {
+  for (std::string_view each : arguments.list()) call.add(each);
+  return call;
+}
+
 // The value of "name:" in the text of INFO.
 std::string_view info_field(std::string_view info, std::string_view name) {
   std::size_t at = 0;
@@ -430,11 +435,13 @@ Result<void> RedisConnection::check_server() {
 }
 
 // Between calls nothing is due: what can be read now is the end, of a server that was restarted, say.
+bool RedisConnection::closed_by_server() const {
+  pollfd idle{socket_.get(), POLLIN | POLLRDHUP, 0};
+  return ::poll(&idle, 1, 0) != 0;
+}
+
 Result<void> RedisConnection::connect_afresh_if_closed() {
-  if (socket_) {
-    pollfd idle{socket_.get(), POLLIN | POLLRDHUP, 0};
-    if (::poll(&idle, 1, 0) != 0) close();
-  }
+  if (socket_ && closed_by_server()) close();
   return connect();
 }
 
@@ -446,21 +453,36 @@ Result<Reply> RedisConnection::command(const Arguments& arguments, std::uint32_t
 }
 
 Result<Reply> RedisConnection::run(const Script& script, const Arguments& arguments) {
-  Arguments call{"EVALSHA", script.sha1, "0"};
-  for (std::string_view each : arguments.list()) call.add(each);
   MJ_CHECK(connect_afresh_if_closed());
-  MJ_TRY(reply, exchange(call, 0));
-  if (!reply.text().starts_with("NOSCRIPT") || !reply.error()) {
-    if (reply.error()) return refused(reply);
-    return reply;
-  }
-  Arguments whole{"EVAL", script.text, "0"};
-  for (std::string_view each : arguments.list()) whole.add(each);
-  return command(whole);
+  return run_with_text(script, arguments, exchange(with_arguments({"EVALSHA", script.sha1, "0"}, arguments), 0));
+}
+
+Result<Reply> RedisConnection::run_with_text(const Script& script, const Arguments& arguments,
+                                             Result<Reply> by_digest) {
+  if (!by_digest || !by_digest->error()) return by_digest;
+  if (!by_digest->text().starts_with("NOSCRIPT")) return refused(*by_digest);
+  return command(with_arguments({"EVAL", script.text, "0"}, arguments));
+}
+
+std::optional<int> RedisConnection::begin(const Script& script, const Arguments& arguments) {
+  constexpr std::size_t kAtOnce = 32768;  // the buffers of a connection that is idle take as much
+  std::size_t bytes = 0;
+  for (std::string_view each : arguments.list()) bytes += each.size() + 16;
+  if (!socket_ || bytes > kAtOnce || closed_by_server()) return std::nullopt;
+  if (!send(with_arguments({"EVALSHA", script.sha1, "0"}, arguments))) return std::nullopt;
+  return fd();
+}
+
+Result<Reply> RedisConnection::finish(const Script& script, const Arguments& arguments) {
+  return run_with_text(script, arguments, await(0));
 }
 
 Result<Reply> RedisConnection::exchange(const Arguments& arguments, std::uint32_t extra_ms) {
   MJ_CHECK(send(arguments));
+  return await(extra_ms);
+}
+
+Result<Reply> RedisConnection::await(std::uint32_t extra_ms) {
   const Deadline deadline = deadline_in(std::uint64_t{options_.command_timeout_ms} + extra_ms);
   for (;;) {
     MJ_TRY(reply, received());

@@ -65,6 +65,8 @@ class RedisConnection final : public Link {
 
   Result<Reply> command(const Arguments&, std::uint32_t extra_ms = 0) override;
   Result<Reply> run(const Script&, const Arguments&) override;
+  std::optional<int> begin(const Script&, const Arguments&) override;
+  Result<Reply> finish(const Script&, const Arguments&) override;
 
   // For waiting on several connections: send now, read when fd() is readable.
   int fd() const { return socket_.get(); }
@@ -81,9 +83,12 @@ class RedisConnection final : public Link {
   void abandon();
   Result<void> connect_afresh_if_closed();
   Result<void> check_server();
+  bool closed_by_server() const;
   Result<Reply> exchange(const Arguments&, std::uint32_t extra_ms);  // error replies as they are
-  Result<void> feed_reader(Deadline);                                // one read
-  tl::unexpected<Error> broken(const std::string& why);              // closes
+  Result<Reply> await(std::uint32_t extra_ms);                       // the same
+  Result<Reply> run_with_text(const Script&, const Arguments&, Result<Reply> by_digest);
+  Result<void> feed_reader(Deadline);                    // one read
+  tl::unexpected<Error> broken(const std::string& why);  // closes
   tl::unexpected<Error> refused(const Reply&) const;
 
   Options options_;

@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -70,6 +71,8 @@ class RedisStore final : public Store, private ContextLinks {
   Result<ClaimReply> claim(const ClaimRequest&) override;
   Result<std::vector<Renewal>> renew(Id context, std::span<const ClaimRef>, std::uint32_t lease_ms) override;
   Result<std::vector<Result<void>>> report(Id context, std::span<const Report>) override;
+  std::optional<int> begin_report(Id context, std::span<const Report>) override;
+  Result<std::vector<Result<void>>> finish_report(Id context, std::span<const Report>) override;
   Result<std::vector<Lease>> leases(Id context) override;
   Result<bool> expire(Id context, const Lease&) override;
   Result<std::vector<std::string>> expire_instance(Id context, Id runner, const std::string& instance) override;
@@ -167,7 +170,21 @@ class RedisStore final : public Store, private ContextLinks {
   Result<void> give_back_unanswered(Id context);
   Result<void> await_replicas(Id context);  // what was written before this is on so many of them
 
-  std::shared_ptr<SeenHeads> seen_;  // null: nobody wants to know
+  // A call of the script `report`: its arguments are views of the reports and of what is here.
+  struct ReportCall {
+    std::vector<Fields> ends;
+    std::deque<std::string> digests;
+    Arguments arguments;
+    std::size_t reports = 0;  // as many as one call takes
+    std::uint64_t began_us = 0;
+  };
+  static void write_call(std::span<const Report>, ReportCall&);
+  void read_answers(Id context, const Reply&, std::span<const Report>, std::vector<Result<void>>& out);
+  Result<std::vector<Result<void>>> reported(Id context, std::span<const Report>, std::vector<Result<void>> answers,
+                                             std::uint64_t began_us);
+
+  std::unique_ptr<ReportCall> begun_;  // and not finished
+  std::shared_ptr<SeenHeads> seen_;    // null: nobody wants to know
   struct Served {
     TypeNames types;
     std::chrono::steady_clock::time_point read_again{};

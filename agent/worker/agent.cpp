@@ -74,7 +74,8 @@ void Agent::make_parts(Parts& parts, Threads threads) {
                                 leases_->remove(runs);
                                 intake_->settled(static_cast<std::uint32_t>(runs.size()));
                               },
-                          .gather_us = [this] { return pace_.gather_us(steady_us()); },
+                          // One job alone has nobody to wait for, however fast its caller sends the next.
+                          .gather_us = [this] { return busy() > 1 ? pace_.gather_us(steady_us()) : 0U; },
                           .stale = [this](RunNumber run) { run_loop_->kill(run, KillReason::fenced); }});
   broker_ = std::make_unique<Broker>(
       parts.stores, [this](RunNumber run, std::string reply) { run_loop_->answer(run, std::move(reply)); });

@@ -1,17 +1,20 @@
 #include "worker/reporter.h"
 
+#include <sys/epoll.h>
+
 #include <algorithm>
 #include <chrono>
+#include <climits>
 #include <thread>
 #include <vector>
 
 #include "base/log.h"
-#include "base/turns.h"
 
 namespace mycojobs {
 namespace {
 
 constexpr std::size_t kBatch = 256;
+constexpr std::uint64_t kPatienceMs = 1000;    // then the thread waits for the answer, which has a limit
 constexpr std::size_t kBatchBytes = 1U << 20;  // with kEntryBytes about 2,000 lines: a few ms of the store's time
 constexpr std::size_t kEntryBytes = 512;       // what one more entry costs the store, about
 
@@ -34,12 +37,57 @@ std::size_t size_of(const Report& report) {
 
 Reporter::Reporter(ClaimStore& store, const Clock& clock, StoreHealth& health, StoreServers& servers, Receipts receipts,
                    Callbacks callbacks)
-    : store_(store),
+    : epoll_(::epoll_create1(EPOLL_CLOEXEC)),
+      store_(store),
       health_(health),
       callbacks_(std::move(callbacks)),
       receipts_(std::move(receipts)),
       clock_(clock),
-      pauses_(clock, servers) {}
+      pauses_(clock, servers) {
+  watch(mailbox_.fd());
+  watch(alarm_.fd());
+}
+
+// A connection is waited for once: it can be read for good when its server has gone.
+void Reporter::watch(int fd) {
+  const bool once = fd != mailbox_.fd() && fd != alarm_.fd();
+  epoll_event event{};
+  event.events = once ? EPOLLIN | EPOLLONESHOT : EPOLLIN;
+  event.data.fd = fd;
+  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, fd, &event) != 0) ::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event);
+}
+
+void Reporter::post(Outgoing outgoing) {
+  if (!send_at_once(outgoing)) mailbox_.post(std::move(outgoing));
+}
+
+bool Reporter::send_at_once(Outgoing& outgoing) {
+  const std::unique_lock turn(turn_, std::try_to_lock);
+  if (!turn || stop_ || sent_ || !mailbox_.empty() || callbacks_.gather_us() > 0) return false;
+  const Id context = claim_of(outgoing.report).context;
+  const bool waiting = std::any_of(lines_.begin(), lines_.end(), [](const auto& each) { return !each.second.empty(); });
+  if (waiting || !pauses_.may_try(context)) return false;
+  receipts_.complete(outgoing);
+  const Outgoing& kept = lines_[context].emplace_back(std::move(outgoing));
+  const std::uint64_t before = clock_.boot_ms();
+  const auto answer = store_.begin_report(context, {&kept.report, 1});
+  if (!answer) return mailbox_.wake(), true;
+  sent_ = Sent{context, before};
+  alarm_.in(kPatienceMs);
+  watch(*answer);
+  return true;
+}
+
+void Reporter::hear() {
+  const Sent sent = *std::exchange(sent_, std::nullopt);
+  Line& pending = lines_[sent.context];
+  const std::span<const Report> report(&pending.front().report, 1);
+  if (const auto answers = store_.finish_report(sent.context, report)) {
+    settle(sent.context, pending, report, *answers);
+  } else {
+    failed(sent.context, sent.before_boot_ms, answers.error());
+  }
+}
 
 void Reporter::stop() {
   stop_ = true;
@@ -55,13 +103,19 @@ std::optional<std::uint64_t> Reporter::pause_ms() const {
 }
 
 void Reporter::rest(std::optional<std::uint64_t> ms) {
+  epoll_event event{};
+  const int limit = ms ? static_cast<int>(std::min<std::uint64_t>(*ms, INT_MAX)) : -1;
+  if (::epoll_wait(epoll_.get(), &event, 1, limit) <= 0 || stop_) return;
+  if (event.data.fd == alarm_.fd()) alarm_.heard();
   // What comes while we gather wakes nobody: the mailbox has been found full already.
-  if (!wait_readable(mailbox_.fd(), ms) || stop_) return;
+  if (event.data.fd != mailbox_.fd()) return;
   if (const std::uint32_t gather = callbacks_.gather_us(); gather > 0)
     std::this_thread::sleep_for(std::chrono::microseconds(gather));
 }
 
 std::optional<std::uint64_t> Reporter::turn() {
+  const std::lock_guard turn(turn_);
+  if (sent_) hear();
   for (Outgoing& outgoing : mailbox_.take()) {
     receipts_.complete(outgoing);
     lines_[claim_of(outgoing.report).context].push_back(std::move(outgoing));
@@ -84,19 +138,27 @@ void Reporter::send_some(Id context, Line& pending) {
   auto answers = store_.report(context, batch);
   if (!answers) {
     for (std::size_t i = 0; i < batch.size(); ++i) pending[i].report = std::move(batch[i]);
-    pauses_.failed(context, before);
-    health_.failed(context, "storing results", answers.error());
-    return;
+    return failed(context, before, answers.error());
   }
+  settle(context, pending, batch, *answers);
+}
+
+void Reporter::failed(Id context, std::uint64_t before_boot_ms, const Error& error) {
+  pauses_.failed(context, before_boot_ms);
+  health_.failed(context, "storing results", error);
+}
+
+void Reporter::settle(Id context, Line& pending, std::span<const Report> reports,
+                      const std::vector<Result<void>>& answers) {
   pauses_.worked(context);
   health_.worked(context);
   std::vector<RunNumber> settled;
-  for (std::size_t i = 0; i < batch.size(); ++i) {
+  for (std::size_t i = 0; i < reports.size(); ++i) {
     const Outgoing& outgoing = pending.front();
-    const Result<void>& answer = (*answers)[i];
+    const Result<void>& answer = answers[i];
     if (!answer) {
       const bool stale = answer.error().code == Code::stale_claim;
-      log(stale ? LogLevel::warn : LogLevel::error, "worker", "{}: report refused{}: {}", claim_of(batch[i]).job_key,
+      log(stale ? LogLevel::warn : LogLevel::error, "worker", "{}: report refused{}: {}", claim_of(reports[i]).job_key,
           stale ? " as stale" : "", answer.error().message);
     }
     if (outgoing.last)

@@ -1,5 +1,6 @@
 // Stores ends and logs, in order, many in one trip. Keeps what it could not store and tries again until it is stored or
-// the claim turns out to be stale. Takes turns (base/turns.h).
+// the claim turns out to be stale. Takes turns (base/turns.h). Who brings a report while there is nothing else to do
+// sends it himself, if that takes no waiting: only its answer wakes the reporter's thread.
 #pragma once
 
 #include <atomic>
@@ -7,9 +8,13 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <span>
+#include <vector>
 
+#include "base/alarm.h"
+#include "base/fd.h"
 #include "base/mailbox.h"
 #include "mycojobs/clock.h"
 #include "worker/receipts.h"
@@ -28,7 +33,7 @@ class Reporter {
     std::function<void(RunNumber)> stale = [](RunNumber) {};  // in a turn: the run's claim is gone, it must die
   };
   Reporter(ClaimStore&, const Clock&, StoreHealth&, StoreServers&, Receipts, Callbacks);
-  void post(Outgoing outgoing) { mailbox_.post(std::move(outgoing)); }  // any thread
+  void post(Outgoing);  // any thread; reports of a run one after the other
 
   std::optional<std::uint64_t> turn();  // until it has something to do without a new report, ms; nothing: never
   void rest(std::optional<std::uint64_t> ms);
@@ -37,17 +42,31 @@ class Reporter {
 
  private:
   using Line = std::deque<Outgoing>;  // of one context: in order, and none waits for another context's store
+  bool send_at_once(Outgoing&);
+  void hear();  // the answer to what was sent at once
   void send_some(Id context, Line&);
+  void settle(Id context, Line&, std::span<const Report>, const std::vector<Result<void>>& answers);
+  void failed(Id context, std::uint64_t before_boot_ms, const Error&);
+  void watch(int fd);
   std::optional<std::uint64_t> pause_ms() const;
 
+  struct Sent {
+    Id context = 0;
+    std::uint64_t before_boot_ms = 0;
+  };
+
+  Mailbox<Outgoing> mailbox_;
+  Fd epoll_;  // of the mailbox, the alarm, and the connection that something was sent on at once
+  Alarm alarm_;
+  std::mutex turn_;  // held by whoever takes a turn; it guards what follows
   ClaimStore& store_;
   StoreHealth& health_;
   Callbacks callbacks_;
   Receipts receipts_;
-  Mailbox<Outgoing> mailbox_;
   const Clock& clock_;
   ContextPauses pauses_;
   std::map<Id, Line> lines_;
+  std::optional<Sent> sent_;  // at once: the first report of that line
   std::atomic<bool> stop_{false};
 };
 

@@ -1,14 +1,13 @@
 #include "worker/run_loop.h"
 
-#include <sys/epoll.h>
-
+#include <algorithm>
 #include <array>
 
 namespace mycojobs {
 namespace {
 
-constexpr std::uint64_t kOrders = 0, kSandbox = 1;  // below every PipeTag
-constexpr std::size_t kReadAtOnce = 65536;          // per pipe and turn, so that a flood does not starve the others
+constexpr std::uint64_t kOrders = 0, kSandbox = 1, kAlarm = 2;  // below every PipeTag
+constexpr std::size_t kReadAtOnce = 65536;  // per pipe and turn, so that a flood does not starve the others
 
 }  // namespace
 
@@ -26,6 +25,7 @@ RunLoop::RunLoop(std::unique_ptr<Sandbox> sandbox, const Clock& clock, const Wor
           {settings.slots, settings.grace_ms, settings.retry},
           [this](Id context) { return secrets_.redactor(context); }, std::random_device{}()) {
   watch_descriptor(epoll_.get(), EPOLL_CTL_ADD, orders_.fd(), kOrders, EPOLLIN);
+  watch_descriptor(epoll_.get(), EPOLL_CTL_ADD, alarm_.fd(), kAlarm, EPOLLIN);
   watched_sandbox_ = sandbox_->event_fd();
   watch_descriptor(epoll_.get(), EPOLL_CTL_ADD, watched_sandbox_, kSandbox, EPOLLIN);
   metrics_->add(Metric::launchers, {}, 0);
@@ -39,14 +39,42 @@ void RunLoop::stop() {
   lanes_.stop();
 }
 
+void RunLoop::start(Start start) {
+  std::unique_lock turn(turn_, std::try_to_lock);
+  if (!turn || stop_) return orders_.post(std::move(start));
+  step(std::move(start));
+  tell_endings();
+  wake_in_time();
+}
+
+// The thread waits for too long if what has just begun wants to be looked at sooner.
+void RunLoop::wake_in_time() {
+  const int ms = timeout_ms();
+  if (ms < 0 || clock_.boot_ms() + static_cast<std::uint64_t>(ms) >= waits_until_ms_) return;
+  waits_until_ms_ = clock_.boot_ms() + static_cast<std::uint64_t>(ms);
+  alarm_.in(static_cast<std::uint64_t>(ms));
+}
+
+void RunLoop::wait(std::unique_lock<std::mutex>& turn, std::span<epoll_event>& events) {
+  const int ms = timeout_ms();
+  waits_until_ms_ = ms < 0 ? UINT64_MAX : clock_.boot_ms() + static_cast<std::uint64_t>(ms);
+  turn.unlock();
+  const int count = ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), ms);
+  turn.lock();
+  events = events.first(static_cast<std::size_t>(std::max(count, 0)));
+}
+
 void RunLoop::loop() {
-  std::array<epoll_event, 64> events{};
+  std::array<epoll_event, 64> room{};
+  std::unique_lock turn(turn_);
   while (!stop_) {
-    const int count = ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), timeout_ms());
+    std::span<epoll_event> events(room);
+    wait(turn, events);
     pulse_.beat();
-    for (int i = 0; i < count; ++i) {
-      const std::uint64_t bits = events[static_cast<std::size_t>(i)].data.u64;
-      if (bits == kOrders || bits == kSandbox) continue;  // looked at below, after the pipes
+    for (const epoll_event& event : events) {
+      const std::uint64_t bits = event.data.u64;
+      if (bits == kAlarm) alarm_.heard();
+      if (bits <= kAlarm) continue;  // orders and sandbox are looked at below, after the pipes
       const PipeTag tag = PipeTag::of(bits);
       if (const auto pipes = pipes_.find(tag.run); pipes != pipes_.end()) on_pipe(tag.run, pipes->second, tag.pipe);
     }

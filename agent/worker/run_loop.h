@@ -1,5 +1,6 @@
 // The thread that owns the sandbox: one epoll for the launcher and for every pipe of a run. What becomes of runs is
-// decided by JobRuns (worker/job_runs.h); this tells it what happens here, and does what it answers.
+// decided by JobRuns (worker/job_runs.h); this tells it what happens here, and does what it answers. While the thread
+// waits, whoever brings a job takes its turn and starts it: nobody has to be woken for that.
 //
 //   start, fence, kill, answer --\                 /--> sandbox: launch, kill, fence
 //   pipes of runs (job_pipes.h) --> JobRuns::step() --> pipes: requests, answers
@@ -7,15 +8,20 @@
 //   what was done elsewhere <--lanes.h: what may have to wait for somebody outside
 #pragma once
 
+#include <sys/epoll.h>
+
 #include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <thread>
 #include <unordered_map>
 
+#include "base/alarm.h"
 #include "base/fd.h"
 #include "base/mailbox.h"
 #include "base/pulse.h"
@@ -45,7 +51,7 @@ class RunLoop {
   void stop();  // leaves at once: the launcher ends with the sandbox, and every job with it
 
   // Any thread. Unknown runs are ignored. More than there are slots begin one after the other.
-  void start(Start start) { orders_.post(std::move(start)); }
+  void start(Start);
   void fence(RunNumber run, std::uint64_t fence_boot_ms) { orders_.post(JobRuns::Fence{run, fence_boot_ms}); }
   void kill(RunNumber run, KillReason reason) { orders_.post(JobRuns::Kill{run, reason}); }
   void answer(RunNumber run, std::string reply_json) { orders_.post(JobRuns::Answer{run, std::move(reply_json)}); }
@@ -81,7 +87,11 @@ class RunLoop {
   void tell_endings();
   void revive_sandbox();
   int timeout_ms() const;
+  void wait(std::unique_lock<std::mutex>&, std::span<epoll_event>& events);
+  void wake_in_time();  // the thread, if it waits for too long
 
+  // Held by whoever takes a turn, all but while the thread waits. It guards what follows.
+  std::mutex turn_;
   std::unique_ptr<Sandbox> sandbox_;
   const Clock& clock_;
   Callbacks callbacks_;
@@ -91,6 +101,8 @@ class RunLoop {
   SandboxCounts counted_;
   Mailbox<JobRuns::Event> orders_;
   Fd epoll_;
+  Alarm alarm_;
+  std::uint64_t waits_until_ms_ = 0;  // the thread, on the clock's boot time
   int watched_sandbox_ = -1;
   Secrets secrets_;
   JobRuns runs_;

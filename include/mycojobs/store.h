@@ -264,6 +264,13 @@ class ClaimStore {
   // repeated alike is answered alike; another end for an ended job is `conflict`; a claim that is not live is
   // `stale_claim`.
   virtual Result<std::vector<Result<void>>> report(Id context, std::span<const Report>) = 0;
+  // report() in two halves, for who may not wait. begin_report() sends them and answers the descriptor that can be read
+  // once the answer is there; nothing: that would take waiting, or has failed: report() them. finish_report() waits for
+  // the answers: with the same reports, at the same place, before any other call.
+  virtual std::optional<int> begin_report(Id, std::span<const Report>) { return std::nullopt; }
+  virtual Result<std::vector<Result<void>>> finish_report(Id context, std::span<const Report> reports) {
+    return report(context, reports);
+  }
 };
 
 // What nobody looks after any more, and what time brings.

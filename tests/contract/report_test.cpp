@@ -1,5 +1,6 @@
 // Ends and logs.
 #include <gmock/gmock.h>
+#include <poll.h>
 
 #include "bench.h"
 
@@ -55,6 +56,41 @@ TEST_P(Reporting, TheSameEndIsAnsweredAlikeAndAnotherIsRefused) {
   EXPECT_EQ(outcome(report(Release{got.ref, "drain"})), "stale_claim");
 }
 
+// Begun, the answer waited for by poll(), finished; in one where the store has no halves.
+Result<void> in_halves(Store& store, Report report, bool has_halves) {
+  const std::span<const Report> reports(&report, 1);
+  const auto answer = store.begin_report(1, reports);
+  EXPECT_EQ(answer.has_value(), has_halves);
+  pollfd there{answer.value_or(-1), POLLIN, 0};
+  if (answer) {
+    EXPECT_EQ(::poll(&there, 1, 10000), 1);
+  }
+  auto answers = answer ? store.finish_report(1, reports) : store.report(1, reports);
+  if (!answers) return tl::unexpected<Error>(answers.error());
+  return answers->size() == 1 ? answers->front() : fail(Code::internal, "not one answer");
+}
+
+TEST_P(Reporting, InTwoHalvesIsAsInOne) {
+  const bool is_redis = std::string_view(GetParam()) == "redis";
+  submit(1), submit(2), submit(3);
+  const auto got = claim(3);
+  ASSERT_EQ(got.size(), 3U);
+  EXPECT_FALSE(bench_->stores().open().value()->begin_report(1, {}).has_value()) << "there is no connection yet";
+  const auto ended = [&](std::size_t i, const char* answer) {
+    return EndReport{got[i].ref, finished({{"a", answer}}), {}};
+  };
+  EXPECT_EQ(outcome(in_halves(*store_, ended(0, "1"), is_redis)), "ok");
+  EXPECT_EQ(field("job:12:1", "status"), "finished");
+  EXPECT_EQ(outcome(in_halves(*store_, ended(0, "1"), is_redis)), "ok") << "again alike";
+  EXPECT_EQ(outcome(in_halves(*store_, ended(0, "2"), is_redis)), "conflict");
+  if (is_redis) bench_->plain(1, {"SCRIPT", "FLUSH"});
+  EXPECT_EQ(outcome(in_halves(*store_, ended(1, "1"), is_redis)), "ok") << "a server that has forgotten the script";
+  EXPECT_EQ(field("job:12:2", "status"), "finished");
+  const Report large = LogAppend{got[2].ref, {{.ts_ms = 1, .seq = 1, .text = std::string(100000, 'x')}}};
+  EXPECT_FALSE(store_->begin_report(1, {&large, 1}).has_value()) << "more than a connection takes at once";
+  EXPECT_EQ(outcome(report(large)), "ok");
+}
+
 TEST_P(Reporting, LogsAreInOrderAndAreStoredOnce) {
   submit(1);
   const Claimed got = claim_one();
@@ -83,7 +119,8 @@ TEST_P(Reporting, LogsAreInOrderAndAreStoredOnce) {
 TEST_P(Reporting, LogsOfASecondDeliveryGoOnBehindThoseOfTheFirst) {
   submit(1);
   const Claimed first = claim_one();
-  ASSERT_EQ(outcome(report(LogAppend{first.ref, {{1, 1, LogStream::out, "a"}, {1, 2, LogStream::out, "b"}}})), "ok");
+  ASSERT_EQ(outcome(report(LogAppend{first.ref, {{.ts_ms = 1, .seq = 1, .text = "a"}, {1, 2, LogStream::out, "b"}}})),
+            "ok");
   ASSERT_EQ(outcome(report(Release{first.ref, "drain"})), "ok");
   const Claimed second = claim_one();
   ASSERT_EQ(outcome(report(LogAppend{second.ref, {{2, 1, LogStream::out, "c"}}})), "ok");
@@ -98,7 +135,7 @@ TEST_P(Reporting, OneTripKeepsTheOrderAndAnswersEach) {
   ASSERT_EQ(jobs.size(), 2U);
   ClaimRef forged = jobs[1].ref;
   forged.token = "x";
-  const std::vector<Report> all{LogAppend{jobs[0].ref, {{1, 1, LogStream::out, "last words"}}},
+  const std::vector<Report> all{LogAppend{jobs[0].ref, {{.ts_ms = 1, .seq = 1, .text = "last words"}}},
                                 EndReport{jobs[0].ref, finished()}, EndReport{forged, finished()},
                                 LogAppend{jobs[0].ref, {{1, 2, LogStream::out, "too late"}}},
                                 Release{jobs[1].ref, "drain"}};

@@ -12,6 +12,24 @@ Result<Reply> SimLink::run(const Script& script, const Arguments& arguments) {
               [&run = world_.as_mistaken(script)](Link& link, const Arguments& words) { return link.run(run, words); });
 }
 
+// The server does it at once. Its answer waits, and may be lost.
+std::optional<int> SimLink::begin(const Script& script, const Arguments& arguments) {
+  if (program_.killed() || !world_.server_up() || start_ != world_.server_starts()) return std::nullopt;
+  const Script& run = world_.as_mistaken(script);
+  begun_ = send([&run](Link& link, const Arguments& words) { return link.run(run, words); }, arguments);
+  return -1;
+}
+
+Result<Reply> SimLink::finish(const Script& /*as begun*/, const Arguments& /*as begun*/) {
+  const std::string call_name = world_.next_call(program_) + " answered";
+  world_.trouble(program_, call_name);
+  const std::string lost = "lost " + call_name;
+  const bool is_lost = world_.apart(lost, [&] { return world_.once_in(world_.weather.late) ? 1 : 0; }) > 0;
+  auto reply = *std::exchange(begun_, std::nullopt);
+  if (program_.killed() || (is_lost && world_.happens(lost))) return fail(Code::unavailable, "the answer is lost");
+  return reply;
+}
+
 Result<Reply> SimLink::pass(std::string_view name, const Arguments& arguments, const Call& call) {
   const auto away = [] { return fail(Code::unavailable, "the server does not answer"); };
   const std::string call_name = world_.next_call(program_);

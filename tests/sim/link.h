@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "store/link.h"
@@ -16,6 +17,8 @@ class SimLink final : public Link {
 
   Result<Reply> command(const Arguments&, std::uint32_t extra_ms) override;
   Result<Reply> run(const Script&, const Arguments&) override;
+  std::optional<int> begin(const Script&, const Arguments&) override;  // there is no descriptor: -1
+  Result<Reply> finish(const Script&, const Arguments&) override;
   const std::string& server_run_id() const override { return run_id_; }
 
  private:
@@ -30,6 +33,7 @@ class SimLink final : public Link {
   std::unique_ptr<Link> inner_;
   std::uint64_t start_ = 0;  // of the server, to which this is a connection
   std::string run_id_;
+  std::optional<Result<Reply>> begun_;
 };
 
 }  // namespace mycojobs::sim

@@ -1,0 +1,36 @@
+// A descriptor that can be read once a time is over: what wakes a thread that already waits, from another one.
+#pragma once
+
+#include <sys/timerfd.h>
+#include <unistd.h>
+
+#include <cstdint>
+#include <cstdlib>
+
+#include "base/fd.h"
+
+namespace mycojobs {
+
+class Alarm {
+ public:
+  Alarm() : timer_(::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK)) {
+    if (!timer_) std::abort();  // out of descriptors at start: nothing can run
+  }
+  void in(std::uint64_t ms) {  // instead of what was set before; any thread
+    constexpr long kMsPerS = 1000, kNsPerMs = 1'000'000;
+    itimerspec at{};
+    at.it_value.tv_sec = static_cast<time_t>(ms / kMsPerS);
+    at.it_value.tv_nsec = static_cast<long>(ms % kMsPerS) * kNsPerMs + 1;  // 0 would be never
+    ::timerfd_settime(timer_.get(), 0, &at, nullptr);
+  }
+  void heard() {
+    std::uint64_t times = 0;
+    (void)!::read(timer_.get(), &times, sizeof times);
+  }
+  int fd() const { return timer_.get(); }
+
+ private:
+  Fd timer_;
+};
+
+}  // namespace mycojobs
