@@ -27,6 +27,7 @@
 #include "worker/pace.h"
 #include "worker/secrets.h"
 #include "worker/types.h"
+#include "worker/warm_secrets.h"
 
 namespace mycojobs {
 
@@ -80,6 +81,7 @@ class RunLoop {
   void listen_to_output();
   void tell_endings();
   void revive_sandbox();
+  void forget_outdated();
   int timeout_ms() const;
 
   std::unique_ptr<Sandbox> sandbox_;
@@ -93,6 +95,7 @@ class RunLoop {
   Fd epoll_;
   int watched_sandbox_ = -1;
   Secrets secrets_;
+  WarmSecrets warm_secrets_;
   JobRuns runs_;
   std::unordered_map<RunNumber, JobPipes> pipes_;
   struct Untold {
