@@ -83,7 +83,8 @@ void RunLoop::step(JobRuns::Event event) {
 void RunLoop::perform(JobRuns::Launch& launch) {
   auto pipes = sandbox_->launch(launch.spec);
   if (!pipes) return step(JobRuns::LaunchFailed{launch.run, std::move(pipes).error().message});
-  if (const Start* job = runs_.job_of(launch.run); job != nullptr && !job->warm_secrets.empty())
+  const Start* job = launch.spec.warm.runs > 0 ? runs_.job_of(launch.run) : nullptr;
+  if (job != nullptr && !job->warm_secrets.empty())
     warm_secrets_.given(launch.spec, job->warm_secrets, clock_.boot_ms());
   // Pipes of its last stage go.
   pipes_.insert_or_assign(

@@ -218,13 +218,19 @@ TEST_F(TenantsE2e, JobsThatDependOnEachOtherGoTogether) {
 }
 
 TEST_F(TenantsE2e, AWholeFlowRunsThere) {
-  const json flow{{"name", "far"},
-                  {"jobs",
-                   {{"one", {{"script", "result = {'n': '1'}"}, {"type", "python"}}},
-                    {"two", {{"needs", {"one"}}, {"script", "result = {'n': '2'}"}, {"type", "python"}}}}}};
+  const json flow{
+      {"name", "far"},
+      {"env", {{"REGION", "of the flow"}, {"OWN", "of the flow"}}},
+      {"jobs",
+       {{"one", {{"script", "result = {'n': '1'}"}, {"type", "python"}}},
+        {"two",
+         {{"needs", {"one"}},
+          {"env", {{"OWN", "of the job"}}},
+          {"script", "import os\nresult = {'n': '2', 'region': os.environ['REGION'], 'own': os.environ['OWN']}"},
+          {"type", "python"}}}}}};
   const std::string file = bob_.folder.write("flow.json", flow.dump());
   const Finished done = bob_(send({"--flow", file, "--follow"}));
-  expect_says(done, 0, "two.n = 2");
+  for (const char* each : {"two.n = 2", "two.region = of the flow", "two.own = of the job"}) expect_says(done, 0, each);
   EXPECT_EQ(alice_.keys_like("flow:*").size(), 1U);
   EXPECT_TRUE(bob_.keys_like("flow:*").empty());
 }
