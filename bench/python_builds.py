@@ -34,18 +34,19 @@ def cpu_ms(root):
 
 
 def measure(folder, jobs):
-    """Milliseconds of CPU a job, in a drain."""
+    """Milliseconds of CPU a job, and jobs a second, in a drain."""
     agent = dev_agent.Agent(2, "--libexec-dir", folder)
     try:
         for _ in range(50):
             agent.one()  # what comes first finds nothing warm
         first, agent.next = agent.next, agent.next + jobs
-        before = cpu_ms(agent.process.pid)
+        before, began = cpu_ms(agent.process.pid), time.monotonic()
         agent.redis.pipeline([command for number in range(first, agent.next) for command in dev_agent.submit_commands(number)])
         while agent.redis.call("LLEN", "queue:python"):
             time.sleep(0.02)
         agent.one()
-        return (cpu_ms(agent.process.pid) - before) / (jobs + 1)
+        rate = (jobs + 1) / (time.monotonic() - began)
+        return (cpu_ms(agent.process.pid) - before) / (jobs + 1), rate
     finally:
         agent.stop()
 
@@ -65,7 +66,7 @@ def main():
         took = {"linked in": [], "shared library": []}
         for _ in range(options.rounds):
             for name, folder in zip(took, (os.path.abspath(options.bin), shared)):
-                took[name].append(measure(folder, options.jobs))
+                took[name].append(measure(folder, options.jobs)[0])
     print("| interpreter | CPU a job, ms: median | least | rounds |\n|---|---|---|---|")
     for name, figures in took.items():
         print(f"| {name} | {statistics.median(figures):.2f} | {min(figures):.2f} | {' '.join(f'{figure:.2f}' for figure in figures)} |")

@@ -3,6 +3,7 @@
 // ends at once. As table rows; another build's program may be named, and http alone be asked for.
 //   ninja -C build programs tenants_bench && build/bin/tenants_bench [PROGRAM [http]]
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -45,6 +46,9 @@ class Child {
  public:
   explicit Child(std::vector<std::string> argv) : pid_(::fork()) {
     if (pid_ != 0) return;
+    // Whoever stops the bench (Ctrl-C) stops the bench alone: its children go with it, before they miss their Redis.
+    ::setsid();
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
     std::vector<char*> words;
     for (std::string& word : argv) words.push_back(word.data());
     words.push_back(nullptr);

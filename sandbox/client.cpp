@@ -279,6 +279,10 @@ class LauncherClient final : public Sandbox {
     if (alive() && under_way_.contains(run)) send(Fence{run, fence_boot_ms});
   }
 
+  void forget_warm(const std::string& key) override {
+    if (alive()) send(Forget{key});
+  }
+
   int event_fd() const override { return events_.get(); }
   bool alive() const override { return link_.has_value(); }
   SandboxCounts counts() const override { return alive() ? counts_ : SandboxCounts{}; }

@@ -90,7 +90,9 @@ Result<void> EgressLink::serve(std::uint64_t run, const std::vector<std::string>
 std::vector<std::string> EgressLink::take_refused(std::uint64_t run) {
   read_all();
   const auto found = refused_.find(run);
-  return found == refused_.end() ? std::vector<std::string>() : std::exchange(found->second, {});
+  if (found == refused_.end() || found->second.empty()) return {};
+  if (socket_) send(encode(egress::NextJob{run}), {});  // an error: it has ended, which its socket shows
+  return std::exchange(found->second, {});
 }
 
 std::vector<std::string> EgressLink::close(std::uint64_t run) {

@@ -29,7 +29,7 @@ class EgressLink {
   Result<void> serve(std::uint64_t run, const std::vector<std::string>& allow, const Fd& listener);
   // Whether the proxy that was given the run is still there: its network ends with it.
   bool serves(std::uint64_t run) const { return served_.contains(run); }
-  // Lines for the job's log: what was refused until now. The run goes on.
+  // Lines for the job's log: what was refused until now. The run goes on, with another job, which is told anew.
   std::vector<std::string> take_refused(std::uint64_t run);
   // Ends what the run still has outside. Returns lines for the job's log: what was refused.
   std::vector<std::string> close(std::uint64_t run);
@@ -52,7 +52,7 @@ class EgressLink {
     std::string frame;
     Fd listener;
   };
-  std::deque<Unsent> unsent_;                                            // at most two a run
+  std::deque<Unsent> unsent_;  // at most two a run, and one for each job of it that was refused something
   std::unordered_map<std::uint64_t, std::vector<std::string>> refused_;  // of the runs that were served
   std::unordered_set<std::uint64_t> served_;                             // by this proxy
 };

@@ -136,6 +136,7 @@ bool Launcher::obey(RawFrame& frame) {
   Launch launch_message;
   Kill kill;
   Fence fence;
+  Forget forget;
   if (!configured_) {
     if (!decode(frame, configuration) || frame.fds.size() > 1) return false;
     configured_ = true;
@@ -147,6 +148,8 @@ bool Launcher::obey(RawFrame& frame) {
     if (Run* run = runs_.find_named(kill.run)) runs_.kill(*run, kill.reason, kill.grace_ms);
   } else if (decode(frame, fence)) {
     if (Run* run = runs_.find_named(fence.run)) runs_.fence(*run, fence.boot_ms);
+  } else if (decode(frame, forget)) {
+    zygotes_.forget_warm(forget.key);
   } else {
     return false;
   }

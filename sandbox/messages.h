@@ -1,6 +1,7 @@
 // Every message of the sandbox, with its fields. Who says what to whom:
 //
-//   agent    -> launcher  Configure + {[alive]} (first), Launch + {stdout, stderr, channel}, Kill, Fence
+//   agent    -> launcher  Configure + {[alive]} (first), Launch + {stdout, stderr, channel}, Kill, Fence,
+//                         Forget
 //   launcher -> agent     Started (answer to Configure), Ended, Kept, LogText, Layer (probe only)
 //   launcher -> zygote    MapsWritten, Programs + {memfd, [alive]},
 //                         Fork + {status, start, [filter], mounts..., cgroups...}
@@ -60,6 +61,7 @@ enum class Kind : std::uint8_t {
   launch,
   kill,
   fence,
+  forget,
   started = 16,
   ended,
   log_text,
@@ -133,6 +135,16 @@ struct Fence {
 template <class A>
 void fields(A& a, Fence& m) {
   a(m.run), a(m.boot_ms), a(m.turn);
+}
+
+// No process of this key of warm runs serves another one.
+struct Forget {
+  static constexpr Kind kKind = Kind::forget;
+  std::string key;
+};
+template <class A>
+void fields(A& a, Forget& m) {
+  a(m.key);
 }
 
 struct Started {

@@ -66,9 +66,19 @@ WarmTable::Ids WarmTable::renewed(const Warm& warm) {
   return leave;
 }
 
+WarmTable::Ids WarmTable::forget(const std::string& key) {
+  for (auto& [id, process] : all_) process.leaves = process.leaves || process.warm.key == key;
+  Ids leave;
+  for (auto place = resting_.begin(); place != resting_.end();) {
+    const auto each = place++;
+    if (all_.at(*each).leaves) leave.push_back(give_up(each));
+  }
+  return leave;
+}
+
 bool WarmTable::may_stay(std::uint64_t id) const {
   const auto found = all_.find(id);
-  if (found == all_.end() || found->second.rests) return false;
+  if (found == all_.end() || found->second.rests || found->second.leaves) return false;
   if (all_.size() > most_ && over(found->second.context) > 0) return false;
   const Warm& warm = found->second.warm;
   const auto newest = newest_.find(warm.family);

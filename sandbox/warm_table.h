@@ -4,9 +4,8 @@
 // zygotes of a launcher: Zygotes forks and ends them.
 //
 //   made --(its run)--> in use --back()--> resting --take()--> in use ...
-//                          \                  `-- its time is over, the table is full, its family has another key:
-//                          given up
-//                           `-- gone()
+//                          \                  `-- its time is over, the table is full, its family has another key, its
+//                           `-- gone()            key is forgotten: given up
 #pragma once
 
 #include <cstdint>
@@ -35,6 +34,8 @@ class WarmTable {
   Ids made(std::uint64_t id, const Warm&, Id context);
   // A run of this family comes: what rests of it under another key holds secrets that are not what they were.
   Ids renewed(const Warm&);
+  // No process of this key serves another run: those in use leave after theirs.
+  Ids forget(const std::string& key);
   bool may_stay(std::uint64_t id) const;  // after its run
   // It has left its run, and rests. False: it is not to stay.
   bool back(std::uint64_t id, std::uint64_t now_boot_ms);
@@ -49,7 +50,7 @@ class WarmTable {
   struct Process {
     Warm warm;
     Id context = 0;
-    bool rests = false;
+    bool rests = false, leaves = false;  // leaves: after its run
     std::uint64_t until_boot_ms = 0;
     std::list<std::uint64_t>::iterator place = {};  // if it rests
   };

@@ -88,6 +88,7 @@ class Zygotes {
   bool staying(const Run&);      // Runs::on_staying()
   void fail_silent(const Run&);  // its zygote does not answer
   void retire(const std::string& host);
+  void forget_warm(const std::string& key) { discard(warm_.forget(key)); }
 
  private:
   using Key = std::pair<std::string, Id>;

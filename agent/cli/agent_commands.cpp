@@ -113,6 +113,13 @@ Result<void> check_api_address(const Settings& settings) {
   return {};
 }
 
+// Where none is named, agents and coordinators serve the one that runs here; only `dev` has one of its own.
+void name_redis(Settings& settings) {
+  if (!settings.redis.empty()) return;
+  settings.redis = "redis://127.0.0.1:6379";
+  say("no Redis is named: it is " + settings.redis + "; --redis URL names another, `mycojobs dev` has its own");
+}
+
 std::string describe(const Settings& settings) {
   std::string contexts;
   for (Id id : settings.contexts) contexts += " " + std::to_string(id);
@@ -122,11 +129,7 @@ std::string describe(const Settings& settings) {
 }  // namespace
 
 int agent_command(Invocation& call) {
-  if (call.settings.redis.empty()) {
-    return complain({Code::invalid,
-                     "no Redis named: give --redis redis://host:6379, set MYCOJOBS_REDIS, or use `mycojobs dev` for a "
-                     "private one"});
-  }
+  name_redis(call.settings);
   auto stores = call.parts.stores(call.settings, call.settings.redis);
   auto agent = start_agent(call.parts, call.settings, *stores);
   if (!agent) return complain(agent.error());
@@ -179,11 +182,7 @@ std::string describe(const std::vector<Id>& contexts) {
 }  // namespace
 
 int coordinator_command(Invocation& call) {
-  if (call.settings.redis.empty()) {
-    return complain({Code::invalid,
-                     "no Redis named: give --redis redis://host:6379, set MYCOJOBS_REDIS, or use `mycojobs dev`, which "
-                     "has a coordinator"});
-  }
+  name_redis(call.settings);
   const std::vector<Id> contexts = call.settings.contexts_chosen ? call.settings.contexts : std::vector<Id>();
   auto stores = call.parts.stores(call.settings, call.settings.redis);
   auto coordinator = start_coordinator(call.parts, call.settings, *stores, contexts);

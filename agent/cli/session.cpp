@@ -221,6 +221,7 @@ Result<std::unique_ptr<Coordinator>> start_coordinator(const Parts& parts, const
   MJ_TRY(key, coordinator_key(settings));
   coordinator.key = std::move(key);
   coordinator.mycelium_url = settings.mycelium_url;
+  coordinator.deliveries = settings.coordinator_deliveries;
   coordinator.workflow_host = settings.libexec_dir + "/mycojobs-workflowhost";
   coordinator.files = carried_files(settings, parts.clock);
   coordinator.metrics = parts.metrics;

@@ -101,6 +101,7 @@ SupervisorSettings supervisor_settings(StoreFactory& stores, const ContextSettin
   SupervisorSettings made;
   made.messages = {context.context, all.key, all.key != nullptr, context.retention_ms, all.files};
   if (!made.messages.key) made.messages.key = std::make_shared<const SigningKey>(SigningKey::make());
+  made.concurrency = all.deliveries;
   const std::string own_key = made.messages.key->public_key();
   made.transports = [&stores, own_key, networks = all.networks, url = all.mycelium_url, files = all.files] {
     const auto answers = answerer(stores, own_key, files, nullptr);
@@ -124,6 +125,7 @@ class ContextThread {
     routes.networks = all.networks;
     routes.key = all.key;
     routes.files = all.files;
+    routes.concurrency = all.deliveries;
     MJ_TRY(router, Router::start(stores, clock, routes));
     MJ_TRY(notifier, Notifier::start(stores, clock, {settings.context, all.webhooks, all.webhook_secrets}));
     MJ_TRY(supervisor, Supervisor::start(stores, clock, supervisor_settings(stores, settings, all)));

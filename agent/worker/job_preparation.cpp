@@ -320,7 +320,10 @@ Result<Start> JobPreparation::prepare(RecordStore& store, Claimed& claimed, std:
   MJ_TRY(secrets, secrets_.values(claimed.ref.context, facts.granted.secrets));
   if (!secrets.empty()) start.redactor = secrets_.redactor_of_values(claimed.ref.context);
   facts.secrets = std::move(secrets);
-  if (Warm& warm = start.specs.back().warm; warm.runs > 0) give_warm_key(warm, facts, warm_secret_);
+  if (Warm& warm = start.specs.back().warm; warm.runs > 0) {
+    give_warm_key(warm, facts, warm_secret_);
+    start.warm_secrets = facts.secrets;
+  }
   MJ_CHECK(gather_inputs(store, settings_.state_dir, facts));
   start.artifacts = artifacts_of(store, claimed.ref);
   start.lane = lane_of(runs_it, facts);

@@ -83,6 +83,7 @@ void RunLoop::loop() {
     count_sandboxes();
     for (JobRuns::Event& order : orders_.take()) step(std::move(order));
     step(JobRuns::Time{});
+    forget_outdated();
     tell_endings();
     if (unheard_) listen_to_output();
   }
@@ -91,7 +92,13 @@ void RunLoop::loop() {
 int RunLoop::timeout_ms() const {
   if (unheard_) return static_cast<int>(JobPipes::kListenMs);
   if (const auto look = runs_.next_look_ms()) return static_cast<int>(*look);
-  return launcher_.ready() ? -1 : static_cast<int>(LauncherWatch::kReviveMs);
+  if (!launcher_.ready()) return static_cast<int>(LauncherWatch::kReviveMs);
+  return warm_secrets_.empty() ? -1 : static_cast<int>(WarmSecrets::kLookMs);
+}
+
+// A process that holds what is a secret no more does not wait for its idle time.
+void RunLoop::forget_outdated() {
+  for (const std::string& key : warm_secrets_.outdated(secrets_, clock_.boot_ms())) sandbox_->forget_warm(key);
 }
 
 void RunLoop::step(JobRuns::Event event) {
@@ -104,6 +111,9 @@ void RunLoop::step(JobRuns::Event event) {
 void RunLoop::perform(JobRuns::Launch& launch) {
   auto pipes = sandbox_->launch(launch.spec);
   if (!pipes) return step(JobRuns::LaunchFailed{launch.run, std::move(pipes).error().message});
+  const Start* job = launch.spec.warm.runs > 0 ? runs_.job_of(launch.run) : nullptr;
+  if (job != nullptr && !job->warm_secrets.empty())
+    warm_secrets_.given(launch.spec, job->warm_secrets, clock_.boot_ms());
   // Pipes of its last stage go.
   pipes_.insert_or_assign(
       launch.run, JobPipes(epoll_.get(), launch.run, *pipes, launch.attachment, launch.converses, clock_.boot_ms()));

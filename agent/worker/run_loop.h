@@ -33,6 +33,7 @@
 #include "worker/pace.h"
 #include "worker/secrets.h"
 #include "worker/types.h"
+#include "worker/warm_secrets.h"
 
 namespace mycojobs {
 
@@ -86,6 +87,7 @@ class RunLoop {
   void listen_to_output();
   void tell_endings();
   void revive_sandbox();
+  void forget_outdated();
   int timeout_ms() const;
   void wait(std::unique_lock<std::mutex>&, std::span<epoll_event>& events);
   void wake_in_time();  // the thread, if it waits for too long
@@ -105,6 +107,7 @@ class RunLoop {
   std::uint64_t waits_until_ms_ = 0;  // the thread, on the clock's boot time
   int watched_sandbox_ = -1;
   Secrets secrets_;
+  WarmSecrets warm_secrets_;
   JobRuns runs_;
   std::unordered_map<RunNumber, JobPipes> pipes_;
   struct Untold {

@@ -54,6 +54,7 @@ struct Start {
   std::uint64_t output_bytes = 1ULL << 20;             // of its output that is kept: half head, half tail
   bool output_kill = false;                            // over it the job is killed
   std::shared_ptr<const Redactor> redactor = nullptr;  // of the secrets that it was given; none: it was given none
+  std::vector<SecretValue> warm_secrets = {};          // that it was given, if its process may stay
 };
 
 // A question of a job's script to its agent: JSON {id, method, params}.

@@ -114,6 +114,8 @@ class Sandbox {
   virtual void kill(std::uint64_t run, KillReason, std::uint32_t grace_ms) = 0;
   // The new fence instead of the old one; 0: no fence any more.
   virtual void fence(std::uint64_t run, std::uint64_t fence_boot_ms) = 0;
+  // No process of this key (Warm::key) serves another run: what rests of it ends now, what is in use after its run.
+  virtual void forget_warm(const std::string& key) = 0;
   // Readable when read_ended() has something to say. Changes after restart().
   virtual int event_fd() const = 0;
   // Does not block. When the launcher died: every run under way is returned as `lost`, and alive() is false from then

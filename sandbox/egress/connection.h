@@ -41,6 +41,7 @@ struct RunState {
   Times times;
   Poller poller;
   std::uint64_t connections = 0, bytes_up = 0, bytes_down = 0, denied = 0;
+  std::uint32_t told = 0;  // of what the job was denied: report_denied says no more than kMaxDenied
   std::function<void(const std::string&)> report_denied;
 };
 

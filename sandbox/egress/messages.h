@@ -1,7 +1,7 @@
 // What the launcher and mycojobs-egress say to one another; frames as in sandbox/frames.h.
 //
-//   launcher -> egress    Serve + {listener}, Close
-//   egress   -> launcher  Denied (at most kMaxDenied a run), Ended (the one answer to each Close), Trouble
+//   launcher -> egress    Serve + {listener}, NextJob, Close
+//   egress   -> launcher  Denied (at most kMaxDenied a job), Ended (the one answer to each Close), Trouble
 //
 // The listener is a TCP socket that listens on 127.0.0.1 in the job's network namespace; its copy here is closed at
 // Close. A run that could not be served is reported by Trouble; its Close is answered all the same.
@@ -19,7 +19,7 @@ inline constexpr int kLauncherSocket = 3;
 inline constexpr const char* kEgressProgram = "mycojobs-egress";
 inline constexpr std::uint32_t kMaxDenied = 20;
 
-enum class Kind : std::uint8_t { serve = 1, close, denied = 16, ended, trouble };
+enum class Kind : std::uint8_t { serve = 1, close, next_job, denied = 16, ended, trouble };
 
 struct Serve {
   static constexpr Kind kKind = Kind::serve;
@@ -37,6 +37,16 @@ struct Close {
 };
 template <class A>
 void fields(A& a, Close& m) {
+  a(m.run);
+}
+
+// The run's job has ended, and its process serves another: what that one is denied is told anew.
+struct NextJob {
+  static constexpr Kind kKind = Kind::next_job;
+  std::uint64_t run = 0;
+};
+template <class A>
+void fields(A& a, NextJob& m) {
   a(m.run);
 }
 

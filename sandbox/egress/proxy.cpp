@@ -76,8 +76,13 @@ bool Proxy::read_launcher() {
 void Proxy::obey(sandbox::RawFrame& frame) {
   Serve serving;
   Close closing;
+  NextJob next;
   if (decode(frame, serving) && frame.fds.size() == 1) return serve(serving, std::move(frame.fds.front()));
   if (decode(frame, closing) && frame.fds.empty()) return close(closing);
+  if (decode(frame, next) && frame.fds.empty()) {
+    if (const auto found = runs_.find(next.run); found != runs_.end()) found->second->state().told = 0;
+    return;
+  }
   send(Trouble{"egress: a frame from the launcher is not understood: kind " + std::to_string(frame.kind) + ", " +
                std::to_string(frame.fds.size()) + " descriptors"});
 }
@@ -89,12 +94,14 @@ void Proxy::serve(const Serve& message, Fd listener) {
   if (runs_.contains(message.run) || message.run == kLauncher) return trouble("is served already");
   auto allow = parse_allow(message.allow);
   if (!allow) return trouble(allow.error().message);
-  RunState state{Judge(std::move(*allow)), resolver_, options_.times, Poller(), 0, 0, 0, 0, {}};
+  RunState state{Judge(std::move(*allow)), resolver_, options_.times, Poller(), 0, 0, 0, 0, 0, {}};
   if (!state.poller) return trouble("epoll_create1: " + errno_text(errno));
   // Before the job hears of it: its run may end then. If the launcher has gone, the next turn sees it.
-  state.report_denied = [this, run = message.run, reported = 0U](const std::string& text) mutable {
-    if (reported++ >= kMaxDenied) return;
-    send(Denied{run, text});
+  state.report_denied = [this, id = message.run](const std::string& text) {
+    const auto found = runs_.find(id);
+    if (found == runs_.end() || found->second->state().told >= kMaxDenied) return;
+    ++found->second->state().told;
+    send(Denied{id, text});
     static_cast<void>(flush());
   };
   auto run = Run::start(std::move(state), std::move(listener));
@@ -134,7 +141,8 @@ void Proxy::send(const Message& message) {
   unsent_.push_back(sandbox::encode(message));
 }
 
-// What the launcher does not take now waits; there are at most kMaxDenied and an end for each run. False: it has gone.
+// What the launcher does not take now waits; there are at most kMaxDenied for each job, and an end for
+// each run. False: it has gone.
 bool Proxy::flush() {
   while (!unsent_.empty()) {
     const int error = sandbox::send_raw(launcher_.get(), unsent_.front(), {}, MSG_DONTWAIT);

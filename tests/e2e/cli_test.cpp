@@ -1,4 +1,6 @@
 // The program as a user starts it.
+#include <unistd.h>
+
 #include <csignal>
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -88,12 +90,25 @@ TEST(Run, MistakesAreToldBeforeAnythingStarts) {
                                             {{"run", file, "--env", "nothing"}, 65, "NAME=VALUE"},
                                             {{"run", file, "--timeout", "10"}, 65, "10s"},
                                             {{"run", file, "--nonsense"}, 64, "nonsense"},
-                                            {{"agent"}, 65, "--redis"},
                                             {{"job", "show", "x"}, 65, "CALLER:ID"}}) {
     Finished done = run(folder, mycojobs(folder, each.words));
     EXPECT_EQ(done.code, each.code) << done.err;
     EXPECT_NE(done.err.find(each.says), std::string::npos) << done.err;
     EXPECT_FALSE(std::filesystem::exists(folder / "state/redis/redis.sock"));
+  }
+}
+
+// In a network of its own, where none answers.
+TEST(Run, AgentsAndCoordinatorsServeTheRedisOfThisHostWhereNoneIsNamed) {
+  TempDir folder;
+  for (const char* command : {"agent", "coordinator"}) {
+    Process started(folder,
+                    {"unshare", ::geteuid() == 0 ? "-n" : "-rn", program(), command, "--state-dir", folder / command});
+    EXPECT_TRUE(eventually([&] { return started.err().find("Redis at 127.0.0.1:6379") != std::string::npos; }))
+        << started.err();
+    EXPECT_NE(started.err().find("no Redis is named"), std::string::npos) << started.err();
+    started.signal(SIGKILL);
+    started.wait();
   }
 }
 

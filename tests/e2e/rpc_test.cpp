@@ -150,6 +150,8 @@ TEST(Rpc, ANodeRunsOnAnotherHost) {
   EXPECT_NE(log.dump().find("far away"), std::string::npos) << log;
   EXPECT_EQ(here.call(url, "job.result", {{"id", bad.at("id")}}).value("detail", ""), "exception");
   EXPECT_EQ(there.redis.cli(1, {"KEYS", "flow:*"}), "");
+  const json done = there.call(supervisor, "job.run", {{"script", "result = {'x': 'y'}"}, {"script_type", "python"}});
+  EXPECT_EQ(done.at("result").value("x", ""), "y") << "the answer has the job's result";
 }
 
 TEST(Rpc, CancellingAFlowReachesTheOtherHost) {

@@ -15,6 +15,7 @@
 #include "domain/envelope.h"
 #include "e2e/client.h"
 #include "mycojobs/transport.h"
+#include "support/mycelium_mesh.h"
 
 namespace mycojobs::test {
 namespace {
@@ -217,13 +218,19 @@ TEST_F(TenantsE2e, JobsThatDependOnEachOtherGoTogether) {
 }
 
 TEST_F(TenantsE2e, AWholeFlowRunsThere) {
-  const json flow{{"name", "far"},
-                  {"jobs",
-                   {{"one", {{"script", "result = {'n': '1'}"}, {"type", "python"}}},
-                    {"two", {{"needs", {"one"}}, {"script", "result = {'n': '2'}"}, {"type", "python"}}}}}};
+  const json flow{
+      {"name", "far"},
+      {"env", {{"REGION", "of the flow"}, {"OWN", "of the flow"}}},
+      {"jobs",
+       {{"one", {{"script", "result = {'n': '1'}"}, {"type", "python"}}},
+        {"two",
+         {{"needs", {"one"}},
+          {"env", {{"OWN", "of the job"}}},
+          {"script", "import os\nresult = {'n': '2', 'region': os.environ['REGION'], 'own': os.environ['OWN']}"},
+          {"type", "python"}}}}}};
   const std::string file = bob_.folder.write("flow.json", flow.dump());
   const Finished done = bob_(send({"--flow", file, "--follow"}));
-  expect_says(done, 0, "two.n = 2");
+  for (const char* each : {"two.n = 2", "two.region = of the flow", "two.own = of the job"}) expect_says(done, 0, each);
   EXPECT_EQ(alice_.keys_like("flow:*").size(), 1U);
   EXPECT_TRUE(bob_.keys_like("flow:*").empty());
 }
@@ -285,6 +292,70 @@ TEST_F(TenantsFiles, AMessagesArtifactsAreHere) {
   const std::string job = bob_.keys_like("job:12:*").at(0).substr(4);
   expect_says(bob_({"job", "artifacts", job, "a.txt"}), 0, "from afar");
   expect_says(bob_({"message", "show", name}), 0, "over");
+}
+
+// Nothing of the two sides but a node of Mycelium each: no port that the other one could reach.
+class TenantsMycelium : public TenantsE2e {
+ protected:
+  void SetUp() override {
+    bob_.shares_state = alice_.shares_state = true;
+    const auto at = [this](std::size_t node) {
+      return std::vector<std::string>{"--mycelium-url", mesh_[node].rest, "--coordinator-networks", ""};
+    };
+    bob_.coordinate(at(0));
+    alice_.coordinate(at(1));
+    both_.introduce(address(0), address(1));
+    ASSERT_EQ(alice_({"actor", "create", "--id", "15", "--key", both_.bobs_supervisor, "--address", address(0)}).code,
+              0);
+    ASSERT_EQ(alice_({"context", "grant", "9", "--submitter", "15"}).code, 0);
+    ASSERT_EQ(bob_({"runner", "update", "50", "--target-context", "9"}).code, 0);
+    alice_.work();
+    bob_.work(30);
+    ASSERT_TRUE(is_up(alice_.redis, 20, kAlicesContext) && is_up(bob_.redis, 30, kBobsContext));
+  }
+  std::string address(std::size_t node) const { return "mycelium://" + mesh_[node].key; }
+  std::vector<std::string> over_mycelium(const std::string& text, std::vector<std::string> more = {}) {
+    std::vector<std::string> words{"message", "send", script(text), "--key",     "bob",     "--caller",
+                                   "12",      "--to", "9",          "--address", address(1)};
+    words.insert(words.end(), more.begin(), more.end());
+    return words;
+  }
+
+  MyceliumMesh mesh_{2};
+};
+
+TEST_F(TenantsMycelium, AMessageCrossesAndItsLinesResultAndArtifactsComeBack) {
+  const Finished done = bob_(over_mycelium(
+      "import mycojobs\nprint('a line of there')\n(mycojobs.artifacts / 'a.txt').write_text('from afar')\nresult = "
+      "{'x': '42'}",
+      {"--follow"}));
+  expect_says(done, 0, "a line of there");
+  expect_says(done, 0, "x = 42");
+  const std::string job = bob_.keys_like("job:12:*").at(0);
+  expect_says(bob_({"job", "artifacts", job.substr(4), "a.txt"}), 0, "from afar");
+  EXPECT_EQ(bob_({"receipt", "verify", job, "--key", alice_.field("runner:20", "pubkey")}).code, 0);
+}
+
+TEST_F(TenantsMycelium, WhatItsNodeForgetsOrHoldsBackArrivesAllTheSame) {
+  const std::string slow = sent(over_mycelium("import time\ntime.sleep(3)\nresult = {'n': '1'}"));
+  ASSERT_TRUE(bob_.becomes("message:" + slow, "status", "acknowledged"));
+  mesh_.tell(0, "stop");  // with what its inbox has
+  const std::string waiting = sent(over_mycelium("result = {'n': '2'}"));
+  ASSERT_TRUE(bob_.becomes("message:" + waiting, "transport_status", "queued"));
+  mesh_.tell(1, "lose", 2);
+  mesh_.tell(0, "start");
+  EXPECT_TRUE(ends(slow) && ends(waiting));
+  EXPECT_EQ(alice_.keys_like("job:*").size(), 2U);
+}
+
+TEST_F(TenantsMycelium, ANodeOfAFlowRunsThere) {
+  const json flow{{"name", "far"},
+                  {"jobs",
+                   {{"far", {{"type", "python"}, {"supervisor_url", "runner:50"}, {"script", "result = {'n': '7'}"}}},
+                    {"near", {{"type", "python"}, {"needs", {"far"}}, {"script", "result = {'n': '8'}"}}}}}};
+  const Finished done = bob_({"flow", "start", bob_.folder.write("flow.json", flow.dump()), "--follow"});
+  EXPECT_EQ(done.code, 0) << done.out << done.err << bob_.coordinator->err() << alice_.coordinator->err();
+  EXPECT_EQ(alice_.keys_like("job:15:*").size(), 1U);
 }
 
 TEST_F(TenantsE2e, ContextsOfOneRedisNeedNoAddress) {

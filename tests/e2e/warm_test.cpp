@@ -276,6 +276,60 @@ TEST_F(WarmE2e, AChangedSecretIsSeenByTheNextRun) {
   }));
 }
 
+TEST_F(WarmE2e, AProcessThatHoldsASecretWhichIsTakenAwayEndsBeforeItsIdleTime) {
+  std::filesystem::create_directories(folder_ / "secrets/1");
+  std::ofstream(folder_ / "secrets/1/db") << "hunter2-of-the-test";
+  std::filesystem::permissions(folder_ / "secrets/1/db", std::filesystem::perms(0600));
+  const std::string with = folder_.write(
+      "with.toml", "secrets_dir = \"" + folder_ / "secrets" + "\"\n[ceiling]\nwarm.runs = 1000\nsecrets = [\"db\"]\n");
+  Process running = agent(1, {"--config", with});
+  if (!stays()) GTEST_SKIP() << "no group for memory and processes can be made here";
+  const std::string policy = folder_.write("secret.toml", "warm = {runs = 100, idle = \"10m\"}\nsecrets = [\"db\"]\n");
+  const auto run = [&] { return mycojobs_.submit(kScript, {"--policy", policy, "--config", with}); };
+  const json first = result(run()), second = result(run());
+  EXPECT_EQ(second["token"], first["token"]);
+  EXPECT_EQ(stopped_below(running.pid()), 2U) << "with the one of stays(), which holds no secret";
+  std::filesystem::remove(folder_ / "secrets/1/db");
+  EXPECT_TRUE(eventually([&] { return stopped_below(running.pid()) == 1; }));
+  const std::string refused = run();
+  result(refused, "error");
+  EXPECT_NE(mycojobs_.field(refused, "error").find("there is no secret"), std::string::npos)
+      << mycojobs_.field(refused, "error");
+}
+
+// Whatever the jobs before it in this process were denied.
+TEST_F(WarmE2e, EachJobIsToldWhatItsAllowListDenied) {
+  const std::string open = folder_.write("open.toml", "[ceiling]\nwarm.runs = 1000\nnet = [\"b.example:80\"]\n");
+  Process running = agent(1, {"--config", open});
+  if (!stays()) GTEST_SKIP() << "no group for memory and processes can be made here";
+  const std::string policy = folder_.write("net.toml", "warm.runs = 100\nnet = [\"b.example:80\"]\n");
+  const std::string script = R"(
+import urllib.error, urllib.request
+def main(job):
+    for i in range(25):
+        try: urllib.request.urlopen(f'http://a.example:{job.id * 100 + i}/')
+        except urllib.error.URLError: pass
+)";
+  const auto told = [&](const std::string& job) {
+    EXPECT_EQ(mycojobs_.field(job, "status"), "finished") << mycojobs_.field(job, "error");
+    const Finished logs = mycojobs_({"job", "logs", job});
+    const std::string lines = logs.out + logs.err;
+    int count = 0;
+    for (std::size_t at = lines.find("is not on this job's list"); at != std::string::npos; ++count)
+      at = lines.find("is not on this job's list", at + 1);
+    return count;
+  };
+  std::vector<std::string> jobs;
+  for (int i = 0; i < 3; ++i) {
+    jobs.push_back(mycojobs_.submit(script, {"--policy", policy, "--config", open}));
+    result(jobs.back());
+  }
+  EXPECT_EQ(reused(jobs[2]), 2);
+  EXPECT_EQ(told(jobs[0]), 20);
+  EXPECT_EQ(told(jobs[1]), 20);
+  EXPECT_EQ(told(jobs[2]), 20);
+}
+
 TEST_F(WarmE2e, NothingIsLeftOfAnAgentThatIsKilled) {
   Process running = warm_agent();
   if (!stays()) GTEST_SKIP() << "no group for memory and processes can be made here";

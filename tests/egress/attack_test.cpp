@@ -172,6 +172,20 @@ TEST(Flood, OfRefusalsIsToldTwentyTimesAndCounted) {
   EXPECT_EQ(egress.denied.front().text, "a.example:1 is not on this job's list; to allow: net = [\"a.example:1\"]");
 }
 
+// A warm process has one proxied run for all of its jobs.
+TEST(Flood, OfRefusalsIsToldToEachJobOfARun) {
+  Egress egress;
+  const std::uint16_t proxy = egress.serve(1, {});
+  for (int job = 0; job < 3; ++job) {
+    for (int i = 0; i < 25; ++i) ask(proxy, connect_request("a.example:" + std::to_string(100 * job + i + 1)));
+    egress.next_job(1);
+  }
+  egress.next_job(2);  // there is none
+  EXPECT_EQ(egress.close(1).denied, 75U);
+  ASSERT_EQ(egress.denied.size(), 3 * egress::kMaxDenied);
+  EXPECT_THAT(egress.denied[2 * egress::kMaxDenied].text, StartsWith("a.example:201 "));
+}
+
 TEST(SlowLoris, TheWholeRequestHasOneDeadline) {
   Egress egress({"--header-ms", "400"});
   const std::uint16_t proxy = egress.serve(1, {});

@@ -183,6 +183,8 @@ sandbox::RawFrame Egress::next() {
   return frame;
 }
 
+void Egress::next_job(std::uint64_t run) { EXPECT_EQ(sandbox::send_message(socket_.get(), egress::NextJob{run}), 0); }
+
 egress::Ended Egress::close(std::uint64_t run) {
   EXPECT_EQ(sandbox::send_message(socket_.get(), egress::Close{run}), 0);
   for (;;) {

@@ -54,6 +54,7 @@ class Egress {
   // Port of the new run's listener. Runs are told apart by their numbers.
   std::uint16_t serve(std::uint64_t run, const std::vector<std::string>& allow);
   void serve(std::uint64_t run, const std::vector<std::string>& allow, const Fd& listener);
+  void next_job(std::uint64_t run);
   // Closes the run and waits for its end; what was denied before goes to `denied`.
   egress::Ended close(std::uint64_t run);
   std::string next_denied();   // waits for it

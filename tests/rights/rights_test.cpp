@@ -18,11 +18,16 @@
 #include "api/tokens.h"
 #include "base/clock.h"
 #include "cli/commands.h"
+#include "coordinator/message_receiver.h"
+#include "coordinator/message_rounds.h"
 #include "domain/codec.h"
 #include "domain/enums.h"
+#include "domain/envelope.h"
+#include "domain/signatures.h"
 #include "e2e/client.h"
 #include "store/redis_store.h"
 #include "transport/http_client.h"
+#include "transport/rpc_client.h"
 #include "worker/object_task.h"
 #include "worker/topic_intake.h"
 
@@ -545,6 +550,72 @@ TEST_F(RightsTable, MessagesOnATopic) {
                    const bool made = store_->load(1, job_key(role.actor, job.id)).has_value();
                    EXPECT_EQ(made, status == "acknowledged") << key << ' ' << status;
                    return std::vector{Tried{"a message on runner20", made ? "ok" : "denied"}};
+                 }}});
+}
+
+// Signed by the role's actor: over the wire from another coordinator, and from the context's own msg_out.
+TEST_F(RightsTable, SignedMessages) {
+  const auto own = std::make_shared<const SigningKey>(SigningKey::make());
+  const SigningKey peer = SigningKey::make();
+  auto flows = std::move(*stores_->open_flows());
+  ActorKeys actors;
+  MessageReceiver receiver(*store_, actors, own->public_key(), {});
+  const MessageSettings settings{1, own, true, 0, {}};
+  MessageRounds rounds(*store_, *flows, clock_, settings);
+  const auto signed_by = [&](const Role& role, Message message, bool is_known) {
+    const SigningKey key = SigningKey::make();
+    if (is_known)
+      redis_.cli(0, {"HSET", "actor:" + text(role.actor), "id", text(role.actor), "pubkey", key.public_key(), "address",
+                     R"(["http://there:1"])"});
+    message.id = ++next_id_;
+    message.caller_id = is_known ? role.actor : 99;
+    message.target_context = 1;
+    message.created_at = static_cast<std::uint32_t>(clock_.unix_ms() / 1000);
+    Job job = decode<Job>({{"script", "x"}, {"script_type", "python"}}).record;
+    job.id = message.id;
+    message.job = {job};
+    EXPECT_TRUE(sign(message, key));
+    return message;
+  };
+  const auto jobs_of = [&](Id actor) { return store_->keys(1, "job:" + text(actor) + ':', 10000).value().size(); };
+  const auto from_elsewhere = [&](const Role& role) {
+    Message message;
+    message.context_id = 7;
+    message.target_address = "http://here:1";
+    message.target_key = own->public_key();
+    message = signed_by(role, std::move(message), role.letter != 'n');
+    const json envelope =
+        seal({EnvelopeKind::message, 1, message.created_at, ""}, {{"message", to_json(message)}}, peer).value();
+    const std::string request = rpc_request("message.deliver", {{"envelope", envelope}});
+    auto answer = read_rpc_answer(receiver.answer(request));
+    // A key that nobody here has is looked for once a second.
+    EXPECT_TRUE(eventually([&] {
+      if (answer || answer.error().code != Code::unavailable) return true;
+      answer = read_rpc_answer(receiver.answer(request));
+      return false;
+    }));
+    const std::string outcome = answer ? "ok" : std::string(word(answer.error().code));
+    const auto before = jobs_of(role.actor);
+    EXPECT_TRUE(rounds.round(16));
+    EXPECT_EQ(jobs_of(role.actor), before + (outcome == "ok" ? 1 : 0)) << role.name;
+    return Tried{"a message from elsewhere", outcome};
+  };
+  const auto from_here = [&](const Role& role) {
+    const Message message = signed_by(role, {}, true);
+    EXPECT_TRUE(store_->save(1, redis_key(message), encode(message)));
+    EXPECT_TRUE(store_->put_out(1, redis_key(message)));
+    const auto before = jobs_of(role.actor);
+    for (int i = 0; i < 2; ++i) EXPECT_TRUE(rounds.round(16));  // out, and in
+    const bool made = jobs_of(role.actor) == before + 1;
+    const auto record = store_->load(1, redis_key(message));
+    const bool refused = record && field_of(*record, "error").find(" may not create ") != std::string::npos;
+    return Tried{"a message on msg_out", made ? "ok" : refused ? "denied" : "neither"};
+  };
+  expect_table({{Does::create, [&](const Role& role) {
+                   if (role.letter == 'o') return std::vector<Tried>{};  // it signs no messages
+                   std::vector<Tried> tried{from_elsewhere(role)};
+                   if (role.letter != 'n') tried.push_back(from_here(role));
+                   return tried;
                  }}});
 }
 

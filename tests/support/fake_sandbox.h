@@ -32,6 +32,7 @@ struct SandboxControl {
   std::set<std::uint64_t> deaf;                   // runs that KILL does not end
   std::vector<RunEnded> ended;
   std::vector<Killed> killed;
+  std::vector<std::string> forgotten;  // keys of warm runs
   std::map<std::uint64_t, std::uint64_t> fences;
   std::atomic<std::size_t> most_at_once = 0, launches = 0;
   bool alive = true, can_restart = true;
@@ -136,6 +137,10 @@ class FakeSandbox final : public Sandbox {
   void fence(std::uint64_t run, std::uint64_t boot_ms) override {
     std::lock_guard lock(control_.mutex);
     control_.fences[run] = boot_ms;
+  }
+  void forget_warm(const std::string& key) override {
+    std::lock_guard lock(control_.mutex);
+    control_.forgotten.push_back(key);
   }
   int event_fd() const override { return control_.event.get(); }
   std::vector<RunEnded> read_ended() override {

@@ -22,6 +22,7 @@ const std::map<std::string, std::string> kExamples = {
     {"runner", "20"},
     {"runner_actor", "7"},
     {"coordinator.key", "here"},
+    {"coordinator.deliveries", "32"},
     {"coordinator.networks", "10.0.0.0/8,192.0.2.7"},
     {"coordinator.webhooks", "https://hooks.example.com/jobs/,http://127.0.0.1:*"},
     {"coordinator.webhook_secrets", "/etc/mycojobs/webhook-secrets"},

@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <mutex>
 #include <nlohmann/json.hpp>
+#include <thread>
 
 #include "base/clock.h"
 #include "support/fake_sandbox.h"
@@ -80,6 +81,8 @@ class RunLoopTest : public ::testing::Test {
     one.retries = retries;
     one.deadline_boot_ms = deadline_boot_ms_;
     one.redactor = redactor_;
+    one.specs.back().warm = warm_;
+    one.warm_secrets = warm_secrets_;
     one.output_bytes = output_bytes_;
     one.output_kill = output_kill_;
     one.calls_objects = calls_objects_;
@@ -121,6 +124,8 @@ class RunLoopTest : public ::testing::Test {
   std::uint64_t deadline_boot_ms_ = 0;
   std::string traceparent_;
   std::shared_ptr<const Redactor> redactor_;
+  Warm warm_;
+  std::vector<SecretValue> warm_secrets_;
   TempDir folder_;
   SystemClock clock_;
   SandboxControl control_;
@@ -131,6 +136,23 @@ class RunLoopTest : public ::testing::Test {
   Pace pace_;
   std::unique_ptr<RunLoop> loop_;
 };
+
+// Though nothing happens meanwhile: no job, no output.
+TEST_F(RunLoopTest, AWarmProcessWhoseSecretHasGoneIsForgotten) {
+  warm_ = {10, 1000, "key", "family"};
+  warm_secrets_ = {{"TOKEN", "correct horse battery"}};
+  start(1);
+  control_.end(1, RunStatus::ok);
+  ASSERT_TRUE(wait_for_reports(1));
+  const auto forgotten = [&] {
+    std::lock_guard lock(control_.mutex);
+    return !control_.forgotten.empty() && control_.forgotten.front() == "key";
+  };
+  std::this_thread::sleep_for(std::chrono::milliseconds(WarmSecrets::kLookMs + 500));
+  EXPECT_FALSE(forgotten()) << "it is what it was";
+  std::filesystem::remove(folder_ / "1/TOKEN");
+  EXPECT_TRUE(eventually(forgotten));
+}
 
 JobEnd failure(const std::string& detail = "exit") {
   JobEnd end;

@@ -32,6 +32,20 @@ TEST(WarmTable, GivesAProcessToItsKeyAloneAndToOneRunAtATime) {
   EXPECT_FALSE(table.back(2, 0)) << "nobody knows it";
 }
 
+TEST(WarmTable, AKeyThatIsForgottenServesNobodyMore) {
+  WarmTable table(8);
+  table.made(1, of("a"), kContext), table.back(1, 1);
+  table.made(2, of("a"), kContext);
+  table.made(3, of("b"), kContext), table.back(3, 1);
+  EXPECT_EQ(table.forget("none"), Ids{});
+  EXPECT_EQ(table.forget("a"), Ids{1});
+  EXPECT_FALSE(table.may_stay(2)) << "it is in use";
+  EXPECT_FALSE(table.take(of("a")));
+  EXPECT_EQ(table.take(of("b")), 3U);
+  table.made(4, of("a"), kContext);
+  EXPECT_TRUE(table.back(4, 2)) << "the value is back";
+}
+
 TEST(WarmTable, TakesTheOneThatHasRestedForTheShortestTime) {
   WarmTable table(8);
   for (const std::uint64_t id : {1U, 2U, 3U}) {

@@ -57,7 +57,7 @@ struct Settings {
   Id runner_actor = 0;
   bool api_listen_chosen = false;  // by file, variable or flag
   std::string state_dir, libexec_dir, secrets_dir, plugins_dir;
-  std::uint32_t lease_ms = 0, grace_ms = 0, coordinator_lease_ms = 0;
+  std::uint32_t lease_ms = 0, grace_ms = 0, coordinator_lease_ms = 0, coordinator_deliveries = 0;
   LeaseLost on_lease_lost = LeaseLost::kill;
   std::uint64_t retry_min_ms = 0, retry_max_ms = 0;
   std::uint64_t retention_ms = 0, retention_count = 0;
