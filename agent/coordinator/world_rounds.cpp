@@ -330,15 +330,20 @@ Result<std::string> WorldRounds::why_receipt_fails(const EndedJob& ended, const 
   if (holds && ended.status == word(JobStatus::error) && job.receipt.empty()) return "";
   const auto receipt = parse_json(job.receipt.empty() ? "{}" : job.receipt);
   const bool is_signed = receipt && receipt->is_object() && receipt->contains("signature");
-  MJ_TRY(pubkey, pubkey_of(ended.runner));
+  // A router's claim names no runner: the answer came from the supervisor elsewhere that the effect's runner stands
+  // for, in an envelope that was checked (message_receiver.h). Who signed there is known there.
+  const bool routed = holds && is_signed && ended.runner == 0;
+  MJ_TRY(registered, pubkey_of(ended.runner));
+  const json signer = routed ? receipt->value("signer", json()) : json();
+  const std::string pubkey = signer.is_string() ? signer.get<std::string>() : registered;
   const std::string runner = "runner " + std::to_string(ended.runner);
   if (!is_signed && !pubkey.empty()) return runner + " has a key, and did not sign";
   if (!is_signed && holds) return "";
   if (!is_signed) return "nothing but its record says how it ended, and no runner has signed that";
   if (pubkey.empty()) return "no record says which key " + runner + " has";
   if (auto checked = check_signature(*receipt, "receipt", pubkey); !checked) return checked.error().message;
-  if (receipt->value("job", json()) != json(redis_key(job))) return "it is of another job";
-  if (!ended.claim_id.empty() && receipt->value("claim", json()) != json(ended.claim_id))
+  if (!routed && receipt->value("job", json()) != json(redis_key(job))) return "it is of another job";
+  if (!routed && !ended.claim_id.empty() && receipt->value("claim", json()) != json(ended.claim_id))
     return "it is of another claim";
   // One that ended before its script began names none.
   const json named = receipt->value("intent", json());
@@ -589,6 +594,7 @@ Result<Job> WorldRounds::submit_job(LoadedWorld& world, const PendingIntent& pen
   job.script = spec.script.empty() ? module->second : spec.script;
   if (spec.timeout_s > 0) job.timeout = spec.timeout_s;
   job.retries = static_cast<std::uint8_t>(std::min<std::uint32_t>(spec.retries, UINT8_MAX));
+  job.policy = spec.policy;
   if (!spec.runner.empty()) job.unknown.emplace_back("supervisor_url", spec.runner);
   job.env_vars["MYCOJOBS_PARAMS"] = dump_json(params);
   job.env_vars["MYCOJOBS_INTENT"] = pending.intent.hash;

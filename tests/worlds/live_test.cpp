@@ -131,6 +131,44 @@ TEST_F(WorldForged, 04_ARecordThatNamesAnotherRunnerAndNoReceiptIsRefused) {
   expect_refused();
 }
 
+// It was carried by a message: the receipt is of the job that ran there, signed by a runner that is known there.
+class WorldElsewhere : public WorldForged {
+ protected:
+  void SetUp() override {
+    WorldForged::SetUp();
+    stage_.runner = 0;
+    stage_.runner_key = std::make_shared<SigningKey>(SigningKey::make());
+    stage_.tamper = [this](Job&, JobEnd& end) {
+      json receipt = json::parse(end.receipt);
+      receipt["job"] = "job:5:1";
+      receipt["claim"] = "theirs";
+      change(receipt);
+      ASSERT_TRUE(sign(receipt, "receipt", *stage_.runner_key));
+      if (spoils) receipt["log_lines"] = 7;
+      end.receipt = receipt.dump();
+    };
+    stage_.place(1, "here");
+  }
+  std::function<void(json&)> change = [](json&) {};
+  bool spoils = false;
+};
+
+TEST_F(WorldElsewhere, 04_AReceiptFromElsewhereIsThatOfTheJobThatRanThere) {
+  ASSERT_TRUE(stage_.play());
+  EXPECT_EQ(kinds(stage_, "receipt"), 1);
+  EXPECT_EQ(stage_.show(1).at("state").at("receipts").at(0).at("status"), "ok");
+}
+
+TEST_F(WorldElsewhere, 04_AReceiptFromElsewhereIsOfThisIntent) {
+  change = [](json& receipt) { receipt["intent"] = std::string(64, 'a'); };
+  expect_refused();
+}
+
+TEST_F(WorldElsewhere, 04_AReceiptFromElsewhereMustHold) {
+  spoils = true;
+  expect_refused();
+}
+
 TEST_F(WorldForged, 04_AnotherEndIsRefused) {
   stage_.place(1, "job");
   end_of_job();
@@ -575,6 +613,15 @@ TEST_F(WorldLive, AnEffectOfOneRunnerStandsInItsQueue) {
   ASSERT_TRUE(stage_.play());
   EXPECT_EQ(stage_.show(1).at("state").at("receipts")[0].at("status"), "ok");
   expect_fine(stage_);
+}
+
+TEST_F(WorldLive, AnEffectsPolicyIsItsJobs) {
+  stage_.place(1, "again");
+  for (int i = 0; i < 3; ++i) stage_.step();
+  EXPECT_EQ(stage_.text({"HGET", "job:1:3", "policy"}), R"({"memory":"64 MiB"})");
+  stage_.place(2, "job");
+  for (int i = 0; i < 3; ++i) stage_.step();
+  EXPECT_EQ(stage_.text({"HGET", "job:1:4", "policy"}), "");
 }
 
 TEST_F(WorldLive, TheWorkflowHearsOfAFailureWhenRetriesAreUsedUp) {

@@ -106,7 +106,7 @@ json shop_manifest() {
       {"name": "acme/never@1", "script_type": "nobody", "script": "ok", "params": {}, "receipt": {}},
       {"name": "acme/here@1", "script_type": "python", "runner": "runner:7", "script": "ok here", "params": {},
        "receipt": {}},
-      {"name": "acme/again@1", "script_type": "python", "retries": 2, "script": "fail twice", "params": {},
+      {"name": "acme/again@1", "script_type": "python", "retries": 2, "policy": {"memory": "64 MiB"}, "script": "fail twice", "params": {},
        "receipt": {}}],
     "workflows": [
       {"name": "acme/order@1", "state": {"type": "object", "additionalProperties": {}}, "event": "acme/Event@1",
@@ -268,7 +268,7 @@ void WorldStage::coordinate(std::size_t which) {
 void WorldStage::run_jobs() {
   ClaimRequest request;
   request.context = kContext;
-  request.runner = 7;
+  request.runner = runner;
   request.instance = "runner";
   request.queues = {"queue:python", "mj:queue:runner7"};
   request.max_jobs = 64;

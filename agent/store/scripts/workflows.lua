@@ -114,10 +114,13 @@ local err = wrong(inbox, 'stream')
 if err then return err end
 local entries, bytes, from = {}, 0, '-'
 while #entries < most and bytes < most_bytes do
-  local entry = redis.call('XRANGE', inbox, from, '+', 'COUNT', '1')[1]
-  if not entry then break end
-  for _, text in ipairs(entry[2]) do bytes = bytes + #text end
-  entries[#entries + 1], from = entry, '(' .. entry[1]
+  local page = redis.call('XRANGE', inbox, from, '+', 'COUNT', '8')
+  if #page == 0 then break end
+  for _, entry in ipairs(page) do
+    if #entries >= most or bytes >= most_bytes then break end
+    for _, text in ipairs(entry[2]) do bytes = bytes + #text end
+    entries[#entries + 1], from = entry, '(' .. entry[1]
+  end
 end
 return entries
 
