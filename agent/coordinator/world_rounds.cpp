@@ -242,7 +242,7 @@ Result<bool> WorldRounds::take_snapshot(LoadedWorld& world) {
 // ---- what comes in ----
 
 Result<std::size_t> WorldRounds::take_mail(LoadedWorld& world) {
-  MJ_TRY(mail, parts_.worlds.mail(context_, world.name(), static_cast<std::uint32_t>(limits_.mail)));
+  MJ_TRY(mail, parts_.worlds.mail(context_, world.name(), static_cast<std::uint32_t>(limits_.mail), limits_.bytes));
   std::size_t taken = 0;
   for (const WorldMail& each : mail) {
     MJ_CHECK(take_one(world, each));
@@ -321,53 +321,61 @@ Result<std::string> WorldRounds::pubkey_of(Id id) {
   return pubkeys_[id] = record ? decode<Runner>(*record).record.pubkey : "";
 }
 
-// Whether the runner signed what stands there. Empty: it did, or is known to sign nothing.
-Result<std::string> WorldRounds::why_receipt_fails(const Job& job, const std::string& intent) {
-  MJ_TRY(pubkey, pubkey_of(job.runner_id));
+// Whether the record is what the end has written, and the runner has signed it. Empty: so it is; or the end stands, and
+// the runner is known to sign nothing.
+Result<std::string> WorldRounds::why_receipt_fails(const EndedJob& ended, const Job& job, const std::string& intent) {
+  if (ended.record == EndedJob::Record::changed) return "somebody has written to its record since it ended";
+  const bool holds = ended.record == EndedJob::Record::holds;
+  // One that never ran has no runner, and nobody to sign.
+  if (holds && ended.status == word(JobStatus::error) && job.receipt.empty()) return "";
   const auto receipt = parse_json(job.receipt.empty() ? "{}" : job.receipt);
   const bool is_signed = receipt && receipt->is_object() && receipt->contains("signature");
-  const std::string runner = "runner " + std::to_string(job.runner_id);
-  if (!is_signed) return pubkey.empty() ? "" : runner + " has a key, and did not sign";
+  // A router's claim names no runner: the answer came from the supervisor elsewhere that the effect's runner stands
+  // for, in an envelope that was checked (message_receiver.h). Who signed there is known there.
+  const bool routed = holds && is_signed && ended.runner == 0;
+  MJ_TRY(registered, pubkey_of(ended.runner));
+  const json signer = routed ? receipt->value("signer", json()) : json();
+  const std::string pubkey = signer.is_string() ? signer.get<std::string>() : registered;
+  const std::string runner = "runner " + std::to_string(ended.runner);
+  if (!is_signed && !pubkey.empty()) return runner + " has a key, and did not sign";
+  if (!is_signed && holds) return "";
+  if (!is_signed) return "nothing but its record says how it ended, and no runner has signed that";
   if (pubkey.empty()) return "no record says which key " + runner + " has";
-  if (auto holds = check_signature(*receipt, "receipt", pubkey); !holds) return holds.error().message;
-  if (receipt->value("job", json()) != json(redis_key(job))) return "it is of another job";
+  if (auto checked = check_signature(*receipt, "receipt", pubkey); !checked) return checked.error().message;
+  if (!routed && receipt->value("job", json()) != json(redis_key(job))) return "it is of another job";
+  if (!routed && !ended.claim_id.empty() && receipt->value("claim", json()) != json(ended.claim_id))
+    return "it is of another claim";
   // One that ended before its script began names none.
   const json named = receipt->value("intent", json());
-  if (named != json(intent) && (job.status == JobStatus::finished || !named.is_null()))
+  if (named != json(intent) && (ended.status == word(JobStatus::finished) || !named.is_null()))
     return "it is of another intent";
-  if (receipt->value("status", json()) != json(std::string(word(job.status)))) return "the end is another";
+  if (receipt->value("status", json()) != json(ended.status)) return "the end is another";
   const bool same = receipt->value("result_sha256", json()) == json(result_hash(job.result, job.result_json));
   return same ? "" : "the result is not the one that was signed";
 }
 
-Result<std::optional<ReceiptArrived>> WorldRounds::receipt_of_job(LoadedWorld& world, const std::string& job_key) {
-  MJ_TRY(record, parts_.store.load(context_, job_key));
-  return receipt_of_job(world, decode<Job>(record).record);
-}
-
 // It may have ended before anybody has written down that it carries the effect: its idempotency key says so.
-Result<std::optional<ReceiptArrived>> WorldRounds::receipt_of_job(LoadedWorld& world, const Job& job) {
-  if (job.status != JobStatus::finished && job.status != JobStatus::error) return std::optional<ReceiptArrived>();
-  std::string intent = world.index().intent_of(redis_key(job));
-  if (intent.empty() && job.idempotency_key.starts_with(kIntentKey)) {
-    const std::string named = job.idempotency_key.substr(kIntentKey.size());
+Result<std::optional<ReceiptArrived>> WorldRounds::receipt_of_job(LoadedWorld& world, const std::string& job_key) {
+  MJ_TRY(ended, parts_.store.ended_job(context_, job_key));
+  if (!ended.ended) return std::optional<ReceiptArrived>();
+  std::string intent = world.index().intent_of(job_key);
+  if (intent.empty() && ended.idempotency_key.starts_with(kIntentKey)) {
+    const std::string named = ended.idempotency_key.substr(kIntentKey.size());
     const PendingIntent* pending = find_pending(world.state(), named);
     if (pending != nullptr && !pending->published) intent = named;
   }
   if (intent.empty()) return std::optional<ReceiptArrived>();
+  const Job job = decode<Job>(ended.fields).record;
   ReceiptArrived receipt;
-  if (job.status == JobStatus::finished) {
+  if (ended.status == word(JobStatus::finished)) {
     receipt.intent = intent;
     receipt.payload = dump_json(typed_values(job.result, job.result_json));
   } else {
-    receipt = failed_receipt(intent, status_of_end(job.detail), job.detail, job.error);
+    receipt = failed_receipt(intent, status_of_end(ended.detail), ended.detail, job.error);
   }
   receipt.module = job.script_type;
-  // One that never ran has no runner, and nobody to sign.
-  if (job.status == JobStatus::finished || !job.receipt.empty()) {
-    MJ_TRY(why, why_receipt_fails(job, intent));
-    receipt.refused = std::move(why);
-  }
+  MJ_TRY(why, why_receipt_fails(ended, job, intent));
+  receipt.refused = std::move(why);
   return std::optional(std::move(receipt));
 }
 
@@ -543,7 +551,8 @@ Result<void> WorldRounds::publish_one(LoadedWorld& world, const std::string& int
     return receive(world, std::move(done));
   }
   // It was submitted before, by somebody who died over it, and has ended meanwhile.
-  auto ended = job                             ? receipt_of_job(world, *job)
+  const bool over = job && (job->status == JobStatus::finished || job->status == JobStatus::error);
+  auto ended = over                            ? receipt_of_job(world, *carrier)
                : carrier->starts_with("flow:") ? receipt_of_flow(world, *carrier)
                                                : Result<std::optional<ReceiptArrived>>();
   if (!ended) return tl::unexpected<Error>(std::move(ended).error());
@@ -585,6 +594,7 @@ Result<Job> WorldRounds::submit_job(LoadedWorld& world, const PendingIntent& pen
   job.script = spec.script.empty() ? module->second : spec.script;
   if (spec.timeout_s > 0) job.timeout = spec.timeout_s;
   job.retries = static_cast<std::uint8_t>(std::min<std::uint32_t>(spec.retries, UINT8_MAX));
+  job.policy = spec.policy;
   if (!spec.runner.empty()) job.unknown.emplace_back("supervisor_url", spec.runner);
   job.env_vars["MYCOJOBS_PARAMS"] = dump_json(params);
   job.env_vars["MYCOJOBS_INTENT"] = pending.intent.hash;

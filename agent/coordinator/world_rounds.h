@@ -86,11 +86,10 @@ class WorldRounds {
   Result<void> decide_traced(LoadedWorld&, const std::string& traceparent, const WorkflowInput&);
   std::string trace_of(const LoadedWorld&, const PendingIntent&) const;
   Result<std::optional<ReceiptArrived>> receipt_of_job(LoadedWorld&, const std::string& job_key);
-  Result<std::optional<ReceiptArrived>> receipt_of_job(LoadedWorld&, const Job&);
   Result<std::optional<ReceiptArrived>> receipt_of_flow(LoadedWorld&, const std::string& flow_key);
   Result<std::optional<ReceiptArrived>> receipt_of_carrier(LoadedWorld&, const std::string& carrier);
   Result<std::string> pubkey_of(Id runner);
-  Result<std::string> why_receipt_fails(const Job&, const std::string& intent);
+  Result<std::string> why_receipt_fails(const EndedJob&, const Job&, const std::string& intent);
   Result<void> hear_of_ends(World&);
   // For what nobody has told of.
   Result<void> look_around();

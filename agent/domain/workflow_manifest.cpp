@@ -13,6 +13,7 @@
 #include "domain/cbor.h"
 #include "domain/flow_plan_read.h"
 #include "domain/nearest.h"
+#include "domain/policy.h"
 #include "domain/utf8.h"
 #include "domain/workflow_fields.h"
 #include "domain/workflow_reading.h"
@@ -34,8 +35,8 @@ constexpr std::array<std::string_view, 7> kManifestFields{"name",    "descriptio
                                                           "routing", "limits",      "workflows"};
 constexpr std::array<std::string_view, 9> kWorkflowFields{
     "name", "state", "event", "context", "annotations", "key_schema", "effects_emitted", "impl", "limits"};
-constexpr std::array<std::string_view, 9> kEffectFields{"name",   "params", "receipt",   "script_type", "runner",
-                                                        "script", "module", "timeout_s", "retries"};
+constexpr std::array<std::string_view, 10> kEffectFields{"name",   "params", "receipt",   "script_type", "runner",
+                                                         "script", "module", "timeout_s", "retries",     "policy"};
 constexpr std::array<std::string_view, 3> kSubscriptionFields{"event", "workflow", "key_field"};
 constexpr std::array<std::string_view, 2> kLimitFields{"instructions", "memory_bytes"},
     kImplFields{"module", "entrypoint"};
@@ -172,7 +173,17 @@ class ManifestReading {
     read_carrier(at, spec);
     number_field(at, "timeout_s", 1, std::int64_t{365} * 24 * 3600, spec.timeout_s);
     number_field(at, "retries", 0, 100, spec.retries);
+    field(at, "policy", false, [&](const JsonPath& found) { read_effect_policy(found, spec); });
     made_->effects.push_back(std::move(spec));
+  }
+  // As of a job (domain/policy.h).
+  static void read_effect_policy(const JsonPath& at, EffectSpec& spec) {
+    if (!at.value.is_object()) {
+      at.wrong("a map as in docs/manual.md#policies");
+      return;
+    }
+    spec.policy = dump_json(at.value);
+    for (const FieldProblem& problem : read_policy(spec.policy, "").problems) at.refuse(problem.message);
   }
   void read_carrier(const JsonPath& at, EffectSpec& spec) {
     text_field(at, "script_type", false, spec.script_type);

@@ -42,6 +42,7 @@ struct EffectSpec {
   std::string script, module;   // one of both: the text, or a file beside the manifest
   std::uint32_t timeout_s = 0;  // 0: the job's default
   std::uint32_t retries = 0;    // of its job, after a failure, before the workflow hears of it
+  std::string policy = {};      // of its job, JSON; empty: it asks for nothing
 };
 
 struct WorkflowSpec {

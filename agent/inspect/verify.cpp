@@ -5,6 +5,7 @@
 #include <chrono>
 #include <iterator>
 #include <limits>
+#include <map>
 #include <set>
 #include <thread>
 
@@ -67,12 +68,15 @@ Result<void> read_list(Store& store, Id context, std::uint32_t queue, Census& ce
   }
 }
 
-// The fact at this revision, whose ever it is, if it stands there.
-Result<std::optional<Fact>> fact_at(Store& store, Id context, const std::string& queue, std::uint64_t revision) {
-  if (queue.empty() || revision == 0) return std::optional<Fact>();
-  MJ_TRY(facts, store.journal(context, queue, revision - 1, 1));
-  const bool there = !facts.empty() && facts[0].revision == revision;
-  return there ? std::optional(std::move(facts[0])) : std::nullopt;
+// The facts at these revisions, whose ever they are: those that stand there.
+Result<std::map<std::uint64_t, Fact>> facts_at(Store& store, Id context, const std::string& queue,
+                                               std::vector<std::uint64_t> revisions) {
+  std::map<std::uint64_t, Fact> found;
+  std::erase(revisions, 0U);
+  if (queue.empty() || revisions.empty()) return found;
+  MJ_TRY(facts, store.journal_at(context, queue, revisions));
+  for (Fact& fact : facts) found.emplace(fact.revision, std::move(fact));
+  return found;
 }
 
 }  // namespace
@@ -170,10 +174,13 @@ Result<Listing> catch_up(Store& store, Id context, const Census& census, const J
   Listing listing;
   if (again) {
     // Facts that are gone were retired with their job; what its key names now is another one.
-    for (const std::uint64_t revision : history.folded.revisions) {
-      if (std::binary_search(listed.begin(), listed.end(), revision)) continue;
-      MJ_TRY(fact, fact_at(store, context, census.queue_of(history, places), revision));
-      if (fact && fact->job_key == places.job_key) continue;
+    std::vector<std::uint64_t> unlisted;
+    std::set_difference(history.folded.revisions.begin(), history.folded.revisions.end(), listed.begin(), listed.end(),
+                        std::back_inserter(unlisted));
+    MJ_TRY(facts, facts_at(store, context, census.queue_of(history, places), unlisted));
+    for (const std::uint64_t revision : unlisted) {
+      const auto fact = facts.find(revision);
+      if (fact != facts.end() && fact->second.job_key == places.job_key) continue;
       history.folded = FoldedJob{};
       history.problem.reset();
       history.problems = 0;
@@ -183,13 +190,18 @@ Result<Listing> catch_up(Store& store, Id context, const Census& census, const J
   }
   if (!history.told()) history.queue = census.queue_index(places.claim.queue);
   const std::string queue = census.queue_of(history, places);
-  for (const std::uint64_t revision : listed) {
-    if (read(revision)) continue;
-    MJ_TRY(fact, fact_at(store, context, queue, revision));
+  std::vector<std::uint64_t> unread;
+  std::copy_if(listed.begin(), listed.end(), std::back_inserter(unread),
+               [&](std::uint64_t each) { return !read(each); });
+  MJ_TRY(facts, facts_at(store, context, queue, unread));
+  for (const std::uint64_t revision : unread) {
+    if (read(revision)) continue;  // it is listed twice
+    const auto found = facts.find(revision);
+    const Fact* fact = found == facts.end() ? nullptr : &found->second;
     const bool later = !history.told() || revision > history.folded.revisions.back();
-    if (revision == 0 || (fact && fact->job_key != places.job_key)) {
+    if (revision == 0 || (fact != nullptr && fact->job_key != places.job_key)) {
       listing.foreign.push_back(revision);
-    } else if (fact && later) {
+    } else if (fact != nullptr && later) {
       take_in(history, *fact);
     } else {
       listing.missing.push_back(revision);

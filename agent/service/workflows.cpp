@@ -575,7 +575,7 @@ Result<json> list_workflows(const Caller& by, const WorldStores& in) {
   for (const Head& head : all) {
     if (only && head.applied.owner != *only) continue;
     MJ_TRY(world, LoadedWorld::load(in.worlds, by.context, head.world));
-    MJ_TRY(waiting, in.worlds.mail(by.context, head.world, 1000));
+    MJ_TRY(glance, in.worlds.glance(by.context, {{head.world, {}}}));
     for (const WorkflowSpec& spec : head.applied.manifest->workflows) {
       std::map<std::string, std::uint64_t> counts{{"running", 0}, {"waiting", 0}, {"completed", 0}, {"failed", 0}};
       std::uint64_t older = 0;
@@ -595,7 +595,7 @@ Result<json> list_workflows(const Caller& by, const WorldStores& in) {
                       {"takes", std::move(events)},
                       {"instances", counts},
                       {"older_code", older},
-                      {"inbox", waiting.size()},
+                      {"inbox", glance.at(0).mail},
                       {"height", world.state().height},
                       {"refused_receipts", world.state().refused}});
     }

@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "base/ids.h"
+#include "base/sha256.h"
 #include "domain/codec.h"
 
 namespace mycojobs {
@@ -82,6 +83,30 @@ Fields end_fields(const JobEnd& end) {
   Fields fields = encode(job);
   std::stable_partition(fields.begin(), fields.end(), [](const auto& field) { return field.first == "status"; });
   return fields;
+}
+
+Fields end_fields_of(const Fields& record) {
+  static const Fields kAll = end_fields({JobStatus::error, "x", "x", "x", {{"x", "x"}}, "x", "x", "x", "x", {"x"}});
+  Fields fields;
+  for (const auto& [name, value] : kAll) {
+    for (const auto& field : record) {
+      if (field.first == name) fields.push_back(field);
+    }
+  }
+  return fields;
+}
+
+std::string digest_of_end(const Fields& fields) {
+  constexpr std::size_t kDigits = 40;
+  std::string all;
+  for (const auto& [name, value] : fields) {
+    for (const std::string* text : {&name, &value}) {
+      all += std::to_string(text->size());
+      all += ':';
+      all += *text;
+    }
+  }
+  return sha256_hex(all).substr(0, kDigits);
 }
 
 bool same_content(const Job& a, const Job& b) {

@@ -19,6 +19,10 @@ std::string queue_of_new(const Job&);
 std::string queue_of_planned(const Job&);
 // The fields of an end, the status first.
 Fields end_fields(const JobEnd&);
+// Those of a record that its end has written, in the same order: what the digest of the end is of.
+Fields end_fields_of(const Fields& record);
+// By which the store tells an end from another one: of one that is reported again, of a record that was changed since.
+std::string digest_of_end(const Fields&);
 // Script, type, environment, timeout, dependencies, prerequisites, retries and policy: what makes a second submission
 // of an id (or of an idempotency key) the same one.
 bool same_content(const Job&, const Job&);

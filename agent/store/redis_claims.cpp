@@ -5,7 +5,6 @@
 #include "base/counted.h"
 #include "base/ids.h"
 #include "base/log.h"
-#include "base/sha256.h"
 #include "store/counts.h"
 #include "store/job_fields.h"
 #include "store/redis_store.h"
@@ -45,20 +44,6 @@ std::string random_digits(std::size_t count) {
   out.reserve(count);
   while (out.size() < count) out += random_hex(std::min(kBytesAtOnce, (count - out.size()) / 2));
   return out;
-}
-
-// By which the store tells an end that is reported again from another one.
-std::string digest_of(const Fields& fields) {
-  constexpr std::size_t kDigits = 40;
-  std::string all;
-  for (const auto& [name, value] : fields) {
-    for (const std::string* text : {&name, &value}) {
-      all += std::to_string(text->size());
-      all += ':';
-      all += *text;
-    }
-  }
-  return sha256_hex(all).substr(0, kDigits);
 }
 
 Result<void> answer_of(const Reply& reply, const std::string& job_key) {
@@ -193,7 +178,7 @@ void RedisStore::write_call(std::span<const Report> reports, ReportCall& call) {
       } else {
         out.add("-1");
       }
-      out.add(call.digests.emplace_back(digest_of(fields)));
+      out.add(call.digests.emplace_back(digest_of_end(fields)));
       for (const auto& [name, value] : fields) out.add(name).add(value);
     } else if (const auto* append = std::get_if<LogAppend>(&reports[i])) {
       add_report(out, *append);

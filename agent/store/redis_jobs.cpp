@@ -340,6 +340,30 @@ ClaimView claim_view(const Fields& fields) {
   return claim;
 }
 
+void read_end(EndedJob& job, const ClaimView& claim, bool system_holds) {
+  if (claim.state.empty()) {
+    const Job says = decode<Job>(job.fields).record;
+    job.ended = says.status == JobStatus::finished || says.status == JobStatus::error;
+    job.status = word(says.status);
+    job.detail = says.detail;
+    job.idempotency_key = says.idempotency_key;
+    job.runner = says.runner_id;
+    return;
+  }
+  job.ended = claim.state == "ended";
+  job.status = claim.status;
+  job.detail = claim.detail;
+  job.claim_id = claim.claim_id;
+  job.idempotency_key = claim.idempotency_key;
+  job.runner = claim.runner;
+  const bool by_system = claim.claim_id.empty();
+  // After a rebuild there is no digest of what the system has ended: status and detail stand.
+  const bool bare = claim.end_digest.empty();
+  if (bare && !(by_system && claim.status == "error")) return;
+  const bool holds = by_system ? bare || system_holds : digest_of_end(end_fields_of(job.fields)) == claim.end_digest;
+  job.record = holds ? EndedJob::Record::holds : EndedJob::Record::changed;
+}
+
 // The words of scripts/repair.lua, in the order of the enums.
 constexpr std::string_view kFixWords[] = {"delete_claim", "set_claim", "drop_claim", "set_record", "enter",
                                           "leave",        "lease",     "enqueue",    "finish",     "restore"};
@@ -486,6 +510,16 @@ Result<std::vector<Fact>> RedisStore::journal_at(Id context, const std::string& 
     for (std::size_t i = 0; i < reply.size(); ++i) facts.push_back(fact_of(reply.at(i)));
   }
   return facts;
+}
+
+Result<EndedJob> RedisStore::ended_job(Id context, const std::string& job_key) {
+  auto reply = run(context, scripts::ended_job, Arguments{job_key}.add(kMostLoadBytes));
+  if (!reply) return fail(std::move(reply).error(), job_key);
+  MJ_CHECK(why_not_loaded(*reply, context, job_key));
+  EndedJob job;
+  job.fields = reply->at(1).fields();
+  read_end(job, claim_view(reply->at(2).fields()), reply->at(3).number() == 1);
+  return job;
 }
 
 Result<std::vector<JobPlaces>> RedisStore::places(Id context, std::span<const std::string> job_keys, bool positions) {

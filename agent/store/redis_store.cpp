@@ -19,7 +19,6 @@ namespace mycojobs {
 namespace {
 
 // Of one record: a longer one would take many times that here, and is somebody's mistake or malice.
-constexpr std::uint64_t kMostLoadBytes = 64ULL << 20;
 
 // Another client may have written the stream: what is not a line of ours is passed over.
 bool read_line(const Reply& entry, Log& line) {
@@ -204,6 +203,14 @@ Result<void> RedisStore::save(Id context, const std::string& key, const Fields& 
   return {};
 }
 
+Result<void> why_not_loaded(const Reply& reply, Id context, const std::string& key) {
+  if (reply.at(0).number() == 0) return {};
+  if (reply.at(0).number() == 1)
+    return fail(Code::not_found, key + " does not exist in context " + std::to_string(context));
+  return fail(Code::too_large, key + ": " + std::string(reply.at(1).text()) + ": " + std::string(reply.at(2).text()) +
+                                   " bytes are more than is read of a record: shorten it");
+}
+
 Result<Fields> RedisStore::load_fields(Id context, const std::string& key, std::span<const std::string_view> names) {
   MJ_TRY(redis, link(context));
   // Actors live there. Single fields of what else was written there may be asked for: explain tells whoever did.
@@ -213,16 +220,8 @@ Result<Fields> RedisStore::load_fields(Id context, const std::string& key, std::
   for (std::string_view name : names) arguments.add(name);
   auto reply = global ? redis->run(scripts::load, arguments) : run(context, scripts::load, arguments);
   if (!reply) return fail(std::move(reply).error(), key);
-  switch (reply->at(0).number()) {
-    case 0:
-      return reply->at(1).fields();
-    case 1:
-      return fail(Code::not_found, key + " does not exist in context " + std::to_string(context));
-    default:
-      return fail(Code::too_large, key + ": " + std::string(reply->at(1).text()) + ": " +
-                                       std::string(reply->at(2).text()) +
-                                       " bytes are more than is read of a record: shorten it");
-  }
+  MJ_CHECK(why_not_loaded(*reply, context, key));
+  return reply->at(1).fields();
 }
 
 Result<std::vector<std::string>> RedisStore::scan(Id context, const Arguments& filter, std::size_t max) {

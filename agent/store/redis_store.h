@@ -114,6 +114,7 @@ class RedisStore final : public Store, private ContextLinks {
                               const std::vector<std::string>& kinds) override;
 
   Result<Fields> load(Id context, const std::string& key) override;
+  Result<EndedJob> ended_job(Id context, const std::string& job_key) override;
   Result<Fields> load_fields(Id context, const std::string& key, std::span<const std::string_view> names) override;
   Result<void> save(Id context, const std::string& key, const Fields&) override;
   Result<std::vector<std::string>> keys(Id context, std::string_view prefix, std::size_t max) override;
@@ -195,6 +196,10 @@ class RedisStore final : public Store, private ContextLinks {
   std::function<Result<bool>(std::uint32_t database)> may_enter_;
   std::map<Id, std::vector<std::string>> unanswered_;  // ids of claims that may have been made and were not answered
 };
+
+inline constexpr std::uint64_t kMostLoadBytes = 64ULL << 20;  // of a record
+// Of a script that reads one: not_found; too_large, which names its longest field.
+Result<void> why_not_loaded(const Reply&, Id context, const std::string& key);
 
 tl::unexpected<Error> key_is_anothers();  // conflict: another actor has the public key
 

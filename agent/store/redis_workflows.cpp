@@ -109,9 +109,9 @@ class RedisWorkflows final : public WorkflowStore, private ContextLinks {
     return Posted{std::string(reply.at(1).text()), done == "repeated"};
   }
 
-  Result<std::vector<WorldMail>> mail(Id context, const std::string& world, std::uint32_t most) override {
-    const std::string key = "mj:world-in:" + world;
-    MJ_TRY(reply, command(context, Arguments{"XRANGE", key, "-", "+", "COUNT"}.add(std::uint64_t{most})));
+  Result<std::vector<WorldMail>> mail(Id context, const std::string& world, std::uint32_t most,
+                                      std::uint64_t most_bytes) override {
+    MJ_TRY(reply, run(context, scripts::world_mail, Arguments{world}.add(std::uint64_t{most}).add(most_bytes)));
     std::vector<WorldMail> all;
     for (std::size_t i = 0; i < reply.size(); ++i) {
       WorldMail mail{std::string(reply.at(i).at(0).text()), {}, reply.at(i).at(1).fields()};

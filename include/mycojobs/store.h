@@ -419,6 +419,7 @@ class RecordStore {
   virtual Result<Fields> load(Id context, const std::string& key) = 0;  // a hash; not_found; invalid: another type
   // Only these fields of it; those that are absent are left out.
   virtual Result<Fields> load_fields(Id context, const std::string& key, std::span<const std::string_view> names) = 0;
+  virtual Result<EndedJob> ended_job(Id context, const std::string& job_key) = 0;    // errors as load()
   virtual Result<void> save(Id context, const std::string& key, const Fields&) = 0;  // sets these fields of a hash
   // Records that plain clients wrote are seen within a minute, and sooner where nobody has the key.
   virtual Result<KeyOwner> owner_of_key(const std::string& pubkey) = 0;

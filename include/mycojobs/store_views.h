@@ -76,6 +76,22 @@ struct ClaimView {
   std::vector<std::uint64_t> revisions;  // of its facts in its queue's journal, rising
 };
 
+// How a job has ended. Any client may write to its record; the end has left a digest of what it wrote beside it.
+struct EndedJob {
+  enum class Record {
+    unknown,  // nothing beside the record says how it ended
+    holds,    // it says what the end has written
+    changed   // somebody has written to it since
+  };
+  Fields fields;  // the record
+  Record record = Record::unknown;
+  bool ended = false;          // by what stands beside the record; if nothing does, by the record
+  std::string status, detail;  // likewise
+  std::string claim_id;        // whose owner has ended it; empty: nobody's
+  std::string idempotency_key;
+  Id runner = 0;
+};
+
 // Everything that the store knows about where a job is, read in one atomic step.
 struct JobPlaces {
   std::string job_key;

@@ -21,8 +21,9 @@
 
 namespace mycojobs {
 
-inline constexpr std::uint64_t kMaxWorldMail = 100000;  // that wait for one world
-inline constexpr std::uint64_t kMaxCellMail = 10000;    // that wait for one instance, before senders are refused
+inline constexpr std::uint64_t kMaxWorldMail = 100000;     // that wait for one world
+inline constexpr std::uint64_t kMaxMailBytes = 16U << 20;  // that are read at once, unless one entry has more
+inline constexpr std::uint64_t kMaxCellMail = 10000;       // that wait for one instance, before senders are refused
 
 struct WorldRead {
   std::uint64_t height = 0;           // of the latest fact; 0: there is none
@@ -127,7 +128,9 @@ class WorkflowStore {
   // names it).
   virtual Result<Posted> post(Id context, const std::string& world, const std::string& kind, const Fields&,
                               const PostRules& = {}) = 0;
-  virtual Result<std::vector<WorldMail>> mail(Id context, const std::string& world, std::uint32_t most) = 0;
+  // The oldest of the inbox: at most so many, and no more once they have so many bytes.
+  virtual Result<std::vector<WorldMail>> mail(Id context, const std::string& world, std::uint32_t most,
+                                              std::uint64_t most_bytes = kMaxMailBytes) = 0;
   // Worlds that are to be looked at now, and how long until the next one is, ms (0: none).
   virtual Result<std::pair<std::vector<std::string>, std::uint64_t>> due(Id context, std::uint32_t most) = 0;
   // All of them in one trip, in their order.

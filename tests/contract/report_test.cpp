@@ -197,6 +197,66 @@ TEST_P(Reporting, TheLogOfAJobThatIsNotThereIsNotFound) {
   EXPECT_TRUE(store_->logs(1, "job:12:2", 0, 10, 0).value().ended) << "ended by another client";
 }
 
+TEST_P(Reporting, AnEndIsToldFromWhatOthersWriteToItsRecord) {
+  using Record = EndedJob::Record;
+  submit(1);
+  const auto look = [&] { return store_->ended_job(1, "job:12:1").value(); };
+  EXPECT_FALSE(look().ended);
+  const Claimed claimed = claim_one();
+  EXPECT_FALSE(look().ended);
+  JobEnd done = finished({{"answer", "42"}, {"why", ""}});
+  done.result_json = {"answer"};
+  done.usage = R"({"cpu_ms":1})";
+  ASSERT_TRUE(end(claimed.ref, done));
+  const EndedJob ended = look();
+  EXPECT_TRUE(ended.ended);
+  EXPECT_EQ(ended.record, Record::holds);
+  EXPECT_EQ(ended.status, "finished");
+  EXPECT_EQ(ended.claim_id, claimed.ref.claim_id);
+  EXPECT_EQ(ended.runner, 20U);
+  bench_->plain(1, {"HSET", "job:12:1", "runner_id", "99", "name", "other"});
+  EXPECT_EQ(look().record, Record::holds) << "no end writes those";
+  EXPECT_EQ(look().runner, 20U);
+  for (const char* name : {"result", "detail", "error", "receipt", "usage", "status", "result_json"}) {
+    const std::string before = field("job:12:1", name);
+    bench_->plain(1, {"HSET", "job:12:1", name, "forged"});
+    EXPECT_EQ(look().record, Record::changed) << name;
+    EXPECT_EQ(look().status, "finished");
+    bench_->plain(1, before.empty() ? std::vector<std::string>{"HDEL", "job:12:1", name}
+                                    : std::vector<std::string>{"HSET", "job:12:1", name, before});
+    EXPECT_EQ(look().record, Record::holds) << name;
+  }
+  EXPECT_EQ(outcome(store_->ended_job(1, "job:12:9")), "not_found");
+}
+
+TEST_P(Reporting, AnEndOfTheSystemIsToldFromWhatOthersWriteToo) {
+  submit(1);
+  ASSERT_TRUE(store_->cancel(1, "job:12:1"));
+  const auto look = [&] { return store_->ended_job(1, "job:12:1").value(); };
+  EXPECT_TRUE(look().ended);
+  EXPECT_EQ(look().record, EndedJob::Record::holds);
+  EXPECT_EQ(look().detail, "cancelled");
+  EXPECT_EQ(look().claim_id, "");
+  bench_->plain(1, {"HSET", "job:12:1", "error", "forged"});
+  EXPECT_EQ(look().record, EndedJob::Record::changed);
+}
+
+TEST_P(Reporting, ARecordAloneIsNoEndThatHolds) {
+  bench_->plain(1, {"HSET", "job:12:1", "id", "1", "caller_id", "12", "context_id", "1", "status", "finished",
+                    "idempotency_key", "tuesday", "runner_id", "8"});
+  const EndedJob bare = store_->ended_job(1, "job:12:1").value();
+  EXPECT_TRUE(bare.ended);
+  EXPECT_EQ(bare.record, EndedJob::Record::unknown);
+  EXPECT_EQ(bare.runner, 8U);
+  // Once it is claimed, its claim counts; a key that only its record names began nothing.
+  bench_->plain(1, {"HSET", "job:12:2", "id", "2", "caller_id", "12", "context_id", "1", "script", "x", "script_type",
+                    "python", "status", "dispatched", "idempotency_key", "tuesday"});
+  bench_->push(1, "queue:python", "job:12:2");
+  ASSERT_TRUE(end(claim_one().ref, finished()));
+  EXPECT_EQ(store_->ended_job(1, "job:12:2").value().record, EndedJob::Record::holds);
+  EXPECT_EQ(store_->ended_job(1, "job:12:2").value().idempotency_key, "");
+}
+
 MJ_BOTH_STORES(Reporting);
 
 }  // namespace

@@ -97,6 +97,33 @@ TEST_P(Worlds, MailLeavesWithTheFactsThatItBecame) {
   EXPECT_THAT(due(), IsEmpty());
 }
 
+TEST_P(Worlds, MailIsReadUpToSoManyBytesAndOneEntryAtLeast) {
+  const std::string large(4U << 20, 'x');
+  for (int i = 0; i < 5; ++i) ASSERT_TRUE(post(large));
+  ASSERT_TRUE(post("the last"));
+  const auto read = [&](std::uint32_t most, std::uint64_t bytes) {
+    return worlds_->mail(1, kWorld, most, bytes).value();
+  };
+  EXPECT_EQ(read(100, 9U << 20).size(), 3U);
+  EXPECT_EQ(read(2, 9U << 20).size(), 2U);
+  ASSERT_EQ(read(100, 1).size(), 1U);
+  EXPECT_EQ(field_of(read(100, 1)[0].fields, "value"), large);
+  const auto usual = worlds_->mail(1, kWorld, 100).value();
+  EXPECT_EQ(usual.size(), 4U) << "without a bound of its own there is one";
+  const auto all = read(100, 1U << 30);
+  ASSERT_EQ(all.size(), 6U);
+  EXPECT_EQ(field_of(all[5].fields, "value"), "the last");
+  EXPECT_EQ(all[5].kind, "event");
+}
+
+TEST_P(Worlds, AnInboxOfAnotherTypeIsNamed) {
+  bench_->plain(1, {"SET", "mj:world-in:acme/order@1", "text"});
+  const auto found = worlds_->mail(1, kWorld, 1);
+  ASSERT_FALSE(found);
+  EXPECT_EQ(outcome(found), "invalid");
+  EXPECT_THAT(found.error().message, HasSubstr("mj:world-in:acme/order@1"));
+}
+
 TEST_P(Worlds, AWorldIsDueWhenItsTimeHasCome) {
   const std::uint64_t now = worlds_->now_ms().value();
   WorldCommit wanted = commit(0, {"a"});
@@ -334,6 +361,13 @@ TEST_P(Worlds, LongJournalsAreReadInPages) {
   EXPECT_EQ(first.height, 12U);
   EXPECT_GE(first.facts.size(), 8U);
   EXPECT_EQ(first.facts.size() + read(first.facts.size()).facts.size(), 12U);
+}
+
+TEST_P(Worlds, FactsAreReadUpToSoManyBytes) {
+  const std::string large(5U << 20, 'x');
+  for (std::uint64_t i = 0; i < 6; ++i) ASSERT_TRUE(worlds_->commit(commit(i, {large})));
+  EXPECT_EQ(read().facts.size(), 2U);
+  EXPECT_EQ(read(5).facts.size(), 1U);
 }
 
 MJ_BOTH_STORES(Worlds);

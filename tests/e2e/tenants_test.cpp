@@ -285,6 +285,46 @@ TEST_F(TenantsFiles, ANodeOfARunnerElsewhereGetsArtifactsAndLeavesSome) {
   EXPECT_TRUE(alice_.keys_like("flow:*").empty());
 }
 
+// The agent there signs what it ran there, and the workflow here believes it.
+TEST_F(TenantsFiles, AnEffectOfARunnerElsewhereIsCarriedByAMessage) {
+  const json manifest{
+      {"name", "bob/far@1"},
+      {"schemas",
+       {{"bob/Asked@1", {{"type", "object"}, {"required", {"n"}}, {"properties", {{"n", {{"type", "integer"}}}}}}},
+        {"bob/Event@1",
+         {{"oneOf",
+           {{{"title", "Asked"}, {"$ref", "bob/Asked@1"}},
+            {{"title", "Receipt"}, {"$ref", "sys/EffectReceiptEnvelope@1"}}}}}}}},
+      {"state", json::object()},
+      {"event", "bob/Event@1"},
+      {"effects_emitted", {"bob/double@1"}},
+      {"impl", {{"module", "far.lua"}, {"entrypoint", "step"}}},
+      {"effects",
+       {{{"name", "bob/double@1"},
+         {"runner", "runner:50"},
+         {"params", json::object()},
+         {"receipt", json::object()},
+         {"script", "import json, os\nresult = {'n': json.loads(os.environ['MYCOJOBS_PARAMS'])['n'] * 2}"}}}},
+      {"routing", {{"subscriptions", {{{"event", "bob/Asked@1"}, {"workflow", "bob/far@1"}}}}}}};
+  bob_.folder.write("far.lua", R"lua(
+function step(state, event)
+  local value = event.value['$value']
+  if event.value['$tag'] == 'Asked' then return {}, nil, {{kind = 'bob/double@1', params = {n = value.n}}} end
+  return {status = value.status, n = value.payload.n}
+end
+)lua");
+  const Finished applied = bob_({"workflow", "apply", bob_.folder.write("far.json", manifest.dump())});
+  ASSERT_EQ(applied.code, 0) << applied.err;
+  expect_says(bob_({"workflow", "send", "bob/Asked", R"({"n": 21})"}), 0, "bob/far@1");
+  const auto state = [&] { return bob_.json({"workflow", "show", "far"}).value("state", json::object()); };
+  EXPECT_TRUE(eventually([&] { return state().contains("status"); }, Seconds(60)))
+      << bob_.coordinator->err() << bob_({"workflow", "explain", "far"}).out;
+  EXPECT_EQ(state(), json({{"status", "ok"}, {"n", 42}}));
+  EXPECT_EQ(alice_.keys_like("job:15:*").size(), 1U);
+  const std::string there = alice_.keys_like("job:15:*").at(0);
+  EXPECT_NE(alice_.field(there, "receipt").find("signature"), std::string::npos);
+}
+
 TEST_F(TenantsFiles, AMessagesArtifactsAreHere) {
   const std::string name =
       sent(send({script("import mycojobs\n(mycojobs.artifacts / 'a.txt').write_text('from afar')")}));

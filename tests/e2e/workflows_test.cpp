@@ -239,6 +239,32 @@ TEST_F(WorkflowsE2e, KilledCoordinatorsAndAgentsLoseNothingAndDoNothingTwice) {
   expect_whole();
 }
 
+// What waits for a world is more than one reply of Redis may have.
+TEST_F(WorkflowsE2e, ManyEventsOfFourMebibytesForOneCellAllGetThrough) {
+  constexpr int kEvents = 70;  // 280 MiB
+  write("heap.json", kHeap);
+  write("heap.lua", "function step(state, event) return {n = (state and state.n or 0) + 1, at = event.value.heap} end");
+  const Finished applied = mycojobs_({"workflow", "apply", folder_ / "heap.json"});
+  ASSERT_EQ(applied.code, 0) << applied.out << applied.err;
+  const std::string value = R"({"heap": 1})" + std::string((4U << 20) - 11, ' ');
+  for (int i = 0; i < kEvents; ++i) {
+    const Finished sent = mycojobs_({"workflow", "send", "yard/Added", "-"}, value);
+    ASSERT_EQ(sent.code, 0) << sent.out << sent.err;
+  }
+  EXPECT_EQ(mycojobs_.json({"workflow", "list"})[0]["inbox"], kEvents);
+  EXPECT_EQ(mycojobs_.json({"workflow", "explain", "heap", "1"})["reasons"][0]["cause"], "no_coordinator");
+  const Process coordinating = coordinator();
+  const auto taken = [&] {
+    const json rows = mycojobs_.json({"workflow", "cells", "heap"});
+    return rows.empty() ? 0 : rows[0]["steps"].get<int>();
+  };
+  EXPECT_TRUE(eventually([&] { return taken() == kEvents; }, Seconds(60))) << coordinating.err();
+  EXPECT_EQ(mycojobs_.json({"workflow", "show", "heap", "1"})["state"]["n"], kEvents);
+  EXPECT_EQ(redis_.cli(1, {"XLEN", "mj:world-in:yard/heap@1"}), "0");
+  const Finished replayed = mycojobs_({"workflow", "verify-replay", "heap"});
+  EXPECT_EQ(replayed.code, 0) << replayed.out << replayed.err;
+}
+
 TEST_F(WorkflowsE2e, StatesOfTenMebibytesOutliveKillsAndGoWhenTheyAreReplaced) {
   constexpr int kAdded = 12;
   write("heap.json", kHeap);

@@ -95,6 +95,7 @@ const std::vector<const Script*> kOfOthers{&actor_of_key,
                                            &delete_record,
                                            &flow_adopt,
                                            &flow_await,
+                                           &ended_job,
                                            &flow_commit,
                                            &flow_create,
                                            &flow_due,
@@ -129,6 +130,7 @@ const std::vector<const Script*> kOfOthers{&actor_of_key,
                                            &world_commit,
                                            &world_due,
                                            &world_glance,
+                                           &world_mail,
                                            &world_places,
                                            &world_post,
                                            &world_put_manifest,
@@ -140,7 +142,7 @@ TEST(Access, EachRoleMayCallTheCommandsOfItsScripts) {
   for (const char* role : {"coordinator", "operator"}) expect_calls_allowed(role, kOfOthers);
   expect_calls_allowed(
       "reader", {&load, &journal_at, &job_list, &flow_list, &flow_read, &flow_jobs, &places, &flow_places, &leases,
-                 &object_page, &object_search, &object_kinds, &world_read, &world_places});
+                 &object_page, &object_search, &object_kinds, &world_glance, &world_mail, &world_read, &world_places});
 }
 
 TEST(Access, TheScriptsOfAgentsNameNoKeyThatAgentsAreKeptFrom) {

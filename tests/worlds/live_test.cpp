@@ -92,6 +92,133 @@ TEST_F(WorldLive, 04_ARunnerWithAKeyThatDoesNotSignIsRefused) {
   EXPECT_EQ(kinds(stage_, "receipt_refused"), 1);
 }
 
+// A submitter of the owner's may write to the record of the effect's job, between its end and the receipt.
+class WorldForged : public WorldLive {
+ protected:
+  static constexpr const char* kJob = "job:1:3";
+  void end_of_job() {
+    for (int i = 0; i < 20 && stage_.text({"HGET", kJob, "ended_ms"}).empty(); ++i) stage_.step();
+    ASSERT_EQ(stage_.text({"HGET", kJob, "status"}), "finished");
+    ASSERT_EQ(kinds(stage_, "receipt"), 0) << "too late";
+  }
+  void write(std::vector<std::string> fields) {
+    fields.insert(fields.begin(), {"HSET", kJob});
+    stage_.server.plain(1, fields);
+  }
+  void expect_refused() {
+    for (int i = 0; i < 20; ++i) stage_.step();
+    EXPECT_EQ(kinds(stage_, "receipt"), 0);
+    EXPECT_EQ(kinds(stage_, "receipt_refused"), 1);
+    EXPECT_EQ(stage_.show(1).at("intents").size(), 1U) << "nothing is settled";
+    const json why = service::explain_instance(stage_.by, stage_.in(), {"order", "1"}, "here").value();
+    EXPECT_EQ(why[0].at("cause"), "receipt_refused");
+  }
+};
+
+TEST_F(WorldForged, 04_AResultThatTheEndHasNotWrittenIsRefused) {
+  stage_.place(1, "job");
+  end_of_job();
+  write({"result", R"({"paid":"false"})"});
+  expect_refused();
+}
+
+TEST_F(WorldForged, 04_ARecordThatNamesAnotherRunnerAndNoReceiptIsRefused) {
+  stage_.runner_key = std::make_shared<SigningKey>(SigningKey::make());
+  ASSERT_TRUE(stage_.store->save(1, "runner:7", {{"id", "7"}, {"pubkey", stage_.runner_key->public_key()}}));
+  stage_.place(1, "job");
+  end_of_job();
+  write({"result", R"({"paid":"false"})", "runner_id", "8", "receipt", ""});
+  expect_refused();
+}
+
+// It was carried by a message: the receipt is of the job that ran there, signed by a runner that is known there.
+class WorldElsewhere : public WorldForged {
+ protected:
+  void SetUp() override {
+    WorldForged::SetUp();
+    stage_.runner = 0;
+    stage_.runner_key = std::make_shared<SigningKey>(SigningKey::make());
+    stage_.tamper = [this](Job&, JobEnd& end) {
+      json receipt = json::parse(end.receipt);
+      receipt["job"] = "job:5:1";
+      receipt["claim"] = "theirs";
+      change(receipt);
+      ASSERT_TRUE(sign(receipt, "receipt", *stage_.runner_key));
+      if (spoils) receipt["log_lines"] = 7;
+      end.receipt = receipt.dump();
+    };
+    stage_.place(1, "here");
+  }
+  std::function<void(json&)> change = [](json&) {};
+  bool spoils = false;
+};
+
+TEST_F(WorldElsewhere, 04_AReceiptFromElsewhereIsThatOfTheJobThatRanThere) {
+  ASSERT_TRUE(stage_.play());
+  EXPECT_EQ(kinds(stage_, "receipt"), 1);
+  EXPECT_EQ(stage_.show(1).at("state").at("receipts").at(0).at("status"), "ok");
+}
+
+TEST_F(WorldElsewhere, 04_AReceiptFromElsewhereIsOfThisIntent) {
+  change = [](json& receipt) { receipt["intent"] = std::string(64, 'a'); };
+  expect_refused();
+}
+
+TEST_F(WorldElsewhere, 04_AReceiptFromElsewhereMustHold) {
+  spoils = true;
+  expect_refused();
+}
+
+TEST_F(WorldForged, 04_AnotherEndIsRefused) {
+  stage_.place(1, "job");
+  end_of_job();
+  write({"status", "error", "detail", "exit", "error", "it never came"});
+  expect_refused();
+}
+
+TEST_F(WorldForged, 04_WhoRanItIsWhoHadTheClaim) {
+  stage_.runner_key = std::make_shared<SigningKey>(SigningKey::make());
+  ASSERT_TRUE(stage_.store->save(1, "runner:7", {{"id", "7"}, {"pubkey", stage_.runner_key->public_key()}}));
+  stage_.place(1, "job");
+  end_of_job();
+  write({"runner_id", "8"});
+  ASSERT_TRUE(stage_.play());
+  EXPECT_EQ(kinds(stage_, "receipt"), 1);
+}
+
+TEST_F(WorldForged, 04_AnEndThatOnlyItsRecordNamesIsNone) {
+  stage_.place(1, "job");
+  stage_.coordinate(0);
+  ASSERT_EQ(stage_.text({"HGET", kJob, "status"}), "dispatched");
+  write({"status", "finished", "result", R"({"paid":"false"})", "result_json", R"(["paid"])"});
+  ASSERT_TRUE(stage_.worlds->post(1, WorldStage::kShop, "job", {{"key", kJob}}));
+  stage_.coordinate(0);
+  EXPECT_EQ(kinds(stage_, "receipt"), 0) << "it is queued";
+  ASSERT_TRUE(stage_.play());
+  EXPECT_EQ(kinds(stage_, "receipt"), 1);
+  EXPECT_EQ(stage_.show(1).at("state").at("receipts").at(0).at("paid"), true) << "what the runner gave";
+}
+
+TEST_F(WorldForged, 04_WithoutItsClaimARecordNeedsASignature) {
+  stage_.runner_key = std::make_shared<SigningKey>(SigningKey::make());
+  ASSERT_TRUE(stage_.store->save(1, "runner:7", {{"id", "7"}, {"pubkey", stage_.runner_key->public_key()}}));
+  stage_.place(1, "job");
+  end_of_job();
+  stage_.server.plain(1, {"DEL", "mj:claim:" + std::string(kJob)});
+  write({"receipt", "", "runner_id", "8"});
+  expect_refused();
+}
+
+TEST_F(WorldForged, 04_ASignedRecordCountsWithoutItsClaim) {
+  stage_.runner_key = std::make_shared<SigningKey>(SigningKey::make());
+  ASSERT_TRUE(stage_.store->save(1, "runner:7", {{"id", "7"}, {"pubkey", stage_.runner_key->public_key()}}));
+  stage_.place(1, "job");
+  end_of_job();
+  stage_.server.plain(1, {"DEL", "mj:claim:" + std::string(kJob)});
+  ASSERT_TRUE(stage_.play());
+  EXPECT_EQ(kinds(stage_, "receipt"), 1);
+}
+
 TEST_F(WorldLive, 06_TheSameEndToldAgainChangesNothing) {
   stage_.place(1, "job");
   ASSERT_TRUE(stage_.play());
@@ -486,6 +613,15 @@ TEST_F(WorldLive, AnEffectOfOneRunnerStandsInItsQueue) {
   ASSERT_TRUE(stage_.play());
   EXPECT_EQ(stage_.show(1).at("state").at("receipts")[0].at("status"), "ok");
   expect_fine(stage_);
+}
+
+TEST_F(WorldLive, AnEffectsPolicyIsItsJobs) {
+  stage_.place(1, "again");
+  for (int i = 0; i < 3; ++i) stage_.step();
+  EXPECT_EQ(stage_.text({"HGET", "job:1:3", "policy"}), R"({"memory":"64 MiB"})");
+  stage_.place(2, "job");
+  for (int i = 0; i < 3; ++i) stage_.step();
+  EXPECT_EQ(stage_.text({"HGET", "job:1:4", "policy"}), "");
 }
 
 TEST_F(WorldLive, TheWorkflowHearsOfAFailureWhenRetriesAreUsedUp) {

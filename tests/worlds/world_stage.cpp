@@ -106,7 +106,7 @@ json shop_manifest() {
       {"name": "acme/never@1", "script_type": "nobody", "script": "ok", "params": {}, "receipt": {}},
       {"name": "acme/here@1", "script_type": "python", "runner": "runner:7", "script": "ok here", "params": {},
        "receipt": {}},
-      {"name": "acme/again@1", "script_type": "python", "retries": 2, "script": "fail twice", "params": {},
+      {"name": "acme/again@1", "script_type": "python", "retries": 2, "policy": {"memory": "64 MiB"}, "script": "fail twice", "params": {},
        "receipt": {}}],
     "workflows": [
       {"name": "acme/order@1", "state": {"type": "object", "additionalProperties": {}}, "event": "acme/Event@1",
@@ -210,8 +210,8 @@ Fault WorldStage::judge(const ServerCall& call) {
   if (at_work_ == nullptr) return Fault::none;
   if (at_work_->is_dead) return Fault::before;
   // Scripts that could write, and here do not: a kill there is one between two others.
-  static const std::set<std::string_view> kLooks{"world_due", "world_glance", "world_read", "flow_read",
-                                                 "flow_jobs", "load",         "flow_list"};
+  static const std::set<std::string_view> kLooks{"world_due", "world_glance", "world_mail", "world_read", "flow_read",
+                                                 "flow_jobs", "load",         "flow_list",  "ended_job"};
   if (call.write == 0 || kLooks.contains(call.name)) return Fault::none;
   ++calls_;
   ++calls_by_name[std::string(call.name)];
@@ -268,7 +268,7 @@ void WorldStage::coordinate(std::size_t which) {
 void WorldStage::run_jobs() {
   ClaimRequest request;
   request.context = kContext;
-  request.runner = 7;
+  request.runner = runner;
   request.instance = "runner";
   request.queues = {"queue:python", "mj:queue:runner7"};
   request.max_jobs = 64;

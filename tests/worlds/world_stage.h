@@ -48,6 +48,7 @@ class WorldStage {
   std::unique_ptr<Store> store;  // of clients and runner: never disturbed
   std::unique_ptr<FlowStore> flows;
   std::unique_ptr<WorkflowStore> worlds;
+  Id runner = 7;                                 // of claims; 0: a router's
   std::shared_ptr<const SigningKey> runner_key;  // null: the runner signs nothing
   std::function<void(Job&, JobEnd&)> tamper;     // with an end, before it is stored
   std::map<std::string, int> ran;                // by name and parameters of jobs: how often

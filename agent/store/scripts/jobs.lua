@@ -157,6 +157,25 @@ for _, name in ipairs(names) do
 end
 return {0, found}
 
+--# ended_job: journal
+-- A job's record, and what is noted of its end where clients cannot write: {0, record, {name, value, ...} of the claim, 1 if
+-- the record still says what the system has ended it with}; {1}, {2, field, bytes}: as load.
+local job, max = arg(), num(arg())
+local mark = 'mj:claim:' .. job
+local err = wrong(job, 'hash')
+if err then return err end
+if redis.call('EXISTS', job) == 0 then return {1} end
+local field, size = too_long(job, max)
+if field then return {2, field, dec(size)} end
+local record, claim = redis.call('HGETALL', job), {}
+for _, name in ipairs(type_of(mark) == 'hash' and {'state', 'status', 'detail', 'end', 'claim_id', 'runner', 'idem'} or {}) do
+  local value = redis.call('HGET', mark, name)
+  if value then claim[#claim + 1], claim[#claim + 2] = name, value end
+end
+local says, is = to_table(record), to_table(claim)
+local by_system = digest({'status', says.status or '', 'detail', says.detail or '', 'error', says.error or ''})
+return {0, record, claim, is['end'] == by_system and '1' or '0'}
+
 --# job_list:
 -- {jobs looked at, score and skip for the next page or '' and 0, {jobs...}, {jobs that nobody has seen yet...}}; of each
 -- {job, moment in us, type of its key, record}.

@@ -14,7 +14,7 @@ return 'put'
 
 --# world_read: journal flows
 -- {height, height of the latest snapshot, its hash, {facts after a height}, hash of the manifest in force}.
-local kMostBytes, kAtOnce = 8388608, 100
+local kMostBytes, kAtOnce = 8388608, 16  -- one fact may have several MiB
 local world, after, most = arg(), num(arg()), num(arg())
 local journal, heads = 'mj:world:' .. world, 'mj:world-head:' .. world
 local err = wrong(journal, 'stream') or wrong(heads, 'hash')
@@ -27,6 +27,7 @@ while after + #facts < head and #facts < most and bytes < kMostBytes do
   local page = redis.call('XRANGE', journal, dec(after + #facts + 1) .. '-0', '+', 'COUNT', dec(math.min(kAtOnce, most - #facts)))
   if #page == 0 then break end
   for _, entry in ipairs(page) do
+    if bytes >= kMostBytes then break end
     local fact = to_table(entry[2]).f or ''
     facts[#facts + 1], bytes = fact, bytes + #fact
   end
@@ -105,6 +106,23 @@ if key ~= '' then
   if more > 0 then forget(redis.call('ZRANGE', ages, 0, math.min(more, kForgottenAtOnce) - 1)) end
 end
 return {'posted', id}
+
+--# world_mail:
+-- The oldest entries of the inbox, as XRANGE gives them: at most so many, and no more once they have so many bytes.
+local inbox, most, most_bytes = 'mj:world-in:' .. arg(), num(arg()), num(arg())
+local err = wrong(inbox, 'stream')
+if err then return err end
+local entries, bytes, from = {}, 0, '-'
+while #entries < most and bytes < most_bytes do
+  local page = redis.call('XRANGE', inbox, from, '+', 'COUNT', '8')
+  if #page == 0 then break end
+  for _, entry in ipairs(page) do
+    if #entries >= most or bytes >= most_bytes then break end
+    for _, text in ipairs(entry[2]) do bytes = bytes + #text end
+    entries[#entries + 1], from = entry, '(' .. entry[1]
+  end
+end
+return entries
 
 --# world_due:
 -- {worlds..., ms until the next one or 0}.
