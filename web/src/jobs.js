@@ -1,5 +1,5 @@
 // All jobs: pages by cursor, filtered by what stands in the address; what happens comes in at the front.
-import {html, useEffect, useMemo, useRef, useState, Ago, Glyph, Problem, State, Their, go, href, job_href, job_state, now_ms, replace, useNow, useTitle} from './ui.js';
+import {html, useEffect, useMemo, useRef, useState, Ago, Glyph, Problem, State, Their, go, href, job_href, job_state, now_ms, replace, useNow, useTitle, while_seen} from './ui.js';
 import {rpc} from './api.js';
 import {Virtual} from './virtual.js';
 import {count, counted, span} from './text.js';
@@ -176,9 +176,7 @@ export function Jobs({query, context, view, cursor}) {
   const [slow, set_slow] = useState(0);
   // Who may not see the overview is told nothing by it: its own jobs are asked for.
   useEffect(() => {
-    if (view) return;
-    const timer = setInterval(() => { if (!document.hidden) set_slow(now_ms()); }, 3000);
-    return () => clearInterval(timer);
+    if (!view) return while_seen(3000, () => set_slow(now_ms()));
   }, [Boolean(view)]);
   const wish = filters_of(query);
   const {rows, error, busy, load, go_on, asks, at_front, show} = useJobs(context, wish, view ? view.changed_ms : slow);
