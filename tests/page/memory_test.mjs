@@ -1,5 +1,5 @@
-// Pages that stay open on a busy context hold their memory: 200 jobs a second end under the overview, the list of jobs, the list
-// of flows and a job that prints. Heap after a forced collection, nodes, listeners, and what Chromium's processes take; none of it may grow.
+// Pages that stay open on a busy context hold their memory: 200 jobs a second end under the overview, the list of jobs, the same
+// where its reader has scrolled down, the list of flows and a job that prints. Heap after a forced collection, nodes, listeners, and what Chromium's processes take; none of it may grow.
 //   MYCOJOBS_PAGE_SECONDS=1800 ctest --test-dir build -R Page.Memory -V     # MYCOJOBS_PAGE_REPORT=FILE: its table, as bench/page.md has it
 import assert from 'node:assert/strict';
 import {spawnSync} from 'node:child_process';
@@ -17,7 +17,7 @@ const MAY_RISE = {heap: 3 * MIB, nodes: 400, listeners: 100}, MAY_RISE_CHROMIUM 
 const MOST_HEAP = 60 * MIB;  // page.md: a day below 100 MiB
 
 const world = await new World().start({kept: 20000});
-const VIEWS = {overview: '#/overview', jobs: '#/jobs', flows: '#/flows', log: ''};
+const VIEWS = {overview: '#/overview', jobs: '#/jobs', scrolled: '#/jobs?script_type=python', flows: '#/flows', log: ''};
 
 // Tells at which rate jobs ended that it has submitted, RATE a second as far as the server takes them.
 class Load {
@@ -88,14 +88,14 @@ function judged(samples) {
     add(name, 'listeners', (each) => each[name].listeners, MAY_RISE.listeners, String);
     if (Math.max(...warm.map((each) => each[name].heap)) > MOST_HEAP) wrong.push(`${name}: its heap is above ${mib(MOST_HEAP)} MiB`);
   }
-  add('Chromium with all four', 'PSS in MiB', (each) => each.chromium, MAY_RISE_CHROMIUM, mib);
+  add('Chromium with all five', 'PSS in MiB', (each) => each.chromium, MAY_RISE_CHROMIUM, mib);
   const first = warm[0], last = warm[warm.length - 1];
   const busy = Object.keys(VIEWS).map((name) => `${name} ${((last[name].busy - first[name].busy) / (last.at_s - first.at_s) * 100).toFixed(1)} %`);
   return {rows, wrong, busy};
 }
 
 await claims(world, {
-  async [`four pages hold their memory for ${SECONDS} s while ${RATE} jobs a second come and go`]() {
+  async [`five pages hold their memory for ${SECONDS} s while ${RATE} jobs a second come and go`]() {
     const printing = await world.job(`import time\nfor i in range(${(SECONDS + 60) * 5}):\n    print("row", i, "of the import")\n    time.sleep(0.2)`, {name: 'nightly-import.py', timeout: SECONDS + 300});
     for (let i = 0; i < 30; i++) await world.rpc('flow.start', {id: (await world.rpc('flow.create', {definition: {name: `night-${i}`, jobs: {ask: {approval: {comment: 'on?'}}}}})).id});
     VIEWS.log = `#/jobs/${printing.key.replace('job:', '')}`;
@@ -103,8 +103,10 @@ await claims(world, {
     for (const [name, view] of Object.entries(VIEWS)) pages[name] = await open_seen(view);
     await sees(pages.overview, 'What is stuck');
     await sees(pages.log, 'row 3', '.log');
-    const load = new Load(), began = Date.now(), samples = [];
-    const flows = setInterval(() => world.rpc('flow.create', {definition: {name: 'hourly', jobs: {one: {type: 'python', script: 'pass'}}}}).then((made) => world.rpc('flow.start', {id: made.id})).catch(() => {}), 5000);
+    const load = new Load();
+    await until('jobs to scroll over', () => pages.scrolled.$eval('.virtual', (at) => { at.scrollTop = 3000; return at.scrollTop >= 3000; }));
+    const began = Date.now(), samples = [];
+    const flows = setInterval(() => world.rpc('flow.create', {definition: {name: 'hourly', jobs: {one: {type: 'python', script: 'pass'}}}}).then((made) => world.rpc('flow.start', {id: made.id})).catch(() => {}), 1000);
     try {
       while (Date.now() - began < SECONDS * 1000) {
         await sleep(EVERY_S * 1000);
@@ -125,6 +127,10 @@ await claims(world, {
     for (const name of ['overview', 'jobs']) await sees(pages[name], 'live', 'header');
     await sees(pages.jobs, `import-${load.begun - 1}.py`, '.window');  // the newest
     await sees(pages.flows, 'hourly', '.window');
+    await sees(pages.scrolled, /new ones?/i, '.status');
+    assert.ok(await pages.scrolled.$eval('.virtual', (at) => at.scrollTop) >= 3000, 'a reader is left where he is');
+    await pages.scrolled.$eval('.status button', (at) => at.click());
+    await sees(pages.scrolled, `import-${load.begun - 1}.py`, '.window');
     for (const [name, page] of Object.entries(pages)) assert.deepEqual(page.wrong, [], name);
     assert.ok(load.made > took * RATE / 4, `only ${load.made} jobs in ${took} s: it was not tried`);
     assert.deepEqual(wrong, []);
