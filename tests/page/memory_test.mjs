@@ -57,6 +57,7 @@ function chromium_takes() {
 async function open_seen(view) {
   const page = await world.open(view, world.operator, {apart: true, seen: true});
   page.client = await page.createCDPSession();
+  await page._client().send('Network.disable');  // what drives the browser has it keep up to 200 MiB of answers, for who debugs
   return page;
 }
 async function sample(pages, began) {

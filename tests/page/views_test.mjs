@@ -1,7 +1,7 @@
 // Each view with real data while jobs run; a failing job found, understood and run again in three clicks; approvals; keys alone;
 // what axe-core finds. MYCOJOBS_PICTURES=FOLDER: writes docs/pictures anew.
 import assert from 'node:assert/strict';
-import {readFileSync} from 'node:fs';
+import {mkdirSync, readFileSync, writeFileSync} from 'node:fs';
 import {join} from 'node:path';
 import {claims, click, sees, sleep, SOURCE, text, until, World} from './world.mjs';
 
@@ -231,6 +231,61 @@ await claims(world, {
     await until('it goes on', async () => (await world.rpc('workflow.show', {workflow: 'order/order@1', key: 7})).intents.every((each) => each.effect !== 'sys/approval@1'));
     await until('seen without a reload', async () => (await page.$$('.question')).length === 0);
     await sees(page, 'a good customer', '.moments');
+    assert.deepEqual(page.wrong, []);
+    await page.close();
+  },
+  async 'flows beyond the first page are scrolled to, each once'() {
+    const definition = {name: 'many', jobs: {ask: {approval: {comment: 'on?'}}}}, made = [];
+    for (let i = 0; i < 230; i++) made.push((await world.rpc('flow.create', {definition})).id);
+    const page = await world.open('#/flows?name=many');
+    await sees(page, '100+ shown', '.status');
+    const met = new Set();
+    const look = async () => { for (const id of await page.$$eval('.window .job .key', (all) => all.map((at) => Number(at.innerText)))) met.add(id); };
+    await look();
+    assert.equal(Math.max(...met), made[made.length - 1], 'the newest first');
+    for (let top = 0; met.size < made.length && top < 230 * 30; top += 300) {
+      await page.$eval('.virtual', (at, to) => { at.scrollTop = to; }, top);
+      await sleep(60);
+      await look();
+    }
+    assert.deepEqual([...met].sort((a, b) => a - b), made);
+    await sees(page, '230 shown', '.status');
+    // A new one is told of, and waits until its reader comes back to the front.
+    const late = (await world.rpc('flow.create', {definition})).id;
+    await world.rpc('flow.start', {id: late});
+    await click(page, '.status button', 'New ones');
+    await until('the new one on top', () => page.$eval('.window .job .key', (at, id) => at.innerText === String(id), late));
+    assert.deepEqual(page.wrong, []);
+    await page.close();
+  },
+  async 'what an instance did long ago is read page by page, each once'() {
+    const folder = join(world.folder, 'tally');
+    mkdirSync(folder);
+    writeFileSync(join(folder, 'tally.json'), JSON.stringify({name: 'tally/tally@1', schemas: {'tally/Said@1': {type: 'object', required: ['id', 'n'], properties: {id: {type: 'integer'}, n: {type: 'integer'}}}},
+      state: {type: 'integer'}, event: 'tally/Said@1', key_schema: {type: 'integer'}, effects_emitted: [], impl: {module: 'tally.lua', entrypoint: 'step'},
+      routing: {subscriptions: [{event: 'tally/Said@1', workflow: 'tally/tally@1', key_field: 'id'}]}}));
+    writeFileSync(join(folder, 'tally.lua'), 'function step(state, event)\n  return (state or 0) + 1\nend\n');
+    world.run('workflow', 'apply', join(folder, 'tally.json'));
+    const events = 320;  // two facts each, 300 a page
+    for (let n = 0; n < events; n++) await world.rpc('workflow.send', {event: 'tally/Said@1', value: {id: 3, n}});
+    const show = () => world.rpc('workflow.show', {workflow: 'tally/tally@1', key: 3});
+    await until('each was counted', async () => (await show()).state === events);
+    const page = await world.open('#/workflows/tally%2Ftally%401?key=3');
+    await sees(page, 'the latest 300', 'main');
+    const heights = () => page.$$eval('.moments tbody tr', (all) => all.map((at) => Number(at.children[1].innerText)));
+    assert.equal((await heights()).length, 300);
+    await click(page, 'main button', 'Show earlier');
+    await until('600', async () => (await heights()).length === 600);
+    await click(page, 'main button', 'Show earlier');
+    await until('all', async () => (await heights()).length > 600);
+    const all = await heights();
+    assert.deepEqual(all, [...new Set(all)].sort((a, b) => a - b), 'in order, each once');
+    const told = (await text(page, '.moments')).split('\n');
+    for (const n of [0, 1, 150, events - 1]) assert.equal(told.filter((row) => row.includes('"n":' + n + '}')).length, 1, `event ${n}`);
+    assert.equal(await page.evaluate(() => [...document.querySelectorAll('main button')].some((at) => at.innerText === 'Show earlier')), false, 'that was all');
+    await world.rpc('workflow.send', {event: 'tally/Said@1', value: {id: 3, n: 7777}});
+    await sees(page, '"n":7777', '.moments');
+    assert.equal((await heights()).length, all.length + 2, 'what was read stays');
     assert.deepEqual(page.wrong, []);
     await page.close();
   },
