@@ -40,9 +40,13 @@ await claims(world, {
     const page = await world.browse();
     await page.goto(`${world.url}/#/jobs`);
     await page.waitForSelector('input[type=password]');
+    await fits(page, 'the login');
+    await world.axe(page, 'the login');
+    await picture(page, 'page-login');
     await page.type('input[type=password]', 'mj_wrong');
     await page.keyboard.press('Enter');
     await sees(page, 'no token of this server is like that');
+    await world.axe(page, 'a token that is wrong');
     await page.reload();
     await sees(page, 'mycojobs key token --actor ID');
     assert.equal((await text(page)).includes('average.py'), false);
@@ -209,6 +213,8 @@ await claims(world, {
   },
   async 'a workflow is found, its instance read, and what it waits for is approved'() {
     const page = await world.open('#/workflows');
+    await sees(page, 'order/order@1');
+    await picture(page, 'page-workflows');
     await click(page, 'td a', 'order/order@1');
     await sees(page, '2 shown');
     await page.keyboard.press('/');
@@ -302,6 +308,7 @@ await claims(world, {
     await page.$eval('textarea', (at) => { at.value = at.value.replace('type: python', 'tipe: python'); at.dispatchEvent(new Event('input', {bubbles: true})); });
     await click(page, 'button', 'Check');
     await sees(page, 'line 4');
+    await picture(page, 'page-try');
     await world.axe(page, 'try');
     await page.$eval('textarea', (at, value) => { at.value = value; at.dispatchEvent(new Event('input', {bubbles: true})); }, good_text);
     await click(page, 'button', 'Run');
@@ -340,6 +347,7 @@ await claims(world, {
     await page.keyboard.press('f');
     await until('flows', () => page.url().includes('#/flows'));
     await page.waitForSelector('.window .job');
+    await picture(page, 'page-flows');
     await page.keyboard.press('j');
     await page.keyboard.press('j');
     await page.keyboard.press('k');
@@ -354,6 +362,42 @@ await claims(world, {
     await world.axe(page, 'help');
     await page.keyboard.press('Escape');
     await until('closed', async () => !(await page.$('dialog[open]')));
+    assert.deepEqual(page.wrong, []);
+    await page.close();
+  },
+  // No focus() and no click of the test's: Tab reaches it, what has the focus is seen, Enter does it.
+  async 'somebody without a mouse logs in, finds what waits, approves it, and runs a script'() {
+    const id = await flow_of('approval.yaml');
+    await until('it asks', async () => (await world.rpc('approval.list')).questions.some((each) => each.flow === id));
+    const page = await world.browse();
+    await page.goto(`${world.url}/`);
+    await page.waitForSelector('input[type=password]');
+    const has_focus = () => page.evaluate(() => { const at = document.activeElement; return {says: (at.innerText || at.placeholder || at.type || '').trim(), seen: at === document.body || getComputedStyle(at).outlineStyle !== 'none' || getComputedStyle(at).boxShadow !== 'none', near: at.closest('.question')?.innerText ?? ''}; });
+    const tab_to = async (wanted, near = '') => {
+      for (let i = 0; i < 120; i++) {
+        const now = await has_focus();
+        if (now.says.startsWith(wanted) && now.near.includes(near)) { assert.ok(now.seen, `${wanted} has the focus, and that is not seen`); return; }
+        await page.keyboard.press('Tab');
+      }
+      assert.fail(`Tab does not reach ${wanted}`);
+    };
+    await tab_to('password');
+    await page.keyboard.type(world.operator);
+    await page.keyboard.press('Enter');
+    await page.waitForSelector('header');
+    await page.keyboard.type('ga');
+    await sees(page, `release ${id}`);
+    await tab_to('why', `release ${id}`);
+    await page.keyboard.type('by hand');
+    await tab_to('Approve', `release ${id}`);
+    await page.keyboard.press('Enter');
+    await until('approved', async () => (await world.rpc('flow.dag', {id})).nodes.find((each) => each.name === 'ship').node_status === 'completed');
+    await page.evaluate(() => document.activeElement.blur());  // the question is gone, and where its focus goes is the browser's
+    await page.keyboard.type('gt');
+    await page.waitForSelector('textarea');
+    await tab_to('Run');
+    await page.keyboard.press('Enter');
+    await sees(page, 'step 4', '.log');
     assert.deepEqual(page.wrong, []);
     await page.close();
   },

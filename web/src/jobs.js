@@ -1,5 +1,5 @@
 // All jobs: pages by cursor, filtered by what stands in the address; what happens comes in at the front.
-import {html, useEffect, useMemo, useRef, useState, Ago, Glyph, Problem, State, Their, go, href, job_href, job_state, now_ms, replace, useNow, useTitle, while_seen} from './ui.js';
+import {html, useEffect, useMemo, useRef, useState, Ago, Glyph, Problem, State, Their, go, has_failed, href, job_href, job_state, now_ms, replace, useNow, useTitle, while_seen} from './ui.js';
 import {rpc} from './api.js';
 import {Virtual} from './virtual.js';
 import {count, counted, span} from './text.js';
@@ -215,7 +215,7 @@ export function Jobs({query, context, view, cursor}) {
       <span role="cell" class="type quiet"><${Their} text=${job.script_type} most=${20}/></span>
       <span role="cell" class="when quiet"><${Ago} at=${job.changed_ms} now=${now}/></span>
       <span role="cell" class="took num quiet">${took(job, now)}</span>
-      <span role="cell" class="error"><${Their} text=${job.error} most=${200}/></span>
+      <span role="cell" class=${has_failed(job) || !job.error ? 'error' : 'error quiet'}><${Their} text=${job.error} most=${200}/></span>
     </div>`;
   };
   const all = Object.keys(wish).length === 0;

@@ -149,7 +149,8 @@ function Page() {
   useEffect(() => {
     cursor.current = null;
     if (!helps) document.querySelector('#page main')?.focus?.();
-  }, [name, id]);
+    document.querySelector('header nav [aria-current]')?.scrollIntoView({block: 'nearest', inline: 'center'});
+  }, [name, id, ready]);
   if (stage === 'login') return html`<${Login} enter=${begin}/>`;
   if (stage !== 'in') return html`<main class="login"><p class="empty">${stage === 'away' ? 'The server cannot be reached. It is tried again.' : 'One moment \u2026'}</p></main>`;
   const waiting = questions.value?.questions.filter((each) => each.answers).length ?? 0;
