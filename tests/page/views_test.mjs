@@ -170,6 +170,7 @@ await claims(world, {
     const list = await world.open('#/flows');
     const row = await until('its row', () => list.evaluate((id) => [...document.querySelectorAll('.window .job')].find((at) => at.querySelector('.key').innerText === String(id))?.querySelector('.what').innerText, release));
     assert.equal(row.trim(), 'under way', 'the same word');
+    await picture(list, 'page-flows');
     await list.close();
     await page.bringToFront();
     await page.waitForSelector('.graph .node.asks');
@@ -347,7 +348,6 @@ await claims(world, {
     await page.keyboard.press('f');
     await until('flows', () => page.url().includes('#/flows'));
     await page.waitForSelector('.window .job');
-    await picture(page, 'page-flows');
     await page.keyboard.press('j');
     await page.keyboard.press('j');
     await page.keyboard.press('k');
