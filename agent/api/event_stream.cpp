@@ -120,7 +120,8 @@ bool EventStream::begin() {
   auto now = (*flows)->now_ms(request_.context);
   if (!now) return tell_error(now.error());
   since_ms_ = *now;
-  return true;
+  return sink_.send("id: " + id_of(*now, 0, 0) +
+                    "\n\n");  // who comes back before anything has moved misses nothing either
 }
 
 bool EventStream::look_at_recent() {

@@ -15,6 +15,7 @@
 #include "domain/flow_plan.h"
 #include "domain/rights.h"
 #include "domain/sender.h"
+#include "domain/trace_context.h"
 #include "domain/utf8.h"
 #include "mycojobs/transport.h"
 #include "store/place.h"
@@ -234,10 +235,12 @@ Result<void> MessageRounds::route(const std::string& message_key) {
   auto hash = store_.load(settings_.context, message_key);
   if (!hash && hash.error().code == Code::not_found) return {};  // deleted meanwhile; the list forgets it
   Result<MessageIntake> done = tl::unexpected<Error>(Error{});
+  std::string shown = message_key;
   if (!hash) {
     done = tl::unexpected<Error>(hash.error());
   } else {
     auto decoded = decode<Message>(*hash);
+    shown = in_trace(message_key, decoded.record.traceparent);
     if (!decoded.ok()) {
       done = fail(Code::invalid, join(decoded.problems));
     } else {
@@ -253,7 +256,7 @@ Result<void> MessageRounds::route(const std::string& message_key) {
   }
   if (done || done.error().code == Code::unavailable)
     return done ? Result<void>() : tl::unexpected<Error>(std::move(done).error());
-  log(LogLevel::warn, "supervisor", "context {}: {} is not sent: {}", settings_.context, message_key,
+  log(LogLevel::warn, "supervisor", "context {}: {} is not sent: {}", settings_.context, shown,
       cut(done.error().message, kMostReasonBytes));
   if (done.error().code == Code::denied)
     MJ_CHECK(store_.note_refusal(settings_.context, {0, 0, 0, "send", message_key + ": " + done.error().message, ""}));
@@ -331,7 +334,8 @@ Result<void> MessageRounds::take_up(const std::string& message_key) {
     done = take_up(message_key, decoded.record, *mark);
   }
   if (done || done.error().code == Code::unavailable) return done;
-  log(LogLevel::warn, "supervisor", "context {}: {} refused: {}", settings_.context, message_key,
+  log(LogLevel::warn, "supervisor", "context {}: {} refused: {}", settings_.context,
+      in_trace(message_key, hash ? decode<Message>(*hash).record.traceparent : ""),
       cut(done.error().message, kMostReasonBytes));
   if (done.error().code == Code::denied)
     MJ_CHECK(
@@ -395,7 +399,8 @@ Result<void> MessageRounds::take_up(const std::string& message_key, Message& mes
   MJ_TRY(taken, store_.take_message(settings_.context, wanted));
   if (held) settings_.files.store->drop(settings_.context, parcel_of_message(origin_of(mark).value()));
   if (!taken.repeated)
-    log(LogLevel::info, "supervisor", "context {}: {}: {} taken", settings_.context, message_key,
+    log(LogLevel::info, "supervisor", "context {}: {}: {} taken", settings_.context,
+        in_trace(message_key, message.traceparent),
         wanted.flow > 0 ? "flow " + std::to_string(wanted.flow) : counted(taken.job_keys.size(), "job"));
   return {};
 }

@@ -16,6 +16,7 @@
 #include "coordinator/node_job.h"
 #include "domain/codec.h"
 #include "domain/result_values.h"
+#include "domain/trace_context.h"
 #include "domain/transitions.h"
 
 namespace mycojobs {
@@ -184,7 +185,8 @@ Result<void> take_events(FlowStore& store, const RunRead& read, Step& step) {
   // One line, however many another client has written.
   if (nonsense > 0) {
     log(LogLevel::warn, "coordinator", "flow {}: passed over, since they say nothing: {}, the first one: {}",
-        step.run().record.id, counted(nonsense, "event"), first);
+        in_trace(std::to_string(step.run().record.id), step.run().record.traceparent), counted(nonsense, "event"),
+        first);
   }
   return {};
 }

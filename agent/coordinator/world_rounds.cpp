@@ -12,6 +12,7 @@
 #include "domain/codec.h"
 #include "domain/result_values.h"
 #include "domain/signatures.h"
+#include "domain/trace_context.h"
 #include "domain/workflow_system.h"
 
 namespace mycojobs {
@@ -280,8 +281,8 @@ Result<void> WorldRounds::take_one(LoadedWorld& world, const WorldMail& mail) {
   }
   if (!done && done.error().code == Code::internal) return done;
   if (!done)
-    log(LogLevel::warn, "workflows", "context {}: {}: {} refused: {}", context_, world.name(), what,
-        done.error().message);
+    log(LogLevel::warn, "workflows", "context {}: {}: {} refused: {}", context_, world.name(),
+        in_trace(what, text_in(mail.fields, "traceparent")), done.error().message);
   return {};
 }
 
@@ -294,8 +295,18 @@ Result<void> WorldRounds::decide_traced(LoadedWorld& world, const std::string& t
 }
 
 std::string WorldRounds::trace_of(const LoadedWorld& world, const PendingIntent& pending) const {
+  return trace_of(world, pending.sequence);
+}
+
+std::string WorldRounds::trace_of(const LoadedWorld& world, std::uint64_t height) const {
   const auto found = traces_.find(world.name());
-  return found == traces_.end() ? "" : found->second.of(pending.sequence);
+  return found == traces_.end() ? "" : found->second.of(height);
+}
+
+void WorldRounds::recall_trace(const LoadedWorld& world, const std::string& intent, const std::string& traceparent) {
+  const PendingIntent* pending = find_pending(world.state(), intent);
+  if (pending != nullptr && pending->sequence > 0 && trace_of(world, *pending).empty())
+    traces_[world.name()].mark(pending->sequence - 1, pending->sequence, traceparent);
 }
 
 Result<void> WorldRounds::receive(LoadedWorld& world, ReceiptArrived receipt) {
@@ -307,7 +318,7 @@ Result<void> WorldRounds::receive(LoadedWorld& world, ReceiptArrived receipt) {
   if (!done && done.error().code == Code::internal) return done;
   if (!done)
     log(LogLevel::warn, "workflows", "context {}: {}: receipt of {} refused: {}", context_, world.name(),
-        intent.substr(0, 16), done.error().message);
+        in_trace(intent.substr(0, 16), trace), done.error().message);
   return {};
 }
 
@@ -366,6 +377,7 @@ Result<std::optional<ReceiptArrived>> WorldRounds::receipt_of_job(LoadedWorld& w
   }
   if (intent.empty()) return std::optional<ReceiptArrived>();
   const Job job = decode<Job>(ended.fields).record;
+  recall_trace(world, intent, job.traceparent);
   ReceiptArrived receipt;
   if (ended.status == word(JobStatus::finished)) {
     receipt.intent = intent;
@@ -384,6 +396,7 @@ Result<std::optional<ReceiptArrived>> WorldRounds::receipt_of_flow(LoadedWorld& 
   if (intent.empty()) return std::optional<ReceiptArrived>();
   MJ_TRY(record, parts_.store.load(context_, flow_key));
   const Flow flow = decode<Flow>(record).record;
+  recall_trace(world, intent, flow.traceparent);
   if (flow.status == FlowStatus::finished) {
     ReceiptArrived receipt;
     receipt.intent = intent;
@@ -488,7 +501,8 @@ Result<std::size_t> WorldRounds::take_some(World& world, std::size_t most, std::
       continue;
     }
     world.put_off[id] = parts_.clock.boot_ms() + kPutOffMs;
-    log(LogLevel::error, "workflows", "context {}: {} waits: {}", context_, shown(id),
+    log(LogLevel::error, "workflows", "context {}: {} waits: {}", context_,
+        in_trace(shown(id), trace_of(loaded, taking.mail.height)),
         request ? "its code is gone" : request.error().message);
   }
   run_steps(all);
@@ -497,14 +511,14 @@ Result<std::size_t> WorldRounds::take_some(World& world, std::size_t most, std::
     if (taken > 0 && loaded.news_bytes() >= most_bytes) break;
     parts_.metrics->add(Metric::workflow_steps, {context_, each.answer ? "ok" : "error"});
     if (each.answer) {
-      MJ_CHECK(decide_traced(loaded, traces_[loaded.name()].of(each.mail.height),
+      MJ_CHECK(decide_traced(loaded, trace_of(loaded, each.mail.height),
                              {sample(), StepDone{each.cell, each.mail, std::move(*each.answer)}}));
       ++taken;
       continue;
     }
     world.put_off[each.cell] = parts_.clock.boot_ms() + kPutOffMs;
-    log(LogLevel::error, "workflows", "context {}: {} waits: {}", context_, shown(each.cell),
-        each.answer.error().message);
+    log(LogLevel::error, "workflows", "context {}: {} waits: {}", context_,
+        in_trace(shown(each.cell), trace_of(loaded, each.mail.height)), each.answer.error().message);
   }
   return taken;
 }

@@ -85,6 +85,9 @@ class WorldRounds {
   // What it decides stands in that trace; empty: in none.
   Result<void> decide_traced(LoadedWorld&, const std::string& traceparent, const WorkflowInput&);
   std::string trace_of(const LoadedWorld&, const PendingIntent&) const;
+  std::string trace_of(const LoadedWorld&, std::uint64_t height) const;
+  // As the record of who carries it says.
+  void recall_trace(const LoadedWorld&, const std::string& intent, const std::string& traceparent);
   Result<std::optional<ReceiptArrived>> receipt_of_job(LoadedWorld&, const std::string& job_key);
   Result<std::optional<ReceiptArrived>> receipt_of_flow(LoadedWorld&, const std::string& flow_key);
   Result<std::optional<ReceiptArrived>> receipt_of_carrier(LoadedWorld&, const std::string& carrier);

@@ -4,6 +4,8 @@
 
 #include "base/counted.h"
 #include "base/log.h"
+#include "domain/codec.h"
+#include "domain/trace_context.h"
 #include "worker/registration.h"
 
 namespace mycojobs {
@@ -69,11 +71,11 @@ Result<void> Housekeeping::tick(LeaseStore& store, Id context, Turns& turns) {
   return {};
 }
 
-Result<void> Housekeeping::expire_leases(LeaseStore& store, Id context, Turns& turns) {
+Result<void> Housekeeping::expire_leases(const RolesOf<LeaseStore, RecordStore>& store, Id context, Turns& turns) {
   const std::uint64_t now = clock_.boot_ms();
   if (now < turns.next_leases) return {};
   turns.next_leases = now + every_ms_;
-  MJ_TRY(leases, store.leases(context));
+  MJ_TRY(leases, store.as<LeaseStore>().leases(context));
   const std::uint64_t answered = clock_.boot_ms();  // much later, if this process has stood still meanwhile
   decltype(seen_) still;
   Result<void> done;
@@ -85,12 +87,15 @@ Result<void> Housekeeping::expire_leases(LeaseStore& store, Id context, Turns& t
       continue;
     }
     if (now - before->second.since_boot_ms >= std::max<std::uint64_t>(lease_ms_, lease.lease_ms)) {
-      auto expired = store.expire(context, lease);
+      auto expired = store.as<LeaseStore>().expire(context, lease);
       if (!expired) {
         done = tl::unexpected<Error>(std::move(expired).error());  // of this one: the others are not held up by it
         if (done.error().code == Code::unavailable) return done;
       } else if (*expired) {
-        log(LogLevel::warn, "worker", "{}: its lease ran out; back to its queue", lease.job_key);
+        auto record =
+            store.as<RecordStore>().load(context, lease.job_key);  // for its trace; without, the line says less
+        log(LogLevel::warn, "worker", "{}: its lease ran out; back to its queue",
+            in_trace(lease.job_key, record ? decode<Job>(*record).record.traceparent : ""));
         continue;
       }
     }

@@ -44,7 +44,7 @@ class Housekeeping {
     std::uint64_t since_boot_ms = 0;
   };
   Result<void> tick(LeaseStore&, Id context, Turns&);
-  Result<void> expire_leases(LeaseStore&, Id context, Turns&);
+  Result<void> expire_leases(const RolesOf<LeaseStore, RecordStore>&, Id context, Turns&);
   Result<void> mark_lost_runners(const RolesOf<RunnerStore, RecordStore>&, Id context, Turns&);
 
   const Clock& clock_;

@@ -542,6 +542,12 @@ TEST_F(ApiTest, EventsTellWhatAFlowDoesAndGoOnWhereAClientWas) {
   test::Process again(folder_, {"curl", "-sN", "-H", "Last-Event-ID: " + all[1], url});
   ASSERT_TRUE(test::eventually([&] { return again.out().find("event: flow") != std::string::npos; }));
   EXPECT_EQ(facts(again.out()), std::vector<std::string>(all.begin() + 2, all.end()));
+  // Who was gone before it heard of anything begins where its stream had begun.
+  const std::string begun = whole.out().substr(whole.out().find("id: ") + 4);
+  test::Process later(folder_, {"curl", "-sN", "-H", "Last-Event-ID: " + begun.substr(0, begun.find('\n')),
+                                server_->url() + "/events?context=1"});
+  EXPECT_TRUE(test::eventually([&] { return later.out().find("\"node\":\"said\"") != std::string::npos; }))
+      << later.out();
   EXPECT_EQ(status("GET /events HTTP/1.1\\r\\nHost: localhost\\r\\n\\r\\n"), 400);
   EXPECT_EQ(status("GET /events?context=1&flow=99 HTTP/1.1\\r\\nHost: localhost\\r\\n\\r\\n"), 404);
   EXPECT_EQ(status("GET /events?context=x HTTP/1.1\\r\\nHost: localhost\\r\\n\\r\\n"), 400);

@@ -104,8 +104,9 @@ const MessageScenario kScenarios[] = {
        stage.when([&stage, heard] { return stage.there.running.size() == 2 && heard(); },
                   [&stage] { EXPECT_TRUE(stage.here.store->cancel_message(1, "message:12:101")); });
      },
-     {"here\n  message:12:101 error delivered (2 of its jobs failed)", "job:12:1 hold a | error | cancelled |",
-      "job:12:2 hold b | error | cancelled |", "ran hold a: 1", "ran hold b: 1"}},
+     {"here\n  message:12:101 error delivered (cancelled: 2 of its jobs failed)",
+      "job:12:1 hold a | error | cancelled |", "job:12:2 hold b | error | cancelled |", "ran hold a: 1",
+      "ran hold b: 1"}},
     {"NoResultInTime",
      [](MessageStage& stage) {
        Message wanted = stage.message(101, {MessageStage::job(1, "hold a")});

@@ -224,6 +224,7 @@ TEST_F(MessageDelivery, AMessageThatIsCancelledIsFoundThereThoughItSeemedUndeliv
   ASSERT_TRUE(stage_.here.store->cancel_message(1, kSent));
   ASSERT_TRUE(stage_.play());
   EXPECT_EQ(job_here(1), "error cancelled");
+  EXPECT_EQ(here("error").substr(0, 9), "cancelled") << "it was meant to end so, and is told so";
   EXPECT_THAT(stage_.there.running, IsEmpty());
   EXPECT_EQ(there("status"), "error");
 }
@@ -234,7 +235,19 @@ TEST_F(MessageDelivery, WhoeverHasAMessageMayCancelItToo) {
   ASSERT_EQ(stage_.there.running.size(), 2U);
   ASSERT_TRUE(stage_.there.store->cancel_message(2, kCame));
   ASSERT_TRUE(stage_.play());
-  EXPECT_EQ(here("error"), "2 of its jobs failed");
+  EXPECT_EQ(there("error"), "cancelled: 2 of its jobs failed");
+  EXPECT_EQ(here("error"), "cancelled: 2 of its jobs failed") << "as the answer says";
+  EXPECT_EQ(job_here(1), "error cancelled");
+  EXPECT_EQ(job_here(2), "error cancelled");
+}
+
+TEST_F(MessageDelivery, AMessageThatIsCancelledWhileItRunsThereIsToldAsCancelledHere) {
+  send({job(1, "hold a"), job(2, "hold b")});
+  stage_.steps(8);
+  ASSERT_EQ(stage_.there.running.size(), 2U);
+  ASSERT_TRUE(stage_.here.store->cancel_message(1, kSent));
+  ASSERT_TRUE(stage_.play());
+  EXPECT_EQ(here("error"), "cancelled: 2 of its jobs failed");
   EXPECT_EQ(job_here(1), "error cancelled");
   EXPECT_EQ(job_here(2), "error cancelled");
 }
@@ -278,6 +291,7 @@ TEST_F(MessageDelivery, AFlowThatIsCancelledWithItsMessageEndsThere) {
   ASSERT_TRUE(stage_.here.store->cancel_message(1, kSent));
   ASSERT_TRUE(stage_.play());
   EXPECT_EQ(here("status"), "error");
+  EXPECT_EQ(here("error").substr(0, 22), "cancelled: its flow fa");
   EXPECT_THAT(stage_.there.running, IsEmpty());
 }
 

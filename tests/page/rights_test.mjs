@@ -114,6 +114,15 @@ await claims(world, {
     await page.waitForSelector('textarea');
     await click(page, 'button', 'Run');
     await sees(page, 'step 4', '.log');
+    // The five examples, as `./dev run` runs them.
+    const examples = join(process.env.MYCOJOBS_SOURCE, 'examples/hello');
+    for (const row of readFileSync(join(examples, 'jobs.txt'), 'utf8').split('\n').filter((each) => each && !each.startsWith('#'))) {
+      const [file, , ...flags] = row.trim().split(/\s+/);
+      world.begin(`example ${file}`, [join(process.env.MYCOJOBS_BIN, 'mycojobs'), 'run', join(examples, file), ...flags, '--redis', `unix:${join(world.folder, 'dev/redis/redis.sock')}`, '--state-dir', join(world.folder, 'client')]);
+    }
+    await page.goto(`${found[1]}#/jobs`);
+    for (const [name, state] of [['compute.py', 'finished'], ['denied.py', 'finished'], ['traceback.py', 'failed: exception'], ['memory.py', 'failed: oom'], ['endless.py', 'failed: timeout']])
+      await until(`${name} ${state}`, () => page.$$eval('.window .job', (all, what, how) => all.some((at) => at.innerText.includes(what) && at.innerText.includes(how)), name, state));
     assert.deepEqual(page.wrong, []);
     await page.close();
   },

@@ -1,7 +1,7 @@
 // Each view with real data while jobs run; a failing job found, understood and run again in three clicks; approvals; keys alone;
 // what axe-core finds. MYCOJOBS_PICTURES=FOLDER: writes docs/pictures anew.
 import assert from 'node:assert/strict';
-import {readFileSync} from 'node:fs';
+import {mkdirSync, readFileSync, writeFileSync} from 'node:fs';
 import {join} from 'node:path';
 import {claims, click, sees, sleep, SOURCE, text, until, World} from './world.mjs';
 
@@ -40,9 +40,13 @@ await claims(world, {
     const page = await world.browse();
     await page.goto(`${world.url}/#/jobs`);
     await page.waitForSelector('input[type=password]');
+    await fits(page, 'the login');
+    await world.axe(page, 'the login');
+    await picture(page, 'page-login');
     await page.type('input[type=password]', 'mj_wrong');
     await page.keyboard.press('Enter');
     await sees(page, 'no token of this server is like that');
+    await world.axe(page, 'a token that is wrong');
     await page.reload();
     await sees(page, 'mycojobs key token --actor ID');
     assert.equal((await text(page)).includes('average.py'), false);
@@ -166,6 +170,7 @@ await claims(world, {
     const list = await world.open('#/flows');
     const row = await until('its row', () => list.evaluate((id) => [...document.querySelectorAll('.window .job')].find((at) => at.querySelector('.key').innerText === String(id))?.querySelector('.what').innerText, release));
     assert.equal(row.trim(), 'under way', 'the same word');
+    await picture(list, 'page-flows');
     await list.close();
     await page.bringToFront();
     await page.waitForSelector('.graph .node.asks');
@@ -209,6 +214,8 @@ await claims(world, {
   },
   async 'a workflow is found, its instance read, and what it waits for is approved'() {
     const page = await world.open('#/workflows');
+    await sees(page, 'order/order@1');
+    await picture(page, 'page-workflows');
     await click(page, 'td a', 'order/order@1');
     await sees(page, '2 shown');
     await page.keyboard.press('/');
@@ -234,6 +241,61 @@ await claims(world, {
     assert.deepEqual(page.wrong, []);
     await page.close();
   },
+  async 'flows beyond the first page are scrolled to, each once'() {
+    const definition = {name: 'many', jobs: {ask: {approval: {comment: 'on?'}}}}, made = [];
+    for (let i = 0; i < 230; i++) made.push((await world.rpc('flow.create', {definition})).id);
+    const page = await world.open('#/flows?name=many');
+    await sees(page, '100+ shown', '.status');
+    const met = new Set();
+    const look = async () => { for (const id of await page.$$eval('.window .job .key', (all) => all.map((at) => Number(at.innerText)))) met.add(id); };
+    await look();
+    assert.equal(Math.max(...met), made[made.length - 1], 'the newest first');
+    for (let top = 0; met.size < made.length && top < 230 * 30; top += 300) {
+      await page.$eval('.virtual', (at, to) => { at.scrollTop = to; }, top);
+      await sleep(60);
+      await look();
+    }
+    assert.deepEqual([...met].sort((a, b) => a - b), made);
+    await sees(page, '230 shown', '.status');
+    // A new one is told of, and waits until its reader comes back to the front.
+    const late = (await world.rpc('flow.create', {definition})).id;
+    await world.rpc('flow.start', {id: late});
+    await click(page, '.status button', 'New ones');
+    await until('the new one on top', () => page.$eval('.window .job .key', (at, id) => at.innerText === String(id), late));
+    assert.deepEqual(page.wrong, []);
+    await page.close();
+  },
+  async 'what an instance did long ago is read page by page, each once'() {
+    const folder = join(world.folder, 'tally');
+    mkdirSync(folder);
+    writeFileSync(join(folder, 'tally.json'), JSON.stringify({name: 'tally/tally@1', schemas: {'tally/Said@1': {type: 'object', required: ['id', 'n'], properties: {id: {type: 'integer'}, n: {type: 'integer'}}}},
+      state: {type: 'integer'}, event: 'tally/Said@1', key_schema: {type: 'integer'}, effects_emitted: [], impl: {module: 'tally.lua', entrypoint: 'step'},
+      routing: {subscriptions: [{event: 'tally/Said@1', workflow: 'tally/tally@1', key_field: 'id'}]}}));
+    writeFileSync(join(folder, 'tally.lua'), 'function step(state, event)\n  return (state or 0) + 1\nend\n');
+    world.run('workflow', 'apply', join(folder, 'tally.json'));
+    const events = 320;  // two facts each, 300 a page
+    for (let n = 0; n < events; n++) await world.rpc('workflow.send', {event: 'tally/Said@1', value: {id: 3, n}});
+    const show = () => world.rpc('workflow.show', {workflow: 'tally/tally@1', key: 3});
+    await until('each was counted', async () => (await show()).state === events);
+    const page = await world.open('#/workflows/tally%2Ftally%401?key=3');
+    await sees(page, 'the latest 300', 'main');
+    const heights = () => page.$$eval('.moments tbody tr', (all) => all.map((at) => Number(at.children[1].innerText)));
+    assert.equal((await heights()).length, 300);
+    await click(page, 'main button', 'Show earlier');
+    await until('600', async () => (await heights()).length === 600);
+    await click(page, 'main button', 'Show earlier');
+    await until('all', async () => (await heights()).length > 600);
+    const all = await heights();
+    assert.deepEqual(all, [...new Set(all)].sort((a, b) => a - b), 'in order, each once');
+    const told = (await text(page, '.moments')).split('\n');
+    for (const n of [0, 1, 150, events - 1]) assert.equal(told.filter((row) => row.includes('"n":' + n + '}')).length, 1, `event ${n}`);
+    assert.equal(await page.evaluate(() => [...document.querySelectorAll('main button')].some((at) => at.innerText === 'Show earlier')), false, 'that was all');
+    await world.rpc('workflow.send', {event: 'tally/Said@1', value: {id: 3, n: 7777}});
+    await sees(page, '"n":7777', '.moments');
+    assert.equal((await heights()).length, all.length + 2, 'what was read stays');
+    assert.deepEqual(page.wrong, []);
+    await page.close();
+  },
   async 'a script and a flow are written, checked and run'() {
     const page = await world.open('#/try');
     await page.$eval('textarea', (at) => { at.value = 'print("from the box")\nresult = {"k": 7}'; at.dispatchEvent(new Event('input', {bubbles: true})); });
@@ -247,6 +309,7 @@ await claims(world, {
     await page.$eval('textarea', (at) => { at.value = at.value.replace('type: python', 'tipe: python'); at.dispatchEvent(new Event('input', {bubbles: true})); });
     await click(page, 'button', 'Check');
     await sees(page, 'line 4');
+    await picture(page, 'page-try');
     await world.axe(page, 'try');
     await page.$eval('textarea', (at, value) => { at.value = value; at.dispatchEvent(new Event('input', {bubbles: true})); }, good_text);
     await click(page, 'button', 'Run');
@@ -299,6 +362,42 @@ await claims(world, {
     await world.axe(page, 'help');
     await page.keyboard.press('Escape');
     await until('closed', async () => !(await page.$('dialog[open]')));
+    assert.deepEqual(page.wrong, []);
+    await page.close();
+  },
+  // No focus() and no click of the test's: Tab reaches it, what has the focus is seen, Enter does it.
+  async 'somebody without a mouse logs in, finds what waits, approves it, and runs a script'() {
+    const id = await flow_of('approval.yaml');
+    await until('it asks', async () => (await world.rpc('approval.list')).questions.some((each) => each.flow === id));
+    const page = await world.browse();
+    await page.goto(`${world.url}/`);
+    await page.waitForSelector('input[type=password]');
+    const has_focus = () => page.evaluate(() => { const at = document.activeElement; return {says: (at.innerText || at.placeholder || at.type || '').trim(), seen: at === document.body || getComputedStyle(at).outlineStyle !== 'none' || getComputedStyle(at).boxShadow !== 'none', near: at.closest('.question')?.innerText ?? ''}; });
+    const tab_to = async (wanted, near = '') => {
+      for (let i = 0; i < 120; i++) {
+        const now = await has_focus();
+        if (now.says.startsWith(wanted) && now.near.includes(near)) { assert.ok(now.seen, `${wanted} has the focus, and that is not seen`); return; }
+        await page.keyboard.press('Tab');
+      }
+      assert.fail(`Tab does not reach ${wanted}`);
+    };
+    await tab_to('password');
+    await page.keyboard.type(world.operator);
+    await page.keyboard.press('Enter');
+    await page.waitForSelector('header');
+    await page.keyboard.type('ga');
+    await sees(page, `release ${id}`);
+    await tab_to('why', `release ${id}`);
+    await page.keyboard.type('by hand');
+    await tab_to('Approve', `release ${id}`);
+    await page.keyboard.press('Enter');
+    await until('approved', async () => (await world.rpc('flow.dag', {id})).nodes.find((each) => each.name === 'ship').node_status === 'completed');
+    await page.evaluate(() => document.activeElement.blur());  // the question is gone, and where its focus goes is the browser's
+    await page.keyboard.type('gt');
+    await page.waitForSelector('textarea');
+    await tab_to('Run');
+    await page.keyboard.press('Enter');
+    await sees(page, 'step 4', '.log');
     assert.deepEqual(page.wrong, []);
     await page.close();
   },

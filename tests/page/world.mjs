@@ -67,7 +67,9 @@ export class World {
   get tokens() { return join(this.folder, 'tokens'); }
   get url() { return `http://127.0.0.1:${this.port}`; }
 
-  async start({agent = true} = {}) {
+  // kept: ended jobs that stay in the store; without, all of them do.
+  async start({agent = true, kept = 0} = {}) {
+    this.kept = kept ? ['--retention-count', String(kept)] : [];
     this.begin('redis', ['redis-server', '--port', '0', '--unixsocket', join(this.folder, 'redis.sock'), '--dir', this.folder, '--save', '', '--appendonly', 'no', '--databases', '32']);
     await until('redis', () => existsSync(join(this.folder, 'redis.sock')));
     this.operator = this.run('key', 'token', '--operator').trim().split('\n').pop().trim();
@@ -83,7 +85,7 @@ export class World {
     this.port = Number(found[1]);
   }
   async start_agent() {
-    this.begin('agent', [program, 'agent', '--redis', this.redis, '--context', '1', '--runner', '20', '--runner-actor', '1', '--slots', '4', '--state-dir', join(this.folder, 'agent'), '--health-listen', '']);
+    this.begin('agent', [program, 'agent', '--redis', this.redis, '--context', '1', '--runner', '20', '--runner-actor', '1', '--slots', '4', '--state-dir', join(this.folder, 'agent'), '--health-listen', '', ...this.kept]);
     await until('agent', async () => (await this.rpc('context.overview', {})).runners.some((each) => each.state === 'live'));
   }
   token(actor) { return this.run('key', 'token', '--actor', String(actor)).trim().split('\n').pop().trim(); }
@@ -96,9 +98,11 @@ export class World {
   job(script, more = {}) { return this.rpc('job.start', {script, script_type: 'python', ...more}); }
   async ended(key) { return until(`end of ${key}`, async () => { const job = await this.rpc('job.status', {id: key.replace('job:', '')}); return job.ended && job; }); }
 
-  async browse({width = 1280, height = 800, scheme = 'light', reduced = false} = {}) {
+  // apart: with connections of its own. seen: also while another page is in front.
+  async browse({width = 1280, height = 800, scheme = 'light', reduced = false, apart = false, seen = false} = {}) {
     this.browser ??= await modules('puppeteer-core').launch({executablePath: CHROMIUM, headless: true, args: ['--no-sandbox', '--disable-gpu', '--disable-dev-shm-usage', '--force-color-profile=srgb', '--lang=en']});
-    const page = await this.browser.newPage();
+    const page = await (apart ? await this.browser.createBrowserContext() : this.browser).newPage();
+    if (seen) await (await page.createCDPSession()).send('Emulation.setFocusEmulationEnabled', {enabled: true});
     page.wrong = [];
     page.on('pageerror', (error) => page.wrong.push(`error: ${error.message}`));
     page.on('console', (said) => { if (said.type() === 'error' && !/ERR_CONNECTION|Failed to load resource|ERR_INCOMPLETE|ERR_EMPTY/.test(said.text())) page.wrong.push(said.text()); });

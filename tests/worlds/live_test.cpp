@@ -533,6 +533,20 @@ TEST_F(WorldLive, JobsOfAnEventStandInItsTrace) {
   EXPECT_EQ(place(3, "x").error().code, Code::invalid);
 }
 
+// A job, one after its receipt, a timer, and then a flow: who leads next has the trace from the record of who carries.
+TEST_F(WorldLive, WhatFollowsStandsInTheTraceUnderAnotherCoordinatorToo) {
+  const std::string context = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+  ASSERT_TRUE(
+      service::send_event(stage_.by, stage_.in(), {"acme/Placed@1", R"({"id": 1, "how": "all"})", "", {}, context}));
+  stage_.coordinate(0);
+  ASSERT_EQ(stage_.text({"HGET", "job:1:3", "name"}), "acme/pay@1");
+  stage_.replace(0);
+  ASSERT_TRUE(stage_.play());
+  EXPECT_EQ(stage_.text({"HGET", "job:1:4", "name"}), "acme/slow@1");
+  EXPECT_EQ(stage_.text({"HGET", "job:1:4", "traceparent"}), context);
+  EXPECT_EQ(stage_.text({"HGET", "flow:3", "traceparent"}), context);
+}
+
 TEST_F(WorldLive, ATimelineGoesBackPageByPage) {
   stage_.place(1, "job");
   stage_.place(2, "job");

@@ -265,6 +265,8 @@ void WorldStage::coordinate(std::size_t which) {
   if (each.is_dead) begin(each);
 }
 
+void WorldStage::replace(std::size_t which) { begin(coordinators_.at(which)); }
+
 void WorldStage::run_jobs() {
   ClaimRequest request;
   request.context = kContext;

@@ -72,6 +72,7 @@ class WorldStage {
   bool play(int rounds = 300);        // until nothing is under way but what waits for people; false: that never came
   bool is_quiet();
   void coordinate(std::size_t which);
+  void replace(std::size_t which);  // by one that has just been started
   void run_jobs();
   std::uint64_t calls() const { return calls_; }
   std::map<std::string, int> calls_by_name;

@@ -64,7 +64,7 @@ function tell(now) {
 }
 // A call that was 'unavailable' may have met a server that was busy: the store is away if that lasts. Not every stream tells
 // that it is back, so it is asked.
-const PROBE_MS = 2000, READY_MS = 500, SLOW_MS = 2500;
+const PROBE_MS = 2000, READY_MS = 500, SLOW_MS = 1000;
 let suspected = null;
 export const store_away = () => suspected ?? {since_ms: Date.now(), message: ''};  // by this host's clock
 export function suspect_store(for_ms, message) {
@@ -79,7 +79,9 @@ let asking = false;
 async function ask_ready() {
   if (asking || health === 'store') return;
   asking = true;
+  const crowd = setTimeout(take_turns, CROWD_MS);
   const answer = await fetched('/readyz', {}).then((response) => response.json()).catch(() => ({}));
+  clearTimeout(crowd);
   asking = false;
   if (String(answer.reason ?? '').startsWith('the store is away')) suspect_store(PROBE_MS, answer.reason);
 }
@@ -101,7 +103,7 @@ async function probe() {
   setTimeout(probe, PROBE_MS);
 }
 
-// One event: {event, id, data}; `feed` takes texts as they come.
+// One event: {event, id, data}; `feed` takes texts as they come. One with an id and no data says where the stream has begun.
 export function event_reader(then) {
   let rest = '';
   return (text) => {
@@ -115,24 +117,48 @@ export function event_reader(then) {
         const colon = each.indexOf(':');
         if (colon > 0) found[each.slice(0, colon)] = each.slice(colon + 1).trimStart();
       }
-      if (found.data) then(found);
+      if (found.data || found.id) then(found);
     }
     rest = rest.slice(from);
   };
 }
 
-const PAUSE_MS = 500, LONGEST_PAUSE_MS = 5000, SILENCE_MS = 40000, HIDDEN_MS = 60000;
+const PAUSE_MS = 500, LONGEST_PAUSE_MS = 5000, SILENCE_MS = 40000, HIDDEN_MS = 5000;
 
-// A stream that comes back by itself, behind the last event that it has heard of; a page that nobody sees for a minute
+// A browser opens six connections to a server, for all of its pages: where their streams hold all of them, no call comes
+// through. Not even /readyz is answered then; for a while streams hear what is new, let go, and come back for the next.
+const CROWD_MS = 2000, CROWDED_MS = 60000, TURN_MS = 400, TURN_PAUSE_MS = 2000, ASKED_MS = 15000;
+let crowded_until = 0;
+const open_streams = new Set();
+const crowded = () => Date.now() < crowded_until;
+function take_turns() {
+  const already = crowded();
+  crowded_until = Date.now() + CROWDED_MS;
+  if (!already) for (const let_go of open_streams) let_go();
+}
+// A page that was not seen has asked for nothing meanwhile; one that only listens learns so that the next one cannot be opened.
+export function watch_server() {
+  document.addEventListener('visibilitychange', () => { if (!document.hidden) ask_ready(); });
+  setInterval(() => { if (!document.hidden && open_streams.size) ask_ready(); }, ASKED_MS);
+}
+
+// A stream that comes back by itself, behind the last event that it has heard of; a page that nobody sees for some seconds
 // rests. on(event, data); on_gone(message): it will not come back. Returns what ends it.
 export function events(query, on, on_gone = () => {}) {
-  let over = false, last = '', pause = PAUSE_MS, abort = null, timer = 0, hidden_timer = 0;
+  let over = false, last = '', pause = PAUSE_MS, abort = null, timer = 0, hidden_timer = 0, turn = 0;
   const again = () => {
     if (over || document.hidden && resting) return;
-    timer = setTimeout(listen, pause + Math.random() * pause);
+    const wait = crowded() ? Math.max(pause, TURN_PAUSE_MS) : pause;
+    timer = setTimeout(listen, wait + Math.random() * wait);
     pause = Math.min(pause * 2, LONGEST_PAUSE_MS);
   };
-  let resting = false;
+  let resting = false, given_way = null;
+  const let_go = () => {
+    clearTimeout(turn);
+    given_way = abort;
+    abort?.abort();
+  };
+  open_streams.add(let_go);
   async function listen() {
     abort = new AbortController();
     const mine = abort;
@@ -158,10 +184,12 @@ export function events(query, on, on_gone = () => {}) {
       }
       if (!response.ok) throw new Error(String(response.status));
       if (health === 'away') tell('live');
+      let heard = false;
       const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
       const feed = event_reader(({event, id, data}) => {
         pause = PAUSE_MS;
         if (id) last = id;
+        if (!data) return;
         if (event === 'gone') over = true;
         const value = JSON.parse(data);
         if (event === 'gone') on_gone(value.message);
@@ -171,17 +199,21 @@ export function events(query, on, on_gone = () => {}) {
         const {done, value} = await reader.read();
         if (done) break;
         alive();
+        if (!heard && crowded()) turn = setTimeout(let_go, TURN_MS);
+        heard = true;
         feed(value);
       }
       if (!over) again();
     } catch (error) {
       if (over || mine !== abort) return;
+      if (given_way === mine) return again();
       if (error.name !== 'AbortError' || !resting) {
         tell('away');
         again();
       }
     } finally {
       clearTimeout(silence);
+      if (mine === abort) clearTimeout(turn);
     }
   }
   function visibility() {
@@ -198,7 +230,9 @@ export function events(query, on, on_gone = () => {}) {
   listen();
   return () => {
     over = true;
+    open_streams.delete(let_go);
     clearTimeout(timer);
+    clearTimeout(turn);
     clearTimeout(hidden_timer);
     document.removeEventListener('visibilitychange', visibility);
     abort?.abort();

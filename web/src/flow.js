@@ -1,5 +1,5 @@
 // One flow: its graph with live states, its timeline, definition and result; what waits for somebody's word, with the word.
-import {html, useCall, useEffect, useMemo, useRef, useState, Ago, Copy, Deed, Glyph, Problem, Sentence, State, Their, flow_href, flow_state, go, href, job_href, node_state, set_now, useNow, useTitle} from './ui.js';
+import {html, useCall, useEffect, useMemo, useRef, useState, Ago, Copy, Deed, Glyph, Problem, Sentence, State, Their, flow_href, flow_state, go, href, job_href, node_state, set_now, useNow, useTitle, while_seen} from './ui.js';
 import {events, rpc} from './api.js';
 import {Graph} from './graph.js';
 import {Answer, Explained, Pairs, Value} from './job.js';
@@ -28,8 +28,8 @@ function useFlow(id, context) {
     const soon = () => { due ||= setTimeout(() => { due = 0; load(); }, 250); };
     const end = events(new URLSearchParams({context, flow: id}).toString(), soon, (gone) => set((was) => ({...was, gone})));
     // What the journal does not tell: a job was taken by an agent.
-    const timer = setInterval(() => { if (!document.hidden && busy.current) load(); }, 1500);
-    return () => { turn.current++; end(); clearTimeout(due); clearInterval(timer); };
+    const rest = while_seen(1500, () => { if (busy.current) load(); });
+    return () => { turn.current++; end(); clearTimeout(due); rest(); };
   }, [id, context]);
   const busy = useRef(false);
   busy.current = state.dag?.nodes.some((node) => ['dispatched', 'running', 'ready'].includes(node.node_status)) ?? false;

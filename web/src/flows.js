@@ -5,7 +5,7 @@ import {Virtual} from './virtual.js';
 import {useNarrow} from './jobs.js';
 import {count, span} from './text.js';
 
-const PAGE = 100;
+const PAGE = 100, MOST_AT_FRONT = 4000;
 const STATUSES = [['', 'all'], ['started', 'under way'], ['error', 'failed'], ['finished', 'finished'], ['dispatched', 'new']];
 
 export function Flows({query, context, cursor}) {
@@ -17,9 +17,9 @@ export function Flows({query, context, cursor}) {
   if (/^\d+$/.test(query.caller ?? '')) wish.caller_id = Number(query.caller);
   if (query.until && Number.isFinite(Date.parse(query.until))) wish.until_ms = Date.parse(query.until);
   const key = JSON.stringify([context, wish]);
-  const rows = useMemo(() => ({all: [], at: new Map(), after: '', over: false, searched: 0}), [key]);
+  const rows = useMemo(() => ({all: [], at: new Map(), after: '', over: false, searched: 0, fresh: false}), [key]);
   const [state, set] = useState({tick: 0, error: null});
-  const busy = useRef(null);
+  const busy = useRef(null), at_front = useRef(true), renew_soon = useRef(() => {});
   const show = (error = null) => set((was) => ({tick: was.tick + 1, error}));
   const load = async () => {
     if (busy.current === rows || rows.over) return;
@@ -37,7 +37,7 @@ export function Flows({query, context, cursor}) {
     if (busy.current === rows) busy.current = null;
   };
   useEffect(() => { load(); return () => { busy.current = null; }; }, [rows]);
-  // New ones, and how those stand that move.
+  // New ones, while the reader is at the front, and how those stand that move.
   useEffect(() => {
     const moved = new Map();
     let timer = 0;
@@ -45,16 +45,33 @@ export function Flows({query, context, cursor}) {
       timer = 0;
       const told = new Map(moved);
       moved.clear();
-      const fresh = [...told.keys()].some((id) => !rows.at.has(id) && id > (rows.all[0]?.id ?? 0));
+      rows.fresh ||= [...told.keys()].some((id) => !rows.at.has(id) && id > (rows.all[0]?.id ?? 0));
       for (const [id, data] of told) if (rows.at.has(id)) Object.assign(rows.at.get(id), {status: data.status, detail: data.detail, error: data.error, ...(data.status === 'started' ? {} : {ended_ms: rows.at.get(id).ended_ms ?? 0})});
-      if (fresh) {
-        const {flows} = await rpc('flows.page', {context_id: context, ...wish, limit: PAGE}).catch(() => ({flows: []}));
-        const first = flows.filter((flow) => !rows.at.has(flow.id));
-        for (const flow of first) rows.at.set(flow.id, flow);
-        rows.all.unshift(...first);
+      if (at_front.current) {
+        if (rows.fresh) await read_first();
+        const stands = (flow) => (!wish.status || flow.status === wish.status) && (!wish.state || flow.status === wish.state || flow.detail === wish.state);
+        keep(rows.all.filter(stands));
+        if (rows.all.length > MOST_AT_FRONT) {
+          keep(rows.all.slice(0, MOST_AT_FRONT / 2));
+          Object.assign(rows, {after: String(rows.all[rows.all.length - 1].id), over: false});
+        }
       }
       show();
     };
+    const keep = (flows) => {
+      if (flows.length < rows.all.length) Object.assign(rows, {all: flows, at: new Map(flows.map((flow) => [flow.id, flow]))});
+    };
+    const read_first = async () => {
+      rows.fresh = false;
+      const page = await rpc('flows.page', {context_id: context, ...wish, limit: PAGE}).catch(() => null);  // the next that moves asks again
+      if (!page) return void (rows.fresh = true);
+      const first = page.flows.filter((flow) => !rows.at.has(flow.id));
+      // More are new than a page has: between them and what stands here there are others.
+      if (first.length === PAGE) Object.assign(rows, {all: [], at: new Map(), after: page.after, over: page.after === ''});
+      for (const flow of first) rows.at.set(flow.id, flow);
+      rows.all = [...first, ...rows.all];
+    };
+    renew_soon.current = () => { timer ||= setTimeout(renew, 0); };
     const end = events(new URLSearchParams({context}).toString(), (event, data) => {
       if (event !== 'flow') return;
       moved.set(data.flow, data);
@@ -62,6 +79,10 @@ export function Flows({query, context, cursor}) {
     });
     return () => { end(); clearTimeout(timer); };
   }, [rows]);
+  const to_front = (top) => {
+    at_front.current = top;
+    if (top && rows.fresh) renew_soon.current();
+  };
   const [chosen, choose] = useState(-1);
   cursor.current = {
     move: (by) => choose((at) => Math.max(0, Math.min(rows.all.length - 1, at + by))),
@@ -95,8 +116,9 @@ export function Flows({query, context, cursor}) {
         <label>made until <input type="datetime-local" value=${query.until ?? ''} onChange=${soon('until')}/></label></div></details>
       ${!all && html`<a class="button small" href=${href(['flows'], {context})}>clear</a>`}
     </form>
-    <p class="quiet status" role="status">${count(rows.all.length)}${rows.over ? '' : '+'} shown${all || rows.over ? '' : `, ${count(rows.searched)} looked at`}</p><${Problem} error=${state.error}/>
+    <p class="quiet status" role="status">${count(rows.all.length)}${rows.over ? '' : '+'} shown${all || rows.over ? '' : `, ${count(rows.searched)} looked at`}
+      ${rows.fresh && html` <button type="button" class="small" onClick=${() => { document.querySelector('.virtual').scrollTop = 0; to_front(true); }}>New ones</button>`}</p><${Problem} error=${state.error}/>
     ${rows.all.length === 0 && rows.over ? html`<p class="empty">${all ? html`No flow yet. <a href=${href(['try'], {context, kind: 'flow'})}>Try one.</a>` : 'No flow is like that.'}</p>`
-      : html`<${Virtual} count=${rows.all.length} height=${narrow ? 54 : 30} row=${row} near_end=${load} chosen=${chosen} label="flows" head=${head}/>`}
+      : html`<${Virtual} count=${rows.all.length} height=${narrow ? 54 : 30} row=${row} near_end=${load} chosen=${chosen} label="flows" head=${head} onTop=${to_front}/>`}
   </main>`;
 }

@@ -1,5 +1,5 @@
 // All jobs: pages by cursor, filtered by what stands in the address; what happens comes in at the front.
-import {html, useEffect, useMemo, useRef, useState, Ago, Glyph, Problem, State, Their, go, href, job_href, job_state, now_ms, replace, useNow, useTitle} from './ui.js';
+import {html, useEffect, useMemo, useRef, useState, Ago, Glyph, Problem, State, Their, go, has_failed, href, job_href, job_state, now_ms, replace, useNow, useTitle, while_seen} from './ui.js';
 import {rpc} from './api.js';
 import {Virtual} from './virtual.js';
 import {count, counted, span} from './text.js';
@@ -34,7 +34,8 @@ class Rows {
   searched = 0;                // records that were looked at
   may_search = MOST_SEARCHED;  // until the reader is asked whether to go on
   newest_ms = 0;
-  waiting = new Map();  // of those that came while the list was not at its front
+  waiting = new Map();   // of those that came while the list was not at its front
+  too_many = false;      // so many came that they are not kept: the list is read anew
   add(jobs) {
     for (const job of jobs) {
       if (this.at.has(job.key)) { this.renew(job); continue; }
@@ -60,10 +61,19 @@ class Rows {
       this.newest_ms = Math.max(this.newest_ms, job.changed_ms ?? 0);
       if (this.at.has(job.key)) this.renew(job);
       if (at_front) fresh.push(job);
-      else if (!this.at.has(job.key)) this.waiting.set(job.key, job);
+      else if (!this.at.has(job.key) && !this.too_many) this.waiting.set(job.key, job);
+    }
+    if (this.waiting.size > MOST_AT_FRONT) {
+      this.waiting.clear();
+      this.too_many = true;
     }
     if (at_front && gone.size) this.drop(gone);
     if (at_front) this.front(fresh);
+  }
+  // More has happened than was read: between these and what stands here there are others.
+  restart(jobs, after, wish) {
+    Object.assign(this, {all: [], at: new Map(), waiting: new Map(), too_many: false, over: false, after});
+    this.add(jobs.filter((job) => stands(job, wish)));
   }
   front(jobs) {
     const keys = new Set(jobs.map((job) => job.key));
@@ -81,7 +91,8 @@ class Rows {
 
 function useJobs(context, wish, changed_ms) {
   const key = JSON.stringify([context, wish]);
-  const rows = useMemo(() => new Rows(), [key]);
+  const [turn, anew] = useState(0);
+  const rows = useMemo(() => new Rows(), [key, turn]);
   const [state, set] = useState({tick: 0, error: null, busy: false});
   const current = useRef(rows), at_front = useRef(true), latest = useRef(0);
   if (current.current !== rows) at_front.current = true;
@@ -124,25 +135,34 @@ function useJobs(context, wish, changed_ms) {
         const {status, state: word, ...rest} = wish;
         const until = latest.current, params = {context_id: context, ...rest, since_ms: Math.max(rows.newest_ms, wish.since_ms ?? 0, 1), limit: PAGE};
         const met = [];
-        for (let pages = 0, after = ''; pages < MOST_PAGES && current.current === rows; pages++) {
+        let after = '';
+        for (let pages = 0; pages < MOST_PAGES && current.current === rows; pages++) {
           const page = await rpc('jobs.page', after ? {...params, after} : params);
           met.push(...page.jobs);
           after = page.after;
           if (after === '') break;
         }
         if (current.current !== rows) return;
-        rows.meet(met, at_front.current, wish);
+        if (after === '') rows.meet(met, at_front.current, wish);
+        else if (at_front.current) rows.restart(met, after, wish);
+        else rows.too_many = true;
         rows.newest_ms = Math.max(rows.newest_ms, until);
         show();
       }
     };
     renew().catch(() => {}).finally(() => { rows.renewing = false; });  // the next change asks again
   }, [changed_ms, rows, rows.begun]);
+  const meet_waiting = () => {
+    if (rows.too_many) return anew((n) => n + 1);
+    rows.front([...rows.waiting.values()]);
+    rows.waiting.clear();
+    show();
+  };
   const go_on = () => {
     rows.may_search = rows.searched + MOST_SEARCHED;
     load();
   };
-  return {rows, ...state, load, go_on, at_front, show, asks: !rows.busy && !rows.over && rows.searched >= rows.may_search};
+  return {rows, ...state, load, go_on, at_front, meet_waiting, asks: !rows.busy && !rows.over && rows.searched >= rows.may_search};
 }
 
 function Filter({query, context}) {
@@ -176,12 +196,10 @@ export function Jobs({query, context, view, cursor}) {
   const [slow, set_slow] = useState(0);
   // Who may not see the overview is told nothing by it: its own jobs are asked for.
   useEffect(() => {
-    if (view) return;
-    const timer = setInterval(() => { if (!document.hidden) set_slow(now_ms()); }, 3000);
-    return () => clearInterval(timer);
+    if (!view) return while_seen(3000, () => set_slow(now_ms()));
   }, [Boolean(view)]);
   const wish = filters_of(query);
-  const {rows, error, busy, load, go_on, asks, at_front, show} = useJobs(context, wish, view ? view.changed_ms : slow);
+  const {rows, error, busy, load, go_on, asks, at_front, meet_waiting} = useJobs(context, wish, view ? view.changed_ms : slow);
   const narrow = useNarrow();
   const [chosen, choose] = useState(-1);
   cursor.current = {
@@ -197,7 +215,7 @@ export function Jobs({query, context, view, cursor}) {
       <span role="cell" class="type quiet"><${Their} text=${job.script_type} most=${20}/></span>
       <span role="cell" class="when quiet"><${Ago} at=${job.changed_ms} now=${now}/></span>
       <span role="cell" class="took num quiet">${took(job, now)}</span>
-      <span role="cell" class="error"><${Their} text=${job.error} most=${200}/></span>
+      <span role="cell" class=${has_failed(job) || !job.error ? 'error' : 'error quiet'}><${Their} text=${job.error} most=${200}/></span>
     </div>`;
   };
   const all = Object.keys(wish).length === 0;
@@ -205,12 +223,12 @@ export function Jobs({query, context, view, cursor}) {
   return html`<main class="list"><h1 class="hidden">Jobs</h1><${Filter} query=${query} context=${context}/>
     <p class="quiet status" role="status">${all && view ? counted(view.jobs, 'job') : `${count(rows.all.length)}${rows.over ? '' : '+'} shown`}${all ? '' : `, ${count(rows.searched)}${view ? ` of ${count(Math.max(view.jobs, rows.searched))}` : ''} searched`}${busy ? ' \u2026' : ''}
       ${asks && html` <button type="button" class="small" onClick=${go_on}>Search on</button>`}
-      ${rows.waiting.size > 0 && html` <button type="button" class="small" onClick=${() => { rows.front([...rows.waiting.values()]); rows.waiting.clear(); document.querySelector('.virtual').scrollTop = 0; show(); }}>${counted(rows.waiting.size, 'new one')}</button>`}</p>
+      ${(rows.waiting.size > 0 || rows.too_many) && html` <button type="button" class="small" onClick=${() => { document.querySelector('.virtual').scrollTop = 0; meet_waiting(); }}>${rows.too_many ? 'Many new ones' : counted(rows.waiting.size, 'new one')}</button>`}</p>
     <${Problem} error=${error}/>
     ${rows.all.length === 0 && rows.over ? html`<p class="empty">${all ? html`No job yet. <a href=${href(['try'], {context})}>Try one.</a>` : 'No job is like that.'}</p>`
       : rows.all.length === 0 && asks ? html`<p class="empty">None of the ${count(rows.searched)} to which something happened last is like that.</p>`
       : html`<${Virtual} count=${rows.all.length} height=${narrow ? 54 : 30} row=${row} near_end=${load} chosen=${chosen} label="jobs" head=${head}
-          onTop=${(top) => { at_front.current = top; if (top && rows.waiting.size) { rows.front([...rows.waiting.values()]); rows.waiting.clear(); show(); } }}/>`}
+          onTop=${(top) => { at_front.current = top; if (top && (rows.waiting.size || rows.too_many)) meet_waiting(); }}/>`}
   </main>`;
 }
 

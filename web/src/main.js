@@ -1,6 +1,6 @@
 // The frame: who is logged in, which context, which view, and the keys.
 import {html, render, useCall, useEffect, useRef, useState, Glyph, Problem, go, href, read_route, set_now, useNow} from './ui.js';
-import {connection, events, has_token, rpc, set_token, store_away, store_is_back, suspect_store, watch_connection, when_denied} from './api.js';
+import {connection, events, has_token, rpc, set_token, store_away, store_is_back, suspect_store, watch_connection, watch_server, when_denied} from './api.js';
 import {Overview} from './overview.js';
 import {Jobs} from './jobs.js';
 import {JobView} from './job.js';
@@ -149,7 +149,8 @@ function Page() {
   useEffect(() => {
     cursor.current = null;
     if (!helps) document.querySelector('#page main')?.focus?.();
-  }, [name, id]);
+    document.querySelector('header nav [aria-current]')?.scrollIntoView({block: 'nearest', inline: 'center'});
+  }, [name, id, ready]);
   if (stage === 'login') return html`<${Login} enter=${begin}/>`;
   if (stage !== 'in') return html`<main class="login"><p class="empty">${stage === 'away' ? 'The server cannot be reached. It is tried again.' : 'One moment \u2026'}</p></main>`;
   const waiting = questions.value?.questions.filter((each) => each.answers).length ?? 0;
@@ -174,4 +175,5 @@ function Page() {
     ${shown}${helps && html`<${Help} close=${() => help(false)}/>`}`;
 }
 
+watch_server();
 render(html`<${Page}/>`, document.getElementById('page'));

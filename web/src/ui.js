@@ -101,11 +101,18 @@ export const set_now = (now_ms) => { if (now_ms) offset = now_ms - Date.now(); }
 export const now_ms = () => Date.now() + offset;
 export function useNow(every_ms = 1000) {
   const [now, set] = useState(now_ms());
-  useEffect(() => {
-    const timer = setInterval(() => { if (!document.hidden) set(now_ms()); }, every_ms);
-    return () => clearInterval(timer);
-  }, [every_ms]);
+  useEffect(() => while_seen(every_ms, () => set(now_ms())), [every_ms]);
   return now;
+}
+// Again and again while somebody sees the page, and at once when that begins. Returns what ends it.
+export function while_seen(every_ms, then) {
+  const look = () => { if (!document.hidden) then(); };
+  const timer = setInterval(look, every_ms);
+  document.addEventListener('visibilitychange', look);
+  return () => {
+    clearInterval(timer);
+    document.removeEventListener('visibilitychange', look);
+  };
 }
 
 // What a call has answered: {value, error, load}.

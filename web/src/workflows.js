@@ -1,5 +1,5 @@
 // Workflows: how their instances stand; one instance: its state, what it waits for and why, what has happened to it.
-import {html, useCall, useEffect, useMemo, useState, Deed, Glyph, Problem, State, Their, flow_href, go, href, job_href, replace, useNow, useTitle, Ago, Waited} from './ui.js';
+import {html, useCall, useEffect, useMemo, useState, Deed, Glyph, Problem, State, Their, flow_href, go, href, job_href, replace, useNow, useTitle, while_seen, Ago, Waited} from './ui.js';
 import {rpc} from './api.js';
 import {Answer, Explained, Pairs, Value} from './job.js';
 import {bytes, clock, count, counted, line, moment, plain} from './text.js';
@@ -12,10 +12,7 @@ const APPROVAL = 'sys/approval@1';
 // A number that grows while the page is seen: there are no events of workflows.
 function useLooks() {
   const [looks, set] = useState(0);
-  useEffect(() => {
-    const timer = setInterval(() => { if (!document.hidden) set((n) => n + 1); }, LOOK_MS);
-    return () => clearInterval(timer);
-  }, []);
+  useEffect(() => while_seen(LOOK_MS, () => set((n) => n + 1)), []);
   return looks;
 }
 const key_text = (key) => (key === null ? '' : typeof key === 'string' ? key : JSON.stringify(key));

@@ -369,6 +369,7 @@ if not is.state or is.state == 'arrived' then
   return 'ended'
 end
 if is.state ~= 'away' and is.state ~= 'taken' then return 'over' end
+redis.call('HSET', mark, 'cancelled', dec(now_ms))  -- first: its last job may end here
 local asked = is.state == 'away'
 for job in string.gmatch(is.jobs or '', '%S+') do
   local claim = read_claim(job)

@@ -55,9 +55,10 @@ local function put_in(message)
   if redis.call('LPUSH', 'msg_in', message) > kMostIn then redis.call('RPOP', 'msg_in') end
 end
 -- The message is processed, or an error with this reason; who sent it is to hear of it, also if another client has deleted
--- its record.
+-- its record. What failed of one that was cancelled was meant to: its error begins so (service/messages.cpp).
 local function end_message(message, reason)
   local mark = 'mj:message:' .. message
+  if reason ~= '' and redis.call('HGET', mark, 'cancelled') and not string.find(reason, '^cancelled') then reason = 'cancelled: ' .. reason end
   if type_of(message) ~= 'hash' then
     add_anomaly(shown(message) .. ' has ended, and its record is gone')
   elseif reason == '' then
