@@ -12,11 +12,19 @@ Result<Reply> SimLink::run(const Script& script, const Arguments& arguments) {
               [&run = world_.as_mistaken(script)](Link& link, const Arguments& words) { return link.run(run, words); });
 }
 
-// The server does it at once. Its answer waits, and may be lost.
+// Every other time: the connection may not be there. The server does it at once, or later; its answer waits, and may be
+// lost.
 std::optional<int> SimLink::begin(const Script& script, const Arguments& arguments) {
-  if (program_.killed() || !world_.server_up() || start_ != world_.server_starts()) return std::nullopt;
+  const std::string call_name = world_.next_call(program_);
+  const bool apart = world_.apart("begun " + call_name, [&] { return world_.once_in(2); });
+  if (apart || program_.killed() || !world_.server_up() || start_ != world_.server_starts()) return std::nullopt;
   const Script& run = world_.as_mistaken(script);
-  begun_ = send([&run](Link& link, const Arguments& words) { return link.run(run, words); }, arguments);
+  const Call call = [&run](Link& link, const Arguments& words) { return link.run(run, words); };
+  if (is_late(call_name, script.name, arguments, call)) {
+    begun_ = fail(Code::unavailable, "the server does not answer");
+  } else {
+    begun_ = send(call, arguments);
+  }
   return -1;
 }
 
@@ -36,18 +44,23 @@ Result<Reply> SimLink::pass(std::string_view name, const Arguments& arguments, c
   world_.trouble(program_, call_name);
   if (program_.killed() || !world_.server_up()) return away();
   MJ_CHECK(connect());
-  const std::string late = "late " + call_name;
-  const Ms later = world_.apart(
-      late, [&] { return world_.once_in(world_.weather.late) ? 1 + world_.below(world_.weather.late_ms) : 0; });
-  if (later > 0 && world_.happens(late)) {
-    world_.note("  " + program_.name() + ' ' + std::string(name) + ": given up, under way");
-    send_later(name, arguments, call, later);
-    return away();
-  }
+  if (is_late(call_name, name, arguments, call)) return away();
   auto reply = send(call, arguments);
   if (reply) world_.trouble(program_, call_name + " answered");
   if (program_.killed()) return away();
   return reply;
+}
+
+// It is given up, and done later.
+bool SimLink::is_late(const std::string& call_name, std::string_view name, const Arguments& arguments,
+                      const Call& call) {
+  const std::string late = "late " + call_name;
+  const Ms later = world_.apart(
+      late, [&] { return world_.once_in(world_.weather.late) ? 1 + world_.below(world_.weather.late_ms) : 0; });
+  if (later == 0 || !world_.happens(late)) return false;
+  world_.note("  " + program_.name() + ' ' + std::string(name) + ": given up, under way");
+  send_later(name, arguments, call, later);
+  return true;
 }
 
 // What a store does on each new connection (agent/store/redis_store.cpp), but for the format of the store.
