@@ -163,7 +163,7 @@ class Running final : public ApiServer {
   HttpReply deliver(const HttpRequest& from) {
     auto lease = services_.peers.take();
     if (!lease) return busy();
-    MessageReceiver receiver(lease->store(), (*lease)->actors, services_.settings.coordinator_key,
+    MessageReceiver receiver(lease->store(), (*lease)->known, services_.settings.coordinator_key,
                              services_.settings.files);
     receiver.stand_behind(gate_);
     HttpReply reply;

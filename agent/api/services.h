@@ -29,7 +29,7 @@ struct Backend {
   std::unique_ptr<FlowStore> flows;
   std::unique_ptr<WorkflowStore> worlds;
   RunCache runs{20000};
-  ActorKeys actors;
+  KnownKeys known;
 };
 
 class Backends {

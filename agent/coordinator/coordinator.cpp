@@ -78,7 +78,7 @@ MyceliumListener::FromNode answerer(StoreFactory& stores, const std::string& own
                                     const std::shared_ptr<MessageGate>& gate) {
   struct End {
     std::unique_ptr<Store> store;
-    ActorKeys actors;
+    KnownKeys known;
   };
   auto end = std::make_shared<End>();
   return [&stores, own_key, files, end, gate](std::string_view request, const std::string& node) {
@@ -90,7 +90,7 @@ MyceliumListener::FromNode answerer(StoreFactory& stores, const std::string& own
         });
       end->store = std::move(*opened);
     }
-    MessageReceiver receiver(*end->store, end->actors, own_key, files);
+    MessageReceiver receiver(*end->store, end->known, own_key, files);
     if (gate) receiver.stand_behind(*gate);
     return receiver.answer(request, node);
   };

@@ -340,7 +340,7 @@ Result<json> MessageReceiver::take_message(const Envelope& envelope, const json&
   if (came && field_of(came->mark, "signer") == message.signer && is_signed(message, message.signer))
     return json{{"status", "known"}};
   MJ_TRY(now, now_s());
-  MJ_TRY(actor, actors_.find(store_, message.signer, now));
+  MJ_TRY(actor, known_.actors.find(store_, message.signer, now));
   MJ_CHECK(check_message(message, actor, now));
   by_known_ = true;
   actor_ = actor.id;
@@ -448,7 +448,7 @@ Result<json> MessageReceiver::take_file(const Envelope& envelope, const json& se
   if (is_of_message) {
     if (!body["by"].is_string()) return fail(Code::invalid, "by: is no key");
     MJ_TRY(now, now_s());
-    MJ_TRY(actor, actors_.find(store_, body["by"].get<std::string>(), now));
+    MJ_TRY(actor, known_.actors.find(store_, body["by"].get<std::string>(), now));
     if (envelope.signer != own_key_ && actor.address.empty())
       return fail(Code::denied, "by: actor " + std::to_string(actor.id) + " has no address here");
     const std::string address = envelope.signer == own_key_ ? "" : actor.address.front();
@@ -465,7 +465,7 @@ Result<json> MessageReceiver::take_file(const Envelope& envelope, const json& se
 // By the supervisor with that address, as the record here says it now, and from its node.
 Result<void> MessageReceiver::prove_peer(const Envelope& envelope, const json& sealed, const std::string& address,
                                          const std::string& otherwise, Id actor) {
-  MJ_TRY(peer, supervisor_key(store_, envelope.context, address, own_key_));
+  MJ_TRY(peer, address.empty() ? own_key_ : known_.supervisors.find(store_, envelope.context, address));
   if (envelope.signer != peer) return fail(Code::denied, "signer: " + otherwise);
   MJ_TRY(now, now_s());
   MJ_CHECK(check_seal(sealed, {peer, now}));

@@ -61,11 +61,17 @@ class SupervisorKeys {
   std::map<std::pair<Id, std::string>, std::string> runners_;  // keys of their records
 };
 
+// What is remembered from one receiver to the next.
+struct KnownKeys {
+  ActorKeys actors;
+  SupervisorKeys supervisors;
+};
+
 class MessageReceiver {
  public:
-  // own_key: public key of this coordinator. Store and actors outlive it.
-  MessageReceiver(Store& store, ActorKeys& actors, std::string own_key, CarriedFiles files)
-      : store_(store), actors_(actors), own_key_(std::move(own_key)), files_(std::move(files)) {}
+  // own_key: public key of this coordinator. Store and known outlive it.
+  MessageReceiver(Store& store, KnownKeys& known, std::string own_key, CarriedFiles files)
+      : store_(store), known_(known), own_key_(std::move(own_key)), files_(std::move(files)) {}
 
   // Who comes over the wire passes it first. It outlives this.
   void stand_behind(MessageGate& gate) { gate_ = &gate; }
@@ -111,7 +117,7 @@ class MessageReceiver {
   Result<void> check_node(const std::string& address, bool may_come_otherwise) const;
 
   Store& store_;
-  ActorKeys& actors_;
+  KnownKeys& known_;
   std::string own_key_;
   CarriedFiles files_;
   std::string node_;  // that the request comes from

@@ -116,7 +116,8 @@ TEST_F(Rights, EachRoleMayWhatTheTableSays) {
     }
   }
   token_ = submitter_;
-  for (const json& job : ok("jobs.page", {{"limit", 100}})["jobs"]) EXPECT_EQ(job.value("caller_id", 0), 16);
+  const json page = ok("jobs.page", {{"limit", 100}});
+  for (const json& job : page["jobs"]) EXPECT_EQ(job.value("caller_id", 0), 16);
   EXPECT_TRUE(ok("jobs.page", {{"caller_id", 17}})["jobs"].empty());
   for (const json& job : ok("job.list", {{"limit", 100}})) EXPECT_EQ(job.value("caller_id", 0), 16);
   for (const json& flow : ok("flow.list", {{"limit", 100}})) EXPECT_EQ(flow.value("caller_id", 0), 16);

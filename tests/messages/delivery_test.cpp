@@ -67,6 +67,23 @@ TEST_F(MessageDelivery, WhatIsSentRunsThereAndComesBack) {
   EXPECT_THAT(stage_.here.claims, IsEmpty());
 }
 
+// Each side finds the other's record without a search.
+TEST_F(MessageDelivery, AMessageCostsNoMoreAmongManyRunners) {
+  const auto calls_of = [&](Id id) {
+    const std::uint64_t before = stage_.commands();
+    stage_.send(stage_.message(id, {job(id, "ok " + std::to_string(id))}));
+    EXPECT_TRUE(stage_.play());
+    return stage_.commands() - before;
+  };
+  (void)calls_of(101);  // the first one searches
+  const std::uint64_t few = calls_of(102);
+  for (MessageSide* side : {&stage_.here, &stage_.there}) {
+    for (int i = 0; i < 300; ++i)
+      side->server.plain(side->context, {"SET", "runner:1" + std::to_string(1000 + i), "x"});
+  }
+  EXPECT_LE(calls_of(103), few + 10);
+}
+
 TEST_F(MessageDelivery, APeerThatIsAwayForTenMinutesGetsItAfterwards) {
   send({job(1, "ok a")});
   stage_.part(true);

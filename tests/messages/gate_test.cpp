@@ -26,9 +26,9 @@ class MessageGates : public testing::Test {
   MemoryServer redis_{clock_};
   std::unique_ptr<Store> store_ = redis_.open().value();
   MessageGate gate_{clock_, {kServed}, {}};
-  ActorKeys actors_;
+  KnownKeys known_;
   SigningKey own_ = SigningKey::make(), ann_ = SigningKey::make(), peer_ = SigningKey::make();
-  MessageReceiver receiver_{*store_, actors_, own_.public_key(), {}};
+  MessageReceiver receiver_{*store_, known_, own_.public_key(), {}};
 
   void SetUp() override {
     receiver_.stand_behind(gate_);

@@ -103,10 +103,10 @@ void MessageSide::begin(const Clock& clock) {
   rounds_store_ = server.open().value();
   receiver_store_ = server.open().value();
   rounds_flows_ = server.open_flows().value();
-  actors_ = std::make_unique<ActorKeys>();
+  known_ = std::make_unique<KnownKeys>();
   rounds_ = std::make_unique<MessageRounds>(*rounds_store_, *rounds_flows_, clock,
                                             MessageSettings{context, key, true, 24ULL * 3600 * 1000, files});
-  receiver_ = std::make_unique<MessageReceiver>(*receiver_store_, *actors_, key->public_key(), files);
+  receiver_ = std::make_unique<MessageReceiver>(*receiver_store_, *known_, key->public_key(), files);
   is_dead_ = false;
 }
 
@@ -167,6 +167,7 @@ void MessageStage::prepare(MessageSide& side) {
 
 Fault MessageStage::judge(MessageSide& side, const ServerCall& call) {
   if (at_work_ != &side) return Fault::none;
+  ++commands_;
   if (side.is_dead_) return Fault::before;
   // Scripts that could write, and here do not: a kill there is one between two others.
   static const std::set<std::string_view> kLooks{"retire_messages", "flow_read", "flow_jobs", "load"};

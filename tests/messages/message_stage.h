@@ -75,7 +75,7 @@ class MessageSide {
 
   std::unique_ptr<Store> rounds_store_, receiver_store_;
   std::unique_ptr<FlowStore> rounds_flows_;
-  std::unique_ptr<ActorKeys> actors_;
+  std::unique_ptr<KnownKeys> known_;
   std::unique_ptr<MessageRounds> rounds_;
   std::unique_ptr<MessageReceiver> receiver_;
   std::unique_ptr<ContextRounds> flow_rounds_;  // undisturbed
@@ -123,6 +123,7 @@ class MessageStage {
   bool is_quiet();
   std::uint64_t calls() const { return calls_; }
   std::uint64_t requests() const { return requests_; }
+  std::uint64_t commands() const { return commands_; }  // of the supervisors to their servers, reads too
 
   // Of every message and its jobs, on both sides, in words that do not rest on what was disturbed.
   std::string outcome();
@@ -151,7 +152,7 @@ class MessageStage {
   std::deque<Act> acts_;
   std::vector<Late> late_;
   std::set<std::string> sent_;
-  std::uint64_t calls_ = 0, requests_ = 0;
+  std::uint64_t calls_ = 0, requests_ = 0, commands_ = 0;
   std::vector<std::string> let_go_;  // files, too early
   MessageSide* at_work_ = nullptr;  // whose calls are counted
   bool apart_ = false;

@@ -558,8 +558,8 @@ TEST_F(RightsTable, SignedMessages) {
   const auto own = std::make_shared<const SigningKey>(SigningKey::make());
   const SigningKey peer = SigningKey::make();
   auto flows = std::move(*stores_->open_flows());
-  ActorKeys actors;
-  MessageReceiver receiver(*store_, actors, own->public_key(), {});
+  KnownKeys known;
+  MessageReceiver receiver(*store_, known, own->public_key(), {});
   const MessageSettings settings{1, own, true, 0, {}};
   MessageRounds rounds(*store_, *flows, clock_, settings);
   const auto signed_by = [&](const Role& role, Message message, bool is_known) {
