@@ -108,13 +108,18 @@ class Targets(unittest.TestCase):
         for each in TARGETS:
             self.assertEqual("not measured", each.measure(made([row("other", "mycojobs")])).word(), each.what)
 
-    def test_drain_needs_both_ratios(self):
+    def test_drain_needs_all_ratios(self):
         ours = [row("drain", "mycojobs", jobs_per_s=rate) for rate in (900, 1000, 5000)]
         slow, fast = row("drain", "celery", jobs_per_s=300), row("drain", "celery", jobs_per_s=500)
-        rq = row("drain", "rq", jobs_per_s=60)
-        self.assertTrue(self.by_name("no-op", [*ours, slow, rq]).met)
-        self.assertFalse(self.by_name("no-op", [*ours, fast, rq]).met)
-        self.assertIsNone(self.by_name("no-op", [*ours, fast]).met)
+        rest = [row("drain", "rq", jobs_per_s=60), row("drain", "bullmq-sandboxed", jobs_per_s=700)]
+        self.assertTrue(self.by_name("no-op", [*ours, slow, *rest]).met)
+        self.assertFalse(self.by_name("no-op", [*ours, fast, *rest]).met)
+        self.assertIsNone(self.by_name("no-op", [*ours, fast, rest[0]]).met)
+
+    def test_a_step_is_measured_by_an_idle_job(self):
+        rows = [row("chain", "mycojobs", ms_per_job=1.4), row("round-trip", "mycojobs", p50_ms=1.0, p99_ms=2.0)]
+        self.assertTrue(self.by_name("a flow's step", rows).met)
+        self.assertFalse(self.by_name("a flow's step", [row("chain", "mycojobs", ms_per_job=1.6), rows[1]]).met)
 
     def test_a_rate_that_is_not_held_is_a_target_missed(self):
         skipped = {

@@ -48,13 +48,19 @@ def _drain(results):
     celery, rq, bullmq = (
         _over(ours, results.median("drain", name, "jobs_per_s")) for name in ("celery", "rq", "bullmq-sandboxed")
     )
-    cpu = results.median("drain", "mycojobs", "cpu_ms_per_job"), results.median("drain", "celery", "cpu_ms_per_job")
     return Measured(
-        f"{short(ours)}/s: {short(celery)} × Celery, {short(rq)} × RQ, {short(bullmq)} × BullMQ sandboxed; "
-        f"CPU a job {short(cpu[0])} ms, Celery's {short(cpu[1])}",
-        _holds([(celery, lambda x: x >= 2.5), (rq, lambda x: x >= 15)]),
-        _holds([(celery, lambda x: x >= 5), (bullmq, lambda x: x >= 1.5)]),
+        f"{short(ours)}/s: {short(celery)} × Celery, {short(bullmq)} × BullMQ sandboxed, {short(rq)} × RQ",
+        _holds([(celery, lambda x: x >= 2.5), (bullmq, lambda x: x >= 1.3), (rq, lambda x: x >= 15)]),
+        _holds([(celery, lambda x: x >= 4), (bullmq, lambda x: x >= 2)]),
     )
+
+
+def _cpu(results):
+    ours, celery = (results.median("drain", name, "cpu_ms_per_job") for name in ("mycojobs", "celery"))
+    ratio = _over(ours, celery)
+    if ratio is None:
+        return NOTHING
+    return Measured(f"{short(ours)} ms: {short(ratio)} of Celery's {short(celery)}", ratio <= 0.5, ratio <= 0.3)
 
 
 def _warm(results):
@@ -87,33 +93,39 @@ def _warm_trip(results):
     )
 
 
-def _private(results):
+def _anew(results):
     own = results.values("private-mounts", "mycojobs", "own")
-    ratio = _over(
-        results.median("private-mounts", "mycojobs", "jobs_per_s"), results.median("drain", "celery", "jobs_per_s")
+    ours, celery = (
+        results.median("private-mounts", "mycojobs", "jobs_per_s"),
+        results.median("drain", "celery", "jobs_per_s"),
     )
+    ratio = _over(ours, celery)
     if ratio is None:
         return (
             Measured("jobs of the run share their mount namespace", False, False) if own and not all(own) else NOTHING
         )
-    return Measured(
-        f"{short(results.median('private-mounts', 'mycojobs', 'jobs_per_s'))}/s: {short(ratio)} × Celery",
-        ratio >= 1.5,
-        ratio >= 2.5,
-    )
+    return Measured(f"{short(ours)}/s: {short(ratio)} × Celery", ratio >= 1, ratio >= 2)
 
 
 def _round_trip(results):
-    p50, p99 = (results.median("round-trip", "mycojobs", field) for field in ("p50_ms", "p99_ms"))
+    p50, p99, bullmq50, bullmq99, beanstalkd = (
+        results.median("round-trip", name, field)
+        for name, field in (
+            ("mycojobs", "p50_ms"),
+            ("mycojobs", "p99_ms"),
+            ("bullmq-2", "p50_ms"),
+            ("bullmq-2", "p99_ms"),
+            ("beanstalkd", "p50_ms"),
+        )
+    )
     if p50 is None:
         return NOTHING
-    ratios, tests = [], []
-    for name, title, part in (("celery", "Celery", 6), ("bullmq-2", "BullMQ", 4)):
-        for field, ours in (("p50_ms", p50), ("p99_ms", p99)):
-            ratio = _over(ours, results.median("round-trip", name, field))
-            ratios.append(f"{short(ratio)} of {title}'s {field[:3]}")
-            tests.append((ratio, lambda x, part=part: x <= 1 / part))
-    return Measured(f"{short(p50)} / {short(p99)} ms: {', '.join(ratios)}", _holds(tests), p50 <= 0.3 and p99 <= 0.7)
+    median, tail, floor = _over(p50, bullmq50), _over(p99, bullmq99), _over(p50, beanstalkd)
+    return Measured(
+        f"{short(p50)} / {short(p99)} ms: {short(median)} of BullMQ's p50, {short(tail)} of its p99; {short(floor)} × beanstalkd's p50",
+        _holds([(median, lambda x: x <= 1), (tail, lambda x: x <= 0.5)]),
+        _holds([(floor, lambda x: x <= 2)]),
+    )
 
 
 def _pickup(results):
@@ -121,7 +133,20 @@ def _pickup(results):
     if p99 is None:
         why = results.why_not("open-500", "mycojobs")
         return Measured(why, False, False) if why else NOTHING
-    return Measured(f"{short(p99)} ms", p99 <= 3, p99 <= 1.5)
+    ratio = _over(p99, results.median("open-500", "bullmq-sandboxed", "p99_ms"))
+    return Measured(
+        f"{short(p99)} ms: {short(ratio)} of BullMQ's sandboxed",
+        _holds([(ratio, lambda x: x <= 1)]),
+        _holds([(ratio, lambda x: x <= 0.5)]),
+    )
+
+
+def _step(results):
+    step, trip = results.median("chain", "mycojobs", "ms_per_job"), results.median("round-trip", "mycojobs", "p50_ms")
+    ratio = _over(step, trip)
+    if ratio is None:
+        return NOTHING
+    return Measured(f"{short(step)} ms: {short(ratio)} × one idle job", ratio <= 1.5, step <= 0.84)
 
 
 def _programs(kind):
@@ -137,7 +162,7 @@ def _programs(kind):
             f"{short(ours)} ms through Redis ({short(inside)} ms of it in the sandbox): {short(ratio)} × a bare one ({short(bare)} ms), "
             f"{short(faster)} × faster than bubblewrap ({short(bubble)} ms)",
             ratio <= 2.5,
-            ratio <= 1.6 and faster >= 3,
+            faster >= 3,
         )
 
     return measure
@@ -167,7 +192,7 @@ def _claim(results):
 
 def _memory(results):
     got = results.median("memory", "mycojobs", "mib")
-    return NOTHING if got is None else Measured(f"{short(got)} MiB (PSS)", got <= 60, got <= 30)
+    return NOTHING if got is None else Measured(f"{short(got)} MiB (PSS)", got <= 35, got <= 20)
 
 
 def _child(results):
@@ -184,8 +209,8 @@ def _child(results):
 TARGETS = [
     Target(
         "no-op Python jobs a second, each in a fresh sandboxed process",
-        "≥ 2.5 × Celery prefork, ≥ 15 × RQ",
-        "≥ 5 × Celery, ≥ 1.5 × BullMQ sandboxed",
+        "≥ 2.5 × Celery prefork, ≥ 1.3 × BullMQ sandboxed, ≥ 15 × RQ",
+        "≥ 4 × Celery, ≥ 2 × BullMQ sandboxed",
         _drain,
     ),
     Target(
@@ -194,22 +219,32 @@ TARGETS = [
         "> BullMQ in process, concurrency 2",
         _warm,
     ),
-    Target("the same with a private mount namespace a job", "≥ 1.5 × Celery", "≥ 2.5 × Celery", _private),
-    Target("idle, submit to result, p50 / p99", "≤ 1/6 of Celery, ≤ 1/4 of BullMQ", "≤ 0.3 / 0.7 ms", _round_trip),
+    Target("CPU a no-op job, Redis included, over Celery's", "≤ 0.5", "≤ 0.3", _cpu),
+    Target("everything anew for each job (`sandbox.reused_runs = 1`)", "≥ 1 × Celery", "≥ 2 × Celery", _anew),
+    Target(
+        "idle, submit to result, p50 / p99",
+        "≤ BullMQ in process / ≤ 0.5 of it",
+        "≤ 2 × beanstalkd's p50",
+        _round_trip,
+    ),
     Target("the same script warm, p50", "≤ 0.6 of BullMQ in process", "≤ 1.2 × beanstalkd", _warm_trip),
-    Target("p99 of the pickup at 500 jobs a second, open loop", "≤ 3 ms", "≤ 1.5 ms", _pickup),
     Target(
-        "bash in the sandbox, start to end, over a bare posix_spawn",
-        "≤ 2.5 ×",
-        "≤ 1.6 ×, ≥ 3 × faster than bubblewrap",
-        _programs("bash"),
+        "p99 of the pickup at 500 jobs a second, open loop",
+        "≤ BullMQ sandboxed in the same run",
+        "≤ half of it",
+        _pickup,
     ),
-    Target("a native program, the same", "≤ 2.5 ×", "≤ 1.6 ×, ≥ 3 × faster than bubblewrap", _programs("native")),
+    Target("a flow's step, end of a job to start of the next", "≤ 1.5 × one idle job", "≤ 0.84 ms", _step),
+    Target("bash, start to end, over a bare posix_spawn", "≤ 2.5 ×", "≥ 3 × faster than bubblewrap", _programs("bash")),
+    Target("a native program, the same", "≤ 2.5 ×", "≥ 3 × faster than bubblewrap", _programs("native")),
     Target(
-        "`mycojobs run` on nothing, first byte of output", "≤ 0.6 s", "≤ 0.25 s", _seconds("first-output", 0.6, 0.25)
+        "`mycojobs run` on nothing, first byte of output",
+        "≤ 0.25 s",
+        "≤ 0.12 s",
+        _seconds("first-output", 0.25, 0.12),
     ),
-    Target("worker start to first job done", "≤ 0.3 s", "≤ 0.1 s", _seconds("startup", 0.3, 0.1)),
+    Target("worker start to first job done", "≤ 0.2 s", "≤ 0.1 s", _seconds("startup", 0.2, 0.1)),
     Target("claim cost with 10^6 queued jobs over 10^3", "≤ 1.1 ×", "the same", _claim),
-    Target("idle agent with its helpers, resident", "≤ 60 MiB", "≤ 30 MiB", _memory),
+    Target("idle agent with its helpers, resident", "≤ 35 MiB", "≤ 20 MiB", _memory),
     Target("a ready child, private memory", "≤ 2 MiB", "≤ 0.5 MiB", _child),
 ]
