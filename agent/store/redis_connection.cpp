@@ -465,7 +465,7 @@ Result<Reply> RedisConnection::run_with_text(const Script& script, const Argumen
 }
 
 std::optional<int> RedisConnection::begin(const Script& script, const Arguments& arguments) {
-  constexpr std::size_t kAtOnce = 32768;  // the buffers of a connection that is idle take as much
+  constexpr std::size_t kAtOnce = 8192;  // an idle connection takes as much, whatever its other end does
   std::size_t bytes = 0;
   for (std::string_view each : arguments.list()) bytes += each.size() + 16;
   if (!socket_ || bytes > kAtOnce || closed_by_server()) return std::nullopt;
