@@ -104,8 +104,9 @@ await claims(world, {
     for (const [name, view] of Object.entries(VIEWS)) pages[name] = await open_seen(view);
     await sees(pages.overview, 'What is stuck');
     await sees(pages.log, 'row 3', '.log');
-    const load = new Load();
+    for (let i = 0; i < 300; i++) await world.job('pass', {name: `before-${i}.py`});
     await until('jobs to scroll over', () => pages.scrolled.$eval('.virtual', (at) => { at.scrollTop = 3000; return at.scrollTop >= 3000; }));
+    const load = new Load();
     const began = Date.now(), samples = [];
     const flows = setInterval(() => world.rpc('flow.create', {definition: {name: 'hourly', jobs: {one: {type: 'python', script: 'pass'}}}}).then((made) => world.rpc('flow.start', {id: made.id})).catch(() => {}), 1000);
     try {
