@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # The image of test.sh in a Debian 12 machine with systemd, cgroup v2 and Debian's podman, of root and of an ordinary
-# user: guest.sh PACKAGE... (what the machine must have). All files are below build/image.
+# user: guest.sh PACKAGE... (what the machine must have). VM_ROWS=REGEX: only the rows whose names it finds. All files are below
+# build/image.
 set -euo pipefail
 here=$(dirname "$(readlink -f "$0")")
 cd "$here/../.."
@@ -22,9 +23,10 @@ mkdir -p "$work/stage/rootfs"
   container=$(podman create --no-healthcheck localhost/mycojobs)
   podman export "$container" | tar -x -C "$0"
   podman rm --volumes "$container"' "$work/stage/rootfs" >"$work/stage.log"
-cp docker/seccomp.json "$work/stage/"
+cp docker/seccomp.json docker/apparmor "$work/stage/"
 cp tests/vm/rows.py "$work/stage/vm_rows.py"
 cp "$here/guest_rows.py" "$work/stage/rows.py"
+echo "${VM_ROWS:-}" >"$work/stage/only"
 mke2fs -q -t ext4 -O ^has_journal -d "$work/stage" "$work/payload.img" 450M >"$work/stage.log" 2>&1
 rm -rf "$work/stage"
 tests/vm/boot.sh "$work" "$disk" "$work/payload.img" "$limit_s"

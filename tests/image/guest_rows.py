@@ -11,7 +11,7 @@ import time
 import traceback
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from vm_rows import check, sh, until  # pylint: disable=wrong-import-position
+from vm_rows import check, do, sh, until  # pylint: disable=wrong-import-position
 
 PAYLOAD = os.path.dirname(os.path.abspath(__file__))
 OPTIONS = ("--no-healthcheck", "--network=host", "--security-opt", f"seccomp={PAYLOAD}/seccomp.json", "--security-opt", "unmask=ALL",
@@ -20,6 +20,7 @@ OPTIONS = ("--no-healthcheck", "--network=host", "--security-opt", f"seccomp={PA
 ROOT_USER = ("--user=0", "--cap-drop=ALL", "--cap-add=SETUID,SETGID,SETPCAP,KILL,DAC_OVERRIDE")
 WORKER = ("runuser", "-u", "worker", "--", "env", "HOME=/home/worker", "XDG_RUNTIME_DIR=/run/user/1000",
           "DBUS_SESSION_BUS_ADDRESS=unix:path=/run/user/1000/bus")
+SESSION = "user@1000.service"
 PROGRAM = "/usr/local/bin/mycojobs"
 ROWS = []
 
@@ -41,10 +42,14 @@ class Host:
     def run(self, *words, options=(), ok=True):
         return self.podman("run", "--rm", *OPTIONS, *self.more, *options, "--rootfs", self.rootfs, *words, ok=ok)
 
-    def layers(self, *options):
+    def found(self, *options):
+        """What `doctor` finds of each layer, with its remedy."""
         done = self.run(PROGRAM, "doctor", "--json", options=options, ok=False)
         check(done.stdout.startswith("["), done.stdout + done.stderr)
-        return {each["name"]: each["state"] for each in json.loads(done.stdout) if each["area"] == "sandbox"}
+        return {each["name"]: each for each in json.loads(done.stdout) if each["area"] == "sandbox"}
+
+    def layers(self, *options):
+        return {name: each["state"] for name, each in self.found(*options).items()}
 
     def agent_runs_a_job(self, *options):
         """The receipt's layers of a job, and what it printed."""
@@ -62,7 +67,9 @@ class Host:
             self.podman("rm", "--force", "--time", "0", "agent", ok=False)
 
 
-ROOT = Host((), PAYLOAD + "/rootfs:O", ())
+ROOT = Host((), PAYLOAD + "/rootfs:O", ("--security-opt", "apparmor=unconfined"))
+OF_PODMAN = Host((), PAYLOAD + "/rootfs:O", ())
+OF_OURS = Host((), PAYLOAD + "/rootfs:O", ("--security-opt", "apparmor=mycojobs"))
 USER = Host(WORKER, "/home/worker/rootfs", ())
 
 
@@ -87,6 +94,32 @@ def rootful_container_of_root_has_every_layer():
     return layers_of(answer) + ", " + stop
 
 
+def denials():
+    """What AppArmor says in the kernel's log that it has denied, the last of it."""
+    return "\n".join([line for line in sh("dmesg").stdout.splitlines() if 'apparmor="DENIED"' in line][-8:])
+
+
+@row
+def apparmor_lets_a_sandbox_be_built_with_our_profile_alone():
+    with open("/sys/module/apparmor/parameters/enabled", encoding="utf-8") as file:
+        check(file.read().strip() == "Y", "this kernel has no AppArmor")
+    with open(PAYLOAD + "/apparmor", encoding="utf-8") as file:
+        # What its head says of AppArmor 3.
+        lines = [line for line in file if not line.startswith(("abi ", "  userns,"))]
+    sh("apparmor_parser", "--replace", input="".join(lines))
+    user = ("--user=10001", "--cap-drop=ALL")
+    refused = OF_PODMAN.found(*user)["canary"]
+    check(refused["state"] == "missing" and "docker/apparmor" in refused["remedy"], refused)
+    ours = OF_OURS.found(*user)
+    check(ours["canary"]["state"] == "ok", f"{ours['canary']} {denials()}")
+    denied = "echo 1 >/proc/sys/vm/drop_caches; cat /proc/self/attr/current"
+    said = OF_OURS.run("/bin/sh", "-c", denied, options=("--user=0",), ok=False)
+    check("mycojobs (enforce)" in said.stdout and "enied" in said.stderr, said.stdout + said.stderr)
+    of_root = OF_OURS.layers(*ROOT_USER)
+    check(all(state == "ok" for state in of_root.values()), f"{of_root} {denials()}")
+    return f"Podman's own: {refused['detail'][:100]}; ours: canary ok, of root every layer"
+
+
 @row
 def rootless_container_of_root_has_all_but_groups():
     unpack = shlex.join((*WORKER, "podman", "unshare", "sh", "-c", "mkdir ~/rootfs && tar -x -C ~/rootfs"))
@@ -106,16 +139,16 @@ def rootless_container_of_the_images_user_has_all_but_groups():
     return str({name: found[name] for name in ("uid", "landlock", "cgroup:memory", "cgroup:pids", "canary")})
 
 
+def the_user_has_a_session():
+    """Rootless podman asks the user's own systemd for groups, and goes on without when it is late: on a busy host it may be."""
+    status = lambda: sh(*WORKER, "systemctl", "--user", "is-system-running", ok=False)  # noqa: E731
+    until(lambda: status().stdout.strip() in ("running", "degraded"),
+          lambda: f"the user's systemd: {status().stdout} {sh('systemctl', '--no-pager', 'status', SESSION, ok=False).stdout}", 180)
+
+
 def main():
-    for each in ROWS:
-        name = each.__name__.replace("_", " ")
-        began = time.monotonic()
-        try:
-            detail = each()
-            print(f"ok {name} ({time.monotonic() - began:.1f} s): {detail}", flush=True)
-        except Exception as error:  # pylint: disable=broad-except
-            why = str(error) if isinstance(error, AssertionError) else traceback.format_exc()
-            print(f"FAILED {name}: " + why.replace("\n", "\n    "), flush=True)
+    the_user_has_a_session()
+    do(ROWS, recover=lambda: None, units=SESSION)
     print("end of rows", flush=True)
 
 

@@ -57,6 +57,22 @@ def seccomp_problems(profile):
     return found
 
 
+def apparmor_problems(text):
+    """Its rules; that a kernel takes them is a row of guest_rows.py."""
+    found = []
+    rules = {line.strip() for line in text.split("{", 1)[1].splitlines() if line.strip() and not line.strip().startswith("#")} - {"}"}
+    free = {rule for rule in rules if not rule.startswith(("deny ", "signal ", "ptrace "))}
+    if free != {"include <abstractions/base>", "capability,", "file,", "network,", "userns,", "mount,", "umount,", "pivot_root,"}:
+        found.append(f"beyond Docker's profile: {free}")
+    if any("peer=" not in rule for rule in rules if rule.startswith(("signal ", "ptrace "))):
+        found.append("signals of anybody, or to anybody")
+    denied = {rule.split()[1] for rule in rules if rule.startswith("deny ")}
+    for path in "@{PROC}/sys/[^nu]*/** @{PROC}/sysrq-trigger @{PROC}/kcore /sys/kernel/security/** /sys/{block,bus,class,devices,hypervisor,kernel,module,power}/** /sys/firmware/**".split():
+        if path not in denied:
+            found.append(f"{path} is open")
+    return found
+
+
 def compose_problems(compose):
     found = []
     services = compose["services"]
@@ -187,6 +203,7 @@ class Manifests(unittest.TestCase):
         self.kubernetes = list(yaml.safe_load_all(text_of("docker", "kubernetes.yaml")))
 
     def test_they_hold(self):
+        self.assertEqual(apparmor_problems(text_of("docker", "apparmor")), [])
         self.assertEqual(seccomp_problems(self.seccomp), [])
         self.assertEqual(compose_problems(self.compose), [])
         self.assertEqual(kubernetes_problems(self.kubernetes), [])
@@ -203,6 +220,9 @@ class Manifests(unittest.TestCase):
             change(value)
             self.assertNotEqual(problems(value), [], change)
 
+        apparmor = text_of("docker", "apparmor")
+        for old, new in (("  userns,\n", ""), ("peer=runc,", ","), ("deny @{PROC}/kcore", "deny @{PROC}/kcorn"), ("  mount,", "  mount,\n  change_profile,")):
+            self.assertNotEqual(apparmor_problems(apparmor.replace(old, new)), [], old)
         broken(seccomp_problems, self.seccomp, lambda p: p["syscalls"][0]["names"].append("bpf"))
         broken(seccomp_problems, self.seccomp, lambda p: p["syscalls"][-1].pop("args"))
         broken(seccomp_problems, self.seccomp, lambda p: p.update(defaultAction="SCMP_ACT_ALLOW"))

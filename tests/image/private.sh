@@ -12,6 +12,12 @@ mount -t tmpfs -o mode=755 run /run
 mount -t tmpfs -o mode=1777 shm /dev/shm
 mount -t tmpfs -o mode=755 lib /var/lib
 mkdir -p /run/lock /run/state "$folder/storage" "$folder/tmp"
+# Ids for containers with users of their own (hostUsers: false).
+for file in subuid subgid; do
+  [ -e "/etc/$file" ] || { echo "private.sh: this host has no /etc/$file (package uidmap)" >&2; exit 69; }
+  echo containers:2000000:10000000 >"/run/$file"
+  mount --bind "/run/$file" "/etc/$file"
+done
 # crun knows version 1 or version 2 of cgroups, and no mixture with controllers in both.
 if grep -qs . /sys/fs/cgroup/unified/cgroup.controllers; then umount /sys/fs/cgroup/unified; fi
 export TMPDIR=$folder/tmp CONTAINERS_CONF=/run/containers.conf CONTAINERS_STORAGE_CONF=/run/storage.conf

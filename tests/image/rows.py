@@ -1,14 +1,19 @@
-#!/usr/bin/env python3
+#!/usr/bin/python3
 """What holds of the image, one line a row, as in tests/vm/rows.py: rows.py [PART OF A NAME...].
 
-test.sh starts it in mounts, a network and processes of its own. Containers are started as docker/README.md says.
+test.sh starts it in mounts, a network and processes of its own, as root and as an ordinary user. Containers are started as docker/README.md says.
 """
+import base64
+import copy
 import json
 import os
 import re
+import shutil
 import sys
 import time
 import traceback
+
+import yaml
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
@@ -18,11 +23,15 @@ from rows import check, sh, until  # pylint: disable=wrong-import-position
 IMAGE = "localhost/mycojobs"
 PROFILE = os.path.join(ROOT, "docker", "seccomp.json")
 COMPOSE = os.path.join(ROOT, "docker", "compose.yaml")
+KUBERNETES = os.path.join(ROOT, "docker", "kubernetes.yaml")
 OURS = ("--security-opt", "seccomp=" + PROFILE)
 PROC = ("--security-opt", "systempaths=unconfined")
 BARE = ("--cap-drop=ALL", "--security-opt", "no-new-privileges", "--read-only", "--tmpfs", "/tmp")
 WITHOUT_GROUPS = ("--env", "MYCOJOBS_SANDBOX_ALLOW_MISSING=cgroup:memory,cgroup:pids")
 ROOT_USER = ("--user=0", "--cap-drop=ALL", "--cap-add=SETUID,SETGID,SETPCAP,KILL,DAC_OVERRIDE", "--env", "MYCOJOBS_STATE_DIR=/run/mycojobs")
+# An ordinary user's container has 65536 ids, and none of a host's users: the jobs get some of these.
+if os.geteuid() != 0:
+    ROOT_USER += ("--env", "MYCOJOBS_SANDBOX_UID_RANGE=20000:40000")
 PASSWORD = "geheim7"
 NETWORK = ("--network=rows",)
 REDIS = ("--env", f"MYCOJOBS_REDIS=redis://:{PASSWORD}@rows-redis:6379")
@@ -32,6 +41,11 @@ ROWS = []
 def row(function):
     ROWS.append(function)
     return function
+
+
+def row_of_root(function):
+    """What an ordinary user has too few ids for."""
+    return row(function) if os.geteuid() == 0 else function
 
 
 def podman(*words, ok=True, **more):
@@ -117,7 +131,7 @@ def agent(name="rows-agent", *words):  # pylint: disable=keyword-arg-before-vara
 
 
 def run_job(inside, text, ok=True):
-    return said(inside.execute(text, "mycojobs", "run", "job.py", ok=ok))
+    return said(Container.execute(inside, text, "mycojobs", "run", "job.py", ok=ok))
 
 
 @row
@@ -274,8 +288,92 @@ def compose_comes_up_healthy_and_outlives_an_agent():
         return f"{first} was killed; runner {record()['runner_id']} ran it"
 
 
+def pods_of(documents):
+    """kubernetes.yaml as podman 4.3 can play it, which knows no StatefulSet and neither of two settings: `seccompProfile` has
+    an annotation there, and for `procMount: Unmasked` a whole /proc beside the masked one stands in, which lets the kernel
+    mount another, too. All else is the file's."""
+    coordinator, agents = documents
+    claims = agents["spec"]["volumeClaimTemplates"]
+    for number in range(2):
+        pod = copy.deepcopy(agents["spec"]["template"])
+        name = f"{agents['metadata']['name']}-{number}"
+        profile = pod["spec"]["securityContext"]["seccompProfile"]["localhostProfile"]
+        annotation = "container.seccomp.security.alpha.kubernetes.io/" + pod["spec"]["containers"][0]["name"]
+        pod["metadata"].update(name=name, annotations={annotation: "localhost/" + profile})
+        pod["spec"]["volumes"] += [{"name": each["metadata"]["name"], "persistentVolumeClaim": {"claimName": f"{each['metadata']['name']}-{name}"}}
+                                   for each in claims]
+        (container,) = pod["spec"]["containers"]
+        if container["securityContext"].get("procMount") == "Unmasked":
+            pod["spec"]["volumes"].append({"name": "proc", "hostPath": {"path": "/proc", "type": "Directory"}})
+            container["volumeMounts"].append({"name": "proc", "mountPath": "/run/proc"})
+        yield {"apiVersion": "v1", "kind": "Pod", **pod}
+    coordinator["spec"]["replicas"] = 1
+    yield coordinator
+
+
+class Kube:
+    """docker/kubernetes.yaml, played by podman, with its secret and its profile where the file's head wants them."""
+
+    def __init__(self):
+        self.folder = os.path.join(os.environ["TMPDIR"], "kube")
+        os.makedirs(self.folder, exist_ok=True)
+        shutil.copy(PROFILE, os.path.join(self.folder, "mycojobs.json"))
+        with open(KUBERNETES, encoding="utf-8") as file:
+            documents = list(pods_of(list(yaml.safe_load_all(file))))
+        self.agent = copy.deepcopy(documents[0]["spec"]["containers"][0])
+        for each in documents:
+            spec = each["spec"]["template"]["spec"] if each["kind"] == "Deployment" else each["spec"]
+            (container,) = spec["containers"]
+            container.update(image=IMAGE, imagePullPolicy="Never")
+            del container["ports"]  # podman would publish them, each pod's on the same port of the host
+        self.path = os.path.join(self.folder, "pods.yaml")
+        with open(self.path, "w", encoding="utf-8") as file:
+            yaml.safe_dump_all(documents, file)
+
+    def __enter__(self):
+        url = base64.b64encode(f"redis://:{PASSWORD}@rows-redis:6379".encode()).decode()
+        self.gone()
+        podman("secret", "create", "mycojobs-redis", "-", input=json.dumps({"url": url}))
+        podman("kube", "play", "--network", "rows", "--userns", "auto:size=65536", "--seccomp-profile-root", self.folder, self.path)
+        return self
+
+    def __exit__(self, *_):
+        self.gone()
+
+    @staticmethod
+    def gone():
+        podman("pod", "rm", "--force", "--all", "--time=0", ok=False)
+        podman("volume", "rm", "--force", "state-mycojobs-agent-0", "state-mycojobs-agent-1", ok=False)
+        podman("secret", "rm", "mycojobs-redis", ok=False)
+
+    def probed(self, container, probe):
+        """As a kubelet asks, but from inside."""
+        (port,) = (each["containerPort"] for each in self.agent["ports"] if each["name"] == self.agent[probe]["httpGet"]["port"])
+        url = f"http://127.0.0.1:{port}{self.agent[probe]['httpGet']['path']}"
+        asks = f"import urllib.request; print(urllib.request.urlopen('{url}').status)"
+        return podman("exec", container, "python3", "-c", asks, ok=False).stdout.strip() == "200"
+
+
+@row_of_root
+def kubernetes_yaml_gives_agents_that_have_their_sandbox():
+    agents = [f"mycojobs-agent-{number}-agent" for number in range(2)]
+    with Redis(), Kube() as kube:
+        for name in agents:
+            until(lambda: kube.probed(name, "readinessProbe"), lambda: f"{name} is ready: " + said(podman("logs", name, ok=False))[-1500:], 60)
+            check(kube.probed(name, "livenessProbe") and kube.probed(name, "startupProbe"), name)
+            about = json.loads(podman("inspect", name).stdout)[0]
+            check(not about["EffectiveCaps"] and about["HostConfig"]["ReadonlyRootfs"], about["EffectiveCaps"])
+            check(about["Config"]["User"] == "10001:10001", about["Config"]["User"])
+        found = {each["name"]: each for each in json.loads(podman("exec", agents[0], "mycojobs", "doctor", "--json", ok=False).stdout) if each["area"] == "sandbox"}
+        check(found["canary"]["state"] == "ok", found)
+        runners = json.loads(podman("exec", agents[0], "mycojobs", "runner", "list", "--json").stdout)
+        check(sorted(each["id"] for each in runners) == [20, 21], runners)
+        out = run_job(Named("mycojobs-coordinator-pod-0-coordinator"), "print(6 * 7)\n")
+        check("42" in out, out)
+        return "runners 20 and 21, without a capability; a job from the coordinator's pod; " + states(found, "userns", "uid", "canary")
+
+
 def main():
-    sh("ip", "link", "set", "lo", "up")
     wanted = sys.argv[1:]
     for each in ROWS:
         name = each.__name__.replace("_", " ")

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Builds a copy of this tree on another release, runs its examples and its tests there: test.sh SUITE PACKAGES [CTEST OPTION...].
+# Builds a copy of this tree on another release, runs its examples and its tests there: test.sh SUITE PACKAGES [CTEST OPTION...];
+# or cross-compiles it for another architecture, and runs its unit tests there: test.sh arm64 PACKAGES [GOOGLETEST OPTION...].
 # PACKAGES: the names, as one word. All files are below build/on-SUITE: the release, the copy, the compiler's cache.
 set -euo pipefail
 here=$(dirname "$(readlink -f "$0")")
@@ -7,6 +8,8 @@ cd "$here/../.."
 suite=${1:?suite} packages=${2:?packages}
 shift 2
 work=build/on-$suite
+release=$suite
+[ "$suite" != arm64 ] || release=bookworm+arm64
 
 say() { printf 'on %s: %s\n' "$suite" "$*" >&2; }
 give_up() { say "$2"; exit "$1"; }
@@ -22,11 +25,15 @@ if [ ! -d "$work/release-$key/root" ]; then
   say "unpacking the release (a minute; kept for the next time)"
   rm -rf "$work"/release-*
   # shellcheck disable=SC2086
-  "$here/root.sh" "$suite" "$work/release-$key" $packages >"$work/release.log" 2>&1 ||
+  "$here/root.sh" "$release" "$work/release-$key" $packages >"$work/release.log" 2>&1 ||
     { tail -20 "$work/release.log" >&2; give_up 69 "no release: see $work/release.log"; }
 fi
 
 rsync -a --delete --exclude=/.git --filter=':- .gitignore' ./ "$work/source/"
 inside() { "$here/inside.sh" "$work/release-$key/root" "$work/source" "$work/cache" "$@" 9>&-; }
-inside ./dev run
-inside ./dev test "$@"
+if [ "$suite" = arm64 ]; then
+  inside tests/on/arm64.sh "$@"
+else
+  inside ./dev run
+  inside ./dev test "$@"
+fi

@@ -174,6 +174,60 @@ def an_upgrade_with_500_jobs_loses_none():
 
 
 @row
+def a_file_that_was_copied_half_leaves_the_old_program_at_work():
+    running, was = sleeper(3).started(), version()
+    with open(package(newer=True), "rb") as whole, open("/tmp/half.deb", "wb") as half:
+        half.write(whole.read()[:os.path.getsize(whole.name) // 2])
+    told = sh("dpkg", "--install", "/tmp/half.deb", ok=False, seconds=1000)
+    check(told.returncode != 0, told.stdout)
+    stands = sh("dpkg-query", "-W", "-f", "${db:Status-Abbrev}", "mycojobs").stdout.strip()
+    check((stands, version()) == ("ii", was), f"{stands} {version()}: {told.stderr}")
+    check(running.status() == "finished", running.record())  # dpkg had stopped the agent before it saw
+    check((state(AGENT), state(COORDINATOR)) == ("active", "active"), told.stdout + told.stderr)
+    Job("print('hello')").finished()
+    return f"{told.stderr.strip().splitlines()[0]}; agent and coordinator run again"
+
+
+@row
+def a_typo_stops_an_upgrade_of_nothing_but_the_agent():
+    config = "/etc/mycojobs/config.toml"
+    right = read(config)
+    write(config, right + "\nslotz = 3\n")
+    told = dpkg("--install", package(newer=True))
+    check("not all of these started again" in told and AGENT in told, told)
+    check(config in told and "slotz" in told, f"what is wrong is not told: {told}")
+    check(sh("mycojobs", "config", "check", ok=False).returncode == 65, "config check")
+    write(config, right + "\n")
+    waits = Job("print('hello')")
+    sh("systemctl", "start", AGENT, COORDINATOR)
+    waits.finished()
+    return next(line for line in told.splitlines() if "slotz" in line)
+
+
+@row
+def a_full_disk_is_told_and_the_agent_goes_on():
+    folder = "/var/lib/mycojobs"
+    sh("systemctl", "stop", AGENT)
+    sh("mount", "-t", "tmpfs", "-o", "size=1M,mode=700", "full", folder)
+    try:
+        sh("sh", "-c", f"head -c 4M /dev/zero >{folder}/ballast", ok=False)
+        sh("systemctl", "start", AGENT)
+        Job("print('hello')").finished()
+        job = Job("open('/job/artifacts/big', 'wb').write(b'x' * (1 << 16))")
+        job.finished()
+        log = sh("mycojobs", "job", "logs", job.key.removeprefix("job:"), *REDIS).stdout
+        check("not kept" in log and "ENOSPC" in log, log)
+        check(state(AGENT) == "active", state(AGENT))
+        os.unlink(folder + "/ballast")
+        Job("print('hello')").finished()
+    finally:
+        sh("systemctl", "stop", AGENT, ok=False)
+        sh("umount", folder)
+        sh("systemctl", "start", AGENT)
+    return log.strip()
+
+
+@row
 def a_program_that_is_too_old_refuses_the_store():
     sh("redis-cli", "-n", "1", "HSET", "mj:format", "version", "2", "program", "9.9")
     done = sh("mycojobs", "job", "submit", "/tmp/job.py", *REDIS, ok=False)
@@ -194,6 +248,26 @@ def a_downgrade_is_told():
     check("+next" not in version() and state(AGENT) == "active", told)
     Job("print('hello')").finished()
     return "a warning, and the older program goes on with a store that it knows"
+
+
+@row
+def a_removal_drains_and_keeps_settings_and_jobs():
+    running = [sleeper(3).started() for _ in range(3)]
+    waiting = [sleeper(0.1) for _ in range(4)]
+    dpkg("--remove", "mycojobs")
+    check([job.status() for job in running] == ["finished"] * 3, [job.record() for job in running])
+    check([job.status() for job in waiting] == ["dispatched"] * 4, [job.record() for job in waiting])
+    check("slots = 3" in read("/etc/mycojobs/config.toml"), "the settings are gone")
+    alive = sh("sh", "-c", "grep -l mycojobs /proc/[0-9]*/comm 2>/dev/null; true").stdout
+    check(not alive, alive)
+    dpkg("--install", package(newer=False))
+    check(state(AGENT) == "inactive", "it was started")
+    enabled = sh("systemctl", "is-enabled", AGENT, ok=False).stdout.strip()
+    check(enabled == "enabled", enabled)
+    sh("systemctl", "start", AGENT)
+    for job in waiting:
+        job.finished()
+    return "3 running jobs finished, 4 waited; installed again it is enabled as before, and starts when told"
 
 
 @row

@@ -534,8 +534,9 @@ def recover_unit():
     sh("redis-cli", "FLUSHALL")
 
 
-def do(rows, recover):
-    only = read("/payload/only")  # of machine.sh
+def do(rows, recover, units="mycojobs-*"):
+    """units: whose journal is shown with a row that failed."""
+    only = read("/payload/only")  # of machine.sh, or guest.sh of tests/image
     for each in rows:
         name = each.__name__.replace("_", " ")
         if not re.search(only, name) or (only and "suite of the sandbox" in name):
@@ -547,7 +548,7 @@ def do(rows, recover):
         except Exception as error:  # pylint: disable=broad-except
             why = str(error) if isinstance(error, AssertionError) else traceback.format_exc()
             print(f"FAILED {name}: " + why.replace("\n", "\n    "), flush=True)
-            log = sh("journalctl", "--no-pager", "-u", "mycojobs-*", "-n", "15", "-o", "cat", ok=False).stdout
+            log = sh("journalctl", "--no-pager", "-u", units, "-n", "15", "-o", "cat", ok=False).stdout
             print("    " + log.strip().replace("\n", "\n    "), flush=True)
             recover()
 
