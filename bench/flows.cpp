@@ -1,10 +1,6 @@
 // What a flow's step costs: from a job's end to its successor's dispatch, by the size of the flow and of the context,
 // on a real Redis, with the coordinator as a process of its own. As tables.
 //   ninja -C build programs flows_bench && build/bin/flows_bench > bench/flows.md
-#include <signal.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -15,7 +11,7 @@
 #include <thread>
 #include <vector>
 
-#include "bench/support.h"
+#include "bench/store_bench.h"
 #include "coordinator/create.h"
 #include "coordinator/progress.h"
 #include "domain/codec.h"
@@ -25,48 +21,6 @@
 using namespace mycojobs;
 
 namespace {
-
-using Clock_ = std::chrono::steady_clock;
-double ms_since(Clock_::time_point begin) {
-  return std::chrono::duration<double, std::milli>(Clock_::now() - begin).count();
-}
-
-double at(std::vector<double> values, double part) {
-  if (values.empty()) return 0;
-  const auto index = static_cast<std::size_t>(static_cast<double>(values.size() - 1) * part);
-  std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(index), values.end());
-  return values[index];
-}
-
-std::string program() { return (std::filesystem::read_symlink("/proc/self/exe").parent_path() / "mycojobs").string(); }
-
-class Child {
- public:
-  explicit Child(std::vector<std::string> argv) : pid_(::fork()) {
-    if (pid_ != 0) return;
-    std::vector<char*> words;
-    for (std::string& word : argv) words.push_back(word.data());
-    words.push_back(nullptr);
-    ::execv(words[0], words.data());
-    ::_exit(127);
-  }
-  ~Child() {
-    ::kill(pid_, SIGTERM);
-    ::waitpid(pid_, nullptr, 0);
-  }
-  Child(const Child&) = delete;
-  Child& operator=(const Child&) = delete;
-  double resident_mib() const {
-    std::ifstream status("/proc/" + std::to_string(pid_) + "/status");
-    for (std::string line; std::getline(status, line);) {
-      if (line.starts_with("VmRSS:")) return std::stod(line.substr(6)) / 1024;
-    }
-    return 0;
-  }
-
- private:
-  pid_t pid_;
-};
 
 FlowPlan plan_of(const nlohmann::json& definition) {
   PlanRead read = read_plan(definition);
@@ -138,14 +92,14 @@ class Bench {
     request.queues = {"queue:bench"};
     request.max_jobs = slots;
     request.lease_ms = 3600000;
-    Clock_::time_point end{};
+    Moment::time_point end{};
     for (std::size_t done = 0; done < count;) {
       const auto jobs = must(store_->claim(request)).jobs;
       if (jobs.empty()) {
         must(waiter->wait(1000, true));
         continue;
       }
-      if (end != Clock_::time_point{}) steps.push_back(ms_since(end));
+      if (end != Moment::time_point{}) steps.push_back(ms_since(end));
       std::vector<Report> reports;
       for (const Claimed& claimed : jobs) {
         JobEnd ended;
@@ -153,7 +107,7 @@ class Bench {
         ended.detail = "ok";
         reports.emplace_back(EndReport{claimed.ref, ended});
       }
-      end = Clock_::now();
+      end = Moment::now();
       for (const auto& each : must(store_->report(1, reports))) must(each);
       done += jobs.size();
     }
@@ -190,7 +144,7 @@ void latency(Bench& bench) {
     std::printf("| %s | %s | %.2f | %.2f | %.2f |\n", flow, by, at(steps, 0.5), at(steps, 0.9), at(steps, 1));
     std::fflush(stdout);
   };
-  const Child coordinator(bench.coordinator());
+  const BenchProgram coordinator(bench.coordinator());
   {
     const Id flow = bench.create(chains(1, 40, "bench"));
     bench.start(flow);
@@ -198,11 +152,11 @@ void latency(Bench& bench) {
     bench.await(flow);
   }
   {
-    const Child agent({program(), "agent", "--redis", bench.url(), "--runner", "7", "--state-dir",
-                       bench.folder() + "/agent", "--log-level", "warn"});
+    const BenchProgram agent({program(), "agent", "--redis", bench.url(), "--runner", "7", "--state-dir",
+                              bench.folder() + "/agent", "--log-level", "warn"});
     std::this_thread::sleep_for(std::chrono::seconds(3));
     const Id flow = bench.create(chains(1, 40, "python"));
-    const auto begin = Clock_::now();
+    const auto begin = Moment::now();
     bench.start(flow);
     bench.await(flow);
     const double took = ms_since(begin);
@@ -212,19 +166,19 @@ void latency(Bench& bench) {
 }
 
 void one_large(Bench& bench, int count, int length) {
-  const Child coordinator(bench.coordinator());
+  const BenchProgram coordinator(bench.coordinator());
   const FlowPlan plan = chains(count, length, "bench", 1);
-  auto begin = Clock_::now();
+  auto begin = Moment::now();
   const Id flow = bench.create(plan);
   const double created = ms_since(begin);
-  begin = Clock_::now();
+  begin = Moment::now();
   bench.start(flow);
   const double started = ms_since(begin);
-  begin = Clock_::now();
+  begin = Moment::now();
   const std::size_t all = plan.nodes.size();
   const auto steps = bench.drain(all, 1);
   const double ran = ms_since(begin);
-  begin = Clock_::now();
+  begin = Moment::now();
   bench.await(flow);
   const auto part = [&](std::size_t from) {
     return std::vector<double>(steps.begin() + static_cast<std::ptrdiff_t>(from),
@@ -238,17 +192,17 @@ void one_large(Bench& bench, int count, int length) {
 }
 
 void many(Bench& bench, int count) {
-  const Child coordinator(bench.coordinator());
+  const BenchProgram coordinator(bench.coordinator());
   const FlowPlan plan = chains(2, 5, "bench");
-  auto begin = Clock_::now();
+  auto begin = Moment::now();
   std::vector<Id> flows;
   flows.reserve(static_cast<std::size_t>(count));
   for (int i = 0; i < count; ++i) flows.push_back(bench.create(plan));
   const double created = ms_since(begin);
-  begin = Clock_::now();
+  begin = Moment::now();
   for (const Id flow : flows) bench.start(flow);
   const double started = ms_since(begin);
-  begin = Clock_::now();
+  begin = Moment::now();
   bench.drain(static_cast<std::size_t>(count) * plan.nodes.size(), 16);
   for (const Id flow : flows) bench.await(flow);
   const double ran = ms_since(begin);

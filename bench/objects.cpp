@@ -78,7 +78,7 @@ class Run {
   }
 
  private:
-  static ObjectOp put(std::uint64_t n) { return {ObjectOp::Deed::put, kItem, id_of(n), std::nullopt, item(n)}; }
+  static ObjectOp put(std::uint64_t n) { return {ObjectOp::Verb::put, kItem, id_of(n), std::nullopt, item(n)}; }
   std::string call() { return std::to_string(++calls_); }
   template <class Call>
   static void row(const Call& call) {

@@ -2,11 +2,6 @@
 // result, commands of Redis, CPU time of the coordinators; and what signatures cost. One job a message, which a runner
 // ends at once. As table rows; another build's program may be named, and http alone be asked for.
 //   ninja -C build programs tenants_bench && build/bin/tenants_bench [PROGRAM [http]]
-#include <signal.h>
-#include <sys/prctl.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -18,7 +13,7 @@
 #include <thread>
 #include <vector>
 
-#include "bench/support.h"
+#include "bench/store_bench.h"
 #include "domain/codec.h"
 #include "domain/envelope.h"
 #include "domain/signatures.h"
@@ -29,50 +24,10 @@ using namespace mycojobs;
 
 namespace {
 
-using Clock_ = std::chrono::steady_clock;
 constexpr Id kHere = 7, kThere = 9, kSender = 12, kSenderThere = 5, kRunner = 3;
 constexpr int kMany = 2000, kSingle = 200, kPortHere = 17611, kPortThere = 17612;
 
-double ms_since(Clock_::time_point begin) {
-  return std::chrono::duration<double, std::milli>(Clock_::now() - begin).count();
-}
-double at(std::vector<double> values, double part) {
-  std::sort(values.begin(), values.end());
-  return values[static_cast<std::size_t>(static_cast<double>(values.size() - 1) * part)];
-}
 std::string address(int port) { return "http://127.0.0.1:" + std::to_string(port); }
-
-class Child {
- public:
-  explicit Child(std::vector<std::string> argv) : pid_(::fork()) {
-    if (pid_ != 0) return;
-    // Whoever stops the bench (Ctrl-C) stops the bench alone: its children go with it, before they miss their Redis.
-    ::setsid();
-    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-    std::vector<char*> words;
-    for (std::string& word : argv) words.push_back(word.data());
-    words.push_back(nullptr);
-    ::execv(words[0], words.data());
-    ::_exit(127);
-  }
-  ~Child() {
-    ::kill(pid_, SIGTERM);
-    ::waitpid(pid_, nullptr, 0);
-  }
-  Child(const Child&) = delete;
-  Child& operator=(const Child&) = delete;
-  double cpu_ms() const {  // all its threads
-    double ns = 0;
-    for (const auto& task : std::filesystem::directory_iterator("/proc/" + std::to_string(pid_) + "/task")) {
-      double ran = 0;
-      if (std::ifstream(task.path() / "schedstat") >> ran) ns += ran;
-    }
-    return ns / 1e6;
-  }
-
- private:
-  pid_t pid_;
-};
 
 class Server {
  public:
@@ -103,34 +58,6 @@ class Server {
   std::unique_ptr<Store> store_;
   std::unique_ptr<RedisConnection> plain_;
 };
-
-// Ends jobs of queue:bench as soon as they can be claimed.
-void serve(Server& server, const std::atomic<bool>& stop) {
-  auto store = must(server.stores().open());
-  auto waiter = must(server.stores().open_waiter({{kThere, "queue:bench"}}, ""));
-  ClaimRequest request;
-  request.context = kThere;
-  request.runner = kRunner;
-  request.instance = "bench";
-  request.queues = {"queue:bench"};
-  request.max_jobs = 64;
-  request.lease_ms = 3600000;
-  while (!stop) {
-    const auto jobs = must(store->claim(request)).jobs;
-    if (jobs.empty()) {
-      must(waiter->wait(200, true));
-      continue;
-    }
-    std::vector<Report> reports;
-    for (const Claimed& claimed : jobs) {
-      JobEnd ended;
-      ended.status = JobStatus::finished;
-      ended.detail = "ok";
-      reports.emplace_back(EndReport{claimed.ref, ended});
-    }
-    for (const auto& each : must(store->report(kThere, reports))) must(each);
-  }
-}
 
 Message message_of(Id id, const std::string& to, const std::string& its_key) {
   Message message;
@@ -169,13 +96,13 @@ class Pair {
     context(here_, kHere, kSender);
     context(there(), kThere, http_ ? kSenderThere : kSender);
     const auto start = [&](Server& server, const std::string& key, int port) {
-      coordinators_.push_back(std::make_unique<Child>(std::vector<std::string>{
+      coordinators_.push_back(std::make_unique<BenchProgram>(std::vector<std::string>{
           program, "coordinator", "--redis", server.url(), "--state-dir", server.folder() + "/c", "--log-level",
           "error", "--coordinator-key", folder + "/" + key, "--api-listen", "127.0.0.1:" + std::to_string(port)}));
     };
     start(here_, "here.key", kPortHere);
     if (http_) start(there(), "there.key", kPortThere);
-    runner_ = std::thread([this] { serve(there(), stop_); });
+    runner_ = std::thread([this] { end_jobs(there().stores(), kThere, kRunner, stop_); });
     must_end(send(1));  // both are there
   }
   ~Pair() {
@@ -187,7 +114,7 @@ class Pair {
     std::vector<double> single;
     for (int i = 0; i < kSingle; ++i) {
       const std::string key = write();
-      const auto begin = Clock_::now();
+      const auto begin = Moment::now();
       must(here_.store().put_out(kHere, key));
       must_end(key);
       single.push_back(ms_since(begin));
@@ -198,7 +125,7 @@ class Pair {
     const auto trips = [](Server& server) { return server.trips(); };
     const auto commands = [](Server& server) { return server.commands(); };
     const double trips_before = sum(trips), commands_before = sum(commands), cpu_before = cpu_ms();
-    const auto begin = Clock_::now();
+    const auto begin = Moment::now();
     for (const std::string& key : keys) must(here_.store().put_out(kHere, key));
     for (const std::string& key : keys) must_end(key, 20);
     const double took = ms_since(begin);
@@ -283,7 +210,7 @@ class Pair {
   bool http_;
   SigningKey key_ = SigningKey::make();
   std::string key_of_there_;
-  std::vector<std::unique_ptr<Child>> coordinators_;
+  std::vector<std::unique_ptr<BenchProgram>> coordinators_;
   std::atomic<bool> stop_{false};
   std::thread runner_;
   Id last_ = 0;
@@ -294,7 +221,7 @@ void signatures() {
   const SigningKey key = SigningKey::make();
   Message message = message_of(1, address(kPortThere), key.public_key());
   const auto row = [&](const char* what, const auto& work) {
-    const auto begin = Clock_::now();
+    const auto begin = Moment::now();
     for (int i = 0; i < kTimes; ++i) work();
     std::printf("| %s | %.0f |\n", what, ms_since(begin) * 1000 / kTimes);
   };

@@ -51,7 +51,7 @@ void measure(const Case& each, int steps, int threads) {
   WorkflowEngine engine(
       {.program = MYCOJOBS_BIN "/mycojobs-workflowhost", .processes = static_cast<std::size_t>(threads)});
   const Program program = must(Program::make(1, "order.lua", "step", each.source));
-  StepRequest request;
+  workflow::StepRequest request;
   if (!each.state.is_null()) request.state = must(encode_cbor(each.state));
   request.event = {"shop/OrderEvent@1", must(encode_cbor(each.event)), {}};
   nlohmann::json ctx{
@@ -65,7 +65,7 @@ void measure(const Case& each, int steps, int threads) {
     running.emplace_back([&] {
       for (int i = 0; i < steps; ++i) {
         const auto from = Clock::now();
-        const StepAnswer answer = must(engine.step(program, request));
+        const workflow::StepAnswer answer = must(engine.step(program, request));
         if (answer.failure) {
           std::fprintf(stderr, "%s\n", answer.failure->message.c_str());
           std::exit(1);

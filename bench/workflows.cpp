@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "base/clock.h"
-#include "bench/support.h"
+#include "bench/store_bench.h"
 #include "coordinator/world_thread.h"
 #include "domain/cbor.h"
 #include "inspect/world_verify.h"
@@ -28,17 +28,8 @@ using namespace mycojobs;
 namespace {
 
 using nlohmann::json;
-using Moment = std::chrono::steady_clock;
 constexpr Id kContext = 1;
 constexpr int kSingle = 300;
-
-double ms_since(Moment::time_point begin) {
-  return std::chrono::duration<double, std::milli>(Moment::now() - begin).count();
-}
-double at(std::vector<double> values, double part) {
-  std::sort(values.begin(), values.end());
-  return values[static_cast<std::size_t>(static_cast<double>(values.size() - 1) * part)];
-}
 
 constexpr const char* kManifest = R"json({
   "schemas": {
@@ -80,7 +71,7 @@ class Bench {
     };
     thread_ = must(WorldThread::start(*stores_, clock_, kContext, take_));
     thread_->set_leads(true);
-    runner_ = std::thread([this] { serve(); });
+    runner_ = std::thread([this] { end_jobs(*stores_, kContext, 3, stop_); });
   }
   ~Bench() {
     stop_ = true;
@@ -98,7 +89,7 @@ class Bench {
   }
   void send(const std::string& world, int id, bool pay = false) {
     const Fields fields{{"schema", "bench/Hit@1"}, {"value", json{{"id", id}, {"pay", pay}}.dump()}};
-    must(worlds_->post(kContext, world, "event", fields));
+    must(worlds_->post(kContext, world, "event", fields, rules_of(id)));
   }
   std::uint64_t height(const std::string& world) { return must(worlds_->read(kContext, world, 0, 0)).height; }
   void wait(const std::string& world, std::uint64_t wanted) {
@@ -131,15 +122,22 @@ class Bench {
     std::fflush(stdout);
   }
 
-  // Others' latency while one instance has a queue.
+  // Others' latency while one instance has all the mail that it may have, all the time, and while it has none.
   void measure_beside_a_busy_one(const std::string& world, int backlog, int others) {
     for (int id = 1; id <= others; ++id) send(world, id);
     settle(world);
-    thread_->set_leads(false);
-    for (int i = 0; i < backlog; ++i) send(world, 0);
-    thread_->set_leads(true);
+    std::atomic<bool> stop{false};
+    std::thread feeder;
+    if (backlog > 0) {
+      thread_->set_leads(false);
+      for (int i = 0; i < backlog; ++i) send(world, 0);
+      thread_->set_leads(true);
+      feeder = std::thread([&] { feed(world, static_cast<std::uint64_t>(backlog), stop); });
+    }
+    const std::uint64_t hot_before = steps_of(world, 0);
+    const auto began = Moment::now();
     std::vector<double> single;
-    for (int i = 0; i < kSingle / 3; ++i) {
+    for (int i = 0; i < kSingle; ++i) {
       const int id = 1 + i % others;
       const std::uint64_t before = steps_of(world, id);
       const auto one = Moment::now();
@@ -147,9 +145,13 @@ class Bench {
       while (steps_of(world, id) == before) std::this_thread::sleep_for(std::chrono::milliseconds(1));
       single.push_back(ms_since(one));
     }
+    const double rate = static_cast<double>(steps_of(world, 0) - hot_before) / ms_since(began) * 1000;
     const std::uint64_t left = must(worlds_->glance(kContext, {{world, {}}})).at(0).mail;
-    std::printf("| beside an instance with %d events (%llu still wait) | %d | - | %.1f | %.1f |\n", backlog,
-                static_cast<unsigned long long>(left), others, at(single, 0.5), at(single, 0.99));
+    stop = true;
+    if (feeder.joinable()) feeder.join();
+    std::printf(
+        "| beside an instance with %d events (%llu still in the inbox) | %d | %.0f of the busy one | %.1f | %.1f |\n",
+        backlog, static_cast<unsigned long long>(left), others, rate, at(single, 0.5), at(single, 0.99));
     std::fflush(stdout);
     settle(world);
   }
@@ -229,6 +231,21 @@ class Bench {
   }
 
  private:
+  static PostRules rules_of(int id) {
+    PostRules rules;
+    rules.targets = {{store_name({"bench/count@1", must(encode_cbor(json(id)))}), "its instance"}};
+    return rules;
+  }
+  // Instance 0 never runs out of mail.
+  void feed(const std::string& world, std::uint64_t wanted, const std::atomic<bool>& stop) {
+    auto worlds = must(stores_->open_workflows());
+    const Fields fields{{"schema", "bench/Hit@1"}, {"value", json{{"id", 0}}.dump()}};
+    while (!stop) {
+      const bool enough = must(worlds->glance(kContext, {{world, {}}})).at(0).mail >= wanted;
+      const auto posted = enough ? Result<Posted>() : worlds->post(kContext, world, "event", fields, rules_of(0));
+      if (enough || !posted) std::this_thread::sleep_for(std::chrono::milliseconds(1));  // it is full: as it should be
+    }
+  }
   std::uint64_t steps_of(const std::string& world, int id) {
     if (seen_of_ != world) seen_ = must(LoadedWorld::load(*worlds_, kContext, seen_of_ = world)).state();
     const auto see = [this](const WorkflowFact& fact) -> Result<bool> {
@@ -247,34 +264,6 @@ class Bench {
       if (must(worlds_->mail(kContext, world, 1)).empty() && height(world) == before) return;
     }
   }
-  // Ends jobs of queue:bench as soon as they can be claimed.
-  void serve() {
-    auto store = must(stores_->open());
-    auto waiter = must(stores_->open_waiter({{kContext, "queue:bench"}}, ""));
-    ClaimRequest request;
-    request.context = kContext;
-    request.runner = 3;
-    request.instance = "bench";
-    request.queues = {"queue:bench"};
-    request.max_jobs = 64;
-    request.lease_ms = 3600000;
-    while (!stop_) {
-      const auto jobs = must(store->claim(request)).jobs;
-      if (jobs.empty()) {
-        must(waiter->wait(200, true));
-        continue;
-      }
-      std::vector<Report> reports;
-      for (const Claimed& claimed : jobs) {
-        JobEnd ended;
-        ended.status = JobStatus::finished;
-        ended.detail = "ok";
-        reports.emplace_back(EndReport{claimed.ref, ended});
-      }
-      for (const auto& each : must(store->report(kContext, reports))) must(each);
-    }
-  }
-
   SystemClock clock_;
   std::unique_ptr<EmbeddedRedis> redis_;
   std::unique_ptr<StoreFactory> stores_;
@@ -303,8 +292,11 @@ int main(int argc, char** argv) {
   bench.measure("no effect", few, events, 10, false);
   bench.measure("no effect", many, events, 10000, false);
   bench.measure("one effect, to its receipt's step", paid, events / 4, 10, true);
-  bench.measure_beside_a_busy_one(busy, events, 100);
-  bench.measure_beside_a_busy_one(bench.apply("crowd"), events, 10000);
+  const std::string crowd = bench.apply("crowd");
+  for (const int backlog : {0, events}) {
+    bench.measure_beside_a_busy_one(busy, backlog, 100);
+    bench.measure_beside_a_busy_one(crowd, backlog, 10000);
+  }
   bench.measure_replay(few);
   for (int i = 0; i < 16; ++i) bench.apply("beside" + std::to_string(i));
   std::printf("| send_event, 20 manifests in the context | p50 ms | p99 ms |\n|---|---|---|\n");
