@@ -6,6 +6,21 @@ import {claims, click, sees, sleep, text, until, World} from './world.mjs';
 const world = await new World().start();
 const rows = (page) => page.$eval('.log .virtual', (at) => Number(at.getAttribute('aria-rowcount')));
 
+// Records and the index as a store has them: jobs of caller 7, the newest ones last.
+function write_jobs(many, about, first = 1) {
+  const words = [];
+  for (let i = first; i < first + many; i++) {
+    const {name, at} = about(i);
+    const fields = ['id', i, 'caller_id', 7, 'context_id', 1, 'script_type', 'python', 'name', name, 'status', i % 50 === 0 ? 'error' : 'finished', 'detail', i % 50 === 0 ? 'timeout' : 'ok',
+      'created_at', Math.floor(at / 1000), 'queued_ms', at, 'started_ms', at + 2, 'ended_ms', at + 9];
+    words.push(['HSET', `job:7:${i}`, ...fields], ['ZADD', 'mj:jobs', at * 1000, `job:7:${i}`]);
+  }
+  const wire = ['MULTI', 'EXEC'].map((each) => `*1\r\n$${each.length}\r\n${each}\r\n`);
+  const all = words.map((each) => `*${each.length}\r\n${each.map((word) => `$${Buffer.byteLength(String(word))}\r\n${word}\r\n`).join('')}`).join('');
+  const piped = spawnSync('redis-cli', ['-s', `${world.folder}/redis.sock`, '-n', '1', '--pipe'], {input: many > 10000 ? all : wire[0] + all + wire[1], encoding: 'utf8', maxBuffer: 1 << 28});
+  assert.match(piped.stdout, /errors: 0/);
+}
+
 await claims(world, {
   async 'a live log of 100,000 lines is followed, searched, and drawn as what is seen'() {
     const lines = 100000;
@@ -161,17 +176,8 @@ await claims(world, {
   },
   async '100,000 jobs are listed without waiting, in pages'() {
     await world.end('agent');
-    // Records and the index as a store has them, the newest ones last.
-    const many = 100000, words = [], now = Date.now();
-    for (let i = 1; i <= many; i++) {
-      const at = now - (many - i) * 10;
-      const fields = ['id', i, 'caller_id', 7, 'context_id', 1, 'script_type', 'python', 'name', i % 25000 === 1 ? `needle-${i}` : `bulk-${i}`, 'status', i % 50 === 0 ? 'error' : 'finished', 'detail', i % 50 === 0 ? 'timeout' : 'ok',
-        'created_at', Math.floor(at / 1000), 'queued_ms', at, 'started_ms', at + 2, 'ended_ms', at + 9];
-      words.push(['HSET', `job:7:${i}`, ...fields], ['ZADD', 'mj:jobs', at * 1000, `job:7:${i}`]);
-    }
-    const wire = words.map((each) => `*${each.length}\r\n${each.map((word) => `$${Buffer.byteLength(String(word))}\r\n${word}\r\n`).join('')}`).join('');
-    const piped = spawnSync('redis-cli', ['-s', `${world.folder}/redis.sock`, '-n', '1', '--pipe'], {input: wire, encoding: 'utf8', maxBuffer: 1 << 28});
-    assert.match(piped.stdout, /errors: 0/);
+    const now = Date.now();
+    write_jobs(100000, (i) => ({name: i % 25000 === 1 ? `needle-${i}` : `bulk-${i}`, at: now - (100000 - i) * 10}));
     const page = await world.open('#/overview');
     await sees(page, 'What is stuck');
     const shown = async (view) => {
@@ -208,6 +214,56 @@ await claims(world, {
     await sees(page, 'None of the 100');
     await click(page, '.status button', 'Search on');
     await sees(page, 'No job is like that');
+    assert.deepEqual(page.wrong, []);
+    await page.close();
+  },
+  // The agent is gone by now. All of them come between two looks: one step of the store.
+  async 'who reads further down keeps his place when more happens at one time than the page reads'() {
+    const page = await world.open('#/jobs');
+    await sees(page, 'bulk-100000', '.window');
+    let first = 200001;
+    const burst = (name) => {
+      const at = Date.now();
+      write_jobs(1500, (i) => ({name: `${name}-${i - first}`, at: at - 1500 + i - first}), first);
+      first += 1500;
+    };
+    const place = () => page.$eval('.virtual', (box) => {
+      const top = box.getBoundingClientRect().top + 40;
+      const row = [...box.querySelectorAll('.window .job')].find((each) => each.getBoundingClientRect().top >= top);
+      return `${row.querySelector('.name').innerText} at ${Math.round(row.getBoundingClientRect().top)}`;
+    });
+    const chosen = () => page.$eval('.window .job.chosen', (row) => `${row.querySelector('.name').innerText} at ${Math.round(row.getBoundingClientRect().top)}`);
+    await until('rows to scroll over', () => page.$eval('.virtual', (box) => { box.scrollTop = 4500; return box.scrollTop >= 4500; }));
+    await sleep(300);
+    const before = await place();
+    burst('first');
+    await sees(page, 'Many new ones', '.status');
+    assert.equal(await place(), before, 'a reader is left where he is');
+    // To the front, and further down again: what was read is there, behind what has come.
+    await click(page, '.status button', 'Many new ones');
+    await sees(page, 'first-1499', '.window');
+    await until('the gap', () => page.$eval('.virtual', (box) => { box.scrollTop += 600; return [...box.querySelectorAll('.gap')].length === 1; }));
+    await until('what was read before', () => page.$eval('.virtual', (box, name) => { if (box.innerText.includes(name)) return true; box.scrollTop += 300; return false; }, before.split(' ')[0]));
+    await page.$eval('.virtual', (box) => { box.scrollTop = 0; });
+    await until('the gap again', () => page.$eval('.virtual', (box) => { box.scrollTop += 600; return [...box.querySelectorAll('.gap')].length === 1; }));
+    for (let i = 0; i < 5 && await page.$('.gap'); i++) {
+      await page.$eval('.gap button', (at) => at.click());
+      await sleep(400);
+      await until('the gap, or none', () => page.$eval('.virtual', (box) => { box.scrollTop += 300; return box.querySelector('.gap') || box.innerText.includes('bulk-100000'); }));
+    }
+    await sees(page, 'bulk-100000', '.window');
+    assert.equal(await page.$('.gap'), null, 'it is filled');
+    // What the keyboard has chosen stays chosen, and where it is.
+    await page.$eval('.virtual', (box) => { box.scrollTop = 0; });
+    for (let i = 0; i < 6; i++) await page.keyboard.press('j');
+    await until('a row is chosen', () => page.$('.window .job.chosen'));
+    const held = await chosen();
+    burst('second');
+    await sees(page, /second-|new ones?/);
+    await sleep(1500);
+    assert.equal(await chosen(), held);
+    await page.keyboard.press('Enter');
+    await sees(page, held.split(' ')[0], 'h1');
     assert.deepEqual(page.wrong, []);
     await page.close();
   },

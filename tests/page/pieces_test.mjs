@@ -5,6 +5,8 @@ import {test} from 'node:test';
 const source = (name) => import(`${process.env.MYCOJOBS_SOURCE}/web/src/${name}`);
 const {ago, bytes, count, line, log_parts, log_text, plain, since, span} = await source('text.js');
 const {event_reader} = await source('api.js');
+const {login_bytes} = await source('key.js');
+const {Rows} = await source('rows.js');
 
 test('what turns or hides text is shown as a sign', () => {
   assert.equal(plain('a\u202eb\u200bc\u0000d\u001be\u007f'), 'a\u2039U+202E\u203ab\u2039U+200B\u203ac\u2400d\u241be\u2421');
@@ -37,4 +39,61 @@ test('numbers and times are for people', () => {
   assert.deepEqual([since(0, 5), since(1000, 1500), since(1000, 28000), since(1000, 121000)], ['', '1 s', '27 s', '2 min']);
   assert.deepEqual([bytes(5), bytes(2048), bytes(3 << 20)], ['5 B', '2.0 KiB', '3.0 MiB']);
   assert.equal(count(1234567), '1\u202f234\u202f567');
+});
+
+test('what a key signs is the one encoding of it', () => {
+  const bytes = login_bytes({algorithm: 'ed25519', audience: 'h:1', challenge: 'c'.repeat(30), signer: 's'.repeat(300)});
+  const text = (n) => (n < 24 ? [0x60 + n] : n < 256 ? [0x78, n] : [0x79, n >> 8, n & 255]);
+  const row = (name, value) => [...text(name.length), ...Buffer.from(name), ...text(value.length), ...Buffer.from(value)];
+  assert.deepEqual([...bytes], [...Buffer.from('mycojobs login 1\n'), 0xa4, ...row('signer', 's'.repeat(300)), ...row('audience', 'h:1'), ...row('algorithm', 'ed25519'), ...row('challenge', 'c'.repeat(30))]);
+});
+
+// Jobs as the server lists them: the newest first, one each millisecond.
+const jobs = (from, to) => Array.from({length: from - to + 1}, (_, i) => ({key: `job:1:${from - i}`, status: 'finished', changed_ms: from - i}));
+const shown = (rows) => rows.all.map((each) => (each.gap ? 'gap' : Number(each.key.slice(6))));
+const range = (from, to) => Array.from({length: from - to + 1}, (_, i) => from - i);
+function begun(from, to) {
+  const rows = new Rows();
+  rows.add(jobs(from, to));
+  rows.begun = true;
+  return rows;
+}
+
+test('more than was read leaves what was there, behind a gap that can be filled', () => {
+  const rows = begun(300, 101);
+  assert.equal(rows.front_ms, 300);
+  rows.leap(jobs(2000, 1001), '1001000 job:1:1001', {});
+  rows.newest_ms = rows.front_ms = 2000;
+  assert.deepEqual(shown(rows), [...range(2000, 1001), 'gap', ...range(300, 101)]);
+  const gap = rows.all[1000];
+  rows.fill(gap, jobs(1000, 801), '801000 job:1:801');
+  assert.deepEqual(shown(rows), [...range(2000, 801), 'gap', ...range(300, 101)]);
+  rows.fill(gap, jobs(800, 250), '250000 job:1:250');
+  assert.deepEqual(shown(rows), range(2000, 101), 'its end is reached: each once, in order');
+  assert.equal(rows.at.size, 1900);
+});
+
+test('a job that has changed meanwhile stands once, where it is new', () => {
+  const rows = begun(300, 101);
+  rows.leap([{key: 'job:1:150', status: 'error', changed_ms: 900}, ...jobs(800, 700)], '700000 x', {});
+  assert.equal(shown(rows).filter((each) => each === 150).length, 1);
+  assert.equal(shown(rows)[0], 150);
+  assert.equal(rows.at.get('job:1:150').status, 'error');
+  rows.fill(rows.all.find((each) => each.gap), [{key: 'job:1:120', status: 'error', changed_ms: 600}], '');
+  assert.equal(shown(rows).filter((each) => each === 120).length, 1);
+  assert.ok(shown(rows).indexOf(120) < shown(rows).indexOf(300));
+  rows.leap([{key: 'job:1:300', status: 'started', changed_ms: 3000}], '2900000 x', {status: 'finished'});
+  assert.ok(!shown(rows).includes(300), 'what the filter wants no more goes');
+});
+
+test('a list at its front keeps what fits, and goes on from there', () => {
+  const rows = begun(10, 1);
+  for (let at = 2000; at <= 20000; at += 2000) {
+    rows.leap(jobs(at, at - 999), `${(at - 999) * 1000} x`, {});
+    rows.front_ms = at;
+  }
+  assert.ok(rows.all.length <= 4000);
+  assert.ok(!rows.all[rows.all.length - 1].gap);
+  assert.equal(rows.at.size, rows.all.filter((each) => !each.gap).length);
+  assert.equal(rows.after, `${rows.all[rows.all.length - 1].changed_ms * 1000 + 999} 0`);
 });

@@ -1,5 +1,6 @@
 // Each role sees what the table of rights gives it, and is offered no more; `dev` lets a browser of its host in without a token.
 import assert from 'node:assert/strict';
+import {spawnSync} from 'node:child_process';
 import {existsSync, readFileSync} from 'node:fs';
 import {join} from 'node:path';
 import {claims, click, sees, sleep, text, until, World} from './world.mjs';
@@ -39,19 +40,19 @@ await claims(world, {
     assert.deepEqual((await buttons(page)).filter((each) => /Run|Cancel|Change|Approve/.test(each)), []);
     await page.goto(`${world.url}/#/overview`);
     await sees(page, 'queue:python');
-    assert.deepEqual((await buttons(page)).filter((each) => /Pause|Verify/.test(each)), []);
+    assert.deepEqual((await buttons(page)).filter((each) => /Pause|Verify|Doctor/.test(each)), []);
     await page.goto(`${world.url}/#/approvals`);
     await sees(page, 'stranger, say');
     await sees(page, 'Order 7 of 1500 EUR');
     assert.deepEqual((await buttons(page)).filter((each) => /Approve|Reject/.test(each)), []);
     await page.goto(`${world.url}/#/workflows/order%2Forder%401?key=7`);
     await sees(page, 'Order 7 of 1500 EUR');
-    assert.deepEqual((await buttons(page)).filter((each) => /Approve|Reject/.test(each)), []);
+    assert.deepEqual((await buttons(page)).filter((each) => /Approve|Reject|Cancel|Remove/.test(each)), []);
     await page.goto(`${world.url}/#/flows/${flow.id}?node=named`);
     await sees(page, 'needs approval', '.node-card');
     assert.deepEqual((await buttons(page)).filter((each) => /Approve|Reject|Pause|Cancel|Run/.test(each)), []);
     await all_denied(page, tokens.reader, [['job.retry', {id: id_of(others.key)}], ['job.cancel', {id: id_of(others.key)}], ['job.start', {script: 'pass', script_type: 'python'}], ['queue.pause', {queue: 'python'}],
-      ['context.verify', {}], ['flow.approve', {id: flow.id, name: 'named'}], ['flow.cancel', {id: flow.id}], ['flow.create', {definition}], ['workflow.approve', order], ['workflow.remove', order]]);
+      ['context.verify', {}], ['context.doctor', {}], ['flow.approve', {id: flow.id, name: 'named'}], ['flow.cancel', {id: flow.id}], ['flow.create', {definition}], ['workflow.approve', order], ['workflow.cancel', order], ['workflow.remove', order]]);
     await page.close();
   },
   async 'a submitter sees its own alone, and may run that again'() {
@@ -67,10 +68,14 @@ await claims(world, {
     await page.goto(`${world.url}/#/overview`);
     await sees(page, 'You see what you made yourself');
     await all_denied(page, tokens.submitter, [['job.get', {id: id_of(others.key)}], ['job.logs', {id: id_of(others.key)}], ['job.history', {id: id_of(others.key)}], ['job.explain', {id: id_of(others.key)}], ['job.retry', {id: id_of(others.key)}],
-      ['context.overview', {}], ['context.verify', {}], ['queue.pause', {queue: 'python'}], ['flow.get', {id: flow.id}], ['flow.approve', {id: flow.id, name: 'named'}]]);
+      ['context.overview', {}], ['context.verify', {}], ['context.doctor', {}], ['queue.pause', {queue: 'python'}], ['flow.get', {id: flow.id}], ['flow.approve', {id: flow.id, name: 'named'}]]);
     await page.close();
   },
   async 'an admin may do everything'() {
+    spawnSync('redis-cli', ['-s', join(world.folder, 'redis.sock'), '-n', '3', 'set', 'another', 'context']);
+    const shares = async (token) => (await world.rpc('context.doctor', {}, token)).some((each) => each.name === 'sharing');
+    assert.equal(await shares(world.operator), true);
+    assert.equal(await shares(tokens.admin), false, 'which other contexts there are is for operators');
     const page = await world.open(at(others.key), tokens.admin);
     await sees(page, 'Run again');
     await page.goto(`${world.url}/#/overview`);
@@ -102,6 +107,49 @@ await claims(world, {
     writeFileSync(world.tokens, rows.filter((row) => !/ 14( |$)/.test(row)).join('\n'), {mode: 0o600});
     await page.evaluate(() => { location.hash = '#/flows'; });
     await page.waitForSelector('input[type=password]', {timeout: 20000});
+    await page.close();
+  },
+  async 'an actor logs in by its key, which stays in the browser, and is in until the key is taken away'() {
+    const fresh = (name) => world.run('key', 'new', join(world.folder, name)).trim().split('\n').pop().trim();
+    const [mine, next] = [fresh('mine.key'), fresh('next.key')];
+    const secret = (name) => readFileSync(join(world.folder, name), 'utf8').trim();
+    await world.rpc('actor.create', {id: 13, pubkey: mine});
+    const page = await world.browse();
+    const sent = [];
+    page.on('request', (request) => sent.push(`${request.url()} ${request.postData() ?? ''} ${JSON.stringify(request.headers())}`));
+    await page.goto(`${world.url}/#/jobs`);
+    const choose = async (name) => (await page.waitForSelector('input[type=file]')).uploadFile(join(world.folder, name));
+    await choose('coordinator.log');
+    await sees(page, 'no key that');
+    await world.axe(page, 'the login by key');
+    await choose('mine.key');
+    await sees(page, 'actor 13', 'header');
+    await sees(page, 'of the operator');
+    assert.deepEqual((await buttons(page)).filter((each) => /Run|Cancel|Verify|Doctor/.test(each)), []);
+    assert.equal(await page.evaluate(() => localStorage.length + sessionStorage.length + document.cookie.length), 0);
+    // A server that knows no session any more is signed in at again.
+    await world.end('coordinator', 'SIGKILL');
+    await world.start_coordinator();
+    await world.ended((await world.job('pass', {name: 'after-the-restart'})).key);
+    await sees(page, 'after-the-restart');
+    await sees(page, 'live', 'header');
+    await world.rpc('actor.update', {id: 13, pubkey: next});
+    await page.waitForSelector('input[type=password]', {timeout: 20000});
+    await choose('mine.key');
+    await sees(page, 'no actor here has the key');
+    await page.type('input[type=password]', secret('next.key'));
+    await page.keyboard.press('Enter');
+    await sees(page, 'actor 13', 'header');
+    const begun = sent.filter((each) => each.includes('session.begin')).length;
+    assert.ok(begun >= 4, `${begun} logins`);
+    for (const each of sent) {
+      for (const name of ['mine.key', 'next.key']) assert.ok(!each.includes(secret(name).split(':')[1]), 'a secret was sent');
+      assert.ok(!each.split(' ')[0].includes('mjs_'), 'a token in an address');
+    }
+    await click(page, 'header button', 'Log out');
+    await page.waitForSelector('input[type=password]');
+    await until('the session to be ended', () => sent.some((each) => each.includes('session.end')));
+    assert.deepEqual(page.wrong, []);
     await page.close();
   },
   async '`dev` says one address, which needs no token'() {

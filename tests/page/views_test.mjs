@@ -81,6 +81,12 @@ await claims(world, {
     await page.waitForSelector('.chart canvas');
     await click(page, 'button', 'Verify');
     await sees(page, 'Everything holds');
+    await click(page, 'button', 'Doctor');
+    await sees(page, /appendonly: no: a crash or restart of Redis loses all/, '.doctor');
+    await sees(page, /Remedy: redis-cli CONFIG SET appendonly yes/, '.doctor');
+    await click(page, '.doctor summary', '');
+    await sees(page, /leads the context/, '.doctor');
+    await sees(page, 'live agents take from', '.doctor');
     await world.axe(page, 'overview');
     await page.evaluate(() => scrollTo(0, 0));
     await picture(page, 'page-overview');
@@ -107,6 +113,27 @@ await claims(world, {
     await page.keyboard.press('r');
     await sleep(500);
     assert.equal((await world.rpc('context.overview')).jobs, jobs, 'no key runs it');
+    assert.deepEqual(page.wrong, []);
+    await page.close();
+  },
+  async 'a job shows what it asked for, what it was given, and the layers in force'() {
+    const made = await world.job('pass', {name: 'bounded.py', policy: {memory: '64 MiB', output: {keep: 4096}}});
+    await world.ended(made.key);
+    const page = await world.open(`#/jobs/${made.key.replace('job:', '')}`);
+    await sees(page, 'granted', '.policy');
+    const rows = Object.fromEntries(await page.$$eval('.policy tbody tr', (all) => all.map((at) => [at.cells[0].innerText, [at.cells[1].innerText, at.cells[2].innerText]])));
+    assert.deepEqual(rows.memory, ['64 MiB', '64.0 MiB']);
+    assert.deepEqual(rows['output.keep'], ['4.0 KiB', '4.0 KiB']);
+    assert.equal(rows.pids[0], '\u2013');
+    assert.match(rows.pids[1], /^\d+$/);
+    await sees(page, 'seccomp', '.layers');
+    await world.axe(page, 'a job with a policy');
+    const refused = await world.job('pass', {name: 'greedy.py', policy: {memory: '900 GiB'}});
+    await world.ended(refused.key);
+    await page.goto(`${world.url}/#/jobs/${refused.key.replace('job:', '')}`);
+    await sees(page, '900 GiB', '.policy');
+    await sees(page, 'not yet', '.policy');
+    await sees(page, 'more than the ceiling');
     assert.deepEqual(page.wrong, []);
     await page.close();
   },
@@ -147,7 +174,7 @@ await claims(world, {
     await picture(page, 'page-jobs');
     await world.axe(page, 'jobs');
     await page.keyboard.press('/');
-    await page.keyboard.type('hello');
+    await page.keyboard.type('hello', {delay: 150});  // the view is drawn meanwhile: nothing that was written goes
     await until('the address', () => page.url().includes('name=hello'));
     await until('one row', async () => (await page.$$('.window .job')).length === 1);
     await sees(page, 'hello.py');
@@ -227,6 +254,8 @@ await claims(world, {
     await sees(page, 'Order 7 of 1500 EUR');
     await sees(page, '"cents": 150000');
     await sees(page, 'it waits for sys/approval@1');
+    await sees(page, 'order 7 reserved', '.log');
+    await sees(page, 'stock/reserve@1 job:1:', '.log .whose');
     await world.axe(page, 'an instance');
     await picture(page, 'page-workflow');
     const other = await world.open('#/approvals');
@@ -238,6 +267,9 @@ await claims(world, {
     await until('it goes on', async () => (await world.rpc('workflow.show', {workflow: 'order/order@1', key: 7})).intents.every((each) => each.effect !== 'sys/approval@1'));
     await until('seen without a reload', async () => (await page.$$('.question')).length === 0);
     await sees(page, 'a good customer', '.moments');
+    await sees(page, 'charged 150000 cents', '.log');
+    await page.type('.log input[type=search]', 'CHARGED');
+    await sees(page, '1 line', '.log .bar');
     assert.deepEqual(page.wrong, []);
     await page.close();
   },
@@ -329,6 +361,7 @@ await claims(world, {
         await page.waitForSelector('main :is(h1, h2, .title)');
         await sleep(600);
         await fits(page, view);
+        if (page === narrow && view === '#/workflows') await page.waitForSelector('tbody tr');
         if (page === narrow && view === '#/workflows') assert.ok(await page.$eval('tbody tr', (at) => at.offsetHeight) < 100, 'rows are compact');
         await world.axe(page, `${view} ${page === narrow ? 'at 360' : 'in the dark'}`);
       }

@@ -1,7 +1,9 @@
 // The server: JSON-RPC and events, with the token of who has logged in. The token is in this module's memory and nowhere
-// else: a reload forgets it.
+// else, and so is the key that it was given for: a reload forgets them.
+import {login_bytes} from './key.js';
 
 let token = '';
+let key = null;  // what has begun the session, and begins the next one
 let on_denied = () => {};
 export const set_token = (text) => { token = text; };
 export const has_token = () => token !== '';
@@ -19,7 +21,55 @@ const fetched = (path, options) =>
   fetch(path, {...options, credentials: 'omit', redirect: 'error', referrerPolicy: 'no-referrer', cache: 'no-store'});
 
 let next_id = 1;
-export async function rpc(method, params = {}, signal = undefined) {
+const body_of = (method, params) => JSON.stringify({jsonrpc: '2.0', id: next_id++, method, params});
+const error_of = ({message, data}) => new RpcError(message, data?.word ?? 'io', data?.remedy ?? '', data?.field);
+
+// ---- sessions: of who has logged in by a key ----
+
+const UNKNOWN_MS = 1200, MOST_TRIES = 10;  // a key that nobody has is looked for once more before it is refused
+async function session_call(method, params = {}) {
+  for (let tries = 1; ; tries++) {
+    const response = await fetched('/session', {method: 'POST', headers: {'Content-Type': 'application/json'}, body: body_of(method, params)})
+      .catch(() => { throw new RpcError('the server cannot be reached', 'unreachable', 'it is tried again'); });
+    const answer = await response.json().catch(() => ({error: {message: `the server answered ${response.status}`}}));
+    if (!answer.error) return answer.result;
+    if (answer.error.data?.word !== 'unavailable' || tries === MOST_TRIES) throw error_of(answer.error);
+    await new Promise((then) => setTimeout(then, UNKNOWN_MS));
+  }
+}
+async function begin_session(by) {
+  const {challenge, audience} = await session_call('session.challenge');
+  if (audience !== location.host) throw new RpcError(`the server calls itself ${audience}: nothing is signed for it`, 'denied', '');
+  const said = {algorithm: 'ed25519', audience, challenge, signer: by.signer};
+  const session = await session_call('session.begin', {...said, signature: await by.sign(login_bytes(said))});
+  [key, token] = [by, session.token];
+}
+export const log_in_by_key = begin_session;
+let renewing = null;
+const log_in_again = () => (renewing ??= begin_session(key).finally(() => { renewing = null; }));
+// A session that is left is over; a token of the server's file is forgotten alone.
+export function log_out() {
+  if (key && token) fetched('/rpc', {method: 'POST', keepalive: true, headers: headers({'Content-Type': 'application/json'}), body: body_of('session.end', {})}).catch(() => {});
+  [key, token] = [null, ''];
+}
+
+// What was refused with this token; true: there is another one now. Who has no key, or whose key is refused, logs in.
+async function has_other_token(refused) {
+  if (token && token !== refused) return true;
+  if (key) {
+    try {
+      await log_in_again();
+      return true;
+    } catch (error) {
+      if (error.word === 'unreachable' || error.word === 'unavailable') throw error;
+    }
+  }
+  on_denied();
+  return false;
+}
+
+export async function rpc(method, params = {}, signal = undefined, tried = false) {
+  const by = token;
   let response;
   let slow = setTimeout(function still() {
     ask_ready();
@@ -27,7 +77,7 @@ export async function rpc(method, params = {}, signal = undefined) {
   }, SLOW_MS);
   try {
     response = await fetched('/rpc', {method: 'POST', signal, headers: headers({'Content-Type': 'application/json'}),
-      body: JSON.stringify({jsonrpc: '2.0', id: next_id++, method, params})});
+      body: body_of(method, params)});
   } catch (error) {
     if (error.name === 'AbortError') throw error;
     throw new RpcError('the server cannot be reached', 'unreachable', 'it is tried again');
@@ -35,7 +85,8 @@ export async function rpc(method, params = {}, signal = undefined) {
     clearTimeout(slow);
   }
   if (response.status === 401) {
-    on_denied();
+    if (!tried && await has_other_token(by)) return rpc(method, params, signal, true);
+    if (tried) on_denied();
     throw new RpcError('who calls is not known', 'denied', 'log in with a token');
   }
   let answer;
@@ -45,7 +96,7 @@ export async function rpc(method, params = {}, signal = undefined) {
     throw new RpcError(`the server answered ${response.status}`, 'io', 'call again');
   }
   if (answer.error?.data?.word === 'unavailable') suspect_store(0, answer.error.message);
-  if (answer.error) throw new RpcError(answer.error.message, answer.error.data?.word ?? 'io', answer.error.data?.remedy ?? '', answer.error.data?.field);
+  if (answer.error) throw error_of(answer.error);
   return answer.result;
 }
 
@@ -161,7 +212,7 @@ export function events(query, on, on_gone = () => {}) {
   open_streams.add(let_go);
   async function listen() {
     abort = new AbortController();
-    const mine = abort;
+    const mine = abort, by = token;
     let silence = 0;
     const alive = () => {
       clearTimeout(silence);
@@ -170,7 +221,10 @@ export function events(query, on, on_gone = () => {}) {
     try {
       alive();
       const response = await fetched(`/events?${query}`, {signal: mine.signal, headers: headers(last ? {'Last-Event-ID': last} : {})});
-      if (response.status === 401) return on_denied();
+      if (response.status === 401) {
+        if (await has_other_token(by)) again();
+        return;
+      }
       if (response.status >= 400 && response.status < 500) {
         const answer = await response.json().catch(() => ({}));
         over = true;

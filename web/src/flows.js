@@ -1,5 +1,5 @@
 // All flows, the newest first; one that moves is renewed where it stands.
-import {html, useEffect, useMemo, useRef, useState, Ago, Problem, State, Their, flow_href, flow_state, go, href, replace, useNow, useTitle} from './ui.js';
+import {html, Typed, useEffect, useMemo, useRef, useState, Ago, Problem, State, Their, flow_href, flow_state, go, href, replace, useNow, useTitle} from './ui.js';
 import {events, rpc} from './api.js';
 import {Virtual} from './virtual.js';
 import {useNarrow} from './jobs.js';
@@ -109,10 +109,10 @@ export function Flows({query, context, cursor}) {
   const all = Object.keys(wish).length === 0;
   return html`<main class="list"><h1 class="hidden">Flows</h1>
     <form class="filter" role="search" onSubmit=${(event) => event.preventDefault()}>
-      <label class="find"><span class="hidden">of this definition</span><input id="find" type="search" placeholder="of this name  ( / )" value=${query.name ?? ''} onInput=${soon('name')}/></label>
+      <label class="find"><span class="hidden">of this definition</span><${Typed} id="find" type="search" placeholder="of this name  ( / )" value=${query.name ?? ''} change=${soon('name')}/></label>
       <div class="choices" role="group" aria-label="state">${STATUSES.map(([status, word]) => html`<button type="button" aria-pressed=${(query.status ?? '') === status} onClick=${() => replace(href(['flows'], {...query, context, status}))}>${word}</button>`)}</div>
       <details class="more" open=${Boolean(query.caller || query.until)}><summary>more</summary><div>
-        <label>caller <input inputmode="numeric" value=${query.caller ?? ''} placeholder="12" onInput=${soon('caller')}/></label>
+        <label>caller <${Typed} inputmode="numeric" value=${query.caller ?? ''} placeholder="12" change=${soon('caller')}/></label>
         <label>made until <input type="datetime-local" value=${query.until ?? ''} onChange=${soon('until')}/></label></div></details>
       ${!all && html`<a class="button small" href=${href(['flows'], {context})}>clear</a>`}
     </form>

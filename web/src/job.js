@@ -4,15 +4,16 @@ import {events, rpc} from './api.js';
 import {LogLines, LogView} from './log.js';
 import {bytes, counted, line, moment, plain, span} from './text.js';
 
+const LOOK_MS = 200;
 // Follows the log and the state of a job.
 function useJobStream(key, context) {
   const log = useMemo(() => new LogLines(), [key, context]);
-  const [told, set] = useState({state: null, version: 0, gone: ''});
+  const [told, set] = useState({state: null, gone: ''});
   useEffect(() => {
-    set({state: null, version: 0, gone: ''});
+    set({state: null, gone: ''});
     let due = 0, state = null;
-    // Many lines are one look.
-    const show = () => { due ||= setTimeout(() => { due = 0; set((now) => ({...now, state, version: now.version + 1})); }, 100); };
+    // Many lines are one look, of the log alone: what stands around it is drawn when the job's state changes.
+    const show = () => { due ||= setTimeout(() => { due = 0; log.told(); set((now) => (now.state === state ? now : {...now, state})); }, LOOK_MS); };
     const end = events(new URLSearchParams({context, job: key.replace('job:', '')}).toString(), (event, data) => {
       if (event === 'log') log.take(data);
       if (event === 'job') state = data;
@@ -135,20 +136,43 @@ export function JobView({name, context, rights}) {
       ${waits.map((each) => html`<p>Approve <bdi>${line(each, 80)}</bdi>:</p><${Answer} approve=${async (comment) => { await rpc('job.approve', {id: name, context_id: context, name: each, comment}); await again(); }} reject=${async (comment) => { await rpc('job.reject', {id: name, context_id: context, name: each, comment}); await again(); }}/>`)}</section>` : html`<${Problem} error=${why.error}/>`)}
     ${wrong && html`<${Wrong} job=${job} why=${why.value}/>`}
     ${job.result && Object.keys(job.result).length > 0 && html`<section class="card"><h2>Result</h2><${Pairs} of=${job.result}/></section>`}
-    <section class="card"><h2>Log</h2><${LogView} log=${stream.log} version=${stream.version} ended=${ended}/></section>
+    <section class="card"><h2>Log</h2><${LogView} log=${stream.log} ended=${ended}/></section>
     ${job.artifacts && Object.keys(job.artifacts).length > 0 && html`<section class="card"><h2>Artifacts</h2><table><thead><tr><th>name</th><th class="num">size</th><th>sha256</th></tr></thead><tbody>${Object.entries(job.artifacts).map(([file, of]) => html`<tr><td><${Their} text=${file}/></td><td class="num">${bytes(of.bytes)}</td><td><code>${line(of.sha256, 64)}</code></td></tr>`)}</tbody></table><p class="quiet"><${Sentence} text=${`\`mycojobs job artifacts ${name}\` fetches them`}/></p></section>`}
     <div class="columns wide"><div>
       ${history.value?.length > 0 && html`<${Section} title="Attempts" note=${counted(Math.max(job.attempt ?? 0, 1), 'attempt')}><${History} moments=${history.value}/><//>`}
       ${job.script && html`<${Section} title="Script" note=${bytes(new Blob([job.script]).size)} open=${shown.status !== 'error'}><${Script} script=${job.script} open=${true}/><${Copy} text=${job.script}/><//>`}
     </div><div>
       ${job.usage && html`<${Section} title="Usage"><${Usage} of=${job.usage}/><//>`}
-      <${Section} title="Sandbox" note=${layers.length ? counted(layers.length, 'layer') : 'not yet'}>${layers.length > 0 ? html`<p class="layers">${layers.map((each) => html`<span class="tag">${line(each, 40)}</span> `)}</p>` : html`<p class="empty">No run yet.</p>`}
-        ${job.policy && Object.keys(job.policy).length > 0 ? html`<h3>Policy asked for</h3><${Pairs} of=${job.policy}/>` : html`<p class="quiet">It asked for no more than its profile gives.</p>`}<//>
+      <${Section} title="Sandbox" note=${layers.length ? counted(layers.length, 'layer') : 'not yet'}>${layers.length > 0 ? html`<p class="layers" aria-label="layers in force">${layers.map((each) => html`<span class="tag">${line(each, 40)}</span> `)}</p>` : html`<p class="empty">No run yet.</p>`}
+        <${Policy} asked=${job.policy ?? {}} granted=${job.receipt?.granted} lowered=${job.receipt?.lowered}/><//>
       ${job.receipt && html`<${Section} title="Receipt" open=${false} note=${job.receipt.signature ? 'signed' : 'not signed'}><${Value} of=${job.receipt}/><//>`}
       <${Section} title="Record" open=${false}><${Pairs} of=${Object.fromEntries(['key', 'timeout', 'retries', 'env_vars', 'prerequisites', 'dependends', 'inputs', 'priority', 'concurrency_key', 'concurrency_limit', 'idempotency_key', 'queue_timeout_ms', 'notify', 'deliveries', 'epoch'].map((each) => [each, job[each]]))}/>
         <${Pairs} of=${{made: moment(job.created_at * 1000), queued: moment(job.queued_ms), started: moment(job.started_ms), ended: moment(job.ended_ms)}}/><//>
     </div></div>
   </main>`;
+}
+
+const SIZES = ['memory', 'disk', 'file', 'output.keep'], TIMES = ['cpu', 'wall', 'warm.idle'];
+function policy_text(name, value) {
+  if (value === undefined || value === null || value === '') return '\u2013';
+  if (Array.isArray(value)) return value.length ? value.map((each) => line(each, 120)).join(', ') : 'none';
+  if (typeof value === 'number' && SIZES.includes(name)) return bytes(value);
+  if (typeof value === 'number' && TIMES.includes(name)) return span(value);
+  return typeof value === 'object' ? line(JSON.stringify(value), 200) : line(value, 200);
+}
+// As a job writes it: "fs": {"read": [..]} is fs.read, and what it adds or replaces is told as that.
+export function policy_fields(policy, prefix = '') {
+  return Object.entries(policy).flatMap(([name, value]) => (value && typeof value === 'object' && !Array.isArray(value) ? policy_fields(value, `${prefix}${name}.`) : [[prefix + name, value]]));
+}
+// What it asked for, what it was given, and where the ceiling has left less than there was.
+function Policy({asked, granted, lowered}) {
+  const wished = new Map(policy_fields(typeof asked === 'object' && asked ? asked : {})), given = new Map(granted && typeof granted === 'object' ? Object.entries(granted) : []);
+  const less = new Set(Array.isArray(lowered) ? lowered : []);
+  const names = [...new Set([...wished.keys(), ...given.keys(), ...less])].sort();
+  if (!granted && wished.size === 0) return html`<p class="quiet">It asked for no more than its profile gives.</p>`;
+  return html`<h3>Policy</h3><table class="policy"><thead><tr><th>field</th><th>asked for</th><th>granted</th></tr></thead><tbody>${names.map((name) => html`<tr key=${name}><td><${Their} text=${name} most=${60}/></td><td><bdi>${policy_text(name, wished.get(name))}</bdi></td>
+    <td>${!granted ? html`<span class="quiet">not yet</span>` : html`<bdi>${given.has(name) ? policy_text(name, given.get(name)) : less.has(name) ? 'none' : '\u2013'}</bdi>`}${less.has(name) ? html` <span class="tag">the ceiling left less</span>` : ''}</td></tr>`)}</tbody></table>
+    <p class="quiet">${wished.size === 0 ? 'It asked for no more than its profile gives. ' : ''}What is not named is not given; time that is not named is bounded by its timeout alone.</p>`;
 }
 
 function Usage({of}) {

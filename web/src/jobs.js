@@ -1,11 +1,13 @@
 // All jobs: pages by cursor, filtered by what stands in the address; what happens comes in at the front.
-import {html, useEffect, useMemo, useRef, useState, Ago, Glyph, Problem, State, Their, go, has_failed, href, job_href, job_state, now_ms, replace, useNow, useTitle, while_seen} from './ui.js';
+import {html, useEffect, useMemo, useRef, useState, Problem, State, Their, go, has_failed, href, job_href, job_state, now_ms, replace, Kept, Typed, useNow, useTitle, while_seen} from './ui.js';
 import {rpc} from './api.js';
+import {Rows} from './rows.js';
 import {Virtual} from './virtual.js';
-import {count, counted, span} from './text.js';
+import {ago, count, counted, moment, span} from './text.js';
 
-// MOST_SEARCHED: records that a filter looks at by itself while it finds next to nothing; then the reader is asked.
-const PAGE = 200, MOST_AT_FRONT = 4000, MOST_PAGES = 5, MOST_SEARCHED = 50000;
+// FIELDS: what a row shows; scripts, results and receipts are asked for where a job is looked at.
+const FIELDS = ['name', 'detail', 'error', 'flow_id', 'script_type', 'changed_ms', 'started_ms', 'ended_ms'];
+const PAGE = 200, MOST_PAGES = 5;
 const STATUSES = [['', 'all'], ['dispatched', 'queued'], ['waiting_for_prerequisites', 'waiting'], ['started', 'running'], ['error', 'failed'], ['finished', 'finished']];
 
 export const filters_of = (query) => {
@@ -19,80 +21,9 @@ export const filters_of = (query) => {
   return wish;
 };
 
-// As the server has them, of a job that has changed.
-const stands = (job, wish) => (!wish.status || job.status === wish.status) && (!wish.state || job.status === wish.state || job.detail === wish.state);
-
-// The rows, in the order in which they were loaded; `tick` counts what has changed.
-class Rows {
-  all = [];
-  at = new Map();
-  after = '';
-  over = false;
-  begun = false;  // its first page has come
-  busy = false;
-  renewing = false;
-  searched = 0;                // records that were looked at
-  may_search = MOST_SEARCHED;  // until the reader is asked whether to go on
-  newest_ms = 0;
-  waiting = new Map();   // of those that came while the list was not at its front
-  too_many = false;      // so many came that they are not kept: the list is read anew
-  add(jobs) {
-    for (const job of jobs) {
-      if (this.at.has(job.key)) { this.renew(job); continue; }
-      this.at.set(job.key, job);
-      this.all.push(job);
-      this.newest_ms = Math.max(this.newest_ms, job.changed_ms ?? 0);
-    }
-  }
-  renew(job) { Object.assign(this.at.get(job.key), job); }
-  drop(keys) {
-    for (const key of keys) this.at.delete(key);
-    this.all = this.all.filter((job) => !keys.has(job.key));
-  }
-  // To the front, unless the reader is somewhere else; what the filter wants no more goes from there.
-  meet(jobs, at_front, wish) {
-    const fresh = [], gone = new Set();
-    for (const job of jobs) {
-      if (!stands(job, wish)) {
-        this.waiting.delete(job.key);
-        if (this.at.has(job.key)) { this.renew(job); gone.add(job.key); }
-        continue;
-      }
-      this.newest_ms = Math.max(this.newest_ms, job.changed_ms ?? 0);
-      if (this.at.has(job.key)) this.renew(job);
-      if (at_front) fresh.push(job);
-      else if (!this.at.has(job.key) && !this.too_many) this.waiting.set(job.key, job);
-    }
-    if (this.waiting.size > MOST_AT_FRONT) {
-      this.waiting.clear();
-      this.too_many = true;
-    }
-    if (at_front && gone.size) this.drop(gone);
-    if (at_front) this.front(fresh);
-  }
-  // More has happened than was read: between these and what stands here there are others.
-  restart(jobs, after, wish) {
-    Object.assign(this, {all: [], at: new Map(), waiting: new Map(), too_many: false, over: false, after});
-    this.add(jobs.filter((job) => stands(job, wish)));
-  }
-  front(jobs) {
-    const keys = new Set(jobs.map((job) => job.key));
-    const first = jobs.map((job) => this.at.get(job.key) ?? job);
-    for (const job of first) this.at.set(job.key, job);
-    this.all = [...first, ...this.all.filter((job) => !keys.has(job.key))];
-    if (this.all.length > MOST_AT_FRONT) {
-      for (const job of this.all.splice(MOST_AT_FRONT / 2)) this.at.delete(job.key);
-      const last = this.all[this.all.length - 1];
-      this.after = `${(last.changed_ms ?? 0) * 1000 + 999} 0`;
-      this.over = false;
-    }
-  }
-}
-
 function useJobs(context, wish, changed_ms) {
   const key = JSON.stringify([context, wish]);
-  const [turn, anew] = useState(0);
-  const rows = useMemo(() => new Rows(), [key, turn]);
+  const rows = useMemo(() => new Rows(), [key]);
   const [state, set] = useState({tick: 0, error: null, busy: false});
   const current = useRef(rows), at_front = useRef(true), latest = useRef(0);
   if (current.current !== rows) at_front.current = true;
@@ -107,13 +38,14 @@ function useJobs(context, wish, changed_ms) {
     set((now) => ({...now, busy: true}));
     let wrong = null;
     try {
-      const params = {context_id: context, ...wish, limit: PAGE};
+      const params = {context_id: context, ...wish, limit: PAGE, fields: FIELDS};
       if (rows.after) params.after = rows.after;
       const page = await rpc('jobs.page', params);
       rows.add(page.jobs);
       rows.newest_ms = Math.max(rows.newest_ms, first_at);
+      if (!rows.begun) rows.front_ms = rows.newest_ms;
       rows.searched += page.looked_at;
-      if (page.jobs.length * 2 >= PAGE) rows.may_search = rows.searched + MOST_SEARCHED;
+      if (page.jobs.length * 2 >= PAGE) rows.may_search = rows.searched + Rows.MOST_SEARCHED;
       rows.after = page.after;
       rows.over = page.after === '';
       rows.begun = true;
@@ -126,43 +58,95 @@ function useJobs(context, wish, changed_ms) {
   useEffect(() => { show({error: null, busy: rows.busy}); load(); }, [rows]);
   // A page of a filter may be empty, and go on.
   useEffect(() => { if (rows.begun && !rows.over && rows.all.length < 60 && !state.error) load(); }, [state.tick, state.busy]);
+  // Wanted or not, at most so many pages of them.
+  const happened_since = async (since_ms) => {
+    const {status, state: word, ...rest} = wish, met = [];
+    const params = {context_id: context, ...rest, since_ms: Math.max(since_ms, wish.since_ms ?? 0, 1), limit: PAGE, fields: FIELDS};
+    let after = '';
+    for (let pages = 0; pages < MOST_PAGES && current.current === rows; pages++) {
+      const page = await rpc('jobs.page', after ? {...params, after} : params);
+      met.push(...page.jobs);
+      after = page.after;
+      if (after === '') break;
+    }
+    return {met, after};
+  };
   // Those to which something has happened since the newest, wanted or not: who has left a state leaves its list.
   useEffect(() => {
     if (!changed_ms || wish.until_ms || !rows.begun || rows.renewing) return;
     rows.renewing = true;
     const renew = async () => {
       while (current.current === rows && latest.current > rows.newest_ms) {
-        const {status, state: word, ...rest} = wish;
-        const until = latest.current, params = {context_id: context, ...rest, since_ms: Math.max(rows.newest_ms, wish.since_ms ?? 0, 1), limit: PAGE};
-        const met = [];
-        let after = '';
-        for (let pages = 0; pages < MOST_PAGES && current.current === rows; pages++) {
-          const page = await rpc('jobs.page', after ? {...params, after} : params);
-          met.push(...page.jobs);
-          after = page.after;
-          if (after === '') break;
-        }
+        const until = latest.current, front = at_front.current && !rows.too_many;
+        const {met, after} = await happened_since(front ? rows.front_ms : rows.newest_ms);
         if (current.current !== rows) return;
-        if (after === '') rows.meet(met, at_front.current, wish);
-        else if (at_front.current) rows.restart(met, after, wish);
-        else rows.too_many = true;
+        if (after === '') rows.meet(met, at_front.current && front, wish);
+        else if (at_front.current && front) rows.leap(met, after, wish);
+        else {
+          rows.too_many = true;
+          rows.meet(met, false, wish);  // what is shown is up to date
+        }
         rows.newest_ms = Math.max(rows.newest_ms, until);
+        if (at_front.current && front) {
+          rows.drop_waiting();
+          rows.front_ms = rows.newest_ms;
+        }
         show();
       }
     };
-    renew().catch(() => {}).finally(() => { rows.renewing = false; });  // the next change asks again
+    renew().catch(() => {}).finally(() => {  // the next change asks again
+      rows.renewing = false;
+      if (rows.wanted) meet_waiting();
+    });
   }, [changed_ms, rows, rows.begun]);
-  const meet_waiting = () => {
-    if (rows.too_many) return anew((n) => n + 1);
-    rows.front([...rows.waiting.values()]);
-    rows.waiting.clear();
+  // Those that came while the reader was further down: to the front, before what he has read.
+  const meet_waiting = async () => {
+    if (rows.too_many) {
+      rows.wanted = rows.renewing;
+      if (rows.renewing) return;
+      rows.renewing = true;
+      try {
+        const {met, after} = await happened_since(rows.front_ms);
+        if (current.current !== rows) return;
+        rows.drop_waiting();
+        if (after === '') rows.meet(met, true, wish);
+        else rows.leap(met, after, wish);
+      } catch (error) {
+        return show({error});
+      } finally {
+        rows.renewing = false;
+      }
+    } else {
+      rows.front([...rows.waiting.values()].sort((a, b) => (b.changed_ms ?? 0) - (a.changed_ms ?? 0)));
+      rows.drop_waiting();
+    }
+    rows.front_ms = rows.newest_ms;
+    show({error: null});
+  };
+  const fill = async (gap) => {
+    if (gap.busy) return;
+    gap.busy = true;
     show();
+    try {
+      for (let pages = 0, met = 0; pages < MOST_PAGES && met === 0; pages++) {
+        const page = await rpc('jobs.page', {context_id: context, ...wish, limit: PAGE, fields: FIELDS, after: gap.after});
+        if (current.current !== rows) return;
+        rows.fill(gap, page.jobs, page.after);
+        met = page.jobs.length;
+        if (!rows.all.includes(gap)) break;
+      }
+      show({error: null});
+    } catch (error) {
+      show({error});
+    } finally {
+      gap.busy = false;
+    }
   };
   const go_on = () => {
-    rows.may_search = rows.searched + MOST_SEARCHED;
+    rows.may_search = rows.searched + Rows.MOST_SEARCHED;
     load();
   };
-  return {rows, ...state, load, go_on, at_front, meet_waiting, asks: !rows.busy && !rows.over && rows.searched >= rows.may_search};
+  return {rows, ...state, load, go_on, fill, at_front, meet_waiting, asks: !rows.busy && !rows.over && rows.searched >= rows.may_search};
 }
 
 function Filter({query, context}) {
@@ -175,12 +159,12 @@ function Filter({query, context}) {
   };
   const any = Object.keys(query).some((name) => name !== 'context' && query[name]);
   return html`<form class="filter" role="search" onSubmit=${(event) => event.preventDefault()}>
-    <label class="find"><span class="hidden">in its name</span><input id="find" type="search" placeholder="in its name  ( / )" value=${query.name ?? ''} onInput=${soon('name')}/></label>
+    <label class="find"><span class="hidden">in its name</span><${Typed} id="find" type="search" placeholder="in its name  ( / )" value=${query.name ?? ''} change=${soon('name')}/></label>
     <div class="choices" role="group" aria-label="state">${STATUSES.map(([status, word]) => html`<button type="button" aria-pressed=${(query.status ?? '') === status && !(query.state && !status)} onClick=${() => replace(href(['jobs'], {...query, context, status, state: ''}))}>${word}</button>`)}</div>
     <details class="more" open=${Boolean(query.state || query.script_type || query.caller || query.since || query.until)}><summary>more</summary><div>
-      <label>detail <input value=${query.state ?? ''} placeholder="timeout, oom \u2026" onInput=${soon('state')}/></label>
-      <label>type <input value=${query.script_type ?? ''} placeholder="python" onInput=${soon('script_type')}/></label>
-      <label>caller <input inputmode="numeric" value=${query.caller ?? ''} placeholder="12" onInput=${soon('caller')}/></label>
+      <label>detail <${Typed} value=${query.state ?? ''} placeholder="timeout, oom \u2026" change=${soon('state')}/></label>
+      <label>type <${Typed} value=${query.script_type ?? ''} placeholder="python" change=${soon('script_type')}/></label>
+      <label>caller <${Typed} inputmode="numeric" value=${query.caller ?? ''} placeholder="12" change=${soon('caller')}/></label>
       <label>since <input type="datetime-local" value=${query.since ?? ''} onChange=${soon('since')}/></label>
       <label>until <input type="datetime-local" value=${query.until ?? ''} onChange=${soon('until')}/></label>
     </div></details>
@@ -199,35 +183,40 @@ export function Jobs({query, context, view, cursor}) {
     if (!view) return while_seen(3000, () => set_slow(now_ms()));
   }, [Boolean(view)]);
   const wish = filters_of(query);
-  const {rows, error, busy, load, go_on, asks, at_front, meet_waiting} = useJobs(context, wish, view ? view.changed_ms : slow);
+  const {rows, error, busy, load, go_on, fill, asks, at_front, meet_waiting} = useJobs(context, wish, view ? view.changed_ms : slow);
   const narrow = useNarrow();
-  const [chosen, choose] = useState(-1);
+  // A job is chosen, not a place in the list: what comes in front of it leaves it chosen.
+  const [chosen_key, choose] = useState('');
+  const chosen = chosen_key ? rows.all.findIndex((each) => each.key === chosen_key) : -1;
   cursor.current = {
-    move: (by) => choose((at) => Math.max(0, Math.min(rows.all.length - 1, at + by))),
-    open: () => rows.all[chosen] && go(job_href(rows.all[chosen].key, context)),
+    move: (by) => choose(rows.all[Math.max(0, Math.min(rows.all.length - 1, chosen + by))]?.key ?? ''),
+    open: () => { if (chosen >= 0) rows.all[chosen].gap ? fill(rows.all[chosen]) : go(job_href(chosen_key, context)); },
   };
   const row = (i) => {
     const job = rows.all[i];
-    return html`<div role="row" key=${job.key} aria-rowindex=${i + 1} class=${`job${i === chosen ? ' chosen' : ''}`}>
-      <span role="cell" class="what"><${State} of=${job_state(job)}/></span>
-      <span role="cell" class="name"><a href=${job_href(job.key, context)}><${Their} text=${job.name || job.key.replace('job:', '')} most=${120}/></a> ${job.flow_id ? html`<span class="tag">flow ${job.flow_id}</span>` : ''}</span>
+    if (job.gap) return html`<div role="row" key=${job.key} aria-rowindex=${i + 1} class=${`job gap${i === chosen ? ' chosen' : ''}`}><span role="cell" class="name">Others changed between these. <button type="button" class="small" disabled=${job.busy} onClick=${() => fill(job)}>Show more of them</button></span></div>`;
+    const when = ago(job.changed_ms, now), lasted = took(job, now);
+    const draw = () => html`<div role="row" aria-rowindex=${i + 1} class=${`job${i === chosen ? ' chosen' : ''}`}>
+      <span role="cell" class="what">${State({of: job_state(job)})}</span>
+      <span role="cell" class="name"><a href=${job_href(job.key, context)}>${Their({text: job.name || job.key.replace('job:', ''), most: 120})}</a> ${job.flow_id ? html`<span class="tag">flow ${job.flow_id}</span>` : ''}</span>
       <span role="cell" class="key quiet">${job.key.replace('job:', '')}</span>
-      <span role="cell" class="type quiet"><${Their} text=${job.script_type} most=${20}/></span>
-      <span role="cell" class="when quiet"><${Ago} at=${job.changed_ms} now=${now}/></span>
-      <span role="cell" class="took num quiet">${took(job, now)}</span>
-      <span role="cell" class=${has_failed(job) || !job.error ? 'error' : 'error quiet'}><${Their} text=${job.error} most=${200}/></span>
+      <span role="cell" class="type quiet">${Their({text: job.script_type, most: 20})}</span>
+      <span role="cell" class="when quiet"><time title=${moment(job.changed_ms)}>${when}</time></span>
+      <span role="cell" class="took num quiet">${lasted}</span>
+      <span role="cell" class=${has_failed(job) || !job.error ? 'error' : 'error quiet'}>${Their({text: job.error, most: 200})}</span>
     </div>`;
+    return html`<${Kept} key=${job.key} shows=${[i, i === chosen, context, when, lasted, job.status, job.detail, job.error, job.changed_ms]} draw=${draw}/>`;
   };
   const all = Object.keys(wish).length === 0;
   const head = html`<div role="rowgroup" class="head"><div role="row" class="job"><span role="columnheader" class="what">state</span><span role="columnheader" class="name">name</span><span role="columnheader" class="key">job</span><span role="columnheader" class="type">type</span><span role="columnheader" class="when">changed</span><span role="columnheader" class="took num">took</span><span role="columnheader" class="error">error</span></div></div>`;
   return html`<main class="list"><h1 class="hidden">Jobs</h1><${Filter} query=${query} context=${context}/>
-    <p class="quiet status" role="status">${all && view ? counted(view.jobs, 'job') : `${count(rows.all.length)}${rows.over ? '' : '+'} shown`}${all ? '' : `, ${count(rows.searched)}${view ? ` of ${count(Math.max(view.jobs, rows.searched))}` : ''} searched`}${busy ? ' \u2026' : ''}
+    <p class="quiet status" role="status">${all && view ? counted(view.jobs, 'job') : `${count(rows.at.size)}${rows.over ? '' : '+'} shown`}${all ? '' : `, ${count(rows.searched)}${view ? ` of ${count(Math.max(view.jobs, rows.searched))}` : ''} searched`}${busy ? ' \u2026' : ''}
       ${asks && html` <button type="button" class="small" onClick=${go_on}>Search on</button>`}
       ${(rows.waiting.size > 0 || rows.too_many) && html` <button type="button" class="small" onClick=${() => { document.querySelector('.virtual').scrollTop = 0; meet_waiting(); }}>${rows.too_many ? 'Many new ones' : counted(rows.waiting.size, 'new one')}</button>`}</p>
     <${Problem} error=${error}/>
     ${rows.all.length === 0 && rows.over ? html`<p class="empty">${all ? html`No job yet. <a href=${href(['try'], {context})}>Try one.</a>` : 'No job is like that.'}</p>`
       : rows.all.length === 0 && asks ? html`<p class="empty">None of the ${count(rows.searched)} to which something happened last is like that.</p>`
-      : html`<${Virtual} count=${rows.all.length} height=${narrow ? 54 : 30} row=${row} near_end=${load} chosen=${chosen} label="jobs" head=${head}
+      : html`<${Virtual} count=${rows.all.length} height=${narrow ? 54 : 30} row=${row} near_end=${load} chosen=${chosen} name=${chosen_key} label="jobs" head=${head}
           onTop=${(top) => { at_front.current = top; if (top && (rows.waiting.size || rows.too_many)) meet_waiting(); }}/>`}
   </main>`;
 }

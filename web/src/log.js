@@ -1,35 +1,42 @@
 // A job's log: live, searched, with its colours; it stays fast with 10^5 lines and with lines of 10 MiB.
-import {html, useEffect, useMemo, useRef, useState, Copy} from './ui.js';
+import {html, useEffect, useMemo, useRef, useState, Copy, Kept} from './ui.js';
 import {Virtual} from './virtual.js';
-import {bytes, clock, count, counted, log_parts, log_text, moment} from './text.js';
+import {bytes, clock, count, counted, line as clip, log_parts, log_text, moment, plain} from './text.js';
 
 const HEIGHT = 20;
 const MOST_LINES = 200_000, MOST_CHARS = 64 << 20;  // kept in the page; what is older goes
 const LONGEST = 2000;                               // characters shown of a line
 
-// Pieces as the server has them, to lines. Of one stream each: what has begun goes on when its next piece comes.
+// Pieces as the server has them, to lines. Of one stream each (of whoever wrote it, if several do: `of`, told beside the line): what has begun goes on when its next piece comes.
 export class LogLines {
   lines = [];
   dropped = 0;
   chars = 0;
   open = {};
+  told = () => {};  // says to who watches that there is more
+  watch(then) {
+    this.told = then;
+    then();
+    return () => { this.told = () => {}; };
+  }
   take(piece) {
     const parts = piece.text.split('\n');
     parts.forEach((part, i) => {
       const last = i === parts.length - 1;
-      let line = this.open[piece.stream];
+      const place = piece.of ? `${piece.of} ${piece.stream}` : piece.stream;
+      let line = this.open[place];
       if (last && part === '') return;
       if (!line) {
-        line = {seq: piece.seq, at: piece.ts_ms, stream: piece.stream, text: '', number: this.dropped + this.lines.length + 1};
+        line = {seq: piece.seq, at: piece.ts_ms, stream: piece.stream, of: piece.of, text: '', number: this.dropped + this.lines.length + 1};
         this.lines.push(line);
-        this.open[piece.stream] = line;
+        this.open[place] = line;
       }
       line.text += part;
       this.chars += part.length;
       if (!last) {
         if (line.text.endsWith('\r')) line.text = line.text.slice(0, -1);
         line.text = line.text.slice(line.text.lastIndexOf('\r') + 1);
-        delete this.open[piece.stream];
+        delete this.open[place];
       }
     });
     if (this.lines.length > MOST_LINES * 1.1 || this.chars > MOST_CHARS * 1.1) this.shorten();
@@ -60,7 +67,9 @@ function Text({text, find}) {
     cut && html` <span class="quiet">\u2026 ${bytes(text.length)} in this line</span> <${Copy} text=${text} label="copy the line"/>`}`;
 }
 
-export function LogView({log, version, ended, error}) {
+export function LogView({log, ended, error, command = 'mycojobs job logs'}) {
+  const [version, look] = useState(0);
+  useEffect(() => log.watch(() => look((n) => n + 1)), [log]);
   const [find, set_find] = useState('');
   const [only, set_only] = useState(false);
   const [follow, set_follow] = useState(!ended);  // what has ended is read from its beginning
@@ -90,9 +99,12 @@ export function LogView({log, version, ended, error}) {
   };
   const row = (i) => {
     const index = shown ? shown[i] : i, line = lines[index];
-    return line && html`<div role="row" key=${line.number} class=${`line ${line.stream}${index === (found?.[at] ?? -1) ? ' chosen' : ''}`}>
+    const is_chosen = index === (found?.[at] ?? -1);
+    const draw = () => html`<div role="row" class=${`line ${line.stream}${is_chosen ? ' chosen' : ''}`}>
       <span role="cell" class="number">${line.number}</span>${times && html`<span role="cell" class="number" title=${moment(line.at)}>${clock(line.at)}</span>`}
+      ${line.of && html`<span role="cell" class="whose"><bdi dir="ltr">${plain(clip(line.of, 60))}</bdi></span>`}
       ${line.stream !== 'stdout' && html`<span role="cell" class="stream">${line.stream === 'stderr' ? 'err' : 'sys'}</span>`}<span role="cell" class="text"><${Text} text=${line.text} find=${low}/></span></div>`;
+    return line && html`<${Kept} key=${line.number} shows=${[line, line.text, low, times, is_chosen]} draw=${draw}/>`;
   };
   return html`<div class="log" ref=${box}>
     <div class="bar">
@@ -105,7 +117,7 @@ export function LogView({log, version, ended, error}) {
       <label class="check"><input type="checkbox" checked=${times} onChange=${(e) => set_times(e.target.checked)}/> times</label>
       <label class="check"><input type="checkbox" checked=${follow} onChange=${(e) => set_follow(e.target.checked)}/> follow</label>
     </div>
-    ${log.dropped > 0 && html`<p class="quiet">${counted(log.dropped, 'earlier line')} are not kept here: \`mycojobs job logs\` has them</p>`}
+    ${log.dropped > 0 && html`<p class="quiet">${counted(log.dropped, 'earlier line')} are not kept here: <code>${command}</code> has them</p>`}
     ${error && html`<p class="problem">${error}</p>`}
     ${total === 0 ? html`<p class="empty">${ended ? 'It has written nothing.' : 'Nothing yet.'}</p>`
       : html`<div class="lines" data-rows=${Math.min(total, 24)} onWheel=${(e) => e.deltaY < 0 && set_follow(false)} onTouchMove=${() => set_follow(false)}

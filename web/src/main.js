@@ -1,6 +1,7 @@
 // The frame: who is logged in, which context, which view, and the keys.
 import {html, render, useCall, useEffect, useRef, useState, Glyph, Problem, go, href, read_route, set_now, useNow} from './ui.js';
-import {connection, events, has_token, rpc, set_token, store_away, store_is_back, suspect_store, watch_connection, watch_server, when_denied} from './api.js';
+import {connection, events, has_token, log_in_by_key, log_out, rpc, set_token, store_away, store_is_back, suspect_store, watch_connection, watch_server, when_denied} from './api.js';
+import {looks_like_key, read_key} from './key.js';
 import {Overview} from './overview.js';
 import {Jobs} from './jobs.js';
 import {JobView} from './job.js';
@@ -27,22 +28,45 @@ function useRoute() {
 function Login({enter}) {
   const [text, set] = useState('');
   const [error, fail] = useState(null);
-  const submit = async (event) => {
-    event.preventDefault();
-    set_token(text.trim());
+  const [busy, work] = useState(false);
+  const by_token = async (given) => {
+    set_token(given);
+    await rpc('system.info').catch((problem) => {
+      set_token('');
+      throw problem.word === 'denied' ? {message: 'no token of this server is like that', remedy: '`mycojobs key token --actor ID` makes one'} : problem;
+    });
+  };
+  const by_key = async (given) => log_in_by_key(await read_key(given));
+  const log_in = async (given) => {
+    work(true);
     try {
-      await rpc('system.info');
+      await (looks_like_key(given) ? by_key : by_token)(given.trim());
       enter();
     } catch (problem) {
-      set_token('');
-      fail(problem.word === 'denied' ? {message: 'no token of this server is like that', remedy: '`mycojobs key token --actor ID` makes one'} : problem);
+      work(false);
+      fail(problem);
     }
   };
+  const submit = (event) => {
+    event.preventDefault();
+    return log_in(text);
+  };
+  const choose = async (event) => {
+    const [file] = event.target.files;
+    event.target.value = '';
+    fail(null);
+    if (!file) return;
+    const given = file.size <= 1024 ? await file.text() : '';
+    if (looks_like_key(given)) log_in(given);
+    else fail({message: 'this file is no key that `mycojobs key new` made'});
+  };
   return html`<main class="login"><form class="card" onSubmit=${submit}><h1>mycojobs</h1>
-    <label>Token <input type="password" autocomplete="off" required autofocus value=${text} onInput=${(e) => { set(e.target.value); fail(null); }}/></label>
+    <label>Token or key <input type="password" autocomplete="off" required autofocus value=${text} onInput=${(e) => { set(e.target.value); fail(null); }}/></label>
     <p class="quiet">A token comes from who runs this server: <code class="command">mycojobs key token --actor ID</code> on its host makes one.</p>
-    <button class="first">Log in</button><${Problem} error=${error}/>
-    <p class="quiet">It stays in this page's memory, and is forgotten when you leave.</p></form></main>`;
+    <button class="first" disabled=${busy}>Log in</button>
+    <label class="file">or by an actor's key <input type="file" accept=".key" disabled=${busy} onChange=${choose}/></label>
+    <p class="quiet">The key (<code class="command">mycojobs key new NAME</code>) signs what the server asks, here in the browser; nothing but the signature is sent.</p><${Problem} error=${error}/>
+    <p class="quiet">Token and key stay in this page's memory, and are forgotten when you leave.</p></form></main>`;
 }
 
 function Help({close}) {
@@ -132,7 +156,8 @@ function Page() {
     }
   };
   useEffect(() => {
-    when_denied(() => { set_token(''); set('login'); });
+    when_denied(() => { log_out(); set('login'); });
+    addEventListener('pagehide', log_out);
     begin();
     return watch_connection(set_live);
   }, []);
@@ -168,7 +193,7 @@ function Page() {
       ${served.length > 1 && html`<label class="context">context <select value=${String(context)} onChange=${(e) => go(href(['overview'], {context: e.target.value}))}>${served.map((each) => html`<option value=${String(each)}>${each}</option>`)}</select></label>`}
       <span class=${`live ${live}`} role="status"><${Glyph} shape=${live === 'live' ? 'done' : 'waiting'}/>${live === 'live' ? 'live' : live === 'store' ? 'store away' : 'reconnecting'}</span>
       <span class="quiet who">${info.actor ? `actor ${info.actor}` : ''}</span>
-      ${has_token() && html`<button type="button" class="small" onClick=${() => { set_token(''); set('login'); }}>Log out</button>`}
+      ${has_token() && html`<button type="button" class="small" onClick=${() => { log_out(); set('login'); }}>Log out</button>`}
       <button type="button" class="small" onClick=${() => help(true)} aria-label="keys and help">?</button></header>
     ${live === 'store' && html`<${StoreAway} ...${store_away()}/>`}
     ${asked && html`<${Question} button=${asked} close=${() => ask(null)}/>`}

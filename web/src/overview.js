@@ -8,7 +8,7 @@ import {count, counted, line, span} from './text.js';
 export function findings_of(view, now, context, questions) {
   const found = [];
   const mine = questions.filter((each) => each.answers).length;
-  if (questions.length) found.push({weight: 5, shape: 'asks', text: html`<a href=${href(['approvals'], {context})}>${counted(questions.length, 'approval')}</a> ${questions.length === 1 ? 'waits' : 'wait'} for somebody's word${mine ? `, ${mine} for yours` : ''}`});
+  if (questions.length) found.push({weight: 5, shape: 'asks', text: html`<a href=${href(['approvals'], {context})}>${counted(questions.length, 'approval')}</a> ${questions.length === 1 ? 'waits' : 'wait'} for somebody's word${mine ? `, ${mine} for yours` : ''}`, next: 'look at it there, and approve or reject it'});
   const live = view.runners.filter((each) => each.state === 'live');
   const free = live.reduce((sum, each) => sum + Math.max(0, each.slots - each.claims), 0);
   const waiting = view.queues.reduce((sum, each) => sum + each.length + each.prioritised, 0);
@@ -20,26 +20,38 @@ export function findings_of(view, now, context, questions) {
     const served = live.some((agent) => each.queue.endsWith(`:runner${agent.id}`) || agent.executors.some((type) => each.queue === `queue:${type}`));
     const old = each.next_since_ms && now - each.next_since_ms;
     const oldest = each.next && html`, the next one for ${span(old)}: <a href=${job_href(each.next, context)}><${Their} text=${each.next.replace('job:', '')}/></a>`;
-    if (each.paused) found.push({weight: 5, shape: 'waiting', text: html`${counted(length, 'job')} in <${Their} text=${each.queue}/>, which is paused${oldest}`});
-    else if (live.length && !served) found.push({weight: 8, shape: 'failed', text: html`no live agent takes from <${Their} text=${each.queue}/>: ${counted(length, 'job')}${oldest}`});
-    else if (old > 60000) found.push({weight: 4, shape: 'waiting', text: html`<${Their} text=${each.queue}/> is behind: ${counted(length, 'job')}${oldest}`, next: free === 0 ? 'every slot is taken: start an agent more, or give it more slots' : ''});
+    if (each.paused) found.push({weight: 5, shape: 'waiting', text: html`${counted(length, 'job')} in <${Their} text=${each.queue}/>, which is paused${oldest}`, next: `let it go on: \`mycojobs queue resume ${line(each.queue, 80)}\`, or the button below`});
+    else if (live.length && !served) found.push({weight: 8, shape: 'failed', text: html`no live agent takes from <${Their} text=${each.queue}/>: ${counted(length, 'job')}${oldest}`, next: 'start an agent that runs this: `mycojobs agent`; `mycojobs doctor` says what its host can run'});
+    else if (old > 60000) found.push({weight: 4, shape: 'waiting', text: html`<${Their} text=${each.queue}/> is behind: ${counted(length, 'job')}${oldest}`, next: free === 0 ? 'every slot is taken: start an agent more, or give it more slots' : 'slots are free: its next job says why it waits'});
   }
   for (const each of view.runners)
-    if (each.state === 'silent') found.push({weight: each.claims ? 7 : 3, shape: 'failed', text: html`agent ${each.id} on <${Their} text=${each.host}/> is silent for ${span(now - each.seen_ms)}${each.claims ? `, and had ${counted(each.claims, 'job')}` : ''}`, next: each.claims ? 'its jobs go back to their queues when their leases end' : ''});
-  if (view.missing) found.push({weight: 6, shape: 'failed', text: `${counted(view.missing, 'queue entry', 'queue entries')} without a record`});
+    if (each.state === 'silent') found.push({weight: each.claims ? 7 : 3, shape: 'failed', text: html`agent ${each.id} on <${Their} text=${each.host}/> is silent for ${span(now - each.seen_ms)}${each.claims ? `, and had ${counted(each.claims, 'job')}` : ''}`, next: `${each.claims ? 'its jobs go back to their queues when their leases end; ' : ''}look at its host, or \`mycojobs runner delete ${each.id}\` if it will not come back`});
+  if (view.missing) found.push({weight: 6, shape: 'failed', text: `${counted(view.missing, 'queue entry', 'queue entries')} without a record`, next: 'each becomes a dead letter soon; `mycojobs verify` says which'});
   if (view.dead) found.push({weight: 2, shape: 'failed', text: `${counted(view.dead, 'dead letter')}`, next: '`mycojobs queue dead` lists them'});
   if (view.anomalies) found.push({weight: 2, shape: 'asks', text: `${counted(view.anomalies, 'anomaly', 'anomalies')}: something wrote what does not fit`, next: '`mycojobs verify` and `mycojobs doctor` say what'});
-  if (view.refusals) found.push({weight: 1, shape: 'cancelled', text: `${counted(view.refusals, 'refusal')} of what somebody may not do`});
+  if (view.refusals) found.push({weight: 1, shape: 'cancelled', text: `${counted(view.refusals, 'refusal')} of what somebody may not do`, next: '`mycojobs context refusals` says who and what; `mycojobs context grant` lets somebody in'});
   return found.sort((a, b) => b.weight - a.weight);
 }
 
 const Tile = ({title, value, note, to, shape}) => html`<a class="tile" href=${to}><span class="label">${shape && html`<${Glyph} shape=${shape}/>`} ${title}</span><b>${value}</b><span class="quiet">${note}</span></a>`;
 
+// What is wrong stands with what is stuck; what is well can be unfolded.
+function Doctor({context}) {
+  const [checks, set] = useState(null);
+  const wrong = checks?.filter((each) => each.state !== 'ok') ?? [], well = checks?.filter((each) => each.state === 'ok') ?? [];
+  wrong.sort((a, b) => (a.state === b.state ? 0 : a.state === 'missing' ? -1 : 1));
+  return html`<div class="doctor"><div class="actions"><${Deed} run=${async () => set(await rpc('context.doctor', {context_id: context}))}>Doctor<//>
+    <span class="quiet">looks at Redis, at who leads the context, and at its agents; <code class="command">mycojobs doctor</code> looks at a host</span></div>
+    ${checks && html`<div role="status">${wrong.length === 0 ? html`<p><${Glyph} shape="done"/> ${counted(well.length, 'check')}, nothing is wrong</p>`
+      : html`<ul class="findings">${wrong.map((each) => html`<li><${Glyph} shape=${each.state === 'missing' ? 'failed' : 'asks'}/><div><b>${each.state}</b> ${line(each.area, 60)}, ${line(each.name, 60)}: <${Their} text=${each.detail}/>${each.remedy && html` <span class="quiet"><b>Remedy:</b> <${Sentence} text=${each.remedy}/></span>`}</div></li>`)}</ul>`}
+      ${well.length > 0 && html`<details><summary class="quiet">${counted(well.length, 'check')} found nothing wrong</summary><table><tbody>${well.map((each) => html`<tr><td>${line(each.area, 60)}</td><td>${line(each.name, 60)}</td><td><${Their} text=${each.detail}/></td></tr>`)}</tbody></table></details>`}</div>`}</div>`;
+}
+
 function Verify({context}) {
   const [report, set] = useState(null);
   return html`<div class="actions"><${Deed} run=${async () => set(await rpc('context.verify', {context_id: context}))}>Verify<//>
-    <span class="quiet">looks whether every job and flow is where it should be; <code class="command">mycojobs doctor</code> looks at a host</span></div>
-    ${report && html`<div role="status"><p><${Glyph} shape=${report.findings.some((each) => each.violation) ? 'failed' : 'done'}/> ${report.found ? counted(report.found, 'finding') : 'Everything holds'}: ${counted(report.jobs, 'job')}, ${counted(report.facts, 'fact')}, ${counted(report.queues, 'queue')}</p>
+    <span class="quiet">looks whether every job and flow is where it should be</span></div>
+    ${report && html`<div role="status"><p><${Glyph} shape=${report.findings.some((each) => each.violation) ? 'failed' : 'done'}/> ${report.found ? counted(report.found, 'finding') : 'Everything holds'}: ${counted(report.jobs, 'job')}, ${counted(report.facts, 'fact')}, ${counted(report.queues, 'queue')}${report.findings.some((each) => each.violation) ? html`. <span class="quiet"><b>Remedy:</b> <${Sentence} text=${'`mycojobs doctor --rebuild --dry-run` says what the journals can put right'}/></span>` : ''}</p>
     ${report.findings.length > 0 && html`<table><thead><tr><th>rule</th><th>of</th><th>what</th></tr></thead><tbody>${report.findings.slice(0, 50).map((each) => html`<tr><td>${each.violation ? '' : 'note: '}${each.rule}</td><td><${Their} text=${each.subject}/></td><td><${Their} text=${each.text}/></td></tr>`)}</tbody></table>`}</div>`}`;
 }
 
@@ -76,6 +88,7 @@ export function Overview({view, context, rights, gone, questions}) {
     <section class="card"><h2>What is stuck</h2>
       ${found.length === 0 ? html`<p><${Glyph} shape="done"/> Nothing: agents live, queues move.</p>`
         : html`<ul class="findings">${found.map((each) => html`<li><${Glyph} shape=${each.shape}/><div>${each.text}${each.next && html` <span class="quiet"><${Sentence} text=${each.next}/></span>`}</div></li>`)}</ul>`}
+      ${rights?.administer && html`<${Doctor} context=${context}/>`}
       <div class="columns">
         <${Reasons} of=${view.waits} title="Waiting for" none="Nothing waits." to=${(detail) => list({state: detail})}/>
         <${Reasons} of=${view.failures} title="Failed because of" none="Nothing has failed lately." to=${(detail) => list({status: 'error', state: detail})}/>

@@ -1,5 +1,5 @@
 // What all views share: html, hooks, states as shapes and words, the address, buttons that ask and tell.
-import {h, render, Fragment} from 'preact';
+import {h, render, Component, Fragment} from 'preact';
 import {useState, useEffect, useLayoutEffect as useLayout, useRef, useMemo, useCallback} from 'preact/hooks';
 import htm from 'htm';
 import {rpc} from './api.js';
@@ -83,6 +83,13 @@ export const SHAPES = {
 export const Glyph = ({shape}) => html`<svg class="glyph ${shape}" viewBox="0 0 16 16" width="14" height="14" aria-hidden="true"><path d=${SHAPES[shape]}/></svg>`;
 export const State = ({of: [shape, word]}) => html`<span class="state ${shape}"><${Glyph} shape=${shape}/><span>${plain(word)}</span></span>`;
 
+// What is drawn anew only where what it shows has changed. shows: values, compared one by one; draw(): its drawing. (Drawings that were
+// kept and given again instead would hold all that once stood beside them: Preact goes on with a copy, and what is below points to the first.)
+export class Kept extends Component {
+  shouldComponentUpdate(next) { return next.shows.some((each, i) => each !== this.props.shows[i]); }
+  render({draw}) { return draw(); }
+}
+
 // ---- pieces ----
 
 // What is written by others, kept apart from the text around it.
@@ -154,6 +161,13 @@ export function Deed({children, run, kind = '', title = '', keys = ''}) {
     }
   };
   return html`<span class="deed"><button type="button" class=${kind} title=${title} disabled=${state.busy} data-key=${keys} onClick=${act}>${children}</button><${Problem} error=${state.error}/></span>`;
+}
+
+// A box whose text stands in the address a moment after it was written: until then, and while somebody writes, it shows what is
+// written, however often the view is drawn meanwhile.
+export function Typed({value, change, ...more}) {
+  const [typed, set] = useState(null);
+  return html`<input ...${more} value=${typed ?? value} onInput=${(event) => { set(event.target.value); change(event); }} onBlur=${() => set(null)}/>`;
 }
 
 export function Copy({text, label = 'copy'}) {

@@ -3,8 +3,9 @@ import {html, useEffect, useLayout, useRef, useState} from './ui.js';
 
 const BESIDE = 8;  // rows drawn above and below what is seen
 
-// count: rows; row(index): what one shows; near_end(): the last rows are seen. chosen: kept in sight. label: what it is.
-export function Virtual({count, row, height, near_end, chosen = -1, label, head = null, stick = false, onTop = null}) {
+// count: rows; row(index): what one shows; near_end(): the last rows are seen. chosen: brought in sight. name: of what is chosen;
+// where the same is at another place now, the list has moved around it, and it stays where it is on the screen. label: what it is.
+export function Virtual({count, row, height, near_end, chosen = -1, name = '', label, head = null, stick = false, onTop = null}) {
   const box = useRef(null);
   const [seen, set] = useState({from: 0, to: 60});
   const look = () => {
@@ -22,13 +23,17 @@ export function Virtual({count, row, height, near_end, chosen = -1, label, head 
     watch.observe(box.current);
     return () => watch.disconnect();
   }, [count, height]);
-  useEffect(() => {
-    const at = box.current;
+  const last = useRef({chosen: -1, name: ''});
+  useLayout(() => {
+    const at = box.current, before = last.current, top = chosen * height;
+    last.current = {chosen, name};
     if (chosen < 0 || !at) return;
-    const top = chosen * height;
-    if (top < at.scrollTop) at.scrollTop = top;
+    const was = before.chosen * height, was_seen = before.chosen >= 0 && was + height > at.scrollTop && was < at.scrollTop + at.clientHeight;
+    if (name && name === before.name) {
+      if (was_seen) at.scrollTop += top - was;
+    } else if (top < at.scrollTop) at.scrollTop = top;
     else if (top + height > at.scrollTop + at.clientHeight) at.scrollTop = top + height - at.clientHeight;
-  }, [chosen]);
+  }, [chosen, name]);
   useLayout(() => {
     if (stick && box.current) box.current.scrollTop = box.current.scrollHeight;
   }, [stick, count]);

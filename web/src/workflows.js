@@ -2,9 +2,11 @@
 import {html, useCall, useEffect, useMemo, useState, Deed, Glyph, Problem, State, Their, flow_href, go, href, job_href, replace, useNow, useTitle, while_seen, Ago, Waited} from './ui.js';
 import {rpc} from './api.js';
 import {Answer, Explained, Pairs, Value} from './job.js';
+import {LogLines, LogView} from './log.js';
 import {bytes, clock, count, counted, line, moment, plain} from './text.js';
 
 const LOOK_MS = 2000, FIRST = 200, MOST = 10000, MOMENTS = 300;
+const FRAMES = 1000, PAGES = 20;  // of a log, at once
 const STATUSES = [['', 'all'], ['running', 'running'], ['waiting', 'waiting'], ['completed', 'completed'], ['failed', 'failed']];
 const SHAPES = {running: 'running', waiting: 'waiting', completed: 'done', failed: 'failed'};
 const APPROVAL = 'sys/approval@1';
@@ -101,6 +103,37 @@ function Moments({params, last}) {
   return html`<${Problem} error=${wrong}/>${!known.over && html`<p class="quiet">the latest ${count(shown.length)} <button type="button" class="small" onClick=${earlier}>Show earlier</button></p>`}<div class="wide-table" tabindex="0" role="region" aria-label="what has happened"><table class="moments"><thead><tr><th>when</th><th class="num">height</th><th>kind</th><th>what</th></tr></thead><tbody>${shown.map((each) => html`<tr key=${each.height}><td><time title=${moment(each.at_ms)}>${clock(each.at_ms)}</time></td><td class="num quiet">${each.height}</td><td>${line(each.kind, 24)}</td><td><bdi dir="ltr">${plain(line(what_of(each), 400))}</bdi></td></tr>`)}</tbody></table></div>`;
 }
 
+// What the jobs of its effects have written, and write.
+function Written({params, looks}) {
+  const id = JSON.stringify(params);
+  const log = useMemo(() => new LogLines(), [id]);
+  const [told, tell] = useState({ended: false, error: null});
+  const at = useMemo(() => ({after: '', busy: false, gone: false}), [id]);
+  useEffect(() => () => { at.gone = true; }, [at]);
+  useEffect(() => {
+    if (at.busy) return;
+    at.busy = true;
+    (async () => {
+      try {
+        for (let pages = 0, more = true; more && pages < PAGES && !at.gone; pages++) {
+          const page = await rpc('workflow.logs', {...params, limit: FRAMES, ...(at.after ? {after: at.after} : {})});
+          if (at.gone) return;
+          for (const each of page.frames) log.take({...each, seq: each.sequence, of: `${each.effect} ${each.job ?? each.flow}`});
+          at.after = page.after;
+          more = page.more;
+          if (page.frames.length) log.told();
+          if (page.frames.length || !more) tell({ended: page.ended, error: null});
+        }
+      } catch (error) {
+        if (!at.gone) tell((now) => ({...now, error}));
+      } finally {
+        at.busy = false;
+      }
+    })();
+  }, [at, looks]);
+  return html`<section class="card"><h2>Log</h2><${Problem} error=${told.error}/><${LogView} log=${log} ended=${told.ended} command="mycojobs workflow logs"/></section>`;
+}
+
 export function InstanceView({name, query, context, rights}) {
   let key = null;
   try {
@@ -115,13 +148,15 @@ export function InstanceView({name, query, context, rights}) {
   const title = key_text(key) || name;
   useTitle(`${title} ${name}`);
   const crumbs = html`<p class="crumbs"><a href=${href(['workflows'], {context})}>Workflows</a> / <a href=${href(['workflows', name], {context})}><${Their} text=${name} most=${80}/></a></p>`;
-  if (!it) return html`<main>${crumbs}<h1><${Their} text=${title} most=${120}/></h1>${error ? html`<${Problem} error=${error}/>${error.word === 'not_found' && html`<section class="card"><h2>What has happened</h2><${Moments} params=${params} last=${0}/></section>`}` : html`<p class="empty">One moment \u2026</p>`}</main>`;
+  if (!it) return html`<main>${crumbs}<h1><${Their} text=${title} most=${120}/></h1>${error ? html`<${Problem} error=${error}/>${error.word === 'not_found' && html`<${Written} params=${params} looks=${looks}/><section class="card"><h2>What has happened</h2><${Moments} params=${params} last=${0}/></section>`}` : html`<p class="empty">One moment \u2026</p>`}</main>`;
   const say = (intent, verb) => async (comment) => { await rpc(`workflow.${verb}`, {...params, intent, ...(comment ? {comment} : {})}); await load(); };
   const may_answer = (each) => rights && (rights.administer || (each.params?.approvers ?? []).includes(rights.actor));
   const asking = it.intents.filter((each) => each.effect === APPROVAL);
+  const cancel = async () => { await rpc('workflow.cancel', params); await load(); };
   const remove = async () => { await rpc('workflow.remove', params); go(href(['workflows', name], {context})); };
   return html`<main class="instance">${crumbs}
-    <div class="title"><h1><${Their} text=${title} most=${120}/></h1><${State} of=${state_of(it.status)}/>${it.status === 'failed' && rights?.steer_all && html`<div class="actions"><${Deed} run=${remove} title="takes the instance away">Remove<//></div>`}</div>
+    <div class="title"><h1><${Their} text=${title} most=${120}/></h1><${State} of=${state_of(it.status)}/>${rights?.steer_all && html`<div class="actions">${it.status === 'failed' && html`<${Deed} run=${remove} title="takes the instance away">Remove<//>`}
+      ${['running', 'waiting'].includes(it.status) && html`<${Deed} keys="x" title="ends it, and the jobs and flows that run for it (x)" run=${cancel}>Cancel<//>`}</div>`}</div>
     <p class="facts quiet"><span>${counted(it.steps, 'step')}</span><span>${counted(it.mail, 'event')} to come</span><span>${counted(it.pending, 'effect')} under way</span>${it.refused ? html`<span>${counted(it.refused, 'receipt')} refused</span>` : ''}</p>
     <${Problem} error=${error}/>
     ${it.failure && html`<p class="problem"><${Glyph} shape="failed"/> <bdi>${plain(it.failure)}: ${plain(it.message)}</bdi></p>`}
@@ -131,5 +166,6 @@ export function InstanceView({name, query, context, rights}) {
     <div class="columns wide"><section class="card"><h2>State</h2>${it.state === null ? html`<p class="empty">It has none yet.</p>` : html`<${Value} of=${it.state}/>`}</section>
     <section class="card"><h2>Waits for</h2>${it.intents.length === 0 && it.waiting_mail.length === 0 ? html`<p class="empty">An event.</p>` : html`<table><tbody>${it.intents.map((each) => html`<tr key=${each.intent}><td><${Their} text=${each.effect} most=${80}/></td><td><${Carrier} of=${each.carrier} context=${context}/></td><td><${Ago} at=${each.asked_ms} now=${now}/></td></tr>`)}${it.waiting_mail.map((each) => html`<tr key=${each.height}><td><${Their} text=${each.schema || 'a receipt'} most=${80}/></td><td class="quiet">its next step</td><td class="quiet">height ${each.height}</td></tr>`)}</tbody></table>`}
       <h3>Record</h3><${Pairs} of=${{workflow: it.workflow, manifest: it.world, code: it.manifest.slice(0, 12), state: it.state_hash ? it.state_hash.slice(0, 12) : '', 'first height': it.born, 'last height': it.last}}/></section></div>
+    <${Written} params=${params} looks=${looks}/>
     <section class="card"><h2>What has happened</h2><${Moments} params=${params} last=${it.last}/></section></main>`;
 }
