@@ -201,6 +201,7 @@ JobEnd outcome_to_end(const EndContext& context, const Outcome& outcome, const A
   end.usage = usage_json(outcome.usage);
   end.layers = join_blanks(outcome.layers);
   end.receipt = dump_json(receipt(context, outcome, words));
+  if (context.grant) end.receipt.replace(end.receipt.size() - 1, 1, ',' + *context.grant + '}');
   return end;
 }
 

@@ -2,6 +2,7 @@
 // carry" of the data model. The same for every executor whose scripts talk on a channel.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <string_view>
 
@@ -16,7 +17,8 @@ struct EndContext {
   std::string profile;  // the sandbox profile, for messages: python
   std::optional<std::uint32_t> timeout_s;
   std::uint64_t max_result_bytes = 0;
-  std::string intent = {};  // that it carries out, of a workflow; empty: none
+  std::shared_ptr<const std::string> grant = {};  // members of the receipt (JobFacts::grant); null: none
+  std::string intent = {};                        // that it carries out, of a workflow; empty: none
 };
 
 // Total: every status has an end. `lost` and `unkillable` are not ends of a job: the caller deals with them first.

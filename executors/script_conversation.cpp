@@ -241,7 +241,11 @@ Result<std::unique_ptr<Conversation>> begin_script(const JobFacts& facts, const 
 
 EndContext end_context(const JobFacts& facts, std::string_view profile) {
   const auto intent = facts.job.env_vars.find("MYCOJOBS_INTENT");
-  return {job_key(facts.job.caller_id, facts.job.id), std::string(profile), facts.job.timeout, facts.max_result_bytes,
+  return {job_key(facts.job.caller_id, facts.job.id),
+          std::string(profile),
+          facts.job.timeout,
+          facts.max_result_bytes,
+          facts.grant,
           intent == facts.job.env_vars.end() ? "" : intent->second};
 }
 

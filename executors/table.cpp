@@ -31,9 +31,8 @@ void add_command(Table& table, const CommandSettings& command) {
 Table built_in(const ExecutorSettings& settings) {
   Table table;
   table.push_back(std::make_unique<PythonExecutor>(settings.libexec_dir + "/mycojobs-pyhost"));
-  for (const char* name : {"sal", "osis"}) {
-    table.push_back(std::make_unique<LuaExecutor>(name, settings.libexec_dir + "/mycojobs-luahost"));
-  }
+  const auto lua = std::make_shared<LuaHost>(settings.libexec_dir + "/mycojobs-luahost");
+  for (const char* name : {"sal", "osis"}) table.push_back(std::make_unique<LuaExecutor>(name, lua));
   table.push_back(std::make_unique<NativeExecutor>(settings.state_dir));
   table.push_back(std::make_unique<VExecutor>(settings.v_compiler, settings.v_flags, settings.state_dir));
   for (const CommandSettings& command : settings.commands) add_command(table, command);

@@ -1,7 +1,9 @@
 // Makes a zygote cheap to fork. A child pays for each page that it touches and fork() for each page that is mapped;
 // huge pages are shared whole, at the price of one entry for 2 MiB, and need no fault to be read.
 //
-//   program and large private memory   huge pages: copies of the same bytes, at the same place, with the same rights
+//   program and large private memory   huge pages: copies of the same bytes, at the same place, with the same rights.
+//                                      Less than 512 KiB of the program, or as little beyond its last whole huge page,
+//                                      stays its file's: 2 MiB would be copied for it, and fork copies nothing for it
 //   the heap                           huge pages where it fills them whole; the rest as if there were none
 //   where the kernel has none to give  a private mapping of a sealed, unnamed file with the same bytes: fork() copies
 //                                      no page tables for it, but a child meets a fault where it reads; the program

@@ -37,7 +37,9 @@ constexpr StepRemedy kStepRemedies[] = {
      "AppArmor may forbid user namespaces: sysctl kernel.apparmor_restrict_unprivileged_userns=0, or a profile with "
      "the "
      "userns rule for mycojobs-launcher; for root, sandbox.uid_range must name ids that exist here"},
-    {"zygote_root", EACCES, "AppArmor may forbid mounts in user namespaces: a profile with the userns rule is needed"},
+    {"zygote_root", EACCES,
+     "AppArmor may forbid mounts in user namespaces: a profile with the rules userns and mount is needed, in a "
+     "container docker/apparmor (docker/README.md)"},
     {"zygote_hostname", EPERM, "in a container: --security-opt seccomp=docker/seccomp.json (docker/README.md)"},
     {"zygote_root", EPERM,
      "/proc may be masked by a container: --security-opt systempaths=unconfined (docker/README.md); or mounts "

@@ -1,5 +1,4 @@
 // The tables of policy.h: which calls a job may make, and with which arguments.
-#include <asm/prctl.h>
 #include <fcntl.h>
 #include <linux/close_range.h>
 #include <linux/fs.h>
@@ -15,6 +14,9 @@
 #include <sys/stat.h>
 
 #include <cerrno>
+#if __has_include(<asm/prctl.h>)
+#include <asm/prctl.h>  // x86 alone
+#endif
 
 #include "sandbox/job.h"
 #include "sandbox/policy.h"

@@ -196,12 +196,14 @@ class Server final : public HttpServer {
     const auto count = std::count_if(clients_.begin(), clients_.end(), [&](const Client& client) {
       return client.standing == standing && !client.leaving;
     });
-    const std::uint32_t most = standing == Standing::open   ? limits_.open
-                               : standing == Standing::page ? limits_.page
-                               : standing == Standing::peer ? limits_.peers
-                                                            : limits_.connections;
-    if (count >= most && !(standing == Standing::peer && make_room()))
-      return refused_.refuse(std::move(guest.socket), wire_text(busy()));
+    const std::uint32_t most = standing == Standing::open    ? limits_.open
+                               : standing == Standing::page  ? limits_.page
+                               : standing == Standing::login ? limits_.logins
+                               : standing == Standing::peer  ? limits_.peers
+                                                             : limits_.connections;
+    const bool room = count < most || (standing == Standing::peer && make_room()) ||
+                      (standing == Standing::login && send_away(oldest_login()));
+    if (!room) return refused_.refuse(std::move(guest.socket), wire_text(busy()));
     auto connection = std::make_unique<Connection>(std::move(guest.socket), std::move(guest.bytes));
     Client& client =
         clients_.emplace_back(Client{standing, {}, std::move(connection), std::move(guest.reader), standing});
@@ -216,7 +218,9 @@ class Server final : public HttpServer {
   }
 
   std::size_t body_bytes(Standing standing) const {
-    return standing == Standing::peer ? limits_.peer_body_bytes : limits_.body_bytes;
+    return standing == Standing::peer    ? limits_.peer_body_bytes
+           : standing == Standing::login ? limits_.login_body_bytes
+                                         : limits_.body_bytes;
   }
 
   static bool is_peer(const Client& client) {
@@ -226,16 +230,27 @@ class Server final : public HttpServer {
   // Of those who say to be supervisors anybody can be one: the oldest that has not proven it leaves for a new one, or
   // else the one that has been silent longest. With the lock held.
   bool make_room() {
-    constexpr std::ptrdiff_t kLeaving = 256;  // at most, until their threads have seen it
     auto goes = std::find_if(clients_.begin(), clients_.end(),
                              [](const Client& each) { return is_peer(each) && each.proven.empty(); });
-    if (goes == clients_.end()) goes = most_silent();
+    return send_away(goes == clients_.end() ? most_silent() : goes);
+  }
+
+  // With the lock held; end(): nobody.
+  bool send_away(std::list<Client>::iterator goes) {
+    constexpr std::ptrdiff_t kLeaving = 256;  // at most, until their threads have seen it
     const auto leaving =
         std::count_if(clients_.begin(), clients_.end(), [](const Client& each) { return each.leaving; });
     if (goes == clients_.end() || leaving >= kLeaving) return false;
     goes->leaving = true;
     ::shutdown(goes->connection->fd(), SHUT_RDWR);
     return true;
+  }
+
+  // Who says at once what it has to say is let in, however many say nothing. With the lock held.
+  std::list<Client>::iterator oldest_login() {
+    return std::find_if(clients_.begin(), clients_.end(), [](const Client& each) {
+      return each.standing == Standing::login && !each.leaving && !each.done;
+    });
   }
 
   // Of the peers; end(): all of them ask. With the lock held.
@@ -311,12 +326,13 @@ class Server final : public HttpServer {
   bool exchange(Client& client) {
     Connection& connection = *client.connection;
     RequestReader& reader = client.reader;
-    connection.expect(limits_.body_ms);
+    connection.expect(client.asks == Standing::login ? limits_.header_ms : limits_.body_ms);
     connection.allow(limits_.write_ms);
     const HttpReply reply = answer(client);
     if (!reply.proven.empty()) prove(client, reply.proven);
     reader.request().body = {};  // a client that is slow to take the answer holds no memory that no share counts
-    const bool one_alone = client.standing == Standing::open || client.standing == Standing::page;
+    const bool one_alone =
+        client.standing == Standing::open || client.standing == Standing::page || client.standing == Standing::login;
     const bool goes_on = reply.status < 400 && !one_alone && reader.done() && reader.keeps_alive() && !stopping_;
     connection.allow(limits_.write_ms);
     const bool head_only = reader.request().method == "HEAD";
@@ -336,7 +352,7 @@ class Server final : public HttpServer {
     const bool is_peers = client.asks == Standing::peer;
     try {
       BodyShare share(is_peers ? peer_bodies_held_ : bodies_held_,
-                      (is_peers ? kLargePeerBodies : kLargeBodies) * body_bytes(client.asks));
+                      is_peers ? kLargePeerBodies * limits_.peer_body_bytes : kLargeBodies * limits_.body_bytes);
       const auto whole = client.connection->read_body(reader, share);
       if (!whole) return refuse_body(whole.error());
       if (!*whole) return refuse(400, "invalid_request", "the body ends too early", "send all of it");
@@ -469,6 +485,11 @@ bool names_this_host(const HttpRequest& from) {
   std::array<char, 256> name{};
   if (::gethostname(name.data(), name.size() - 1) != 0 || name[0] == 0) return false;
   return ::strcasecmp(host_of(from).c_str(), name.data()) == 0;
+}
+bool names_one_of(const HttpRequest& from, const std::vector<std::string>& hosts) {
+  const std::string host = host_of(from);
+  return std::any_of(hosts.begin(), hosts.end(),
+                     [&](const std::string& each) { return ::strcasecmp(each.c_str(), host.c_str()) == 0; });
 }
 HttpReply other_host_refused(const std::string& remedy) {
   return refuse(403, "denied", "the header Host names no address of this machine alone", remedy);

@@ -57,6 +57,7 @@ struct HttpRoute {
 enum class Standing {
   open,       // what anybody may ask: few at one time, one request each
   page,       // files of the page, the same: a browser asks for several at a time
+  login,      // who has no token yet: few at one time, one request each
   anonymous,  // loopback in `dev`
   token,
   peer,  // supervisors of other hosts, who sign what they send: where there are too many, the oldest that has not
@@ -98,7 +99,8 @@ HttpReply web_page_refused();
 // Whether its header Host names this machine by a loopback name: the name of another host leads here too, if whoever
 // has that name says so.
 bool names_loopback(const HttpRequest&);
-bool names_this_host(const HttpRequest&);  // by the name that the machine has
+bool names_this_host(const HttpRequest&);                                      // by the name that the machine has
+bool names_one_of(const HttpRequest&, const std::vector<std::string>& hosts);  // without ports
 HttpReply other_host_refused(const std::string& remedy);
 HttpReply busy();                     // for a connection that is one too many
 HttpReply no_json();                  // 415: a form, or a body that is compressed

@@ -1,9 +1,12 @@
 // What looks at a context as a whole: rights, overview, verify, pages of jobs, what waits for people.
 #include <algorithm>
+#include <iterator>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "api/flow_parts.h"
 #include "api/job_parts.h"
+#include "base/version.h"
 #include "service/overview.h"
 
 namespace mycojobs::api {
@@ -43,12 +46,49 @@ Result<json> verify(Call& call) {
               {"queues", report.queues}};
 }
 
+// This process is asked, too: who calls it has reached it, but it may not be given work.
+Result<json> doctor(Call& call) {
+  MJ_TRY(flows, call.flows());
+  const ApiSettings& settings = call.services().settings;
+  const auto& own = settings.own_servers;
+  const bool own_server = std::find(own.begin(), own.end(), call.context()) != own.end();
+  MJ_TRY(checks, service::doctor(call.by(), call.store(), *flows, own_server, settings.wait_replicas));
+  const std::string wrong = settings.health.why_not_ready();
+  checks.push_back({"coordinator", "this one", wrong.empty() ? Verdict::ok : Verdict::missing,
+                    "mycojobs " + std::string(kVersion) + (wrong.empty() ? ", ready" : ", not ready: " + wrong),
+                    wrong.empty() ? "" : "look at its log"});
+  json all = json::array();
+  for (const Check& each : checks) all.push_back(to_json(each));
+  return all;
+}
+
 // A moment as the index of jobs has it: what happened at it or before.
 std::string page_before(std::uint64_t until_ms) {
   return std::to_string(std::min<std::uint64_t>(until_ms, UINT32_MAX * 1000ULL) * 1000 + 999) + " 0";
 }
 
+// What of a job is asked for; nothing: all. What names it, and how it stands, is always told.
+Result<std::set<std::string>> read_fields(const Call& call) {
+  std::set<std::string> fields;
+  if (!call.has("fields")) return fields;
+  for (const json& each : call.params().at("fields")) {
+    if (!each.is_string()) return fail(Code::invalid, "fields: must be a list of texts");
+    fields.insert(each.get<std::string>());
+  }
+  for (const char* always : {"id", "caller_id", "context_id", "key", "status"}) fields.insert(always);
+  return fields;
+}
+
+json shown(const JobView& view, const std::set<std::string>& fields) {
+  json job = to_json(view);
+  if (fields.empty()) return job;
+  for (auto each = job.begin(); each != job.end();)
+    each = fields.contains(each.key()) ? std::next(each) : job.erase(each);
+  return job;
+}
+
 Result<json> page(Call& call) {
+  MJ_TRY(fields, read_fields(call));
   JobsWanted wanted;
   if (call.has("status")) {
     MJ_TRY(status, service::read_job_status(call.text("status")));
@@ -64,7 +104,7 @@ Result<json> page(Call& call) {
   const std::size_t limit = std::clamp<std::size_t>(call.number("limit", 50), 1, kMaxPage);
   MJ_TRY(slice, service::page_jobs(call.by(), call.store(), std::move(wanted), limit));
   json jobs = json::array();
-  for (const JobView& view : slice.jobs) jobs.push_back(to_json(view));
+  for (const JobView& view : slice.jobs) jobs.push_back(shown(view, fields));
   return json{{"jobs", std::move(jobs)}, {"after", slice.after}, {"looked_at", slice.looked_at}};
 }
 
@@ -126,6 +166,10 @@ void add_view_methods(Services& s, std::vector<Method>& all) {
                        "look whether a context holds what is promised of its jobs, objects, flows and workflows, and "
                        "of the keys of actors",
                        {context}, "Verified: findings, and what was looked at", verify));
+  all.push_back(method(s, "context.doctor",
+                       "look at what a context needs: its Redis, who leads it, its agents; with the remedy for what is "
+                       "wrong",
+                       {context}, "[Check]: area, name, state, detail, remedy", doctor));
   all.push_back(method(s, "jobs.page", "list jobs page by page, what happened last first",
                        {context,
                         {"status", "text", "only these"},
@@ -136,6 +180,7 @@ void add_view_methods(Services& s, std::vector<Method>& all) {
                         {"since_ms", "unix_ms", "only jobs to which something happened since"},
                         {"until_ms", "unix_ms", "only jobs to which something happened until then"},
                         {"limit", "integer", "at most so many (50; 1000 at most)"},
+                        {"fields", "texts", "only these of each job, beside its ids, key and status; absent: all"},
                         {"after", "text", "as the page before has said; absent: the first page"}},
                        "JobsPage: jobs, after (empty: this is the last page), looked_at", page));
   all.push_back(method(s, "job.history", "read what happened to a job, attempt by attempt",

@@ -1,14 +1,19 @@
 // workflow. methods: what the commands of the same names do.
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "api/services.h"
 #include "domain/codec.h"
+#include "service/workflow_logs.h"
 #include "service/workflows.h"
 
 namespace mycojobs::api {
 namespace {
 
 using nlohmann::json;
+
+constexpr std::uint64_t kFrameWaitMs = 30'000;
+constexpr std::uint32_t kFramePauseMs = 250;
 
 Result<service::WorldStores> world_stores(Call& call) {
   MJ_TRY(worlds, call.worlds());
@@ -26,6 +31,7 @@ Result<json> apply(Call& call) {
   MJ_TRY(stores, world_stores(call));
   service::ApplyWorkflow wish;
   wish.owner = call.named("caller_id");
+  wish.check_code = call.services().settings.check_code;
   if (call.has("code"))
     for (const auto& [module, text] : call.params().at("code").items())
       wish.code.emplace(module, text.get<std::string>());
@@ -68,6 +74,18 @@ Result<json> timeline(Call& call) {
   return service::instance_timeline(call.by(), stores, instance_of(call),
                                     {call.number("limit", service::kTimelineFacts), call.number("before", 0)});
 }
+Result<json> logs(Call& call) {
+  const std::uint64_t until =
+      call.services().clock.boot_ms() + std::min<std::uint64_t>(call.number("wait_ms", 0), kFrameWaitMs);
+  service::LogWish wish{call.text("after"), call.number("limit", service::kLogFrames)};
+  while (true) {
+    MJ_TRY(stores, world_stores(call));
+    MJ_TRY(page, service::instance_log(call.by(), stores, instance_of(call), wish));
+    if (!page.frames.empty() || page.ended || call.services().clock.boot_ms() >= until) return to_json(page);
+    wish.after = page.after;
+    if (!page.more) MJ_CHECK(call.rest(kFramePauseMs));
+  }
+}
 Result<json> explain(Call& call) {
   MJ_TRY(stores, world_stores(call));
   MJ_TRY(flows, call.flows());
@@ -89,11 +107,36 @@ Result<json> answer(Call& call) {
   return json{{"intent", intent}, {"approved", approved}};
 }
 
+Result<json> cancel_one(Call& call) {
+  MJ_TRY(stores, world_stores(call));
+  MJ_CHECK(service::cancel_instance(call.by(), stores, instance_of(call), call.text("reason")));
+  return json{{"cancelling", true}};
+}
+
 Result<json> remove_one(Call& call) {
   MJ_TRY(stores, world_stores(call));
   const service::Instance of = instance_of(call);
   MJ_CHECK(service::remove_instance(call.by(), stores, of));
   return json{{"key", of.key.empty() ? of.workflow : of.workflow + ' ' + of.key}, {"deleted", true}};
+}
+
+// What people say to an instance.
+void add_answers(Services& s, const std::vector<Param>& instance, std::vector<Method>& all) {
+  const Param actor{"actor_id", "id", "who does it, if an operator calls; absent: the caller"};
+  const Param comment{"comment", "text", "why; kept with who and when"};
+  const Param intent{"intent", "text", "as the intent begins, if several wait"};
+  std::vector<Param> answers = instance;
+  answers.insert(answers.end(), {intent, comment, actor});
+  all.push_back(method(s, "workflow.approve", "approve what an instance waits for", answers,
+                       "WorkflowAnswer: the intent", answer<true>));
+  all.push_back(method(s, "workflow.reject", "reject what an instance waits for", answers, "WorkflowAnswer: the intent",
+                       answer<false>));
+  std::vector<Param> cancels = instance;
+  cancels.push_back({"reason", "text", "why; kept with who and when"});
+  all.push_back(method(s, "workflow.cancel", "end an instance, and the jobs and flows that run for it", cancels,
+                       "WorkflowCancel: cancelling", cancel_one));
+  all.push_back(method(s, "workflow.remove", "take an instance away that has failed", instance,
+                       "Deleted: workflow and key", remove_one));
 }
 
 }  // namespace
@@ -102,9 +145,6 @@ void add_workflow_methods(Services& s, std::vector<Method>& all) {
   const Param context{"context_id", "id", "the context; absent: the server's first"};
   const Param workflow{"workflow", "text", "a workflow's name, as short as it is clear", true};
   const Param key{"key", "any", "an instance's key; absent: the workflow has no keys"};
-  const Param actor{"actor_id", "id", "who does it, if an operator calls; absent: the caller"};
-  const Param comment{"comment", "text", "why; kept with who and when"};
-  const Param intent{"intent", "text", "as the intent begins, if several wait"};
   const std::vector<Param> instance{workflow, key, context};
   all.push_back(method(s, "workflow.apply", "put a manifest of workflows in force, if nothing is under way",
                        {{"manifest", "object", "the manifest (docs/workflows)", true},
@@ -136,6 +176,12 @@ void add_workflow_methods(Services& s, std::vector<Method>& all) {
   facts_of.push_back({"limit", "integer", "at most so many (300; 1000 at most)"});
   all.push_back(method(s, "workflow.timeline", "read what has happened to an instance, the latest of it", facts_of,
                        "[WorkflowFact]: facts, oldest first", timeline));
+  std::vector<Param> log_params = instance;
+  log_params.push_back({"after", "text", "as the page before has said; absent: the first page"});
+  log_params.push_back({"limit", "integer", "at most so many (500; 1000 at most)"});
+  log_params.push_back({"wait_ms", "ms", "wait so long for the first one (0; 30000 at most)"});
+  all.push_back(method(s, "workflow.logs", "read what the jobs of an instance's effects have written", log_params,
+                       "WorkflowLog: frames, after, more, ended", logs));
   all.push_back(method(s, "workflow.explain", "say why an instance is where it is", instance,
                        "[WorkflowReason]: cause, reason, evidence, next", explain));
   all.push_back(method(s, "workflow.facts", "read the journal of a workflow's manifest",
@@ -144,14 +190,7 @@ void add_workflow_methods(Services& s, std::vector<Method>& all) {
                         {"limit", "integer", "at most so many (100; 1000 at most)"},
                         context},
                        "WorkflowFacts: height, facts", facts));
-  std::vector<Param> answers = instance;
-  answers.insert(answers.end(), {intent, comment, actor});
-  all.push_back(method(s, "workflow.approve", "approve what an instance waits for", answers,
-                       "WorkflowAnswer: the intent", answer<true>));
-  all.push_back(method(s, "workflow.reject", "reject what an instance waits for", answers, "WorkflowAnswer: the intent",
-                       answer<false>));
-  all.push_back(method(s, "workflow.remove", "take an instance away that has failed", instance,
-                       "Deleted: workflow and key", remove_one));
+  add_answers(s, instance, all);
 }
 
 }  // namespace mycojobs::api

@@ -1,9 +1,8 @@
 #include "api/request_reader.h"
 
-#include <curl/curl.h>
-
 #include <algorithm>
-#include <memory>
+
+#include "base/ids.h"
 
 namespace mycojobs::api {
 namespace {
@@ -11,11 +10,7 @@ namespace {
 std::string form_decoded(std::string_view coded) {
   std::string text(coded);
   std::replace(text.begin(), text.end(), '+', ' ');
-  if (text.empty()) return text;
-  int length = 0;
-  const std::unique_ptr<char, decltype(&::curl_free)> plain(
-      ::curl_easy_unescape(nullptr, text.data(), static_cast<int>(text.size()), &length), &::curl_free);
-  return plain ? std::string(plain.get(), static_cast<std::size_t>(length)) : std::string();
+  return percent_decoded(text);
 }
 
 std::map<std::string, std::string> read_query(std::string_view text) {

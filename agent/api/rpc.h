@@ -18,6 +18,9 @@ struct Caller {  // who asks, as the token or the loopback default says
   bool anonymous = false;        // loopback in dev
   bool operator_token = false;   // may act as any actor and create contexts
   std::string traceparent = {};  // of the request's header; empty: none, or one that is none
+  std::string session = {};      // by which it calls (api/sessions.h); empty: by none
+  std::string key = {};          // by which that was begun
+  std::string host = {};         // and port: by which name of ours it calls us; empty: by none that we know
 };
 
 struct Param {

@@ -1,7 +1,9 @@
 #include "api/server.h"
 
 #include <algorithm>
+#include <cctype>
 #include <chrono>
+#include <functional>
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -18,6 +20,7 @@
 #include "coordinator/message_gate.h"
 #include "coordinator/message_receiver.h"
 #include "domain/codec.h"
+#include "domain/enums.h"
 #include "domain/trace_context.h"
 #include "transport/http.h"
 
@@ -26,6 +29,31 @@ namespace api {
 namespace {
 
 using nlohmann::json;
+
+constexpr std::string_view kLoginPath = "/session";
+
+// Ends a stream of events when what it was asked by holds no more. Of one thread.
+class GuardedSink final : public EventSink {
+ public:
+  GuardedSink(EventSink& sink, std::function<bool()> holds) : sink_(sink), holds_(std::move(holds)) {}
+  bool send(std::string_view text) override { return asked_holds() && sink_.send(text); }
+  bool open() const override { return sink_.open() && asked_holds(); }
+
+ private:
+  bool asked_holds() const {
+    constexpr std::chrono::seconds kFresh{2};
+    const auto now = std::chrono::steady_clock::now();
+    if (!over_ && now - asked_ >= kFresh) {
+      over_ = !holds_();
+      asked_ = now;
+    }
+    return !over_;
+  }
+  EventSink& sink_;
+  std::function<bool()> holds_;
+  mutable std::chrono::steady_clock::time_point asked_ = std::chrono::steady_clock::now();
+  mutable bool over_ = false;
+};
 
 // Somebody follows a link to the page, wherever that stands.
 bool is_visit(const HttpRequest& from) {
@@ -43,6 +71,7 @@ class Running final : public ApiServer {
              [metrics = settings.metrics](std::string_view method, std::string_view result) {
                metrics->add(Metric::calls, {method, result});
              }),
+        logins_(login_methods(services_), {settings.limits.login_body_bytes, 1}),
         events_(services_, stores) {}
   ~Running() override { Running::stop(); }
 
@@ -77,10 +106,8 @@ class Running final : public ApiServer {
     if (with_events) {
       for (HttpRoute& route : page_routes()) routes.push_back(std::move(route));
       if (page_files().empty()) log(LogLevel::info, "api", "{}", why_no_page());
-      routes.push_back({"GET", "/events", [this](const HttpRequest& from) {
-                          const auto caller = caller_of(from);
-                          return caller ? events_.stream(from, *caller) : unauthorised();
-                        }});
+      routes.push_back({"GET", "/events", [this](const HttpRequest& from) { return events(from); }});
+      routes.push_back({"POST", std::string(kLoginPath), [this](const HttpRequest& from) { return log_in(from); }});
     }
     MJ_TRY(server, HttpServer::start(settings.listen, settings.limits, std::move(routes),
                                      [this](const HttpRequest& from) { return admit(from); }));
@@ -107,10 +134,69 @@ class Running final : public ApiServer {
       const bool bearer =
           std::equal(scheme.begin(), scheme.end(), kBearer.begin(), kBearer.end(),
                      [](char is, char wanted) { return (is >= 'A' && is <= 'Z' ? is | 0x20 : is) == wanted; });
-      return bearer ? tokens_.find(std::string_view(given).substr(kBearer.size())) : std::nullopt;
+      return bearer ? caller_by(std::string_view(given).substr(kBearer.size())) : std::nullopt;
     }
     if (!services_.settings.anonymous || !from.loopback) return std::nullopt;
     return Caller{0, true, false};
+  }
+
+  std::optional<Caller> caller_by(std::string_view token) {
+    if (!Sessions::is_token(token)) return tokens_.find(token);
+    auto session = services_.sessions.find(token);
+    if (!session) return std::nullopt;
+    Caller caller{session->actor};
+    caller.session = std::move(session->id);
+    caller.key = std::move(session->key);
+    return caller;
+  }
+
+  // A session is over when its key is taken away from the actor. Error unavailable: that cannot be asked now.
+  Result<bool> holds(const Caller& caller) {
+    if (caller.session.empty()) return true;
+    if (!services_.sessions.holds(caller.session)) return false;
+    MJ_TRY(lease, services_.backends.take());
+    MJ_TRY(owner, lease.store().owner_of_key(caller.key));
+    if (owner.actors == 1 && owner.id == caller.actor) return true;
+    services_.sessions.end(caller.session);
+    log(LogLevel::warn, "api", "actor {}: its session is over: the key {} is its own no more", caller.actor,
+        caller.key);
+    return false;
+  }
+
+  // By which name of ours it calls us; empty: by none.
+  std::string own_name(const HttpRequest& from) const {
+    if (!names_loopback(from) && !names_this_host(from) && !names_one_of(from, services_.settings.names)) return "";
+    std::string host = from.header("host");
+    std::transform(host.begin(), host.end(), host.begin(),
+                   [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+    return host;
+  }
+
+  HttpReply log_in(const HttpRequest& from) {
+    Caller nobody;
+    nobody.host = own_name(from);
+    HttpReply reply;
+    reply.body = logins_.answer(from.body, nobody);
+    if (reply.body.empty()) reply.status = 204;
+    return reply;
+  }
+
+  HttpReply events(const HttpRequest& from) {
+    const auto caller = caller_of(from);
+    if (!caller) return unauthorised();
+    const auto held = holds(*caller);
+    if (!held) return refuse(503, std::string(word(held.error().code)), held.error().message, "call again in a moment");
+    if (!*held) return unauthorised();
+    HttpReply reply = events_.stream(from, *caller);
+    if (!reply.stream || caller->session.empty()) return reply;
+    reply.stream = [this, who = *caller, all = std::move(reply.stream)](EventSink& sink) {
+      GuardedSink guarded(sink, [this, &who] {
+        const auto still = holds(who);
+        return !still || *still;  // while the store is away there is nothing to tell
+      });
+      all(guarded);
+    };
+    return reply;
   }
 
   static HttpReply unauthorised() {
@@ -133,12 +219,14 @@ class Running final : public ApiServer {
     }
     if (from.path == "/health" || is_health_path(from.path)) return {{}, Standing::open};
     if (from.path == kSupervisorPath) return {{}, Standing::peer};
+    const bool login = services_.settings.role == ApiRole::coordinator && from.path == kLoginPath;
     if (auto read = tokens_.refresh(); !read) log(LogLevel::error, "api", "tokens: {}", read.error().message);
     const bool named = from.headers.contains("authorization");
     if (!named && services_.settings.anonymous && !names_loopback(from)) {
       count_refusal("host");
       return {other_host_refused("call http://127.0.0.1 or http://localhost, or send a token")};
     }
+    if (login) return {{}, Standing::login};
     if (page) return {{}, Standing::page};
     if (const auto caller = caller_of(from)) return {{}, caller->anonymous ? Standing::anonymous : Standing::token};
     count_refusal("token");
@@ -152,6 +240,10 @@ class Running final : public ApiServer {
   HttpReply call(const HttpRequest& from) {
     auto caller = caller_of(from);
     if (!caller) return unauthorised();
+    const auto held = holds(*caller);
+    if (!held) return refuse(503, std::string(word(held.error().code)), held.error().message, "call again in a moment");
+    if (!*held) return unauthorised();
+    caller->host = own_name(from);
     // What is none is passed over, as the specification wants it of a header.
     if (parse_traceparent(from.header("traceparent"))) caller->traceparent = from.header("traceparent");
     HttpReply reply;
@@ -211,7 +303,7 @@ class Running final : public ApiServer {
   Services services_;
   Tokens tokens_;
   MessageGate gate_;
-  Rpc rpc_;
+  Rpc rpc_, logins_;
   Events events_;
   std::unique_ptr<HttpServer> http_;
 };

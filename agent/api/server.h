@@ -1,6 +1,7 @@
 // JSON-RPC over HTTP, and events: what `mycojobs coordinator`, `mycojobs dev` and an agent as supervisor serve.
 //
 //   POST / and /rpc      JSON-RPC 2.0 (api/rpc.h)
+//   POST /session        the same, of logins by key alone (api/methods_sessions.cpp): no token is asked for
 //   GET  /openrpc.json   what rpc.discover answers
 //   GET  /, /assets/...  the page (api/page.h; coordinator only)
 //   GET  /health         {"status": "ok", ...}; 503 while the store is away or refuses to write
@@ -9,9 +10,9 @@
 //   POST /supervisor     messages of other hosts (coordinator/message_receiver.h): signed, so that no token is asked
 //   for
 //
-// Who may call: bearer tokens of the tokens file, each of an actor. Without a token: loopback alone, and only with
-// `anonymous`. A request of a web page of another origin is refused; so is one without a token whose Host is no
-// loopback name (DNS rebinding). No TLS: a reverse proxy brings it.
+// Who may call: bearer tokens of the tokens file, each of an actor, and those of sessions (api/sessions.h). Without a
+// token: loopback alone, and only with `anonymous`. A request of a web page of another origin is refused; so is one
+// without a token whose Host is no loopback name (DNS rebinding). No TLS: a reverse proxy brings it.
 //
 // Threads: one accepts, each admitted connection has one, one waits for what flows do. A client that is slow, silent or
 // gone is dropped at its deadlines, and nobody waits for it; one that has not shown a token takes no place of those
@@ -19,6 +20,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -26,6 +28,7 @@
 #include "api/health.h"
 #include "coordinator/message_files.h"
 #include "domain/networks.h"
+#include "domain/workflow_manifest.h"
 #include "metrics/metrics.h"
 #include "mycojobs/clock.h"
 #include "mycojobs/result.h"
@@ -39,13 +42,16 @@ struct ApiLimits {
   std::uint32_t lobby = 256;          // connections that have not sent a head yet; more: the oldest goes
   std::uint32_t peers = 64;           // of supervisors elsewhere, or of who says to be one; more: one of these goes
   std::uint32_t open = 16;            // that ask what anybody may; more: 503 at once
+  std::uint32_t logins = 16;          // that log in; more: the oldest of them goes
   std::uint32_t page = 64;            // that ask for files of the page; more: 503 at once
   std::uint32_t event_streams = 256;  // of those with a token, or of those without one, at most so many
   std::uint32_t calls = 8;            // that use the store at one time; more wait
   std::uint32_t peer_calls = 4;       // the same of peers, who take none of these
+  std::uint32_t login_calls = 2;      // the same of those who log in
   std::size_t header_bytes = 64U << 10;
   std::size_t body_bytes = 16U << 20;
   std::size_t peer_body_bytes = kMaxRequestBytes + (64U << 10);  // a little more, so that too much is told as such
+  std::size_t login_body_bytes = 4096;
   std::uint32_t header_ms = 5000;       // from the first byte, or from the connection's beginning
   std::uint32_t body_ms = 30000;        // all of the body
   std::uint32_t idle_ms = 15000;        // between two requests of one connection
@@ -60,15 +66,18 @@ struct ApiSettings {
   ApiRole role = ApiRole::coordinator;
   std::string listen = "127.0.0.1:9652";  // ADDRESS:PORT, [v6]:PORT; port 0: a free one
   std::string tokens_file;                // need not exist; read again when it changes
-  bool anonymous = false;                 // `dev`: loopback without a token is the default actor
-  std::vector<Id> contexts;               // the first one counts where a call names none; empty: 1, and all are served
-  std::vector<Id> own_servers;            // contexts with a Redis of their own, where all are served
-  Networks networks;                      // in which supervisors may be (runner.create)
-  Health health;                          // of the process
+  std::vector<std::string> names;  // of hosts, by which clients know this server, beside those that it has itself
+  bool anonymous = false;          // `dev`: loopback without a token is the default actor
+  std::vector<Id> contexts;        // the first one counts where a call names none; empty: 1, and all are served
+  std::vector<Id> own_servers;     // contexts with a Redis of their own, where all are served
+  Networks networks;               // in which supervisors may be (runner.create)
+  Health health;                   // of the process
   std::shared_ptr<Metrics> metrics = no_metrics();
   std::string coordinator_key;  // public; empty: no messages come in here
   CarriedFiles files;           // of messages
   std::uint64_t max_script_bytes = 4U << 20;
+  std::uint32_t wait_replicas = 0;  // as the stores have it, for who asks how things are
+  std::function<Result<void>(const WorkflowManifest&)> check_code;  // of workflows that are applied; null: nobody looks
   ApiLimits limits;
 };
 

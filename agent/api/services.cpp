@@ -169,6 +169,7 @@ std::vector<Method> methods_of(Services& services, ApiRole role) {
     add_workflow_methods(services, all);
     add_wait_methods(services, all);
     add_view_methods(services, all);
+    add_session_methods(services, all);
   }
   add_system_methods(services, all);
   if (role == ApiRole::supervisor)

@@ -13,6 +13,7 @@
 
 #include "api/rpc.h"
 #include "api/server.h"
+#include "api/sessions.h"
 #include "coordinator/message_receiver.h"
 #include "coordinator/progress.h"
 #include "mycojobs/clock.h"
@@ -79,10 +80,13 @@ struct Services {
   Services(StoreFactory& stores, const Clock& time, ApiSettings wish)
       : backends(stores, wish.limits.calls),
         peers(stores, wish.limits.peer_calls),
+        logins(stores, wish.limits.login_calls),
+        sessions(time),
         clock(time),
         settings(std::move(wish)),
         started_ms(time.unix_ms()) {}
-  Backends backends, peers;  // of callers; of supervisors elsewhere
+  Backends backends, peers, logins;  // of callers; of supervisors elsewhere; of who shows a key
+  Sessions sessions;
   service::ManifestCache manifests;
   service::ApprovalCache approvals;
   const Clock& clock;
@@ -157,6 +161,8 @@ void add_flow_methods(Services&, std::vector<Method>&);
 void add_view_methods(Services&, std::vector<Method>&);  // of a context as a whole
 void add_workflow_methods(Services&, std::vector<Method>&);
 void add_system_methods(Services&, std::vector<Method>&);  // queue, system
+void add_session_methods(Services&, std::vector<Method>&);
+std::vector<Method> login_methods(Services&);  // of these the ones for who has no token yet
 void add_supervisor_methods(Services&, std::vector<Method>&);
 std::vector<Method> methods_of(Services&, ApiRole);
 

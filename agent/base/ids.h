@@ -13,6 +13,8 @@ std::string random_bytes(std::size_t);                   // at most 256
 std::string from_hex(std::string_view hex);              // empty: it is none
 bool is_hex(std::string_view text, std::size_t digits);  // so many of 0-9, a-f
 std::string to_hex(std::string_view bytes);
+// "%20" and the like as what they mean; what is none stays.
+std::string percent_decoded(std::string_view text);
 // Decimal text to a number; nothing but digits, no sign, no blanks, no overflow.
 bool parse_u64(std::string_view text, std::uint64_t& out);
 

@@ -3,6 +3,7 @@
 //   turn()     does what is due; what it returns says how long it may rest
 //   rest()     waits for so long, or until there is something to do
 //   stop()     any thread: ends a rest, and a turn early; stopped() is true from then on
+//   ended()    if there is one: after the last turn, in the same thread
 #pragma once
 
 #include <poll.h>
@@ -24,6 +25,7 @@ class TurnThread {
   explicit TurnThread(T& of)
       : of_(of), thread_([&of] {
           while (!of.stopped()) of.rest(of.turn());
+          if constexpr (requires { of.ended(); }) of.ended();
         }) {}
   ~TurnThread() { stop(); }
   TurnThread(const TurnThread&) = delete;

@@ -12,6 +12,8 @@
 #include "cli/serve.h"
 #include "cli/session.h"
 #include "cli/terminal.h"
+#include "cli/workflow_files.h"
+#include "workflow/code_look.h"
 
 namespace mycojobs {
 namespace {
@@ -33,17 +35,22 @@ Result<std::unique_ptr<ApiServer>> start_coordinator_api(const Parts& parts, con
   ApiSettings api;
   api.listen = settings.api_listen;
   api.tokens_file = settings.api_tokens;
+  api.names = settings.api_names;
   api.anonymous = anonymous;
   MJ_TRY(networks, networks_of(settings));
   api.networks = std::move(networks);
   api.contexts = contexts;
   for (const auto& own : settings.context_redis) api.own_servers.push_back(own.first);
   api.max_script_bytes = settings.job_max_script_bytes;
+  api.wait_replicas = settings.redis_wait_replicas;
   api.health = std::move(health);
   api.metrics = parts.metrics;
   MJ_TRY(key, coordinator_key(settings));
   if (key) api.coordinator_key = key->public_key();
   api.files = carried_files(settings, parts.clock);
+  api.check_code = [look = std::make_shared<workflow::CodeLook>(engine_options(settings))](const WorkflowManifest& of) {
+    return look->check(of);
+  };
   auto server = start_api(stores, parts.clock, std::move(api));
   if (server) return std::move(*server);
   // A second one on this host is fine without it: flows move on all the same.

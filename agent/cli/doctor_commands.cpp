@@ -1,5 +1,3 @@
-#include "cli/doctor_commands.h"
-
 #include <fmt/format.h>
 #include <sysexits.h>
 
@@ -16,129 +14,19 @@
 #include "domain/codec.h"
 #include "inspect/actors.h"
 #include "inspect/context_verify.h"
+#include "inspect/doctor.h"
 #include "inspect/flow_verify.h"
 #include "inspect/objects.h"
 #include "inspect/rebuild.h"
 #include "inspect/world_verify.h"
 
-namespace mycojobs {
-namespace {
-
-constexpr std::string_view kUnreadable = "not readable: the server keeps it from this user";
-constexpr std::string_view kLetRead = "let the user of the address run CONFIG GET, or look there yourself";
-
-Check memory_check(const std::string& policy) {
-  Check check{"redis", "maxmemory-policy", Verdict::ok, policy, ""};
-  if (policy.empty()) {
-    check.verdict = Verdict::warning;
-    check.detail = std::string(kUnreadable) + "; it must be noeviction";
-    check.remedy = kLetRead;
-  } else if (policy != "noeviction") {
-    check.verdict = Verdict::missing;
-    check.detail = policy + ": Redis may throw away queues and records when its memory is full";
-    check.remedy = "redis-cli CONFIG SET maxmemory-policy noeviction, and the same in redis.conf";
-  }
-  return check;
-}
-
-Check append_check(const std::string& appendonly) {
-  if (appendonly == "yes")
-    return {"redis", "appendonly", Verdict::ok, "yes: what was acknowledged survives a crash of Redis", ""};
-  if (appendonly.empty())
-    return {"redis", "appendonly", Verdict::warning, std::string(kUnreadable), std::string(kLetRead)};
-  return {"redis", "appendonly", Verdict::warning,
-          appendonly + ": a crash or restart of Redis loses all that was accepted since its last snapshot",
-          "redis-cli CONFIG SET appendonly yes, and the same in redis.conf"};
-}
-
-// What each choice costs, the present one first.
-Check sync_check(const ServerFacts& facts) {
-  Check check{"redis", "appendfsync", Verdict::ok, "", ""};
-  if (facts.appendonly == "no") {
-    check.detail = facts.appendfsync + ": without effect while appendonly is no";
-  } else if (facts.appendfsync == "always") {
-    check.detail = "always: a power cut loses nothing that was acknowledged; each step waits for the disk";
-  } else if (facts.appendfsync == "everysec") {
-    check.detail =
-        "everysec: a power cut may lose about the last second (always: nothing, at the price of a disk write "
-        "for each step)";
-  } else if (facts.appendfsync == "no") {
-    check.verdict = Verdict::warning;
-    check.detail = "no: a power cut may lose half a minute (everysec: about a second; always: nothing)";
-    check.remedy = "redis-cli CONFIG SET appendfsync everysec, and the same in redis.conf";
-  } else {
-    check.verdict = Verdict::warning;
-    check.detail = kUnreadable;
-    check.remedy = kLetRead;
-  }
-  return check;
-}
-
-Check databases_check(const ServerFacts& facts, Id highest) {
-  if (facts.databases == 0) {
-    return {"redis", "databases", Verdict::warning,
-            fmt::format("{}; context {} needs more than {}", kUnreadable, highest, highest), std::string(kLetRead)};
-  }
-  if (facts.databases > highest) return {"redis", "databases", Verdict::ok, std::to_string(facts.databases), ""};
-  return {
-      "redis", "databases", Verdict::missing,
-      fmt::format("{}: context {} needs a database of that number", facts.databases, highest),
-      fmt::format("set `databases {}` or more in redis.conf and restart Redis, or give the context a Redis of its own",
-                  highest + 1)};
-}
-
-Check sharing_check(const std::vector<Id>& contexts) {
-  return {"redis", "sharing", Verdict::ok,
-          fmt::format("contexts {} share this server, and a database is no wall: those that distrust each other need "
-                      "Redis servers of their own (mycojobs context acl prints users for each role)",
-                      fmt::join(contexts, ", ")),
-          ""};
-}
-
-Check replica_check(const ServerFacts& facts, std::uint32_t wait_replicas) {
-  if (facts.replica) {
-    return {"redis", "replication", Verdict::missing, "this server is a replica, which takes no writes",
-            "give the address of its primary"};
-  }
-  if (wait_replicas == 0) {
-    return {"redis", "replication", Verdict::ok,
-            "primary; redis_wait_replicas is 0: a failover may lose what was just acknowledged", ""};
-  }
-  return {
-      "redis", "replication", Verdict::ok,
-      fmt::format("primary; redis_wait_replicas is {}: a submission or an end counts once {} {} it, so that a failover "
-                  "to one of them keeps it; with fewer of them it is refused as unavailable",
-                  wait_replicas, counted(wait_replicas, "replica"), wait_replicas == 1 ? "has" : "have"),
-      ""};
-}
-
-}  // namespace
-
-std::vector<Check> examine_server(const ServerFacts& facts, Id highest, std::uint32_t wait_replicas) {
-  std::vector<Check> checks{{"redis", "server", Verdict::ok, facts.product + " " + facts.version, ""}};
-  checks.push_back(memory_check(facts.maxmemory_policy));
-  checks.push_back(append_check(facts.appendonly));
-  checks.push_back(sync_check(facts));
-  if (highest > 0) checks.push_back(databases_check(facts, highest));
-  const bool failing = facts.persistence_error;
-  checks.push_back({"redis", "persistence", failing ? Verdict::missing : Verdict::ok,
-                    failing ? "failing: Redis cannot write its files, and may refuse every write" : "working",
-                    failing ? "look at the disk and at Redis' log" : ""});
-  checks.push_back({"redis", "cluster", facts.cluster ? Verdict::missing : Verdict::ok,
-                    facts.cluster ? "on: the server-side scripts use keys that they do not declare" : "off",
-                    facts.cluster ? "use a Redis without cluster mode" : ""});
-  checks.push_back(replica_check(facts, wait_replicas));
-  if (facts.used.size() > 1) checks.push_back(sharing_check(facts.used));
-  return checks;
-}
-
 // mycojobs doctor: tries everything a job needs and names the remedy for what is missing.
 
+namespace mycojobs {
 namespace {
 
 using Checks = std::vector<Check>;
 
-constexpr std::string_view kWords[] = {"ok", "warning", "missing"};
 constexpr Tone kTones[] = {Tone::good, Tone::warn, Tone::bad};
 
 void add_error(Checks& checks, std::string area, std::string name, const Error& error) {
@@ -204,17 +92,7 @@ void examine_formats(const Invocation& call, Checks& checks) {
   auto store = session->stores->open();
   if (!store) return;
   for (Id context : call.settings.contexts) {
-    const auto format = (*store)->load(context, "mj:format");
-    const std::string name = "format of context " + std::to_string(context);
-    if (format) {
-      const auto field = [&](std::string_view wanted) {
-        const std::string_view found = field_of(*format, wanted);
-        return found.empty() ? std::string("?") : printable(found);
-      };
-      checks.push_back({"redis", name, Verdict::ok, field("version") + ", of mycojobs " + field("program"), ""});
-    } else if (format.error().code == Code::denied) {
-      checks.push_back({"redis", name, Verdict::missing, format.error().message, "docs/install.md, \"Downgrade\""});
-    }
+    for (Check& check : examine_format(**store, context)) checks.push_back(std::move(check));
   }
 }
 
@@ -254,14 +132,10 @@ int examine(const Invocation& call) {
   std::vector<std::vector<std::string>> rows{{"AREA", "WHAT", "STATE", "DETAIL"}};
   bool good = true;
   for (const Check& check : checks) {
-    const auto index = static_cast<std::size_t>(check.verdict);
     good = good && check.verdict != Verdict::missing;
-    array.push_back({{"area", check.area},
-                     {"name", check.name},
-                     {"state", kWords[index]},
-                     {"detail", check.detail},
-                     {"remedy", check.remedy}});
-    rows.push_back({check.area, check.name, paint(kTones[index], kWords[index]), check.detail});
+    array.push_back(to_json(check));
+    const Tone tone = kTones[static_cast<std::size_t>(check.verdict)];
+    rows.push_back({check.area, check.name, paint(tone, word(check.verdict)), check.detail});
     if (!check.remedy.empty()) rows.push_back({"", "", "", paint(Tone::strong, "remedy: ") + check.remedy});
   }
   if (call.json) {

@@ -5,15 +5,16 @@
 #include <algorithm>
 #include <csignal>
 #include <cstdlib>
+#include <future>
 #include <nlohmann/json.hpp>
 
 #include "base/ids.h"
 #include "base/log.h"
-#include "cli/doctor_commands.h"
 #include "cli/terminal.h"
 #include "domain/codec.h"
 #include "domain/prerequisites.h"
 #include "domain/utf8.h"
+#include "inspect/doctor.h"
 #include "inspect/jobs.h"
 #include "service/records.h"
 #include "transport/webhook.h"
@@ -187,8 +188,10 @@ Result<std::unique_ptr<Agent>> start_agent(const Parts& parts, const Settings& s
         "{}; if this agent dies, its jobs wait for their leases even if it comes back at once", alive.error().message);
     alive = InstanceLock();
   }
+  // Each starts programs and waits for them: beside each other.
+  auto probing = std::async(std::launch::async, [&] { return working_executors(parts, settings); });
   MJ_TRY(sandbox, parts.sandbox(settings, settings.contexts, alive->fd()));
-  MJ_TRY(working, working_executors(parts, settings));
+  MJ_TRY(working, probing.get());
   return Agent::start({stores, std::move(sandbox), std::move(working), parts.clock, self, std::move(*alive)},
                       std::move(worker));
 }

@@ -1,12 +1,12 @@
-// mycojobs workflow apply | send | list | cells | show | timeline | explain | tail | approve | reject | remove | export
-// | verify-replay: workflows that run.
+// mycojobs workflow apply | send | list | cells | show | timeline | logs | explain | tail | approve | reject | remove
+// | export | verify-replay: workflows that run.
 #include <fmt/chrono.h>
 #include <fmt/format.h>
 #include <unistd.h>
-
 #include <cstdlib>
 #include <iostream>
 #include <iterator>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "base/ids.h"
@@ -20,6 +20,8 @@
 #include "domain/codec.h"
 #include "domain/utf8.h"
 #include "domain/workflow_history.h"
+#include "inspect/log_lines.h"
+#include "service/workflow_logs.h"
 #include "service/workflows.h"
 #include "workflow/engines.h"
 
@@ -243,6 +245,61 @@ Result<int> timeline(const Invocation& call) {
   return 0;
 }
 
+// Lines of an instance's log, as people read them: whole, with whose they are.
+class FrameLines {
+ public:
+  void print_page(const service::InstanceLog& page) {
+    for (const service::LogFrame& frame : page.frames) {
+      Of& of = of_[frame.carrier];
+      of.effect = frame.effect;
+      of.lines.take(frame.line, [&](const Log& line) { print_line(frame.carrier, of, line); });
+    }
+    for (const std::string& carrier : page.over) end(carrier);
+  }
+  void end_all() {
+    while (!of_.empty()) end(std::string(of_.begin()->first));
+  }
+
+ private:
+  struct Of {
+    std::string effect;
+    LogLines lines;
+  };
+  void end(const std::string& carrier) {
+    const auto found = of_.find(carrier);
+    if (found == of_.end()) return;
+    found->second.lines.finish([&](const Log& line) { print_line(carrier, found->second, line); });
+    of_.erase(found);
+  }
+  static void print_line(const std::string& carrier, const Of& of, const Log& line) {
+    const std::string whose = cell_text(of.effect) + ' ' + cell_text(carrier);
+    const bool plain = line.stream == LogStream::out;
+    print(paint(plain ? Tone::faint : Tone::warn, whose + " | ") + printable(line.text) + "\n");
+  }
+  std::map<std::string, Of> of_;  // by what carries it
+};
+
+Result<int> instance_logs(const Invocation& call) {
+  MJ_TRY(open, open_worlds(call));
+  service::ManifestCache manifests;
+  const service::WorldStores in{*open.opened.store, *open.worlds, &manifests};
+  service::LogWish wish;
+  FrameLines lines;
+  for (;;) {
+    MJ_TRY(page, as_typed(call, service::instance_log(open.by, in, instance_argument(call), wish)));
+    if (call.json)
+      for (const service::LogFrame& frame : page.frames) print(dump_json(to_json(frame)) + "\n");
+    else
+      lines.print_page(page);
+    wish.after = page.after;
+    const bool over = !page.more && (page.ended || !call.has("follow"));
+    if (over) lines.end_all();
+    if (over) return 0;
+    std::fflush(stdout);
+    if (!page.more) ::usleep(kTailMs * 1000);
+  }
+}
+
 Result<int> explain_it(const Invocation& call) {
   MJ_TRY(open, open_worlds(call));
   MJ_TRY(flows, open.opened.session.stores->open_flows());
@@ -295,11 +352,24 @@ Result<int> answer(const Invocation& call, bool approved) {
   return 0;
 }
 
+std::string instance_text(const service::Instance& of) {
+  return of.key.empty() ? of.workflow : of.workflow + ' ' + of.key;
+}
+
+Result<int> cancel_one(const Invocation& call) {
+  MJ_TRY(open, open_worlds(call));
+  const service::Instance of = instance_argument(call);
+  MJ_CHECK(as_typed(call, service::cancel_instance(open.by, open.in(), of, call.get("reason"))));
+  if (call.json) return print_json({{"workflow", of.workflow}, {"key", of.key}, {"cancelling", true}});
+  print(one_line(instance_text(of)) + " is being cancelled\n");
+  return 0;
+}
+
 Result<int> remove_one(const Invocation& call) {
   MJ_TRY(open, open_worlds(call));
   const service::Instance of = instance_argument(call);
   MJ_CHECK(as_typed(call, service::remove_instance(open.by, open.in(), of)));
-  tell_deleted(call, of.key.empty() ? of.workflow : of.workflow + ' ' + of.key);
+  tell_deleted(call, instance_text(of));
   return 0;
 }
 
@@ -367,10 +437,12 @@ int workflow_list_command(Invocation& call) { return finish(list(call)); }
 int workflow_cells_command(Invocation& call) { return finish(cells(call)); }
 int workflow_show_command(Invocation& call) { return finish(show(call)); }
 int workflow_timeline_command(Invocation& call) { return finish(timeline(call)); }
+int workflow_logs_command(Invocation& call) { return finish(instance_logs(call)); }
 int workflow_explain_command(Invocation& call) { return finish(explain_it(call)); }
 int workflow_tail_command(Invocation& call) { return finish(tail(call)); }
 int workflow_approve_command(Invocation& call) { return finish(answer(call, true)); }
 int workflow_reject_command(Invocation& call) { return finish(answer(call, false)); }
+int workflow_cancel_command(Invocation& call) { return finish(cancel_one(call)); }
 int workflow_remove_command(Invocation& call) { return finish(remove_one(call)); }
 int workflow_export_command(Invocation& call) { return finish(export_one(call)); }
 int workflow_verify_replay_command(Invocation& call) { return finish(verify_replay_of(call)); }

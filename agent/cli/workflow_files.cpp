@@ -13,6 +13,7 @@
 #include "domain/cbor.h"
 #include "domain/codec.h"
 #include "domain/utf8.h"
+#include "workflow/code_look.h"
 
 namespace mycojobs {
 namespace {
@@ -75,7 +76,7 @@ bool stays_below(const fs::path& path) {
 class ManifestFiles {
  public:
   ManifestFiles(workflow::EngineOptions options, std::string file)
-      : engine_(std::move(options)), file_(std::move(file)), folder_(fs::path(file_).parent_path()) {}
+      : look_(std::move(options)), file_(std::move(file)), folder_(fs::path(file_).parent_path()) {}
 
   Result<ManifestFile> whole() {
     MJ_TRY(read, read_json_file(file_));
@@ -88,7 +89,7 @@ class ManifestFiles {
       if (!each.entrypoint.empty()) MJ_CHECK(load(each));
     CodeFiles known = made_.code;
     for (const auto& missing : missing_) known[missing];  // said once
-    auto manifest = read_manifest(*made_.document, std::move(known));
+    auto manifest = read_manifest(*made_.document, std::move(known), ManifestUse::offered);
     for (auto& each : located(file_, places_, std::move(manifest.problems))) made_.problems.push_back(std::move(each));
     if (made_.problems.empty()) made_.manifest = std::move(manifest.manifest);
     return std::move(made_);
@@ -110,44 +111,22 @@ class ManifestFiles {
     missing_.erase(named.module);
     made_.code[named.module] = std::move(*text);
   }
-  // Its first step is taken, with no state and an empty event: what happens there says nothing, but whether it loads.
   Result<void> load(const NamedModule& named) {
     const auto code = made_.code.find(named.module);
     if (code == made_.code.end() || !loaded_.insert({named.module, named.entrypoint}).second) return {};
-    using workflow::StepFailureKind;
-    MJ_TRY(failure, failure_of(named, named.entrypoint));
-    if (!failure) return {};
-    if (failure->kind != StepFailureKind::load) {
-      // Of the step, or of the top level? A function of the library has the same top level and no step to speak of.
-      MJ_TRY(top, failure_of(named, "rawequal"));
-      if (!top || top->kind == StepFailureKind::value || top->kind == StepFailureKind::script) return {};
-      failure = std::move(top);
-    }
-    PlanProblem problem{"", failure->message};
-    problem.line = failure->line.value_or(0), problem.column = problem.line == 0 ? 0 : 1;
-    const std::string prefix = fmt::format("{}:{}: ", named.module, problem.line);
-    if (problem.message.starts_with(prefix)) problem.message.erase(0, prefix.size());
-    const bool missing = problem.message.find("it defines no function") != std::string::npos;
-    if (missing)
-      return refuse(named.path.substr(0, named.path.rfind('.')) + ".entrypoint", named.module + ": " + problem.message),
+    MJ_TRY(fault, look_.look(named.module, named.entrypoint, code->second));
+    if (!fault) return {};
+    if (fault->no_entrypoint)
+      return refuse(named.path.substr(0, named.path.rfind('.')) + ".entrypoint", named.module + ": " + fault->message),
              Result<void>();
     if (!loaded_.insert({named.module, ""}).second) return {};  // its other entrypoints would say the same
+    PlanProblem problem{"", std::move(fault->message)};
+    problem.line = fault->line, problem.column = problem.line == 0 ? 0 : 1;
     made_.problems.push_back({(folder_ / named.module).string(), std::move(problem)});
     return {};
   }
-  Result<std::optional<workflow::StepFailure>> failure_of(const NamedModule& named, const std::string& entrypoint) {
-    auto program = workflow::Program::make(1, named.module, entrypoint, made_.code.at(named.module));
-    if (!program) {
-      if (program.error().code != Code::too_large) return std::nullopt;  // the manifest's reader says it
-      return workflow::StepFailure{workflow::StepFailureKind::load, program.error().message, {}};
-    }
-    workflow::StepRequest request;
-    request.event = {"sys/Any@1", *encode_cbor(json::object()), {}};
-    MJ_TRY(answer, engine_.step(*program, request));
-    return answer.failure;
-  }
 
-  workflow::WorkflowEngine engine_;
+  workflow::CodeLook look_;
   const std::string file_;
   const fs::path folder_;
   YamlText places_;

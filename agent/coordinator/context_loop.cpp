@@ -100,6 +100,7 @@ Result<std::uint64_t> ContextRounds::round() {
   }
   // What has happened comes first: recovery of a great many flows must not delay those that work.
   std::uint64_t next_ms = kMostMs;
+  MJ_CHECK(move_told());
   MJ_TRY(more, move_due(next_ms));
   if (recovering_) MJ_CHECK(recover_some());
   MJ_CHECK(look_after(clock_.boot_ms()));
@@ -124,6 +125,14 @@ Result<void> ContextRounds::recover_some() {
     if (ours_newly_ && recovered_ > 0)
       log(LogLevel::info, "coordinator", "context {}: every flow was looked at", settings_.context);
     ours_newly_ = false;
+  }
+  return {};
+}
+
+Result<void> ContextRounds::move_told() {
+  for (const Id flow : std::exchange(told_, {})) {
+    if (!leadership_.leads()) return {};
+    if (cache_.holds(settings_.context, flow) && !put_off_.contains(flow)) MJ_CHECK(move(flow, false));
   }
   return {};
 }

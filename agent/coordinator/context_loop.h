@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 
 #include "coordinator/context_gauges.h"
@@ -61,6 +62,11 @@ class ContextRounds {
   // How long until the next one, ms, if nothing happens meanwhile; 0: there is more to do. Error unavailable: the store
   // is away.
   Result<std::uint64_t> round();
+  // Somebody says that something has happened in this flow: it is looked at before the list of those that are due is.
+  // Of flows that we have at hand alone: anybody may say so.
+  void told(Id flow) {
+    if (told_.size() < kMostTold) told_.insert(flow);
+  }
   void give_back() {
     leadership_.give_back(*flows_);
     gauges_.leads(false);
@@ -71,6 +77,7 @@ class ContextRounds {
 
  private:
   Result<void> recover_some();
+  Result<void> move_told();
   Result<bool> move_due(std::uint64_t& next_ms);
   Result<void> move(Id flow, bool recover);
   void put_off(Id flow, const Error&);
@@ -94,6 +101,8 @@ class ContextRounds {
     std::uint64_t until = 0, pause = 0;
   };
   std::map<Id, PutOff> put_off_;
+  static constexpr std::size_t kMostTold = 64;
+  std::set<Id> told_;
 };
 
 }  // namespace mycojobs

@@ -14,6 +14,7 @@
 #include "base/mailbox.h"
 #include "base/pulse.h"
 #include "coordinator/context_loop.h"
+#include "coordinator/context_turns.h"
 #include "coordinator/message_gate.h"
 #include "coordinator/message_receiver.h"
 #include "coordinator/notifier.h"
@@ -35,43 +36,33 @@ namespace {
 // A coordinator's thread that looks after the jobs of a context which wait for prerequisites
 // (prerequisites/prerequisite_look.h). Any number of coordinators may look: each job is given to one.
 
-class PrerequisiteThread {
+class PrerequisiteThread final : public TurnTaker {
  public:
   PrerequisiteThread(std::unique_ptr<Store> store, const Clock& clock, Id context, LookSettings settings)
       : context_(context),
         store_(std::move(store)),
         look_(*store_, clock, std::move(settings)),
-        said_("prerequisites", context),
-        thread_([this] { loop(); }) {}
-  ~PrerequisiteThread() {
-    stop_ = true;
-    wake_.wake();
-    thread_.join();
+        said_("prerequisites", context) {}
+
+  std::uint64_t turn() {
+    const auto again_ms = look_.look(context_);
+    said_(again_ms ? nullptr : &again_ms.error());
+    return again_ms.value_or(kAwayMs);
+  }
+  void rest(std::uint64_t ms) {
+    look_.wait(bell(), static_cast<std::uint32_t>(ms), [this](Id, const Error& error) { said_(&error); });
+    heard();
   }
 
  private:
   static constexpr std::uint32_t kAwayMs = 500;
 
-  void loop() {
-    while (!stop_) {
-      const auto again_ms = look_.look(context_);
-      said_(again_ms ? nullptr : &again_ms.error());
-      look_.wait(wake_.fd(), again_ms.value_or(kAwayMs), [this](Id, const Error& error) { said_(&error); });
-      wake_.take();
-    }
-  }
-
   Id context_;
   std::unique_ptr<Store> store_;
   PrerequisiteLook look_;
   SaidOnce said_;
-  Mailbox<int> wake_;
-  std::atomic<bool> stop_{false};
-  std::thread thread_;  // last: it uses all of the above
+  TurnThread<PrerequisiteThread> thread_{*this};  // last: it uses all of the above
 };
-
-}  // namespace
-namespace {
 
 // What supervisors elsewhere, and contexts here, are answered; of one thread. gate: of those elsewhere.
 MyceliumListener::FromNode answerer(StoreFactory& stores, const std::string& own_key, const CarriedFiles& files,
@@ -113,7 +104,7 @@ SupervisorSettings supervisor_settings(StoreFactory& stores, const ContextSettin
 
 constexpr std::uint32_t kAwayMs = 250;  // between tries to reach a store that is away
 
-class ContextThread {
+class ContextThread final : public ContextTurns {
  public:
   static Result<std::unique_ptr<ContextThread>> start(StoreFactory& stores, const Clock& clock,
                                                       ContextSettings settings, const CoordinatorSettings& all) {
@@ -156,18 +147,27 @@ class ContextThread {
     made->supervisor_ = std::move(supervisor);
     return made;
   }
-  ~ContextThread() {
+  ~ContextThread() override {
     ask_to_stop();
-    thread_.join();
+    thread_.stop();
   }
-  ContextThread(const ContextThread&) = delete;
-  ContextThread& operator=(const ContextThread&) = delete;
   void ask_to_stop() {
-    stop_ = true;
-    waiter_->wake();
+    stop();
     notifier_->ask_to_stop();
     supervisor_->ask_to_stop();
-    if (worlds_) worlds_->ask_to_stop();
+    if (worlds_) worlds_->stop();
+  }
+
+  std::uint64_t turn() {
+    pulse_.beat();
+    const auto next = rounds_.round();
+    if (worlds_) worlds_->set_leads(rounds_.leads());
+    said(next ? nullptr : &next.error());
+    return next ? *next : kAwayMs;
+  }
+  void ended() {
+    if (worlds_) worlds_->set_leads(false);
+    rounds_.give_back();
   }
   const Pulse& pulse() const { return pulse_; }
   bool away() const { return away_; }
@@ -175,49 +175,16 @@ class ContextThread {
  private:
   ContextThread(std::unique_ptr<FlowStore> flows, std::unique_ptr<Store> store, std::unique_ptr<Waiter> waiter,
                 const Clock& clock, ContextSettings settings, std::unique_ptr<WorldThread> worlds)
-      : context_(settings.context),
-        mine_(std::to_string(context_) + " "),
-        clock_(clock),
-        waiter_(std::move(waiter)),
+      : ContextTurns(std::move(waiter), clock, hints_of(settings.context)),
+        context_(settings.context),
         rounds_(std::move(flows), std::move(store), clock, std::move(settings)),
-        worlds_(std::move(worlds)),
-        thread_([this] { loop(); }) {}
+        worlds_(std::move(worlds)) {}
 
-  void loop() {
-    // Listens before it looks, so that nothing comes in between.
-    if (auto listening = waiter_->wait(0, false); !listening) said(&listening.error());
-    while (!stop_) {
-      pulse_.beat();
-      const auto next = rounds_.round();
-      if (worlds_) worlds_->set_leads(rounds_.leads());
-      if (next) {
-        said(nullptr);
-        if (*next > 0) wait(*next);
-      } else {
-        said(&next.error());
-        wait(kAwayMs);
-      }
-    }
-    if (worlds_) worlds_->set_leads(false);
-    rounds_.give_back();
+  void told(std::string_view hint) override {
+    std::uint64_t flow = 0;
+    if (parse_u64(hint, flow) && flow <= UINT32_MAX) rounds_.told(static_cast<Id>(flow));
   }
-  // Until something of this context is due, or so long.
-  void wait(std::uint64_t ms) {
-    const std::uint64_t until = clock_.boot_ms() + ms;
-    for (std::uint64_t now = clock_.boot_ms(); now < until && !stop_; now = clock_.boot_ms()) {
-      auto woken = waiter_->wait(static_cast<std::uint32_t>(until - now), false);
-      if (!woken) {
-        said(&woken.error());
-        return;  // the waiter paces its own reconnecting
-      }
-      if (woken->reconnected) rounds_.reconnected();
-      const auto& hints = woken->hints;
-      if (woken->reconnected ||
-          std::any_of(hints.begin(), hints.end(), [&](const std::string& hint) { return hint.starts_with(mine_); })) {
-        return;
-      }
-    }
-  }
+  void reconnected() override { rounds_.reconnected(); }
   // Once that it went away, once that it is back.
   void said(const Error* error) {
     if ((error != nullptr) == away_) return;
@@ -230,19 +197,15 @@ class ContextThread {
   }
 
   Id context_;
-  std::string mine_;  // how hints of this context begin
-  const Clock& clock_;
-  std::unique_ptr<Waiter> waiter_;
   ContextRounds rounds_;
   std::unique_ptr<WorldThread> worlds_;  // null: workflows are left to others
   Pulse pulse_;
   std::atomic<bool> away_{false};
-  std::atomic<bool> stop_{false};
   std::unique_ptr<Router> router_;
   std::unique_ptr<Notifier> notifier_;
   std::unique_ptr<PrerequisiteThread> prerequisites_;
   std::unique_ptr<Supervisor> supervisor_;
-  std::thread thread_;  // last: it uses all of the above
+  TurnThread<ContextThread> thread_{*this};  // last: it uses all of the above
 };
 
 class Coordinating final : public Coordinator {

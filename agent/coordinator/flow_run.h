@@ -35,6 +35,7 @@ class RunCache {
  public:
   explicit RunCache(std::uint32_t max_nodes = 500000) : max_nodes_(max_nodes) {}
   std::optional<LoadedRun> take(Id context, Id flow);  // nothing: not there
+  bool holds(Id context, Id flow) const { return runs_.contains({context, flow}); }
   void keep(Id context, Id flow, LoadedRun);
   void forget_runs();  // a server that came back may have lost what was read from it
   std::shared_ptr<const FlowPlan> plan(Id context, const std::string& hash) const;

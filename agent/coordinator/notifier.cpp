@@ -7,6 +7,7 @@
 
 #include "base/log.h"
 #include "base/sha256.h"
+#include "coordinator/context_turns.h"
 #include "coordinator/said_once.h"
 #include "domain/codec.h"
 #include "domain/notify.h"
@@ -71,49 +72,29 @@ struct Telling {
   }
 };
 
-class Notifying final : public Notifier {
+class Notifying final : public Notifier, public ContextTurns {
  public:
   Notifying(std::unique_ptr<Store> store, std::unique_ptr<Waiter> waiter, const Clock& clock, NotifierSettings settings)
-      : store_(std::move(store)),
-        waiter_(std::move(waiter)),
-        clock_(clock),
+      : ContextTurns(std::move(waiter), clock, hints_of(settings.context)),
+        store_(std::move(store)),
         settings_(std::move(settings)),
-        mine_(std::to_string(settings_.context) + " "),
-        said_("notifier", settings_.context),
-        thread_([this] { loop(); }) {}
-  ~Notifying() override {
-    ask_to_stop();
-    thread_.join();
-  }
-  void ask_to_stop() override {
-    stop_ = true;
-    waiter_->wake();
-  }
+        said_("notifier", settings_.context) {}
+  ~Notifying() override { thread_.stop(); }
+  void ask_to_stop() override { stop(); }
 
- private:
-  void loop() {
-    while (!stop_) {
-      const auto next_ms = round();
-      said_(next_ms ? nullptr : &next_ms.error());
-      wait(next_ms ? std::min<std::uint64_t>(kNotifierIdleMs, *next_ms) : kNotifierAwayMs);
-    }
+  std::uint64_t turn() {
+    const auto next_ms = round();
+    said_(next_ms ? nullptr : &next_ms.error());
+    return next_ms ? std::min<std::uint64_t>(kNotifierIdleMs, *next_ms) : kNotifierAwayMs;
+  }
+  void ended() {
     for (Telling& each : under_way_) {
       each.thread.join();
       (void)settle(each);  // else it is due again once its time is over
     }
   }
-  // Until something of this context is to be told, a call has ended, or so long.
-  void wait(std::uint64_t ms) {
-    const std::uint64_t until = clock_.boot_ms() + ms;
-    for (std::uint64_t now = clock_.boot_ms(); now < until && !stop_ && !ended_.exchange(false);
-         now = clock_.boot_ms()) {
-      const auto woken = waiter_->wait(static_cast<std::uint32_t>(until - now), false);
-      if (!woken) return;  // an error of the waiter is one of the store, which the next round meets
-      const auto ours = [this](const std::string& hint) { return hint.starts_with(mine_); };
-      if (woken->reconnected || std::any_of(woken->hints.begin(), woken->hints.end(), ours)) return;
-    }
-  }
 
+ private:
   // How long until there is more to do, ms.
   Result<std::uint64_t> round() {
     for (auto each = under_way_.begin(); each != under_way_.end();) {
@@ -272,17 +253,16 @@ class Notifying final : public Notifier {
     HttpClient http;
     const std::uint64_t until = clock_.boot_ms() + kAllCallsMs;
     for (const NotifyTarget& target : telling.webhooks) {
-      if (stop_ || clock_.boot_ms() >= until) {
+      if (stopped() || clock_.boot_ms() >= until) {
         telling.failure = "those before took too long";
         break;
       }
       telling.add(target, call_webhook(http, {target.where, telling.id, telling.body, telling.secrets,
-                                              clock_.unix_ms() / 1000, &stop_}));
+                                              clock_.unix_ms() / 1000, &stopping()}));
     }
-    telling.counts = !stop_;
+    telling.counts = !stopped();
     telling.over = true;
-    ended_ = true;
-    waiter_->wake();
+    wake();
   }
 
   Result<void> settle_again(const Telling& telling, std::uint64_t after_ms) {
@@ -305,15 +285,10 @@ class Notifying final : public Notifier {
   }
 
   std::unique_ptr<Store> store_;
-  std::unique_ptr<Waiter> waiter_;
-  const Clock& clock_;
   NotifierSettings settings_;
-  std::string mine_;  // how hints of this context begin
   std::list<Telling> under_way_;
-  std::atomic<bool> ended_{false};  // a call
   SaidOnce said_;
-  std::atomic<bool> stop_{false};
-  std::thread thread_;  // last: it uses all of the above
+  TurnThread<Notifying> thread_{*this};  // last: it uses all of the above
 };
 
 }  // namespace

@@ -160,6 +160,8 @@ Result<void> take_events(FlowStore& store, const RunRead& read, Step& step) {
       keys.push_back(event.key);
   }
   std::map<std::string, FlowJobView> views;
+  for (const FlowJobView& view : read.jobs) views[view.job_key] = view;
+  std::erase_if(keys, [&](const std::string& key) { return views.contains(key); });
   if (!keys.empty()) {
     MJ_TRY(found, store.jobs(step.run().record.context_id, keys));
     for (FlowJobView& view : found) views[view.job_key] = std::move(view);

@@ -19,6 +19,7 @@
 #include "base/ids.h"
 #include "base/log.h"
 #include "base/sha256.h"
+#include "coordinator/context_turns.h"
 #include "coordinator/message_receiver.h"
 #include "coordinator/said_once.h"
 #include "domain/codec.h"
@@ -302,20 +303,29 @@ constexpr std::uint64_t kRunnersMs = 2000;
 constexpr std::uint32_t kRouterIdleMs = 1000, kJobsAwayMs = 100, kRouterAwayMs = 500;
 constexpr std::uint32_t kClaimAtOnce = 8;
 
-class Routing final : public Router {
+class Routing final : public Router, public ContextTurns {
  public:
   Routing(std::unique_ptr<Store> store, std::unique_ptr<Waiter> waiter, const Clock& clock, RouterSettings settings)
-      : store_(std::move(store)),
-        waiter_(std::move(waiter)),
-        clock_(clock),
+      : ContextTurns(std::move(waiter), clock, ""),
+        store_(std::move(store)),
         settings_(settings),
         instance_(random_hex(16)),
-        said_("router", settings_.context),
-        thread_([this] { loop(); }) {}
-  ~Routing() override {
-    stop_ = true;
-    waiter_->wake();
-    thread_.join();
+        said_("router", settings_.context) {}
+  ~Routing() override { thread_.stop(); }
+
+  void ended() {
+    for (Away& each : away_) each.abandon();
+    for (Away& each : away_) each.join();
+    for (Away& each : away_) {
+      (void)report(each.claim, Release{each.claim.ref, "the router stops", false});  // else its lease runs out
+    }
+  }
+
+  std::uint64_t turn() {
+    const auto done = round();
+    said_(done ? nullptr : &done.error());
+    take_work(done.has_value() && away_.size() < settings_.concurrency);
+    return !done ? kRouterAwayMs : away_.empty() ? kRouterIdleMs : kJobsAwayMs;
   }
 
  private:
@@ -340,22 +350,6 @@ class Routing final : public Router {
       if (thread.joinable()) thread.join();
     }
   };
-
-  void loop() {
-    while (!stop_) {
-      const auto done = round();
-      said_(done ? nullptr : &done.error());
-      const std::uint32_t pause = !done ? kRouterAwayMs : away_.empty() ? kRouterIdleMs : kJobsAwayMs;
-      const bool full = away_.size() >= settings_.concurrency;
-      auto woken = waiter_->wait(pause, done.has_value() && !full && !stop_);
-      (void)woken;  // an error of the waiter is one of the store, which the next round meets
-    }
-    for (Away& each : away_) each.abandon();
-    for (Away& each : away_) each.join();
-    for (Away& each : away_) {
-      (void)report(each.claim, Release{each.claim.ref, "the router stops", false});  // else its lease runs out
-    }
-  }
 
   Result<void> round() {
     for (Away& each : away_) {
@@ -439,7 +433,7 @@ class Routing final : public Router {
   }
 
   Result<void> take() {
-    if (stop_ || away_.size() >= settings_.concurrency) return {};
+    if (stopped() || away_.size() >= settings_.concurrency) return {};
     MJ_CHECK(look_for_runners());
     ClaimRequest request;
     request.context = settings_.context;
@@ -450,7 +444,7 @@ class Routing final : public Router {
         std::min<std::uint32_t>(kClaimAtOnce, settings_.concurrency - static_cast<std::uint32_t>(away_.size()));
     request.lease_ms = settings_.lease_ms;
     MJ_TRY(reply, store_->claim(request));
-    waiter_->set_paused(settings_.context, reply.paused);  // asked again with every round
+    waiter().set_paused(settings_.context, reply.paused);  // asked again with every round
     for (Claimed& claim : reply.jobs) MJ_CHECK(send(std::move(claim)));
     return {};
   }
@@ -676,8 +670,6 @@ class Routing final : public Router {
     std::uint64_t until_ms = 0, since_boot_ms = 0;
   };
   std::unique_ptr<Store> store_;
-  std::unique_ptr<Waiter> waiter_;
-  const Clock& clock_;
   RouterSettings settings_;
   std::string instance_;
   std::list<Away> away_;
@@ -686,8 +678,7 @@ class Routing final : public Router {
   std::vector<std::string> elsewhere_;
   std::mt19937_64 random_{std::random_device{}()};
   SaidOnce said_;
-  std::atomic<bool> stop_{false};
-  std::thread thread_;  // last: it uses all of the above
+  TurnThread<Routing> thread_{*this};  // last: it uses all of the above
 };
 
 }  // namespace

@@ -13,6 +13,7 @@
 
 #include "base/log.h"
 #include "base/mailbox.h"
+#include "coordinator/context_turns.h"
 #include "coordinator/said_once.h"
 
 namespace mycojobs {
@@ -123,37 +124,30 @@ class Lane {
   std::thread thread_;  // last: it uses all of the above
 };
 
-class Supervising final : public Supervisor {
+class Supervising final : public Supervisor, public ContextTurns {
  public:
   Supervising(std::unique_ptr<Store> store, std::unique_ptr<FlowStore> flows, std::unique_ptr<Waiter> waiter,
               const Clock& clock, SupervisorSettings settings)
-      : settings_(std::move(settings)),
+      : ContextTurns(std::move(waiter), clock, ""),
+        settings_(std::move(settings)),
         store_(std::move(store)),
         flows_(std::move(flows)),
-        waiter_(std::move(waiter)),
         rounds_(*store_, *flows_, clock, settings_.messages),
-        said_("supervisor", settings_.messages.context),
-        thread_([this] { loop(); }) {}
+        said_("supervisor", settings_.messages.context) {}
   ~Supervising() override {
-    ask_to_stop();
-    thread_.join();
+    thread_.stop();
     lanes_.clear();
   }
-  void ask_to_stop() override {
-    stop_ = true;
-    waiter_->wake();
+  void ask_to_stop() override { stop(); }
+
+  std::uint64_t turn() {
+    const auto next_ms = round();
+    said_(next_ms ? nullptr : &next_ms.error());
+    take_work(next_ms.has_value());
+    return next_ms.value_or(kSupervisorAwayMs);
   }
 
  private:
-  void loop() {
-    while (!stop_) {
-      const auto next_ms = round();
-      said_(next_ms ? nullptr : &next_ms.error());
-      const std::uint64_t pause = next_ms.value_or(kSupervisorAwayMs);
-      // An error of the waiter is one of the store, which the next round meets.
-      if (pause > 0 && !stop_) (void)waiter_->wait(static_cast<std::uint32_t>(pause), next_ms.has_value());
-    }
-  }
   Result<std::uint64_t> round() {
     std::deque<Carried> carried = carried_.take();
     for (auto each = carried.begin(); each != carried.end(); ++each) {
@@ -245,21 +239,19 @@ class Supervising final : public Supervisor {
   std::unique_ptr<Lane> new_lane() {
     return std::make_unique<Lane>(settings_.transports(), [this](Carried each) {
       carried_.post(std::move(each));
-      waiter_->wake();
+      wake();
     });
   }
 
   SupervisorSettings settings_;
   std::unique_ptr<Store> store_;
   std::unique_ptr<FlowStore> flows_;
-  std::unique_ptr<Waiter> waiter_;
   MessageRounds rounds_;
   Mailbox<Carried> carried_;
   std::map<std::string, OpenLane> lanes_;  // by lane_of()
   std::set<std::string> away_;             // lanes that had no answer the last time
   SaidOnce said_;
-  std::atomic<bool> stop_{false};
-  std::thread thread_;  // last: it uses all of the above
+  TurnThread<Supervising> thread_{*this};  // last: it uses all of the above
 };
 
 }  // namespace

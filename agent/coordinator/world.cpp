@@ -18,7 +18,7 @@ constexpr std::uint32_t kFactsAtOnce = 1000;
 
 ManifestText manifest_text(const json& manifest, const CodeFiles& code, Id owner) {
   ManifestText out;
-  ManifestRead read = read_manifest(manifest, code);
+  ManifestRead read = read_manifest(manifest, code, ManifestUse::offered);
   out.problems = std::move(read.problems);
   if (!read.manifest) return out;
   out.manifest = std::move(read.manifest);

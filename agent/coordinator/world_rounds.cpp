@@ -27,9 +27,12 @@ constexpr std::uint64_t kPutOffMs = 5000;
 constexpr std::uint64_t kLookEveryMs = 60000, kGlanceEveryMs = 250;
 constexpr std::size_t kWorldsGlanced = 64, kCarriersGlanced = 1000;
 constexpr std::uint64_t kWaitedMs = 1000;  // what is late by more was lost
-constexpr std::uint64_t kPassMs = 50;      // of steps, before they are committed
-constexpr int kPassesAtOnce = 50;          // of one world, before another has its turn
-constexpr int kMostDrained = 50;
+// Of a commit: what an instance with little to do waits for beside others that have much.
+constexpr std::uint64_t kMailMs = 4, kStepsMs = 8;
+constexpr std::uint64_t kLeastStepsMs = 2;  // before those that are through are committed, and the others wait
+constexpr std::size_t kEffectsAtOnce = 64;  // that wait for the commit, before it takes no more steps
+constexpr int kPassesAtOnce = 10;           // of one world, before another has its turn
+constexpr int kMostDrained = 1000;
 constexpr const char* kCancelCarrier = "cancel";
 const std::string kIntentKey = "intent ";
 
@@ -49,6 +52,9 @@ ReceiptStatus status_of_end(const std::string& detail) {
   if (detail == "timeout" || detail == "timeout_cpu") return ReceiptStatus::timeout;
   return detail == "cancelled" ? ReceiptStatus::cancelled : ReceiptStatus::error;
 }
+
+// A job or a flow, not what only waits.
+bool is_record(const std::string& carrier) { return carrier.starts_with("job:") || carrier.starts_with("flow:"); }
 
 bool is_unavailable(const Error& error) { return error.code == Code::unavailable; }
 
@@ -193,21 +199,16 @@ Result<bool> WorldRounds::work_once(World& world) {
   LoadedWorld& loaded = world.loaded;
   MJ_TRY(now, parts_.worlds.now_ms());
   now_ms_ = now;
-  std::size_t done = 0;
-  if (!drains(world)) {
-    MJ_TRY(taken, take_mail(loaded));
-    done += taken;
-  }
+  MJ_TRY(taken, take_mail(world));
   MJ_TRY(settled, settle_by_time(loaded));
   MJ_TRY(stepped, take_steps(world));
   MJ_CHECK(hear_of_ends(world));
-  done += settled + stepped;
   MJ_TRY(rested, take_snapshot(loaded));
   if (rested) world.drained = 0;
   MJ_CHECK(loaded.commit(parts_.worlds, due_of(world)));
   if (rested || loaded.wants_collection()) MJ_CHECK(loaded.collect(parts_.worlds, limits_.collected));
   MJ_TRY(published, publish(loaded));
-  return done + published > 0 || loaded.news() > 0;
+  return taken + settled + stepped + published > 0 || loaded.news() > 0;
 }
 
 // When it is to be looked at, if nothing comes; 0: never. Who takes over from us must find what is left.
@@ -220,7 +221,7 @@ std::uint64_t WorldRounds::due_of(const World& world) {
   return at;
 }
 
-// A snapshot needs rest: where there is none by itself, nothing is let in for a while.
+// A snapshot needs rest: where there is none by itself, those who have mail get no more for a while.
 bool WorldRounds::drains(World& world) {
   const std::uint64_t every = std::max<std::uint64_t>(limits_.snapshot_every, world.loaded.state().cells.size());
   if (world.loaded.since_snapshot() < 4 * every || world.drained >= kMostDrained) return false;
@@ -242,14 +243,44 @@ Result<bool> WorldRounds::take_snapshot(LoadedWorld& world) {
 
 // ---- what comes in ----
 
-Result<std::size_t> WorldRounds::take_mail(LoadedWorld& world) {
-  MJ_TRY(mail, parts_.worlds.mail(context_, world.name(), static_cast<std::uint32_t>(limits_.mail), limits_.bytes));
+// Whom it is for, as far as it is known without a look at what it says.
+std::optional<std::vector<std::string>> targets_of(const LoadedWorld& world, const WorldMail& mail) {
+  if (mail.kind == "event") {
+    const std::string_view to = field_of(mail.fields, "to");
+    if (to.empty()) return std::nullopt;
+    std::vector<std::string> all;
+    for (std::size_t from = 0; from <= to.size(); from += all.back().size() + 1)
+      all.emplace_back(to.substr(from, to.find(',', from) - from));
+    return all;
+  }
+  if (mail.kind == "remove" || mail.kind == "cancel")
+    return std::vector{text_in(mail.fields, "workflow") + ' ' + text_in(mail.fields, "key")};
+  const std::string intent =
+      mail.kind == "answer" ? text_in(mail.fields, "intent") : world.index().intent_of(text_in(mail.fields, "key"));
+  const auto cell = world.state().intents.find(intent);
+  if (cell == world.state().intents.end()) return std::vector<std::string>();
+  return std::vector{store_name(cell->second)};
+}
+
+Result<std::size_t> WorldRounds::take_mail(World& world) {
+  LoadedWorld& loaded = world.loaded;
+  MJ_CHECK(world.inbox.read(parts_.worlds, context_, loaded.name(),
+                            [&](const WorldMail& mail) { return targets_of(loaded, mail); }));
+  std::function<bool(const std::string&)> waits;
+  if (drains(world)) {
+    waits = [&](const std::string& instance) {
+      const CellState* cell = loaded.state().cell(cell_named(instance));
+      return cell != nullptr && !cell->mail.empty();
+    };
+  }
+  const std::uint64_t until = parts_.clock.boot_ms() + kMailMs;
   std::size_t taken = 0;
-  for (const WorldMail& each : mail) {
-    MJ_CHECK(take_one(world, each));
-    world.done(each.id);
+  while (taken < limits_.mail && loaded.news_bytes() < limits_.bytes && parts_.clock.boot_ms() < until) {
+    const auto next = world.inbox.take(waits);
+    if (!next) break;
+    MJ_CHECK(take_one(loaded, *next));
+    loaded.done(next->id);
     ++taken;
-    if (world.news_bytes() >= limits_.bytes) break;
   }
   return taken;
 }
@@ -266,6 +297,9 @@ Result<void> WorldRounds::take_one(LoadedWorld& world, const WorldMail& mail) {
     const RemoveCell remove{{text_in(mail.fields, "workflow"), from_hex(text_in(mail.fields, "key"))},
                             text_in(mail.fields, "by")};
     done = world.decide({sample(), remove});
+  } else if (mail.kind == "cancel") {
+    done = cancel_instance(world, mail);
+    if (!done && is_unavailable(done.error())) return done;
   } else if (mail.kind == "answer") {
     ReceiptArrived answer;
     answer.intent = text_in(mail.fields, "intent");
@@ -463,16 +497,25 @@ struct WorldRounds::Taking {
   Result<StepAnswer> answer = tl::unexpected<Error>(Error{});
 };
 
-// Instances take turns, each a step: who has more to do comes again when the others have had theirs.
+// Instances take turns, each a step: who has more to do comes again when the others have had theirs; and when each has
+// had a turn and some are through, they are committed first.
 Result<std::size_t> WorldRounds::take_steps(World& world) {
   const std::uint64_t now = parts_.clock.boot_ms();
   std::erase_if(world.put_off, [&](const auto& row) { return row.second <= now; });
   const std::size_t most_bytes = world.loaded.news_bytes() + limits_.bytes;
+  const WorldState& state = world.loaded.state();
+  const std::uint64_t next_turn = state.next_ticket;
+  bool some_are_through = false;
   std::size_t taken = 0;
-  while (taken < limits_.steps && world.loaded.news_bytes() < most_bytes && parts_.clock.boot_ms() < now + kPassMs) {
+  while (taken < limits_.steps && world.loaded.news_bytes() < most_bytes &&
+         world.loaded.index().queued().size() < kEffectsAtOnce && parts_.clock.boot_ms() < now + kStepsMs) {
+    const std::size_t ready = state.ready.size();
     MJ_TRY(some, take_some(world, limits_.steps - taken, most_bytes));
     if (some == 0) break;
     taken += some;
+    const bool each_had_a_turn = state.ready.empty() || state.ready.begin()->first >= next_turn;
+    some_are_through = some_are_through || state.ready.size() < ready;
+    if (each_had_a_turn && some_are_through && parts_.clock.boot_ms() >= now + kLeastStepsMs) break;
   }
   return taken;
 }
@@ -669,8 +712,8 @@ Result<void> WorldRounds::cancel_effects(LoadedWorld& world, const std::string& 
   const Id owner = std::max<Id>(1, world.owner_of(cell.manifest));
   std::size_t ended = 0;
   for (const PendingIntent& each : cancelled_by(cell, cancel)) {
-    if (each.carrier.find(':') != std::string::npos) {
-      MJ_CHECK(cancel_carrier(cancel, each.carrier, owner));
+    if (is_record(each.carrier)) {
+      MJ_CHECK(cancel_carrier(kIntentKey + intent, each.carrier, owner));
       continue;
     }
     MJ_CHECK(receive(world, cancelled_receipt(each.intent.hash)));
@@ -679,7 +722,26 @@ Result<void> WorldRounds::cancel_effects(LoadedWorld& world, const std::string& 
   return receive(world, cancel_receipt(intent, ended));
 }
 
-Result<void> WorldRounds::cancel_carrier(const PendingIntent& cancel, const std::string& carrier, Id owner) {
+// Its jobs and flows are told before it ends: who dies in between finds both again, the request and the instance. What
+// somebody who died has begun for it, and nobody has noted, is found by its intent.
+Result<void> WorldRounds::cancel_instance(LoadedWorld& world, const WorldMail& mail) {
+  const CellId id{text_in(mail.fields, "workflow"), from_hex(text_in(mail.fields, "key"))};
+  const auto waits = [&] {
+    const CellState* cell = world.state().cell(id);
+    return cell == nullptr ? std::map<std::string, PendingIntent>() : cell->pending;
+  };
+  for (const auto& [intent, pending] : waits()) {
+    if (!pending.published) MJ_CHECK(publish_one(world, intent));
+  }
+  const CellState* cell = world.state().cell(id);
+  const Id owner = cell == nullptr ? 1 : std::max<Id>(1, world.owner_of(cell->manifest));
+  for (const auto& [intent, pending] : waits()) {
+    if (is_record(pending.carrier)) MJ_CHECK(cancel_carrier(kIntentKey + intent, pending.carrier, owner));
+  }
+  return world.decide({sample(), CancelCell{id, text_in(mail.fields, "by"), text_in(mail.fields, "reason")}});
+}
+
+Result<void> WorldRounds::cancel_carrier(const std::string& key, const std::string& carrier, Id owner) {
   Result<void> done;
   if (carrier.starts_with("job:")) {
     done = parts_.store.cancel(context_, carrier);
@@ -690,7 +752,7 @@ Result<void> WorldRounds::cancel_carrier(const PendingIntent& cancel, const std:
     if (parse_u64(std::string_view(carrier).substr(carrier.find(':') + 1), flow)) request.flow = static_cast<Id>(flow);
     FlowControl control;
     control.verb = FlowControl::Verb::cancel;
-    control.key = kIntentKey + cancel.intent.hash;
+    control.key = key;
     control.actor = owner;
     request.control = control;
     auto moved = progress(parts_.flows, runs_, request);

@@ -19,6 +19,7 @@
 
 #include "coordinator/flow_run.h"
 #include "coordinator/world.h"
+#include "coordinator/world_inbox.h"
 #include "coordinator/world_traces.h"
 #include "metrics/metrics.h"
 #include "mycojobs/clock.h"
@@ -60,12 +61,13 @@ class WorldRounds {
  private:
   struct World {
     LoadedWorld loaded;
+    WorldInbox inbox = WorldInbox();
     std::map<CellId, std::uint64_t> put_off = {};  // instances without a step for now, until: our clock
     std::string looked = {};                       // up to this carrier
     std::uint64_t next_look_ms = 0;                // our clock
     std::set<std::string> unheard = {};            // carriers that have ended, as a look has found
     std::set<std::string> refused = {};            // of those: nothing more is to be heard of them
-    int drained = 0;                               // passes without mail, to come to rest for a snapshot
+    int drained = 0;                               // passes to come to rest for a snapshot
   };
   struct PutOff {
     std::uint64_t until_ms = 0;  // our clock
@@ -79,7 +81,7 @@ class WorldRounds {
   Result<bool> take_snapshot(LoadedWorld&);
   std::uint64_t due_of(const World&);
   // What comes in.
-  Result<std::size_t> take_mail(LoadedWorld&);
+  Result<std::size_t> take_mail(World&);
   Result<void> take_one(LoadedWorld&, const WorldMail&);
   Result<void> receive(LoadedWorld&, ReceiptArrived);
   // What it decides stands in that trace; empty: in none.
@@ -112,7 +114,9 @@ class WorldRounds {
   Result<std::string> start_flow(LoadedWorld&, const PendingIntent&, Id owner, const nlohmann::json& params);
   Result<std::string> send_signal(const PendingIntent&, Id owner, const nlohmann::json& params);
   Result<void> cancel_effects(LoadedWorld&, const std::string& intent);
-  Result<void> cancel_carrier(const PendingIntent& cancel, const std::string& carrier, Id owner);
+  Result<void> cancel_instance(LoadedWorld&, const WorldMail&);
+  // key: of whoever asks, so that a flow is told once. What has ended is not told.
+  Result<void> cancel_carrier(const std::string& key, const std::string& carrier, Id owner);
   Sample sample() const;
 
   Parts parts_;

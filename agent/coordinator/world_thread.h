@@ -5,39 +5,37 @@
 
 #include <atomic>
 #include <memory>
-#include <thread>
 
+#include "coordinator/context_turns.h"
+#include "coordinator/said_once.h"
 #include "coordinator/world_rounds.h"
 
 namespace mycojobs {
 
-class WorldThread {
+class WorldThread final : public ContextTurns {
  public:
   static Result<std::unique_ptr<WorldThread>> start(StoreFactory&, const Clock&, Id context, StepTaker,
                                                     std::shared_ptr<Metrics> = no_metrics());
-  ~WorldThread();  // finishes the commit that is under way
-  WorldThread(const WorldThread&) = delete;
-  WorldThread& operator=(const WorldThread&) = delete;
+  ~WorldThread() override { thread_.stop(); }  // finishes the commit that is under way
 
   void set_leads(bool);  // any thread
-  void ask_to_stop();    // any thread
+  std::uint64_t turn();
 
  private:
-  WorldThread() = default;
-  void loop();
-  void wait(std::uint64_t ms);
+  struct Stores {
+    std::unique_ptr<Store> jobs;
+    std::unique_ptr<FlowStore> flows;
+    std::unique_ptr<WorkflowStore> worlds;
+  };
+  WorldThread(Stores, std::unique_ptr<Waiter>, const Clock&, Id context, StepTaker, std::shared_ptr<Metrics>);
+  void reconnected() override { recovers_ = true; }
 
-  Id context_ = 0;
-  const Clock* clock_ = nullptr;
-  std::string mine_;  // how hints of this context begin
-  std::unique_ptr<Store> store_;
-  std::unique_ptr<FlowStore> flows_;
-  std::unique_ptr<WorkflowStore> worlds_;
-  std::unique_ptr<Waiter> waiter_;
-  std::unique_ptr<WorldRounds> rounds_;
+  Stores stores_;
+  WorldRounds rounds_;
+  SaidOnce said_;
   bool recovers_ = true;
-  std::atomic<bool> leads_{false}, stop_{false};
-  std::thread thread_;  // last: it uses all of the above
+  std::atomic<bool> leads_{false};
+  TurnThread<WorldThread> thread_{*this};  // last: it uses all of the above
 };
 
 }  // namespace mycojobs

@@ -291,6 +291,20 @@ nlohmann::json to_json(const Policy& policy) {
   return out;
 }
 
+std::string grant_members(const Policy& policy, const std::vector<std::string>& lowered) {
+  auto granted = to_json(policy);
+  if (policy.warm_runs == 0) granted.erase(std::string(word(PolicyField::warm_idle)));
+  for (auto each = granted.begin(); each != granted.end();) {
+    const nlohmann::json& value = each.value();
+    const bool nothing =
+        value.is_null() || value == false || value == 0 || value == "none" || (value.is_array() && value.empty());
+    each = nothing ? granted.erase(each) : std::next(each);
+  }
+  std::string text = "\"granted\":" + dump_json(granted);
+  if (!lowered.empty()) text += ",\"lowered\":" + dump_json(nlohmann::json(lowered));
+  return text;
+}
+
 std::string value_text(PolicyField field, const Policy& policy) {
   for (const auto& row : policies::number_rows()) {
     if (row.field != field) continue;

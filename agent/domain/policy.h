@@ -87,6 +87,11 @@ std::string write_policy(const PolicyRequest&);
 // All fields, by name. Sizes and times as plain numbers; no limit is null.
 nlohmann::json to_json(const Policy&);
 
+// What of it a job had, for its receipt: members of a JSON object. "granted" has the fields that give something: a list
+// that is empty, a switch that is off and a number without a limit are left out. "lowered", if it is not empty: fields
+// in which a ceiling has left less than there was without it.
+std::string grant_members(const Policy&, const std::vector<std::string>& lowered);
+
 // The most that jobs of a context may have.
 struct Ceiling {
   Policy most;

@@ -287,6 +287,11 @@ class Deciding {
   // Events of a step come in in the same decision, each with entropy of its own (11).
   Result<void> derive(Draft& draft, const CellState& cell, const std::vector<Incoming>& events, std::uint64_t step) {
     const auto* active = catalog_.find(world_.manifest);
+    const std::uint64_t depth = cell.mail.front().depth + 1;
+    if (!events.empty() && depth > rules_.max_depth)
+      return fail(Code::too_large, "its event follows from " + counted(rules_.max_depth, "event") +
+                                       ", each from a step on the one before: a loop; an effect, such as a timer, "
+                                       "belongs in between");
     std::size_t deliveries = 0;
     for (std::size_t i = 0; i < events.size(); ++i) {
       EventIn fact{events[i].schema,
@@ -295,7 +300,8 @@ class Deciding {
                    cell.id,
                    step,
                    {input_.sample.now_ms, derived_entropy(input_.sample, i)},
-                   {}};
+                   {},
+                   depth};
       auto targets = active == nullptr ? Result<std::vector<EventTarget>>() : routed(draft, *active, cell, events[i]);
       if (!targets && cell.manifest == world_.manifest) return fail(std::move(targets).error(), events[i].schema);
       if (!targets && targets.error().code == Code::unavailable) return tl::unexpected(std::move(targets).error());
@@ -304,11 +310,23 @@ class Deciding {
         fact.targets = std::move(*targets);
       else
         fact.source = "not routed: " + to_utf8(targets.error().message);
+      MJ_CHECK(has_room(fact.targets));
       deliveries += fact.targets.size();
       if (deliveries > rules_.max_derived)
         return fail(Code::too_large, "its events go to more than " + counted(rules_.max_derived, "instance"));
       draft.add(std::move(fact));
     }
+    return {};
+  }
+  // Steps could send more, and to more instances, than is ever worked off.
+  Result<void> has_room(const std::vector<EventTarget>& targets) const {
+    if (world_.ready.size() >= rules_.max_ready)
+      return fail(Code::too_large,
+                  "events wait for " + counted(world_.ready.size(), "instance") + ": it may send no more");
+    for (const EventTarget& target : targets)
+      if (const CellState* cell = world_.cell(target.cell);
+          cell != nullptr && cell->mail.size() >= rules_.max_derived_mail)
+        return fail(Code::too_large, shown(target.cell) + " has " + counted(cell->mail.size(), "event") + " waiting");
     return {};
   }
   Result<std::vector<EventTarget>> routed(Draft& draft, const WorkflowManifest& active, const CellState& cell,
@@ -414,6 +432,16 @@ class Deciding {
       return fail(Code::conflict, shown(remove.cell) + " has not failed: only its own code ends it");
     Draft draft = this->draft();
     draft.add(Deleted{cell->id, to_utf8(remove.by)});
+    return draft.done();
+  }
+
+  Outcome on(const CancelCell& cancel) {
+    const CellState* cell = world_.cell(cancel.cell);
+    if (cell == nullptr) return fail(Code::not_found, "there is no instance " + shown(cancel.cell));
+    if (cell->failed || cell->status() == InstanceStatus::completed)
+      return fail(Code::conflict, shown(cancel.cell) + " has ended: it is " + std::string(word(cell->status())));
+    Draft draft = this->draft();
+    draft.failed(cell->id, kCancelledFailure, "by " + cancel.by + (cancel.reason.empty() ? "" : ": " + cancel.reason));
     return draft.done();
   }
 

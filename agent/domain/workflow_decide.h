@@ -8,7 +8,7 @@
 //   StepDone     --> checked, then state, intents and derived events, or the instance fails                    (1, 2,
 //   3) to_publish() --> outside --> EffectCarried                                                                 (10)
 //   ReceiptArrived --> admitted, refused, a fault, a repeat or unknown                                         (4 - 7)
-//   ApplyManifest, TakeSnapshot, OutputDiffers, RemoveCell                                                     (12 -
+//   ApplyManifest, TakeSnapshot, OutputDiffers, RemoveCell, CancelCell                                         (12 -
 //   14)
 #pragma once
 
@@ -63,10 +63,14 @@ struct RemoveCell {  // a failed instance
   CellId cell;
   std::string by;
 };
+struct CancelCell {  // whoever operates it ends it: it fails as cancelled
+  CellId cell;
+  std::string by, reason;  // reason: may be empty
+};
 struct WorkflowInput {
   Sample sample;
   std::variant<EventArrived, StepDone, EffectCarried, ReceiptArrived, ApplyManifest, TakeSnapshot, OutputDiffers,
-               RemoveCell>
+               RemoveCell, CancelCell>
       what;
 };
 
@@ -92,6 +96,10 @@ struct WorkflowRules {
   std::size_t max_state_bytes = kMaxStateBytes;
   std::size_t max_mail = 10'000;    // of one instance
   std::size_t max_derived = 4'096;  // deliveries of one step
+  // Of events that steps emit; a loop ends there, by the failure of the step that would go on: EventIn::depth, what
+  // waits for one instance, instances that have something to do.
+  std::uint64_t max_depth = 1'000;
+  std::size_t max_derived_mail = 100'000, max_ready = 1'000'000;
   std::size_t max_snapshot_bytes = kMaxSnapshotBytes;
 };
 

@@ -28,7 +28,7 @@ template <class IO>
 void visit(IO& io, Of<IO, EventIn>& fact) {
   io.text("schema", fact.schema), io.bytes("value", fact.value), io.spare_text("source", fact.source);
   io.maybe("from", fact.from), io.number("from_step", fact.from_step), io.part("sample", fact.sample);
-  io.parts("targets", fact.targets);
+  io.parts("targets", fact.targets), io.spare_number("depth", fact.depth);
 }
 template <class IO>
 void visit(IO& io, Of<IO, StepTaken>& fact) {
@@ -110,6 +110,11 @@ std::string shown(const CellId& cell) {
 }
 
 std::string store_name(const CellId& cell) { return cell.workflow + ' ' + to_hex(cell.key); }
+CellId cell_named(std::string_view name) {
+  const std::size_t space = name.find(' ');
+  if (space == std::string_view::npos) return {std::string(name), ""};
+  return {std::string(name.substr(0, space)), from_hex(name.substr(space + 1))};
+}
 
 std::string derived_entropy(const Sample& sample, std::uint64_t place) {
   Sha256 hash;

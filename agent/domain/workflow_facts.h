@@ -27,6 +27,7 @@ struct CellId {
 };
 std::string shown(const CellId&);       // for people: acme/order@1[k7]
 std::string store_name(const CellId&);  // for stores: acme/order@1 and its key in hex
+CellId cell_named(std::string_view store_name);
 
 // What an instance has been sent, by the fact that sent it and the place among that fact's targets.
 struct MailId {
@@ -89,6 +90,7 @@ struct EventIn {
   std::uint64_t from_step = 0;  // height of the step's fact
   Sample sample;
   std::vector<EventTarget> targets;
+  std::uint64_t depth = 0;  // so many events, each from a step on the one before, since one from outside or a receipt
   bool operator==(const EventIn&) const = default;
 };
 // A step was taken. The events that it emitted follow as EventIn in the same decision.
@@ -145,9 +147,10 @@ struct ReceiptFaulted {
   bool operator==(const ReceiptFaulted&) const = default;
 };
 // The instance will take no step any more; what it waited for is settled, its mail dropped.
+inline constexpr const char* kCancelledFailure = "cancelled";
 struct Failed {
   CellId cell;
-  std::string kind, message;         // kind: step, receipt, nondeterministic
+  std::string kind, message;         // kind: step, receipt, nondeterministic, cancelled
   std::vector<std::string> dropped;  // intents
   bool operator==(const Failed&) const = default;
 };

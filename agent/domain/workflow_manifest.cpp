@@ -64,8 +64,8 @@ bool is_identifier(std::string_view name) {
 
 class ManifestReading {
  public:
-  ManifestReading(const json& document, CodeFiles code)
-      : document_(document), made_(std::make_shared<WorkflowManifest>()) {
+  ManifestReading(const json& document, CodeFiles code, ManifestUse use)
+      : document_(document), use_(use), made_(std::make_shared<WorkflowManifest>()) {
     made_->code = std::move(code);
   }
 
@@ -112,6 +112,17 @@ class ManifestReading {
       if (!read_fields(routing, kRoutingFields)) return;
       each_in(routing, "subscriptions", true, [&](const JsonPath& each) { read_subscription(each); });
     });
+    if (use_ == ManifestUse::offered && problems_.empty()) check_offered(at);
+  }
+  void check_offered(const JsonPath& at) {
+    made_->schemas.check_choices(problems_);
+    for (const auto& workflow : made_->workflows) {
+      const bool reached = std::any_of(made_->subscriptions.begin(), made_->subscriptions.end(),
+                                       [&](const auto& each) { return each.workflow == workflow.name; });
+      if (!reached) at.refuse("routing: no subscription names " + workflow.name + ": no event ever reaches it");
+      if (workflow.keyed() && !made_->schemas.is_of_keys(workflow.key_schema))
+        at.refuse("key_schema of " + workflow.name + ": a key is a text, a whole number or a byte string");
+    }
   }
 
   void check_code(const JsonPath& at) {
@@ -298,6 +309,8 @@ class ManifestReading {
     if (!leads || !made_->schemas.has_path(spec.event, path))
       at.refuse("key_field: " + shown(spec.key_field) + " leads nowhere in what " + spec.workflow + " gets" +
                 (spec.arm.empty() ? "" : ": an arm's fields stand below $value"));
+    else if (use_ == ManifestUse::offered && !made_->schemas.may_fit(spec.event, path, workflow.key_schema))
+      at.refuse("key_field: what stands at " + shown(spec.key_field) + " is never a key of " + spec.workflow);
   }
 
   void finish() {
@@ -310,6 +323,7 @@ class ManifestReading {
   }
 
   const json& document_;
+  const ManifestUse use_;
   std::shared_ptr<WorkflowManifest> made_;
   Problems problems_;
   StepLimits limits_;
@@ -329,8 +343,8 @@ bool WorkflowSpec::may_emit(std::string_view effect) const {
 const WorkflowSpec* WorkflowManifest::workflow(std::string_view wanted) const { return named(workflows, wanted); }
 const EffectSpec* WorkflowManifest::effect(std::string_view wanted) const { return named(effects, wanted); }
 
-ManifestRead read_manifest(const json& document, CodeFiles code) {
-  return ManifestReading(document, std::move(code)).whole();
+ManifestRead read_manifest(const json& document, CodeFiles code, ManifestUse use) {
+  return ManifestReading(document, std::move(code), use).whole();
 }
 
 std::string workflow_hash(std::string_view manifest_hash, std::string_view workflow) {

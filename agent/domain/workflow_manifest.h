@@ -87,7 +87,12 @@ struct ManifestRead {
 // arms alike, effects that are emitted and not declared, modules that are not among the code, a keyed workflow's
 // subscription without key_field, an event that its workflow does not take, an event that only the system may send, a
 // workflow with effects whose event has no arm for receipts ...
-ManifestRead read_manifest(const nlohmann::json&, CodeFiles code);
+//
+// offered: by people, who are told at once what could never work besides: a workflow that no subscription names, keys
+// that are no text, whole number or byte string, a key_field whose values never fit them, a choice of a schema that the
+// schema itself refuses. stored: it was taken once, maybe by an older version, and is taken again.
+enum class ManifestUse { stored, offered };
+ManifestRead read_manifest(const nlohmann::json&, CodeFiles code, ManifestUse = ManifestUse::stored);
 
 std::string workflow_hash(std::string_view manifest_hash, std::string_view workflow);
 

@@ -160,6 +160,8 @@ struct SchemaSet::Body {
   SchemaNode::Arm read_arm(const JsonPath&);
   // Behind references; nullptr: they lead nowhere.
   const SchemaNode* real(std::size_t) const;
+  // Whether one of those that describe what stands at the path is as wanted.
+  bool any_at(std::string_view name, std::string_view path, const std::function<bool(const SchemaNode&)>& wanted) const;
   bool loops(std::size_t) const;
 };
 
@@ -597,24 +599,61 @@ std::string_view next_name(std::string_view& path) {
 
 }  // namespace
 
-bool SchemaSet::has_path(std::string_view name, std::string_view path) const {
-  const auto start = body_->by_name.find(name);
-  if (start == body_->by_name.end()) return false;
+bool SchemaSet::Body::any_at(std::string_view name, std::string_view path,
+                             const std::function<bool(const SchemaNode&)>& wanted) const {
+  const auto start = by_name.find(name);
+  if (start == by_name.end()) return false;
   const std::function<bool(std::size_t, std::string_view)> leads = [&](std::size_t at, std::string_view rest) {
-    const SchemaNode* node = body_->real(at);
+    const SchemaNode* node = real(at);
     if (node == nullptr) return false;
-    if (rest.empty()) return true;
+    if (rest.empty()) return wanted(*node);
     const std::string_view first = next_name(rest);
     if (node->variant)
       return first == "$value" && std::any_of(node->arms.begin(), node->arms.end(), [&](const auto& arm) {
-               return !is_system_name(body_->nodes[arm.node].ref) && leads(arm.node, rest);
+               return !is_system_name(nodes[arm.node].ref) && leads(arm.node, rest);
              });
-    if (node->types == kAnyType) return true;
+    if (node->types == kAnyType) return wanted(*node);
     const auto found = node->properties.find(first);
     const std::size_t next = found == node->properties.end() ? node->additional : found->second;
     return next != kNone && leads(next, rest);
   };
   return !path.empty() && leads(start->second, path);
+}
+
+bool SchemaSet::has_path(std::string_view name, std::string_view path) const {
+  return body_->any_at(name, path, [](const SchemaNode&) { return true; });
+}
+
+bool SchemaSet::may_fit(std::string_view name, std::string_view path, std::string_view other) const {
+  const auto found = body_->by_name.find(other);
+  const SchemaNode* into = found == body_->by_name.end() ? nullptr : body_->real(found->second);
+  if (into == nullptr) return false;
+  const auto numbers = [](unsigned types) { return (types & kNumberType) != 0 ? types | kIntegerType : types; };
+  return body_->any_at(name, path, [&](const SchemaNode& node) {
+    if (node.types == kAnyType || into->types == kAnyType) return node.variant == into->variant;
+    unsigned both = numbers(node.types) & numbers(into->types);
+    if (node.bytes != into->bytes) both &= ~kStringType;
+    return !node.variant && !into->variant && both != 0;
+  });
+}
+
+bool SchemaSet::is_of_keys(std::string_view name) const {
+  const auto found = body_->by_name.find(name);
+  const SchemaNode* node = found == body_->by_name.end() ? nullptr : body_->real(found->second);
+  return node != nullptr && !node->variant && (node->types & ~(kStringType | kIntegerType)) == 0;
+}
+
+void SchemaSet::check_choices(plans::Problems& problems) const {
+  const std::function<const SchemaNode*(std::size_t)> real = [this](std::size_t at) { return body_->real(at); };
+  for (std::size_t i = 0; i < body_->nodes.size(); ++i) {
+    for (const json& choice : body_->nodes[i].choices) {
+      Checking checking(real, ValueForm::from_json);
+      checking.whole(i, choice);
+      if (!checking.wrong().empty())
+        problems.add(body_->nodes[i].path,
+                     "its choice " + shown(dump_json(choice)) + " never fits: " + checking.wrong());
+    }
+  }
 }
 
 namespace {

@@ -80,6 +80,12 @@ class SchemaSet {
   std::optional<std::string> arm_of(std::string_view into, std::string_view event) const;
   // Whether some value of the schema can have something at the path ("a.b", "$value.a").
   bool has_path(std::string_view name, std::string_view path) const;
+  // Whether some value at the path may fit `other`, as far as types tell.
+  bool may_fit(std::string_view name, std::string_view path, std::string_view other) const;
+  // Whether each value is a text, a whole number or a byte string.
+  bool is_of_keys(std::string_view name) const;
+  // Problems: a choice (enum, const) that the rest of its schema never lets through.
+  void check_choices(plans::Problems&) const;
   // The least value that fits, as a placeholder. Error unsupported: there is none that this finds (a type that contains
   // itself without an end).
   Result<CanonicalValue> placeholder(std::string_view name) const;

@@ -19,7 +19,7 @@ namespace workflows {
 template <class IO>
 void visit(IO& io, Of<IO, Mail>& mail) {
   io.part("id", mail.id), io.text("schema", mail.schema), io.bytes("value", mail.value);
-  io.part("sample", mail.sample), io.spare_text("intent", mail.intent);
+  io.part("sample", mail.sample), io.spare_text("intent", mail.intent), io.spare_number("depth", mail.depth);
 }
 template <class IO>
 void visit(IO& io, Of<IO, PendingIntent>& pending) {
@@ -198,7 +198,8 @@ class CellFold {
         cell.emplace();
         cell->id = id_, cell->manifest = target.manifest, cell->born = fact_.height;
       }
-      cell->mail.push_back({{fact_.height, slot}, event.schema, *mail_value(event, target), event.sample, ""});
+      cell->mail.push_back(
+          {{fact_.height, slot}, event.schema, *mail_value(event, target), event.sample, "", event.depth});
       touch(*cell);
     }
   }

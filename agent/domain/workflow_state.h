@@ -35,7 +35,8 @@ struct Mail {
   std::string schema;  // of the event itself: not of the variant around it
   std::string value;   // as the code gets it: CBOR, wrapped
   Sample sample;
-  std::string intent;  // of a receipt; empty: a domain event
+  std::string intent;       // of a receipt; empty: a domain event
+  std::uint64_t depth = 0;  // EventIn::depth
   bool operator==(const Mail&) const = default;
 };
 struct PendingIntent {

@@ -29,6 +29,9 @@ class Put {
     if (!value.empty()) map[name] = binary(value);
   }
   void number(const char* name, std::uint64_t value) { map[name] = value; }
+  void spare_number(const char* name, std::uint64_t value) {  // missing if 0
+    if (value != 0) map[name] = value;
+  }
   void flag(const char* name, bool value) { map[name] = value; }
   template <class Words, class Parse>
   void word_of(const char* name, const Words& value, Parse) {
@@ -74,6 +77,9 @@ class Take {
   void bytes(const char* name, std::string& value) { value = in_.bytes(name); }
   void spare_bytes(const char* name, std::string& value) { value = in_.optional_bytes(name).value_or(""); }
   void number(const char* name, std::uint64_t& value) { value = in_.number(name); }
+  void spare_number(const char* name, std::uint64_t& value) {
+    if (in_.has(name)) value = in_.number(name);
+  }
   void flag(const char* name, bool& value) { value = in_.flag(name); }
   template <class Words, class Parse>
   void word_of(const char* name, Words& value, Parse parse) {

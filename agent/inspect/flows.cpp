@@ -790,34 +790,11 @@ Result<std::vector<TimelineRow>> flow_timeline(FlowStore& flows, Store& store, I
 
 namespace {
 
-constexpr std::size_t kLogPage = 256;            // pieces asked for in one call
-constexpr std::size_t kLongestLine = 64U << 10;  // a longer one is told in parts
+constexpr std::size_t kLogPage = 256;  // pieces asked for in one call
 
 bool has_begun(const NodeView& node) {
   const bool skipped = node.status == NodeStatus::cancelled && node.started_ms == 0 && node.attempt == 0;
   return node.status >= NodeStatus::ready && !skipped;
-}
-
-// Ends what stands open there; nothing of an empty one.
-void end_line(const NodeView& node, Log& open, std::vector<FlowLogLine>& out) {
-  if (!open.text.empty() && open.text.back() == '\r') open.text.pop_back();
-  out.push_back({node.name, node.job_key, open});
-  open.text.clear();
-}
-
-void take(const NodeView& node, const Log& piece, std::map<LogStream, Log>& opens, std::vector<FlowLogLine>& out) {
-  Log& open = opens[piece.stream];
-  open.stream = piece.stream;
-  for (const char c : piece.text) {
-    if (open.text.empty()) open.ts_ms = piece.ts_ms;
-    open.seq = piece.seq;
-    if (c == '\n') {
-      end_line(node, open, out);
-    } else {
-      open.text += c;
-      if (open.text.size() >= kLongestLine) end_line(node, open, out);
-    }
-  }
 }
 
 }  // namespace
@@ -833,18 +810,15 @@ Result<bool> FlowLogs::read(const FlowView& view, const NodeView& node, Place& p
     return false;
   }
   MJ_TRY(page, store_.logs(context_, node.job_key, place.after, kLogPage, 0));
+  const auto tell = [&](const Log& line) { out.push_back({node.name, node.job_key, line}); };
   for (const Log& piece : page.lines) {
-    take(node, piece, place.open, out);
+    place.lines.take(piece, tell);
     place.after = std::max(place.after, piece.seq);
   }
   if (!page.lines.empty() && !page.ended) return true;
   // A job that failed may run again as long as its flow lives, and writes on then.
   const bool over = view.status == "finished" || view.status == "error";
-  if (page.ended || settled) {
-    for (auto& [stream, open] : place.open) {
-      if (!open.text.empty()) end_line(node, open, out);
-    }
-  }
+  if (page.ended || settled) place.lines.finish(tell);
   place.over = settled && over;
   return false;
 }

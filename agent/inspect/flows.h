@@ -13,6 +13,7 @@
 
 #include "domain/flow_plan.h"
 #include "domain/flow_state.h"
+#include "inspect/log_lines.h"
 #include "mycojobs/flows.h"
 #include "mycojobs/records.h"
 #include "mycojobs/result.h"
@@ -159,8 +160,8 @@ class FlowLogs {
  private:
   struct Place {
     std::uint64_t after = 0;
-    std::map<LogStream, Log> open;  // begun and not ended
-    bool over = false;              // settled, and read to its end
+    LogLines lines;
+    bool over = false;  // settled, and read to its end
   };
   Result<bool> read(const FlowView&, const NodeView&, Place&, std::vector<FlowLogLine>&);
 

@@ -19,7 +19,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::uint32_t kFactsPage = 1000;
+constexpr std::uint32_t kFactsPage = 1000, kMailAtOnce = 1000;
 constexpr std::size_t kMostWorlds = 100000;
 constexpr int kWorldLooks = 3;   // what every one of them finds lasts
 constexpr int kWorldTries = 20;  // of a look at a world that moves all the time
@@ -152,9 +152,25 @@ class WorldLook {
     return {};
   }
 
+  // All of it, page by page: what is larger than one answer may be would hide the rest.
+  Result<std::vector<WorldMail>> read_mail() {
+    std::vector<WorldMail> all;
+    for (std::string after; all.size() <= kMaxWorldMail;) {
+      MJ_TRY(page, worlds_->mail(sight_.context, sight_.world, kMailAtOnce, kMaxMailBytes, after));
+      if (page.empty()) break;
+      after = page.back().id;
+      for (WorldMail& mail : page) {
+        mail.fields.erase(std::remove_if(mail.fields.begin(), mail.fields.end(),
+                                         [](const auto& field) { return field.first != "key"; }),
+                          mail.fields.end());
+        all.push_back(std::move(mail));
+      }
+    }
+    return all;
+  }
   Result<void> read_carriers() {
     std::set<std::string> told;
-    MJ_TRY(waiting, worlds_->mail(sight_.context, sight_.world, static_cast<std::uint32_t>(kMaxWorldMail)));
+    MJ_TRY(waiting, read_mail());
     static constexpr std::array<std::string_view, 5> kKinds{"event", "job", "flow", "answer", "remove"};
     for (const WorldMail& mail : waiting) {
       if (mail.kind == "job" || mail.kind == "flow") told.insert(std::string(field_of(mail.fields, "key")));

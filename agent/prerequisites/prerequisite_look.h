@@ -18,6 +18,8 @@
 
 namespace mycojobs {
 
+struct Curl;
+
 // Looks at the network, many places at a time and none of them for long: does host:port accept a connection, does a URL
 // answer below 400. Owned and called by one thread, which waits in wait(). No proxy, no redirection, no credential, and
 // nothing of an answer but its number is read.
@@ -39,10 +41,11 @@ class Probes {
     bool yes = false;
     std::uint64_t until_boot_ms = 0;  // it counts no longer
   };
-  Probes(const Clock&, void* multi);
+  Probes(const Clock&, const Curl&, void* multi);
   bool take_finished();
 
   const Clock& clock_;
+  const Curl& curl_;
   void* multi_;  // libcurl's
   std::map<std::string, std::unique_ptr<Look>> under_way_;
   std::map<std::string, Seen> seen_;

@@ -1,6 +1,7 @@
 #include "service/overview.h"
 
 #include <algorithm>
+#include <iterator>
 #include <nlohmann/json.hpp>
 
 #include "coordinator/flow_run.h"
@@ -155,6 +156,18 @@ Result<VerifyReport> verify(const Caller& by, const VerifiedStores& in) {
   MJ_TRY(of_actors, verify_actors(in.records));
   for (Finding& finding : of_actors) report.findings.push_back(std::move(finding));
   return report;
+}
+
+Result<std::vector<Check>> doctor(const Caller& by, Store& store, FlowStore& flows, bool own_server,
+                                  std::uint32_t wait_replicas) {
+  MJ_CHECK(may(by, store, Action::administer));
+  MJ_TRY(facts, store.facts(own_server ? by.context : 0));
+  if (!by.is_operator) facts.used.clear();
+  std::vector<Check> checks = examine_server(facts, own_server ? 0 : by.context, wait_replicas);
+  for (Check& check : examine_format(store, by.context)) checks.push_back(std::move(check));
+  MJ_TRY(of_context, examine_context(store, flows, by.context));
+  std::move(of_context.begin(), of_context.end(), std::back_inserter(checks));
+  return checks;
 }
 
 Result<Questions> list_questions(const Caller& by, const FlowStores& in, WorkflowStore& worlds, Id after,

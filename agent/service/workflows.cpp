@@ -144,6 +144,23 @@ Result<Sample> sample(WorkflowStore& store) {
 
 json key_json(const CellId& cell) { return cell.key.empty() ? json(nullptr) : readable_cbor(cell.key); }
 
+// As a command line names it: its workflow, and its key.
+std::string named(const CellId& cell) {
+  if (cell.key.empty()) return cell.workflow;
+  const json key = key_json(cell);
+  const std::string text = key.is_string() ? key.get<std::string>() : dump_json(key);
+  const bool plain = !text.empty() && text.front() != '-' && std::all_of(text.begin(), text.end(), [](unsigned char c) {
+    return std::isalnum(c) != 0 || c == '_' || c == '-' || c == '.' || c == ':' || c == '@';
+  });
+  if (plain) return cell.workflow + ' ' + text;
+  std::string quoted;
+  for (const char c : text) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return cell.workflow + " '" + quoted + "'";
+}
+std::string command(const char* verb, const CellId& cell) {
+  return "`mycojobs workflow " + std::string(verb) + ' ' + named(cell) + '`';
+}
+
 json pending_json(const PendingIntent& pending) {
   return {{"intent", pending.intent.hash},
           {"effect", pending.intent.effect},
@@ -260,6 +277,12 @@ Result<Id> store_manifest(const WorldStores& in, Id context, const ManifestText&
 
 }  // namespace
 
+Result<NamedInstance> find_instance(const Caller& by, const WorldStores& in, const Instance& instance) {
+  MJ_TRY(found, open(by, in, instance.workflow, Action::read));
+  MJ_TRY(cell, cell_of(found, instance));
+  return NamedInstance{found.head.world, std::move(cell)};
+}
+
 Result<AppliedManifest> ManifestCache::get(WorkflowStore& store, Id context, const std::string& world,
                                            const std::string& hash) {
   const std::tuple key(context, world, hash);
@@ -287,6 +310,9 @@ Result<AppliedWorkflow> apply_workflow(const Caller& by, const WorldStores& in, 
   const ManifestText text = manifest_text(manifest, wish.code, owner);
   if (!text.manifest) return fail(Code::invalid, "manifest: " + join(text.problems));
   MJ_CHECK(check_effects(by, *text.manifest));
+  if (wish.check_code) {
+    if (auto runs = wish.check_code(*text.manifest); !runs) return fail(runs.error(), "code");
+  }
   AppliedWorkflow out{text.manifest->name, text.manifest->hash, "", false, owner};
   MJ_TRY(head, in.worlds.read(by.context, out.world, 0, 0));
   if (!head.manifest.empty()) {
@@ -555,15 +581,36 @@ Result<Approvals> waiting_approvals(WorkflowStore& worlds, Id context, std::size
   return out;
 }
 
+namespace {
+
+Result<void> post_of(const Caller& by, const WorldStores& in, const Opened& opened, const std::string& kind,
+                     const std::string& reason) {
+  Fields fields{{"workflow", opened.cell.workflow},
+                {"key", to_hex(opened.cell.key)},
+                {"by", "actor:" + std::to_string(by.actor)}};
+  if (!reason.empty()) fields.emplace_back("reason", reason);
+  MJ_CHECK(in.worlds.post(by.context, opened.world.name(), kind, fields));
+  return {};
+}
+
+}  // namespace
+
 Result<void> remove_instance(const Caller& by, const WorldStores& in, const Instance& instance) {
   MJ_TRY(opened, open_instance(by, in, instance, Action::steer));
   MJ_TRY(cell, there(opened.world, opened.cell));
-  if (!cell->failed) return fail(Code::conflict, shown(opened.cell) + " has not failed: only its own code ends it");
-  MJ_CHECK(in.worlds.post(by.context, opened.world.name(), "remove",
-                          {{"workflow", opened.cell.workflow},
-                           {"key", to_hex(opened.cell.key)},
-                           {"by", "actor:" + std::to_string(by.actor)}}));
-  return {};
+  if (!cell->failed)
+    return fail(Code::conflict, shown(opened.cell) + " has not failed; " + command("cancel", opened.cell) + " ends it");
+  return post_of(by, in, opened, "remove", "");
+}
+
+Result<void> cancel_instance(const Caller& by, const WorldStores& in, const Instance& instance,
+                             const std::string& reason) {
+  MJ_CHECK(check_length("reason", reason, 4096));
+  MJ_TRY(opened, open_instance(by, in, instance, Action::steer));
+  MJ_TRY(cell, there(opened.world, opened.cell));
+  if (cell->failed || cell->status() == InstanceStatus::completed)
+    return fail(Code::conflict, shown(opened.cell) + " has ended: it is " + std::string(word(cell->status())));
+  return post_of(by, in, opened, "cancel", reason);
 }
 
 // ---- looking ----
@@ -645,17 +692,17 @@ Result<json> instance_timeline(const Caller& by, const WorldStores& in, const In
                                const TimelineWish& wish) {
   constexpr std::uint64_t kAtOnce = 1000;
   if (wish.limit == 0 || wish.limit > 1000) return fail(Code::invalid, "limit: from 1 to 1000");
-  MJ_TRY(found, open(by, in, instance.workflow, Action::read));
-  MJ_TRY(cell, cell_of(found, instance));
-  MJ_TRY(head, in.worlds.read(by.context, found.head.world, 0, 0));
+  MJ_TRY(found, find_instance(by, in, instance));
+  const auto& [world, cell] = found;
+  MJ_TRY(head, in.worlds.read(by.context, world, 0, 0));
   std::uint64_t last = wish.before == 0 ? head.height : std::min(head.height, wish.before - 1);
   std::vector<json> latest;  // the latest first
   while (last > 0 && latest.size() < wish.limit) {
     const std::uint64_t after = last > kAtOnce ? last - kAtOnce : 0;
     std::vector<json> part;
-    MJ_CHECK(each_fact(in.worlds, by.context, found.head.world, after, [&](const WorkflowFact& fact) {
+    MJ_CHECK(each_fact(in.worlds, by.context, world, after, [&](const WorkflowFact& fact) {
       const auto cells = cells_of(fact);
-      if (std::find(cells.begin(), cells.end(), cell) != cells.end()) part.push_back(fact_json(fact));
+      if (std::find(cells.begin(), cells.end(), found.cell) != cells.end()) part.push_back(fact_json(fact));
       return fact.height < last;
     }));
     const std::size_t room = std::min<std::size_t>(part.size(), wish.limit - latest.size());
@@ -673,23 +720,6 @@ namespace {
 
 json reason(const std::string& cause, const std::string& text, const std::string& next, json evidence = json::array()) {
   return {{"cause", cause}, {"reason", text}, {"evidence", std::move(evidence)}, {"next", next}};
-}
-
-// As a command line names it: its workflow, and its key.
-std::string named(const CellId& cell) {
-  if (cell.key.empty()) return cell.workflow;
-  const json key = key_json(cell);
-  const std::string text = key.is_string() ? key.get<std::string>() : dump_json(key);
-  const bool plain = !text.empty() && text.front() != '-' && std::all_of(text.begin(), text.end(), [](unsigned char c) {
-    return std::isalnum(c) != 0 || c == '_' || c == '-' || c == '.' || c == ':' || c == '@';
-  });
-  if (plain) return cell.workflow + ' ' + text;
-  std::string quoted;
-  for (const char c : text) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return cell.workflow + " '" + quoted + "'";
-}
-std::string command(const char* verb, const CellId& cell) {
-  return "`mycojobs workflow " + std::string(verb) + ' ' + named(cell) + '`';
 }
 
 // Of what it waits for.
@@ -714,7 +744,7 @@ json reason_of(const CellId& cell, const PendingIntent& pending) {
 
 // What stands in the inbox for an instance, of its first entries.
 struct Inbox {
-  std::size_t before = 0;  // entries in front of its first one
+  std::size_t others = 0;
   std::vector<std::string> events;
 };
 bool is_for(const WorldMail& mail, const WorkflowManifest& manifest, const CellId& cell) {
@@ -729,8 +759,8 @@ Inbox inbox_of(const std::vector<WorldMail>& waiting, const WorkflowManifest& ma
   for (const WorldMail& mail : waiting) {
     if (is_for(mail, manifest, cell))
       out.events.push_back(std::string(field_of(mail.fields, "schema")) + ' ' + mail.id);
-    else if (out.events.empty())
-      ++out.before;
+    else
+      ++out.others;
   }
   return out;
 }
@@ -739,16 +769,17 @@ json reason_of(const Inbox& inbox) {
   for (std::size_t i = 0; i < std::min<std::size_t>(inbox.events.size(), 5); ++i)
     evidence.push_back("event " + inbox.events[i]);
   std::string text = counted(inbox.events.size(), "event") + " for it in the inbox, not taken by a coordinator yet";
-  if (inbox.before > 0) text += "; in front: " + std::to_string(inbox.before);
-  return reason("inbox", text, "nothing: the coordinator that leads takes them in their order", std::move(evidence));
+  if (inbox.others > 0) text += "; for others: " + std::to_string(inbox.others);
+  return reason("inbox", text, "nothing: the coordinator that leads takes them, one instance after the other",
+                std::move(evidence));
 }
 
 // Of an instance that is there.
 void add_reasons(json& all, const CellState& cell) {
   if (cell.failed)
-    all.push_back(reason(
-        "failed", cell.failure + ": " + cell.message,
-        "mend the code and `mycojobs workflow apply` it; " + command("remove", cell.id) + " takes the instance away"));
+    all.push_back(reason("failed", cell.failure + ": " + cell.message,
+                         (cell.failure == kCancelledFailure ? "" : "mend the code and `mycojobs workflow apply` it; ") +
+                             command("remove", cell.id) + " takes the instance away"));
   if (!cell.mail.empty())
     all.push_back(reason("step", counted(cell.mail.size(), "event") + " wait for its next step",
                          "nothing: a coordinator takes it; its log says if it cannot"));

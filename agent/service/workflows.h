@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -45,9 +46,12 @@ struct WorldStores {
   ManifestCache* manifests = nullptr;  // none: each is read again
 };
 
+// Whether its code can be run (workflow/code_look.h). Error invalid: what is wrong with it, with names and lines.
+using CodeCheck = std::function<Result<void>(const WorkflowManifest&)>;
 struct ApplyWorkflow {
-  CodeFiles code;           // module -> text
-  std::optional<Id> owner;  // as whom its effects run; nothing: who asks
+  CodeFiles code;                  // module -> text
+  std::optional<Id> owner;         // as whom its effects run; nothing: who asks
+  CodeCheck check_code = nullptr;  // null: it was looked at
 };
 struct AppliedWorkflow {
   std::string world, hash, replaced;  // replaced: hash of the one before; empty: the first
@@ -81,6 +85,13 @@ Result<SentEvent> send_event(const Caller&, const WorldStores&, const SendEvent&
 struct Instance {
   std::string workflow, key;
 };
+// The same, found. For who may read its workflow; it need not be there now. Errors: denied, not_found, invalid (key).
+struct NamedInstance {
+  std::string world;
+  CellId cell;
+};
+Result<NamedInstance> find_instance(const Caller&, const WorldStores&, const Instance&);
+
 struct AnswerApproval {
   Instance of;
   std::string intent = {};  // as it begins; empty: the one that waits
@@ -119,6 +130,8 @@ Result<std::vector<WaitingApproval>> waiting_approvals(WorkflowStore&, Id contex
                                                        ApprovalCache* = nullptr);
 // Of an instance that has failed; it is deleted. Error conflict: it has not failed.
 Result<void> remove_instance(const Caller&, const WorldStores&, const Instance&);
+// A coordinator ends it, and what runs for it; it fails as `cancelled`. Errors: conflict (it has ended), invalid.
+Result<void> cancel_instance(const Caller&, const WorldStores&, const Instance&, const std::string& reason);
 
 Result<nlohmann::json> list_workflows(const Caller&, const WorldStores&);  // a row each
 struct ListCells {

@@ -30,25 +30,6 @@ tl::unexpected<Error> refuse(std::string_view why) {
                                  "; write redis://[user:password@]host[:port][/db] or unix:///path[?db=N]");
 }
 
-int hex_digit(char c) {
-  if (c >= '0' && c <= '9') return c - '0';
-  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-  return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
-}
-
-std::string unescape(std::string_view text) {
-  std::string out;
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    if (text[i] == '%' && i + 2 < text.size() && hex_digit(text[i + 1]) >= 0 && hex_digit(text[i + 2]) >= 0) {
-      out += static_cast<char>(hex_digit(text[i + 1]) * 16 + hex_digit(text[i + 2]));
-      i += 2;
-    } else {
-      out += text[i];
-    }
-  }
-  return out;
-}
-
 Result<std::uint32_t> parse_database(std::string_view text) {
   std::uint64_t number = 0;
   if (!parse_u64(text, number) || number > 0x7fffffff) return refuse("the database is not a number");
@@ -61,8 +42,8 @@ void take_credentials(std::string_view& rest, RedisEndpoint& out) {
   const std::string_view credentials = rest.substr(0, at);
   rest.remove_prefix(at + 1);
   const auto colon = credentials.find(':');
-  if (colon != std::string_view::npos) out.password = unescape(credentials.substr(colon + 1));
-  out.user = unescape(credentials.substr(0, colon));
+  if (colon != std::string_view::npos) out.password = percent_decoded(credentials.substr(colon + 1));
+  out.user = percent_decoded(credentials.substr(0, colon));
 }
 
 Result<RedisEndpoint> parse_unix(std::string_view rest) {
@@ -84,7 +65,7 @@ Result<RedisEndpoint> parse_unix(std::string_view rest) {
     out.database = database;
     rest = rest.substr(0, question);
   }
-  out.unix_path = unescape(rest);
+  out.unix_path = percent_decoded(rest);
   if (out.unix_path.empty()) return refuse("the path is empty");
   if (out.unix_path.size() > kMaxPath) {
     return fail(Code::invalid, "redis url: the path " + out.unix_path + " is longer than the " +

@@ -491,6 +491,22 @@ void set_identity(const Fields& identity, RunRead& run) {
   }
 }
 
+FlowJobView job_view(std::string key, const Reply& row) {
+  FlowJobView job;
+  job.job_key = std::move(key);
+  job.state = row.at(0).text();
+  job.attempt = static_cast<std::uint32_t>(std::min<std::uint64_t>(row.at(1).number(), UINT32_MAX));
+  job.status = row.at(2).text();
+  job.detail = row.at(3).text();
+  job.error = row.at(4).text();
+  job.result = row.at(5).text();
+  job.started_ms = row.at(6).number();
+  job.ended_ms = row.at(7).number();
+  job.runner = static_cast<Id>(std::min<std::uint64_t>(row.at(8).number(), UINT32_MAX));
+  job.result_json = row.at(9).text();
+  return job;
+}
+
 FlowEventText read_event(std::string_view text) {
   const auto blank = text.find(' ');
   if (blank == std::string_view::npos) return {"", std::string(text)};
@@ -548,6 +564,10 @@ Result<RunRead> RedisFlows::read(Id context, Id flow, std::optional<std::uint64_
     run.now_ms = reply.at(8).number();
     if (taken_.size() > kMaxRemembered) taken_.clear();
     taken_[{context, flow}] = reply.at(9).number();
+    run.jobs.clear();
+    const Reply jobs = reply.at(11);
+    for (std::size_t i = 0; i < jobs.size(); ++i)
+      run.jobs.push_back(job_view(std::string(jobs.at(i).at(0).text()), jobs.at(i).at(1)));
     if (entries.size() > 0) from = last_revision(entries);
     first = false;
     // Who reads on does so after the last fact: a page without one would end that.
@@ -635,20 +655,7 @@ Result<std::vector<FlowJobView>> RedisFlows::jobs(Id context, std::span<const st
     MJ_TRY(reply, run(context, scripts::flow_jobs, arguments));
     if (reply.size() == 0) return fail(Code::internal, "redis: asked for jobs, and answered none");
     for (std::size_t i = 0; i < std::min(reply.size(), some.size()); ++i) {
-      const Reply row = reply.at(i);
-      FlowJobView job;
-      job.job_key = some[i];
-      job.state = row.at(0).text();
-      job.attempt = static_cast<std::uint32_t>(std::min<std::uint64_t>(row.at(1).number(), UINT32_MAX));
-      job.status = row.at(2).text();
-      job.detail = row.at(3).text();
-      job.error = row.at(4).text();
-      job.result = row.at(5).text();
-      job.started_ms = row.at(6).number();
-      job.ended_ms = row.at(7).number();
-      job.runner = static_cast<Id>(std::min<std::uint64_t>(row.at(8).number(), UINT32_MAX));
-      job.result_json = row.at(9).text();
-      out.push_back(std::move(job));
+      out.push_back(job_view(some[i], reply.at(i)));
     }
   }
   return out;

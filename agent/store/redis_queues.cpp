@@ -176,9 +176,9 @@ Result<void> RedisStore::settle_dead_letter(Id context, const std::string& id, b
   return refused(reply, "dead letter " + id);
 }
 
-// From the index. Records that other clients wrote are in it as soon as all keys have been looked through again, which
-// one of all that ask does for all of them.
-Result<std::set<Id>> RedisStore::runner_ids(Id context, std::uint64_t now_ms) {
+// From the index, in which each is that was ever held. Records that other clients wrote are in it as soon as all keys
+// have been looked through again, which one of all that ask for them does for all.
+Result<std::set<Id>> RedisStore::runner_ids(Id context, std::uint64_t now_ms, bool look_through) {
   std::set<Id> ids;
   const auto add = [&ids](std::string_view text) {
     std::uint64_t id = 0;
@@ -188,6 +188,7 @@ Result<std::set<Id>> RedisStore::runner_ids(Id context, std::uint64_t now_ms) {
   };
   MJ_TRY(known, command(context, {"ZRANGE", "mj:runners", "0", "-1"}));
   for (std::size_t i = 0; i < known.size(); ++i) add(known.at(i).text());
+  if (!look_through) return ids;
   MJ_TRY(looked, command(context, {"ZSCORE", "mj:runners", "*"}));
   std::uint64_t looked_ms = 0;
   parse_u64(looked.text(), looked_ms);
@@ -203,10 +204,18 @@ Result<std::set<Id>> RedisStore::runner_ids(Id context, std::uint64_t now_ms) {
   return ids;
 }
 
-Result<std::vector<RunnerInfo>> RedisStore::runners(Id context) {
+Result<std::vector<RunnerInfo>> RedisStore::runners(Id context) { return list_runners(context, true); }
+
+Result<std::vector<RunnerInfo>> RedisStore::held_runners(Id context) {
+  MJ_TRY(infos, list_runners(context, false));
+  std::erase_if(infos, [](const RunnerInfo& info) { return info.hold.instance.empty(); });
+  return infos;
+}
+
+Result<std::vector<RunnerInfo>> RedisStore::list_runners(Id context, bool look_through) {
   MJ_TRY(time, command(context, {"TIME"}));
   const std::uint64_t now = time.at(0).number() * 1000 + time.at(1).number() / 1000;
-  MJ_TRY(ids, runner_ids(context, now));
+  MJ_TRY(ids, runner_ids(context, now, look_through));
   MJ_TRY(live, leases(context));
   std::map<std::string, std::uint32_t> claims;
   for (const Lease& lease : live) {

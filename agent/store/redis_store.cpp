@@ -250,23 +250,32 @@ Result<std::uint64_t> RedisStore::queue_length(Id context, const std::string& qu
   return reply.number();
 }
 
-// ended: the last entry that was read is the mark of an end.
+// ended: the last entry that was read is the mark of an end. Marks of earlier runs are no lines, however many they are.
 Result<LogPage> RedisStore::read_log(Id context, const std::string& job_key, std::uint64_t after_seq, std::size_t max,
                                      std::uint32_t wait_ms) {
   const std::string key = log_key(job_key);
-  const std::string after = std::to_string(after_seq) + "-0";
-  Arguments arguments{"XREAD", "COUNT"};
-  arguments.add(std::uint64_t{std::max<std::size_t>(max, 1)});
-  if (wait_ms > 0) arguments.add("BLOCK").add(std::uint64_t{wait_ms});
-  MJ_TRY(reply, command(context, arguments.add("STREAMS").add(key).add(after), wait_ms));
+  max = std::max<std::size_t>(max, 1);
   LogPage page;
-  const Reply entries = reply.at(0).at(1);
-  for (std::size_t i = 0; i < entries.size(); ++i) {
-    Log line;
-    if (read_line(entries.at(i), line)) page.lines.push_back(std::move(line));
-    page.ended = entries.at(i).at(1).at(0).text() == "end";
+  for (std::uint64_t last = after_seq;; wait_ms = 0) {
+    Arguments arguments{"XREAD", "COUNT"};
+    arguments.add(std::uint64_t{max});
+    if (wait_ms > 0) arguments.add("BLOCK").add(std::uint64_t{wait_ms});
+    arguments.add("STREAMS").add(key).add(std::to_string(last) + "-18446744073709551615");  // "7-1" is not after 7
+    MJ_TRY(reply, command(context, arguments, wait_ms));
+    const Reply entries = reply.at(0).at(1);
+    const std::uint64_t before = last;
+    for (std::size_t i = 0; i < entries.size(); ++i) {
+      Log line;
+      const bool is_line = read_line(entries.at(i), line);
+      last = line.seq;
+      if (is_line)
+        page.lines.push_back(std::move(line));
+      else
+        page.passed.push_back(last);
+      page.ended = entries.at(i).at(1).at(0).text() == "end";
+    }
+    if (!page.lines.empty() || entries.size() < max || last <= before) return page;
   }
-  return page;
 }
 
 Result<LogPage> RedisStore::logs(Id context, const std::string& job_key, std::uint64_t after_seq, std::size_t max,
@@ -287,8 +296,8 @@ Result<LogPage> RedisStore::logs(Id context, const std::string& job_key, std::ui
   return page;
 }
 
-Result<ServerFacts> RedisStore::facts() {
-  MJ_TRY(redis, link(0));
+Result<ServerFacts> RedisStore::facts(Id context) {
+  MJ_TRY(redis, link(context));
   MJ_TRY(info, redis->command({"INFO"}));
   const std::string_view text = info.text();
   const auto has = [&](std::string_view line) { return text.find(line) != std::string_view::npos; };

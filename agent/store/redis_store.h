@@ -101,6 +101,7 @@ class RedisStore final : public Store, private ContextLinks {
                                                  std::uint32_t max) override;
   Result<void> settle_dead_letter(Id context, const std::string& id, bool requeue) override;
   Result<std::vector<RunnerInfo>> runners(Id context) override;
+  Result<std::vector<RunnerInfo>> held_runners(Id context) override;
 
   Result<std::vector<Fact>> journal(Id context, const std::string& queue, std::uint64_t after_revision,
                                     std::uint32_t max) override;
@@ -152,7 +153,7 @@ class RedisStore final : public Store, private ContextLinks {
                                    const std::string& job_key, const std::vector<Log>&) override;
   Result<Id> reserve_jobs(Id context, Id caller, std::uint32_t count) override;
   Result<std::uint32_t> retire_messages(Id context, std::uint64_t keep_ms, std::uint32_t max) override;
-  Result<ServerFacts> facts() override;
+  Result<ServerFacts> facts(Id context) override;
   Result<std::uint64_t> now_ms() override;
 
  private:
@@ -161,7 +162,8 @@ class RedisStore final : public Store, private ContextLinks {
                                   const std::string& message_key, const std::vector<MessageJob>&);
   // All records of actors, whoever wrote them. due: as actor_of_key wants the look; empty: nobody counts it.
   Result<void> index_actors(const std::string& due);
-  Result<std::set<Id>> runner_ids(Id context, std::uint64_t now_ms);
+  Result<std::set<Id>> runner_ids(Id context, std::uint64_t now_ms, bool look_through);
+  Result<std::vector<RunnerInfo>> list_runners(Id context, bool look_through);
   Result<std::vector<std::string>> scan(Id context, const Arguments& filter, std::size_t max);
   Result<LogPage> read_log(Id context, const std::string& job_key, std::uint64_t after_seq, std::size_t max,
                            std::uint32_t wait_ms);

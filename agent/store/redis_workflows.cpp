@@ -85,6 +85,7 @@ class RedisWorkflows final : public WorkflowStore, private ContextLinks {
                       const PostRules& rules) override {
     Fields all = fields;
     all.emplace_back("kind", kind);
+    if (!rules.targets.empty()) all.emplace_back("to", names_of(rules.targets));
     Arguments arguments;
     arguments.add(std::uint64_t{context}).add(world).add(kMaxWorldMail).add(rules.manifest);
     arguments.add(rules.key).add(rules.content).add(kWorldKeyMs).add(kMaxWorldKeys);
@@ -110,8 +111,9 @@ class RedisWorkflows final : public WorkflowStore, private ContextLinks {
   }
 
   Result<std::vector<WorldMail>> mail(Id context, const std::string& world, std::uint32_t most,
-                                      std::uint64_t most_bytes) override {
-    MJ_TRY(reply, run(context, scripts::world_mail, Arguments{world}.add(std::uint64_t{most}).add(most_bytes)));
+                                      std::uint64_t most_bytes, const std::string& after) override {
+    MJ_TRY(reply,
+           run(context, scripts::world_mail, Arguments{world}.add(std::uint64_t{most}).add(most_bytes).add(after)));
     std::vector<WorldMail> all;
     for (std::size_t i = 0; i < reply.size(); ++i) {
       WorldMail mail{std::string(reply.at(i).at(0).text()), {}, reply.at(i).at(1).fields()};
@@ -181,6 +183,11 @@ class RedisWorkflows final : public WorkflowStore, private ContextLinks {
   }
 
  private:
+  static std::string names_of(const std::vector<PostTarget>& targets) {
+    std::string names;
+    for (const PostTarget& target : targets) names += (names.empty() ? "" : ",") + target.instance;
+    return names;
+  }
   static std::vector<std::string> texts(const Reply& reply) {
     std::vector<std::string> all;
     for (std::size_t i = 0; i < reply.size(); ++i) all.emplace_back(reply.at(i).text());

@@ -1,6 +1,5 @@
 #include "transport/http_client.h"
 
-#include <curl/curl.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -9,6 +8,7 @@
 #include <memory>
 #include <optional>
 
+#include "base/curl.h"
 #include "domain/host.h"
 
 namespace mycojobs {
@@ -102,54 +102,65 @@ int is_stopped(void* stop, curl_off_t, curl_off_t, curl_off_t, curl_off_t) {
 }  // namespace
 
 struct HttpClient::Handle {
-  CURL* easy = nullptr;
+  const Curl* curl;
+  CURL* easy;
+  Handle(const Curl* loaded, CURL* made) : curl(loaded), easy(made) {}
+  ~Handle() { curl->easy_cleanup(easy); }
+  Handle(const Handle&) = delete;
+  Handle& operator=(const Handle&) = delete;
 };
 
-HttpClient::HttpClient() : handle_(std::make_unique<Handle>()) {
-  static const CURLcode kReady = ::curl_global_init(CURL_GLOBAL_DEFAULT);
-  if (kReady == CURLE_OK) handle_->easy = ::curl_easy_init();
+HttpClient::HttpClient() = default;
+HttpClient::~HttpClient() = default;
+
+Result<void> HttpClient::open() {
+  if (handle_) return {};
+  MJ_TRY(curl, load_curl());
+  CURL* const easy = curl->easy_init();
+  if (easy == nullptr) return fail(Code::io, "libcurl does not start: no memory or descriptors are left");
+  handle_ = std::make_unique<Handle>(curl, easy);
+  return {};
 }
 
-HttpClient::~HttpClient() { ::curl_easy_cleanup(handle_->easy); }
-
 Result<HttpAnswer> HttpClient::perform(const HttpPost& call, bool get) {
-  CURL* easy = handle_->easy;
-  if (easy == nullptr) return fail(Code::io, "libcurl does not start: no memory or descriptors are left");
-  ::curl_easy_reset(easy);  // keeps its connections
+  MJ_CHECK(open());
+  const Curl& curl = *handle_->curl;
+  CURL* const easy = handle_->easy;
+  curl.easy_reset(easy);  // keeps its connections
   Taken taken{{}, call.max_bytes};
-  curl_slist* headers = ::curl_slist_append(nullptr, "Content-Type: application/json");
-  headers = ::curl_slist_append(headers, "Expect:");
-  if (!call.bearer.empty()) headers = ::curl_slist_append(headers, ("Authorization: Bearer " + call.bearer).c_str());
-  for (const std::string& header : call.headers) headers = ::curl_slist_append(headers, header.c_str());
-  bool set = ::curl_easy_setopt(easy, CURLOPT_URL, call.url.c_str()) == CURLE_OK;
-  set = set && ::curl_easy_setopt(easy, CURLOPT_PROTOCOLS_STR, "http,https") == CURLE_OK;
-  set = set && ::curl_easy_setopt(easy, CURLOPT_PROXY, "") == CURLE_OK;
-  set = set && ::curl_easy_setopt(easy, CURLOPT_NOSIGNAL, 1L) == CURLE_OK;
-  set = set && ::curl_easy_setopt(easy, get ? CURLOPT_HTTPGET : CURLOPT_POST, 1L) == CURLE_OK;
+  curl_slist* headers = curl.slist_append(nullptr, "Content-Type: application/json");
+  headers = curl.slist_append(headers, "Expect:");
+  if (!call.bearer.empty()) headers = curl.slist_append(headers, ("Authorization: Bearer " + call.bearer).c_str());
+  for (const std::string& header : call.headers) headers = curl.slist_append(headers, header.c_str());
+  bool set = curl.easy_setopt(easy, CURLOPT_URL, call.url.c_str()) == CURLE_OK;
+  set = set && curl.easy_setopt(easy, CURLOPT_PROTOCOLS_STR, "http,https") == CURLE_OK;
+  set = set && curl.easy_setopt(easy, CURLOPT_PROXY, "") == CURLE_OK;
+  set = set && curl.easy_setopt(easy, CURLOPT_NOSIGNAL, 1L) == CURLE_OK;
+  set = set && curl.easy_setopt(easy, get ? CURLOPT_HTTPGET : CURLOPT_POST, 1L) == CURLE_OK;
   if (!get) {
-    set = set && ::curl_easy_setopt(easy, CURLOPT_POSTFIELDS, call.body.data()) == CURLE_OK;
+    set = set && curl.easy_setopt(easy, CURLOPT_POSTFIELDS, call.body.data()) == CURLE_OK;
     set = set &&
-          ::curl_easy_setopt(easy, CURLOPT_POSTFIELDSIZE_LARGE, static_cast<curl_off_t>(call.body.size())) == CURLE_OK;
+          curl.easy_setopt(easy, CURLOPT_POSTFIELDSIZE_LARGE, static_cast<curl_off_t>(call.body.size())) == CURLE_OK;
   }
-  set = set && ::curl_easy_setopt(easy, CURLOPT_HTTPHEADER, headers) == CURLE_OK;
-  set = set && ::curl_easy_setopt(easy, CURLOPT_CONNECTTIMEOUT_MS, kConnectMs) == CURLE_OK;
-  set = set && ::curl_easy_setopt(easy, CURLOPT_TIMEOUT_MS, static_cast<long>(call.timeout_ms)) == CURLE_OK;
-  set = set && ::curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, take) == CURLE_OK;
-  set = set && ::curl_easy_setopt(easy, CURLOPT_WRITEDATA, &taken) == CURLE_OK;
-  set = set && ::curl_easy_setopt(easy, CURLOPT_USERAGENT, "mycojobs") == CURLE_OK;
+  set = set && curl.easy_setopt(easy, CURLOPT_HTTPHEADER, headers) == CURLE_OK;
+  set = set && curl.easy_setopt(easy, CURLOPT_CONNECTTIMEOUT_MS, kConnectMs) == CURLE_OK;
+  set = set && curl.easy_setopt(easy, CURLOPT_TIMEOUT_MS, static_cast<long>(call.timeout_ms)) == CURLE_OK;
+  set = set && curl.easy_setopt(easy, CURLOPT_WRITEFUNCTION, take) == CURLE_OK;
+  set = set && curl.easy_setopt(easy, CURLOPT_WRITEDATA, &taken) == CURLE_OK;
+  set = set && curl.easy_setopt(easy, CURLOPT_USERAGENT, "mycojobs") == CURLE_OK;
   Gate gate{call.networks, {}};
-  set = set && ::curl_easy_setopt(easy, CURLOPT_OPENSOCKETFUNCTION, open_socket) == CURLE_OK;
-  set = set && ::curl_easy_setopt(easy, CURLOPT_OPENSOCKETDATA, &gate) == CURLE_OK;
+  set = set && curl.easy_setopt(easy, CURLOPT_OPENSOCKETFUNCTION, open_socket) == CURLE_OK;
+  set = set && curl.easy_setopt(easy, CURLOPT_OPENSOCKETDATA, &gate) == CURLE_OK;
   if (call.stop != nullptr) {
-    set = set && ::curl_easy_setopt(easy, CURLOPT_QUICK_EXIT, 1L) == CURLE_OK;  // a name server may not answer
-    set = set && ::curl_easy_setopt(easy, CURLOPT_NOPROGRESS, 0L) == CURLE_OK;
-    set = set && ::curl_easy_setopt(easy, CURLOPT_XFERINFOFUNCTION, is_stopped) == CURLE_OK;
-    set = set && ::curl_easy_setopt(easy, CURLOPT_XFERINFODATA, call.stop) == CURLE_OK;
+    set = set && curl.easy_setopt(easy, CURLOPT_QUICK_EXIT, 1L) == CURLE_OK;  // a name server may not answer
+    set = set && curl.easy_setopt(easy, CURLOPT_NOPROGRESS, 0L) == CURLE_OK;
+    set = set && curl.easy_setopt(easy, CURLOPT_XFERINFOFUNCTION, is_stopped) == CURLE_OK;
+    set = set && curl.easy_setopt(easy, CURLOPT_XFERINFODATA, call.stop) == CURLE_OK;
   }
-  const CURLcode done = set ? ::curl_easy_perform(easy) : CURLE_URL_MALFORMAT;
+  const CURLcode done = set ? curl.easy_perform(easy) : CURLE_URL_MALFORMAT;
   long status = 0;
-  ::curl_easy_getinfo(easy, CURLINFO_RESPONSE_CODE, &status);
-  ::curl_slist_free_all(headers);
+  curl.easy_getinfo(easy, CURLINFO_RESPONSE_CODE, &status);
+  curl.slist_free_all(headers);
   if (done != CURLE_OK && !gate.refused.empty()) {
     return fail(Code::denied, call.url + ": is at " + gate.refused +
                                   ", outside of coordinator.networks, which allows " + call.networks->text());
@@ -163,7 +174,7 @@ Result<HttpAnswer> HttpClient::perform(const HttpPost& call, bool get) {
     case CURLE_WRITE_ERROR:
       return fail(Code::too_large, call.url + ": answers more than " + std::to_string(call.max_bytes) + " bytes");
     default:
-      return fail(Code::unavailable, call.url + ": " + ::curl_easy_strerror(done));
+      return fail(Code::unavailable, call.url + ": " + curl.easy_strerror(done));
   }
 }
 

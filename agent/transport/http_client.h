@@ -42,14 +42,16 @@ class HttpClient {
   HttpClient(const HttpClient&) = delete;
   HttpClient& operator=(const HttpClient&) = delete;
   // Redirects are not followed: a token goes to the address that was named and to no other. No proxy.
-  // Errors: unavailable (nobody answers in time), invalid (no address), denied (outside of the networks), too_large.
+  // Errors: unavailable (nobody answers in time), io (no libcurl), invalid (no address), denied (outside of the
+  // networks), too_large.
   Result<HttpAnswer> post(const HttpPost& call) { return perform(call, false); }
   Result<HttpAnswer> get(const HttpPost& call) { return perform(call, true); }  // its body is not sent
 
  private:
+  Result<void> open();  // with the first call: what calls nobody loads no libcurl
   Result<HttpAnswer> perform(const HttpPost&, bool get);
   struct Handle;
-  std::unique_ptr<Handle> handle_;
+  std::unique_ptr<Handle> handle_;  // null before the first call
 };
 
 }  // namespace mycojobs

@@ -110,11 +110,11 @@ Result<void> Housekeeping::mark_lost_runners(const RolesOf<RunnerStore, RecordSt
   const std::uint64_t now = clock_.boot_ms();
   if (now < turns.next_runners) return {};
   turns.next_runners = now + std::max<std::uint64_t>(lease_ms_, 1000);  // it reads the record of every runner
-  MJ_TRY(runners, store.as<RunnerStore>().runners(context));
+  MJ_TRY(runners, store.as<RunnerStore>().held_runners(context));
   const std::uint64_t answered = clock_.boot_ms();
   decltype(silent_) still;
   for (const RunnerInfo& info : runners) {
-    if (info.held_ms > 0 || info.hold.instance.empty() || info.runner.detail == kRunnerLost) continue;
+    if (info.held_ms > 0 || info.runner.detail == kRunnerLost) continue;
     const auto key = std::pair(context, info.runner.id);
     const auto before = silent_.find(key);
     if (before == silent_.end() || before->second.instance != info.hold.instance) {

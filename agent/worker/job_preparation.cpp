@@ -279,6 +279,23 @@ Result<const Executor*> JobPreparation::executor_of(const Job& job, const Claime
                                  job.script_type + "\" (entry of " + claimed.queue + ")");
 }
 
+std::shared_ptr<const std::string> JobPreparation::grant_of(const StagedRuns& staged) {
+  constexpr std::size_t kMostGrants = 8;
+  for (const Grant& each : grants_) {
+    if (each.policy == staged.policy && each.lowered == staged.lowered) return each.text;
+  }
+  Grant grant{staged.policy, staged.lowered,
+              std::make_shared<const std::string>(grant_members(staged.policy, staged.lowered))};
+  auto text = grant.text;
+  if (grants_.size() < kMostGrants) {
+    grants_.push_back(std::move(grant));
+  } else {
+    grants_[oldest_grant_] = std::move(grant);
+    oldest_grant_ = (oldest_grant_ + 1) % kMostGrants;
+  }
+  return text;
+}
+
 Result<Start> JobPreparation::prepare(RecordStore& store, Claimed& claimed, std::uint64_t fence_boot_ms,
                                       RunNumber run) {
   MJ_TRY(job, read_job(claimed));
@@ -316,6 +333,7 @@ Result<Start> JobPreparation::prepare(RecordStore& store, Claimed& claimed, std:
   facts.deadline_unix_ms = clock_.unix_ms() + wall_ms;
   facts.max_result_bytes = settings_.max_result_bytes;
   facts.max_artifact_bytes = settings_.max_artifact_bytes;
+  facts.grant = grant_of(staged);
   facts.granted = std::move(staged.policy);
   MJ_TRY(secrets, secrets_.values(claimed.ref.context, facts.granted.secrets));
   if (!secrets.empty()) start.redactor = secrets_.redactor_of_values(claimed.ref.context);

@@ -16,6 +16,8 @@
 
 namespace mycojobs {
 
+struct StagedRuns;
+
 // Of one thread. Settings and executors outlive it.
 class JobPreparation {
  public:
@@ -26,6 +28,7 @@ class JobPreparation {
 
  private:
   Result<Job> read_job(const Claimed&) const;
+  std::shared_ptr<const std::string> grant_of(const StagedRuns&);
   Result<const Executor*> executor_of(const Job&, const Claimed&) const;
   std::unique_ptr<RunArtifacts> artifacts_of(RecordStore&, const ClaimRef&);
 
@@ -33,7 +36,14 @@ class JobPreparation {
   const Clock& clock_;
   std::map<std::string, const Executor*> by_type_;
   Secrets secrets_;
-  const std::string warm_secret_;          // of give_warm_key()
+  const std::string warm_secret_;  // of give_warm_key()
+  struct Grant {
+    Policy policy;
+    std::vector<std::string> lowered;
+    std::shared_ptr<const std::string> text;
+  };
+  std::vector<Grant> grants_;  // that were given last: most jobs have one of few
+  std::size_t oldest_grant_ = 0;
   std::map<Id, std::string> store_names_;  // of artifacts, by context
 };
 

@@ -32,11 +32,15 @@ Result<void> add_tools(const Stage& stage, const Ceiling* ceiling, RunSpec& spec
 }
 
 Result<Policy> policy_of(const Stage& stage, const PolicyRequest& defaults, const PolicyRequest& asked,
-                         const Ceiling* given) {
+                         const Ceiling* given, std::vector<std::string>& lowered) {
   const Policy profile = applied(stage.policy, defaults);
+  lowered.clear();
   if (given == nullptr) return applied(profile, asked);
   auto policy = combine(profile, asked, ceiling_of(stage, *given));
   if (!policy) return fail(Code::denied, policy.error().message);
+  const Policy wanted = applied(profile, asked);
+  if (*policy == wanted) return policy;
+  for (const PolicyDifference& each : diff(wanted, *policy)) lowered.emplace_back(word(each.field));
   return policy;
 }
 
@@ -54,7 +58,7 @@ Result<StagedRuns> stage_runs(const Executor& executor, const PolicyRequest& def
                               const Ceiling* ceiling, std::uint64_t timeout_ms) {
   StagedRuns out;
   for (const Stage& stage : executor.stages()) {
-    MJ_TRY(policy, policy_of(stage, defaults, stage.kept ? limits_of(asked) : asked, ceiling));
+    MJ_TRY(policy, policy_of(stage, defaults, stage.kept ? limits_of(asked) : asked, ceiling, out.lowered));
     if (stage.programs && !policy.exec) {
       const std::string context = std::to_string(ceiling == nullptr ? 0 : ceiling->context);
       return fail(Code::denied, "policy.exec: " + stage.profile + " runs programs, and context " + context +

@@ -11,8 +11,9 @@
 namespace mycojobs {
 
 struct StagedRuns {
-  std::vector<RunSpec> specs;  // by stage; without run, context, fence
-  Policy policy;               // of the last one, which runs the script
+  std::vector<RunSpec> specs;             // by stage; without run, context, fence
+  Policy policy;                          // of the last one, which runs the script
+  std::vector<std::string> lowered = {};  // fields of that in which the ceiling has left less than there was
 };
 
 // What bounds the runs of a stage, of what bounds the jobs of a context.

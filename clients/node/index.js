@@ -111,7 +111,7 @@ export class Client {
   }
 
   async #once(method, params, signal, answerWithin) {
-    const shared = method !== "job.logs"; // one that is followed would keep others waiting
+    const shared = !method.endsWith(".logs"); // one that is followed would keep others waiting
     if (shared) await this.#enter();
     try {
       const body = JSON.stringify({ jsonrpc: "2.0", id: 1, method, params });

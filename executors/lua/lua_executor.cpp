@@ -5,9 +5,14 @@
 
 namespace mycojobs {
 
+const Result<std::string>& LuaHost::probe() {
+  std::call_once(asked_, [this] { answer_ = probe_program(program_, {"--version"}); });
+  return answer_;
+}
+
 Result<std::string> LuaExecutor::probe() const {
   constexpr const char* kRemedy = "; remedy: apt install liblua5.4-0 libcurl4, and install mycojobs with its helpers";
-  auto version = probe_program(luahost_, {"--version"});
+  const Result<std::string>& version = host_->probe();
   if (version) return version;
   return fail(Code::unsupported, name_ + ": " + version.error().message + kRemedy);
 }

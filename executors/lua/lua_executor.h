@@ -2,6 +2,8 @@
 // store of the context. Two rows of the table, one host.
 #pragma once
 
+#include <memory>
+#include <mutex>
 #include <string>
 
 #include "domain/profiles.h"
@@ -9,21 +11,33 @@
 
 namespace mycojobs {
 
+class LuaHost {
+ public:
+  explicit LuaHost(std::string program) : program_(std::move(program)) {}
+  // Starts it with --version, which loads what a job meets: "Lua 5.4.4". Once, whoever asks. Any thread.
+  const Result<std::string>& probe();
+
+ private:
+  std::string program_;
+  std::once_flag asked_;
+  Result<std::string> answer_;
+};
+
 class LuaExecutor final : public Executor {
  public:
-  // name: "sal" or "osis", and so is its profile; luahost: path of the program.
-  LuaExecutor(std::string name, std::string luahost) : name_(std::move(name)), luahost_(std::move(luahost)) {}
+  // name: "sal" or "osis", and so is its profile.
+  LuaExecutor(std::string name, std::shared_ptr<LuaHost> host) : name_(std::move(name)), host_(std::move(host)) {}
 
   std::string_view name() const override { return name_; }
   std::vector<std::string> script_types() const override { return {name_}; }
   std::vector<Stage> stages() const override { return {{name_, "lua", profile(name_)}}; }
   bool calls_objects() const override { return name_ == "osis"; }
-  // Starts the host with --version, which loads what a job meets: "Lua 5.4.4".
   Result<std::string> probe() const override;
   Result<std::unique_ptr<Conversation>> begin(const JobFacts&, ArtifactSink*) const override;
 
  private:
-  std::string name_, luahost_;
+  std::string name_;
+  std::shared_ptr<LuaHost> host_;
 };
 
 }  // namespace mycojobs

@@ -49,7 +49,8 @@ struct JobFacts {
   std::uint64_t deadline_unix_ms = 0;
   std::uint64_t max_result_bytes = 1ULL << 20;  // keys and values together
   Policy granted;                               // of its last run
-  std::map<std::string, JobInput> inputs;       // each once: by the job's name, or by its id
+  std::shared_ptr<const std::string> grant;  // the same for the receipt (grant_members()); null: it says nothing of it
+  std::map<std::string, JobInput> inputs;    // each once: by the job's name, or by its id
   std::vector<SecretValue> secrets;
   std::vector<std::pair<std::string, StoredArtifact>> files;  // job name, artifact: what it asked for of its inputs
   std::uint64_t max_artifact_bytes = 64ULL << 20;             // of all its artifacts

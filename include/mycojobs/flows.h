@@ -52,6 +52,17 @@ struct FlowPlace {
   bool existed = false;  // the idempotency key named it: go on with whatever is still missing
 };
 
+// How a node's job stands. Order and number as asked for.
+struct FlowJobView {
+  std::string job_key, state;  // ClaimView::state; "absent": no record
+  std::uint32_t attempt = 0;
+  std::string status, detail, error;
+  std::string result;  // JSON object as it stands on the record; only of ended jobs
+  std::uint64_t started_ms = 0, ended_ms = 0;
+  Id runner = 0;
+  std::string result_json = {};  // likewise, a list
+};
+
 struct RunRead {
   Fields record;                       // flow:<id>; empty: there is none. Id, caller, jobs, definition_hash, name and
                                        // parent are those of its creation, whatever another client has made of them
@@ -61,6 +72,7 @@ struct RunRead {
   std::vector<RunFact> facts;          // after `after` (or after the checkpoint's revision), rising, at most 1000
   bool more = false;                   // there are more facts: read again after the last of them
   std::vector<FlowEventText> events;   // the first 1000
+  std::vector<FlowJobView> jobs;       // of the first of them: some
   std::vector<std::string> anomalies;  // entries that are no facts: one line each
   std::uint64_t now_ms = 0;
 };
@@ -93,17 +105,6 @@ struct FlowCommit {
   bool ended = false;                   // nothing follows: no longer active; who waits for it gets an event
   Id parent = 0;                        // with `ended`: gets an event {flow, flow:<this>}
   std::string traceparent = {};         // of the flow: jobs that are queued stand in its trace
-};
-
-// How a node's job stands. Order and number as asked for.
-struct FlowJobView {
-  std::string job_key, state;  // ClaimView::state; "absent": no record
-  std::uint32_t attempt = 0;
-  std::string status, detail, error;
-  std::string result;  // JSON object as it stands on the record; only of ended jobs
-  std::uint64_t started_ms = 0, ended_ms = 0;
-  Id runner = 0;
-  std::string result_json = {};  // likewise, a list
 };
 
 struct FlowSummary {  // a row of the catalog

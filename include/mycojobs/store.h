@@ -155,7 +155,8 @@ struct NoticeAfter {
 
 struct LogPage {
   std::vector<Log> lines;
-  bool ended = false;  // no line will follow
+  std::vector<std::uint64_t> passed;  // numbers before the last line that no line has: ends of earlier runs
+  bool ended = false;                 // no line will follow
 };
 
 // A job of a message: its queue, where it is or will be.
@@ -376,6 +377,9 @@ class RunnerStore {
 
   // By id. Those whose record another client wrote are told within ten minutes: only so often are all keys looked at.
   virtual Result<std::vector<RunnerInfo>> runners(Id context) = 0;
+  // Those alone that an agent holds or has held, which costs the same however many keys there are: what agents ask,
+  // again and again, of a server that may hold a million queued jobs.
+  virtual Result<std::vector<RunnerInfo>> held_runners(Id context) = 0;
   // Holds runner:<id> for ttl_ms and writes its record. conflict with the present holder in `held_by` if it is another
   // instance that is still within its time, unless that instance is `replaces`.
   virtual Result<void> hold_runner(Id context, const Runner&, const RunnerHold& self, std::uint32_t ttl_ms,
@@ -487,7 +491,9 @@ class Store : public ClaimStore,
               public RecordStore,
               public MessageStore {
  public:
-  virtual Result<ServerFacts> facts() = 0;
+  // Of the server that this context is on; 0: of the one with those that have none of their own.
+  virtual Result<ServerFacts> facts(Id context) = 0;
+  Result<ServerFacts> facts() { return facts(0); }
   virtual Result<std::uint64_t> now_ms() = 0;  // the store's clock
 };
 

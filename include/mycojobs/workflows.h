@@ -35,9 +35,9 @@ struct WorldRead {
 // What waits for a world.
 struct WorldMail {
   std::string id;    // of the entry
-  std::string kind;  // event, job, flow, answer, remove
-  Fields fields;     // event: schema, value (JSON), source; job, flow: key; answer: intent, payload; remove: workflow,
-                     // key (hex), by
+  std::string kind;  // event, job, flow, answer, remove, cancel
+  Fields fields;     // event: schema, value (JSON), source, to (PostTarget::instance of each, with commas); job, flow:
+                     // key; answer: intent, payload; remove, cancel: workflow, key (hex), by, reason
 };
 struct WorldCommit {
   Id context = 0;
@@ -128,9 +128,10 @@ class WorkflowStore {
   // names it).
   virtual Result<Posted> post(Id context, const std::string& world, const std::string& kind, const Fields&,
                               const PostRules& = {}) = 0;
-  // The oldest of the inbox: at most so many, and no more once they have so many bytes.
+  // The oldest of the inbox, after one of its ids or all: at most so many, and no more once they have so many bytes.
   virtual Result<std::vector<WorldMail>> mail(Id context, const std::string& world, std::uint32_t most,
-                                              std::uint64_t most_bytes = kMaxMailBytes) = 0;
+                                              std::uint64_t most_bytes = kMaxMailBytes,
+                                              const std::string& after = "") = 0;
   // Worlds that are to be looked at now, and how long until the next one is, ms (0: none).
   virtual Result<std::pair<std::vector<std::string>, std::uint64_t>> due(Id context, std::uint32_t most) = 0;
   // All of them in one trip, in their order.

@@ -50,7 +50,7 @@ std::optional<Field> parse_field(std::string_view line) {
   const std::size_t colon = line.find(':');
   if (colon == line.npos || !is_token(line.substr(0, colon))) return {};
   const std::string_view value = trimmed(line.substr(colon + 1));
-  const auto control = [](char c) { return (c >= 0 && c < ' ' && c != '\t') || c == 0x7f; };
+  const auto control = [](unsigned char c) { return (c < ' ' && c != '\t') || c == 0x7f; };  // char may have a sign
   if (std::any_of(value.begin(), value.end(), control)) return {};
   return Field{line.substr(0, colon), value};
 }

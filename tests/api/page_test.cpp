@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <atomic>
 #include <functional>
+#include <map>
 #include <memory>
 #include <set>
 #include <thread>
@@ -191,6 +192,40 @@ TEST_F(Page, VerifyLooksAtAllThatTheCommandLooksAt) {
   const json report = ok("context.verify", json::object());
   for (const json& each : report.at("findings")) rules.insert(each.at("rule"));
   EXPECT_EQ(rules, (std::set<std::string>{"actor-key", "object-index", "world-journal"}));
+}
+
+TEST_F(Page, TheDoctorSaysWhatAContextLacksAndWhatHelps) {
+  settings_.contexts = {1};
+  start_anonymous();
+  const auto found = [&] {
+    std::map<std::string, json> by_name;
+    for (const json& each : ok("context.doctor", json::object()))
+      by_name[each.value("area", "") + ' ' + each.value("name", "")] = each;
+    return by_name;
+  };
+  auto checks = found();
+  for (const char* wrong : {"coordinator leader", "agent queues", "context record"}) {
+    EXPECT_NE(checks[wrong].value("state", ""), "ok") << wrong << checks[wrong];
+    EXPECT_NE(checks[wrong].value("remedy", "").find("mycojobs "), std::string::npos) << wrong << checks[wrong];
+  }
+  EXPECT_EQ(checks["coordinator this one"].value("state", ""), "ok");
+  EXPECT_EQ(checks["redis server"].value("state", ""), "ok");
+  ASSERT_TRUE(checks.contains("redis maxmemory-policy"));
+  auto store = *redis_.open();
+  auto flows = *redis_.open_flows();
+  ASSERT_TRUE(flows->lead(1, "i", "host-a pid 7", 60000));
+  Runner runner;
+  runner.id = 20;
+  runner.version = "0.0.1";
+  runner.executors = {"python"};
+  RunnerHold held_by;
+  ASSERT_TRUE(store->hold_runner(1, runner, {"i", "host-a", "b", 7}, 60000, "", held_by));
+  ok("context.create", {{"id", 1}, {"admins", {12}}});
+  checks = found();
+  for (const char* right : {"coordinator leader", "agent queues", "context record"})
+    EXPECT_EQ(checks[right].value("state", ""), "ok") << right << checks[right];
+  EXPECT_EQ(checks["coordinator leader"].value("detail", ""), "host-a pid 7 leads the context");
+  EXPECT_EQ(checks["agent 20"].value("state", ""), "warning") << "it is of another version";
 }
 
 TEST_F(Page, EventsTellHowAContextIsWhenThatChanges) {

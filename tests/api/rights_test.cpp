@@ -74,6 +74,7 @@ TEST_F(Rights, EachRoleMayWhatTheTableSays) {
       {"job.history", {{"id", "16:1"}}, "asr"},
       {"context.overview", json::object(), "ar"},
       {"context.verify", json::object(), "a"},
+      {"context.doctor", json::object(), "a"},
       {"context.rights", json::object(), "aser-"},
       {"approval.list", json::object(), "aser-"},
       {"flow.get", {{"id", others}}, "ar"},

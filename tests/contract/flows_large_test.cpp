@@ -38,6 +38,8 @@ TEST_P(FlowsLarge, TenThousandJobsInCommitsOfBoundedSize) {
     const RunRead run = read(flow, revision);
     now = run.events.size();
     EXPECT_LE(now, 1000U);
+    EXPECT_EQ(run.jobs.size(), std::min<std::size_t>(now, 8)) << "some come with their events";
+    for (const FlowJobView& job : run.jobs) EXPECT_EQ(job.state + ' ' + job.status, "ended finished") << job.job_key;
     FlowCommit next = commit(flow, revision);
     next.events_taken = static_cast<std::uint32_t>(now);
     taken += next.events_taken;

@@ -348,12 +348,12 @@ TEST_F(RedisServer, AReplicaIsAClearError) {
   const auto refused = store.claim(simple_request(60000));
   EXPECT_EQ(outcome(refused), "unavailable");
   EXPECT_THAT(refused.error().message, HasSubstr("replica"));
-  EXPECT_TRUE(store.facts().value().replica);
+  EXPECT_TRUE(store.facts(0).value().replica);
 }
 
 TEST_F(RedisServer, ItsFactsAreReported) {
   start();
-  const auto facts = store().facts().value();
+  const auto facts = store().facts(0).value();
   EXPECT_EQ(facts.product, "redis");
   EXPECT_EQ(facts.databases, 64U);
   EXPECT_EQ(facts.appendonly, "yes");

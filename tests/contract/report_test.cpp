@@ -163,6 +163,34 @@ TEST_P(Reporting, MoreThanOneScriptCallCanHoldKeepsTheOrder) {
   EXPECT_EQ(store_->logs(1, "job:12:1", 699, 10, 0).value().lines.at(0).seq, 700U);
 }
 
+// Whoever asked for one at a time got the end of the first run again and again.
+TEST_P(Reporting, EndsOfEarlierRunsAreNoLinesHoweverFewAreAskedFor) {
+  submit(1);
+  const Claimed got = claim_one();
+  JobEnd error;
+  error.detail = "exception";
+  EXPECT_EQ(outcome(report(LogAppend{got.ref, {{1, 1, LogStream::out, "one"}}})), "ok");
+  EXPECT_EQ(outcome(end(got.ref, error)), "ok");
+  for (int silent = 0; silent < 2; ++silent) {
+    EXPECT_EQ(outcome(store_->requeue(1, "job:12:1")), "ok");
+    const Claimed again = claim_one();
+    if (silent == 1) {
+      EXPECT_EQ(outcome(report(LogAppend{again.ref, {{1, 1, LogStream::out, "two"}}})), "ok");
+    }
+    EXPECT_EQ(outcome(end(again.ref, error)), "ok");
+  }
+  const auto page = store_->logs(1, "job:12:1", 1, 1, 0).value();
+  ASSERT_EQ(page.lines.size(), 1U);
+  EXPECT_EQ(page.lines[0].text, "two");
+  EXPECT_EQ(page.passed, (std::vector<std::uint64_t>{2, 3}));
+  EXPECT_TRUE(store_->logs(1, "job:12:1", page.lines[0].seq, 1, 0).value().ended);
+  // Another client may number entries as ours never are.
+  bench_->plain(1, {"DEL", "mj:log:job:12:1"});
+  bench_->plain(1, {"XADD", "mj:log:job:12:1", "7-1", "text", "odd"});
+  EXPECT_EQ(store_->logs(1, "job:12:1", 6, 10, 0).value().lines.size(), 1U);
+  EXPECT_TRUE(store_->logs(1, "job:12:1", 7, 10, 0).value().lines.empty()) << "it is not after itself";
+}
+
 TEST_P(Reporting, AMegabyteResultIsKeptWhole) {
   submit(1);
   const std::string large(1U << 20, 'r');

@@ -114,6 +114,17 @@ TEST_P(Worlds, MailIsReadUpToSoManyBytesAndOneEntryAtLeast) {
   ASSERT_EQ(all.size(), 6U);
   EXPECT_EQ(field_of(all[5].fields, "value"), "the last");
   EXPECT_EQ(all[5].kind, "event");
+  const auto rest = worlds_->mail(1, kWorld, 100, 1U << 30, all[3].id).value();
+  ASSERT_EQ(rest.size(), 2U) << "what comes after one of them";
+  EXPECT_EQ(rest[0].id, all[4].id);
+  EXPECT_THAT(worlds_->mail(1, kWorld, 100, 1U << 30, all[5].id).value(), IsEmpty());
+}
+
+TEST_P(Worlds, MailNamesWhomItIsFor) {
+  PostRules rules;
+  rules.targets = {{"acme/order@1 01", "order[1]"}, {"acme/ledger@1 ", "ledger"}};
+  ASSERT_TRUE(post("1", rules));
+  EXPECT_EQ(field_of(mail().at(0).fields, "to"), "acme/order@1 01,acme/ledger@1 ");
 }
 
 TEST_P(Worlds, AnInboxOfAnotherTypeIsNamed) {

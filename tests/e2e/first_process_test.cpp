@@ -10,30 +10,34 @@
 namespace mycojobs::test {
 namespace {
 
-// Orphans: their parent ends, process 1 has them all, then they end. Says what it has seen.
+// Orphans in rounds: their parent ends, process 1 has them all, then they end. Says what it has seen.
 constexpr const char* kOrphans = R"(
-import os, time
+import os, sys, time
+rounds, count = map(int, sys.argv[1:])
+seen = 0
 def children():
     with open('/proc/1/task/1/children') as file: return len(file.read().split())
 def wait_for(holds):
     end = time.monotonic() + 60
-    while not holds() and time.monotonic() < end: time.sleep(0.05)
+    while not holds() and time.monotonic() < end: time.sleep(0.01)
 own = children()
-read, write = os.pipe()
-parent = os.fork()
-if parent == 0:
-    for _ in range(100):
-        if os.fork() == 0:
-            os.close(write)
-            os.read(read, 1)
-            os._exit(7)
-    os._exit(0)
-os.waitpid(parent, 0)
-wait_for(lambda: children() == own + 100)
-orphans = children() - own
-os.close(write)
-wait_for(lambda: children() == own)
-print(orphans, 'orphans,', children() - own, 'left')
+for _ in range(rounds):
+    read, write = os.pipe()
+    parent = os.fork()
+    if parent == 0:
+        for _ in range(count):
+            if os.fork() == 0:
+                os.close(write)
+                os.read(read, 1)
+                os._exit(7)
+        os._exit(0)
+    os.close(read)
+    os.waitpid(parent, 0)
+    wait_for(lambda: children() == own + count)
+    seen += children() - own
+    os.close(write)
+    wait_for(lambda: children() == own)
+print(seen, 'orphans,', children() - own, 'left')
 )";
 
 // The process that unshare has started, by its id here.
@@ -48,19 +52,22 @@ pid_t child_of(pid_t pid) {
 
 class FirstProcess : public ::testing::Test {
  protected:
-  FirstProcess() : redis_(folder_), unshare_(start()), first_(child_of(unshare_.pid())) {
-    EXPECT_TRUE(eventually([&] { return unshare_.err().find("coordinator of") != std::string::npos; }))
-        << unshare_.err();
+  explicit FirstProcess(const std::vector<std::string>& words = {"coordinator", "--api-listen", ""})
+      : redis_(folder_), unshare_(start(words)), first_(child_of(unshare_.pid())) {}
+  void SetUp() override { wait_for("coordinator of"); }
+  void wait_for(const std::string& text) {
+    ASSERT_TRUE(eventually([&] { return unshare_.err().find(text) != std::string::npos; })) << unshare_.err();
   }
   // An ordinary user needs a user namespace around it.
   static std::vector<std::string> as_user(const std::vector<std::string>& words) {
     return ::geteuid() == 0 ? std::vector<std::string>{} : words;
   }
-  Process start() {
+  Process start(const std::vector<std::string>& words) {
     std::vector<std::string> argv{"unshare", "--pid", "--fork", "--mount-proc", "--kill-child"};
     for (const auto& word : as_user({"--user", "--map-current-user"})) argv.push_back(word);
-    for (const auto& word : {program(), std::string("coordinator"), std::string("--redis"), redis_.url(),
-                             std::string("--api-listen"), std::string(), std::string("--state-dir"), folder_ / "state"})
+    argv.push_back(program());
+    argv.insert(argv.end(), words.begin(), words.end());
+    for (const auto& word : {std::string("--redis"), redis_.url(), std::string("--state-dir"), folder_ / "state"})
       argv.push_back(word);
     return Process(folder_, argv);
   }
@@ -78,7 +85,7 @@ class FirstProcess : public ::testing::Test {
 };
 
 TEST_F(FirstProcess, ReapsOrphansAndDrainsWhenItIsTold) {
-  const Finished orphans = inside({"python3", "-c", kOrphans});
+  const Finished orphans = inside({"python3", "-c", kOrphans, "1", "100"});
   EXPECT_EQ(orphans.out, "100 orphans, 0 left\n") << orphans.err;
   ::kill(first_, SIGTERM);
   const Finished end = unshare_.wait();
@@ -89,6 +96,35 @@ TEST_F(FirstProcess, EndsAsItsProgramHasEnded) {
   const pid_t program = child_of(first_);
   ASSERT_EQ(::kill(program, SIGKILL), 0);
   EXPECT_EQ(unshare_.wait().code, 128 + SIGKILL);
+}
+
+// The agent, with what the image's health check asks.
+class FirstProcessAgent : public FirstProcess {
+ protected:
+  FirstProcessAgent() : FirstProcess({"agent", "--runner", "20", "--slots", "2", "--health-listen", "127.0.0.1:0"}) {}
+  void SetUp() override { wait_for("health at http://"); }
+  // The exit code of `mycojobs health`, asked from inside.
+  int health() {
+    const std::string log = unshare_.err();
+    const auto begin = log.find("health at ") + 10;
+    return inside({program(), "health", "--url", log.substr(begin, log.find('/', begin + 7) - begin)}).code;
+  }
+};
+
+TEST_F(FirstProcessAgent, ReapsTenThousandOrphansRunsJobsAndStopsInTime) {
+  ASSERT_TRUE(is_up(redis_, 20));
+  EXPECT_TRUE(eventually([&] { return health() == 0; }));
+  const Finished orphans = inside({"python3", "-c", kOrphans, "20", "500"});
+  EXPECT_EQ(orphans.out, "10000 orphans, 0 left\n") << orphans.err;
+  const PlainJob job{.script = "import time; time.sleep(3); print('done')"};
+  submit(redis_, job);
+  ASSERT_TRUE(eventually([&] { return field(redis_, job, "status") == "started"; })) << unshare_.err();
+  EXPECT_EQ(health(), 0);
+  ::kill(first_, SIGTERM);
+  const Finished end = unshare_.wait(Seconds(60));
+  EXPECT_EQ(end.code, 0) << end.err;
+  EXPECT_NE(end.err.find("draining: 1 job to finish"), std::string::npos) << end.err;
+  EXPECT_EQ(status_at_end(redis_, job), "finished");
 }
 
 }  // namespace

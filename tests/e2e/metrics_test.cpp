@@ -261,7 +261,7 @@ TEST_F(MetricsOf, OneAddressMayHaveHealthAndMetrics) {
 
 TEST(MetricsFiles, AreRulesThatPromtoolTakes) {
   const TempDir folder;
-  if (!has_promtool(folder)) GTEST_SKIP() << "promtool of Debian's package prometheus is not installed";
+  if (!has_promtool(folder)) GTEST_SKIP() << "there is no promtool: ./dev test fetches it (Debian's package prometheus)";
   const Finished done = run(folder, {"promtool", "check", "rules", MYCOJOBS_SOURCE "/docs/metrics/alerts.yaml"});
   EXPECT_EQ(done.code, 0) << done.out << done.err;
 }

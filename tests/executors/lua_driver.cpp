@@ -122,7 +122,7 @@ class Agent {
 };
 
 std::unique_ptr<Conversation> begin_lua(const LuaJob& job, KeptArtifacts& sink) {
-  auto begun = LuaExecutor(job.executor, "").begin(facts_of_lua(job), &sink);
+  auto begun = LuaExecutor(job.executor, nullptr).begin(facts_of_lua(job), &sink);
   if (!begun) throw std::runtime_error(begun.error().message);
   return std::move(*begun);
 }
@@ -183,7 +183,7 @@ LuaRan run_lua_confined(const LuaJob& job) {
   const auto conversation = begin_lua(job, sink);
   RunSpec spec;
   spec.run = next++;
-  spec.host = LuaExecutor(job.executor, "").stages().front().host;
+  spec.host = LuaExecutor(job.executor, nullptr).stages().front().host;
   spec.context = job.context;
   give(spec, job.policy, job.wall_ms);
   spec.warm.key = spec.warm.family = job.warm_key;

@@ -287,10 +287,10 @@ TEST(Lua, FirstLineOfAShellIsPassedOver) {
 }
 
 TEST(Lua, ProbeTellsTheVersion) {
-  const auto version = LuaExecutor("sal", MYCOJOBS_BIN "/mycojobs-luahost").probe();
+  const auto version = LuaExecutor("sal", std::make_shared<LuaHost>(MYCOJOBS_BIN "/mycojobs-luahost")).probe();
   ASSERT_TRUE(version) << version.error().message;
   EXPECT_THAT(*version, StartsWith("Lua 5.4."));
-  const auto missing = LuaExecutor("osis", "/nowhere/luahost").probe();
+  const auto missing = LuaExecutor("osis", std::make_shared<LuaHost>("/nowhere/luahost")).probe();
   EXPECT_THAT(missing.error().message, HasSubstr("osis: "));
   EXPECT_THAT(missing.error().message, HasSubstr("remedy: "));
 }

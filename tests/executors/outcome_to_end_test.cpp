@@ -5,6 +5,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "domain/policy.h"
+
 namespace mycojobs {
 namespace {
 
@@ -52,6 +54,22 @@ TEST(OutcomeToEnd, EveryStatusHasItsWords) {
     EXPECT_EQ(end.error_info.empty(), row.status == RunStatus::ok);
     EXPECT_EQ(json::parse(end.receipt)["status"], row.detail);
   }
+}
+
+TEST(OutcomeToEnd, TheReceiptSaysWhatWasGranted) {
+  EndContext context = kContext;
+  Policy policy;
+  policy.network = Network::allow_list;
+  policy.net_allow = {"a.example:443"};
+  context.grant = std::make_shared<const std::string>(grant_members(policy, {"memory"}));
+  const json receipt = json::parse(outcome_to_end(context, Outcome{}, handed_back()).receipt);
+  EXPECT_EQ(receipt.at("granted").at("memory"), 256U << 20U);
+  EXPECT_EQ(receipt.at("granted").at("net"), json({"a.example:443"}));
+  EXPECT_EQ(receipt.at("lowered"), json({"memory"}));
+  for (const char* nothing : {"exec", "fs.read", "cpu", "wall", "secrets", "warm.runs", "warm.idle"})
+    EXPECT_FALSE(receipt.at("granted").contains(nothing)) << nothing;
+  EXPECT_TRUE(receipt.contains("layers"));
+  EXPECT_FALSE(json::parse(outcome_to_end(kContext, Outcome{}, handed_back()).receipt).contains("granted"));
 }
 
 TEST(OutcomeToEnd, ReasonOfTheSandboxIsUsedWhereThereIsOne) {

@@ -47,6 +47,24 @@ TEST(VStages, FolderOfTheCompilerIsThereUnderAnyCeiling) {
   EXPECT_THAT(staged->specs.at(0).grants.fs_read, ElementsAre(compiler.path()));
 }
 
+TEST(VStages, WhatACeilingHasLeftLessOfIsTold) {
+  const CompilerFolder compiler;
+  const VExecutor executor(compiler.program(), {}, "/nowhere");
+  Ceiling ceiling;
+  ceiling.most = default_ceiling();
+  ceiling.most.exec = true;
+  ceiling.written.reset();
+  auto staged = stage_runs(executor, {}, {}, &ceiling, 5000);
+  ASSERT_TRUE(staged) << staged.error().message;
+  EXPECT_THAT(staged->lowered, testing::IsEmpty());
+  ceiling.most.pids = 7;
+  ceiling.written.set(static_cast<std::size_t>(PolicyField::pids));
+  staged = stage_runs(executor, {}, {}, &ceiling, 5000);
+  ASSERT_TRUE(staged) << staged.error().message;
+  EXPECT_EQ(staged->policy.pids, 7U);
+  EXPECT_THAT(staged->lowered, ElementsAre("pids"));
+}
+
 TEST(VStages, CompilerBesideTheAgentsOwnFilesIsRefused) {
   const CompilerFolder compiler;
   const VExecutor executor(compiler.program(), {}, "/nowhere");

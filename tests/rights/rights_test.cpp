@@ -240,10 +240,11 @@ std::vector<Tried> reaching(std::vector<Tried> all) {
 std::string text(Id id) { return std::to_string(id); }
 
 // Lists hold what the caller may read (tests/api/rights_test.cpp); the others tell of the server, of the caller, or of
-// what it has sent itself.
+// what it has sent itself. Sessions are of who shows a key (tests/api/sessions_test.cpp).
 const std::set<std::string> kOfAnybody{
-    "job.list",   "jobs.list",      "flow.list",  "message.list", "context.list", "jobs.page",      "approval.list",
-    "flows.page", "context.rights", "flow.check", "system.info",  "system.ping",  "system.version", "rpc.discover"};
+    "job.list",       "jobs.list",    "flow.list",         "message.list",  "context.list", "jobs.page",
+    "approval.list",  "flows.page",   "context.rights",    "flow.check",    "system.info",  "system.ping",
+    "system.version", "rpc.discover", "session.challenge", "session.begin", "session.end"};
 
 class JsonRpcRights : public RightsTable {
  protected:
@@ -350,7 +351,8 @@ void JsonRpcRights::expect_steering_and_more() {
                             ask(role, "message.delete", {{"id", new_message(maker)}, {"caller_id", maker}}),
                             ask(role, "flow.delete", {{"id", flow}}),
                             ask(role, "context.refusals", {{"id", 1}}),
-                            ask(role, "context.verify", json::object())};
+                            ask(role, "context.verify", json::object()),
+                            ask(role, "context.doctor", json::object())};
        }},
       {Does::operate,
        [&](const Role& role) {
@@ -363,9 +365,9 @@ void JsonRpcRights::expect_steering_and_more() {
 }
 
 // By every role in tests/service/workflows_test.cpp: commands and methods ask the same functions.
-constexpr std::array kOfWorkflows{"apply",    "send",    "list",   "cells",         "show",
-                                  "timeline", "explain", "facts",  "tail",          "approve",
-                                  "reject",   "remove",  "export", "verify-replay", "verify_replay"};
+constexpr std::array kOfWorkflows{"apply",   "send",          "list",          "cells",   "show",   "timeline",
+                                  "explain", "facts",         "tail",          "approve", "reject", "remove",
+                                  "export",  "verify-replay", "verify_replay", "logs",    "cancel"};
 
 TEST_F(JsonRpcRights, EveryMethodByEveryRole) {
   expect_creating_and_reading();

@@ -1,6 +1,7 @@
 // What freezing may not change: what memory holds, who may write it, and that nothing is shared.
 #include "sandbox/freeze.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -13,7 +14,10 @@
 #include <fstream>
 #include <functional>
 #include <string>
+#include <string_view>
 #include <vector>
+
+#include "base/fd.h"
 
 namespace mycojobs::sandbox {
 namespace {
@@ -123,6 +127,40 @@ TEST_P(Freeze, MemoryThatNobodyHasTouchedStaysAway) {
               ::madvise(untouched, kSize, MADV_NOHUGEPAGE);  // so that it is a mapping of its own
               const Frozen frozen = freeze_memory({}, GetParam());
               return frozen.huge + frozen.file < kSize && *static_cast<const char*>(untouched) == 0;
+            }),
+            0);
+}
+
+// Of the program's file at a place of ours, rights as they are of what is read alone.
+const char* map_program(std::size_t size) {
+  constexpr std::size_t kHuge = 2U << 20;
+  void* const raw = ::mmap(nullptr, size + 3 * kHuge, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  const std::uintptr_t begin = (reinterpret_cast<std::uintptr_t>(raw) + kHuge - 1) / kHuge * kHuge;
+  ::munmap(raw, size + 3 * kHuge);
+  const Fd file(::open("/proc/self/exe", O_RDONLY | O_CLOEXEC));
+  // NOLINTNEXTLINE(performance-no-int-to-ptr)
+  return static_cast<const char*>(::mmap(reinterpret_cast<void*>(begin), size, PROT_READ, MAP_PRIVATE, file.get(), 0));
+}
+
+// 2 MiB for the last few pages of a program's text are memory that nobody uses, and a copy that each zygote makes.
+TEST(FreezeProgram, NothingIsCopiedForALittleMoreThanHugePagesHold) {
+  constexpr std::size_t kHuge = 2U << 20, kLittle = 300U << 10, kMuch = 1U << 20;
+  EXPECT_EQ(in_child([] {
+              const char* const little = map_program(kHuge + kLittle);
+              const std::string held(little, kHuge + kLittle);
+              freeze_memory();
+              const std::uintptr_t end = mapping_of(little + kHuge);
+              return mapping_of(little) == reinterpret_cast<std::uintptr_t>(little) &&
+                     end == reinterpret_cast<std::uintptr_t>(little) + kHuge &&
+                     held == std::string_view(little, held.size());
+            }),
+            0);
+  EXPECT_EQ(in_child([] {
+              const char* const much = map_program(kHuge + kMuch);
+              const std::string held(much, kHuge + kMuch);
+              freeze_memory();
+              return mapping_of(much + kHuge) == reinterpret_cast<std::uintptr_t>(much) &&
+                     held == std::string_view(much, held.size());
             }),
             0);
 }

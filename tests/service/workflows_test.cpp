@@ -3,6 +3,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "service/workflow_logs.h"
 #include "service_fixture.h"
 
 namespace mycojobs::service {
@@ -60,7 +61,18 @@ TEST_F(WorkflowService, ReadingIsForReadersAndItsOwner) {
   EXPECT_EQ(outcome(list_workflows(stranger_, in())), "denied");
   EXPECT_EQ(outcome(read_facts(other_, in(), "count", 0, 10)), "denied");
   EXPECT_EQ(outcome(instance_timeline(other_, in(), {"count", "7"})), "denied");
+  EXPECT_EQ(outcome(instance_log(other_, in(), {"count", "7"})), "denied");
+  EXPECT_EQ(outcome(instance_log(other_, in(), {"nothing", "7"})), "denied");
+  EXPECT_EQ(outcome(instance_log(reader_, in(), {"count", "7"})), "not_found") << "nothing has happened to it";
   EXPECT_EQ(outcome(workflow_history(other_, in(), "count")), "denied");
+}
+
+TEST_F(WorkflowService, AnInstanceIsCancelledByItsOwnerAndAdmins) {
+  ASSERT_TRUE(apply(submitter_));
+  for (const Caller* by : {&submitter_, &admin_})
+    EXPECT_EQ(outcome(cancel_instance(*by, in(), {"count", "7"}, "")), "not_found");
+  for (const Caller* by : {&other_, &reader_})
+    EXPECT_EQ(outcome(cancel_instance(*by, in(), {"count", "7"}, "")), "denied");
 }
 
 TEST_F(WorkflowService, AManifestThatIsWrongIsRefusedWithAllPaths) {
@@ -71,6 +83,18 @@ TEST_F(WorkflowService, AManifestThatIsWrongIsRefusedWithAllPaths) {
   ASSERT_FALSE(done);
   EXPECT_THAT(done.error().message, HasSubstr("effects_emitted[1]"));
   EXPECT_THAT(done.error().message, HasSubstr("gone.lua"));
+  EXPECT_TRUE(worlds_->worlds(1)->empty());
+}
+
+TEST_F(WorkflowService, CodeThatCannotBeRunIsRefusedBeforeAnythingIsWritten) {
+  ApplyWorkflow wish{{{"count.lua", "-- no step"}}, std::nullopt};
+  wish.check_code = [](const WorkflowManifest& manifest) -> Result<void> {
+    return fail(Code::invalid, manifest.code.at("count.lua") + ": it defines no function step");
+  };
+  const auto done = apply_workflow(submitter_, in(), json::parse(kManifest), wish);
+  ASSERT_FALSE(done);
+  EXPECT_EQ(done.error().code, Code::invalid);
+  EXPECT_THAT(done.error().message, HasSubstr("code: -- no step: it defines no function step"));
   EXPECT_TRUE(worlds_->worlds(1)->empty());
 }
 

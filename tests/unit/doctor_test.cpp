@@ -1,5 +1,5 @@
 // What doctor says of each setting of a Redis server.
-#include "cli/doctor_commands.h"
+#include "inspect/doctor.h"
 
 #include <gtest/gtest.h>
 

@@ -2,6 +2,7 @@
 // its own limits.
 #include "workflow/engines.h"
 
+#include "workflow/code_look.h"
 #include "workflow/engine_fixture.h"
 #include "workflow/stage.h"
 
@@ -80,6 +81,33 @@ TEST(WorkflowEngines, AnEngineThatIsNotThereIsTroubleAndNoAnswer) {
   stage.settle();
   ASSERT_TRUE(engines.trouble());
   EXPECT_EQ(engines.trouble()->code, Code::io);
+}
+
+// JSON-RPC took code that nobody could run, and each instance failed.
+TEST(WorkflowEngines, CodeThatCannotBeRunIsFoundByNameAndLine) {
+  CodeLook look(options());
+  const auto fault = [&](const std::string& source) {
+    auto found = look.look("count.lua", "step", source);
+    if (!found) return "error: " + found.error().message;
+    return *found ? std::to_string((*found)->line) + ": " + (*found)->message : std::string();
+  };
+  EXPECT_EQ(fault("function step() return 1 end"), "");
+  EXPECT_EQ(fault("function step() while true do end end"), "") << "of a step, not of the code";
+  EXPECT_NE(fault("function other() end").find("it defines no function step"), std::string::npos);
+  EXPECT_EQ(fault("\nfunction step(a b) end").substr(0, 3), "2: ");
+  EXPECT_EQ(fault("\n\nerror('at the top')"), "3: at the top");
+  EXPECT_NE(fault("while true do end").find("its top level takes more than"), std::string::npos);
+
+  const auto check = [&](const std::string& source) {
+    const auto made = read_manifest(workflow_tests::orders_manifest(), {{"shop.lua", source}});
+    EXPECT_TRUE(made.manifest) << join(made.problems);
+    const auto done = look.check(*made.manifest);
+    return done ? "" : done.error().message;
+  };
+  EXPECT_EQ(check("function order() end function ledger() end"), "");
+  EXPECT_NE(check("function order() end").find("com.acme/ledger@1: impl: shop.lua: it defines no function ledger"),
+            std::string::npos)
+      << check("function order() end");
 }
 
 }  // namespace

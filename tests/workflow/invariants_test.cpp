@@ -196,6 +196,24 @@ TEST_F(WorkflowInvariant, 07_WithoutTheArmTheInstanceFailsAndDropsTheRest) {
   EXPECT_EQ(stage.cell(order("a")).status(), InstanceStatus::running);
 }
 
+TEST_F(WorkflowInvariant, 07_WhoeverOperatesItEndsAnInstanceAndWhatItWaitsForIsDropped) {
+  const auto intent = charging("a");
+  charging("b");
+  stage.send(kCreated, created("a"));
+  EXPECT_THAT(stage.refused(CancelCell{order("c"), "actor:1", ""}), HasSubstr("there is no instance"));
+  const auto cancelled = stage.take(CancelCell{order("a"), "actor:1", "the customer has called"});
+  EXPECT_THAT(stage.kinds(cancelled), ElementsAre("failed"));
+  const auto& cell = stage.cell(order("a"));
+  EXPECT_EQ(cell.failure, kCancelledFailure);
+  EXPECT_EQ(cell.message, "by actor:1: the customer has called");
+  EXPECT_THAT(cell.pending, IsEmpty());
+  EXPECT_THAT(cell.mail, IsEmpty());
+  EXPECT_THAT(stage.receipt(intent, {{"ok", true}}).facts, IsEmpty());  // it comes too late, and is no error
+  EXPECT_THAT(stage.refused(CancelCell{order("a"), "actor:1", ""}), HasSubstr("has ended: it is failed"));
+  EXPECT_EQ(stage.cell(order("b")).status(), InstanceStatus::waiting);
+  EXPECT_THAT(stage.kinds(stage.take(RemoveCell{order("a"), "actor:1"})), ElementsAre("deleted"));
+}
+
 TEST_F(WorkflowInvariant, 07_AReceiptThatIsNotOkHasThePayloadOfFailures) {
   const auto intent = charging("a");
   stage.receipt(intent, {{"detail", "exit_code"}, {"message", "exit 3"}}, ReceiptStatus::error);
@@ -493,6 +511,36 @@ TEST_F(WorkflowInvariant, MailAndDeliveriesAreBounded) {
   answered(order("a"), {{"state", paid_state()}, {"events", json::array({paid, paid})}});
   EXPECT_THAT(stage.cell(order("a")).message, HasSubstr("more than 1 instance"));
   EXPECT_EQ(stage.world.cell(kLedger), nullptr);
+}
+
+TEST_F(WorkflowInvariant, AnEventThatAnswersItselfForEverEndsItsInstance) {
+  stage.rules.max_depth = 3;
+  stage.send(kCreated, created("a")), stage.send(kCreated, created("a"));
+  const json itself{{"schema", kCreated}, {"value", created("a")}};
+  const json again{{"state", paid_state()}, {"events", json::array({itself})}};
+  for (int i = 0; i < 2; ++i) {  // both go round, each with a depth of its own
+    for (int j = 0; j < 2; ++j) EXPECT_THAT(stage.kinds(answered(order("a"), again)), ElementsAre("step", "event"));
+  }
+  EXPECT_EQ(stage.cell(order("a")).mail.front().depth, 2U);
+  EXPECT_EQ(decode_world(encode(stage.world).value()).value(), stage.world) << "a snapshot knows it";
+  for (int j = 0; j < 2; ++j) answered(order("a"), again);
+  const auto last = answered(order("a"), again);
+  EXPECT_THAT(stage.kinds(last), ElementsAre("step_failed", "failed"));
+  EXPECT_THAT(stage.cell(order("a")).message, HasSubstr("a loop"));
+}
+
+TEST_F(WorkflowInvariant, WhatIsNeverWorkedOffEndsWhoSendsIt) {
+  stage.rules.max_derived_mail = 2;
+  stage.send(kCreated, created("a")), stage.send(kCreated, created("a"));
+  const json itself{{"schema", kCreated}, {"value", created("a")}};
+  answered(order("a"), {{"state", paid_state()}, {"events", json::array({itself})}});
+  EXPECT_THAT(stage.cell(order("a")).message, HasSubstr("has 2 events waiting"));
+  stage.rules = {};
+  stage.rules.max_ready = 1;
+  stage.send(kCreated, created("b"));
+  const json other{{"schema", kCreated}, {"value", created("c")}};
+  answered(order("b"), {{"state", paid_state()}, {"events", json::array({other})}});
+  EXPECT_THAT(stage.cell(order("b")).message, HasSubstr("events wait for 1 instance"));
 }
 
 }  // namespace

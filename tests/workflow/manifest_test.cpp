@@ -119,6 +119,42 @@ TEST(WorkflowManifestRead, WhatIsWrongIsNamedWithItsPlace) {
   for (const auto& row : rows) EXPECT_THAT(refused(row.at, row.value), HasSubstr(row.problem)) << row.at;
 }
 
+TEST(WorkflowManifestRead, WhatCouldNeverWorkIsRefusedWhereItIsOfferedAndTakenWhereItIsStored) {
+  const struct {
+    const char* at;
+    std::optional<json> value;
+    const char* problem;
+  } rows[] = {
+      {"/routing", std::nullopt, "no subscription names com.acme/order@1: no event ever reaches it"},
+      {"/routing/subscriptions/2", std::nullopt, "no subscription names com.acme/ledger@1"},
+      {"/workflows/0/key_schema", json{{"type", "boolean"}}, "is never a key of com.acme/order@1"},
+      {"/workflows/0/key_schema", json{{"type", "integer"}}, "what stands at \"$value.order_id\" is never a key"},
+      {"/workflows/0/key_schema", json{{"type", "string"}, {"format", "bytes"}}, "is never a key"},
+      {"/workflows/0/key_schema", json{{"type", {"string", "null"}}},
+       "a key is a text, a whole number or a byte string"},
+      {"/workflows/0/key_schema", json::object(), "a key is a text, a whole number or a byte string"},
+      {"/schemas/com.acme~1Order@1/properties/pc/enum", json{"new", 7},
+       "schemas.com.acme/Order@1.properties.pc: its choice 7 never fits: the value: is the number 7, not string"},
+      {"/schemas/com.acme~1Paid@1/properties/cents/const", 0.5, "its choice 0.5 never fits"},
+      {"/schemas/com.acme~1OrderCreated@1/properties/cents/enum", json{-1, 1}, "its choice -1 never fits"},
+  };
+  for (const auto& row : rows) {
+    json manifest = orders_manifest();
+    const json::json_pointer at(row.at);
+    if (row.value)
+      manifest[at] = *row.value;
+    else if (manifest[at.parent_pointer()].is_array())
+      manifest[at.parent_pointer()].erase(std::stoul(at.back()));
+    else
+      manifest[at.parent_pointer()].erase(at.back());
+    const auto offered = read_manifest(manifest, {{"shop.lua", "return {}"}}, ManifestUse::offered);
+    EXPECT_THAT(join(offered.problems), HasSubstr(row.problem)) << row.at;
+    EXPECT_FALSE(offered.manifest) << row.at;
+    EXPECT_TRUE(read(manifest).manifest) << row.at;
+  }
+  EXPECT_TRUE(read_manifest(orders_manifest(), {{"shop.lua", "return {}"}}, ManifestUse::offered).manifest);
+}
+
 TEST(WorkflowManifestRead, AllProblemsAreNamedAtOnce) {
   json manifest = orders_manifest();
   manifest["workflows"][0].erase("state");

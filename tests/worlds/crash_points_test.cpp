@@ -36,6 +36,14 @@ const WorldScenario kScenarios[] = {
     {"Signal", [](WorldStage& stage) { stage.place(1, "signal"); }, {}, "flow_commit"},
     {"Cancel", [](WorldStage& stage) { stage.place(1, "withdraw"); }, {}, "world_commit"},
     {"CancelJob", [](WorldStage& stage) { stage.place(1, "stop"); }, {}, "cancel"},
+    {"CancelInstance",
+     [](WorldStage& stage) {
+       stage.place(1, "hold");
+       for (int i = 0; i < 50 && stage.status(1) != "waiting"; ++i) stage.step();
+       ASSERT_TRUE(service::cancel_instance(stage.by, stage.in(), {"order", "1"}, "enough"));
+     },
+     {},
+     "cancel"},
     {"Derived", [](WorldStage& stage) { stage.place(1, "chat"), stage.place(2, "chat"); }, {}, "world_commit"},
     {"OneAfterTheOther", [](WorldStage& stage) { stage.place(1, "all"); }, {}, "submit"},
     {"Snapshots",

@@ -806,7 +806,7 @@ TEST_F(WorldLive, ExplainTellsOfAnEventThatStillWaitsInTheInbox) {
   auto why = service::explain_instance(stage_.by, stage_.in(), {"order", "9"}, "here").value();
   ASSERT_EQ(why.size(), 1U) << why.dump();
   EXPECT_EQ(why[0].at("cause"), "inbox");
-  EXPECT_EQ(why[0].at("reason"), "1 event for it in the inbox, not taken by a coordinator yet; in front: 1");
+  EXPECT_EQ(why[0].at("reason"), "1 event for it in the inbox, not taken by a coordinator yet; for others: 1");
   EXPECT_THAT(why[0].at("evidence")[0].get<std::string>(), testing::StartsWith("event acme/Placed@1 "));
   why = service::explain_instance(stage_.by, stage_.in(), {"order", "9"}, "").value();
   EXPECT_EQ(why[0].at("cause"), "no_coordinator");
@@ -817,6 +817,38 @@ TEST_F(WorldLive, ExplainTellsOfAnEventThatStillWaitsInTheInbox) {
   ASSERT_TRUE(stage_.play());
   why = service::explain_instance(stage_.by, stage_.in(), {"order", "9"}, "here").value();
   EXPECT_EQ(why[0].at("cause"), "event");
+}
+
+TEST_F(WorldLive, AnInstanceIsCancelledWithWhatRunsForIt) {
+  stage_.place(1, "hold");
+  stage_.place(2, "hold");
+  stage_.place(3, "keep");
+  for (int i = 0; i < 20; ++i) stage_.step();
+  ASSERT_EQ(stage_.show(1).at("intents").size(), 3U);
+  const auto cancel = [&](const char* key) {
+    return service::cancel_instance(stage_.by, stage_.in(), {"order", key}, "the customer has called");
+  };
+  ASSERT_TRUE(cancel("1"));
+  ASSERT_TRUE(cancel("1")) << "it is not done yet; twice is once";
+  for (int i = 0; i < 20; ++i) stage_.step();
+  EXPECT_EQ(stage_.show(1).at("failure"), "cancelled");
+  EXPECT_EQ(stage_.show(1).at("message"), "by actor:1: the customer has called");
+  EXPECT_THAT(stage_.outcome(), HasSubstr("flow gate error cancelled\n"));
+  EXPECT_THAT(stage_.outcome(), HasSubstr("job of nobody dispatched queued\njob of nobody error cancelled\n"));
+  const auto again = cancel("1");
+  ASSERT_FALSE(again);
+  EXPECT_EQ(again.error().code, Code::conflict);
+  EXPECT_THAT(again.error().message, HasSubstr("has ended: it is failed"));
+  EXPECT_EQ(cancel("9").error().code, Code::not_found);
+  EXPECT_FALSE(service::cancel_instance(stage_.by, stage_.in(), {"order", "2"}, std::string(5000, 'x')));
+  const auto why = service::explain_instance(stage_.by, stage_.in(), {"order", "1"}, "here").value();
+  EXPECT_THAT(why[0].at("next").get<std::string>(), testing::StartsWith("`mycojobs workflow remove"));
+  EXPECT_EQ(stage_.show(2).at("intents").size(), 3U) << "another one goes on";
+  ASSERT_TRUE(cancel("2"));
+  ASSERT_TRUE(cancel("3"));
+  ASSERT_TRUE(stage_.play());
+  EXPECT_EQ(stage_.status(3), "failed");
+  expect_fine(stage_);
 }
 
 TEST_F(WorldLive, AFailedInstanceIsRemovedByWhoOperatesIt) {

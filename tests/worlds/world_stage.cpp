@@ -69,7 +69,8 @@ bool is_withdrawn(const std::string& how) { return how == "withdraw" || how == "
 std::string next_of(const std::string& how, std::size_t receipts) {
   static const std::vector<std::string> kAll{"job", "slow", "timer", "flow"};
   if (how == "all") return receipts < kAll.size() ? kAll[receipts] : "";
-  return receipts == 0 && how != "keep" && how != "big" && how != "chat" && !is_withdrawn(how) ? how : "";
+  return receipts == 0 && how != "keep" && how != "big" && how != "chat" && how != "hold" && !is_withdrawn(how) ? how
+                                                                                                                : "";
 }
 
 void add_effect(StepOutput& out, const json& effect, const char* ref = "ref") {
@@ -82,6 +83,13 @@ void begin_withdrawal(StepOutput& out, const json& id, bool with_job) {
   add_effect(out, {{"kind", "sys/approval@1"}, {"params", {{"title", "?"}, {"approvers", {1}}}}}, "deadline");
   if (with_job) add_effect(out, {{"kind", "acme/never@1"}, {"params", {{"id", id}}}}, "deadline");
   add_effect(out, {{"kind", "acme/pay@1"}, {"params", {{"id", id}}}});
+}
+
+// What runs until it is told to end: a job, a flow, and what waits.
+void begin_to_hold(StepOutput& out, const json& id) {
+  add_effect(out, {{"kind", "acme/never@1"}, {"params", {{"id", id}}}});
+  add_effect(out, {{"kind", "sys/flow@1"}, {"params", {{"flow", "gate"}, {"inputs", json::object()}}}});
+  add_effect(out, {{"kind", "sys/timer@1"}, {"params", {{"after_ms", 3600000}}}});
 }
 
 }  // namespace
@@ -137,6 +145,7 @@ StepOutput shop_step(const WorkflowSpec& spec, const StepRequest& request) {
   if (tag == "Placed" && state.is_null()) {
     state = {{"id", value.at("id")}, {"how", value.at("how")}, {"receipts", json::array()}};
     if (value.at("how") == "big") state["bulk"] = std::string(80U << 10, 'x');
+    if (value.at("how") == "hold") begin_to_hold(out, value.at("id"));
     if (is_withdrawn(value.at("how"))) begin_withdrawal(out, value.at("id"), value.at("how") == "stop");
     if (value.at("how") == "chat")
       out.domain_events.push_back({"acme/Said@1", cbor_of({{"id", value.at("id")}}), std::nullopt});
@@ -223,6 +232,14 @@ Fault WorldStage::judge(const ServerCall& call) {
   return Fault::none;
 }
 
+namespace {
+std::vector<Log> lines_of(const std::vector<std::string>& texts, std::uint64_t now_ms) {
+  std::vector<Log> lines;
+  for (const std::string& text : texts) lines.push_back({now_ms, lines.size() + 1, LogStream::out, text});
+  return lines;
+}
+}  // namespace
+
 Result<service::AppliedWorkflow> WorldStage::apply(const json& manifest, const std::string& text) {
   return service::apply_workflow(by, in(), manifest, {{{"shop.lua", text}}, std::nullopt});
 }
@@ -300,9 +317,12 @@ void WorldStage::run_jobs() {
     if (tamper) tamper(job, end);
     // As an agent does it (domain/retry.h).
     const auto again = !ok && job.attempt <= job.retries ? std::optional<std::uint64_t>(1) : std::nullopt;
-    const std::vector<Report> reports{EndReport{each.ref, std::move(end), again}};
+    std::vector<Report> reports;
+    if (writes) reports.push_back(LogAppend{each.ref, lines_of(writes(job), clock.unix_ms())});
+    reports.push_back(EndReport{each.ref, std::move(end), again});
     const auto done = store->report(kContext, reports).value();
-    if (!done.at(0)) ADD_FAILURE() << each.ref.job_key << ": " << done.at(0).error().message;
+    for (const auto& each_done : done)
+      if (!each_done) ADD_FAILURE() << each.ref.job_key << ": " << each_done.error().message;
   }
 }
 
@@ -354,6 +374,12 @@ std::string WorldStage::outcome() {
   std::multiset<std::string> lines;
   for (const FlowSummary& each : all)
     lines.insert("flow " + each.name + ' ' + std::string(field_of(each.record, "status")) + ' ' +
+                 std::string(field_of(each.record, "detail")));
+  JobsWanted wanted;
+  wanted.script_type = "nobody";
+  const JobsPage jobs = store->jobs(kContext, wanted).value();
+  for (const ListedJob& each : jobs.jobs)
+    lines.insert("job of nobody " + std::string(field_of(each.record, "status")) + ' ' +
                  std::string(field_of(each.record, "detail")));
   for (const std::string& line : lines) out += line + '\n';
   return out;

@@ -31,7 +31,7 @@ struct WorldDisturbance {
 
 // An order of the shop: Placed {id, how} asks for what `how` names: job, slow (a job that fails), here (a job for
 // runner 7), again (a job that fails twice and has two retries), timer, approval, flow, signal, withdraw (it cancels
-// its deadline once it is paid; stop: and a job); big is a state of 80 KiB; all is one after the other; chat emits an
+// its deadline once it is paid; stop: and a job); hold (a job and a flow that end when they are told to); big is a state of 80 KiB; all is one after the other; chat emits an
 // event for a ledger. Each receipt is noted in the state; the last one of an order that is not kept ends it.
 nlohmann::json shop_manifest();
 StepOutput shop_step(const WorkflowSpec&, const StepRequest&);
@@ -48,11 +48,12 @@ class WorldStage {
   std::unique_ptr<Store> store;  // of clients and runner: never disturbed
   std::unique_ptr<FlowStore> flows;
   std::unique_ptr<WorkflowStore> worlds;
-  Id runner = 7;                                 // of claims; 0: a router's
-  std::shared_ptr<const SigningKey> runner_key;  // null: the runner signs nothing
-  std::function<void(Job&, JobEnd&)> tamper;     // with an end, before it is stored
-  std::map<std::string, int> ran;                // by name and parameters of jobs: how often
-  std::map<std::string, int> carried;            // the same by idempotency key
+  Id runner = 7;                                               // of claims; 0: a router's
+  std::shared_ptr<const SigningKey> runner_key;                // null: the runner signs nothing
+  std::function<void(Job&, JobEnd&)> tamper;                   // with an end, before it is stored
+  std::function<std::vector<std::string>(const Job&)> writes;  // what a job writes before it ends
+  std::map<std::string, int> ran;                              // by name and parameters of jobs: how often
+  std::map<std::string, int> carried;                          // the same by idempotency key
   std::function<Result<StepOutput>(const WorkflowSpec&, const StepRequest&)> code = shop_step;
 
   service::Caller by{kContext, 1, WayIn::command, true};

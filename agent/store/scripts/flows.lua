@@ -141,7 +141,7 @@ return ''
 
 --# flow_read: flows
 -- {record, revision, checkpoint, its revision, entries, 1 if there are more, events, anomalies, now, events taken before,
--- what the record should say of what it is}.
+-- what the record should say of what it is, {job, job_view()} of the first events}.
 local flow, after, max = arg(), arg(), num(arg())
 local err = wrong('flow:' .. flow, 'hash') or wrong('mj:flow:' .. flow, 'hash')
 if err then return err end
@@ -187,6 +187,15 @@ elseif at > 0 then
   anomalies[#anomalies + 1] = run .. ' is gone: the run goes on from its checkpoint at revision ' .. dec(at)
 end
 local events = readable('mj:events:' .. flow, 'list') and redis.call('LRANGE', 'mj:events:' .. flow, 0, 999) or {}
+-- The first of those jobs, so that a step of a chain costs no further trip.
+local jobs, job_bytes = {}, 0
+for i = 1, math.min(#events, 8) do
+  local job = string.match(events[i], '^job (.+)$')
+  if job and job_bytes < 1048576 then
+    local view, size = job_view(job)
+    jobs[#jobs + 1], job_bytes = {job, view}, job_bytes + size
+  end
+end
 -- Who reads on has read the record: what is long in it, and says nothing new, would cost more than all else.
 local record
 if after ~= '' and redis.call('HSTRLEN', 'flow:' .. flow, 'nodes') > 65536 then
@@ -201,23 +210,15 @@ else
   record = redis.call('HGETALL', 'flow:' .. flow)
 end
 return {record, dec(revision), after == '' and text or '', dec(after == '' and at or 0), entries, more,
-  events, anomalies, dec(now_ms), mark and mark.taken or '0', mark and identity_of(flow, mark) or {}}
+  events, anomalies, dec(now_ms), mark and mark.taken or '0', mark and identity_of(flow, mark) or {}, jobs}
 
---# flow_jobs:
--- {state, attempt, status, detail, error, result, started_ms, ended_ms, runner, result_json} of each, as far as 4 MiB go.
+--# flow_jobs: flows
+-- job_view() of each, as far as 4 MiB go.
 local answers, bytes = {}, 0
 for i, job in ipairs(list_arg()) do
   if bytes > 4194304 then break end
-  local claim, is = read_claim(job) or {}, type_of(job)
-  local v = is == 'hash' and redis.call('HMGET', job, 'status', 'detail', 'error', 'started_ms', 'attempt', 'runner_id', 'ended_ms') or {}
-  local state, status = claim.state or '', v[1] or ''
-  if is ~= 'hash' and state ~= 'ended' then state = 'absent' end
-  if state == 'ended' then status = claim.status or status end
-  local over = state == 'ended' or (state == '' and (status == 'finished' or status == 'error'))
-  local result = over and is == 'hash' and redis.call('HMGET', job, 'result', 'result_json') or {}
-  bytes = bytes + #(result[1] or '') + #(result[2] or '') + 200
-  answers[i] = {state, claim.attempt or v[5] or '0', status, state == 'ended' and claim.detail or v[2] or '', v[3] or '', result[1] or '',
-    v[4] or '0', claim.ended_ms or v[7] or '0', claim.runner or v[6] or '0', result[2] or ''}
+  local view, size = job_view(job)
+  answers[i], bytes = view, bytes + size
 end
 return answers
 

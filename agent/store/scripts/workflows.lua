@@ -108,11 +108,12 @@ end
 return {'posted', id}
 
 --# world_mail:
--- The oldest entries of the inbox, as XRANGE gives them: at most so many, and no more once they have so many bytes.
-local inbox, most, most_bytes = 'mj:world-in:' .. arg(), num(arg()), num(arg())
+-- The oldest entries of the inbox after one (or all), as XRANGE gives them: at most so many, and no more once they have
+-- so many bytes.
+local inbox, most, most_bytes, after = 'mj:world-in:' .. arg(), num(arg()), num(arg()), arg()
 local err = wrong(inbox, 'stream')
 if err then return err end
-local entries, bytes, from = {}, 0, '-'
+local entries, bytes, from = {}, 0, after == '' and '-' or '(' .. after
 while #entries < most and bytes < most_bytes do
   local page = redis.call('XRANGE', inbox, from, '+', 'COUNT', '8')
   if #page == 0 then break end

@@ -69,7 +69,7 @@ class AsyncClient:
             raise Invalid(f"{method}: a parameter is no JSON: {why}") from None
         if len(body) > MOST_BYTES:  # a server closes the connection at once: its answer might be lost
             raise TooLarge(f"{method}: {len(body)} bytes are over the limit of {MOST_BYTES}", remedy="send less at one time")
-        status, data = await self._http.post(body, seconds, shared=method != "job.logs")
+        status, data = await self._http.post(body, seconds, shared=not method.endswith(".logs"))
         if status != 200:
             raise refused(status, data)
         try:

@@ -4,15 +4,8 @@
 #include <cstddef>
 #include <span>
 #include <string>
-#ifdef MYCOJOBS_LUA_NAMES_OF_CPP
-#include <lua.h>
 
-#include <lauxlib.h>
-#include <lualib.h>
-#else
-#include <lua.hpp>
-#endif
-
+#include "executors/lua/lua_names.h"
 #include "mycojobs/result.h"
 
 namespace mycojobs::lua {

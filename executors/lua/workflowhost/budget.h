@@ -4,8 +4,8 @@
 #pragma once
 
 #include <cstdint>
-#include <lua.hpp>
 
+#include "executors/lua/lua_names.h"
 #include "executors/lua/workflowhost/heap.h"
 
 namespace mycojobs::workflow {

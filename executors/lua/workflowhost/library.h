@@ -2,7 +2,7 @@
 // closure (library.cpp says why), and what stands in their place. docs/workflows/lua.md is the list for authors.
 #pragma once
 
-#include <lua.hpp>
+#include "executors/lua/lua_names.h"
 
 namespace mycojobs::workflow {
 

@@ -2,7 +2,7 @@
 // explodes ends its step, after the same number of steps everywhere. string.find, match, gmatch and gsub.
 #pragma once
 
-#include <lua.hpp>
+#include "executors/lua/lua_names.h"
 
 namespace mycojobs::workflow {
 

@@ -9,10 +9,10 @@
 
 #include <cstdint>
 #include <list>
-#include <lua.hpp>
 #include <string>
 #include <string_view>
 
+#include "executors/lua/lua_names.h"
 #include "executors/lua/workflowhost/budget.h"
 #include "mycojobs/result.h"
 

@@ -13,9 +13,10 @@
 #pragma once
 
 #include <cstddef>
-#include <lua.hpp>
 #include <string>
 #include <string_view>
+
+#include "executors/lua/lua_names.h"
 
 namespace mycojobs::workflow {
 

@@ -173,6 +173,17 @@ Result<void> warm_up(const PythonSetUp& set_up) {
   return {};
 }
 
+Result<void> try_python() {
+  ::clearenv();
+  try {
+    start_interpreter({});
+    run_source(kJobSource, job_services());
+  } catch (const std::exception& error) {
+    return fail(Code::unsupported, std::string("python: ") + error.what());
+  }
+  return {};
+}
+
 std::span<const void* const> written_by_jobs() {
   static const std::array<const void*, 1> written = {heap::written_by_jobs()};
   return written;

@@ -11,7 +11,17 @@
 #include "executors/python/pyhost/pyhost.h"
 #include "sandbox/zygote.h"
 
+static int fail_with(const mycojobs::Error& error) {
+  std::fprintf(stderr, "mycojobs-pyhost: %s\n", error.message.c_str());
+  return 1;
+}
+
 int main(int argc, char** argv) try {
+  if (argc > 1 && std::strcmp(argv[1], "--version") == 0) {
+    if (const auto works = mycojobs::try_python(); !works) return fail_with(works.error());
+    std::printf("CPython %s\n", mycojobs::python_version().c_str());
+    return 0;
+  }
   mycojobs::PythonSetUp set_up;
   for (int i = 1; i + 1 < argc; i += 2) {
     const std::string_view name(argv[i]);
@@ -23,14 +33,7 @@ int main(int argc, char** argv) try {
     const mycojobs::RightsAside aside;
     return mycojobs::warm_up(set_up);
   }();
-  if (!warm) {
-    std::fprintf(stderr, "mycojobs-pyhost: %s\n", warm.error().message.c_str());
-    return 1;
-  }
-  if (argc > 1 && std::strcmp(argv[1], "--version") == 0) {
-    std::printf("CPython %s\n", mycojobs::python_version().c_str());
-    return 0;
-  }
+  if (!warm) return fail_with(warm.error());
   mycojobs::serve_zygote({.name = "python",
                           .before_fork = nullptr,
                           .after_fork_parent = nullptr,

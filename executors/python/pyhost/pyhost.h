@@ -30,11 +30,13 @@ struct PythonSetUp {
 // virtual environment or a module is not fit, by name. A module that does not come back in time: the process says
 // so on stderr and exits.
 Result<void> warm_up(const PythonSetUp& = {});
+// As much of it as shows that jobs can run: the interpreter starts, and what they import is there.
+Result<void> try_python();
 // An address in each of the large pages that every job writes to; after warm_up().
 std::span<const void* const> written_by_jobs();
 // The files of the modules that are imported; once, after warm_up(): then they are forgotten.
 std::vector<std::string> loaded_modules();
-std::string python_version();  // "3.11.2"; after warm_up()
+std::string python_version();  // "3.11.2"
 
 // In the job's process: reads the request, runs the script with descriptors 0, 1, 2 as its stdio, hands its result
 // back. Returns the exit code as python3 would, 125 if there was no request to read. The caller leaves with _exit().

@@ -24,6 +24,18 @@ local function identity_of(flow, mark)
   end
   return fields
 end
+-- {state, attempt, status, detail, error, result, started_ms, ended_ms, runner, result_json} of a job, and its bytes.
+local function job_view(job)
+  local claim, is = read_claim(job) or {}, type_of(job)
+  local v = is == 'hash' and redis.call('HMGET', job, 'status', 'detail', 'error', 'started_ms', 'attempt', 'runner_id', 'ended_ms') or {}
+  local state, status = claim.state or '', v[1] or ''
+  if is ~= 'hash' and state ~= 'ended' then state = 'absent' end
+  if state == 'ended' then status = claim.status or status end
+  local over = state == 'ended' or (state == '' and (status == 'finished' or status == 'error'))
+  local result = over and is == 'hash' and redis.call('HMGET', job, 'result', 'result_json') or {}
+  return {state, claim.attempt or v[5] or '0', status, state == 'ended' and claim.detail or v[2] or '', v[3] or '', result[1] or '',
+    v[4] or '0', claim.ended_ms or v[7] or '0', claim.runner or v[6] or '0', result[2] or ''}, #(result[1] or '') + #(result[2] or '') + 200
+end
 local function is_id(text)
   return string.match(text, '^[1-9]%d*$') and #text <= 10 and num(text) <= 4294967295
 end

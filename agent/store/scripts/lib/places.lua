@@ -11,12 +11,15 @@
 local function wrong_shared()
   local err = wrong('mj:leases', 'zset') or wrong('mj:ended', 'zset') or wrong('mj:queues', 'set')
     or wrong('mj:anomalies', 'stream')
-  -- Of the others seldom one is there: they are asked for together.
+  -- Of the others seldom one is there, and that of flows alone: they are asked for together.
   if err or redis.call('EXISTS', 'mj:missing', 'mj:dead', 'mj:delayed', 'mj:prerequisites', 'mj:overdue', 'mj:settling',
     'mj:holding', 'mj:paused', 'mj:flows:due') == 0 then return err end
+  err = wrong('mj:flows:due', 'zset')
+  if err or redis.call('EXISTS', 'mj:missing', 'mj:dead', 'mj:delayed', 'mj:prerequisites', 'mj:overdue', 'mj:settling',
+    'mj:holding', 'mj:paused') == 0 then return err end
   return wrong('mj:missing', 'zset') or wrong('mj:dead', 'stream') or wrong('mj:delayed', 'zset')
     or wrong('mj:prerequisites', 'zset') or wrong('mj:overdue', 'zset') or wrong('mj:settling', 'list')
-    or wrong('mj:holding', 'set') or wrong('mj:paused', 'set') or wrong('mj:flows:due', 'zset')
+    or wrong('mj:holding', 'set') or wrong('mj:paused', 'set')
 end
 
 -- The queue whose journal tells of the job; for one that was never claimed: by its record.

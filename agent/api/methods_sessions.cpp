@@ -1,0 +1,91 @@
+// session. methods: logins by signed key. The first two are called without a token, at /session (api/server.h).
+#include <nlohmann/json.hpp>
+
+#include "api/services.h"
+#include "base/log.h"
+#include "domain/enums.h"
+#include "domain/signatures.h"
+
+namespace mycojobs::api {
+namespace {
+
+using nlohmann::json;
+
+// What is signed names who asks for it: a server that is none of ours cannot hand on what it was given.
+Result<std::string> audience_of(const Caller& caller) {
+  if (!caller.host.empty()) return caller.host;
+  return fail(Code::denied,
+              "this server does not know itself by the name that you call it by (the header Host): call it by a "
+              "loopback address or the name of its machine, or let its operator add the name to api.names");
+}
+
+Result<json> challenge(Services& services, const Caller& caller) {
+  MJ_TRY(audience, audience_of(caller));
+  const Sessions::Challenge made = services.sessions.challenge();
+  return json{{"challenge", made.text}, {"audience", audience}, {"until_ms", made.until_ms}};
+}
+
+// Cheap checks before the curve, the curve before the store.
+Result<json> begin(Services& services, const json& params, const Caller& caller) {
+  const std::string text = params.at("challenge"), key = params.at("signer");
+  MJ_TRY(audience, audience_of(caller));
+  if (params.at("audience") != audience)
+    return fail(Code::denied, "audience: it was signed for another server than " + audience);
+  MJ_CHECK(services.sessions.check(text));
+  MJ_CHECK(check_signature(params, "login", key));
+  MJ_TRY(lease, services.logins.take());
+  MJ_TRY(now_ms, lease.store().now_ms());
+  MJ_TRY(actor, lease->known.actors.find(lease.store(), key, now_ms / 1000));
+  MJ_CHECK(services.sessions.use(text));
+  Sessions::Begun begun = services.sessions.begin(actor.id, key);
+  log(LogLevel::info, "api", "actor {} has logged in by the key {}", actor.id, key);
+  return json{{"token", std::move(begun.token)}, {"actor", actor.id}, {"until_ms", begun.until_ms}};
+}
+
+Result<json> end(Services& services, const Caller& caller) {
+  if (caller.session.empty())
+    return fail(Code::invalid, "this call is by no session: a token of the file holds until its row is taken out");
+  services.sessions.end(caller.session);
+  return json{{"actor", caller.actor}};
+}
+
+template <class Do>
+Method session_method(Services& services, std::string_view name, std::string_view help, std::vector<Param> params,
+                      std::string_view result, Do act) {
+  return {name, help, std::move(params), result,
+          [&services, name, act](const json& given, const Caller& caller) -> Result<json> {
+            ++services.calls;
+            Result<json> answer = act(services, given, caller);
+            if (!answer && answer.error().code == Code::denied) note_refusal(services, answer.error());
+            services.settings.metrics->add(Metric::calls, {name, answer ? "ok" : word(answer.error().code)});
+            return answer;
+          }};
+}
+
+}  // namespace
+
+void add_session_methods(Services& s, std::vector<Method>& all) {
+  all.push_back(session_method(
+      s, "session.challenge", "ask for what a key is to sign", {}, "LoginChallenge: challenge, audience, until_ms",
+      [](Services& services, const json&, const Caller& caller) { return challenge(services, caller); }));
+  all.push_back(session_method(
+      s, "session.begin", "log in by a signed challenge",
+      {{"challenge", "text", "as session.challenge has answered", true},
+       {"audience", "text", "the server that it is signed for: host and port, as the client calls it", true},
+       {"signer", "text", "the actor's public key", true},
+       {"algorithm", "text", "ed25519", true},
+       {"signature", "text", "of all these (docs/rpc.md, Logins by key)", true}},
+      "Session: token, actor, until_ms", begin));
+  all.push_back(
+      session_method(s, "session.end", "end the session by which it is called", {}, "SessionEnded: actor",
+                     [](Services& services, const json&, const Caller& caller) { return end(services, caller); }));
+}
+
+std::vector<Method> login_methods(Services& services) {
+  std::vector<Method> all;
+  add_session_methods(services, all);
+  std::erase_if(all, [](const Method& each) { return each.name == "session.end"; });
+  return all;
+}
+
+}  // namespace mycojobs::api

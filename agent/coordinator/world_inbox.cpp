@@ -1,0 +1,84 @@
+#include "coordinator/world_inbox.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace mycojobs {
+namespace {
+
+const std::string kAnybody;                 // the queue of those for whom it is not known
+constexpr std::uint64_t kEntryBytes = 600;  // that an entry takes beside its texts
+
+std::uint64_t bytes_of(const WorldMail& mail) {
+  std::uint64_t bytes = kEntryBytes;
+  for (const auto& [name, text] : mail.fields) bytes += name.size() + text.size();
+  return bytes;
+}
+
+}  // namespace
+
+Result<void> WorldInbox::read(WorkflowStore& store, Id context, const std::string& world, const Targets& targets) {
+  sort(targets);
+  if (bytes_ >= limits_.bytes) return {};
+  if (empty()) last_read_.clear();  // an inbox that was deleted or restored begins with lower ids again
+  const std::uint64_t most = std::min(kMaxMailBytes, limits_.bytes - bytes_);
+  MJ_TRY(mail, store.mail(context, world, limits_.page, most, last_read_));
+  for (WorldMail& each : mail) {
+    last_read_ = each.id;
+    bytes_ += bytes_of(each);
+    unsorted_.push_back(std::move(each));
+  }
+  sort(targets);
+  return {};
+}
+
+void WorldInbox::sort(const Targets& targets) {
+  while (!unsorted_.empty()) {
+    auto wanted = targets(unsorted_.front());
+    const bool before = wanted ? queues_.contains(kAnybody) : waiting_ > 0 && !queues_.contains(kAnybody);
+    if (before) return;
+    auto entry = std::make_shared<Entry>();
+    entry->targets = wanted ? std::move(*wanted) : std::vector{kAnybody};
+    std::sort(entry->targets.begin(), entry->targets.end());
+    entry->targets.erase(std::unique(entry->targets.begin(), entry->targets.end()), entry->targets.end());
+    entry->mail = std::move(unsorted_.front());
+    unsorted_.pop_front();
+    entry->bytes = bytes_of(entry->mail);
+    add(std::move(entry));
+  }
+}
+
+void WorldInbox::add(std::shared_ptr<Entry> entry) {
+  ++waiting_;
+  for (const std::string& target : entry->targets) {
+    auto& queue = queues_[target];
+    if (queue.empty()) ++entry->first_of;
+    queue.push_back(entry);
+  }
+  if (entry->first_of == entry->targets.size()) next_.push_back(std::move(entry));
+}
+
+std::optional<WorldMail> WorldInbox::take(const std::function<bool(const std::string&)>& waits) {
+  const auto free = [&](const std::shared_ptr<Entry>& entry) {
+    return !waits || std::none_of(entry->targets.begin(), entry->targets.end(), waits);
+  };
+  const auto found = std::find_if(next_.begin(), next_.end(), free);
+  if (found == next_.end()) return std::nullopt;
+  const std::shared_ptr<Entry> entry = *found;
+  next_.erase(found);
+  for (const std::string& target : entry->targets) {
+    const auto queue = queues_.find(target);
+    queue->second.pop_front();
+    if (queue->second.empty()) {
+      queues_.erase(queue);
+      continue;
+    }
+    const auto& first = queue->second.front();
+    if (++first->first_of == first->targets.size()) next_.push_back(first);
+  }
+  --waiting_;
+  bytes_ -= entry->bytes;
+  return std::move(entry->mail);
+}
+
+}  // namespace mycojobs

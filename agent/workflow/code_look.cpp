@@ -1,0 +1,54 @@
+#include "workflow/code_look.h"
+
+#include <nlohmann/json.hpp>
+
+#include "domain/cbor.h"
+#include "domain/utf8.h"
+
+namespace mycojobs::workflow {
+
+// Its first step is taken, with no state and an empty event: what happens there says nothing, but whether it loads.
+Result<std::optional<CodeFault>> CodeLook::look(const std::string& module, const std::string& entrypoint,
+                                                const std::string& source) {
+  MJ_TRY(failure, failure_of(module, entrypoint, source));
+  if (!failure) return std::nullopt;
+  if (failure->kind != StepFailureKind::load) {
+    // Of the step, or of the top level? A function of the library has the same top level and no step to speak of.
+    MJ_TRY(top, failure_of(module, "rawequal", source));
+    if (!top || top->kind == StepFailureKind::value || top->kind == StepFailureKind::script) return std::nullopt;
+    failure = std::move(top);
+  }
+  CodeFault fault{std::move(failure->message), failure->line.value_or(0), false};
+  const std::string prefix = module + ':' + std::to_string(fault.line) + ": ";
+  if (fault.message.starts_with(prefix)) fault.message.erase(0, prefix.size());
+  fault.no_entrypoint = fault.message.find("it defines no function") != std::string::npos;
+  return fault;
+}
+
+Result<std::optional<StepFailure>> CodeLook::failure_of(const std::string& module, const std::string& entrypoint,
+                                                        const std::string& source) {
+  auto program = Program::make(1, module, entrypoint, source);
+  if (!program) {
+    if (program.error().code != Code::too_large) return std::nullopt;  // the manifest's reader says it
+    return StepFailure{StepFailureKind::load, program.error().message, {}};
+  }
+  StepRequest request;
+  request.event = {"sys/Any@1", *encode_cbor(nlohmann::json::object()), {}};
+  MJ_TRY(answer, engine_.step(*program, request));
+  return answer.failure;
+}
+
+Result<void> CodeLook::check(const WorkflowManifest& manifest) {
+  std::string faults;
+  for (const WorkflowSpec& spec : manifest.workflows) {
+    const auto source = manifest.code.find(spec.module);
+    if (source == manifest.code.end()) continue;  // the manifest's reader says it
+    MJ_TRY(fault, look(spec.module, spec.entrypoint, source->second));
+    if (!fault) continue;
+    const std::string at = spec.module + (fault->line == 0 ? "" : ":" + std::to_string(fault->line));
+    faults += (faults.empty() ? "" : "\n") + spec.name + ": impl: " + at + ": " + fault->message;
+  }
+  return faults.empty() ? Result<void>() : fail(Code::invalid, faults);
+}
+
+}  // namespace mycojobs::workflow

@@ -1,0 +1,273 @@
+// Logins by signed key: what a challenge and a session are worth, and how it is attacked: played again, by other keys,
+// for other servers, after the key was taken away, by those who only take places.
+#include "api/sessions.h"
+
+#include <sys/socket.h>
+
+#include <thread>
+
+#include "api_fixture.h"
+#include "base/fd.h"
+#include "domain/signatures.h"
+#include "support/process.h"
+
+namespace mycojobs {
+namespace {
+
+class HandClock final : public Clock {
+ public:
+  std::uint64_t now = 1'000'000;
+  std::uint64_t unix_ms() const override { return 1'700'000'000'000 + now; }
+  std::uint64_t boot_ms() const override { return now; }
+};
+
+TEST(Sessions, AChallengeCountsOnceWithinItsTimeAndForItsServerAlone) {
+  HandClock clock;
+  api::Sessions here(clock), there(clock);
+  const std::string text = here.challenge().text;
+  EXPECT_NE(text, here.challenge().text);
+  EXPECT_TRUE(here.check(text));
+  EXPECT_FALSE(there.check(text)) << "each process has a key of its own";
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    std::string other = text;
+    other[i] = other[i] == '1' ? '2' : '1';
+    EXPECT_FALSE(here.check(other)) << other;
+  }
+  for (const char* none : {"", ".", "..", "a.b", "1.2.3"}) EXPECT_FALSE(here.check(none)) << none;
+  EXPECT_FALSE(here.check(std::string(100'000, '.')));
+  EXPECT_TRUE(here.use(text));
+  EXPECT_FALSE(here.use(text));
+  EXPECT_FALSE(here.check(text));
+  const std::string later = here.challenge().text;
+  clock.now += 59'999;
+  EXPECT_TRUE(here.check(later));
+  clock.now += 1;
+  EXPECT_FALSE(here.use(later));
+  EXPECT_FALSE(here.use(text)) << "what was forgotten as used is too old";
+}
+
+TEST(Sessions, ASessionEndsAfterItsTimeHoweverMuchItIsUsed) {
+  HandClock clock;
+  api::Sessions sessions(clock);
+  const auto begun = sessions.begin(12, "key");
+  EXPECT_EQ(begun.until_ms, clock.unix_ms() + 12 * 3600'000);
+  for (int hour = 0; hour < 12; ++hour) {
+    const auto found = sessions.find(begun.token);
+    ASSERT_TRUE(found);
+    EXPECT_EQ(found->actor, 12U);
+    EXPECT_EQ(found->key, "key");
+    EXPECT_EQ(begun.token.find(found->id), std::string::npos);
+    clock.now += 3600'000;
+  }
+  EXPECT_FALSE(sessions.find(begun.token));
+  const auto next = sessions.begin(12, "key");
+  const std::string id = sessions.find(next.token)->id;
+  EXPECT_TRUE(sessions.holds(id));
+  sessions.end(id);
+  EXPECT_FALSE(sessions.holds(id));
+  EXPECT_FALSE(sessions.find(next.token));
+  EXPECT_FALSE(sessions.find("mjs_"));
+  EXPECT_FALSE(sessions.find("mjs_" + std::string(1 << 20, 'a')));
+}
+
+TEST(Sessions, OneActorsManySessionsAreNoOtherActorsLoss) {
+  HandClock clock;
+  api::Sessions sessions(clock, {.of_actor = 3, .all = 5});
+  const auto other = sessions.begin(13, "k");
+  std::vector<std::string> tokens;
+  for (int i = 0; i < 10; ++i) tokens.push_back(sessions.begin(12, "k").token);
+  EXPECT_TRUE(sessions.find(other.token));
+  for (int i = 0; i < 10; ++i) EXPECT_EQ(sessions.find(tokens[i]).has_value(), i >= 7) << i;
+}
+
+class Login : public ApiTest {
+ protected:
+  SigningKey key_ = SigningKey::make();
+  std::string operator_ = make_token(0, true);
+
+  void SetUp() override {
+    settings_.contexts = {1};
+    start();
+    token_ = operator_;
+    ok("context.create", {{"id", 1}, {"admins", {1}}, {"readers", {12}}});
+    ok("actor.create", {{"id", 12}, {"pubkey", key_.public_key()}});
+    ok("actor.create", {{"id", 13}});
+  }
+  json at_session(const std::string& method, const json& params, std::vector<std::string> headers = {}) {
+    const json body{{"jsonrpc", "2.0"}, {"id", 1}, {"method", method}, {"params", params}};
+    HttpPost post{server_->url() + "/session", body.dump(), ""};
+    post.headers = std::move(headers);
+    auto answer = http_.post(post);
+    if (!answer) return {{"transport", answer.error().message}};
+    return json::parse(answer->body, nullptr, false);
+  }
+  json proof(const SigningKey& key, const char* kind = "login") {
+    const json asked = at_session("session.challenge", json::object())["result"];
+    json said{{"challenge", asked.at("challenge")}, {"audience", asked.at("audience")}};
+    EXPECT_TRUE(sign(said, kind, key));
+    return said;
+  }
+  static std::string why(const json& reply) {
+    if (reply.contains("result")) return "none";
+    return reply["error"]["data"].value("word", "") + " " + reply["error"].value("message", "");
+  }
+  // A key that is nobody's is looked for once more before it is refused.
+  std::string refused(const json& said) {
+    std::string last;
+    EXPECT_TRUE(test::eventually([&] {
+      last = why(at_session("session.begin", said));
+      return !last.starts_with("unavailable");
+    }));
+    return last;
+  }
+  std::string begin() { return at_session("session.begin", proof(key_))["result"].value("token", ""); }
+  int status_of(const std::string& token) {
+    auto answer = http_.post({server_->url() + "/rpc", R"({"jsonrpc":"2.0","id":1,"method":"context.rights"})", token});
+    return answer ? answer->status : 0;
+  }
+};
+
+TEST_F(Login, WhoHasAnActorsKeyCallsAsThatActorAndNoMore) {
+  const json reply = at_session("session.begin", proof(key_));
+  ASSERT_TRUE(reply.contains("result")) << reply;
+  EXPECT_EQ(reply["result"].at("actor"), 12);
+  token_ = reply["result"].at("token").get<std::string>();
+  const json may = ok("context.rights", json::object());
+  EXPECT_EQ(may.at("actor"), 12);
+  EXPECT_EQ(may.at("operator"), false);
+  EXPECT_EQ(may.at("read_all"), true);
+  EXPECT_EQ(word("context.verify", json::object()), "denied");
+  EXPECT_EQ(word("job.start", {{"script", "x"}, {"script_type", "python"}}), "denied");
+  EXPECT_EQ(word("actor.create", {{"id", 99}}), "denied");
+  EXPECT_EQ(ok("session.end", json::object()).at("actor"), 12);
+  EXPECT_EQ(status_of(token_), 401);
+  token_ = operator_;
+  EXPECT_EQ(word("session.end", json::object()), "invalid") << "a token of the file is no session";
+}
+
+TEST_F(Login, WhatWasSignedOnceLogsInOnce) {
+  const json said = proof(key_);
+  ASSERT_TRUE(at_session("session.begin", said).contains("result"));
+  EXPECT_EQ(why(at_session("session.begin", said)), "denied challenge: was used before: ask for another");
+  // All at one time: one of them.
+  const json once = proof(key_);
+  std::atomic<int> in{0};
+  std::vector<std::thread> all;
+  for (int i = 0; i < 8; ++i) {
+    all.emplace_back([&] {
+      const json body{{"jsonrpc", "2.0"}, {"id", 1}, {"method", "session.begin"}, {"params", once}};
+      HttpClient client;
+      const auto answer = client.post({server_->url() + "/session", body.dump(), ""});
+      if (answer && json::parse(answer->body).contains("result")) ++in;
+    });
+  }
+  for (std::thread& each : all) each.join();
+  EXPECT_EQ(in, 1);
+}
+
+TEST_F(Login, OtherKeysOtherWordsAndOtherSignaturesAreRefused) {
+  const SigningKey strangers = SigningKey::make();
+  EXPECT_NE(refused(proof(strangers)).find("denied signer: no actor here has the key"), std::string::npos);
+  json said = proof(strangers);
+  said["signer"] = key_.public_key();
+  EXPECT_EQ(refused(said), "denied signature: is not of this content by this key");
+  for (const char* kind : {"receipt", "envelope", "message"})
+    EXPECT_EQ(refused(proof(key_, kind)), "denied signature: is not of this content by this key") << kind;
+  said = proof(key_);
+  said["signature"] = std::string(128, '0');
+  EXPECT_EQ(refused(said), "denied signature: is not of this content by this key");
+  said["signature"] = "";
+  EXPECT_EQ(refused(said), "denied signature: there is none");
+  said["algorithm"] = "none";
+  said["signature"] = std::string(128, '0');
+  EXPECT_NE(refused(said).find("denied algorithm"), std::string::npos);
+  said = proof(key_);
+  said["challenge"] = at_session("session.challenge", json::object())["result"]["challenge"];
+  EXPECT_EQ(refused(said), "denied signature: is not of this content by this key") << "it was signed for another one";
+  said["challenge"] = "made up";
+  EXPECT_EQ(refused(said), "denied challenge: is none that this server has made: ask for another");
+  for (const char* point : {"0000000000000000000000000000000000000000000000000000000000000000",
+                            "0100000000000000000000000000000000000000000000000000000000000000"}) {
+    said = proof(key_);
+    said["signer"] = point;  // of small order: any signature would fit some content
+    EXPECT_TRUE(refused(said).starts_with("denied")) << point;
+  }
+}
+
+TEST_F(Login, AKeyThatIsTakenAwayEndsItsSessionsAndLogsInNoMore) {
+  const std::string session = begin();
+  ASSERT_EQ(status_of(session), 200);
+  test::Process stream(folder_,
+                       {"curl", "-sN", "-H", "Authorization: Bearer " + session, server_->url() + "/events?context=1"});
+  ASSERT_TRUE(test::eventually([&] { return stream.out().find("id: ") != std::string::npos; }));
+  const SigningKey next = SigningKey::make();
+  token_ = operator_;
+  ok("actor.update", {{"id", 12}, {"pubkey", next.public_key()}});
+  EXPECT_EQ(status_of(session), 401);
+  EXPECT_NE(refused(proof(key_)).find("denied signer: no actor here has the key"), std::string::npos);
+  EXPECT_TRUE(at_session("session.begin", proof(next)).contains("result"));
+  // What it had open ends with the next thing to be told.
+  ok("actor.update", {{"id", 13}, {"pubkey", key_.public_key()}});
+  EXPECT_EQ(status_of(session), 401) << "another actor's key is no way back";
+  EXPECT_TRUE(test::eventually([&] { return !stream.running(); }));
+}
+
+TEST_F(Login, WhatIsSignedIsForTheServerThatAskedAndByItsOwnName) {
+  json said = proof(key_);
+  const std::string audience = said.at("audience");
+  EXPECT_EQ("http://" + audience, server_->url());
+  json other{{"challenge", said.at("challenge")}, {"audience", "evil.example:9652"}};
+  ASSERT_TRUE(sign(other, "login", key_));
+  EXPECT_EQ(refused(other), "denied audience: it was signed for another server than " + audience);
+  // A server between the two would have to say its own name, which is none of ours.
+  EXPECT_NE(why(at_session("session.begin", other, {"Host: evil.example:9652"})).find("api.names"), std::string::npos);
+  EXPECT_NE(why(at_session("session.challenge", json::object(), {"Host: evil.example:9652"})).find("api.names"),
+            std::string::npos);
+  settings_.names = {"Jobs.example.org"};
+  start();
+  const json asked =
+      at_session("session.challenge", json::object(), {"Host: jobs.example.org"}).value("result", json::object());
+  EXPECT_EQ(asked.value("audience", ""), "jobs.example.org");
+}
+
+TEST_F(Login, NothingElseCanBeAskedWithoutAToken) {
+  for (const char* method : {"system.info", "system.ping", "session.end", "job.list", "actor.list"})
+    EXPECT_TRUE(why(at_session(method, json::object())).starts_with("method_not_found")) << method;
+  EXPECT_EQ(status_of(""), 401);
+  EXPECT_EQ(status_of("mjs_0000"), 401);
+  auto two = http_.post({server_->url() + "/session",
+                         R"([{"jsonrpc":"2.0","id":1,"method":"session.challenge"},)"
+                         R"({"jsonrpc":"2.0","id":2,"method":"session.challenge"}])",
+                         ""});
+  ASSERT_TRUE(two);
+  EXPECT_TRUE(why(json::parse(two->body)).starts_with("too_large"));
+  auto large = http_.post({server_->url() + "/session", std::string(5000, ' '), ""});
+  ASSERT_TRUE(large);
+  EXPECT_EQ(large->status, 413);
+  HttpPost from_page{server_->url() + "/session", R"({"jsonrpc":"2.0","id":1,"method":"session.challenge"})", ""};
+  from_page.headers = {"Origin: http://evil.example"};
+  auto strange = http_.post(from_page);
+  ASSERT_TRUE(strange);
+  EXPECT_EQ(strange->status, 403);
+}
+
+TEST_F(Login, ThoseWhoOnlyTakePlacesKeepNobodyOut) {
+  std::vector<std::unique_ptr<test::Process>> silent;
+  const std::string port = std::to_string(server_->port());
+  for (int i = 0; i < 40; ++i) {
+    silent.push_back(std::make_unique<test::Process>(
+        folder_, std::vector<std::string>{"bash", "-c",
+                                          "exec 3<>/dev/tcp/127.0.0.1/" + port +
+                                              "; printf 'POST /session HTTP/1.1\\r\\nHost: 127.0.0.1:" + port +
+                                              "\\r\\nContent-Type: application/json\\r\\nContent-Length: "
+                                              "100\\r\\n\\r\\n{' >&3; echo sent; sleep 20"}));
+  }
+  for (const auto& each : silent)
+    ASSERT_TRUE(test::eventually([&] { return each->out().find("sent") != std::string::npos; }));
+  EXPECT_FALSE(begin().empty());
+  token_ = operator_;
+  EXPECT_EQ(ok("system.info", json::object()).value("role", ""), "coordinator");
+}
+
+}  // namespace
+}  // namespace mycojobs

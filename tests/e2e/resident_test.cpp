@@ -1,0 +1,76 @@
+// What an agent keeps in memory while it has nothing to do, as the kernel counts it: limits that are held without a
+// clock.
+#include <unistd.h>
+
+#include <fstream>
+#include <sstream>
+
+#include "e2e/world.h"
+
+namespace mycojobs::test {
+namespace {
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr bool kCountsShadows = true;  // the sanitizer's own memory
+#else
+constexpr bool kCountsShadows = false;
+#endif
+
+std::string text_of(const std::string& path) {
+  std::ifstream file(path);
+  std::ostringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+// All below it, with itself.
+std::vector<pid_t> tree_of(pid_t root) {
+  std::vector<pid_t> found{root};
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    std::istringstream children(
+        text_of("/proc/" + std::to_string(found[i]) + "/task/" + std::to_string(found[i]) + "/children"));
+    for (pid_t child = 0; children >> child;) found.push_back(child);
+  }
+  return found;
+}
+
+// Of the process's own, not of files: "Anonymous" of its mappings together. 0: it has ended.
+double anonymous_mib(pid_t pid) {
+  const std::string text = text_of("/proc/" + std::to_string(pid) + "/smaps_rollup");
+  const auto at = text.find("Anonymous:");
+  return at == std::string::npos ? 0 : std::stod(text.substr(at + 10)) / 1024;
+}
+
+TEST(Resident, AnIdleAgentAndItsPythonAreSmall) {
+  TempDir folder;
+  RedisServer redis(folder);
+  Process agent = start_agent(folder, redis, 1);
+  const PlainJob job;
+  submit(redis, job);
+  ASSERT_EQ(status_at_end(redis, job), "finished") << agent.err();
+  int zygotes = 0;
+  for (const pid_t pid : tree_of(agent.pid())) {
+    if (text_of("/proc/" + std::to_string(pid) + "/comm") != "mj-python\n") continue;
+    ++zygotes;
+    if (!kCountsShadows) EXPECT_LT(anonymous_mib(pid), 22) << "interpreter, modules, and what of huge pages is unused";
+  }
+  EXPECT_EQ(zygotes, 1);
+  EXPECT_GT(anonymous_mib(agent.pid()), 0);
+  if (!kCountsShadows) EXPECT_LT(anonymous_mib(agent.pid()), 3);
+}
+
+// It brings thirty libraries: an agent whose jobs wait for nothing outside calls nobody.
+TEST(Resident, WhoCallsNobodyHasNoLibcurl) {
+  TempDir folder;
+  RedisServer redis(folder);
+  Process agent = start_agent(folder, redis, 1);
+  const PlainJob job;
+  submit(redis, job);
+  ASSERT_EQ(status_at_end(redis, job), "finished") << agent.err();
+  const std::string maps = text_of("/proc/" + std::to_string(agent.pid()) + "/maps");
+  EXPECT_NE(maps.find("libhiredis"), std::string::npos);
+  EXPECT_EQ(maps.find("libcurl"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace mycojobs::test

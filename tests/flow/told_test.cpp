@@ -1,0 +1,60 @@
+// A flow of which somebody says that something has happened is moved on without a look at all that are due.
+#include <gmock/gmock.h>
+
+#include <algorithm>
+
+#include "progress_stage.h"
+
+namespace mycojobs {
+namespace {
+
+using testing::Contains;
+using testing::ElementsAre;
+using testing::Not;
+
+class Told : public testing::Test {
+ protected:
+  Told() : rounds_(stage_.server().open_flows().value(), stage_.server().open().value(), stage_.clock(), settings()) {
+    stage_.ask_to_run(
+        "chain", "name: chain\njobs:\n  a: {type: python, script: ok}\n  b: {type: python, script: ok, needs: [a]}\n");
+    for (int i = 0; i < 5; ++i) stage_.client();
+    for (int i = 0; i < 5; ++i) (void)rounds_.round();
+  }
+  static ContextSettings settings() {
+    ContextSettings settings;
+    settings.context = 1;
+    settings.instance = "one";
+    return settings;
+  }
+  // The calls of a round, in their order.
+  std::vector<std::string> round() {
+    std::vector<std::string> calls;
+    stage_.server().set_faults([&](const ServerCall& call) {
+      calls.emplace_back(call.name);
+      return Fault::none;
+    });
+    EXPECT_TRUE(rounds_.round());
+    stage_.server().set_faults(nullptr);
+    return calls;
+  }
+  FlowStage stage_;
+  ContextRounds rounds_;
+};
+
+TEST_F(Told, AStepOfAChainIsOneReadingAndOneCommit) {
+  stage_.run_jobs();
+  stage_.run_jobs();
+  rounds_.told(stage_.flow("chain"));
+  const auto calls = round();
+  ASSERT_GE(calls.size(), 3U);
+  EXPECT_THAT(std::vector(calls.begin(), calls.begin() + 3), ElementsAre("flow_read", "flow_commit", "flow_due"));
+  EXPECT_EQ(stage_.place("chain", "a"), "completed ok");
+}
+
+TEST_F(Told, AFlowThatNobodyKnowsCostsNothing) {
+  rounds_.told(4711);
+  EXPECT_THAT(round(), Not(Contains("flow_read")));
+}
+
+}  // namespace
+}  // namespace mycojobs

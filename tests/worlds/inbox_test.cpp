@@ -1,0 +1,212 @@
+// Mail is taken in turn, and for each instance in the order in which it came.
+#include "coordinator/world_inbox.h"
+
+#include <gmock/gmock.h>
+
+#include <random>
+#include <set>
+
+#include "mycojobs/records.h"
+#include "worlds/world_stage.h"
+
+namespace mycojobs {
+namespace {
+
+using testing::ElementsAre;
+using testing::IsEmpty;
+
+class Inbox : public testing::Test {
+ protected:
+  void SetUp() override { ASSERT_TRUE(stage_.apply()); }
+  void post(const std::string& value, const std::vector<std::string>& instances) {
+    PostRules rules;
+    for (const std::string& instance : instances) rules.targets.push_back({instance, instance});
+    ASSERT_TRUE(stage_.worlds->post(1, WorldStage::kShop, "event", {{"value", value}}, rules));
+  }
+  void read(WorldInbox& inbox) {
+    ASSERT_TRUE(inbox.read(*stage_.worlds, 1, WorldStage::kShop, [](const WorldMail& mail) {
+      const std::string to(field_of(mail.fields, "to"));
+      std::optional<std::vector<std::string>> all;
+      if (to.empty()) return all;
+      all.emplace();
+      for (std::size_t from = 0; from < to.size(); from += all->back().size() + 1)
+        all->push_back(to.substr(from, to.find(',', from) - from));
+      return all;
+    }));
+  }
+  // And commits it.
+  std::string take(WorldInbox& inbox, const std::function<bool(const std::string&)>& waits = nullptr) {
+    const auto mail = inbox.take(waits);
+    if (!mail) return "";
+    stage_.server.plain(1, {"XDEL", "mj:world-in:acme/shop@1", mail->id});
+    return std::string(field_of(mail->fields, "value"));
+  }
+  std::vector<std::string> take_all(WorldInbox& inbox) {
+    std::vector<std::string> all;
+    for (std::string each = take(inbox); !each.empty(); each = take(inbox)) all.push_back(each);
+    return all;
+  }
+  WorldStage stage_;
+};
+
+TEST_F(Inbox, WhoHasMuchMailHoldsUpNobody) {
+  for (const char* each : {"a1", "a2", "a3", "a4"}) post(each, {"a"});
+  post("b1", {"b"});
+  post("c1", {"c"});
+  post("b2", {"b"});
+  WorldInbox inbox;
+  read(inbox);
+  EXPECT_THAT(take_all(inbox), ElementsAre("a1", "b1", "c1", "a2", "b2", "a3", "a4"));
+  EXPECT_TRUE(inbox.empty());
+}
+
+TEST_F(Inbox, WhatIsTakenStaysInTheStoreUntilACommit) {
+  post("a1", {"a"});
+  WorldInbox inbox;
+  read(inbox);
+  EXPECT_TRUE(inbox.take());
+  EXPECT_EQ(stage_.worlds->mail(1, WorldStage::kShop, 100)->size(), 1U);
+}
+
+TEST_F(Inbox, OneThatWasDeletedAndBeginsAnewIsRead) {
+  post("a1", {"a"});
+  WorldInbox inbox;
+  read(inbox);
+  EXPECT_EQ(take(inbox), "a1");
+  stage_.server.plain(1, {"DEL", "mj:world-in:acme/shop@1"});
+  stage_.server.plain(1, {"XADD", "mj:world-in:acme/shop@1", "1-1", "kind", "event", "value", "a2", "to", "a"});
+  read(inbox);
+  EXPECT_EQ(take(inbox), "a2");
+}
+
+TEST_F(Inbox, WhatIsForSeveralIsNextWhenItIsNextForEach) {
+  post("a1", {"a"});
+  post("a2", {"a"});
+  post("ab", {"a", "b"});
+  post("b1", {"b"});
+  WorldInbox inbox;
+  read(inbox);
+  EXPECT_THAT(take_all(inbox), ElementsAre("a1", "a2", "ab", "b1"));
+}
+
+TEST_F(Inbox, WhatNamesNobodyIsTakenAfterAllBeforeIt) {
+  for (const char* each : {"a1", "a2"}) post(each, {"a"});
+  for (const char* each : {"nobody", "nobody either"}) post(each, {});
+  post("b1", {"b"});
+  WorldInbox inbox;
+  read(inbox);
+  for (const char* each : {"a1", "a2"}) EXPECT_EQ(take(inbox), each);
+  EXPECT_EQ(take(inbox), "") << "it is sorted in by the next reading";
+  read(inbox);
+  EXPECT_THAT(take_all(inbox), ElementsAre("nobody", "nobody either"));
+  read(inbox);
+  EXPECT_EQ(take(inbox), "b1");
+}
+
+TEST_F(Inbox, WhoWaitsIsPassedOver) {
+  for (const char* each : {"a1", "a2"}) post(each, {"a"});
+  post("ab", {"a", "b"});
+  post("c1", {"c"});
+  WorldInbox inbox;
+  read(inbox);
+  const auto a_waits = [](const std::string& instance) { return instance == "a"; };
+  EXPECT_EQ(take(inbox, a_waits), "c1");
+  EXPECT_EQ(take(inbox, a_waits), "");
+  EXPECT_THAT(take_all(inbox), ElementsAre("a1", "a2", "ab"));
+}
+
+TEST_F(Inbox, NoMoreIsKeptThanItMay) {
+  for (int i = 0; i < 40; ++i) post(std::string(10000, 'x'), {"a"});
+  InboxLimits limits;
+  limits.bytes = 100000;
+  WorldInbox inbox(limits);
+  for (int i = 0; i < 5; ++i) read(inbox);
+  std::size_t kept = 0, all = 0;
+  while (!take(inbox).empty()) ++kept;
+  EXPECT_GE(kept, 9U);
+  EXPECT_LE(kept, 12U);
+  for (all = kept; read(inbox), !inbox.empty();)
+    while (!take(inbox).empty()) ++all;
+  EXPECT_EQ(all, 40U);
+}
+
+// Against the order in which it was sent, whatever is for whom, read in pieces and taken in between.
+TEST_F(Inbox, ForEachInstanceTheOrderStays) {
+  for (unsigned seed = 1; seed <= 30; ++seed) {
+    std::mt19937 random(seed);
+    stage_.server.plain(1, {"DEL", "mj:world-in:acme/shop@1"});
+    std::map<std::string, std::vector<std::string>> sent, taken;
+    std::map<std::string, std::vector<std::string>> targets;
+    const auto note = [&](const std::string& value) {
+      for (const std::string& target : targets[value]) taken[target].push_back(value);
+    };
+    InboxLimits limits;
+    limits.page = static_cast<std::uint32_t>(1 + random() % 7);
+    WorldInbox inbox(limits);
+    for (int i = 0; i < 120; ++i) {
+      const std::string value = "e" + std::to_string(i);
+      std::set<std::string> to;
+      for (std::size_t n = random() % 4; n > 0; --n) to.insert(std::string(1, static_cast<char>('a' + random() % 5)));
+      post(value, targets[value] = std::vector<std::string>(to.begin(), to.end()));
+      for (const std::string& target : to) sent[target].push_back(value);
+      if (random() % 2 == 0) read(inbox);
+      if (random() % 3 == 0) note(take(inbox));
+    }
+    std::size_t idle = 0;
+    for (; idle < 2;) {
+      read(inbox);
+      const std::string value = take(inbox);
+      note(value);
+      idle = value.empty() ? idle + 1 : 0;
+    }
+    EXPECT_EQ(taken, sent) << "seed " << seed;
+    EXPECT_TRUE(inbox.empty()) << "seed " << seed;
+  }
+}
+
+// ---- with a coordinator ----
+
+std::uint64_t steps_of_the_first(WorldStage& stage) {
+  const auto shown = stage.show(1);
+  return shown.is_null() ? 0 : shown.at("steps").get<std::uint64_t>();
+}
+
+TEST_F(Inbox, WhoComesBehindThousandsHasItsStepInTheFirstRound) {
+  for (int i = 0; i < 3000; ++i) stage_.place(1, "keep");
+  stage_.place(2, "keep");
+  stage_.coordinate(0);
+  std::uint64_t before = 0;
+  for (const WorkflowFact& fact : stage_.journal()) {
+    const auto* step = std::get_if<StepTaken>(&fact.what);
+    if (step != nullptr && shown(step->cell) == "acme/order@1[2]") break;
+    before += step != nullptr ? 1 : 0;
+  }
+  EXPECT_LT(before, 1000U);
+  ASSERT_TRUE(stage_.play());
+  EXPECT_EQ(steps_of_the_first(stage_), 3000U);
+  EXPECT_THAT(stage_.trouble(), IsEmpty());
+}
+
+TEST_F(Inbox, AWorldThatComesToRestForASnapshotLetsInWhoHasNothing) {
+  WorldLimits limits;
+  limits.snapshot_every = 50;
+  limits.mail = 20;
+  limits.steps = 5;
+  WorldStage stage(limits);
+  ASSERT_TRUE(stage.apply());
+  for (int i = 0; i < 2000; ++i) stage.place(1, "keep");
+  stage.coordinate(0);
+  int id = 2;
+  for (; id <= 10 && steps_of_the_first(stage) < 2000; ++id) {
+    stage.place(id, "keep");
+    stage.coordinate(0);
+    EXPECT_EQ(stage.status(id), "waiting") << id;
+  }
+  ASSERT_TRUE(stage.play());
+  EXPECT_EQ(steps_of_the_first(stage), 2000U);
+  EXPECT_GT(stage.worlds->read(1, WorldStage::kShop, 0, 0)->snapshot_height, 0U);
+  EXPECT_THAT(stage.trouble(), IsEmpty());
+}
+
+}  // namespace
+}  // namespace mycojobs
