@@ -518,7 +518,7 @@ def main():
     os.environ["HOME"] = "/root"
     # The packages first, while the machine is clean.
     import package_rows  # pylint: disable=import-outside-toplevel  # it imports this file
-    do(package_rows.ROWS, recover=lambda: None)
+    do(package_rows.ROWS, package_rows.recover)
     sh("dpkg", "--purge", "mycojobs", ok=False)
     sh("redis-cli", "FLUSHALL")
     prepare()
