@@ -3,13 +3,25 @@
 import { randomUUID } from "node:crypto";
 import { setTimeout as pause } from "node:timers/promises";
 
-const READS = new Set("get list status result logs explain dag timeline wait ping version info discover".split(" "));
+const READS = new Set(
+  ("get list page status result logs explain dag timeline history wait ping version info discover check overview rights verify doctor refusals " +
+    "cells show facts").split(" "),
+);
 const ANSWER_MS = 60_000; // a server that is silent for longer is away
 const SILENCE_MS = 45_000; // a stream of events says something every 15 s
 const MOST_CALLS = 8; // at one time; a stream of events or a log that is followed is one more
 const MOST_BYTES = 16 << 20; // of a call
+const ANSWER_BYTES = 64 << 20;
+const EVENT_CHARACTERS = 4 << 20;
 const LOG_WAIT_MS = 20_000;
 const [WAIT_MS, SHORT_WAIT_MS, MOST_WAITS, MOST_OF_A_WAIT] = [20_000, 250, 4, 1000];
+const EMPTY_MS = 500; // an answer that says nothing is asked for again so seldom
+
+// Whether a call may be sent again that may have been done. `key` is an idempotency key of flow.* alone: elsewhere it names an instance.
+function harmless(method, params) {
+  const [group, verb] = method.split(".");
+  return READS.has(verb) || method === "job.cancel" || Boolean(params.idempotency_key || (group === "flow" && params.key));
+}
 
 // Text of outsiders for a terminal: control codes and marks of direction as escapes.
 const screen = (text) =>
@@ -50,32 +62,99 @@ export const CODES = {
   "-32004": Unavailable, "-32005": TooLarge, "-32006": Unsupported,
 };
 
-const readError = ({ code = 0, message = "", data }) =>
-  new (CODES[code] ?? MycojobsError)(message, { code, word: data?.word, field: data?.field, remedy: data?.remedy });
+const is = (value, kind) => (kind === "array" ? Array.isArray(value) : value !== null && typeof value === kind && !Array.isArray(value));
+const text = (value) => (typeof value === "string" ? value : "");
 
-// What an answer says that has no 200: refused before it was looked at.
-function refused(status, text) {
+// What somebody says who is no server of mycojobs, or whose version is another.
+const noAnswer = (what, answer) =>
+  new MycojobsError(`${what} answers what is not in the contract: ${String(answer).slice(0, 100)}`, { word: "http", remedy: "see what runs there" });
+
+// Of an answer, as the contract has it.
+function member(method, answer, name, kind) {
+  if (!is(answer, "object") || !is(answer[name], kind)) throw noAnswer(method, is(answer, "object") ? `no ${name}` : answer);
+  return answer[name];
+}
+
+function readError(error) {
+  const [code, data] = [member("error", error, "code", "number"), is(error.data, "object") ? error.data : {}];
+  const more = { code, word: text(data.word), field: text(data.field), remedy: text(data.remedy) };
+  return new (CODES[code] ?? MycojobsError)(member("error", error, "message", "string"), more);
+}
+
+// What an answer says that has no 200. 503: refused before it was looked at; other codes may be a proxy's.
+function refused(status, said) {
   let error;
   try {
-    error = readError(JSON.parse(text).error);
+    error = readError(JSON.parse(said).error);
   } catch {
-    error = new (status >= 500 ? Unavailable : MycojobsError)(`HTTP ${status}: ${text.slice(0, 200)}`, { word: "http" });
+    error = new (status >= 500 ? Unavailable : MycojobsError)(`HTTP ${status}: ${said.slice(0, 200)}`, { word: "http" });
   }
-  if (error instanceof Unavailable) error.sent = false;
+  if (error instanceof Unavailable) error.sent = status !== 503;
   return error;
 }
 
-function readAnswer(text) {
+function readAnswer(said, id, url) {
+  let [answer, error] = [undefined, undefined];
   try {
-    const answer = JSON.parse(text);
-    if ("result" in answer || answer.error) return answer;
+    answer = JSON.parse(said);
+    if (answer.error !== undefined && (answer.id === id || answer.id === null)) error = readError(answer.error);
+    else if (answer.id === id && answer.result !== undefined) return answer.result;
   } catch {
     // told below
   }
-  throw new MycojobsError(`the server answers what is no JSON-RPC: ${text.slice(0, 100)}`, { word: "http" });
+  throw error ?? noAnswer(url, said);
+}
+
+async function textOf(answer) {
+  const pieces = [];
+  let size = 0;
+  for await (const piece of answer.body ?? []) {
+    if ((size += piece.length) > ANSWER_BYTES) {
+      throw new TooLarge(`an answer is over the limit of ${ANSWER_BYTES} bytes`, { code: -32005, word: "too_large", remedy: "ask for less at one time" });
+    }
+    pieces.push(piece);
+  }
+  return new TextDecoder().decode(Buffer.concat(pieces));
+}
+
+const invalid = (text, remedy) => new Invalid(text, { code: -32602, word: "invalid", remedy });
+
+function protocolOf(url) {
+  try {
+    return new URL(url).protocol;
+  } catch {
+    return "";
+  }
+}
+
+function bodyOf(id, method, params) {
+  let body;
+  try {
+    body = JSON.stringify({ jsonrpc: "2.0", id, method, params });
+  } catch (why) {
+    throw invalid(`${method}: a parameter is no JSON: ${why.message}`);
+  }
+  const size = Buffer.byteLength(body); // a server closes the connection at once: its answer might be lost
+  if (size <= MOST_BYTES) return body;
+  throw new TooLarge(`${method}: ${size} bytes are over the limit of ${MOST_BYTES}`, { code: -32005, word: "too_large", remedy: "send less at one time" });
+}
+
+// A signal for fetch: the caller's own, or that `ms` have gone by since the last refresh(). end() leaves nothing behind.
+function patience(ms, signal) {
+  const own = new AbortController();
+  const stop = () => own.abort(signal.reason);
+  const silence = setTimeout(() => own.abort(new Error(`it has been silent for ${ms} ms`)), ms);
+  if (signal?.aborted) stop();
+  signal?.addEventListener("abort", stop);
+  const end = () => {
+    clearTimeout(silence);
+    signal?.removeEventListener("abort", stop);
+  };
+  return { signal: own.signal, refresh: () => silence.refresh(), end };
 }
 
 function lost(why) {
+  if (why instanceof MycojobsError) return why;
   const error = new Unavailable(`the server does not answer: ${why.cause?.message || why.cause?.code || why.message}`, {
     code: -32004, word: "unavailable", cause: why, remedy: "see whether `mycojobs coordinator` or `dev` runs there",
   });
@@ -84,11 +163,13 @@ function lost(why) {
 }
 
 export class Client {
-  #url; #headers; #free = MOST_CALLS; #queue = [];
+  #url; #headers; #free = MOST_CALLS; #queue = []; #number = 0;
 
   constructor({ url, token, context, retryFor = 30_000 } = {}) {
-    this.#url = (url || process.env.COORDINATOR_URL || "http://127.0.0.1:9652").replace(/\/+$/, "");
+    this.#url = String(url || process.env.COORDINATOR_URL || "http://127.0.0.1:9652").replace(/\/+$/, "");
     token ||= process.env.MYCOJOBS_TOKEN;
+    if (!/^https?:$/.test(protocolOf(this.#url))) throw invalid(`"${this.#url}" is no address of a server`, "give http://HOST:PORT");
+    if (/[^\x20-\x7e]/.test(token ?? "")) throw invalid("the token has characters that no token has");
     this.#headers = { "Content-Type": "application/json", ...(token && { Authorization: `Bearer ${token}` }) };
     Object.assign(this, { context, retryFor });
     this.waits = { jobs: new Waits(this, "jobs.wait", "jobs", "key"), flows: new Waits(this, "flows.wait", "flows", "id") };
@@ -97,16 +178,15 @@ export class Client {
 
   /** Any method of the contract. repeat: whether it may be sent again if no answer came; undefined: if that is harmless. */
   async call(method, params = {}, { repeat, signal, answerWithin = ANSWER_MS } = {}) {
-    const harmless = READS.has(method.split(".").pop()) || method === "job.cancel" || Boolean(params.idempotency_key || params.key);
     const until = Date.now() + this.retryFor;
     for (let ms = 50; ; ms = Math.min(ms * 2, 2000)) {
       try {
         return await this.#once(method, params, signal, answerWithin);
       } catch (why) {
-        const again = why instanceof Unavailable && (!why.sent || (repeat ?? harmless));
+        const again = why instanceof Unavailable && (!why.sent || (repeat ?? harmless(method, params)));
         if (!again || Date.now() + ms > until) throw why;
       }
-      await pause(ms, undefined, { signal });
+      await pause(ms * (0.5 + Math.random() / 2), undefined, { signal }); // those who lost the server at one time do not come back at one time
     }
   }
 
@@ -114,28 +194,25 @@ export class Client {
     const shared = !method.endsWith(".logs"); // one that is followed would keep others waiting
     if (shared) await this.#enter();
     try {
-      const body = JSON.stringify({ jsonrpc: "2.0", id: 1, method, params });
-      const size = Buffer.byteLength(body); // a server closes the connection at once: its answer might be lost
-      if (size > MOST_BYTES) throw new TooLarge(`${method}: ${size} bytes are over the limit of ${MOST_BYTES}`, { code: -32005, word: "too_large" });
-      const { status, text } = await this.#post(body, signal, answerWithin);
-      if (status !== 200) throw refused(status, text);
-      const answer = readAnswer(text);
-      if (answer.error) throw readError(answer.error);
-      return answer.result;
+      const id = ++this.#number;
+      const body = bodyOf(id, method, params);
+      const { status, said } = await this.#post(body, patience(answerWithin, signal));
+      if (status !== 200) throw refused(status, said);
+      return readAnswer(said, id, this.#url);
+    } catch (why) {
+      signal?.throwIfAborted();
+      throw lost(why);
     } finally {
       if (shared) this.#leave();
     }
   }
 
-  async #post(body, signal, answerWithin) {
-    const limit = AbortSignal.timeout(answerWithin);
+  async #post(body, limit) {
     try {
-      const given = { method: "POST", headers: this.#headers, body, redirect: "error", signal: signal ? either(signal, limit) : limit };
-      const answer = await fetch(`${this.#url}/rpc`, given);
-      return { status: answer.status, text: await answer.text() };
-    } catch (why) {
-      signal?.throwIfAborted();
-      throw lost(why);
+      const answer = await fetch(`${this.#url}/rpc`, { method: "POST", headers: this.#headers, body, redirect: "error", signal: limit.signal });
+      return { status: answer.status, said: await textOf(answer) };
+    } finally {
+      limit.end();
     }
   }
 
@@ -156,7 +233,7 @@ export class Client {
       script, script_type: type, env_vars: env, context_id: this.context, idempotency_key: randomUUID(), ...options,
       ...(depends && { dependends: depends.map((each) => each.id ?? each) }),
     };
-    return new Job(this, (await this.call("job.start", params)).key, params.context_id);
+    return new Job(this, member("job.start", await this.call("job.start", params), "key", "string"), params.context_id);
   }
 
   job(key) {
@@ -167,61 +244,66 @@ export class Client {
   async flowStart(definition, { inputs, env, notify, idempotencyKey = randomUUID(), traceparent } = {}) {
     const context_id = this.context;
     const wish = { definition, inputs, env_vars: env, notify, context_id, idempotency_key: idempotencyKey, traceparent };
-    const { id } = await this.call("flow.create", wish);
+    const id = member("flow.create", await this.call("flow.create", wish), "id", "number");
     await this.call("flow.start", { id, context_id }, { repeat: true });
     return this.flow(id);
   }
 
   flow(id) {
-    return new Flow(this, id, this.context);
+    return new Flow(this, Number(id), this.context);
   }
 
   /** What happens, as it happens: to a flow or a job until it has ended, else to all flows of the context. */
   async *events({ flow, job, after = "", signal } = {}) {
-    const context = this.context ?? (await this.call("system.info")).contexts[0];
-    const query = new URLSearchParams({ context, ...(flow && { flow }), ...(job && { job }) });
+    const context = this.context ?? member("system.info", await this.call("system.info"), "contexts", "array")[0] ?? 1;
+    const query = { context, ...(flow && { flow }), ...(job && { job }) };
     let until = Date.now() + this.retryFor;
     while (true) {
       try {
-        for await (const event of this.#stream(`/events?${query}`, after, signal)) {
+        for await (const event of this.#stream({ ...query, ...(after && { after }) }, signal)) {
           [after, until] = [event.id || after, Date.now() + this.retryFor];
           if (event.kind === "gone") throw new Denied(String(event.data.message), { code: -32003, word: "denied" });
-          yield event;
+          if (event.kind) yield event;
           const over = flow && event.kind === "flow" && ["finished", "error"].includes(event.data.status);
           if (over || (job && event.data.ended)) return;
         }
       } catch (why) {
         if (!(why instanceof Unavailable) || Date.now() > until) throw why;
       }
-      await pause(500, undefined, { signal });
+      await pause(250 + Math.random() * 500, undefined, { signal });
     }
   }
 
-  async *#stream(path, after, signal) {
-    const own = new AbortController();
-    const silence = setTimeout(() => own.abort(new Error("it is silent")), SILENCE_MS);
+  // Events of one connection; one without a kind is a sign of life.
+  async *#stream(query, signal) {
+    const limit = patience(SILENCE_MS, signal);
     try {
-      const headers = { ...this.#headers, ...(after && { "Last-Event-ID": after }) };
-      const answer = await fetch(this.#url + path, { headers, redirect: "error", signal: signal ? either(signal, own.signal) : own.signal });
-      if (answer.status !== 200) throw refused(answer.status, await answer.text());
+      const url = `${this.#url}/events?${new URLSearchParams(query)}`;
+      const answer = await fetch(url, { headers: this.#headers, redirect: "error", signal: limit.signal });
+      if (answer.status !== 200) throw refused(answer.status, await textOf(answer));
       let [rest, fields] = ["", {}];
-      for await (const text of answer.body.pipeThrough(new TextDecoderStream())) {
-        silence.refresh();
-        const lines = (rest + text).split("\n");
+      for await (const piece of answer.body.pipeThrough(new TextDecoderStream())) {
+        limit.refresh();
+        const lines = (rest + piece).split("\n");
         rest = lines.pop();
+        if (rest.length > EVENT_CHARACTERS) throw new Error("an event without an end");
         for (const line of lines) {
-          const [, name, value] = /^([^:]*):? ?(.*)$/.exec(line);
-          if (name) fields[name] = value;
-          else if (!line && fields.data) yield { kind: fields.event ?? "message", id: fields.id ?? "", data: JSON.parse(fields.data) };
-          if (!line) fields = {};
+          if (line) {
+            const [, name, value] = /^([^:]*):? ?([^]*)$/.exec(line);
+            fields[name] = value;
+          } else {
+            const data = JSON.parse(fields.data ?? "{}");
+            if (!is(data, "object")) throw new Error("an event that is no object");
+            yield { kind: fields.data ? fields.event ?? "message" : "", id: fields.id ?? "", data };
+            fields = {};
+          }
         }
       }
     } catch (why) {
       signal?.throwIfAborted();
-      throw why instanceof MycojobsError ? why : lost(why);
+      throw lost(why);
     } finally {
-      clearTimeout(silence);
-      own.abort();
+      limit.end();
     }
   }
 }
@@ -243,23 +325,27 @@ export class Job {
   }
   /** Its JobState when it has ended, however. */
   async wait({ timeout, signal } = {}) {
-    if (!this.key.includes(":")) this.key = (await this.status()).key.replace(/^job:/, "");
+    if (!this.key.includes(":")) this.key = member("job.status", await this.status(), "key", "string").replace(/^job:/, "");
     return this.#client.waits.jobs.wait(`job:${this.key}`, this.#context, `job ${this.key}`, timeout, signal);
   }
   /** What it has handed back, when it has ended. JobFailed, JobCancelled: it has not finished. */
   async result(limits = {}) {
     await this.wait(limits);
     const state = await this.#call("job.result");
-    if (state.status !== "finished") throw new (state.detail === "cancelled" ? JobCancelled : JobFailed)(state);
-    return state.result;
+    if (member("job.result", state, "status", "string") !== "finished") throw new (state.detail === "cancelled" ? JobCancelled : JobFailed)(state);
+    return member("job.result", state, "result", "object");
   }
   /** Its lines: those that there are, or, with follow, until it has ended. */
   async *logs({ follow = false, after = 0, signal } = {}) {
     while (true) {
+      const began = Date.now();
       const page = await this.#call("job.logs", { after_seq: after, wait_ms: follow ? LOG_WAIT_MS : 0 }, { signal });
-      yield* page.lines;
-      after = page.after_seq;
-      if (page.ended || !(follow || page.lines.length)) return;
+      const [lines, last] = [member("job.logs", page, "lines", "array"), member("job.logs", page, "after_seq", "number")];
+      if (lines.length && last <= after) throw noAnswer("job.logs", `line ${last} again`);
+      yield* lines;
+      after = last;
+      if (page.ended || !(follow || lines.length)) return;
+      if (!lines.length) await pause(Math.max(0, began + EMPTY_MS - Date.now()), undefined, { signal });
     }
   }
   cancel() {
@@ -301,8 +387,8 @@ export class Flow {
   /** What its jobs have handed back, by <node>.<key>. FlowFailed: it has not finished. */
   async result(limits = {}) {
     const state = await this.wait(limits);
-    if (state.status !== "finished") throw new FlowFailed(state);
-    return state.result;
+    if (member("flows.wait", state, "status", "string") !== "finished") throw new FlowFailed(state);
+    return member("flows.wait", state, "result", "object");
   }
   approve(name, comment) {
     return this.#control("flow.approve", { name, comment });
@@ -385,32 +471,27 @@ class Waits {
   }
 
   async #one(context, places, wait_ms, stop) {
+    const began = Date.now();
     const keys = places.map((place) => this.#waiting.get(place).key);
-    const tell = (key, how) => {
+    const settle = (key, how) => {
       const place = `${context ?? ""} ${key}`;
       for (const waiter of this.#waiting.get(place)?.waiters ?? []) how(waiter);
       this.#waiting.delete(place);
     };
     try {
-      const ended = await this.#client.call(this.#method, { [this.#param]: keys, context_id: context, wait_ms }, { signal: stop.signal });
-      for (const state of ended) tell(state[this.#name], (waiter) => waiter.resolve(state));
+      const states = await this.#client.call(this.#method, { [this.#param]: keys, context_id: context, wait_ms }, { signal: stop.signal });
+      if (!is(states, "array")) throw noAnswer(this.#method, states);
+      const asked = new Set(keys); // what was not asked for ends no wait
+      const ended = states.map((state) => [member(this.#method, state, this.#name, typeof keys[0]), state]).filter(([key]) => asked.has(key));
+      for (const [key, state] of ended) settle(key, (waiter) => waiter.resolve(state));
+      if (!ended.length) await pause(Math.max(0, began + Math.min(EMPTY_MS, wait_ms) - Date.now()), undefined, { signal: stop.signal });
     } catch (why) {
       // "jobs[3]": that one cannot be waited for; the others can
-      const one = [NotFound, Denied, Invalid].some((kind) => why instanceof kind) && /\[(\d+)\]$/.exec(why.field);
-      if (!stop.signal.aborted) for (const key of one ? [keys[one[1]]] : keys) tell(key, (waiter) => waiter.reject(why));
+      const one = [NotFound, Denied, Invalid].some((kind) => why instanceof kind) && /^\w+\[(\d{1,4})\]$/.exec(why.field);
+      if (!stop.signal.aborted) for (const key of one && one[1] < keys.length ? [keys[one[1]]] : keys) settle(key, (waiter) => waiter.reject(why));
     }
     this.#calls.delete(stop);
     for (const place of places) if (this.#waiting.has(place)) this.#unasked.add(place);
     this.#ask();
   }
-}
-
-// AbortSignal.any, which Node 18 may lack.
-function either(one, other) {
-  const both = new AbortController();
-  for (const each of [one, other]) {
-    if (each.aborted) both.abort(each.reason);
-    each.addEventListener("abort", () => both.abort(each.reason), { signal: both.signal });
-  }
-  return both.signal;
 }

@@ -35,10 +35,16 @@ await flow.pause("c");
 await flow.resume("n");
 await flow.retry("n");
 
+const parameters = (type) =>
+  Object.fromEntries(methods(type).map((name) => {
+    const { value } = Object.getOwnPropertyDescriptor(type.prototype, name);
+    return [name, value ? /^(?:async )?\*?\s*\w+\((.*?)\) \{\n/s.exec(String(value))[1] : ""];
+  }));
 const methods = (type) => Object.getOwnPropertyNames(type.prototype).filter((name) => name !== "constructor");
 console.log(JSON.stringify({
   calls,
   codes: Object.fromEntries(Object.entries(CODES).map(([code, type]) => [code, type.name])),
   names: Object.keys(client),
   methods: { Client: methods(Client), Job: methods(client.Job), Flow: methods(client.Flow) },
+  parameters: { Client: parameters(Client), Job: parameters(client.Job), Flow: parameters(client.Flow) },
 }));

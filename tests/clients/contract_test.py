@@ -8,6 +8,7 @@ import subprocess
 import unittest
 import urllib.request
 
+from stranger import Stranger
 from world import LIMIT_S, NODE_CLIENT, PYTHON_CLIENT, Case
 
 import mycojobs
@@ -69,9 +70,61 @@ def text_of(*path):
 
 
 def members(declarations, name):
-    """Names of an interface's members, with those that it extends."""
+    """Members of an interface, with those that it extends: name -> (whether it may be missing, its type)."""
     found = re.search(rf"interface {name}(?: extends (\w+))? {{\n(.*?)\n}}", declarations, re.S)
-    return (members(declarations, found[1]) if found[1] else set()) | set(re.findall(r"^  (\w+)\??:", found[2], re.M))
+    own = {each: (bool(may), type_) for each, may, type_ in re.findall(r"^  (\w+)(\??): (.*);$", found[2], re.M)}
+    return {**(members(declarations, found[1]) if found[1] else {}), **own}
+
+
+def json_types(type_):
+    """The JSON types that a type of TypeScript stands for; none: any."""
+    found = set()
+    for each in re.sub(r"\(.*\)|\{.*\}|<.*>", "", type_).split("|"):
+        each = each.strip()
+        if each in ("Json", "unknown"):
+            return set()
+        literal = each.startswith('"') or each in ("string", "ScriptType")
+        found.add("string" if literal else "array" if each.endswith("[]") else {"number": "integer", "boolean": "boolean"}.get(each, "object"))
+    return found
+
+
+def differences(declared, schemas, required):
+    for name, schema in schemas.items():
+        optional, type_ = declared.get(name, (None, "nothing"))
+        types = schema.get("type", []) if isinstance(schema, dict) else []
+        wanted = {types} if isinstance(types, str) else set(types)
+        if json_types(type_) != wanted or optional == (name in required):
+            yield f"{name}: {type_} for {schema}"
+    yield from declared.keys() - schemas.keys()
+
+
+def split(text):
+    """At the commas outside of braces."""
+    parts, depth = [""], 0
+    for c in text:
+        depth += (c in "{(<[") - (c in "})>]")
+        if c == "," and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += c
+    return [each.strip() for each in parts if each.strip()]
+
+
+def node_parameters(text):
+    """Names of a method's parameters; of one that is taken apart, the names in it."""
+    for each in split(text):
+        inside = re.match(r"\{(.*)\}", each, re.S)
+        yield sorted(re.match(r"[\w.]+", one)[0] for one in split(inside[1])) if inside else re.match(r"\w+", each)[0]
+
+
+def declared_parameters(declarations, text):
+    for each in split(text):
+        name, type_ = re.match(r"(\w+)\??: (.*)", each, re.S).groups()
+        inline = re.match(r"\{(.*)\}", type_, re.S)
+        if inline:
+            yield name, sorted(re.match(r"\w+", one)[0] for one in re.split(r"[;\n]\s*", inline[1].strip(" \n;")))
+        else:
+            yield name, sorted(members(declarations, type_)) if f"interface {type_} {{" in declarations else None
 
 
 class Contract(Case):
@@ -114,7 +167,8 @@ class Contract(Case):
         for client, calls in self.calls.items():
             self.assertEqual(set(dict(map(tuple, calls))["job.start"]), wanted, client)
         declared = members(text_of(NODE_CLIENT, "index.d.ts"), "SubmitOptions")
-        self.assertEqual(declared, {RENAMED.get(name, name) for name in wanted - {"script"}})
+        schemas = {RENAMED.get(name, name): self.methods["job.start"][name]["schema"] for name in wanted - {"script"}}
+        self.assertEqual(list(differences(declared, schemas, ())), [])
 
     def test_the_error_codes_are_those_of_the_contract(self):
         contract = {each["code"]: name for name, each in self.document["components"]["errors"].items()}
@@ -126,7 +180,25 @@ class Contract(Case):
     def test_the_declared_shapes_are_those_of_the_contract(self):
         declarations = text_of(NODE_CLIENT, "index.d.ts")
         for name in ("JobState", "JobResult", "JobReason", "LogLine", "FlowState", "FlowResult"):
-            self.assertEqual(members(declarations, name), set(self.document["components"]["schemas"][name]["properties"]), name)
+            shape = self.document["components"]["schemas"][name]
+            self.assertEqual(list(differences(members(declarations, name), shape["properties"], shape["required"])), [], name)
+
+    def test_the_declared_parameters_are_those_of_the_methods(self):
+        declarations = text_of(NODE_CLIENT, "index.d.ts")
+        for kind, methods in self.node["parameters"].items():
+            body = re.search(rf"^export class {kind} {{\n(.*?)\n}}", declarations, re.S | re.M)[1]
+            for name, text in methods.items():
+                found = re.search(rf"^  {name}(?:<.*?>+)?\((.*?)\): (?:Promise|AsyncGenerator|Job|Flow)", body, re.S | re.M)
+                if not found:
+                    self.assertEqual(text, "", (kind, name))  # a getter
+                    continue
+                there, declared = list(node_parameters(text)), list(declared_parameters(declarations, found[1]))
+                self.assertEqual(len(there), len(declared), (kind, name))
+                for own, (declared_name, inside) in zip(there, declared):
+                    if isinstance(own, list):
+                        self.assertTrue("...options" in own or own == inside, (kind, name, own, inside))
+                    else:
+                        self.assertIn(own, (declared_name, "limits"), (kind, name))
 
     def test_the_declarations_name_what_is_there(self):
         declarations = text_of(NODE_CLIENT, "index.d.ts")
@@ -148,9 +220,41 @@ class Contract(Case):
                 of_python = {camel(each) for each in vars(getattr(mycojobs, kind)) if not each.startswith("_")} - {"key", "close", "id"}
                 self.assertEqual(of_python, set(there) - {"id"}, kind)
 
+    # What changes something, by the last part of its name: not repeated without an idempotency key.
+    CHANGES = set("""create update delete send cancel start run retry approve reject replay pause resume signal apply remove challenge begin end""".split())
+
+    def test_only_what_is_harmless_is_sent_again_when_its_answer_was_lost(self):
+        wanted = {}
+        for method, params in self.methods.items():
+            wanted[method, ""] = method == "job.cancel" or method.rpartition(".")[2] not in self.CHANGES
+            for key in ("key", "idempotency_key"):
+                if key in params:
+                    wanted[method, key] = wanted[method, ""] or " again " in params[key]["description"]
+        self.assertGreater(sum(wanted.values()), 50)
+        calls = [[method, {key: "k"} if key else {}] for method, key in wanted]
+        for client, sends in (("python", self.python_sends), ("node", self.node_sends)):
+            stranger = Stranger()
+            self.addCleanup(stranger.close)
+            sends(stranger.url + "/lossy", calls)
+            sent = {(method, next(iter(params), "")): stranger.lost[json.dumps([method, params], sort_keys=True)] for method, params in calls}
+            self.assertEqual(sent, {each: 2 if again else 1 for each, again in wanted.items()}, client)
+
+    @staticmethod
+    def python_sends(url, calls):
+        async def all_of_them():
+            async with mycojobs.AsyncClient(url, "t", retry_for=LIMIT_S) as client:
+                await asyncio.gather(*(client.call(method, params) for method, params in calls), return_exceptions=True)
+
+        asyncio.run(all_of_them())
+
+    @staticmethod
+    def node_sends(url, calls):
+        subprocess.run(["node", os.path.join(HERE, "reach.mjs")], input=json.dumps(calls), env={**os.environ, "COORDINATOR_URL": url, "MYCOJOBS_TOKEN": "t"},
+                       capture_output=True, text=True, check=True, timeout=LIMIT_S)  # fmt: skip
+
     def test_every_method_of_the_contract_can_be_called(self):
         environment = {**os.environ, "COORDINATOR_URL": self.world.url, "MYCOJOBS_TOKEN": self.world.token}
-        told = json.loads(subprocess.run(["node", os.path.join(HERE, "reach.mjs")], input=json.dumps(list(self.methods)), env=environment,
+        told = json.loads(subprocess.run(["node", os.path.join(HERE, "reach.mjs")], input=json.dumps([[method, {}] for method in self.methods]), env=environment,
                                          capture_output=True, text=True, check=True, timeout=LIMIT_S).stdout)  # fmt: skip
         known = {0} | set(errors.CODES)
         with mycojobs.Client(self.world.url, self.world.token) as client:

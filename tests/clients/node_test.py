@@ -31,23 +31,21 @@ class Node(Case):
 
     def serve(self, asked, answers):
         world = self.world
-        deeds = {
+        commands = {
             "stop": world.stop_coordinator,
             "start": world.start_coordinator,
             "lose": lambda: setattr(world.relay, "lose_answers", 1),
             "cut": world.relay.cut,
             "begin_count": world.relay.begin_count,
             "end": lambda: None,
-            "count": lambda: {"most_open": world.relay.most_open},
+            "count": lambda: {"most_open": world.relay.most_open, "requests": world.relay.requests},
         }
         with open(asked, encoding="utf-8") as lines, open(answers, "w", encoding="utf-8") as out:
             for line in lines:
-                out.write(json.dumps(deeds[line.strip()]()) + "\n")
+                out.write(json.dumps(commands[line.strip()]()) + "\n")
                 out.flush()
                 if line == "end\n":
                     break
-
-
 
 
 if __name__ == "__main__":

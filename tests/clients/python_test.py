@@ -1,6 +1,8 @@
 #!/usr/bin/python3
 """The Python client against a real coordinator and a real agent. python_test.py [FOLDER OF THE PROGRAMS]"""
 import asyncio
+import functools
+import gc
 import os
 import signal
 import subprocess
@@ -8,6 +10,7 @@ import sys
 import threading
 import time
 import unittest
+import weakref
 
 from world import LIMIT_S, PYTHON_CLIENT, Case, eventually
 
@@ -251,9 +254,32 @@ class Shipping(unittest.TestCase):
         self.refused(area, "the key 1, which is no text", {1: 2})
         self.refused(area, "is nan", math.nan)
 
+    def test_texts_of_a_nested_function_are_shipped_as_they_are(self):
+        def nested(sep="\n"):
+            text = """first
+            second
+third\u2028\t
+"""
+            # a comment
+            both = ("a"
+    "b", f"""{sep!r}
+                {len(text)}
+ end""")
+            if text:
+        # less indented
+                return [text, *both]
+
+        from mycojobs.ship import script_of
+
+        there = {}
+        exec(script_of(nested, (), {}), there)
+        self.assertEqual(there["result"], {"return": nested()})
+
     def test_only_a_function_of_type_python_is_shipped(self):
         with Client("http://127.0.0.1:1", retry_for=0) as client:
             self.assertRaises(mycojobs.CannotShip, client.submit, area, 1, type="sal")
+            for other in (functools.partial(area, 1), 5, Jobs):
+                self.assertRaises(mycojobs.CannotShip, client.submit, other)
 
 
 class Flows(Case):
@@ -379,6 +405,14 @@ class Away(Case):
         self.client.call("job.create", {**wish, "id": 700_000, "name": "named by its id"}, repeat=True)
         self.assertEqual(len(self.named("named by its id")), 1)
 
+    def test_an_instance_s_key_makes_no_answer_to_a_gate_come_twice(self):
+        for verb in ("approve", "reject", "cancel", "remove"):
+            self.world.relay.begin_count()
+            self.world.relay.lose_answers = 1
+            with self.assertRaises(mycojobs.Unavailable):
+                self.client.call("workflow." + verb, {"workflow": "acme/order@1", "key": "7"})
+            self.assertEqual(self.world.relay.requests, 1, verb)
+
     def test_nobody_there_is_told_after_a_while(self):
         with Client("http://127.0.0.1:1", "t", retry_for=0.3) as client:
             began = time.monotonic()
@@ -442,17 +476,85 @@ class Away(Case):
         job.cancel()
 
     def test_a_client_is_of_one_process_and_says_when_it_is_closed(self):
-        child = os.fork()
-        if child == 0:
-            try:
-                self.client.call("system.ping")
-            except mycojobs.Error:
-                os._exit(7)
-            os._exit(1)
-        self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), 7)
+        program = f"""import os, sys; sys.path.insert(0, {PYTHON_CLIENT!r})
+import mycojobs
+client = mycojobs.Client()
+events = client.events()
+child = os.fork()
+try:
+    client.call('system.ping')
+    next(events) if child == 0 else os.waitpid(child, 0)
+except mycojobs.Error as why:
+    print(why.word)
+sys.exit(7)"""
+        environment = {**os.environ, "COORDINATOR_URL": self.world.url, "MYCOJOBS_TOKEN": self.world.token}
+        done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=LIMIT_S)
+        self.assertEqual((done.returncode, done.stdout, done.stderr), (7, "closed\n", ""))
         self.assertEqual(self.client.call("system.ping"), "pong")
         self.client.close()
         self.assertRaises(mycojobs.Error, self.client.call, "system.ping")
+
+    def test_whoever_calls_when_it_is_closed_is_told(self):
+        job = self.client.submit(SLEEP)
+        began, said = threading.Barrier(9), []
+
+        def calls(doing):
+            began.wait()
+            try:
+                while True:
+                    doing()
+            except BaseException as why:  # that is what is looked at
+                said.append(why)
+
+        waits = [lambda: job.wait(), lambda: list(job.logs(follow=True)), lambda: list(self.client.events(job=job.key))]
+        threads = [threading.Thread(target=calls, args=(each,)) for each in [*waits, *[lambda: self.client.call("system.ping")] * 5]]
+        for each in threads:
+            each.start()
+        began.wait()
+        time.sleep(0.5)
+        self.client.close()
+        for each in threads:
+            each.join(LIMIT_S)
+        self.assertEqual([(type(why), getattr(why, "word", "")) for why in said], [(mycojobs.Error, "closed")] * 8)
+        with Client(self.world.url, self.world.token) as another:
+            another.job(job.key).cancel()
+
+    def test_a_client_may_be_collected_in_its_own_thread(self):
+        class Holds:
+            pass
+
+        for what in ("client", "iterator", "finalizer"):
+            holds, said = Holds(), []
+            holds.client = Client(self.world.url, self.world.token)
+            holds.self = holds
+            loop = holds.client._loop
+            if what == "iterator":
+                holds.events = holds.client.events(flow=self.flow().id, after="0")
+                next(holds.events)
+            elif what == "finalizer":
+                client = holds.client
+                weakref.finalize(holds, lambda: said.append(type(self.error_of(lambda: client.call("system.ping")))))
+            gc.disable()
+            self.addCleanup(gc.enable)
+            del holds
+            loop._loop.call_soon_threadsafe(gc.collect)
+            if what == "finalizer":
+                eventually(lambda: said)
+                self.assertEqual(said, [mycojobs.Error])
+                client.close()
+            loop._thread.join(LIMIT_S)
+            self.assertFalse(loop._thread.is_alive(), what)
+
+    def flow(self):
+        return self.client.flow_start({"name": "n", "jobs": {"a": {"wait": "1s"}}})
+
+    @staticmethod
+    def error_of(doing):
+        try:
+            doing()
+        except BaseException as why:
+            return why
+        return None
 
 
 class Asyncio(Case):
@@ -518,7 +620,17 @@ class Asyncio(Case):
                 await wait
             await asyncio.sleep(0.1)
             self.assertEqual([each for each in asyncio.all_tasks() if "_Waits" in repr(each)], [])
-            await job.cancel()
+            with self.assertRaisesRegex(mycojobs.Error, "closed"):
+                await job.status()
+            async with mycojobs.AsyncClient(self.world.url, self.world.token) as another:
+                call = asyncio.ensure_future(another.call("jobs.wait", {"jobs": ["job:" + job.key], "wait_ms": 60_000}))
+                await another.job(job.key).status()
+                await another.close()
+                with self.assertRaisesRegex(mycojobs.Error, "closed"):
+                    await call
+            self.assertEqual((another._http._idle, another._http._all), ([], set()))
+            async with mycojobs.AsyncClient(self.world.url, self.world.token) as another:
+                await another.job(job.key).cancel()
 
         self.run_async(story)
 

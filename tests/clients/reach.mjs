@@ -1,16 +1,17 @@
-// call() of the Node client with every method that is named on standard input: what it was answered, as JSON.
+// call() of the Node client with each [method, parameters] of standard input: the codes of what it was answered, by method, as JSON.
 import { readFileSync } from "node:fs";
 import { Client, MycojobsError } from "../../clients/node/index.js";
 
 const client = new Client();
 const told = {};
-for (const method of JSON.parse(readFileSync(0, "utf8"))) {
+const calls = JSON.parse(readFileSync(0, "utf8")).map(async ([method, params]) => {
   try {
-    await client.call(method, {});
+    await client.call(method, params);
     told[method] = 0;
   } catch (why) {
     if (!(why instanceof MycojobsError)) throw why;
     told[method] = why.code;
   }
-}
+});
+await Promise.all(calls);
 console.log(JSON.stringify(told));

@@ -191,6 +191,12 @@ test("an answer that was lost makes no second job, and what is not harmless is n
   await world("lose");
   await assert.rejects(client.call("job.create", { script: "x", script_type: "python", name: "unsafe" }), mycojobs.Unavailable);
   await eventually(async () => (await named("unsafe")).length === 1);
+  for (const verb of ["approve", "reject", "cancel", "remove"]) {
+    await world("begin_count");
+    await world("lose");
+    await assert.rejects(client.call(`workflow.${verb}`, { workflow: "acme/order@1", key: "7" }), mycojobs.Unavailable);
+    assert.equal((await world("count")).requests, 1, verb);
+  }
 });
 
 test("nobody there is told after a while", async () => {

@@ -2,23 +2,46 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import os
+import random
+import re
 import time
 import uuid
-from typing import Any, AsyncIterator, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Set, Union
+from typing import Any, AsyncIterator, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Set, Type, TypeVar, Union
 
-from .errors import CannotShip, Denied, Error, FlowFailed, Invalid, JobCancelled, JobFailed, NotFound, TooLarge, Unavailable, WaitTimeout, read_error
+from .errors import CannotShip, Denied, Error, FlowFailed, Invalid, JobCancelled, JobFailed, NotFound, TooLarge, Unavailable, WaitTimeout
+from .errors import closed, no_answer, read_error
 from .http import Event, Transport, refused
 from .ship import RETURN, options_of, script_of
 
 Json = Dict[str, Any]
-READS = {"get", "list", "status", "result", "logs", "explain", "dag", "timeline", "wait", "ping", "version", "info", "discover"}
+T = TypeVar("T")
+READS = set(
+    "get list page status result logs explain dag timeline history wait ping version info discover check overview rights verify doctor refusals "
+    "cells show facts".split()
+)
 ANSWER_S = 60.0  # a server that is silent for longer is away
 MOST_BYTES = 16 << 20  # of a call
 LOG_WAIT_MS = 20_000
 WAIT_MS, SHORT_WAIT_MS = 20_000, 250
 MOST_WAITS, MOST_OF_A_WAIT = 4, 1000
+EMPTY_S = 0.5  # an answer that says nothing is asked for again so seldom
+
+
+def harmless(method: str, params: Mapping[str, Any]) -> bool:
+    """Whether a call may be sent again that may have been done. `key` is an idempotency key of flow.* alone: elsewhere it names an instance."""
+    group, _, verb = method.rpartition(".")
+    return verb in READS or method == "job.cancel" or bool(params.get("idempotency_key") or (group == "flow" and params.get("key")))
+
+
+def member(method: str, answer: Any, name: str, kind: Type[T]) -> T:
+    """Of an answer, as the contract has it."""
+    found = answer.get(name) if isinstance(answer, dict) else None
+    if not isinstance(found, kind):
+        raise no_answer(method, answer)
+    return found
 
 
 class AsyncClient:
@@ -32,6 +55,7 @@ class AsyncClient:
         self.url = url or os.environ.get("COORDINATOR_URL") or "http://127.0.0.1:9652"
         self.context, self.retry_for = context, retry_for
         self._http = Transport(self.url, token or os.environ.get("MYCOJOBS_TOKEN") or None)
+        self._numbers = itertools.count(1)
         self._jobs = _Waits(self, "jobs.wait", "jobs", "key")
         self._flows = _Waits(self, "flows.wait", "flows", "id")
 
@@ -42,7 +66,7 @@ class AsyncClient:
         await self.close()
 
     async def close(self) -> None:
-        """Ends its waits and connections."""
+        """Ends its waits and connections: whoever waits for an answer gets the error `closed`."""
         self._jobs.close()
         self._flows.close()
         self._http.close()
@@ -50,22 +74,24 @@ class AsyncClient:
     async def call(self, method: str, params: Optional[Mapping[str, Any]] = None, *, repeat: Optional[bool] = None, answer_within: float = ANSWER_S) -> Any:
         """Any method of the contract, by its own names. repeat: whether it may be sent again if no answer came; None: if that is harmless."""
         params = {name: value for name, value in (params or {}).items() if value is not None}
-        harmless = method.rpartition(".")[2] in READS or method == "job.cancel" or bool(params.get("idempotency_key") or params.get("key"))
+        repeat = harmless(method, params) if repeat is None else repeat
         until, pause = time.monotonic() + self.retry_for, 0.05
         while True:
             try:
                 return await self._once(method, params, answer_within)
             except Unavailable as why:
-                may = not why.sent or (harmless if repeat is None else repeat)
-                if not may or time.monotonic() + pause > until:
+                if (why.sent and not repeat) or time.monotonic() + pause > until:
                     raise
-            await asyncio.sleep(pause)
+            await asyncio.sleep(pause * random.uniform(0.5, 1))  # those who lost the server at one time do not come back at one time
             pause = min(pause * 2, 2.0)
 
     async def _once(self, method: str, params: Mapping[str, Any], seconds: float) -> Any:
+        if self._http.closed:
+            raise closed()
+        number = next(self._numbers)
         try:
-            body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": method, "params": params}, allow_nan=False).encode()
-        except (TypeError, ValueError) as why:
+            body = json.dumps({"jsonrpc": "2.0", "id": number, "method": method, "params": params}, allow_nan=False).encode()
+        except (TypeError, ValueError, RecursionError) as why:
             raise Invalid(f"{method}: a parameter is no JSON: {why}") from None
         if len(body) > MOST_BYTES:  # a server closes the connection at once: its answer might be lost
             raise TooLarge(f"{method}: {len(body)} bytes are over the limit of {MOST_BYTES}", remedy="send less at one time")
@@ -74,21 +100,24 @@ class AsyncClient:
             raise refused(status, data)
         try:
             answer = json.loads(data)
-            if "error" not in answer:
+            if "error" in answer and answer["id"] in (number, None):
+                raise read_error(answer["error"])
+            if answer["id"] == number:
                 return answer["result"]
-        except (ValueError, KeyError, TypeError) as why:
-            raise Error(f"{self.url} answers what is no JSON-RPC: {data[:100]!r}") from why
-        raise read_error(answer["error"])
+        except (ValueError, KeyError, TypeError, RecursionError):
+            pass
+        self._http.forget()  # who knows whose answers these connections have
+        raise no_answer(self.url, data)
 
     async def submit(self, what: Union[str, Callable[..., Any]], /, *args: Any, kwargs: Optional[Mapping[str, Any]] = None, **options: Any) -> "AsyncJob":
         """Queues a script, or a function that is called there with these arguments. options: what `job.start` takes, by its names (timeout,
         retries, name, priority, policy, ...), and type, env, depends (jobs or ids) for script_type, env_vars, dependends."""
         if not isinstance(what, str):
-            options = {**options_of(what), **options}
+            script, options = script_of(what, args, kwargs or {}), {**options_of(what), **options}
             if options.get("type", "python") != "python":
                 raise CannotShip(f"{what.__name__}: a function is a job of type python")
             options.setdefault("name", what.__name__)
-            what = script_of(what, args, kwargs or {})
+            what = script
         elif args or kwargs:
             raise Invalid("a script takes no arguments", remedy="give them in env, or ship a function")
         for short, name in (("type", "script_type"), ("env", "env_vars"), ("depends", "dependends")):
@@ -97,7 +126,7 @@ class AsyncClient:
         if "dependends" in options:
             options["dependends"] = [each if isinstance(each, int) else each.id for each in options["dependends"]]
         params: Json = {"script": what, "script_type": "python", "context_id": self.context, "idempotency_key": uuid.uuid4().hex, **options}
-        return AsyncJob(self, (await self.call("job.start", params))["key"], params["context_id"])
+        return AsyncJob(self, member("job.start", await self.call("job.start", params), "key", str), params["context_id"])
 
     def job(self, key: Union[str, int]) -> "AsyncJob":
         """One that exists: "CALLER:ID", "job:CALLER:ID", or an id of the token's own."""
@@ -108,30 +137,31 @@ class AsyncClient:
         """Makes a flow of a definition (docs/flows.md) and begins it."""
         params = {"definition": definition, "inputs": inputs, "env_vars": env, "notify": notify, "context_id": self.context, "traceparent": traceparent}
         made = await self.call("flow.create", {**params, "idempotency_key": idempotency_key or uuid.uuid4().hex})
-        await self.call("flow.start", {"id": made["id"], "context_id": self.context}, repeat=True)
-        return self.flow(made["id"])
+        number = member("flow.create", made, "id", int)
+        await self.call("flow.start", {"id": number, "context_id": self.context}, repeat=True)
+        return self.flow(number)
 
     def flow(self, number: int) -> "AsyncFlow":
-        return AsyncFlow(self, number, self.context)
+        return AsyncFlow(self, int(number), self.context)
 
     async def events(self, *, flow: Optional[int] = None, job: Optional[str] = None, after: str = "") -> AsyncIterator[Event]:
         """What happens, as it happens: to a flow or a job until it has ended, else to all flows of the context. Goes on after a lost connection."""
-        context = self.context or (await self.call("system.info"))["contexts"][0]
-        query = f"context={context}" + (f"&flow={flow}" if flow else "") + (f"&job={job}" if job else "")
+        context = self.context or [*member("system.info", await self.call("system.info"), "contexts", list), 1][0]
         until = time.monotonic() + self.retry_for
         while True:
             try:
-                async for event in self._http.events(query, after):
+                async for event in self._http.events(context=context, flow=flow, job=job, after=after):
                     after, until = event.id or after, time.monotonic() + self.retry_for
                     if event.kind == "gone":
                         raise Denied(str(event.data.get("message")))
-                    yield event
-                    if (job and event.data.get("ended")) or (flow and event.kind == "flow" and event.data["status"] in ("finished", "error")):
+                    if event.kind:
+                        yield event
+                    if (job and event.data.get("ended")) or (flow and event.kind == "flow" and event.data.get("status") in ("finished", "error")):
                         return
             except Unavailable:
                 if time.monotonic() > until:
                     raise
-            await asyncio.sleep(0.5)
+            await asyncio.sleep(random.uniform(0.25, 0.75))
 
 
 class AsyncJob:
@@ -145,53 +175,56 @@ class AsyncJob:
     def id(self) -> int:
         return int(self.key.rpartition(":")[2])
 
-    async def _call(self, method: str, **params: Any) -> Any:
-        return await self._client.call(method, {"id": self.key, "context_id": self._context, **params})
+    async def _call(self, method: str, **params: Any) -> Json:
+        answer: Json = await self._client.call(method, {"id": self.key, "context_id": self._context, **params})
+        return answer
 
     async def status(self) -> Json:
         """Where it is: JobState."""
-        state: Json = await self._call("job.status")
-        return state
+        return await self._call("job.status")
 
     async def wait(self, timeout: Optional[float] = None) -> Json:
         """Its JobState when it has ended, however. WaitTimeout: it has not in so many seconds."""
         if ":" not in self.key:
-            self.key = (await self.status())["key"][4:]
+            self.key = member("job.status", await self.status(), "key", str)[4:]
         return await self._client._jobs.wait("job:" + self.key, self._context, timeout, f"job {self.key}")
 
     async def result(self, timeout: Optional[float] = None) -> Any:
         """What it has handed back, when it has ended: a function's value, a script's `result`. JobFailed, JobCancelled: it has not finished."""
         await self.wait(timeout)
-        state: Json = await self._call("job.result")
-        if state["status"] != "finished":
-            raise (JobCancelled if state["detail"] == "cancelled" else JobFailed)(state)
-        result = state["result"]
+        state = await self._call("job.result")
+        if member("job.result", state, "status", str) != "finished":
+            raise (JobCancelled if state.get("detail") == "cancelled" else JobFailed)(state)
+        result = member("job.result", state, "result", dict)
         return result[RETURN] if list(result) == [RETURN] else result
 
     async def logs(self, follow: bool = False, after: int = 0) -> AsyncIterator[Json]:
         """Its LogLines behind that number: those that there are, or, with follow, until it has ended."""
         while True:
+            began = time.monotonic()
             page = await self._call("job.logs", after_seq=after, wait_ms=LOG_WAIT_MS if follow else 0)
-            for line in page["lines"]:
+            lines, last = member("job.logs", page, "lines", list), member("job.logs", page, "after_seq", int)
+            if lines and last <= after:
+                raise no_answer("job.logs", page)
+            for line in lines:
                 yield line
-            after = page["after_seq"]
-            if page["ended"] or not (follow or page["lines"]):
+            after = last
+            if page.get("ended") or not (follow or lines):
                 return
+            if not lines:
+                await asyncio.sleep(began + EMPTY_S - time.monotonic())
 
     async def cancel(self) -> Json:
         """Ends it wherever it is, for ever. One that runs has its grace time: wait() for its end."""
-        state: Json = await self._call("job.cancel")
-        return state
+        return await self._call("job.cancel")
 
     async def retry(self) -> Json:
         """Runs it again, if it has ended as error."""
-        state: Json = await self._call("job.retry")
-        return state
+        return await self._call("job.retry")
 
     async def explain(self) -> Json:
         """Why it is where it is: JobReason."""
-        reason: Json = await self._call("job.explain")
-        return reason
+        return await self._call("job.explain")
 
 
 class AsyncFlow:
@@ -230,9 +263,9 @@ class AsyncFlow:
     async def result(self, timeout: Optional[float] = None) -> Json:
         """What its jobs have handed back, by <node>.<key>, when it has ended. FlowFailed: it has not finished."""
         state = await self.wait(timeout)
-        if state["status"] != "finished":
+        if member("flows.wait", state, "status", str) != "finished":
             raise FlowFailed(state)
-        result: Json = state["result"]
+        result: Json = member("flows.wait", state, "result", dict)
         return result
 
     async def approve(self, name: str, comment: Optional[str] = None) -> Json:
@@ -271,6 +304,7 @@ class _Waits:
 
     async def wait(self, key: Any, context: Optional[int], timeout: Optional[float], what: str) -> Json:
         future: "asyncio.Future[Json]" = asyncio.get_running_loop().create_future()
+        future.add_done_callback(lambda done: done.cancelled() or done.exception())  # who has given up asks for it no more
         place = (context, key)
         if place not in self._waiting:
             self._unasked.add(place)
@@ -299,7 +333,7 @@ class _Waits:
 
     def close(self) -> None:
         for future in [each for waiters in self._waiting.values() for each in waiters if not each.done()]:
-            future.set_exception(Error("the client was closed", remedy="wait with another one", word="closed"))
+            future.set_exception(closed())
         self._waiting.clear()
         self._unasked.clear()
         self.stop()
@@ -314,14 +348,15 @@ class _Waits:
             self._calls.add(call)
 
     async def _one(self, context: Optional[int], keys: Sequence[Any], wait_ms: int) -> None:
+        began = time.monotonic()
         try:
-            for state in await self._client.call(self._method, {self._param: keys, "context_id": context, "wait_ms": wait_ms}):
-                for future in self._leave(context, state[self._name]):
-                    future.set_result(state)
-        except Error as why:
+            settled = self._settle(context, keys, await self._client.call(self._method, {self._param: keys, "context_id": context, "wait_ms": wait_ms}))
+            if not settled:
+                await asyncio.sleep(began + min(EMPTY_S, wait_ms / 1000) - time.monotonic())
+        except Exception as why:  # whatever it is, those who wait are told: nobody else hears of it
             # "jobs[3]": that one cannot be waited for; the others can
-            at = why.field[len(self._param) + 1 : -1] if isinstance(why, (NotFound, Denied, Invalid)) else ""
-            for key in [keys[int(at)]] if at.isdigit() else keys:
+            one = re.fullmatch(re.escape(self._param) + r"\[([0-9]{1,4})\]", why.field) if isinstance(why, (NotFound, Denied, Invalid)) else None
+            for key in keys[int(one[1]) :][:1] if one and int(one[1]) < len(keys) else keys:
                 for future in self._leave(context, key):
                     future.set_exception(why)
         finally:
@@ -329,6 +364,17 @@ class _Waits:
             self._unasked.update(place for place in ((context, key) for key in keys) if place in self._waiting)
             if self._waiting:
                 self._ask()
+
+    def _settle(self, context: Optional[int], keys: Sequence[Any], states: Any) -> int:
+        """How many waits have ended. What was not asked for ends none."""
+        if not isinstance(states, list):
+            raise no_answer(self._method, states)
+        asked, kind = set(keys), type(keys[0])
+        ended = {key: state for state in states for key in [member(self._method, state, self._name, kind)] if key in asked}
+        for key, state in ended.items():
+            for future in self._leave(context, key):
+                future.set_result(state)
+        return len(ended)
 
     def _leave(self, context: Optional[int], key: Any) -> Iterator["asyncio.Future[Json]"]:
         return (future for future in self._waiting.pop((context, key), set()) if not future.done())

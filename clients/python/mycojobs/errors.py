@@ -81,9 +81,9 @@ class JobFailed(Error):
     word = "job_failed"
 
     def __init__(self, state: Mapping[str, Any]) -> None:
-        self.state, self.detail = state, str(state["detail"])
+        self.state, self.detail = state, str(state.get("detail", ""))
         self.error_info: Mapping[str, Any] = state.get("error_info") or {}
-        super().__init__(f"{state['key']} ended as {self.detail or 'error'}: {state['error']}")
+        super().__init__(f"{state.get('key')} ended as {self.detail or 'error'}: {state.get('error')}")
 
 
 class JobCancelled(JobFailed):
@@ -96,8 +96,8 @@ class FlowFailed(Error):
     word = "flow_failed"
 
     def __init__(self, state: Mapping[str, Any]) -> None:
-        self.state, self.detail = state, str(state["detail"])
-        super().__init__(f"flow {state['id']} ended as {self.detail or 'error'}: {state['error']}")
+        self.state, self.detail = state, str(state.get("detail", ""))
+        super().__init__(f"flow {state.get('id')} ended as {self.detail or 'error'}: {state.get('error')}")
 
 
 CODES: Dict[int, Type[Error]] = {
@@ -105,9 +105,19 @@ CODES: Dict[int, Type[Error]] = {
 }
 
 
-def read_error(error: Mapping[str, Any]) -> Error:
-    """The exception for the member `error` of an answer."""
-    code, data = int(error.get("code", 0)), error.get("data") or {}
-    return CODES.get(code, Error)(
-        str(error.get("message", "")), remedy=str(data.get("remedy", "")), field=str(data.get("field", "")), code=code, word=data.get("word")
-    )
+def read_error(error: Any) -> Error:
+    """The exception for the member `error` of an answer. ValueError: it is no error of JSON-RPC."""
+    if not isinstance(error, dict) or type(error.get("code")) is not int or not isinstance(error.get("message"), str):
+        raise ValueError("no error of JSON-RPC")
+    data = error["data"] if isinstance(error.get("data"), dict) else {}
+    remedy, field, word = (data[name] if isinstance(data.get(name), str) else "" for name in ("remedy", "field", "word"))
+    return CODES.get(error["code"], Error)(error["message"], remedy=remedy, field=field, code=error["code"], word=word or None)
+
+
+def no_answer(what: str, answer: object) -> Error:
+    """What somebody says who is no server of mycojobs, or whose version is another."""
+    return Error(f"{what} answers what is not in the contract: {answer!r:.100}", word="http", remedy="see what runs there")
+
+
+def closed() -> Error:
+    return Error("the client was closed, or was made before a fork", remedy="make a new one", word="closed")

@@ -8,20 +8,23 @@ import io
 import json
 import ssl
 import time
-from typing import AsyncIterator, Awaitable, Dict, List, NamedTuple, Optional, Tuple
-from urllib.parse import urlsplit
+from typing import AsyncIterator, Awaitable, Dict, List, NamedTuple, Optional, Set, Tuple
+from urllib.parse import urlencode, urlsplit
 
-from .errors import Error, Invalid, Unavailable, read_error
+from .errors import Error, Invalid, TooLarge, Unavailable, closed, read_error
 
 MOST_CONNECTIONS = 8  # of calls; a stream of events or a log that is followed has one of its own
 IDLE_S = 10.0  # the server closes one after 15 s
 CONNECT_S = 10.0
 SILENCE_S = 45.0  # a stream says something every 15 s
 HEAD_BYTES = 65536
+ANSWER_BYTES = 64 << 20
+EVENT_BYTES = 4 << 20
+FAILURES = (OSError, EOFError, asyncio.TimeoutError, asyncio.LimitOverrunError, ValueError, RecursionError, http.client.HTTPException)
 
 
 class Event(NamedTuple):
-    """kind: fact, flow, log or job (docs/rpc.md, Events); id: what `after` goes on behind."""
+    """kind: fact, flow, log or job (docs/rpc.md, Events), "" for a sign of life; id: what `after` goes on behind."""
 
     kind: str
     id: str
@@ -33,27 +36,27 @@ class _Connection(NamedTuple):
     writer: asyncio.StreamWriter
 
 
-def _lost(why: object, sent: bool = True) -> Unavailable:
-    error = Unavailable(f"the server does not answer: {why}", remedy="see whether `mycojobs coordinator` or `dev` runs there")
-    error.sent = sent
-    return error
-
-
 class Transport:
     """Of one event loop."""
 
     def __init__(self, url: str, token: Optional[str]) -> None:
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
+        try:
+            parts = urlsplit(url)
+            host, port = parts.hostname, parts.port
+        except ValueError:  # "http://[", "http://h:99999"
+            host = None
+        if not host or parts.scheme not in ("http", "https") or not url.isascii() or not url.isprintable() or " " in url:
             raise Invalid(f"{url!r} is no address of a server", remedy="give http://HOST:PORT")
         if token is not None and not (token.isascii() and token.isprintable()):
             raise Invalid("the token has characters that no token has")
-        self._host, self._path = parts.hostname, parts.path.rstrip("/")
+        self._host, self._path = host, parts.path.rstrip("/")
         self._tls = ssl.create_default_context() if parts.scheme == "https" else None
-        self._port = parts.port or (443 if self._tls else 80)
+        self._port = port or (443 if self._tls else 80)
         self._common = f"Host: {parts.netloc.rpartition('@')[2]}\r\n" + (f"Authorization: Bearer {token}\r\n" if token else "")
         self._idle: List[Tuple[float, _Connection]] = []
+        self._all: Set[_Connection] = set()
         self._free: Optional[asyncio.Semaphore] = None  # made in the loop that it belongs to
+        self.closed = False
 
     async def post(self, body: bytes, seconds: float, *, shared: bool = True) -> Tuple[int, bytes]:
         """Status and body of the answer. shared: counts among MOST_CONNECTIONS. Error Unavailable: none came."""
@@ -71,48 +74,71 @@ class Transport:
             status, headers, data = await asyncio.wait_for(self._answer(connection.reader), seconds)
             whole = status < 400 and headers.get("Connection", "").lower() != "close" and "Content-Length" in headers
             return status, data
-        except (OSError, EOFError, asyncio.TimeoutError, ValueError, http.client.HTTPException) as why:
-            raise _lost(repr(why)) from why
+        except FAILURES as why:
+            raise self._lost(why) from why
         finally:
-            if whole:
+            if whole and not self.closed:
                 self._idle.append((time.monotonic(), connection))
             else:
-                connection.writer.close()
+                self._end(connection)
 
-    async def events(self, query: str, after: str) -> AsyncIterator[Event]:
+    async def events(self, **query: object) -> AsyncIterator[Event]:
         """Of one connection, until that ends. Error Unavailable: it broke."""
         connection = await self._open()
         try:
-            await self._send(connection, "GET", f"/events?{query}", f"Last-Event-ID: {after}\r\n" if after else "")
+            await self._send(connection, "GET", "/events?" + urlencode({name: value for name, value in query.items() if value}), "")
             status, headers = await asyncio.wait_for(_read_head(connection.reader), SILENCE_S)
             if status != 200:
-                data = b"".join([block async for block in _blocks(connection.reader, headers)])
-                raise refused(status, data)
+                raise refused(status, await _whole(_blocks(connection.reader, headers)))
             async for event in _events(_blocks(connection.reader, headers)):
                 yield event
-        except (OSError, EOFError, asyncio.TimeoutError, ValueError, http.client.HTTPException) as why:
-            raise _lost(repr(why)) from why
+        except FAILURES as why:
+            raise self._lost(why) from why
         finally:
-            connection.writer.close()
+            self._end(connection)
+
+    def forget(self) -> None:
+        """Closes what nobody uses."""
+        while self._idle:
+            self._end(self._idle.pop()[1])
 
     def close(self) -> None:
-        while self._idle:
-            self._idle.pop()[1].writer.close()
+        """Whoever waits for an answer gets the error `closed`."""
+        self.closed = True
+        self._idle.clear()
+        for connection in list(self._all):
+            self._end(connection)
+
+    def _end(self, connection: _Connection) -> None:
+        self._all.discard(connection)
+        connection.writer.close()
+
+    def _lost(self, why: object, sent: bool = True) -> Error:
+        if self.closed:
+            return closed()
+        error = Unavailable(f"the server does not answer: {str(why) or repr(why)}", remedy="see whether `mycojobs coordinator` or `dev` runs there")
+        error.sent = sent
+        return error
 
     def _kept(self) -> Optional[_Connection]:
         while self._idle:
             since, connection = self._idle.pop()
             if time.monotonic() - since < IDLE_S and not connection.reader.at_eof():
                 return connection
-            connection.writer.close()
+            self._end(connection)
         return None
 
     async def _open(self) -> _Connection:
         try:
             opening = asyncio.open_connection(self._host, self._port, ssl=self._tls, limit=HEAD_BYTES)
-            return _Connection(*await asyncio.wait_for(opening, CONNECT_S))
-        except (OSError, asyncio.TimeoutError) as why:
-            raise _lost(why or "no connection", sent=False) from why
+            connection = _Connection(*await asyncio.wait_for(opening, CONNECT_S))
+        except (OSError, asyncio.TimeoutError, ValueError) as why:  # ValueError: a name that no host can have
+            raise self._lost(why, sent=False) from why
+        self._all.add(connection)
+        if self.closed:
+            self._end(connection)
+            raise closed()
+        return connection
 
     async def _send(self, connection: _Connection, verb: str, path: str, more: str, body: bytes = b"") -> None:
         head = f"{verb} {self._path}{path} HTTP/1.1\r\n{self._common}{more}\r\n"
@@ -125,17 +151,18 @@ class Transport:
     @staticmethod
     async def _answer(reader: asyncio.StreamReader) -> Tuple[int, email.message.Message, bytes]:
         status, headers = await _read_head(reader)
-        return status, headers, b"".join([block async for block in _blocks(reader, headers)])
+        return status, headers, await _whole(_blocks(reader, headers))
 
 
 def refused(status: int, data: bytes) -> Error:
-    """What an answer says that has no 200."""
+    """What an answer says that has no 200. 503: refused before it was looked at; other codes may be a proxy's."""
     try:
         error = read_error(json.loads(data)["error"])
-    except (ValueError, KeyError, TypeError, AttributeError):
-        error = Unavailable(f"HTTP {status}: {data[:200].decode(errors='replace')}") if status >= 500 else Error(f"HTTP {status}", word="http")
+    except (ValueError, KeyError, TypeError, RecursionError):
+        text = f"HTTP {status}: {data[:200].decode(errors='replace')}"
+        error = Unavailable(text) if status >= 500 else Error(text, word="http")
     if isinstance(error, Unavailable):
-        error.sent = False  # refused before it was looked at
+        error.sent = status != 503
     return error
 
 
@@ -151,13 +178,15 @@ async def _blocks(reader: asyncio.StreamReader, headers: email.message.Message) 
     """The body, by length, in chunks, or until the connection ends."""
     if headers.get("Transfer-Encoding", "").lower() == "chunked":
         while True:
-            size = int((await _said(reader.readuntil(b"\r\n"))).split(b";")[0], 16)
-            block = await reader.readexactly(size + 2)
+            size = _size((await _said(reader.readuntil(b"\r\n"))).split(b";")[0], 16)
+            async for block in _exactly(reader, size):
+                yield block
+            await _said(reader.readexactly(2))
             if size == 0:
                 return
-            yield block[:-2]
     elif "Content-Length" in headers:
-        yield await reader.readexactly(int(headers["Content-Length"]))
+        async for block in _exactly(reader, _size(headers["Content-Length"].encode(), 10)):
+            yield block
     else:
         while True:
             block = await _said(reader.read(HEAD_BYTES))
@@ -166,8 +195,38 @@ async def _blocks(reader: asyncio.StreamReader, headers: email.message.Message) 
             yield block
 
 
+async def _exactly(reader: asyncio.StreamReader, size: int) -> AsyncIterator[bytes]:
+    while size > 0:
+        block = await _said(reader.read(min(size, HEAD_BYTES)))
+        if not block:
+            raise EOFError("the answer is cut off")
+        size -= len(block)
+        yield block
+
+
+def _size(digits: bytes, base: int) -> int:
+    size = int(digits, base)
+    if size < 0:
+        raise ValueError("a negative length")
+    return _bounded(size)
+
+
+def _bounded(size: int) -> int:
+    if size > ANSWER_BYTES:
+        raise TooLarge(f"an answer of {size} bytes is over the limit of {ANSWER_BYTES}", remedy="ask for less at one time")
+    return size
+
+
 async def _said(reading: Awaitable[bytes]) -> bytes:
     return await asyncio.wait_for(reading, SILENCE_S)
+
+
+async def _whole(blocks: AsyncIterator[bytes]) -> bytes:
+    data = bytearray()
+    async for block in blocks:
+        _bounded(len(data) + len(block))
+        data += block
+    return bytes(data)
 
 
 async def _events(blocks: AsyncIterator[bytes]) -> AsyncIterator[Event]:
@@ -175,11 +234,16 @@ async def _events(blocks: AsyncIterator[bytes]) -> AsyncIterator[Event]:
     rest, fields = b"", {}  # type: bytes, Dict[str, str]
     async for block in blocks:
         *lines, rest = (rest + block).split(b"\n")
+        if len(rest) > EVENT_BYTES:
+            raise ValueError("an event without an end")
         for line in lines:
-            name, _, value = line.rstrip(b"\r").decode().partition(":")
-            if name:
+            text = line.rstrip(b"\r").decode()
+            name, _, value = text.partition(":")
+            if name in ("event", "id", "data"):
                 fields[name] = value[1:] if value.startswith(" ") else value
-            elif not line.strip() and "data" in fields:
-                yield Event(fields.get("event", "message"), fields.get("id", ""), json.loads(fields["data"]))
-            if not line.strip():
+            elif not text:
+                data = json.loads(fields.get("data", "{}"))
+                if not isinstance(data, dict):
+                    raise ValueError("an event that is no object")
+                yield Event(fields.get("event", "message") if "data" in fields else "", fields.get("id", ""), data)
                 fields = {}

@@ -7,7 +7,6 @@ import inspect
 import json
 import math
 import symtable
-import textwrap
 import types
 from typing import Any, Callable, Dict, Iterator, Mapping, Sequence, Tuple, TypeVar
 
@@ -60,13 +59,17 @@ def source_of(function: Callable[..., Any], decorators: int) -> str:
     if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
         raise CannotShip(f"{name} is asynchronous or a generator: ship a function that returns its result")
     try:
-        text = textwrap.dedent(inspect.getsource(function))
-        tree = ast.parse(text).body[0]
-    except (OSError, SyntaxError) as why:
+        text = inspect.getsource(function)
+        block = ast.parse("if 1:\n" + text).body[0] if text[0].isspace() else ast.parse("\n" + text)  # in both, lines count from 2
+    except (OSError, SyntaxError, ValueError) as why:
         raise CannotShip(f"{name} has no source that could be shipped: {why}") from None
+    tree = getattr(block, "body")[0]
     if not isinstance(tree, ast.FunctionDef) or len(tree.decorator_list) > decorators:
         raise CannotShip(f"{name} has a decorator besides @job, which would not be shipped: call it inside of {name}")
-    return "\n".join(text.splitlines()[tree.lineno - 1 :])
+    texts = [each for each in ast.walk(tree) if isinstance(each, (ast.Constant, ast.JoinedStr))]
+    inside = {line for each in texts for line in range(each.lineno + 1, (each.end_lineno or 0) + 1)}  # of a text: its blanks are its own
+    lines = list(enumerate(text.rstrip("\n").split("\n"), 2))[tree.lineno - 2 :]
+    return "\n".join(line if number in inside else line[: tree.col_offset].lstrip() + line[tree.col_offset :] for number, line in lines)
 
 
 def imports_of(function: Callable[..., Any], source: str) -> Iterator[Tuple[str, str]]:

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import functools
 import os
 import threading
@@ -9,7 +10,7 @@ import weakref
 from typing import TYPE_CHECKING, Any, AsyncIterator, Callable, Coroutine, Iterator, Optional, TypeVar, Union
 
 from .aio import AsyncClient, AsyncFlow, AsyncJob
-from .errors import Error
+from .errors import closed
 
 T = TypeVar("T")
 if TYPE_CHECKING:
@@ -19,38 +20,60 @@ if TYPE_CHECKING:
 
 
 class _Loop:
-    def __init__(self) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._pid = os.getpid()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="mycojobs", daemon=True)
+    """A thread with a loop for a client. It holds the client's parts, not the client: nobody but its users keeps that alive."""
+
+    def __init__(self, of: AsyncClient) -> None:
+        self._loop, self._of, self._pid = asyncio.new_event_loop(), of, os.getpid()
+        self._lock, self._closed = threading.RLock(), False
+        self._thread = threading.Thread(target=self._live, name="mycojobs", daemon=True)
         self._thread.start()
 
     def run(self, doing: Coroutine[Any, Any, T]) -> T:
-        if self._pid != os.getpid() or self._loop.is_closed():
+        future = None if threading.current_thread() is self._thread else self._begin(doing)  # there a finalizer would wait for itself
+        if future is None:
             doing.close()
-            raise Error("this client is closed, or was made before a fork", remedy="make a new Client")
-        future = asyncio.run_coroutine_threadsafe(doing, self._loop)
+            raise closed()
         try:
             return future.result()
+        except concurrent.futures.CancelledError:  # by nobody but the thread's end
+            raise closed() from None
         except BaseException:  # Ctrl-C too: nobody waits for it any more
             future.cancel()
             raise
 
-    def stop(self) -> None:
-        if self._pid != os.getpid() or self._loop.is_closed():
-            return
-        asyncio.run_coroutine_threadsafe(self._end(), self._loop).result()
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
+    def leave(self, iterator: Any) -> None:
+        """Ends an iteration, without waiting for that: a finalizer may run in any thread, also in the loop's own."""
+        ending = iterator.aclose()
+        if not self._begin(ending):
+            ending.close()
 
-    @staticmethod
-    async def _end() -> None:
-        rest = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in rest:
-            task.cancel()
-        await asyncio.gather(*rest, return_exceptions=True)
-        await asyncio.get_running_loop().shutdown_asyncgens()
+    def _begin(self, doing: Coroutine[Any, Any, T]) -> "Optional[concurrent.futures.Future[T]]":
+        if self._pid == os.getpid():  # else the lock may be one that nobody will ever give back
+            with self._lock:
+                if not self._closed:
+                    return asyncio.run_coroutine_threadsafe(doing, self._loop)
+        return None
+
+    def stop(self) -> None:
+        """Whoever waits gets the error `closed`."""
+        if self._pid != os.getpid():
+            return  # after a fork: thread and connections are the parent's
+        with self._lock:
+            if not self._closed:
+                self._closed = True
+                self._loop.call_soon_threadsafe(self._loop.stop)  # behind all that has been begun
+        if threading.current_thread() is not self._thread:
+            self._thread.join()
+
+    def _live(self) -> None:
+        self._loop.run_forever()
+        self._loop.run_until_complete(self._of.close())
+        while rest := asyncio.all_tasks(self._loop):
+            for task in rest:
+                task.cancel()
+            self._loop.run_until_complete(asyncio.gather(*rest, return_exceptions=True))
+        self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+        self._loop.close()
 
 
 def _blocking(method: "Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]") -> "Callable[Concatenate[Any, P], T]":
@@ -72,7 +95,7 @@ def _iterating(method: "Callable[Concatenate[Any, P], AsyncIterator[T]]") -> "Ca
                 except StopAsyncIteration:
                     return
         finally:
-            self._loop.run(each.aclose())
+            self._loop.leave(each)
 
     return call
 
@@ -143,8 +166,8 @@ class Client:
 
     def __init__(self, url: Optional[str] = None, token: Optional[str] = None, *, context: Optional[int] = None, retry_for: float = 30.0) -> None:
         self._of = AsyncClient(url, token, context=context, retry_for=retry_for)
-        self._loop = _Loop()
-        self._finish = weakref.finalize(self, _close, self._loop, self._of)
+        self._loop = _Loop(self._of)
+        self._finish = weakref.finalize(self, self._loop.stop)
 
     def __enter__(self) -> "Client":
         return self
@@ -166,8 +189,3 @@ class Client:
     submit = _making(AsyncClient.submit, Job)
     flow_start = _making(AsyncClient.flow_start, Flow)
     events = _iterating(AsyncClient.events)
-
-
-def _close(loop: _Loop, of: AsyncClient) -> None:
-    loop.run(of.close())
-    loop.stop()
