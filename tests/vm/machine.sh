@@ -6,7 +6,7 @@ set -euo pipefail
 here=$(dirname "$(readlink -f "$0")")
 cd "$here/../.."
 work=build/vm
-limit_s=${VM_LIMIT_S:-1200} # of the machine's life; alone on two cores it takes about a fifth of this
+limit_s=${VM_LIMIT_S:-2400} # of the machine's life; alone on two cores it takes about a fifth of this
 
 say() { printf 'vm: %s\n' "$*" >&2; }
 give_up() { say "$2"; exit "$1"; }

@@ -479,7 +479,7 @@ def the_suite_of_the_sandbox_holds_on_this_kernel():
 
     def run(name, chosen):
         return subprocess.run(["systemd-run", "--wait", "--pipe", "-q", "-p", "Delegate=yes", "-p", "TasksMax=infinity", f"{place}/{name}", "--gtest_brief=1", f"--gtest_filter={chosen}"],
-                              stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=600, check=False)
+                              stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=1500, check=False)
 
     summary = []
     for name in ("cgroup_tests", "sandbox_tests"):
