@@ -6,8 +6,9 @@ import subprocess
 import tempfile
 import unittest
 
+from world import PYTHON_CLIENT
+
 HERE = os.path.dirname(os.path.abspath(__file__))
-CLIENTS = os.path.join(HERE, "..", "..", "clients")
 
 
 class Types(unittest.TestCase):
@@ -16,16 +17,15 @@ class Types(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
 
     def test_python(self):
-        folder = os.path.join(CLIENTS, "python")
         with tempfile.TemporaryDirectory() as cache:
-            self.run_tool("/usr/bin/mypy", "--cache-dir", cache, folder=folder)
-            with open(os.path.join(folder, "README.md"), encoding="utf-8") as file:
+            self.run_tool("/usr/bin/mypy", "--cache-dir", cache, folder=PYTHON_CLIENT)
+            with open(os.path.join(PYTHON_CLIENT, "README.md"), encoding="utf-8") as file:
                 codes = re.findall(r"^```python\n(.*?)^```$", file.read(), re.S | re.M)
             for number, code in enumerate(codes):
                 path = os.path.join(cache, f"part{number}.py")
                 with open(path, "w", encoding="utf-8") as file:
                     file.write(code)
-                self.run_tool("/usr/bin/mypy", "--cache-dir", cache, "--check-untyped-defs", path, folder=cache, MYPYPATH=os.path.abspath(folder))
+                self.run_tool("/usr/bin/mypy", "--cache-dir", cache, "--check-untyped-defs", path, folder=cache, MYPYPATH=PYTHON_CLIENT)
 
     def test_node(self):
         self.run_tool("tsc", "--strict", "--noEmit", "--target", "es2022", "--lib", "es2022,dom", "--module", "nodenext", "types.mts")
