@@ -138,16 +138,20 @@ std::string describe(const Settings& settings) {
 int agent_command(Invocation& call) {
   name_redis(call.settings);
   auto stores = call.parts.stores(call.settings, call.settings.redis);
-  auto agent = start_agent(call.parts, call.settings, *stores);
-  if (!agent) return complain(agent.error());
   Vitals vitals;
-  const Health health = health_of(**agent, vitals);
+  AgentPlace place(*call.parts.metrics, vitals);
+  const Health health = health_of(place, vitals);
+  auto own = start_own_servers(call.parts, call.settings, health, place);
+  if (!own) return complain(own.error());
+  auto started =
+      start_agent(call.parts, call.settings, *stores, [&place](const Error& why) { return place.wait(why); });
+  if (!started && place.stopped()) return EXIT_SUCCESS;
+  if (!started) return complain(started.error());
+  Agent& agent = place.take(std::move(*started));
   auto api = start_supervisor_api(call.parts, call.settings, *stores, health);
   if (!api) return complain(api.error());
-  auto own = start_own_servers(call.parts, call.settings, health, **agent);
-  if (!own) return complain(own.error());
   log(LogLevel::info, "worker", "{}", describe(call.settings));
-  return serve(**agent, describe(call.settings), vitals);
+  return serve(agent, describe(call.settings), vitals);
 }
 
 int dev_command(Invocation& call) {

@@ -7,6 +7,7 @@
 #include <csignal>
 #include <cstdlib>
 #include <ctime>
+#include <utility>
 
 #include "base/clock.h"
 #include "base/counted.h"
@@ -90,6 +91,37 @@ int next_stop_signal(int timeout_ms, const std::function<void()>& at_once) {
     (void)wait_for(same, kEchoMs, again);
   }
   return signal;
+}
+
+bool AgentPlace::wait(const Error& why) {
+  constexpr int kPauseMs = 400;
+  health_.failed(0, "starting", why);
+  {
+    std::lock_guard lock(mutex_);
+    reason_ = "the store is away";
+  }
+  if (!std::exchange(waits_, true)) manager_.ready("waits for its store: " + why.message);
+  vitals_.came_round();
+  manager_.alive();
+  return !(stopped_ = next_stop_signal(kPauseMs) != 0);
+}
+
+Agent& AgentPlace::take(std::unique_ptr<Agent> agent) {
+  health_.worked(0);
+  std::lock_guard lock(mutex_);
+  agent_ = std::move(agent);
+  return *agent_;
+}
+
+std::string AgentPlace::why_not_ready() {
+  std::lock_guard lock(mutex_);
+  return agent_ ? agent_->why_not_ready() : reason_;
+}
+
+void AgentPlace::measure() {
+  std::lock_guard lock(mutex_);
+  if (agent_) return agent_->measure();
+  metrics_.set(Metric::ready, {}, 0);
 }
 
 void let_finish(Agent& agent) {

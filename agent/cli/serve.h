@@ -4,12 +4,17 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <memory>
+#include <mutex>
 #include <string>
 
 #include "api/health.h"
 #include "base/clock.h"
+#include "base/notify.h"
 #include "coordinator/coordinator.h"
+#include "metrics/metrics.h"
 #include "worker/agent.h"
+#include "worker/store_health.h"
 
 namespace mycojobs {
 
@@ -42,6 +47,30 @@ template <class Served>
 Health health_of(Served& served, const Vitals& vitals) {
   return {[&vitals] { return vitals.alive(); }, [&served] { return served.why_not_ready(); }};
 }
+
+// What others may ask of an agent from its first moment on, when there is none yet: it starts, or waits for its store.
+class AgentPlace {
+ public:
+  AgentPlace(Metrics& metrics, Vitals& vitals) : metrics_(metrics), vitals_(vitals) {}
+  // Of Agent::Parts::try_again: says that we wait and why, in the log and to the service manager, who counts us as
+  // started: what else the host starts shall not wait for Redis. False: a stop signal came.
+  bool wait(const Error& why);
+  bool stopped() const { return stopped_; }
+  Agent& take(std::unique_ptr<Agent>);
+
+  std::string why_not_ready();  // as Agent has it; any thread
+  void measure();               // the same
+
+ private:
+  Metrics& metrics_;
+  Vitals& vitals_;
+  StoreHealth health_;
+  const ServiceManager manager_ = ServiceManager::of_environment();
+  bool waits_ = false, stopped_ = false;
+  std::mutex mutex_;  // of what follows
+  std::string reason_ = "it starts";
+  std::unique_ptr<Agent> agent_;
+};
 
 // First TERM or INT: drain; second: cancel jobs; third: leave at once. Returns the exit code. A service manager is told
 // `status` when jobs are taken, that we drain, and while the agent's threads come round that it is alive.

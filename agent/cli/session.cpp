@@ -175,7 +175,8 @@ Result<std::shared_ptr<const SigningKey>> coordinator_key(const Settings& settin
   return key_of(settings, "coordinator.key", settings.coordinator_key);
 }
 
-Result<std::unique_ptr<Agent>> start_agent(const Parts& parts, const Settings& settings, StoreFactory& stores) {
+Result<std::unique_ptr<Agent>> start_agent(const Parts& parts, const Settings& settings, StoreFactory& stores,
+                                           std::function<bool(const Error&)> try_again) {
   MJ_CHECK(check_allowed(settings.prerequisites_allow));
   WorkerSettings worker = worker_settings(settings, parts);
   MJ_TRY(signing, key_of(settings, "runner_key", settings.runner_key));
@@ -192,8 +193,9 @@ Result<std::unique_ptr<Agent>> start_agent(const Parts& parts, const Settings& s
   auto probing = std::async(std::launch::async, [&] { return working_executors(parts, settings); });
   MJ_TRY(sandbox, parts.sandbox(settings, settings.contexts, alive->fd()));
   MJ_TRY(working, probing.get());
-  return Agent::start({stores, std::move(sandbox), std::move(working), parts.clock, self, std::move(*alive)},
-                      std::move(worker));
+  return Agent::start(
+      {stores, std::move(sandbox), std::move(working), parts.clock, self, std::move(*alive), std::move(try_again)},
+      std::move(worker));
 }
 
 CarriedFiles carried_files(const Settings& settings, const Clock& clock) {

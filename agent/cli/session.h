@@ -37,7 +37,10 @@ Result<std::shared_ptr<const SigningKey>> coordinator_key(const Settings&);
 CarriedFiles carried_files(const Settings&, const Clock&);  // as long as the clock
 
 // An agent as the settings want it: sandbox, executors that work here, registration.
-Result<std::unique_ptr<Agent>> start_agent(const Parts&, const Settings&, StoreFactory&);
+// try_again: as in Agent::Parts.
+Result<std::unique_ptr<Agent>> start_agent(
+    const Parts&, const Settings&, StoreFactory&,
+    std::function<bool(const Error&)> try_again = [](const Error&) { return false; });
 
 // A coordinator as the settings want it. contexts: empty: those that it finds.
 Result<std::unique_ptr<Coordinator>> start_coordinator(const Parts&, const Settings&, StoreFactory&,

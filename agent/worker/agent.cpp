@@ -41,7 +41,10 @@ Result<Store*> Agent::connect(StoreFactory& stores) {
 Result<void> Agent::open(Parts& parts) {
   MJ_TRY(registration, connect(parts.stores));
   registration_ = registration;
-  MJ_TRY(gone, register_runner(*registration_, settings_, self_));
+  auto registered = register_runner(*registration_, settings_, self_);
+  while (!registered && registered.error().code == Code::unavailable && parts.try_again(registered.error()))
+    registered = register_runner(*registration_, settings_, self_);
+  MJ_TRY(gone, std::move(registered));
   registered_ = true;
   reconcile(*registration_, settings_, self_, gone);
 

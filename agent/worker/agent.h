@@ -42,6 +42,8 @@ class Agent {
     const Clock& clock;
     RunnerHold self = describe_self();
     InstanceLock alive = {};  // of self.instance; handed down by the sandbox
+    // Asked when the store is away while the runner is registered: true, after a pause: try again.
+    std::function<bool(const Error&)> try_again = [](const Error&) { return false; };
   };
   // Registers the runner and begins to take jobs. Error: conflict (the runner's id is in use), unavailable, denied, ...
   static Result<std::unique_ptr<Agent>> start(Parts, WorkerSettings);

@@ -144,13 +144,6 @@ TEST(BadServer, ContextAboveDatabasesNamesTheSetting) {
   EXPECT_NE(agent.err.find("databases"), std::string::npos) << agent.err;
 }
 
-TEST(BadServer, NobodyListensIsToldAtOnce) {
-  TempDir folder;
-  Finished agent = run(folder, {program(), "agent", "--redis", "unix://" + (folder / "nothing.sock")});
-  EXPECT_EQ(agent.code, 69) << agent.err;
-  EXPECT_NE(agent.err.find("nothing.sock"), std::string::npos) << agent.err;
-}
-
 TEST(BadServer, SecondAgentWithTheSameRunnerIdIsRefused) {
   TempDir folder;
   RedisServer redis(folder);

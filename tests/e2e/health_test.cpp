@@ -1,6 +1,8 @@
 // Whether a process may be given work, as a probe of an image or a load balancer asks it.
 #include <signal.h>
 
+#include <filesystem>
+
 #include "e2e/client.h"
 #include "e2e/world.h"
 
@@ -54,6 +56,52 @@ TEST_F(Health, AgentIsReadyWhileItsStoreAnswersAndItTakesJobs) {
   agent.signal(SIGTERM);  // cancels it
   EXPECT_EQ(agent.wait().code, 0);
   EXPECT_TRUE(asked(url).starts_with("1 unreachable: ")) << asked(url);
+}
+
+// What a host starts in any order finds one another.
+TEST_F(Health, AgentThatStartsBeforeItsStoreWaitsForIt) {
+  redis_.kill();
+  std::filesystem::remove(folder_ / "redis.sock");
+  Process agent = start_agent(folder_, redis_, 20, {"--health-listen", "127.0.0.1:0"});
+  const std::string url = url_of(agent, "health at ");
+  EXPECT_TRUE(eventually([&] { return asked(url) == "1 not_ready: the store is away\n"; })) << asked(url);
+  EXPECT_EQ(asked(url, {"--alive"}), "0 ok\n");
+  EXPECT_NE(agent.err().find("redis.sock"), std::string::npos) << "it says where it looks: " << agent.err();
+  redis_.start();
+  EXPECT_TRUE(eventually([&] { return asked(url) == "0 ok\n"; })) << agent.err();
+  const PlainJob job;
+  submit(redis_, job);
+  EXPECT_EQ(status_at_end(redis_, job), "finished") << agent.err();
+
+  redis_.kill();
+  Process another = start_agent(folder_, redis_, 21);
+  EXPECT_TRUE(eventually([&] { return another.err().find("trying again") != std::string::npos; })) << another.err();
+  another.signal(SIGTERM);
+  EXPECT_EQ(another.wait().code, 0) << another.err();
+}
+
+TEST_F(Health, AgentWithoutALauncherIsNotReady) {
+  const std::filesystem::path helpers = folder_ / "helpers";
+  std::filesystem::create_directory(helpers);
+  for (const auto& file : std::filesystem::directory_iterator(std::filesystem::path(program()).parent_path())) {
+    if (file.path().filename().string().starts_with("mycojobs-")) std::filesystem::copy(file, helpers);
+  }
+  Process agent =
+      start_agent(folder_, redis_, 20, {"--health-listen", "127.0.0.1:0", "--libexec-dir", helpers.string()});
+  const std::string url = url_of(agent, "health at ");
+  ASSERT_TRUE(eventually([&] { return asked(url) == "0 ok\n"; })) << agent.err();
+  std::filesystem::rename(helpers / "mycojobs-launcher", helpers / "elsewhere");
+  const auto children = run(folder_, {"pgrep", "--parent", std::to_string(agent.pid())}).out;
+  ASSERT_FALSE(children.empty());
+  ::kill(std::stoi(children), SIGKILL);
+  EXPECT_TRUE(eventually([&] { return asked(url) == "1 not_ready: no sandbox can be had: the log says why\n"; }))
+      << asked(url) << agent.err();
+  EXPECT_EQ(asked(url, {"--alive"}), "0 ok\n");
+  std::filesystem::rename(helpers / "elsewhere", helpers / "mycojobs-launcher");
+  EXPECT_TRUE(eventually([&] { return asked(url) == "0 ok\n"; })) << asked(url) << agent.err();
+  const PlainJob job;
+  submit(redis_, job);
+  EXPECT_EQ(status_at_end(redis_, job), "finished") << agent.err();
 }
 
 TEST_F(Health, CoordinatorIsReadyWhileItsContextsAreThere) {
