@@ -100,10 +100,29 @@ def compose_problems(compose):
     if len({each["environment"]["MYCOJOBS_RUNNER"] for each in agents}) != 2:
         found.append("two agents with one runner number")
     for agent in agents:
+        if not agent.get("mem_limit") or not agent.get("pids_limit"):
+            found.append("jobs without a limit of memory or processes")
         if not {"seccomp=seccomp.json", "systempaths=unconfined"} <= set(agent["security_opt"]):
             found.append("an agent without what its sandbox needs")
         if agent["stop_grace_period"] != f"{drain_s() // 60}m":
             found.append("the time to drain differs from the unit's")
+    return found
+
+
+def api_problems(compose, api):
+    """What compose.api.yaml puts on top: a door of this host alone, with tokens that stay."""
+    found = []
+    service = api["services"]["coordinator"]
+    coordinator = compose["services"]["coordinator"]
+    if list(api["services"]) != ["coordinator"] or set(service) != {"environment", "ports"}:
+        found.append(f"more than a door: {api['services']}")
+    if any(not port.startswith("127.0.0.1:") or not port.endswith(":9652") for port in service["ports"]):
+        found.append(f"open to others: {service['ports']}")
+    if service["environment"] != {"MYCOJOBS_API_LISTEN": "0.0.0.0:9652"}:
+        found.append(f"where it listens: {service['environment']}")
+    folders = [each.split(":")[1] for each in coordinator["volumes"]]
+    if os.path.dirname(coordinator["environment"]["MYCOJOBS_API_TOKENS"]) not in folders:
+        found.append("tokens go with the container")
     return found
 
 
@@ -127,8 +146,9 @@ SCHEMA = {
     "spec.template.spec.containers[].securityContext": "allowPrivilegeEscalation readOnlyRootFilesystem capabilities procMount",
     "spec.template.spec.containers[].securityContext.capabilities": "drop",
     "spec.template.spec.containers[].resources": "requests limits",
-    "spec.template.spec.containers[].volumeMounts[]": "name mountPath",
-    "spec.template.spec.volumes[]": "name emptyDir",
+    "spec.template.spec.containers[].volumeMounts[]": "name mountPath readOnly",
+    "spec.template.spec.volumes[]": "name emptyDir secret",
+    "spec.template.spec.volumes[].secret": "secretName defaultMode",
     "spec.volumeClaimTemplates[]": "metadata spec",
     "spec.volumeClaimTemplates[].metadata": "name",
     "spec.volumeClaimTemplates[].spec": "accessModes resources",
@@ -139,14 +159,15 @@ for _probe in ("startupProbe", "livenessProbe", "readinessProbe"):
     SCHEMA[f"spec.template.spec.containers[].{_probe}.httpGet"] = "path port"
 
 
-def unknown_keys(value, place=""):
+def unknown_keys(value, place="", schema=None):
+    schema = schema or SCHEMA
     if isinstance(value, list):
-        return [each for item in value for each in unknown_keys(item, place + "[]")]
-    if not isinstance(value, dict) or place not in SCHEMA:
+        return [each for item in value for each in unknown_keys(item, place + "[]", schema)]
+    if not isinstance(value, dict) or place not in schema:
         return []
-    found = [f"{place}.{key} is no field" for key in value if key not in SCHEMA[place].split()]
+    found = [f"{place}.{key} is no field" for key in value if key not in schema[place].split()]
     for key, inner in value.items():
-        found += unknown_keys(inner, f"{place}.{key}".lstrip("."))
+        found += unknown_keys(inner, f"{place}.{key}".lstrip("."), schema)
     return found
 
 
@@ -160,12 +181,15 @@ def pod_problems(document):
         found.append("the selector selects others")
     if not all(isinstance(each.get("value", ""), str) for each in container["env"]):
         found.append("a variable that is no text")
-    (port,) = container["ports"]
+    ports = {each["name"]: each["containerPort"] for each in container["ports"]}
     env = {each["name"]: each.get("value") for each in container["env"]}
-    if env["MYCOJOBS_HEALTH_LISTEN"] != f"0.0.0.0:{port['containerPort']}":
+    if env["MYCOJOBS_HEALTH_LISTEN"] != f"0.0.0.0:{ports['health']}":
         found.append("the probes' port is not where it listens")
-    for probe, path in (("livenessProbe", "/healthz"), ("readinessProbe", "/readyz")):
-        if container[probe]["httpGet"] != {"path": path, "port": port["name"]}:
+    for probe, path in (("startupProbe", "/healthz"), ("livenessProbe", "/healthz"), ("readinessProbe", "/readyz")):
+        if probe == "startupProbe" and probe not in container:
+            continue
+        # `mycojobs health` and /readyz answer within 5 s.
+        if container[probe]["httpGet"] != {"path": path, "port": "health"} or container[probe].get("timeoutSeconds", 1) <= 5:
             found.append(probe)
     rights = container["securityContext"]
     if rights["allowPrivilegeEscalation"] or not rights["readOnlyRootFilesystem"] or rights["capabilities"] != {"drop": ["ALL"]}:
@@ -178,11 +202,36 @@ def pod_problems(document):
     return found
 
 
+SERVICE = {"": "apiVersion kind metadata spec", "metadata": "name labels", "spec": "clusterIP publishNotReadyAddresses selector ports", "spec.ports[]": "name port targetPort"}
+
+
+def service_problems(service, document):
+    """A service of the pods of a document."""
+    found = unknown_keys(service, schema=SERVICE)
+    if service["kind"] != "Service" or service["metadata"]["name"] != document["metadata"]["name"]:
+        found.append("another service")
+    if service["spec"]["selector"] != document["spec"]["template"]["metadata"]["labels"]:
+        found.append("the service selects others")
+    ports = {each["name"]: each["containerPort"] for each in document["spec"]["template"]["spec"]["containers"][0]["ports"]}
+    for each in service["spec"]["ports"]:
+        if ports.get(each["targetPort"]) != each["port"]:
+            found.append(f"no such port: {each}")
+    return found
+
+
 def kubernetes_problems(documents):
-    coordinator, agent = documents
-    found = pod_problems(coordinator) + pod_problems(agent)
+    rpc, names, coordinator, agent = documents
+    found = pod_problems(coordinator) + pod_problems(agent) + service_problems(rpc, coordinator) + service_problems(names, agent)
     if (coordinator["kind"], agent["kind"]) != ("Deployment", "StatefulSet"):
         found.append("kinds")
+    if names["spec"].get("clusterIP") != "None" or agent["spec"]["serviceName"] != names["metadata"]["name"]:
+        found.append("a StatefulSet wants a headless service")
+    env = {each["name"]: each.get("value", "") for each in coordinator["spec"]["template"]["spec"]["containers"][0]["env"]}
+    if not env["MYCOJOBS_API_LISTEN"].endswith(f":{rpc['spec']['ports'][0]['port']}"):
+        found.append("the service's port is not where it listens")
+    mounts = coordinator["spec"]["template"]["spec"]["containers"][0]["volumeMounts"]
+    if not any(env["MYCOJOBS_API_TOKENS"] == each["mountPath"] + "/tokens" and each.get("readOnly") for each in mounts):
+        found.append("no tokens")
     pod = agent["spec"]["template"]["spec"]
     (container,) = pod["containers"]
     if pod["terminationGracePeriodSeconds"] != drain_s():
@@ -200,12 +249,14 @@ class Manifests(unittest.TestCase):
     def setUp(self):
         self.seccomp = json.loads(text_of("docker", "seccomp.json"))
         self.compose = yaml.safe_load(text_of("docker", "compose.yaml"))
+        self.api = yaml.safe_load(text_of("docker", "compose.api.yaml"))
         self.kubernetes = list(yaml.safe_load_all(text_of("docker", "kubernetes.yaml")))
 
     def test_they_hold(self):
         self.assertEqual(apparmor_problems(text_of("docker", "apparmor")), [])
         self.assertEqual(seccomp_problems(self.seccomp), [])
         self.assertEqual(compose_problems(self.compose), [])
+        self.assertEqual(api_problems(self.compose, self.api), [])
         self.assertEqual(kubernetes_problems(self.kubernetes), [])
 
     def test_the_image_runs_as_nobody_special_and_asks_for_its_health(self):
@@ -229,7 +280,13 @@ class Manifests(unittest.TestCase):
         broken(compose_problems, self.compose, lambda c: c["services"]["redis"].update(ports=["6379:6379"]))
         broken(compose_problems, self.compose, lambda c: c["services"]["agent2"]["environment"].update(MYCOJOBS_RUNNER="21"))
         broken(compose_problems, self.compose, lambda c: c["services"]["agent1"]["security_opt"].remove("systempaths=unconfined"))
-        agent = lambda d: d[1]["spec"]["template"]["spec"]  # noqa: E731
+        broken(compose_problems, self.compose, lambda c: c["services"]["agent1"].pop("pids_limit"))
+        broken(lambda a: api_problems(self.compose, a), self.api, lambda a: a["services"]["coordinator"].update(ports=["9652:9652"]))
+        broken(lambda a: api_problems(self.compose, a), self.api, lambda a: a["services"].update(redis={"ports": ["127.0.0.1:6379:6379"]}))
+        agent = lambda d: d[3]["spec"]["template"]["spec"]  # noqa: E731
+        broken(kubernetes_problems, self.kubernetes, lambda d: d[0]["spec"]["ports"][0].update(port=9653))
+        broken(kubernetes_problems, self.kubernetes, lambda d: d[1]["spec"].pop("clusterIP"))
+        broken(kubernetes_problems, self.kubernetes, lambda d: agent(d)["containers"][0]["startupProbe"].pop("timeoutSeconds"))
         broken(kubernetes_problems, self.kubernetes, lambda d: agent(d).update(terminationGracePeriodSeconds=30))
         broken(kubernetes_problems, self.kubernetes, lambda d: agent(d).update(hostUser=False))
         broken(kubernetes_problems, self.kubernetes, lambda d: agent(d)["containers"][0]["readinessProbe"]["httpGet"].update(path="/ready"))

@@ -12,6 +12,7 @@ import shutil
 import sys
 import time
 import traceback
+import urllib.request
 
 import yaml
 
@@ -23,6 +24,7 @@ from rows import check, sh, until  # pylint: disable=wrong-import-position
 IMAGE = "localhost/mycojobs"
 PROFILE = os.path.join(ROOT, "docker", "seccomp.json")
 COMPOSE = os.path.join(ROOT, "docker", "compose.yaml")
+API = os.path.join(ROOT, "docker", "compose.api.yaml")
 KUBERNETES = os.path.join(ROOT, "docker", "kubernetes.yaml")
 OURS = ("--security-opt", "seccomp=" + PROFILE)
 PROC = ("--security-opt", "systempaths=unconfined")
@@ -59,6 +61,12 @@ def once(*words, ok=True):
 
 def said(done):
     return done.stdout + done.stderr
+
+
+def token_of(done):
+    found = re.search(r"\bmj_\w+", done.stdout)
+    check(found, said(done))
+    return found[0]
 
 
 def docker_default():
@@ -241,13 +249,16 @@ def what_kills_the_agent_ends_the_container():
 
 
 class Compose:
-    def __enter__(self):
+    def __init__(self, *more):
         self.environment = dict(os.environ, MYCOJOBS_REDIS_PASSWORD=PASSWORD, MYCOJOBS_IMAGE=IMAGE)
+        self.files = [word for file in (COMPOSE, *more) for word in ("-f", file)]
+
+    def __enter__(self):
         self("up", "-d")
         return self
 
-    def __call__(self, *words):
-        return sh("podman-compose", "--project-name", "mycojobs", "-f", COMPOSE, *words, env=self.environment)
+    def __call__(self, *words, files=None):
+        return sh("podman-compose", "--project-name", "mycojobs", *(files or self.files), *words, env=self.environment)
 
     def __exit__(self, *_):
         self("down", "--timeout", "1", "--volumes")
@@ -288,11 +299,33 @@ def compose_comes_up_healthy_and_outlives_an_agent():
         return f"{first} was killed; runner {record()['runner_id']} ran it"
 
 
+@row
+def compose_api_yaml_lets_clients_of_this_host_in_by_token():
+    compose = Compose(API)
+    # As docker/README.md says: the token first, then the door.
+    token = token_of(compose("run", "--rm", "coordinator", "key", "token", "--operator", files=("-f", COMPOSE)))
+    script = "import sys; sys.path.insert(0, sys.argv[1])\nimport mycojobs\ndef add(a, b):\n    return a + b\nprint(mycojobs.Client().submit(add, 40, 2).result(60))\n"
+    path = os.path.join(os.environ["TMPDIR"], "client.py")
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(script)
+    client = lambda token: sh("env", f"MYCOJOBS_TOKEN={token}", "/usr/bin/python3", path, os.path.join(ROOT, "clients", "python"), ok=False)  # noqa: E731
+    with compose:
+        for name in ("coordinator", "agent1"):
+            until(lambda: compose.healthy(name), lambda: f"{name} is healthy: " + said(podman("logs", f"mycojobs_{name}_1"))[-1500:], 60)
+        answer = client(token)
+        check(answer.stdout.strip() == "42", said(answer))
+        denied = client("mj_another")
+        check(denied.returncode != 0 and "Denied" in denied.stderr, said(denied))
+        page = urllib.request.urlopen("http://127.0.0.1:9652/", timeout=60)
+        check(page.status == 200, page.status)
+    return "submit(add, 40, 2) is 42; without the token: " + denied.stderr.strip().splitlines()[-1][:100]
+
+
 def pods_of(documents):
     """kubernetes.yaml as podman 4.3 can play it, which knows no StatefulSet and neither of two settings: `seccompProfile` has
-    an annotation there, and for `procMount: Unmasked` a whole /proc beside the masked one stands in, which lets the kernel
-    mount another, too. All else is the file's."""
-    coordinator, agents = documents
+    an annotation there, for `procMount: Unmasked` a whole /proc beside the masked one stands in, which lets the kernel
+    mount another, too, and a folder for the volume of a secret. Services are a cluster's. All else is the file's."""
+    coordinator, agents = (each for each in documents if each["kind"] != "Service")
     claims = agents["spec"]["volumeClaimTemplates"]
     for number in range(2):
         pod = copy.deepcopy(agents["spec"]["template"])
@@ -308,6 +341,9 @@ def pods_of(documents):
             container["volumeMounts"].append({"name": "proc", "mountPath": "/run/proc"})
         yield {"apiVersion": "v1", "kind": "Pod", **pod}
     coordinator["spec"]["replicas"] = 1
+    for volume in coordinator["spec"]["template"]["spec"]["volumes"]:
+        if "secret" in volume:
+            volume["hostPath"] = {"path": os.path.join(os.environ["TMPDIR"], "kube", volume.pop("secret")["secretName"]), "type": "Directory"}
     yield coordinator
 
 
@@ -318,6 +354,10 @@ class Kube:
         self.folder = os.path.join(os.environ["TMPDIR"], "kube")
         os.makedirs(self.folder, exist_ok=True)
         shutil.copy(PROFILE, os.path.join(self.folder, "mycojobs.json"))
+        tokens = os.path.join(self.folder, "mycojobs-tokens")
+        os.makedirs(tokens, exist_ok=True)
+        self.token = token_of(once("--user=0", "--volume", f"{tokens}:/tokens", IMAGE, "key", "token", "--operator", "--api-tokens", "/tokens/tokens"))
+        os.chmod(os.path.join(tokens, "tokens"), 0o444)  # as the secret's mode and the pod's fsGroup make it readable
         with open(KUBERNETES, encoding="utf-8") as file:
             documents = list(pods_of(list(yaml.safe_load_all(file))))
         self.agent = copy.deepcopy(documents[0]["spec"]["containers"][0])
@@ -370,6 +410,8 @@ def kubernetes_yaml_gives_agents_that_have_their_sandbox():
         check(sorted(each["id"] for each in runners) == [20, 21], runners)
         out = run_job(Named("mycojobs-coordinator-pod-0-coordinator"), "print(6 * 7)\n")
         check("42" in out, out)
+        ping = podman("exec", "--env", "COORDINATOR_URL=http://mycojobs-coordinator-pod-0:9652", "--env", f"MYCOJOBS_TOKEN={kube.token}", agents[0], "mycojobs", "rpc", "system.ping")
+        check("pong" in ping.stdout, said(ping))
         return "runners 20 and 21, without a capability; a job from the coordinator's pod; " + states(found, "userns", "uid", "canary")
 
 

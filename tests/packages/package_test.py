@@ -62,6 +62,22 @@ def wrong_with_scripts(package):
         yield "postinst enables units that were not enabled"
 
 
+def wrong_with_plugins(build, package, folder):
+    """A plugin is built of mycojobs-dev alone, as its example is for users, and the program takes it."""
+    run("dpkg-deb", "--extract", package, folder)
+    include = f"{folder}/usr/include"
+    run("cc", "-std=c99", "-pedantic", "-Werror", "-fsyntax-only", "-x", "c", "-I", include, "-", input="#include <mycojobs/plugin.h>\n")
+    example = f"{folder}/usr/share/doc/mycojobs-dev/examples/plugin"
+    run("cmake", "-G", "Ninja", "-S", example, "-B", f"{folder}/build", f"-DCMAKE_PREFIX_PATH={folder}/usr", "-DCMAKE_FIND_USE_PACKAGE_REGISTRY=OFF")
+    config = re.search(r"mycojobs_DIR:\S+=(.*)", pathlib.Path(folder, "build/CMakeCache.txt").read_text())[1]
+    if not config.startswith(folder):
+        yield f"CMake found {config}"
+    run("cmake", "--build", f"{folder}/build")
+    told = run(build / "bin/mycojobs", "plugin", "check", f"{folder}/build/awk.so")
+    if "awk" not in told:
+        yield f"plugin check: {told}"
+
+
 def wrong_with_settings():
     """The file that operators edit must be right once the marks of comments are gone."""
     lines = []
@@ -117,6 +133,7 @@ def main(build):
             if path.read_bytes() != second[file].read_bytes():
                 wrong.append(f"{file} differs when it is packed in another folder")
             wrong += wrong_with_contents(file.split("_")[0], path)
+        wrong += wrong_with_plugins(build, next(path for name, path in first.items() if name.startswith("mycojobs-dev_")), f"{folder}/dev")
         wrong += wrong_with_scripts(next(path for name, path in first.items() if name.startswith("mycojobs_")))
         changes = next(pathlib.Path(folder, "first").glob("*.changes"))
         done = subprocess.run(["lintian", "--fail-on", "error,warning", changes], capture_output=True, text=True, check=False)
