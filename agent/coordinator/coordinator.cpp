@@ -226,7 +226,11 @@ class Coordinating final : public Coordinator {
     }
     MJ_TRY(store, stores_.open());
     finder_store_ = std::move(store);
-    MJ_CHECK(find());
+    if (auto found = find(); !found) {
+      if (found.error().code != Code::unavailable) return found;
+      log(LogLevel::error, "coordinator", "looking for contexts: {} (trying again)", found.error().message);
+      blind_ = true;
+    }
     finder_ = std::thread([this] { look_for_contexts(); });
     return {};
   }

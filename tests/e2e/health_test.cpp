@@ -80,6 +80,17 @@ TEST_F(Health, AgentThatStartsBeforeItsStoreWaitsForIt) {
   EXPECT_EQ(another.wait().code, 0) << another.err();
 }
 
+TEST_F(Health, CoordinatorThatStartsBeforeItsStoreWaitsForIt) {
+  redis_.cli(1, {"SET", "anything", "1"});  // a context, which is found
+  redis_.kill();
+  Process coordinator(folder_, {program(), "coordinator", "--redis", redis_.url(), "--api-listen", "127.0.0.1:0"});
+  const std::string url = url_of(coordinator, "JSON-RPC at ");
+  EXPECT_TRUE(eventually([&] { return asked(url) == "1 not_ready: the store is away\n"; })) << asked(url);
+  redis_.start();
+  EXPECT_TRUE(eventually([&] { return asked(url) == "0 ok\n"; })) << coordinator.err();
+  EXPECT_TRUE(eventually([&] { return coordinator.err().find("context 1: served") != std::string::npos; }));
+}
+
 TEST_F(Health, AgentWithoutALauncherIsNotReady) {
   const std::filesystem::path helpers = folder_ / "helpers";
   std::filesystem::create_directory(helpers);

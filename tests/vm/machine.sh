@@ -25,20 +25,30 @@ libraries() {
   ldd build/bin/mycojobs{,-*} | awk '$2 == "=>" { print $3 }' | sort -u |
     xargs readlink -f | xargs -n 1 basename | sed 's|^|*/|' | xargs dpkg-query -S | cut -d: -f1 | sort -u
 }
-mapfile -t packages < <({ printf '%s\n' "$@"; libraries; } | sort -u)
-key=$(cat "$here/image.sh" $(find "$here/root" -type f | sort) <(printf '%s\n' "${packages[@]}") | sha256sum | cut -c1-16)
+# They lie in a repository of the machine, as does what the package recommends: apt is to find them there.
+REPOSITORY="$(libraries | xargs) ca-certificates tzdata"
+export REPOSITORY
+key=$(cat "$here/image.sh" $(find "$here/root" -type f | sort) <(printf '%s\n' "$@" "$REPOSITORY") | sha256sum | cut -c1-16)
 image=$work/image-$key
 if [ ! -f "$image/root.img" ]; then
   say "making a disk with Debian 12 (about a minute; kept for the next time)"
   rm -rf "$work"/image-*
-  "$here/image.sh" "$image" "${packages[@]}" >"$work/image.log" 2>&1 || { tail -20 "$work/image.log" >&2; give_up 69 "no disk: see $work/image.log"; }
+  "$here/image.sh" "$image" "$@" >"$work/image.log" 2>&1 || { tail -20 "$work/image.log" >&2; give_up 69 "no disk: see $work/image.log"; }
 fi
 
-say "packing the build, and once more with a higher version"
+say "packing the build, and once more as a newer version, whose program says so, too"
 rm -rf "$work/packages" "$work/stage"
 "$here/../../debian/make.sh" "$work/packages" MYCOJOBS_BUILT="$PWD/build" DEB_BUILD_OPTIONS=noautodbgsym
 dpkg-deb --raw-extract "$work"/packages/mycojobs_*.deb "$work/stage"
 sed -i 's/^Version: .*/&+next/' "$work/stage/DEBIAN/control"
+python3 - "$work/stage/usr/bin/mycojobs" <<'END'
+import sys
+with open(sys.argv[1], "r+b") as file:
+    program = file.read()
+    assert program.count(b"\x000.1.0\x00") == 1, "kVersion of base/version.h stands at one place of the program"
+    file.seek(program.index(b"\x000.1.0\x00"))
+    file.write(b"\x000.1.1\x00")
+END
 dpkg-deb --root-owner-group -Zgzip -z1 --build "$work/stage" "$work/packages/" >"$work/install.log"
 
 say "installing the build on a second disk"
@@ -47,7 +57,8 @@ mkdir -p "$work/stage"
 DESTDIR=$PWD/$work/stage cmake --install build --strip >"$work/install.log"
 cp "$here"/*.py "$work/stage/"
 mkdir -p "$work/stage/packages"
-cp "$work"/packages/mycojobs_*.deb "$work/stage/packages/"
+cp "$work"/packages/*mycojobs_*.deb "$work/stage/packages/"
+cp docs/install.md "$work/stage/"
 echo "${VM_ROWS:-}" >"$work/stage/only"
 if [ -z "${VM_ROWS:-}" ]; then
   # The sandbox's own suite, where it expects to be.

@@ -14,6 +14,7 @@ import time
 import traceback
 
 UNIT = "mycojobs-agent.service"
+COORDINATOR = "mycojobs-coordinator.service"
 GROUP = "/sys/fs/cgroup/system.slice/" + UNIT
 MEBI = 1 << 20
 LAYERS = "userns pidns mountns netns ipcns utsns cgroupns seccomp caps nnp landlock:2 cgroup:memory cgroup:pids".split()
@@ -179,9 +180,10 @@ def the_machine_is_what_it_should_be():
 
 @row
 def units_are_well_formed():
-    sh("systemd-analyze", "--man=no", "verify", f"/usr/local/lib/systemd/system/{UNIT}")
-    as_worker("systemd-analyze", "--man=no", "--user", "verify", f"/usr/local/lib/systemd/user/{UNIT}")
-    return "systemd-analyze verify has nothing to say about both"
+    folder = "/usr/local/lib/systemd"
+    sh("systemd-analyze", "--man=no", "verify", f"{folder}/system/{UNIT}", f"{folder}/system/{COORDINATOR}")
+    as_worker("systemd-analyze", "--man=no", "--user", "verify", f"{folder}/user/{UNIT}", f"{folder}/user/{COORDINATOR}")
+    return "systemd-analyze verify has nothing to say about the four"
 
 
 @row
@@ -456,6 +458,23 @@ def an_ordinary_user_runs_it_too():
 
 
 @row
+def an_ordinary_user_runs_a_coordinator_too():
+    as_worker("systemctl", "--user", "start", COORDINATOR)
+    status = as_worker("systemctl", "--user", "show", "--value", "--property", "StatusText", COORDINATOR).stdout.strip()
+    check("coordinator of" in status, status)
+    sh("mycojobs", "health", "--url", "http://127.0.0.1:9652")
+    write("/tmp/flow.yaml", "name: alone\njobs:\n  a: {log: moved on}\n")
+    to_two = ("--redis", "redis://127.0.0.1:6379", "--context", "2", "--json")
+    flow = json.loads(sh("mycojobs", "flow", "start", "/tmp/flow.yaml", "--detach", *to_two).stdout)
+    show = ("mycojobs", "flow", "show", str(flow.get("id") or flow["flow"]), *to_two)
+    until(lambda: re.search('"(finished|completed)"', sh(*show).stdout), lambda: sh(*show).stdout, 60)
+    as_worker("systemctl", "--user", "stop", COORDINATOR)
+    result = as_worker("systemctl", "--user", "show", "--value", "--property", "Result", COORDINATOR).stdout.strip()
+    check(result == "success", result)
+    return f"{status}; a flow ended"
+
+
+@row
 def doctor_of_an_ordinary_user_names_what_is_missing():
     code, checks = doctor(lambda *words, ok: as_worker("systemd-run", "--user", "--wait", "--pipe", "-q", "-p", "Delegate=yes", *words, ok=ok))
     other = {each["name"]: (each["state"], each["remedy"]) for each in checks if each["state"] != "ok"}
@@ -520,6 +539,7 @@ def main():
     import package_rows  # pylint: disable=import-outside-toplevel  # it imports this file
     do(package_rows.ROWS, package_rows.recover)
     sh("dpkg", "--purge", "mycojobs", ok=False)
+    sh("sh", "-c", "dpkg --install --skip-same-version /srv/repository/*.deb", seconds=1000)  # what the rows below load, if no row above has
     sh("redis-cli", "FLUSHALL")
     prepare()
     do(ROWS, recover_unit)
