@@ -52,11 +52,15 @@ TEST(Resident, AnIdleAgentAndItsPythonAreSmall) {
   for (const pid_t pid : tree_of(agent.pid())) {
     if (text_of("/proc/" + std::to_string(pid) + "/comm") != "mj-python\n") continue;
     ++zygotes;
-    if (!kCountsShadows) EXPECT_LT(anonymous_mib(pid), 22) << "interpreter, modules, and what of huge pages is unused";
+    if (!kCountsShadows) {
+      EXPECT_LT(anonymous_mib(pid), 22) << "interpreter, modules, and what of huge pages is unused";
+    }
   }
   EXPECT_EQ(zygotes, 1);
   EXPECT_GT(anonymous_mib(agent.pid()), 0);
-  if (!kCountsShadows) EXPECT_LT(anonymous_mib(agent.pid()), 3);
+  if (!kCountsShadows) {
+    EXPECT_LT(anonymous_mib(agent.pid()), 3);
+  }
 }
 
 // It brings thirty libraries: an agent whose jobs wait for nothing outside calls nobody.
