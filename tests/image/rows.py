@@ -316,8 +316,8 @@ def compose_api_yaml_lets_clients_of_this_host_in_by_token():
         check(answer.stdout.strip() == "42", said(answer))
         denied = client("mj_another")
         check(denied.returncode != 0 and "Denied" in denied.stderr, said(denied))
-        page = urllib.request.urlopen("http://127.0.0.1:9652/", timeout=60)
-        check(page.status == 200, page.status)
+        with urllib.request.urlopen("http://127.0.0.1:9652/readyz", timeout=60) as ready:
+            check(ready.status == 200, ready.status)
     return "submit(add, 40, 2) is 42; without the token: " + denied.stderr.strip().splitlines()[-1][:100]
 
 
@@ -366,15 +366,18 @@ class Kube:
             (container,) = spec["containers"]
             container.update(image=IMAGE, imagePullPolicy="Never")
             del container["ports"]  # podman would publish them, each pod's on the same port of the host
-        self.path = os.path.join(self.folder, "pods.yaml")
-        with open(self.path, "w", encoding="utf-8") as file:
-            yaml.safe_dump_all(documents, file)
+        self.agents, self.coordinator = os.path.join(self.folder, "agents.yaml"), os.path.join(self.folder, "coordinator.yaml")
+        for path, these in ((self.agents, documents[:-1]), (self.coordinator, documents[-1:])):
+            with open(path, "w", encoding="utf-8") as file:
+                yaml.safe_dump_all(these, file)
 
     def __enter__(self):
         url = base64.b64encode(f"redis://:{PASSWORD}@rows-redis:6379".encode()).decode()
         self.gone()
         podman("secret", "create", "mycojobs-redis", "-", input=json.dumps({"url": url}))
-        podman("kube", "play", "--network", "rows", "--userns", "auto:size=65536", "--seccomp-profile-root", self.folder, self.path)
+        # As hostUsers has it: agents have users of their own.
+        podman("kube", "play", "--network", "rows", "--userns", "auto:size=65536", "--seccomp-profile-root", self.folder, self.agents)
+        podman("kube", "play", "--network", "rows", self.coordinator)
         return self
 
     def __exit__(self, *_):
@@ -408,7 +411,10 @@ def kubernetes_yaml_gives_agents_that_have_their_sandbox():
         check(found["canary"]["state"] == "ok", found)
         runners = json.loads(podman("exec", agents[0], "mycojobs", "runner", "list", "--json").stdout)
         check(sorted(each["id"] for each in runners) == [20, 21], runners)
-        out = run_job(Named("mycojobs-coordinator-pod-0-coordinator"), "print(6 * 7)\n")
+        coordinator = "mycojobs-coordinator-pod-0-coordinator"
+        until(lambda: podman("exec", coordinator, "mycojobs", "health", ok=False).returncode == 0,
+              lambda: "the coordinator is ready: " + said(podman("logs", coordinator, ok=False))[-1500:], 60)
+        out = run_job(Named(coordinator), "print(6 * 7)\n")
         check("42" in out, out)
         ping = podman("exec", "--env", "COORDINATOR_URL=http://mycojobs-coordinator-pod-0:9652", "--env", f"MYCOJOBS_TOKEN={kube.token}", agents[0], "mycojobs", "rpc", "system.ping")
         check("pong" in ping.stdout, said(ping))
