@@ -4,17 +4,15 @@
 
 #include <algorithm>
 #include <cstring>
-#include <nlohmann/json.hpp>
+#include <map>
 
 #include "base/errno_text.h"
-#include "domain/codec.h"
+#include "domain/json_text.h"
 #include "domain/policy.h"
 #include "domain/utf8.h"
 
 namespace mycojobs {
 namespace {
-
-using nlohmann::json;
 
 constexpr std::size_t kMaxErrorLine = 1000;  // bytes
 
@@ -114,51 +112,70 @@ Words words_of(const EndContext& context, const Outcome& outcome, const Answer& 
   return {"lost", "a status without a name"};
 }
 
-json violation_json(const Violation& violation) {
-  return {{"syscall", violation.syscall}, {"args", violation.args}, {"pid", violation.pid}, {"comm", violation.comm}};
+// Members stand in the order of their names.
+
+void append_violation(std::string& out, const Violation& violation) {
+  JsonObject object(out);
+  std::string& args = object.member("args");
+  for (const std::uint64_t each : violation.args) append_json(args += args.back() == ':' ? '[' : ',', each);
+  args += ']';
+  object.add("comm", violation.comm);
+  object.add("pid", violation.pid);
+  object.add("syscall", violation.syscall);
+  object.end();
 }
 
-json error_info(const Outcome& outcome, const Answer& answer) {
-  json info = json::object();
-  if (answer.error) {
-    info["type"] = answer.error->type;
-    info["message"] = answer.error->message;
-    if (!answer.error->traceback.empty()) info["traceback"] = answer.error->traceback;
-    if (answer.error->line > 0) info["line"] = answer.error->line;
-    if (!answer.error->stderr_tail.empty()) info["stderr"] = answer.error->stderr_tail;
-  }
-  if (outcome.status == RunStatus::exit) info["exit"] = outcome.exit_code;
-  if (outcome.status == RunStatus::signal) info["signal"] = outcome.signal;
-  if (outcome.violation) info["violation"] = violation_json(*outcome.violation);
-  if (outcome.setup_error) {
-    const SetupError& setup = *outcome.setup_error;
-    info["setup"] = {{"step", setup.step}, {"errno", setup.error}, {"remedy", setup.remedy}};
-  }
-  if (!answer.problem.empty()) info["channel"] = answer.problem;
-  return info;
+void append_setup_error(std::string& out, const SetupError& setup) {
+  JsonObject object(out);
+  object.add("errno", setup.error);
+  object.add("remedy", setup.remedy);
+  object.add("step", setup.step);
+  object.end();
 }
 
-json usage_object(const Usage& usage) {
-  return {{"wall_us", usage.wall_us},          {"user_us", usage.user_us},
-          {"system_us", usage.system_us},      {"memory_peak_bytes", usage.memory_peak_bytes},
-          {"pids_peak", usage.pids_peak},      {"stdout_bytes", usage.stdout_bytes},
-          {"stderr_bytes", usage.stderr_bytes}};
+std::string error_info(const Outcome& outcome, const Answer& answer) {
+  std::string out;
+  JsonObject object(out);
+  const ScriptError* error = answer.error ? &*answer.error : nullptr;
+  if (!answer.problem.empty()) object.add("channel", answer.problem);
+  if (outcome.status == RunStatus::exit) object.add("exit", outcome.exit_code);
+  if (error != nullptr && error->line > 0) object.add("line", error->line);
+  if (error != nullptr) object.add("message", error->message);
+  if (outcome.setup_error) append_setup_error(object.member("setup"), *outcome.setup_error);
+  if (outcome.status == RunStatus::signal) object.add("signal", outcome.signal);
+  if (error != nullptr && !error->stderr_tail.empty()) object.add("stderr", error->stderr_tail);
+  if (error != nullptr && !error->traceback.empty()) object.add("traceback", error->traceback);
+  if (error != nullptr) object.add("type", error->type);
+  if (outcome.violation) append_violation(object.member("violation"), *outcome.violation);
+  object.end();
+  return out;
 }
 
-json receipt(const EndContext& context, const Outcome& outcome, const Words& words) {
-  json out = {{"job", context.job},
-              {"status", words.detail},
-              {"wall_us", outcome.usage.wall_us},
-              {"cpu_us", outcome.usage.user_us + outcome.usage.system_us},
-              {"memory_peak_bytes", outcome.usage.memory_peak_bytes},
-              {"layers", outcome.layers},
-              {"stragglers", outcome.stragglers}};
-  if (outcome.reused) out["reused"] = *outcome.reused;
-  if (!context.intent.empty()) out["intent"] = context.intent;
-  if (outcome.violation) out["violation"] = violation_json(*outcome.violation);
-  json steps = json::object();
-  for (const StepTime& step : outcome.setup) steps[step.step] = step.us;
-  out["setup_us"] = std::move(steps);
+void append_steps(std::string& out, const std::vector<StepTime>& steps) {
+  std::map<std::string_view, std::uint32_t> by_name;
+  for (const StepTime& step : steps) by_name[step.step] = step.us;
+  JsonObject object(out);
+  for (const auto& [name, us] : by_name) object.add(name, us);
+  object.end();
+}
+
+std::string receipt(const EndContext& context, const Outcome& outcome, const Words& words) {
+  std::string out;
+  out.reserve(1024);
+  JsonObject object(out);
+  object.add("cpu_us", outcome.usage.user_us + outcome.usage.system_us);
+  if (!context.intent.empty()) object.add("intent", context.intent);
+  object.add("job", context.job);
+  object.add("layers", outcome.layers);
+  object.add("memory_peak_bytes", outcome.usage.memory_peak_bytes);
+  if (outcome.reused) object.add("reused", *outcome.reused);
+  append_steps(object.member("setup_us"), outcome.setup);
+  object.add("status", words.detail);
+  object.add("stragglers", outcome.stragglers);
+  if (outcome.violation) append_violation(object.member("violation"), *outcome.violation);
+  object.add("wall_us", outcome.usage.wall_us);
+  if (context.grant) (out += ',') += *context.grant;
+  object.end();
   return out;
 }
 
@@ -170,7 +187,20 @@ std::string join_blanks(const std::vector<std::string>& words) {
 
 }  // namespace
 
-std::string usage_json(const Usage& usage) { return dump_json(usage_object(usage)); }
+std::string usage_json(const Usage& usage) {
+  std::string out;
+  out.reserve(160);
+  JsonObject object(out);
+  object.add("memory_peak_bytes", usage.memory_peak_bytes);
+  object.add("pids_peak", usage.pids_peak);
+  object.add("stderr_bytes", usage.stderr_bytes);
+  object.add("stdout_bytes", usage.stdout_bytes);
+  object.add("system_us", usage.system_us);
+  object.add("user_us", usage.user_us);
+  object.add("wall_us", usage.wall_us);
+  object.end();
+  return out;
+}
 
 std::string violation_line(const Violation& violation, std::string_view profile) {
   std::string line = fmt::format("denied: {0}({1:#x}, …) by pid {2} ({3}): job killed; profile {4}", violation.syscall,
@@ -191,7 +221,7 @@ JobEnd outcome_to_end(const EndContext& context, const Outcome& outcome, const A
     end.result = answer.result;
     end.result_json = answer.result_json;
   } else {
-    end.error_info = dump_json(error_info(outcome, answer));
+    end.error_info = error_info(outcome, answer);
     // Also if something else ended the run after the script had failed: what it said still holds.
     if (answer.error) {
       end.retry_forbidden = answer.error->retry_forbidden;
@@ -200,8 +230,7 @@ JobEnd outcome_to_end(const EndContext& context, const Outcome& outcome, const A
   }
   end.usage = usage_json(outcome.usage);
   end.layers = join_blanks(outcome.layers);
-  end.receipt = dump_json(receipt(context, outcome, words));
-  if (context.grant) end.receipt.replace(end.receipt.size() - 1, 1, ',' + *context.grant + '}');
+  end.receipt = receipt(context, outcome, words);
   return end;
 }
 

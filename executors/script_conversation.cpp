@@ -10,6 +10,7 @@
 
 #include "domain/codec.h"
 #include "domain/flow_data.h"
+#include "domain/json_text.h"
 #include "domain/result_values.h"
 #include "domain/utf8.h"
 #include "executors/answer.h"
@@ -54,7 +55,7 @@ Result<void> check_size(std::string_view field, std::size_t size, std::size_t li
 }
 
 Result<void> check_job(const Job& job) {
-  if (const auto problems = validate(job); !problems.empty()) return fail(Code::invalid, join(problems));
+  if (const auto problems = validate_script(job); !problems.empty()) return fail(Code::invalid, join(problems));
   MJ_CHECK(check_utf8("script", job.script));
   MJ_CHECK(check_utf8("name", job.name));
   if (job.name.find('\0') != std::string::npos) return fail(Code::invalid, "name: has NUL in it: rename the job");
@@ -65,70 +66,82 @@ Result<void> check_job(const Job& job) {
   return {};
 }
 
-nlohmann::json granted_json(const Policy& policy) {
-  nlohmann::json net = policy.network == Network::none ? "none" : "loopback";
-  if (policy.network == Network::allow_list) net = policy.net_allow;
-  return {{"exec", policy.exec},       {"net", std::move(net)},       {"memory", policy.memory_bytes},
-          {"fs.read", policy.fs_read}, {"fs.write", policy.fs_write}, {"secrets", policy.secrets}};
+void append_granted(std::string& out, const Policy& policy) {
+  JsonObject granted(out);
+  granted.add("exec", policy.exec);
+  granted.add("fs.read", policy.fs_read);
+  granted.add("fs.write", policy.fs_write);
+  granted.add("memory", policy.memory_bytes);
+  if (policy.network == Network::allow_list) {
+    granted.add("net", policy.net_allow);
+  } else {
+    granted.add("net", policy.network == Network::none ? "none" : "loopback");
+  }
+  granted.add("secrets", policy.secrets);
+  granted.end();
 }
 
 // By id, of the jobs whose results stand under their names.
-std::map<std::string, std::string> input_names(const SeenInputs& seen) {
-  std::map<std::string, std::string> names;
+TextMap input_names(const SeenInputs& seen) {
+  TextMap names;
   for (const auto& [name, input] : seen.single) {
-    if (name != std::to_string(input->id)) names[std::to_string(input->id)] = name;
+    if (std::string id = std::to_string(input->id); name != id) names[std::move(id)] = name;
   }
   return names;
 }
 
-std::string facts_json(const JobFacts& facts, const ScriptExtras& extras) {
+// In the order of their names.
+std::string facts_json(const JobFacts& facts, const ScriptExtras& extras, const FlowData& flow, const TextMap& names) {
   const Job& job = facts.job;
-  nlohmann::json out{{"executor", extras.executor},
-                     {"id", job.id},
-                     {"caller_id", job.caller_id},
-                     {"context_id", job.context_id},
-                     {"name", job.name},
-                     {"attempt", job.attempt},
-                     {"deliveries", job.deliveries},
-                     {"epoch", job.epoch},
-                     {"deadline_unix_ms", facts.deadline_unix_ms},
-                     {"runner_id", job.runner_id},
-                     {"max_result_bytes", facts.max_result_bytes},
-                     {"max_artifact_bytes", facts.max_artifact_bytes},
-                     {"granted", granted_json(facts.granted)}};
-  if (const auto told = flow_data_of(job).told; !told->empty()) out["flow"] = *told;
-  if (auto names = input_names(seen_inputs(facts)); !names.empty()) out["input_names"] = std::move(names);
-  if (facts.granted.warm_runs > 0) out["warm"] = true;
-  if (!extras.command.empty()) out["command"] = extras.command;
-  if (!extras.script_file.empty()) out["script_file"] = extras.script_file;
-  if (!extras.attached.empty()) out["attached"] = extras.attached;
-  return dump_json(out);
+  std::string out;
+  out.reserve(512);
+  JsonObject object(out);
+  if (!extras.attached.empty()) object.add("attached", extras.attached);
+  object.add("attempt", job.attempt);
+  object.add("caller_id", job.caller_id);
+  if (!extras.command.empty()) object.add("command", extras.command);
+  object.add("context_id", job.context_id);
+  object.add("deadline_unix_ms", facts.deadline_unix_ms);
+  object.add("deliveries", job.deliveries);
+  object.add("epoch", job.epoch);
+  object.add("executor", extras.executor);
+  if (!flow.told->empty()) object.member("flow") += dump_json(*flow.told);
+  append_granted(object.member("granted"), facts.granted);
+  object.add("id", job.id);
+  if (!names.empty()) object.add("input_names", names);
+  object.add("max_artifact_bytes", facts.max_artifact_bytes);
+  object.add("max_result_bytes", facts.max_result_bytes);
+  object.add("name", job.name);
+  object.add("runner_id", job.runner_id);
+  if (!extras.script_file.empty()) object.add("script_file", extras.script_file);
+  if (facts.granted.warm_runs > 0) object.add("warm", true);
+  object.end();
+  return out;
 }
 
 std::string inputs_json(const SeenInputs& seen, bool by_id) {
-  std::string out = "{";
-  const auto add = [&out](const std::string& name) -> std::string& {
-    return out += (out.size() > 1 ? "," : "") + dump_json(name) + ':';
-  };
+  std::string out;
+  JsonObject object(out);
   for (const auto& [name, input] : seen.single)
-    add(by_id ? std::to_string(input->id) : name) += typed_text(input->result, input->result_json);
+    object.member(by_id ? std::to_string(input->id) : name) += typed_text(input->result, input->result_json);
   for (const auto& [node, inputs] : seen.joined) {
-    add(node) += '[';
+    object.member(node) += '[';
     for (std::size_t i = 0; i < inputs.size(); ++i) {
       if (i > 0) out += ',';
       out += inputs[i] == nullptr ? "{}" : typed_text(inputs[i]->result, inputs[i]->result_json);
     }
     out += ']';
   }
-  return out += '}';
+  object.end();
+  return out;
 }
 
-Result<void> append_files(std::string& request, const JobFacts& facts, const ScriptExtras& extras) {
+Result<void> append_files(std::string& request, const JobFacts& facts, const ScriptExtras& extras,
+                          const SeenInputs& seen, bool any_by_name) {
   constexpr unsigned kForItsOwner = 0400, kForAll = 0444, kProgramForAll = 0555;
   for (const SecretValue& secret : facts.secrets)
     append_file(request, "secrets/" + secret.name, kForItsOwner, secret.value);
-  const SeenInputs seen = seen_inputs(facts);
-  if (!extras.command.empty() && !input_names(seen).empty())
+  if (!extras.command.empty() && any_by_name)
     append_file(request, kInputsByIdName, kForItsOwner, inputs_json(seen, true));
   for (const ScriptFile& file : extras.programs) append_file(request, file.path, file.mode, file.bytes);
   for (const auto& [job, artifact] : facts.files) {
@@ -159,12 +172,12 @@ std::string not_by_proxy(const Policy& granted) {
 
 }  // namespace
 
-SeenInputs seen_inputs(const JobFacts& facts) {
+SeenInputs seen_inputs(const JobFacts& facts, const FlowData& flow) {
   std::map<Id, const JobInput*> by_id;
   for (const auto& [name, input] : facts.inputs) by_id[input.id] = &input;
   SeenInputs seen;
   std::set<Id> joined;
-  for (const auto& [node, ids] : flow_data_of(facts.job).joins) {
+  for (const auto& [node, ids] : flow.joins) {
     auto& list = seen.joined[node];
     for (const Id id : ids) {
       const auto found = by_id.find(id);
@@ -178,44 +191,62 @@ SeenInputs seen_inputs(const JobFacts& facts) {
   return seen;
 }
 
-TextMap job_environment(const JobFacts& facts, const TextMap& more) {
+std::string environment_json(const JobFacts& facts, const FlowData& flow, const TextMap& more) {
   const Job& job = facts.job;
-  TextMap environment = {{"MYCOJOBS_JOB_ID", std::to_string(job.id)},
-                         {"MYCOJOBS_CALLER_ID", std::to_string(job.caller_id)},
-                         {"MYCOJOBS_CONTEXT_ID", std::to_string(job.context_id)},
-                         {"MYCOJOBS_JOB_NAME", job.name},
-                         {"MYCOJOBS_ATTEMPT", std::to_string(job.attempt)},
-                         {"MYCOJOBS_DELIVERIES", std::to_string(job.deliveries)},
-                         {"MYCOJOBS_EPOCH", std::to_string(job.epoch)},
-                         {"MYCOJOBS_DEADLINE_UNIX_MS", std::to_string(facts.deadline_unix_ms)},
-                         {"MYCOJOBS_RUNNER_ID", std::to_string(job.runner_id)},
-                         {"MYCOJOBS_ARTIFACTS", kArtifactsFolder},
-                         {"MYCOJOBS_SECRETS", kSecretsFolder},
-                         {"MYCOJOBS_INPUTS_DIR", kInputsFolder}};
-  if (!job.traceparent.empty()) environment["MYCOJOBS_TRACEPARENT"] = job.traceparent;
-  environment.merge(flow_environment(flow_data_of(job)));
-  environment.insert(job.env_vars.begin(), job.env_vars.end());  // what is there already stays: ours win
-  environment.insert(more.begin(), more.end());
+  const TextMap of_flow = flow_environment(flow);
+  // The first of a name stands.
+  std::vector<std::pair<std::string_view, std::string>> all{
+      {"MYCOJOBS_JOB_ID", std::to_string(job.id)},
+      {"MYCOJOBS_CALLER_ID", std::to_string(job.caller_id)},
+      {"MYCOJOBS_CONTEXT_ID", std::to_string(job.context_id)},
+      {"MYCOJOBS_JOB_NAME", job.name},
+      {"MYCOJOBS_ATTEMPT", std::to_string(job.attempt)},
+      {"MYCOJOBS_DELIVERIES", std::to_string(job.deliveries)},
+      {"MYCOJOBS_EPOCH", std::to_string(job.epoch)},
+      {"MYCOJOBS_DEADLINE_UNIX_MS", std::to_string(facts.deadline_unix_ms)},
+      {"MYCOJOBS_RUNNER_ID", std::to_string(job.runner_id)},
+      {"MYCOJOBS_ARTIFACTS", kArtifactsFolder},
+      {"MYCOJOBS_SECRETS", kSecretsFolder},
+      {"MYCOJOBS_INPUTS_DIR", kInputsFolder}};
+  if (!job.traceparent.empty()) all.emplace_back("MYCOJOBS_TRACEPARENT", job.traceparent);
+  for (const TextMap* from : {&of_flow, &job.env_vars, &more}) all.insert(all.end(), from->begin(), from->end());
   // What programs and libraries expect to find; the job's own values win.
-  environment.insert(
-      {{"HOME", "/job"}, {"LANG", "C.UTF-8"}, {"LOGNAME", "job"}, {"PATH", "/usr/bin:/bin"}, {"USER", "job"}});
+  for (const auto& [name, value] :
+       {std::pair("HOME", "/job"), std::pair("LANG", "C.UTF-8"), std::pair("LOGNAME", "job"),
+        std::pair("PATH", "/usr/bin:/bin"), std::pair("USER", "job")})
+    all.emplace_back(name, value);
   // Programs differ in the case that they read; the job's own values win here too.
   const bool proxy = facts.granted.network == Network::allow_list;
   for (const char* name : {"http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"}) {
-    if (proxy) environment.insert({name, kProxyUrl});
+    if (proxy) all.emplace_back(name, kProxyUrl);
   }
   for (const char* name : {"no_proxy", "NO_PROXY"}) {
-    if (proxy) environment.insert({name, not_by_proxy(facts.granted)});
+    if (proxy) all.emplace_back(name, not_by_proxy(facts.granted));
   }
-  return environment;
+  std::stable_sort(all.begin(), all.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+  std::string out;
+  out.reserve(1024);
+  JsonObject object(out);
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    if (i == 0 || all[i].first != all[i - 1].first) object.add(all[i].first, all[i].second);
+  }
+  object.end();
+  return out;
 }
 
 Result<std::string> script_request(const JobFacts& facts, const ScriptExtras& extras) {
   MJ_CHECK(check_job(facts.job));
-  const std::string fact_text = facts_json(facts, extras);
-  const TextMap variables = extras.whole_environment ? extras.environment : job_environment(facts, extras.environment);
-  const std::string environment = dump_json(nlohmann::json(variables));
-  const std::string inputs = inputs_json(seen_inputs(facts), false);
+  const FlowData flow = flow_data_of(facts.job);
+  const SeenInputs seen = seen_inputs(facts, flow);
+  const TextMap names = input_names(seen);
+  const std::string fact_text = facts_json(facts, extras, flow, names);
+  std::string environment;
+  if (extras.whole_environment) {
+    append_json(environment, extras.environment);
+  } else {
+    environment = environment_json(facts, flow, extras.environment);
+  }
+  const std::string inputs = inputs_json(seen, false);
   MJ_CHECK(check_size("name and flow_data", fact_text.size(), kMaxFactsBytes));
   MJ_CHECK(check_size("env_vars", environment.size(), kMaxEnvironmentBytes));
   MJ_CHECK(check_size("inputs", inputs.size(), kMaxInputsBytes));
@@ -228,7 +259,7 @@ Result<std::string> script_request(const JobFacts& facts, const ScriptExtras& ex
   append_frame(request, FrameKind::facts, fact_text);
   append_frame(request, FrameKind::environment, environment);
   append_frame(request, FrameKind::inputs, inputs);
-  MJ_CHECK(append_files(request, facts, extras));
+  MJ_CHECK(append_files(request, facts, extras, seen, !names.empty()));
   append_frame(request, FrameKind::script, facts.job.script);
   return request;
 }

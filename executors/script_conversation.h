@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "domain/flow_data.h"
 #include "executors/outcome_to_end.h"
 #include "mycojobs/executor.h"
 
@@ -42,14 +43,14 @@ struct SeenInputs {
   std::vector<std::pair<std::string, const JobInput*>> single;
   std::map<std::string, std::vector<const JobInput*>> joined;  // in order; null: it has left nothing
 };
-SeenInputs seen_inputs(const JobFacts&);
+SeenInputs seen_inputs(const JobFacts&, const FlowData&);
 
 EndContext end_context(const JobFacts&, std::string_view profile);
 
-// The environment of a job: env_vars (the flow's and the job's, merged), over them MYCOJOBS_JOB_ID, _CALLER_ID,
-// _CONTEXT_ID, _JOB_NAME, _ATTEMPT, _DELIVERIES, _EPOCH, _DEADLINE_UNIX_MS, _RUNNER_ID, _ARTIFACTS, _SECRETS,
-// _INPUTS_DIR; under them HOME, LANG, LOGNAME, PATH and USER. Nothing of the agent's.
+// The environment of a job, a JSON object: env_vars (the flow's and the job's, merged), over them MYCOJOBS_JOB_ID,
+// _CALLER_ID, _CONTEXT_ID, _JOB_NAME, _ATTEMPT, _DELIVERIES, _EPOCH, _DEADLINE_UNIX_MS, _RUNNER_ID, _ARTIFACTS,
+// _SECRETS, _INPUTS_DIR; under them HOME, LANG, LOGNAME, PATH and USER. Nothing of the agent's.
 // more: of the executor; under the job's own, over HOME and the like.
-TextMap job_environment(const JobFacts&, const TextMap& more = {});
+std::string environment_json(const JobFacts&, const FlowData&, const TextMap& more = {});
 
 }  // namespace mycojobs

@@ -2,6 +2,7 @@
 
 #include <sys/random.h>
 
+#include <cerrno>
 #include <charconv>
 #include <cstdlib>
 
@@ -18,11 +19,11 @@ int hex_digit(char c) {
 
 std::string to_hex(std::string_view bytes) {
   static constexpr char kDigits[] = "0123456789abcdef";
-  std::string out;
-  out.reserve(bytes.size() * 2);
+  std::string out(bytes.size() * 2, '\0');
+  char* at = out.data();
   for (unsigned char c : bytes) {
-    out.push_back(kDigits[c >> 4]);
-    out.push_back(kDigits[c & 15]);
+    *at++ = kDigits[c >> 4];
+    *at++ = kDigits[c & 15];
   }
   return out;
 }
@@ -58,8 +59,12 @@ bool is_hex(std::string_view text, std::size_t digits) {
 
 std::string random_bytes(std::size_t bytes) {
   std::string raw(bytes, '\0');
-  // Up to 256 bytes come whole once the generator is seeded; without it nothing here can be trusted.
-  if (bytes > 256 || ::getrandom(raw.data(), bytes, 0) != static_cast<ssize_t>(bytes)) std::abort();
+  // More than 256 bytes may come in parts. Without the generator nothing here can be trusted.
+  for (std::size_t filled = 0; filled < bytes;) {
+    const ssize_t got = ::getrandom(raw.data() + filled, bytes - filled, 0);
+    if (got > 0) filled += static_cast<std::size_t>(got);
+    if (got <= 0 && errno != EINTR) std::abort();
+  }
   return raw;
 }
 

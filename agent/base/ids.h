@@ -8,8 +8,8 @@
 
 namespace mycojobs {
 
-std::string random_hex(std::size_t bytes);               // 2 characters a byte
-std::string random_bytes(std::size_t);                   // at most 256
+std::string random_hex(std::size_t bytes);  // 2 characters a byte
+std::string random_bytes(std::size_t);
 std::string from_hex(std::string_view hex);              // empty: it is none
 bool is_hex(std::string_view text, std::size_t digits);  // so many of 0-9, a-f
 std::string to_hex(std::string_view bytes);

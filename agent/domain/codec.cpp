@@ -15,6 +15,8 @@
 #include "base/ids.h"
 #include "domain/enums.h"
 #include "domain/fields.h"
+#include "domain/json_reader.h"
+#include "domain/json_text.h"
 #include "domain/notify.h"
 #include "domain/policy.h"
 #include "domain/trace_context.h"
@@ -28,20 +30,37 @@ namespace {
 
 using nlohmann::json;
 
-// Where we are in a record, for the message: "job[0].timeout". Hostile input cannot make the list long.
+// Where we are in a record, for the message: "job[0].timeout". Made of what is above it only if something is refused;
+// hostile input cannot make the list long.
 struct Site {
+  enum class Is { field, item, key };
   std::vector<FieldProblem>& problems;
-  std::string field;
+  std::string_view name;  // of a field or a key; empty: the record itself
+  Is is = Is::field;
+  std::size_t index = 0;  // of an item
+  const Site* above = nullptr;
 
   bool refuse(std::string_view value, std::string_view expected) const {
     return refuse(shown(value) + " is not " + std::string(expected));
   }
   bool refuse(const std::string& message) const {
-    if (problems.size() < 16) problems.push_back({field, field + ": " + message});
+    if (problems.size() >= 16) return false;
+    std::string field = path();
+    std::string line = field + ": " + message;
+    problems.push_back({std::move(field), std::move(line)});
     return false;
   }
-  Site at(std::size_t index) const { return {problems, field + '[' + std::to_string(index) + ']'}; }
-  Site in(std::string_view name) const { return {problems, (field.empty() ? "" : field + '.') + std::string(name)}; }
+  Site at(std::size_t item) const { return {problems, {}, Is::item, item, this}; }
+  Site at(std::string_view key) const { return {problems, key, Is::key, 0, this}; }
+  Site in(std::string_view field) const { return {problems, field, Is::field, 0, this}; }
+
+ private:
+  std::string path() const {
+    const std::string before = above != nullptr ? above->path() : "";
+    if (is == Is::item) return before + '[' + std::to_string(index) + ']';
+    if (is == Is::key) return before + '[' + shown(name) + ']';
+    return (before.empty() ? "" : before + '.') + std::string(name);
+  }
 };
 
 template <class T>
@@ -206,7 +225,7 @@ struct Value<TextMap> {
     if (!value.is_object()) return site.refuse(dump_json(value), "a map");
     TextMap items;
     for (const auto& [key, item] : value.items()) {
-      const Site entry{site.problems, site.field + '[' + shown(key) + ']'};
+      const Site entry = site.at(std::string_view(key));
       if (item.is_null()) return entry.refuse("is null");
       if (!read_json(item, items[key], entry)) return false;
     }
@@ -359,6 +378,29 @@ Decoded<R> decode(const Fields& hash) {
   return out;
 }
 
+namespace {
+
+bool all_utf8(const TextMap& map) {
+  return std::all_of(map.begin(), map.end(),
+                     [](const auto& each) { return is_utf8(each.first) && is_utf8(each.second); });
+}
+bool all_utf8(const std::vector<std::string>& texts) {
+  return std::all_of(texts.begin(), texts.end(), [](const std::string& each) { return is_utf8(each); });
+}
+bool all_utf8(const std::vector<Id>&) { return true; }
+
+// Of what needs no tree, none is made.
+template <class T>
+std::string json_of(const T& value) {
+  if constexpr (requires { all_utf8(value); }) {
+    std::string out;
+    if (all_utf8(value)) return append_json(out, value), out;
+  }
+  return dump_json(Value<T>::to_json(value));
+}
+
+}  // namespace
+
 template <class R>
 Fields encode(const R& record) {
   Fields out;
@@ -367,7 +409,7 @@ Fields encode(const R& record) {
     if constexpr (Plain<T>) {
       out.emplace_back(name, Value<T>::to_text(member));
     } else {
-      out.emplace_back(name, dump_json(Value<T>::to_json(member)));
+      out.emplace_back(name, json_of(member));
     }
   });
   out.insert(out.end(), record.unknown.begin(), record.unknown.end());
@@ -551,11 +593,19 @@ Result<nlohmann::json> parse_json(std::string_view text, std::size_t max_bytes, 
     return fail(Code::too_large, "JSON of " + std::to_string(text.size()) + " bytes is over the limit of " +
                                      std::to_string(max_bytes) + " bytes");
   }
+  const bool few = max_values == SIZE_MAX || most_values(text) <= max_values;
+  try {
+    nlohmann::json parsed;
+    if (few && read_json_text(text, kMaxDepth, parsed)) return parsed;
+  } catch (const std::bad_alloc&) {
+    return fail(Code::too_large, "JSON needs more memory than there is");
+  }
+  // Why not, or what only the library reads.
   if (const std::size_t deep = too_deep_at(text, kMaxDepth); deep != kNowhere) {
     return fail(Code::invalid,
                 "JSON nests deeper than " + std::to_string(kMaxDepth) + " levels at " + place(text, deep));
   }
-  if (max_values != SIZE_MAX && most_values(text) > max_values) {
+  if (!few) {
     return fail(Code::too_large, "JSON has more than the " + std::to_string(max_values) + " values that are allowed");
   }
   if (text.empty()) return fail(Code::invalid, "not JSON at line 1 column 1: it is empty");
@@ -626,10 +676,7 @@ void check_key(const char* field, const std::string& key, Findings& findings) {
   }
 }
 
-}  // namespace
-
-std::vector<FieldProblem> validate(const Job& job) {
-  Findings findings;
+void check_script(const Job& job, Findings& findings) {
   findings.need_id("id", job.id);
   findings.need_id("caller_id", job.caller_id);
   findings.need_id("context_id", job.context_id);
@@ -642,6 +689,19 @@ std::vector<FieldProblem> validate(const Job& job) {
   }
   if (job.timeout == 0U) findings.add("timeout", "0 is not allowed: give 1 to 4294967295 seconds, or leave it out");
   check_env(job.env_vars, findings);
+}
+
+}  // namespace
+
+std::vector<FieldProblem> validate_script(const Job& job) {
+  Findings findings;
+  check_script(job, findings);
+  return findings.take();
+}
+
+std::vector<FieldProblem> validate(const Job& job) {
+  Findings findings;
+  check_script(job, findings);
   if (job.dependends.size() > kMaxDependends) {
     findings.add("dependends", std::to_string(job.dependends.size()) + " jobs are more than " +
                                    std::to_string(kMaxDependends) + ": put a joining job in between");

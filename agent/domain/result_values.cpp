@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "domain/codec.h"
+#include "domain/json_text.h"
 #include "domain/utf8.h"
 
 namespace mycojobs {
@@ -21,13 +22,18 @@ nlohmann::json typed_values(const TextMap& texts, const std::vector<std::string>
 
 std::string typed_text(const TextMap& texts, const std::vector<std::string>& json_keys) {
   const std::set<std::string_view> typed(json_keys.begin(), json_keys.end());
-  std::string out = "{";
+  std::string out;
+  JsonObject object(out);
   for (const auto& [key, text] : texts) {
-    if (out.size() > 1) out += ',';
-    out += dump_json(key) + ':';
-    out += typed.contains(key) && is_json(text) ? text : dump_json(text);
+    std::string& value = object.member(key);
+    if (typed.contains(key) && is_json(text)) {
+      value += text;
+    } else {
+      append_json(value, text);
+    }
   }
-  return out += '}';
+  object.end();
+  return out;
 }
 
 HandedBack handed_back(const nlohmann::json& object) {

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
+#include <cstring>
 
 namespace mycojobs {
 namespace {
@@ -26,13 +28,25 @@ std::size_t character_length(std::string_view bytes) {
   return length;
 }
 
+// How many bytes at the front are ASCII, in eights: most of what is read is nothing else.
+std::size_t ascii_length(std::string_view bytes) {
+  constexpr std::uint64_t kHighBits = 0x8080808080808080;
+  std::size_t length = 0;
+  for (std::uint64_t eight = 0; bytes.size() - length >= sizeof eight; length += sizeof eight) {
+    std::memcpy(&eight, bytes.data() + length, sizeof eight);
+    if ((eight & kHighBits) != 0) break;
+  }
+  return length;
+}
+
 }  // namespace
 
 bool is_utf8(std::string_view bytes) {
-  while (!bytes.empty()) {
-    const std::size_t length = character_length(bytes);
+  for (std::size_t at = ascii_length(bytes); at < bytes.size();) {
+    const bool ascii = static_cast<unsigned char>(bytes[at]) < 0x80;
+    const std::size_t length = ascii ? 1 : character_length(bytes.substr(at));
     if (length == 0) return false;
-    bytes.remove_prefix(length);
+    at += length;
   }
   return true;
 }

@@ -38,14 +38,6 @@ std::size_t size_of(const Report& report) {
   return bytes;
 }
 
-std::string random_digits(std::size_t count) {
-  constexpr std::size_t kBytesAtOnce = 256;  // of random_hex()
-  std::string out;
-  out.reserve(count);
-  while (out.size() < count) out += random_hex(std::min(kBytesAtOnce, (count - out.size()) / 2));
-  return out;
-}
-
 Result<void> answer_of(const Reply& reply, const std::string& job_key) {
   const std::string_view word = reply.at(0).text();
   const std::string text(reply.at(1).text());
@@ -64,7 +56,7 @@ Result<ClaimReply> RedisStore::claim(const ClaimRequest& request) {
   }
   MJ_CHECK(give_back_unanswered(request.context));
   // Of each claim that may be made an id and a token, in one text: a script pays for every argument.
-  const std::string random = random_digits(std::size_t{request.max_jobs} * (kIdDigits + kTokenDigits));
+  const std::string random = random_hex(std::size_t{request.max_jobs} * (kIdDigits + kTokenDigits) / 2);
   Arguments arguments;
   arguments.add(std::uint64_t{request.runner}).add(request.instance);
   arguments.add(request.actor ? std::to_string(*request.actor) : "").add(std::uint64_t{request.context});

@@ -23,7 +23,7 @@ using nlohmann::json;
 // As texts: a plugin of any age reads them.
 json inputs_of(const JobFacts& facts) {
   json out = json::object();
-  const SeenInputs seen = seen_inputs(facts);
+  const SeenInputs seen = seen_inputs(facts, flow_data_of(facts.job));
   for (const auto& [name, input] : seen.single) out[name] = input->result;
   for (const auto& [node, inputs] : seen.joined) {
     out[node] = json::array();

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
+#include <random>
 
 #include "domain/policy.h"
 
@@ -152,6 +153,58 @@ TEST(OutcomeToEnd, UsageLayersAndReceiptAreWhole) {
             "setup_us":{"fork":12,"confine":34}})"));
   outcome.reused = 7;
   EXPECT_EQ(json::parse(outcome_to_end(kContext, outcome, handed_back()).receipt)["reused"], 7);
+}
+
+// No tree is made of an end; what a tree would be printed as is what is stored all the same.
+TEST(OutcomeToEnd, HostileTextsAreWrittenAsTheJsonLibraryWritesThem) {
+  const std::string texts[] = {"",   "\"",   "\\",       "a\nb",      "\x01\x7f",
+                               "é😀", "\xff", "\xe2\x82", "{\"a\":1}", std::string(1, '\0')};
+  std::mt19937 random(22);
+  const auto text = [&] { return texts[random() % std::size(texts)]; };
+  for (int round = 0; round < 1000; ++round) {
+    EndContext context = kContext;
+    context.job = "job:12:" + text(), context.intent = text();
+    Outcome outcome;
+    outcome.status = static_cast<RunStatus>(round % 14);
+    outcome.exit_code = round % 3 - 1, outcome.signal = round % 40;
+    if (round % 2 == 0) outcome.violation = Violation{text(), {0, UINT64_MAX, 2, 3, 4, 5}, -1, text()};
+    if (round % 3 == 0) outcome.setup_error = SetupError{text(), round, text()};
+    if (round % 5 == 0) outcome.reused = round;
+    outcome.layers = {text(), "userns", text()};
+    outcome.setup = {{"z" + text(), 1}, {"a" + text(), 2}, {text(), 3}, {"a", 4}, {"a", 5}};
+    Answer answer = handed_back();
+    answer.problem = text();
+    if (round % 7 != 0)
+      answer.error = ScriptError{text(), text(), text(), static_cast<std::uint32_t>(round % 4), {}, false, {}, text()};
+    const JobEnd end = outcome_to_end(context, outcome, answer);
+    for (const std::string& written : {end.usage, end.receipt, end.error_info}) {
+      if (!written.empty()) {
+        ASSERT_EQ(written, json::parse(written).dump());
+      }
+    }
+    EXPECT_EQ(json::parse(end.receipt).at("setup_us").at("a"), 5);
+  }
+}
+
+// To the byte: receipts are signed, and compared as texts.
+TEST(OutcomeToEnd, ItsReceiptIsTheseBytes) {
+  EndContext context = kContext;
+  context.intent = "i", context.grant = std::make_shared<const std::string>(R"("granted":{"memory":1})");
+  Outcome outcome;
+  outcome.status = RunStatus::violation, outcome.usage = {10, 20, 30, 40, 5, 60, 70},
+  outcome.layers = {"userns", "landlock:7"};
+  outcome.violation = Violation{"keyctl", {0x11, 2, 3, 4, 5, 6}, 7, "py"}, outcome.reused = 0;
+  outcome.setup = {{"fork", 12}, {"confine", 34}};
+  const JobEnd end = outcome_to_end(context, outcome, {});
+  EXPECT_EQ(
+      end.usage,
+      R"({"memory_peak_bytes":40,"pids_peak":5,"stderr_bytes":70,"stdout_bytes":60,"system_us":30,"user_us":20,"wall_us":10})");
+  EXPECT_EQ(
+      end.receipt,
+      R"({"cpu_us":50,"intent":"i","job":"job:12:2001","layers":["userns","landlock:7"],"memory_peak_bytes":40,)"
+      R"("reused":0,"setup_us":{"confine":34,"fork":12},"status":"violation","stragglers":0,)"
+      R"("violation":{"args":[17,2,3,4,5,6],"comm":"py","pid":7,"syscall":"keyctl"},"wall_us":10,"granted":{"memory":1}})");
+  EXPECT_EQ(end.error_info, R"({"violation":{"args":[17,2,3,4,5,6],"comm":"py","pid":7,"syscall":"keyctl"}})");
 }
 
 TEST(OutcomeToEnd, ErrorIsOneLineOfTextWhateverTheScriptSaid) {

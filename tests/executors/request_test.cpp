@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
+#include <random>
 #include <set>
 
 #include "base/clock.h"
@@ -19,6 +20,10 @@ using ::testing::HasSubstr;
 std::string refusal(const JobFacts& facts) {
   const auto begun = begin_script(facts, {"python", "python"}, nullptr);
   return begun ? "accepted" : begun.error().message;
+}
+
+TextMap variables_of(const JobFacts& facts, const TextMap& more = {}) {
+  return nlohmann::json::parse(environment_json(facts, flow_data_of(facts.job), more)).get<TextMap>();
 }
 
 TEST(Request, ScriptThatIsNotUtf8IsRefusedByItsOffset) {
@@ -89,11 +94,87 @@ TEST(Request, TheEnvironmentOfAnExecutorStandsBetweenTheJobsAndTheUsualOne) {
   facts.job.id = 7;
   facts.job.env_vars = {{"A", "job"}};
   const TextMap variables =
-      job_environment(facts, {{"A", "executor"}, {"PATH", "/opt/bin:/usr/bin"}, {"MYCOJOBS_JOB_ID", "forged"}});
+      variables_of(facts, {{"A", "executor"}, {"PATH", "/opt/bin:/usr/bin"}, {"MYCOJOBS_JOB_ID", "forged"}});
   EXPECT_EQ(variables.at("A"), "job");
   EXPECT_EQ(variables.at("PATH"), "/opt/bin:/usr/bin");
   EXPECT_EQ(variables.at("HOME"), "/job");
   EXPECT_EQ(variables.at("MYCOJOBS_JOB_ID"), "7");
+}
+
+std::vector<std::string> payloads_of(const std::string& request) {
+  std::vector<std::string> payloads;
+  FrameReader reader({{FrameKind::facts, kMaxFactsBytes},
+                      {FrameKind::environment, kMaxEnvironmentBytes},
+                      {FrameKind::inputs, kMaxInputsBytes},
+                      {FrameKind::file, kMaxFileFrameBytes},
+                      {FrameKind::script, kMaxScriptBytes}});
+  reader.feed(request, [&payloads](Frame&& frame) { payloads.push_back(std::move(frame.payload)); });
+  return payloads;
+}
+
+// No tree is made of what goes down; what a tree would be printed as is what goes down all the same.
+TEST(Request, HostileTextsAreWrittenAsTheJsonLibraryWritesThem) {
+  const std::string texts[] = {"",
+                               "\"",
+                               "\\",
+                               "\\\"",
+                               "a\nb\tc",
+                               "\x01\x1f\x7f",
+                               "é€😀",
+                               "</script>\xE2\x80\xA8",
+                               "{\"a\":1}",
+                               "\\u0041",
+                               std::string(300, '"')};
+  std::mt19937 random(21);
+  const auto text = [&] { return texts[random() % std::size(texts)]; };
+  for (int round = 0; round < 500; ++round) {
+    JobFacts facts = test::facts_of("pass");
+    facts.job.name = text();
+    facts.job.env_vars = {{"A" + text(), text()}, {text() + "B", text()}, {"PATH", text()}, {"~" + text(), text()}};
+    facts.job.unknown = {
+        {"flow_data", nlohmann::json{{"inputs", {{text(), text()}}}, {"each", {{"value", text()}}}}.dump()}};
+    facts.granted.network = round % 2 == 0 ? Network::allow_list : Network::loopback;
+    facts.granted.net_allow = {text(), text()}, facts.granted.fs_read = {text()},
+    facts.granted.secrets = {text(), text()};
+    facts.granted.warm_runs = round % 3;
+    facts.inputs = {{"build" + text(), {2000, {{text(), text()}, {"n", "[1]"}}, {"n"}}}, {"x", {2001, {}, {}}}};
+    ScriptExtras extras{.executor = "command", .profile = "command"};
+    extras.command = {text(), text()}, extras.script_file = text(), extras.attached = text();
+    extras.environment = {{"E", text()}, {"MYCOJOBS_JOB_ID", "forged"}};
+    extras.whole_environment = round % 5 == 0;
+    const auto payloads = payloads_of(*script_request(facts, extras));
+    ASSERT_GE(payloads.size(), 4U);
+    for (const std::size_t i : {0, 1, 2}) {
+      ASSERT_EQ(payloads[i], nlohmann::json::parse(payloads[i]).dump()) << i;
+    }
+    const auto told = nlohmann::json::parse(payloads[0]);
+    EXPECT_EQ(told.at("name"), facts.job.name);
+    EXPECT_EQ(told.at("command"), nlohmann::json(extras.command));
+    EXPECT_EQ(told.at("granted").at("secrets"), nlohmann::json(facts.granted.secrets));
+    EXPECT_EQ(nlohmann::json::parse(payloads[1]).at("E"), extras.environment.at("E"));
+  }
+}
+
+// To the byte: the hosts of an older release read it, too.
+TEST(Request, ItsFactsAndEnvironmentAreTheseBytes) {
+  JobFacts facts = test::facts_of("pass");
+  facts.job.id = 7, facts.job.caller_id = 12, facts.job.context_id = 3, facts.job.name = "n\"";
+  facts.job.epoch = 9, facts.job.runner_id = 20, facts.deadline_unix_ms = 1795000063000;
+  facts.granted = {}, facts.granted.memory_bytes = 1024, facts.granted.warm_runs = 5;
+  const auto payloads = payloads_of(*script_request(facts, {.executor = "python", .profile = "python"}));
+  EXPECT_EQ(
+      payloads[0],
+      R"({"attempt":0,"caller_id":12,"context_id":3,"deadline_unix_ms":1795000063000,"deliveries":0,"epoch":9,)"
+      R"("executor":"python","granted":{"exec":false,"fs.read":[],"fs.write":[],"memory":1024,"net":"none","secrets":[]},)"
+      R"("id":7,"max_artifact_bytes":67108864,"max_result_bytes":1048576,"name":"n\"","runner_id":20,"warm":true})");
+  EXPECT_EQ(
+      payloads[1],
+      R"({"HOME":"/job","LANG":"C.UTF-8","LOGNAME":"job","MYCOJOBS_ARTIFACTS":"/job/artifacts","MYCOJOBS_ATTEMPT":"0",)"
+      R"("MYCOJOBS_CALLER_ID":"12","MYCOJOBS_CONTEXT_ID":"3","MYCOJOBS_DEADLINE_UNIX_MS":"1795000063000",)"
+      R"("MYCOJOBS_DELIVERIES":"0","MYCOJOBS_EPOCH":"9","MYCOJOBS_INPUTS_DIR":"/job/inputs","MYCOJOBS_JOB_ID":"7",)"
+      R"("MYCOJOBS_JOB_NAME":"n\"","MYCOJOBS_RUNNER_ID":"20","MYCOJOBS_SECRETS":"/job/secrets","PATH":"/usr/bin:/bin",)"
+      R"("USER":"job"})");
+  EXPECT_EQ(payloads[2], "{}");
 }
 
 // A program reads a file; what it is called by its id stands in another one.
@@ -138,7 +219,7 @@ TEST(Request, WhatAFlowHandsOverIsInFactsAndEnvironment) {
   JobFacts facts = test::facts_of("x");
   facts.job.unknown = {{"flow_data", kFlowData}};
   facts.job.env_vars = {{"MYCOJOBS_INPUT_DAYS", "forged"}};
-  const TextMap variables = job_environment(facts, {});
+  const TextMap variables = variables_of(facts);
   EXPECT_EQ(variables.at("MYCOJOBS_INPUT_REGION"), "eu");
   EXPECT_EQ(variables.at("MYCOJOBS_INPUT_DAYS"), "7");
   EXPECT_EQ(variables.at("MYCOJOBS_EACH"), R"({"a":1})");
@@ -152,14 +233,14 @@ TEST(Request, APlaceOfTheHostsLoopbackIsReachedThroughTheProxy) {
   JobFacts facts;
   facts.granted.network = Network::allow_list;
   facts.granted.net_allow = {"example.org:443"};
-  EXPECT_EQ(job_environment(facts, {}).at("NO_PROXY"), "localhost,127.0.0.1,::1");
+  EXPECT_EQ(variables_of(facts).at("NO_PROXY"), "localhost,127.0.0.1,::1");
   facts.granted.net_allow = {"example.org:443", "127.0.0.1:18080"};
-  EXPECT_EQ(job_environment(facts, {}).at("NO_PROXY"), "localhost,::1");
-  EXPECT_EQ(job_environment(facts, {}).at("no_proxy"), "localhost,::1");
+  EXPECT_EQ(variables_of(facts).at("NO_PROXY"), "localhost,::1");
+  EXPECT_EQ(variables_of(facts).at("no_proxy"), "localhost,::1");
   facts.granted.net_allow = {"localhost:*", "127.0.0.1:1", "[::1]:80"};
-  EXPECT_EQ(job_environment(facts, {}).at("NO_PROXY"), "");
+  EXPECT_EQ(variables_of(facts).at("NO_PROXY"), "");
   facts.job.env_vars = {{"NO_PROXY", "mine"}};
-  EXPECT_EQ(job_environment(facts, {}).at("NO_PROXY"), "mine");
+  EXPECT_EQ(variables_of(facts).at("NO_PROXY"), "mine");
 }
 
 TEST(Table, NamesAndScriptTypesAreUnique) {
