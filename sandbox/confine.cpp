@@ -281,7 +281,7 @@ int read_own_filter(ChildRun& run) { return run.filter < 0 ? 0 : read_filter(run
 // A real close_range, not close-on-exec: a script host never execs.
 int arrange_descriptors(ChildRun& run) {
   const int in = ::open("/dev/null", O_RDONLY), out = ::open("/dev/null", O_WRONLY);
-  const int sources[] = {in, out, out, run.start, run.status, run.alive};
+  const int sources[] = {in, out, out, run.start, run.status, run.fence, run.alive};
   const int count = run.alive < 0 ? kAliveFd : kAliveFd + 1;
   int moved[kAliveFd + 1];
   for (int i = 0; i < count; ++i) {
@@ -293,6 +293,7 @@ int arrange_descriptors(ChildRun& run) {
   }
   run.status = kStatusFd;
   run.start = kChannelFd;
+  run.fence = kFenceFd;
   if (run.alive >= 0) run.alive = kAliveFd;
   return error_if(::close_range(static_cast<unsigned>(count), ~0U, 0) != 0);
 }
@@ -541,7 +542,7 @@ constexpr Step kJobSteps[] = {
 void wait_for_start(ChildRun& run) {
   RawFrame frame;
   Start start;
-  if (receive_raw(run.start, frame) != Received::frame || !decode(frame, start) || frame.fds.size() != 3) ::_exit(1);
+  if (receive_short(run.start, frame) != Received::frame || !decode(frame, start) || frame.fds.size() != 3) ::_exit(1);
   for (int target = 1; target <= kChannelFd; ++target) {
     const int source = frame.fds[static_cast<std::size_t>(target - 1)].get();
     if (::dup3(source, target, target == kChannelFd ? O_CLOEXEC : 0) < 0) ::_exit(1);

@@ -1,6 +1,7 @@
 #include "sandbox/frames.h"
 
 #include <cerrno>
+#include <span>
 
 namespace mycojobs::sandbox {
 namespace {
@@ -49,9 +50,10 @@ int send_raw(int socket, std::string_view bytes, const std::vector<int>& fds, in
   return send_all(socket, bytes, fds.data(), fds.size(), flags);
 }
 
-Received receive_raw(int socket, RawFrame& frame, int flags) {
-  char buffer[kMaxFrameBytes];
-  iovec part{buffer, sizeof buffer};
+namespace {
+
+Received receive_into(std::span<char> buffer, int socket, RawFrame& frame, int flags) {
+  iovec part{buffer.data(), buffer.size()};
   alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * kMaxFrameFds)];
   msghdr message{};
   message.msg_iov = &part;
@@ -72,9 +74,21 @@ Received receive_raw(int socket, RawFrame& frame, int flags) {
     return Received::malformed;
   }
   frame.kind = static_cast<std::uint8_t>(buffer[0]);
-  frame.payload.assign(buffer + 1, static_cast<std::size_t>(size) - 1);
-  ::explicit_bzero(buffer, static_cast<std::size_t>(size));  // whoever is forked later has this stack
+  frame.payload.assign(buffer.data() + 1, static_cast<std::size_t>(size) - 1);
+  ::explicit_bzero(buffer.data(), static_cast<std::size_t>(size));  // whoever is forked later has this stack
   return Received::frame;
+}
+
+}  // namespace
+
+Received receive_raw(int socket, RawFrame& frame, int flags) {
+  char buffer[kMaxFrameBytes];
+  return receive_into(buffer, socket, frame, flags);
+}
+
+Received receive_short(int socket, RawFrame& frame, int flags) {
+  char buffer[kShortFrameBytes];
+  return receive_into(buffer, socket, frame, flags);
 }
 
 }  // namespace mycojobs::sandbox

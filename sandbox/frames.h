@@ -25,6 +25,7 @@ namespace mycojobs::sandbox {
 
 inline constexpr std::size_t kMaxFrameBytes = 96U << 10;  // a run with all grants that a policy can hold fits in
 inline constexpr std::size_t kMaxFrameFds = 48;
+inline constexpr std::size_t kShortFrameBytes = 64;
 
 class FieldWriter {
  public:
@@ -127,6 +128,8 @@ int send_raw(int socket, std::string_view bytes, std::initializer_list<int> fds 
 int send_raw(int socket, std::string_view bytes, const std::vector<int>& fds, int flags = 0);
 // More descriptors than kMaxFrameFds, or a frame over kMaxFrameBytes: malformed, and every one is closed.
 Received receive_raw(int socket, RawFrame&, int flags = 0);
+// The same where only short ones come: room for the longest takes a page of the stack that a job would have to itself.
+Received receive_short(int socket, RawFrame&, int flags = 0);
 
 template <class Message>
 std::string encode(const Message& message) {

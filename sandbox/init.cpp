@@ -171,22 +171,14 @@ constexpr int kTermAgainMs = 5;
   ::_exit(kGone);
 }
 
-void set_fence(int timer, std::uint64_t boot_ms) {
-  itimerspec at{};  // all zero: off
-  at.it_value.tv_sec = static_cast<time_t>(boot_ms / 1000);
-  at.it_value.tv_nsec = static_cast<long>(boot_ms % 1000) * 1000000;
-  ::timerfd_settime(timer, TFD_TIMER_ABSTIME, &at, nullptr);
-}
-
 struct InitState {
   ChildRun& run;
-  int children, fence;
+  int children;
   OwnFolders folders;
   pid_t job = -1;
   std::uint32_t turn = 0;  // runs that have ended
   bool main_ended = false, alone = false;
   bool term_wanted = false;
-  bool fence_set = false;
   MainEnded end = {};
   std::uint64_t user_us = 0, system_us = 0;  // of all runs
   // Of a warm process: it rests, stopped, until Start comes; what it had used when its last run ended.
@@ -265,10 +257,17 @@ bool may_serve_again(const InitState& state) {
          state.end.stragglers == 0 && start_was_taken(state.run) && state.folders.tidy();
 }
 
-// A run's clock goes with it; what is said to it later is not for the next one.
-void begin_turn(InitState& state) {
-  if (std::exchange(state.fence_set, false)) set_fence(state.fence, 0);
-  ++state.turn;
+// The fence of a run goes with it. Before its end is reported: the launcher sets that of the next one only when it has
+// heard of this end.
+void stop_fence(const InitState& state) {
+  constexpr itimerspec kOff{};
+  ::timerfd_settime(state.run.fence, 0, &kOff, nullptr);
+}
+
+// Of the run that is here: the launcher may have set it anew since poll(2) looked.
+bool fence_has_passed(const InitState& state) {
+  std::uint64_t times = 0;
+  return ::read(state.run.fence, &times, sizeof times) == sizeof times;
 }
 
 // Kills what is left, counts it, reports it; returns if another job may come, else it is the end. It waits for the dead
@@ -290,8 +289,9 @@ void begin_turn(InitState& state) {
   state.end.turn = state.resting ? state.turn - 1 : state.turn;  // what has been started since has not begun
   state.end.again = state.alone && !fenced && !aborted && may_serve_again(state);
   count_all(state);
+  stop_fence(state);
   if (send_message(state.run.status, state.end, {}, MSG_DONTWAIT) != 0 || !state.end.again) ::_exit(0);
-  begin_turn(state);
+  ++state.turn;
 }
 
 // Whether the warm process has been stopped or continued since this was asked last.
@@ -318,11 +318,12 @@ void end_warm_run(InitState& state, const rusage& usage) {
   // One that has moved while its folders were emptied may have put something into them.
   state.end.again = start_was_taken(state.run) && state.folders.tidy() && !has_moved(state);
   count_all(state);
+  stop_fence(state);
   if (send_message(state.run.status, state.end, {}, MSG_DONTWAIT) != 0) ::_exit(kGone);
   state.end = {};
   state.term_wanted = false;
   state.resting = true;
-  begin_turn(state);
+  ++state.turn;
 }
 
 // What it does between its runs is nothing: whoever has continued it but us, a timer of its own say, has ended it. The
@@ -348,12 +349,12 @@ void begin_warm_run(InitState& state) {
   ::kill(state.job, SIGCONT);
 }
 
-// The launcher speaks: TERM or KILL for the whole tree, or a new fence. What is meant for a run that has ended in the
-// meantime is not for the next one. Its end is ours too: a job without its supervisor would have its notifications
+// The launcher speaks: TERM or KILL for the whole tree. What is meant for a run that has ended in the meantime is not
+// for the next one. Its end is ours too: a job without its supervisor would have its notifications
 // answered by nobody.
 [[gnu::noinline]] void obey(InitState& state) {
   RawFrame frame;
-  switch (receive_raw(state.run.status, frame, MSG_DONTWAIT)) {
+  switch (receive_short(state.run.status, frame, MSG_DONTWAIT)) {
     case Received::frame:
       break;
     case Received::nothing:
@@ -363,14 +364,10 @@ void begin_warm_run(InitState& state) {
   }
   Terminate terminate;
   Abort abort;
-  Fence fence;
   if (decode(frame, abort)) {
     finish(state, false, true);
   } else if (decode(frame, terminate)) {
     if (terminate.turn == state.turn) state.term_wanted = true;
-  } else if (decode(frame, fence) && fence.turn == state.turn) {
-    set_fence(state.fence, fence.boot_ms);
-    state.fence_set = true;
   }
   ::explicit_bzero(frame.payload.data(), frame.payload.size());
 }
@@ -378,7 +375,7 @@ void begin_warm_run(InitState& state) {
 [[noreturn]] void keep_watch(InitState& state) {
   // The last one only while a warm process rests: a Start for it.
   pollfd sources[] = {
-      {state.children, POLLIN, 0}, {state.fence, POLLIN, 0}, {state.run.status, POLLIN, 0}, {-1, POLLIN, 0}};
+      {state.children, POLLIN, 0}, {state.run.fence, POLLIN, 0}, {state.run.status, POLLIN, 0}, {-1, POLLIN, 0}};
   for (;;) {
     // Refused while the job still has the rights of its set-up: then again, or the request would be lost.
     if (state.term_wanted) state.term_wanted = ::kill(-1, SIGTERM) != 0 && errno == EPERM;
@@ -395,7 +392,7 @@ void begin_warm_run(InitState& state) {
       }
       if (state.run.warm != nullptr && watch_warm(state)) continue;  // what else was heard was of that run
     }
-    if (sources[1].revents != 0) finish(state, true, false);
+    if (sources[1].revents != 0 && fence_has_passed(state)) finish(state, true, false);
     if (sources[2].revents != 0) obey(state);
     if (sources[3].revents != 0) begin_warm_run(state);
   }
@@ -444,9 +441,8 @@ void run_init(ChildRun& run) {
   sigset_t children;
   ::sigemptyset(&children);
   ::sigaddset(&children, SIGCHLD);
-  InitState state{run, ::signalfd(-1, &children, SFD_CLOEXEC | SFD_NONBLOCK),
-                  ::timerfd_create(CLOCK_BOOTTIME, TFD_CLOEXEC), OwnFolders(run.host->folder)};
-  if (state.children < 0 || state.fence < 0) give_up(run, "init_clock", errno);
+  InitState state{run, ::signalfd(-1, &children, SFD_CLOEXEC | SFD_NONBLOCK), OwnFolders(run.host->folder)};
+  if (state.children < 0) give_up(run, "init_signals", errno);
   if (run.request.warm && !share_word(run)) give_up(run, "warm_page", errno);
   take_steps(run, confine_steps(), &run.times);
   if (int error = load_first_filter(run); error != 0) give_up(run, "seccomp", error);

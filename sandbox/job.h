@@ -21,7 +21,8 @@ namespace mycojobs::sandbox {
 // Where a run's descriptors are once its `descriptors` step has run. Nothing else is open.
 inline constexpr int kChannelFd = 3;    // of init, and of a job until it starts: the socket that Start comes on
 inline constexpr int kStatusFd = 4;     // this and what is above: init only, a job closes them before it waits
-inline constexpr int kAliveFd = 5;      // if there is one
+inline constexpr int kFenceFd = 5;      // the clock of its fence, which the launcher sets
+inline constexpr int kAliveFd = 6;      // if there is one
 inline constexpr int kWarmStartFd = 4;  // of a warm process while it lives: Start comes there again
 
 // What a warm process says to its init, in a page that they share: that so many runs have ended, and how the last one
@@ -35,7 +36,7 @@ struct WarmWord {
 
 struct ChildRun {
   Fork request;
-  int start = -1, status = -1, alive = -1;
+  int start = -1, status = -1, fence = -1, alive = -1;
   int filter = -1;           // of its own; -1: none
   std::vector<int> mounts;   // detached trees, in the order of Grants::fs_read, then fs_write
   std::vector<int> cgroups;  // each an open cgroup.procs

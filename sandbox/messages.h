@@ -4,11 +4,11 @@
 //                         Forget
 //   launcher -> agent     Started (answer to Configure), Ended, Kept, LogText, Layer (probe only)
 //   launcher -> zygote    MapsWritten, Programs + {memfd, [alive]},
-//                         Fork + {status, start, [filter], mounts..., cgroups...}
+//                         Fork + {status, start, fence, [filter], mounts..., cgroups...}
 //   zygote   -> launcher  StepFailed (before exec), LoadedFiles, Ready, Refused, Forked + {pidfd}, Reaped
 //   init     -> launcher  [Listening + {listener}], StepFailed | Confined + {seccomp listener}, then MainEnded for each
 //                         run that it serves
-//   launcher -> init      Terminate, Abort, Fence
+//   launcher -> init      Terminate, Abort; the fence is a timerfd that both hold (Run::fence_clock)
 //   launcher -> job       Start + {stdout, stderr, channel}, once, when there is a run for it; to a warm process for
 //   each
 //
@@ -130,11 +130,10 @@ struct Fence {
   static constexpr Kind kKind = Kind::fence;
   std::uint64_t run = 0;
   std::uint64_t boot_ms = 0;
-  std::uint32_t turn = 0;  // to init: how many of its runs had ended when this was sent
 };
 template <class A>
 void fields(A& a, Fence& m) {
-  a(m.run), a(m.boot_ms), a(m.turn);
+  a(m.run), a(m.boot_ms);
 }
 
 // No process of this key of warm runs serves another one.
@@ -351,7 +350,7 @@ void fields(A& a, MainEnded& m) {
 
 struct Terminate {
   static constexpr Kind kKind = Kind::terminate;
-  std::uint32_t turn = 0;  // as of Fence
+  std::uint32_t turn = 0;  // how many of its runs had ended when this was sent
 };
 template <class A>
 void fields(A& a, Terminate& m) {

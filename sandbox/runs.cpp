@@ -7,6 +7,7 @@
 #include <sys/mount.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/timerfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -244,6 +245,8 @@ bool Runs::fork(Run& run, int zygote_control) {
   if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, start_pair) != 0) return failed("start_socket", errno);
   run.start.reset(start_pair[0]);
   const Fd their_start(start_pair[1]);
+  run.fence_clock.reset(::timerfd_create(CLOCK_BOOTTIME, TFD_CLOEXEC | TFD_NONBLOCK));
+  if (!run.fence_clock || set_fence_clock(run, run.spec.fence_boot_ms) != 0) return failed("fence_clock", errno);
 
   Fork request = fork_request(run);
   // A warm process keeps its end while it runs a script, which is to say nothing there.
@@ -251,7 +254,7 @@ bool Runs::fork(Run& run, int zygote_control) {
   if (run.warm) run.outcome.reused = 0;
   const auto grants = grants_of(run, request);
   if (!grants) return failed("grants", EINVAL, grants.error().message);
-  std::vector<int> fds{their_status.get(), their_start.get()};
+  std::vector<int> fds{their_status.get(), their_start.get(), run.fence_clock.get()};
   for (const auto& fd : *grants) fds.push_back(fd.get());
   for (const auto& fd : *joins) fds.push_back(fd.get());
   run.forked = true;
@@ -291,7 +294,9 @@ bool Runs::adopt(Run& idle, Run& waiting) {
       !cgroups_.set_limits(idle.id, wanted.memory_bytes, wanted.pids)) {
     return discard(idle), false;
   }
-  if (send_start(idle, waiting.out, waiting.err, waiting.channel) != 0) return discard(idle), false;
+  if (set_fence_clock(idle, waiting.spec.fence_boot_ms) != 0 ||
+      send_start(idle, waiting.out, waiting.err, waiting.channel) != 0)
+    return discard(idle), false;
   const std::uint64_t asked_us = waiting.made_us;
   idle.spec = std::move(waiting.spec);
   idle.idle = false;
@@ -313,7 +318,7 @@ void Runs::begin_clocks(Run& run) {
     send_kill(run);
   });
   if (run.spec.limits.cpu_ms > 0) watch_cpu_in(run, run.spec.limits.cpu_ms * 1000);
-  if (run.spec.fence_boot_ms > 0) fence(run, run.spec.fence_boot_ms);
+  set_fence(run, run.spec.fence_boot_ms);
 }
 
 std::vector<std::string> Runs::layers_of(const Run& run) const {
@@ -388,6 +393,7 @@ void Runs::rest(Run& run, const RunUsage& peaks) {
   run.decided = run.main_ended = run.usage_complete = false;
   run.started_us = 0;
   run.spec.run = 0;
+  if (std::exchange(run.fence_moved, false)) set_fence_clock(run, 0);
   run.idle = true;
   ++run.turn;
 }
@@ -599,8 +605,16 @@ void Runs::kill(Run& run, KillReason reason, std::uint32_t grace_ms) {
 void Runs::fence(Run& run, std::uint64_t boot_ms) {
   run.spec.fence_boot_ms = boot_ms;
   if (!run.forked) return;
-  send_message(run.status.get(), Fence{run.id, boot_ms, run.turn}, {}, MSG_DONTWAIT);
+  run.fence_moved = true;
+  if (set_fence_clock(run, boot_ms) != 0) return send_kill(run);
   set_fence(run, boot_ms);
+}
+
+int Runs::set_fence_clock(Run& run, std::uint64_t boot_ms) {
+  itimerspec at{};  // all zero: off
+  at.it_value.tv_sec = static_cast<time_t>(boot_ms / 1000);
+  at.it_value.tv_nsec = static_cast<long>(boot_ms % 1000) * 1000000;
+  return ::timerfd_settime(run.fence_clock.get(), TFD_TIMER_ABSTIME, &at, nullptr) == 0 ? 0 : errno;
 }
 
 void Runs::set_fence(Run& run, std::uint64_t boot_ms) {

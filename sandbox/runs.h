@@ -48,6 +48,11 @@ struct Run {
   std::uint64_t zygote = 0;                                  // which one has it; 0: none yet
   Fd out, err, channel;                                      // the job's ends; closed here once the zygote has them
   Fd status, start, listener, pidfd;
+  // Readable when the fence has passed: a timerfd that is set here, and that init has too and watches, so that the
+  // fence holds though the launcher stands still. Set before a run is started; init stops it at the end of each, before
+  // it reports that.
+  Fd fence_clock;
+  bool fence_moved = false;  // in this turn: what has been set may be later than that stop
   Fd canary_answer;
   Loop::Watch status_watch = 0, listener_watch = 0;
   Loop::Timer wall, cpu, fence, grace, killing, listening;
@@ -147,6 +152,7 @@ class Runs {
   void kill_init_at(Run&, std::uint64_t boot_ms);
   void judge_survivor(Run&);
   void set_fence(Run&, std::uint64_t boot_ms);
+  static int set_fence_clock(Run&, std::uint64_t boot_ms);
   void read_status(Run&);
   void watch_listener(Run&);
   void read_listener(Run&, std::uint32_t epoll_events);

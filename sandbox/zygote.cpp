@@ -31,7 +31,7 @@ namespace mycojobs::sandbox {
 namespace {
 
 constexpr int kControl = 3;
-constexpr std::size_t kFixedFds = 2;  // status, start; then as messages.h says
+constexpr std::size_t kFixedFds = 3;  // status, start, fence; then as messages.h says
 
 void wipe(std::string& text) { ::explicit_bzero(text.data(), text.size()); }
 
@@ -182,6 +182,7 @@ void Zygote::fork_run(RawFrame&& frame) {
   if (frame.fds.size() < kFixedFds + filters + mounts) std::_Exit(1);
   run.status = frame.fds[0].get();
   run.start = frame.fds[1].get();
+  run.fence = frame.fds[2].get();
   if (filters > 0) run.filter = frame.fds[kFixedFds].get();
   for (std::size_t i = kFixedFds + filters; i < frame.fds.size(); ++i) {
     auto& list = run.mounts.size() < mounts ? run.mounts : run.cgroups;

@@ -1,4 +1,9 @@
 // One run after another in the same sandbox (sandbox/runs.h): what a run leaves, and what must not reach the next.
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <thread>
+
 #include "reused.h"
 
 namespace mycojobs::test {
@@ -183,6 +188,58 @@ TEST(ReusedSandbox, ServesAsManyAsItMay) {
   config.sandbox_runs = 3;
   OwnSandbox own = own_sandbox(config);
   for (int i = 0; i < 12; ++i) EXPECT_LE(pid_of(run_in(own, "")), 4);
+}
+
+// The clock of the fence is one for all runs of a sandbox: what was set for one rings for no other, nor while none is
+// there.
+TEST(ReusedSandbox, FenceOfARunEndsWithIt) {
+  OwnSandbox own = own_sandbox(one_sandbox());
+  wait_for_reuse(own);
+  RunSpec fenced = spec_with();
+  fenced.fence_boot_ms = now_boot_ms() + 1500;
+  const Ran first = run_attempts(*own.sandbox, fenced, "getpid");
+  EXPECT_EQ(word(first.outcome.status), "ok") << first.outcome.reason;
+  std::this_thread::sleep_for(std::chrono::milliseconds(2000));
+  const Ran next = run_in(own, "");
+  EXPECT_EQ(pid_of(next), pid_of(first) + 1) << "the sandbox has waited for it";
+  fenced = spec_with();
+  fenced.fence_boot_ms = now_boot_ms() + 1500;
+  EXPECT_EQ(word(run_attempts(*own.sandbox, fenced, "getpid").outcome.status), "ok");
+  EXPECT_EQ(word(run_in(own, "sleep 2500").outcome.status), "ok") << "without a fence of its own";
+}
+
+// The launcher hears that it was moved before it hears of the end of the run, after which init had stopped the clock.
+TEST(ReusedSandbox, FenceThatWasMovedEndsWithItsRunToo) {
+  OwnSandbox own = own_sandbox(one_sandbox());
+  wait_for_reuse(own);
+  RunSpec fenced = spec_with();
+  fenced.fence_boot_ms = now_boot_ms() + 60000;
+  Started started = start_attempts(*own.sandbox, fenced, "print up\nsleep 300\ngetpid");
+  wait_for_output(started, "up");
+  ::kill(own.launcher, SIGSTOP);
+  own.sandbox->fence(fenced.run, now_boot_ms() + 2500);
+  std::this_thread::sleep_for(std::chrono::milliseconds(1000));
+  ::kill(own.launcher, SIGCONT);
+  const Ran ran = wait_for(*own.sandbox, started);
+  EXPECT_EQ(word(ran.outcome.status), "ok") << ran.outcome.reason;
+  std::this_thread::sleep_for(std::chrono::milliseconds(2500));
+  EXPECT_EQ(pid_of(run_in(own, "")), pid_of(ran) + 1) << "the sandbox has waited for it";
+}
+
+TEST(ReusedSandbox, FenceHoldsWhileTheLauncherIsStopped) {
+  OwnSandbox own = own_sandbox(one_sandbox());
+  wait_for_reuse(own);
+  RunSpec spec = spec_with();
+  spec.fence_boot_ms = now_boot_ms() + 2000;
+  Started started = start_attempts(*own.sandbox, spec, "ignore_signals\nprint up\nsleep 60000");
+  wait_for_output(started, "up");
+  ::kill(own.launcher, SIGSTOP);
+  const auto zygotes = children_of(own.launcher);
+  EXPECT_TRUE(eventually([&] {
+    return std::all_of(zygotes.begin(), zygotes.end(), [](pid_t zygote) { return children_of(zygote).empty(); });
+  })) << "init has not ended its namespace";
+  ::kill(own.launcher, SIGCONT);
+  EXPECT_EQ(word(wait_for(*own.sandbox, started).outcome.status), "lost");
 }
 
 TEST(ReusedSandbox, SignalsToInitAreIgnored) {
