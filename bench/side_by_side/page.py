@@ -116,6 +116,7 @@ class Page(Sections):
                 ),
             ),
             ("memory", self.memory),
+            ("counts", self.counts),
         ]
         for name, part in parts:
             if name in has or (name == "open-100" and {"open-500", "open-1000"} & has):

@@ -81,6 +81,9 @@ WORKLOADS = {
     "first-output": Workload(
         "`mycojobs run` on nothing: first byte", alone.first_output, ("mycojobs",), shared=False, both_aof=False
     ),
+    "counts": Workload(
+        "A job's whole way, counted", alone.counts, ("mycojobs",), shared=False, repeats=1, both_aof=False
+    ),
     "private-mounts": Workload(
         "No-op jobs, each with its own mount namespace",
         alone.private_mounts,

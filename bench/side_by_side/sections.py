@@ -213,6 +213,32 @@ class Sections:
             table(["", "", "p50", "p99"], rows),
         )
 
+    def counts(self):
+        parts = ("agent", "launcher", "init", "job", "redis")
+        what = [
+            *[(f"times that {part} goes to sleep", f"switches.{part}") for part in parts],
+            *[(f"of them until the script begins: {part}", f"start.{part}") for part in parts[1:4]],
+            *[(f"from its end on: {part}", f"end.{part}") for part in parts[1:3]],
+            ("page faults of the sandbox, its job and its init", "faults.sandbox"),
+            ("commands of Redis", "redis.commands"),
+            ("of them server-side scripts", "redis.scripts"),
+            ("system calls of all processes", "system_calls"),
+        ]
+        self.add(
+            "",
+            self.head("counts"),
+            "",
+            "Of one job, one at a time: they do not depend on how fast the machine is.",
+            "",
+            table(
+                ["", "a fresh process", "warm"],
+                [
+                    [text, *[self.cell("counts", "mycojobs", field, None, variant=kind) for kind in ("fresh", "warm")]]
+                    for text, field in what
+                ],
+            ),
+        )
+
     def memory(self):
         rows = []
         for name in self.systems("memory"):

@@ -121,6 +121,16 @@ class Targets(unittest.TestCase):
         self.assertTrue(self.by_name("a flow's step", rows).met)
         self.assertFalse(self.by_name("a flow's step", [row("chain", "mycojobs", ms_per_job=1.6), rows[1]]).met)
 
+    def test_switches_are_those_of_agent_and_launcher(self):
+        def counted(kind, agent):
+            figures = {"switches": {"agent": agent, "launcher": 2.0}, "faults": {"sandbox": 39.0}, "system_calls": 140.0}
+            return row("counts", "mycojobs", variant=kind, **figures)
+
+        name = "a job alone"
+        self.assertEqual("yes", self.by_name(name, [counted("fresh", 4.0), counted("warm", 9.0)]).word())
+        self.assertEqual("no", self.by_name(name, [counted("fresh", 4.3), counted("warm", 1.0)]).word())
+        self.assertEqual("yes", self.by_name("page faults", [counted("fresh", 4.0), counted("warm", 4.0)]).word())
+
     def test_a_rate_that_is_not_held_is_a_target_missed(self):
         skipped = {
             "workload": "open-500",

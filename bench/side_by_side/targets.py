@@ -168,6 +168,31 @@ def _programs(kind):
     return measure
 
 
+def _counted(field):
+    def counted(results):
+        return [results.median("counts", "mycojobs", field, variant=kind) for kind in ("fresh", "warm")]
+
+    return counted
+
+
+def _switches(results):
+    agents, launchers = _counted("switches.agent")(results), _counted("switches.launcher")(results)
+    if None in agents or None in launchers:
+        return NOTHING
+    fresh, warm = (agent + launcher for agent, launcher in zip(agents, launchers))
+    return Measured(f"{short(fresh)}, warm {short(warm)}", fresh <= 6, fresh <= 4)
+
+
+def _faults(results):
+    fresh, warm = _counted("faults.sandbox")(results)
+    return NOTHING if fresh is None else Measured(f"{short(fresh)}, warm {short(warm)}", fresh <= 40, fresh <= 28)
+
+
+def _system_calls(results):
+    fresh, warm = _counted("system_calls")(results)
+    return NOTHING if fresh is None else Measured(f"{short(fresh)}, warm {short(warm)}", True, False)
+
+
 def _seconds(workload, target, stretch):
     def measure(results):
         got = results.median(workload, "mycojobs", "seconds")
@@ -228,6 +253,9 @@ TARGETS = [
         _round_trip,
     ),
     Target("the same script warm, p50", "≤ 0.6 of BullMQ in process", "≤ 1.2 × beanstalkd", _warm_trip),
+    Target("a job alone: times that agent and launcher go to sleep for it", "≤ 6", "≤ 4", _switches),
+    Target("page faults of its sandbox, job and init", "≤ 40", "≤ 28", _faults),
+    Target("system calls of all processes", "written down", "-", _system_calls),
     Target(
         "p99 of the pickup at 500 jobs a second, open loop",
         "≤ BullMQ sandboxed in the same run",

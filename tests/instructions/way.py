@@ -1,6 +1,11 @@
 #!/usr/bin/python3
-"""What the whole way of a job costs, counted: switches, page faults, system calls, commands of Redis; one job at a time, through a real agent
-and its Redis. Exit 1 if a count is over what way.txt has by more than its tolerance: these do not depend on how fast the machine is.
+"""What the whole way of a job costs, counted, one job at a time, through a real agent and its Redis: these do not depend on how fast the
+machine is. Exit 1 if a count is over what way.txt has by more than its tolerance.
+
+  KIND.switches.PART        times that it went to sleep, of 100 jobs
+  KIND.start.PART, .end.PART  the same from the claim to the script's first line, and from its last one to the word that the agent hears.
+                              The job's last sleep is its script's: what it counts beyond one, it was woken for before.
+  KIND.faults.sandbox, KIND.redis.commands, .scripts, KIND.system_calls
 
 Usage: way.py PROGRAM [--write]. --write makes the counts the expected ones; `./dev counts` builds and does that.
 A count that is lower is said, not refused: a busy machine finds work where a quiet one waits for it.
@@ -20,9 +25,14 @@ import dev_agent  # noqa: E402
 from counts import Expected, compare, table  # noqa: E402
 
 FILE = os.path.join(HERE, "way.txt")
-BATCHES, JOBS = 9, 25  # the median of as many batches counts
-KINDS = {"fresh": ("pass", ()), "warm": ("def main(job):\n    pass\n", ("policy", '{"warm":{"runs":1000000}}'))}
-PARTS = {"mycojobs": "agent", "mycojobs-launch": "launcher"}
+BATCHES, JOBS = 9, 25
+TRACES = 3  # of JOBS each
+AGAIN = 2  # times that all of it is counted once more, if something is over: a machine may be very busy
+SLEEPS, SLEEP_S = 15, 0.4  # jobs whose start and end are looked at apart: they sleep in between
+WARM = ("policy", '{"warm":{"runs":1000000}}')
+KINDS = {"fresh": ("pass", ()), "warm": ("def main(job):\n    pass\n", WARM)}
+SLEEPERS = {"fresh": (f"import time\ntime.sleep({SLEEP_S})", ()), "warm": (f"import time\ndef main(job):\n    time.sleep({SLEEP_S})\n", WARM)}
+PARTS = {"mycojobs": "agent", "mycojobs-launch": "launcher", "init": "init", "python": "job", "redis-server": "redis"}
 
 
 def descendants(pid):
@@ -52,16 +62,39 @@ def faults_of(pid):
     return int(fields[7]) + int(fields[8])
 
 
-def look(agent):
-    """Counts so far, by name."""
-    seen = {"switches.agent": 0, "switches.launcher": 0, "faults.sandbox": 0}
+def comm_of(pid):
+    with open(f"/proc/{pid}/comm", encoding="utf-8") as comm:
+        return comm.read().strip()
+
+
+def switches(agent):
+    """{pid: (part, switches so far)}"""
+    seen = {}
     for pid in descendants(agent.process.pid):
         try:
-            with open(f"/proc/{pid}/comm", encoding="utf-8") as comm:
-                part = PARTS.get(comm.read().strip())
+            part = PARTS.get(comm_of(pid))
             if part is not None:
-                seen[f"switches.{part}"] += switches_of(pid)
-            elif agent.is_below_launcher(pid):
+                seen[pid] = part, switches_of(pid)
+        except (FileNotFoundError, ProcessLookupError):
+            pass  # it has just ended
+    return seen
+
+
+def difference(before, after):
+    """By part, of the processes that lived all the time."""
+    found = dict.fromkeys(PARTS.values(), 0)
+    for pid, (part, count) in after.items():
+        if pid in before:
+            found[part] += count - before[pid][1]
+    return found
+
+
+def look(agent):
+    """Counts so far, by name."""
+    seen = {"faults.sandbox": 0}
+    for pid in descendants(agent.process.pid):
+        try:
+            if comm_of(pid) not in ("mycojobs", "mycojobs-launch") and agent.is_below_launcher(pid):
                 seen["faults.sandbox"] += faults_of(pid)
         except (FileNotFoundError, ProcessLookupError):
             pass  # it has just ended
@@ -76,6 +109,7 @@ def look(agent):
 
 class Way(dev_agent.Agent):
     def __init__(self, kind, settings):
+        self.kind = kind
         self.script, self.fields = KINDS[kind]
         super().__init__(2, "--config", settings, "--api-listen", "")
 
@@ -88,10 +122,47 @@ class Way(dev_agent.Agent):
         while pid > 1 and pid != self.process.pid:
             with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as stat:
                 pid = int(stat.read().rpartition(")")[2].split()[1])
-            with open(f"/proc/{pid}/comm", encoding="utf-8") as comm:
-                if comm.read().strip() == "mycojobs-launch":
-                    return True
+            if comm_of(pid) == "mycojobs-launch":
+                return True
         return False
+
+    def batch(self):
+        """What one job costs, on an average of JOBS."""
+        slept, before = switches(self), look(self)
+        for _ in range(JOBS):
+            self.one()
+        time.sleep(0.05)  # what comes after an end has come
+        after, sleeps = look(self), difference(slept, switches(self))
+        if self.kind == "fresh":
+            del sleeps["job"]  # each is another process
+        costs = {f"switches.{part}": count for part, count in sleeps.items()}
+        costs.update((name, after[name] - before[name]) for name in after)
+        return {name: count / JOBS for name, count in costs.items()}
+
+    def halves(self):
+        """Who is woken until a script begins, and from its end on."""
+        self.script, self.fields = SLEEPERS[self.kind]
+        self.one()  # a warm script's own process is made
+        found = []
+        for _ in range(SLEEPS):
+            time.sleep(0.05)
+            idle = switches(self)
+            number, self.next = self.next, self.next + 1
+            self.redis.pipeline(self.commands(number))
+            time.sleep(SLEEP_S / 2)
+            running = switches(self)
+            self.wait_for(number)
+            time.sleep(0.05)
+            ended = switches(self)
+            start, end = difference(idle, running), difference(running, ended)
+            found.append({"start.launcher": start["launcher"], "start.init": start["init"], "start.job": start["job"],
+                          "end.init": end["init"], "end.launcher": end["launcher"]})
+        self.script, self.fields = KINDS[self.kind]
+        return {name: statistics.median(each[name] for each in found) for name in found[0]}
+
+    def wait_for(self, number):
+        self.redis.call("XREAD", "BLOCK", 20000, "STREAMS", f"mj:log:job:9:{number}", "0")
+        assert self.redis.call("HGET", f"job:9:{number}", "status") == b"finished", self.redis.call("HGETALL", f"job:9:{number}")
 
     def system_calls(self):
         """Of all processes, Redis too, for each of JOBS jobs: under strace, which changes their time and not their number. None: it may not."""
@@ -102,7 +173,6 @@ class Way(dev_agent.Agent):
             while attached < len(arguments) // 2:
                 line = tracer.stderr.readline()
                 if not line:  # no right to it, or none for all
-                    print("strace cannot attach here: system calls are not counted")
                     return None
                 attached += " attached" in line
             for _ in range(JOBS):
@@ -127,22 +197,43 @@ def count(program):
             try:
                 for _ in range(40):  # the first ones find nothing warm
                     agent.one()
-                batches = []
-                for _ in range(BATCHES):
-                    before = look(agent)
-                    for _ in range(JOBS):
-                        agent.one()
-                    time.sleep(0.05)  # what comes after an end has come
-                    after = look(agent)
-                    batches.append({name: (after[name] - before[name]) / JOBS for name in after})
-                for name in batches[0]:
-                    counts[f"{kind}.{name}"] = round(100 * statistics.median(batch[name] for batch in batches))
-                calls = agent.system_calls()
-                if calls is not None:
-                    counts[f"{kind}.system_calls"] = round(100 * calls)
+                batches = [agent.batch() for _ in range(BATCHES)]
+                # Where nobody waits for anything else the usual one counts. Of the others the least: a busy machine has the agent
+                # look more often, and what it adds is not the way's.
+                costs = {name: (statistics.median if name in ("switches.launcher", "switches.init") else min)(
+                    batch[name] for batch in batches) for name in batches[0]}
+                costs.update(agent.halves())
+                counts.update((f"{kind}.{name}", round(100 * cost)) for name, cost in costs.items())
+                calls = [agent.system_calls() for _ in range(TRACES)]
+                if None not in calls:
+                    counts[f"{kind}.system_calls"] = round(100 * min(calls))
             finally:
                 agent.stop()
     return counts
+
+
+def by_kind(counts):
+    """{kind: {"switches": {"agent": of one job, ...}, ..., "system_calls": ...}}"""
+    found = {}
+    for name, count in counts.items():
+        place, *path = found, *name.split(".")
+        for part in path[:-1]:
+            place = place.setdefault(part, {})
+        place[path[-1]] = count / 100
+    return found
+
+
+def untraced(expected, got):
+    """What strace had to count and could not."""
+    return [name for name in expected.counts if name.endswith(".system_calls") and name not in got]
+
+
+def compared(expected, got):
+    return [row for row in compare(expected, got) if row[0] not in untraced(expected, got)]
+
+
+def costs_more(expected, got):
+    return any(wrong and not wrong.startswith("costs less") for *_, wrong in compared(expected, got))
 
 
 def main():
@@ -153,15 +244,23 @@ def main():
     with open(FILE, encoding="utf-8") as file:
         expected = Expected(file.read())
     got = count(options.program)
-    rows = [row for row in compare(expected, got) if row[2] is not None]
-    print(table(rows))
+    for _ in range(0 if options.write else AGAIN):
+        if not costs_more(expected, got):
+            break
+        got = {name: min(costs, got.get(name, costs)) for name, costs in count(options.program).items()}
+    missing = untraced(expected, got)
+    if missing and options.write:
+        sys.exit("strace cannot attach here: not all is counted, and nothing is written")
+    print(table(compared(expected, got)))
     if options.write:
         with open(FILE, "w", encoding="utf-8") as file:
             file.write(expected.text(got))
         return 0
-    if any(wrong and not wrong.startswith("costs less") for *_, wrong in rows):
+    if costs_more(expected, got):
         print(f"\nMore than {expected.tolerance:g} % over. If it is meant: `./dev counts` writes tests/instructions/way.txt; commit it with its reason.")
         return 1
+    if missing:  # CI fails if no row of tests/ledger/skips.txt allows that
+        print(f"strace cannot attach here, so that {', '.join(missing)} are not counted\n[  SKIPPED ] WayCounts")
     return 0
 
 

@@ -1,17 +1,21 @@
 """What the targets ask of mycojobs alone, or beside bubblewrap and a bare process."""
+import importlib
 import json
 import os
 import select
 import shutil
 import subprocess
+import sys
 import tempfile
 import time
 
 from ..figures import percentiles, quantile
-from ..host import BUILD, program
+from ..host import BUILD, ROOT, program
 from ..processes import clean_environment, wait_for
 from ..systems.bubblewrap import BWRAP
 from ..systems.ours import CALLER
+
+sys.path.append(os.path.join(ROOT, "tests/instructions"))
 
 
 def _spawned(command):
@@ -103,6 +107,13 @@ def first_output(stage, names, sizes):
             yield "mycojobs", "", {"seconds": took}, None
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def counts(stage, names, sizes):
+    """A job's whole way in switches, page faults, system calls and commands of Redis, as the test WayCounts has them."""
+    way = importlib.import_module("way")
+    for kind, found in way.by_kind(way.count(program())).items():
+        yield "mycojobs", kind, found, None
 
 
 def private_mounts(stage, names, sizes):
