@@ -62,6 +62,7 @@ await claims(world, {
     await sees(page, 'average.py');
     await click(page, '.virtual a', 'average.py');                           // two
     await sees(page, 'ZeroDivisionError: division by zero (line 5)');
+    await page.waitForSelector('.code .marked');                             // the list names the error, too
     assert.match(await text(page, '.code .marked'), /return sum\(values\) \/ len\(values\)/);
     await sees(page, 'average of nothing:', '.log');
     await sees(page, 'Next:');
