@@ -261,9 +261,28 @@ TEST_F(MetricsOf, OneAddressMayHaveHealthAndMetrics) {
 
 TEST(MetricsFiles, AreRulesThatPromtoolTakes) {
   const TempDir folder;
-  if (!has_promtool(folder)) GTEST_SKIP() << "there is no promtool: ./dev test fetches it (Debian's package prometheus)";
+  if (!has_promtool(folder))
+    GTEST_SKIP() << "there is no promtool: ./dev test fetches it (Debian's package prometheus)";
   const Finished done = run(folder, {"promtool", "check", "rules", MYCOJOBS_SOURCE "/docs/metrics/alerts.yaml"});
   EXPECT_EQ(done.code, 0) << done.out << done.err;
+  const Finished tried = run(folder, {"promtool", "test", "rules", MYCOJOBS_SOURCE "/tests/e2e/alerts_test.yaml"});
+  EXPECT_EQ(tried.code, 0) << tried.out << tried.err;
+}
+
+std::string text_of(const std::string& path) {
+  std::ostringstream text;
+  text << std::ifstream(path).rdbuf();
+  return text.str();
+}
+
+TEST(MetricsFiles, EachRuleIsSeenToFire) {
+  const std::string rules = text_of(MYCOJOBS_SOURCE "/docs/metrics/alerts.yaml");
+  const std::string tests = text_of(MYCOJOBS_SOURCE "/tests/e2e/alerts_test.yaml");
+  const std::regex name("- alert: (\\w+)");
+  int rows = 0;
+  for (std::sregex_iterator at(rules.begin(), rules.end(), name), end; at != end; ++at, ++rows)
+    EXPECT_NE(tests.find("alertname: " + (*at)[1].str() + ", exp_alerts"), std::string::npos) << (*at)[1];
+  EXPECT_GT(rows, 10);
 }
 
 }  // namespace

@@ -129,6 +129,26 @@ TEST_F(TracesOf, AJobThatFailsSaysSoInTheWordOfItsEnd) {
   for (const json& span : named("sandbox")) EXPECT_GE(began(span), began(named("submit")[0]));
 }
 
+// How deep each span lies, and its name: up to `width` of each line.
+std::multiset<std::string> rows_of(const std::string& text, std::size_t width) {
+  std::multiset<std::string> rows;
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    line = line.substr(0, width);
+    rows.insert(line.substr(0, line.find_last_not_of(' ') + 1));
+  }
+  return rows;
+}
+// As docs/tracing.md draws it.
+std::multiset<std::string> tree_of_the_manual() {
+  constexpr std::size_t kNames = 16;
+  std::ostringstream manual;
+  manual << std::ifstream(MYCOJOBS_SOURCE "/docs/tracing.md").rdbuf();
+  const std::string text = manual.str(), fence = "```text\n";
+  const std::size_t from = text.find(fence) + fence.size();
+  return rows_of(text.substr(from, text.find("```", from) - from), kNames);
+}
+
 TEST_F(TracesOf, AFlowIsToldStepByStep) {
   const Process collector = this->collector();
   Process agent = this->agent(20, traced());
@@ -141,6 +161,7 @@ TEST_F(TracesOf, AFlowIsToldStepByStep) {
       mycojobs_(traced({"flow", "start", folder_ / "flow.yaml", "--traceparent", kContext, "--follow"}));
   ASSERT_EQ(done.code, 0) << done.out << done.err;
   ASSERT_TRUE(has("flow", 1));
+  ASSERT_TRUE(has("flow step", 3));
   for (const char* name : {"wait", "claim", "sandbox", "run", "store"}) ASSERT_TRUE(has(name, 2)) << name;
   expect_one_tree();
   const json submit = named("submit")[0];
@@ -158,6 +179,8 @@ TEST_F(TracesOf, AFlowIsToldStepByStep) {
     parents.insert(run["parentSpanId"]);
   }
   EXPECT_EQ(parents.size(), 2U) << "each job is below the step that queued it";
+  const Finished drawn = run(folder_, {MYCOJOBS_SOURCE "/tests/e2e/span_tree.py", folder_ / "spans", "--names"});
+  EXPECT_EQ(rows_of(drawn.out, std::string::npos), tree_of_the_manual()) << drawn.out << drawn.err;
 }
 
 TEST_F(TracesOf, ACollectorThatHangsOrRefusesDelaysNoJob) {
