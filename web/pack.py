@@ -8,10 +8,12 @@ the program is built without its page, which is said. OUT.cpp is written only if
 import argparse
 import gzip
 import hashlib
+import json
 import pathlib
 import re
 
 WEB = pathlib.Path(__file__).resolve().parent
+EXAMPLES = WEB.parent / "examples/hello"
 PACKAGES = {  # what modules name, and the file of it
     "preact": "preact/dist/preact.mjs",
     "preact/hooks": "preact/hooks/dist/hooks.mjs",
@@ -22,7 +24,7 @@ PACKAGES = {  # what modules name, and the file of it
 LICENCES = ["preact/LICENSE", "htm/LICENSE", "@dagrejs/dagre/LICENSE", "@dagrejs/graphlib/LICENSE", "uplot/LICENSE"]
 STYLES = ["uplot/dist/uPlot.min.css"]  # before our own
 TYPES = {".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8", ".svg": "image/svg+xml",
-         ".html": "text/html; charset=utf-8", ".txt": "text/plain; charset=utf-8"}
+         ".json": "application/json", ".html": "text/html; charset=utf-8", ".txt": "text/plain; charset=utf-8"}
 STATIC = re.compile(r"""(\b(?:from|import)\s*)(["'])([^"'\n]+)\2""")
 LAZY = re.compile(r"""(\bimport\(\s*)(["'])([^"'\n]+)\2(?=\s*\))""")
 MOST = 150 << 10  # bytes of the first load
@@ -68,7 +70,7 @@ class Pack:
         licences = "\n\n".join(f"{name.rsplit('/', 1)[0]}\n\n{(self.modules / name).read_text()}" for name in LICENCES)
         styles = "".join((self.modules / name).read_text() for name in STYLES) + (WEB / "style.css").read_text()
         places = {"main": self.module(WEB / "src/main.js", True), "style": self.add("style.css", styles),
-                  "icon": self.add("icon.svg", (WEB / "icon.svg").read_text()), "licences": self.add("licences.txt", licences)}
+                  "examples": self.add("examples.json", json.dumps(examples())), "icon": self.add("icon.svg", (WEB / "icon.svg").read_text()), "licences": self.add("licences.txt", licences)}
         places["preload"] = "\n".join(f'<link rel="modulepreload" href="{each}">' for each in self.first)
         text = (WEB / "index.html").read_text()
         for name, value in places.items():
@@ -79,6 +81,25 @@ class Pack:
             raise SystemExit(f"the first load is {first} bytes, over {MOST}")
         print(f"the page: {len(self.files)} files, first load {first} bytes", flush=True)
         return self.files
+
+
+def examples():
+    """The jobs of examples/hello/jobs.txt, as job.start takes them."""
+    jobs = []
+    for row in (EXAMPLES / "jobs.txt").read_text().splitlines():
+        if not row or row.startswith("#"):
+            continue
+        file, _, *flags = row.split()
+        job = {"name": file, "script_type": "python", "script": (EXAMPLES / file).read_text()}
+        for flag, value in zip(flags[::2], flags[1::2]):
+            if flag == "--env":
+                job.setdefault("env_vars", {}).update([value.split("=", 1)])
+            elif flag == "--timeout":
+                job["timeout"] = int(value.removesuffix("s"))
+            else:
+                raise SystemExit(f"jobs.txt: {flag} is nothing that the page can give a job")
+        jobs.append(job)
+    return jobs
 
 
 def zipped(data):

@@ -15,7 +15,7 @@ using nlohmann::json;
 
 constexpr std::uint64_t kFactsOfACommit = 1000;  // more than one commit appends
 constexpr std::uint32_t kRecent = 200, kActive = 1000;
-constexpr std::size_t kMaxTold = 10000;
+constexpr std::size_t kMaxSent = 10000;
 // What facts carry and every reader of the context may see; payloads and results are read by their methods.
 constexpr const char* kShown[] = {"status", "detail", "error", "actor", "comment", "trigger", "target", "verb", "flow"};
 
@@ -48,7 +48,7 @@ Result<void> read_job_request(Services& services, const HttpRequest& from, Event
   const std::string last = given != from.query.end() ? given->second : from.header("last-event-id");
   if (!last.empty() && !parse_u64(last, request.after_seq))
     return fail(Code::invalid, "Last-Event-ID: give the id of an event of this stream");
-  MJ_CHECK(call.told(service::look_at_job(call.by(), call.store(), Action::read, request.job)));
+  MJ_CHECK(call.noted(service::look_at_job(call.by(), call.store(), Action::read, request.job)));
   return {};
 }
 
@@ -84,10 +84,10 @@ Result<EventRequest> read_event_request(Services& services, const HttpRequest& f
   const json params = context_params(request.context);
   MJ_TRY(call, Call::begin(services, params, caller));
   if (request.flow == 0) {
-    MJ_CHECK(call.told(service::may(call.by(), call.store(), Action::read)));
+    MJ_CHECK(call.noted(service::may(call.by(), call.store(), Action::read)));
     return request;
   }
-  MJ_CHECK(call.told(service::read_flow(call.by(), call.store(), request.flow)));
+  MJ_CHECK(call.noted(service::read_flow(call.by(), call.store(), request.flow)));
   return request;
 }
 
@@ -99,7 +99,7 @@ std::string EventStream::id_of(std::uint64_t at_ms, Id flow, std::uint64_t revis
 bool EventStream::heartbeat() { return sink_.send(": heartbeat\n\n"); }
 
 // The store is away: the client hears it as silence, and the next hint or reconnection looks again.
-bool EventStream::tell_error(const Error& error) {
+bool EventStream::say_error(const Error& error) {
   if (error.code == Code::unavailable) return sink_.send(": " + dump_json(json(error.message)) + "\n\n");
   (void)sink_.send("event: gone\ndata: " + dump_json({{"message", error.message}}) + "\n\n");
   return false;
@@ -114,11 +114,11 @@ bool EventStream::begin() {
   }
   const json params = context_params(request_.context);
   auto call = Call::begin(services_, params, request_.caller);
-  if (!call) return tell_error(call.error());
+  if (!call) return say_error(call.error());
   auto flows = call->flows();
-  if (!flows) return tell_error(flows.error());
+  if (!flows) return say_error(flows.error());
   auto now = (*flows)->now_ms(request_.context);
-  if (!now) return tell_error(now.error());
+  if (!now) return say_error(now.error());
   since_ms_ = *now;
   return sink_.send("id: " + id_of(*now, 0, 0) +
                     "\n\n");  // who comes back before anything has moved misses nothing either
@@ -129,32 +129,32 @@ bool EventStream::look_at_recent() {
   {
     const json params = context_params(request_.context);
     auto call = Call::begin(services_, params, request_.caller);
-    if (!call) return tell_error(call.error());
+    if (!call) return say_error(call.error());
     auto flows = call->flows();
-    if (!flows) return tell_error(flows.error());
+    if (!flows) return say_error(flows.error());
     auto active = (*flows)->active(request_.context, 0, kActive);
-    if (!active) return tell_error(active.error());
+    if (!active) return say_error(active.error());
     ids.insert(active->begin(), active->end());
     auto recent = (*flows)->list(request_.context, "", 0, kRecent);
-    if (!recent) return tell_error(recent.error());
+    if (!recent) return say_error(recent.error());
     for (const FlowSummary& row : *recent) {
       if (!row.record.empty()) ids.insert(row.flow);
     }
   }
   for (const Id flow : ids) {
-    const auto told = told_.find(flow);
-    if (!catch_up(flow, told == told_.end() ? 0 : told->second)) return false;
+    const auto sent = sent_.find(flow);
+    if (!catch_up(flow, sent == sent_.end() ? 0 : sent->second)) return false;
   }
   return true;
 }
 
 bool EventStream::follow(const std::deque<std::pair<Id, std::uint64_t>>& moved, bool look_again) {
   if (look_again && request_.flow == 0 && !look_at_recent()) return false;
-  if (look_again && request_.flow != 0) return catch_up(request_.flow, told_[request_.flow]);
+  if (look_again && request_.flow != 0) return catch_up(request_.flow, sent_[request_.flow]);
   for (const auto& [flow, revision] : moved) {
-    const auto told = told_.find(flow);
-    if (told != told_.end() && told->second >= revision) continue;
-    const std::uint64_t after = told != told_.end()          ? told->second
+    const auto sent = sent_.find(flow);
+    if (sent != sent_.end() && sent->second >= revision) continue;
+    const std::uint64_t after = sent != sent_.end()          ? sent->second
                                 : revision > kFactsOfACommit ? revision - kFactsOfACommit
                                                              : 0;
     if (!catch_up(flow, after)) return false;
@@ -208,16 +208,16 @@ Result<EventStream::Page> EventStream::read_page(Id flow, std::uint64_t after) {
 bool EventStream::catch_up(Id flow, std::uint64_t after) {
   for (bool more = true; more;) {
     auto page = read_page(flow, after);  // gives the store back: a slow client keeps nobody waiting
-    if (!page) return tell_error(page.error());
-    if (page->gone) return request_.flow == 0 || tell_error({Code::not_found, "the flow is gone"});
+    if (!page) return say_error(page.error());
+    if (page->gone) return request_.flow == 0 || say_error({Code::not_found, "the flow is gone"});
     for (const std::string& text : page->events) {
       if (!sink_.send(text)) return false;
     }
     after = page->last;
     more = page->more;
   }
-  if (told_.size() >= kMaxTold) told_.clear();
-  told_[flow] = after;
+  if (sent_.size() >= kMaxSent) sent_.clear();
+  sent_[flow] = after;
   return true;
 }
 

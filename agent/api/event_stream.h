@@ -1,4 +1,4 @@
-// One client's stream of events: what it has been told, and what comes next. Of one thread.
+// One client's stream of events: what it has been sent, and what comes next. Of one thread.
 #pragma once
 
 #include <cstdint>
@@ -46,12 +46,12 @@ class EventStream {
   bool catch_up(Id flow, std::uint64_t after);
   bool look_at_recent();
   std::string id_of(std::uint64_t at_ms, Id flow, std::uint64_t revision) const;
-  bool tell_error(const Error&);
+  bool say_error(const Error&);
 
   Services& services_;
   const EventRequest& request_;
   EventSink& sink_;
-  std::map<Id, std::uint64_t> told_;  // up to which revision
+  std::map<Id, std::uint64_t> sent_;  // up to which revision
   std::uint64_t since_ms_ = 0;
 };
 

@@ -57,18 +57,18 @@ void Events::stop() {
 }
 
 void Events::listen() {
-  bool told = false;
+  bool said = false;
   while (true) {
     auto woken = waiter_->wait(kListenMs, false);
     std::unique_lock lock(mutex_);
     if (stopping_) return;
     if (!woken) {
-      if (!told) log(LogLevel::warn, "api", "events: {}", woken.error().message);
-      told = true;
+      if (!said) log(LogLevel::warn, "api", "events: {}", woken.error().message);
+      said = true;
       changed_.wait_for(lock, std::chrono::seconds(1), [this] { return stopping_; });
       continue;
     }
-    told = false;
+    said = false;
     for (const std::string& hint : woken->hints) tell(hint);
     for (Subscription& each : subscriptions_) each.look_again = each.look_again || woken->reconnected;
     if (woken->reconnected || !woken->hints.empty()) changed_.notify_all();
@@ -132,7 +132,7 @@ void Events::follow_job(const EventRequest& request, Subscription& own, EventSin
   while (open) {
     const auto look = events.look();
     if (look == JobStream::Look::over) break;
-    silent_ms = look == JobStream::Look::told ? 0 : silent_ms + kJobLookMs;
+    silent_ms = look == JobStream::Look::sent ? 0 : silent_ms + kJobLookMs;
     if (silent_ms >= services_.settings.limits.heartbeat_ms) {
       open = sink.send(": heartbeat\n\n");
       silent_ms = 0;
@@ -144,7 +144,7 @@ void Events::follow_job(const EventRequest& request, Subscription& own, EventSin
 void Events::follow_overview(const EventRequest& request, Subscription& own, EventSink& sink) {
   constexpr std::uint32_t kLookMs = 1000;
   Subscription taken;
-  std::string told;  // empty: nothing, or that the store is away
+  std::string sent;  // empty: nothing, or that the store is away
   bool away = false;
   std::uint32_t silent_ms = 0;
   bool open = sink.send("retry: 1000\n\n");
@@ -152,13 +152,13 @@ void Events::follow_overview(const EventRequest& request, Subscription& own, Eve
     const auto began = std::chrono::steady_clock::now();
     const auto now = overviews_.read(request);
     if (!now && now.error().code != Code::unavailable) break;
-    const bool left = !now && !away, news = left || (now && (*now)->rest != told);
+    const bool left = !now && !away, news = left || (now && (*now)->rest != sent);
     away = !now;
     if (left) {
-      told.clear();
+      sent.clear();
       open = sink.send(store_away(std::chrono::steady_clock::now() - began, now.error()));
     } else if (news) {
-      told = (*now)->rest;
+      sent = (*now)->rest;
       open = sink.send("event: overview\ndata: " + (*now)->text + "\n\n");
     } else if (silent_ms >= services_.settings.limits.heartbeat_ms) {
       open = sink.send(": heartbeat\n\n");

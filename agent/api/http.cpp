@@ -341,9 +341,9 @@ class Server final : public HttpServer {
     if (head_only) return connection.write(text) && goes_on;
     const bool small = reply.body.size() <= kSmallBody;
     if (small) text += reply.body;
-    const bool told = connection.write(text) && (small || connection.write(reply.body));
-    if (told && !reader.done()) connection.finish();
-    return told && goes_on;
+    const bool sent = connection.write(text) && (small || connection.write(reply.body));
+    if (sent && !reader.done()) connection.finish();
+    return sent && goes_on;
   }
 
   HttpReply answer(Client& client) {

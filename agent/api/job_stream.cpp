@@ -21,38 +21,38 @@ std::string event(std::string_view name, std::uint64_t id, const json& data) {
 Result<JobStream::Page> JobStream::read() const {
   const json params{{"context_id", request_.context}};
   MJ_TRY(call, Call::begin(services_, params, request_.caller));
-  MJ_TRY(job, call.told(service::look_at_job(call.by(), call.store(), Action::read, request_.job)));
+  MJ_TRY(job, call.noted(service::look_at_job(call.by(), call.store(), Action::read, request_.job)));
   MJ_TRY(log, call.store().logs(request_.context, request_.job, after_, kLinesAtOnce, 0));
   return Page{std::move(job), std::move(log)};
 }
 
-JobStream::Look JobStream::tell_error(const Error& error) {
-  // The store is away: the client hears it as silence, and the next look tells what it has missed.
+JobStream::Look JobStream::say_error(const Error& error) {
+  // The store is away: the client hears it as silence, and the next look says what it has missed.
   if (error.code == Code::unavailable) return sink_.open() ? Look::nothing : Look::over;
   (void)sink_.send("event: gone\ndata: " + dump_json({{"message", error.message}}) + "\n\n");
   return Look::over;
 }
 
 JobStream::Look JobStream::look() {
-  bool told = false;
+  bool sent = false;
   while (true) {
     auto page = read();  // gives the store back: a slow client keeps nobody waiting
-    if (!page) return tell_error(page.error());
+    if (!page) return say_error(page.error());
     for (const Log& line : page->log.lines) {
       json data = to_json(line);
       data["context"] = request_.context;
       data["job"] = request_.job;
       if (!sink_.send(event("log", line.seq, data))) return Look::over;
       after_ = line.seq;
-      told = true;
+      sent = true;
     }
     if (page->log.lines.size() >= kLinesAtOnce) continue;
     json state = status_of(page->job, request_.job);
     state["context"] = request_.context;
     const std::string text = dump_json(state);
-    if (text == told_) return told ? Look::told : Look::nothing;
-    told_ = text;
-    return sink_.send(event("job", after_, state)) ? Look::told : Look::over;
+    if (text == state_) return sent ? Look::sent : Look::nothing;
+    state_ = text;
+    return sink_.send(event("job", after_, state)) ? Look::sent : Look::over;
   }
 }
 

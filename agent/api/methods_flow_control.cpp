@@ -29,13 +29,13 @@ Result<json> start(Call& call) {
 
 Result<json> control(Call& call, Verb verb) {
   MJ_TRY(by, mover(call));
-  service::ControlFlow wish{.flow = call.id("id"), .verb = verb, .comment = call.text("comment")};
-  wish.target = call.text(call.has("name") ? "name" : "node");
-  if (call.has("key")) wish.key = call.text("key");
-  if (call.has("payload")) wish.payload = dump_json(call.params().at("payload"));
+  service::ControlFlow request{.flow = call.id("id"), .verb = verb, .comment = call.text("comment")};
+  request.target = call.text(call.has("name") ? "name" : "node");
+  if (call.has("key")) request.key = call.text("key");
+  if (call.has("payload")) request.payload = dump_json(call.params().at("payload"));
   MJ_TRY(flows, call.flows());
-  MJ_TRY(done, service::control_flow(by, call.stores(*flows), wish));
-  return shown(wish.flow, done);
+  MJ_TRY(done, service::control_flow(by, call.stores(*flows), request));
+  return shown(request.flow, done);
 }
 
 template <Verb verb>

@@ -53,31 +53,31 @@ Result<std::string> notify_of(const Call& call) {
   return value.is_array() ? dump_json(value) : dump_json(json::array({value}));
 }
 
-Result<Flow> make_flow(Call& call, const service::CreateFlow& wish) {
+Result<Flow> make_flow(Call& call, const service::CreateFlow& request) {
   const auto given = [&](const char* name) { return call.has(name) ? call.params().at(name) : json(); };
   MJ_TRY(flows, call.flows());
   if (call.has("definition")) {
     if (call.has("nodes") || call.has("jobs"))
       return fail(Code::invalid, "definition: is given beside jobs or nodes: give one or the other");
-    return service::create_flow(call.by(), call.stores(*flows), given("definition"), given("inputs"), wish);
+    return service::create_flow(call.by(), call.stores(*flows), given("definition"), given("inputs"), request);
   }
   if (call.has("inputs")) return fail(Code::invalid, "inputs: only a definition declares any; leave it out");
   if (!call.has("jobs")) return fail(Code::invalid, "jobs: is missing: give ids of jobs, or a definition");
   const json nodes = call.has("nodes") ? call.params().at("nodes") : json::object();
-  return service::create_flow_of_jobs(call.by(), call.stores(*flows), call.text("name"), given("jobs"), nodes, wish);
+  return service::create_flow_of_jobs(call.by(), call.stores(*flows), call.text("name"), given("jobs"), nodes, request);
 }
 
 Result<json> create(Call& call) {
-  service::CreateFlow wish;
-  wish.owner = call.named("caller_id");
-  if (call.has("idempotency_key")) wish.idempotency_key = call.text("idempotency_key");
+  service::CreateFlow request;
+  request.owner = call.named("caller_id");
+  if (call.has("idempotency_key")) request.idempotency_key = call.text("idempotency_key");
   MJ_TRY(env, env_vars_of(call));
-  wish.env_vars = std::move(env);
+  request.env_vars = std::move(env);
   MJ_TRY(notify, notify_of(call));
-  wish.notify = std::move(notify);
-  wish.traceparent = call.text("traceparent");
-  MJ_CHECK(service::check(wish));
-  MJ_TRY(flow, make_flow(call, wish));
+  request.notify = std::move(notify);
+  request.traceparent = call.text("traceparent");
+  MJ_CHECK(service::check(request));
+  MJ_TRY(flow, make_flow(call, request));
   return shown(flow);
 }
 
@@ -94,15 +94,15 @@ Result<json> get(Call& call) {
 
 Result<service::FlowPage> find_page(Call& call, Id before) {
   MJ_TRY(flows, call.flows());
-  service::ListFlows wish{call.text("name"), before, call.number("limit", 50)};
+  service::ListFlows request{call.text("name"), before, call.number("limit", 50)};
   if (call.has("status")) {
-    wish.status = parse<FlowStatus>(call.text("status"));
-    if (!wish.status) return fail(Code::invalid, "status: is none of dispatched, started, error, finished");
+    request.status = parse<FlowStatus>(call.text("status"));
+    if (!request.status) return fail(Code::invalid, "status: is none of dispatched, started, error, finished");
   }
-  wish.word = call.text("state");
-  wish.caller = call.id("caller_id");
-  wish.until_ms = call.number("until_ms", 0);
-  return service::page_flows(call.by(), call.stores(*flows), wish);
+  request.word = call.text("state");
+  request.caller = call.id("caller_id");
+  request.until_ms = call.number("until_ms", 0);
+  return service::page_flows(call.by(), call.stores(*flows), request);
 }
 
 json rows_of(const service::FlowPage& page) {
@@ -222,8 +222,8 @@ Result<json> result(Call& call) {
 
 Result<json> replay(Call& call) {
   MJ_TRY(flows, call.flows());
-  const service::ReplayFlow wish{call.id("id"), call.named("caller_id"), call.flag("allow_irreversible")};
-  MJ_TRY(made, service::replay_flow(call.by(), call.stores(*flows), wish));
+  const service::ReplayFlow request{call.id("id"), call.named("caller_id"), call.flag("allow_irreversible")};
+  MJ_TRY(made, service::replay_flow(call.by(), call.stores(*flows), request));
   return shown(made);
 }
 

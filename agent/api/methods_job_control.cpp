@@ -17,8 +17,8 @@ Result<json> cancel(Call& call) {
 template <bool approved>
 Result<json> answer(Call& call) {
   MJ_TRY(key, call.job_key());
-  const service::AnswerJob wish{key, call.text("name"), approved, call.text("comment")};
-  MJ_TRY(said, service::answer_job(call.by(), call.store(), wish));
+  const service::AnswerJob request{key, call.text("name"), approved, call.text("comment")};
+  MJ_TRY(said, service::answer_job(call.by(), call.store(), request));
   return status_of(said.job, key);
 }
 

@@ -148,17 +148,17 @@ Result<json> logs(Call& call) {
 }
 
 Result<json> list(Call& call) {
-  service::ListJobs wish;
-  wish.limit = std::clamp<std::size_t>(call.number("limit", 50), 1, kMaxListed);
+  service::ListJobs request;
+  request.limit = std::clamp<std::size_t>(call.number("limit", 50), 1, kMaxListed);
   if (call.has("status")) {
     MJ_TRY(status, service::read_job_status(call.text("status")));
-    wish.wanted.status = status;
+    request.wanted.status = status;
   }
-  wish.wanted.state = call.text("state");
-  wish.wanted.name = call.text("name");
-  wish.wanted.script_type = call.text("script_type");
-  wish.wanted.since_ms = call.number("since_ms", 0);
-  MJ_TRY(found, service::list_jobs(call.by(), call.store(), wish, [](std::uint64_t, std::uint64_t) {}));
+  request.wanted.state = call.text("state");
+  request.wanted.name = call.text("name");
+  request.wanted.script_type = call.text("script_type");
+  request.wanted.since_ms = call.number("since_ms", 0);
+  MJ_TRY(found, service::list_jobs(call.by(), call.store(), request, [](std::uint64_t, std::uint64_t) {}));
   json all = json::array();
   for (const JobView& view : found.jobs) all.push_back(to_json(view));
   return all;

@@ -1,8 +1,10 @@
 // queue. and system. methods.
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "api/services.h"
 #include "base/version.h"
+#include "domain/utf8.h"
 #include "service/queues.h"
 
 namespace mycojobs::api {
@@ -30,6 +32,28 @@ Result<json> set_paused(Call& call, bool paused) {
 Result<json> queue_pause(Call& call) { return set_paused(call, true); }
 Result<json> queue_resume(Call& call) { return set_paused(call, false); }
 
+Result<json> queue_dead(Call& call) {
+  const auto limit = std::clamp<std::uint64_t>(call.number("limit", 100), 1, 1000);
+  MJ_TRY(letters, service::dead_letters(call.by(), call.store(), limit));
+  json all = json::array();
+  for (const DeadLetter& letter : letters) {
+    all.push_back({{"letter", letter.id},
+                   {"job", to_utf8(letter.job_key)},
+                   {"queue", to_utf8(letter.queue)},
+                   {"reason", to_utf8(letter.reason)},
+                   {"at_ms", letter.at_ms}});
+  }
+  return all;
+}
+
+Result<json> settle(Call& call, bool requeue) {
+  const std::string letter = call.text("letter");
+  MJ_CHECK(service::settle_dead_letter(call.by(), call.store(), letter, requeue));
+  return json{{"letter", letter}, {"requeued", requeue}};
+}
+Result<json> queue_requeue(Call& call) { return settle(call, true); }
+Result<json> queue_drop(Call& call) { return settle(call, false); }
+
 Result<json> info(Call& call) {
   MJ_TRY(facts, call.store().facts());
   const Services& services = call.services();
@@ -54,6 +78,14 @@ void add_system_methods(Services& s, std::vector<Method>& all) {
                        "QueueState: queue, paused", queue_pause));
   all.push_back(
       method(s, "queue.resume", "open a paused queue", {queue, context}, "QueueState: queue, paused", queue_resume));
+  const Param letter{"letter", "text", "a dead letter, as queue.dead names it", true};
+  all.push_back(method(s, "queue.dead", "list dead letters: what can never run, or not once more; the latest last",
+                       {context, {"limit", "integer", "at most so many (100; 1000 at most)"}},
+                       "[DeadLetter]: letter, job, queue, reason, at_ms", queue_dead));
+  all.push_back(method(s, "queue.requeue", "run a dead letter again", {letter, context},
+                       "SettledLetter: letter, requeued", queue_requeue));
+  all.push_back(method(s, "queue.drop", "strike a dead letter off the list", {letter, context},
+                       "SettledLetter: letter, requeued", queue_drop));
   // These two answer while the store is away.
   all.push_back(
       {"system.ping", "say that the server is there", {}, "text: pong", [](const json&, const Caller&) -> Result<json> {

@@ -67,7 +67,7 @@ std::string page_before(std::uint64_t until_ms) {
   return std::to_string(std::min<std::uint64_t>(until_ms, UINT32_MAX * 1000ULL) * 1000 + 999) + " 0";
 }
 
-// What of a job is asked for; nothing: all. What names it, and how it stands, is always told.
+// What of a job is asked for; nothing: all. What names it, and how it stands, is always there.
 Result<std::set<std::string>> read_fields(const Call& call) {
   std::set<std::string> fields;
   if (!call.has("fields")) return fields;

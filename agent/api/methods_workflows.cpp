@@ -29,13 +29,13 @@ service::Instance instance_of(const Call& call) {
 
 Result<json> apply(Call& call) {
   MJ_TRY(stores, world_stores(call));
-  service::ApplyWorkflow wish;
-  wish.owner = call.named("caller_id");
-  wish.check_code = call.services().settings.check_code;
+  service::ApplyWorkflow request;
+  request.owner = call.named("caller_id");
+  request.check_code = call.services().settings.check_code;
   if (call.has("code"))
     for (const auto& [module, text] : call.params().at("code").items())
-      wish.code.emplace(module, text.get<std::string>());
-  MJ_TRY(done, service::apply_workflow(call.by(), stores, call.params().at("manifest"), wish));
+      request.code.emplace(module, text.get<std::string>());
+  MJ_TRY(done, service::apply_workflow(call.by(), stores, call.params().at("manifest"), request));
   return json{{"manifest", done.world},
               {"hash", done.hash},
               {"replaced", done.replaced},
@@ -45,10 +45,10 @@ Result<json> apply(Call& call) {
 
 Result<json> send(Call& call) {
   MJ_TRY(stores, world_stores(call));
-  service::SendEvent wish{call.text("event"), dump_json(call.params().at("value")), call.text("workflow")};
-  if (call.has("idempotency_key")) wish.idempotency_key = call.text("idempotency_key");
-  wish.traceparent = call.text("traceparent");
-  MJ_TRY(sent, service::send_event(call.by(), stores, wish));
+  service::SendEvent request{call.text("event"), dump_json(call.params().at("value")), call.text("workflow")};
+  if (call.has("idempotency_key")) request.idempotency_key = call.text("idempotency_key");
+  request.traceparent = call.text("traceparent");
+  MJ_TRY(sent, service::send_event(call.by(), stores, request));
   return json{{"manifest", sent.world},
               {"event", sent.event},
               {"id", sent.id},
@@ -77,12 +77,12 @@ Result<json> timeline(Call& call) {
 Result<json> logs(Call& call) {
   const std::uint64_t until =
       call.services().clock.boot_ms() + std::min<std::uint64_t>(call.number("wait_ms", 0), kFrameWaitMs);
-  service::LogWish wish{call.text("after"), call.number("limit", service::kLogFrames)};
+  service::LogRequest request{call.text("after"), call.number("limit", service::kLogFrames)};
   while (true) {
     MJ_TRY(stores, world_stores(call));
-    MJ_TRY(page, service::instance_log(call.by(), stores, instance_of(call), wish));
+    MJ_TRY(page, service::instance_log(call.by(), stores, instance_of(call), request));
     if (!page.frames.empty() || page.ended || call.services().clock.boot_ms() >= until) return to_json(page);
-    wish.after = page.after;
+    request.after = page.after;
     if (!page.more) MJ_CHECK(call.rest(kFramePauseMs));
   }
 }
@@ -102,8 +102,8 @@ template <bool approved>
 Result<json> answer(Call& call) {
   MJ_TRY(stores, world_stores(call));
   MJ_TRY(by, service::as_named(call.by(), call.named("actor_id"), "actor_id"));
-  const service::AnswerApproval wish{instance_of(call), call.text("intent"), approved, call.text("comment")};
-  MJ_TRY(intent, service::answer_approval(by, stores, wish));
+  const service::AnswerApproval request{instance_of(call), call.text("intent"), approved, call.text("comment")};
+  MJ_TRY(intent, service::answer_approval(by, stores, request));
   return json{{"intent", intent}, {"approved", approved}};
 }
 

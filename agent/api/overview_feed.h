@@ -15,7 +15,7 @@ namespace mycojobs::api {
 
 struct OverviewText {
   std::string text;  // an Overview (shapes.cpp) with its context
-  std::string rest;  // the same without the moment it was read at: equal texts tell nothing new
+  std::string rest;  // the same without the moment it was read at: equal texts say nothing new
 };
 
 class OverviewFeed {

@@ -32,7 +32,7 @@ class RequestReader {
   // These need the head.
   bool is_http_1_1() const { return parser_.is_http_1_1(); }
   bool keeps_alive() const { return parser_.keeps_alive(); }
-  bool awaits_continue() const;  // the client sends the body when it has been told to
+  bool awaits_continue() const;  // the client sends the body when it is asked to
 
  private:
   RequestLimits limits_;

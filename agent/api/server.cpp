@@ -115,7 +115,7 @@ class Running final : public ApiServer {
     return {};
   }
 
-  bool has_page() const { return services_.settings.role == ApiRole::coordinator && !page_files().empty(); }
+  bool has_page() const override { return services_.settings.role == ApiRole::coordinator && !page_files().empty(); }
   std::string url() const override { return http_->url(); }
   std::uint16_t port() const override { return http_->port(); }
   void stop() override {
@@ -318,10 +318,11 @@ Result<void> may_listen(const std::string& listen) {
 }
 
 Result<std::unique_ptr<ApiServer>> start_api(StoreFactory& stores, const Clock& clock, ApiSettings settings) {
+  const bool anonymous = settings.anonymous;  // `dev`, which prints where its page is
   auto server = std::make_unique<api::Running>(stores, clock, std::move(settings));
   MJ_CHECK(server->open());
   log(LogLevel::info, "api", "JSON-RPC at {}", server->url());
-  if (server->has_page()) log(LogLevel::info, "api", "the page is at {}/", server->url());
+  if (server->has_page() && !anonymous) log(LogLevel::info, "api", "the page is at {}/", server->url());
   return server;
 }
 

@@ -50,7 +50,7 @@ struct ApiLimits {
   std::uint32_t login_calls = 2;      // the same of those who log in
   std::size_t header_bytes = 64U << 10;
   std::size_t body_bytes = 16U << 20;
-  std::size_t peer_body_bytes = kMaxRequestBytes + (64U << 10);  // a little more, so that too much is told as such
+  std::size_t peer_body_bytes = kMaxRequestBytes + (64U << 10);  // a little more, so that too much is refused as such
   std::size_t login_body_bytes = 4096;
   std::uint32_t header_ms = 5000;       // from the first byte, or from the connection's beginning
   std::uint32_t body_ms = 30000;        // all of the body
@@ -85,6 +85,7 @@ class ApiServer {
  public:
   virtual ~ApiServer() = default;       // stops
   virtual std::string url() const = 0;  // "http://127.0.0.1:9652"
+  virtual bool has_page() const = 0;    // for browsers, at url()
   virtual std::uint16_t port() const = 0;
   virtual void stop() = 0;  // takes no more calls, ends streams, finishes calls that are under way
 };

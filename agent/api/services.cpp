@@ -152,7 +152,7 @@ Method method(Services& services, std::string_view name, std::string_view help, 
   return {name, help, std::move(params), result,
           [&services, run, name](const nlohmann::json& given, const Caller& caller) -> Result<nlohmann::json> {
             auto call = Call::begin(services, given, caller);
-            auto answer = call ? call->told(run(*call)) : tl::unexpected<Error>(std::move(call).error());
+            auto answer = call ? call->noted(run(*call)) : tl::unexpected<Error>(std::move(call).error());
             services.settings.metrics->add(Metric::calls, {name, answer ? "ok" : word(answer.error().code)});
             return answer;
           }};

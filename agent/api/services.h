@@ -77,13 +77,13 @@ class Backends {
 };
 
 struct Services {
-  Services(StoreFactory& stores, const Clock& time, ApiSettings wish)
-      : backends(stores, wish.limits.calls),
-        peers(stores, wish.limits.peer_calls),
-        logins(stores, wish.limits.login_calls),
+  Services(StoreFactory& stores, const Clock& time, ApiSettings chosen)
+      : backends(stores, chosen.limits.calls),
+        peers(stores, chosen.limits.peer_calls),
+        logins(stores, chosen.limits.login_calls),
         sessions(time),
         clock(time),
-        settings(std::move(wish)),
+        settings(std::move(chosen)),
         started_ms(time.unix_ms()) {}
   Backends backends, peers, logins;  // of callers; of supervisors elsewhere; of who shows a key
   Sessions sessions;
@@ -123,7 +123,7 @@ class Call {
   Result<std::string> job_key() const;
   // Counts and logs what was refused.
   template <class T>
-  Result<T> told(Result<T> answer) const {
+  Result<T> noted(Result<T> answer) const {
     if (!answer && answer.error().code == Code::denied) note_refusal(services_, answer.error());
     return answer;
   }

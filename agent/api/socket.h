@@ -36,7 +36,7 @@ class Connection {
   Result<bool> read_head(RequestReader&);
   Result<bool> read_body(RequestReader&, BodyShare&);
   bool write(std::string_view);  // all of it
-  // The client is told no more, and what it sends is thrown away until it ends or the deadline: it would not see an
+  // The client is sent no more, and what it sends is thrown away until it ends or the deadline: it would not see an
   // answer if the connection was closed with something unread.
   void finish();
   bool broken() const { return broken_; }

@@ -173,6 +173,7 @@ int dev_command(Invocation& call) {
   if (!api) return complain(api.error());
   auto own = start_own_servers(call.parts, call.settings, health, *session->agent);
   if (!own) return complain(own.error());
+  if (*api && (*api)->has_page()) print(fmt::format("the page is at {}/\n", (*api)->url()));
   const int code = serve(*session->agent, describe(call.settings), vitals);
   *own = {};
   api->reset();

@@ -283,7 +283,7 @@ Result<int> instance_logs(const Invocation& call) {
   MJ_TRY(open, open_worlds(call));
   service::ManifestCache manifests;
   const service::WorldStores in{*open.opened.store, *open.worlds, &manifests};
-  service::LogWish wish;
+  service::LogRequest wish;
   FrameLines lines;
   for (;;) {
     MJ_TRY(page, as_typed(call, service::instance_log(open.by, in, instance_argument(call), wish)));

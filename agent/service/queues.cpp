@@ -31,4 +31,14 @@ Result<PausedQueue> pause_queue(const Caller& by, Store& store, std::string_view
   return PausedQueue{std::move(key), was_paused != paused};
 }
 
+Result<std::vector<DeadLetter>> dead_letters(const Caller& by, Store& store, std::size_t max) {
+  MJ_CHECK(may(by, store, Action::read, {.name = "dead letters"}));
+  return store.dead_letters(by.context, max);
+}
+
+Result<void> settle_dead_letter(const Caller& by, Store& store, const std::string& letter, bool requeue) {
+  MJ_CHECK(may(by, store, Action::administer, {.name = "dead letters"}));
+  return store.settle_dead_letter(by.context, letter, requeue);
+}
+
 }  // namespace mycojobs::service

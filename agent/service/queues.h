@@ -1,4 +1,4 @@
-// Queues: listing, pausing.
+// Queues: listing, pausing, and what fell out of them.
 #pragma once
 
 #include <string>
@@ -21,5 +21,10 @@ struct PausedQueue {
   bool changed = true;
 };
 Result<PausedQueue> pause_queue(const Caller&, Store&, std::string_view queue, bool paused);
+
+// The latest `max`, oldest first.
+Result<std::vector<DeadLetter>> dead_letters(const Caller&, Store&, std::size_t max);
+// Strikes one off the list; requeue: its job or entry runs again. Errors of Store::settle_dead_letter().
+Result<void> settle_dead_letter(const Caller&, Store&, const std::string& letter, bool requeue);
 
 }  // namespace mycojobs::service

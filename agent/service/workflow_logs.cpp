@@ -271,11 +271,11 @@ class InstanceLogReader {
 }  // namespace
 
 Result<InstanceLog> instance_log(const Caller& by, const WorldStores& in, const Instance& instance,
-                                 const LogWish& wish) {
-  if (wish.limit == 0 || wish.limit > 1000) return fail(Code::invalid, "limit: from 1 to 1000");
+                                 const LogRequest& request) {
+  if (request.limit == 0 || request.limit > 1000) return fail(Code::invalid, "limit: from 1 to 1000");
   MJ_TRY(found, find_instance(by, in, instance));
-  MJ_TRY(place, parse_log_place(wish.after));
-  return InstanceLogReader(by, in, std::move(found), std::move(place)).page(wish.limit);
+  MJ_TRY(place, parse_log_place(request.after));
+  return InstanceLogReader(by, in, std::move(found), std::move(place)).page(request.limit);
 }
 
 json to_json(const LogFrame& frame) {

@@ -23,7 +23,7 @@ nlohmann::json to_json(const LogFrame&);
 inline constexpr std::uint64_t kLogFrames = 500;       // of a page
 inline constexpr std::size_t kMostUnderWay = 1000;     // effects whose logs are followed at once
 inline constexpr std::uint64_t kMostLogLooks = 10000;  // facts of the world that are looked at for a page
-struct LogWish {
+struct LogRequest {
   std::string after = {};            // as the page before has said; empty: from the first effect on
   std::uint64_t limit = kLogFrames;  // 1 to 1000
 };
@@ -36,7 +36,7 @@ struct InstanceLog {
 };
 // For who may read the workflow; of a job whose owner's jobs the caller may not read a frame says so. Errors: those of
 // show_instance(); not_found (nothing has ever happened to it); invalid (after: not of this instance's journal).
-Result<InstanceLog> instance_log(const Caller&, const WorldStores&, const Instance&, const LogWish& = {});
+Result<InstanceLog> instance_log(const Caller&, const WorldStores&, const Instance&, const LogRequest& = {});
 nlohmann::json to_json(const InstanceLog&);
 
 }  // namespace mycojobs::service

@@ -5,7 +5,7 @@ import { setTimeout as pause } from "node:timers/promises";
 
 const READS = new Set(
   ("get list page status result logs explain dag timeline history wait ping version info discover check overview rights verify doctor refusals " +
-    "cells show facts").split(" "),
+    "cells show facts dead").split(" "),
 );
 const ANSWER_MS = 60_000; // a server that is silent for longer is away
 const SILENCE_MS = 45_000; // a stream of events says something every 15 s

@@ -182,6 +182,32 @@ TEST_F(Page, AnOverviewCountsWhatThereIs) {
   EXPECT_EQ(ok("context.verify", json::object()).at("jobs"), 3);
 }
 
+// What never runs by itself is listed, runs again, or goes.
+TEST_F(Page, DeadLettersRunAgainOrGo) {
+  start_anonymous();
+  const auto letter = [&](const std::string& id, const std::string& job) {
+    redis_.plain(1, {"XADD", "mj:dead", id, "key", job, "queue", "queue:python", "reason", "no_record"});
+  };
+  letter("5-0", "job:7:1");
+  letter("6-0", "job:7:2");
+  letter("7-0", "<b>");
+  const json all = ok("queue.dead", json::object());
+  ASSERT_EQ(all.size(), 3U);
+  EXPECT_EQ(
+      all[0],
+      json({{"letter", "5-0"}, {"job", "job:7:1"}, {"queue", "queue:python"}, {"reason", "no_record"}, {"at_ms", 5}}));
+  EXPECT_EQ(ok("queue.dead", {{"limit", 1}})[0].at("letter"), "7-0") << "the latest";
+  EXPECT_EQ(ok("queue.requeue", {{"letter", "5-0"}}), json({{"letter", "5-0"}, {"requeued", true}}));
+  EXPECT_EQ(ok("queue.drop", {{"letter", "6-0"}}), json({{"letter", "6-0"}, {"requeued", false}}));
+  EXPECT_EQ(word("queue.requeue", {{"letter", "7-0"}}), "conflict") << "it can never run";
+  EXPECT_EQ(word("queue.drop", {{"letter", "5-0"}}), "not_found");
+  EXPECT_EQ(word("queue.drop", {{"letter", "x"}}), "invalid");
+  EXPECT_EQ(ok("queue.dead", json::object()).size(), 1U);
+  const json view = ok("context.overview", json::object());
+  EXPECT_EQ(view.at("dead"), 1);
+  EXPECT_EQ(view["queues"][0].at("length"), 1);
+}
+
 TEST_F(Page, VerifyLooksAtAllThatTheCommandLooksAt) {
   start_anonymous();
   EXPECT_EQ(ok("context.verify", json::object()).at("found"), 0);

@@ -221,7 +221,7 @@ class Contract(Case):
                 self.assertEqual(of_python, set(there) - {"id"}, kind)
 
     # What changes something, by the last part of its name: not repeated without an idempotency key.
-    CHANGES = set("""create update delete send cancel start run retry approve reject replay pause resume signal apply remove challenge begin end""".split())
+    CHANGES = set("""create update delete send cancel start run retry approve reject replay pause resume signal apply remove requeue drop challenge begin end""".split())
 
     def test_only_what_is_harmless_is_sent_again_when_its_answer_was_lost(self):
         wanted = {}

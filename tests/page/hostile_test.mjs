@@ -27,6 +27,50 @@ await claims(world, {
     await untouched(page);
     await page.close();
   },
+  async 'errors and results with escape codes, marks that turn text and 10 MiB in a line are text'() {
+    const made = await world.job(`import sys\nresult = {"turned": ${JSON.stringify(TURNED)}, "escape": "\\x1b[31mred", "long": "y" * 100000}\nprint("\\u202eturned", file=sys.stderr)\nraise ValueError("\\u202egnp.exe \\x1b]0;title\\x07 " + "z" * (10 << 20))`, {name: '\u001b[31m\u202ename'});
+    await world.ended(made.key);
+    const good = await world.job(`result = {"turned": ${JSON.stringify(TURNED)}, "escape": "\\x1b[31mred", ${JSON.stringify(MARKUP)}: [${JSON.stringify(MARKUP)}], "long": "y" * 100000}`, {name: 'large result'});
+    await world.ended(good.key);
+    const page = await world.open(`#/jobs/${made.key.replace('job:', '')}`);
+    await sees(page, '\u2039U+202E\u203agnp.exe \u241b]0;title\u2407', '.wrong');
+    await sees(page, '\u241b[31m\u2039U+202E\u203aname', 'h1');
+    await sees(page, '\u2039U+202E\u203aturned', '.log');
+    assert.ok((await text(page)).length < 200000, 'what is long is cut');
+    await untouched(page);
+    await page.goto(`${world.url}/#/jobs/${good.key.replace('job:', '')}`);
+    await sees(page, 'large result', 'h1');
+    await sees(page, 'invoice\u2039U+202E\u203afdp.exe', '.pairs');
+    await sees(page, '\u241b[31mred', '.pairs');
+    await sees(page, '<img src=x onerror=', '.pairs');
+    await untouched(page);
+    await page.close();
+  },
+  async 'names of queues and dead letters in the overview are text'() {
+    const {spawnSync} = await import('node:child_process');
+    const redis = (...words) => spawnSync('redis-cli', ['-s', `${world.folder}/redis.sock`, '-n', '1', ...words], {encoding: 'utf8'});
+    redis('SADD', 'mj:queues', `queue:${MARKUP}`, `queue:${TURNED}`);
+    redis('LPUSH', `queue:${MARKUP}`, `job:1:${MARKUP}`);
+    redis('LPUSH', `queue:${TURNED}`, 'job:1:1');
+    redis('XADD', 'mj:dead', '5-0', 'key', TURNED, 'queue', MARKUP, 'reason', MARKUP);
+    const page = await world.open('#/overview');
+    await sees(page, 'queue:<img src=x onerror=', '.findings');
+    await sees(page, 'queue:invoice\u2039U+202E\u203afdp.exe', '.findings');
+    await page.evaluate(() => [...document.querySelectorAll('.findings li')].find((at) => at.innerText.includes('dead letter')).querySelector('summary').click());
+    await sees(page, 'invoice\u2039U+202E\u203afdp.exe', '[aria-label="dead letters"]');
+    await untouched(page);
+    redis('DEL', `queue:${MARKUP}`, `queue:${TURNED}`, 'mj:dead');
+    redis('SREM', 'mj:queues', `queue:${MARKUP}`, `queue:${TURNED}`);
+    await page.close();
+  },
+  async 'the policy of content has no exceptions'() {
+    for (const path of ['/', ...(await (await fetch(`${world.url}/`, {headers: {'Accept-Encoding': 'gzip'}})).text()).match(/\/assets\/[\w.-]+/g)]) {
+      const policy = (await fetch(`${world.url}${path}`, {headers: {'Accept-Encoding': 'gzip'}})).headers.get('content-security-policy');
+      const rules = Object.fromEntries(policy.split('; ').map((rule) => [rule.split(' ')[0], rule.split(' ').slice(1).join(' ')]));
+      for (const [name, allowed] of Object.entries(rules)) assert.ok(["'none'", "'self'", "'script'"].includes(allowed), `${path}: ${name} ${allowed}`);
+      for (const name of ['default-src', 'base-uri', 'form-action', 'frame-ancestors', 'trusted-types']) assert.equal(rules[name], "'none'", `${path}: ${name}`);
+    }
+  },
   async 'escape codes are colours or nothing, and a line of 10 MiB is cut, searched and copied'() {
     const made = await world.job([
       'print("\\x1b[31mred\\x1b[0m plain \\x1b]0;title\\x07after \\x1b[2J\\x1b[5A gone \\x1b]8;;http://evil.example\\x07link\\x1b]8;;\\x07")',

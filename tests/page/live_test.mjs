@@ -54,6 +54,8 @@ await claims(world, {
   async 'a coordinator that is started again under an open page is found again, and nothing is missed'() {
     const made = await world.job('import time\nfor i in range(60):\n    print("tick", i, flush=True)\n    time.sleep(0.1)', {name: 'ticks'});
     const page = await world.open(`#/jobs/${made.key.replace('job:', '')}`);
+    const behind = [];
+    page.on('request', (request) => request.url().includes('/events?') && request.url().includes('job=') && behind.push(request.headers()['last-event-id']));
     await sees(page, 'tick 3', '.log');
     await world.end('coordinator', 'SIGKILL');
     await sees(page, 'reconnecting', 'header');
@@ -63,6 +65,7 @@ await claims(world, {
     await until('the end', async () => (await text(page, '.log')).includes('tick 59'), 60000);
     await sees(page, 'finished', '.title');
     assert.equal(await rows(page), 60, 'each line once');
+    assert.ok(behind.some((each) => Number(each) >= 4), `it went on behind what it had heard, not from the first line: ${behind}`);
     await click(page, 'main button', 'Run again');
     await until('another job', () => !page.url().includes(made.key.replace('job:', '')));
     await page.close();

@@ -21,7 +21,8 @@ def fail(text):
 with tempfile.TemporaryDirectory() as folder:
     folder = pathlib.Path(folder)
     web, modules, out = folder / "web", folder / "modules", folder / "page.cpp"
-    shutil.copytree(source / "web", web)
+    shutil.copytree(source / "web", web, ignore=shutil.ignore_patterns("node_modules"))
+    shutil.copytree(source / "examples/hello", folder / "examples/hello")
     done = pack(web, modules, out)
     if done.returncode or "without its page" not in done.stdout or "std::span<const PageFile> page_files() { return {}; }" not in out.read_text():
         fail(f"without modules there is no page, and that is said: {done}")
@@ -34,6 +35,8 @@ with tempfile.TemporaryDirectory() as folder:
     first, stamp = out.read_text(), out.stat().st_mtime_ns
     if "/assets/main-" not in first or "constexpr PageFile kFiles" not in first:
         fail("there is no main module")
+    if first.count("application/json") != 1:
+        fail("the examples are not there")
     if pack(web, modules, out).returncode or out.stat().st_mtime_ns != stamp:
         fail("what has not changed is not written again")
     (web / "src/text.js").write_text((web / "src/text.js").read_text() + "// more\n")
@@ -46,6 +49,10 @@ with tempfile.TemporaryDirectory() as folder:
     (web / "src/text.js").write_text("import 'left-pad';\n")
     if "left-pad" not in pack(web, modules, out).stderr:
         fail("a module that is unknown is told")
+    (folder / "examples/hello/jobs.txt").write_text("compute.py 0 --retries 1\n")
+    (web / "src/text.js").write_text("")
+    if "--retries" not in pack(web, modules, out).stderr:
+        fail("a flag that the page cannot give is refused")
     lock = (source / "web/package-lock.json").read_text()
     if "resolved" in lock or "http://" in lock:
         fail("package-lock.json names addresses of a registry")

@@ -1,9 +1,9 @@
 // Each role sees what the table of rights gives it, and is offered no more; `dev` lets a browser of its host in without a token.
 import assert from 'node:assert/strict';
 import {spawnSync} from 'node:child_process';
-import {existsSync, readFileSync} from 'node:fs';
+import {openSync, readFileSync} from 'node:fs';
 import {join} from 'node:path';
-import {claims, click, sees, sleep, text, until, World} from './world.mjs';
+import {claims, click, FORMS, sees, text, until, World} from './world.mjs';
 
 const world = await new World().start();
 const tokens = Object.fromEntries([['admin', 12], ['reader', 13], ['executor', 14], ['stranger', 15], ['submitter', 16]].map(([role, actor]) => [role, world.token(actor)]));
@@ -51,7 +51,7 @@ await claims(world, {
     await page.goto(`${world.url}/#/flows/${flow.id}?node=named`);
     await sees(page, 'needs approval', '.node-card');
     assert.deepEqual((await buttons(page)).filter((each) => /Approve|Reject|Pause|Cancel|Run/.test(each)), []);
-    await all_denied(page, tokens.reader, [['job.retry', {id: id_of(others.key)}], ['job.cancel', {id: id_of(others.key)}], ['job.start', {script: 'pass', script_type: 'python'}], ['queue.pause', {queue: 'python'}],
+    await all_denied(page, tokens.reader, [['job.retry', {id: id_of(others.key)}], ['job.cancel', {id: id_of(others.key)}], ['job.start', {script: 'pass', script_type: 'python'}], ['queue.pause', {queue: 'python'}], ['queue.requeue', {letter: '1-0'}], ['queue.drop', {letter: '1-0'}],
       ['context.verify', {}], ['context.doctor', {}], ['flow.approve', {id: flow.id, name: 'named'}], ['flow.cancel', {id: flow.id}], ['flow.create', {definition}], ['workflow.approve', order], ['workflow.cancel', order], ['workflow.remove', order]]);
     await page.close();
   },
@@ -83,6 +83,34 @@ await claims(world, {
     await click(page, 'td button', 'Pause');
     await sees(page, 'paused');
     await click(page, 'td button', 'Resume');
+    await until('all that an admin may', async () => JSON.stringify(await by_hand(page, tokens.admin, [['queue.dead', {}], ['context.verify', {}], ['context.doctor', {}], ['context.refusals', {id: 1}], ['job.get', {id: id_of(own.key)}]])) === JSON.stringify(Object.fromEntries(['queue.dead', 'context.verify', 'context.doctor', 'context.refusals', 'job.get'].map((each) => [each, 'done']))));
+    await all_denied(page, tokens.admin, [['actor.create', {id: 99}], ['context.create', {id: 9}], ['context.delete', {id: 1}]]);
+    await page.close();
+  },
+  async 'an executor sees nothing of what others made, and is offered nothing'() {
+    const page = await world.open('#/jobs', tokens.executor);
+    await sees(page, 'may not read');
+    await page.goto(`${world.url}/#/overview`);
+    await sees(page, 'may not read', 'main');
+    assert.doesNotMatch(await text(page, 'main'), /You see what you made/);
+    await page.goto(`${world.url}/#/approvals`);
+    await sees(page, 'Nothing waits for anybody', 'main');
+    await page.goto(`${world.url}/#/try`);
+    await sees(page, 'make nothing');
+    assert.deepEqual((await buttons(page)).filter((each) => /Run|Cancel|Approve|Pause|Verify|Doctor/.test(each)), []);
+    await all_denied(page, tokens.executor, [['jobs.page', {}], ['job.get', {id: id_of(others.key)}], ['job.retry', {id: id_of(others.key)}], ['job.start', {script: 'pass', script_type: 'python'}], ['context.overview', {}], ['queue.dead', {}],
+      ['queue.pause', {queue: 'python'}], ['queue.drop', {letter: '1-0'}], ['flow.get', {id: flow.id}], ['flow.approve', {id: flow.id, name: 'named'}], ['workflow.show', order], ['workflow.approve', order]]);
+    await page.close();
+  },
+  async 'whoever has no token, or a wrong one, is refused by hand, too'() {
+    const page = await world.browse();
+    await page.goto(`${world.url}/`);
+    const words = await page.evaluate(async () => {
+      const status = async (path, options) => (await fetch(path, options)).status;
+      const body = JSON.stringify({jsonrpc: '2.0', id: 1, method: 'jobs.page', params: {}});
+      return [await status('/rpc', {method: 'POST', body, headers: {'Content-Type': 'application/json'}}), await status('/rpc', {method: 'POST', body, headers: {'Content-Type': 'application/json', Authorization: 'Bearer mj_wrong'}}), await status('/events?context=1&overview=1')];
+    });
+    assert.deepEqual(words, [401, 401, 401]);
     await page.close();
   },
   async 'a stranger sees nothing but what asks for it by name, and answers it'() {
@@ -152,25 +180,33 @@ await claims(world, {
     assert.deepEqual(page.wrong, []);
     await page.close();
   },
-  async '`dev` says one address, which needs no token'() {
-    world.begin('dev', [join(process.env.MYCOJOBS_BIN, 'mycojobs'), 'dev', '--state-dir', join(world.folder, 'dev'), '--api-listen', '127.0.0.1:0']);
-    const found = await until('its address', () => existsSync(join(world.folder, 'dev.log')) && /the page is at (http:\/\/127\.0\.0\.1:\d+\/)/.exec(world.said('dev')));
+  async '`dev` prints one address, which needs no token and has the five examples'() {
+    const log = openSync(join(world.folder, 'dev.log'), 'a'), out = openSync(join(world.folder, 'dev.out'), 'a');
+    world.begin('dev', [join(process.env.MYCOJOBS_BIN, 'mycojobs'), 'dev', '--state-dir', join(world.folder, 'dev'), '--api-listen', '127.0.0.1:0'], {stdio: ['ignore', out, log]});
+    const printed = () => readFileSync(join(world.folder, 'dev.out'), 'utf8');
+    await until('its address', printed);
+    const [, address] = /^the page is at (http:\/\/127\.0\.0\.1:\d+\/)\n$/.exec(printed()) ?? assert.fail(printed());
+    for (const [form, how] of Object.entries(FORMS)) {
+      const page = await world.browse(how);
+      await page.goto(address);
+      await sees(page, 'Nothing has run here yet');
+      await world.axe(page, `the examples${form}`);
+      await world.picture(page, `dev${form}`);
+      await page.close();
+    }
     const page = await world.browse();
-    await page.goto(found[1]);
+    await page.goto(address);
+    await click(page, 'button', 'Run the 5 examples');
+    for (const [name, state] of [['compute.py', 'finished'], ['denied.py', 'finished'], ['traceback.py', 'failed: exception'], ['memory.py', 'failed: oom'], ['endless.py', 'failed: timeout']])
+      await until(`${name} ${state}`, () => page.$$eval('.window .job', (all, what, how) => all.some((at) => at.innerText.includes(what) && at.innerText.includes(how)), name, state));
+    await page.goto(`${address}#/overview`);
     await sees(page, 'What is stuck');
-    await page.goto(`${found[1]}#/try`);
+    assert.doesNotMatch(await text(page), /Nothing has run here yet/);
+    await page.goto(`${address}#/try`);
     await page.waitForSelector('textarea');
     await click(page, 'button', 'Run');
     await sees(page, 'step 4', '.log');
-    // The five examples, as `./dev run` runs them.
-    const examples = join(process.env.MYCOJOBS_SOURCE, 'examples/hello');
-    for (const row of readFileSync(join(examples, 'jobs.txt'), 'utf8').split('\n').filter((each) => each && !each.startsWith('#'))) {
-      const [file, , ...flags] = row.trim().split(/\s+/);
-      world.begin(`example ${file}`, [join(process.env.MYCOJOBS_BIN, 'mycojobs'), 'run', join(examples, file), ...flags, '--redis', `unix:${join(world.folder, 'dev/redis/redis.sock')}`, '--state-dir', join(world.folder, 'client')]);
-    }
-    await page.goto(`${found[1]}#/jobs`);
-    for (const [name, state] of [['compute.py', 'finished'], ['denied.py', 'finished'], ['traceback.py', 'failed: exception'], ['memory.py', 'failed: oom'], ['endless.py', 'failed: timeout']])
-      await until(`${name} ${state}`, () => page.$$eval('.window .job', (all, what, how) => all.some((at) => at.innerText.includes(what) && at.innerText.includes(how)), name, state));
+    assert.equal(printed().split('\n').length, 2, 'one line');
     assert.deepEqual(page.wrong, []);
     await page.close();
   },

@@ -1,9 +1,10 @@
 // Each view with real data while jobs run; a failing job found, understood and run again in three clicks; approvals; keys alone;
-// what axe-core finds. MYCOJOBS_PICTURES=FOLDER: writes docs/pictures anew.
+// what axe-core finds. MYCOJOBS_PICTURES=FOLDER: writes docs/pictures anew (world.mjs).
 import assert from 'node:assert/strict';
+import {spawnSync} from 'node:child_process';
 import {mkdirSync, readFileSync, writeFileSync} from 'node:fs';
 import {join} from 'node:path';
-import {claims, click, sees, sleep, SOURCE, text, until, World} from './world.mjs';
+import {claims, click, FORMS, sees, sleep, SOURCE, text, until, World} from './world.mjs';
 
 const world = await new World().start();
 const flow_of = async (file) => {
@@ -26,12 +27,6 @@ world.run('workflow', 'apply', join(SOURCE, 'examples/workflow/order/order.json'
 const place = (id, cents) => world.run('workflow', 'send', 'order/Placed', JSON.stringify({id, item: 'book', count: 1, cents, card: 'visa'}));
 place(6, 1500);
 place(7, 150000);
-const pictures = process.env.MYCOJOBS_PICTURES;
-const picture = async (page, name) => {
-  if (!pictures) return;
-  await sleep(700);
-  await page.screenshot({path: join(pictures, `${name}.png`), optimizeForSpeed: false});
-};
 const fits = async (page, where) => assert.deepEqual(await page.evaluate(() => (document.documentElement.scrollWidth <= innerWidth ? [] : [...document.querySelectorAll('main *')]
   .filter((at) => at.getBoundingClientRect().right > innerWidth && !at.closest('.virtual *, .code *, .graph *')).map((at) => `${at.tagName}.${at.className} ${at.getBoundingClientRect().right}`).slice(0, 5))), [], `${where} is wider than the screen`);
 
@@ -42,7 +37,15 @@ await claims(world, {
     await page.waitForSelector('input[type=password]');
     await fits(page, 'the login');
     await world.axe(page, 'the login');
-    await picture(page, 'page-login');
+    for (const [form, how] of Object.entries(FORMS)) {
+      const empty = await world.browse(how);
+      await empty.goto(`${world.url}/`);
+      await empty.waitForSelector('input[type=password]');
+      await fits(empty, `the login${form}`);
+      await world.picture(empty, `login${form}`);
+      await empty.close();
+    }
+    await page.bringToFront();
     await page.type('input[type=password]', 'mj_wrong');
     await page.keyboard.press('Enter');
     await sees(page, 'no token of this server is like that');
@@ -67,7 +70,6 @@ await claims(world, {
     await sees(page, 'average of nothing:', '.log');
     await sees(page, 'Next:');
     await world.axe(page, 'a failed job');
-    await picture(page, 'page-job');
     await click(page, 'main button', 'Run again');                           // three
     await until('the second attempt', async () => (await world.rpc('job.get', {id: '1:1'}).catch(() => world.rpc('job.get', {id: broken.key.replace('job:', '')}))).attempt === 2);
     await sees(page, 'attempt 2');
@@ -90,7 +92,6 @@ await claims(world, {
     await sees(page, 'live agents take from', '.doctor');
     await world.axe(page, 'overview');
     await page.evaluate(() => scrollTo(0, 0));
-    await picture(page, 'page-overview');
     assert.deepEqual(page.wrong, []);
     await page.close();
   },
@@ -172,7 +173,6 @@ await claims(world, {
   async 'jobs are filtered, and the filter is in the address'() {
     const page = await world.open('#/jobs');
     await sees(page, 'import-23.py');
-    await picture(page, 'page-jobs');
     await world.axe(page, 'jobs');
     await page.keyboard.press('/');
     await page.keyboard.type('hello', {delay: 150});  // the view is drawn meanwhile: nothing that was written goes
@@ -198,13 +198,12 @@ await claims(world, {
     const list = await world.open('#/flows');
     const row = await until('its row', () => list.evaluate((id) => [...document.querySelectorAll('.window .job')].find((at) => at.querySelector('.key').innerText === String(id))?.querySelector('.what').innerText, release));
     assert.equal(row.trim(), 'under way', 'the same word');
-    await picture(list, 'page-flows');
     await list.close();
     await page.bringToFront();
     await page.waitForSelector('.graph .node.asks');
     assert.equal((await page.$$('.graph .node')).length, 5);
     await world.axe(page, 'a flow');
-    await picture(page, 'page-flow');
+    await page.waitForSelector('.answer input');  // rights come by themselves
     await page.type('.answer input', 'looks good');
     await click(page, 'button', 'Approve');
     await until('the flow goes on', async () => (await world.rpc('flow.dag', {id: release})).nodes.find((each) => each.name === 'ship').node_status === 'completed');
@@ -243,7 +242,6 @@ await claims(world, {
   async 'a workflow is found, its instance read, and what it waits for is approved'() {
     const page = await world.open('#/workflows');
     await sees(page, 'order/order@1');
-    await picture(page, 'page-workflows');
     await click(page, 'td a', 'order/order@1');
     await sees(page, '2 shown');
     await page.keyboard.press('/');
@@ -258,11 +256,11 @@ await claims(world, {
     await sees(page, 'order 7 reserved', '.log');
     await sees(page, 'stock/reserve@1 job:1:', '.log .whose');
     await world.axe(page, 'an instance');
-    await picture(page, 'page-workflow');
     const other = await world.open('#/approvals');
     await sees(other, 'Order 7 of 1500 EUR');
     await other.close();
     await page.bringToFront();
+    await page.waitForSelector('.answer input');
     await page.type('.answer input', 'a good customer');
     await click(page, 'button', 'Approve');
     await until('it goes on', async () => (await world.rpc('workflow.show', {workflow: 'order/order@1', key: 7})).intents.every((each) => each.effect !== 'sys/approval@1'));
@@ -335,6 +333,15 @@ await claims(world, {
     await click(page, 'button', 'Run');
     await sees(page, 'from the box', '.log');
     await sees(page, 'finished');
+    // A job that is changed and run keeps what stands in no box.
+    await page.goto(`${world.url}/#/try`);
+    await click(page, '.examples-of button', 'compute.py');
+    await sees(page, '200000', '.kept');
+    await click(page, 'main button', 'Run');
+    await sees(page, 'sieved 200000 numbers', '.log');
+    await sees(page, 'finished', '.title');
+    await click(page, 'main a', 'Change and run');
+    await sees(page, '200000', '.kept');
     await page.goto(`${world.url}/#/try?kind=flow`);
     await page.waitForSelector('textarea');
     await sleep(200);
@@ -342,7 +349,6 @@ await claims(world, {
     await page.$eval('textarea', (at) => { at.value = at.value.replace('type: python', 'tipe: python'); at.dispatchEvent(new Event('input', {bubbles: true})); });
     await click(page, 'button', 'Check');
     await sees(page, 'line 4');
-    await picture(page, 'page-try');
     await world.axe(page, 'try');
     await page.$eval('textarea', (at, value) => { at.value = value; at.dispatchEvent(new Event('input', {bubbles: true})); }, good_text);
     await click(page, 'button', 'Run');
@@ -350,30 +356,105 @@ await claims(world, {
     assert.deepEqual(page.wrong, []);
     await page.close();
   },
-  async 'each view fits 360 pixels and the dark, and axe-core finds nothing serious'() {
-    const views = ['#/overview', '#/jobs', `#/jobs/${broken.key.replace('job:', '')}`, '#/flows', `#/flows/${pipeline}`, `#/flows/${pipeline}?view=timeline`, '#/workflows', '#/workflows/order%2Forder%401', '#/workflows/order%2Forder%401?key=7', '#/approvals', '#/try'];
-    const narrow = await world.open('#/overview', world.operator, {width: 360, height: 740, reduced: true});
-    const dark = await world.open('#/overview', world.operator, {scheme: 'dark'});
-    await flow_of('approval.yaml');
-    for (const view of views) {
-      for (const page of [narrow, dark]) {
-        await page.bringToFront();
+  // What a view alone has is waited for: what it shares with the one before would be there already.
+  async 'each view in the light, in the dark and at 360 pixels fits, and axe-core finds nothing serious'() {
+    const asking = await flow_of('approval.yaml');
+    place(8, 150000);
+    await until('both to ask', async () => { const {questions} = await world.rpc('approval.list'); return questions.some((each) => each.flow === asking) && questions.some((each) => each.key === 8); });
+    const order = '#/workflows/order%2Forder%401';
+    const views = {
+      overview: ['#/overview', '.chart canvas'], jobs: ['#/jobs', '.window .job:not(.flow)'], job: [`#/jobs/${broken.key.replace('job:', '')}`, '.code .marked'],
+      flows: ['#/flows', '.window .flow'], flow: [`#/flows/${asking}`, '.graph .node.asks'], timeline: [`#/flows/${pipeline}?view=timeline`, '.gantt .bar.run'],
+      result: [`#/flows/${pipeline}?view=result`, '[aria-label=result] .pairs'], definition: [`#/flows/${pipeline}?view=definition`, '[aria-label=definition] .value'], runs: [`#/flows/${asking}?view=runs`, '[aria-label=runs] td'],
+      workflows: ['#/workflows', '[aria-label=workflows] tbody tr'], instances: [order, '[aria-label=instances] tbody tr'], workflow: [`${order}?key=8`, '.instance .question'],
+      approvals: ['#/approvals', '.approvals .question'], try: ['#/try', '.examples-of button']};
+    const grounds = {};
+    for (const [form, how] of Object.entries(FORMS)) {
+      const page = await world.open('#/overview', world.operator, how);
+      for (const [name, [view, shown]] of Object.entries(views)) {
         await page.evaluate((to) => { location.hash = to; }, view);
-        await page.waitForSelector('main :is(h1, h2, .title)');
-        await sleep(600);
-        await fits(page, view);
-        if (page === narrow && view === '#/workflows') await page.waitForSelector('tbody tr');
-        if (page === narrow && view === '#/workflows') assert.ok(await page.$eval('tbody tr', (at) => at.offsetHeight) < 100, 'rows are compact');
-        await world.axe(page, `${view} ${page === narrow ? 'at 360' : 'in the dark'}`);
+        await page.waitForSelector(shown, {timeout: 60000}).catch(() => assert.fail(`${view}${form}: there is no ${shown}`));
+        await sleep(300);
+        await fits(page, `${view}${form}`);
+        if (form === '-360' && name === 'workflows') assert.ok(await page.$eval(`${shown}`, (at) => at.offsetHeight) < 100, 'rows are compact');
+        if (form === '-360' && name === 'timeline') assert.ok(await page.$eval('.moments tr', (at) => at.offsetHeight) < 60, 'a moment is a line or two');
+        await world.axe(page, `${view}${form}`);
+        await world.picture(page, `${name}${form}`);
       }
-      if (view === '#/approvals') await picture(narrow, 'page-approvals-360');
-      if (view.startsWith('#/jobs/')) await picture(narrow, 'page-job-360');
-      if (view.includes('timeline')) await picture(dark, 'page-timeline-dark');
+      await page.keyboard.press('?');
+      await page.waitForSelector('dialog[open]');
+      await fits(page, `help${form}`);
+      await world.picture(page, `help${form}`);
+      grounds[form] = await page.evaluate(() => getComputedStyle(document.body).backgroundColor);
+      assert.deepEqual(page.wrong, []);
+      await page.close();
     }
-    assert.equal(await narrow.evaluate(() => getComputedStyle(document.querySelector('main')).animationName), 'none');
-    assert.deepEqual([...narrow.wrong, ...dark.wrong], []);
-    await narrow.close();
-    await dark.close();
+    assert.equal(grounds[''], grounds['-360']);
+    const light = (colour) => colour.match(/\d+/g).slice(0, 3).reduce((sum, each) => sum + Number(each), 0);
+    assert.ok(light(grounds['']) > 600 && light(grounds['-dark']) < 150, JSON.stringify(grounds));
+  },
+  async 'what moves stands still for who wants no motion'() {
+    const made = await world.rpc('flow.create', {definition: {name: 'slow', jobs: {sleep: {type: 'python', script: 'import time\ntime.sleep(60)'}}}});
+    await world.rpc('flow.start', {id: made.id});
+    for (const [reduced, name] of [[false, 'breathe'], [true, 'none']]) {
+      const page = await world.open(`#/flows/${made.id}`, world.operator, {reduced});
+      await page.waitForSelector('.graph .node.running .glyph', {timeout: 60000});
+      assert.equal(await page.$eval('.graph .node.running .glyph', (at) => getComputedStyle(at).animationName), name);
+      const moving = await page.evaluate(() => document.getAnimations().filter((each) => each.playState === 'running').length);
+      assert.equal(moving > 0, !reduced, `${moving} animations`);
+      await page.close();
+    }
+    await world.rpc('flow.cancel', {id: made.id});
+  },
+  async 'what is stuck, and why, is one view, and is mended there'() {
+    const redis = (...words) => assert.equal(spawnSync('redis-cli', ['-s', `${world.folder}/redis.sock`, '-n', '1', ...words], {encoding: 'utf8'}).status, 0);
+    const letter = (id, job, reason) => redis('XADD', 'mj:dead', id, 'key', job, 'queue', 'queue:python', 'reason', reason);
+    await world.rpc('queue.pause', {queue: 'v'});
+    await world.job('fn main() {}', {name: 'paused.v', script_type: 'v'});
+    await world.job('echo nobody', {name: 'nobody.sh', script_type: 'bash'});
+    await world.job('pass', {name: 'later.py', prerequisites: ['approval:budget']});
+    // An entry that came before its record, which is there now; one without a record; one that is no job.
+    redis('HSET', 'job:7:1', 'id', '1', 'caller_id', '7', 'context_id', '1', 'script_type', 'python', 'script', 'print("came late")', 'status', 'dispatched', 'created_at', '1700000000');
+    letter('1700000000000-0', 'job:7:1', 'no_record');
+    letter('1700000000001-0', 'job:7:2', 'no_record');
+    letter('1700000000002-0', '<img src=x onerror="window.owned=1">', 'bad_record');
+    const page = await world.open('#/overview');
+    for (const each of ['3 dead letters', /1 job in queue:v, which is paused/, /no live agent takes from queue:bash: 1 job/, /1 job waits for what is outside/, /approvals? waits? for somebody's word|approvals wait for somebody's word/]) await sees(page, each, '.findings');
+    const item = (says) => until(`the finding ${says}`, async () => {
+      for (const each of await page.$$('.findings li')) if ((await each.evaluate((at) => at.innerText)).includes(says)) return each;
+      return null;
+    });
+    await (await (await item('dead letters')).$('summary')).click();
+    await sees(page, '<img src=x onerror=', '.findings');
+    await world.axe(page, 'what is stuck');
+    for (const [form, how] of Object.entries(FORMS)) {
+      const other = await world.open('#/overview', world.operator, how);
+      await sees(other, 'dead letters', '.findings');
+      await other.$eval('.findings summary', (at) => at.click());
+      await sees(other, 'bad record', '.findings');
+      await fits(other, `what is stuck${form}`);
+      if (form === '-360') await other.$eval('.findings summary', (at) => at.scrollIntoView({block: 'center'}));
+      await world.picture(other, `stuck${form}`);
+      await other.close();
+    }
+    await page.bringToFront();
+    const act = (job, does) => page.$$eval('[aria-label="dead letters"] tbody tr', (rows, of, says) => [...rows.find((at) => at.cells[0].innerText.startsWith(of)).querySelectorAll('button')].find((at) => at.innerText === says).click(), job, does);
+    await act('<img', 'Run again');
+    await sees(page, 'can never run: drop it', '.findings');
+    await act('<img', 'Drop');
+    await sees(page, '2 dead letters', '.findings');
+    await act('7:1', 'Run again');
+    await until('it runs', async () => (await world.rpc('job.get', {id: '7:1'})).status === 'finished');
+    await sees(page, /1 dead letter\b/, '.findings');
+    await act('7:2', 'Drop');
+    await until('none is left', async () => (await world.rpc('queue.dead')).length === 0 && !(await text(page, '.findings')).includes('dead letter'));
+    await (await (await item('which is paused')).$('button')).click();
+    await until('it goes on', async () => !(await world.rpc('queue.list')).some((each) => each.queue === 'queue:v' && each.paused));
+    await (await (await item('for what is outside')).$('a')).click();
+    await sees(page, 'later.py', '.window');
+    assert.equal(await page.evaluate(() => window.owned), undefined);
+    assert.deepEqual(page.wrong, []);
+    await page.close();
   },
   async 'everything goes by keyboard'() {
     const page = await world.open('#/overview');

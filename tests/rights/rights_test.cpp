@@ -288,10 +288,10 @@ void JsonRpcRights::expect_creating_and_reading() {
       {Does::read_all,
        [&](const Role& role) {
          return std::vector{
-             ask(role, "queue.list", json::object()),      ask(role, "runner.list", json::object()),
-             ask(role, "runner.get", {{"id", 20}}),        ask(role, "context.get", {{"id", 1}}),
-             ask(role, "actor.list", json::object()),      rpc_reaches(*server_, role, "actor.get", {{"id", 99}}),
-             ask(role, "context.overview", json::object())};
+             ask(role, "queue.list", json::object()),       ask(role, "runner.list", json::object()),
+             ask(role, "runner.get", {{"id", 20}}),         ask(role, "context.get", {{"id", 1}}),
+             ask(role, "actor.list", json::object()),       rpc_reaches(*server_, role, "actor.get", {{"id", 99}}),
+             ask(role, "context.overview", json::object()), ask(role, "queue.dead", json::object())};
        }},
   });
 }
@@ -347,6 +347,8 @@ void JsonRpcRights::expect_steering_and_more() {
                             rpc_reaches(*server_, role, "runner.delete", {{"id", 77}}),
                             ask(role, "queue.pause", {{"queue", "v"}}),
                             ask(role, "queue.resume", {{"queue", "v"}}),
+                            rpc_reaches(*server_, role, "queue.requeue", {{"letter", "1700000000000-0"}}),
+                            rpc_reaches(*server_, role, "queue.drop", {{"letter", "1700000000000-0"}}),
                             ask(role, "job.delete", {{"id", new_job(maker)}, {"caller_id", maker}}),
                             ask(role, "message.delete", {{"id", new_message(maker)}, {"caller_id", maker}}),
                             ask(role, "flow.delete", {{"id", flow}}),

@@ -12,7 +12,7 @@ namespace {
 using nlohmann::json;
 using service::InstanceLog;
 using service::LogFrame;
-using service::LogWish;
+using service::LogRequest;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;

@@ -18,7 +18,10 @@ export class RpcError extends Error {
 
 const headers = (more = {}) => (token ? {...more, Authorization: `Bearer ${token}`} : more);
 const fetched = (path, options) =>
-  fetch(path, {...options, credentials: 'omit', redirect: 'error', referrerPolicy: 'no-referrer', cache: 'no-store'});
+  fetch(path, {cache: 'no-store', ...options, credentials: 'omit', redirect: 'error', referrerPolicy: 'no-referrer'});
+
+// A file of the page that index.html names as <meta name=NAME>.
+export const asset = async (name) => (await fetched(document.querySelector(`meta[name=${name}]`).content, {cache: 'default'})).json();
 
 let next_id = 1;
 const body_of = (method, params) => JSON.stringify({jsonrpc: '2.0', id: next_id++, method, params});
@@ -108,12 +111,12 @@ export function watch_connection(then) {
   watchers.add(then);
   return () => watchers.delete(then);
 }
-function tell(now) {
+function report(now) {
   if (health === now) return;
   health = now;
   for (const each of watchers) each(now);
 }
-// A call that was 'unavailable' may have met a server that was busy: the store is away if that lasts. Not every stream tells
+// A call that was 'unavailable' may have met a server that was busy: the store is away if that lasts. Not every stream says
 // that it is back, so it is asked.
 const PROBE_MS = 2000, READY_MS = 500, SLOW_MS = 1000;
 let suspected = null;
@@ -121,7 +124,7 @@ export const store_away = () => suspected ?? {since_ms: Date.now(), message: ''}
 export function suspect_store(for_ms, message) {
   const first = !suspected;
   suspected ??= {since_ms: Date.now() - for_ms, message};
-  if (for_ms >= PROBE_MS) tell('store');  // also where a call had met it first
+  if (for_ms >= PROBE_MS) report('store');  // also where a call had met it first
   else if (first) setTimeout(watch_ready, 0);
   if (first) setTimeout(probe, PROBE_MS);
 }
@@ -143,14 +146,14 @@ function watch_ready() {
 }
 export function store_is_back() {
   suspected = null;
-  if (health === 'store') tell('live');
+  if (health === 'store') report('live');
 }
 async function probe() {
   if (!suspected) return;
   const error = await rpc('jobs.page', {limit: 1}).then(() => null, (wrong) => wrong);
   if (!suspected) return;
   if (!['unavailable', 'unreachable', 'io'].includes(error?.word)) return store_is_back();
-  if (error.word === 'unavailable') tell('store');
+  if (error.word === 'unavailable') report('store');
   setTimeout(probe, PROBE_MS);
 }
 
@@ -237,7 +240,7 @@ export function events(query, on, on_gone = () => {}) {
         return again();
       }
       if (!response.ok) throw new Error(String(response.status));
-      if (health === 'away') tell('live');
+      if (health === 'away') report('live');
       let heard = false;
       const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
       const feed = event_reader(({event, id, data}) => {
@@ -262,7 +265,7 @@ export function events(query, on, on_gone = () => {}) {
       if (over || mine !== abort) return;
       if (given_way === mine) return again();
       if (error.name !== 'AbortError' || !resting) {
-        tell('away');
+        report('away');
         again();
       }
     } finally {

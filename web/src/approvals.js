@@ -18,7 +18,7 @@ function Evidence({question, context}) {
 export function Approvals({questions, context, load}) {
   useTitle('Approvals');
   const now = useNow();
-  const [said, tell] = useState('');
+  const [said, set_said] = useState('');
   const {value, error} = questions;
   const all = value?.questions ?? [];
   const mine = all.filter((each) => each.answers), others = all.filter((each) => !each.answers);
@@ -26,13 +26,13 @@ export function Approvals({questions, context, load}) {
     const of_flow = Boolean(question.flow);
     if (question.workflow) {
       await rpc(`workflow.${verb}`, {context_id: context, workflow: question.workflow, ...(question.key === null ? {} : {key: question.key}), intent: question.name, ...(comment ? {comment} : {})});
-      tell(`${line(question.asks, 60)}: ${verb === 'approve' ? 'approved' : 'rejected'}`);
+      set_said(`${line(question.asks, 60)}: ${verb === 'approve' ? 'approved' : 'rejected'}`);
       return load();
     }
     const params = {context_id: context, id: of_flow ? question.flow : question.job.replace('job:', ''), ...(comment ? {comment} : {})};
     if (question.pause) await rpc('flow.resume', {...params, node: question.name});
     else await rpc(`${of_flow ? 'flow' : 'job'}.${verb}`, {...params, name: question.name});
-    tell(`${line(question.name, 60)}: ${question.pause ? 'resumed' : verb === 'approve' ? 'approved' : 'rejected'}`);
+    set_said(`${line(question.name, 60)}: ${question.pause ? 'resumed' : verb === 'approve' ? 'approved' : 'rejected'}`);
     return load();
   };
   const row = (each) => html`<section class="card question" key=${`${each.job ?? each.workflow} ${each.name}`} aria-label=${line(each.name, 60)}><div class="title"><h2><${Glyph} shape="asks"/> <${Their} text=${each.asks || each.name} most=${300}/></h2></div>

@@ -5,10 +5,11 @@ import {clock} from './text.js';
 const library = () => import('uplot');
 const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
+const SLOTS = 90;  // as many as the server gives once a job has ended
 // ends: how many in each slot, the latest first.
 export function Chart({ends, slot_ms, now}) {
   const box = useRef(null), plot = useRef(null), latest = useRef(null);
-  const slots = Math.max(ends.length, 2);
+  const slots = Math.max(ends.length, SLOTS);
   const times = [], values = [];
   for (let i = slots - 1; i >= 0; i--) {
     times.push(Math.round((now - i * slot_ms) / 1000));

@@ -1,5 +1,5 @@
 // One flow: its graph with live states, its timeline, definition and result; what waits for somebody's word, with the word.
-import {html, useCall, useEffect, useMemo, useRef, useState, Ago, Copy, Deed, Glyph, Problem, Sentence, State, Their, flow_href, flow_state, go, href, job_href, node_state, set_now, useNow, useTitle, while_seen} from './ui.js';
+import {html, useCall, useEffect, useMemo, useRef, useState, Ago, Copy, Action, Glyph, Problem, Sentence, State, Their, flow_href, flow_state, go, href, job_href, node_state, set_now, useNow, useTitle, while_seen} from './ui.js';
 import {events, rpc} from './api.js';
 import {Graph} from './graph.js';
 import {Answer, Explained, Pairs, Value} from './job.js';
@@ -27,7 +27,7 @@ function useFlow(id, context) {
     let due = 0;
     const soon = () => { due ||= setTimeout(() => { due = 0; load(); }, 250); };
     const end = events(new URLSearchParams({context, flow: id}).toString(), soon, (gone) => set((was) => ({...was, gone})));
-    // What the journal does not tell: a job was taken by an agent.
+    // What the journal does not say: a job was taken by an agent.
     const rest = while_seen(1500, () => { if (busy.current) load(); });
     return () => { turn.current++; end(); clearTimeout(due); rest(); };
   }, [id, context]);
@@ -36,7 +36,7 @@ function useFlow(id, context) {
   return {...state, load};
 }
 
-// [{from, to, kind}] of each node: what it waited and ran, attempt by attempt, as the timeline tells.
+// [{from, to, kind}] of each node: what it waited and ran, attempt by attempt, as the timeline says.
 export function bars_of(node, moments, now) {
   const bars = [];
   let since = 0, kind = '';
@@ -98,14 +98,14 @@ function Node({node, id, context, rights, steers, load, close}) {
     <${Pairs} of=${{kind: node.kind, detail: node.detail === node.kind || node.detail === 'ok' ? '' : node.detail, attempt: node.attempt > 1 ? node.attempt : '', agent: node.runner_id || '', began: moment(node.started_ms), ended: moment(node.ended_ms),
       took: node.started_ms ? span((node.ended_ms || now) - node.started_ms) : '', 'not later than': moment(node.until_ms), approvers: node.approvers?.length ? node.approvers.join(', ') : ''}}/>
     <p>${node.kind === 'job' && html`<a class="button" href=${job_href(node.job, context)}>Job and log</a> `}${node.child ? html`<a class="button" href=${flow_href(node.child, context)}>Flow ${node.child}</a> ` : ''}
-    ${node.node_status === 'failed' && steers && html`<${Deed} run=${say('flow.retry', {node: node.name})}>Run it again<//>`}</p></aside>`;
+    ${node.node_status === 'failed' && steers && html`<${Action} run=${say('flow.retry', {node: node.name})}>Run it again<//>`}</p></aside>`;
 }
 
 function Definition({id, context}) {
   const {value, error} = useCall('flow.get', {id, context_id: context, definition: true});
   if (!value) return error ? html`<${Problem} error=${error}/>` : html`<p class="empty">One moment \u2026</p>`;
   const text = typeof value.definition === 'string' ? value.definition : JSON.stringify(value.definition, null, 2);
-  return html`<p class="actions"><${Copy} text=${text}/><a class="button" href=${href(['try'], {context, kind: 'flow', of: String(id)})}>Change and run</a></p><pre class="value"><bdi dir="ltr">${plain(text)}</bdi></pre>
+  return html`<p class="actions"><${Copy} text=${text}/><a class="button" href=${href(['try'], {context, kind: 'flow', of: String(id)})}>Change and run</a></p><pre class="value" tabindex="0"><bdi dir="ltr">${plain(text)}</bdi></pre>
     ${value.inputs && html`<h3>Inputs</h3><${Pairs} of=${value.inputs}/>`}${value.env_vars && Object.keys(value.env_vars).length > 0 && html`<h3>Environment</h3><${Pairs} of=${value.env_vars}/>`}`;
 }
 
@@ -150,11 +150,11 @@ export function FlowView({id, query, context, rights}) {
   return html`<main class="flow-view">
     <p class="crumbs"><a href=${href(['flows'], {context})}>Flows</a> / ${record.parent ? html`<span class="quiet">part of <bdi>${line(record.parent)}</bdi></span> / ` : ''}${id}</p>
     <div class="title"><h1><${Their} text=${record.name || `flow ${id}`} most=${120}/></h1><${State} of=${flow_state(ended ? record : {...record, detail: dag.detail})}/>
-      <div class="actions">${steers && record.detail === 'new' && html`<${Deed} kind="first" run=${call('flow.start')}>Start<//>`}
-        ${steers && retries && html`<${Deed} kind="first" keys="r" title="what has failed (r)" run=${call('flow.retry')}>Run again<//>`}
-        ${steers && rights.create && ended && html`<${Deed} kind=${retries ? '' : 'first'} keys=${retries ? '' : 'r'} title="a new run of the same definition" run=${again}>${retries ? 'Run anew' : 'Run again'}<//>`}
-        ${steers && record.status === 'started' && (record.detail === 'paused' ? html`<${Deed} run=${call('flow.resume')}>Resume<//>` : html`<${Deed} run=${call('flow.pause')} title="nothing new begins">Pause<//>`)}
-        ${steers && record.status === 'started' && html`<${Deed} keys="x" title="ends its jobs, then compensates (x)" run=${call('flow.cancel')}>Cancel<//>`}</div></div>
+      <div class="actions">${steers && record.detail === 'new' && html`<${Action} kind="first" run=${call('flow.start')}>Start<//>`}
+        ${steers && retries && html`<${Action} kind="first" keys="r" title="what has failed (r)" run=${call('flow.retry')}>Run again<//>`}
+        ${steers && rights.create && ended && html`<${Action} kind=${retries ? '' : 'first'} keys=${retries ? '' : 'r'} title="a new run of the same definition" run=${again}>${retries ? 'Run anew' : 'Run again'}<//>`}
+        ${steers && record.status === 'started' && (record.detail === 'paused' ? html`<${Action} run=${call('flow.resume')}>Resume<//>` : html`<${Action} run=${call('flow.pause')} title="nothing new begins">Pause<//>`)}
+        ${steers && record.status === 'started' && html`<${Action} keys="x" title="ends its jobs, then compensates (x)" run=${call('flow.cancel')}>Cancel<//>`}</div></div>
     <p class="facts quiet"><span>caller ${record.caller_id}</span><span>${counted(dag.nodes.length, 'node')}</span>${record.started_ms ? html`<span>${ended ? 'took' : 'runs for'} ${span((ended ? record.ended_ms : now) - record.started_ms)}</span>` : ''}<span>${ended ? html`ended <${Ago} at=${record.ended_ms} now=${now}/>` : html`made <${Ago} at=${record.created_at * 1000} now=${now}/>`}</span></p>
     <div class="progress"><progress max=${Math.max(nodes.length, 1)} value=${done} aria-label="progress"></progress><span>${done} of ${nodes.length} done</span></div>
     <${Problem} error=${error}/>${gone && html`<${Problem} error=${{message: gone}}/>`}

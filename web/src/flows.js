@@ -12,11 +12,11 @@ export function Flows({query, context, cursor}) {
   useTitle('Flows');
   const now = useNow();
   const narrow = useNarrow();
-  const wish = {};
-  for (const name of ['name', 'status', 'state']) if (query[name]) wish[name] = query[name];
-  if (/^\d+$/.test(query.caller ?? '')) wish.caller_id = Number(query.caller);
-  if (query.until && Number.isFinite(Date.parse(query.until))) wish.until_ms = Date.parse(query.until);
-  const key = JSON.stringify([context, wish]);
+  const filter = {};
+  for (const name of ['name', 'status', 'state']) if (query[name]) filter[name] = query[name];
+  if (/^\d+$/.test(query.caller ?? '')) filter.caller_id = Number(query.caller);
+  if (query.until && Number.isFinite(Date.parse(query.until))) filter.until_ms = Date.parse(query.until);
+  const key = JSON.stringify([context, filter]);
   const rows = useMemo(() => ({all: [], at: new Map(), after: '', over: false, searched: 0, fresh: false}), [key]);
   const [state, set] = useState({tick: 0, error: null});
   const busy = useRef(null), at_front = useRef(true), renew_soon = useRef(() => {});
@@ -26,7 +26,7 @@ export function Flows({query, context, cursor}) {
     busy.current = rows;
     try {
       for (let found = 0; found === 0 && !rows.over && busy.current === rows;) {  // a filter that few fit: on and on
-        const page = await rpc('flows.page', {context_id: context, ...wish, limit: PAGE, ...(rows.after ? {after: rows.after} : {})});
+        const page = await rpc('flows.page', {context_id: context, ...filter, limit: PAGE, ...(rows.after ? {after: rows.after} : {})});
         for (const flow of page.flows) if (!rows.at.has(flow.id)) { rows.at.set(flow.id, flow); rows.all.push(flow); found++; }
         Object.assign(rows, {after: page.after, over: page.after === '', searched: rows.searched + page.looked_at});
         show();
@@ -43,13 +43,13 @@ export function Flows({query, context, cursor}) {
     let timer = 0;
     const renew = async () => {
       timer = 0;
-      const told = new Map(moved);
+      const heard = new Map(moved);
       moved.clear();
-      rows.fresh ||= [...told.keys()].some((id) => !rows.at.has(id) && id > (rows.all[0]?.id ?? 0));
-      for (const [id, data] of told) if (rows.at.has(id)) Object.assign(rows.at.get(id), {status: data.status, detail: data.detail, error: data.error, ...(data.status === 'started' ? {} : {ended_ms: rows.at.get(id).ended_ms ?? 0})});
+      rows.fresh ||= [...heard.keys()].some((id) => !rows.at.has(id) && id > (rows.all[0]?.id ?? 0));
+      for (const [id, data] of heard) if (rows.at.has(id)) Object.assign(rows.at.get(id), {status: data.status, detail: data.detail, error: data.error, ...(data.status === 'started' ? {} : {ended_ms: rows.at.get(id).ended_ms ?? 0})});
       if (at_front.current) {
         if (rows.fresh) await read_first();
-        const stands = (flow) => (!wish.status || flow.status === wish.status) && (!wish.state || flow.status === wish.state || flow.detail === wish.state);
+        const stands = (flow) => (!filter.status || flow.status === filter.status) && (!filter.state || flow.status === filter.state || flow.detail === filter.state);
         keep(rows.all.filter(stands));
         if (rows.all.length > MOST_AT_FRONT) {
           keep(rows.all.slice(0, MOST_AT_FRONT / 2));
@@ -63,7 +63,7 @@ export function Flows({query, context, cursor}) {
     };
     const read_first = async () => {
       rows.fresh = false;
-      const page = await rpc('flows.page', {context_id: context, ...wish, limit: PAGE}).catch(() => null);  // the next that moves asks again
+      const page = await rpc('flows.page', {context_id: context, ...filter, limit: PAGE}).catch(() => null);  // the next that moves asks again
       if (!page) return void (rows.fresh = true);
       const first = page.flows.filter((flow) => !rows.at.has(flow.id));
       // More are new than a page has: between them and what stands here there are others.
@@ -106,7 +106,7 @@ export function Flows({query, context, cursor}) {
       <span role="cell" class="error"><${Their} text=${flow.error} most=${200}/></span></div>`;
   };
   const head = html`<div role="rowgroup" class="head"><div role="row" class="job flow"><span role="columnheader" class="what">state</span><span role="columnheader" class="name">name</span><span role="columnheader" class="key">flow</span><span role="columnheader" class="type">nodes</span><span role="columnheader" class="when">made</span><span role="columnheader" class="took num">took</span><span role="columnheader" class="error">error</span></div></div>`;
-  const all = Object.keys(wish).length === 0;
+  const all = Object.keys(filter).length === 0;
   return html`<main class="list"><h1 class="hidden">Flows</h1>
     <form class="filter" role="search" onSubmit=${(event) => event.preventDefault()}>
       <label class="find"><span class="hidden">of this definition</span><${Typed} id="find" type="search" placeholder="of this name  ( / )" value=${query.name ?? ''} change=${soon('name')}/></label>

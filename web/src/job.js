@@ -1,5 +1,5 @@
 // One job: where it is and why, what it printed, what went wrong and where in the script, and what to do.
-import {html, useCall, useEffect, useMemo, useRef, useState, Ago, Copy, Deed, Glyph, Problem, Section, Sentence, State, Their, flow_href, go, has_failed, href, job_href, job_state, left_out, now_ms, useNow, useTitle} from './ui.js';
+import {html, useCall, useEffect, useMemo, useRef, useState, Ago, Copy, Action, Glyph, Problem, Section, Sentence, State, Their, flow_href, go, has_failed, href, job_href, job_state, left_out, now_ms, useNow, useTitle} from './ui.js';
 import {events, rpc} from './api.js';
 import {LogLines, LogView} from './log.js';
 import {bytes, counted, line, moment, plain, span} from './text.js';
@@ -8,12 +8,12 @@ const LOOK_MS = 200;
 // Follows the log and the state of a job.
 function useJobStream(key, context) {
   const log = useMemo(() => new LogLines(), [key, context]);
-  const [told, set] = useState({state: null, gone: ''});
+  const [heard, set] = useState({state: null, gone: ''});
   useEffect(() => {
     set({state: null, gone: ''});
     let due = 0, state = null;
     // Many lines are one look, of the log alone: what stands around it is drawn when the job's state changes.
-    const show = () => { due ||= setTimeout(() => { due = 0; log.told(); set((now) => (now.state === state ? now : {...now, state})); }, LOOK_MS); };
+    const show = () => { due ||= setTimeout(() => { due = 0; log.renewed(); set((now) => (now.state === state ? now : {...now, state})); }, LOOK_MS); };
     const end = events(new URLSearchParams({context, job: key.replace('job:', '')}).toString(), (event, data) => {
       if (event === 'log') log.take(data);
       if (event === 'job') state = data;
@@ -21,7 +21,7 @@ function useJobStream(key, context) {
     }, (gone) => set((now) => ({...now, gone})));
     return () => { end(); clearTimeout(due); };
   }, [log]);
-  return {log, ...told};
+  return {log, ...heard};
 }
 
 // The lines of a script around the one that failed.
@@ -35,23 +35,30 @@ function Script({script, at, open}) {
   })}</tbody></table></div>${to - from < lines.length && html`<button type="button" class="small" onClick=${() => show(true)}>all ${counted(lines.length, 'line')}</button>`}`;
 }
 
+const LONG = 4000;  // characters of a text of others that are shown at once
 export function Value({of}) {
   const text = typeof of === 'string' ? of : JSON.stringify(of, null, 1);
   const [whole, show] = useState(false);
-  const cut = text.length > 4000 && !whole;
-  return html`<pre class="value"><bdi dir="ltr">${plain(cut ? text.slice(0, 4000) : text)}</bdi></pre>${cut && html`<button type="button" class="small" onClick=${() => show(true)}>all ${bytes(text.length)}</button>`}`;
+  const cut = text.length > LONG && !whole;
+  const scrolls = text.length > 1500 || text.split('\n').length > 18;  // keys scroll what has the focus
+  return html`<pre class="value" tabindex=${scrolls ? 0 : null}><bdi dir="ltr">${plain(cut ? text.slice(0, LONG) : text)}</bdi></pre>${cut && html`<button type="button" class="small" onClick=${() => show(true)}>all ${bytes(text.length)}</button>`}`;
 }
-export const Pairs = ({of}) => html`<dl class="pairs">${Object.entries(of).filter(([, value]) => value !== '' && value != null).map(([name, value]) => html`<dt><${Their} text=${name}/></dt><dd>${typeof value === 'object' && value !== null && !value.type ? html`<${Value} of=${value}/>` : typeof value === 'object' ? value : html`<bdi>${plain(value)}</bdi>`}</dd>`)}</dl>`;
+const value_of = (value) => {
+  if (typeof value === 'object' && value !== null) return value.type ? value : html`<${Value} of=${value}/>`;
+  return String(value).length > LONG ? html`<${Value} of=${String(value)}/>` : html`<bdi>${plain(value)}</bdi>`;
+};
+export const Pairs = ({of}) => html`<dl class="pairs">${Object.entries(of).filter(([, value]) => value !== '' && value != null).map(([name, value]) => html`<dt><${Their} text=${name}/></dt><dd>${value_of(value)}</dd>`)}</dl>`;
 
-const TOLD = {scheduled: 'submitted', claimed: 'taken', parked: 'parked', queued: 'queued', released: 'given back', expired: 'lost: its lease ran out', retry: 'failed',
+const WORDS = {scheduled: 'submitted', claimed: 'taken', parked: 'parked', queued: 'queued', released: 'given back', expired: 'lost: its lease ran out', retry: 'failed',
   completed: 'finished', failed: 'failed', cancelled: 'cancelled', dead_lettered: 'dead letter', requeued: 'asked to run again', planned: 'planned by its flow', replanned: 'planned again', restored: 'restored'};
 function History({moments}) {
   const begin = moments[0]?.at_ms ?? 0;
   return html`<table><thead><tr><th>when</th><th class="num">after</th><th>what</th><th class="num">attempt</th><th class="num">agent</th></tr></thead><tbody>${moments.map((each) => html`<tr><td><time>${moment(each.at_ms)}</time></td><td class="num">${span(each.at_ms - begin)}</td>
-    <td>${TOLD[each.kind] ?? line(each.kind, 40)}${each.detail && each.kind !== 'completed' ? html`: <${Their} text=${each.detail}/>` : ''}${each.due_ms ? `, again ${moment(each.due_ms)}` : ''}</td><td class="num">${each.attempt ?? ''}</td><td class="num">${each.runner_id ?? ''}</td></tr>`)}</tbody></table>`;
+    <td>${WORDS[each.kind] ?? line(each.kind, 40)}${each.detail && each.kind !== 'completed' ? html`: <${Their} text=${each.detail}/>` : ''}${each.due_ms ? `, again ${moment(each.due_ms)}` : ''}</td><td class="num">${each.attempt ?? ''}</td><td class="num">${each.runner_id ?? ''}</td></tr>`)}</tbody></table>`;
 }
 
-const COPIED = ['script', 'script_type', 'name', 'timeout', 'retries', 'env_vars', 'priority', 'queue_timeout_ms', 'concurrency_key', 'concurrency_limit', 'policy', 'notify'];
+// What a new job takes over from one like it.
+export const COPIED = ['script', 'script_type', 'name', 'timeout', 'retries', 'env_vars', 'priority', 'queue_timeout_ms', 'concurrency_key', 'concurrency_limit', 'policy', 'notify'];
 // A new job like this one, as whoever is logged in.
 export async function run_like(job, context) {
   const params = {context_id: context};
@@ -69,11 +76,11 @@ function Actions({job, key_, context, rights, load}) {
   const again = job.status === 'error' && job.detail !== 'cancelled' && !job.flow_id, left = left_out(job);
   const call = (method) => async () => { await rpc(method, {id: key_, context_id: context}); await load(); };
   return html`<div class="actions">
-    ${may_steer(job, rights) && again && html`<${Deed} kind="first" keys="r" title="as its next attempt (r)" run=${call('job.retry')}>Run again<//>`}
-    ${rights?.create && !live && !again && !left && job.script && html`<${Deed} kind="first" keys="r" title="a new job like this one (r)" run=${() => run_like(job, context)}>Run again<//>`}
-    ${rights?.create && again && html`<${Deed} run=${() => run_like(job, context)} title="a new job like this one">Run a copy<//>`}
-    ${may_steer(job, rights) && live && job.detail === 'created' && html`<${Deed} kind="first" run=${call('job.start')}>Start<//>`}
-    ${may_steer(job, rights) && live && html`<${Deed} keys="x" title="ends it, for ever (x)" run=${call('job.cancel')}>Cancel<//>`}
+    ${may_steer(job, rights) && again && html`<${Action} kind="first" keys="r" title="as its next attempt (r)" run=${call('job.retry')}>Run again<//>`}
+    ${rights?.create && !live && !again && !left && job.script && html`<${Action} kind="first" keys="r" title="a new job like this one (r)" run=${() => run_like(job, context)}>Run again<//>`}
+    ${rights?.create && again && html`<${Action} run=${() => run_like(job, context)} title="a new job like this one">Run a copy<//>`}
+    ${may_steer(job, rights) && live && job.detail === 'created' && html`<${Action} kind="first" run=${call('job.start')}>Start<//>`}
+    ${may_steer(job, rights) && live && html`<${Action} keys="x" title="ends it, for ever (x)" run=${call('job.cancel')}>Cancel<//>`}
     ${rights?.create && job.script && html`<a class="button" href=${href(['try'], {context, of: key_})}>Change and run</a>`}
   </div>`;
 }
@@ -82,7 +89,7 @@ function Actions({job, key_, context, rights, load}) {
 export function Answer({approve, reject, pause = false}) {
   const [comment, set] = useState('');
   return html`<div class="answer"><label><span class="hidden">why</span><input value=${comment} placeholder="why (kept with who and when)" maxlength="4096" onInput=${(e) => set(e.target.value)}/></label>
-    <${Deed} kind="first" run=${() => approve(comment)}>${pause ? 'Resume' : 'Approve'}<//>${reject && html`<${Deed} run=${() => reject(comment)}>Reject<//>`}</div>`;
+    <${Action} kind="first" run=${() => approve(comment)}>${pause ? 'Resume' : 'Approve'}<//>${reject && html`<${Action} run=${() => reject(comment)}>Reject<//>`}</div>`;
 }
 
 // known: what is shown beside it, and need not be said again.
@@ -95,7 +102,9 @@ function Wrong({job, why}) {
   const info = typeof job.error_info === 'object' && job.error_info ? job.error_info : {};
   const {traceback, line: at, ...more} = info;
   const rest = Object.fromEntries(Object.entries(more).filter(([, value]) => !(job.error ?? '').includes(String(value))));
-  return html`<section class="card wrong" aria-label="error"><h2><${Glyph} shape="failed"/> <bdi>${plain(job.error || job.detail)}</bdi></h2>
+  const error = job.error || job.detail, long = error.length > LONG / 4;
+  return html`<section class="card wrong" aria-label="error"><h2><${Glyph} shape="failed"/> <bdi>${long ? line(error, LONG / 4) : plain(error)}</bdi></h2>
+    ${long && html`<${Section} title="All of it" open=${false} note=${bytes(error.length)}><${Value} of=${error}/><//>`}
     ${why && html`<${Explained} why=${why} known=${job.error}/>`}
     ${at && job.script ? html`<${Script} script=${job.script} at=${at} open=${false}/>` : ''}
     ${traceback && html`<${Section} title="Traceback" open=${!at}><${Value} of=${traceback}/><//>`}
@@ -160,19 +169,19 @@ function policy_text(name, value) {
   if (typeof value === 'number' && TIMES.includes(name)) return span(value);
   return typeof value === 'object' ? line(JSON.stringify(value), 200) : line(value, 200);
 }
-// As a job writes it: "fs": {"read": [..]} is fs.read, and what it adds or replaces is told as that.
+// As a job writes it: "fs": {"read": [..]} is fs.read, and what it adds or replaces is named as that.
 export function policy_fields(policy, prefix = '') {
   return Object.entries(policy).flatMap(([name, value]) => (value && typeof value === 'object' && !Array.isArray(value) ? policy_fields(value, `${prefix}${name}.`) : [[prefix + name, value]]));
 }
 // What it asked for, what it was given, and where the ceiling has left less than there was.
 function Policy({asked, granted, lowered}) {
-  const wished = new Map(policy_fields(typeof asked === 'object' && asked ? asked : {})), given = new Map(granted && typeof granted === 'object' ? Object.entries(granted) : []);
+  const requested = new Map(policy_fields(typeof asked === 'object' && asked ? asked : {})), given = new Map(granted && typeof granted === 'object' ? Object.entries(granted) : []);
   const less = new Set(Array.isArray(lowered) ? lowered : []);
-  const names = [...new Set([...wished.keys(), ...given.keys(), ...less])].sort();
-  if (!granted && wished.size === 0) return html`<p class="quiet">It asked for no more than its profile gives.</p>`;
-  return html`<h3>Policy</h3><table class="policy"><thead><tr><th>field</th><th>asked for</th><th>granted</th></tr></thead><tbody>${names.map((name) => html`<tr key=${name}><td><${Their} text=${name} most=${60}/></td><td><bdi>${policy_text(name, wished.get(name))}</bdi></td>
+  const names = [...new Set([...requested.keys(), ...given.keys(), ...less])].sort();
+  if (!granted && requested.size === 0) return html`<p class="quiet">It asked for no more than its profile gives.</p>`;
+  return html`<h3>Policy</h3><table class="policy"><thead><tr><th>field</th><th>asked for</th><th>granted</th></tr></thead><tbody>${names.map((name) => html`<tr key=${name}><td><${Their} text=${name} most=${60}/></td><td><bdi>${policy_text(name, requested.get(name))}</bdi></td>
     <td>${!granted ? html`<span class="quiet">not yet</span>` : html`<bdi>${given.has(name) ? policy_text(name, given.get(name)) : less.has(name) ? 'none' : '\u2013'}</bdi>`}${less.has(name) ? html` <span class="tag">the ceiling left less</span>` : ''}</td></tr>`)}</tbody></table>
-    <p class="quiet">${wished.size === 0 ? 'It asked for no more than its profile gives. ' : ''}What is not named is not given; time that is not named is bounded by its timeout alone.</p>`;
+    <p class="quiet">${requested.size === 0 ? 'It asked for no more than its profile gives. ' : ''}What is not named is not given; time that is not named is bounded by its timeout alone.</p>`;
 }
 
 function Usage({of}) {

@@ -11,18 +11,18 @@ const PAGE = 200, MOST_PAGES = 5;
 const STATUSES = [['', 'all'], ['dispatched', 'queued'], ['waiting_for_prerequisites', 'waiting'], ['started', 'running'], ['error', 'failed'], ['finished', 'finished']];
 
 export const filters_of = (query) => {
-  const wish = {};
-  for (const name of ['status', 'state', 'name', 'script_type']) if (query[name]) wish[name] = query[name];
-  if (/^\d+$/.test(query.caller ?? '')) wish.caller_id = Number(query.caller);
+  const filter = {};
+  for (const name of ['status', 'state', 'name', 'script_type']) if (query[name]) filter[name] = query[name];
+  if (/^\d+$/.test(query.caller ?? '')) filter.caller_id = Number(query.caller);
   for (const [name, field] of [['since', 'since_ms'], ['until', 'until_ms']]) {
     const at = query[name] ? Date.parse(query[name]) : NaN;
-    if (Number.isFinite(at)) wish[field] = at;
+    if (Number.isFinite(at)) filter[field] = at;
   }
-  return wish;
+  return filter;
 };
 
-function useJobs(context, wish, changed_ms) {
-  const key = JSON.stringify([context, wish]);
+function useJobs(context, filter, changed_ms) {
+  const key = JSON.stringify([context, filter]);
   const rows = useMemo(() => new Rows(), [key]);
   const [state, set] = useState({tick: 0, error: null, busy: false});
   const current = useRef(rows), at_front = useRef(true), latest = useRef(0);
@@ -38,7 +38,7 @@ function useJobs(context, wish, changed_ms) {
     set((now) => ({...now, busy: true}));
     let wrong = null;
     try {
-      const params = {context_id: context, ...wish, limit: PAGE, fields: FIELDS};
+      const params = {context_id: context, ...filter, limit: PAGE, fields: FIELDS};
       if (rows.after) params.after = rows.after;
       const page = await rpc('jobs.page', params);
       rows.add(page.jobs);
@@ -60,8 +60,8 @@ function useJobs(context, wish, changed_ms) {
   useEffect(() => { if (rows.begun && !rows.over && rows.all.length < 60 && !state.error) load(); }, [state.tick, state.busy]);
   // Wanted or not, at most so many pages of them.
   const happened_since = async (since_ms) => {
-    const {status, state: word, ...rest} = wish, met = [];
-    const params = {context_id: context, ...rest, since_ms: Math.max(since_ms, wish.since_ms ?? 0, 1), limit: PAGE, fields: FIELDS};
+    const {status, state: word, ...rest} = filter, met = [];
+    const params = {context_id: context, ...rest, since_ms: Math.max(since_ms, filter.since_ms ?? 0, 1), limit: PAGE, fields: FIELDS};
     let after = '';
     for (let pages = 0; pages < MOST_PAGES && current.current === rows; pages++) {
       const page = await rpc('jobs.page', after ? {...params, after} : params);
@@ -73,18 +73,18 @@ function useJobs(context, wish, changed_ms) {
   };
   // Those to which something has happened since the newest, wanted or not: who has left a state leaves its list.
   useEffect(() => {
-    if (!changed_ms || wish.until_ms || !rows.begun || rows.renewing) return;
+    if (!changed_ms || filter.until_ms || !rows.begun || rows.renewing) return;
     rows.renewing = true;
     const renew = async () => {
       while (current.current === rows && latest.current > rows.newest_ms) {
         const until = latest.current, front = at_front.current && !rows.too_many;
         const {met, after} = await happened_since(front ? rows.front_ms : rows.newest_ms);
         if (current.current !== rows) return;
-        if (after === '') rows.meet(met, at_front.current && front, wish);
-        else if (at_front.current && front) rows.leap(met, after, wish);
+        if (after === '') rows.meet(met, at_front.current && front, filter);
+        else if (at_front.current && front) rows.leap(met, after, filter);
         else {
           rows.too_many = true;
-          rows.meet(met, false, wish);  // what is shown is up to date
+          rows.meet(met, false, filter);  // what is shown is up to date
         }
         rows.newest_ms = Math.max(rows.newest_ms, until);
         if (at_front.current && front) {
@@ -109,8 +109,8 @@ function useJobs(context, wish, changed_ms) {
         const {met, after} = await happened_since(rows.front_ms);
         if (current.current !== rows) return;
         rows.drop_waiting();
-        if (after === '') rows.meet(met, true, wish);
-        else rows.leap(met, after, wish);
+        if (after === '') rows.meet(met, true, filter);
+        else rows.leap(met, after, filter);
       } catch (error) {
         return show({error});
       } finally {
@@ -129,7 +129,7 @@ function useJobs(context, wish, changed_ms) {
     show();
     try {
       for (let pages = 0, met = 0; pages < MOST_PAGES && met === 0; pages++) {
-        const page = await rpc('jobs.page', {context_id: context, ...wish, limit: PAGE, fields: FIELDS, after: gap.after});
+        const page = await rpc('jobs.page', {context_id: context, ...filter, limit: PAGE, fields: FIELDS, after: gap.after});
         if (current.current !== rows) return;
         rows.fill(gap, page.jobs, page.after);
         met = page.jobs.length;
@@ -178,12 +178,12 @@ export function Jobs({query, context, view, cursor}) {
   useTitle('Jobs');
   const now = useNow();
   const [slow, set_slow] = useState(0);
-  // Who may not see the overview is told nothing by it: its own jobs are asked for.
+  // Who may not see the overview learns nothing by it: its own jobs are asked for.
   useEffect(() => {
     if (!view) return while_seen(3000, () => set_slow(now_ms()));
   }, [Boolean(view)]);
-  const wish = filters_of(query);
-  const {rows, error, busy, load, go_on, fill, asks, at_front, meet_waiting} = useJobs(context, wish, view ? view.changed_ms : slow);
+  const filter = filters_of(query);
+  const {rows, error, busy, load, go_on, fill, asks, at_front, meet_waiting} = useJobs(context, filter, view ? view.changed_ms : slow);
   const narrow = useNarrow();
   // A job is chosen, not a place in the list: what comes in front of it leaves it chosen.
   const [chosen_key, choose] = useState('');
@@ -207,7 +207,7 @@ export function Jobs({query, context, view, cursor}) {
     </div>`;
     return html`<${Kept} key=${job.key} shows=${[i, i === chosen, context, when, lasted, job.status, job.detail, job.error, job.changed_ms]} draw=${draw}/>`;
   };
-  const all = Object.keys(wish).length === 0;
+  const all = Object.keys(filter).length === 0;
   const head = html`<div role="rowgroup" class="head"><div role="row" class="job"><span role="columnheader" class="what">state</span><span role="columnheader" class="name">name</span><span role="columnheader" class="key">job</span><span role="columnheader" class="type">type</span><span role="columnheader" class="when">changed</span><span role="columnheader" class="took num">took</span><span role="columnheader" class="error">error</span></div></div>`;
   return html`<main class="list"><h1 class="hidden">Jobs</h1><${Filter} query=${query} context=${context}/>
     <p class="quiet status" role="status">${all && view ? counted(view.jobs, 'job') : `${count(rows.at.size)}${rows.over ? '' : '+'} shown`}${all ? '' : `, ${count(rows.searched)}${view ? ` of ${count(Math.max(view.jobs, rows.searched))}` : ''} searched`}${busy ? ' \u2026' : ''}
@@ -225,9 +225,9 @@ export function useNarrow() {
   const query = useMemo(() => matchMedia('(max-width: 700px)'), []);
   const [narrow, set] = useState(query.matches);
   useEffect(() => {
-    const told = () => set(query.matches);
-    query.addEventListener('change', told);
-    return () => query.removeEventListener('change', told);
+    const changed = () => set(query.matches);
+    query.addEventListener('change', changed);
+    return () => query.removeEventListener('change', changed);
   }, []);
   return narrow;
 }

@@ -7,17 +7,17 @@ const HEIGHT = 20;
 const MOST_LINES = 200_000, MOST_CHARS = 64 << 20;  // kept in the page; what is older goes
 const LONGEST = 2000;                               // characters shown of a line
 
-// Pieces as the server has them, to lines. Of one stream each (of whoever wrote it, if several do: `of`, told beside the line): what has begun goes on when its next piece comes.
+// Pieces as the server has them, to lines. Of one stream each (of whoever wrote it, if several do: `of`, shown beside the line): what has begun goes on when its next piece comes.
 export class LogLines {
   lines = [];
   dropped = 0;
   chars = 0;
   open = {};
-  told = () => {};  // says to who watches that there is more
+  renewed = () => {};  // says to who watches that there is more
   watch(then) {
-    this.told = then;
+    this.renewed = then;
     then();
-    return () => { this.told = () => {}; };
+    return () => { this.renewed = () => {}; };
   }
   take(piece) {
     const parts = piece.text.split('\n');

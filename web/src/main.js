@@ -18,9 +18,9 @@ const KEYS = [['/', 'search'], ['j  k', 'the next row, the one before'], ['Enter
 function useRoute() {
   const [route, set] = useState(read_route());
   useEffect(() => {
-    const told = () => set(read_route());
-    addEventListener('hashchange', told);
-    return () => removeEventListener('hashchange', told);
+    const changed = () => set(read_route());
+    addEventListener('hashchange', changed);
+    return () => removeEventListener('hashchange', changed);
   }, []);
   return route;
 }
@@ -73,7 +73,7 @@ function Help({close}) {
   const box = useRef(null);
   useEffect(() => { box.current.showModal(); }, []);
   return html`<dialog ref=${box} onClose=${close} aria-label="help"><h2>Keys</h2><dl class="keys">${KEYS.map(([keys, what]) => html`<dt><kbd>${keys}</kbd></dt><dd>${what}</dd>`)}</dl>
-    <p class="quiet">Everything here is the JSON-RPC: <code class="command">mycojobs rpc</code> can do it, too. <a href=${document.querySelector('link[rel=license]').getAttribute('href')}>Licences</a></p><form method="dialog"><button>Close</button></form></dialog>`;
+    <p class="quiet">Everything here is the JSON-RPC: <code class="command">mycojobs rpc</code> can do it, too. <a href=${document.querySelector('link[rel=license]').getAttribute('href')}>Licences</a></p><form method="dialog"><button autofocus>Close</button></form></dialog>`;
 }
 
 // What a key would do is asked for first: Enter says yes, Esc leaves it. A button that has become another meanwhile is left alone.
@@ -97,7 +97,7 @@ function StoreAway({since_ms, message}) {
     <p class="quiet">for ${since(since_ms, Date.now())} now: <bdi>${line(message, 200)}</bdi></p></section>`;
 }
 
-// The overview as it changes. Who may not read all of the context is told why.
+// The overview as it changes. Who may not read all of the context hears why.
 function useOverview(context, ready) {
   const [state, set] = useState({view: null, gone: ''});
   useEffect(() => {
@@ -117,7 +117,7 @@ function useOverview(context, ready) {
 function useKeys({cursor, help, ask}) {
   useEffect(() => {
     let before = '';
-    const told = (event) => {
+    const pressed = (event) => {
       if (event.ctrlKey || event.metaKey || event.altKey || document.querySelector('dialog[open]')) return;
       const {target, key} = event;
       if (target.closest?.('input, textarea, select')) {
@@ -135,8 +135,8 @@ function useKeys({cursor, help, ask}) {
       else if (key === 'r' || key === 'x') { const button = document.querySelector(`main button[data-key="${key}"]:not(:disabled)`); if (button) take(() => ask(button)); }
       else if (key === 'Escape') { const {parts, query} = read_route(); if (parts.length > 1) go(href([parts[0]], {context: query.context})); }
     };
-    addEventListener('keydown', told);
-    return () => removeEventListener('keydown', told);
+    addEventListener('keydown', pressed);
+    return () => removeEventListener('keydown', pressed);
   }, []);
 }
 
@@ -185,7 +185,7 @@ function Page() {
     : name === 'workflows' && id && route.query.key !== undefined ? html`<${InstanceView} key=${`${context} ${id} ${route.query.key}`} name=${id} ...${all}/>`
     : name === 'workflows' && id ? html`<${Cells} key=${`${context} ${id}`} name=${id} ...${all}/>` : name === 'workflows' ? html`<${Workflows} ...${all}/>`
     : name === 'approvals' ? html`<${Approvals} ...${all} questions=${questions} load=${questions.load}/>` : name === 'try' ? html`<${Try} ...${all}/>`
-    : name === 'overview' ? html`<${Overview} ...${all} questions=${questions} gone=${gone && (rights.value?.read_own ? 'You see what you made yourself: look at Jobs and Flows.' : gone)}/>` : html`<main><p class="empty">There is no such view.</p></main>`;
+    : name === 'overview' ? html`<${Overview} ...${all} questions=${questions} gone=${gone && (rights.value?.read_own && rights.value.create ? 'You see what you made yourself: look at Jobs and Flows.' : gone)}/>` : html`<main><p class="empty">There is no such view.</p></main>`;
   return html`<a class="skip" href="#" onClick=${(e) => { e.preventDefault(); document.querySelector('main a, main button, main input')?.focus(); }}>to the content</a>
     <header><a class="brand" href=${href(['overview'], {context})}>mycojobs</a>
       <nav aria-label="views">${VIEWS.map(([to, title, letter]) => html`<a href=${href([to], {context})} aria-current=${name === to ? 'page' : null} title=${`g ${letter}`}>${title}${to === 'approvals' && waiting > 0 ? html` <span class="badge" aria-label=${`${waiting} wait for you`}>${waiting}</span>` : ''}</a>`)}</nav>

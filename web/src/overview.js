@@ -1,10 +1,11 @@
 // For operators: is it healthy, what is stuck and why.
-import {html, useCall, useEffect, useMemo, useNow, useRef, useState, Ago, Deed, Glyph, Problem, Section, Sentence, Their, flow_href, href, job_href, useTitle} from './ui.js';
+import {html, useCall, useNow, useState, Ago, Action, Glyph, Problem, Sentence, Their, href, job_href, now_ms, useTitle} from './ui.js';
 import {rpc} from './api.js';
 import {Chart} from './chart.js';
-import {count, counted, line, span} from './text.js';
+import {Examples} from './examples.js';
+import {ago, count, counted, line, moment, span} from './text.js';
 
-// [{weight, shape, text, to, deed}]: what wants somebody's attention, the worst first.
+// [{weight, shape, text, next, about}]: what wants somebody's attention, the worst first. about: which list it is, that can be unfolded.
 export function findings_of(view, now, context, questions) {
   const found = [];
   const mine = questions.filter((each) => each.answers).length;
@@ -20,16 +21,17 @@ export function findings_of(view, now, context, questions) {
     const served = live.some((agent) => each.queue.endsWith(`:runner${agent.id}`) || agent.executors.some((type) => each.queue === `queue:${type}`));
     const old = each.next_since_ms && now - each.next_since_ms;
     const oldest = each.next && html`, the next one for ${span(old)}: <a href=${job_href(each.next, context)}><${Their} text=${each.next.replace('job:', '')}/></a>`;
-    if (each.paused) found.push({weight: 5, shape: 'waiting', text: html`${counted(length, 'job')} in <${Their} text=${each.queue}/>, which is paused${oldest}`, next: `let it go on: \`mycojobs queue resume ${line(each.queue, 80)}\`, or the button below`});
+    if (each.paused) found.push({weight: 5, shape: 'waiting', text: html`${counted(length, 'job')} in <${Their} text=${each.queue}/>, which is paused${oldest}`, next: `let it go on: \`mycojobs queue resume ${line(each.queue, 80)}\``, resume: each.queue});
     else if (live.length && !served) found.push({weight: 8, shape: 'failed', text: html`no live agent takes from <${Their} text=${each.queue}/>: ${counted(length, 'job')}${oldest}`, next: 'start an agent that runs this: `mycojobs agent`; `mycojobs doctor` says what its host can run'});
     else if (old > 60000) found.push({weight: 4, shape: 'waiting', text: html`<${Their} text=${each.queue}/> is behind: ${counted(length, 'job')}${oldest}`, next: free === 0 ? 'every slot is taken: start an agent more, or give it more slots' : 'slots are free: its next job says why it waits'});
   }
   for (const each of view.runners)
     if (each.state === 'silent') found.push({weight: each.claims ? 7 : 3, shape: 'failed', text: html`agent ${each.id} on <${Their} text=${each.host}/> is silent for ${span(now - each.seen_ms)}${each.claims ? `, and had ${counted(each.claims, 'job')}` : ''}`, next: `${each.claims ? 'its jobs go back to their queues when their leases end; ' : ''}look at its host, or \`mycojobs runner delete ${each.id}\` if it will not come back`});
   if (view.missing) found.push({weight: 6, shape: 'failed', text: `${counted(view.missing, 'queue entry', 'queue entries')} without a record`, next: 'each becomes a dead letter soon; `mycojobs verify` says which'});
-  if (view.dead) found.push({weight: 2, shape: 'failed', text: `${counted(view.dead, 'dead letter')}`, next: '`mycojobs queue dead` lists them'});
+  if (view.dead) found.push({weight: 3, shape: 'failed', text: `${counted(view.dead, 'dead letter')}: what can never run, or not once more`, next: 'run each again when its cause is gone, or drop it (`mycojobs queue dead`)', about: 'dead'});
+  if (view.prerequisites) found.push({weight: 1, shape: 'waiting', text: html`<a href=${href(['jobs'], {context, status: 'waiting_for_prerequisites', state: 'prerequisite'})}>${counted(view.prerequisites, 'job')}</a> ${view.prerequisites === 1 ? 'waits' : 'wait'} for what is outside: a time, a file, an address, an approval`, next: 'each says which, and since when'});
   if (view.anomalies) found.push({weight: 2, shape: 'asks', text: `${counted(view.anomalies, 'anomaly', 'anomalies')}: something wrote what does not fit`, next: '`mycojobs verify` and `mycojobs doctor` say what'});
-  if (view.refusals) found.push({weight: 1, shape: 'cancelled', text: `${counted(view.refusals, 'refusal')} of what somebody may not do`, next: '`mycojobs context refusals` says who and what; `mycojobs context grant` lets somebody in'});
+  if (view.refusals) found.push({weight: 1, shape: 'cancelled', text: `${counted(view.refusals, 'refusal')} of what somebody may not do`, next: '`mycojobs context refusals` says who and what; `mycojobs context grant` lets somebody in', about: 'refusals'});
   return found.sort((a, b) => b.weight - a.weight);
 }
 
@@ -40,7 +42,7 @@ function Doctor({context}) {
   const [checks, set] = useState(null);
   const wrong = checks?.filter((each) => each.state !== 'ok') ?? [], well = checks?.filter((each) => each.state === 'ok') ?? [];
   wrong.sort((a, b) => (a.state === b.state ? 0 : a.state === 'missing' ? -1 : 1));
-  return html`<div class="doctor"><div class="actions"><${Deed} run=${async () => set(await rpc('context.doctor', {context_id: context}))}>Doctor<//>
+  return html`<div class="doctor"><div class="actions"><${Action} run=${async () => set(await rpc('context.doctor', {context_id: context}))}>Doctor<//>
     <span class="quiet">looks at Redis, at who leads the context, and at its agents; <code class="command">mycojobs doctor</code> looks at a host</span></div>
     ${checks && html`<div role="status">${wrong.length === 0 ? html`<p><${Glyph} shape="done"/> ${counted(well.length, 'check')}, nothing is wrong</p>`
       : html`<ul class="findings">${wrong.map((each) => html`<li><${Glyph} shape=${each.state === 'missing' ? 'failed' : 'asks'}/><div><b>${each.state}</b> ${line(each.area, 60)}, ${line(each.name, 60)}: <${Their} text=${each.detail}/>${each.remedy && html` <span class="quiet"><b>Remedy:</b> <${Sentence} text=${each.remedy}/></span>`}</div></li>`)}</ul>`}
@@ -49,10 +51,46 @@ function Doctor({context}) {
 
 function Verify({context}) {
   const [report, set] = useState(null);
-  return html`<div class="actions"><${Deed} run=${async () => set(await rpc('context.verify', {context_id: context}))}>Verify<//>
+  return html`<div class="actions"><${Action} run=${async () => set(await rpc('context.verify', {context_id: context}))}>Verify<//>
     <span class="quiet">looks whether every job and flow is where it should be</span></div>
     ${report && html`<div role="status"><p><${Glyph} shape=${report.findings.some((each) => each.violation) ? 'failed' : 'done'}/> ${report.found ? counted(report.found, 'finding') : 'Everything holds'}: ${counted(report.jobs, 'job')}, ${counted(report.facts, 'fact')}, ${counted(report.queues, 'queue')}${report.findings.some((each) => each.violation) ? html`. <span class="quiet"><b>Remedy:</b> <${Sentence} text=${'`mycojobs doctor --rebuild --dry-run` says what the journals can put right'}/></span>` : ''}</p>
     ${report.findings.length > 0 && html`<table><thead><tr><th>rule</th><th>of</th><th>what</th></tr></thead><tbody>${report.findings.slice(0, 50).map((each) => html`<tr><td>${each.violation ? '' : 'note: '}${each.rule}</td><td><${Their} text=${each.subject}/></td><td><${Their} text=${each.text}/></td></tr>`)}</tbody></table>`}</div>`}`;
+}
+
+const MOST_DEAD = 100;
+// What never runs by itself: which, why, and what can be done about each and about all that are shown.
+function DeadLetters({context, many, rights}) {
+  const {value, error, load} = useCall('queue.dead', {context_id: context, limit: MOST_DEAD}, [many]);
+  const letters = [...(value ?? [])].reverse();
+  const settle = (method, letter) => async () => { await rpc(method, {letter, context_id: context}); await load(); };
+  const each_of = (method) => async () => {
+    const left = [];
+    for (const {letter} of letters) await rpc(method, {letter, context_id: context}).catch((wrong) => left.push(wrong));
+    await load();
+    if (left.length) throw Object.assign(left[0], {message: `${left.length} of ${letters.length} stay: ${left[0].message}`});
+  };
+  if (!value) return error ? html`<${Problem} error=${error}/>` : html`<p class="empty">One moment \u2026</p>`;
+  const job = (key) => (/^job:\d+:\d+$/.test(key) ? html`<a href=${job_href(key, context)}>${key.replace('job:', '')}</a>` : html`<${Their} text=${key} most=${80}/>`);
+  return html`${rights?.administer && letters.length > 1 && html`<div class="actions"><${Action} kind="small" run=${each_of('queue.requeue')}>Run all again<//></div>`}
+    <div class="wide-table" tabindex="0" role="region" aria-label="dead letters"><table class="compact" role="table"><thead role="rowgroup"><tr><th>job</th><th>queue</th><th>why</th><th>when</th><th><span class="hidden">actions</span></th></tr></thead><tbody role="rowgroup">${letters.map((each) => html`<tr role="row" key=${each.letter}><td role="cell" class="first">${job(each.job)}</td><td role="cell"><${Their} text=${each.queue} most=${60}/></td><td role="cell"><${Their} text=${each.reason.replaceAll('_', ' ')} most=${60}/></td><td role="cell"><time title=${moment(each.at_ms)}>${ago(each.at_ms, now_ms())}</time></td>
+    <td role="cell" class="first">${rights?.administer && html`<${Action} kind="small" run=${settle('queue.requeue', each.letter)}>Run again<//> <${Action} kind="small" title="strikes it off this list; nothing else" run=${settle('queue.drop', each.letter)}>Drop<//>`}</td></tr>`)}</tbody></table></div>
+    ${many > letters.length && html`<p class="quiet">The latest ${letters.length} of ${count(many)}.</p>`}`;
+}
+// Who asked in vain for what: for admins, who alone may read it.
+function Refusals({context, many}) {
+  const {value, error} = useCall('context.refusals', {id: context, limit: 50}, [many]);
+  if (!value) return error ? html`<${Problem} error=${error}/>` : html`<p class="empty">One moment \u2026</p>`;
+  return html`<table><thead><tr><th>actor</th><th>wanted to</th><th>with</th><th>when</th></tr></thead><tbody>${value.map((each) => html`<tr key=${each.number}><td>${each.actor}</td><td><${Their} text=${each.action} most=${60}/></td><td><${Their} text=${each.thing} most=${120}/></td><td><time title=${moment(each.at_ms)}>${ago(each.at_ms, now_ms())}</time></td></tr>`)}</tbody></table>`;
+}
+function Unfolded({title, children}) {
+  const [open, set] = useState(false);
+  return html`<details onToggle=${(event) => set(event.currentTarget.open)}><summary class="quiet">${title}</summary>${open && children}</details>`;
+}
+function Found({of, view, context, rights}) {
+  return html`<li><${Glyph} shape=${of.shape}/><div class="grow">${of.text}${of.next && html` <span class="quiet next"><${Sentence} text=${of.next}/></span>`}
+    ${of.resume && rights?.administer && html` <${Action} kind="small" run=${() => rpc('queue.resume', {queue: of.resume, context_id: context})}>Resume<//>`}
+    ${of.about === 'dead' && html`<${Unfolded} title="show them"><${DeadLetters} context=${context} many=${view.dead} rights=${rights}/><//>`}
+    ${of.about === 'refusals' && rights?.administer && html`<${Unfolded} title="show them"><${Refusals} context=${context} many=${view.refusals}/><//>`}</div></li>`;
 }
 
 const words = {dependencies: 'other jobs', prerequisite: 'prerequisites', queued: 'a free slot', delayed: 'their moment', retry_wait: 'their next attempt', held: 'their concurrency key', planned: 'their flow'};
@@ -85,9 +123,10 @@ export function Overview({view, context, rights, gone, questions}) {
       <${Tile} title="picked up" value=${view.picked_up ? span(view.p50_ms) : '\u2013'} note=${view.picked_up ? `99 % within ${span(view.p99_ms)}` : 'nothing yet'} to=${list({})}/>
       <${Tile} title="flows" value=${count(view.flows_active)} note=${`under way, of ${count(view.flows)}`} to=${href(['flows'], {context, state: ''})}/>
     </div>
+    ${view.jobs === 0 && rights?.create && html`<${Examples} context=${context}/>`}
     <section class="card"><h2>What is stuck</h2>
       ${found.length === 0 ? html`<p><${Glyph} shape="done"/> Nothing: agents live, queues move.</p>`
-        : html`<ul class="findings">${found.map((each) => html`<li><${Glyph} shape=${each.shape}/><div>${each.text}${each.next && html` <span class="quiet"><${Sentence} text=${each.next}/></span>`}</div></li>`)}</ul>`}
+        : html`<ul class="findings">${found.map((each) => html`<${Found} key=${each.about ?? each.resume} of=${each} view=${view} context=${context} rights=${rights}/>`)}</ul>`}
       ${rights?.administer && html`<${Doctor} context=${context}/>`}
       <div class="columns">
         <${Reasons} of=${view.waits} title="Waiting for" none="Nothing waits." to=${(detail) => list({state: detail})}/>
@@ -96,10 +135,10 @@ export function Overview({view, context, rights, gone, questions}) {
     </section>
     <section class="card"><h2>Jobs that ended, each ${span(view.slot_ms)}</h2><${Chart} ends=${view.ends} slot_ms=${view.slot_ms} now=${view.now_ms}/></section>
     <div class="columns wide">
-    <section class="card"><h2>Queues</h2>${view.queues.length === 0 ? html`<p class="empty">No job has come yet. <a href=${href(['try'], {context})}>Try one.</a></p>` : html`<table><thead><tr><th>queue</th><th class="num">jobs</th><th>the next one waits</th><th><span class="hidden">deeds</span></th></tr></thead><tbody>
+    <section class="card"><h2>Queues</h2>${view.queues.length === 0 ? html`<p class="empty">No job has come yet. <a href=${href(['try'], {context})}>Try one.</a></p>` : html`<table><thead><tr><th>queue</th><th class="num">jobs</th><th>the next one waits</th><th><span class="hidden">actions</span></th></tr></thead><tbody>
       ${view.queues.map((each) => html`<tr key=${each.queue}><td><${Their} text=${each.queue}/> ${each.paused ? html`<span class="tag">paused</span>` : ''}</td><td class="num">${count(each.length + each.prioritised)}</td>
         <td>${each.next ? html`<a href=${job_href(each.next, context)}>${each.next_since_ms ? span(now - each.next_since_ms) : 'unknown'}</a>` : '\u2013'}</td>
-        <td>${rights?.administer && html`<${Deed} kind="small" run=${() => rpc(each.paused ? 'queue.resume' : 'queue.pause', {queue: each.queue, context_id: context})}>${each.paused ? 'Resume' : 'Pause'}<//>`}</td></tr>`)}</tbody></table>`}</section>
+        <td>${rights?.administer && html`<${Action} kind="small" run=${() => rpc(each.paused ? 'queue.resume' : 'queue.pause', {queue: each.queue, context_id: context})}>${each.paused ? 'Resume' : 'Pause'}<//>`}</td></tr>`)}</tbody></table>`}</section>
     <section class="card"><h2>Agents</h2>${view.runners.length === 0 ? html`<p class="empty">None has registered here.</p>` : html`<table><thead><tr><th>agent</th><th>host</th><th>slots</th><th>last beat</th></tr></thead><tbody>
       ${view.runners.map((each) => html`<tr key=${each.id}><td><span class=${`state ${each.state === 'live' ? 'done' : each.state === 'left' ? 'cancelled' : 'failed'}`}><${Glyph} shape=${each.state === 'live' ? 'done' : each.state === 'left' ? 'cancelled' : 'failed'}/><span>${each.id} ${each.state}</span></span></td>
         <td><${Their} text=${each.host}/> <span class="quiet">${line(each.version, 20)}</span></td><td><meter min="0" max=${Math.max(each.slots, 1)} value=${each.claims} aria-label="slots in use"></meter> ${each.claims} of ${each.slots}</td><td><${Ago} at=${each.seen_ms} now=${now}/></td></tr>`)}</tbody></table>`}</section>

@@ -2,7 +2,7 @@
 const MOST_AT_FRONT = 4000;
 
 // As the server has them, of a job that has changed.
-const stands = (job, wish) => (!wish.status || job.status === wish.status) && (!wish.state || job.status === wish.state || job.detail === wish.state);
+const stands = (job, filter) => (!filter.status || job.status === filter.status) && (!filter.state || job.status === filter.state || job.detail === filter.state);
 
 // Where the next page begins, as time: cursors begin with it.
 const moment_of = (after) => Number(after.split(' ')[0]) / 1000;
@@ -45,10 +45,10 @@ export class Rows {
     this.too_many = false;
   }
   // To the front, unless the reader is somewhere else; what the filter wants no more goes from there.
-  meet(jobs, at_front, wish) {
+  meet(jobs, at_front, filter) {
     const fresh = [], gone = new Set();
     for (const job of jobs) {
-      if (!stands(job, wish)) {
+      if (!stands(job, filter)) {
         this.waiting.delete(job.key);
         if (this.at.has(job.key)) { this.renew(job); gone.add(job.key); }
         continue;
@@ -66,10 +66,10 @@ export class Rows {
     if (at_front) this.front(fresh);
   }
   // More has happened than was read: between these and what stands here there are others.
-  leap(jobs, after, wish) {
+  leap(jobs, after, filter) {
     const key = `gap:${++this.gaps}`, floor_ms = this.front_ms;
-    const gone = new Set(jobs.filter((job) => !stands(job, wish)).map((job) => job.key));
-    const fresh = jobs.filter((job) => stands(job, wish));
+    const gone = new Set(jobs.filter((job) => !stands(job, filter)).map((job) => job.key));
+    const fresh = jobs.filter((job) => stands(job, filter));
     this.drop(new Set([...gone].filter((each) => this.at.has(each))));
     for (const job of jobs) if (this.at.has(job.key)) this.renew(job);
     if (this.all.length) this.all.unshift({key, gap: true, after, floor_ms});

@@ -1,6 +1,8 @@
 // A box to write a script or a flow, check it, run it, see it.
-import {html, useCall, useEffect, useRef, useState, Deed, Glyph, Problem, flow_href, go, href, job_href, replace, useTitle} from './ui.js';
+import {html, useEffect, useRef, useState, Action, Glyph, Problem, flow_href, go, href, job_href, replace, useTitle} from './ui.js';
 import {rpc} from './api.js';
+import {useExamples} from './examples.js';
+import {COPIED, Pairs} from './job.js';
 import {line, plain} from './text.js';
 
 const SCRIPT = `import time
@@ -27,20 +29,30 @@ jobs:
       print("approved")
 `;
 
+const is_something = (value) => value != null && value !== '' && value !== 0 && !(typeof value === 'object' && Object.keys(value).length === 0);
+
 export function Try({query, context, rights, view}) {
   useTitle('Try it');
   const flow = query.kind === 'flow';
   const types = [...new Set(['python', ...(view?.runners ?? []).filter((each) => each.state === 'live').flatMap((each) => each.executors)])];
   const [text, set_text] = useState(flow ? FLOW : SCRIPT);
   const [form, set_form] = useState({script_type: 'python', name: '', timeout: ''});
+  const [kept, keep] = useState({});  // of the job that this one is like, beside what stands in the boxes
+  const examples = useExamples();
   const [problems, set_problems] = useState(null);
   const area = useRef(null);
   const [error, set_error] = useState(null);
+  const take = (job) => {
+    set_text(job.script ?? '');
+    set_form({script_type: job.script_type, name: job.name ?? '', timeout: String(job.timeout ?? '')});
+    keep(Object.fromEntries(COPIED.filter((name) => !['script', 'script_type', 'name', 'timeout'].includes(name) && is_something(job[name])).map((name) => [name, job[name]])));
+  };
   useEffect(() => {
     set_problems(null);
+    keep({});
     if (!query.of) { set_text(flow ? FLOW : SCRIPT); return; }
     (flow ? rpc('flow.get', {id: Number(query.of), context_id: context, definition: true}).then((found) => set_text(JSON.stringify(found.definition, null, 2)))
-      : rpc('job.get', {id: query.of, context_id: context}).then((found) => { set_text(found.script ?? ''); set_form({script_type: found.script_type, name: found.name ?? '', timeout: String(found.timeout ?? '')}); })).catch(set_error);
+      : rpc('job.get', {id: query.of, context_id: context}).then(take)).catch(set_error);
   }, [query.of, flow, context]);
   const check = async () => { const found = await rpc('flow.check', {definition: text}); set_problems(found.problems); return found.ok; };
   const run = async () => {
@@ -50,7 +62,7 @@ export function Try({query, context, rights, view}) {
       await rpc('flow.start', {id: made.id, context_id: context});
       return go(flow_href(made.id, context));
     }
-    const params = {script: text, script_type: form.script_type, context_id: context};
+    const params = {...kept, script: text, script_type: form.script_type, context_id: context};
     if (form.name) params.name = form.name;
     if (form.timeout) params.timeout = Number(form.timeout);
     const made = await rpc('job.start', params);
@@ -63,12 +75,14 @@ export function Try({query, context, rights, view}) {
   };
   if (rights && !rights.create) return html`<main><h1>Try it</h1><p class="empty">You may read here, and make nothing: its context's admins can name you among the submitters.</p></main>`;
   return html`<main class="try"><h1>Try it</h1><div class="choices" role="group" aria-label="what"><button type="button" aria-pressed=${!flow} onClick=${() => replace(href(['try'], {context}))}>a script</button><button type="button" aria-pressed=${flow} onClick=${() => replace(href(['try'], {context, kind: 'flow'}))}>a flow</button></div>
+    ${!flow && examples.length > 0 && html`<p class="examples-of"><span class="quiet">examples:</span> ${examples.map((each) => html`<button type="button" class="small" onClick=${() => { set_problems(null); take(each); }}>${each.name}</button> `)}</p>`}
     <${Problem} error=${error}/>
     <label class="editor"><span class="hidden">${flow ? 'definition, YAML or JSON' : 'script'}</span><textarea ref=${area} id="find" spellcheck="false" autocomplete="off" rows="18" value=${text} onInput=${(e) => { set_text(e.target.value); set_problems(null); }}
       onKeyDown=${(e) => { if (e.key === 'Enter' && (e.ctrlKey || e.metaKey)) document.querySelector('main .first')?.click(); }}></textarea></label>
     ${!flow && html`<div class="fields"><label>type <select value=${form.script_type} onChange=${(e) => set_form({...form, script_type: e.target.value})}>${[...new Set([...types, form.script_type])].map((each) => html`<option value=${each}>${line(each, 32)}</option>`)}</select></label>
       <label>name <input value=${form.name} onInput=${(e) => set_form({...form, name: e.target.value})} placeholder="for people"/></label><label>seconds at most <input inputmode="numeric" value=${form.timeout} onInput=${(e) => set_form({...form, timeout: e.target.value.replace(/\D/g, '')})} placeholder="the default"/></label></div>`}
-    <div class="actions"><${Deed} kind="first" title="Ctrl+Enter" run=${run}>Run<//>${flow && html`<${Deed} run=${check}>Check<//>`}<span class="quiet">Ctrl+Enter runs it</span></div>
+    ${!flow && Object.keys(kept).length > 0 && html`<section class="kept" aria-label="besides"><p class="quiet">It gets besides: <button type="button" class="small" onClick=${() => keep({})}>leave that out</button></p><${Pairs} of=${kept}/></section>`}
+    <div class="actions"><${Action} kind="first" title="Ctrl+Enter" run=${run}>Run<//>${flow && html`<${Action} run=${check}>Check<//>`}<span class="quiet">Ctrl+Enter runs it</span></div>
     ${problems && (problems.length === 0 ? html`<p role="status"><${Glyph} shape="done"/> Nothing is wrong with it.</p>` : html`<div role="alert"><ul class="findings">${problems.map((each) => html`<li><${Glyph} shape="failed"/><div>${each.line ? html`<button type="button" class="small" onClick=${() => jump(each)}>line ${each.line}</button> ` : ''}<bdi>${plain(each.path)}</bdi> ${plain(each.message)}</div></li>`)}</ul></div>`)}
   </main>`;
 }

@@ -1,4 +1,4 @@
-// What all views share: html, hooks, states as shapes and words, the address, buttons that ask and tell.
+// What all views share: html, hooks, states as shapes and words, the address, buttons that ask and answer.
 import {h, render, Component, Fragment} from 'preact';
 import {useState, useEffect, useLayoutEffect as useLayout, useRef, useMemo, useCallback} from 'preact/hooks';
 import htm from 'htm';
@@ -69,7 +69,7 @@ export function node_state(node) {
   if (['wait', 'delayed', 'retry_wait', 'flow'].includes(node.detail)) return ['waiting', {wait: 'waits', delayed: 'delayed', retry_wait: 'retries soon', flow: 'in a flow'}[node.detail]];
   return [shape, word];
 }
-// Each state has a shape of its own: it is told without colour.
+// Each state has a shape of its own: it is known without colour.
 export const SHAPES = {
   done: 'M8 1.5a6.5 6.5 0 1 0 0 13a6.5 6.5 0 0 0 0-13zM4.6 8.3l2.3 2.3 4.6-4.9',
   failed: 'M5.2 1.8h5.6l3.4 3.4v5.6l-3.4 3.4H5.2l-3.4-3.4V5.2zM5.6 5.6l4.8 4.8M10.4 5.6l-4.8 4.8',
@@ -146,7 +146,7 @@ export function useCall(method, params, every = [], enabled = true) {
 export const Problem = ({error}) => error && html`<p class="problem" role="alert"><${Glyph} shape="failed"/> ${plain(error.message)}${error.remedy ? html` <span class="quiet"><${Sentence} text=${error.remedy}/></span>` : ''}</p>`;
 
 // A button that does something there: says so while it does, and what went wrong beside it.
-export function Deed({children, run, kind = '', title = '', keys = ''}) {
+export function Action({children, run, kind = '', title = '', keys = ''}) {
   const [state, set] = useState({busy: false, error: null});
   const alive = useRef(true);
   useEffect(() => () => { alive.current = false; }, []);
@@ -160,7 +160,7 @@ export function Deed({children, run, kind = '', title = '', keys = ''}) {
       if (alive.current) set({busy: false, error});
     }
   };
-  return html`<span class="deed"><button type="button" class=${kind} title=${title} disabled=${state.busy} data-key=${keys} onClick=${act}>${children}</button><${Problem} error=${state.error}/></span>`;
+  return html`<span class="action"><button type="button" class=${kind} title=${title} disabled=${state.busy} data-key=${keys} onClick=${act}>${children}</button><${Problem} error=${state.error}/></span>`;
 }
 
 // A box whose text stands in the address a moment after it was written: until then, and while somebody writes, it shows what is

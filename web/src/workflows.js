@@ -1,5 +1,5 @@
 // Workflows: how their instances stand; one instance: its state, what it waits for and why, what has happened to it.
-import {html, useCall, useEffect, useMemo, useState, Deed, Glyph, Problem, State, Their, flow_href, go, href, job_href, replace, useNow, useTitle, while_seen, Ago, Waited} from './ui.js';
+import {html, useCall, useEffect, useMemo, useState, Action, Glyph, Problem, State, Their, flow_href, go, href, job_href, replace, useNow, useTitle, while_seen, Ago, Waited} from './ui.js';
 import {rpc} from './api.js';
 import {Answer, Explained, Pairs, Value} from './job.js';
 import {LogLines, LogView} from './log.js';
@@ -60,7 +60,7 @@ function Carrier({of, context}) {
   return html`<${Their} text=${of || 'nobody yet'} most=${60}/>`;
 }
 const json = (value, most = 300) => line(JSON.stringify(value) ?? '', most);
-const TOLD = {
+const SAID = {
   event: (fact) => `${fact.schema} ${json(fact.value)}`,
   step: (fact) => `${fact.effects.map((each) => `asks ${each.effect}`).concat(fact.events.length ? [counted(fact.events.length, 'event')] : []).join(', ')}${fact.state === null ? '' : ` state ${json(fact.state)}`}`,
   published: (fact) => `${fact.intent.slice(0, 12)} by ${fact.carrier}`,
@@ -69,7 +69,7 @@ const TOLD = {
 function what_of(fact) {
   const {height, at_ms, kind, cells, ...rest} = fact;
   try {
-    return TOLD[kind]?.(fact) ?? json(rest);
+    return SAID[kind]?.(fact) ?? json(rest);
   } catch {
     return json(rest);
   }
@@ -78,7 +78,7 @@ function what_of(fact) {
 function Moments({params, last}) {
   const {value, error} = useCall('workflow.timeline', {...params, limit: MOMENTS}, [last]);
   const known = useMemo(() => ({rows: [], over: false}), [JSON.stringify(params)]);
-  const [wrong, tell] = useState(null);
+  const [wrong, fail] = useState(null);
   useMemo(() => {
     if (!value?.length) return;
     const from = value[0].height, before = known.rows.filter((each) => each.height < from);
@@ -92,9 +92,9 @@ function Moments({params, last}) {
       const page = await rpc('workflow.timeline', {...params, limit: MOMENTS, before: known.rows[0].height});
       known.rows = page.concat(known.rows);
       known.over = page.length < MOMENTS;
-      tell(null);
+      fail(null);
     } catch (error) {
-      tell(error);
+      fail(error);
     }
     again((n) => n + 1);
   };
@@ -107,7 +107,7 @@ function Moments({params, last}) {
 function Written({params, looks}) {
   const id = JSON.stringify(params);
   const log = useMemo(() => new LogLines(), [id]);
-  const [told, tell] = useState({ended: false, error: null});
+  const [read, set_read] = useState({ended: false, error: null});
   const at = useMemo(() => ({after: '', busy: false, gone: false}), [id]);
   useEffect(() => () => { at.gone = true; }, [at]);
   useEffect(() => {
@@ -121,17 +121,17 @@ function Written({params, looks}) {
           for (const each of page.frames) log.take({...each, seq: each.sequence, of: `${each.effect} ${each.job ?? each.flow}`});
           at.after = page.after;
           more = page.more;
-          if (page.frames.length) log.told();
-          if (page.frames.length || !more) tell({ended: page.ended, error: null});
+          if (page.frames.length) log.renewed();
+          if (page.frames.length || !more) set_read({ended: page.ended, error: null});
         }
       } catch (error) {
-        if (!at.gone) tell((now) => ({...now, error}));
+        if (!at.gone) set_read((now) => ({...now, error}));
       } finally {
         at.busy = false;
       }
     })();
   }, [at, looks]);
-  return html`<section class="card"><h2>Log</h2><${Problem} error=${told.error}/><${LogView} log=${log} ended=${told.ended} command="mycojobs workflow logs"/></section>`;
+  return html`<section class="card"><h2>Log</h2><${Problem} error=${read.error}/><${LogView} log=${log} ended=${read.ended} command="mycojobs workflow logs"/></section>`;
 }
 
 export function InstanceView({name, query, context, rights}) {
@@ -155,8 +155,8 @@ export function InstanceView({name, query, context, rights}) {
   const cancel = async () => { await rpc('workflow.cancel', params); await load(); };
   const remove = async () => { await rpc('workflow.remove', params); go(href(['workflows', name], {context})); };
   return html`<main class="instance">${crumbs}
-    <div class="title"><h1><${Their} text=${title} most=${120}/></h1><${State} of=${state_of(it.status)}/>${rights?.steer_all && html`<div class="actions">${it.status === 'failed' && html`<${Deed} run=${remove} title="takes the instance away">Remove<//>`}
-      ${['running', 'waiting'].includes(it.status) && html`<${Deed} keys="x" title="ends it, and the jobs and flows that run for it (x)" run=${cancel}>Cancel<//>`}</div>`}</div>
+    <div class="title"><h1><${Their} text=${title} most=${120}/></h1><${State} of=${state_of(it.status)}/>${rights?.steer_all && html`<div class="actions">${it.status === 'failed' && html`<${Action} run=${remove} title="takes the instance away">Remove<//>`}
+      ${['running', 'waiting'].includes(it.status) && html`<${Action} keys="x" title="ends it, and the jobs and flows that run for it (x)" run=${cancel}>Cancel<//>`}</div>`}</div>
     <p class="facts quiet"><span>${counted(it.steps, 'step')}</span><span>${counted(it.mail, 'event')} to come</span><span>${counted(it.pending, 'effect')} under way</span>${it.refused ? html`<span>${counted(it.refused, 'receipt')} refused</span>` : ''}</p>
     <${Problem} error=${error}/>
     ${it.failure && html`<p class="problem"><${Glyph} shape="failed"/> <bdi>${plain(it.failure)}: ${plain(it.message)}</bdi></p>`}

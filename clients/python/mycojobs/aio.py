@@ -20,7 +20,7 @@ Json = Dict[str, Any]
 T = TypeVar("T")
 READS = set(
     "get list page status result logs explain dag timeline history wait ping version info discover check overview rights verify doctor refusals "
-    "cells show facts".split()
+    "cells show facts dead".split()
 )
 ANSWER_S = 60.0  # a server that is silent for longer is away
 MOST_BYTES = 16 << 20  # of a call

@@ -1,0 +1,28 @@
+// The five jobs of examples/hello, as `./dev run` runs them: packed with the page, for who has none yet.
+import {html, useEffect, useState, Action, go, href, job_href} from './ui.js';
+import {asset, rpc} from './api.js';
+import {counted} from './text.js';
+
+const what = (job) => /^"""([^"]*)"""/.exec(job.script)?.[1] ?? '';
+
+// [what job.start takes]; none until they have come.
+export function useExamples() {
+  const [jobs, set] = useState([]);
+  useEffect(() => {
+    asset('examples').then(set, () => {});  // without them there is nothing to offer
+  }, []);
+  return jobs;
+}
+
+export function Examples({context}) {
+  const jobs = useExamples();
+  if (jobs.length === 0) return null;
+  const start = (job) => rpc('job.start', {...job, context_id: context});
+  const all = async () => {
+    for (const job of jobs) await start(job);
+    go(href(['jobs'], {context}));
+  };
+  return html`<section class="card examples"><h2>Nothing has run here yet</h2>
+    <div class="actions"><${Action} kind="first" run=${all}>Run the ${counted(jobs.length, 'example')}<//><span class="quiet">or <a href=${href(['try'], {context})}>write a script or a flow</a></span></div>
+    <table><tbody>${jobs.map((job) => html`<tr key=${job.name}><td class="name">${job.name}</td><td>${what(job)}</td><td class="num"><${Action} kind="small" run=${async () => go(job_href((await start(job)).key, context))}>Run<//></td></tr>`)}</tbody></table></section>`;
+}
