@@ -71,7 +71,8 @@ ContextRounds::ContextRounds(std::unique_ptr<FlowStore> flows, std::unique_ptr<S
       clock_(clock),
       settings_(std::move(settings)),
       leadership_(clock, settings_.context, settings_.instance, settings_.where, settings_.lease_ms),
-      gauges_(settings_.metrics, settings_.context) {}
+      gauges_(settings_.metrics, settings_.context),
+      next_retire_(settings_.retention_ms > 0 ? 0 : UINT64_MAX) {}
 
 Result<std::uint64_t> ContextRounds::round() {
   // Also where the store is away: what was said of the context holds no longer than the lease.
@@ -200,7 +201,7 @@ Result<void> ContextRounds::look_after(std::uint64_t now) {
     MJ_TRY(reply, store_->tick(settings_.context, request));
     next_tick_ = now + (reply.more ? 5 : reply.next_due_ms == 0 ? kTickMs : std::min(kTickMs, reply.next_due_ms));
   }
-  if (now >= next_retire_ && settings_.retention_ms > 0) {
+  if (now >= next_retire_) {
     MJ_TRY(gone, flows_->retire(settings_.context, settings_.retention_ms, 100));
     next_retire_ = now + (gone >= 100 ? 0 : kRetireMs);
   }

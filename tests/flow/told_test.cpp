@@ -51,6 +51,11 @@ TEST_F(Told, AStepOfAChainIsOneReadingAndOneCommit) {
   EXPECT_EQ(stage_.place("chain", "a"), "completed ok");
 }
 
+TEST_F(Told, WhereNothingIsEverRetiredItRestsAllTheSame) {
+  for (int i = 0; i < 5; ++i) (void)rounds_.round();
+  EXPECT_GT(rounds_.round().value(), 0U);
+}
+
 TEST_F(Told, AFlowThatNobodyKnowsCostsNothing) {
   rounds_.told(4711);
   EXPECT_THAT(round(), Not(Contains("flow_read")));
