@@ -1,12 +1,16 @@
 // What happens in a random life.
 #include <array>
+#include <iterator>
+#include <nlohmann/json.hpp>
 
+#include "coordinator/create.h"
 #include "domain/codec.h"
 #include "life.h"
 
 namespace mycojobs::sim {
 namespace {
 
+constexpr Id kFlowCaller = 13;  // whose jobs are those of flows alone
 constexpr std::array kQueueNames{"queue:sim", "queue:other"};
 
 }  // namespace
@@ -17,6 +21,7 @@ const std::vector<Life::Deed>& Life::deeds() {
       {3, &Life::push_twice},     {3, &Life::overwrite},       {3, &Life::push_before_the_record},
       {8, &Life::cancel},         {4, &Life::requeue},         {3, &Life::settle_dead_letter},
       {1, &Life::purge},          {4, &Life::send_message},    {3, &Life::pause_queue},
+      {8, &Life::start_flow},     {2, &Life::cancel_flow},     {4, &Life::kill_coordinator},
       {6, &Life::kill_agent},     {6, &Life::stop_agent},      {2, &Life::drain_agent},
       {2, &Life::restart_server}, {3, &Life::move_host_clock}, {2, &Life::move_server_clock},
       {2, &Life::fail_launches},
@@ -152,6 +157,69 @@ void Life::send_message() {
   ask("sends a message to " + topic, [message, topic](Store& store) {
     return store.topic_send(kContext, topic, redis_key(message), encode(message));
   });
+}
+
+// A few nodes, each after some of those before it; sometimes one goes on after a failure.
+FlowPlan Life::any_plan(const std::string& name) {
+  static constexpr std::array kKinds{"ok", "ok", "ok", "fail", "flaky", "lines", "lost"};
+  nlohmann::json nodes;
+  const std::uint64_t size = 1 + world().below(4);
+  for (std::uint64_t i = 0; i < size; ++i) {
+    nlohmann::json node{{"type", maybe(4) ? "other" : "sim"},
+                        {"script", std::string(kKinds[world().below(kKinds.size())]) + " 30"}};
+    for (std::uint64_t before = 0; before < i; ++before)
+      if (maybe(2)) node["needs"].push_back("n" + std::to_string(before));
+    if (maybe(3)) node["retries"] = world().below(3);
+    if (maybe(3)) node["on_error"] = "continue";
+    nodes["n" + std::to_string(i)] = std::move(node);
+  }
+  return read_plan({{"name", name}, {"jobs", std::move(nodes)}}).plan.value();
+}
+
+void Life::start_flow() {
+  if (coordinators_.empty()) return;
+  const std::string name = "flow" + std::to_string(++flows_asked_);
+  Client& client = any_client();
+  client.ask({"starts " + name, [this, &client, name, plan = any_plan(name)](Store&) -> Result<void> {
+                NewFlow asked;
+                asked.context = kContext;
+                asked.caller = kFlowCaller;
+                asked.idempotency_key = name;
+                MJ_TRY(made, create_flow(client.flows(), plan, asked));
+                RunCache cache;
+                ProgressRequest request;
+                request.context = kContext;
+                request.flow = made.id;
+                request.start = StartRun{"manual", kFlowCaller};
+                MJ_CHECK(progress(client.flows(), cache, request));
+                flows_[name] = made.id;
+                return {};
+              }});
+}
+
+void Life::cancel_flow() {
+  if (flows_.empty()) return;
+  const auto any = std::next(flows_.begin(), static_cast<std::ptrdiff_t>(world().below(flows_.size())));
+  Client& client = any_client();
+  client.ask({"cancels " + any->first, [&client, flow = any->second](Store&) -> Result<void> {
+                RunCache cache;
+                FlowControl cancel;
+                cancel.verb = FlowControl::Verb::cancel;
+                cancel.actor = kFlowCaller;
+                cancel.key = "cancel " + std::to_string(flow);
+                ProgressRequest request;
+                request.context = kContext;
+                request.flow = flow;
+                request.control = cancel;
+                MJ_CHECK(progress(client.flows(), cache, request));
+                return {};
+              }});
+}
+
+void Life::kill_coordinator() {
+  if (coordinators_.empty()) return;
+  ++report_.kills;
+  world().kill(*coordinators_[world().below(coordinators_.size())]);
 }
 
 void Life::pause_queue() {

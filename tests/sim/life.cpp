@@ -2,13 +2,14 @@
 
 #include <algorithm>
 
+#include "coordinator/flow_run.h"
 #include "domain/invariants.h"
+#include "domain/transitions.h"
 #include "inspect/explain.h"
 
 namespace mycojobs::sim {
 namespace {
 
-constexpr Ms kPatience = 300000;  // then everything must have ended
 constexpr std::int64_t kTenMinutes = 600000;
 
 StageSettings settings_of(std::uint64_t seed, std::uint32_t lease_ms) {
@@ -65,7 +66,11 @@ void Life::settle_the_seed() {
   const auto chance = [&](std::uint32_t most) {
     return maybe(3) ? 0 : static_cast<std::uint32_t>((20 + world().below(most)) / settings_.faults);
   };
+  const std::uint64_t coordinators = seed_ % 8 == 0 ? 2 : seed_ % 8 == 4 ? 1 : 0;
+  for (std::uint64_t i = 0; i < coordinators; ++i)
+    coordinators_.push_back(std::make_unique<SimCoordinator>(world(), "coordinator" + std::to_string(i)));
   Weather& weather = world().weather;
+  weather.cut = chance(200);
   weather.late = chance(300);
   weather.late_ms = settings_.latest;
   weather.slow = chance(100);
@@ -117,16 +122,19 @@ LifeReport Life::run() {
   world().at(settings_.check_every, [this] { check_now_and_then(); });
   world().run_until(settings_.trouble);
   end_trouble();
-  const Ms until = world().now() + kPatience;
+  const Ms until = world().now() + settings_.patience;
   for (std::string left; !world().broken() && !(left = unsettled()).empty();) {
     if (world().now() >= until) world().complain("not everything has ended: " + explained(left));
     world().run_until(world().now() + 500);
   }
   if (!world().broken()) check("at the end");
+  if (!world().broken()) check_flows();
   if (!world().broken()) explain_parked();
   report_.trouble = world().complaint();
   report_.history = world().history();
   report_.jobs = last_id_;
+  report_.flows = flows_.size();
+  report_.troubles = world().troubles();
   report_.runs = stage_.witness.runs();
   report_.facts = stage_.witness.facts();
   return report_;
@@ -170,6 +178,11 @@ std::string Life::unsettled() {
       first = job.job_key;
   }
   if (!first.empty()) return first;
+  if (!coordinators_.empty()) {
+    const auto active = coordinators_.front()->own_flows().active(kContext, 0, 1);
+    if (!active) return active.error().message;
+    if (!active->empty()) return "flow:" + std::to_string(active->front()) + " has not ended";
+  }
   for (const auto& service : stage_.services) {
     if (!service->is_quiet()) return "agent " + std::to_string(service->settings().runner.id) + " is busy";
   }
@@ -180,6 +193,22 @@ std::string Life::explained(const std::string& who) {
   if (!who.starts_with("job:")) return who;
   const auto why = explain(stage_.store(), kContext, who);
   return who + (why ? " is " + why->state + ", " + why->cause : ": " + why.error().message);
+}
+
+// What the record of a flow says is what its journal does.
+void Life::check_flows() {
+  for (const auto& [name, id] : flows_) {
+    RunCache cache;
+    const auto run = load_run(coordinators_.front()->own_flows(), kContext, id, cache);
+    if (!run) return world().complain(name + ": " + run.error().message);
+    if (run->record.status != run->state.status || run->record.detail != run->state.detail) {
+      world().complain(name + ": its record says " + std::string(word(run->record.status)) + ", its journal " +
+                       std::string(word(run->state.status)));
+    }
+    for (const auto* list : {&run->anomalies, &run->state.anomalies}) {
+      for (const std::string& each : *list) world().complain(name + ": " + each);
+    }
+  }
 }
 
 // A job that waits now does so for one that is not there, or in a circle.

@@ -1,10 +1,13 @@
 // A random life of a whole system: hosts, agents, clients, and all that can go wrong, from one seed.
 #pragma once
 
+#include <map>
 #include <set>
 #include <string>
 #include <vector>
 
+#include "domain/flow_plan.h"
+#include "sim_coordinator.h"
 #include "stage.h"
 
 namespace mycojobs::sim {
@@ -12,12 +15,15 @@ namespace mycojobs::sim {
 struct LifeReport {
   std::string trouble;  // empty: all was as it must be
   std::uint64_t history = 0;
-  std::size_t jobs = 0, runs = 0, facts = 0, kills = 0, stops = 0, restarts = 0, jumps = 0, calls = 0, parked = 0;
+  std::size_t jobs = 0, runs = 0, facts = 0, kills = 0, stops = 0, restarts = 0, jumps = 0, calls = 0, parked = 0,
+              flows = 0;
+  Troubles troubles;
 };
 
 struct LifeSettings {
-  Ms trouble = 40000;  // for so long things go wrong
-  Ms latest = 3000;    // that a call comes which its caller has given up
+  Ms trouble = 40000;    // for so long things go wrong
+  Ms latest = 3000;      // that a call comes which its caller has given up
+  Ms patience = 300000;  // then everything must have ended
   std::uint64_t least_agents = 2, most_agents = 4;
   Ms restart = 3000;  // at most, until an agent that has died starts again
   Ms check_every = 2500;
@@ -50,6 +56,7 @@ class Life {
   void check(const std::string& when);
   void end_trouble();
   std::string unsettled();
+  void check_flows();
   std::string explained(const std::string& who);
   void explain_parked();
 
@@ -65,10 +72,13 @@ class Life {
   void settle_dead_letter();
   void purge();
   void send_message();
+  void start_flow();
+  void cancel_flow();
   void pause_queue();
   // What happens to the system.
   void kill_agent();
   void stop_agent();
+  void kill_coordinator();
   void drain_agent();
   void restart_server();
   void move_host_clock();
@@ -76,6 +86,7 @@ class Life {
   void fail_launches();
 
   Job any_job(Id id);
+  FlowPlan any_plan(const std::string& name);
   std::string any_key();
   Client& any_client() { return *clients_[world().below(clients_.size())]; }
   Service& any_service() { return *stage_.services[world().below(stage_.services.size())]; }
@@ -89,6 +100,9 @@ class Life {
   std::uint32_t lease_ms_;
   Stage stage_;
   std::vector<std::unique_ptr<Client>> clients_;
+  std::vector<std::unique_ptr<SimCoordinator>> coordinators_;  // none: there are no flows
+  std::size_t flows_asked_ = 0;
+  std::map<std::string, Id> flows_;  // by name, that were started
   Id last_id_ = 0;
   std::set<std::string> settled_;     // jobs that have ended
   std::int64_t latest_shift_ms_ = 0;  // of the server's clock: how far it has ever been ahead

@@ -31,11 +31,17 @@ std::optional<int> SimLink::begin(const Script& script, const Arguments& argumen
 Result<Reply> SimLink::finish(const Script& /*as begun*/, const Arguments& /*as begun*/) {
   const std::string call_name = world_.next_call(program_) + " answered";
   world_.trouble(program_, call_name);
-  const std::string lost = "lost " + call_name;
-  const bool is_lost = world_.apart(lost, [&] { return world_.once_in(world_.weather.late) ? 1 : 0; }) > 0;
   auto reply = *std::exchange(begun_, std::nullopt);
-  if (program_.killed() || (is_lost && world_.happens(lost))) return fail(Code::unavailable, "the answer is lost");
+  if (program_.killed() || is_lost(call_name)) return fail(Code::unavailable, "the answer is lost");
   return reply;
+}
+
+bool SimLink::is_lost(const std::string& call_name) {
+  const std::string lost = "lost " + call_name;
+  const bool is_lost = world_.apart(lost, [&] { return world_.once_in(world_.weather.late); });
+  if (!is_lost || !world_.happens(lost)) return false;
+  ++world_.troubles_.replies_lost;
+  return true;
 }
 
 Result<Reply> SimLink::pass(std::string_view name, const Arguments& arguments, const Call& call) {
@@ -45,6 +51,7 @@ Result<Reply> SimLink::pass(std::string_view name, const Arguments& arguments, c
   if (program_.killed() || !world_.server_up()) return away();
   MJ_CHECK(connect());
   if (is_late(call_name, name, arguments, call)) return away();
+  if (is_cut(call_name, call, arguments)) return away();
   auto reply = send(call, arguments);
   if (reply) world_.trouble(program_, call_name + " answered");
   if (program_.killed()) return away();
@@ -58,8 +65,23 @@ bool SimLink::is_late(const std::string& call_name, std::string_view name, const
   const Ms later = world_.apart(
       late, [&] { return world_.once_in(world_.weather.late) ? 1 + world_.below(world_.weather.late_ms) : 0; });
   if (later == 0 || !world_.happens(late)) return false;
+  ++world_.troubles_.given_up;
   world_.note("  " + program_.name() + ' ' + std::string(name) + ": given up, under way");
   send_later(name, arguments, call, later);
+  return true;
+}
+
+// On the call's way there, or on its answer's way back.
+bool SimLink::is_cut(const std::string& call_name, const Call& call, const Arguments& arguments) {
+  enum { no, before, after };
+  const std::string cut = "cut " + call_name;
+  const int when =
+      world_.apart(cut, [&] { return world_.once_in(world_.weather.cut) ? (world_.once_in(2) ? before : after) : no; });
+  if (when == no || !world_.happens(cut)) return false;
+  ++world_.troubles_.cut;
+  world_.note("  " + program_.name() + "'s connection is cut" + (when == before ? "" : ", its call is done"));
+  if (when == after) (void)send(call, arguments);
+  start_ = 0;
   return true;
 }
 

@@ -24,8 +24,10 @@ class SimLink final : public Link {
  private:
   using Call = std::function<Result<Reply>(Link&, const Arguments&)>;
   Result<Reply> pass(std::string_view name, const Arguments&, const Call&);
+  bool is_lost(const std::string& call_name);
   bool is_late(const std::string& call_name, std::string_view name, const Arguments&, const Call&);
   Result<void> connect();
+  bool is_cut(const std::string& call_name, const Call&, const Arguments&);
   Result<Reply> send(const Call&, const Arguments&);
   void send_later(std::string_view name, const Arguments&, const Call&, Ms later);
 

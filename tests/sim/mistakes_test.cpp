@@ -1,12 +1,13 @@
 // Does the simulation find what is wrong? Mistakes that such a system is known for are made on purpose, one at a time,
-// in the store's scripts and in the agent; each must be found by a few random lives.
+// in the store's scripts and in the agent; each must be found by a bounded number of schedules, replay alike, and
+// shrink.
 #include <gtest/gtest.h>
 
 #include <array>
 #include <cstdio>
 #include <ostream>
 
-#include "life.h"
+#include "shortest.h"
 
 namespace mycojobs::sim {
 
@@ -32,16 +33,37 @@ constexpr auto kMistakes = std::to_array<Mistake>({
 
 class Mistakes : public testing::TestWithParam<Mistake> {};
 
-TEST_P(Mistakes, AreFound) {
-  constexpr std::uint64_t kMost = 60;
-  for (std::uint64_t seed = 1; seed <= kMost; ++seed) {
-    const LifeReport life = Life(seed, {.mistake = GetParam()}).run();
-    if (life.trouble.empty()) continue;
-    std::printf("seed %llu: %s\n", static_cast<unsigned long long>(seed),
-                life.trouble.substr(0, life.trouble.find('\n')).c_str());
-    return;
+// By the schedules of every test run (Schedules.EndAsTheyMust), and far fewer of them.
+TEST_P(Mistakes, AreFoundAndReplayedAndShrinkToTheirShortest) {
+  constexpr std::uint64_t kMost = 2000;
+  LifeSettings settings = brief_life();
+  settings.mistake = GetParam();
+  settings.patience = 60000;
+  std::uint64_t seed = 0;
+  LifeReport found;
+  while (found.trouble.empty() && seed < kMost) found = Life(++seed, settings).run();
+  ASSERT_FALSE(found.trouble.empty()) << "not found by " << kMost << " schedules";
+  const LifeReport again = Life(seed, settings).run();
+  EXPECT_EQ(again.trouble, found.trouble);
+  EXPECT_EQ(again.history, found.history);
+
+  const Shortest shortest = shorten(seed, settings);
+  std::printf("seed %llu, %s\n", static_cast<unsigned long long>(seed),
+              shown(shortest).substr(0, shown(shortest).find("\nThe last")).c_str());
+  settings.left_out = shortest.left_out;
+  EXPECT_EQ(Life(seed, settings).run().trouble, shortest.trouble);
+  EXPECT_EQ(kind_of(shortest.trouble), kind_of(found.trouble));
+  for (const std::string& each : shortest.happened) {
+    settings.left_out = shortest.left_out;
+    settings.left_out.insert(each);
+    Life shorter(seed, settings);
+    const std::string trouble = shorter.run().trouble;
+    EXPECT_FALSE(kind_of(trouble) == kind_of(found.trouble) && shorter.happened().size() < shortest.happened.size())
+        << "it goes wrong without " << each;
   }
-  ADD_FAILURE() << "not found by " << kMost << " lives";
+  settings.left_out = shortest.left_out;
+  settings.mistake = {"none"};
+  EXPECT_EQ(Life(seed, settings).run().trouble, "") << "it is the mistake that is found";
 }
 
 INSTANTIATE_TEST_SUITE_P(OnPurpose, Mistakes, testing::ValuesIn(kMistakes),

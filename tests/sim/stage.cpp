@@ -16,7 +16,11 @@ constexpr Ms kRevivalMs = 200;  // of a client
 std::string key_of(Id id) { return job_key(kCaller, id); }
 
 Client::Client(World& world, std::string name)
-    : Program(std::move(name)), Actor(nullptr), world_(world), store_(world.open_store(*this)) {
+    : Program(std::move(name)),
+      Actor(nullptr),
+      world_(world),
+      store_(world.open_store(*this)),
+      flows_(world.open_flows(*this)) {
   world_.add(*this);
 }
 
@@ -26,6 +30,7 @@ void Client::step() {
   if (killed()) {
     world_.revive(*this);
     store_ = world_.open_store(*this);
+    flows_ = world_.open_flows(*this);
   }
   const Wish wish = wishes_.front();
   if (wish.when && !wish.when()) {

@@ -26,6 +26,7 @@ class Client final : public Program, public Actor {
 
   void ask(Wish wish) { wishes_.push_back(std::move(wish)); }
   bool done() const { return wishes_.empty(); }
+  FlowStore& flows() { return *flows_; }
   Ms due() const override { return wishes_.empty() ? kNever : due_; }
   void step() override;
 
@@ -34,6 +35,7 @@ class Client final : public Program, public Actor {
 
   World& world_;
   std::unique_ptr<Store> store_;
+  std::unique_ptr<FlowStore> flows_;
   std::deque<Wish> wishes_;
   Ms due_ = 0;
 };

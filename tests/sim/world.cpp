@@ -5,6 +5,7 @@
 #include <cstdlib>
 
 #include "link.h"
+#include "store/redis_flows.h"
 #include "store/redis_store.h"
 
 namespace mycojobs::sim {
@@ -20,6 +21,28 @@ std::string seconds(Ms ms) {
 }
 
 }  // namespace
+
+Troubles& Troubles::operator+=(const Troubles& more) {
+  requests_lost += more.requests_lost, replies_lost += more.replies_lost, cut += more.cut, given_up += more.given_up;
+  slow += more.slow, overtaken += more.overtaken, killed += more.killed, stopped += more.stopped;
+  return *this;
+}
+
+std::string shown(const Troubles& of) {
+  std::string text;
+  const auto add = [&text](std::size_t count, const char* what) {
+    text += (text.empty() ? "" : ", ") + std::to_string(count) + what;
+  };
+  add(of.requests_lost, " requests and ");
+  text += std::to_string(of.replies_lost) + " replies lost";
+  add(of.cut, " cut");
+  add(of.given_up, " given up and done later");
+  add(of.slow, " slow");
+  add(of.overtaken, " overtaken");
+  add(of.killed, " killed their caller");
+  add(of.stopped, " stopped it");
+  return text;
+}
 
 std::unique_ptr<World::Server>& World::spare_server() {
   static std::unique_ptr<Server> spare;
@@ -57,6 +80,7 @@ bool World::happens(const std::string& name) {
 // Some scripts only read.
 Fault World::judge(const ServerCall& call) {
   if (caller_ == nullptr) return Fault::none;
+  ++calls_made_;
   const bool writes = call.write > 0 && call.name != "places" && call.name != "leases";
   const std::uint64_t number = writes ? ++writes_ : 0;
   Fate what = Fate::fine;
@@ -67,6 +91,7 @@ Fault World::judge(const ServerCall& call) {
   }
   doomed_ = what == Fate::killed_before || what == Fate::killed_after;
   if (what == Fate::fine) return Fault::none;
+  ++(doomed_ ? troubles_.killed : what == Fate::request_lost ? troubles_.requests_lost : troubles_.replies_lost);
   note("  " + caller_->name() + ' ' + std::string(call.name) + " #" + std::to_string(number) +
        (what == Fate::request_lost    ? ": the request is lost"
         : what == Fate::reply_lost    ? ": the reply is lost"
@@ -75,11 +100,15 @@ Fault World::judge(const ServerCall& call) {
   return what == Fate::request_lost || what == Fate::killed_before ? Fault::before : Fault::after;
 }
 
-std::unique_ptr<Store> World::open_store(Program& program) {
-  return std::make_unique<RedisStore>([this, &program](Id context) -> Result<std::unique_ptr<Link>> {
+OpenLink World::links_of(Program& program) {
+  return [this, &program](Id context) -> Result<std::unique_ptr<Link>> {
     return std::make_unique<SimLink>(*this, program, server().open_link(context));
-  });
+  };
 }
+
+std::unique_ptr<Store> World::open_store(Program& program) { return std::make_unique<RedisStore>(links_of(program)); }
+
+std::unique_ptr<FlowStore> World::open_flows(Program& program) { return make_redis_flows(links_of(program)).value(); }
 
 const Script& World::as_mistaken(const Script& script) {
   const std::size_t at = mistake.instead_of.empty() ? std::string::npos : script.text.find(mistake.instead_of);
@@ -187,16 +216,22 @@ void World::wait(Ms how_long, const Program& program) {
 
 void World::trouble(Program& program, const std::string& call) {
   if (depth_ >= kDeepest) return;
+  const std::uint64_t before = calls_made_;
   const auto length = [&](const char* what, std::uint32_t one_in, Ms most) {
     const std::string name = what + call;
     const Ms drawn = apart(name, [&] { return once_in(one_in) ? below(most) + 1 : 0; });
     return drawn > 0 && happens(name) ? drawn - 1 : kNever;
   };
-  if (const Ms slow = length("slow ", weather.slow, weather.slow_ms); slow != kNever) wait(slow, program);
+  if (const Ms slow = length("slow ", weather.slow, weather.slow_ms); slow != kNever) {
+    ++troubles_.slow;
+    wait(slow, program);
+  }
   if (const Ms away = length("stop ", weather.stop, weather.stop_ms); away != kNever) {
+    ++troubles_.stopped;
     stop(program, away);
     wait(program.stopped_until_ - now_, program);
   }
+  troubles_.overtaken += calls_made_ > before ? 1 : 0;
 }
 
 void World::note(std::string text) {

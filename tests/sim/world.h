@@ -14,6 +14,8 @@
 #include <vector>
 
 #include "mycojobs/clock.h"
+#include "mycojobs/flows.h"
+#include "store/link.h"
 #include "support/redis/memory_server.h"
 
 namespace mycojobs::sim {
@@ -60,26 +62,28 @@ enum class Fate { fine, request_lost, reply_lost, killed_before, killed_after };
 
 // How likely trouble is on the way of each call: once in so many; 0: never.
 struct Weather {
-  std::uint32_t request_lost = 0, reply_lost = 0;
+  std::uint32_t cut = 0;   // the connection is cut, before or after it happens; the next call makes a new one
   std::uint32_t late = 0;  // happens when its caller has given up, up to late_ms later
   std::uint32_t slow = 0;  // takes up to slow_ms, before or after it happens; meanwhile others act
   std::uint32_t stop = 0;  // its caller is stopped for up to stop_ms, before or after it happens
   Ms late_ms = 3000, slow_ms = 0, stop_ms = 0;
 };
 
+// What has become of calls so far. overtaken: calls of others, sent later, came first while it was under way, or while
+// its answer was.
+struct Troubles {
+  std::size_t requests_lost = 0, replies_lost = 0, cut = 0, given_up = 0, slow = 0, overtaken = 0, killed = 0,
+              stopped = 0;
+  Troubles& operator+=(const Troubles&);
+};
+std::string shown(const Troubles&);
+
 // A mistake that is made on purpose, to see that it is found: other text in every script that has the first one, or
 // what an agent does wrong.
 struct Mistake {
   const char* name;
   std::string_view instead_of = {}, other = {};
-  enum class Agent {
-    none,
-    fences_late,
-    fences_never,
-    forgets_reports,
-    reports_twice,
-    forgets_kills
-  } agent = Agent::none;
+  enum class Agent { none, fences_late, fences_never, forgets_reports } agent = Agent::none;
 };
 
 // Unix time with a shift of its own.
@@ -145,6 +149,7 @@ class World {
 
   // Stores of a program: they end with it.
   std::unique_ptr<Store> open_store(Program&);
+  std::unique_ptr<FlowStore> open_flows(Program&);
 
   void add(Actor& actor) { actors_.push_back(&actor); }
   void remove(Actor& actor) { std::erase(actors_, &actor); }
@@ -165,6 +170,7 @@ class World {
   std::function<Fate(const Program&, const ServerCall&, std::uint64_t write)> fate;
   std::uint64_t writes() const { return writes_; }
   Weather weather;
+  const Troubles& troubles() const { return troubles_; }
   Mistake mistake{"none"};
   const Script& as_mistaken(const Script&);
   std::function<void()> after_step;
@@ -202,6 +208,7 @@ class World {
   };
   Next next();
   bool step(Ms moment);
+  OpenLink links_of(Program&);
   void wait(Ms how_long, const Program&);           // of a thread that is within its step
   void trouble(Program&, const std::string& call);  // slow, stopped
 
@@ -209,8 +216,9 @@ class World {
   Chance chance_;
   std::map<std::string, std::uint64_t> calls_;  // of each program
   std::vector<std::string> happened_;
+  Troubles troubles_;
   Ms now_ = 0, up_at_ = 0;
-  std::uint64_t starts_ = 1, writes_ = 0, history_ = 14695981039346656037ULL;
+  std::uint64_t starts_ = 1, writes_ = 0, calls_made_ = 0, history_ = 14695981039346656037ULL;
   ShiftedClock server_clock_{now_, 0};
   std::unique_ptr<Server> server_;
   std::vector<Actor*> actors_;

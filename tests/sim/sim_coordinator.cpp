@@ -1,0 +1,54 @@
+#include "sim_coordinator.h"
+
+#include <algorithm>
+
+#include "coordinator/context_loop.h"
+
+namespace mycojobs::sim {
+namespace {
+
+constexpr std::uint32_t kLeaseMs = 1000;
+constexpr Ms kMostMs = 200;     // between two rounds
+constexpr Ms kAgainMs = 50;     // after one that the server did not answer
+constexpr Ms kLookMs = 10;      // between two looks whether it may go on
+constexpr Ms kRestartMs = 300;  // of one that was killed
+constexpr Ms kBootMs = 900000;
+
+}  // namespace
+
+SimCoordinator::SimCoordinator(World& world, std::string name)
+    : Program(std::move(name)),
+      Actor(nullptr),
+      world_(world),
+      clock_(world.time(), kBootMs),
+      own_flows_(world.server().open_flows().value()) {
+  begin();
+  world_.add(*this);
+}
+
+SimCoordinator::~SimCoordinator() { world_.remove(*this); }
+
+void SimCoordinator::begin() {
+  ContextSettings settings;
+  settings.context = kContext;
+  settings.instance = name() + "." + std::to_string(++starts_);
+  settings.lease_ms = kLeaseMs;
+  rounds_ = std::make_unique<ContextRounds>(world_.open_flows(*this), world_.open_store(*this), clock_, settings);
+}
+
+void SimCoordinator::on_killed() { due_ = world_.now() + kRestartMs; }
+
+void SimCoordinator::step() {
+  if (world_.is_stopped(*this)) {
+    due_ = world_.now() + kLookMs;
+    return;
+  }
+  if (killed()) {
+    world_.revive(*this);
+    begin();
+  }
+  const auto next = rounds_->round();
+  if (!killed()) due_ = world_.now() + std::min(kMostMs, next ? *next : kAgainMs);
+}
+
+}  // namespace mycojobs::sim

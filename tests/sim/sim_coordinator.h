@@ -1,0 +1,38 @@
+// A coordinator in one thread: the rounds of agent/coordinator for the stage's context. One that is killed is started
+// anew. Hints do not reach it: it looks often.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "mycojobs/flows.h"
+#include "world.h"
+
+namespace mycojobs {
+class ContextRounds;
+}
+
+namespace mycojobs::sim {
+
+class SimCoordinator final : public Program, public Actor {
+ public:
+  SimCoordinator(World&, std::string name);
+  ~SimCoordinator() override;
+
+  Ms due() const override { return due_; }
+  void step() override;
+  FlowStore& own_flows() { return *own_flows_; }  // without faults, for who looks at what came of it
+
+ private:
+  void begin();
+  void on_killed() override;
+
+  World& world_;
+  ShiftedClock clock_;
+  std::unique_ptr<FlowStore> own_flows_;
+  std::unique_ptr<ContextRounds> rounds_;
+  Ms due_ = 0;
+  unsigned starts_ = 0;
+};
+
+}  // namespace mycojobs::sim
