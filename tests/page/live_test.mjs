@@ -70,7 +70,7 @@ await claims(world, {
     await until('another job', () => !page.url().includes(made.key.replace('job:', '')));
     await page.close();
   },
-  async 'a store that is away is told, with since when, and that it is back'() {
+  async 'a store that is away is shown, with since when, and that it is back'() {
     const page = await world.open('#/overview');
     await sees(page, 'What is stuck');
     await sees(page, 'live', 'header');
@@ -83,11 +83,11 @@ await claims(world, {
         await each.bringToFront();
         await sees(each, /The store \(Redis\) has been away since \d\d:\d\d:\d\d: what is shown is from before, its numbers are old/);
         await sees(each, 'store away', 'header');
-        console.log(`  told after ${Date.now() - began} ms`);
+        console.log(`  shown after ${Date.now() - began} ms`);
       }
       // Some 5 s; the second page asks when it comes to the front.
       const took = Date.now() - began;
-      assert.ok(took < 8000, `not ${took} ms: a look waits for another one, or a call is made again before it is told`);
+      assert.ok(took < 8000, `not ${took} ms: a look waits for another one, or a call is made again before it is shown`);
       await page.bringToFront();
       await world.axe(page, 'the store is away');
       assert.ok(await page.$('.tiles'), 'what was shown stays');
@@ -143,15 +143,15 @@ await claims(world, {
     await page.waitForSelector('.graph .node.asks', {timeout: 60000});
     assert.equal((await page.$$('.graph .node.done')).length, 2);
     await page.goto(`${page.url()}?view=timeline`);
-    await sees(page, 'second');
-    const told = await text(page, '.moments');
-    for (const name of ['first', 'second']) assert.equal(told.split('\n').filter((row) => row.includes(name) && row.includes('completed')).length, 1, `${name} in ${told}`);
+    await sees(page, 'second', '.moments');
+    const heard = await text(page, '.moments');
+    for (const name of ['first', 'second']) assert.equal(heard.split('\n').filter((row) => row.includes(name) && row.includes('completed')).length, 1, `${name} in ${heard}`);
     await page.close();
   },
   async '200 event streams of one context cost one look a second'() {
     const streams = [];
     const abort = new AbortController();
-    let told = 0;
+    let heard = 0;
     for (let i = 0; i < 200; i++) {
       const response = await fetch(`${world.url}/events?context=1&overview=1`, {headers: {Authorization: `Bearer ${world.operator}`}, signal: abort.signal});
       assert.equal(response.status, 200);
@@ -162,11 +162,11 @@ await claims(world, {
           const {done, value} = await reader.read();
           if (done) return;
           here += Buffer.from(value).toString();
-          if (here.includes('event: overview')) { told++; here = ''; }
+          if (here.includes('event: overview')) { heard++; here = ''; }
         }
       })().catch(() => {}));
     }
-    await until('each has been told', () => told >= 200);
+    await until('each has heard', () => heard >= 200);
     // Scripts that Redis has run, over five seconds: one each second for all of them, and what agent and coordinator ask.
     const calls = () => spawnSync('redis-cli', ['-s', `${world.folder}/redis.sock`, 'info', 'commandstats'], {encoding: 'utf8'}).stdout.match(/cmdstat_zcount:calls=(\d+)/)?.[1] ?? '0';
     const before = Number(calls());
@@ -176,6 +176,20 @@ await claims(world, {
     assert.ok(looks <= 8, `${looks} looks in 5 s`);
     abort.abort();
     await Promise.all(streams);
+  },
+  async 'an agent that died is said, with what it had, and that nobody takes what waits'() {
+    const made = await world.job('import time\ntime.sleep(600)', {name: 'held'});
+    await until('it runs', async () => (await world.rpc('job.get', {id: made.key.replace('job:', '')})).status === 'started');
+    const page = await world.open('#/overview');
+    await sees(page, '20 live');
+    await world.end('agent', 'SIGKILL');
+    await world.job('pass', {name: 'waits.py'});
+    await sees(page, /agent 20 on .+ is silent for \d+ s/, '.findings');
+    await sees(page, /jobs? waits? and no agent is alive/, '.findings');
+    await sees(page, '20 silent');
+    await world.axe(page, 'an agent that died');
+    assert.deepEqual(page.wrong, []);
+    await page.close();
   },
   async '100,000 jobs are listed without waiting, in pages'() {
     await world.end('agent');

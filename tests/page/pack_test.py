@@ -48,7 +48,7 @@ with tempfile.TemporaryDirectory() as folder:
         fail("modules in a circle cannot be named by their content")
     (web / "src/text.js").write_text("import 'left-pad';\n")
     if "left-pad" not in pack(web, modules, out).stderr:
-        fail("a module that is unknown is told")
+        fail("a module that is unknown is refused")
     (folder / "examples/hello/jobs.txt").write_text("compute.py 0 --retries 1\n")
     (web / "src/text.js").write_text("")
     if "--retries" not in pack(web, modules, out).stderr:

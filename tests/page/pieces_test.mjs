@@ -27,9 +27,9 @@ test('colours of terminals are kept, all other escapes go', () => {
 test('events come whole, however they are cut', () => {
   const stream = 'id: 5.0.0\n\n: heartbeat\n\nevent: log\nid: 7\ndata: {"a":1}\n\nretry: 1000\n\nevent: job\ndata: {"b":"x\\ny"}\n\n';
   for (let size = 1; size < stream.length; size++) {
-    const told = [], feed = event_reader((each) => told.push(each));
+    const heard = [], feed = event_reader((each) => heard.push(each));
     for (let at = 0; at < stream.length; at += size) feed(stream.slice(at, at + size));
-    assert.deepEqual(told, [{event: 'message', id: '5.0.0', data: ''}, {event: 'log', id: '7', data: '{"a":1}'}, {event: 'job', id: '', data: '{"b":"x\\ny"}'}], `in pieces of ${size}`);
+    assert.deepEqual(heard, [{event: 'message', id: '5.0.0', data: ''}, {event: 'log', id: '7', data: '{"a":1}'}, {event: 'job', id: '', data: '{"b":"x\\ny"}'}], `in pieces of ${size}`);
   }
 });
 

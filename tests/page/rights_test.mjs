@@ -83,6 +83,10 @@ await claims(world, {
     await click(page, 'td button', 'Pause');
     await sees(page, 'paused');
     await click(page, 'td button', 'Resume');
+    await assert.rejects(world.rpc('queue.pause', {queue: 'refused'}, tokens.reader));
+    const refusals = await until('what was refused', () => page.evaluateHandle(() => [...document.querySelectorAll('.findings li')].find((at) => at.innerText.includes('of what somebody may not do'))?.querySelector('summary') ?? null).then((found) => found.asElement()));
+    await refusals.click();
+    await until('who it was, and what he wanted', () => page.$$eval('.findings table tr', (all) => all.some((at) => at.innerText.startsWith('13') && at.innerText.includes('queues'))));
     await until('all that an admin may', async () => JSON.stringify(await by_hand(page, tokens.admin, [['queue.dead', {}], ['context.verify', {}], ['context.doctor', {}], ['context.refusals', {id: 1}], ['job.get', {id: id_of(own.key)}]])) === JSON.stringify(Object.fromEntries(['queue.dead', 'context.verify', 'context.doctor', 'context.refusals', 'job.get'].map((each) => [each, 'done']))));
     await all_denied(page, tokens.admin, [['actor.create', {id: 99}], ['context.create', {id: 9}], ['context.delete', {id: 1}]]);
     await page.close();
@@ -91,6 +95,7 @@ await claims(world, {
     const page = await world.open('#/jobs', tokens.executor);
     await sees(page, 'may not read');
     await page.goto(`${world.url}/#/overview`);
+    await sees(page, 'Overview', 'main h1');
     await sees(page, 'may not read', 'main');
     assert.doesNotMatch(await text(page, 'main'), /You see what you made/);
     await page.goto(`${world.url}/#/approvals`);

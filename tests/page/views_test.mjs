@@ -31,7 +31,7 @@ const fits = async (page, where) => assert.deepEqual(await page.evaluate(() => (
   .filter((at) => at.getBoundingClientRect().right > innerWidth && !at.closest('.virtual *, .code *, .graph *')).map((at) => `${at.tagName}.${at.className} ${at.getBoundingClientRect().right}`).slice(0, 5))), [], `${where} is wider than the screen`);
 
 await claims(world, {
-  async 'nothing is shown without a token, and a wrong one is told'() {
+  async 'nothing is shown without a token, and a wrong one is refused with its remedy'() {
     const page = await world.browse();
     await page.goto(`${world.url}/#/jobs`);
     await page.waitForSelector('input[type=password]');
@@ -209,8 +209,8 @@ await claims(world, {
     await until('the flow goes on', async () => (await world.rpc('flow.dag', {id: release})).nodes.find((each) => each.name === 'ship').node_status === 'completed');
     await until('seen without a reload', () => page.evaluate(() => [...document.querySelectorAll('.graph .node.done')].some((at) => at.textContent.includes('ship'))));
     await click(page, '.tabs a', 'Timeline');
-    await sees(page, 'looks good');
-    assert.ok((await page.$$('.gantt .bar.run')).length >= 1);
+    await sees(page, 'looks good', '.moments');
+    await page.waitForSelector('.gantt .bar.run');
     await world.axe(page, 'timeline');
     await click(page, '.tabs a', 'Definition');
     await sees(page, '"approval"');
@@ -288,7 +288,7 @@ await claims(world, {
     }
     assert.deepEqual([...met].sort((a, b) => a - b), made);
     await sees(page, '230 shown', '.status');
-    // A new one is told of, and waits until its reader comes back to the front.
+    // A new one is announced, and waits until its reader comes back to the front.
     const late = (await world.rpc('flow.create', {definition})).id;
     await world.rpc('flow.start', {id: late});
     await click(page, '.status button', 'New ones');
@@ -318,8 +318,8 @@ await claims(world, {
     await until('all', async () => (await heights()).length > 600);
     const all = await heights();
     assert.deepEqual(all, [...new Set(all)].sort((a, b) => a - b), 'in order, each once');
-    const told = (await text(page, '.moments')).split('\n');
-    for (const n of [0, 1, 150, events - 1]) assert.equal(told.filter((row) => row.includes('"n":' + n + '}')).length, 1, `event ${n}`);
+    const heard = (await text(page, '.moments')).split('\n');
+    for (const n of [0, 1, 150, events - 1]) assert.equal(heard.filter((row) => row.includes('"n":' + n + '}')).length, 1, `event ${n}`);
     assert.equal(await page.evaluate(() => [...document.querySelectorAll('main button')].some((at) => at.innerText === 'Show earlier')), false, 'that was all');
     await world.rpc('workflow.send', {event: 'tally/Said@1', value: {id: 3, n: 7777}});
     await sees(page, '"n":7777', '.moments');
@@ -329,6 +329,7 @@ await claims(world, {
   },
   async 'a script and a flow are written, checked and run'() {
     const page = await world.open('#/try');
+    await page.waitForSelector('.examples-of button');  // what the box begins with is there by then
     await page.$eval('textarea', (at) => { at.value = 'print("from the box")\nresult = {"k": 7}'; at.dispatchEvent(new Event('input', {bubbles: true})); });
     await click(page, 'button', 'Run');
     await sees(page, 'from the box', '.log');
@@ -343,9 +344,7 @@ await claims(world, {
     await click(page, 'main a', 'Change and run');
     await sees(page, '200000', '.kept');
     await page.goto(`${world.url}/#/try?kind=flow`);
-    await page.waitForSelector('textarea');
-    await sleep(200);
-    const good_text = await page.$eval('textarea', (at) => at.value);
+    const good_text = await until('the flow to begin with', () => page.$eval('textarea', (at) => at.value.startsWith('name: first-flow') && at.value));
     await page.$eval('textarea', (at) => { at.value = at.value.replace('type: python', 'tipe: python'); at.dispatchEvent(new Event('input', {bubbles: true})); });
     await click(page, 'button', 'Check');
     await sees(page, 'line 4');
