@@ -46,6 +46,22 @@ await claims(world, {
     await untouched(page);
     await page.close();
   },
+  async 'a script of 500,000 lines and one of 2 MiB in a line are cut'() {
+    const many = await world.job('\n'.repeat(500000) + 'print("the end")', {name: 'many-lines.py'});
+    const wide = await world.job(`x = "${'w'.repeat(2 << 20)}"`, {name: 'wide.py'});
+    for (const each of [many, wide]) await world.ended(each.key);
+    const page = await world.open(`#/jobs/${many.key.replace('job:', '')}`);
+    await sees(page, 'the end', '.log');
+    await click(page, 'main button', 'all 500');
+    await sees(page, /The first 2.000 of 500.001 lines/);
+    assert.equal(await page.$$eval('.code tr', (all) => all.length), 2000);
+    await page.goto(`${world.url}/#/jobs/${wide.key.replace('job:', '')}`);
+    await sees(page, 'wide.py', 'h1');
+    await sees(page, 'wwww', '.code');
+    assert.ok((await text(page, '.code')).length < 5000);
+    await untouched(page);
+    await page.close();
+  },
   async 'names of queues and dead letters in the overview are text'() {
     const {spawnSync} = await import('node:child_process');
     const redis = (...words) => spawnSync('redis-cli', ['-s', `${world.folder}/redis.sock`, '-n', '1', ...words], {encoding: 'utf8'});

@@ -105,7 +105,7 @@ function Definition({id, context}) {
   const {value, error} = useCall('flow.get', {id, context_id: context, definition: true});
   if (!value) return error ? html`<${Problem} error=${error}/>` : html`<p class="empty">One moment \u2026</p>`;
   const text = typeof value.definition === 'string' ? value.definition : JSON.stringify(value.definition, null, 2);
-  return html`<p class="actions"><${Copy} text=${text}/><a class="button" href=${href(['try'], {context, kind: 'flow', of: String(id)})}>Change and run</a></p><pre class="value" tabindex="0"><bdi dir="ltr">${plain(text)}</bdi></pre>
+  return html`<p class="actions"><${Copy} text=${text}/><a class="button" href=${href(['try'], {context, kind: 'flow', of: String(id)})}>Change and run</a></p><${Value} of=${text}/>
     ${value.inputs && html`<h3>Inputs</h3><${Pairs} of=${value.inputs}/>`}${value.env_vars && Object.keys(value.env_vars).length > 0 && html`<h3>Environment</h3><${Pairs} of=${value.env_vars}/>`}`;
 }
 

@@ -2,7 +2,7 @@
 import {html, useCall, useEffect, useMemo, useRef, useState, Ago, Copy, Action, Glyph, Problem, Section, Sentence, State, Their, flow_href, go, has_failed, href, job_href, job_state, left_out, now_ms, useNow, useTitle} from './ui.js';
 import {events, rpc} from './api.js';
 import {LogLines, LogView} from './log.js';
-import {bytes, counted, line, moment, plain, span} from './text.js';
+import {bytes, count, counted, line, moment, plain, span} from './text.js';
 
 const LOOK_MS = 200;
 // Follows the log and the state of a job.
@@ -24,15 +24,16 @@ function useJobStream(key, context) {
   return {log, ...heard};
 }
 
+const MOST_LINES = 2000, LONGEST = 2000;  // of a script, and characters of a line; who copies it has all of it
 // The lines of a script around the one that failed.
 function Script({script, at, open}) {
-  const lines = plain(script).replace(/\n$/, '').split('\n');
+  const lines = useMemo(() => plain(script).replace(/\n$/, '').split('\n'), [script]);
   const [all, show] = useState(lines.length <= (open ? 400 : 14));
-  const from = all || !at ? 0 : Math.max(0, at - 5), to = all ? lines.length : Math.min(lines.length, at ? at + 4 : 40);
+  const from = all || !at ? 0 : Math.max(0, at - 5), to = Math.min(lines.length, all ? MOST_LINES : at ? at + 4 : 40);
   return html`<div class="code" tabindex="0" role="region" aria-label="script"><table><tbody>${lines.slice(from, to).map((text, i) => {
     const number = from + i + 1;
-    return html`<tr class=${number === at ? 'marked' : ''}><td class="number">${number}</td><td class="sign">${number === at ? '\u25b6' : ''}</td><td><bdi dir="ltr">${text || ' '}</bdi></td></tr>`;
-  })}</tbody></table></div>${to - from < lines.length && html`<button type="button" class="small" onClick=${() => show(true)}>all ${counted(lines.length, 'line')}</button>`}`;
+    return html`<tr class=${number === at ? 'marked' : ''}><td class="number">${number}</td><td class="sign">${number === at ? '\u25b6' : ''}</td><td><bdi dir="ltr">${(text.length > LONGEST ? `${text.slice(0, LONGEST)}\u2026` : text) || ' '}</bdi></td></tr>`;
+  })}</tbody></table></div>${all && to < lines.length ? html`<p class="quiet">The first ${count(to)} of ${counted(lines.length, 'line')}.</p>` : to - from < lines.length && html`<button type="button" class="small" onClick=${() => show(true)}>all ${counted(lines.length, 'line')}</button>`}`;
 }
 
 const LONG = 4000;  // characters of a text of others that are shown at once
