@@ -34,14 +34,15 @@ class Page(Sections):
         rows = []
         for each in TARGETS:
             got = each.measure(self.results)
-            rows.append([each.what, each.target, each.stretch, got.got, got.word()])
+            way = (each.way or "not known") if got.met is False else ""
+            rows.append([each.what, each.target, each.stretch, got.got, got.word(), way])
         self.add(
             "",
             "## Targets",
             "",
             "Whole path through Redis with claims, leases, fences and journal, whole sandbox on. Soaks are `./dev soak`'s.",
             "",
-            table(["what", "target", "stretch", "measured", "met"], rows),
+            table(["what", "target", "stretch", "measured", "met", "what stands in the way"], rows),
         )
 
     def delivery(self):
