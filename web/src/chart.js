@@ -25,7 +25,7 @@ export function Chart({ends, slot_ms, now}) {
       plot.current = new uPlot({
         width: at.clientWidth, height: 140, legend: {show: false}, cursor: {y: false, drag: {x: false, y: false}},
         scales: {y: {range: (u, low, high) => [0, Math.max(4, high)]}},
-        axes: [{...axis, space: 70, values: (u, splits) => splits.map((s) => clock(s * 1000).slice(0, 5))}, {...axis, size: 36, space: 30, values: (u, splits) => splits.map((v) => (Number.isInteger(v) ? String(v) : ''))}],
+        axes: [{...axis, size: 26, space: 70, values: (u, splits) => splits.map((s) => clock(s * 1000).slice(0, 5))}, {...axis, size: 36, space: 30, values: (u, splits) => splits.map((v) => (Number.isInteger(v) ? String(v) : ''))}],
         series: [{}, {stroke: colour('--accent'), fill: colour('--accent-soft'), width: 1.5, paths: uPlot.paths.stepped({align: -1}), points: {show: false}}],
       }, latest.current, at);
       watch = new ResizeObserver(() => plot.current?.setSize({width: at.clientWidth, height: 140}));
