@@ -116,7 +116,7 @@ struct NamespaceRow {
   const char* layer;
   int flag;
 };
-constexpr NamespaceRow kNamespaces[] = {
+constexpr NamespaceRow kNamespaceRows[] = {
     {"userns", 0},           {"pidns", CLONE_NEWPID}, {"mountns", CLONE_NEWNS},      {"netns", CLONE_NEWNET},
     {"ipcns", CLONE_NEWIPC}, {"utsns", CLONE_NEWUTS}, {"cgroupns", CLONE_NEWCGROUP},
 };
@@ -142,7 +142,7 @@ Layer cgroup_layer(const char* name, bool ok) {
 
 std::vector<Layer> probed_layers(const IdRange& ids, const Cgroups& cgroups, const std::optional<SetupError>& canary) {
   std::vector<Layer> layers;
-  for (const auto& row : kNamespaces) {
+  for (const auto& row : kNamespaceRows) {
     const int error = try_namespace(row.flag);
     layers.push_back({row.layer, error == 0, error == 0 ? "can be made" : errno_text(error),
                       error == 0 ? "" : remedy_for_step("zygote_namespaces", error)});

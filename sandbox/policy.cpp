@@ -280,7 +280,7 @@ std::string syscall_name(std::uint32_t arch, int number) {
 
 namespace {
 
-constexpr std::size_t kMost = 64;
+constexpr std::size_t kMostFiles = 64;
 
 std::string key_of(const FilterRequest& request) {
   std::string key = request.exec ? "exec" : "";
@@ -310,7 +310,7 @@ Result<int> FilterCache::filter_for(const RunSpec& spec) {
   if (!file) return fail(Code::io, "seccomp: memfd_create: " + errno_text(errno));
   if (int error = write_filter(file.get(), program); error != 0) return fail(Code::io, "seccomp: " + errno_text(error));
   files_.emplace_front(key, std::move(file));
-  if (files_.size() > kMost) files_.pop_back();
+  if (files_.size() > kMostFiles) files_.pop_back();
   return files_.front().second.get();
 }
 

@@ -46,7 +46,7 @@ void add_children(pid_t pid, std::vector<pid_t>& out) {
   for (pid_t child = 0; file >> child;) out.push_back(child);
 }
 
-constexpr std::size_t kMost = 3;
+constexpr std::size_t kMostListed = 3;
 
 struct Process {
   pid_t pid = 0, parent = 0;
@@ -121,11 +121,11 @@ std::string describe_survivors(pid_t init) {
   std::size_t listed = 0;
   for (const Process& process : all) {
     const bool counts = below.contains(process.pid) && (process.pid != init || below.size() == 1);
-    if (!counts || listed++ >= kMost) continue;
+    if (!counts || listed++ >= kMostListed) continue;
     text +=
         fmt::format("{}process {} ({}, state {})", text.empty() ? "" : ", ", process.pid, process.name, process.state);
   }
-  if (listed > kMost) text += fmt::format(" and {} more", listed - kMost);
+  if (listed > kMostListed) text += fmt::format(" and {} more", listed - kMostListed);
   return text;
 }
 

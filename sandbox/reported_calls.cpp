@@ -37,7 +37,7 @@ std::int32_t pid_as_the_job_sees_it(std::uint32_t pid) {
 }
 
 // A job chooses its name: only what is plain text goes on.
-std::string name_of(std::uint32_t pid) {
+std::string comm_of(std::uint32_t pid) {
   std::ifstream file(fmt::format("/proc/{}/comm", pid));
   std::string name;
   std::getline(file, name);
@@ -62,7 +62,7 @@ Violation describe_call(int listener, const std::optional<seccomp_notif>& call) 
   violation.syscall = syscall_name(call->data.arch, call->data.nr);
   for (std::size_t i = 0; i < violation.args.size(); ++i) violation.args[i] = call->data.args[i];
   violation.pid = pid_as_the_job_sees_it(call->pid);
-  violation.comm = name_of(call->pid);
+  violation.comm = comm_of(call->pid);
   // Still waiting: then the number was its own all the while, and not that of a later process.
   if (::ioctl(listener, SECCOMP_IOCTL_NOTIF_ID_VALID, &call->id) != 0) violation.pid = 0, violation.comm.clear();
   return violation;
