@@ -37,6 +37,8 @@
 
 namespace mycojobs {
 
+struct Ceilings;  // domain/profiles.h
+
 struct ApiLimits {
   std::uint32_t connections = 512;    // of callers with a token, and so many without one in `dev`; more: 503 at once
   std::uint32_t lobby = 256;          // connections that have not sent a head yet; more: the oldest goes
@@ -76,7 +78,8 @@ struct ApiSettings {
   std::string coordinator_key;  // public; empty: no messages come in here
   CarriedFiles files;           // of messages
   std::uint64_t max_script_bytes = 4U << 20;
-  std::uint32_t wait_replicas = 0;  // as the stores have it, for who asks how things are
+  std::shared_ptr<const Ceilings> ceilings = {};  // of the jobs that come in; null: the built-in ones
+  std::uint32_t wait_replicas = 0;                // as the stores have it, for who asks how things are
   std::function<Result<void>(const WorkflowManifest&)> check_code;  // of workflows that are applied; null: nobody looks
   ApiLimits limits;
 };

@@ -54,7 +54,8 @@ service::Caller asker(const Services& services, const Caller& caller, Id context
           all_powerful ? WayIn::command : WayIn::rpc,
           all_powerful,
           services.settings.max_script_bytes,
-          caller.traceparent};
+          caller.traceparent,
+          services.settings.ceilings};
 }
 
 void note_refusal(Services& services, const Error& error) {

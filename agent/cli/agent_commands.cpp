@@ -42,6 +42,7 @@ Result<std::unique_ptr<ApiServer>> start_coordinator_api(const Parts& parts, con
   api.contexts = contexts;
   for (const auto& own : settings.context_redis) api.own_servers.push_back(own.first);
   api.max_script_bytes = settings.job_max_script_bytes;
+  api.ceilings = std::make_shared<const Ceilings>(settings.ceilings);
   api.wait_replicas = settings.redis_wait_replicas;
   api.health = std::move(health);
   api.metrics = parts.metrics;
@@ -71,6 +72,7 @@ Result<std::unique_ptr<ApiServer>> start_supervisor_api(const Parts& parts, cons
   api.tokens_file = settings.api_tokens;
   api.contexts = settings.contexts;
   api.max_script_bytes = settings.job_max_script_bytes;
+  api.ceilings = std::make_shared<const Ceilings>(settings.ceilings);
   api.health = std::move(health);
   api.metrics = parts.metrics;
   MJ_TRY(networks, networks_of(settings));

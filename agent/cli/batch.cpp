@@ -128,7 +128,7 @@ class BatchSubmission {
       : call_(call),
         file_(std::move(file)),
         caller_(caller),
-        by_{context_of(call), caller, WayIn::command, true, call.settings.job_max_script_bytes},
+        by_(maker_at_its_word(call, caller)),
         key_(std::move(key)),
         progress_(call.parts.clock) {}
 
@@ -163,8 +163,7 @@ class BatchSubmission {
 Result<void> BatchSubmission::check_line(const BatchFile::Line& line) {
   MJ_TRY(job, read_batch_line(line.text));
   MJ_CHECK(service::check_new_job(by_, job, caller_));
-  // Without a policy of its own it is that of its type, which is asked once.
-  if (!types_.contains(job.script_type) || !job.policy.empty()) MJ_CHECK(check_ceiling(call_, job));
+  MJ_CHECK(service::check_policy(by_, job));
   types_.insert(std::move(job.script_type));
   return {};
 }

@@ -113,11 +113,10 @@ bool is_json(const std::string& file, const std::string& text) {
 }
 
 void check_policies(Source& source, const FlowPlan& plan) {
+  const service::Caller by = maker_at_its_word(source.call, kDefaultCaller);
   for (const PlanNode& node : plan.nodes) {
-    if ((node.kind != NodeKind::job && node.kind != NodeKind::each) || node.each) continue;
-    Job job = node.job;
-    job.context_id = context_of(source.call);
-    if (auto allowed = check_ceiling(source.call, job); !allowed)
+    if (!node.supervisor_url.empty()) continue;  // the ceiling there counts
+    if (auto allowed = service::check_policy(by, node.job); !allowed)
       source.problems.push_back({"jobs." + node.name + ".policy", allowed.error().message});
   }
 }
@@ -235,7 +234,7 @@ constexpr int kStartAgainMs = 100;
 // Of --caller, whose flow it is: taken at its word.
 Result<service::Caller> maker(const Invocation& call) {
   MJ_TRY(caller, id_flag(call, "caller", kDefaultCaller));
-  return service::Caller{context_of(call), caller, WayIn::command, true, call.settings.job_max_script_bytes};
+  return maker_at_its_word(call, caller);
 }
 
 Result<service::CreateFlow> new_flow(const Invocation& call) {

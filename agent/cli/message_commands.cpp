@@ -340,7 +340,7 @@ Result<int> send_one(Invocation& call) {
   MJ_TRY(key, senders_key(call));
   MJ_TRY(wanted, read_message(call));
   MJ_TRY(opened, open_to_answer(call));
-  const service::Caller who{context_of(call), wanted.caller_id, WayIn::command, true};
+  const service::Caller who = maker_at_its_word(call, wanted.caller_id);
   MJ_CHECK(check_senders_key(*opened.store, wanted, key));
   MJ_TRY(message, service::send_message(who, *opened.store, wanted.caller_id, wanted));
   MJ_CHECK(sign_stored(call, *opened.store, message, key));

@@ -316,9 +316,18 @@ void tell_deleted(const Invocation& call, const std::string& key) {
   print(call.json ? dump_json({{"key", key}, {"deleted", true}}) + "\n" : key + " is deleted\n");
 }
 
+service::Caller maker_at_its_word(const Invocation& call, Id actor) {
+  return {context_of(call),
+          actor,
+          WayIn::command,
+          true,
+          call.settings.job_max_script_bytes,
+          {},
+          std::make_shared<const Ceilings>(call.settings.ceilings)};
+}
+
 Result<service::Caller> who_asks(const Invocation& call) {
-  const service::Caller self{context_of(call), kDefaultCaller, WayIn::command, true,
-                             call.settings.job_max_script_bytes};
+  const service::Caller self = maker_at_its_word(call, kDefaultCaller);
   if (!call.has("actor")) return self;
   MJ_TRY(actor, id_flag(call, "actor", kDefaultCaller));
   return service::as_named(self, actor, "actor");

@@ -70,6 +70,8 @@ Result<Id> typed_id(std::string_view what, std::string_view text);
 // Contexts that may be there: those of the settings, and those whose database holds a key.
 Result<std::vector<Id>> contexts_of_store(const Invocation&, Store&);
 void tell_deleted(const Invocation&, const std::string& key);  // the answer of every `delete`
+// Whose thing a command makes, taken at its word, with the limits of its settings.
+service::Caller maker_at_its_word(const Invocation&, Id actor);
 // Who asks for what the command does: the operator, or as whom it does (--actor), who is asked for its rights.
 Result<service::Caller> who_asks(const Invocation&);
 // What a service answers to what was typed: a field that a flag gave is called by the flag, and a conflict, which time

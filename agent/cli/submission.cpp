@@ -107,12 +107,6 @@ std::string script_type_of(const std::string& file) {
   return "";
 }
 
-Result<void> check_ceiling(const Invocation& call, const Job& job) {
-  const Policy below = applied(profile(profile_of(job.script_type)), operator_defaults(call.settings));
-  MJ_TRY(policy, combine(below, read_policy(job.policy, "policy").request, call.settings.ceilings.of(job.context_id)));
-  return check_warm(profile_of(job.script_type), policy);
-}
-
 namespace {
 
 void collect(const FlowPlan& plan, std::set<std::string>& types) {
@@ -333,11 +327,6 @@ Result<void> read_policy_flag(const Invocation& call, Job& job) {
 
 bool wait_and_go_on() { return next_stop_signal(kTryAgainMs) == 0; }
 
-// As whom it is made: the one whom the command line names, taken at its word.
-service::Caller maker_of(const Invocation& call, const Job& job) {
-  return {job.context_id, job.caller_id, WayIn::command, true, call.settings.job_max_script_bytes};
-}
-
 }  // namespace
 
 Result<void> read_notify_flag(const Invocation& call, std::string& notify) {
@@ -387,7 +376,7 @@ Result<Submission> read_submission(const Invocation& call) {
   MJ_CHECK(read_times(call, submission));
   MJ_CHECK(read_order(call, job));
   MJ_CHECK(read_policy_flag(call, job));
-  MJ_CHECK(service::check_new_job(maker_of(call, job), job, job.caller_id));
+  MJ_CHECK(service::check_new_job(maker_at_its_word(call, job.caller_id), job, job.caller_id));
   return submission;
 }
 
@@ -410,7 +399,7 @@ Result<void> while_away(const Invocation& call, Opened& opened, bool with_agent,
 
 Result<Job> submit(const Invocation& call, Opened& opened, Submission submission, bool with_agent) {
   Job& job = submission.job;
-  MJ_CHECK(check_ceiling(call, job));
+  MJ_CHECK(service::check_policy(maker_at_its_word(call, job.caller_id), job));
   if (job.id == 0 && job.idempotency_key.empty()) job.idempotency_key = random_hex(16);
   // An address that is wrong is told at once: only what may have been submitted is worth waiting for.
   if (!call.settings.redis.empty()) MJ_CHECK(opened.store->queue_length(job.context_id, queue_key(job.script_type)));
@@ -418,7 +407,7 @@ Result<Job> submit(const Invocation& call, Opened& opened, Submission submission
     MJ_TRY(now, store_now_ms(*opened.store, job.context_id));
     job.run_at_ms = now + *submission.delay_ms;
   }
-  const service::Caller by = maker_of(call, job);
+  const service::Caller by = maker_at_its_word(call, job.caller_id);
   Job submitted;
   auto done = while_away(call, opened, with_agent, [&](Store& store) -> Result<void> {
     MJ_TRY(stored, service::submit_job(by, store, std::nullopt, job));

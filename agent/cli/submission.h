@@ -23,9 +23,6 @@ Result<std::string> read_script(const std::string& file, std::size_t max_bytes);
 Result<void> check_script(const std::string& file, std::string_view script);
 // By the ending of its name: "python" of "build.py"; empty: it does not tell.
 std::string script_type_of(const std::string& file);
-// What the job's policy asks for, against the ceiling of its context. What is refused is what was asked for, whichever
-// profile stands below: the executors are not asked for it here.
-Result<void> check_ceiling(const Invocation&, const Job&);
 
 // Whether anybody runs what is about to be submitted. On the embedded default nobody else will come: what no runner
 // there takes would wait for ever.

@@ -1,6 +1,8 @@
 #include "service/caller.h"
 
 #include "base/log.h"
+#include "domain/policy.h"
+#include "domain/profiles.h"
 #include "store/place.h"
 
 namespace mycojobs::service {
@@ -15,7 +17,7 @@ Error not_as(const Caller& by, Id named, const char* field) {
 
 Result<Caller> as_named(const Caller& by, std::optional<Id> named, const char* field) {
   if (!named) return by;
-  if (by.is_operator) return Caller{by.context, *named, WayIn::command, false, by.max_script_bytes};
+  if (by.is_operator) return Caller{by.context, *named, WayIn::command, false, by.max_script_bytes, {}, by.ceilings};
   if (*named == by.actor) return by;
   return tl::unexpected<Error>(not_as(by, *named, field));
 }
@@ -72,6 +74,16 @@ Result<void> check_script(const Caller& by, const std::string& script) {
   if (script.size() <= by.max_script_bytes) return {};
   return fail(Code::too_large, "script: is " + std::to_string(script.size()) +
                                    " bytes, and job.max_script_bytes allows " + std::to_string(by.max_script_bytes));
+}
+
+Result<void> check_policy(const Caller& by, const Job& job) {
+  static const Ceilings kBuiltIn;
+  if (job.policy.empty()) return {};  // asks for nothing
+  const PolicyRead asked = read_policy(job.policy, "policy");
+  if (!asked.ok()) return fail(Code::invalid, join(asked.problems));
+  const std::string_view name = profile_of(job.script_type);
+  MJ_TRY(policy, combine(profile(name), asked.request, (by.ceilings ? *by.ceilings : kBuiltIn).of(by.context)));
+  return check_warm(name, policy);
 }
 
 Result<void> check_length(const char* field, const std::string& text, std::size_t most) {

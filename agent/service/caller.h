@@ -8,11 +8,16 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 
 #include "domain/rights.h"
 #include "mycojobs/store.h"
+
+namespace mycojobs {
+struct Ceilings;
+}
 
 namespace mycojobs::service {
 
@@ -26,6 +31,7 @@ struct Caller {
   bool is_operator = false;                          // may do everything, but is nobody whom a step could name
   std::uint64_t max_script_bytes = kMaxScriptBytes;  // of a job that it makes: the setting job.max_script_bytes
   std::string traceparent = {};                      // in which trace it asks; what it makes stands there, too
+  std::shared_ptr<const Ceilings> ceilings = {};  // the operator's, of the jobs that it makes; null: the built-in ones
 };
 
 // As whom an operator names, who is then asked for its own rights. Nothing: as itself. Error denied: it is no operator
@@ -55,6 +61,9 @@ inline constexpr std::size_t kMaxKey = 255;
 
 // Error too_large: names field, setting and limit. Whoever claims a job asks again, by its own setting.
 Result<void> check_script(const Caller&, const std::string& script);
+// What the policy of a job for this context asks for, against the context's ceiling, whichever profile stands below: no
+// executor is asked. Error invalid: names field, ceiling and remedy. Whoever claims the job asks again.
+Result<void> check_policy(const Caller&, const Job&);
 Result<void> check_length(const char* field, const std::string& text, std::size_t most);
 // An idempotency key. Error invalid: it is given and empty, and would be none.
 Result<void> check_key(const char* field, const std::optional<std::string>& key);

@@ -97,21 +97,28 @@ Result<Id> owner_of_new(const Caller& by, Store& store, const CreateFlow& wish) 
   return owner(by, wish.owner);
 }
 
+// What jobs of any context are held to. One that runs elsewhere is held to the ceiling there.
+Result<void> check_node(const Caller& by, const PlanNode& node) {
+  MJ_CHECK(check_script(by, node.job.script));
+  return node.supervisor_url.empty() ? check_policy(by, node.job) : Result<void>();
+}
+
 // Of all its nodes; those of the flows that it starts are checked as they stand in it.
-Result<void> check_scripts(const Caller& by, const FlowPlan& plan) {
+Result<void> check_nodes(const Caller& by, const FlowPlan& plan) {
   for (const PlanNode& node : plan.nodes) {
-    if (auto fits = check_script(by, node.job.script); !fits) return fail(fits.error(), "jobs." + node.name);
-    if (node.child.size() <= by.max_script_bytes) continue;  // nor is a script in it longer
+    if (auto fits = check_node(by, node); !fits) return fail(fits.error(), "jobs." + node.name);
+    // Nothing in it is longer, and no job in it asks for anything.
+    if (node.child.size() <= by.max_script_bytes && node.child.find("\"policy\"") == std::string::npos) continue;
     MJ_TRY(child, parse_json(node.child));
     const PlanRead read = read_plan(child);
     if (!read.plan) continue;  // whoever starts it says why
-    if (auto fits = check_scripts(by, *read.plan); !fits) return fail(fits.error(), "jobs." + node.name + ".flow");
+    if (auto fits = check_nodes(by, *read.plan); !fits) return fail(fits.error(), "jobs." + node.name + ".flow");
   }
   return {};
 }
 
 Result<Flow> make(const Caller& by, FlowStore& flows, const FlowPlan& plan, const CreateFlow& wish, Id owner) {
-  if (auto fits = check_scripts(by, plan); !fits) return fail(fits.error(), "definition");
+  if (auto fits = check_nodes(by, plan); !fits) return fail(fits.error(), "definition");
   NewFlow asked;
   asked.context = by.context;
   asked.caller = owner;
@@ -140,6 +147,7 @@ Result<std::vector<Job>> jobs_of_list(const Caller& by, Store& store, const nloh
     auto view = load_job(store, by.context, job_key(owner, id));
     if (!view) return fail(view.error(), place);
     if (!view->problems.empty()) return fail(Code::invalid, place + ": " + view->problems.front());
+    if (auto fits = check_policy(by, view->job); !fits) return fail(fits.error(), place);
     seen.push_back(id);
     jobs.push_back(std::move(view->job));
   }

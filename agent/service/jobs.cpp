@@ -62,7 +62,9 @@ Result<NewJobs> add_jobs(const Caller& by, Store& store, std::optional<Id> named
   NewJobs made;
   MJ_TRY(owner, owner_of_jobs(by, store, named));
   for (std::size_t i = 0; i < jobs.size(); ++i) {
-    if (auto checked = check_new_job(by, jobs[i], owner); !checked) {
+    auto checked = check_new_job(by, jobs[i], owner);
+    if (checked) checked = check_policy(by, jobs[i]);
+    if (!checked) {
       made.refused = NewJobs::Refused{i, std::move(checked).error()};
       return made;
     }
@@ -120,6 +122,9 @@ Result<Job> submit_job(const Caller& by, Store& store, std::optional<Id> named, 
 
 Result<Job> start_job(const Caller& by, Store& store, const std::string& key) {
   MJ_CHECK(look_at_job(by, store, Action::steer, key));
+  constexpr std::string_view kAsks[] = {"script_type", "policy"};
+  MJ_TRY(asks, store.load_fields(by.context, key, kAsks));
+  MJ_CHECK(check_policy(by, decode<Job>(asks).record));
   return store.start_job(by.context, key);
 }
 

@@ -17,10 +17,11 @@ namespace mycojobs::service {
 // long a script. owner: whose it will be.
 Result<void> check_new_job(const Caller&, Job&, Id owner);
 
-// New jobs of one owner, in no queue or (`queued`) each in its own: the one way by which they come in. All are checked
-// before the first is written. Then they are written by steps of the store, which takes all of a step or none:
-// `refused` is about one of all of them, and `jobs` are those of the steps before. One that was there before, with the
-// same content, is given as it is; one with an id may have been created in no queue, and is queued then.
+// New jobs of one owner, in no queue or (`queued`) each in its own: the one way by which they come in. All are checked,
+// their policies against the ceiling too, before the first is written. Then they are written by steps of the store,
+// which takes all of a step or none: `refused` is about one of all of them, and `jobs` are those of the steps before.
+// One that was there before, with the same content, is given as it is; one with an id may have been created in no
+// queue, and is queued then.
 Result<NewJobs> add_jobs(const Caller&, Store&, std::optional<Id> owner, std::span<Job>, bool queued);
 
 // The record alone, in no queue. owner: whose; nothing: who asks.

@@ -9,6 +9,7 @@
 #include "api/server.h"
 #include "api/tokens.h"
 #include "base/clock.h"
+#include "domain/profiles.h"
 #include "support/process.h"
 #include "support/redis/memory_server.h"
 #include "transport/http_client.h"

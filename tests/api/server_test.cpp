@@ -276,6 +276,32 @@ TEST_F(ApiTest, ABadJobNamesItsField) {
   EXPECT_TRUE(ok("job.list", json::object()).empty()) << "one was wrong: none is written";
 }
 
+TEST_F(ApiTest, WhatACeilingDoesNotAllowIsRefusedByEveryCallThatBringsJobs) {
+  auto ceilings = std::make_shared<Ceilings>();
+  ceilings->standard.memory_bytes = 128U << 20;
+  settings_.ceilings = std::move(ceilings);
+  start_anonymous();
+  const auto job = [](const char* memory) {
+    return json{{"script", "x"}, {"script_type", "python"}, {"policy", {{"memory", memory}}}};
+  };
+  const json greedy = job("129 MiB"), modest = job("128 MiB");
+  const std::string words = "policy.memory: 129 MiB is more than the ceiling of 128 MiB for context 1";
+  for (const char* method : {"job.create", "job.start", "job.run"}) {
+    const json refused = error(method, greedy);
+    EXPECT_TRUE(refused.value("message", "").starts_with(words)) << method << refused;
+    EXPECT_EQ(refused.at("data").value("field", ""), "policy.memory") << method;
+  }
+  for (const bool start : {false, true}) {
+    const json refused = error("jobs.create", {{"jobs", {modest, greedy}}, {"start", start}});
+    EXPECT_TRUE(refused.value("message", "").starts_with("jobs[1]: " + words)) << refused;
+  }
+  const json node{{"script", "x"}, {"type", "python"}, {"policy", {{"memory", "129 MiB"}}}};
+  const json flow = error("flow.create", {{"definition", {{"name", "f"}, {"jobs", {{"a", node}}}}}});
+  EXPECT_TRUE(flow.value("message", "").starts_with("definition: jobs.a: " + words)) << flow;
+  EXPECT_TRUE(ok("job.list", json::object()).empty()) << "nothing is written";
+  EXPECT_EQ(ok("job.start", modest).value("detail", ""), "queued");
+}
+
 TEST_F(ApiTest, SeveralJobsAreCreatedAndOnlyIfAskedForQueued) {
   start_anonymous();
   const json job{{"script", "x"}, {"script_type", "python"}};

@@ -130,9 +130,14 @@ await claims(world, {
     assert.match(rows.pids[1], /^\d+$/);
     await sees(page, 'seccomp', '.layers');
     await world.axe(page, 'a job with a policy');
-    const refused = await world.job('pass', {name: 'greedy.py', policy: {memory: '900 GiB'}});
-    await world.ended(refused.key);
-    await page.goto(`${world.url}/#/jobs/${refused.key.replace('job:', '')}`);
+    const greedy = {memory: '900 GiB'};
+    await assert.rejects(world.job('pass', {policy: greedy}), /more than the ceiling/);
+    // What another client writes is refused by the agent.
+    const plain = (...words) => spawnSync('redis-cli', ['-s', `${world.folder}/redis.sock`, '-n', '1', ...words]);
+    plain('hset', 'job:1:9000', 'id', '9000', 'caller_id', '1', 'context_id', '1', 'script', 'pass', 'script_type', 'python', 'name', 'greedy.py', 'policy', JSON.stringify(greedy));
+    plain('lpush', 'queue:python', 'job:1:9000');
+    await world.ended('job:1:9000');
+    await page.goto(`${world.url}/#/jobs/1:9000`);
     await sees(page, '900 GiB', '.policy');
     await sees(page, 'not yet', '.policy');
     await sees(page, 'more than the ceiling');

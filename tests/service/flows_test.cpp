@@ -82,6 +82,31 @@ TEST_F(FlowService, NoNodeHasAScriptThatNoAgentWouldTake) {
             "definition: jobs.c.flow: jobs.a: script: is 101 bytes, and job.max_script_bytes allows 100");
 }
 
+TEST_F(FlowService, NoNodeThatRunsHereAsksForMoreThanTheCeilingAllows) {
+  const Caller maker = below_128_mib(submitter_);
+  const auto made = [&](const std::string& node, bool in_a_child) {
+    auto job = nlohmann::json::parse(node);
+    job.update({{"script", "pass"}, {"type", "python"}});
+    nlohmann::json definition{{"name", "f"}, {"jobs", {{"a", job}}}};
+    if (in_a_child) definition = {{"name", "g"}, {"jobs", {{"c", {{"flow", definition}}}}}};
+    return message(create_flow(maker, stores(), definition, nullptr, {}));
+  };
+  for (const bool in_a_child : {false, true}) {
+    const std::string where = in_a_child ? "definition: jobs.c.flow: jobs.a: " : "definition: jobs.a: ";
+    EXPECT_EQ(made(R"({"policy": {"memory": "128 MiB"}})", in_a_child), "");
+    EXPECT_THAT(made(R"({"policy": {"memory": "129 MiB"}})", in_a_child), StartsWith(where + std::string(kOver128MiB)));
+    EXPECT_THAT(made(R"({"policy": {"memory": "129 MiB"}, "each": [1, 2]})", in_a_child),
+                StartsWith(where + std::string(kOver128MiB)));
+  }
+  EXPECT_EQ(made(R"({"policy": {"memory": "129 MiB"}, "supervisor_url": "http://there.example:9652"})", false), "")
+      << "the ceiling there counts";
+  Job greedy = new_job(8);
+  greedy.policy = R"({"memory": "129 MiB"})";
+  ASSERT_EQ(outcome(create_job(submitter_, *store_, std::nullopt, greedy)), "");
+  EXPECT_THAT(message(create_flow_of_jobs(maker, stores(), "f", nlohmann::json{8U}, nullptr, {})),
+              StartsWith("jobs[0]: " + std::string(kOver128MiB)));
+}
+
 TEST_F(FlowService, AContextThatCannotBeReadIsClosedToActorsWhateverTheirWay) {
   const Id flow = new_flow(submitter_);
   spoil_context();

@@ -57,6 +57,43 @@ TEST_F(JobService, AScriptThatNoAgentWouldTakeIsRefusedWhereItComesIn) {
   EXPECT_EQ(as_named(maker, 16, "actor_id")->max_script_bytes, 10U) << "also as another";
 }
 
+TEST_F(JobService, WhatACeilingDoesNotAllowIsRefusedOnEveryWayByWhichJobsComeIn) {
+  const Caller maker = below_128_mib(submitter_);
+  Job job = new_job(7);
+  job.policy = R"({"memory": "128 MiB"})";
+  EXPECT_EQ(outcome(create_job(maker, *store_, std::nullopt, job)), "");
+  EXPECT_EQ(outcome(start_job(maker, *store_, "job:16:7")), "");
+  Job greedy = new_job(8);
+  greedy.policy = R"({"memory": "129 MiB"})";
+  EXPECT_EQ(outcome(create_job(maker, *store_, std::nullopt, greedy)), "invalid");
+  EXPECT_THAT(message(create_job(maker, *store_, std::nullopt, greedy)), StartsWith(std::string(kOver128MiB)));
+  EXPECT_THAT(message(submit_job(maker, *store_, std::nullopt, greedy)), StartsWith(std::string(kOver128MiB)));
+  for (const bool queued : {false, true}) {
+    EXPECT_THAT(message(create_jobs(maker, *store_, std::nullopt, {new_job(9), greedy}, queued)),
+                StartsWith("jobs[1]: " + std::string(kOver128MiB)));
+  }
+  EXPECT_EQ(store_->keys(1, "job:", 10)->size(), 1U) << "nothing of it is written";
+  EXPECT_EQ(as_named(below_128_mib(operator_), 16, "actor_id")->ceilings->of(1).most.memory_bytes, 128U << 20);
+
+  // Another client has written it, or the ceiling was lowered since.
+  ASSERT_EQ(outcome(create_job(submitter_, *store_, std::nullopt, greedy)), "") << "the built-in ceiling is 1 GiB";
+  EXPECT_THAT(message(start_job(maker, *store_, "job:16:8")), StartsWith(std::string(kOver128MiB)));
+  EXPECT_EQ(*store_->queue_length(1, "queue:python"), 1U);
+}
+
+TEST_F(JobService, WithoutCeilingsOfTheOperatorTheBuiltInOnesCount) {
+  const auto refusal = [&](const std::string& type, const std::string& policy) {
+    Job job = new_job();
+    job.script_type = type;
+    job.policy = policy;
+    return message(submit_job(operator_, *store_, std::nullopt, job));
+  };
+  EXPECT_EQ(refusal("python", R"({"memory": "1 GiB"})"), "");
+  EXPECT_THAT(refusal("python", R"({"memory": "2 GiB"})"), StartsWith("policy.memory: 2 GiB is more than the ceiling"));
+  EXPECT_THAT(refusal("python", R"({"net": ["example.org:443"]})"), StartsWith("policy.net: network is not allowed"));
+  EXPECT_THAT(refusal("bash", R"({"warm": {"runs": 2}})"), StartsWith("policy.warm.runs: "));
+}
+
 TEST_F(JobService, OfSeveralNoneIsWrittenIfOneIsWrong) {
   Job wrong = new_job(8);
   wrong.script_type = "Python!";

@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "domain/enums.h"
+#include "domain/profiles.h"
 #include "service/flows.h"
 #include "service/jobs.h"
 #include "service/records.h"
@@ -37,6 +38,15 @@ class ServiceTest : public ::testing::Test {
     ASSERT_TRUE(create_context(operator_, *store_, context, [](Id) { return Result<void>(); }));
   }
   static Caller by(Id actor, WayIn way = WayIn::rpc) { return {1, actor, way, false}; }
+  // This caller where the operator allows 128 MiB in context 1.
+  static Caller below_128_mib(Caller caller) {
+    auto ceilings = std::make_shared<Ceilings>();
+    ceilings->contexts[1] = ceilings->standard;
+    ceilings->contexts[1].memory_bytes = 128U << 20;
+    caller.ceilings = std::move(ceilings);
+    return caller;
+  }
+  static constexpr std::string_view kOver128MiB = "policy.memory: 129 MiB is more than the ceiling of 128 MiB";
   FlowStores stores() { return {*store_, *flow_store_, runs_}; }
   // Another client's doing: the context's lists can be read by nobody.
   void spoil_context() { ASSERT_TRUE(store_->save(1, "context:1", {{"admins", "not a list"}})); }
