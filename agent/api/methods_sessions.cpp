@@ -36,7 +36,7 @@ Result<json> begin(Services& services, const json& params, const Caller& caller)
   MJ_TRY(lease, services.logins.take());
   MJ_TRY(now_ms, lease.store().now_ms());
   MJ_TRY(actor, lease->known.actors.find(lease.store(), key, now_ms / 1000));
-  MJ_CHECK(services.sessions.use(text));
+  MJ_CHECK(services.sessions.use(text, actor.id));
   Sessions::Begun begun = services.sessions.begin(actor.id, key);
   log(LogLevel::info, "api", "actor {} has logged in by the key {}", actor.id, key);
   return json{{"token", std::move(begun.token)}, {"actor", actor.id}, {"until_ms", begun.until_ms}};

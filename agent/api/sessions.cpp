@@ -51,13 +51,18 @@ Result<void> Sessions::check(const std::string& challenge) const {
   return {};
 }
 
-Result<void> Sessions::use(const std::string& challenge) {
+Result<void> Sessions::use(const std::string& challenge, Id actor) {
   MJ_CHECK(check(challenge));
   const std::uint64_t now = clock_.boot_ms();
   const std::lock_guard lock(mutex_);
-  std::erase_if(used_, [now](const auto& each) { return each.second <= now; });
+  std::erase_if(used_, [now](const auto& each) { return each.second.until_boot_ms <= now; });
+  const auto own =
+      std::count_if(used_.begin(), used_.end(), [actor](const auto& each) { return each.second.actor == actor; });
+  if (static_cast<std::size_t>(own) >= limits_.used_by_actor)
+    return fail(Code::unavailable, "actor " + std::to_string(actor) + " has logged in " + std::to_string(own) +
+                                       " times within a minute: keep a session, or try again in a minute");
   if (used_.size() >= limits_.used) return fail(Code::unavailable, "too many have logged in: try again in a minute");
-  if (!used_.emplace(challenge, now + limits_.challenge_ms).second)
+  if (!used_.emplace(challenge, Used{now + limits_.challenge_ms, actor}).second)
     return fail(Code::denied, "challenge: was used before: ask for another");
   return {};
 }

@@ -25,7 +25,8 @@ struct SessionLimits {
   std::uint64_t challenge_ms = 60'000;       // to sign it in
   std::uint64_t session_ms = 12 * 3600'000;  // however much it is used
   std::size_t of_actor = 32, all = 10'000;   // more: the oldest of them goes
-  std::size_t used = 100'000;                // challenges within their time
+  std::size_t used_by_actor = 300;  // challenges within their time: who logs in all the time locks nobody else out
+  std::size_t used = 100'000;       // of all actors
 };
 
 class Sessions {
@@ -39,9 +40,9 @@ class Sessions {
   Challenge challenge() const;
   // Error denied: it is none of ours, too old, or was used.
   Result<void> check(const std::string& challenge) const;
-  // The same, and from now on it was used: of several calls with one, one alone succeeds. Error unavailable: too many
-  // were.
-  Result<void> use(const std::string& challenge);
+  // The same, and from now on that actor has used it: of several calls with one, one alone succeeds. Error
+  // unavailable: too many were, by the actor or by all.
+  Result<void> use(const std::string& challenge, Id actor);
 
   struct Begun {
     std::string token;  // is kept nowhere
@@ -72,8 +73,12 @@ class Sessions {
   SessionLimits limits_;
   std::string secret_;
   mutable std::mutex mutex_;
-  std::map<std::string, std::uint64_t> used_;  // until when they count, by the clock that does not jump
-  std::map<std::string, Kept> sessions_;       // by id
+  struct Used {
+    std::uint64_t until_boot_ms = 0;
+    Id actor = 0;
+  };
+  std::map<std::string, Used> used_;      // challenges
+  std::map<std::string, Kept> sessions_;  // by id
   std::uint64_t begun_ = 0;
 };
 

@@ -35,15 +35,15 @@ TEST(Sessions, AChallengeCountsOnceWithinItsTimeAndForItsServerAlone) {
   }
   for (const char* none : {"", ".", "..", "a.b", "1.2.3"}) EXPECT_FALSE(here.check(none)) << none;
   EXPECT_FALSE(here.check(std::string(100'000, '.')));
-  EXPECT_TRUE(here.use(text));
-  EXPECT_FALSE(here.use(text));
+  EXPECT_TRUE(here.use(text, 12));
+  EXPECT_FALSE(here.use(text, 13));
   EXPECT_FALSE(here.check(text));
   const std::string later = here.challenge().text;
   clock.now += 59'999;
   EXPECT_TRUE(here.check(later));
   clock.now += 1;
-  EXPECT_FALSE(here.use(later));
-  EXPECT_FALSE(here.use(text)) << "what was forgotten as used is too old";
+  EXPECT_FALSE(here.use(later, 12));
+  EXPECT_FALSE(here.use(text, 12)) << "what was forgotten as used is too old";
 }
 
 TEST(Sessions, ASessionEndsAfterItsTimeHoweverMuchItIsUsed) {
@@ -78,6 +78,22 @@ TEST(Sessions, OneActorsManySessionsAreNoOtherActorsLoss) {
   for (int i = 0; i < 10; ++i) tokens.push_back(sessions.begin(12, "k").token);
   EXPECT_TRUE(sessions.find(other.token));
   for (int i = 0; i < 10; ++i) EXPECT_EQ(sessions.find(tokens[i]).has_value(), i >= 7) << i;
+}
+
+TEST(Sessions, WhoLogsInAllTheTimeLocksNobodyElseOut) {
+  HandClock clock;
+  api::Sessions sessions(clock, {.used_by_actor = 3, .used = 5});
+  const auto log_in = [&](Id actor) { return sessions.use(sessions.challenge().text, actor); };
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE(log_in(12));
+  for (int i = 0; i < 10; ++i) {
+    const auto refused = log_in(12);
+    ASSERT_FALSE(refused);
+    EXPECT_EQ(refused.error().code, Code::unavailable);
+    EXPECT_TRUE(refused.error().message.starts_with("actor 12 has logged in 3 times"));
+  }
+  EXPECT_TRUE(log_in(13)) << "it takes nothing of what others have";
+  clock.now += 60'000;
+  EXPECT_TRUE(log_in(12));
 }
 
 class Login : public ApiTest {
