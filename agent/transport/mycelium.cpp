@@ -22,6 +22,7 @@ constexpr std::size_t kIdRoom = 4096;                        // how much longer 
 constexpr std::uint32_t kNodeMs = 5000;                      // for a call to the node, which is on this host
 constexpr std::uint32_t kShortestMs = 10, kLongestMs = 100;  // between two looks for an answer
 constexpr std::uint32_t kIdleMs = 250, kAwayMs = 1000;       // between two looks of a listener
+constexpr std::uint32_t kInMs = 250;                         // for which it takes requests in, or answers them
 constexpr std::uint32_t kStateMs = 1000;                     // between two looks whether the node still knows a request
 
 // A node has one key, and every address whose first 64 bits are those of its own.
@@ -194,15 +195,33 @@ Result<bool> MyceliumListener::turn() {
     own_key_ = std::move(key);
     log(LogLevel::info, "mycelium", "takes requests at the node {}: its address for others is {}", url_, own_key_);
   }
-  MJ_TRY(message, node_.pop(kSupervisorTopic, kNodeMs));
-  if (!message) return false;
-  // Before it is answered: what is lost from here on is sent again by who asks.
-  if (message->to.key != own_key_) {
-    ++ignored_;
-    return true;
+  MJ_TRY(any, take_in());
+  const auto until = MyceliumClock::now() + std::chrono::milliseconds(kInMs);
+  while (const auto message = turns_.next()) {
+    any = true;
+    MJ_CHECK(answer(*message));
+    if (stop_ || MyceliumClock::now() >= until) break;
   }
-  MJ_CHECK(answer(*message));
-  return true;
+  return any;
+}
+
+// All that has come, so that nobody has to wait behind what a peer sends faster than it is answered; for a while, so
+// that whoever is here waits no longer for that. What is lost from here on is sent again by who asks.
+Result<bool> MyceliumListener::take_in() {
+  const auto until = MyceliumClock::now() + std::chrono::milliseconds(kInMs);
+  bool any = false;
+  while (MyceliumClock::now() < until && !stop_) {
+    MJ_TRY(message, node_.pop(kSupervisorTopic, kNodeMs));
+    if (!message) break;
+    any = true;
+    if (message->to.key != own_key_) {
+      ++ignored_;
+    } else if (!turns_.put(std::move(*message)) && dropped_++ == 0) {
+      log(LogLevel::warn, "mycelium", "peers send more at the node {} than can be answered: some of it is dropped",
+          url_);
+    }
+  }
+  return any;
 }
 
 // An answer on this topic, of a supervisor that answers by new messages, is never answered: two would go on for ever.

@@ -23,6 +23,7 @@
 
 #include "mycojobs/transport.h"
 #include "transport/mycelium_node.h"
+#include "transport/mycelium_turns.h"
 
 namespace mycojobs {
 
@@ -57,7 +58,8 @@ class MyceliumTransport final : public Transport {
 };
 
 // Answers what other supervisors ask. Has a thread, which asks the node every 10 to 250 ms, and every second while it
-// is away. Several on one node take turns by chance: then all of them must be able to answer.
+// is away. Peers take turns (mycelium_turns.h). Several on one node take what they get by chance: then all of them must
+// be able to answer.
 class MyceliumListener {
  public:
   // A request, and the public key of the node that it comes from, to its answer.
@@ -71,10 +73,12 @@ class MyceliumListener {
   bool connected() const { return connected_; }         // the node answers. Any thread, as the next
   std::uint64_t answered() const { return answered_; }  // requests
   std::uint64_t ignored() const { return ignored_; }    // messages on the topic that were no requests to us
+  std::uint64_t dropped() const { return dropped_; }    // requests, since their peer had too many
 
  private:
   void run();
-  Result<bool> turn();  // false: there was nothing to do
+  Result<bool> turn();     // false: there was nothing to do
+  Result<bool> take_in();  // the same
   Result<void> answer(const MyceliumMessage&);
   void note(const Error*);  // null: the node answers
   void pause(std::uint32_t ms);
@@ -82,7 +86,8 @@ class MyceliumListener {
   const std::string url_;
   const FromNode answerer_;
   std::atomic<bool> stop_ = false, connected_ = false;
-  std::atomic<std::uint64_t> answered_ = 0, ignored_ = 0;
+  std::atomic<std::uint64_t> answered_ = 0, ignored_ = 0, dropped_ = 0;
+  MyceliumTurns turns_{{}};
   bool said_ = false;    // that the node is away
   std::string own_key_;  // of the node; empty: not asked since it was away
   MyceliumNode node_;

@@ -580,6 +580,56 @@ TEST_F(Mycelium, TheNodesOfTheTestsHaveTheTrapsOfRealOnes) {
   EXPECT_EQ(get(0, "/messages?topic=dG9waWM%3D"), 204) << "has no topic";
 }
 
+// 400 requests of one node stand before that of another.
+TEST_F(Mycelium, APeerThatSendsVeryMuchKeepsNoOtherOneWaiting) {
+  static constexpr int kFlood = 400, kEachMs = 20;
+  other_.answers([](std::string_view request) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(kEachMs));
+    return dump_json({{"jsonrpc", "2.0"}, {"id", (*parse_json(request))["id"]}, {"result", true}});
+  });
+  for (int i = 0; i < kFlood; ++i) mesh_.forge(1, 2, std::string(kSupervisorTopic), rpc_request("m", {{"flood", i}}));
+  listen();
+  const auto begun = std::chrono::steady_clock::now();
+  for (int i = 0; i < 3; ++i) {
+    const auto answer = ask(transport_, {{"n", i}});
+    ASSERT_TRUE(answer) << answer.error().message;
+  }
+  const auto took = std::chrono::steady_clock::now() - begun;
+  EXPECT_LT(took, std::chrono::milliseconds(kFlood * kEachMs * 3 / 4)) << "one alone would stand behind all of them";
+  EXPECT_GT(listener_->dropped(), 0U) << "and nothing is kept without a limit";
+  std::size_t flood = 0;
+  for (const json& each : other_.seen()) flood += each.contains("flood") ? 1 : 0;
+  EXPECT_GT(flood, 0U) << "it has its turns, too";
+}
+
+TEST(MyceliumTurns, EachPeerHasItsTurnAndItsShareOfTheRoom) {
+  MyceliumTurns turns({.of_peer = 3, .bytes_of_peer = 10000, .bytes = 20000});
+  const auto message = [](const std::string& from, const std::string& id, std::size_t bytes = 1) {
+    return MyceliumMessage{id, {from, {}}, {}, std::string(bytes, 'x')};
+  };
+  const auto next = [&] {
+    const auto found = turns.next();
+    return found ? found->id : "none";
+  };
+  for (const char* id : {"a1", "a2", "a3"}) EXPECT_TRUE(turns.put(message("a", id)));
+  EXPECT_FALSE(turns.put(message("a", "a4"))) << "too many";
+  EXPECT_TRUE(turns.put(message("b", "b1")));
+  EXPECT_TRUE(turns.put(message("c", "c1")));
+  EXPECT_EQ(next(), "a1");
+  EXPECT_EQ(next(), "b1");
+  EXPECT_TRUE(turns.put(message("b", "b2")));
+  EXPECT_EQ(next(), "c1");
+  EXPECT_EQ(next(), "a2");
+  EXPECT_EQ(next(), "b2");
+  EXPECT_EQ(next(), "a3");
+  EXPECT_EQ(next(), "none");
+  EXPECT_TRUE(turns.put(message("a", "large", 15000))) << "one is taken whatever its size";
+  EXPECT_FALSE(turns.put(message("a", "a5"))) << "and no more beside it";
+  EXPECT_FALSE(turns.put(message("b", "b3", 9000))) << "who has most makes room, and that is told";
+  EXPECT_EQ(next(), "b3");
+  EXPECT_EQ(next(), "none");
+}
+
 TEST_F(Mycelium, ANodeThatSendsToItselfIsServedToo) {
   MyceliumListener listener(mesh_[0].rest, [this](std::string_view request) { return other_(request); });
   const auto answer = transport_.exchange(mesh_[0].key, rpc_request("m", {{"n", 1}}), kLong).and_then(read_rpc_answer);
