@@ -66,7 +66,7 @@ class Running final : public ApiServer {
   Running(StoreFactory& stores, const Clock& clock, ApiSettings settings)
       : services_(stores, clock, settings),
         tokens_(settings.tokens_file),
-        gate_(clock, services_.settings.contexts, services_.settings.own_servers),
+        gate_(clock, services_.settings.contexts, services_.settings.own_servers, settings.metrics),
         rpc_(methods_of(services_, settings.role), {settings.limits.body_bytes},
              [metrics = settings.metrics](std::string_view method, std::string_view result) {
                metrics->add(Metric::calls, {method, result});

@@ -78,7 +78,7 @@ constexpr Shape kShapes[] = {
     {"JobResult", "where a job is, and what it has said",
      "key!:text id!:id caller_id!:id context_id!:id status!:text detail!:text error!:text ended!:boolean "
      "attempt!:integer runner_id!:integer queued_ms!:unix_ms started_ms!:unix_ms ended_ms!:unix_ms result!:object "
-     "error_info:object usage:object artifacts:object"},
+     "error_info:object usage:object artifacts:object layers:text receipt:object"},
     {"JobsPage", "a page of jobs; after: of the next one", "jobs!:[Job] after!:text looked_at!:integer"},
     {"JobMoment", "what happened to a job",
      "at_ms!:unix_ms kind!:text attempt:integer runner_id:id due_ms:unix_ms detail:text"},

@@ -217,9 +217,9 @@ class Coordinating final : public Coordinator {
   Result<void> begin() {
     if (settings_.key && !settings_.mycelium_url.empty())
       listener_ = std::make_unique<MyceliumListener>(
-          settings_.mycelium_url,
-          answerer(stores_, settings_.key->public_key(), settings_.files,
-                   std::make_shared<MessageGate>(clock_, settings_.contexts, settings_.own_servers)));
+          settings_.mycelium_url, answerer(stores_, settings_.key->public_key(), settings_.files,
+                                           std::make_shared<MessageGate>(clock_, settings_.contexts,
+                                                                         settings_.own_servers, settings_.metrics)));
     if (!settings_.contexts.empty()) {
       for (const Id context : settings_.contexts) MJ_CHECK(serve(context));
       return {};

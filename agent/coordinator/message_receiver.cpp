@@ -83,7 +83,7 @@ Result<AnsweredJob> read_answered_job(const json& object, std::size_t index) {
   out.end.receipt = std::move(job.receipt);
   out.end.artifacts = std::move(job.artifacts);
   if (const std::string_view ran_as = field_of(job.unknown, "ran_as"); !ran_as.empty() && ran_as.size() <= 64)
-    out.more.emplace_back("ran_as", ran_as);
+    out.end.ran_as = ran_as;
   if (job.attempt > 0) out.more.emplace_back("attempt", std::to_string(job.attempt));
   if (job.started_ms > 0) out.more.emplace_back("started_ms", std::to_string(job.started_ms));
   return out;
@@ -197,26 +197,42 @@ Result<void> MessageReceiver::check_node(const std::string& address, bool may_co
                                 ", and the record here names the node " + named->key);
 }
 
+namespace {
+
+// In the count of what came.
+std::string_view result_word(const Error& error) { return error.code == Code::unavailable ? "later" : "refused"; }
+
+}  // namespace
+
+Result<json> MessageReceiver::take(const Envelope& envelope, const json& sealed) {
+  switch (envelope.kind) {
+    case EnvelopeKind::message:
+      return take_message(envelope, sealed);
+    case EnvelopeKind::answer:
+      return take_answer(envelope, sealed);
+    case EnvelopeKind::logs:
+      return take_logs(envelope, sealed);
+    case EnvelopeKind::cancel:
+      return take_cancel(envelope, sealed);
+    case EnvelopeKind::file:
+      return take_file(envelope, sealed);
+  }
+  return fail(Code::internal, "envelope of no kind");
+}
+
 Result<json> MessageReceiver::deliver(const json& params) {
   if (!params.is_object() || !params.contains("envelope")) return fail(Code::invalid, "envelope: is missing");
   const json& sealed = params["envelope"];
   MJ_TRY(envelope, read_envelope(sealed));
-  if (gate_ != nullptr) MJ_CHECK(gate_->check(store_, envelope.context));
-  const auto done = [&]() -> Result<json> {
-    switch (envelope.kind) {
-      case EnvelopeKind::message:
-        return take_message(envelope, sealed);
-      case EnvelopeKind::answer:
-        return take_answer(envelope, sealed);
-      case EnvelopeKind::logs:
-        return take_logs(envelope, sealed);
-      case EnvelopeKind::cancel:
-        return take_cancel(envelope, sealed);
-      case EnvelopeKind::file:
-        return take_file(envelope, sealed);
+  if (gate_ != nullptr) {
+    auto open = gate_->check(store_, envelope.context);
+    if (!open) {
+      gate_->count(0, word(envelope.kind), result_word(open.error()));
+      return tl::unexpected<Error>(std::move(open).error());
     }
-    return fail(Code::internal, "envelope of no kind");
-  }();
+  }
+  auto done = take(envelope, sealed);
+  if (gate_ != nullptr) gate_->count(envelope.context, word(envelope.kind), done ? "ok" : result_word(done.error()));
   if (done) return done;
   proven_.clear();
   const std::string why = cut(done.error().message, kMostReasonBytes);
@@ -332,13 +348,22 @@ Result<Message> read_message(const json& body, Id context) {
 
 }  // namespace
 
+namespace {
+
+// key: which message it is here.
+json told_stored(const char* status, Id context, const std::string& key) {
+  return {{"status", status}, {"id", std::to_string(context) + ' ' + key}};
+}
+
+}  // namespace
+
 Result<json> MessageReceiver::take_message(const Envelope& envelope, const json& sealed) {
   MJ_TRY(message, read_message(sealed["body"], envelope.context));
   MJ_TRY(content, content_hash(message));
   MJ_TRY(came, came_before(envelope.context, content));
   // Of what is here already neither age nor rights are asked again: a refusal would say that it had not come.
   if (came && field_of(came->mark, "signer") == message.signer && is_signed(message, message.signer))
-    return json{{"status", "known"}};
+    return told_stored("known", envelope.context, came->key);
   MJ_TRY(now, now_s());
   MJ_TRY(actor, known_.actors.find(store_, message.signer, now));
   MJ_CHECK(check_message(message, actor, now));
@@ -373,7 +398,7 @@ Result<json> MessageReceiver::take_message(const Envelope& envelope, const json&
     return fail(Code::unavailable, "messages come faster than they are taken: try again later");
   // Whoever has seen a message can send it once more.
   if (arrival == Arrival::stored && check_seal(sealed, {envelope.signer, now})) proven_ = message.signer;
-  return json{{"status", arrival == Arrival::stored ? "stored" : "known"}};
+  return told_stored(arrival == Arrival::stored ? "stored" : "known", envelope.context, redis_key(message));
 }
 
 namespace {

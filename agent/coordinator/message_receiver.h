@@ -84,6 +84,7 @@ class MessageReceiver {
 
  private:
   Result<nlohmann::json> deliver(const nlohmann::json& params);
+  Result<nlohmann::json> take(const Envelope&, const nlohmann::json& sealed);
   Result<nlohmann::json> take_message(const Envelope&, const nlohmann::json& sealed);
   Result<void> check_target(const Envelope&, const Message&) const;
   Result<nlohmann::json> take_answer(const Envelope&, const nlohmann::json& sealed);

@@ -35,6 +35,7 @@ constexpr std::size_t kAnswerBytes = 700U << 10;  // of the jobs of one answer; 
 constexpr std::size_t kFlowBytes = 200U << 10;
 constexpr std::size_t kLogLines = 500, kLogBytes = 256U << 10;
 constexpr std::size_t kMostTopics = 1000;
+constexpr std::uint64_t kAskedMore = 8;  // times, beside two for each file, that files are asked for without a pause
 constexpr const char* kLost = "lost";
 constexpr std::uint64_t kAllPutBackMs = 10;  // until others are looked at, if none of those that are due has room
 
@@ -582,8 +583,8 @@ Result<Parcel> MessageRounds::sending(const OutboxEntry& entry) {
   MJ_TRY(content, content_hash(message));
   if (content != field_of(entry.mark, "content"))
     return fail(Code::conflict, "another client has changed its record since it was signed");
+  MJ_TRY(files, files_of(message));
   if (const auto want = wanted_of(field_of(entry.mark, "want"))) {
-    MJ_TRY(files, files_of(message));
     for (const FilesOf& each : files) {
       for (const FileContent& file : each.files) {
         if (each.job_key == want->job_key && file.sha256 == want->sha256)
@@ -595,6 +596,7 @@ Result<Parcel> MessageRounds::sending(const OutboxEntry& entry) {
   MJ_TRY(out, sealed(entry, EnvelopeKind::message, body, std::string(field_of(entry.mark, "address")),
                      message.target_context));
   out.done = {MailAfter::What::delivered, 0, "", ""};
+  for (const FilesOf& each : files) out.files += each.files.size();
   return out;
 }
 
@@ -794,7 +796,10 @@ Result<Parcel> MessageRounds::answering(const OutboxEntry& entry) {
   }
   if (!made) return made;
   Parcel out = std::move(*made);
-  if (!is_last) out.done = {MailAfter::What::later, 0, "", "", {{"told", std::to_string(next)}}};
+  for (const json& each : body["jobs"]) {
+    if (each.value("files", false)) out.files += each["artifacts"].size();
+  }
+  if (!is_last) out.done = {MailAfter::What::later, 0, "", "", {{"told", std::to_string(next)}, {"asked", ""}}};
   return out;
 }
 
@@ -835,19 +840,42 @@ Result<void> MessageRounds::put_back(const Parcel& parcel, std::uint64_t pause_m
 
 namespace {
 
+// Files are carried at once as long as they get on: each is asked for once, or twice if it came damaged. Who asks for
+// the same ones again and again gets them as one who does not answer would: after longer and longer pauses, until the
+// time of the message is over.
+MailAfter more_files(const Parcel& parcel, const std::string& want, bool gets_on) {
+  MailAfter later{MailAfter::What::later, 0, "", "", {{"want", want}}};
+  if (gets_on) return later;
+  later.pause_ms = again_after(parcel.entry.mark);
+  later.why = "the supervisor there asks for the same files again and again: " + want;
+  return later;
+}
+
+// Which message it is there, if the supervisor there says it.
+MailAfter known_as(MailAfter done, const json& said) {
+  constexpr std::size_t kMostBytes = 64;
+  const json id = done.what == MailAfter::What::delivered && said.is_object() ? said.value("id", json()) : json();
+  if (id.is_string() && id.get_ref<const std::string&>().size() <= kMostBytes)
+    done.more.emplace_back("there", id.get<std::string>());
+  return done;
+}
+
 // What becomes of an entry that was answered: whoever is to have it may want a file first.
 MailAfter after(const Parcel& parcel, const json& said) {
-  MailAfter later{MailAfter::What::later, 0, "", "", {}};
   if (parcel.piece_of) {
     WantedFile want = *parcel.piece_of;
+    const std::uint64_t had = want.have;
     const json have = said.is_object() ? said.value("have", json()) : json();
     want.have = have.is_number_unsigned() ? have.get<std::uint64_t>() : parcel.file_bytes;
-    later.more = {{"want", want.have < parcel.file_bytes ? text_of(want) : ""}};
-    return later;
+    const bool is_whole = want.have >= parcel.file_bytes;
+    const bool gets_on = want.have >= std::min(had + kPieceBytes, parcel.file_bytes);
+    return more_files(parcel, is_whole ? "" : text_of(want), gets_on);
   }
   const auto want = read_wanted(said);
-  if (!want || (parcel.entry.kind != "send" && parcel.entry.kind != "answer")) return parcel.done;
-  later.more = {{"want", text_of(*want)}};
+  if (!want || (parcel.entry.kind != "send" && parcel.entry.kind != "answer")) return known_as(parcel.done, said);
+  const std::uint64_t asked = number_of(parcel.entry.mark, "asked") + 1;
+  MailAfter later = more_files(parcel, text_of(*want), asked <= 2 * parcel.files + kAskedMore);
+  later.more.emplace_back("asked", std::to_string(asked));
   return later;
 }
 

@@ -46,6 +46,7 @@ struct Parcel {
   // Of a piece of a file that was asked for: whose end it is, if it comes whole.
   std::optional<WantedFile> piece_of = std::nullopt;
   std::uint64_t file_bytes = 0;
+  std::size_t files = 0;  // that may be asked for
 };
 
 class MessageRounds {

@@ -94,12 +94,20 @@ using nlohmann::json;
 
 constexpr std::uint32_t kCallMs = 15000, kFirstPauseMs = 50, kLongestFollowMs = 1000, kLongestAwayMs = 10000;
 constexpr std::uint64_t kAfterCancelMs = 30000;  // for the supervisor to end what was cancelled
-constexpr std::size_t kLogPage = 500, kMaxLogLines = 5000;
+constexpr std::size_t kLogPage = 500, kMaxLogLines = 5000, kMostKeyBytes = 48;
 
 std::string text_of(const json& object, const char* name) {
   const auto found = object.find(name);
   if (found == object.end() || found->is_null()) return {};
   return found->is_string() ? found->get<std::string>() : dump_json(*found);
+}
+
+// Which job it was there, as its receipt says it: "9 job:5:1". Empty: the supervisor does not say it.
+std::string ran_as_of(const json& result) {
+  const json context = result.value("context_id", json()), key = result.value("key", json());
+  if (!context.is_number_unsigned() || !key.is_string() || key.get_ref<const std::string&>().size() > kMostKeyBytes)
+    return {};
+  return context.dump() + ' ' + key.get<std::string>();
 }
 
 // What the job asks for, without what belongs to its place here.
@@ -258,6 +266,9 @@ void RemoteJob::fetch(const std::string& key) {
       made.error = text_of(*result, "error");
       made.error_info = text_of(*result, "error_info");
       made.usage = text_of(*result, "usage");
+      made.layers = text_of(*result, "layers");
+      if (result->value("receipt", json()).is_object()) made.receipt = text_of(*result, "receipt");
+      made.ran_as = ran_as_of(*result);
       const auto values = result->find("result");
       if (values != result->end()) {
         HandedBack told = handed_back(*values);

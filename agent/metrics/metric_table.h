@@ -60,6 +60,7 @@ enum class Metric : std::size_t {
   workflow_steps,
   workflow_intents,
   messages,
+  deliveries,
   mail,
   calls,
   http_refused,

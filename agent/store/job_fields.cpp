@@ -81,12 +81,14 @@ Fields end_fields(const JobEnd& end) {
   job.artifacts = end.artifacts;
   job.result_json = end.result_json;
   Fields fields = encode(job);
+  if (!end.ran_as.empty()) fields.emplace_back("ran_as", end.ran_as);
   std::stable_partition(fields.begin(), fields.end(), [](const auto& field) { return field.first == "status"; });
   return fields;
 }
 
 Fields end_fields_of(const Fields& record) {
-  static const Fields kAll = end_fields({JobStatus::error, "x", "x", "x", {{"x", "x"}}, "x", "x", "x", "x", {"x"}});
+  static const Fields kAll =
+      end_fields({JobStatus::error, "x", "x", "x", {{"x", "x"}}, "x", "x", "x", "x", {"x"}, "x"});
   Fields fields;
   for (const auto& [name, value] : kAll) {
     for (const auto& field : record) {

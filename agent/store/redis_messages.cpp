@@ -13,8 +13,9 @@ namespace mycojobs {
 namespace {
 
 constexpr std::uint64_t kMaxPending = 1000;  // entries of a list that one call looks at: some ms of the server's time
-constexpr std::uint64_t kMissingRecordMs = 2000;  // how long a message may wait for its record
-constexpr std::uint64_t kMaxArrived = 100000;     // that wait to be taken
+constexpr std::uint64_t kMissingRecordMs = 2000;   // how long a message may wait for its record
+constexpr std::uint64_t kMaxArrived = 100000;      // that wait to be taken
+constexpr std::uint64_t kMaxArrivedOfOne = 10000;  // of one sender
 constexpr std::size_t kMessagePlacesAtOnce = 64;
 constexpr const char *kOut = "msg_out", *kRouting = "msg_out_coordinator";
 
@@ -135,7 +136,8 @@ Result<MessageIntake> RedisStore::route_message(Id context, const RouteMessage& 
 Result<Arrival> RedisStore::arrive_message(Id context, const std::string& message_key, const MessageMark& mark,
                                            const Fields& fields) {
   Arguments arguments;
-  arguments.add(message_key).add(mark.content).add(fields.empty() ? "1" : "0").add(kMaxArrived);
+  arguments.add(message_key).add(mark.content).add(fields.empty() ? "1" : "0");
+  arguments.add(kMaxArrived).add(kMaxArrivedOfOne);
   MJ_TRY(reply, run(context, scripts::arrive_message, arguments.add_list(fields).add_list(mark.more)));
   if (reply.text() == "stored") {
     metrics().add(Metric::messages, {context, "received"});

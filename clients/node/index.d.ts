@@ -59,6 +59,8 @@ export interface JobResult extends JobState {
   error_info?: Detail;
   usage?: Detail;
   artifacts?: Detail;
+  layers?: string;
+  receipt?: Detail;
 }
 export interface JobReason {
   key: string;

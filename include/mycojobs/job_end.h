@@ -22,6 +22,7 @@ struct JobEnd {
   std::string receipt;                        // JSON object
   std::string artifacts = {};                 // JSON object, as in Job
   std::vector<std::string> result_json = {};  // as in Job
+  std::string ran_as = {};                    // of one that ran elsewhere: context and key that it has there
   // What the failure itself says about another attempt. Not stored.
   bool retry_forbidden = false;
   std::optional<std::uint64_t> retry_after_ms = std::nullopt;

@@ -80,7 +80,7 @@ class Pipeline : public VerifyContract {
     const auto done = store_->settle_mail(1, entry(kind), after);
     ASSERT_TRUE(done) << done.error().message;
   }
-  void deliver() { settle("send", {What::delivered, 0, "", ""}); }
+  void deliver() { settle("send", {What::delivered, 0, "", "", {{"there", "9 message:5:101"}}}); }
   static AnsweredJob ended(Id id, JobStatus status = JobStatus::finished) {
     AnsweredJob out{key(id), {{"attempt", "2"}}, {}};
     out.end.status = status;
@@ -275,6 +275,7 @@ TEST_P(Pipeline, WhatIsDeliveredIsAcknowledged) {
   deliver();
   EXPECT_EQ(message_status(), "acknowledged");
   EXPECT_EQ(field(kMessage, "transport_status"), "delivered");
+  EXPECT_EQ(field(kMessage, "transport_id"), "9 message:5:101");
   EXPECT_THAT(entries(), ElementsAre("expire message:12:101")) << "its answer has a time";
   deliver();  // its entry is gone
   EXPECT_THAT(entries(), ElementsAre("expire message:12:101"));
@@ -396,6 +397,40 @@ TEST_P(Pipeline, AFullInboxTakesNoMore) {
   EXPECT_EQ(store_->arrive_message(1, kMessage, from_elsewhere(), record()).value(), Arrival::full);
   EXPECT_EQ(outcome(store_->load(1, kMessage)), "not_found");
   EXPECT_EQ(outcome(store_->load(1, kMessageMark)), "not_found");
+}
+
+// Who sends very much is in nobody's way.
+TEST_P(Pipeline, SendersTakeTurnsHoweverManyTheyHaveSent) {
+  Id number = 0;
+  const auto come = [&](Id caller) {
+    Message one;
+    one.caller_id = caller;
+    one.id = ++number;
+    const MessageMark mark{"c0de" + std::to_string(number), {{"origin", "7:" + std::to_string(number)}}};
+    return store_->arrive_message(1, redis_key(one), mark, encode(one)).value();
+  };
+  for (int i = 0; i < 200; ++i) ASSERT_EQ(come(12), Arrival::stored);
+  for (int i = 0; i < 3; ++i) ASSERT_EQ(come(13), Arrival::stored);
+  ASSERT_EQ(come(14), Arrival::stored);
+  const auto first = store_->mail_due(1, 9, kHold, false).value().arrived;
+  EXPECT_THAT(first, testing::IsSupersetOf({"message:13:201", "message:13:202", "message:13:203", "message:14:204",
+                                            "message:12:1", "message:12:2", "message:12:3"}));
+  const auto place = [&](const char* of) { return std::find(first.begin(), first.end(), of) - first.begin(); };
+  EXPECT_LT(place("message:13:201"), place("message:13:202")) << "each sender's own come in their order";
+  EXPECT_LT(place("message:13:202"), place("message:13:203"));
+}
+
+TEST_P(Pipeline, OfOneSenderNotMoreThanATenthOfAllWait) {
+  const std::string now = std::to_string(store_->now_ms().value());
+  plain({"ZADD", "mj:inbox", now, "message:12:1"});
+  plain({"HSET", "mj:inbox-turns", "12", std::to_string(std::stod(now) + 10000.0 / 1024)});
+  EXPECT_EQ(store_->arrive_message(1, kMessage, from_elsewhere(), record()).value(), Arrival::full);
+  EXPECT_EQ(outcome(store_->load(1, kMessageMark)), "not_found");
+  EXPECT_EQ(store_->arrive_message(1, "message:13:1", from_elsewhere(), record()).value(), Arrival::stored)
+      << "that is nobody else's loss";
+  plain({"HSET", "mj:inbox-turns", "12", std::to_string(std::stod(now) + 3600000)});
+  EXPECT_EQ(store_->arrive_message(1, kMessage, {"decaf", {}}, record()).value(), Arrival::stored)
+      << "a turn of a clock that went back";
 }
 
 TEST_P(Pipeline, WhatAnotherClientHasPushedOntoMsgInHasArrived) {
@@ -776,12 +811,24 @@ class PipelineHostile : public Pipeline {
 
 // Whatever stands in a key: a step does all of its work, or nothing and says so.
 TEST_P(PipelineHostile, AStepThatFailsHasChangedNothing) {
-  const std::vector<std::string> keys{kMessage,       kMessageMark,  "mj:outbox",
-                                      "mj:inbox",     "mj:messages", "mj:came",
-                                      "msg_in",       "msg_out",     "msg_out_coordinator",
-                                      key(1),         claim_key(1),  "mj:log:job:12:1",
-                                      "queue:python", "mj:next:12",  "mj:topic-missing:msg_out",
-                                      "mj:ended",     "mj:leases"};
+  const std::vector<std::string> keys{kMessage,
+                                      kMessageMark,
+                                      "mj:outbox",
+                                      "mj:inbox",
+                                      "mj:messages",
+                                      "mj:came",
+                                      "mj:inbox-turns",
+                                      "msg_in",
+                                      "msg_out",
+                                      "msg_out_coordinator",
+                                      key(1),
+                                      claim_key(1),
+                                      "mj:log:job:12:1",
+                                      "queue:python",
+                                      "mj:next:12",
+                                      "mj:topic-missing:msg_out",
+                                      "mj:ended",
+                                      "mj:leases"};
   const std::size_t count = steps().size();
   std::size_t refused = 0;
   for (const std::string& each : keys) {

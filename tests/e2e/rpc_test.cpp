@@ -119,7 +119,9 @@ TEST(Rpc, ANodeRunsOnAnotherHost) {
   const Host here("here"), there("there");
   Process coordinator = here.coordinator();
   const std::string url = address_of(coordinator);
-  Process agent = there.agent({"--supervisor-listen", "127.0.0.1:0"});
+  const Finished made = run(there.folder, {program(), "key", "new", "runner", "--keys-dir", there.folder / "keys"});
+  ASSERT_EQ(made.code, 0) << made.err;
+  Process agent = there.agent({"--supervisor-listen", "127.0.0.1:0", "--runner-key", there.folder / "keys/runner.key"});
   const std::string supervisor = address_of(agent);
   ASSERT_FALSE(url.empty() || supervisor.empty());
   here.call(url, "runner.create", {{"id", 77}, {"address", supervisor}, {"secret", there.token}});
@@ -150,6 +152,14 @@ TEST(Rpc, ANodeRunsOnAnotherHost) {
   EXPECT_NE(log.dump().find("far away"), std::string::npos) << log;
   EXPECT_EQ(here.call(url, "job.result", {{"id", bad.at("id")}}).value("detail", ""), "exception");
   EXPECT_EQ(there.redis.cli(1, {"KEYS", "flow:*"}), "");
+  for (const json& node : {far, bad}) {
+    const json job = here.call(url, "job.get", {{"id", node.at("id")}});
+    const std::string key = job.at("caller_id").dump() + ':' + job.at("id").dump();
+    const Finished verified =
+        run(here.folder, {program(), "receipt", "verify", key, "--redis", here.redis.url(), "--key",
+                          made.out.substr(0, made.out.find('\n')), "--state-dir", here.folder / "client"});
+    EXPECT_EQ(verified.code, 0) << verified.out << verified.err;
+  }
   const json done = there.call(supervisor, "job.run", {{"script", "result = {'x': 'y'}"}, {"script_type", "python"}});
   EXPECT_EQ(done.at("result").value("x", ""), "y") << "the answer has the job's result";
 }

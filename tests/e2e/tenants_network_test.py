@@ -253,6 +253,10 @@ class Tenants(unittest.TestCase):
         self.assertEqual(self.left.cli("HGET", "flow:1", "status"), "finished", self.left.cli("HGETALL", "flow:1"))
         nodes = self.right.cli("KEYS", "job:7:*").split()
         self.assertEqual([self.right.cli("HGET", each, "deliveries") for each in nodes], ["1"])
+        far = [each for each in self.left.cli("KEYS", "job:12:*").split() if self.left.cli("HGET", each, "name") == "far"][0]
+        self.assertEqual(self.left.cli("HGET", far, "ran_as"), "9 " + nodes[0])
+        checked = self.left.run("receipt", "verify", far.removeprefix("job:"), "--key", self.runner_key)
+        self.assertIn("holds  signature", checked.stdout)
 
 
 if __name__ == "__main__":

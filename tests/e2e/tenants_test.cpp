@@ -97,7 +97,8 @@ TEST_F(TenantsE2e, WithRedisCliAloneAJobGoesThereAndItsResultComesBack) {
   write_message(101, json::array({plain_job(500, "print('from there')\nresult = {'n': '7'}")}));
   ASSERT_TRUE(ends("12:101"));
   EXPECT_EQ(bob_.msg_in(), std::vector<std::string>{"message:12:101"});
-  EXPECT_EQ(bob_.field("message:12:101", "transport_status"), "delivered");
+  EXPECT_EQ(bob_.field("message:12:101", "transport_status"), "read");
+  EXPECT_TRUE(bob_.becomes("message:12:101", "transport_id", "9 message:5:101"));
   EXPECT_EQ(bob_.field("job:12:500", "status"), "finished");
   EXPECT_EQ(bob_.field("job:12:500", "result"), R"({"n":"7"})");
   EXPECT_EQ(bob_.cli({"LLEN", "msg_out"}), "0");
@@ -281,8 +282,20 @@ TEST_F(TenantsFiles, ANodeOfARunnerElsewhereGetsArtifactsAndLeavesSome) {
   const json result = json::parse(bob_.field(key, "result"));
   EXPECT_EQ(result.value("last.end", ""), "ran with 1") << result;
   EXPECT_EQ(result.value("last.size", ""), "800010") << result;
-  EXPECT_EQ(alice_.keys_like("job:15:*").size(), 1U);
+  ASSERT_EQ(alice_.keys_like("job:15:*").size(), 1U);
   EXPECT_TRUE(alice_.keys_like("flow:*").empty());
+
+  // The receipt of its runner is here, too.
+  const std::vector<std::string> jobs = bob_.keys_like("job:*");
+  const auto far =
+      std::find_if(jobs.begin(), jobs.end(), [&](const auto& each) { return bob_.field(each, "name") == "far"; });
+  ASSERT_NE(far, jobs.end());
+  EXPECT_EQ(bob_.field(*far, "ran_as"), "9 " + alice_.keys_like("job:15:*").at(0));
+  const Finished verified = bob_({"receipt", "verify", far->substr(4), "--key", alice_.key("runner").public_key()});
+  EXPECT_EQ(verified.code, 0) << verified.out << verified.err;
+  bob_.cli({"HSET", *far, "ran_as", "9 job:15:77"});
+  EXPECT_NE(bob_({"receipt", "verify", far->substr(4), "--key", alice_.key("runner").public_key()}).code, 0)
+      << "it is of that job alone";
 }
 
 // The agent there signs what it ran there, and the workflow here believes it.

@@ -40,7 +40,7 @@ const MessageScenario kScenarios[] = {
        wanted.stream_logs = true;
        stage.send(wanted);
      },
-     {"here\n  message:12:101 error delivered (1 of its jobs failed) in msg_in 1", "job:12:1 ok a | finished | ok |",
+     {"here\n  message:12:101 error read (1 of its jobs failed) in msg_in 1", "job:12:1 ok a | finished | ok |",
       "job:12:2 fail b | error | exit | it went wrong", "ran ok a: 1", "ran fail b: 1"}},
     {"Files",
      [](MessageStage& stage) {
@@ -66,7 +66,7 @@ const MessageScenario kScenarios[] = {
        wanted.flow = flow_of("two");
        stage.send(wanted);
      },
-     {"here\n  message:12:101 processed delivered () in msg_in 1", "ran ok a: 1", "ran ok b: 1"}},
+     {"here\n  message:12:101 processed read () in msg_in 1", "ran ok a: 1", "ran ok b: 1"}},
     {"Chat",
      [](MessageStage& stage) {
        Message wanted = stage.message(101, {});
@@ -74,7 +74,7 @@ const MessageScenario kScenarios[] = {
        wanted.message = "good morning";
        stage.send(wanted);
      },
-     {"here\n  message:12:101 processed delivered () in msg_in 1", "there\n  message:34:101 processed"}},
+     {"here\n  message:12:101 processed read () in msg_in 1", "there\n  message:34:101 processed"}},
     {"ToItself",
      [](MessageStage& stage) {
        Message wanted = stage.message(101, {MessageStage::job(1, "ok a")});
@@ -104,9 +104,8 @@ const MessageScenario kScenarios[] = {
        stage.when([&stage, heard] { return stage.there.running.size() == 2 && heard(); },
                   [&stage] { EXPECT_TRUE(stage.here.store->cancel_message(1, "message:12:101")); });
      },
-     {"here\n  message:12:101 error delivered (cancelled: 2 of its jobs failed)",
-      "job:12:1 hold a | error | cancelled |", "job:12:2 hold b | error | cancelled |", "ran hold a: 1",
-      "ran hold b: 1"}},
+     {"here\n  message:12:101 error read (cancelled: 2 of its jobs failed)", "job:12:1 hold a | error | cancelled |",
+      "job:12:2 hold b | error | cancelled |", "ran hold a: 1", "ran hold b: 1"}},
     {"NoResultInTime",
      [](MessageStage& stage) {
        Message wanted = stage.message(101, {MessageStage::job(1, "hold a")});

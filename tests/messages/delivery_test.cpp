@@ -863,6 +863,34 @@ TEST_F(MessageFiles, AFileThatNobodyAskedForIsNotTaken) {
   ASSERT_TRUE(stage_.play());
 }
 
+// Whoever receives says what is missing: one that says so for ever gets less and less often what it asks for.
+TEST_F(MessageFiles, WhoAsksForTheSameFilesForEverIsAnsweredLessAndLess) {
+  const std::string bytes(kManyPieces, 'b');
+  for (const std::uint64_t have : {std::uint64_t{0}, std::uint64_t{1}}) {
+    Message wanted = stage_.message(static_cast<Id>(101 + have), {reader_of(bytes)});
+    wanted.job[0].id = static_cast<Id>(1 + have);
+    wanted.timeout = 120;
+    const std::string sha256 = sha256_hex(bytes);
+    std::uint64_t told = 0;
+    stage_.tell_instead([&](const std::string& answer) -> std::string {
+      ++told;
+      const bool is_piece = answer.find("\"have\"") != std::string::npos && answer.find("want") == std::string::npos;
+      const json want{{"job", "job:12:7"}, {"sha256", sha256}, {"have", 0}};
+      // Of a piece it has next to nothing; of a message it wants the file once more.
+      const json result = is_piece ? json{{"have", have * told}} : json{{"status", "files"}, {"want", want}};
+      return json{{"jsonrpc", "2.0"}, {"id", 1}, {"result", result}}.dump();
+    });
+    stage_.send(wanted);
+    stage_.steps(700);
+    const std::string key = redis_key(wanted);
+    EXPECT_EQ(stage_.here.field(key, "status"), "error");
+    EXPECT_THAT(stage_.here.field(key, "error"), HasSubstr("asks for the same files again and again"));
+    EXPECT_LT(told, 60U) << "in two minutes";
+    stage_.tell_instead(nullptr);
+    ASSERT_TRUE(stage_.play());
+  }
+}
+
 TEST_F(MessageFiles, AJobThatRunsHereIsGivenNothing) {
   Job reads = reader_of("nine byte");
   Message wanted = stage_.message(101, {reads});

@@ -107,9 +107,16 @@ class MessageStage {
     acts_.push_back({std::move(time), std::move(act)});
   }
 
+  void when_later(std::uint64_t ms, std::function<void()> act) {
+    when([this, until = clock.unix_ms() + ms] { return clock.unix_ms() >= until; }, std::move(act));
+  }
+
   void disturb_calls(std::vector<MessageDisturbance> of) { calls_disturbed_ = std::move(of); }
   void disturb_requests(std::vector<MessageDisturbance> of) { requests_disturbed_ = std::move(of); }
   void part(bool apart) { apart_ = apart; }  // no request arrives
+  void deafen(bool deaf) { deaf_ = deaf; }   // all arrive, and no answer comes back
+  // What whoever carries hears instead of an answer.
+  void tell_instead(std::function<std::string(const std::string& answer)> told) { told_ = std::move(told); }
 
   void restart() {  // both supervisors, with other settings
     here.begin(clock);
@@ -154,8 +161,9 @@ class MessageStage {
   std::set<std::string> sent_;
   std::uint64_t calls_ = 0, requests_ = 0, commands_ = 0;
   std::vector<std::string> let_go_;  // files, too early
-  MessageSide* at_work_ = nullptr;  // whose calls are counted
-  bool apart_ = false;
+  MessageSide* at_work_ = nullptr;   // whose calls are counted
+  bool apart_ = false, deaf_ = false;
+  std::function<std::string(const std::string&)> told_;
 };
 
 }  // namespace mycojobs

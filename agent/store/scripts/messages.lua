@@ -150,11 +150,13 @@ return answer
 
 --# arrive_message: journal messages
 -- A message that has come from elsewhere, and holds. stored, known (it had come before, under this key or another), other
--- (its sender has sent another one with this key), taken (somebody else's has this key), full. written: its record is
--- there. told: what is to be remembered of where it comes from.
-local message, content, written, max, fields, told = arg(), arg(), arg() == '1', num(arg()), list_arg(), list_arg()
+-- (its sender has sent another one with this key), taken (somebody else's has this key), full (more than max wait, or of this
+-- caller about max_of_one). written: its record is there. told: what is to be remembered of where it comes from.
+local message, content, written, max, max_of_one = arg(), arg(), arg() == '1', num(arg()), num(arg())
+local fields, told = list_arg(), list_arg()
 local mark = 'mj:message:' .. message
 local err = wrong_message(message) or wrong('msg_out_coordinator', 'list') or wrong('mj:came', 'hash')
+  or wrong('mj:inbox-turns', 'hash')
 if err then return err end
 local came = not written and redis.call('HGET', 'mj:came', content)
 if came and type_of('mj:message:' .. came) == 'hash' and redis.call('HGET', 'mj:message:' .. came, 'content') == content then
@@ -169,13 +171,23 @@ if redis.call('EXISTS', mark) == 1 then
   return 'known'
 end
 if not written and redis.call('EXISTS', message) == 1 then return 'taken' end
-if redis.call('ZCARD', 'mj:inbox') >= max then return 'full' end
+local waiting = redis.call('ZCARD', 'mj:inbox')
+-- It is taken behind those of its caller that wait, a moment for each, and not behind the many that others have sent
+-- (start-time fair queueing). A turn beyond all that may wait is of a clock that went back.
+local kTurnMs, caller = 1 / 1024, string.match(message, '^message:(%d+):')
+local first = tonumber(redis.call('ZRANGE', 'mj:inbox', 0, 0, 'WITHSCORES')[2] or '') or now_ms
+first = math.max(0, math.min(first, now_ms))
+local at = tonumber(redis.call('HGET', 'mj:inbox-turns', caller) or '') or 0
+if not (at >= first and at <= now_ms + max_of_one * kTurnMs) then at = first end
+if waiting >= max or at - first >= max_of_one * kTurnMs then return 'full' end
 redis.call('HSET', mark, 'state', 'arrived', 'content', content, 'left', 0, 'came_ms', dec(now_ms), unpack(told))
 if not written then
   redis.call('HSET', message, 'status', 'dispatched', 'updated_at', now_s, unpack(fields))
   redis.call('HSET', 'mj:came', content, message)
 end
-redis.call('ZADD', 'mj:inbox', dec(now_ms), message)
+redis.call('ZADD', 'mj:inbox', string.format('%.17g', at), message)
+if waiting == 0 then redis.call('DEL', 'mj:inbox-turns') end
+redis.call('HSET', 'mj:inbox-turns', caller, string.format('%.17g', at + kTurnMs))
 put_in(message)
 redis.call('LREM', 'msg_out_coordinator', 0, message)
 mail_moves()
@@ -245,7 +257,7 @@ for _, entry in ipairs(redis.call('ZRANGEBYSCORE', 'mj:outbox', '-inf', dec(now_
     redis.call('ZREM', 'mj:outbox', entry)
   end
 end
-for _, message in ipairs(redis.call('ZRANGEBYSCORE', 'mj:inbox', '-inf', dec(now_ms), 'LIMIT', 0, max)) do
+for _, message in ipairs(redis.call('ZRANGEBYSCORE', 'mj:inbox', '-inf', dec(now_ms + 10), 'LIMIT', 0, max)) do  -- with all turns
   if type_of('mj:message:' .. message) == 'hash' then
     redis.call('ZADD', 'mj:inbox', dec(now_ms + hold_ms), message)
     arrived[#arrived + 1] = message
@@ -295,6 +307,8 @@ if what == 'later' then
 end
 redis.call('ZREM', 'mj:outbox', entry)
 if kind == 'cancel' then return what end
+local there = kind == 'send' and what == 'delivered' and redis.call('HGET', mark, 'there')
+if there and type_of(message) == 'hash' then redis.call('HSET', message, 'transport_id', there) end
 if is.state ~= 'away' then
   if kind == 'logs' and what == 'failed' then redis.call('HSET', mark, 'stream', '') end  -- they are not wanted
   if kind == 'answer' then
@@ -342,7 +356,7 @@ for _ = 1, count do
 end
 if not is_last then return 'done' end
 -- An answer may overtake the word that it has arrived.
-if type_of(message) == 'hash' then redis.call('HSET', message, 'transport_status', 'delivered') end
+if type_of(message) == 'hash' then redis.call('HSET', message, 'transport_status', 'read') end
 end_away(message, is, 'lost', reason ~= '' and reason or 'the answer does not name it', reason == '')
 if #fields > 0 and type_of(message) == 'hash' then redis.call('HSET', message, unpack(fields)) end
 if carried ~= '' then redis.call('HSET', mark, 'carried_answer', carried) end
