@@ -6,6 +6,7 @@
 
 #include "domain/cbor.h"
 #include "domain/codec.h"
+#include "domain/workflow_snapshot.h"
 
 namespace mycojobs {
 namespace {
@@ -13,6 +14,49 @@ namespace {
 using nlohmann::json;
 
 constexpr std::uint32_t kFactsAtOnce = 1000;
+constexpr std::uint64_t kBlobsAtOnce = 4U << 20;  // bytes of a trip; the store takes 256 MiB at once
+
+std::uint64_t blob_bytes(const std::map<std::string, std::string>& blobs) {
+  std::uint64_t bytes = 0;
+  for (const auto& [hash, blob] : blobs) bytes += blob.size();
+  return bytes;
+}
+
+// More blobs than one commit takes go ahead of it. Who dies in between leaves some that nothing names, and a world that
+// is due: the next collection has them.
+Result<void> write_ahead(WorkflowStore& store, WorldCommit part, std::map<std::string, std::string>& blobs) {
+  part.due_ms = 1;
+  for (std::uint64_t left = blob_bytes(blobs); left > kBlobsAtOnce;) {
+    part.blobs.clear();
+    for (std::uint64_t bytes = 0; bytes < kBlobsAtOnce && !blobs.empty();) {
+      auto blob = blobs.extract(blobs.begin());
+      bytes += blob.mapped().size(), left -= blob.mapped().size();
+      part.blobs.emplace_back(blob.key(), std::move(blob.mapped()));
+    }
+    MJ_CHECK(store.commit(part));
+  }
+  return {};
+}
+
+// One that cannot be read shortens nothing; the journal has it all. The fact that it was taken follows it.
+struct LatestSnapshot {
+  std::string hash;
+  std::uint64_t height = 0;
+  SnapshotRead read;
+};
+Result<std::optional<LatestSnapshot>> latest_snapshot(WorkflowStore& store, Id context, const std::string& name) {
+  for (std::string before;;) {
+    MJ_TRY(head, store.read(context, name, 0, 0));
+    // While it was read there may have come another one, and its pages have gone.
+    if (head.snapshot_height == 0 || head.snapshot_height > head.height || head.snapshot == before)
+      return std::optional<LatestSnapshot>();
+    auto read = read_snapshot(head.snapshot, [&](const std::string& hash) { return store.blob(context, name, hash); });
+    if (!read && read.error().code == Code::unavailable) return tl::unexpected<Error>(std::move(read).error());
+    if (read && read->world.height < head.snapshot_height)
+      return std::optional(LatestSnapshot{std::move(head.snapshot), head.snapshot_height, std::move(*read)});
+    before = std::move(head.snapshot);
+  }
+}
 
 }  // namespace
 
@@ -141,19 +185,18 @@ Result<LoadedWorld> LoadedWorld::load(WorkflowStore& store, Id context, const st
   world.context_ = context;
   world.name_ = name;
   world.state_.id = std::to_string(context) + '/' + name;
-  MJ_TRY(head, store.read(context, name, 0, 0));
-  if (!from_beginning && head.snapshot_height > 0 && head.snapshot_height <= head.height) {
-    auto bytes = store.blob(context, name, head.snapshot);
-    if (!bytes && bytes.error().code == Code::unavailable) return tl::unexpected<Error>(std::move(bytes).error());
-    auto decoded = bytes ? decode_world(*bytes) : Result<WorldState>(tl::unexpected<Error>(bytes.error()));
-    // One that cannot be read shortens nothing; the journal has it all. The fact that it was taken follows it.
-    if (decoded && decoded->id == world.state_.id && decoded->height < head.snapshot_height) {
-      world.state_ = std::move(*decoded);
-      world.index_ = WorldIndex(world.state_, kMaxCellMail);
-      world.snapshot_height_ = head.snapshot_height;
-      world.latest_snapshot_ = head.snapshot;
-      world.pinned_ = blobs_of(world.state_);
-    }
+  std::optional<LatestSnapshot> latest;
+  if (!from_beginning) {
+    MJ_TRY(found, latest_snapshot(store, context, name));
+    latest = std::move(found);
+  }
+  if (latest && latest->read.world.id == world.state_.id) {
+    world.state_ = std::move(latest->read.world);
+    world.index_ = WorldIndex(world.state_, kMaxCellMail);
+    world.snapshot_height_ = latest->height;
+    world.latest_snapshot_ = latest->hash;
+    world.pinned_ = blobs_of(world.state_);
+    world.pinned_.merge(latest->read.pages);
   }
   MJ_CHECK(world.fold_all(store, world.state_.height));
   MJ_CHECK(world.know_all(store));
@@ -191,9 +234,13 @@ Result<void> LoadedWorld::know_all(WorkflowStore& store) {
 Result<void> LoadedWorld::know(WorkflowStore& store, const std::string& hash) {
   if (catalog_.find(hash) != nullptr) return {};
   MJ_TRY(applied, stored_manifest(store, context_, name_, hash));
-  owners_[hash] = applied.owner;
-  catalog_.add(applied.manifest);
+  know(std::move(applied));
   return {};
+}
+
+void LoadedWorld::know(AppliedManifest applied) {
+  if (!owners_.emplace(applied.manifest->hash, applied.owner).second) return;
+  catalog_.add(std::move(applied.manifest));
 }
 
 Id LoadedWorld::owner_of(const std::string& hash) const {
@@ -217,6 +264,7 @@ Result<void> LoadedWorld::decide(const WorkflowInput& input) {
       snapshot_ = latest_snapshot_ = taken->hash;
       snapshot_height_ = fact.height;
       pinned_ = blobs_of(state_);
+      for (const WorkflowBlob& page : decision.blobs) pinned_.insert(page.hash);
     }
     if (const auto* applied = std::get_if<Applied>(&fact.what)) applied_ = applied->manifest;
   }
@@ -255,17 +303,16 @@ Result<void> LoadedWorld::commit(WorkflowStore& store, std::uint64_t due_ms, boo
   wanted.context = context_;
   wanted.world = name_;
   wanted.base = base_;
+  const WorldCommit ahead = wanted;
   wanted.done = done_;
   wanted.snapshot = snapshot_;
   wanted.manifest = applied_;
   wanted.due_ms = due_ms;
   wanted.alone = alone;
   const std::size_t facts = facts_.size();
-  std::uint64_t written = 0;
-  for (auto& [hash, bytes] : blobs_) {
-    written += bytes.size();
-    wanted.blobs.emplace_back(hash, std::move(bytes));
-  }
+  const std::uint64_t written = blob_bytes(blobs_);
+  MJ_CHECK(write_ahead(store, ahead, blobs_));
+  for (auto& [hash, bytes] : blobs_) wanted.blobs.emplace_back(hash, std::move(bytes));
   wanted.facts = std::move(facts_);
   const bool full_moved = told_full_ != index_.full();
   if (full_moved) {

@@ -87,6 +87,7 @@ class LoadedWorld {
   const ManifestCatalog& catalog() const { return catalog_; }
   Id owner_of(const std::string& manifest_hash) const;
   Result<void> know(WorkflowStore&, const std::string& manifest_hash);
+  void know(AppliedManifest);  // unless it is known
 
   // Folds it in; what it comes to waits for commit(). Errors are decide()'s: nothing has changed.
   Result<void> decide(const WorkflowInput&);

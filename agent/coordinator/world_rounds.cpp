@@ -14,6 +14,8 @@
 #include "domain/signatures.h"
 #include "domain/trace_context.h"
 #include "domain/workflow_system.h"
+#include "store/keys.h"
+#include "store/place.h"
 
 namespace mycojobs {
 namespace {
@@ -32,6 +34,8 @@ constexpr std::uint64_t kMailMs = 4, kStepsMs = 8;
 constexpr std::uint64_t kLeastStepsMs = 2;  // before those that are through are committed, and the others wait
 constexpr std::size_t kEffectsAtOnce = 64;  // that wait for the commit, before it takes no more steps
 constexpr int kPassesAtOnce = 10;           // of one world, before another has its turn
+constexpr std::uint32_t kFlowsAtOnce = 50;  // of one name, that are looked through
+constexpr int kMostFlowPages = 20;
 constexpr int kMostDrained = 1000;
 constexpr const char* kCancelCarrier = "cancel";
 const std::string kIntentKey = "intent ";
@@ -60,12 +64,19 @@ bool is_unavailable(const Error& error) { return error.code == Code::unavailable
 
 std::string marked(Id context, const LoadedWorld& world) { return std::to_string(context) + ' ' + world.name(); }
 
+// In whose name its effects run.
+Id owner_of(const LoadedWorld& world, const CellState& cell) { return std::max<Id>(1, world.owner_of(cell.manifest)); }
+Id owner_of(const LoadedWorld& world, const std::string& pending) {
+  return owner_of(world, *world.state().cell(world.state().intents.at(pending)));
+}
+
 }  // namespace
 
 Sample WorldRounds::sample() const { return {now_ms_, random_bytes(32)}; }
 
 Result<std::uint64_t> WorldRounds::round() {
   pubkeys_.clear();
+  place_.reset();
   MJ_CHECK(look_around());
   MJ_TRY(due, parts_.worlds.due(context_, kWorldsAtOnce + static_cast<std::uint32_t>(put_off_.size())));
   bool worked = false;
@@ -82,6 +93,7 @@ Result<std::uint64_t> WorldRounds::round() {
 Result<void> WorldRounds::recover() {
   worlds_.clear();
   put_off_.clear();
+  place_.reset();
   runs_.forget_runs();
   MJ_TRY(names, parts_.worlds.worlds(context_));
   MJ_TRY(now, parts_.worlds.now_ms());
@@ -407,7 +419,8 @@ Result<std::optional<ReceiptArrived>> WorldRounds::receipt_of_job(LoadedWorld& w
   if (intent.empty() && ended.idempotency_key.starts_with(kIntentKey)) {
     const std::string named = ended.idempotency_key.substr(kIntentKey.size());
     const PendingIntent* pending = find_pending(world.state(), named);
-    if (pending != nullptr && !pending->published) intent = named;
+    // Anybody may give a job of his that key.
+    if (pending != nullptr && !pending->published && caller_of_job(job_key) == owner_of(world, named)) intent = named;
   }
   if (intent.empty()) return std::optional<ReceiptArrived>();
   const Job job = decode<Job>(ended.fields).record;
@@ -582,7 +595,8 @@ void WorldRounds::run_steps(std::vector<Taking>& all) {
 
 Result<std::size_t> WorldRounds::publish(LoadedWorld& world) {
   std::vector<std::string> all;
-  for (const auto& [place, intent] : world.index().queued()) all.push_back(intent);
+  for (const auto& [at, intent] : world.index().queued()) all.push_back(intent);
+  if (!all.empty()) MJ_CHECK(place());  // lists that cannot be read: the world waits
   for (const std::string& intent : all) MJ_CHECK(publish_one(world, intent));
   return all.size();
 }
@@ -598,8 +612,11 @@ Result<void> WorldRounds::publish_one(LoadedWorld& world, const std::string& int
   if (!carrier && is_unavailable(carrier.error())) return tl::unexpected<Error>(std::move(carrier).error());
   MJ_CHECK(world.decide({sample(), EffectCarried{intent, carrier ? *carrier : "none"}}));
   parts_.metrics->add(Metric::workflow_intents, {context_, carrier ? "carried" : "error"});
-  if (!carrier)
-    return receive(world, failed_receipt(intent, ReceiptStatus::error, "setup_error", carrier.error().message));
+  if (!carrier) {
+    const bool denied = carrier.error().code == Code::denied;
+    return receive(world, failed_receipt(intent, ReceiptStatus::error, denied ? "denied" : "setup_error",
+                                         carrier.error().message));
+  }
   if (*carrier == kCancelCarrier) return cancel_effects(world, intent);
   if (carrier->starts_with("signal")) {
     ReceiptArrived done;
@@ -625,23 +642,37 @@ Result<std::string> WorldRounds::carry_out(LoadedWorld& world, const PendingInte
   if (spec->name == kTimerEffect) return std::string(kTimerCarrier);
   if (spec->name == kApprovalEffect) return std::string(kApprovalCarrier);
   if (spec->name == kCancelEffect) return std::string(kCancelCarrier);
+  const Id owner = owner_of(world, cell);
   if (!spec->system) {
-    MJ_TRY(submitted, submit_job(world, pending, cell, *spec));
+    MJ_TRY(submitted, submit_job(world, pending, cell, *spec, owner));
     job = std::move(submitted);
     return redis_key(*job);
   }
   MJ_TRY(params, decode_cbor(pending.intent.params));
-  const Id owner = std::max<Id>(1, world.owner_of(cell.manifest));
   if (spec->name == kFlowEffect) return start_flow(world, pending, owner, params);
   if (spec->name == kSignalEffect) return send_signal(pending, owner, params);
   return fail(Code::unsupported, spec->name + ": nobody here carries it out");
 }
 
+Result<const Place*> WorldRounds::place() {
+  if (!place_) {
+    MJ_TRY(read, read_place(parts_.store, context_, WayIn::command));
+    place_ = std::move(read);
+  }
+  return &*place_;
+}
+
+Result<void> WorldRounds::may_act(Id owner, Action action, const Thing& thing) {
+  MJ_TRY(place, place());
+  return may(owner, action, *place, thing);
+}
+
 Result<Job> WorldRounds::submit_job(LoadedWorld& world, const PendingIntent& pending, const CellState& cell,
-                                    const EffectSpec& spec) {
+                                    const EffectSpec& spec, Id owner) {
+  MJ_CHECK(may_act(owner, Action::create, {.name = "jobs"}));
   MJ_TRY(params, decode_cbor(pending.intent.params));
   Job job;
-  job.caller_id = std::max<Id>(1, world.owner_of(cell.manifest));
+  job.caller_id = owner;
   job.context_id = context_;
   job.name = spec.name;
   job.script_type = spec.script_type;
@@ -661,13 +692,32 @@ Result<Job> WorldRounds::submit_job(LoadedWorld& world, const PendingIntent& pen
   return parts_.store.submit(job);
 }
 
+// Another's flow of that name would run another's scripts in the owner's name, or show the owner what it may not read.
+Result<std::string> WorldRounds::definition_for(Id owner, const std::string& name) {
+  MJ_TRY(where, place());
+  Id before = 0;
+  for (int page = 0; page < kMostFlowPages; ++page) {
+    MJ_TRY(rows, parts_.flows.list(context_, name, before, kFlowsAtOnce));
+    for (const FlowSummary& row : rows) {
+      const Id maker = decode<Flow>(row.record).record.caller_id;
+      const Thing flow{.name = "flow " + std::to_string(row.flow), .maker = maker};
+      const bool trusted = maker == owner || !refused(maker, Action::administer, *where, flow);
+      if (maker != 0 && trusted && !refused(owner, Action::read, *where, flow))
+        return text_in(row.record, "definition_hash");
+    }
+    if (rows.size() < kFlowsAtOnce) break;
+    before = rows.back().flow;
+  }
+  return fail(Code::not_found, "flow: actor " + std::to_string(owner) + " has made no flow in context " +
+                                   std::to_string(context_) + " that is called " + name +
+                                   ", nor an admin one that it may read");
+}
+
 Result<std::string> WorldRounds::start_flow(LoadedWorld& world, const PendingIntent& pending, Id owner,
                                             const json& params) {
-  const std::string name = params.value("flow", "");
-  MJ_TRY(found, parts_.flows.list(context_, name, 0, 1));
-  if (found.empty())
-    return fail(Code::not_found, "flow: no flow of context " + std::to_string(context_) + " is called " + name);
-  MJ_TRY(text, parts_.flows.definition(context_, text_in(found.front().record, "definition_hash")));
+  MJ_CHECK(may_act(owner, Action::create, {.name = "flows"}));
+  MJ_TRY(hash, definition_for(owner, params.value("flow", "")));
+  MJ_TRY(text, parts_.flows.definition(context_, hash));
   MJ_TRY(definition, parse_json(text));
   definition.erase("given");
   if (params.contains("inputs")) MJ_CHECK(give_inputs(definition, params["inputs"]));
@@ -694,6 +744,9 @@ Result<std::string> WorldRounds::send_signal(const PendingIntent& pending, Id ow
   ProgressRequest request;
   request.context = context_;
   request.flow = params.value("flow_id", Id{0});
+  MJ_TRY(read, parts_.flows.read(context_, request.flow, kRecordAlone));
+  const Id maker = decode<Flow>(read.record).record.caller_id;
+  MJ_CHECK(may_act(owner, Action::steer, {.name = "flow " + std::to_string(request.flow), .maker = maker}));
   FlowControl control;
   control.verb = FlowControl::Verb::signal;
   control.target = params.value("name", "");
@@ -709,7 +762,7 @@ Result<std::string> WorldRounds::send_signal(const PendingIntent& pending, Id ow
 Result<void> WorldRounds::cancel_effects(LoadedWorld& world, const std::string& intent) {
   const CellState& cell = *world.state().cell(world.state().intents.at(intent));
   const PendingIntent cancel = cell.pending.at(intent);
-  const Id owner = std::max<Id>(1, world.owner_of(cell.manifest));
+  const Id owner = owner_of(world, cell);
   std::size_t ended = 0;
   for (const PendingIntent& each : cancelled_by(cell, cancel)) {
     if (is_record(each.carrier)) {
@@ -734,7 +787,7 @@ Result<void> WorldRounds::cancel_instance(LoadedWorld& world, const WorldMail& m
     if (!pending.published) MJ_CHECK(publish_one(world, intent));
   }
   const CellState* cell = world.state().cell(id);
-  const Id owner = cell == nullptr ? 1 : std::max<Id>(1, world.owner_of(cell->manifest));
+  const Id owner = cell == nullptr ? 1 : owner_of(world, *cell);
   for (const auto& [intent, pending] : waits()) {
     if (is_record(pending.carrier)) MJ_CHECK(cancel_carrier(kIntentKey + intent, pending.carrier, owner));
   }

@@ -4,9 +4,9 @@
 //
 // Effects are published only once the step that asked for them is durable (10); who dies in between finds them again in
 // the world (WorldIndex::queued()), and publishing twice is publishing once: the intent is the idempotency key. A
-// commit that somebody else was faster than is thrown away, with its world. A world, or an instance, that cannot be
-// moved on is put off and holds no other up. One thread; the engine has processes of its own, and threads for a round's
-// steps.
+// commit that somebody else was faster than is thrown away, with its world. An effect begins in the name of its owner
+// (AppliedManifest), while that actor may do the same by itself. A world, or an instance, that cannot be moved on is
+// put off and holds no other up. One thread; the engine has processes of its own, and threads for a round's steps.
 #pragma once
 
 #include <cstdint>
@@ -21,6 +21,7 @@
 #include "coordinator/world.h"
 #include "coordinator/world_inbox.h"
 #include "coordinator/world_traces.h"
+#include "domain/rights.h"
 #include "metrics/metrics.h"
 #include "mycojobs/clock.h"
 #include "mycojobs/flows.h"
@@ -110,8 +111,13 @@ class WorldRounds {
   Result<std::size_t> publish(LoadedWorld&);
   Result<void> publish_one(LoadedWorld&, const std::string& intent);
   Result<std::string> carry_out(LoadedWorld&, const PendingIntent&, const CellState&, std::optional<Job>&);
-  Result<Job> submit_job(LoadedWorld&, const PendingIntent&, const CellState&, const EffectSpec&);
+  // As the context's record is in this round. Error denied: that actor may not.
+  Result<const Place*> place();
+  Result<void> may_act(Id owner, Action, const Thing&);
+  Result<Job> submit_job(LoadedWorld&, const PendingIntent&, const CellState&, const EffectSpec&, Id owner);
   Result<std::string> start_flow(LoadedWorld&, const PendingIntent&, Id owner, const nlohmann::json& params);
+  // Hash of the definition of the newest flow of that name that may be begun in the owner's name.
+  Result<std::string> definition_for(Id owner, const std::string& name);
   Result<std::string> send_signal(const PendingIntent&, Id owner, const nlohmann::json& params);
   Result<void> cancel_effects(LoadedWorld&, const std::string& intent);
   Result<void> cancel_instance(LoadedWorld&, const WorldMail&);
@@ -127,6 +133,7 @@ class WorldRounds {
   std::map<std::string, PutOff> put_off_;  // worlds
   std::map<std::string, WorldTraces> traces_;
   std::map<Id, std::string> pubkeys_;                    // of runners, as of this round
+  std::optional<Place> place_;                           // the same
   std::uint64_t next_list_ms_ = 0, next_glance_ms_ = 0;  // our clock
   std::uint64_t now_ms_ = 0;                             // the store's clock, as of this pass
 };

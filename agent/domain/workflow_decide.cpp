@@ -11,6 +11,7 @@
 #include "domain/codec.h"
 #include "domain/utf8.h"
 #include "domain/workflow_fields.h"
+#include "domain/workflow_snapshot.h"
 #include "domain/workflow_system.h"
 
 namespace mycojobs {
@@ -274,6 +275,21 @@ class Deciding {
       intent.hash = intent_hash(origin, intent);
       fact.intents.push_back(std::move(intent));
     }
+    return waits_for_few(cell, fact.intents);
+  }
+  Result<void> waits_for_few(const CellState& cell, const std::vector<Intent>& more) const {
+    if (more.empty()) return {};
+    const std::size_t count = cell.pending.size() + more.size();
+    if (count > rules_.max_pending)
+      return fail(Code::too_large,
+                  "it would wait for " + counted(count, "effect") + "; at most " + std::to_string(rules_.max_pending));
+    std::size_t bytes = 0;
+    for (const auto& [hash, pending] : cell.pending) bytes += pending.intent.params.size();
+    for (const Intent& intent : more) bytes += intent.params.size();
+    if (bytes > rules_.max_pending_bytes)
+      return fail(Code::too_large, "the parameters of the effects that it would wait for have " +
+                                       counted(bytes, "byte") + "; at most " +
+                                       std::to_string(rules_.max_pending_bytes));
     return {};
   }
   static Result<void> annotations_of(const Running& code, const StepOutput& output, StepTaken& fact) {
@@ -406,14 +422,14 @@ class Deciding {
                   "a snapshot needs rest: " + counted(world_.ready.size(), "instance") + " can take a step");
     if (const auto queued = to_publish(world_); !queued.empty())
       return fail(Code::conflict, "a snapshot needs rest: " + counted(queued.size(), "effect") + " not published");
-    MJ_TRY(bytes, encode(world_));
-    if (bytes.size() > rules_.max_snapshot_bytes)
-      return fail(Code::too_large, "a snapshot of " + counted(bytes.size(), "byte") + "; at most " +
+    MJ_TRY(taken, snapshot_of(world_));
+    if (taken.bytes() > rules_.max_snapshot_bytes)
+      return fail(Code::too_large, "a snapshot of " + counted(taken.bytes(), "byte") + "; at most " +
                                        std::to_string(rules_.max_snapshot_bytes));
     Draft draft = this->draft();
-    const std::string hash = sha256_hex(bytes);
-    draft.add(SnapshotTaken{hash, bytes.size()});
-    draft.add_blob({hash, std::move(bytes)});
+    draft.add(SnapshotTaken{taken.root.hash, taken.bytes()});
+    for (WorkflowBlob& page : taken.pages) draft.add_blob(std::move(page));
+    draft.add_blob(std::move(taken.root));
     return draft.done();
   }
   Outcome on(const OutputDiffers& differs) {

@@ -86,11 +86,11 @@ struct EffectToPublish {
 struct WorkflowDecision {
   std::uint64_t base = 0;  // the height that it was decided at
   std::vector<WorkflowFact> facts;
-  std::vector<WorkflowBlob> blobs;       // spilled states, a snapshot; written before the facts
+  std::vector<WorkflowBlob> blobs;       // spilled states, pages of a snapshot; before the facts
   std::vector<EffectToPublish> publish;  // once the facts are durable
   std::vector<CellId> ready;             // who has mail now, in the order in which it came
 };
-inline constexpr std::size_t kMaxSnapshotBytes = 128U << 20;  // a store takes 256 MiB at once
+inline constexpr std::size_t kMaxSnapshotBytes = std::size_t{2} << 30;  // in pages: workflow_snapshot.h
 struct WorkflowRules {
   std::size_t inline_state_bytes = 64U << 10;  // a longer state is a blob
   std::size_t max_state_bytes = kMaxStateBytes;
@@ -100,6 +100,8 @@ struct WorkflowRules {
   // waits for one instance, instances that have something to do.
   std::uint64_t max_depth = 1'000;
   std::size_t max_derived_mail = 100'000, max_ready = 1'000'000;
+  // Of one instance: effects that it waits for, and the bytes of their parameters. Who asks for more fails.
+  std::size_t max_pending = 10'000, max_pending_bytes = 64U << 20;
   std::size_t max_snapshot_bytes = kMaxSnapshotBytes;
 };
 

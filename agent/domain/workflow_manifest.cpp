@@ -42,6 +42,7 @@ constexpr std::array<std::string_view, 2> kLimitFields{"instructions", "memory_b
     kImplFields{"module", "entrypoint"};
 constexpr std::array<std::string_view, 1> kRoutingFields{"subscriptions"};
 constexpr std::size_t kMaxCode = 16U << 20;
+constexpr std::size_t kMostListed = 1'000;  // in one list of a manifest
 
 void name_field(const JsonPath& at, std::string& out) {
   field(at, "name", true, [&](const JsonPath& found) {
@@ -97,22 +98,31 @@ class ManifestReading {
       spec.name = effect.name, spec.params = effect.params, spec.receipt = effect.receipt, spec.system = true;
       made_->effects.push_back(std::move(spec));
     }
-    each_in(at, "effects", false, [&](const JsonPath& each) { read_effect(each); });
+    each_of(at, "effects", false, [&](const JsonPath& each) { read_effect(each); });
     if (single)
       read_workflow(at);
     else
-      each_in(at, "workflows", true, [&](const JsonPath& each) { read_workflow(each); });
+      each_of(at, "workflows", true, [&](const JsonPath& each) { read_workflow(each); });
     if (made_->workflows.empty() && problems_.empty()) at.refuse("it has no workflow");
     made_->schemas.link(problems_);
     if (single)
       link_workflow(at);
-    else if (at.value.at("workflows").is_array())
+    else if (at.value.at("workflows").is_array() && !made_->workflows.empty())
       each_in(at, "workflows", false, [&](const JsonPath& each) { link_workflow(each); });
     field(at, "routing", false, [&](const JsonPath& routing) {
       if (!read_fields(routing, kRoutingFields)) return;
-      each_in(routing, "subscriptions", true, [&](const JsonPath& each) { read_subscription(each); });
+      each_of(routing, "subscriptions", true, [&](const JsonPath& each) { read_subscription(each); });
     });
     if (use_ == ManifestUse::offered && problems_.empty()) check_offered(at);
+  }
+  // Longer lists than people write are refused before any of it is looked at.
+  template <class Read>
+  void each_of(const JsonPath& at, const char* name, bool required, Read read) {
+    const auto found = at.value.find(name);
+    if (use_ == ManifestUse::offered && found != at.value.end() && found->is_array() && found->size() > kMostListed)
+      return at.at(*found, name)
+          .refuse("has " + std::to_string(found->size()) + " entries; at most " + std::to_string(kMostListed));
+    each_in(at, name, required, read);
   }
   void check_offered(const JsonPath& at) {
     made_->schemas.check_choices(problems_);
@@ -237,7 +247,7 @@ class ManifestReading {
     schema_field(at, "key_schema", false, spec.name, spec.key_schema);
     if (!spec.context.empty() && spec.context != kContextSchema)
       at.refuse("context: the system gives " + std::string(kContextSchema) + " and nothing else");
-    each_in(at, "effects_emitted", true, [&](const JsonPath& each) { read_emitted(each, spec); });
+    each_of(at, "effects_emitted", true, [&](const JsonPath& each) { read_emitted(each, spec); });
     field(at, "impl", true, [&](const JsonPath& impl) { read_impl(impl, spec); });
     if (!top) field(at, "limits", false, [&](const JsonPath& found) { read_limits(found, spec.limits); });
     made_->workflows.push_back(std::move(spec));

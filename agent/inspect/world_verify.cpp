@@ -13,6 +13,7 @@
 #include "domain/codec.h"
 #include "domain/workflow_decide.h"
 #include "domain/workflow_manifest.h"
+#include "domain/workflow_snapshot.h"
 
 namespace mycojobs {
 namespace {
@@ -74,16 +75,13 @@ class WorldLook {
     if (places.snapshot_height == 0) return {};
     if (places.snapshot_height > places.height)
       return sight_.snapshot = "its snapshot is of later than now", Result<void>();
-    const auto bytes = worlds_->blob(sight_.context, sight_.world, places.snapshot);
-    MJ_TRY(gone, trouble_of(bytes));
-    if (!gone.empty()) return sight_.snapshot = "its snapshot: " + gone, Result<void>();
-    auto decoded = decode_world(*bytes);
-    if (sha256_hex(*bytes) != places.snapshot)
-      sight_.snapshot = "its snapshot does not hold what its name says";
-    else if (!decoded)
-      sight_.snapshot = "its snapshot: " + decoded.error().message;
+    auto read = mycojobs::read_snapshot(
+        places.snapshot, [&](const std::string& hash) { return worlds_->blob(sight_.context, sight_.world, hash); });
+    MJ_TRY(trouble, trouble_of(read));
+    if (read)
+      snapshot_ = std::move(read->world);
     else
-      snapshot_ = std::move(*decoded);
+      sight_.snapshot = "its snapshot: " + trouble;
     return {};
   }
 

@@ -16,6 +16,7 @@
 #include "domain/workflow_names.h"
 #include "domain/workflow_system.h"
 #include "domain/workflow_values.h"
+#include "store/place.h"
 
 namespace mycojobs::service {
 namespace {
@@ -275,6 +276,57 @@ Result<Id> store_manifest(const WorldStores& in, Id context, const ManifestText&
   return there.owner;
 }
 
+// Nobody puts in force what another has stored: its effects would run as that other one.
+Result<void> check_owner(const Caller& by, const ApplyWorkflow& wish, Id owner, Id runs_as) {
+  if (runs_as == owner || (!wish.owner && by.is_operator)) return {};
+  return fail(Code::conflict, "owner: the same manifest is stored already, and its effects run as actor " +
+                                  std::to_string(runs_as) + ", not as " + std::to_string(owner) +
+                                  ": change it (its description is enough)");
+}
+
+// Asked here what is asked when an effect begins, so that no effect is the first to say it.
+Result<void> check_owners_rights(const Caller& by, const WorldStores& in, Id owner) {
+  MJ_TRY(place, read_place(in.records, by.context, WayIn::command));
+  auto allowed = mycojobs::may(owner, Action::create, place, {.name = "jobs"});
+  if (allowed) return {};
+  return fail(allowed.error().code, "owner: " + allowed.error().message + "; or name another owner");
+}
+
+// Whose the same manifest is, if it is stored.
+Result<Id> owner_stored(const WorldStores& in, Id context, const WorkflowManifest& manifest, Id otherwise) {
+  auto there = stored_manifest(in.worlds, context, manifest.name, manifest.hash);
+  if (there) return there->owner;
+  return there.error().code == Code::not_found ? Result<Id>(otherwise) : tl::unexpected<Error>(there.error());
+}
+
+// It is stored once nothing is in its way.
+Result<AppliedWorkflow> put_in_force(const Caller& by, const WorldStores& in, const ManifestText& text,
+                                     const ApplyWorkflow& wish, Id owner) {
+  AppliedWorkflow out{text.manifest->name, text.manifest->hash, "", false, owner};
+  for (int i = 0; i < kTries; ++i) {
+    MJ_TRY(world, LoadedWorld::load(in.worlds, by.context, out.world));
+    MJ_TRY(runs_as, owner_stored(in, by.context, *text.manifest, owner));
+    out.owner = runs_as;
+    world.know({text.manifest, runs_as});
+    out.replaced = world.state().manifest;
+    MJ_TRY(at, sample(in.worlds));
+    MJ_CHECK(world.decide({at, ApplyManifest{out.hash}}));
+    out.repeated = world.news() == 0;
+    if (out.repeated && !wish.owner) return out;
+    MJ_CHECK(check_owner(by, wish, owner, runs_as));
+    if (out.repeated) return out;
+    MJ_CHECK(check_owners_rights(by, in, runs_as));
+    MJ_TRY(stored_as, store_manifest(in, by.context, text, runs_as));
+    if (stored_as != runs_as) continue;  // somebody was faster
+    auto done = world.commit(in.worlds, 0, true);
+    if (done) return out;
+    if (done.error().code != Code::conflict) return tl::unexpected<Error>(std::move(done).error());
+    MJ_TRY(waiting, in.worlds.mail(by.context, out.world, 1));
+    if (!waiting.empty()) return tl::unexpected<Error>(std::move(done).error());
+  }
+  return fail(Code::conflict, out.world + ": it moves on all the time; try again");
+}
+
 }  // namespace
 
 Result<NamedInstance> find_instance(const Caller& by, const WorldStores& in, const Instance& instance) {
@@ -313,31 +365,17 @@ Result<AppliedWorkflow> apply_workflow(const Caller& by, const WorldStores& in, 
   if (wish.check_code) {
     if (auto runs = wish.check_code(*text.manifest); !runs) return fail(runs.error(), "code");
   }
-  AppliedWorkflow out{text.manifest->name, text.manifest->hash, "", false, owner};
-  MJ_TRY(head, in.worlds.read(by.context, out.world, 0, 0));
+  MJ_TRY(head, in.worlds.read(by.context, text.manifest->name, 0, 0));
   if (!head.manifest.empty()) {
-    auto before = stored_manifest(in.worlds, by.context, out.world, head.manifest);
-    const bool lost = !before && before.error().code == Code::not_found && head.manifest == out.hash;  // it comes back
+    auto before = stored_manifest(in.worlds, by.context, text.manifest->name, head.manifest);
+    // It comes back.
+    const bool lost = !before && before.error().code == Code::not_found && head.manifest == text.manifest->hash;
     if (!before && !lost) return tl::unexpected<Error>(std::move(before).error());
-    MJ_CHECK(may(by, in.records, Action::steer, thing_of(out.world, lost ? 0 : before->owner)));
+    MJ_CHECK(may(by, in.records, Action::steer, thing_of(text.manifest->name, lost ? 0 : before->owner)));
+    if (lost) MJ_CHECK(check_owners_rights(by, in, owner));
+    if (lost) MJ_CHECK(store_manifest(in, by.context, text, owner));
   }
-  MJ_TRY(runs_as, store_manifest(in, by.context, text, owner));
-  out.owner = runs_as;
-  for (int i = 0; i < kTries; ++i) {
-    MJ_TRY(world, LoadedWorld::load(in.worlds, by.context, out.world));
-    MJ_CHECK(world.know(in.worlds, out.hash));
-    out.replaced = world.state().manifest;
-    MJ_TRY(at, sample(in.worlds));
-    MJ_CHECK(world.decide({at, ApplyManifest{out.hash}}));
-    out.repeated = world.news() == 0;
-    if (out.repeated) return out;
-    auto done = world.commit(in.worlds, 0, true);
-    if (done) return out;
-    if (done.error().code != Code::conflict) return tl::unexpected<Error>(std::move(done).error());
-    MJ_TRY(waiting, in.worlds.mail(by.context, out.world, 1));
-    if (!waiting.empty()) return tl::unexpected<Error>(std::move(done).error());
-  }
-  return fail(Code::conflict, out.world + ": it moves on all the time; try again");
+  return put_in_force(by, in, text, wish, owner);
 }
 
 // ---- events ----

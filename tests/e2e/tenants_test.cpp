@@ -326,7 +326,9 @@ function step(state, event)
   return {status = value.status, n = value.payload.n}
 end
 )lua");
-  const Finished applied = bob_({"workflow", "apply", bob_.folder.write("far.json", manifest.dump())});
+  const std::string far = bob_.folder.write("far.json", manifest.dump());
+  expect_says(bob_({"workflow", "apply", far}), 77, "owner: actor 1 may not create jobs in context 7");
+  const Finished applied = bob_({"workflow", "apply", far, "--owner", "12"});
   ASSERT_EQ(applied.code, 0) << applied.err;
   expect_says(bob_({"workflow", "send", "bob/Asked", R"({"n": 21})"}), 0, "bob/far@1");
   const auto state = [&] {  // nothing before its event is taken

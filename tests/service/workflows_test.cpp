@@ -42,6 +42,42 @@ TEST_F(WorkflowService, SubmittersApplyAndOwnWhatTheyApply) {
   EXPECT_EQ(outcome(apply(admin_, json::parse(kManifest), "-- another")), "");
 }
 
+TEST_F(WorkflowService, NobodyPutsInForceWhatWouldRunAsAnother) {
+  ASSERT_TRUE(apply(submitter_));
+  ASSERT_EQ(outcome(apply(admin_, json::parse(kManifest), "-- of the admin's")), "");
+  json given = json::parse(kManifest);
+  given["description"] = "handed over";
+  ASSERT_EQ(apply_workflow(operator_, in(), given, {{{"count.lua", ""}}, 17})->owner, 17U);
+  const auto back = apply(other_, json::parse(kManifest), "-- of the admin's");
+  ASSERT_FALSE(back) << "its effects would run as the admin";
+  EXPECT_EQ(back.error().code, Code::conflict);
+  EXPECT_THAT(back.error().message, HasSubstr("run as actor 12, not as 17"));
+  EXPECT_EQ(outcome(apply(other_, json::parse(kManifest), "-- its own")), "");
+  EXPECT_EQ(outcome(apply(admin_, given)), "conflict") << "nor does an admin act as another";
+  EXPECT_EQ(apply_workflow(operator_, in(), given, {{{"count.lua", ""}}, std::nullopt})->owner, 17U);
+  EXPECT_EQ(outcome(apply_workflow(operator_, in(), given, {{{"count.lua", ""}}, 16})), "conflict")
+      << "what was asked for is not passed over";
+  EXPECT_TRUE(apply_workflow(operator_, in(), given, {{{"count.lua", ""}}, 17})->repeated);
+}
+
+TEST_F(WorkflowService, AnOwnerMayDoWhatItsEffectsDo) {
+  const auto done = apply_workflow(operator_, in(), json::parse(kManifest), {{{"count.lua", ""}}, 13});
+  ASSERT_FALSE(done);
+  EXPECT_EQ(done.error().code, Code::denied);
+  EXPECT_THAT(done.error().message, HasSubstr("owner: actor 13 may not create jobs"));
+  EXPECT_TRUE(worlds_->worlds(1)->empty());
+}
+
+TEST_F(WorkflowService, ARefusedApplyStoresNothing) {
+  ASSERT_TRUE(apply(submitter_));
+  ASSERT_TRUE(send_event(submitter_, in(), {"acme/Hit", R"({"id": 7})", ""}));
+  LoadedWorld world = *LoadedWorld::load(*worlds_, 1, "acme/count@1");
+  ASSERT_TRUE(world.decide({Sample{1, std::string(32, 'e')}, EventArrived{"acme/Hit@1", R"({"id": 7})"}}));
+  ASSERT_TRUE(world.commit(*worlds_, 0));
+  EXPECT_EQ(outcome(apply(submitter_, json::parse(kManifest), "-- the next")), "conflict");
+  EXPECT_EQ(redis_.plain(1, {"HLEN", "mj:world-manifests:acme/count@1"}).number(), 1U);
+}
+
 TEST_F(WorkflowService, EventsAreSentByWhoMayCreate) {
   ASSERT_TRUE(apply(submitter_));
   EXPECT_EQ(outcome(send_event(other_, in(), {"acme/Hit", R"({"id": 7})", ""})), "");

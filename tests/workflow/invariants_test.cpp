@@ -6,6 +6,7 @@
 
 #include "base/sha256.h"
 #include "domain/workflow_simulate.h"
+#include "domain/workflow_snapshot.h"
 #include "workflow/stage.h"
 
 namespace mycojobs::workflow_tests {
@@ -362,10 +363,13 @@ TEST_F(WorkflowInvariant, 13_ASnapshotOnlyShortensReplay) {
   const auto taken = stage.take(TakeSnapshot{});
   stage.receipt(intent, {{"ok", true}});
   stage.settle();
-  ASSERT_EQ(taken.blobs.size(), 1U);
-  EXPECT_EQ(sha256_hex(taken.blobs[0].bytes), taken.blobs[0].hash);
-  auto world = decode_world(taken.blobs[0].bytes);
-  ASSERT_TRUE(world) << world.error().message;
+  ASSERT_EQ(taken.blobs.size(), 2U) << "a page, and its root";
+  const auto read = read_snapshot(std::get<SnapshotTaken>(taken.facts[0].what).hash, [&](const std::string& wanted) {
+    return Result<std::string>(taken.blobs[taken.blobs[0].hash == wanted ? 0 : 1].bytes);
+  });
+  ASSERT_TRUE(read) << read.error().message;
+  WorldState restored = read->world;
+  WorldState* const world = &restored;
   for (const auto& fact : stage.journal)
     if (fact.height > world->height) {
       ASSERT_FALSE(fold(*world, fact));
@@ -511,6 +515,23 @@ TEST_F(WorkflowInvariant, MailAndDeliveriesAreBounded) {
   answered(order("a"), {{"state", paid_state()}, {"events", json::array({paid, paid})}});
   EXPECT_THAT(stage.cell(order("a")).message, HasSubstr("more than 1 instance"));
   EXPECT_EQ(stage.world.cell(kLedger), nullptr);
+}
+
+TEST_F(WorkflowInvariant, WhatAnInstanceWaitsForIsBounded) {
+  stage.rules.max_pending = 2;
+  const json one = effect("payment/charge@1", {{"cents", 1}});
+  for (int i = 0; i < 3; ++i) stage.send(kCreated, created("a"));
+  for (int i = 0; i < 2; ++i) answered(order("a"), one);
+  EXPECT_EQ(stage.cell(order("a")).pending.size(), 2U);
+  EXPECT_THAT(stage.kinds(answered(order("a"), one)), ElementsAre("step_failed", "failed"));
+  EXPECT_THAT(stage.cell(order("a")).message, HasSubstr("would wait for 3 effects; at most 2"));
+  stage.rules = {};
+  stage.rules.max_pending_bytes = 10;
+  stage.send(kCreated, created("b")), stage.send(kCreated, created("b"));
+  EXPECT_THAT(stage.kinds(answered(order("b"), one)), ElementsAre("step"));
+  answered(order("b"), one);
+  EXPECT_THAT(stage.cell(order("b")).message, HasSubstr("at most 10"));
+  EXPECT_THAT(stage.cell(order("b")).pending, IsEmpty());
 }
 
 TEST_F(WorkflowInvariant, AnEventThatAnswersItselfForEverEndsItsInstance) {

@@ -155,6 +155,20 @@ TEST(WorkflowManifestRead, WhatCouldNeverWorkIsRefusedWhereItIsOfferedAndTakenWh
   EXPECT_TRUE(read_manifest(orders_manifest(), {{"shop.lua", "return {}"}}, ManifestUse::offered).manifest);
 }
 
+TEST(WorkflowManifestRead, ListsAreBoundedBeforeTheyAreRead) {
+  const std::pair<const char*, json> rows[] = {{"/effects", {{"name", "sys/timer@1"}}},
+                                               {"/workflows", orders_manifest()["workflows"][0]},
+                                               {"/workflows/0/effects_emitted", "sys/timer@1"},
+                                               {"/routing/subscriptions", json::object()}};
+  for (const auto& [at, entry] : rows) {
+    json manifest = orders_manifest();
+    manifest[json::json_pointer(at)] = std::vector<json>(1'001, entry);
+    const auto offered = read_manifest(manifest, {{"shop.lua", "return {}"}}, ManifestUse::offered);
+    EXPECT_THAT(join(offered.problems), HasSubstr("has 1001 entries; at most 1000")) << at;
+    EXPECT_LE(offered.problems.size(), 4U) << at << ": " << join(offered.problems);
+  }
+}
+
 TEST(WorkflowManifestRead, AllProblemsAreNamedAtOnce) {
   json manifest = orders_manifest();
   manifest["workflows"][0].erase("state");

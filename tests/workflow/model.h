@@ -118,6 +118,7 @@ class ModelRound {
   std::vector<Asked> asked_;
   std::vector<std::string> launched_, lost_;  // intents: outside, and of decisions that were lost
   std::set<std::string> committed_;
+  std::map<std::string, std::string> blobs_;  // of the snapshot
   std::string snapshot_, wrong_, trail_, why_;
   bool was_lost_ = false;
   Code code_ = Code::internal;  // of the last refusal

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "domain/workflow_snapshot.h"
 #include "workflow/model.h"
 
 namespace mycojobs::workflow_tests {
@@ -168,8 +169,10 @@ void ModelRound::apply() {
 void ModelRound::snapshot() {
   const auto taken = take(TakeSnapshot{});
   if (!taken) return;
-  check(taken->blobs.size() == 1 && model_.ring.empty(), "a snapshot without rest");
-  snapshot_ = taken->blobs.at(0).bytes;
+  check(!taken->blobs.empty() && model_.ring.empty(), "a snapshot without rest");
+  snapshot_ = std::get<SnapshotTaken>(taken->facts.at(0).what).hash;
+  blobs_.clear();
+  for (const WorkflowBlob& each : taken->blobs) blobs_[each.hash] = each.bytes;
   ++seen["snapshot"];
 }
 
@@ -191,7 +194,8 @@ void ModelRound::restart() {
     check(!fold(again, decode_workflow_fact(encode(fact).value()).value()), "a fact does not fit on replay");
   check(again == stage_.world, "replay gives another world");
   if (!snapshot_.empty()) {
-    WorldState later = decode_world(snapshot_).value();
+    const auto read = [this](const std::string& hash) { return Result<std::string>(blobs_.at(hash)); };
+    WorldState later = read_snapshot(snapshot_, read).value().world;
     for (const auto& fact : stage_.journal)
       if (fact.height > later.height) check(!fold(later, fact), "a fact does not fit behind the snapshot");
     check(later == stage_.world, "the snapshot gives another world");

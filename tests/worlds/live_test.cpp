@@ -8,6 +8,7 @@
 #include "domain/cbor.h"
 #include "domain/codec.h"
 #include "domain/signatures.h"
+#include "domain/workflow_snapshot.h"
 #include "worlds/world_stage.h"
 
 namespace mycojobs {
@@ -30,6 +31,10 @@ class WorldLive : public testing::Test {
     int found = 0;
     for (const WorkflowFact& fact : stage.journal()) found += kind_of(fact) == kind ? 1 : 0;
     return found;
+  }
+  static Result<SnapshotRead> snapshot_in(WorldStage& stage) {
+    const std::string root = stage.worlds->read(1, WorldStage::kShop, 0, 0).value().snapshot;
+    return read_snapshot(root, [&](const std::string& hash) { return stage.worlds->blob(1, WorldStage::kShop, hash); });
   }
   WorldStage stage_;
 };
@@ -327,7 +332,7 @@ TEST_F(WorldLive, 13_CollectionKeepsWhatIsReferredTo) {
     ASSERT_TRUE(stage.play());
   }
   const auto blobs = stage.worlds->blobs(1, WorldStage::kShop).value();
-  EXPECT_LE(blobs.size(), 3U) << "states of before are gone";
+  EXPECT_LE(blobs.size(), 4U) << "states of before are gone: a root, a page, and two states at most";
   EXPECT_TRUE(stage.worlds->blob(1, WorldStage::kShop, stage.show(1).at("state_hash")));
   expect_fine(stage);
 }
@@ -369,13 +374,43 @@ TEST_F(WorldLive, 13_StatesThatTheSnapshotNamesAreKept) {
     ASSERT_TRUE(stage.play());
     const WorldRead head = stage.worlds->read(1, WorldStage::kShop, 0, 0).value();
     if (head.snapshot_height == 0) continue;
-    const auto bytes = stage.worlds->blob(1, WorldStage::kShop, head.snapshot);
-    ASSERT_TRUE(bytes) << i;
-    const std::set<std::string> named = blobs_of(decode_world(*bytes).value());
+    const auto snapshot = snapshot_in(stage);
+    ASSERT_TRUE(snapshot) << i;
+    const std::set<std::string> named = blobs_of(snapshot->world);
     EXPECT_EQ(named.size(), 1U);
     for (const std::string& hash : named) EXPECT_TRUE(stage.worlds->blob(1, WorldStage::kShop, hash)) << i;
   }
   EXPECT_GT(stage.worlds->read(1, WorldStage::kShop, 0, 0).value().snapshot_height, 0U);
+}
+
+// 100 instances of 60 KB each: their pages are more than one commit takes, and go ahead of the fact that names them.
+// Whoever is killed between two of them leaves no half of a snapshot, and nothing is lost.
+TEST_F(WorldLive, 13_ASnapshotOfManyPagesOutlivesAKillAtEachOfItsCommits) {
+  constexpr int kMany = 100;
+  const auto play = [this](const std::vector<WorldDisturbance>& disturbed) {
+    WorldStage stage({.snapshot_every = 2 * kMany});
+    stage.code = [](const WorkflowSpec& spec, const StepRequest& request) -> Result<StepOutput> {
+      StepOutput out = shop_step(spec, request);
+      json state = decode_cbor(out.state.value()).value();
+      state["bulk"] = std::string(60'000, 'x');
+      out.state = encode_cbor(state).value();
+      return out;
+    };
+    EXPECT_TRUE(stage.apply());
+    for (int id = 1; id <= kMany; ++id) stage.place(id, "keep");
+    stage.disturb(disturbed);
+    EXPECT_TRUE(stage.play());
+    const auto snapshot = snapshot_in(stage);
+    EXPECT_TRUE(snapshot);
+    EXPECT_EQ(stage.world().state().cells.size(), static_cast<std::size_t>(kMany));
+    expect_fine(stage);
+    const std::size_t pages = snapshot ? snapshot->pages.size() : 0;
+    EXPECT_GE(pages, 5U);
+    EXPECT_EQ(stage.worlds->blobs(1, WorldStage::kShop).value().size(), pages + 1) << "what was left has gone";
+    return stage.calls();
+  };
+  const std::uint64_t calls = play({});
+  for (std::uint64_t call = calls - 3; call <= calls; ++call) play({{call, WorldFate::killed_after}});
 }
 
 TEST_F(WorldLive, 13_AWorldTooLargeForASnapshotGoesOnWithoutOne) {

@@ -6,6 +6,7 @@
 
 #include "base/sha256.h"
 #include "domain/cbor.h"
+#include "domain/workflow_snapshot.h"
 #include "inspect/world_verify.h"
 #include "worlds/world_stage.h"
 
@@ -133,13 +134,21 @@ TEST_F(WorldPlanted, FindsASnapshotOfSomethingElse) {
   plain({"HSET", kBlobs, head.snapshot, "something else"});
   mends("world-snapshot");
 }
+TEST_F(WorldPlanted, FindsASnapshotWithoutOneOfItsPages) {
+  const WorldRead head = stage_.worlds->read(1, WorldStage::kShop, 0, 0).value();
+  const auto read = [&](const std::string& hash) { return stage_.worlds->blob(1, WorldStage::kShop, hash); };
+  plain({"HDEL", kBlobs, *read_snapshot(head.snapshot, read)->pages.begin()});
+  mends("world-snapshot");
+}
 TEST_F(WorldPlanted, FindsASnapshotThatIsAnotherWorld) {
   const WorldRead head = stage_.worlds->read(1, WorldStage::kShop, 0, 0).value();
-  WorldState other = decode_world(stage_.worlds->blob(1, WorldStage::kShop, head.snapshot).value()).value();
+  const auto read = [&](const std::string& hash) { return stage_.worlds->blob(1, WorldStage::kShop, hash); };
+  WorldState other = read_snapshot(head.snapshot, read).value().world;
   other.refused = 7;
-  const std::string bytes = encode(other).value(), hash = sha256_hex(bytes);
-  plain({"HSET", kBlobs, hash, bytes});
-  plain({"HSET", kHead, "hash", hash});
+  const WorldSnapshot made = snapshot_of(other).value();
+  for (const WorkflowBlob& page : made.pages) plain({"HSET", kBlobs, page.hash, page.bytes});
+  plain({"HSET", kBlobs, made.root.hash, made.root.bytes});
+  plain({"HSET", kHead, "hash", made.root.hash});
   EXPECT_EQ(stage_.world().state().refused, 7U) << "whoever loads it believes it";
   mends("world-snapshot");
   EXPECT_EQ(stage_.world().state().refused, 0U);

@@ -1,0 +1,105 @@
+// Snapshots in pages: the same world comes back, and only from all of its own pages.
+#include "domain/workflow_snapshot.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/sha256.h"
+#include "workflow/model.h"
+
+namespace mycojobs::workflow_tests {
+namespace {
+
+using testing::HasSubstr;
+
+class WorkflowSnapshot : public testing::Test {
+ protected:
+  void SetUp() override {
+    world_.id = "1/m@1";
+    world_.manifest = std::string(64, 'a');
+    world_.height = 70, world_.next_ticket = 9, world_.refused = 2;
+    for (int i = 0; i < 50; ++i) {
+      CellState cell;
+      cell.id = {"m/w@1", cbor(i)};
+      cell.manifest = world_.manifest;
+      const std::string bytes = cbor(std::string(100, static_cast<char>('a' + i % 26)));
+      cell.state = StateRef{sha256_hex(bytes), bytes.size(), bytes};
+      cell.settled.push_back("intent " + std::to_string(i));
+      world_.settled[cell.settled.back()] = cell.id;
+      world_.cells.emplace(cell.id, std::move(cell));
+    }
+    taken_ = snapshot_of(world_, 2'000).value();
+    put(taken_.root);
+    for (const WorkflowBlob& page : taken_.pages) put(page);
+  }
+  void put(const WorkflowBlob& blob) { blobs_[blob.hash] = blob.bytes; }
+  Result<SnapshotRead> read(const std::string& root) {
+    return read_snapshot(root, [this](const std::string& hash) -> Result<std::string> {
+      const auto found = blobs_.find(hash);
+      if (found == blobs_.end()) return fail(Code::not_found, "blob " + hash + " is not there");
+      return found->second;
+    });
+  }
+  // With the root's list of pages changed.
+  std::string refused(const std::function<void(json&)>& change) {
+    json root = uncbor(taken_.root.bytes);
+    change(root);
+    const std::string bytes = cbor(root), hash = sha256_hex(bytes);
+    blobs_[hash] = bytes;
+    const auto again = read(hash);
+    return again ? "" : again.error().message;
+  }
+  WorldState world_;
+  WorldSnapshot taken_;
+  std::map<std::string, std::string> blobs_;
+};
+
+TEST_F(WorkflowSnapshot, ComesBackWholeFromItsPages) {
+  EXPECT_GT(taken_.pages.size(), 8U);
+  const auto again = read(taken_.root.hash);
+  ASSERT_TRUE(again) << again.error().message;
+  EXPECT_EQ(again->world, world_);
+  EXPECT_EQ(again->pages.size(), taken_.pages.size());
+  EXPECT_EQ(snapshot_of(again->world, 2'000)->root, taken_.root) << "the same world, the same bytes";
+  const WorldSnapshot one = snapshot_of(world_).value();
+  EXPECT_EQ(one.pages.size(), 1U);
+  put(one.root), put(one.pages[0]);
+  EXPECT_EQ(read(one.root.hash)->world, world_) << "however large pages are";
+  WorldState empty;
+  empty.id = world_.id, empty.height = 3;
+  put(snapshot_of(empty)->root);
+  EXPECT_EQ(read(snapshot_of(empty)->root.hash)->world, empty);
+}
+
+TEST_F(WorkflowSnapshot, APageThatIsGoneOrAnotherIsNamed) {
+  const WorkflowBlob& page = taken_.pages[3];
+  blobs_[page.hash] += 'x';
+  EXPECT_THAT(read(taken_.root.hash).error().message, HasSubstr(page.hash + " does not hold what its name says"));
+  blobs_.erase(page.hash);
+  EXPECT_THAT(read(taken_.root.hash).error().message, HasSubstr(page.hash + " is not there"));
+  blobs_[taken_.root.hash] = "x";
+  EXPECT_EQ(read(taken_.root.hash).error().code, Code::invalid);
+}
+
+TEST_F(WorkflowSnapshot, PagesAreOfThisWorldEachOnceAndInTheirOrder) {
+  EXPECT_EQ(refused([](json&) {}), "");
+  EXPECT_THAT(refused([](json& root) { std::swap(root["pages"][0], root["pages"][1]); }), HasSubstr("does not follow"));
+  EXPECT_THAT(refused([](json& root) { root["pages"].push_back(root["pages"][0]); }), HasSubstr("does not follow"));
+  EXPECT_NE(refused([&](json& root) { root["pages"][0] = taken_.root.hash; }), "");
+  EXPECT_THAT(refused([](json& root) { root["pages"][0] = 7; }), HasSubstr("pages"));
+  EXPECT_THAT(refused([](json& root) { root["more"] = 7; }), HasSubstr("more"));
+  EXPECT_THAT(refused([](json& root) { root["version"] = 1; }), HasSubstr("version 1"));
+  WorldState other = world_;
+  other.id = "2/m@1";
+  const WorldSnapshot theirs = snapshot_of(other, 2'000).value();
+  for (const WorkflowBlob& page : theirs.pages) put(page);
+  EXPECT_THAT(refused([&](json& root) { root["pages"][0] = theirs.pages[0].hash; }), HasSubstr("is no page of it"));
+}
+
+TEST_F(WorkflowSnapshot, NeedsRest) {
+  world_.ready[1] = world_.cells.begin()->first;
+  EXPECT_EQ(snapshot_of(world_).error().code, Code::conflict);
+}
+
+}  // namespace
+}  // namespace mycojobs::workflow_tests

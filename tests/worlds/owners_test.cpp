@@ -1,0 +1,146 @@
+// Effects run in the name of their world's owner: what that actor may not do by itself, no effect does for it.
+// 1 is an admin of the context, 12 a submitter.
+#include <gmock/gmock.h>
+
+#include "coordinator/create.h"
+#include "coordinator/progress.h"
+#include "domain/codec.h"
+#include "domain/workflow_values.h"
+#include "worlds/world_stage.h"
+
+namespace mycojobs {
+namespace {
+
+using nlohmann::json;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+class WorldOwner : public testing::Test {
+ protected:
+  void apply_as(Id owner) {
+    const auto done =
+        service::apply_workflow(stage_.by, stage_.in(), shop_manifest(), {{{"shop.lua", "return {}"}}, owner});
+    ASSERT_TRUE(done) << done.error().message;
+  }
+  void save_lists(const std::string& submitters, const std::string& readers) {
+    ASSERT_TRUE(stage_.store->save(1, "context:1",
+                                   {{"id", "1"}, {"admins", "[1]"}, {"submitters", submitters}, {"readers", readers}}));
+  }
+  void make_pack(Id maker, const std::string& script) {
+    const PlanRead plan = read_plan(json{{"name", "pack"},
+                                         {"inputs", {{"n", {{"type", "string"}, {"default", "1"}}}}},
+                                         {"jobs", {{"one", {{"type", "python"}, {"script", script}}}}}});
+    ASSERT_TRUE(plan.plan) << join(plan.problems);
+    NewFlow wanted;
+    wanted.context = WorldStage::kContext;
+    wanted.caller = maker;
+    ASSERT_TRUE(create_flow(*stage_.flows, *plan.plan, wanted));
+  }
+  // How the only effect of an order ended: its status, and why.
+  std::string end_of(int id, const std::string& how) {
+    stage_.place(id, how);
+    EXPECT_TRUE(stage_.play());
+    const json found = stage_.show(id);
+    EXPECT_EQ(found.at("state").at("receipts").size(), 1U) << found.dump();
+    std::string why;
+    for (const WorkflowFact& fact : stage_.journal())
+      if (const auto* receipt = std::get_if<ReceiptAdmitted>(&fact.what); receipt != nullptr)
+        why = receipt->status == ReceiptStatus::ok ? "" : readable_cbor(receipt->payload).dump();
+    EXPECT_EQ(found.at("state").at("receipts").at(0).at("status"), why.empty() ? "ok" : "error");
+    return why;
+  }
+  int receipts() {
+    int found = 0;
+    for (const WorkflowFact& fact : stage_.journal()) found += kind_of(fact) == "receipt" ? 1 : 0;
+    return found;
+  }
+  WorldStage stage_;
+};
+
+TEST_F(WorldOwner, SignalsNoFlowThatItMayNotSteer) {
+  apply_as(12);
+  const std::string why = end_of(1, "signal");
+  EXPECT_THAT(why, HasSubstr(R"("detail":"denied")"));
+  EXPECT_THAT(why, HasSubstr("actor 12 may not steer flow 1"));
+  EXPECT_EQ(stage_.text({"HGET", "flow:1", "status"}), "started") << "it waits on";
+  EXPECT_THAT(stage_.trouble(), IsEmpty());
+}
+
+TEST_F(WorldOwner, StartsNoFlowThatItMayNotRead) {
+  apply_as(12);
+  EXPECT_THAT(end_of(1, "flow"), HasSubstr("actor 12 has made no flow in context 1 that is called pack"));
+  save_lists("[12]", "[12]");
+  EXPECT_EQ(end_of(2, "flow"), "") << "an admin's, which it may read now";
+  save_lists("[12]", "[]");
+  make_pack(12, "ok pack");
+  EXPECT_EQ(end_of(3, "flow"), "") << "its own";
+  EXPECT_THAT(stage_.trouble(), IsEmpty());
+}
+
+TEST_F(WorldOwner, RunsNoFlowThatASubmitterHasNamedLikeItsOwn) {
+  apply_as(1);
+  make_pack(12, "fail pack");
+  EXPECT_EQ(end_of(1, "flow"), "") << "the newest of that name is another's, and its scripts would run as actor 1";
+  make_pack(1, "fail pack");
+  EXPECT_THAT(end_of(2, "flow"), HasSubstr("it went wrong")) << "the newest of its own";
+}
+
+TEST_F(WorldOwner, StartsNothingOnceItIsOutOfTheLists) {
+  apply_as(12);
+  EXPECT_EQ(end_of(1, "job"), "");
+  save_lists("[]", "[]");
+  for (const char* how : {"job", "flow"}) {
+    const std::string why = end_of(how == std::string("job") ? 2 : 3, how);
+    EXPECT_THAT(why, HasSubstr(R"("detail":"denied")"));
+    EXPECT_THAT(why, HasSubstr("actor 12 may not create " + std::string(how)));
+  }
+  EXPECT_EQ(stage_.ran.size(), 1U);
+  save_lists("[12]", "[]");
+  EXPECT_EQ(end_of(4, "job"), "") << "and does again";
+}
+
+TEST_F(WorldOwner, WaitsWhileTheListsCannotBeRead) {
+  apply_as(12);
+  save_lists("not a list", "[]");
+  stage_.place(1, "job");
+  for (int i = 0; i < 10; ++i) stage_.step(1000);
+  EXPECT_TRUE(stage_.ran.empty());
+  EXPECT_EQ(receipts(), 0);
+  save_lists("[12]", "[]");
+  ASSERT_TRUE(stage_.play());
+  EXPECT_EQ(stage_.show(1).at("state").at("receipts").at(0).at("status"), "ok");
+}
+
+// Whoever knows the intent may submit a job with its key while nobody has carried the effect out yet.
+TEST_F(WorldOwner, AJobOfAnotherIsNoReceiptWhateverItsKey) {
+  apply_as(1);
+  stage_.place(1, "job");
+  for (std::uint64_t call = 1; stage_.world().index().queued().empty(); ++call) {
+    ASSERT_LT(call, 10U) << "no call is between the step and its effect";
+    stage_.replace(0);
+    stage_.disturb({{stage_.calls() + call, WorldFate::killed_before}});
+    stage_.coordinate(0);
+    if (receipts() == 0 && !stage_.world().index().queued().empty()) break;
+    ASSERT_EQ(stage_.text({"HGET", "job:1:3", "id"}), "") << "too late";
+  }
+  stage_.disturb({});
+  Job forged;
+  forged.caller_id = 12;
+  forged.context_id = 1;
+  forged.script_type = "python";
+  forged.script = "ok forged";
+  forged.idempotency_key = "intent " + stage_.world().index().queued().begin()->second;
+  forged.unknown.emplace_back("effect_of", "1 acme/shop@1");
+  const auto submitted = stage_.store->submit(forged);
+  ASSERT_TRUE(submitted) << submitted.error().message;
+  stage_.run_jobs();
+  ASSERT_TRUE(stage_.worlds->post(1, WorldStage::kShop, "job", {{"key", redis_key(*submitted)}}));
+  stage_.coordinate(0);
+  EXPECT_EQ(receipts(), 0) << "the effect's own job has not run";
+  ASSERT_TRUE(stage_.play());
+  EXPECT_EQ(receipts(), 1);
+  EXPECT_EQ(stage_.ran[R"(acme/pay@1 {"id":1})"], 1);
+}
+
+}  // namespace
+}  // namespace mycojobs
