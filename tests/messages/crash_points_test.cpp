@@ -106,6 +106,26 @@ const MessageScenario kScenarios[] = {
      },
      {"here\n  message:12:101 error read (cancelled: 2 of its jobs failed)", "job:12:1 hold a | error | cancelled |",
       "job:12:2 hold b | error | cancelled |", "ran hold a: 1", "ran hold b: 1"}},
+    {"NotDeliveredInTime",
+     [](MessageStage& stage) {
+       Message wanted = stage.message(101, {MessageStage::job(1, "ok a")});
+       wanted.timeout = 5;
+       stage.part(true);
+       stage.send(wanted);
+       stage.when_later(15000, [&stage] { stage.part(false); });
+     },
+     {"here\n  message:12:101 error failed (timeout: it was not delivered in time)",
+      "job:12:1 ok a | error | timeout |"}},
+    {"NotAcknowledgedInTime",
+     [](MessageStage& stage) {
+       Message wanted = stage.message(101, {MessageStage::job(1, "ok a"), MessageStage::job(2, "ok b")});
+       wanted.timeout_ack = 5;
+       stage.part(true);
+       stage.send(wanted);
+       stage.when_later(15000, [&stage] { stage.part(false); });
+     },
+     {"here\n  message:12:101 error failed (timeout_ack: it was not acknowledged in time)",
+      "job:12:1 ok a | error | timeout |", "job:12:2 ok b | error | timeout |"}},
     {"NoResultInTime",
      [](MessageStage& stage) {
        Message wanted = stage.message(101, {MessageStage::job(1, "hold a")});
