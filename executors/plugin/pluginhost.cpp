@@ -17,8 +17,8 @@
 #include <string>
 
 #include "base/errno_text.h"
-#include "base/last_words.h"
 #include "base/fd.h"
+#include "base/last_words.h"
 #include "executors/plugin/wire.h"
 #include "mycojobs/result.h"
 #include "sandbox/helper_rights.h"

@@ -108,7 +108,8 @@ TEST(WarmLua, OsExitEndsTheProcess) {
 
 TEST(WarmLua, ThousandsOfRunsLeaveNothing) {
   MJ_NEEDS_WARM();
-  const std::string look = "local f = io.open('/proc/self/statm') result.rss = f:read('a'):match('%d+ (%d+)') f:close()";
+  const std::string look =
+      "local f = io.open('/proc/self/statm') result.rss = f:read('a'):match('%d+ (%d+)') f:close()";
   const auto pages = [&] { return std::stol(run_warm(look, 'h').result("rss")); };
   constexpr std::uint32_t kRuns = 4000;
   const auto run = [](std::uint32_t from, std::uint32_t to) {

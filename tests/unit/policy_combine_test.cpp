@@ -62,7 +62,8 @@ TEST(Combine, WarmIsOfProfilesWhoseHostCanBe) {
   const auto refused = check_warm("command", warm);
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, Code::invalid);
-  EXPECT_EQ(refused.error().message, "policy.warm.runs: command has no warm processes (python, sal, osis have): leave it out");
+  EXPECT_EQ(refused.error().message,
+            "policy.warm.runs: command has no warm processes (python, sal, osis have): leave it out");
 }
 
 TEST(Combine, EveryRefusalIsTold) {

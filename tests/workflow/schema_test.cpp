@@ -169,7 +169,8 @@ TEST(WorkflowSchema, TheSchemasOfTheSystemAreWhole) {
   for (const auto& effect : system_effects())
     EXPECT_TRUE(set.has(effect.params) && set.has(effect.receipt)) << effect.name;
   EXPECT_TRUE(set.check("sys/timer.params@1", {{"after_ms", 5}}, ValueForm::from_json));
-  EXPECT_FALSE(set.check("sys/approval.params@1", {{"title", "t"}, {"approvers", json::array()}}, ValueForm::from_json));
+  EXPECT_FALSE(
+      set.check("sys/approval.params@1", {{"title", "t"}, {"approvers", json::array()}}, ValueForm::from_json));
 }
 
 TEST(WorkflowSchema, BytesMustBeTheOneEncoding) {

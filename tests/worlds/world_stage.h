@@ -31,8 +31,9 @@ struct WorldDisturbance {
 
 // An order of the shop: Placed {id, how} asks for what `how` names: job, slow (a job that fails), here (a job for
 // runner 7), again (a job that fails twice and has two retries), timer, approval, flow, signal, withdraw (it cancels
-// its deadline once it is paid; stop: and a job); hold (a job and a flow that end when they are told to); big is a state of 80 KiB; all is one after the other; chat emits an
-// event for a ledger. Each receipt is noted in the state; the last one of an order that is not kept ends it.
+// its deadline once it is paid; stop: and a job); hold (a job and a flow that end when they are told to); big is a
+// state of 80 KiB; all is one after the other; chat emits an event for a ledger. Each receipt is noted in the state;
+// the last one of an order that is not kept ends it.
 nlohmann::json shop_manifest();
 StepOutput shop_step(const WorkflowSpec&, const StepRequest&);
 
