@@ -253,6 +253,68 @@ TEST_F(WorldLive, 09_OneBusyCellDoesNotStarveTheOthers) {
   expect_fine(stage_);
 }
 
+// Waits are counted in steps of others, not in time.
+class WorldFair : public testing::Test {
+ protected:
+  static constexpr int kCells = 10'000, kEach = 50, kHot = 1'000'000;
+  struct Waits {
+    std::uint64_t from_journal = 0;  // the longest, since its event was journaled
+    std::uint64_t from_inbox = 0;    // since it was sent
+  };
+  void SetUp() override {
+    ASSERT_TRUE(stage_.apply());
+    for (int id = 1; id <= kCells; ++id) post(id);
+    ASSERT_TRUE(stage_.play());
+    ASSERT_EQ(stage_.world().state().cells.size(), static_cast<std::size_t>(kCells));
+  }
+  // As send_event() does it, without its checks.
+  void post(int id) {
+    const CellId cell{"acme/order@1", encode_cbor(id).value()};
+    PostRules rules;
+    rules.targets = {{store_name(cell), shown(cell)}};
+    const json value{{"id", id}, {"how", "keep"}};
+    const Fields fields{{"schema", "acme/Placed@1"}, {"value", value.dump()}, {"source", "actor:1"}};
+    ASSERT_TRUE(stage_.worlds->post(WorldStage::kContext, WorldStage::kShop, "event", fields, rules));
+  }
+  // Of kEach of these instances, which get an event behind those of a hot one.
+  Waits waits_beside(int hot_events) {
+    const std::uint64_t before = stage_.world().state().height;
+    for (int i = 0; i < hot_events; ++i) post(kHot);
+    for (int i = 0; i < kEach; ++i) post(1 + i * (kCells / kEach));
+    EXPECT_TRUE(stage_.play());
+    std::map<CellId, std::uint64_t> came;
+    std::uint64_t steps = 0, of_others = 0;
+    Waits longest;
+    for (const WorkflowFact& fact : stage_.journal()) {
+      if (fact.height <= before) continue;
+      if (const auto* event = std::get_if<EventIn>(&fact.what)) came.emplace(event->targets.at(0).cell, steps);
+      const auto* step = std::get_if<StepTaken>(&fact.what);
+      if (step == nullptr) continue;
+      if (step->cell.key != encode_cbor(kHot).value()) {
+        ++of_others;
+        longest.from_inbox = std::max(longest.from_inbox, steps);
+        longest.from_journal = std::max(longest.from_journal, steps - came.at(step->cell));
+      }
+      ++steps;
+    }
+    EXPECT_EQ(of_others, static_cast<std::uint64_t>(kEach));
+    EXPECT_EQ(steps, static_cast<std::uint64_t>(kEach + hot_events));
+    return longest;
+  }
+  WorldStage stage_{{.snapshot_every = 1'000'000}};
+};
+
+TEST_F(WorldFair, 09_OfTenThousandCellsOneHotOneKeepsOthersWaitingForOneTurnEach) {
+  const WorldLimits limits;
+  const std::uint64_t others = kEach;
+  const Waits alone = waits_beside(0), hot = waits_beside(2'000), hotter = waits_beside(6'000);
+  EXPECT_LT(alone.from_inbox, others);
+  for (const Waits& beside : {hot, hotter})
+    EXPECT_LE(beside.from_journal, limits.steps + others) << "what a commit holds, and a turn of the others";
+  EXPECT_LE(hot.from_inbox, 3 * limits.steps + others) << "the inbox is read ahead, a page each commit";
+  EXPECT_LE(hotter.from_inbox, 7 * limits.steps + others);
+}
+
 TEST_F(WorldLive, 10_NothingIsCarriedOutOfAStepThatWasNotCommitted) {
   stage_.place(1, "job");
   // The commit of the step never comes through.
