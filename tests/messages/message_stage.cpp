@@ -223,7 +223,7 @@ Result<std::string> MessageStage::carry(const std::string& address, const std::s
   if (fate == MessageFate::late) late_.push_back({clock.unix_ms() + 30000, address, request});
   if (fate == MessageFate::twice) (void)receive(to, request);
   std::string answer = receive(to, request);
-  if (to.is_dead_ || deaf_ || fate == MessageFate::answer_lost) return lost();
+  if (to.is_dead_ || fate == MessageFate::answer_lost) return lost();
   return told_ ? told_(answer) : answer;
 }
 

@@ -114,7 +114,6 @@ class MessageStage {
   void disturb_calls(std::vector<MessageDisturbance> of) { calls_disturbed_ = std::move(of); }
   void disturb_requests(std::vector<MessageDisturbance> of) { requests_disturbed_ = std::move(of); }
   void part(bool apart) { apart_ = apart; }  // no request arrives
-  void deafen(bool deaf) { deaf_ = deaf; }   // all arrive, and no answer comes back
   // What whoever carries hears instead of an answer.
   void tell_instead(std::function<std::string(const std::string& answer)> told) { told_ = std::move(told); }
 
@@ -162,7 +161,7 @@ class MessageStage {
   std::uint64_t calls_ = 0, requests_ = 0, commands_ = 0;
   std::vector<std::string> let_go_;  // files, too early
   MessageSide* at_work_ = nullptr;   // whose calls are counted
-  bool apart_ = false, deaf_ = false;
+  bool apart_ = false;
   std::function<std::string(const std::string&)> told_;
 };
 
