@@ -165,7 +165,7 @@ function Page() {
   const context = /^\d+$/.test(route.query.context ?? '') ? Number(route.query.context) : served[0];
   const ready = stage === 'in';
   const {view, gone} = useOverview(context, ready);
-  const rights = useCall('context.rights', {context_id: context}, [], ready);
+  const rights = useCall('context.rights', {context_id: context}, [live], ready);  // again when a server is back: the first call may have met none
   // Beside the view of approvals they are a number in the head: that may be late.
   const stamp = Math.floor((view?.changed_ms ?? 0) / (route.parts[0] === 'approvals' ? 2000 : 10000));
   const questions = useCall('approval.list', {context_id: context}, [stamp], ready);
