@@ -84,7 +84,6 @@ class Calls:
         if result:
             self.said = {part.split('":"')[0].strip('{"'): part.split('":"')[1].strip('"}') for part in result.decode().split(",")}
 
-
     def processes(self):
         """How many have served them: each its first call, its second, ... A system that is updated replaces script hosts, and so them."""
         processes = self.had[0]

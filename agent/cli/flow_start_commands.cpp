@@ -115,8 +115,7 @@ bool is_json(const std::string& file, const std::string& text) {
 void check_policies(Source& source, const FlowPlan& plan) {
   const service::Caller by = maker_at_its_word(source.call, kDefaultCaller);
   for (const PlanNode& node : plan.nodes) {
-    if (!node.supervisor_url.empty()) continue;  // the ceiling there counts
-    if (auto allowed = service::check_policy(by, node.job); !allowed)
+    if (auto allowed = service::check_node_policy(by, node); !allowed)
       source.problems.push_back({"jobs." + node.name + ".policy", allowed.error().message});
   }
 }

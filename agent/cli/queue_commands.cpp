@@ -161,10 +161,10 @@ namespace {
 
 constexpr std::size_t kAll = 200000;  // more than are kept
 
-Result<int> list(Invocation& call, Store& store) {
+Result<int> list(Invocation& call, const service::Caller& by, Store& store) {
   std::uint64_t limit = 0;
   if (!parse_u64(call.get("limit", "50"), limit)) return fail(Code::invalid, "--limit: a whole number");
-  MJ_TRY(letters, store.dead_letters(context_of(call), std::min<std::uint64_t>(limit, kAll) + 1));
+  MJ_TRY(letters, service::dead_letters(by, store, std::min<std::uint64_t>(limit, kAll) + 1));
   const bool more = letters.size() > limit;
   if (more) letters.erase(letters.begin());  // the oldest
   nlohmann::json array = nlohmann::json::array();
@@ -193,8 +193,8 @@ Error explained(const Error& error, const std::string& id) {
   return {code, fmt::format("dead letter {}: {}", id, error.message)};
 }
 
-Result<int> settle(Invocation& call, Store& store, const std::string& id, bool requeue) {
-  auto settled = store.settle_dead_letter(context_of(call), id, requeue);
+Result<int> settle(Invocation& call, const service::Caller& by, Store& store, const std::string& id, bool requeue) {
+  auto settled = service::settle_dead_letter(by, store, id, requeue);
   if (!settled && settled.error().code == Code::not_found) {
     return fail(Code::not_found, settled.error().message + "; `mycojobs queue dead` lists those that there are");
   }
@@ -205,14 +205,14 @@ Result<int> settle(Invocation& call, Store& store, const std::string& id, bool r
 }
 
 // Those that are on the list now; one that cannot be requeued keeps no other from it.
-Result<int> requeue_all(Invocation& call, Store& store) {
-  MJ_TRY(letters, store.dead_letters(context_of(call), kAll));
+Result<int> requeue_all(Invocation& call, const service::Caller& by, Store& store) {
+  MJ_TRY(letters, service::dead_letters(by, store, kAll));
   ProgressLine progress(call.parts.clock);
   std::uint64_t done = 0;
   nlohmann::json refused = nlohmann::json::array();
   for (const DeadLetter& letter : letters) {
     progress.show("requeuing", done + refused.size(), letters.size());
-    auto settled = store.settle_dead_letter(context_of(call), letter.id, true);
+    auto settled = service::settle_dead_letter(by, store, letter.id, true);
     if (settled) {
       ++done;
       continue;
@@ -234,10 +234,11 @@ Result<int> requeue_all(Invocation& call, Store& store) {
 Result<int> dead(Invocation& call) {
   const int chosen = (call.has("requeue") ? 1 : 0) + (call.has("requeue-all") ? 1 : 0) + (call.has("drop") ? 1 : 0);
   if (chosen > 1) return fail(Code::invalid, "--requeue, --requeue-all and --drop: give one of them");
+  MJ_TRY(by, who_asks(call));
   MJ_TRY(opened, open_to_answer(call));
-  if (call.has("requeue")) return settle(call, *opened.store, call.get("requeue"), true);
-  if (call.has("drop")) return settle(call, *opened.store, call.get("drop"), false);
-  return call.has("requeue-all") ? requeue_all(call, *opened.store) : list(call, *opened.store);
+  if (call.has("requeue")) return settle(call, by, *opened.store, call.get("requeue"), true);
+  if (call.has("drop")) return settle(call, by, *opened.store, call.get("drop"), false);
+  return call.has("requeue-all") ? requeue_all(call, by, *opened.store) : list(call, by, *opened.store);
 }
 
 }  // namespace

@@ -346,10 +346,6 @@ Result<Message> read_message(const json& body, Id context) {
   return std::move(message);
 }
 
-}  // namespace
-
-namespace {
-
 // key: which message it is here.
 json told_stored(const char* status, Id context, const std::string& key) {
   return {{"status", status}, {"id", std::to_string(context) + ' ' + key}};

@@ -106,8 +106,7 @@ const std::array<MetricRow, kMetrics> kRows{{
      "Messages; what: sent, received, refused, answered, failed (could not be delivered)"},
     {Metric::deliveries, "mycojobs_deliveries_total", counter, "context kind result", "coordinator",
      "What supervisors elsewhere have sent here; context: 0 is none that is served; kind: message, answer, logs, "
-     "cancel, "
-     "file; result: ok, refused, later (they are to try again)"},
+     "cancel, file; result: ok, refused, later (they are to try again)"},
     {Metric::mail, "mycojobs_mail_waiting", gauge, "context box", "coordinator",
      "What waits to be carried or to be taken up; box: out, in"},
     {Metric::calls, "mycojobs_rpc_calls_total", counter, "method result", "both",

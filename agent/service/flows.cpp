@@ -97,16 +97,12 @@ Result<Id> owner_of_new(const Caller& by, Store& store, const CreateFlow& wish) 
   return owner(by, wish.owner);
 }
 
-// What jobs of any context are held to. One that runs elsewhere is held to the ceiling there.
-Result<void> check_node(const Caller& by, const PlanNode& node) {
-  MJ_CHECK(check_script(by, node.job.script));
-  return node.supervisor_url.empty() ? check_policy(by, node.job) : Result<void>();
-}
-
 // Of all its nodes; those of the flows that it starts are checked as they stand in it.
 Result<void> check_nodes(const Caller& by, const FlowPlan& plan) {
   for (const PlanNode& node : plan.nodes) {
-    if (auto fits = check_node(by, node); !fits) return fail(fits.error(), "jobs." + node.name);
+    auto own = check_script(by, node.job.script);
+    if (own) own = check_node_policy(by, node);
+    if (!own) return fail(own.error(), "jobs." + node.name);
     // Nothing in it is longer, and no job in it asks for anything.
     if (node.child.size() <= by.max_script_bytes && node.child.find("\"policy\"") == std::string::npos) continue;
     MJ_TRY(child, parse_json(node.child));
@@ -179,6 +175,10 @@ Result<Flow> create_flow(const Caller& by, const FlowStores& in, nlohmann::json 
   PlanRead read = read_plan(definition);
   if (!read.plan) return fail(Code::invalid, "definition: " + join(read.problems));
   return make(by, in.flows, *read.plan, wish, owner);
+}
+
+Result<void> check_node_policy(const Caller& by, const PlanNode& node) {
+  return node.supervisor_url.empty() ? check_policy(by, node.job) : Result<void>();
 }
 
 PlanRead check_flow(const nlohmann::json& definition) {

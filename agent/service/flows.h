@@ -67,6 +67,8 @@ Result<Flow> replay_flow(const Caller&, const FlowStores&, const ReplayFlow&);
 // Error conflict: it has not ended.
 Result<void> delete_flow(const Caller&, const FlowStores&, Id flow);
 
+// check_policy() of a node's job. One that runs elsewhere is held to the ceiling there.
+Result<void> check_node_policy(const Caller&, const PlanNode&);
 // All that is wrong with a definition, as text (YAML or JSON) or as a value; nothing is made. plan: if nothing is.
 PlanRead check_flow(const nlohmann::json& definition);
 

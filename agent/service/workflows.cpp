@@ -372,8 +372,10 @@ Result<AppliedWorkflow> apply_workflow(const Caller& by, const WorldStores& in, 
     const bool lost = !before && before.error().code == Code::not_found && head.manifest == text.manifest->hash;
     if (!before && !lost) return tl::unexpected<Error>(std::move(before).error());
     MJ_CHECK(may(by, in.records, Action::steer, thing_of(text.manifest->name, lost ? 0 : before->owner)));
-    if (lost) MJ_CHECK(check_owners_rights(by, in, owner));
-    if (lost) MJ_CHECK(store_manifest(in, by.context, text, owner));
+    if (lost) {
+      MJ_CHECK(check_owners_rights(by, in, owner));
+      MJ_CHECK(store_manifest(in, by.context, text, owner));
+    }
   }
   return put_in_force(by, in, text, wish, owner);
 }

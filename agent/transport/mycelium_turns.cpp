@@ -1,6 +1,7 @@
 #include "transport/mycelium_turns.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 namespace mycojobs {
@@ -24,14 +25,9 @@ bool MyceliumTurns::put(MyceliumMessage message) {
 }
 
 void MyceliumTurns::drop_latest() {
-  const auto most = std::max_element(peers_.begin(), peers_.end(), [](const auto& one, const auto& other) {
-    return one.second.bytes < other.second.bytes;
-  });
-  const std::size_t size = size_of(most->second.waiting.back());
-  most->second.waiting.pop_back();
-  most->second.bytes -= size;
-  bytes_ -= size;
-  if (most->second.waiting.empty()) peers_.erase(most);
+  take(std::max_element(peers_.begin(), peers_.end(),
+                        [](const auto& one, const auto& other) { return one.second.bytes < other.second.bytes; }),
+       true);
 }
 
 std::optional<MyceliumMessage> MyceliumTurns::next() {
@@ -39,12 +35,18 @@ std::optional<MyceliumMessage> MyceliumTurns::next() {
   auto peer = peers_.upper_bound(last_);
   if (peer == peers_.end()) peer = peers_.begin();
   last_ = peer->first;
-  MyceliumMessage message = std::move(peer->second.waiting.front());
-  peer->second.waiting.pop_front();
+  return take(peer, false);
+}
+
+MyceliumMessage MyceliumTurns::take(Peers::iterator peer, bool latest) {
+  std::deque<MyceliumMessage>& waiting = peer->second.waiting;
+  const auto at = latest ? std::prev(waiting.end()) : waiting.begin();
+  MyceliumMessage message = std::move(*at);
+  waiting.erase(at);
   const std::size_t size = size_of(message);
   peer->second.bytes -= size;
   bytes_ -= size;
-  if (peer->second.waiting.empty()) peers_.erase(peer);
+  if (waiting.empty()) peers_.erase(peer);
   return message;
 }
 

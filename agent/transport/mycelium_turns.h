@@ -30,11 +30,13 @@ class MyceliumTurns {
     std::deque<MyceliumMessage> waiting;
     std::size_t bytes = 0;
   };
+  using Peers = std::map<std::string, Peer>;
   void drop_latest();
+  MyceliumMessage take(Peers::iterator, bool latest);  // of its messages the latest, or the first
 
   Limits limits_;
-  std::map<std::string, Peer> peers_;  // by the keys of their nodes
-  std::string last_;                   // whose turn it was
+  Peers peers_;       // by the keys of their nodes
+  std::string last_;  // whose turn it was
   std::size_t bytes_ = 0;
 };
 

@@ -175,6 +175,12 @@ class Tenants(unittest.TestCase):
         done = self.left.run("message", "send", path, "--to", "9", "--address", self.right.url, "--caller", "12", "--key", "bob")
         return int(re.search(r"12:(\d+)", done.stdout + done.stderr)[1])
 
+    def send_slow(self, word):
+        """The same of one that runs for some seconds, once it has been acknowledged."""
+        number = self.send(SLOW % word)
+        wait(lambda: self.status(number) == "acknowledged", "acknowledged")
+        return number
+
     def status(self, number):
         return self.left.cli("HGET", f"message:12:{number}", "status")
 
@@ -183,6 +189,11 @@ class Tenants(unittest.TestCase):
         told = self.left.cli("HGETALL", f"message:12:{number}") + self.left.log("coordinator")[-2000:]
         self.assertEqual(self.status(number), "processed", told)
         self.assertEqual(self.left.run("receipt", "verify", self.job_of(number), "--key", self.runner_key).returncode, 0)
+
+    def expect_results_over_the_wire(self, *numbers):
+        set_wire("up")
+        for number in numbers:
+            self.expect_result(number)
 
     def job_of(self, number):
         return self.left.cli("HGET", f"mj:message:message:12:{number}", "jobs").removeprefix("job:")
@@ -201,33 +212,26 @@ class Tenants(unittest.TestCase):
         self.assertNotIn(b"PONG", subprocess.run(there, capture_output=True).stdout)
 
     def test_2_a_wire_that_is_cut_while_a_job_runs_delays_its_result(self):
-        number = self.send(SLOW % "cut")
-        wait(lambda: self.status(number) == "acknowledged", "acknowledged")
+        number = self.send_slow("cut")
         set_wire("down")
         late = self.send("result = {'n': 'sent while it was cut'}")
         time.sleep(12)  # longer than an exchange takes
         self.assertEqual((self.status(number), self.status(late)), ("acknowledged", "dispatched"))
-        set_wire("up")
-        self.expect_result(number)
-        self.expect_result(late)
+        self.expect_results_over_the_wire(number, late)
         self.assertEqual((self.runs("'cut'"), self.runs("sent while")), (["1"], ["1"]))
 
     def test_3_a_host_whose_programs_die_while_connections_are_half_open(self):
-        number = self.send(SLOW % "half open")
-        wait(lambda: self.status(number) == "acknowledged", "acknowledged")
+        number = self.send_slow("half open")
         set_wire("down")
         self.right.end("coordinator", signal.SIGKILL)  # no word of it reaches the other side
         late = self.send("result = {'n': 'sent to nobody'}")
         time.sleep(3)
         self.right.coordinate()
-        set_wire("up")
-        self.expect_result(number)
-        self.expect_result(late)
+        self.expect_results_over_the_wire(number, late)
         self.assertEqual((self.runs("half open"), self.runs("sent to nobody")), (["1"], ["1"]))
 
     def test_4_the_sender_dies_and_hears_of_it_all_the_same(self):
-        number = self.send(SLOW % "nobody waits")
-        wait(lambda: self.status(number) == "acknowledged", "acknowledged")
+        number = self.send_slow("nobody waits")
         self.left.end("coordinator", signal.SIGKILL)
         time.sleep(6)
         self.left.coordinate()
