@@ -41,7 +41,7 @@ struct CoordinatorSettings {
   std::uint64_t prerequisites_timeout_ms = 0;
   std::shared_ptr<const SigningKey> key;  // by which supervisors elsewhere know this one; null: they do not
   std::string mycelium_url;               // of a node's API; empty: none
-  std::uint32_t deliveries = 16;          // at one time, of messages and of jobs at supervisors with a secret
+  std::uint32_t deliveries = 16;          // at one time: hosts of messages; jobs at supervisors elsewhere
   std::string workflow_host;              // path of mycojobs-workflowhost; empty: workflows are left to others
   CarriedFiles files;                     // of messages
   std::shared_ptr<Metrics> metrics = no_metrics();

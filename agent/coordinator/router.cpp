@@ -21,9 +21,11 @@
 #include "base/sha256.h"
 #include "coordinator/context_turns.h"
 #include "coordinator/message_receiver.h"
+#include "coordinator/router_queues.h"
 #include "coordinator/said_once.h"
 #include "domain/codec.h"
 #include "domain/flow_data.h"
+#include "domain/host.h"
 #include "domain/result_values.h"
 #include "domain/retry.h"
 #include "domain/signatures.h"
@@ -31,6 +33,7 @@
 #include "mycojobs/clock.h"
 #include "mycojobs/job_end.h"
 #include "mycojobs/records.h"
+#include "store/job_fields.h"
 #include "transport/http_client.h"
 #include "transport/rpc_client.h"
 
@@ -312,7 +315,7 @@ bool is_elsewhere(const RunnerInfo& info) {
 
 constexpr std::uint64_t kRunnersMs = 2000;
 constexpr std::uint32_t kRouterIdleMs = 1000, kJobsAwayMs = 100, kRouterAwayMs = 500;
-constexpr std::uint32_t kClaimAtOnce = 8;
+constexpr int kClaimsATurn = 16;  // leases are to be renewed, however many jobs come that take no place
 
 class Routing final : public Router, public ContextTurns {
  public:
@@ -320,6 +323,7 @@ class Routing final : public Router, public ContextTurns {
       : ContextTurns(std::move(waiter), clock, ""),
         store_(std::move(store)),
         settings_(settings),
+        places_(settings_.concurrency),
         instance_(random_hex(16)),
         said_("router", settings_.context) {}
   ~Routing() override { thread_.stop(); }
@@ -335,13 +339,20 @@ class Routing final : public Router, public ContextTurns {
   std::uint64_t turn() {
     const auto done = round();
     said_(done ? nullptr : &done.error());
-    take_work(done.has_value() && away_.size() < settings_.concurrency);
+    take_work(done.has_value() && queues_.waits(places_));
     return !done ? kRouterAwayMs : away_.empty() ? kRouterIdleMs : kJobsAwayMs;
   }
 
  private:
+  // A host's queue, or one that we may not have heard of.
+  void told(std::string_view queue) override {
+    if (!queues_.knows(std::string(queue))) next_look_ = 0;
+  }
+  void reconnected() override { next_look_ = 0; }
+
   struct Away {
     Claimed claim;
+    std::string host;                // which takes one of the places
     std::unique_ptr<RemoteJob> job;  // that is called; null: a message carries it
     std::thread thread;
     std::optional<JobEnd> end = std::nullopt;  // taken, and not stored yet
@@ -403,6 +414,7 @@ class Routing final : public Router, public ContextTurns {
               stored.error().message);
       }
       each->join();
+      places_.leave(each->host);
       each = away_.erase(each);
     }
     return {};
@@ -444,74 +456,117 @@ class Routing final : public Router, public ContextTurns {
   }
 
   Result<void> take() {
-    if (stopped() || away_.size() >= settings_.concurrency) return {};
-    MJ_CHECK(look_for_runners());
-    ClaimRequest request;
-    request.context = settings_.context;
-    request.instance = instance_;
-    request.queues = {kRouterQueue};
-    request.queues.insert(request.queues.end(), elsewhere_.begin(), elsewhere_.end());
-    request.max_jobs =
-        std::min<std::uint32_t>(kClaimAtOnce, settings_.concurrency - static_cast<std::uint32_t>(away_.size()));
-    request.lease_ms = settings_.lease_ms;
-    MJ_TRY(reply, store_->claim(request));
-    waiter().set_paused(settings_.context, reply.paused);  // asked again with every round
-    for (Claimed& claim : reply.jobs) MJ_CHECK(send(std::move(claim)));
-    return {};
-  }
-
-  // Queues of runners that are no agents of this Redis, but supervisors elsewhere: nobody else takes from them.
-  Result<void> look_for_runners() {
-    if (clock_.boot_ms() < next_look_) return {};
-    MJ_TRY(runners, store_->runners(settings_.context));
-    next_look_ = clock_.boot_ms() + kRunnersMs;
-    elsewhere_.clear();
-    for (const RunnerInfo& info : runners) {
-      if (is_elsewhere(info)) elsewhere_.push_back("mj:queue:runner" + std::to_string(info.runner.id));
+    MJ_CHECK(look_for_queues());
+    for (int i = 0; i < kClaimsATurn && !stopped(); ++i) {
+      const RouterQueues::Ask ask = queues_.next(places_);
+      if (ask.queues.empty()) return {};
+      ClaimRequest request;
+      request.context = settings_.context;
+      request.instance = instance_;
+      request.queues = ask.queues;
+      request.max_jobs = ask.max_jobs;
+      request.lease_ms = settings_.lease_ms;
+      MJ_TRY(reply, store_->claim(request));
+      waiter().set_paused(settings_.context, reply.paused);  // asked again with every round
+      std::vector<std::string> came;
+      std::vector<Report> back;
+      for (Claimed& claim : reply.jobs) {
+        came.push_back(claim.queue);
+        MJ_CHECK(send(std::move(claim), back));
+      }
+      queues_.answered(ask, came);
+      if (!back.empty()) return give_back(std::move(back));
+      if (came.empty()) return {};
     }
     return {};
   }
 
-  Result<void> send(Claimed claim) {
+  // In the order in which they came: each is to be the next one of its queue.
+  Result<void> give_back(std::vector<Report> jobs) {
+    std::reverse(jobs.begin(), jobs.end());
+    MJ_CHECK(store_->report(settings_.context, jobs));
+    next_look_ = 0;  // a host may have moved to another supervisor's address
+    return {};
+  }
+
+  // Queues of hosts, and of runners that are no agents of this Redis, but supervisors elsewhere: nobody else takes from
+  // them.
+  Result<void> look_for_queues() {
+    if (clock_.boot_ms() < next_look_) return {};
+    MJ_TRY(runners, store_->runners(settings_.context));
+    MJ_TRY(known, store_->known_queues(settings_.context));
+    next_look_ = clock_.boot_ms() + kRunnersMs;
+    std::map<std::string, std::string> of_hosts;
+    for (const RunnerInfo& info : runners) {
+      const std::string host = host_of_address(info.runner.address), queue = router_queue(info.runner.address);
+      if (queue != kRouterQueue) of_hosts[queue] = host;
+      if (is_elsewhere(info)) of_hosts["mj:queue:runner" + std::to_string(info.runner.id)] = host;
+    }
+    queues_.look(std::move(of_hosts), known.journals);
+    return {};
+  }
+
+  // Whoever writes flows must not make us call whatever we can reach: only who may register runners names addresses.
+  Result<std::optional<Runner>> supervisor_of(const std::string& url) {
+    MJ_TRY(runners, store_->runners(settings_.context));
+    const auto to = std::find_if(runners.begin(), runners.end(), [&](const RunnerInfo& info) {
+      return url.starts_with("runner:") ? redis_key(info.runner) == url && is_elsewhere(info)
+                                        : info.runner.address == url;
+    });
+    return to == runners.end() ? std::nullopt : std::optional(std::move(to->runner));
+  }
+
+  RemoteRequest wanted_of(const Claimed& claim) const {
     RemoteRequest wanted;
     wanted.context = settings_.context;
     wanted.job_key = claim.ref.job_key;
     wanted.attempt = claim.attempt;
     wanted.job = decode<Job>(claim.record).record;
-    for (const auto& [name, value] : claim.record) {
-      if (name == "supervisor_url") wanted.url = value;
-    }
+    wanted.url = field_of(claim.record, "supervisor_url");
     wanted.timeout_ms = wanted.job.timeout ? *wanted.job.timeout * std::uint64_t{1000} : settings_.default_timeout_ms;
+    wanted.networks = settings_.networks;
+    return wanted;
+  }
+
+  // back: takes its release, if its supervisor has no place for it. Its queue has been asked for another host's sake.
+  Result<void> send(Claimed claim, std::vector<Report>& back) {
+    RemoteRequest wanted = wanted_of(claim);
     const auto refuse = [&](const std::string& why) {
       JobEnd end;
       end.detail = "setup_error";
       end.error = "supervisor_url: \"" + wanted.url + "\" " + why;
       return report(claim, EndReport{claim.ref, end});
     };
-    // Whoever writes flows must not make us call whatever we can reach: only who may register runners names addresses.
-    MJ_TRY(runners, store_->runners(settings_.context));
-    const auto to = std::find_if(runners.begin(), runners.end(), [&](const RunnerInfo& info) {
-      return wanted.url.starts_with("runner:") ? redis_key(info.runner) == wanted.url && is_elsewhere(info)
-                                               : info.runner.address == wanted.url;
-    });
-    if (to == runners.end())
+    MJ_TRY(to, supervisor_of(wanted.url));
+    if (!to)
       return refuse(
           "is the address of no runner of this context: an admin registers it, with its secret or public key "
           "(runner.create)");
-    wanted.url = to->runner.address;
-    if (to->runner.secret.empty() && !to->runner.pubkey.empty())
-      return send_message(std::move(claim), to->runner, std::move(wanted));
+    wanted.url = to->address;
+    std::string host = host_of_address(to->address);
+    if (places_.room_of(host) == 0) {
+      back.emplace_back(Release{claim.ref, "its supervisor has as many jobs as it may have", false});
+      if (claim.queue == kRouterQueue) queues_.hold_back(std::move(host));
+      return {};
+    }
+    if (to->secret.empty() && !to->pubkey.empty()) return send_message(std::move(claim), *to, std::move(wanted));
     if (!wanted.job.inputs.empty())
       return refuse("is called with a secret, and no artifacts go there: give its runner a public key in place of it");
     if (!wanted.url.starts_with("http://") && !wanted.url.starts_with("https://"))
       return refuse("is no address that a job is sent to: give http://HOST:PORT");
-    wanted.secret = to->runner.secret;
-    wanted.networks = settings_.networks;
-    Away& away = away_.emplace_back();
-    away.claim = std::move(claim);
+    wanted.secret = to->secret;
+    Away& away = begin(std::move(claim), std::move(host));
     away.job = std::make_unique<RemoteJob>(std::move(wanted), clock_);
     away.thread = std::thread([job = away.job.get()] { job->run(); });
     return {};
+  }
+
+  Away& begin(Claimed claim, std::string host) {
+    places_.take(host);
+    Away& away = away_.emplace_back();
+    away.claim = std::move(claim);
+    away.host = std::move(host);
+    return away;
   }
 
   // The job stays claimed here; the message takes a copy of it, once for each attempt.
@@ -527,8 +582,7 @@ class Routing final : public Router, public ContextTurns {
       end.error = "supervisor_url: " + message.error().message;
       return report(claim, EndReport{claim.ref, end});
     }
-    Away& away = away_.emplace_back();
-    away.claim = std::move(claim);
+    Away& away = begin(std::move(claim), host_of_address(to.address));
     away.message = redis_key(*message);
     away.until_ms = clock_.boot_ms() + wanted.timeout_ms;
     return {};
@@ -682,11 +736,12 @@ class Routing final : public Router, public ContextTurns {
   };
   std::unique_ptr<Store> store_;
   RouterSettings settings_;
+  RouterPlaces places_;
+  RouterQueues queues_;
   std::string instance_;
   std::list<Away> away_;
   std::map<std::string, Seen> seen_;
   std::uint64_t next_renewal_ = 0, next_expiry_ = 0, next_look_ = 0;
-  std::vector<std::string> elsewhere_;
   std::mt19937_64 random_{std::random_device{}()};
   SaidOnce said_;
   TurnThread<Routing> thread_{*this};  // last: it uses all of the above

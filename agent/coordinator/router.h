@@ -1,10 +1,12 @@
 // Sends jobs of flows to supervisors elsewhere: nodes with a supervisor_url. How, says the record of the runner with
 // that address: one with a secret is called (job.start, job.status; RemoteJob), one with a public key is sent a signed
-// message (docs/tenants.md), whichever transport reaches it. Their jobs are queued on `mj:queue:router`; a router
-// claims them as a runner does, with a lease, fences and cancellation, and follows each at its supervisor (RemoteJob).
-// If it dies, the lease runs out and the next one goes on with the same job there.
+// message (docs/tenants.md), whichever transport reaches it. Their jobs are queued for each
+// host (router_queue(), store/job_fields.h); a router claims them as a runner does, with a lease, fences and
+// cancellation, and follows each at its supervisor (RemoteJob). If it dies, the lease runs out and the next one goes on
+// with the same job there.
 //
-// Threads: one, and one for each job that is away, at most `concurrency`.
+// At most `concurrency` jobs are away at one time, and no supervisor has more places than are free (router_queues.h).
+// Threads: one, and one for each job that is away at a supervisor with a secret.
 #pragma once
 
 #include <cstdint>
@@ -20,11 +22,9 @@
 
 namespace mycojobs {
 
-inline constexpr const char* kRouterQueue = "mj:queue:router";
-
 struct RouterSettings {
   Id context = 0;
-  std::uint32_t concurrency = 16;
+  std::uint32_t concurrency = 16;  // jobs that are away at one time
   std::uint32_t lease_ms = 15000;
   std::uint64_t default_timeout_ms = 600'000;
   Networks networks;                      // that may be called

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cctype>
 #include <condition_variable>
 #include <deque>
 #include <map>
@@ -15,6 +14,7 @@
 #include "base/mailbox.h"
 #include "coordinator/context_turns.h"
 #include "coordinator/said_once.h"
+#include "domain/host.h"
 
 namespace mycojobs {
 namespace {
@@ -27,16 +27,6 @@ constexpr std::size_t kMostInLane = 64;
 constexpr std::uint64_t kNoRoomMs = 100, kNoRoomAwayMs = 5000, kTooManyMs = 1000;
 constexpr std::uint64_t kAllPutBackAgainMs = 10;  // until the next round, if nothing of this one had room
 constexpr std::size_t kMostAwayKept = 10000;
-
-// What is between the scheme and the path of an address: one host has one lane, whatever paths are named.
-std::string lane_of(const std::string& address) {
-  const std::size_t scheme = address.find("://");
-  const std::size_t from = scheme == std::string::npos ? 0 : scheme + 3;
-  std::string name = address.substr(from, address.find_first_of("/?#", from) - from);
-  if (const std::size_t at = name.rfind('@'); at != std::string::npos) name.erase(0, at + 1);
-  std::transform(name.begin(), name.end(), name.begin(), [](unsigned char c) { return std::tolower(c); });
-  return name;
-}
 
 struct Carried {
   Parcel parcel;
@@ -170,7 +160,7 @@ class Supervising final : public Supervisor, public ContextTurns {
   }
   // False: it was put back.
   Result<bool> send(Parcel& parcel) {
-    const auto lane = lanes_.find(lane_of(parcel.address));
+    const auto lane = lanes_.find(host_of_address(parcel.address));
     const bool goes = lane != lanes_.end() && lane->second.lane->take(parcel);
     if (!goes) MJ_CHECK(rounds_.put_back(parcel, kNoRoomMs));
     return goes;
@@ -197,7 +187,7 @@ class Supervising final : public Supervisor, public ContextTurns {
   // MessageRounds::Room. Nobody can take all lanes: those who did not answer the last time have a quarter of them
   // together, as have the answers to one signer, whose addresses are his own choice; one is for this host alone.
   std::uint64_t room_of(const OutboxEntry& entry) {
-    const std::string name = lane_of(std::string(field_of(entry.mark, "address")));
+    const std::string name = host_of_address(field_of(entry.mark, "address"));
     auto found = lanes_.find(name);
     if (found == lanes_.end() || found->second.idle()) {
       const bool is_answer = entry.kind == "answer" || entry.kind == "logs";
@@ -248,7 +238,7 @@ class Supervising final : public Supervisor, public ContextTurns {
   std::unique_ptr<FlowStore> flows_;
   MessageRounds rounds_;
   Mailbox<Carried> carried_;
-  std::map<std::string, OpenLane> lanes_;  // by lane_of()
+  std::map<std::string, OpenLane> lanes_;  // by host_of_address(): one host has one lane, whatever paths are named
   std::set<std::string> away_;             // lanes that had no answer the last time
   SaidOnce said_;
   TurnThread<Supervising> thread_{*this};  // last: it uses all of the above

@@ -3,6 +3,7 @@
 #include <arpa/inet.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cstring>
 
 #include "domain/utf8.h"
@@ -152,6 +153,15 @@ Result<HostPort> parse_host_port(std::string_view text, std::uint16_t default_po
     return refused(text, "brackets stand around an IPv6 address");
   out.host = std::move(parsed);
   return out;
+}
+
+std::string host_of_address(std::string_view address) {
+  const std::size_t scheme = address.find("://");
+  const std::size_t from = scheme == std::string_view::npos ? 0 : scheme + 3;
+  std::string name(address.substr(from, address.find_first_of("/?#", from) - from));
+  if (const std::size_t at = name.rfind('@'); at != std::string::npos) name.erase(0, at + 1);
+  std::transform(name.begin(), name.end(), name.begin(), [](unsigned char c) { return std::tolower(c); });
+  return name;
 }
 
 std::string to_text(const HostPort& target) {

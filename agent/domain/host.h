@@ -44,6 +44,10 @@ struct HostPort {
 Result<HostPort> parse_host_port(std::string_view text, std::uint16_t default_port = 0);
 std::string to_text(const HostPort&);  // "api.example.org:443", "[2001:db8::1]:443"
 
+// Of an address, what stands between scheme and path, without a user, in lower case: "http://There:1/a" -> "there:1",
+// "mycelium://<64 hex>" -> that key. For telling hosts apart: nothing is checked.
+std::string host_of_address(std::string_view address);
+
 // 1 to 65535, decimal digits without leading zeros.
 std::optional<std::uint16_t> parse_port(std::string_view text);
 

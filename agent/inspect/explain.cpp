@@ -246,9 +246,11 @@ void no_runner(const Situation& about, Explanation& out) {
   out.cause = "no_runner";
   out.reason = "no runner serves " + about.queue;
   const std::string others = served_by_live(about.runners);
-  if (about.queue == "mj:queue:router") {
+  if (about.queue.starts_with("mj:queue:router")) {
     out.reason = "it goes to a supervisor elsewhere, and no coordinator has sent it there yet";
-    out.next = "start `mycojobs coordinator`; if one runs, look at its log";
+    out.next =
+        "start `mycojobs coordinator`; if one runs, wait for other jobs at that supervisor, or give it more "
+        "--coordinator-deliveries; its log says what else is wrong";
     return;
   }
   out.evidence.push_back(others.empty() ? "no runner of this context is alive" : "live runners serve " + others);

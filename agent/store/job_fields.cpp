@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <string_view>
 
 #include "base/ids.h"
 #include "base/sha256.h"
 #include "domain/codec.h"
+#include "domain/host.h"
 
 namespace mycojobs {
 namespace {
@@ -51,11 +53,22 @@ std::string queue_of_new(const Job& job) {
   return queue_key(job.script_type);
 }
 
+std::string router_queue(std::string_view address) {
+  constexpr std::size_t kMostHostBytes = 255;
+  const std::string host = host_of_address(address);
+  const auto is_plain = [](unsigned char c) {
+    return std::isalnum(c) != 0 || std::string_view("-._:[]").find(c) != std::string_view::npos;
+  };
+  if (host.empty() || host.size() > kMostHostBytes || !std::all_of(host.begin(), host.end(), is_plain))
+    return kRouterQueue;
+  return kRouterQueues + host;
+}
+
 std::string queue_of_planned(const Job& job) {
   if (is_own_kind(job.script_type)) return kOwnQueue;
   for (const auto& [name, value] : job.unknown) {
     if (name != "supervisor_url") continue;
-    return value.starts_with("runner:") ? "mj:queue:runner" + value.substr(7) : "mj:queue:router";
+    return value.starts_with("runner:") ? "mj:queue:runner" + value.substr(7) : router_queue(value);
   }
   return queue_key(job.script_type);
 }

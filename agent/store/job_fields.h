@@ -1,6 +1,9 @@
 // What both stores agree on: which fields a job begins and ends with, and when two jobs are the same.
 #pragma once
 
+#include <string>
+#include <string_view>
+
 #include "mycojobs/job_end.h"
 #include "mycojobs/records.h"
 #include "mycojobs/result.h"
@@ -12,11 +15,15 @@ namespace mycojobs {
 Result<Fields> new_job_fields(const Job&);
 // The same of a job that its flow queues, also of a node that the flow runs itself, which has no script.
 Result<Fields> planned_fields(const Job&);
-// Where it is queued once its flow says so: with a supervisor of its own, the router's queue, or that runner's.
-// Of a job that stands alone: the queue of the runner that it is for, if its record names one ("supervisor_url":
-// runner:<id>), else that of its script type.
+// Where it is queued once its flow says so: with a supervisor of its own, the router's queue for that host, or that
+// runner's. Of a job that stands alone: the queue of the runner that it is for, if its record names one
+// ("supervisor_url": runner:<id>), else that of its script type.
 std::string queue_of_new(const Job&);
 std::string queue_of_planned(const Job&);
+// Where jobs wait for a supervisor at this address. Each host has a queue of its own, so that the jobs of one that is
+// slow stand before no others'. kRouterQueue: the address names no host, and its jobs will be refused.
+std::string router_queue(std::string_view address);
+inline constexpr const char *kRouterQueue = "mj:queue:router", *kRouterQueues = "mj:queue:router:";
 // The fields of an end, the status first.
 Fields end_fields(const JobEnd&);
 // Those of a record that its end has written, in the same order: what the digest of the end is of.

@@ -214,6 +214,7 @@ const std::map<std::string, std::vector<Words>> kOfRole{
       {"DEL", "mj:refusals"},
       {"SET", "mj:next:12", "1"},
       {"LPUSH", "mj:queue:router", "job:12:1"},
+      {"LPUSH", "mj:queue:router:there:1", "job:12:1"},
       {"LPUSH", "msg_out", "message:12:1"},
       {"LPUSH", "msg_out_coordinator", "message:12:1"},
       {"SUBSCRIBE", "mj:flows:moved"},

@@ -212,6 +212,7 @@ TEST(Counts, NamesOfQueuesAndTypesAreAClosedList) {
   EXPECT_EQ(counted_queue("queue:ours", kNoTypes), "other") << "nobody serves it";
   EXPECT_EQ(counted_queue("mj:queue:runner4711", kNoTypes), "runner");
   EXPECT_EQ(counted_queue("mj:queue:router", kNoTypes), "router");
+  EXPECT_EQ(counted_queue("mj:queue:router:there.example:9652", kNoTypes), "router");
   EXPECT_EQ(counted_queue("queue:Any \"text\"", served), "other");
   EXPECT_EQ(counted_type("queue:python", {{"script_type", "else"}}, kNoTypes), "python");
   EXPECT_EQ(counted_type("mj:queue:runner1", {{"script_type", "v"}}, kNoTypes), "v");

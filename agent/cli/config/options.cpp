@@ -133,8 +133,8 @@ const auto kOptions = std::to_array<Option>({
     {"coordinator.lease", duration, &S::coordinator_lease_ms, "10s",
      "How long a coordinator that falls silent is waited for before another leads", kCoordinators, "", 1000, kHour},
     {"coordinator.deliveries", count, &S::coordinator_deliveries, "16",
-     "Hosts that a context's coordinator sends messages to at one time, this one included; and jobs of flows that it "
-     "follows at supervisors with a secret",
+     "Hosts that a context's coordinator sends messages to at one time, this one included; and jobs of flows that "
+     "are at supervisors elsewhere, of which no supervisor has more than there are free places",
      kCoordinators, "", 2, 256},
     {"coordinator.key", text, &S::coordinator_key, "",
      "The key by which supervisors on other hosts know this coordinator: its name, or a file; empty: it sends and "

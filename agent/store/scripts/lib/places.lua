@@ -75,6 +75,8 @@ local function push(job, claim, queue, next_up)
   else
     redis.call(next_up and 'RPUSH' or 'LPUSH', queue, job)
   end
+  -- A router waits on no list of a host. It looks by itself all the same, so that a user who may not tell it harms nothing.
+  if string.find(queue, '^mj:queue:router:') then redis.pcall('PUBLISH', 'mj:router', queue) end
 end
 
 local enqueue  -- below

@@ -1,0 +1,286 @@
+// The router: which jobs of flows it sends to supervisors elsewhere, and which wait. Its supervisors have a public key,
+// and nobody carries the messages to them: none ever answers. It has a thread of its own; the rest stands still.
+#include "coordinator/router.h"
+
+#include <gmock/gmock.h>
+
+#include "base/clock.h"
+#include "base/ed25519.h"
+#include "coordinator/router_queues.h"
+#include "domain/codec.h"
+#include "inspect/flow_verify.h"
+#include "inspect/verify.h"
+#include "mycojobs/flows.h"
+#include "store/job_fields.h"
+#include "support/process.h"
+#include "support/redis/memory_server.h"
+
+namespace mycojobs {
+namespace {
+
+using test::eventually;
+using testing::ElementsAre;
+using testing::IsEmpty;
+
+constexpr const char *kSlow = "http://slow:1", *kOther = "http://other:1";
+
+class RouterTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    know(50, kSlow);
+    know(51, kOther);
+  }
+  void TearDown() override {
+    router_.reset();
+    const auto report = verify(*store_, 1, {}).value();
+    for (const Finding& each : report.findings) ADD_FAILURE() << each.rule << ": " << each.text;
+    const auto flows = verify_flows(*flows_, *store_, 1).value();
+    for (const Finding& each : flows) {
+      if (each.rule != "flow-definition") ADD_FAILURE() << each.rule << ": " << each.text;
+    }
+  }
+
+  void know(Id runner, const std::string& address) {
+    const std::string id = std::to_string(runner);
+    const Fields fields{{"pubkey", SigningKey::make().public_key()}, {"address", address}, {"topic", "runner" + id}};
+    ASSERT_TRUE(store_->create_record(1, {"runner:", "runner", runner, fields}));
+  }
+  void start() {
+    RouterSettings settings;
+    settings.context = 1;
+    settings.key = std::make_shared<const SigningKey>(SigningKey::make());
+    router_ = Router::start(server_, clock_, settings).value();
+  }
+  Job remote(Id id, const std::string& url) {
+    Job job;
+    job.id = id;
+    job.caller_id = 12;
+    job.context_id = 1;
+    job.script_type = "python";
+    job.script = "pass";
+    job.timeout = 3600;
+    job.unknown.emplace_back("supervisor_url", url);
+    return job;
+  }
+  // A flow with so many nodes at that address, all of them queued. Their jobs.
+  std::vector<std::string> queue(const std::string& url, std::uint32_t count) {
+    const FlowPlace place = flows_->create({1, 12, count, "", ""}).value();
+    Flow flow;
+    flow.id = place.flow;
+    flow.caller_id = 12;
+    flow.context_id = 1;
+    flow.name = "pipeline";
+    flow.definition_hash = "abc";
+    std::vector<Job> jobs;
+    std::vector<std::string> keys;
+    FlowCommit first;
+    first.context = 1;
+    first.flow = place.flow;
+    first.facts.push_back({0, 0, "went_on", 0, ""});
+    for (Id id = place.first_job; id < place.first_job + count; ++id) {
+      jobs.push_back(remote(id, url));
+      flow.jobs.push_back(id);
+      keys.push_back(redis_key(jobs.back()));
+      first.dispatch.push_back({keys.back(), {}});
+    }
+    EXPECT_TRUE(flows_->put_jobs(1, place.flow, jobs));
+    EXPECT_TRUE(flows_->put_flow(flow, "{}"));
+    EXPECT_TRUE(flows_->commit(first));
+    return keys;
+  }
+  // As another client would.
+  std::string push(Id id, const std::string& url, const std::string& queue) {
+    const Job job = remote(id, url);
+    Fields fields = planned_fields(job).value();
+    fields.insert(fields.end(), {{"id", std::to_string(id)}, {"status", "dispatched"}});
+    EXPECT_TRUE(store_->save(1, redis_key(job), fields));
+    server_.push(1, queue, redis_key(job));
+    return redis_key(job);
+  }
+  std::string field(const std::string& key, const std::string& name) {
+    return std::string(server_.plain(1, {"HGET", key, name}).text());
+  }
+  std::vector<std::string> away(const std::vector<std::string>& jobs) {
+    std::vector<std::string> out;
+    for (const std::string& each : jobs) {
+      if (field(each, "status") == "started") out.push_back(each);
+    }
+    return out;
+  }
+  bool is_away(const std::string& job) { return !away({job}).empty(); }
+  // The message that carries it, once it is written, is forgotten: the job ends as lost.
+  void lose(const std::string& job) {
+    ASSERT_TRUE(eventually([&] {
+      const Reply out = server_.plain(1, {"ZRANGE", "mj:outbox", "0", "-1"});
+      for (std::size_t i = 0; i < out.size(); ++i) {
+        const std::string_view entry = out.at(i).text();  // "send message:12:1"
+        const std::string mark = "mj:message:" + std::string(entry.substr(entry.find(' ') + 1));
+        if (field(mark, "jobs") != job) continue;
+        server_.erase(1, mark);
+        return true;
+      }
+      return false;
+    }));
+  }
+  static std::vector<std::string> some(const std::vector<std::string>& of, std::size_t from, std::size_t count) {
+    return {of.begin() + static_cast<std::ptrdiff_t>(from), of.begin() + static_cast<std::ptrdiff_t>(from + count)};
+  }
+
+  SystemClock clock_;
+  MemoryServer server_{clock_};
+  std::unique_ptr<Store> store_ = server_.open().value();
+  std::unique_ptr<FlowStore> flows_ = server_.open_flows().value();
+  std::unique_ptr<Router> router_;
+};
+
+// One that never answers had all places: jobs for others waited for it.
+TEST_F(RouterTest, ASupervisorThatNeverAnswersLeavesPlacesForOthers) {
+  const auto slow = queue(kSlow, 40);
+  start();
+  ASSERT_TRUE(eventually([&] { return away(slow).size() == 8; }));
+  const auto other = queue(kOther, 1);
+  ASSERT_TRUE(eventually([&] { return is_away(other[0]); }));
+  EXPECT_EQ(away(slow), some(slow, 0, 8)) << "the first ones";
+  EXPECT_EQ(field(slow[8], "detail"), "queued");
+  EXPECT_EQ(field(slow[8], "epoch"), "") << "nobody has claimed it";
+}
+
+TEST_F(RouterTest, ItsRunnerAndItsAddressAreOneSupervisor) {
+  auto slow = queue("runner:50", 8);
+  start();
+  ASSERT_TRUE(eventually([&] { return away(slow).size() == 8; }));
+  const auto more = queue(kSlow, 8), other = queue("runner:51", 1);
+  ASSERT_TRUE(eventually([&] { return is_away(other[0]); }));
+  EXPECT_THAT(away(more), IsEmpty());
+}
+
+TEST_F(RouterTest, WhatWaitsForAPlaceGetsOneInItsTurn) {
+  const auto slow = queue(kSlow, 12);
+  start();
+  ASSERT_TRUE(eventually([&] { return away(slow).size() == 8; }));
+  ASSERT_TRUE(store_->cancel(1, slow[8]));
+  EXPECT_EQ(field(slow[8], "detail"), "cancelled") << "at once, as any job that waits";
+  lose(slow[0]);
+  lose(slow[1]);
+  ASSERT_TRUE(eventually([&] { return is_away(slow[9]) && is_away(slow[10]); }));
+  EXPECT_EQ(field(slow[0], "detail"), "lost");
+  EXPECT_EQ(field(slow[11], "detail"), "queued");
+}
+
+// In the queue that is nobody's own, where a client may put it.
+TEST_F(RouterTest, WhatIsTakenWithoutAPlaceIsGivenBackInOrder) {
+  std::vector<std::string> slow;
+  for (Id id = 101; id <= 120; ++id) slow.push_back(push(id, kSlow, kRouterQueue));
+  start();
+  ASSERT_TRUE(eventually([&] { return away(slow).size() == 8 && field(slow[8], "detail") == "queued"; }));
+  const auto other = queue(kOther, 1);
+  ASSERT_TRUE(eventually([&] { return is_away(other[0]); }));
+  for (std::size_t i = 8; i < slow.size(); ++i) {
+    ASSERT_TRUE(eventually([&] { return field(slow[i], "status") == "dispatched"; }));
+    EXPECT_THAT(field(slow[i], "deliveries"), testing::AnyOf("", "0")) << "nothing of it was begun";
+  }
+  for (std::size_t i = 0; i < 2; ++i) {
+    lose(slow[i]);
+    EXPECT_TRUE(eventually([&] { return away(slow) == some(slow, i + 1, 8); })) << "the next one, and no other";
+  }
+}
+
+TEST_F(RouterTest, JobsForHostsThatNobodyKnowsAreRefused) {
+  const auto slow = queue(kSlow, 20), unknown = queue("http://nobody:1", 20), odd = queue("http:///", 3);
+  start();
+  for (const auto* all : {&unknown, &odd}) {
+    for (const std::string& each : *all)
+      ASSERT_TRUE(eventually([&] { return field(each, "detail") == "setup_error"; })) << field(each, "detail");
+  }
+  EXPECT_EQ(away(slow).size(), 8U);
+}
+
+TEST(RouterQueue, IsOfAHost) {
+  EXPECT_EQ(router_queue("http://There:9652/a?b"), "mj:queue:router:there:9652");
+  EXPECT_EQ(router_queue("https://ann:pw@there"), "mj:queue:router:there");
+  EXPECT_EQ(router_queue("mycelium://4ab::1"), "mj:queue:router:4ab::1");
+  EXPECT_EQ(router_queue("https://[2001:db8::1]:443/"), "mj:queue:router:[2001:db8::1]:443");
+  for (const std::string& odd : {std::string(), std::string("http://"), std::string("http://a b"),
+                                 "http://" + std::string(256, 'a'), std::string("http://a\nb")})
+    EXPECT_EQ(router_queue(odd), kRouterQueue) << odd;
+}
+
+TEST(RouterPlaces, NobodyHasMoreThanAreFree) {
+  RouterPlaces places(16);
+  const auto fill = [&](const std::string& host) {
+    std::uint32_t taken = 0;
+    for (; places.room_of(host) > 0; ++taken) places.take(host);
+    return taken;
+  };
+  EXPECT_EQ(fill("a"), 8U);
+  EXPECT_EQ(fill("b"), 4U);
+  EXPECT_EQ(fill("c"), 2U);
+  EXPECT_EQ(fill("d"), 1U);
+  EXPECT_EQ(fill("e"), 1U);
+  EXPECT_EQ(fill("f"), 0U);
+  for (int i = 0; i < 6; ++i) places.leave("a");
+  EXPECT_EQ(fill("a"), 2U) << "2 and 4 places are left: 3, and one that comes back to it";
+}
+
+// Whatever the queues are that so many jobs come from, each fits.
+TEST(RouterPlaces, RoomIsForAllThatOneCallBrings) {
+  for (std::uint32_t all = 1; all < 20; ++all) {
+    RouterPlaces places(all);
+    for (const std::uint32_t of_others : {0U, 1U, 2U, 3U}) {
+      RouterPlaces now = places;
+      const std::uint32_t most = std::min(now.room_of("a"), now.room_of("b"));
+      for (std::uint32_t i = 0; i < most; ++i) {
+        const char* host = i < of_others ? "b" : "a";
+        ASSERT_GT(now.room_of(host), 0U) << all << ' ' << of_others << ' ' << i;
+        now.take(host);
+      }
+    }
+  }
+}
+
+TEST(RouterQueues, HostsTakeTurns) {
+  RouterPlaces places(16);
+  RouterQueues queues;
+  queues.look({{"qa", "a"}, {"qb", "b"}, {"qc", "c"}}, {});
+  const auto first = queues.next(places);
+  EXPECT_THAT(first.queues, ElementsAre("qa", "qb", "qc", kRouterQueue));
+  EXPECT_EQ(first.max_jobs, 8U);
+  queues.answered(first, {"qa", "qa"});
+  for (int i = 0; i < 8; ++i) places.take("a");
+  const auto second = queues.next(places);
+  EXPECT_THAT(second.queues, ElementsAre("qb", "qc", kRouterQueue)) << "a has as many as are free";
+  EXPECT_EQ(second.max_jobs, 4U);
+  queues.answered(second, {"qb", kRouterQueue});
+  EXPECT_EQ(queues.next(places).queues.front(), "qc");
+}
+
+TEST(RouterQueues, HostsThatNobodyKnowsAreAskedAfterTheOthers) {
+  std::vector<std::string> names{"queue:python", "mj:queue:runner9", kRouterQueue, "mj:queue:router:a:1"};
+  for (int i = 0; i < 100; ++i) names.push_back("mj:queue:router:nobody" + std::to_string(i));
+  RouterQueues queues;
+  queues.look({{"mj:queue:router:a:1", "a:1"}}, names);
+  std::set<std::string> seen;
+  for (int i = 0; i < 10; ++i) {
+    const auto ask = queues.next(RouterPlaces(16));
+    EXPECT_EQ(ask.queues.front(), "mj:queue:router:a:1");
+    EXPECT_LT(ask.queues.size(), 20U);
+    seen.insert(ask.queues.begin(), ask.queues.end());
+  }
+  EXPECT_EQ(seen.size(), 102U);
+}
+
+TEST(RouterQueues, AQueueThatIsHeldBackIsAskedOnceItsHostHasRoom) {
+  RouterPlaces places(4);
+  RouterQueues queues;
+  places.take("a");
+  places.take("a");
+  queues.hold_back("a");
+  EXPECT_FALSE(queues.waits(places));
+  EXPECT_THAT(queues.next(places).queues, IsEmpty());
+  places.leave("a");
+  EXPECT_TRUE(queues.waits(places));
+  EXPECT_THAT(queues.next(places).queues, ElementsAre(kRouterQueue));
+}
+
+}  // namespace
+}  // namespace mycojobs
