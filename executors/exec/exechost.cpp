@@ -36,7 +36,8 @@ namespace {
 //
 //   request --> files, environment --> facts.command is spawned --> its end --> result file, artifacts --> channel
 //
-// The program's end is the job's: its code, or the signal that ended it. TERM is passed on to it.
+// The program's end is the job's: its code, or the signal that ended it. Who asks a job to end sends TERM to each of
+// its processes (sandbox/init.cpp): the program has it from there, once, and this process waits for the program's end.
 using nlohmann::json;
 
 constexpr int kNoRequest = 125, kNotRunnable = 126, kNotFound = 127;
@@ -44,11 +45,6 @@ constexpr const char* kResultFile = "/job/.result";
 constexpr const char* kProgressFifo = "/job/.progress";
 constexpr std::size_t kMaxPendingLine = 4096;
 
-pid_t program = 0;  // for the handler
-
-extern "C" void pass_on(int signal) {
-  if (program > 0) ::kill(-program, signal);  // with what it waits for: a shell would not act before
-}
 extern "C" void wake(int) {}
 
 void handle(int signal, void (*handler)(int)) {
@@ -134,7 +130,7 @@ sigset_t set_of(std::initializer_list<int> signals) {
 
 // In a process group of its own, signals as they are usually. posix_spawn, since it copies no page tables, and its
 // child dirties no page of ours. Returns errno of fork or exec; 0: `program` has been started.
-int start(Plan& plan) {
+int start(Plan& plan, pid_t& program) {
   posix_spawnattr_t how;
   if (const int error = ::posix_spawnattr_init(&how); error != 0) return error;
   const sigset_t none = set_of({}), usual = set_of({SIGTERM, SIGCHLD, SIGPIPE});
@@ -144,11 +140,16 @@ int start(Plan& plan) {
   ::posix_spawnattr_setflags(&how, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
   const auto arguments = pointers(plan.command);
   const auto environment = pointers(plan.environment);
-  pid_t started = 0;
-  const int error = ::posix_spawnp(&started, arguments[0], nullptr, &how, arguments.data(), environment.data());
+  const int error = ::posix_spawnp(&program, arguments[0], nullptr, &how, arguments.data(), environment.data());
   ::posix_spawnattr_destroy(&how);
-  program = error == 0 ? started : 0;
   return error;
+}
+
+// TERM that came before there was a program to have it.
+void pass_on_what_came_before(pid_t program) {
+  const sigset_t term = set_of({SIGTERM});
+  const timespec at_once{};
+  if (::sigtimedwait(&term, nullptr, &at_once) == SIGTERM) ::kill(-program, SIGTERM);
 }
 
 // Lines that the program writes to its progress, as notes.
@@ -188,11 +189,10 @@ class ProgressReader {
   std::string pending_;
 };
 
-int wait_for_end(ProgressReader& progress) {
+int wait_for_end(pid_t program, ProgressReader& progress) {
   sigset_t waiting_mask;
   ::sigprocmask(SIG_SETMASK, nullptr, &waiting_mask);
   sigdelset(&waiting_mask, SIGCHLD);
-  sigdelset(&waiting_mask, SIGTERM);
   int status = 0;
   for (;;) {
     const pid_t ended = ::waitpid(program, &status, WNOHANG);
@@ -271,13 +271,13 @@ int run_program(int channel) {
   ProgressReader progress(channel);
   const sigset_t mine = set_of({SIGTERM, SIGCHLD});
   ::sigprocmask(SIG_BLOCK, &mine, nullptr);
-  handle(SIGTERM, pass_on);
   handle(SIGCHLD, wake);
   handle(SIGPIPE, SIG_IGN);
-  const int start_error = start(plan);
+  pid_t program = 0;
+  const int start_error = start(plan, program);
+  if (start_error == 0) pass_on_what_came_before(program);
   const int not_started = (start_error == ENOENT ? kNotFound : kNotRunnable) << 8;
-  const int status = start_error == 0 ? wait_for_end(progress) : not_started;
-  program = 0;
+  const int status = start_error == 0 ? wait_for_end(program, progress) : not_started;
   progress.finish();
   const int code = hand_over(channel, status, start_error, plan);
   if (WIFSIGNALED(status)) leave_by(WTERMSIG(status));
