@@ -267,7 +267,7 @@ TEST_F(Job, WrongIdsAreNamed) {
 
 // ---- any command ----
 
-class Words : public Operator {
+class AnyCommand : public Operator {
  protected:
   // In a shell, whose redirections say where the answer goes.
   Finished shell(const std::string& line) const {
@@ -275,7 +275,7 @@ class Words : public Operator {
   }
 };
 
-TEST_F(Words, SettingsMayStandBeforeTheCommand) {
+TEST_F(AnyCommand, SettingsMayStandBeforeTheCommand) {
   expect_says(run(folder_, {program(), "--redis", redis_.url(), "--context", "3", "context", "show", "3"}), 0,
               "context 3");
   expect_says(run(folder_, {program(), "--json", "version"}), 0, "{\"version\":");
@@ -286,14 +286,14 @@ TEST_F(Words, SettingsMayStandBeforeTheCommand) {
   EXPECT_EQ(run(folder_, {program(), "--verbose", "version"}).code, 64);
 }
 
-TEST_F(Words, AnAnswerThatCannotBeWrittenIsAnError) {
+TEST_F(AnyCommand, AnAnswerThatCannotBeWrittenIsAnError) {
   expect_says(shell("key token --operator --api-tokens " + (folder_ / "tokens") + " >/dev/full"), 74, "ENOSPC");
   expect_says(shell("job list --json >/dev/full"), 74, "could not be written");
   expect_says(shell("job list >&-"), 74, "EBADF");
   EXPECT_EQ(shell("job list").code, 0);
 }
 
-TEST_F(Words, AWordThatAFlagDoesNotKnowIsToldWithThoseItDoes) {
+TEST_F(AnyCommand, AWordThatAFlagDoesNotKnowIsToldWithThoseItDoes) {
   for (const std::vector<std::string>& words : {std::vector<std::string>{"runner", "create", "--queues", "true"},
                                                 {"runner", "create", "--type", "perl"},
                                                 {"context", "acl", "1", "--role", "agnt"}}) {
@@ -302,7 +302,7 @@ TEST_F(Words, AWordThatAFlagDoesNotKnowIsToldWithThoseItDoes) {
   EXPECT_EQ(mycojobs_({"runner", "list"}).out.find("50"), std::string::npos);
 }
 
-TEST_F(Words, PublicKeysAreShownAgain) {
+TEST_F(AnyCommand, PublicKeysAreShownAgain) {
   const std::vector<std::string> keys{"--keys-dir", folder_ / "keys"};
   const auto with_keys = [&](std::vector<std::string> words) {
     words.insert(words.end(), keys.begin(), keys.end());
@@ -314,7 +314,7 @@ TEST_F(Words, PublicKeysAreShownAgain) {
   EXPECT_EQ(with_keys({"key", "show", "bob"}).code, 66);
 }
 
-TEST_F(Words, SupervisorsElsewhereAreListedAsSuch) {
+TEST_F(AnyCommand, SupervisorsElsewhereAreListedAsSuch) {
   const Finished made = mycojobs_({"runner", "create", "--id", "50", "--address", "http://127.0.0.1:9652"});
   ASSERT_EQ(made.code, 0) << made.err;
   const Finished listed = mycojobs_({"runner", "list"});

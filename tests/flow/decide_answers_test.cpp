@@ -10,20 +10,6 @@ namespace {
 using testing::HasSubstr;
 using Verb = FlowControl::Verb;
 
-constexpr const char* kDiamond = R"(
-name: diamond
-jobs:
-  a: {script: x, type: python}
-  b: {needs: [a], script: x, type: python}
-  c: {needs: [a], script: x, type: python}
-  d: {needs: [b, c], script: x, type: python}
-)";
-
-constexpr const char* kSaga = R"({name: s, jobs: {
-  a: {script: x, type: python, compensate: undo_a}, b: {needs: [a], script: x, type: python, compensate: undo_b},
-  c: {needs: [b], script: x, type: python, compensate: undo_c}, undo_a: {script: x, type: python},
-  undo_b: {script: x, type: python}, undo_c: {script: x, type: python}}})";
-
 class DecideAnswers : public testing::Test {
  protected:
   static void expect_right(const RunWorld& world) { EXPECT_THAT(world.wrong, testing::IsEmpty()); }

@@ -13,6 +13,21 @@
 
 namespace mycojobs {
 
+// Flows that several tests run.
+inline constexpr const char* kDiamond = R"(
+name: diamond
+jobs:
+  a: {script: x, type: python}
+  b: {needs: [a], script: x, type: python}
+  c: {needs: [a], script: x, type: python}
+  d: {needs: [b, c], script: x, type: python}
+)";
+
+inline constexpr const char* kSaga = R"({name: s, jobs: {
+  a: {script: x, type: python, compensate: undo_a}, b: {needs: [a], script: x, type: python, compensate: undo_b},
+  c: {needs: [b], script: x, type: python, compensate: undo_c}, undo_a: {script: x, type: python},
+  undo_b: {script: x, type: python}, undo_c: {script: x, type: python}}})";
+
 FlowPlan plan_of_yaml(const std::string& text);  // throws std::runtime_error with the problems
 
 class RunWorld {
