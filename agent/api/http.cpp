@@ -51,6 +51,11 @@ std::string head_text(const HttpReply& reply, HttpFraming framing, bool http_1_1
 }
 
 // After it the connection is closed.
+void note_peer(HttpRequest& request, int socket) {
+  request.loopback = is_loopback_peer(socket);
+  request.network = network_of_peer(socket);
+}
+
 std::string wire_text(const HttpReply& reply) {
   return head_text(reply, HttpFraming::counted, true, false) + reply.body;
 }
@@ -185,7 +190,7 @@ class Server final : public HttpServer {
   // Its first head is there, or never will be.
   void arrive(Lobby::Guest& guest) {
     if (guest.wrong) return refused_.refuse(std::move(guest.socket), wire_text(malformed(*guest.wrong)));
-    guest.reader.request().loopback = is_loopback_peer(guest.socket.get());
+    note_peer(guest.reader.request(), guest.socket.get());
     const Admission admission = look_at(guest.reader.request());
     if (admission.refusal.status >= 400) return refused_.refuse(std::move(guest.socket), wire_text(admission.refusal));
     take(std::move(guest), admission.standing);
@@ -278,6 +283,11 @@ class Server final : public HttpServer {
     if (count > std::max(1U, limits_.peers / 4)) oldest->proven.clear();
   }
 
+  bool has_proven(const Client& client) const {
+    const std::lock_guard lock(mutex_);
+    return !client.proven.empty();
+  }
+
   void note_silence(Client& client, bool silent) {
     const std::lock_guard lock(mutex_);
     client.silent_since = silent ? std::chrono::steady_clock::now() : Moment::max();
@@ -310,7 +320,8 @@ class Server final : public HttpServer {
     if (there && !*there) return false;
     HttpReply refusal = there ? HttpReply() : malformed(there.error());
     if (there) {
-      reader.request().loopback = is_loopback_peer(connection.fd());
+      note_peer(reader.request(), connection.fd());
+      reader.request().proven = has_proven(client);
       Admission admission = look_at(reader.request());
       refusal = std::move(admission.refusal);
       client.asks = admission.standing;

@@ -28,6 +28,8 @@ struct HttpRequest {
   std::map<std::string, std::string> query;    // the first of each name
   std::map<std::string, std::string> headers;  // names in lower case; the first of each
   bool loopback = false;                       // the peer's address is one
+  std::string network = {};                    // the peer's address; of IPv6 its first 64 bits
+  bool proven = false;                         // on this connection a peer has shown who it is
   // The header's value; empty: none.
   std::string header(const std::string& lower_case_name) const;
 };

@@ -14,6 +14,7 @@
 #include "api/rpc.h"
 #include "api/services.h"
 #include "api/socket.h"
+#include "api/strangers.h"
 #include "api/tokens.h"
 #include "base/log.h"
 #include "base/version.h"
@@ -66,6 +67,7 @@ class Running final : public ApiServer {
   Running(StoreFactory& stores, const Clock& clock, ApiSettings settings)
       : services_(stores, clock, settings),
         tokens_(settings.tokens_file),
+        strangers_(clock, settings.limits.strangers),
         gate_(clock, services_.settings.contexts, services_.settings.own_servers, settings.metrics),
         rpc_(methods_of(services_, settings.role), {settings.limits.body_bytes},
              [metrics = settings.metrics](std::string_view method, std::string_view result) {
@@ -218,7 +220,7 @@ class Running final : public ApiServer {
       return {web_page_refused()};
     }
     if (from.path == "/health" || is_health_path(from.path)) return {{}, Standing::open};
-    if (from.path == kSupervisorPath) return {{}, Standing::peer};
+    if (from.path == kSupervisorPath) return admit_peer(from);
     const bool login = services_.settings.role == ApiRole::coordinator && from.path == kLoginPath;
     if (auto read = tokens_.refresh(); !read) log(LogLevel::error, "api", "tokens: {}", read.error().message);
     const bool named = from.headers.contains("authorization");
@@ -231,6 +233,19 @@ class Running final : public ApiServer {
     if (const auto caller = caller_of(from)) return {{}, caller->anonymous ? Standing::anonymous : Standing::token};
     count_refusal("token");
     return {unauthorised()};
+  }
+  // Before it has a thread, and before its body is read.
+  Admission admit_peer(const HttpRequest& from) {
+    if (!is_counted(from) || from.proven || strangers_.admits(from.network)) return {{}, Standing::peer};
+    count_refusal("strangers");
+    HttpReply reply =
+        refuse(429, "unavailable", "too many requests from " + from.network + " were of nobody known here",
+               "send again in a minute");
+    reply.headers.emplace_back("Retry-After", "60");
+    return {std::move(reply)};
+  }
+  bool is_counted(const HttpRequest& from) const {
+    return !from.network.empty() && !(from.loopback && services_.settings.limits.spare_loopback);
   }
   void count_refusal(const char* why) {
     ++services_.refusals;
@@ -261,6 +276,7 @@ class Running final : public ApiServer {
     HttpReply reply;
     reply.body = receiver.answer(from.body);
     reply.proven = receiver.proven();
+    if (receiver.is_strange() && is_counted(from)) strangers_.refused(from.network);
     return reply;
   }
 
@@ -302,6 +318,7 @@ class Running final : public ApiServer {
   std::chrono::steady_clock::time_point status_at_;
   Services services_;
   Tokens tokens_;
+  Strangers strangers_;
   MessageGate gate_;
   Rpc rpc_, logins_;
   Events events_;

@@ -49,6 +49,8 @@ struct ApiLimits {
   std::uint32_t event_streams = 256;  // of those with a token, or of those without one, at most so many
   std::uint32_t calls = 8;            // that use the store at one time; more wait
   std::uint32_t peer_calls = 4;       // the same of peers, who take none of these
+  std::uint32_t strangers = 300;      // requests of peers a minute, of one network, that nobody known here has signed
+  bool spare_loopback = true;         // it is not counted as a network: a proxy before us brings everybody's requests
   std::uint32_t login_calls = 2;      // the same of those who log in
   std::size_t header_bytes = 64U << 10;
   std::size_t body_bytes = 16U << 20;

@@ -1,5 +1,6 @@
 #include "api/socket.h"
 
+#include <arpa/inet.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -7,6 +8,7 @@
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <memory>
@@ -110,6 +112,25 @@ bool is_loopback_peer(int socket) {
   sockaddr_storage peer{};
   socklen_t size = sizeof peer;
   return ::getpeername(socket, reinterpret_cast<sockaddr*>(&peer), &size) == 0 && is_loopback(peer);
+}
+
+std::string network_of_peer(int socket) {
+  sockaddr_storage peer{};
+  socklen_t size = sizeof peer;
+  if (::getpeername(socket, reinterpret_cast<sockaddr*>(&peer), &size) != 0) return {};
+  sockaddr_in6 six{};
+  sockaddr_in four{};
+  std::memcpy(&six, &peer, sizeof six);
+  std::memcpy(&four, &peer, sizeof four);
+  const bool is_six = peer.ss_family == AF_INET6;
+  const bool is_mapped = is_six && IN6_IS_ADDR_V4MAPPED(&six.sin6_addr);
+  if (is_mapped) std::memcpy(&four.sin_addr, &six.sin6_addr.s6_addr[12], sizeof four.sin_addr);
+  std::memset(&six.sin6_addr.s6_addr[8], 0, 8);
+  std::array<char, INET6_ADDRSTRLEN> text{};
+  const bool as_six = is_six && !is_mapped;
+  const void* address = as_six ? static_cast<const void*>(&six.sin6_addr) : &four.sin_addr;
+  const char* shown = ::inet_ntop(as_six ? AF_INET6 : AF_INET, address, text.data(), text.size());
+  return shown == nullptr ? "" : shown;
 }
 
 void Connection::expect(std::uint32_t ms) {

@@ -22,6 +22,7 @@ struct Listening {
 // Error conflict: the port is taken; denied: a low port; invalid: no such address here.
 Result<Listening> open_listening(const ListenAddress&);
 bool is_loopback_peer(int socket);
+std::string network_of_peer(int socket);  // its address, of IPv6 the first 64 bits; empty: it is gone
 
 // Reads and writes of one thread; whatever goes wrong or takes too long ends the connection.
 class Connection {

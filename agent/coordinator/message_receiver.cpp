@@ -175,6 +175,7 @@ std::string MessageReceiver::answer(std::string_view request, const std::string&
   node_ = node;
   proven_.clear();
   by_known_ = false;
+  is_strange_ = true;
   actor_ = 0;
   list_.clear();
   return answer_rpc(request, kMaxRequestBytes, [this](std::string_view method, const json& params) -> Result<json> {
@@ -232,6 +233,7 @@ Result<json> MessageReceiver::deliver(const json& params) {
     }
   }
   auto done = take(envelope, sealed);
+  is_strange_ = !done && !by_known_;
   if (gate_ != nullptr) gate_->count(envelope.context, word(envelope.kind), done ? "ok" : result_word(done.error()));
   if (done) return done;
   proven_.clear();

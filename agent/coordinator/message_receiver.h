@@ -81,6 +81,8 @@ class MessageReceiver {
   // Of the last one: the key of whom it shows to have sent it, known here, by the seal of the envelope. Empty: of
   // nobody, as what was sent before shows nothing.
   const std::string& proven() const { return proven_; }
+  // It was refused, and holds no signature of somebody known here.
+  bool is_strange() const { return is_strange_; }
 
  private:
   Result<nlohmann::json> deliver(const nlohmann::json& params);
@@ -124,6 +126,7 @@ class MessageReceiver {
   std::string node_;  // that the request comes from
   MessageGate* gate_ = nullptr;
   std::string proven_;
+  bool is_strange_ = false;
   // Of what is being checked: whether somebody known here has signed it, and which actor; the list that would allow it.
   bool by_known_ = false;
   Id actor_ = 0;

@@ -112,7 +112,7 @@ const std::array<MetricRow, kMetrics> kRows{{
     {Metric::calls, "mycojobs_rpc_calls_total", counter, "method result", "both",
      "JSON-RPC calls; method: unknown where there is no such; result: ok or the word of the error"},
     {Metric::http_refused, "mycojobs_http_refused_total", counter, "why", "both",
-     "HTTP requests that were refused before they were calls; why: page, host, token"},
+     "HTTP requests that were refused before they were calls; why: page, host, token, strangers"},
 }};
 
 }  // namespace

@@ -1,0 +1,34 @@
+#include "api/strangers.h"
+
+namespace mycojobs::api {
+namespace {
+
+constexpr std::size_t kMostNetworks = 1000;
+constexpr std::uint64_t kMinuteMs = 60000;
+
+}  // namespace
+
+Strangers::Count& Strangers::count_of(const std::string& network) {
+  const auto found = counts_.find(network);
+  return found == counts_.end() ? others_ : found->second;
+}
+
+bool Strangers::admits(const std::string& network) {
+  const std::lock_guard lock(mutex_);
+  if (counts_.size() < kMostNetworks && !counts_.contains(network)) return true;
+  const Count& count = count_of(network);
+  return count.refused < a_minute_ || clock_.boot_ms() >= count.until_ms;
+}
+
+void Strangers::refused(const std::string& network) {
+  const std::lock_guard lock(mutex_);
+  const std::uint64_t now = clock_.boot_ms();
+  if (!counts_.contains(network) && counts_.size() >= kMostNetworks)
+    std::erase_if(counts_, [now](const auto& each) { return each.second.until_ms <= now; });
+  if (counts_.size() < kMostNetworks) counts_.try_emplace(network);
+  Count& count = count_of(network);
+  if (now >= count.until_ms) count = {now + kMinuteMs, 0};
+  ++count.refused;
+}
+
+}  // namespace mycojobs::api

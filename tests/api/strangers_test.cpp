@@ -1,0 +1,116 @@
+// What those may send to /supervisor whom nobody here knows.
+#include <gtest/gtest.h>
+
+#include "api/strangers.h"
+#include "api_fixture.h"
+#include "base/ed25519.h"
+#include "domain/codec.h"
+#include "domain/envelope.h"
+#include "domain/signatures.h"
+#include "support/hand_clock.h"
+#include "transport/rpc_client.h"
+
+namespace mycojobs {
+namespace {
+
+TEST(Strangers, AreCountedByNetworkAndMinute) {
+  test::HandClock clock;
+  api::Strangers strangers(clock, 2);
+  EXPECT_TRUE(strangers.admits("192.0.2.7"));
+  strangers.refused("192.0.2.7");
+  EXPECT_TRUE(strangers.admits("192.0.2.7"));
+  strangers.refused("192.0.2.7");
+  EXPECT_FALSE(strangers.admits("192.0.2.7"));
+  EXPECT_TRUE(strangers.admits("192.0.2.8"));
+  clock.pass(59999);
+  EXPECT_FALSE(strangers.admits("192.0.2.7"));
+  clock.pass(1);
+  EXPECT_TRUE(strangers.admits("192.0.2.7"));
+  strangers.refused("192.0.2.7");
+  EXPECT_TRUE(strangers.admits("192.0.2.7")) << "a new minute";
+}
+
+// However many there are, what is remembered of them is bounded; those that are not told apart share one count.
+TEST(Strangers, TooManyNetworksShareOneCount) {
+  test::HandClock clock;
+  api::Strangers strangers(clock, 2);
+  for (int i = 0; i < 1000; ++i) strangers.refused(std::to_string(i));
+  EXPECT_TRUE(strangers.admits("one more"));
+  strangers.refused("one more");
+  strangers.refused("another");
+  EXPECT_FALSE(strangers.admits("a third"));
+  EXPECT_TRUE(strangers.admits("0"));
+  clock.pass(60000);
+  strangers.refused("one more");
+  EXPECT_TRUE(strangers.admits("a third"));
+}
+
+class StrangersAtTheDoor : public ApiTest {
+ protected:
+  SigningKey own_ = SigningKey::make(), ann_ = SigningKey::make(), peer_ = SigningKey::make();
+
+  void open(bool spare_loopback) {
+    settings_.coordinator_key = own_.public_key();
+    settings_.contexts = {8};
+    settings_.limits.strangers = 3;
+    settings_.limits.spare_loopback = spare_loopback;
+    redis_.plain(0, {"HSET", "actor:5", "id", "5", "pubkey", ann_.public_key(), "address", "[\"http://a:1\"]"});
+    redis_.plain(8, {"HSET", "context:8", "submitters", "[5]"});
+    start();
+  }
+  // A message of ann's, or of whoever has that key.
+  std::string message(Id id, const SigningKey& by) {
+    Message out;
+    out.id = id;
+    out.caller_id = 12;
+    out.context_id = 7;
+    out.message = "hello";
+    out.message_type = MessageType::mail;
+    out.target_context = 8;
+    out.target_address = "http://here:1";
+    out.target_key = own_.public_key();
+    out.created_at = static_cast<std::uint32_t>(clock_.unix_ms() / 1000);
+    EXPECT_TRUE(sign(out, by));
+    const json envelope =
+        seal({EnvelopeKind::message, 8, clock_.unix_ms() / 1000, ""}, {{"message", to_json(out)}}, peer_).value();
+    return rpc_request("message.deliver", {{"envelope", envelope}});
+  }
+  // On connections of their own, as many clients: how it is answered.
+  int deliver(const std::string& request) {
+    HttpClient client;
+    const auto answer = client.post({server_->url() + "/supervisor", request, ""});
+    if (!answer) return 0;
+    if (answer->status != 200) return answer->status;
+    return json::parse(answer->body).contains("result") ? 200 : 1;  // 1: refused as a call
+  }
+};
+
+// Each cost a parse and the check of a signature, without end.
+TEST_F(StrangersAtTheDoor, AreRefusedByTheHeadAfterSoManyInAMinute) {
+  open(false);
+  const SigningKey stranger = SigningKey::make();
+  for (Id id = 1; id <= 5; ++id) EXPECT_EQ(deliver(message(id, ann_)), 200) << "whom we know is not counted";
+  EXPECT_EQ(deliver(message(1, stranger)), 1);
+  EXPECT_EQ(deliver("{}"), 1);
+  EXPECT_EQ(deliver("no json"), 1);
+  EXPECT_EQ(deliver(message(2, stranger)), 429);
+  EXPECT_EQ(deliver(message(6, ann_)), 429) << "is told to come again: nobody knows yet that it is hers";
+  EXPECT_EQ(status("GET /health HTTP/1.1\\r\\nHost: x\\r\\n\\r\\n"), 200) << "of /supervisor alone";
+}
+
+TEST_F(StrangersAtTheDoor, AConnectionThatHasProvenItselfIsNotRefused) {
+  open(false);
+  HttpClient known;
+  ASSERT_EQ(known.post({server_->url() + "/supervisor", message(1, ann_), ""}).value().status, 200);
+  for (int i = 0; i < 4; ++i) deliver("{}");
+  EXPECT_EQ(deliver("{}"), 429);
+  EXPECT_EQ(known.post({server_->url() + "/supervisor", message(2, ann_), ""}).value().status, 200);
+}
+
+TEST_F(StrangersAtTheDoor, LoopbackIsNotCountedForAProxyMayBeThere) {
+  open(true);
+  for (int i = 0; i < 10; ++i) EXPECT_EQ(deliver("{}"), 1);
+}
+
+}  // namespace
+}  // namespace mycojobs
