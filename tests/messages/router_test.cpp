@@ -22,13 +22,13 @@ using test::eventually;
 using testing::ElementsAre;
 using testing::IsEmpty;
 
-constexpr const char *kSlow = "http://slow:1", *kOther = "http://other:1";
+constexpr const char *kSlow = "http://slow:1", *kFine = "http://other:1";
 
 class RouterTest : public testing::Test {
  protected:
   void SetUp() override {
     know(50, kSlow);
-    know(51, kOther);
+    know(51, kFine);
   }
   void TearDown() override {
     router_.reset();
@@ -138,7 +138,7 @@ TEST_F(RouterTest, ASupervisorThatNeverAnswersLeavesPlacesForOthers) {
   const auto slow = queue(kSlow, 40);
   start();
   ASSERT_TRUE(eventually([&] { return away(slow).size() == 8; }));
-  const auto other = queue(kOther, 1);
+  const auto other = queue(kFine, 1);
   ASSERT_TRUE(eventually([&] { return is_away(other[0]); }));
   EXPECT_EQ(away(slow), some(slow, 0, 8)) << "the first ones";
   EXPECT_EQ(field(slow[8], "detail"), "queued");
@@ -173,7 +173,7 @@ TEST_F(RouterTest, WhatIsTakenWithoutAPlaceIsGivenBackInOrder) {
   for (Id id = 101; id <= 120; ++id) slow.push_back(push(id, kSlow, kRouterQueue));
   start();
   ASSERT_TRUE(eventually([&] { return away(slow).size() == 8 && field(slow[8], "detail") == "queued"; }));
-  const auto other = queue(kOther, 1);
+  const auto other = queue(kFine, 1);
   ASSERT_TRUE(eventually([&] { return is_away(other[0]); }));
   for (std::size_t i = 8; i < slow.size(); ++i) {
     ASSERT_TRUE(eventually([&] { return field(slow[i], "status") == "dispatched"; }));
