@@ -67,7 +67,6 @@ class KeptArtifacts final : public RunArtifacts {
   void write(std::string_view bytes) override;
   void close() override;
   std::vector<std::string> take_notes() override { return std::exchange(notes_, {}); }
-  bool has_any() const override { return !whole_.empty(); }
   std::string finish() override;
 
  private:

@@ -44,18 +44,16 @@ Result<std::string> artifact_store_name(RecordStore&, Id context);
 // All names that the store has had: who comes first at the same time as another makes up two.
 Result<std::vector<std::string>> artifact_store_names(RecordStore&, Id context);
 
-// What one run leaves. Owned and called by one thread. The sink that its conversation writes into. One that goes
-// without finish() leaves nothing, and so does an agent that is killed.
+// What one run leaves, on the disk: each call may wait for it (worker/artifact_queue.h). One that goes without finish()
+// leaves nothing, and so does an agent that is killed.
 class RunArtifacts : public ArtifactSink {
  public:
   // Before the first byte; null: there are no secrets.
   virtual void keep_out(std::shared_ptr<const Redactor>) = 0;
   // Lines for the job's log, since the last call: what was not kept, and why.
   virtual std::vector<std::string> take_notes() = 0;
-  // Whether finish() has something to keep, for which it waits for the disk and for others who have the folder's lock.
-  virtual bool has_any() const = 0;
   // The run has ended: JSON object name -> {sha256, bytes, text, executable if it is}; "" if there are none. What is
-  // not whole is dropped. May have notes to take.
+  // not whole is dropped. Waits for others who have the folder's lock. May have notes to take.
   virtual std::string finish() = 0;
 };
 

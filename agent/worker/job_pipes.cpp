@@ -25,16 +25,27 @@ JobPipes::JobPipes(int epoll, RunNumber run, const RunPipes& pipes, int attachme
       err_(pipes.err),
       channel_(pipes.channel),
       attachment_(attachment),
+      heard_(converses),
       listen_at_ms_(now_boot_ms + kListenMs) {
-  if (converses) watch_channel(EPOLLIN);
+  watch_channel();
 }
 
 void JobPipes::watch(JobPipe pipe, int operation, std::uint32_t events) {
   watch_descriptor(epoll_, operation, of(pipe).get(), PipeTag{run_, pipe}.bits(), events);
 }
 
-void JobPipes::watch_channel(std::uint32_t events) {
-  if (channel_) watch(JobPipe::channel, std::exchange(channel_watched_, true) ? EPOLL_CTL_MOD : EPOLL_CTL_ADD, events);
+// Out of the set while nothing is wanted of it: its end would be told again and again.
+void JobPipes::watch_channel() {
+  const std::uint32_t events = (heard_ && !held_ ? EPOLLIN : 0U) | (writing_ ? EPOLLOUT : 0U);
+  if (!channel_ || events == channel_watched_) return;
+  const int change = channel_watched_ == 0 ? EPOLL_CTL_ADD : EPOLL_CTL_MOD;
+  watch(JobPipe::channel, events == 0 ? EPOLL_CTL_DEL : change, events);
+  channel_watched_ = events;
+}
+
+void JobPipes::hold(bool held) {
+  held_ = held;
+  watch_channel();
 }
 
 // Most requests fit at once, and the job finds its script waiting.
@@ -51,8 +62,9 @@ void JobPipes::send(const std::function<std::string()>& next) {
     if (sent > 0) sent_ += static_cast<std::size_t>(sent), attachment_ = -1;
     if (sent < 0 && !full && errno != EINTR) sent_ = outgoing_.size();
   }
-  if (full != writing_) watch_channel(full ? EPOLLIN | EPOLLOUT : EPOLLIN);
   writing_ = full;
+  heard_ = heard_ || full;
+  watch_channel();
 }
 
 std::string_view JobPipes::read(JobPipe pipe, std::span<char> buffer) {
@@ -72,7 +84,8 @@ bool JobPipes::listen(std::uint64_t now_boot_ms) {
   if (now_boot_ms < listen_at_ms_) return false;
   listen_at_ms_ = 0;
   for (JobPipe pipe : {JobPipe::out, JobPipe::err}) watch(pipe, EPOLL_CTL_ADD, EPOLLIN);
-  if (!channel_watched_) watch_channel(EPOLLIN);
+  heard_ = true;
+  watch_channel();
   return true;
 }
 

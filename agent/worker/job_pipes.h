@@ -44,24 +44,30 @@ class JobPipes {
   // end is closed.
   std::string_view read(JobPipe, std::span<char> buffer);
 
+  // Its channel is not waited for until it is let go: whoever writes into it waits once it is full.
+  void hold(bool);
+  bool is_held(JobPipe pipe) const { return held_ && pipe == JobPipe::channel; }
+
   // True: what it says is waited for now. Most runs are over before: then that is read with their end. Until then ask
   // again, kListenMs after its start.
   bool listen(std::uint64_t now_boot_ms);
 
  private:
   void watch(JobPipe, int operation, std::uint32_t events);
-  void watch_channel(std::uint32_t events);
+  void watch_channel();
   Fd& of(JobPipe pipe) { return pipe == JobPipe::out ? out_ : pipe == JobPipe::err ? err_ : channel_; }
 
   int epoll_;
   RunNumber run_;
   Fd out_, err_, channel_;
-  std::string outgoing_;  // on its way down the channel
-  std::size_t sent_ = 0;  // of it
-  int attachment_;        // not gone along yet
-  bool writing_ = false;  // waits until the channel takes more
-  bool channel_watched_ = false;
-  std::uint64_t listen_at_ms_;  // when its output will be waited for; 0: it is
+  std::string outgoing_;               // on its way down the channel
+  std::size_t sent_ = 0;               // of it
+  int attachment_;                     // not gone along yet
+  bool writing_ = false;               // waits until the channel takes more
+  bool heard_ = false;                 // what comes on the channel is waited for
+  bool held_ = false;                  // but not now
+  std::uint32_t channel_watched_ = 0;  // for these events
+  std::uint64_t listen_at_ms_;         // when its output will be waited for; 0: it is
 };
 
 }  // namespace mycojobs

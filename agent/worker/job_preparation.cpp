@@ -238,7 +238,7 @@ JobPreparation::JobPreparation(const WorkerSettings& settings, const std::vector
 }
 
 // Null: nowhere to keep them. The job runs all the same.
-std::unique_ptr<RunArtifacts> JobPreparation::artifacts_of(RecordStore& store, const ClaimRef& claim) {
+std::shared_ptr<ArtifactQueue> JobPreparation::artifacts_of(RecordStore& store, const ClaimRef& claim) {
   if (settings_.state_dir.empty()) return nullptr;
   std::string& store_name = store_names_[claim.context];
   if (store_name.empty()) {
@@ -250,8 +250,8 @@ std::unique_ptr<RunArtifacts> JobPreparation::artifacts_of(RecordStore& store, c
     }
     store_name = std::move(*found);
   }
-  return make_run_artifacts(settings_.state_dir, claim.context, store_name, claim.job_key,
-                            settings_.max_artifact_bytes);
+  return std::make_shared<ArtifactQueue>(
+      make_run_artifacts(settings_.state_dir, claim.context, store_name, claim.job_key, settings_.max_artifact_bytes));
 }
 
 Result<Job> JobPreparation::read_job(const Claimed& claimed) const {

@@ -30,7 +30,7 @@ class JobPreparation {
   Result<Job> read_job(const Claimed&) const;
   std::shared_ptr<const std::string> grant_of(const StagedRuns&);
   Result<const Executor*> executor_of(const Job&, const Claimed&) const;
-  std::unique_ptr<RunArtifacts> artifacts_of(RecordStore&, const ClaimRef&);
+  std::shared_ptr<ArtifactQueue> artifacts_of(RecordStore&, const ClaimRef&);
 
   const WorkerSettings& settings_;
   const Clock& clock_;

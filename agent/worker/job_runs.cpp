@@ -101,6 +101,7 @@ void JobRuns::on(Begun& begun) {
 // The first stage, or the next one.
 void JobRuns::launch(RunNumber number, Run& run) {
   run.stage = run.job.conversation->stage();
+  run.held = false;
   RunSpec spec = run.job.specs.at(run.stage);
   spec.run = sandbox_run(number, run.stage);
   spec.fence_boot_ms = run.fence_boot_ms;
@@ -126,7 +127,7 @@ void JobRuns::on(LaunchFailed& failed) {
   if (run->began) {  // the launcher went away between two stages
     close_output(failed.run, *run);
     release(failed.run, run->job.claim, std::move(failed.why), true);
-    return over(failed.run);
+    return drop(failed.run, *run);
   }
   // Nothing of it ran.
   release(failed.run, run->job.claim, std::move(failed.why), false);
@@ -137,6 +138,13 @@ void JobRuns::on(LaunchFailed& failed) {
 void JobRuns::over(RunNumber number) {
   runs_.erase(number);
   act(Over{number});
+}
+
+// What it has left goes with it, which may take as long as to write it.
+void JobRuns::drop(RunNumber number, Run& run) {
+  if (const auto& artifacts = run.job.artifacts; artifacts && !artifacts->is_untouched())
+    act(Elsewhere{kDiskLane, [gone = artifacts->give_up()] { return Event(Time{}); }});
+  over(number);
 }
 
 // Back to their queues. The log tells of those that were to run: what waited only goes to where it came from.
@@ -202,8 +210,8 @@ void JobRuns::on(Bytes& read) {
 void JobRuns::listen(RunNumber number, Run& run, std::string_view bytes) {
   Conversation& conversation = *run.job.conversation;
   conversation.feed(bytes);
-  for (const std::string& note : conversation.take_notes()) run.output.note(note, now_.unix_ms);
-  note_artifacts(run);
+  note(run, conversation.take_notes());
+  write_artifacts(number, run);
   bool refused = false;
   for (std::string& call : conversation.take_calls()) {
     refused = refused || !run.job.calls_objects;
@@ -214,6 +222,27 @@ void JobRuns::listen(RunNumber number, Run& run, std::string_view bytes) {
     }
   }
   if (refused) act(Speak{number});
+}
+
+// A job whose disk stands still waits as well: what it sends stays in its channel, which takes no more soon.
+void JobRuns::write_artifacts(RunNumber number, Run& run) {
+  if (!run.job.artifacts) return;
+  ArtifactQueue& artifacts = *run.job.artifacts;
+  if (auto work = artifacts.next())
+    act(Elsewhere{kDiskLane, [number, work = std::move(*work)] { return Event(Written{number, work()}); }});
+  if (const bool full = artifacts.is_full(); full != std::exchange(run.held, full)) act(HoldChannel{number, full});
+}
+
+void JobRuns::on(Written& written) {
+  Run* run = find(written.run);
+  const auto ending = endings_.find(written.run);
+  if (run == nullptr && ending == endings_.end()) return;
+  Run& of = run != nullptr ? *run : ending->second.run;
+  of.job.artifacts->done(written.what);
+  note(of, written.what.notes);
+  if (run == nullptr) return;  // the rest is written with its end
+  write_artifacts(written.run, of);
+  pass_on_output(written.run, of);
 }
 
 void JobRuns::on(Answer& answer) {
@@ -261,7 +290,7 @@ void JobRuns::on(RunEnded& ended) {
   if (lost) {
     close_output(number, *run);
     release(number, run->job.claim, std::move(outcome.reason), true);
-    return over(number);
+    return drop(number, *run);
   }
   Ending& ending = endings_.try_emplace(number, Ending{std::move(*run), std::move(outcome), {}}).first->second;
   over(number);
@@ -269,11 +298,10 @@ void JobRuns::on(RunEnded& ended) {
 }
 
 void JobRuns::keep_artifacts(RunNumber number, Ending& ending) {
-  const auto& artifacts = ending.run.job.artifacts;
-  if (artifacts && artifacts->has_any()) {
-    return act(Elsewhere{kDiskLane, [number, artifacts] { return Event(Kept{number, artifacts->finish()}); }});
+  if (const auto& artifacts = ending.run.job.artifacts; artifacts && !artifacts->is_untouched()) {
+    return act(Elsewhere{kDiskLane, [number, work = artifacts->finish()] { return Event(Kept{number, work()}); }});
   }
-  Kept none{number, artifacts ? artifacts->finish() : std::string()};
+  Kept none{number, {}};
   on(none);
 }
 
@@ -281,8 +309,8 @@ void JobRuns::on(Kept& kept) {
   const auto found = endings_.find(kept.run);
   if (found == endings_.end()) return;
   Ending& ending = found->second;
-  ending.artifacts = std::move(kept.artifacts);
-  note_artifacts(ending.run);  // they belong into the log
+  ending.artifacts = std::move(kept.what.artifacts);
+  note(ending.run, kept.what.notes);
   close_output(kept.run, ending.run);
   count_output(ending.run, ending.outcome);
   // A process names itself; the name gets into the receipt too.
@@ -330,9 +358,8 @@ void JobRuns::close_output(RunNumber number, Run& run) {
   pass_on_output(number, run);
 }
 
-void JobRuns::note_artifacts(Run& run) {
-  if (!run.job.artifacts) return;
-  for (const std::string& note : run.job.artifacts->take_notes()) run.output.note(note, now_.unix_ms);
+void JobRuns::note(Run& run, const std::vector<std::string>& lines) {
+  for (const std::string& line : lines) run.output.note(line, now_.unix_ms);
 }
 
 EndReport JobRuns::end_of(Ending& ending, JobEnd end) {

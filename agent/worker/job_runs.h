@@ -8,8 +8,8 @@
 //                '--> Report: given back     '--> LaunchFailed: given back
 //
 // What may have to wait for somebody outside is asked for by Elsewhere, on a thread of its own: to begin a job (Begun;
-// before the Launch, and it can be killed meanwhile), to keep what it left (Kept) and to read its end (Finished;
-// between Over and the Report).
+// before the Launch, and it can be killed meanwhile), to write what it leaves (Written; while it runs, and its channel
+// is held if that waits for too long), to keep it (Kept) and to read its end (Finished; between Over and the Report).
 //
 // Whoever drives it (worker/run_loop.h: the sandbox, the pipes, a thread) does what is answered at once, in order.
 #pragma once
@@ -71,12 +71,16 @@ class JobRuns {
   };
   struct Begun {  // what Start::begin said
     RunNumber run;
-    std::shared_ptr<RunArtifacts> artifacts;  // that the conversation writes into
+    std::shared_ptr<ArtifactQueue> artifacts;  // that the conversation writes into
     Result<std::unique_ptr<Conversation>> conversation;
+  };
+  struct Written {
+    RunNumber run;
+    ArtifactQueue::Written what;
   };
   struct Kept {
     RunNumber run;
-    std::string artifacts;  // what RunArtifacts::finish() said
+    ArtifactQueue::Kept what;
   };
   struct Finished {
     RunNumber run;
@@ -88,7 +92,7 @@ class JobRuns {
   struct Time {};  // or nothing but: to be told whenever other events have been, and when next_look_ms() is over
   // RunEnded: what its pipes had has been told before.
   using Event = std::variant<Start, Fence, Kill, Answer, Launched, LaunchFailed, Bytes, AllRead, RunEnded, Time, Begun,
-                             Kept, Finished>;
+                             Written, Kept, Finished>;
 
   // What is to be done. Runs of the sandbox have numbers of their own (RunSpec::run).
   struct Launch {  // Launched or LaunchFailed is to follow
@@ -99,6 +103,10 @@ class JobRuns {
   };
   struct Speak {  // say_next() may have something for its channel
     RunNumber run;
+  };
+  struct HoldChannel {  // while the run goes on; what is in the channel at its end is read all the same
+    RunNumber run;
+    bool hold;
   };
   struct KillRun {
     std::uint64_t sandbox_run;
@@ -118,7 +126,7 @@ class JobRuns {
   };
   struct CannotLaunch {};   // the first stage of a job: nothing should be claimed for a moment
   struct SlotsStayBusy {};  // jobs that were claimed ahead went back: no more should be for a while
-  using Action = std::variant<Launch, Speak, KillRun, MoveFence, Outgoing, BrokerCall, Over, CannotLaunch,
+  using Action = std::variant<Launch, Speak, HoldChannel, KillRun, MoveFence, Outgoing, BrokerCall, Over, CannotLaunch,
                               SlotsStayBusy, CannotBegin, Elsewhere>;
 
   // redactor_of: what keeps the secrets of a context out, as they are when a job begins; null: it has none. seed: of
@@ -151,6 +159,7 @@ class JobRuns {
     std::optional<KillReason> killed = {};  // somebody wants it to end
     bool output_over = false;               // it wrote more than it may
     bool withheld = false;                  // unkillable, and told
+    bool held = false;                      // its channel: what it leaves waits for the disk
   };
   struct Ending {  // no process of it is left, and its end is not told yet
     Run run;
@@ -174,6 +183,7 @@ class JobRuns {
   void on(RunEnded&);
   void on(Time&);
   void on(Begun&);
+  void on(Written&);
   void on(Kept&);
   void on(Finished&);
 
@@ -189,12 +199,14 @@ class JobRuns {
   void flush_partials();
   void withhold(RunNumber, Run&, const std::string& reason);
   void close_output(RunNumber, Run&);
-  void note_artifacts(Run&);
+  void note(Run&, const std::vector<std::string>& lines);
+  void write_artifacts(RunNumber, Run&);
   void keep_artifacts(RunNumber, Ending&);
   void finish(RunNumber, Ending&);
   static void count_output(const Run&, Outcome&);
   EndReport end_of(Ending&, JobEnd);
   void over(RunNumber);
+  void drop(RunNumber, Run&);
   template <class One>
   void act(One action) {
     actions_.emplace_back(std::move(action));

@@ -126,6 +126,10 @@ void RunLoop::perform(JobRuns::Speak& speak) {
     pipes->second.send([this, run = speak.run] { return runs_.say_next(run); });
 }
 
+void RunLoop::perform(JobRuns::HoldChannel& channel) {
+  if (const auto pipes = pipes_.find(channel.run); pipes != pipes_.end()) pipes->second.hold(channel.hold);
+}
+
 void RunLoop::perform(JobRuns::KillRun& kill) { sandbox_->kill(kill.sandbox_run, kill.reason, kill.grace_ms); }
 void RunLoop::perform(JobRuns::MoveFence& fence) { sandbox_->fence(fence.sandbox_run, fence.boot_ms); }
 void RunLoop::perform(Outgoing& report) {
@@ -158,7 +162,7 @@ void RunLoop::perform(JobRuns::Elsewhere& elsewhere) {
 
 void RunLoop::on_pipe(RunNumber run, JobPipes& pipes, JobPipe pipe) {
   if (pipe == JobPipe::channel && pipes.is_sending()) pipes.send([this, run] { return runs_.say_next(run); });
-  read_pipe(run, pipes, pipe);
+  if (!pipes.is_held(pipe)) read_pipe(run, pipes, pipe);
   step(JobRuns::AllRead{run});
 }
 

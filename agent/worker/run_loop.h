@@ -68,6 +68,7 @@ class RunLoop {
   void step(JobRuns::Event);
   void perform(JobRuns::Launch&);
   void perform(JobRuns::Speak&);
+  void perform(JobRuns::HoldChannel&);
   void perform(JobRuns::KillRun&);
   void perform(JobRuns::MoveFence&);
   void perform(Outgoing&);

@@ -18,7 +18,7 @@
 #include "mycojobs/sandbox.h"
 #include "mycojobs/store.h"
 #include "traces/traces.h"
-#include "worker/artifacts.h"
+#include "worker/artifact_queue.h"
 #include "worker/secrets.h"
 
 namespace mycojobs {
@@ -40,11 +40,11 @@ struct Start {
   RunNumber run = 0;
   ClaimRef claim;
   Id context = 0, caller = 0;
-  bool calls_objects = false;               // its executor's: its scripts may call the object store
-  std::vector<RunSpec> specs;               // by stage of its executor; the run loop gives them their numbers
-  std::uint64_t deadline_boot_ms = 0;       // of all its runs together; 0: their limits alone
-  std::uint32_t attempt = 1, retries = 0;   // of the job: whether a failure is followed by another attempt
-  std::shared_ptr<RunArtifacts> artifacts;  // before the conversation, which writes into it
+  bool calls_objects = false;                // its executor's: its scripts may call the object store
+  std::vector<RunSpec> specs;                // by stage of its executor; the run loop gives them their numbers
+  std::uint64_t deadline_boot_ms = 0;        // of all its runs together; 0: their limits alone
+  std::uint32_t attempt = 1, retries = 0;    // of the job: whether a failure is followed by another attempt
+  std::shared_ptr<ArtifactQueue> artifacts;  // before the conversation, which writes into it
   std::shared_ptr<Conversation> conversation;
   // Its executor, or the disk that its inputs lie on, may let us wait: on the lane of this name (worker/lanes.h)
   // `begin` makes the conversation, and the conversation finishes. Empty: nobody waits, and the conversation is there.

@@ -60,7 +60,8 @@ struct JobFacts {
 class ArtifactSink {
  public:
   virtual ~ArtifactSink() = default;
-  // False: refused (name, count, size); the rest of it is passed over, and the sink has said why in the job's log.
+  // False: refused (name, count, size); the rest of it is passed over. True: taken, and may still be refused later.
+  // Whoever refuses says why in the job's log.
   virtual bool open(const std::string& name, bool executable) = 0;
   virtual void write(std::string_view bytes) = 0;
   virtual void close() = 0;  // it is whole

@@ -4,42 +4,15 @@
 #include <gtest/gtest.h>
 #include <sys/file.h>
 
-#include <condition_variable>
 #include <filesystem>
 #include <fstream>
 
 #include "support/agent_fixture.h"
+#include "support/gate.h"
 #include "worker/lanes.h"
 
 namespace mycojobs::test {
 namespace {
-
-// Who comes to it waits until the test opens it.
-class Gate {
- public:
-  ~Gate() { EXPECT_TRUE(open_); }
-  void pass() {
-    std::unique_lock lock(mutex_);
-    ++waiting_;
-    opened_.wait(lock, [this] { return open_; });
-    --waiting_;
-  }
-  void open() {
-    const std::lock_guard lock(mutex_);
-    open_ = true;
-    opened_.notify_all();
-  }
-  std::size_t waiting() {
-    const std::lock_guard lock(mutex_);
-    return waiting_;
-  }
-
- private:
-  std::mutex mutex_;
-  std::condition_variable opened_;
-  std::size_t waiting_ = 0;
-  bool open_ = false;
-};
 
 // Like a plugin that does not answer: in begin() of the script "begin", in finish() of the script "finish". A script
 // "leaves" has an artifact.

@@ -166,6 +166,46 @@ TEST_F(JobPipesTest, JobThatDoesNotListenHoldsNobodyUp) {
   EXPECT_TRUE(to_say_.empty());
 }
 
+TEST_F(JobPipesTest, HeldChannelIsNotWaitedForAndNothingIsLost) {
+  write(JobPipe::channel, "x");
+  ASSERT_EQ(ready().size(), 1U);
+  pipes_->hold(true);
+  EXPECT_TRUE(pipes_->is_held(JobPipe::channel));
+  EXPECT_FALSE(pipes_->is_held(JobPipe::out));
+  EXPECT_TRUE(ready().empty());
+  EXPECT_TRUE(pipes_->listen(1000 + JobPipes::kListenMs));
+  EXPECT_TRUE(ready().empty()) << "it stays so";
+  write(JobPipe::out, "x");
+  EXPECT_EQ(ready().size(), 1U) << "its output does not wait";
+  pipes_->hold(false);
+  EXPECT_EQ(ready().size(), 2U);
+  EXPECT_EQ(read(JobPipe::channel), "x");
+}
+
+TEST_F(JobPipesTest, EndOfAHeldChannelWakesNobody) {
+  write(JobPipe::channel, "x");
+  pipes_->hold(true);
+  job(JobPipe::channel).reset();
+  EXPECT_TRUE(ready().empty());
+  pipes_->hold(false);
+  EXPECT_EQ(ready().size(), 1U);
+  EXPECT_EQ(read(JobPipe::channel), "x");
+}
+
+TEST_F(JobPipesTest, HeldChannelStillTakesWhatIsSaid) {
+  to_say_ = {std::string(4U << 20, 'x')};
+  send();
+  ASSERT_TRUE(pipes_->is_sending());
+  pipes_->hold(true);
+  write(JobPipe::channel, "x");
+  while (pipes_->is_sending()) {
+    drain_channel();
+    ASSERT_EQ(ready().size(), 1U);
+    send();
+  }
+  EXPECT_TRUE(ready().empty());
+}
+
 TEST_F(JobPipesTest, AttachmentGoesAlongWithTheFirstByteOnce) {
   std::array<int, 2> pair{};
   ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair.data()), 0);

@@ -5,6 +5,9 @@
 
 #include <algorithm>
 
+#include "support/fake_disk.h"
+#include "worker/lanes.h"
+
 namespace mycojobs::test {
 namespace {
 
@@ -461,6 +464,95 @@ TEST_F(JobRunsTest, JobThatCannotBeBegunElsewhereIsHandedBackAndLeavesItsSlot) {
   EXPECT_EQ(all<CannotBegin>().at(0)->error.message, "script: wrong");
   step(JobRuns::Time{});
   EXPECT_EQ(launched(), std::vector<RunNumber>{2});
+}
+
+class JobRunsDisk : public JobRunsTest {
+ protected:
+  void begin_one(const std::string& file = "file") {
+    Start start = job(1);
+    start.artifacts = std::make_shared<ArtifactQueue>(std::make_unique<FakeDisk>(disk_));
+    start.conversation = std::make_unique<LeavingTalk>(*start.artifacts, file);
+    begin(std::move(start));
+  }
+  std::function<JobRuns::Event()> work() {
+    EXPECT_EQ(all<JobRuns::Elsewhere>().size(), 1U);
+    EXPECT_EQ(all<JobRuns::Elsewhere>().at(0)->lane, kDiskLane);
+    return all<JobRuns::Elsewhere>().at(0)->work;
+  }
+  DiskControl disk_;
+};
+
+TEST_F(JobRunsDisk, WhatAJobLeavesIsWrittenElsewhereInOrderAndBeforeItsEndIsTold) {
+  begin_one();
+  step(JobRuns::Bytes{1, JobPipe::channel, "1"});
+  const auto first = work();
+  step(JobRuns::Bytes{1, JobPipe::channel, "2"});
+  EXPECT_TRUE(actions_.empty()) << "one piece at a time";
+  EXPECT_EQ(disk_.told(), "");
+  step(first());
+  const auto second = work();
+  step(JobRuns::Bytes{1, JobPipe::channel, "3"});
+  end(1, RunStatus::ok);
+  const auto last = work();
+  EXPECT_EQ(all<JobRuns::Over>().size(), 1U);
+  EXPECT_TRUE(reports<EndReport>().empty());
+  step(second());
+  EXPECT_TRUE(actions_.empty());
+  step(last());
+  ASSERT_EQ(reports<EndReport>().size(), 1U);
+  EXPECT_EQ(disk_.told(), "open file write 1 write 2 write 3 finish");
+}
+
+TEST_F(JobRunsDisk, ChannelIsHeldWhileTooMuchWaits) {
+  begin_one();
+  const std::string much(ArtifactQueue::kMostBytes, 'x');
+  step(JobRuns::Bytes{1, JobPipe::channel, "x"});
+  const auto first = work();
+  EXPECT_TRUE(all<JobRuns::HoldChannel>().empty());
+  step(JobRuns::Bytes{1, JobPipe::channel, much});
+  ASSERT_EQ(all<JobRuns::HoldChannel>().size(), 1U);
+  EXPECT_TRUE(all<JobRuns::HoldChannel>().at(0)->hold);
+  step(JobRuns::Kill{1, KillReason::cancelled});
+  EXPECT_EQ(all<JobRuns::KillRun>().size(), 1U);
+  step(first());
+  EXPECT_TRUE(all<JobRuns::HoldChannel>().empty()) << "it has the rest to write";
+  step(work()());
+  ASSERT_EQ(all<JobRuns::HoldChannel>().size(), 1U);
+  EXPECT_FALSE(all<JobRuns::HoldChannel>().at(0)->hold);
+}
+
+TEST_F(JobRunsDisk, WhatIsRefusedIsToldInTheLogWhileTheJobRunsAndAfterIt) {
+  begin_one("bad");
+  step(JobRuns::Bytes{1, JobPipe::channel, "x"});
+  step(work()());
+  EXPECT_EQ(log_lines(), "bad is not kept\n");
+  end(1, RunStatus::ok);
+  step(work()());
+  EXPECT_EQ(log_lines(), "finished\n");
+}
+
+TEST_F(JobRunsDisk, WhoeverLeavesNothingWaitsForNoDisk) {
+  begin_one();
+  end(1, RunStatus::ok);
+  EXPECT_TRUE(all<JobRuns::Elsewhere>().empty());
+  EXPECT_EQ(reports<EndReport>().size(), 1U);
+  EXPECT_EQ(disk_.told(), "");
+}
+
+TEST_F(JobRunsDisk, WhatALostRunHasLeftGoesElsewhere) {
+  begin_one();
+  step(JobRuns::Bytes{1, JobPipe::channel, "x"});
+  auto write = work();
+  end(1, RunStatus::lost);
+  ASSERT_EQ(reports<Release>().size(), 1U);
+  auto drop = work();
+  actions_.clear();
+  step(write());
+  EXPECT_TRUE(actions_.empty()) << "nobody waits for it";
+  write = {};
+  EXPECT_EQ(disk_.told(), "open file write x");
+  drop = {};
+  EXPECT_EQ(disk_.told(), "open file write x gone");
 }
 
 }  // namespace

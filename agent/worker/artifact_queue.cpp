@@ -1,0 +1,68 @@
+#include "worker/artifact_queue.h"
+
+#include <utility>
+
+namespace mycojobs {
+namespace {
+
+constexpr std::size_t kStepCost = 64;  // a step counts as this much more than its bytes: many small ones are not cheap
+
+}  // namespace
+
+bool ArtifactQueue::open(const std::string& name, bool executable) {
+  add({executable ? Step::Kind::executable : Step::Kind::open, name});
+  return true;
+}
+
+void ArtifactQueue::write(std::string_view bytes) { add({Step::Kind::write, std::string(bytes)}); }
+
+void ArtifactQueue::close() { add({Step::Kind::close, {}}); }
+
+void ArtifactQueue::add(Step step) {
+  untouched_ = false;
+  const std::size_t cost = kStepCost + step.text.size();
+  step_bytes_ += cost;
+  waiting_bytes_ += cost;
+  steps_.push_back(std::move(step));
+}
+
+void ArtifactQueue::take(const std::vector<Step>& steps, RunArtifacts& disk) {
+  for (const Step& step : steps) {
+    switch (step.kind) {
+      case Step::Kind::open:
+      case Step::Kind::executable:
+        (void)disk.open(step.text, step.kind == Step::Kind::executable);  // it passes over what it has refused
+        break;
+      case Step::Kind::write:
+        disk.write(step.text);
+        break;
+      case Step::Kind::close:
+        disk.close();
+        break;
+    }
+  }
+}
+
+std::optional<std::function<ArtifactQueue::Written()>> ArtifactQueue::next() {
+  if (steps_.empty() || writing_) return std::nullopt;
+  writing_ = true;
+  return [disk = disk_, steps = std::exchange(steps_, {}), bytes = std::exchange(step_bytes_, 0)] {
+    take(steps, *disk);
+    return Written{bytes, disk->take_notes()};
+  };
+}
+
+void ArtifactQueue::done(const Written& written) {
+  writing_ = false;
+  waiting_bytes_ -= written.bytes;
+}
+
+std::function<ArtifactQueue::Kept()> ArtifactQueue::finish() {
+  return [disk = disk_, steps = std::exchange(steps_, {})] {
+    take(steps, *disk);
+    std::string artifacts = disk->finish();
+    return Kept{std::move(artifacts), disk->take_notes()};
+  };
+}
+
+}  // namespace mycojobs

@@ -1,0 +1,98 @@
+// What runs leave, on a disk that writes down what it is told, and hangs if the test wants it to.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "support/gate.h"
+#include "worker/artifacts.h"
+
+namespace mycojobs::test {
+
+// What the test holds. Any thread.
+class DiskControl {
+ public:
+  explicit DiskControl(Gate* gate = nullptr) : gate_(gate) {}
+  std::string told() {
+    const std::lock_guard lock(mutex_);
+    return told_;
+  }
+  std::size_t bytes() {
+    const std::lock_guard lock(mutex_);
+    return bytes_;
+  }
+
+ private:
+  friend class FakeDisk;
+  void tell(const std::string& what, std::size_t bytes = 0) {
+    if (gate_ != nullptr) gate_->pass();
+    const std::lock_guard lock(mutex_);
+    told_ += (told_.empty() ? "" : " ") + what;
+    bytes_ += bytes;
+  }
+  Gate* gate_;
+  std::mutex mutex_;
+  std::string told_;
+  std::size_t bytes_ = 0;
+};
+
+// A file "bad" is refused, with a note.
+class FakeDisk final : public RunArtifacts {
+ public:
+  explicit FakeDisk(DiskControl& control) : control_(control) {}
+  ~FakeDisk() override {
+    if (spool_) control_.tell("gone");
+  }
+  bool open(const std::string& name, bool executable) override {
+    spool_ = true;
+    control_.tell((executable ? "open executable " : "open ") + name);
+    if (name != "bad") return true;
+    notes_.emplace_back("bad is not kept");
+    return false;
+  }
+  void write(std::string_view bytes) override {
+    control_.tell(bytes.size() < 20 ? "write " + std::string(bytes) : "write", bytes.size());
+  }
+  void close() override { control_.tell("close"); }
+  void keep_out(std::shared_ptr<const Redactor>) override {}
+  std::vector<std::string> take_notes() override { return std::exchange(notes_, {}); }
+  std::string finish() override {
+    control_.tell("finish");
+    spool_ = false;
+    notes_.emplace_back("finished");
+    return "{}";
+  }
+
+ private:
+  DiskControl& control_;
+  bool spool_ = false;
+  std::vector<std::string> notes_;
+};
+
+// Each piece that comes on the channel is written into one file.
+class LeavingTalk final : public Conversation {
+ public:
+  explicit LeavingTalk(ArtifactSink& sink, std::string name = "file") : sink_(sink), name_(std::move(name)) {}
+  std::string take_output() override { return {}; }
+  void feed(std::string_view bytes) override {
+    if (!std::exchange(open_, true)) sink_.open(name_, false);
+    sink_.write(bytes);
+  }
+  std::vector<std::string> take_notes() override { return {}; }
+  JobEnd finish(const Outcome& outcome) const override {
+    JobEnd end;
+    end.detail = std::string(word(outcome.status));
+    return end;
+  }
+
+ private:
+  ArtifactSink& sink_;
+  std::string name_;
+  bool open_ = false;
+};
+
+}  // namespace mycojobs::test

@@ -1,0 +1,38 @@
+// Who comes to it waits until the test opens it: a plugin or a disk that hangs. Open at the end of every test.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <condition_variable>
+#include <cstddef>
+#include <mutex>
+
+namespace mycojobs::test {
+
+class Gate {
+ public:
+  ~Gate() { EXPECT_TRUE(open_); }
+  void pass() {
+    std::unique_lock lock(mutex_);
+    ++waiting_;
+    opened_.wait(lock, [this] { return open_; });
+    --waiting_;
+  }
+  void open() {
+    const std::lock_guard lock(mutex_);
+    open_ = true;
+    opened_.notify_all();
+  }
+  std::size_t waiting() {
+    const std::lock_guard lock(mutex_);
+    return waiting_;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable opened_;
+  std::size_t waiting_ = 0;
+  bool open_ = false;
+};
+
+}  // namespace mycojobs::test
