@@ -336,7 +336,7 @@ Result<Start> JobPreparation::prepare(RecordStore& store, Claimed& claimed, std:
   facts.grant = grant_of(staged);
   facts.granted = std::move(staged.policy);
   MJ_TRY(secrets, secrets_.values(claimed.ref.context, facts.granted.secrets));
-  if (!secrets.empty()) start.redactor = secrets_.redactor_of_values(claimed.ref.context);
+  start.redactor = secrets.empty() ? secrets_.redactor(start.context) : secrets_.redactor_of_values(start.context);
   facts.secrets = std::move(secrets);
   if (Warm& warm = start.specs.back().warm; warm.runs > 0) {
     give_warm_key(warm, facts, warm_secret_);

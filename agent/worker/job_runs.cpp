@@ -22,8 +22,7 @@ std::string host_name() {
 
 }  // namespace
 
-JobRuns::JobRuns(Settings settings, std::function<std::shared_ptr<const Redactor>(Id)> redactor_of, std::uint64_t seed)
-    : settings_(settings), redactor_of_(std::move(redactor_of)), chance_(seed) {}
+JobRuns::JobRuns(Settings settings, std::uint64_t seed) : settings_(settings), chance_(seed) {}
 
 std::vector<JobRuns::Action> JobRuns::step(Event event, Now now) {
   now_ = now;
@@ -43,7 +42,7 @@ const Start* JobRuns::job_of(RunNumber number) const {
 
 std::string JobRuns::say_next(RunNumber number) {
   Run* run = find(number);
-  return run == nullptr ? std::string() : run->job.conversation->take_output();
+  return run == nullptr || run->between ? std::string() : run->job.conversation->take_output();
 }
 
 // Coarse: whoever waits here is looked at a little later than at its moment, and all of them at once.
@@ -74,8 +73,7 @@ void JobRuns::begin_waiting() {
 void JobRuns::begin(Start start) {
   const RunNumber number = start.run;
   const std::uint64_t output_bytes = start.output_bytes;
-  // What the job was given may be newer than our own look.
-  auto redactor = start.redactor ? start.redactor : redactor_of_(start.context);
+  auto redactor = start.redactor;
   if (redactor && start.artifacts) start.artifacts->keep_out(redactor);
   const auto place = runs_.try_emplace(number, Run{std::move(start), RunOutput(output_bytes, std::move(redactor))});
   Run& run = place.first->second;
@@ -193,6 +191,7 @@ void JobRuns::kill_run(RunNumber number, Run& run, KillReason reason) {
     return;
   }
   if (!run.killed) run.killed = reason;
+  if (run.between) return;  // the next stage dies as soon as it begins
   act(KillRun{sandbox_run(number, run.stage), reason, reason == KillReason::cancelled ? settings_.grace_ms : 0});
 }
 
@@ -200,7 +199,7 @@ void JobRuns::kill_run(RunNumber number, Run& run, KillReason reason) {
 
 void JobRuns::on(Bytes& read) {
   Run* run = find(read.run);
-  if (run == nullptr) return;
+  if (run == nullptr || run->between) return;
   if (read.pipe == JobPipe::channel) return listen(read.run, *run, read.bytes);
   const LogStream stream = read.pipe == JobPipe::out ? LogStream::out : LogStream::err;
   const std::string_view clean = run->output.feed(stream, read.bytes, now_.unix_ms);
@@ -247,7 +246,7 @@ void JobRuns::on(Written& written) {
 
 void JobRuns::on(Answer& answer) {
   Run* run = find(answer.run);
-  if (run == nullptr) return;
+  if (run == nullptr || run->between) return;  // whoever asked is gone
   run->job.conversation->answer(answer.json);
   act(Speak{answer.run});
 }
@@ -285,16 +284,35 @@ void JobRuns::on(RunEnded& ended) {
   if (outcome.status == RunStatus::unkillable) return withhold(number, *run, outcome.reason);
   for (const auto& note : outcome.notes) run->output.note(note, now_.unix_ms);
   count_output(*run, outcome);
-  const bool lost = outcome.status == RunStatus::lost;
-  if (!lost && run->job.conversation->go_on(outcome)) return launch(number, *run);
-  if (lost) {
-    close_output(number, *run);
-    release(number, run->job.claim, std::move(outcome.reason), true);
-    return drop(number, *run);
+  if (outcome.status != RunStatus::lost) return go_on(number, *run, std::move(outcome));
+  close_output(number, *run);
+  release(number, run->job.claim, std::move(outcome.reason), true);
+  drop(number, *run);
+}
+
+// What the next stage is handed may lie on a disk, and what the last one has made may be put there.
+void JobRuns::go_on(RunNumber number, Run& run, Outcome outcome) {
+  const auto& conversation = run.job.conversation;
+  const bool is_last = run.stage + 1 >= run.job.specs.size();
+  if (is_last || run.job.lane.empty() || outcome.status != RunStatus::ok) {
+    WentOn went{number, outcome, conversation->go_on(outcome)};
+    return on(went);
   }
-  Ending& ending = endings_.try_emplace(number, Ending{std::move(*run), std::move(outcome), {}}).first->second;
-  over(number);
-  keep_artifacts(number, ending);
+  run.between = true;
+  act(Elsewhere{run.job.lane, [number, conversation, outcome = std::move(outcome)] {
+                  const bool goes_on = conversation->go_on(outcome);
+                  return Event(WentOn{number, outcome, goes_on});
+                }});
+}
+
+void JobRuns::on(WentOn& went) {
+  Run* run = find(went.run);
+  if (run == nullptr) return;
+  run->between = false;
+  if (went.on) return launch(went.run, *run);
+  Ending& ending = endings_.try_emplace(went.run, Ending{std::move(*run), std::move(went.outcome), {}}).first->second;
+  over(went.run);
+  keep_artifacts(went.run, ending);
 }
 
 void JobRuns::keep_artifacts(RunNumber number, Ending& ending) {

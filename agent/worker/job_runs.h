@@ -9,7 +9,8 @@
 //
 // What may have to wait for somebody outside is asked for by Elsewhere, on a thread of its own: to begin a job (Begun;
 // before the Launch, and it can be killed meanwhile), to write what it leaves (Written; while it runs, and its channel
-// is held if that waits for too long), to keep it (Kept) and to read its end (Finished; between Over and the Report).
+// is held if that waits for too long), to get from a stage to the next (WentOn), to keep what it left (Kept) and to
+// read its end (Finished; between Over and the Report).
 //
 // Whoever drives it (worker/run_loop.h: the sandbox, the pipes, a thread) does what is answered at once, in order.
 #pragma once
@@ -78,6 +79,11 @@ class JobRuns {
     RunNumber run;
     ArtifactQueue::Written what;
   };
+  struct WentOn {
+    RunNumber run;
+    Outcome outcome;  // of the stage before
+    bool on;          // false: it was the last one
+  };
   struct Kept {
     RunNumber run;
     ArtifactQueue::Kept what;
@@ -92,7 +98,7 @@ class JobRuns {
   struct Time {};  // or nothing but: to be told whenever other events have been, and when next_look_ms() is over
   // RunEnded: what its pipes had has been told before.
   using Event = std::variant<Start, Fence, Kill, Answer, Launched, LaunchFailed, Bytes, AllRead, RunEnded, Time, Begun,
-                             Written, Kept, Finished>;
+                             Written, WentOn, Kept, Finished>;
 
   // What is to be done. Runs of the sandbox have numbers of their own (RunSpec::run).
   struct Launch {  // Launched or LaunchFailed is to follow
@@ -129,9 +135,7 @@ class JobRuns {
   using Action = std::variant<Launch, Speak, HoldChannel, KillRun, MoveFence, Outgoing, BrokerCall, Over, CannotLaunch,
                               SlotsStayBusy, CannotBegin, Elsewhere>;
 
-  // redactor_of: what keeps the secrets of a context out, as they are when a job begins; null: it has none. seed: of
-  // the pauses before retries.
-  JobRuns(Settings, std::function<std::shared_ptr<const Redactor>(Id)> redactor_of, std::uint64_t seed);
+  JobRuns(Settings, std::uint64_t seed);  // of the pauses before retries
 
   std::vector<Action> step(Event, Now);
   // What goes down the run's channel once all before it has gone; empty: nothing now.
@@ -160,6 +164,7 @@ class JobRuns {
     bool output_over = false;               // it wrote more than it may
     bool withheld = false;                  // unkillable, and told
     bool held = false;                      // its channel: what it leaves waits for the disk
+    bool between = false;                   // two stages: its conversation is another thread's, and it has no process
   };
   struct Ending {  // no process of it is left, and its end is not told yet
     Run run;
@@ -184,6 +189,7 @@ class JobRuns {
   void on(Time&);
   void on(Begun&);
   void on(Written&);
+  void on(WentOn&);
   void on(Kept&);
   void on(Finished&);
 
@@ -202,6 +208,7 @@ class JobRuns {
   void note(Run&, const std::vector<std::string>& lines);
   void write_artifacts(RunNumber, Run&);
   void keep_artifacts(RunNumber, Ending&);
+  void go_on(RunNumber, Run&, Outcome);
   void finish(RunNumber, Ending&);
   static void count_output(const Run&, Outcome&);
   EndReport end_of(Ending&, JobEnd);
@@ -213,7 +220,6 @@ class JobRuns {
   }
 
   Settings settings_;
-  std::function<std::shared_ptr<const Redactor>(Id)> redactor_of_;
   std::mt19937_64 chance_;
   std::unordered_map<RunNumber, Run> runs_;  // that have a slot
   std::unordered_map<RunNumber, Ending> endings_;

@@ -4,7 +4,7 @@
 //   post(lane, work) --> the lane's own thread, one piece after the other --> what the work itself posts to its owner
 //
 // A lane for each thing that may hang: one that does delays what is behind it in its lane, and nobody else. The queues
-// are as long as the agent has jobs at most (its slots, and what it claimed ahead): each job has one piece of work.
+// are short: a job (in a slot, claimed ahead, or ending) has two pieces of work at most, one that goes on and its end.
 #pragma once
 
 #include <condition_variable>
@@ -18,7 +18,7 @@
 
 namespace mycojobs {
 
-inline constexpr const char* kDiskLane = "disk";  // artifacts
+inline constexpr const char* kDiskLane = "disk";  // artifacts, as jobs leave them and as they are handed to others
 
 class Lanes {
  public:

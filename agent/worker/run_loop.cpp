@@ -21,9 +21,7 @@ RunLoop::RunLoop(std::unique_ptr<Sandbox> sandbox, const Clock& clock, const Wor
       traces_(settings.traces),
       epoll_(::epoll_create1(EPOLL_CLOEXEC)),
       secrets_(settings.secrets, clock),
-      runs_(
-          {settings.slots, settings.grace_ms, settings.retry},
-          [this](Id context) { return secrets_.redactor(context); }, std::random_device{}()) {
+      runs_({settings.slots, settings.grace_ms, settings.retry}, std::random_device{}()) {
   watch_descriptor(epoll_.get(), EPOLL_CTL_ADD, orders_.fd(), kOrders, EPOLLIN);
   watch_descriptor(epoll_.get(), EPOLL_CTL_ADD, alarm_.fd(), kAlarm, EPOLLIN);
   watched_sandbox_ = sandbox_->event_fd();

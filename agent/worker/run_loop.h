@@ -107,7 +107,7 @@ class RunLoop {
   Alarm alarm_;
   std::uint64_t waits_until_ms_ = 0;  // the thread, on the clock's boot time
   int watched_sandbox_ = -1;
-  Secrets secrets_;
+  Secrets secrets_;  // those that warm processes hold
   WarmSecrets warm_secrets_;
   JobRuns runs_;
   std::unordered_map<RunNumber, JobPipes> pipes_;

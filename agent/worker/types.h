@@ -53,7 +53,7 @@ struct Start {
   std::string queue = {};                              // that it was claimed from
   std::uint64_t output_bytes = 1ULL << 20;             // of its output that is kept: half head, half tail
   bool output_kill = false;                            // over it the job is killed
-  std::shared_ptr<const Redactor> redactor = nullptr;  // of the secrets that it was given; none: it was given none
+  std::shared_ptr<const Redactor> redactor = nullptr;  // of its context's secrets; null: there are none
   std::vector<SecretValue> warm_secrets = {};          // that it was given, if its process may stay
 };
 

@@ -22,6 +22,8 @@ class VExecutor final : public Executor {
   std::vector<std::string> script_types() const override { return {"v"}; }
   std::vector<Stage> stages() const override;
   Result<std::string> probe() const override;
+  // For the disk that the cache and inputs lie on, and once for a compiler that is asked for its version.
+  bool may_wait() const override { return true; }
   Result<std::unique_ptr<Conversation>> begin(const JobFacts&, ArtifactSink*) const override;
 
  private:

