@@ -345,6 +345,7 @@ Result<Start> JobPreparation::prepare(RecordStore& store, Claimed& claimed, std:
   MJ_CHECK(gather_inputs(store, settings_.state_dir, facts));
   start.artifacts = artifacts_of(store, claimed.ref);
   start.lane = lane_of(runs_it, facts);
+  start.finish_waits = runs_it.finish_may_wait();
   start.queue = claimed.queue;
   if (start.lane.empty()) {
     MJ_TRY(conversation, runs_it.begin(facts, start.artifacts.get()));

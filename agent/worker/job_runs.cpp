@@ -115,8 +115,8 @@ void JobRuns::on(Launched& launched) {
   Run* run = find(launched.run);
   if (run == nullptr) return;
   run->began = true;
+  if (run->killed) return kill_run(launched.run, *run, *run->killed);  // between two stages: it is not told what to run
   act(Speak{launched.run});
-  if (run->killed) kill_run(launched.run, *run, *run->killed);  // between two stages
 }
 
 void JobRuns::on(LaunchFailed& failed) {
@@ -190,7 +190,7 @@ void JobRuns::kill_run(RunNumber number, Run& run, KillReason reason) {
     runs_.erase(number);
     return;
   }
-  if (!run.killed) run.killed = reason;
+  if (!run.killed || (run.between && reason == KillReason::fenced)) run.killed = reason;
   if (run.between) return;  // the next stage dies as soon as it begins
   act(KillRun{sandbox_run(number, run.stage), reason, reason == KillReason::cancelled ? settings_.grace_ms : 0});
 }
@@ -338,7 +338,7 @@ void JobRuns::on(Kept& kept) {
 
 void JobRuns::finish(RunNumber number, Ending& ending) {
   const Start& job = ending.run.job;
-  if (!job.lane.empty() && job.lane != kDiskLane) {
+  if (job.finish_waits) {
     return act(Elsewhere{job.lane, [number, conversation = job.conversation, outcome = ending.outcome] {
                            return Event(Finished{number, conversation->finish(outcome)});
                          }});

@@ -47,8 +47,10 @@ struct Start {
   std::shared_ptr<ArtifactQueue> artifacts;  // before the conversation, which writes into it
   std::shared_ptr<Conversation> conversation;
   // Its executor, or the disk that its inputs lie on, may let us wait: on the lane of this name (worker/lanes.h)
-  // `begin` makes the conversation, and the conversation finishes. Empty: nobody waits, and the conversation is there.
+  // `begin` makes the conversation, and it gets from stage to stage. Empty: nobody waits, and the conversation is
+  // there.
   std::string lane = {};
+  bool finish_waits = false;  // the conversation finishes on the lane, too
   std::function<Result<std::unique_ptr<Conversation>>()> begin = {};
   std::string queue = {};                              // that it was claimed from
   std::uint64_t output_bytes = 1ULL << 20;             // of its output that is kept: half head, half tail

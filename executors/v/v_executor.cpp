@@ -253,9 +253,12 @@ std::vector<Stage> VExecutor::stages() const {
 }
 
 Result<std::string> VExecutor::version(const Compiler& compiler) const {
+  {
+    const std::lock_guard lock(mutex_);
+    if (const auto known = versions_.find(compiler.identity); known != versions_.end()) return known->second;
+  }
+  MJ_TRY(line, version_of(compiler));  // one that hangs is no matter of who has the lock for another
   const std::lock_guard lock(mutex_);
-  if (const auto known = versions_.find(compiler.identity); known != versions_.end()) return known->second;
-  MJ_TRY(line, version_of(compiler));
   versions_[compiler.identity] = line;
   return line;
 }

@@ -24,6 +24,7 @@ class VExecutor final : public Executor {
   Result<std::string> probe() const override;
   // For the disk that the cache and inputs lie on, and once for a compiler that is asked for its version.
   bool may_wait() const override { return true; }
+  bool finish_may_wait() const override { return false; }
   Result<std::unique_ptr<Conversation>> begin(const JobFacts&, ArtifactSink*) const override;
 
  private:

@@ -121,6 +121,8 @@ class Executor {
   // Whether begin(), and go_on() and finish() of its conversations, may wait for somebody outside (a plugin, a disk).
   // They are called from any thread then, for several jobs at a time.
   virtual bool may_wait() const { return false; }
+  // False: finish() may not, though others may. A job's end is told behind it.
+  virtual bool finish_may_wait() const { return may_wait(); }
   // sink: for its artifacts; lives as long as the conversation; null: they are passed over.
   // Error invalid: the job can never run; the message names the field.
   virtual Result<std::unique_ptr<Conversation>> begin(const JobFacts&, ArtifactSink*) const = 0;

@@ -402,6 +402,7 @@ TEST_F(JobRunsTest, JobThatIsBegunElsewhereIsLaunchedWithItsLatestFence) {
   Start start = job(1);
   start.conversation = nullptr;
   start.lane = "plugin 1";
+  start.finish_waits = true;
   start.begin = [] { return Result<std::unique_ptr<Conversation>>(std::make_unique<SteppedTalk>(1)); };
   step(std::move(start));
   ASSERT_EQ(all<JobRuns::Elsewhere>().size(), 1U);
@@ -490,16 +491,20 @@ TEST_F(JobRunsBetween, WhoMayWaitGetsFromStageToStageElsewhere) {
   EXPECT_EQ(runs_.say_next(1), "request");
   end(second_stage(1), RunStatus::ok);
   EXPECT_EQ(all<JobRuns::Over>().size(), 1U);
+  EXPECT_EQ(reports<EndReport>().size(), 1U) << "behind nobody else's work";
 }
 
-TEST_F(JobRunsBetween, WhoIsKilledMeanwhileDiesWithTheStageThatBegins) {
+TEST_F(JobRunsBetween, WhoIsKilledMeanwhileDiesWithTheStageThatBeginsAndIsNotToldWhatToRun) {
   const auto go_on = end_first_stage();
   step(JobRuns::Kill{1, KillReason::cancelled});
+  step(JobRuns::Kill{1, KillReason::fenced});
   EXPECT_TRUE(all<JobRuns::KillRun>().empty());
   step(go_on());
   step(JobRuns::Launched{1});
   ASSERT_EQ(all<JobRuns::KillRun>().size(), 1U);
   EXPECT_EQ(all<JobRuns::KillRun>().at(0)->sandbox_run, second_stage(1));
+  EXPECT_EQ(all<JobRuns::KillRun>().at(0)->reason, KillReason::fenced) << "another agent may have it by now";
+  EXPECT_TRUE(all<JobRuns::Speak>().empty());
 }
 
 TEST_F(JobRunsBetween, AStageThatFailedIsTheLastAndWaitsForNobody) {
