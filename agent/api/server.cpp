@@ -276,7 +276,7 @@ class Running final : public ApiServer {
     HttpReply reply;
     reply.body = receiver.answer(from.body);
     reply.proven = receiver.proven();
-    if (receiver.is_strange() && is_counted(from)) strangers_.refused(from.network);
+    if (is_counted(from)) receiver.is_strange() ? strangers_.refused(from.network) : strangers_.known(from.network);
     return reply;
   }
 

@@ -3,8 +3,8 @@
 namespace mycojobs::api {
 namespace {
 
-constexpr std::size_t kMostNetworks = 1000;
-constexpr std::uint64_t kMinuteMs = 60000;
+constexpr std::size_t kMostNetworks = 1000, kMostKnown = 1000;
+constexpr std::uint64_t kMinuteMs = 60000, kKnownMs = 3'600'000;
 
 }  // namespace
 
@@ -15,7 +15,7 @@ Strangers::Count& Strangers::count_of(const std::string& network) {
 
 bool Strangers::admits(const std::string& network) {
   const std::lock_guard lock(mutex_);
-  if (counts_.size() < kMostNetworks && !counts_.contains(network)) return true;
+  if (!counts_.contains(network) && (counts_.size() < kMostNetworks || known_.contains(network))) return true;
   const Count& count = count_of(network);
   return count.refused < a_minute_ || clock_.boot_ms() >= count.until_ms;
 }
@@ -25,10 +25,18 @@ void Strangers::refused(const std::string& network) {
   const std::uint64_t now = clock_.boot_ms();
   if (!counts_.contains(network) && counts_.size() >= kMostNetworks)
     std::erase_if(counts_, [now](const auto& each) { return each.second.until_ms <= now; });
-  if (counts_.size() < kMostNetworks) counts_.try_emplace(network);
+  if (counts_.size() < kMostNetworks || known_.contains(network)) counts_.try_emplace(network);
   Count& count = count_of(network);
   if (now >= count.until_ms) count = {now + kMinuteMs, 0};
   ++count.refused;
+}
+
+void Strangers::known(const std::string& network) {
+  const std::lock_guard lock(mutex_);
+  const std::uint64_t now = clock_.boot_ms();
+  if (known_.size() >= kMostKnown && !known_.contains(network))
+    std::erase_if(known_, [now](const auto& each) { return each.second <= now; });
+  if (known_.size() < kMostKnown || known_.contains(network)) known_[network] = now + kKnownMs;
 }
 
 }  // namespace mycojobs::api

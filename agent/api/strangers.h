@@ -1,6 +1,7 @@
 // How many requests of a network /supervisor has refused that held no signature of somebody known here. Each costs a
 // parse and the check of a signature, and anybody may send them: after so many within a minute the rest are refused by
-// their heads, until the minute is over. Any thread.
+// their heads, until the minute is over. Whom somebody known has called from within the hour is counted alone, however
+// many strangers there are. Any thread.
 #pragma once
 
 #include <cstdint>
@@ -18,6 +19,7 @@ class Strangers {
   // network: HttpRequest::network.
   bool admits(const std::string& network);
   void refused(const std::string& network);
+  void known(const std::string& network);  // a request from there was signed by somebody known
 
  private:
   struct Count {
@@ -31,6 +33,7 @@ class Strangers {
   const std::uint32_t a_minute_;
   std::mutex mutex_;
   std::map<std::string, Count> counts_;
+  std::map<std::string, std::uint64_t> known_;  // until
   Count others_;
 };
 

@@ -313,7 +313,7 @@ bool is_elsewhere(const RunnerInfo& info) {
   return !runner.address.empty() && (!runner.secret.empty() || !runner.pubkey.empty()) && runner.seen_ms == 0;
 }
 
-constexpr std::uint64_t kRunnersMs = 2000;
+constexpr std::uint64_t kRunnersMs = 2000, kLookAgainMs = 250;
 constexpr std::uint32_t kRouterIdleMs = 1000, kJobsAwayMs = 100, kRouterAwayMs = 500;
 constexpr int kClaimsATurn = 16;  // leases are to be renewed, however many jobs come that take no place
 
@@ -346,7 +346,7 @@ class Routing final : public Router, public ContextTurns {
  private:
   // A host's queue, or one that we may not have heard of.
   void told(std::string_view queue) override {
-    if (!queues_.knows(std::string(queue))) next_look_ = 0;
+    if (!queues_.knows(std::string(queue))) next_look_ = std::min(next_look_, last_look_ + kLookAgainMs);
   }
   void reconnected() override { next_look_ = 0; }
 
@@ -470,13 +470,19 @@ class Routing final : public Router, public ContextTurns {
       waiter().set_paused(settings_.context, reply.paused);  // asked again with every round
       std::vector<std::string> came;
       std::vector<Report> back;
+      Result<void> sent;
       for (Claimed& claim : reply.jobs) {
         came.push_back(claim.queue);
-        MJ_CHECK(send(std::move(claim), back));
+        if (sent) {
+          sent = send(std::move(claim), back);
+        } else {
+          back.emplace_back(Release{claim.ref, "what came before it could not be sent", false});
+        }
       }
       queues_.answered(ask, came);
-      if (!back.empty()) return give_back(std::move(back));
-      if (came.empty()) return {};
+      const bool over = !sent || !back.empty() || came.empty();
+      if (!back.empty()) MJ_CHECK(give_back(std::move(back)));
+      if (over) return sent;
     }
     return {};
   }
@@ -495,7 +501,8 @@ class Routing final : public Router, public ContextTurns {
     if (clock_.boot_ms() < next_look_) return {};
     MJ_TRY(runners, store_->runners(settings_.context));
     MJ_TRY(known, store_->known_queues(settings_.context));
-    next_look_ = clock_.boot_ms() + kRunnersMs;
+    last_look_ = clock_.boot_ms();
+    next_look_ = last_look_ + kRunnersMs;
     std::map<std::string, std::string> of_hosts;
     for (const RunnerInfo& info : runners) {
       const std::string host = host_of_address(info.runner.address), queue = router_queue(info.runner.address);
@@ -542,6 +549,9 @@ class Routing final : public Router, public ContextTurns {
       return refuse(
           "is the address of no runner of this context: an admin registers it, with its secret or public key "
           "(runner.create)");
+    // Given back it would come again at once, and for ever.
+    if (claim.queue.starts_with(kRouterQueues) && claim.queue != router_queue(wanted.url))
+      return refuse("is not the one that the job was queued for: somebody has changed its record since");
     wanted.url = to->address;
     std::string host = host_of_address(to->address);
     if (places_.room_of(host) == 0) {
@@ -741,7 +751,7 @@ class Routing final : public Router, public ContextTurns {
   std::string instance_;
   std::list<Away> away_;
   std::map<std::string, Seen> seen_;
-  std::uint64_t next_renewal_ = 0, next_expiry_ = 0, next_look_ = 0;
+  std::uint64_t next_renewal_ = 0, next_expiry_ = 0, next_look_ = 0, last_look_ = 0;
   std::mt19937_64 random_{std::random_device{}()};
   SaidOnce said_;
   TurnThread<Routing> thread_{*this};  // last: it uses all of the above

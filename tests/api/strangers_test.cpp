@@ -45,6 +45,19 @@ TEST(Strangers, TooManyNetworksShareOneCount) {
   EXPECT_TRUE(strangers.admits("a third"));
 }
 
+TEST(Strangers, HoweverManyTheyAreAreNoMatterOfWhomSomebodyKnownHasCalledFrom) {
+  test::HandClock clock;
+  api::Strangers strangers(clock, 2);
+  strangers.known("peer");
+  for (int i = 0; i < 1002; ++i) strangers.refused(std::to_string(i));
+  EXPECT_FALSE(strangers.admits("a third"));
+  EXPECT_TRUE(strangers.admits("peer"));
+  strangers.refused("peer");
+  EXPECT_TRUE(strangers.admits("peer"));
+  strangers.refused("peer");
+  EXPECT_FALSE(strangers.admits("peer")) << "it is counted alone";
+}
+
 class StrangersAtTheDoor : public ApiTest {
  protected:
   SigningKey own_ = SigningKey::make(), ann_ = SigningKey::make(), peer_ = SigningKey::make();

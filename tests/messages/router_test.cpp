@@ -195,6 +195,15 @@ TEST_F(RouterTest, JobsForHostsThatNobodyKnowsAreRefused) {
   EXPECT_EQ(away(slow).size(), 8U);
 }
 
+// Its host may have no place: given back to a queue that is asked at once, it would come for ever.
+TEST_F(RouterTest, AJobWhoseAddressWasChangedSinceItWasQueuedIsRefused) {
+  const auto jobs = queue(kFine, 1);
+  server_.plain(1, {"HSET", jobs[0], "supervisor_url", kSlow});
+  start();
+  ASSERT_TRUE(eventually([&] { return field(jobs[0], "detail") == "setup_error"; })) << field(jobs[0], "detail");
+  EXPECT_THAT(field(jobs[0], "error"), testing::HasSubstr("supervisor_url"));
+}
+
 TEST(RouterQueue, IsOfAHost) {
   EXPECT_EQ(router_queue("http://There:9652/a?b"), "mj:queue:router:there:9652");
   EXPECT_EQ(router_queue("https://ann:pw@there"), "mj:queue:router:there");
