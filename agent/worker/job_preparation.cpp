@@ -222,9 +222,13 @@ Result<void> gather_inputs(RecordStore& store, const std::string& state_dir, Job
 namespace {
 
 // What one context does to a plugin is no matter of another's.
-std::string lane_of(const Executor& executor, const JobFacts& facts) {
-  if (executor.may_wait()) return std::string(executor.name()) + ' ' + std::to_string(facts.job.context_id);
-  return facts.files.empty() ? std::string() : std::string(kDiskLane);
+void choose_lane(Start& start, const Executor& executor, const JobFacts& facts) {
+  start.finish_waits = executor.finish_may_wait();
+  if (executor.may_wait()) {
+    start.lane = std::string(executor.name()) + ' ' + std::to_string(facts.job.context_id);
+  } else if (!facts.files.empty()) {
+    start.lane = kDiskLane;
+  }
 }
 
 }  // namespace
@@ -344,8 +348,7 @@ Result<Start> JobPreparation::prepare(RecordStore& store, Claimed& claimed, std:
   }
   MJ_CHECK(gather_inputs(store, settings_.state_dir, facts));
   start.artifacts = artifacts_of(store, claimed.ref);
-  start.lane = lane_of(runs_it, facts);
-  start.finish_waits = runs_it.finish_may_wait();
+  choose_lane(start, runs_it, facts);
   start.queue = claimed.queue;
   if (start.lane.empty()) {
     MJ_TRY(conversation, runs_it.begin(facts, start.artifacts.get()));
