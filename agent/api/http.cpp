@@ -50,12 +50,12 @@ std::string head_text(const HttpReply& reply, HttpFraming framing, bool http_1_1
   return to_text(head);
 }
 
-// After it the connection is closed.
 void note_peer(HttpRequest& request, int socket) {
   request.loopback = is_loopback_peer(socket);
   request.network = network_of_peer(socket);
 }
 
+// After it the connection is closed.
 std::string wire_text(const HttpReply& reply) {
   return head_text(reply, HttpFraming::counted, true, false) + reply.body;
 }

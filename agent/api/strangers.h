@@ -1,7 +1,7 @@
 // How many requests of a network /supervisor has refused that held no signature of somebody known here. Each costs a
 // parse and the check of a signature, and anybody may send them: after so many within a minute the rest are refused by
-// their heads, until the minute is over. Whom somebody known has called from within the hour is counted alone, however
-// many strangers there are. Any thread.
+// their heads, until the minute is over. Networks that somebody known has called from are counted alone, however
+// many strangers there are; after an hour others may have their place. Any thread.
 #pragma once
 
 #include <cstdint>
@@ -33,7 +33,7 @@ class Strangers {
   const std::uint32_t a_minute_;
   std::mutex mutex_;
   std::map<std::string, Count> counts_;
-  std::map<std::string, std::uint64_t> known_;  // until
+  std::map<std::string, std::uint64_t> known_;  // until then they keep their place
   Count others_;
 };
 

@@ -18,6 +18,7 @@
 #include "domain/trace_context.h"
 #include "domain/utf8.h"
 #include "mycojobs/transport.h"
+#include "store/job_fields.h"
 #include "store/place.h"
 #include "transport/rpc_client.h"
 
@@ -458,7 +459,7 @@ Result<std::string> MessageRounds::queue_of_topic(const std::string& topic) {
     const std::string_view own = field_of(*fields, "topic");
     return (own.empty() ? "runner" + key.substr(7) : std::string(own)) == topic;
   };
-  const auto queue = [](const std::string& key) { return "mj:queue:runner" + key.substr(7); };
+  const auto queue = [](const std::string& key) { return runner_queue(key.substr(7)); };
   if (const auto kept = topics_.find(topic); kept != topics_.end()) {
     MJ_TRY(still, has_topic(kept->second));
     if (still) return queue(kept->second);

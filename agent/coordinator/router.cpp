@@ -507,7 +507,7 @@ class Routing final : public Router, public ContextTurns {
     for (const RunnerInfo& info : runners) {
       const std::string host = host_of_address(info.runner.address), queue = router_queue(info.runner.address);
       if (queue != kRouterQueue) of_hosts[queue] = host;
-      if (is_elsewhere(info)) of_hosts["mj:queue:runner" + std::to_string(info.runner.id)] = host;
+      if (is_elsewhere(info)) of_hosts[runner_queue(info.runner.id)] = host;
     }
     queues_.look(std::move(of_hosts), known.journals);
     return {};
@@ -538,12 +538,7 @@ class Routing final : public Router, public ContextTurns {
   // back: takes its release, if its supervisor has no place for it. Its queue has been asked for another host's sake.
   Result<void> send(Claimed claim, std::vector<Report>& back) {
     RemoteRequest wanted = wanted_of(claim);
-    const auto refuse = [&](const std::string& why) {
-      JobEnd end;
-      end.detail = "setup_error";
-      end.error = "supervisor_url: \"" + wanted.url + "\" " + why;
-      return report(claim, EndReport{claim.ref, end});
-    };
+    const auto refuse = [&](const std::string& why) { return end_refused(claim, '"' + wanted.url + "\" " + why); };
     MJ_TRY(to, supervisor_of(wanted.url));
     if (!to)
       return refuse(
@@ -559,7 +554,8 @@ class Routing final : public Router, public ContextTurns {
       if (claim.queue == kRouterQueue) queues_.hold_back(std::move(host));
       return {};
     }
-    if (to->secret.empty() && !to->pubkey.empty()) return send_message(std::move(claim), *to, std::move(wanted));
+    if (to->secret.empty() && !to->pubkey.empty())
+      return send_message(std::move(claim), std::move(host), *to, std::move(wanted));
     if (!wanted.job.inputs.empty())
       return refuse("is called with a secret, and no artifacts go there: give its runner a public key in place of it");
     if (!wanted.url.starts_with("http://") && !wanted.url.starts_with("https://"))
@@ -571,6 +567,13 @@ class Routing final : public Router, public ContextTurns {
     return {};
   }
 
+  Result<void> end_refused(const Claimed& claim, const std::string& why) {
+    JobEnd end;
+    end.detail = "setup_error";
+    end.error = "supervisor_url: " + why;
+    return report(claim, EndReport{claim.ref, end});
+  }
+
   Away& begin(Claimed claim, std::string host) {
     places_.take(host);
     Away& away = away_.emplace_back();
@@ -580,19 +583,14 @@ class Routing final : public Router, public ContextTurns {
   }
 
   // The job stays claimed here; the message takes a copy of it, once for each attempt.
-  Result<void> send_message(Claimed claim, const Runner& to, RemoteRequest wanted) {
+  Result<void> send_message(Claimed claim, std::string host, const Runner& to, RemoteRequest wanted) {
     auto message = settings_.key ? sent_message(to, wanted)
                                  : Result<Message>(fail(Code::invalid,
                                                         "coordinator.key: is not set on this coordinator, so "
                                                         "that nobody elsewhere believes what it sends"));
     if (!message && message.error().code == Code::unavailable) return tl::unexpected<Error>(std::move(message).error());
-    if (!message) {
-      JobEnd end;
-      end.detail = "setup_error";
-      end.error = "supervisor_url: " + message.error().message;
-      return report(claim, EndReport{claim.ref, end});
-    }
-    Away& away = begin(std::move(claim), host_of_address(to.address));
+    if (!message) return end_refused(claim, message.error().message);
+    Away& away = begin(std::move(claim), std::move(host));
     away.message = redis_key(*message);
     away.until_ms = clock_.boot_ms() + wanted.timeout_ms;
     return {};

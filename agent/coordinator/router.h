@@ -1,9 +1,8 @@
 // Sends jobs of flows to supervisors elsewhere: nodes with a supervisor_url. How, says the record of the runner with
 // that address: one with a secret is called (job.start, job.status; RemoteJob), one with a public key is sent a signed
-// message (docs/tenants.md), whichever transport reaches it. Their jobs are queued for each
-// host (router_queue(), store/job_fields.h); a router claims them as a runner does, with a lease, fences and
-// cancellation, and follows each at its supervisor (RemoteJob). If it dies, the lease runs out and the next one goes on
-// with the same job there.
+// message (docs/tenants.md), whichever transport reaches it. Their jobs are queued for each host (router_queue(),
+// store/job_fields.h); a router claims them as a runner does, with a lease, fences and cancellation, and follows each
+// at its supervisor (RemoteJob). If it dies, the lease runs out and the next one goes on with the same job there.
 //
 // At most `concurrency` jobs are away at one time, and no supervisor has more places than are free (router_queues.h).
 // Threads: one, and one for each job that is away at a supervisor with a secret.

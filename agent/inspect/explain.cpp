@@ -16,6 +16,7 @@
 #include "domain/codec.h"
 #include "domain/invariants.h"
 #include "inspect/runners.h"
+#include "store/job_fields.h"
 
 namespace mycojobs {
 namespace {
@@ -246,7 +247,7 @@ void no_runner(const Situation& about, Explanation& out) {
   out.cause = "no_runner";
   out.reason = "no runner serves " + about.queue;
   const std::string others = served_by_live(about.runners);
-  if (about.queue.starts_with("mj:queue:router")) {
+  if (about.queue.starts_with(kRouterQueue)) {
     out.reason = "it goes to a supervisor elsewhere, and no coordinator has sent it there yet";
     out.next =
         "start `mycojobs coordinator`; if one runs, wait for other jobs at that supervisor, or give it more "

@@ -5,6 +5,7 @@
 
 #include "domain/codec.h"
 #include "domain/enums.h"
+#include "store/job_fields.h"
 
 namespace mycojobs {
 namespace {
@@ -55,7 +56,7 @@ std::string counted_type(std::string_view queue, const Fields& record, const Typ
 std::string_view counted_queue(std::string_view queue, const TypeNames& served) {
   if (queue.starts_with(kQueue)) return counted_word(queue.substr(kQueue.size()), served);
   if (queue.starts_with("mj:queue:runner")) return "runner";
-  return queue.starts_with("mj:queue:router") ? "router" : "other";
+  return queue.starts_with(kRouterQueue) ? "router" : "other";
 }
 
 void count_from_zero(Metrics& metrics, Id context, std::span<const std::string> types) {

@@ -46,9 +46,11 @@ Result<Fields> new_job_fields(const Job& job) {
   return fields;
 }
 
+std::string runner_queue(std::string_view id) { return "mj:queue:runner" + std::string(id); }
+
 std::string queue_of_new(const Job& job) {
   for (const auto& [name, value] : job.unknown) {
-    if (name == "supervisor_url" && value.starts_with("runner:")) return "mj:queue:runner" + value.substr(7);
+    if (name == "supervisor_url" && value.starts_with("runner:")) return runner_queue(value.substr(7));
   }
   return queue_key(job.script_type);
 }
@@ -68,7 +70,7 @@ std::string queue_of_planned(const Job& job) {
   if (is_own_kind(job.script_type)) return kOwnQueue;
   for (const auto& [name, value] : job.unknown) {
     if (name != "supervisor_url") continue;
-    return value.starts_with("runner:") ? "mj:queue:runner" + value.substr(7) : router_queue(value);
+    return value.starts_with("runner:") ? runner_queue(value.substr(7)) : router_queue(value);
   }
   return queue_key(job.script_type);
 }

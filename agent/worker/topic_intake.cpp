@@ -35,8 +35,6 @@ Result<std::vector<Job>> jobs_of(RecordStore& store, const Fields& hash, Id cont
 
 }  // namespace
 
-std::string runner_queue(Id runner) { return "mj:queue:runner" + std::to_string(runner); }
-
 bool TopicIntake::take(const TopicStore& store, const std::vector<Id>& contexts,
                        const std::vector<std::string>& hints) {
   bool ok = true;

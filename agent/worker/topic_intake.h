@@ -6,10 +6,9 @@
 #include <vector>
 
 #include "mycojobs/store_roles.h"
+#include "store/job_fields.h"
 
 namespace mycojobs {
-
-std::string runner_queue(Id runner);  // "mj:queue:runner20": jobs that must run on this runner
 
 // What it does to a store.
 using TopicStore = RolesOf<RecordStore, MessageStore>;

@@ -8,6 +8,7 @@
 #include "domain/envelope.h"
 #include "domain/signatures.h"
 #include "support/hand_clock.h"
+#include "support/mail.h"
 #include "transport/rpc_client.h"
 
 namespace mycojobs {
@@ -73,20 +74,8 @@ class StrangersAtTheDoor : public ApiTest {
   }
   // A message of ann's, or of whoever has that key.
   std::string message(Id id, const SigningKey& by) {
-    Message out;
-    out.id = id;
-    out.caller_id = 12;
-    out.context_id = 7;
-    out.message = "hello";
-    out.message_type = MessageType::mail;
-    out.target_context = 8;
-    out.target_address = "http://here:1";
-    out.target_key = own_.public_key();
-    out.created_at = static_cast<std::uint32_t>(clock_.unix_ms() / 1000);
-    EXPECT_TRUE(sign(out, by));
-    const json envelope =
-        seal({EnvelopeKind::message, 8, clock_.unix_ms() / 1000, ""}, {{"message", to_json(out)}}, peer_).value();
-    return rpc_request("message.deliver", {{"envelope", envelope}});
+    const Message mail = test::signed_mail(id, 8, own_.public_key(), clock_, by);
+    return rpc_request("message.deliver", {{"envelope", test::sealed(mail, 8, clock_, peer_)}});
   }
   // On connections of their own, as many clients: how it is answered.
   int deliver(const std::string& request) {

@@ -264,8 +264,9 @@ class Compose:
         self("down", "--timeout", "1", "--volumes")
 
     @staticmethod
-    def healthy(name):
-        return podman("healthcheck", "run", f"mycojobs_{name}_1", ok=False).returncode == 0
+    def wait_until_healthy(name):
+        healthy = lambda: podman("healthcheck", "run", f"mycojobs_{name}_1", ok=False).returncode == 0  # noqa: E731
+        until(healthy, lambda: f"{name} is healthy: " + said(podman("logs", f"mycojobs_{name}_1"))[-1500:], 180)
 
     @staticmethod
     def inside(name, script, *command, ok=True):
@@ -282,7 +283,7 @@ def compose_comes_up_healthy_and_outlives_an_agent():
     flow = "name: two\njobs:\n  a: {type: python, script: \"print('one')\"}\n  b: {needs: a, type: python, script: \"print('two')\"}\n"
     with Compose() as compose:
         for name in ("redis", "coordinator", "agent1", "agent2"):
-            until(lambda: compose.healthy(name), lambda: f"{name} is healthy: " + said(podman("logs", f"mycojobs_{name}_1"))[-1500:], 180)
+            compose.wait_until_healthy(name)
         check("6" in compose.inside("agent1", "print(2 * 3)\n", "mycojobs", "run", "job.py"), "a job's answer")
         out = compose.inside("coordinator", flow, "mycojobs", "flow", "start", "--follow", "flow.yaml")
         check("completed" in out.splitlines()[-1], out)
@@ -311,7 +312,7 @@ def compose_api_yaml_lets_clients_of_this_host_in_by_token():
     client = lambda token: sh("env", f"MYCOJOBS_TOKEN={token}", "/usr/bin/python3", path, os.path.join(ROOT, "clients", "python"), ok=False)  # noqa: E731
     with compose:
         for name in ("coordinator", "agent1"):
-            until(lambda: compose.healthy(name), lambda: f"{name} is healthy: " + said(podman("logs", f"mycojobs_{name}_1"))[-1500:], 180)
+            compose.wait_until_healthy(name)
         answer = client(token)
         check(answer.stdout.strip() == "42", said(answer))
         denied = client("mj_another")

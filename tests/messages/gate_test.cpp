@@ -9,6 +9,7 @@
 #include "domain/enums.h"
 #include "domain/envelope.h"
 #include "support/hand_clock.h"
+#include "support/mail.h"
 #include "support/redis/memory_server.h"
 #include "transport/rpc_client.h"
 
@@ -36,25 +37,9 @@ class MessageGates : public testing::Test {
     for (const Id context : {kServed, kOther})
       redis_.plain(context, {"HSET", "context:" + std::to_string(context), "submitters", "[5]"});
   }
-  Message message(Id id, Id target = kServed) {
-    Message out;
-    out.id = id;
-    out.caller_id = 12;
-    out.context_id = 7;
-    out.message = "hello";
-    out.message_type = MessageType::mail;
-    out.target_context = target;
-    out.target_address = "http://here:1";
-    out.target_key = own_.public_key();
-    out.created_at = static_cast<std::uint32_t>(clock_.unix_ms() / 1000);
-    EXPECT_TRUE(sign(out, ann_));
-    return out;
-  }
+  Message message(Id id, Id target = kServed) { return test::signed_mail(id, target, own_.public_key(), clock_, ann_); }
   std::string deliver(const Message& message, Id context = kServed) {
-    const json envelope =
-        seal({EnvelopeKind::message, context, clock_.unix_ms() / 1000, ""}, {{"message", to_json(message)}}, peer_)
-            .value();
-    return deliver(envelope);
+    return deliver(test::sealed(message, context, clock_, peer_));
   }
   std::string deliver(const json& envelope) {
     const auto read = read_rpc_answer(receiver_.answer(rpc_request("message.deliver", {{"envelope", envelope}})));
@@ -121,15 +106,12 @@ TEST_F(MessageGates, ARefusalOfOneWhoIsKnownIsNotedWhereTheContextHasNoRecord) {
 
 TEST_F(MessageGates, OnlyWhatIsNewAndSealedShowsWhoSends) {
   const Message first = message(1);
-  json envelope =
-      seal({EnvelopeKind::message, kServed, clock_.unix_ms() / 1000, ""}, {{"message", to_json(first)}}, peer_).value();
+  json envelope = test::sealed(first, kServed, clock_, peer_);
   EXPECT_EQ(deliver(envelope), "stored");
   EXPECT_EQ(receiver_.proven(), ann_.public_key());
   EXPECT_EQ(deliver(envelope), "known");
   EXPECT_EQ(receiver_.proven(), "") << "anybody may have captured it";
-  envelope =
-      seal({EnvelopeKind::message, kServed, clock_.unix_ms() / 1000, ""}, {{"message", to_json(message(2))}}, peer_)
-          .value();
+  envelope = test::sealed(message(2), kServed, clock_, peer_);
   envelope["sent"] = 1;
   EXPECT_EQ(deliver(envelope), "stored") << "its actor has signed it";
   EXPECT_EQ(receiver_.proven(), "") << "but nobody the envelope";
