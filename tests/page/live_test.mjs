@@ -1,7 +1,7 @@
 // What moves under an open page: long logs, many jobs, many streams, a server that is started again.
 import assert from 'node:assert/strict';
 import {spawnSync} from 'node:child_process';
-import {claims, click, sees, sleep, text, until, World} from './world.mjs';
+import {claims, click, scroll_to, sees, sleep, text, until, World} from './world.mjs';
 
 const world = await new World().start();
 const rows = (page) => page.$eval('.log .virtual', (at) => Number(at.getAttribute('aria-rowcount')));
@@ -251,7 +251,7 @@ await claims(world, {
       return `${row.querySelector('.name').innerText} at ${Math.round(row.getBoundingClientRect().top)}`;
     });
     const chosen = () => page.$eval('.window .job.chosen', (row) => `${row.querySelector('.name').innerText} at ${Math.round(row.getBoundingClientRect().top)}`);
-    await until('rows to scroll over', () => page.$eval('.virtual', (box) => { box.scrollTop = 4500; return box.scrollTop >= 4500; }));
+    await scroll_to(page, 4500);
     await sleep(300);
     const before = await place();
     burst('first');

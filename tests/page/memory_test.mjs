@@ -5,7 +5,7 @@ import assert from 'node:assert/strict';
 import {spawnSync} from 'node:child_process';
 import {readFileSync, writeFileSync} from 'node:fs';
 import {cpus, loadavg} from 'node:os';
-import {claims, sees, sleep, until, World} from './world.mjs';
+import {claims, scroll_to, sees, sleep, World} from './world.mjs';
 
 const SECONDS = Number(process.env.MYCOJOBS_PAGE_SECONDS ?? 75), RATE = Number(process.env.MYCOJOBS_PAGE_RATE ?? 200);
 const LONG = SECONDS >= 600;
@@ -106,7 +106,7 @@ await claims(world, {
     await sees(pages.overview, 'What is stuck');
     await sees(pages.log, 'row 3', '.log');
     for (let i = 0; i < 300; i++) await world.job('pass', {name: `before-${i}.py`});
-    await until('jobs to scroll over', () => pages.scrolled.$eval('.virtual', (at) => { at.scrollTop = 3000; return at.scrollTop >= 3000; }));
+    await scroll_to(pages.scrolled, 3000);
     const load = new Load();
     const began = Date.now(), samples = [];
     const flows = setInterval(() => world.rpc('flow.create', {definition: {name: 'hourly', jobs: {one: {type: 'python', script: 'pass'}}}}).then((made) => world.rpc('flow.start', {id: made.id})).catch(() => {}), 1000);
