@@ -30,13 +30,14 @@ def eventually(what, limit=LIMIT_S):
 
 
 class Relay:
-    """Passes connections on to the present server. Counts how many are open; may lose the next answer."""
+    """Passes connections on to the present server. Counts how many are open; may lose the answer to the next call."""
 
     def __init__(self):
         self.target = None  # none: whoever connects is told nothing, and the connection ends
         self.most_open = self._open = self.requests = 0
         self.lose_answers = 0
         self._pairs = {}  # (client, server): directions that are open
+        self._losing = set()
         self._lock = threading.Lock()
         self._listening = socket.create_server(("127.0.0.1", 0), backlog=256)
         self.url = f"http://127.0.0.1:{self._listening.getsockname()[1]}"
@@ -66,14 +67,18 @@ class Relay:
         source, sink = pair if is_request else pair[::-1]
         try:
             while data := source.recv(65536):
-                self.requests += is_request and data.startswith(b"POST")
-                if not is_request and self.lose_answers > 0:
-                    self.lose_answers -= 1
+                if is_request and data.startswith(b"POST"):
+                    self.requests += 1
+                    if self.lose_answers > 0:
+                        self.lose_answers -= 1
+                        self._losing.add(pair)  # not what a stream that is being closed still brings
+                if not is_request and pair in self._losing:
                     break
                 sink.sendall(data)
         except OSError:
             pass
         with self._lock:
+            self._losing.discard(pair)
             self._shut(pair)
             self._open -= is_request
             self._pairs[pair] -= 1
