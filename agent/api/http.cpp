@@ -67,9 +67,10 @@ struct Client {
   RequestReader reader;            // of its first request, whose head has been admitted
   Standing asks = Standing::open;  // of this request
   // With the server's lock held:
-  std::string proven = {};              // who it has shown to be
-  std::uint64_t proven_as = 0;          // a number that grows from proof to proof
-  Moment silent_since = Moment::max();  // max: it asks
+  std::string proven = {};                          // who it has shown to be
+  std::uint64_t proven_as = 0;                      // a number that grows from proof to proof
+  Moment asked = std::chrono::steady_clock::now();  // last
+  bool silent = false;                              // since it was answered
   bool leaving = false, done = false;
 };
 
@@ -258,12 +259,12 @@ class Server final : public HttpServer {
     });
   }
 
-  // Of the peers; end(): all of them ask. With the lock held.
+  // Of the peers, who has asked nothing for longest; end(): all of them ask. With the lock held.
   std::list<Client>::iterator most_silent() {
     auto found = clients_.end();
     for (auto each = clients_.begin(); each != clients_.end(); ++each) {
-      if (!is_peer(*each) || each->silent_since == Moment::max()) continue;
-      if (found == clients_.end() || each->silent_since < found->silent_since) found = each;
+      if (!is_peer(*each) || !each->silent) continue;
+      if (found == clients_.end() || each->asked < found->asked) found = each;
     }
     return found;
   }
@@ -290,7 +291,8 @@ class Server final : public HttpServer {
 
   void note_silence(Client& client, bool silent) {
     const std::lock_guard lock(mutex_);
-    client.silent_since = silent ? std::chrono::steady_clock::now() : Moment::max();
+    client.silent = silent;
+    if (!silent) client.asked = std::chrono::steady_clock::now();
   }
 
   void converse(Client& client) {

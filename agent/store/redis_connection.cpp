@@ -289,6 +289,7 @@ constexpr std::array kMeanings{
             "the server has no password: take it out of the redis url"},
     Meaning{"NOPERM", Code::denied, "this Redis user may not: see ACL SETUSER"},
     Meaning{"ERR The user executing the script can't", Code::denied, kNotThisUser},
+    Meaning{"ERR ACL failure in script", Code::denied, kNotThisUser},  // the same of Redis 7.2 and later
     Meaning{"DENIED", Code::denied, "the server's protected mode refuses us: set a password or bind address"},
     Meaning{"LOADING", Code::unavailable, "the server is still reading its data"},
     Meaning{"OOM", Code::unavailable, "raise the server's maxmemory or free some"},

@@ -273,7 +273,8 @@ const std::map<std::string, std::vector<Words>> kOfRole{
 
 bool is_refusal(const std::string& answer) {
   return answer.starts_with("NOPERM") ||
-         answer.find("The user executing the script can't") != std::string::npos;  // of a script's call
+         answer.find("The user executing the script can't") != std::string::npos ||  // of a script's call
+         answer.starts_with("ERR ACL failure in script: ");                          // the same of Redis 7.2 and later
 }
 
 TEST_F(Access, EachRoleIsRefusedWhatItMustNotDo) {
