@@ -1,7 +1,9 @@
 // Workflows as people use them: a manifest and its code in files, real Redis, coordinators and agents, which are
 // killed.
 #include <gmock/gmock.h>
+#include <unistd.h>
 
+#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -237,6 +239,53 @@ TEST_F(WorkflowsE2e, KilledCoordinatorsAndAgentsLoseNothingAndDoNothingTwice) {
   for (int id = 1; id <= kOrders; ++id) EXPECT_TRUE(becomes(id, "done", Seconds(90))) << id << ' ' << pc(id);
   EXPECT_EQ(payments(), kOrders);
   expect_whole();
+}
+
+// Everything that a host is differs: its name, its Redis, locale, time zone, folders, coordinator and agent.
+TEST_F(WorkflowsE2e, AWorldThatMovesToAnotherHostAndRedisSaysTheSameBytesAndGoesOn) {
+  {
+    const Process coordinating = coordinator(), working = worker();
+    ASSERT_TRUE(is_up(redis_, 20)) << working.err();
+    apply();
+    place({{"id", 1}});
+    place({{"id", 2}, {"big", true}});
+    ASSERT_TRUE(becomes(1, "done")) << coordinating.err();
+    ASSERT_TRUE(becomes(2, "approval")) << coordinating.err();
+  }
+  const Finished before = mycojobs_({"workflow", "export", "saga"});
+  ASSERT_EQ(before.code, 0) << before.err;
+  redis_.kill();
+  const TempDir folder;
+  std::filesystem::copy(folder_ / "appendonlydir", folder / "appendonlydir", std::filesystem::copy_options::recursive);
+  const RedisServer redis(folder);
+  const auto there = [&](std::vector<std::string> words) {
+    words.insert(words.begin(), program());
+    if (::geteuid() == 0)  // who else may name a host
+      words.insert(words.begin(), {"unshare", "--uts", "sh", "-c", "hostname elsewhere && exec \"$@\"", "sh"});
+    words.insert(words.end(), {"--redis", redis.url(), "--state-dir", folder / "state"});
+    return Process(folder, words, {"LC_ALL=tr_TR.UTF-8", "TZ=Pacific/Chatham", "HOME=" + folder.path().string()});
+  };
+  const auto says = [&](const std::vector<std::string>& words, const std::string& wanted) {
+    const Finished done = there(words).wait();
+    expect_says(done, 0, wanted);
+    return done.out;
+  };
+  says({"workflow", "verify-replay", "saga"}, "the same outputs");
+  EXPECT_EQ(says({"workflow", "export", "saga"}, ""), before.out);
+
+  const Process coordinating = there({"coordinator", "--coordinator-lease", "1s"});
+  const Process working = start_agent(folder, redis, 21, {"--lease", "2s", "--state-dir", folder / "agent"});
+  ASSERT_TRUE(is_up(redis, 21)) << working.err();
+  says({"workflow", "reject", "saga", "2"}, "is rejected");
+  says({"workflow", "send", "shop/Placed", R"({"id": 3})"}, "shop/saga@1[3]");
+  const auto stands = [&](const char* id, const char* wanted) {
+    const json found = json::parse(there({"workflow", "show", "saga", id, "--json"}).wait().out, nullptr, false);
+    return found.is_object() && found.value("/state/pc"_json_pointer, "") == wanted;
+  };
+  EXPECT_TRUE(eventually([&] { return stands("2", "refused") && stands("3", "done"); }))
+      << coordinating.err() << working.err();
+  says({"workflow", "verify-replay", "saga"}, "the same outputs");
+  says({"verify", "--context", "1"}, "");
 }
 
 // What waits for a world is more than one reply of Redis may have.

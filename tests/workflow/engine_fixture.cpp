@@ -7,6 +7,12 @@
 namespace mycojobs::workflow {
 
 EngineOptions options() { return {.program = MYCOJOBS_BIN "/mycojobs-workflowhost", .wall_ms = 20000}; }
+std::vector<EngineOptions> all_options() {
+  std::vector<EngineOptions> all(3, options());
+  all[1].program = MYCOJOBS_BIN "/plain_workflowhost";
+  all[2].program = MYCOJOBS_BIN "/elsewhere_workflowhost";
+  return all;
+}
 
 std::string cbor(const nlohmann::json& value) { return encode_cbor(value).value(); }
 nlohmann::json value(const std::string& cbor) { return decode_cbor(cbor).value(); }

@@ -5,12 +5,16 @@
 
 #include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
 #include "workflow/engine.h"
 
 namespace mycojobs::workflow {
 
 EngineOptions options();  // of the engine that is tested
+// It once more, as it must not make a difference: the program as it was built here, not optimised, and as another
+// machine would start it (elsewhere_host.cpp).
+std::vector<EngineOptions> all_options();
 std::string cbor(const nlohmann::json&);
 nlohmann::json value(const std::string& cbor);
 Program program(const std::string& source);
