@@ -51,9 +51,11 @@ Result<void> Agent::open(Parts& parts) {
   MJ_TRY(reporter_store, connect(parts.stores));
   MJ_TRY(lease_store, connect(parts.stores));
   MJ_TRY(housekeeping_store, connect(parts.stores));
+  MJ_TRY(sweeping_store, connect(parts.stores));
   MJ_TRY(prerequisite_store, connect(parts.stores));
   MJ_TRY(intake_store, connect(parts.stores));
-  Threads threads{*reporter_store, *lease_store, *housekeeping_store, *prerequisite_store, {*intake_store, {}, {}}};
+  Threads threads{*reporter_store, *lease_store,        *housekeeping_store,
+                  *sweeping_store, *prerequisite_store, {*intake_store, {}, {}}};
   Intake::Parts& intake = threads.intake;
   std::vector<std::pair<Id, std::string>> queues;
   for (const auto& executor : executors_) intake.executors.push_back(executor.get());
@@ -103,6 +105,7 @@ void Agent::make_parts(Parts& parts, Threads threads) {
                                      log(LogLevel::error, "worker", "{}: draining", why);
                                  }});
   housekeeper_ = std::make_unique<Housekeeper>(threads.housekeeping, clock_, health_, servers_, settings_);
+  sweeper_ = std::make_unique<Sweeper>(threads.sweeping, clock_, health_, settings_);
   prerequisites_ = std::make_unique<PrerequisiteChecker>(threads.prerequisites, clock_, health_, servers_, settings_);
   intake_ = std::make_unique<Intake>(
       std::move(threads.intake), clock_, health_, servers_, settings_, self_.instance,
@@ -119,6 +122,7 @@ void Agent::start_threads() {
   reporter_thread_.emplace(*reporter_);
   leases_thread_.emplace(*leases_);  // with a heartbeat: reconciling may have taken a while
   housekeeper_thread_.emplace(*housekeeper_);
+  sweeper_thread_.emplace(*sweeper_);
   prerequisites_thread_.emplace(*prerequisites_);
   intake_thread_.emplace(*intake_);
 }
@@ -134,6 +138,7 @@ Agent::~Agent() {
   reporter_thread_.reset();
   run_loop_.reset();  // whoever finds the runner's id free finds no process of ours either
   if (registration_) sign_off();
+  sweeper_thread_.reset();  // which may have to wait for a disk
 }
 
 void Agent::sign_off() {

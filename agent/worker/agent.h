@@ -4,11 +4,12 @@
 //     ^  \--claims--> lease keeper --fences, kills--> run loop        |
 //     '--------------------- slot free <-------- settled -------------'
 //   housekeeper: what time brings, leases that ran out      prerequisite checker: what jobs wait for
+//   sweeper: artifacts that no job has any more
 //
-// Six threads, all but the run loop with a store connection of their own; slots are a number. Life: start, then drain()
-// (claims nothing more, keeps heartbeats), cancel_jobs() (TERM, then KILL after the grace), and destruction (leaves at
-// once: jobs die with the launcher and are delivered again, by the next agent of this id on this host or when their
-// leases have run out).
+// Seven threads, all but the run loop with a store connection of their own; slots are a number. Life: start, then
+// drain() (claims nothing more, keeps heartbeats), cancel_jobs() (TERM, then KILL after the grace), and destruction
+// (leaves at once: jobs die with the launcher and are delivered again, by the next agent of this id on this host or
+// when their leases have run out).
 #pragma once
 
 #include <array>
@@ -30,6 +31,7 @@
 #include "worker/registration.h"
 #include "worker/reporter.h"
 #include "worker/run_loop.h"
+#include "worker/sweeper.h"
 
 namespace mycojobs {
 
@@ -67,6 +69,7 @@ class Agent {
     ClaimStore& reporter;
     RolesOf<ClaimStore, RunnerStore> leases;
     HouseStore housekeeping;
+    RecordStore& sweeping;
     PrerequisiteStores prerequisites;
     Intake::Parts intake;
   };
@@ -94,10 +97,12 @@ class Agent {
   std::unique_ptr<LeaseKeeper> leases_;
   std::unique_ptr<Intake> intake_;
   std::unique_ptr<Housekeeper> housekeeper_;
+  std::unique_ptr<Sweeper> sweeper_;
   std::unique_ptr<PrerequisiteChecker> prerequisites_;
   std::optional<TurnThread<Reporter>> reporter_thread_;
   std::optional<TurnThread<LeaseKeeper>> leases_thread_;
   std::optional<TurnThread<Housekeeper>> housekeeper_thread_;
+  std::optional<TurnThread<Sweeper>> sweeper_thread_;
   std::optional<TurnThread<PrerequisiteChecker>> prerequisites_thread_;
   std::optional<TurnThread<Intake>> intake_thread_;
   std::atomic<bool> runner_lost_{false};

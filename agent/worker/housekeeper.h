@@ -7,7 +7,6 @@
 
 #include "base/pulse.h"
 #include "base/turns.h"
-#include "worker/artifact_sweep.h"
 #include "worker/housekeeping.h"
 #include "worker/store_health.h"
 
@@ -23,14 +22,11 @@ class Housekeeper : public TurnTaker {
   std::uint64_t turn();  // until the next one, ms
 
  private:
-  Result<std::uint64_t> look_after(Id context);
-
   HouseStore store_;
   StoreHealth& health_;
   const Clock& clock_;
   WorkerSettings settings_;
   Housekeeping housekeeping_;
-  ArtifactSweep sweep_;
   ContextPauses pauses_;
   Pulse pulse_;
   std::atomic<bool> hurry_{false};

@@ -9,6 +9,7 @@
 
 #include "support/agent_fixture.h"
 #include "support/gate.h"
+#include "support/still_file.h"
 #include "worker/lanes.h"
 
 namespace mycojobs::test {
@@ -191,6 +192,38 @@ TEST_F(Isolation, ADiskThatIsLockedHoldsUpNobodyElse) {
     EXPECT_EQ(read(key).status, JobStatus::finished);
   }
   EXPECT_NE(read(leaving.back()).artifacts, "") << "the lock was free when its turn came";
+}
+
+// Due jobs, the lease of an agent that died and a runner that fell silent.
+TEST_F(Isolation, ADiskThatStandsStillUnderTheSweepKeepsNobodyFromWhatTimeBrings) {
+  TempDir folder;
+  std::filesystem::create_directories(folder / "contexts/1/objects");
+  StillFile lock(folder / "contexts/1/lock");
+  settings_.state_dir = folder.path().string();
+  settings_.lease_ms = 1000;
+  start_all();
+  ASSERT_TRUE(eventually([&] { return lock.is_waited_for(); }));
+  const std::string of_the_dead = submit_as("other", "x");
+  Runner dead;
+  dead.id = 2;
+  dead.detail = kRunnerRunning;
+  RunnerHold held_by;
+  ASSERT_TRUE(client_->hold_runner(1, dead, {"b1", "host", "boot", 1}, 1000, "", held_by));
+  const auto taken =
+      client_->claim({.context = 1, .runner = 2, .instance = "b1", .queues = {"queue:other"}, .lease_ms = 1000});
+  ASSERT_TRUE(taken && taken->jobs.size() == 1);
+  Job due = new_job();
+  due.run_at_ms = clock_.unix_ms() + 500;
+  const std::string delayed = submit(due);
+  ASSERT_TRUE(wait_for_runs(1));
+  control_.end_all(RunStatus::ok);
+  EXPECT_TRUE(wait_for_end(delayed));
+  EXPECT_TRUE(eventually([&] { return client_->queue_length(1, "queue:other").value() == 1; }));
+  EXPECT_TRUE(eventually([&] { return decode<Runner>(*client_->load(1, "runner:2")).record.detail == "lost"; }));
+  expect_others_go_on();
+  EXPECT_FALSE(has_ended(of_the_dead));
+  EXPECT_TRUE(lock.stands_still());
+  lock.go_on();
 }
 
 TEST_F(Isolation, EndsThatHangComeOneAfterTheOtherAndNoneIsLost) {
