@@ -19,6 +19,7 @@
 namespace mycojobs {
 
 inline constexpr const char* kDiskLane = "disk";  // artifacts, as jobs leave them and as they are handed to others
+inline constexpr const char* kSecretsLane = "secrets";  // as they are now, beside those that warm processes hold
 
 class Lanes {
  public:

@@ -96,7 +96,18 @@ int RunLoop::timeout_ms() const {
 
 // A process that holds what is a secret no more does not wait for its idle time.
 void RunLoop::forget_outdated() {
-  for (const std::string& key : warm_secrets_.outdated(secrets_, clock_.boot_ms())) sandbox_->forget_warm(key);
+  if (warm_secrets_.is_looking()) {
+    for (const std::vector<std::string>& keys : outdated_.take()) {
+      warm_secrets_.done();
+      for (const std::string& key : keys) sandbox_->forget_warm(key);
+    }
+  }
+  auto look = warm_secrets_.next(clock_.boot_ms());
+  if (!look) return;
+  lanes_.post(kSecretsLane, [this, look = std::move(*look)] {
+    outdated_.post(look(secrets_));
+    orders_.wake();
+  });
 }
 
 void RunLoop::step(JobRuns::Event event) {

@@ -20,6 +20,7 @@
 #include <string>
 #include <thread>
 #include <unordered_map>
+#include <vector>
 
 #include "base/alarm.h"
 #include "base/fd.h"
@@ -107,8 +108,9 @@ class RunLoop {
   Alarm alarm_;
   std::uint64_t waits_until_ms_ = 0;  // the thread, on the clock's boot time
   int watched_sandbox_ = -1;
-  Secrets secrets_;  // those that warm processes hold
+  Secrets secrets_;  // their lane's alone
   WarmSecrets warm_secrets_;
+  Mailbox<std::vector<std::string>> outdated_;  // keys of warm processes, by that lane
   JobRuns runs_;
   std::unordered_map<RunNumber, JobPipes> pipes_;
   struct Untold {

@@ -28,15 +28,19 @@ void WarmSecrets::given(const RunSpec& spec, const std::vector<SecretValue>& sec
   }));
 }
 
-std::vector<std::string> WarmSecrets::outdated(Secrets& secrets, std::uint64_t now_boot_ms) {
-  std::vector<std::string> out;
-  if (keys_.empty() || now_boot_ms < looked_boot_ms_ + kLookMs) return out;
+std::optional<WarmSecrets::Look> WarmSecrets::next(std::uint64_t now_boot_ms) {
+  if (looking_ || keys_.empty() || now_boot_ms < looked_boot_ms_ + kLookMs) return std::nullopt;
   looked_boot_ms_ = now_boot_ms;
   std::erase_if(keys_, [&](const auto& each) { return each.second.until_boot_ms <= now_boot_ms; });
-  for (const auto& [name, key] : keys_) {
-    if (!are_those_of_now(secrets, key.context, key.secrets)) out.push_back(name);
-  }
-  return out;
+  if (keys_.empty()) return std::nullopt;
+  looking_ = true;
+  return [keys = keys_](Secrets& secrets) {
+    std::vector<std::string> out;
+    for (const auto& [name, key] : keys) {
+      if (!are_those_of_now(secrets, key.context, key.secrets)) out.push_back(name);
+    }
+    return out;
+  };
 }
 
 }  // namespace mycojobs

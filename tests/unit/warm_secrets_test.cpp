@@ -28,7 +28,10 @@ class WarmSecretsTest : public ::testing::Test {
   }
   Keys outdated() {
     clock_.pass(WarmSecrets::kLookMs + 1);
-    return warm_.outdated(secrets_, clock_.boot_ms());
+    const auto look = warm_.next(clock_.boot_ms());
+    if (!look) return {};
+    warm_.done();
+    return (*look)(secrets_);
   }
 
   TempDir folder_;
@@ -46,13 +49,29 @@ TEST_F(WarmSecretsTest, NamesTheKeysWhoseSecretsAreNotWhatTheyWere) {
   EXPECT_EQ(outdated(), Keys{});
   put("db", "another");
   EXPECT_EQ(outdated(), Keys{"both"});
-  EXPECT_EQ(warm_.outdated(secrets_, clock_.boot_ms()), Keys{}) << "it has looked just now";
+  EXPECT_FALSE(warm_.next(clock_.boot_ms())) << "it has looked just now";
   EXPECT_EQ(outdated(), Keys{"both"}) << "a run that was prepared before may have begun since";
   std::filesystem::remove(folder_ / "7/mail");
   EXPECT_EQ(outdated(), (Keys{"both", "mail"}));
   put("db", "value one");
   put("mail", "value two");
   EXPECT_EQ(outdated(), Keys{}) << "what it holds is right again";
+}
+
+TEST_F(WarmSecretsTest, LooksOnceAtATimeAndAtWhatIsThereWhenItLooks) {
+  put("db", "value one");
+  given("a", {"db"});
+  clock_.pass(WarmSecrets::kLookMs + 1);
+  const auto look = warm_.next(clock_.boot_ms());
+  ASSERT_TRUE(look);
+  clock_.pass(WarmSecrets::kLookMs + 1);
+  EXPECT_FALSE(warm_.next(clock_.boot_ms())) << "the first is not done yet";
+  given("b", {"db"});
+  put("db", "another");
+  clock_.pass(Secrets::kLookMs);
+  EXPECT_EQ((*look)(secrets_), Keys{"a"});
+  warm_.done();
+  EXPECT_EQ(outdated(), (Keys{"a", "b"}));
 }
 
 TEST_F(WarmSecretsTest, WatchesAsLongAsThereMayBeAProcess) {
