@@ -76,6 +76,25 @@ TEST_F(FlowCommands, AWrongDefinitionIsToldWhole) {
   expect_says(mycojobs_({"flow", "graph", file, "--format", "png"}), 65, "--format");
 }
 
+// A client that has redis-cli alone writes two jobs and a flow. Both jobs see the flow's variables; a job's own win.
+TEST_F(FlowCommands, AFlowWrittenWithRedisCliRunsAndItsJobsSeeItsVariables) {
+  serve();
+  const std::string script = "import os\nresult = {'region': os.environ['REGION'], 'own': os.environ['OWN']}";
+  for (const std::string id : {"2001", "2002"}) {
+    redis_.cli(1, {"HSET", "job:12:" + id, "id", id, "caller_id", "12", "context_id", "1", "script", script,
+                   "script_type", "python", "status", "dispatched"});
+  }
+  redis_.cli(1, {"HSET", "job:12:2002", "dependends", "[2001]", "env_vars", R"({"OWN":"of the job"})"});
+  redis_.cli(1, {"HSET", "flow:33", "id", "33", "caller_id", "12", "context_id", "1", "jobs", "[2001,2002]", "env_vars",
+                 R"({"REGION":"eu","OWN":"of the flow"})", "status", "dispatched"});
+  expect_says(mycojobs_({"flow", "start", "33", "--follow"}), 0, "completed");
+  const auto result = [this](const std::string& job) {
+    return nlohmann::json::parse(redis_.cli(1, {"HGET", job, "result"}), nullptr, false);
+  };
+  EXPECT_EQ(result("job:12:2001"), (nlohmann::json{{"region", "eu"}, {"own", "of the flow"}}));
+  EXPECT_EQ(result("job:12:2002"), (nlohmann::json{{"region", "eu"}, {"own", "of the job"}}));
+}
+
 TEST_F(FlowCommands, AListGoesOnBehindItsLast) {
   serve();
   for (int i = 0; i < 5; ++i) start("name: one\njobs:\n  a: {type: python, script: pass}\n");
