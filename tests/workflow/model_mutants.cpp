@@ -96,7 +96,7 @@ std::vector<Mutant> mutants() {
   all.push_back(changed("an event goes to another cell", [](WorkflowFact& fact) {
     if (auto* event = std::get_if<EventIn>(&fact.what))
       for (auto& target : event->targets)
-        if (target.cell == busy_cell(1)) target.cell = busy_cell(2);
+        if (target.cell.key == cbor(1)) target.cell.key = cbor(2);
     return true;
   }));
   all.push_back(changed("a derived event is lost", [](WorkflowFact& fact) {

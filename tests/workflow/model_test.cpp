@@ -1,10 +1,12 @@
-// Random machines, events, receipts (late, repeated, forged, faulty), applies and crashes, against the model.
+// Random machines, events, receipts (late, repeated, forged, faulty), applies, cancellations and crashes, against the model.
 // MYCOJOBS_MODEL_ROUNDS: how many (default: what a run of all tests can afford). MYCOJOBS_MODEL_SEED: the first seed.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
 #include <iostream>
 
+#include "workflow/engine_fixture.h"
+#include "workflow/engines.h"
 #include "workflow/model.h"
 
 namespace mycojobs::workflow_tests {
@@ -16,15 +18,16 @@ std::uint64_t from_environment(const char* name, std::uint64_t otherwise) {
 }
 
 TEST(WorkflowModel, TheKernelDoesWhatTheModelDoes) {
-  const auto first = from_environment("MYCOJOBS_MODEL_SEED", 1),
-             rounds = from_environment("MYCOJOBS_MODEL_ROUNDS", 100);
+  const auto first = from_environment("MYCOJOBS_MODEL_SEED", 1), rounds = from_environment("MYCOJOBS_MODEL_ROUNDS", 60);
   std::map<std::string, int> seen;
   std::size_t facts = 0;
   const Mutant none = no_mutant();
+  workflow::Engines engines(workflow::options(), 1);
   for (std::uint64_t seed = first; seed < first + rounds; ++seed) {
-    ModelRound round(seed, none);
+    ModelRound round(seed, none, engines.as_function());
     const std::string wrong = round.run();
     ASSERT_EQ(wrong, "") << "MYCOJOBS_MODEL_SEED=" << seed << " MYCOJOBS_MODEL_ROUNDS=1";
+    ASSERT_FALSE(engines.trouble());
     facts += round.journal().size();
     for (const auto& [what, count] : round.seen) seen[what] += count;
   }
@@ -34,7 +37,7 @@ TEST(WorkflowModel, TheKernelDoesWhatTheModelDoes) {
   if (rounds < 50) return;
   for (const char* what : {"sent", "event refused", "step", "step failed", "stale step", "published", "receipt",
                            "forged receipt", "faulty receipt", "repeated receipt", "unknown receipt", "applied",
-                           "apply refused", "snapshot", "lost", "restart"})
+                           "apply refused", "snapshot", "lost", "restart", "unfit", "cancelled", "removed"})
     EXPECT_GT(seen[what], 10) << what << ": the rounds do not try it";
 }
 
