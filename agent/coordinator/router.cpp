@@ -545,7 +545,7 @@ class Routing final : public Router, public ContextTurns {
           "is the address of no runner of this context: an admin registers it, with its secret or public key "
           "(runner.create)");
     // Given back it would come again at once, and for ever.
-    if (claim.queue.starts_with(kRouterQueues) && claim.queue != router_queue(wanted.url))
+    if (claim.queue != kRouterQueue && claim.queue != queue_of_supervisor(wanted.url))
       return refuse("is not the one that the job was queued for: somebody has changed its record since");
     wanted.url = to->address;
     std::string host = host_of_address(to->address);

@@ -66,11 +66,14 @@ std::string router_queue(std::string_view address) {
   return kRouterQueues + host;
 }
 
+std::string queue_of_supervisor(const std::string& url) {
+  return url.starts_with("runner:") ? runner_queue(url.substr(7)) : router_queue(url);
+}
+
 std::string queue_of_planned(const Job& job) {
   if (is_own_kind(job.script_type)) return kOwnQueue;
   for (const auto& [name, value] : job.unknown) {
-    if (name != "supervisor_url") continue;
-    return value.starts_with("runner:") ? runner_queue(value.substr(7)) : router_queue(value);
+    if (name == "supervisor_url") return queue_of_supervisor(value);
   }
   return queue_key(job.script_type);
 }

@@ -20,7 +20,8 @@ Result<Fields> planned_fields(const Job&);
 // ("supervisor_url": runner:<id>), else that of its script type.
 std::string queue_of_new(const Job&);
 std::string queue_of_planned(const Job&);
-std::string runner_queue(std::string_view id);  // "mj:queue:runner20": jobs that must run on this runner
+std::string queue_of_supervisor(const std::string& url);  // of those whose "supervisor_url" this is
+std::string runner_queue(std::string_view id);            // "mj:queue:runner20": jobs that must run on this runner
 inline std::string runner_queue(Id runner) { return runner_queue(std::to_string(runner)); }
 // Where jobs wait for a supervisor at this address. Each host has a queue of its own, so that the jobs of one that is
 // slow stand before no others'. kRouterQueue: the address names no host, and its jobs will be refused.

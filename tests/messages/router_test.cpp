@@ -197,11 +197,14 @@ TEST_F(RouterTest, JobsForHostsThatNobodyKnowsAreRefused) {
 
 // Its host may have no place: given back to a queue that is asked at once, it would come for ever.
 TEST_F(RouterTest, AJobWhoseAddressWasChangedSinceItWasQueuedIsRefused) {
-  const auto jobs = queue(kFine, 1);
-  server_.plain(1, {"HSET", jobs[0], "supervisor_url", kSlow});
+  const auto slow = queue(kSlow, 20);
+  const std::string jobs[] = {queue(kFine, 1)[0], queue("runner:51", 1)[0]};
+  for (const std::string& each : jobs) server_.plain(1, {"HSET", each, "supervisor_url", kSlow});
   start();
-  ASSERT_TRUE(eventually([&] { return field(jobs[0], "detail") == "setup_error"; })) << field(jobs[0], "detail");
-  EXPECT_THAT(field(jobs[0], "error"), testing::HasSubstr("supervisor_url"));
+  for (const std::string& each : jobs) {
+    ASSERT_TRUE(eventually([&] { return field(each, "detail") == "setup_error"; })) << field(each, "detail");
+    EXPECT_THAT(field(each, "error"), testing::HasSubstr("supervisor_url"));
+  }
 }
 
 TEST(RouterQueue, IsOfAHost) {
