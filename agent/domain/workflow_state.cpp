@@ -415,8 +415,10 @@ Result<WorldState> decode_world(std::string_view bytes) {
   if (version != 1) return fail(Code::unsupported, "a snapshot of version " + std::to_string(version));
   for (auto& ticket : ready) world.tickets[ticket.cell] = ticket.number, world.ready[ticket.number] = ticket.cell;
   for (auto& cell : cells) {
-    for (const auto& [hash, pending] : cell.pending) world.intents[hash] = cell.id;
-    for (const auto& hash : cell.settled) world.settled[hash] = cell.id;
+    bool own = true;
+    for (const auto& [hash, pending] : cell.pending) own = world.intents.emplace(hash, cell.id).second && own;
+    for (const auto& hash : cell.settled) own = world.settled.emplace(hash, cell.id).second && own;
+    if (!own) return fail(Code::invalid, shown(cell.id) + " has an intent that stands elsewhere, too");
     const CellId id = cell.id;
     world.cells.emplace(id, std::move(cell));
   }

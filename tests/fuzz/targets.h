@@ -1,5 +1,6 @@
-// Decoders of what strangers send, each as a function of some bytes. Whoever calls one finds crashes, what the
-// sanitizers see, and the properties that stand in it: one that does not hold ends the process (must()).
+// Decoders of what strangers send or may have put into a store, each as a function of some bytes. Whoever calls one
+// finds crashes, what the sanitizers see, and the properties that stand in it: one that does not hold ends the process
+// (must()).
 //
 //   corpus/<target>/taken-*     the decoder takes it     refused-*     it does not
 #pragma once
@@ -27,6 +28,7 @@ int fuzz_flow_json(std::string_view);          //
 int fuzz_workflow_manifest(std::string_view);  // JSON
 int fuzz_workflow_scenario(std::string_view);  // JSON
 int fuzz_workflow_history(std::string_view);   // lines of JSON
+int fuzz_workflow_snapshot(std::string_view);  // JSON of head, pages and facts
 
 struct Target {
   std::string_view name;  // of its corpus, too

@@ -1,11 +1,15 @@
-// Manifests of workflows, scenarios and histories.
+// Manifests of workflows, scenarios and histories; what a store gives back as a snapshot and the facts behind it.
+#include <map>
 #include <nlohmann/json.hpp>
 
+#include "base/sha256.h"
 #include "domain/cbor.h"
 #include "domain/codec.h"
+#include "domain/workflow_fields.h"
 #include "domain/workflow_history.h"
 #include "domain/workflow_manifest.h"
 #include "domain/workflow_scenario.h"
+#include "domain/workflow_snapshot.h"
 #include "fuzz/targets.h"
 
 namespace mycojobs::fuzz {
@@ -74,6 +78,114 @@ int fuzz_workflow_history(std::string_view text) {
   must(again && again->facts == read->facts && again->world == read->world, "a history reads otherwise when written");
   (void)catalog_of(*read);
   (void)world_of(*read);
+  return 1;
+}
+
+namespace {
+
+// What JSON cannot say: {"$cbor": VALUE} and {"$text": TEXT} are bytes, {"$hash": VALUE} is the hash of its CBOR.
+std::optional<json> filled_in(const json& value) {
+  if (value.is_object() && value.size() == 1) {
+    const auto& [name, inside] = *value.items().begin();
+    if (name == "$text" && inside.is_string()) return workflows::binary(inside.get<std::string>());
+    if (name == "$cbor" || name == "$hash") {
+      const auto made = filled_in(inside);
+      const auto bytes = made ? encode_cbor(*made) : fail(Code::invalid, "");
+      if (!bytes) return std::nullopt;
+      return name == "$cbor" ? workflows::binary(*bytes) : json(sha256_hex(*bytes));
+    }
+  }
+  if (!value.is_structured()) return value;
+  json out = value;
+  for (auto& each : out) {
+    auto made = filled_in(each);
+    if (!made) return std::nullopt;
+    each = std::move(*made);
+  }
+  return out;
+}
+
+// Blobs by their hashes, as a store has them.
+struct Blobs {
+  std::map<std::string, std::string> all;
+  // "": it has no CBOR.
+  std::string put(const json& value) {
+    const auto made = filled_in(value);
+    const auto bytes = made ? encode_cbor(*made) : fail(Code::invalid, "");
+    if (!bytes) return "";
+    return put(*bytes);
+  }
+  std::string put(const std::string& bytes) { return all[sha256_hex(bytes)] = bytes, sha256_hex(bytes); }
+  Result<SnapshotRead> snapshot(const std::string& root) const {
+    return read_snapshot(root, [this](const std::string& hash) -> Result<std::string> {
+      const auto found = all.find(hash);
+      if (found == all.end()) return fail(Code::not_found, hash);
+      return found->second;
+    });
+  }
+};
+
+// Its indexes are those of its instances, and its bytes are its own.
+void must_be_whole(const WorldState& world) {
+  std::size_t pending = 0, settled = 0;
+  for (const auto& [id, cell] : world.cells) {
+    must(cell.id == id, "an instance stands under another's name");
+    pending += cell.pending.size(), settled += cell.settled.size();
+    for (const auto& [intent, each] : cell.pending)
+      must(world.intents.contains(intent) && world.intents.at(intent) == id, "a pending intent is not in the index");
+    for (const auto& intent : cell.settled)
+      must(world.settled.contains(intent) && world.settled.at(intent) == id, "a settled intent is not in the index");
+  }
+  must(world.intents.size() == pending && world.settled.size() == settled, "two instances have the same intent");
+  const auto bytes = encode(world);
+  must(bytes.has_value(), "a world that was read cannot be written");
+  const auto again = decode_world(*bytes);
+  must(again && *again == world, "a world reads otherwise when written");
+}
+
+void must_fold(WorldState& world, const WorkflowFact& fact) {
+  const WorldState before = world;
+  if (const auto problem = fold(world, fact)) {
+    must(!problem->rule.empty() && !problem->text.empty(), "a problem has no name");
+    return must(world == before, "a fact that does not fit changes the world");
+  }
+  for (const CellId& id : cells_of(fact)) {
+    std::optional<CellState> alone;
+    if (const CellState* cell = before.cell(id)) alone = *cell;
+    must(!fold(alone, id, fact), "a fact fits the world, and not its instance");
+    const CellState* cell = world.cell(id);
+    must(alone ? cell != nullptr && *cell == *alone : cell == nullptr, "an instance alone is another");
+  }
+  must_be_whole(world);
+}
+
+}  // namespace
+
+int fuzz_workflow_snapshot(std::string_view text) {
+  constexpr std::size_t kMost = 64;  // pages, facts
+  const auto document = parse_json(text, 1U << 20);
+  if (!document || !document->is_object()) return 0;
+  const auto part = [&](const char* name) { return document->value(name, json()); };
+  const json pages = part("pages"), facts = part("facts");
+  if (!pages.is_array() || !facts.is_array() || pages.size() > kMost || facts.size() > kMost) return 0;
+  Blobs blobs;
+  json root{{"version", part("version")}, {"head", {{"$cbor", part("head")}}}, {"pages", json::array()}};
+  for (const json& page : pages) root["pages"].push_back(page.is_object() ? json(blobs.put(page)) : page);
+  auto read = blobs.snapshot(blobs.put(root));
+  if (!read) return 0;
+  must_be_whole(read->world);
+  const auto written = snapshot_of(read->world, 300);
+  must(written.has_value(), "what was a snapshot has none");
+  for (const auto& page : written->pages) blobs.put(page.bytes);
+  const auto again = blobs.snapshot(blobs.put(written->root.bytes));
+  must(again && again->world == read->world, "a snapshot reads otherwise when written");
+  for (const json& each : facts) {
+    const std::string bytes = blobs.all[blobs.put(each)];
+    const auto fact = decode_workflow_fact(bytes);
+    if (!fact) return 0;
+    must(encode(*fact).value_or("") == bytes, "a fact reads otherwise when written");
+    must_fold(read->world, *fact);
+  }
   return 1;
 }
 

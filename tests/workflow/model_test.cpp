@@ -1,4 +1,4 @@
-// Random machines, events, receipts (late, repeated, forged, faulty), applies, cancellations and crashes, against the model.
+// Random machines, events, receipts (late, repeated, forged, faulty), applies, ends and crashes, against the model.
 // MYCOJOBS_MODEL_ROUNDS: how many (default: what a run of all tests can afford). MYCOJOBS_MODEL_SEED: the first seed.
 #include <gtest/gtest.h>
 

@@ -96,6 +96,17 @@ TEST_F(WorkflowSnapshot, PagesAreOfThisWorldEachOnceAndInTheirOrder) {
   EXPECT_THAT(refused([&](json& root) { root["pages"][0] = theirs.pages[0].hash; }), HasSubstr("is no page of it"));
 }
 
+// Who looks for the instance of a receipt would find one of them only. Found by ./dev fuzz workflow_snapshot.
+TEST_F(WorkflowSnapshot, AnIntentStandsInOneInstanceOnly) {
+  std::next(world_.cells.begin())->second.settled = world_.cells.begin()->second.settled;
+  for (const std::size_t page_bytes : {1, 2'000}) {  // in pages of their own, and in one
+    const WorldSnapshot twice = snapshot_of(world_, page_bytes).value();
+    put(twice.root);
+    for (const WorkflowBlob& page : twice.pages) put(page);
+    EXPECT_THAT(read(twice.root.hash).error().message, HasSubstr("intent"));
+  }
+}
+
 TEST_F(WorkflowSnapshot, NeedsRest) {
   world_.ready[1] = world_.cells.begin()->first;
   EXPECT_EQ(snapshot_of(world_).error().code, Code::conflict);
