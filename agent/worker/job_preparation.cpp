@@ -227,7 +227,7 @@ void choose_lane(Start& start, const Executor& executor, const JobFacts& facts) 
   if (executor.may_wait()) {
     start.lane = std::string(executor.name()) + ' ' + std::to_string(facts.job.context_id);
   } else if (!facts.files.empty()) {
-    start.lane = kDiskLane;
+    start.lane = disk_lane(start.context);
   }
 }
 

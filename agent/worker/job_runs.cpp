@@ -141,7 +141,7 @@ void JobRuns::over(RunNumber number) {
 // What it has left goes with it, which may take as long as to write it.
 void JobRuns::drop(RunNumber number, Run& run) {
   if (const auto& artifacts = run.job.artifacts; artifacts && !artifacts->is_untouched())
-    act(Elsewhere{kDiskLane, [gone = artifacts->give_up()] { return Event(Time{}); }});
+    act(Elsewhere{disk_lane(run.job.context), [gone = artifacts->give_up()] { return Event(Time{}); }});
   over(number);
 }
 
@@ -228,7 +228,9 @@ void JobRuns::write_artifacts(RunNumber number, Run& run) {
   if (!run.job.artifacts) return;
   ArtifactQueue& artifacts = *run.job.artifacts;
   if (auto work = artifacts.next())
-    act(Elsewhere{kDiskLane, [number, work = std::move(*work)] { return Event(Written{number, work()}); }});
+    act(Elsewhere{disk_lane(run.job.context), [number, work = std::move(*work)] {
+                    return Event(Written{number, work()});
+                  }});
   if (const bool full = artifacts.is_full(); full != std::exchange(run.held, full)) act(HoldChannel{number, full});
 }
 
@@ -317,7 +319,9 @@ void JobRuns::on(WentOn& went) {
 
 void JobRuns::keep_artifacts(RunNumber number, Ending& ending) {
   if (const auto& artifacts = ending.run.job.artifacts; artifacts && !artifacts->is_untouched()) {
-    return act(Elsewhere{kDiskLane, [number, work = artifacts->finish()] { return Event(Kept{number, work()}); }});
+    return act(Elsewhere{disk_lane(ending.run.job.context), [number, work = artifacts->finish()] {
+                           return Event(Kept{number, work()});
+                         }});
   }
   Kept none{number, {}};
   on(none);

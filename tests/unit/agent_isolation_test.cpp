@@ -194,6 +194,35 @@ TEST_F(Isolation, ADiskThatIsLockedHoldsUpNobodyElse) {
   EXPECT_NE(read(leaving.back()).artifacts, "") << "the lock was free when its turn came";
 }
 
+TEST_F(Isolation, ADiskThatStandsStillUnderOneContextHoldsUpNoArtifactsOfAnother) {
+  TempDir folder;
+  StillFile lock(folder / "contexts/1/lock");
+  settings_.state_dir = folder.path().string();
+  settings_.contexts = {1, 2};
+  start_all();
+  const auto leave_one = [&](Id context) {
+    Job job = new_job("leaves", context);
+    job.script_type = "plain";
+    return submit(job);
+  };
+  const std::string waits = leave_one(1);
+  ASSERT_TRUE(wait_for_runs(1));
+  control_.end_all(RunStatus::ok);
+  ASSERT_TRUE(eventually([&] { return lock.is_waited_for(); }));
+  const std::string goes_on = leave_one(2);
+  ASSERT_TRUE(eventually([&] {
+    control_.end_all(RunStatus::ok);
+    return read(goes_on, 2).ended_ms != 0;
+  }));
+  EXPECT_NE(read(goes_on, 2).artifacts, "");
+  expect_others_go_on();
+  EXPECT_FALSE(has_ended(waits));
+  EXPECT_TRUE(lock.stands_still());
+  lock.go_on();
+  ASSERT_TRUE(wait_for_end(waits));
+  EXPECT_NE(read(waits).artifacts, "");
+}
+
 // Due jobs, the lease of an agent that died and a runner that fell silent.
 TEST_F(Isolation, ADiskThatStandsStillUnderTheSweepKeepsNobodyFromWhatTimeBrings) {
   TempDir folder;

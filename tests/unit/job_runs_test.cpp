@@ -525,7 +525,7 @@ class JobRunsDisk : public JobRunsTest {
   }
   std::function<JobRuns::Event()> work() {
     EXPECT_EQ(all<JobRuns::Elsewhere>().size(), 1U);
-    EXPECT_EQ(all<JobRuns::Elsewhere>().at(0)->lane, kDiskLane);
+    EXPECT_EQ(all<JobRuns::Elsewhere>().at(0)->lane, "disk 1");
     return all<JobRuns::Elsewhere>().at(0)->work;
   }
   DiskControl disk_;
