@@ -108,8 +108,8 @@ std::optional<WantedFile> read_wanted(const json& answer) {
   const json job = want.value("job", json()), sha256 = want.value("sha256", json()), have = want.value("have", json());
   if (!job.is_string() || !sha256.is_string() || !have.is_number_unsigned()) return std::nullopt;
   WantedFile out{job.get<std::string>(), sha256.get<std::string>(), have.get<std::uint64_t>()};
-  if (out.job_key.size() > 64 || out.job_key.find(' ') != std::string::npos || !is_hex(out.sha256, 64))
-    return std::nullopt;
+  const bool is_word = !out.job_key.empty() && out.job_key.find(' ') == std::string::npos;  // in a mark: text_of()
+  if (!is_word || out.job_key.size() > 64 || !is_hex(out.sha256, 64)) return std::nullopt;
   return out;
 }
 

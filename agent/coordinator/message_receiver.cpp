@@ -1,14 +1,13 @@
 #include "coordinator/message_receiver.h"
 
 #include <algorithm>
-#include <array>
 #include <nlohmann/json.hpp>
-#include <set>
 
 #include "base/counted.h"
 #include "base/ids.h"
 #include "base/log.h"
 #include "base/words.h"
+#include "coordinator/message_bodies.h"
 #include "domain/codec.h"
 #include "domain/mycelium.h"
 #include "domain/rights.h"
@@ -23,7 +22,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::size_t kMaxRunners = 10000, kMaxLines = 2000;
+constexpr std::size_t kMaxRunners = 10000;
 
 std::string mark_key(const std::string& message_key) { return "mj:message:" + message_key; }
 
@@ -40,54 +39,12 @@ bool is_signed(const Message& message, const std::string& pubkey) {
 }
 
 bool names(const Fields& mark, const std::string& job_key) {
+  if (job_key.empty() || job_key.find(' ') != std::string::npos) return false;  // two of them are no key
   const std::string all = ' ' + std::string(field_of(mark, "jobs")) + ' ';
   return all.find(' ' + job_key + ' ') != std::string::npos;
 }
 
-// What another host may say of how a job ended. The other words are this store's own, and rest on what only it can
-// know.
-constexpr auto kDetailsOfPeers = std::to_array<std::string_view>(
-    {"ok", "exit", "signal", "exception", "timeout", "timeout_cpu", "oom", "file_limit", "pids_limit", "output_limit",
-     "violation", "result_too_large", "setup_error", "cancelled", "lost", "dependency_failed", "prerequisite",
-     "policy_refused", "too_large"});
-
-std::string detail_of_peer(const Job& job) {
-  if (job.status == JobStatus::finished) return "ok";
-  const bool may = std::find(kDetailsOfPeers.begin(), kDetailsOfPeers.end(), job.detail) != kDetailsOfPeers.end();
-  return may && job.detail != "ok" ? job.detail : "lost";
-}
-
 }  // namespace
-
-Result<AnsweredJob> read_answered_job(const json& object, std::size_t index) {
-  const std::string where = "jobs[" + std::to_string(index) + "]";
-  if (!object.is_object() || !object.contains("key") || !object["key"].is_string())
-    return fail(Code::invalid, where + ".key: is missing");
-  AnsweredJob out{object["key"].get<std::string>(), {}, {}};
-  json fields = object;
-  fields.erase("key");
-  fields.erase("files");
-  auto decoded = decode_json<Job>(fields);
-  if (!decoded.ok()) return fail(Code::invalid, where + "." + join(decoded.problems));
-  Job& job = decoded.record;
-  if (job.status != JobStatus::finished && job.status != JobStatus::error)
-    return fail(Code::invalid, where + ".status: says that it has not ended");
-  out.end.status = job.status;
-  out.end.detail = detail_of_peer(job);
-  out.end.error = std::move(job.error);
-  out.end.error_info = std::move(job.error_info);
-  out.end.result = std::move(job.result);
-  out.end.result_json = std::move(job.result_json);
-  out.end.usage = std::move(job.usage);
-  out.end.layers = std::move(job.layers);
-  out.end.receipt = std::move(job.receipt);
-  out.end.artifacts = std::move(job.artifacts);
-  if (const std::string_view ran_as = field_of(job.unknown, "ran_as"); !ran_as.empty() && ran_as.size() <= 64)
-    out.end.ran_as = ran_as;
-  if (job.attempt > 0) out.more.emplace_back("attempt", std::to_string(job.attempt));
-  if (job.started_ms > 0) out.more.emplace_back("started_ms", std::to_string(job.started_ms));
-  return out;
-}
 
 Result<Actor> ActorKeys::find(Store& store, const std::string& pubkey, std::uint64_t now_s) {
   constexpr std::size_t kMostAsked = 1000;
@@ -399,22 +356,6 @@ Result<json> MessageReceiver::take_message(const Envelope& envelope, const json&
   return told_stored(arrival == Arrival::stored ? "stored" : "known", envelope.context, redis_key(message));
 }
 
-namespace {
-
-// Files of jobs in an answer that whoever sends it can give, by their keys here.
-std::vector<FilesOf> files_of_answer(const json& jobs) {
-  std::vector<FilesOf> out;
-  for (const json& each : jobs) {
-    if (!each.is_object() || each.value("files", json()) != json(true)) continue;
-    const json key = each.value("key", json()), artifacts = each.value("artifacts", json());
-    if (key.is_string() && artifacts.is_object())
-      out.push_back({key.get<std::string>(), contents_of(dump_json(artifacts))});
-  }
-  return out;
-}
-
-}  // namespace
-
 Result<std::optional<WantedFile>> MessageReceiver::missing_of(const Envelope& envelope, const Message& message,
                                                               const MessageName& name) {
   MJ_TRY(files, files_of(message));
@@ -445,23 +386,6 @@ Result<std::unique_ptr<ArtifactStore::HandedOver>> MessageReceiver::hand_over(co
   return files_.store->hand_over(store_, envelope.context, parcel_of_answer(name), to);
 }
 
-// Jobs that left more than comes here end as that says.
-json MessageReceiver::without_large(const json& jobs) const {
-  json out = jobs;
-  for (json& each : out) {
-    const std::uint64_t bytes = bytes_of(files_of_answer(json::array({each})));
-    if (bytes <= files_.max_bytes) continue;
-    const std::string ended = each.value("status", json()) == json("finished") ? "finished" : "error";
-    each = {{"key", each["key"]},
-            {"ran_as", each.value("ran_as", json(""))},
-            {"status", "error"},
-            {"detail", "too_large"},
-            {"error", "it ended as " + ended + ", and its artifacts take " + std::to_string(bytes) + " bytes; " +
-                          kCarriedLimit + " is " + std::to_string(files_.max_bytes) + " here"}};
-  }
-  return out;
-}
-
 // A piece of what was asked for. Its place was made when it was.
 Result<json> MessageReceiver::take_file(const Envelope& envelope, const json& sealed) {
   const json& body = sealed["body"];
@@ -480,6 +404,10 @@ Result<json> MessageReceiver::take_file(const Envelope& envelope, const json& se
     MJ_CHECK(sent(envelope, sealed));
   }
   if (!files_.store) return fail(Code::not_found, "sha256: nobody here waits for files");
+  // A place was made for no larger one, whatever is said of it now.
+  if (piece.file.bytes > files_.max_bytes)
+    return fail(Code::too_large, "bytes: " + std::to_string(piece.file.bytes) + " are more than a message brings; " +
+                                     kCarriedLimit + " is " + std::to_string(files_.max_bytes) + " there");
   const std::string parcel = is_of_message ? parcel_of_message(name) : parcel_of_answer(name);
   MJ_TRY(have, files_.store->add(envelope.context, parcel, piece.file, piece.offset, piece.bytes));
   return json{{"have", have}};
@@ -521,29 +449,16 @@ Result<MessageReceiver::Sent> MessageReceiver::sent(const Envelope& envelope, co
 
 Result<json> MessageReceiver::take_answer(const Envelope& envelope, const json& sealed) {
   MJ_TRY(of, sent(envelope, sealed));
-  const json& body = sealed["body"];
-  AnswerMessage answer{of.key, of.name.content, "", {}, {}, body.value("last", json(true)) != json(false), ""};
-  const json said = body.value("jobs", json::array());
-  if (!said.is_array() || said.size() > kMaxMessageJobs) return fail(Code::invalid, "jobs: is no list of jobs");
-  const json jobs = without_large(said);
-  for (std::size_t i = 0; i < jobs.size(); ++i) {
-    MJ_TRY(job, read_answered_job(jobs[i], i));
-    if (!names(of.mark, job.job_key))
+  MJ_TRY(jobs, jobs_of_answer(sealed["body"], files_.max_bytes));
+  MJ_TRY(body, read_answer(sealed["body"], jobs));
+  for (std::size_t i = 0; i < body.jobs.size(); ++i) {
+    if (!names(of.mark, body.jobs[i].job_key))
       return fail(Code::denied,
-                  "jobs[" + std::to_string(i) + "].key: " + shown(job.job_key) + " is no job of " + of.key);
-    answer.jobs.push_back(std::move(job));
+                  "jobs[" + std::to_string(i) + "].key: " + shown(body.jobs[i].job_key) + " is no job of " + of.key);
   }
-  if (body.value("status", json()) != json(word(MessageStatus::processed))) {
-    const json error = body.value("error", json());
-    answer.reason = error.is_string() && !error.get<std::string>().empty() ? error.get<std::string>()
-                                                                           : "it failed there, without a reason";
-  }
+  AnswerMessage answer{of.key, of.name.content, body.reason, {}, std::move(body.jobs), body.is_last, ""};
   if (!field_of(of.mark, "carried").empty()) answer.carried = dump_json(jobs);
-  if (body.contains("flow")) {
-    auto flow = decode_json<Flow>(body["flow"]);
-    if (!flow.ok()) return fail(Code::invalid, "flow." + join(flow.problems));
-    answer.fields.emplace_back("flow", dump_json(to_json(flow.record)));
-  }
+  if (!body.flow.empty()) answer.fields.emplace_back("flow", body.flow);
   std::unique_ptr<ArtifactStore::HandedOver> held;  // until the records say whose the files are
   if (field_of(of.mark, "state") == "away") {
     MJ_TRY(missing, missing_of(envelope, of.name, jobs));
@@ -559,18 +474,9 @@ Result<json> MessageReceiver::take_answer(const Envelope& envelope, const json& 
 
 Result<json> MessageReceiver::take_logs(const Envelope& envelope, const json& sealed) {
   MJ_TRY(of, sent(envelope, sealed));
-  const json& body = sealed["body"];
-  const json job = body.value("job", json()), lines = body.value("lines", json());
-  if (!job.is_string() || !names(of.mark, job.get<std::string>()))
-    return fail(Code::denied, "job: is no job of " + of.key);
-  if (!lines.is_array() || lines.size() > kMaxLines) return fail(Code::invalid, "lines: is no list of lines");
-  std::vector<Log> all;
-  for (const json& each : lines) {
-    auto line = decode_json<Log>(each);
-    if (!line.ok()) return fail(Code::invalid, "lines." + join(line.problems));
-    all.push_back(std::move(line.record));
-  }
-  auto stored = store_.follow_log(envelope.context, of.key, of.name.content, job.get<std::string>(), all);
+  MJ_TRY(body, read_logs(sealed["body"]));
+  if (!names(of.mark, body.job_key)) return fail(Code::denied, "job: is no job of " + of.key);
+  auto stored = store_.follow_log(envelope.context, of.key, of.name.content, body.job_key, body.lines);
   // Another client's key stands in the log's way: lines are not wanted any more, and the end is not held up.
   const bool is_in_the_way = !stored && stored.error().code == Code::invalid;
   MJ_TRY(last, is_in_the_way ? std::move(stored) : ours(std::move(stored)));
@@ -579,29 +485,22 @@ Result<json> MessageReceiver::take_logs(const Envelope& envelope, const json& se
 
 // By the supervisor that the answer will go to.
 Result<json> MessageReceiver::take_cancel(const Envelope& envelope, const json& sealed) {
-  const json& body = sealed["body"];
-  MJ_TRY(name, read_message_name(body.value("of", json())));
-  const json by = body.value("by", json()), jobs = body.value("jobs", json());
-  if (!by.is_string()) return fail(Code::invalid, "by: is missing");
+  MJ_TRY(body, read_cancel(sealed["body"]));
   // By what was signed: the key of its signer may be another one now.
-  MJ_TRY(came, came_before(envelope.context, name.content));
-  const std::string origin = std::to_string(name.caller) + ':' + std::to_string(name.id);
-  if (!came || field_of(came->mark, "origin") != origin || field_of(came->mark, "signer") != by.get<std::string>())
+  MJ_TRY(came, came_before(envelope.context, body.of.content));
+  const std::string origin = std::to_string(body.of.caller) + ':' + std::to_string(body.of.id);
+  if (!came || field_of(came->mark, "origin") != origin || field_of(came->mark, "signer") != body.by)
     return fail(Code::not_found, "of: no such message has come here");
   const Fields& mark = came->mark;
   MJ_CHECK(prove_peer(envelope, sealed, std::string(field_of(mark, "address")),
                       "is not the supervisor that the answer goes to, by the record of a runner with that address "
                       "here"));
-  if (!jobs.is_array() || jobs.size() > kMaxMessageJobs) return fail(Code::invalid, "jobs: is no list of keys");
   if (field_of(mark, "state") == "arrived")
     return fail(Code::unavailable, "of: it has not been taken yet: ask again in a moment");
   // Its supervisor has the flow's store.
-  if (body.value("flow", json()) == json(true) && !field_of(mark, "flow").empty())
-    MJ_CHECK(ours(store_.cancel_message(envelope.context, came->key)));
+  if (body.flow && !field_of(mark, "flow").empty()) MJ_CHECK(ours(store_.cancel_message(envelope.context, came->key)));
   const auto keys = words_of(field_of(mark, "jobs")), origins = words_of(field_of(mark, "origins"));
-  std::set<std::string> distinct;
-  for (const json& each : jobs) distinct.insert(each.is_string() ? each.get<std::string>() : "");
-  for (const std::string& each : distinct) {
+  for (const std::string& each : body.jobs) {
     const auto found = std::find(origins.begin(), origins.end(), each);
     if (found == origins.end()) continue;
     const std::size_t index = static_cast<std::size_t>(found - origins.begin());

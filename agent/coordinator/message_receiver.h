@@ -17,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "coordinator/message_bodies.h"
 #include "coordinator/message_files.h"
 #include "coordinator/message_gate.h"
 #include "domain/envelope.h"
@@ -24,12 +25,9 @@
 
 namespace mycojobs {
 
-inline constexpr std::size_t kMaxMessageJobs = 256;
 inline constexpr std::uint32_t kMostDeliverS = 7 * 24 * 3600;  // for which a message is tried, and its signature counts
 // In the mark of a message that carries a job which a router holds here: what its answer says of that, as JSON.
 inline constexpr const char* kCarriedAnswer = "carried_answer";
-// What an answer says of a job: its end, and what stands beside it on the record.
-Result<AnsweredJob> read_answered_job(const nlohmann::json&, std::size_t index);
 
 // Which actor a public key is of. The records in the store decide.
 class ActorKeys {
@@ -97,7 +95,6 @@ class MessageReceiver {
   Result<std::optional<WantedFile>> missing_of(const Envelope&, const MessageName&, const nlohmann::json& jobs);
   Result<std::unique_ptr<ArtifactStore::HandedOver>> hand_over(const Envelope&, const MessageName&,
                                                                const nlohmann::json& jobs);
-  nlohmann::json without_large(const nlohmann::json& jobs) const;
   struct Came {
     std::string key;
     Fields mark;

@@ -17,6 +17,10 @@ int fuzz_message_json(std::string_view);       //
 int fuzz_job_hash(std::string_view);           //
 int fuzz_envelope(std::string_view);           // JSON, sealed or not
 int fuzz_receipt(std::string_view);            // JSON, signed or not
+int fuzz_answer_body(std::string_view);        // JSON, as the next ones: bodies of envelopes
+int fuzz_logs_body(std::string_view);          //
+int fuzz_cancel_body(std::string_view);        //
+int fuzz_file_body(std::string_view);          // or what is said of files that are missing
 int fuzz_cbor(std::string_view);               // bytes
 int fuzz_cbor_values(std::string_view);        // bytes that choose a value
 int fuzz_rpc_request(std::string_view);        // a request's body

@@ -713,6 +713,32 @@ TEST_F(MessageDelivery, AnAnswerIsBelievedOfItsPeerAlone) {
   EXPECT_THAT(here("error"), HasSubstr("without a reason"));
 }
 
+// Two keys with a blank between them stand in the mark, and are the key of none.
+TEST_F(MessageDelivery, AnAnswerOrLinesAreOfOneJobOfTheMessage) {
+  send({job(1, "hold a"), job(2, "hold b")});
+  stage_.steps(8);
+  const MessageName name{12, 101, here("content", "mj:message:message:12:101")};
+  const auto told = [&](EnvelopeKind kind, const json& body) -> std::string {
+    json with = body;
+    with["of"] = to_json(name);
+    const json envelope = seal({kind, 1, stage_.clock.unix_ms() / 1000, ""}, with, *stage_.there.key).value();
+    const auto answer = stage_.carry(MessageStage::kHere, rpc_request("message.deliver", {{"envelope", envelope}}), 0);
+    const auto read = read_rpc_answer(answer.value());
+    return read ? "" : read.error().message;
+  };
+  for (const char* none : {"job:12:1 job:12:2", "", " "}) {
+    EXPECT_THAT(told(EnvelopeKind::answer,
+                     {{"status", "processed"}, {"jobs", json::array({{{"key", none}, {"status", "finished"}}})}}),
+                HasSubstr("is no job of"))
+        << none;
+    EXPECT_THAT(told(EnvelopeKind::logs, {{"job", none}, {"lines", json::array()}}), HasSubstr("is no job of")) << none;
+  }
+  EXPECT_EQ(here("state", "mj:message:message:12:101"), "away");
+  EXPECT_EQ(job_here(1), "waiting_for_prerequisites away");
+  ASSERT_TRUE(stage_.here.store->cancel_message(1, kSent));
+  ASSERT_TRUE(stage_.play());
+}
+
 TEST_F(MessageDelivery, APeerCannotSayWhatOnlyThisStoreKnows) {
   const auto read = [](const char* status, const char* detail) {
     const json told{{"key", "job:12:1"}, {"status", status}, {"detail", detail}};
@@ -859,6 +885,30 @@ TEST_F(MessageFiles, AFileThatNobodyAskedForIsNotTaken) {
   };
   EXPECT_EQ(sent(SigningKey::make()).error().code, Code::denied);
   EXPECT_EQ(sent(*stage_.there.key).error().code, Code::not_found);
+  ASSERT_TRUE(stage_.here.store->cancel(1, "job:12:1"));
+  ASSERT_TRUE(stage_.play());
+}
+
+// What is taken of a file is bounded by what may be asked for, not by what its pieces say.
+TEST_F(MessageFiles, APieceOfAFileOverTheLimitIsNotTaken) {
+  stage_.here.files.max_bytes = 100;
+  stage_.restart();
+  send({job(1, "hold a")});
+  stage_.steps(8);
+  const MessageName name{12, 101, here("content", "mj:message:message:12:101")};
+  const FileContent asked{sha256_hex("abc"), 3};
+  ASSERT_TRUE(stage_.here.files.store->expect(*stage_.here.store, 1, parcel_of_answer(name), asked));
+  const auto sent = [&](std::uint64_t bytes) {
+    const json body = piece_json(name, {asked.sha256, bytes}, 0, "ab");
+    const json envelope =
+        seal({EnvelopeKind::file, 1, stage_.clock.unix_ms() / 1000, ""}, body, *stage_.there.key).value();
+    return read_rpc_answer(stage_.receive(stage_.here, rpc_request("message.deliver", {{"envelope", envelope}})));
+  };
+  const auto refused = sent(101);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, Code::too_large);
+  EXPECT_THAT(refused.error().message, HasSubstr("message.max_artifact_bytes is 100 there"));
+  EXPECT_EQ(sent(3).value().value("have", 0), 2);
   ASSERT_TRUE(stage_.here.store->cancel(1, "job:12:1"));
   ASSERT_TRUE(stage_.play());
 }

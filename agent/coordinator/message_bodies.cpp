@@ -1,0 +1,140 @@
+#include "coordinator/message_bodies.h"
+
+#include <algorithm>
+#include <array>
+#include <nlohmann/json.hpp>
+#include <string_view>
+#include <utility>
+
+#include "base/words.h"
+#include "domain/codec.h"
+
+namespace mycojobs {
+namespace {
+
+using nlohmann::json;
+
+constexpr std::size_t kMaxLines = 2000;
+
+// What another host may say of how a job ended. The other words are this store's own, and rest on what only it can
+// know.
+constexpr auto kDetailsOfPeers = std::to_array<std::string_view>(
+    {"ok", "exit", "signal", "exception", "timeout", "timeout_cpu", "oom", "file_limit", "pids_limit", "output_limit",
+     "violation", "result_too_large", "setup_error", "cancelled", "lost", "dependency_failed", "prerequisite",
+     "policy_refused", "too_large"});
+
+std::string detail_of_peer(const Job& job) {
+  if (job.status == JobStatus::finished) return "ok";
+  const bool may = std::find(kDetailsOfPeers.begin(), kDetailsOfPeers.end(), job.detail) != kDetailsOfPeers.end();
+  return may && job.detail != "ok" ? job.detail : "lost";
+}
+
+}  // namespace
+
+Result<json> jobs_of_answer(const json& body, std::uint64_t max_bytes) {
+  json out = body.value("jobs", json::array());
+  if (!out.is_array() || out.size() > kMaxMessageJobs) return fail(Code::invalid, "jobs: is no list of jobs");
+  for (json& each : out) {
+    const std::uint64_t bytes = bytes_of(files_of_answer(json::array({each})));
+    if (bytes <= max_bytes) continue;
+    const std::string ended = each.value("status", json()) == json("finished") ? "finished" : "error";
+    each = {{"key", each["key"]},
+            {"ran_as", each.value("ran_as", json(""))},
+            {"status", "error"},
+            {"detail", "too_large"},
+            {"error", "it ended as " + ended + ", and its artifacts take " + std::to_string(bytes) + " bytes; " +
+                          kCarriedLimit + " is " + std::to_string(max_bytes) + " here"}};
+  }
+  return out;
+}
+
+std::vector<FilesOf> files_of_answer(const json& jobs) {
+  std::vector<FilesOf> out;
+  for (const json& each : jobs) {
+    if (!each.is_object() || each.value("files", json()) != json(true)) continue;
+    const json key = each.value("key", json()), artifacts = each.value("artifacts", json());
+    if (key.is_string() && artifacts.is_object())
+      out.push_back({key.get<std::string>(), contents_of(dump_json(artifacts))});
+  }
+  return out;
+}
+
+Result<AnsweredJob> read_answered_job(const json& object, std::size_t index) {
+  const std::string where = "jobs[" + std::to_string(index) + "]";
+  if (!object.is_object() || !object.contains("key") || !object["key"].is_string())
+    return fail(Code::invalid, where + ".key: is missing");
+  AnsweredJob out{object["key"].get<std::string>(), {}, {}};
+  json fields = object;
+  fields.erase("key");
+  fields.erase("files");
+  auto decoded = decode_json<Job>(fields);
+  if (!decoded.ok()) return fail(Code::invalid, where + "." + join(decoded.problems));
+  Job& job = decoded.record;
+  if (job.status != JobStatus::finished && job.status != JobStatus::error)
+    return fail(Code::invalid, where + ".status: says that it has not ended");
+  out.end.status = job.status;
+  out.end.detail = detail_of_peer(job);
+  out.end.error = std::move(job.error);
+  out.end.error_info = std::move(job.error_info);
+  out.end.result = std::move(job.result);
+  out.end.result_json = std::move(job.result_json);
+  out.end.usage = std::move(job.usage);
+  out.end.layers = std::move(job.layers);
+  out.end.receipt = std::move(job.receipt);
+  out.end.artifacts = std::move(job.artifacts);
+  if (const std::string_view ran_as = field_of(job.unknown, "ran_as"); !ran_as.empty() && ran_as.size() <= 64)
+    out.end.ran_as = ran_as;
+  if (job.attempt > 0) out.more.emplace_back("attempt", std::to_string(job.attempt));
+  if (job.started_ms > 0) out.more.emplace_back("started_ms", std::to_string(job.started_ms));
+  return out;
+}
+
+Result<AnswerBody> read_answer(const json& body, const json& jobs) {
+  AnswerBody out;
+  out.is_last = body.value("last", json(true)) != json(false);
+  for (std::size_t i = 0; i < jobs.size(); ++i) {
+    MJ_TRY(job, read_answered_job(jobs[i], i));
+    out.jobs.push_back(std::move(job));
+  }
+  if (body.value("status", json()) != json(word(MessageStatus::processed))) {
+    const json error = body.value("error", json());
+    out.reason = error.is_string() && !error.get<std::string>().empty() ? error.get<std::string>()
+                                                                        : "it failed there, without a reason";
+  }
+  if (body.contains("flow")) {
+    auto flow = decode_json<Flow>(body["flow"]);
+    if (!flow.ok()) return fail(Code::invalid, "flow." + join(flow.problems));
+    out.flow = dump_json(to_json(flow.record));
+  }
+  return out;
+}
+
+Result<LogsBody> read_logs(const json& body) {
+  const json job = body.value("job", json()), lines = body.value("lines", json());
+  if (!job.is_string()) return fail(Code::invalid, "job: is no key");
+  if (!lines.is_array() || lines.size() > kMaxLines) return fail(Code::invalid, "lines: is no list of lines");
+  LogsBody out{job.get<std::string>(), {}};
+  for (const json& each : lines) {
+    auto line = decode_json<Log>(each);
+    if (!line.ok()) return fail(Code::invalid, "lines." + join(line.problems));
+    out.lines.push_back(std::move(line.record));
+  }
+  return out;
+}
+
+Result<CancelBody> read_cancel(const json& body) {
+  CancelBody out;
+  MJ_TRY(name, read_message_name(body.value("of", json())));
+  out.of = std::move(name);
+  const json by = body.value("by", json()), jobs = body.value("jobs", json());
+  if (!by.is_string()) return fail(Code::invalid, "by: is missing");
+  out.by = by.get<std::string>();
+  if (!jobs.is_array() || jobs.size() > kMaxMessageJobs) return fail(Code::invalid, "jobs: is no list of keys");
+  for (const json& each : jobs) {
+    if (each.is_string()) out.jobs.insert(each.get<std::string>());
+  }
+  out.flow = body.value("flow", json()) == json(true);
+  return out;
+}
+
+}  // namespace mycojobs

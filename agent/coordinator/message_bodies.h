@@ -1,0 +1,49 @@
+// What the bodies of envelopes from elsewhere say (domain/envelope.h), as far as their form goes: which message they
+// are of, and who may say it, is the receiver's to ask (message_receiver.h). Messages are records (domain/codec.h),
+// pieces of files stand in message_files.h. Pure; any thread. Error invalid: names the field.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "coordinator/message_files.h"
+#include "mycojobs/store.h"
+
+namespace mycojobs {
+
+inline constexpr std::size_t kMaxMessageJobs = 256;
+
+// `jobs` of an answer. Those that left files of more than max_bytes end as that says.
+Result<nlohmann::json> jobs_of_answer(const nlohmann::json& body, std::uint64_t max_bytes);
+// Of these: files that whoever sends them can give, by the keys of their jobs here.
+std::vector<FilesOf> files_of_answer(const nlohmann::json& jobs);
+// What an answer says of a job: its end, and what stands beside it on the record.
+Result<AnsweredJob> read_answered_job(const nlohmann::json&, std::size_t index);
+
+struct AnswerBody {
+  std::vector<AnsweredJob> jobs;
+  std::string reason;   // empty: it was processed
+  std::string flow;     // its record, as JSON; empty: there is none
+  bool is_last = true;  // false: more of its jobs follow
+};
+// jobs: jobs_of_answer().
+Result<AnswerBody> read_answer(const nlohmann::json& body, const nlohmann::json& jobs);
+
+struct LogsBody {
+  std::string job_key;
+  std::vector<Log> lines;
+};
+Result<LogsBody> read_logs(const nlohmann::json& body);
+
+struct CancelBody {
+  MessageName of;
+  std::string by;              // key of the message's signer
+  std::set<std::string> jobs;  // as the message's sender names them
+  bool flow = false;
+};
+Result<CancelBody> read_cancel(const nlohmann::json& body);
+
+}  // namespace mycojobs

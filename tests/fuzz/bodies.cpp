@@ -1,0 +1,119 @@
+// Bodies of envelopes: what supervisors elsewhere say of messages that were sent to them, and pieces of files.
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "coordinator/message_bodies.h"
+#include "domain/codec.h"
+#include "fuzz/targets.h"
+
+namespace mycojobs::fuzz {
+namespace {
+
+using nlohmann::json;
+
+constexpr std::uint64_t kMostFiles = 64U << 20;
+
+// As read_envelope() leaves it: an object.
+std::optional<json> body_of(std::string_view text) {
+  auto body = parse_json(text);
+  if (!body || !body->is_object()) return std::nullopt;
+  return std::move(*body);
+}
+
+void check_job(const AnsweredJob& job) {
+  const bool is_finished = job.end.status == JobStatus::finished;
+  must(is_finished || job.end.status == JobStatus::error, "an answered job has not ended");
+  must(!job.end.detail.empty() && is_finished == (job.end.detail == "ok"), "a detail that does not go with its status");
+  must(job.end.ran_as.size() <= 64, "it has run as a long text");
+}
+
+// A router reads the jobs again, from the mark of its message.
+void check_carried(const json& jobs) {
+  const auto again = parse_json(dump_json(jobs));
+  must(again && *again == jobs, "jobs of an answer read otherwise in a mark");
+  for (std::size_t i = 0; i < again->size(); ++i) {
+    const auto job = read_answered_job((*again)[i], i);
+    must(job.has_value(), "a job of an answer is none in a mark");
+  }
+}
+
+}  // namespace
+
+int fuzz_answer_body(std::string_view text) {
+  const auto body = body_of(text);
+  if (!body) return 0;
+  const auto jobs = jobs_of_answer(*body, kMostFiles);
+  if (!jobs) return 0;
+  must(jobs->size() <= kMaxMessageJobs, "an answer has more jobs than a message");
+  for (const json& each : *jobs)
+    must(bytes_of(files_of_answer(json::array({each}))) <= kMostFiles, "a job leaves more than it may");
+  must(jobs_of_answer({{"jobs", *jobs}}, kMostFiles).value() == *jobs, "jobs that leave no more are changed");
+  const auto answer = read_answer(*body, *jobs);
+  if (!answer) return 0;
+  must(answer->jobs.size() == jobs->size(), "a job is passed over");
+  for (const AnsweredJob& each : answer->jobs) check_job(each);
+  for (const FilesOf& each : files_of_answer(*jobs)) {
+    const bool any = std::any_of(answer->jobs.begin(), answer->jobs.end(),
+                                 [&](const AnsweredJob& job) { return job.job_key == each.job_key; });
+    must(any, "files are of a job that the answer does not name");
+  }
+  check_carried(*jobs);
+  if (answer->flow.empty()) return 1;
+  const auto flow = parse_json(answer->flow);
+  must(flow && decode_json<Flow>(*flow).ok(), "the record of a flow is not read again");
+  return 1;
+}
+
+int fuzz_logs_body(std::string_view text) {
+  const auto body = body_of(text);
+  if (!body) return 0;
+  const auto logs = read_logs(*body);
+  if (!logs) return 0;
+  json lines = json::array();
+  for (const Log& each : logs->lines) lines.push_back(to_json(each));
+  const auto again = read_logs({{"job", logs->job_key}, {"lines", lines}});
+  must(again && again->job_key == logs->job_key && again->lines.size() == logs->lines.size(),
+       "lines that were written are not read");
+  for (std::size_t i = 0; i < lines.size(); ++i)
+    must(to_json(again->lines[i]) == lines[i], "a line reads otherwise than it was written");
+  return 1;
+}
+
+int fuzz_cancel_body(std::string_view text) {
+  const auto body = body_of(text);
+  if (!body) return 0;
+  const auto wish = read_cancel(*body);
+  if (!wish) return 0;
+  must(wish->jobs.size() <= kMaxMessageJobs, "it names more jobs than a message has");
+  const auto again =
+      read_cancel({{"of", to_json(wish->of)}, {"by", wish->by}, {"jobs", json(wish->jobs)}, {"flow", wish->flow}});
+  must(again && to_json(again->of) == to_json(wish->of) && again->by == wish->by && again->jobs == wish->jobs &&
+           again->flow == wish->flow,
+       "a wish to cancel reads otherwise than it was written");
+  return 1;
+}
+
+int fuzz_file_body(std::string_view text) {
+  const auto body = body_of(text);
+  if (!body) return 0;
+  const auto wanted = read_wanted(*body);
+  if (wanted) {
+    const auto again = read_wanted(to_json(*wanted)), of_mark = wanted_of(text_of(*wanted));
+    must(again && text_of(*again) == text_of(*wanted), "what is missing reads otherwise than it was written");
+    must(of_mark && text_of(*of_mark) == text_of(*wanted), "what is missing reads otherwise in a mark");
+  }
+  const auto name = read_message_name(body->value("of", json()));
+  const auto piece = read_piece(*body);
+  if (!name || !piece) return wanted ? 1 : 0;
+  must(piece->offset <= piece->file.bytes, "a piece begins behind its file");
+  const auto again = read_piece(piece_json(*name, piece->file, piece->offset, piece->bytes));
+  must(again && again->file.sha256 == piece->file.sha256 && again->file.bytes == piece->file.bytes &&
+           again->offset == piece->offset && again->bytes == piece->bytes,
+       "a piece reads otherwise than it was written");
+  const std::string parcel = parcel_of_message(*name);
+  must(parcel.find('/') == std::string::npos && parcel.size() < 255, "a parcel's name is no name of a file");
+  return 1;
+}
+
+}  // namespace mycojobs::fuzz
