@@ -2,7 +2,7 @@
 // requests between them. Then each of them is disturbed: a supervisor is killed before or after a call of its store,
 // the call or its reply is lost; a request is lost, or its answer, or it comes twice, or once more much later. What
 // comes of every message and job must be the same: each job ran once, each result came once, and `verify` finds
-// nothing.
+// nothing. The same step may be disturbed again, each time it is tried.
 #include <cstdio>
 #include <cstdlib>
 #include <vector>
@@ -126,6 +126,26 @@ const MessageScenario kScenarios[] = {
      },
      {"here\n  message:12:101 error failed (timeout_ack: it was not acknowledged in time)",
       "job:12:1 ok a | error | timeout |", "job:12:2 ok b | error | timeout |"}},
+    // It is taken, runs and is answered, and nobody has ever heard that it arrived.
+    {"NeverAcknowledged",
+     [](MessageStage& stage) {
+       stage.deafen(MessageStage::kThere);
+       stage.send(stage.message(101, {MessageStage::job(1, "ok a"), MessageStage::job(2, "fail b")}));
+     },
+     {"here\n  message:12:101 error read (1 of its jobs failed) in msg_in 1", "job:12:1 ok a | finished | ok |",
+      "job:12:2 fail b | error | exit | it went wrong", "ran ok a: 1", "ran fail b: 1"}},
+    // It runs there when its time to be acknowledged is over here.
+    {"NotHeardInTime",
+     [](MessageStage& stage) {
+       Message wanted = stage.message(101, {MessageStage::job(1, "hold a")});
+       wanted.timeout_ack = 120;  // within which it has come, however its way was disturbed
+       stage.pace(2000);
+       stage.deafen(MessageStage::kThere);
+       stage.send(wanted);
+       stage.when_later(125000, [&stage] { stage.deafen(""); });
+     },
+     {"here\n  message:12:101 error failed (timeout_ack: it was not acknowledged in time)",
+      "job:12:1 hold a | error | timeout |", "hold a | error | cancelled |", "ran hold a: 1"}},
     {"NoResultInTime",
      [](MessageStage& stage) {
        Message wanted = stage.message(101, {MessageStage::job(1, "hold a")});
@@ -189,6 +209,17 @@ TEST_P(MessageCrashPoints, OnceAnywhereChangesNothing) {
   }
   std::printf("%s: %llu calls, %llu requests\n%s", GetParam().name, static_cast<unsigned long long>(calls_),
               static_cast<unsigned long long>(requests_), undisturbed_.c_str());
+}
+
+// Whoever begins anew is killed at the same step again; of a request, no try in a row is heard.
+TEST_P(MessageCrashPoints, AtTheSameStepAgainChangesNothing) {
+  for (std::uint64_t call = 1; call <= calls_ && !is_enough(); ++call) {
+    for (const MessageFate fate : kCallFates) play({{call, fate, 2}}, {});
+  }
+  for (std::uint64_t request = 1; request <= requests_ && !is_enough(); ++request) {
+    for (const MessageFate fate : {MessageFate::parcel_lost, MessageFate::answer_lost, MessageFate::twice})
+      play({}, {{request, fate, 3}});
+  }
 }
 
 // All pairs with MYCOJOBS_SIM_ROUNDS; else with a stride that keeps them few.

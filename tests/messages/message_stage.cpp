@@ -174,8 +174,8 @@ Fault MessageStage::judge(MessageSide& side, const ServerCall& call) {
   static const std::set<std::string_view> kMail{"mail_due", "pending_messages"};
   if (call.write == 0 || kLooks.contains(call.name) || (side.is_idle_ && kMail.contains(call.name))) return Fault::none;
   ++calls_;
-  for (const MessageDisturbance& each : calls_disturbed_) {
-    if (each.call != calls_) continue;
+  for (MessageDisturbance& each : calls_disturbed_) {
+    if (!each.strikes(calls_, side.address + ' ' + std::string(call.name))) continue;
     side.is_dead_ = each.fate == MessageFate::killed_before || each.fate == MessageFate::killed_after;
     return each.fate == MessageFate::killed_before || each.fate == MessageFate::request_lost ? Fault::before
                                                                                              : Fault::after;
@@ -215,15 +215,15 @@ void MessageStage::send(Message wanted) {
 Result<std::string> MessageStage::carry(const std::string& address, const std::string& request, std::uint64_t number) {
   const auto lost = [] { return fail(Code::unavailable, "nobody answers"); };
   MessageFate fate = MessageFate::fine;
-  for (const MessageDisturbance& each : requests_disturbed_) {
-    if (each.call == number) fate = each.fate;
+  for (MessageDisturbance& each : requests_disturbed_) {
+    if (each.strikes(number, address)) fate = each.fate;
   }
   if (apart_ || fate == MessageFate::parcel_lost) return lost();
   MessageSide& to = address == kThere ? there : here;
   if (fate == MessageFate::late) late_.push_back({clock.unix_ms() + 30000, address, request});
   if (fate == MessageFate::twice) (void)receive(to, request);
   std::string answer = receive(to, request);
-  if (to.is_dead_ || fate == MessageFate::answer_lost) return lost();
+  if (to.is_dead_ || fate == MessageFate::answer_lost || address == deaf_to_) return lost();
   return told_ ? told_(answer) : answer;
 }
 
@@ -370,7 +370,7 @@ bool MessageStage::is_quiet() {
 
 bool MessageStage::play(int rounds) {
   for (int i = 0; i < rounds; ++i) {
-    step();
+    step(pace_ms_);
     if (is_quiet()) return true;
   }
   return false;

@@ -43,6 +43,16 @@ enum class MessageFate {
 struct MessageDisturbance {
   std::uint64_t call = 0;  // the number of the store's call, or of the request, from 1
   MessageFate fate = MessageFate::fine;
+  std::uint64_t times =
+      1;  // as often the same step is tried: the next calls of that script there, or requests to there
+  std::string step = {};
+
+  bool strikes(std::uint64_t number, const std::string& of) {
+    if (number == call) step = of;
+    if (times == 0 || step.empty() || step != of) return false;
+    --times;
+    return true;
+  }
 };
 
 class MessageSide {
@@ -113,7 +123,10 @@ class MessageStage {
 
   void disturb_calls(std::vector<MessageDisturbance> of) { calls_disturbed_ = std::move(of); }
   void disturb_requests(std::vector<MessageDisturbance> of) { requests_disturbed_ = std::move(of); }
-  void part(bool apart) { apart_ = apart; }  // no request arrives
+  void part(bool apart) { apart_ = apart; }       // no request arrives
+  void pace(std::uint64_t ms) { pace_ms_ = ms; }  // of the steps that play() makes
+  // Requests to there arrive, and no answer to them is heard.
+  void deafen(const std::string& address) { deaf_to_ = address; }
   // What whoever carries hears instead of an answer.
   void tell_instead(std::function<std::string(const std::string& answer)> told) { told_ = std::move(told); }
 
@@ -162,6 +175,8 @@ class MessageStage {
   std::vector<std::string> let_go_;  // files, too early
   MessageSide* at_work_ = nullptr;   // whose calls are counted
   bool apart_ = false;
+  std::string deaf_to_;
+  std::uint64_t pace_ms_ = 250;
   std::function<std::string(const std::string&)> told_;
 };
 
