@@ -351,6 +351,10 @@ Result<json> MessageReceiver::take_message(const Envelope& envelope, const json&
     return fail(Code::conflict, "id: " + redis_key(message) + " is here with other content: send it with another id");
   if (arrival == Arrival::full)
     return fail(Code::unavailable, "messages come faster than they are taken: try again later");
+  if (arrival == Arrival::sender_full)
+    return fail(Code::unavailable, "messages of actor " + std::to_string(actor.id) +
+                                       " come faster than they are taken, and no sender has more than a tenth of the "
+                                       "room: try again later");
   // Whoever has seen a message can send it once more.
   if (arrival == Arrival::stored && check_seal(sealed, {envelope.signer, now})) proven_ = message.signer;
   return told_stored(arrival == Arrival::stored ? "stored" : "known", envelope.context, redis_key(message));

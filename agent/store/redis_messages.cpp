@@ -15,7 +15,7 @@ namespace {
 constexpr std::uint64_t kMaxPending = 1000;  // entries of a list that one call looks at: some ms of the server's time
 constexpr std::uint64_t kMissingRecordMs = 2000;   // how long a message may wait for its record
 constexpr std::uint64_t kMaxArrived = 100000;      // that wait to be taken
-constexpr std::uint64_t kMaxArrivedOfOne = 10000;  // of one sender
+constexpr std::uint64_t kMaxArrivedOfOne = 10000;  // of one sender; a large one counts as several (arrive_message)
 constexpr std::size_t kMessagePlacesAtOnce = 64;
 constexpr const char *kOut = "msg_out", *kRouting = "msg_out_coordinator";
 
@@ -145,6 +145,7 @@ Result<Arrival> RedisStore::arrive_message(Id context, const std::string& messag
   }
   if (reply.text() == "known") return Arrival::known;
   if (reply.text() == "taken") return Arrival::taken;
+  if (reply.text() == "sender_full") return Arrival::sender_full;
   return reply.text() == "full" ? Arrival::full : Arrival::other;
 }
 

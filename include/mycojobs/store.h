@@ -187,8 +187,9 @@ struct RouteMessage {
                 result_ms = 0;  // from now until it must be delivered; from then until its answer: 0: any
   std::vector<MessageJob> jobs;
 };
-// known: it came before; other: the same sender has sent other content with that id; taken: another's message has it.
-enum class Arrival { stored, known, other, taken, full };
+// known: it came before; other: the same sender has sent other content with that id; taken: another's message has it;
+// full: too many wait; sender_full: too many of that sender, or too large ones.
+enum class Arrival { stored, known, other, taken, full, sender_full };
 struct OutboxEntry {
   std::string entry;  // "send message:12:101"
   std::string kind, message_key;

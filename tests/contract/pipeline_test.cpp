@@ -424,13 +424,32 @@ TEST_P(Pipeline, OfOneSenderNotMoreThanATenthOfAllWait) {
   const std::string now = std::to_string(store_->now_ms().value());
   plain({"ZADD", "mj:inbox", now, "message:12:1"});
   plain({"HSET", "mj:inbox-turns", "12", std::to_string(std::stod(now) + 10000.0 / 1024)});
-  EXPECT_EQ(store_->arrive_message(1, kMessage, from_elsewhere(), record()).value(), Arrival::full);
+  EXPECT_EQ(store_->arrive_message(1, kMessage, from_elsewhere(), record()).value(), Arrival::sender_full);
   EXPECT_EQ(outcome(store_->load(1, kMessageMark)), "not_found");
   EXPECT_EQ(store_->arrive_message(1, "message:13:1", from_elsewhere(), record()).value(), Arrival::stored)
       << "that is nobody else's loss";
   plain({"HSET", "mj:inbox-turns", "12", std::to_string(std::stod(now) + 3600000)});
   EXPECT_EQ(store_->arrive_message(1, kMessage, {"decaf", {}}, record()).value(), Arrival::stored)
       << "a turn of a clock that went back";
+}
+
+TEST_P(Pipeline, ALargeMessageCountsAsSeveral) {
+  const std::uint64_t now = store_->now_ms().value();
+  plain({"ZADD", "mj:inbox", std::to_string(now), "message:12:1"});
+  // Twenty more may come.
+  plain({"HSET", "mj:inbox-turns", "12", std::to_string(static_cast<double>(now) + 9980.0 / 1024)});
+  const auto come = [&](Id id, std::size_t bytes) {
+    Fields fields = record();
+    fields.emplace_back("message", std::string(bytes, 'x'));
+    return store_->arrive_message(1, message_key(id), {"c0de" + std::to_string(id), {{"origin", "7:5"}}}, fields)
+        .value();
+  };
+  EXPECT_EQ(come(2, 100), Arrival::stored);
+  EXPECT_EQ(come(3, 20 * 16384), Arrival::stored) << "there is room when it comes";
+  EXPECT_EQ(come(4, 100), Arrival::sender_full);
+  EXPECT_EQ(come(5, 1U << 20), Arrival::sender_full) << "again: its turns are of no other clock";
+  EXPECT_EQ(store_->arrive_message(1, "message:13:1", from_elsewhere(), record()).value(), Arrival::stored)
+      << "that is nobody else's loss";
 }
 
 TEST_P(Pipeline, WhatAnotherClientHasPushedOntoMsgInHasArrived) {

@@ -99,6 +99,22 @@ TEST_F(MessageDelivery, APeerThatIsAwayForTenMinutesGetsItAfterwards) {
   EXPECT_EQ(here("status"), "processed");
 }
 
+// As if as many of hers waited there as may: it is refused with the reason, and comes later, once.
+TEST_F(MessageDelivery, WhoFloodsAPeerIsToldWhyAndComesLater) {
+  const std::string now = std::to_string(stage_.clock.unix_ms());
+  stage_.there.server.plain(2, {"ZADD", "mj:inbox", now, "message:34:1"});
+  stage_.there.server.plain(2, {"HSET", "mj:inbox-turns", "34",
+                                std::to_string(static_cast<double>(stage_.clock.unix_ms()) + 10000.0 / 1024)});
+  send({job(1, "ok a")});
+  stage_.step();
+  EXPECT_EQ(here("transport_status"), "queued");
+  EXPECT_THAT(here("why", "mj:message:message:12:101"), HasSubstr("messages of actor 34 come faster than"));
+  EXPECT_EQ(there("state", kCameMark), "");
+  ASSERT_TRUE(stage_.play());
+  EXPECT_EQ(job_here(1), "finished ok");
+  EXPECT_EQ(here("status"), "processed");
+}
+
 TEST_F(MessageDelivery, AnAnswerWaitsForAPeerThatIsAway) {
   send({job(1, "hold a")});
   stage_.steps(8);

@@ -150,8 +150,9 @@ return answer
 
 --# arrive_message: journal messages
 -- A message that has come from elsewhere, and holds. stored, known (it had come before, under this key or another), other
--- (its sender has sent another one with this key), taken (somebody else's has this key), full (more than max wait, or of this
--- caller about max_of_one). written: its record is there. told: what is to be remembered of where it comes from.
+-- (its sender has sent another one with this key), taken (somebody else's has this key), full (more than max wait) or
+-- sender_full (of this caller about max_of_one). written: its record is there. told: what is to be remembered of where it
+-- comes from.
 local message, content, written, max, max_of_one = arg(), arg(), arg() == '1', num(arg()), num(arg())
 local fields, told = list_arg(), list_arg()
 local mark = 'mj:message:' .. message
@@ -173,13 +174,18 @@ end
 if not written and redis.call('EXISTS', message) == 1 then return 'taken' end
 local waiting = redis.call('ZCARD', 'mj:inbox')
 -- It is taken behind those of its caller that wait, a moment for each, and not behind the many that others have sent
--- (start-time fair queueing). A turn beyond all that may wait is of a clock that went back.
-local kTurnMs, caller = 1 / 1024, string.match(message, '^message:(%d+):')
+-- (start-time fair queueing). A large one takes several turns, so that they bound what a caller takes of the memory, too.
+-- A turn beyond all that may wait is of a clock that went back.
+local kTurnMs, kTurnBytes, kMostTurns = 1 / 1024, 16384, 128
+local caller, bytes = string.match(message, '^message:(%d+):'), 0
+for _, each in ipairs(fields) do bytes = bytes + #each end
+local turns = math.max(1, math.min(kMostTurns, math.ceil(bytes / kTurnBytes)))
 local first = tonumber(redis.call('ZRANGE', 'mj:inbox', 0, 0, 'WITHSCORES')[2] or '') or now_ms
 first = math.max(0, math.min(first, now_ms))
 local at = tonumber(redis.call('HGET', 'mj:inbox-turns', caller) or '') or 0
-if not (at >= first and at <= now_ms + max_of_one * kTurnMs) then at = first end
-if waiting >= max or at - first >= max_of_one * kTurnMs then return 'full' end
+if not (at >= first and at <= now_ms + (max_of_one + kMostTurns) * kTurnMs) then at = first end
+if waiting >= max then return 'full' end
+if at - first >= max_of_one * kTurnMs then return 'sender_full' end
 redis.call('HSET', mark, 'state', 'arrived', 'content', content, 'left', 0, 'came_ms', dec(now_ms), unpack(told))
 if not written then
   redis.call('HSET', message, 'status', 'dispatched', 'updated_at', now_s, unpack(fields))
@@ -187,7 +193,7 @@ if not written then
 end
 redis.call('ZADD', 'mj:inbox', string.format('%.17g', at), message)
 if waiting == 0 then redis.call('DEL', 'mj:inbox-turns') end
-redis.call('HSET', 'mj:inbox-turns', caller, string.format('%.17g', at + kTurnMs))
+redis.call('HSET', 'mj:inbox-turns', caller, string.format('%.17g', at + turns * kTurnMs))
 put_in(message)
 redis.call('LREM', 'msg_out_coordinator', 0, message)
 mail_moves()
