@@ -83,9 +83,9 @@ class Bench {
   std::string apply(const std::string& name) {
     json manifest = json::parse(kManifest);
     manifest["name"] = "bench/" + name + "@1";
-    service::ApplyWorkflow wish;
-    wish.code = {{"count.lua", kCode}};
-    return must(service::apply_workflow(by_, {*store_, *worlds_}, manifest, wish)).world;
+    service::ApplyWorkflow request;
+    request.code = {{"count.lua", kCode}};
+    return must(service::apply_workflow(by_, {*store_, *worlds_}, manifest, request)).world;
   }
   void send(const std::string& world, int id, bool pay = false) {
     const Fields fields{{"schema", "bench/Hit@1"}, {"value", json{{"id", id}, {"pay", pay}}.dump()}};
@@ -160,11 +160,11 @@ class Bench {
   void measure_sending(const char* label, bool cached) {
     service::ManifestCache cache;
     const service::WorldStores in{*store_, *worlds_, cached ? &cache : nullptr};
-    service::SendEvent wish{"bench/Hit", R"({"id": 1})", "bench/few@1"};
+    service::SendEvent request{"bench/Hit", R"({"id": 1})", "bench/few@1"};
     std::vector<double> took;
     for (int i = 0; i < kSingle; ++i) {
       const auto one = Moment::now();
-      must(service::send_event(by_, in, wish));
+      must(service::send_event(by_, in, request));
       took.push_back(ms_since(one));
     }
     std::printf("| %s | %.2f | %.2f |\n", label, at(took, 0.5), at(took, 0.99));

@@ -859,12 +859,13 @@ void answer(const Invocation& call, const FlowProgress& now, Id flow, std::strin
 Result<int> control(const Invocation& call, FlowControl::Verb verb, std::string_view what) {
   MJ_TRY(flow, flow_argument(call));
   MJ_TRY(by, who_asks(call));
-  service::ControlFlow wish{.flow = flow, .verb = verb, .comment = call.get("comment"), .payload = call.get("payload")};
-  if (call.arguments.size() > 1) wish.target = call.arguments.at(1);
-  if (call.has("key")) wish.key = call.get("key");
-  MJ_CHECK(as_typed(call, service::check(wish)));
+  service::ControlFlow request{
+      .flow = flow, .verb = verb, .comment = call.get("comment"), .payload = call.get("payload")};
+  if (call.arguments.size() > 1) request.target = call.arguments.at(1);
+  if (call.has("key")) request.key = call.get("key");
+  MJ_CHECK(as_typed(call, service::check(request)));
   MJ_TRY(open, open_flows_to_answer(call));
-  MJ_TRY(done, as_typed(call, service::control_flow(by, open.stores(), wish)));
+  MJ_TRY(done, as_typed(call, service::control_flow(by, open.stores(), request)));
   answer(call, done, flow, what);
   if (done.status == FlowStatus::started) warn_if_nobody_leads(call, open);
   return 0;
@@ -874,8 +875,8 @@ Result<int> replay(const Invocation& call) {
   MJ_TRY(of, flow_argument(call));
   MJ_TRY(by, who_asks(call));
   MJ_TRY(open, open_flows_to_answer(call));
-  const service::ReplayFlow wish{.flow = of, .allow_irreversible = call.has("allow-irreversible")};
-  MJ_TRY(flow, as_typed(call, service::replay_flow(by, open.stores(), wish)));
+  const service::ReplayFlow request{.flow = of, .allow_irreversible = call.has("allow-irreversible")};
+  MJ_TRY(flow, as_typed(call, service::replay_flow(by, open.stores(), request)));
   MJ_TRY(began, service::start_flow(by, open.stores(), {flow.id, fmt::format("replay:{}", of)}));
   if (call.json) {
     print(dump_json({{"flow", flow.id}, {"replay_of", of}, {"status", word(began.status)}}) + "\n");

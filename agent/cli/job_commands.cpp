@@ -62,17 +62,18 @@ class JobFollower {
   std::uint64_t lines_seen() const { return last_seq_; }
 
  private:
-  // The first is a wish to cancel, kept until the store has taken it. A third, while we leave, ends us at once.
+  // The first is a request to cancel, kept until the store has taken it. A third, while we leave, ends us at once.
   Result<void> obey_signals(Store& store) {
     if (next_stop_signal(0) != 0 && ++stops_ > 1) {
       leave_at_stop_signals();
-      return fail(Code::conflict, "left " + key_ + " behind" + (wished_ ? ", with the wish to cancel it" : ""));
+      return fail(Code::conflict,
+                  "left " + key_ + " behind" + (cancel_asked_ ? ", with the request to cancel it" : ""));
     }
-    if (stops_ == 0 || wished_) return {};
+    if (stops_ == 0 || cancel_asked_) return {};
     if (!told_of_cancel_) say("cancelling " + key_ + "; Ctrl-C once more leaves it behind");
     told_of_cancel_ = true;
     MJ_CHECK(store.cancel(context_, key_));
-    wished_ = true;
+    cancel_asked_ = true;
     return {};
   }
   void show(const Log& line) {
@@ -105,7 +106,7 @@ class JobFollower {
   std::uint64_t quiet_since_ms_;
   std::uint64_t last_seq_ = 0;
   int stops_ = 0;
-  bool told_of_cancel_ = false, wished_ = false;
+  bool told_of_cancel_ = false, cancel_asked_ = false;
   std::string told_;
   nlohmann::json lines_ = nlohmann::json::array();
 };
@@ -173,8 +174,8 @@ Result<JobView> end_of(const Invocation& call, Opened& opened, JobFollower& foll
   }
 }
 
-// Prints its log as it comes, says why it waits if it does, passes one Ctrl-C on as a wish to cancel and leaves at the
-// second; outlives a store that goes away for a while. Then prints result and receipt, or with --json one document.
+// Prints its log as it comes, says why it waits if it does, passes one Ctrl-C on as a request to cancel and leaves at
+// the second; outlives a store that goes away for a while. Then prints result and receipt, or with --json one document.
 // Returns the job as it ended.
 Result<Job> follow_to_the_end(const Invocation& call, Opened& opened, const std::string& job_key, bool with_agent) {
   JobFollower follower(call, context_of(call), job_key);
@@ -420,10 +421,10 @@ Result<int> retry(Invocation& call) {
 Result<int> answer_approval(const Invocation& call, bool approved) {
   MJ_TRY(key, job_argument(call));
   MJ_TRY(by, who_asks(call));
-  service::AnswerJob wish{key, call.arguments.at(1), approved, call.get("comment")};
-  if (wish.name.starts_with("approval:")) wish.name.erase(0, 9);
+  service::AnswerJob request{key, call.arguments.at(1), approved, call.get("comment")};
+  if (request.name.starts_with("approval:")) request.name.erase(0, 9);
   MJ_TRY(opened, open_to_answer(call));
-  MJ_TRY(said, as_typed(call, service::answer_job(by, *opened.store, wish)));
+  MJ_TRY(said, as_typed(call, service::answer_job(by, *opened.store, request)));
   answer(call, key, said.job,
          !said.changed ? "is as it was: that approval had been given before"
          : approved    ? "has the approval"

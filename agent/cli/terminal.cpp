@@ -155,8 +155,9 @@ std::size_t screen_columns() {
   const Terminal terminal = terminal_of(stdout);
   if (terminal.lines == 0) return 0;
   const char* named = std::getenv("COLUMNS");
-  std::uint64_t wish = 0;
-  return named != nullptr && parse_u64(named, wish) && wish > 0 ? static_cast<std::size_t>(wish) : terminal.columns;
+  std::uint64_t columns = 0;
+  return named != nullptr && parse_u64(named, columns) && columns > 0 ? static_cast<std::size_t>(columns)
+                                                                      : terminal.columns;
 }
 
 void fit(Rows& rows, std::size_t screen) {

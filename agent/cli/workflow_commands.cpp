@@ -79,13 +79,13 @@ Result<int> apply(const Invocation& call) {
   MJ_TRY(file, read_manifest_file(engine_options(call.settings), typed(call, 0)));
   if (!file.manifest) return fail(Code::invalid, join(file.problems));
   MJ_TRY(open, open_worlds(call));
-  service::ApplyWorkflow wish;
-  wish.code = std::move(file.code);
+  service::ApplyWorkflow request;
+  request.code = std::move(file.code);
   if (call.has("owner")) {
     MJ_TRY(owner, id_flag(call, "owner", kDefaultCaller));
-    wish.owner = owner;
+    request.owner = owner;
   }
-  MJ_TRY(done, service::apply_workflow(open.by, open.in(), *file.document, wish));
+  MJ_TRY(done, service::apply_workflow(open.by, open.in(), *file.document, request));
   if (call.json)
     return print_json({{"manifest", done.world},
                        {"hash", done.hash},
@@ -101,11 +101,11 @@ Result<int> apply(const Invocation& call) {
 }
 
 // Repeated while the store is away: it is sent once, whatever of the first try came through.
-Result<service::SentEvent> send_once(const Invocation& call, OpenedWorlds& open, const service::SendEvent& wish) {
+Result<service::SentEvent> send_once(const Invocation& call, OpenedWorlds& open, const service::SendEvent& request) {
   service::SentEvent sent;
   auto done = while_away(call, open.opened, false, [&](Store& store) -> Result<void> {
     MJ_TRY(worlds, open.opened.session.stores->open_workflows());
-    MJ_TRY(posted, service::send_event(open.by, {store, *worlds}, wish));
+    MJ_TRY(posted, service::send_event(open.by, {store, *worlds}, request));
     sent = std::move(posted);
     return {};
   });
@@ -114,16 +114,16 @@ Result<service::SentEvent> send_once(const Invocation& call, OpenedWorlds& open,
   return fail(Code::unavailable,
               fmt::format("{}; whether the event was sent is not known: the same command with --idempotency-key {} "
                           "sends it once",
-                          done.error().message, *wish.idempotency_key));
+                          done.error().message, *request.idempotency_key));
 }
 
 Result<int> send(const Invocation& call) {
-  service::SendEvent wish{typed(call, 0), typed(call, 1), call.get("workflow")};
-  wish.idempotency_key = call.has("idempotency-key") ? call.get("idempotency-key") : random_hex(16);
-  wish.traceparent = call.get("traceparent");
-  if (wish.value == "-") wish.value.assign(std::istreambuf_iterator<char>(std::cin), {});
+  service::SendEvent request{typed(call, 0), typed(call, 1), call.get("workflow")};
+  request.idempotency_key = call.has("idempotency-key") ? call.get("idempotency-key") : random_hex(16);
+  request.traceparent = call.get("traceparent");
+  if (request.value == "-") request.value.assign(std::istreambuf_iterator<char>(std::cin), {});
   MJ_TRY(open, open_worlds(call));
-  MJ_TRY(sent, send_once(call, open, wish));
+  MJ_TRY(sent, send_once(call, open, request));
   if (call.json)
     return print_json({{"manifest", sent.world},
                        {"event", sent.event},
@@ -230,14 +230,14 @@ std::vector<std::string> fact_row(const json& fact, bool with_cells) {
 }
 
 Result<int> timeline(const Invocation& call) {
-  service::TimelineWish wish;
-  if (call.has("limit") && !parse_u64(call.get("limit"), wish.limit))
+  service::TimelineRequest request;
+  if (call.has("limit") && !parse_u64(call.get("limit"), request.limit))
     return fail(Code::invalid, "--limit: a whole number from 1 to 1000");
-  if (call.has("before") && (!parse_u64(call.get("before"), wish.before) || wish.before == 0))
+  if (call.has("before") && (!parse_u64(call.get("before"), request.before) || request.before == 0))
     return fail(Code::invalid, "--before: a height, a whole number above 0");
   MJ_TRY(open, open_worlds(call));
-  MJ_TRY(rows, as_typed(call, service::instance_timeline(open.by, open.in(), instance_argument(call), wish)));
-  if (rows.size() == wish.limit) say("earlier facts: --before " + rows.front()["height"].dump());
+  MJ_TRY(rows, as_typed(call, service::instance_timeline(open.by, open.in(), instance_argument(call), request)));
+  if (rows.size() == request.limit) say("earlier facts: --before " + rows.front()["height"].dump());
   if (call.json) return print_json(rows);
   std::vector<std::vector<std::string>> table{{"HEIGHT", "TIME", "KIND", "WHAT"}};
   for (const json& fact : rows) table.push_back(fact_row(fact, false));
@@ -283,15 +283,15 @@ Result<int> instance_logs(const Invocation& call) {
   MJ_TRY(open, open_worlds(call));
   service::ManifestCache manifests;
   const service::WorldStores in{*open.opened.store, *open.worlds, &manifests};
-  service::LogRequest wish;
+  service::LogRequest request;
   FrameLines lines;
   for (;;) {
-    MJ_TRY(page, as_typed(call, service::instance_log(open.by, in, instance_argument(call), wish)));
+    MJ_TRY(page, as_typed(call, service::instance_log(open.by, in, instance_argument(call), request)));
     if (call.json)
       for (const service::LogFrame& frame : page.frames) print(dump_json(to_json(frame)) + "\n");
     else
       lines.print_page(page);
-    wish.after = page.after;
+    request.after = page.after;
     const bool over = !page.more && (page.ended || !call.has("follow"));
     if (over) lines.end_all();
     if (over) return 0;
@@ -345,8 +345,8 @@ Result<int> tail(const Invocation& call) {
 
 Result<int> answer(const Invocation& call, bool approved) {
   MJ_TRY(open, open_worlds(call));
-  const service::AnswerApproval wish{instance_argument(call), call.get("intent"), approved, call.get("comment")};
-  MJ_TRY(intent, as_typed(call, service::answer_approval(open.by, open.in(), wish)));
+  const service::AnswerApproval request{instance_argument(call), call.get("intent"), approved, call.get("comment")};
+  MJ_TRY(intent, as_typed(call, service::answer_approval(open.by, open.in(), request)));
   if (call.json) return print_json({{"intent", intent}, {"approved", approved}});
   print(fmt::format("{} is {}\n", intent.substr(0, 12), approved ? "approved" : "rejected"));
   return 0;

@@ -1,5 +1,5 @@
 // What supervisors elsewhere send here (domain/envelope.h): messages for contexts of ours, answers to what we have
-// sent, lines of logs, wishes to cancel. Everything is checked here, where it enters: its form, its size, who has
+// sent, lines of logs, requests to cancel. Everything is checked here, where it enters: its form, its size, who has
 // signed it, what that one may do, whether it is fresh, whether it is what it was the first time. One thread an
 // instance.
 //

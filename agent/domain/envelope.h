@@ -39,7 +39,7 @@ Result<Envelope> read_envelope(const nlohmann::json& sealed);
 // Error denied: another key than against.pubkey, another content, sent_s further than the window from the clock here.
 Result<void> check_seal(const nlohmann::json& sealed, const SignatureCheck& against);
 
-// Which message an answer, lines or a wish to cancel are of, as its sender names it.
+// Which message an answer, lines or a request to cancel are of, as its sender names it.
 struct MessageName {
   Id caller = 0, id = 0;
   std::string content;  // content_hash()

@@ -289,8 +289,8 @@ void Deciding::start(const StartRun& start) {
 void Deciding::job(const JobSeen& seen) {
   if (!seen.ended || !in_flight(seen.node) || planned(seen.node).kind != NodeKind::job) return;
   if (seen.status == word(JobStatus::finished)) return complete(seen.node, seen.values, true, seen.result_bytes);
-  const bool wished = run().cancelling && !node(seen.node).compensates;
-  if (wished && seen.detail == "cancelled") return cancel_node(seen.node, "cancelled", seen.error, true);
+  const bool on_request = run().cancelling && !node(seen.node).compensates;
+  if (on_request && seen.detail == "cancelled") return cancel_node(seen.node, "cancelled", seen.error, true);
   fail_node(seen.node, seen.detail.empty() ? "error" : seen.detail, seen.error, true);
 }
 

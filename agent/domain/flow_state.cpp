@@ -636,12 +636,12 @@ Folding::Verdict Folding::resumed() {
 Folding::Verdict Folding::stopping() {
   const std::string outcome = text("outcome");
   if (!is_outcome(outcome)) return "names no outcome";
-  const bool wished = outcome == "cancelled" || outcome == "timeout";
-  if (wished ? run_.cancelling : run_.stopping || run_.status != FlowStatus::started) return wrong_here();
+  const bool on_request = outcome == "cancelled" || outcome == "timeout";
+  if (on_request ? run_.cancelling : run_.stopping || run_.status != FlowStatus::started) return wrong_here();
   run_.stopping = true;
   run_.outcome = outcome;
   if (run_.error.empty()) run_.error = text("error");
-  if (wished) {
+  if (on_request) {
     // A pause holds what would begin. Nothing will, but what undoes; and that was asked for just now.
     run_.cancelling = true;
     run_.paused = false;

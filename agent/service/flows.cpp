@@ -91,10 +91,10 @@ Result<FlowStanding> steers(const Caller& by, const FlowStores& in, Id flow, boo
 }
 
 // Rights to make one, and whose it will be.
-Result<Id> owner_of_new(const Caller& by, Store& store, const CreateFlow& wish) {
-  MJ_CHECK(check(wish));
+Result<Id> owner_of_new(const Caller& by, Store& store, const CreateFlow& request) {
+  MJ_CHECK(check(request));
   MJ_CHECK(may(by, store, Action::create, {.name = "flows"}));
-  return owner(by, wish.owner);
+  return owner(by, request.owner);
 }
 
 // Of all its nodes; those of the flows that it starts are checked as they stand in it.
@@ -113,15 +113,15 @@ Result<void> check_nodes(const Caller& by, const FlowPlan& plan) {
   return {};
 }
 
-Result<Flow> make(const Caller& by, FlowStore& flows, const FlowPlan& plan, const CreateFlow& wish, Id owner) {
+Result<Flow> make(const Caller& by, FlowStore& flows, const FlowPlan& plan, const CreateFlow& request, Id owner) {
   if (auto fits = check_nodes(by, plan); !fits) return fail(fits.error(), "definition");
   NewFlow asked;
   asked.context = by.context;
   asked.caller = owner;
-  asked.env_vars = wish.env_vars;
-  asked.idempotency_key = wish.idempotency_key.value_or("");
-  asked.notify = wish.notify;
-  asked.traceparent = wish.traceparent.empty() ? by.traceparent : wish.traceparent;
+  asked.env_vars = request.env_vars;
+  asked.idempotency_key = request.idempotency_key.value_or("");
+  asked.notify = request.notify;
+  asked.traceparent = request.traceparent.empty() ? by.traceparent : request.traceparent;
   return mycojobs::create_flow(flows, plan, asked);
 }
 
@@ -152,19 +152,19 @@ Result<std::vector<Job>> jobs_of_list(const Caller& by, Store& store, const nloh
 
 }  // namespace
 
-Result<void> check(const CreateFlow& wish) {
-  if (auto context = check_traceparent(wish.traceparent); !context) return fail(context.error(), "traceparent");
-  return check_key("idempotency_key", wish.idempotency_key);
+Result<void> check(const CreateFlow& request) {
+  if (auto context = check_traceparent(request.traceparent); !context) return fail(context.error(), "traceparent");
+  return check_key("idempotency_key", request.idempotency_key);
 }
 
-Result<Flow> create_flow(const Caller& by, const FlowStores& in, const FlowPlan& plan, const CreateFlow& wish) {
-  MJ_TRY(owner, owner_of_new(by, in.records, wish));
-  return make(by, in.flows, plan, wish, owner);
+Result<Flow> create_flow(const Caller& by, const FlowStores& in, const FlowPlan& plan, const CreateFlow& request) {
+  MJ_TRY(owner, owner_of_new(by, in.records, request));
+  return make(by, in.flows, plan, request, owner);
 }
 
 Result<Flow> create_flow(const Caller& by, const FlowStores& in, nlohmann::json definition,
-                         const nlohmann::json& inputs, const CreateFlow& wish) {
-  MJ_TRY(owner, owner_of_new(by, in.records, wish));
+                         const nlohmann::json& inputs, const CreateFlow& request) {
+  MJ_TRY(owner, owner_of_new(by, in.records, request));
   if (definition.is_string()) {
     YamlText places;
     auto parsed = yaml_to_json(definition.get_ref<const std::string&>(), places);
@@ -174,7 +174,7 @@ Result<Flow> create_flow(const Caller& by, const FlowStores& in, nlohmann::json 
   if (!inputs.is_null()) MJ_CHECK(give_inputs(definition, inputs));
   PlanRead read = read_plan(definition);
   if (!read.plan) return fail(Code::invalid, "definition: " + join(read.problems));
-  return make(by, in.flows, *read.plan, wish, owner);
+  return make(by, in.flows, *read.plan, request, owner);
 }
 
 Result<void> check_node_policy(const Caller& by, const PlanNode& node) {
@@ -195,64 +195,65 @@ PlanRead check_flow(const nlohmann::json& definition) {
 }
 
 Result<Flow> create_flow_of_jobs(const Caller& by, const FlowStores& in, const std::string& name,
-                                 const nlohmann::json& job_ids, const nlohmann::json& nodes, const CreateFlow& wish) {
-  MJ_TRY(owner, owner_of_new(by, in.records, wish));
+                                 const nlohmann::json& job_ids, const nlohmann::json& nodes,
+                                 const CreateFlow& request) {
+  MJ_TRY(owner, owner_of_new(by, in.records, request));
   MJ_TRY(jobs, jobs_of_list(by, in.records, job_ids, owner));
   Flow flow;
   for (const Job& job : jobs) flow.jobs.push_back(job.id);
   flow.caller_id = owner;
   flow.context_id = by.context;
   flow.name = name;
-  flow.env_vars = wish.env_vars;
-  flow.notify = wish.notify;
-  flow.traceparent = wish.traceparent.empty() ? by.traceparent : wish.traceparent;
+  flow.env_vars = request.env_vars;
+  flow.notify = request.notify;
+  flow.traceparent = request.traceparent.empty() ? by.traceparent : request.traceparent;
   return mycojobs::create_flow_of_jobs(in.flows, flow, jobs, nodes);
 }
 
-Result<FlowProgress> start_flow(const Caller& by, const FlowStores& in, const StartFlow& wish) {
-  MJ_CHECK(steers(by, in, wish.flow));
-  MJ_CHECK(adopt_flow(in.flows, in.records, by.context, wish.flow));
-  ProgressRequest request;
-  request.context = by.context;
-  request.flow = wish.flow;
-  request.start = StartRun{wish.trigger, by.actor};
-  return progress(in.flows, in.runs, request);
+Result<FlowProgress> start_flow(const Caller& by, const FlowStores& in, const StartFlow& request) {
+  MJ_CHECK(steers(by, in, request.flow));
+  MJ_CHECK(adopt_flow(in.flows, in.records, by.context, request.flow));
+  ProgressRequest round;
+  round.context = by.context;
+  round.flow = request.flow;
+  round.start = StartRun{request.trigger, by.actor};
+  return progress(in.flows, in.runs, round);
 }
 
-Result<void> check(const ControlFlow& wish) {
-  MJ_CHECK(check_length("comment", wish.comment, kMaxComment));
-  MJ_CHECK(check_length("payload", wish.payload, kMaxSignalPayload));
-  if (!wish.payload.empty()) {
-    if (auto parsed = parse_json(wish.payload); !parsed) return fail(parsed.error(), "payload");
+Result<void> check(const ControlFlow& request) {
+  MJ_CHECK(check_length("comment", request.comment, kMaxComment));
+  MJ_CHECK(check_length("payload", request.payload, kMaxSignalPayload));
+  if (!request.payload.empty()) {
+    if (auto parsed = parse_json(request.payload); !parsed) return fail(parsed.error(), "payload");
   }
-  return check_key("key", wish.key);
+  return check_key("key", request.key);
 }
 
-Result<FlowProgress> control_flow(const Caller& by, const FlowStores& in, const ControlFlow& wish) {
-  MJ_CHECK(check(wish));
-  const bool answers = wish.verb == FlowControl::Verb::approve || wish.verb == FlowControl::Verb::reject;
-  MJ_TRY(standing, steers(by, in, wish.flow, answers));
+Result<FlowProgress> control_flow(const Caller& by, const FlowStores& in, const ControlFlow& request) {
+  MJ_CHECK(check(request));
+  const bool answers = request.verb == FlowControl::Verb::approve || request.verb == FlowControl::Verb::reject;
+  MJ_TRY(standing, steers(by, in, request.flow, answers));
   FlowControl control;
-  control.verb = wish.verb;
-  control.target = wish.target;
+  control.verb = request.verb;
+  control.target = request.target;
   control.actor = by.actor;
   control.admin = standing.admin;
   control.steers = standing.steers;
-  control.comment = wish.comment;
-  control.key = wish.key.value_or("");
-  control.payload = wish.payload;
-  ProgressRequest request;
-  request.context = by.context;
-  request.flow = wish.flow;
-  request.control = std::move(control);
-  return progress(in.flows, in.runs, request);
+  control.comment = request.comment;
+  control.key = request.key.value_or("");
+  control.payload = request.payload;
+  ProgressRequest round;
+  round.context = by.context;
+  round.flow = request.flow;
+  round.control = std::move(control);
+  return progress(in.flows, in.runs, round);
 }
 
-Result<Flow> replay_flow(const Caller& by, const FlowStores& in, const ReplayFlow& wish) {
-  MJ_CHECK(steers(by, in, wish.flow));
+Result<Flow> replay_flow(const Caller& by, const FlowStores& in, const ReplayFlow& request) {
+  MJ_CHECK(steers(by, in, request.flow));
   MJ_CHECK(may(by, in.records, Action::create, {.name = "flows"}));
-  MJ_TRY(owner, owner(by, wish.owner));
-  return mycojobs::replay_flow(in.flows, in.runs, by.context, wish.flow, owner, wish.allow_irreversible);
+  MJ_TRY(owner, owner(by, request.owner));
+  return mycojobs::replay_flow(in.flows, in.runs, by.context, request.flow, owner, request.allow_irreversible);
 }
 
 Result<void> delete_flow(const Caller& by, const FlowStores& in, Id flow) {
@@ -274,30 +275,31 @@ Result<Flow> read_flow(const Caller& by, Store& store, Id flow) {
 
 namespace {
 
-bool is_wanted(const ListFlows& wish, const FlowSummary& row, const Flow& flow) {
-  return (!wish.status || (flow.status == *wish.status && !row.record.empty())) &&
-         (wish.word.empty() || flow_word(flow.status, flow.detail) == wish.word) &&
-         (wish.caller == 0 || flow.caller_id == wish.caller) && (wish.until_ms == 0 || row.at_ms <= wish.until_ms);
+bool is_wanted(const ListFlows& request, const FlowSummary& row, const Flow& flow) {
+  return (!request.status || (flow.status == *request.status && !row.record.empty())) &&
+         (request.word.empty() || flow_word(flow.status, flow.detail) == request.word) &&
+         (request.caller == 0 || flow.caller_id == request.caller) &&
+         (request.until_ms == 0 || row.at_ms <= request.until_ms);
 }
 
 }  // namespace
 
-Result<FlowPage> page_flows(const Caller& by, const FlowStores& in, const ListFlows& wish) {
+Result<FlowPage> page_flows(const Caller& by, const FlowStores& in, const ListFlows& request) {
   MJ_TRY(only, sight(by, in.records));
-  const auto limit = static_cast<std::uint32_t>(std::clamp<std::uint64_t>(wish.limit, 1, kMaxFlowsListed));
-  const bool filters = only || wish.status || wish.caller != 0 || wish.until_ms != 0 || !wish.word.empty();
+  const auto limit = static_cast<std::uint32_t>(std::clamp<std::uint64_t>(request.limit, 1, kMaxFlowsListed));
+  const bool filters = only || request.status || request.caller != 0 || request.until_ms != 0 || !request.word.empty();
   const std::uint32_t at_once = filters ? kMaxFlowsListed : limit;
   FlowPage page;
-  page.after = wish.before;
+  page.after = request.before;
   for (int looks = 0; looks < kMaxPages; ++looks) {
-    MJ_TRY(rows, in.flows.list(by.context, wish.name, page.after, at_once));
+    MJ_TRY(rows, in.flows.list(by.context, request.name, page.after, at_once));
     const bool last = rows.size() < at_once;
     for (std::size_t i = 0; i < rows.size(); ++i) {
       FlowSummary& row = rows[i];
       Flow flow = decode<Flow>(row.record).record;
       flow.id = page.after = row.flow;
       ++page.looked_at;
-      if ((only && flow.caller_id != *only) || !is_wanted(wish, row, flow)) continue;
+      if ((only && flow.caller_id != *only) || !is_wanted(request, row, flow)) continue;
       page.flows.push_back({std::move(row), std::move(flow)});
       if (page.flows.size() < limit) continue;
       if (last && i + 1 == rows.size()) page.after = 0;
@@ -311,8 +313,8 @@ Result<FlowPage> page_flows(const Caller& by, const FlowStores& in, const ListFl
   return page;
 }
 
-Result<std::vector<FlowRow>> list_flows(const Caller& by, const FlowStores& in, const ListFlows& wish) {
-  MJ_TRY(page, page_flows(by, in, wish));
+Result<std::vector<FlowRow>> list_flows(const Caller& by, const FlowStores& in, const ListFlows& request) {
+  MJ_TRY(page, page_flows(by, in, request));
   return std::move(page.flows);
 }
 

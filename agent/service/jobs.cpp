@@ -169,16 +169,16 @@ Result<void> delete_job(const Caller& by, Store& store, const std::string& key) 
   return store.delete_record(by.context, key);
 }
 
-Result<AnsweredJob> answer_job(const Caller& by, Store& store, const AnswerJob& wish) {
-  MJ_TRY(before, look_at_job(by, store, Action::answer, wish.key));
-  if (!is_approval_name(wish.name)) {
-    return fail(Code::invalid,
-                "name: " + shown(wish.name) + " is no name of an approval: 1 to 64 letters, digits, '.', '_' and '-'");
+Result<AnsweredJob> answer_job(const Caller& by, Store& store, const AnswerJob& request) {
+  MJ_TRY(before, look_at_job(by, store, Action::answer, request.key));
+  if (!is_approval_name(request.name)) {
+    return fail(Code::invalid, "name: " + shown(request.name) +
+                                   " is no name of an approval: 1 to 64 letters, digits, '.', '_' and '-'");
   }
-  MJ_CHECK(check_length("comment", wish.comment, kMaxComment));
-  const PrerequisiteAnswer said{wish.name, wish.approved, by.actor, wish.comment};
-  MJ_TRY(changed, answer_prerequisite(store, by.context, wish.key, said));
-  MJ_TRY(job, afterwards(by, store, wish.key, std::move(before)));
+  MJ_CHECK(check_length("comment", request.comment, kMaxComment));
+  const PrerequisiteAnswer said{request.name, request.approved, by.actor, request.comment};
+  MJ_TRY(changed, answer_prerequisite(store, by.context, request.key, said));
+  MJ_TRY(job, afterwards(by, store, request.key, std::move(before)));
   return AnsweredJob{changed, std::move(job)};
 }
 
@@ -202,11 +202,11 @@ Result<std::vector<JobMoment>> job_history(const Caller& by, Store& store, const
   return mycojobs::job_history(store, by.context, key);
 }
 
-Result<JobList> list_jobs(const Caller& by, Store& store, const ListJobs& wish,
+Result<JobList> list_jobs(const Caller& by, Store& store, const ListJobs& request,
                           const std::function<void(std::uint64_t done, std::uint64_t of)>& progress) {
   JobQuery query;
-  query.wanted = wish.wanted;
-  query.limit = wish.limit;
+  query.wanted = request.wanted;
+  query.limit = request.limit;
   query.max_looks = kMaxJobLooks;
   MJ_TRY(only, sight(by, store));
   if (only) query.wanted.caller = only;

@@ -277,8 +277,8 @@ Result<Id> store_manifest(const WorldStores& in, Id context, const ManifestText&
 }
 
 // Nobody puts in force what another has stored: its effects would run as that other one.
-Result<void> check_owner(const Caller& by, const ApplyWorkflow& wish, Id owner, Id runs_as) {
-  if (runs_as == owner || (!wish.owner && by.is_operator)) return {};
+Result<void> check_owner(const Caller& by, const ApplyWorkflow& request, Id owner, Id runs_as) {
+  if (runs_as == owner || (!request.owner && by.is_operator)) return {};
   return fail(Code::conflict, "owner: the same manifest is stored already, and its effects run as actor " +
                                   std::to_string(runs_as) + ", not as " + std::to_string(owner) +
                                   ": change it (its description is enough)");
@@ -301,7 +301,7 @@ Result<Id> owner_stored(const WorldStores& in, Id context, const WorkflowManifes
 
 // It is stored once nothing is in its way.
 Result<AppliedWorkflow> put_in_force(const Caller& by, const WorldStores& in, const ManifestText& text,
-                                     const ApplyWorkflow& wish, Id owner) {
+                                     const ApplyWorkflow& request, Id owner) {
   AppliedWorkflow out{text.manifest->name, text.manifest->hash, "", false, owner};
   for (int i = 0; i < kTries; ++i) {
     MJ_TRY(world, LoadedWorld::load(in.worlds, by.context, out.world));
@@ -312,8 +312,8 @@ Result<AppliedWorkflow> put_in_force(const Caller& by, const WorldStores& in, co
     MJ_TRY(at, sample(in.worlds));
     MJ_CHECK(world.decide({at, ApplyManifest{out.hash}}));
     out.repeated = world.news() == 0;
-    if (out.repeated && !wish.owner) return out;
-    MJ_CHECK(check_owner(by, wish, owner, runs_as));
+    if (out.repeated && !request.owner) return out;
+    MJ_CHECK(check_owner(by, request, owner, runs_as));
     if (out.repeated) return out;
     MJ_CHECK(check_owners_rights(by, in, runs_as));
     MJ_TRY(stored_as, store_manifest(in, by.context, text, runs_as));
@@ -356,14 +356,14 @@ Result<AppliedManifest> ManifestCache::get(WorkflowStore& store, Id context, con
 }
 
 Result<AppliedWorkflow> apply_workflow(const Caller& by, const WorldStores& in, const json& manifest,
-                                       const ApplyWorkflow& wish) {
+                                       const ApplyWorkflow& request) {
   MJ_CHECK(may(by, in.records, Action::create, {.name = "workflows"}));
-  MJ_TRY(owner, owner(by, wish.owner));
-  const ManifestText text = manifest_text(manifest, wish.code, owner);
+  MJ_TRY(owner, owner(by, request.owner));
+  const ManifestText text = manifest_text(manifest, request.code, owner);
   if (!text.manifest) return fail(Code::invalid, "manifest: " + join(text.problems));
   MJ_CHECK(check_effects(by, *text.manifest));
-  if (wish.check_code) {
-    if (auto runs = wish.check_code(*text.manifest); !runs) return fail(runs.error(), "code");
+  if (request.check_code) {
+    if (auto runs = request.check_code(*text.manifest); !runs) return fail(runs.error(), "code");
   }
   MJ_TRY(head, in.worlds.read(by.context, text.manifest->name, 0, 0));
   if (!head.manifest.empty()) {
@@ -377,7 +377,7 @@ Result<AppliedWorkflow> apply_workflow(const Caller& by, const WorldStores& in, 
       MJ_CHECK(store_manifest(in, by.context, text, owner));
     }
   }
-  return put_in_force(by, in, text, wish, owner);
+  return put_in_force(by, in, text, request, owner);
 }
 
 // ---- events ----
@@ -409,43 +409,43 @@ struct Taker {
   Head head;
   std::string event;
 };
-Result<Taker> taker_of(const Caller& by, const WorldStores& in, const SendEvent& wish) {
+Result<Taker> taker_of(const Caller& by, const WorldStores& in, const SendEvent& request) {
   MJ_TRY(all, heads(by, in));
   std::vector<Taker> takers;
   for (Head& head : all) {
-    if (!wish.workflow.empty() && !find_name(wish.workflow, {head.world}, "workflow")) continue;
-    auto event = find_event(*head.applied.manifest, wish.event);
+    if (!request.workflow.empty() && !find_name(request.workflow, {head.world}, "workflow")) continue;
+    auto event = find_event(*head.applied.manifest, request.event);
     if (!event && event.error().code == Code::invalid) return fail(event.error(), "event");
     if (event) takers.push_back({std::move(head), std::move(*event)});
   }
   if (takers.empty())
     return fail(Code::not_found, "event: no workflow of context " + std::to_string(by.context) + " takes " +
-                                     shown(wish.event, 200) + "; `mycojobs workflow list` shows what they take");
+                                     shown(request.event, 200) + "; `mycojobs workflow list` shows what they take");
   if (takers.size() > 1) {
     std::string names;
     for (const Taker& each : takers) names += (names.empty() ? "" : ", ") + each.head.world;
-    return fail(Code::invalid, "event: " + shown(wish.event, 200) + " is taken by " + names + ": name one of them");
+    return fail(Code::invalid, "event: " + shown(request.event, 200) + " is taken by " + names + ": name one of them");
   }
   return std::move(takers.front());
 }
 
 }  // namespace
 
-Result<SentEvent> send_event(const Caller& by, const WorldStores& in, const SendEvent& wish) {
+Result<SentEvent> send_event(const Caller& by, const WorldStores& in, const SendEvent& request) {
   MJ_CHECK(may(by, in.records, Action::create, {.name = "events"}));
-  MJ_CHECK(check_length("value", wish.value, 4 * kMaxValueBytes));
-  MJ_CHECK(check_key("idempotency_key", wish.idempotency_key));
-  if (auto context = check_traceparent(wish.traceparent); !context) return fail(context.error(), "traceparent");
+  MJ_CHECK(check_length("value", request.value, 4 * kMaxValueBytes));
+  MJ_CHECK(check_key("idempotency_key", request.idempotency_key));
+  if (auto context = check_traceparent(request.traceparent); !context) return fail(context.error(), "traceparent");
   const std::string actor = std::to_string(by.actor);
-  const std::string& traceparent = wish.traceparent.empty() ? by.traceparent : wish.traceparent;
+  const std::string& traceparent = request.traceparent.empty() ? by.traceparent : request.traceparent;
   for (int i = 0; i < kTries; ++i) {
-    MJ_TRY(taker, taker_of(by, in, wish));
+    MJ_TRY(taker, taker_of(by, in, request));
     const WorkflowManifest& manifest = *taker.head.applied.manifest;
-    auto checked = check_event(manifest, taker.event, wish.value);
+    auto checked = check_event(manifest, taker.event, request.value);
     if (!checked) return fail(checked.error(), "value");
-    Fields fields{{"schema", taker.event}, {"value", wish.value}, {"source", "actor:" + actor}};
+    Fields fields{{"schema", taker.event}, {"value", request.value}, {"source", "actor:" + actor}};
     if (!traceparent.empty()) fields.emplace_back("traceparent", traceparent);
-    const std::string key = wish.idempotency_key ? actor + ' ' + *wish.idempotency_key : "";
+    const std::string key = request.idempotency_key ? actor + ' ' + *request.idempotency_key : "";
     const PostRules rules{manifest.hash, checked->targets, key, checked->content};
     auto sent = in.worlds.post(by.context, taker.head.world, "event", fields, rules);
     if (sent) {
@@ -456,24 +456,24 @@ Result<SentEvent> send_event(const Caller& by, const WorldStores& in, const Send
     const bool of_key = sent.error().message.starts_with("idempotency_key");
     if (of_key || sent.error().code != Code::conflict) return tl::unexpected<Error>(std::move(sent).error());
   }
-  return fail(Code::conflict, wish.event + ": manifests are applied all the time; try again");
+  return fail(Code::conflict, request.event + ": manifests are applied all the time; try again");
 }
 
-Result<std::string> answer_approval(const Caller& by, const WorldStores& in, const AnswerApproval& wish) {
-  MJ_CHECK(check_length("comment", wish.comment, 4096));
-  auto found = find(by, in, wish.of.workflow);
+Result<std::string> answer_approval(const Caller& by, const WorldStores& in, const AnswerApproval& request) {
+  MJ_CHECK(check_length("comment", request.comment, 4096));
+  auto found = find(by, in, request.of.workflow);
   if (!found && found.error().code == Code::unavailable) return tl::unexpected<Error>(std::move(found).error());
-  Thing thing = thing_of(shown(wish.of.workflow, 200), found ? found->head.applied.owner : 0);
+  Thing thing = thing_of(shown(request.of.workflow, 200), found ? found->head.applied.owner : 0);
   thing.names_others = true;
   std::vector<const PendingIntent*> waiting;
   std::optional<LoadedWorld> world;
   if (found) {
-    MJ_TRY(cell, cell_of(*found, wish.of));
+    MJ_TRY(cell, cell_of(*found, request.of));
     MJ_TRY(loaded, LoadedWorld::load(in.worlds, by.context, found->head.world));
     world = std::move(loaded);
     if (const CellState* state = world->state().cell(cell)) {
       for (const auto& [hash, pending] : state->pending) {
-        if (pending.intent.effect == kApprovalEffect && hash.starts_with(wish.intent)) waiting.push_back(&pending);
+        if (pending.intent.effect == kApprovalEffect && hash.starts_with(request.intent)) waiting.push_back(&pending);
       }
     }
   }
@@ -485,7 +485,7 @@ Result<std::string> answer_approval(const Caller& by, const WorldStores& in, con
   MJ_CHECK(may(by, in.records, Action::answer, thing));
   if (!found) return tl::unexpected<Error>(std::move(found).error());
   if (waiting.empty())
-    return fail(Code::not_found, wish.of.workflow + (wish.of.key.empty() ? "" : ' ' + wish.of.key) +
+    return fail(Code::not_found, request.of.workflow + (request.of.key.empty() ? "" : ' ' + request.of.key) +
                                      ": nothing of it waits for an approval");
   if (waiting.size() > 1) {
     std::string all;
@@ -494,8 +494,8 @@ Result<std::string> answer_approval(const Caller& by, const WorldStores& in, con
              dump_json(readable_cbor(each->intent.params).value("title", json()));
     return fail(Code::invalid, "intent: several wait for approval: " + all);
   }
-  json payload{{"approved", wish.approved}, {"by", by.actor}};
-  if (!wish.comment.empty()) payload["comment"] = to_utf8(wish.comment);
+  json payload{{"approved", request.approved}, {"by", by.actor}};
+  if (!request.comment.empty()) payload["comment"] = to_utf8(request.comment);
   const std::string intent = waiting.front()->intent.hash;
   MJ_CHECK(
       in.worlds.post(by.context, found->head.world, "answer", {{"intent", intent}, {"payload", dump_json(payload)}}));
@@ -690,18 +690,18 @@ Result<json> list_workflows(const Caller& by, const WorldStores& in) {
   return rows;
 }
 
-Result<json> list_cells(const Caller& by, const WorldStores& in, const ListCells& wish) {
-  if (wish.limit == 0 || wish.limit > 10000) return fail(Code::invalid, "limit: from 1 to 10000");
+Result<json> list_cells(const Caller& by, const WorldStores& in, const ListCells& request) {
+  if (request.limit == 0 || request.limit > 10000) return fail(Code::invalid, "limit: from 1 to 10000");
   const std::string words = "running waiting completed failed";
-  if (!wish.status.empty() && (" " + words + " ").find(' ' + wish.status + ' ') == std::string::npos)
-    return fail(Code::invalid, "status: " + shown(wish.status) + " is none of " + words);
-  MJ_TRY(found, open(by, in, wish.workflow, Action::read));
+  if (!request.status.empty() && (" " + words + " ").find(' ' + request.status + ' ') == std::string::npos)
+    return fail(Code::invalid, "status: " + shown(request.status) + " is none of " + words);
+  MJ_TRY(found, open(by, in, request.workflow, Action::read));
   MJ_TRY(world, LoadedWorld::load(in.worlds, by.context, found.head.world));
   json rows = json::array();
   for (const auto& [id, cell] : world.state().cells) {
     if (!found.workflow.empty() && id.workflow != found.workflow) continue;
-    if (!wish.status.empty() && word(cell.status()) != wish.status) continue;
-    if (rows.size() >= wish.limit) break;
+    if (!request.status.empty() && word(cell.status()) != request.status) continue;
+    if (rows.size() >= request.limit) break;
     rows.push_back(row_of(cell));
   }
   return rows;
@@ -729,15 +729,15 @@ Result<json> show_instance(const Caller& by, const WorldStores& in, const Instan
 }
 
 Result<json> instance_timeline(const Caller& by, const WorldStores& in, const Instance& instance,
-                               const TimelineWish& wish) {
+                               const TimelineRequest& request) {
   constexpr std::uint64_t kAtOnce = 1000;
-  if (wish.limit == 0 || wish.limit > 1000) return fail(Code::invalid, "limit: from 1 to 1000");
+  if (request.limit == 0 || request.limit > 1000) return fail(Code::invalid, "limit: from 1 to 1000");
   MJ_TRY(found, find_instance(by, in, instance));
   const auto& [world, cell] = found;
   MJ_TRY(head, in.worlds.read(by.context, world, 0, 0));
-  std::uint64_t last = wish.before == 0 ? head.height : std::min(head.height, wish.before - 1);
+  std::uint64_t last = request.before == 0 ? head.height : std::min(head.height, request.before - 1);
   std::vector<json> latest;  // the latest first
-  while (last > 0 && latest.size() < wish.limit) {
+  while (last > 0 && latest.size() < request.limit) {
     const std::uint64_t after = last > kAtOnce ? last - kAtOnce : 0;
     std::vector<json> part;
     MJ_CHECK(each_fact(in.worlds, by.context, world, after, [&](const WorkflowFact& fact) {
@@ -745,11 +745,11 @@ Result<json> instance_timeline(const Caller& by, const WorldStores& in, const In
       if (std::find(cells.begin(), cells.end(), found.cell) != cells.end()) part.push_back(fact_json(fact));
       return fact.height < last;
     }));
-    const std::size_t room = std::min<std::size_t>(part.size(), wish.limit - latest.size());
+    const std::size_t room = std::min<std::size_t>(part.size(), request.limit - latest.size());
     std::move(part.rbegin(), part.rbegin() + static_cast<std::ptrdiff_t>(room), std::back_inserter(latest));
     last = after;
   }
-  if (latest.empty() && wish.before == 0)
+  if (latest.empty() && request.before == 0)
     return fail(Code::not_found, shown(cell) + ": nothing has ever happened to it");
   json rows = json::array();
   std::move(latest.rbegin(), latest.rend(), std::back_inserter(rows));

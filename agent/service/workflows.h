@@ -142,13 +142,14 @@ struct ListCells {
 Result<nlohmann::json> list_cells(const Caller&, const WorldStores&, const ListCells&);
 Result<nlohmann::json> show_instance(const Caller&, const WorldStores&, const Instance&);
 inline constexpr std::uint64_t kTimelineFacts = 300;
-struct TimelineWish {
+struct TimelineRequest {
   std::uint64_t limit = kTimelineFacts;  // 1 to 1000
   std::uint64_t before = 0;              // only facts before this height; 0: the latest
 };
-// What has happened to an instance, oldest first: of what is wished the latest facts. Earlier ones are before the
+// What has happened to an instance, oldest first: of what is asked for the latest facts. Earlier ones are before the
 // height of the first. Error not_found: nothing ever.
-Result<nlohmann::json> instance_timeline(const Caller&, const WorldStores&, const Instance&, const TimelineWish& = {});
+Result<nlohmann::json> instance_timeline(const Caller&, const WorldStores&, const Instance&,
+                                         const TimelineRequest& = {});
 // Why an instance is where it is: [{cause, reason, evidence, next}]. leader: where a coordinator leads; empty: none.
 Result<nlohmann::json> explain_instance(const Caller&, const WorldStores&, const Instance&, const std::string& leader);
 // The world's facts after a height, at most `limit` (1 to 1000): {world, height, facts: [...]}.

@@ -243,8 +243,8 @@ export class Client {
   /** Makes a flow of a definition and begins it. */
   async flowStart(definition, { inputs, env, notify, idempotencyKey = randomUUID(), traceparent } = {}) {
     const context_id = this.context;
-    const wish = { definition, inputs, env_vars: env, notify, context_id, idempotency_key: idempotencyKey, traceparent };
-    const id = member("flow.create", await this.call("flow.create", wish), "id", "number");
+    const request = { definition, inputs, env_vars: env, notify, context_id, idempotency_key: idempotencyKey, traceparent };
+    const id = member("flow.create", await this.call("flow.create", request), "id", "number");
     await this.call("flow.start", { id, context_id }, { repeat: true });
     return this.flow(id);
   }

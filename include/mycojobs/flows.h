@@ -97,7 +97,7 @@ struct FlowCommit {
   std::vector<FlowDispatch> dispatch;   // planned -> queued. Already queued, live or ended: left, and if it has ended
                                         // its event is raised again
   std::vector<FlowEnd> ends;            // -> ended, without an event; left if it has ended
-  std::vector<std::string> cancel;      // a wish, as Store::cancel: what has not been claimed ends, with an event
+  std::vector<std::string> cancel;      // a request, as Store::cancel: what has not been claimed ends, with an event
   std::vector<std::string> requeue;     // ended as error -> queued, as the next attempt
   std::vector<std::string> replan;      // ended as error by a FlowEnd -> planned
   std::optional<std::uint64_t> due_ms;  // look at it again then; 0: at once; nothing: when something happens

@@ -22,9 +22,11 @@ class FlowService : public ServiceTest {
     EXPECT_TRUE(started) << message(started);
     return flow->id;
   }
-  std::string control(const Caller& caller, ControlFlow wish) { return outcome(control_flow(caller, stores(), wish)); }
-  std::string wrong(ControlFlow wish) {
-    const auto done = control_flow(operator_, stores(), wish);
+  std::string control(const Caller& caller, ControlFlow request) {
+    return outcome(control_flow(caller, stores(), request));
+  }
+  std::string wrong(ControlFlow request) {
+    const auto done = control_flow(operator_, stores(), request);
     EXPECT_FALSE(done);
     return message(done);
   }
@@ -39,9 +41,9 @@ TEST_F(FlowService, LimitsAreThoseOfEveryWayIn) {
   EXPECT_EQ(wrong({.flow = flow, .key = ""}), "key: is empty");
   EXPECT_EQ(field("flow:" + std::to_string(flow), "status"), "started");
   EXPECT_EQ(control(operator_, {.flow = flow, .comment = std::string(4096, 'x'), .key = std::string(255, 'k')}), "");
-  CreateFlow wish;
-  wish.idempotency_key = "";
-  EXPECT_THAT(message(create_flow(operator_, stores(), FlowPlan(), wish)), StartsWith("idempotency_key: is empty"));
+  CreateFlow request;
+  request.idempotency_key = "";
+  EXPECT_THAT(message(create_flow(operator_, stores(), FlowPlan(), request)), StartsWith("idempotency_key: is empty"));
 }
 
 TEST_F(FlowService, WhatIsAnothersAndWhatIsNotThereAreRefusedAlike) {

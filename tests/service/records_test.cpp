@@ -335,21 +335,21 @@ TEST_F(MessageService, ATopicIsARunnersAndJobsAreTheSenders) {
   runner.id = 20;
   EXPECT_EQ(outcome(create_runner(submitter_, *store_, runner, networks)), "denied");
   ASSERT_TRUE(create_runner(admin_, *store_, runner, networks));
-  Message wish;
-  wish.message_type = MessageType::job;
-  wish.topic = "mj:flows:due";
-  EXPECT_EQ(outcome(send_message(submitter_, *store_, std::nullopt, wish)), "not_found");
-  wish.topic = "runner20";
-  wish.job = {new_job(9)};
-  wish.job[0].caller_id = 12;
-  EXPECT_THAT(message(send_message(submitter_, *store_, std::nullopt, wish)), StartsWith("job[0]: caller_id"));
-  EXPECT_EQ(outcome(send_message(reader_, *store_, std::nullopt, wish)), "denied");
-  wish.job[0].caller_id = 0;
+  Message request;
+  request.message_type = MessageType::job;
+  request.topic = "mj:flows:due";
+  EXPECT_EQ(outcome(send_message(submitter_, *store_, std::nullopt, request)), "not_found");
+  request.topic = "runner20";
+  request.job = {new_job(9)};
+  request.job[0].caller_id = 12;
+  EXPECT_THAT(message(send_message(submitter_, *store_, std::nullopt, request)), StartsWith("job[0]: caller_id"));
+  EXPECT_EQ(outcome(send_message(reader_, *store_, std::nullopt, request)), "denied");
+  request.job[0].caller_id = 0;
   Caller narrow = submitter_;
   narrow.max_script_bytes = 3;
-  EXPECT_EQ(message(send_message(narrow, *store_, std::nullopt, wish)),
+  EXPECT_EQ(message(send_message(narrow, *store_, std::nullopt, request)),
             "job[0]: script: is 4 bytes, and job.max_script_bytes allows 3");
-  const auto sent = send_message(submitter_, *store_, std::nullopt, wish);
+  const auto sent = send_message(submitter_, *store_, std::nullopt, request);
   ASSERT_TRUE(sent) << message(sent);
   EXPECT_EQ(store_->topic_pending(1, "runner20")->size(), 1U);
   EXPECT_EQ(outcome(read_message(other_, *store_, 16, sent->id)), "denied");

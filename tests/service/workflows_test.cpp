@@ -123,11 +123,11 @@ TEST_F(WorkflowService, AManifestThatIsWrongIsRefusedWithAllPaths) {
 }
 
 TEST_F(WorkflowService, CodeThatCannotBeRunIsRefusedBeforeAnythingIsWritten) {
-  ApplyWorkflow wish{{{"count.lua", "-- no step"}}, std::nullopt};
-  wish.check_code = [](const WorkflowManifest& manifest) -> Result<void> {
+  ApplyWorkflow request{{{"count.lua", "-- no step"}}, std::nullopt};
+  request.check_code = [](const WorkflowManifest& manifest) -> Result<void> {
     return fail(Code::invalid, manifest.code.at("count.lua") + ": it defines no function step");
   };
-  const auto done = apply_workflow(submitter_, in(), json::parse(kManifest), wish);
+  const auto done = apply_workflow(submitter_, in(), json::parse(kManifest), request);
   ASSERT_FALSE(done);
   EXPECT_EQ(done.error().code, Code::invalid);
   EXPECT_THAT(done.error().message, HasSubstr("code: -- no step: it defines no function step"));
