@@ -12,8 +12,7 @@ Agent::Agent(Parts& parts, WorkerSettings settings)
       clock_(parts.clock),
       self_(std::move(parts.self)),
       alive_(std::move(parts.alive)),
-      executors_(std::move(parts.executors)),
-      servers_(settings_.contexts, settings_.own_servers) {
+      executors_(std::move(parts.executors)) {
   Runner& runner = settings_.runner;
   if (runner.topic.empty()) runner.topic = "runner" + std::to_string(runner.id);
   runner.version = kVersion;
@@ -48,51 +47,63 @@ Result<void> Agent::open(Parts& parts) {
   registered_ = true;
   reconcile(*registration_, settings_, self_, gone);
 
-  MJ_TRY(reporter_store, connect(parts.stores));
-  MJ_TRY(lease_store, connect(parts.stores));
-  MJ_TRY(housekeeping_store, connect(parts.stores));
+  make_sides();
+  make_run_loop(parts);
+  for (const auto& side : sides_) MJ_CHECK(open(*side, parts.stores));
   MJ_TRY(sweeping_store, connect(parts.stores));
-  MJ_TRY(prerequisite_store, connect(parts.stores));
-  MJ_TRY(intake_store, connect(parts.stores));
-  Threads threads{*reporter_store, *lease_store,        *housekeeping_store,
-                  *sweeping_store, *prerequisite_store, {*intake_store, {}, {}}};
-  Intake::Parts& intake = threads.intake;
-  std::vector<std::pair<Id, std::string>> queues;
-  for (const auto& executor : executors_) intake.executors.push_back(executor.get());
-  for (Id context : settings_.contexts) {
-    for (const std::string& queue : queues_of(settings_, intake.executors)) queues.emplace_back(context, queue);
-  }
-  MJ_TRY(waiter, parts.stores.open_waiter(queues, settings_.runner.topic));
-  intake.waiter = std::move(waiter);
-
-  make_parts(parts, std::move(threads));
+  sweeper_ = std::make_unique<Sweeper>(*sweeping_store, clock_, health_, settings_);
   start_threads();  // now that all whom a job comes by know one another
   return {};
 }
 
-// Nothing of this fails.
-void Agent::make_parts(Parts& parts, Threads threads) {
-  reporter_ = std::make_unique<Reporter>(
-      threads.reporter, clock_, health_, servers_, Receipts(settings_.runner.id, settings_.key),
-      Reporter::Callbacks{.settled =
-                              [this](std::span<const RunNumber> runs) {
-                                leases_->remove(runs);
-                                intake_->settled(static_cast<std::uint32_t>(runs.size()));
-                              },
-                          // One job alone has nobody to wait for, however fast its caller sends the next.
-                          .gather_us = [this] { return busy() > 1 ? pace_.gather_us(steady_us()) : 0U; },
-                          .stale = [this](RunNumber run) { run_loop_->kill(run, KillReason::fenced); }});
+void Agent::make_sides() {
+  const auto& own = settings_.own_servers;
+  Side* shared = nullptr;
+  for (const Id context : settings_.contexts) {
+    const bool alone = std::find(own.begin(), own.end(), context) != own.end();
+    Side* side = alone ? nullptr : shared;
+    if (side == nullptr) {
+      side = sides_.emplace_back(std::make_unique<Side>()).get();
+      side->settings = settings_;
+      side->settings.contexts.clear();
+      if (alone) {
+        side->server_of = context;
+      } else {
+        shared = side;
+      }
+    }
+    side->settings.contexts.push_back(context);
+    side_of_[context] = side;
+  }
+}
+
+void Agent::make_run_loop(Parts& parts) {
   broker_ = std::make_unique<Broker>(
       parts.stores, [this](RunNumber run, std::string reply) { run_loop_->answer(run, std::move(reply)); });
   run_loop_ = std::make_unique<RunLoop>(
       std::move(parts.sandbox), clock_, settings_, pace_,
-      RunLoop::Callbacks{.post = [this](Outgoing report) { reporter_->post(std::move(report)); },
-                         .ask = [this](BrokerCall call) { broker_->ask(std::move(call)); },
-                         .forget = [this](RunNumber run) { broker_->forget(run); },
-                         .cannot_begin = [this](CannotBegin job) { intake_->cannot_begin(std::move(job)); },
-                         .ending = [this] { intake_->settled(0); }});
-  leases_ = std::make_unique<LeaseKeeper>(
-      threads.leases, clock_, health_, servers_, settings_, self_,
+      RunLoop::Callbacks{
+          .post =
+              [this](Outgoing report) { side_of(claim_of(report.report).context).reporter->post(std::move(report)); },
+          .ask = [this](BrokerCall call) { broker_->ask(std::move(call)); },
+          .forget = [this](RunNumber run) { broker_->forget(run); },
+          .cannot_begin = [this](CannotBegin job) { side_of(job.claim.context).intake->cannot_begin(std::move(job)); },
+          .ending = [this] { has_room(); }});
+}
+
+Result<void> Agent::open(Side& side, StoreFactory& stores) {
+  MJ_TRY(reporter_store, connect(stores));
+  MJ_TRY(lease_store, connect(stores));
+  MJ_TRY(housekeeping_store, connect(stores));
+  MJ_TRY(prerequisite_store, connect(stores));
+  side.reporter = std::make_unique<Reporter>(
+      *reporter_store, clock_, health_, Receipts(settings_.runner.id, settings_.key),
+      Reporter::Callbacks{.settled = [this, &side](std::span<const RunNumber> runs) { settled(side, runs); },
+                          // One job alone has nobody to wait for, however fast its caller sends the next.
+                          .gather_us = [this] { return busy() > 1 ? pace_.gather_us(steady_us()) : 0U; },
+                          .stale = [this](RunNumber run) { run_loop_->kill(run, KillReason::fenced); }});
+  side.leases = std::make_unique<LeaseKeeper>(
+      *lease_store, clock_, health_, side.settings, self_,
       LeaseKeeper::Callbacks{.renewed =
                                  [this](RunNumber run, std::uint64_t fence) {
                                    if (settings_.kill_on_lease_lost) run_loop_->fence(run, fence);
@@ -104,38 +115,84 @@ void Agent::make_parts(Parts& parts, Threads threads) {
                                    if (!runner_lost_.exchange(true))
                                      log(LogLevel::error, "worker", "{}: draining", why);
                                  }});
-  housekeeper_ = std::make_unique<Housekeeper>(threads.housekeeping, clock_, health_, servers_, settings_);
-  sweeper_ = std::make_unique<Sweeper>(threads.sweeping, clock_, health_, settings_);
-  prerequisites_ = std::make_unique<PrerequisiteChecker>(threads.prerequisites, clock_, health_, servers_, settings_);
-  intake_ = std::make_unique<Intake>(
-      std::move(threads.intake), clock_, health_, servers_, settings_, self_.instance,
+  side.housekeeper = std::make_unique<Housekeeper>(*housekeeping_store, clock_, health_, side.settings);
+  side.prerequisites = std::make_unique<PrerequisiteChecker>(*prerequisite_store, clock_, health_, side.settings);
+  return open_intake(side, stores);
+}
+
+Result<void> Agent::open_intake(Side& side, StoreFactory& stores) {
+  MJ_TRY(intake_store, connect(stores));
+  Intake::Parts parts{*intake_store, {}, {}};
+  for (const auto& executor : executors_) parts.executors.push_back(executor.get());
+  std::vector<std::pair<Id, std::string>> queues;
+  for (const Id context : side.settings.contexts) {
+    for (const std::string& queue : queues_of(settings_, parts.executors)) queues.emplace_back(context, queue);
+  }
+  MJ_TRY(waiter, stores.open_waiter(queues, settings_.runner.topic));
+  parts.waiter = std::move(waiter);
+  parts.server_of = side.server_of;
+  parts.run_step = sides_.size();
+  while (sides_[parts.first_run - 1].get() != &side) ++parts.first_run;
+  side.intake = std::make_unique<Intake>(
+      std::move(parts), clock_, health_, side.settings, self_.instance,
       Intake::Callbacks{.may_start = [this] { return run_loop_->ready() && !runner_lost_; },
                         .start = [this](Start start) { run_loop_->start(std::move(start)); },
-                        .report = [this](Outgoing report) { reporter_->post(std::move(report)); },
-                        .claimed = [this](RunNumber run, const ClaimRef& claim) { leases_->add(run, claim); },
-                        .heartbeat = [this] { leases_->beat_now(); },
-                        .no_work = [this] { housekeeper_->hurry(); },
-                        .ahead = [this] { return pace_.ahead(steady_us()) + slots_of_endings(); }});
+                        .report = [&side](Outgoing report) { side.reporter->post(std::move(report)); },
+                        .claimed = [&side](RunNumber run, const ClaimRef& claim) { side.leases->add(run, claim); },
+                        .heartbeat = [&side] { side.leases->beat_now(); },
+                        .no_work = [&side] { side.housekeeper->hurry(); },
+                        .ahead = [this] { return pace_.ahead(steady_us()) + slots_of_endings(); },
+                        .others = [this, &side] { return jobs_of_others(side); }});
+  return {};
+}
+
+void Agent::settled(Side& side, std::span<const RunNumber> runs) {
+  side.leases->remove(runs);
+  side.intake->settled(static_cast<std::uint32_t>(runs.size()));
+  for (const auto& other : sides_) {
+    if (other.get() != &side) other->intake->has_room();
+  }
+}
+
+void Agent::has_room() {
+  for (const auto& side : sides_) side->intake->has_room();
+}
+
+std::uint32_t Agent::jobs_of_others(const Side& side) const {
+  std::uint32_t jobs = 0;
+  for (const auto& each : sides_) jobs += each.get() == &side ? 0 : each->intake->jobs();
+  return jobs;
+}
+
+std::uint32_t Agent::busy() const {
+  std::uint32_t jobs = 0;
+  for (const auto& side : sides_) jobs += side->intake->busy();
+  return jobs;
 }
 
 void Agent::start_threads() {
-  reporter_thread_.emplace(*reporter_);
-  leases_thread_.emplace(*leases_);  // with a heartbeat: reconciling may have taken a while
-  housekeeper_thread_.emplace(*housekeeper_);
+  for (const auto& side : sides_) {
+    side->reporter_thread.emplace(*side->reporter);
+    side->leases_thread.emplace(*side->leases);  // with a heartbeat: reconciling may have taken a while
+    side->housekeeper_thread.emplace(*side->housekeeper);
+    side->prerequisites_thread.emplace(*side->prerequisites);
+  }
   sweeper_thread_.emplace(*sweeper_);
-  prerequisites_thread_.emplace(*prerequisites_);
-  intake_thread_.emplace(*intake_);
+  for (const auto& side : sides_) side->intake_thread.emplace(*side->intake);
 }
 
 Agent::~Agent() {
   // Whoever calls another stops before it.
-  intake_thread_.reset();
-  housekeeper_thread_.reset();
-  prerequisites_thread_.reset();
-  leases_thread_.reset();
+  for (const auto& side : sides_) {
+    if (side->intake) side->intake->stop();  // all before the first is waited for
+  }
+  for (const auto& side : sides_) side->intake_thread.reset();
+  for (const auto& side : sides_) side->housekeeper_thread.reset();
+  for (const auto& side : sides_) side->prerequisites_thread.reset();
+  for (const auto& side : sides_) side->leases_thread.reset();
   if (run_loop_) run_loop_->stop();
   broker_.reset();
-  reporter_thread_.reset();
+  for (const auto& side : sides_) side->reporter_thread.reset();
   run_loop_.reset();  // whoever finds the runner's id free finds no process of ours either
   if (registration_) sign_off();
   sweeper_thread_.reset();  // which may have to wait for a disk
@@ -156,13 +213,16 @@ std::uint32_t Agent::slots_of_endings() const {
   return static_cast<std::uint32_t>(std::min<std::size_t>(run_loop_->endings(), settings_.slots));
 }
 
-void Agent::drain() { intake_->drain(); }
+void Agent::drain() {
+  for (const auto& side : sides_) side->intake->drain();
+}
 
 void Agent::cancel_jobs() { run_loop_->cancel_all(); }
 
 std::string Agent::why_not_ready() {
   if (runner_lost_) return "another agent has taken the id of this runner";
-  if (intake_->draining()) return "draining";
+  if (std::any_of(sides_.begin(), sides_.end(), [](const auto& side) { return side->intake->draining(); }))
+    return "draining";
   if (const std::vector<Id> away = health_.away(); !away.empty()) {
     std::string text = "the store is away, of context";
     for (const Id context : away) {
@@ -179,17 +239,21 @@ void Agent::measure() {
   metrics.set(Metric::ready, {}, why_not_ready().empty() ? 1 : 0);
   metrics.set(Metric::slots, {}, settings_.slots);
   metrics.set(Metric::jobs_held, {}, busy());
-  for (const auto& [context, leases] : leases_->held())
-    metrics.set(Metric::leases_held, {context}, static_cast<double>(leases));
+  for (const auto& side : sides_) {
+    for (const auto& [context, leases] : side->leases->held())
+      metrics.set(Metric::leases_held, {context}, static_cast<double>(leases));
+  }
 }
 
 bool Agent::is_healthy() {
-  const std::array<std::uint64_t, 3> rounds{run_loop_->pulse().count(), intake_->pulse().count(),
-                                            housekeeper_->pulse().count()};
-  for (std::size_t i = 0; i < rounds.size(); ++i) {
-    if (rounds[i] == rounds_[i]) return run_loop_->wake(), false;  // the run loop alone sleeps for as long as it likes
+  const std::uint64_t rounds = run_loop_->pulse().count();
+  if (rounds == rounds_) return run_loop_->wake(), false;  // it alone sleeps for as long as it likes
+  for (const auto& side : sides_) {
+    if (side->intake->pulse().count() == side->rounds[0] || side->housekeeper->pulse().count() == side->rounds[1])
+      return run_loop_->wake(), false;
   }
   rounds_ = rounds;
+  for (const auto& side : sides_) side->rounds = {side->intake->pulse().count(), side->housekeeper->pulse().count()};
   return true;
 }
 

@@ -6,18 +6,21 @@
 //   housekeeper: what time brings, leases that ran out      prerequisite checker: what jobs wait for
 //   sweeper: artifacts that no job has any more
 //
-// Seven threads, all but the run loop with a store connection of their own; slots are a number. Life: start, then
-// drain() (claims nothing more, keeps heartbeats), cancel_jobs() (TERM, then KILL after the grace), and destruction
-// (leaves at once: jobs die with the launcher and are delivered again, by the next agent of this id on this host or
-// when their leases have run out).
+// Seven threads, all but the run loop with a store connection of their own; slots are a number. Contexts may have
+// servers of the store of their own: all but run loop and sweeper are there once for each server, so that one which
+// hangs keeps no other context waiting. Life: start, then drain() (claims nothing more, keeps heartbeats),
+// cancel_jobs() (TERM, then KILL after the grace), and destruction (leaves at once: jobs die with the launcher and are
+// delivered again, by the next agent of this id on this host or when their leases have run out).
 #pragma once
 
 #include <array>
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "base/turns.h"
@@ -53,7 +56,7 @@ class Agent {
 
   void drain();
   void cancel_jobs();
-  std::uint32_t busy() const { return intake_->busy(); }
+  std::uint32_t busy() const;
   bool runner_lost() const { return runner_lost_; }  // another instance took our id: drain and leave
   // Whether the run loop, the intake and the housekeeper have all come round since this was last true. A store that
   // hangs does not stop them: each call of it ends by a time-out. Call it from one thread.
@@ -65,17 +68,32 @@ class Agent {
 
  private:
   Agent(Parts&, WorkerSettings);
-  struct Threads {  // what each has of the store
-    ClaimStore& reporter;
-    RolesOf<ClaimStore, RunnerStore> leases;
-    HouseStore housekeeping;
-    RecordStore& sweeping;
-    PrerequisiteStores prerequisites;
-    Intake::Parts intake;
+  // What is there for one server of the store. Each has a store connection of its own.
+  struct Side {
+    Id server_of = 0;         // the one context that the server is for; 0: it is everybody's
+    WorkerSettings settings;  // of its contexts
+    std::unique_ptr<Reporter> reporter;
+    std::unique_ptr<LeaseKeeper> leases;
+    std::unique_ptr<Housekeeper> housekeeper;
+    std::unique_ptr<PrerequisiteChecker> prerequisites;
+    std::unique_ptr<Intake> intake;
+    std::optional<TurnThread<Reporter>> reporter_thread;
+    std::optional<TurnThread<LeaseKeeper>> leases_thread;
+    std::optional<TurnThread<Housekeeper>> housekeeper_thread;
+    std::optional<TurnThread<PrerequisiteChecker>> prerequisites_thread;
+    std::optional<TurnThread<Intake>> intake_thread;
+    std::array<std::uint64_t, 2> rounds{};  // of intake and housekeeper, as is_healthy() saw them last
   };
   Result<void> open(Parts&);
-  void make_parts(Parts&, Threads);
+  void make_sides();
+  Result<void> open(Side&, StoreFactory&);
+  Result<void> open_intake(Side&, StoreFactory&);
+  void make_run_loop(Parts&);
   void start_threads();
+  Side& side_of(Id context) { return *side_of_.at(context); }
+  void settled(Side&, std::span<const RunNumber>);
+  void has_room();
+  std::uint32_t jobs_of_others(const Side&) const;
   Result<Store*> connect(StoreFactory&);
   std::uint32_t slots_of_endings() const;
   void sign_off();
@@ -86,27 +104,18 @@ class Agent {
   InstanceLock alive_;
   std::vector<std::unique_ptr<Executor>> executors_;
   StoreHealth health_;
-  StoreServers servers_;
   std::vector<std::unique_ptr<Store>> connections_;  // one a thread, and ours: before the threads
   Store* registration_ = nullptr;
-  bool registered_ = false;  // in every context
-  Pace pace_;                // before the threads that look at it
-  std::unique_ptr<Reporter> reporter_;
+  bool registered_ = false;                   // in every context
+  Pace pace_;                                 // before the threads that look at it
+  std::vector<std::unique_ptr<Side>> sides_;  // one at least
+  std::map<Id, Side*> side_of_;               // by context
   std::unique_ptr<Broker> broker_;
   std::unique_ptr<RunLoop> run_loop_;
-  std::unique_ptr<LeaseKeeper> leases_;
-  std::unique_ptr<Intake> intake_;
-  std::unique_ptr<Housekeeper> housekeeper_;
   std::unique_ptr<Sweeper> sweeper_;
-  std::unique_ptr<PrerequisiteChecker> prerequisites_;
-  std::optional<TurnThread<Reporter>> reporter_thread_;
-  std::optional<TurnThread<LeaseKeeper>> leases_thread_;
-  std::optional<TurnThread<Housekeeper>> housekeeper_thread_;
   std::optional<TurnThread<Sweeper>> sweeper_thread_;
-  std::optional<TurnThread<PrerequisiteChecker>> prerequisites_thread_;
-  std::optional<TurnThread<Intake>> intake_thread_;
   std::atomic<bool> runner_lost_{false};
-  std::array<std::uint64_t, 3> rounds_{};
+  std::uint64_t rounds_ = 0;  // of the run loop, as is_healthy() saw them last
 };
 
 }  // namespace mycojobs

@@ -4,14 +4,8 @@
 
 namespace mycojobs {
 
-Housekeeper::Housekeeper(HouseStore store, const Clock& clock, StoreHealth& health, StoreServers& servers,
-                         WorkerSettings settings)
-    : store_(store),
-      health_(health),
-      clock_(clock),
-      settings_(std::move(settings)),
-      housekeeping_(clock, settings_),
-      pauses_(clock, servers) {}
+Housekeeper::Housekeeper(HouseStore store, const Clock& clock, StoreHealth& health, WorkerSettings settings)
+    : store_(store), health_(health), settings_(std::move(settings)), housekeeping_(clock, settings_), pauses_(clock) {}
 
 void Housekeeper::hurry() {
   if (!hurry_.exchange(true)) wake();
@@ -24,7 +18,6 @@ std::uint64_t Housekeeper::turn() {
     if (stopped()) break;
     pulse_.beat();  // each may wait for a server of its own
     if (pauses_.may_try(context)) {
-      const std::uint64_t began = clock_.boot_ms();
       auto next = housekeeping_.look_after(store_, context);
       if (next) {
         pauses_.worked(context);
@@ -33,7 +26,7 @@ std::uint64_t Housekeeper::turn() {
       }
       health_.failed(context, "looking after jobs", next.error());
       if (next.error().code == Code::unavailable) housekeeping_.blind(context);
-      pauses_.failed(context, began);
+      pauses_.failed(context);
     }
     pause = std::min(pause, pauses_.left_ms(context));
   }

@@ -14,7 +14,7 @@ namespace mycojobs {
 
 class Housekeeper : public TurnTaker {
  public:
-  Housekeeper(HouseStore, const Clock&, StoreHealth&, StoreServers&, WorkerSettings);
+  Housekeeper(HouseStore, const Clock&, StoreHealth&, WorkerSettings);
   // Any thread: something may be due sooner than was known.
   void hurry();
   const Pulse& pulse() const { return pulse_; }  // any thread
@@ -24,7 +24,6 @@ class Housekeeper : public TurnTaker {
  private:
   HouseStore store_;
   StoreHealth& health_;
-  const Clock& clock_;
   WorkerSettings settings_;
   Housekeeping housekeeping_;
   ContextPauses pauses_;

@@ -42,8 +42,8 @@ std::vector<std::string> queues_of(const WorkerSettings& settings, const std::ve
   return queues;
 }
 
-Intake::Intake(Parts parts, const Clock& clock, StoreHealth& health, StoreServers& servers,
-               const WorkerSettings& settings, const std::string& instance, Callbacks callbacks)
+Intake::Intake(Parts parts, const Clock& clock, StoreHealth& health, const WorkerSettings& settings,
+               const std::string& instance, Callbacks callbacks)
     : parts_(std::move(parts)),
       clock_(clock),
       health_(health),
@@ -52,7 +52,8 @@ Intake::Intake(Parts parts, const Clock& clock, StoreHealth& health, StoreServer
       callbacks_(std::move(callbacks)),
       preparation_(settings_, parts_.executors, clock),
       topic_(settings.runner),
-      pauses_(clock, servers),
+      pauses_(clock),
+      next_run_(parts_.first_run),
       chance_(parts_.seed) {
   queues_ = queues_of(settings_, parts_.executors);
 }
@@ -65,13 +66,18 @@ void Intake::stop() {
 // Where the last look found fewer jobs than there was room for, the next entry of a queue wakes it anyway. In this
 // order: a turn that does not see the room has said before that it is one.
 void Intake::settled(std::uint32_t jobs) {
+  jobs_ -= jobs;
   taken_ -= jobs;
+  has_room();
+}
+
+void Intake::has_room() {
   if (!waits_for_work_ && room() > 0) parts_.waiter->wake();
 }
 
 // Whoever claims ahead does so many at a time: as long as all slots are busy nothing is lost by waiting for that.
 std::uint32_t Intake::room() const {
-  const std::uint32_t ahead = callbacks_.ahead(), most = settings_.slots + ahead, taken = taken_;
+  const std::uint32_t ahead = callbacks_.ahead(), most = settings_.slots + ahead, taken = taken_ + callbacks_.others();
   if (taken >= most || (taken >= settings_.slots && most - taken < (ahead + 1) / 2)) return 0;
   return most - taken;
 }
@@ -109,12 +115,12 @@ void Intake::heard(Result<Woken> woken) {
   if (!woken) {
     // The waiter paces its own reconnecting.
     ++failures_;
-    health_.failed(0, "waiting for jobs", woken.error());
+    health_.failed(parts_.server_of, "waiting for jobs", woken.error());
     topic_looked_boot_ms_ = 0;
     return;
   }
   failures_ = 0;
-  if (!woken->away) health_.worked(0);
+  if (!woken->away) health_.worked(parts_.server_of);
   if (woken->reconnected) topic_looked_boot_ms_ = 0;
   if (std::erase_if(woken->hints, [](const std::string& hint) { return hint.starts_with("cancel:"); }) > 0)
     callbacks_.heartbeat();
@@ -151,9 +157,11 @@ Intake::Round Intake::claim_some() {
     const std::uint64_t sent = clock_.boot_ms();
     taken_ += max_jobs;  // before it is sent: whoever drains must see that something is under way
     auto reply = claim(context, max_jobs);
-    taken_ -= max_jobs - static_cast<std::uint32_t>(reply ? reply->jobs.size() : 0);
+    const auto came = static_cast<std::uint32_t>(reply ? reply->jobs.size() : 0);
+    jobs_ += came;
+    taken_ -= max_jobs - came;
     if (!reply) {
-      pause(context, sent);
+      pause(context);
       health_.failed(context, "claiming", reply.error());
       continue;
     }
@@ -199,8 +207,8 @@ Result<ClaimReply> Intake::claim(Id context, std::uint32_t max_jobs) {
 }
 
 // An entry would wake us at once, for ever. So the context's queues are not waited on until it is tried again.
-void Intake::pause(Id context, std::uint64_t began_boot_ms) {
-  pauses_.failed(context, began_boot_ms);
+void Intake::pause(Id context) {
+  pauses_.failed(context);
   parts_.waiter->set_paused(context, queues_);
 }
 
@@ -226,7 +234,7 @@ std::vector<std::string> Intake::resting(Id context) const {
 }
 
 void Intake::accept(Claimed& claimed, std::uint64_t fence_boot_ms) {
-  const RunNumber run = next_run_++;
+  const RunNumber run = std::exchange(next_run_, next_run_ + parts_.run_step);
   callbacks_.claimed(run, claimed.ref);
   const Id context = claimed.ref.context;
   const std::string queue = claimed.queue;

@@ -1,5 +1,7 @@
 // Takes jobs: waits for work, claims as many as there are free slots, has them prepared (job_preparation.h), hands them
-// to the run loop. It also takes the messages on the runner's topic. Takes turns (base/turns.h).
+// to the run loop. It also takes the messages on the runner's topic. Takes turns (base/turns.h). Where an agent has
+// several, one for each server of the store, they share its slots: no lock is held while one of them asks its server,
+// so two of them may claim for one free slot; the job that finds none waits and goes back as one claimed ahead.
 #pragma once
 
 #include <atomic>
@@ -31,6 +33,8 @@ class Intake {
     std::unique_ptr<Waiter> waiter;
     std::vector<const Executor*> executors;
     std::uint64_t seed = std::random_device{}();  // of the pauses before retries
+    RunNumber first_run = 1, run_step = 1;        // each intake of an agent has numbers of its own
+    Id server_of = 0;                             // the one context that its server is for; 0: several have it
   };
   struct Callbacks {
     std::function<bool()> may_start;  // false: no launcher now
@@ -39,11 +43,11 @@ class Intake {
     std::function<void(RunNumber, const ClaimRef&)> claimed;
     std::function<void()> heartbeat;  // somebody asked to cancel a job of ours: the answer to a heartbeat tells
     std::function<void()> no_work;    // what woke us was no entry of a queue: something may be due sooner
-    std::function<std::uint32_t()> ahead = [] { return 0U; };  // so many jobs may be claimed that find no slot at once
+    std::function<std::uint32_t()> ahead = [] { return 0U; };   // so many jobs may be claimed that find no slot at once
+    std::function<std::uint32_t()> others = [] { return 0U; };  // jobs() of the other intakes
   };
   // instance: of the runner, as it is registered.
-  Intake(Parts, const Clock&, StoreHealth&, StoreServers&, const WorkerSettings&, const std::string& instance,
-         Callbacks);
+  Intake(Parts, const Clock&, StoreHealth&, const WorkerSettings&, const std::string& instance, Callbacks);
   // What it takes comes back to settled(), by way of the callbacks.
   struct Rest {
     std::uint64_t ms = 0;
@@ -57,10 +61,12 @@ class Intake {
 
   void cannot_begin(CannotBegin);                // any thread: one that was handed on to the run loop
   void settled(std::uint32_t jobs);              // any thread: so many of them need us no more
+  void has_room();                               // any thread: a slot may be free
   bool draining() const { return draining_; }    // any thread
   void drain();                                  // any thread: claim nothing more
   const Pulse& pulse() const { return pulse_; }  // any thread
-  std::uint32_t busy() const { return taken_; }  // any thread: jobs that are not settled
+  std::uint32_t busy() const { return taken_; }  // any thread: jobs that are not settled, and what is being claimed
+  std::uint32_t jobs() const { return jobs_; }   // any thread: the former alone
 
  private:
   struct Round {
@@ -72,7 +78,7 @@ class Intake {
   void look_at_topic(std::vector<std::string> hints);
   Round claim_some();
   Result<ClaimReply> claim(Id context, std::uint32_t max_jobs);
-  void pause(Id context, std::uint64_t began_boot_ms);
+  void pause(Id context);
   void take_break(Id context, const std::string& queue);
   std::vector<std::string> resting(Id context) const;
   void accept(Claimed&, std::uint64_t fence_boot_ms);
@@ -97,12 +103,12 @@ class Intake {
   };
   std::map<std::pair<Id, std::string>, Break> breaks_;  // of queues whose jobs cannot be begun now
   std::size_t turn_ = 0;                                // which context and queue is asked first: none starves another
-  RunNumber next_run_ = 1;
+  RunNumber next_run_;
   std::mt19937_64 chance_;
   unsigned failures_ = 0;  // of waits, one after the other
   bool work_ = false;      // the waiter said so
   Pulse pulse_;
-  std::atomic<std::uint32_t> taken_{0};
+  std::atomic<std::uint32_t> taken_{0}, jobs_{0};
   std::atomic<bool> draining_{false}, stop_{false}, waits_for_work_{false};
 };
 

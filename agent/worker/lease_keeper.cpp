@@ -5,14 +5,14 @@
 namespace mycojobs {
 
 LeaseKeeper::LeaseKeeper(RolesOf<ClaimStore, RunnerStore> store, const Clock& clock, StoreHealth& health,
-                         StoreServers& servers, WorkerSettings settings, RunnerHold hold, Callbacks callbacks)
+                         WorkerSettings settings, RunnerHold hold, Callbacks callbacks)
     : store_(store),
       clock_(clock),
       health_(health),
       settings_(std::move(settings)),
       hold_(std::move(hold)),
       callbacks_(std::move(callbacks)),
-      pauses_(clock, servers) {}
+      pauses_(clock) {}
 
 void LeaseKeeper::add(RunNumber run, const ClaimRef& claim) {
   std::lock_guard lock(mutex_);
@@ -40,13 +40,12 @@ std::uint64_t LeaseKeeper::turn() {
       ok = false;
       continue;
     }
-    const std::uint64_t began = clock_.boot_ms();
     // Leases first: they are what jobs live by.
     const bool done = renew_context(context) && hold_runner(context);
     if (done) {
       pauses_.worked(context);
     } else {
-      pauses_.failed(context, began);
+      pauses_.failed(context);
     }
     ok = ok && done;
   }

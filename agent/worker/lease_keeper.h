@@ -24,8 +24,7 @@ class LeaseKeeper : public TurnTaker {
     std::function<void(RunNumber)> cancelled;             // somebody wants the job cancelled
     std::function<void(const std::string&)> runner_lost;  // another instance holds our id
   };
-  LeaseKeeper(RolesOf<ClaimStore, RunnerStore>, const Clock&, StoreHealth&, StoreServers&, WorkerSettings, RunnerHold,
-              Callbacks);
+  LeaseKeeper(RolesOf<ClaimStore, RunnerStore>, const Clock&, StoreHealth&, WorkerSettings, RunnerHold, Callbacks);
   void add(RunNumber, const ClaimRef&);     // any thread
   void remove(std::span<const RunNumber>);  // any thread
   std::map<Id, std::size_t> held();         // any thread: how many, by context

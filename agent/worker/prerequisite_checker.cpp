@@ -5,13 +5,13 @@
 namespace mycojobs {
 
 PrerequisiteChecker::PrerequisiteChecker(PrerequisiteStores store, const Clock& clock, StoreHealth& health,
-                                         StoreServers& servers, WorkerSettings settings)
+                                         WorkerSettings settings)
     : clock_(clock),
       health_(health),
       contexts_(std::move(settings.contexts)),
       look_(store, clock,
             {Looker::agent, std::move(settings.allowed_prerequisites), settings.prerequisites_timeout_ms}),
-      pauses_(clock, servers) {}
+      pauses_(clock) {}
 
 void PrerequisiteChecker::rest(std::uint64_t ms) {
   look_.wait(bell(), static_cast<std::uint32_t>(ms),
@@ -22,14 +22,13 @@ void PrerequisiteChecker::rest(std::uint64_t ms) {
 std::uint64_t PrerequisiteChecker::turn() {
   for (const Id context : contexts_) {
     std::uint64_t& next = next_boot_ms_[context];
-    const std::uint64_t began = clock_.boot_ms();
-    if (stopped() || began < next) continue;
+    if (stopped() || clock_.boot_ms() < next) continue;
     if (auto again_ms = look_.look(context); again_ms) {
       pauses_.worked(context);
       next = clock_.boot_ms() + *again_ms;
     } else {
       failed(context, again_ms.error());
-      pauses_.failed(context, began);
+      pauses_.failed(context);
       next = clock_.boot_ms() + pauses_.left_ms(context);
     }
   }

@@ -14,7 +14,7 @@ namespace mycojobs {
 
 class PrerequisiteChecker : public TurnTaker {
  public:
-  PrerequisiteChecker(PrerequisiteStores, const Clock&, StoreHealth&, StoreServers&, WorkerSettings);
+  PrerequisiteChecker(PrerequisiteStores, const Clock&, StoreHealth&, WorkerSettings);
   std::uint64_t turn();  // until the next one, ms
   void rest(std::uint64_t ms);
 

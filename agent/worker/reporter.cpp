@@ -18,10 +18,6 @@ constexpr std::uint64_t kPatienceMs = 1000;    // then the thread waits for the 
 constexpr std::size_t kBatchBytes = 1U << 20;  // with kEntryBytes about 2,000 lines: a few ms of the store's time
 constexpr std::size_t kEntryBytes = 512;       // what one more entry costs the store, about
 
-const ClaimRef& claim_of(const Report& report) {
-  return std::visit([](const auto& r) -> const ClaimRef& { return r.claim; }, report);
-}
-
 std::size_t size_of(const Report& report) {
   std::size_t bytes = kEntryBytes;
   if (const auto* logs = std::get_if<LogAppend>(&report)) {
@@ -35,15 +31,17 @@ std::size_t size_of(const Report& report) {
 
 }  // namespace
 
-Reporter::Reporter(ClaimStore& store, const Clock& clock, StoreHealth& health, StoreServers& servers, Receipts receipts,
-                   Callbacks callbacks)
+const ClaimRef& claim_of(const Report& report) {
+  return std::visit([](const auto& r) -> const ClaimRef& { return r.claim; }, report);
+}
+
+Reporter::Reporter(ClaimStore& store, const Clock& clock, StoreHealth& health, Receipts receipts, Callbacks callbacks)
     : epoll_(::epoll_create1(EPOLL_CLOEXEC)),
       store_(store),
       health_(health),
       callbacks_(std::move(callbacks)),
       receipts_(std::move(receipts)),
-      clock_(clock),
-      pauses_(clock, servers) {
+      pauses_(clock) {
   watch(mailbox_.fd());
   watch(alarm_.fd());
 }
@@ -69,23 +67,22 @@ bool Reporter::send_at_once(Outgoing& outgoing) {
   if (waiting || !pauses_.may_try(context)) return false;
   receipts_.complete(outgoing);
   const Outgoing& kept = lines_[context].emplace_back(std::move(outgoing));
-  const std::uint64_t before = clock_.boot_ms();
   const auto answer = store_.begin_report(context, {&kept.report, 1});
   if (!answer) return mailbox_.wake(), true;
-  sent_ = Sent{context, before};
+  sent_ = context;
   alarm_.in(kPatienceMs);
   watch(*answer);
   return true;
 }
 
 void Reporter::hear() {
-  const Sent sent = *std::exchange(sent_, std::nullopt);
-  Line& pending = lines_[sent.context];
+  const Id context = *std::exchange(sent_, std::nullopt);
+  Line& pending = lines_[context];
   const std::span<const Report> report(&pending.front().report, 1);
-  if (const auto answers = store_.finish_report(sent.context, report)) {
-    settle(sent.context, pending, report, *answers);
+  if (const auto answers = store_.finish_report(context, report)) {
+    settle(context, pending, report, *answers);
   } else {
-    failed(sent.context, sent.before_boot_ms, answers.error());
+    failed(context, answers.error());
   }
 }
 
@@ -134,17 +131,16 @@ void Reporter::send_some(Id context, Line& pending) {
     bytes += size_of(outgoing.report);
     batch.push_back(std::move(outgoing.report));  // comes back if it could not be stored
   }
-  const std::uint64_t before = clock_.boot_ms();
   auto answers = store_.report(context, batch);
   if (!answers) {
     for (std::size_t i = 0; i < batch.size(); ++i) pending[i].report = std::move(batch[i]);
-    return failed(context, before, answers.error());
+    return failed(context, answers.error());
   }
   settle(context, pending, batch, *answers);
 }
 
-void Reporter::failed(Id context, std::uint64_t before_boot_ms, const Error& error) {
-  pauses_.failed(context, before_boot_ms);
+void Reporter::failed(Id context, const Error& error) {
+  pauses_.failed(context);
   health_.failed(context, "storing results", error);
 }
 

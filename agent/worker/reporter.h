@@ -23,6 +23,8 @@
 
 namespace mycojobs {
 
+const ClaimRef& claim_of(const Report&);  // whose report it is
+
 class Reporter {
  public:
   struct Callbacks {
@@ -32,7 +34,7 @@ class Reporter {
     std::function<std::uint32_t()> gather_us = [] { return 0U; };
     std::function<void(RunNumber)> stale = [](RunNumber) {};  // in a turn: the run's claim is gone, it must die
   };
-  Reporter(ClaimStore&, const Clock&, StoreHealth&, StoreServers&, Receipts, Callbacks);
+  Reporter(ClaimStore&, const Clock&, StoreHealth&, Receipts, Callbacks);
   void post(Outgoing);  // any thread; reports of a run one after the other
 
   std::optional<std::uint64_t> turn();  // until it has something to do without a new report, ms; nothing: never
@@ -46,14 +48,9 @@ class Reporter {
   void hear();  // the answer to what was sent at once
   void send_some(Id context, Line&);
   void settle(Id context, Line&, std::span<const Report>, const std::vector<Result<void>>& answers);
-  void failed(Id context, std::uint64_t before_boot_ms, const Error&);
+  void failed(Id context, const Error&);
   void watch(int fd);
   std::optional<std::uint64_t> pause_ms() const;
-
-  struct Sent {
-    Id context = 0;
-    std::uint64_t before_boot_ms = 0;
-  };
 
   Mailbox<Outgoing> mailbox_;
   Fd epoll_;  // of the mailbox, the alarm, and the connection that something was sent on at once
@@ -63,10 +60,9 @@ class Reporter {
   StoreHealth& health_;
   Callbacks callbacks_;
   Receipts receipts_;
-  const Clock& clock_;
   ContextPauses pauses_;
   std::map<Id, Line> lines_;
-  std::optional<Sent> sent_;  // at once: the first report of that line
+  std::optional<Id> sent_;  // at once: the first report of the line of that context
   std::atomic<bool> stop_{false};
 };
 

@@ -7,11 +7,7 @@
 namespace mycojobs {
 namespace {
 
-constexpr std::uint64_t kSlowLookMs = 200;  // between looks whether a slow server has answered somebody
-
 std::string of_context(Id context) { return context == 0 ? "" : "context " + std::to_string(context) + ": "; }
-
-std::uint64_t ms_until(std::uint64_t until, std::uint64_t now) { return until > now ? until - now : 0; }
 
 }  // namespace
 
@@ -46,32 +42,10 @@ std::vector<Id> StoreHealth::away() {
   return contexts;
 }
 
-StoreServers::StoreServers(const std::vector<Id>& contexts, const std::vector<Id>& own) : own_(own.begin(), own.end()) {
-  std::set<Id> all;
-  for (Id context : contexts) all.insert(of(context));
-  several_ = all.size() > 1;
-}
-
-void StoreServers::answered(Id server) {
-  std::lock_guard lock(mutex_);
-  ++answers_[server];
-}
-
-std::uint64_t StoreServers::answers(Id server) const {
-  std::lock_guard lock(mutex_);
-  const auto found = answers_.find(server);
-  return found == answers_.end() ? 0 : found->second;
-}
-
 std::uint64_t ContextPauses::left_ms(Id context) const {
+  const auto found = pauses_.find(context);
   const std::uint64_t now = clock_.boot_ms();
-  const auto own = pauses_.find(context);
-  std::uint64_t left = own == pauses_.end() ? 0 : ms_until(own->second.until_boot_ms, now);
-  const Id server = servers_.of(context);
-  const auto slow = slow_.find(server);
-  if (slow != slow_.end() && slow->second.answers == servers_.answers(server))
-    left = std::max(left, std::min(ms_until(slow->second.until_boot_ms, now), kSlowLookMs));
-  return left;
+  return found == pauses_.end() || found->second.until_boot_ms <= now ? 0 : found->second.until_boot_ms - now;
 }
 
 std::uint64_t ContextPauses::least_left_ms(std::uint64_t most) const {
@@ -79,19 +53,9 @@ std::uint64_t ContextPauses::least_left_ms(std::uint64_t most) const {
   return most;
 }
 
-void ContextPauses::worked(Id context) {
-  pauses_.erase(context);
-  slow_.erase(servers_.of(context));
-  servers_.answered(servers_.of(context));
-}
-
-void ContextPauses::failed(Id context, std::uint64_t began_boot_ms) {
-  const std::uint64_t now = clock_.boot_ms();
+void ContextPauses::failed(Id context) {
   Pause& pause = pauses_[context];
-  pause.until_boot_ms = now + static_cast<std::uint64_t>(retry_pause_ms(++pause.failures));
-  if (!servers_.several()) return;
-  const Id server = servers_.of(context);
-  slow_[server] = {pause.until_boot_ms + now - std::min(began_boot_ms, now), servers_.answers(server)};
+  pause.until_boot_ms = clock_.boot_ms() + static_cast<std::uint64_t>(retry_pause_ms(++pause.failures));
 }
 
 }  // namespace mycojobs

@@ -114,7 +114,7 @@ SimAgent::~SimAgent() = default;
 // As Agent::make_parts().
 void SimAgent::make_parts() {
   reporter_ =
-      std::make_unique<Reporter>(*report_store_, host_.clock, health_, servers_, Receipts(settings_.runner.id, nullptr),
+      std::make_unique<Reporter>(*report_store_, host_.clock, health_, Receipts(settings_.runner.id, nullptr),
                                  Reporter::Callbacks{.settled =
                                                          [this](std::span<const RunNumber> runs) {
                                                            leases_->remove(runs);
@@ -124,7 +124,7 @@ void SimAgent::make_parts() {
                                                          [this](RunNumber run) {
                                                            order(JobRuns::Kill{run, KillReason::fenced});
                                                          }});
-  leases_ = std::make_unique<LeaseKeeper>(*lease_store_, host_.clock, health_, servers_, settings_, self_,
+  leases_ = std::make_unique<LeaseKeeper>(*lease_store_, host_.clock, health_, settings_, self_,
                                           LeaseKeeper::Callbacks{.renewed =
                                                                      [this](RunNumber run, std::uint64_t fence) {
                                                                        if (errs(Mistake::Agent::fences_late))
@@ -143,8 +143,8 @@ void SimAgent::make_parts() {
                                                                      [this](const std::string&) {
                                                                        if (!std::exchange(runner_lost_, true)) drain();
                                                                      }});
-  housekeeper_ = std::make_unique<Housekeeper>(*house_store_, host_.clock, health_, servers_, settings_);
-  prerequisites_ = std::make_unique<PrerequisiteChecker>(*waiting_store_, host_.clock, health_, servers_, settings_);
+  housekeeper_ = std::make_unique<Housekeeper>(*house_store_, host_.clock, health_, settings_);
+  prerequisites_ = std::make_unique<PrerequisiteChecker>(*waiting_store_, host_.clock, health_, settings_);
   Intake::Parts parts{*intake_store_, nullptr, {&executor_}, world_.below(UINT32_MAX)};
   std::vector<std::pair<Id, std::string>> waited;
   for (const std::string& queue : queues_of(settings_, parts.executors)) waited.emplace_back(kContext, queue);
@@ -152,7 +152,7 @@ void SimAgent::make_parts() {
   waiter_ = waiter.get();
   parts.waiter = std::move(waiter);
   intake_ = std::make_unique<Intake>(
-      std::move(parts), host_.clock, health_, servers_, settings_, self_.instance,
+      std::move(parts), host_.clock, health_, settings_, self_.instance,
       Intake::Callbacks{.may_start = [this] { return launcher_.may_start(host_.clock.boot_ms()) && !runner_lost_; },
                         .start =
                             [this](Start start) {

@@ -104,7 +104,6 @@ class SimAgent final : public Program {
   SimExecutor executor_;
   std::unique_ptr<Store> main_store_, intake_store_, report_store_, lease_store_, house_store_, waiting_store_;
   StoreHealth health_;
-  StoreServers servers_{{kContext}, {}};
   Pace pace_;
   LauncherWatch launcher_;
   JobRuns runs_;

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "store/redis_store.h"
 #include "support/agent_fixture.h"
 #include "support/gate.h"
 #include "support/still_file.h"
@@ -54,6 +55,27 @@ class HangingExecutor final : public Executor {
   bool may_wait_;
 };
 
+// Context 3 has a server of its own.
+class TwoServers final : public StoreFactory {
+ public:
+  TwoServers(MemoryServer& all, MemoryServer& third) : all_(all), third_(third) {}
+  Result<std::unique_ptr<Store>> open() override {
+    return std::make_unique<RedisStore>(
+        [this](Id context) -> Result<std::unique_ptr<Link>> { return of(context).open_link(context); });
+  }
+  Result<std::unique_ptr<Waiter>> open_waiter(const std::vector<std::pair<Id, std::string>>& queues,
+                                              const std::string& topic) override {
+    return of(queues.front().first).open_waiter(queues, topic);
+  }
+  Result<std::unique_ptr<ObjectStore>> open_objects() override { return all_.open_objects(); }
+  Result<std::unique_ptr<FlowStore>> open_flows() override { return all_.open_flows(); }
+  Result<std::unique_ptr<WorkflowStore>> open_workflows() override { return all_.open_workflows(); }
+
+ private:
+  MemoryServer& of(Id context) { return context == 3 ? third_ : all_; }
+  MemoryServer &all_, &third_;
+};
+
 class Isolation : public AgentTest {
  protected:
   ~Isolation() override {
@@ -67,7 +89,7 @@ class Isolation : public AgentTest {
     executors.push_back(std::make_unique<HangingExecutor>(gate_, true));
     executors.push_back(std::make_unique<HangingExecutor>(gate_, false));
     auto agent =
-        Agent::start({server_, std::make_unique<FakeSandbox>(control_), std::move(executors), clock_}, settings_);
+        Agent::start({servers_, std::make_unique<FakeSandbox>(control_), std::move(executors), clock_}, settings_);
     ASSERT_TRUE(agent) << agent.error().message;
     agent_ = std::move(*agent);
   }
@@ -107,6 +129,8 @@ class Isolation : public AgentTest {
 
   Gate gate_;
   std::string last_;
+  MemoryServer third_{clock_};
+  TwoServers servers_{server_, third_};
 };
 
 TEST_F(Isolation, APluginThatHangsInBeginHoldsUpNobodyElse) {
@@ -253,6 +277,41 @@ TEST_F(Isolation, ADiskThatStandsStillUnderTheSweepKeepsNobodyFromWhatTimeBrings
   EXPECT_FALSE(has_ended(of_the_dead));
   EXPECT_TRUE(lock.stands_still());
   lock.go_on();
+}
+
+// Claims, leases, ends, what time brings: each call to that server hangs, whoever makes it.
+TEST_F(Isolation, TheServerOfAnotherContextThatHangsHoldsUpNobodyElse) {
+  settings_.contexts = {3, 1};
+  settings_.own_servers = {3};
+  settings_.lease_ms = 1000;
+  start_all();
+  const auto of_third = *third_.open();
+  const auto submit_there = [&] { return redis_key(of_third->submit(new_job("x", 3)).value()); };
+  const std::string ends = submit_there();
+  ASSERT_TRUE(wait_for_runs(1));
+  const std::uint64_t run_there = control_.runs().front();
+  third_.set_faults([this](const ServerCall&) {
+    gate_.pass();
+    return Fault::none;
+  });
+  ASSERT_TRUE(eventually([&] { return gate_.waiting() == 1; })) << "and whoever comes behind it";
+  control_.end(run_there, RunStatus::ok);
+  for (int i = 0; i < 5; ++i) expect_others_go_on();
+  Job due = new_job();
+  due.run_at_ms = clock_.unix_ms() + 100;
+  const std::string delayed = submit(due);
+  ASSERT_TRUE(wait_for_runs(1));
+  control_.end_all(RunStatus::ok);
+  EXPECT_TRUE(wait_for_end(delayed));
+  EXPECT_EQ(gate_.waiting(), 1U);
+  gate_.open();
+  third_.set_faults(nullptr);
+  const std::string later = submit_there();
+  EXPECT_TRUE(eventually([&] {
+    control_.end_all(RunStatus::ok);
+    return decode<Job>(*of_third->load(3, later)).record.ended_ms != 0 &&
+           decode<Job>(*of_third->load(3, ends)).record.ended_ms != 0;
+  }));
 }
 
 TEST_F(Isolation, EndsThatHangComeOneAfterTheOtherAndNoneIsLost) {

@@ -58,13 +58,11 @@ class ReporterTest : public testing::Test {
   Claims store_;
   test::HandClock clock_;
   StoreHealth health_;
-  StoreServers servers_{{1}, {}};
   std::uint32_t gather_us_ = 0;
   std::vector<RunNumber> settled_;
   Reporter reporter_{store_,
                      clock_,
                      health_,
-                     servers_,
                      Receipts(7, nullptr),
                      {.settled = [this](auto runs) { settled_.insert(settled_.end(), runs.begin(), runs.end()); },
                       .gather_us = [this] { return gather_us_; }}};
