@@ -854,9 +854,9 @@ MailAfter more_files(const Parcel& parcel, const std::string& want, bool gets_on
 
 // Which message it is there, if the supervisor there says it.
 MailAfter known_as(MailAfter done, const json& said) {
-  constexpr std::size_t kMostBytes = 64;
+  constexpr std::size_t kMostNameBytes = 64;
   const json id = done.what == MailAfter::What::delivered && said.is_object() ? said.value("id", json()) : json();
-  if (id.is_string() && id.get_ref<const std::string&>().size() <= kMostBytes)
+  if (id.is_string() && id.get_ref<const std::string&>().size() <= kMostNameBytes)
     done.more.emplace_back("there", id.get<std::string>());
   return done;
 }
