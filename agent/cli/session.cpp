@@ -200,7 +200,8 @@ Result<std::unique_ptr<Agent>> start_agent(const Parts& parts, const Settings& s
 
 CarriedFiles carried_files(const Settings& settings, const Clock& clock) {
   constexpr std::uint64_t kSweepMs = 60000;
-  return {make_artifact_store(settings.state_dir, clock, kSweepMs), settings.message_max_artifact_bytes};
+  return {make_artifact_store(settings.state_dir, clock, kSweepMs, settings.message_max_incoming_bytes),
+          settings.message_max_artifact_bytes};
 }
 
 Result<std::unique_ptr<Coordinator>> start_coordinator(const Parts& parts, const Settings& settings,

@@ -31,19 +31,26 @@ std::string detail_of_peer(const Job& job) {
 
 }  // namespace
 
-Result<json> jobs_of_answer(const json& body, std::uint64_t max_bytes) {
+Result<json> jobs_of_answer(const json& body, std::uint64_t max_bytes, std::uint64_t room) {
   json out = body.value("jobs", json::array());
   if (!out.is_array() || out.size() > kMaxMessageJobs) return fail(Code::invalid, "jobs: is no list of jobs");
   for (json& each : out) {
-    const std::uint64_t bytes = bytes_of(files_of_answer(json::array({each})));
-    if (bytes <= max_bytes) continue;
+    const auto files = files_of_answer(json::array({each}));
+    const std::uint64_t bytes = bytes_of(files), takes = room_of(files);
+    if (bytes <= max_bytes && takes <= room) {
+      room -= takes;
+      continue;
+    }
+    const std::string limit =
+        bytes > max_bytes ? std::string(kCarriedLimit) + " is " + std::to_string(max_bytes) + " here"
+                          : std::string("a sender's share of ") + kIncomingLimit + " here has no room for them as well";
     const std::string ended = each.value("status", json()) == json("finished") ? "finished" : "error";
-    each = {{"key", each["key"]},
-            {"ran_as", each.value("ran_as", json(""))},
-            {"status", "error"},
-            {"detail", "too_large"},
-            {"error", "it ended as " + ended + ", and its artifacts take " + std::to_string(bytes) + " bytes; " +
-                          kCarriedLimit + " is " + std::to_string(max_bytes) + " here"}};
+    each = {
+        {"key", each["key"]},
+        {"ran_as", each.value("ran_as", json(""))},
+        {"status", "error"},
+        {"detail", "too_large"},
+        {"error", "it ended as " + ended + ", and its artifacts take " + std::to_string(bytes) + " bytes; " + limit}};
   }
   return out;
 }

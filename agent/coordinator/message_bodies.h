@@ -16,8 +16,9 @@ namespace mycojobs {
 
 inline constexpr std::size_t kMaxMessageJobs = 256;
 
-// `jobs` of an answer. Those that left files of more than max_bytes end as that says.
-Result<nlohmann::json> jobs_of_answer(const nlohmann::json& body, std::uint64_t max_bytes);
+// `jobs` of an answer. Those that left files of more than max_bytes end as that says, and so do those with which all
+// of them take more room than there is.
+Result<nlohmann::json> jobs_of_answer(const nlohmann::json& body, std::uint64_t max_bytes, std::uint64_t room);
 // Of these: files that whoever sends them can give, by the keys of their jobs here.
 std::vector<FilesOf> files_of_answer(const nlohmann::json& jobs);
 // What an answer says of a job: its end, and what stands beside it on the record.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <utility>
 
 #include "base/base64.h"
 #include "base/ids.h"
@@ -62,6 +63,14 @@ std::uint64_t bytes_of(const std::vector<FilesOf>& all) {
   return sum;
 }
 
+std::uint64_t room_of(const std::vector<FilesOf>& all) {
+  std::uint64_t sum = 0;
+  for (const FilesOf& each : all) {
+    for (const FileContent& file : each.files) sum += room_of(file.bytes);
+  }
+  return sum;
+}
+
 Result<void> check_files(RecordStore& store, const CarriedFiles& carried, Id context, const Message& message) {
   MJ_TRY(all, files_of(message));
   const std::uint64_t bytes = bytes_of(all);
@@ -83,15 +92,37 @@ Result<void> check_files(RecordStore& store, const CarriedFiles& carried, Id con
   return {};
 }
 
-std::string parcel_of_message(const MessageName& name) { return parcel_name("message.", name); }
-std::string parcel_of_answer(const MessageName& name) { return parcel_name("answer.", name); }
+ParcelName parcel_of_message(const MessageName& name, std::string signer) {
+  return {parcel_name("message.", name), std::move(signer)};
+}
+ParcelName parcel_of_answer(const MessageName& name, std::string supervisor) {
+  return {parcel_name("answer.", name), std::move(supervisor)};
+}
+
+namespace {
+
+std::vector<FileContent> each_once(const std::vector<FilesOf>& all) {
+  std::vector<FileContent> out;
+  std::set<std::pair<std::string, std::uint64_t>> seen;
+  for (const FilesOf& each : all) {
+    for (const FileContent& file : each.files)
+      if (seen.emplace(file.sha256, file.bytes).second) out.push_back(file);
+  }
+  return out;
+}
+
+}  // namespace
 
 Result<std::optional<WantedFile>> first_missing(ArtifactStore& files, RecordStore& store, Id context,
-                                                const std::string& parcel, const std::vector<FilesOf>& all) {
+                                                const ParcelName& parcel, const std::vector<FilesOf>& all) {
   for (const FilesOf& each : all) {
     for (const FileContent& file : each.files) {
-      MJ_TRY(have, files.expect(store, context, parcel, file));
-      if (have < file.bytes) return std::optional(WantedFile{each.job_key, file.sha256, have});
+      auto have = files.have(context, parcel, file);
+      if (!have) {
+        MJ_CHECK(files.expect(store, context, parcel, each_once(all)));
+        have = files.have(context, parcel, file);
+      }
+      if (have.value_or(0) < file.bytes) return std::optional(WantedFile{each.job_key, file.sha256, have.value_or(0)});
     }
   }
   return std::optional<WantedFile>();

@@ -38,20 +38,21 @@ std::vector<FileContent> contents_of(const std::string& artifacts);  // each onc
 Result<std::vector<FilesOf>> files_of(const Message&);
 Result<std::vector<FileContent>> given_to(const Job&);
 std::uint64_t bytes_of(const std::vector<FilesOf>&);
+std::uint64_t room_of(const std::vector<FilesOf>&);  // on their way, as artifact_store.h counts it
 
 // Errors: too_large, naming the limit; not_found: one is not on this host; invalid.
 Result<void> check_files(RecordStore&, const CarriedFiles&, Id context, const Message&);
 
-// Names of parcels (artifact_store.h).
-std::string parcel_of_message(const MessageName&);
-std::string parcel_of_answer(const MessageName&);
+// Its sender is the actor that has signed it, of an answer the supervisor that brings it: their keys.
+ParcelName parcel_of_message(const MessageName&, std::string signer);
+ParcelName parcel_of_answer(const MessageName&, std::string supervisor);
 
-// The first that is not whole here, and how much of it is.
+// The first that is not whole here, and how much of it is. All of them have places then: errors of expect().
 struct WantedFile {
   std::string job_key, sha256;
   std::uint64_t have = 0;
 };
-Result<std::optional<WantedFile>> first_missing(ArtifactStore&, RecordStore&, Id context, const std::string& parcel,
+Result<std::optional<WantedFile>> first_missing(ArtifactStore&, RecordStore&, Id context, const ParcelName&,
                                                 const std::vector<FilesOf>&);
 // In answers of a receiver, and in the mark of a message ("job:12:7 <sha256> 1024").
 nlohmann::json to_json(const WantedFile&);

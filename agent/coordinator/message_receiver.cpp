@@ -1,6 +1,7 @@
 #include "coordinator/message_receiver.h"
 
 #include <algorithm>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "base/counted.h"
@@ -23,6 +24,7 @@ namespace {
 using nlohmann::json;
 
 constexpr std::size_t kMaxRunners = 10000;
+constexpr std::uint64_t kAnyBytes = std::numeric_limits<std::uint64_t>::max();
 
 std::string mark_key(const std::string& message_key) { return "mj:message:" + message_key; }
 
@@ -370,13 +372,14 @@ Result<std::optional<WantedFile>> MessageReceiver::missing_of(const Envelope& en
   if (bytes > files_.max_bytes)
     return fail(Code::too_large, "given: its jobs bring artifacts of " + std::to_string(bytes) + " bytes; " +
                                      kCarriedLimit + " is " + std::to_string(files_.max_bytes) + " there");
-  return first_missing(*files_.store, store_, envelope.context, parcel_of_message(name), files);
+  return first_missing(*files_.store, store_, envelope.context, parcel_of_message(name, message.signer), files);
 }
 
 Result<std::optional<WantedFile>> MessageReceiver::missing_of(const Envelope& envelope, const MessageName& name,
                                                               const json& jobs) {
   if (!files_.store) return std::optional<WantedFile>();
-  return first_missing(*files_.store, store_, envelope.context, parcel_of_answer(name), files_of_answer(jobs));
+  return first_missing(*files_.store, store_, envelope.context, parcel_of_answer(name, envelope.signer),
+                       files_of_answer(jobs));
 }
 
 Result<std::unique_ptr<ArtifactStore::HandedOver>> MessageReceiver::hand_over(const Envelope& envelope,
@@ -387,7 +390,7 @@ Result<std::unique_ptr<ArtifactStore::HandedOver>> MessageReceiver::hand_over(co
     if (!each.files.empty()) to.push_back({each.job_key, std::move(each.files)});
   }
   if (to.empty() || !files_.store) return std::unique_ptr<ArtifactStore::HandedOver>();
-  return files_.store->hand_over(store_, envelope.context, parcel_of_answer(name), to);
+  return files_.store->hand_over(store_, envelope.context, parcel_of_answer(name, envelope.signer), to);
 }
 
 // A piece of what was asked for. Its place was made when it was.
@@ -412,7 +415,8 @@ Result<json> MessageReceiver::take_file(const Envelope& envelope, const json& se
   if (piece.file.bytes > files_.max_bytes)
     return fail(Code::too_large, "bytes: " + std::to_string(piece.file.bytes) + " are more than a message brings; " +
                                      kCarriedLimit + " is " + std::to_string(files_.max_bytes) + " there");
-  const std::string parcel = is_of_message ? parcel_of_message(name) : parcel_of_answer(name);
+  const ParcelName parcel =
+      is_of_message ? parcel_of_message(name, body["by"].get<std::string>()) : parcel_of_answer(name, envelope.signer);
   MJ_TRY(have, files_.store->add(envelope.context, parcel, piece.file, piece.offset, piece.bytes));
   return json{{"have", have}};
 }
@@ -453,7 +457,7 @@ Result<MessageReceiver::Sent> MessageReceiver::sent(const Envelope& envelope, co
 
 Result<json> MessageReceiver::take_answer(const Envelope& envelope, const json& sealed) {
   MJ_TRY(of, sent(envelope, sealed));
-  MJ_TRY(jobs, jobs_of_answer(sealed["body"], files_.max_bytes));
+  MJ_TRY(jobs, jobs_of_answer(sealed["body"], files_.max_bytes, files_.store ? files_.store->share() : kAnyBytes));
   MJ_TRY(body, read_answer(sealed["body"], jobs));
   for (std::size_t i = 0; i < body.jobs.size(); ++i) {
     if (!names(of.mark, body.jobs[i].job_key))
@@ -472,7 +476,9 @@ Result<json> MessageReceiver::take_answer(const Envelope& envelope, const json& 
   }
   MJ_TRY(known, ours(store_.answer_message(envelope.context, answer)));
   if (!known) return fail(Code::not_found, "of: no such message has left from here");
-  if (files_.store && answer.is_last) files_.store->drop(envelope.context, parcel_of_answer(of.name));
+  // The files of its next part need the room.
+  const bool is_over = held != nullptr || answer.is_last;
+  if (files_.store && is_over) files_.store->drop(envelope.context, parcel_of_answer(of.name, envelope.signer));
   return json{{"status", "stored"}};
 }
 

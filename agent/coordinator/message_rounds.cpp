@@ -113,6 +113,12 @@ Result<MessageName> origin_of(const Fields& mark) {
   return MessageName{of->first, of->second, std::string(field_of(mark, "content"))};
 }
 
+// Its files.
+Result<ParcelName> parcel_of(const Fields& mark) {
+  MJ_TRY(name, origin_of(mark));
+  return parcel_of_message(name, std::string(field_of(mark, "signer")));
+}
+
 // Of a message that has left.
 MessageName name_of(const OutboxEntry& entry) {
   const auto of = caller_and_id(std::string_view(entry.message_key).substr(8));
@@ -211,9 +217,12 @@ Result<MessageRounds::Round> MessageRounds::round(std::uint32_t max_parcels, con
       out.parcels.push_back(std::move(**made));
     }
   }
-  if (const std::uint64_t now = clock_.boot_ms(); settings_.retention_ms > 0 && now >= next_retire_ms_) {
-    MJ_TRY(gone, store_.retire_messages(settings_.context, settings_.retention_ms, 100));
-    next_retire_ms_ = now + (gone >= 100 ? 0 : kMailRetireMs);
+  if (const std::uint64_t now = clock_.boot_ms(); now >= next_retire_ms_) {
+    next_retire_ms_ = now + kMailRetireMs;
+    if (settings_.retention_ms > 0) {
+      MJ_TRY(gone, store_.retire_messages(settings_.context, settings_.retention_ms, 100));
+      if (gone >= 100) next_retire_ms_ = now;
+    }
     if (settings_.files.store) MJ_CHECK(settings_.files.store->tidy(store_, settings_.context));
   }
   const bool is_full = due.out.size() == max_parcels;
@@ -399,7 +408,7 @@ Result<void> MessageRounds::take_up(const std::string& message_key, Message& mes
   }
   MJ_TRY(held, hand_over(message, wanted, mark));  // until its jobs are there
   MJ_TRY(taken, store_.take_message(settings_.context, wanted));
-  if (held) settings_.files.store->drop(settings_.context, parcel_of_message(origin_of(mark).value()));
+  if (held) settings_.files.store->drop(settings_.context, parcel_of(mark).value());
   if (!taken.repeated)
     log(LogLevel::info, "supervisor", "context {}: {}: {} taken", settings_.context,
         in_trace(message_key, message.traceparent),
@@ -418,8 +427,8 @@ Result<std::unique_ptr<ArtifactStore::HandedOver>> MessageRounds::hand_over(cons
   }
   if (to.empty() || message.flow) return std::unique_ptr<ArtifactStore::HandedOver>();
   if (!settings_.files.store) return fail(Code::invalid, "given: this coordinator has no state_dir to keep files in");
-  MJ_TRY(name, origin_of(mark));
-  return settings_.files.store->hand_over(store_, settings_.context, parcel_of_message(name), to);
+  MJ_TRY(parcel, parcel_of(mark));
+  return settings_.files.store->hand_over(store_, settings_.context, parcel, to);
 }
 
 // Its jobs under ids of ours; the sender's ids are only known among themselves.
@@ -720,11 +729,13 @@ Result<std::string> MessageRounds::tell_files(const OutboxEntry& entry, const st
   return std::string();
 }
 
-// Of its jobs from that one on, as many as go into one answer.
+// Of its jobs from that one on, as many as go into one answer: with no more files than one job may leave, for which
+// whoever gets them has room.
 Result<json> MessageRounds::answered_jobs(const OutboxEntry& entry, std::size_t from, std::size_t& next) {
   const auto keys = words_of(field_of(entry.mark, "jobs")), origins = words_of(field_of(entry.mark, "origins"));
   json jobs = json::array();
   std::size_t bytes = 0;
+  std::uint64_t room = 0;
   for (next = from; next < std::min(keys.size(), origins.size()); ++next) {
     auto record = store_.load(settings_.context, keys[next]);
     if (!record && record.error().code == Code::unavailable) return tl::unexpected<Error>(std::move(record).error());
@@ -751,8 +762,10 @@ Result<json> MessageRounds::answered_jobs(const OutboxEntry& entry, std::size_t 
       told = told_of(origins[next], ran_as, large);
       size = dump_json(told).size();
     }
-    if (!jobs.empty() && bytes + size > kAnswerBytes) break;
+    const std::uint64_t takes = room_of(files_of_answer(json::array({told})));
+    if (!jobs.empty() && (bytes + size > kAnswerBytes || room + takes > settings_.files.max_bytes)) break;
     bytes += size;
+    room += takes;
     jobs.push_back(std::move(told));
   }
   return jobs;

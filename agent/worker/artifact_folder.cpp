@@ -52,8 +52,12 @@ Result<void> ArtifactFolder::make(const std::string& store) const {
 }
 
 std::optional<Fd> ArtifactFolder::lock(bool exclusive, int wait_ms) const {
+  return lock_file(path_ + "/lock", exclusive, wait_ms);
+}
+
+std::optional<Fd> lock_file(const std::string& path, bool exclusive, int wait_ms) {
   constexpr int kPauseMs = 5;
-  Fd fd(::open((path_ + "/lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
+  Fd fd(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
   if (!fd) return std::nullopt;
   for (int waited = 0;; waited += kPauseMs) {
     if (::flock(fd.get(), (exclusive ? LOCK_EX : LOCK_SH) | LOCK_NB) == 0) return fd;

@@ -28,6 +28,9 @@ class ArtifactFolder {
   std::string state_dir_, path_;
 };
 
+// The same of any file, which is made.
+std::optional<Fd> lock_file(const std::string& path, bool exclusive, int wait_ms);
+
 // "12.2001" of job:12:2001, and back; empty: it is neither.
 std::string job_folder_name(const std::string& job_key);
 std::string job_key_of_folder(const std::string& name);

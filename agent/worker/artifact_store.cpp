@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <chrono>
 #include <filesystem>
 #include <mutex>
 #include <optional>
@@ -20,6 +19,7 @@
 #include "worker/artifact_folder.h"
 #include "worker/artifact_sweep.h"
 #include "worker/artifacts.h"
+#include "worker/incoming_room.h"
 
 namespace mycojobs {
 namespace {
@@ -27,7 +27,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int kFolderWaitMs = 2000;
-constexpr std::chrono::hours kForgotten{1};
+constexpr std::uint64_t kForgetEveryMs = 5000;
 
 // A host that cannot write now may be able to later: whoever sends it tries again.
 tl::unexpected<Error> cannot(const std::string& path) {
@@ -95,8 +95,11 @@ class HeldFolders final : public ArtifactStore::HandedOver {
 
 class HostArtifacts final : public ArtifactStore {
  public:
-  HostArtifacts(std::string state_dir, const Clock& clock, std::uint64_t sweep_every_ms)
-      : state_dir_(std::move(state_dir)), sweep_(clock, state_dir_, sweep_every_ms) {}
+  HostArtifacts(std::string state_dir, const Clock& clock, std::uint64_t sweep_every_ms, std::uint64_t max_incoming)
+      : clock_(clock),
+        state_dir_(std::move(state_dir)),
+        room_(state_dir_, max_incoming),
+        sweep_(clock, state_dir_, sweep_every_ms) {}
 
   Result<std::string> read(RecordStore& store, Id context, const std::string& job_key, const FileContent& file,
                            std::uint64_t offset, std::size_t max) override {
@@ -121,22 +124,36 @@ class HostArtifacts final : public ArtifactStore {
                        [&](const FileContent& each) { return open_of(store_names, context, job_key, each); });
   }
 
-  Result<std::uint64_t> expect(RecordStore& store, Id context, const std::string& parcel,
-                               const FileContent& file) override {
-    if (const auto whole = size_of(path_of(context, parcel, file)); whole == file.bytes) return file.bytes;
+  std::optional<std::uint64_t> have(Id context, const ParcelName& parcel, const FileContent& file) const override {
+    if (size_of(path_of(context, parcel, file)) == file.bytes) return file.bytes;
+    if (file.bytes == 0) return std::nullopt;  // it is whole with its place
+    return size_of(part_of(context, parcel, file));
+  }
+
+  Result<void> expect(RecordStore& store, Id context, const ParcelName& parcel,
+                      const std::vector<FileContent>& files) override {
     MJ_TRY(store_name, artifact_store_name(store, context));
     if (auto made = ArtifactFolder(state_dir_, context).make(store_name); !made)
       return fail(Code::unavailable, made.error().message);
-    for (const std::string& folder : {incoming(context), incoming(context) + '/' + parcel})
+    std::vector<FileContent> without;
+    for (const FileContent& file : files)
+      if (!have(context, parcel, file)) without.push_back(file);
+    const auto lock = room_.let_in(context, parcel, without);
+    if (!lock) return tl::unexpected<Error>(lock.error());
+    for (const std::string& folder : {incoming(context), folder_of(context, parcel)})
       if (::mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) return cannot(folder);
-    const std::string path = part_of(context, parcel, file);
-    const Fd fd(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
-    if (!fd) return cannot(path);
-    if (file.bytes == 0) return add(context, parcel, file, 0, "");
-    return size_of(fd.get()).value_or(0);
+    // The first one last: it is asked for first, and whoever dies here has not made its place.
+    for (auto file = without.rbegin(); file != without.rend(); ++file) {
+      const std::string path = part_of(context, parcel, *file);
+      if (!Fd(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600))) return cannot(path);
+      if (file->bytes == 0) MJ_CHECK(add(context, parcel, *file, 0, ""));
+    }
+    return {};
   }
 
-  Result<std::uint64_t> add(Id context, const std::string& parcel, const FileContent& file, std::uint64_t offset,
+  std::uint64_t share() const override { return room_.share(); }
+
+  Result<std::uint64_t> add(Id context, const ParcelName& parcel, const FileContent& file, std::uint64_t offset,
                             std::string_view piece) override {
     const std::string path = path_of(context, parcel, file), part = part_of(context, parcel, file);
     if (const auto whole = size_of(path); whole == file.bytes) return file.bytes;
@@ -147,19 +164,19 @@ class HostArtifacts final : public ArtifactStore {
     if (!size || size != size_of(fd.get())) return fail(Code::unavailable, "the file was written just now");
     if (offset <= *size && offset + piece.size() > *size) {
       piece.remove_prefix(static_cast<std::size_t>(*size - offset));
-      if (*size + piece.size() > file.bytes) return refuse(part, "is longer than it was said to be");
+      if (*size + piece.size() > file.bytes) return refuse(fd.get(), "is longer than it was said to be");
       MJ_CHECK(write_at(fd.get(), piece, *size, part));
     }
     const std::uint64_t now = size_of(fd.get()).value_or(0);
-    if (now > file.bytes) return refuse(part, "is longer than it was said to be");
+    if (now > file.bytes) return refuse(fd.get(), "is longer than it was said to be");
     if (now < file.bytes) return now;
     MJ_TRY(hash, hash_of(fd.get(), part));
-    if (hash != file.sha256) return refuse(part, "has not the hash that its record names");
+    if (hash != file.sha256) return refuse(fd.get(), "has not the hash that its record names");
     if (::rename(part.c_str(), path.c_str()) != 0) return cannot(path);
     return now;
   }
 
-  Result<std::unique_ptr<HandedOver>> hand_over(RecordStore& store, Id context, const std::string& parcel,
+  Result<std::unique_ptr<HandedOver>> hand_over(RecordStore& store, Id context, const ParcelName& parcel,
                                                 const std::vector<ForJob>& to) override {
     const ArtifactFolder folder(state_dir_, context);
     MJ_TRY(store_name, artifact_store_name(store, context));
@@ -187,27 +204,30 @@ class HostArtifacts final : public ArtifactStore {
     return std::unique_ptr<HandedOver>(std::move(held));
   }
 
-  void drop(Id context, const std::string& parcel) override {
+  void drop(Id context, const ParcelName& parcel) override {
     std::error_code told_by_tidy;
-    fs::remove_all(incoming(context) + '/' + parcel, told_by_tidy);
+    fs::remove_all(folder_of(context, parcel), told_by_tidy);
   }
 
   Result<void> tidy(RecordStore& store, Id context) override {
-    std::error_code gone;
-    for (fs::directory_iterator entry(incoming(context), gone), end; !gone && entry != end; entry.increment(gone)) {
-      if (is_forgotten(entry->path())) drop(context, entry->path().filename().string());
-    }
     const std::lock_guard lock(sweeping_);
+    if (const std::uint64_t now = clock_.boot_ms(); now >= next_forget_ms_) {
+      next_forget_ms_ = now + kForgetEveryMs;
+      room_.forget_old();
+    }
     MJ_CHECK(sweep_.look_after(store, context));
     return {};
   }
 
  private:
   std::string incoming(Id context) const { return ArtifactFolder(state_dir_, context).path() + "/incoming"; }
-  std::string path_of(Id context, const std::string& parcel, const FileContent& file) const {
-    return incoming(context) + '/' + parcel + '/' + file.sha256;
+  std::string folder_of(Id context, const ParcelName& parcel) const {
+    return incoming(context) + '/' + IncomingRoom::folder_name(parcel);
   }
-  std::string part_of(Id context, const std::string& parcel, const FileContent& file) const {
+  std::string path_of(Id context, const ParcelName& parcel, const FileContent& file) const {
+    return folder_of(context, parcel) + '/' + IncomingRoom::file_name(file);
+  }
+  std::string part_of(Id context, const ParcelName& parcel, const FileContent& file) const {
     return path_of(context, parcel, file) + ".part";
   }
   // None: it is not there.
@@ -220,32 +240,26 @@ class HostArtifacts final : public ArtifactStore {
     }
     return {};
   }
-  static tl::unexpected<Error> refuse(const std::string& path, const std::string& why) {
-    (void)::unlink(path.c_str());  // what stays is refused again
+  // Its place stays: the room for it is still its own.
+  static tl::unexpected<Error> refuse(int part, const std::string& why) {
+    (void)!::ftruncate(part, 0);  // what stays is refused again
     return fail(Code::invalid, "the file " + why);
   }
-  static bool is_forgotten(const fs::path& folder) {
-    std::error_code unknown;
-    auto last = fs::last_write_time(folder, unknown);
-    if (unknown) return false;
-    for (fs::directory_iterator entry(folder, unknown), end; !unknown && entry != end; entry.increment(unknown)) {
-      std::error_code gone;
-      if (const auto written = fs::last_write_time(entry->path(), gone); !gone) last = std::max(last, written);
-    }
-    return !unknown && fs::file_time_type::clock::now() - last > kForgotten;
-  }
 
+  const Clock& clock_;
   const std::string state_dir_;
+  const IncomingRoom room_;
   std::mutex sweeping_;
+  std::uint64_t next_forget_ms_ = 0;  // once for all contexts
   ArtifactSweep sweep_;
 };
 
 }  // namespace
 
 std::shared_ptr<ArtifactStore> make_artifact_store(const std::string& state_dir, const Clock& clock,
-                                                   std::uint64_t sweep_every_ms) {
+                                                   std::uint64_t sweep_every_ms, std::uint64_t max_incoming) {
   if (state_dir.empty()) return nullptr;
-  return std::make_shared<HostArtifacts>(state_dir, clock, sweep_every_ms);
+  return std::make_shared<HostArtifacts>(state_dir, clock, sweep_every_ms, max_incoming);
 }
 
 }  // namespace mycojobs

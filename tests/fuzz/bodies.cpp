@@ -12,7 +12,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::uint64_t kMostFiles = 64U << 20;
+constexpr std::uint64_t kMostFiles = 64U << 20, kMostRoom = 2 * kMostFiles;
 
 // As read_envelope() leaves it: an object.
 std::optional<json> body_of(std::string_view text) {
@@ -43,12 +43,14 @@ void check_carried(const json& jobs) {
 int fuzz_answer_body(std::string_view text) {
   const auto body = body_of(text);
   if (!body) return 0;
-  const auto jobs = jobs_of_answer(*body, kMostFiles);
+  const auto jobs = jobs_of_answer(*body, kMostFiles, kMostRoom);
   if (!jobs) return 0;
   must(jobs->size() <= kMaxMessageJobs, "an answer has more jobs than a message");
   for (const json& each : *jobs)
     must(bytes_of(files_of_answer(json::array({each}))) <= kMostFiles, "a job leaves more than it may");
-  must(jobs_of_answer({{"jobs", *jobs}}, kMostFiles).value() == *jobs, "jobs that leave no more are changed");
+  must(room_of(files_of_answer(*jobs)) <= kMostRoom, "jobs leave more than one sender may bring");
+  must(jobs_of_answer({{"jobs", *jobs}}, kMostFiles, kMostRoom).value() == *jobs,
+       "jobs that leave no more are changed");
   const auto answer = read_answer(*body, *jobs);
   if (!answer) return 0;
   must(answer->jobs.size() == jobs->size(), "a job is passed over");
@@ -111,8 +113,8 @@ int fuzz_file_body(std::string_view text) {
   must(again && again->file.sha256 == piece->file.sha256 && again->file.bytes == piece->file.bytes &&
            again->offset == piece->offset && again->bytes == piece->bytes,
        "a piece reads otherwise than it was written");
-  const std::string parcel = parcel_of_message(*name);
-  must(parcel.find('/') == std::string::npos && parcel.size() < 255, "a parcel's name is no name of a file");
+  const std::string parcel = parcel_of_message(*name, "").name;
+  must(parcel.find('/') == std::string::npos && parcel.size() + 65 < 255, "a parcel's name is no name of a file");
   return 1;
 }
 

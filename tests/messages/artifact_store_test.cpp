@@ -16,21 +16,36 @@ namespace mycojobs {
 namespace {
 
 namespace fs = std::filesystem;
+using testing::HasSubstr;
 
 class IncomingFiles : public testing::Test {
  protected:
-  std::uint64_t expect(const std::string& bytes) { return files_->expect(*store_, 1, "p", content(bytes)).value(); }
+  std::uint64_t expect(const std::string& bytes) {
+    EXPECT_TRUE(files_->expect(*store_, 1, kParcel, {content(bytes)}));
+    return files_->have(1, kParcel, content(bytes)).value();
+  }
   Result<std::uint64_t> add(const std::string& bytes, std::uint64_t offset, std::size_t size) {
-    return files_->add(1, "p", content(bytes), offset, std::string_view(bytes).substr(offset, size));
+    return files_->add(1, kParcel, content(bytes), offset, std::string_view(bytes).substr(offset, size));
+  }
+  // Of another content for each number.
+  static FileContent large(int number, std::uint64_t bytes) { return {sha256_hex(std::to_string(number)), bytes}; }
+  // What is said against a parcel of that sender, which is named by the number and has a file of so many bytes.
+  std::string refusal(const std::string& sender, int number, std::uint64_t bytes, Id context = 1) {
+    auto let_in = files_->expect(*store_, context, {std::to_string(number), sender}, {large(number, bytes)});
+    if (let_in) return "";
+    EXPECT_EQ(let_in.error().code, Code::unavailable) << let_in.error().message;
+    return let_in.error().message;
   }
   static FileContent content(const std::string& bytes) { return {sha256_hex(bytes), bytes.size()}; }
   std::string path(const std::string& name) const { return folder_ / ("contexts/1/" + name); }
 
+  const ParcelName kParcel{"p", "ann"};
+  static constexpr std::uint64_t kRoom = 4U << 20, kShare = kRoom / 4;
   test::HandClock clock_;
   test::TempDir folder_;
   MemoryServer server_{clock_};
   std::unique_ptr<Store> store_ = *server_.open();
-  std::shared_ptr<ArtifactStore> files_ = make_artifact_store(folder_.path().string(), clock_, 1000);
+  std::shared_ptr<ArtifactStore> files_ = make_artifact_store(folder_.path().string(), clock_, 1000, kRoom);
 };
 
 TEST_F(IncomingFiles, PiecesThatComeTwiceOrTooEarlyChangeNothing) {
@@ -46,17 +61,17 @@ TEST_F(IncomingFiles, PiecesThatComeTwiceOrTooEarlyChangeNothing) {
   EXPECT_EQ(add(bytes, 0, 4).value(), 10U) << "it is whole";
   EXPECT_EQ(expect(bytes), 10U);
   EXPECT_EQ(expect(""), 0U);
-  EXPECT_TRUE(fs::exists(path("incoming/p/" + sha256_hex("")))) << "an empty one is whole at once";
+  EXPECT_TRUE(fs::exists(path("incoming/p.ann/" + sha256_hex("") + ".0"))) << "an empty one is whole at once";
 }
 
 TEST_F(IncomingFiles, OneWithAnotherHashOrLengthBeginsAnew) {
   const FileContent wanted = content("0123456789");
-  ASSERT_TRUE(files_->expect(*store_, 1, "p", wanted));
-  EXPECT_EQ(files_->add(1, "p", wanted, 0, "012345678x").error().code, Code::invalid);
-  EXPECT_EQ(files_->expect(*store_, 1, "p", wanted).value(), 0U);
-  EXPECT_EQ(files_->add(1, "p", wanted, 0, "0123456789 and more").error().code, Code::invalid);
-  EXPECT_EQ(files_->expect(*store_, 1, "p", wanted).value(), 0U);
-  const auto handed = files_->hand_over(*store_, 1, "p", {{"job:1:2", {wanted}}});
+  ASSERT_TRUE(files_->expect(*store_, 1, kParcel, {wanted}));
+  EXPECT_EQ(files_->add(1, kParcel, wanted, 0, "012345678x").error().code, Code::invalid);
+  EXPECT_EQ(files_->have(1, kParcel, wanted), 0U) << "its place is kept";
+  EXPECT_EQ(files_->add(1, kParcel, wanted, 0, "0123456789 and more").error().code, Code::invalid);
+  EXPECT_EQ(files_->have(1, kParcel, wanted), 0U) << "its place is kept";
+  const auto handed = files_->hand_over(*store_, 1, kParcel, {{"job:1:2", {wanted}}});
   ASSERT_FALSE(handed);
   EXPECT_EQ(handed.error().code, Code::not_found);
 }
@@ -74,17 +89,17 @@ TEST_F(IncomingFiles, WhatIsHandedOverIsTheJobsUntilItsRecordSaysOtherwise) {
     }
   };
   {
-    const auto held = files_->hand_over(*store_, 1, "p", {{"job:1:2", {content(bytes)}}});
+    const auto held = files_->hand_over(*store_, 1, kParcel, {{"job:1:2", {content(bytes)}}});
     ASSERT_TRUE(held) << held.error().message;
     sweep();
     EXPECT_TRUE(fs::exists(job + sha256_hex(bytes))) << "its record is not there yet";
     ASSERT_TRUE(store_->save(1, "job:1:2", {{"id", "2"}, {"status", "dispatched"}}));
   }
-  ASSERT_TRUE(files_->hand_over(*store_, 1, "p", {{"job:1:2", {content(bytes)}}})) << "once more";
-  files_->drop(1, "p");
+  ASSERT_TRUE(files_->hand_over(*store_, 1, kParcel, {{"job:1:2", {content(bytes)}}})) << "once more";
+  files_->drop(1, kParcel);
   // The round that had to wait is followed by a long rest: another process has none.
-  files_ = make_artifact_store(folder_.path().string(), clock_, 1000);
-  ASSERT_TRUE(files_->hand_over(*store_, 1, "p", {{"job:1:2", {content(bytes)}}})) << "it has it";
+  files_ = make_artifact_store(folder_.path().string(), clock_, 1000, kRoom);
+  ASSERT_TRUE(files_->hand_over(*store_, 1, kParcel, {{"job:1:2", {content(bytes)}}})) << "it has it";
   EXPECT_EQ(files_->read(*store_, 1, "job:1:2", content(bytes), 3, 4).value(), "3456");
   EXPECT_EQ(files_->read(*store_, 1, "job:1:2", content(bytes), 8, 4).value(), "89");
   EXPECT_TRUE(files_->has(*store_, 1, "job:1:2", {content(bytes)}).value());
@@ -99,14 +114,83 @@ TEST_F(IncomingFiles, WhatIsHandedOverIsTheJobsUntilItsRecordSaysOtherwise) {
 TEST_F(IncomingFiles, AParcelThatNobodyTouchesForAnHourGoes) {
   ASSERT_EQ(expect("0123456789"), 0U);
   ASSERT_TRUE(files_->tidy(*store_, 1));
-  ASSERT_TRUE(fs::exists(path("incoming/p")));
+  ASSERT_TRUE(fs::exists(path("incoming/p.ann")));
   const auto long_ago = fs::file_time_type::clock::now() - std::chrono::minutes(61);
-  for (const auto& each : fs::directory_iterator(path("incoming/p"))) fs::last_write_time(each.path(), long_ago);
+  for (const auto& each : fs::directory_iterator(path("incoming/p.ann"))) fs::last_write_time(each.path(), long_ago);
+  clock_.pass(5000);
   ASSERT_TRUE(files_->tidy(*store_, 1));
-  ASSERT_TRUE(fs::exists(path("incoming/p"))) << "a file has just come into it";
-  fs::last_write_time(path("incoming/p"), long_ago);
-  ASSERT_TRUE(files_->tidy(*store_, 1));
-  EXPECT_FALSE(fs::exists(path("incoming/p")));
+  ASSERT_TRUE(fs::exists(path("incoming/p.ann"))) << "a file has just come into it";
+  fs::last_write_time(path("incoming/p.ann"), long_ago);
+  clock_.pass(5000);
+  ASSERT_TRUE(files_->tidy(*store_, 2)) << "context 1 may be served no more";
+  EXPECT_FALSE(fs::exists(path("incoming/p.ann")));
+}
+
+// ---- room ----
+
+TEST_F(IncomingFiles, OneSenderTakesNoMoreThanItsShareAndOthersGoOn) {
+  EXPECT_EQ(refusal("ann", 1, kShare - 300000), "");
+  EXPECT_THAT(refusal("ann", 2, 300001),
+              HasSubstr("sender ann that are on their way take 748576 bytes, and no sender has more than a quarter of "
+                        "message.max_incoming_bytes, which is 4194304 there: try again later"));
+  EXPECT_THAT(refusal("ann", 2, 300001, 2), HasSubstr("748576 bytes")) << "in another context";
+  EXPECT_FALSE(fs::exists(path("incoming/2.ann"))) << "what is refused leaves nothing";
+  EXPECT_EQ(refusal("ann", 3, 300000), "");
+  EXPECT_EQ(refusal("bob", 4, kShare), "");
+  files_->drop(1, {"3", "ann"});
+  EXPECT_EQ(refusal("ann", 2, 300000), "");
+}
+
+TEST_F(IncomingFiles, AllTogetherTakeNoMoreThanThereIs) {
+  for (int i = 1; i <= 3; ++i) EXPECT_EQ(refusal("sender" + std::to_string(i), i, kShare, static_cast<Id>(i)), "");
+  EXPECT_EQ(refusal("sender4", 4, kShare / 2), "");
+  EXPECT_THAT(refusal("sender5", 5, kShare),
+              HasSubstr("on their way take 3670016 bytes, and there is room for message.max_incoming_bytes, which is "
+                        "4194304 there: try again later"));
+  files_->drop(2, {"2", "sender2"});
+  EXPECT_EQ(refusal("sender5", 5, kShare), "");
+}
+
+TEST_F(IncomingFiles, WhatLiesThereCountsForWhoeverComesNext) {
+  ASSERT_EQ(expect("0123456789"), 0U);
+  ASSERT_EQ(add("0123456789", 0, 10).value(), 10U);
+  EXPECT_EQ(refusal("ann", 1, 300000), "");
+  files_ = make_artifact_store(folder_.path().string(), clock_, 1000, kRoom);
+  // A whole file, of which little came; a place, of which nothing came.
+  EXPECT_THAT(refusal("ann", 2, kShare / 2), HasSubstr(std::to_string(300000 + kLeastParcelRoom) + " bytes"));
+  EXPECT_EQ(refusal("ann", 2, kShare - 300000 - kLeastParcelRoom), "");
+}
+
+TEST_F(IncomingFiles, WhatWasLetInComesToItsEndThoughThereIsNoMoreRoom) {
+  const std::string first(700000, 'a'), second(300000, 'b');
+  ASSERT_TRUE(files_->expect(*store_, 1, kParcel, {content(first), content(second)}));
+  EXPECT_NE(refusal("ann", 1, 1), "");
+  EXPECT_EQ(add(first, 0, first.size()).value(), first.size());
+  EXPECT_EQ(files_->add(1, kParcel, content(second), 0, std::string(300000, 'x')).error().code, Code::invalid);
+  EXPECT_NE(refusal("ann", 1, 1), "") << "what came damaged keeps its room";
+  EXPECT_EQ(add(second, 0, second.size()).value(), second.size());
+  EXPECT_TRUE(files_->expect(*store_, 1, kParcel, {content(first), content(second)})) << "it is asked for again";
+}
+
+TEST_F(IncomingFiles, ManySmallOnesTakeRoomToo) {
+  for (int i = 1; i <= 4; ++i) EXPECT_EQ(refusal("ann", i, 1), "");
+  EXPECT_NE(refusal("ann", 5, 1), "");
+  std::vector<FileContent> files;
+  for (int i = 0; i < 257; ++i) files.push_back(large(i, 1));
+  auto many = files_->expect(*store_, 1, {"6", "bob"}, files);
+  ASSERT_FALSE(many);
+  EXPECT_EQ(many.error().code, Code::too_large) << "there is never room for them";
+  EXPECT_THAT(many.error().message, HasSubstr("message.max_incoming_bytes"));
+  files.pop_back();
+  EXPECT_TRUE(files_->expect(*store_, 1, {"6", "bob"}, files));
+}
+
+TEST_F(IncomingFiles, APieceOfALargerFileThanWasLetInIsNotTaken) {
+  ASSERT_EQ(expect("0123456789"), 0U);
+  FileContent larger = content("0123456789");
+  larger.bytes = 1U << 20;
+  EXPECT_EQ(files_->add(1, kParcel, larger, 0, std::string(1000, 'x')).error().code, Code::not_found);
+  EXPECT_EQ(files_->add(1, {"p", "bob"}, content("0123456789"), 0, "0").error().code, Code::not_found);
 }
 
 }  // namespace

@@ -60,6 +60,15 @@ const MessageScenario kScenarios[] = {
      },
      {"here\n  message:12:101 processed", R"("read":"build/app=a program build says 9")",
       "ok leave | finished | ok |  | {\"script\":\"ok leave\"} | file out/left.txt=ok leave"}},
+    {"FilesInParts",  // of an answer
+     [](MessageStage& stage) {
+       stage.there.files.max_bytes = 10;
+       stage.restart();
+       stage.send(stage.message(101, {MessageStage::job(1, "ok a leave"), MessageStage::job(2, "ok b leave")}));
+     },
+     {"here\n  message:12:101 processed",
+      "ok a leave | finished | ok |  | {\"script\":\"ok a leave\"} | file out/left.txt=ok a leave",
+      "ok b leave | finished | ok |  | {\"script\":\"ok b leave\"} | file out/left.txt=ok b leave"}},
     {"Flow",
      [](MessageStage& stage) {
        Message wanted = stage.message(101, {MessageStage::job(1, "ok a"), MessageStage::job(2, "ok b")});

@@ -11,6 +11,7 @@
 #include "domain/envelope.h"
 #include "messages/message_stage.h"
 #include "transport/rpc_client.h"
+#include "worker/artifact_store.h"
 
 namespace mycojobs {
 namespace {
@@ -913,7 +914,8 @@ TEST_F(MessageFiles, APieceOfAFileOverTheLimitIsNotTaken) {
   stage_.steps(8);
   const MessageName name{12, 101, here("content", "mj:message:message:12:101")};
   const FileContent asked{sha256_hex("abc"), 3};
-  ASSERT_TRUE(stage_.here.files.store->expect(*stage_.here.store, 1, parcel_of_answer(name), asked));
+  ASSERT_TRUE(stage_.here.files.store->expect(*stage_.here.store, 1,
+                                              parcel_of_answer(name, stage_.there.key->public_key()), {asked}));
   const auto sent = [&](std::uint64_t bytes) {
     const json body = piece_json(name, {asked.sha256, bytes}, 0, "ab");
     const json envelope =
@@ -927,6 +929,77 @@ TEST_F(MessageFiles, APieceOfAFileOverTheLimitIsNotTaken) {
   EXPECT_EQ(sent(3).value().value("have", 0), 2);
   ASSERT_TRUE(stage_.here.store->cancel(1, "job:12:1"));
   ASSERT_TRUE(stage_.play());
+}
+
+// ---- their room on the way ----
+
+constexpr std::uint64_t kSmallRoom = 8U << 20, kSmallShare = kSmallRoom / 4;
+
+void make_small(MessageStage& stage, MessageSide& side) {
+  side.files.store = make_artifact_store(side.state_dir, stage.clock, 1000, kSmallRoom);
+  stage.restart();
+}
+
+TEST_F(MessageFiles, InputsForWhichThereIsNoRoomComeOnceThereIs) {
+  make_small(stage_, stage_.there);
+  const ParcelName before{"message.12.100.x", stage_.alice.public_key()};
+  const FileContent large{sha256_hex("large"), kSmallShare};
+  ASSERT_TRUE(stage_.there.files.store->expect(*stage_.there.store, 2, before, {large}));
+  send({reader_of(std::string(kManyPieces, 'b'))});
+  stage_.steps(100);
+  EXPECT_THAT(here("why", "mj:message:message:12:101"),
+              HasSubstr("no sender has more than a quarter of message.max_incoming_bytes, which is 8388608 there"));
+  EXPECT_EQ(there("state", kCameMark), "");
+  const ParcelName of_others{"message.13.100.x", SigningKey::make().public_key()};
+  EXPECT_TRUE(stage_.there.files.store->expect(*stage_.there.store, 2, of_others, {large})) << "others go on";
+  stage_.restart();
+  stage_.steps(100);
+  EXPECT_EQ(there("state", kCameMark), "") << "what lies there counts after a restart";
+  stage_.there.files.store->drop(2, before);
+  ASSERT_TRUE(stage_.play());
+  EXPECT_EQ(job_here(1), "finished ok");
+  EXPECT_EQ(json::parse(stage_.here.field("job:12:1", "result"))["read"].get<std::string>().substr(0, 10),
+            "build/app=");
+}
+
+TEST_F(MessageFiles, ArtifactsForWhichThereIsNoRoomComeOnceThereIs) {
+  make_small(stage_, stage_.here);
+  const ParcelName before{"answer.12.100.x", stage_.there.key->public_key()};
+  ASSERT_TRUE(stage_.here.files.store->expect(*stage_.here.store, 1, before, {{sha256_hex("large"), kSmallShare}}));
+  send({job(1, "ok long leave")});
+  stage_.steps(100);
+  EXPECT_EQ(here("status"), "acknowledged");
+  EXPECT_THAT(there("why", kCameMark), HasSubstr("message.max_incoming_bytes"));
+  stage_.here.files.store->drop(1, before);
+  ASSERT_TRUE(stage_.play());
+  EXPECT_EQ(job_here(1), "finished ok");
+  EXPECT_EQ(stage_.here.file_of("job:12:1", MessageStage::left_by("ok long leave")).size(), (1300U << 10) + 13);
+}
+
+// Together they would have no room.
+TEST_F(MessageFiles, AnAnswerWithMuchComesInParts) {
+  make_small(stage_, stage_.here);
+  stage_.there.files.max_bytes = kSmallShare;
+  stage_.restart();
+  send({job(1, "ok long a leave"), job(2, "ok long b leave"), job(3, "ok long c leave")});
+  ASSERT_TRUE(stage_.play());
+  for (const char* name : {"a", "b", "c"}) {
+    const Id id = static_cast<Id>(1 + name[0] - 'a');
+    EXPECT_EQ(job_here(id), "finished ok");
+    const std::string left = MessageStage::left_by("ok long " + std::string(name) + " leave");
+    EXPECT_EQ(stage_.here.file_of("job:12:" + std::to_string(id), left), left);
+  }
+  EXPECT_TRUE(std::filesystem::is_empty(stage_.here.state_dir + "/contexts/1/incoming"));
+}
+
+TEST_F(MessageFiles, APartOfAnAnswerWithMoreThanThereEverIsRoomForIsAnErrorThatNamesIt) {
+  make_small(stage_, stage_.here);
+  send({job(1, "ok long a leave"), job(2, "ok long b leave"), job(3, "ok c leave")});
+  ASSERT_TRUE(stage_.play());
+  EXPECT_EQ(job_here(1), "finished ok");
+  EXPECT_EQ(job_here(2), "error too_large");
+  EXPECT_THAT(stage_.here.field("job:12:2", "error"), HasSubstr("a sender's share of message.max_incoming_bytes"));
+  EXPECT_EQ(job_here(3), "finished ok");
 }
 
 // Whoever receives says what is missing: one that says so for ever gets less and less often what it asks for.

@@ -43,20 +43,24 @@ class WatchedFiles final : public ArtifactStore {
                    const std::vector<FileContent>& files) override {
     return files_->has(store, context, job_key, files);
   }
-  Result<std::uint64_t> expect(RecordStore& store, Id context, const std::string& parcel,
-                               const FileContent& file) override {
-    return files_->expect(store, context, parcel, file);
+  std::optional<std::uint64_t> have(Id context, const ParcelName& parcel, const FileContent& file) const override {
+    return files_->have(context, parcel, file);
   }
-  Result<std::uint64_t> add(Id context, const std::string& parcel, const FileContent& file, std::uint64_t offset,
+  Result<void> expect(RecordStore& store, Id context, const ParcelName& parcel,
+                      const std::vector<FileContent>& files) override {
+    return files_->expect(store, context, parcel, files);
+  }
+  std::uint64_t share() const override { return files_->share(); }
+  Result<std::uint64_t> add(Id context, const ParcelName& parcel, const FileContent& file, std::uint64_t offset,
                             std::string_view piece) override {
     return files_->add(context, parcel, file, offset, piece);
   }
-  Result<std::unique_ptr<HandedOver>> hand_over(RecordStore& store, Id context, const std::string& parcel,
+  Result<std::unique_ptr<HandedOver>> hand_over(RecordStore& store, Id context, const ParcelName& parcel,
                                                 const std::vector<ForJob>& to) override {
     MJ_TRY(handed, files_->hand_over(store, context, parcel, to));
-    return std::make_unique<Watched>(std::move(handed), *this, parcel);
+    return std::make_unique<Watched>(std::move(handed), *this, parcel.name);
   }
-  void drop(Id context, const std::string& parcel) override { files_->drop(context, parcel); }
+  void drop(Id context, const ParcelName& parcel) override { files_->drop(context, parcel); }
   Result<void> tidy(RecordStore& store, Id context) override { return files_->tidy(store, context); }
 
  private:
@@ -90,7 +94,7 @@ MessageSide::MessageSide(MemoryServer& of_it, const Clock& clock, Id of, std::st
       store(server.open().value()),
       flows(server.open_flows().value()) {
   state_dir = folder;
-  files.store = make_artifact_store(state_dir, clock, 1000);
+  files.store = make_artifact_store(state_dir, clock, 1000, 64U << 20);
   files.max_bytes = 4U << 20;
   begin(clock);
   ContextSettings settings;

@@ -60,6 +60,7 @@ const std::map<std::string, std::string> kExamples = {
     {"job.max_result_bytes", "4096"},
     {"job.max_artifact_bytes", "1MiB"},
     {"message.max_artifact_bytes", "1MiB"},
+    {"message.max_incoming_bytes", "1GiB"},
     {"job.output_bytes", "1KiB"},
     {"job.max_deliveries", "5"},
     {"sandbox.memory", "1GiB"},

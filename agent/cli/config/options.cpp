@@ -178,6 +178,10 @@ const auto kOptions = std::to_array<Option>({
      kWorkers, "", 0, 1ULL << 40},
     {"message.max_artifact_bytes", bytes, &S::message_max_artifact_bytes, "64MiB",
      "Files that come and go with a message, or with one job of its answer", "coordinator dev run", "", 0, 1ULL << 40},
+    {"message.max_incoming_bytes", bytes, &S::message_max_incoming_bytes, "2GiB",
+     "Files of messages and answers that are on their way in at one time, into all contexts of a host; of one sender "
+     "at most a quarter",
+     "coordinator dev run", "", 1ULL << 20, 1ULL << 50},
     {"job.output_bytes", bytes, &S::job_output_bytes, "1MiB", "Output of a job that is kept: its head and its tail",
      kWorkers, "", 1, 1ULL << 40},
     {"job.max_deliveries", count, &S::job_max_deliveries, "3", "Claims without a reported end before a job is dead",

@@ -1,0 +1,114 @@
+#include "worker/incoming_room.h"
+
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <string_view>
+#include <system_error>
+
+#include "base/ids.h"
+#include "worker/artifact_folder.h"
+
+namespace mycojobs {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int kLetInWaitMs = 2000;
+constexpr std::chrono::hours kForgotten{1};
+
+// One that is not there, or is no folder, has nothing in it. Error: what cannot be counted is not nothing.
+Result<void> each_in(const fs::path& folder, const std::function<Result<void>(const fs::path&)>& do_it) {
+  std::error_code error;
+  for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error))
+    MJ_CHECK(do_it(entry->path()));
+  const bool is_nothing = error == std::errc::no_such_file_or_directory || error == std::errc::not_a_directory;
+  if (!error || is_nothing) return {};
+  return fail(Code::unavailable, folder.string() + ": " + error.message());
+}
+
+// "<sha256>.<bytes>", and anything behind it.
+std::uint64_t bytes_of_name(const std::string& name) {
+  const std::size_t first = name.find('.') + 1;  // 0: there is none
+  std::uint64_t bytes = 0;
+  const bool says = first > 0 && parse_u64(std::string_view(name).substr(first, name.find('.', first) - first), bytes);
+  return says ? bytes : 0;
+}
+
+bool is_forgotten(const fs::path& folder) {
+  const auto since = fs::file_time_type::clock::now() - kForgotten;
+  std::error_code unknown;
+  if (fs::last_write_time(folder, unknown) >= since || unknown) return false;
+  for (fs::directory_iterator entry(folder, unknown), end; !unknown && entry != end; entry.increment(unknown)) {
+    std::error_code gone;
+    if (const auto written = fs::last_write_time(entry->path(), gone); !gone && written >= since) return false;
+  }
+  return !unknown;
+}
+
+std::uint64_t parcel_room(std::uint64_t of_files) { return std::max(of_files, kLeastParcelRoom); }
+
+}  // namespace
+
+std::string IncomingRoom::folder_name(const ParcelName& parcel) { return parcel.name + '.' + parcel.sender; }
+std::string IncomingRoom::file_name(const FileContent& file) { return file.sha256 + '.' + std::to_string(file.bytes); }
+
+Result<IncomingRoom::Lying> IncomingRoom::count(Id context, const ParcelName& parcel) const {
+  Lying out;
+  const fs::path own = fs::path(ArtifactFolder(state_dir_, context).path()) / "incoming" / folder_name(parcel);
+  const auto look = [&](const fs::path& folder) -> Result<void> {
+    std::uint64_t bytes = 0;
+    MJ_CHECK(each_in(folder, [&](const fs::path& file) -> Result<void> {
+      bytes += room_of(bytes_of_name(file.filename().string()));
+      return {};
+    }));
+    if (folder == own) out.of_parcel = bytes;
+    out.all += parcel_room(bytes);
+    if (folder.extension() == '.' + parcel.sender) out.of_sender += parcel_room(bytes);
+    return {};
+  };
+  MJ_CHECK(each_in(state_dir_ + "/contexts", [&](const fs::path& each) { return each_in(each / "incoming", look); }));
+  return out;
+}
+
+Result<Fd> IncomingRoom::let_in(Id context, const ParcelName& parcel, const std::vector<FileContent>& files) const {
+  std::uint64_t bytes = 0;
+  for (const FileContent& file : files) bytes += room_of(file.bytes);
+  const std::string limit = std::string(kIncomingLimit) + ", which is " + std::to_string(most_) + " there";
+  if (parcel_room(bytes) > share())
+    return fail(Code::too_large, "files of " + std::to_string(bytes) +
+                                     " bytes are more than a sender may have on "
+                                     "their way at one time, a quarter of " +
+                                     limit);
+  auto lock = lock_file(state_dir_ + "/incoming.lock", true, kLetInWaitMs);
+  if (!lock) return fail(Code::unavailable, "files of others are let in just now: try again later");
+  MJ_TRY(lying, count(context, parcel));
+  const std::uint64_t before = lying.of_parcel > 0 ? parcel_room(lying.of_parcel) : 0;
+  const std::uint64_t more = parcel_room(lying.of_parcel + bytes) - before;
+  if (lying.of_sender + more > share())
+    return fail(Code::unavailable, "files of the sender " + parcel.sender + " that are on their way take " +
+                                       std::to_string(lying.of_sender) +
+                                       " bytes, and no sender has more than a "
+                                       "quarter of " +
+                                       limit + ": try again later");
+  if (lying.all + more > most_)
+    return fail(Code::unavailable, "files that are on their way take " + std::to_string(lying.all) +
+                                       " bytes, and there is room for " + limit + ": try again later");
+  return std::move(*lock);
+}
+
+void IncomingRoom::forget_old() const {
+  const auto look = [](const fs::path& folder) -> Result<void> {
+    std::error_code told_by_the_next_look;
+    if (is_forgotten(folder)) fs::remove_all(folder, told_by_the_next_look);
+    return {};
+  };
+  (void)each_in(state_dir_ + "/contexts", [&](const fs::path& each) -> Result<void> {
+    (void)each_in(each / "incoming", look);
+    return {};
+  });
+}
+
+}  // namespace mycojobs
