@@ -63,7 +63,7 @@ TEST_F(Terminal, SecondCtrlCLeavesTheJobToTheNextAgentWhichEndsIt) {
   ASSERT_TRUE(run.shows("cancelling job:1:1")) << run.screen();
   run.type(kCtrlC);
   EXPECT_EQ(run.wait(), 75) << run.screen();
-  EXPECT_NE(run.screen().find("left job:1:1 behind, with the wish to cancel it"), std::string::npos) << run.screen();
+  EXPECT_NE(run.screen().find("left job:1:1 behind, with the request to cancel it"), std::string::npos) << run.screen();
   expect_no_complaint(run.screen());
   Process dev(folder_, line({"dev", "--api-listen", ""}));
   // A command that comes first would have the state folder for itself.
