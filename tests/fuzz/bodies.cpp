@@ -85,14 +85,14 @@ int fuzz_logs_body(std::string_view text) {
 int fuzz_cancel_body(std::string_view text) {
   const auto body = body_of(text);
   if (!body) return 0;
-  const auto wish = read_cancel(*body);
-  if (!wish) return 0;
-  must(wish->jobs.size() <= kMaxMessageJobs, "it names more jobs than a message has");
-  const auto again =
-      read_cancel({{"of", to_json(wish->of)}, {"by", wish->by}, {"jobs", json(wish->jobs)}, {"flow", wish->flow}});
-  must(again && to_json(again->of) == to_json(wish->of) && again->by == wish->by && again->jobs == wish->jobs &&
-           again->flow == wish->flow,
-       "a wish to cancel reads otherwise than it was written");
+  const auto cancel = read_cancel(*body);
+  if (!cancel) return 0;
+  must(cancel->jobs.size() <= kMaxMessageJobs, "it names more jobs than a message has");
+  const auto again = read_cancel(
+      {{"of", to_json(cancel->of)}, {"by", cancel->by}, {"jobs", json(cancel->jobs)}, {"flow", cancel->flow}});
+  must(again && to_json(again->of) == to_json(cancel->of) && again->by == cancel->by && again->jobs == cancel->jobs &&
+           again->flow == cancel->flow,
+       "a request to cancel reads otherwise than it was written");
   return 1;
 }
 

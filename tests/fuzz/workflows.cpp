@@ -83,14 +83,15 @@ int fuzz_workflow_history(std::string_view text) {
 
 namespace {
 
+std::optional<std::string> cbor_of(const json& value);
+
 // What JSON cannot say: {"$cbor": VALUE} and {"$text": TEXT} are bytes, {"$hash": VALUE} is the hash of its CBOR.
 std::optional<json> filled_in(const json& value) {
   if (value.is_object() && value.size() == 1) {
     const auto& [name, inside] = *value.items().begin();
     if (name == "$text" && inside.is_string()) return workflows::binary(inside.get<std::string>());
     if (name == "$cbor" || name == "$hash") {
-      const auto made = filled_in(inside);
-      const auto bytes = made ? encode_cbor(*made) : fail(Code::invalid, "");
+      const auto bytes = cbor_of(inside);
       if (!bytes) return std::nullopt;
       return name == "$cbor" ? workflows::binary(*bytes) : json(sha256_hex(*bytes));
     }
@@ -105,15 +106,20 @@ std::optional<json> filled_in(const json& value) {
   return out;
 }
 
+// Nothing: it has none.
+std::optional<std::string> cbor_of(const json& value) {
+  const auto made = filled_in(value);
+  auto bytes = made ? encode_cbor(*made) : fail(Code::invalid, "");
+  return bytes ? std::optional(std::move(*bytes)) : std::nullopt;
+}
+
 // Blobs by their hashes, as a store has them.
 struct Blobs {
   std::map<std::string, std::string> all;
   // "": it has no CBOR.
   std::string put(const json& value) {
-    const auto made = filled_in(value);
-    const auto bytes = made ? encode_cbor(*made) : fail(Code::invalid, "");
-    if (!bytes) return "";
-    return put(*bytes);
+    const auto bytes = cbor_of(value);
+    return bytes ? put(*bytes) : "";
   }
   std::string put(const std::string& bytes) { return all[sha256_hex(bytes)] = bytes, sha256_hex(bytes); }
   Result<SnapshotRead> snapshot(const std::string& root) const {

@@ -151,13 +151,13 @@ export const sees = (page, wanted, selector = 'body') => until(`"${wanted}" on t
   const shown = await text(page, selector);
   return wanted instanceof RegExp ? wanted.test(shown) : shown.includes(wanted);
 }).catch(async (error) => { throw new Error(`${error.message}; there is: ${(await text(page)).slice(0, 500).replace(/\n/g, ' / ')}`); });
-// The first thing to click that says this.
 // A list whose reader has scrolled down takes no new rows: it is left alone until it has enough of them.
 export const scroll_to = (page, top) => until('rows to scroll over', () => page.$eval('.virtual', (at, to) => {
   if (at.scrollHeight - at.clientHeight < to) return false;
   at.scrollTop = to;
   return at.scrollTop >= to;
 }, top));
+// The first thing to click that says this.
 export const click = async (page, selector, wanted) => {
   const at = await until(`${selector} that says ${wanted}`, () => page.evaluateHandle((what, says) => [...document.querySelectorAll(what)].find((each) => each.innerText.trim().startsWith(says)) ?? null, selector, wanted).then((found) => found.asElement()));
   await at.evaluate((each) => each.scrollIntoView({block: 'center'}));

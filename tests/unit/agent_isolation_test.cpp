@@ -125,6 +125,14 @@ class Isolation : public AgentTest {
     EXPECT_TRUE(wait_for_end(cancelled));
     EXPECT_EQ(read(cancelled).detail, "cancelled");
   }
+  void expect_a_due_job_runs(std::uint64_t in_ms) {
+    Job due = new_job();
+    due.run_at_ms = clock_.unix_ms() + in_ms;
+    const std::string delayed = submit(due);
+    ASSERT_TRUE(wait_for_runs(1));
+    control_.end_all(RunStatus::ok);
+    EXPECT_TRUE(wait_for_end(delayed));
+  }
   bool has_ended(const std::string& key) { return read(key).ended_ms != 0; }
 
   Gate gate_;
@@ -265,12 +273,7 @@ TEST_F(Isolation, ADiskThatStandsStillUnderTheSweepKeepsNobodyFromWhatTimeBrings
   const auto taken =
       client_->claim({.context = 1, .runner = 2, .instance = "b1", .queues = {"queue:other"}, .lease_ms = 1000});
   ASSERT_TRUE(taken && taken->jobs.size() == 1);
-  Job due = new_job();
-  due.run_at_ms = clock_.unix_ms() + 500;
-  const std::string delayed = submit(due);
-  ASSERT_TRUE(wait_for_runs(1));
-  control_.end_all(RunStatus::ok);
-  EXPECT_TRUE(wait_for_end(delayed));
+  ASSERT_NO_FATAL_FAILURE(expect_a_due_job_runs(500));
   EXPECT_TRUE(eventually([&] { return client_->queue_length(1, "queue:other").value() == 1; }));
   EXPECT_TRUE(eventually([&] { return decode<Runner>(*client_->load(1, "runner:2")).record.detail == "lost"; }));
   expect_others_go_on();
@@ -297,12 +300,7 @@ TEST_F(Isolation, TheServerOfAnotherContextThatHangsHoldsUpNobodyElse) {
   ASSERT_TRUE(eventually([&] { return gate_.waiting() == 1; })) << "and whoever comes behind it";
   control_.end(run_there, RunStatus::ok);
   for (int i = 0; i < 5; ++i) expect_others_go_on();
-  Job due = new_job();
-  due.run_at_ms = clock_.unix_ms() + 100;
-  const std::string delayed = submit(due);
-  ASSERT_TRUE(wait_for_runs(1));
-  control_.end_all(RunStatus::ok);
-  EXPECT_TRUE(wait_for_end(delayed));
+  ASSERT_NO_FATAL_FAILURE(expect_a_due_job_runs(100));
   EXPECT_EQ(gate_.waiting(), 1U);
   gate_.open();
   third_.set_faults(nullptr);
