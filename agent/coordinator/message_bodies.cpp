@@ -35,8 +35,8 @@ Result<json> jobs_of_answer(const json& body, std::uint64_t max_bytes, std::uint
   json out = body.value("jobs", json::array());
   if (!out.is_array() || out.size() > kMaxMessageJobs) return fail(Code::invalid, "jobs: is no list of jobs");
   for (json& each : out) {
-    const auto files = files_of_answer(json::array({each}));
-    const std::uint64_t bytes = bytes_of(files), takes = room_of(files);
+    const auto files = files_of_job(each);
+    const std::uint64_t bytes = files ? bytes_of(files->files) : 0, takes = files ? room_of(files->files) : 0;
     if (bytes <= max_bytes && takes <= room) {
       room -= takes;
       continue;
@@ -55,13 +55,18 @@ Result<json> jobs_of_answer(const json& body, std::uint64_t max_bytes, std::uint
   return out;
 }
 
+std::optional<FilesOf> files_of_job(const json& answered) {
+  if (!answered.is_object() || answered.value("files", json()) != json(true)) return std::nullopt;
+  const auto key = answered.find("key"), artifacts = answered.find("artifacts");
+  if (key == answered.end() || !key->is_string()) return std::nullopt;
+  if (artifacts == answered.end() || !artifacts->is_object()) return std::nullopt;
+  return FilesOf{key->get<std::string>(), contents_of(dump_json(*artifacts))};
+}
+
 std::vector<FilesOf> files_of_answer(const json& jobs) {
   std::vector<FilesOf> out;
   for (const json& each : jobs) {
-    if (!each.is_object() || each.value("files", json()) != json(true)) continue;
-    const json key = each.value("key", json()), artifacts = each.value("artifacts", json());
-    if (key.is_string() && artifacts.is_object())
-      out.push_back({key.get<std::string>(), contents_of(dump_json(artifacts))});
+    if (auto files = files_of_job(each)) out.push_back(std::move(*files));
   }
   return out;
 }

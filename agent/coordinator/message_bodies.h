@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -19,8 +20,9 @@ inline constexpr std::size_t kMaxMessageJobs = 256;
 // `jobs` of an answer. Those that left files of more than max_bytes end as that says, and so do those with which all
 // of them take more room than there is.
 Result<nlohmann::json> jobs_of_answer(const nlohmann::json& body, std::uint64_t max_bytes, std::uint64_t room);
-// Of these: files that whoever sends them can give, by the keys of their jobs here.
-std::vector<FilesOf> files_of_answer(const nlohmann::json& jobs);
+// Files of one of these jobs that whoever sends them can give, with the job's key here. Nothing: it has none to give.
+std::optional<FilesOf> files_of_job(const nlohmann::json& answered);
+std::vector<FilesOf> files_of_answer(const nlohmann::json& jobs);  // of all of them
 // What an answer says of a job: its end, and what stands beside it on the record.
 Result<AnsweredJob> read_answered_job(const nlohmann::json&, std::size_t index);
 

@@ -55,19 +55,21 @@ Result<std::vector<FilesOf>> files_of(const Message& message) {
   return out;
 }
 
-std::uint64_t bytes_of(const std::vector<FilesOf>& all) {
+std::uint64_t bytes_of(const std::vector<FileContent>& files) {
   std::uint64_t sum = 0;
-  for (const FilesOf& each : all) {
-    for (const FileContent& file : each.files) sum += file.bytes;
-  }
+  for (const FileContent& file : files) sum += file.bytes;
   return sum;
 }
 
-std::uint64_t room_of(const std::vector<FilesOf>& all) {
+std::uint64_t bytes_of(const std::vector<FilesOf>& all) {
   std::uint64_t sum = 0;
-  for (const FilesOf& each : all) {
-    for (const FileContent& file : each.files) sum += room_of(file.bytes);
-  }
+  for (const FilesOf& each : all) sum += bytes_of(each.files);
+  return sum;
+}
+
+std::uint64_t room_of(const std::vector<FileContent>& files) {
+  std::uint64_t sum = 0;
+  for (const FileContent& file : files) sum += room_of(file.bytes);
   return sum;
 }
 

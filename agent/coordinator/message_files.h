@@ -37,8 +37,9 @@ std::vector<FileContent> contents_of(const std::string& artifacts);  // each onc
 // message's job at that index was given. Error invalid: a field `given`.
 Result<std::vector<FilesOf>> files_of(const Message&);
 Result<std::vector<FileContent>> given_to(const Job&);
+std::uint64_t bytes_of(const std::vector<FileContent>&);
 std::uint64_t bytes_of(const std::vector<FilesOf>&);
-std::uint64_t room_of(const std::vector<FilesOf>&);  // on their way, as artifact_store.h counts it
+std::uint64_t room_of(const std::vector<FileContent>&);  // on their way, as artifact_store.h counts it
 
 // Errors: too_large, naming the limit; not_found: one is not on this host; invalid.
 Result<void> check_files(RecordStore&, const CarriedFiles&, Id context, const Message&);

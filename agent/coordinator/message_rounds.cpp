@@ -716,7 +716,7 @@ Result<std::string> MessageRounds::tell_files(const OutboxEntry& entry, const st
                                               json& told) {
   const auto files = contents_of(job.artifacts);
   if (files.empty()) return std::string();
-  const std::uint64_t bytes = bytes_of({{job_key, files}});
+  const std::uint64_t bytes = bytes_of(files);
   if (bytes > settings_.files.max_bytes)
     return "its artifacts take " + std::to_string(bytes) + " bytes; " + kCarriedLimit + " there is " +
            std::to_string(settings_.files.max_bytes);
@@ -762,7 +762,8 @@ Result<json> MessageRounds::answered_jobs(const OutboxEntry& entry, std::size_t 
       told = told_of(origins[next], ran_as, large);
       size = dump_json(told).size();
     }
-    const std::uint64_t takes = room_of(files_of_answer(json::array({told})));
+    const auto files = files_of_job(told);
+    const std::uint64_t takes = files ? room_of(files->files) : 0;
     if (!jobs.empty() && (bytes + size > kAnswerBytes || room + takes > settings_.files.max_bytes)) break;
     bytes += size;
     room += takes;
