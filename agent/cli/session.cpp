@@ -230,6 +230,8 @@ Result<std::unique_ptr<Coordinator>> start_coordinator(const Parts& parts, const
   coordinator.deliveries = settings.coordinator_deliveries;
   coordinator.workflow_host = settings.libexec_dir + "/mycojobs-workflowhost";
   coordinator.files = carried_files(settings, parts.clock);
+  coordinator.ceilings = settings.ceilings;
+  coordinator.max_script_bytes = settings.job_max_script_bytes;
   coordinator.metrics = parts.metrics;
   coordinator.where = self.host + " pid " + std::to_string(self.pid);
   return Coordinator::start(stores, parts.clock, std::move(coordinator));

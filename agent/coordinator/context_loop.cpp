@@ -181,15 +181,17 @@ void ContextRounds::put_off(Id flow, const Error& error) {
   log(LogLevel::error, "coordinator", "context {}: flow {} waits: {}", settings_.context, flow, error.message);
 }
 
-// Who was taken out of the lists starts nothing more.
-Result<void> ContextRounds::may_create(Id caller) {
+// Who was taken out of the lists starts nothing more, nor does what is over limits that were lowered meanwhile.
+Result<void> ContextRounds::may_start(Id caller, const FlowPlan& plan) {
   MJ_TRY(place, read_place(*store_, settings_.context, WayIn::command));
-  return may(caller, Action::create, place, {.name = "flows"});
+  MJ_CHECK(may(caller, Action::create, place, {.name = "flows"}));
+  return check_jobs(plan, settings_.limits);
 }
 
 Result<void> ContextRounds::look_after(std::uint64_t now) {
   if (now >= next_schedules_) {
-    auto next = run_schedules(*flows_, cache_, settings_.context, [this](Id caller) { return may_create(caller); });
+    auto next = run_schedules(*flows_, cache_, settings_.context,
+                              [this](Id caller, const FlowPlan& plan) { return may_start(caller, plan); });
     if (!next && next.error().code == Code::unavailable) return tl::unexpected<Error>(std::move(next).error());
     if (!next)
       log(LogLevel::error, "coordinator", "context {}: schedules: {}", settings_.context, next.error().message);

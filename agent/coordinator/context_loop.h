@@ -15,6 +15,7 @@
 
 #include "coordinator/context_gauges.h"
 #include "coordinator/progress.h"
+#include "domain/job_limits.h"
 #include "mycojobs/clock.h"
 #include "mycojobs/flows.h"
 #include "mycojobs/store.h"
@@ -53,6 +54,7 @@ struct ContextSettings {
   std::string instance, where;
   std::uint32_t lease_ms = 10000;
   std::uint64_t retention_ms = 0;
+  JobLimits limits;  // of this context
   std::shared_ptr<Metrics> metrics = no_metrics();
 };
 
@@ -81,7 +83,7 @@ class ContextRounds {
   Result<bool> move_due(std::uint64_t& next_ms);
   Result<void> move(Id flow, bool recover);
   void put_off(Id flow, const Error&);
-  Result<void> may_create(Id caller);
+  Result<void> may_start(Id caller, const FlowPlan&);
   Result<void> look_after(std::uint64_t now);
 
   std::unique_ptr<FlowStore> flows_;

@@ -90,7 +90,7 @@ MyceliumListener::FromNode answerer(StoreFactory& stores, const std::string& own
 SupervisorSettings supervisor_settings(StoreFactory& stores, const ContextSettings& context,
                                        const CoordinatorSettings& all) {
   SupervisorSettings made;
-  made.messages = {context.context, all.key, all.key != nullptr, context.retention_ms, all.files};
+  made.messages = {context.context, all.key, all.key != nullptr, context.retention_ms, all.files, context.limits};
   if (!made.messages.key) made.messages.key = std::make_shared<const SigningKey>(SigningKey::make());
   made.concurrency = all.deliveries;
   const std::string own_key = made.messages.key->public_key();
@@ -118,7 +118,8 @@ class ContextThread final : public ContextTurns {
     routes.files = all.files;
     routes.concurrency = all.deliveries;
     MJ_TRY(router, Router::start(stores, clock, routes));
-    MJ_TRY(notifier, Notifier::start(stores, clock, {settings.context, all.webhooks, all.webhook_secrets}));
+    MJ_TRY(notifier,
+           Notifier::start(stores, clock, {settings.context, all.webhooks, all.webhook_secrets, settings.limits}));
     MJ_TRY(supervisor, Supervisor::start(stores, clock, supervisor_settings(stores, settings, all)));
     MJ_TRY(looking, stores.open());
     // One that may look nowhere leaves the jobs to agents, which may be allowed more.
@@ -136,7 +137,7 @@ class ContextThread final : public ContextTurns {
                           stores, clock, settings.context,
                           [engines](const WorkflowSpec& spec, const WorkflowManifest& manifest,
                                     const StepRequest& request) { return engines->step(spec, manifest, request); },
-                          all.metrics));
+                          settings.limits, all.metrics));
       worlds = std::move(started);
     }
     std::unique_ptr<ContextThread> made(new ContextThread(std::move(flows), std::move(store), std::move(waiter), clock,
@@ -279,6 +280,7 @@ class Coordinating final : public Coordinator {
     settings.where = settings_.where;
     settings.lease_ms = settings_.lease_ms;
     settings.retention_ms = settings_.retention_ms;
+    settings.limits = {settings_.ceilings.of(context), settings_.max_script_bytes};
     settings.metrics = settings_.metrics;
     MJ_TRY(thread, ContextThread::start(stores_, clock_, std::move(settings), settings_));
     threads_[context] = std::move(thread);

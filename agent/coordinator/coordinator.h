@@ -19,6 +19,7 @@
 #include "coordinator/message_files.h"
 #include "domain/networks.h"
 #include "domain/notify.h"
+#include "domain/profiles.h"
 #include "metrics/metrics.h"
 #include "mycojobs/clock.h"
 #include "mycojobs/flows.h"
@@ -39,11 +40,13 @@ struct CoordinatorSettings {
   std::string webhook_secrets;                       // file; empty: what they get is not signed
   std::vector<std::string> allowed_prerequisites;    // as an agent's
   std::uint64_t prerequisites_timeout_ms = 0;
-  std::shared_ptr<const SigningKey> key;  // by which supervisors elsewhere know this one; null: they do not
-  std::string mycelium_url;               // of a node's API; empty: none
-  std::uint32_t deliveries = 16;          // at one time: hosts of messages; jobs at supervisors elsewhere
-  std::string workflow_host;              // path of mycojobs-workflowhost; empty: workflows are left to others
-  CarriedFiles files;                     // of messages
+  std::shared_ptr<const SigningKey> key;        // by which supervisors elsewhere know this one; null: they do not
+  std::string mycelium_url;                     // of a node's API; empty: none
+  std::uint32_t deliveries = 16;                // at one time: hosts of messages; jobs at supervisors elsewhere
+  std::string workflow_host;                    // path of mycojobs-workflowhost; empty: workflows are left to others
+  CarriedFiles files;                           // of messages
+  Ceilings ceilings;                            // of the jobs that it starts in somebody's name
+  std::uint64_t max_script_bytes = UINT64_MAX;  // of one of them: the setting job.max_script_bytes
   std::shared_ptr<Metrics> metrics = no_metrics();
 };
 

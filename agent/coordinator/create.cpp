@@ -147,8 +147,8 @@ Result<Flow> create_flow_of_jobs(FlowStore& store, const Flow& wanted, const std
   return put_all(store, plan, asked, place.flow, jobs);
 }
 
-Result<Flow> replay_flow(FlowStore& store, RunCache& cache, Id context, Id flow, Id caller, bool allow_irreversible) {
-  MJ_TRY(run, load_run(store, context, flow, cache));
+Result<Flow> replay_flow(FlowStore& store, const LoadedRun& run, Id caller, bool allow_irreversible) {
+  const Id context = run.record.context_id;
   for (std::uint32_t i = 0; i < run.plan->nodes.size() && !allow_irreversible; ++i) {
     if (!run.plan->nodes[i].irreversible) continue;
     const NodeStatus status = run.state.nodes[i].status;
@@ -160,7 +160,7 @@ Result<Flow> replay_flow(FlowStore& store, RunCache& cache, Id context, Id flow,
       done = !views.empty() && views[0].state == "ended" && views[0].status == word(JobStatus::finished);
     }
     if (done) {
-      return fail(Code::conflict, "flow " + std::to_string(flow) + ": node " + run.plan->nodes[i].name +
+      return fail(Code::conflict, "flow " + std::to_string(run.record.id) + ": node " + run.plan->nodes[i].name +
                                       " is irreversible and has completed: allow it (--allow-irreversible) to run it "
                                       "again in a new flow");
     }
@@ -220,7 +220,7 @@ Result<void> check_flow(const Decoded<Flow>& read, Id context, Id flow) {
   return {};
 }
 
-Result<Job> read_job(Store& store, const Flow& flow, std::size_t index) {
+Result<Job> read_job(Store& store, const Flow& flow, std::size_t index, const JobLimits& limits) {
   const std::string key = job_key(flow.caller_id, flow.jobs[index]);
   auto fields = store.load(flow.context_id, key);
   if (!fields && fields.error().code == Code::not_found) {
@@ -242,12 +242,15 @@ Result<Job> read_job(Store& store, const Flow& flow, std::size_t index) {
   if (job.flow_id != 0 && job.flow_id != flow.id)
     return wrong(key, "flow_id: is " + std::to_string(job.flow_id) + ", of another flow");
   if (const auto problems = validate(job); !problems.empty()) return wrong(key, problems.front().message);
+  if (auto fits = check_script(job.script, limits.max_script_bytes); !fits) return fail(fits.error(), key);
+  if (auto fits = check_policy(job, limits.ceiling); !fits) return fail(fits.error(), key);
   return std::move(job);
 }
 
 }  // namespace
 
-Result<void> adopt_flow(FlowStore& flows, Store& store, Id context, Id id) {
+Result<void> adopt_flow(FlowStore& flows, Store& store, const JobLimits& limits, Id id) {
+  const Id context = limits.ceiling.context;
   MJ_TRY(read, flows.read(context, id, kRecordAlone));
   if (read.record.empty()) return {};  // whoever starts it says so
   auto decoded = decode<Flow>(read.record);
@@ -265,7 +268,7 @@ Result<void> adopt_flow(FlowStore& flows, Store& store, Id context, Id id) {
   if (flow.name.empty()) flow.name = "flow" + std::to_string(id);
   std::vector<Job> jobs;
   for (std::size_t i = 0; i < flow.jobs.size(); ++i) {
-    MJ_TRY(job, read_job(store, flow, i));
+    MJ_TRY(job, read_job(store, flow, i, limits));
     jobs.push_back(std::move(job));
   }
   auto plan = plan_of_jobs(flow.name, flow.env_vars, jobs, nlohmann::json::object());

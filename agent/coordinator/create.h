@@ -6,6 +6,7 @@
 
 #include "coordinator/progress.h"
 #include "domain/flow_plan.h"
+#include "domain/job_limits.h"
 #include "mycojobs/flows.h"
 #include "mycojobs/records.h"
 #include "mycojobs/result.h"
@@ -29,11 +30,11 @@ Result<Flow> create_flow(FlowStore&, const FlowPlan&, const NewFlow&);
 // Jobs that exist (job.create): they become the flow's. Flow::jobs, name, env_vars; nodes: as definition_of_jobs().
 Result<Flow> create_flow_of_jobs(FlowStore&, const Flow&, const std::vector<Job>& jobs, const nlohmann::json& nodes);
 // A record flow:<id> that another client has written, whose jobs are records too (seed 001): becomes a flow that can be
-// started. One that was made here is left alone. Error invalid: names the field of the record, or of its job, that
-// cannot be; nothing was changed.
-Result<void> adopt_flow(FlowStore&, Store&, Id context, Id flow);
+// started. One that was made here is left alone. Error invalid or too_large: names the field of the record, or of its
+// job, that cannot be, or is over the limits of the context that the ceiling is of; nothing was changed.
+Result<void> adopt_flow(FlowStore&, Store&, const JobLimits&, Id flow);
 // A new run of the same definition and environment. Error conflict: an irreversible node of it has completed, or has
 // and was not applied yet, unless allowed.
-Result<Flow> replay_flow(FlowStore&, RunCache&, Id context, Id flow, Id caller, bool allow_irreversible);
+Result<Flow> replay_flow(FlowStore&, const LoadedRun&, Id caller, bool allow_irreversible);
 
 }  // namespace mycojobs

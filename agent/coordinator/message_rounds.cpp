@@ -500,6 +500,7 @@ Result<Id> MessageRounds::flow_of(const std::string& message_key, const Message&
   }
   PlanRead read = read_plan(definition);
   if (!read.plan) return fail(Code::invalid, "flow: " + join(read.problems));
+  if (auto fits = mycojobs::check_jobs(*read.plan, settings_.limits); !fits) return fail(fits.error(), "flow");
   const NewFlow wanted{settings_.context, message.caller_id, message.flow->env_vars, "message " + message_key, ""};
   MJ_TRY(flow, create_flow(flows_, *read.plan, wanted));
   ProgressRequest start;

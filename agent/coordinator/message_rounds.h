@@ -20,6 +20,7 @@
 #include "coordinator/flow_run.h"
 #include "coordinator/message_files.h"
 #include "coordinator/message_receiver.h"
+#include "domain/job_limits.h"
 #include "domain/rights.h"
 #include "mycojobs/clock.h"
 #include "mycojobs/flows.h"
@@ -33,6 +34,7 @@ struct MessageSettings {
   bool is_known = false;                  // others know its public key: it may speak with them
   std::uint64_t retention_ms = 0;         // of ended messages; 0: for ever
   CarriedFiles files = {};
+  JobLimits limits = {};  // of the flows that messages start
 };
 
 // A request on its way, and what becomes of its entry once it was answered.

@@ -66,7 +66,8 @@ struct Telling {
     if (done) return told.push_back(target.digest);
     const std::string why = without_path(std::move(done).error().message, target.where);
     // What no operator allows now is allowed by no further try, either: the setting is read at the start.
-    const bool final = done.error().code == Code::denied || done.error().code == Code::invalid;
+    const bool final =
+        done.error().code == Code::denied || done.error().code == Code::invalid || done.error().code == Code::too_large;
     (final ? hopeless : failure) = why;
     if (final) told.push_back(target.digest);
   }
@@ -214,6 +215,8 @@ class Notifying final : public Notifier, public ContextTurns {
     job.env_vars["MYCOJOBS_NOTICE"] = telling.body;
     job.idempotency_key = "notice " + telling.id + " " + wanted.target.digest;
     job.unknown.emplace_back("notice_of", telling.notice.of);
+    MJ_CHECK(check_script(job.script, settings_.limits.max_script_bytes));
+    MJ_CHECK(check_policy(job, settings_.limits.ceiling));
     auto submitted = store_->submit(job);
     // Under that key there is one already: with what the record said before it went on.
     if (!submitted && submitted.error().code != Code::conflict)

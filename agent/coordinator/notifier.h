@@ -13,6 +13,7 @@
 #include <memory>
 #include <string>
 
+#include "domain/job_limits.h"
 #include "domain/notify.h"
 #include "mycojobs/clock.h"
 #include "mycojobs/result.h"
@@ -22,8 +23,9 @@ namespace mycojobs {
 
 struct NotifierSettings {
   Id context = 0;
-  Webhooks webhooks;    // that may be called
-  std::string secrets;  // file (transport/webhook.h), read for each notice; empty: not signed
+  Webhooks webhooks;      // that may be called
+  std::string secrets;    // file (transport/webhook.h), read for each notice; empty: not signed
+  JobLimits limits = {};  // of the jobs that notices are
 };
 
 class Notifier {

@@ -164,9 +164,9 @@ Result<std::shared_ptr<const FlowPlan>> plan_of(FlowStore& store, RunCache& cach
 bool passes(Code code) { return code == Code::unavailable || code == Code::io; }
 
 Result<Id> start(FlowStore& store, RunCache& cache, Id context, const Schedule& schedule, std::uint64_t moment,
-                 const MayCreate& may_create) {
-  if (may_create) MJ_CHECK(may_create(schedule.caller));
+                 const MayStart& may_start) {
   MJ_TRY(plan, plan_of(store, cache, context, schedule.definition_hash));
+  if (may_start) MJ_CHECK(may_start(schedule.caller, *plan));
   NewFlow wanted;
   wanted.context = context;
   wanted.caller = schedule.caller;
@@ -187,9 +187,9 @@ Result<Id> start(FlowStore& store, RunCache& cache, Id context, const Schedule& 
 // Starts what the turn says. What cannot be started is passed over, with the reason noted: trying for ever would help
 // nobody.
 Result<void> take_turn(FlowStore& store, RunCache& cache, Id context, Schedule& schedule, ScheduleTurn turn,
-                       const MayCreate& may_create) {
+                       const MayStart& may_start) {
   for (std::uint64_t moment : turn.starts) {
-    auto flow = start(store, cache, context, schedule, moment, may_create);
+    auto flow = start(store, cache, context, schedule, moment, may_start);
     if (flow) {
       schedule.last_flow = *flow;
       schedule.last_ms = moment;
@@ -210,7 +210,7 @@ std::uint64_t until(std::uint64_t next_ms, std::uint64_t now_ms) {
 
 // Its next look, or conflict: somebody changed it meanwhile, or was faster.
 Result<std::uint64_t> settle(FlowStore& store, RunCache& cache, Id context, Schedule schedule, std::uint64_t now_ms,
-                             const MayCreate& may_create) {
+                             const MayStart& may_start) {
   if (schedule.paused) return kMostScheduleMs;
   if (schedule.next_ms == 0 || schedule.next_ms > now_ms) return until(schedule.next_ms, now_ms);
   const Schedule as_read = schedule;
@@ -219,7 +219,7 @@ Result<std::uint64_t> settle(FlowStore& store, RunCache& cache, Id context, Sche
   bool waits = false;
   if (turn) {
     waits = turn->waits;
-    MJ_CHECK(take_turn(store, cache, context, schedule, std::move(*turn), may_create));
+    MJ_CHECK(take_turn(store, cache, context, schedule, std::move(*turn), may_start));
   } else {
     // Its record is not what anybody would have let in: until that is mended it stands still.
     schedule.next_ms = 0;
@@ -234,17 +234,17 @@ Result<std::uint64_t> settle(FlowStore& store, RunCache& cache, Id context, Sche
 }  // namespace
 
 Result<std::uint64_t> settle_schedule(FlowStore& store, RunCache& cache, Id context, const Schedule& schedule,
-                                      const MayCreate& may_create) {
+                                      const MayStart& may_start) {
   MJ_TRY(now, store.now_ms(context));
-  return settle(store, cache, context, schedule, now, may_create);
+  return settle(store, cache, context, schedule, now, may_start);
 }
 
-Result<std::uint64_t> run_schedules(FlowStore& store, RunCache& cache, Id context, const MayCreate& may_create) {
+Result<std::uint64_t> run_schedules(FlowStore& store, RunCache& cache, Id context, const MayStart& may_start) {
   MJ_TRY(now, store.now_ms(context));
   MJ_TRY(schedules, store.schedules(context));
   std::uint64_t wait_ms = kMostScheduleMs;
   for (const Schedule& schedule : schedules) {
-    auto next = settle(store, cache, context, schedule, now, may_create);
+    auto next = settle(store, cache, context, schedule, now, may_start);
     if (!next && passes(next.error().code)) return next;
     // Another was faster, or changed it: what it says now is looked at at once.
     wait_ms = std::min(wait_ms, next.value_or(1));

@@ -21,8 +21,9 @@
 
 namespace mycojobs {
 
-// Whether a schedule's caller may still make flows: what it may not is noted and passed over. Absent: it is not asked.
-using MayCreate = std::function<Result<void>(Id caller)>;
+// Whether a schedule's caller may still make flows, and this one is within the limits of its context: what may not be
+// started is noted and passed over. Absent: nothing is asked.
+using MayStart = std::function<Result<void>(Id caller, const FlowPlan&)>;
 
 inline constexpr std::uint64_t kOnTimeMs = 60000;  // a coordinator that takes over is this late at most
 inline constexpr std::size_t kMaxMoments = 100;
@@ -46,9 +47,9 @@ Result<ScheduleTurn> turn_of(const Schedule&, const RunBefore&, std::uint64_t no
 
 // Starts what is due in the context. Answers in how many ms to call again, at most an hour. A schedule that cannot
 // start its flow (its definition is missing ...) gets a note, and holds nobody up. Errors: the store's.
-Result<std::uint64_t> run_schedules(FlowStore&, RunCache&, Id context, const MayCreate& = {});
+Result<std::uint64_t> run_schedules(FlowStore&, RunCache&, Id context, const MayStart& = {});
 // The same for one of them. What is due belongs to the definition and the times that it came under: before a schedule
 // is changed it is settled.
-Result<std::uint64_t> settle_schedule(FlowStore&, RunCache&, Id context, const Schedule&, const MayCreate& = {});
+Result<std::uint64_t> settle_schedule(FlowStore&, RunCache&, Id context, const Schedule&, const MayStart& = {});
 
 }  // namespace mycojobs

@@ -601,21 +601,33 @@ Result<std::size_t> WorldRounds::publish(LoadedWorld& world) {
   return all.size();
 }
 
+// What is known of an effect beside its carrier.
+struct WorldRounds::Carried {
+  std::optional<Job> job;    // that carries it, as it stood there before or is now
+  std::string_view refused;  // detail of its receipt: it is over the operator's limits
+
+  Result<void> within_limits(const Result<void>& checked) {
+    if (!checked) refused = checked.error().code == Code::too_large ? "too_large" : "policy_refused";
+    return checked;
+  }
+};
+
 // What cannot be carried out has its receipt at once, as what needs no carrier.
 Result<void> WorldRounds::publish_one(LoadedWorld& world, const std::string& intent) {
   const PendingIntent* found = find_pending(world.state(), intent);
   if (found == nullptr) return {};
   const PendingIntent pending = *found;
   const CellState& cell = *world.state().cell(world.state().intents.at(intent));
-  std::optional<Job> job;
-  auto carrier = carry_out(world, pending, cell, job);
+  Carried carried;
+  auto carrier = carry_out(world, pending, cell, carried);
   if (!carrier && is_unavailable(carrier.error())) return tl::unexpected<Error>(std::move(carrier).error());
   MJ_CHECK(world.decide({sample(), EffectCarried{intent, carrier ? *carrier : "none"}}));
   parts_.metrics->add(Metric::workflow_intents, {context_, carrier ? "carried" : "error"});
   if (!carrier) {
-    const bool denied = carrier.error().code == Code::denied;
-    return receive(world, failed_receipt(intent, ReceiptStatus::error, denied ? "denied" : "setup_error",
-                                         carrier.error().message));
+    const std::string_view detail = !carried.refused.empty()               ? carried.refused
+                                    : carrier.error().code == Code::denied ? "denied"
+                                                                           : "setup_error";
+    return receive(world, failed_receipt(intent, ReceiptStatus::error, std::string(detail), carrier.error().message));
   }
   if (*carrier == kCancelCarrier) return cancel_effects(world, intent);
   if (carrier->starts_with("signal")) {
@@ -625,6 +637,7 @@ Result<void> WorldRounds::publish_one(LoadedWorld& world, const std::string& int
     return receive(world, std::move(done));
   }
   // It was submitted before, by somebody who died over it, and has ended meanwhile.
+  const auto& job = carried.job;
   const bool over = job && (job->status == JobStatus::finished || job->status == JobStatus::error);
   auto ended = over                            ? receipt_of_job(world, *carrier)
                : carrier->starts_with("flow:") ? receipt_of_flow(world, *carrier)
@@ -635,7 +648,7 @@ Result<void> WorldRounds::publish_one(LoadedWorld& world, const std::string& int
 
 // What carries it: a job, a flow, a timer, an answer that is awaited, a signal.
 Result<std::string> WorldRounds::carry_out(LoadedWorld& world, const PendingIntent& pending, const CellState& cell,
-                                           std::optional<Job>& job) {
+                                           Carried& carried) {
   const WorkflowManifest* manifest = world.catalog().find(cell.manifest);
   const EffectSpec* spec = manifest == nullptr ? nullptr : manifest->effect(pending.intent.effect);
   if (spec == nullptr) return fail(Code::not_found, pending.intent.effect + ": its manifest is gone");
@@ -644,12 +657,12 @@ Result<std::string> WorldRounds::carry_out(LoadedWorld& world, const PendingInte
   if (spec->name == kCancelEffect) return std::string(kCancelCarrier);
   const Id owner = owner_of(world, cell);
   if (!spec->system) {
-    MJ_TRY(submitted, submit_job(world, pending, cell, *spec, owner));
-    job = std::move(submitted);
-    return redis_key(*job);
+    MJ_TRY(submitted, submit_job(world, pending, cell, *spec, owner, carried));
+    carried.job = std::move(submitted);
+    return redis_key(*carried.job);
   }
   MJ_TRY(params, decode_cbor(pending.intent.params));
-  if (spec->name == kFlowEffect) return start_flow(world, pending, owner, params);
+  if (spec->name == kFlowEffect) return start_flow(world, pending, owner, params, carried);
   if (spec->name == kSignalEffect) return send_signal(pending, owner, params);
   return fail(Code::unsupported, spec->name + ": nobody here carries it out");
 }
@@ -668,7 +681,7 @@ Result<void> WorldRounds::may_act(Id owner, Action action, const Thing& thing) {
 }
 
 Result<Job> WorldRounds::submit_job(LoadedWorld& world, const PendingIntent& pending, const CellState& cell,
-                                    const EffectSpec& spec, Id owner) {
+                                    const EffectSpec& spec, Id owner, Carried& carried) {
   MJ_CHECK(may_act(owner, Action::create, {.name = "jobs"}));
   MJ_TRY(params, decode_cbor(pending.intent.params));
   Job job;
@@ -683,6 +696,8 @@ Result<Job> WorldRounds::submit_job(LoadedWorld& world, const PendingIntent& pen
   if (spec.timeout_s > 0) job.timeout = spec.timeout_s;
   job.retries = static_cast<std::uint8_t>(std::min<std::uint32_t>(spec.retries, UINT8_MAX));
   job.policy = spec.policy;
+  // That runner may stand for a context elsewhere, whose ceiling counts.
+  if (spec.runner.empty()) MJ_CHECK(carried.within_limits(check_policy(job, parts_.limits.ceiling)));
   if (!spec.runner.empty()) job.unknown.emplace_back("supervisor_url", spec.runner);
   job.env_vars["MYCOJOBS_PARAMS"] = dump_json(params);
   job.env_vars["MYCOJOBS_INTENT"] = pending.intent.hash;
@@ -714,7 +729,7 @@ Result<std::string> WorldRounds::definition_for(Id owner, const std::string& nam
 }
 
 Result<std::string> WorldRounds::start_flow(LoadedWorld& world, const PendingIntent& pending, Id owner,
-                                            const json& params) {
+                                            const json& params, Carried& carried) {
   MJ_CHECK(may_act(owner, Action::create, {.name = "flows"}));
   MJ_TRY(hash, definition_for(owner, params.value("flow", "")));
   MJ_TRY(text, parts_.flows.definition(context_, hash));
@@ -723,6 +738,8 @@ Result<std::string> WorldRounds::start_flow(LoadedWorld& world, const PendingInt
   if (params.contains("inputs")) MJ_CHECK(give_inputs(definition, params["inputs"]));
   PlanRead read = read_plan(definition);
   if (!read.plan) return fail(Code::invalid, "flow: " + join(read.problems));
+  if (auto fits = carried.within_limits(check_jobs(*read.plan, parts_.limits)); !fits)
+    return fail(fits.error(), "flow");
   NewFlow wanted;
   wanted.context = context_;
   wanted.caller = owner;

@@ -5,8 +5,9 @@
 // Effects are published only once the step that asked for them is durable (10); who dies in between finds them again in
 // the world (WorldIndex::queued()), and publishing twice is publishing once: the intent is the idempotency key. A
 // commit that somebody else was faster than is thrown away, with its world. An effect begins in the name of its owner
-// (AppliedManifest), while that actor may do the same by itself. A world, or an instance, that cannot be moved on is
-// put off and holds no other up. One thread; the engine has processes of its own, and threads for a round's steps.
+// (AppliedManifest), while that actor may do the same by itself, and within the limits that hold for its jobs. A world,
+// or an instance, that cannot be moved on is put off and holds no other up. One thread; the engine has processes of its
+// own, and threads for a round's steps.
 #pragma once
 
 #include <cstdint>
@@ -21,6 +22,7 @@
 #include "coordinator/world.h"
 #include "coordinator/world_inbox.h"
 #include "coordinator/world_traces.h"
+#include "domain/job_limits.h"
 #include "domain/rights.h"
 #include "metrics/metrics.h"
 #include "mycojobs/clock.h"
@@ -49,6 +51,7 @@ class WorldRounds {
     WorkflowStore& worlds;
     StepTaker take_step;
     const Clock& clock;
+    JobLimits limits = {};  // of the jobs and flows that effects start
     std::shared_ptr<Metrics> metrics = no_metrics();
   };
   WorldRounds(Parts parts, Id context, WorldLimits limits = {})
@@ -110,12 +113,13 @@ class WorldRounds {
   // Effects.
   Result<std::size_t> publish(LoadedWorld&);
   Result<void> publish_one(LoadedWorld&, const std::string& intent);
-  Result<std::string> carry_out(LoadedWorld&, const PendingIntent&, const CellState&, std::optional<Job>&);
+  struct Carried;
+  Result<std::string> carry_out(LoadedWorld&, const PendingIntent&, const CellState&, Carried&);
   // As the context's record is in this round. Error denied: that actor may not.
   Result<const Place*> place();
   Result<void> may_act(Id owner, Action, const Thing&);
-  Result<Job> submit_job(LoadedWorld&, const PendingIntent&, const CellState&, const EffectSpec&, Id owner);
-  Result<std::string> start_flow(LoadedWorld&, const PendingIntent&, Id owner, const nlohmann::json& params);
+  Result<Job> submit_job(LoadedWorld&, const PendingIntent&, const CellState&, const EffectSpec&, Id owner, Carried&);
+  Result<std::string> start_flow(LoadedWorld&, const PendingIntent&, Id owner, const nlohmann::json& params, Carried&);
   // Hash of the definition of the newest flow of that name that may be begun in the owner's name.
   Result<std::string> definition_for(Id owner, const std::string& name);
   Result<std::string> send_signal(const PendingIntent&, Id owner, const nlohmann::json& params);

@@ -9,7 +9,8 @@ constexpr std::uint64_t kStoreAwayMs = 250;  // between tries to reach a store t
 }  // namespace
 
 Result<std::unique_ptr<WorldThread>> WorldThread::start(StoreFactory& stores, const Clock& clock, Id context,
-                                                        StepTaker take_step, std::shared_ptr<Metrics> metrics) {
+                                                        StepTaker take_step, JobLimits limits,
+                                                        std::shared_ptr<Metrics> metrics) {
   Stores mine;
   MJ_TRY(jobs, stores.open());
   mine.jobs = std::move(jobs);
@@ -18,15 +19,16 @@ Result<std::unique_ptr<WorldThread>> WorldThread::start(StoreFactory& stores, co
   MJ_TRY(worlds, stores.open_workflows());
   mine.worlds = std::move(worlds);
   MJ_TRY(waiter, stores.open_waiter({{context, ""}}, kWorldTopic));
-  return std::unique_ptr<WorldThread>(
-      new WorldThread(std::move(mine), std::move(waiter), clock, context, std::move(take_step), std::move(metrics)));
+  return std::unique_ptr<WorldThread>(new WorldThread(std::move(mine), std::move(waiter), clock, context,
+                                                      std::move(take_step), std::move(limits), std::move(metrics)));
 }
 
 WorldThread::WorldThread(Stores stores, std::unique_ptr<Waiter> waiter, const Clock& clock, Id context,
-                         StepTaker take_step, std::shared_ptr<Metrics> metrics)
+                         StepTaker take_step, JobLimits limits, std::shared_ptr<Metrics> metrics)
     : ContextTurns(std::move(waiter), clock, hints_of(context)),
       stores_(std::move(stores)),
-      rounds_({*stores_.jobs, *stores_.flows, *stores_.worlds, std::move(take_step), clock, std::move(metrics)},
+      rounds_({*stores_.jobs, *stores_.flows, *stores_.worlds, std::move(take_step), clock, std::move(limits),
+               std::move(metrics)},
               context),
       said_("workflows", context) {}
 

@@ -14,7 +14,7 @@ namespace mycojobs {
 
 class WorldThread final : public ContextTurns {
  public:
-  static Result<std::unique_ptr<WorldThread>> start(StoreFactory&, const Clock&, Id context, StepTaker,
+  static Result<std::unique_ptr<WorldThread>> start(StoreFactory&, const Clock&, Id context, StepTaker, JobLimits = {},
                                                     std::shared_ptr<Metrics> = no_metrics());
   ~WorldThread() override { thread_.stop(); }  // finishes the commit that is under way
 
@@ -27,7 +27,8 @@ class WorldThread final : public ContextTurns {
     std::unique_ptr<FlowStore> flows;
     std::unique_ptr<WorkflowStore> worlds;
   };
-  WorldThread(Stores, std::unique_ptr<Waiter>, const Clock&, Id context, StepTaker, std::shared_ptr<Metrics>);
+  WorldThread(Stores, std::unique_ptr<Waiter>, const Clock&, Id context, StepTaker, JobLimits,
+              std::shared_ptr<Metrics>);
   void reconnected() override { recovers_ = true; }
 
   Stores stores_;

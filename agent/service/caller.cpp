@@ -1,7 +1,6 @@
 #include "service/caller.h"
 
 #include "base/log.h"
-#include "domain/policy.h"
 #include "domain/profiles.h"
 #include "store/place.h"
 
@@ -70,20 +69,18 @@ Result<Fields> open_record(const Caller& by, Store& store, Action action, const 
   return fields;
 }
 
+JobLimits limits_of(const Caller& by) {
+  static const Ceilings kBuiltIn;
+  return {(by.ceilings ? *by.ceilings : kBuiltIn).of(by.context), by.max_script_bytes};
+}
+
 Result<void> check_script(const Caller& by, const std::string& script) {
-  if (script.size() <= by.max_script_bytes) return {};
-  return fail(Code::too_large, "script: is " + std::to_string(script.size()) +
-                                   " bytes, and job.max_script_bytes allows " + std::to_string(by.max_script_bytes));
+  return mycojobs::check_script(script, by.max_script_bytes);
 }
 
 Result<void> check_policy(const Caller& by, const Job& job) {
-  static const Ceilings kBuiltIn;
   if (job.policy.empty()) return {};  // asks for nothing
-  const PolicyRead asked = read_policy(job.policy, "policy");
-  if (!asked.ok()) return fail(Code::invalid, join(asked.problems));
-  const std::string_view name = profile_of(job.script_type);
-  MJ_TRY(policy, combine(profile(name), asked.request, (by.ceilings ? *by.ceilings : kBuiltIn).of(by.context)));
-  return check_warm(name, policy);
+  return mycojobs::check_policy(job, limits_of(by).ceiling);
 }
 
 Result<void> check_length(const char* field, const std::string& text, std::size_t most) {

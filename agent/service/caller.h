@@ -12,6 +12,7 @@
 #include <optional>
 #include <string>
 
+#include "domain/job_limits.h"
 #include "domain/rights.h"
 #include "mycojobs/store.h"
 
@@ -59,10 +60,10 @@ inline bool is_absent(const Error& error) { return error.code == Code::not_found
 
 inline constexpr std::size_t kMaxKey = 255;
 
-// Error too_large: names field, setting and limit. Whoever claims a job asks again, by its own setting.
+// The operator's for the jobs that it makes (domain/job_limits.h). Whoever claims a job asks again, by its own
+// configuration.
+JobLimits limits_of(const Caller&);
 Result<void> check_script(const Caller&, const std::string& script);
-// What the policy of a job for this context asks for, against the context's ceiling, whichever profile stands below: no
-// executor is asked. Error invalid: names field, ceiling and remedy. Whoever claims the job asks again.
 Result<void> check_policy(const Caller&, const Job&);
 Result<void> check_length(const char* field, const std::string& text, std::size_t most);
 // An idempotency key. Error invalid: it is given and empty, and would be none.

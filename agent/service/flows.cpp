@@ -97,24 +97,8 @@ Result<Id> owner_of_new(const Caller& by, Store& store, const CreateFlow& reques
   return owner(by, request.owner);
 }
 
-// Of all its nodes; those of the flows that it starts are checked as they stand in it.
-Result<void> check_nodes(const Caller& by, const FlowPlan& plan) {
-  for (const PlanNode& node : plan.nodes) {
-    auto own = check_script(by, node.job.script);
-    if (own) own = check_node_policy(by, node);
-    if (!own) return fail(own.error(), "jobs." + node.name);
-    // Nothing in it is longer, and no job in it asks for anything.
-    if (node.child.size() <= by.max_script_bytes && node.child.find("\"policy\"") == std::string::npos) continue;
-    MJ_TRY(child, parse_json(node.child));
-    const PlanRead read = read_plan(child);
-    if (!read.plan) continue;  // whoever starts it says why
-    if (auto fits = check_nodes(by, *read.plan); !fits) return fail(fits.error(), "jobs." + node.name + ".flow");
-  }
-  return {};
-}
-
 Result<Flow> make(const Caller& by, FlowStore& flows, const FlowPlan& plan, const CreateFlow& request, Id owner) {
-  if (auto fits = check_nodes(by, plan); !fits) return fail(fits.error(), "definition");
+  if (auto fits = check_jobs(plan, limits_of(by)); !fits) return fail(fits.error(), "definition");
   NewFlow asked;
   asked.context = by.context;
   asked.caller = owner;
@@ -178,7 +162,7 @@ Result<Flow> create_flow(const Caller& by, const FlowStores& in, nlohmann::json 
 }
 
 Result<void> check_node_policy(const Caller& by, const PlanNode& node) {
-  return node.supervisor_url.empty() ? check_policy(by, node.job) : Result<void>();
+  return mycojobs::check_policy(node, limits_of(by).ceiling);
 }
 
 PlanRead check_flow(const nlohmann::json& definition) {
@@ -212,7 +196,7 @@ Result<Flow> create_flow_of_jobs(const Caller& by, const FlowStores& in, const s
 
 Result<FlowProgress> start_flow(const Caller& by, const FlowStores& in, const StartFlow& request) {
   MJ_CHECK(steers(by, in, request.flow));
-  MJ_CHECK(adopt_flow(in.flows, in.records, by.context, request.flow));
+  MJ_CHECK(adopt_flow(in.flows, in.records, limits_of(by), request.flow));
   ProgressRequest round;
   round.context = by.context;
   round.flow = request.flow;
@@ -253,7 +237,11 @@ Result<Flow> replay_flow(const Caller& by, const FlowStores& in, const ReplayFlo
   MJ_CHECK(steers(by, in, request.flow));
   MJ_CHECK(may(by, in.records, Action::create, {.name = "flows"}));
   MJ_TRY(owner, owner(by, request.owner));
-  return mycojobs::replay_flow(in.flows, in.runs, by.context, request.flow, owner, request.allow_irreversible);
+  MJ_TRY(run, load_run(in.flows, by.context, request.flow, in.runs));
+  // They may have been lowered since it was made, and who replays it stands before another server than who made it.
+  if (auto fits = check_jobs(*run.plan, limits_of(by)); !fits)
+    return fail(fits.error(), "flow " + std::to_string(request.flow));
+  return mycojobs::replay_flow(in.flows, run, owner, request.allow_irreversible);
 }
 
 Result<void> delete_flow(const Caller& by, const FlowStores& in, Id flow) {

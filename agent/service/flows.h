@@ -61,13 +61,14 @@ struct ReplayFlow {
   std::optional<Id> owner = std::nullopt;  // of the new one; nothing: who asks
   bool allow_irreversible = false;         // although an irreversible node of it has completed
 };
-// For who may steer it and create flows. Not started.
+// For who may steer it and create flows. Not started. Error invalid, too_large: a job of it is over the limits of
+// today.
 Result<Flow> replay_flow(const Caller&, const FlowStores&, const ReplayFlow&);
 
 // Error conflict: it has not ended.
 Result<void> delete_flow(const Caller&, const FlowStores&, Id flow);
 
-// check_policy() of a node's job. One that runs elsewhere is held to the ceiling there.
+// check_policy() of a node (domain/job_limits.h).
 Result<void> check_node_policy(const Caller&, const PlanNode&);
 // All that is wrong with a definition, as text (YAML or JSON) or as a value; nothing is made. plan: if nothing is.
 PlanRead check_flow(const nlohmann::json& definition);

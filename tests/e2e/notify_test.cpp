@@ -180,6 +180,10 @@ TEST_F(Notify, WhatNoOperatorAllowsIsNotCalled) {
   ASSERT_TRUE(hears(good)) << leads.err();
   EXPECT_TRUE(eventually([&] { return leads.err().find("coordinator.webhooks allows") != std::string::npos; }));
   EXPECT_EQ(taken(bad), 0U);
+  const std::string greedy = R"({"script_type": "python", "script": "pass", "policy": {"memory": "2 GiB"}})";
+  mycojobs_.submit("pass", {"--notify", R"({"job": )" + greedy + "}"});
+  EXPECT_TRUE(eventually([&] { return leads.err().find("policy.memory: 2 GiB is more than") != std::string::npos; }))
+      << leads.err();
   expect_says(mycojobs_({"job", "submit", "-", "--type", "python", "--notify", "file:///etc/passwd"}, "pass"), 65,
               "--notify");
 }

@@ -12,10 +12,12 @@ namespace mycojobs {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::StartsWith;
 
 class AdoptFlow : public ::testing::Test {
  protected:
   FlowStage stage_;
+  JobLimits limits_{Ceilings().of(1)};
 
   void put(const std::string& key, std::vector<std::string> fields) {
     fields.insert(fields.begin(), {"HSET", key});
@@ -35,7 +37,7 @@ class AdoptFlow : public ::testing::Test {
   }
   std::string field(const std::string& key, const std::string& name) { return stage_.plain({"HGET", key, name}); }
   Result<void> start() {
-    MJ_CHECK(adopt_flow(stage_.flows(), stage_.store(), 1, 33));
+    MJ_CHECK(adopt_flow(stage_.flows(), stage_.store(), limits_, 33));
     ProgressRequest request;
     request.context = 1;
     request.flow = 33;
@@ -135,8 +137,28 @@ TEST_F(AdoptFlow, ABadJobIsRefusedWithItsField) {
   ASSERT_TRUE(start()) << "what was mended starts";
 }
 
+TEST_F(AdoptFlow, AJobOverTheLimitsIsRefusedWithItsField) {
+  put_job(2001, "ok", "[]", {"policy", R"({"memory": "129 MiB"})"});
+  put_job(2002, "ok and more");
+  put_flow();
+  limits_.ceiling.most.memory_bytes = 128U << 20;
+  EXPECT_THAT(refusal(), StartsWith("job:12:2001: policy.memory: 129 MiB is more than the ceiling of 128 MiB for "
+                                    "context 1"));
+  EXPECT_EQ(field("mj:flow:33", "state"), "") << "nothing was changed";
+  limits_ = {Ceilings().of(1), 10};
+  const auto large = start();
+  ASSERT_FALSE(large);
+  EXPECT_EQ(large.error().code, Code::too_large);
+  EXPECT_EQ(large.error().message, "job:12:2002: script: is 11 bytes, and job.max_script_bytes allows 10");
+  EXPECT_EQ(field("mj:flow:33", "state"), "");
+  limits_.max_script_bytes = 11;
+  ASSERT_TRUE(start()) << "the operator allows more";
+  play();
+  EXPECT_EQ(field("flow:33", "status"), "finished");
+}
+
 TEST_F(AdoptFlow, WhatIsNoHashIsNoFlow) {
-  EXPECT_TRUE(adopt_flow(stage_.flows(), stage_.store(), 1, 33)) << "not there: whoever starts it says so";
+  EXPECT_TRUE(adopt_flow(stage_.flows(), stage_.store(), limits_, 33)) << "not there: whoever starts it says so";
   EXPECT_FALSE(start());
   stage_.plain({"RPUSH", "flow:33", "x"});
   EXPECT_FALSE(start());

@@ -4,6 +4,7 @@
 #include <functional>
 #include <nlohmann/json.hpp>
 
+#include "coordinator/context_loop.h"
 #include "coordinator/schedules.h"
 #include "domain/codec.h"
 #include "domain/cron.h"
@@ -218,6 +219,28 @@ TEST_F(Schedules, OneThatCannotStartHoldsNobodyUp) {
   EXPECT_EQ(runs(), Runs{run("finished", kNoon)}) << "c's";
   EXPECT_NE(stored("a").note.find("cron: "), std::string::npos) << stored("a").note;
   EXPECT_EQ(stored("a").next_ms, 0U);
+}
+
+// Limits are those of the moment: the schedule was let in under others.
+TEST_F(Schedules, AMomentWhoseFlowIsOverTheLimitsIsPassedOverWithTheField) {
+  const FlowPlan greedy =
+      read_plan({{"name", "greedy"},
+                 {"jobs", {{"a", {{"type", "python"}, {"script", "pass"}, {"policy", {{"memory", "2 GiB"}}}}}}}})
+          .plan.value();
+  put(one("nightly", greedy), greedy);
+  clock_.unix = clock_.boot = kNoon;
+  ContextSettings settings;
+  settings.context = kContext;
+  settings.instance = "coordinator";
+  settings.limits.ceiling = Ceilings().of(kContext);
+  ContextRounds rounds(server_.open_flows().value(), server_.open().value(), clock_, settings);
+  ASSERT_TRUE(rounds.round());
+  EXPECT_EQ(runs(), Runs{});
+  EXPECT_NE(stored().note.find("was not started: jobs.a: policy.memory: 2 GiB is more than the ceiling of 1 GiB for "
+                               "context 1"),
+            std::string::npos)
+      << stored().note;
+  EXPECT_GT(stored().next_ms, kNoon);
 }
 
 }  // namespace

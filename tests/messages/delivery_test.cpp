@@ -1095,6 +1095,19 @@ TEST_F(MessageDelivery, AFlowWhoseSenderWaitsNoLongerIsCancelledThere) {
   EXPECT_EQ(there("detail", flow.c_str()), "cancelled");
 }
 
+TEST_F(MessageDelivery, AFlowOverTheLimitsThereIsRefusedWithItsField) {
+  send({}, [](Message& wanted) {
+    wanted.flow.emplace();
+    wanted.flow->name = "greedy";
+    wanted.flow->definition = R"({"name": "greedy", "jobs": {"a": {"type": "python", "script": "pass",)"
+                              R"( "policy": {"memory": "2 GiB"}}}})";
+  });
+  ASSERT_TRUE(stage_.play());
+  EXPECT_EQ(here("status"), "error");
+  EXPECT_THAT(here("error"), HasSubstr("flow: jobs.a: policy.memory: 2 GiB is more than the ceiling of 1 GiB"));
+  EXPECT_EQ(there("flow", kCameMark), "") << "nothing was started";
+}
+
 TEST_F(MessageDelivery, ATopicIsThatOfTheRunnerWhichHasItNow) {
   const auto has = [&](const char* runner, const char* topic) {
     stage_.there.server.plain(2, {"HSET", runner, "id", std::string(runner).substr(7), "topic", topic});

@@ -109,6 +109,32 @@ TEST_F(FlowService, NoNodeThatRunsHereAsksForMoreThanTheCeilingAllows) {
               StartsWith("jobs[0]: " + std::string(kOver128MiB)));
 }
 
+// The ceiling may have been lowered since a flow was made, and a plain client's flow was never held to it.
+TEST_F(FlowService, WhatIsReplayedOrAdoptedIsHeldToTheCeilingOfToday) {
+  const nlohmann::json greedy{{"script", "pass"}, {"type", "python"}, {"policy", {{"memory", "129 MiB"}}}};
+  for (const bool in_a_child : {false, true}) {
+    nlohmann::json definition{{"name", "f"}, {"jobs", {{"a", greedy}}}};
+    if (in_a_child) definition = {{"name", "g"}, {"jobs", {{"c", {{"flow", definition}}}}}};
+    const auto made = create_flow(submitter_, stores(), definition, nullptr, {});
+    ASSERT_TRUE(made) << message(made);
+    const auto replayed = replay_flow(below_128_mib(submitter_), stores(), {made->id});
+    EXPECT_EQ(outcome(replayed), "invalid");
+    EXPECT_THAT(message(replayed),
+                StartsWith("flow " + std::to_string(made->id) + ": " +
+                           (in_a_child ? "jobs.c.flow: jobs.a: " : "jobs.a: ") + std::string(kOver128MiB)));
+    EXPECT_EQ(outcome(replay_flow(submitter_, stores(), {made->id})), "");
+  }
+  redis_.plain(1, {"HSET", "job:16:2001", "id", "2001", "caller_id", "16", "context_id", "1", "script", "pass",
+                   "script_type", "python", "status", "dispatched", "policy", R"({"memory": "129 MiB"})"});
+  redis_.plain(1, {"HSET", "flow:33", "id", "33", "caller_id", "16", "context_id", "1", "jobs", "[2001]", "status",
+                   "dispatched"});
+  const auto started = start_flow(below_128_mib(submitter_), stores(), {33, "rpc"});
+  EXPECT_EQ(outcome(started), "invalid");
+  EXPECT_THAT(message(started), StartsWith("job:16:2001: " + std::string(kOver128MiB)));
+  EXPECT_EQ(field("flow:33", "status"), "dispatched");
+  EXPECT_EQ(outcome(start_flow(submitter_, stores(), {33, "rpc"})), "");
+}
+
 TEST_F(FlowService, AContextThatCannotBeReadIsClosedToActorsWhateverTheirWay) {
   const Id flow = new_flow(submitter_);
   spoil_context();

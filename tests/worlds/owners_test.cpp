@@ -26,10 +26,11 @@ class WorldOwner : public testing::Test {
     ASSERT_TRUE(stage_.store->save(1, "context:1",
                                    {{"id", "1"}, {"admins", "[1]"}, {"submitters", submitters}, {"readers", readers}}));
   }
-  void make_pack(Id maker, const std::string& script) {
-    const PlanRead plan = read_plan(json{{"name", "pack"},
-                                         {"inputs", {{"n", {{"type", "string"}, {"default", "1"}}}}},
-                                         {"jobs", {{"one", {{"type", "python"}, {"script", script}}}}}});
+  void make_pack(Id maker, const std::string& script, const std::string& policy = "{}") {
+    const PlanRead plan =
+        read_plan(json{{"name", "pack"},
+                       {"inputs", {{"n", {{"type", "string"}, {"default", "1"}}}}},
+                       {"jobs", {{"one", {{"type", "python"}, {"script", script}, {"policy", json::parse(policy)}}}}}});
     ASSERT_TRUE(plan.plan) << join(plan.problems);
     NewFlow wanted;
     wanted.context = WorldStage::kContext;
@@ -97,6 +98,28 @@ TEST_F(WorldOwner, StartsNothingOnceItIsOutOfTheLists) {
   EXPECT_EQ(stage_.ran.size(), 1U);
   save_lists("[12]", "[]");
   EXPECT_EQ(end_of(4, "job"), "") << "and does again";
+}
+
+// The ceiling may have been lowered since the manifest was applied, and the flow's definition stored.
+TEST_F(WorldOwner, StartsNothingThatAsksForMoreThanTheCeilingAllows) {
+  apply_as(12);
+  make_pack(12, "ok pack", R"({"memory": "64 MiB"})");
+  stage_.job_limits.ceiling = Ceilings().of(WorldStage::kContext);
+  stage_.job_limits.ceiling.most.memory_bytes = 32U << 20;
+  stage_.replace(0);
+  const std::string words = "policy.memory: 64 MiB is more than the ceiling of 32 MiB for context 1";
+  const std::string of_job = end_of(1, "again"), of_flow = end_of(2, "flow");
+  EXPECT_THAT(of_job, HasSubstr(R"("detail":"policy_refused")"));
+  EXPECT_THAT(of_job, HasSubstr(R"("message":")" + words));
+  EXPECT_THAT(of_flow, HasSubstr(R"("detail":"policy_refused")"));
+  EXPECT_THAT(of_flow, HasSubstr(R"("message":"flow: jobs.one: )" + words));
+  EXPECT_TRUE(stage_.ran.empty());
+  EXPECT_EQ(stage_.flows->list(WorldStage::kContext, "", 0, 100).value().size(), 3U) << "no flow was made";
+  stage_.job_limits.ceiling.most.memory_bytes = 64U << 20;
+  stage_.replace(0);
+  EXPECT_EQ(end_of(3, "again"), "") << "the operator allows more";
+  EXPECT_EQ(end_of(4, "flow"), "");
+  EXPECT_THAT(stage_.trouble(), IsEmpty());
 }
 
 TEST_F(WorldOwner, WaitsWhileTheListsCannotBeRead) {

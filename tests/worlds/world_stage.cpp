@@ -209,8 +209,8 @@ void WorldStage::begin(Coordinating& each) {
     MJ_TRY(output, code(spec, request));
     return StepAnswer(std::move(output));
   };
-  each.rounds = std::make_unique<WorldRounds>(WorldRounds::Parts{*each.store, *each.flows, *each.worlds, take, clock},
-                                              kContext, limits_);
+  each.rounds = std::make_unique<WorldRounds>(
+      WorldRounds::Parts{*each.store, *each.flows, *each.worlds, take, clock, job_limits}, kContext, limits_);
   each.recovers = true;
   each.is_dead = false;
 }

@@ -57,6 +57,7 @@ class WorldStage {
   std::map<std::string, int> carried;                          // the same by idempotency key
   std::function<Result<StepOutput>(const WorkflowSpec&, const StepRequest&)> code = shop_step;
 
+  JobLimits job_limits;  // of coordinators that begin from now on
   service::Caller by{kContext, 1, WayIn::command, true};
   service::WorldStores in() { return {*store, *worlds}; }
   Result<service::AppliedWorkflow> apply(const nlohmann::json& manifest = shop_manifest(),

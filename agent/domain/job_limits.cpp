@@ -1,0 +1,44 @@
+#include "domain/job_limits.h"
+
+#include <nlohmann/json.hpp>
+#include <string_view>
+
+#include "domain/codec.h"
+
+namespace mycojobs {
+
+Result<void> check_script(const std::string& script, std::uint64_t max_bytes) {
+  if (script.size() <= max_bytes) return {};
+  return fail(Code::too_large, "script: is " + std::to_string(script.size()) +
+                                   " bytes, and job.max_script_bytes allows " + std::to_string(max_bytes));
+}
+
+Result<void> check_policy(const Job& job, const Ceiling& ceiling) {
+  if (job.policy.empty()) return {};  // asks for nothing
+  const PolicyRead asked = read_policy(job.policy, "policy");
+  if (!asked.ok()) return fail(Code::invalid, join(asked.problems));
+  const std::string_view name = profile_of(job.script_type);
+  MJ_TRY(policy, combine(profile(name), asked.request, ceiling));
+  return check_warm(name, policy);
+}
+
+Result<void> check_policy(const PlanNode& node, const Ceiling& ceiling) {
+  return node.supervisor_url.empty() ? check_policy(node.job, ceiling) : Result<void>();
+}
+
+Result<void> check_jobs(const FlowPlan& plan, const JobLimits& limits) {
+  for (const PlanNode& node : plan.nodes) {
+    auto own = check_script(node.job.script, limits.max_script_bytes);
+    if (own) own = check_policy(node, limits.ceiling);
+    if (!own) return fail(own.error(), "jobs." + node.name);
+    // Nothing in it is longer, and no job in it asks for anything.
+    if (node.child.size() <= limits.max_script_bytes && node.child.find("\"policy\"") == std::string::npos) continue;
+    MJ_TRY(child, parse_json(node.child));
+    const PlanRead read = read_plan(child);
+    if (!read.plan) continue;  // whoever starts it says why
+    if (auto fits = check_jobs(*read.plan, limits); !fits) return fail(fits.error(), "jobs." + node.name + ".flow");
+  }
+  return {};
+}
+
+}  // namespace mycojobs
