@@ -47,9 +47,4 @@ class JobPreparation {
   std::map<Id, std::string> store_names_;  // of artifacts, by context
 };
 
-// Fills facts.inputs and facts.files from the records of facts.job.dependends: each once, under its name if no other
-// has that as its name or id, else under its id. state_dir: where artifacts are kept (worker/artifacts.h). Error
-// unavailable: the store is away; invalid: names what the job asked for and does not exist.
-Result<void> gather_inputs(RecordStore&, const std::string& state_dir, JobFacts& facts);
-
 }  // namespace mycojobs

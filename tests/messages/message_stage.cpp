@@ -9,7 +9,7 @@
 #include "worker/artifact_folder.h"
 #include "worker/artifact_store.h"
 #include "worker/artifacts.h"
-#include "worker/job_preparation.h"
+#include "worker/job_inputs.h"
 
 namespace mycojobs {
 namespace {
@@ -275,8 +275,9 @@ namespace {
 std::string files_given(MessageSide& side, const Claimed& claimed) {
   JobFacts facts;
   facts.job = decode<Job>(claimed.record).record;
-  const auto gathered = gather_inputs(*side.store, side.state_dir, facts);
-  if (!gathered) return gathered.error().message;
+  auto inputs = JobInputs::read(*side.store, side.state_dir, facts.job);
+  if (!inputs) return inputs.error().message;
+  if (const auto found = inputs->find(facts); !found) return found.error().message;
   std::string out;
   for (const auto& [of, file] : facts.files) {
     const std::string bytes = test::read_file(file.path);

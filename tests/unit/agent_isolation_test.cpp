@@ -255,6 +255,37 @@ TEST_F(Isolation, ADiskThatStandsStillUnderOneContextHoldsUpNoArtifactsOfAnother
   EXPECT_NE(read(waits).artifacts, "");
 }
 
+// The disk's lane waits for what another job leaves: whether the inputs are there is asked behind that.
+TEST_F(Isolation, AJobWhoseInputsLieOnADiskThatStandsStillHoldsUpNobodyElse) {
+  TempDir folder;
+  StillFile lock(folder / "contexts/1/lock");
+  settings_.state_dir = folder.path().string();
+  start_all();
+  run_of_next();
+  const std::string before = last_;
+  control_.end_all(RunStatus::ok);
+  ASSERT_TRUE(wait_for_end(before));
+  ASSERT_TRUE(client_->save(
+      1, before, {{"artifacts", R"({"app":{"sha256":")" + std::string(64, 'a') + R"(","bytes":1,"text":true}})"}}));
+  const std::string leaves = submit_as("plain", "leaves");
+  ASSERT_TRUE(wait_for_runs(1));
+  control_.end_all(RunStatus::ok);
+  ASSERT_TRUE(eventually([&] { return lock.is_waited_for(); }));
+  Job wants = new_job();
+  wants.dependends = {read(before).id};
+  wants.inputs = {std::to_string(read(before).id) + "/app"};
+  const std::string waits = submit(wants);
+  ASSERT_TRUE(eventually([&] { return read(waits).status == JobStatus::started; }));
+  expect_others_go_on();
+  EXPECT_FALSE(has_ended(waits));
+  EXPECT_FALSE(has_ended(leaves));
+  EXPECT_TRUE(lock.stands_still());
+  lock.go_on();
+  ASSERT_TRUE(wait_for_end(waits));
+  EXPECT_EQ(read(waits).detail, "dead_letter");
+  EXPECT_NE(read(waits).error.find("is not on this host"), std::string::npos) << read(waits).error;
+}
+
 // Due jobs, the lease of an agent that died and a runner that fell silent.
 TEST_F(Isolation, ADiskThatStandsStillUnderTheSweepKeepsNobodyFromWhatTimeBrings) {
   TempDir folder;

@@ -1,5 +1,5 @@
 // What a job gets from those that it depends on, whatever stands in their records.
-#include "worker/job_preparation.h"
+#include "worker/job_inputs.h"
 
 #include <gtest/gtest.h>
 
@@ -46,8 +46,10 @@ class JobInputsTest : public ::testing::Test {
   std::string gather(std::vector<std::string> wanted) {
     facts_.job.inputs = std::move(wanted);
     facts_.files.clear();
-    auto done = gather_inputs(*store_, folder_.path().string(), facts_);
-    return done ? "" : done.error().message;
+    auto inputs = JobInputs::read(*store_, folder_.path().string(), facts_.job);
+    if (!inputs) return inputs.error().message;
+    const auto found = inputs->find(facts_);
+    return found ? "" : found.error().message;
   }
   std::vector<std::string> files() const {
     std::vector<std::string> all;
