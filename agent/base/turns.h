@@ -7,12 +7,14 @@
 #pragma once
 
 #include <poll.h>
+#include <pthread.h>
 
 #include <algorithm>
 #include <atomic>
 #include <climits>
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <thread>
 
 #include "base/mailbox.h"
@@ -22,8 +24,11 @@ namespace mycojobs {
 template <class T>
 class TurnThread {
  public:
-  explicit TurnThread(T& of)
-      : of_(of), thread_([&of] {
+  // name: of the thread, its first 15 bytes; empty: that of who begins it.
+  explicit TurnThread(T& of, const std::string& name = {})
+      : of_(of), thread_([&of, name] {
+          constexpr std::size_t kLongestName = 15;
+          if (!name.empty()) ::pthread_setname_np(::pthread_self(), name.substr(0, kLongestName).c_str());
           while (!of.stopped()) of.rest(of.turn());
           if constexpr (requires { of.ended(); }) of.ended();
         }) {}

@@ -193,9 +193,10 @@ Result<Tried> try_file(const Invocation& call, bool learn) {
   facts.deadline_unix_ms = call.parts.clock.unix_ms() + staged.specs.back().limits.wall_ms;
   facts.max_result_bytes = call.settings.job_max_result_bytes;
   facts.granted = staged.policy;
-  Secrets secrets(secret_places(call.settings), call.parts.clock);
-  MJ_TRY(values, secrets.values(job.context_id, staged.policy.secrets));
-  facts.secrets = std::move(values);
+  if (!staged.policy.secrets.empty()) {
+    MJ_TRY(values, Secrets(secret_places(call.settings), job.context_id).look()->values(staged.policy.secrets));
+    facts.secrets = std::move(values);
+  }
   facts.max_artifact_bytes = call.settings.job_max_artifact_bytes;
   std::unique_ptr<FolderSink> sink;
   if (call.has("artifacts")) {

@@ -45,6 +45,7 @@ Result<void> Agent::open(Parts& parts) {
     registered = register_runner(*registration_, settings_, self_);
   MJ_TRY(gone, std::move(registered));
   registered_ = true;
+  secrets_ = std::make_unique<SecretsWatch>(settings_.secrets, settings_.contexts, clock_);
   reconcile(*registration_, settings_, self_, gone);
 
   make_sides();
@@ -88,7 +89,9 @@ void Agent::make_run_loop(Parts& parts) {
           .ask = [this](BrokerCall call) { broker_->ask(std::move(call)); },
           .forget = [this](RunNumber run) { broker_->forget(run); },
           .cannot_begin = [this](CannotBegin job) { side_of(job.claim.context).intake->cannot_begin(std::move(job)); },
-          .ending = [this] { has_room(); }});
+          .ending = [this] { has_room(); },
+          .has_secrets = [this](Id context,
+                                const std::vector<SecretValue>& given) { return secrets_->has(context, given); }});
 }
 
 Result<void> Agent::open(Side& side, StoreFactory& stores) {
@@ -122,7 +125,7 @@ Result<void> Agent::open(Side& side, StoreFactory& stores) {
 
 Result<void> Agent::open_intake(Side& side, StoreFactory& stores) {
   MJ_TRY(intake_store, connect(stores));
-  Intake::Parts parts{*intake_store, {}, {}};
+  Intake::Parts parts{*intake_store, {}, {}, *secrets_};
   for (const auto& executor : executors_) parts.executors.push_back(executor.get());
   std::vector<std::pair<Id, std::string>> queues;
   for (const Id context : side.settings.contexts) {
@@ -195,7 +198,8 @@ Agent::~Agent() {
   for (const auto& side : sides_) side->reporter_thread.reset();
   run_loop_.reset();  // whoever finds the runner's id free finds no process of ours either
   if (registration_) sign_off();
-  sweeper_thread_.reset();  // which may have to wait for a disk
+  secrets_.reset();         // which may have to wait for a disk
+  sweeper_thread_.reset();  // so may this
 }
 
 void Agent::sign_off() {
@@ -230,6 +234,10 @@ std::string Agent::why_not_ready() {
       text += ' ' + std::to_string(context);
     }
     return text;
+  }
+  for (const Id context : settings_.contexts) {
+    if (!secrets_->of(context))
+      return "the secrets of context " + std::to_string(context) + " are not read yet: see to the disk of secrets_dir";
   }
   return run_loop_->ready() ? "" : "no sandbox can be had: the log says why";
 }

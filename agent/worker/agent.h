@@ -4,13 +4,14 @@
 //     ^  \--claims--> lease keeper --fences, kills--> run loop        |
 //     '--------------------- slot free <-------- settled -------------'
 //   housekeeper: what time brings, leases that ran out      prerequisite checker: what jobs wait for
-//   sweeper: artifacts that no job has any more
+//   sweeper: artifacts that no job has any more             secrets: what they are, for each context
 //
-// Seven threads, all but the run loop with a store connection of their own; slots are a number. Contexts may have
-// servers of the store of their own: all but run loop and sweeper are there once for each server, so that one which
-// hangs keeps no other context waiting. Life: start, then drain() (claims nothing more, keeps heartbeats),
-// cancel_jobs() (TERM, then KILL after the grace), and destruction (leaves at once: jobs die with the launcher and are
-// delivered again, by the next agent of this id on this host or when their leases have run out).
+// Seven threads and one a context, all but the run loop and those of secrets with a store connection of their own;
+// slots are a number. Contexts may have servers of the store of their own: all but run loop, sweeper and secrets are
+// there once for each server, so that one which hangs keeps no other context waiting. Life: start, then drain() (claims
+// nothing more, keeps heartbeats), cancel_jobs() (TERM, then KILL after the grace), and destruction (leaves at once:
+// jobs die with the launcher and are delivered again, by the next agent of this id on this host or when their leases
+// have run out).
 #pragma once
 
 #include <array>
@@ -34,6 +35,7 @@
 #include "worker/registration.h"
 #include "worker/reporter.h"
 #include "worker/run_loop.h"
+#include "worker/secrets_watch.h"
 #include "worker/sweeper.h"
 
 namespace mycojobs {
@@ -111,6 +113,7 @@ class Agent {
   std::vector<std::unique_ptr<Side>> sides_;  // one at least
   std::map<Id, Side*> side_of_;               // by context
   std::unique_ptr<Broker> broker_;
+  std::unique_ptr<SecretsWatch> secrets_;  // before those that ask it
   std::unique_ptr<RunLoop> run_loop_;
   std::unique_ptr<Sweeper> sweeper_;
   std::optional<TurnThread<Sweeper>> sweeper_thread_;

@@ -50,7 +50,7 @@ Intake::Intake(Parts parts, const Clock& clock, StoreHealth& health, const Worke
       settings_(settings),
       instance_(instance),
       callbacks_(std::move(callbacks)),
-      preparation_(settings_, parts_.executors, clock),
+      preparation_(settings_, parts_.executors, parts_.secrets, clock),
       topic_(settings.runner),
       pauses_(clock),
       next_run_(parts_.first_run),
@@ -153,6 +153,10 @@ Intake::Round Intake::claim_some() {
     if (free == 0 || draining_) return {false, round.taken};
     const Id context = settings_.contexts[(turn_ + i) % settings_.contexts.size()];
     if (!pauses_.may_try(context)) continue;
+    if (preparation_.lacks_secrets(context)) {  // their disk stands still: other agents may have the jobs
+      pause(context);
+      continue;
+    }
     const std::uint32_t max_jobs = std::min(free, kMaxBatch);
     const std::uint64_t sent = clock_.boot_ms();
     taken_ += max_jobs;  // before it is sent: whoever drains must see that something is under way

@@ -32,6 +32,7 @@ class Intake {
     RolesOf<ClaimStore, RecordStore, MessageStore> store;
     std::unique_ptr<Waiter> waiter;
     std::vector<const Executor*> executors;
+    const SecretsWatch& secrets;
     std::uint64_t seed = std::random_device{}();  // of the pauses before retries
     RunNumber first_run = 1, run_step = 1;        // each intake of an agent has numbers of its own
     Id server_of = 0;                             // the one context that its server is for; 0: several have it

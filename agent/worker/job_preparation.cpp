@@ -67,8 +67,8 @@ Result<void> give_beginning(Start& start, const Executor& executor, JobInputs in
 }  // namespace
 
 JobPreparation::JobPreparation(const WorkerSettings& settings, const std::vector<const Executor*>& executors,
-                               const Clock& clock)
-    : settings_(settings), clock_(clock), secrets_(settings.secrets, clock), warm_secret_(random_bytes(32)) {
+                               const SecretsWatch& secrets, const Clock& clock)
+    : settings_(settings), clock_(clock), secrets_(secrets), warm_secret_(random_bytes(32)) {
   for (const Executor* executor : executors) {
     for (const std::string& type : executor->script_types()) by_type_.emplace(type, executor);
   }
@@ -172,8 +172,9 @@ Result<Start> JobPreparation::prepare(RecordStore& store, Claimed& claimed, std:
   facts.max_artifact_bytes = settings_.max_artifact_bytes;
   facts.grant = grant_of(staged);
   facts.granted = std::move(staged.policy);
-  MJ_TRY(secrets, secrets_.values(claimed.ref.context, facts.granted.secrets));
-  start.redactor = secrets.empty() ? secrets_.redactor(start.context) : secrets_.redactor_of_values(start.context);
+  const auto found = secrets_.of(start.context);  // one look: its values are kept out by its redactor
+  MJ_TRY(secrets, found->values(facts.granted.secrets));
+  start.redactor = found->redactor();
   facts.secrets = std::move(secrets);
   if (Warm& warm = start.specs.back().warm; warm.runs > 0) {
     give_warm_key(warm, facts, warm_secret_);

@@ -11,19 +11,22 @@
 #include "mycojobs/clock.h"
 #include "mycojobs/executor.h"
 #include "mycojobs/store.h"
-#include "worker/secrets.h"
+#include "worker/secrets_watch.h"
 #include "worker/types.h"
 
 namespace mycojobs {
 
 struct StagedRuns;
 
-// Of one thread. Settings and executors outlive it.
+// Of one thread, which waits for no disk. Settings, executors and secrets outlive it.
 class JobPreparation {
  public:
-  JobPreparation(const WorkerSettings&, const std::vector<const Executor*>&, const Clock&);
-  // Error unavailable: what it depends on cannot be read now, which is no fault of the job. Any other: the job cannot
-  // run; denied (its policy), unsupported (a helper does not work), invalid (names the field).
+  JobPreparation(const WorkerSettings&, const std::vector<const Executor*>&, const SecretsWatch&, const Clock&);
+  // Nobody knows what is a secret of the context: none of its jobs can be prepared.
+  bool lacks_secrets(Id context) const { return secrets_.of(context) == nullptr; }
+  // Of a context that lacks no secrets. Error unavailable: what it depends on cannot be read now, which is no fault of
+  // the job. Any other: the job cannot run; denied (its policy), unsupported (a helper does not work), invalid (names
+  // the field).
   Result<Start> prepare(RecordStore&, Claimed&, std::uint64_t fence_boot_ms, RunNumber);
 
  private:
@@ -35,7 +38,7 @@ class JobPreparation {
   const WorkerSettings& settings_;
   const Clock& clock_;
   std::map<std::string, const Executor*> by_type_;
-  Secrets secrets_;
+  const SecretsWatch& secrets_;
   const std::string warm_secret_;  // of give_warm_key()
   struct Grant {
     Policy policy;

@@ -22,7 +22,6 @@ namespace mycojobs {
 // Artifacts, as jobs leave them and as they are handed to others. Contexts have folders of their own, which may be
 // mounts, and what one of them leaves is no matter of another's.
 inline std::string disk_lane(std::uint64_t context) { return "disk " + std::to_string(context); }
-inline constexpr const char* kSecretsLane = "secrets";  // as they are now, beside those that warm processes hold
 
 class Lanes {
  public:

@@ -20,7 +20,6 @@ RunLoop::RunLoop(std::unique_ptr<Sandbox> sandbox, const Clock& clock, const Wor
       metrics_(settings.metrics),
       traces_(settings.traces),
       epoll_(::epoll_create1(EPOLL_CLOEXEC)),
-      secrets_(settings.secrets, clock),
       runs_({settings.slots, settings.grace_ms, settings.retry}, std::random_device{}()) {
   watch_descriptor(epoll_.get(), EPOLL_CTL_ADD, orders_.fd(), kOrders, EPOLLIN);
   watch_descriptor(epoll_.get(), EPOLL_CTL_ADD, alarm_.fd(), kAlarm, EPOLLIN);
@@ -96,18 +95,8 @@ int RunLoop::timeout_ms() const {
 
 // A process that holds what is a secret no more does not wait for its idle time.
 void RunLoop::forget_outdated() {
-  if (warm_secrets_.is_looking()) {
-    for (const std::vector<std::string>& keys : outdated_.take()) {
-      warm_secrets_.done();
-      for (const std::string& key : keys) sandbox_->forget_warm(key);
-    }
-  }
-  auto look = warm_secrets_.next(clock_.boot_ms());
-  if (!look) return;
-  lanes_.post(kSecretsLane, [this, look = std::move(*look)] {
-    outdated_.post(look(secrets_));
-    orders_.wake();
-  });
+  for (const std::string& key : warm_secrets_.outdated(callbacks_.has_secrets, clock_.boot_ms()))
+    sandbox_->forget_warm(key);
 }
 
 void RunLoop::step(JobRuns::Event event) {

@@ -32,7 +32,6 @@
 #include "worker/lanes.h"
 #include "worker/launcher_watch.h"
 #include "worker/pace.h"
-#include "worker/secrets.h"
 #include "worker/types.h"
 #include "worker/warm_secrets.h"
 
@@ -46,6 +45,7 @@ class RunLoop {
     std::function<void(RunNumber)> forget = [](RunNumber) {};        // no answer is wanted any more
     std::function<void(CannotBegin)> cannot_begin = [](const CannotBegin&) {};
     std::function<void()> ending = [] {};  // endings() has grown: there are slots that nobody uses
+    WarmSecrets::Has has_secrets = [](Id, const std::vector<SecretValue>&) { return true; };
   };
   // Says in `pace` how fast runs end. It outlives this.
   RunLoop(std::unique_ptr<Sandbox>, const Clock&, const WorkerSettings&, Pace& pace, Callbacks);
@@ -108,9 +108,7 @@ class RunLoop {
   Alarm alarm_;
   std::uint64_t waits_until_ms_ = 0;  // the thread, on the clock's boot time
   int watched_sandbox_ = -1;
-  Secrets secrets_;  // their lane's alone
   WarmSecrets warm_secrets_;
-  Mailbox<std::vector<std::string>> outdated_;  // keys of warm processes, by that lane
   JobRuns runs_;
   std::unordered_map<RunNumber, JobPipes> pipes_;
   struct Untold {

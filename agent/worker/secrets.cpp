@@ -169,48 +169,51 @@ std::vector<SecretFile> read_all(const Looked& looked) {
 
 }  // namespace
 
-Secrets::Context& Secrets::looked_at(Id id) {
-  Context& context = contexts_[id];
-  const std::uint64_t now = clock_.boot_ms();
-  if (!context.looked || now - context.looked_at_ms >= kLookMs) {
-    context.looked = true;
-    context.looked_at_ms = now;
-    look(id, context);
-  }
-  return context;
-}
-
 Result<std::vector<SecretFile>> find_secrets(const SecretPlaces& places, Id context) {
   MJ_TRY(looked, look_at(places, context));
   return read_all(looked);
 }
 
-std::shared_ptr<const Redactor> Secrets::redactor(Id id) { return looked_at(id).redactor; }
+FoundSecrets::FoundSecrets(SecretPlaces places, Id context, std::vector<Secret> all)
+    : places_(std::move(places)),
+      context_(context),
+      all_(std::move(all)),
+      redactor_(all_.empty() ? nullptr : std::make_shared<const Redactor>(all_)) {}
 
-Result<std::vector<SecretValue>> Secrets::values(Id id, const std::vector<std::string>& names) {
+Result<std::vector<SecretValue>> FoundSecrets::values(const std::vector<std::string>& names) const {
   std::vector<SecretValue> out;
-  if (names.empty()) return out;
-  if (places_.folder.empty() && places_.credentials.empty()) {
+  if (!names.empty() && places_.empty()) {
     return fail(Code::denied, "policy.secrets: this agent has no folder of secrets: let the operator set secrets_dir");
   }
-  const Context& context = looked_at(id);
   for (const std::string& name : names) {
-    const auto found = std::find_if(context.secrets.begin(), context.secrets.end(),
-                                    [&](const Secret& secret) { return secret.name == name; });
-    if (found == context.secrets.end()) {
+    const auto found =
+        std::find_if(all_.begin(), all_.end(), [&](const Secret& secret) { return secret.name == name; });
+    if (found == all_.end()) {
       return fail(Code::denied, fmt::format("policy.secrets: there is no secret {} here: let the operator put it into "
                                             "{}/{}/{}, owned by root or the agent's user, mode 0600; "
                                             "`mycojobs secret check` tells what is refused there",
-                                            shown(name, kLongestName), places_.folder, id, name));
+                                            shown(name, kLongestName), places_.folder, context_, name));
     }
     out.push_back({found->name, found->value});
   }
   return out;
 }
 
-void Secrets::look(Id id, Context& context) const {
-  const auto looked = look_at(places_, id);
-  if (looked && looked->seen == context.seen) return;
+bool FoundSecrets::has(const std::vector<SecretValue>& given) const {
+  return std::all_of(given.begin(), given.end(), [this](const SecretValue& one) {
+    return std::any_of(all_.begin(), all_.end(),
+                       [&one](const Secret& each) { return each.name == one.name && each.value == one.value; });
+  });
+}
+
+Secrets::Secrets(SecretPlaces places, Id context)
+    : places_(std::move(places)),
+      context_(context),
+      found_(std::make_shared<const FoundSecrets>(places_, context, std::vector<Secret>())) {}
+
+std::shared_ptr<const FoundSecrets> Secrets::look() {
+  const auto looked = look_at(places_, context_);
+  if (looked && looked->seen == seen_) return found_;
   std::vector<Secret> secrets;
   std::string unread = looked ? std::string() : looked.error().message;
   for (SecretFile& file : looked ? read_all(*looked) : std::vector<SecretFile>()) {
@@ -222,16 +225,16 @@ void Secrets::look(Id id, Context& context) const {
       log(LogLevel::warn, "worker", "refused as a secret: {}: {}", shown_path(file), file.problem);
     }
   }
-  if (!unread.empty() && unread != context.problem)
+  if (!unread.empty() && unread != problem_)
     log(LogLevel::error, "worker", "a secret cannot be read, which is tried again: {}", unread);
-  context.problem = unread;
-  if (!unread.empty() && context.redactor) return;
-  context.redactor = secrets.empty() ? nullptr : std::make_shared<const Redactor>(secrets);
-  context.secrets = std::move(secrets);
-  if (!unread.empty()) return;
-  context.seen = looked->seen;
-  log(LogLevel::info, "worker", "context {}: kept out of what its jobs hand out: {}", id,
-      counted(context.secrets.size(), "secret"));
+  problem_ = unread;
+  if (!unread.empty() && found_->redactor()) return found_;
+  found_ = std::make_shared<const FoundSecrets>(places_, context_, std::move(secrets));
+  if (!unread.empty()) return found_;
+  seen_ = looked->seen;
+  log(LogLevel::info, "worker", "context {}: kept out of what its jobs hand out: {}", context_,
+      counted(found_->all().size(), "secret"));
+  return found_;
 }
 
 }  // namespace mycojobs

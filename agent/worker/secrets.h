@@ -6,13 +6,11 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "domain/redactor.h"
-#include "mycojobs/clock.h"
 #include "mycojobs/executor.h"
 #include "mycojobs/records.h"
 #include "mycojobs/result.h"
@@ -22,6 +20,7 @@ namespace mycojobs {
 struct SecretPlaces {
   std::string folder;       // empty: there are no files
   std::string credentials;  // empty: there are none
+  bool empty() const { return folder.empty() && credentials.empty(); }
 };
 
 // A file where a secret may be.
@@ -34,39 +33,44 @@ struct SecretFile {
 // All of a context's, by name. Error io: names the folder.
 Result<std::vector<SecretFile>> find_secrets(const SecretPlaces&, Id context);
 
-// Of one thread.
+// What was found in a context at one moment. It does not change: of any thread.
+class FoundSecrets {
+ public:
+  FoundSecrets(SecretPlaces, Id context, std::vector<Secret>);
+  const std::vector<Secret>& all() const { return all_; }
+  // It keeps all of them out. Null: there is none.
+  const std::shared_ptr<const Redactor>& redactor() const { return redactor_; }
+  // Those with these names. Error denied: names the first that there is none of, and where it belongs.
+  Result<std::vector<SecretValue>> values(const std::vector<std::string>& names) const;
+  // Whether these are among them, with their values.
+  bool has(const std::vector<SecretValue>& given) const;
+
+ private:
+  SecretPlaces places_;
+  Id context_ = 0;
+  std::vector<Secret> all_;
+  std::shared_ptr<const Redactor> redactor_;
+};
+
+// The secrets of one context. Of one thread, and it may have to wait for a disk: worker/secrets_watch.h is for those
+// who must not.
 class Secrets {
  public:
-  static constexpr std::uint64_t kLookMs = 2000;        // between looks at a folder
   static constexpr std::size_t kMostBytes = 16U << 10;  // of a value
   static constexpr std::size_t kMostBytesTogether = 128U
                                                     << 10;  // of a context: a redactor takes some 500 times as much
 
-  Secrets(SecretPlaces places, const Clock& clock) : places_(std::move(places)), clock_(clock) {}
-
-  // Finds the context's secrets as they are, or were kLookMs ago at most. Null: it has none. What was found stays in
-  // force while the folder cannot be read.
-  std::shared_ptr<const Redactor> redactor(Id context);
-  // The one of the last look: it keeps out what values() gave just now, also where a file has changed since.
-  std::shared_ptr<const Redactor> redactor_of_values(Id context) { return contexts_[context].redactor; }
-  // Those with these names. Error denied: names the first that there is none of, and where it belongs.
-  Result<std::vector<SecretValue>> values(Id context, const std::vector<std::string>& names);
+  Secrets(SecretPlaces, Id context);
+  // As they are now; the same as before where nothing has changed. What was found stays in force while the folder
+  // cannot be read.
+  std::shared_ptr<const FoundSecrets> look();
 
  private:
-  struct Context {
-    bool looked = false;
-    std::uint64_t looked_at_ms = 0;
-    std::string seen;     // the folder and its files as they were read: names, sizes, times, owners, rights
-    std::string problem;  // logged already
-    std::vector<Secret> secrets;
-    std::shared_ptr<const Redactor> redactor;
-  };
-  Context& looked_at(Id);
-  void look(Id, Context&) const;
-
   SecretPlaces places_;
-  const Clock& clock_;
-  std::map<Id, Context> contexts_;
+  Id context_ = 0;
+  std::string seen_;     // the folder and its files as they were read: names, sizes, times, owners, rights
+  std::string problem_;  // logged already
+  std::shared_ptr<const FoundSecrets> found_;
 };
 
 }  // namespace mycojobs

@@ -1,37 +1,33 @@
 // Which secrets the processes of warm scripts hold (docs/warm.md). One whose secret has another value, or is there no
-// more, is asked for by nobody; it ends as soon as that is seen, not with its idle time. Their disk may stand still: so
-// whoever drives jobs takes a look as a value, and has it done elsewhere, as with ArtifactQueue.
+// more, is asked for by nobody; it ends as soon as that is seen, not with its idle time. No disk is asked: what the
+// secrets of now are, worker/secrets_watch.h knows.
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <map>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "mycojobs/executor.h"
 #include "mycojobs/sandbox.h"
-#include "worker/secrets.h"
+#include "worker/secrets_watch.h"
 
 namespace mycojobs {
 
-// Of one thread, but for the look: that needs nothing of this.
+// Of one thread.
 class WarmSecrets {
  public:
-  // Answers the keys whose secrets are not what they were.
-  using Look = std::function<std::vector<std::string>(Secrets&)>;
+  using Has = std::function<bool(Id context, const std::vector<SecretValue>&)>;  // SecretsWatch::has()
 
-  static constexpr std::uint64_t kLookMs = Secrets::kLookMs;
+  static constexpr std::uint64_t kLookMs = SecretsWatch::kLookMs;
   static constexpr std::size_t kMost = 1000;  // keys; of more the one whose process ends first is not watched
 
   // A run of that key begins, with these.
   void given(const RunSpec&, const std::vector<SecretValue>&, std::uint64_t now_boot_ms);
-  // Every kLookMs, also at keys that were outdated: a run that was prepared before may begin later. Nothing: not now,
-  // or the last one is not done yet.
-  std::optional<Look> next(std::uint64_t now_boot_ms);
-  void done() { looking_ = false; }
-  bool is_looking() const { return looking_; }
+  // The keys whose secrets are not what they were: every kLookMs, also those that were outdated before, since a run
+  // that was prepared then may begin later. None: not now, or all are.
+  std::vector<std::string> outdated(const Has&, std::uint64_t now_boot_ms);
   bool empty() const { return keys_.empty(); }
 
  private:
@@ -42,7 +38,6 @@ class WarmSecrets {
   };
   std::map<std::string, Key> keys_;
   std::uint64_t looked_boot_ms_ = 0;
-  bool looking_ = false;
 };
 
 }  // namespace mycojobs

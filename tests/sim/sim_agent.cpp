@@ -145,7 +145,7 @@ void SimAgent::make_parts() {
                                                                      }});
   housekeeper_ = std::make_unique<Housekeeper>(*house_store_, host_.clock, health_, settings_);
   prerequisites_ = std::make_unique<PrerequisiteChecker>(*waiting_store_, host_.clock, health_, settings_);
-  Intake::Parts parts{*intake_store_, nullptr, {&executor_}, world_.below(UINT32_MAX)};
+  Intake::Parts parts{*intake_store_, nullptr, {&executor_}, secrets_, world_.below(UINT32_MAX)};
   std::vector<std::pair<Id, std::string>> waited;
   for (const std::string& queue : queues_of(settings_, parts.executors)) waited.emplace_back(kContext, queue);
   auto waiter = std::make_unique<SimWaiter>(*this, world_.server().open_waiter(waited, settings_.runner.topic).value());

@@ -112,6 +112,7 @@ class SimAgent final : public Program {
   std::unique_ptr<Housekeeper> housekeeper_;
   std::unique_ptr<PrerequisiteChecker> prerequisites_;
   SimWaiter* waiter_ = nullptr;  // the intake's
+  SecretsWatch secrets_{{}, {kContext}, host_.clock};
   std::unique_ptr<Intake> intake_;
   Thread opening_, intake_thread_, run_loop_, reporter_thread_, keeper_, house_, waiting_;
 

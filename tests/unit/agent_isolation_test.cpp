@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 
 #include <filesystem>
 #include <fstream>
@@ -10,6 +11,7 @@
 #include "store/redis_store.h"
 #include "support/agent_fixture.h"
 #include "support/gate.h"
+#include "support/standing_secrets.h"
 #include "support/still_file.h"
 #include "worker/lanes.h"
 
@@ -88,8 +90,8 @@ class Isolation : public AgentTest {
     executors.push_back(std::make_unique<FakeExecutor>());
     executors.push_back(std::make_unique<HangingExecutor>(gate_, true));
     executors.push_back(std::make_unique<HangingExecutor>(gate_, false));
-    auto agent =
-        Agent::start({servers_, std::make_unique<FakeSandbox>(control_), std::move(executors), clock_}, settings_);
+    auto agent = Agent::start({servers_, std::make_unique<FakeSandbox>(control_), std::move(executors), agent_clock_},
+                              settings_);
     ASSERT_TRUE(agent) << agent.error().message;
     agent_ = std::move(*agent);
   }
@@ -136,6 +138,7 @@ class Isolation : public AgentTest {
   bool has_ended(const std::string& key) { return read(key).ended_ms != 0; }
 
   Gate gate_;
+  StandingSecrets agent_clock_{gate_};
   std::string last_;
   MemoryServer third_{clock_};
   TwoServers servers_{server_, third_};
@@ -284,6 +287,48 @@ TEST_F(Isolation, AJobWhoseInputsLieOnADiskThatStandsStillHoldsUpNobodyElse) {
   ASSERT_TRUE(wait_for_end(waits));
   EXPECT_EQ(read(waits).detail, "dead_letter");
   EXPECT_NE(read(waits).error.find("is not on this host"), std::string::npos) << read(waits).error;
+}
+
+TEST_F(Isolation, SecretsOnADiskThatStandsStillKeepOneContextFromBeingServedAndNoOther) {
+  TempDir folder;
+  settings_.secrets.folder = folder.path().string();
+  settings_.contexts = {2, 1};
+  agent_clock_.stand(2);
+  start_all();
+  ASSERT_TRUE(eventually([&] { return gate_.waiting() == 1; }));
+  const std::string waits = submit(new_job("x", 2));
+  for (int i = 0; i < 3; ++i) expect_others_go_on();
+  EXPECT_EQ(read(waits, 2).status, JobStatus::dispatched) << "another agent may have it";
+  EXPECT_EQ(agent_->why_not_ready(), "the secrets of context 2 are not read yet: see to the disk of secrets_dir");
+  gate_.open();
+  EXPECT_TRUE(eventually([&] {
+    control_.end_all(RunStatus::ok);
+    return read(waits, 2).ended_ms != 0;
+  }));
+  EXPECT_EQ(agent_->why_not_ready(), "");
+}
+
+TEST_F(Isolation, WhatWasFoundStaysInForceWhileTheDiskOfTheSecretsStandsStill) {
+  TempDir folder;
+  std::filesystem::create_directory(folder / "1");
+  ASSERT_EQ(::chmod(folder.write("1/db", "hunter2-of-the-test").c_str(), 0600), 0);
+  settings_.secrets.folder = folder.path().string();
+  settings_.ceilings.standard.secrets = {"db"};
+  start_all();
+  expect_others_go_on();
+  agent_clock_.stand(1);
+  ASSERT_TRUE(eventually([&] { return gate_.waiting() == 1; }));
+  expect_others_go_on();
+  Job asks = new_job();
+  asks.policy = R"({"secrets":["db"]})";
+  const std::string key = submit(asks);
+  ASSERT_TRUE(wait_for_runs(1));
+  control_.write(control_.runs().front(), LogStream::out, "hunter2-of-the-test\n");
+  control_.end_all(RunStatus::ok);
+  ASSERT_TRUE(wait_for_end(key));
+  EXPECT_EQ(read(key).status, JobStatus::finished);
+  EXPECT_EQ(client_->logs(1, key, 0, 10, 0).value().lines.at(0).text, "[secret db]\n");
+  gate_.open();
 }
 
 // Due jobs, the lease of an agent that died and a runner that fell silent.

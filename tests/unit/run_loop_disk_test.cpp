@@ -1,9 +1,7 @@
-// A disk that stands still while a job writes to it, or while secrets are read: nobody else's output, cancel and end
+// A disk that stands still while a job writes to it: nobody else's output, cancel and end
 // wait for it, nor that job's cancel. The order of events says so, and no time.
 #include <gtest/gtest.h>
-#include <pthread.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -16,33 +14,15 @@
 namespace mycojobs::test {
 namespace {
 
-// Whoever reads secrets asks for the time before: the lane that does so hangs there.
-class SecretsClock final : public Clock {
- public:
-  explicit SecretsClock(Gate& gate) : gate_(gate) {}
-  std::uint64_t unix_ms() const override { return clock_.unix_ms(); }
-  std::uint64_t boot_ms() const override {
-    std::array<char, 16> name{};
-    ::pthread_getname_np(::pthread_self(), name.data(), name.size());
-    if (name.data() == std::string_view(kSecretsLane)) gate_.pass();
-    return clock_.boot_ms();
-  }
-
- private:
-  Gate& gate_;
-  SystemClock clock_;
-};
-
 class RunLoopDisk : public ::testing::Test {
  protected:
   ~RunLoopDisk() override {
     gate_.open();
     loop_.stop();
   }
-  WorkerSettings of_slots(std::uint32_t slots) const {
+  static WorkerSettings of_slots(std::uint32_t slots) {
     WorkerSettings settings;
     settings.slots = slots;
-    settings.secrets.folder = secrets_.path().string();
     return settings;
   }
   void start(RunNumber run) {
@@ -51,8 +31,6 @@ class RunLoopDisk : public ::testing::Test {
     one.claim = {1, "job:1:" + std::to_string(run), "claim", "token", "python", "", 1, 0};
     one.context = 1;
     one.specs.emplace_back().context = 1;
-    one.specs.back().warm = warm_;
-    one.warm_secrets = warm_secrets_;
     one.calls_objects = true;  // its channel is heard at once
     one.artifacts = std::make_shared<ArtifactQueue>(std::make_unique<FakeDisk>(disk_));
     one.conversation = std::make_unique<LeavingTalk>(*one.artifacts);
@@ -102,10 +80,7 @@ class RunLoopDisk : public ::testing::Test {
 
   Gate gate_;
   DiskControl disk_{&gate_};
-  TempDir secrets_;
-  Warm warm_;
-  std::vector<SecretValue> warm_secrets_;
-  SecretsClock clock_{gate_};
+  SystemClock clock_;
   SandboxControl control_;
   WorkerSettings settings_ = of_slots(4);
   Pace pace_;
@@ -181,26 +156,6 @@ TEST_F(RunLoopDisk, AJobWhoseDiskStandsStillIsReadNoFurtherUntilItGoesOn) {
   control_.end(1, RunStatus::ok);
   ASSERT_TRUE(eventually([&] { return has_ended(1); }));
   EXPECT_EQ(disk_.bytes(), kAll);
-}
-
-TEST_F(RunLoopDisk, SecretsThatCannotBeReadHoldUpNobodyAndAreComparedOnceTheyCan) {
-  warm_ = {10, 1000, "key", "family"};
-  warm_secrets_ = {{"TOKEN", "which is not there any more"}};
-  start(1);
-  warm_ = {};
-  control_.end(1, RunStatus::ok);
-  ASSERT_TRUE(eventually([&] { return has_ended(1); }));
-  ASSERT_TRUE(eventually([&] { return gate_.waiting() == 1; }));
-  expect_others_go_on(2);
-  const auto forgotten = [&] {
-    const std::lock_guard lock(control_.mutex);
-    return control_.forgotten;
-  };
-  EXPECT_EQ(gate_.waiting(), 1U);
-  EXPECT_TRUE(forgotten().empty());
-  gate_.open();
-  EXPECT_TRUE(eventually([&] { return !forgotten().empty(); }));
-  EXPECT_EQ(forgotten().front(), "key");
 }
 
 TEST_F(RunLoopDisk, FilesOfALostRunGoWithoutHoldingUpAnybody) {

@@ -69,6 +69,9 @@ class RunLoopTest : public ::testing::Test {
     if (!loop_) {
       RunLoop::Callbacks callbacks{[this](Outgoing report) { posted_.post(std::move(report)); }};
       callbacks.ask = [this](const BrokerCall&) { ++asked_; };
+      callbacks.has_secrets = [this](Id of, const std::vector<SecretValue>& given) {
+        return Secrets(settings_.secrets, of).look()->has(given);
+      };
       loop_ = std::make_unique<RunLoop>(std::make_unique<FakeSandbox>(control_), clock_, settings_, pace_,
                                         std::move(callbacks));
     }
@@ -80,7 +83,7 @@ class RunLoopTest : public ::testing::Test {
     one.attempt = attempt;
     one.retries = retries;
     one.deadline_boot_ms = deadline_boot_ms_;
-    one.redactor = Secrets(settings_.secrets, clock_).redactor(context);
+    one.redactor = Secrets(settings_.secrets, context).look()->redactor();
     one.specs.back().warm = warm_;
     one.warm_secrets = warm_secrets_;
     one.output_bytes = output_bytes_;

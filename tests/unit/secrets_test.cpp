@@ -9,6 +9,8 @@
 #include "base/log.h"
 #include "support/hand_clock.h"
 #include "support/process.h"
+#include "support/standing_secrets.h"
+#include "worker/secrets_watch.h"
 
 namespace mycojobs::test {
 namespace {
@@ -23,8 +25,8 @@ class SecretsTest : public ::testing::Test {
     folder_.write("7/" + name, value);
     ASSERT_EQ(::chmod(path(name).c_str(), mode), 0);
   }
-  std::string redacted(const std::string& text, Id context = 7) {
-    const auto redactor = secrets_.redactor(context);
+  std::string redacted(const std::string& text) {
+    const auto redactor = secrets_.look()->redactor();
     return redactor ? redactor->redact(text) : text;
   }
   // What the log says while this is called.
@@ -36,23 +38,22 @@ class SecretsTest : public ::testing::Test {
   }
 
   TempDir folder_;
-  HandClock clock_;
-  Secrets secrets_{{folder_.path().string(), ""}, clock_};
+  SecretPlaces places_{folder_.path().string(), ""};
+  Secrets secrets_{places_, 7};
 };
 
 TEST_F(SecretsTest, FilesOfAContextAreItsSecretsAndNoOthers) {
   put("db-password", "hunter22\n");
   put("api.key", "0123456789abcdef\r\n", 0400);
   EXPECT_EQ(redacted("hunter22 0123456789abcdef\n"), "[secret db-password] [secret api.key]\n");
-  EXPECT_EQ(secrets_.redactor(8), nullptr);
-  EXPECT_EQ(Secrets({}, clock_).redactor(7), nullptr);
+  EXPECT_EQ(Secrets(places_, 8).look()->redactor(), nullptr);
+  EXPECT_EQ(Secrets({}, 7).look()->redactor(), nullptr);
 }
 
 TEST_F(SecretsTest, OneLineEndIsNotPartOfTheValue) {
   put("K", "two\nlines\n\n");
   EXPECT_EQ(redacted("two\nlines\n\n"), "[secret K]\n\n");  // blanks at the ends of a value are not looked for
   put("L", "");
-  clock_.boot += Secrets::kLookMs;
   EXPECT_EQ(redacted("two\nlines"), "[secret K]");
 }
 
@@ -87,49 +88,68 @@ TEST_F(SecretsTest, WhatIsNoSecretIsRefusedWithItsNameAndTheRemedyAndWithoutItsV
   }
   EXPECT_EQ(log.find("value-that"), std::string::npos) << log;
   EXPECT_EQ(log.find("abc"), std::string::npos) << log;
-  clock_.boot += Secrets::kLookMs;
   EXPECT_EQ(log_of([&] { redacted(""); }), "") << "once is enough";
 }
 
-TEST_F(SecretsTest, ChangesAreSeenALittleLater) {
+TEST_F(SecretsTest, EachLookSeesWhatHasChangedAndWhatWasFoundBeforeStaysAsItWas) {
   put("K", "first value");
-  EXPECT_EQ(redacted("first value"), "[secret K]");
+  const auto before = secrets_.look();
+  EXPECT_EQ(secrets_.look(), before) << "nothing has changed";
   put("K", "other value");  // within the file: the folder's own time stays
   put("L", "second one");
-  clock_.boot += Secrets::kLookMs - 1;
-  EXPECT_EQ(redacted("first value other value second one"), "[secret K] other value second one");
-  clock_.boot += 1;
   EXPECT_EQ(redacted("first value other value second one"), "first value [secret K] [secret L]");
+  EXPECT_EQ(before->redactor()->redact("first value other value"), "[secret K] other value");
+  EXPECT_EQ(before->values({"K"}).value().front().value, "first value");
   ASSERT_EQ(::chmod(path("L").c_str(), 0644), 0);
   fs::remove(path("K"));
-  clock_.boot += Secrets::kLookMs;
-  EXPECT_EQ(secrets_.redactor(7), nullptr);
+  EXPECT_EQ(secrets_.look()->redactor(), nullptr);
 }
 
 TEST_F(SecretsTest, WhatWasFoundStaysWhileTheFolderCannotBeRead) {
   put("K", "first value");
-  const auto before = secrets_.redactor(7);
+  const auto before = secrets_.look()->redactor();
   ASSERT_TRUE(before);
   fs::rename(folder_ / "7", folder_ / "away");
   folder_.write("7", "not a folder");
-  clock_.boot += Secrets::kLookMs;
-  const std::string log = log_of([&] { EXPECT_EQ(secrets_.redactor(7), before); });
+  const std::string log = log_of([&] { EXPECT_EQ(secrets_.look()->redactor(), before); });
   EXPECT_NE(log.find("/7: ENOTDIR"), std::string::npos) << log;
-  clock_.boot += Secrets::kLookMs;
-  EXPECT_EQ(log_of([&] { secrets_.redactor(7); }), "");
+  EXPECT_EQ(log_of([&] { secrets_.look()->redactor(); }), "");
   fs::remove(folder_ / "7");
   fs::rename(folder_ / "away", folder_ / "7");
   put("L", "second one");
-  clock_.boot += Secrets::kLookMs;
   EXPECT_EQ(redacted("first value second one"), "[secret K] [secret L]");
 }
 
 TEST_F(SecretsTest, SecretsTogetherAreBounded) {
   for (std::size_t i = 0; i < 10; ++i)
     put("K" + std::to_string(i), std::string(Secrets::kMostBytes, static_cast<char>('a' + i)));
-  const std::string log = log_of([&] { EXPECT_TRUE(secrets_.redactor(7)); });
+  const std::string log = log_of([&] { EXPECT_TRUE(secrets_.look()->redactor()); });
   EXPECT_NE(log.find("K9"), std::string::npos) << log;
   EXPECT_EQ(log.find("K7"), std::string::npos) << log;
+}
+
+TEST_F(SecretsTest, AWatchKnowsThoseOfAContextWhoseDiskStandsStillAsSoonAsItGoesOnAndOthersAtOnce) {
+  fs::create_directory(folder_ / "8");
+  put("K", "first value");
+  Gate gate;
+  StandingSecrets clock(gate);
+  clock.stand(8);
+  SecretsWatch watch(places_, {7, 8}, clock);
+  EXPECT_TRUE(eventually([&] { return watch.of(7) != nullptr && gate.waiting() == 1; }));
+  EXPECT_TRUE(watch.has(7, {{"K", "first value"}}));
+  EXPECT_FALSE(watch.has(7, {{"K", "other value"}}));
+  EXPECT_EQ(watch.of(8), nullptr);
+  gate.open();
+  EXPECT_TRUE(eventually([&] { return watch.of(8) != nullptr; }));
+  put("K", "other value");
+  EXPECT_TRUE(eventually([&] { return watch.has(7, {{"K", "other value"}}); }));
+}
+
+TEST_F(SecretsTest, AWatchWithoutPlacesWaitsForNobody) {
+  const HandClock clock;
+  const auto found = SecretsWatch({}, {7}, clock).of(7);
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->redactor(), nullptr);
 }
 
 }  // namespace

@@ -24,19 +24,20 @@ class WarmSecretsTest : public ::testing::Test {
     spec.context = 7;
     spec.limits.wall_ms = 1000;
     spec.warm = {10, 5000, key, key};
-    warm_.given(spec, secrets_.values(7, names).value(), clock_.boot_ms());
+    warm_.given(spec, secrets_.look()->values(names).value(), clock_.boot_ms());
+  }
+  Keys look() {
+    return warm_.outdated([this](Id, const std::vector<SecretValue>& each) { return secrets_.look()->has(each); },
+                          clock_.boot_ms());
   }
   Keys outdated() {
     clock_.pass(WarmSecrets::kLookMs + 1);
-    const auto look = warm_.next(clock_.boot_ms());
-    if (!look) return {};
-    warm_.done();
-    return (*look)(secrets_);
+    return look();
   }
 
   TempDir folder_;
   HandClock clock_;
-  Secrets secrets_{{folder_.path().string(), ""}, clock_};
+  Secrets secrets_{{folder_.path().string(), ""}, 7};
   WarmSecrets warm_;
 };
 
@@ -49,29 +50,13 @@ TEST_F(WarmSecretsTest, NamesTheKeysWhoseSecretsAreNotWhatTheyWere) {
   EXPECT_EQ(outdated(), Keys{});
   put("db", "another");
   EXPECT_EQ(outdated(), Keys{"both"});
-  EXPECT_FALSE(warm_.next(clock_.boot_ms())) << "it has looked just now";
+  EXPECT_EQ(look(), Keys{}) << "it has looked just now";
   EXPECT_EQ(outdated(), Keys{"both"}) << "a run that was prepared before may have begun since";
   std::filesystem::remove(folder_ / "7/mail");
   EXPECT_EQ(outdated(), (Keys{"both", "mail"}));
   put("db", "value one");
   put("mail", "value two");
   EXPECT_EQ(outdated(), Keys{}) << "what it holds is right again";
-}
-
-TEST_F(WarmSecretsTest, LooksOnceAtATimeAndAtWhatIsThereWhenItLooks) {
-  put("db", "value one");
-  given("a", {"db"});
-  clock_.pass(WarmSecrets::kLookMs + 1);
-  const auto look = warm_.next(clock_.boot_ms());
-  ASSERT_TRUE(look);
-  clock_.pass(WarmSecrets::kLookMs + 1);
-  EXPECT_FALSE(warm_.next(clock_.boot_ms())) << "the first is not done yet";
-  given("b", {"db"});
-  put("db", "another");
-  clock_.pass(Secrets::kLookMs);
-  EXPECT_EQ((*look)(secrets_), Keys{"a"});
-  warm_.done();
-  EXPECT_EQ(outdated(), (Keys{"a", "b"}));
 }
 
 TEST_F(WarmSecretsTest, WatchesAsLongAsThereMayBeAProcess) {

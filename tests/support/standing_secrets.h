@@ -1,0 +1,36 @@
+// A clock of which the thread that looks at the secrets of a context (worker/secrets_watch.h) gets no time while a gate
+// is closed: as if the disk stood still under them.
+#pragma once
+
+#include <pthread.h>
+
+#include <array>
+#include <atomic>
+#include <string>
+#include <string_view>
+
+#include "base/clock.h"
+#include "support/gate.h"
+
+namespace mycojobs::test {
+
+class StandingSecrets final : public Clock {
+ public:
+  explicit StandingSecrets(Gate& gate) : gate_(gate) {}
+  // From now on, for this context.
+  void stand(std::uint64_t context) { context_ = context; }
+  std::uint64_t unix_ms() const override { return clock_.unix_ms(); }
+  std::uint64_t boot_ms() const override {
+    std::array<char, 16> name{};
+    ::pthread_getname_np(::pthread_self(), name.data(), name.size());
+    if (context_ != 0 && name.data() == "secrets " + std::to_string(context_)) gate_.pass();
+    return clock_.boot_ms();
+  }
+
+ private:
+  Gate& gate_;
+  std::atomic<std::uint64_t> context_{0};
+  SystemClock clock_;
+};
+
+}  // namespace mycojobs::test
