@@ -64,6 +64,29 @@ class PrerequisiteThread final : public TurnTaker {
   TurnThread<PrerequisiteThread> thread_{*this};  // last: it uses all of the above
 };
 
+// Takes away files of messages and jobs that nobody has any more. Their disk may stand still: nothing else waits for
+// it.
+class TidyThread final : public TurnTaker {
+ public:
+  TidyThread(std::unique_ptr<Store> store, std::shared_ptr<ArtifactStore> files, Id context)
+      : context_(context), store_(std::move(store)), files_(std::move(files)), said_("artifacts", context) {}
+
+  std::uint64_t turn() {
+    const auto next_ms = files_->tidy(*store_, context_);
+    said_(next_ms ? nullptr : &next_ms.error());
+    return next_ms.value_or(kAgainMs);
+  }
+
+ private:
+  static constexpr std::uint64_t kAgainMs = 5000;
+
+  Id context_;
+  std::unique_ptr<Store> store_;
+  std::shared_ptr<ArtifactStore> files_;
+  SaidOnce said_;
+  TurnThread<TidyThread> thread_{*this};  // last: it uses all of the above
+};
+
 // What supervisors elsewhere, and contexts here, are answered; of one thread. gate: of those elsewhere.
 MyceliumListener::FromNode answerer(StoreFactory& stores, const std::string& own_key, const CarriedFiles& files,
                                     const std::shared_ptr<MessageGate>& gate) {
@@ -128,6 +151,9 @@ class ContextThread final : public ContextTurns {
       prerequisites = std::make_unique<PrerequisiteThread>(
           std::move(looking), clock, settings.context,
           LookSettings{Looker::coordinator, all.allowed_prerequisites, all.prerequisites_timeout_ms});
+    MJ_TRY(tidied, stores.open());
+    std::unique_ptr<TidyThread> tidy;
+    if (all.files.store) tidy = std::make_unique<TidyThread>(std::move(tidied), all.files.store, settings.context);
     std::unique_ptr<WorldThread> worlds;
     if (!all.workflow_host.empty()) {
       workflow::EngineOptions options;
@@ -146,6 +172,7 @@ class ContextThread final : public ContextTurns {
     made->notifier_ = std::move(notifier);
     made->prerequisites_ = std::move(prerequisites);
     made->supervisor_ = std::move(supervisor);
+    made->tidy_ = std::move(tidy);
     return made;
   }
   ~ContextThread() override {
@@ -157,6 +184,7 @@ class ContextThread final : public ContextTurns {
     notifier_->ask_to_stop();
     supervisor_->ask_to_stop();
     if (worlds_) worlds_->stop();
+    if (tidy_) tidy_->stop();
   }
 
   std::uint64_t turn() {
@@ -199,6 +227,7 @@ class ContextThread final : public ContextTurns {
 
   Id context_;
   ContextRounds rounds_;
+  std::unique_ptr<TidyThread> tidy_;     // ends last: it may have to wait for a disk
   std::unique_ptr<WorldThread> worlds_;  // null: workflows are left to others
   Pulse pulse_;
   std::atomic<bool> away_{false};

@@ -223,7 +223,6 @@ Result<MessageRounds::Round> MessageRounds::round(std::uint32_t max_parcels, con
       MJ_TRY(gone, store_.retire_messages(settings_.context, settings_.retention_ms, 100));
       if (gone >= 100) next_retire_ms_ = now;
     }
-    if (settings_.files.store) MJ_CHECK(settings_.files.store->tidy(store_, settings_.context));
   }
   const bool is_full = due.out.size() == max_parcels;
   const bool more = clock_went_back_ || !leaving.empty() || !due.arrived.empty() || (is_full && any_had_room);

@@ -9,6 +9,7 @@
 #include <array>
 #include <cerrno>
 #include <filesystem>
+#include <map>
 #include <mutex>
 #include <optional>
 #include <utility>
@@ -98,8 +99,8 @@ class HostArtifacts final : public ArtifactStore {
   HostArtifacts(std::string state_dir, const Clock& clock, std::uint64_t sweep_every_ms, std::uint64_t max_incoming)
       : clock_(clock),
         state_dir_(std::move(state_dir)),
-        room_(state_dir_, max_incoming),
-        sweep_(clock, state_dir_, sweep_every_ms) {}
+        sweep_every_ms_(sweep_every_ms),
+        room_(state_dir_, max_incoming) {}
 
   Result<std::string> read(RecordStore& store, Id context, const std::string& job_key, const FileContent& file,
                            std::uint64_t offset, std::size_t max) override {
@@ -209,14 +210,12 @@ class HostArtifacts final : public ArtifactStore {
     fs::remove_all(folder_of(context, parcel), told_by_tidy);
   }
 
-  Result<void> tidy(RecordStore& store, Id context) override {
-    const std::lock_guard lock(sweeping_);
-    if (const std::uint64_t now = clock_.boot_ms(); now >= next_forget_ms_) {
-      next_forget_ms_ = now + kForgetEveryMs;
-      room_.forget_old();
-    }
-    MJ_CHECK(sweep_.look_after(store, context));
-    return {};
+  Result<std::uint64_t> tidy(RecordStore& store, Id context) override {
+    forget_old();
+    const auto own = sweep_of(context);
+    const std::lock_guard lock(own->mutex);
+    MJ_TRY(next_ms, own->sweep.look_after(store, context));
+    return std::min(next_ms, kForgetEveryMs);
   }
 
  private:
@@ -246,12 +245,33 @@ class HostArtifacts final : public ArtifactStore {
     return fail(Code::invalid, "the file " + why);
   }
 
+  // The disk of one context may stand still: the others' threads go by.
+  void forget_old() {
+    const std::unique_lock lock(forgetting_, std::try_to_lock);
+    const std::uint64_t now = clock_.boot_ms();
+    if (!lock || now < next_forget_ms_) return;
+    next_forget_ms_ = now + kForgetEveryMs;
+    room_.forget_old();
+  }
+  struct OwnSweep {
+    std::mutex mutex;
+    ArtifactSweep sweep;
+  };
+  std::shared_ptr<OwnSweep> sweep_of(Id context) {
+    const std::lock_guard lock(finding_);
+    auto& own = sweeps_[context];
+    if (!own) own.reset(new OwnSweep{{}, ArtifactSweep(clock_, state_dir_, sweep_every_ms_)});
+    return own;
+  }
+
   const Clock& clock_;
   const std::string state_dir_;
+  const std::uint64_t sweep_every_ms_;
   const IncomingRoom room_;
-  std::mutex sweeping_;
+  std::mutex forgetting_;
   std::uint64_t next_forget_ms_ = 0;  // once for all contexts
-  ArtifactSweep sweep_;
+  std::mutex finding_;
+  std::map<Id, std::shared_ptr<OwnSweep>> sweeps_;  // a disk that stands still under one is no matter of another's
 };
 
 }  // namespace

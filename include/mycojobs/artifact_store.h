@@ -71,8 +71,9 @@ class ArtifactStore {
   virtual void drop(Id context, const ParcelName&) = 0;
 
   // Takes away parcels that nobody has touched for an hour, of all contexts, and files that no job has any more: a
-  // small part in each call. Error: of the store.
-  virtual Result<void> tidy(RecordStore&, Id context) = 0;
+  // small part in each call. Answers how long until there is more to do, in ms: cheap to call sooner. Error: of the
+  // store. It may have to wait for a disk: for a thread that nobody waits for.
+  virtual Result<std::uint64_t> tidy(RecordStore&, Id context) = 0;
 };
 
 }  // namespace mycojobs

@@ -61,7 +61,7 @@ class WatchedFiles final : public ArtifactStore {
     return std::make_unique<Watched>(std::move(handed), *this, parcel.name);
   }
   void drop(Id context, const ParcelName& parcel) override { files_->drop(context, parcel); }
-  Result<void> tidy(RecordStore& store, Id context) override { return files_->tidy(store, context); }
+  Result<std::uint64_t> tidy(RecordStore& store, Id context) override { return files_->tidy(store, context); }
 
  private:
   class Watched final : public HandedOver {

@@ -1,0 +1,52 @@
+// A coordinator whose disk stands still under the files of one context: mail goes on, of that context too.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "base/clock.h"
+#include "coordinator/coordinator.h"
+#include "support/process.h"
+#include "support/redis/memory_server.h"
+#include "support/still_file.h"
+#include "worker/artifact_store.h"
+
+namespace mycojobs {
+namespace {
+
+using test::eventually;
+
+class TidyTest : public testing::Test {
+ protected:
+  // Supervisors take from msg_out what is no message's.
+  void expect_mail_goes_on(Id context) {
+    server_.plain(context, {"LPUSH", "msg_out", "message:12:7"});
+    EXPECT_TRUE(eventually([&] {
+      return server_.plain(context, {"EXISTS", "msg_out"}).number() == 0;
+    })) << "context "
+        << context;
+  }
+
+  test::TempDir folder_;
+  SystemClock clock_;
+  MemoryServer server_{clock_};
+};
+
+TEST_F(TidyTest, ADiskThatStandsStillUnderOneContextHoldsUpNoMailAndNoTidyingOfAnother) {
+  std::filesystem::create_directories(folder_ / "contexts/1/objects");
+  const std::string nobodys = folder_.write("contexts/2/objects/nobodys", "bytes");
+  test::StillFile lock(folder_ / "contexts/1/lock");
+  CoordinatorSettings settings;
+  settings.contexts = {1, 2};
+  settings.files = {make_artifact_store(folder_.path().string(), clock_, 1000, 64U << 20), 1U << 20};
+  const auto coordinator = Coordinator::start(server_, clock_, settings);
+  ASSERT_TRUE(coordinator) << coordinator.error().message;
+  ASSERT_TRUE(eventually([&] { return lock.is_waited_for(); }));
+  expect_mail_goes_on(1);
+  expect_mail_goes_on(2);
+  EXPECT_TRUE(eventually([&] { return !std::filesystem::exists(nobodys); }));
+  EXPECT_TRUE(lock.stands_still());
+  lock.go_on();
+}
+
+}  // namespace
+}  // namespace mycojobs
