@@ -568,6 +568,8 @@ TEST_F(JobRunsDisk, ChannelIsHeldWhileTooMuchWaits) {
   step(work()());
   ASSERT_EQ(all<JobRuns::HoldChannel>().size(), 1U);
   EXPECT_FALSE(all<JobRuns::HoldChannel>().at(0)->hold);
+  end(1, RunStatus::cancelled);
+  step(work()());  // a run tells its disk that it goes, and the disk goes before the runs
 }
 
 TEST_F(JobRunsDisk, WhatIsRefusedIsToldInTheLogWhileTheJobRunsAndAfterIt) {
