@@ -26,7 +26,7 @@ struct ScriptError {
 };
 
 struct Answer {
-  bool done = false;  // the host handed back everything and said so
+  bool done = false;  // the host handed back everything, and the last frame came
   TextMap result;
   std::vector<std::string> result_json;  // keys of `result` whose text is JSON
   std::optional<ScriptError> error;

@@ -222,7 +222,7 @@ JobEnd outcome_to_end(const EndContext& context, const Outcome& outcome, const A
     end.result_json = answer.result_json;
   } else {
     end.error_info = error_info(outcome, answer);
-    // Also if something else ended the run after the script had failed: what it said still holds.
+    // Also if something else ended the run after the script had failed: what it handed back still holds.
     if (answer.error) {
       end.retry_forbidden = answer.error->retry_forbidden;
       end.retry_after_ms = answer.error->retry_after_ms;

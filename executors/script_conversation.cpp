@@ -105,7 +105,7 @@ std::string facts_json(const JobFacts& facts, const ScriptExtras& extras, const 
   object.add("deliveries", job.deliveries);
   object.add("epoch", job.epoch);
   object.add("executor", extras.executor);
-  if (!flow.told->empty()) object.member("flow") += dump_json(*flow.told);
+  if (!flow.values->empty()) object.member("flow") += dump_json(*flow.values);
   append_granted(object.member("granted"), facts.granted);
   object.add("id", job.id);
   if (!names.empty()) object.add("input_names", names);

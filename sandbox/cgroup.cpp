@@ -71,7 +71,7 @@ std::string folder_of(const Mount& mount, const std::string& group) {
 
 constexpr const char* kLeaf = "/mycojobs-self";
 
-// Said by systemd, or plain from an ordinary user's right to write here, or from a cgroup namespace that ends here, as
+// Set by systemd, or plain from an ordinary user's right to write here, or from a cgroup namespace that ends here, as
 // a container's does: then all processes of the group are ours to move.
 bool is_delegated(const std::string& folder, const std::string& group) {
   char value[4] = {};
@@ -562,7 +562,7 @@ std::optional<RunUsage> Cgroups::turn_over(std::uint64_t run, const Limits& limi
   // What was only sampled may have been more: there the kernel's own word is asked for, whether it has refused any.
   const RunUsage used = must_sample() ? usage(run) : peaks(run);
   if (used.oom_kills > 0 || used.memory_max_hits > 0 || used.pids_max_hits > 0) return {};
-  // Refused by a limit above ours, which no peak shows: a later run that ends badly would be said to have met its own.
+  // Refused by a limit above ours, which no peak shows: a later run that ends badly would seem to have met its own.
   if (files.pids_events && counter_in(text_of(files.pids_events), "max") > 0) return {};
   // Init and the job that waits are there.
   if (has_pids() && (used.pids_peak == 0 || used.pids_peak >= limits.pids)) return {};
@@ -575,7 +575,7 @@ std::optional<RunUsage> Cgroups::turn_over(std::uint64_t run, const Limits& limi
   if (files.memory_begins_anew && ::pwrite(files.memory.get(), "0", 1, 0) != 1) return {};  // last, since it forgets
   sampled_.erase(run);
   // The count begins with what is charged still (pages of files that the run has read first, names that it has looked
-  // up): little, or the next run would be said to have used it.
+  // up): little, or it would count as used by the next run.
   return charged_from_now(run, files) <= kMostLeft ? std::optional(used) : std::nullopt;
 }
 

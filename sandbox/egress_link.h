@@ -29,7 +29,8 @@ class EgressLink {
   Result<void> serve(std::uint64_t run, const std::vector<std::string>& allow, const Fd& listener);
   // Whether the proxy that was given the run is still there: its network ends with it.
   bool serves(std::uint64_t run) const { return served_.contains(run); }
-  // Lines for the job's log: what was refused until now. The run goes on, with another job, which is told anew.
+  // Lines for the job's log: what was refused until now. The run goes on, with another job, whose refusals are new
+  // lines.
   std::vector<std::string> take_refused(std::uint64_t run);
   // Ends what the run still has outside. Returns lines for the job's log: what was refused.
   std::vector<std::string> close(std::uint64_t run);

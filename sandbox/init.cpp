@@ -327,7 +327,7 @@ void end_warm_run(InitState& state, const rusage& usage) {
 }
 
 // What it does between its runs is nothing: whoever has continued it but us, a timer of its own say, has ended it. The
-// kernel tells the last of it alone, and the stop that ended its run has been told: if it has stopped now, it has
+// kernel reports the last of it alone, and the stop that ended its run has been reported: if it has stopped now, it has
 // stopped again.
 // True: a run has ended.
 bool watch_warm(InitState& state) {
@@ -335,8 +335,8 @@ bool watch_warm(InitState& state) {
   rusage usage{};
   if (!has_moved(state, info, usage)) return false;
   if (state.resting) finish(state, false, true);
-  // One that a script has stopped in the middle of a run has not said that this run has ended, and waits for its time
-  // limit as in any other sandbox.
+  // One that a script has stopped in the middle of a run has not reported that this run has ended, and waits for its
+  // time limit as in any other sandbox.
   if (info.si_code != CLD_STOPPED || state.run.warm->runs() != state.turn + 1) return false;
   end_warm_run(state, usage);
   return true;

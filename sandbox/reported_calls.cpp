@@ -197,7 +197,7 @@ namespace {
 
 constexpr std::size_t kMostBytes = 8192;         // of all lines: they travel in one frame
 constexpr std::size_t kMostBytesOfFiles = 6144;  // the rest is left for calls, programs and sockets
-constexpr const char* kMore = "there was more than can be told";
+constexpr const char* kMore = "there was more than can be shown";
 // What every root has, and what is a job's own: no policy is needed there, and an `import` alone opens hundreds of
 // them.
 constexpr const char* kOfEveryJob[] = {"/usr/", "/bin/",  "/sbin/", "/lib/", "/lib32/", "/lib64/", "/libx32/",

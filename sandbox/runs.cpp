@@ -287,7 +287,7 @@ int Runs::send_start(Run& run, Fd& out, Fd& err, Fd& channel) {
 
 bool Runs::adopt(Run& idle, Run& waiting) {
   pollfd ended{idle.pidfd.get(), POLLIN, 0};
-  // On its way out: given back, or its zygote has not said so yet.
+  // On its way out: given back, or its zygote has not reported it yet.
   if (idle.kill_wanted || idle.decided || ::poll(&ended, 1, 0) != 0) return false;
   const Limits& wanted = waiting.spec.limits;
   if (wanted.memory_bytes != idle.spec.limits.memory_bytes &&
@@ -652,7 +652,7 @@ void Runs::watch_cpu_in(Run& run, std::uint64_t left_us) {
 bool Runs::reaped(Run& run, const Reaped& reaped) {
   pollfd gone{run.pidfd.get(), POLLIN, 0};
   if (!run.pidfd || ::poll(&gone, 1, 0) != 1) return false;  // its id and its group would be free, and it would not
-  if (run.status_watch != 0) read_status(run);               // what init said before it left
+  if (run.status_watch != 0) read_status(run);               // what init wrote before it left
   if (!run.usage_complete) {
     RunUsage whole;
     whole.user_us = reaped.user_us;

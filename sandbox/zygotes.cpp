@@ -371,7 +371,7 @@ void Zygotes::run_gone(Run& run) {
   if (zygote->state == State::retired && zygote->running.empty() && zygote->waiting.empty()) fail(*zygote, {});
 }
 
-// Why it did not come up, as far as it has said so.
+// Why it did not come up, as far as it has written so.
 std::string Zygotes::words_of(const Zygote& zygote) const {
   if (const auto end = zygote.last_words.find_last_not_of(' '); end != std::string::npos)
     return zygote.last_words.substr(0, end + 1);
@@ -435,8 +435,8 @@ bool Zygotes::checked(Zygote& zygote) {
   const bool good = !zygote.problem && ::waitid(P_PIDFD, zygote.process.pidfd.get(), &end, WEXITED | WNOWAIT) == 0 &&
                     end.si_code == CLD_EXITED && end.si_status == 0;
   if (!good) {
-    const bool said = !zygote.last_words.empty();
-    if (said && !zygote.problem) zygote.problem = {"zygote_folder", EINVAL, zygote.last_words};
+    const bool has_words = !zygote.last_words.empty();
+    if (has_words && !zygote.problem) zygote.problem = {"zygote_folder", EINVAL, zygote.last_words};
     return false;
   }
   loop_.unwatch(zygote.err_watch, zygote.process.err.get());
@@ -451,7 +451,7 @@ bool Zygotes::checked(Zygote& zygote) {
 
 void Zygotes::reap(Zygote& zygote) {
   if (zygote.state == State::checking && checked(zygote)) return;
-  if (zygote.control_watch != 0) read_control(zygote);  // what it said before it died
+  if (zygote.control_watch != 0) read_control(zygote);  // what it wrote before it died
   fail(zygote, {"zygote_warm_up", ESRCH, words_of(zygote)});
   int status = 0;
   ::waitpid(zygote.process.pid, &status, 0);
@@ -592,8 +592,8 @@ void Zygotes::tell_kept() {
     if (zygote->state == State::serving) ++now.zygotes;
     zygote->pool.count(now);
   }
-  if (kept_ && now != told_) kept_(now);
-  told_ = now;
+  if (kept_ && now != reported_) kept_(now);
+  reported_ = now;
 }
 
 // Its jobs would run what is not installed any more.

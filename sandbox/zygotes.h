@@ -72,7 +72,7 @@ class Zygotes {
   using Tried = std::function<void(const std::string& host, Id context, const std::optional<SetupError>& problem)>;
 
   Zygotes(Loop&, Runs&, Runs::Warn, Tried);
-  // Told every few seconds, when it has changed.
+  // Reported every few seconds, when it has changed.
   void on_kept(std::function<void(const SandboxCounts&)> kept) { kept_ = std::move(kept); }
   // Whether a run that was given a network still has it: a warm process without one serves nobody.
   void on_network(std::function<bool(const Run&)> has_network) { has_network_ = std::move(has_network); }
@@ -109,7 +109,7 @@ class Zygotes {
     std::optional<SetupError> problem;
     std::string last_words;  // on stderr; until it serves, all of them
     Loaded loaded;
-    bool has_files = false;  // it has said what it is made of
+    bool has_files = false;  // it has sent what it is made of
     std::string changed;     // the last of its files that was reported as changed
   };
 
@@ -152,7 +152,7 @@ class Zygotes {
   Tried tried_;
   std::function<void(const SandboxCounts&)> kept_;
   std::function<bool(const Run&)> has_network_ = [](const Run&) { return true; };
-  SandboxCounts told_;
+  SandboxCounts reported_;
   ZygotesSettings settings_;
   static constexpr std::size_t kMostWords = 2048;  // of its reason to refuse, which each run that waits has in its end
   struct Failed {

@@ -57,18 +57,18 @@ void Events::stop() {
 }
 
 void Events::listen() {
-  bool said = false;
+  bool failing = false;
   while (true) {
     auto woken = waiter_->wait(kListenMs, false);
     std::unique_lock lock(mutex_);
     if (stopping_) return;
     if (!woken) {
-      if (!said) log(LogLevel::warn, "api", "events: {}", woken.error().message);
-      said = true;
+      if (!failing) log(LogLevel::warn, "api", "events: {}", woken.error().message);
+      failing = true;
       changed_.wait_for(lock, std::chrono::seconds(1), [this] { return stopping_; });
       continue;
     }
-    said = false;
+    failing = false;
     for (const std::string& hint : woken->hints) tell(hint);
     for (Subscription& each : subscriptions_) each.look_again = each.look_again || woken->reconnected;
     if (woken->reconnected || !woken->hints.empty()) changed_.notify_all();

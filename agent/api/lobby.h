@@ -31,7 +31,7 @@ class Lobby {
 
   void enter(Fd socket);
   void add_to(std::vector<pollfd>&) const;
-  // What poll() has said of add_to()'s entries, which begin here. Those whose head is there, or is none.
+  // What poll() has written into add_to()'s entries, which begin here. Those whose head is there, or is none.
   std::vector<Guest> look(const pollfd* entries);
   int timeout_ms() const;  // until the first one's time is over; -1: it is empty
   std::size_t size() const { return guests_.size(); }

@@ -44,7 +44,7 @@ Result<TextMap> env_vars_of(const Call& call) {
   return std::move(decoded.record.env_vars);
 }
 
-// As the record has it; empty: nothing was said.
+// As the record has it; empty: the request has none.
 Result<std::string> notify_of(const Call& call) {
   if (!call.has("notify")) return std::string();
   const json& value = call.params().at("notify");
@@ -126,7 +126,7 @@ Result<json> page(Call& call) {
   Id before = 0;
   if (std::uint64_t given = 0; !call.text("after").empty()) {
     if (!parse_u64(call.text("after"), given) || given == 0 || given > UINT32_MAX)
-      return fail(Code::invalid, "after: give what the page before has said");
+      return fail(Code::invalid, "after: give what the page before gave as `after`");
     before = static_cast<Id>(given);
   }
   MJ_TRY(found, find_page(call, before));
@@ -282,7 +282,7 @@ void add_flow_methods(Services& s, std::vector<Method>& all) {
                         {"caller_id", "id", "only this actor's"},
                         {"until_ms", "unix_ms", "only flows that were made until then"},
                         {"limit", "integer", "at most so many (50; 1000 at most)"},
-                        {"after", "text", "as the page before has said; absent: the first page"}},
+                        {"after", "text", "as the page before gives it; absent: the first page"}},
                        "FlowsPage: flows, after (empty: this is the last page), looked_at", page));
   all.push_back(method(s, "flow.dag", "read nodes and edges with their state", flow_params(),
                        "FlowDag: status, detail, nodes (FlowNode and more), edges {from, to} of job ids", dag));
@@ -291,7 +291,7 @@ void add_flow_methods(Services& s, std::vector<Method>& all) {
   all.push_back(method(s, "flow.timeline", "read what has happened, in order",
                        flow_params({{"limit", "integer", "at most so many rows"}}),
                        "[FlowMoment]: at_ms, revision, node, what", timeline));
-  all.push_back(method(s, "flow.result", "read what a flow's jobs have said", flow_params(),
+  all.push_back(method(s, "flow.result", "read what a flow's jobs have handed back", flow_params(),
                        "FlowResult: status, detail, error, ended, result {<name>.<key>: value}", result));
   all.push_back(
       method(s, "flow.replay", "make a new run of the same definition and environment",

@@ -18,8 +18,8 @@ template <bool approved>
 Result<json> answer(Call& call) {
   MJ_TRY(key, call.job_key());
   const service::AnswerJob request{key, call.text("name"), approved, call.text("comment")};
-  MJ_TRY(said, service::answer_job(call.by(), call.store(), request));
-  return status_of(said.job, key);
+  MJ_TRY(answered, service::answer_job(call.by(), call.store(), request));
+  return status_of(answered.job, key);
 }
 
 Result<json> retry(Call& call) {

@@ -237,8 +237,8 @@ void add_job_methods(Services& s, std::vector<Method>& all) {
   all.push_back(method(s, "job.run", "queue a job and wait for its end", waits,
                        "JobResult: where it is, and its result; ended is false if the wait was over first", run));
   all.push_back(method(s, "job.status", "say where a job is", one, "JobState: where it is", status));
-  all.push_back(
-      method(s, "job.result", "read what a job has said", one, "JobResult: where it is, and its result", result));
+  all.push_back(method(s, "job.result", "read what a job has handed back", one,
+                       "JobResult: where it is, and its result", result));
   all.push_back(method(s, "job.logs", "read a job's log", log_params,
                        "LogPage: lines, ended (no line will follow), after_seq for the next call", logs));
   add_job_controls(s, one, all);

@@ -181,7 +181,7 @@ void add_view_methods(Services& s, std::vector<Method>& all) {
                         {"until_ms", "unix_ms", "only jobs to which something happened until then"},
                         {"limit", "integer", "at most so many (50; 1000 at most)"},
                         {"fields", "texts", "only these of each job, beside its ids, key and status; absent: all"},
-                        {"after", "text", "as the page before has said; absent: the first page"}},
+                        {"after", "text", "as the page before gives it; absent: the first page"}},
                        "JobsPage: jobs, after (empty: this is the last page), looked_at", page));
   all.push_back(method(s, "job.history", "read what happened to a job, attempt by attempt",
                        {{"id", "key", "the job's id, or \"CALLER:ID\"", true}, context, caller},

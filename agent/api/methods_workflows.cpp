@@ -177,7 +177,7 @@ void add_workflow_methods(Services& s, std::vector<Method>& all) {
   all.push_back(method(s, "workflow.timeline", "read what has happened to an instance, the latest of it", facts_of,
                        "[WorkflowFact]: facts, oldest first", timeline));
   std::vector<Param> log_params = instance;
-  log_params.push_back({"after", "text", "as the page before has said; absent: the first page"});
+  log_params.push_back({"after", "text", "as the page before gives it; absent: the first page"});
   log_params.push_back({"limit", "integer", "at most so many (500; 1000 at most)"});
   log_params.push_back({"wait_ms", "ms", "wait so long for the first one (0; 30000 at most)"});
   all.push_back(method(s, "workflow.logs", "read what the jobs of an instance's effects have written", log_params,

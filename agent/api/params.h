@@ -1,4 +1,4 @@
-// What a method's parameters may be: checked before it runs, and said to clients, from one table of types.
+// What a method's parameters may be: checked before it runs, and described to clients, from one table of types.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>

@@ -27,18 +27,20 @@ std::string Sessions::mac(std::string_view text) const {
 
 // RANDOM.UNTIL.HASH
 Sessions::Challenge Sessions::challenge() const {
-  const std::string said = random_hex(kRandomBytes) + '.' + std::to_string(clock_.boot_ms() + limits_.challenge_ms);
-  return {said + '.' + mac(said), clock_.unix_ms() + limits_.challenge_ms};
+  const std::string random_until =
+      random_hex(kRandomBytes) + '.' + std::to_string(clock_.boot_ms() + limits_.challenge_ms);
+  return {random_until + '.' + mac(random_until), clock_.unix_ms() + limits_.challenge_ms};
 }
 
 std::optional<std::uint64_t> Sessions::until_of(const std::string& challenge) const {
   const auto second = challenge.rfind('.');
   if (challenge.size() > kMostChallengeBytes || second == std::string::npos) return std::nullopt;
-  const std::string said = challenge.substr(0, second), given = challenge.substr(second + 1), wanted = mac(said);
+  const std::string random_until = challenge.substr(0, second), given = challenge.substr(second + 1),
+                    wanted = mac(random_until);
   if (given.size() != wanted.size() || ::sodium_memcmp(given.data(), wanted.data(), wanted.size()) != 0)
     return std::nullopt;
   std::uint64_t until = 0;
-  if (!parse_u64(std::string_view(said).substr(said.find('.') + 1), until)) return std::nullopt;
+  if (!parse_u64(std::string_view(random_until).substr(random_until.find('.') + 1), until)) return std::nullopt;
   return until;
 }
 

@@ -75,7 +75,7 @@ constexpr Shape kShapes[] = {
     {"JobState", "where a job is; 0 and empty: not yet",
      "key!:text id!:id caller_id!:id context_id!:id status!:text detail!:text error!:text ended!:boolean "
      "attempt!:integer runner_id!:integer queued_ms!:unix_ms started_ms!:unix_ms ended_ms!:unix_ms"},
-    {"JobResult", "where a job is, and what it has said",
+    {"JobResult", "where a job is, and what it has handed back",
      "key!:text id!:id caller_id!:id context_id!:id status!:text detail!:text error!:text ended!:boolean "
      "attempt!:integer runner_id!:integer queued_ms!:unix_ms started_ms!:unix_ms ended_ms!:unix_ms result!:object "
      "error_info:object usage:object artifacts:object layers:text receipt:object"},
@@ -94,7 +94,7 @@ constexpr Shape kShapes[] = {
      "id!:id name!:text at_ms!:unix_ms retired!:boolean status!:text caller_id:id detail:text"},
     {"FlowsPage", "a page of flows; after: of the next one", "flows!:[FlowRow] after!:text looked_at!:integer"},
     {"FlowState", "where a flow is", "id!:id status!:text detail!:text revision!:integer"},
-    {"FlowResult", "what a flow's jobs have said, by <name>.<key>",
+    {"FlowResult", "what a flow's jobs have handed back, by <name>.<key>",
      "id!:id status!:text detail!:text error!:text ended!:boolean result!:object"},
     {"FlowNode", "a node of a flow, and how it stands",
      "id!:id name!:text depends!:ids prerequisites!:texts supervisor_url!:text node_status!:text kind!:text "

@@ -26,7 +26,7 @@ class Strangers {
     std::uint64_t until_ms = 0;
     std::uint32_t refused = 0;
   };
-  // With the lock held; of networks that are too many to be told apart: one for all of them.
+  // With the lock held; of networks that are too many to be counted apart: one for all of them.
   Count& count_of(const std::string& network);
 
   const Clock& clock_;

@@ -43,7 +43,7 @@ void reap(pid_t program) {
 
 void leave_first_process_behind() {
   if (::getpid() != 1) return;
-  std::signal(SIGCHLD, SIG_DFL);  // NOLINT(cert-err33-c): ignored, ends would be told to nobody
+  std::signal(SIGCHLD, SIG_DFL);  // NOLINT(cert-err33-c): if it were ignored, nobody would learn of ends
   const sigset_t watched = watched_signals();
   sigset_t before;
   ::sigprocmask(SIG_BLOCK, &watched, &before);

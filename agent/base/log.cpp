@@ -81,7 +81,7 @@ void write_line(LogLevel level, std::string_view component, std::string_view mes
   logger().log(to_spdlog(level), "{}", line.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace));
 }
 
-// The same line again says nothing new: it is said once, then counted, and the count is said every kEvery.
+// The same line again says nothing new: it is written once, then counted, and the count is written every kEvery.
 class Repeats {
  public:
   void say(LogLevel level, std::string_view component, std::string_view message) {

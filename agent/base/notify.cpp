@@ -33,8 +33,8 @@ std::optional<std::uint64_t> interval(const std::string& usec, const std::string
   if (usec.empty()) return {};
   const auto every = number_in(usec);
   if (!every || *every == 0) {
-    log(LogLevel::warn, "worker", "WATCHDOG_USEC is \"{}\", no number of microseconds: nobody is told that we live",
-        usec);
+    log(LogLevel::warn, "worker",
+        "WATCHDOG_USEC is \"{}\", no number of microseconds: the watchdog gets no sign of life", usec);
     return {};
   }
   if (!pid.empty() && number_in(pid) != static_cast<std::uint64_t>(::getpid())) return {};
@@ -71,7 +71,7 @@ void ServiceManager::send(const std::string& state) const {
   if (socket_[0] == '@') address.sun_path[0] = '\0';
   const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + socket_.size());
   const Fd socket(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
-  // What is lost is told by the manager itself: a start or a watchdog that runs out of time.
+  // The manager itself reports what is lost: a start or a watchdog that runs out of time.
   if (socket)
     (void)!::sendto(socket.get(), state.data(), state.size(), MSG_NOSIGNAL | MSG_DONTWAIT,
                     reinterpret_cast<const sockaddr*>(&address), size);

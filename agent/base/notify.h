@@ -1,7 +1,8 @@
-// Tells the service manager how we are: sd_notify(3) without its library. A datagram for each state, to the socket that
-// NOTIFY_SOCKET names, a path or an abstract name ("@..."). Without that variable nobody listens, and nothing is sent.
+// Reports to the service manager how we are: sd_notify(3) without its library. A datagram for each state, to the socket
+// that NOTIFY_SOCKET names, a path or an abstract name ("@..."). Without that variable nobody listens, and nothing is
+// sent.
 //
-// Threads: any. Nothing here blocks: a manager that does not read loses what it was told.
+// Threads: any. Nothing here blocks: a manager that does not read loses what it was sent.
 #pragma once
 
 #include <cstdint>

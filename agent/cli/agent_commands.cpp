@@ -27,7 +27,7 @@ Result<Networks> networks_of(const Settings& settings) {
 }
 
 // anonymous: loopback needs no token. Nothing: the setting `api.listen` is empty, or its default address is taken by
-// somebody else, which is told.
+// somebody else, which is logged.
 Result<std::unique_ptr<ApiServer>> start_coordinator_api(const Parts& parts, const Settings& settings,
                                                          StoreFactory& stores, const std::vector<Id>& contexts,
                                                          bool anonymous, Health health) {

@@ -32,7 +32,7 @@ class OutputFolder {
 };
 
 // Gives the bytes of an artifact of this host to `take`, in pieces, and checks them meanwhile. Error not_found: it is
-// not on this host; io: it is damaged, or what `take` said: what was given is not to be used.
+// not on this host; io: it is damaged, or the error of `take`: what was given is not to be used.
 Result<void> read_artifact(const StoredArtifact&, const std::function<Result<void>(std::string_view)>& take);
 bool is_here(const StoredArtifact&);
 

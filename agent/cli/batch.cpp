@@ -25,7 +25,7 @@ namespace mycojobs {
 namespace {
 
 constexpr std::size_t kBatchChunk = 256, kBatchChunkBytes = 4U << 20;  // lines that are handed over together
-constexpr std::size_t kMostWrongLines = 10;                            // that are told
+constexpr std::size_t kMostWrongLines = 10;                            // that are shown
 constexpr std::size_t kMaxBatchKey = 230;                              // with the number of a line behind it
 
 bool is_blank(std::string_view text) { return text.find_first_not_of(" \t\r") == std::string_view::npos; }
@@ -108,7 +108,7 @@ Result<Job> read_batch_line(const std::string& text) {
   auto object = parse_json(text, kMaxBatchLine, kMaxBatchValues);
   if (!object) {
     Error error = std::move(object).error();
-    // It is one line, and which one is said by whoever knows.
+    // It is one line, and whoever knows names which.
     constexpr std::string_view kLine = "at line 1 column";
     if (const auto at = error.message.find(kLine); at != std::string::npos)
       error.message.replace(at, kLine.size(), "at column");

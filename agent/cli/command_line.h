@@ -1,4 +1,4 @@
-// The command line: what it says by the tables of commands and options, what --help shows, and what is said of a
+// The command line: what it means by the tables of commands and options, what --help shows, and the error for a
 // command or flag that is not there.
 #pragma once
 

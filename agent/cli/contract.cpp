@@ -280,7 +280,7 @@ const std::vector<ContractCase>& contract_cases() {
 
 Result<std::vector<ContractResult>> check_contract(const Executor& executor, const std::string& script_type,
                                                    Sandbox& sandbox, const std::string& samples,
-                                                   const std::function<void(const ContractResult&)>& told) {
+                                                   const std::function<void(const ContractResult&)>& tried) {
   std::error_code unread;
   const std::filesystem::directory_iterator first(samples, unread);
   if (unread) {
@@ -291,7 +291,7 @@ Result<std::vector<ContractResult>> check_contract(const Executor& executor, con
   std::vector<ContractResult> results;
   for (const Row& row : rows()) {
     results.push_back(try_row(row, executor, script_type, sandbox, samples));
-    told(results.back());
+    tried(results.back());
   }
   ::unsetenv("MYCOJOBS_CONTRACT_MARKER");
   return results;

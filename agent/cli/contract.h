@@ -1,8 +1,8 @@
 // The contract of executors: what every script type does alike, tried on a real sandbox with scripts of that language.
 // The same suite for our executors (tests), for those of the configuration and for plugins (`mycojobs plugin check`).
 //
-// For each case there is one script, a sample: a file <case>.<any ending> in a folder. What each has to do is told by
-// contract_cases() and drawn up in docs/executors/contract.md.
+// For each case there is one script, a sample: a file <case>.<any ending> in a folder. What each has to do stands in
+// contract_cases() and in docs/executors/contract.md.
 #pragma once
 
 #include <functional>
@@ -28,9 +28,10 @@ struct ContractResult {
   std::string detail;  // of a failure: what was wrong
 };
 
-// Runs every case that has a sample; told: after each. Error: the folder cannot be read, or no sandbox can be had.
+// Runs every case that has a sample; tried: called after each. Error: the folder cannot be read, or no sandbox can be
+// had.
 Result<std::vector<ContractResult>> check_contract(const Executor&, const std::string& script_type, Sandbox&,
                                                    const std::string& samples,
-                                                   const std::function<void(const ContractResult&)>& told);
+                                                   const std::function<void(const ContractResult&)>& tried);
 
 }  // namespace mycojobs

@@ -88,7 +88,7 @@ void add_server(const Invocation& call, Checks& checks, const std::string& name,
 // Each context's keys, on whichever server they are.
 void examine_formats(const Invocation& call, Checks& checks) {
   auto session = open_session(call.parts, call.settings, false);
-  if (!session) return;  // which examine_redis() has told
+  if (!session) return;  // which examine_redis() has reported
   auto store = session->stores->open();
   if (!store) return;
   for (Id context : call.settings.contexts) {

@@ -150,8 +150,8 @@ class Live {
     const FlowReason& first = reasons->front();
     reason_ = one_line(first.reason) + (first.next.empty() ? "" : "; next: " + one_line(first.next));
     const std::string cause = first.cause + " " + first.node;
-    if (!redraws_ && cause != told_ && !style_.json) say("waits: " + reason_);
-    told_ = cause;
+    if (!redraws_ && cause != shown_cause_ && !style_.json) say("waits: " + reason_);
+    shown_cause_ = cause;
     return {};
   }
 
@@ -284,7 +284,7 @@ class Live {
   FlowView view_;
   std::uint64_t seen_ = 0, quiet_since_ms_ = 0, next_look_ms_ = 0, away_since_ms_ = 0;
   std::size_t drawn_ = 0;
-  std::string reason_, told_, detail_;
+  std::string reason_, shown_cause_, detail_;
   std::map<std::string, std::pair<std::string, std::string>> states_;  // by name: nodes may be added
   std::unique_ptr<Waiter> waiter_;
 };
@@ -489,7 +489,7 @@ void print_nodes(const FlowView& view) {
   print_table(rows);
 }
 
-// What is asked of people, and what they have said.
+// What is asked of people, and what they have answered.
 void print_words(const FlowView& view) {
   for (std::uint32_t index : in_order(view)) {
     const NodeView& node = view.nodes[index];
@@ -515,7 +515,7 @@ Result<int> show_flow(const Invocation& call) {
   if (!view.record.parent.empty()) print("parent   " + one_line(view.record.parent) + "\n");
   if (const auto inputs = inputs_of(view.record); !inputs.is_null())
     print("inputs   " + shortened(one_line(to_utf8(dump_json(inputs))), 1000) + "\n");
-  if (view.said) print("said     " + one_line(to_utf8(describe(*view.said))) + "\n");
+  if (view.held_by) print("said     " + one_line(to_utf8(describe(*view.held_by))) + "\n");
   if (!view.record.error.empty()) print("error    " + one_line(view.record.error) + "\n");
   print_nodes(view);
   print_words(view);
@@ -686,7 +686,7 @@ Result<int> timeline(const Invocation& call) {
   return 0;
 }
 
-// What a signal carries is its senders' and receivers' business: its size is told.
+// What a signal carries is its senders' and receivers' business: only its size is shown.
 std::string without_payload(const std::string& more) {
   auto parsed = parse_json(more.empty() ? "{}" : more);
   if (!parsed || !parsed->is_object()) return more;
@@ -842,17 +842,17 @@ int flow_logs_command(Invocation& call) { return finish(logs(call)); }
 namespace {
 
 void answer(const Invocation& call, const FlowProgress& now, Id flow, std::string_view what) {
-  const std::string_view told = now.facts > 0 ? what : "is as it was: this had been asked for before";
+  const std::string_view done = now.facts > 0 ? what : "is as it was: this had been asked for before";
   if (call.json) {
     print(dump_json({{"flow", flow},
                      {"status", word(now.status)},
                      {"detail", now.detail},
                      {"revision", now.revision},
                      {"changed", now.facts > 0},
-                     {"answer", told}}) +
+                     {"answer", done}}) +
           "\n");
   } else {
-    print(fmt::format("flow {} {} ({})\n", flow, told, flow_word(now.status, now.detail)));
+    print(fmt::format("flow {} {} ({})\n", flow, done, flow_word(now.status, now.detail)));
   }
 }
 

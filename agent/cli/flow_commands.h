@@ -30,7 +30,7 @@ void reopen_flows(const Invocation&, OpenedFlows&, bool with_agent);
 // "12" or "flow:12".
 std::optional<Id> flow_id(std::string_view text);
 Result<Id> flow_argument(const Invocation&);  // the first argument
-// " --context 3" where it is not the default: for commands that are told.
+// " --context 3" where it is not the default: for commands that are shown.
 std::string context_words(const Invocation&);
 
 // On stderr, if the flow needs a coordinator and none leads its context.

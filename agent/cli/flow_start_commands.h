@@ -18,7 +18,7 @@ namespace mycojobs {
 Result<PlanRead> read_flow_file(const Invocation&, const std::string& file, bool types = false);
 // The same, where problems are an error: invalid, a line for each.
 Result<FlowPlan> flow_file_argument(const Invocation&);
-// Error invalid: inputs that it requires are not given, which is said of them.
+// Error invalid: inputs that it requires are not given; it names them.
 Result<void> check_inputs(const FlowPlan&);
 // A line for each: "pipeline.yaml:3:5: jobs.b.needs[0]: ...".
 std::string join_at(const std::string& file, std::vector<PlanProblem>);

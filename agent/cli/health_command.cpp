@@ -39,11 +39,11 @@ Result<int> health(Invocation& call) {
   auto answer = client.get(ask);
   nlohmann::json body{{"status", "unreachable"}};
   if (answer) {
-    auto told = parse_json(answer->body);
-    if (!told || !told->is_object() || !told->contains("status"))
+    auto parsed = parse_json(answer->body);
+    if (!parsed || !parsed->is_object() || !parsed->contains("status"))
       return fail(Code::invalid,
                   ask.url + ": is no mycojobs: it answers with HTTP status " + std::to_string(answer->status));
-    body = std::move(*told);
+    body = std::move(*parsed);
   } else {
     body["reason"] = answer.error().message;
   }

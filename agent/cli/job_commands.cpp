@@ -70,8 +70,8 @@ class JobFollower {
                   "left " + key_ + " behind" + (cancel_asked_ ? ", with the request to cancel it" : ""));
     }
     if (stops_ == 0 || cancel_asked_) return {};
-    if (!told_of_cancel_) say("cancelling " + key_ + "; Ctrl-C once more leaves it behind");
-    told_of_cancel_ = true;
+    if (!cancel_shown_) say("cancelling " + key_ + "; Ctrl-C once more leaves it behind");
+    cancel_shown_ = true;
     MJ_CHECK(store.cancel(context_, key_));
     cancel_asked_ = true;
     return {};
@@ -92,11 +92,11 @@ class JobFollower {
     quiet_since_ms_ = now;
     auto why = explain(store, context_, key_);
     if (!why && why.error().code == Code::unavailable) return tl::unexpected(why.error());
-    const std::string cause = why ? why->cause : "cannot be told";
-    if (cause == told_ || cause == "running" || cause == "next" || (why && why->state == "ended")) return {};
-    told_ = cause;
+    const std::string cause = why ? why->cause : "unknown";
+    if (cause == shown_cause_ || cause == "running" || cause == "next" || (why && why->state == "ended")) return {};
+    shown_cause_ = cause;
     say(why ? fmt::format("{} waits: {}; {}", key_, one_line(why->reason), one_line(why->next))
-            : fmt::format("{} waits; why cannot be told: {}", key_, one_line(why.error().message)));
+            : fmt::format("{} waits; why is unknown: {}", key_, one_line(why.error().message)));
     return {};
   }
 
@@ -106,8 +106,8 @@ class JobFollower {
   std::uint64_t quiet_since_ms_;
   std::uint64_t last_seq_ = 0;
   int stops_ = 0;
-  bool told_of_cancel_ = false, cancel_asked_ = false;
-  std::string told_;
+  bool cancel_shown_ = false, cancel_asked_ = false;
+  std::string shown_cause_;
   nlohmann::json lines_ = nlohmann::json::array();
 };
 
@@ -400,7 +400,7 @@ Result<int> cancel(Invocation& call) {
   MJ_TRY(opened, open_to_answer(call));
   MJ_TRY(job, service::cancel_job(by, *opened.store, key));
   if (job.status == JobStatus::started) {
-    answer(call, key, job, "is told to end: TERM, and KILL after the runner's grace time");
+    answer(call, key, job, "is asked to end: TERM, and KILL after the runner's grace time");
   } else if (job.status == JobStatus::error && job.detail == "cancelled") {
     answer(call, key, job, "is cancelled");
   } else {
@@ -424,11 +424,11 @@ Result<int> answer_approval(const Invocation& call, bool approved) {
   service::AnswerJob request{key, call.arguments.at(1), approved, call.get("comment")};
   if (request.name.starts_with("approval:")) request.name.erase(0, 9);
   MJ_TRY(opened, open_to_answer(call));
-  MJ_TRY(said, as_typed(call, service::answer_job(by, *opened.store, request)));
-  answer(call, key, said.job,
-         !said.changed ? "is as it was: that approval had been given before"
-         : approved    ? "has the approval"
-                       : "has the rejection: it ends as error");
+  MJ_TRY(answered, as_typed(call, service::answer_job(by, *opened.store, request)));
+  answer(call, key, answered.job,
+         !answered.changed ? "is as it was: that approval had been given before"
+         : approved        ? "has the approval"
+                           : "has the rejection: it ends as error");
   return 0;
 }
 

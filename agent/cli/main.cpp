@@ -60,7 +60,7 @@ ExecutorSettings executor_settings(const Settings& settings, const Clock& clock)
           clock};
 }
 
-// Spans, to the collector that the settings name. What this process is said by its command.
+// Spans, to the collector that the settings name. They name this process by its command.
 Result<std::shared_ptr<Traces>> open_traces(const std::string& url, std::string_view command,
                                             const std::shared_ptr<Metrics>& metrics) {
   if (url.empty()) return no_traces();

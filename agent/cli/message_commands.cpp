@@ -299,14 +299,14 @@ class MessageFollower {
     if (now() - quiet_since_ms_ < kPatienceMs) return;
     quiet_since_ms_ = now();
     const std::string where = where_it_is(call_, opened_, message_);
-    if (where != std::exchange(said_, where)) say(redis_key(message_) + ": " + where);
+    if (where != std::exchange(shown_, where)) say(redis_key(message_) + ": " + where);
   }
 
   const Invocation& call_;
   Opened& opened_;
   Message message_;
   std::uint64_t quiet_since_ms_;
-  std::string said_;
+  std::string shown_;
   std::map<std::string, std::uint64_t> seen_;
 };
 
@@ -406,7 +406,7 @@ Result<int> cancel_one(Invocation& call) {
   } else if (has_ended(after.status)) {
     print(redis_key(after) + " has ended: " + printable(after.error) + "\n");
   } else {
-    print(redis_key(after) + " is told to end: mycojobs message follow " + redis_key(after).substr(8) +
+    print(redis_key(after) + " is asked to end: mycojobs message follow " + redis_key(after).substr(8) +
           context_words(call) + " waits for it\n");
   }
   return 0;

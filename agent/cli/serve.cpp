@@ -22,7 +22,7 @@ sigset_t stop_signals() {
   sigemptyset(&set);
   for (int signal : {SIGTERM, SIGINT, SIGHUP}) {
     struct sigaction now {};
-    // What whoever started us has told us to ignore (nohup, a shell's background job) stays ignored.
+    // What whoever started us made us ignore (nohup, a shell's background job) stays ignored.
     if (::sigaction(signal, nullptr, &now) == 0 && now.sa_handler != SIG_IGN) sigaddset(&set, signal);
   }
   return set;
@@ -129,9 +129,9 @@ void let_finish(Agent& agent) {
   const SystemClock clock;
   const std::uint64_t since_ms = clock.boot_ms();
   agent.drain();
-  for (bool told = false; agent.busy() > 0;) {
-    if (!told && clock.boot_ms() - since_ms > kQuietMs) {
-      told = true;
+  for (bool shown = false; agent.busy() > 0;) {
+    if (!shown && clock.boot_ms() - since_ms > kQuietMs) {
+      shown = true;
       say(fmt::format(
           "waiting for {} that runs here; Ctrl-C leaves at once, and the next `mycojobs dev` or `run` on this "
           "state folder runs it again",
@@ -147,7 +147,7 @@ int serve(Agent& agent, const std::string& status, Vitals& vitals) {
   Life life(manager, agent, status, vitals);
   int stops = 0;
   while (stops == 0 || agent.busy() > 0) {
-    // Whoever has told us to stop may send jobs in the next moment: they are not for us.
+    // Whoever has asked us to stop may send jobs in the next moment: they are not for us.
     const int signal = next_stop_signal(stops > 0 ? 20 : life.pause_ms(), [&agent] { agent.drain(); });
     life.show();
     const bool lost = agent.runner_lost() && stops == 0;

@@ -1,4 +1,4 @@
-// Runs an agent until it is told to stop.
+// Runs an agent until it is asked to stop.
 #pragma once
 
 #include <atomic>
@@ -27,7 +27,7 @@ int next_stop_signal(int timeout_ms, const std::function<void()>& at_once);
 inline int next_stop_signal(int timeout_ms) {
   return next_stop_signal(timeout_ms, [] {});
 }
-// What a command exits with that was told to stop before it had its answer, as a shell says it: 130 after Ctrl-C.
+// What a command exits with that was asked to stop before it had its answer, as a shell says it: 130 after Ctrl-C.
 constexpr int exit_of_signal(int signal) { return 128 + signal; }
 
 // Whether a process comes round: its main thread says so, others ask.
@@ -72,8 +72,8 @@ class AgentPlace {
   std::unique_ptr<Agent> agent_;
 };
 
-// First TERM or INT: drain; second: cancel jobs; third: leave at once. Returns the exit code. A service manager is told
-// `status` when jobs are taken, that we drain, and while the agent's threads come round that it is alive.
+// First TERM or INT: drain; second: cancel jobs; third: leave at once. Returns the exit code. A service manager gets
+// `status` when jobs are taken, a note when we drain, and a sign of life while the agent's threads come round.
 int serve(Agent&, const std::string& status, Vitals&);
 // What an agent of our own runs besides what we waited for may finish; a stop signal leaves it to the next one on this
 // state folder. Nothing new is taken.

@@ -82,7 +82,7 @@ WorkerSettings worker_settings(const Settings& settings, const Parts& parts) {
   return worker;
 }
 
-// What costs jobs later is said at the start. Each server once.
+// What costs jobs later is logged at the start. Each server once.
 void warn_of_server(const std::string& which, const Result<std::unique_ptr<Store>>& store) {
   if (!store) return;
   const auto facts = (*store)->facts();

@@ -264,7 +264,7 @@ Result<void> read_times(const Invocation& call, Submission& submission) {
   return {};
 }
 
-// A job by its id is one that it depends on, whether that was said or not. A name is looked for among those.
+// A job by its id is one that it depends on, whether `depends` names it or not. A name is looked for among those.
 Result<void> read_inputs(const Invocation& call, Job& job) {
   job.inputs = values(call, "input");
   for (const std::string& text : job.inputs) {
@@ -401,7 +401,7 @@ Result<Job> submit(const Invocation& call, Opened& opened, Submission submission
   Job& job = submission.job;
   MJ_CHECK(service::check_policy(maker_at_its_word(call, job.caller_id), job));
   if (job.id == 0 && job.idempotency_key.empty()) job.idempotency_key = random_hex(16);
-  // An address that is wrong is told at once: only what may have been submitted is worth waiting for.
+  // An address that is wrong fails at once: only what may have been submitted is worth waiting for.
   if (!call.settings.redis.empty()) MJ_CHECK(opened.store->queue_length(job.context_id, queue_key(job.script_type)));
   if (submission.delay_ms) {
     MJ_TRY(now, store_now_ms(*opened.store, job.context_id));

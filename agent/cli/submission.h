@@ -30,8 +30,9 @@ std::string script_type_of(const std::string& file);
 // The script types of a plan's jobs, and of the flows in it; those of jobs that another supervisor runs aside.
 std::set<std::string> script_types_of(const FlowPlan&);
 
-// With a Redis named: fine, others may serve it; a type that neither this build nor a runner there knows is told. Else
-// error unsupported for the first type that no live runner takes, unless it works here: then a runner is just starting.
+// With a Redis named: fine, others may serve it; a type that neither this build nor a runner there knows gets a
+// warning. Else error unsupported for the first type that no live runner takes, unless it works here: then a runner is
+// just starting.
 Result<void> check_served(const Invocation&, Store&, const std::set<std::string>& types);
 
 std::vector<FlagRow> submission_flags();
@@ -46,8 +47,8 @@ struct Submission {
   Job job;
   std::optional<std::uint64_t> delay_ms;
 };
-// FILE and flags. Mistakes are told here, before anything is stored; what the policy asks for and may not is told by
-// submit().
+// FILE and flags. Mistakes are errors here, before anything is stored; submit() refuses a policy above the
+// ceiling.
 Result<Submission> read_submission(const Invocation&);
 
 // Exactly once: a job that names neither id nor idempotency key gets a key of its own, so that a submission whose reply

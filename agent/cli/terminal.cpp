@@ -230,8 +230,8 @@ int complain(const Error& error) { return complain(error, exit_code(error)); }
 
 int complain(const Error& error, int exit) {
   if (json_errors) {
-    const nlohmann::json told = {{"code", word(error.code)}, {"message", error.message}, {"exit", exit}};
-    say(dump_json({{"error", told}}));
+    const nlohmann::json shown = {{"code", word(error.code)}, {"message", error.message}, {"exit", exit}};
+    say(dump_json({{"error", shown}}));
     return exit;
   }
   say(paint(Tone::bad, "mycojobs: ", true) + error.message);

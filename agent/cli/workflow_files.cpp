@@ -88,7 +88,7 @@ class ManifestFiles {
     for (const auto& each : named)
       if (!each.entrypoint.empty()) MJ_CHECK(load(each));
     CodeFiles known = made_.code;
-    for (const auto& missing : missing_) known[missing];  // said once
+    for (const auto& missing : missing_) known[missing];  // reported once
     auto manifest = read_manifest(*made_.document, std::move(known), ManifestUse::offered);
     for (auto& each : located(file_, places_, std::move(manifest.problems))) made_.problems.push_back(std::move(each));
     if (made_.problems.empty()) made_.manifest = std::move(manifest.manifest);

@@ -19,7 +19,7 @@ double number(std::uint64_t count) { return static_cast<double>(count); }
 }  // namespace
 
 ContextGauges::ContextGauges(std::shared_ptr<Metrics> metrics, Id context)
-    : metrics_(std::move(metrics)), context_(context), said_("metrics", context) {
+    : metrics_(std::move(metrics)), context_(context), log_once_("metrics", context) {
   metrics_->set(Metric::leads, {context_}, 0);
 }
 
@@ -41,32 +41,32 @@ void ContextGauges::forget() {
 
 Result<void> ContextGauges::look(QueueStore& store, std::uint64_t now_boot_ms) {
   if (!metrics_->wanted() || now_boot_ms < next_boot_ms_) return {};
-  const auto told = [this](const Error* error) -> Result<void> {
-    said_(error);
+  const auto logged = [this](const Error* error) -> Result<void> {
+    log_once_(error);
     if (error != nullptr && error->code == Code::unavailable) return tl::unexpected<Error>(*error);
     return {};
   };
   if (looked_at_ >= to_look_at_.size()) {
     next_boot_ms_ = now_boot_ms + kEveryMs;
     const auto known = store.known_queues(context_);
-    if (!known) return told(&known.error());
+    if (!known) return logged(&known.error());
     begin_sweep(*known);
     swept_boot_ms_ = next_boot_ms_;
   }
   const auto left = std::span(to_look_at_).subspan(looked_at_);
   const auto page = left.first(std::min(left.size(), QueueStore::kMostSurveyed));
   const auto survey = store.survey(context_, page);
-  if (!survey) return told(&survey.error());
+  if (!survey) return logged(&survey.error());
   looked_at_ += page.size();
   for (const Survey::Queue& each : survey->queues) found_[std::string(counted_queue(each.queue, types_))].add(each);
   const bool all = looked_at_ >= to_look_at_.size();
   next_boot_ms_ = all ? std::max(swept_boot_ms_, now_boot_ms + kPageMs) : now_boot_ms + kPageMs;
   show(*survey);
   if (all) show_queues();
-  return told(nullptr);
+  return logged(nullptr);
 }
 
-// Queues of this build's types are told of also where no agent has taken anything yet.
+// Queues of this build's types have metrics even before an agent has taken anything.
 void ContextGauges::begin_sweep(const KnownQueues& known) {
   std::set<std::string> names(known.journals.begin(), known.journals.end());
   for (const TypeNames* types : {&types_of_this_build(), &known.types}) {

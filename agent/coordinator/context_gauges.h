@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "coordinator/said_once.h"
+#include "coordinator/log_once.h"
 #include "metrics/metrics.h"
 #include "mycojobs/store.h"
 
@@ -20,14 +20,14 @@ class ContextGauges {
  public:
   ContextGauges(std::shared_ptr<Metrics> metrics, Id context);
 
-  // Who does not lead knows nothing of the context: what was said of it is taken back.
+  // Who does not lead knows nothing of the context: its metrics are withdrawn.
   void leads(bool);
   // Asks for the numbers when it is time to. Error unavailable: the store's.
   Result<void> look(QueueStore&, std::uint64_t now_boot_ms);
 
   // A flow was moved on, and so many of its gates wait.
   void moved(Id flow, std::size_t gates);
-  // Every active flow will be told of between these two: what was not is gone.
+  // Every active flow is reported by moved() between these two: one that was not is gone.
   void sweep_begins();
   void sweep_ends();
 
@@ -59,7 +59,7 @@ class ContextGauges {
   std::size_t looked_at_ = 0;
   std::set<std::string, std::less<>> types_;  // that runners serve
   std::map<std::string, Queue, std::less<>> found_;
-  SaidOnce said_;
+  LogOnce log_once_;
 };
 
 }  // namespace mycojobs

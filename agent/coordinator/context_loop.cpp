@@ -75,7 +75,7 @@ ContextRounds::ContextRounds(std::unique_ptr<FlowStore> flows, std::unique_ptr<S
       next_retire_(settings_.retention_ms > 0 ? 0 : UINT64_MAX) {}
 
 Result<std::uint64_t> ContextRounds::round() {
-  // Also where the store is away: what was said of the context holds no longer than the lease.
+  // Also where the store is away: the metrics of the context hold no longer than the lease.
   auto kept = leadership_.keep(*flows_);
   gauges_.leads(leadership_.leads());
   if (!kept) return tl::unexpected<Error>(std::move(kept).error());
@@ -101,7 +101,7 @@ Result<std::uint64_t> ContextRounds::round() {
   }
   // What has happened comes first: recovery of a great many flows must not delay those that work.
   std::uint64_t next_ms = kMostMs;
-  MJ_CHECK(move_told());
+  MJ_CHECK(move_hinted());
   MJ_TRY(more, move_due(next_ms));
   if (recovering_) MJ_CHECK(recover_some());
   MJ_CHECK(look_after(clock_.boot_ms()));
@@ -130,8 +130,8 @@ Result<void> ContextRounds::recover_some() {
   return {};
 }
 
-Result<void> ContextRounds::move_told() {
-  for (const Id flow : std::exchange(told_, {})) {
+Result<void> ContextRounds::move_hinted() {
+  for (const Id flow : std::exchange(hinted_, {})) {
     if (!leadership_.leads()) return {};
     if (cache_.holds(settings_.context, flow) && !put_off_.contains(flow)) MJ_CHECK(move(flow, false));
   }

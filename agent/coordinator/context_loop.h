@@ -66,8 +66,8 @@ class ContextRounds {
   Result<std::uint64_t> round();
   // Somebody says that something has happened in this flow: it is looked at before the list of those that are due is.
   // Of flows that we have at hand alone: anybody may say so.
-  void told(Id flow) {
-    if (told_.size() < kMostTold) told_.insert(flow);
+  void hint(Id flow) {
+    if (hinted_.size() < kMostHinted) hinted_.insert(flow);
   }
   void give_back() {
     leadership_.give_back(*flows_);
@@ -79,7 +79,7 @@ class ContextRounds {
 
  private:
   Result<void> recover_some();
-  Result<void> move_told();
+  Result<void> move_hinted();
   Result<bool> move_due(std::uint64_t& next_ms);
   Result<void> move(Id flow, bool recover);
   void put_off(Id flow, const Error&);
@@ -103,8 +103,8 @@ class ContextRounds {
     std::uint64_t until = 0, pause = 0;
   };
   std::map<Id, PutOff> put_off_;
-  static constexpr std::size_t kMostTold = 64;
-  std::set<Id> told_;
+  static constexpr std::size_t kMostHinted = 64;
+  std::set<Id> hinted_;
 };
 
 }  // namespace mycojobs

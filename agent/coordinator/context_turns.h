@@ -30,7 +30,7 @@ class ContextTurns {
       for (const std::string& hint : woken->hints) {
         if (!hint.starts_with(mine_)) continue;
         is_ours = true;
-        told(std::string_view(hint).substr(mine_.size()));
+        on_hint(std::string_view(hint).substr(mine_.size()));
       }
       if (is_ours) return;
     }
@@ -49,9 +49,9 @@ class ContextTurns {
     (void)waiter_->wait(0, false);
   }
   virtual ~ContextTurns() = default;
-  virtual void told(std::string_view /*hint*/) {}  // what stands behind `mine`
-  virtual void reconnected() {}                    // hints may have been missed
-  void wake() {                                    // any thread
+  virtual void on_hint(std::string_view /*hint*/) {}  // what stands behind `mine`
+  virtual void reconnected() {}                       // hints may have been missed
+  void wake() {                                       // any thread
     woken_ = true;
     waiter_->wake();
   }

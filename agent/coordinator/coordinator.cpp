@@ -15,11 +15,11 @@
 #include "base/pulse.h"
 #include "coordinator/context_loop.h"
 #include "coordinator/context_turns.h"
+#include "coordinator/log_once.h"
 #include "coordinator/message_gate.h"
 #include "coordinator/message_receiver.h"
 #include "coordinator/notifier.h"
 #include "coordinator/router.h"
-#include "coordinator/said_once.h"
 #include "coordinator/supervisor.h"
 #include "coordinator/world_thread.h"
 #include "domain/utf8.h"
@@ -42,15 +42,15 @@ class PrerequisiteThread final : public TurnTaker {
       : context_(context),
         store_(std::move(store)),
         look_(*store_, clock, std::move(settings)),
-        said_("prerequisites", context) {}
+        log_once_("prerequisites", context) {}
 
   std::uint64_t turn() {
     const auto again_ms = look_.look(context_);
-    said_(again_ms ? nullptr : &again_ms.error());
+    log_once_(again_ms ? nullptr : &again_ms.error());
     return again_ms.value_or(kAwayMs);
   }
   void rest(std::uint64_t ms) {
-    look_.wait(bell(), static_cast<std::uint32_t>(ms), [this](Id, const Error& error) { said_(&error); });
+    look_.wait(bell(), static_cast<std::uint32_t>(ms), [this](Id, const Error& error) { log_once_(&error); });
     heard();
   }
 
@@ -60,7 +60,7 @@ class PrerequisiteThread final : public TurnTaker {
   Id context_;
   std::unique_ptr<Store> store_;
   PrerequisiteLook look_;
-  SaidOnce said_;
+  LogOnce log_once_;
   TurnThread<PrerequisiteThread> thread_{*this};  // last: it uses all of the above
 };
 
@@ -69,11 +69,11 @@ class PrerequisiteThread final : public TurnTaker {
 class TidyThread final : public TurnTaker {
  public:
   TidyThread(std::unique_ptr<Store> store, std::shared_ptr<ArtifactStore> files, Id context)
-      : context_(context), store_(std::move(store)), files_(std::move(files)), said_("artifacts", context) {}
+      : context_(context), store_(std::move(store)), files_(std::move(files)), log_once_("artifacts", context) {}
 
   std::uint64_t turn() {
     const auto next_ms = files_->tidy(*store_, context_);
-    said_(next_ms ? nullptr : &next_ms.error());
+    log_once_(next_ms ? nullptr : &next_ms.error());
     return next_ms.value_or(kAgainMs);
   }
 
@@ -83,7 +83,7 @@ class TidyThread final : public TurnTaker {
   Id context_;
   std::unique_ptr<Store> store_;
   std::shared_ptr<ArtifactStore> files_;
-  SaidOnce said_;
+  LogOnce log_once_;
   TurnThread<TidyThread> thread_{*this};  // last: it uses all of the above
 };
 
@@ -191,7 +191,7 @@ class ContextThread final : public ContextTurns {
     pulse_.beat();
     const auto next = rounds_.round();
     if (worlds_) worlds_->set_leads(rounds_.leads());
-    said(next ? nullptr : &next.error());
+    log_once(next ? nullptr : &next.error());
     return next ? *next : kAwayMs;
   }
   void ended() {
@@ -209,13 +209,13 @@ class ContextThread final : public ContextTurns {
         rounds_(std::move(flows), std::move(store), clock, std::move(settings)),
         worlds_(std::move(worlds)) {}
 
-  void told(std::string_view hint) override {
+  void on_hint(std::string_view hint) override {
     std::uint64_t flow = 0;
-    if (parse_u64(hint, flow) && flow <= UINT32_MAX) rounds_.told(static_cast<Id>(flow));
+    if (parse_u64(hint, flow) && flow <= UINT32_MAX) rounds_.hint(static_cast<Id>(flow));
   }
   void reconnected() override { rounds_.reconnected(); }
   // Once that it went away, once that it is back.
-  void said(const Error* error) {
+  void log_once(const Error* error) {
     if ((error != nullptr) == away_) return;
     away_ = error != nullptr;
     if (error != nullptr) {

@@ -37,12 +37,12 @@ std::uint64_t MessageGate::refused(Id context, bool by_known) {
   const std::uint64_t now = clock_.boot_ms();
   if (now >= count.since_ms + kMinuteMs) {
     count.since_ms = now;
-    count.told = 0;
+    count.noted = 0;
   }
-  ++count.untold;
-  if (count.told >= (by_known ? kNotesOfKnown : kNotesOfStrangers)) return 0;
-  ++count.told;
-  return std::exchange(count.untold, 0);
+  ++count.unnoted;
+  if (count.noted >= (by_known ? kNotesOfKnown : kNotesOfStrangers)) return 0;
+  ++count.noted;
+  return std::exchange(count.unnoted, 0);
 }
 
 }  // namespace mycojobs

@@ -32,9 +32,9 @@ class MessageGate {
 
   // Error denied: the context takes none; unavailable: it is not known, and was not looked for just now.
   Result<void> check(Store&, Id context);
-  // One was refused. How many are to be told in a note, with those that were not; 0: none now. by_known: it holds a
-  // signature of somebody known here. The rest are strangers: one note a minute, so that what they send pushes no other
-  // note out of the journal.
+  // One was refused. How many the next note counts, with those before that had none; 0: no note now. by_known: it holds
+  // a signature of somebody known here. The rest are strangers: one note a minute, so that what they send pushes no
+  // other note out of the journal.
   std::uint64_t refused(Id context, bool by_known);
   // Whatever came, counted once it was answered. context 0: of none that is served.
   void count(Id context, std::string_view kind, std::string_view result) {
@@ -43,8 +43,8 @@ class MessageGate {
 
  private:
   struct Count {
-    std::uint64_t since_ms = 0, untold = 0;
-    std::uint32_t told = 0;  // since then
+    std::uint64_t since_ms = 0, unnoted = 0;
+    std::uint32_t noted = 0;  // since then
   };
   const Clock& clock_;
   std::mutex mutex_;

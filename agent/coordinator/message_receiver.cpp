@@ -308,7 +308,7 @@ Result<Message> read_message(const json& body, Id context) {
 }
 
 // key: which message it is here.
-json told_stored(const char* status, Id context, const std::string& key) {
+json stored_answer(const char* status, Id context, const std::string& key) {
   return {{"status", status}, {"id", std::to_string(context) + ' ' + key}};
 }
 
@@ -320,7 +320,7 @@ Result<json> MessageReceiver::take_message(const Envelope& envelope, const json&
   MJ_TRY(came, came_before(envelope.context, content));
   // Of what is here already neither age nor rights are asked again: a refusal would say that it had not come.
   if (came && field_of(came->mark, "signer") == message.signer && is_signed(message, message.signer))
-    return told_stored("known", envelope.context, came->key);
+    return stored_answer("known", envelope.context, came->key);
   MJ_TRY(now, now_s());
   MJ_TRY(actor, known_.actors.find(store_, message.signer, now));
   MJ_CHECK(check_message(message, actor, now));
@@ -359,7 +359,7 @@ Result<json> MessageReceiver::take_message(const Envelope& envelope, const json&
                                        "room: try again later");
   // Whoever has seen a message can send it once more.
   if (arrival == Arrival::stored && check_seal(sealed, {envelope.signer, now})) proven_ = message.signer;
-  return told_stored(arrival == Arrival::stored ? "stored" : "known", envelope.context, redis_key(message));
+  return stored_answer(arrival == Arrival::stored ? "stored" : "known", envelope.context, redis_key(message));
 }
 
 Result<std::optional<WantedFile>> MessageReceiver::missing_of(const Envelope& envelope, const Message& message,
@@ -411,7 +411,7 @@ Result<json> MessageReceiver::take_file(const Envelope& envelope, const json& se
     MJ_CHECK(sent(envelope, sealed));
   }
   if (!files_.store) return fail(Code::not_found, "sha256: nobody here waits for files");
-  // A place was made for no larger one, whatever is said of it now.
+  // A place was made for no larger one, whatever its answer says now.
   if (piece.file.bytes > files_.max_bytes)
     return fail(Code::too_large, "bytes: " + std::to_string(piece.file.bytes) + " are more than a message brings; " +
                                      kCarriedLimit + " is " + std::to_string(files_.max_bytes) + " there");

@@ -108,7 +108,7 @@ class MessageReceiver {
   };
   // The message that left from here and that an answer or lines are of, sealed by whom it was sent to.
   Result<Sent> sent(const Envelope&, const nlohmann::json& sealed);
-  // That the envelope is of the supervisor at that address; otherwise: what is said of another signer.
+  // That the envelope is of the supervisor at that address; otherwise: the error for another signer.
   Result<void> prove_peer(const Envelope&, const nlohmann::json& sealed, const std::string& address,
                           const std::string& otherwise, Id actor = 0);
   Result<void> may_send(Id context);  // actor_

@@ -73,11 +73,11 @@ json settle_nodes(const std::vector<FlowNode>& nodes, std::vector<Job>& jobs) {
   };
   json left = json::array();
   for (const FlowNode& node : nodes) {
-    json said{{"id", node.id}};
-    if (!node.supervisor_url.empty()) said["supervisor_url"] = node.supervisor_url;
-    left.push_back(std::move(said));
+    json rest{{"id", node.id}};
+    if (!node.supervisor_url.empty()) rest["supervisor_url"] = node.supervisor_url;
+    left.push_back(std::move(rest));
     const auto job = std::find_if(jobs.begin(), jobs.end(), [&](const Job& each) { return each.id == node.id; });
-    if (job == jobs.end()) continue;  // which is said of the definition
+    if (job == jobs.end()) continue;  // the definition will be refused for it
     add_to(job->dependends, node.depends);
     add_to(job->prerequisites, node.prerequisites);
     if (job->name.empty()) job->name = node.name;
@@ -574,7 +574,7 @@ Result<std::optional<Parcel>> MessageRounds::parcel(const OutboxEntry& entry) {
   return std::optional<Parcel>();
 }
 
-// What becomes of lines never ends an answer: they are left out, and it is told at once.
+// What becomes of lines never ends an answer: they are left out, and it is sent at once.
 Result<std::optional<Parcel>> MessageRounds::without_lines(const OutboxEntry& entry, const Error& why) {
   if (why.code == Code::unavailable) return tl::unexpected<Error>(why);
   log(LogLevel::warn, "supervisor", "context {}: {}: its lines are left out: {}", settings_.context, entry.entry,
@@ -646,7 +646,7 @@ Result<std::optional<Parcel>> MessageRounds::piece_of_answer(const OutboxEntry& 
   return std::optional<Parcel>();
 }
 
-// Of a message that came from elsewhere: whoever sent it waits no longer. Its end is told as any other.
+// Of a message that came from elsewhere: whoever sent it waits no longer. Its end is sent as any other.
 Result<void> MessageRounds::cancel_flow(const OutboxEntry& entry) {
   ProgressRequest request;
   request.context = settings_.context;
@@ -676,8 +676,8 @@ Result<Parcel> MessageRounds::cancelling(const OutboxEntry& entry) {
 
 namespace {
 
-// What the sender is told of a flow: of a large one not its nodes.
-json told_of(Flow flow) {
+// What an answer has of a flow: of a large one not its nodes.
+json answer_of(Flow flow) {
   flow.unknown.clear();
   flow.definition.clear();
   flow.env_vars.clear();
@@ -688,22 +688,22 @@ json told_of(Flow flow) {
   return to_json(flow);
 }
 
-// What the sender is told of a job of ours that has ended. ran_as: our context and its key here.
-json told_of(const std::string& origin, const std::string& ran_as, const Job& job) {
-  Job told;
-  told.status = job.status;
-  told.detail = job.detail;
-  told.error = job.error;
-  told.error_info = job.error_info;
-  told.result = job.result;
-  told.result_json = job.result_json;
-  told.usage = job.usage;
-  told.layers = job.layers;
-  told.receipt = job.receipt;
-  told.artifacts = job.artifacts;
-  told.attempt = job.attempt;
-  told.started_ms = job.started_ms;
-  json out = to_json(told);
+// What an answer has of a job of ours that has ended. ran_as: our context and its key here.
+json answered(const std::string& origin, const std::string& ran_as, const Job& job) {
+  Job sent;
+  sent.status = job.status;
+  sent.detail = job.detail;
+  sent.error = job.error;
+  sent.error_info = job.error_info;
+  sent.result = job.result;
+  sent.result_json = job.result_json;
+  sent.usage = job.usage;
+  sent.layers = job.layers;
+  sent.receipt = job.receipt;
+  sent.artifacts = job.artifacts;
+  sent.attempt = job.attempt;
+  sent.started_ms = job.started_ms;
+  json out = to_json(sent);
   out["key"] = origin;
   out["ran_as"] = ran_as;
   return out;
@@ -712,8 +712,8 @@ json told_of(const std::string& origin, const std::string& ran_as, const Job& jo
 }  // namespace
 
 // Whether its artifacts can be had here; why they are too many, else nothing.
-Result<std::string> MessageRounds::tell_files(const OutboxEntry& entry, const std::string& job_key, const Job& job,
-                                              json& told) {
+Result<std::string> MessageRounds::add_files(const OutboxEntry& entry, const std::string& job_key, const Job& job,
+                                             json& answered) {
   const auto files = contents_of(job.artifacts);
   if (files.empty()) return std::string();
   const std::uint64_t bytes = bytes_of(files);
@@ -725,7 +725,7 @@ Result<std::string> MessageRounds::tell_files(const OutboxEntry& entry, const st
     MJ_TRY(found, settings_.files.store->has(store_, settings_.context, job_key, files));
     here = found;
   }
-  told["files"] = here;
+  answered["files"] = here;
   return std::string();
 }
 
@@ -747,9 +747,9 @@ Result<json> MessageRounds::answered_jobs(const OutboxEntry& entry, std::size_t 
       job.error = "its record there is gone";
     }
     const std::string ran_as = std::to_string(settings_.context) + ' ' + keys[next];
-    json told = told_of(origins[next], ran_as, job);
-    MJ_TRY(with_files, tell_files(entry, keys[next], job, told));
-    std::size_t size = dump_json(told).size();
+    json job_sent = answered(origins[next], ran_as, job);
+    MJ_TRY(with_files, add_files(entry, keys[next], job, job_sent));
+    std::size_t size = dump_json(job_sent).size();
     std::string why = std::move(with_files);
     if (why.empty() && size > kAnswerBytes)
       why = "what it says takes " + std::to_string(size) + " bytes; an answer carries " + std::to_string(kAnswerBytes);
@@ -759,15 +759,15 @@ Result<json> MessageRounds::answered_jobs(const OutboxEntry& entry, std::size_t 
       large.detail = "too_large";
       large.error = "it ended as " + std::string(word(job.status)) + ", and " + why + ". It is " + keys[next] +
                     " in context " + std::to_string(settings_.context) + " there";
-      told = told_of(origins[next], ran_as, large);
-      size = dump_json(told).size();
+      job_sent = answered(origins[next], ran_as, large);
+      size = dump_json(job_sent).size();
     }
-    const auto files = files_of_job(told);
+    const auto files = files_of_job(job_sent);
     const std::uint64_t takes = files ? room_of(files->files) : 0;
     if (!jobs.empty() && (bytes + size > kAnswerBytes || room + takes > settings_.files.max_bytes)) break;
     bytes += size;
     room += takes;
-    jobs.push_back(std::move(told));
+    jobs.push_back(std::move(job_sent));
   }
   return jobs;
 }
@@ -794,14 +794,14 @@ Result<Parcel> MessageRounds::answering(const OutboxEntry& entry) {
   if (const std::uint64_t flow = number_of(entry.mark, "flow"); flow > 0) {
     auto record = store_.load(settings_.context, "flow:" + std::to_string(flow));
     if (!record && record.error().code == Code::unavailable) return tl::unexpected<Error>(std::move(record).error());
-    if (record) body["flow"] = told_of(decode<Flow>(*record).record);
+    if (record) body["flow"] = answer_of(decode<Flow>(*record).record);
   }
   const std::string address(field_of(entry.mark, "address"));
   const auto from = static_cast<Id>(number_of(entry.mark, "from"));
   auto made = sealed(entry, EnvelopeKind::answer, body, address, from);
   if (!made && is_final(made.error())) {
     const std::string why =
-        "it ended as " + std::string(word(message.status)) + " there, and its answer cannot be told: ";
+        "it ended as " + std::string(word(message.status)) + " there, and its answer cannot be sent: ";
     const json brief{{"of", to_json(name)},
                      {"status", word(MessageStatus::error)},
                      {"error", why + cut(made.error().message, kMostReasonBytes)},
@@ -830,17 +830,17 @@ Result<std::optional<Parcel>> MessageRounds::logging(const OutboxEntry& entry) {
     std::size_t bytes = 0;
     std::uint64_t last = 0;
     for (const Log& line : page.lines) {
-      json told = to_json(line);
-      bytes += dump_json(told).size();  // of which a control byte takes six
+      json sent = to_json(line);
+      bytes += dump_json(sent).size();  // of which a control byte takes six
       if (bytes > kLogBytes && last > 0) break;
       last = line.seq;
-      lines.push_back(std::move(told));
+      lines.push_back(std::move(sent));
     }
     json body{{"of", to_json(name)}, {"job", origins[i]}, {"lines", std::move(lines)}};
     MJ_TRY(out, sealed(entry, EnvelopeKind::logs, body, std::string(field_of(entry.mark, "address")),
                        static_cast<Id>(number_of(entry.mark, "from"))));
     out.done = {MailAfter::What::later, 0, "", "", {{cursor, std::to_string(last)}}};
-    // The end is told though lines are not wanted.
+    // The end is sent though lines are not wanted.
     if (entry.kind == "answer") out.refused = MailAfter{MailAfter::What::later, 0, "", "", {{"stream", ""}}};
     return std::optional(std::move(out));
   }
@@ -867,27 +867,27 @@ MailAfter more_files(const Parcel& parcel, const std::string& want, bool gets_on
 }
 
 // Which message it is there, if the supervisor there says it.
-MailAfter known_as(MailAfter done, const json& said) {
+MailAfter known_as(MailAfter done, const json& reply) {
   constexpr std::size_t kMostNameBytes = 64;
-  const json id = done.what == MailAfter::What::delivered && said.is_object() ? said.value("id", json()) : json();
+  const json id = done.what == MailAfter::What::delivered && reply.is_object() ? reply.value("id", json()) : json();
   if (id.is_string() && id.get_ref<const std::string&>().size() <= kMostNameBytes)
     done.more.emplace_back("there", id.get<std::string>());
   return done;
 }
 
 // What becomes of an entry that was answered: whoever is to have it may want a file first.
-MailAfter after(const Parcel& parcel, const json& said) {
+MailAfter after(const Parcel& parcel, const json& reply) {
   if (parcel.piece_of) {
     WantedFile want = *parcel.piece_of;
     const std::uint64_t had = want.have;
-    const json have = said.is_object() ? said.value("have", json()) : json();
+    const json have = reply.is_object() ? reply.value("have", json()) : json();
     want.have = have.is_number_unsigned() ? have.get<std::uint64_t>() : parcel.file_bytes;
     const bool is_whole = want.have >= parcel.file_bytes;
     const bool gets_on = want.have >= std::min(had + kPieceBytes, parcel.file_bytes);
     return more_files(parcel, is_whole ? "" : text_of(want), gets_on);
   }
-  const auto want = read_wanted(said);
-  if (!want || (parcel.entry.kind != "send" && parcel.entry.kind != "answer")) return known_as(parcel.done, said);
+  const auto want = read_wanted(reply);
+  if (!want || (parcel.entry.kind != "send" && parcel.entry.kind != "answer")) return known_as(parcel.done, reply);
   const std::uint64_t asked = number_of(parcel.entry.mark, "asked") + 1;
   MailAfter later = more_files(parcel, text_of(*want), asked <= 2 * parcel.files + kAskedMore);
   later.more.emplace_back("asked", std::to_string(asked));
@@ -897,9 +897,10 @@ MailAfter after(const Parcel& parcel, const json& said) {
 }  // namespace
 
 Result<void> MessageRounds::settle(const Parcel& parcel, const Result<std::string>& answer) {
-  Result<json> said = answer ? read_rpc_answer(*answer) : Result<json>(tl::unexpected<Error>(answer.error()));
-  if (said) return apart(parcel.entry.entry, store_.settle_mail(settings_.context, parcel.entry, after(parcel, *said)));
-  const Error& error = said.error();
+  Result<json> reply = answer ? read_rpc_answer(*answer) : Result<json>(tl::unexpected<Error>(answer.error()));
+  if (reply)
+    return apart(parcel.entry.entry, store_.settle_mail(settings_.context, parcel.entry, after(parcel, *reply)));
+  const Error& error = reply.error();
   MJ_TRY(now_ms, store_.now_ms());
   const std::uint64_t since =
       std::max({number_of(parcel.entry.mark, "came_ms"), number_of(parcel.entry.mark, "taken_ms"),
@@ -908,7 +909,8 @@ Result<void> MessageRounds::settle(const Parcel& parcel, const Result<std::strin
   // An answer was promised: a clock, a key or a record there that is wrong may be mended.
   const bool is_answer = parcel.entry.kind == "answer" || parcel.entry.kind == "logs";
   const bool is_no = is_final(error) && !(is_answer && error.code == Code::denied);
-  if (parcel.piece_of && error.code == Code::invalid && is_answer) {  // it is damaged here: its name is told alone
+  if (parcel.piece_of && error.code == Code::invalid &&
+      is_answer) {  // it is damaged here: the answer has its name alone
     const MailAfter bare{MailAfter::What::later, 0, "", "", {{"want", ""}, {"bare", "1"}}};
     return apart(parcel.entry.entry, store_.settle_mail(settings_.context, parcel.entry, bare));
   }

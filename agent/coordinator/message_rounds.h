@@ -86,7 +86,7 @@ class MessageRounds {
   Result<Parcel> piece(const OutboxEntry&, const MessageName&, const std::string& job_key, const FileContent&,
                        const WantedFile&, Id context);
   Result<std::optional<Parcel>> piece_of_answer(const OutboxEntry&, const MessageName&);
-  Result<std::string> tell_files(const OutboxEntry&, const std::string& job_key, const Job&, nlohmann::json& told);
+  Result<std::string> add_files(const OutboxEntry&, const std::string& job_key, const Job&, nlohmann::json& answered);
   Result<std::unique_ptr<ArtifactStore::HandedOver>> hand_over(const Message&, const TakeMessage&, const Fields& mark);
   Result<void> cancel_flow(const OutboxEntry&);
   Result<Parcel> cancelling(const OutboxEntry&);

@@ -8,7 +8,7 @@
 #include "base/log.h"
 #include "base/sha256.h"
 #include "coordinator/context_turns.h"
-#include "coordinator/said_once.h"
+#include "coordinator/log_once.h"
 #include "domain/codec.h"
 #include "domain/notify.h"
 #include "domain/rights.h"
@@ -56,7 +56,7 @@ struct Telling {
   Id caller = 0;
   std::string id, body;
   std::vector<NotifyTarget> webhooks;
-  std::vector<std::string> told, secrets;
+  std::vector<std::string> reached, secrets;
   std::string failure;   // the last that another try may mend
   std::string hopeless;  // one that it may not
   bool counts = true;    // as a try
@@ -64,13 +64,13 @@ struct Telling {
   std::thread thread;
 
   void add(const NotifyTarget& target, Result<void> done) {
-    if (done) return told.push_back(target.digest);
+    if (done) return reached.push_back(target.digest);
     const std::string why = without_path(std::move(done).error().message, target.where);
     // What no operator allows now is allowed by no further try, either: the setting is read at the start.
     const bool final =
         done.error().code == Code::denied || done.error().code == Code::invalid || done.error().code == Code::too_large;
     (final ? hopeless : failure) = why;
-    if (final) told.push_back(target.digest);
+    if (final) reached.push_back(target.digest);
   }
 };
 
@@ -80,13 +80,13 @@ class Notifying final : public Notifier, public ContextTurns {
       : ContextTurns(std::move(waiter), clock, hints_of(settings.context)),
         store_(std::move(store)),
         settings_(std::move(settings)),
-        said_("notifier", settings_.context) {}
+        log_once_("notifier", settings_.context) {}
   ~Notifying() override { thread_.stop(); }
   void ask_to_stop() override { stop(); }
 
   std::uint64_t turn() {
     const auto next_ms = round();
-    said_(next_ms ? nullptr : &next_ms.error());
+    log_once_(next_ms ? nullptr : &next_ms.error());
     return next_ms ? std::min<std::uint64_t>(kNotifierIdleMs, *next_ms) : kNotifierAwayMs;
   }
   void ended() {
@@ -118,7 +118,7 @@ class Notifying final : public Notifier, public ContextTurns {
   }
 
   Result<void> give_up(const Notice& notice, const std::string& why) {
-    const std::string line = "the end of " + notice.of + " is not told: " + why;
+    const std::string line = "the end of " + notice.of + " is not reported: " + why;
     MJ_CHECK(store_->settle_notice(settings_.context, notice, {std::nullopt, line}));
     log(LogLevel::warn, "notifier", "context {}: {}", settings_.context, line);
     return {};
@@ -134,7 +134,7 @@ class Notifying final : public Notifier, public ContextTurns {
     telling.caller = is_job_key(notice.of) ? caller_of_job(notice.of) : decode<Flow>(*record).record.caller_id;
     telling.id = notice_id(settings_.context, notice);
     telling.body = notice_body(settings_.context, notice, *record);
-    telling.told = notice.told;
+    telling.reached = notice.reached;
     auto begun = begin(telling, *record);
     if (!begun || !telling.thread.joinable()) under_way_.pop_back();
     return begun;
@@ -167,9 +167,9 @@ class Notifying final : public Notifier, public ContextTurns {
     const auto add = [&](NotifyRead read, Id actor, bool checked) {
       if (!read.problems.empty()) telling.hopeless = join(read.problems);
       for (NotifyTarget& target : read.targets) {
-        const auto& told = telling.notice.told;
+        const auto& reached = telling.notice.reached;
         if (target.sound && target.wants(telling.notice.finished) &&
-            std::find(told.begin(), told.end(), target.digest) == told.end())
+            std::find(reached.begin(), reached.end(), target.digest) == reached.end())
           all.push_back({std::move(target), actor, checked});
       }
     };
@@ -219,7 +219,7 @@ class Notifying final : public Notifier, public ContextTurns {
     MJ_CHECK(check_script(job.script, settings_.limits.max_script_bytes));
     MJ_CHECK(check_policy(job, settings_.limits.ceiling));
     auto submitted = store_->submit(job);
-    // Under that key there is one already: with what the record said before it went on.
+    // Under that key there is one already: with what stood in the record before it went on.
     if (!submitted && submitted.error().code != Code::conflict)
       return tl::unexpected<Error>(std::move(submitted).error());
     return {};
@@ -271,7 +271,7 @@ class Notifying final : public Notifier, public ContextTurns {
 
   Result<void> settle_again(const Telling& telling, std::uint64_t after_ms) {
     return store_->settle_notice(settings_.context, telling.notice,
-                                 {NoticeAfter::Again{telling.told, after_ms, telling.counts}, ""});
+                                 {NoticeAfter::Again{telling.reached, after_ms, telling.counts}, ""});
   }
   Result<void> settle(const Telling& telling) {
     const Notice& notice = telling.notice;
@@ -291,7 +291,7 @@ class Notifying final : public Notifier, public ContextTurns {
   std::unique_ptr<Store> store_;
   NotifierSettings settings_;
   std::list<Telling> under_way_;
-  SaidOnce said_;
+  LogOnce log_once_;
   TurnThread<Notifying> thread_{*this};  // last: it uses all of the above
 };
 

@@ -1,7 +1,7 @@
-// Tells those who want to hear of an end (domain/notify.h): calls webhooks, submits jobs, sends messages. What is to be
-// told stands in the store from the same step as the end (mj:notices), until all have heard of it:
+// Tells those who want to hear of an end (domain/notify.h): calls webhooks, submits jobs, sends messages. A notice
+// stands in the store from the same step as the end (mj:notices), until all its targets have it:
 //
-//   due --taken for kHoldMs--> told --> gone
+//   due --taken for kHoldMs--> all have it --> gone
 //                          `-> some have not --kFirstPauseMs, doubling--> due again, at most kMostTries times
 //
 // If we die, the notice is due again: a webhook may hear of an end twice (with the same id), a job runs once, a message
@@ -32,7 +32,7 @@ class Notifier {
  public:
   static Result<std::unique_ptr<Notifier>> start(StoreFactory&, const Clock&, NotifierSettings);
   virtual void ask_to_stop() = 0;
-  virtual ~Notifier() = default;  // what it was telling is due again at once
+  virtual ~Notifier() = default;  // the notice at hand is due again at once
 };
 
 }  // namespace mycojobs

@@ -269,7 +269,7 @@ Result<Id> create_child(FlowStore& store, const LoadedRun& run, std::uint32_t no
   child.traceparent = run.record.traceparent;
   child.context = run.record.context_id;
   child.caller = run.record.caller_id;
-  // What is said nearer to the job wins.
+  // The definition that is nearer to the job wins.
   child.env_vars = planned.job.env_vars;
   child.env_vars.insert(read.plan->env_vars.begin(), read.plan->env_vars.end());
   child.env_vars.insert(run.record.env_vars.begin(), run.record.env_vars.end());

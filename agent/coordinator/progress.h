@@ -25,7 +25,7 @@ struct ProgressRequest {
   Id context = 0, flow = 0;
   std::optional<StartRun> start;       // this first
   std::optional<FlowControl> control;  // and this: its error is the answer
-  bool due = false;                    // the store said so: it is put off until something is due again
+  bool due = false;                    // it stood among those that are due: it is put off until something is due again
   bool recover = false;  // look at every job, child and awaited flow that should be under way, whatever events say:
                          // planned but unscheduled first, then completed but unapplied
 };

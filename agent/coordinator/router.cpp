@@ -20,9 +20,9 @@
 #include "base/log.h"
 #include "base/sha256.h"
 #include "coordinator/context_turns.h"
+#include "coordinator/log_once.h"
 #include "coordinator/message_receiver.h"
 #include "coordinator/router_queues.h"
-#include "coordinator/said_once.h"
 #include "domain/codec.h"
 #include "domain/flow_data.h"
 #include "domain/host.h"
@@ -66,7 +66,7 @@ class RemoteJob {
   void cancel();   // ends the job there
   void abandon();  // lets it run: somebody else will follow it
   bool over() const { return over_; }
-  // Once it is over: how it ended, and what it said. Nothing: it was abandoned.
+  // Once it is over: how it ended, and its result. Nothing: it was abandoned.
   std::optional<JobEnd> take_end();
   std::vector<Log> take_log();
 
@@ -214,7 +214,7 @@ std::optional<std::string> RemoteJob::start() {
 
 bool RemoteJob::follow(const std::string& key) {
   const json id{{"id", key.substr(key.starts_with("job:") ? 4 : 0)}};
-  bool told = false;
+  bool cancel_sent = false;
   std::uint64_t until = until_ms_ + kAfterCancelMs;
   while (true) {
     bool cancel = late();
@@ -223,8 +223,9 @@ bool RemoteJob::follow(const std::string& key) {
       if (abandoned_) return false;
       cancel = cancel || cancelled_;
     }
-    if (cancel && !told) {
-      told = call_rpc(http_, {wanted_.url, wanted_.secret, "job.cancel", kCallMs, &wanted_.networks}, id).has_value();
+    if (cancel && !cancel_sent) {
+      cancel_sent =
+          call_rpc(http_, {wanted_.url, wanted_.secret, "job.cancel", kCallMs, &wanted_.networks}, id).has_value();
       until = std::min(until, clock_.boot_ms() + kAfterCancelMs);
     }
     auto status = call_rpc(http_, {wanted_.url, wanted_.secret, "job.status", kCallMs, &wanted_.networks}, id);
@@ -274,9 +275,9 @@ void RemoteJob::fetch(const std::string& key) {
       made.ran_as = ran_as_of(*result);
       const auto values = result->find("result");
       if (values != result->end()) {
-        HandedBack told = handed_back(*values);
-        made.result = std::move(told.texts);
-        made.result_json = std::move(told.json);
+        HandedBack back = handed_back(*values);
+        made.result = std::move(back.texts);
+        made.result_json = std::move(back.json);
       }
       log_ = std::move(lines);
       end_ = std::move(made);
@@ -325,7 +326,7 @@ class Routing final : public Router, public ContextTurns {
         settings_(settings),
         places_(settings_.concurrency),
         instance_(random_hex(16)),
-        said_("router", settings_.context) {}
+        log_once_("router", settings_.context) {}
   ~Routing() override { thread_.stop(); }
 
   void ended() {
@@ -338,14 +339,14 @@ class Routing final : public Router, public ContextTurns {
 
   std::uint64_t turn() {
     const auto done = round();
-    said_(done ? nullptr : &done.error());
+    log_once_(done ? nullptr : &done.error());
     take_work(done.has_value() && queues_.waits(places_));
     return !done ? kRouterAwayMs : away_.empty() ? kRouterIdleMs : kJobsAwayMs;
   }
 
  private:
   // A host's queue, or one that we may not have heard of.
-  void told(std::string_view queue) override {
+  void on_hint(std::string_view queue) override {
     if (!queues_.knows(std::string(queue))) next_look_ = std::min(next_look_, last_look_ + kLookAgainMs);
   }
   void reconnected() override { next_look_ = 0; }
@@ -720,14 +721,15 @@ class Routing final : public Router, public ContextTurns {
     end.detail = away.is_cancelled ? "cancelled" : "lost";
     if (state.empty() || state == "over") {
       const auto answers = parse_json(fields ? field_of(*fields, kCarriedAnswer) : "");
-      auto told = answers && answers->is_array() && !answers->empty()
-                      ? read_answered_job(answers->front(), 0)
-                      : Result<AnsweredJob>(fail(Code::not_found, !state.empty() ? std::string(field_of(*fields, "why"))
-                                                                                 : "its message is gone"));
-      if (told) {
-        end = std::move(told->end);
+      auto answer =
+          answers && answers->is_array() && !answers->empty()
+              ? read_answered_job(answers->front(), 0)
+              : Result<AnsweredJob>(fail(
+                    Code::not_found, !state.empty() ? std::string(field_of(*fields, "why")) : "its message is gone"));
+      if (answer) {
+        end = std::move(answer->end);
       } else {
-        end.error = "supervisor: " + told.error().message;
+        end.error = "supervisor: " + answer.error().message;
       }
       away.end = std::move(end);
     } else if (clock_.boot_ms() >= away.until_ms) {
@@ -751,7 +753,7 @@ class Routing final : public Router, public ContextTurns {
   std::map<std::string, Seen> seen_;
   std::uint64_t next_renewal_ = 0, next_expiry_ = 0, next_look_ = 0, last_look_ = 0;
   std::mt19937_64 random_{std::random_device{}()};
-  SaidOnce said_;
+  LogOnce log_once_;
   TurnThread<Routing> thread_{*this};  // last: it uses all of the above
 };
 

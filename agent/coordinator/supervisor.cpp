@@ -13,7 +13,7 @@
 #include "base/log.h"
 #include "base/mailbox.h"
 #include "coordinator/context_turns.h"
-#include "coordinator/said_once.h"
+#include "coordinator/log_once.h"
 #include "domain/host.h"
 
 namespace mycojobs {
@@ -123,7 +123,7 @@ class Supervising final : public Supervisor, public ContextTurns {
         store_(std::move(store)),
         flows_(std::move(flows)),
         rounds_(*store_, *flows_, clock, settings_.messages),
-        said_("supervisor", settings_.messages.context) {}
+        log_once_("supervisor", settings_.messages.context) {}
   ~Supervising() override {
     thread_.stop();
     lanes_.clear();
@@ -132,7 +132,7 @@ class Supervising final : public Supervisor, public ContextTurns {
 
   std::uint64_t turn() {
     const auto next_ms = round();
-    said_(next_ms ? nullptr : &next_ms.error());
+    log_once_(next_ms ? nullptr : &next_ms.error());
     take_work(next_ms.has_value());
     return next_ms.value_or(kSupervisorAwayMs);
   }
@@ -240,7 +240,7 @@ class Supervising final : public Supervisor, public ContextTurns {
   Mailbox<Carried> carried_;
   std::map<std::string, OpenLane> lanes_;  // by host_of_address(): one host has one lane, whatever paths are named
   std::set<std::string> away_;             // lanes that had no answer the last time
-  SaidOnce said_;
+  LogOnce log_once_;
   TurnThread<Supervising> thread_{*this};  // last: it uses all of the above
 };
 

@@ -314,13 +314,13 @@ Result<void> LoadedWorld::commit(WorkflowStore& store, std::uint64_t due_ms, boo
   MJ_CHECK(write_ahead(store, ahead, blobs_));
   for (auto& [hash, bytes] : blobs_) wanted.blobs.emplace_back(hash, std::move(bytes));
   wanted.facts = std::move(facts_);
-  const bool full_moved = told_full_ != index_.full();
+  const bool full_moved = stored_full_ != index_.full();
   if (full_moved) {
     wanted.full.emplace();
     for (const CellId& id : index_.full()) wanted.full->push_back(store_name(id));
   }
   MJ_CHECK(store.commit(wanted));
-  if (full_moved) told_full_ = index_.full();
+  if (full_moved) stored_full_ = index_.full();
   base_ += facts;
   written_ += written;
   news_bytes_ = 0;

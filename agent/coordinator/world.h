@@ -132,7 +132,7 @@ class LoadedWorld {
   std::size_t most_snapshot_ = kMaxSnapshotBytes;
   std::vector<std::string> done_;
   std::string snapshot_, applied_;
-  std::optional<std::set<CellId>> told_full_;  // as the store has them; nothing: not known
+  std::optional<std::set<CellId>> stored_full_;  // as the store has them; nothing: not known
 };
 
 }  // namespace mycojobs

@@ -25,7 +25,7 @@ using nlohmann::json;
 constexpr std::uint32_t kWorldsAtOnce = 16;
 constexpr std::uint64_t kWorldsIdleMs = 1000;
 constexpr std::uint64_t kPutOffMs = 5000;
-// For what nobody has told of: each world once in this time, some of them at once.
+// For what no notice came of: each world once in this time, some of them at once.
 constexpr std::uint64_t kLookEveryMs = 60000, kGlanceEveryMs = 250;
 constexpr std::size_t kWorldsGlanced = 64, kCarriersGlanced = 1000;
 constexpr std::uint64_t kWaitedMs = 1000;  // what is late by more was lost
@@ -775,7 +775,7 @@ Result<std::string> WorldRounds::send_signal(const PendingIntent& pending, Id ow
   return "signal " + control.target;
 }
 
-// Timers and approvals end here; a job or flow is told to, and its end is the receipt: it may still be another one.
+// Timers and approvals end here; a job or flow is cancelled, and its end is the receipt: it may still be another one.
 Result<void> WorldRounds::cancel_effects(LoadedWorld& world, const std::string& intent) {
   const CellState& cell = *world.state().cell(world.state().intents.at(intent));
   const PendingIntent cancel = cell.pending.at(intent);
@@ -792,8 +792,8 @@ Result<void> WorldRounds::cancel_effects(LoadedWorld& world, const std::string& 
   return receive(world, cancel_receipt(intent, ended));
 }
 
-// Its jobs and flows are told before it ends: who dies in between finds both again, the request and the instance. What
-// somebody who died has begun for it, and nobody has noted, is found by its intent.
+// Its jobs and flows are cancelled before it ends: who dies in between finds both again, the request and the instance.
+// What somebody who died has begun for it, and nobody has noted, is found by its intent.
 Result<void> WorldRounds::cancel_instance(LoadedWorld& world, const WorldMail& mail) {
   const CellId id{text_in(mail.fields, "workflow"), from_hex(text_in(mail.fields, "key"))};
   const auto waits = [&] {

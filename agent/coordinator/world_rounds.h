@@ -100,7 +100,7 @@ class WorldRounds {
   Result<std::string> pubkey_of(Id runner);
   Result<std::string> why_receipt_fails(const EndedJob&, const Job&, const std::string& intent);
   Result<void> hear_of_ends(World&);
-  // For what nobody has told of.
+  // For what no notice came of.
   Result<void> look_around();
   Result<std::vector<std::string>> look_at(const std::vector<std::string>& names);
   bool has_waited(const World&, const WorldGlance&);
@@ -125,7 +125,7 @@ class WorldRounds {
   Result<std::string> send_signal(const PendingIntent&, Id owner, const nlohmann::json& params);
   Result<void> cancel_effects(LoadedWorld&, const std::string& intent);
   Result<void> cancel_instance(LoadedWorld&, const WorldMail&);
-  // key: of whoever asks, so that a flow is told once. What has ended is not told.
+  // key: of whoever asks, so that a flow is cancelled once. What has ended stays as it is.
   Result<void> cancel_carrier(const std::string& key, const std::string& carrier, Id owner);
   Sample sample() const;
 

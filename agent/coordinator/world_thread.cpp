@@ -30,7 +30,7 @@ WorldThread::WorldThread(Stores stores, std::unique_ptr<Waiter> waiter, const Cl
       rounds_({*stores_.jobs, *stores_.flows, *stores_.worlds, std::move(take_step), clock, std::move(limits),
                std::move(metrics)},
               context),
-      said_("workflows", context) {}
+      log_once_("workflows", context) {}
 
 void WorldThread::set_leads(bool leads) {
   if (leads_.exchange(leads) != leads) wake();
@@ -44,7 +44,7 @@ std::uint64_t WorldThread::turn() {
   auto recovered = recovers_ ? rounds_.recover() : Result<void>();
   const auto next = recovered ? rounds_.round() : tl::unexpected<Error>(recovered.error());
   recovers_ = !next;
-  said_(next ? nullptr : &next.error());
+  log_once_(next ? nullptr : &next.error());
   return next ? *next : kStoreAwayMs;
 }
 

@@ -7,7 +7,7 @@
 #include <memory>
 
 #include "coordinator/context_turns.h"
-#include "coordinator/said_once.h"
+#include "coordinator/log_once.h"
 #include "coordinator/world_rounds.h"
 
 namespace mycojobs {
@@ -33,7 +33,7 @@ class WorldThread final : public ContextTurns {
 
   Stores stores_;
   WorldRounds rounds_;
-  SaidOnce said_;
+  LogOnce log_once_;
   bool recovers_ = true;
   std::atomic<bool> leads_{false};
   TurnThread<WorldThread> thread_{*this};  // last: it uses all of the above

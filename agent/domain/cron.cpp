@@ -311,7 +311,7 @@ constexpr std::array<std::string_view, 13> kMonthNames{"",        "January",  "F
                                                        "May",     "June",     "July",     "August", "September",
                                                        "October", "November", "December"};
 
-constexpr std::size_t kMaxTimes = 6;  // that are told one by one
+constexpr std::size_t kMaxTimes = 6;  // that are listed one by one
 
 std::string two_digits(unsigned value) { return (value < 10 ? "0" : "") + std::to_string(value); }
 

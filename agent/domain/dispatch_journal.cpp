@@ -44,7 +44,7 @@ constexpr auto kFactShapes = std::to_array<FactShape>({
        {"r", Shape::number},
        {"i", Shape::optional_text},
        {"l", Shape::number}}}},
-    {FactKind::heartbeat, "its lease was renewed; of the many renewals only some are told", {{kClaim}}},
+    {FactKind::heartbeat, "its lease was renewed; only some of the many renewals have a fact", {{kClaim}}},
     {FactKind::released,
      "its owner gave it back unreported; d: how often it counts as delivered",
      {{kClaim, {"why", Shape::optional_text}, {"d", Shape::number}}}},
@@ -73,7 +73,7 @@ constexpr auto kFactShapes = std::to_array<FactShape>({
      {{{"fl", Shape::optional_text}, {"m", Shape::optional_text}}}},
     {FactKind::replanned, "its flow reopened it, in no queue: its next attempt", {{{"a", Shape::number}}}},
     {FactKind::restored,
-     "a rebuild found facts lost or in disorder: what its claim said then is so (s: state, st: status once it has "
+     "a rebuild found facts lost or in disorder: what its claim had then is so (s: state, st: status once it has "
      "ended)",
      {{{"s", Shape::text},
        {"st", Shape::optional_text},
@@ -233,7 +233,7 @@ class JobFolding {
     return FactProblem{rule, "revision " + std::to_string(fact_.revision) + ": " + ascii(fact_.kind, 60) + ' ' + what};
   }
   Verdict impossible() const {
-    const std::string where = job_.state == JobState::none ? "a job of which nothing is told" : "a job that is ";
+    const std::string where = job_.state == JobState::none ? "a job without a fact" : "a job that is ";
     return problem(kFactOrder, "of " + where + std::string(word(job_.state)));
   }
   bool by_owner() const { return !text(fact_, "c").empty(); }

@@ -29,15 +29,16 @@ std::string variable_of(std::string_view name) {
 }  // namespace
 
 FlowData flow_data_of(const Job& job) {
-  const auto told = std::make_shared<json>(json::object());
-  FlowData data{told, {}};
+  const auto data_json = std::make_shared<json>(json::object());
+  FlowData data{data_json, {}};
   const auto field = std::find_if(job.unknown.begin(), job.unknown.end(),
                                   [](const auto& each) { return each.first == kFlowDataField; });
   if (field == job.unknown.end()) return data;
   const auto parsed = parse_json(field->second);
   if (!parsed || !parsed->is_object()) return data;
   for (const char* name : {"inputs", "signals", "each"}) {
-    if (const auto found = parsed->find(name); found != parsed->end() && found->is_object()) (*told)[name] = *found;
+    if (const auto found = parsed->find(name); found != parsed->end() && found->is_object())
+      (*data_json)[name] = *found;
   }
   const auto joins = parsed->find("joins");
   if (joins == parsed->end() || !joins->is_object()) return data;
@@ -59,12 +60,12 @@ TextMap flow_environment(const FlowData& data) {
     std::string text = text_of(value);
     if (text.find('\0') == std::string::npos) variables[name] = std::move(text);  // the system cannot pass it on
   };
-  if (const auto inputs = data.told->find("inputs"); inputs != data.told->end()) {
+  if (const auto inputs = data.values->find("inputs"); inputs != data.values->end()) {
     for (const auto& item : inputs->items()) {
       if (const std::string end = variable_of(item.key()); !end.empty()) add("MYCOJOBS_INPUT_" + end, item.value());
     }
   }
-  if (const auto each = data.told->find("each"); each != data.told->end()) {
+  if (const auto each = data.values->find("each"); each != data.values->end()) {
     if (const auto value = each->find("value"); value != each->end()) add("MYCOJOBS_EACH", *value);
     if (const auto index = each->find("index"); index != each->end()) add("MYCOJOBS_EACH_INDEX", *index);
   }

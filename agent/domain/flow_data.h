@@ -17,7 +17,7 @@ namespace mycojobs {
 inline constexpr const char* kFlowDataField = "flow_data";
 
 struct FlowData {
-  std::shared_ptr<const nlohmann::json> told;    // inputs, signals, each: those that there are; for the script
+  std::shared_ptr<const nlohmann::json> values;  // inputs, signals, each: those that there are; for the script
   std::map<std::string, std::vector<Id>> joins;  // by node
 };
 // Of a record that anybody may have written: what does not fit is left out.

@@ -56,10 +56,10 @@ class Deciding {
   void emit(std::string_view kind, std::optional<std::uint32_t> node, const Json& more = Json::object());
   void effect(Effect::Kind kind, std::uint32_t node, std::string detail = {}, std::string error = {});
 
-  // Ends of a node. told: its record has the end already, since a runner wrote it.
-  void complete(std::uint32_t i, const TextMap& values, bool told, std::uint64_t bytes);
-  void fail_node(std::uint32_t i, const std::string& detail, const std::string& error, bool told);
-  void cancel_node(std::uint32_t i, const std::string& detail, const std::string& reason, bool told);
+  // Ends of a node. stored: its record has the end already, since a runner wrote it.
+  void complete(std::uint32_t i, const TextMap& values, bool stored, std::uint64_t bytes);
+  void fail_node(std::uint32_t i, const std::string& detail, const std::string& error, bool stored);
+  void cancel_node(std::uint32_t i, const std::string& detail, const std::string& reason, bool stored);
 
   bool waits_for(std::uint32_t error_node, std::uint32_t i) const;
 
@@ -99,21 +99,21 @@ std::string digest_of(const FlowControl&);
 
 // What follows without an event: judging, beginning, dropping, setting back.
 
-void Deciding::complete(std::uint32_t i, const TextMap& values, bool told, std::uint64_t bytes) {
+void Deciding::complete(std::uint32_t i, const TextMap& values, bool stored, std::uint64_t bytes) {
   Json more{{"detail", "ok"}};
   for (const std::string& key : planned(i).watched) {
     if (const auto found = values.find(key); found != values.end()) more["values"][key] = found->second;
   }
   if (bytes != 0) more["bytes"] = bytes;
   emit("node_completed", i, more);
-  if (told) return;
+  if (stored) return;
   effect(Effect::Kind::finish, i);
   out_.effects.back().values = values;
 }
 
-void Deciding::fail_node(std::uint32_t i, const std::string& detail, const std::string& error, bool told) {
+void Deciding::fail_node(std::uint32_t i, const std::string& detail, const std::string& error, bool stored) {
   const bool compensates = node(i).compensates;
-  if (!told) effect(Effect::Kind::fail, i, detail, error);
+  if (!stored) effect(Effect::Kind::fail, i, detail, error);
   if (planned(i).on_error == OnError::go_on && !compensates) {
     return emit("node_completed", i, {{"detail", "continued"}, {"failed", detail}, {"error", error}});
   }
@@ -134,8 +134,8 @@ bool Deciding::waits_for(std::uint32_t error_node, std::uint32_t i) const {
   return false;
 }
 
-void Deciding::cancel_node(std::uint32_t i, const std::string& detail, const std::string& reason, bool told) {
-  if (!told) effect(Effect::Kind::fail, i, detail, reason);
+void Deciding::cancel_node(std::uint32_t i, const std::string& detail, const std::string& reason, bool stored) {
+  if (!stored) effect(Effect::Kind::fail, i, detail, reason);
   emit("node_cancelled", i, {{"detail", detail}, {"error", reason}});
 }
 
@@ -801,9 +801,9 @@ std::vector<Effect> owed(const FlowPlan& plan, const RunState& run) {
   }
   for (const auto& [flow, i] : run.awaited) {
     const bool gate = run.nodes[i].status == NodeStatus::pending;
-    const bool told = run.nodes[i].detail == "cancelling";
+    const bool cancels = run.nodes[i].detail == "cancelling";
     if (gate) add(Effect::Kind::await_flow, i, flow);
-    if (!gate && told) add(Effect::Kind::cancel_child, i, flow);
+    if (!gate && cancels) add(Effect::Kind::cancel_child, i, flow);
   }
   return effects;
 }

@@ -27,7 +27,7 @@ namespace plans {
 
 namespace {
 
-constexpr std::size_t kMaxCycles = 10;         // that are told
+constexpr std::size_t kMaxCycles = 10;         // that are listed
 constexpr std::size_t kMaxShown = 12;          // names of one
 constexpr std::size_t kMaxSteps = 20'000'000;  // in search of the shortest; then the shortest so far will do
 constexpr std::uint32_t kNone = UINT32_MAX;
@@ -682,7 +682,7 @@ Result<void> add(const json& more, json& node, const std::map<Id, std::string>& 
     if (item.key() == "id" || item.key() == "name") continue;
     if (std::find(std::begin(kAdded), std::end(kAdded), item.key()) == std::end(kAdded)) {
       return fail(Code::invalid, shown(item.key()) +
-                                     " is not said here but by the job's record; here there are when, "
+                                     " is not given here but by the job's record; here there are when, "
                                      "on_error, compensate, irreversible, supervisor_url and "
                                      "gate_timeout" +
                                      did_you_mean(item.key(), kAdded));

@@ -178,6 +178,6 @@ Result<nlohmann::json> input_of_text(const nlohmann::json& definition, const std
                                      const std::string& text);
 
 nlohmann::json inputs_json(const FlowPlan&);  // name -> value
-std::string missing_inputs(const FlowPlan&);  // what is said of inputs without a value; empty: all have one
+std::string missing_inputs(const FlowPlan&);  // the error for inputs without a value; empty: all have one
 
 }  // namespace mycojobs

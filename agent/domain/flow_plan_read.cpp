@@ -1,4 +1,4 @@
-// Values of a definition: what they must be, and what is said if they are not.
+// Values of a definition: what they must be, and the error if they are not.
 #include "domain/flow_plan_read.h"
 
 #include <algorithm>
@@ -514,10 +514,10 @@ bool read_type(const JsonPath& at, FlowInput& input) {
 bool fits(const FlowInput& input, const JsonPath& at) {
   const InputType& type = *type_of(input.type);
   if (type.fits(at.value)) return true;
-  Problems told;
-  const JsonPath asked{at.value, "", told};
+  Problems of_value;
+  const JsonPath asked{at.value, "", of_value};
   asked.wrong(type.shown);
-  at.refuse("input " + input.name + ' ' + told.take().front().message +
+  at.refuse("input " + input.name + ' ' + of_value.take().front().message +
             (input.type == "string" && at.value.is_primitive() ? ": put it in quotes" : ""));
   return false;
 }
@@ -759,7 +759,7 @@ void refuse_field(const JsonPath& field, std::string_view name, NodeKind kind) {
   field.refuse("unknown field of a node" + did_you_mean(name, names));
 }
 
-// What every job must be, said of the fields as they are called here.
+// What every job must be; errors name the fields as they are called here.
 void check_job(const JsonPath& at, const Draft& draft, const json& defaults) {
   Job job = draft.node.job;
   job.id = job.caller_id = job.context_id = 1;
@@ -770,9 +770,9 @@ void check_job(const JsonPath& at, const Draft& draft, const json& defaults) {
     if (field == "env_vars") field = "env";
     std::string message = problem.message;
     if (message.starts_with(problem.field + ": ")) message.erase(0, problem.field.size() + 2);
-    // What was refused, or a file tells, is not missing as well.
-    const bool told = at.value.contains("type") || at.value.contains("file") || defaults.contains("type");
-    if (field == "type" && draft.node.job.script_type.empty() && told) continue;
+    // What was refused, or comes from a file, is not missing as well.
+    const bool has_type = at.value.contains("type") || at.value.contains("file") || defaults.contains("type");
+    if (field == "type" && draft.node.job.script_type.empty() && has_type) continue;
     if (at.value.contains(field)) {
       at.problems.add(at.path + '.' + field, std::move(message));
     } else {
@@ -790,13 +790,13 @@ bool has_default(std::string_view name) {
   return std::find(std::begin(kWithDefaults), std::end(kWithDefaults), name) != std::end(kWithDefaults);
 }
 
-// The fields of a node of this kind that others give it. What is wrong with them was said of them.
+// The fields of a node of this kind that others give it. Their errors were reported where they stand.
 void take_defaults(const json& defaults, NodeKind kind, Draft& draft, int depth) {
   if (kind != NodeKind::job) return;
-  Problems told;
+  Problems reported;
   for (const auto& item : defaults.items()) {
     if (has_default(item.key()))
-      field_of(item.key())->read({item.value(), "defaults." + item.key(), told}, draft, depth);
+      field_of(item.key())->read({item.value(), "defaults." + item.key(), reported}, draft, depth);
   }
 }
 

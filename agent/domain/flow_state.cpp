@@ -36,7 +36,7 @@ constexpr std::array kRows = std::to_array<FoldRow>({
     {{"node_expanded", "count, values, bytes", "its elements are known; values: what conditions read", true},
      &F::node_expanded},
     {{"child_started", "flow", "its child flow runs", true}, &F::child_started},
-    {{"cancel_sent", "", "its job or child was told to end", true}, &F::cancel_sent},
+    {{"cancel_sent", "", "its job or child was asked to end", true}, &F::cancel_sent},
     {{"node_completed", "detail, error, failed, values, bytes",
       "it has settled well; values: what conditions read; failed: the detail of what was passed over", true},
      &F::node_completed},
@@ -100,7 +100,7 @@ void index_links(const FlowPlan& plan, RunState& run) {
     if (node.settled == 0) {
       for (const std::uint32_t dependent : planned.dependents) ++run.nodes[dependent].open_needs;
     }
-    // A compensation that fails is told, and the next one runs: it calls nobody.
+    // A compensation that fails has a fact, and the next one runs: it calls nobody.
     node.routes =
         planned.on_error == OnError::route && planned.error_node && *planned.error_node != i && !compensation[i];
     if (!node.routes) continue;

@@ -4,7 +4,7 @@
 //   pending    dependencies | on_call | gate (approval:NAME ...: its needs are met)
 //   ready      (all is met; dispatched as soon as the flow is not paused and a place is free)
 //   dispatched queued (a job: readers overlay where it really is) | approval | pause | wait | flow (its child runs) |
-//              cancelling (its job or child was told)
+//              cancelling (its job or child was asked to end)
 //   completed  ok | handled (failed, and its error node has taken it over) | continued (failed; on_error: continue)
 //   failed     the job's detail; rejected, timeout, flow_failed, dependency_failed. While its error node is at work it
 //              has not settled
@@ -86,7 +86,7 @@ struct RunState {
   std::set<std::uint32_t> ready_own;               // ready, and take no place: log, wait, pause, approval
   std::set<std::uint32_t> waiting;                 // in flight without a job or child: wait, pause, approval
   std::set<std::uint32_t> uncalled;                // on call, not called, not settled
-  std::set<std::uint32_t> to_cancel;               // in flight, to be told
+  std::set<std::uint32_t> to_cancel;               // in flight, to be asked to end
   std::set<std::uint32_t> to_retry;                // to be set back before anything else happens
   std::set<std::uint32_t> to_resolve;              // failed and routed, and their error node has settled
   std::set<std::uint32_t> failures;                // failed, handled by nobody: they stop the flow

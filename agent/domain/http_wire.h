@@ -5,8 +5,8 @@
 //   METHOD SP target SP HTTP/1.x CRLF  (name ":" value CRLF)*  CRLF  body
 //
 // Refused: a line that ends without CR LF or goes on in the next one, blanks before a colon, control characters, a
-// Content-Length of anything but digits, any coding but chunked, chunks in HTTP/1.0, a length that is told in two ways,
-// Host, Origin, Authorization twice, over 200 header fields. Pure.
+// Content-Length of anything but digits, any coding but chunked, chunks in HTTP/1.0, a length that is given in two
+// ways, Host, Origin, Authorization twice, over 200 header fields. Pure.
 #pragma once
 
 #include <cstddef>

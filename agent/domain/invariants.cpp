@@ -45,7 +45,7 @@ constexpr auto kVerifyRules = std::to_array<VerifyRule>({
     {"slot-missing", true, "a job runs and takes no slot"},
     {"record-epoch", true, "a record with a higher epoch than its claim: the fence has gone back"},
     {"message-count", true, "the mark of a message does not count its jobs that have not ended"},
-    {"message-outbox", true, "a message of which something is to be told elsewhere, and nobody will tell it"},
+    {"message-outbox", true, "a message of which something is to be sent elsewhere, and nobody will send it"},
     {"message-inbox", true, "a message that has come, and nobody will take it"},
     {"object-index", true, "objects and their indexes disagree"},
     {"flow-mark", true, "a flow whose mark is gone, or does not have a job for each node"},
@@ -193,7 +193,7 @@ class JobJudging {
 bool JobJudging::may_trust(const JobSight& sight) {
   const FoldedJob& folded = sight.history.folded;
   const ClaimView& claim = sight.places.claim;
-  if (!sight.history.told()) return false;
+  if (!sight.history.has_facts()) return false;
   if (claim.state.empty()) return true;
   if (sight.history.problem || !sight.listing.missing.empty()) return false;
   if (!parse_job_state(claim.state)) return true;
@@ -254,7 +254,7 @@ bool JobJudging::check_claim() {
         std::move(fixes));
     return false;
   }
-  if (claim_.state.empty() && sight_.history.told()) {
+  if (claim_.state.empty() && sight_.history.has_facts()) {
     add("claim-missing",
         "has no claim, and " + counted(sight_.history.folded.revisions.size(), "fact tells", "facts tell") + " of it",
         claim_from_facts());
@@ -351,12 +351,13 @@ void JobJudging::check_journal() {
   }
 }
 
-// Of the token only that it differs is said.
+// Of the token a finding says only that it differs.
 void JobJudging::check_claim_facts() {
   const bool bare = truth_.state.empty();
   if (!trusted_ && !bare) {
-    if (!parse_job_state(claim_.state)) return;  // of which is said more
-    const std::string why = sight_.history.told() ? ", and its facts say less than it" : ", and no fact tells of it";
+    if (!parse_job_state(claim_.state)) return;  // which has a finding of its own
+    const std::string why =
+        sight_.history.has_facts() ? ", and its facts say less than it" : ", and no fact tells of it";
     return add("claim-facts", "has a claim in state " + shown(claim_.state) + why + std::string(kKept), restored());
   }
   std::string differences;
@@ -842,7 +843,7 @@ void FlowJudging::check_checkpoint() {
   const FlowPlan& plan = *sight_.plan;
   auto restored = restore(plan, sight_.checkpoint);
   if (restored && sight_.facts.empty() && sight_.revision > 0) {
-    state_ = std::move(*restored);  // the journal is gone, which was said
+    state_ = std::move(*restored);  // the journal is gone, which has a finding
     return;
   }
   const bool readable = restored.has_value();

@@ -56,7 +56,7 @@ struct JobHistory {
   std::uint32_t entry_queue = kNoQueue;  // the first list in which it was met
   bool other_entries = false;            // it stands in a further list too
   bool ended = false;                    // when it was last looked at
-  bool told() const { return !folded.revisions.empty(); }
+  bool has_facts() const { return !folded.revisions.empty(); }
 };
 
 // How a job's facts and the list of them in its claim differ.
@@ -122,7 +122,7 @@ struct FlowSight {
   std::optional<FlowPlan> plan;
   std::string checkpoint;  // empty: there is none
   std::uint64_t checkpoint_at = 0;
-  bool checkpoint_moved = false;  // while it was read: nothing is said of it
+  bool checkpoint_moved = false;  // while it was read: it has no finding
   std::vector<FlowJobView> jobs;  // in the order of the nodes
   std::set<std::string> heard;    // jobs whose ends wait in its events, read after `jobs`
   bool all_events = true;         // there are no more

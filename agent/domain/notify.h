@@ -72,8 +72,8 @@ NotifyRead read_notify(const std::string& text, std::string_view field);  // of 
 // What a person types: a URL, or JSON. Adds it to the list `notify`. Error invalid.
 Result<void> add_notify(std::string_view typed, std::string& notify);
 
-// What is told, as JSON: type (job.ended, flow.ended), timestamp, data. From the record as it is now; if it has ended
-// anew since, or gone on, the notice's own facts alone.
+// What a notice carries, as JSON: type (job.ended, flow.ended), timestamp, data. From the record as it is now; if it
+// has ended anew since, or gone on, the notice's own facts alone.
 std::string notice_body(Id context, const Notice&, const Fields& record);
 // "7/job:12:2001@1732312312123456": the same at each try.
 std::string notice_id(Id context, const Notice&);

@@ -316,9 +316,9 @@ using nlohmann::json;
 
 // Of the others a script learns only that it did not work.
 std::string_view word_for_scripts(Code code) {
-  const bool told = code == Code::invalid || code == Code::not_found || code == Code::conflict ||
-                    code == Code::denied || code == Code::too_large;
-  return word(told ? code : Code::unavailable);
+  const bool is_shown = code == Code::invalid || code == Code::not_found || code == Code::conflict ||
+                        code == Code::denied || code == Code::too_large;
+  return word(is_shown ? code : Code::unavailable);
 }
 
 }  // namespace

@@ -559,7 +559,7 @@ namespace {
 using policies::NumberRow;
 using policies::Unit;
 
-constexpr std::size_t kToldAtOnce = 8;  // in one line; `mycojobs policy check` tells all
+constexpr std::size_t kShownAtOnce = 8;  // in one line; `mycojobs policy check` shows all
 
 // As an order of numbers, in which no limit is above every limit.
 std::uint64_t rank(const NumberRow& row, std::uint64_t value) {
@@ -774,7 +774,7 @@ Result<Policy> combine(const Policy& profile, const PolicyRequest& request, cons
   Combined combined = weigh(profile, request, ceiling);
   auto& problems = combined.problems;
   if (problems.empty()) return std::move(combined.policy);
-  const std::size_t more = problems.size() - std::min(problems.size(), kToldAtOnce);
+  const std::size_t more = problems.size() - std::min(problems.size(), kShownAtOnce);
   problems.resize(problems.size() - more);
   return fail(Code::invalid, join(problems) + (more > 0 ? "; and " + std::to_string(more) + " more" : ""));
 }

@@ -445,7 +445,7 @@ class Cleaner {
     if (!value.is_structured()) return;
     for (nlohmann::json& item : value) clean_texts(item);
   }
-  // Keys that become the same are told apart: nothing of a result is dropped. JSON that has become none is a text.
+  // Keys that become the same stay apart: nothing of a result is dropped. JSON that has become none is a text.
   void clean_result(JobEnd& end) {
     const TextMap& map = end.result;
     const std::set<std::string_view> typed(end.result_json.begin(), end.result_json.end());

@@ -11,7 +11,7 @@ bool is_utf8(std::string_view bytes);
 std::string to_utf8(std::string_view bytes);
 // At most `max` bytes of UTF-8, the last of them "..." if there were more; no character is parted.
 std::string cut(std::string_view text, std::size_t max);
-inline constexpr std::size_t kMostReasonBytes = 4096;  // of a reason that is stored or told
+inline constexpr std::size_t kMostReasonBytes = 4096;  // of a reason that is stored or sent
 // At most `max` bytes, what is not printable ASCII as '?'.
 std::string ascii(std::string_view bytes, std::size_t max);
 // For error messages: at most `max` bytes, in quotes unless it is a number, what is not printable ASCII as '?'.

@@ -29,7 +29,7 @@ json workflows_of(const json& document) {
 }
 json effects_of(const json& document) { return document.value("effects", json::array()); }
 
-// Each by its name, as text; schemas that stand in their place are told among the schemas.
+// Each by its name, as text; schemas that stand in their place are listed among the schemas.
 Texts named(const json& all, std::initializer_list<const char*> schemas) {
   Texts out;
   for (json each : all) {

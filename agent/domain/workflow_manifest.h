@@ -88,7 +88,7 @@ struct ManifestRead {
 // subscription without key_field, an event that its workflow does not take, an event that only the system may send, a
 // workflow with effects whose event has no arm for receipts ...
 //
-// offered: by people, who are told at once what could never work besides: a workflow that no subscription names, keys
+// offered: by people, so that what could never work is refused too: a workflow that no subscription names, keys
 // that are no text, whole number or byte string, a key_field whose values never fit them, a choice of a schema that the
 // schema itself refuses. stored: it was taken once, maybe by an older version, and is taken again.
 enum class ManifestUse { stored, offered };

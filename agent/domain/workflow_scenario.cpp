@@ -19,7 +19,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::uint64_t kMostStepsOfInput = 10'000;  // of code, before it is said that it does not come to rest
+constexpr std::uint64_t kMostStepsOfInput = 10'000;  // of code, before it counts as one that never rests
 
 std::string pretty(const json& value) { return dump_json(value, 2); }
 
@@ -208,7 +208,7 @@ class Playing {
     now_ms_ = until;
   }
 
-  // --- steps of code, what was told to be answered, what is due; until there is rest
+  // --- steps of code, what the scenario answers, what is due; until there is rest
   void settle() {
     const std::uint64_t most = played_.steps + kMostStepsOfInput;
     while (played_.mismatches.empty() && (step_code() || publish() || answer() || fire()))

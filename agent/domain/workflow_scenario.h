@@ -1,4 +1,4 @@
-// A test of workflows, told as scenarios: what comes in, and what is expected then. Played in memory, on the kernel
+// A test of workflows, written as scenarios: what comes in, and what is expected then. Played in memory, on the kernel
 // that a coordinator has (workflow_decide.h) and the engine that is given. Time moves only where a scenario says so.
 // Pure; any thread. docs/workflows/testing.md is the page for people.
 //

@@ -490,7 +490,7 @@ class Checking {
     if (value.is_array()) return typed_as(node, kArrayType) ? array(node, value, at) : expected();
     return typed_as(node, kObjectType) && value.is_object() ? object(node, value, at) : expected();
   }
-  // No type is said: taken as it is, as far as it is a value at all.
+  // No type is given: taken as it is, as far as it is a value at all.
   json any(const SchemaNode& node, const json& value, const Place& at) {  // NOLINT(misc-no-recursion)
     if (at.depth > kMaxCborDepth) return refuse(at, "is deeper than " + std::to_string(kMaxCborDepth) + " levels");
     if (value.is_number()) return number(node, whole_if_it_is(value), at);

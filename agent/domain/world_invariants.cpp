@@ -74,7 +74,7 @@ class WorldJudging {
       const WorldFix notice{WorldFixKind::notice, kind, each.carrier};
       if (kind != "job" && kind != "flow")
         add("world-effect", what + ", which carries nothing");
-      else if (each.is_told)
+      else if (each.has_arrived)
         continue;
       else if (!each.is_there)
         add("world-effect", what + ", which is gone: it was lost, and is not begun again", {notice});

@@ -21,7 +21,7 @@ struct CarrierSight {
   std::string intent, carrier;
   bool is_there = false;  // its record
   bool has_ended = false;
-  bool is_told = false;                  // its end waits in the inbox
+  bool has_arrived = false;              // its end waits in the inbox
   bool is_refused = false;               // a receipt of it was refused: it waits for people
   std::string effect_of = {}, key = {};  // of its record: whose effect it is, its idempotency key
 };

@@ -46,7 +46,7 @@ std::string named(const NodeView&);  // "node deploy"
 
 // explain_flow(): what holds or moves single nodes.
 
-constexpr std::size_t kAlike = 5;  // nodes that stand alike and are told one by one
+constexpr std::size_t kAlike = 5;  // nodes that stand alike and are listed one by one
 
 std::string who_may(const NodeView& node) {
   if (node.approvers.empty())
@@ -108,7 +108,7 @@ FlowReason of_child(const Known& known, const NodeView& node) {
   if (node.child == 0) {
     return {node.name,
             "child_flow",
-            named(node) + " starts a flow, and has not been told its id yet" + since(node.since_ms, known.view.now_ms),
+            named(node) + " starts a flow, and has no id of it yet" + since(node.since_ms, known.view.now_ms),
             {},
             "wait: the coordinator creates it next"};
   }
@@ -200,7 +200,7 @@ std::vector<FlowReason> of_nodes(const Known& known) {
   }
   for (FlowReason& reason : out) {
     const std::size_t all = alike[reason.cause];
-    if (all > kAlike) reason.evidence.push_back(fmt::format("{} nodes stand like this, {} are told", all, kAlike));
+    if (all > kAlike) reason.evidence.push_back(fmt::format("{} nodes stand like this, {} are shown", all, kAlike));
   }
   if (!ending && detail != "paused") tell_ready(known, out);
   return out;
@@ -257,15 +257,15 @@ FlowReason of_job(const Known& known, const JobReason& job) {
 
 // explain_flow(): what holds or moves a flow as a whole.
 
-constexpr std::size_t kFailuresTold = 5;
-constexpr std::size_t kAnomaliesTold = 5;
+constexpr std::size_t kFailuresShown = 5;
+constexpr std::size_t kAnomaliesShown = 5;
 
 // " by 12 since 14:02 UTC (3 min): comment"; empty: nobody is known.
 std::string by_whom(const Known& known) {
-  if (!known.view.said) return "";
-  const FlowAnswer& said = *known.view.said;
-  return fmt::format(" by {}{}{}{}", said.actor, since(said.at_ms, known.view.now_ms), said.comment.empty() ? "" : ": ",
-                     said.comment);
+  if (!known.view.held_by) return "";
+  const FlowAnswer& who = *known.view.held_by;
+  return fmt::format(" by {}{}{}{}", who.actor, since(who.at_ms, known.view.now_ms), who.comment.empty() ? "" : ": ",
+                     who.comment);
 }
 
 std::string counts(const FlowView& view) {
@@ -290,9 +290,9 @@ bool failed_itself(const NodeView& node) {
 }
 
 void tell_failures(const Known& known, std::vector<FlowReason>& out) {
-  std::size_t told = 0;
+  std::size_t shown_failures = 0;
   for (const NodeView& node : known.view.nodes) {
-    if (!failed_itself(node) || ++told > kFailuresTold) continue;
+    if (!failed_itself(node) || ++shown_failures > kFailuresShown) continue;
     FlowReason reason{node.name, "node_failed", "", {}, ""};
     reason.reason =
         fmt::format("{} failed: {}{}{}", named(node), node.detail, node.error.empty() ? "" : ": ", node.error);
@@ -400,13 +400,13 @@ std::vector<FlowReason> of_flow(const Known& known) {
               "`mycojobs verify` says more, `mycojobs doctor --rebuild` derives records again");
     reason.evidence.assign(
         view.anomalies.begin(),
-        view.anomalies.begin() + static_cast<std::ptrdiff_t>(std::min(kAnomaliesTold, view.anomalies.size())));
+        view.anomalies.begin() + static_cast<std::ptrdiff_t>(std::min(kAnomaliesShown, view.anomalies.size())));
     out.push_back(std::move(reason));
   }
   return out;
 }
 
-// In the order in which they matter: what stands first is told first.
+// In the order in which they matter: what stands first is shown first.
 constexpr auto kFlowCauses = std::to_array<FlowCauseRow>({
     {"definition_missing", "the definition that it was started with is gone or changed: nothing of it can go on"},
     {"creation_unfinished", "it is being created, or whoever created it has left in the middle"},
@@ -417,7 +417,7 @@ constexpr auto kFlowCauses = std::to_array<FlowCauseRow>({
     {"not_started", "it was created and nobody has started it"},
     {"coordinator_missing", "no coordinator leads the context: what its jobs do is applied once one does"},
     {"node_failed", "a node failed, and the flow has ended or is stopping because of it"},
-    {"cancelling", "somebody wants it cancelled; what runs is told to end"},
+    {"cancelling", "somebody wants it cancelled; what runs is asked to end"},
     {"stopping", "a node failed: nothing new begins, what is in flight may end"},
     {"compensating", "it ends badly, and what completed is undone in reverse order"},
     {"paused", "it is paused: what runs goes on, nothing new begins"},

@@ -46,7 +46,7 @@ class Looking {
 
  private:
   FlowLook unjudged();
-  // What cannot be read is said, and answered with false.
+  // What cannot be read becomes a finding, and false.
   bool add(std::string_view rule, const std::string& text) {
     out_.findings.push_back(flow_finding(rule, sight_.flow, text));
     return false;
@@ -263,7 +263,7 @@ Result<std::vector<std::string>> orphans(FlowStore& flows, Store& store, Id cont
     FlowPlaces of;
     if (named) {
       auto found = flows.places(context, static_cast<Id>(flow));
-      if (!found && found.error().code == Code::invalid) continue;  // which was said of that flow
+      if (!found && found.error().code == Code::invalid) continue;  // that flow has a finding for it
       if (!found) return fail(std::move(found).error(), job.job_key);
       of = *found;
     }

@@ -27,7 +27,7 @@ constexpr auto kWords = std::to_array<FlowWord>({
     {"waiting", FlowStatus::started, "none runs: nodes wait for people, times, signals, prerequisites or other flows"},
     {"paused", FlowStatus::started, "somebody has paused it: what runs goes on, nothing new begins"},
     {"stopping", FlowStatus::started, "a node failed: what runs may end, nothing new begins"},
-    {"cancelling", FlowStatus::started, "somebody wants it cancelled: what runs is told to end"},
+    {"cancelling", FlowStatus::started, "somebody wants it cancelled: what runs is asked to end"},
     {"compensating", FlowStatus::started, "it ends badly: what completed is undone"},
     {"completed", FlowStatus::finished, "all went well"},
     {"failed", FlowStatus::error, "a failure was left over"},
@@ -172,18 +172,18 @@ Result<std::vector<RunFact>> read_facts(FlowStore& flows, Id context, Id flow, s
 }
 
 // One look at a flow: what its journal says, over that what the store holds of the jobs under way, and what people
-// said.
+// answered.
 
 namespace {
 
 constexpr std::size_t kFacts = 20000;  // a longer journal is not looked through to its end
 
 // A control fact, as an answer and what it was about; nothing: it is no control that can be read.
-struct Said {
+struct Control {
   FlowAnswer answer;
   std::string verb, target;
 };
-std::optional<Said> said_by(const RunFact& fact) {
+std::optional<Control> control_of(const RunFact& fact) {
   if (fact.kind != "control" || fact.node) return std::nullopt;
   const auto more = parse_json(fact.more.empty() ? "{}" : fact.more);
   if (!more || !more->is_object()) return std::nullopt;
@@ -191,12 +191,12 @@ std::optional<Said> said_by(const RunFact& fact) {
     const auto found = more->find(name);
     return found != more->end() && found->is_string() ? found->get<std::string>() : std::string();
   };
-  Said said{{"", 0, text("comment"), fact.at_ms}, text("verb"), text("target")};
-  said.answer.what = done_word(said.verb);
+  Control control{{"", 0, text("comment"), fact.at_ms}, text("verb"), text("target")};
+  control.answer.what = done_word(control.verb);
   const auto actor = more->find("actor");
   if (actor != more->end() && actor->is_number_unsigned() && actor->get<std::uint64_t>() <= UINT32_MAX)
-    said.answer.actor = actor->get<Id>();
-  return said;
+    control.answer.actor = actor->get<Id>();
+  return control;
 }
 
 bool asks_people(const FlowPlan& plan) {
@@ -213,21 +213,21 @@ Planned by_name(const FlowPlan& plan) {
   return all;
 }
 
-void take_answer(const Planned& plan, const Said& said, FlowView& view) {
-  if (said.target.empty()) {
+void take_answer(const Planned& plan, const Control& control, FlowView& view) {
+  if (control.target.empty()) {
     const std::string& wanted = view.detail == "cancelled" ? "cancelling" : view.detail;
     const bool holds =
-        (wanted == "paused" && said.verb == "pause") || (wanted == "cancelling" && said.verb == "cancel");
-    if (holds) view.said = said.answer;
+        (wanted == "paused" && control.verb == "pause") || (wanted == "cancelling" && control.verb == "cancel");
+    if (holds) view.held_by = control.answer;
     return;
   }
-  const std::string gate = (said.verb == "signal" ? "signal:" : "approval:") + said.target;
+  const std::string gate = (control.verb == "signal" ? "signal:" : "approval:") + control.target;
   for (NodeView& node : view.nodes) {
     const auto planned = plan.find(node.name);
     if (planned == plan.end()) continue;
     const auto& gates = planned->second->gates;
-    const bool named = said.verb != "signal" && node.name == said.target;
-    if (named || std::find(gates.begin(), gates.end(), gate) != gates.end()) node.answers.push_back(said.answer);
+    const bool named = control.verb != "signal" && node.name == control.target;
+    if (named || std::find(gates.begin(), gates.end(), gate) != gates.end()) node.answers.push_back(control.answer);
   }
 }
 
@@ -237,15 +237,15 @@ std::string describe(const FlowAnswer& answer) {
   return fmt::format("{} by {}{}{}", answer.what, answer.actor, answer.comment.empty() ? "" : ": ", answer.comment);
 }
 
-// Only where somebody may have said something: a journal can be long.
+// Only where somebody may have answered something: a journal can be long.
 Result<void> take_answers(FlowStore& flows, Id context, const FlowPlan& plan, FlowView& view) {
   const bool held = view.detail == "paused" || view.detail == "cancelling" || view.detail == "cancelled";
   if (!held && !asks_people(plan)) return {};
-  std::vector<std::string> told_already;
-  MJ_TRY(facts, read_facts(flows, context, view.record.id, kFacts, told_already));
+  std::vector<std::string> seen_before;
+  MJ_TRY(facts, read_facts(flows, context, view.record.id, kFacts, seen_before));
   const Planned planned = by_name(plan);
   for (const RunFact& fact : facts) {
-    if (const auto said = said_by(fact)) take_answer(planned, *said, view);
+    if (const auto control = control_of(fact)) take_answer(planned, *control, view);
   }
   return {};
 }
@@ -595,7 +595,7 @@ json to_json(const FlowView& view) {
            {"nodes", json::array()},
            {"anomalies", json::array()}};
   put_if(out, "context_id", view.record.context_id);
-  if (view.said) out["said"] = json_of(*view.said);
+  if (view.held_by) out["said"] = json_of(*view.held_by);
   put_if(out, "error", view.record.error);
   put_if(out, "parent", view.record.parent);
   if (auto inputs = inputs_of(view.record); !inputs.is_null()) out["inputs"] = std::move(inputs);
@@ -623,7 +623,7 @@ namespace {
 using nlohmann::json;
 
 constexpr std::size_t kLongest = 300;  // bytes of one value
-constexpr std::size_t kJobs = 500;     // whose attempts are told
+constexpr std::size_t kJobs = 500;     // whose attempts are shown
 constexpr std::size_t kChunk = 200;    // places asked for in one call
 
 std::string text_of(const json& value) {
@@ -672,11 +672,11 @@ std::string what_of(const RunFact& fact) {
   const auto more = parse_json(fact.more.empty() ? "{}" : fact.more);
   if (!more || !more->is_object()) return kind_of(fact, json::object()) + " (what it carries cannot be read)";
   std::string what = kind_of(fact, *more);
-  static constexpr std::pair<const char*, const char*> kTold[] = {
+  static constexpr std::pair<const char*, const char*> kShown[] = {
       {"target", " "},       {"detail", " "}, {"outcome", " as "}, {"trigger", " by "}, {"gate", " "},
       {"gates", " "},        {"asks", ": "},  {"flow", " flow "},  {"actor", " by "},   {"by", " by "},
       {"failed", " after "}, {"error", ": "}, {"comment", ": "}};
-  for (const auto& [key, before] : kTold) {
+  for (const auto& [key, before] : kShown) {
     const auto found = more->find(key);
     if (found == more->end() || found->is_null() || *found == "" || *found == 0) continue;
     if (fact.kind == "ended" && std::string_view(key) == "detail") continue;

@@ -38,7 +38,7 @@ std::string flow_word(FlowStatus, std::string_view detail);
 // "approved" of "approve": what somebody asked for, as what he did.
 std::string done_word(std::string_view verb);
 
-// What somebody said of a flow or a node: a control of its journal.
+// What somebody answered or asked of a flow or a node: a control of its journal.
 struct FlowAnswer {
   std::string what;  // approved, rejected, resumed, signalled, paused ...
   Id actor = 0;
@@ -69,8 +69,8 @@ struct NodeView {
 
 struct FlowView {
   Flow record;
-  std::string status, detail;      // the record's word; a word of flow_words()
-  std::optional<FlowAnswer> said;  // of a flow that is paused, cancelling or cancelled: who wanted it, and why
+  std::string status, detail;         // the record's word; a word of flow_words()
+  std::optional<FlowAnswer> held_by;  // of a flow that is paused, cancelling or cancelled: who wanted it, and why
   std::vector<NodeView> nodes;
   // What inspection of a run shows (counts and names): planned, visible (queued), claimed, expired (leases over),
   // applied, waiting, manual (approvals, pauses), terminal.
@@ -112,7 +112,7 @@ std::string draw_flow(const FlowView&, GraphFormat, std::size_t width = 100, boo
 std::string describe(const FlowAnswer&);
 
 struct TimelineRow {
-  std::uint64_t at_ms = 0, revision = 0;  // revision 0: told by the job's own journal
+  std::uint64_t at_ms = 0, revision = 0;  // revision 0: from the job's own journal
   std::string node, what;                 // "build queued", "approved by 12: ship it", "attempt 1 failed: exit"
 };
 // The facts of its journal, and between them the attempts that failed, were lost or given back, of at most 500 jobs.
@@ -135,14 +135,14 @@ inline constexpr std::size_t kMaxAnomalies = 100;
 Result<FlowReading> read_flow(FlowStore&, Id context, Id flow);
 // look_at_flow() of what was read.
 Result<FlowView> view_of(FlowReading, FlowStore&, Store&, Id context, std::size_t max_jobs);
-// Fills in FlowView::said and the answers of its nodes.
+// Fills in FlowView::held_by and the answers of its nodes.
 Result<void> take_answers(FlowStore&, Id context, const FlowPlan&, FlowView&);
 // The facts from the first one on, at most max.
 Result<std::vector<RunFact>> read_facts(FlowStore&, Id context, Id flow, std::size_t max,
                                         std::vector<std::string>& anomalies);
 
 // What the nodes of a flow have written, read piece by piece: the log of each node's job, all attempts of it, and the
-// lines of log nodes. Whole lines only: what a job has begun and not ended is told when it goes on, or at its end.
+// lines of log nodes. Whole lines only: what a job has begun and not ended comes when it goes on, or at its end.
 
 struct FlowLogLine {
   std::string node, job_key;

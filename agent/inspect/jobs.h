@@ -57,7 +57,7 @@ Result<JobsSlice> page_jobs(RecordStore&, Id context, JobsWanted, std::size_t li
 // What a queue's journal tells of a job: at most the latest 200 facts.
 Result<std::vector<Fact>> latest_facts(Store&, Id context, const ClaimView&);
 
-// What happened to a job, told by these facts.
+// What happened to a job, by these facts.
 struct JobMoment {
   std::uint64_t at_ms = 0;
   std::string kind;  // a FactKind (domain/dispatch_journal.h)

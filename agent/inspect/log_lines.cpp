@@ -2,7 +2,7 @@
 
 namespace mycojobs {
 namespace {
-constexpr std::size_t kLongestLine = 64U << 10;  // a longer one is told in parts
+constexpr std::size_t kLongestLine = 64U << 10;  // a longer one comes in parts
 }  // namespace
 
 void LogLines::end_line(Log& open, const Tell& tell) {

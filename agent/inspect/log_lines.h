@@ -1,5 +1,5 @@
 // Pieces of a log to lines, for people: a piece has several lines, or a part of one. Whole lines only: what was begun
-// and not ended is told when it goes on, or at its end. Pure.
+// and not ended comes when it goes on, or at its end. Pure.
 #pragma once
 
 #include <functional>

@@ -20,7 +20,7 @@ class Rebuilding {
   Result<void> mend(const JobPlaces& first);
   Result<void> mend_messages();
   enum class Step { done, again, moved };
-  Result<Step> mend_once(const JobPlaces&, bool moved, std::vector<std::string>& told);
+  Result<Step> mend_once(const JobPlaces&, bool moved, std::vector<std::string>& mended);
   bool is_retired(const JobPlaces&, const JobHistory&) const;
 
   Store& store_;
@@ -40,7 +40,7 @@ std::vector<const std::string*> Rebuilding::in_order() const {
   const auto rank = [&](const std::string* job) {
     const JobHistory& history = census_.jobs.at(*job);
     const FoldedJob& folded = history.folded;
-    if (!history.told()) return std::tuple(4, std::uint64_t{0}, std::uint64_t{0});
+    if (!history.has_facts()) return std::tuple(4, std::uint64_t{0}, std::uint64_t{0});
     const bool given_back = folded.reason == word(FactKind::released) || folded.reason == word(FactKind::expired);
     const int group = folded.state == JobState::ended ? 0 : folded.state == JobState::live ? 1 : given_back ? 2 : 3;
     return std::tuple(group, folded.since_ms, folded.revisions.back());
@@ -91,11 +91,11 @@ Result<void> Rebuilding::mend(const JobPlaces& first) {
   const bool waits = state == JobState::waiting || state == JobState::held;
   if (!waits && mending_of(judge(census_.sight(first, history, listing, false))).fixes.empty()) return {};
   const std::vector<std::string> key{first.job_key};
-  std::vector<std::string> told;
+  std::vector<std::string> mended;
   Step last = Step::again;
   for (int look = 0; look < kRebuildLooks; ++look) {
     MJ_TRY(places, store_.places(context_, key, true));
-    MJ_TRY(step, mend_once(places.at(0), last == Step::moved, told));
+    MJ_TRY(step, mend_once(places.at(0), last == Step::moved, mended));
     if (step == Step::done) return {};
     last = step;
   }
@@ -105,8 +105,8 @@ Result<void> Rebuilding::mend(const JobPlaces& first) {
   return {};
 }
 
-// told: what was mended of this job. What comes again is not to be mended so.
-Result<Rebuilding::Step> Rebuilding::mend_once(const JobPlaces& job, bool moved, std::vector<std::string>& told) {
+// mended: what was mended of this job. What comes again is not to be mended so.
+Result<Rebuilding::Step> Rebuilding::mend_once(const JobPlaces& job, bool moved, std::vector<std::string>& mended) {
   JobHistory& history = census_.jobs.at(job.job_key);
   // One that is gone may have been retired since its facts were read.
   const bool gone = job.record_type == "none" && job.claim_type == "none";
@@ -116,7 +116,7 @@ Result<Rebuilding::Step> Rebuilding::mend_once(const JobPlaces& job, bool moved,
   const JobVerdict verdict = judge(sight);
   const JobMending mending = mending_of(verdict);
   const bool again = std::any_of(mending.of.begin(), mending.of.end(), [&](const JobFinding* each) {
-    return std::find(told.begin(), told.end(), each->text) != told.end();
+    return std::find(mended.begin(), mended.end(), each->text) != mended.end();
   });
   if (mending.fixes.empty() || again) return Step::done;
   Repair repair{job.seen, sight.queue, 0, mending.fixes};
@@ -128,7 +128,7 @@ Result<Rebuilding::Step> Rebuilding::mend_once(const JobPlaces& job, bool moved,
     return Step::moved;
   }
   for (const JobFinding* each : mending.of) {
-    told.push_back(each->text);
+    mended.push_back(each->text);
     report_.differences.push_back(each->text);
   }
   // Another client's key stands in the way: the message names it.

@@ -41,9 +41,9 @@ Result<std::string> key_of_signer(Store& store, Id context, const std::string& s
                                    ": if you trust it, give --key, or make one: mycojobs runner create --pubkey");
 }
 
-ReceiptCheck compare(const char* what, const std::string& said, const std::string& found) {
-  if (said == found) return {what, true, said};
-  return {what, false, "the receipt says " + (said.empty() ? "nothing" : said) + ", and there is " + found};
+ReceiptCheck compare(const char* what, const std::string& stated, const std::string& found) {
+  if (stated == found) return {what, true, stated};
+  return {what, false, "the receipt says " + (stated.empty() ? "nothing" : stated) + ", and there is " + found};
 }
 
 // The lines of the last attempt are the last ones: as many as the receipt says.

@@ -38,7 +38,7 @@ void take_in(Census& census, std::uint32_t queue, const Fact& fact) {
     return;
   }
   JobHistory& history = census.jobs[fact.job_key];
-  if (!history.told()) history.queue = queue;
+  if (!history.has_facts()) history.queue = queue;
   if (history.queue != queue) {
     history.elsewhere = queue;
     return;
@@ -188,7 +188,7 @@ Result<Listing> catch_up(Store& store, Id context, const Census& census, const J
       break;
     }
   }
-  if (!history.told()) history.queue = census.queue_index(places.claim.queue);
+  if (!history.has_facts()) history.queue = census.queue_index(places.claim.queue);
   const std::string queue = census.queue_of(history, places);
   std::vector<std::uint64_t> unread;
   std::copy_if(listed.begin(), listed.end(), std::back_inserter(unread),
@@ -198,7 +198,7 @@ Result<Listing> catch_up(Store& store, Id context, const Census& census, const J
     if (read(revision)) continue;  // it is listed twice
     const auto found = facts.find(revision);
     const Fact* fact = found == facts.end() ? nullptr : &found->second;
-    const bool later = !history.told() || revision > history.folded.revisions.back();
+    const bool later = !history.has_facts() || revision > history.folded.revisions.back();
     if (revision == 0 || (fact != nullptr && fact->job_key != places.job_key)) {
       listing.foreign.push_back(revision);
     } else if (fact != nullptr && later) {

@@ -167,11 +167,11 @@ class WorldLook {
     return all;
   }
   Result<void> read_carriers() {
-    std::set<std::string> told;
+    std::set<std::string> arrived;
     MJ_TRY(waiting, read_mail());
     static constexpr std::array<std::string_view, 5> kKinds{"event", "job", "flow", "answer", "remove"};
     for (const WorldMail& mail : waiting) {
-      if (mail.kind == "job" || mail.kind == "flow") told.insert(std::string(field_of(mail.fields, "key")));
+      if (mail.kind == "job" || mail.kind == "flow") arrived.insert(std::string(field_of(mail.fields, "key")));
       if (std::find(kKinds.begin(), kKinds.end(), mail.kind) == kKinds.end()) sight_.odd_mail.push_back(mail.id);
     }
     for (const auto& [intent, id] : sight_.state.intents) {
@@ -179,7 +179,7 @@ class WorldLook {
       const bool by_time = pending.carrier == kTimerCarrier || pending.carrier == kApprovalCarrier;
       if (!pending.published || by_time) continue;
       CarrierSight each{id, intent, pending.carrier};
-      each.is_told = told.contains(pending.carrier);
+      each.has_arrived = arrived.contains(pending.carrier);
       each.is_refused = refused_.contains(intent);
       MJ_CHECK(read_record(each));
       sight_.carriers.push_back(std::move(each));

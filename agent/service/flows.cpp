@@ -18,8 +18,8 @@
 namespace mycojobs {
 namespace {
 
-// How an actor stands to a flow that it wants to move: asked by commands and RPC before anything else of the flow is
-// told.
+// How an actor stands to a flow that it wants to move: asked by commands and RPC before they show anything else of
+// the flow.
 
 struct FlowStanding {
   bool admin = false;   // of the context, as its record says

@@ -176,8 +176,8 @@ Result<AnsweredJob> answer_job(const Caller& by, Store& store, const AnswerJob& 
                                    " is no name of an approval: 1 to 64 letters, digits, '.', '_' and '-'");
   }
   MJ_CHECK(check_length("comment", request.comment, kMaxComment));
-  const PrerequisiteAnswer said{request.name, request.approved, by.actor, request.comment};
-  MJ_TRY(changed, answer_prerequisite(store, by.context, request.key, said));
+  const PrerequisiteAnswer answer{request.name, request.approved, by.actor, request.comment};
+  MJ_TRY(changed, answer_prerequisite(store, by.context, request.key, answer));
   MJ_TRY(job, afterwards(by, store, request.key, std::move(before)));
   return AnsweredJob{changed, std::move(job)};
 }

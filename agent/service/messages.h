@@ -23,7 +23,7 @@ Result<Message> read_message(const Caller&, Store&, Id maker, Id id);
 // The newest first, without text and jobs; of those that the caller may see. limit: at most 1000.
 Result<std::vector<Message>> list_messages(const Caller&, Store&, std::uint64_t limit);
 
-// It ends, and all that it carries: at once, or once whoever has it has been told.
+// It ends, and all that it carries: at once, or once whoever has it got the request.
 // How it stands for people: the word of its status, but `cancelled` of one that was before it came to anything.
 std::string_view message_word(const Message&);
 Result<Message> cancel_message(const Caller&, Store&, Id maker, Id id);

@@ -24,8 +24,8 @@ Result<Overview> overview(const Caller&, Store&);
 // The context and, at the end, the keys of actors. For admins: it looks at everything that there is.
 Result<VerifyReport> verify(const Caller&, const VerifiedStores&);
 
-// The store, who moves the context on, its agents. own_server: the context has a Redis of its own. For admins; which
-// other contexts share the server an operator alone is told.
+// The store, who moves the context on, its agents. own_server: the context has a Redis of its own. For admins; only
+// an operator sees which other contexts share the server.
 Result<std::vector<Check>> doctor(const Caller&, Store&, FlowStore&, bool own_server, std::uint32_t wait_replicas);
 
 // What waits for a person: a node of a flow (approval, pause, approval:NAME before it), or a job that names

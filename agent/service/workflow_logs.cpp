@@ -52,7 +52,7 @@ Result<LogPlace> parse_log_place(std::string_view text) {
     const std::size_t dot = text.find('.');
     more = dot != std::string_view::npos;
     if (!parse_u64(text.substr(0, dot), numbers.emplace_back()))
-      return fail(Code::invalid, "after: not what a page has said");
+      return fail(Code::invalid, "after: not what a page has given");
     text.remove_prefix(more ? dot + 1 : text.size());
   }
   LogPlace place;
@@ -60,7 +60,7 @@ Result<LogPlace> parse_log_place(std::string_view text) {
   const bool whole = numbers.size() >= kFront && (numbers.size() - kFront) % kOfEach == 0;
   // One step may ask for 64 effects more than are followed.
   if (!whole || numbers.size() > kFront + kOfEach * 2 * kMostUnderWay)
-    return fail(Code::invalid, "after: not what a page has said");
+    return fail(Code::invalid, "after: not what a page has given");
   place.height = numbers[0], place.met = numbers[1] != 0, place.over = numbers[2] != 0;
   for (std::size_t i = kFront; i < numbers.size(); i += kOfEach) {
     UnderWay& each = place.under_way.emplace_back();
@@ -88,8 +88,8 @@ class FollowsFacts {
     const auto it = std::find_if(place_.under_way.begin(), place_.under_way.end(),
                                  [&](const UnderWay& each) { return each.intent == fact.intent; });
     if (it == place_.under_way.end()) return;
-    const bool is_told = fact.carrier.starts_with("job:") || fact.carrier.starts_with("flow:");
-    if (!is_told) {  // a timer, an approval: nothing writes
+    const bool is_record = fact.carrier.starts_with("job:") || fact.carrier.starts_with("flow:");
+    if (!is_record) {  // a timer, an approval: nothing writes
       place_.under_way.erase(it);
     } else {
       it->published = fact_.height, it->carrier = fact.carrier, it->at_ms = fact_.at_ms;
@@ -247,7 +247,7 @@ class InstanceLogReader {
       if (!page) return tl::unexpected<Error>(std::move(page).error());
       for (Log& line : page->lines) {
         if (auto lost = gap(each, line, page->passed)) {
-          each.seq = line.seq - 1;  // told: the line itself may be the next page's
+          each.seq = line.seq - 1;  // the gap has a line; the line itself may be the next page's
           out.push_back(std::move(*lost));
         }
         if (out.size() >= limit) return true;

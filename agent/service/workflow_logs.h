@@ -24,7 +24,7 @@ inline constexpr std::uint64_t kLogFrames = 500;       // of a page
 inline constexpr std::size_t kMostUnderWay = 1000;     // effects whose logs are followed at once
 inline constexpr std::uint64_t kMostLogLooks = 10000;  // facts of the world that are looked at for a page
 struct LogRequest {
-  std::string after = {};            // as the page before has said; empty: from the first effect on
+  std::string after = {};            // as the page before has given it; empty: from the first effect on
   std::uint64_t limit = kLogFrames;  // 1 to 1000
 };
 struct InstanceLog {

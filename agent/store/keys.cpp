@@ -23,7 +23,7 @@ constexpr std::array kOwnKeys{
         "(of its facts), claim_id, token (its hash), epoch, attempt, deliveries, runner, instance, lease_ms, until_ms, "
         "began, beat, log_base, reason, message, cancel (tombstone), leftover, priority, deps, prerequisites, held, "
         "ckey, awaited (the message that its end answers), "
-        "approved:<name> (who gave it, and why), noticed (its end is to be told), idem, overdue, waiting_since, flow "
+        "approved:<name> (who gave it, and why), noticed (its end has a notice), idem, overdue, waiting_since, flow "
         "(context, id), content (digest); "
         "once ended: status, detail, end (digest), "
         "ended_ms, dead",
@@ -105,7 +105,7 @@ constexpr std::array kOwnKeys{
            "instances that have all the events waiting that they may: \"<workflow> <key, hex>\"", "mj:world:*"},
     OwnKey{"mj:world-head:<world>", "hash", "manifest in force; height and hash of the latest snapshot", "mj:world:*"},
     OwnKey{"mj:outbox", "zset",
-           "what is to be told elsewhere, by the next try in ms: send, expire, cancel, answer, logs", "mj:message:*"},
+           "what is to be sent elsewhere, by the next try in ms: send, expire, cancel, answer, logs", "mj:message:*"},
     OwnKey{"mj:inbox", "zset", "messages that came and are to be taken, by the next look in ms", "mj:message:*"},
     OwnKey{"mj:inbox-turns", "hash",
            "caller: when a further message of it is to be taken, in ms, so that who sends many is in nobody's way",

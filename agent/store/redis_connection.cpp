@@ -523,8 +523,8 @@ Result<std::optional<Reply>> RedisConnection::received() {
       static_cast<redisReply*>(reply), [](const redisReply* r) { freeReplyObject(const_cast<redisReply*>(r)); }));
 }
 
-// A server that fell silent would still read what it was sent, and do it, long after its sender was told that it
-// failed.
+// A server that fell silent would still read what it was sent, and do it, long after its sender got the
+// error.
 void RedisConnection::abandon() {
   if (client_id_ != 0) {
     abandoned_id_ = std::exchange(client_id_, 0);

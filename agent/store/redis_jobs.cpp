@@ -110,10 +110,10 @@ Result<NewJobs> RedisStore::submit_some(std::span<const Job> jobs, bool queued) 
       arguments.add_list(each.fields);
     }
     MJ_TRY(reply, run(context, scripts::submit, arguments));
-    const std::string_view said = reply.at(0).text();
-    if (said == "wrong") {
+    const std::string_view found = reply.at(0).text();
+    if (found == "wrong") {
       made.refused = NewJobs::Refused{reply.at(1).number() - 1, redis_error(reply.at(2).text())};
-    } else if (said == "there") {
+    } else if (found == "there") {
       made.refused = accept_those(reply.at(1), jobs, step);
     } else {
       for (std::size_t i = 0; i < step.jobs.size(); ++i) {
@@ -203,7 +203,7 @@ Result<JobsPage> RedisStore::jobs(Id context, const JobsWanted& wanted) {
     std::uint64_t number = 0;
     score = wanted.after.substr(0, blank);
     if (blank == std::string::npos || !parse_u64(score, number) || !parse_u64(wanted.after.substr(blank + 1), skip))
-      return fail(Code::invalid, "after: is not what a page of jobs has said");
+      return fail(Code::invalid, "after: is not what a page of jobs has given");
   }
   Arguments arguments;
   arguments.add(std::uint64_t{std::clamp(wanted.max_looks, 1U, kMostLooks)})
@@ -550,10 +550,10 @@ Result<bool> RedisStore::answer_prerequisite(Id context, const std::string& job_
   // It becomes a part of a field's name, and of what is looked for in the record.
   if (!is_approval_name(answer.name)) return fail(Code::invalid, "name: is no name of an approval");
   const std::string why = answer.comment.empty() ? "" : ": " + answer.comment;
-  const std::string told = "approval:" + answer.name + " was given by " + std::to_string(answer.actor) + why;
+  const std::string line = "approval:" + answer.name + " was given by " + std::to_string(answer.actor) + why;
   const std::string reason =
       answer.approved ? "" : "approval:" + answer.name + " was rejected by " + std::to_string(answer.actor) + why;
-  MJ_TRY(reply, run(context, scripts::prerequisite_answer, Arguments{job_key, answer.name, told, reason}));
+  MJ_TRY(reply, run(context, scripts::prerequisite_answer, Arguments{job_key, answer.name, line, reason}));
   const std::string word(reply.text());
   if (word == "ok") return true;
   if (word == "again" || (word == "met" && answer.approved)) return false;
@@ -606,17 +606,17 @@ std::optional<Notice> read_entry(std::string_view entry) {
   notice.finished = parts[2] == word(JobStatus::finished);
   notice.tries = static_cast<std::uint32_t>(tries);
   if (parts.size() == 5) {
-    for (const auto each : parts_of(parts[4], ',')) notice.told.emplace_back(each);
+    for (const auto each : parts_of(parts[4], ',')) notice.reached.emplace_back(each);
   }
   return notice;
 }
 
 std::string entry_of(const Notice& notice, const NoticeAfter::Again& again) {
-  const auto& told = again.told;
+  const auto& reached = again.reached;
   std::string entry = notice.of + " " + std::to_string(notice.ended_us) + " " +
                       (notice.finished ? "finished " : "error ") +
                       std::to_string(notice.tries + (again.counts ? 1 : 0));
-  for (std::size_t i = 0; i < told.size(); ++i) entry += (i == 0 ? " " : ",") + told[i];
+  for (std::size_t i = 0; i < reached.size(); ++i) entry += (i == 0 ? " " : ",") + reached[i];
   return entry;
 }
 

@@ -38,8 +38,8 @@ Result<std::vector<QueueInfo>> RedisStore::queues(Id context) {
     if (name.starts_with("queue:") || name.starts_with("mj:queue:")) names.insert(std::move(name));
   }
   std::set<std::string, std::less<>> paused;
-  MJ_TRY(told, command(context, {"SMEMBERS", "mj:queues"}));
-  for (std::size_t i = 0; i < told.size(); ++i) names.emplace(told.at(i).text());
+  MJ_TRY(listed, command(context, {"SMEMBERS", "mj:queues"}));
+  for (std::size_t i = 0; i < listed.size(); ++i) names.emplace(listed.at(i).text());
   MJ_TRY(stopped, command(context, {"SMEMBERS", "mj:paused"}));
   for (std::size_t i = 0; i < stopped.size(); ++i) names.insert(*paused.emplace(stopped.at(i).text()).first);
   std::vector<QueueInfo> out;

@@ -55,7 +55,7 @@ void seal_append_only_file(RedisConnection& link) {
 }
 
 // A store of a newer format is refused before anything is written. After a start of the server each live claim gets a
-// whole lease, and what the start has lost is told.
+// whole lease, and an anomaly has what the start has lost.
 Result<void> meet_server(Id context, SeenHeads& seen, RedisConnection& link) {
   MJ_CHECK(agree_on_format(context, link));
   MJ_TRY(met, link.run(scripts::grant, Arguments{link.server_run_id()}));

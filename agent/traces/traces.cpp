@@ -67,12 +67,12 @@ class SendingTraces final : public Traces {
     return batch;
   }
   void loop() {
-    bool said = false;
+    bool failing = false;
     for (std::vector<Span> batch = next(); !batch.empty(); batch = next()) {
       const auto sent = send_(otlp_json(source_, batch), stop_);
       count(sent ? "exported" : "dropped", batch.size());
-      if (!sent && !said) log(LogLevel::warn, "traces", "spans are dropped: {}", sent.error().message);
-      said = !sent;
+      if (!sent && !failing) log(LogLevel::warn, "traces", "spans are dropped: {}", sent.error().message);
+      failing = !sent;
       if (sent) continue;
       std::unique_lock lock(mutex_);
       if (changed_.wait_for(lock, kAgain, [this] { return leaving_; })) break;

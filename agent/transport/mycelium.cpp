@@ -255,13 +255,13 @@ Result<void> MyceliumListener::answer(const MyceliumMessage& message) {
 void MyceliumListener::note(const Error* error) {
   connected_ = error == nullptr;
   if (error == nullptr) {
-    if (said_) log(LogLevel::info, "mycelium", "the node {} answers again", url_);
-    said_ = false;
+    if (is_away_) log(LogLevel::info, "mycelium", "the node {} answers again", url_);
+    is_away_ = false;
     return;
   }
   own_key_.clear();  // it may be another node that comes back
-  if (!said_) log(LogLevel::warn, "mycelium", "{}", error->message);
-  said_ = true;
+  if (!is_away_) log(LogLevel::warn, "mycelium", "{}", error->message);
+  is_away_ = true;
 }
 
 void MyceliumListener::pause(std::uint32_t ms) {

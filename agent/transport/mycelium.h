@@ -88,8 +88,8 @@ class MyceliumListener {
   std::atomic<bool> stop_ = false, connected_ = false;
   std::atomic<std::uint64_t> answered_ = 0, ignored_ = 0, dropped_ = 0;
   MyceliumTurns turns_{{}};
-  bool said_ = false;    // that the node is away
-  std::string own_key_;  // of the node; empty: not asked since it was away
+  bool is_away_ = false;  // and the log says so
+  std::string own_key_;   // of the node; empty: not asked since it was away
   MyceliumNode node_;
   std::thread thread_;
 };

@@ -6,7 +6,7 @@
 //
 //   - The node keeps its inbox in memory and forgets what was popped: a message is lost if we are, or if it restarts.
 //   - A filter by topic takes the whole topic. Such a pop removes the message even where it should peek, and its sender
-//     is never told that it was read: a message that has arrived stays `received`.
+//     never hears that it was read: a message that has arrived stays `received`.
 //   - A pop that waits holds a lock that every other call needs: ours never wait.
 //   - Replies carry no topic, so that no filter finds one; the node hands them to the call that waits for them, without
 //     a look at who has sent them or whether it is a reply at all.

@@ -31,8 +31,8 @@ bool has_name(int fd) {
 }
 
 void remove_spool(const std::string& path) {
-  std::error_code told_by_the_next_look;
-  std::filesystem::remove_all(path, told_by_the_next_look);
+  std::error_code left_to_the_next_look;
+  std::filesystem::remove_all(path, left_to_the_next_look);
   (void)::unlink((path + std::string(kLockEnding)).c_str());
 }
 

@@ -38,7 +38,7 @@ class ArtifactQueue final : public ArtifactSink {
   explicit ArtifactQueue(std::unique_ptr<RunArtifacts> disk) : disk_(std::move(disk)) {}
 
   void keep_out(std::shared_ptr<const Redactor> redactor) { disk_->keep_out(std::move(redactor)); }
-  // Takes whatever comes: what is refused is found out when it is written, and told in the notes then.
+  // Takes whatever comes: what is refused is found out when it is written, and has a note then.
   bool open(const std::string& name, bool executable) override;
   void write(std::string_view bytes) override;
   void close() override;

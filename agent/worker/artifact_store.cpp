@@ -165,11 +165,11 @@ class HostArtifacts final : public ArtifactStore {
     if (!size || size != size_of(fd.get())) return fail(Code::unavailable, "the file was written just now");
     if (offset <= *size && offset + piece.size() > *size) {
       piece.remove_prefix(static_cast<std::size_t>(*size - offset));
-      if (*size + piece.size() > file.bytes) return refuse(fd.get(), "is longer than it was said to be");
+      if (*size + piece.size() > file.bytes) return refuse(fd.get(), "is longer than its size says");
       MJ_CHECK(write_at(fd.get(), piece, *size, part));
     }
     const std::uint64_t now = size_of(fd.get()).value_or(0);
-    if (now > file.bytes) return refuse(fd.get(), "is longer than it was said to be");
+    if (now > file.bytes) return refuse(fd.get(), "is longer than its size says");
     if (now < file.bytes) return now;
     MJ_TRY(hash, hash_of(fd.get(), part));
     if (hash != file.sha256) return refuse(fd.get(), "has not the hash that its record names");
@@ -206,8 +206,8 @@ class HostArtifacts final : public ArtifactStore {
   }
 
   void drop(Id context, const ParcelName& parcel) override {
-    std::error_code told_by_tidy;
-    fs::remove_all(folder_of(context, parcel), told_by_tidy);
+    std::error_code left_to_tidy;
+    fs::remove_all(folder_of(context, parcel), left_to_tidy);
   }
 
   Result<std::uint64_t> tidy(RecordStore& store, Id context) override {

@@ -96,7 +96,7 @@ bool KeptArtifacts::refuse(const std::string& why) {
   constexpr std::size_t kMostNotes = 20;
   file_.reset();
   if (++refused_ <= kMostNotes) notes_.push_back("artifact " + shown(name_, 200) + ": not kept: " + why);
-  if (refused_ == kMostNotes + 1) notes_.emplace_back("further artifacts were not kept; why is not told any more");
+  if (refused_ == kMostNotes + 1) notes_.emplace_back("further artifacts were not kept; the reasons are left out");
   return false;
 }
 

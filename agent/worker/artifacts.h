@@ -58,7 +58,7 @@ class RunArtifacts : public ArtifactSink {
 };
 
 // A sink for one run of a job. state_dir empty: null, artifacts are passed over. store_name: artifact_store_name().
-// Makes no file before the first artifact comes; one that cannot be made is told in the notes.
+// Makes no file before the first artifact comes; one that cannot be made has a note.
 std::unique_ptr<RunArtifacts> make_run_artifacts(const std::string& state_dir, Id context,
                                                  const std::string& store_name, const std::string& job_key,
                                                  std::uint64_t max_bytes);

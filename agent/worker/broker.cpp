@@ -197,7 +197,7 @@ class Broker::Lane {
     for (const ObjectTask& task : run.tasks) bytes += task.bytes();
     if (!run.tasks.empty()) settled(number, run.tasks.size(), bytes);
     if (run.wrote && objects_) {
-      // If this cannot be said, the end of the claim says it.
+      // If this does not arrive, the end of the claim gives its place back.
       if (auto released = objects_->release(run.who.claim); !released) {
         log(LogLevel::info, "broker", "{}: its place as writer is not given back yet: {}",
             in_trace(run.who.claim.job_key, run.who.claim.traceparent), released.error().message);

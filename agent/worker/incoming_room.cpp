@@ -101,8 +101,8 @@ Result<Fd> IncomingRoom::let_in(Id context, const ParcelName& parcel, const std:
 
 void IncomingRoom::forget_old() const {
   const auto look = [](const fs::path& folder) -> Result<void> {
-    std::error_code told_by_the_next_look;
-    if (is_forgotten(folder)) fs::remove_all(folder, told_by_the_next_look);
+    std::error_code left_to_the_next_look;
+    if (is_forgotten(folder)) fs::remove_all(folder, left_to_the_next_look);
     return {};
   };
   (void)each_in(state_dir_ + "/contexts", [&](const fs::path& each) -> Result<void> {

@@ -64,7 +64,7 @@ void Intake::stop() {
 }
 
 // Where the last look found fewer jobs than there was room for, the next entry of a queue wakes it anyway. In this
-// order: a turn that does not see the room has said before that it is one.
+// order: a turn that does not see the room has shown before that it is one.
 void Intake::settled(std::uint32_t jobs) {
   jobs_ -= jobs;
   taken_ -= jobs;

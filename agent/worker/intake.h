@@ -107,7 +107,7 @@ class Intake {
   RunNumber next_run_;
   std::mt19937_64 chance_;
   unsigned failures_ = 0;  // of waits, one after the other
-  bool work_ = false;      // the waiter said so
+  bool work_ = false;      // as the waiter answered
   Pulse pulse_;
   std::atomic<std::uint32_t> taken_{0}, jobs_{0};
   std::atomic<bool> draining_{false}, stop_{false}, waits_for_work_{false};

@@ -34,7 +34,7 @@ void JobPipes::watch(JobPipe pipe, int operation, std::uint32_t events) {
   watch_descriptor(epoll_, operation, of(pipe).get(), PipeTag{run_, pipe}.bits(), events);
 }
 
-// Out of the set while nothing is wanted of it: its end would be told again and again.
+// Out of the set while nothing is wanted of it: epoll would report its end again and again.
 void JobPipes::watch_channel() {
   const std::uint32_t events = (heard_ && !held_ ? EPOLLIN : 0U) | (writing_ ? EPOLLOUT : 0U);
   if (!channel_ || events == channel_watched_) return;

@@ -163,7 +163,7 @@ Result<Start> JobPreparation::prepare(RecordStore& store, Claimed& claimed, std:
   start.retries = job.retries;
   JobFacts facts;
   facts.job = std::move(job);
-  // What the script traces is below its run, if that is told.
+  // What the script traces is below its run, if that has a span.
   if (const auto context = parse_traceparent(facts.job.traceparent);
       context && context->sampled && settings_.traces->wanted())
     facts.job.traceparent = child_of(*context, claimed.ref.claim_id, "run");

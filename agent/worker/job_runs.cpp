@@ -115,7 +115,7 @@ void JobRuns::on(Launched& launched) {
   Run* run = find(launched.run);
   if (run == nullptr) return;
   run->began = true;
-  if (run->killed) return kill_run(launched.run, *run, *run->killed);  // between two stages: it is not told what to run
+  if (run->killed) return kill_run(launched.run, *run, *run->killed);  // between two stages: it is not sent what to run
   act(Speak{launched.run});
 }
 

@@ -1,4 +1,4 @@
-// What happens to jobs between their claim and their end: which begins, what is said to it and what it says, which is
+// What happens to jobs between their claim and their end: which begins, what it is sent and what it answers, which is
 // killed, whether another stage follows, what is reported. No thread, no descriptor, no clock: step() takes what has
 // happened and the moment, and answers what is to be done.
 //
@@ -70,7 +70,7 @@ class JobRuns {
     JobPipe pipe;
     std::string_view bytes;
   };
-  struct Begun {  // what Start::begin said
+  struct Begun {  // what Start::begin answered
     RunNumber run;
     std::shared_ptr<ArtifactQueue> artifacts;  // that the conversation writes into
     Result<std::unique_ptr<Conversation>> conversation;
@@ -95,8 +95,8 @@ class JobRuns {
   struct AllRead {  // what its pipes had, or as much of it as one turn takes
     RunNumber run;
   };
-  struct Time {};  // or nothing but: to be told whenever other events have been, and when next_look_ms() is over
-  // RunEnded: what its pipes had has been told before.
+  struct Time {};  // or nothing but: to be given whenever other events have been, and when next_look_ms() is over
+  // RunEnded: Bytes has had all of its pipes before.
   using Event = std::variant<Start, Fence, Kill, Answer, Launched, LaunchFailed, Bytes, AllRead, RunEnded, Time, Begun,
                              Written, WentOn, Kept, Finished>;
 
@@ -104,7 +104,7 @@ class JobRuns {
   struct Launch {  // Launched or LaunchFailed is to follow
     RunNumber run;
     RunSpec spec;
-    int attachment;  // of what it is told first (Conversation::attachment)
+    int attachment;  // of what it is sent first (Conversation::attachment)
     bool converses;  // its calls are answered
   };
   struct Speak {  // say_next() may have something for its channel
@@ -140,7 +140,7 @@ class JobRuns {
   std::vector<Action> step(Event, Now);
   // What goes down the run's channel once all before it has gone; empty: nothing now.
   std::string say_next(RunNumber);
-  // Jobs that have no process any more, and wait for others until their end can be told.
+  // Jobs that have no process any more, and wait for others until their end can be reported.
   std::size_t endings() const { return endings_.size(); }
   const Start* job_of(RunNumber) const;  // null: it has no slot
   // How soon Time has something to do without other events; nothing: never.
@@ -162,11 +162,11 @@ class JobRuns {
     std::uint64_t fence_boot_ms = 0;        // the last one
     std::optional<KillReason> killed = {};  // somebody wants it to end
     bool output_over = false;               // it wrote more than it may
-    bool withheld = false;                  // unkillable, and told
+    bool withheld = false;                  // unkillable, and reported
     bool held = false;                      // its channel: what it leaves waits for the disk
     bool between = false;                   // two stages: its conversation is another thread's, and it has no process
   };
-  struct Ending {  // no process of it is left, and its end is not told yet
+  struct Ending {  // no process of it is left, and its end is not reported yet
     Run run;
     Outcome outcome;
     std::string artifacts;

@@ -232,17 +232,18 @@ void RunLoop::trace(const RunEnded& ended, const Start& job, std::uint64_t setup
   tell_run(run, std::nullopt);  // the stage before this
   Span span{"", "", "", "run", began, over, attributes, "", SpanKind::consumer};
   if (ended.outcome.status != RunStatus::ok) span.error = std::string(word(ended.outcome.status));
-  untold_.insert_or_assign(run, Untold{claim.traceparent, of, std::move(span)});
+  ended_spans_.insert_or_assign(run, EndedSpan{claim.traceparent, of, std::move(span)});
 }
 
-// A run is told of once it is known what the job's end is called. Nothing: there is none, and the run's own word holds.
+// A run's span is sent once it is known what the job's end is called. Nothing: there is none, and the run's own word
+// holds.
 void RunLoop::tell_run(RunNumber run, const std::optional<std::string>& detail) {
-  const auto found = untold_.find(run);
-  if (found == untold_.end()) return;
-  Untold& untold = found->second;
-  if (detail) untold.span.error = *detail;
-  add_span(*traces_, untold.traceparent, untold.of, std::move(untold.span));
-  untold_.erase(found);
+  const auto found = ended_spans_.find(run);
+  if (found == ended_spans_.end()) return;
+  EndedSpan& ended = found->second;
+  if (detail) ended.span.error = *detail;
+  add_span(*traces_, ended.traceparent, ended.of, std::move(ended.span));
+  ended_spans_.erase(found);
 }
 
 void RunLoop::count_sandboxes() {

@@ -111,12 +111,12 @@ class RunLoop {
   WarmSecrets warm_secrets_;
   JobRuns runs_;
   std::unordered_map<RunNumber, JobPipes> pipes_;
-  struct Untold {
+  struct EndedSpan {
     std::string traceparent, of;
     Span span;
   };
-  std::unordered_map<RunNumber, Untold> untold_;  // spans of runs that have ended
-  bool unheard_ = false;                          // there is a run whose output is not waited for yet
+  std::unordered_map<RunNumber, EndedSpan> ended_spans_;  // until their jobs' ends are known
+  bool unheard_ = false;                                  // there is a run whose output is not waited for yet
   LauncherWatch launcher_;
   Pulse pulse_;
   Lanes lanes_;

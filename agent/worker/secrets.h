@@ -2,7 +2,7 @@
 // $CREDENTIALS_DIRECTORY/mycojobs.<context>.<name>; of two with one name the file counts. A file counts if it is a
 // regular one, owned by root or by us, with no right for group or others; of a credential the service manager has seen
 // to that. The line end behind a value of one line of text is not part of it; any other value is taken byte by byte.
-// What is refused is told once, with a line in the log that names the file and the remedy. Values are never logged.
+// What is refused is logged once, with a line that names the file and the remedy. Values are never logged.
 #pragma once
 
 #include <cstdint>

@@ -16,11 +16,11 @@ void StoreHealth::failed(Id context, std::string_view doing, const Error& error)
   State& state = states_[context];
   const auto now = std::chrono::steady_clock::now();
   state.away = true;
-  if (state.said == error.message && now - state.said_at < std::chrono::minutes(1)) return;
-  if (now - state.said_at < std::chrono::seconds(2))
+  if (state.logged == error.message && now - state.logged_at < std::chrono::minutes(1)) return;
+  if (now - state.logged_at < std::chrono::seconds(2))
     return;  // several threads meet the same failure in words of their own
-  state.said = error.message;
-  state.said_at = now;
+  state.logged = error.message;
+  state.logged_at = now;
   log(LogLevel::error, "store", "{}{}: {} (jobs under way go on; trying again)", of_context(context), doing,
       error.message);
 }

@@ -22,7 +22,7 @@ inline int retry_pause_ms(unsigned tries) { return tries > 3 ? 400 : 50 << (trie
 // Says once that a store went away and once that it is back, whichever thread notices, for each context.
 class StoreHealth {
  public:
-  // context 0: all of them. What has been said within the last minute is not said again.
+  // context 0: all of them. What was logged within the last minute is not logged again.
   void failed(Id context, std::string_view doing, const Error& error);
   void worked(Id context);
   // Contexts whose calls failed lately; 0: all of them.
@@ -31,8 +31,8 @@ class StoreHealth {
  private:
   struct State {
     bool away = false;
-    std::string said;
-    std::chrono::steady_clock::time_point said_at{};
+    std::string logged;
+    std::chrono::steady_clock::time_point logged_at{};
   };
 
   std::mutex mutex_;

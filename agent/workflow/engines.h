@@ -30,7 +30,7 @@ class Engines {
   // program_of(); they say nothing about the code.
   Result<mycojobs::StepAnswer> step(const WorkflowSpec&, const WorkflowManifest&, const mycojobs::StepRequest&);
   // For simulate() and verify_replay(), which have no place for an error: it becomes a failure of the step and stays in
-  // trouble(), and what they said is worth nothing. Refers to this.
+  // trouble(), and their answer is worth nothing. Refers to this.
   mycojobs::WorkflowEngine as_function();
   std::optional<Error> trouble() const;
 

@@ -98,7 +98,7 @@ HostProcess::~HostProcess() {
 
 Result<Reply> HostProcess::call(WireKind kind, std::string_view text, std::uint32_t limit_ms) {
   const std::string during = word_of(kind);
-  if (text.size() > kMaxRequestBytes) return fail(Code::too_large, "more than a plugin can be told of a job");
+  if (text.size() > kMaxRequestBytes) return fail(Code::too_large, "more than a plugin can get of a job");
   limit_ms_ = limit_ms;
   deadline_boot_ms_ = SystemClock().boot_ms() + limit_ms;
   lines_left_ = kMaxLines;

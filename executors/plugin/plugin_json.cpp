@@ -240,7 +240,7 @@ std::string job_question(const JobFacts& facts) {
                     {"timeout", job.timeout ? json(*job.timeout) : json(nullptr)},
                     {"deadline_unix_ms", facts.deadline_unix_ms},
                     {"inputs", inputs_of(facts)},
-                    {"flow", *flow_data_of(job).told}});
+                    {"flow", *flow_data_of(job).values}});
 }
 
 Ended ended_of(const Job& job) {

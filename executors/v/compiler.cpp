@@ -94,8 +94,8 @@ Result<Compiler> find_compiler(const std::string& configured) {
 Result<std::string> version_of(const Compiler& compiler) {
   auto line = probe_program(compiler.path, {"version"});
   if (line && line->starts_with("V ")) return line;
-  const std::string said = line ? compiler.path + ": does not answer `v version` as V does" : line.error().message;
-  return fail(Code::unsupported, "v: " + said + kWhereFrom);
+  const std::string why = line ? compiler.path + ": does not answer `v version` as V does" : line.error().message;
+  return fail(Code::unsupported, "v: " + why + kWhereFrom);
 }
 
 std::string source_name(std::string_view job_name) {
@@ -126,7 +126,7 @@ ScriptError compile_error(std::string_view text, const std::string& name) {
     if (first.empty() && line.find("error:") != std::string_view::npos) first = line;
   }
   error.message = std::string(first.empty() ? last : first);
-  if (error.message.empty()) error.message = "the compiler said nothing";
+  if (error.message.empty()) error.message = "the compiler wrote nothing";
   return error;
 }
 

@@ -209,7 +209,7 @@ class VConversation final : public Conversation {
     json info = json::parse(end.error_info);
     info["stage"] = run_ ? "run" : "compile";
     end.error_info = dump_json(info);
-    // What the program or the compiler said speaks for itself.
+    // What the program or the compiler wrote speaks for itself.
     const std::string_view detail = end.detail;
     constexpr std::array<std::string_view, 2> kOwnWords = {"exit", "exception"};
     if (std::find(kOwnWords.begin(), kOwnWords.end(), detail) == kOwnWords.end())

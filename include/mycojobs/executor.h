@@ -71,7 +71,7 @@ class ArtifactSink {
 class Conversation {
  public:
   virtual ~Conversation() = default;
-  // Which of the executor's stages the run is to be: asked before the first run, and after go_on() said true.
+  // Which of the executor's stages the run is to be: asked before the first run, and after go_on() answered true.
   virtual std::size_t stage() const { return 0; }
   // What waits to go down the channel; empty: nothing now. Whoever takes it sends all of it, in order.
   virtual std::string take_output() = 0;
@@ -121,7 +121,7 @@ class Executor {
   // Whether begin(), and go_on() and finish() of its conversations, may wait for somebody outside (a plugin, a disk).
   // They are called from any thread then, for several jobs at a time.
   virtual bool may_wait() const { return false; }
-  // False: finish() may not, though others may. A job's end is told behind it.
+  // False: finish() may not, though others may. A job's end is reported after it.
   virtual bool finish_may_wait() const { return may_wait(); }
   // sink: for its artifacts; lives as long as the conversation; null: they are passed over.
   // Error invalid: the job can never run; the message names the field.

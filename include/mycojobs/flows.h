@@ -87,7 +87,8 @@ struct FlowEnd {  // of a job that no runner ran: a node that the flow runs itse
   Fields fields;  // status (finished, error) first, then detail, error, result ...
 };
 
-// One atomic step. Everything in it happens, or nothing (Code::conflict: another revision, with the present one told).
+// One atomic step. Everything in it happens, or nothing (Code::conflict: another revision, whose text has the present
+// one).
 struct FlowCommit {
   Id context = 0, flow = 0;
   std::uint64_t expected_revision = 0;

@@ -40,7 +40,8 @@ struct mycojobs_plugin {
   const char* const* script_types; /* NULL behind the last; 1 to 16, spelled as names are. It serves queue:<each> */
 
   /* What a job has that asks for nothing: a policy as in the manual, {"memory": "64 MiB", "net": "none"}. What it does
-   * not name is as in the profile of programs. The operator's ceiling lowers what is above it. NULL: no wishes. */
+   * not name is as in the profile of programs. The operator's ceiling lowers what is above it. NULL: it asks for
+   * nothing more. */
   const char* profile;
 
   /* Can the scripts run on this host?  -> {"runs": "mawk 1.3.4"} or {"error": "no /usr/bin/mawk: apt install mawk"} */

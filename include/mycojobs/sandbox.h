@@ -95,7 +95,7 @@ struct RunEnded {
   Outcome outcome;  // usage.stdout_bytes and stderr_bytes are the reader's to fill
 };
 
-// What the launcher keeps ready, as it said last: every few seconds, if it has changed.
+// What the launcher keeps ready, as it reported last: every few seconds, if it has changed.
 struct SandboxCounts {
   std::uint32_t ready = 0;    // set up, without a run: prewarmed, or left by a clean one
   std::uint32_t forming = 0;  // being set up ahead of a run

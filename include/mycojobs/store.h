@@ -136,7 +136,7 @@ struct Notice {
   bool finished = false;
   std::uint64_t ended_us = 0;  // by the store's clock; with `of` it names the notice
   std::uint32_t tries = 0;
-  std::vector<std::string> told;  // digests of those who have heard of it
+  std::vector<std::string> reached;  // digests of the targets that have it
 };
 struct DueNotices {
   std::vector<Notice> notices;
@@ -145,7 +145,7 @@ struct DueNotices {
 // What becomes of a notice after a try. Nothing: all have heard of it, or it is given up, which `given_up` tells.
 struct NoticeAfter {
   struct Again {
-    std::vector<std::string> told;
+    std::vector<std::string> reached;
     std::uint64_t after_ms = 0;
     bool counts = true;  // as a try
   };
@@ -376,7 +376,7 @@ class RunnerStore {
  public:
   virtual ~RunnerStore() = default;
 
-  // By id. Those whose record another client wrote are told within ten minutes: only so often are all keys looked at.
+  // By id. Those whose record another client wrote are listed within ten minutes: only so often are all keys looked at.
   virtual Result<std::vector<RunnerInfo>> runners(Id context) = 0;
   // Those alone that an agent holds or has held, which costs the same however many keys there are: what agents ask,
   // again and again, of a server that may hold a million queued jobs.

@@ -354,7 +354,7 @@ void Connection::flush(Lane& lane) {
     if (size < 0) {
       if (try_again(errno)) return;
       if (!up) return abort();
-      // The server takes no more, but it may have said why before it closed: its answer is still passed on.
+      // The server takes no more, but it may have written why before it closed: its answer is still passed on.
       lane.ended = lane.passed_on = lane.broken = true;
       lane.pending = {};
       return down_.passed_on ? abort() : void();

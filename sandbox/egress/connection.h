@@ -9,7 +9,7 @@
 // draining: the answer goes out. What the job still sends is read and dropped, or a reset would take the answer with
 // it.
 //
-// A tunnel (CONNECT, SOCKS5) ends when both sides have said their end; each side's end is passed on by itself. A plain
+// A tunnel (CONNECT, SOCKS5) ends when both sides have ended; each side's end is passed on by itself. A plain
 // HTTP request has one answer and closes. Whatever breaks ends both sides by a reset, so that nobody takes half for
 // whole.
 #pragma once
@@ -41,7 +41,7 @@ struct RunState {
   Times times;
   Poller poller;
   std::uint64_t connections = 0, bytes_up = 0, bytes_down = 0, denied = 0;
-  std::uint32_t told = 0;  // of what the job was denied: report_denied says no more than kMaxDenied
+  std::uint32_t reported = 0;  // of what the job was denied: report_denied writes no more than kMaxDenied
   std::function<void(const std::string&)> report_denied;
 };
 

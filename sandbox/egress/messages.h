@@ -40,7 +40,7 @@ void fields(A& a, Close& m) {
   a(m.run);
 }
 
-// The run's job has ended, and its process serves another: what that one is denied is told anew.
+// The run's job has ended, and its process serves another: what that one is denied is reported anew.
 struct NextJob {
   static constexpr Kind kKind = Kind::next_job;
   std::uint64_t run = 0;
@@ -64,7 +64,7 @@ struct Ended {
   static constexpr Kind kKind = Kind::ended;
   std::uint64_t run = 0;
   std::uint64_t connections = 0;               // that were made outside
-  std::uint64_t bytes_up = 0, bytes_down = 0;  // of what jobs and servers said through them
+  std::uint64_t bytes_up = 0, bytes_down = 0;  // of what jobs and servers sent through them
   std::uint64_t denied = 0;                    // all of them, also those that Denied did not report
 };
 template <class A>

@@ -80,7 +80,7 @@ void Proxy::obey(sandbox::RawFrame& frame) {
   if (decode(frame, serving) && frame.fds.size() == 1) return serve(serving, std::move(frame.fds.front()));
   if (decode(frame, closing) && frame.fds.empty()) return close(closing);
   if (decode(frame, next) && frame.fds.empty()) {
-    if (const auto found = runs_.find(next.run); found != runs_.end()) found->second->state().told = 0;
+    if (const auto found = runs_.find(next.run); found != runs_.end()) found->second->state().reported = 0;
     return;
   }
   send(Trouble{"egress: a frame from the launcher is not understood: kind " + std::to_string(frame.kind) + ", " +
@@ -99,8 +99,8 @@ void Proxy::serve(const Serve& message, Fd listener) {
   // Before the job hears of it: its run may end then. If the launcher has gone, the next turn sees it.
   state.report_denied = [this, id = message.run](const std::string& text) {
     const auto found = runs_.find(id);
-    if (found == runs_.end() || found->second->state().told >= kMaxDenied) return;
-    ++found->second->state().told;
+    if (found == runs_.end() || found->second->state().reported >= kMaxDenied) return;
+    ++found->second->state().reported;
     send(Denied{id, text});
     static_cast<void>(flush());
   };

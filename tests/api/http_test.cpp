@@ -499,7 +499,7 @@ TEST_F(Http, AClientThatNeverReadsIsDropped) {
   EXPECT_TRUE(eventually([&] { return server_->connections() == 0; }));
 }
 
-TEST_F(Http, ConnectionsOverTheLimitAreToldAtOnce) {
+TEST_F(Http, ConnectionsOverTheLimitAreReportedAtOnce) {
   limits_.connections = 2;
   limits_.idle_ms = 60000;
   start();

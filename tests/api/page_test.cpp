@@ -266,19 +266,19 @@ TEST_F(Page, EventsTellHowAContextIsWhenThatChanges) {
 TEST_F(Page, EventsTellThatTheStoreIsAwayAndThatItIsBack) {
   start_anonymous();
   test::Process stream(folder_, {"curl", "-sN", server_->url() + "/events?context=1&overview=1"});
-  const auto told = [&](std::string_view event) {
+  const auto shown = [&](std::string_view event) {
     std::size_t count = 0;
     const std::string out = stream.out();
     for (auto at = out.find(event); at != std::string::npos; at = out.find(event, at + 1)) ++count;
     return count;
   };
-  ASSERT_TRUE(test::eventually([&] { return told("event: overview") == 1; }));
+  ASSERT_TRUE(test::eventually([&] { return shown("event: overview") == 1; }));
   redis_.set_faults([](const ServerCall&) { return Fault::before; });
-  EXPECT_TRUE(test::eventually([&] { return told("event: away\ndata: {\"for_ms\":") == 1; })) << stream.out();
-  EXPECT_EQ(told("event: overview"), 1U);
+  EXPECT_TRUE(test::eventually([&] { return shown("event: away\ndata: {\"for_ms\":") == 1; })) << stream.out();
+  EXPECT_EQ(shown("event: overview"), 1U);
   redis_.set_faults([](const ServerCall&) { return Fault::none; });
-  EXPECT_TRUE(test::eventually([&] { return told("event: overview") == 2; })) << "though nothing has changed";
-  EXPECT_EQ(told("event: away"), 1U) << "once";
+  EXPECT_TRUE(test::eventually([&] { return shown("event: overview") == 2; })) << "though nothing has changed";
+  EXPECT_EQ(shown("event: away"), 1U) << "once";
 }
 
 // Each of them waited for the store to fall silent again, one after the other.

@@ -128,7 +128,7 @@ TEST_F(Rights, EachRoleMayWhatTheTableSays) {
   for (const json& message : ok("message.list", {{"limit", 100}})) EXPECT_EQ(message.value("caller_id", 0), 16);
 }
 
-TEST_F(Rights, EachRoleIsToldWhatItMay) {
+TEST_F(Rights, EachRoleGetsTheListOfWhatItMay) {
   const std::pair<std::string, json> roles[] = {
       {operator_, {{"operator", true}, {"create", true}, {"read_all", true}, {"administer", true}}},
       {admin_, {{"operator", false}, {"create", true}, {"read_all", true}, {"steer_all", true}, {"administer", true}}},

@@ -131,7 +131,7 @@ TEST_F(Protocol, ABatchIsAnsweredInOneList) {
   EXPECT_EQ(code(ask("[1,2,3,4,5,6]")), -32600);  // over the limit: one answer
 }
 
-TEST_F(Protocol, LimitsAreToldWithTheirRemedy) {
+TEST_F(Protocol, LimitsAreReportedWithTheirRemedy) {
   const json reply = ask('"' + std::string(5000, 'x') + '"');
   EXPECT_EQ(code(reply), -32005);
   EXPECT_NE(reply["error"]["message"].get<std::string>().find("4096"), std::string::npos) << reply;

@@ -599,8 +599,8 @@ TEST_F(ApiTest, EventsOfAJobTellItsStateAndItsLog) {
   const auto live = listen(reader, "");
   ASSERT_TRUE(test::eventually([&] { return live->out().find("\"queued\"") != std::string::npos; })) << live->out();
   auto store = *redis_.open();
-  ClaimRequest wish{.context = 1, .runner = 20, .instance = "i", .queues = {"queue:python"}};
-  const auto claimed = store->claim(wish);
+  ClaimRequest request{.context = 1, .runner = 20, .instance = "i", .queues = {"queue:python"}};
+  const auto claimed = store->claim(request);
   ASSERT_TRUE(claimed && claimed->jobs.size() == 1);
   const ClaimRef claim = claimed->jobs.front().ref;
   JobEnd end;
@@ -610,9 +610,9 @@ TEST_F(ApiTest, EventsOfAJobTellItsStateAndItsLog) {
                             EndReport{claim, end}};
   ASSERT_TRUE(store->report(1, reports));
   ASSERT_TRUE(test::eventually([&] { return live->out().find("\"finished\"") != std::string::npos; })) << live->out();
-  const std::string told = live->out();
-  EXPECT_LT(told.find("first"), told.find("second"));
-  EXPECT_LT(told.find("second"), told.find("\"finished\"")) << "the end comes behind the log";
+  const std::string shown = live->out();
+  EXPECT_LT(shown.find("first"), shown.find("second"));
+  EXPECT_LT(shown.find("second"), shown.find("\"finished\"")) << "the end comes behind the log";
   ASSERT_TRUE(test::eventually([&] { return live->out().find(": heartbeat") != std::string::npos; }));
   const auto again = listen(reader, "1");
   ASSERT_TRUE(test::eventually([&] { return again->out().find("\"finished\"") != std::string::npos; }));

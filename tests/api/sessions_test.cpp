@@ -119,19 +119,19 @@ class Login : public ApiTest {
   }
   json proof(const SigningKey& key, const char* kind = "login") {
     const json asked = at_session("session.challenge", json::object())["result"];
-    json said{{"challenge", asked.at("challenge")}, {"audience", asked.at("audience")}};
-    EXPECT_TRUE(sign(said, kind, key));
-    return said;
+    json login{{"challenge", asked.at("challenge")}, {"audience", asked.at("audience")}};
+    EXPECT_TRUE(sign(login, kind, key));
+    return login;
   }
   static std::string why(const json& reply) {
     if (reply.contains("result")) return "none";
     return reply["error"]["data"].value("word", "") + " " + reply["error"].value("message", "");
   }
   // A key that is nobody's is looked for once more before it is refused.
-  std::string refused(const json& said) {
+  std::string refused(const json& login) {
     std::string last;
     EXPECT_TRUE(test::eventually([&] {
-      last = why(at_session("session.begin", said));
+      last = why(at_session("session.begin", login));
       return !last.starts_with("unavailable");
     }));
     return last;
@@ -162,9 +162,9 @@ TEST_F(Login, WhoHasAnActorsKeyCallsAsThatActorAndNoMore) {
 }
 
 TEST_F(Login, WhatWasSignedOnceLogsInOnce) {
-  const json said = proof(key_);
-  ASSERT_TRUE(at_session("session.begin", said).contains("result"));
-  EXPECT_EQ(why(at_session("session.begin", said)), "denied challenge: was used before: ask for another");
+  const json login = proof(key_);
+  ASSERT_TRUE(at_session("session.begin", login).contains("result"));
+  EXPECT_EQ(why(at_session("session.begin", login)), "denied challenge: was used before: ask for another");
   // All at one time: one of them.
   const json once = proof(key_);
   std::atomic<int> in{0};
@@ -184,29 +184,29 @@ TEST_F(Login, WhatWasSignedOnceLogsInOnce) {
 TEST_F(Login, OtherKeysOtherWordsAndOtherSignaturesAreRefused) {
   const SigningKey strangers = SigningKey::make();
   EXPECT_NE(refused(proof(strangers)).find("denied signer: no actor here has the key"), std::string::npos);
-  json said = proof(strangers);
-  said["signer"] = key_.public_key();
-  EXPECT_EQ(refused(said), "denied signature: is not of this content by this key");
+  json login = proof(strangers);
+  login["signer"] = key_.public_key();
+  EXPECT_EQ(refused(login), "denied signature: is not of this content by this key");
   for (const char* kind : {"receipt", "envelope", "message"})
     EXPECT_EQ(refused(proof(key_, kind)), "denied signature: is not of this content by this key") << kind;
-  said = proof(key_);
-  said["signature"] = std::string(128, '0');
-  EXPECT_EQ(refused(said), "denied signature: is not of this content by this key");
-  said["signature"] = "";
-  EXPECT_EQ(refused(said), "denied signature: there is none");
-  said["algorithm"] = "none";
-  said["signature"] = std::string(128, '0');
-  EXPECT_NE(refused(said).find("denied algorithm"), std::string::npos);
-  said = proof(key_);
-  said["challenge"] = at_session("session.challenge", json::object())["result"]["challenge"];
-  EXPECT_EQ(refused(said), "denied signature: is not of this content by this key") << "it was signed for another one";
-  said["challenge"] = "made up";
-  EXPECT_EQ(refused(said), "denied challenge: is none that this server has made: ask for another");
+  login = proof(key_);
+  login["signature"] = std::string(128, '0');
+  EXPECT_EQ(refused(login), "denied signature: is not of this content by this key");
+  login["signature"] = "";
+  EXPECT_EQ(refused(login), "denied signature: there is none");
+  login["algorithm"] = "none";
+  login["signature"] = std::string(128, '0');
+  EXPECT_NE(refused(login).find("denied algorithm"), std::string::npos);
+  login = proof(key_);
+  login["challenge"] = at_session("session.challenge", json::object())["result"]["challenge"];
+  EXPECT_EQ(refused(login), "denied signature: is not of this content by this key") << "it was signed for another one";
+  login["challenge"] = "made up";
+  EXPECT_EQ(refused(login), "denied challenge: is none that this server has made: ask for another");
   for (const char* point : {"0000000000000000000000000000000000000000000000000000000000000000",
                             "0100000000000000000000000000000000000000000000000000000000000000"}) {
-    said = proof(key_);
-    said["signer"] = point;  // of small order: any signature would fit some content
-    EXPECT_TRUE(refused(said).starts_with("denied")) << point;
+    login = proof(key_);
+    login["signer"] = point;  // of small order: any signature would fit some content
+    EXPECT_TRUE(refused(login).starts_with("denied")) << point;
   }
 }
 
@@ -229,10 +229,10 @@ TEST_F(Login, AKeyThatIsTakenAwayEndsItsSessionsAndLogsInNoMore) {
 }
 
 TEST_F(Login, WhatIsSignedIsForTheServerThatAskedAndByItsOwnName) {
-  json said = proof(key_);
-  const std::string audience = said.at("audience");
+  json login = proof(key_);
+  const std::string audience = login.at("audience");
   EXPECT_EQ("http://" + audience, server_->url());
-  json other{{"challenge", said.at("challenge")}, {"audience", "evil.example:9652"}};
+  json other{{"challenge", login.at("challenge")}, {"audience", "evil.example:9652"}};
   ASSERT_TRUE(sign(other, "login", key_));
   EXPECT_EQ(refused(other), "denied audience: it was signed for another server than " + audience);
   // A server between the two would have to say its own name, which is none of ours.

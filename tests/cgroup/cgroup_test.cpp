@@ -55,7 +55,7 @@ TEST_F(CgroupTest, ForksOverTheLimitAreRefusedAndCounted) {
 }
 
 // SQ3
-TEST_F(CgroupTest, TheKernelsKillIsToldApartFromAnyOther) {
+TEST_F(CgroupTest, TheKernelsKillIsKnownFromAnyOther) {
   if (!may()) GTEST_SKIP() << "no group can be made and limited here";
   const auto small = make(1, 16 * kMebi, 8);
   EXPECT_TRUE(killed(wait_status(start_in(small, [] { return touch(64 * kMebi); }))));

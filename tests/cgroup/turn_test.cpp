@@ -76,7 +76,7 @@ class CgroupTurn : public CgroupTest {
   }
 };
 
-TEST_F(CgroupTurn, WhatIsToldOfARunIsItsOwnOrLittle) {
+TEST_F(CgroupTurn, WhatIsReportedOfARunIsItsOwnOrLittle) {
   if (!may()) GTEST_SKIP() << "no group can be made and limited here";
   TestSandbox sandbox(make(1, 128 * kMebi, 8));
   for (int i = 0; i < 5; ++i) {
@@ -121,10 +121,10 @@ TEST_F(CgroupTurn, SampledPeaksBeginAnewUnlessALimitWasMet) {
   for (int i = 0; i < 3; ++i) {
     sandbox.run({3, 1});
     groups_->sample();
-    const auto told = groups_->turn_over(1, limits, 2);
-    ASSERT_TRUE(told);
-    EXPECT_EQ(told->pids_peak, 1U) << "as it was when somebody looked";
-    EXPECT_GT(told->memory_peak, 0U);
+    const auto turned = groups_->turn_over(1, limits, 2);
+    ASSERT_TRUE(turned);
+    EXPECT_EQ(turned->pids_peak, 1U) << "as it was when somebody looked";
+    EXPECT_GT(turned->memory_peak, 0U);
   }
   EXPECT_EQ(groups_->usage(1).pids_peak, 0U);
   sandbox.run({5, 0});  // one of them is refused

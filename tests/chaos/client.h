@@ -35,7 +35,7 @@ class Client {
 
   // One try. A try that follows one whose outcome is unknown looks first and completes what is missing.
   void submit(PlannedJob&);
-  // A wish that may be repeated.
+  // A request that may be repeated.
   void cancel(const PlannedJob&);
   // Is the record there? Nothing: no answer.
   std::optional<bool> knows(const PlannedJob&);

@@ -157,16 +157,16 @@ TEST_F(TenantsChaos, EachOfAThousandMessagesHasItsJobThereAndItsAnswerHereOnce) 
   const auto there = lines_of(both_.alice.cli({"EVAL", of_jobs, "0", "job:5:*"}));
   const auto here = lines_of(both_.bob.cli({"EVAL", of_jobs, "0", "job:12:*"}));
   const auto answered = both_.bob.msg_in();
-  const std::multiset<std::string> told(answered.begin(), answered.end());
+  const std::multiset<std::string> shown(answered.begin(), answered.end());
   int wrong = 0;
   for (int id = 1; id <= kMessages; ++id) {
     const std::string n = std::to_string(id), result = " {\"n\":\"" + n + "\"}";
     wrong += there.count("finished message:5:" + n + result) == 1 ? 0 : 1;
     wrong += here.count("finished " + result) == 1 ? 0 : 1;
-    wrong += told.count("message:12:" + n) == 1 ? 0 : 1;
+    wrong += shown.count("message:12:" + n) == 1 ? 0 : 1;
   }
   EXPECT_EQ(wrong, 0);
-  EXPECT_EQ(told.size(), static_cast<std::size_t>(kMessages));
+  EXPECT_EQ(shown.size(), static_cast<std::size_t>(kMessages));
   both_.bob.expect_verified();
   both_.alice.expect_verified();
 }

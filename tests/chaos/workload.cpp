@@ -4,7 +4,7 @@ namespace mycojobs::test {
 namespace {
 
 constexpr std::int64_t kAgainUs = 500'000;     // until a submission without an answer is tried again
-constexpr std::int64_t kWishUs = 4'000'000;    // and a cancellation, which may have been lost
+constexpr std::int64_t kCancelUs = 4'000'000;  // and a cancellation, which may have been lost
 constexpr std::int64_t kRecentUs = 4'000'000;  // what everysec may still hold back, generously
 
 }  // namespace
@@ -26,7 +26,7 @@ void Workload::turn(bool more) {
     }
     if (job.acknowledged && job.cancel_us != 0 && now_us >= job.cancel_us) {
       client_.cancel(job);
-      job.cancel_us = boot_us() + kWishUs;
+      job.cancel_us = boot_us() + kCancelUs;
       return;
     }
   }

@@ -1,4 +1,4 @@
-// What the Node client calls, told as JSON: every method of it with every option, against nobody; and the names that it has.
+// What the Node client calls, shown as JSON: every method of it with every option, against nobody; and the names that it has.
 import * as client from "../../clients/node/index.js";
 
 const { Client, CODES } = client;

@@ -254,12 +254,12 @@ class Contract(Case):
 
     def test_every_method_of_the_contract_can_be_called(self):
         environment = {**os.environ, "COORDINATOR_URL": self.world.url, "MYCOJOBS_TOKEN": self.world.token}
-        told = json.loads(subprocess.run(["node", os.path.join(HERE, "reach.mjs")], input=json.dumps([[method, {}] for method in self.methods]), env=environment,
+        shown = json.loads(subprocess.run(["node", os.path.join(HERE, "reach.mjs")], input=json.dumps([[method, {}] for method in self.methods]), env=environment,
                                          capture_output=True, text=True, check=True, timeout=LIMIT_S).stdout)  # fmt: skip
         known = {0} | set(errors.CODES)
         with mycojobs.Client(self.world.url, self.world.token) as client:
             for method in self.methods:
-                self.assertIn(told[method], known, method)
+                self.assertIn(shown[method], known, method)
                 try:
                     client.call(method)
                 except mycojobs.Error as why:

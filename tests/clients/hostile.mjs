@@ -7,7 +7,7 @@ import { Client, Invalid, MycojobsError } from "../../clients/node/index.js";
 const [, , url] = process.argv;
 const [answers, streams] = JSON.parse(readFileSync(0, "utf8"));
 
-async function said(doing) {
+async function answer(doing) {
   try {
     await doing();
     return null;
@@ -18,20 +18,20 @@ async function said(doing) {
   }
 }
 
-const told = { calls: {}, waits: {}, flows: {}, events: {} };
+const shown = { calls: {}, waits: {}, flows: {}, events: {} };
 for (const [name, timeout] of answers) {
   const client = new Client({ url: `${url}/${name}`, token: "t", context: 1, retryFor: 0 });
-  told.calls[name] = await said(() => client.call("job.get", { id: "1:7" }));
-  told.waits[name] = await said(() => client.job("1:7").wait({ timeout }));
-  told.flows[name] = await said(() => client.flow(7).wait({ timeout }));
+  shown.calls[name] = await answer(() => client.call("job.get", { id: "1:7" }));
+  shown.waits[name] = await answer(() => client.job("1:7").wait({ timeout }));
+  shown.flows[name] = await answer(() => client.flow(7).wait({ timeout }));
 }
 for (const name of streams) {
   const client = new Client({ url: `${url}/${name}`, token: "t", context: 1, retryFor: 0 });
   const texts = [];
-  const end = await said(async () => {
+  const end = await answer(async () => {
     for await (const event of client.events({ job: "1:7", after: "3\r\nX-Evil: yes" })) texts.push(event.data.text ?? null);
   });
-  told.events[name] = [texts, end];
+  shown.events[name] = [texts, end];
 }
 
 for (const wrong of ["http://h:99999", "http://[", "ftp://h", "h"]) assert.throws(() => new Client({ url: wrong }), Invalid);
@@ -48,4 +48,4 @@ for (const [name, count] of [["addEventListener", () => added++], ["removeEventL
 const client = new Client({ url: `${url}/lossy`, retryFor: 1000 });
 for (let i = 0; i < 5; i++) await client.call("job.get", { i }, { signal: lives.signal });
 assert.ok(added >= 10 && added === removed, `${added} ${removed}`);
-console.log(JSON.stringify(told));
+console.log(JSON.stringify(shown));

@@ -17,7 +17,7 @@ WAIT_S = 1.2  # where nobody is answered
 MOST_REQUESTS = 16  # of a case: a call, and two waits that ask again after half a second
 
 
-def said(doing):
+def output(doing):
     """The name of the exception; any that is not the client's own ends the test."""
     try:
         doing()
@@ -35,13 +35,13 @@ def python_says(url):
     calls, waits, flows, events = {}, {}, {}, {}
     for case, (*_, end) in ANSWERS.items():
         with mycojobs.Client(f"{url}/{case}", "t", context=1, retry_for=0) as client:
-            calls[case] = said(lambda: client.call("job.get", {"id": "1:7"}))
-            waits[case] = said(lambda: client.job("1:7").wait(limit_s(end)))
-            flows[case] = said(lambda: client.flow(7).wait(limit_s(end)))
+            calls[case] = output(lambda: client.call("job.get", {"id": "1:7"}))
+            waits[case] = output(lambda: client.job("1:7").wait(limit_s(end)))
+            flows[case] = output(lambda: client.flow(7).wait(limit_s(end)))
     for case in EVENTS:
         with mycojobs.Client(f"{url}/{case}", "t", context=1, retry_for=0) as client:
             texts = []
-            events[case] = [texts, said(lambda: texts.extend(event.data.get("text") for event in client.events(job="1:7", after="3")))]
+            events[case] = [texts, output(lambda: texts.extend(event.data.get("text") for event in client.events(job="1:7", after="3")))]
     return {"calls": calls, "waits": waits, "flows": flows, "events": events}
 
 
@@ -78,7 +78,7 @@ class Hostile(unittest.TestCase):
         self.addCleanup(stranger.close)
         evil = "1:7\r\nX-Evil: yes\r\n&context=9"
         with mycojobs.Client(f"{stranger.url}/events_refused", "t", context=1, retry_for=0) as client:
-            self.assertEqual(said(lambda: list(client.events(job=evil, after="5\r\nX-Evil: yes"))), "Denied")
+            self.assertEqual(output(lambda: list(client.events(job=evil, after="5\r\nX-Evil: yes"))), "Denied")
         ((line, head),) = stranger.heads
         self.assertNotIn("x-evil", head)
         self.assertEqual(line.count("context="), 1, line)

@@ -119,7 +119,7 @@ class Jobs(Case):
         self.assertTrue(str(caught.exception).isprintable(), ascii(str(caught.exception)))
         self.assertIn("\x1b[31m", caught.exception.error_info["message"])
 
-    def test_a_cancelled_job_is_told_as_such(self):
+    def test_a_cancelled_job_is_reported_as_such(self):
         job = self.client.submit(SLEEP)
         eventually(lambda: job.status()["status"] == "started")
         job.cancel()
@@ -148,7 +148,7 @@ class Jobs(Case):
         second = self.client.submit("import mycojobs\nresult['n'] = mycojobs.inputs['first']['n'] + 1", depends=[first])
         self.assertEqual(second.result(LIMIT_S), {"n": 21})
 
-    def test_large_results_arrive_and_what_is_too_large_is_told(self):
+    def test_large_results_arrive_and_what_is_too_large_is_reported(self):
         self.assertEqual(len(self.client.submit("result['x'] = 'ü' * 450_000").result(LIMIT_S)["x"]), 450_000)
         with self.assertRaises(mycojobs.JobFailed) as caught:
             self.client.submit("result['x'] = 'x' * 3_000_000").result(LIMIT_S)
@@ -175,7 +175,7 @@ class Jobs(Case):
         self.assertRaises(mycojobs.Invalid, self.client.submit, "print(1)", 3)
         self.assertRaises(mycojobs.Invalid, self.client.call, "job.get", {"id": {1, 2}})
 
-    def test_a_job_that_is_not_there_is_told(self):
+    def test_a_job_that_is_not_there_is_reported(self):
         self.assertRaises(mycojobs.NotFound, self.client.job(900_000).wait)
         self.assertRaises(mycojobs.NotFound, self.client.job("1:900000").result)
         self.assertRaises(mycojobs.Invalid, self.client.job("1:x").wait)
@@ -360,9 +360,9 @@ class Away(Case):
     def test_a_wait_outlives_the_server(self):
         job = self.client.submit("import time\ntime.sleep(4)\nresult['n'] = 1")
         flow = self.client.flow_start({"name": "n", "jobs": {"a": {"wait": "3s"}}})
-        said = []
-        threads = [threading.Thread(target=lambda of=of: said.append(of.result(LIMIT_S))) for of in (job, flow)]
-        threads.append(threading.Thread(target=lambda: said.append([line["text"] for line in job.logs(follow=True)])))
+        output = []
+        threads = [threading.Thread(target=lambda of=of: output.append(of.result(LIMIT_S))) for of in (job, flow)]
+        threads.append(threading.Thread(target=lambda: output.append([line["text"] for line in job.logs(follow=True)])))
         for each in threads:
             each.start()
         time.sleep(0.5)
@@ -371,8 +371,8 @@ class Away(Case):
         self.world.start_coordinator()
         for each in threads:
             each.join(LIMIT_S)
-        self.assertEqual(len(said), 3)
-        self.assertIn({"n": 1}, said)
+        self.assertEqual(len(output), 3)
+        self.assertIn({"n": 1}, output)
 
     def test_who_calls_while_the_server_is_away_is_served_when_it_is_back(self):
         self.world.stop_coordinator()
@@ -395,14 +395,14 @@ class Away(Case):
         self.assertEqual(self.world.relay.lose_answers, 0)
 
     def test_what_is_not_harmless_is_not_repeated(self):
-        wish = {"script": "x", "script_type": "python", "name": "unsafe"}
+        request = {"script": "x", "script_type": "python", "name": "unsafe"}
         self.world.relay.lose_answers = 1
         with self.assertRaises(mycojobs.Unavailable) as caught:
-            self.client.call("job.create", wish)
+            self.client.call("job.create", request)
         self.assertTrue(caught.exception.remedy)
         self.assertEqual(len(eventually(lambda: self.named("unsafe"))), 1)
         self.world.relay.lose_answers = 1
-        self.client.call("job.create", {**wish, "id": 700_000, "name": "named by its id"}, repeat=True)
+        self.client.call("job.create", {**request, "id": 700_000, "name": "named by its id"}, repeat=True)
         self.assertEqual(len(self.named("named by its id")), 1)
 
     def test_an_instance_s_key_makes_no_answer_to_a_gate_come_twice(self):
@@ -413,7 +413,7 @@ class Away(Case):
                 self.client.call("workflow." + verb, {"workflow": "acme/order@1", "key": "7"})
             self.assertEqual(self.world.relay.requests, 1, verb)
 
-    def test_nobody_there_is_told_after_a_while(self):
+    def test_nobody_there_is_an_error_after_a_while(self):
         with Client("http://127.0.0.1:1", "t", retry_for=0.3) as client:
             began = time.monotonic()
             with self.assertRaises(mycojobs.Unavailable) as caught:
@@ -434,11 +434,11 @@ class Away(Case):
         self.assertEqual(seen, [f"{i}\n" for i in range(30)])
         self.assertEqual(states[-1], "finished")
 
-    def test_of_a_context_all_flows_are_told(self):
+    def test_of_a_context_all_flows_are_reported(self):
         events = self.client.events()
-        told = threading.Thread(target=lambda: setattr(self, "first", next(events)))
-        told.start()
-        while told.is_alive():
+        shown = threading.Thread(target=lambda: setattr(self, "first", next(events)))
+        shown.start()
+        while shown.is_alive():
             self.client.flow_start({"name": "n", "jobs": {"a": {"log": "x"}}}).wait(LIMIT_S)
         self.assertIn(self.first.kind, ("fact", "flow"))
         events.close()
@@ -447,8 +447,8 @@ class Away(Case):
         self.client.call("queue.pause", {"queue": "python"})
         jobs = [self.client.submit(f"result['n'] = {i}") for i in range(100)]
         self.world.relay.begin_count()
-        said = {}
-        threads = [threading.Thread(target=lambda i=i: said.update({i: jobs[i].result(LIMIT_S)["n"]})) for i in range(100)]
+        output = {}
+        threads = [threading.Thread(target=lambda i=i: output.update({i: jobs[i].result(LIMIT_S)["n"]})) for i in range(100)]
         for each in threads:
             each.start()
         time.sleep(0.5)
@@ -458,7 +458,7 @@ class Away(Case):
         self.client.call("queue.resume", {"queue": "python"})
         for each in threads:
             each.join(LIMIT_S)
-        self.assertEqual(said, {i: i for i in range(100)})
+        self.assertEqual(output, {i: i for i in range(100)})
         self.assertLessEqual(self.world.relay.most_open, 8)
 
     def test_ctrl_c_ends_a_wait(self):
@@ -469,10 +469,10 @@ class Away(Case):
             waiting.stdout.readline()
             time.sleep(0.3)
             waiting.send_signal(signal.SIGINT)
-            _, said = waiting.communicate(timeout=LIMIT_S)
-        self.assertEqual(waiting.returncode, -signal.SIGINT, said)
-        self.assertTrue(said.rstrip().endswith("KeyboardInterrupt"), said)
-        self.assertNotIn("Task was destroyed", said)
+            _, output = waiting.communicate(timeout=LIMIT_S)
+        self.assertEqual(waiting.returncode, -signal.SIGINT, output)
+        self.assertTrue(output.rstrip().endswith("KeyboardInterrupt"), output)
+        self.assertNotIn("Task was destroyed", output)
         job.cancel()
 
     def test_a_client_is_of_one_process_and_says_when_it_is_closed(self):
@@ -496,9 +496,9 @@ sys.exit(7)"""
         self.client.close()
         self.assertRaises(mycojobs.Error, self.client.call, "system.ping")
 
-    def test_whoever_calls_when_it_is_closed_is_told(self):
+    def test_whoever_calls_when_it_is_closed_gets_an_error(self):
         job = self.client.submit(SLEEP)
-        began, said = threading.Barrier(9), []
+        began, output = threading.Barrier(9), []
 
         def calls(doing):
             began.wait()
@@ -506,7 +506,7 @@ sys.exit(7)"""
                 while True:
                     doing()
             except BaseException as why:  # that is what is looked at
-                said.append(why)
+                output.append(why)
 
         waits = [lambda: job.wait(), lambda: list(job.logs(follow=True)), lambda: list(self.client.events(job=job.key))]
         threads = [threading.Thread(target=calls, args=(each,)) for each in [*waits, *[lambda: self.client.call("system.ping")] * 5]]
@@ -517,7 +517,7 @@ sys.exit(7)"""
         self.client.close()
         for each in threads:
             each.join(LIMIT_S)
-        self.assertEqual([(type(why), getattr(why, "word", "")) for why in said], [(mycojobs.Error, "closed")] * 8)
+        self.assertEqual([(type(why), getattr(why, "word", "")) for why in output], [(mycojobs.Error, "closed")] * 8)
         with Client(self.world.url, self.world.token) as another:
             another.job(job.key).cancel()
 
@@ -526,7 +526,7 @@ sys.exit(7)"""
             pass
 
         for what in ("client", "iterator", "finalizer"):
-            holds, said = Holds(), []
+            holds, output = Holds(), []
             holds.client = Client(self.world.url, self.world.token)
             holds.self = holds
             loop = holds.client._loop
@@ -535,14 +535,14 @@ sys.exit(7)"""
                 next(holds.events)
             elif what == "finalizer":
                 client = holds.client
-                weakref.finalize(holds, lambda: said.append(type(self.error_of(lambda: client.call("system.ping")))))
+                weakref.finalize(holds, lambda: output.append(type(self.error_of(lambda: client.call("system.ping")))))
             gc.disable()
             self.addCleanup(gc.enable)
             del holds
             loop._loop.call_soon_threadsafe(gc.collect)
             if what == "finalizer":
-                eventually(lambda: said)
-                self.assertEqual(said, [mycojobs.Error])
+                eventually(lambda: output)
+                self.assertEqual(output, [mycojobs.Error])
                 client.close()
             loop._thread.join(LIMIT_S)
             self.assertFalse(loop._thread.is_alive(), what)
@@ -607,8 +607,8 @@ class Asyncio(Case):
             jobs = [await client.submit("import time\ntime.sleep(1.5)") for _ in range(6)]
             # The first four waits have a call each; who comes later shares one.
             waits = [*jobs[:4], *(client.job(f"1:{900_000 + i}") for i in range(5)), *jobs[4:]]
-            said = await asyncio.gather(*(each.wait() for each in waits), return_exceptions=True)
-            self.assertEqual([isinstance(each, mycojobs.NotFound) for each in said], [False] * 4 + [True] * 5 + [False] * 2, said)
+            output = await asyncio.gather(*(each.wait() for each in waits), return_exceptions=True)
+            self.assertEqual([isinstance(each, mycojobs.NotFound) for each in output], [False] * 4 + [True] * 5 + [False] * 2, output)
 
         self.run_async(story)
 
@@ -638,10 +638,10 @@ class Asyncio(Case):
 
     def test_a_call_may_take_as_long_as_it_says(self):
         async def story(client):
-            wish = {"script": SLEEP, "script_type": "python", "wait_ms": 3000, "name": "slow"}
+            request = {"script": SLEEP, "script_type": "python", "wait_ms": 3000, "name": "slow"}
             with self.assertRaises(mycojobs.Unavailable):
-                await client.call("job.run", wish, answer_within=0.5)
-            self.assertFalse((await client.call("job.run", wish, answer_within=30))["ended"])
+                await client.call("job.run", request, answer_within=0.5)
+            self.assertFalse((await client.call("job.run", request, answer_within=30))["ended"])
             for each in await client.call("job.list", {"name": "slow"}):
                 await client.job(each["key"]).cancel()
 

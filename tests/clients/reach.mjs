@@ -3,15 +3,15 @@ import { readFileSync } from "node:fs";
 import { Client, MycojobsError } from "../../clients/node/index.js";
 
 const client = new Client();
-const told = {};
+const shown = {};
 const calls = JSON.parse(readFileSync(0, "utf8")).map(async ([method, params]) => {
   try {
     await client.call(method, params);
-    told[method] = 0;
+    shown[method] = 0;
   } catch (why) {
     if (!(why instanceof MycojobsError)) throw why;
-    told[method] = why.code;
+    shown[method] = why.code;
   }
 });
 await Promise.all(calls);
-console.log(JSON.stringify(told));
+console.log(JSON.stringify(shown));

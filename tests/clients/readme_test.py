@@ -27,13 +27,13 @@ class Readme(Case):
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         return done.stdout
 
-    def promised(self, code, said):
+    def promised(self, code, output):
         wanted = re.findall(r"(?:#|//) -> (.*)$", code, re.M)
         self.assertTrue(wanted)
         at = 0
         for text in wanted:
-            found = said.find(text, at)
-            self.assertGreaterEqual(found, 0, f"{text!r} is not in what follows of:\n{said}")
+            found = output.find(text, at)
+            self.assertGreaterEqual(found, 0, f"{text!r} is not in what follows of:\n{output}")
             at = found + len(text)
 
     def test_python(self):
@@ -50,8 +50,8 @@ class Readme(Case):
         offline = {"PIP_NO_INDEX": "1", "PIP_NO_BUILD_ISOLATION": "0", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}  # 0: without isolation
         script = ". venv/bin/activate\n" + install
         for number, code in enumerate(codes):
-            said = self.run_in(folder, f"{script}python part{number}.py", **offline)
-            self.promised(code, said)
+            output = self.run_in(folder, f"{script}python part{number}.py", **offline)
+            self.promised(code, output)
             script = ". venv/bin/activate\n" + "\n".join(line for line in install.splitlines() if line.startswith("export")) + "\n"
         where = self.run_in(folder, ". venv/bin/activate\npython -c 'import mycojobs; print(mycojobs.__file__)'\n")
         self.assertIn(os.path.join(folder, "venv"), where, "it is the installed one")

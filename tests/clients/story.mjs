@@ -88,10 +88,10 @@ test("large results arrive, and what is too large is told", async () => {
 });
 
 test("an idempotency key makes one job", async () => {
-  const wish = { idempotency_key: "same" };
-  const [one, two] = [await client.submit("x = 1", wish), await client.submit("x = 1", wish)];
+  const request = { idempotency_key: "same" };
+  const [one, two] = [await client.submit("x = 1", request), await client.submit("x = 1", request)];
   assert.equal(one.key, two.key);
-  await assert.rejects(client.submit("x = 2", wish), { name: "Conflict", code: -32002, word: "conflict" });
+  await assert.rejects(client.submit("x = 2", request), { name: "Conflict", code: -32002, word: "conflict" });
   await assert.rejects(client.submit("x", { timeout: 0 }), { name: "Invalid", field: "timeout" });
 });
 
@@ -141,9 +141,9 @@ test("a flow that is cancelled or rejected throws", async () => {
 });
 
 test("a call may take as long as it says", async () => {
-  const wish = { script: SLEEP, script_type: "python", wait_ms: 3000, name: "slow" };
-  await assert.rejects(client.call("job.run", wish, { answerWithin: 500 }), mycojobs.Unavailable);
-  assert.equal((await client.call("job.run", wish)).ended, false);
+  const request = { script: SLEEP, script_type: "python", wait_ms: 3000, name: "slow" };
+  await assert.rejects(client.call("job.run", request, { answerWithin: 500 }), mycojobs.Unavailable);
+  assert.equal((await client.call("job.run", request)).ended, false);
   for (const each of await named("slow")) await client.job(each.key).cancel();
 });
 
@@ -172,13 +172,13 @@ test("events go on behind the last one", async () => {
 test("waits outlive the server, and who calls meanwhile is served when it is back", async () => {
   const job = await client.submit("import time\ntime.sleep(4)\nresult['n'] = 1");
   const flow = await client.flowStart({ name: "n", jobs: { a: { wait: "3s" } } });
-  const said = Promise.all([job.result(LIMIT), flow.result(LIMIT), texts(job.logs({ follow: true }))]);
+  const output = Promise.all([job.result(LIMIT), flow.result(LIMIT), texts(job.logs({ follow: true }))]);
   await pause(300);
   await world("stop");
   const patient = client.submit("result['n'] = 2", { name: "patient" });
   await pause(700);
   await world("start");
-  assert.deepEqual((await said)[0], { n: 1 });
+  assert.deepEqual((await output)[0], { n: 1 });
   assert.deepEqual(await (await patient).result(LIMIT), { n: 2 });
   assert.equal((await named("patient")).length, 1);
 });

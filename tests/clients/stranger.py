@@ -149,8 +149,8 @@ class Stranger:
         if case in EVENTS:
             client.sendall(EVENTS[case][0])
             return False
-        said = (lossy(self.lost) if case == "lossy" else ANSWERS[case][0])(json.loads(body))
-        for piece in [said] if isinstance(said, bytes) else said:
+        output = (lossy(self.lost) if case == "lossy" else ANSWERS[case][0])(json.loads(body))
+        for piece in [output] if isinstance(output, bytes) else output:
             client.sendall(piece)
         return case == "answer_to_another_call"
 

@@ -166,10 +166,10 @@ class World:
 
         def port():
             process.log.seek(0)
-            said = process.log.read()
-            found = re.search(r"JSON-RPC at http://127\.0\.0\.1:(\d+)", said)
+            output = process.log.read()
+            found = re.search(r"JSON-RPC at http://127\.0\.0\.1:(\d+)", output)
             if process.poll() is not None:
-                raise AssertionError(f"the coordinator has ended: {said}")
+                raise AssertionError(f"the coordinator has ended: {output}")
             return found and int(found[1])
 
         self.relay.target = eventually(port)

@@ -17,12 +17,12 @@ def result(differ, name="test_some"):
 
 
 class Causes(unittest.TestCase):
-    def test_what_a_policy_refuses_is_told_by_its_name(self):
+    def test_what_a_policy_refuses_is_reported_by_its_name(self):
         differ = {"test.a": ["failed", "self.pid = _fork_exec( PermissionError: [Errno 1] Operation not permitted"],
                   "test.b": ["failed", "OSError: [Errno 97] Address family not supported by protocol"]}
         self.assertEqual(compat.causes_of(result(differ)), {"policy: no process (exec)": 1, "policy: no network (net)": 1})
 
-    def test_what_nothing_explains_is_told_as_such(self):
+    def test_what_nothing_explains_is_reported_as_such(self):
         wrong = result({"test.c": ["failed", "AssertionError: 1 != 2"]})
         self.assertEqual(compat.causes_of(wrong), {None: 1})
         self.assertIn("| test_some | 1 of 3 | **unexplained** 1 |", compat.page([wrong, result({}, "test_good")]))

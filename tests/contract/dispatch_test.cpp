@@ -24,9 +24,9 @@ class Dispatch : public StoreContract {
     return end;
   }
   void submit_with(Id id, const std::function<void(Job&)>& change) {
-    Job wish = job(id);
-    change(wish);
-    const auto stored = store_->submit(wish);
+    Job submission = job(id);
+    change(submission);
+    const auto stored = store_->submit(submission);
     ASSERT_TRUE(stored.has_value()) << stored.error().message;
   }
   void push_plain(Id id, std::vector<std::string> more) {
@@ -335,17 +335,17 @@ TEST_P(Dispatch, AHeldJobDoesNotWaitForAQueueThatNobodyServes) {
 }
 
 TEST_P(Dispatch, AnIdempotencyKeyNamesTheFirstJob) {
-  Job wish = job(0);
-  wish.idempotency_key = "invoice 7";
-  const Job first = store_->submit(wish).value();
-  EXPECT_EQ(store_->submit(wish).value().id, first.id);
-  wish.script = "other()";
-  const auto other = store_->submit(wish);
+  Job submission = job(0);
+  submission.idempotency_key = "invoice 7";
+  const Job first = store_->submit(submission).value();
+  EXPECT_EQ(store_->submit(submission).value().id, first.id);
+  submission.script = "other()";
+  const auto other = store_->submit(submission);
   ASSERT_FALSE(other.has_value());
   EXPECT_EQ(other.error().code, Code::conflict);
   EXPECT_THAT(other.error().message, HasSubstr("idempotency_key"));
-  wish.caller_id = 13;
-  EXPECT_TRUE(store_->submit(wish).has_value()) << "of that caller alone";
+  submission.caller_id = 13;
+  EXPECT_TRUE(store_->submit(submission).has_value()) << "of that caller alone";
   EXPECT_EQ(store_->queue_length(1, "queue:python").value(), 2U);
 }
 
@@ -370,9 +370,9 @@ TEST_P(Dispatch, AJobThatWasGivenBackBeforeItBeganStillWaitsForItsFirstRun) {
 }
 
 TEST_P(Dispatch, RetentionTakesEverythingOfAnEndedJob) {
-  Job wish = job(1);
-  wish.idempotency_key = "once";
-  ASSERT_TRUE(store_->submit(wish).has_value());
+  Job submission = job(1);
+  submission.idempotency_key = "once";
+  ASSERT_TRUE(store_->submit(submission).has_value());
   submit(2);
   claim_keys();
   EXPECT_EQ(outcome(report(LogAppend{claimed_.at("job:12:1").ref, {{1, 1, LogStream::out, "hi"}}})), "ok");
@@ -387,7 +387,7 @@ TEST_P(Dispatch, RetentionTakesEverythingOfAnEndedJob) {
   EXPECT_THAT(facts_of(1), IsEmpty());
   EXPECT_THAT(facts_of(2), ElementsAre("scheduled", "claimed"));
   EXPECT_GT(store_->queues(1).value().at(0).horizon_ms, 0U);
-  EXPECT_TRUE(store_->submit(wish).has_value()) << "its idempotency key is free again";
+  EXPECT_TRUE(store_->submit(submission).has_value()) << "its idempotency key is free again";
 }
 
 TEST_P(Dispatch, TheJournalGoesOnWhereRetiredFactsEnded) {
@@ -481,11 +481,11 @@ TEST_P(Dispatch, APurgeCancelsWhatStandsInAQueue) {
 TEST_P(Dispatch, AnInstanceThatIsGoneGivesItsJobsBackAtOnce) {
   submit(1);
   submit(2);
-  ClaimRequest wish = request(1);
-  wish.instance = "old";
-  ASSERT_EQ(store_->claim(wish).value().jobs.size(), 1U);
-  wish.instance = "new";
-  ASSERT_EQ(store_->claim(wish).value().jobs.size(), 1U);
+  ClaimRequest claim = request(1);
+  claim.instance = "old";
+  ASSERT_EQ(store_->claim(claim).value().jobs.size(), 1U);
+  claim.instance = "new";
+  ASSERT_EQ(store_->claim(claim).value().jobs.size(), 1U);
   EXPECT_THAT(store_->expire_instance(1, 21, "old").value(), IsEmpty()) << "another runner's";
   EXPECT_THAT(store_->expire_instance(1, 20, "").value(), IsEmpty());
   EXPECT_THAT(store_->expire_instance(1, 20, "old").value(), ElementsAre("job:12:1"));
@@ -496,19 +496,19 @@ TEST_P(Dispatch, AnInstanceThatIsGoneGivesItsJobsBackAtOnce) {
 
 TEST_P(Dispatch, AContextThatNamesExecutorsGivesItsJobsToTheseAndItsAdmins) {
   submit(1);
-  ClaimRequest wish = request(1);
+  ClaimRequest claim = request(1);
   const auto claims = [&](std::optional<Id> actor) {
-    wish.actor = actor;
-    const auto got = store_->claim(wish);
+    claim.actor = actor;
+    const auto got = store_->claim(claim);
     return got ? std::to_string(got->jobs.size()) : got.error().message;
   };
   ASSERT_TRUE(store_->save(1, "context:1", {{"id", "1"}, {"admins", "[12]"}, {"executors", "[114,14]"}}));
-  const std::string runner = "runner:" + std::to_string(wish.runner);
-  bench_->plain(1, {"HSET", runner, "id", std::to_string(wish.runner)});
+  const std::string runner = "runner:" + std::to_string(claim.runner);
+  bench_->plain(1, {"HSET", runner, "id", std::to_string(claim.runner)});
   EXPECT_THAT(claims(0), testing::HasSubstr("runner_actor"));
   EXPECT_THAT(claims(4), testing::HasSubstr("context grant 1 --executor 4")) << "a part of another's number";
   EXPECT_THAT(claims(11), testing::HasSubstr("may not run jobs in context 1"));
-  EXPECT_EQ(store_->claim(wish).error().code, Code::denied);
+  EXPECT_EQ(store_->claim(claim).error().code, Code::denied);
   EXPECT_NE(field(runner, "refused_ms"), "") << "where an agent may write whose user may not write refusals";
   const auto notes = store_->refusals(1, 10).value();
   ASSERT_EQ(notes.size(), 3U) << "each actor once a minute: 0, 4 and 11";
@@ -540,9 +540,9 @@ TEST_P(Dispatch, ASecondEntryOfAJobIsAnAnomaly) {
   submit(2);
   bench_->push(1, "queue:python", "job:12:1");
   bench_->push(1, "queue:other", "job:12:2");
-  ClaimRequest wish = request(10);
-  wish.queues = {"queue:other", "queue:python"};
-  const auto got = store_->claim(wish).value();
+  ClaimRequest claim = request(10);
+  claim.queues = {"queue:other", "queue:python"};
+  const auto got = store_->claim(claim).value();
   ASSERT_EQ(got.jobs.size(), 1U);
   EXPECT_EQ(got.jobs[0].queue, "queue:python");
   EXPECT_EQ(got.set_aside, 2U);

@@ -178,7 +178,7 @@ TEST_P(FlowsCommit, AnEndWithoutAStatusIsRefused) {
   EXPECT_EQ(outcome(flows_->commit(commit(99, 0))), "not_found");
 }
 
-TEST_P(FlowsCommit, CancelIsAWishForWhatRunsAndAnEndForTheRest) {
+TEST_P(FlowsCommit, CancelIsARequestForWhatRunsAndAnEndForTheRest) {
   const Id flow = new_flow(3);
   begin(flow, {"job:12:1", "job:12:2"});
   const Claimed live = claim_one();

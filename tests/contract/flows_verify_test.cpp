@@ -186,7 +186,7 @@ TEST_P(FlowsVerify, APlannedJobOfAFlowThatIsGoneIsCancelled) {
   EXPECT_EQ(view("job:12:2").detail, "cancelled");
 }
 
-TEST_P(FlowsVerify, WhatCannotBeMendedIsTold) {
+TEST_P(FlowsVerify, WhatCannotBeMendedIsReported) {
   const std::vector<std::pair<std::string, std::function<void()>>> cases{
       {"flow-definition", [&] { bench_->erase(1, "mj:definition:" + plan_.hash); }},
       {"flow-definition",

@@ -171,7 +171,7 @@ TEST_P(Hold, WritesTheRunnersRecord) {
   EXPECT_NE(field("runner:20", "created_at"), "");
 }
 
-TEST_P(Hold, ASecondInstanceIsToldWhoHoldsIt) {
+TEST_P(Hold, ASecondInstanceLearnsWhoHoldsIt) {
   ASSERT_TRUE(store_->hold_runner(1, runner_, self_, 60000, "", held_by_));
   const auto refused = store_->hold_runner(1, runner_, other_, 60000, "", held_by_);
   EXPECT_EQ(outcome(refused), "conflict");

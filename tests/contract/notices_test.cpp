@@ -11,14 +11,14 @@ using testing::IsEmpty;
 
 class Notices : public StoreContract {
  protected:
-  static constexpr const char* kTold = R"(["https://a.example/x"])";
+  static constexpr const char* kTargets = R"(["https://a.example/x"])";
 
   void submit(
       Id id, const std::string& notify, const std::function<void(Job&)>& change = [](Job&) {}) {
-    Job wish = job(id);
-    wish.notify = notify;
-    change(wish);
-    const auto stored = store_->submit(wish);
+    Job asked = job(id);
+    asked.notify = notify;
+    change(asked);
+    const auto stored = store_->submit(asked);
     ASSERT_TRUE(stored.has_value()) << stored.error().message;
   }
   DueNotices due(std::uint32_t max = 10, std::uint32_t hold_ms = 60000) {
@@ -36,8 +36,8 @@ class Notices : public StoreContract {
   }
 };
 
-TEST_P(Notices, AnEndIsToldOfOnceItIsThere) {
-  submit(1, kTold);
+TEST_P(Notices, AnEndIsReportedOnceItIsThere) {
+  submit(1, kTargets);
   submit(2, "");
   EXPECT_THAT(due().notices, IsEmpty());
   run_all();
@@ -51,7 +51,7 @@ TEST_P(Notices, AnEndIsToldOfOnceItIsThere) {
 }
 
 TEST_P(Notices, WhatNobodySettlesIsDueAgain) {
-  submit(1, kTold);
+  submit(1, kTargets);
   run_all();
   const auto first = due(10, 0);
   ASSERT_EQ(first.notices.size(), 1U);
@@ -61,18 +61,18 @@ TEST_P(Notices, WhatNobodySettlesIsDueAgain) {
 }
 
 TEST_P(Notices, ATryIsCountedAndThoseWhoHaveHeardAreRemembered) {
-  submit(1, kTold);
+  submit(1, kTargets);
   run_all();
   const Notice first = due().notices.at(0);
   ASSERT_TRUE(store_->settle_notice(1, first, {NoticeAfter::Again{{"aa", "bb"}, 0}, ""}).has_value());
   const Notice second = due().notices.at(0);
   EXPECT_EQ(second.tries, 1U);
-  EXPECT_THAT(second.told, ElementsAre("aa", "bb"));
+  EXPECT_THAT(second.reached, ElementsAre("aa", "bb"));
   EXPECT_EQ(second.ended_us, first.ended_us);
   // One that was slow comes with its old entry: it changes nothing.
   ASSERT_TRUE(store_->settle_notice(1, first, {}).has_value());
   // There was no room for it: as if nobody had looked.
-  ASSERT_TRUE(store_->settle_notice(1, second, {NoticeAfter::Again{second.told, 0, false}, ""}).has_value());
+  ASSERT_TRUE(store_->settle_notice(1, second, {NoticeAfter::Again{second.reached, 0, false}, ""}).has_value());
   EXPECT_EQ(due(10, 0).notices.at(0).entry, second.entry);
   ASSERT_TRUE(store_->settle_notice(1, second, {NoticeAfter::Again{{}, 60000}, ""}).has_value());
   const auto later = due();
@@ -80,9 +80,9 @@ TEST_P(Notices, ATryIsCountedAndThoseWhoHaveHeardAreRemembered) {
   EXPECT_GT(later.next_ms, 50000U);
 }
 
-TEST_P(Notices, SettledIsGoneAndGivenUpIsSaid) {
-  submit(1, kTold);
-  submit(2, kTold);
+TEST_P(Notices, SettledIsGoneAndGivenUpIsReported) {
+  submit(1, kTargets);
+  submit(2, kTargets);
   run_all();
   const auto found = due();
   ASSERT_EQ(found.notices.size(), 2U);
@@ -94,7 +94,7 @@ TEST_P(Notices, SettledIsGoneAndGivenUpIsSaid) {
 }
 
 TEST_P(Notices, OfAContextHearOfJobsThatStandAlone) {
-  ASSERT_TRUE(store_->save(1, "context:1", {{"id", "1"}, {"notify", kTold}}).has_value());
+  ASSERT_TRUE(store_->save(1, "context:1", {{"id", "1"}, {"notify", kTargets}}).has_value());
   submit(1, "");
   submit(2, "", [](Job& j) { j.unknown.emplace_back("notice_of", "job:12:1"); });
   submit(3, "", [](Job& j) { j.flow_id = 7; });
@@ -107,8 +107,8 @@ TEST_P(Notices, OfAContextHearOfJobsThatStandAlone) {
   EXPECT_FALSE(cancelled.notices[0].finished);
 }
 
-TEST_P(Notices, RetentionLeavesTheRecordUntilItsEndWasTold) {
-  submit(1, kTold);
+TEST_P(Notices, RetentionLeavesTheRecordUntilItsNoticeWasSent) {
+  submit(1, kTargets);
   run_all();
   TickRequest request;
   request.retention_ms = 0;
@@ -127,7 +127,7 @@ TEST_P(Notices, RetentionLeavesTheRecordUntilItsEndWasTold) {
 }
 
 TEST_P(Notices, AnAttemptThatFailedIsNoEnd) {
-  submit(1, kTold, [](Job& j) { j.retries = 1; });
+  submit(1, kTargets, [](Job& j) { j.retries = 1; });
   const auto claimed = claim(1);
   ASSERT_EQ(claimed.size(), 1U);
   JobEnd failed;
@@ -147,7 +147,7 @@ TEST_P(Notices, OthersMayHaveWrittenAnything) {
   EXPECT_EQ(store_->anomalies(1, 10).value().size(), 5U);
   EXPECT_EQ(due().next_ms, 0U) << "they are dropped";
   bench_->plain(1, {"SET", "mj:notices", "x"});
-  submit(1, kTold);
+  submit(1, kTargets);
   run_all();
   EXPECT_EQ(field("job:12:1", "status"), "finished") << "the end stands all the same";
   EXPECT_FALSE(store_->notices_due(1, 10, 1).has_value());

@@ -696,7 +696,7 @@ TEST_P(Pipeline, ReservedJobsAreNobodyElses) {
   EXPECT_EQ(outcome(store_->reserve_jobs(1, 12, 10)), "too_large");
 }
 
-TEST_P(Pipeline, ACancelOfAJobThatIsAwayIsToldThere) {
+TEST_P(Pipeline, ACancelOfAJobThatIsAwayIsSentThere) {
   route({job(1)});
   ASSERT_TRUE(store_->cancel(1, key(1)));
   EXPECT_EQ(status(1), "error cancelled");
@@ -864,10 +864,10 @@ TEST_P(PipelineHostile, AStepThatFailsHasChangedNothing) {
         bench_->put_text(1, each, "mine");
       }
       const auto before = snapshot();
-      const std::string said = step.take();
-      if (said == "ok") continue;
+      const std::string output = step.take();
+      if (output == "ok") continue;
       ++refused;
-      EXPECT_THAT(said, testing::AnyOf("invalid", "not_found", "conflict")) << step.name << " with " << each;
+      EXPECT_THAT(output, testing::AnyOf("invalid", "not_found", "conflict")) << step.name << " with " << each;
       EXPECT_EQ(snapshot(), before) << step.name << " with " << each;
     }
   }

@@ -164,7 +164,7 @@ TEST_P(Rebuild, AMessageIsSettledAfterItsClaimsWereDerivedAgain) {
   EXPECT_EQ(field("message:9:1", "status"), "error");
 }
 
-TEST_P(Rebuild, WhatCannotBeReadIsSaidAndKept) {
+TEST_P(Rebuild, WhatCannotBeReadIsReportedAndKept) {
   add_fact(2, {"exploded"});
   EXPECT_THAT(differences(), Contains(HasSubstr("its claim is kept")));
   EXPECT_EQ(outcome(end(claimed_[2].ref, finished())), "ok");
@@ -213,11 +213,12 @@ TEST_P(Rebuild, F36WhateverIsBrokenIsDerivedAgain) {
     };
     for (int i = 0; i < 6; ++i) {
       const std::string job = key(static_cast<Id>(1 + below(21)));
-      const std::string told = key(static_cast<Id>(1 + below(16)));  // of the others no fact tells what their claim was
+      const std::string named =
+          key(static_cast<Id>(1 + below(16)));  // of the others no fact tells what their claim was
       const std::vector<std::vector<std::string>> breakings{
           {"DEL", "mj:claim:" + job},
-          {"HSET", "mj:claim:" + told, fields[below(fields.size())], values[below(values.size())]},
-          {"HDEL", "mj:claim:" + told, fields[below(fields.size())]},
+          {"HSET", "mj:claim:" + named, fields[below(fields.size())], values[below(values.size())]},
+          {"HDEL", "mj:claim:" + named, fields[below(fields.size())]},
           {"LREM", "queue:python", "0", job},
           {"RPUSH", "queue:python", job},
           {"ZREM", "mj:leases", job},

@@ -172,8 +172,8 @@ TEST_F(CutFile, IsTakenNoteOfAndLeavesNothingThatARebuildDoesNotHeal) {
     testing::internal::CaptureStderr();
     restart_without(bytes);
     ASSERT_TRUE(agent->leases(kContext));
-    const std::string told = testing::internal::GetCapturedStderr();
-    EXPECT_THAT(told, HasSubstr("without the end of its data: queue:python is at revision")) << bytes;
+    const std::string reported = testing::internal::GetCapturedStderr();
+    EXPECT_THAT(reported, HasSubstr("without the end of its data: queue:python is at revision")) << bytes;
     work(*agent, first);
     first += 6;
     ASSERT_TRUE(eventually([&] {
@@ -489,17 +489,18 @@ TEST(RedisUrl, SaysWhereAServerIs) {
 }
 
 TEST(RedisAnswer, AWrongAddressNamesItsRemedy) {
-  const auto said = [](RedisStore store) { return store.now_ms().error().message; };
-  EXPECT_THAT(said(RedisStore(config_for("redis://127.0.0.1:1"))), HasSubstr("is the port of the redis url right"));
-  EXPECT_THAT(said(RedisStore(config_for("redis://no-such-host.invalid"))), HasSubstr("redis url right?"));
-  EXPECT_THAT(said(RedisStore(config_for("unix:///no/such/redis.sock"))), HasSubstr("`unixsocket`"));
-  EXPECT_THAT(said(FakeServer("-WRONGPASS invalid\r\n").store()), HasSubstr("wrong user or password"));
-  EXPECT_THAT(said(FakeServer("-NOAUTH Authentication required.\r\n").store()), HasSubstr("redis://:password@host"));
-  EXPECT_THAT(said(FakeServer("-ERR unknown\r\n").store()), Not(HasSubstr("TLS")));
+  const auto error_of = [](RedisStore store) { return store.now_ms().error().message; };
+  EXPECT_THAT(error_of(RedisStore(config_for("redis://127.0.0.1:1"))), HasSubstr("is the port of the redis url right"));
+  EXPECT_THAT(error_of(RedisStore(config_for("redis://no-such-host.invalid"))), HasSubstr("redis url right?"));
+  EXPECT_THAT(error_of(RedisStore(config_for("unix:///no/such/redis.sock"))), HasSubstr("`unixsocket`"));
+  EXPECT_THAT(error_of(FakeServer("-WRONGPASS invalid\r\n").store()), HasSubstr("wrong user or password"));
+  EXPECT_THAT(error_of(FakeServer("-NOAUTH Authentication required.\r\n").store()),
+              HasSubstr("redis://:password@host"));
+  EXPECT_THAT(error_of(FakeServer("-ERR unknown\r\n").store()), Not(HasSubstr("TLS")));
   const std::string alert("\x15\x03\x03\x00\x02\x02\x46", 7);  // what TLS says to what is none
-  EXPECT_THAT(said(FakeServer(alert).store()), HasSubstr("speaks TLS alone"));
-  EXPECT_THAT(said(FakeServer("HTTP/1.1 400 Bad Request\r\n\r\n").store()), HasSubstr("is no Redis"));
-  EXPECT_THAT(said(FakeServer("", true).store()), HasSubstr("speaks TLS alone")) << "it closes";
+  EXPECT_THAT(error_of(FakeServer(alert).store()), HasSubstr("speaks TLS alone"));
+  EXPECT_THAT(error_of(FakeServer("HTTP/1.1 400 Bad Request\r\n\r\n").store()), HasSubstr("is no Redis"));
+  EXPECT_THAT(error_of(FakeServer("", true).store()), HasSubstr("speaks TLS alone")) << "it closes";
 }
 
 }  // namespace

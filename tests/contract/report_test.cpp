@@ -225,7 +225,7 @@ TEST_P(Reporting, TheLogOfAJobThatIsNotThereIsNotFound) {
   EXPECT_TRUE(store_->logs(1, "job:12:2", 0, 10, 0).value().ended) << "ended by another client";
 }
 
-TEST_P(Reporting, AnEndIsToldFromWhatOthersWriteToItsRecord) {
+TEST_P(Reporting, AnEndIsReportedFromWhatOthersWriteToItsRecord) {
   using Record = EndedJob::Record;
   submit(1);
   const auto look = [&] { return store_->ended_job(1, "job:12:1").value(); };
@@ -257,7 +257,7 @@ TEST_P(Reporting, AnEndIsToldFromWhatOthersWriteToItsRecord) {
   EXPECT_EQ(outcome(store_->ended_job(1, "job:12:9")), "not_found");
 }
 
-TEST_P(Reporting, AnEndOfTheSystemIsToldFromWhatOthersWriteToo) {
+TEST_P(Reporting, AnEndOfTheSystemIsReportedFromWhatOthersWriteToo) {
   submit(1);
   ASSERT_TRUE(store_->cancel(1, "job:12:1"));
   const auto look = [&] { return store_->ended_job(1, "job:12:1").value(); };

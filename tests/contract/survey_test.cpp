@@ -60,7 +60,7 @@ TEST_P(Surveys, TheNextOneSaysHowLongItHasWaited) {
   EXPECT_LT(all.queues.at(0).waiting_ms, 60000U);
 }
 
-TEST_P(Surveys, QueuesWithAJournalAreFoundAndPausesTold) {
+TEST_P(Surveys, QueuesWithAJournalAreFoundAndPausesReported) {
   Job other = job(1);
   other.script_type = "lua_of_ours";
   ASSERT_TRUE(store_->submit(other));

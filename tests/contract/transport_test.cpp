@@ -394,7 +394,7 @@ TEST_F(Mycelium, EitherApiOfANodeWillDo) {
   })) << why;
 }
 
-TEST_F(Mycelium, WhatIsNoNodeIsSaidWithTheRemedy) {
+TEST_F(Mycelium, WhatIsNoNodeIsReportedWithTheRemedy) {
   Other other;
   HttpWire server(other);
   MyceliumTransport transport(server.address());
@@ -531,15 +531,15 @@ TEST_F(Mycelium, AListenerSaysOnceThatItsNodeIsAwayAndOnceThatItIsBack) {
   EXPECT_TRUE(eventually([this] { return listener_->connected(); }));
   EXPECT_TRUE(ask(transport_, {}));
   listener_.reset();
-  const std::string said = ::testing::internal::GetCapturedStderr();
-  const auto count = [&said](const std::string& what) {
+  const std::string output = ::testing::internal::GetCapturedStderr();
+  const auto count = [&output](const std::string& what) {
     std::size_t found = 0;
-    for (auto at = said.find(what); at != std::string::npos; at = said.find(what, at + 1)) ++found;
+    for (auto at = output.find(what); at != std::string::npos; at = output.find(what, at + 1)) ++found;
     return found;
   };
-  EXPECT_EQ(count("\"warn"), 1U) << said;
-  EXPECT_EQ(count("answers again"), 1U) << said;
-  EXPECT_EQ(count(mesh_[1].key), 1U) << said;
+  EXPECT_EQ(count("\"warn"), 1U) << output;
+  EXPECT_EQ(count("answers again"), 1U) << output;
+  EXPECT_EQ(count(mesh_[1].key), 1U) << output;
 }
 
 TEST_F(Mycelium, AMessageOverTheLimitOfTheNodeIsTooLarge) {

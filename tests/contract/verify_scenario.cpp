@@ -20,9 +20,9 @@ JobEnd VerifyContract::failed() {
 }
 
 void VerifyContract::submit_with(Id id, const std::function<void(Job&)>& change) {
-  Job wish = job(id);
-  change(wish);
-  const auto stored = store_->submit(wish);
+  Job request = job(id);
+  change(request);
+  const auto stored = store_->submit(request);
   ASSERT_TRUE(stored.has_value()) << stored.error().message;
 }
 

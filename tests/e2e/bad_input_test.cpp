@@ -127,7 +127,7 @@ TEST_F(BadInput, SecondEntryOfAJobDoesNotRunItAgain) {
   EXPECT_EQ(log_of(folder_, redis_, job), "once\n");
 }
 
-TEST(BadServer, WrongPasswordIsToldAtOnce) {
+TEST(BadServer, WrongPasswordIsReportedAtOnce) {
   TempDir folder;
   RedisServer redis(folder, {"--requirepass", "secret"});
   Finished agent = start_agent(folder, redis, 1).wait();

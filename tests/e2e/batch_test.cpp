@@ -67,9 +67,9 @@ TEST_F(BatchE2e, StandardInputAndPipesAreReadTwiceToo) {
 TEST_F(BatchE2e, InJsonEachLineSaysWhichItIsAndWhetherItWasThere) {
   const std::string path = file("jobs.ndjson", "\n" + kPassLine + "\n" + kPassLine + "\n");
   ASSERT_EQ(batch(path, {"--idempotency-key", "night"}).code, 0);
-  const auto said = split(batch(path, {"--idempotency-key", "night", "--json"}).out);
-  ASSERT_EQ(said.size(), 2U);
-  EXPECT_EQ(nlohmann::json::parse(said[1]), (nlohmann::json{{"existed", true}, {"key", "job:1:2"}, {"line", 3}}));
+  const auto output = split(batch(path, {"--idempotency-key", "night", "--json"}).out);
+  ASSERT_EQ(output.size(), 2U);
+  EXPECT_EQ(nlohmann::json::parse(output[1]), (nlohmann::json{{"existed", true}, {"key", "job:1:2"}, {"line", 3}}));
   EXPECT_EQ(queued(), 2U);
   EXPECT_EQ(mycojobs_.field("job:1:2", "idempotency_key"), "night:3");
 }

@@ -77,7 +77,7 @@ TEST(Run, InterruptCancelsTheJob) {
   EXPECT_EQ(running.wait().code, 130) << running.err();
 }
 
-TEST(Run, MistakesAreToldBeforeAnythingStarts) {
+TEST(Run, MistakesAreReportedBeforeAnythingStarts) {
   TempDir folder;
   const std::string file = folder.write("job.py", "pass");
   struct Case {

@@ -80,7 +80,7 @@ TEST_F(Explain, WhatIsCancelledWhileItRuns) {
   Process one = agent(20);
   const std::string key = mycojobs_.submit(kSleeps);
   text(key, "running");
-  one.signal(SIGSTOP);  // it cannot pass the wish on
+  one.signal(SIGSTOP);  // it cannot pass the request on
   mycojobs_({"job", "cancel", key});
   expect_in(text(key, "cancelling"), "somebody wants it cancelled");
   one.signal(SIGCONT);
@@ -97,9 +97,9 @@ TEST_F(Explain, WhatComesLater) {
 TEST_F(Explain, WhatWaitsForItsNextAttempt) {
   Process one = agent(20, {"--retry-min", "1h", "--retry-max", "1h"});
   const std::string key = mycojobs_.submit("1/0", {"--retries", "3"});
-  const std::string said = text(key, "retry_wait");
-  expect_in(said, "attempt 2 of 4 is due in");
-  expect_in(said, "last error: ZeroDivisionError");
+  const std::string output = text(key, "retry_wait");
+  expect_in(output, "attempt 2 of 4 is due in");
+  expect_in(output, "last error: ZeroDivisionError");
 }
 
 TEST_F(Explain, WhatWaitsForOtherJobs) {
@@ -131,9 +131,9 @@ TEST_F(Explain, WhatItsConcurrencyKeyHoldsBack) {
   const std::string first = mycojobs_.submit(kSleeps, {"--concurrency-key", "db"});
   text(first, "running");
   const std::string second = mycojobs_.submit("pass", {"--concurrency-key", "db"});
-  const std::string said = text(second, "slots_taken");
-  expect_in(said, "runs: " + first);
-  expect_in(said, "1 of 1 job that concurrency key db allows");
+  const std::string output = text(second, "slots_taken");
+  expect_in(output, "runs: " + first);
+  expect_in(output, "1 of 1 job that concurrency key db allows");
   mycojobs_({"job", "cancel", first});
   text(second, "finished");
 }

@@ -106,13 +106,13 @@ TEST_F(DoctorOfRedis, LooksAtTheServerOfEachContext) {
   const std::string config =
       folder_.write("config.toml", "context = [1, 9]\n[contexts.9]\nredis = \"" + other.url() + "?db=2\"\n");
   const auto checks = mycojobs_.json({"doctor", "--config", config});
-  std::string said;
+  std::string output;
   for (const auto& each : checks) {
     if (each["area"] == "redis of context 9")
-      said += each["name"].get<std::string>() + " " + each["state"].get<std::string>() + "\n";
+      output += each["name"].get<std::string>() + " " + each["state"].get<std::string>() + "\n";
   }
-  EXPECT_NE(said.find("maxmemory-policy missing"), std::string::npos) << said << checks.dump(1);
-  EXPECT_EQ(said.find("databases"), std::string::npos) << said;
+  EXPECT_NE(output.find("maxmemory-policy missing"), std::string::npos) << output << checks.dump(1);
+  EXPECT_EQ(output.find("databases"), std::string::npos) << output;
 }
 
 TEST_F(DoctorOfRedis, AContextWithoutADatabaseIsNamed) {

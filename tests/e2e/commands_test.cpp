@@ -72,7 +72,7 @@ TEST_F(Submit, EveryFlagGoesIntoTheRecord) {
   EXPECT_EQ(job["idempotency_key"], "once");
 }
 
-TEST_F(Submit, ATypeThatNobodyKnowsIsToldAndSent) {
+TEST_F(Submit, ATypeThatNobodyKnowsIsReportedAndSent) {
   const std::string script = folder_.write("x.py", "pass");
   const Finished done = mycojobs_({"job", "submit", script, "--type", "pyhton"});
   EXPECT_EQ(done.code, 0) << done.err;
@@ -88,7 +88,7 @@ TEST_F(Submit, DelayIsCountedByTheClockOfRedis) {
   EXPECT_EQ(job["detail"], "delayed");
 }
 
-TEST_F(Submit, MistakesAreToldBeforeAnythingIsStored) {
+TEST_F(Submit, MistakesAreReportedBeforeAnythingIsStored) {
   const std::string file = folder_.write("job.py", "pass");
   struct Case {
     std::vector<std::string> flags;
@@ -166,7 +166,7 @@ TEST_F(Submit, ALostReplyMakesNoSecondJob) {
   EXPECT_EQ(again.out, "job:1:1\n") << again.err;
 }
 
-TEST_F(Submit, AnAddressThatIsWrongIsToldAtOnce) {
+TEST_F(Submit, AnAddressThatIsWrongIsReportedAtOnce) {
   const std::string file = folder_.write("x.py", "pass");
   Finished done = run(folder_, {program(), "job", "submit", file, "--redis", "unix:" + (folder_ / "none.sock")});
   expect_says(done, 69, "none.sock");
@@ -223,7 +223,7 @@ TEST_F(Job, CancelEndsAQueuedAndARunningJobForEver) {
   Process one = agent(1);
   const std::string running = mycojobs_.submit(kSleeps);
   ASSERT_TRUE(mycojobs_.explains(running, "running"));
-  expect_says(mycojobs_({"job", "cancel", running}), 0, "is told to end");
+  expect_says(mycojobs_({"job", "cancel", running}), 0, "is asked to end");
   EXPECT_TRUE(mycojobs_.becomes(running, "detail", "cancelled")) << one.err();
   expect_says(mycojobs_({"job", "cancel", running}), 0, "is cancelled");
   expect_says(mycojobs_({"job", "retry", running}), 65, "for ever");
@@ -293,7 +293,7 @@ TEST_F(AnyCommand, AnAnswerThatCannotBeWrittenIsAnError) {
   EXPECT_EQ(shell("job list").code, 0);
 }
 
-TEST_F(AnyCommand, AWordThatAFlagDoesNotKnowIsToldWithThoseItDoes) {
+TEST_F(AnyCommand, AWordThatAFlagDoesNotKnowIsReportedWithThoseItDoes) {
   for (const std::vector<std::string>& words : {std::vector<std::string>{"runner", "create", "--queues", "true"},
                                                 {"runner", "create", "--type", "perl"},
                                                 {"context", "acl", "1", "--role", "agnt"}}) {

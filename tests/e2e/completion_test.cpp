@@ -42,9 +42,10 @@ TEST_F(FormatOfTheStore, ANewerOneIsRefusedByCommandsAndAgentsAndKeptAsItIs) {
   expect_says(run(folder_, mycojobs_.line({"job", "submit", "-", "--type", "python"}), {}, "pass"), 77, sentence);
   expect_says(run(folder_, mycojobs_.line({"agent", "--runner", "20"})), 77, sentence);
   const auto doctor = mycojobs_.json({"doctor"});
-  bool told = false;
-  for (const auto& each : doctor) told = told || each["detail"].get<std::string>().find(sentence) != std::string::npos;
-  EXPECT_TRUE(told) << doctor;
+  bool shown = false;
+  for (const auto& each : doctor)
+    shown = shown || each["detail"].get<std::string>().find(sentence) != std::string::npos;
+  EXPECT_TRUE(shown) << doctor;
   EXPECT_EQ(redis_.cli(1, {"DBSIZE"}), keys);
   redis_.cli(1, {"DEL", "mj:format"});
   mycojobs_.submit("pass");

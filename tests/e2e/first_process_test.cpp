@@ -84,7 +84,7 @@ class FirstProcess : public ::testing::Test {
   pid_t first_;
 };
 
-TEST_F(FirstProcess, ReapsOrphansAndDrainsWhenItIsTold) {
+TEST_F(FirstProcess, ReapsOrphansAndDrainsWhenItIsAsked) {
   const Finished orphans = inside({"python3", "-c", kOrphans, "1", "100"});
   EXPECT_EQ(orphans.out, "100 orphans, 0 left\n") << orphans.err;
   ::kill(first_, SIGTERM);

@@ -118,7 +118,7 @@ TEST_F(FirstSteps, BesideADevWhatItDoesNotTakeIsRefused) {
   EXPECT_EQ(call({"run", folder_.write("x.py", "pass")}).code, 0);
 }
 
-TEST_F(FirstSteps, AnAddressThatIsTakenIsToldFirst) {
+TEST_F(FirstSteps, AnAddressThatIsTakenIsReportedFirst) {
   Process dev(folder_, {program(), "dev", "--api-listen", "127.0.0.1:0", "--state-dir", folder_ / "first"});
   ASSERT_TRUE(eventually([&] { return dev.err().find("JSON-RPC at http://") != std::string::npos; })) << dev.err();
   const std::string log = dev.err();
@@ -158,7 +158,7 @@ TEST_F(FirstSteps, FlowCheckRefusesASlipInAType) {
   EXPECT_EQ(call({"flow", "check", flow, "--config", config}).code, 0);
 }
 
-TEST_F(FirstSteps, AWrongWordIsToldWithTheRightOne) {
+TEST_F(FirstSteps, AWrongWordIsReportedWithTheRightOne) {
   expect_says(call({"rum", "x.py"}), 64, "did you mean \"run\"?");
   expect_says(call({"flow", "shwo", "1"}), 64, "did you mean \"show\"?");
   expect_says(call({"run", "x.py", "--tpye", "v"}), 64, "takes no \"--tpye\"; did you mean \"--type\"?");

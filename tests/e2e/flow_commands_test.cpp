@@ -41,8 +41,8 @@ class FlowCommands : public Operator {
   }
   void expect_cause(const std::string& flow, const std::string& cause, const std::string& words) {
     EXPECT_TRUE(eventually([&] {
-      const Finished told = mycojobs_({"flow", "explain", flow});
-      return told.out.find(cause + "\n") != std::string::npos && told.out.find(words) != std::string::npos;
+      const Finished output = mycojobs_({"flow", "explain", flow});
+      return output.out.find(cause + "\n") != std::string::npos && output.out.find(words) != std::string::npos;
     })) << mycojobs_({"flow", "explain", flow}).out;
   }
 
@@ -59,7 +59,7 @@ jobs:
   said: {needs: [hold], log: "done"}
 )";
 
-TEST_F(FlowCommands, AWrongDefinitionIsToldWhole) {
+TEST_F(FlowCommands, AWrongDefinitionIsReportedWhole) {
   const std::string file =
       write("name: x\njobs:\n  a: {needs: [b], script: pass, type: python}\n  c: {file: gone.py}\n");
   const Finished checked = mycojobs_({"flow", "check", file});
@@ -124,7 +124,7 @@ TEST_F(FlowCommands, AFilesScriptsAreTakenFromBesideIt) {
   expect_says(mycojobs_({"flow", "graph", file, "--format", "mermaid"}), 0, "n0 --> n1");
 }
 
-TEST_F(FlowCommands, WithoutACoordinatorThatIsSaid) {
+TEST_F(FlowCommands, WithoutACoordinatorThatIsReported) {
   write(kPipeline);
   const Finished started = mycojobs_({"flow", "start", folder_ / "flow.yaml", "--detach"});
   expect_says(started, 0, "no coordinator leads context 1");

@@ -45,7 +45,7 @@ TEST_F(LocalRun, JsonIsTheWholeOutcome) {
   EXPECT_NE(outcome["error"].get<std::string>().find("to allow: syscalls.add = [\"ptrace\"]"), std::string::npos);
 }
 
-TEST_F(LocalRun, EndsAreToldApart) {
+TEST_F(LocalRun, EndsAreDistinguished) {
   const std::string limits = folder_.write("policy.toml", "memory = \"64 MiB\"\ncpu = \"300 ms\"\nwall = \"5 s\"");
   const std::tuple<const char*, int, const char*> rows[] = {
       {"raise SystemExit(3)", 3, "exit"},
@@ -138,10 +138,10 @@ for attempt in (lambda: open('/srv/aaa/needed'), os.fork):
 )");
   const Finished learned = call({"policy", "learn", script, "--json"});
   EXPECT_EQ(learned.code, 0) << learned.err;
-  const auto told = nlohmann::json::parse(learned.out);
-  EXPECT_NE(told.at("policy").dump().find("/srv/many/"), std::string::npos) << learned.out;
-  EXPECT_EQ(told.at("policy").value("exec", false), true) << learned.out;
-  EXPECT_NE(told.at("seen").dump().find("more than can be told"), std::string::npos);
+  const auto shown = nlohmann::json::parse(learned.out);
+  EXPECT_NE(shown.at("policy").dump().find("/srv/many/"), std::string::npos) << learned.out;
+  EXPECT_EQ(shown.at("policy").value("exec", false), true) << learned.out;
+  EXPECT_NE(shown.at("seen").dump().find("more than can be shown"), std::string::npos);
   const Finished small = call({"policy", "learn", folder_.write("few.py", R"(
 import glob
 for path in glob.glob('/usr/lib/python3*/**/*.py', recursive=True)[:1000]:

@@ -221,7 +221,7 @@ TEST_F(MetricsOf, ManyQueuesAreCountedToTheLastEntry) {
   EXPECT_EQ(scrape(url).value("mycojobs_queue_oldest_seconds", {{"queue", "python"}}), 0);
 }
 
-TEST_F(MetricsOf, ACoordinatorWhoseStoreIsAwayTakesBackWhatItSaid) {
+TEST_F(MetricsOf, ACoordinatorWhoseStoreIsAwayWithdrawsItsMetrics) {
   Process coordinator(folder_, {program(), "coordinator", "--redis", redis_.url(), "--context", "1", "--api-listen",
                                 "127.0.0.1:0", "--metrics-listen", "127.0.0.1:0", "--api-tokens", folder_ / "tokens"});
   const std::string url = url_of(coordinator);

@@ -124,7 +124,7 @@ TEST_F(Notify, WebhookJobAndTopicHearOfAJob) {
   expect_says(mycojobs_({"verify"}), 0, "");
 }
 
-TEST_F(Notify, AFlowAndItsContextAreToldOf) {
+TEST_F(Notify, AFlowAndItsContextAreReported) {
   const std::string url = receiver();
   const Process leads = coordinator();
   const Process runs = agent(20);

@@ -224,11 +224,11 @@ TEST_F(OperatorPolicy, RefusedJobIsExplainedAndRunsOnceItAsksForLess) {
   PlainJob greedy{.caller = 1, .id = 77, .more = {"policy", R"({"pids":100000})"}};
   submit(redis_, greedy);
   ASSERT_TRUE(mycojobs_.explains(greedy.key(), "policy_refused"));
-  const auto told = mycojobs_.json({"job", "explain", greedy.key()});
-  EXPECT_NE(told["reason"].get<std::string>().find("policy.pids: 100000 is more than the ceiling of 256"),
+  const auto reported = mycojobs_.json({"job", "explain", greedy.key()});
+  EXPECT_NE(reported["reason"].get<std::string>().find("policy.pids: 100000 is more than the ceiling of 256"),
             std::string::npos)
-      << told;
-  EXPECT_NE(told["next"].get<std::string>().find("HSET job:1:77 policy"), std::string::npos) << told;
+      << reported;
+  EXPECT_NE(reported["next"].get<std::string>().find("HSET job:1:77 policy"), std::string::npos) << reported;
   EXPECT_NE(mycojobs_({"job", "show", greedy.key()}).out.find("policy.pids"), std::string::npos);
   redis_.cli(1, {"HSET", greedy.key(), "policy", R"({"pids":32})"});
   EXPECT_EQ(mycojobs_({"job", "retry", greedy.key()}).code, 0);

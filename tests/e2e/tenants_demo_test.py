@@ -46,14 +46,14 @@ class Demo(unittest.TestCase):
         shell = subprocess.Popen(
             ["bash", DEMO, PROGRAM], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=env, text=True
         )
-        said, _ = shell.communicate(timeout=110)
+        output, _ = shell.communicate(timeout=110)
         took = time.monotonic() - begin
-        self.assertEqual(shell.returncode, 0, said)
+        self.assertEqual(shell.returncode, 0, output)
         for fact in FACTS:
-            self.assertIn("  ok  " + fact, said)
-        self.assertNotIn("WRONG", said)
-        self.assertLess(took, 60, said)  # 3 s on a quiet machine; others may be at work here
-        folder = re.search(r"^  made in (\S+)$", said, re.M).group(1)
+            self.assertIn("  ok  " + fact, output)
+        self.assertNotIn("WRONG", output)
+        self.assertLess(took, 60, output)  # 3 s on a quiet machine; others may be at work here
+        folder = re.search(r"^  made in (\S+)$", output, re.M).group(1)
         self.assertFalse(os.path.exists(folder))
         self.assertEqual(processes_with(folder), [])
         left = [each for each in glob.glob("/run/netns/*") if os.path.basename(each).startswith(f"mj{shell.pid}")]

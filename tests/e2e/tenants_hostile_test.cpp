@@ -95,7 +95,7 @@ class TenantsHostile : public ::testing::Test {
     return error.value("data", json::object()).value("word", "") + ": " + error.value("message", "");
   }
   // A key that nobody here has is looked for once a second: until then the answer is to ask again.
-  static std::string told(const Tenant& to, const std::string& request) {
+  static std::string error_of(const Tenant& to, const std::string& request) {
     std::string answer;
     (void)eventually([&] {
       answer = answer_of(HttpWire(to.port).post("/supervisor", request));
@@ -106,7 +106,7 @@ class TenantsHostile : public ::testing::Test {
   // by: the actor that it is journaled of; strangers have a note a minute.
   void expect_refused(const Tenant& to, const std::string& request, const std::string& words,
                       std::optional<Id> by = std::nullopt) {
-    const std::string answer = told(to, request);
+    const std::string answer = error_of(to, request);
     EXPECT_NE(answer, "") << "taken, instead of " << words;
     EXPECT_NE(answer.find(words), std::string::npos) << answer << " instead of " << words;
     if (!by) return;
@@ -152,7 +152,7 @@ TEST_F(TenantsHostile, WhatDoesNotHoldIsRefusedWithAReasonAndStoresNothing) {
   ASSERT_EQ(alice_({"actor", "create", "--id", "8", "--key", gone, "--address", bob_.url()}).code, 0);
   ASSERT_EQ(alice_({"context", "grant", "9", "--submitter", "8"}).code, 0);
   ASSERT_EQ(alice_({"context", "create", "10", "--submitter", "5", "--context", "10"}).code, 0);
-  ASSERT_EQ(told(alice_, enveloped(signed_by(good(900), alice_.key("gone")))), "") << "its key counts, so far";
+  ASSERT_EQ(error_of(alice_, enveloped(signed_by(good(900), alice_.key("gone")))), "") << "its key counts, so far";
   ASSERT_TRUE(alice_.becomes("message:8:900", "status", "processed"));
   ASSERT_EQ(alice_({"context", "revoke", "9", "--submitter", "8"}).code, 0);
   ASSERT_EQ(alice_({"actor", "delete", "8"}).code, 0);
@@ -173,9 +173,9 @@ TEST_F(TenantsHostile, WhatDoesNotHoldIsRefusedWithAReasonAndStoresNothing) {
   message = good(1);
   message.target_context = 10;
   expect_refused(alice_, enveloped(message), "target_context");
-  EXPECT_NE(told(alice_, enveloped(message, 10)).find("context: 10 takes no messages here"), std::string::npos);
+  EXPECT_NE(error_of(alice_, enveloped(message, 10)).find("context: 10 takes no messages here"), std::string::npos);
   EXPECT_EQ(alice_.json({"context", "refusals", "10", "--context", "10"}), json::array()) << "it is not touched";
-  EXPECT_NE(told(alice_, enveloped(good(1), 99)).find("denied"), std::string::npos) << "no such context";
+  EXPECT_NE(error_of(alice_, enveloped(good(1), 99)).find("denied"), std::string::npos) << "no such context";
 
   expect_refused(alice_, enveloped(signed_by(good(1), alice_.key("eve"))), "no actor here has the key");
   expect_refused(alice_, enveloped(signed_by(good(1), alice_.key("mallory"))), "actor 7", 7);
@@ -214,10 +214,10 @@ TEST_F(TenantsHostile, WhatDoesNotHoldIsRefusedWithAReasonAndStoresNothing) {
 TEST_F(TenantsHostile, WhatIsNoRequestIsAnsweredAsSuch) {
   const auto before = stored();
   const std::string good_one = enveloped(good(1));
-  EXPECT_NE(told(alice_, good_one.substr(0, good_one.size() / 2)).find("not JSON"), std::string::npos);
-  EXPECT_NE(told(alice_, std::string(kMaxRequestBytes + 1, ' ')).find("too_large"), std::string::npos);
+  EXPECT_NE(error_of(alice_, good_one.substr(0, good_one.size() / 2)).find("not JSON"), std::string::npos);
+  EXPECT_NE(error_of(alice_, std::string(kMaxRequestBytes + 1, ' ')).find("too_large"), std::string::npos);
   EXPECT_EQ(HttpWire(alice_.port).post("/supervisor", std::string(17U << 20, ' ')).status, 413);
-  EXPECT_NE(told(alice_, std::string(100000, '[')).find("invalid"), std::string::npos);
+  EXPECT_NE(error_of(alice_, std::string(100000, '[')).find("invalid"), std::string::npos);
   const std::string nested(60, '['), closed(60, ']');
   for (const std::string& text :
        {std::string("{}"), std::string("[]"), std::string("1"), std::string(""), "[" + good_one + "]",
@@ -225,7 +225,7 @@ TEST_F(TenantsHostile, WhatIsNoRequestIsAnsweredAsSuch) {
         std::string(R"({"method":"message.deliver","params":{"envelope":[]}})"), std::string(R"({"method":7})"),
         std::string(R"({"jsonrpc":"2.0","id":1,"method":"job.create","params":{}})"),
         R"({"id":)" + nested + closed + R"(,"method":"x"})"}) {
-    EXPECT_NE(told(alice_, text).find("invalid"), std::string::npos) << text.substr(0, 200);
+    EXPECT_NE(error_of(alice_, text).find("invalid"), std::string::npos) << text.substr(0, 200);
   }
   const json envelope = json::parse(good_one)["params"]["envelope"];
   const std::pair<const char*, json> wrong[] = {
@@ -238,7 +238,7 @@ TEST_F(TenantsHostile, WhatIsNoRequestIsAnsweredAsSuch) {
     // A message is signed by its actor: of its envelope only the form counts.
     if (std::string(name) == "signature" || std::string(name) == "algorithm" || std::string(name) == "sent")
       changed["kind"] = "answer";
-    const std::string answer = told(alice_, delivery(changed));
+    const std::string answer = error_of(alice_, delivery(changed));
     EXPECT_NE(answer, "") << changed.dump().substr(0, 200);
     EXPECT_EQ(answer.find("internal"), std::string::npos) << name << value << answer;
     EXPECT_NE(answer, "no answer") << name << value;
@@ -247,7 +247,7 @@ TEST_F(TenantsHostile, WhatIsNoRequestIsAnsweredAsSuch) {
        {json::object(), json{{"message", 5}}, json{{"message", json::object()}},
         json{{"message", {{"id", "x"}, {"job", 5}}}}, json{{"message", {{"job", {{{"id", -1}}}}}}}}) {
     const std::string answer =
-        told(alice_, enveloped(body, bob_.key("supervisor"), EnvelopeKind::message, kAlicesContext));
+        error_of(alice_, enveloped(body, bob_.key("supervisor"), EnvelopeKind::message, kAlicesContext));
     EXPECT_TRUE(answer.starts_with("invalid") || answer.starts_with("denied")) << body << answer;
   }
   {
@@ -266,14 +266,14 @@ TEST_F(TenantsHostile, WhatIsNoRequestIsAnsweredAsSuch) {
 TEST_F(TenantsHostile, TheSameAgainIsKnownAndOtherContentIsNot) {
   const Message first = good(1);
   const std::string request = enveloped(first);
-  EXPECT_EQ(told(alice_, request), "");
+  EXPECT_EQ(error_of(alice_, request), "");
   ASSERT_TRUE(alice_.becomes("message:5:1", "status", "processed"));
   const auto before = stored();
-  EXPECT_EQ(told(alice_, request), "") << "known";
+  EXPECT_EQ(error_of(alice_, request), "") << "known";
   json sealed_by_another =
       seal({EnvelopeKind::message, kAlicesContext, unix_s(), {}}, {{"message", to_json(first)}}, SigningKey::make())
           .value();
-  EXPECT_EQ(told(alice_, delivery(sealed_by_another)), "");
+  EXPECT_EQ(error_of(alice_, delivery(sealed_by_another)), "");
   expect_refused(alice_, enveloped(message_of_bob(both_, 1, "result = {'n': 'other'}")), "with other content",
                  kBobThere);
   EXPECT_EQ(stored(), before);
@@ -370,10 +370,10 @@ TEST_F(TenantsHostile, AnAnswerComesFromWhomTheMessageWasSentToAlone) {
   body["status"] = 5;
   body["error"] = json::array({1});
   body["last"] = "yes";
-  EXPECT_EQ(told(bob_, answer(body, evil)), "");
+  EXPECT_EQ(error_of(bob_, answer(body, evil)), "");
   ASSERT_TRUE(bob_.becomes("message:12:" + to_mallory, "status", "error"));
   EXPECT_EQ(bob_.field("job:12:2", "result"), R"({"n":"lie"})");
-  EXPECT_EQ(told(bob_, answer(answer_to(to_mallory, "job:12:2"), evil)), "") << "known";
+  EXPECT_EQ(error_of(bob_, answer(answer_to(to_mallory, "job:12:2"), evil)), "") << "known";
   EXPECT_EQ(bob_.field("message:12:" + to_mallory, "status"), "error") << "late answers change nothing";
   EXPECT_EQ(bob_({"job", "cancel", "job:12:1"}).code, 0);
   EXPECT_TRUE(bob_.becomes("message:12:" + to_alice, "status", "error"));
@@ -450,7 +450,7 @@ TEST_F(TenantsHostile, AnswersOfOneSignerDoNotTakeAllLanes) {
     message.job.clear();
     message.message_type = MessageType::chat;
     message.message = "hello";
-    ASSERT_EQ(told(alice_, enveloped(signed_by(message, alice_.key("mallory")))), "");
+    ASSERT_EQ(error_of(alice_, enveloped(signed_by(message, alice_.key("mallory")))), "");
   }
   const auto begun = std::chrono::steady_clock::now();
   expect_a_good_one_crosses();

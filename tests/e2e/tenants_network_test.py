@@ -186,8 +186,8 @@ class Tenants(unittest.TestCase):
 
     def expect_result(self, number, limit=60):
         wait(lambda: self.status(number) in ("processed", "error"), f"message {number}", limit)
-        told = self.left.cli("HGETALL", f"message:12:{number}") + self.left.log("coordinator")[-2000:]
-        self.assertEqual(self.status(number), "processed", told)
+        shown = self.left.cli("HGETALL", f"message:12:{number}") + self.left.log("coordinator")[-2000:]
+        self.assertEqual(self.status(number), "processed", shown)
         self.assertEqual(self.left.run("receipt", "verify", self.job_of(number), "--key", self.runner_key).returncode, 0)
 
     def expect_results_over_the_wire(self, *numbers):

@@ -124,7 +124,7 @@ TEST_F(TenantsE2e, MessageSendFollowsItToItsEnd) {
   expect_says(failed, 1, "1 of its jobs failed");
 }
 
-TEST_F(TenantsE2e, WhoWaitsIsToldWhereAMessageIs) {
+TEST_F(TenantsE2e, WhoWaitsSeesWhereAMessageIs) {
   const Finished unsigned_yet = bob_(send({script("result = {}")}, {"--key", "supervisor"}));
   expect_says(unsigned_yet, 65, "is not the key of actor 12");
   expect_says(bob_(send({"--text", "hello", "--env", "A=1"})), 65, "--env: is for a script (FILE) alone");
@@ -485,9 +485,9 @@ TEST_F(TenantsE2e, CancellingTheMessageCancelsAllOfIt) {
                          [&](const std::string& job) { return alice_.field(job, field) == value; });
   };
   ASSERT_TRUE(eventually([&] { return there("status", "started") == 2; }));
-  const Finished told = bob_({"message", "cancel", "12:1"});
-  EXPECT_EQ(told.code, 0) << told.err;
-  EXPECT_NE(told.out.find("message:12:1 is told to end"), std::string::npos) << told.out;
+  const Finished output = bob_({"message", "cancel", "12:1"});
+  EXPECT_EQ(output.code, 0) << output.err;
+  EXPECT_NE(output.out.find("message:12:1 is asked to end"), std::string::npos) << output.out;
   EXPECT_TRUE(eventually([&] { return there("detail", "cancelled") == 2; })) << alice_.coordinator->err();
   ASSERT_TRUE(ends("12:1", "error"));
   const Finished again = bob_({"message", "cancel", "12:1"});

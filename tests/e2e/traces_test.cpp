@@ -74,7 +74,7 @@ class TracesOf : public Operator {
   std::string endpoint_;
 };
 
-TEST_F(TracesOf, AJobIsToldFromItsSubmissionToItsEnd) {
+TEST_F(TracesOf, AJobIsShownFromItsSubmissionToItsEnd) {
   const Process collector = this->collector();
   Process agent = this->agent(20, traced());
   const std::string job =
@@ -149,7 +149,7 @@ std::multiset<std::string> tree_of_the_manual() {
   return rows_of(text.substr(from, text.find("```", from) - from), kNames);
 }
 
-TEST_F(TracesOf, AFlowIsToldStepByStep) {
+TEST_F(TracesOf, AFlowIsShownStepByStep) {
   const Process collector = this->collector();
   Process agent = this->agent(20, traced());
   Process coordinator(folder_, {program(), "coordinator", "--redis", redis_.url(), "--context", "1", "--api-listen",

@@ -298,7 +298,7 @@ TEST_F(WarmE2e, AProcessThatHoldsASecretWhichIsTakenAwayEndsBeforeItsIdleTime) {
 }
 
 // Whatever the jobs before it in this process were denied.
-TEST_F(WarmE2e, EachJobIsToldWhatItsAllowListDenied) {
+TEST_F(WarmE2e, EachJobSeesWhatItsAllowListDenied) {
   const std::string open = folder_.write("open.toml", "[ceiling]\nwarm.runs = 1000\nnet = [\"b.example:80\"]\n");
   Process running = agent(1, {"--config", open});
   if (!stays()) GTEST_SKIP() << "no group for memory and processes can be made here";
@@ -310,7 +310,7 @@ def main(job):
         try: urllib.request.urlopen(f'http://a.example:{job.id * 100 + i}/')
         except urllib.error.URLError: pass
 )";
-  const auto told = [&](const std::string& job) {
+  const auto shown = [&](const std::string& job) {
     EXPECT_EQ(mycojobs_.field(job, "status"), "finished") << mycojobs_.field(job, "error");
     const Finished logs = mycojobs_({"job", "logs", job});
     const std::string lines = logs.out + logs.err;
@@ -325,9 +325,9 @@ def main(job):
     result(jobs.back());
   }
   EXPECT_EQ(reused(jobs[2]), 2);
-  EXPECT_EQ(told(jobs[0]), 20);
-  EXPECT_EQ(told(jobs[1]), 20);
-  EXPECT_EQ(told(jobs[2]), 20);
+  EXPECT_EQ(shown(jobs[0]), 20);
+  EXPECT_EQ(shown(jobs[1]), 20);
+  EXPECT_EQ(shown(jobs[2]), 20);
 }
 
 TEST_F(WarmE2e, NothingIsLeftOfAnAgentThatIsKilled) {

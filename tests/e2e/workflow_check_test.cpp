@@ -48,22 +48,22 @@ TEST_F(WorkflowCommands, CheckTellsWhatItIsOrEverythingThatIsWrong) {
   EXPECT_EQ(fine["hash"].get<std::string>().size(), 64U);
 }
 
-TEST_F(WorkflowCommands, AllProblemsAreToldAtOnceWithFileLineAndPath) {
+TEST_F(WorkflowCommands, AllProblemsAreReportedAtOnceWithFileLineAndPath) {
   change("order/order.json", R"("order": {"$ref": "order/Placed@1"})", R"("order": {"$ref": "order/Gone@1"})");
   change("order/order.json", R"("title": "Cancelled")", R"("title": "Placed")");
   change("order/order.json", R"("stock/release@1", "payment)", R"("stock/relase@1", "payment)");
   change("order/order.json", R"("module": "charge.py")", R"("module": "gone.py")");
   change("order/order.lua", "local function fail(state)", "local function fail(state");
   const Finished done = mycojobs({"check", manifest_});
-  for (const char* said :
+  for (const char* output :
        {"order.json:35:9: ", "schemas.order/State@1.properties.order", "order/Gone@1", "schemas.order/Event@1.oneOf[1]",
         "effects_emitted[1]: the effect \"stock/relase@1\" is not declared; did you mean",
         "effects[2].module: ", "gone.py: no such file", "order.lua:31:1: "})
-    expect_says(done, 65, said);
-  const Json told = json({"check", manifest_}, 65);
-  EXPECT_FALSE(told["ok"].get<bool>());
-  EXPECT_EQ(told["problems"].size(), 5U) << told.dump(2);
-  for (const auto& each : told["problems"]) EXPECT_GT(each["line"].get<int>(), 0) << each.dump();
+    expect_says(done, 65, output);
+  const Json shown = json({"check", manifest_}, 65);
+  EXPECT_FALSE(shown["ok"].get<bool>());
+  EXPECT_EQ(shown["problems"].size(), 5U) << shown.dump(2);
+  for (const auto& each : shown["problems"]) EXPECT_GT(each["line"].get<int>(), 0) << each.dump();
 }
 
 TEST_F(WorkflowCommands, AHistoryIsReplayedWithoutRedis) {
@@ -112,11 +112,11 @@ TEST_F(WorkflowCommands, TestPlaysTheExamples) {
   const Finished done = mycojobs({"test", scenarios_, folder_ / "choreography/shop.test.json"});
   expect_says(done, 0, "all as expected");
   EXPECT_NE(done.out.find("ok    a small order is reserved and paid"), std::string::npos) << done.out;
-  const Json told = json({"test", scenarios_, folder_ / "choreography/shop.test.json"}, 0);
-  EXPECT_TRUE(told["ok"].get<bool>());
-  EXPECT_EQ(told["played"], 12);
-  EXPECT_EQ(told["files"][1]["scenarios"].size(), 3U);
-  EXPECT_GT(told["files"][0]["scenarios"][0]["steps"].get<int>(), 3);
+  const Json shown = json({"test", scenarios_, folder_ / "choreography/shop.test.json"}, 0);
+  EXPECT_TRUE(shown["ok"].get<bool>());
+  EXPECT_EQ(shown["played"], 12);
+  EXPECT_EQ(shown["files"][1]["scenarios"].size(), 3U);
+  EXPECT_GT(shown["files"][0]["scenarios"][0]["steps"].get<int>(), 3);
   EXPECT_EQ(json({"test", scenarios_, "--name", "do not meet"}, 0)["played"], 1);
   expect_says(mycojobs({"test", scenarios_, "--name", "odd"}), 66, "no scenario has \"odd\" in its name");
 }
@@ -125,23 +125,23 @@ TEST_F(WorkflowCommands, AMismatchHasItsPlaceAndItsDifference) {
   change("order/order.test.json", R"("pc": "paid", "attempt": 1)", R"("pc": "paid", "attempt": 2)");
   const Finished done = mycojobs({"test", scenarios_});
   expect_says(done, 1, "FAIL  a small order is reserved and paid");
-  for (const char* said : {"order.test.json:28:49: scenarios[0].steps[2].expect.state.order 7.attempt: ",
-                           "-   \"attempt\": 2,", "+   \"attempt\": 1,", "9 scenarios", "1 failed"})
-    expect_says(done, 1, said);
-  const Json told = json({"test", scenarios_}, 1);
-  EXPECT_EQ(told["failed"], 1);
-  const Json problem = told["files"][0]["scenarios"][0]["problems"][0];
+  for (const char* output : {"order.test.json:28:49: scenarios[0].steps[2].expect.state.order 7.attempt: ",
+                             "-   \"attempt\": 2,", "+   \"attempt\": 1,", "9 scenarios", "1 failed"})
+    expect_says(done, 1, output);
+  const Json shown = json({"test", scenarios_}, 1);
+  EXPECT_EQ(shown["failed"], 1);
+  const Json problem = shown["files"][0]["scenarios"][0]["problems"][0];
   EXPECT_EQ(problem["line"], 28);
   EXPECT_NE(problem["expected"], problem["got"]);
 }
 
-TEST_F(WorkflowCommands, AWrongScenarioOrManifestIsToldAndNothingIsPlayed) {
+TEST_F(WorkflowCommands, AWrongScenarioOrManifestIsReportedAndNothingIsPlayed) {
   change("order/order.test.json", "\"wait\": \"15m\"", "\"wiat\": \"15m\"");
   expect_says(mycojobs({"test", scenarios_}), 1,
               "scenarios[0].steps[3].wiat: is an unknown field; did you mean \"wait\"?");
-  const Json told = json({"test", scenarios_}, 1);
-  EXPECT_EQ(told["played"], 0);
-  EXPECT_EQ(told["files"][0]["problems"].size(), 1U);
+  const Json shown = json({"test", scenarios_}, 1);
+  EXPECT_EQ(shown["played"], 0);
+  EXPECT_EQ(shown["files"][0]["problems"].size(), 1U);
   change("order/order.test.json", "\"wiat\"", "\"wait\"");
   change("order/order.lua", "function step", "function stp");
   expect_says(mycojobs({"test", scenarios_}), 1, "it defines no function step");
@@ -163,14 +163,14 @@ TEST_F(WorkflowCommands, SimulateShowsWhatANewManifestWouldDo) {
   change("next/order.lua", "local LIMIT_CENTS = 50000", "local LIMIT_CENTS = 5");
   const std::string next = folder_ / "next/order.json";
   const std::string placed = R"(order/Placed={"id": 3, "item": "lamp", "count": 3, "cents": 6, "card": "x"})";
-  const Json told =
+  const Json shown =
       json({"simulate", next, "--history", history, "--send", placed, "--receipt",
             R"(stock/reserve={"reserved": true})", "--receipt", R"(approval={"approved": false, "by": 2})"},
            0);
-  EXPECT_EQ(told["obstacles"].size(), 2U);
-  EXPECT_EQ(told["effects"][1]["effect"], "sys/approval@1") << told.dump(2);
-  EXPECT_EQ(told["pending"].size(), 3U) << "those of the copied world";
-  EXPECT_EQ(told["changed"][0]["after"]["why"], "approval: refused") << told.dump(2);
+  EXPECT_EQ(shown["obstacles"].size(), 2U);
+  EXPECT_EQ(shown["effects"][1]["effect"], "sys/approval@1") << shown.dump(2);
+  EXPECT_EQ(shown["pending"].size(), 3U) << "those of the copied world";
+  EXPECT_EQ(shown["changed"][0]["after"]["why"], "approval: refused") << shown.dump(2);
   const Json same =
       json({"simulate", next, "--scenario", scenarios_, "--name", "do not meet", "--send", placed, "--pending"}, 0);
   EXPECT_EQ(same["pending"].size(), 4U) << same.dump(2);
@@ -193,14 +193,14 @@ TEST_F(WorkflowCommands, DiffTellsWhatChangesAndWhoIsInTheWay) {
   change("next/order.json", "\"maximum\": 1000", "\"maximum\": 10");
   const std::string next = folder_ / "next/order.json";
   const Finished done = mycojobs({"diff", manifest_, next, "--history", history});
-  for (const char* said : {"schema order/Placed@1: changed", "-       \"maximum\": 1000,", "+       \"maximum\": 10,",
-                           "code order.lua: changed", "- local ATTEMPTS = 3", "+ local ATTEMPTS = 4",
-                           "an apply now is refused: ", "keeps its code"})
-    expect_says(done, 1, said);
-  const Json told = json({"diff", manifest_, next, "--history", history}, 1);
-  EXPECT_EQ(told["differences"].size(), 2U);
-  EXPECT_TRUE(told["apply"]["refused"].get<bool>());
-  EXPECT_EQ(told["apply"]["keeps"].size(), 2U);
+  for (const char* output : {"schema order/Placed@1: changed", "-       \"maximum\": 1000,", "+       \"maximum\": 10,",
+                             "code order.lua: changed", "- local ATTEMPTS = 3", "+ local ATTEMPTS = 4",
+                             "an apply now is refused: ", "keeps its code"})
+    expect_says(done, 1, output);
+  const Json shown = json({"diff", manifest_, next, "--history", history}, 1);
+  EXPECT_EQ(shown["differences"].size(), 2U);
+  EXPECT_TRUE(shown["apply"]["refused"].get<bool>());
+  EXPECT_EQ(shown["apply"]["keeps"].size(), 2U);
   EXPECT_FALSE(json({"diff", manifest_, next}, 1).contains("apply"));
 }
 

@@ -163,7 +163,7 @@ TEST(Flood, TheSixtyFifthConnectionWaits) {
   EXPECT_EQ(read_some(late.get(), 4), "late");
 }
 
-TEST(Flood, OfRefusalsIsToldTwentyTimesAndCounted) {
+TEST(Flood, OfRefusalsIsReportedTwentyTimesAndCounted) {
   Egress egress;
   const std::uint16_t proxy = egress.serve(1, {});
   for (int i = 0; i < 50; ++i) ask(proxy, connect_request("a.example:" + std::to_string(i + 1)));
@@ -173,7 +173,7 @@ TEST(Flood, OfRefusalsIsToldTwentyTimesAndCounted) {
 }
 
 // A warm process has one proxied run for all of its jobs.
-TEST(Flood, OfRefusalsIsToldToEachJobOfARun) {
+TEST(Flood, OfRefusalsIsReportedToEachJobOfARun) {
   Egress egress;
   const std::uint16_t proxy = egress.serve(1, {});
   for (int job = 0; job < 3; ++job) {

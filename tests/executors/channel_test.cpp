@@ -47,7 +47,7 @@ TEST(Channel, BytesOnTheWireAreAsDocumented) {
   EXPECT_EQ(bytes.substr(0, 5), std::string("\x02\x01\x00\x00\x05", 5));
 }
 
-TEST(Channel, FrameOverItsLimitIsToldAtOnceAndSkipped) {
+TEST(Channel, FrameOverItsLimitIsReportedAtOnceAndSkipped) {
   std::string bytes;
   append_frame(bytes, FrameKind::note, std::string(101, 'n'));
   append_frame(bytes, FrameKind::note, "fits");

@@ -93,7 +93,8 @@ class Agent {
     for (const auto& call : conversation_.take_calls()) {
       if (job_.agent) conversation_.answer(job_.agent(call));
     }
-    return !job_.term_at.empty() && ran_.out.find(job_.term_at) != std::string::npos && !std::exchange(told_, true);
+    return !job_.term_at.empty() && ran_.out.find(job_.term_at) != std::string::npos &&
+           !std::exchange(term_sent_, true);
   }
 
   // What is there still, after the end of the run.
@@ -118,7 +119,7 @@ class Agent {
   LuaRan& ran_;
   Fd out_, err_, channel_;
   std::string waiting_;
-  bool told_ = false;
+  bool term_sent_ = false;
 };
 
 std::unique_ptr<Conversation> begin_lua(const LuaJob& job, KeptArtifacts& sink) {

@@ -94,7 +94,7 @@ void PrintTo(const EndRow& row, std::ostream* out) { *out << row.name; }
 
 class LuaConfinedEnd : public ::testing::TestWithParam<EndRow> {};
 
-TEST_P(LuaConfinedEnd, IsToldAsItWas) {
+TEST_P(LuaConfinedEnd, IsReportedAsItWas) {
   const EndRow& row = GetParam();
   const LuaRan ran = run_lua_confined(LuaJob{.script = row.script, .policy = profile("sal"), .wall_ms = 2000});
   EXPECT_EQ(word(ran.outcome.status), word(row.status)) << ran.outcome.reason << "\n" << ran.err;

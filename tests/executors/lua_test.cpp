@@ -103,7 +103,7 @@ void PrintTo(const EndRow& row, std::ostream* out) { *out << row.name; }
 
 class LuaEnd : public ::testing::TestWithParam<EndRow> {};
 
-TEST_P(LuaEnd, IsToldAsItWas) {
+TEST_P(LuaEnd, IsReportedAsItWas) {
   const LuaRan ran = run_lua(LuaJob{.script = GetParam().script, .policy = profile("sal")});
   EXPECT_EQ(ran.end.detail, GetParam().detail);
   EXPECT_EQ(ran.end.error, GetParam().error) << ran.err;

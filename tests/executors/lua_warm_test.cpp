@@ -85,7 +85,7 @@ TEST(WarmLua, MainReturnsItsResultOrNothing) {
   EXPECT_EQ(before(run_warm("nothing", 'd', script)), 3U);
 }
 
-TEST(WarmLua, ModulesThatCannotServeAreTold) {
+TEST(WarmLua, ModulesThatCannotServeAreReported) {
   MJ_NEEDS_WARM();
   for (int i = 0; i < 2; ++i) {
     const LuaRan none = run_warm("", 'e', "result.a = 1");

@@ -207,7 +207,7 @@ TEST(OutcomeToEnd, ItsReceiptIsTheseBytes) {
   EXPECT_EQ(end.error_info, R"({"violation":{"args":[17,2,3,4,5,6],"comm":"py","pid":7,"syscall":"keyctl"}})");
 }
 
-TEST(OutcomeToEnd, ErrorIsOneLineOfTextWhateverTheScriptSaid) {
+TEST(OutcomeToEnd, ErrorIsOneLineOfTextWhateverTheScriptRaised) {
   Outcome outcome;
   outcome.status = RunStatus::exit;
   outcome.exit_code = 1;

@@ -103,7 +103,7 @@ TEST(Programs, ResultThatIsReplacedBySomethingElseIsAnError) {
   EXPECT_EQ(run(bash(), "rm $MYCOJOBS_RESULT").end.detail, "ok");
 }
 
-TEST(Programs, FullFolderIsSaid) {
+TEST(Programs, FullFolderIsReported) {
   const Done done = run(bash(), "head -c 100000000 /dev/zero > /job/big; exit 9");
   EXPECT_NE(done.end.detail, "ok");
 }

@@ -74,11 +74,11 @@ TEST(PythonBuild, AfterAnUpdateOfAnyOfItsLibrariesTheInstalledOneRuns) {
   if (!is_linked()) GTEST_SKIP() << "this build has no archives that are the installed build";
   for (const char* library : {"libpython3", "libexpat", "libz", "libstdc++", "libgcc_s"}) {
     const Updated helpers(library);
-    const auto said = PythonExecutor(helpers.pyhost()).probe();
-    ASSERT_TRUE(said) << said.error().message;
-    EXPECT_THAT(*said, HasSubstr(std::string(library)));
-    EXPECT_THAT(*said, HasSubstr("the installed shared library, which takes more CPU"));
-    EXPECT_THAT(*said, HasSubstr("is another build than the one that was linked in"));
+    const auto output = PythonExecutor(helpers.pyhost()).probe();
+    ASSERT_TRUE(output) << output.error().message;
+    EXPECT_THAT(*output, HasSubstr(std::string(library)));
+    EXPECT_THAT(*output, HasSubstr("the installed shared library, which takes more CPU"));
+    EXPECT_THAT(*output, HasSubstr("is another build than the one that was linked in"));
     if (library != std::string("libexpat")) continue;
     const auto sandbox = sandbox_with({{.name = "python", .program = helpers.pyhost(), .context = 7}});
     const Ran ran = run_python_confined(kWhoRuns, {.sandbox = sandbox.get()});

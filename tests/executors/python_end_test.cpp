@@ -26,7 +26,7 @@ void PrintTo(const EndRow& row, std::ostream* out) { *out << row.name; }
 
 class PythonEnd : public ::testing::TestWithParam<EndRow> {};
 
-TEST_P(PythonEnd, IsToldAsItWas) {
+TEST_P(PythonEnd, IsReportedAsItWas) {
   const Ran ran = run_python(GetParam().script);
   EXPECT_EQ(ran.end.detail, GetParam().detail);
   EXPECT_EQ(ran.end.error, GetParam().error);
@@ -242,7 +242,7 @@ TEST(PythonEnds, HugeMessageAndTracebackAreCut) {
   EXPECT_GT(ran.err.size(), 9000000U);
 }
 
-TEST(PythonEnds, MessageThatIsNotTextIsStillTold) {
+TEST(PythonEnds, MessageThatIsNotTextIsStillReported) {
   const Ran ran = run_python("raise ValueError('\\ud800 \\udcff')");
   EXPECT_EQ(ran.end.error, "ValueError: ? ? (line 1)");
 }

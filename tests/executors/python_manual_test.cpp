@@ -45,9 +45,9 @@ TEST(PythonManual, ExamplesDoWhatItSays) {
     // What a comment says of the error, up to "...", is in it.
     const auto comment = example.script.find("   # ");
     if (!example.fails || comment == std::string::npos) continue;
-    std::string said = example.script.substr(comment + 5, example.script.find('\n', comment) - comment - 5);
-    if (said.starts_with("...; ")) said.erase(0, 5);
-    EXPECT_NE(ran.end.error.find(said), std::string::npos) << ran.end.error;
+    std::string output = example.script.substr(comment + 5, example.script.find('\n', comment) - comment - 5);
+    if (output.starts_with("...; ")) output.erase(0, 5);
+    EXPECT_NE(ran.end.error.find(output), std::string::npos) << ran.end.error;
   }
 }
 

@@ -125,7 +125,7 @@ def main(job):
   EXPECT_EQ(before(run_python_confined(facts("nothing", script), how)), 3U);
 }
 
-TEST_F(WarmPython, AScriptWithoutMainIsToldSo) {
+TEST_F(WarmPython, AScriptWithoutMainGetsThatError) {
   Confined how = how_;
   how.warm.key = how.warm.family = std::string(64, 'n');
   for (int i = 0; i < 2; ++i) {

@@ -147,10 +147,10 @@ TEST(Request, HostileTextsAreWrittenAsTheJsonLibraryWritesThem) {
     for (const std::size_t i : {0, 1, 2}) {
       ASSERT_EQ(payloads[i], nlohmann::json::parse(payloads[i]).dump()) << i;
     }
-    const auto told = nlohmann::json::parse(payloads[0]);
-    EXPECT_EQ(told.at("name"), facts.job.name);
-    EXPECT_EQ(told.at("command"), nlohmann::json(extras.command));
-    EXPECT_EQ(told.at("granted").at("secrets"), nlohmann::json(facts.granted.secrets));
+    const auto shown = nlohmann::json::parse(payloads[0]);
+    EXPECT_EQ(shown.at("name"), facts.job.name);
+    EXPECT_EQ(shown.at("command"), nlohmann::json(extras.command));
+    EXPECT_EQ(shown.at("granted").at("secrets"), nlohmann::json(facts.granted.secrets));
     EXPECT_EQ(nlohmann::json::parse(payloads[1]).at("E"), extras.environment.at("E"));
   }
 }

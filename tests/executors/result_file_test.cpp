@@ -39,7 +39,7 @@ TEST(ResultFile, OneJsonObjectIsTakenWhole) {
   EXPECT_EQ(parse_result_file(R"({"a": "1", "b": 1})")->json, std::vector<std::string>{"b"});
 }
 
-TEST(ResultFile, WhatIsWrongIsToldByItsLine) {
+TEST(ResultFile, WhatIsWrongIsReportedByItsLine) {
   EXPECT_THAT(problem("a=1\nno sign\n"), HasSubstr("line 2: neither key=value nor key<<END: \"no sign\""));
   EXPECT_THAT(problem("a=1\nb<<END\nx\n"), HasSubstr("line 2: \"b\"<<\"END\" has no line \"END\""));
   EXPECT_THAT(problem("=1"), HasSubstr("line 1: a key has"));

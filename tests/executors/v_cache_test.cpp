@@ -110,12 +110,12 @@ TEST(CompileError, FirstErrorLineOfTheScriptIsTheMessage) {
   EXPECT_THAT(error.traceback, HasSubstr("not-main.v:1:1"));
 }
 
-TEST(CompileError, WithoutAPlaceTheFirstErrorOrTheLastLineIsTold) {
+TEST(CompileError, WithoutAPlaceTheFirstErrorOrTheLastLineIsReported) {
   EXPECT_EQ(
       compile_error("=====\n/tmp/v/x.c:3:1: fatal error: y.h: No such file\n====\nbuilder error: C\n", "a.v").message,
       "/tmp/v/x.c:3:1: fatal error: y.h: No such file");
   EXPECT_EQ(compile_error("one\ntwo\n\n", "a.v").message, "two");
-  EXPECT_EQ(compile_error("", "a.v").message, "the compiler said nothing");
+  EXPECT_EQ(compile_error("", "a.v").message, "the compiler wrote nothing");
   EXPECT_EQ(compile_error("main.v:99999999999:1: error: x", "a.v").line, 0U);
 }
 

@@ -47,7 +47,7 @@ TEST(VStages, FolderOfTheCompilerIsThereUnderAnyCeiling) {
   EXPECT_THAT(staged->specs.at(0).grants.fs_read, ElementsAre(compiler.path()));
 }
 
-TEST(VStages, WhatACeilingHasLeftLessOfIsTold) {
+TEST(VStages, WhatACeilingHasLeftLessOfIsReported) {
   const CompilerFolder compiler;
   const VExecutor executor(compiler.program(), {}, "/nowhere");
   Ceiling ceiling;

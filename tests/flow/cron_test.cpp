@@ -124,49 +124,49 @@ TEST(Cron, WhatNeverComesWithinTenYearsIsNever) {
 }
 
 TEST(Cron, NonsenseIsNamedWithItsField) {
-  const auto said = [](const char* text) {
+  const auto error_of = [](const char* text) {
     const auto cron = parse_cron(text);
     return cron ? std::string("accepted") : cron.error().message;
   };
-  EXPECT_EQ(said(""),
+  EXPECT_EQ(error_of(""),
             "\"\" has 0 fields, not 5: minute, hour, day of month, month, day of week, as in \"0 3 * * mon-fri\"");
-  EXPECT_NE(said("0 0 3 * * *").find("(there are no seconds and no years)"), std::string::npos);
-  EXPECT_EQ(said("60 * * * *"),
+  EXPECT_NE(error_of("0 0 3 * * *").find("(there are no seconds and no years)"), std::string::npos);
+  EXPECT_EQ(error_of("60 * * * *"),
             "minute: 60 is out of range; allowed: 0 to 59, lists (1,3), ranges (1-5), steps (*/2, 1-9/2) and *");
-  EXPECT_EQ(said("* 24 * * *").substr(0, 25), "hour: 24 is out of range;");
-  EXPECT_EQ(said("* * 0 * *").substr(0, 32), "day of month: 0 is out of range;");
-  EXPECT_EQ(said("* * * foo *").substr(0, 39), "month: \"foo\" is no number and no name; ");
-  EXPECT_EQ(said("* * * * 8").substr(0, 31), "day of week: 8 is out of range;");
-  EXPECT_EQ(said("*/0 * * * *").substr(0, 56), "minute: \"*/0\" has a step that is no number from 1 to 59;");
-  EXPECT_EQ(said("5/10 * * * *").substr(0, 60), "minute: \"5/10\" has a step but no range: write 5-59/10; allow");
-  EXPECT_EQ(said("10-5 * * * *").substr(0, 50), "minute: 10-5 goes backwards: write two ranges; all");
+  EXPECT_EQ(error_of("* 24 * * *").substr(0, 25), "hour: 24 is out of range;");
+  EXPECT_EQ(error_of("* * 0 * *").substr(0, 32), "day of month: 0 is out of range;");
+  EXPECT_EQ(error_of("* * * foo *").substr(0, 39), "month: \"foo\" is no number and no name; ");
+  EXPECT_EQ(error_of("* * * * 8").substr(0, 31), "day of week: 8 is out of range;");
+  EXPECT_EQ(error_of("*/0 * * * *").substr(0, 56), "minute: \"*/0\" has a step that is no number from 1 to 59;");
+  EXPECT_EQ(error_of("5/10 * * * *").substr(0, 60), "minute: \"5/10\" has a step but no range: write 5-59/10; allow");
+  EXPECT_EQ(error_of("10-5 * * * *").substr(0, 50), "minute: 10-5 goes backwards: write two ranges; all");
   for (const char* text : {"1,,2 * * * *", "1-2-3 * * * *", "*/2/2 * * * *", "? * * * *", "-1 * * * *", "1.5 * * * *",
                            "** * * * *", "1- * * * *", "* * L * *", "* * * * 5#3", "@reboot", "@dialy", "* * 30 2 *",
                            "* * 31 4,6,9,11 *", "99999999999999999999 * * * *", "jan * * * *", "0x5 * * * *"}) {
-    EXPECT_NE(said(text), "accepted") << text;
+    EXPECT_NE(error_of(text), "accepted") << text;
   }
-  EXPECT_NE(said("@dialy").find("did you mean \"@daily\"?"), std::string::npos);
-  EXPECT_NE(said("0 0 31 4 *").find("never comes"), std::string::npos);
-  EXPECT_NE(said(std::string(2000, '*').c_str()).find("longer than"), std::string::npos);
+  EXPECT_NE(error_of("@dialy").find("did you mean \"@daily\"?"), std::string::npos);
+  EXPECT_NE(error_of("0 0 31 4 *").find("never comes"), std::string::npos);
+  EXPECT_NE(error_of(std::string(2000, '*').c_str()).find("longer than"), std::string::npos);
 }
 
 TEST(Cron, ZonesThatDoNotExistAreRefused) {
   EXPECT_TRUE(check_zone("Europe/Berlin"));
   EXPECT_TRUE(check_zone("UTC"));
-  const auto said = [](const char* zone) {
+  const auto error_of = [](const char* zone) {
     return check_zone(zone) ? std::string("known") : check_zone(zone).error().message;
   };
-  EXPECT_EQ(said("Europe/Berln"), "\"Europe/Berln\" is no time zone; did you mean \"Europe/Berlin\"?");
-  EXPECT_EQ(said("Berlin"), "\"Berlin\" is no time zone; did you mean \"Europe/Berlin\"?");
-  EXPECT_EQ(said("europe/berlin"), "\"europe/berlin\" is no time zone; did you mean \"Europe/Berlin\"?");
+  EXPECT_EQ(error_of("Europe/Berln"), "\"Europe/Berln\" is no time zone; did you mean \"Europe/Berlin\"?");
+  EXPECT_EQ(error_of("Berlin"), "\"Berlin\" is no time zone; did you mean \"Europe/Berlin\"?");
+  EXPECT_EQ(error_of("europe/berlin"), "\"europe/berlin\" is no time zone; did you mean \"Europe/Berlin\"?");
   for (const char* zone :
        {"", "Mars/Olympus", "../../../etc/passwd", "/etc/localtime", "localtime", "posix/UTC", "+01:00"}) {
-    EXPECT_NE(said(zone), "known") << zone;
+    EXPECT_NE(error_of(zone), "known") << zone;
   }
   EXPECT_FALSE(next_moment(*parse_cron("@daily"), "Mars/Olympus", 0));
 }
 
-TEST(Cron, IsSaidInWords) {
+TEST(Cron, IsShownInWords) {
   const auto words = [](const char* text) { return describe(*parse_cron(text)); };
   EXPECT_EQ(words("0 3 * * mon"), "at 03:00 on Monday");
   EXPECT_EQ(words("* * * * *"), "every minute");

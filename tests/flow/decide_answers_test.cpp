@@ -91,7 +91,7 @@ TEST_F(DecideAnswers, AFlowWhoseTimeIsOverIsCancelledAsTimeout) {
   world.start();
   world.pass(3600000);
   EXPECT_EQ(world.flow(), "started cancelling");
-  EXPECT_TRUE(world.job("a").cancel_wished);
+  EXPECT_TRUE(world.job("a").cancel_asked);
   world.fail_job("a");
   EXPECT_EQ(world.flow(), "error timeout");
   ASSERT_TRUE(world.control(Verb::retry));
@@ -130,7 +130,7 @@ TEST_F(DecideAnswers, ACancelledParentCancelsItsChildAndWaitsForItsEnd) {
   EXPECT_EQ(owed(world.plan, world.run)[0].kind, Effect::Kind::start_child);
   world.children[55] = {};
   ASSERT_TRUE(world.apply(ChildStarted{world.index("child"), 55}));
-  EXPECT_TRUE(world.children[55].cancel_wished);
+  EXPECT_TRUE(world.children[55].cancel_asked);
   ASSERT_EQ(owed(world.plan, world.run).size(), 1U);
   EXPECT_EQ(owed(world.plan, world.run)[0].kind, Effect::Kind::cancel_child);
   ASSERT_TRUE(world.apply(FlowSeen{55, FlowStatus::error, "cancelled", {}}));
@@ -144,7 +144,7 @@ TEST_F(DecideAnswers, AChildThatComesTooLateIsCancelled) {
   ASSERT_TRUE(world.apply(FlowSeen{world.node("child").child, FlowStatus::error, "no", {}}));
   world.children[77] = {};
   ASSERT_TRUE(world.apply(ChildStarted{world.index("child"), 77}));
-  EXPECT_TRUE(world.children[77].cancel_wished);
+  EXPECT_TRUE(world.children[77].cancel_asked);
 }
 
 TEST_F(DecideAnswers, AGateOfAnotherFlowOpensWhenItHasFinished) {

@@ -54,8 +54,8 @@ TEST_F(Decide, CancelTellsWhatRunsAndEndsWhenAllHasEnded) {
   world.end_job("a");
   ASSERT_TRUE(world.control(Verb::cancel));
   EXPECT_EQ(world.flow(), "started cancelling");
-  EXPECT_TRUE(world.job("b").cancel_wished);
-  EXPECT_TRUE(world.job("c").cancel_wished);
+  EXPECT_TRUE(world.job("b").cancel_asked);
+  EXPECT_TRUE(world.job("c").cancel_asked);
   world.fail_job("b");
   world.end_job("c");
   EXPECT_EQ(world.flow(), "error cancelled");

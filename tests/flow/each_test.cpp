@@ -94,12 +94,12 @@ TEST(Each, WhatIsNoListFailsTheNodeAndSaysWhy) {
        "list.files has 4 elements, more than 3: give the node a larger max (at most 5000), or "
        "the list fewer"},
   };
-  for (const auto& [values, said] : kRows) {
+  for (const auto& [values, output] : kRows) {
     RunWorld world(kDynamic);
     world.start();
     world.end_job("list", "finished", values);
     EXPECT_EQ(world.place("parts"), "failed each_failed");
-    EXPECT_EQ(world.node("parts").error, said);
+    EXPECT_EQ(world.node("parts").error, output);
     EXPECT_EQ(world.place("sum"), "failed dependency_failed");
     EXPECT_EQ(world.flow(), "error failed");
     EXPECT_TRUE(world.wrong.empty()) << world.wrong.front();
@@ -234,7 +234,7 @@ jobs:
   EXPECT_EQ(c.on_error, OnError::stop) << "defaults are of jobs";
 }
 
-TEST(Defaults, AWrongOneIsSaidOnce) {
+TEST(Defaults, AWrongOneIsReportedOnce) {
   EXPECT_EQ(
       each_refusal("name: x\ndefaults: {type: python, retries: many}\njobs: {a: {script: ok}, b: {script: ok}}\n"),
       "defaults.retries: is the text \"many\", not a whole number from 0 to 255");

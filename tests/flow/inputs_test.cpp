@@ -118,19 +118,19 @@ jobs:
 }
 
 TEST(FlowInputs, WhatReadsOneThatIsNotThereIsRefused) {
-  const auto said = [](const std::string& jobs) {
+  const auto error_of = [](const std::string& jobs) {
     const auto parsed =
         parse_json(R"({"name": "x", "inputs": {"n": "integer"}, "given": {"n": 1}, "jobs": )" + jobs + "}");
     const PlanRead plan = read_plan(*parsed);
     return plan.plan ? "accepted" : join(plan.problems);
   };
-  EXPECT_EQ(said(R"({"a": {"log": "x", "when": {"key": "inputs.m", "equals": 1}}})"),
+  EXPECT_EQ(error_of(R"({"a": {"log": "x", "when": {"key": "inputs.m", "equals": 1}}})"),
             "jobs.a.when.key: there is no input \"m\"");
-  EXPECT_EQ(said(R"({"a": {"script": "x", "type": "v", "each": "inputs.n"}})"),
+  EXPECT_EQ(error_of(R"({"a": {"script": "x", "type": "v", "each": "inputs.n"}})"),
             "jobs.a.each: the input n is of type integer, not list or object");
-  EXPECT_EQ(said(R"({"inputs": {"log": "x"}})"),
+  EXPECT_EQ(error_of(R"({"inputs": {"log": "x"}})"),
             "jobs.inputs: the name \"inputs\" means the flow's inputs here: choose another");
-  EXPECT_EQ(said(R"({"a": {"flow": {"name": "y", "inputs": {"m": "list"}, "jobs": {"b": {"log": "x"}}}}})"),
+  EXPECT_EQ(error_of(R"({"a": {"flow": {"name": "y", "inputs": {"m": "list"}, "jobs": {"b": {"log": "x"}}}}})"),
             "jobs.a.flow: its input m has no value: give it a default, or given: {m: ...}");
 }
 
@@ -141,7 +141,7 @@ TEST(FlowData, IsReadOfARecordThatAnybodyMayHaveWritten) {
                                       "each": {"index": 2, "value": {"a": 1}}, "signals": 7,
                                       "joins": {"parts": [6, 99, "x", 5], "none": 7}})"}};
   const FlowData data = flow_data_of(job);
-  EXPECT_FALSE(data.told->contains("signals"));
+  EXPECT_FALSE(data.values->contains("signals"));
   EXPECT_EQ(data.joins.at("parts"), (std::vector<Id>{6, 5})) << "99 is none of those that it depends on";
   EXPECT_TRUE(data.joins.at("none").empty());
   EXPECT_EQ(flow_environment(data), (TextMap{{"MYCOJOBS_EACH", R"({"a":1})"},
@@ -150,7 +150,7 @@ TEST(FlowData, IsReadOfARecordThatAnybodyMayHaveWritten) {
                                              {"MYCOJOBS_INPUT_REGION", "eu"}}));
   for (const char* text : {"", "7", "{broken", "[]", R"({"inputs": 7, "joins": []})"}) {
     job.unknown = {{kFlowDataField, text}};
-    EXPECT_TRUE(flow_data_of(job).told->empty()) << text;
+    EXPECT_TRUE(flow_data_of(job).values->empty()) << text;
   }
 }
 

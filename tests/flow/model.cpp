@@ -203,7 +203,7 @@ bool Model::step_of_stopping() {
       if (node.at != At::flying) continue;
       if (own(i)) return drop(i), true;
       const bool known = plan_.nodes[i].kind == NodeKind::job || node.child != 0;
-      if (cancelling_ && known && !node.told) return node.told = true;
+      if (cancelling_ && known && !node.asked_to_end) return node.asked_to_end = true;
     }
     if (any(At::flying)) return false;
     for (std::uint32_t i = 0; i < nodes_.size(); ++i) {
@@ -284,7 +284,7 @@ std::string Model::place(std::uint32_t i) const {
     case At::ready:
       return "ready ";
     case At::flying:
-      if (node.told) return "dispatched cancelling";
+      if (node.asked_to_end) return "dispatched cancelling";
       return "dispatched " + (plan_.nodes[i].kind == NodeKind::job ? "queued" : std::string(word(plan_.nodes[i].kind)));
     case At::routed:
     case At::failed:

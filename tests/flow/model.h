@@ -55,7 +55,7 @@ class Model {
     int order = 0;  // of settling
     int runs = 0;
     Id child = 0;
-    bool told = false, undoes = false, undone = false;
+    bool asked_to_end = false, undoes = false, undone = false;
     std::set<std::string> open;  // gates
     std::vector<Id> who;
     TextMap values;

@@ -75,7 +75,7 @@ void Round::end_job(std::uint32_t i, bool well) {
   if (job.where != Where::queued) return;
   job.where = Where::ended;
   job.status = well ? "finished" : "error";
-  job.detail = well ? "ok" : job.cancel_wished ? "cancelled" : "exit";
+  job.detail = well ? "ok" : job.cancel_asked ? "cancelled" : "exit";
   if (well && !random_.one_in(4)) job.values["k"] = std::to_string(random_.below(3));
   static const std::vector<std::string> kLists{"[1,2]", "[]", "[1]", R"({"a":1,"b":2})", "nonsense", "[1,2,3,4,5]"};
   if (well && !random_.one_in(6)) job.values["list"] = random_.of(kLists);
@@ -147,7 +147,7 @@ void Round::crash() {
   // Recovery: what lies outside of the commits again, and every job that should be under way.
   for (const Effect& effect : owed(plan_, world_.run)) {
     if (effect.kind == Effect::Kind::start_child) start_child(effect.node);
-    if (effect.kind == Effect::Kind::cancel_child) world_.children[effect.flow].cancel_wished = true;
+    if (effect.kind == Effect::Kind::cancel_child) world_.children[effect.flow].cancel_asked = true;
   }
   if (random_.one_in(2)) {
     for (const std::uint32_t i : in_flight(NodeKind::job)) see(i);
@@ -230,7 +230,7 @@ void Round::calm_down() {
     for (const std::uint32_t i : now.in_flight) {
       if (over() || world_.run.nodes[i].status != NodeStatus::dispatched) continue;
       const PlanNode& node = plan_.nodes[i];
-      if (node.kind == NodeKind::job) end_job(i, !world_.jobs[i].cancel_wished && !random_.one_in(10));
+      if (node.kind == NodeKind::job) end_job(i, !world_.jobs[i].cancel_asked && !random_.one_in(10));
       if (node.kind == NodeKind::flow && now.nodes[i].child == 0) start_child(i);
       if (node.kind == NodeKind::flow && now.nodes[i].child != 0) end_flow(now.nodes[i].child, !random_.one_in(10));
       if (node.kind == NodeKind::wait) pass(200);

@@ -22,19 +22,19 @@ std::string plan_refusal(const std::string& jobs, const std::string& more = "") 
 
 struct Row {
   const char* jobs;
-  const char* said;  // the whole of it, or how it begins if it ends in ...
+  const char* error;  // the whole of it, or how it begins if it ends in ...
 };
 
 class Refused : public testing::TestWithParam<Row> {};
 TEST_P(Refused, SaysWhereAndWhy) {
-  const std::string said = plan_refusal(GetParam().jobs);
-  std::string expected = GetParam().said;
+  const std::string output = plan_refusal(GetParam().jobs);
+  std::string expected = GetParam().error;
   if (expected.ends_with("...")) {
     expected.resize(expected.size() - 3);
-    EXPECT_EQ(said.substr(0, expected.size()), expected) << said;
-    EXPECT_EQ(said.find('\n'), std::string::npos) << said;
+    EXPECT_EQ(output.substr(0, expected.size()), expected) << output;
+    EXPECT_EQ(output.find('\n'), std::string::npos) << output;
   } else {
-    EXPECT_EQ(said, expected);
+    EXPECT_EQ(output, expected);
   }
 }
 const Row kRows[] = {
@@ -146,13 +146,13 @@ const Row kRows[] = {
 INSTANTIATE_TEST_SUITE_P(FlowPlan, Refused, testing::ValuesIn(kRows));
 
 TEST(FlowPlanRefused, OfTheFlowItself) {
-  const auto said = [](const std::string& text) {
+  const auto error_of = [](const std::string& text) {
     const PlanRead read = read_plan(json::parse(text));
     return read.plan ? "accepted" : join(read.problems);
   };
-  EXPECT_EQ(said("[]"), "is a list, not a map with a name and jobs");
-  EXPECT_EQ(said("{}"), "name: is missing: give the flow one\njobs: is missing: give the flow at least one");
-  EXPECT_EQ(said(R"({"name": "a b", "jobs": {"a": {"log": "x"}}})").substr(0, 35),
+  EXPECT_EQ(error_of("[]"), "is a list, not a map with a name and jobs");
+  EXPECT_EQ(error_of("{}"), "name: is missing: give the flow one\njobs: is missing: give the flow at least one");
+  EXPECT_EQ(error_of(R"({"name": "a b", "jobs": {"a": {"log": "x"}}})").substr(0, 35),
             "name: \"a b\" is no name of a flow: 1");
   EXPECT_EQ(plan_refusal(R"({"a": {"log": "x"}})", R"("tiemout": "1s", )"),
             "tiemout: unknown field of a flow; did you mean \"timeout\"?");
@@ -182,7 +182,7 @@ TEST(FlowPlanRefused, ErrorNodesThatWaitForEachOtherAreACircle) {
             "jobs.e: a circle, none of which could ever begin: a -> e -> c -> a");
 }
 
-TEST(FlowPlanRefused, EverythingThatIsWrongIsSaidAtOnceButNotWithoutEnd) {
+TEST(FlowPlanRefused, EverythingThatIsWrongIsReportedAtOnceButNotWithoutEnd) {
   json jobs = json::object();
   for (int i = 0; i < 200; ++i) jobs["n" + std::to_string(i)] = {{"log", 7}, {"needs", {"nobody"}}};
   const PlanRead read = read_plan({{"name", "x"}, {"jobs", jobs}});

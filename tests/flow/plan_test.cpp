@@ -150,7 +150,7 @@ TEST(FlowOfJobs, WhatDoesNotFitIsNamed) {
             "job 1: dependends: 99 is no job of this flow: add it, or take it out of dependends");
   EXPECT_EQ(message({job(1, "build")}, R"({"biuld": {}})"),
             "nodes.\"biuld\": \"biuld\" is no job of this flow, by id or name; did you mean \"build\"?");
-  EXPECT_NE(message({job(1, "a")}, R"([{"id": 1, "script": "x"}])").find("not said here but by the job's record"),
+  EXPECT_NE(message({job(1, "a")}, R"([{"id": 1, "script": "x"}])").find("not given here but by the job's record"),
             std::string::npos);
   EXPECT_NE(message({job(1, "a")}, R"([{"id": 1}, {"name": "a"}])").find("named twice"), std::string::npos);
   EXPECT_EQ(message({job(1, "a")}, "7"), "nodes: is no map and no list");

@@ -50,22 +50,22 @@ TEST_F(Recovery, ACheckpointMayBeCurrentStaleOfAnotherFormatOrLost) {
     stale_at = stage_.plain({"HGET", "mj:checkpoint:1", "at"});
   }
   ASSERT_NE(stale, "");
-  const auto told = [&] {
+  const auto shown = [&] {
     const LoadedRun run = stage_.run("wide");
     return describe(*run.plan, run.state);
   };
   stage_.run_jobs();
   stage_.run_jobs();
   stage_.coordinate();
-  const std::string current = told();
+  const std::string current = shown();
   stage_.plain({"HSET", "mj:checkpoint:1", "text", stale, "at", stale_at});
-  EXPECT_EQ(told(), current);
+  EXPECT_EQ(shown(), current);
   stage_.plain({"HSET", "mj:checkpoint:1", "text", "{\"format\":0}"});
-  EXPECT_EQ(told(), current);
+  EXPECT_EQ(shown(), current);
   stage_.plain({"HSET", "mj:checkpoint:1", "text", stale, "at", std::to_string(std::stoul(stale_at) + 1)});
-  EXPECT_EQ(told(), current) << "the checkpoint says that it is of another revision than it is";
+  EXPECT_EQ(shown(), current) << "the checkpoint says that it is of another revision than it is";
   stage_.plain({"DEL", "mj:checkpoint:1"});
-  EXPECT_EQ(told(), current);
+  EXPECT_EQ(shown(), current);
   EXPECT_TRUE(stage_.play());
   EXPECT_EQ(stage_.field("wide", "status"), "finished");
 }

@@ -108,7 +108,7 @@ void FlowStage::ask_to_run(const std::string& name, const std::string& yaml) {
 
 void FlowStage::ask_for(const std::string& name, FlowControl control, std::function<bool()> when) {
   control.actor = kCaller;
-  if (control.key.empty()) control.key = "key" + std::to_string(wishes_.size());
+  if (control.key.empty()) control.key = "key" + std::to_string(requests_.size());
   ask({[this, name, control](FlowStore& flows) -> Result<void> {
          RunCache own;
          ProgressRequest request;
@@ -122,17 +122,17 @@ void FlowStage::ask_for(const std::string& name, FlowControl control, std::funct
 }
 
 void FlowStage::client_step() {
-  if (wishes_.empty() || (wishes_.front().when && !wishes_.front().when())) return;
-  wishes_.front().when = nullptr;  // it may change what it waits for, and not know that it has
+  if (requests_.empty() || (requests_.front().when && !requests_.front().when())) return;
+  requests_.front().when = nullptr;  // it may change what it waits for, and not know that it has
   if (!client_flows_) client_flows_ = server().open_flows().value();
   who_ = Who::client;
-  const auto done = wishes_.front().call(*client_flows_);
+  const auto done = requests_.front().call(*client_flows_);
   who_ = Who::nobody;
   if (done) {
-    wishes_.pop_front();
+    requests_.pop_front();
   } else if (done.error().code != Code::unavailable) {
     ADD_FAILURE() << "a client: " << done.error().message;
-    wishes_.pop_front();
+    requests_.pop_front();
   }
   if (std::exchange(dead_, false)) client_flows_.reset();
 }
@@ -192,7 +192,7 @@ bool FlowStage::play(int rounds) {
     coordinator_step();
     run_jobs();
     clock().now += 20;
-    if (!wishes_.empty() || !running_.empty()) continue;
+    if (!requests_.empty() || !running_.empty()) continue;
     // Nothing is under way any more, and nobody knows of anything to come.
     if (flows_->active(kContext, 0, 10).value().empty() && store_->queue_length(kContext, "queue:python").value() == 0)
       return true;

@@ -40,11 +40,11 @@ class FlowStage {
   ~FlowStage();
 
   // What a client asks for, one thing after the other; a call without an answer is repeated.
-  struct Wish {
+  struct Request {
     std::function<Result<void>(FlowStore&)> call;
     std::function<bool()> when = nullptr;  // not before
   };
-  void ask(Wish wish) { wishes_.push_back(std::move(wish)); }
+  void ask(Request asked) { requests_.push_back(std::move(asked)); }
   // Creates a flow of this definition under this name, and starts it.
   void ask_to_run(const std::string& name, const std::string& yaml);
   void ask_for(const std::string& name, FlowControl control, std::function<bool()> when = nullptr);
@@ -86,7 +86,7 @@ class FlowStage {
   void begin_coordinator();
 
   std::vector<Disturbance> disturbances_;
-  std::deque<Wish> wishes_;
+  std::deque<Request> requests_;
   std::map<std::string, Id> flows_by_name_;
   std::uint64_t writes_ = 0;
   int coordinators_ = 0;

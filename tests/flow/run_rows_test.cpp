@@ -272,7 +272,7 @@ TEST(RunRows, ACompletionAfterCancelIsRecordedAndBeginsNothing) {
   RunWorld world(kTwoRoots);
   world.start();
   ASSERT_TRUE(world.control(Verb::cancel));
-  EXPECT_TRUE(world.job("a").cancel_wished);
+  EXPECT_TRUE(world.job("a").cancel_asked);
   world.end_job("a");
   EXPECT_EQ(world.flow(), "started cancelling");
   world.end_job("b");

@@ -84,11 +84,11 @@ void RunWorld::effect(const Effect& effect) {
       break;
     case Effect::Kind::cancel_job:
       must(plan.nodes[effect.node].kind == NodeKind::job, "cancelled as a job");
-      job.cancel_wished = true;
+      job.cancel_asked = true;
       break;
     case Effect::Kind::cancel_child:
       must(children.contains(effect.flow), "cancels a child that is none");
-      children[effect.flow].cancel_wished = true;
+      children[effect.flow].cancel_asked = true;
       break;
     case Effect::Kind::await_flow:
       awaited.emplace(effect.flow, effect.node);
@@ -140,7 +140,7 @@ void RunWorld::end_job(const std::string& name, const std::string& status, const
   if (job.where != Where::queued) throw std::runtime_error(name + " is not queued");
   job.where = Where::ended;
   job.status = status;
-  job.detail = status == "finished" ? "ok" : job.cancel_wished ? "cancelled" : "exit";
+  job.detail = status == "finished" ? "ok" : job.cancel_asked ? "cancelled" : "exit";
   job.values = values;
   see(index(name));
 }

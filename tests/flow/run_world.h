@@ -36,14 +36,14 @@ class RunWorld {
   struct JobRecord {
     Where where = Where::planned;
     bool by_flow = false;  // the flow ended it itself
-    bool cancel_wished = false;
+    bool cancel_asked = false;
     std::string status, detail, error;
     TextMap values;
     int queued = 0;  // how often
   };
   struct Child {
     std::uint32_t node = 0;
-    bool cancel_wished = false, ended = false;
+    bool cancel_asked = false, ended = false;
   };
 
   explicit RunWorld(FlowPlan plan);

@@ -145,19 +145,19 @@ TEST(ScheduleTurn, AMomentThatDaylightSavingRepeatsFiresOnce) {
 }
 
 TEST(ScheduleTurn, WhatItCannotReadIsNamed) {
-  const auto said = [](Schedule of) {
+  const auto error_of = [](Schedule of) {
     const auto turn = turn_of(of, {}, kNoon);
     return turn ? std::string("accepted") : turn.error().message;
   };
   Schedule of = schedule("skpi", "skip");
-  EXPECT_EQ(said(of), "overlap: \"skpi\" is none of allow, skip, queue; did you mean \"skip\"?");
+  EXPECT_EQ(error_of(of), "overlap: \"skpi\" is none of allow, skip, queue; did you mean \"skip\"?");
   of = schedule("skip", "never");
-  EXPECT_EQ(said(of), "missed: \"never\" is none of skip, once, all");
+  EXPECT_EQ(error_of(of), "missed: \"never\" is none of skip, once, all");
   of = schedule("skip", "skip", "99 * * * *");
-  EXPECT_EQ(said(of).substr(0, 30), "cron: minute: 99 is out of ran");
+  EXPECT_EQ(error_of(of).substr(0, 30), "cron: minute: 99 is out of ran");
   of = schedule("skip", "skip");
   of.zone = "Mars/Olympus";
-  EXPECT_EQ(said(of).substr(0, 36), "zone: \"Mars/Olympus\" is no time zone");
+  EXPECT_EQ(error_of(of).substr(0, 36), "zone: \"Mars/Olympus\" is no time zone");
 }
 
 }  // namespace

@@ -32,14 +32,14 @@ class FlowShow : public ::testing::Test {
   Id flow() const { return stage_.flow("f"); }
   std::string key(const std::string& prefix) const { return prefix + std::to_string(flow()); }
   void control(FlowControl::Verb verb, const std::string& target = "", const std::string& comment = "") {
-    FlowControl wish;
-    wish.verb = verb;
-    wish.target = target;
-    wish.actor = 12;
-    wish.admin = true;
-    wish.comment = comment;
+    FlowControl asked;
+    asked.verb = verb;
+    asked.target = target;
+    asked.actor = 12;
+    asked.admin = true;
+    asked.comment = comment;
     ProgressRequest request;
-    request.control = wish;
+    request.control = asked;
     const auto done = stage_.progress_of("f", request);
     ASSERT_TRUE(done) << done.error().message;
   }
@@ -49,19 +49,19 @@ class FlowShow : public ::testing::Test {
     return looked.value_or(FlowView());
   }
   std::vector<FlowReason> reasons() {
-    auto told = explain_flow(stage_.flows(), stage_.store(), 1, flow());
-    EXPECT_TRUE(told) << told.error().message;
+    auto output = explain_flow(stage_.flows(), stage_.store(), 1, flow());
+    EXPECT_TRUE(output) << output.error().message;
     const auto known = flow_causes();
-    for (const FlowReason& reason : told.value_or(std::vector<FlowReason>())) {
+    for (const FlowReason& reason : output.value_or(std::vector<FlowReason>())) {
       EXPECT_TRUE(std::any_of(known.begin(), known.end(), [&](const auto& row) { return row.cause == reason.cause; }))
           << reason.cause;
       EXPECT_FALSE(reason.reason.empty());
       EXPECT_FALSE(reason.next.empty()) << reason.cause;
     }
-    return told.value_or(std::vector<FlowReason>());
+    return output.value_or(std::vector<FlowReason>());
   }
   // "cause node: reason", "next: ..."
-  std::vector<std::string> told() {
+  std::vector<std::string> output() {
     std::vector<std::string> lines;
     for (const FlowReason& reason : reasons())
       lines.push_back(reason.cause + " " + reason.node + ": " + reason.reason + "; next: " + reason.next);
@@ -116,7 +116,7 @@ TEST_F(FlowShow, EachNodeIsWhereItIs) {
 
 TEST_F(FlowShow, EveryWaitIsExplainedWithItsRemedy) {
   run(kManual);
-  const auto lines = told();
+  const auto lines = output();
   EXPECT_THAT(lines, Contains(HasSubstr("approval ok: node ok waits for approval since ")));
   EXPECT_THAT(lines, Contains(HasSubstr("`mycojobs flow approve 1 ok --actor ID`")));
   EXPECT_THAT(lines, Contains(HasSubstr("approval legal: node legal waits for approval:legal since ")));
@@ -138,7 +138,7 @@ TEST_F(FlowShow, EveryWaitIsExplainedWithItsRemedy) {
 TEST_F(FlowShow, APauseNamesWhoAndWhy) {
   run(kManual);
   control(FlowControl::Verb::pause, "", "lunch");
-  const auto lines = told();
+  const auto lines = output();
   EXPECT_THAT(lines, Contains(::testing::AllOf(HasSubstr("paused : paused by 12 since "), HasSubstr(": lunch;"),
                                                HasSubstr("`mycojobs flow resume 1`"))));
   EXPECT_EQ(view().detail, "paused");
@@ -148,12 +148,12 @@ TEST_F(FlowShow, AMissingCoordinatorComesFirst) {
   stage_.ask_to_run("f", kManual);
   (void)stage_.play(40);
   stage_.clock().now += 3'600'000 / 2;
-  EXPECT_THAT(told().front(), HasSubstr("coordinator_missing : no coordinator leads context 1"));
+  EXPECT_THAT(output().front(), HasSubstr("coordinator_missing : no coordinator leads context 1"));
 }
 
 TEST_F(FlowShow, AFailureIsNamedAndWhatFollowsFromItIsNot) {
   run("name: bad\njobs:\n  a: {script: fail, type: python}\n  b: {needs: [a], script: ok, type: python}\n");
-  const auto lines = told();
+  const auto lines = output();
   EXPECT_THAT(lines.front(), HasSubstr("failed : it failed because of a: "));
   EXPECT_THAT(lines.front(), HasSubstr("`mycojobs flow retry 1`"));
   EXPECT_THAT(lines, Contains(HasSubstr("node_failed a: node a failed: exit: exit code 1")));
@@ -163,15 +163,15 @@ TEST_F(FlowShow, AFailureIsNamedAndWhatFollowsFromItIsNot) {
 
 TEST_F(FlowShow, AStopIsTheFailuresDoing) {
   run("name: bad\njobs:\n  a: {script: fail, type: python}\n  b: {script: hold, type: python}\n");
-  const auto lines = told();
+  const auto lines = output();
   EXPECT_THAT(lines, Contains(HasSubstr("stopping : stopped by the failure of a; what is in flight ends first")));
   control(FlowControl::Verb::cancel, "", "enough");
-  EXPECT_THAT(told(), Contains(HasSubstr("cancelling : it is being cancelled by 12 since ")));
+  EXPECT_THAT(output(), Contains(HasSubstr("cancelling : it is being cancelled by 12 since ")));
 }
 
 TEST_F(FlowShow, AnEndIsAnEnd) {
   run("name: good\njobs:\n  a: {script: ok k=v, type: python}\n");
-  const auto lines = told();
+  const auto lines = output();
   ASSERT_EQ(lines.size(), 1U);
   EXPECT_THAT(lines.front(), HasSubstr("finished : flow 1 has finished; next: nothing; `mycojobs flow result 1`"));
   EXPECT_EQ(view().detail, "completed");
@@ -179,13 +179,13 @@ TEST_F(FlowShow, AnEndIsAnEnd) {
 
 TEST_F(FlowShow, ABoundOfPlacesIsNamed) {
   run("name: narrow\nmax_parallel: 1\njobs:\n  a: {script: hold, type: python}\n  b: {script: ok, type: python}\n");
-  EXPECT_THAT(told(), Contains(HasSubstr("max_parallel b: node b is ready, and 1 of 1 places are taken")));
+  EXPECT_THAT(output(), Contains(HasSubstr("max_parallel b: node b is ready, and 1 of 1 places are taken")));
 }
 
 TEST_F(FlowShow, AChildIsPointedTo) {
   run("name: p\njobs:\n  kid: {flow: {name: k, jobs: {a: {script: hold, type: python}}}}\n");
-  EXPECT_THAT(told(), Contains(::testing::AllOf(HasSubstr("child_flow kid: node kid waits for its child, flow 2"),
-                                                HasSubstr("`mycojobs flow explain 2`"))));
+  EXPECT_THAT(output(), Contains(::testing::AllOf(HasSubstr("child_flow kid: node kid waits for its child, flow 2"),
+                                                  HasSubstr("`mycojobs flow explain 2`"))));
 }
 
 TEST_F(FlowShow, TheTimelineTellsWhoDidWhat) {
@@ -200,7 +200,7 @@ TEST_F(FlowShow, TheTimelineTellsWhoDidWhat) {
   EXPECT_EQ(flow_timeline(stage_.flows(), stage_.store(), 1, flow(), 3).value().size(), 3U);
 }
 
-TEST_F(FlowShow, WhatPeopleAreAskedAndWhatTheySaidIsShown) {
+TEST_F(FlowShow, WhatPeopleAreAskedAndWhatTheyAnsweredIsShown) {
   run(kManual);
   const auto node = [this](const std::string& name) {
     for (NodeView& each : view().nodes) {
@@ -233,8 +233,8 @@ TEST_F(FlowShow, WhatPeopleAreAskedAndWhatTheySaidIsShown) {
   EXPECT_THAT(lines, Contains("ok: waits for approval: ship?"));
   EXPECT_THAT(lines, Contains("legal: waits for approval:legal"));
   control(FlowControl::Verb::pause, "", "lunch");
-  ASSERT_TRUE(view().said);
-  EXPECT_EQ(describe(*view().said), "paused by 12: lunch");
+  ASSERT_TRUE(view().held_by);
+  EXPECT_EQ(describe(*view().held_by), "paused by 12: lunch");
   EXPECT_EQ(to_json(view())["said"]["comment"], "lunch");
 }
 
@@ -300,7 +300,7 @@ TEST_F(FlowShow, WithoutItsDefinitionTheRecordsNodesAreShown) {
   EXPECT_FALSE(seen.has_plan);
   EXPECT_EQ(seen.nodes.size(), 9U);
   EXPECT_THAT(seen.anomalies, Contains(HasSubstr("definition: ")));
-  EXPECT_THAT(told(), Contains(HasSubstr("definition_missing : ")));
+  EXPECT_THAT(output(), Contains(HasSubstr("definition_missing : ")));
   stage_.plain({"HSET", "mj:definition:" + stage_.field("f", "definition_hash"), "text", "{\"name\": \"other\"}"});
   EXPECT_FALSE(view().has_plan);
 }
@@ -324,7 +324,7 @@ TEST_F(FlowShow, NonsenseInTheJournalIsListedAndNeverFatal) {
   const FlowView seen = view();
   EXPECT_GE(seen.anomalies.size(), 5U);
   EXPECT_EQ(place(seen, "build"), "completed ok");
-  EXPECT_THAT(told(), Contains(HasSubstr("anomaly : ")));
+  EXPECT_THAT(output(), Contains(HasSubstr("anomaly : ")));
   const auto rows = flow_timeline(stage_.flows(), stage_.store(), 1, flow());
   ASSERT_TRUE(rows);
   for (const TimelineRow& row : *rows) EXPECT_THAT(row.what, Not(HasSubstr("s3cret")));
@@ -337,7 +337,7 @@ TEST_F(FlowShow, WhatOtherClientsHaveDoneToRecordsIsListed) {
   stage_.plain({"DEL", "mj:claim:" + stage_.job_of("f", "cobol")});
   stage_.plain({"DEL", stage_.job_of("f", "long")});
   stage_.plain({"SET", stage_.job_of("f", "long"), "text"});
-  EXPECT_THAT(told(), Contains(HasSubstr("job_lost cobol: ")));
+  EXPECT_THAT(output(), Contains(HasSubstr("job_lost cobol: ")));
   stage_.plain({"HSET", record, "jobs", "[1,\"x\",-5,4294967296]", "nodes", "{}", "id", "77", "status", "nonsense",
                 "result", "[", "started_ms", "-1"});
   const FlowView seen = view();

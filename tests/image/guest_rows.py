@@ -113,8 +113,8 @@ def apparmor_lets_a_sandbox_be_built_with_our_profile_alone():
     ours = OF_OURS.found(*user)
     check(ours["canary"]["state"] == "ok", f"{ours['canary']} {denials()}")
     denied = "echo 1 >/proc/sys/vm/drop_caches; cat /proc/self/attr/current"
-    said = OF_OURS.run("/bin/sh", "-c", denied, options=("--user=0",), ok=False)
-    check("mycojobs (enforce)" in said.stdout and "enied" in said.stderr, said.stdout + said.stderr)
+    output = OF_OURS.run("/bin/sh", "-c", denied, options=("--user=0",), ok=False)
+    check("mycojobs (enforce)" in output.stdout and "enied" in output.stderr, output.stdout + output.stderr)
     of_root = OF_OURS.layers(*ROOT_USER)
     check(all(state == "ok" for state in of_root.values()), f"{of_root} {denials()}")
     return f"Podman's own: {refused['detail'][:100]}; ours: canary ok, of root every layer"

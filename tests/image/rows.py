@@ -59,13 +59,13 @@ def once(*words, ok=True):
     return podman("run", "--rm", "--no-healthcheck", "--network=none", *words, ok=ok)
 
 
-def said(done):
+def output(done):
     return done.stdout + done.stderr
 
 
 def token_of(done):
     found = re.search(r"\bmj_\w+", done.stdout)
-    check(found, said(done))
+    check(found, output(done))
     return found[0]
 
 
@@ -108,7 +108,7 @@ class Container:
         podman("rm", "--force", "--time=0", "--volumes", self.name)
 
     def log(self):
-        return said(podman("logs", self.name))
+        return output(podman("logs", self.name))
 
     def logs(self, text, seconds=60):
         until(lambda: text in self.log(), lambda: f"{self.name} says {text!r}: {self.log()[-2000:]}", seconds)
@@ -139,7 +139,7 @@ def agent(name="rows-agent", *words):  # pylint: disable=keyword-arg-before-vara
 
 
 def run_job(inside, text, ok=True):
-    return said(Container.execute(inside, text, "mycojobs", "run", "job.py", ok=ok))
+    return output(Container.execute(inside, text, "mycojobs", "run", "job.py", ok=ok))
 
 
 @row
@@ -158,7 +158,7 @@ def the_image_is_small_and_has_what_its_programs_load():
 
 @row
 def doctor_says_which_layers_a_container_has():
-    told = []
+    shown = []
     rows = (("Docker's profile", docker_default(), "missing", "missing", "docker/seccomp.json"),
             ("our profile, /proc masked", OURS, "ok", "missing", "systempaths=unconfined"),
             ("our profile, /proc whole", OURS + PROC, "ok", "ok", ""),
@@ -168,10 +168,10 @@ def doctor_says_which_layers_a_container_has():
         check((found["userns"]["state"], found["canary"]["state"]) == (userns, canary), f"{what}: {found}")
         check(remedy in found["canary"].get("remedy", ""), f"{what}: {found['canary']}")
         check(found["seccomp"]["state"] == "ok" and found["landlock"]["state"] == "ok", f"{what}: {found}")
-        told.append(f"{what}: " + states(found, "userns", "uid", "cgroup:memory", "canary"))
+        shown.append(f"{what}: " + states(found, "userns", "uid", "cgroup:memory", "canary"))
     found = layers(*OURS, *PROC, *ROOT_USER)
     check(found["uid"]["state"] == "ok" and found["canary"]["state"] == "ok", found)
-    return "; ".join(told)
+    return "; ".join(shown)
 
 
 @row
@@ -210,7 +210,7 @@ def a_job_runs_as_root_with_an_id_of_its_own():
 
 
 @row
-def a_wrong_password_is_said_and_ends_it():
+def a_wrong_password_is_reported_and_ends_it():
     with Redis(), Container("rows-agent", *NETWORK, "--no-healthcheck", "--env", "MYCOJOBS_REDIS=redis://:wrong@rows-redis:6379",
                             *OURS, *PROC, *WITHOUT_GROUPS, IMAGE) as inside:
         code = inside.ended()
@@ -228,7 +228,7 @@ def process_1_reaps_orphans_and_drains():
         count = "cat /proc/[0-9]*/stat 2>/dev/null | grep -c ') Z '"
         until(lambda: podman("exec", inside.name, "sh", "-c", count, ok=False).stdout.strip() == "0", "no zombie is left")
         inside.execute("import time\ntime.sleep(5)\n", "mycojobs", "job", "submit", "slow.py")
-        jobs = lambda: said(podman("exec", inside.name, "mycojobs", "job", "list", "--json"))  # noqa: E731
+        jobs = lambda: output(podman("exec", inside.name, "mycojobs", "job", "list", "--json"))  # noqa: E731
         until(lambda: "started" in jobs(), lambda: f"the job starts: {jobs()} {inside.log()}")
         began = time.monotonic()
         podman("kill", "--signal", "TERM", inside.name)
@@ -266,11 +266,11 @@ class Compose:
     @staticmethod
     def wait_until_healthy(name):
         healthy = lambda: podman("healthcheck", "run", f"mycojobs_{name}_1", ok=False).returncode == 0  # noqa: E731
-        until(healthy, lambda: f"{name} is healthy: " + said(podman("logs", f"mycojobs_{name}_1"))[-1500:], 180)
+        until(healthy, lambda: f"{name} is healthy: " + output(podman("logs", f"mycojobs_{name}_1"))[-1500:], 180)
 
     @staticmethod
     def inside(name, script, *command, ok=True):
-        return said(Container.execute(Named(f"mycojobs_{name}_1"), script, *command, ok=ok))
+        return output(Container.execute(Named(f"mycojobs_{name}_1"), script, *command, ok=ok))
 
 
 class Named:  # pylint: disable=too-few-public-methods
@@ -314,9 +314,9 @@ def compose_api_yaml_lets_clients_of_this_host_in_by_token():
         for name in ("coordinator", "agent1"):
             compose.wait_until_healthy(name)
         answer = client(token)
-        check(answer.stdout.strip() == "42", said(answer))
+        check(answer.stdout.strip() == "42", output(answer))
         denied = client("mj_another")
-        check(denied.returncode != 0 and "Denied" in denied.stderr, said(denied))
+        check(denied.returncode != 0 and "Denied" in denied.stderr, output(denied))
         with urllib.request.urlopen("http://127.0.0.1:9652/readyz", timeout=60) as ready:
             check(ready.status == 200, ready.status)
     return "submit(add, 40, 2) is 42; without the token: " + denied.stderr.strip().splitlines()[-1][:100]
@@ -403,7 +403,7 @@ def kubernetes_yaml_gives_agents_that_have_their_sandbox():
     agents = [f"mycojobs-agent-{number}-agent" for number in range(2)]
     with Redis(), Kube() as kube:
         for name in agents:
-            until(lambda: kube.probed(name, "readinessProbe"), lambda: f"{name} is ready: " + said(podman("logs", name, ok=False))[-1500:], 60)
+            until(lambda: kube.probed(name, "readinessProbe"), lambda: f"{name} is ready: " + output(podman("logs", name, ok=False))[-1500:], 60)
             check(kube.probed(name, "livenessProbe") and kube.probed(name, "startupProbe"), name)
             about = json.loads(podman("inspect", name).stdout)[0]
             check(not about["EffectiveCaps"] and about["HostConfig"]["ReadonlyRootfs"], about["EffectiveCaps"])
@@ -414,11 +414,11 @@ def kubernetes_yaml_gives_agents_that_have_their_sandbox():
         check(sorted(each["id"] for each in runners) == [20, 21], runners)
         coordinator = "mycojobs-coordinator-pod-0-coordinator"
         until(lambda: podman("exec", coordinator, "mycojobs", "health", ok=False).returncode == 0,
-              lambda: "the coordinator is ready: " + said(podman("logs", coordinator, ok=False))[-1500:], 60)
+              lambda: "the coordinator is ready: " + output(podman("logs", coordinator, ok=False))[-1500:], 60)
         out = run_job(Named(coordinator), "print(6 * 7)\n")
         check("42" in out, out)
         ping = podman("exec", "--env", "COORDINATOR_URL=http://mycojobs-coordinator-pod-0:9652", "--env", f"MYCOJOBS_TOKEN={kube.token}", agents[0], "mycojobs", "rpc", "system.ping")
-        check("pong" in ping.stdout, said(ping))
+        check("pong" in ping.stdout, output(ping))
         return "runners 20 and 21, without a capability; a job from the coordinator's pod; " + states(found, "userns", "uid", "canary")
 
 

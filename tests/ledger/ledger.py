@@ -36,16 +36,16 @@ def runs_of(log):
 
 def reasons_of(output):
     """What a GoogleTest program says of each test that it has skipped: name -> reason."""
-    found, said = {}, []
+    found, answer = {}, []
     for line in output.splitlines():
         skipped = SKIPPED.match(line)
         if line.startswith(("[ RUN      ]", "[       OK ]", "[  FAILED  ]")) or line.endswith(": Skipped"):
-            said = []
+            answer = []
         elif skipped:
-            found.setdefault(skipped[1], " ".join(said) or "no reason was given")
-            said = []
+            found.setdefault(skipped[1], " ".join(answer) or "no reason was given")
+            answer = []
         elif line.strip():
-            said.append(line.strip())
+            answer.append(line.strip())
     return found
 
 
@@ -126,7 +126,7 @@ def unlisted(rows, entries):
     return [row for row in rows if not any(fnmatch.fnmatchcase(row.test, pattern) for pattern, _ in entries)]
 
 
-def told(title, rows, entries, file):
+def reported(title, rows, entries, file):
     """The ledger's lines of one kind, those that are on no list marked, and how many of these there are."""
     wrong = unlisted(rows, entries)
     lines = [f"{title}: {len(rows)}" + (f", {len(wrong)} of them not in {file}" if wrong else "")]
@@ -158,7 +158,7 @@ def main(words):
     for title, rows, path in (
             ("tests that were skipped", skipped(runs), given.skips),
             ("tests that failed and were repeated", repeated(runs, text_of(given.console)) + in_machine, given.repeats)):
-        lines, more = told(title, rows, read_list(text_of(path)), os.path.relpath(path, os.path.join(HERE, "../..")))
+        lines, more = reported(title, rows, read_list(text_of(path)), os.path.relpath(path, os.path.join(HERE, "../..")))
         print("\n".join(lines))
         wrong += more
     return 1 if wrong else 0

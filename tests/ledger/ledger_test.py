@@ -92,7 +92,7 @@ class Skips(unittest.TestCase):
 class Repeats(unittest.TestCase):
     LOG = entry("A.Good") + entry("Lease.IsRenewed", FAILED, "Test Failed.") + entry("B.Good") + entry("Lease.IsRenewed")
 
-    def test_one_that_passed_at_last_is_told_with_its_first_failure(self):
+    def test_one_that_passed_at_last_is_reported_with_its_first_failure(self):
         self.assertEqual(repeats(self.LOG), [
             ("Lease.IsRenewed",
              "Failed, then passed: tests/contract/lease_test.cpp:12 Expected equality of these values: 1 2 "
@@ -103,7 +103,7 @@ class Repeats(unittest.TestCase):
                   "     Test  #4: Lease.IsRenewed ......   Passed    0.00 sec\n"
         self.assertTrue(repeats(self.LOG, console)[0][1].startswith("Exception: SegFault, then passed: "))
 
-    def test_one_that_failed_again_is_told_too(self):
+    def test_one_that_failed_again_is_reported_too(self):
         log = entry("A", "", "Test Failed.") * 2
         self.assertEqual(repeats(log), [("A", "Failed, failed again")])
 
@@ -132,23 +132,23 @@ class Lists(unittest.TestCase):
 
 class Verdict(unittest.TestCase):
     def verdict(self, log, skips="", repeats=""):
-        with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()) as said:
+        with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()) as answer:
             paths = {}
             for name, text in (("log", log), ("skips", skips), ("repeats", repeats)):
                 paths[name] = os.path.join(folder, name)
                 with open(paths[name], "w", encoding="utf-8") as file:
                     file.write(text)
             code = ledger.main([paths["log"], "--skips", paths["skips"], "--repeats", paths["repeats"]])
-        return code, said.getvalue()
+        return code, answer.getvalue()
 
     def test_nothing_to_tell_is_good(self):
         self.assertEqual(self.verdict(entry("A")),
                          (0, "tests that were skipped: 0\ntests that failed and were repeated: 0\n"))
 
     def test_what_is_on_no_list_fails(self):
-        code, said = self.verdict(entry("as_user", PROGRAM))
+        code, answer = self.verdict(entry("as_user", PROGRAM))
         self.assertEqual(code, 1)
-        self.assertIn("  NOT LISTED as_user/Ids.Overlap: an ordinary user has one id\n", said)
+        self.assertIn("  NOT LISTED as_user/Ids.Overlap: an ordinary user has one id\n", answer)
         self.assertEqual(self.verdict(Repeats.LOG)[0], 1)
 
     def test_what_is_on_its_list_does_not(self):

@@ -101,7 +101,7 @@ TEST_F(MessageDelivery, APeerThatIsAwayForTenMinutesGetsItAfterwards) {
 }
 
 // As if as many of hers waited there as may: it is refused with the reason, and comes later, once.
-TEST_F(MessageDelivery, WhoFloodsAPeerIsToldWhyAndComesLater) {
+TEST_F(MessageDelivery, WhoFloodsAPeerGetsTheReasonAndComesLater) {
   const std::string now = std::to_string(stage_.clock.unix_ms());
   stage_.there.server.plain(2, {"ZADD", "mj:inbox", now, "message:34:1"});
   stage_.there.server.plain(2, {"HSET", "mj:inbox-turns", "34",
@@ -207,7 +207,7 @@ TEST_F(MessageDelivery, ManyLinesComeInOrderAndOnce) {
 }
 
 // Its log there has another client's key in its way: the end is told all the same.
-TEST_F(MessageDelivery, AnEndIsToldThoughItsLinesAreNotWanted) {
+TEST_F(MessageDelivery, AnEndIsSentThoughItsLinesAreNotWanted) {
   stage_.here.server.plain(1, {"SET", "mj:log:job:12:1", "mine"});
   send({job(1, "ok a")}, [](Message& wanted) { wanted.stream_logs = true; });
   ASSERT_TRUE(stage_.play());
@@ -275,7 +275,7 @@ TEST_F(MessageDelivery, WhoeverHasAMessageMayCancelItToo) {
   EXPECT_EQ(job_here(2), "error cancelled");
 }
 
-TEST_F(MessageDelivery, AMessageThatIsCancelledWhileItRunsThereIsToldAsCancelledHere) {
+TEST_F(MessageDelivery, AMessageThatIsCancelledWhileItRunsThereIsReportedAsCancelledHere) {
   send({job(1, "hold a"), job(2, "hold b")});
   stage_.steps(8);
   ASSERT_EQ(stage_.there.running.size(), 2U);
@@ -705,8 +705,8 @@ TEST_F(MessageDelivery, AnAnswerIsBelievedOfItsPeerAlone) {
                   {"status", "processed"},
                   {"jobs", json::array({{{"key", "job:12:1"}, {"status", "finished"}}})},
                   {"last", true}};
-  const auto answered = [&](const SigningKey& key, const json& said) -> std::string {
-    const json envelope = seal({EnvelopeKind::answer, 1, stage_.clock.unix_ms() / 1000, ""}, said, key).value();
+  const auto answered = [&](const SigningKey& key, const json& output) -> std::string {
+    const json envelope = seal({EnvelopeKind::answer, 1, stage_.clock.unix_ms() / 1000, ""}, output, key).value();
     const auto answer = stage_.carry(MessageStage::kHere, rpc_request("message.deliver", {{"envelope", envelope}}), 0);
     const auto read = read_rpc_answer(answer.value());
     return read ? "" : read.error().message;
@@ -735,7 +735,7 @@ TEST_F(MessageDelivery, AnAnswerOrLinesAreOfOneJobOfTheMessage) {
   send({job(1, "hold a"), job(2, "hold b")});
   stage_.steps(8);
   const MessageName name{12, 101, here("content", "mj:message:message:12:101")};
-  const auto told = [&](EnvelopeKind kind, const json& body) -> std::string {
+  const auto refusal = [&](EnvelopeKind kind, const json& body) -> std::string {
     json with = body;
     with["of"] = to_json(name);
     const json envelope = seal({kind, 1, stage_.clock.unix_ms() / 1000, ""}, with, *stage_.there.key).value();
@@ -744,11 +744,12 @@ TEST_F(MessageDelivery, AnAnswerOrLinesAreOfOneJobOfTheMessage) {
     return read ? "" : read.error().message;
   };
   for (const char* none : {"job:12:1 job:12:2", "", " "}) {
-    EXPECT_THAT(told(EnvelopeKind::answer,
-                     {{"status", "processed"}, {"jobs", json::array({{{"key", none}, {"status", "finished"}}})}}),
+    EXPECT_THAT(refusal(EnvelopeKind::answer,
+                        {{"status", "processed"}, {"jobs", json::array({{{"key", none}, {"status", "finished"}}})}}),
                 HasSubstr("is no job of"))
         << none;
-    EXPECT_THAT(told(EnvelopeKind::logs, {{"job", none}, {"lines", json::array()}}), HasSubstr("is no job of")) << none;
+    EXPECT_THAT(refusal(EnvelopeKind::logs, {{"job", none}, {"lines", json::array()}}), HasSubstr("is no job of"))
+        << none;
   }
   EXPECT_EQ(here("state", "mj:message:message:12:101"), "away");
   EXPECT_EQ(job_here(1), "waiting_for_prerequisites away");
@@ -758,8 +759,8 @@ TEST_F(MessageDelivery, AnAnswerOrLinesAreOfOneJobOfTheMessage) {
 
 TEST_F(MessageDelivery, APeerCannotSayWhatOnlyThisStoreKnows) {
   const auto read = [](const char* status, const char* detail) {
-    const json told{{"key", "job:12:1"}, {"status", status}, {"detail", detail}};
-    return read_answered_job(told, 0).value().end.detail;
+    const json job_sent{{"key", "job:12:1"}, {"status", status}, {"detail", detail}};
+    return read_answered_job(job_sent, 0).value().end.detail;
   };
   for (const char* word : {"skipped", "dead_letter", "not_needed", "retired", "away", "anything", ""})
     EXPECT_EQ(read("error", word), "lost") << word;
@@ -1010,13 +1011,13 @@ TEST_F(MessageFiles, WhoAsksForTheSameFilesForEverIsAnsweredLessAndLess) {
     wanted.job[0].id = static_cast<Id>(1 + have);
     wanted.timeout = 120;
     const std::string sha256 = sha256_hex(bytes);
-    std::uint64_t told = 0;
+    std::uint64_t pieces = 0;
     stage_.tell_instead([&](const std::string& answer) -> std::string {
-      ++told;
+      ++pieces;
       const bool is_piece = answer.find("\"have\"") != std::string::npos && answer.find("want") == std::string::npos;
       const json want{{"job", "job:12:7"}, {"sha256", sha256}, {"have", 0}};
       // Of a piece it has next to nothing; of a message it wants the file once more.
-      const json result = is_piece ? json{{"have", have * told}} : json{{"status", "files"}, {"want", want}};
+      const json result = is_piece ? json{{"have", have * pieces}} : json{{"status", "files"}, {"want", want}};
       return json{{"jsonrpc", "2.0"}, {"id", 1}, {"result", result}}.dump();
     });
     stage_.send(wanted);
@@ -1024,7 +1025,7 @@ TEST_F(MessageFiles, WhoAsksForTheSameFilesForEverIsAnsweredLessAndLess) {
     const std::string key = redis_key(wanted);
     EXPECT_EQ(stage_.here.field(key, "status"), "error");
     EXPECT_THAT(stage_.here.field(key, "error"), HasSubstr("asks for the same files again and again"));
-    EXPECT_LT(told, 60U) << "in two minutes";
+    EXPECT_LT(pieces, 60U) << "in two minutes";
     stage_.tell_instead(nullptr);
     ASSERT_TRUE(stage_.play());
   }

@@ -228,7 +228,7 @@ Result<std::string> MessageStage::carry(const std::string& address, const std::s
   if (fate == MessageFate::twice) (void)receive(to, request);
   std::string answer = receive(to, request);
   if (to.is_dead_ || fate == MessageFate::answer_lost || address == deaf_to_) return lost();
-  return told_ ? told_(answer) : answer;
+  return instead_ ? instead_(answer) : answer;
 }
 
 std::string MessageStage::receive(MessageSide& side, const std::string& request, const std::string& node) {

@@ -128,7 +128,7 @@ class MessageStage {
   // Requests to there arrive, and no answer to them is heard.
   void deafen(const std::string& address) { deaf_to_ = address; }
   // What whoever carries hears instead of an answer.
-  void tell_instead(std::function<std::string(const std::string& answer)> told) { told_ = std::move(told); }
+  void tell_instead(std::function<std::string(const std::string& answer)> instead) { instead_ = std::move(instead); }
 
   void restart() {  // both supervisors, with other settings
     here.begin(clock);
@@ -177,7 +177,7 @@ class MessageStage {
   bool apart_ = false;
   std::string deaf_to_;
   std::uint64_t pace_ms_ = 250;
-  std::function<std::string(const std::string&)> told_;
+  std::function<std::string(const std::string&)> instead_;
 };
 
 }  // namespace mycojobs

@@ -74,9 +74,9 @@ def wrong_with_plugins(build, package, folder):
     if not config.startswith(folder):
         yield f"CMake found {config}"
     run("cmake", "--build", f"{folder}/build")
-    told = run(build / "bin/mycojobs", "plugin", "check", f"{folder}/build/awk.so")
-    if "awk" not in told:
-        yield f"plugin check: {told}"
+    shown = run(build / "bin/mycojobs", "plugin", "check", f"{folder}/build/awk.so")
+    if "awk" not in shown:
+        yield f"plugin check: {shown}"
 
 
 def wrong_with_settings():

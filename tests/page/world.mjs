@@ -51,7 +51,7 @@ export class World {
     this.running.set(name, child);
     return child;
   }
-  said(name) { return readFileSync(join(this.folder, `${name}.log`), 'utf8'); }
+  printed(name) { return readFileSync(join(this.folder, `${name}.log`), 'utf8'); }
   async end(name, signal = 'SIGTERM') {
     const child = this.running.get(name);
     if (!child || child.exitCode !== null || child.signalCode !== null) return;
@@ -82,9 +82,9 @@ export class World {
     return this;
   }
   async start_coordinator() {
-    const before = existsSync(join(this.folder, 'coordinator.log')) ? this.said('coordinator').length : 0;
+    const before = existsSync(join(this.folder, 'coordinator.log')) ? this.printed('coordinator').length : 0;
     this.begin('coordinator', [program, 'coordinator', '--redis', this.redis, '--context', '1', '--state-dir', join(this.folder, 'coordinator'), '--api-listen', `127.0.0.1:${this.port}`, '--api-tokens', this.tokens]);
-    const found = await until('coordinator', () => /JSON-RPC at http:\/\/127\.0\.0\.1:(\d+)/.exec(this.said('coordinator').slice(before)));
+    const found = await until('coordinator', () => /JSON-RPC at http:\/\/127\.0\.0\.1:(\d+)/.exec(this.printed('coordinator').slice(before)));
     this.port = Number(found[1]);
   }
   async start_agent() {
@@ -108,7 +108,7 @@ export class World {
     if (seen) await (await page.createCDPSession()).send('Emulation.setFocusEmulationEnabled', {enabled: true});
     page.wrong = [];
     page.on('pageerror', (error) => page.wrong.push(`error: ${error.message}`));
-    page.on('console', (said) => { if (said.type() === 'error' && !/ERR_CONNECTION|Failed to load resource|ERR_INCOMPLETE|ERR_EMPTY/.test(said.text())) page.wrong.push(said.text()); });
+    page.on('console', (printed) => { if (printed.type() === 'error' && !/ERR_CONNECTION|Failed to load resource|ERR_INCOMPLETE|ERR_EMPTY/.test(printed.text())) page.wrong.push(printed.text()); });
     await page.setViewport({width, height});
     await page.emulateMediaFeatures([{name: 'prefers-color-scheme', value: scheme}, {name: 'prefers-reduced-motion', value: reduced ? 'reduce' : 'no-preference'}]);
     return page;
@@ -180,7 +180,7 @@ export async function claims(world, all) {
         for (const page of (await world.browser?.pages()) ?? []) if (page.url() !== 'about:blank') await page.close();
       }
     }
-    if (failed) for (const name of ['coordinator', 'agent']) if (existsSync(join(world.folder, `${name}.log`))) console.log(`--- ${name}\n${world.said(name).slice(-3000)}`);
+    if (failed) for (const name of ['coordinator', 'agent']) if (existsSync(join(world.folder, `${name}.log`))) console.log(`--- ${name}\n${world.printed(name).slice(-3000)}`);
   } finally {
     await world.close();
   }

@@ -126,11 +126,11 @@ bool load_traps(const std::vector<Numbered>& faults) {
 std::string on_kernel_with(const std::vector<Fault>& faults, const std::function<std::string()>& body) {
   std::vector<Numbered> numbered;
   for (const auto& fault : faults) numbered.push_back({call_number(fault.call), fault});
-  int said[2], go[2];
-  if (::pipe(said) != 0 || ::pipe(go) != 0) return "no pipes";
+  int output[2], go[2];
+  if (::pipe(output) != 0 || ::pipe(go) != 0) return "no pipes";
   const pid_t supervisor = ::fork();
   if (supervisor == 0) {
-    ::close(said[0]);
+    ::close(output[0]);
     const pid_t traced = ::fork();
     if (traced == 0) {
       char byte = 0;
@@ -139,11 +139,11 @@ std::string on_kernel_with(const std::vector<Fault>& faults, const std::function
       ::close(go[0]);
       [&]() noexcept {  // a child may not leave this place
         const std::string text = load_traps(numbered) ? body() : "cannot load the traps";
-        (void)!::write(said[1], text.data(), text.size());
+        (void)!::write(output[1], text.data(), text.size());
       }();
       ::_exit(0);
     }
-    ::close(said[1]);
+    ::close(output[1]);
     constexpr long kOptions =
         PTRACE_O_TRACESECCOMP | PTRACE_O_TRACEFORK | PTRACE_O_TRACEVFORK | PTRACE_O_TRACECLONE | PTRACE_O_EXITKILL;
     if (::ptrace(PTRACE_SEIZE, traced, nullptr, kOptions) != 0) ::_exit(1);
@@ -151,12 +151,12 @@ std::string on_kernel_with(const std::vector<Fault>& faults, const std::function
     supervise(numbered);
     ::_exit(0);
   }
-  for (int fd : {said[1], go[0], go[1]}) ::close(fd);
+  for (int fd : {output[1], go[0], go[1]}) ::close(fd);
   std::string text;
   char part[4096];
-  for (ssize_t size = 0; (size = ::read(said[0], part, sizeof part)) > 0;)
+  for (ssize_t size = 0; (size = ::read(output[0], part, sizeof part)) > 0;)
     text.append(part, static_cast<std::size_t>(size));
-  ::close(said[0]);
+  ::close(output[0]);
   ::waitpid(supervisor, nullptr, 0);
   return text;
 }

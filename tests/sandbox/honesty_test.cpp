@@ -73,10 +73,10 @@ TEST(Honesty, MissingLayerRefusesTheStartNamingCauseAndRemedy) {
       {"SH3 keyring refused", {{"keyctl", -EDQUOT}}, "keyring", ""},
   };
   for (const auto& row : rows) {
-    const std::string said = on_kernel_with(row.faults, [] { return start_here(test_config()); });
-    EXPECT_EQ(said.rfind("sandbox: ", 0), 0U) << row.row << ": " << said;
-    EXPECT_NE(said.find(row.step), std::string::npos) << row.row << ": " << said;
-    EXPECT_NE(said.find(row.remedy), std::string::npos) << row.row << ": " << said;
+    const std::string output = on_kernel_with(row.faults, [] { return start_here(test_config()); });
+    EXPECT_EQ(output.rfind("sandbox: ", 0), 0U) << row.row << ": " << output;
+    EXPECT_NE(output.find(row.step), std::string::npos) << row.row << ": " << output;
+    EXPECT_NE(output.find(row.remedy), std::string::npos) << row.row << ": " << output;
   }
   EXPECT_EQ(on_kernel_with({{"vhangup", -EPERM}}, [] { return start_here(test_config()); }), "started");
 }
@@ -91,8 +91,8 @@ TEST(Honesty, LayerThatOnlyPretendsIsFoundByTrying) {
   // An ordinary user may not be traced like this without it.
   if (::geteuid() == 0) rows.push_back({"no_new_privs", {{"prctl", 0, 0, 0xff, 38}}});
   for (const auto& [what, faults] : rows) {
-    const std::string said = on_kernel_with(faults, [] { return start_here(test_config()); });
-    EXPECT_EQ(said.rfind("sandbox: ", 0), 0U) << what << ": " << said;
+    const std::string output = on_kernel_with(faults, [] { return start_here(test_config()); });
+    EXPECT_EQ(output.rfind("sandbox: ", 0), 0U) << what << ": " << output;
   }
 }
 
@@ -101,16 +101,16 @@ std::string rows_here(SandboxConfig config) {
   auto sandbox = start_sandbox(config);
   if (!sandbox) return sandbox.error().message;
   const Ran ran = run_attempts(**sandbox, spec_with(), "getpid");
-  std::string said = "none";
+  std::string output = "none";
   for (const auto& layer : ran.outcome.layers) {
-    if (layer.rfind("landlock:", 0) == 0) said = layer;
+    if (layer.rfind("landlock:", 0) == 0) output = layer;
   }
   for (const auto* rows :
        {&rows_on_files(), &rows_on_network(), &rows_on_kernel(), &rows_on_rights(), &rows_combined()}) {
-    for (const auto& text : broken_rows(**sandbox, *rows)) said += "\n" + text;
+    for (const auto& text : broken_rows(**sandbox, *rows)) output += "\n" + text;
   }
-  for (const auto& text : broken_rows(**sandbox, rows_with_exec(), true)) said += "\n" + text;
-  return said;
+  for (const auto& text : broken_rows(**sandbox, rows_with_exec(), true)) output += "\n" + text;
+  return output;
 }
 
 // SH3, SH6: every row holds without Landlock too, and with each of its older forms.
@@ -121,10 +121,10 @@ TEST(Honesty, NoRowRestsOnLandlock) {
   }
   SandboxConfig without = test_config();
   without.allow_missing.emplace_back("landlock");
-  const std::string said = on_kernel_with({{"landlock_create_ruleset", -ENOSYS}}, [&] { return rows_here(without); });
-  EXPECT_EQ(said.rfind("none", 0), 0U) << said;
+  const std::string output = on_kernel_with({{"landlock_create_ruleset", -ENOSYS}}, [&] { return rows_here(without); });
+  EXPECT_EQ(output.rfind("none", 0), 0U) << output;
   // What is left to Landlock: a program that was executed may write to files of /proc about itself.
-  std::istringstream lines(said.substr(4));
+  std::istringstream lines(output.substr(4));
   for (std::string line; std::getline(lines, line);) {
     const std::string id = line.substr(0, line.find(':'));
     EXPECT_TRUE(line.empty() || id == "SK17" || id == "SZ17" || id == "SZ19" || id == "SZ29") << line;
@@ -136,9 +136,9 @@ TEST(Honesty, CgroupsThatCannotBeWrittenAreNamedUnlessTheyMayMiss) {
   const std::vector<Fault> read_only = {{"mkdir", -EROFS, 0, 0, 0, "/cgroup", 0}};
   SandboxConfig strict = test_config();
   strict.allow_missing.clear();
-  const std::string said = on_kernel_with(read_only, [&] { return start_here(strict); });
-  EXPECT_NE(said.find("cgroup:memory: missing"), std::string::npos) << said;
-  EXPECT_NE(said.find("Delegate"), std::string::npos) << said;
+  const std::string output = on_kernel_with(read_only, [&] { return start_here(strict); });
+  EXPECT_NE(output.find("cgroup:memory: missing"), std::string::npos) << output;
+  EXPECT_NE(output.find("Delegate"), std::string::npos) << output;
   SandboxConfig lenient = strict;
   lenient.allow_missing = {"cgroup:memory", "cgroup:pids"};
   const std::string ran = on_kernel_with(read_only, [&]() -> std::string {
@@ -156,15 +156,15 @@ TEST(Honesty, CgroupsThatCannotBeWrittenAreNamedUnlessTheyMayMiss) {
 TEST(Honesty, LimitThatIsNotTakenStartsNoJob) {
   if (!may_limit_by_cgroup()) GTEST_SKIP() << "no group can be made and limited here";
   const std::vector<Fault> faults = {{"write", -EACCES, 0, 0, 0, "memory.", -1, 0}};
-  const std::string said = on_kernel_with(faults, [] { return start_here(test_config()); });
-  EXPECT_NE(said.find("cgroup_make"), std::string::npos) << said;
+  const std::string output = on_kernel_with(faults, [] { return start_here(test_config()); });
+  EXPECT_NE(output.find("cgroup_make"), std::string::npos) << output;
 }
 
 // SF27: /dev/null is a link to another device, and then a file.
 TEST(Honesty, DeviceThatIsNotWhatItsNameSaysRefusesTheStart) {
   if (::geteuid() != 0) GTEST_SKIP() << "another /dev is root's to make";
   for (const bool link : {true, false}) {
-    const std::string said = on_kernel_with({{"vhangup", -EPERM}}, [&]() -> std::string {
+    const std::string output = on_kernel_with({{"vhangup", -EPERM}}, [&]() -> std::string {
       char folder[] = "/tmp/mycojobs-dev-XXXXXX";
       if (::mkdtemp(folder) == nullptr || ::unshare(CLONE_NEWNS) != 0) return "no namespace";
       ::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr);
@@ -185,8 +185,8 @@ TEST(Honesty, DeviceThatIsNotWhatItsNameSaysRefusesTheStart) {
       ::rmdir(folder);
       return result;
     });
-    EXPECT_NE(said.find("zygote_root"), std::string::npos) << said;
-    EXPECT_NE(said.find("device node"), std::string::npos) << said;
+    EXPECT_NE(output.find("zygote_root"), std::string::npos) << output;
+    EXPECT_NE(output.find("device node"), std::string::npos) << output;
   }
 }
 

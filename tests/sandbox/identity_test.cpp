@@ -84,7 +84,7 @@ TEST_F(Ids, FolderThatOthersMayWriteIsNotBelieved) {
   EXPECT_EQ(base_of(registry), kBase) << "as without one";
 }
 
-TEST_F(Ids, NoneLeftIsToldWithItsRemedy) {
+TEST_F(Ids, NoneLeftIsReportedWithItsRemedy) {
   if (::geteuid() != 0) GTEST_SKIP() << "an ordinary user has one id, and gives it to all";
   auto one = open(), two = open();
   constexpr std::uint32_t kLast = 0xfffffffe - kCount;

@@ -31,7 +31,7 @@ TEST(Outcome, PlainRunIsOkWithItsLayersStepsAndUsage) {
   }
 }
 
-TEST(Outcome, ExitCodeAndSignalAreToldApart) {
+TEST(Outcome, ExitCodeAndSignalAreDistinguished) {
   EXPECT_EQ(run_attempts("exit 137").outcome.exit_code, 137);
   EXPECT_EQ(word(run_attempts("exit 137").outcome.status), "exit");
   const Ran killed = run_attempts("kill 0 9");

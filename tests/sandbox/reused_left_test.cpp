@@ -184,7 +184,7 @@ TEST(ReusedSandboxLeft, WhatAUserMayHoldIsThereAgain) {
 }
 
 // Where processes are counted anew in a group below, so is what the limit has refused.
-TEST(ReusedSandboxLeft, RefusalsAreToldInAGroupBelowToo) {
+TEST(ReusedSandboxLeft, RefusalsAreReportedInAGroupBelowToo) {
   if (!may_limit_by_cgroup()) GTEST_SKIP() << "no group can be made and limited here";
   OwnSandbox own = own_sandbox(one_sandbox());
   RunSpec spec = spec_with();

@@ -274,12 +274,12 @@ TEST(Unkillable, HoldsUpNoOtherRunOfItsZygote) {
   wait_for_output(other, "up");
   Tracer tracer(family.job);
   ::kill(family.zygote, SIGKILL);  // waits in the kernel for all of its namespaces
-  std::map<std::uint64_t, std::string> told;
+  std::map<std::uint64_t, std::string> shown;
   EXPECT_TRUE(eventually([&] {
-    for (const auto& each : own.sandbox->read_ended()) told[each.run] = word(each.outcome.status);
-    return told[stuck.spec.run] == "unkillable" && told[other.spec.run] == "lost";
-  })) << told[stuck.spec.run]
-      << ", " << told[other.spec.run];
+    for (const auto& each : own.sandbox->read_ended()) shown[each.run] = word(each.outcome.status);
+    return shown[stuck.spec.run] == "unkillable" && shown[other.spec.run] == "lost";
+  })) << shown[stuck.spec.run]
+      << ", " << shown[other.spec.run];
   tracer.release();
   EXPECT_EQ(word(wait_for(*own.sandbox, stuck).outcome.status), "lost");
   for (int fd : {other.pipes.out, other.pipes.err, other.pipes.channel}) ::close(fd);

@@ -48,7 +48,7 @@ TEST(Waiting, FileOverItsLimitIsFileLimit) {
 }
 
 // SQ1
-TEST(Waiting, JobThatDiesOfItsPidsLimitIsToldSo) {
+TEST(Waiting, JobThatDiesOfItsPidsLimitGetsThatError) {
   const Ran ran = run_with([](RunSpec& spec) { spec.limits.exec = true; }, "fork_bomb\nexit 1");
   EXPECT_EQ(word(ran.outcome.status), "pids_limit") << ran.outcome.reason;
 }

@@ -132,10 +132,10 @@ TEST_F(JobService, AConflictNamesItsJobAndHowManyAreWrittenBeforeIt) {
   ASSERT_TRUE(create_job(submitter_, *store_, std::nullopt, other));
   std::vector<Job> jobs;
   for (Id id = 301; id <= 900; ++id) jobs.push_back(new_job(id));
-  const std::string said = message(create_jobs(submitter_, *store_, std::nullopt, jobs, true));
-  EXPECT_THAT(said, StartsWith("jobs[599]: "));
+  const std::string output = message(create_jobs(submitter_, *store_, std::nullopt, jobs, true));
+  EXPECT_THAT(output, StartsWith("jobs[599]: "));
   const std::string written = std::to_string(*store_->queue_length(1, "queue:python"));
-  EXPECT_NE(said.find(written + " jobs before it are written"), std::string::npos) << said;
+  EXPECT_NE(output.find(written + " jobs before it are written"), std::string::npos) << output;
   EXPECT_NE(written, "0");
 }
 

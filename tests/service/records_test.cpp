@@ -187,15 +187,15 @@ TEST_F(RecordService, AnAdminChangesTheListsOfItsContext) {
 }
 
 TEST_F(RecordService, AMessageThatWasCancelledIsNoError) {
-  Message told;
-  told.status = MessageStatus::error;
-  told.error = "cancelled before it was delivered";
-  EXPECT_EQ(message_word(told), "cancelled");
-  told.error = "timeout: cancelled or not";
-  EXPECT_EQ(message_word(told), "error");
-  told.status = MessageStatus::processed;
-  told.error = "cancelled";
-  EXPECT_EQ(message_word(told), "processed");
+  Message shown;
+  shown.status = MessageStatus::error;
+  shown.error = "cancelled before it was delivered";
+  EXPECT_EQ(message_word(shown), "cancelled");
+  shown.error = "timeout: cancelled or not";
+  EXPECT_EQ(message_word(shown), "error");
+  shown.status = MessageStatus::processed;
+  shown.error = "cancelled";
+  EXPECT_EQ(message_word(shown), "processed");
 }
 
 TEST_F(RecordService, AContextGoesWhenNothingLivesInIt) {

@@ -147,7 +147,7 @@ TEST_F(Rows, ARepeatedFailureIsOneRetry) {
   EXPECT_THAT(facts(1), ElementsAre("scheduled", "claimed", "retry", "queued", "claimed"));
 }
 
-// Nothing of it need run, and what ended before anybody knew of the wish stands.
+// Nothing of it need run, and what ended before anybody knew of the request stands.
 TEST_F(Rows, ACancelBetweenClaimAndRunIsTheOwnersToReport) {
   submit(1);
   submit(2);
@@ -155,7 +155,7 @@ TEST_F(Rows, ACancelBetweenClaimAndRunIsTheOwnersToReport) {
   ASSERT_EQ(jobs.size(), 2U);
   for (const Id id : {1, 2}) ASSERT_EQ(code_of(store().cancel(kContext, key_of(id))), "ok");
   EXPECT_EQ(report(EndReport{jobs[0].ref, failed(), 100}), "ok");
-  EXPECT_EQ(state(1), "ended") << "a wish to cancel forbids another attempt";
+  EXPECT_EQ(state(1), "ended") << "a request to cancel forbids another attempt";
   ASSERT_EQ(report(Release{jobs[1].ref, "could not be started", false}), "ok");
   EXPECT_EQ(field(2, "detail"), "cancelled");
   EXPECT_EQ(report(EndReport{jobs[1].ref, finished()}), "stale_claim") << "a completion after the cancel";

@@ -195,12 +195,12 @@ const auto kScenarios = std::to_array<Scenario>({
 });
 
 std::map<std::string, std::string> outcome_of(Store& store) {
-  static constexpr std::array<std::string_view, 4> kTold{"status", "detail", "result", "script"};
+  static constexpr std::array<std::string_view, 4> kRead{"status", "detail", "result", "script"};
   std::map<std::string, std::string> out;
   for (const char* prefix : {"job:", "message:"}) {
     const auto keys = store.keys(kContext, prefix, 1000);
     for (const std::string& key : keys.value_or(std::vector<std::string>{})) {
-      const auto fields = store.load_fields(kContext, key, kTold);
+      const auto fields = store.load_fields(kContext, key, kRead);
       for (const auto& [name, value] : fields.value_or(Fields{})) out[key] += value + ' ';
     }
   }

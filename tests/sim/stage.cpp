@@ -32,16 +32,16 @@ void Client::step() {
     store_ = world_.open_store(*this);
     flows_ = world_.open_flows(*this);
   }
-  const Wish wish = wishes_.front();
-  if (wish.when && !wish.when()) {
+  const Request request = requests_.front();
+  if (request.when && !request.when()) {
     due_ = world_.now() + kLookMs;
     return;
   }
-  const auto answer = wish.call(*store_);
+  const auto answer = request.call(*store_);
   if (killed()) return;
   const bool away = !answer && answer.error().code == Code::unavailable;
-  world_.note("  " + name() + ' ' + wish.what + (answer ? "" : ": " + answer.error().message));
-  if (!away) wishes_.pop_front();
+  world_.note("  " + name() + ' ' + request.what + (answer ? "" : ": " + answer.error().message));
+  if (!away) requests_.pop_front();
   due_ = world_.now() + (away ? kAgainMs : 0);
 }
 

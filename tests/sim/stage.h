@@ -16,7 +16,7 @@ namespace mycojobs::sim {
 // repeated until it is; a client that is killed begins again with the call it was at.
 class Client final : public Program, public Actor {
  public:
-  struct Wish {
+  struct Request {
     std::string what;
     std::function<Result<void>(Store&)> call;
     std::function<bool()> when = nullptr;  // not before
@@ -24,10 +24,10 @@ class Client final : public Program, public Actor {
   Client(World&, std::string name);
   ~Client() override { world_.remove(*this); }
 
-  void ask(Wish wish) { wishes_.push_back(std::move(wish)); }
-  bool done() const { return wishes_.empty(); }
+  void ask(Request request) { requests_.push_back(std::move(request)); }
+  bool done() const { return requests_.empty(); }
   FlowStore& flows() { return *flows_; }
-  Ms due() const override { return wishes_.empty() ? kNever : due_; }
+  Ms due() const override { return requests_.empty() ? kNever : due_; }
   void step() override;
 
  private:
@@ -36,7 +36,7 @@ class Client final : public Program, public Actor {
   World& world_;
   std::unique_ptr<Store> store_;
   std::unique_ptr<FlowStore> flows_;
-  std::deque<Wish> wishes_;
+  std::deque<Request> requests_;
   Ms due_ = 0;
 };
 

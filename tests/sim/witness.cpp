@@ -50,16 +50,16 @@ void Witness::take(const std::string& queue, const Fact& fact) {
   ++facts_;
   world_.note(shown(fact));
   FoldedJob& job = jobs_[fact.job_key];
-  std::string& told_by = told_by_[fact.job_key];
+  std::string& queue_of = queue_of_[fact.job_key];
   // Its end may have come and gone within one step.
   const bool may_be_new = job.state != JobState::none && job.state != JobState::live && begins_a_life(fact);
   if (may_be_new && was_retired(fact.job_key)) {
     job = {};
     latest_epochs_.erase(fact.job_key);
-    told_by.clear();
+    queue_of.clear();
   }
-  if (told_by.empty()) told_by = queue;
-  if (told_by != queue) return world_.complain(fact.job_key + " has facts in two journals");
+  if (queue_of.empty()) queue_of = queue;
+  if (queue_of != queue) return world_.complain(fact.job_key + " has facts in two journals");
   const auto problem = fold(job, fact);
   if (problem) return world_.complain(fact.job_key + ": " + std::string(problem->rule) + ": " + problem->text);
   check(fact, job);
@@ -72,7 +72,7 @@ bool Witness::was_retired(const std::string& job) {
   if (!places) return false;
   const ClaimView& claim = places->front().claim;
   const auto& known = jobs_[job].revisions;
-  return claim.queue != told_by_[job] || claim.revisions.size() < known.size() ||
+  return claim.queue != queue_of_[job] || claim.revisions.size() < known.size() ||
          !std::equal(known.begin(), known.end(), claim.revisions.begin());
 }
 

@@ -43,7 +43,7 @@ class Witness {
   std::unique_ptr<Store> store_;
   std::map<std::string, std::uint64_t> heads_;  // of the journals
   std::map<std::string, FoldedJob> jobs_;
-  std::map<std::string, std::string> told_by_;  // the queue whose journal tells of a job
+  std::map<std::string, std::string> queue_of_;  // the queue whose journal tells of a job
   std::map<std::string, Process> running_;
   std::map<std::string, std::uint64_t> latest_epochs_;        // of processes
   std::set<std::pair<std::string, std::uint64_t>> finished_;  // job, epoch of processes that ended well

@@ -51,7 +51,7 @@ class Account(unittest.TestCase):
         self.assertEqual((self.load.done(), self.load.open, wrong), (1600, {}, []))
         self.assertEqual(sum(right for *_, right in rows), 1600)
 
-    def test_another_end_is_told(self):
+    def test_another_end_is_reported(self):
         self.redis.end_all()
         self.redis.records[f"job:{CALLER}:7"].update(status="error", detail="crash_loop", error="three times")
         self.look()
@@ -59,13 +59,13 @@ class Account(unittest.TestCase):
         self.assertRegex(wrong[0], f"^job:{CALLER}:7 .*: error crash_loop, expected .*; three times$")
         self.assertEqual(len(wrong), 2)
 
-    def test_a_record_that_is_gone_is_told(self):
+    def test_a_record_that_is_gone_is_reported(self):
         self.redis.end_all()
         del self.redis.records[f"job:{CALLER}:9"]
         self.look()
         self.assertIn("no record", self.load.account()[1][0])
 
-    def test_a_job_that_never_ends_is_told(self):
+    def test_a_job_that_never_ends_is_reported(self):
         self.redis.end_all()
         self.redis.records[f"job:{CALLER}:3"]["status"] = "started"
         self.look()

@@ -65,7 +65,7 @@ class Verdict(unittest.TestCase):
     def test_shared_memory_is_shown_but_not_judged(self):
         self.assertEqual(verdict(run(lambda at: 12 + 9 * at, "agent pss, MiB")), "not judged")
 
-    def test_the_rise_is_told_for_a_million_jobs(self):
+    def test_the_rise_is_given_for_a_million_jobs(self):
         row, = judge(run(lambda at: 12.0 + 3 * at))
         self.assertAlmostEqual(row["per_million"], 20, delta=0.5)
         self.assertAlmostEqual(row["unseen_per_million"], row["allowed"] / 0.075, delta=0.5)

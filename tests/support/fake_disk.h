@@ -17,9 +17,9 @@ namespace mycojobs::test {
 class DiskControl {
  public:
   explicit DiskControl(Gate* gate = nullptr) : gate_(gate) {}
-  std::string told() {
+  std::string calls() {
     const std::lock_guard lock(mutex_);
-    return told_;
+    return calls_;
   }
   std::size_t bytes() {
     const std::lock_guard lock(mutex_);
@@ -31,12 +31,12 @@ class DiskControl {
   void tell(const std::string& what, std::size_t bytes = 0) {
     if (gate_ != nullptr) gate_->pass();
     const std::lock_guard lock(mutex_);
-    told_ += (told_.empty() ? "" : " ") + what;
+    calls_ += (calls_.empty() ? "" : " ") + what;
     bytes_ += bytes;
   }
   Gate* gate_;
   std::mutex mutex_;
-  std::string told_;
+  std::string calls_;
   std::size_t bytes_ = 0;
 };
 

@@ -24,16 +24,16 @@ TEST_F(ArtifactQueueTest, TheDiskHearsOfAllInOrderAndOnlyWhenItsWorkIsDone) {
   queue_.write("2");
   queue_.close();
   EXPECT_FALSE(queue_.next()) << "one piece at a time";
-  EXPECT_EQ(disk_.told(), "");
+  EXPECT_EQ(disk_.calls(), "");
   queue_.done((*first)());
-  EXPECT_EQ(disk_.told(), "open a write 1");
+  EXPECT_EQ(disk_.calls(), "open a write 1");
   auto second = queue_.next();
   ASSERT_TRUE(second);
   queue_.open("b", true);
   auto last = queue_.finish();
   queue_.done((*second)());
   EXPECT_EQ(last().artifacts, "{}");
-  EXPECT_EQ(disk_.told(), "open a write 1 write 2 close open executable b finish");
+  EXPECT_EQ(disk_.calls(), "open a write 1 write 2 close open executable b finish");
   EXPECT_FALSE(queue_.is_untouched());
 }
 
@@ -69,9 +69,9 @@ TEST_F(ArtifactQueueTest, WhatIsGivenUpGoesWithWhoeverHasItLast) {
   std::shared_ptr<void> files = queue_.give_up();
   (*work)();
   work.reset();
-  EXPECT_EQ(disk_.told(), "open a");
+  EXPECT_EQ(disk_.calls(), "open a");
   files.reset();
-  EXPECT_EQ(disk_.told(), "open a gone");
+  EXPECT_EQ(disk_.calls(), "open a gone");
 }
 
 }  // namespace

@@ -113,7 +113,7 @@ TEST_F(ArtifactsTest, WhatIsExecutableStaysSo) {
   EXPECT_EQ(read[1].executable, read[1].name == "tool");
 }
 
-TEST_F(ArtifactsTest, NamesThatAreNoneAreRefusedAndToldWithoutTheirControlCharacters) {
+TEST_F(ArtifactsTest, NamesThatAreNoneAreRefusedAndReportedWithoutTheirControlCharacters) {
   auto one = run();
   const std::string deep(600, 'x');
   for (const std::string& name :
@@ -167,7 +167,7 @@ TEST_F(ArtifactsTest, TenThousandFilesAreAThousandAndFewNotes) {
   EXPECT_EQ(files_in("objects"), 1U);
 }
 
-TEST_F(ArtifactsTest, WhatIsNotWholeIsDroppedAndToldAndARunThatIsLostLeavesNothing) {
+TEST_F(ArtifactsTest, WhatIsNotWholeIsDroppedAndReportedAndARunThatIsLostLeavesNothing) {
   auto one = run();
   ASSERT_TRUE(one->open("half", false));
   one->write("half");
@@ -223,7 +223,7 @@ TEST(TextWatch, KnowsTextInPiecesOfAnySize) {
   }
 }
 
-TEST_F(ArtifactsTest, AFullDiskIsToldAndTheOthersAreKept) {
+TEST_F(ArtifactsTest, AFullDiskIsReportedAndTheOthersAreKept) {
   auto one = run();
   ASSERT_TRUE(leave(*one, "before", "x"));
   rlimit old{};
@@ -242,7 +242,7 @@ TEST_F(ArtifactsTest, AFullDiskIsToldAndTheOthersAreKept) {
   EXPECT_EQ(finish(*one).size(), 1U);
 }
 
-TEST_F(ArtifactsTest, AFolderThatCannotBeMadeIsToldInTheLogOfTheJob) {
+TEST_F(ArtifactsTest, AFolderThatCannotBeMadeStandsInTheLogOfTheJob) {
   const std::string file = folder_.write("file", "");
   auto one = make_run_artifacts(file, 1, store_name_, "job:1:1", 1000);
   EXPECT_FALSE(leave(*one, "a", "x"));

@@ -227,7 +227,7 @@ TEST_F(BrokerTest, AForgottenRunGetsNoAnswerAndWaitsNoMore) {
   broker_->forget(77);  // never asked
 }
 
-TEST_F(BrokerTest, AnOvertakenRunIsTold) {
+TEST_F(BrokerTest, AnOvertakenRunIsReported) {
   ASSERT_EQ(code(call(1, "osis.put", {{"kind", "todo"}, {"object", {{"id", "a"}}}})), "ok");
   const std::vector<Report> lost{Release{claims_[0], "lost"}};
   ASSERT_TRUE(store_->report(1, lost)->at(0));

@@ -150,8 +150,8 @@ TEST_F(CeilingsTest, PolicyFilesOfBothKindsReadAlikeAndNameTheLine) {
 
   const auto message = [&](const std::string& name, const std::string& text) {
     const auto read = read_policy_file(folder_.write(name, text));
-    const std::string said = read ? join(read->problems) : read.error().message;
-    return said.substr(std::min(said.size(), folder_.path().string().size() + 1));
+    const std::string answer = read ? join(read->problems) : read.error().message;
+    return answer.substr(std::min(answer.size(), folder_.path().string().size() + 1));
   };
   EXPECT_EQ(message("b.json", "{\n \"ab\": {\"c\\\"\": [1, \"}\"]},\n \"pids\": 0}").substr(0, 10), "b.json:2:2");
   EXPECT_NE(message("b.json", "{\n \"exec\": true, \"memory\": \"8 MiB\",\n \"fs\": {\"read\": [\"/srv/a\",\n \"b\"]}}")

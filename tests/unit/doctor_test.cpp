@@ -31,7 +31,7 @@ TEST(DoctorRedis, AGoodServerIsGood) {
   for (const Check& check : examine_server(good(), 15, 0)) EXPECT_EQ(check.verdict, Verdict::ok) << check.name;
 }
 
-TEST(DoctorRedis, EverySettingThatLosesJobsIsToldWithItsCostAndRemedy) {
+TEST(DoctorRedis, EverySettingThatLosesJobsIsReportedWithItsCostAndRemedy) {
   struct Case {
     std::string name;
     void (*spoil)(ServerFacts&);

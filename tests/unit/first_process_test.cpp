@@ -111,7 +111,7 @@ int wait_for_term(int ready) {
   return wait_for_end(own);
 }
 
-TEST(FirstProcess, ReapsTenThousandOrphansAndThenStopsWhenItIsTold) {
+TEST(FirstProcess, ReapsTenThousandOrphansAndThenStopsWhenItIsAsked) {
   const auto program = [](int ready) {
     for (int round = 0; round < 20; ++round) {
       if (make_orphans(500) != 500) return kCannot;

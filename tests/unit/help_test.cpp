@@ -10,7 +10,7 @@
 namespace mycojobs {
 namespace {
 
-std::string told(std::vector<const char*> words) {
+std::string error_of(std::vector<const char*> words) {
   words.insert(words.begin(), "mycojobs");
   return unknown_command(static_cast<int>(words.size()), words.data());
 }
@@ -21,22 +21,22 @@ TEST(Help, EveryCommandIsInAGroup) {
 }
 
 TEST(Help, AWordThatIsNoCommandIsNamedWithWhatWasMeant) {
-  EXPECT_EQ(told({"rum"}), "there is no command \"rum\"; did you mean \"run\"?");
-  EXPECT_EQ(told({"job", "lsit"}), "there is no command \"job lsit\"; did you mean \"list\"?");
-  EXPECT_EQ(told({"flow", "schedule", "ad"}),
+  EXPECT_EQ(error_of({"rum"}), "there is no command \"rum\"; did you mean \"run\"?");
+  EXPECT_EQ(error_of({"job", "lsit"}), "there is no command \"job lsit\"; did you mean \"list\"?");
+  EXPECT_EQ(error_of({"flow", "schedule", "ad"}),
             "there is no command \"flow schedule ad\"; `mycojobs flow schedule --help` lists them");
-  EXPECT_EQ(told({"flow", "schedule", "remve", "x"}),
+  EXPECT_EQ(error_of({"flow", "schedule", "remve", "x"}),
             "there is no command \"flow schedule remve\"; did you mean \"remove\"?");
-  EXPECT_EQ(told({"xyzzy"}), "there is no command \"xyzzy\"; `mycojobs --help` lists them");
-  EXPECT_EQ(told({"explain"}),
+  EXPECT_EQ(error_of({"xyzzy"}), "there is no command \"xyzzy\"; `mycojobs --help` lists them");
+  EXPECT_EQ(error_of({"explain"}),
             "there is no command \"explain\"; did you mean `job explain` or `flow explain` or `workflow explain`?");
-  EXPECT_EQ(told({"\x1b[2J"}), "there is no command \"?[2J\"; `mycojobs --help` lists them");
+  EXPECT_EQ(error_of({"\x1b[2J"}), "there is no command \"?[2J\"; `mycojobs --help` lists them");
 }
 
 TEST(Help, WhatIsACommandIsNoMistake) {
   for (const std::vector<const char*>& words : std::vector<std::vector<const char*>>{
            {}, {"run", "rum"}, {"job", "list"}, {"job"}, {"--help"}, {"job", "--help"}, {"flow", "start", "flwo"}})
-    EXPECT_EQ(told(words), "");
+    EXPECT_EQ(error_of(words), "");
 }
 
 TEST(Receipt, NamesOnlyTheLayersThatAreMissing) {

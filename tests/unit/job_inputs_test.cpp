@@ -56,8 +56,8 @@ class JobInputsTest : public ::testing::Test {
     for (const auto& [job, artifact] : facts_.files) all.push_back(job + "/" + artifact.name);
     return all;
   }
-  static void expect_says(const std::string& said, const std::string& words) {
-    EXPECT_NE(said.find(words), std::string::npos) << said;
+  static void expect_says(const std::string& output, const std::string& words) {
+    EXPECT_NE(output.find(words), std::string::npos) << output;
   }
 };
 

@@ -24,7 +24,8 @@ struct Looked {
   bool other_entries = false;
 
   JobSight sight() const {
-    return {places, history, listing, history.told() ? "queue:python" : places.claim.queue, in_queue, other_entries};
+    return {places,   history,      listing, history.has_facts() ? "queue:python" : places.claim.queue,
+            in_queue, other_entries};
   }
   void claim(const std::string& name, const std::string& value) { set(places.claim_fields, name, value); }
   void record(const std::string& name, const std::string& value) { set(places.record, name, value); }

@@ -192,7 +192,7 @@ TEST_F(JobPipesTest, EndOfAHeldChannelWakesNobody) {
   EXPECT_EQ(read(JobPipe::channel), "x");
 }
 
-TEST_F(JobPipesTest, HeldChannelStillTakesWhatIsSaid) {
+TEST_F(JobPipesTest, HeldChannelStillTakesWhatIsSent) {
   to_say_ = {std::string(4U << 20, 'x')};
   send();
   ASSERT_TRUE(pipes_->is_sending());

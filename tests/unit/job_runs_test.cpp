@@ -292,7 +292,7 @@ TEST_F(JobRunsTest, LostRunGoesBackToItsQueue) {
   EXPECT_EQ(all<JobRuns::Over>().size(), 1U);
 }
 
-TEST_F(JobRunsTest, UnkillableIsToldOnceAndKeepsTheSlotUntilTheRealEnd) {
+TEST_F(JobRunsTest, UnkillableIsReportedOnceAndKeepsTheSlotUntilTheRealEnd) {
   begin(job(1));
   end(1, RunStatus::unkillable, "process 4711");
   ASSERT_EQ(reports<Mark>().size(), 1U);
@@ -494,7 +494,7 @@ TEST_F(JobRunsBetween, WhoMayWaitGetsFromStageToStageElsewhere) {
   EXPECT_EQ(reports<EndReport>().size(), 1U) << "behind nobody else's work";
 }
 
-TEST_F(JobRunsBetween, WhoIsKilledMeanwhileDiesWithTheStageThatBeginsAndIsNotToldWhatToRun) {
+TEST_F(JobRunsBetween, WhoIsKilledMeanwhileDiesWithTheStageThatBeginsAndGetsNothingToRun) {
   const auto go_on = end_first_stage();
   step(JobRuns::Kill{1, KillReason::cancelled});
   step(JobRuns::Kill{1, KillReason::fenced});
@@ -531,13 +531,13 @@ class JobRunsDisk : public JobRunsTest {
   DiskControl disk_;
 };
 
-TEST_F(JobRunsDisk, WhatAJobLeavesIsWrittenElsewhereInOrderAndBeforeItsEndIsTold) {
+TEST_F(JobRunsDisk, WhatAJobLeavesIsWrittenElsewhereInOrderAndBeforeItsEndIsReported) {
   begin_one();
   step(JobRuns::Bytes{1, JobPipe::channel, "1"});
   const auto first = work();
   step(JobRuns::Bytes{1, JobPipe::channel, "2"});
   EXPECT_TRUE(actions_.empty()) << "one piece at a time";
-  EXPECT_EQ(disk_.told(), "");
+  EXPECT_EQ(disk_.calls(), "");
   step(first());
   const auto second = work();
   step(JobRuns::Bytes{1, JobPipe::channel, "3"});
@@ -549,7 +549,7 @@ TEST_F(JobRunsDisk, WhatAJobLeavesIsWrittenElsewhereInOrderAndBeforeItsEndIsTold
   EXPECT_TRUE(actions_.empty());
   step(last());
   ASSERT_EQ(reports<EndReport>().size(), 1U);
-  EXPECT_EQ(disk_.told(), "open file write 1 write 2 write 3 finish");
+  EXPECT_EQ(disk_.calls(), "open file write 1 write 2 write 3 finish");
 }
 
 TEST_F(JobRunsDisk, ChannelIsHeldWhileTooMuchWaits) {
@@ -572,7 +572,7 @@ TEST_F(JobRunsDisk, ChannelIsHeldWhileTooMuchWaits) {
   step(work()());  // a run tells its disk that it goes, and the disk goes before the runs
 }
 
-TEST_F(JobRunsDisk, WhatIsRefusedIsToldInTheLogWhileTheJobRunsAndAfterIt) {
+TEST_F(JobRunsDisk, WhatIsRefusedStandsInTheLogWhileTheJobRunsAndAfterIt) {
   begin_one("bad");
   step(JobRuns::Bytes{1, JobPipe::channel, "x"});
   step(work()());
@@ -587,7 +587,7 @@ TEST_F(JobRunsDisk, WhoeverLeavesNothingWaitsForNoDisk) {
   end(1, RunStatus::ok);
   EXPECT_TRUE(all<JobRuns::Elsewhere>().empty());
   EXPECT_EQ(reports<EndReport>().size(), 1U);
-  EXPECT_EQ(disk_.told(), "");
+  EXPECT_EQ(disk_.calls(), "");
 }
 
 TEST_F(JobRunsDisk, WhatALostRunHasLeftGoesElsewhere) {
@@ -601,9 +601,9 @@ TEST_F(JobRunsDisk, WhatALostRunHasLeftGoesElsewhere) {
   step(write());
   EXPECT_TRUE(actions_.empty()) << "nobody waits for it";
   write = {};
-  EXPECT_EQ(disk_.told(), "open file write x");
+  EXPECT_EQ(disk_.calls(), "open file write x");
   drop = {};
-  EXPECT_EQ(disk_.told(), "open file write x gone");
+  EXPECT_EQ(disk_.calls(), "open file write x gone");
 }
 
 }  // namespace

@@ -44,7 +44,7 @@ TEST(LineDiff, AnyTwoTexts) {
   }
 }
 
-TEST(LineDiff, VeryLongTextsAreToldWithoutTheSearch) {
+TEST(LineDiff, VeryLongTextsAreReportedWithoutTheSearch) {
   std::string a = "begin\n", b = "begin\n";
   for (int i = 0; i < 3000; ++i) a += "a" + std::to_string(i) + '\n', b += "b" + std::to_string(i) + '\n';
   const auto lines = line_diff(a + "end\n", b + "end\n");

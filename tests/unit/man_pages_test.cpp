@@ -87,13 +87,13 @@ TEST(ManPages, OfServicesHaveTheFlagsOfTheirHelpAndNoOthers) {
   for (const std::string name : {"agent", "coordinator"}) {
     const std::string page = without_marks(man_page("mycojobs-" + name + ".8"));
     const auto flags = flags_of_help(name);
-    std::set<std::string> told;
+    std::set<std::string> shown;
     for (std::size_t at = page.find("\n--"); at != std::string::npos; at = page.find("\n--", at + 1)) {
       const std::string line = page.substr(at + 1, page.find('\n', at + 1) - at - 1);
       for (std::size_t flag = line.find("--"); flag != std::string::npos; flag = line.find("--", flag + 2))
-        told.insert(line.substr(flag, line.find_first_of(" ,", flag) - flag));
+        shown.insert(line.substr(flag, line.find_first_of(" ,", flag) - flag));
     }
-    EXPECT_EQ(told, flags) << name;
+    EXPECT_EQ(shown, flags) << name;
   }
 }
 

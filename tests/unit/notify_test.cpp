@@ -32,7 +32,7 @@ std::string heard(const Fd& socket) {
   return size < 0 ? "" : std::string(text, static_cast<std::size_t>(size));
 }
 
-TEST(ServiceManager, IsToldEachStateInOneDatagram) {
+TEST(ServiceManager, GetsEachStateInOneDatagram) {
   const test::TempDir folder;
   for (const std::string& name : {folder / "notify", "@mycojobs-notify-" + std::to_string(::getpid())}) {
     const Fd socket = listen_at(name);
@@ -72,7 +72,7 @@ TEST(ServiceManager, AnAddressThatIsNoneIsNotUsed) {
 }
 
 // One that does not read must not hold us up.
-TEST(ServiceManager, AFullSocketLosesWhatItIsTold) {
+TEST(ServiceManager, AFullSocketLosesWhatItIsSent) {
   const test::TempDir folder;
   const Fd socket = listen_at(folder / "notify");
   const ServiceManager manager(folder / "notify", "", "");

@@ -66,7 +66,7 @@ TEST(Combine, WarmIsOfProfilesWhoseHostCanBe) {
             "policy.warm.runs: command has no warm processes (python, sal, osis have): leave it out");
 }
 
-TEST(Combine, EveryRefusalIsTold) {
+TEST(Combine, EveryRefusalIsReported) {
   const Combined all =
       weigh(profile("python"), asked(R"({"memory":"2 GiB","exec":true,"net":["a:1"],"fs.write":["/srv/a"],
                                        "secrets":["T"],"syscalls.add":["keyctl","chroot"]})"),
@@ -81,8 +81,8 @@ TEST(Combine, ManyRefusalsAreCountedInOneLine) {
   std::string text = R"({"syscalls.add":["read")";
   for (const char* name : {"write", "open", "close", "stat", "fstat", "lstat", "poll", "lseek", "mmap"})
     text += std::string(",\"") + name + '"';
-  const std::string said = refusal(text + "]}");
-  EXPECT_TRUE(said.ends_with("; and 2 more")) << said;
+  const std::string answer = refusal(text + "]}");
+  EXPECT_TRUE(answer.ends_with("; and 2 more")) << answer;
 }
 
 // SN15

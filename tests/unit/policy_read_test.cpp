@@ -142,9 +142,9 @@ TEST(PolicyText, MistakesAreRefusedByName) {
       {R"({"secrets":[""]})", "policy.secrets[0]: "},
   };
   for (const Row& row : rows) {
-    const std::string said = problems(row.text);
-    EXPECT_NE(said.find(row.words), std::string::npos) << row.text << "\n" << said;
-    EXPECT_EQ(said.find('\n'), std::string::npos) << said;
+    const std::string answer = problems(row.text);
+    EXPECT_NE(answer.find(row.words), std::string::npos) << row.text << "\n" << answer;
+    EXPECT_EQ(answer.find('\n'), std::string::npos) << answer;
   }
 }
 

@@ -12,13 +12,13 @@ namespace {
 using nlohmann::json;
 using testing::HasSubstr;
 
-using Said = std::function<Result<json>(std::string_view, const json&)>;
-Result<json> exchanged(const std::string& request, const Said& run, std::size_t max_bytes = 1000) {
+using Shown = std::function<Result<json>(std::string_view, const json&)>;
+Result<json> exchanged(const std::string& request, const Shown& run, std::size_t max_bytes = 1000) {
   return read_rpc_answer(answer_rpc(request, max_bytes, run));
 }
 Result<json> echo(std::string_view method, const json& params) { return json{{"method", method}, {"params", params}}; }
 
-TEST(RpcAnswer, SaysWhatWasSaid) {
+TEST(RpcAnswer, ShowsTheErrorAsItCame) {
   const auto answer = exchanged(rpc_request("message.deliver", {{"a", 1}}), echo);
   ASSERT_TRUE(answer) << answer.error().message;
   EXPECT_EQ(*answer, (json{{"method", "message.deliver"}, {"params", {{"a", 1}}}}));
@@ -49,7 +49,7 @@ TEST(RpcAnswer, TellsErrorsByTheirCode) {
 }
 
 TEST(RpcAnswer, TellsWhateverIsNoRequestAndRunsNothing) {
-  const Said never = [](std::string_view, const json&) -> Result<json> {
+  const Shown never = [](std::string_view, const json&) -> Result<json> {
     ADD_FAILURE() << "it was run";
     return json();
   };

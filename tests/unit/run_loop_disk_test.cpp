@@ -102,11 +102,11 @@ TEST_F(RunLoopDisk, HoldsUpNobodyElseAndAnEndComesBehindItsBytes) {
   ASSERT_TRUE(eventually([&] { return loop_.endings() == 1; })) << "its slot is free";
   expect_others_go_on(4);
   EXPECT_EQ(gate_.waiting(), 1U);
-  EXPECT_EQ(disk_.told(), "");
+  EXPECT_EQ(disk_.calls(), "");
   EXPECT_FALSE(has_ended(1));
   gate_.open();
   ASSERT_TRUE(eventually([&] { return has_ended(1); }));
-  EXPECT_EQ(disk_.told(), "open file write xxxxx write xxxxxx finish");
+  EXPECT_EQ(disk_.calls(), "open file write xxxxx write xxxxxx finish");
   EXPECT_EQ(ends_[1].artifacts, "{}");
   EXPECT_EQ(lines_[1], "finished\n");
 }
@@ -168,10 +168,10 @@ TEST_F(RunLoopDisk, FilesOfALostRunGoWithoutHoldingUpAnybody) {
     return released_ == std::vector<RunNumber>{1};
   }));
   expect_others_go_on(2);
-  EXPECT_EQ(disk_.told(), "");
+  EXPECT_EQ(disk_.calls(), "");
   gate_.open();
-  ASSERT_TRUE(eventually([&] { return disk_.told().ends_with("gone"); }));
-  EXPECT_EQ(disk_.told(), "open file write xxxxx gone");
+  ASSERT_TRUE(eventually([&] { return disk_.calls().ends_with("gone"); }));
+  EXPECT_EQ(disk_.calls(), "open file write xxxxx gone");
 }
 
 }  // namespace

@@ -62,7 +62,7 @@ class LogText : public ::testing::Test {
   }
 };
 
-TEST_F(LogText, ThatRepeatsIsSaidOnce) {
+TEST_F(LogText, ThatRepeatsIsReportedOnce) {
   ::testing::internal::CaptureStderr();
   for (int i = 0; i < 50; ++i) log_line(LogLevel::warn, "worker", "job:1:77: report refused");
   log_line(LogLevel::warn, "worker", "job:1:78: report refused");

@@ -67,7 +67,7 @@ TEST_F(Signatures, HoldWhateverIsWrittenAboutTheMessageLater) {
   EXPECT_EQ(why_not(signed_), "");
 }
 
-TEST_F(Signatures, NothingThatTheSenderSaidCanBeChanged) {
+TEST_F(Signatures, NothingThatTheSenderWroteCanBeChanged) {
   const std::pair<const char*, std::function<void(Message&)>> changes[] = {
       {"id", [](Message& m) { m.id = 102; }},
       {"caller", [](Message& m) { m.caller_id = 13; }},

@@ -132,11 +132,11 @@ def the_coordinator_s_unit_moves_a_flow_on():
 @row
 def exposure_of_the_units():
     figures = {}
-    told = dict(re.findall(r"(?m)^\| `(\S+)` \| ([\d.]+): ", read("/payload/install.md")))
+    shown = dict(re.findall(r"(?m)^\| `(\S+)` \| ([\d.]+): ", read("/payload/install.md")))
     for unit in (AGENT, COORDINATOR):
         last = sh("systemd-analyze", "security", "--no-pager", unit).stdout.strip().splitlines()[-1]
         figures[unit] = re.search(r"([\d.]+) [A-Z]+", last).group(1)
-        check(figures[unit] == told[unit.replace("@20", "@")], f"docs/install.md has {told}; {last}")
+        check(figures[unit] == shown[unit.replace("@20", "@")], f"docs/install.md has {shown}; {last}")
     return ", ".join(f"{unit} {figure} of 10" for unit, figure in figures.items())
 
 
@@ -193,10 +193,10 @@ def the_python_client_is_a_package_too():
     dpkg("--install", package(newer=False, name="python3-mycojobs"))
     token = sh("mycojobs", "key", "token", "--operator").stdout.split()[0]
     write("/tmp/client.py", "import mycojobs\n\n\ndef add(a, b):\n    return a + b\n\n\nprint(mycojobs.Client().submit(add, 40, 2).result(60))\n")
-    said = sh("env", f"MYCOJOBS_TOKEN={token}", "/usr/bin/python3", "/tmp/client.py").stdout.strip()
-    check(said == "42", said)
+    output = sh("env", f"MYCOJOBS_TOKEN={token}", "/usr/bin/python3", "/tmp/client.py").stdout.strip()
+    check(output == "42", output)
     dpkg("--purge", "python3-mycojobs")
-    return f"submit(add, 40, 2) is {said}"
+    return f"submit(add, 40, 2) is {output}"
 
 
 class Held:
@@ -263,11 +263,11 @@ def an_upgrade_with_500_jobs_loses_none():
         old, coordinator = pid(AGENT), pid(COORDINATOR)
         check(sh("redis-cli", "-n", "1", "HGET", "runner:20", "version").stdout.strip() == "0.1.0", "the runner's version")
         going = held.let_go_when_the_agent_stops()
-        told = dpkg("--install", package(newer=True))
+        shown = dpkg("--install", package(newer=True))
         going.join()
     finally:
         write(CONFIG, right + "\n")
-    check("+next" in version() and sh("mycojobs", "version").stdout.strip() == "mycojobs 0.1.1", told)
+    check("+next" in version() and sh("mycojobs", "version").stdout.strip() == "mycojobs 0.1.1", shown)
     log = sh("journalctl", "--no-pager", "-u", AGENT, "-o", "cat").stdout
     check(f"draining: {RUNNING} jobs to finish" in log, log[-3000:])
     check(all(job.status() == "finished" for job in held.jobs), "the old agent did not drain")
@@ -288,24 +288,24 @@ def an_upgrade_with_500_jobs_loses_none():
 
 
 @row
-def a_policy_of_the_operator_s_is_obeyed_and_said():
+def a_policy_of_the_operator_s_is_obeyed_and_reported():
     old = pid(AGENT)
     policy = "/usr/sbin/policy-rc.d"
     try:
         write(policy, "#!/bin/sh\nexit 101\n")
         os.chmod(policy, 0o755)
-        told = dpkg("--install", package(newer=True))
-        check(f"policy-rc.d forbids to stop {AGENT}" in told and f"policy-rc.d forbids to stop {COORDINATOR}" in told, told)
+        shown = dpkg("--install", package(newer=True))
+        check(f"policy-rc.d forbids to stop {AGENT}" in shown and f"policy-rc.d forbids to stop {COORDINATOR}" in shown, shown)
         check(pid(AGENT) == old, "it was stopped")
         # Stopped, and not started: what the policy says may change meanwhile.
         write(policy, '#!/bin/sh\n[ "$2" = stop ] || exit 101\n')
-        told = dpkg("--install", package(newer=True))
-        check(f"policy-rc.d forbids to start {AGENT}" in told, told)
-        check((state(AGENT), state(COORDINATOR)) == ("inactive", "inactive"), told)
+        shown = dpkg("--install", package(newer=True))
+        check(f"policy-rc.d forbids to start {AGENT}" in shown, shown)
+        check((state(AGENT), state(COORDINATOR)) == ("inactive", "inactive"), shown)
     finally:
         os.unlink(policy)
         sh("systemctl", "start", AGENT, COORDINATOR)
-    return next(line for line in told.splitlines() if "policy-rc.d" in line)
+    return next(line for line in shown.splitlines() if "policy-rc.d" in line)
 
 
 @row
@@ -316,13 +316,13 @@ def an_upgrade_that_cannot_know_what_runs_changes_nothing():
         done = sh("dpkg", "--install", package(newer=False), ok=False, seconds=1000)
     finally:
         sh("umount", "/usr/bin/systemctl")
-    told = done.stdout + done.stderr
-    check(done.returncode != 0 and "systemctl does not say what runs" in told, told)
-    check("+next" in version() and pid(AGENT) == old, told)
+    shown = done.stdout + done.stderr
+    check(done.returncode != 0 and "systemctl does not say what runs" in shown, shown)
+    check("+next" in version() and pid(AGENT) == old, shown)
     stands = sh("dpkg-query", "-W", "-f", "${db:Status-Abbrev}", "mycojobs").stdout.strip()
     check(stands == "ii", stands)
     Job("print('hello')").finished()
-    return next(line for line in told.splitlines() if "does not say" in line)
+    return next(line for line in shown.splitlines() if "does not say" in line)
 
 
 @row
@@ -331,15 +331,15 @@ def a_file_that_was_copied_half_leaves_the_old_program_at_work():
     going = held.let_go_when_the_agent_stops()
     with open(package(newer=True), "rb") as whole, open("/tmp/half.deb", "wb") as half:
         half.write(whole.read()[:os.path.getsize(whole.name) // 2])
-    told = sh("dpkg", "--install", "/tmp/half.deb", ok=False, seconds=1000)
-    check(told.returncode != 0, told.stdout)
+    shown = sh("dpkg", "--install", "/tmp/half.deb", ok=False, seconds=1000)
+    check(shown.returncode != 0, shown.stdout)
     stands = sh("dpkg-query", "-W", "-f", "${db:Status-Abbrev}", "mycojobs").stdout.strip()
-    check((stands, version()) == ("ii", was), f"{stands} {version()}: {told.stderr}")
+    check((stands, version()) == ("ii", was), f"{stands} {version()}: {shown.stderr}")
     going.join()
     held.ended_once()  # dpkg had stopped the agent before it saw
-    check((state(AGENT), state(COORDINATOR)) == ("active", "active"), told.stdout + told.stderr)
+    check((state(AGENT), state(COORDINATOR)) == ("active", "active"), shown.stdout + shown.stderr)
     Job("print('hello')").finished()
-    return f"{told.stderr.strip().splitlines()[0]}; agent and coordinator run again"
+    return f"{shown.stderr.strip().splitlines()[0]}; agent and coordinator run again"
 
 
 @row
@@ -347,20 +347,20 @@ def a_typo_stops_an_upgrade_of_nothing_but_the_agent():
     right = read(CONFIG)
     try:
         write(CONFIG, right + "\nslotz = 3\n")
-        told = dpkg("--install", package(newer=True))
-        check("not all of these started again" in told and AGENT in told, told)
-        check(CONFIG in told and "slotz" in told, f"what is wrong is not told: {told}")
+        shown = dpkg("--install", package(newer=True))
+        check("not all of these started again" in shown and AGENT in shown, shown)
+        check(CONFIG in shown and "slotz" in shown, f"what is wrong is not told: {shown}")
         check(sh("mycojobs", "config", "check", ok=False).returncode == 65, "config check")
     finally:
         write(CONFIG, right + "\n")
     waits = Job("print('hello')")
     sh("systemctl", "start", AGENT, COORDINATOR)
     waits.finished()
-    return next(line for line in told.splitlines() if "slotz" in line)
+    return next(line for line in shown.splitlines() if "slotz" in line)
 
 
 @row
-def a_full_disk_is_told_and_the_agent_goes_on():
+def a_full_disk_is_reported_and_the_agent_goes_on():
     folder = "/var/lib/mycojobs"
     sh("systemctl", "stop", AGENT)
     sh("mount", "-t", "tmpfs", "-o", "size=1M,mode=700", "full", folder)
@@ -399,11 +399,11 @@ def a_program_that_is_too_old_refuses_the_store():
 
 
 @row
-def a_downgrade_is_told():
-    told = dpkg("--install", package(newer=False))
-    check("takes the place of the newer" in told, told)
-    check("+next" not in version() and sh("mycojobs", "version").stdout.strip() == "mycojobs 0.1.0", told)
-    check(state(AGENT) == "active", told)
+def a_downgrade_is_reported():
+    shown = dpkg("--install", package(newer=False))
+    check("takes the place of the newer" in shown, shown)
+    check("+next" not in version() and sh("mycojobs", "version").stdout.strip() == "mycojobs 0.1.0", shown)
+    check(state(AGENT) == "active", shown)
     Job("print('hello')").finished()
     return "a warning, and the older program goes on with a store that it knows"
 
@@ -433,14 +433,14 @@ def a_removal_drains_and_keeps_settings_and_jobs():
 @row
 def a_purge_leaves_nothing():
     write("/etc/mycojobs/secrets/1/key", "secret")
-    told = dpkg("--purge", "mycojobs")
+    shown = dpkg("--purge", "mycojobs")
     check(not left_over(), f"left: {left_over()}")
     alive = sh("sh", "-c", "grep -l mycojobs /proc/[0-9]*/comm 2>/dev/null; true").stdout
     check(not alive, alive)
     check("mycojobs" not in read("/etc/passwd") + read("/etc/group"), "a user is left")
     failed = sh("systemctl", "list-units", "--all", "--plain", "--no-legend", "--state=failed", "mycojobs*").stdout
     check(not failed, failed)
-    check("mycojobs" not in sh("sh", "-c", "ls -R /etc/systemd").stdout, told)
+    check("mycojobs" not in sh("sh", "-c", "ls -R /etc/systemd").stdout, shown)
     return "no file, no process, no user, no unit"
 
 
@@ -452,8 +452,8 @@ def a_purge_is_whole_where_a_file_system_is_mounted():
     sh("mount", "-t", "tmpfs", "state", folder)
     try:
         write(folder + "/artifacts/1/file", "left by a job")
-        told = dpkg("--purge", "mycojobs")
-        check(f"mycojobs: {folder} stays" in told, told)
+        shown = dpkg("--purge", "mycojobs")
+        check(f"mycojobs: {folder} stays" in shown, shown)
         check(not os.listdir(folder), os.listdir(folder))
         status = sh("dpkg-query", "-W", "mycojobs", ok=False)
         check(status.returncode != 0, status.stdout)
@@ -461,4 +461,4 @@ def a_purge_is_whole_where_a_file_system_is_mounted():
         sh("umount", folder)
     os.rmdir(folder)
     check(not left_over(), f"left: {left_over()}")
-    return next(line for line in told.splitlines() if "stays" in line)
+    return next(line for line in shown.splitlines() if "stays" in line)

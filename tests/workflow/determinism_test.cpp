@@ -259,13 +259,13 @@ const char* const kRefused[] = {
 };
 
 std::set<std::string> answers_of(const std::string& source) {
-  std::set<std::string> said;
+  std::set<std::string> output;
   EngineOptions one = options();
   one.processes = 1;
   one.instructions = 5'000'000;
   for (const auto& each : all_options()) {
     one.program = each.program;
-    said.insert(ran(source, request(), one));
+    output.insert(ran(source, request(), one));
     ::setenv("LC_ALL", "de_DE.UTF-8", 1);  // of the engine's side: from the second on
     std::setlocale(LC_ALL, "de_DE.UTF-8");
   }
@@ -279,31 +279,31 @@ std::set<std::string> answers_of(const std::string& source) {
     EXPECT_TRUE(engine.step(program(other), request()));
     for (int i = 0; i < 2; ++i) {
       const auto answer = engine.step(program(source), request());
-      said.insert(answer ? text(*answer) : answer.error().message);
+      output.insert(answer ? text(*answer) : answer.error().message);
     }
   }
   EXPECT_EQ(engine.started(), 1U);
-  return said;
+  return output;
 }
 
 TEST(WorkflowDeterminism, AttemptsSayTheSameBytesEverywhere) {
   for (const Attempt& row : kSame) {
-    const auto said = answers_of(std::string("function step(state, event, ctx) ") + row.body + " end");
-    ASSERT_EQ(said.size(), 1U) << row.body << "\n" << *said.begin() << "\n" << *said.rbegin();
+    const auto output = answers_of(std::string("function step(state, event, ctx) ") + row.body + " end");
+    ASSERT_EQ(output.size(), 1U) << row.body << "\n" << *output.begin() << "\n" << *output.rbegin();
     if (row.answer != nullptr) {
-      EXPECT_EQ(*said.begin(), row.answer) << row.body;
+      EXPECT_EQ(*output.begin(), row.answer) << row.body;
     } else {
-      EXPECT_FALSE(said.begin()->starts_with("error")) << row.body << *said.begin();
-      EXPECT_FALSE(said.begin()->starts_with("load")) << row.body << *said.begin();
+      EXPECT_FALSE(output.begin()->starts_with("error")) << row.body << *output.begin();
+      EXPECT_FALSE(output.begin()->starts_with("load")) << row.body << *output.begin();
     }
   }
 }
 
 TEST(WorkflowDeterminism, WhatWouldSeeTheMachineIsRefusedByName) {
   for (const char* expression : kRefused) {
-    const std::string said = state_of(std::string("return ") + expression);
-    EXPECT_TRUE(said.starts_with("script, line 1: order.lua:1: ")) << said;
-    EXPECT_NE(said.find(" is refused: "), said.npos) << expression << ": " << said;
+    const std::string output = state_of(std::string("return ") + expression);
+    EXPECT_TRUE(output.starts_with("script, line 1: order.lua:1: ")) << output;
+    EXPECT_NE(output.find(" is refused: "), output.npos) << expression << ": " << output;
   }
 }
 

@@ -92,7 +92,7 @@ TEST_F(WorkflowHistoryTest, AShadowShowsStatesAsValues) {
   EXPECT_TRUE(seen) << more.dump(2);
 }
 
-std::vector<std::string> told(const json& before, const json& after, const std::string& code = "return {}") {
+std::vector<std::string> shown(const json& before, const json& after, const std::string& code = "return {}") {
   const auto old_one = read_manifest(before, {{"shop.lua", "return {}"}}),
              new_one = read_manifest(after, {{"shop.lua", code}});
   EXPECT_TRUE(old_one.manifest && new_one.manifest) << join(new_one.problems);
@@ -105,34 +105,34 @@ std::vector<std::string> told(const json& before, const json& after, const std::
 }
 using Texts = std::vector<std::string>;
 
-TEST(WorkflowDiff, EachPartThatChangedIsTold) {
+TEST(WorkflowDiff, EachPartThatChangedIsReported) {
   const json before = orders_manifest();
-  EXPECT_EQ(told(before, before), Texts{});
-  EXPECT_EQ(told(before, before, "return 1"),
+  EXPECT_EQ(shown(before, before), Texts{});
+  EXPECT_EQ(shown(before, before, "return 1"),
             (Texts{"changed code shop.lua",
                    "  com.acme/order@1: new instances take the new code, those that are there keep theirs",
                    "  com.acme/ledger@1: new instances take the new code, those that are there keep theirs"}));
   json after = before;
   after["schemas"]["com.acme/OrderCreated@1"]["properties"]["cents"]["maximum"] = 10;
-  EXPECT_EQ(told(before, after),
+  EXPECT_EQ(shown(before, after),
             (Texts{"changed schema com.acme/OrderCreated@1", "  com.acme/order@1: it is its event"}));
   after = before;
   after["workflows"][0]["limits"] = {{"instructions", 1000}};
-  EXPECT_EQ(told(before, after), Texts{"changed workflow com.acme/order@1"});
+  EXPECT_EQ(shown(before, after), Texts{"changed workflow com.acme/order@1"});
   after = before;
   after["effects"][0]["receipt"]["properties"]["more"] = json::object();
-  EXPECT_EQ(told(before, after), Texts{"changed schema payment/charge@1#receipt"});
+  EXPECT_EQ(shown(before, after), Texts{"changed schema payment/charge@1#receipt"});
   after = before;
   after["effects"][0]["retries"] = 3;
-  EXPECT_EQ(told(before, after), Texts{"changed effect payment/charge@1"});
+  EXPECT_EQ(shown(before, after), Texts{"changed effect payment/charge@1"});
   after = before;
   std::swap(after["routing"]["subscriptions"][0], after["routing"]["subscriptions"][2]);
-  EXPECT_EQ(told(before, after), Texts{"changed subscription routing"});
+  EXPECT_EQ(shown(before, after), Texts{"changed subscription routing"});
   after = before;
   after["workflows"].erase(1), after["routing"]["subscriptions"].erase(2), after["description"] = "less";
-  EXPECT_EQ(told(before, after), (Texts{"changed manifest com.acme/shop@1", "removed workflow com.acme/ledger@1",
-                                        "  its instances keep their code, and get no new events",
-                                        "removed schema com.acme/ledger@1#state", "changed subscription routing"}));
+  EXPECT_EQ(shown(before, after), (Texts{"changed manifest com.acme/shop@1", "removed workflow com.acme/ledger@1",
+                                         "  its instances keep their code, and get no new events",
+                                         "removed schema com.acme/ledger@1#state", "changed subscription routing"}));
 }
 
 TEST_F(WorkflowHistoryTest, TheOutlookNamesWhoIsInTheWayAndWhoMisses) {

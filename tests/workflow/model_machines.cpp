@@ -96,9 +96,9 @@ json Machine::output(const json& state, const json& event, const json& ctx, int 
     out["events"].push_back({{"schema", "m/Note@1"}, {"value", {{"n", "x"}}}});
   } else if (seen > 0) {
     for (const auto& event_out : move.events) {
-      json said{{"n", seen - 1}};
-      if (event_out.schema != "m/Note@1") said["k"] = (key + event_out.shift) % kKeys;
-      out["events"].push_back({{"schema", event_out.schema}, {"value", said}});
+      json answer{{"n", seen - 1}};
+      if (event_out.schema != "m/Note@1") answer["k"] = (key + event_out.shift) % kKeys;
+      out["events"].push_back({{"schema", event_out.schema}, {"value", answer}});
     }
   }
   for (const int shift : move.effects)

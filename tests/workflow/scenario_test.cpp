@@ -20,11 +20,11 @@ json file_of(const json& steps) {
 }
 std::string problem_of(const json& step) { return problems_of(file_of(json::array({step}))); }
 
-TEST(ScenarioFile, WhatIsWrongIsToldWholeAndWithItsPath) {
+TEST(ScenarioFile, WhatIsWrongIsReportedWholeAndWithItsPath) {
   EXPECT_EQ(problems_of(1), "is the number 1, not a map");
-  const std::string said = problems_of({{"manifst", "x"}, {"scenarios", json::array()}});
-  EXPECT_NE(said.find("manifst: is an unknown field; did you mean \"manifest\"?"), std::string::npos) << said;
-  EXPECT_NE(said.find("manifest is missing"), std::string::npos) << said;
+  const std::string output = problems_of({{"manifst", "x"}, {"scenarios", json::array()}});
+  EXPECT_NE(output.find("manifst: is an unknown field; did you mean \"manifest\"?"), std::string::npos) << output;
+  EXPECT_NE(output.find("manifest is missing"), std::string::npos) << output;
   const json twice{{"name", "a"}, {"steps", json::array({{{"wait", "1s"}}})}};
   EXPECT_EQ(problems_of({{"manifest", "x"}, {"scenarios", {twice, twice}}}),
             "scenarios[1]: the scenario \"a\" stands twice");
@@ -164,7 +164,7 @@ TEST_F(ScenarioPlay, AReceiptMustHaveOneEffectThatItIsOf) {
             "scenarios[0].steps[2].receipt: no effect payment/charge@1 waits for a receipt");
 }
 
-TEST_F(ScenarioPlay, APayloadThatDoesNotFitIsToldUnlessItIsMeant) {
+TEST_F(ScenarioPlay, APayloadThatDoesNotFitIsReportedUnlessItIsMeant) {
   const json first{{"send", created("a")}};
   json receipt{{"receipt", "payment/charge"}, {"ok", {{"ok", 1}}}};
   EXPECT_NE(wrong({first, receipt}).find("the payload does not fit its schema"), std::string::npos);
@@ -196,7 +196,7 @@ TEST_F(ScenarioPlay, RefusalsAreExpectedByTheirWords) {
   EXPECT_NE(wrong({{{"send", {{"com.acme/Odd", 1}}}}}).find("there is no event \"com.acme/Odd\""), std::string::npos);
 }
 
-TEST_F(ScenarioPlay, TimeMovesOnlyWhereItIsTold) {
+TEST_F(ScenarioPlay, TimeMovesOnlyWhereTheTestMovesIt) {
   functions_["order"] = [](const json& state, const json& event, const json& ctx) -> json {
     const auto timer = [](int ms) { return json{{"kind", "sys/timer@1"}, {"params", {{"after_ms", ms}}}}; };
     json next{{"pc", "t"}, {"cents", 0}, {"seen", state.is_null() ? json::array() : state.at("seen")}};
@@ -273,8 +273,8 @@ TEST_F(ScenarioPlay, CodeThatIsNotDeterministicIsFound) {
     return {{"state", ++*count}};
   };
   const json receipt{{"receipt", "payment/charge"}, {"ok", {{"ok", true}}}};
-  const std::string said = wrong({{{"send", created()}}, receipt});
-  EXPECT_NE(said.find("ledger is not deterministic: the step at height"), std::string::npos) << said;
+  const std::string output = wrong({{{"send", created()}}, receipt});
+  EXPECT_NE(output.find("ledger is not deterministic: the step at height"), std::string::npos) << output;
 }
 
 TEST_F(ScenarioPlay, WhatNeverRestsIsEnded) {

@@ -130,11 +130,11 @@ TEST(WorkflowValues, WhatHasNoPlaceIsRefusedWithItsPath) {
       {"return {}, 'x'", "value: events: is no array"},
   };
   for (const Wrong& row : rows) {
-    const std::string said = state_of(row.body);
+    const std::string output = state_of(row.body);
     if (row.answer != nullptr) {
-      EXPECT_EQ(said, row.answer) << row.body;
+      EXPECT_EQ(output, row.answer) << row.body;
     } else {
-      EXPECT_TRUE(said.starts_with("script") || said.starts_with("value: state.")) << row.body << ": " << said;
+      EXPECT_TRUE(output.starts_with("script") || output.starts_with("value: state.")) << row.body << ": " << output;
     }
   }
 }

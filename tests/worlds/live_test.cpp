@@ -224,7 +224,7 @@ TEST_F(WorldForged, 04_ASignedRecordCountsWithoutItsClaim) {
   EXPECT_EQ(kinds(stage_, "receipt"), 1);
 }
 
-TEST_F(WorldLive, 06_TheSameEndToldAgainChangesNothing) {
+TEST_F(WorldLive, 06_TheSameEndReportedAgainChangesNothing) {
   stage_.place(1, "job");
   ASSERT_TRUE(stage_.play());
   const std::uint64_t height = stage_.world().state().height;
@@ -703,11 +703,12 @@ TEST_F(WorldLive, AnOrderThatIsPaidCancelsItsDeadlineAndCanBeReplaced) {
   ASSERT_TRUE(stage_.play());
   const json order = stage_.show(1);
   EXPECT_TRUE(order.at("intents").empty()) << order.dump();
-  std::vector<std::string> said;
+  std::vector<std::string> answer;
   for (const json& each : order.at("state").at("receipts"))
-    said.push_back(each.at("effect").get<std::string>() + ' ' + each.at("status").get<std::string>());
-  EXPECT_THAT(said, testing::UnorderedElementsAre("acme/pay@1 ok", "sys/timer@1 cancelled", "sys/approval@1 cancelled",
-                                                  "acme/never@1 cancelled", "sys/cancel@1 ok"));
+    answer.push_back(each.at("effect").get<std::string>() + ' ' + each.at("status").get<std::string>());
+  EXPECT_THAT(answer,
+              testing::UnorderedElementsAre("acme/pay@1 ok", "sys/timer@1 cancelled", "sys/approval@1 cancelled",
+                                            "acme/never@1 cancelled", "sys/cancel@1 ok"));
   EXPECT_THAT(order.at("state").dump(), HasSubstr(R"("cancelled":2)"));
   json next = shop_manifest();
   next["description"] = "the next one";
@@ -789,9 +790,9 @@ TEST_F(WorldLive, AStepThatCannotBeTakenHoldsNobodyUp) {
 
 TEST_F(WorldLive, AnEventWhoseReplyIsLostIsSentOnceByItsKey) {
   const auto send = [&](int id, const std::string& key) {
-    service::SendEvent wish{"Placed", json{{"id", id}, {"how", "job"}}.dump(), ""};
-    wish.idempotency_key = key;
-    return service::send_event(stage_.by, stage_.in(), wish);
+    service::SendEvent wanted{"Placed", json{{"id", id}, {"how", "job"}}.dump(), ""};
+    wanted.idempotency_key = key;
+    return service::send_event(stage_.by, stage_.in(), wanted);
   };
   for (const Fault fault : {Fault::before, Fault::after}) {
     const int id = fault == Fault::before ? 1 : 2;
@@ -815,9 +816,9 @@ TEST_F(WorldLive, AnEventWhoseReplyIsLostIsSentOnceByItsKey) {
   ASSERT_FALSE(other);
   EXPECT_EQ(other.error().code, Code::conflict);
   const service::Caller someone{1, 12, WayIn::command, true};
-  service::SendEvent wish{"Placed", R"({"how": "keep", "id": 1})", ""};
-  wish.idempotency_key = "order 1";
-  EXPECT_FALSE(service::send_event(someone, stage_.in(), wish)->repeated) << "a key is its actor's";
+  service::SendEvent wanted{"Placed", R"({"how": "keep", "id": 1})", ""};
+  wanted.idempotency_key = "order 1";
+  EXPECT_FALSE(service::send_event(someone, stage_.in(), wanted)->repeated) << "a key is its actor's";
   EXPECT_EQ(send(1, "").error().code, Code::invalid);
   expect_fine(stage_);
 }

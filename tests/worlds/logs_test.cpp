@@ -135,7 +135,7 @@ TEST_F(WorldLogs, ItEndsWithItsInstanceAndItsLogs) {
   EXPECT_FALSE(read(1, after_)->ended) << "another life of it";
 }
 
-TEST_F(WorldLogs, WhatALogHasLostIsTold) {
+TEST_F(WorldLogs, WhatALogHasLostIsReported) {
   let_jobs_wait();
   stage_.place(1, "x");
   settle_down();
@@ -169,7 +169,7 @@ TEST_F(WorldLogs, AJobThatRanTwiceHasLostNothing) {
   }
 }
 
-TEST_F(WorldLogs, ALogThatIsGoneIsTold) {
+TEST_F(WorldLogs, ALogThatIsGoneIsReported) {
   stage_.place(1, "job");
   ASSERT_TRUE(stage_.play());
   ASSERT_TRUE(stage_.store->delete_record(1, all(1).at(0).carrier));

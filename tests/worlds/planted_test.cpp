@@ -63,9 +63,9 @@ class WorldPlanted : public testing::Test {
   void cannot_mend(const std::string& rule, const std::string& text) {
     EXPECT_EQ(found(), std::set<std::string>{rule}) << texts_;
     EXPECT_THAT(texts_, HasSubstr(text));
-    const auto told = rebuild();
-    ASSERT_EQ(told.size(), 1U);
-    EXPECT_THAT(told[0], HasSubstr("(cannot be mended)"));
+    const auto shown = rebuild();
+    ASSERT_EQ(shown.size(), 1U);
+    EXPECT_THAT(shown[0], HasSubstr("(cannot be mended)"));
     EXPECT_EQ(found(), std::set<std::string>{rule});
   }
   // It goes on as if nothing had been: the job's receipt comes, and nothing else is left.

@@ -85,7 +85,7 @@ void begin_withdrawal(StepOutput& out, const json& id, bool with_job) {
   add_effect(out, {{"kind", "acme/pay@1"}, {"params", {{"id", id}}}});
 }
 
-// What runs until it is told to end: a job, a flow, and what waits.
+// What runs until it is asked to end: a job, a flow, and what waits.
 void begin_to_hold(StepOutput& out, const json& id) {
   add_effect(out, {{"kind", "acme/never@1"}, {"params", {{"id", id}}}});
   add_effect(out, {{"kind", "sys/flow@1"}, {"params", {{"flow", "gate"}, {"inputs", json::object()}}}});
@@ -153,13 +153,13 @@ StepOutput shop_step(const WorkflowSpec& spec, const StepRequest& request) {
     state["again"] = state.value("again", 0) + 1;
     if (state.contains("bulk")) state["bulk"] = std::string(80U << 10, state["again"] == 1 ? 'y' : 'x');
   } else {
-    json said{{"effect", value.at("effect")}, {"status", value.at("status")}};
-    if (value.at("payload").contains("paid")) said["paid"] = value["payload"]["paid"];
-    if (value.at("payload").contains("approved")) said["approved"] = value["payload"]["approved"];
-    if (value.at("payload").contains("cancelled")) said["cancelled"] = value["payload"]["cancelled"];
-    if (is_withdrawn(state.at("how")) && said.contains("paid"))
+    json answer{{"effect", value.at("effect")}, {"status", value.at("status")}};
+    if (value.at("payload").contains("paid")) answer["paid"] = value["payload"]["paid"];
+    if (value.at("payload").contains("approved")) answer["approved"] = value["payload"]["approved"];
+    if (value.at("payload").contains("cancelled")) answer["cancelled"] = value["payload"]["cancelled"];
+    if (is_withdrawn(state.at("how")) && answer.contains("paid"))
       add_effect(out, {{"kind", "sys/cancel@1"}, {"params", {{"ref", "deadline"}}}});
-    state["receipts"].push_back(std::move(said));
+    state["receipts"].push_back(std::move(answer));
     // Which of them is first rests on who was faster.
     if (state.at("how") == "stop") std::sort(state["receipts"].begin(), state["receipts"].end());
   }

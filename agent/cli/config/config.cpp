@@ -180,7 +180,7 @@ Result<void> set_ceilings(const FileValues& file, Config& config) {
 
 using nlohmann::json;
 
-// One [executors.<name>], from JSON; what is wrong is told with its place in the file.
+// One [executors.<name>], from JSON; errors have their place in the file.
 class ExecutorReader {
  public:
   ExecutorReader(std::string name, const PolicyText& text) : text_(text) { out_.name = std::move(name); }
@@ -210,10 +210,10 @@ class ExecutorReader {
     if (out_.command.empty()) return refuse("", "has no command: as in command = [\"/bin/bash\", \"{script}\"]");
     if (!out_.command.front().starts_with('/'))
       return refuse("command[0]", "is not the whole path of a program, as /usr/bin/perl");
-    const bool is_told = std::any_of(out_.command.begin(), out_.command.end(), [](const std::string& word) {
+    const bool has_script = std::any_of(out_.command.begin(), out_.command.end(), [](const std::string& word) {
       return word.find("{script}") != std::string::npos;
     });
-    if (!is_told) return refuse("command", "has no {script}, so that the program would not find the script");
+    if (!has_script) return refuse("command", "has no {script}, so that the program would not find the script");
     return std::move(out_);
   }
 

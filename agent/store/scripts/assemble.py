@@ -28,7 +28,7 @@ class Definition:
             raise SystemExit(f"{where}: no definition: {text.splitlines()[0]}")
         self.names = set(NAME.findall(begins[1] or begins[2] or begins[3]))
         self.uses = set(NAME.findall(code))
-        self.text = re.sub(r"(?m)^--.*\n|^\n", "", text)  # what is said between definitions stays in the source
+        self.text = re.sub(r"(?m)^--.*\n|^\n", "", text)  # comments between definitions stay in the source
 
 
 def definitions(part):

@@ -30,7 +30,7 @@ end
 local dispatch, ends, cancel, requeue, replan = jobs_arg(true, true), jobs_arg(true), jobs_arg(), jobs_arg(), jobs_arg()
 if err then return err end
 
--- Its claim, as one of this flow; nil: it is not to be touched, which has been said.
+-- Its claim, as one of this flow; nil: it is not to be touched, and an anomaly has the reason.
 local function claim_of(job)
   local claim = read_claim(job)
   if not claim then
@@ -118,7 +118,7 @@ local function end_job(job, claim, fields)
   end
   if claim.state == 'live' then return cancel_job(job, claim) end
   local listed = claim.state == 'queued' and not has_priority(claim)
-  claim.flow = nil  -- the flow need not be told
+  claim.flow = nil  -- the flow needs no event
   finish(job, claim, fields, false)
   if listed then redis.call('HSET', 'mj:claim:' .. job, 'leftover', 1) end
 end

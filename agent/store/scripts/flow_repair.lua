@@ -15,7 +15,7 @@ return {mark and mark.state or '', redis.call('ZSCORE', kActive, flow) and 1 or 
   wrong(events, 'list') and 1 or 0, mark and identity_of(flow, mark) or {}}
 
 --# flow_repair: journal flows
--- Mends a flow in the ways that it is told, if its run and its mark are where they were when somebody looked at them. What is
+-- Mends a flow in these ways (`fixes`), if its run and its mark are where they were when somebody looked at them. What is
 -- wrong, and what mends it: domain/invariants.cpp. '', or moved: nothing was changed.
 local flow, expected, state, count = arg(), num(arg()), arg(), num(arg())
 local fixes = {}

@@ -151,10 +151,10 @@ return answer
 --# arrive_message: journal messages
 -- A message that has come from elsewhere, and holds. stored, known (it had come before, under this key or another), other
 -- (its sender has sent another one with this key), taken (somebody else's has this key), full (more than max wait) or
--- sender_full (of this caller about max_of_one). written: its record is there. told: what is to be remembered of where it
--- comes from.
+-- sender_full (of this caller about max_of_one). written: its record is there. origin: fields of its mark, of where
+-- it comes from.
 local message, content, written, max, max_of_one = arg(), arg(), arg() == '1', num(arg()), num(arg())
-local fields, told = list_arg(), list_arg()
+local fields, origin = list_arg(), list_arg()
 local mark = 'mj:message:' .. message
 local err = wrong_message(message) or wrong('msg_out_coordinator', 'list') or wrong('mj:came', 'hash')
   or wrong('mj:inbox-turns', 'hash')
@@ -164,7 +164,7 @@ if came and type_of('mj:message:' .. came) == 'hash' and redis.call('HGET', 'mj:
   return 'known'
 end
 if redis.call('EXISTS', mark) == 1 then
-  local is, of = to_table(redis.call('HGETALL', mark)), to_table(told)
+  local is, of = to_table(redis.call('HGETALL', mark)), to_table(origin)
   if not written and (is.origin ~= of.origin or is.from ~= of.from) then return 'taken' end
   -- What has left from here does not come here.
   if is.content ~= content or is.state == 'away' or is.state == 'over' then return 'other' end
@@ -186,7 +186,7 @@ local at = tonumber(redis.call('HGET', 'mj:inbox-turns', caller) or '') or 0
 if not (at >= first and at <= now_ms + (max_of_one + kMostTurns) * kTurnMs) then at = first end
 if waiting >= max then return 'full' end
 if at - first >= max_of_one * kTurnMs then return 'sender_full' end
-redis.call('HSET', mark, 'state', 'arrived', 'content', content, 'left', 0, 'came_ms', dec(now_ms), unpack(told))
+redis.call('HSET', mark, 'state', 'arrived', 'content', content, 'left', 0, 'came_ms', dec(now_ms), unpack(origin))
 if not written then
   redis.call('HSET', message, 'status', 'dispatched', 'updated_at', now_s, unpack(fields))
   redis.call('HSET', 'mj:came', content, message)
@@ -202,9 +202,9 @@ return 'stored'
 --# route_message: journal places messages
 -- A message that is to leave: its jobs stand in no queue here until their ends come back. {routed, keys...},
 -- {repeated, keys...}, {missing} or {exists, index, record}, as take_message. deliver_ms, result_ms: until when (0: any
--- time). told: where it goes.
+-- time). target: fields of its mark, of where it goes.
 local message, content, deliver_ms, result_ms = arg(), arg(), num(arg()), num(arg())
-local told, count = list_arg(), num(arg())
+local target, count = list_arg(), num(arg())
 local mark = 'mj:message:' .. message
 local err = wrong_message(message) or wrong('msg_out_coordinator', 'list') or wrong_shared()
 if err then return err end
@@ -224,7 +224,7 @@ for i, job in ipairs(jobs) do
   end
 end
 redis.call('HSET', mark, 'state', 'away', 'content', content, 'left', #jobs, 'failed', 0, 'taken_ms', dec(now_ms),
-  'jobs', table.concat(keys, ' '), unpack(told))
+  'jobs', table.concat(keys, ' '), unpack(target))
 if deliver_ms > 0 then redis.call('HSET', mark, 'deliver_until', dec(now_ms + deliver_ms)) end
 if result_ms > 0 then redis.call('HSET', mark, 'result_ms', dec(result_ms)) end
 for _, job in ipairs(jobs) do
@@ -288,8 +288,8 @@ return {out, arrived, dec(next_due), dec(now_ms)}
 
 --# settle_mail: journal places messages worlds ends
 -- What has come of an entry of the outbox. what: delivered, later (after pause_ms, because of `why`), failed (detail,
--- why), over. told: more for the mark. An entry that is gone: somebody else was faster.
-local entry, what, pause_ms, detail, why, told = arg(), arg(), num(arg()), arg(), arg(), list_arg()
+-- why), over. more: fields for the mark. An entry that is gone: somebody else was faster.
+local entry, what, pause_ms, detail, why, more = arg(), arg(), num(arg()), arg(), arg(), list_arg()
 local kind, message = string.match(entry, '^(%l+) (message:%d+:%d+)$')
 local mark = 'mj:message:' .. (message or '')
 local err = wrong(mark, 'hash') or wrong_mail() or wrong_shared()
@@ -300,7 +300,7 @@ if not is.state then
   redis.call('ZREM', 'mj:outbox', entry)
   return 'gone'
 end
-if #told > 0 then redis.call('HSET', mark, unpack(told)) end
+if #more > 0 then redis.call('HSET', mark, unpack(more)) end
 if what == 'later' then
   redis.call('ZADD', 'mj:outbox', dec(now_ms + pause_ms), entry)
   if why ~= '' then
@@ -400,7 +400,7 @@ end
 if is.state == 'taken' then
   if (is.flow or '') == '' or is.flow_ended then return asked and 'asked' or 'over' end
 elseif not is.delivered_ms then
-  -- What is being carried just now may arrive: its end is told by whoever carries it.
+  -- What is being carried just now may arrive: whoever carries it stores its end.
   redis.call('HSET', mark, 'deliver_until', dec(now_ms), 'limit', 'cancelled')
 end
 put_out('cancel ' .. message)

@@ -47,10 +47,10 @@ end
 return 1
 
 --# prerequisite_answer: journal places messages worlds ends
--- Somebody approves what a job outside of a flow waits for, or rejects it (reason): then it ends. told: who and why, which
--- the job's log repeats. ok; again: it was approved before; missing; over: it has ended; met: they were met; early: nobody has looked
+-- Somebody approves what a job outside of a flow waits for, or rejects it (reason): then it ends. line: who and why, for
+-- the job's log. ok; again: it was approved before; missing; over: it has ended; met: they were met; early: nobody has looked
 -- at it yet; unasked; or the id of the flow that decides.
-local job, name, told, reason = arg(), arg(), arg(), arg()
+local job, name, line, reason = arg(), arg(), arg(), arg()
 local err = wrong_shared() or wrong(job, 'hash') or wrong('mj:claim:' .. job, 'hash')
 if err then return err end
 if redis.call('EXISTS', job) == 0 then return 'missing' end
@@ -69,8 +69,8 @@ if reason ~= '' then
   return 'ok'
 end
 if claim['approved:' .. name] then return 'again' end
-redis.call('HSET', 'mj:claim:' .. job, 'approved:' .. name, told)
+redis.call('HSET', 'mj:claim:' .. job, 'approved:' .. name, line)
 -- Fails if another client has written a log of its own: the answer stands all the same.
-redis.pcall('XADD', 'mj:log:' .. job, dec(last_seq(job) + 1) .. '-0', 'ts', dec(now_ms), 'stream', 'system', 'text', told .. '\n')
+redis.pcall('XADD', 'mj:log:' .. job, dec(last_seq(job) + 1) .. '-0', 'ts', dec(now_ms), 'stream', 'system', 'text', line .. '\n')
 if claim.state == 'prerequisites' then redis.call('ZADD', 'mj:prerequisites', dec(now_ms), job) end
 return 'ok'

@@ -18,7 +18,7 @@ end
 return answers
 
 --# repair: journal places messages worlds ends sight
--- Mends a job in the ways that it is told, if it is as it was when somebody looked at it (`seen`) and its journal has no
+-- Mends a job in these ways (`fixes`), if it is as it was when somebody looked at it (`seen`) and its journal has no
 -- facts of it that were not read then. What is wrong, and what mends it: domain/invariants.cpp. Answers 1; 0: it has
 -- moved, and nothing was changed.
 local job, seen, queue, head, count = arg(), arg(), arg(), num(arg()), num(arg())

@@ -91,7 +91,7 @@ class JobCancelled(JobFailed):
 
 
 class FlowFailed(Error):
-    """A flow ended as error. `state`: FlowResult of the contract, with what its jobs have said."""
+    """A flow ended as error. `state`: FlowResult of the contract, with what its jobs have handed back."""
 
     word = "flow_failed"
 

@@ -59,7 +59,7 @@ int lua_cancelled(lua_State* state) {
   return 1;
 }
 
-// Ends early once the job has been asked to end and its script has said that it looks.
+// Ends early once the job has been asked to end and its script has shown that it looks.
 int lua_sleep(lua_State* state) {
   const double seconds = std::min(luaL_checknumber(state, 1), 1e9);
   timespec rest{};
@@ -249,7 +249,7 @@ void report_failure(lua_State* state, int status) {
   lua_pushinteger(state, script.line);
   if (status == LUA_ERRSYNTAX) lua_pushliteral(state, "SyntaxError");
   if (status != LUA_ERRSYNTAX) lua_pushnil(state);
-  if (!call(state, kDescribe, 4, 2)) return report_plainly("Error", "an error that cannot be told");
+  if (!call(state, kDescribe, 4, 2)) return report_plainly("Error", "an error that cannot be shown");
   write_error(top_text(state, -1));
   host_job::send(FrameKind::error, top_text(state, -2));
 }

@@ -14,7 +14,7 @@
 namespace mycojobs::workflow {
 namespace {
 
-// What is not there, and what is said of it. library: "" is the globals.
+// What is not there, and the error for it. library: "" is the globals.
 struct Refused {
   const char* library;
   const char* name;
@@ -243,8 +243,8 @@ void merge(lua_State* state, int from, int to, lua_Integer low, lua_Integer midd
   }
 }
 
-// table.sort, stable: a merge sort that asks the same questions in the same order everywhere, and ends whatever it is
-// told.
+// table.sort, stable: a merge sort that asks the same questions in the same order everywhere, and ends whatever it
+// gets.
 int sort(lua_State* state) {
   luaL_checktype(state, 1, LUA_TTABLE);
   if (!lua_isnoneornil(state, 2)) luaL_checktype(state, 2, LUA_TFUNCTION);

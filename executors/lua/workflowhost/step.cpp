@@ -97,11 +97,11 @@ std::string failure(std::string_view kind, std::string_view message, int line) {
     put_cbor_text(out, "line");
     put_cbor_integer(out, line);
   }
-  std::string said = to_utf8(message.substr(0, kMaxMessageBytes));
-  said.resize(std::min(said.size(), kMaxMessageBytes));
-  while (!is_utf8(said)) said.pop_back();
+  std::string text = to_utf8(message.substr(0, kMaxMessageBytes));
+  text.resize(std::min(text.size(), kMaxMessageBytes));
+  while (!is_utf8(text)) text.pop_back();
   put_cbor_text(out, "message");
-  put_cbor_text(out, said);
+  put_cbor_text(out, text);
   return out;
 }
 

@@ -31,7 +31,7 @@ void push_cbor(lua_State*, std::string_view cbor, const char* what);
 // What a value may have.
 struct Room {
   std::size_t bytes = 0;
-  const char* over = "";  // said of more
+  const char* over = "";  // the error for more
 };
 // Appends the value at this place, in deterministic CBOR, without metamethods. path: where it stands ("state").
 void append_cbor(lua_State*, int index, std::string path, std::string& out, Room room);

@@ -3,7 +3,7 @@
 //   frame = length of the payload, u32 little-endian | kind, u8 | number of the call, u32 little-endian | payload
 //
 //   host     ready (call 0: the engine's name) or refused (why), once, when it has given up its rights
-//   engine   program: hash, 32 bytes | entrypoint, NUL | name, NUL | source. No answer: what is wrong with it is said
+//   engine   program: hash, 32 bytes | entrypoint, NUL | name, NUL | source. No answer: its error comes
 //   by
 //            its steps
 //            step: hash of the program, 32 bytes | request, CBOR

@@ -234,12 +234,12 @@ def make_attribute(name):
     elif name == "inputs":
         module.inputs = Inputs(load_json(now["inputs"].decode()), now["facts"].get("input_names", {}))
     elif name in ("flow", "each"):
-        told = now["facts"].get("flow", {})
-        each = told.get("each", {})
+        data = now["facts"].get("flow", {})
+        each = data.get("each", {})
         module.each = each.get("value")
         module.flow = types.SimpleNamespace(
-            inputs=types.MappingProxyType(told.get("inputs", {})),
-            signals=types.MappingProxyType(told.get("signals", {})),
+            inputs=types.MappingProxyType(data.get("inputs", {})),
+            signals=types.MappingProxyType(data.get("signals", {})),
             index=each.get("index"),
             count=each.get("count"),
         )

@@ -120,7 +120,7 @@ finish = function(job, claim, fields, by_owner)
   if claim and claim.flow then raise_event(claim.flow, 'job ' .. job) end
 end
 
--- Somebody wants it cancelled. ended: nobody ran it and it has ended now. asked: its owner will be told. over: it had
+-- Somebody wants it cancelled. ended: nobody ran it and it has ended now. asked: its owner gets the request. over: it had
 -- ended before. missing.
 local function cancel_job(job, claim)
   if claim.state == 'ended' then return 'over' end
@@ -204,10 +204,10 @@ local function reopen(job, claim)
   redis.call('HSET', job, 'status', 'dispatched', 'detail', 'queued', 'queued_ms', dec(now_ms), 'updated_at', now_s)
 end
 
--- An ended job stays until its entry has gone, its end was told, and its flow has ended. Nil, or why it stays.
+-- An ended job stays until its entry has gone, its notice was sent, and its flow has ended. Nil, or why it stays.
 local function is_kept(claim)
   if claim.leftover then return 'its entry is still in its queue' end
-  if claim.noticed and redis.call('EXISTS', 'mj:notices') == 1 then return 'its end has not been told yet' end
+  if claim.noticed and redis.call('EXISTS', 'mj:notices') == 1 then return 'its notice has not been sent yet' end
   local answer = claim.awaited and redis.pcall('HGET', 'mj:message:' .. claim.awaited, 'answer')
   if answer == 'wanted' or answer == 'due' then return claim.awaited .. ' has not been answered yet' end
   local flow = claim.flow and string.match(claim.flow, ' (%d+)$')

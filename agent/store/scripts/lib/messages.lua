@@ -35,7 +35,7 @@ local function meet_job(index, job)
   job.claim = read_claim(job.key)
 end
 local function mail_moves() redis.call('PUBLISH', 'mj:mail', '') end
--- Something is to be told elsewhere, now; due_ms says since when. A job's end goes on whatever another client has made of the index.
+-- Something is to be sent elsewhere, now; due_ms: since when. A job's end goes on whatever another client has made of the index.
 local function put_out(entry)
   if wrong('mj:outbox', 'zset') then
     return add_anomaly('mj:outbox is no zset, so that nobody hears: ' .. entry .. ': delete that key, then doctor --rebuild')

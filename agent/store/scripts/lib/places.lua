@@ -133,7 +133,7 @@ enqueue = function(job, claim, why, next_up)
     redis.call('HSET', job, 'status', 'dispatched', 'detail', 'queued', 'updated_at', now_s)
   end
   leave(job, claim, from)
-  if from ~= 'planned' then show_node(job, claim) end  -- its flow has just said so
+  if from ~= 'planned' then show_node(job, claim) end  -- its flow has just written that
 end
 
 -- The ids in a job's `dependends`; nil: not a list of ids, which its agent will say.

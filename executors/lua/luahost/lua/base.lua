@@ -14,7 +14,7 @@ Error.__tostring = function(self) return tostring(rawget(self, "message")) end
 Error.__concat = function(left, right) return tostring(left) .. tostring(right) end
 Error.__index = {type = "Error"}
 
--- Codes: denied, not_found, conflict, invalid, too_large, unavailable, and failed for what a program or the system said.
+-- Codes: denied, not_found, conflict, invalid, too_large, unavailable, and failed for errors of a program or the system.
 function kit.new_error(code, message, kind)
   return setmetatable({type = kind or "Error", code = code, message = message}, Error)
 end
@@ -114,7 +114,7 @@ function kit.fail_path(what, path, text, name, writing)
   kit.fail(codes[name] or "failed", "%s: %s: %s", what, path, text)
 end
 
--- A place that the job was not given looks like one that is not there: whoever asks is told the difference.
+-- A place that the job was not given looks like one that is not there: the error says which.
 function kit.need_read(what, path)
   local full = kit.absolute(path)
   local field = missing_grant(full, false)

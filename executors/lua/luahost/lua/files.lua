@@ -1,4 +1,4 @@
--- Files and folders, and what machine this is. Each function raises what the system said, and which grant is missing.
+-- Files and folders, and what machine this is. Each function raises the error of the system, and which grant is missing.
 local host, modules = ...
 local kit = modules.base
 local find, format, gsub, gmatch, match, sub =

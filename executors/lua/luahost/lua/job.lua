@@ -18,7 +18,7 @@ local function is_answer(retry)
   return retry == false or (type(retry) == "number" and retry >= 0 and retry < huge)
 end
 
--- What cannot be told as text is told with the bytes that are not replaced.
+-- What is no text is reported with the bytes that are not replaced.
 local function clean(text)
   if utf8len(text) then return text end
   return (string.gsub(text, "[\128-\255]", "?"))
@@ -122,9 +122,9 @@ local function give_run(facts, inputs_json)
   for name, value in next, facts do
     if not ours[name] and not find(name, "^max_") then job[name] = value end
   end
-  local told = facts.flow or {}
-  local each = told.each or {}
-  mycojobs.flow = {inputs = told.inputs or {}, signals = told.signals or {}, index = each.index, count = each.count}
+  local data = facts.flow or {}
+  local each = data.each or {}
+  mycojobs.flow = {inputs = data.inputs or {}, signals = data.signals or {}, index = each.index, count = each.count}
   mycojobs.each = each.value
   local inputs = make_inputs(kit.from_json(inputs_json), facts.input_names)
   for name, value in next, {job = job, inputs = inputs} do

@@ -66,7 +66,7 @@ local function read_info(where, what)
   return info
 end
 
--- As it is, but what a grant would open is said.
+-- As it is, but the error names what a grant would open.
 local function open_file(path, mode)
   local file, problem, code = open(path, mode)
   if file or type(path) ~= "string" then return file, problem, code end

@@ -9,18 +9,18 @@
 
 namespace mycojobs {
 
-class SaidOnce {
+class LogOnce {
  public:
-  SaidOnce(std::string_view component, Id context) : component_(component), context_(context) {}
+  LogOnce(std::string_view component, Id context) : component_(component), context_(context) {}
   void operator()(const Error* error) {  // null: it works
-    if (error != nullptr && !said_) log(LogLevel::warn, component_, "context {}: {}", context_, error->message);
-    said_ = error != nullptr;
+    if (error != nullptr && !failing_) log(LogLevel::warn, component_, "context {}: {}", context_, error->message);
+    failing_ = error != nullptr;
   }
 
  private:
   std::string_view component_;
   Id context_;
-  bool said_ = false;
+  bool failing_ = false;
 };
 
 }  // namespace mycojobs

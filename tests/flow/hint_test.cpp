@@ -12,9 +12,9 @@ using testing::Contains;
 using testing::ElementsAre;
 using testing::Not;
 
-class Told : public testing::Test {
+class Hinted : public testing::Test {
  protected:
-  Told() : rounds_(stage_.server().open_flows().value(), stage_.server().open().value(), stage_.clock(), settings()) {
+  Hinted() : rounds_(stage_.server().open_flows().value(), stage_.server().open().value(), stage_.clock(), settings()) {
     stage_.ask_to_run(
         "chain", "name: chain\njobs:\n  a: {type: python, script: ok}\n  b: {type: python, script: ok, needs: [a]}\n");
     for (int i = 0; i < 5; ++i) stage_.client();
@@ -41,23 +41,23 @@ class Told : public testing::Test {
   ContextRounds rounds_;
 };
 
-TEST_F(Told, AStepOfAChainIsOneReadingAndOneCommit) {
+TEST_F(Hinted, AStepOfAChainIsOneReadingAndOneCommit) {
   stage_.run_jobs();
   stage_.run_jobs();
-  rounds_.told(stage_.flow("chain"));
+  rounds_.hint(stage_.flow("chain"));
   const auto calls = round();
   ASSERT_GE(calls.size(), 3U);
   EXPECT_THAT(std::vector(calls.begin(), calls.begin() + 3), ElementsAre("flow_read", "flow_commit", "flow_due"));
   EXPECT_EQ(stage_.place("chain", "a"), "completed ok");
 }
 
-TEST_F(Told, WhereNothingIsEverRetiredItRestsAllTheSame) {
+TEST_F(Hinted, WhereNothingIsEverRetiredItRestsAllTheSame) {
   for (int i = 0; i < 5; ++i) (void)rounds_.round();
   EXPECT_GT(rounds_.round().value(), 0U);
 }
 
-TEST_F(Told, AFlowThatNobodyKnowsCostsNothing) {
-  rounds_.told(4711);
+TEST_F(Hinted, AFlowThatNobodyKnowsCostsNothing) {
+  rounds_.hint(4711);
   EXPECT_THAT(round(), Not(Contains("flow_read")));
 }
 
