@@ -1,20 +1,53 @@
 #include "worker/secrets_watch.h"
 
+#include <poll.h>
+#include <sys/inotify.h>
+#include <unistd.h>
+
+#include <array>
 #include <mutex>
 #include <optional>
 #include <string>
 #include <utility>
 
+#include "base/fd.h"
 #include "base/log.h"
 #include "base/turns.h"
 
 namespace mycojobs {
 
+// What the kernel reports of a context's folder, and of the one in which it may yet be made. Where it reports nothing
+// (a network's disk, no more instances of inotify) there is nothing to read, ever.
+class FolderChanges {
+ public:
+  // Empty: there is no folder.
+  FolderChanges(const std::string& folder, Id context) {
+    if (folder.empty()) return;
+    parent_ = folder, own_ = folder + '/' + std::to_string(context);
+    changes_.reset(::inotify_init1(IN_NONBLOCK | IN_CLOEXEC));
+  }
+  int fd() const { return changes_.get(); }
+  // Before a look: what changes after it is reported. What was reported until now is forgotten.
+  void begin() {
+    if (!changes_) return;
+    std::array<char, 4096> room;
+    while (::read(changes_.get(), room.data(), room.size()) > 0) {
+    }
+    constexpr std::uint32_t kMade = IN_CREATE | IN_MOVED_TO | IN_ONLYDIR;
+    ::inotify_add_watch(changes_.get(), parent_.c_str(), kMade);
+    ::inotify_add_watch(changes_.get(), own_.c_str(), kMade | IN_CLOSE_WRITE | IN_ATTRIB | IN_DELETE | IN_MOVED_FROM);
+  }
+
+ private:
+  std::string parent_, own_;
+  Fd changes_;
+};
+
 class SecretsWatch::Look final : public TurnTaker {
  public:
   // Without places there is nothing to wait for.
   Look(const SecretPlaces& places, Id context, const Clock& clock)
-      : clock_(clock), context_(context), secrets_(places, context) {
+      : clock_(clock), context_(context), changes_(places.folder, context), secrets_(places, context) {
     if (places.empty()) {
       found_ = secrets_.look();
     } else {
@@ -24,6 +57,7 @@ class SecretsWatch::Look final : public TurnTaker {
   std::uint64_t turn() {
     constexpr std::uint64_t kSlowMs = 1000;
     const std::uint64_t began = clock_.boot_ms();
+    changes_.begin();
     auto found = secrets_.look();
     if (const std::uint64_t took = clock_.boot_ms() - began; took >= kSlowMs)
       log(LogLevel::warn, "worker", "context {}: a look at its secrets took {} ms: see to the disk of secrets_dir",
@@ -31,6 +65,12 @@ class SecretsWatch::Look final : public TurnTaker {
     const std::lock_guard lock(mutex_);
     found_ = std::move(found);
     return kLookMs;
+  }
+  // Until the folder changes, if the kernel reports it; until the time is over otherwise.
+  void rest(std::uint64_t ms) {
+    std::array<pollfd, 2> waiting{{{bell(), POLLIN, 0}, {changes_.fd(), POLLIN, 0}}};
+    ::poll(waiting.data(), waiting.size(), static_cast<int>(ms));
+    heard();
   }
   std::shared_ptr<const FoundSecrets> found() {
     const std::lock_guard lock(mutex_);
@@ -40,7 +80,8 @@ class SecretsWatch::Look final : public TurnTaker {
  private:
   const Clock& clock_;
   Id context_;
-  Secrets secrets_;  // the thread's
+  FolderChanges changes_;  // the thread's
+  Secrets secrets_;        // the thread's
   std::mutex mutex_;
   std::shared_ptr<const FoundSecrets> found_;
   std::optional<TurnThread<Look>> thread_;

@@ -2,7 +2,7 @@
 // who has warm processes. Each context has a thread that looks: a disk that stands still under one of them is no matter
 // of another's.
 //
-//   thread of a context: Secrets::look() --> of(context), by any thread      every kLookMs
+//   thread of a context: Secrets::look() --> of(context), by any thread      when the folder changes; every kLookMs
 //
 // While a disk stands still what was found stays in force, as while it cannot be read.
 #pragma once
@@ -19,7 +19,7 @@ namespace mycojobs {
 
 class SecretsWatch {
  public:
-  static constexpr std::uint64_t kLookMs = 2000;  // between looks at a folder
+  static constexpr std::uint64_t kLookMs = 2000;  // between looks at a folder of which the kernel reports nothing
 
   SecretsWatch(const SecretPlaces&, const std::vector<Id>& contexts, const Clock&);
   ~SecretsWatch();  // waits for a look that is under way

@@ -145,6 +145,22 @@ TEST_F(SecretsTest, AWatchKnowsThoseOfAContextWhoseDiskStandsStillAsSoonAsItGoes
   EXPECT_TRUE(eventually([&] { return watch.has(7, {{"K", "other value"}}); }));
 }
 
+// Looks alone would see some twenty changes in forty seconds.
+TEST_F(SecretsTest, AWatchSeesAFolderThatIsMadeAndAFileThatIsReplacedWithoutWaitingForItsNextLook) {
+  fs::remove_all(folder_ / "7");
+  const SystemClock clock;
+  SecretsWatch watch(places_, {7}, clock);
+  ASSERT_TRUE(eventually([&] { return watch.of(7) != nullptr; }));
+  const std::uint64_t began = clock.boot_ms();
+  fs::create_directory(folder_ / "7");
+  for (int i = 0; i < 20; ++i) {
+    const std::string value = "value " + std::to_string(i);
+    put("K", value);
+    ASSERT_TRUE(eventually([&] { return watch.has(7, {{"K", value}}); }));
+  }
+  EXPECT_LT(clock.boot_ms() - began, 10 * SecretsWatch::kLookMs);
+}
+
 TEST_F(SecretsTest, AWatchWithoutPlacesWaitsForNobody) {
   const HandClock clock;
   const auto found = SecretsWatch({}, {7}, clock).of(7);
