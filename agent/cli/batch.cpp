@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <future>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <vector>
@@ -242,13 +243,16 @@ Result<void> BatchSubmission::hand_over(Opened& opened, Chunk& chunk) {
 
 Result<void> BatchSubmission::submit(Opened& opened) {
   file_.rewind();
+  auto chunk = next_chunk();
   while (true) {
-    auto chunk = next_chunk();
     if (!chunk) return stopped(std::move(chunk).error());
     if (chunk->jobs.empty()) return {};
+    // The next lines are read while Redis is at work. An early return waits for them.
+    auto next = std::async(std::launch::async, [this] { return next_chunk(); });
     if (auto handed = hand_over(opened, *chunk); !handed) return stopped(std::move(handed).error());
     progress_.show("submitting jobs", written_, jobs_);
     if (next_stop_signal(0) != 0) return stopped({Code::conflict, "stopped by a signal"});
+    chunk = next.get();
   }
 }
 
