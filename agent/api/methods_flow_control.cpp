@@ -5,7 +5,7 @@
 #include "domain/codec.h"
 
 namespace mycojobs::api {
-namespace {
+namespace flow_control_methods {
 
 using nlohmann::json;
 using Verb = FlowControl::Verb;
@@ -43,9 +43,10 @@ Result<json> run(Call& call) {
   return control(call, verb);
 }
 
-}  // namespace
+}  // namespace flow_control_methods
 
 void add_flow_controls(Services& s, std::vector<Method>& all) {
+  using namespace flow_control_methods;
   const Param actor{"actor_id", "id", "who does it, if an operator calls; absent: the caller"};
   const Param comment{"comment", "text", "why; kept with who and when"};
   const Param key{"key", "text", "idempotency key: the same control with it again changes nothing"};

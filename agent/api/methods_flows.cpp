@@ -32,7 +32,7 @@ json result_of_flow(const Flow& flow) {
           {"ended", ended},        {"result", typed_values(flow.result, flow.result_json)}};
 }
 
-namespace {
+namespace flows_methods {
 
 Result<Flow> read_flow(Call& call) { return service::read_flow(call.by(), call.store(), call.id("id")); }
 
@@ -234,7 +234,7 @@ Result<json> remove_flow(Call& call) {
   return json{{"key", "flow:" + std::to_string(id)}, {"deleted", true}};
 }
 
-}  // namespace
+}  // namespace flows_methods
 
 std::vector<Param> flow_params(std::vector<Param> more) {
   std::vector<Param> all{{"id", "id", "the flow's id", true},
@@ -244,6 +244,7 @@ std::vector<Param> flow_params(std::vector<Param> more) {
 }
 
 void add_flow_methods(Services& s, std::vector<Method>& all) {
+  using namespace flows_methods;
   const Param context{"context_id", "id", "the context; absent: the server's first"};
   const Param caller{"caller_id", "id", "whose flow it is; absent: the caller's"};
   all.push_back(method(

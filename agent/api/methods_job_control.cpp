@@ -4,7 +4,7 @@
 #include "api/job_parts.h"
 
 namespace mycojobs::api {
-namespace {
+namespace job_control_methods {
 
 using nlohmann::json;
 
@@ -34,9 +34,10 @@ Result<json> remove(Call& call) {
   return json{{"key", key}, {"deleted", true}};
 }
 
-}  // namespace
+}  // namespace job_control_methods
 
 void add_job_controls(Services& s, const std::vector<Param>& one, std::vector<Method>& all) {
+  using namespace job_control_methods;
   all.push_back(method(s, "job.cancel", "end a job wherever it is, for ever", one, "JobState: where it is", cancel));
   all.push_back(method(s, "job.retry", "run a job again that ended as error", one, "JobState: where it is", retry));
   all.push_back(

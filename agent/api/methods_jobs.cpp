@@ -9,7 +9,7 @@
 #include "inspect/explain.h"
 
 namespace mycojobs::api {
-namespace {
+namespace jobs_methods {
 
 using nlohmann::json;
 
@@ -18,7 +18,7 @@ constexpr std::uint32_t kLogWaitMs = 30'000;
 
 bool has_ended(const Job& job) { return job.status == JobStatus::finished || job.status == JobStatus::error; }
 
-}  // namespace
+}  // namespace jobs_methods
 
 Result<Job> read_job(const json& object) {
   if (!object.is_object()) return fail(Code::invalid, "a job is an object");
@@ -37,7 +37,7 @@ json status_of(const Job& job, const std::string& key) {
           {"status", word(job.status)},
           {"detail", job.detail},
           {"error", job.error},
-          {"ended", has_ended(job)},
+          {"ended", jobs_methods::has_ended(job)},
           {"attempt", job.attempt},
           {"runner_id", job.runner_id},
           {"queued_ms", job.queued_ms},
@@ -45,7 +45,7 @@ json status_of(const Job& job, const std::string& key) {
           {"ended_ms", job.ended_ms}};
 }
 
-namespace {
+namespace jobs_methods {
 
 // The job that a call names, for who may read it.
 Result<JobView> readable(Call& call) {
@@ -203,9 +203,10 @@ std::vector<Param> job_fields(const char* id_type, const char* id_help) {
       {"traceparent", "text", "the trace that it stands in; absent: that of the request's header (docs/tracing.md)"}};
 }
 
-}  // namespace
+}  // namespace jobs_methods
 
 void add_job_methods(Services& s, std::vector<Method>& all) {
+  using namespace jobs_methods;
   const Param key{"id", "key", "the job's id, or \"CALLER:ID\"", true};
   const std::vector<Param> one{key, kContext, kCaller};
   const char* kEither = "of a job that job.create has written, or of the new one; absent: the next free one";
@@ -251,6 +252,7 @@ void add_job_methods(Services& s, std::vector<Method>& all) {
 }
 
 void add_supervisor_methods(Services& s, std::vector<Method>& all) {
+  using namespace jobs_methods;
   constexpr std::string_view kJobs[] = {"job.run",  "job.start",  "job.status",  "job.result",
                                         "job.logs", "job.cancel", "jobs.create", "jobs.list"};
   std::vector<Method> from;

@@ -9,7 +9,7 @@
 #include "service/records.h"
 
 namespace mycojobs::api {
-namespace {
+namespace records_methods {
 
 using nlohmann::json;
 
@@ -212,13 +212,14 @@ Result<json> message_list(Call& call) {
   return all;
 }
 
-}  // namespace
+}  // namespace records_methods
 
-namespace {
+namespace records_methods {
 
 constexpr std::string_view kIsDeleted = "Deleted: its key";
 
 void add_actor_methods(Services& s, std::vector<Method>& all) {
+  using namespace records_methods;
   const Param id{"id", "id", "its id", true}, any_id{"id", "id", "its id; absent: the next free one"};
   const Param pubkey{"pubkey", "text", "its key, ed25519; empty: none any more"};
   const Param address{"address", "texts", "where it is reached"};
@@ -232,6 +233,7 @@ void add_actor_methods(Services& s, std::vector<Method>& all) {
 }
 
 void add_context_methods(Services& s, std::vector<Method>& all) {
+  using namespace records_methods;
   const Param first{"id", "id", "its id; absent: the server's first"};
   const Param submitters{"submitters", "ids", "actors who make jobs, flows and messages, and steer and read their own"};
   const Param readers{"readers", "ids", "actors who read everything"};
@@ -260,6 +262,7 @@ void add_context_methods(Services& s, std::vector<Method>& all) {
 }
 
 void add_runner_methods(Services& s, std::vector<Method>& all) {
+  using namespace records_methods;
   const Param id{"id", "id", "its id", true}, context{"context_id", "id", "the context; absent: the server's first"};
   const std::vector<Param> fields{
       context,
@@ -289,6 +292,7 @@ void add_runner_methods(Services& s, std::vector<Method>& all) {
 }
 
 void add_message_methods(Services& s, std::vector<Method>& all) {
+  using namespace records_methods;
   const Param id{"id", "id", "its id", true}, context{"context_id", "id", "the context; absent: the server's first"};
   const Param caller{"caller_id", "id", "whose it is; absent: the caller's"};
   all.push_back(method(
@@ -329,9 +333,10 @@ void add_message_methods(Services& s, std::vector<Method>& all) {
                        message_delete));
 }
 
-}  // namespace
+}  // namespace records_methods
 
 void add_record_methods(Services& s, std::vector<Method>& all) {
+  using namespace records_methods;
   add_actor_methods(s, all);
   add_context_methods(s, all);
   add_runner_methods(s, all);

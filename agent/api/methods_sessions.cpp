@@ -7,7 +7,7 @@
 #include "domain/signatures.h"
 
 namespace mycojobs::api {
-namespace {
+namespace sessions_methods {
 
 using nlohmann::json;
 
@@ -62,9 +62,10 @@ Method session_method(Services& services, std::string_view name, std::string_vie
           }};
 }
 
-}  // namespace
+}  // namespace sessions_methods
 
 void add_session_methods(Services& s, std::vector<Method>& all) {
+  using namespace sessions_methods;
   all.push_back(session_method(
       s, "session.challenge", "ask for what a key is to sign", {}, "LoginChallenge: challenge, audience, until_ms",
       [](Services& services, const json&, const Caller& caller) { return challenge(services, caller); }));

@@ -8,7 +8,7 @@
 #include "service/queues.h"
 
 namespace mycojobs::api {
-namespace {
+namespace system_methods {
 
 using nlohmann::json;
 
@@ -67,9 +67,10 @@ Result<json> info(Call& call) {
               {"store", {{"product", facts.product}, {"version", facts.version}, {"databases", facts.databases}}}};
 }
 
-}  // namespace
+}  // namespace system_methods
 
 void add_system_methods(Services& s, std::vector<Method>& all) {
+  using namespace system_methods;
   const Param context{"context_id", "id", "the context; absent: the server's first"};
   const Param queue{"queue", "text", "a script type, or a queue's key", true};
   all.push_back(method(s, "queue.list", "list the queues", {context},

@@ -10,7 +10,7 @@
 #include "service/overview.h"
 
 namespace mycojobs::api {
-namespace {
+namespace views_methods {
 
 using nlohmann::json;
 
@@ -153,9 +153,10 @@ Result<json> check_flow(Call& call) {
               {"nodes", read.plan ? read.plan->nodes.size() : 0}};
 }
 
-}  // namespace
+}  // namespace views_methods
 
 void add_view_methods(Services& s, std::vector<Method>& all) {
+  using namespace views_methods;
   const Param context{"context_id", "id", "the context; absent: the server's first"};
   const Param caller{"caller_id", "id", "whose job it is; absent: the caller's"};
   all.push_back(method(s, "context.rights", "say what the caller may do", {context},

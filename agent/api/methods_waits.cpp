@@ -8,7 +8,7 @@
 #include "inspect/jobs.h"
 
 namespace mycojobs::api {
-namespace {
+namespace waits_methods {
 
 using nlohmann::json;
 
@@ -82,15 +82,17 @@ Result<json> wait_for_flows(Call& call) {
   });
 }
 
-}  // namespace
+}  // namespace waits_methods
 
 Param wait_param() { return {"wait_ms", "ms", "answer after this time at the latest (600000; 3600000 at most)"}; }
 
 std::uint64_t end_of_wait(const Call& call) {
-  return call.services().clock.boot_ms() + std::min<std::uint64_t>(call.number("wait_ms", 600'000), kLongestWaitMs);
+  return call.services().clock.boot_ms() +
+         std::min<std::uint64_t>(call.number("wait_ms", 600'000), waits_methods::kLongestWaitMs);
 }
 
 void add_wait_methods(Services& s, std::vector<Method>& all) {
+  using namespace waits_methods;
   const Param context{"context_id", "id", "the context; absent: the server's first"};
   all.push_back(method(s, "jobs.wait", "wait until one of many jobs has ended",
                        {{"jobs", "texts", "\"CALLER:ID\" of each, 1000 at most", true}, context, wait_param()},

@@ -8,7 +8,7 @@
 #include "service/workflows.h"
 
 namespace mycojobs::api {
-namespace {
+namespace workflows_methods {
 
 using nlohmann::json;
 
@@ -122,6 +122,7 @@ Result<json> remove_one(Call& call) {
 
 // What people say to an instance.
 void add_answers(Services& s, const std::vector<Param>& instance, std::vector<Method>& all) {
+  using namespace workflows_methods;
   const Param actor{"actor_id", "id", "who does it, if an operator calls; absent: the caller"};
   const Param comment{"comment", "text", "why; kept with who and when"};
   const Param intent{"intent", "text", "as the intent begins, if several wait"};
@@ -139,9 +140,10 @@ void add_answers(Services& s, const std::vector<Param>& instance, std::vector<Me
                        "Deleted: workflow and key", remove_one));
 }
 
-}  // namespace
+}  // namespace workflows_methods
 
 void add_workflow_methods(Services& s, std::vector<Method>& all) {
+  using namespace workflows_methods;
   const Param context{"context_id", "id", "the context; absent: the server's first"};
   const Param workflow{"workflow", "text", "a workflow's name, as short as it is clear", true};
   const Param key{"key", "any", "an instance's key; absent: the workflow has no keys"};

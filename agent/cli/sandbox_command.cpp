@@ -214,7 +214,7 @@ Result<Tried> try_file(const Invocation& call, bool learn) {
   return tried;
 }
 
-json to_json(const Outcome& outcome) {
+json report_of(const Outcome& outcome) {
   json object = {
       {"status", word(outcome.status)}, {"reason", to_utf8(outcome.reason)}, {"exit_code", outcome.exit_code},
       {"signal", outcome.signal},       {"stragglers", outcome.stragglers},  {"layers", outcome.layers},
@@ -277,7 +277,7 @@ void show_outcome(const Tried& tried) {
 Result<int> run_file(const Invocation& call) {
   MJ_TRY(tried, try_file(call, false));
   if (call.json) {
-    json object = to_json(tried.run.outcome);
+    json object = report_of(tried.run.outcome);
     object["profile"] = tried.profile;
     object["policy"] = to_json(tried.policy);
     object["detail"] = tried.run.end.detail;

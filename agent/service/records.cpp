@@ -176,8 +176,6 @@ Result<Context> update_context(const Caller& by, Store& store, const Context& wa
 
 namespace {
 
-constexpr std::size_t kMaxMessageKeys = 100000;
-
 // One living job, or none. Error too_large: there are too many to look at all of them.
 Result<std::string> living_job(Store& store, Id context) {
   for (const JobStatus status : {JobStatus::started, JobStatus::dispatched, JobStatus::waiting_for_prerequisites}) {
@@ -201,7 +199,7 @@ Result<std::string> living_message(Store& store, Id context) {
     MJ_TRY(waiting, store.queue_length(context, list));
     if (waiting > 0) return std::string("messages in ") + list;
   }
-  MJ_TRY(keys, store.keys(context, "message:", kMaxMessageKeys));
+  MJ_TRY(keys, store.keys(context, "message:", kMaxJobLooks));
   constexpr std::string_view kLooked[] = {"message_type", "status"};
   for (const std::string& key : keys) {
     auto fields = store.load_fields(context, key, kLooked);
