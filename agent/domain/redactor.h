@@ -176,6 +176,7 @@ void Decoder::finish(const Sink& sink) {
 struct Secret {
   std::string name;
   std::string value;  // any bytes
+  bool operator==(const Secret&) const = default;
 };
 
 class Redactor {

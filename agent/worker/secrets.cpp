@@ -36,11 +36,23 @@ struct Listing {
   Fd folder;             // none: there is no such folder
   std::vector<std::string> names;
   std::string seen;
+  bool young = false;  // a file may change once more, and look the same
 };
 
+// Files that were written within one tick of the kernel's clock (10 ms at most) have one time.
+bool is_young(const struct stat& file) {
+  constexpr std::int64_t kTicksMs = 50;
+  timespec now{};
+  ::clock_gettime(CLOCK_REALTIME, &now);
+  const auto ms = [](const timespec& at) { return at.tv_sec * 1000 + at.tv_nsec / 1'000'000; };
+  return ms(now) - ms(file.st_ctim) < kTicksMs;
+}
+
 Result<Listing> list(const std::string& path, const std::string& prefix, bool managed) {
-  const auto failed = [&path] { return fail(Code::io, path + ": " + errno_text(errno)); };
-  Listing listing{path, prefix, managed, {}, {}, {}};
+  const auto failed = [&path] {
+    return fail(errno == EACCES ? Code::denied : Code::io, path + ": " + errno_text(errno));
+  };
+  Listing listing{path, prefix, managed, {}, {}, {}, {}};
   listing.folder.reset(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!listing.folder) return errno == ENOENT ? Result<Listing>(std::move(listing)) : failed();
   const int copy = ::fcntl(listing.folder.get(), F_DUPFD_CLOEXEC, 0);
@@ -54,8 +66,9 @@ Result<Listing> list(const std::string& path, const std::string& prefix, bool ma
   std::sort(listing.names.begin(), listing.names.end());
   for (const std::string& name : listing.names) {
     struct stat file {};
-    if (::fstatat(listing.folder.get(), name.c_str(), &file, AT_SYMLINK_NOFOLLOW) == 0)
-      listing.seen += name + '\0' + trace_of(file) + '\n';
+    if (::fstatat(listing.folder.get(), name.c_str(), &file, AT_SYMLINK_NOFOLLOW) != 0) continue;
+    listing.seen += name + '\0' + trace_of(file) + '\n';
+    listing.young = listing.young || is_young(file);
   }
   return listing;
 }
@@ -124,6 +137,7 @@ std::string shown_path(const SecretFile& file) {
 struct Looked {
   std::vector<Listing> listings;
   std::string seen;
+  bool young = false;
 };
 
 Result<Looked> look_at(const SecretPlaces& places, Id context) {
@@ -137,7 +151,10 @@ Result<Looked> look_at(const SecretPlaces& places, Id context) {
     MJ_TRY(credentials, list(places.credentials, "mycojobs." + number + '.', true));
     looked.listings.push_back(std::move(credentials));
   }
-  for (const Listing& each : looked.listings) looked.seen += each.seen.empty() ? "" : each.path + '\n' + each.seen;
+  for (const Listing& each : looked.listings) {
+    looked.seen += each.seen.empty() ? "" : each.path + '\n' + each.seen;
+    looked.young = looked.young || each.young;
+  }
   return looked;
 }
 
@@ -206,15 +223,14 @@ bool FoundSecrets::has(const std::vector<SecretValue>& given) const {
   });
 }
 
-Secrets::Secrets(SecretPlaces places, Id context)
-    : places_(std::move(places)),
-      context_(context),
-      found_(std::make_shared<const FoundSecrets>(places_, context, std::vector<Secret>())) {}
+Secrets::Secrets(SecretPlaces places, Id context) : places_(std::move(places)), context_(context) {}
 
 std::shared_ptr<const FoundSecrets> Secrets::look() {
   const auto looked = look_at(places_, context_);
   if (looked && looked->seen == seen_) return found_;
+  seen_.reset();
   std::vector<Secret> secrets;
+  std::vector<std::string> refused;
   std::string unread = looked ? std::string() : looked.error().message;
   for (SecretFile& file : looked ? read_all(*looked) : std::vector<SecretFile>()) {
     if (file.problem.empty()) {
@@ -222,18 +238,28 @@ std::shared_ptr<const FoundSecrets> Secrets::look() {
     } else if (file.unread) {
       unread = shown_path(file) + ": " + file.problem;
     } else {
-      log(LogLevel::warn, "worker", "refused as a secret: {}: {}", shown_path(file), file.problem);
+      refused.push_back(shown_path(file) + ": " + file.problem);
     }
+  }
+  if (refused != std::exchange(refused_, refused)) {
+    for (const std::string& one : refused) log(LogLevel::warn, "worker", "refused as a secret: {}", one);
   }
   if (!unread.empty() && unread != problem_)
     log(LogLevel::error, "worker", "a secret cannot be read, which is tried again: {}", unread);
   problem_ = unread;
-  if (!unread.empty() && found_->redactor()) return found_;
+  // A folder that we may not read has none for us; of one that fails nobody knows.
+  const bool unknown = !looked && looked.error().code != Code::denied;
+  if (unknown || (!unread.empty() && found_ && found_->redactor())) return found_;
+  if (looked && unread.empty() && !looked->young) seen_ = looked->seen;
+  return take(std::move(secrets));
+}
+
+std::shared_ptr<const FoundSecrets> Secrets::take(std::vector<Secret> secrets) {
+  if (found_ && found_->all() == secrets) return found_;
+  if (found_ || !secrets.empty())
+    log(LogLevel::info, "worker", "context {}: kept out of what its jobs hand out: {}", context_,
+        counted(secrets.size(), "secret"));
   found_ = std::make_shared<const FoundSecrets>(places_, context_, std::move(secrets));
-  if (!unread.empty()) return found_;
-  seen_ = looked->seen;
-  log(LogLevel::info, "worker", "context {}: kept out of what its jobs hand out: {}", context_,
-      counted(found_->all().size(), "secret"));
   return found_;
 }
 

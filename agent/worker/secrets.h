@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -30,7 +31,7 @@ struct SecretFile {
   bool unread = false;  // the problem is one of this moment
   std::string value;    // if there is no problem
 };
-// All of a context's, by name. Error io: names the folder.
+// All of a context's, by name. Error io, or denied: names the folder.
 Result<std::vector<SecretFile>> find_secrets(const SecretPlaces&, Id context);
 
 // What was found in a context at one moment. It does not change: of any thread.
@@ -62,14 +63,18 @@ class Secrets {
 
   Secrets(SecretPlaces, Id context);
   // As they are now; the same as before where nothing has changed. What was found stays in force while the folder
-  // cannot be read.
+  // cannot be read; null: it could not yet, so nobody knows what is a secret.
   std::shared_ptr<const FoundSecrets> look();
 
  private:
+  std::shared_ptr<const FoundSecrets> take(std::vector<Secret>);
+
   SecretPlaces places_;
   Id context_ = 0;
-  std::string seen_;     // the folder and its files as they were read: names, sizes, times, owners, rights
-  std::string problem_;  // logged already
+  // The folder and its files as they were read: names, sizes, times, owners, rights. None: they are read again.
+  std::optional<std::string> seen_;
+  std::vector<std::string> refused_;  // logged already, as is:
+  std::string problem_;
   std::shared_ptr<const FoundSecrets> found_;
 };
 

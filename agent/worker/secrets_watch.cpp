@@ -35,7 +35,9 @@ class FolderChanges {
     }
     constexpr std::uint32_t kMade = IN_CREATE | IN_MOVED_TO | IN_ONLYDIR;
     ::inotify_add_watch(changes_.get(), parent_.c_str(), kMade);
-    ::inotify_add_watch(changes_.get(), own_.c_str(), kMade | IN_CLOSE_WRITE | IN_ATTRIB | IN_DELETE | IN_MOVED_FROM);
+    // Not IN_CREATE: nothing has been written yet.
+    constexpr std::uint32_t kChanged = IN_CLOSE_WRITE | IN_ATTRIB | IN_DELETE | IN_MOVED_TO | IN_MOVED_FROM;
+    ::inotify_add_watch(changes_.get(), own_.c_str(), kChanged | IN_ONLYDIR);
   }
 
  private:

@@ -120,6 +120,25 @@ TEST_F(SecretsTest, WhatWasFoundStaysWhileTheFolderCannotBeRead) {
   EXPECT_EQ(redacted("first value second one"), "[secret K] [secret L]");
 }
 
+TEST_F(SecretsTest, NobodyKnowsWhatIsASecretUntilTheFolderCouldBeRead) {
+  fs::remove(folder_ / "7");
+  folder_.write("7", "not a folder");
+  EXPECT_EQ(secrets_.look(), nullptr);
+  fs::remove(folder_ / "7");
+  fs::create_directory(folder_ / "7");
+  put("K", "first value");
+  EXPECT_EQ(redacted("first value"), "[secret K]");
+}
+
+// Within a tick of the kernel's clock a second write of as many bytes leaves size and times as they are.
+TEST_F(SecretsTest, AFileThatHasJustChangedIsReadAgain) {
+  for (int i = 0; i < 200; ++i) {
+    const std::string value = "value " + std::to_string(100 + i);
+    put("K", value);
+    ASSERT_EQ(redacted(value), "[secret K]");
+  }
+}
+
 TEST_F(SecretsTest, SecretsTogetherAreBounded) {
   for (std::size_t i = 0; i < 10; ++i)
     put("K" + std::to_string(i), std::string(Secrets::kMostBytes, static_cast<char>('a' + i)));
