@@ -79,14 +79,17 @@ void JobRuns::begin(Start start) {
   Run& run = place.first->second;
   run.fence_boot_ms = run.job.specs.front().fence_boot_ms;
   if (!run.job.begin) return launch(number, run);
-  act(Elsewhere{run.job.lane, [number, begin = std::move(run.job.begin), artifacts = run.job.artifacts] {
-                  return Event(Begun{number, artifacts, begin()});
+  run.beginning = std::make_shared<decltype(Start::begin)>(std::move(run.job.begin));
+  act(Elsewhere{run.job.lane, [number, waiting = std::weak_ptr(run.beginning), artifacts = run.job.artifacts] {
+                  const auto begin = waiting.lock();
+                  return Event(Begun{number, artifacts, begin ? (*begin)() : fail(Code::conflict, kWhyGivenBack)});
                 }});
 }
 
 void JobRuns::on(Begun& begun) {
   Run* run = find(begun.run);
   if (run == nullptr) return;  // it was killed meanwhile
+  run->beginning.reset();
   if (begun.conversation) {
     run->job.conversation = std::move(*begun.conversation);
     return launch(begun.run, *run);

@@ -158,13 +158,14 @@ class JobRuns {
     Start job;
     RunOutput output;
     std::size_t stage = 0;
-    bool began = false;                     // a stage of it has
-    std::uint64_t fence_boot_ms = 0;        // the last one
-    std::optional<KillReason> killed = {};  // somebody wants it to end
-    bool output_over = false;               // it wrote more than it may
-    bool withheld = false;                  // unkillable, and reported
-    bool held = false;                      // its channel: what it leaves waits for the disk
-    bool between = false;                   // two stages: its conversation is another thread's, and it has no process
+    bool began = false;                                      // a stage of it has
+    std::uint64_t fence_boot_ms = 0;                         // the last one
+    std::shared_ptr<decltype(Start::begin)> beginning = {};  // on a lane, which passes it over if the run has gone
+    std::optional<KillReason> killed = {};                   // somebody wants it to end
+    bool output_over = false;                                // it wrote more than it may
+    bool withheld = false;                                   // unkillable, and reported
+    bool held = false;                                       // its channel: what it leaves waits for the disk
+    bool between = false;  // two stages: its conversation is another thread's, and it has no process
   };
   struct Ending {  // no process of it is left, and its end is not reported yet
     Run run;

@@ -432,14 +432,21 @@ TEST_F(JobRunsTest, JobThatIsKilledWhileItBeginsElsewhereGoesBackAtOnce) {
     Start start = job(1);
     start.conversation = nullptr;
     start.lane = "plugin 1";
-    start.begin = [] { return Result<std::unique_ptr<Conversation>>(std::make_unique<SteppedTalk>(1)); };
+    bool began = false;
+    const auto held = std::make_shared<int>();
+    start.begin = [&began, held] {
+      began = true;
+      return Result<std::unique_ptr<Conversation>>(std::make_unique<SteppedTalk>(1));
+    };
     step(std::move(start));
     const auto work = all<JobRuns::Elsewhere>().at(0)->work;
     step(JobRuns::Kill{all_or_one, KillReason::cancelled});
     EXPECT_EQ(given_back(), std::vector<RunNumber>{1});
     EXPECT_TRUE(all<JobRuns::KillRun>().empty());
+    EXPECT_EQ(held.use_count(), 1) << "a lane that stands still keeps nothing of it";
     step(work());
     EXPECT_TRUE(actions_.empty());
+    EXPECT_FALSE(began);
   }
 }
 
