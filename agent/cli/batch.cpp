@@ -247,8 +247,9 @@ Result<void> BatchSubmission::submit(Opened& opened) {
   while (true) {
     if (!chunk) return stopped(std::move(chunk).error());
     if (chunk->jobs.empty()) return {};
-    // The next lines are read while Redis is at work. An early return waits for them.
-    auto next = std::async(std::launch::async, [this] { return next_chunk(); });
+    // The next lines are read while Redis is at work, or later where no thread can be had. An early return waits for
+    // them.
+    auto next = std::async(std::launch::async | std::launch::deferred, [this] { return next_chunk(); });
     if (auto handed = hand_over(opened, *chunk); !handed) return stopped(std::move(handed).error());
     progress_.show("submitting jobs", written_, jobs_);
     if (next_stop_signal(0) != 0) return stopped({Code::conflict, "stopped by a signal"});

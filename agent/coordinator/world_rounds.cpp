@@ -693,6 +693,7 @@ Result<Job> WorldRounds::submit_job(LoadedWorld& world, const PendingIntent& pen
   const auto module = code.find(spec.module);
   if (spec.script.empty() && module == code.end()) return fail(Code::not_found, spec.module + ": is not there");
   job.script = spec.script.empty() ? module->second : spec.script;
+  MJ_CHECK(carried.within_limits(check_script(job.script, parts_.limits.max_script_bytes)));
   if (spec.timeout_s > 0) job.timeout = spec.timeout_s;
   job.retries = static_cast<std::uint8_t>(std::min<std::uint32_t>(spec.retries, UINT8_MAX));
   job.policy = spec.policy;

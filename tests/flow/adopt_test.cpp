@@ -157,6 +157,14 @@ TEST_F(AdoptFlow, AJobOverTheLimitsIsRefusedWithItsField) {
   EXPECT_EQ(field("flow:33", "status"), "finished");
 }
 
+TEST_F(AdoptFlow, AJobThatRunsElsewhereIsHeldToTheCeilingThere) {
+  put_job(2001, "ok", "[]", {"policy", R"({"memory": "129 MiB"})", "supervisor_url", "http://10.0.0.7:8989"});
+  put_job(2002, "ok");
+  put_flow();
+  limits_.ceiling.most.memory_bytes = 128U << 20;
+  EXPECT_TRUE(start());
+}
+
 TEST_F(AdoptFlow, WhatIsNoHashIsNoFlow) {
   EXPECT_TRUE(adopt_flow(stage_.flows(), stage_.store(), limits_, 33)) << "not there: whoever starts it says so";
   EXPECT_FALSE(start());

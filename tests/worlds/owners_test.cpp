@@ -122,6 +122,16 @@ TEST_F(WorldOwner, StartsNothingThatAsksForMoreThanTheCeilingAllows) {
   EXPECT_THAT(stage_.trouble(), IsEmpty());
 }
 
+TEST_F(WorldOwner, StartsNoJobWhoseScriptIsLargerThanTheOperatorAllows) {
+  apply_as(12);
+  stage_.job_limits = {Ceilings().of(WorldStage::kContext), 1};
+  stage_.replace(0);
+  const std::string of_job = end_of(1, "job");
+  EXPECT_THAT(of_job, HasSubstr(R"("detail":"too_large")"));
+  EXPECT_THAT(of_job, HasSubstr("job.max_script_bytes allows 1"));
+  EXPECT_TRUE(stage_.ran.empty());
+}
+
 TEST_F(WorldOwner, WaitsWhileTheListsCannotBeRead) {
   apply_as(12);
   save_lists("not a list", "[]");
