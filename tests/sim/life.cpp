@@ -160,10 +160,28 @@ std::string Life::unsettled() {
   for (const auto& client : clients_) {
     if (!client->done()) return client->name() + " has not got all its answers";
   }
-  std::vector<std::string> keys;
-  for (Id id = 1; id <= last_id_; ++id) {
-    if (const std::string key = key_of(id); !settled_.contains(key)) keys.push_back(key);
+  if (!unsettled_.empty()) unsettled_ = unsettled_of({unsettled_});  // a look at all of them costs more
+  if (unsettled_.empty()) {
+    std::vector<std::string> keys;
+    for (Id id = 1; id <= last_id_; ++id) {
+      if (const std::string key = key_of(id); !settled_.contains(key)) keys.push_back(key);
+    }
+    unsettled_ = unsettled_of(keys);
   }
+  if (!unsettled_.empty()) return unsettled_;
+  if (!coordinators_.empty()) {
+    const auto active = coordinators_.front()->own_flows().active(kContext, 0, 1);
+    if (!active) return active.error().message;
+    if (!active->empty()) return "flow:" + std::to_string(active->front()) + " has not ended";
+  }
+  for (const auto& service : stage_.services) {
+    if (!service->is_quiet()) return "agent " + std::to_string(service->settings().runner.id) + " is busy";
+  }
+  return "";
+}
+
+// The first of these jobs that goes on; empty: none. The others are settled, or parked.
+std::string Life::unsettled_of(const std::vector<std::string>& keys) {
   const auto places = stage_.store().places(kContext, keys, false);
   if (!places) return places.error().message;
   report_.parked = 0;
@@ -177,16 +195,7 @@ std::string Life::unsettled() {
     else if (!absent && !waits && first.empty())
       first = job.job_key;
   }
-  if (!first.empty()) return first;
-  if (!coordinators_.empty()) {
-    const auto active = coordinators_.front()->own_flows().active(kContext, 0, 1);
-    if (!active) return active.error().message;
-    if (!active->empty()) return "flow:" + std::to_string(active->front()) + " has not ended";
-  }
-  for (const auto& service : stage_.services) {
-    if (!service->is_quiet()) return "agent " + std::to_string(service->settings().runner.id) + " is busy";
-  }
-  return "";
+  return first;
 }
 
 std::string Life::explained(const std::string& who) {
@@ -215,7 +224,7 @@ void Life::check_flows() {
 void Life::explain_parked() {
   std::map<std::string, std::string> causes;
   for (Id id = 1; id <= last_id_; ++id) {
-    if (stage_.place(key_of(id)).claim.state != "waiting") continue;
+    if (settled_.contains(key_of(id)) || stage_.place(key_of(id)).claim.state != "waiting") continue;
     const auto why = explain(stage_.store(), kContext, key_of(id));
     const std::string cause = why ? why->cause : why.error().message;
     if (cause != "dependency_absent" && cause != "cycle" && cause != "dependencies") {

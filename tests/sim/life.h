@@ -56,6 +56,7 @@ class Life {
   void check(const std::string& when);
   void end_trouble();
   std::string unsettled();
+  std::string unsettled_of(const std::vector<std::string>& keys);
   void check_flows();
   std::string explained(const std::string& who);
   void explain_parked();
@@ -105,6 +106,7 @@ class Life {
   std::map<std::string, Id> flows_;  // by name, that were started
   Id last_id_ = 0;
   std::set<std::string> settled_;     // jobs that have ended
+  std::string unsettled_;             // one that had not when it was last looked
   std::int64_t latest_shift_ms_ = 0;  // of the server's clock: how far it has ever been ahead
   bool troubled_ = true;
   LifeReport report_;
