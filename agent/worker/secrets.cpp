@@ -187,8 +187,9 @@ std::vector<SecretFile> read_all(const Looked& looked) {
 }  // namespace
 
 Result<std::vector<SecretFile>> find_secrets(const SecretPlaces& places, Id context) {
-  MJ_TRY(looked, look_at(places, context));
-  return read_all(looked);
+  const auto looked = look_at(places, context);
+  if (!looked) return fail(Code::io, looked.error().message);
+  return read_all(*looked);
 }
 
 FoundSecrets::FoundSecrets(SecretPlaces places, Id context, std::vector<Secret> all)

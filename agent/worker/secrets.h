@@ -31,7 +31,7 @@ struct SecretFile {
   bool unread = false;  // the problem is one of this moment
   std::string value;    // if there is no problem
 };
-// All of a context's, by name. Error io, or denied: names the folder.
+// All of a context's, by name. Error io: names the folder.
 Result<std::vector<SecretFile>> find_secrets(const SecretPlaces&, Id context);
 
 // What was found in a context at one moment. It does not change: of any thread.
