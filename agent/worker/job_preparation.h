@@ -18,7 +18,8 @@ namespace mycojobs {
 
 struct StagedRuns;
 
-// Of one thread, which waits for no disk. Settings, executors and secrets outlive it.
+// Of one thread, which waits for no disk but that of native programs (decision 0021). Settings, executors and secrets
+// outlive it.
 class JobPreparation {
  public:
   JobPreparation(const WorkerSettings&, const std::vector<const Executor*>&, const SecretsWatch&, const Clock&);

@@ -5,6 +5,7 @@
 //
 // A lane for each thing that may hang: one that does delays what is behind it in its lane, and nobody else. The queues
 // are short: a job (in a slot, claimed ahead, or ending) has two pieces of work at most, one that goes on and its end.
+// Of a job that was given back meanwhile an empty piece stays.
 #pragma once
 
 #include <condition_variable>
