@@ -144,16 +144,19 @@ class ContextThread final : public ContextTurns {
     MJ_TRY(notifier,
            Notifier::start(stores, clock, {settings.context, all.webhooks, all.webhook_secrets, settings.limits}));
     MJ_TRY(supervisor, Supervisor::start(stores, clock, supervisor_settings(stores, settings, all)));
-    MJ_TRY(looking, stores.open());
     // One that may look nowhere leaves the jobs to agents, which may be allowed more.
     std::unique_ptr<PrerequisiteThread> prerequisites;
-    if (!all.allowed_prerequisites.empty())
+    if (!all.allowed_prerequisites.empty()) {
+      MJ_TRY(looking, stores.open());
       prerequisites = std::make_unique<PrerequisiteThread>(
           std::move(looking), clock, settings.context,
           LookSettings{Looker::coordinator, all.allowed_prerequisites, all.prerequisites_timeout_ms});
-    MJ_TRY(tidied, stores.open());
+    }
     std::unique_ptr<TidyThread> tidy;
-    if (all.files.store) tidy = std::make_unique<TidyThread>(std::move(tidied), all.files.store, settings.context);
+    if (all.files.store) {
+      MJ_TRY(tidied, stores.open());
+      tidy = std::make_unique<TidyThread>(std::move(tidied), all.files.store, settings.context);
+    }
     std::unique_ptr<WorldThread> worlds;
     if (!all.workflow_host.empty()) {
       workflow::EngineOptions options;

@@ -909,8 +909,8 @@ Result<void> MessageRounds::settle(const Parcel& parcel, const Result<std::strin
   // An answer was promised: a clock, a key or a record there that is wrong may be mended.
   const bool is_answer = parcel.entry.kind == "answer" || parcel.entry.kind == "logs";
   const bool is_no = is_final(error) && !(is_answer && error.code == Code::denied);
-  if (parcel.piece_of && error.code == Code::invalid &&
-      is_answer) {  // it is damaged here: the answer has its name alone
+  // It is damaged here: the answer has its name alone.
+  if (parcel.piece_of && error.code == Code::invalid && is_answer) {
     const MailAfter bare{MailAfter::What::later, 0, "", "", {{"want", ""}, {"bare", "1"}}};
     return apart(parcel.entry.entry, store_.settle_mail(settings_.context, parcel.entry, bare));
   }

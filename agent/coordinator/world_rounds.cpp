@@ -697,9 +697,11 @@ Result<Job> WorldRounds::submit_job(LoadedWorld& world, const PendingIntent& pen
   if (spec.timeout_s > 0) job.timeout = spec.timeout_s;
   job.retries = static_cast<std::uint8_t>(std::min<std::uint32_t>(spec.retries, UINT8_MAX));
   job.policy = spec.policy;
-  // That runner may stand for a context elsewhere, whose ceiling counts.
-  if (spec.runner.empty()) MJ_CHECK(carried.within_limits(check_policy(job, parts_.limits.ceiling)));
-  if (!spec.runner.empty()) job.unknown.emplace_back("supervisor_url", spec.runner);
+  if (spec.runner.empty()) {
+    MJ_CHECK(carried.within_limits(check_policy(job, parts_.limits.ceiling)));
+  } else {  // it may stand for a context elsewhere, whose ceiling counts
+    job.unknown.emplace_back("supervisor_url", spec.runner);
+  }
   job.env_vars["MYCOJOBS_PARAMS"] = dump_json(params);
   job.env_vars["MYCOJOBS_INTENT"] = pending.intent.hash;
   job.idempotency_key = kIntentKey + pending.intent.hash;

@@ -60,12 +60,6 @@ Called names_of(std::vector<Dependency>& all) {
   return called;
 }
 
-Called names_and_ids_of(std::vector<Dependency>& all) {
-  Called called = names_of(all);
-  for (Dependency& each : all) called[std::to_string(each.id)] = &each;
-  return called;
-}
-
 // What a record says is not to be believed: as many bytes are read as the file has.
 Result<void> check_file(const StoredArtifact& artifact, const std::string& job) {
   const std::string which = "inputs: the artifact " + shown(artifact.name) + " of job " + shown(job);
@@ -180,9 +174,10 @@ Result<JobInputs> JobInputs::read(RecordStore& store, const std::string& state_d
 }
 
 Result<void> JobInputs::find(JobFacts& facts) {
-  const Called called = names_and_ids_of(all_);
-  for (const auto& [name, dependency] : names_of(all_))
+  Called called = names_of(all_);
+  for (const auto& [name, dependency] : called)
     facts.inputs[name] = {dependency->id, dependency->result, dependency->result_json};
+  for (Dependency& each : all_) called[std::to_string(each.id)] = &each;  // files are asked for by either
   Files files(called, state_dir_, facts);
   for (const std::string& wanted : facts.job.inputs) MJ_CHECK(files.add(wanted));
   return {};
