@@ -28,7 +28,7 @@ bool begins_a_life(const Fact& fact) {
 }  // namespace
 
 Witness::Witness(World& world, std::vector<std::string> queues) : world_(world), store_(world.server().open().value()) {
-  for (std::string& queue : queues) heads_[std::move(queue)] = 0;
+  for (std::string& queue : queues) heads_[std::move(queue)] = {};
   world_.after_step = [this] { look(); };
 }
 
@@ -37,10 +37,16 @@ void Witness::look() {
   if (writes == seen_writes_ || world_.broken()) return;
   seen_writes_ = writes;
   for (auto& [queue, head] : heads_) {
-    const auto facts = store_->journal(kContext, queue, head, kPage);
+    const auto entries = world_.server().entries(kContext, "mj:journal:" + queue);
+    facts_left_ = facts_left_ || entries.left < entries.added || entries.added < head.entries.added;
+    head.is_new = entries != std::exchange(head.entries, entries);
+  }
+  for (auto& [queue, head] : heads_) {
+    if (!head.is_new) continue;
+    const auto facts = store_->journal(kContext, queue, head.revision, kPage);
     if (!facts) return world_.complain("the journal of " + queue + ": " + facts.error().message);
     for (const Fact& fact : *facts) {
-      head = fact.revision;
+      head.revision = fact.revision;
       take(queue, fact);
     }
   }
@@ -52,7 +58,8 @@ void Witness::take(const std::string& queue, const Fact& fact) {
   FoldedJob& job = jobs_[fact.job_key];
   std::string& queue_of = queue_of_[fact.job_key];
   // Its end may have come and gone within one step.
-  const bool may_be_new = job.state != JobState::none && job.state != JobState::live && begins_a_life(fact);
+  const bool may_be_new =
+      facts_left_ && job.state != JobState::none && job.state != JobState::live && begins_a_life(fact);
   if (may_be_new && was_retired(fact.job_key)) {
     job = {};
     latest_epochs_.erase(fact.job_key);
@@ -119,10 +126,11 @@ std::vector<std::string> violations(Store& store) {
     MJ_TRY(census, take_census(store, kContext, {}));
     for (const auto& [queue, revision] : census.stray_facts) out.push_back("fact-field: " + queue);
     JobGroups groups(store, kContext, census);
-    for (auto& [key, history] : census.jobs) {
-      const std::vector<std::string> keys{key};
-      MJ_TRY(places, store.places(kContext, keys, true));
-      const JobPlaces& job = places.front();
+    std::vector<std::string> keys;
+    for (const auto& [key, history] : census.jobs) keys.push_back(key);
+    MJ_TRY(places, store.places(kContext, keys, true));
+    for (const JobPlaces& job : places) {
+      JobHistory& history = census.jobs[job.job_key];
       MJ_TRY(listing, catch_up(store, kContext, census, job, true, history));
       const JobVerdict verdict = judge(census.sight(job, history, listing, true));
       for (const JobFinding& each : verdict.findings) {

@@ -41,13 +41,19 @@ class Witness {
 
   World& world_;
   std::unique_ptr<Store> store_;
-  std::map<std::string, std::uint64_t> heads_;  // of the journals
+  struct Head {
+    std::uint64_t revision = 0;  // of the last fact that was read
+    MemoryServer::Entries entries;
+    bool is_new = false;
+  };
+  std::map<std::string, Head> heads_;  // of the journals
   std::map<std::string, FoldedJob> jobs_;
   std::map<std::string, std::string> queue_of_;  // the queue whose journal tells of a job
   std::map<std::string, Process> running_;
   std::map<std::string, std::uint64_t> latest_epochs_;        // of processes
   std::set<std::pair<std::string, std::uint64_t>> finished_;  // job, epoch of processes that ended well
   std::uint64_t seen_writes_ = 0;
+  bool facts_left_ = false;  // a journal: retention takes jobs away
   std::size_t facts_ = 0, runs_ = 0;
 };
 

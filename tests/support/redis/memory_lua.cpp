@@ -8,10 +8,13 @@
 #include <climits>
 #include <cmath>
 #include <cstdint>
-#include <cstdio>
+#include <deque>
 #include <limits>
+#include <optional>
+#include <vector>
 
 #include "base/ids.h"
+#include "support/redis/memory_command.h"
 
 namespace mycojobs::memory {
 namespace {
@@ -119,6 +122,7 @@ Answer take(lua_State* lua, int depth = 0) {
       out = status(text);
     } else {
       out.kind = Answer::Kind::list;
+      out.items.reserve(lua_objlen(lua, -1));
       for (int i = 1;; ++i) {
         lua_rawgeti(lua, -1, i);
         if (lua_isnil(lua, -1)) break;
@@ -131,36 +135,36 @@ Answer take(lua_State* lua, int depth = 0) {
   return out;
 }
 
-// The words of redis.call(...). Numbers as Redis writes them. false: one is neither text nor number.
-bool read_words(lua_State* lua, std::vector<std::string>& words) {
+// The words of redis.call(...). Numbers as Redis writes them; `numbers` has their texts. Nothing: one is neither text
+// nor number.
+std::optional<std::vector<std::string_view>> read_words(lua_State* lua, std::deque<std::string>& numbers) {
+  std::vector<std::string_view> words;
+  words.reserve(static_cast<std::size_t>(lua_gettop(lua)));
   for (int i = 1; i <= lua_gettop(lua); ++i) {
     if (lua_type(lua, i) == LUA_TNUMBER) {
-      std::array<char, 64> text{};
-      const int size = std::snprintf(text.data(), text.size(), "%.17g", lua_tonumber(lua, i));
-      words.emplace_back(text.data(), static_cast<std::size_t>(size));
+      words.emplace_back(numbers.emplace_back(real_text(lua_tonumber(lua, i))));
     } else if (lua_type(lua, i) == LUA_TSTRING) {
-      words.emplace_back(text_at(lua, i));
+      words.emplace_back(text_at(lua, i));  // is there as long as the stack has it
     } else {
-      return false;
+      return std::nullopt;
     }
   }
-  return true;
+  return words;
 }
 
 // Leaves the reply on the stack. true: it is an error.
 bool execute(lua_State* lua) {
-  std::vector<std::string> words;
+  std::deque<std::string> numbers;
   Answer answer;
   if (lua_gettop(lua) == 0) {
     answer = error("ERR Please specify at least one argument for this redis lib call");
-  } else if (!read_words(lua, words)) {
+  } else if (const auto words = read_words(lua, numbers); !words) {
     answer = error("ERR Lua redis lib command arguments must be strings or integers");
   } else {
     lua_pushlightuserdata(lua, const_cast<char*>(&kExecuteKey));
     lua_rawget(lua, LUA_REGISTRYINDEX);
     const auto* run = static_cast<const MemoryLua::Execute*>(lua_touserdata(lua, -1));
-    const std::vector<std::string_view> views(words.begin(), words.end());
-    answer = (*run)(views);
+    answer = (*run)(*words);
   }
   push(lua, answer);
   return answer.kind == Answer::Kind::error;

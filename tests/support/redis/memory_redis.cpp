@@ -3,6 +3,7 @@
 #include <hiredis/hiredis.h>
 
 #include <algorithm>
+#include <array>
 #include <cctype>
 #include <cerrno>
 #include <charconv>
@@ -84,10 +85,14 @@ bool in_class(std::string_view pattern, std::size_t& at, char c) {
 const CommandRow* find_row(std::string_view name) {
   static const auto rows = [] {
     std::map<std::string, const CommandRow*, std::less<>> all;
-    for (const CommandRow* row : all_commands()) all.emplace(lower_case(row->name), row);
+    for (const CommandRow* row : all_commands()) {
+      all.emplace(lower_case(row->name), row);
+      all.emplace(row->name, row);  // as stores and scripts write it
+    }
     return all;
   }();
-  const auto found = rows.find(lower_case(name));
+  auto found = rows.find(name);
+  if (found == rows.end()) found = rows.find(lower_case(name));
   return found == rows.end() ? nullptr : found->second;
 }
 
@@ -167,6 +172,10 @@ Result<std::int64_t> count_of(std::string_view text) {
 
 std::string real_text(double number) {
   if (std::isinf(number)) return number > 0 ? "inf" : "-inf";
+  constexpr double kMostWhole = 1e15;  // from there on "%.17g" may write an exponent
+  if (std::abs(number) < kMostWhole && std::trunc(number) == number && !std::signbit(number)) {
+    return std::to_string(static_cast<std::int64_t>(number));
+  }
   std::array<char, 40> text{};
   const int size = std::snprintf(text.data(), text.size(), "%.17g", number);
   return {text.data(), static_cast<std::size_t>(size)};

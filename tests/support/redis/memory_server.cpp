@@ -137,6 +137,15 @@ std::uint64_t MemoryServer::writes() const {
   return writes_;
 }
 
+MemoryServer::Entries MemoryServer::entries(Id context, std::string_view stream) const {
+  std::lock_guard lock(mutex_);
+  const auto database = redis_.databases().find(context);
+  if (database == redis_.databases().end()) return {};
+  const auto found = database->second.find(stream);
+  const auto* value = found == database->second.end() ? nullptr : std::get_if<memory::Stream>(&found->second);
+  return value == nullptr ? Entries{} : Entries{value->added, value->entries.size()};
+}
+
 MemoryServer::Snapshot MemoryServer::snapshot() const {
   std::lock_guard lock(mutex_);
   Snapshot snapshot{redis_.databases(), writes_};

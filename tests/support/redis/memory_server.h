@@ -49,6 +49,13 @@ class MemoryServer final : public StoreFactory {
   void set_faults(std::function<Fault(const ServerCall&)> faults);
   std::uint64_t writes() const;  // how many calls that can change anything have come, those with a fault among them
 
+  // How many entries a stream has had, and how many of them it still has.
+  struct Entries {
+    std::uint64_t added = 0, left = 0;
+    bool operator==(const Entries&) const = default;
+  };
+  Entries entries(Id context, std::string_view stream) const;
+
   // The data of all databases and the number of writes. Not what waiters have heard, nor what is waited for.
   struct Snapshot {
     memory::Databases databases;
