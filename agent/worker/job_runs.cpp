@@ -12,7 +12,14 @@
 namespace mycojobs {
 namespace {
 
+constexpr std::uint64_t kLookAtLanesMs = 500;
 constexpr const char* kWhyGivenBack = "cancelled before it began";
+
+Error hung(const std::string& lane) {
+  const std::string seconds = std::to_string(Beginnings::kPatienceMs / 1000);
+  return {Code::unavailable, "\"" + lane + "\" of this agent has not answered for " + seconds +
+                                 " s: see to the plugin, or to the disk of state_dir (its number is the context)"};
+}
 
 std::string host_name() {
   char name[256] = "";
@@ -47,7 +54,7 @@ std::string JobRuns::say_next(RunNumber number) {
 
 // Coarse: whoever waits here is looked at a little later than at its moment, and all of them at once.
 std::optional<std::uint64_t> JobRuns::next_look_ms() const {
-  if (waiting_.empty() && !partials_) return std::nullopt;
+  if (waiting_.empty() && !partials_) return beginnings_.empty() ? std::nullopt : std::optional(kLookAtLanesMs);
   return std::min(RunOutput::kPartialMs, WaitingJobs::kPatienceMs);
 }
 
@@ -59,6 +66,7 @@ void JobRuns::on(Start& start) {
 }
 
 void JobRuns::on(Time& /*time*/) {
+  if (!beginnings_.empty()) give_back_hanging();
   begin_waiting();
   if (partials_) flush_partials();
 }
@@ -71,6 +79,7 @@ void JobRuns::begin_waiting() {
 }
 
 void JobRuns::begin(Start start) {
+  if (start.begin && beginnings_.hangs(start.lane, now_.boot_ms)) return cannot_begin(start, hung(start.lane));
   const RunNumber number = start.run;
   const std::uint64_t output_bytes = start.output_bytes;
   auto redactor = start.redactor;
@@ -79,24 +88,49 @@ void JobRuns::begin(Start start) {
   Run& run = place.first->second;
   run.fence_boot_ms = run.job.specs.front().fence_boot_ms;
   if (!run.job.begin) return launch(number, run);
+  begin_elsewhere(number, run);
+}
+
+void JobRuns::begin_elsewhere(RunNumber number, Run& run) {
+  const std::string& lane = run.job.lane;
   run.beginning = std::make_shared<decltype(Start::begin)>(std::move(run.job.begin));
-  act(Elsewhere{run.job.lane, [number, waiting = std::weak_ptr(run.beginning), artifacts = run.job.artifacts] {
-                  const auto begin = waiting.lock();
-                  return Event(Begun{number, artifacts, begin ? (*begin)() : fail(Code::conflict, kWhyGivenBack)});
-                }});
+  run.asked_boot_ms = now_.boot_ms;
+  beginnings_.asked_for(lane, now_.boot_ms);
+  act(Elsewhere{
+      lane, [number, lane, waiting = std::weak_ptr(run.beginning), artifacts = run.job.artifacts] {
+        const auto begin = waiting.lock();
+        return Event(Begun{number, lane, artifacts, begin ? (*begin)() : fail(Code::conflict, kWhyGivenBack)});
+      }});
 }
 
 void JobRuns::on(Begun& begun) {
+  beginnings_.answered(begun.lane, now_.boot_ms);
   Run* run = find(begun.run);
-  if (run == nullptr) return;  // it was killed meanwhile
+  if (run == nullptr) return;  // it was killed meanwhile, or has gone back
   run->beginning.reset();
   if (begun.conversation) {
-    run->job.conversation = std::move(*begun.conversation);
+    Start& job = run->job;
+    job.conversation = std::move(*begun.conversation);
+    if (job.deadline_boot_ms > 0) job.deadline_boot_ms += now_.boot_ms - run->asked_boot_ms;  // it has not run yet
     return launch(begun.run, *run);
   }
-  const Start& job = run->job;
-  act(CannotBegin{begun.run, job.claim, job.queue, job.attempt, job.retries, std::move(begun.conversation).error()});
+  cannot_begin(run->job, std::move(begun.conversation).error());
   runs_.erase(begun.run);
+}
+
+// Another agent may have what they need. Those that come are refused until the lane answers.
+void JobRuns::give_back_hanging() {
+  for (auto each = runs_.begin(); each != runs_.end();) {
+    const auto run = each++;
+    const Start& job = run->second.job;
+    if (job.conversation || !beginnings_.hangs(job.lane, now_.boot_ms)) continue;
+    cannot_begin(job, hung(job.lane));
+    runs_.erase(run);
+  }
+}
+
+void JobRuns::cannot_begin(const Start& job, Error error) {
+  act(CannotBegin{job.run, job.claim, job.queue, job.attempt, job.retries, std::move(error)});
 }
 
 // The first stage, or the next one.

@@ -8,9 +8,9 @@
 //                '--> Report: given back     '--> LaunchFailed: given back
 //
 // What may have to wait for somebody outside is asked for by Elsewhere, on a thread of its own: to begin a job (Begun;
-// before the Launch, and it can be killed meanwhile), to write what it leaves (Written; while it runs, and its channel
-// is held if that waits for too long), to get from a stage to the next (WentOn), to keep what it left (Kept) and to
-// read its end (Finished; between Over and the Report).
+// before the Launch; it can be killed meanwhile, and goes back if nobody answers: beginnings.h), to write what it
+// leaves (Written; while it runs, and its channel is held if that waits for too long), to get from a stage to the next
+// (WentOn), to keep what it left (Kept) and to read its end (Finished; between Over and the Report).
 //
 // Whoever drives it (worker/run_loop.h: the sandbox, the pipes, a thread) does what is answered at once, in order.
 #pragma once
@@ -27,6 +27,7 @@
 #include <vector>
 
 #include "domain/retry.h"
+#include "worker/beginnings.h"
 #include "worker/output.h"
 #include "worker/types.h"
 #include "worker/waiting_jobs.h"
@@ -72,6 +73,7 @@ class JobRuns {
   };
   struct Begun {  // what Start::begin answered
     RunNumber run;
+    std::string lane;
     std::shared_ptr<ArtifactQueue> artifacts;  // that the conversation writes into
     Result<std::unique_ptr<Conversation>> conversation;
   };
@@ -161,6 +163,7 @@ class JobRuns {
     bool began = false;                                      // a stage of it has
     std::uint64_t fence_boot_ms = 0;                         // the last one
     std::shared_ptr<decltype(Start::begin)> beginning = {};  // on a lane, which passes it over if the run has gone
+    std::uint64_t asked_boot_ms = 0;                         // when it was handed over
     std::optional<KillReason> killed = {};                   // somebody wants it to end
     bool output_over = false;                                // it wrote more than it may
     bool withheld = false;                                   // unkillable, and reported
@@ -195,6 +198,9 @@ class JobRuns {
   void on(Finished&);
 
   void begin(Start);
+  void begin_elsewhere(RunNumber, Run&);
+  void cannot_begin(const Start&, Error);
+  void give_back_hanging();
   void launch(RunNumber, Run&);
   void begin_waiting();
   void give_back(const Start&, const std::string& why);
@@ -225,6 +231,7 @@ class JobRuns {
   std::unordered_map<RunNumber, Run> runs_;  // that have a slot
   std::unordered_map<RunNumber, Ending> endings_;
   WaitingJobs waiting_;
+  Beginnings beginnings_;  // of jobs that are begun elsewhere
   bool partials_ = false;  // a line may wait for its end
   Now now_;                // of this step
   std::vector<Action> actions_;

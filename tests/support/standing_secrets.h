@@ -19,17 +19,18 @@ class StandingSecrets final : public Clock {
   explicit StandingSecrets(Gate& gate) : gate_(gate) {}
   // From now on, for this context.
   void stand(std::uint64_t context) { context_ = context; }
+  void go_ahead(std::uint64_t ms) { ahead_ms_ += ms; }
   std::uint64_t unix_ms() const override { return clock_.unix_ms(); }
   std::uint64_t boot_ms() const override {
     std::array<char, 16> name{};
     ::pthread_getname_np(::pthread_self(), name.data(), name.size());
     if (context_ != 0 && name.data() == "secrets " + std::to_string(context_)) gate_.pass();
-    return clock_.boot_ms();
+    return clock_.boot_ms() + ahead_ms_;
   }
 
  private:
   Gate& gate_;
-  std::atomic<std::uint64_t> context_{0};
+  std::atomic<std::uint64_t> context_{0}, ahead_ms_{0};
   SystemClock clock_;
 };
 

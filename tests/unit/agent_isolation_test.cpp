@@ -13,6 +13,7 @@
 #include "support/gate.h"
 #include "support/standing_secrets.h"
 #include "support/still_file.h"
+#include "worker/beginnings.h"
 #include "worker/lanes.h"
 
 namespace mycojobs::test {
@@ -156,6 +157,21 @@ TEST_F(Isolation, APluginThatHangsInBeginHoldsUpNobodyElse) {
   control_.end_all(RunStatus::ok);
   ASSERT_TRUE(wait_for_end(hangs));
   EXPECT_EQ(read(hangs).status, JobStatus::finished);
+}
+
+TEST_F(Isolation, JobsOfAPluginThatHangsInBeginDoNotTakeAllSlotsForLong) {
+  start_all(2);
+  const std::array hang{submit_as("plugin", "begin"), submit_as("plugin", "begin")};
+  for (const std::string& each : hang) ASSERT_TRUE(eventually([&] { return read(each).status == JobStatus::started; }));
+  agent_clock_.go_ahead(Beginnings::kPatienceMs);
+  expect_others_go_on();
+  EXPECT_EQ(gate_.waiting(), 1U) << "nobody else is sent behind it";
+  gate_.open();
+  ASSERT_TRUE(eventually([&] {
+    control_.end_all(RunStatus::ok);
+    return has_ended(hang[0]) && has_ended(hang[1]);
+  }));
+  for (const std::string& each : hang) EXPECT_EQ(read(each).status, JobStatus::finished);
 }
 
 TEST_F(Isolation, AJobWhosePluginHangsInBeginIsCancelledMeanwhile) {

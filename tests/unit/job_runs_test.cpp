@@ -1,6 +1,7 @@
 // What becomes of jobs, step by step: no thread, no sandbox, no descriptor, and the moment is what the test says.
 #include "worker/job_runs.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -459,13 +460,90 @@ TEST_F(JobRunsTest, JobThatCannotBeBegunElsewhereIsHandedBackAndLeavesItsSlot) {
   step(std::move(start));
   step(job(2));
   EXPECT_TRUE(launched().empty()) << "one slot";
-  step(JobRuns::Begun{1, nullptr, fail(Code::invalid, "script: wrong")});
+  step(JobRuns::Begun{1, "plugin 1", nullptr, fail(Code::invalid, "script: wrong")});
   ASSERT_EQ(all<CannotBegin>().size(), 1U);
   EXPECT_EQ(all<CannotBegin>().at(0)->queue, "queue:x");
   EXPECT_EQ(all<CannotBegin>().at(0)->claim.job_key, "job:1:1");
   EXPECT_EQ(all<CannotBegin>().at(0)->error.message, "script: wrong");
   step(JobRuns::Time{});
   EXPECT_EQ(launched(), std::vector<RunNumber>{2});
+}
+
+class JobRunsHanging : public JobRunsTest {
+ protected:
+  static Start of_lane(RunNumber run, const std::string& lane) {
+    Start start = job(run);
+    start.conversation = nullptr;
+    start.lane = lane;
+    start.begin = [] { return Result<std::unique_ptr<Conversation>>(std::make_unique<SteppedTalk>(1)); };
+    return start;
+  }
+  std::vector<RunNumber> cannot_begin() const {
+    std::vector<RunNumber> runs;
+    for (const CannotBegin* each : all<CannotBegin>()) {
+      EXPECT_EQ(each->error.code, Code::unavailable);
+      EXPECT_THAT(each->error.message, testing::HasSubstr("\"disk 1\" of this agent has not answered for 10 s"));
+      runs.push_back(each->run);
+    }
+    return runs;
+  }
+  JobRuns::Event answer_of(RunNumber run, std::string lane) {
+    return JobRuns::Begun{run, std::move(lane), nullptr, std::make_unique<SteppedTalk>(1)};
+  }
+};
+
+TEST_F(JobRunsHanging, JobsBehindALaneThatDoesNotAnswerLeaveTheirSlotsAndOthersOfItGetNone) {
+  step(of_lane(1, "disk 1"));
+  step(job(2));
+  EXPECT_EQ(runs_.next_look_ms(), 50U) << "the second one waits for the slot";
+  pass(Beginnings::kPatienceMs - 1);
+  step(JobRuns::Time{});
+  EXPECT_TRUE(cannot_begin().empty());
+  pass(1);
+  step(JobRuns::Time{});
+  EXPECT_EQ(cannot_begin(), std::vector<RunNumber>{1});
+  EXPECT_EQ(runs_.next_look_ms(), 500U);
+
+  step(of_lane(3, "disk 1"));
+  EXPECT_EQ(cannot_begin(), std::vector<RunNumber>{3});
+  begin(job(4));
+  end(4, RunStatus::ok);
+  step(of_lane(5, "disk 2"));
+  EXPECT_EQ(all<JobRuns::Elsewhere>().size(), 1U) << "another lane";
+  step(answer_of(5, "disk 2"));
+  EXPECT_EQ(launched(), std::vector<RunNumber>{5});
+  step(JobRuns::Launched{5});
+  end(5, RunStatus::ok);
+
+  step(answer_of(1, "disk 1"));
+  EXPECT_TRUE(actions_.empty()) << "it has gone back";
+  EXPECT_FALSE(runs_.next_look_ms());
+  step(of_lane(6, "disk 1"));
+  EXPECT_EQ(all<JobRuns::Elsewhere>().size(), 1U) << "the lane answers again";
+}
+
+TEST_F(JobRunsHanging, ALaneThatIsSlowButAnswersIsWaitedFor) {
+  runs_ = JobRuns({2, 10000, {}}, 1);
+  step(of_lane(1, "disk 1"));
+  step(of_lane(2, "disk 1"));
+  pass(Beginnings::kPatienceMs - 1);
+  step(answer_of(1, "disk 1"));
+  EXPECT_EQ(launched(), std::vector<RunNumber>{1});
+  pass(Beginnings::kPatienceMs - 1);
+  step(JobRuns::Time{});
+  EXPECT_TRUE(cannot_begin().empty());
+  step(answer_of(2, "disk 1"));
+  EXPECT_EQ(launched(), std::vector<RunNumber>{2});
+}
+
+TEST_F(JobRunsHanging, WhatAJobMayTakeCountsFromWhenItHasBegun) {
+  Start start = of_lane(1, "disk 1");
+  start.deadline_boot_ms = now_.boot_ms + 3000;
+  step(std::move(start));
+  pass(5000);
+  step(answer_of(1, "disk 1"));
+  ASSERT_EQ(all<JobRuns::Launch>().size(), 1U);
+  EXPECT_EQ(all<JobRuns::Launch>().at(0)->spec.limits.wall_ms, 3000U);
 }
 
 class JobRunsBetween : public JobRunsTest {
