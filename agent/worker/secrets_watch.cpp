@@ -5,11 +5,13 @@
 #include <unistd.h>
 
 #include <array>
+#include <cerrno>
 #include <mutex>
 #include <optional>
 #include <string>
 #include <utility>
 
+#include "base/errno_text.h"
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/turns.h"
@@ -25,6 +27,11 @@ class FolderChanges {
     if (folder.empty()) return;
     parent_ = folder, own_ = folder + '/' + std::to_string(context);
     changes_.reset(::inotify_init1(IN_NONBLOCK | IN_CLOEXEC));
+    if (!changes_)
+      log(LogLevel::warn, "worker",
+          "context {}: no inotify ({}): changes of its secrets are seen every {} s. fs.inotify.max_user_instances says "
+          "how many there may be",
+          context, errno_text(errno), SecretsWatch::kLookMs / 1000);
   }
   int fd() const { return changes_.get(); }
   // Before a look: what changes after it is reported. What was reported until now is forgotten.
