@@ -82,7 +82,8 @@ WorkerSettings worker_settings(const Settings& settings, const Parts& parts) {
   return worker;
 }
 
-// What costs jobs later is logged at the start. Each server once.
+// What costs jobs later is logged at the start. Each server once, and all at the same time: one that hangs takes as
+// long as its call may, and several no longer.
 void warn_of_server(const std::string& which, const Result<std::unique_ptr<Store>>& store) {
   if (!store) return;
   const auto facts = (*store)->facts();
@@ -99,12 +100,17 @@ void warn_of_servers(const Parts& parts, const Settings& settings, StoreFactory&
   const auto& own = settings.context_redis;
   const bool any = settings.contexts.empty() || std::any_of(settings.contexts.begin(), settings.contexts.end(),
                                                             [&](Id context) { return !own.contains(context); });
-  if (any) warn_of_server("Redis", stores.open());
-  for (const auto& [context, url] : own) {
-    Settings alone = settings;  // as the server of what belongs to no context, so that the store asks it about itself
-    alone.context_redis = {{Id{0}, url}};
-    warn_of_server("Redis of context " + std::to_string(context), parts.stores(alone, url)->open());
+  std::vector<std::future<void>> others;
+  others.reserve(own.size());
+  for (const auto& each : own) {
+    others.push_back(std::async(std::launch::async, [&parts, &settings, &each] {
+      Settings alone = settings;  // as the server of what belongs to no context, so that the store asks it about itself
+      alone.context_redis = {{Id{0}, each.second}};
+      warn_of_server("Redis of context " + std::to_string(each.first), parts.stores(alone, each.second)->open());
+    }));
   }
+  if (any) warn_of_server("Redis", stores.open());
+  for (const auto& each : others) each.wait();
 }
 
 // A newcomer's script may use the objects of its context at once.
@@ -181,7 +187,13 @@ Result<std::unique_ptr<Agent>> start_agent(const Parts& parts, const Settings& s
   WorkerSettings worker = worker_settings(settings, parts);
   MJ_TRY(signing, key_of(settings, "runner_key", settings.runner_key));
   worker.key = signing;
-  warn_of_servers(parts, settings, stores);
+  // One of several servers may hang: it is waited for once, not once more before the runner is registered.
+  std::future<void> warning;
+  if (settings.context_redis.empty()) {
+    warn_of_servers(parts, settings, stores);
+  } else {
+    warning = std::async(std::launch::async, [&] { warn_of_servers(parts, settings, stores); });
+  }
   const RunnerHold self = describe_self();
   auto alive = InstanceLock::hold(settings.state_dir, settings.runner, self.instance);
   if (!alive) {

@@ -1,6 +1,7 @@
 #include "worker/agent.h"
 
 #include <algorithm>
+#include <future>
 
 #include "base/log.h"
 #include "base/version.h"
@@ -12,7 +13,8 @@ Agent::Agent(Parts& parts, WorkerSettings settings)
       clock_(parts.clock),
       self_(std::move(parts.self)),
       alive_(std::move(parts.alive)),
-      executors_(std::move(parts.executors)) {
+      executors_(std::move(parts.executors)),
+      former_(settings_, self_) {
   Runner& runner = settings_.runner;
   if (runner.topic.empty()) runner.topic = "runner" + std::to_string(runner.id);
   runner.version = kVersion;
@@ -38,17 +40,14 @@ Result<Store*> Agent::connect(StoreFactory& stores) {
 }
 
 Result<void> Agent::open(Parts& parts) {
-  MJ_TRY(registration, connect(parts.stores));
-  registration_ = registration;
-  auto registered = register_runner(*registration_, settings_, self_);
-  while (!registered && registered.error().code == Code::unavailable && parts.try_again(registered.error()))
-    registered = register_runner(*registration_, settings_, self_);
-  MJ_TRY(gone, std::move(registered));
-  registered_ = true;
+  MJ_CHECK(make_sides(parts.stores));
+  MJ_CHECK(register_everywhere(parts));
   secrets_ = std::make_unique<SecretsWatch>(settings_.secrets, settings_.contexts, clock_);
-  reconcile(*registration_, settings_, self_, gone);
+  at_the_same_time([](Side& side) -> Result<void> {
+    if (side.registrar->registered()) side.registrar->give_back();
+    return {};
+  });
 
-  make_sides();
   make_run_loop(parts);
   for (const auto& side : sides_) MJ_CHECK(open(*side, parts.stores));
   MJ_TRY(sweeping_store, connect(parts.stores));
@@ -57,7 +56,28 @@ Result<void> Agent::open(Parts& parts) {
   return {};
 }
 
-void Agent::make_sides() {
+// With one server: in this thread.
+std::vector<Result<void>> Agent::at_the_same_time(const std::function<Result<void>(Side&)>& what) {
+  std::vector<std::future<Result<void>>> others;
+  for (std::size_t i = 1; i < sides_.size(); ++i)
+    others.push_back(std::async(std::launch::async, [&what, side = sides_[i].get()] { return what(*side); }));
+  std::vector<Result<void>> done{what(*sides_.front())};
+  for (auto& each : others) done.push_back(each.get());
+  return done;
+}
+
+Result<void> Agent::register_everywhere(Parts& parts) {
+  for (;;) {
+    const auto entered = at_the_same_time([](Side& side) { return side.registrar->enter(); });
+    for (const auto& each : entered) {
+      if (!each && each.error().code != Code::unavailable) return each;
+    }
+    if (std::any_of(entered.begin(), entered.end(), [](const auto& each) { return each.has_value(); })) return {};
+    if (!parts.try_again(entered.front().error())) return entered.front();
+  }
+}
+
+Result<void> Agent::make_sides(StoreFactory& stores) {
   const auto& own = settings_.own_servers;
   Side* shared = nullptr;
   for (const Id context : settings_.contexts) {
@@ -76,6 +96,14 @@ void Agent::make_sides() {
     side->settings.contexts.push_back(context);
     side_of_[context] = side;
   }
+  for (const auto& side : sides_) {
+    MJ_TRY(store, connect(stores));
+    side->registrar = std::make_unique<Registrar>(
+        *store, health_, side->settings, self_, former_, side->server_of,
+        Registrar::Callbacks{.registered = [this, of = side.get()] { begin_to_serve(*of); },
+                             .runner_lost = [this](const std::string& why) { lose_runner(why); }});
+  }
+  return {};
 }
 
 void Agent::make_run_loop(Parts& parts) {
@@ -113,11 +141,7 @@ Result<void> Agent::open(Side& side, StoreFactory& stores) {
                                  },
                              .stale = [this](RunNumber run) { run_loop_->kill(run, KillReason::fenced); },
                              .cancelled = [this](RunNumber run) { run_loop_->kill(run, KillReason::cancelled); },
-                             .runner_lost =
-                                 [this](const std::string& why) {
-                                   if (!runner_lost_.exchange(true))
-                                     log(LogLevel::error, "worker", "{}: draining", why);
-                                 }});
+                             .runner_lost = [this](const std::string& why) { lose_runner(why); }});
   side.housekeeper = std::make_unique<Housekeeper>(*housekeeping_store, clock_, health_, side.settings);
   side.prerequisites = std::make_unique<PrerequisiteChecker>(*prerequisite_store, clock_, health_, side.settings);
   return open_intake(side, stores);
@@ -153,12 +177,14 @@ void Agent::settled(Side& side, std::span<const RunNumber> runs) {
   side.leases->remove(runs);
   side.intake->settled(static_cast<std::uint32_t>(runs.size()));
   for (const auto& other : sides_) {
-    if (other.get() != &side) other->intake->has_room();
+    if (other.get() != &side && other->serves) other->intake->has_room();
   }
 }
 
 void Agent::has_room() {
-  for (const auto& side : sides_) side->intake->has_room();
+  for (const auto& side : sides_) {
+    if (side->serves) side->intake->has_room();
+  }
 }
 
 std::uint32_t Agent::jobs_of_others(const Side& side) const {
@@ -173,22 +199,38 @@ std::uint32_t Agent::busy() const {
   return jobs;
 }
 
+void Agent::lose_runner(const std::string& why) {
+  if (!runner_lost_.exchange(true)) log(LogLevel::error, "worker", "{}: draining", why);
+}
+
 void Agent::start_threads() {
-  for (const auto& side : sides_) {
-    side->reporter_thread.emplace(*side->reporter);
-    side->leases_thread.emplace(*side->leases);  // with a heartbeat: reconciling may have taken a while
-    side->housekeeper_thread.emplace(*side->housekeeper);
-    side->prerequisites_thread.emplace(*side->prerequisites);
-  }
+  for (const auto& side : sides_) side->reporter_thread.emplace(*side->reporter);
   sweeper_thread_.emplace(*sweeper_);
-  for (const auto& side : sides_) side->intake_thread.emplace(*side->intake);
+  for (const auto& side : sides_) {
+    if (side->registrar->registered()) {
+      begin_to_serve(*side);
+    } else {
+      side->registrar_thread.emplace(*side->registrar);
+    }
+  }
+}
+
+// Once the side's server has let the runner in: in that thread of it, if it was away before.
+void Agent::begin_to_serve(Side& side) {
+  side.leases_thread.emplace(*side.leases);  // with a heartbeat: giving back may have taken a while
+  side.housekeeper_thread.emplace(*side.housekeeper);
+  side.prerequisites_thread.emplace(*side.prerequisites);
+  side.serves = true;  // from here on it is told of room
+  side.intake_thread.emplace(*side.intake);
 }
 
 Agent::~Agent() {
   // Whoever calls another stops before it.
   for (const auto& side : sides_) {
     if (side->intake) side->intake->stop();  // all before the first is waited for
+    if (side->registrar) side->registrar->stop();
   }
+  for (const auto& side : sides_) side->registrar_thread.reset();  // it may begin those that follow
   for (const auto& side : sides_) side->intake_thread.reset();
   for (const auto& side : sides_) side->housekeeper_thread.reset();
   for (const auto& side : sides_) side->prerequisites_thread.reset();
@@ -197,19 +239,11 @@ Agent::~Agent() {
   broker_.reset();
   for (const auto& side : sides_) side->reporter_thread.reset();
   run_loop_.reset();  // whoever finds the runner's id free finds no process of ours either
-  if (registration_) sign_off();
+  for (const auto& side : sides_) {
+    if (side->registrar) side->registrar->sign_off(runner_lost_);
+  }
   secrets_.reset();         // which may have to wait for a disk
   sweeper_thread_.reset();  // so may this
-}
-
-void Agent::sign_off() {
-  const Id id = settings_.runner.id;
-  for (Id context : settings_.contexts) {
-    Result<void> done;
-    if (registered_ && !runner_lost_) done = mark_runner(*registration_, context, id, kRunnerStopped);
-    if (done) done = registration_->release_runner(context, id, self_);  // only if it is ours
-    if (!done) log(LogLevel::info, "worker", "runner {} not signed off: {}", id, done.error().message);
-  }
 }
 
 // Whose end waits for others takes no slot; there are as many of these as slots at most.
@@ -227,6 +261,11 @@ std::string Agent::why_not_ready() {
   if (runner_lost_) return "another agent has taken the id of this runner";
   if (std::any_of(sides_.begin(), sides_.end(), [](const auto& side) { return side->intake->draining(); }))
     return "draining";
+  std::string outside;
+  for (const auto& side : sides_) {
+    for (const Id context : side->settings.contexts) outside += side->serves ? "" : ' ' + std::to_string(context);
+  }
+  if (!outside.empty()) return "the store has not let this runner in yet, of context" + outside;
   if (const std::vector<Id> away = health_.away(); !away.empty()) {
     std::string text = "the store is away, of context";
     for (const Id context : away) {
@@ -257,7 +296,8 @@ bool Agent::is_healthy() {
   const std::uint64_t rounds = run_loop_->pulse().count();
   if (rounds == rounds_) return run_loop_->wake(), false;  // it alone sleeps for as long as it likes
   for (const auto& side : sides_) {
-    if (side->intake->pulse().count() == side->rounds[0] || side->housekeeper->pulse().count() == side->rounds[1])
+    if (side->serves &&
+        (side->intake->pulse().count() == side->rounds[0] || side->housekeeper->pulse().count() == side->rounds[1]))
       return run_loop_->wake(), false;
   }
   rounds_ = rounds;

@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <chrono>
 #include <csignal>
 #include <fstream>
 #include <iterator>
@@ -55,84 +54,105 @@ RunnerHold describe_self() {
   return self;
 }
 
-Result<std::vector<std::string>> register_runner(RunnerStore& store, const WorkerSettings& settings,
-                                                 const RunnerHold& self) {
+Result<void> register_runner(RunnerStore& store, Id context, const WorkerSettings& settings, const RunnerHold& self,
+                             FormerInstances& former) {
   const Id id = settings.runner.id;
-  std::vector<std::string> gone;
-  for (Id context : settings.contexts) {
-    RunnerHold held_by;
-    auto held = store.hold_runner(context, settings.runner, self, settings.lease_ms, "", held_by);
-    if (!held && held.error().code == Code::conflict &&
-        (is_gone(held_by, self) ||
-         (!settings.state_dir.empty() && lock_of_the_dead(settings.state_dir, id, held_by.instance)))) {
-      log(LogLevel::warn, "worker", "runner {} was held by process {}, which is gone: taking it over", id, held_by.pid);
-      gone.push_back(held_by.instance);
-      held = store.hold_runner(context, settings.runner, self, settings.lease_ms, held_by.instance, held_by);
-    }
-    if (!held && held.error().code == Code::conflict) {
-      return fail(Code::conflict, "runner " + std::to_string(id) + " of context " + std::to_string(context) +
-                                      " is held by process " + std::to_string(held_by.pid) + " on " + held_by.host +
-                                      ": give this agent another --runner, or stop that one (one "
-                                      "that died is forgotten after its lease)");
-    }
-    if (!held) return fail(held.error(), "registering runner " + std::to_string(id));
+  RunnerHold held_by;
+  auto held = store.hold_runner(context, settings.runner, self, settings.lease_ms, "", held_by);
+  if (!held && held.error().code == Code::conflict && (is_gone(held_by, self) || former.is_gone(held_by.instance))) {
+    log(LogLevel::warn, "worker", "runner {} was held by process {}, which is gone: taking it over", id, held_by.pid);
+    former.agent_died(held_by.instance);
+    held = store.hold_runner(context, settings.runner, self, settings.lease_ms, held_by.instance, held_by);
   }
-  return gone;
+  if (!held && held.error().code == Code::conflict) {
+    return fail(Code::conflict, "runner " + std::to_string(id) + " of context " + std::to_string(context) +
+                                    " is held by process " + std::to_string(held_by.pid) + " on " + held_by.host +
+                                    ": give this agent another --runner, or stop that one (one "
+                                    "that died is forgotten after its lease)");
+  }
+  if (!held) return fail(held.error(), "registering runner " + std::to_string(id));
+  return {};
 }
 
 // Jobs of former instances.
 
-namespace {
+FormerInstances::FormerInstances(const WorkerSettings& settings, const RunnerHold& self)
+    : state_dir_(settings.state_dir),
+      self_(self.instance),
+      runner_(settings.runner.id),
+      contexts_(settings.contexts.begin(), settings.contexts.end()),
+      patience_(settings.lease_ms / 2) {}
 
-using std::chrono::steady_clock;
-constexpr int kAgainMs = 5;  // a lock on a file cannot be waited for within a time
+bool FormerInstances::is_gone(const std::string& instance) {
+  if (state_dir_.empty()) return false;
+  const std::lock_guard lock(mutex_);
+  if (gone_.contains(instance)) return true;
+  if (!lock_of_the_dead(state_dir_, runner_, instance)) return false;
+  gone_.insert(instance);
+  return true;
+}
 
-std::optional<Fd> wait_for_lock(const WorkerSettings& settings, const std::string& instance,
-                                steady_clock::time_point until) {
+void FormerInstances::agent_died(const std::string& instance) {
+  const std::lock_guard lock(mutex_);
+  died_.insert(instance);
+}
+
+bool FormerInstances::wait_until_gone(const std::string& instance, std::chrono::milliseconds patience,
+                                      const std::function<bool()>& stopped) {
+  constexpr int kAgainMs = 5;  // a lock on a file cannot be waited for within a time
+  const auto until = std::chrono::steady_clock::now() + patience;
   for (;;) {
-    auto lock = lock_of_the_dead(settings.state_dir, settings.runner.id, instance);
-    if (lock || steady_clock::now() >= until) return lock;
+    const bool gone = is_gone(instance);
+    if (gone || stopped() || std::chrono::steady_clock::now() >= until) return gone;
     ::poll(nullptr, 0, kAgainMs);
   }
 }
 
-// True: nothing of the instance is claimed any more.
-bool give_back(LeaseStore& store, const WorkerSettings& settings, const std::string& instance) {
-  bool all = true;
-  for (Id context : settings.contexts) {
-    auto jobs = store.expire_instance(context, settings.runner.id, instance);
-    if (!jobs) {
-      all = false;
-      log(LogLevel::warn, "worker", "context {}: jobs of the dead instance {} wait for their leases: {}", context,
-          instance, jobs.error().message);
-      continue;
-    }
-    for (const std::string& job : *jobs) {
-      log(LogLevel::warn, "worker",
-          "{}: its agent, instance {} of runner {}, is gone with all its processes; back to its queue", job, instance,
-          settings.runner.id);
-    }
+bool FormerInstances::give_back(LeaseStore& store, Id context, const std::string& instance) const {
+  auto jobs = store.expire_instance(context, runner_, instance);
+  if (!jobs) {
+    log(LogLevel::warn, "worker", "context {}: jobs of the dead instance {} wait for their leases: {}", context,
+        instance, jobs.error().message);
+    return false;
   }
-  return all;
+  for (const std::string& job : *jobs) {
+    log(LogLevel::warn, "worker",
+        "{}: its agent, instance {} of runner {}, is gone with all its processes; back to its queue", job, instance,
+        runner_);
+  }
+  return true;
 }
 
-}  // namespace
+void FormerInstances::done(Id context, const std::string& instance) {
+  const std::lock_guard lock(mutex_);
+  std::set<Id>& done = done_[instance];
+  done.insert(context);
+  if (!std::includes(done.begin(), done.end(), contexts_.begin(), contexts_.end())) return;
+  const auto held = lock_of_the_dead(state_dir_, runner_, instance);
+  if (held) forget_instance(state_dir_, runner_, instance);
+}
 
-void reconcile(LeaseStore& store, const WorkerSettings& settings, const RunnerHold& self,
-               const std::vector<std::string>& gone) {
-  if (settings.state_dir.empty()) return;
-  const auto patience = steady_clock::now() + std::chrono::milliseconds(settings.lease_ms / 2);
-  for (const std::string& instance : known_instances(settings.state_dir, settings.runner.id)) {
-    if (instance == self.instance) continue;
-    const bool agent_is_gone = std::find(gone.begin(), gone.end(), instance) != gone.end();
-    const auto lock = wait_for_lock(settings, instance, agent_is_gone ? patience : steady_clock::now());
-    if (!lock) {
+void FormerInstances::give_back(LeaseStore& store, const std::vector<Id>& contexts,
+                                const std::function<bool()>& stopped) {
+  using std::chrono::milliseconds, std::chrono::steady_clock;
+  if (state_dir_.empty()) return;
+  const auto patient_until = steady_clock::now() + patience_;  // with all of them together
+  for (const std::string& instance : known_instances(state_dir_, runner_)) {
+    if (instance == self_) continue;
+    const bool agent_died = [&] {
+      const std::lock_guard lock(mutex_);
+      return died_.contains(instance);
+    }();
+    const auto patience = std::chrono::duration_cast<milliseconds>(patient_until - steady_clock::now());
+    if (!wait_until_gone(instance, agent_died ? patience : milliseconds(0), stopped)) {
       // Others may be agents of another Redis with the same id.
-      log(agent_is_gone ? LogLevel::warn : LogLevel::debug, "worker",
+      log(agent_died ? LogLevel::warn : LogLevel::debug, "worker",
           "processes of instance {} of runner {} are still there: its jobs, if any, wait for their leases", instance,
-          settings.runner.id);
-    } else if (give_back(store, settings, instance)) {
-      forget_instance(settings.state_dir, settings.runner.id, instance);
+          runner_);
+      continue;
+    }
+    for (const Id context : contexts) {
+      if (give_back(store, context, instance)) done(context, instance);
     }
   }
 }

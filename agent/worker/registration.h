@@ -1,6 +1,11 @@
 // A runner id belongs to one agent at a time: who takes it, and what becomes of the jobs of those that had it before.
 #pragma once
 
+#include <chrono>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -18,15 +23,39 @@ Result<void> mark_runner(RecordStore&, Id context, Id runner, std::string_view d
 // Who we are: a new instance name, this host, this boot, this process.
 RunnerHold describe_self();
 
-// Takes the runner's id in every context. An id whose holder is gone for certain (a process of this host that has
-// ended, an instance whose lock is free) is taken over at once; one that is held elsewhere is a conflict whose message
-// names the holder and the remedy. Answers the instances that were taken over.
-Result<std::vector<std::string>> register_runner(RunnerStore&, const WorkerSettings&, const RunnerHold& self);
+// What had the id of a runner before it, as the files of state_dir tell (instance_lock.h). Its contexts may be asked at
+// the same time and at different times; any thread.
+class FormerInstances {
+ public:
+  FormerInstances(const WorkerSettings&, const RunnerHold& self);
+  // Whether it is certain that no process of the instance is left.
+  bool is_gone(const std::string& instance);
+  // Its agent is known to have died on this host: its helpers are given half a lease to follow it.
+  void agent_died(const std::string& instance);
+  // Before it takes work from these contexts, a runner gives back what its former instances have claimed there: these
+  // jobs need not wait for their leases where is_gone(). What cannot be proved or given back is left to the leases, and
+  // the log says so. An instance is forgotten once that is done in every context of the settings. stopped: ends a wait.
+  void give_back(
+      LeaseStore&, const std::vector<Id>& contexts, const std::function<bool()>& stopped = [] { return false; });
 
-// Before it takes work, a runner gives back the jobs of its former instances: these need not wait for their leases if
-// it is certain that no process of the old instance is left (instance_lock.h). gone: instances whose agent is known to
-// have died on this host; their helpers are given half a lease to follow it. What cannot be proved or given back is
-// left to the leases, and the log says so.
-void reconcile(LeaseStore&, const WorkerSettings&, const RunnerHold& self, const std::vector<std::string>& gone);
+ private:
+  bool wait_until_gone(const std::string& instance, std::chrono::milliseconds patience,
+                       const std::function<bool()>& stopped);
+  bool give_back(LeaseStore&, Id context, const std::string& instance) const;  // true: nothing of it is claimed now
+  void done(Id context, const std::string& instance);
+
+  const std::string state_dir_, self_;
+  const Id runner_;
+  const std::set<Id> contexts_;
+  const std::chrono::milliseconds patience_;
+  std::mutex mutex_;  // of what follows; and two that try for one lock would each take the other for the instance
+  std::set<std::string> gone_, died_;
+  std::map<std::string, std::set<Id>> done_;  // by instance
+};
+
+// Takes the runner's id in a context. An id whose holder is gone for certain (a process of this host that has ended, an
+// instance whose lock is free) is taken over at once; one that is held elsewhere is a conflict whose message names the
+// holder and the remedy.
+Result<void> register_runner(RunnerStore&, Id context, const WorkerSettings&, const RunnerHold& self, FormerInstances&);
 
 }  // namespace mycojobs

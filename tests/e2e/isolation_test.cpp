@@ -112,5 +112,20 @@ TEST_F(IsolationE2e, TheRedisOfAnotherContextThatDoesNotAnswerHoldsUpNobodyElse)
   EXPECT_EQ(status_at_end(other, ends), "finished") << running.err();
 }
 
+TEST_F(IsolationE2e, TheRedisOfAnotherContextThatHangsAtTheStartHoldsUpNobodyElse) {
+  TempDir elsewhere;
+  RedisServer other(elsewhere);
+  const PlainJob waits{.id = 1, .context = 3};
+  submit(other, waits);
+  ::kill(other.pid(), SIGSTOP);
+  const std::string config = folder_.write("two.toml", "[contexts.3]\nredis = \"" + other.url() + "\"\n");
+  Process running = agent(1, {"--slots", "8", "--config", config, "--context", "3,1"});
+  others_go_on();
+  ::kill(other.pid(), SIGCONT);
+  EXPECT_EQ(status_at_end(other, waits), "finished") << running.err();
+  EXPECT_NE(running.err().find("context 3: runner 1 is registered"), std::string::npos) << running.err();
+  others_go_on();
+}
+
 }  // namespace
 }  // namespace mycojobs::test

@@ -186,10 +186,11 @@ void SimAgent::on_killed() {
 
 // Agent::open(): a program that cannot register ends.
 void SimAgent::open() {
-  const auto gone = register_runner(*main_store_, settings_, self_);
+  FormerInstances none(settings_, self_);
+  const auto entered = register_runner(*main_store_, kContext, settings_, self_, none);
   if (killed()) return;
-  if (!gone) {
-    world_.note(name() + " cannot register: " + gone.error().message);
+  if (!entered) {
+    world_.note(name() + " cannot register: " + entered.error().message);
     return world_.kill(*this);
   }
   give_back_of_the_dead();
@@ -198,7 +199,8 @@ void SimAgent::open() {
   for (Thread* each : {&keeper_, &house_, &waiting_, &intake_thread_}) each->wake();
 }
 
-// reconcile(): the lock of an instance is free once no process of it is left. Processes die soon, so it is waited for.
+// FormerInstances::give_back(): the lock of an instance is free once no process of it is left. Processes die soon, so
+// it is waited for.
 void SimAgent::give_back_of_the_dead() {
   const auto instances = host_.instances;
   for (const auto& instance : instances) {

@@ -5,8 +5,12 @@
 #include <sys/file.h>
 #include <sys/stat.h>
 
+#include <atomic>
 #include <filesystem>
 #include <fstream>
+#include <functional>
+#include <thread>
+#include <utility>
 
 #include "store/redis_store.h"
 #include "support/agent_fixture.h"
@@ -14,6 +18,7 @@
 #include "support/standing_secrets.h"
 #include "support/still_file.h"
 #include "worker/beginnings.h"
+#include "worker/instance_lock.h"
 #include "worker/lanes.h"
 
 namespace mycojobs::test {
@@ -137,12 +142,50 @@ class Isolation : public AgentTest {
     EXPECT_TRUE(wait_for_end(delayed));
   }
   bool has_ended(const std::string& key) { return read(key).ended_ms != 0; }
+  // The third context, with a server of its own.
+  void serve_third_and_first() {
+    settings_.contexts = {3, 1};
+    settings_.own_servers = {3};
+  }
+  std::string submit_to_third() { return redis_key(of_third_->submit(new_job("x", 3)).value()); }
+  Job read_third(const std::string& key) { return decode<Job>(*of_third_->load(3, key)).record; }
+  bool runs_in_third(const std::string& key) {
+    return eventually([&] {
+      control_.end_all(RunStatus::ok);
+      return read_third(key).status == JobStatus::finished;
+    });
+  }
+  void third_is_away() {
+    third_.set_faults([](const ServerCall&) { return Fault::before; });
+  }
+  // At the first call it is away; then it hangs.
+  void third_is_away_and_hangs() {
+    third_.set_faults([this, first = true](const ServerCall&) mutable {
+      if (std::exchange(first, false)) return Fault::before;
+      gate_.pass();
+      return Fault::none;
+    });
+  }
+  // As an agent of the runner's id on another host.
+  static Result<void> hold(Store& store, Id context, const std::string& instance = kOther) {
+    Runner runner;
+    runner.id = 1;
+    RunnerHold held_by;
+    return store.hold_runner(context, runner, {instance, "another host", "its boot", 1}, 60000, "", held_by);
+  }
+  static void claim_one(Store& store, Id context, const std::string& instance) {
+    const auto taken = store.claim({.context = context, .runner = 1, .instance = instance, .queues = {"queue:fake"}});
+    ASSERT_TRUE(taken && taken->jobs.size() == 1);
+  }
 
+  static inline const std::string kDead = std::string(32, 'd'), kOther = std::string(32, 'e');
+  static inline const std::string kThirdIsOut = "the store has not let this runner in yet, of context 3";
   Gate gate_;
   StandingSecrets agent_clock_{gate_};
   std::string last_;
   MemoryServer third_{clock_};
   TwoServers servers_{server_, third_};
+  std::unique_ptr<Store> of_third_ = *third_.open();
 };
 
 TEST_F(Isolation, APluginThatHangsInBeginHoldsUpNobodyElse) {
@@ -402,6 +445,140 @@ TEST_F(Isolation, TheServerOfAnotherContextThatHangsHoldsUpNobodyElse) {
     return decode<Job>(*of_third->load(3, later)).record.ended_ms != 0 &&
            decode<Job>(*of_third->load(3, ends)).record.ended_ms != 0;
   }));
+}
+
+TEST_F(Isolation, AServerThatIsAwayAtTheStartHoldsUpNobodyElseAndIsServedOnceItIsBack) {
+  TempDir folder;
+  settings_.state_dir = folder.path().string();
+  serve_third_and_first();
+  { ASSERT_TRUE(InstanceLock::hold(settings_.state_dir, 1, kDead)); }
+  const std::string of_the_dead = submit_to_third(), of_the_dead_too = submit();
+  ASSERT_TRUE(hold(*of_third_, 3, kDead));
+  ASSERT_NO_FATAL_FAILURE(claim_one(*of_third_, 3, kDead));
+  ASSERT_NO_FATAL_FAILURE(claim_one(*client_, 1, kDead));
+  const std::string waits = submit_to_third();
+  third_is_away();
+  start_all();
+  EXPECT_EQ(agent_->why_not_ready(), kThirdIsOut);
+  ASSERT_TRUE(wait_for_runs(1)) << "what is given back where it can be";
+  control_.end_all(RunStatus::ok);
+  ASSERT_TRUE(wait_for_end(of_the_dead_too));
+  EXPECT_EQ(read(of_the_dead_too).deliveries, 2U);
+  for (int i = 0; i < 3; ++i) expect_others_go_on();
+  EXPECT_TRUE(eventually([&] { return agent_->is_healthy(); }));
+  EXPECT_EQ(agent_->why_not_ready(), kThirdIsOut);
+  EXPECT_FALSE(known_instances(settings_.state_dir, 1).empty()) << "a job of it is not given back yet";
+  third_.set_faults(nullptr);
+  EXPECT_TRUE(runs_in_third(waits));
+  EXPECT_TRUE(runs_in_third(of_the_dead));
+  EXPECT_EQ(read_third(of_the_dead).deliveries, 2U);
+  EXPECT_TRUE(known_instances(settings_.state_dir, 1).empty());
+  EXPECT_TRUE(eventually([&] { return agent_->why_not_ready().empty(); })) << agent_->why_not_ready();
+  EXPECT_TRUE(eventually([&] { return agent_->is_healthy(); }));
+}
+
+TEST_F(Isolation, AServerThatHangsWhenItIsTriedAgainHoldsUpNobodyElse) {
+  serve_third_and_first();
+  const std::string waits = submit_to_third();
+  third_is_away_and_hangs();
+  start_all();
+  ASSERT_TRUE(eventually([&] { return gate_.waiting() == 1; }));
+  for (int i = 0; i < 3; ++i) expect_others_go_on();
+  EXPECT_TRUE(eventually([&] { return agent_->is_healthy(); }));
+  EXPECT_EQ(agent_->why_not_ready(), kThirdIsOut);
+  EXPECT_EQ(gate_.waiting(), 1U);
+  gate_.open();
+  EXPECT_TRUE(runs_in_third(waits));
+}
+
+TEST_F(Isolation, AllServersAreAskedForTheRunnerAtTheSameTime) {
+  serve_third_and_first();
+  const auto first_is_asked = std::make_shared<std::atomic<bool>>(false);
+  server_.set_faults([=](const ServerCall& call) {
+    if (call.name == "hold_runner") *first_is_asked = true;
+    return Fault::none;
+  });
+  third_.set_faults([=](const ServerCall&) {
+    return eventually([&] { return first_is_asked->load(); }) ? Fault::none : Fault::before;
+  });
+  start_all();
+  EXPECT_EQ(agent_->why_not_ready(), "");
+}
+
+TEST_F(Isolation, ARunnerThatOneServerRefusesIsRegisteredNowhere) {
+  serve_third_and_first();
+  ASSERT_TRUE(hold(*of_third_, 3));
+  std::vector<std::unique_ptr<Executor>> executors;
+  executors.push_back(std::make_unique<FakeExecutor>());
+  const auto refused =
+      Agent::start({servers_, std::make_unique<FakeSandbox>(control_), std::move(executors), agent_clock_}, settings_);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, Code::conflict);
+  EXPECT_NE(refused.error().message.find("runner 1 of context 3 is held by"), std::string::npos);
+  EXPECT_TRUE(hold(*client_, 1)) << "its id is free again";
+}
+
+TEST_F(Isolation, ARunnerThatAServerRefusesOnceItIsBackIsLost) {
+  serve_third_and_first();
+  ASSERT_TRUE(hold(*of_third_, 3));
+  const std::string not_ours = submit_to_third();
+  third_is_away();
+  start_all();
+  expect_others_go_on();
+  EXPECT_FALSE(agent_->runner_lost());
+  third_.set_faults(nullptr);
+  ASSERT_TRUE(eventually([&] { return agent_->runner_lost(); }));
+  EXPECT_EQ(agent_->why_not_ready(), "another agent has taken the id of this runner");
+  EXPECT_EQ(agent_->busy(), 0U);
+  agent_.reset();
+  EXPECT_EQ(read_third(not_ours).status, JobStatus::dispatched);
+  EXPECT_TRUE(hold(*client_, 1));
+  EXPECT_TRUE(hold(*of_third_, 3)) << "it is that one's still";
+}
+
+TEST_F(Isolation, AnAgentBeginsWithTheFirstServerThatIsBack) {
+  serve_third_and_first();
+  const std::string of_first = submit(), of_third = submit_to_third();
+  const auto away = [](const ServerCall&) { return Fault::before; };
+  server_.set_faults(away);
+  third_.set_faults(away);
+  const auto start_with = [&](std::function<bool(const Error&)> try_again) {
+    std::vector<std::unique_ptr<Executor>> executors;
+    executors.push_back(std::make_unique<FakeExecutor>());
+    Agent::Parts parts{servers_, std::make_unique<FakeSandbox>(control_), std::move(executors), agent_clock_};
+    parts.try_again = std::move(try_again);
+    return Agent::start(std::move(parts), settings_);
+  };
+  const auto refused = start_with([](const Error&) { return false; });
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, Code::unavailable);
+  int asked = 0;
+  auto agent = start_with([&](const Error&) {
+    if (++asked == 2) third_.set_faults(nullptr);
+    return asked < 100;
+  });
+  ASSERT_TRUE(agent) << agent.error().message;
+  EXPECT_EQ(asked, 2);
+  agent_ = std::move(*agent);
+  EXPECT_TRUE(runs_in_third(of_third));
+  EXPECT_EQ(agent_->why_not_ready(), "the store has not let this runner in yet, of context 1");
+  server_.set_faults(nullptr);
+  EXPECT_TRUE(eventually([&] {
+    control_.end_all(RunStatus::ok);
+    return has_ended(of_first);
+  }));
+}
+
+TEST_F(Isolation, AnAgentThatLeavesWaitsForAServerThatHangsAndLeavesNoHoldThere) {
+  serve_third_and_first();
+  third_is_away_and_hangs();
+  start_all();
+  ASSERT_TRUE(eventually([&] { return gate_.waiting() == 1; }));
+  std::thread leaves([this] { agent_.reset(); });
+  gate_.open();
+  leaves.join();
+  EXPECT_TRUE(hold(*client_, 1));
+  EXPECT_TRUE(hold(*of_third_, 3));
 }
 
 TEST_F(Isolation, EndsThatHangComeOneAfterTheOtherAndNoneIsLost) {

@@ -7,9 +7,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <csignal>
 #include <filesystem>
 #include <fstream>
+#include <thread>
 
 #include "support/agent_fixture.h"
 #include "worker/instance_lock.h"
@@ -36,6 +38,16 @@ class ReconcileTest : public AgentTest {
     EXPECT_TRUE(held) << held.error().message;
     return std::move(*held);
   }
+  void give_back(const std::vector<Id>& contexts = {1}, const std::string& died = "") {
+    FormerInstances former(settings_, self_);
+    if (!died.empty()) former.agent_died(died);
+    former.give_back(*client_, contexts);
+  }
+  Result<void> enter() {
+    FormerInstances former(settings_, self_);
+    return register_runner(*client_, 1, settings_, describe_self(), former);
+  }
+  const RunnerHold self_{std::string(32, 'c'), "h", "b", 1};
   bool has_file(const std::string& instance) {
     return std::filesystem::exists(state_.path() / "runners" / ("1-" + instance + ".lock"));
   }
@@ -81,7 +93,7 @@ TEST_F(ReconcileTest, OnlyTheDeadInstancesJobsAreGivenBack) {
   const std::string others = claim_as(kOther);
   { const InstanceLock died = lock(kOld); }
   const InstanceLock lives = lock(kOther);
-  reconcile(*client_, settings_, {std::string(32, 'c'), "h", "b", 1}, {});
+  give_back();
   EXPECT_EQ(read(mine).status, JobStatus::dispatched);
   EXPECT_EQ(read(others).status, JobStatus::started);
   EXPECT_EQ(known_instances(settings_.state_dir, 1), std::vector<std::string>{kOther});
@@ -92,13 +104,46 @@ TEST_F(ReconcileTest, FileStaysUntilTheStoreHasAnswered) {
   const std::string key = claim_as(kOld);
   { const InstanceLock died = lock(kOld); }
   server_.set_faults([](std::string_view call) { return call == "expire_instance" ? Fault::before : Fault::none; });
-  const RunnerHold self{std::string(32, 'c'), "h", "b", 1};
-  reconcile(*client_, settings_, self, {});
+  give_back();
   EXPECT_TRUE(has_file(kOld));
   server_.set_faults({});
-  reconcile(*client_, settings_, self, {});
+  give_back();
   EXPECT_FALSE(has_file(kOld));
   EXPECT_EQ(read(key).status, JobStatus::dispatched);
+}
+
+TEST_F(ReconcileTest, FileStaysUntilTheJobsOfAllContextsAreGivenBack) {
+  settings_.contexts = {1, 2, 3};
+  const std::string key = claim_as(kOld);
+  { const InstanceLock died = lock(kOld); }
+  FormerInstances former(settings_, self_);
+  former.give_back(*client_, {2, 3});
+  former.give_back(*client_, {2, 3});
+  EXPECT_TRUE(has_file(kOld));
+  EXPECT_EQ(read(key).status, JobStatus::started);
+  former.give_back(*client_, {1});
+  EXPECT_FALSE(has_file(kOld));
+  EXPECT_EQ(read(key).status, JobStatus::dispatched);
+}
+
+TEST_F(ReconcileTest, ContextsThatAskForOneLockAtTheSameTimeAllSeeThatItIsFree) {
+  { const InstanceLock died = lock(kOld); }
+  FormerInstances former(settings_, self_);
+  std::atomic<int> gone{0};
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 8; ++i) threads.emplace_back([&] { gone += former.is_gone(kOld) ? 1 : 0; });
+  for (std::thread& each : threads) each.join();
+  EXPECT_EQ(gone, 8);
+}
+
+TEST_F(ReconcileTest, AWaitForHelpersEndsWhenTheAgentStops) {
+  const InstanceLock lives = lock(kOld);
+  settings_.lease_ms = 3'600'000;
+  FormerInstances former(settings_, self_);
+  former.agent_died(kOld);
+  int asked = 0;
+  former.give_back(*client_, {1}, [&] { return ++asked > 2; });
+  EXPECT_EQ(asked, 3);
 }
 
 TEST_F(ReconcileTest, HelpersOfAKilledAgentAreWaitedFor) {
@@ -122,7 +167,7 @@ TEST_F(ReconcileTest, HelpersOfAKilledAgentAreWaitedFor) {
   EXPECT_FALSE(lock_of_the_dead(settings_.state_dir, 1, kOld)) << "the child has it through our open file description";
   ::close(ready[1]);
   settings_.lease_ms = 30000;
-  reconcile(*client_, settings_, {std::string(32, 'c'), "h", "b", 1}, {kOld});
+  give_back({1}, kOld);
   EXPECT_EQ(read(key).status, JobStatus::dispatched);
   ::close(ready[0]);
   ::waitpid(helper, nullptr, 0);
@@ -135,13 +180,12 @@ TEST_F(ReconcileTest, RunnerIdOfADeadInstanceIsFreeAlthoughItsProcessIdMeansNoth
   ASSERT_TRUE(client_->hold_runner(1, record, {kOld, "an old container", "another boot", 1}, 60000, "", held_by));
   {
     const InstanceLock lives = lock(kOld);
-    const auto refused = register_runner(*client_, settings_, describe_self());
+    const auto refused = enter();
     ASSERT_FALSE(refused);
     EXPECT_EQ(refused.error().code, Code::conflict);
   }
-  const auto taken = register_runner(*client_, settings_, describe_self());
+  const auto taken = enter();
   ASSERT_TRUE(taken) << taken.error().message;
-  EXPECT_EQ(*taken, std::vector<std::string>{kOld});
 }
 
 TEST_F(ReconcileTest, NamesFromOutsideAreNoPaths) {

@@ -1,0 +1,63 @@
+#include "worker/registrar.h"
+
+#include <utility>
+
+#include "base/log.h"
+
+namespace mycojobs {
+
+Registrar::Registrar(Stores store, StoreHealth& health, const WorkerSettings& settings, RunnerHold self,
+                     FormerInstances& former, Id server_of, Callbacks callbacks)
+    : store_(store),
+      health_(health),
+      settings_(settings),
+      self_(std::move(self)),
+      former_(former),
+      server_of_(server_of),
+      callbacks_(std::move(callbacks)) {}
+
+Result<void> Registrar::enter() {
+  for (const Id context : settings_.contexts) {
+    MJ_CHECK(register_runner(store_, context, settings_, self_, former_));
+    entered_.insert(context);
+  }
+  registered_ = true;
+  return {};
+}
+
+void Registrar::give_back() {
+  former_.give_back(store_, settings_.contexts, [this] { return stopped(); });
+}
+
+std::uint64_t Registrar::turn() {
+  const auto entered = enter();
+  if (!entered && entered.error().code != Code::conflict) {
+    health_.failed(server_of_, "registering the runner", entered.error());
+    return static_cast<std::uint64_t>(retry_pause_ms(++failures_));
+  }
+  health_.worked(server_of_);
+  if (entered) {
+    give_back();
+    if (stopped()) return 0;
+    for (const Id context : settings_.contexts)
+      log(LogLevel::info, "worker", "context {}: runner {} is registered, and takes jobs", context,
+          settings_.runner.id);
+    callbacks_.registered();
+  } else {
+    callbacks_.runner_lost(entered.error().message);
+  }
+  stop();
+  return 0;
+}
+
+void Registrar::sign_off(bool runner_lost) {
+  const Id id = settings_.runner.id;
+  for (const Id context : entered_) {
+    Result<void> done;
+    if (registered_ && !runner_lost) done = mark_runner(store_, context, id, kRunnerStopped);
+    if (done) done = store_.as<RunnerStore>().release_runner(context, id, self_);  // only if it is ours
+    if (!done) log(LogLevel::info, "worker", "runner {} not signed off: {}", id, done.error().message);
+  }
+}
+
+}  // namespace mycojobs

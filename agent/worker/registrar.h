@@ -1,0 +1,50 @@
+// Registers the runner (registration.h) in the contexts of one server of the store, and gives back what its former
+// instances have claimed there. Takes turns (base/turns.h) where the server is away when the agent starts: until it is
+// back and has let the runner in, nothing is taken from it. The last turn stops it.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <set>
+#include <string>
+
+#include "base/turns.h"
+#include "mycojobs/store_roles.h"
+#include "worker/registration.h"
+#include "worker/store_health.h"
+#include "worker/types.h"
+
+namespace mycojobs {
+
+class Registrar : public TurnTaker {
+ public:
+  struct Callbacks {
+    std::function<void()> registered;                     // in a turn: and the jobs are given back
+    std::function<void(const std::string&)> runner_lost;  // the same: another instance holds our id
+  };
+  using Stores = RolesOf<RunnerStore, RecordStore, LeaseStore>;
+  // server_of: the one context that the server is for; 0: several have it. settings: of its contexts.
+  Registrar(Stores, StoreHealth&, const WorkerSettings&, RunnerHold, FormerInstances&, Id server_of, Callbacks);
+
+  Result<void> enter();  // in all contexts; may be repeated. Error: conflict, unavailable, denied, ...
+  void give_back();      // once it has entered
+  std::uint64_t turn();  // both, and says so. Until the next one, ms
+  bool registered() const { return registered_; }  // any thread
+  // When no turn comes any more: frees the id where it is ours. Says that the runner has stopped, unless it was lost.
+  void sign_off(bool runner_lost);
+
+ private:
+  Stores store_;
+  StoreHealth& health_;
+  WorkerSettings settings_;
+  RunnerHold self_;
+  FormerInstances& former_;
+  Id server_of_;
+  Callbacks callbacks_;
+  std::set<Id> entered_;  // contexts; where a call was not answered, the id is free after a lease
+  std::atomic<bool> registered_{false};
+  unsigned failures_ = 0;  // one after the other
+};
+
+}  // namespace mycojobs
