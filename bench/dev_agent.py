@@ -48,6 +48,31 @@ class Redis:
         return [self.answer() for _ in commands]
 
 
+def descendants(pid):
+    found = [pid]
+    try:
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            with open(f"/proc/{pid}/task/{thread}/children", encoding="ascii") as children:
+                for child in children.read().split():
+                    found += descendants(int(child))
+    except (FileNotFoundError, ProcessLookupError):
+        pass  # it has just ended
+    return found
+
+
+def switches_of(pid):
+    total = 0
+    for thread in os.listdir(f"/proc/{pid}/task"):
+        with open(f"/proc/{pid}/task/{thread}/status", encoding="utf-8") as status:
+            total += next(int(line.split()[1]) for line in status if line.startswith("voluntary_ctxt_switches:"))
+    return total
+
+
+def comm_of(pid):
+    with open(f"/proc/{pid}/comm", encoding="utf-8") as comm:
+        return comm.read().strip()
+
+
 def submit_commands(number, script="pass"):
     key = f"job:9:{number}"
     return [("HSET", key, "id", number, "caller_id", 9, "context_id", 1, "script", script, "script_type", "python",

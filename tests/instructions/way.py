@@ -23,6 +23,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "../../bench"))
 import dev_agent  # noqa: E402
 from counts import Expected, compare, table  # noqa: E402
+from dev_agent import comm_of, descendants, switches_of  # noqa: E402
 
 FILE = os.path.join(HERE, "way.txt")
 BATCHES, JOBS = 9, 25
@@ -35,36 +36,11 @@ SLEEPERS = {"fresh": (f"import time\ntime.sleep({SLEEP_S})", ()), "warm": (f"imp
 PARTS = {"mycojobs": "agent", "mycojobs-launch": "launcher", "init": "init", "python": "job", "redis-server": "redis"}
 
 
-def descendants(pid):
-    found = [pid]
-    try:
-        for thread in os.listdir(f"/proc/{pid}/task"):
-            with open(f"/proc/{pid}/task/{thread}/children", encoding="ascii") as children:
-                for child in children.read().split():
-                    found += descendants(int(child))
-    except (FileNotFoundError, ProcessLookupError):
-        pass  # it has just ended
-    return found
-
-
-def switches_of(pid):
-    total = 0
-    for thread in os.listdir(f"/proc/{pid}/task"):
-        with open(f"/proc/{pid}/task/{thread}/status", encoding="utf-8") as status:
-            total += next(int(line.split()[1]) for line in status if line.startswith("voluntary_ctxt_switches:"))
-    return total
-
-
 def faults_of(pid):
     """Small faults, of its children too that have been waited for."""
     with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as stat:
         fields = stat.read().rpartition(")")[2].split()
     return int(fields[7]) + int(fields[8])
-
-
-def comm_of(pid):
-    with open(f"/proc/{pid}/comm", encoding="utf-8") as comm:
-        return comm.read().strip()
 
 
 def switches(agent):
