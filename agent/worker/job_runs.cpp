@@ -18,7 +18,7 @@ constexpr const char* kWhyGivenBack = "cancelled before it began";
 Error hung(const std::string& lane) {
   const std::string seconds = std::to_string(Beginnings::kPatienceMs / 1000);
   return {Code::unavailable, "\"" + lane + "\" of this agent has not answered for " + seconds +
-                                 " s: see to the plugin, or to the disk of state_dir (its number is the context)"};
+                                 " s: see to the plugin, or to the disk of that context in state_dir"};
 }
 
 std::string host_name() {

@@ -67,6 +67,9 @@ class NativeExecutor final : public Executor {
   std::vector<std::string> script_types() const override { return {"native", "rust"}; }
   std::vector<Stage> stages() const override;
   Result<std::string> probe() const override;
+  // For the disk of the context, which the program lies on.
+  bool may_wait() const override { return true; }
+  bool finish_may_wait() const override { return false; }
   Result<std::unique_ptr<Conversation>> begin(const JobFacts&, ArtifactSink*) const override;
 
  private:

@@ -52,7 +52,12 @@ TEST_P(Schedules, EndAsTheyMust) {
   const std::uint64_t count = from_environment("MYCOJOBS_SIM_SCHEDULES", 20000 / kShares);
   const std::uint64_t first = from_environment("MYCOJOBS_SIM_SEED", 1) + GetParam() * count;
   LifeReport all;
+  constexpr std::uint64_t kShown = 5000;  // about a minute
   for (std::uint64_t seed = first; seed < first + count; ++seed) {
+    if (const std::uint64_t done = seed - first; done > 0 && done % kShown == 0)
+      std::fprintf(stderr, "share %llu of %llu: %llu of %llu schedules\n",
+                   static_cast<unsigned long long>(GetParam() + 1), static_cast<unsigned long long>(kShares),
+                   static_cast<unsigned long long>(done), static_cast<unsigned long long>(count));
     const LifeReport life = Life(seed, brief_life()).run();
     if (!life.trouble.empty()) {
       FAIL() << "seed " << seed << ": " << shown(shorten(seed, brief_life())) << "\nAgain: MYCOJOBS_SIM_SEED=" << seed
