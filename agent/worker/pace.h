@@ -18,7 +18,7 @@ class Pace {
   std::uint32_t gather_us(std::uint64_t now_us) const;
 
   static constexpr std::uint64_t kAheadUs = 20'000;
-  static constexpr std::uint32_t kMostAhead = 16;
+  static constexpr std::uint32_t kMostAhead = 64;
 
  private:
   static constexpr std::uint64_t kSlow = 1'000'000;

@@ -109,6 +109,8 @@ TEST(Pace, NothingIsAheadUntilRunsHaveEndedFastForAWhile) {
   for (int i = 0; i < 5; ++i) pace.ended(now += 500);
   EXPECT_EQ(pace.ahead(now), 0U) << "a few";
   for (int i = 0; i < 100; ++i) pace.ended(now += 500);
+  EXPECT_EQ(pace.ahead(now), Pace::kAheadUs / 500);
+  for (int i = 0; i < 100; ++i) pace.ended(now += 100);
   EXPECT_EQ(pace.ahead(now), Pace::kMostAhead);
   EXPECT_GT(pace.gather_us(now), 0U);
 }
@@ -129,7 +131,7 @@ TEST(Pace, NothingIsAheadAfterAPauseOrAStall) {
   for (int i = 0; i < 200; ++i) pace.ended(now += 500);
   EXPECT_EQ(pace.ahead(now + Pace::kAheadUs + 1), 0U) << "nothing has ended for so long";
   EXPECT_EQ(pace.gather_us(now + Pace::kAheadUs + 1), 0U);
-  EXPECT_EQ(pace.ahead(now), Pace::kMostAhead);
+  EXPECT_EQ(pace.ahead(now), Pace::kAheadUs / 500);
   pace.stalled();
   EXPECT_EQ(pace.ahead(now), 0U);
 }
