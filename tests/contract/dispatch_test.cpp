@@ -262,6 +262,22 @@ TEST_P(Dispatch, HigherPrioritiesAreTakenFirst) {
   EXPECT_THAT(claim_keys(), ElementsAre("job:12:3", "job:12:1", "job:12:5", "job:12:2"));
 }
 
+// Which its other entry, pushed by another client, would else leave there.
+TEST_P(Dispatch, AJobThatIsParkedLeavesItsPriorityToo) {
+  submit_with(1, [](Job& j) { j.priority = -1; });
+  submit_with(2, [](Job& j) { j.priority = -1; });
+  const std::uint64_t later = store_->now_ms().value() + 3600000;
+  ASSERT_TRUE(store_->save(1, "job:12:1", {{"run_at_ms", std::to_string(later)}}).has_value());
+  ASSERT_TRUE(store_->save(1, "job:12:2", {{"dependends", "[9]"}}).has_value());
+  for (const char* key : {"job:12:1", "job:12:2"}) bench_->push(1, "queue:python", key);
+  submit(3);
+  EXPECT_THAT(claim_keys(1), ElementsAre("job:12:3"));
+  EXPECT_EQ(place(1).due_ms, later);
+  EXPECT_EQ(place(2).claim.state, "waiting");
+  EXPECT_FALSE(place(1).in_priority);
+  EXPECT_FALSE(place(2).in_priority);
+}
+
 TEST_P(Dispatch, AReleasedJobWithAPriorityIsNextOfItsPriority) {
   submit_with(1, [](Job& j) { j.priority = 3; });
   submit_with(2, [](Job& j) { j.priority = 3; });
