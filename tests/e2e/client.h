@@ -39,8 +39,9 @@ class Client {
   std::string field(const std::string& job, const std::string& name) const {
     return redis_.cli(1, {"HGET", job, name});
   }
-  bool becomes(const std::string& job, const std::string& name, const std::string& value) const {
-    return eventually([&] { return field(job, name) == value; });
+  bool becomes(const std::string& job, const std::string& name, const std::string& value,
+               Seconds limit = Seconds(60)) const {
+    return eventually([&] { return field(job, name) == value; }, limit);
   }
   std::string cause(const std::string& job) const { return json({"job", "explain", job}).value("cause", ""); }
   // True once explain() names this cause.
