@@ -109,9 +109,8 @@ void JobRuns::on(Begun& begun) {
   if (run == nullptr) return;  // it was killed meanwhile, or has gone back
   run->beginning.reset();
   if (begun.conversation) {
-    Start& job = run->job;
-    job.conversation = std::move(*begun.conversation);
-    if (job.deadline_boot_ms > 0) job.deadline_boot_ms += now_.boot_ms - run->asked_boot_ms;  // it has not run yet
+    run->job.conversation = std::move(*begun.conversation);
+    run->job.has_waited(now_.boot_ms - run->asked_boot_ms);
     return launch(begun.run, *run);
   }
   cannot_begin(run->job, std::move(begun.conversation).error());

@@ -57,6 +57,9 @@ struct Start {
   bool output_kill = false;                            // over it the job is killed
   std::shared_ptr<const Redactor> redactor = nullptr;  // of its context's secrets; null: there are none
   std::vector<SecretValue> warm_secrets = {};          // that it was given, if its process may stay
+
+  // It has waited for so long before its first run: what it may take counts from there.
+  void has_waited(std::uint64_t ms) { deadline_boot_ms += deadline_boot_ms > 0 ? ms : 0; }
 };
 
 // A question of a job's script to its agent: JSON {id, method, params}.

@@ -9,7 +9,7 @@ void WaitingJobs::add(Start job, std::uint64_t now_boot_ms) { jobs_.push_back({s
 Start WaitingJobs::next(std::uint64_t now_boot_ms) {
   Waiting first = std::move(jobs_.front());
   jobs_.pop_front();
-  if (first.job.deadline_boot_ms > 0) first.job.deadline_boot_ms += now_boot_ms - first.since_boot_ms;
+  first.job.has_waited(now_boot_ms - first.since_boot_ms);
   return std::move(first.job);
 }
 

@@ -38,7 +38,7 @@ void Witness::look() {
   seen_writes_ = writes;
   for (auto& [queue, head] : heads_) {
     const auto entries = world_.server().entries(kContext, "mj:journal:" + queue);
-    facts_left_ = facts_left_ || entries.left < entries.added || entries.added < head.entries.added;
+    facts_gone_ = facts_gone_ || entries.kept < entries.added || entries.added < head.entries.added;
     head.is_new = entries != std::exchange(head.entries, entries);
   }
   for (auto& [queue, head] : heads_) {
@@ -59,7 +59,7 @@ void Witness::take(const std::string& queue, const Fact& fact) {
   std::string& queue_of = queue_of_[fact.job_key];
   // Its end may have come and gone within one step.
   const bool may_be_new =
-      facts_left_ && job.state != JobState::none && job.state != JobState::live && begins_a_life(fact);
+      facts_gone_ && job.state != JobState::none && job.state != JobState::live && begins_a_life(fact);
   if (may_be_new && was_retired(fact.job_key)) {
     job = {};
     latest_epochs_.erase(fact.job_key);

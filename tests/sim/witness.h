@@ -53,7 +53,7 @@ class Witness {
   std::map<std::string, std::uint64_t> latest_epochs_;        // of processes
   std::set<std::pair<std::string, std::uint64_t>> finished_;  // job, epoch of processes that ended well
   std::uint64_t seen_writes_ = 0;
-  bool facts_left_ = false;  // a journal: retention takes jobs away
+  bool facts_gone_ = false;  // from a journal: retention takes jobs away
   std::size_t facts_ = 0, runs_ = 0;
 };
 

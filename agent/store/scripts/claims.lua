@@ -38,11 +38,6 @@ local prioritised  -- the entry that is looked at comes from mj:priority:<queue>
 local function drop(queue, entry)
   if prioritised then redis.call('ZREM', 'mj:priority:' .. queue, entry) else redis.call('RPOP', queue) end
 end
--- The other one that it may have as well, if another client has pushed it again: that one too.
-local function leave(queue, job, claim)
-  drop(queue, job)
-  if has_priority(claim) and not prioritised then redis.call('ZREM', 'mj:priority:' .. queue, job) end
-end
 
 local function start(queue, job, claim, record, ckey)
   local n = #taken + 1
@@ -64,7 +59,8 @@ local function start(queue, job, claim, record, ckey)
   end
   redis.call('HSET', job, 'status', 'started', 'detail', 'claimed', 'attempt', attempt, 'deliveries', deliveries,
     'epoch', epoch, 'runner_id', runner, 'claim_id', id, 'lease_until_ms', until_ms, 'started_ms', now, 'updated_at', now_s)
-  leave(queue, job, claim)
+  drop(queue, job)
+  leave(job, claim, 'queued')
   if claim.overdue then
     redis.call('ZREM', 'mj:overdue', job)
     redis.call('HDEL', 'mj:claim:' .. job, 'overdue')
@@ -126,7 +122,7 @@ local function parked(queue, job, claim, record)
       redis.call('SADD', 'mj:dependents:' .. dep, job)
     end
     park(job, claim, queue, 'waiting', 'dependencies', 'dependencies')
-    leave(queue, job, claim)
+    drop(queue, job)
     return true
   end
   if #deps > 0 then redis.call('HSET', 'mj:claim:' .. job, 'deps', 'met') end
@@ -134,14 +130,14 @@ local function parked(queue, job, claim, record)
   if conditions and conditions ~= '' and conditions ~= '[]' and claim.prerequisites ~= 'met' then
     redis.call('ZADD', 'mj:prerequisites', dec(now_ms), job)
     park(job, claim, queue, 'prerequisites', 'prerequisite', 'prerequisite')
-    leave(queue, job, claim)
+    drop(queue, job)
     return true
   end
   local due = num(record.run_at_ms)
   if due > now_ms and num(claim.attempt) <= 1 then
     redis.call('ZADD', 'mj:delayed', dec(due), job)
     park(job, claim, queue, 'delayed', 'delayed', 'delayed', 'due', dec(due))
-    leave(queue, job, claim)
+    drop(queue, job)
     return true
   end
   local key = record.concurrency_key
@@ -151,7 +147,7 @@ local function parked(queue, job, claim, record)
       redis.call('SADD', 'mj:holding', key)
       redis.call('HSET', 'mj:claim:' .. job, 'held', key)
       park(job, claim, queue, 'held', 'held', 'held')
-      leave(queue, job, claim)
+      drop(queue, job)
       return true
     end
     return false, key

@@ -51,7 +51,7 @@ class MemoryServer final : public StoreFactory {
 
   // How many entries a stream has had, and how many of them it still has.
   struct Entries {
-    std::uint64_t added = 0, left = 0;
+    std::uint64_t added = 0, kept = 0;
     bool operator==(const Entries&) const = default;
   };
   Entries entries(Id context, std::string_view stream) const;

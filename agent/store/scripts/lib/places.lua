@@ -167,6 +167,7 @@ local function park(job, claim, queue, state, why, detail, ...)
   redis.call('HSET', job, 'status', waits and 'waiting_for_prerequisites' or 'dispatched', 'detail', detail,
     'updated_at', now_s)
   claim.state = state
+  leave(job, claim, 'queued')
   show_node(job, claim)
 end
 
