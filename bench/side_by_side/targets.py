@@ -238,7 +238,7 @@ _FRESH = (
     "a fresh process is a fork, some 50 page faults and an end, 0.3 to 0.4 ms whoever does it; Redis 0.15, the agent 0.12"
 )
 _WAKE_UPS = (
-    "six wake-ups of agent and launcher, those of Redis and of the job, 50 to 70 us each, one after the other"
+    "six wake-ups of agent and launcher, those of Redis and of the job, one after the other"
 )
 
 TARGETS = [
