@@ -14,7 +14,7 @@ Agent::Agent(Parts& parts, WorkerSettings settings)
       self_(std::move(parts.self)),
       alive_(std::move(parts.alive)),
       executors_(std::move(parts.executors)),
-      former_(settings_, self_) {
+      former_(std::make_unique<InstanceFiles>(settings_.state_dir, settings_.runner.id), settings_, self_) {
   Runner& runner = settings_.runner;
   if (runner.topic.empty()) runner.topic = "runner" + std::to_string(runner.id);
   runner.version = kVersion;
@@ -44,7 +44,8 @@ Result<void> Agent::open(Parts& parts) {
   MJ_CHECK(register_everywhere(parts));
   secrets_ = std::make_unique<SecretsWatch>(settings_.secrets, settings_.contexts, clock_);
   at_the_same_time([](Side& side) -> Result<void> {
-    if (side.registrar->registered()) side.registrar->give_back();
+    if (!side.registrar->registered()) return {};
+    while (const std::uint64_t ms = side.registrar->give_back()) side.registrar->rest(ms);
     return {};
   });
 
@@ -99,7 +100,7 @@ Result<void> Agent::make_sides(StoreFactory& stores) {
   for (const auto& side : sides_) {
     MJ_TRY(store, connect(stores));
     side->registrar = std::make_unique<Registrar>(
-        *store, health_, side->settings, self_, former_, side->server_of,
+        *store, clock_, health_, side->settings, self_, former_, side->server_of,
         Registrar::Callbacks{.registered = [this, of = side.get()] { begin_to_serve(*of); },
                              .runner_lost = [this](const std::string& why) { lose_runner(why); }});
   }

@@ -77,4 +77,17 @@ void forget_instance(const std::string& state_dir, Id runner, const std::string&
   (void)::unlink(path_of(state_dir, runner, instance).c_str());
 }
 
+std::vector<std::string> InstanceFiles::known() const {
+  return state_dir_.empty() ? std::vector<std::string>() : known_instances(state_dir_, runner_);
+}
+
+bool InstanceFiles::is_gone(const std::string& instance) const {
+  return !state_dir_.empty() && lock_of_the_dead(state_dir_, runner_, instance);
+}
+
+void InstanceFiles::forget_if_gone(const std::string& instance) const {
+  const auto held = lock_of_the_dead(state_dir_, runner_, instance);
+  if (held) forget_instance(state_dir_, runner_, instance);
+}
+
 }  // namespace mycojobs

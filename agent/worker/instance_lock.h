@@ -11,6 +11,7 @@
 
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/fd.h"
@@ -38,5 +39,26 @@ std::vector<std::string> known_instances(const std::string& state_dir, Id runner
 std::optional<Fd> lock_of_the_dead(const std::string& state_dir, Id runner, const std::string& instance);
 // Only under that lock.
 void forget_instance(const std::string& state_dir, Id runner, const std::string& instance);
+
+// What tells of the instances that a runner has had here: those files, or a simulation. One thread at a time.
+class InstanceRecords {
+ public:
+  virtual ~InstanceRecords() = default;
+  virtual std::vector<std::string> known() const = 0;                  // ours may be among them
+  virtual bool is_gone(const std::string& instance) const = 0;         // it is certain, of all of its processes
+  virtual void forget_if_gone(const std::string& instance) const = 0;  // it is known no more
+};
+
+class InstanceFiles final : public InstanceRecords {
+ public:
+  InstanceFiles(std::string state_dir, Id runner) : state_dir_(std::move(state_dir)), runner_(runner) {}
+  std::vector<std::string> known() const override;
+  bool is_gone(const std::string& instance) const override;
+  void forget_if_gone(const std::string& instance) const override;
+
+ private:
+  std::string state_dir_;  // empty: none is known
+  Id runner_;
+};
 
 }  // namespace mycojobs

@@ -6,9 +6,10 @@
 
 namespace mycojobs {
 
-Registrar::Registrar(Stores store, StoreHealth& health, const WorkerSettings& settings, RunnerHold self,
-                     FormerInstances& former, Id server_of, Callbacks callbacks)
+Registrar::Registrar(Stores store, const Clock& clock, StoreHealth& health, const WorkerSettings& settings,
+                     RunnerHold self, FormerInstances& former, Id server_of, Callbacks callbacks)
     : store_(store),
+      clock_(clock),
       health_(health),
       settings_(settings),
       self_(std::move(self)),
@@ -25,20 +26,20 @@ Result<void> Registrar::enter() {
   return {};
 }
 
-void Registrar::give_back() {
-  former_.give_back(store_, settings_.contexts, [this] { return stopped(); });
+std::uint64_t Registrar::give_back() {
+  constexpr std::uint64_t kAgainMs = 5;
+  return former_.give_back(store_, settings_.contexts, clock_.boot_ms()) ? kAgainMs : 0;
 }
 
 std::uint64_t Registrar::turn() {
-  const auto entered = enter();
+  const auto entered = registered_ ? Result<void>() : enter();
   if (!entered && entered.error().code != Code::conflict) {
     health_.failed(server_of_, "registering the runner", entered.error());
     return static_cast<std::uint64_t>(retry_pause_ms(++failures_));
   }
   health_.worked(server_of_);
   if (entered) {
-    give_back();
-    if (stopped()) return 0;
+    if (const std::uint64_t again = give_back(); again > 0 || stopped()) return again;
     for (const Id context : settings_.contexts)
       log(LogLevel::info, "worker", "context {}: runner {} is registered, and takes jobs", context,
           settings_.runner.id);

@@ -10,6 +10,7 @@
 #include <string>
 
 #include "base/turns.h"
+#include "mycojobs/clock.h"
 #include "mycojobs/store_roles.h"
 #include "worker/registration.h"
 #include "worker/store_health.h"
@@ -25,17 +26,20 @@ class Registrar : public TurnTaker {
   };
   using Stores = RolesOf<RunnerStore, RecordStore, LeaseStore>;
   // server_of: the one context that the server is for; 0: several have it. settings: of its contexts.
-  Registrar(Stores, StoreHealth&, const WorkerSettings&, RunnerHold, FormerInstances&, Id server_of, Callbacks);
+  Registrar(Stores, const Clock&, StoreHealth&, const WorkerSettings&, RunnerHold, FormerInstances&, Id server_of,
+            Callbacks);
 
   Result<void> enter();  // in all contexts; may be repeated. Error: conflict, unavailable, denied, ...
-  void give_back();      // once it has entered
-  std::uint64_t turn();  // both, and says so. Until the next one, ms
+  // Once it has entered. More than 0: to be called again after so many ms; helpers of a dead agent are waited for.
+  std::uint64_t give_back();
+  std::uint64_t turn();                            // both, and says so. Until the next one, ms
   bool registered() const { return registered_; }  // any thread
   // When no turn comes any more: frees the id where it is ours. Says that the runner has stopped, unless it was lost.
   void sign_off(bool runner_lost);
 
  private:
   Stores store_;
+  const Clock& clock_;
   StoreHealth& health_;
   WorkerSettings settings_;
   RunnerHold self_;

@@ -1,6 +1,5 @@
 #include "worker/registration.h"
 
-#include <poll.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -13,7 +12,6 @@
 
 #include "base/ids.h"
 #include "base/log.h"
-#include "worker/instance_lock.h"
 
 namespace mycojobs {
 namespace {
@@ -76,18 +74,18 @@ Result<void> register_runner(RunnerStore& store, Id context, const WorkerSetting
 
 // Jobs of former instances.
 
-FormerInstances::FormerInstances(const WorkerSettings& settings, const RunnerHold& self)
-    : state_dir_(settings.state_dir),
-      self_(self.instance),
+FormerInstances::FormerInstances(std::unique_ptr<InstanceRecords> records, const WorkerSettings& settings,
+                                 const RunnerHold& self)
+    : self_(self.instance),
       runner_(settings.runner.id),
       contexts_(settings.contexts.begin(), settings.contexts.end()),
-      patience_(settings.lease_ms / 2) {}
+      patience_ms_(settings.lease_ms / 2),
+      records_(std::move(records)) {}
 
 bool FormerInstances::is_gone(const std::string& instance) {
-  if (state_dir_.empty()) return false;
   const std::lock_guard lock(mutex_);
   if (gone_.contains(instance)) return true;
-  if (!lock_of_the_dead(state_dir_, runner_, instance)) return false;
+  if (!records_->is_gone(instance)) return false;
   gone_.insert(instance);
   return true;
 }
@@ -97,18 +95,17 @@ void FormerInstances::agent_died(const std::string& instance) {
   died_.insert(instance);
 }
 
-bool FormerInstances::wait_until_gone(const std::string& instance, std::chrono::milliseconds patience,
-                                      const std::function<bool()>& stopped) {
-  constexpr int kAgainMs = 5;  // a lock on a file cannot be waited for within a time
-  const auto until = std::chrono::steady_clock::now() + patience;
-  for (;;) {
-    const bool gone = is_gone(instance);
-    if (gone || stopped() || std::chrono::steady_clock::now() >= until) return gone;
-    ::poll(nullptr, 0, kAgainMs);
-  }
+std::vector<std::string> FormerInstances::known() {
+  const std::lock_guard lock(mutex_);
+  return records_->known();
 }
 
-bool FormerInstances::give_back(LeaseStore& store, Id context, const std::string& instance) const {
+bool FormerInstances::may_ask(Id context, const std::string& instance) {
+  const std::lock_guard lock(mutex_);
+  return asked_[instance].insert(context).second;
+}
+
+bool FormerInstances::give_back_jobs(LeaseStore& store, Id context, const std::string& instance) const {
   auto jobs = store.expire_instance(context, runner_, instance);
   if (!jobs) {
     log(LogLevel::warn, "worker", "context {}: jobs of the dead instance {} wait for their leases: {}", context,
@@ -127,34 +124,39 @@ void FormerInstances::done(Id context, const std::string& instance) {
   const std::lock_guard lock(mutex_);
   std::set<Id>& done = done_[instance];
   done.insert(context);
-  if (!std::includes(done.begin(), done.end(), contexts_.begin(), contexts_.end())) return;
-  const auto held = lock_of_the_dead(state_dir_, runner_, instance);
-  if (held) forget_instance(state_dir_, runner_, instance);
+  if (std::includes(done.begin(), done.end(), contexts_.begin(), contexts_.end())) records_->forget_if_gone(instance);
 }
 
-void FormerInstances::give_back(LeaseStore& store, const std::vector<Id>& contexts,
-                                const std::function<bool()>& stopped) {
-  using std::chrono::milliseconds, std::chrono::steady_clock;
-  if (state_dir_.empty()) return;
-  const auto patient_until = steady_clock::now() + patience_;  // with all of them together
-  for (const std::string& instance : known_instances(state_dir_, runner_)) {
+// All of them together, from the first time on.
+bool FormerInstances::are_waited_for(const std::vector<std::string>& instances, std::uint64_t now_boot_ms) {
+  const std::lock_guard lock(mutex_);
+  if (!patient_until_boot_ms_) patient_until_boot_ms_ = now_boot_ms + patience_ms_;
+  return now_boot_ms < *patient_until_boot_ms_ &&
+         std::any_of(instances.begin(), instances.end(),
+                     [this](const std::string& instance) { return died_.contains(instance); });
+}
+
+bool FormerInstances::give_back(LeaseStore& store, const std::vector<Id>& contexts, std::uint64_t now_boot_ms) {
+  std::vector<std::string> still_there;
+  for (const std::string& instance : known()) {
     if (instance == self_) continue;
-    const bool agent_died = [&] {
-      const std::lock_guard lock(mutex_);
-      return died_.contains(instance);
-    }();
-    const auto patience = std::chrono::duration_cast<milliseconds>(patient_until - steady_clock::now());
-    if (!wait_until_gone(instance, agent_died ? patience : milliseconds(0), stopped)) {
-      // Others may be agents of another Redis with the same id.
-      log(agent_died ? LogLevel::warn : LogLevel::debug, "worker",
-          "processes of instance {} of runner {} are still there: its jobs, if any, wait for their leases", instance,
-          runner_);
+    if (!is_gone(instance)) {
+      still_there.push_back(instance);
       continue;
     }
     for (const Id context : contexts) {
-      if (give_back(store, context, instance)) done(context, instance);
+      if (may_ask(context, instance) && give_back_jobs(store, context, instance)) done(context, instance);
     }
   }
+  if (are_waited_for(still_there, now_boot_ms)) return true;
+  for (const std::string& instance : still_there) {
+    const std::lock_guard lock(mutex_);
+    // Others may be agents of another Redis with the same id.
+    log(died_.contains(instance) ? LogLevel::warn : LogLevel::debug, "worker",
+        "processes of instance {} of runner {} are still there: its jobs, if any, wait for their leases", instance,
+        runner_);
+  }
+  return false;
 }
 
 }  // namespace mycojobs

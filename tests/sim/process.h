@@ -29,8 +29,12 @@ struct Host {
   Host(const World& world, std::string host_name, Ms boot) : name(std::move(host_name)), clock(world.time(), boot) {}
   std::string name;
   ShiftedClock clock;
-  // Agents that were here, by runner, whose jobs nobody has given back yet.
-  std::vector<std::pair<Id, std::string>> instances;
+  struct Instance {
+    Id runner;
+    std::string name;
+    Ms gone_at;  // the last of its processes
+  };
+  std::vector<Instance> instances;  // killed ones, whose jobs nobody has given back yet
   std::uint32_t failing_launches = 0;
 };
 

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "domain/profiles.h"
-#include "worker/registration.h"
 
 namespace mycojobs::sim {
 namespace {
@@ -15,6 +14,31 @@ constexpr std::int64_t kNoProcess = 0x7fffff00;  // above any pid of this host: 
 RunnerHold hold_of(const Host& host, const std::string& name) {
   return {name, host.name, "boot of " + host.name, kNoProcess};
 }
+
+// What the files of state_dir tell of a host's agents.
+class SimInstances final : public InstanceRecords {
+ public:
+  SimInstances(const World& world, Host& host, Id runner) : world_(world), host_(host), runner_(runner) {}
+  std::vector<std::string> known() const override {
+    std::vector<std::string> names;
+    for (const Host::Instance& each : host_.instances) {
+      if (each.runner == runner_) names.push_back(each.name);
+    }
+    return names;
+  }
+  bool is_gone(const std::string& name) const override {
+    return std::any_of(host_.instances.begin(), host_.instances.end(),
+                       [&](const Host::Instance& each) { return each.name == name && each.gone_at <= world_.now(); });
+  }
+  void forget_if_gone(const std::string& name) const override {
+    std::erase_if(host_.instances, [&](const Host::Instance& each) { return each.name == name; });
+  }
+
+ private:
+  const World& world_;
+  Host& host_;
+  Id runner_;
+};
 
 class SimConversation final : public Conversation {
  public:
@@ -96,6 +120,7 @@ SimAgent::SimAgent(World& world, Witness& witness, Host& host, WorkerSettings se
       lease_store_(world.open_store(*this)),
       house_store_(world.open_store(*this)),
       waiting_store_(world.open_store(*this)),
+      former_(std::make_unique<SimInstances>(world, host, settings_.runner.id), settings_, self_),
       runs_({settings_.slots, settings_.grace_ms, settings_.retry}, world.below(UINT32_MAX)),
       opening_(*this, &SimAgent::open),
       intake_thread_(*this, &SimAgent::take_jobs),
@@ -113,6 +138,13 @@ SimAgent::~SimAgent() = default;
 
 // As Agent::make_parts().
 void SimAgent::make_parts() {
+  registrar_ = std::make_unique<Registrar>(*main_store_, host_.clock, health_, settings_, self_, former_, 0,
+                                           Registrar::Callbacks{.registered = [this] { begin_to_serve(); },
+                                                                .runner_lost =
+                                                                    [this](const std::string& why) {
+                                                                      world_.note(name() + " cannot register: " + why);
+                                                                      world_.kill(*this);
+                                                                    }});
   reporter_ =
       std::make_unique<Reporter>(*report_store_, host_.clock, health_, Receipts(settings_.runner.id, nullptr),
                                  Reporter::Callbacks{.settled =
@@ -180,33 +212,24 @@ bool SimAgent::gone() const {
 }
 
 void SimAgent::on_killed() {
-  for (auto& [number, process] : processes_) process->die_at(world_.now() + world_.below(kDyingMs));
-  if (open_ && !left_) host_.instances.emplace_back(settings_.runner.id, self_.instance);
+  Ms last = world_.now();
+  for (auto& [number, process] : processes_) {
+    const Ms dies_at = world_.now() + world_.below(kDyingMs);
+    process->die_at(dies_at);
+    last = std::max(last, dies_at);
+  }
+  if (open_ && !left_) host_.instances.push_back({settings_.runner.id, self_.instance, last});
 }
 
-// Agent::open(): a program that cannot register ends.
 void SimAgent::open() {
-  FormerInstances none(settings_, self_);
-  const auto entered = register_runner(*main_store_, kContext, settings_, self_, none);
-  if (killed()) return;
-  if (!entered) {
-    world_.note(name() + " cannot register: " + entered.error().message);
-    return world_.kill(*this);
-  }
-  give_back_of_the_dead();
+  const Ms pause = registrar_->turn();
+  if (!killed() && !registrar_->stopped()) opening_.after(pause);
+}
+
+void SimAgent::begin_to_serve() {
   if (killed()) return;
   open_ = true;
   for (Thread* each : {&keeper_, &house_, &waiting_, &intake_thread_}) each->wake();
-}
-
-// FormerInstances::give_back(): the lock of an instance is free once no process of it is left. Processes die soon, so
-// it is waited for.
-void SimAgent::give_back_of_the_dead() {
-  const auto instances = host_.instances;
-  for (const auto& instance : instances) {
-    if (instance.first != settings_.runner.id || killed()) continue;
-    if (main_store_->expire_instance(kContext, instance.first, instance.second)) std::erase(host_.instances, instance);
-  }
 }
 
 void SimAgent::drain() {
@@ -214,11 +237,8 @@ void SimAgent::drain() {
   intake_thread_.wake();
 }
 
-// Agent::sign_off()
 void SimAgent::leave() {
-  Result<void> done;
-  if (!runner_lost_) done = mark_runner(*main_store_, kContext, settings_.runner.id, kRunnerStopped);
-  if (done) done = main_store_->release_runner(kContext, settings_.runner.id, self_);
+  registrar_->sign_off(runner_lost_);
   if (killed()) return;
   left_ = true;
   world_.kill(*this);

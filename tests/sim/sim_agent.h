@@ -1,6 +1,5 @@
 // An agent in one thread: the classes of agent/worker, whose turns the world takes in any order. Only this is not the
-// agent's own: how a runner's id and its dead instances' jobs come to it at its start, and what stands in for launcher,
-// processes and waiter.
+// agent's own: what stands in for launcher, processes, waiter and the files that tell of former instances.
 #pragma once
 
 #include <deque>
@@ -18,6 +17,7 @@
 #include "worker/lease_keeper.h"
 #include "worker/pace.h"
 #include "worker/prerequisite_checker.h"
+#include "worker/registrar.h"
 #include "worker/reporter.h"
 
 namespace mycojobs::sim {
@@ -67,7 +67,7 @@ class SimAgent final : public Program {
 
   void on_killed() override;
   void open();
-  void give_back_of_the_dead();
+  void begin_to_serve();
   void make_parts();
   void leave();
 
@@ -105,8 +105,10 @@ class SimAgent final : public Program {
   std::unique_ptr<Store> main_store_, intake_store_, report_store_, lease_store_, house_store_, waiting_store_;
   StoreHealth health_;
   Pace pace_;
+  FormerInstances former_;
   LauncherWatch launcher_;
   JobRuns runs_;
+  std::unique_ptr<Registrar> registrar_;
   std::unique_ptr<Reporter> reporter_;
   std::unique_ptr<LeaseKeeper> leases_;
   std::unique_ptr<Housekeeper> housekeeper_;

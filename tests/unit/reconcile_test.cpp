@@ -38,13 +38,16 @@ class ReconcileTest : public AgentTest {
     EXPECT_TRUE(held) << held.error().message;
     return std::move(*held);
   }
+  FormerInstances former() const {
+    return {std::make_unique<InstanceFiles>(settings_.state_dir, settings_.runner.id), settings_, self_};
+  }
   void give_back(const std::vector<Id>& contexts = {1}, const std::string& died = "") {
-    FormerInstances former(settings_, self_);
+    FormerInstances former = this->former();
     if (!died.empty()) former.agent_died(died);
-    former.give_back(*client_, contexts);
+    while (former.give_back(*client_, contexts, SystemClock().boot_ms())) ::usleep(5000);
   }
   Result<void> enter() {
-    FormerInstances former(settings_, self_);
+    FormerInstances former = this->former();
     return register_runner(*client_, 1, settings_, describe_self(), former);
   }
   const RunnerHold self_{std::string(32, 'c'), "h", "b", 1};
@@ -116,19 +119,19 @@ TEST_F(ReconcileTest, FileStaysUntilTheJobsOfAllContextsAreGivenBack) {
   settings_.contexts = {1, 2, 3};
   const std::string key = claim_as(kOld);
   { const InstanceLock died = lock(kOld); }
-  FormerInstances former(settings_, self_);
-  former.give_back(*client_, {2, 3});
-  former.give_back(*client_, {2, 3});
+  FormerInstances former = this->former();
+  EXPECT_FALSE(former.give_back(*client_, {2, 3}, 0));
+  EXPECT_FALSE(former.give_back(*client_, {2, 3}, 0));
   EXPECT_TRUE(has_file(kOld));
   EXPECT_EQ(read(key).status, JobStatus::started);
-  former.give_back(*client_, {1});
+  EXPECT_FALSE(former.give_back(*client_, {1}, 0));
   EXPECT_FALSE(has_file(kOld));
   EXPECT_EQ(read(key).status, JobStatus::dispatched);
 }
 
 TEST_F(ReconcileTest, ContextsThatAskForOneLockAtTheSameTimeAllSeeThatItIsFree) {
   { const InstanceLock died = lock(kOld); }
-  FormerInstances former(settings_, self_);
+  FormerInstances former = this->former();
   std::atomic<int> gone{0};
   std::vector<std::thread> threads;
   for (int i = 0; i < 8; ++i) threads.emplace_back([&] { gone += former.is_gone(kOld) ? 1 : 0; });
@@ -136,17 +139,19 @@ TEST_F(ReconcileTest, ContextsThatAskForOneLockAtTheSameTimeAllSeeThatItIsFree) 
   EXPECT_EQ(gone, 8);
 }
 
-TEST_F(ReconcileTest, AWaitForHelpersEndsWhenTheAgentStops) {
-  const InstanceLock lives = lock(kOld);
-  settings_.lease_ms = 3'600'000;
-  FormerInstances former(settings_, self_);
+TEST_F(ReconcileTest, HelpersOfAKilledAgentAreWaitedForHalfALeaseInAll) {
+  const InstanceLock lives = lock(kOld), other = lock(kOther);
+  settings_.lease_ms = 30000;
+  FormerInstances former = this->former();
+  EXPECT_FALSE(former.give_back(*client_, {1}, 1000)) << "nobody has died";
   former.agent_died(kOld);
-  int asked = 0;
-  former.give_back(*client_, {1}, [&] { return ++asked > 2; });
-  EXPECT_EQ(asked, 3);
+  EXPECT_TRUE(former.give_back(*client_, {1}, 1000));
+  former.agent_died(kOther);
+  EXPECT_TRUE(former.give_back(*client_, {1}, 15999));
+  EXPECT_FALSE(former.give_back(*client_, {1}, 16000));
 }
 
-TEST_F(ReconcileTest, HelpersOfAKilledAgentAreWaitedFor) {
+TEST_F(ReconcileTest, AKilledAgentsJobsGoBackOnceItsHelpersHaveFollowedIt) {
   const std::string key = claim_as(kOld);
   // A child that holds the lock for a while longer, as a launcher does that buries its jobs.
   int ready[2];
