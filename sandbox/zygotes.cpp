@@ -357,11 +357,11 @@ void Zygotes::begin_serving(Zygote& zygote) {
 }
 
 void Zygotes::run_gone(Run& run) {
+  warm_.gone(run.id);
   Zygote* zygote = find(run.zygote);
   if (zygote == nullptr) return;
   zygote->running.erase(run.id);
   std::erase(zygote->waiting, run.id);
-  warm_.gone(run.id);
   if (run.idle) {
     idle_ended(*zygote, run);
   } else {

@@ -245,8 +245,9 @@ void add_job_methods(Services& s, std::vector<Method>& all) {
   add_job_controls(s, one, all);
   all.push_back(method(s, "job.explain", "say why a job is where it is", one,
                        "JobReason: state, cause, reason, evidence, next", explain_job));
-  all.push_back(method(s, "jobs.create", "write several jobs; none if one of them is wrong", many, "[Job]: the jobs",
-                       create_many));
+  all.push_back(method(s, "jobs.create",
+                       "write several jobs, none if one is invalid; an error says how many are written", many,
+                       "[Job]: the jobs", create_many));
   all.push_back(
       method(s, "jobs.list", "the same as job.list", list_params, "[Job]: jobs without script and result", list));
 }

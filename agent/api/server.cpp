@@ -223,7 +223,7 @@ class Running final : public ApiServer {
     if (from.path == kSupervisorPath) return admit_peer(from);
     const bool login = services_.settings.role == ApiRole::coordinator && from.path == kLoginPath;
     if (auto read = tokens_.refresh(); !read) log(LogLevel::error, "api", "tokens: {}", read.error().message);
-    const bool named = from.headers.contains("authorization");
+    const bool named = !from.header("authorization").empty();
     if (!named && services_.settings.anonymous && !names_loopback(from)) {
       count_refusal("host");
       return {other_host_refused("call http://127.0.0.1 or http://localhost, or send a token")};

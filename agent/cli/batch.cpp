@@ -232,9 +232,8 @@ tl::unexpected<Error> BatchSubmission::stopped(Error error) const {
 Result<void> BatchSubmission::hand_over(Opened& opened, Chunk& chunk) {
   NewJobs made;
   MJ_CHECK(while_away(call_, opened, false, [&](Store& store) -> Result<void> {
-    MJ_TRY(answered, service::add_jobs(by_, store, std::nullopt, chunk.jobs, true));
-    made = std::move(answered);
-    return {};
+    made = {};
+    return service::add_jobs(by_, store, std::nullopt, chunk.jobs, true, made);
   }));
   answer(made, chunk);
   if (made.refused) return fail(as_typed(call_, made.refused->error), line_name(chunk.lines.at(made.refused->index)));

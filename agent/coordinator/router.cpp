@@ -380,8 +380,10 @@ class Routing final : public Router, public ContextTurns {
     }
     MJ_CHECK(settle());
     MJ_CHECK(renew());
-    MJ_CHECK(expire());
-    return take();
+    const auto expired = expire();
+    if (!expired && expired.error().code == Code::unavailable) return expired;
+    MJ_CHECK(take());
+    return expired;
   }
 
   Result<void> report(const Claimed&, Report what) {
@@ -442,18 +444,21 @@ class Routing final : public Router, public ContextTurns {
     next_expiry_ = clock_.boot_ms() + 1000;
     MJ_TRY(leases, store_->leases(settings_.context));
     std::map<std::string, Seen> seen;
+    Result<void> done;
     for (const Lease& lease : leases) {
       const auto before = seen_.find(lease.job_key);
       const bool same = before != seen_.end() && before->second.until_ms == lease.until_ms;
       Seen now{lease.until_ms, same ? before->second.since_boot_ms : clock_.boot_ms()};
       if (same && clock_.boot_ms() - now.since_boot_ms > lease.lease_ms + 1000) {
-        MJ_CHECK(store_->expire(settings_.context, lease));
-        continue;
+        const auto expired = store_->expire(settings_.context, lease);
+        if (expired) continue;
+        done = tl::unexpected<Error>(expired.error());  // of this one: the others are not held up by it
+        if (expired.error().code == Code::unavailable) return done;
       }
       seen.emplace(lease.job_key, now);
     }
     seen_ = std::move(seen);
-    return {};
+    return done;
   }
 
   Result<void> take() {

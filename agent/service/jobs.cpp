@@ -58,15 +58,15 @@ Result<void> check_new_job(const Caller& by, Job& job, Id owner) {
   return check_script(by, job.script);
 }
 
-Result<NewJobs> add_jobs(const Caller& by, Store& store, std::optional<Id> named, std::span<Job> jobs, bool queued) {
-  NewJobs made;
+Result<void> add_jobs(const Caller& by, Store& store, std::optional<Id> named, std::span<Job> jobs, bool queued,
+                      NewJobs& made) {
   MJ_TRY(owner, owner_of_jobs(by, store, named));
   for (std::size_t i = 0; i < jobs.size(); ++i) {
     auto checked = check_new_job(by, jobs[i], owner);
     if (checked) checked = check_policy(by, jobs[i]);
     if (!checked) {
       made.refused = NewJobs::Refused{i, std::move(checked).error()};
-      return made;
+      return {};
     }
   }
   while (made.jobs.size() < jobs.size()) {
@@ -74,7 +74,7 @@ Result<NewJobs> add_jobs(const Caller& by, Store& store, std::optional<Id> named
     MJ_TRY(some, store.submit_some(jobs.subspan(before), queued));
     if (some.refused) {
       made.refused = NewJobs::Refused{before + some.refused->index, std::move(some.refused->error)};
-      return made;
+      return {};
     }
     for (std::size_t i = 0; i < some.jobs.size(); ++i) {
       Job& job = some.jobs[i];
@@ -87,13 +87,14 @@ Result<NewJobs> add_jobs(const Caller& by, Store& store, std::optional<Id> named
       made.existed.push_back(some.existed[i]);
     }
   }
-  return made;
+  return {};
 }
 
 namespace {
 
 Result<Job> add_job(const Caller& by, Store& store, std::optional<Id> named, Job job, bool queued) {
-  MJ_TRY(made, add_jobs(by, store, named, std::span(&job, 1), queued));
+  NewJobs made;
+  MJ_CHECK(add_jobs(by, store, named, std::span(&job, 1), queued, made));
   if (made.refused) return tl::unexpected<Error>(std::move(made.refused->error));
   return std::move(made.jobs.at(0));
 }
@@ -109,11 +110,13 @@ Result<std::vector<Job>> create_jobs(const Caller& by, Store& store, std::option
   if (jobs.size() > kMaxNewJobs)
     return fail(Code::too_large,
                 "jobs: " + std::to_string(jobs.size()) + " are over the limit of " + std::to_string(kMaxNewJobs));
-  MJ_TRY(made, add_jobs(by, store, named, jobs, queued));
-  if (!made.refused) return std::move(made.jobs);
-  Error error = std::move(made.refused->error);
+  NewJobs made;
+  const auto added = add_jobs(by, store, named, jobs, queued, made);
+  if (added && !made.refused) return std::move(made.jobs);
+  const std::size_t index = made.refused ? made.refused->index : made.jobs.size();
+  Error error = made.refused ? std::move(made.refused->error) : added.error();
   if (!made.jobs.empty()) error.message += "; " + counted(made.jobs.size(), "job") + " before it are written";
-  return fail(error, "jobs[" + std::to_string(made.refused->index) + "]");
+  return fail(error, "jobs[" + std::to_string(index) + "]");
 }
 
 Result<Job> submit_job(const Caller& by, Store& store, std::optional<Id> named, Job job) {

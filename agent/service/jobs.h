@@ -22,11 +22,13 @@ Result<void> check_new_job(const Caller&, Job&, Id owner);
 // which takes all of a step or none: `refused` is about one of all of them, and `jobs` are those of the steps before.
 // One that was there before, with the same content, is given as it is; one with an id may have been created in no
 // queue, and is queued then.
-Result<NewJobs> add_jobs(const Caller&, Store&, std::optional<Id> owner, std::span<Job>, bool queued);
+// Error: the store is away, say; what was written before is in `made`, which is to be empty.
+Result<void> add_jobs(const Caller&, Store&, std::optional<Id> owner, std::span<Job>, bool queued, NewJobs& made);
 
 // The record alone, in no queue. owner: whose; nothing: who asks.
 Result<Job> create_job(const Caller&, Store&, std::optional<Id> owner, Job);
-// At most 1,000. None, if one of them is wrong; the error names it: "jobs[3]: ...".
+// At most 1,000. None, if one of them is wrong in itself; the error names it, "jobs[3]: ...", and says how many before
+// it are written: where another one has its id or key, or the store went away.
 Result<std::vector<Job>> create_jobs(const Caller&, Store&, std::optional<Id> owner, std::vector<Job>, bool queued);
 // Stored and queued.
 Result<Job> submit_job(const Caller&, Store&, std::optional<Id> owner, Job);

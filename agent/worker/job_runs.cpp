@@ -117,14 +117,21 @@ void JobRuns::on(Begun& begun) {
   runs_.erase(begun.run);
 }
 
-// Another agent may have what they need. Those that come are refused until the lane answers.
+// Another agent may have what they need: those that have not begun, and those between two stages. Jobs that come are
+// refused until the lane answers.
 void JobRuns::give_back_hanging() {
   for (auto each = runs_.begin(); each != runs_.end();) {
-    const auto run = each++;
-    const Start& job = run->second.job;
-    if (job.conversation || !beginnings_.hangs(job.lane, now_.boot_ms)) continue;
-    cannot_begin(job, hung(job.lane));
-    runs_.erase(run);
+    auto& [number, run] = *each++;
+    const Start& job = run.job;
+    if ((job.conversation && !run.between) || !beginnings_.hangs(job.lane, now_.boot_ms)) continue;
+    if (run.between) {
+      close_output(number, run);
+      release(number, job.claim, hung(job.lane).message, true);
+      drop(number, run);
+    } else {
+      cannot_begin(job, hung(job.lane));
+      runs_.erase(number);
+    }
   }
 }
 
@@ -337,13 +344,16 @@ void JobRuns::go_on(RunNumber number, Run& run, Outcome outcome) {
     return on(went);
   }
   run.between = true;
-  act(Elsewhere{run.job.lane, [number, conversation, outcome = std::move(outcome)] {
+  const std::string& lane = run.job.lane;
+  beginnings_.asked_for(lane, now_.boot_ms);
+  act(Elsewhere{lane, [number, lane, conversation, outcome = std::move(outcome)] {
                   const bool goes_on = conversation->go_on(outcome);
-                  return Event(WentOn{number, outcome, goes_on});
+                  return Event(WentOn{number, outcome, goes_on, lane});
                 }});
 }
 
 void JobRuns::on(WentOn& went) {
+  if (!went.lane.empty()) beginnings_.answered(went.lane, now_.boot_ms);
   Run* run = find(went.run);
   if (run == nullptr) return;
   run->between = false;

@@ -83,8 +83,9 @@ class JobRuns {
   };
   struct WentOn {
     RunNumber run;
-    Outcome outcome;  // of the stage before
-    bool on;          // false: it was the last one
+    Outcome outcome;        // of the stage before
+    bool on;                // false: it was the last one
+    std::string lane = {};  // on which that was found out
   };
   struct Kept {
     RunNumber run;

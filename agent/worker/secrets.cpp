@@ -250,8 +250,8 @@ std::shared_ptr<const FoundSecrets> Secrets::look() {
   problem_ = unread;
   // A folder that we may not read has none for us; of one that fails nobody knows.
   const bool unknown = !looked && looked.error().code != Code::denied;
-  if (unknown || (!unread.empty() && found_ && found_->redactor())) return found_;
-  if (looked && unread.empty() && !looked->young) seen_ = looked->seen;
+  if (unknown || (looked && !unread.empty())) return found_;
+  if (looked && !looked->young) seen_ = looked->seen;
   return take(std::move(secrets));
 }
 

@@ -1,6 +1,7 @@
 // What a submitter may ask of the dispatch: retries, delays, dependencies, priorities, limits.
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <numeric>
 
 #include "bench.h"
@@ -214,6 +215,41 @@ TEST_P(Dispatch, ManyDependentsAreReleasedInSteps) {
   EXPECT_FALSE(tick().more);
 }
 
+TEST_P(Dispatch, AJobStaysUntilAllThatDependOnItHaveHeardOfItsEnd) {
+  for (Id id = 2; id <= 151; ++id) submit_with(id, [](Job& j) { j.dependends = {1}; });
+  submit(1);
+  EXPECT_THAT(claim_keys(), ElementsAre("job:12:1"));
+  finish(1);
+  EXPECT_EQ(outcome(store_->delete_record(1, "job:12:1")), "conflict");
+  std::size_t released = 0;
+  for (int round = 0; round < 10 && released < 150; ++round) {
+    tick();
+    for (auto some = claim_keys(); !some.empty(); some = claim_keys()) released += some.size();
+  }
+  EXPECT_EQ(released, 150U);
+  EXPECT_EQ(outcome(store_->delete_record(1, "job:12:1")), "ok");
+}
+
+// Scripts stop all other clients: what a long list costs counts.
+TEST_P(Dispatch, FewJobsThatDependOnVeryManyAreLookedAtInOneCall) {
+  std::vector<Id> many(10000);
+  std::iota(many.begin(), many.end(), 10);
+  for (const Id id : {1U, 2U, 3U}) submit_with(id, [&](Job& j) { j.dependends = many; });
+  const auto parked = [&] { return std::vector{place(1).claim.state, place(2).claim.state, place(3).claim.state}; };
+  EXPECT_TRUE(store_->claim(request(64)).value().more);
+  EXPECT_THAT(parked(), ElementsAre("waiting", "queued", "queued"));
+  EXPECT_TRUE(store_->claim(request(64)).value().more);
+  EXPECT_TRUE(store_->claim(request(64)).value().more);
+  EXPECT_THAT(parked(), ElementsAre("waiting", "waiting", "waiting"));
+  submit(10);
+  EXPECT_THAT(claim_keys(), ElementsAre("job:12:10"));
+  EXPECT_EQ(outcome(end(claimed_.at("job:12:10").ref, failed())), "ok");
+  EXPECT_EQ(std::ranges::count(parked(), "ended"), 1);
+  EXPECT_EQ(tick().settled, 1U);
+  EXPECT_EQ(tick().settled, 1U);
+  EXPECT_THAT(parked(), ElementsAre("ended", "ended", "ended"));
+}
+
 TEST_P(Dispatch, PrerequisitesParkUntilTheyAreSettled) {
   submit_with(1, [](Job& j) { j.prerequisites = {"wait:1s", "redis:ready"}; });
   submit_with(2, [](Job& j) { j.prerequisites = {"file:/nowhere"}; });
@@ -332,6 +368,19 @@ TEST_P(Dispatch, AHeldJobWaitsForTheKeyThatHoldsItAndThenForTheOneThatItsRecordH
   EXPECT_THAT(claim_keys(), ElementsAre("job:12:2"));
 }
 
+TEST_P(Dispatch, AHeldJobWhoseRecordWasOverwrittenHoldsUpNothing) {
+  for (const Id id : {1U, 2U}) submit_with(id, [](Job& j) { j.concurrency_key = "db"; });
+  EXPECT_THAT(claim_keys(), ElementsAre("job:12:1"));
+  bench_->erase(1, "job:12:2");
+  bench_->put_text(1, "job:12:2", "oops");
+  tick();
+  EXPECT_EQ(place(2).claim.state, "held");
+  finish(1);
+  tick();
+  EXPECT_THAT(claim_keys(), IsEmpty());
+  EXPECT_EQ(last_dead_reason(), "wrong_type");
+}
+
 TEST_P(Dispatch, AHeldJobDoesNotWaitForAQueueThatNobodyServes) {
   const auto with_key = [](Job& j) { j.concurrency_key = "db"; };
   submit_with(1, with_key);
@@ -404,6 +453,22 @@ TEST_P(Dispatch, RetentionTakesEverythingOfAnEndedJob) {
   EXPECT_THAT(facts_of(2), ElementsAre("scheduled", "claimed"));
   EXPECT_GT(store_->queues(1).value().at(0).horizon_ms, 0U);
   EXPECT_TRUE(store_->submit(submission).has_value()) << "its idempotency key is free again";
+}
+
+TEST_P(Dispatch, RetentionTakesACancelledJobThatWasOnlyCreatedOrWhoseQueueIsGone) {
+  ASSERT_TRUE(store_->create_job(job(1)));
+  push_plain(2, {});
+  push_plain(3, {});
+  for (const char* key : {"job:12:1", "job:12:2"}) EXPECT_EQ(outcome(store_->cancel(1, key)), "ok");
+  TickRequest request;
+  request.retention_count = 1;
+  submit(4);
+  EXPECT_EQ(outcome(store_->cancel(1, "job:12:4")), "ok");
+  EXPECT_EQ(tick(request).retired, 1U);
+  EXPECT_THAT(store_->keys(1, "job:", 10).value(), ElementsAre("job:12:2", "job:12:3", "job:12:4"));
+  EXPECT_EQ(outcome(store_->delete_record(1, "job:12:2")), "conflict") << "its entry is still there";
+  bench_->erase(1, "queue:python");
+  EXPECT_EQ(outcome(store_->delete_record(1, "job:12:2")), "ok");
 }
 
 TEST_P(Dispatch, TheJournalGoesOnWhereRetiredFactsEnded) {

@@ -237,6 +237,21 @@ TEST_P(FlowsHostile, KeysOfAnotherTypeAreClearErrorsAndNothingChanges) {
   }
 }
 
+TEST_P(FlowsHostile, AFlowIsCancelledWholeAlthoughARecordOfItWasOverwritten) {
+  const Id flow = new_flow(2);
+  begin(flow, {"job:12:1", "job:12:2"});
+  bench_->erase(1, "job:12:1");
+  bench_->put_text(1, "job:12:1", "nonsense");
+  FlowCommit cancelled = commit(flow, 1);
+  cancelled.cancel = {"job:12:1", "job:12:2"};
+  cancelled.record = {{"status", "error"}};
+  EXPECT_EQ(outcome(flows_->commit(cancelled)), "ok");
+  EXPECT_EQ(field("flow:1", "status"), "error");
+  EXPECT_EQ(state("job:12:1"), "ended");
+  EXPECT_EQ(state("job:12:2"), "ended");
+  EXPECT_EQ(field("job:12:2", "detail"), "cancelled");
+}
+
 TEST_P(FlowsHostile, CountersThatAreNoNumbersBeginAnew) {
   bench_->put_text(1, "mj:next:flow", "many");
   bench_->put_text(1, "mj:next:12", "-3");

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
@@ -274,6 +275,26 @@ TEST_F(WarmPython, BeyondTheirNumberTheOneThatHasRestedLongestEnds) {
   how.sandbox = none.get();
   EXPECT_EQ(of('a'), 0U);
   EXPECT_EQ(of('a'), 0U);
+}
+
+TEST_F(WarmPython, OneThatDiesWithItsZygoteTakesNoPlace) {
+  const auto one = sandbox_with({}, 1);
+  Confined how = how_;
+  how.sandbox = one.get();
+  std::atomic<bool> over{false};
+  std::thread killer([&] {
+    while (!over) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(300));
+      for (const pid_t pid : descendants(::getpid())) {
+        if (read_file("/proc/" + std::to_string(pid) + "/comm") == "mj-python\n") ::kill(pid, SIGKILL);
+      }
+    }
+  });
+  EXPECT_EQ(word(run("time.sleep(60)", how).outcome.status), word(RunStatus::lost));
+  over = true;
+  killer.join();
+  EXPECT_EQ(before(run("", how)), 0U);
+  EXPECT_EQ(before(run("", how)), 1U);
 }
 
 // A script may set a timer that continues its process while it rests: then it is ended, and serves nobody.

@@ -592,6 +592,23 @@ TEST_F(JobRunsBetween, WhoIsKilledMeanwhileDiesWithTheStageThatBeginsAndGetsNoth
   EXPECT_TRUE(all<JobRuns::Speak>().empty());
 }
 
+TEST_F(JobRunsBetween, WhoseLaneDoesNotAnswerLeavesItsSlotAndGoesBack) {
+  const auto go_on = end_first_stage();
+  EXPECT_EQ(runs_.next_look_ms(), 500U);
+  step(JobRuns::Kill{1, KillReason::cancelled});
+  pass(Beginnings::kPatienceMs - 1);
+  step(JobRuns::Time{});
+  EXPECT_TRUE(actions_.empty());
+  pass(1);
+  step(JobRuns::Time{});
+  ASSERT_EQ(reports<Release>().size(), 1U);
+  EXPECT_TRUE(reports<Release>().at(0)->ran);
+  EXPECT_EQ(all<JobRuns::Over>().size(), 1U);
+  step(go_on());
+  EXPECT_TRUE(actions_.empty());
+  EXPECT_FALSE(runs_.next_look_ms());
+}
+
 TEST_F(JobRunsBetween, AStageThatFailedIsTheLastAndWaitsForNobody) {
   Start start = job(1, 2);
   start.lane = "v 1";

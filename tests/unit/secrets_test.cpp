@@ -130,6 +130,13 @@ TEST_F(SecretsTest, NobodyKnowsWhatIsASecretUntilTheFolderCouldBeRead) {
   EXPECT_EQ(redacted("first value"), "[secret K]");
 }
 
+// Reading some of these files fails, as on a disk that is broken; others can be read.
+TEST_F(SecretsTest, NobodyKnowsWhatIsASecretWhileOneOfTheFilesCannotBeRead) {
+  Secrets secrets({"/proc/self/task", ""}, static_cast<Id>(::gettid()));
+  const std::string log = log_of([&] { EXPECT_EQ(secrets.look(), nullptr); });
+  EXPECT_NE(log.find("cannot be read, which is tried again"), std::string::npos) << log;
+}
+
 // Within a tick of the kernel's clock a second write of as many bytes leaves size and times as they are.
 TEST_F(SecretsTest, AFileThatHasJustChangedIsReadAgain) {
   for (int i = 0; i < 200; ++i) {

@@ -106,6 +106,7 @@ end
 local function parked(queue, job, claim, record)
   -- What a flow's job depends on is judged by its flow: it may go on after a failure.
   local deps = claim.deps ~= 'met' and not claim.flow and dependencies(job, record.dependends) or {}
+  seen = seen + cost_of(#deps)
   local open = {}
   for _, dep in ipairs(deps) do
     local ended = end_of(dep)

@@ -73,7 +73,7 @@ local err = wrong(job, 'hash') or wrong('mj:claim:' .. job, 'hash') or wrong_sha
 if err then return err end
 local claim = read_claim(job)
 if claim.state == 'ended' then
-  local why = is_kept(claim)
+  local why = is_kept(job, claim)
   if why then return why end
   retire_job(job, claim)
   return 'gone'

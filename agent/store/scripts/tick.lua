@@ -21,13 +21,10 @@ for _, job in ipairs(bounded(redis.call('ZRANGEBYSCORE', 'mj:delayed', '-inf', d
 end
 
 -- Dependents of a job that were too many for one step.
-local settled = 0
 while settle_left > 0 do
   local dep = redis.call('LPOP', 'mj:settling')
   if not dep then break end
-  local before = settle_left
   settle_dependents(dep, end_of(dep) or 'error')
-  settled = settled + before - settle_left
 end
 if redis.call('EXISTS', 'mj:settling') == 1 then more = 1 end
 
@@ -41,8 +38,10 @@ if type_of('mj:holding') == 'set' then
       redis.call('SREM', 'mj:holding', key)
     elseif not claim or claim.state ~= 'held' then
       redis.call('RPOP', list)
-    elseif redis.call('SCARD', 'mj:running:' .. key) < math.max(1, num(redis.call('HGET', job, 'concurrency_limit'))) then
-      enqueue(job, claim, 'held', true)
+    else
+      -- Where the record is none any more, the claim says so.
+      local limit = type_of(job) == 'hash' and num(redis.call('HGET', job, 'concurrency_limit')) or 0
+      if redis.call('SCARD', 'mj:running:' .. key) < math.max(1, limit) then enqueue(job, claim, 'held', true) end
     end
   end
 end
@@ -91,7 +90,7 @@ local retired = 0
 local function retire(job)
   local claim = read_claim(job)
   if not claim or claim.state ~= 'ended' then return redis.call('ZREM', 'mj:ended', job) end
-  if is_kept(claim) then return redis.call('ZADD', 'mj:ended', dec(now_ms), job) end
+  if is_kept(job, claim) then return redis.call('ZADD', 'mj:ended', dec(now_ms), job) end
   retire_job(job, claim)
   retired = retired + 1
 end

@@ -47,19 +47,21 @@ local function note_end(of, status, ended_ms)
 end
 
 local finish  -- below
--- Jobs that depend on one that has ended. So many in one step; tick does the others.
-local settle_left = 100
+-- Jobs that depend on one that has ended. So many in one step; tick does the others. One that is taken out of a long list
+-- of others that it waits for counts as more.
+local settle_left, settled = 100, 0
 local function settle_dependents(dep, status)
   local key = 'mj:dependents:' .. dep
   if redis.call('EXISTS', key) == 0 or wrong(key, 'set') then return end
   while settle_left > 0 do
     local job = redis.call('SRANDMEMBER', key)
     if not job then return end
-    settle_left = settle_left - 1
+    settle_left, settled = settle_left - 1, settled + 1
     local claim = read_claim(job)
     if not claim or claim.state ~= 'waiting' then
       redis.call('SREM', key, job)
     elseif status ~= 'finished' then
+      settle_left = settle_left - cost_of(redis.call('SCARD', 'mj:waits:' .. job))
       finish(job, claim, failure('dependency_failed', dep .. ', which it depends on, has failed'), false)
     elseif redis.call('SCARD', 'mj:waits:' .. job) > 1 then
       redis.call('SREM', 'mj:waits:' .. job, dep)
@@ -133,13 +135,15 @@ local function cancel_job(job, claim)
     redis.call('PUBLISH', topic or 'runner' .. (claim.runner or ''), 'cancel:' .. job)
     return 'asked'
   end
-  local status = redis.call('HGET', job, 'status')
-  if not claim.state and (status == 'finished' or status == 'error') then return 'over' end
+  local record = type_of(job) == 'hash' and redis.call('HMGET', job, 'status', 'detail') or {}
+  if not claim.state and (record[1] == 'finished' or record[1] == 'error') then return 'over' end
   if claim.state == 'planned' and claim.message then
     put_out('cancel ' .. claim.message)
   end
-  -- Its entry in the list is no anomaly: the claim drops it in silence.
-  local listed = not claim.state or (claim.state == 'queued' and not has_priority(claim))
+  -- Its entry in the list is no anomaly: the claim drops it in silence. One that is only created has none, unless another
+  -- client has pushed it.
+  local listed = claim.state == 'queued' and not has_priority(claim)
+  if not claim.state then listed = record[2] ~= 'created' or was_pushed(queue_of(job, claim), job) end
   local is_away = claim.state == 'planned' and claim.message
   local why = num(claim.epoch) > 0 and 'cancelled' or is_away and 'cancelled while it was away' or 'cancelled before it ran'
   finish(job, claim, failure('cancelled', why), false)
@@ -204,9 +208,11 @@ local function reopen(job, claim)
   redis.call('HSET', job, 'status', 'dispatched', 'detail', 'queued', 'queued_ms', dec(now_ms), 'updated_at', now_s)
 end
 
--- An ended job stays until its entry has gone, its notice was sent, and its flow has ended. Nil, or why it stays.
-local function is_kept(claim)
-  if claim.leftover then return 'its entry is still in its queue' end
+-- An ended job stays until its entry has gone, those that depend on it have heard of its end, its notice was sent, and its
+-- flow has ended. Nil, or why it stays.
+local function is_kept(job, claim)
+  if claim.leftover and redis.call('EXISTS', queue_of(job, claim)) == 1 then return 'its entry is still in its queue' end
+  if type_of('mj:dependents:' .. job) == 'set' then return 'jobs that depend on it have not heard of its end yet: try again' end
   if claim.noticed and redis.call('EXISTS', 'mj:notices') == 1 then return 'its notice has not been sent yet' end
   local answer = claim.awaited and redis.pcall('HGET', 'mj:message:' .. claim.awaited, 'answer')
   if answer == 'wanted' or answer == 'due' then return claim.awaited .. ' has not been answered yet' end

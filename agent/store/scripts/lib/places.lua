@@ -150,6 +150,8 @@ local function dependencies(job, text)
   end
   return deps
 end
+-- What so many dependencies cost, in jobs that have none.
+local function cost_of(dependencies) return math.floor(dependencies / 20) end
 -- finished, error, or nil: it has not ended.
 local function end_of(job)
   local claim = read_claim(job)
