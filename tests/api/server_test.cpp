@@ -531,6 +531,10 @@ TEST_F(ApiTest, PagesOfOtherOriginsAreRefused) {
   EXPECT_EQ(status("GET /openrpc.json HTTP/1.1\\r\\nHost: evil.example\\r\\n\\r\\n"), 403);
   EXPECT_EQ(status("GET /openrpc.json HTTP/1.1\\r\\nHost: 127.0.0.1.evil.example\\r\\n\\r\\n"), 403);
   EXPECT_EQ(status("GET /openrpc.json HTTP/1.1\\r\\n\\r\\n"), 403);
+  for (const char* empty : {"Authorization:", "Authorization: ", "authorization:\t"}) {
+    const std::string ask = std::string("Host: evil.example\\r\\n") + empty + "\\r\\n\\r\\n";
+    EXPECT_EQ(status("GET /openrpc.json HTTP/1.1\\r\\n" + ask), 403) << "names nobody: " << empty;
+  }
   EXPECT_EQ(status("GET /openrpc.json HTTP/1.1\\r\\nHost: localhost\\r\\nOrigin: null\\r\\n\\r\\n"), 403);
   EXPECT_EQ(status("GET /openrpc.json HTTP/1.1\\r\\nHost: localhost\\r\\nSec-Fetch-Site: cross-site\\r\\n\\r\\n"), 403);
   EXPECT_EQ(status("GET /health HTTP/1.1\\r\\nHost: localhost\\r\\nOrigin: http://localhost:8\\r\\n\\r\\n"), 403);
