@@ -10,6 +10,7 @@
 #include <future>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <unordered_map>
 #include <vector>
 
 #include "base/counted.h"
@@ -20,6 +21,7 @@
 #include "cli/submission.h"
 #include "cli/terminal.h"
 #include "domain/codec.h"
+#include "domain/utf8.h"
 #include "service/jobs.h"
 
 namespace mycojobs {
@@ -146,6 +148,7 @@ class BatchSubmission {
     std::size_t bytes = 0;
   };
   Result<void> check_line(const BatchFile::Line&);
+  Result<void> check_alone(const Job&, std::uint64_t line);
   Result<Chunk> next_chunk();
   Result<void> hand_over(Opened&, Chunk&);
   void answer(const NewJobs&, const Chunk&);
@@ -157,12 +160,33 @@ class BatchSubmission {
   service::Caller by_;
   std::string key_;
   std::set<std::string> types_;
+  struct Seen {
+    std::uint64_t line = 0;
+    std::size_t content = 0;  // its hash
+  };
+  std::unordered_map<std::string, Seen> seen_;  // ids and keys that the lines name
   std::uint64_t jobs_ = 0, written_ = 0, existed_ = 0, last_line_ = 0;
   ProgressLine progress_;
 };
 
+// Two lines of one id, or of one key, that want different jobs: the second could never be submitted.
+Result<void> BatchSubmission::check_alone(const Job& job, std::uint64_t line) {
+  std::vector<std::string> names;
+  if (job.id != 0) names.push_back("id: " + std::to_string(job.id));
+  if (!job.idempotency_key.empty()) names.push_back("idempotency_key: " + shown(job.idempotency_key));
+  if (names.empty()) return {};
+  const Seen now{line, std::hash<std::string>{}(dump_json(to_json(job)))};
+  for (const std::string& name : names) {
+    const auto [seen, first] = seen_.emplace(name, now);
+    if (!first && seen->second.content != now.content)
+      return fail(Code::invalid, name + " is on " + line_name(seen->second.line) + " too, with other content");
+  }
+  return {};
+}
+
 Result<void> BatchSubmission::check_line(const BatchFile::Line& line) {
   MJ_TRY(job, read_batch_line(line.text));
+  MJ_CHECK(check_alone(job, line.number));
   MJ_CHECK(service::check_new_job(by_, job, caller_));
   MJ_CHECK(service::check_policy(by_, job));
   types_.insert(std::move(job.script_type));
@@ -223,9 +247,12 @@ void BatchSubmission::answer(const NewJobs& made, const Chunk& chunk) {
 tl::unexpected<Error> BatchSubmission::stopped(Error error) const {
   const std::string so_far =
       last_line_ == 0 ? "no job is known to have been submitted"
-                      : counted(written_, "job") + ", to line " + std::to_string(last_line_) + ", were submitted";
-  error.message += fmt::format("; {}: the same file again with --idempotency-key {} submits the others, and none twice",
-                               so_far, key_);
+                      : "submitted so far: " + counted(written_, "job") + ", to line " + std::to_string(last_line_);
+  // What a line is refused for stays so; its number is part of the keys of those behind it.
+  const bool mend = error.code == Code::invalid || error.code == Code::denied;
+  error.message +=
+      fmt::format("; {}. {} the same file again with --idempotency-key {} submits the others, and none twice", so_far,
+                  mend ? "Put that line right, or leave it empty: then" : "Later", key_);
   return tl::unexpected<Error>(std::move(error));
 }
 

@@ -97,7 +97,7 @@ Parts wire(const Clock& clock, const std::shared_ptr<Metrics>& metrics, const st
         return make_redis_stores(std::move(config));
       },
       .embedded = [](const Settings& settings) -> Result<std::unique_ptr<EmbeddedServer>> {
-        MJ_TRY(redis, EmbeddedRedis::start(settings.state_dir));
+        MJ_TRY(redis, EmbeddedRedis::start(settings.state_dir, {.again = true}));
         return std::make_unique<OwnRedis>(std::move(redis));
       },
       .embedded_url = [](const Settings& settings) { return EmbeddedRedis::url(settings.state_dir); },

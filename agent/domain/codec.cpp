@@ -19,6 +19,7 @@
 #include "domain/json_text.h"
 #include "domain/notify.h"
 #include "domain/policy.h"
+#include "domain/prerequisites.h"
 #include "domain/trace_context.h"
 #include "domain/utf8.h"
 
@@ -676,6 +677,14 @@ void check_key(const char* field, const std::string& key, Findings& findings) {
   }
 }
 
+// What an agent may look at is its operator's to say (prerequisites.allow), and not known here.
+void check_prerequisites(const std::vector<std::string>& conditions, Findings& findings) {
+  for (const std::string& text : conditions) {
+    const auto read = parse_condition(text, {});
+    if (!read && read.error().code == Code::invalid) findings.add("prerequisites", read.error().message);
+  }
+}
+
 void check_script(const Job& job, Findings& findings) {
   findings.need_id("id", job.id);
   findings.need_id("caller_id", job.caller_id);
@@ -688,6 +697,7 @@ void check_script(const Job& job, Findings& findings) {
                  shown(job.script_type) + " is not a script type: 1 to 32 of a-z, 0-9, '_' and '-', a letter first");
   }
   if (job.timeout == 0U) findings.add("timeout", "0 is not allowed: give 1 to 4294967295 seconds, or leave it out");
+  if (job.name.find('\0') != std::string::npos) findings.add("name", "has NUL in it: rename the job");
   check_env(job.env_vars, findings);
 }
 
@@ -714,6 +724,10 @@ std::vector<FieldProblem> validate(const Job& job) {
   } else if (odd != job.dependends.end()) {
     findings.add("dependends", std::to_string(*odd) + " is the job itself");
   }
+  if (!job.inputs.empty() && job.dependends.empty()) {
+    findings.add("inputs", shown(job.inputs.front()) + " names no job that this one depends on (dependends)");
+  }
+  check_prerequisites(job.prerequisites, findings);
   if (job.priority < -100 || job.priority > 100) {
     findings.add("priority", std::to_string(job.priority) + " is out of range: give -100 to 100");
   }

@@ -48,7 +48,7 @@ std::string dump_json(const nlohmann::json&, int indent = -1);
 // What must hold beyond types before a job may run: ids above 0, script and script_type present, timeout not 0,
 // names in env_vars without '=' or NUL, ... Empty: fine.
 std::vector<FieldProblem> validate(const Job&);
-// The part of it that a script host needs: ids, script, script_type, timeout, env_vars.
+// The part of it that a script host needs: ids, script, script_type, timeout, name, env_vars.
 std::vector<FieldProblem> validate_script(const Job&);
 std::string_view field_of(const Fields&, std::string_view name);  // empty: it is not there
 std::uint64_t number_of(const Fields&, std::string_view name);    // 0: it is not there, or no whole number

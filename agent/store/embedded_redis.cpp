@@ -9,6 +9,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <filesystem>
 #include <fstream>
@@ -16,6 +17,7 @@
 
 #include "base/errno_text.h"
 #include "base/ids.h"
+#include "base/log.h"
 #include "store/redis_connection.h"
 
 namespace mycojobs {
@@ -36,6 +38,12 @@ Result<void> need_program(const char* path, const char* package) {
 std::filesystem::path folder_in(const std::string& state_dir) {
   std::error_code error;
   return std::filesystem::absolute(state_dir, error).lexically_normal() / "redis";
+}
+
+std::string url_in(const std::string& folder) {
+  std::string escaped;
+  for (char c : folder + "/redis.sock") escaped += c == '%' ? "%25" : c == '?' ? "%3F" : std::string(1, c);
+  return "unix://" + escaped;
 }
 
 Result<std::string> make_folder(const std::string& state_dir) {
@@ -147,18 +155,12 @@ std::string last_line(const std::string& path) {
 
 }  // namespace
 
-EmbeddedRedis::EmbeddedRedis(std::string folder, Fd lock, Child child)
-    : folder_(std::move(folder)), lock_(std::move(lock)), child_(std::move(child)) {}
+EmbeddedRedis::EmbeddedRedis(std::string folder, Fd lock, Options options)
+    : folder_(std::move(folder)), lock_(std::move(lock)), options_(std::move(options)) {}
 
 EmbeddedRedis::~EmbeddedRedis() { stop(); }
 
-std::string EmbeddedRedis::url(const std::string& state_dir) {
-  std::string escaped;
-  for (char c : (folder_in(state_dir) / "redis.sock").string()) {
-    escaped += c == '%' ? "%25" : c == '?' ? "%3F" : std::string(1, c);
-  }
-  return "unix://" + escaped;
-}
+std::string EmbeddedRedis::url(const std::string& state_dir) { return url_in(folder_in(state_dir).string()); }
 
 Result<std::unique_ptr<EmbeddedRedis>> EmbeddedRedis::start(const std::string& state_dir, const Options& options) {
   MJ_CHECK(need_program(kServer, "redis-server"));
@@ -167,24 +169,54 @@ Result<std::unique_ptr<EmbeddedRedis>> EmbeddedRedis::start(const std::string& s
   MJ_CHECK(need_room(folder));
   const Deadline deadline = deadline_in(options.start_timeout_ms);
   MJ_TRY(lock, take_lock(folder, deadline));
-  ::unlink((folder + "/redis.sock").c_str());  // of a server that was killed
-  SpawnSpec spec;
-  spec.program = kSetpriv;
-  spec.arguments = arguments_for(folder, options.settings);
-  spec.environment = {"PATH=/usr/bin:/bin", "LC_ALL=C"};
-  const Fd nothing(::open("/dev/null", O_RDONLY | O_CLOEXEC));
-  const Fd log(::open((folder + "/redis.log").c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
-  if (!nothing || !log) return fail(Code::io, "cannot write to the folder " + folder + ": " + errno_text(errno));
-  spec.descriptors = {{nothing.get(), 0}, {log.get(), 1}, {log.get(), 2}, {lock.get(), kLockInServer}};
-  MJ_TRY(child, spawn(spec));
-  std::unique_ptr<EmbeddedRedis> redis(new EmbeddedRedis(std::move(folder), std::move(lock), std::move(child)));
-  MJ_CHECK(redis->await_answer(url(state_dir), deadline));
+  std::unique_ptr<EmbeddedRedis> redis(new EmbeddedRedis(std::move(folder), std::move(lock), options));
+  MJ_CHECK(redis->begin(deadline));
+  if (options.again) redis->watching_ = std::thread([of = redis.get()] { of->watch(); });
   return redis;
 }
 
-Result<void> EmbeddedRedis::await_answer(const std::string& own_url, Deadline deadline) {
+Result<void> EmbeddedRedis::begin(Deadline deadline) {
+  ::unlink((folder_ + "/redis.sock").c_str());  // of a server that was killed
+  SpawnSpec spec;
+  spec.program = kSetpriv;
+  spec.arguments = arguments_for(folder_, options_.settings);
+  spec.environment = {"PATH=/usr/bin:/bin", "LC_ALL=C"};
+  const Fd nothing(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+  const Fd output(::open((folder_ + "/redis.log").c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
+  if (!nothing || !output) return fail(Code::io, "cannot write to the folder " + folder_ + ": " + errno_text(errno));
+  spec.descriptors = {{nothing.get(), 0}, {output.get(), 1}, {output.get(), 2}, {lock_.get(), kLockInServer}};
+  MJ_TRY(child, spawn(spec));
+  child_ = std::move(child);
+  pid_ = child_.pid;
+  return await_answer(deadline);
+}
+
+// What has ended leaves its lock with us.
+void EmbeddedRedis::watch() {
+  constexpr int kFirstPauseMs = 100, kLongestPauseMs = 10000;
+  int pause_ms = kFirstPauseMs;
+  while (!stopped_) {
+    pollfd events[] = {{bell_.fd(), POLLIN, 0}, {child_.pidfd.get(), POLLIN, 0}};
+    if (child_.pid > 0) {
+      ::poll(events, 2, -1);
+      if (stopped_ || events[1].revents == 0) continue;
+      const int code = wait_child(child_);
+      log(LogLevel::error, "store", "redis-server (process {}) in {} has ended, with {}: it is started again",
+          pid_.load(), folder_, code > 128 ? "signal " + std::to_string(code - 128) : "code " + std::to_string(code));
+    }
+    const auto begun = begin(deadline_in(options_.start_timeout_ms));
+    if (begun) {
+      pause_ms = kFirstPauseMs;
+    } else if (!stopped_) {
+      log(LogLevel::error, "store", "{}", begun.error().message);
+      ::poll(events, 1, std::exchange(pause_ms, std::min(2 * pause_ms, kLongestPauseMs)));
+    }
+  }
+}
+
+Result<void> EmbeddedRedis::await_answer(Deadline deadline) const {
   RedisConnection::Options options;
-  MJ_TRY(endpoint, parse_redis_url(own_url));
+  MJ_TRY(endpoint, parse_redis_url(url_in(folder_)));
   options.endpoint = std::move(endpoint);
   RedisConnection connection(std::move(options));
   Error last;
@@ -197,12 +229,15 @@ Result<void> EmbeddedRedis::await_answer(const std::string& own_url, Deadline de
       return fail(Code::io, "redis-server ended at once in the folder " + folder_ + ": " +
                                 last_line(folder_ + "/redis.log") + " (is the disk full? see redis.log there)");
     }
-    if (last.code != Code::unavailable || std::chrono::steady_clock::now() >= deadline)
+    if (last.code != Code::unavailable || stopped_ || std::chrono::steady_clock::now() >= deadline)
       return fail(std::move(last), "redis-server in " + folder_);
   }
 }
 
 void EmbeddedRedis::stop() {
+  stopped_ = true;
+  bell_.wake();
+  if (watching_.joinable()) watching_.join();
   if (child_.pid <= 0) return;
   ::kill(child_.pid, SIGTERM);
   pollfd ended{child_.pidfd.get(), POLLIN, 0};

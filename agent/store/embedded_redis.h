@@ -2,13 +2,16 @@
 // when we are killed, and with the thread that started it. Needs redis-server and setpriv in /usr/bin.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
 #include "base/fd.h"
+#include "base/mailbox.h"
 #include "base/spawn.h"
 #include "mycojobs/result.h"
 #include "store/redis_connection.h"
@@ -18,8 +21,10 @@ namespace mycojobs {
 class EmbeddedRedis {
  public:
   struct Options {
-    std::uint32_t start_timeout_ms = 30000;                     // also to read old data
-    std::vector<std::pair<std::string, std::string>> settings;  // as in redis.conf; instead of ours
+    std::uint32_t start_timeout_ms = 30000;                          // also to read old data
+    std::vector<std::pair<std::string, std::string>> settings = {};  // as in redis.conf; instead of ours
+    // It is started anew, on its data, whenever it ends by itself (somebody kills it, or the kernel for its memory).
+    bool again = false;
   };
   // Lives in <state_dir>/redis, made if it is missing, mode 0700: redis.sock, redis.log, lock, appendonlydir/.
   // Returns when the server answers. Error: conflict (another process uses the folder), unsupported (a program is not
@@ -34,17 +39,24 @@ class EmbeddedRedis {
   EmbeddedRedis(const EmbeddedRedis&) = delete;
   EmbeddedRedis& operator=(const EmbeddedRedis&) = delete;
 
-  pid_t pid() const { return child_.pid; }
+  pid_t pid() const { return pid_; }  // of the one that runs, or ran last
   // TERM: it writes its data first. Waits for its end; KILL after 30 s.
   void stop();
 
  private:
-  EmbeddedRedis(std::string folder, Fd lock, Child child);
-  Result<void> await_answer(const std::string& own_url, Deadline);
+  EmbeddedRedis(std::string folder, Fd lock, Options options);
+  Result<void> begin(Deadline);  // the server
+  Result<void> await_answer(Deadline) const;
+  void watch();  // the thread's body
 
   std::string folder_;
   Fd lock_;
-  Child child_;
+  Options options_;
+  Child child_;  // the watching thread's, if there is one
+  std::atomic<pid_t> pid_{-1};
+  std::atomic<bool> stopped_{false};
+  Mailbox<int> bell_;
+  std::thread watching_;
 };
 
 }  // namespace mycojobs

@@ -20,11 +20,26 @@ namespace {
 constexpr std::uint64_t kLongestMs =
     10ULL * 365 * 24 * 3600 * 1000;  // of a run: what a clock can hold, and more than any
 
-// A field that no run needs may hold what it likes: another client wrote it, and the end will overwrite it.
+// A field that no run needs may hold what it likes: another client wrote it, and the end will overwrite it. One that
+// says when a job may run is needed: what it has waited for is not known without.
 bool is_needed(std::string_view field) {
-  static constexpr std::string_view kNeeded[] = {"id",      "caller_id", "context_id", "script",        "script_type",
-                                                 "timeout", "retries",   "env_vars",   "prerequisites", "dependends",
-                                                 "name",    "flow_id",   "inputs",     "given"};
+  static constexpr std::string_view kNeeded[] = {"id",
+                                                 "caller_id",
+                                                 "context_id",
+                                                 "script",
+                                                 "script_type",
+                                                 "timeout",
+                                                 "retries",
+                                                 "run_at_ms",  //
+                                                 "env_vars",
+                                                 "prerequisites",
+                                                 "dependends",
+                                                 "name",
+                                                 "flow_id",
+                                                 "inputs",
+                                                 "given",
+                                                 "queue_timeout_ms",  //
+                                                 "concurrency_limit"};
   const std::string_view name = field.substr(0, field.find_first_of(".["));
   return std::find(std::begin(kNeeded), std::end(kNeeded), name) != std::end(kNeeded);
 }

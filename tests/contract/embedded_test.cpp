@@ -74,6 +74,22 @@ TEST(EmbeddedRedis, AServerThatEndsAtOnceSaysWhy) {
   EXPECT_THAT(refused.error().message, HasSubstr("argument"));
 }
 
+TEST(EmbeddedRedis, OneThatIsKilledIsStartedAgainOnItsDataIfThatIsWanted) {
+  TempFolder folder;
+  auto redis = EmbeddedRedis::start(folder.path(), {.again = true});
+  ASSERT_TRUE(redis) << redis.error().message;
+  RedisStore store = store_in(folder.path());
+  ASSERT_TRUE(store.save(1, "actor:1", {{"id", "1"}}));
+  std::this_thread::sleep_for(std::chrono::milliseconds(1500));  // its file is written once a second
+  const pid_t first = (*redis)->pid();
+  ::kill(first, SIGKILL);
+  EXPECT_TRUE(eventually([&] { return (*redis)->pid() != first && outcome(store.load(1, "actor:1")) == "ok"; }));
+  const pid_t second = (*redis)->pid();
+  EXPECT_EQ(::kill(second, 0), 0);
+  (*redis)->stop();
+  EXPECT_EQ(::kill(second, 0), -1);
+}
+
 TEST(EmbeddedRedis, EndsWithTheProcessThatStartedIt) {
   TempFolder folder;
   const pid_t owner = ::fork();

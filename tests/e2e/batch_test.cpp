@@ -172,6 +172,29 @@ TEST_F(BatchE2e, KilledInTheMiddleAndRepeatedNothingIsLostAndNothingComesTwice) 
   EXPECT_EQ(std::set<std::string>(entries.begin(), entries.end()).size(), kMany);
 }
 
+TEST_F(BatchE2e, LinesThatWantDifferentJobsUnderOneIdAreRefusedBeforeAnyIsSubmitted) {
+  const std::string one = R"({"id":9,"script":"1","script_type":"python"})";
+  const std::string other = R"({"id":9,"script":"2","script_type":"python"})";
+  expect_says(batch(file("twice", one + "\n" + one + "\n" + other + "\n")), 65,
+              "line 3: id: 9 is on line 1 too, with other content");
+  EXPECT_EQ(queued(), 0U);
+  EXPECT_EQ(batch(file("same", one + "\n" + one + "\n")).code, 0);
+  EXPECT_EQ(queued(), 1U);
+}
+
+TEST_F(BatchE2e, ALineThatTheStoreRefusesCanBeLeftOutWithoutAnyTwice) {
+  const std::string line = kPassLine + std::string("\n");
+  ASSERT_EQ(batch(file("first", R"({"id":9,"script":"1","script_type":"python"})")).code, 0);
+  const std::string taken = R"({"id":9,"script":"2","script_type":"python"})"
+                            "\n";
+  const Finished refused = batch(file("all", line + taken + line), {"--idempotency-key", "k"});
+  EXPECT_EQ(refused.code, 65);
+  EXPECT_NE(refused.err.find("line 2: job:1:9 exists with other content"), std::string::npos) << refused.err;
+  EXPECT_NE(refused.err.find("Put that line right, or leave it empty"), std::string::npos) << refused.err;
+  EXPECT_EQ(batch(file("mended", line + "\n" + line), {"--idempotency-key", "k"}).code, 0);
+  EXPECT_EQ(queued(), 3U);
+}
+
 TEST_F(BatchE2e, AStopSignalSaysHowFarItCame) {
   const std::string path = file("jobs.ndjson", lines(200000));
   Process submitter(folder_, mycojobs_.line({"job", "submit", "--batch", path, "--idempotency-key", "k"}));
@@ -181,8 +204,8 @@ TEST_F(BatchE2e, AStopSignalSaysHowFarItCame) {
   EXPECT_NE(done.code, 0);
   const auto keys = split(done.out);
   EXPECT_EQ(queued(), keys.size());
-  EXPECT_NE(done.err.find("to line " + std::to_string(keys.size()) + ", were submitted"), std::string::npos)
-      << done.err;
+  const std::string count = std::to_string(keys.size());
+  EXPECT_NE(done.err.find("submitted so far: " + count + " jobs, to line " + count), std::string::npos) << done.err;
   EXPECT_NE(done.err.find("--idempotency-key k submits the others"), std::string::npos) << done.err;
 }
 

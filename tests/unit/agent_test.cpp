@@ -175,6 +175,19 @@ TEST_F(AgentTest, JobThatCanNeverRunEndsAsDeadLetterAndFreesItsSlot) {
   EXPECT_TRUE(wait_for_end(good));
 }
 
+// What other clients write: whoever cannot read when a job may run does not run it now.
+TEST_F(AgentTest, JobWhoseTimesCannotBeReadEndsAsDeadLetterThatNamesThem) {
+  for (const auto& [field, value] : {std::pair{"run_at_ms", "2030-01-31T12:00:00Z"}, {"queue_timeout_ms", "-1"}}) {
+    const std::string key = submit("x");
+    ASSERT_TRUE(client_->save(1, key, {{field, value}}));
+    if (!agent_) start(1);
+    ASSERT_TRUE(wait_for_end(key));
+    EXPECT_EQ(read(key).detail, "dead_letter");
+    EXPECT_EQ(read(key).error.find(std::string(field) + ": "), 0U) << read(key).error;
+    agent_.reset();
+  }
+}
+
 // Its record is sound: another attempt may find the helper at work again.
 TEST_F(AgentTest, JobWhoseHelperDoesNotWorkEndsAsSetupErrorAfterItsRetries) {
   settings_.retry = {1, 1};
