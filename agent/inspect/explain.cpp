@@ -49,12 +49,14 @@ void tell_runners(const Situation&, Explanation&);  // as evidence
 Explanation place_lost(const Situation&, std::string_view state, std::string_view where);
 
 constexpr std::uint64_t kLookedLatelyMs = 5000;  // as prerequisites_due has it
-constexpr int kExplainLooks = 5;                 // at a job that moves while we read
-constexpr std::uint32_t kQueuePage = 1000;       // of queue entries
-constexpr std::uint64_t kDeepest = 1000000;      // position that is looked for in a queue
-constexpr std::size_t kPlacesBatch = 100;        // jobs whose places are read in one step
-constexpr std::size_t kMaxWaits = 10000;         // jobs that are followed for a circle
-constexpr std::size_t kMaxDead = 10000;          // the newest: a longer answer would hold up Redis
+constexpr const char* kNoneIsAlive =
+    "start an agent: any agent of this context puts it back on its queue, and none is alive";
+constexpr int kExplainLooks = 5;             // at a job that moves while we read
+constexpr std::uint32_t kQueuePage = 1000;   // of queue entries
+constexpr std::uint64_t kDeepest = 1000000;  // position that is looked for in a queue
+constexpr std::size_t kPlacesBatch = 100;    // jobs whose places are read in one step
+constexpr std::size_t kMaxWaits = 10000;     // jobs that are followed for a circle
+constexpr std::size_t kMaxDead = 10000;      // the newest: a longer answer would hold up Redis
 constexpr std::size_t kMaxAnomalies = 1000;
 constexpr std::size_t kShownAnomalies = 3;
 
@@ -619,7 +621,7 @@ void judge_live(const Situation& about, const RunnerInfo* info, Explanation& out
         anyone_alive(about)
             ? "wait: any agent of this context puts it back on its queue once it has seen the lease unrenewed for "
               "a whole lease itself"
-            : "start an agent: any agent of this context puts it back on its queue, and none is alive";
+            : kNoneIsAlive;
   } else if (field(about, "detail") == "unkillable") {
     out.cause = "unkillable";
     out.reason = "a process of it does not end on KILL; it has no end before that process is gone";
@@ -630,7 +632,9 @@ void judge_live(const Situation& about, const RunnerInfo* info, Explanation& out
   } else if (!owner_is_alive(about, info)) {
     out.cause = "runner_silent";
     out.reason = who + " has not been heard of; the job may still run until its lease is over";
-    out.next = fmt::format("wait {}: then any agent puts it back on its queue", span_text(claim.until_ms - job.now_ms));
+    out.next = anyone_alive(about) ? fmt::format("wait {}: then any agent puts it back on its queue",
+                                                 span_text(claim.until_ms - job.now_ms))
+                                   : kNoneIsAlive;
   } else if (claim.cancel) {
     out.cause = "cancelling";
     out.reason = "somebody wants it cancelled; " + who + " ends it by TERM, and by KILL after its grace time";
@@ -650,6 +654,7 @@ Explanation live(const Situation& about) {
   const RunnerInfo* info = runner_of(about);
   tell_owner(about, info, out);
   out.evidence.push_back(lease_text(job.claim.until_ms, job.now_ms));
+  if (job.claim.cancel) out.evidence.emplace_back("somebody wants it cancelled: it is not run again");
   if (const std::uint64_t since = number(about, "started_ms"); since > 0) {
     const std::string limit = field(about, "timeout");
     out.evidence.push_back(fmt::format("claimed {} ago; time limit {}",

@@ -154,11 +154,16 @@ std::vector<Case> live_cases() {
       {"unkillable", change([](Situation& s) { set(s, "detail", "unkillable"), s.job.claim.cancel = true; }), "live",
        "unkillable", "does not end on KILL", "host of runner 20"},
       {"runner silent", change([](Situation& s) { s.runners[0].held_ms = 0; }), "live", "runner_silent",
-       "has not been heard of", "wait 4 s", "silent for 12 s"},
+       "has not been heard of", "start an agent", "silent for 12 s"},
+      {"runner silent, others alive", change([](Situation& s) {
+         s.runners[0].held_ms = 0, s.job.claim.cancel = true;
+         s.runners.push_back(runner(21, {"python"}));
+       }),
+       "live", "runner_silent", "has not been heard of", "wait 4 s", "somebody wants it cancelled"},
       {"runner started anew", change([](Situation& s) { s.runners[0].hold.instance = "instance-b"; }), "live",
        "runner_silent", "has not been heard of", "wait 4 s", "runner 20 was started anew on host-a"},
       {"no registration", change([](Situation& s) { s.runners.clear(); }), "live", "runner_silent", "runner 20",
-       "wait 4 s", "no registration"},
+       "start an agent", "no registration"},
       {"lease over, others alive", change([](Situation& s) {
          s.job.claim.until_ms = kNow - 3000;
          s.runners[0].held_ms = 0;
