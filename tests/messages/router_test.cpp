@@ -207,6 +207,22 @@ TEST_F(RouterTest, AJobWhoseAddressWasChangedSinceItWasQueuedIsRefused) {
   }
 }
 
+// Routers that have died: what another client did to the queue of one job holds up nobody else's.
+TEST_F(RouterTest, ALeaseThatCannotBeExpiredHoldsUpNoOther) {
+  const std::string stuck = queue(kSlow, 1)[0], other = queue(kFine, 1)[0];
+  for (const char* url : {kSlow, kFine}) {
+    ClaimRequest request{.context = 1, .runner = 1, .instance = "dead", .queues = {router_queue(url)}};
+    request.lease_ms = 1;
+    ASSERT_EQ(store_->claim(request)->jobs.size(), 1U);
+  }
+  server_.plain(1, {"SET", router_queue(kSlow), "nonsense"});
+  start();
+  EXPECT_TRUE(eventually([&] { return is_away(other) && field(other, "deliveries") == "2"; }));
+  EXPECT_EQ(field(stuck, "deliveries"), "1");
+  server_.erase(1, router_queue(kSlow));
+  EXPECT_TRUE(eventually([&] { return is_away(stuck) && field(stuck, "deliveries") == "2"; }));
+}
+
 TEST(RouterQueue, IsOfAHost) {
   EXPECT_EQ(router_queue("http://There:9652/a?b"), "mj:queue:router:there:9652");
   EXPECT_EQ(router_queue("https://ann:pw@there"), "mj:queue:router:there");
