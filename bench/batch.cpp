@@ -74,8 +74,9 @@ class BatchBench {
   }
   void add(std::vector<Job> all, bool queued) {
     for (std::size_t from = 0; from < all.size(); from += kOfCall) {
-      const auto made = must(service::add_jobs(
-          by_, *store_, std::nullopt, std::span(all).subspan(from, std::min(kOfCall, all.size() - from)), queued));
+      NewJobs made;
+      must(service::add_jobs(by_, *store_, std::nullopt,
+                             std::span(all).subspan(from, std::min(kOfCall, all.size() - from)), queued, made));
       if (made.refused) must(Result<void>(tl::unexpected(made.refused->error)));
     }
   }

@@ -113,10 +113,10 @@ Result<std::vector<Job>> create_jobs(const Caller& by, Store& store, std::option
   NewJobs made;
   const auto added = add_jobs(by, store, named, jobs, queued, made);
   if (added && !made.refused) return std::move(made.jobs);
-  const std::size_t index = made.refused ? made.refused->index : made.jobs.size();
   Error error = made.refused ? std::move(made.refused->error) : added.error();
   if (!made.jobs.empty()) error.message += "; " + counted(made.jobs.size(), "job") + " before it are written";
-  return fail(error, "jobs[" + std::to_string(index) + "]");
+  if (!made.refused) return tl::unexpected<Error>(std::move(error));
+  return fail(error, "jobs[" + std::to_string(made.refused->index) + "]");
 }
 
 Result<Job> submit_job(const Caller& by, Store& store, std::optional<Id> named, Job job) {

@@ -379,6 +379,18 @@ TEST_F(ApiTest, ABadFlowSaysWhatIsWrong) {
   EXPECT_NE(bad.value("message", "").find("jobs.a"), std::string::npos) << bad;
 }
 
+TEST_F(ApiTest, OfManyJobsItIsSaidHowManyAreWrittenWhenTheStoreGoesAwayInBetween) {
+  start_anonymous();
+  std::atomic<int> steps{0};
+  redis_.set_faults(
+      [&](const ServerCall& call) { return call.name == "submit" && ++steps > 1 ? Fault::before : Fault::none; });
+  const json jobs(400, json{{"script", "x"}, {"script_type", "python"}});
+  const std::string refused = error("jobs.create", {{"jobs", jobs}}).dump();
+  redis_.set_faults(nullptr);
+  const std::string written = std::to_string(redis_.plain(1, {"KEYS", "job:*"}).size());
+  EXPECT_NE(refused.find(written + " jobs before it are written"), std::string::npos) << refused;
+}
+
 // Out of memory, say: it answers, and takes no writes.
 TEST_F(ApiTest, HealthSaysThatTheStoreTakesNoWrites) {
   start_anonymous();

@@ -109,13 +109,15 @@ TEST_F(JobService, SeveralAreQueuedTogetherAndRepeatedAreTheSame) {
   for (std::size_t i = 0; i < jobs.size(); ++i) jobs[i].idempotency_key = "k" + std::to_string(i);
   for (const bool again : {false, true}) {
     std::vector<Job> asked = jobs;
-    const auto made = add_jobs(submitter_, *store_, std::nullopt, asked, true);
-    ASSERT_TRUE(made && !made->refused);
-    EXPECT_EQ(made->existed, std::vector<bool>(600, again));
-    EXPECT_EQ(made->jobs[599].id, 600U);
+    NewJobs made;
+    ASSERT_TRUE(add_jobs(submitter_, *store_, std::nullopt, asked, true, made));
+    ASSERT_FALSE(made.refused);
+    EXPECT_EQ(made.existed, std::vector<bool>(600, again));
+    EXPECT_EQ(made.jobs[599].id, 600U);
     EXPECT_EQ(*store_->queue_length(1, "queue:python"), 600U);
   }
-  EXPECT_EQ(outcome(add_jobs(reader_, *store_, std::nullopt, jobs, true)), "denied");
+  NewJobs none;
+  EXPECT_EQ(outcome(add_jobs(reader_, *store_, std::nullopt, jobs, true, none)), "denied");
 }
 
 TEST_F(JobService, OfSeveralThoseAreQueuedThatWereCreatedBefore) {
