@@ -387,8 +387,8 @@ TEST_F(ApiTest, OfManyJobsItIsSaidHowManyAreWrittenWhenTheStoreGoesAwayInBetween
   const json jobs(400, json{{"script", "x"}, {"script_type", "python"}});
   const std::string refused = error("jobs.create", {{"jobs", jobs}}).dump();
   redis_.set_faults(nullptr);
-  const std::string written = std::to_string(redis_.plain(1, {"KEYS", "job:*"}).size());
-  EXPECT_NE(refused.find(written + " jobs before it are written"), std::string::npos) << refused;
+  const std::string written = std::to_string(redis_.plain(1, {"ZCARD", "mj:jobs"}).number());
+  EXPECT_NE(refused.find("; " + written + " jobs before it are written"), std::string::npos) << written << refused;
 }
 
 // Out of memory, say: it answers, and takes no writes.
