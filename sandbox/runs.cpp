@@ -294,6 +294,8 @@ bool Runs::adopt(Run& idle, Run& waiting) {
       !cgroups_.set_limits(idle.id, wanted.memory_bytes, wanted.pids)) {
     return discard(idle), false;
   }
+  // Before it is asked: it may run, and be over, before we go on.
+  const std::uint64_t started_us = boot_us();
   if (set_fence_clock(idle, waiting.spec.fence_boot_ms) != 0 ||
       send_start(idle, waiting.out, waiting.err, waiting.channel) != 0)
     return discard(idle), false;
@@ -302,7 +304,7 @@ bool Runs::adopt(Run& idle, Run& waiting) {
   idle.idle = false;
   named_[idle.spec.run] = idle.id;
   runs_.erase(waiting.id);
-  idle.started_us = boot_us();
+  idle.started_us = started_us;
   idle.outcome.setup.push_back(
       {std::string(idle.warm ? kWarmStep : kPrewarmedStep), static_cast<std::uint32_t>(idle.started_us - asked_us)});
   if (idle.warm) idle.outcome.reused = idle.turn;

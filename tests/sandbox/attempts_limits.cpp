@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
 #include <csignal>
 #include <ctime>
 #include <thread>
@@ -91,11 +92,23 @@ std::string open_storm(const Words& words) {
   return std::to_string(opened);
 }
 
+// For `words[1]` ms or more. How many microseconds it was.
+std::string busy_for(const Words& words) {
+  using Clock = std::chrono::steady_clock;
+  const auto began = Clock::now();
+  const std::chrono::milliseconds wanted(number(words, 1));
+  auto now = began;
+  while (now - began < wanted) now = Clock::now();
+  return std::to_string(std::chrono::duration_cast<std::chrono::microseconds>(now - began).count());
+}
+
 }  // namespace
 
 const Attempts& attempts_on_limits() {
-  static const Attempts kTable = {
-      {"spin_unwaited", spin_unwaited}, {"hold_connections", hold_connections}, {"open_storm", open_storm}};
+  static const Attempts kTable = {{"spin_unwaited", spin_unwaited},
+                                  {"hold_connections", hold_connections},
+                                  {"open_storm", open_storm},
+                                  {"busy_for", busy_for}};
   return kTable;
 }
 

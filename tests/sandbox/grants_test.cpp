@@ -1,5 +1,6 @@
 // What a run is granted beyond its profile, and the children that are set up ahead of their run.
 #include <fcntl.h>
+#include <sched.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -195,6 +196,32 @@ TEST(PrewarmedSandbox, ClocksBeginWithTheRun) {
   ::usleep(400'000);
   EXPECT_EQ(word(run_attempts(*own.sandbox, spec_with(300), "getpid").outcome.status), "ok");
   EXPECT_EQ(word(run_attempts(*own.sandbox, spec_with(300), "sleep 60000").outcome.status), "timeout_wall");
+}
+
+// The launcher looked at the clock after it had started the job. Here both have one CPU, and the job goes first: it is
+// over before the launcher goes on.
+TEST(PrewarmedSandbox, WallTimeIsNeverLessThanTheJobItselfMeasured) {
+  OwnSandbox own = own_sandbox();
+  ASSERT_TRUE(
+      eventually([&] { return has_step(run_attempts(*own.sandbox, spec_with(), "getpid").outcome, "prewarmed"); }));
+  cpu_set_t one;
+  CPU_ZERO(&one);
+  CPU_SET(::sched_getcpu(), &one);
+  ASSERT_EQ(::sched_setaffinity(own.launcher, sizeof one, &one), 0);
+  const sched_param first{1};
+  for (const pid_t pid : descendants_of(own.launcher)) {
+    ::sched_setaffinity(pid, sizeof one, &one);
+    if (::sched_setscheduler(pid, SCHED_FIFO, &first) != 0 && errno == EPERM) GTEST_SKIP() << "needs CAP_SYS_NICE";
+  }
+  int prewarmed = 0;
+  for (int i = 0; i < 20; ++i) {
+    const Ran ran = run_attempts(*own.sandbox, spec_with(), "busy_for 20");
+    prewarmed += has_step(ran.outcome, "prewarmed") ? 1 : 0;
+    const unsigned long measured = std::strtoul(ran.answer("busy_for 20").c_str(), nullptr, 10);
+    EXPECT_GE(measured, 20'000U) << ran.outcome.reason;
+    EXPECT_GE(ran.outcome.usage.wall_us, measured);
+  }
+  EXPECT_GT(prewarmed, 0) << "else this says nothing";
 }
 
 // The first run decides what the prewarmed ones are like, but none is to be set up within its little memory.
