@@ -10,6 +10,7 @@
 #include "domain/json_text.h"
 #include "domain/policy.h"
 #include "domain/utf8.h"
+#include "domain/withheld_calls.h"
 
 namespace mycojobs {
 namespace {
@@ -206,7 +207,9 @@ std::string violation_line(const Violation& violation, std::string_view profile)
   std::string line = fmt::format("denied: {0}({1:#x}, …) by pid {2} ({3}): job killed; profile {4}", violation.syscall,
                                  violation.args[0], violation.pid, line_of(violation.comm), profile);
   // Others were refused for their arguments; to name them in a policy would not help.
-  if (is_never_innocent(violation.syscall))
+  if (is_granted_to_nobody(violation.syscall))
+    line += "; granted to nobody: it leads out of any sandbox";
+  else if (is_never_innocent(violation.syscall))
     line += fmt::format("; to allow: syscalls.add = [\"{}\"]", violation.syscall);
   return line;
 }

@@ -19,6 +19,7 @@
 
 #include "base/errno_text.h"
 #include "base/fd.h"
+#include "domain/withheld_calls.h"
 #include "sandbox/reported_calls.h"
 
 namespace mycojobs::sandbox {
@@ -121,37 +122,14 @@ Result<std::vector<sock_filter>> program_of(const Filter& filter) {
   return program;
 }
 
-// What a job must never have, for it would reach out of the sandbox whatever its other walls are. clone makes
-// namespaces as unshare does; request_key has the kernel start a program of the host's, as root.
-constexpr const char* kNeverGranted[] = {
-    "io_uring_setup", "io_uring_enter",    "io_uring_register", "seccomp",      "bpf",
-    "kexec_load",     "kexec_file_load",   "init_module",       "finit_module", "reboot",
-    "delete_module",  "unshare",           "umount2",           "fspick",       "setns",
-    "mount",          "move_mount",        "open_tree",         "fsopen",       "fsconfig",
-    "fsmount",        "mount_setattr",     "pivot_root",        "userfaultfd",  "pidfd_getfd",
-    "request_key",    "process_vm_writev", "open_by_handle_at"};
-
 // Confined by the network namespace or by the file system. Others (AF_VSOCK leads to the hypervisor) know neither.
 constexpr int kConfinedFamilies[] = {AF_UNIX, AF_INET, AF_INET6, AF_NETLINK, AF_PACKET};
-
-// Without these a job is one process that runs one program, whatever else it may call.
-constexpr const char* kGrantedByExec[] = {"clone", "clone3", "fork", "vfork", "execve", "execveat"};
-
-bool is_in(std::span<const char* const> names, const std::string& name) {
-  return std::find(names.begin(), names.end(), name) != names.end();
-}
 
 Result<void> check_added(const std::string& name) {
   const int number = seccomp_syscall_resolve_name(name.c_str());
   if (number == __NR_SCMP_ERROR) return fail(Code::invalid, "syscalls.add: there is no system call named " + name);
-  if (is_in(kGrantedByExec, name)) {
-    return fail(Code::invalid, "syscalls.add: " + name +
-                                   " is never granted by name: new processes and programs are what "
-                                   "exec grants");
-  }
-  if (is_in(kNeverGranted, name)) {
-    return fail(Code::invalid, "syscalls.add: " + name + " is never granted: it leads out of any sandbox");
-  }
+  if (const std::string_view why = why_never_added(name); !why.empty())
+    return fail(Code::invalid, "syscalls.add: " + name + ' ' + std::string(why));
   return {};
 }
 

@@ -24,6 +24,7 @@
 #include "domain/policy.h"
 #include "domain/result_values.h"
 #include "domain/utf8.h"
+#include "domain/withheld_calls.h"
 #include "worker/output.h"
 #include "worker/stages.h"
 
@@ -316,6 +317,8 @@ PolicyRequest learned(const std::vector<std::string>& notes, std::vector<std::st
       remarks.emplace_back("opens internet sockets: name the places, as in net = [\"api.example.org:443\"]");
     } else if (kind == "syscall" && is_never_innocent(what)) {
       remarks.push_back("calls " + what + ", which no script needs that means well: not listed above");
+    } else if (kind == "syscall" && is_granted_to_nobody(what)) {
+      remarks.push_back("calls " + what + ", which is granted to nobody: not listed above");
     } else if (kind == "syscall") {
       asked.values.syscalls.push_back(what), name(PolicyField::syscalls);
     } else if (kind != "read" && kind != "write") {

@@ -10,6 +10,7 @@
 #include "domain/allow_list.h"
 #include "domain/units.h"
 #include "domain/utf8.h"
+#include "domain/withheld_calls.h"
 
 namespace mycojobs {
 
@@ -95,17 +96,11 @@ constexpr std::string_view kNamed[] = {
     "sendmsg", "sendto", "setpriority", "setrlimit", "setsockopt", "shmat", "shmctl", "shmget", "socket",
     "socketpair", "syslog", "vfork",
 };
-constexpr std::string_view kOfExec[] = {"clone", "clone3", "execve", "execveat", "fork", "vfork"};
 // clang-format on
 static_assert(std::is_sorted(std::begin(kNamed), std::end(kNamed)));
-static_assert(std::is_sorted(std::begin(kOfExec), std::end(kOfExec)));
 
 bool must_be_named(std::string_view syscall) {
   return is_never_innocent(syscall) || std::binary_search(std::begin(kNamed), std::end(kNamed), syscall);
-}
-
-bool is_granted_by_exec(std::string_view syscall) {
-  return std::binary_search(std::begin(kOfExec), std::end(kOfExec), syscall);
 }
 
 bool is_never_innocent(std::string_view syscall) {
@@ -174,8 +169,8 @@ bool covers_entry(std::string_view granted, std::string_view asked) {
 }
 
 Result<std::string> check_syscall(std::string_view name, PolicyKind kind) {
-  if (is_granted_by_exec(name))
-    return fail(Code::invalid, shown(name) + " is not granted by name: exec = true grants it");
+  if (const std::string_view why = why_never_added(name); !why.empty())
+    return fail(Code::invalid, shown(name) + ' ' + std::string(why));
   if (is_known_syscall(name) || (kind == PolicyKind::ceiling && name == "*")) return std::string(name);
   return fail(Code::invalid, shown(name) + " is no system call: names are as in syscalls(2), such as \"keyctl\"");
 }

@@ -126,8 +126,6 @@ bool is_never_innocent(std::string_view syscall);
 // ...):
 // "*" does not mean them.
 bool must_be_named(std::string_view syscall);
-// New processes and programs: the field exec grants them, `syscalls.add` never.
-bool is_granted_by_exec(std::string_view syscall);
 bool is_known_syscall(std::string_view name);
 
 }  // namespace mycojobs

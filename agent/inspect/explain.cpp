@@ -684,7 +684,9 @@ constexpr auto kRemedies = std::to_array<Remedy>({
     {"file_limit", "write less, or ask for more (`file_size` in its policy)"},
     {"pids_limit",
      "start fewer processes and threads, or ask for more (`pids` in its policy, or `sandbox.pids` of the runner)"},
-    {"violation", "take the call that its error names out of the script, or ask for it (`syscalls.add` in its policy)"},
+    {"violation",
+     "take the call that its error names out of the script, or ask for it where its error says how (`syscalls.add` in "
+     "its policy)"},
     {"result_too_large", "hand back less, or raise `job.max_result_bytes` of the runner"},
     {"setup_error", "run `mycojobs doctor` on the runner's host and do what it says"},
 });

@@ -111,6 +111,7 @@ TEST_F(LocalRun, LearnPrintsAPolicyThatSuffices) {
 import ctypes, os
 libc = ctypes.CDLL(None, use_errno=True)
 print('watch', libc.inotify_init1(0) >= 0)
+libc.syscall(317, 9, 0, 0)  # seccomp, which no policy grants
 try: print('child', os.waitpid(os.fork() or os._exit(7), 0)[1] >> 8)
 except OSError as error: print(error)
 )");
@@ -118,6 +119,7 @@ except OSError as error: print(error)
   EXPECT_EQ(learned.code, 0) << learned.err;
   EXPECT_NE(learned.out.find("syscalls.add = [\"inotify_init1\"]"), std::string::npos) << learned.out;
   EXPECT_NE(learned.out.find("exec = true"), std::string::npos) << learned.out;
+  EXPECT_NE((learned.out + learned.err).find("calls seccomp, which is granted to nobody"), std::string::npos);
   const std::string policy = folder_.write("learned.toml", learned.out.substr(learned.out.find("# what")));
   const Finished done = call({"sandbox", "run", script, "--policy", policy});
   EXPECT_EQ(done.out, "watch True\nchild 7\n") << done.err;

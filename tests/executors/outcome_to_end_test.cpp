@@ -90,6 +90,11 @@ TEST(OutcomeToEnd, ViolationNamesCallAndRemedy) {
       "denied: keyctl(0x11, …) by pid 7 (pyth on3): job killed; profile python; to allow: syscalls.add = [\"keyctl\"]");
   EXPECT_EQ(json::parse(end.error_info)["violation"]["args"], json({0x11, 2, 3, 4, 5, 6}));
   EXPECT_EQ(json::parse(end.receipt)["violation"]["syscall"], "keyctl");
+  // To follow the advice ended in another refusal.
+  outcome.violation->syscall = "bpf";
+  EXPECT_EQ(outcome_to_end(kContext, outcome, {}).error,
+            "denied: bpf(0x11, …) by pid 7 (pyth on3): job killed; profile python; granted to nobody: it leads out of "
+            "any sandbox");
 }
 
 TEST(OutcomeToEnd, SetupErrorNamesStepCauseAndRemedy) {

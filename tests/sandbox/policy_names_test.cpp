@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "domain/policy.h"
+#include "domain/withheld_calls.h"
 #include "sandbox/policy.h"
 
 namespace mycojobs::test {
