@@ -21,6 +21,7 @@
 
 #include "base/errno_text.h"
 #include "base/fd.h"
+#include "domain/artifact_list.h"
 
 namespace mycojobs {
 namespace {
@@ -149,40 +150,65 @@ bool is_surely_empty(const std::string& folder) {
          ::statfs(folder.c_str(), &system) == 0 && system.f_type == TMPFS_MAGIC;
 }
 
+// As many as a job may leave, and one. False: it cannot be read to its end.
+bool read_names(DIR* listing, std::vector<std::string>& names) {
+  while (names.size() <= kMaxArtifacts) {
+    errno = 0;
+    const dirent* entry = ::readdir(listing);
+    if (entry == nullptr) return errno == 0;
+    const std::string_view name = entry->d_name;
+    if (name != "." && name != "..") names.emplace_back(name);
+  }
+  return true;
+}
+
 // One walk through what a script left. Names of folders and files are a stranger's; links are never followed.
 class Walk {
  public:
   Walk(int channel, std::uint64_t max_bytes) : channel_(channel), left_(max_bytes) {}
 
   bool folder(int parent, const char* name, const std::string& path, int depth) {
-    constexpr int kDeepest = 32;
     const int fd = ::openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    if (fd < 0) return path.empty() || note(path, "cannot be opened");
+    if (fd < 0) return not_opened(path, errno);
     const std::unique_ptr<DIR, int (*)(DIR*)> listing(::fdopendir(fd), ::closedir);
-    if (!listing) return ::close(fd), true;
+    if (!listing) return ::close(fd), note(path, "cannot be listed");
     std::vector<std::string> names;
-    while (const dirent* entry = ::readdir(listing.get())) {
-      const std::string_view each = entry->d_name;
-      if (each != "." && each != "..") names.emplace_back(each);
-      if (names.size() > kMaxArtifacts) break;
-    }
+    if (!read_names(listing.get(), names) && !note(path, "cannot be listed to its end")) return false;
+    const bool more = names.size() > kMaxArtifacts;
     std::sort(names.begin(), names.end());
     for (const auto& each : names) {
       const std::string below = path.empty() ? each : path + '/' + each;
       if (sent_ >= kMaxArtifacts) return std::exchange(full_, true) || note(below, "and what follows: over 1000 files");
-      struct stat info {};
-      if (::fstatat(fd, each.c_str(), &info, AT_SYMLINK_NOFOLLOW) != 0) continue;
-      const bool fine = S_ISDIR(info.st_mode) && depth < kDeepest ? folder(fd, each.c_str(), below, depth + 1)
-                                                                  : file(fd, each.c_str(), below, info);
-      if (!fine) return false;
+      if (!entry(fd, each.c_str(), below, depth)) return false;
     }
-    return true;
+    return !more || full_ || note(path, "has over 1000 names; the others were not looked at");
   }
 
  private:
-  bool note(const std::string& path, const char* why) {
-    if (++notes_ > 20) return true;
-    return send_frame(channel_, FrameKind::note, "{\"text\":\"artifact " + plain(path) + ": not kept: " + why + "\"}");
+  bool entry(int parent, const char* name, const std::string& path, int depth) {
+    struct stat info {};
+    if (::fstatat(parent, name, &info, AT_SYMLINK_NOFOLLOW) != 0)
+      return errno == ENOENT || note(path, "cannot be looked at");
+    if (!S_ISDIR(info.st_mode)) return file(parent, name, path, info);
+    if (depth >= kMostArtifactFolders) return note(path, "is more than 32 folders deep");
+    return folder(parent, name, path, depth + 1);
+  }
+
+  // The artifacts folder itself: what has removed it has left nothing.
+  bool not_opened(const std::string& path, int error) {
+    if (path.empty() && error == ENOENT) return true;
+    return note(path, error == ENOTDIR || error == ELOOP ? "is no folder any more" : "cannot be opened");
+  }
+
+  bool note(const std::string& path, const char* why) { return remark(path, std::string("not kept: ") + why); }
+
+  bool remark(const std::string& path, const std::string& what) {
+    constexpr std::size_t kMostNotes = 20;
+    std::string text = path.empty() ? "the folder of artifacts: " : "artifact " + plain(path) + ": ";
+    text += what;
+    if (++notes_ > kMostNotes + 1) return true;
+    if (notes_ > kMostNotes) text = "further artifacts were not kept; the reasons are left out";
+    return send_frame(channel_, FrameKind::note, "{\"text\":\"" + text + "\"}");
   }
 
   bool file(int parent, const char* name, const std::string& path, const struct stat& info) {
@@ -204,7 +230,9 @@ class Walk {
       const ssize_t got = ::read(fd.get(), part.data(), std::min<std::uint64_t>(part.size(), rest));
       if (got < 0 && errno == EINTR) continue;
       if (got < 0) return note(path, "cannot be read to its end; what stands before it may be kept");
-      if (got == 0 && any) break;
+      if (got == 0 && rest > 0)
+        return (any || send_frame(channel_, FrameKind::artifact, head)) &&
+               remark(path, "kept as far as it could be read: it has become shorter meanwhile");
       left_ -= static_cast<std::uint64_t>(got);
       rest -= static_cast<std::uint64_t>(got);
       any = true;

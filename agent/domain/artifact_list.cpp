@@ -11,23 +11,41 @@ namespace mycojobs {
 
 using nlohmann::json;
 
-bool is_artifact_name(std::string_view name) {
-  constexpr std::size_t kLongest = 512;
-  constexpr std::size_t kLongestPart = 255;  // of the file systems that there are
-  if (name.empty() || name.size() > kLongest || !is_utf8(name)) return false;
-  for (std::size_t from = 0; from <= name.size();) {
-    const std::size_t end = std::min(name.find('/', from), name.size());
-    const std::string_view part = name.substr(from, end - from);
-    if (part.empty() || part == "." || part == ".." || part.size() > kLongestPart) return false;
-    from = end + 1;
-  }
+namespace {
+
+bool has_control_characters(std::string_view name) {
   // The second half of the control characters has two bytes: C2 80 to C2 9F.
   for (std::size_t i = 0; i < name.size(); ++i) {
     const auto byte = static_cast<unsigned char>(name[i]);
     const bool second_half = byte == 0xC2 && static_cast<unsigned char>(name[i + 1]) < 0xA0;
-    if (byte < ' ' || byte == 0x7f || second_half) return false;
+    if (byte < ' ' || byte == 0x7f || second_half) return true;
   }
-  return true;
+  return false;
+}
+
+}  // namespace
+
+bool is_artifact_name(std::string_view name) { return problem_with_artifact_name(name).empty(); }
+
+std::string problem_with_artifact_name(std::string_view name) {
+  constexpr std::size_t kLongest = 512;
+  constexpr std::size_t kLongestPart = 255;  // of the file systems that there are
+  if (name.size() > kLongest)
+    return "its name has " + std::to_string(name.size()) + " bytes, over 512: give a shorter one";
+  if (!is_utf8(name) || has_control_characters(name))
+    return "its name is no UTF-8 without control characters: rename it";
+  for (std::size_t from = 0; from <= name.size();) {
+    const std::size_t end = std::min(name.find('/', from), name.size());
+    const std::string_view part = name.substr(from, end - from);
+    if (part.empty() || part == "." || part == "..")
+      return "its name is no path below the artifacts folder, with \"..\" or an empty part in it: rename it";
+    if (part.size() > kLongestPart) return "a part of its name has over 255 bytes: give a shorter one";
+    from = end + 1;
+  }
+  const auto folders = std::count(name.begin(), name.end(), '/');
+  if (folders > kMostArtifactFolders)
+    return "it is " + std::to_string(folders) + " folders deep, over 32: put it into fewer";
+  return {};
 }
 
 std::vector<ListedArtifact> read_artifact_list(const std::string& text) {

@@ -13,10 +13,13 @@
 namespace mycojobs {
 
 inline constexpr std::size_t kMostArtifacts = 1000;  // of a job
+inline constexpr int kMostArtifactFolders = 32;      // in a path
 
 // A relative path of plain parts: no "..", no empty part or one over 255 bytes, no control character, at most 512 bytes
-// of UTF-8.
+// of UTF-8, at most 32 folders deep.
 bool is_artifact_name(std::string_view name);
+// Which of these it is not; empty: a name. What is said does not hold the name.
+std::string problem_with_artifact_name(std::string_view name);
 
 struct ListedArtifact {
   std::string name, sha256;

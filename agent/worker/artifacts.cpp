@@ -101,8 +101,7 @@ bool KeptArtifacts::refuse(const std::string& why) {
 }
 
 std::string KeptArtifacts::problem_with(const std::string& name) const {
-  if (!is_artifact_name(name))
-    return "its name is no path of at most 512 bytes of UTF-8 without control characters and \"..\": rename it";
+  if (const std::string problem = problem_with_artifact_name(name); !problem.empty()) return problem;
   if (opened_ >= kMostArtifacts) return "a job may leave " + std::to_string(kMostArtifacts) + " files: pack them";
   if (whole_.contains(name)) return "another one has its name";
   if (folders_.contains(name)) return "its name is that of a folder of others";

@@ -125,6 +125,17 @@ for i in range(40):
   EXPECT_TRUE(kept.contains("zz good") && kept.contains(std::string(255, 'l')));
 }
 
+TEST_F(ArtifactsE2e, AFolderThatCannotBeReadAnyMoreStandsInTheLog) {
+  Process agent = serve();
+  const std::string key = finished(R"(
+import mycojobs, os
+(mycojobs.artifacts / "report.txt").write_text("x")
+os.chmod(mycojobs.artifacts, 0o300)
+)");
+  const std::string log = log_of(folder_, redis_, PlainJob{.caller = 1, .id = 1}) + mycojobs_({"job", "logs", key}).err;
+  EXPECT_NE(log.find("the folder of artifacts: not kept: cannot be opened"), std::string::npos) << log;
+}
+
 TEST_F(ArtifactsE2e, TenThousandFilesAreAThousand) {
   Process agent = serve();
   const std::string key =

@@ -2,9 +2,16 @@
 
 #include <gtest/gtest.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <functional>
 #include <random>
+#include <thread>
 
 #include "base/fd.h"
 #include "executors/host_channel.h"
@@ -148,6 +155,86 @@ TEST(HostChannel, DescriptorComesAlongWithTheRequest) {
   EXPECT_EQ(::write(request->attached.get(), "x", 1), 1);
   char byte = 0;
   EXPECT_EQ(::read(from.get(), &byte, 1), 1);
+}
+
+// What a host sends of a folder, as "PATH: bytes" for artifacts, and its notes. between: once, after the first bytes
+// have come, when the host cannot go on yet.
+std::vector<std::string> sent_of(
+    const std::string& folder, const std::function<void()>& between = [] {}) {
+  int ends[2];
+  EXPECT_EQ(::socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
+  const Fd ours(ends[0]);
+  Fd theirs(ends[1]);
+  std::thread host([&] {
+    EXPECT_TRUE(send_artifacts(theirs.get(), folder, 64U << 20));
+    theirs.reset();
+  });
+  std::vector<std::string> sent;
+  FrameReader reader({{FrameKind::artifact, kMaxArtifactFrameBytes}, {FrameKind::note, kMaxNoteBytes}});
+  std::vector<char> buffer(1000);
+  for (ssize_t got = 0; (got = ::read(ours.get(), buffer.data(), buffer.size())) > 0;) {
+    if (buffer.size() == 1000) between(), buffer.resize(65536);
+    reader.feed({buffer.data(), static_cast<std::size_t>(got)}, [&](Frame&& frame) {
+      if (frame.kind == static_cast<std::uint8_t>(FrameKind::note)) return sent.push_back(std::move(frame.payload));
+      const std::size_t name = frame.payload.find('\0'), mode = frame.payload.find('\0', name + 1);
+      sent.push_back(frame.payload.substr(0, name) + ": " + std::to_string(frame.payload.size() - mode - 1));
+    });
+  }
+  host.join();
+  return sent;
+}
+
+bool has_text(const std::vector<std::string>& list, const std::string& text) {
+  return std::any_of(list.begin(), list.end(), [&](const auto& each) { return each.find(text) != std::string::npos; });
+}
+
+class LeftArtifacts : public ::testing::Test {
+ protected:
+  LeftArtifacts() {
+    char path[] = "/dev/shm/mycojobs-left-XXXXXX";
+    folder_ = ::mkdtemp(path);
+  }
+  ~LeftArtifacts() override { std::filesystem::remove_all(folder_); }
+  std::filesystem::path folder_;
+};
+
+// They vanished without a word.
+TEST_F(LeftArtifacts, FolderThatIsNoneAnyMoreIsReported) {
+  EXPECT_TRUE(sent_of(folder_ / "never there").empty());
+  std::filesystem::create_directory_symlink("/etc", folder_ / "link");
+  EXPECT_TRUE(has_text(sent_of(folder_ / "link"), "the folder of artifacts: not kept: is no folder any more"));
+  std::ofstream(folder_ / "file") << "x";
+  EXPECT_TRUE(has_text(sent_of(folder_ / "file"), "the folder of artifacts: not kept: is no folder any more"));
+}
+
+TEST_F(LeftArtifacts, FolderThatIsTooDeepIsReportedAsThat) {
+  std::filesystem::path deep = folder_;
+  for (int i = 0; i < 32; ++i) deep /= "d";
+  std::filesystem::create_directories(deep / "d");
+  std::ofstream(deep / "kept") << "x";
+  std::ofstream(deep / "d/not") << "x";
+  const auto sent = sent_of(folder_);
+  EXPECT_TRUE(has_text(sent, "d/kept: 1"));
+  EXPECT_TRUE(has_text(sent, "is more than 32 folders deep"));
+  EXPECT_EQ(sent.size(), 2U);
+}
+
+TEST_F(LeftArtifacts, FileThatBecomesShorterWhileItIsReadIsReported) {
+  std::ofstream(folder_ / "file") << std::string(8 << 20, 'x');
+  const auto sent = sent_of(folder_, [&] { std::filesystem::resize_file(folder_ / "file", 1000); });
+  EXPECT_TRUE(has_text(sent, "artifact file: kept as far as it could be read: it has become shorter meanwhile"));
+}
+
+TEST_F(LeftArtifacts, OverAThousandNamesOfOneFolderAreReported) {
+  for (int i = 0; i < 1100; ++i) std::filesystem::create_directory(folder_ / std::to_string(i));
+  EXPECT_TRUE(has_text(sent_of(folder_), "the folder of artifacts: not kept: has over 1000 names"));
+}
+
+TEST_F(LeftArtifacts, ReasonsThatAreLeftOutAreMentioned) {
+  for (int i = 0; i < 30; ++i) ::mkfifo((folder_ / std::to_string(i)).c_str(), 0600);
+  const auto sent = sent_of(folder_);
+  EXPECT_EQ(sent.size(), 21U);
+  EXPECT_TRUE(has_text(sent, "further artifacts were not kept"));
 }
 
 }  // namespace

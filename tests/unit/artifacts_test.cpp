@@ -135,6 +135,22 @@ TEST_F(ArtifactsTest, NamesThatAreNoneAreRefusedAndReportedWithoutTheirControlCh
   EXPECT_EQ(finish(*one).size(), 1U);
 }
 
+// A job may write to the channel itself: what its script host would not have sent is refused here.
+TEST_F(ArtifactsTest, NamesOverALimitAreRefusedWithThatLimit) {
+  auto one = run();
+  std::string deepest;
+  for (int i = 0; i < 32; ++i) deepest += "d/";
+  EXPECT_TRUE(leave(*one, deepest + "file", "x"));
+  for (const std::string& name : {deepest + "d/file", std::string(513, 'x'), "d/" + std::string(256, 'x')})
+    EXPECT_FALSE(leave(*one, name, "x"));
+  const auto notes = one->take_notes();
+  ASSERT_EQ(notes.size(), 3U);
+  EXPECT_NE(notes[0].find("not kept: it is 33 folders deep, over 32"), std::string::npos) << notes[0];
+  EXPECT_NE(notes[1].find("not kept: its name has 513 bytes, over 512"), std::string::npos) << notes[1];
+  EXPECT_NE(notes[2].find("not kept: a part of its name has over 255 bytes"), std::string::npos) << notes[2];
+  EXPECT_EQ(finish(*one).size(), 1U);
+}
+
 TEST_F(ArtifactsTest, NamesThatCannotStandBesideOneAnotherAreRefused) {
   auto one = run();
   EXPECT_TRUE(leave(*one, "a", "1"));
