@@ -195,17 +195,18 @@ bool remove_groups_of(int parent, const std::string& run, int tries) {
   return gone;
 }
 
-void remove_folder_with_groups(const std::string& folder) {
-  constexpr int kTries = 50;
+constexpr int kTries = 50;
+
+void remove_folder_with_groups(const std::string& folder, int tries) {
   const Fd open_folder(::open(folder.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
   if (!open_folder) return;
-  for (const auto& name : groups_in(folder)) remove_groups_of(open_folder.get(), name, kTries);
+  for (const auto& name : groups_in(folder)) remove_groups_of(open_folder.get(), name, tries);
   ::rmdir(folder.c_str());
 }
 
-void remove_leftovers(const std::string& parent) {
+void remove_leftovers_in(const std::string& parent, int tries) {
   for (const auto& name : groups_in(parent)) {
-    if (left_by_dead_launcher(name)) remove_folder_with_groups(parent + "/" + name);
+    if (left_by_dead_launcher(name)) remove_folder_with_groups(parent + "/" + name, tries);
   }
 }
 
@@ -330,12 +331,12 @@ bool left_by_dead_launcher(const std::string& name) {
 }
 
 Cgroups::~Cgroups() {
-  for (const auto& tree : trees_) remove_folder_with_groups(tree.folder);
+  for (const auto& tree : trees_) remove_folder_with_groups(tree.folder, kTries);
 }
 
 void Cgroups::open(const std::vector<CgroupPlace>& places) {
   for (const auto& place : places) {
-    remove_leftovers(place.path);
+    remove_leftovers_in(place.path, kTries);
     Tree tree{place, place.path + "/" + own_group_name(), {}};
     if (::mkdir(tree.folder.c_str(), 0755) != 0) continue;
     tree.fd.reset(::open(tree.folder.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
@@ -347,6 +348,10 @@ void Cgroups::open(const std::vector<CgroupPlace>& places) {
     if (place.pids) tree.place.peaks = tree.place.peaks && has_file(tree.fd.get(), "pids.peak");
     trees_.push_back(std::move(tree));
   }
+}
+
+void Cgroups::remove_leftovers() {
+  for (const auto& tree : trees_) remove_leftovers_in(tree.place.path, 0);
 }
 
 bool Cgroups::has_memory() const {

@@ -55,6 +55,8 @@ class Cgroups {
 
   // Makes the launcher's own folders, and removes what dead launchers left, with whatever still runs in it.
   void open(const std::vector<CgroupPlace>& places = find_cgroups());
+  // Of launchers that have died since, too. What is still in it is killed, and waited for at the next call.
+  void remove_leftovers();
   bool has_memory() const;
   bool has_pids() const;
 

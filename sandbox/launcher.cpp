@@ -187,6 +187,7 @@ std::optional<std::string> Launcher::prepare(const Configure& configuration) {
   ids_ = *ids;
   cgroups_.open();
   if (cgroups_.must_sample()) sample_now_and_then();
+  if (!probe_) remove_leftovers_in(1000);
   if (!cgroups_.has_memory() && !may_miss("cgroup:memory"))
     return "cgroup:memory: missing: " + remedy_for_layer("cgroup:memory");
   if (!cgroups_.has_pids() && !may_miss("cgroup:pids"))
@@ -220,6 +221,15 @@ void Launcher::sample_now_and_then() {
   constexpr std::uint64_t kEveryMs = 50;
   cgroups_.sample();
   loop_.at(boot_ms() + kEveryMs, [this] { sample_now_and_then(); });
+}
+
+// A launcher that died just before this one began may have been there still, or its jobs.
+void Launcher::remove_leftovers_in(std::uint64_t ms) {
+  constexpr std::uint64_t kLastMs = 64'000;
+  loop_.at(boot_ms() + ms, [this, ms] {
+    cgroups_.remove_leftovers();
+    if (ms < kLastMs) remove_leftovers_in(2 * ms);
+  });
 }
 
 void Launcher::tried(const std::string& host, Id context, const std::optional<SetupError>& problem) {

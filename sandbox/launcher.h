@@ -36,6 +36,7 @@ class Launcher {
   void stuck(const Run&, Outcome);
   void warn(const std::string&);
   void sample_now_and_then();
+  void remove_leftovers_in(std::uint64_t ms);
   template <class Message>
   void send(const Message&);
   void flush();

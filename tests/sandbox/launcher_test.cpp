@@ -257,5 +257,15 @@ TEST(Launcher, ProbeReportsEveryLayer) {
   }
 }
 
+// The next one had looked before it, or its jobs, were gone; only the one after that removed its groups.
+TEST(Launcher, GroupsOfOneThatDiesAfterTheNextHasBegunAreRemoved) {
+  if (!may_limit_by_cgroup()) GTEST_SKIP() << "no group can be made and limited here";
+  const OwnSandbox old = own_sandbox(), next = own_sandbox();
+  ASSERT_GT(groups_of(old.launcher), 0U);
+  ::kill(old.guardian, SIGKILL);
+  EXPECT_TRUE(eventually([&] { return groups_of(old.launcher) == 0; }));
+  EXPECT_GT(groups_of(next.launcher), 0U);
+}
+
 }  // namespace
 }  // namespace mycojobs::test
