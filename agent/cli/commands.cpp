@@ -23,9 +23,10 @@ std::vector<FlagRow> submit_flags() {
   return flags;
 }
 
+// The words of flow_words(), and those of the record.
 constexpr std::string_view kFlowStatus =
-    "new running paused stopping cancelling compensating completed failed cancelled timeout dispatched started error "
-    "finished";
+    "creating new started idle running waiting paused stopping cancelling compensating completed failed cancelled "
+    "timeout result_too_large dispatched error finished";
 
 std::vector<FlagRow> flow_flags(bool starts) {
   std::vector<FlagRow> flags = {{"env", "NAME=VALUE", "a variable of its jobs' environment", true},

@@ -329,11 +329,23 @@ struct FlowLine {
   std::uint64_t at_ms = 0;
   std::string name;
   Flow record;
+  std::string word;  // of flow_words(), or retired
 };
 
+bool is_retired(const FlowLine& row) { return row.word == "retired"; }
+
 // A word of the record's status, or of flow_words().
-bool is(const Flow& flow, std::string_view wanted) {
-  return word(flow.status) == wanted || flow_word(flow.status, flow.detail) == wanted;
+bool is(const FlowLine& row, std::string_view wanted) {
+  return !is_retired(row) && (word(row.record.status) == wanted || row.word == wanted);
+}
+
+Result<FlowLine> line_of(OpenedFlows& open, Id context, const FlowSummary& summary) {
+  FlowLine row{summary.flow, summary.at_ms, summary.name, decode<Flow>(summary.record).record, "retired"};
+  row.record.id = summary.flow;
+  if (summary.record.empty()) return row;
+  MJ_TRY(word, look_at_word(*open.flows, open.store(), context, row.record));
+  row.word = std::move(word);
+  return row;
 }
 
 struct FlowLines {
@@ -341,19 +353,16 @@ struct FlowLines {
   Id after = 0;  // what --after goes on by; 0: there are no more
 };
 
-Result<FlowLines> find(FlowStore& flows, const Invocation& call, std::uint64_t limit, Id after) {
+Result<FlowLines> find(OpenedFlows& open, const Invocation& call, std::uint64_t limit, Id after) {
   const std::string status = call.get("status");
   FlowLines found{{}, after};
   for (std::size_t looked = 0; looked < kLooked;) {
-    MJ_TRY(page, flows.list(context_of(call), call.get("name"), found.after, kPage));
+    MJ_TRY(page, open.flows->list(context_of(call), call.get("name"), found.after, kPage));
     for (const FlowSummary& summary : page) {
       if (found.rows.size() == limit) return found;  // there is one more at least
       found.after = summary.flow;
-      FlowLine row{summary.flow, summary.at_ms, summary.name, decode<Flow>(summary.record).record};
-      const bool gone = summary.record.empty();
-      if (!status.empty() && (gone || !is(row.record, status))) continue;
-      if (gone) row.record.detail = "retired";
-      found.rows.push_back(std::move(row));
+      MJ_TRY(row, line_of(open, context_of(call), summary));
+      if (status.empty() || is(row, status)) found.rows.push_back(std::move(row));
     }
     looked += page.size();
     if (page.size() < kPage) {
@@ -364,21 +373,10 @@ Result<FlowLines> find(FlowStore& flows, const Invocation& call, std::uint64_t l
   return found;
 }
 
-Result<void> check_status(const Invocation& call) {
-  const std::string wanted = call.get("status");
-  if (!call.has("status") || parse<FlowStatus>(wanted)) return {};
-  std::string all = "dispatched, started, error, finished";
-  for (const FlowWord& row : flow_words()) {
-    if (row.word == wanted) return {};
-    if (!parse<FlowStatus>(row.word)) all += ", " + std::string(row.word);
-  }
-  return fail(Code::invalid, "--status: " + shown(wanted) + " is none of " + all);
-}
-
 nlohmann::json json_of(const FlowLine& row) {
   nlohmann::json out = to_json(row.record);
   out["flow"] = row.flow;
-  out["id"] = row.flow;
+  out["detail"] = row.word;
   out["name"] = to_utf8(row.name);
   out["at_ms"] = row.at_ms;
   return out;
@@ -390,13 +388,12 @@ Tone tone_of(const Flow& flow) {
 }
 
 Result<int> list_flows(const Invocation& call) {
-  MJ_CHECK(check_status(call));
   std::uint64_t limit = 0;
   if (!parse_u64(call.get("limit", "50"), limit) || limit == 0)
     return fail(Code::invalid, "--limit: a whole number above 0");
   MJ_TRY(after, id_flag(call, "after", 0));
   MJ_TRY(open, open_flows_to_answer(call));
-  MJ_TRY(found, find(*open.flows, call, limit, after));
+  MJ_TRY(found, find(open, call, limit, after));
   const std::vector<FlowLine>& rows = found.rows;
   if (found.after != 0) say(fmt::format("there are more: --after {} goes on", found.after));
   if (call.json) {
@@ -408,11 +405,8 @@ Result<int> list_flows(const Invocation& call) {
   std::vector<std::vector<std::string>> table{{"FLOW", "NAME", "STATE", "CREATED", "ENDED", "ERROR"}};
   for (const FlowLine& row : rows) {
     table.push_back({std::to_string(row.flow), shortened(one_line(to_utf8(row.name)), 40),
-                     row.record.detail == "retired"
-                         ? "retired"
-                         : paint(tone_of(row.record), flow_word(row.record.status, row.record.detail)),
-                     local_time(row.at_ms), local_time(row.record.ended_ms),
-                     shortened_talk(one_line(to_utf8(row.record.error)), 80)});
+                     is_retired(row) ? row.word : paint(tone_of(row.record), row.word), local_time(row.at_ms),
+                     local_time(row.record.ended_ms), shortened_talk(one_line(to_utf8(row.record.error)), 80)});
   }
   print_list(table);
   return 0;
@@ -841,18 +835,20 @@ int flow_logs_command(Invocation& call) { return finish(logs(call)); }
 
 namespace {
 
-void answer(const Invocation& call, const FlowProgress& now, Id flow, std::string_view what) {
+// detail: a word of flow_words().
+void answer(const Invocation& call, const FlowProgress& now, Id flow, std::string_view what,
+            const std::string& detail) {
   const std::string_view done = now.facts > 0 ? what : "is as it was: this had been asked for before";
   if (call.json) {
     print(dump_json({{"flow", flow},
                      {"status", word(now.status)},
-                     {"detail", now.detail},
+                     {"detail", detail},
                      {"revision", now.revision},
                      {"changed", now.facts > 0},
                      {"answer", done}}) +
           "\n");
   } else {
-    print(fmt::format("flow {} {} ({})\n", flow, done, flow_word(now.status, now.detail)));
+    print(fmt::format("flow {} {} ({})\n", flow, done, detail));
   }
 }
 
@@ -866,7 +862,14 @@ Result<int> control(const Invocation& call, FlowControl::Verb verb, std::string_
   MJ_CHECK(as_typed(call, service::check(request)));
   MJ_TRY(open, open_flows_to_answer(call));
   MJ_TRY(done, as_typed(call, service::control_flow(by, open.stores(), request)));
-  answer(call, done, flow, what);
+  Flow after;
+  after.id = flow;
+  after.status = done.status;
+  after.detail = done.detail;
+  // It is done: that it cannot be looked at now is no failure of the command.
+  answer(
+      call, done, flow, what,
+      look_at_word(*open.flows, open.store(), context_of(call), after).value_or(flow_word(done.status, done.detail)));
   if (done.status == FlowStatus::started) warn_if_nobody_leads(call, open);
   return 0;
 }

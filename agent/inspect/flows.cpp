@@ -486,6 +486,15 @@ Result<FlowView> look_at_flow(FlowStore& flows, Store& store, Id context, Id flo
   return view_of(std::move(reading), flows, store, context, max_jobs);
 }
 
+Result<std::string> look_at_word(FlowStore& flows, Store& store, Id context, const Flow& flow) {
+  std::string word = flow_word(flow.status, flow.detail);
+  if (word != "running") return word;
+  auto view = look_at_flow(flows, store, context, flow.id);
+  if (view) return std::move(view->detail);
+  if (view.error().code == Code::not_found) return word;  // deleted meanwhile
+  return tl::unexpected<Error>(std::move(view).error());
+}
+
 Result<FlowView> view_of(FlowReading reading, FlowStore& flows, Store& store, Id context, std::size_t max_jobs) {
   FlowView view;
   view.record = std::move(reading.record);

@@ -35,6 +35,9 @@ std::vector<FlowWord> flow_words();
 // (look_at_flow): here such a flow is running.
 std::string flow_word(FlowStatus, std::string_view detail);
 
+// The same for those: of a flow whose record says running, the jobs are looked at. Costs a look_at_flow() then.
+Result<std::string> look_at_word(FlowStore&, Store&, Id context, const Flow&);
+
 // "approved" of "approve": what somebody asked for, as what he did.
 std::string done_word(std::string_view verb);
 

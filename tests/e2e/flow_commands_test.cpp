@@ -3,6 +3,7 @@
 #include <thread>
 
 #include "e2e/client.h"
+#include "inspect/flows.h"
 
 namespace mycojobs::test {
 namespace {
@@ -132,6 +133,19 @@ TEST_F(FlowCommands, WithoutACoordinatorThatIsReported) {
   expect_cause("1", "no_runner", "no runner serves queue:python");
   const Finished planned = mycojobs_({"job", "explain", mycojobs_.json({"flow", "show", "1"})["nodes"][1]["job"]});
   expect_says(planned, 0, "flow explain 1");
+}
+
+TEST_F(FlowCommands, AListSaysOfAFlowWhatALookSays) {
+  serve();
+  const std::string flow = start("name: ap\njobs:\n  ship: {approval: \"ok?\"}\n  more: {pause: look}\n");
+  ASSERT_TRUE(becomes(flow, "waiting"));
+  expect_says(mycojobs_({"flow", "list"}), 0, "waiting");
+  EXPECT_EQ(mycojobs_.json({"flow", "list", "--status", "waiting"}).at(0).value("detail", ""), "waiting");
+  EXPECT_EQ(mycojobs_.json({"flow", "list", "--status", "started"}).size(), 1U) << "as its record says";
+  EXPECT_TRUE(mycojobs_.json({"flow", "list", "--status", "running"}).empty());
+  for (const FlowWord& row : flow_words())
+    EXPECT_EQ(mycojobs_({"flow", "list", "--status", std::string(row.word)}).code, 0) << row.word;
+  expect_says(mycojobs_({"flow", "approve", flow, "ship"}), 0, "has the approval (waiting)");
 }
 
 TEST_F(FlowCommands, PeopleStepByStep) {
