@@ -21,6 +21,7 @@ Result<json> queue_list(Call& call) {
                    {"prioritised", info.prioritised},
                    {"paused", info.paused},
                    {"facts", info.facts}});
+    if (!info.wrong_type.empty()) all.back()["wrong_type"] = info.wrong_type;
   }
   return all;
 }
@@ -74,7 +75,7 @@ void add_system_methods(Services& s, std::vector<Method>& all) {
   const Param context{"context_id", "id", "the context; absent: the server's first"};
   const Param queue{"queue", "text", "a script type, or a queue's key", true};
   all.push_back(method(s, "queue.list", "list the queues", {context},
-                       "[Queue]: queue, length, prioritised, paused, facts", queue_list));
+                       "[Queue]: queue, length, prioritised, paused, facts, wrong_type", queue_list));
   all.push_back(method(s, "queue.pause", "let nothing be taken from a queue", {queue, context},
                        "QueueState: queue, paused", queue_pause));
   all.push_back(

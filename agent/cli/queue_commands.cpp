@@ -43,6 +43,11 @@ std::vector<Id> serving(const std::vector<RunnerInfo>& runners, const std::strin
   return ids;
 }
 
+std::string state_of(const QueueInfo& info) {
+  if (!info.wrong_type.empty()) return paint(Tone::bad, "is a " + info.wrong_type);
+  return info.paused ? paint(Tone::warn, "paused") : "open";
+}
+
 Result<int> list_queues(Invocation& call) {
   MJ_TRY(by, who_asks(call));
   MJ_TRY(opened, open_to_answer(call));
@@ -61,9 +66,10 @@ Result<int> list_queues(Invocation& call) {
                      {"journal_head", info.journal_head},
                      {"horizon_ms", info.horizon_ms},
                      {"runners", ids}});
+    if (!info.wrong_type.empty()) array.back()["wrong_type"] = info.wrong_type;
     rows.push_back(
-        {printable(info.queue), std::to_string(info.length), std::to_string(info.prioritised),
-         info.paused ? paint(Tone::warn, "paused") : "open", std::to_string(info.facts),
+        {printable(info.queue), std::to_string(info.length), std::to_string(info.prioritised), state_of(info),
+         std::to_string(info.facts),
          ids.empty() ? paint(stuck ? Tone::bad : Tone::faint, "none") : fmt::format("{}", fmt::join(ids, ","))});
   }
   if (call.json) {

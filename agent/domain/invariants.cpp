@@ -31,6 +31,7 @@ constexpr auto kVerifyRules = std::to_array<VerifyRule>({
     {"fact-missing", true, "a claim lists a fact that its journal does not hold"},
     {"fact-unlisted", true, "a fact that its job's claim does not list: it would outlive the job"},
     {"fact-elsewhere", true, "facts of one job in the journals of two queues"},
+    {"queue-type", true, "the key of a queue holds something else: no job can be put into it"},
     {"claim-type", true, "the key of a claim holds something else"},
     {"claim-missing", true, "facts tell of a job whose claim is gone"},
     {"claim-facts", true, "a claim that is not what the facts of its job say"},

@@ -49,6 +49,7 @@ void take_in(Census& census, std::uint32_t queue, const Fact& fact) {
 
 Result<void> read_list(Store& store, Id context, std::uint32_t queue, Census& census) {
   const std::string& name = census.queues[queue].queue;
+  if (!census.queues[queue].wrong_type.empty()) return {};
   for (std::uint64_t from = 0;; from += kPage) {
     MJ_TRY(entries, store.queue_entries(context, name, from, kPage));
     for (std::string& entry : entries) {
@@ -510,6 +511,12 @@ Result<VerifyReport> Verification::run() {
 
 // What names no job at all cannot move.
 void Verification::judge_strays() {
+  for (const QueueInfo& each : census_.queues) {
+    if (each.wrong_type.empty()) continue;
+    report_.findings.push_back(finding("queue-type", each.queue,
+                                       each.queue + " is a " + each.wrong_type +
+                                           " where a list belongs: another client wrote it; delete or rename it"));
+  }
   for (const auto& [queue, revision] : census_.stray_facts) {
     report_.findings.push_back(finding(
         kFactField, queue,

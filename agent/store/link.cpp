@@ -7,6 +7,7 @@
 
 #include "base/ids.h"
 #include "domain/enums.h"
+#include "domain/utf8.h"
 
 namespace mycojobs {
 
@@ -127,7 +128,11 @@ Result<Reply> ContextLinks::run(Id context, const Script& script, const Argument
 Result<Reply> ContextLinks::command(Id context, const Arguments& arguments, std::uint32_t extra_ms) {
   MJ_CHECK(check_context(context));
   MJ_TRY(redis, link(context));
-  return redis->command(arguments, extra_ms);
+  auto reply = redis->command(arguments, extra_ms);
+  // The server says that a key holds something else, and not which.
+  if (!reply && reply.error().message.find("WRONGTYPE") != std::string::npos && arguments.list().size() > 1)
+    return fail(std::move(reply).error(), ascii(arguments.list()[1], 120));
+  return reply;
 }
 
 }  // namespace mycojobs

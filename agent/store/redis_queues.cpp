@@ -54,7 +54,7 @@ Result<std::vector<QueueInfo>> RedisStore::queues(Id context) {
       MJ_TRY(length, command(context, {"LLEN", name}));
       info.length = length.number();
     } else if (type.text() != "none") {
-      continue;  // no queue: another client's doing, which claims report
+      info.wrong_type = type.text();
     }
     MJ_TRY(beside, command(context, {"ZCARD", prioritised}));
     info.prioritised = beside.number();

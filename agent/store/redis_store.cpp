@@ -199,7 +199,10 @@ Result<void> RedisStore::save(Id context, const std::string& key, const Fields& 
   if (fields.empty()) return {};
   Arguments arguments{"HSET", key};
   for (const auto& [name, value] : fields) arguments.add(name).add(value);
-  if (auto reply = command(context, arguments); !reply) return fail(std::move(reply).error(), key);
+  if (auto reply = command(context, arguments); !reply) {
+    const bool named = reply.error().message.starts_with(key);
+    return named ? tl::unexpected<Error>(std::move(reply).error()) : fail(std::move(reply).error(), key);
+  }
   return {};
 }
 

@@ -25,6 +25,7 @@ struct QueueInfo {
   std::uint64_t journal_head = 0;  // revision of the latest fact; 0: none
   std::uint64_t facts = 0;         // in the journal now
   std::uint64_t horizon_ms = 0;    // jobs that ended before this moment may have left the journal
+  std::string wrong_type = {};     // what stands at its key instead of a list, another client's: "string"
 };
 
 // The queues that a survey is to look at.

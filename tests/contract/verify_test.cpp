@@ -75,6 +75,24 @@ TEST_P(Verify, NotesWhatClientsMayDo) {
                                         "entry-stray", "entry-stray", "log-open", "record-gone", "record-type"}));
 }
 
+TEST_P(Verify, AQueuesKeyThatHoldsSomethingElseIsNamed) {
+  bench_->put_text(1, "queue:sal", "foo");
+  const auto report = verified();
+  ASSERT_EQ(report.findings.size(), 1U);
+  EXPECT_EQ(report.findings[0].rule, "queue-type");
+  EXPECT_EQ(report.findings[0].subject, "queue:sal");
+  EXPECT_TRUE(report.findings[0].violation);
+  EXPECT_THAT(report.findings[0].text, HasSubstr("queue:sal is a string where a list belongs"));
+  std::map<std::string, std::string> types;
+  const auto queues = store_->queues(1).value();
+  for (const QueueInfo& each : queues) types[each.queue] = each.wrong_type;
+  EXPECT_EQ(types["queue:sal"], "string");
+  EXPECT_EQ(types["queue:python"], "");
+  const auto length = store_->queue_length(1, "queue:sal");
+  ASSERT_FALSE(length.has_value());
+  EXPECT_THAT(length.error().message, HasSubstr("queue:sal: redis: WRONGTYPE"));
+}
+
 TEST_P(Verify, NotesJobsThatWaitForEachOther) {
   for (const Id id : {50U, 51U, 52U}) {
     plain({"HSET", key(id), "id", std::to_string(id), "caller_id", "12", "context_id", "1", "script", "pass",
