@@ -283,6 +283,7 @@ Result<std::vector<ContractResult>> check_contract(const Executor& executor, con
                                                    const std::function<void(const ContractResult&)>& tried) {
   std::error_code unread;
   const std::filesystem::directory_iterator first(samples, unread);
+  if (unread == std::errc::no_such_file_or_directory) return fail(Code::not_found, samples + ": no such folder");
   if (unread) {
     return fail(Code::invalid, samples + ": is not a folder of samples that can be read: " + unread.message() +
                                    " (docs/executors/contract.md)");

@@ -302,6 +302,19 @@ TEST_F(AnyCommand, AWordThatAFlagDoesNotKnowIsReportedWithThoseItDoes) {
   EXPECT_EQ(mycojobs_({"runner", "list"}).out.find("50"), std::string::npos);
 }
 
+TEST_F(AnyCommand, AFileThatIsNotThereIs66AndNamed) {
+  const std::string script = folder_.write("job.py", "pass\n"), gone = folder_ / "gone.toml";
+  for (const std::vector<std::string>& words : {std::vector<std::string>{"version", "--config", gone},
+                                                {"config", "check", gone},
+                                                {"policy", "check", gone},
+                                                {"policy", "diff", gone, gone},
+                                                {"job", "submit", script, "--policy", gone},
+                                                {"executor", "check", "python", "--samples", gone}}) {
+    expect_says(mycojobs_(words), 66, gone + ": no such f");
+  }
+  expect_says(mycojobs_({"job", "submit", script, "--policy", folder_ / "gone"}), 66, "gone: no such file");
+}
+
 TEST_F(AnyCommand, PublicKeysAreShownAgain) {
   const std::vector<std::string> keys{"--keys-dir", folder_ / "keys"};
   const auto with_keys = [&](std::vector<std::string> words) {

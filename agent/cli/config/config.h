@@ -33,8 +33,8 @@ struct Config {
 
 // The file: --config, else MYCOJOBS_CONFIG, else /etc/mycojobs/config.toml for root and
 // $XDG_CONFIG_HOME/mycojobs/config.toml (or below ~/.config) for others; only the last two may be missing.
-// Error invalid: "FILE:LINE:COLUMN: lease: ..." or "MYCOJOBS_LEASE: ..." or "--lease: ...". io: the file cannot be
-// read.
+// Error invalid: "FILE:LINE:COLUMN: lease: ..." or "MYCOJOBS_LEASE: ..." or "--lease: ...". not_found: there is
+// no such file. io: it cannot be read.
 Result<Config> load_config(const Sources&);
 
 // The file alone over the defaults, for `config check`.

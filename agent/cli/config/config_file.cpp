@@ -236,6 +236,7 @@ Result<std::string> read_text_file(const std::string& path) {
       return fail(Code::too_large, path + ": is longer than " + std::to_string(kMaxFileBytes) + " bytes");
     }
   }
+  if (!file && (errno == ENOENT || errno == ENOTDIR)) return fail(Code::not_found, path + ": no such file");
   return fail(Code::io, "cannot read " + path + ": " + errno_text(errno));
 }
 
@@ -324,10 +325,10 @@ Result<PolicyText> read_policy_json(const std::string& path, std::string text) {
 
 Result<PolicyRead> read_policy_file(const std::string& path) {
   const bool toml = path.ends_with(".toml");
+  MJ_TRY(text, read_text_file(path));
   if (!toml && !path.ends_with(".json")) {
     return fail(Code::invalid, path + ": its name does not tell what it is: call it .toml or .json");
   }
-  MJ_TRY(text, read_text_file(path));
   MJ_TRY(policy, toml ? read_policy_toml(path, text) : read_policy_json(path, text));
   PolicyRead read = read_policy(policy.json, "policy");
   for (FieldProblem& problem : read.problems) {

@@ -31,10 +31,11 @@ struct FileValues {
 // Unknown keys and wrong types are refused: "FILE:LINE:COLUMN: lease: ...". Values of text are checked by set_option().
 Result<FileValues> read_config_file(const std::string& path);
 
-// The whole file. Error: io, too_large (over 1 MiB).
+// The whole file. Error: not_found, io, too_large (over 1 MiB).
 Result<std::string> read_text_file(const std::string& path);
 
-// FILE.toml or FILE.json. Problems name file, line and field. Error: io, too_large; invalid (neither, or not TOML).
+// FILE.toml or FILE.json. Problems name file, line and field. Error: not_found, io, too_large; invalid (neither, or not
+// TOML).
 Result<PolicyRead> read_policy_file(const std::string& path);
 
 }  // namespace mycojobs
