@@ -129,6 +129,19 @@ std::string nouns_of(std::string_view verb) {
   return text.empty() ? text : text + '?';
 }
 
+// What other programs call it.
+constexpr std::pair<std::string_view, std::string_view> kElsewhere[] = {
+    {"get", "show"},   {"info", "show"},   {"describe", "show"}, {"status", "show"},
+    {"ls", "list"},    {"rm", "delete"},   {"remove", "delete"}, {"new", "create"},
+    {"add", "create"}, {"kill", "cancel"}, {"stop", "cancel"},   {"why", "explain"}};
+
+std::string verb_meant(std::string_view word, const std::set<std::string_view>& known) {
+  for (const auto& [theirs, ours] : kElsewhere) {
+    if (theirs == word && known.contains(ours)) return fmt::format("; did you mean \"{}\"?", ours);
+  }
+  return "";
+}
+
 }  // namespace
 
 std::string unknown_command(int argc, const char* const* argv) {
@@ -144,7 +157,7 @@ std::string unknown_command(int argc, const char* const* argv) {
     if (!known.contains(word)) {
       const std::vector<std::string_view> candidates(known.begin(), known.end());
       std::string meant = did_you_mean(word, candidates);
-      if (meant.empty() && before.empty()) meant = nouns_of(word);
+      if (meant.empty()) meant = before.empty() ? nouns_of(word) : verb_meant(word, known);
       return fmt::format("there is no command {}{}", shown(before + std::string(word), 80),
                          meant.empty() ? fmt::format("; `mycojobs {}--help` lists them", before) : meant);
     }
@@ -281,9 +294,33 @@ std::vector<std::string> settings_last(int argc, const char* const* argv) {
   return words;
 }
 
-std::string no_command(const std::string& first) {
-  if (first.starts_with('-')) return "name a command behind the settings: `mycojobs --help` lists them";
-  return fmt::format("name a command of {0}: `mycojobs {0} --help` lists them", first);
+std::string no_command(const std::vector<std::string>& words) {
+  if (words.front().starts_with('-')) return "name a command behind the settings: `mycojobs --help` lists them";
+  std::string group = words.front();  // "flow", "flow schedule"
+  for (std::size_t i = 1; i < words.size(); ++i) {
+    const std::string below = group + ' ' + words[i] + ' ';
+    if (std::none_of(commands().begin(), commands().end(),
+                     [&](const Command& row) { return row.name.starts_with(below); }))
+      break;
+    group += ' ' + words[i];
+  }
+  return fmt::format("name a command of {0}: `mycojobs {0} --help` lists them", group);
+}
+
+// What stands behind the arguments that a command takes. Empty: nothing does.
+std::string word_too_many(const CLI::App& command, const Command& row) {
+  const auto more = command.remaining(true);
+  if (more.empty()) return "";
+  return fmt::format("{} is one word too many: `mycojobs {}` takes {}; its --help says what each is",
+                     shown(more.front(), 80), row.name, row.arguments.empty() ? "flags alone" : row.arguments);
+}
+
+// What is wrong with words that the command does not take. Empty: the parser's own text has to do.
+std::string untaken(const std::deque<Slot>& slots, int argc, const char* const* argv) {
+  const auto slot = std::find_if(slots.begin(), slots.end(), [](const Slot& each) { return each.app->parsed(); });
+  if (slot == slots.end()) return "";
+  const std::string flag = unknown_flag(*slot->app, slot->row->name, argc, argv);
+  return flag.empty() ? word_too_many(*slot->app, *slot->row) : flag;
 }
 
 }  // namespace
@@ -314,12 +351,11 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
   try {
     root.parse(argc, argv);
   } catch (const CLI::ExtrasError& error) {
-    const auto slot = std::find_if(slots.begin(), slots.end(), [](const Slot& each) { return each.app->parsed(); });
-    const std::string flag = slot == slots.end() ? "" : unknown_flag(*slot->app, slot->row->name, argc, argv);
-    return refused(flag.empty() ? error.what() : flag);
+    const std::string wrong = untaken(slots, argc, argv);
+    return refused(wrong.empty() ? error.what() : wrong);
   } catch (const CLI::RequiredError& error) {
     const bool any = std::any_of(slots.begin(), slots.end(), [](const Slot& each) { return each.app->parsed(); });
-    return refused(any ? error.what() : no_command(words.front()));
+    return refused(any ? error.what() : no_command(words));
   } catch (const CLI::ParseError& error) {
     const bool wrong = error.get_exit_code() != 0;
     if (wrong && complains_in_json()) {

@@ -45,7 +45,9 @@ Result<int> health(Invocation& call) {
                   ask.url + ": is no mycojobs: it answers with HTTP status " + std::to_string(answer->status));
     body = std::move(*parsed);
   } else {
-    body["reason"] = answer.error().message;
+    body["reason"] = answer.error().message +
+                     "; an agent answers where its setting health.listen says, a coordinator or `dev` also at "
+                     "api.listen: does one run there? --url names another place";
   }
   const std::string status = body["status"].is_string() ? body["status"].get<std::string>() : "?";
   const std::string reason =

@@ -38,6 +38,15 @@ Result<std::string> token_of(const Invocation& call) {
   return std::move(text);
 }
 
+// Where nothing answers: what to start, and which setting says where it is.
+Error with_remedy(Error error, const std::string& url) {
+  if (error.code != Code::unavailable || !error.message.starts_with(url + ": ")) return error;
+  error.message +=
+      "; JSON-RPC is served by `mycojobs coordinator` or `mycojobs dev`, where the setting api.listen says; --url or "
+      "COORDINATOR_URL names another place";
+  return error;
+}
+
 Result<int> rpc(Invocation& call) {
   std::string text = call.arguments.size() > 1 ? call.arguments[1] : "{}";
   if (text == "-") text.assign(std::istreambuf_iterator<char>(std::cin), {});
@@ -47,8 +56,10 @@ Result<int> rpc(Invocation& call) {
   MJ_TRY(token, token_of(call));
   leave_at_stop_signals();
   HttpClient client;
-  MJ_TRY(result, call_rpc(client, {url_of(call), token, call.arguments.at(0), kLongestCallMs}, *params));
-  print(dump_json(result, 2) + "\n");
+  const std::string url = url_of(call);
+  auto result = call_rpc(client, {url, token, call.arguments.at(0), kLongestCallMs}, *params);
+  if (!result) return tl::unexpected<Error>(with_remedy(std::move(result).error(), url));
+  print(dump_json(*result, 2) + "\n");
   return 0;
 }
 

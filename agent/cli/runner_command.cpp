@@ -112,6 +112,11 @@ Result<int> put_runner(Invocation& call, bool makes) {
   std::vector<std::string> fields;
   MJ_TRY(by, who_asks(call));
   MJ_TRY(runner, typed_runner(call, fields));
+  if (makes && fields.empty()) {
+    return fail(Code::invalid,
+                "name what it is: --address URL of a supervisor elsewhere, say, or --topic, --pubkey, --type, "
+                "--target-context, --queues; an agent makes the record of its own runner when it starts");
+  }
   auto networks = Networks::parse(call.settings.coordinator_networks);
   if (!networks) return fail(networks.error(), "coordinator.networks");
   if (makes) {

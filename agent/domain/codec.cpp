@@ -31,6 +31,9 @@ namespace {
 
 using nlohmann::json;
 
+constexpr std::int32_t kMostPriority = 100;  // and the least below 0
+std::string priority_range() { return std::to_string(-kMostPriority) + " to " + std::to_string(kMostPriority); }
+
 // Where we are in a record, for the message: "job[0].timeout". Made of what is above it only if something is refused;
 // hostile input cannot make the list long.
 struct Site {
@@ -50,6 +53,11 @@ struct Site {
     std::string line = field + ": " + message;
     problems.push_back({std::move(field), std::move(line)});
     return false;
+  }
+  // Of those 0 means that there is none: nobody is told to give it.
+  bool holds_ids() const {
+    if (is == Is::item && above != nullptr) return above->holds_ids();
+    return name == "id" || name.ends_with("_id") || name == "dependends";
   }
   Site at(std::size_t item) const { return {problems, {}, Is::item, item, this}; }
   Site at(std::string_view key) const { return {problems, key, Is::key, 0, this}; }
@@ -85,7 +93,8 @@ struct Value<T> {
     static constexpr std::uint64_t kMost = std::numeric_limits<T>::max();
     std::uint64_t number = 0;
     if (!parse_u64(text, number) || number > kMost) {
-      return site.refuse(text, "a whole number from " + std::to_string(least) + " to " + std::to_string(kMost));
+      const int from = site.holds_ids() ? 1 : least;
+      return site.refuse(text, "a whole number from " + std::to_string(from) + " to " + std::to_string(kMost));
     }
     out = static_cast<T>(number);
     return true;
@@ -95,13 +104,14 @@ struct Value<T> {
   static bool empty(T value) { return value == 0; }
 };
 
+// A priority: no other field has a sign. One that is out of range is refused by validate().
 template <>
 struct Value<std::int32_t> {
   static bool from_text(std::string_view text, std::int32_t& out, const Site& site) {
     const bool negative = text.starts_with('-');
     std::uint64_t number = 0;
     if (!parse_u64(text.substr(negative ? 1 : 0), number) || number > 2147483647U) {
-      return site.refuse(text, "a whole number from -2147483647 to 2147483647");
+      return site.refuse(text, "a whole number from " + priority_range());
     }
     out = static_cast<std::int32_t>(negative ? -static_cast<std::int64_t>(number) : static_cast<std::int64_t>(number));
     return true;
@@ -728,8 +738,8 @@ std::vector<FieldProblem> validate(const Job& job) {
     findings.add("inputs", shown(job.inputs.front()) + " names no job that this one depends on (dependends)");
   }
   check_prerequisites(job.prerequisites, findings);
-  if (job.priority < -100 || job.priority > 100) {
-    findings.add("priority", std::to_string(job.priority) + " is out of range: give -100 to 100");
+  if (job.priority < -kMostPriority || job.priority > kMostPriority) {
+    findings.add("priority", std::to_string(job.priority) + " is out of range: give " + priority_range());
   }
   check_key("idempotency_key", job.idempotency_key, findings);
   check_key("concurrency_key", job.concurrency_key, findings);

@@ -55,6 +55,18 @@ json plain_value(const std::string& text) {
   return number ? std::move(*number) : json(text);
 }
 
+// What is wrong with the indentation, if a tab stands there: of that the parser says nothing.
+std::string tab_near(std::string_view text, int broken) {
+  for (int line = 0; line <= broken && !text.empty(); ++line) {
+    const std::size_t end = std::min(text.find('\n'), text.size());
+    const std::string_view blanks = text.substr(0, std::min(text.find_first_not_of(" \t"), end));
+    if (line + 1 >= broken && blanks.find('\t') != std::string_view::npos)
+      return "; line " + std::to_string(line + 1) + " is indented by a tab: YAML takes blanks alone";
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+  return "";
+}
+
 std::string place_of(const YAML::Mark& mark) {
   return "line " + std::to_string(mark.line + 1) + ", column " + std::to_string(mark.column + 1) + ": ";
 }
@@ -225,7 +237,7 @@ Result<json> yaml_to_json(std::string_view text, YamlText& places) {
   } catch (const Refused& refused) {
     return fail(Code::invalid, refused.message);
   } catch (const YAML::Exception& error) {
-    return fail(Code::invalid, place_of(error.mark) + error.msg);
+    return fail(Code::invalid, place_of(error.mark) + error.msg + tab_near(text, error.mark.line));
   } catch (const std::bad_alloc&) {
     return fail(Code::too_large, "YAML needs more memory than there is");
   }

@@ -339,9 +339,11 @@ bool is_group(std::string_view prefix) {
   return false;
 }
 
-// A value for a message.
+// A value for a message. A text of digits is in quotes, too: that it is text is what is wrong with it.
 std::string seen(const json& value) {
-  return shown(value.is_string() ? value.get_ref<const std::string&>() : dump_json(value));
+  if (!value.is_string()) return shown(dump_json(value));
+  const std::string text = shown(value.get_ref<const std::string&>());
+  return text.starts_with('"') ? text : '"' + text + '"';
 }
 
 template <class Rows>

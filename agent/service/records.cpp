@@ -216,7 +216,10 @@ Result<std::string> living_message(Store& store, Id context) {
 
 Result<void> delete_context(const Caller& by, const FlowStores& in) {
   if (!by.is_operator) return tl::unexpected<Error>(not_operator(by, "delete a context"));
-  MJ_CHECK(existing(by, in.records, ""));
+  MJ_TRY(found, load_context(in.records, by.context));
+  if (!found)
+    return fail(Code::not_found,
+                "context " + std::to_string(by.context) + " has no record: there is nothing to delete");
   std::string lives;
   const auto add = [&lives](const std::string& what) { lives += (lives.empty() || what.empty() ? "" : ", ") + what; };
   MJ_TRY(flows, in.flows.active(by.context, 0, 1));

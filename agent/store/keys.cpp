@@ -192,4 +192,9 @@ Id caller_of_job(std::string_view job_key) {
 
 bool is_flow_key(std::string_view key) { return key.starts_with("flow:") && is_id(key.substr(5)); }
 
+Error not_there(Id context, const std::string& key) {
+  const std::string where = context == 0 ? "" : " in context " + std::to_string(context);
+  return {Code::not_found, key + " does not exist" + where};
+}
+
 }  // namespace mycojobs

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "mycojobs/records.h"
+#include "mycojobs/result.h"
 
 namespace mycojobs {
 
@@ -26,5 +27,8 @@ bool is_job_key(std::string_view key);
 // Whose job it is, which the record's own field need not say. The key is one of a job.
 Id caller_of_job(std::string_view job_key);
 bool is_flow_key(std::string_view key);  // "flow:<id>"
+
+// Of a record. Context 0 is what belongs to no context: it is not named.
+Error not_there(Id context, const std::string& key);
 
 }  // namespace mycojobs

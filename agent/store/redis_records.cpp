@@ -7,10 +7,6 @@
 namespace mycojobs {
 namespace {
 
-Error not_there(Id context, const std::string& key) {
-  return {Code::not_found, key + " does not exist in context " + std::to_string(context)};
-}
-
 // Actors belong to no context: they are all that lives in database 0.
 Result<void> check_place(Id context, const std::string& key) {
   if (context != 0 || key.starts_with("actor:")) return {};

@@ -208,8 +208,7 @@ Result<void> RedisStore::save(Id context, const std::string& key, const Fields& 
 
 Result<void> why_not_loaded(const Reply& reply, Id context, const std::string& key) {
   if (reply.at(0).number() == 0) return {};
-  if (reply.at(0).number() == 1)
-    return fail(Code::not_found, key + " does not exist in context " + std::to_string(context));
+  if (reply.at(0).number() == 1) return tl::unexpected<Error>(not_there(context, key));
   return fail(Code::too_large, key + ": " + std::string(reply.at(1).text()) + ": " + std::string(reply.at(2).text()) +
                                    " bytes are more than is read of a record: shorten it");
 }

@@ -186,10 +186,13 @@ Result<void> check_members(const Plugin& plugin) {
 // The plugin's own constructors run here. Error invalid: why it is refused, in one line with the remedy.
 Result<const Plugin*> load_plugin(int fd) {
   // By the open file: what was checked is what is loaded, wherever its path leads by now.
-  void* object = ::dlopen(("/proc/self/fd/" + number(static_cast<std::uint64_t>(fd))).c_str(), RTLD_NOW | RTLD_LOCAL);
+  const std::string path = "/proc/self/fd/" + number(static_cast<std::uint64_t>(fd));
+  void* object = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (object == nullptr) {
-    const char* why = ::dlerror();
-    return refuse(std::string("it cannot be loaded: ") + (why == nullptr ? "no reason given" : why));
+    const char* given = ::dlerror();
+    std::string why = given == nullptr ? "no reason given" : given;
+    if (why.starts_with(path + ": ")) why.erase(0, path.size() + 2);  // names nothing that its reader knows
+    return refuse("it cannot be loaded: " + why);
   }
   const void* symbol = ::dlsym(object, MYCOJOBS_PLUGIN_SYMBOL);
   Dl_info info{};

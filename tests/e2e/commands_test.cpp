@@ -315,6 +315,25 @@ TEST_F(AnyCommand, AFileThatIsNotThereIs66AndNamed) {
   expect_says(mycojobs_({"job", "submit", script, "--policy", folder_ / "gone"}), 66, "gone: no such file");
 }
 
+TEST_F(AnyCommand, AWrongCommandLineSaysWhatToTypeInstead) {
+  expect_says(mycojobs_({"flow", "schedule"}), 64, "name a command of flow schedule: `mycojobs flow schedule --help`");
+  expect_says(mycojobs_({"job", "get", "1:1"}), 64, "did you mean \"show\"?");
+  expect_says(mycojobs_({"context", "rm", "1"}), 64, "did you mean \"delete\"?");
+  expect_says(mycojobs_({"context", "grant", "foo", "1"}), 64,
+              "1 is one word too many: `mycojobs context grant` takes ID");
+  expect_says(mycojobs_({"runner", "create"}), 65, "name what it is: --address URL");
+}
+
+TEST_F(AnyCommand, WhatIsNotThereIsReportedWithWhatHelps) {
+  const Finished actor = mycojobs_({"actor", "show", "99"});
+  expect_says(actor, 66, "actor:99 does not exist\n");
+  const Finished context = mycojobs_({"context", "delete", "1"});
+  expect_says(context, 66, "there is nothing to delete");
+  EXPECT_EQ(context.err.find("grant"), std::string::npos) << context.err;
+  expect_says(mycojobs_({"rpc", "job.list", "--url", "http://127.0.0.1:9"}), 69, "the setting api.listen");
+  expect_says(mycojobs_({"health", "--url", "http://127.0.0.1:9"}), 1, "health.listen");
+}
+
 TEST_F(AnyCommand, PublicKeysAreShownAgain) {
   const std::vector<std::string> keys{"--keys-dir", folder_ / "keys"};
   const auto with_keys = [&](std::vector<std::string> words) {

@@ -76,6 +76,11 @@ TEST(FlowYaml, WhatIsRefusedIsNamedWithItsPlace) {
   }
 }
 
+TEST(FlowYaml, ATabInTheIndentationIsNamed) {
+  for (const char* text : {"name: x\njobs:\n\ta: {log: hi}\n", "jobs:\n  a:\n  \tlog: hi\n  \tneeds: []\n"})
+    EXPECT_NE(yaml_refusal(text).find("; line 3 is indented by a tab"), std::string::npos) << yaml_refusal(text);
+}
+
 TEST(FlowYaml, BombsAreRefused) {
   EXPECT_NE(yaml_refusal("a: &a [x, x]\nb: &b [*a, *a]\nc: [*b, *b]\n").find("anchors"), std::string::npos);
   for (const char* open : {"[", "{a: ", "- ", "? "}) {

@@ -66,6 +66,7 @@ TEST_F(Plugins, ThatAreNoSharedObjectAreRefused) {
   ASSERT_FALSE(loaded);
   EXPECT_EQ(loaded.error().code, Code::invalid);
   EXPECT_NE(loaded.error().message.find("it cannot be loaded: "), std::string::npos) << loaded.error().message;
+  EXPECT_EQ(loaded.error().message.find("/proc/self"), std::string::npos) << loaded.error().message;
 }
 
 TEST_F(Plugins, WhoseFileOthersMayChangeAreRefused) {

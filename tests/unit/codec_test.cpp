@@ -136,14 +136,15 @@ TEST(JobHash, TimeoutThatIsNoSecondsCountIsNamed) {
 }
 
 TEST(JobHash, IdsAndCountsDoNotWrapAround) {
-  EXPECT_EQ(problem_of("id", "4294967296"), "id: 4294967296 is not a whole number from 0 to 4294967295");
+  EXPECT_EQ(problem_of("id", "4294967296"), "id: 4294967296 is not a whole number from 1 to 4294967295");
   EXPECT_EQ(problem_of("retries", "256"), "retries: 256 is not a whole number from 0 to 255");
   EXPECT_EQ(problem_of("epoch", "18446744073709551616"),
             "epoch: 18446744073709551616 is not a whole number from 0 to 18446744073709551615");
   EXPECT_EQ(job_with("epoch", "18446744073709551615").record.epoch, 18446744073709551615U);
   EXPECT_EQ(problem_of("dependends", "[1,4294967296]"),
-            "dependends[1]: 4294967296 is not a whole number from 0 to 4294967295");
-  EXPECT_EQ(problem_of("dependends", "[1.5]"), "dependends[0]: 1.5 is not a whole number from 0 to 4294967295");
+            "dependends[1]: 4294967296 is not a whole number from 1 to 4294967295");
+  EXPECT_EQ(problem_of("dependends", "[1.5]"), "dependends[0]: 1.5 is not a whole number from 1 to 4294967295");
+  EXPECT_EQ(problem_of("priority", "1e9"), "priority: 1e9 is not a whole number from -100 to 100");
 }
 
 TEST(JobHash, AListWhereAMapShouldBeIsNamedUnlessEmpty) {

@@ -107,7 +107,7 @@ TEST(PolicyText, MistakesAreRefusedByName) {
       {R"({"cpu":0})", "policy.cpu: "},
       {R"({"cpu":1099511627777})", "policy.cpu: 1099511627777 ms is out of range"},
       {R"({"pids":0})", "policy.pids: 0 is out of range: give 1 to 1048576"},
-      {R"({"pids":"4"})", "policy.pids: 4 is not a whole number"},
+      {R"({"pids":"4"})", R"(policy.pids: "4" is not a whole number)"},
       {R"({"pids":4294967297})", "policy.pids: 4294967297 is out of range"},
       {R"({"open_files":3})", "policy.open_files: 3 is out of range"},
       {R"({"exec":"yes"})", "policy.exec: \"yes\" is not true or false"},
