@@ -1,4 +1,7 @@
 // mycojobs version, config print | check, completion
+#include <fmt/format.h>
+
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "api/services.h"
@@ -6,6 +9,7 @@
 #include "cli/commands.h"
 #include "cli/config/completion.h"
 #include "cli/config/config.h"
+#include "cli/session.h"
 #include "cli/terminal.h"
 
 namespace mycojobs {
@@ -26,10 +30,44 @@ int config_print_command(Invocation& call) {
   return 0;
 }
 
+namespace {
+
+// "FILE:LINE:COLUMN: redis: ...", as load_config() says it.
+std::string refusal_text(const Config& config, const RefusedSetting& refused) {
+  const std::string& why = refused.error.message;
+  const std::string text = why.starts_with(refused.name + ": ") ? why : refused.name + ": " + why;
+  for (const ConfigValue& value : config.values) {
+    const bool chosen = value.name == refused.name && value.source != "default";
+    if (chosen) return value.source + ": " + text;
+  }
+  return text;
+}
+
+// Executors of the file that cannot run anything here: an agent starts without them.
+void warn_of_executors(const Invocation& call, Config& config) {
+  const auto& own = config.settings.executors;
+  if (own.empty()) return;
+  for (const auto& executor : call.parts.executors(config.settings)) {
+    const bool is_own =
+        std::any_of(own.begin(), own.end(), [&](const CommandSettings& each) { return each.name == executor->name(); });
+    if (!is_own) continue;
+    if (auto probed = executor->probe(); !probed)
+      config.warnings.push_back(fmt::format("executors.{}: is missing here, and its queue not served: {}",
+                                            executor->name(), probed.error().message));
+  }
+}
+
+}  // namespace
+
 int config_check_command(Invocation& call) {
   const Sources sources = system_sources(call.options);
   auto config = call.arguments.empty() ? load_config(sources) : check_config_file(call.arguments.front(), sources.host);
   if (!config) return complain(config.error());
+  std::string wrong;
+  const std::vector<RefusedSetting> refused = refused_settings(config->settings);
+  for (const RefusedSetting& each : refused) wrong += (wrong.empty() ? "" : "\n") + refusal_text(*config, each);
+  if (!refused.empty()) return complain({refused.front().error.code, wrong});
+  warn_of_executors(call, *config);
   for (const std::string& warning : config->warnings) say(paint(Tone::warn, "warning: ", true) + warning);
   const std::string file = config->file.empty() ? "no file; environment and defaults" : config->file;
   if (call.json) {

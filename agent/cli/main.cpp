@@ -13,6 +13,7 @@
 #include "cli/command_line.h"
 #include "cli/config/config.h"
 #include "cli/serve.h"
+#include "cli/session.h"
 #include "cli/terminal.h"
 #include "domain/utf8.h"
 #include "executors/python/python_executor.h"
@@ -64,9 +65,7 @@ ExecutorSettings executor_settings(const Settings& settings, const Clock& clock)
 Result<std::shared_ptr<Traces>> open_traces(const std::string& url, std::string_view command,
                                             const std::shared_ptr<Metrics>& metrics) {
   if (url.empty()) return no_traces();
-  if (!url.starts_with("http://") && !url.starts_with("https://"))
-    return fail(Code::invalid, "trace.endpoint: " + shown(url, 200) +
-                                   " is no address: give a URL such as http://127.0.0.1:4318/v1/traces");
+  if (auto fits = check_trace_endpoint(url); !fits) return fail(fits.error(), "trace.endpoint");
   const bool named = command == "agent" || command == "coordinator" || command == "dev";
   const TraceSource source{named ? "mycojobs-" + std::string(command) : "mycojobs", describe_self().host};
   auto send = [url, client = std::make_shared<HttpClient>()](const std::string& body,

@@ -8,6 +8,7 @@
 #include <future>
 #include <nlohmann/json.hpp>
 
+#include "api/http.h"
 #include "base/ids.h"
 #include "base/log.h"
 #include "cli/terminal.h"
@@ -17,6 +18,7 @@
 #include "inspect/doctor.h"
 #include "inspect/jobs.h"
 #include "service/records.h"
+#include "store/redis_connection.h"
 #include "transport/webhook.h"
 #include "worker/artifact_store.h"
 
@@ -164,21 +166,55 @@ Result<std::string> typed_public_key(const Invocation& call, const std::string& 
 
 namespace {
 
-// The key that a setting names. Null: it names none.
+// The key of this name. Null: it is empty.
+Result<std::shared_ptr<const SigningKey>> key_named(const Settings& settings, const std::string& name) {
+  if (name.empty()) return nullptr;
+  MJ_TRY(file, key_file(settings, name));
+  MJ_TRY(key, SigningKey::load(file));
+  return std::make_shared<const SigningKey>(std::move(key));
+}
 Result<std::shared_ptr<const SigningKey>> key_of(const Settings& settings, const char* setting,
                                                  const std::string& name) {
-  if (name.empty()) return nullptr;
-  auto file = key_file(settings, name);
-  if (!file) return fail(file.error(), setting);
-  auto key = SigningKey::load(*file);
+  auto key = key_named(settings, name);
   if (!key) return fail(key.error(), setting);
-  return std::make_shared<const SigningKey>(std::move(*key));
+  return key;
 }
 
 }  // namespace
 
 Result<std::shared_ptr<const SigningKey>> coordinator_key(const Settings& settings) {
   return key_of(settings, "coordinator.key", settings.coordinator_key);
+}
+
+Result<void> check_trace_endpoint(const std::string& url) {
+  if (url.empty() || url.starts_with("http://") || url.starts_with("https://")) return {};
+  return fail(Code::invalid, shown(url, 200) + " is no address: give a URL such as http://127.0.0.1:4318/v1/traces");
+}
+
+std::vector<RefusedSetting> refused_settings(const Settings& settings) {
+  std::vector<RefusedSetting> refused;
+  const auto ask = [&refused](std::string name, auto answer) {
+    if (!answer) refused.push_back({std::move(name), std::move(answer).error()});
+  };
+  if (!settings.redis.empty()) ask("redis", parse_redis_url(settings.redis));
+  for (const auto& [context, url] : settings.context_redis)
+    ask(fmt::format("contexts.{}.redis", context), parse_redis_url(url));
+  const std::pair<const char*, const std::string&> listens[] = {{"api.listen", settings.api_listen},
+                                                                {"supervisor.listen", settings.supervisor_listen},
+                                                                {"health.listen", settings.health_listen},
+                                                                {"metrics.listen", settings.metrics_listen}};
+  for (const auto& [name, address] : listens) {
+    if (!address.empty()) ask(name, api::parse_listen(address));
+  }
+  ask("trace.endpoint", check_trace_endpoint(settings.trace_endpoint));
+  ask("runner_key", key_named(settings, settings.runner_key));
+  ask("coordinator.key", key_named(settings, settings.coordinator_key));
+  ask("coordinator.networks", Networks::parse(settings.coordinator_networks));
+  ask("coordinator.webhooks", Webhooks::parse(settings.coordinator_webhooks));
+  if (!settings.coordinator_webhook_secrets.empty())
+    ask("coordinator.webhook_secrets", read_webhook_secrets(settings.coordinator_webhook_secrets));
+  ask("prerequisites.allow", check_allowed(settings.prerequisites_allow));
+  return refused;
 }
 
 Result<std::unique_ptr<Agent>> start_agent(const Parts& parts, const Settings& settings, StoreFactory& stores,

@@ -33,6 +33,14 @@ Result<std::string> key_file(const Settings&, const std::string& name);
 Result<std::string> typed_public_key(const Invocation&, const std::string& text);
 
 // By which supervisors elsewhere know this coordinator. Null: the setting is empty.
+// What a program would refuse at its start, though each value is of its type: the setting, and why.
+struct RefusedSetting {
+  std::string name;
+  Error error;
+};
+std::vector<RefusedSetting> refused_settings(const Settings&);
+Result<void> check_trace_endpoint(const std::string& url);
+
 Result<std::shared_ptr<const SigningKey>> coordinator_key(const Settings&);
 CarriedFiles carried_files(const Settings&, const Clock&);  // as long as the clock
 

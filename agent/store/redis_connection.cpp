@@ -67,6 +67,7 @@ Result<RedisEndpoint> parse_unix(std::string_view rest) {
   }
   out.unix_path = percent_decoded(rest);
   if (out.unix_path.empty()) return refuse("the path is empty");
+  if (out.unix_path.front() != '/') return refuse("unix: wants a whole path, as unix:/run/redis/redis.sock");
   if (out.unix_path.size() > kMaxPath) {
     return fail(Code::invalid, "redis url: the path " + out.unix_path + " is longer than the " +
                                    std::to_string(kMaxPath) + " bytes that a socket may have; choose a shorter one");

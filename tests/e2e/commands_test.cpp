@@ -334,6 +334,37 @@ TEST_F(AnyCommand, WhatIsNotThereIsReportedWithWhatHelps) {
   expect_says(mycojobs_({"health", "--url", "http://127.0.0.1:9"}), 1, "health.listen");
 }
 
+TEST_F(AnyCommand, ConfigCheckRefusesWhatNoProgramWouldStartWith) {
+  const auto check = [&](const std::string& text) {
+    return mycojobs_({"config", "check", folder_.write("config.toml", text)});
+  };
+  for (const auto& [setting, value] :
+       std::vector<std::pair<std::string, std::string>>{{"redis", "\"http://x\""},
+                                                        {"redis", "\"redis://h:99999\""},
+                                                        {"redis", "\"unix:rel\""},
+                                                        {"contexts.7.redis", "\"http://x\""},
+                                                        {"api.listen", "\"foo\""},
+                                                        {"api.listen", "\"127.0.0.1:99999\""},
+                                                        {"health.listen", "\"foo\""},
+                                                        {"coordinator.networks", "[\"foo\"]"},
+                                                        {"coordinator.webhooks", "[\"ftp://x\"]"},
+                                                        {"prerequisites.allow", "[\"xyz\"]"},
+                                                        {"trace.endpoint", "\"foo\""}}) {
+    expect_says(check(setting + " = " + value), 65, "config.toml:1:");
+    expect_says(check(setting + " = " + value), 65, ": " + setting + ": ");
+  }
+  for (const std::string setting : {"runner_key", "coordinator.webhook_secrets"}) {
+    const Finished done = check(setting + " = \"/nowhere/file\"");
+    EXPECT_NE(done.code, 0);
+    EXPECT_NE(done.err.find(": " + setting + ": "), std::string::npos) << done.err;
+    EXPECT_NE(done.err.find("/nowhere/file"), std::string::npos) << done.err;
+  }
+  expect_says(check("redis = \"http://x\"\ntrace.endpoint = \"foo\""), 65, "config.toml:2:");
+  expect_says(check("executors.sh.command = [\"/nonexist\", \"{script}\"]"), 0, "executors.sh: is missing here");
+  expect_says(check("[retry]\nmin = \"5m\"\nmax = \"1s\""), 0, "retry.min is above retry.max");
+  EXPECT_EQ(check("redis = \"redis://127.0.0.1:6379\"\napi.listen = \"127.0.0.1:9652\"").err, "");
+}
+
 TEST_F(AnyCommand, PublicKeysAreShownAgain) {
   const std::vector<std::string> keys{"--keys-dir", folder_ / "keys"};
   const auto with_keys = [&](std::vector<std::string> words) {

@@ -365,6 +365,8 @@ class Layers {
     config_.settings.contexts_chosen = is_chosen("context");
     config_.settings.api_listen_chosen = is_chosen("api.listen");
     MJ_CHECK(set_mycelium());
+    if (is_chosen("retry.min") && config_.settings.retry_min_ms > config_.settings.retry_max_ms)
+      config_.warnings.push_back("retry.min is above retry.max: every pause is as long as retry.max says");
     if (config_.settings.state_dir.empty()) {
       return fail(Code::invalid, "state_dir: there is no HOME to put it in: give --state-dir or MYCOJOBS_STATE_DIR");
     }
