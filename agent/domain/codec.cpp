@@ -19,7 +19,6 @@
 #include "domain/json_text.h"
 #include "domain/notify.h"
 #include "domain/policy.h"
-#include "domain/prerequisites.h"
 #include "domain/trace_context.h"
 #include "domain/utf8.h"
 
@@ -687,14 +686,6 @@ void check_key(const char* field, const std::string& key, Findings& findings) {
   }
 }
 
-// What an agent may look at is its operator's to say (prerequisites.allow), and not known here.
-void check_prerequisites(const std::vector<std::string>& conditions, Findings& findings) {
-  for (const std::string& text : conditions) {
-    const auto read = parse_condition(text, {});
-    if (!read && read.error().code == Code::invalid) findings.add("prerequisites", read.error().message);
-  }
-}
-
 void check_script(const Job& job, Findings& findings) {
   findings.need_id("id", job.id);
   findings.need_id("caller_id", job.caller_id);
@@ -734,10 +725,6 @@ std::vector<FieldProblem> validate(const Job& job) {
   } else if (odd != job.dependends.end()) {
     findings.add("dependends", std::to_string(*odd) + " is the job itself");
   }
-  if (!job.inputs.empty() && job.dependends.empty()) {
-    findings.add("inputs", shown(job.inputs.front()) + " names no job that this one depends on (dependends)");
-  }
-  check_prerequisites(job.prerequisites, findings);
   if (job.priority < -kMostPriority || job.priority > kMostPriority) {
     findings.add("priority", std::to_string(job.priority) + " is out of range: give " + priority_range());
   }

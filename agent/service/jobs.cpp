@@ -44,6 +44,18 @@ Result<Job> afterwards(const Caller& by, Store& store, const std::string& key, J
   return now;
 }
 
+// What no run of it could mend. What an agent may look at is its operator's to say (prerequisites.allow), and not known
+// here.
+Result<void> check_what_it_waits_for(const Job& job) {
+  for (const std::string& text : job.prerequisites) {
+    const auto condition = parse_condition(text, {});
+    if (!condition && condition.error().code == Code::invalid) return fail(condition.error(), "prerequisites");
+  }
+  if (job.inputs.empty() || !job.dependends.empty()) return {};
+  return fail(Code::invalid,
+              "inputs: " + shown(job.inputs.front()) + " names no job that this one depends on (dependends)");
+}
+
 }  // namespace
 
 Result<void> check_new_job(const Caller& by, Job& job, Id owner) {
@@ -55,6 +67,7 @@ Result<void> check_new_job(const Caller& by, Job& job, Id owner) {
   if (allocates) job.id = 0;
   if (!problems.empty()) return fail(Code::invalid, join(problems));
   if (!job.unknown.empty()) return fail(Code::invalid, job.unknown.front().first + ": no field of a job");
+  MJ_CHECK(check_what_it_waits_for(job));
   return check_script(by, job.script);
 }
 

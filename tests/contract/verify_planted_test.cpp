@@ -333,7 +333,7 @@ TEST_P(Planted, FindsAJournalThatIsGone) {
 TEST_P(Planted, FindsAQueueThatIsNone) {
   plain({"DEL", "queue:python"});
   bench_->put_text(1, "queue:python", "mine");
-  EXPECT_EQ(rules(), (std::set<std::string>{"no-place", "bare-unqueued"}));
+  EXPECT_EQ(rules(), (std::set<std::string>{"no-place", "bare-unqueued", "queue-type"}));
   EXPECT_THAT(differences(), testing::Contains(HasSubstr("cannot be mended"))) << "and the others are";
   plain({"DEL", "queue:python"});
   differences();

@@ -202,7 +202,7 @@ TEST_F(OperatorPolicy, FilesOfBothKindsAreCheckedBeforeAnythingIsStored) {
     words.insert(words.end(), {script, "--policy", too_much});
     expect_says(mycojobs_(words), 65, "policy.memory: 2 GiB is more than the ceiling of 1 GiB for context 1");
   }
-  expect_says(mycojobs_({"job", "submit", script, "--policy", folder_ / "none.json"}), 74, "none.json");
+  expect_says(mycojobs_({"job", "submit", script, "--policy", folder_ / "none.json"}), 66, "none.json");
   expect_says(mycojobs_({"job", "submit", script, "--policy", folder_.write("bad.json", "{\n\"pids\": 0}")}), 65,
               "bad.json:2:1: policy.pids: 0 is out of range");
   EXPECT_EQ(redis_.cli(1, {"DBSIZE"}), "0");

@@ -498,8 +498,8 @@ void CommandRights::expect_administering() {
        [&](const Role& role) {
          const Id maker = maker_for(role), flow = waiting_flow(maker);
          made("flow.cancel", {{"id", flow}});
-         return reaching({own(role, {"runner", "create"}), own(role, {"runner", "update", "20", "--topic", "t"}),
-                          own(role, {"runner", "delete", "77"}),
+         return reaching({own(role, {"runner", "create", "--topic", "t"}),
+                          own(role, {"runner", "update", "20", "--topic", "t"}), own(role, {"runner", "delete", "77"}),
                           own(role, {"job", "delete", text(maker) + ":" + text(new_job(maker))}),
                           own(role, {"message", "delete", message_of(maker)}),
                           own(role, {"flow", "delete", text(flow)}),

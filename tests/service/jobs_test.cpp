@@ -104,6 +104,18 @@ TEST_F(JobService, OfSeveralNoneIsWrittenIfOneIsWrong) {
             "too_large");
 }
 
+TEST_F(JobService, WhatCanNeverRunIsRefusedBeforeItIsQueued) {
+  Job job = new_job();
+  job.prerequisites = {"wait:1s", "approval:ok", "file:/not/known/here", "foo"};
+  EXPECT_THAT(message(submit_job(submitter_, *store_, std::nullopt, job)),
+              StartsWith("prerequisites: prerequisite \"foo\": is of no known kind"));
+  job.prerequisites.pop_back();
+  job.inputs = {"x"};
+  EXPECT_THAT(message(submit_job(submitter_, *store_, std::nullopt, job)), StartsWith("inputs: \"x\" names no job"));
+  job.dependends = {7};
+  EXPECT_TRUE(submit_job(submitter_, *store_, std::nullopt, job));
+}
+
 TEST_F(JobService, SeveralAreQueuedTogetherAndRepeatedAreTheSame) {
   std::vector<Job> jobs(600, new_job());
   for (std::size_t i = 0; i < jobs.size(); ++i) jobs[i].idempotency_key = "k" + std::to_string(i);
