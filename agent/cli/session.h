@@ -32,7 +32,6 @@ Result<std::string> key_file(const Settings&, const std::string& name);
 // The public key that --key names: its hex, or the name or path of a file that `key new` has made.
 Result<std::string> typed_public_key(const Invocation&, const std::string& text);
 
-// By which supervisors elsewhere know this coordinator. Null: the setting is empty.
 // What a program would refuse at its start, though each value is of its type: the setting, and why.
 struct RefusedSetting {
   std::string name;
@@ -41,6 +40,7 @@ struct RefusedSetting {
 std::vector<RefusedSetting> refused_settings(const Settings&);
 Result<void> check_trace_endpoint(const std::string& url);
 
+// By which supervisors elsewhere know this coordinator. Null: the setting is empty.
 Result<std::shared_ptr<const SigningKey>> coordinator_key(const Settings&);
 CarriedFiles carried_files(const Settings&, const Clock&);  // as long as the clock
 

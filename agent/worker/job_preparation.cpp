@@ -23,23 +23,11 @@ constexpr std::uint64_t kLongestMs =
 // A field that no run needs may hold what it likes: another client wrote it, and the end will overwrite it. One that
 // says when a job may run is needed: what it has waited for is not known without.
 bool is_needed(std::string_view field) {
-  static constexpr std::string_view kNeeded[] = {"id",
-                                                 "caller_id",
-                                                 "context_id",
-                                                 "script",
-                                                 "script_type",
-                                                 "timeout",
-                                                 "retries",
-                                                 "run_at_ms",  //
-                                                 "env_vars",
-                                                 "prerequisites",
-                                                 "dependends",
-                                                 "name",
-                                                 "flow_id",
-                                                 "inputs",
-                                                 "given",
-                                                 "queue_timeout_ms",  //
-                                                 "concurrency_limit"};
+  // clang-format off
+  static constexpr std::string_view kNeeded[] = {
+      "id", "caller_id", "context_id", "script", "script_type", "timeout", "retries", "env_vars", "prerequisites",
+      "dependends", "name", "flow_id", "inputs", "given", "run_at_ms", "queue_timeout_ms", "concurrency_limit"};
+  // clang-format on
   const std::string_view name = field.substr(0, field.find_first_of(".["));
   return std::find(std::begin(kNeeded), std::end(kNeeded), name) != std::end(kNeeded);
 }

@@ -125,9 +125,7 @@ void JobRuns::give_back_hanging() {
     const Start& job = run.job;
     if ((job.conversation && !run.between) || !beginnings_.hangs(job.lane, now_.boot_ms)) continue;
     if (run.between) {
-      close_output(number, run);
-      release(number, job.claim, hung(job.lane).message, true);
-      drop(number, run);
+      drop(number, run, hung(job.lane).message);
     } else {
       cannot_begin(job, hung(job.lane));
       runs_.erase(number);
@@ -166,9 +164,7 @@ void JobRuns::on(LaunchFailed& failed) {
   Run* run = find(failed.run);
   if (run == nullptr) return;
   if (run->began) {  // the launcher went away between two stages
-    close_output(failed.run, *run);
-    release(failed.run, run->job.claim, std::move(failed.why), true);
-    return drop(failed.run, *run);
+    return drop(failed.run, *run, std::move(failed.why));
   }
   // Nothing of it ran.
   release(failed.run, run->job.claim, std::move(failed.why), false);
@@ -182,7 +178,9 @@ void JobRuns::over(RunNumber number) {
 }
 
 // What it has left goes with it, which may take as long as to write it.
-void JobRuns::drop(RunNumber number, Run& run) {
+void JobRuns::drop(RunNumber number, Run& run, std::string why) {
+  close_output(number, run);
+  release(number, run.job.claim, std::move(why), true);
   if (const auto& artifacts = run.job.artifacts; artifacts && !artifacts->is_untouched())
     act(Elsewhere{disk_lane(run.job.context), [gone = artifacts->give_up()] { return Event(Time{}); }});
   over(number);
@@ -330,9 +328,7 @@ void JobRuns::on(RunEnded& ended) {
   for (const auto& note : outcome.notes) run->output.note(note, now_.unix_ms);
   count_output(*run, outcome);
   if (outcome.status != RunStatus::lost) return go_on(number, *run, std::move(outcome));
-  close_output(number, *run);
-  release(number, run->job.claim, std::move(outcome.reason), true);
-  drop(number, *run);
+  drop(number, *run, std::move(outcome.reason));
 }
 
 // What the next stage is handed may lie on a disk, and what the last one has made may be put there.

@@ -221,7 +221,7 @@ class JobRuns {
   static void count_output(const Run&, Outcome&);
   EndReport end_of(Ending&, JobEnd);
   void over(RunNumber);
-  void drop(RunNumber, Run&);
+  void drop(RunNumber, Run&, std::string why);  // back to its queue: a stage of it has begun, and no process is left
   template <class One>
   void act(One action) {
     actions_.emplace_back(std::move(action));

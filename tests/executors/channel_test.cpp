@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <functional>
@@ -15,6 +14,7 @@
 
 #include "base/fd.h"
 #include "executors/host_channel.h"
+#include "support/process.h"
 
 namespace mycojobs {
 namespace {
@@ -190,12 +190,8 @@ bool has_text(const std::vector<std::string>& list, const std::string& text) {
 
 class LeftArtifacts : public ::testing::Test {
  protected:
-  LeftArtifacts() {
-    char path[] = "/dev/shm/mycojobs-left-XXXXXX";
-    folder_ = ::mkdtemp(path);
-  }
-  ~LeftArtifacts() override { std::filesystem::remove_all(folder_); }
-  std::filesystem::path folder_;
+  test::TempDir temp_;
+  const std::filesystem::path folder_ = temp_.path();
 };
 
 // They vanished without a word.
