@@ -355,7 +355,7 @@ class LauncherClient final : public Sandbox {
       if (!fallen.reported) next = std::min(next, fallen.overdue_boot_ms);
       if (fallen.link.believed_at_boot_ms() != 0) next = std::min(next, fallen.link.believed_at_boot_ms());
     }
-    if (next != UINT64_MAX) ring_at(next);
+    ring_at(next);
   }
   void report_fallen(const Fallen& fallen, std::uint64_t run) {
     RunEnded ended;
@@ -368,10 +368,14 @@ class LauncherClient final : public Sandbox {
     }
     ended_.push_back(std::move(ended));
   }
+  // UINT64_MAX: never. Nobody reads the alarm once the last fallen launcher is gone, and one that rings unread keeps
+  // whoever waits for our events awake.
   void ring_at(std::uint64_t boot_ms) {
     itimerspec spec{};
-    spec.it_value.tv_sec = static_cast<time_t>(boot_ms / 1000);
-    spec.it_value.tv_nsec = static_cast<long>(boot_ms % 1000) * 1000000 + 1;
+    if (boot_ms != UINT64_MAX) {
+      spec.it_value.tv_sec = static_cast<time_t>(boot_ms / 1000);
+      spec.it_value.tv_nsec = static_cast<long>(boot_ms % 1000) * 1000000 + 1;
+    }
     ::timerfd_settime(alarm_.get(), TFD_TIMER_ABSTIME, &spec, nullptr);
   }
 

@@ -1,5 +1,6 @@
 // The launcher itself: what it leaves behind, what it survives, what it refuses.
 #include <dirent.h>
+#include <poll.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -65,6 +66,23 @@ TEST(Launcher, KilledLauncherLosesItsRunsAndIsStartedAgain) {
   ASSERT_TRUE(own.sandbox->restart());
   EXPECT_EQ(word(run_attempts(*own.sandbox, spec_with(), "getpid").outcome.status), "ok");
   EXPECT_EQ(groups_of(own.launcher), 0U) << "what the dead one left is removed at the next start";  // SX11
+}
+
+// The alarm for what KILL does not end rang when all of it had gone, and the agent's loop never slept again.
+TEST(Launcher, OnceAKilledOneIsGoneNothingWakesTheAgent) {
+  SandboxConfig config = test_config();
+  config.unkillable_ms = 1000;
+  OwnSandbox own = own_sandbox(config);
+  Started started = start_attempts(*own.sandbox, spec_with(), "print up\nsleep 60000");
+  wait_for_output(started, "up");
+  ::kill(own.launcher, SIGKILL);
+  EXPECT_EQ(word(wait_for(*own.sandbox, started).outcome.status), "lost");
+  ASSERT_TRUE(own.sandbox->restart());
+  pollfd events{own.sandbox->event_fd(), POLLIN, 0};
+  EXPECT_TRUE(eventually([&] {
+    own.sandbox->read_ended();
+    return ::poll(&events, 1, 1500) == 0;
+  }));
 }
 
 TEST(Launcher, EndsWithTheAgentWhateverEndsIt) {
