@@ -41,7 +41,9 @@ Result<std::FILE*> copied(const std::string& name, std::FILE* from) {
   if (to == nullptr) return fail(Code::io, name + ": cannot be kept for a second reading: " + errno_text(errno));
   std::unique_ptr<std::FILE, int (*)(std::FILE*)> owner(to, std::fclose);
   std::string room(65536, '\0');
-  while (const std::size_t count = std::fread(room.data(), 1, room.size(), from)) {
+  while (std::feof(from) == 0) {  // a terminal that has said so is not asked again
+    const std::size_t count = std::fread(room.data(), 1, room.size(), from);
+    if (count == 0) break;
     if (std::fwrite(room.data(), 1, count, to) != count)
       return fail(Code::io, name + ": cannot be kept for a second reading: " + errno_text(errno));
   }

@@ -65,7 +65,10 @@ Result<std::string> read_script(const std::string& file, std::size_t max_bytes) 
   std::string bytes;
   if (file == "-") {
     leave_at_stop_signals();
-    bytes = read_all(max_bytes, [](char* to, std::size_t most) { return std::fread(to, 1, most, stdin); });
+    // Ctrl-D ends it once: a terminal would be read again.
+    bytes = read_all(max_bytes, [](char* to, std::size_t most) {
+      return std::feof(stdin) != 0 ? 0 : std::fread(to, 1, most, stdin);
+    });
     block_stop_signals();
   } else {
     std::error_code unseen;
@@ -179,8 +182,23 @@ namespace {
 
 constexpr std::uint64_t kAwayMs = 10000;  // how long a store may be away before we give up
 constexpr int kTryAgainMs = 100;
+// Endings that tell what a script is for, but not that something here runs it.
+constexpr std::pair<std::string_view, const char*> kOfPrograms[] = {
+    {".sh", "bash"}, {".bash", "bash"}, {".pl", "perl"}, {".js", "node"}, {".mjs", "node"}};
+
+Error no_script_type(const std::string& file) {
+  const char* example = "python";
+  for (const auto& [ending, type] : kOfPrograms) {
+    if (file.ends_with(ending)) example = type;
+  }
+  const std::string what = file == "-" ? "standard input has no name that tells" : file + ": its name does not tell";
+  return {Code::invalid, fmt::format("{} the script type: give --type, as in --type {}", what, example)};
+}
+
 Result<void> read_file(const Invocation& call, Job& job) {
   const std::string& file = call.arguments.at(0);
+  // Nobody types a script for nothing.
+  if (file == "-" && call.get("type").empty()) return tl::unexpected<Error>(no_script_type(file));
   auto read = read_script(file, call.settings.job_max_script_bytes);
   if (!read && read.error().code == Code::too_large)
     return fail(Code::too_large, read.error().message + "; the setting is job.max_script_bytes");
@@ -190,9 +208,7 @@ Result<void> read_file(const Invocation& call, Job& job) {
   job.name = call.get("name", file == "-" ? "stdin" : std::filesystem::path(file).filename().string());
   job.script_type = call.get("type");
   if (job.script_type.empty()) job.script_type = script_type_of(file);
-  if (job.script_type.empty()) {
-    return fail(Code::invalid, file + ": its name does not tell the script type: give --type, as in --type python");
-  }
+  if (job.script_type.empty()) return tl::unexpected<Error>(no_script_type(file));
   return {};
 }
 

@@ -47,6 +47,25 @@ TEST_F(Terminal, OneCtrlCCancelsTheJobAndNothingComplains) {
   EXPECT_EQ(job("1").value("detail", ""), "cancelled") << job("1");
 }
 
+// The C library reads a terminal again that has said that there is no more.
+TEST_F(Terminal, OneCtrlDEndsWhatIsTyped) {
+  Pty run(line({"run", "-", "--type", "python"}), 80, plain_);
+  run.type("print(6 * 7)\n\x04");
+  EXPECT_TRUE(run.shows("42")) << run.screen();
+  EXPECT_EQ(run.wait(), 0) << run.screen();
+  Pty batch(line({"job", "submit", "--batch", "-"}), 80, plain_);
+  batch.type("{\"script\": \"print(1)\", \"script_type\": \"python\"}\n\x04");
+  EXPECT_EQ(batch.wait(), 0) << batch.screen();
+}
+
+TEST_F(Terminal, AScriptWithoutATypeIsRefusedBeforeItIsTyped) {
+  Pty run(line({"run", "-"}), 80, plain_);
+  EXPECT_EQ(run.wait(), 65) << run.screen();
+  EXPECT_TRUE(run.shows("standard input has no name that tells the script type")) << run.screen();
+  Pty shell(line({"run", folder_.write("a.sh", "echo")}), 80, plain_);
+  EXPECT_TRUE(shell.shows("--type bash")) << shell.screen();
+}
+
 TEST_F(Terminal, CtrlCBeforeTheJobRunsCancelsItToo) {
   Pty run(line({"run", folder_.write("long.py", kSleeps), "--delay", "1h"}), 80, plain_);
   ASSERT_TRUE(run.shows("waits")) << run.screen();
