@@ -28,6 +28,7 @@
 #include "inspect/jobs.h"
 #include "service/jobs.h"
 #include "worker/artifacts.h"
+#include "worker/instance_lock.h"
 
 namespace mycojobs {
 namespace {
@@ -440,7 +441,12 @@ Tone tone_of(const Explanation& why) {
 Result<int> explain_job(Invocation& call) {
   MJ_TRY(key, job_argument(call));
   MJ_TRY(opened, open_to_answer(call));
-  MJ_TRY(why, explain(*opened.store, context_of(call), key));
+  MJ_TRY(about, look_at(*opened.store, context_of(call), key));
+  // The store learns of it when the lease is over; who asks on the host of a `run` that was killed may know it now.
+  const ClaimView& claim = about.job.claim;
+  about.owner_gone =
+      claim.state == "live" && InstanceFiles(call.settings.state_dir, claim.runner).is_gone(claim.instance);
+  const Explanation why = explain(about);
   if (call.json) {
     print(dump_json({{"key", why.job_key},
                      {"state", why.state},

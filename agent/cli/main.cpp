@@ -92,6 +92,7 @@ Parts wire(const Clock& clock, const std::shared_ptr<Metrics>& metrics, const st
         config.default_url = url;
         config.context_urls = settings.context_redis;
         config.observed = {metrics, traces};
+        config.comes_and_goes = url == EmbeddedRedis::url(settings.state_dir);
         config.wait_replicas = settings.redis_wait_replicas;
         return make_redis_stores(std::move(config));
       },

@@ -589,13 +589,17 @@ const RunnerInfo* runner_of(const Situation& about) {
 
 // Whether the very process that claimed the job still holds its runner's id.
 bool owner_is_alive(const Situation& about, const RunnerInfo* info) {
-  return info != nullptr && presence(*info) == Presence::live && info->hold.instance == about.job.claim.instance;
+  return !about.owner_gone && info != nullptr && presence(*info) == Presence::live &&
+         info->hold.instance == about.job.claim.instance;
 }
 
 void tell_owner(const Situation& about, const RunnerInfo* info, Explanation& out) {
   const ClaimView& claim = about.job.claim;
   if (info == nullptr) {
     out.evidence.push_back(fmt::format("runner {}, which has no registration", claim.runner));
+  } else if (about.owner_gone) {
+    out.evidence.push_back(
+        fmt::format("runner {}: the agent that had it is gone from this host, with all its processes", claim.runner));
   } else if (!owner_is_alive(about, info) && presence(*info) == Presence::live) {
     out.evidence.push_back(fmt::format("runner {} was started anew on {}; its process that had the job is gone",
                                        claim.runner, info->hold.host));
@@ -629,6 +633,12 @@ void judge_live(const Situation& about, const RunnerInfo* info, Explanation& out
         "look at the host of {}: what hangs in the kernel (a dead disk or network mount), or "
         "restart that host",
         who);
+  } else if (about.owner_gone) {
+    out.cause = "runner_silent";
+    out.reason = "nobody runs it: the agent of " + who + " that had it is gone";
+    out.next = fmt::format("start an agent, `mycojobs dev` or `run` on this state folder: it {} at once; any other {}",
+                           claim.cancel ? "ends it" : "puts it back on its queue",
+                           "agent of this context does so when its lease is over");
   } else if (!owner_is_alive(about, info)) {
     out.cause = "runner_silent";
     out.reason = who + " has not been heard of; the job may still run until its lease is over";
@@ -674,9 +684,6 @@ struct Remedy {
   std::string_view detail, what;
 };
 constexpr auto kRemedies = std::to_array<Remedy>({
-    {"exit", "mend the script"},
-    {"exception", "mend the script"},
-    {"signal", "mend the script"},
     {"timeout", "give it more time (field `timeout`, in seconds), or make it faster"},
     {"timeout_cpu", "give it more CPU time (`cpu` in its policy), or make it faster"},
     {"oom", "use less, or ask for more (`memory` in its policy, or `sandbox.memory` of the runner)"},
@@ -690,6 +697,11 @@ constexpr auto kRemedies = std::to_array<Remedy>({
     {"result_too_large", "hand back less, or raise `job.max_result_bytes` of the runner"},
     {"setup_error", "run `mycojobs doctor` on the runner's host and do what it says"},
 });
+
+// A retry runs the script that the record holds.
+bool is_of_its_script(const std::string& detail) {
+  return detail == "exception" || detail == "exit" || detail == "signal";
+}
 
 std::string remedy_of(const std::string& detail) {
   const auto* found =
@@ -744,7 +756,10 @@ void judge_failure(const Situation& about, const End& end, Explanation& out) {
     out.cause = "failed";
     out.reason =
         fmt::format("its last attempt failed, {}{}", end.detail.empty() ? "without a reason" : end.detail, because);
-    out.next = fmt::format("{}, then {}; {} has its output", remedy_of(end.detail), retry, command(about, "job logs"));
+    out.next = is_of_its_script(end.detail)
+                   ? fmt::format("mend the script and submit it anew; {} runs it again as it is", retry)
+                   : fmt::format("{}, then {}", remedy_of(end.detail), retry);
+    out.next += "; " + command(about, "job logs") + " has its output";
   }
 }
 
@@ -810,7 +825,7 @@ constexpr auto kCauses = std::to_array<CauseRow>({
     {"live", "running", "a runner has it"},
     {"live", "cancelling", "somebody wants it cancelled, and its runner has not reported its end yet"},
     {"live", "unkillable", "a process of it does not end on KILL"},
-    {"live", "runner_silent", "its runner has not been heard of; its lease still lasts"},
+    {"live", "runner_silent", "its runner is gone, or has not been heard of; its lease still lasts"},
     {"live", "lease_over", "its lease has run out; any agent puts it back on its queue"},
     {"delayed", "not_yet_due", "it was asked to run later"},
     {"delayed", "retry_wait", "its last attempt failed; the next one is due later"},

@@ -35,10 +35,11 @@ struct Situation {
   JobPlaces job;      // with its positions
   std::string queue;  // key of its queue; empty: its record names no script type
   bool queue_paused = false;
-  std::uint64_t queue_length = 0;        // entries of the list
-  std::uint64_t prioritised = 0;         // jobs with a priority, which stand beside it
-  std::optional<std::uint64_t> ahead;    // entries of the list that come before it; nothing: it was not met there
-  std::vector<RunnerInfo> runners;       // of the context, dead ones included
+  std::uint64_t queue_length = 0;      // entries of the list
+  std::uint64_t prioritised = 0;       // jobs with a priority, which stand beside it
+  std::optional<std::uint64_t> ahead;  // entries of the list that come before it; nothing: it was not met there
+  std::vector<RunnerInfo> runners;     // of the context, dead ones included
+  bool owner_gone = false;  // who asks has seen that the instance that claimed it is gone, with all its processes
   bool coordinator_looks = false;        // after prerequisites, in place of the agents
   std::vector<JobPlaces> awaited;        // the jobs that it is parked on
   std::vector<std::string> cycle;        // jobs that wait for one another: from this one; the last stands twice

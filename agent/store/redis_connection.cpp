@@ -26,8 +26,8 @@ namespace {
 constexpr std::size_t kMaxPath = sizeof(sockaddr_un{}.sun_path) - 1;
 
 tl::unexpected<Error> refuse(std::string_view why) {
-  return fail(Code::invalid, "redis url: " + std::string(why) +
-                                 "; write redis://[user:password@]host[:port][/db] or unix:///path[?db=N]");
+  return fail(Code::invalid,
+              "redis url: " + std::string(why) + "; write redis://[user:password@]host[:port] or unix:///path");
 }
 
 Result<std::uint32_t> parse_database(std::string_view text) {
@@ -122,6 +122,13 @@ Result<RedisEndpoint> parse_redis_url(std::string_view url) {
     return fail(Code::unsupported, "redis url: rediss:// (TLS) is not supported; use a tunnel such as stunnel");
   }
   return refuse("it begins neither with redis:// nor with unix:");
+}
+
+Result<RedisEndpoint> parse_shared_redis_url(std::string_view url) {
+  MJ_TRY(endpoint, parse_redis_url(url));
+  if (endpoint.database.value_or(0) == 0) return endpoint;
+  return fail(Code::invalid, "redis url: a context's id is its database; leave the " +
+                                 std::to_string(*endpoint.database) + " away at the end");
 }
 
 Deadline deadline_in(std::uint64_t ms) { return std::chrono::steady_clock::now() + std::chrono::milliseconds(ms); }

@@ -35,6 +35,9 @@ struct RedisEndpoint {
 // %XX stands for a byte in user, password and path. Error: invalid; never repeats the password.
 Result<RedisEndpoint> parse_redis_url(std::string_view url);
 
+// The same for a server of many contexts, each in the database of its id: a URL that names another than 0 is refused.
+Result<RedisEndpoint> parse_shared_redis_url(std::string_view url);
+
 using Deadline = std::chrono::steady_clock::time_point;
 Deadline deadline_in(std::uint64_t ms);
 

@@ -56,11 +56,11 @@ void seal_append_only_file(RedisConnection& link) {
 
 // A store of a newer format is refused before anything is written. After a start of the server each live claim gets a
 // whole lease, and an anomaly has what the start has lost.
-Result<void> meet_server(Id context, SeenHeads& seen, RedisConnection& link) {
+Result<void> meet_server(Id context, SeenHeads& seen, LogLevel news, RedisConnection& link) {
   MJ_CHECK(agree_on_format(context, link));
   MJ_TRY(met, link.run(scripts::grant, Arguments{link.server_run_id()}));
   if (met.at(0).number() > 0) {
-    log(LogLevel::warn, "store", "context {}: Redis was started anew; {} got a new lease", context,
+    log(news, "store", "context {}: Redis was started anew; {} got a new lease", context,
         counted(static_cast<std::uint64_t>(met.at(0).number()), "live claim"));
   }
   if (met.at(1).number() == 1) seal_append_only_file(link);
@@ -114,11 +114,7 @@ class RedisStores final : public StoreFactory {
 Result<RedisConnection::Options> connection_options(const RedisStoreConfig& config, Id context) {
   const auto own = config.context_urls.find(context);
   const bool is_own = own != config.context_urls.end();
-  MJ_TRY(endpoint, parse_redis_url(is_own ? own->second : config.default_url));
-  if (!is_own && endpoint.database.value_or(0) != 0) {
-    return fail(Code::invalid, "redis url: a context's id is its database; leave the " +
-                                   std::to_string(*endpoint.database) + " away at the end");
-  }
+  MJ_TRY(endpoint, is_own ? parse_redis_url(own->second) : parse_shared_redis_url(config.default_url));
   RedisConnection::Options options;
   options.database = is_own ? endpoint.database.value_or(context) : context;
   options.endpoint = std::move(endpoint);
@@ -132,8 +128,9 @@ OpenLink link_opener(const RedisStoreConfig& config) {
   return [config](Id context) -> Result<std::unique_ptr<Link>> {
     MJ_TRY(options, connection_options(config, context));
     if (context != 0) {
-      options.on_connect = [context, seen = config.seen](RedisConnection& link) {
-        return meet_server(context, *seen, link);
+      const LogLevel news = config.comes_and_goes ? LogLevel::info : LogLevel::warn;
+      options.on_connect = [context, news, seen = config.seen](RedisConnection& link) {
+        return meet_server(context, *seen, news, link);
       };
     }
     return std::make_unique<RedisConnection>(std::move(options));

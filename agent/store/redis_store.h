@@ -47,6 +47,8 @@ struct RedisStoreConfig {
   std::uint32_t reader_timeout_ms = 3000;  // of both, at most, where StoreFactory::open_reader() opens
   std::shared_ptr<SeenHeads> seen = std::make_shared<SeenHeads>();  // of all stores that are opened with it
   Observed observed;
+  bool comes_and_goes =
+      false;  // the server of a state folder, which commands start for themselves: no news that it did
   std::uint32_t wait_replicas = 0;  // a submission and an end count only when so many replicas have them
 };
 

@@ -141,7 +141,7 @@ TEST_F(Explain, WhatItsConcurrencyKeyHoldsBack) {
 TEST_F(Explain, HowItEnded) {
   Process one = agent(20);
   expect_in(text(mycojobs_.submit("pass"), "finished"), "job show");
-  expect_in(text(mycojobs_.submit("1/0"), "failed"), "mend the script, then `mycojobs job retry");
+  expect_in(text(mycojobs_.submit("1/0"), "failed"), "mend the script and submit it anew; `mycojobs job retry");
   redis_.cli(1, {"HSET", "job:12:7", "id", "7", "caller_id", "12", "context_id", "1", "script_type", "python", "script",
                  "pass", "timeout", "0"});
   redis_.cli(1, {"LPUSH", "queue:python", "job:12:7"});

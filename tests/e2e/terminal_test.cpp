@@ -75,6 +75,21 @@ TEST_F(Terminal, CtrlCBeforeTheJobRunsCancelsItToo) {
   EXPECT_EQ(job("1").value("detail", ""), "cancelled");
 }
 
+// The record said "running" for as long as the lease lasted, and each look told that Redis had been started anew.
+TEST_F(Terminal, WhatAKilledRunHadIsRunByNobodyAndExplainedSo) {
+  Pty killed(line({"run", folder_.write("long.py", kSleeps)}), 80, plain_);
+  ASSERT_TRUE(killed.shows("up")) << killed.screen();
+  ::kill(killed.pid(), SIGKILL);
+  EXPECT_EQ(killed.wait(), 128 + SIGKILL);
+  Finished why;
+  EXPECT_TRUE(eventually([&] {
+    why = run(folder_, line({"job", "explain", "1"}));
+    return why.out.find("nobody runs it") != std::string::npos;
+  })) << why.out
+      << why.err;
+  EXPECT_EQ(why.err, "");
+}
+
 TEST_F(Terminal, SecondCtrlCLeavesTheJobToTheNextAgentWhichEndsIt) {
   Pty run(line({"run", folder_.write("deaf.py", kDeaf), "--grace", "10m"}), 80, plain_);
   ASSERT_TRUE(run.shows("up")) << run.screen();

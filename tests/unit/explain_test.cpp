@@ -162,6 +162,11 @@ std::vector<Case> live_cases() {
        "live", "runner_silent", "has not been heard of", "wait 4 s", "somebody wants it cancelled"},
       {"runner started anew", change([](Situation& s) { s.runners[0].hold.instance = "instance-b"; }), "live",
        "runner_silent", "has not been heard of", "wait 4 s", "runner 20 was started anew on host-a"},
+      {"agent gone", change([](Situation& s) { s.owner_gone = true; }), "live", "runner_silent",
+       "nobody runs it: the agent of runner 20 that had it is gone", "puts it back on its queue at once",
+       "is gone from this host"},
+      {"agent gone, cancelled", change([](Situation& s) { s.owner_gone = true, s.job.claim.cancel = true; }), "live",
+       "runner_silent", "nobody runs it", "it ends it at once", "is gone from this host"},
       {"no registration", change([](Situation& s) { s.runners.clear(); }), "live", "runner_silent", "runner 20",
        "start an agent", "no registration"},
       {"lease over, others alive", change([](Situation& s) {
@@ -227,7 +232,8 @@ std::vector<Case> ended_cases() {
   return {
       {"finished", ended("finished", "ok"), "ended", "finished", "it has finished", "job show 12:7", "ended 5 s ago"},
       {"exception", ended("error", "exception"), "ended", "failed", "exception: what went wrong",
-       "mend the script, then `mycojobs job retry 12:7`"},
+       "mend the script and submit it anew; `mycojobs job retry 12:7` runs it again as it is; `mycojobs job logs "
+       "12:7`"},
       {"timeout", ended("error", "timeout"), "ended", "failed", "timeout", "more time"},
       {"oom", ended("error", "oom"), "ended", "failed", "oom", "sandbox.memory"},
       {"a detail of somebody's own", ended("error", "bored"), "ended", "failed", "bored", "do what its error says"},
