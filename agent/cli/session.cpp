@@ -196,7 +196,7 @@ std::vector<RefusedSetting> refused_settings(const Settings& settings) {
   const auto ask = [&refused](std::string name, auto answer) {
     if (!answer) refused.push_back({std::move(name), std::move(answer).error()});
   };
-  if (!settings.redis.empty()) ask("redis", parse_redis_url(settings.redis));
+  if (!settings.redis.empty()) ask("redis", parse_shared_redis_url(settings.redis));
   for (const auto& [context, url] : settings.context_redis)
     ask(fmt::format("contexts.{}.redis", context), parse_redis_url(url));
   const std::pair<const char*, const std::string&> listens[] = {{"api.listen", settings.api_listen},

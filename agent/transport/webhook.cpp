@@ -25,7 +25,11 @@ std::string secret_of(std::string_view line) {
 
 Result<std::vector<std::string>> read_webhook_secrets(const std::string& path) {
   std::ifstream file(path);
-  if (!file) return fail(Code::io, path + ": " + errno_text(errno) + " (coordinator.webhook_secrets)");
+  if (!file) {
+    const bool absent = errno == ENOENT || errno == ENOTDIR;
+    return fail(absent ? Code::not_found : Code::io,
+                path + ": " + errno_text(errno) + " (coordinator.webhook_secrets)");
+  }
   std::vector<std::string> secrets;
   std::string line;
   for (std::size_t number = 1; std::getline(file, line); ++number) {

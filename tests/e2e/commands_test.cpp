@@ -341,6 +341,7 @@ TEST_F(AnyCommand, ConfigCheckRefusesWhatNoProgramWouldStartWith) {
   for (const auto& [setting, value] :
        std::vector<std::pair<std::string, std::string>>{{"redis", "\"http://x\""},
                                                         {"redis", "\"redis://h:99999\""},
+                                                        {"redis", "\"redis://h/3\""},
                                                         {"redis", "\"unix:rel\""},
                                                         {"contexts.7.redis", "\"http://x\""},
                                                         {"api.listen", "\"foo\""},
@@ -355,7 +356,7 @@ TEST_F(AnyCommand, ConfigCheckRefusesWhatNoProgramWouldStartWith) {
   }
   for (const std::string setting : {"runner_key", "coordinator.webhook_secrets"}) {
     const Finished done = check(setting + " = \"/nowhere/file\"");
-    EXPECT_NE(done.code, 0);
+    EXPECT_EQ(done.code, 66);  // no such file
     EXPECT_NE(done.err.find(": " + setting + ": "), std::string::npos) << done.err;
     EXPECT_NE(done.err.find("/nowhere/file"), std::string::npos) << done.err;
   }

@@ -166,7 +166,9 @@ TEST(Webhooks, AreSignedAsOthersSignThem) {
     EXPECT_NE(refused.error().message.find(path), std::string::npos);
     EXPECT_EQ(refused.error().message.find("MfKQ"), std::string::npos);
   }
-  EXPECT_FALSE(read_webhook_secrets(folder / "missing"));
+  const auto missing = read_webhook_secrets(folder / "missing");
+  ASSERT_FALSE(missing);
+  EXPECT_EQ(missing.error().code, Code::not_found);
 }
 
 }  // namespace
