@@ -41,7 +41,14 @@ bool names(std::string_view nouns, std::string_view noun) {
 class WrappedHelp final : public CLI::Formatter {
  public:
   explicit WrappedHelp(std::size_t columns)
-      : width_(std::clamp<std::size_t>(columns, 40, 120)), indent_(width_ >= 76 ? 30 : 18) {}
+      : width_(std::clamp<std::size_t>(columns, 40, 120)), indent_(width_ >= 76 ? 30 : kCommands) {}
+
+  // CLI11 leaves two lines free between groups.
+  std::string make_help(const CLI::App* app, std::string name, CLI::AppFormatMode mode) const override {
+    std::string text = CLI::Formatter::make_help(app, std::move(name), mode);
+    for (auto at = text.find("\n\n\n"); at != std::string::npos; at = text.find("\n\n\n", at)) text.erase(at, 1);
+    return text;
+  }
 
   std::string make_description(const CLI::App* app) const override {
     const std::string text = app->get_description();
@@ -50,10 +57,10 @@ class WrappedHelp final : public CLI::Formatter {
   std::string make_option(const CLI::Option* option, bool is_positional) const override {
     std::string name = make_option_name(option, is_positional);
     if (const auto off = name.find("{false}"); off != std::string::npos) name.erase(off, 7);  // of --no-local
-    return row(name + make_option_opts(option), make_option_desc(option));
+    return row(name + make_option_opts(option), make_option_desc(option), indent_);
   }
   std::string make_subcommand(const CLI::App* command) const override {
-    return row(command->get_name(), command->get_description());
+    return row(command->get_name(), command->get_description(), kCommands);
   }
   std::string make_subcommands(const CLI::App* app, CLI::AppFormatMode) const override {
     std::vector<Group> groups(std::begin(kGroups), std::end(kGroups));
@@ -74,16 +81,18 @@ class WrappedHelp final : public CLI::Formatter {
   }
 
  private:
+  static constexpr std::size_t kCommands = 18;  // where it is said what a command does; their names are short
+
   // The name, and what it is beside it; a name that is too long has a line of its own.
-  std::string row(const std::string& name, const std::string& about) const {
+  std::string row(const std::string& name, const std::string& about, std::size_t indent) const {
     std::string line = "  " + name;
-    if (columns(line) + 2 > indent_) {
-      line += "\n" + std::string(indent_, ' ');
+    if (columns(line) + 2 > indent) {
+      line += "\n" + std::string(indent, ' ');
     } else {
-      line.append(indent_ - columns(line), ' ');
+      line.append(indent - columns(line), ' ');
     }
-    const std::string text = wrapped(about, width_ - indent_);
-    for (char c : text) line += c == '\n' ? "\n" + std::string(indent_, ' ') : std::string(1, c);
+    const std::string text = wrapped(about, width_ - indent);
+    for (char c : text) line += c == '\n' ? "\n" + std::string(indent, ' ') : std::string(1, c);
     return line + "\n";
   }
 
@@ -93,6 +102,15 @@ class WrappedHelp final : public CLI::Formatter {
 void shape(CLI::App& app, const std::shared_ptr<CLI::FormatterBase>& help) {
   app.formatter(help);
   for (CLI::App* each : app.get_subcommands({})) shape(*each, help);
+}
+
+// Through a pager, or into a file that somebody will read, it fits what most terminals have.
+std::size_t help_columns() {
+  for (std::FILE* stream : {stdout, stderr}) {
+    if (const Terminal terminal = terminal_of(stream); terminal.lines > 0) return terminal.columns;
+  }
+  constexpr std::size_t kUsual = 80;
+  return kUsual;
 }
 
 std::string_view first_word(std::string_view text) { return text.substr(0, text.find(' ')); }
@@ -339,7 +357,7 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
       if (!words.empty() && first_word(row.name) == words.front()) build(slot);
     }
   }
-  shape_help(root, terminal_of(stdout).columns);
+  shape_help(root, help_columns());
   CommandLine line;
   std::vector<const char*> typed{"mycojobs"};
   for (const std::string& word : words) typed.push_back(word.c_str());

@@ -187,12 +187,30 @@ void fit(Rows& rows, std::size_t screen) {
 
 }  // namespace
 
+namespace {
+
+// The last cell of a row below itself, if it is text that a narrower screen would break anywhere.
+std::string hung(const std::string& cell, std::size_t indent, std::size_t screen) {
+  constexpr std::size_t kLeastText = 24;
+  if (screen < indent + kLeastText || indent + columns(cell) <= screen || cell.find('\033') != std::string::npos)
+    return cell;
+  std::string out;
+  for (char c : wrapped(cell, screen - indent)) out += c == '\n' ? "\n" + std::string(indent, ' ') : std::string(1, c);
+  return out;
+}
+
+}  // namespace
+
 void print_table(const std::vector<std::vector<std::string>>& rows) {
   const std::vector<std::size_t> widths = widths_of(rows);
+  const std::size_t screen = screen_columns();
+  const std::size_t indent = widths.empty() ? 0 : whole(widths) - widths.back();
   for (const auto& row : rows) {
     std::string line;
     for (std::size_t i = 0; i < row.size(); ++i) {
-      for (char c : row[i]) line += c == '\n' || c == '\t' ? ' ' : c;
+      std::string cell = row[i];
+      for (char& c : cell) c = c == '\n' || c == '\t' ? ' ' : c;
+      line += i + 1 == widths.size() ? hung(cell, indent, screen) : cell;
       if (i + 1 < row.size()) line.append(widths[i] - columns(row[i]) + kGap, ' ');
     }
     print(line + "\n");

@@ -23,7 +23,8 @@ std::string paint(Tone, std::string_view text, bool to_stderr = false);
 void say(std::string_view line);
 // An answer, on stdout: to a pipe or a file as it is, to a terminal without control codes but those of colours.
 void print(std::string_view text);
-// Columns as wide as their widest cell; the first row is the heading. A cell is one line, whatever stands in it.
+// Columns as wide as their widest cell; the first row is the heading. A cell is one line, whatever stands in it; on a
+// terminal (or in COLUMNS) that is narrower the last one goes on below itself.
 void print_table(const std::vector<std::vector<std::string>>& rows);
 // The same for rows that a person looks over: on a terminal that is narrower (COLUMNS, or its own width) moments lose
 // their date if it is today's and else their time, and the widest cells but those of the first column end in "…". To a

@@ -186,6 +186,13 @@ TEST_F(FirstSteps, HelpFitsTheTerminalAndHasGroups) {
   for (const char* group : {"To begin:\n  run ", "Jobs and flows:\n  job ", "This program:\n"})
     EXPECT_NE(all.out.find(group), std::string::npos) << group << all.out;
   EXPECT_EQ(all.out.find("Others:"), std::string::npos);
+  // A pager does not say how wide its terminal is.
+  for (const std::vector<std::string>& words : std::vector<std::vector<std::string>>{{"--help"}, {"run", "--help"}}) {
+    const Finished piped = call(words);
+    std::istringstream lines(piped.out);
+    for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 80U) << line;
+    EXPECT_EQ(piped.out.find("\n\n\n"), std::string::npos) << "two lines free";
+  }
 }
 
 TEST_F(FirstSteps, ReceiptsAreNarrowAndBeginALine) {

@@ -14,6 +14,17 @@ namespace {
 constexpr const char* kDeaf =
     "import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nprint('up', flush=True)\ntime.sleep(600)";
 
+std::size_t widest(const std::string& screen) {
+  std::size_t most = 0;
+  for (std::size_t from = 0; from < screen.size();) {
+    const std::size_t end = std::min(screen.find('\n', from), screen.size());
+    most =
+        std::max(most, columns(std::string_view(screen).substr(from, end - from - (screen[end - 1] == '\r' ? 1 : 0))));
+    from = end + 1;
+  }
+  return most;
+}
+
 class Terminal : public ::testing::Test {
  protected:
   std::vector<std::string> line(std::vector<std::string> words) const {
@@ -141,16 +152,6 @@ TEST_F(Terminal, AListFitsTheScreenAndAPipeGetsAll) {
   const std::string long_name(100, 'n');
   ASSERT_EQ(
       run(folder_, line({"run", folder_.write("bad.py", "raise ValueError('e' * 70)"), "--name", long_name})).code, 1);
-  const auto widest = [](const std::string& screen) {
-    std::size_t most = 0;
-    for (std::size_t from = 0; from < screen.size();) {
-      const std::size_t end = std::min(screen.find('\n', from), screen.size());
-      most = std::max(most,
-                      columns(std::string_view(screen).substr(from, end - from - (screen[end - 1] == '\r' ? 1 : 0))));
-      from = end + 1;
-    }
-    return most;
-  };
   for (const auto& [columns, more] :
        std::vector<std::pair<unsigned short, std::vector<std::string>>>{{80, {}}, {120, {}}, {200, {"COLUMNS=80"}}}) {
     std::vector<std::string> environment = plain_;
@@ -165,6 +166,14 @@ TEST_F(Terminal, AListFitsTheScreenAndAPipeGetsAll) {
   Pty whole(line({"job", "list", "--json"}), 80, plain_);
   ASSERT_EQ(whole.wait(), 0);
   EXPECT_NE(whole.screen().find(long_name), std::string::npos) << "JSON";
+}
+
+TEST_F(Terminal, TheLastCellOfATableGoesOnBelowItself) {
+  Pty list(line({"executor", "list"}), 72, plain_);
+  ASSERT_EQ(list.wait(), 0) << list.screen();
+  EXPECT_LE(widest(list.screen()), 72U) << list.screen();
+  const std::string whole = run(folder_, line({"executor", "list"})).out;
+  EXPECT_GT(widest(whole), 72U) << whole;  // "CPython 3.11.2, linked in, the same build as the installed one"
 }
 
 // timeout(1) makes a process group of its own, and sends its signal to the program and then to all of the group.
