@@ -194,9 +194,9 @@ class Walk {
     return folder(parent, name, path, depth + 1);
   }
 
-  // The artifacts folder itself: what has removed it has left nothing.
   bool not_opened(const std::string& path, int error) {
-    if (path.empty() && error == ENOENT) return true;
+    // The artifacts folder itself, which was there when the script began.
+    if (path.empty() && error == ENOENT) return remark(path, "it was removed, with all that was in it");
     return note(path, error == ENOTDIR || error == ELOOP ? "is no folder any more" : "cannot be opened");
   }
 
@@ -324,6 +324,8 @@ bool send_frames(int channel, std::string_view frames) { return write_waiting(ch
 
 bool send_artifacts(int channel, const std::string& folder, std::uint64_t max_bytes) {
   if (is_surely_empty(folder)) return true;
+  // Without a job's folder there is no sandbox around us, and there never was one of artifacts.
+  if (::access(folder.substr(0, folder.rfind('/')).c_str(), F_OK) != 0) return true;
   return Walk(channel, max_bytes).folder(AT_FDCWD, folder.c_str(), "", 0);
 }
 

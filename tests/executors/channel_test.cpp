@@ -196,7 +196,8 @@ class LeftArtifacts : public ::testing::Test {
 
 // They vanished without a word.
 TEST_F(LeftArtifacts, FolderThatIsNoneAnyMoreIsReported) {
-  EXPECT_TRUE(sent_of(folder_ / "never there").empty());
+  EXPECT_TRUE(has_text(sent_of(folder_ / "removed"), "the folder of artifacts: it was removed"));
+  EXPECT_TRUE(sent_of(folder_ / "no job/never there").empty());
   std::filesystem::create_directory_symlink("/etc", folder_ / "link");
   EXPECT_TRUE(has_text(sent_of(folder_ / "link"), "the folder of artifacts: not kept: is no folder any more"));
   std::ofstream(folder_ / "file") << "x";
