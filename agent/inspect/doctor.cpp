@@ -149,6 +149,18 @@ std::vector<Check> examine_format(Store& store, Id context) {
   return {{"redis", name, Verdict::missing, format.error().message, "docs/install.md, \"Downgrade\""}};
 }
 
+std::vector<Check> examine_writes(Store& store, Id context) {
+  if (!store.load(context, "mj:format")) return {};
+  const auto now = store.now_ms();
+  if (!now) return {};
+  const auto written = store.save(context, "mj:health", {{"written_ms", std::to_string(*now)}});
+  if (!written && written.error().code == Code::denied) return {};
+  const std::string name = "writes to context " + std::to_string(context);
+  if (written) return {{"redis", name, Verdict::ok, "taken", ""}};
+  return {{"redis", name, Verdict::missing, "refused: " + written.error().message,
+           "docs/operations.md, \"When something fails\": jobs are neither taken nor ended until then"}};
+}
+
 namespace {
 
 Result<Check> record_check(Store& store, Id context) {

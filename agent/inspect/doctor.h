@@ -29,6 +29,10 @@ std::vector<Check> examine_server(const ServerFacts&, Id highest, std::uint32_t 
 
 // The format of a context's keys. Nothing: nothing has been written there, or it cannot be read now.
 std::vector<Check> examine_format(Store&, Id context);
+
+// Whether its server takes writes: one that answers may be full, read-only or without a disk. Only a write finds that
+// out. Empty: nobody has used the context yet, or the user of Redis may not write there.
+std::vector<Check> examine_writes(Store&, Id context);
 // Whether somebody moves it on and somebody runs its jobs: its record, who leads it, its agents.
 Result<std::vector<Check>> examine_context(Store&, FlowStore&, Id context);
 

@@ -163,7 +163,8 @@ constexpr std::array kOwnKeys{
     OwnKey{"mj:format", "hash", "version of the formats of these keys, absent: 1; program that wrote it",
            "the next connection"},
     OwnKey{"mj:server", "string", "run_id of the server that granted leases last", "the next connection"},
-    OwnKey{"mj:health", "hash", "written_ms: when /health last tried whether the server takes writes", "the next try"},
+    OwnKey{"mj:health", "hash", "written_ms: when /health or doctor last tried whether the server takes writes",
+           "the next try"},
     OwnKey{"mj:heads", "hash", "queue: the revision at which its journal stood when that server was started",
            "the next start of the server"},
 };

@@ -86,6 +86,16 @@ TEST_F(DoctorOfRedis, FailsOnAMemoryPolicyThatThrowsJobsAway) {
   expect_says(mycojobs_({"doctor"}), 69, "CONFIG SET maxmemory-policy noeviction");
 }
 
+// It said that all was well while no job could be taken or ended.
+TEST_F(DoctorOfRedis, FailsOnAServerThatRefusesWrites) {
+  ASSERT_EQ(mycojobs_({"queue", "pause", "python"}).code, 0);
+  EXPECT_EQ(check("writes to context 1")["state"], "ok");
+  redis_.cli(0, {"CONFIG", "SET", "maxmemory", "1"});
+  expect_says(mycojobs_({"doctor"}), 69, "OOM command not allowed");
+  redis_.cli(0, {"CONFIG", "SET", "maxmemory", "0"});
+  EXPECT_EQ(mycojobs_({"doctor"}).code, 0);
+}
+
 TEST_F(DoctorOfRedis, WarnsOfWhatACrashWouldLose) {
   redis_.cli(0, {"CONFIG", "SET", "appendonly", "no"});
   EXPECT_EQ(check("appendonly")["state"], "warning");
