@@ -139,12 +139,17 @@ namespace {
 constexpr std::uint64_t kMostScheduleMs = 3600ULL * 1000;  // without a look
 constexpr std::uint64_t kWaitMs = 1000;                    // until the next look at a run that another waits for
 
+// What the store will answer differently when it is asked again.
+bool passes(Code code) { return code == Code::unavailable || code == Code::io; }
+
 Result<RunBefore> run_before(FlowStore& store, Id context, const Schedule& schedule) {
   RunBefore before;
   if (schedule.last_flow == 0) return before;
-  MJ_TRY(read, store.read(context, schedule.last_flow, kRecordAlone));
-  const Flow flow = decode<Flow>(read.record).record;
-  if (read.record.empty() || flow.id == 0) return before;
+  auto read = store.read(context, schedule.last_flow, kRecordAlone);
+  if (!read && passes(read.error().code)) return tl::unexpected<Error>(std::move(read).error());
+  if (!read) return before;  // another client's key stands in its place
+  const Flow flow = decode<Flow>(read->record).record;
+  if (read->record.empty() || flow.id == 0) return before;
   before.running = flow.status != FlowStatus::error && flow.status != FlowStatus::finished;
   before.ended_ms = flow.ended_ms;
   return before;
@@ -159,9 +164,6 @@ Result<std::shared_ptr<const FlowPlan>> plan_of(FlowStore& store, RunCache& cach
   cache.keep_plan(context, plan);
   return std::shared_ptr<const FlowPlan>(plan);
 }
-
-// What the store will answer differently when it is asked again.
-bool passes(Code code) { return code == Code::unavailable || code == Code::io; }
 
 Result<Id> start(FlowStore& store, RunCache& cache, Id context, const Schedule& schedule, std::uint64_t moment,
                  const MayStart& may_start) {
@@ -247,7 +249,8 @@ Result<std::uint64_t> run_schedules(FlowStore& store, RunCache& cache, Id contex
     auto next = settle(store, cache, context, schedule, now, may_start);
     if (!next && passes(next.error().code)) return next;
     // Another was faster, or changed it: what it says now is looked at at once.
-    wait_ms = std::min(wait_ms, next.value_or(1));
+    const std::uint64_t again_ms = !next && next.error().code == Code::conflict ? 1 : kWaitMs;
+    wait_ms = std::min(wait_ms, next.value_or(again_ms));
   }
   return wait_ms;
 }

@@ -243,5 +243,21 @@ TEST_F(Schedules, AMomentWhoseFlowIsOverTheLimitsIsPassedOverWithTheField) {
   EXPECT_GT(stored().next_ms, kNoon);
 }
 
+// Another client's SET on the flow that it began last: nothing of that flow can be read any more.
+TEST_F(Schedules, OneWhoseLastFlowWasOverwrittenStartsItsNextAndHoldsUpNobody) {
+  const FlowPlan logs = plan("old");
+  put(one("nightly", logs, "skip"), logs);
+  clock_.unix = clock_.boot = kNoon;
+  ASSERT_TRUE(look());
+  ASSERT_EQ(stored().last_flow, 1U);
+  server_.plain(kContext, {"DEL", "flow:1"});
+  server_.plain(kContext, {"SET", "flow:1", "x"});
+  clock_.unix = clock_.boot = kNoon + kMinute;
+  const auto next = look();
+  ASSERT_TRUE(next) << next.error().message;
+  EXPECT_GT(*next, 1000U) << "asked again without a pause";
+  EXPECT_EQ(stored().last_flow, 2U) << stored().note;
+}
+
 }  // namespace
 }  // namespace mycojobs
