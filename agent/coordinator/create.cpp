@@ -94,7 +94,10 @@ Result<Flow> put_all(FlowStore& store, const FlowPlan& plan, const NewFlow& aske
   Flow flow = record_of(plan, asked, id, std::move(ids));
   for (std::size_t i = 0; i < jobs.size(); ++i) {
     const std::string& url = plan.nodes.at(i).supervisor_url;
-    if (!url.empty()) jobs[i].unknown.emplace_back("supervisor_url", url);
+    if (!url.empty()) {
+      std::erase_if(jobs[i].unknown, [](const auto& field) { return field.first == "supervisor_url"; });
+      jobs[i].unknown.emplace_back("supervisor_url", url);
+    }
     jobs[i].flow_id = id;
   }
   MJ_CHECK(put_jobs(store, flow, jobs));
@@ -131,19 +134,29 @@ Result<Flow> create_flow(FlowStore& store, const FlowPlan& plan, const NewFlow& 
   return flow;
 }
 
-Result<Flow> create_flow_of_jobs(FlowStore& store, const Flow& wanted, const std::vector<Job>& jobs,
-                                 const nlohmann::json& nodes) {
-  NewFlow asked;
-  asked.context = wanted.context_id;
-  asked.caller = wanted.caller_id;
-  asked.env_vars = wanted.env_vars;
-  asked.notify = wanted.notify;
+Result<Flow> create_flow_of_jobs(FlowStore& store, const std::string& name, const NewFlow& asked,
+                                 const std::vector<Job>& jobs, const nlohmann::json& nodes) {
   MJ_CHECK(check(asked));
-  MJ_TRY(plan, plan_of_jobs(wanted.name, wanted.env_vars, jobs, nodes));
+  MJ_TRY(plan, plan_of_jobs(name, asked.env_vars, jobs, nodes));
+  std::string ids;
+  for (const Job& job : jobs) ids += ' ' + std::to_string(job.id);
   FlowDraft draft;
   draft.context = asked.context;
   draft.caller = asked.caller;
+  draft.fingerprint = fingerprint(plan, asked.env_vars, ids);
+  // One that was broken off has its jobs: it is found by what it is of, too.
+  const bool has_key = !asked.idempotency_key.empty();
+  draft.idempotency_key = has_key ? asked.idempotency_key : "jobs " + draft.fingerprint;
   MJ_TRY(place, store.create(draft));
+  if (place.existed) {
+    MJ_TRY(there, complete(store, asked.context, place.flow));
+    if (there && has_key) return std::move(*there);
+    if (there) {
+      draft.idempotency_key.clear();
+      MJ_TRY(another, store.create(draft));
+      place = another;
+    }
+  }
   return put_all(store, plan, asked, place.flow, jobs);
 }
 

@@ -27,8 +27,10 @@ struct NewFlow {
 // goes on where it was if it has an idempotency key; else what is there is a finding of verify, and goes with
 // retention.
 Result<Flow> create_flow(FlowStore&, const FlowPlan&, const NewFlow&);
-// Jobs that exist (job.create): they become the flow's. Flow::jobs, name, env_vars; nodes: as definition_of_jobs().
-Result<Flow> create_flow_of_jobs(FlowStore&, const Flow&, const std::vector<Job>& jobs, const nlohmann::json& nodes);
+// Jobs that exist (job.create): they become the flow's. nodes: as definition_of_jobs(). Killed anywhere in between, the
+// same call goes on where it was, with a key or without.
+Result<Flow> create_flow_of_jobs(FlowStore&, const std::string& name, const NewFlow&, const std::vector<Job>& jobs,
+                                 const nlohmann::json& nodes);
 // A record flow:<id> that another client has written, whose jobs are records too (seed 001): becomes a flow that can be
 // started. One that was made here is left alone. Error invalid or too_large: names the field of the record, or of its
 // job, that cannot be, or is over the limits of the context that the ceiling is of; nothing was changed.

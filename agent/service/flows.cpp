@@ -97,8 +97,7 @@ Result<Id> owner_of_new(const Caller& by, Store& store, const CreateFlow& reques
   return owner(by, request.owner);
 }
 
-Result<Flow> make(const Caller& by, FlowStore& flows, const FlowPlan& plan, const CreateFlow& request, Id owner) {
-  if (auto fits = check_jobs(plan, limits_of(by)); !fits) return fail(fits.error(), "definition");
+NewFlow asked_for(const Caller& by, const CreateFlow& request, Id owner) {
   NewFlow asked;
   asked.context = by.context;
   asked.caller = owner;
@@ -106,7 +105,12 @@ Result<Flow> make(const Caller& by, FlowStore& flows, const FlowPlan& plan, cons
   asked.idempotency_key = request.idempotency_key.value_or("");
   asked.notify = request.notify;
   asked.traceparent = request.traceparent.empty() ? by.traceparent : request.traceparent;
-  return mycojobs::create_flow(flows, plan, asked);
+  return asked;
+}
+
+Result<Flow> make(const Caller& by, FlowStore& flows, const FlowPlan& plan, const CreateFlow& request, Id owner) {
+  if (auto fits = check_jobs(plan, limits_of(by)); !fits) return fail(fits.error(), "definition");
+  return mycojobs::create_flow(flows, plan, asked_for(by, request, owner));
 }
 
 // Of the owner's jobs: each an id, once.
@@ -183,15 +187,7 @@ Result<Flow> create_flow_of_jobs(const Caller& by, const FlowStores& in, const s
                                  const CreateFlow& request) {
   MJ_TRY(owner, owner_of_new(by, in.records, request));
   MJ_TRY(jobs, jobs_of_list(by, in.records, job_ids, owner));
-  Flow flow;
-  for (const Job& job : jobs) flow.jobs.push_back(job.id);
-  flow.caller_id = owner;
-  flow.context_id = by.context;
-  flow.name = name;
-  flow.env_vars = request.env_vars;
-  flow.notify = request.notify;
-  flow.traceparent = request.traceparent.empty() ? by.traceparent : request.traceparent;
-  return mycojobs::create_flow_of_jobs(in.flows, flow, jobs, nodes);
+  return mycojobs::create_flow_of_jobs(in.flows, name, asked_for(by, request, owner), jobs, nodes);
 }
 
 Result<FlowProgress> start_flow(const Caller& by, const FlowStores& in, const StartFlow& request) {

@@ -109,6 +109,53 @@ TEST_F(FlowService, NoNodeThatRunsHereAsksForMoreThanTheCeilingAllows) {
               StartsWith("jobs[0]: " + std::string(kOver128MiB)));
 }
 
+TEST_F(FlowService, AFlowOfJobsIsMadeOnceByItsKey) {
+  ASSERT_EQ(outcome(create_job(submitter_, *store_, std::nullopt, new_job(8))), "");
+  ASSERT_EQ(outcome(create_job(submitter_, *store_, std::nullopt, new_job(9))), "");
+  CreateFlow request;
+  request.idempotency_key = "once";
+  const auto make = [&](const nlohmann::json& jobs) {
+    return create_flow_of_jobs(submitter_, stores(), "f", jobs, nullptr, request);
+  };
+  const auto first = make({8U});
+  ASSERT_TRUE(first) << message(first);
+  const auto again = make({8U});
+  ASSERT_TRUE(again) << message(again);
+  EXPECT_EQ(again->id, first->id);
+  EXPECT_THAT(message(make({9U})), HasSubstr("once began flow " + std::to_string(first->id)));
+  request.idempotency_key.reset();
+  EXPECT_EQ(outcome(make({8U})), "conflict") << "the jobs are that flow's";
+}
+
+TEST_F(FlowService, AFlowOfJobsStandsInTheTraceOfWhoMakesIt) {
+  ASSERT_EQ(outcome(create_job(submitter_, *store_, std::nullopt, new_job(8))), "");
+  CreateFlow request;
+  request.traceparent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+  const auto made = create_flow_of_jobs(submitter_, stores(), "f", {8U}, nullptr, request);
+  ASSERT_TRUE(made) << message(made);
+  EXPECT_EQ(field("flow:" + std::to_string(made->id), "traceparent"), request.traceparent);
+}
+
+// Whoever makes one may be killed between any two steps.
+TEST_F(FlowService, AFlowOfJobsThatWasBrokenOffIsMadeByTheSameCallAgain) {
+  for (const Fault how : {Fault::before, Fault::after}) {
+    for (const char* step : {"flow_create", "flow_put_jobs", "flow_put"}) {
+      const auto job = create_job(submitter_, *store_, std::nullopt, new_job());
+      ASSERT_TRUE(job) << message(job);
+      const nlohmann::json nodes{{std::to_string(job->id), {{"supervisor_url", "http://there.example:9652"}}}};
+      const auto make = [&] { return create_flow_of_jobs(submitter_, stores(), "f", {job->id}, nodes, {}); };
+      redis_.set_faults([&](std::string_view call) { return call == step ? how : Fault::none; });
+      const auto broken = make();
+      redis_.set_faults([](std::string_view) { return Fault::none; });
+      EXPECT_FALSE(broken) << step;
+      const auto made = make();
+      const bool was_made = how == Fault::after && std::string_view(step) == "flow_put";
+      EXPECT_EQ(outcome(made), was_made ? "conflict" : "") << step << ": " << message(made);
+      EXPECT_TRUE(was_made || (made && start_flow(submitter_, stores(), {made->id, "rpc"})));
+    }
+  }
+}
+
 // The ceiling may have been lowered since a flow was made, and a plain client's flow was never held to it.
 TEST_F(FlowService, WhatIsReplayedOrAdoptedIsHeldToTheCeilingOfToday) {
   const nlohmann::json greedy{{"script", "pass"}, {"type", "python"}, {"policy", {{"memory", "129 MiB"}}}};
