@@ -96,13 +96,32 @@ std::string EventStream::id_of(std::uint64_t at_ms, Id flow, std::uint64_t revis
   return std::to_string(at_ms) + '.' + std::to_string(flow) + '.' + std::to_string(revision);
 }
 
-bool EventStream::heartbeat() { return sink_.send(": heartbeat\n\n"); }
+bool EventStream::heartbeat() { return may_look() && sink_.send(": heartbeat\n\n"); }
 
 // The store is away: the client hears it as silence, and the next hint or reconnection looks again.
 bool EventStream::say_error(const Error& error) {
   if (error.code == Code::unavailable) return sink_.send(": " + dump_json(json(error.message)) + "\n\n");
   (void)sink_.send("event: gone\ndata: " + dump_json({{"message", error.message}}) + "\n\n");
   return false;
+}
+
+// Who loses the right to read, or whose flow goes, hears no more. Not with each event: a trip to the store.
+bool EventStream::may_look() {
+  constexpr std::chrono::seconds kFresh{1};
+  const auto now = std::chrono::steady_clock::now();
+  if (now - asked_ < kFresh) return true;
+  const json params = context_params(request_.context);
+  auto call = Call::begin(services_, params, request_.caller);
+  if (!call) return say_error(call.error());
+  if (request_.flow == 0) {
+    auto may = call->noted(service::may(call->by(), call->store(), Action::read));
+    if (!may) return say_error(may.error());
+  } else {
+    auto flow = call->noted(service::read_flow(call->by(), call->store(), request_.flow));
+    if (!flow) return say_error(flow.error());
+  }
+  asked_ = now;
+  return true;
 }
 
 bool EventStream::begin() {
@@ -149,6 +168,7 @@ bool EventStream::look_at_recent() {
 }
 
 bool EventStream::follow(const std::deque<std::pair<Id, std::uint64_t>>& moved, bool look_again) {
+  if (!may_look()) return false;
   if (look_again && request_.flow == 0 && !look_at_recent()) return false;
   if (look_again && request_.flow != 0) return catch_up(request_.flow, sent_[request_.flow]);
   for (const auto& [flow, revision] : moved) {

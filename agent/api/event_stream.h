@@ -1,6 +1,7 @@
 // One client's stream of events: what it has been sent, and what comes next. Of one thread.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <deque>
 #include <map>
@@ -45,6 +46,7 @@ class EventStream {
   Result<Page> read_page(Id flow, std::uint64_t after);
   bool catch_up(Id flow, std::uint64_t after);
   bool look_at_recent();
+  bool may_look();
   std::string id_of(std::uint64_t at_ms, Id flow, std::uint64_t revision) const;
   bool say_error(const Error&);
 
@@ -53,6 +55,7 @@ class EventStream {
   EventSink& sink_;
   std::map<Id, std::uint64_t> sent_;  // up to which revision
   std::uint64_t since_ms_ = 0;
+  std::chrono::steady_clock::time_point asked_ = std::chrono::steady_clock::now();  // whether it may look
 };
 
 }  // namespace mycojobs::api

@@ -152,6 +152,15 @@ class Running final : public ApiServer {
     return caller;
   }
 
+  // Whose line has been taken out of the file of tokens since, or names another, is let in no more.
+  bool is_still(const Caller& who, const std::string& authorization) {
+    if (auto read = tokens_.refresh(); !read) log(LogLevel::error, "api", "tokens: {}", read.error().message);
+    HttpRequest asked;
+    asked.headers["authorization"] = authorization;
+    const auto now = caller_of(asked);
+    return now && now->actor == who.actor && now->operator_token == who.operator_token && now->session == who.session;
+  }
+
   // A session is over when its key is taken away from the actor. Error unavailable: that cannot be asked now.
   Result<bool> holds(const Caller& caller) {
     if (caller.session.empty()) return true;
@@ -190,9 +199,11 @@ class Running final : public ApiServer {
     if (!held) return refuse(503, std::string(word(held.error().code)), held.error().message, "call again in a moment");
     if (!*held) return unauthorised();
     HttpReply reply = events_.stream(from, *caller);
-    if (!reply.stream || caller->session.empty()) return reply;
-    reply.stream = [this, who = *caller, all = std::move(reply.stream)](EventSink& sink) {
-      GuardedSink guarded(sink, [this, &who] {
+    if (!reply.stream || caller->anonymous) return reply;
+    reply.stream = [this, who = *caller, token = from.header("authorization"),
+                    all = std::move(reply.stream)](EventSink& sink) {
+      GuardedSink guarded(sink, [this, &who, &token] {
+        if (!is_still(who, token)) return false;
         const auto still = holds(who);
         return !still || *still;  // while the store is away there is nothing to tell
       });

@@ -652,5 +652,38 @@ TEST_F(ApiTest, EventsOfAJobTellItsStateAndItsLog) {
   server_->stop();
 }
 
+// Rights are asked again while a stream is open, and so is the line of its token.
+TEST_F(ApiTest, EventsOfFlowsEndForWhoMayNotReadThemAnyMore) {
+  const std::string reader = make_token(13), other = make_token(14);
+  token_ = make_token(0, true);
+  start();
+  ok("context.create", {{"id", 1}, {"admins", {1}}, {"readers", {13, 14}}});
+  const json definition = json::parse(R"({"name":"n","jobs":{"hold":{"pause":"?"}}})");
+  const json flow{{"id", ok("flow.create", {{"definition", definition}}).at("id")}};
+  const auto listen = [&](const std::string& token, const std::string& query) {
+    return std::make_unique<test::Process>(
+        folder_, std::vector<std::string>{"curl", "-sN", "-H", "Authorization: Bearer " + token,
+                                          server_->url() + "/events?context=1" + query});
+  };
+  const auto all = listen(reader, ""), one = listen(reader, "&flow=" + flow.at("id").dump()),
+             others = listen(other, ""), operators = listen(token_, "");
+  for (test::Process* each : {all.get(), one.get(), others.get(), operators.get()})
+    ASSERT_TRUE(test::eventually([&] { return each->out().find(": heartbeat") != std::string::npos; })) << each->out();
+  ok("context.update", {{"id", 1}, {"readers", {14}}});
+  std::string rows, line;
+  std::ifstream file(settings_.tokens_file);
+  while (std::getline(file, line)) rows += line.find(" 14") == std::string::npos ? line + '\n' : "";
+  std::ofstream(settings_.tokens_file) << rows;
+  for (test::Process* each : {all.get(), one.get(), others.get()})
+    EXPECT_TRUE(test::eventually([&] { return !each->running(); })) << each->out();
+  ok("flow.start", flow);
+  EXPECT_TRUE(test::eventually([&] { return operators->out().find("\"hold\"") != std::string::npos; }));
+  for (test::Process* each : {all.get(), one.get(), others.get()})
+    EXPECT_EQ(each->out().find("\"hold\""), std::string::npos) << each->out();
+  EXPECT_NE(all->out().find("event: gone"), std::string::npos);
+  EXPECT_NE(one->out().find("event: gone"), std::string::npos);
+  server_->stop();
+}
+
 }  // namespace
 }  // namespace mycojobs
