@@ -23,13 +23,13 @@ constexpr auto kDetailsOfPeers = std::to_array<std::string_view>(
      "violation", "result_too_large", "setup_error", "cancelled", "lost", "dependency_failed", "prerequisite",
      "policy_refused", "too_large"});
 
-std::string detail_of_peer(const Job& job) {
-  if (job.status == JobStatus::finished) return "ok";
-  const bool may = std::find(kDetailsOfPeers.begin(), kDetailsOfPeers.end(), job.detail) != kDetailsOfPeers.end();
-  return may && job.detail != "ok" ? job.detail : "lost";
-}
-
 }  // namespace
+
+std::string detail_of_peer(JobStatus status, const std::string& detail) {
+  if (status == JobStatus::finished) return "ok";
+  const bool may = std::find(kDetailsOfPeers.begin(), kDetailsOfPeers.end(), detail) != kDetailsOfPeers.end();
+  return may && detail != "ok" ? detail : "lost";
+}
 
 Result<json> jobs_of_answer(const json& body, std::uint64_t max_bytes, std::uint64_t room) {
   json out = body.value("jobs", json::array());
@@ -85,7 +85,7 @@ Result<AnsweredJob> read_answered_job(const json& object, std::size_t index) {
   if (job.status != JobStatus::finished && job.status != JobStatus::error)
     return fail(Code::invalid, where + ".status: says that it has not ended");
   out.end.status = job.status;
-  out.end.detail = detail_of_peer(job);
+  out.end.detail = detail_of_peer(job.status, job.detail);
   out.end.error = std::move(job.error);
   out.end.error_info = std::move(job.error_info);
   out.end.result = std::move(job.result);

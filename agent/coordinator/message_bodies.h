@@ -23,6 +23,8 @@ Result<nlohmann::json> jobs_of_answer(const nlohmann::json& body, std::uint64_t 
 // Files of one of these jobs that whoever sends them can give, with the job's key here. Nothing: it has none to give.
 std::optional<FilesOf> files_of_job(const nlohmann::json& answered);
 std::vector<FilesOf> files_of_answer(const nlohmann::json& jobs);  // of all of them
+// How a job has ended at another host, in the words that such a host may use: of the others lost.
+std::string detail_of_peer(JobStatus, const std::string& detail);
 // What an answer says of a job: its end, and what stands beside it on the record.
 Result<AnsweredJob> read_answered_job(const nlohmann::json&, std::size_t index);
 

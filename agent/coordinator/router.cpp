@@ -21,6 +21,7 @@
 #include "base/sha256.h"
 #include "coordinator/context_turns.h"
 #include "coordinator/log_once.h"
+#include "coordinator/message_bodies.h"
 #include "coordinator/message_receiver.h"
 #include "coordinator/router_queues.h"
 #include "domain/codec.h"
@@ -77,7 +78,13 @@ class RemoteJob {
   bool late() const { return clock_.boot_ms() >= until_ms_; }
   std::optional<std::string> start();  // the job's key there; nothing: it is over (end_) or was abandoned
   bool follow(const std::string& key);
+  std::vector<Log> fetch_log(const std::string& id);
   void fetch(const std::string& key);
+  void take_result(const nlohmann::json& result, std::vector<Log> lines);
+  bool is_abandoned() {
+    const std::lock_guard lock(mutex_);
+    return abandoned_;
+  }
   void end(std::string detail, std::string error);
 
   RemoteRequest wanted_;
@@ -98,6 +105,9 @@ using nlohmann::json;
 constexpr std::uint32_t kCallMs = 15000, kFirstPauseMs = 50, kLongestFollowMs = 1000, kLongestAwayMs = 10000;
 constexpr std::uint64_t kAfterCancelMs = 30000;  // for the supervisor to end what was cancelled
 constexpr std::size_t kLogPage = 500, kMaxLogLines = 5000, kMostKeyBytes = 48;
+// Of a supervisor that is slow, or says ever more: what is left of the log is passed over, a larger end is none.
+constexpr std::uint64_t kMostLogMs = 15000;
+constexpr std::size_t kMostLogBytes = 8U << 20, kMostEndBytes = 16U << 20;
 
 std::string text_of(const json& object, const char* name) {
   const auto found = object.find(name);
@@ -186,10 +196,7 @@ void RemoteJob::end(std::string detail, std::string error) {
 std::optional<std::string> RemoteJob::start() {
   const json params = params_of(wanted_);
   while (true) {
-    {
-      const std::lock_guard lock(mutex_);
-      if (abandoned_) return std::nullopt;
-    }
+    if (is_abandoned()) return std::nullopt;
     auto started = call_rpc(http_, {wanted_.url, wanted_.secret, "job.start", kCallMs, &wanted_.networks}, params);
     if (started && started->is_object() && started->contains("key")) {
       pause_ms_ = 0;
@@ -243,51 +250,65 @@ bool RemoteJob::follow(const std::string& key) {
   }
 }
 
-void RemoteJob::fetch(const std::string& key) {
-  const std::string id = key.substr(key.starts_with("job:") ? 4 : 0);
+std::vector<Log> RemoteJob::fetch_log(const std::string& id) {
   std::vector<Log> lines;
   std::uint64_t after = 0;
-  for (bool more = true; more && lines.size() < kMaxLogLines;) {
+  std::size_t bytes = 0;
+  const std::uint64_t until = clock_.boot_ms() + kMostLogMs;
+  for (bool more = true; more && !is_abandoned() && clock_.boot_ms() < until;) {
     auto page = call_rpc(http_, {wanted_.url, wanted_.secret, "job.logs", kCallMs, &wanted_.networks},
                          {{"id", id}, {"after_seq", after}, {"limit", kLogPage}});
     more = page && page->is_object() && page->contains("lines") && (*page)["lines"].is_array() &&
            !(*page)["lines"].empty();
     for (std::size_t i = 0; more && i < (*page)["lines"].size(); ++i) {
       Log line = decode_json<Log>((*page)["lines"][i]).record;
-      more = line.seq > after;
+      bytes += line.text.size();
+      more = line.seq > after && bytes <= kMostLogBytes && lines.size() < kMaxLogLines;
       after = line.seq;
       if (more) lines.push_back(std::move(line));
     }
   }
-  while (true) {
+  return lines;
+}
+
+void RemoteJob::fetch(const std::string& key) {
+  const std::string id = key.substr(key.starts_with("job:") ? 4 : 0);
+  std::vector<Log> lines = fetch_log(id);
+  while (!is_abandoned()) {
     auto result =
         call_rpc(http_, {wanted_.url, wanted_.secret, "job.result", kCallMs, &wanted_.networks}, {{"id", id}});
-    if (result && result->is_object()) {
-      const std::lock_guard lock(mutex_);
-      JobEnd made;
-      made.status = text_of(*result, "status") == "finished" ? JobStatus::finished : JobStatus::error;
-      made.detail = text_of(*result, "detail");
-      made.error = text_of(*result, "error");
-      made.error_info = text_of(*result, "error_info");
-      made.usage = text_of(*result, "usage");
-      made.layers = text_of(*result, "layers");
-      if (result->value("receipt", json()).is_object()) made.receipt = text_of(*result, "receipt");
-      made.ran_as = ran_as_of(*result);
-      const auto values = result->find("result");
-      if (values != result->end()) {
-        HandedBack back = handed_back(*values);
-        made.result = std::move(back.texts);
-        made.result_json = std::move(back.json);
-      }
-      log_ = std::move(lines);
-      end_ = std::move(made);
-      return;
-    }
+    if (result && result->is_object()) return take_result(*result, std::move(lines));
     const bool away = !result && result.error().code == Code::unavailable;
     if (!away || clock_.boot_ms() >= until_ms_ + kAfterCancelMs)
       return end("lost", "supervisor " + wanted_.url + " does not tell the result");
     if (!rest(Pace::patient)) return;
   }
+}
+
+void RemoteJob::take_result(const json& result, std::vector<Log> lines) {
+  const bool finished = text_of(result, "status") == "finished";
+  if (const std::size_t size = dump_json(result).size(); size > kMostEndBytes) {
+    return end("too_large", "supervisor " + wanted_.url + ": it ended as " + (finished ? "finished" : "error") +
+                                ", and what it says takes " + std::to_string(size) + " bytes; " +
+                                std::to_string(kMostEndBytes) + " are the most");
+  }
+  JobEnd made;
+  made.status = finished ? JobStatus::finished : JobStatus::error;
+  made.detail = detail_of_peer(made.status, text_of(result, "detail"));
+  made.error = text_of(result, "error");
+  made.error_info = text_of(result, "error_info");
+  made.usage = text_of(result, "usage");
+  made.layers = text_of(result, "layers");
+  if (result.value("receipt", json()).is_object()) made.receipt = text_of(result, "receipt");
+  made.ran_as = ran_as_of(result);
+  if (const auto values = result.find("result"); values != result.end()) {
+    HandedBack back = handed_back(*values);
+    made.result = std::move(back.texts);
+    made.result_json = std::move(back.json);
+  }
+  const std::lock_guard lock(mutex_);
+  log_ = std::move(lines);
+  end_ = std::move(made);
 }
 
 }  // namespace

@@ -1,6 +1,11 @@
 // The router and a supervisor that it calls: a server of the API, with a Redis of its own.
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <chrono>
+#include <thread>
+
+#include "api/http.h"
 #include "api_fixture.h"
 #include "coordinator/router.h"
 #include "domain/codec.h"
@@ -73,6 +78,66 @@ TEST_F(RouterCalls, ItsJobsComeAFewAtATimeAndAllEnd) {
   }));
   EXPECT_EQ(ran, 6U);
   for (const std::string& each : jobs) EXPECT_EQ(field(each, "detail"), "ok");
+}
+
+// The other words are this store's own, and rest on what only it can know.
+TEST_F(RouterCalls, ASupervisorSaysHowAJobEndedInItsOwnWordsAlone) {
+  open();
+  const std::string left_out = push(1);
+  const auto ended_there = [&](const std::string& detail, const std::string& error) {
+    EXPECT_TRUE(eventually([&] {
+      ClaimRequest request{.context = 1, .instance = "there", .queues = {"queue:python"}};
+      const auto claimed = there_->claim(request).value();
+      if (claimed.jobs.empty()) return false;
+      const ClaimRef& job = claimed.jobs.front().ref;
+      JobEnd end;
+      end.detail = detail;
+      end.error = error;
+      const Report all[] = {EndReport{job, end}};
+      return there_->report(1, all).has_value();
+    }));
+  };
+  ended_there("not_needed", "x");
+  EXPECT_TRUE(eventually([&] { return field(left_out, "status") == "error"; }));
+  EXPECT_EQ(field(left_out, "detail"), "lost");
+  const std::string large = push(2);
+  ended_there("exit", std::string(17U << 20, 'x'));
+  EXPECT_TRUE(eventually([&] { return field(large, "status") == "error"; }));
+  EXPECT_EQ(field(large, "detail"), "too_large");
+  EXPECT_LT(field(large, "error").size(), 300U) << field(large, "error").substr(0, 300);
+}
+
+// It answers each question for the log with one more line.
+TEST_F(RouterCalls, ASupervisorWhoseLogNeverEndsKeepsNoCoordinatorFromItsEnd) {
+  std::atomic<int> asked{0};
+  const auto answer = [&asked](const api::HttpRequest& from) {
+    const json call = json::parse(from.body);
+    const std::string method = call.at("method");
+    json result{{"key", "job:5:1"}, {"ended", true}};
+    if (method == "job.logs") {
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      const auto seq = call.at("params").at("after_seq").get<std::uint64_t>() + 1;
+      result = {{"lines", {{{"seq", seq}, {"ts_ms", 1}, {"stream", "stdout"}, {"text", "more\n"}}}}};
+      ++asked;
+    }
+    api::HttpReply reply;
+    reply.body = json{{"jsonrpc", "2.0"}, {"id", 1}, {"result", result}}.dump();
+    return reply;
+  };
+  auto there = api::HttpServer::start("127.0.0.1:0", ApiLimits(), {{"POST", "/", answer}}, [](const api::HttpRequest&) {
+    return api::Admission{{}, api::Standing::token};
+  });
+  ASSERT_TRUE(there) << there.error().message;
+  ASSERT_TRUE(store_->create_record(1, {"runner:", "runner", 51, {{"address", (*there)->url()}, {"secret", "s"}}}));
+  open();
+  here_.plain(1, {"HSET", "job:12:1", "id", "1", "caller_id", "12", "context_id", "1", "script_type", "python",
+                  "script", "pass", "status", "dispatched", "supervisor_url", (*there)->url(), "timeout", "3600"});
+  here_.push(1, router_queue((*there)->url()), "job:12:1");
+  ASSERT_TRUE(eventually([&] { return asked > 2; }));
+  const auto began = std::chrono::steady_clock::now();
+  router_.reset();
+  EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(5));
+  EXPECT_EQ(field("job:12:1", "detail"), "queued") << "given back: another router follows it";
 }
 
 }  // namespace
