@@ -92,8 +92,7 @@ Result<json> get(Call& call) {
   return object;
 }
 
-Result<service::FlowPage> find_page(Call& call, Id before) {
-  MJ_TRY(flows, call.flows());
+Result<service::ListFlows> wanted_of(const Call& call, Id before) {
   service::ListFlows request{call.text("name"), before, call.number("limit", 50)};
   if (call.has("status")) {
     request.status = parse<FlowStatus>(call.text("status"));
@@ -102,23 +101,26 @@ Result<service::FlowPage> find_page(Call& call, Id before) {
   request.word = call.text("state");
   request.caller = call.id("caller_id");
   request.until_ms = call.number("until_ms", 0);
-  return service::page_flows(call.by(), call.stores(*flows), request);
+  return request;
 }
 
-json rows_of(const service::FlowPage& page) {
+json rows_of(const std::vector<service::FlowRow>& rows) {
   json all = json::array();
-  for (const service::FlowRow& row : page.flows) {
+  for (const service::FlowRow& row : rows) {
     json object = shown(row.flow);
     object["name"] = row.summary.name;
     object["at_ms"] = row.summary.at_ms;
     object["retired"] = row.summary.record.empty();
+    if (row.flow.status == FlowStatus::started) object["detail"] = row.word;
     all.push_back(std::move(object));
   }
   return all;
 }
 
 Result<json> list(Call& call) {
-  MJ_TRY(found, find_page(call, call.id("before")));
+  MJ_TRY(request, wanted_of(call, call.id("before")));
+  MJ_TRY(flows, call.flows());
+  MJ_TRY(found, service::list_flows(call.by(), call.stores(*flows), request));
   return rows_of(found);
 }
 
@@ -129,8 +131,10 @@ Result<json> page(Call& call) {
       return fail(Code::invalid, "after: give what the page before gave as `after`");
     before = static_cast<Id>(given);
   }
-  MJ_TRY(found, find_page(call, before));
-  return json{{"flows", rows_of(found)},
+  MJ_TRY(request, wanted_of(call, before));
+  MJ_TRY(flows, call.flows());
+  MJ_TRY(found, service::page_flows(call.by(), call.stores(*flows), request));
+  return json{{"flows", rows_of(found.flows)},
               {"after", found.after == 0 ? "" : std::to_string(found.after)},
               {"looked_at", found.looked_at}};
 }

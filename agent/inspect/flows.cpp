@@ -61,6 +61,10 @@ std::string flow_word(FlowStatus status, std::string_view detail) {
   return "failed";
 }
 
+bool is_under_way(std::string_view word) {
+  return word == "started" || word == "idle" || word == "running" || word == "waiting";
+}
+
 std::string done_word(std::string_view verb) {
   for (const auto& [word, past] : kDone) {
     if (verb == word) return std::string(past);

@@ -35,6 +35,9 @@ std::vector<FlowWord> flow_words();
 // (look_at_flow): here such a flow is running.
 std::string flow_word(FlowStatus, std::string_view detail);
 
+// The same, for who asks for one: it may be the word of a flow whose record says running.
+bool is_under_way(std::string_view word);
+
 // The same for those: of a flow whose record says running, the jobs are looked at. Costs a look_at_flow() then.
 Result<std::string> look_at_word(FlowStore&, Store&, Id context, const Flow&);
 

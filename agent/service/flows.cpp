@@ -1,6 +1,7 @@
 #include "service/flows.h"
 
 #include <algorithm>
+#include <iterator>
 #include <nlohmann/json.hpp>
 
 #include "coordinator/create.h"
@@ -12,6 +13,7 @@
 #include "domain/prerequisites.h"
 #include "domain/rights.h"
 #include "domain/trace_context.h"
+#include "domain/utf8.h"
 #include "inspect/flows.h"
 #include "inspect/jobs.h"
 
@@ -55,7 +57,8 @@ namespace mycojobs::service {
 namespace {
 
 constexpr std::size_t kMaxFlowsListed = 1000;
-constexpr int kMaxPages = 20;  // that are looked through for the flows of one actor
+constexpr int kMaxPages = 20;            // that are looked through for the flows of one actor
+constexpr std::size_t kMostLooks = 200;  // at the jobs of flows, for one page
 constexpr std::string_view kIdentity[] = {"id", "caller_id"};
 
 Thing thing_of(Id flow, Id maker) { return {.name = "flow " + std::to_string(flow), .maker = maker}; }
@@ -259,47 +262,102 @@ Result<Flow> read_flow(const Caller& by, Store& store, Id flow) {
 
 namespace {
 
-bool is_wanted(const ListFlows& request, const FlowSummary& row, const Flow& flow) {
+// As its record says; whether its word is wanted is another question.
+bool may_be_wanted(const ListFlows& request, const FlowSummary& row, const Flow& flow) {
+  const std::string word = flow_word(flow.status, flow.detail);
   return (!request.status || (flow.status == *request.status && !row.record.empty())) &&
-         (request.word.empty() || flow_word(flow.status, flow.detail) == request.word) &&
+         (request.word.empty() || word == request.word || (word == "running" && is_under_way(request.word))) &&
          (request.caller == 0 || flow.caller_id == request.caller) &&
          (request.until_ms == 0 || row.at_ms <= request.until_ms);
 }
 
+// One that cannot be looked at is what its record says; its own page says what is wrong with it.
+Result<std::string> word_of(const Caller& by, const FlowStores& in, const Flow& flow) {
+  auto word = look_at_word(in.flows, in.records, by.context, flow);
+  if (word || word.error().code == Code::unavailable) return word;
+  return flow_word(flow.status, flow.detail);
+}
+
+Result<void> check_word(const std::string& word) {
+  std::string all;
+  for (const FlowWord& row : flow_words()) {
+    if (word.empty() || row.word == word) return {};
+    all += (all.empty() ? "" : ", ") + std::string(row.word);
+  }
+  return fail(Code::invalid, "state: " + shown(word) + " is none of " + all);
+}
+
+// The page as far as it goes, a row of the catalog after the other.
+class PageOfFlows {
+ public:
+  PageOfFlows(const Caller& by, const FlowStores& in, const ListFlows& request, std::optional<Id> only)
+      : by_(by), in_(in), request_(request), only_(only) {}
+
+  FlowPage page;
+
+  Result<void> take(FlowSummary row) {
+    Flow flow = decode<Flow>(row.record).record;
+    flow.id = page.after = row.flow;
+    ++page.looked_at;
+    if ((only_ && flow.caller_id != *only_) || !may_be_wanted(request_, row, flow)) return {};
+    const bool looks = flow_word(flow.status, flow.detail) == "running";
+    looks_ += looks ? 1 : 0;
+    MJ_TRY(word, word_of(by_, in_, flow));
+    if (!request_.word.empty() && word != request_.word) return {};
+    page.flows.push_back({std::move(row), std::move(flow), std::move(word)});
+    return {};
+  }
+  bool is_full(std::size_t limit) const { return page.flows.size() >= limit || looks_ >= kMostLooks; }
+
+ private:
+  const Caller& by_;
+  const FlowStores& in_;
+  const ListFlows& request_;
+  std::optional<Id> only_;
+  std::size_t looks_ = 0;
+};
+
 }  // namespace
 
 Result<FlowPage> page_flows(const Caller& by, const FlowStores& in, const ListFlows& request) {
+  MJ_CHECK(check_word(request.word));
   MJ_TRY(only, sight(by, in.records));
   const auto limit = static_cast<std::uint32_t>(std::clamp<std::uint64_t>(request.limit, 1, kMaxFlowsListed));
   const bool filters = only || request.status || request.caller != 0 || request.until_ms != 0 || !request.word.empty();
   const std::uint32_t at_once = filters ? kMaxFlowsListed : limit;
-  FlowPage page;
+  PageOfFlows found(by, in, request, only);
+  FlowPage& page = found.page;
   page.after = request.before;
   for (int looks = 0; looks < kMaxPages; ++looks) {
     MJ_TRY(rows, in.flows.list(by.context, request.name, page.after, at_once));
     const bool last = rows.size() < at_once;
     for (std::size_t i = 0; i < rows.size(); ++i) {
-      FlowSummary& row = rows[i];
-      Flow flow = decode<Flow>(row.record).record;
-      flow.id = page.after = row.flow;
-      ++page.looked_at;
-      if ((only && flow.caller_id != *only) || !is_wanted(request, row, flow)) continue;
-      page.flows.push_back({std::move(row), std::move(flow)});
-      if (page.flows.size() < limit) continue;
+      MJ_CHECK(found.take(std::move(rows[i])));
+      if (!found.is_full(limit)) continue;
       if (last && i + 1 == rows.size()) page.after = 0;
-      return page;
+      return std::move(page);
     }
     if (last) {
       page.after = 0;
       break;
     }
   }
-  return page;
+  return std::move(page);
 }
 
 Result<std::vector<FlowRow>> list_flows(const Caller& by, const FlowStores& in, const ListFlows& request) {
-  MJ_TRY(page, page_flows(by, in, request));
-  return std::move(page.flows);
+  ListFlows rest = request;
+  rest.limit = std::clamp<std::uint64_t>(request.limit, 1, kMaxFlowsListed);
+  std::vector<FlowRow> all;
+  for (std::size_t looked = 0; looked < kMaxPages * kMaxFlowsListed;) {
+    MJ_TRY(page, page_flows(by, in, rest));
+    rest.limit -= page.flows.size();
+    std::move(page.flows.begin(), page.flows.end(), std::back_inserter(all));
+    looked += page.looked_at;
+    rest.before = page.after;
+    if (page.after == 0 || rest.limit == 0) break;
+  }
+  return all;
 }
 
 }  // namespace mycojobs::service

@@ -87,6 +87,7 @@ struct ListFlows {
 struct FlowRow {
   FlowSummary summary;
   Flow flow;
+  std::string word;  // of flow_words(): the jobs of what is under way were looked at
 };
 struct FlowPage {
   std::vector<FlowRow> flows;
@@ -94,8 +95,9 @@ struct FlowPage {
   std::size_t looked_at = 0;  // rows of the catalog
 };
 // The newest first; of those that the caller may see. A page may have fewer than asked for, and none, though there are
-// more: so many are looked at for it at most.
+// more: so many are looked at for it at most, and the jobs of 200. Error invalid: word is none of flow_words().
 Result<FlowPage> page_flows(const Caller&, const FlowStores&, const ListFlows&);
-Result<std::vector<FlowRow>> list_flows(const Caller&, const FlowStores&, const ListFlows&);  // of the first page
+// Of as many pages as it takes, as far as one goes that looks at no jobs.
+Result<std::vector<FlowRow>> list_flows(const Caller&, const FlowStores&, const ListFlows&);
 
 }  // namespace mycojobs::service

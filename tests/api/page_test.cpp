@@ -144,6 +144,48 @@ TEST_F(Page, PagesOfFlowsGoThroughAllOfThemOnce) {
   EXPECT_EQ(word("flows.page", {{"after", "x"}}), "invalid");
 }
 
+TEST_F(Page, ListsOfFlowsTellWhatWaitsFromWhatRuns) {
+  start_anonymous();
+  const auto started = [&](const char* definition) {
+    const Id id = ok("flow.create", {{"definition", json::parse(definition)}}).at("id");
+    ok("flow.start", {{"id", id}});
+    return id;
+  };
+  const Id waits = started(R"({"name":"w","jobs":{"a":{"pause":"?"}}})"),
+           idles = started(R"({"name":"i","jobs":{"a":{"type":"python","script":"pass"}}})");
+  for (const json& rows : {ok("flow.list", json::object()), ok("flows.page", json::object()).at("flows")}) {
+    ASSERT_EQ(rows.size(), 2U);
+    EXPECT_EQ(rows[0].at("detail"), "idle");
+    EXPECT_EQ(rows[1].at("detail"), "waiting");
+    EXPECT_EQ(rows[1].at("status"), "started");
+  }
+  const auto of_state = [&](const char* state) {
+    std::vector<Id> ids;
+    for (const json& flow : ok("flow.list", {{"state", state}})) ids.push_back(flow.at("id"));
+    return ids;
+  };
+  EXPECT_EQ(of_state("waiting"), std::vector<Id>{waits});
+  EXPECT_EQ(of_state("idle"), std::vector<Id>{idles});
+  EXPECT_TRUE(of_state("running").empty());
+  EXPECT_TRUE(of_state("paused").empty());
+  EXPECT_EQ(word("flow.list", {{"state", "wating"}}), "invalid");
+  EXPECT_EQ(word("flows.page", {{"state", "wating"}}), "invalid");
+}
+
+// At the jobs of so many flows a page looks, and the next one goes on.
+TEST_F(Page, AListOfFlowsHasAllThatAreUnderWay) {
+  start_anonymous();
+  constexpr std::size_t kFlows = 203;
+  for (std::size_t i = 0; i < kFlows; ++i) {
+    const json flow = ok("flow.create", {{"definition", json::parse(R"({"name":"w","jobs":{"a":{"pause":"?"}}})")}});
+    ok("flow.start", {{"id", flow.at("id")}});
+  }
+  EXPECT_EQ(ok("flow.list", {{"limit", 1000}}).size(), kFlows);
+  const json page = ok("flows.page", {{"limit", 1000}});
+  EXPECT_EQ(page.at("flows").size(), 200U);
+  EXPECT_EQ(ok("flows.page", {{"limit", 1000}, {"after", page.at("after")}}).at("flows").size(), kFlows - 200);
+}
+
 TEST_F(Page, AnOverviewCountsWhatThereIs) {
   start_anonymous();
   for (int i = 0; i < 3; ++i) ok("job.start", {{"script", "x"}, {"script_type", "python"}});
