@@ -220,6 +220,8 @@ Result<Condition> parse_condition(std::string_view text, const std::vector<std::
 
 Result<void> check_allowed(const std::vector<std::string>& allowed) {
   for (const std::string& entry : allowed) {
+    if (std::count(allowed.begin(), allowed.end(), entry) > 1)
+      return fail(Code::invalid, "prerequisites.allow: names " + shown(entry, 200) + " twice");
     const Scheme* scheme = scheme_of(entry);
     const bool whole_scheme = entry == "http:" || entry == "https:";
     if (!whole_scheme && (scheme == nullptr || !scheme->asks_operator)) {

@@ -55,6 +55,16 @@ Result<void> check_runner(const Runner& runner, const Networks& networks) {
   return check_supervisor_address(runner.address, networks);
 }
 
+// An agent makes the record of its own runner when it starts.
+Result<void> check_says_something(const Runner& runner) {
+  Runner bare;
+  bare.id = runner.id;
+  if (encode(runner) != encode(bare)) return {};
+  return fail(Code::invalid,
+              "name what it is: address, that of a supervisor elsewhere, say, or topic, pubkey, type, target_context, "
+              "local; an agent makes the record of its own runner when it starts");
+}
+
 Result<void> check_target(const Runner& runner) {
   if (runner.target_context == 0 || !runner.address.empty()) return {};
   return fail(Code::invalid, "target_context: is of a runner elsewhere: give its address, too");
@@ -279,6 +289,7 @@ Result<Context> set_notify(const Caller& by, Store& store, const std::string& no
 
 Result<Runner> create_runner(const Caller& by, Store& store, const Runner& runner, const Networks& networks) {
   MJ_CHECK(may(by, store, Action::administer, kRunners));
+  MJ_CHECK(check_says_something(runner));
   MJ_CHECK(check_runner(runner, networks));
   MJ_CHECK(check_target(runner));
   MJ_TRY(stored, create_record(store, by.context, {"runner:", "runner", runner.id, encode(runner)}));

@@ -95,7 +95,7 @@ TEST_F(Rights, EachRoleMayWhatTheTableSays) {
       {"queue.dead", json::object(), "ar"},
       {"queue.requeue", {{"letter", "1700000000000-0"}}, "a"},
       {"queue.drop", {{"letter", "1700000000000-0"}}, "a"},
-      {"runner.create", json::object(), "a"},
+      {"runner.create", {{"local", true}}, "a"},
       {"runner.update", {{"id", 20}, {"topic", "x"}}, "a"},
       {"runner.delete", {{"id", 20}}, "a"},
       {"message.delete", {{"id", 5}, {"caller_id", 17}}, "a"},
@@ -226,7 +226,7 @@ TEST_F(Rights, AContextThatIsNotServedIsNoPlace) {
 
 TEST_F(Rights, IdsInAPayloadAreTheCallersOwn) {
   ASSERT_EQ(word_as(admin_, "job.create", with(kJob, {{"id", 1}})), "ok");
-  ASSERT_EQ(word_as(operator_, "runner.create", {{"id", 20}}), "ok");
+  ASSERT_EQ(word_as(operator_, "runner.create", {{"id", 20}, {"local", true}}), "ok");
   const auto message = [](const json& job) {
     return json{{"message_type", "job"}, {"topic", "runner20"}, {"job", {job}}};
   };
@@ -265,7 +265,7 @@ TEST_F(Rights, NoMethodTellsAStrangerWhetherARecordExists) {
   }
   ok("flow.start", {{"id", id}});
   ok("flow.cancel", {{"id", ended}});
-  ok("runner.create", {{"id", id}});
+  ok("runner.create", {{"id", id}, {"local", true}});
   token_ = operator_;
   ok("actor.create", {{"id", id}});
   const auto without = [](std::string text, const std::string& number) {

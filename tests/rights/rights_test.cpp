@@ -342,7 +342,7 @@ void JsonRpcRights::expect_steering_and_more() {
          const Id maker = maker_for(role), flow = waiting_flow(maker);
          made("flow.cancel", {{"id", flow}});
          return std::vector{ask(role, "context.update", {{"id", 1}, {"notify", json::array()}}),
-                            ask(role, "runner.create", json::object()),
+                            ask(role, "runner.create", {{"local", true}}),
                             ask(role, "runner.update", {{"id", 20}, {"topic", "t"}}),
                             rpc_reaches(*server_, role, "runner.delete", {{"id", 77}}),
                             ask(role, "queue.pause", {{"queue", "v"}}),
@@ -407,7 +407,10 @@ TEST_F(RightsTable, SupervisorsHttp) {
          const Id maker = maker_for(role);
          return std::vector{ask(role, "job.cancel", of(maker, queued_job(maker)))};
        }},
-      {Does::administer, [&](const Role& role) { return std::vector{ask(role, "register_runner", json::object())}; }},
+      {Does::administer,
+       [&](const Role& role) {
+         return std::vector{ask(role, "register_runner", {{"local", true}})};
+       }},
   });
 }
 

@@ -220,6 +220,7 @@ TEST_F(RecordService, ARunnerIsChangedAndDeletedByAdmins) {
   const auto networks = *Networks::parse({"loopback"});
   Runner runner;
   runner.id = 20;
+  EXPECT_EQ(outcome(create_runner(admin_, *store_, runner, networks)), "invalid") << "it says nothing";
   runner.topic = "here";
   runner.pubkey = "short";
   EXPECT_EQ(outcome(create_runner(admin_, *store_, runner, networks)), "invalid");
@@ -333,6 +334,7 @@ TEST_F(MessageService, ATopicIsARunnersAndJobsAreTheSenders) {
   const auto networks = *Networks::parse({"loopback"});
   Runner runner;
   runner.id = 20;
+  runner.local = true;
   EXPECT_EQ(outcome(create_runner(submitter_, *store_, runner, networks)), "denied");
   ASSERT_TRUE(create_runner(admin_, *store_, runner, networks));
   Message request;

@@ -301,6 +301,9 @@ TEST_F(ConfigTest, ErrorsNameThePlaceAndTheRemedy) {
   EXPECT_EQ(file_error("context = [0]\n"), "c.toml:1:11: context: 0 is out of range: give 1 to 4294967295");
   EXPECT_EQ(file_error("script_types = [\"a,b\"]\n"),
             "c.toml:1:16: script_types: is not a list, such as [\"a\", \"b\"]");
+  EXPECT_EQ(file_error("script_types = [\"python\", \"v\", \"python\"]\n"),
+            "c.toml:1:16: script_types: names \"python\" twice");
+  EXPECT_EQ(file_error("context = [1, 7, 1]\n"), "c.toml:1:11: context: names 1 twice");
   EXPECT_EQ(file_error("script_types = [\"Python\"]\n"),
             "c.toml:1:16: script_types: \"Python\" is not a name: 1 to 32 of a-z, 0-9, '_' and '-', a letter first");
   EXPECT_EQ(file_error("[log]\nlevel = \"loud\"\n"),

@@ -115,6 +115,7 @@ TEST(Prerequisites, AddressesReadAlikeForWhoComparesAndWhoConnects) {
 
 TEST(Prerequisites, AnEntryThatAllowsNothingIsAMistakeOfTheOperator) {
   EXPECT_TRUE(check_allowed({}));
+  EXPECT_EQ(check_allowed({"tcp:", "file:", "tcp:"}).error().message, "prerequisites.allow: names \"tcp:\" twice");
   EXPECT_TRUE(
       check_allowed({"file:", "file:/", "file:/data/", "file:/srv/flag", "tcp:", "http:", "http://", "https://h"}));
   for (const char* entry :

@@ -259,6 +259,9 @@ struct Setter {
     settings.*member = text == "true";
     return {};
   }
+  static tl::unexpected<Error> twice(std::string_view item) {
+    return fail(Code::invalid, "names " + shown(item) + " twice");
+  }
   Result<void> operator()(std::vector<std::string> S::*member) const {
     std::vector<std::string> items;
     for (auto item : split(text, ',')) {
@@ -273,6 +276,7 @@ struct Setter {
         return fail(Code::invalid, shown(item) + " is not a name: 1 to 32 of a-z, 0-9, '_' and '-', a letter first");
       }
       if (!fits) return fail(Code::invalid, shown(item) + " is not one of " + std::string(option.choices));
+      if (std::find(items.begin(), items.end(), item) != items.end()) return twice(item);
       items.emplace_back(item);
     }
     settings.*member = std::move(items);
@@ -282,7 +286,8 @@ struct Setter {
     std::vector<Id> ids;
     for (auto item : split(text, ',')) {
       MJ_TRY(id, parse_number(option, item, std::numeric_limits<Id>::max()));
-      if (std::find(ids.begin(), ids.end(), id) == ids.end()) ids.push_back(static_cast<Id>(id));
+      if (std::find(ids.begin(), ids.end(), id) != ids.end()) return twice(item);
+      ids.push_back(static_cast<Id>(id));
     }
     if (ids.empty()) return fail(Code::invalid, "is empty: name at least one");
     settings.*member = std::move(ids);
