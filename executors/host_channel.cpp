@@ -152,7 +152,7 @@ bool is_surely_empty(const std::string& folder) {
 
 // As many as a job may leave, and one. False: it cannot be read to its end.
 bool read_names(DIR* listing, std::vector<std::string>& names) {
-  while (names.size() <= kMaxArtifacts) {
+  while (names.size() <= kMostArtifacts) {
     errno = 0;
     const dirent* entry = ::readdir(listing);
     if (entry == nullptr) return errno == 0;
@@ -174,11 +174,12 @@ class Walk {
     if (!listing) return ::close(fd), note(path, "cannot be listed");
     std::vector<std::string> names;
     if (!read_names(listing.get(), names) && !note(path, "cannot be listed to its end")) return false;
-    const bool more = names.size() > kMaxArtifacts;
+    const bool more = names.size() > kMostArtifacts;
     std::sort(names.begin(), names.end());
     for (const auto& each : names) {
       const std::string below = path.empty() ? each : path + '/' + each;
-      if (sent_ >= kMaxArtifacts) return std::exchange(full_, true) || note(below, "and what follows: over 1000 files");
+      if (sent_ >= kMostArtifacts)
+        return std::exchange(full_, true) || note(below, "and what follows: over 1000 files");
       if (!entry(fd, each.c_str(), below, depth)) return false;
     }
     return !more || full_ || note(path, "has over 1000 names; the others were not looked at");

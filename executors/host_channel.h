@@ -30,9 +30,8 @@ bool send_frames(int channel, std::string_view frames);  // as append_frame() ma
 Result<std::string> ask(int channel, std::string_view call);
 
 // What the script left in its artifacts folder: regular files with one name each and nothing else, in the order of
-// their names. At most kMaxArtifacts, max_bytes together, a path of kMaxArtifactPath bytes. What is not sent is
-// reported with a note. False: the channel cannot be written any more.
-inline constexpr std::size_t kMaxArtifacts = 1000;
+// their names. At most kMostArtifacts (domain/artifact_list.h), max_bytes together, a path of kMaxArtifactPath bytes.
+// What is not sent is reported with a note. False: the channel cannot be written any more.
 inline constexpr std::size_t kMaxArtifactPath = 512;
 bool send_artifacts(int channel, const std::string& folder, std::uint64_t max_bytes);
 

@@ -1,6 +1,7 @@
 #include "cli/commands.h"
 
 #include "cli/submission.h"
+#include "inspect/flows.h"
 
 namespace mycojobs {
 namespace {
@@ -24,9 +25,15 @@ std::vector<FlagRow> submit_flags() {
 }
 
 // The words of flow_words(), and those of the record.
-constexpr std::string_view kFlowStatus =
-    "creating new started idle running waiting paused stopping cancelling compensating completed failed cancelled "
-    "timeout result_too_large dispatched error finished";
+// The words of docs/flows.md, and then those of records.
+std::string_view flow_states() {
+  static const std::string all = [] {
+    std::string words;
+    for (const FlowWord& row : flow_words()) words += std::string(row.word) + ' ';
+    return words + "dispatched error finished";
+  }();
+  return all;
+}
 
 std::vector<FlagRow> flow_flags(bool starts) {
   std::vector<FlagRow> flags = {{"env", "NAME=VALUE", "a variable of its jobs' environment", true},
@@ -170,7 +177,7 @@ const std::vector<Command> kCommands = {
     {"flow list",
      "list flows, newest first",
      "",
-     {{"status", "WORD", "only flows that stand so, or whose record says so", false, kFlowStatus},
+     {{"status", "WORD", "only flows that stand so, or whose record says so", false, flow_states()},
       {"name", "TEXT", "only flows of the definition of this name"},
       {"limit", "N", "at most so many (default 50)"},
       {"after", "FLOW", "go on behind it, as the page before gives it"}},
