@@ -6,6 +6,8 @@
 //   launcher -> zygote    MapsWritten, Programs + {memfd, [alive]},
 //                         Fork + {status, start, fence, [filter], mounts..., cgroups...}
 //   zygote   -> launcher  StepFailed (before exec), LoadedFiles, Ready, Refused, Forked + {pidfd}, Reaped
+//   launcher -> a child of its own that touches folders of the host  LoadedFiles
+//   that child -> launcher  FolderOpened + {mount}, Refused, Ready, LoadedFiles
 //   init     -> launcher  [Listening + {listener}], StepFailed | Confined + {seccomp listener}, then MainEnded for each
 //                         run that it serves
 //   launcher -> init      Terminate, Abort; the fence is a timerfd that both hold (Run::fence_clock)
@@ -76,6 +78,7 @@ enum class Kind : std::uint8_t {
   forked,
   reaped,
   loaded_files,
+  folder_opened,
   confined = 64,
   main_ended,
   terminate,
@@ -166,7 +169,7 @@ void fields(A& a, Ended& m) {
   Outcome& o = m.outcome;
   bool violation = o.violation.has_value();
   bool setup_error = o.setup_error.has_value();
-  a(m.run), a(o.status), a(o.exit_code), a(o.signal), a(violation), a(setup_error);
+  a(m.run), a(o.status), a(o.unstarted), a(o.exit_code), a(o.signal), a(violation), a(setup_error);
   if (violation) {
     if (!o.violation) o.violation.emplace();
     a(o.violation->syscall), a(o.violation->pid), a(o.violation->comm);
@@ -274,6 +277,13 @@ template <class A>
 void fields(A& a, LoadedFiles& m) {
   a(m.files);
 }
+
+// The next of the folders that were to be opened.
+struct FolderOpened {
+  static constexpr Kind kKind = Kind::folder_opened;
+};
+template <class A>
+void fields(A&, FolderOpened&) {}
 
 struct Ready {
   static constexpr Kind kKind = Kind::ready;

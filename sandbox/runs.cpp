@@ -18,7 +18,6 @@
 #include <utility>
 
 #include "base/errno_text.h"
-#include "sandbox/host_folders.h"
 #include "sandbox/layers.h"
 #include "sandbox/pidfd.h"
 #include "sandbox/processes.h"
@@ -39,6 +38,12 @@ void decide_setup_error(Run& run, std::string step, int error, std::string remed
   decide(run, RunStatus::setup_error,
          fmt::format("the sandbox could not be set up: {}: {}: {}", step, errno_text(error), remedy));
   run.outcome.setup_error = SetupError{std::move(step), error, std::move(remedy)};
+}
+
+void decide_unstarted(Run& run, std::string why) {
+  if (run.decided) return;
+  decide(run, RunStatus::lost, std::move(why));
+  run.outcome.unstarted = true;
 }
 
 void decide_by_wait_status(Run& run, int wait_status) {
@@ -195,17 +200,11 @@ std::optional<std::uint32_t> Runs::take_uid() {
 
 // What goes along with Fork behind the two sockets, in the order of messages.h.
 Result<std::vector<Fd>> Runs::grants_of(Run& run, Fork& request) {
-  const Grants& grants = run.spec.grants;
   std::vector<Fd> fds;
   MJ_TRY(filter, filters_.filter_for(run.spec));
   request.own_filter = filter >= 0;
   if (filter >= 0) fds.emplace_back(::fcntl(filter, F_DUPFD_CLOEXEC, 0));
-  for (const auto* paths : {&grants.fs_read, &grants.fs_write}) {
-    for (const auto& path : *paths) {
-      MJ_TRY(tree, open_granted(path, paths == &grants.fs_write, run.spec.limits.exec));
-      fds.push_back(std::move(tree));
-    }
-  }
+  for (Fd& folder : run.folders) fds.push_back(std::move(folder));
   return fds;
 }
 

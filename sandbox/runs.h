@@ -47,6 +47,7 @@ struct Run {
   std::uint64_t sandbox_user_us = 0, sandbox_system_us = 0;  // CPU of the sandbox when the turn began
   std::uint64_t zygote = 0;                                  // which one has it; 0: none yet
   Fd out, err, channel;                                      // the job's ends; closed here once the zygote has them
+  std::vector<Fd> folders;                                   // that it is granted, opened; until it is forked
   Fd status, start, listener, pidfd;
   // Readable when the fence has passed: a timerfd that is set here, and that init has too and watches, so that the
   // fence holds though the launcher stands still. Set before a run is started; init stops it at the end of each, before
@@ -76,6 +77,7 @@ inline constexpr std::size_t kMostStepName = 64;
 // Each does nothing if a reason is recorded already.
 void decide(Run&, RunStatus, std::string reason);
 void decide_setup_error(Run&, std::string step, int error, std::string remedy = {});
+void decide_unstarted(Run&, std::string why);  // lost, and nothing of it has run
 void decide_by_wait_status(Run&, int wait_status);
 void decide_killed(Run&, KillReason);
 
@@ -135,7 +137,7 @@ class Runs {
  private:
   Run& create(const RunSpec&, Fd out, Fd err, Fd channel);
   Fork fork_request(Run&) const;
-  Result<std::vector<Fd>> grants_of(Run&, Fork&);
+  Result<std::vector<Fd>> grants_of(Run&, Fork&);  // takes its folders
   int send_start(Run&, Fd& out, Fd& err, Fd& channel);
   void begin_clocks(Run&);
   void send_kill(Run&);

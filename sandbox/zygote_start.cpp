@@ -20,7 +20,6 @@
 #include <vector>
 
 #include "base/fd.h"
-#include "sandbox/host_folders.h"
 #include "sandbox/job.h"
 #include "sandbox/messages.h"
 #include "sandbox/pidfd.h"
@@ -330,19 +329,6 @@ constexpr StartStep kSteps[] = {
   ::_exit(1);
 }
 
-[[noreturn]] void run_check(const ScriptHost& host, int err) {
-  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-  for (int number = 1; number < NSIG; ++number) ::signal(number, SIG_DFL);
-  if (::dup2(err, STDERR_FILENO) < 0 || ::close_range(STDERR_FILENO + 1, ~0U, 0) != 0) ::_exit(1);
-  for (const auto& folder : host.folders) {
-    const std::string problem = mistrust_tree(folder.path);
-    if (problem.empty()) continue;
-    (void)!::write(STDERR_FILENO, problem.data(), problem.size());
-    ::_exit(1);
-  }
-  ::_exit(0);
-}
-
 // The id maps, and what a zygote reads first. 0 or errno.
 int hand_over(const StartedZygote& zygote, const ZygoteStart& start) {
   int error = write_id_maps(zygote.pid, start.ids);
@@ -366,33 +352,14 @@ StartFailure end_failed(const StartedZygote& zygote, int error) {
 
 }  // namespace
 
-tl::expected<StartedZygote, StartFailure> start_check(const ScriptHost& host) {
-  const auto failed = [] { return tl::unexpected(StartFailure{"zygote_folder", errno}); };
-  int err[2];
-  if (::pipe2(err, O_CLOEXEC | O_NONBLOCK) != 0) return failed();
-  StartedZygote check;
-  check.err.reset(err[0]);
-  const Fd theirs(err[1]);
-  check.pid = ::fork();
-  if (check.pid < 0) return failed();
-  if (check.pid == 0) run_check(host, theirs.get());
-  check.pidfd.reset(::pidfd_open(check.pid, 0));
-  return check;
-}
-
 tl::expected<StartedZygote, StartFailure> start_zygote(const ZygoteStart& start) {
   const auto failed = [](const char* step) { return tl::unexpected(StartFailure{step, errno}); };
   const std::string& path = start.host.program;
   if (::access(path.c_str(), X_OK) != 0) return failed("zygote_program");
   const Fd program(::open_tree(AT_FDCWD, path.c_str(), OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC));
-  std::vector<Fd> trees;
   std::vector<HostFolder> folders;
-  for (const auto& folder : start.host.folders) {
-    auto tree = open_trusted(folder.path);
-    if (!tree) return tl::unexpected(StartFailure{"zygote_folder", EINVAL, tree.error().message});
-    folders.push_back({folder.place, tree->get()});
-    trees.push_back(std::move(*tree));
-  }
+  for (std::size_t i = 0; i < start.host.folders.size(); ++i)
+    folders.push_back({start.host.folders[i].place, start.folders.at(i).get()});
   int control[2];
   if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, control) != 0) return failed("zygote_socket");
   StartedZygote zygote;

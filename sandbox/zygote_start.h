@@ -16,6 +16,7 @@ namespace mycojobs::sandbox {
 
 struct ZygoteStart {
   const ScriptHost& host;
+  const std::vector<Fd>& folders;  // of the host, opened (open_trusted()), in its order
   IdRange ids;
   int filters = -1;  // memfd of write_filters()
   int alive = -1;    // SandboxConfig::alive_fd
@@ -33,11 +34,7 @@ struct StartedZygote {
 struct StartFailure {
   std::string step;
   int error = 0;
-  std::string detail = {};  // what to do about it, where the step alone does not say
 };
 tl::expected<StartedZygote, StartFailure> start_zygote(const ZygoteStart&);
-// A process that looks through the host's folders (mistrust_tree()) and leaves: with 0, or 1 and the reason on err. The
-// launcher waits for no disk, and in the zygote's own namespaces the owners could not be known.
-tl::expected<StartedZygote, StartFailure> start_check(const ScriptHost&);
 
 }  // namespace mycojobs::sandbox

@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
-#include <tuple>
 #include <utility>
 
 #include "base/linked_build.h"
@@ -15,65 +14,6 @@
 #include "sandbox/layers.h"
 
 namespace mycojobs::sandbox {
-namespace {
-
-auto moment(const timespec& time) { return std::tuple(time.tv_sec, time.tv_nsec); }
-
-// As files get their times: by the clock that goes in steps.
-timespec now() {
-  timespec time{};
-  ::clock_gettime(CLOCK_REALTIME_COARSE, &time);
-  return time;
-}
-
-auto identity(const struct stat& info) {
-  return std::tuple(info.st_dev, info.st_ino, info.st_size, moment(info.st_mtim), moment(info.st_ctim));
-}
-
-// Of a path in the zygote's root; empty: it is not of the host's, or not spelt as a path of ours.
-std::string on_host(const std::string& path, const ScriptHost& host) {
-  if (path.empty() || path[0] != '/' || path.find('\0') != std::string::npos ||
-      (path + "/").find("/../") != std::string::npos)
-    return {};
-  for (const auto& folder : host.folders) {
-    if (path.starts_with(folder.place + "/")) return folder.path + path.substr(folder.place.size());
-  }
-  const bool of_system = path.starts_with("/usr/") || path.starts_with("/lib");
-  return of_system ? path : std::string();
-}
-
-}  // namespace
-
-Loaded::Loaded() : since_(now()) {}
-
-void Loaded::add(const std::vector<std::string>& files, const ScriptHost& host) {
-  for (const auto& file : files) {
-    File loaded{on_host(file, host)};
-    if (loaded.path.empty()) continue;
-    const bool there = ::stat(loaded.path.c_str(), &loaded.was) == 0;
-    // A time to come is that of a clock that was wrong, and would be in doubt for ever.
-    const auto changed = moment(loaded.was.st_ctim);
-    loaded.in_doubt = !there || (changed >= moment(since_) && changed <= moment(now()));
-    files_.push_back(std::move(loaded));
-  }
-}
-
-std::string Loaded::changed() const {
-  for (const File& file : files_) {
-    struct stat is {};
-    const bool there = ::stat(file.path.c_str(), &is) == 0;
-    if (file.in_doubt || !there || identity(is) != identity(file.was)) return file.path;
-  }
-  return {};
-}
-
-std::string Loaded::mistrusted() const {
-  for (const File& file : files_) {
-    if (std::string problem = mistrust_path(file.path); !problem.empty()) return problem;
-  }
-  return {};
-}
-
 namespace {
 
 constexpr std::uint64_t kWarmUpMs = 60000;
@@ -111,7 +51,12 @@ constexpr std::uint64_t kTendMs = 5000;
 }  // namespace
 
 Zygotes::Zygotes(Loop& loop, Runs& runs, Runs::Warn warn, Tried tried)
-    : loop_(loop), runs_(runs), warn_(std::move(warn)), tried_(std::move(tried)) {}
+    : loop_(loop),
+      runs_(runs),
+      warn_(std::move(warn)),
+      tried_(std::move(tried)),
+      children_(loop),
+      granted_(loop, children_) {}
 
 void Zygotes::configure(ZygotesSettings settings) {
   settings_ = std::move(settings);
@@ -120,8 +65,13 @@ void Zygotes::configure(ZygotesSettings settings) {
 }
 
 Zygotes::~Zygotes() {
-  for (const auto& [id, zygote] : zygotes_) ::kill(zygote->process.pid, SIGKILL);
-  for (const auto& [id, zygote] : zygotes_) ::waitpid(zygote->process.pid, nullptr, 0);
+  const auto each = [this](auto&& act) {
+    for (const auto& [id, zygote] : zygotes_) {
+      if (zygote->process.pid > 0) act(zygote->process.pid);
+    }
+  };
+  each([](pid_t pid) { ::kill(pid, SIGKILL); });
+  each([](pid_t pid) { ::waitpid(pid, nullptr, 0); });
 }
 
 Zygotes::Zygote* Zygotes::find(std::uint64_t id) {
@@ -142,7 +92,11 @@ Zygotes::Zygote* Zygotes::start(const Key& key, std::optional<SetupError>& probl
   zygote.key = key;
   zygote.state = row_of(key)->folders.empty() ? State::starting : State::checking;
   zygote.started_boot_ms = boot_ms();
-  if (problem = begin(zygote); problem) return nullptr;
+  if (zygote.state == State::checking && !stand_by(zygote))
+    problem = SetupError{"zygote_folder", errno, remedy_for_step("zygote_folder", errno)};
+  else if (zygote.state == State::starting)
+    problem = begin(zygote);
+  if (problem) return nullptr;
   if (key.first != kCanaryHost) zygote.pool = Pool(settings_.prewarmed, settings_.memory_cgroup);
   zygote.warm_up = loop_.at(boot_ms() + kWarmUpMs, [this, &zygote] {
     fail(zygote, {"zygote_warm_up", ETIMEDOUT, words_of(zygote)});
@@ -151,27 +105,76 @@ Zygotes::Zygote* Zygotes::start(const Key& key, std::optional<SetupError>& probl
   return &zygote;
 }
 
-// Its process: the one that looks through its folders, or the zygote itself.
+// Its process.
 std::optional<SetupError> Zygotes::begin(Zygote& zygote) {
-  const ScriptHost& row = *row_of(zygote.key);
-  const auto start_it = [&] {
-    const ScriptHost host = choose_build(row, zygote);
-    return start_zygote({host, settings_.ids, settings_.filters, settings_.alive, settings_.fail_step,
-                         settings_.leave_out, settings_.rank});
-  };
-  auto started = zygote.state == State::checking ? start_check(row) : start_it();
-  if (!started) {
-    const StartFailure& failure = started.error();
-    return SetupError{failure.step, failure.error,
-                      failure.detail.empty() ? remedy_for_step(failure.step, failure.error) : failure.detail};
-  }
+  const ScriptHost host = choose_build(*row_of(zygote.key), zygote);
+  auto started = start_zygote({host, zygote.folders, settings_.ids, settings_.filters, settings_.alive,
+                               settings_.fail_step, settings_.leave_out, settings_.rank});
+  zygote.folders.clear();
+  if (!started)
+    return SetupError{started.error().step, started.error().error,
+                      remedy_for_step(started.error().step, started.error().error)};
   zygote.process = std::move(*started);
-  if (zygote.process.control)
-    zygote.control_watch =
-        loop_.watch(zygote.process.control.get(), [this, &zygote](std::uint32_t) { read_control(zygote); });
+  zygote.control_watch =
+      loop_.watch(zygote.process.control.get(), [this, &zygote](std::uint32_t) { read_control(zygote); });
   zygote.err_watch = loop_.watch(zygote.process.err.get(), [this, &zygote](std::uint32_t) { read_err(zygote); });
   zygote.end_watch = loop_.watch(zygote.process.pidfd.get(), [this, &zygote](std::uint32_t) { reap(zygote); });
   return {};
+}
+
+bool Zygotes::stand_by(Zygote& zygote) {
+  zygote.child = children_.start([row = row_of(zygote.key)](int socket) { stand_by_folders(*row, socket); },
+                                 [this, &zygote](RawFrame* frame) { heard_of_folders(zygote, frame); });
+  return zygote.child != 0;
+}
+
+// What the child that stands by it says, in this order; or null: it has ended.
+void Zygotes::heard_of_folders(Zygote& zygote, RawFrame* frame) {
+  const std::size_t all = row_of(zygote.key)->folders.size();
+  FolderOpened folder;
+  Ready ready;
+  Refused refused;
+  LoadedFiles changed;
+  if (frame == nullptr) {
+    zygote.child = 0;
+    if (comes_up(zygote)) fail(zygote, {"zygote_folder", ESRCH, "what looks through its folders has ended"});
+    if (zygote.outlived.empty()) zygote.outlived = "what watches its folders has ended: whether a file";
+  } else if (zygote.problem) {
+    return;
+  } else if (decode(*frame, folder) && frame->fds.size() == 1 && zygote.state == State::checking) {
+    zygote.folders.push_back(std::move(frame->fds[0]));
+    if (zygote.folders.size() < all) return;
+    zygote.state = State::starting;
+    if (auto problem = begin(zygote)) fail(zygote, *problem);
+  } else if (decode(*frame, ready) && zygote.state == State::starting) {
+    begin_trial(zygote);
+  } else if (decode(*frame, refused)) {
+    const bool before = zygote.state == State::checking;
+    fail(zygote, {before ? "zygote_folder" : "zygote_warm_up", before ? EINVAL : EPERM, refused.why});
+  } else if (decode(*frame, changed) && changed.files.size() == 1) {
+    zygote.outlived = changed.files[0];
+  }
+}
+
+// What it is made of. Only the child may touch what lies in folders.
+void Zygotes::loaded(Zygote& zygote, const std::vector<std::string>& files) {
+  const ScriptHost& row = *row_of(zygote.key);
+  return row.folders.empty() ? zygote.loaded.add(files, row) : tell_child(zygote, LoadedFiles{files});
+}
+
+template <class Message>
+void Zygotes::tell_child(Zygote& zygote, const Message& message) {
+  if (const int error = children_.say(zygote.child, message); error != 0)
+    fail(zygote, {"zygote_folder", error, "what watches its folders takes no word"});
+}
+
+// The system's own is trusted as it is; what an operator has set up for a context is looked at first.
+void Zygotes::warmed_up(Zygote& zygote) {
+  const ScriptHost& row = *row_of(zygote.key);
+  if (!row.folders.empty()) return tell_child(zygote, Ready{});
+  const std::string problem = row.context == 0 ? std::string() : zygote.loaded.mistrusted();
+  if (problem.empty()) return begin_trial(zygote);
+  fail(zygote, {"zygote_warm_up", EPERM, "what has been loaded: " + problem});
 }
 
 // Asked anew for each zygote: the system may have been updated since the last one.
@@ -180,7 +183,7 @@ ScriptHost Zygotes::choose_build(const ScriptHost& row, Zygote& zygote) {
   Build build = installed_build(row.program);
   host.program = build.program;
   zygote.loaded = Loaded();
-  zygote.loaded.add(build.files, row);
+  loaded(zygote, build.files);
   std::string& reported = other_builds_[row.program];
   if (build.why_not != reported && !build.why_not.empty())
     warn_(fmt::format("{}: {}: {} runs in its place, which takes more CPU; remedy: build or install mycojobs again",
@@ -226,7 +229,7 @@ void Zygotes::feed(Zygote& zygote) {
   while (serves && !zygote.waiting.empty() && zygote.unanswered < kMostUnanswered) {
     Run* run = runs_.find(zygote.waiting.front());
     zygote.waiting.pop_front();
-    if (run == nullptr || adopt(zygote, *run)) continue;
+    if (run == nullptr || adopt(zygote, *run) || opens_folders(*run)) continue;
     if (!fork(zygote, *run)) continue;
     if (run->warm) {
       discard(warm_.made(run->id, run->spec.warm, run->spec.context));
@@ -235,6 +238,28 @@ void Zygotes::feed(Zygote& zygote) {
     }
   }
   if (serves) refill(zygote);
+}
+
+// False: it needs none, or has them. Else it comes again when they are open.
+bool Zygotes::opens_folders(Run& run) {
+  const Grants& grants = run.spec.grants;
+  const std::size_t folders = grants.fs_read.size() + grants.fs_write.size();
+  if (run.folders.size() == folders) return false;
+  granted_.open(run.spec, [this, id = run.id](Result<std::vector<Fd>> opened) {
+    Run* of = runs_.find(id);
+    if (of == nullptr) return;
+    if (opened) {
+      of->folders = std::move(*opened);
+      return submit(*of);
+    }
+    if (opened.error().code == Code::unavailable) {
+      decide_unstarted(*of, opened.error().message);
+    } else {
+      decide_setup_error(*of, "grants", EINVAL, opened.error().message);
+    }
+    runs_.end(*of);
+  });
+  return true;
 }
 
 bool Zygotes::fork(Zygote& zygote, Run& run) {
@@ -299,17 +324,11 @@ bool Zygotes::obey(Zygote& zygote, RawFrame& frame) {
     return run == nullptr || run->zygote != zygote.id || runs_.reaped(*run, reaped);
   }
   if (decode(frame, loaded) && zygote.state == State::starting && !std::exchange(zygote.has_files, true)) {
-    zygote.loaded.add(loaded.files, *row_of(zygote.key));
+    this->loaded(zygote, loaded.files);
     return true;
   }
   if (decode(frame, ready) && zygote.state == State::starting) {
-    // The system's own is trusted as it is; what an operator has set up for a context is looked at.
-    const std::string problem = row_of(zygote.key)->context == 0 ? std::string() : zygote.loaded.mistrusted();
-    if (!problem.empty()) {
-      fail(zygote, {"zygote_warm_up", EPERM, "what has been loaded: " + problem});
-      return true;
-    }
-    begin_trial(zygote);
+    warmed_up(zygote);
     return true;
   }
   if (decode(frame, refused))
@@ -373,6 +392,8 @@ void Zygotes::run_gone(Run& run) {
 
 // Why it did not come up, as far as it has written so.
 std::string Zygotes::words_of(const Zygote& zygote) const {
+  if (zygote.state == State::checking)
+    return "its folders have not been looked through: does their disk or network mount hang?";
   if (const auto end = zygote.last_words.find_last_not_of(' '); end != std::string::npos)
     return zygote.last_words.substr(0, end + 1);
   const ScriptHost* row = row_of(zygote.key);
@@ -412,7 +433,16 @@ void Zygotes::retire(const std::string& host) {
 void Zygotes::fail(Zygote& zygote, SetupError why) {
   if (!zygote.problem) zygote.problem = std::move(why);
   loop_.cancel(zygote.warm_up);
-  ::kill(zygote.process.pid, SIGKILL);
+  if (zygote.process.pid > 0) {
+    ::kill(zygote.process.pid, SIGKILL);
+  } else {
+    loop_.at(boot_ms(), [this, id = zygote.id] {
+      Zygote* failed = find(id);
+      if (failed == nullptr) return;
+      if (failed->process.pid > 0) return fail(*failed, {});  // it was being started
+      bury(*failed, failed->problem->error == ESRCH);
+    });
+  }
   if (const auto found = current_.find(zygote.key); found != current_.end() && found->second == zygote.id) {
     current_.erase(found);
   }
@@ -428,35 +458,17 @@ void Zygotes::fail_silent(const Run& run) {
   fail(*zygote, {"fork", ETIMEDOUT, remedy_for_step("fork", ETIMEDOUT)});
 }
 
-// Its folders were looked through. True: nothing is wrong with them, and the zygote itself is on its way.
-bool Zygotes::checked(Zygote& zygote) {
-  read_err(zygote);
-  siginfo_t end{};
-  const bool good = !zygote.problem && ::waitid(P_PIDFD, zygote.process.pidfd.get(), &end, WEXITED | WNOWAIT) == 0 &&
-                    end.si_code == CLD_EXITED && end.si_status == 0;
-  if (!good) {
-    const bool has_words = !zygote.last_words.empty();
-    if (has_words && !zygote.problem) zygote.problem = {"zygote_folder", EINVAL, zygote.last_words};
-    return false;
-  }
-  loop_.unwatch(zygote.err_watch, zygote.process.err.get());
-  loop_.unwatch(zygote.end_watch, zygote.process.pidfd.get());
-  zygote.state = State::starting;
-  const pid_t look = zygote.process.pid;
-  zygote.problem = begin(zygote);
-  if (zygote.problem) return false;  // its process is still the one that looked, to be reaped
-  ::waitpid(look, nullptr, 0);
-  return true;
-}
-
 void Zygotes::reap(Zygote& zygote) {
-  if (zygote.state == State::checking && checked(zygote)) return;
   if (zygote.control_watch != 0) read_control(zygote);  // what it wrote before it died
   fail(zygote, {"zygote_warm_up", ESRCH, words_of(zygote)});
   int status = 0;
   ::waitpid(zygote.process.pid, &status, 0);
   // Somebody killed it: it fell silent before we gave it up, and not by leaving.
-  const bool killed = zygote.problem->error == ESRCH && WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;
+  bury(zygote, zygote.problem->error == ESRCH && WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+}
+
+void Zygotes::bury(Zygote& zygote, bool killed) {
+  children_.forget(zygote.child);
   loop_.unwatch(zygote.control_watch, zygote.process.control.get());
   loop_.unwatch(zygote.err_watch, zygote.process.err.get());
   loop_.unwatch(zygote.end_watch, zygote.process.pidfd.get());
@@ -598,7 +610,7 @@ void Zygotes::tell_kept() {
 
 // Its jobs would run what is not installed any more.
 bool Zygotes::outlived(Zygote& zygote) {
-  std::string changed = zygote.loaded.changed();
+  std::string changed = row_of(zygote.key)->folders.empty() ? zygote.loaded.changed() : zygote.outlived;
   if (changed.empty()) return false;
   if (changed != zygote.changed)
     warn_(fmt::format("zygote {} of context {}: {} has changed since it was loaded: it is replaced", zygote.key.first,

@@ -4,12 +4,10 @@
 //       \                            \                        \                                        |
 //        `-- any failure, or its end: what waits is a setup_error, what runs is lost         `-- idle: gone
 //
-// checking: of a host with folders, which are looked through before anything in them may run. A successor is started
+// checking: of a host with folders, which are looked through before anything in them may run. It has no process yet,
+// but a child of the launcher that touches its folders (zygote_files.h), as long as it lives. A successor is started
 // after a number of runs or a time, and when a file that the zygote is made of has changed (Loaded).
 #pragma once
-
-#include <sys/stat.h>
-#include <time.h>
 
 #include <deque>
 #include <functional>
@@ -20,35 +18,15 @@
 #include <vector>
 
 #include "mycojobs/sandbox.h"
+#include "sandbox/granted_folders.h"
+#include "sandbox/host_children.h"
 #include "sandbox/pool.h"
 #include "sandbox/runs.h"
 #include "sandbox/warm_table.h"
+#include "sandbox/zygote_files.h"
 #include "sandbox/zygote_start.h"
 
 namespace mycojobs::sandbox {
-
-// The files that a zygote is made of: libraries that are mapped, modules that it has imported. When one of them is
-// updated on the host, the zygote has outlived it: jobs would go on with the old one. The launcher's.
-class Loaded {
- public:
-  // Make it before the zygote is started: a file that changes from now on is in doubt.
-  Loaded();
-  // Under the names of the zygote's root. What lies neither in the system nor in a folder of the host's is left out.
-  void add(const std::vector<std::string>& files, const ScriptHost&);
-  // The path of a file that is not the one that was loaded, or may not be; empty: none.
-  std::string changed() const;
-  // What is wrong with one that others than root and our user can change (host_folders.h); empty: nothing.
-  std::string mistrusted() const;
-
- private:
-  struct File {
-    std::string path;
-    struct stat was {};
-    bool in_doubt = false;  // it has changed while the zygote came up
-  };
-  timespec since_{};
-  std::vector<File> files_;
-};
 
 // The launcher's own program as a host: to try the sandbox where no script host is needed.
 inline constexpr const char* kCanaryHost = "canary";
@@ -108,20 +86,29 @@ class Zygotes {
     std::deque<std::uint64_t> waiting;
     std::optional<SetupError> problem;
     std::string last_words;  // on stderr; until it serves, all of them
-    Loaded loaded;
     bool has_files = false;  // it has sent what it is made of
-    std::string changed;     // the last of its files that was reported as changed
+    Loaded loaded;           // of a host without folders; else the child knows
+    HostChildren::Child child = 0;
+    std::vector<Fd> folders;  // opened, until it is started
+    std::string outlived;     // which of its files has changed, as the child says
+    std::string changed;      // the last of them that was reported
   };
 
   const ScriptHost* row_of(const Key&) const;  // the context's own before the general one; null: there is none
   Zygote* current_or_new(const Key&, std::optional<SetupError>& problem);
   Zygote* start(const Key&, std::optional<SetupError>& problem);
   std::optional<SetupError> begin(Zygote&);
-  bool checked(Zygote&);
+  bool stand_by(Zygote&);
+  void heard_of_folders(Zygote&, RawFrame*);
+  void loaded(Zygote&, const std::vector<std::string>& files);
+  template <class Message>
+  void tell_child(Zygote&, const Message&);
+  void warmed_up(Zygote&);
   ScriptHost choose_build(const ScriptHost&, Zygote&);
   bool comes_up(const Zygote&) const;
   Zygote* find(std::uint64_t id);
   void feed(Zygote&);
+  bool opens_folders(Run&);
   bool adopt(Zygote&, Run&);
   bool adopt_warm(Run&);
   void end_expired();
@@ -145,6 +132,7 @@ class Zygotes {
   void begin_serving(Zygote&);
   void fail(Zygote&, SetupError why);
   void reap(Zygote&);
+  void bury(Zygote&, bool killed);
 
   Loop& loop_;
   Runs& runs_;
@@ -160,6 +148,8 @@ class Zygotes {
     std::uint64_t until_boot_ms = 0;  // it is not tried again before
   };
 
+  HostChildren children_;
+  GrantedFolders granted_;
   std::map<std::uint64_t, std::unique_ptr<Zygote>> zygotes_;
   std::map<Key, Failed> failed_;                     // what did not come up, last
   std::map<std::string, std::string> other_builds_;  // of programs: why another build of them runs, as reported

@@ -328,6 +328,10 @@ void JobRuns::on(RunEnded& ended) {
   for (const auto& note : outcome.notes) run->output.note(note, now_.unix_ms);
   count_output(*run, outcome);
   if (outcome.status != RunStatus::lost) return go_on(number, *run, std::move(outcome));
+  if (outcome.unstarted && run->stage == 0) {
+    cannot_begin(run->job, {Code::unavailable, std::move(outcome.reason)});
+    return over(number);
+  }
   drop(number, *run, std::move(outcome.reason));
 }
 

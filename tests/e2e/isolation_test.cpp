@@ -8,6 +8,7 @@
 
 #include "base/fd.h"
 #include "e2e/client.h"
+#include "support/hanging_folder.h"
 
 namespace mycojobs::test {
 namespace {
@@ -92,6 +93,25 @@ TEST_F(IsolationE2e, ADiskThatIsLockedHoldsUpNobodyElse) {
   ASSERT_EQ(::flock(lock.get(), LOCK_UN), 0);
   for (const std::string& job : leave) EXPECT_TRUE(mycojobs_.becomes(job, "status", "finished"));
   EXPECT_NE(mycojobs_.field(leave.back(), "artifacts"), "") << "the lock was free when its turn came";
+}
+
+TEST_F(IsolationE2e, AGrantedFolderThatHangsHoldsUpNobodyElse) {
+  if (::access("/dev/fuse", R_OK | W_OK) != 0) GTEST_SKIP() << "this machine has no /dev/fuse";
+  HangingFolder folder;
+  const std::string config = folder_.write("open.toml", "[ceiling]\nfs.read = [\"" + folder.path() + "\"]\n");
+  const std::string policy = folder_.write("p.toml", "fs.read = [\"" + folder.path() + "\"]\n");
+  Process running = agent(1, {"--slots", "4", "--config", config});
+  const std::string waits = mycojobs_.submit("pass", {"--config", config, "--policy", policy});
+  ASSERT_TRUE(eventually([&] { return folder.waiting() > 0; })) << running.err();
+  const std::uint64_t over = others_go_on();
+  EXPECT_GT(ended_ms(waits), over);
+  EXPECT_TRUE(eventually([&] { return running.err().find("has not answered for 10 s") != std::string::npos; }));
+  EXPECT_NE(running.err().find(waits + ": back to its queue: the granted " + folder.path()), std::string::npos)
+      << running.err();
+  EXPECT_TRUE(eventually([&] { return mycojobs_.field(waits, "status") == "dispatched"; }));
+  others_go_on();
+  folder.go_on();
+  EXPECT_TRUE(mycojobs_.becomes(waits, "detail", "setup_error")) << "the disk has gone for good";
 }
 
 TEST_F(IsolationE2e, TheRedisOfAnotherContextThatDoesNotAnswerHoldsUpNobodyElse) {

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <csignal>
 #include <filesystem>
 #include <fstream>
 
@@ -59,21 +60,50 @@ std::string status_of(Sandbox& sandbox) {
          (ran.outcome.setup_error ? ": " + ran.outcome.setup_error->remedy : "");
 }
 
+// Without what stands by its folders.
+std::vector<pid_t> zygotes_of(pid_t launcher) {
+  std::vector<pid_t> children = children_of(launcher);
+  std::erase_if(children, [](pid_t pid) {
+    std::string name;
+    std::getline(std::ifstream("/proc/" + std::to_string(pid) + "/comm"), name);
+    return name == "mycojobs-folder";
+  });
+  return children;
+}
+
 TEST(Loaded, AZygoteThatOutlivedAnUpdateIsReplaced) {
   const Extra extra;
   OwnSandbox own = own_sandbox(extra.config());
   ASSERT_EQ(status_of(*own.sandbox), "ok");
-  ASSERT_TRUE(eventually([&] { return children_of(own.launcher).size() == 1; }));
-  const pid_t first = children_of(own.launcher)[0];
+  ASSERT_TRUE(eventually([&] { return zygotes_of(own.launcher).size() == 1; }));
+  const pid_t first = zygotes_of(own.launcher)[0];
   RunSpec long_one = spec_with(40000);
   Started under_way = start_attempts(*own.sandbox, long_one, "sleep 8000");
   extra.write("library", "two");
   EXPECT_TRUE(eventually([&] {
-    const auto now = children_of(own.launcher);
+    const auto now = zygotes_of(own.launcher);
     return now.size() == 1 && now[0] != first;
   })) << "it still serves";
   EXPECT_NE(word(wait_for(*own.sandbox, under_way).outcome.status), "lost");
   EXPECT_EQ(status_of(*own.sandbox), "ok");
+}
+
+// Nobody would see an update any more.
+TEST(Loaded, AZygoteWhoseFoldersNobodyWatchesIsReplaced) {
+  const Extra extra;
+  OwnSandbox own = own_sandbox(extra.config());
+  ASSERT_EQ(status_of(*own.sandbox), "ok");
+  ASSERT_TRUE(eventually([&] { return zygotes_of(own.launcher).size() == 1; }));
+  const pid_t first = zygotes_of(own.launcher)[0];
+  for (const pid_t child : children_of(own.launcher)) {
+    if (child != first) ::kill(child, SIGKILL);
+  }
+  EXPECT_TRUE(eventually([&] {
+    const auto now = zygotes_of(own.launcher);
+    return now.size() == 1 && now[0] != first;
+  }));
+  EXPECT_EQ(status_of(*own.sandbox), "ok");
+  EXPECT_EQ(children_of(own.launcher).size(), 2U) << "one stands by the new one";
 }
 
 // The attack: what one may write who is neither root nor the agent's user would run with more rights than a job.

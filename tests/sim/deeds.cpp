@@ -265,6 +265,9 @@ void Life::move_server_clock() {
   world().note("the server's clock is " + std::to_string(shift) + " ms off");
 }
 
-void Life::fail_launches() { any_service().host().failing_launches = static_cast<std::uint32_t>(1 + world().below(3)); }
+void Life::fail_launches() {
+  Host& host = any_service().host();
+  (maybe(2) ? host.failing_launches : host.hanging_launches) = static_cast<std::uint32_t>(1 + world().below(3));
+}
 
 }  // namespace mycojobs::sim

@@ -145,7 +145,7 @@ void Life::end_trouble() {
   troubled_ = false;
   world().weather = {};
   world().server_clock().shift_ms = latest_shift_ms_;
-  for (const auto& host : stage_.hosts) host->failing_launches = 0;
+  for (const auto& host : stage_.hosts) host->failing_launches = host->hanging_launches = 0;
   // By now what was given up may still come: a pause, for one.
   world().run_until(world().now() + settings_.latest + 100);
   for (const char* queue : {"queue:sim", "queue:other"}) {

@@ -36,6 +36,7 @@ struct Host {
   };
   std::vector<Instance> instances;  // killed ones, whose jobs nobody has given back yet
   std::uint32_t failing_launches = 0;
+  std::uint32_t hanging_launches = 0;  // a folder that the job needs does not answer there
 };
 
 // The processes of one run. They end by themselves, by a kill, or at their fence, whoever is stopped meanwhile.

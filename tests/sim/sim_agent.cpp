@@ -287,6 +287,7 @@ void SimAgent::run_jobs() {
     if (each.end) {
       RunEnded ended{each.sandbox_run, {}};
       ended.outcome.status = *each.end;
+      ended.outcome.unstarted = each.unstarted;
       if (*each.end == RunStatus::lost) ended.outcome.reason = "lost";
       step(std::move(ended));
     } else {
@@ -311,12 +312,17 @@ void SimAgent::perform(JobRuns::Launch& launch) {
     return step(JobRuns::LaunchFailed{number, "no descriptors left"});
   }
   const std::uint64_t sandbox_run = launch.spec.run;
-  const auto tell = [this, number, sandbox_run](std::string line, std::optional<RunStatus> end) {
-    heard_.push_back({number, sandbox_run, std::move(line), end});
+  const auto tell = [this, number, sandbox_run](std::string line, std::optional<RunStatus> end,
+                                                bool unstarted = false) {
+    heard_.push_back({number, sandbox_run, std::move(line), end, unstarted});
     run_loop_.wake();
   };
   step(JobRuns::Launched{number});
   if (host_.clock.boot_ms() >= launch.spec.fence_boot_ms) return tell("", RunStatus::lost);  // it never begins
+  if (host_.hanging_launches > 0) {
+    --host_.hanging_launches;
+    return tell("", RunStatus::lost, true);
+  }
   Process::Facts facts = facts_[number];
   facts.spec = std::move(launch.spec);
   if (errs(Mistake::Agent::fences_never)) facts.spec.fence_boot_ms = 0;

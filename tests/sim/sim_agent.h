@@ -63,6 +63,7 @@ class SimAgent final : public Program {
     std::uint64_t sandbox_run = 0;
     std::string line;
     std::optional<RunStatus> end = std::nullopt;
+    bool unstarted = false;
   };
 
   void on_killed() override;

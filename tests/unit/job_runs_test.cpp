@@ -283,6 +283,23 @@ TEST_F(JobRunsTest, LauncherThatGoesBetweenTwoStagesCostsADeliveryAndNoOutput) {
   EXPECT_TRUE(all<JobRuns::CannotLaunch>().empty());
 }
 
+// A folder that it is granted does not answer: no delivery is counted, and its queue rests.
+TEST_F(JobRunsTest, RunThatHasNotStartedIsHandedBackAsOneThatCannotBegin) {
+  Start start = job(1);
+  start.queue = "queue:x";
+  begin(std::move(start));
+  RunEnded ended{1, {}};
+  ended.outcome.unstarted = true;
+  ended.outcome.reason = "the granted /srv/x has not answered";
+  step(std::move(ended));
+  EXPECT_TRUE(reports<Release>().empty());
+  ASSERT_EQ(all<CannotBegin>().size(), 1U);
+  EXPECT_EQ(all<CannotBegin>().at(0)->queue, "queue:x");
+  EXPECT_EQ(all<CannotBegin>().at(0)->error.code, Code::unavailable);
+  EXPECT_EQ(all<CannotBegin>().at(0)->error.message, "the granted /srv/x has not answered");
+  EXPECT_EQ(all<JobRuns::Over>().size(), 1U);
+}
+
 TEST_F(JobRunsTest, LostRunGoesBackToItsQueue) {
   begin(job(1));
   end(1, RunStatus::lost, "the launcher is gone");

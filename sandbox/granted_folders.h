@@ -1,0 +1,54 @@
+// The folders of the host that runs are granted, opened by children of the launcher: one whose disk hangs keeps nobody
+// waiting but the runs that need it.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "base/fd.h"
+#include "mycojobs/result.h"
+#include "mycojobs/sandbox.h"
+#include "sandbox/host_children.h"
+#include "sandbox/loop.h"
+
+namespace mycojobs::sandbox {
+
+class GrantedFolders {
+ public:
+  // Once: detached mounts (host_folders.h), those to read first. Errors, naming the path: invalid; unavailable: nothing
+  // has answered for ten seconds.
+  using Opened = std::function<void(Result<std::vector<Fd>>)>;
+
+  GrantedFolders(Loop& loop, HostChildren& children) : loop_(loop), children_(children) {}
+  void open(const RunSpec&, Opened);
+
+ private:
+  using Number = std::uint64_t;
+  struct Request {
+    Grants grants;
+    bool exec = false;
+    std::vector<std::string> paths;  // as their mounts come
+    std::vector<Fd> mounts;          // of the first of them
+    HostChildren::Child child = 0;   // 0: it waits for a path that hangs
+    std::string hangs;
+    Loop::Timer patience;
+    Opened opened;  // none: the answer has been given
+  };
+  void begin(Number);
+  void heard(Number, RawFrame*);
+  void ended(Number);
+  void give_up(Number);
+  void answer(Request&, Result<std::vector<Fd>>);
+
+  Loop& loop_;
+  HostChildren& children_;
+  std::map<Number, Request> requests_;
+  std::set<std::string> hanging_;  // a child is in the kernel for it: no second one follows
+  Number next_ = 1;
+};
+
+}  // namespace mycojobs::sandbox

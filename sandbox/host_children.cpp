@@ -1,0 +1,91 @@
+#include "sandbox/host_children.h"
+
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <utility>
+
+#include "sandbox/pidfd.h"
+
+namespace mycojobs::sandbox {
+namespace {
+
+constexpr int kSocket = STDERR_FILENO + 1;
+
+[[noreturn]] void run_host_child(const HostChildren::Work& work, int socket) {
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  ::prctl(PR_SET_NAME, "mycojobs-folder");
+  for (int number = 1; number < NSIG; ++number) ::signal(number, SIG_DFL);
+  if (socket != kSocket && ::dup2(socket, kSocket) < 0) ::_exit(1);
+  if (::close_range(kSocket + 1, ~0U, 0) != 0) ::_exit(1);
+  work(kSocket);
+  ::_exit(0);
+}
+
+}  // namespace
+
+HostChildren::~HostChildren() {
+  for (const auto& [child, entry] : entries_) ::kill(entry.pid, SIGKILL);
+}
+
+HostChildren::Child HostChildren::start(const Work& work, Heard heard) {
+  int pair[2];
+  if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) != 0) return 0;
+  Entry entry;
+  entry.socket.reset(pair[0]);
+  const Fd theirs(pair[1]);
+  entry.pid = ::fork();
+  if (entry.pid < 0) return 0;
+  if (entry.pid == 0) run_host_child(work, theirs.get());
+  entry.pidfd.reset(::pidfd_open(entry.pid, 0));
+  entry.heard = std::move(heard);
+  const Child child = next_++;
+  entry.socket_watch = loop_.watch(entry.socket.get(), [this, child](std::uint32_t) { read(child); });
+  entry.end_watch = loop_.watch(entry.pidfd.get(), [this, child](std::uint32_t) { reap(child); });
+  entries_.emplace(child, std::move(entry));
+  return child;
+}
+
+// Who hears it may forget the child.
+void HostChildren::read(Child child) {
+  for (;;) {
+    const auto found = entries_.find(child);
+    if (found == entries_.end() || !found->second.heard) return;
+    Entry& entry = found->second;
+    RawFrame frame;
+    const Received received = receive_raw(entry.socket.get(), frame, MSG_DONTWAIT);
+    if (received == Received::nothing) return;
+    if (received != Received::frame) return loop_.unwatch(entry.socket_watch, entry.socket.get());
+    const Heard heard = entry.heard;
+    heard(&frame);
+  }
+}
+
+void HostChildren::reap(Child child) {
+  read(child);  // what it said before it ended
+  auto found = entries_.extract(child);
+  Entry& entry = found.mapped();
+  loop_.unwatch(entry.socket_watch, entry.socket.get());
+  loop_.unwatch(entry.end_watch, entry.pidfd.get());
+  ::waitpid(entry.pid, nullptr, 0);
+  if (entry.heard) entry.heard(nullptr);
+}
+
+void HostChildren::kill(Child child) {
+  if (const auto found = entries_.find(child); found != entries_.end()) ::kill(found->second.pid, SIGKILL);
+}
+
+void HostChildren::forget(Child child) {
+  const auto found = entries_.find(child);
+  if (found == entries_.end()) return;
+  Entry& entry = found->second;
+  entry.heard = nullptr;
+  loop_.unwatch(entry.socket_watch, entry.socket.get());
+  ::kill(entry.pid, SIGKILL);
+}
+
+}  // namespace mycojobs::sandbox

@@ -1,0 +1,52 @@
+// Children of the launcher that touch folders of the host in its place: a disk may hang, and the launcher has one
+// thread.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <functional>
+#include <map>
+
+#include "base/fd.h"
+#include "sandbox/frames.h"
+#include "sandbox/loop.h"
+
+namespace mycojobs::sandbox {
+
+class HostChildren {
+ public:
+  using Child = std::uint64_t;                   // never used twice. 0: none
+  using Work = std::function<void(int socket)>;  // in the child, which ends behind it. It sees the host's own ids
+  using Heard = std::function<void(RawFrame*)>;  // what it says; null, once: it has ended, and nothing more comes
+
+  explicit HostChildren(Loop& loop) : loop_(loop) {}
+  ~HostChildren();  // kills them. Waits for none: whose disk hangs ends when the disk goes on
+  HostChildren(const HostChildren&) = delete;
+  HostChildren& operator=(const HostChildren&) = delete;
+
+  Child start(const Work&, Heard);  // 0 and errno: it cannot be forked
+  template <class Message>
+  int say(Child child, const Message& message) {  // 0 or errno
+    const auto found = entries_.find(child);
+    return found == entries_.end() ? ESRCH : send_message(found->second.socket.get(), message, {}, MSG_DONTWAIT);
+  }
+  void kill(Child);    // its end is heard of as any other
+  void forget(Child);  // and kills it: nothing is heard of it any more
+
+ private:
+  struct Entry {
+    pid_t pid = -1;
+    Fd pidfd, socket;
+    Loop::Watch end_watch = 0, socket_watch = 0;
+    Heard heard;
+  };
+  void read(Child);
+  void reap(Child);
+
+  Loop& loop_;
+  std::map<Child, Entry> entries_;
+  Child next_ = 1;
+};
+
+}  // namespace mycojobs::sandbox

@@ -1,0 +1,86 @@
+// A disk of the host that hangs holds up those runs alone that need it: others begin, are killed and end.
+#include <gmock/gmock.h>
+#include <unistd.h>
+
+#include <filesystem>
+
+#include "fixture.h"
+#include "support/hanging_folder.h"
+
+namespace mycojobs::test {
+namespace {
+
+using ::testing::HasSubstr;
+
+RunSpec with_folder(const std::string& path) {
+  RunSpec spec = spec_with();
+  spec.grants.fs_read = {path};
+  return spec;
+}
+
+void expect_that_others_go_on(Sandbox& sandbox) {
+  EXPECT_EQ(word(run_attempts(sandbox, spec_with(), "getpid").outcome.status), "ok");
+  const Ran slow = run_attempts(sandbox, spec_with(300), "sleep 60000");
+  EXPECT_EQ(word(slow.outcome.status), "timeout_wall") << slow.outcome.reason;
+  const std::string other = "/var/tmp/mycojobs-other-" + std::to_string(::getpid());
+  std::filesystem::create_directories(other);
+  const Ran granted = run_attempts(sandbox, with_folder(other), "getpid");
+  EXPECT_EQ(word(granted.outcome.status), "ok") << granted.outcome.reason;
+  std::filesystem::remove(other);
+  Started killed = start_attempts(sandbox, spec_with(), "sleep 60000");
+  sandbox.kill(killed.spec.run, KillReason::cancelled, 0);
+  EXPECT_EQ(word(wait_for(sandbox, killed).outcome.status), "cancelled");
+}
+
+class Hanging : public ::testing::Test {
+  void SetUp() override {
+    if (::geteuid() != 0) GTEST_SKIP() << "only root can mount a file system of its own";
+    if (::access("/dev/fuse", R_OK | W_OK) != 0) GTEST_SKIP() << "this machine has no /dev/fuse";
+  }
+};
+
+TEST_F(Hanging, GrantedFolderHoldsUpWhoNeedsItAlone) {
+  HangingFolder folder;
+  OwnSandbox own = own_sandbox();
+  Started first = start_attempts(*own.sandbox, with_folder(folder.path()), "getpid");
+  Started cancelled = start_attempts(*own.sandbox, with_folder(folder.path()), "getpid");
+  ASSERT_TRUE(eventually([&] { return folder.waiting() > 0; }));
+  expect_that_others_go_on(*own.sandbox);
+  own.sandbox->kill(cancelled.spec.run, KillReason::cancelled, 0);
+  EXPECT_EQ(word(wait_for(*own.sandbox, cancelled).outcome.status), "cancelled");
+  const Outcome given_up = wait_for(*own.sandbox, first).outcome;
+  EXPECT_EQ(word(given_up.status), "lost");
+  EXPECT_TRUE(given_up.unstarted);
+  EXPECT_THAT(given_up.reason, HasSubstr("the granted " + folder.path() + " has not answered for 10 s"));
+  // One that comes while it is known to hang asks no second time, and hears of its end.
+  const int asked = folder.waiting();
+  Started next = start_attempts(*own.sandbox, with_folder(folder.path()), "getpid");
+  expect_that_others_go_on(*own.sandbox);
+  EXPECT_EQ(folder.waiting(), asked);
+  folder.go_on();
+  EXPECT_EQ(word(wait_for(*own.sandbox, next).outcome.status), "setup_error") << "it has gone for good";
+}
+
+TEST_F(Hanging, FolderOfAScriptHostHoldsUpItsContextAlone) {
+  HangingFolder folder;
+  SandboxConfig config = test_config();
+  ScriptHost host = config.hosts[0];
+  host.context = 1;
+  host.folders = {{folder.path(), "/extra"}};
+  config.hosts.push_back(host);
+  OwnSandbox own = own_sandbox(config);
+  RunSpec spec = spec_with();
+  spec.context = 1;
+  Started first = start_attempts(*own.sandbox, spec, "getpid");
+  ASSERT_TRUE(eventually([&] { return folder.waiting() > 0; }));
+  RunSpec other = spec_with();
+  other.context = 2;
+  EXPECT_EQ(word(run_attempts(*own.sandbox, other, "getpid").outcome.status), "ok");
+  folder.go_on();
+  const Outcome outcome = wait_for(*own.sandbox, first).outcome;
+  EXPECT_EQ(word(outcome.status), "setup_error");
+  EXPECT_THAT(outcome.reason, HasSubstr(folder.path()));
+}
+
+}  // namespace
+}  // namespace mycojobs::test

@@ -1,0 +1,90 @@
+// A folder on a disk that hangs, as a dead network mount does: whoever looks for a name in it waits in the kernel,
+// where no signal ends the wait. A file system of this process (FUSE) that never answers, in a mount namespace of its
+// own, which launchers that are started later have too. Root's, where there is /dev/fuse.
+#pragma once
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <linux/fuse.h>
+#include <sched.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstring>
+#include <filesystem>
+#include <string>
+#include <thread>
+
+#include "base/fd.h"
+
+namespace mycojobs::test {
+
+class HangingFolder {
+ public:
+  HangingFolder()
+      : path_("/var/tmp/mycojobs-hang-" + std::to_string(::getpid())), disk_(::open("/dev/fuse", O_RDWR | O_CLOEXEC)) {
+    std::filesystem::create_directories(path_);
+    EXPECT_TRUE(disk_) << "/dev/fuse: " << std::strerror(errno);
+    EXPECT_EQ(::unshare(CLONE_NEWNS), 0) << std::strerror(errno);
+    EXPECT_EQ(::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr), 0) << std::strerror(errno);
+    const std::string options = "fd=" + std::to_string(disk_.get()) + ",rootmode=40000,user_id=0,group_id=0";
+    EXPECT_EQ(::mount("hangs", path_.c_str(), "fuse", MS_NOSUID | MS_NODEV, options.c_str()), 0)
+        << std::strerror(errno);
+    serves_ = std::thread([this] { serve(); });
+  }
+  HangingFolder(const HangingFolder&) = delete;
+  HangingFolder& operator=(const HangingFolder&) = delete;
+  ~HangingFolder() {
+    go_on();
+    std::error_code gone_already;
+    std::filesystem::remove(path_, gone_already);
+  }
+  std::string path() const { return path_ + "/inner"; }
+  int waiting() const { return waiting_; }
+  // The disk is gone for good: all who wait hear that it is not connected.
+  void go_on() {
+    if (!serves_.joinable()) return;
+    ::umount2(path_.c_str(), MNT_FORCE | MNT_DETACH);
+    serves_.join();
+  }
+
+ private:
+  void answer(const fuse_in_header& to, const void* body, std::size_t size) {
+    char bytes[sizeof(fuse_out_header) + sizeof(fuse_attr_out) + sizeof(fuse_init_out)];
+    const fuse_out_header head{static_cast<std::uint32_t>(sizeof head + size), 0, to.unique};
+    std::memcpy(bytes, &head, sizeof head);
+    std::memcpy(bytes + sizeof head, body, size);
+    (void)!::write(disk_.get(), bytes, sizeof head + size);
+  }
+  void serve() {
+    alignas(fuse_in_header) char request[FUSE_MIN_READ_BUFFER * 4];
+    while (::read(disk_.get(), request, sizeof request) > 0) {
+      fuse_in_header head;
+      std::memcpy(&head, request, sizeof head);
+      if (head.opcode == FUSE_INIT) {
+        fuse_init_out init{};
+        init.major = FUSE_KERNEL_VERSION;
+        init.minor = FUSE_KERNEL_MINOR_VERSION;
+        answer(head, &init, sizeof init);
+      } else if (head.opcode == FUSE_GETATTR && head.nodeid == FUSE_ROOT_ID) {
+        fuse_attr_out root{};
+        root.attr_valid = 3600;
+        root.attr.ino = FUSE_ROOT_ID;
+        root.attr.mode = S_IFDIR | 0755;
+        root.attr.nlink = 2;
+        answer(head, &root, sizeof root);
+      } else {
+        waiting_ += head.opcode == FUSE_LOOKUP ? 1 : 0;
+      }
+    }
+  }
+
+  std::string path_;
+  Fd disk_;
+  std::atomic<int> waiting_ = 0;
+  std::thread serves_;
+};
+
+}  // namespace mycojobs::test
