@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <filesystem>
 
 #include "fixture.h"
@@ -59,6 +60,19 @@ TEST_F(Hanging, GrantedFolderHoldsUpWhoNeedsItAlone) {
   EXPECT_EQ(folder.waiting(), asked);
   folder.go_on();
   EXPECT_EQ(word(wait_for(*own.sandbox, next).outcome.status), "setup_error") << "it has gone for good";
+}
+
+// Lost runs are told of when no process of a job is left, and an agent that ends waits for that: not for the disk.
+TEST_F(Hanging, WhoWaitsForTheEndOfAllJobsDoesNotWaitForTheDisk) {
+  HangingFolder folder;
+  OwnSandbox own = own_sandbox();
+  start_attempts(*own.sandbox, with_folder(folder.path()), "getpid");
+  Started runs = start_attempts(*own.sandbox, spec_with(), "print up\nsleep 60000");
+  wait_for_output(runs, "up");
+  ASSERT_TRUE(eventually([&] { return folder.waiting() > 0; }));
+  ::kill(own.launcher, SIGKILL);
+  EXPECT_EQ(word(wait_for(*own.sandbox, runs).outcome.status), "lost") << "and the other one with it";
+  EXPECT_TRUE(eventually([&] { return gone(own.guardian); }));
 }
 
 TEST_F(Hanging, FolderOfAScriptHostHoldsUpItsContextAlone) {
