@@ -3,10 +3,11 @@
 //   agent --starts--> guardian --fork--> launcher --> zygotes --> inits --> jobs
 //
 // A killed launcher leaves its zygotes to the guardian, who waits for them: the kernel reports to nobody the end of a
-// pid namespace's init before everything in it is gone. It does not wait for what touches folders in the launcher's place
-// (host_children.h), which may hang with its disk, and is no process of a job. So the guardian's end is the proof that no process of any job
-// is left: to the agent by its pidfd, to whoever comes after the agent by the lock on SandboxConfig::alive_fd. The
-// descriptors of inits and zygotes alone prove less: the kernel closes those of a killed init before it kills the rest.
+// pid namespace's init before everything in it is gone. It does not wait for what touches folders in the launcher's
+// place (host_children.h), which may hang with its disk, and is no process of a job. So the guardian's end is the proof
+// that no process of any job is left: to the agent by its pidfd, to whoever comes after the agent by the lock on
+// SandboxConfig::alive_fd. The descriptors of inits and zygotes alone prove less: the kernel closes those of a killed
+// init before it kills the rest.
 #pragma once
 
 #include <csignal>

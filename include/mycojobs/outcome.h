@@ -59,8 +59,8 @@ struct Usage {
 struct Outcome {
   RunStatus status = RunStatus::lost;
   bool unstarted = false;  // lost: nothing of it has run, and nothing will before what `reason` names is there
-  int exit_code = 0;  // valid for ok, exit
-  int signal = 0;     // valid for signal
+  int exit_code = 0;       // valid for ok, exit
+  int signal = 0;          // valid for signal
   std::optional<Violation> violation;
   std::optional<SetupError> setup_error;
   Usage usage;
