@@ -277,7 +277,7 @@ void add_flow_methods(Services& s, std::vector<Method>& all) {
                         {"state", "text", "only these: a word of docs/flows.md"},
                         {"caller_id", "id", "only this actor's"},
                         {"until_ms", "unix_ms", "only flows that were made until then"},
-                        {"limit", "integer", "at most so many (50; 1000 at most)"}},
+                        {"limit", "count", "at most so many (50; 1000 at most)"}},
                        "[FlowRow]: flows without definition, nodes and result", list));
   all.push_back(method(s, "flows.page", "list flows page by page, newest first",
                        {context,
@@ -286,7 +286,7 @@ void add_flow_methods(Services& s, std::vector<Method>& all) {
                         {"state", "text", "only these: a word of docs/flows.md"},
                         {"caller_id", "id", "only this actor's"},
                         {"until_ms", "unix_ms", "only flows that were made until then"},
-                        {"limit", "integer", "at most so many (50; 1000 at most)"},
+                        {"limit", "count", "at most so many (50; 1000 at most)"},
                         {"after", "text", "as the page before gives it; absent: the first page"}},
                        "FlowsPage: flows, after (empty: this is the last page), looked_at", page));
   all.push_back(method(s, "flow.dag", "read nodes and edges with their state", flow_params(),
@@ -294,7 +294,7 @@ void add_flow_methods(Services& s, std::vector<Method>& all) {
   all.push_back(method(s, "flow.explain", "say why a flow is where it is", flow_params(),
                        "[FlowReason]: reasons, the first one first: node, cause, reason, evidence, next", explain));
   all.push_back(method(s, "flow.timeline", "read what has happened, in order",
-                       flow_params({{"limit", "integer", "at most so many rows"}}),
+                       flow_params({{"limit", "count", "at most so many rows"}}),
                        "[FlowMoment]: at_ms, revision, node, what", timeline));
   all.push_back(method(s, "flow.result", "read what a flow's jobs have handed back", flow_params(),
                        "FlowResult: status, detail, error, ended, result {<name>.<key>: value}", result));

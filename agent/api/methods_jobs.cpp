@@ -184,7 +184,7 @@ std::vector<Param> job_fields(const char* id_type, const char* id_help) {
       {"script_type", "text", "python, v, osis, sal or another executor's name"},
       {"executor", "text", "the same as script_type"},
       {"timeout", "seconds", "wall clock, 1 or more; absent: the operator's default"},
-      {"retries", "integer", "further attempts after a failure, 0 to 255"},
+      {"retries", "count", "further attempts after a failure, 0 to 255"},
       {"env_vars", "variables", "of its environment"},
       {"prerequisites", "texts", "what it waits for, such as file:/data/x, wait:30s"},
       {"dependends", "ids", "jobs of the same caller that must have finished"},
@@ -196,7 +196,7 @@ std::vector<Param> job_fields(const char* id_type, const char* id_help) {
       {"queue_timeout_ms", "ms", "longest wait in its queue; 0: any"},
       {"idempotency_key", "text", "of its caller: again with it is the first one again"},
       {"concurrency_key", "text", "jobs that share it run a few at a time"},
-      {"concurrency_limit", "integer", "how many with this concurrency_key run at one time (1)"},
+      {"concurrency_limit", "count", "how many with this concurrency_key run at one time (1)"},
       {"inputs", "texts", "artifacts of dependends that it wants: JOB NAME, or JOB NAME/ARTIFACT"},
       {"notify", "any", "who hears of its end: a list of addresses and targets (docs/notify.md)"},
       {"policy", "object", "what it asks of its sandbox (docs/sandbox.md)"},
@@ -216,7 +216,7 @@ void add_job_methods(Services& s, std::vector<Method>& all) {
                                        {"name", "text", "only jobs that have this in their name"},
                                        {"script_type", "text", "only these"},
                                        {"since_ms", "unix_ms", "only jobs to which something happened since"},
-                                       {"limit", "integer", "at most so many (50; 1000 at most)"}};
+                                       {"limit", "count", "at most so many (50; 1000 at most)"}};
   const std::vector<Param> many{{"jobs", "jobs", "as job.create takes them, 1000 at most", true},
                                 {"start", "boolean", "queue them, too"},
                                 kContext,
@@ -224,8 +224,8 @@ void add_job_methods(Services& s, std::vector<Method>& all) {
   auto waits = job_fields("key", kEither);
   waits.push_back(wait_param());
   auto log_params = one;
-  log_params.push_back({"after_seq", "integer", "only lines after this one"});
-  log_params.push_back({"limit", "integer", "at most so many lines (500; 1000 at most)"});
+  log_params.push_back({"after_seq", "count", "only lines after this one"});
+  log_params.push_back({"limit", "count", "at most so many lines (500; 1000 at most)"});
   log_params.push_back({"wait_ms", "ms", "wait so long for the first one (0; 30000 at most)"});
   all.push_back(method(s, "job.create",
                        "write a job's record without queueing it: job.start queues it, a flow adopts it",

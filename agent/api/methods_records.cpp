@@ -257,7 +257,7 @@ void add_context_methods(Services& s, std::vector<Method>& all) {
   all.push_back(method(s, "context.delete", "delete the record of a context in which nothing lives",
                        {{"id", "id", "its id", true}}, kIsDeleted, context_delete));
   all.push_back(method(s, "context.refusals", "list who asked in vain for what, newest first",
-                       {first, {"limit", "integer", "at most so many (50; 1000 at most)"}},
+                       {first, {"limit", "count", "at most so many (50; 1000 at most)"}},
                        "[Refusal]: number, at_ms, actor, action, thing, list", context_refusals));
 }
 
@@ -325,7 +325,7 @@ void add_message_methods(Services& s, std::vector<Method>& all) {
                        "Message: the message", message_send));
   all.push_back(method(s, "message.get", "read a message", {id, context, caller}, "Message: the message", message_get));
   all.push_back(method(s, "message.list", "list messages, newest first",
-                       {context, {"limit", "integer", "at most so many (50; 1000 at most)"}},
+                       {context, {"limit", "count", "at most so many (50; 1000 at most)"}},
                        "[MessageRow]: messages without text and jobs", message_list));
   all.push_back(method(s, "message.cancel", "end a message and all that it carries, for ever", {id, context, caller},
                        "Message: the message", message_cancel));

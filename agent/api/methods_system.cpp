@@ -82,7 +82,7 @@ void add_system_methods(Services& s, std::vector<Method>& all) {
       method(s, "queue.resume", "open a paused queue", {queue, context}, "QueueState: queue, paused", queue_resume));
   const Param letter{"letter", "text", "a dead letter, as queue.dead names it", true};
   all.push_back(method(s, "queue.dead", "list dead letters: what can never run, or not once more; the latest last",
-                       {context, {"limit", "integer", "at most so many (100; 1000 at most)"}},
+                       {context, {"limit", "count", "at most so many (100; 1000 at most)"}},
                        "[DeadLetter]: letter, job, queue, reason, at_ms", queue_dead));
   all.push_back(method(s, "queue.requeue", "run a dead letter again", {letter, context},
                        "SettledLetter: letter, requeued", queue_requeue));

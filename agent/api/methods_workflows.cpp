@@ -168,19 +168,19 @@ void add_workflow_methods(Services& s, std::vector<Method>& all) {
   all.push_back(method(s, "workflow.cells", "list the instances of a workflow",
                        {workflow,
                         {"status", "text", "only those: running, waiting, completed or failed"},
-                        {"limit", "integer", "at most so many (100; 10000 at most)"},
+                        {"limit", "count", "at most so many (100; 10000 at most)"},
                         context},
                        "[WorkflowCell]: instances by key", cells));
   all.push_back(method(s, "workflow.show", "read an instance: its state, what waits, what it waits for", instance,
                        "WorkflowInstance: state, intents, mail", show));
   std::vector<Param> facts_of = instance;
-  facts_of.push_back({"before", "integer", "only facts before this height; absent: the latest"});
-  facts_of.push_back({"limit", "integer", "at most so many (300; 1000 at most)"});
+  facts_of.push_back({"before", "count", "only facts before this height; absent: the latest"});
+  facts_of.push_back({"limit", "count", "at most so many (300; 1000 at most)"});
   all.push_back(method(s, "workflow.timeline", "read what has happened to an instance, the latest of it", facts_of,
                        "[WorkflowFact]: facts, oldest first", timeline));
   std::vector<Param> log_params = instance;
   log_params.push_back({"after", "text", "as the page before gives it; absent: the first page"});
-  log_params.push_back({"limit", "integer", "at most so many (500; 1000 at most)"});
+  log_params.push_back({"limit", "count", "at most so many (500; 1000 at most)"});
   log_params.push_back({"wait_ms", "ms", "wait so long for the first one (0; 30000 at most)"});
   all.push_back(method(s, "workflow.logs", "read what the jobs of an instance's effects have written", log_params,
                        "WorkflowLog: frames, after, more, ended", logs));
@@ -188,8 +188,8 @@ void add_workflow_methods(Services& s, std::vector<Method>& all) {
                        "[WorkflowReason]: cause, reason, evidence, next", explain));
   all.push_back(method(s, "workflow.facts", "read the journal of a workflow's manifest",
                        {workflow,
-                        {"after", "integer", "facts behind this height"},
-                        {"limit", "integer", "at most so many (100; 1000 at most)"},
+                        {"after", "count", "facts behind this height"},
+                        {"limit", "count", "at most so many (100; 1000 at most)"},
                         context},
                        "WorkflowFacts: height, facts", facts));
   add_answers(s, instance, all);

@@ -11,10 +11,11 @@ namespace {
 using nlohmann::json;
 
 bool is_whole(const json& value) { return value.is_number_integer() || value.is_number_unsigned(); }
+bool is_amount(const json& value) {
+  return is_whole(value) && (value.is_number_unsigned() || value.get<std::int64_t>() >= 0);
+}
 bool is_record_id(const json& value) {
-  return is_whole(value) &&
-         !(value.is_number_integer() && !value.is_number_unsigned() && value.get<std::int64_t>() < 1) &&
-         value.get<std::uint64_t>() >= 1 && value.get<std::uint64_t>() <= UINT32_MAX;
+  return is_amount(value) && value.get<std::uint64_t>() >= 1 && value.get<std::uint64_t>() <= UINT32_MAX;
 }
 
 struct TypeRow {
@@ -23,7 +24,12 @@ struct TypeRow {
   json (*schema)();
 };
 json of_type(const char* type) { return {{"type", type}}; }
-json amount(const char* unit) { return {{"type", "integer"}, {"minimum", 0}, {"description", unit}}; }
+json count_schema() { return {{"type", "integer"}, {"minimum", 0}}; }
+json amount(const char* unit) {
+  json schema = count_schema();
+  schema["description"] = unit;
+  return schema;
+}
 json list_of(json items) { return {{"type", "array"}, {"items", std::move(items)}}; }
 json id_schema() { return {{"type", "integer"}, {"minimum", 1}, {"maximum", UINT32_MAX}}; }
 bool is_list(const json& value) { return value.is_array(); }
@@ -34,10 +40,11 @@ const TypeRow kTypes[] = {
     {"id", "a whole number from 1 to 4294967295", is_record_id, id_schema},
     {"text", "a text", [](const json& v) { return v.is_string(); }, [] { return of_type("string"); }},
     {"integer", "a whole number", is_whole, [] { return of_type("integer"); }},
-    {"seconds", "a whole number of seconds", is_whole, [] { return amount("seconds"); }},
-    {"ms", "a whole number of milliseconds", is_whole, [] { return amount("milliseconds"); }},
-    {"unix_s", "a moment: seconds since 1970", is_whole, [] { return amount("seconds since 1970-01-01 UTC"); }},
-    {"unix_ms", "a moment: milliseconds since 1970", is_whole,
+    {"count", "a whole number, 0 or more", is_amount, count_schema},
+    {"seconds", "a whole number of seconds, 0 or more", is_amount, [] { return amount("seconds"); }},
+    {"ms", "a whole number of milliseconds, 0 or more", is_amount, [] { return amount("milliseconds"); }},
+    {"unix_s", "a moment: seconds since 1970", is_amount, [] { return amount("seconds since 1970-01-01 UTC"); }},
+    {"unix_ms", "a moment: milliseconds since 1970", is_amount,
      [] { return amount("milliseconds since 1970-01-01 UTC"); }},
     {"boolean", "true or false", [](const json& v) { return v.is_boolean(); }, [] { return of_type("boolean"); }},
     {"list", "a list", is_list, [] { return of_type("array"); }},

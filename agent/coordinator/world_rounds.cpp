@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <future>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "base/ids.h"
@@ -763,7 +764,10 @@ Result<std::string> WorldRounds::start_flow(LoadedWorld& world, const PendingInt
 Result<std::string> WorldRounds::send_signal(const PendingIntent& pending, Id owner, const json& params) {
   ProgressRequest request;
   request.context = context_;
-  request.flow = params.value("flow_id", Id{0});
+  const auto flow = params.value("flow_id", std::uint64_t{0});
+  if (flow > std::numeric_limits<Id>::max())
+    return fail(Code::not_found, "flow_id: " + std::to_string(flow) + " is no id");
+  request.flow = static_cast<Id>(flow);
   MJ_TRY(read, parts_.flows.read(context_, request.flow, kRecordAlone));
   const Id maker = decode<Flow>(read.record).record.caller_id;
   MJ_CHECK(may_act(owner, Action::steer, {.name = "flow " + std::to_string(request.flow), .maker = maker}));

@@ -45,6 +45,8 @@ class Protocol : public ::testing::Test {
          {{"id", "id", ""},
           {"text", "text", ""},
           {"integer", "integer", ""},
+          {"count", "count", ""},
+          {"seconds", "seconds", ""},
           {"boolean", "boolean", ""},
           {"list", "list", ""},
           {"object", "object", ""},
@@ -164,6 +166,7 @@ TEST_F(Protocol, ParametersAreCheckedBeforeTheMethodRuns) {
         Row{"add", R"({"a":1.5,"b":2})", "a"}, Row{"types", R"({"id":0})", "id"}, Row{"types", R"({"id":-1})", "id"},
         Row{"types", R"({"id":4294967296})", "id"}, Row{"types", R"({"id":"1"})", "id"},
         Row{"types", R"({"text":1})", "text"}, Row{"types", R"({"boolean":"true"})", "boolean"},
+        Row{"types", R"({"count":-1})", "count"}, Row{"types", R"({"seconds":-1})", "seconds"},
         Row{"types", R"({"list":{}})", "list"}, Row{"types", R"({"object":[]})", "object"},
         Row{"types", R"({"key":0})", "key"}, Row{"types", R"({"key":[]})", "key"}}) {
     const json reply = call(row.method, row.params);
@@ -172,7 +175,8 @@ TEST_F(Protocol, ParametersAreCheckedBeforeTheMethodRuns) {
     EXPECT_EQ(reply["error"]["data"].value("field", ""), row.field) << row.params;
   }
   EXPECT_EQ(runs_, 0);
-  EXPECT_TRUE(call("types", R"({"id":4294967295,"key":"12:1","any":[1],"text":null})").contains("result"));
+  EXPECT_TRUE(call("types", R"({"id":4294967295,"key":"12:1","any":[1],"text":null,"integer":-1,"count":0})")
+                  .contains("result"));
 }
 
 TEST_F(Protocol, DiscoverDescribesEveryMethod) {

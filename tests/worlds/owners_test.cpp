@@ -67,6 +67,13 @@ TEST_F(WorldOwner, SignalsNoFlowThatItMayNotSteer) {
   EXPECT_THAT(stage_.trouble(), IsEmpty());
 }
 
+TEST_F(WorldOwner, SignalsNoFlowWhoseIdEndsLikeAnothers) {
+  apply_as(1);
+  EXPECT_THAT(end_of(1, "far"), HasSubstr("flow_id: 4294967297 is no id"));
+  EXPECT_EQ(stage_.text({"HGET", "flow:1", "status"}), "started") << "it waits on";
+  EXPECT_THAT(stage_.trouble(), IsEmpty());
+}
+
 TEST_F(WorldOwner, StartsNoFlowThatItMayNotRead) {
   apply_as(12);
   EXPECT_THAT(end_of(1, "flow"), HasSubstr("actor 12 has made no flow in context 1 that is called pack"));

@@ -60,7 +60,8 @@ json effect_of(const std::string& how, const json& order) {
   if (how == "approval")
     return {{"kind", "sys/approval@1"}, {"params", {{"title", "?"}, {"approvers", {1}}, {"timeout_ms", 60000}}}};
   if (how == "flow") return {{"kind", "sys/flow@1"}, {"params", {{"flow", "pack"}, {"inputs", {{"n", "7"}}}}}};
-  return {{"kind", "sys/signal@1"}, {"params", {{"flow_id", 1}, {"name", "go"}}}};
+  const std::uint64_t flow = how == "far" ? 4294967297 : 1;  // of "far": 1 in the lower half of the number
+  return {{"kind", "sys/signal@1"}, {"params", {{"flow_id", flow}, {"name", "go"}}}};
 }
 
 bool is_withdrawn(const std::string& how) { return how == "withdraw" || how == "stop"; }
