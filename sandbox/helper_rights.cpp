@@ -31,10 +31,12 @@ tl::unexpected<Error> failed(const std::string& what, int error) {
 
 Result<void> leave_root() {
   if (::geteuid() != 0) return {};
-  // EPERM: a user namespace with a single id forbids setgroups; EINVAL: the id is not mapped.
+  // EPERM: there is no capability for it, or a user namespace with a single id forbids setgroups; EINVAL: the id is not
+  // mapped.
+  const auto stays = [] { return errno == EPERM || errno == EINVAL; };
   if (::syscall(SYS_setgroups, 0, nullptr) != 0 && errno != EPERM) return failed("setgroups", errno);
-  if (::syscall(SYS_setresgid, kNobody, kNobody, kNobody) != 0 && errno != EINVAL) return failed("setresgid", errno);
-  if (::syscall(SYS_setresuid, kNobody, kNobody, kNobody) != 0 && errno != EINVAL) return failed("setresuid", errno);
+  if (::syscall(SYS_setresgid, kNobody, kNobody, kNobody) != 0 && !stays()) return failed("setresgid", errno);
+  if (::syscall(SYS_setresuid, kNobody, kNobody, kNobody) != 0 && !stays()) return failed("setresuid", errno);
   return {};
 }
 

@@ -13,8 +13,9 @@ namespace mycojobs::sandbox {
 
 // In this order: dropping from the bounding set needs a capability.
 Result<void> empty_bounding_set();
-// As root: no groups, group and user 65534. Where that id is not mapped (a container without subordinate ids) root
-// stays, without capabilities.
+// As root: no groups, group and user 65534. Where that id is not mapped (a container without subordinate ids), or root
+// has no capability for it (the coordinator's unit), root stays, without capabilities: as an ordinary user stays what
+// it is.
 Result<void> leave_root();
 Result<void> drop_capabilities();
 

@@ -130,6 +130,18 @@ def the_coordinator_s_unit_moves_a_flow_on():
 
 
 @row
+def the_coordinator_s_unit_runs_workflows():
+    sh("mycojobs", "workflow", "apply", "/usr/share/doc/mycojobs/examples/workflow/order/order.json", *REDIS)
+    sh("mycojobs", "workflow", "send", "order/Placed", '{"id": 7, "item": "lamp", "count": 1, "cents": 1500, "card": "visa"}', *REDIS)
+
+    def steps():
+        return sum(each["steps"] for each in json.loads(sh("mycojobs", "workflow", "cells", "order", "--json", *REDIS).stdout))
+
+    until(steps, lambda: sh("journalctl", "--no-pager", "-u", COORDINATOR, "-n", "20").stdout, 60)
+    return "its code has taken steps"
+
+
+@row
 def exposure_of_the_units():
     figures = {}
     shown = dict(re.findall(r"(?m)^\| `(\S+)` \| ([\d.]+): ", read("/payload/install.md")))

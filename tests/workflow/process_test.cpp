@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -95,6 +96,33 @@ TEST(WorkflowFilter, NothingCanBeOpenedWithLandlock) {
   int status = 0;
   ::waitpid(child, &status, 0);
   EXPECT_EQ(WEXITSTATUS(status), sandbox::landlock_abi() > 0 ? 1 : 0);
+}
+
+// As in the coordinator's unit, where root has no capability.
+TEST(WorkflowProcess, StartsWithoutCapabilitiesWhereNoNamespaceCanBeMade) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    constexpr const char* kRefused[] = {"unshare", "setns"};
+    if (!sandbox::empty_bounding_set() || !sandbox::drop_capabilities() || !sandbox::hide_and_keep_down() ||
+        !sandbox::refuse_calls(kRefused))
+      ::_exit(99);
+    const auto process = EngineProcess::start(options().program, 50'000'000, 64U << 20, 10000);
+    if (!process) std::fputs((process.error().message + "\n").c_str(), stderr);
+    ::_exit(process ? 0 : 1);
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+}
+
+// Its filter kills, and the group of calls in Debian 12 has none of these.
+TEST(WorkflowProcess, TheCoordinatorsUnitLetsItGiveUpItsRights) {
+  const std::string unit = test::read_file(MYCOJOBS_SOURCE "/systemd/system/mycojobs-coordinator.service.in");
+  const auto at = unit.find("\nSystemCallFilter=");
+  ASSERT_NE(at, unit.npos);
+  const std::string line = unit.substr(at + 1, unit.find('\n', at + 1) - at - 1) + ' ';
+  for (const char* call : {"seccomp", "landlock_create_ruleset", "landlock_add_rule", "landlock_restrict_self"})
+    EXPECT_NE(line.find(" " + std::string(call) + ' '), line.npos) << call << " is not in " << line;
 }
 
 TEST(WorkflowProcess, IsNamedByWhatItsAnswersDependOn) {
