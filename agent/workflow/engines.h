@@ -1,10 +1,12 @@
 // Steps of manifests' code, as the kernel (domain/workflow_decide.h) asks for them: the request goes to the engine that
 // has the workflow's limits, the answer comes back as the kernel has it. One engine for each pair of limits, made when
-// it is first needed. Safe to share between threads.
+// it is first needed; of more than kMostEngines the one that was asked longest ago goes with its processes, since
+// limits are what manifests say. Safe to share between threads.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
-#include <map>
+#include <list>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -23,6 +25,7 @@ mycojobs::StepAnswer kernel_answer(StepAnswer);
 
 class Engines {
  public:
+  static constexpr std::size_t kMostEngines = 8;
   // options: of all of them, but for the limits, which each workflow has. context: whose code it is.
   Engines(EngineOptions options, std::uint64_t context) : options_(std::move(options)), context_(context) {}
 
@@ -35,12 +38,16 @@ class Engines {
   std::optional<Error> trouble() const;
 
  private:
-  WorkflowEngine& engine_of(const StepLimits&);
+  struct Engine {
+    StepLimits limits;
+    std::shared_ptr<WorkflowEngine> engine;
+  };
+  std::shared_ptr<WorkflowEngine> engine_of(const StepLimits&);
 
   const EngineOptions options_;
   const std::uint64_t context_;
   mutable std::mutex mutex_;
-  std::map<std::pair<std::uint64_t, std::uint64_t>, std::unique_ptr<WorkflowEngine>> engines_;
+  std::list<Engine> engines_;  // the last asked first
   std::optional<Error> trouble_;
 };
 

@@ -2,6 +2,10 @@
 // its own limits.
 #include "workflow/engines.h"
 
+#include <unistd.h>
+
+#include <fstream>
+
 #include "workflow/code_look.h"
 #include "workflow/engine_fixture.h"
 #include "workflow/stage.h"
@@ -49,6 +53,32 @@ TEST(WorkflowEngines, TheKernelRunsOnTheRealEngine) {
   EXPECT_EQ(verdict.steps, 3U);
   EXPECT_FALSE(verdict.differs || verdict.problem);
   EXPECT_EQ(again, stage.world);
+}
+
+// Of this process.
+std::size_t children() {
+  std::ifstream file("/proc/self/task/" + std::to_string(::getpid()) + "/children");
+  std::size_t count = 0;
+  for (pid_t pid = 0; file >> pid;) ++count;
+  return count;
+}
+
+TEST(WorkflowEngines, ManyLimitsAreFewProcesses) {
+  Engines engines(options(), 1);
+  WorkflowManifest manifest;
+  manifest.code["code.lua"] = "function step() return {1} end";
+  WorkflowSpec spec;
+  spec.module = "code.lua", spec.entrypoint = "step";
+  mycojobs::StepRequest asked;
+  asked.event = {"sys/Any@1", cbor(json::object()), std::nullopt};
+  const std::size_t before = children();
+  for (std::size_t i = 0; i < 2 * Engines::kMostEngines; ++i) {
+    spec.limits.instructions = 1'000'000 + i;
+    const auto answer = engines.step(spec, manifest, asked);
+    ASSERT_TRUE(answer) << answer.error().message;
+    EXPECT_TRUE(std::holds_alternative<StepOutput>(*answer));
+  }
+  EXPECT_EQ(children() - before, Engines::kMostEngines);
 }
 
 TEST(WorkflowEngines, EachWorkflowHasItsLimits) {
