@@ -47,7 +47,7 @@ class SendingTraces final : public Traces {
       return count("dropped", 1);
     }
     waiting_.push_back(std::move(span));
-    if (waiting_.size() == 1) changed_.notify_all();
+    if (waiting_.size() == 1 || waiting_.size() == kBatch) changed_.notify_all();
   }
 
  private:

@@ -3,9 +3,12 @@
 
 #include <gmock/gmock.h>
 
+#include <algorithm>
+#include <chrono>
 #include <condition_variable>
 #include <mutex>
 #include <nlohmann/json.hpp>
+#include <thread>
 
 #include "domain/codec.h"
 #include "store/spans.h"
@@ -135,6 +138,23 @@ TEST(TraceQueue, ACollectorThatHangsCostsDroppedSpansAlone) {
   EXPECT_GE(spans_of(*metrics, "dropped"), 2000 - 512) << "but for those of the batch that hangs";
   traces.reset();  // leaves although it hangs
   EXPECT_EQ(spans_of(*metrics, "exported"), 0);
+}
+
+// Half a second, for which spans are gathered, is room for 4096 alone.
+TEST(TraceQueue, AFullBatchIsNotGatheredAnyLonger) {
+  constexpr std::size_t kFull = 512;
+  Collector collector;
+  const auto traces = start_traces({"mycojobs", "host"}, collector.sender(), no_metrics());
+  auto best = std::chrono::steady_clock::duration::max();
+  for (std::size_t round = 1; round <= 5; ++round) {
+    const auto began = std::chrono::steady_clock::now();
+    add_span(*traces, kContext, "first", {"", "", "", "run"});
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));  // more are waited for by now
+    for (std::size_t i = 1; i < kFull; ++i) add_span(*traces, kContext, std::to_string(i), {"", "", "", "run"});
+    ASSERT_TRUE(collector.wait([&] { return collector.spans.size() == round * kFull; }));
+    best = std::min(best, std::chrono::steady_clock::now() - began);
+  }
+  EXPECT_LT(best, std::chrono::milliseconds(400));
 }
 
 TEST(TraceQueue, ACollectorThatRefusesIsTriedAgainLater) {
