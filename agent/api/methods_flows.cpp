@@ -226,7 +226,8 @@ Result<json> result(Call& call) {
 
 Result<json> replay(Call& call) {
   MJ_TRY(flows, call.flows());
-  const service::ReplayFlow request{call.id("id"), call.named("caller_id"), call.flag("allow_irreversible")};
+  const service::ReplayFlow request{call.id("id"), call.named("caller_id"), call.flag("allow_irreversible"),
+                                    call.text("traceparent")};
   MJ_TRY(made, service::replay_flow(call.by(), call.stores(*flows), request));
   return shown(made);
 }
@@ -251,22 +252,24 @@ void add_flow_methods(Services& s, std::vector<Method>& all) {
   using namespace flows_methods;
   const Param context{"context_id", "id", "the context; absent: the server's first"};
   const Param caller{"caller_id", "id", "whose flow it is; absent: the caller's"};
-  all.push_back(method(
-      s, "flow.create", "make a flow of jobs that exist, or of a definition; flow.start begins it",
-      {context,
-       caller,
-       {"jobs", "ids", "jobs of the caller that job.create has written"},
-       {"nodes", "object",
-        "what the jobs' records do not say, by job id or name: when, on_error, "
-        "compensate, supervisor_url, irreversible"},
-       {"definition", "any", "instead of jobs: a whole definition (docs/flows.md), or its text in YAML"},
-       {"inputs", "object", "values of the inputs that the definition declares, by name"},
-       {"name", "text", "of a flow of jobs"},
-       {"env_vars", "variables", "over the definition's own"},
-       {"notify", "any", "who hears of its end (docs/notify.md), instead of the definition's"},
-       {"idempotency_key", "text", "of its caller: again with it is the first one again"},
-       {"traceparent", "text", "the trace that it stands in; absent: that of the request's header (docs/tracing.md)"}},
-      "Flow: the flow", create));
+  const Param traceparent{"traceparent", "text",
+                          "the trace that it stands in; absent: that of the request's header (docs/tracing.md)"};
+  all.push_back(
+      method(s, "flow.create", "make a flow of jobs that exist, or of a definition; flow.start begins it",
+             {context,
+              caller,
+              {"jobs", "ids", "jobs of the caller that job.create has written"},
+              {"nodes", "object",
+               "what the jobs' records do not say, by job id or name: when, on_error, "
+               "compensate, supervisor_url, irreversible"},
+              {"definition", "any", "instead of jobs: a whole definition (docs/flows.md), or its text in YAML"},
+              {"inputs", "object", "values of the inputs that the definition declares, by name"},
+              {"name", "text", "of a flow of jobs"},
+              {"env_vars", "variables", "over the definition's own"},
+              {"notify", "any", "who hears of its end (docs/notify.md), instead of the definition's"},
+              {"idempotency_key", "text", "of its caller: again with it is the first one again"},
+              traceparent},
+             "Flow: the flow", create));
   all.push_back(method(s, "flow.get", "read a flow's record",
                        flow_params({{"definition", "boolean", "with its definition"}}), "Flow: the flow", get));
   all.push_back(method(s, "flow.list", "list flows, newest first",
@@ -298,10 +301,10 @@ void add_flow_methods(Services& s, std::vector<Method>& all) {
                        "[FlowMoment]: at_ms, revision, node, what", timeline));
   all.push_back(method(s, "flow.result", "read what a flow's jobs have handed back", flow_params(),
                        "FlowResult: status, detail, error, ended, result {<name>.<key>: value}", result));
-  all.push_back(
-      method(s, "flow.replay", "make a new run of the same definition and environment",
-             flow_params({caller, {"allow_irreversible", "boolean", "although an irreversible node is done"}}),
-             "Flow: the new flow, not started", replay));
+  all.push_back(method(
+      s, "flow.replay", "make a new run of the same definition and environment",
+      flow_params({caller, {"allow_irreversible", "boolean", "although an irreversible node is done"}, traceparent}),
+      "Flow: the new flow, not started", replay));
   all.push_back(method(s, "flow.delete", "delete a flow that has ended, with its journal", flow_params({}),
                        "Deleted: its key", remove_flow));
   add_flow_controls(s, all);

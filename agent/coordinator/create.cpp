@@ -160,9 +160,9 @@ Result<Flow> create_flow_of_jobs(FlowStore& store, const std::string& name, cons
   return put_all(store, plan, asked, place.flow, jobs);
 }
 
-Result<Flow> replay_flow(FlowStore& store, const LoadedRun& run, Id caller, bool allow_irreversible) {
+Result<Flow> replay_flow(FlowStore& store, const LoadedRun& run, const Replay& replay) {
   const Id context = run.record.context_id;
-  for (std::uint32_t i = 0; i < run.plan->nodes.size() && !allow_irreversible; ++i) {
+  for (std::uint32_t i = 0; i < run.plan->nodes.size() && !replay.allow_irreversible; ++i) {
     if (!run.plan->nodes[i].irreversible) continue;
     const NodeStatus status = run.state.nodes[i].status;
     bool done = status == NodeStatus::completed;
@@ -180,7 +180,8 @@ Result<Flow> replay_flow(FlowStore& store, const LoadedRun& run, Id caller, bool
   }
   NewFlow again;
   again.context = context;
-  again.caller = caller;
+  again.caller = replay.caller;
+  again.traceparent = replay.traceparent;
   again.env_vars = run.record.env_vars;
   again.notify = run.record.notify;
   return create_flow(store, *run.plan, again);

@@ -35,8 +35,13 @@ Result<Flow> create_flow_of_jobs(FlowStore&, const std::string& name, const NewF
 // started. One that was made here is left alone. Error invalid or too_large: names the field of the record, or of its
 // job, that cannot be, or is over the limits of the context that the ceiling is of; nothing was changed.
 Result<void> adopt_flow(FlowStore&, Store&, const JobLimits&, Id flow);
+struct Replay {
+  Id caller = 0;
+  bool allow_irreversible = false;
+  std::string traceparent = {};  // what the new run stands in; that of the first is over
+};
 // A new run of the same definition and environment. Error conflict: an irreversible node of it has completed, or has
 // and was not applied yet, unless allowed.
-Result<Flow> replay_flow(FlowStore&, const LoadedRun&, Id caller, bool allow_irreversible);
+Result<Flow> replay_flow(FlowStore&, const LoadedRun&, const Replay&);
 
 }  // namespace mycojobs

@@ -233,6 +233,7 @@ Result<FlowProgress> control_flow(const Caller& by, const FlowStores& in, const 
 }
 
 Result<Flow> replay_flow(const Caller& by, const FlowStores& in, const ReplayFlow& request) {
+  if (auto context = check_traceparent(request.traceparent); !context) return fail(context.error(), "traceparent");
   MJ_CHECK(steers(by, in, request.flow));
   MJ_CHECK(may(by, in.records, Action::create, {.name = "flows"}));
   MJ_TRY(owner, owner(by, request.owner));
@@ -240,7 +241,9 @@ Result<Flow> replay_flow(const Caller& by, const FlowStores& in, const ReplayFlo
   // They may have been lowered since it was made, and who replays it stands before another server than who made it.
   if (auto fits = check_jobs(*run.plan, limits_of(by)); !fits)
     return fail(fits.error(), "flow " + std::to_string(request.flow));
-  return mycojobs::replay_flow(in.flows, run, owner, request.allow_irreversible);
+  return mycojobs::replay_flow(
+      in.flows, run,
+      {owner, request.allow_irreversible, request.traceparent.empty() ? by.traceparent : request.traceparent});
 }
 
 Result<void> delete_flow(const Caller& by, const FlowStores& in, Id flow) {

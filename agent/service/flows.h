@@ -60,6 +60,7 @@ struct ReplayFlow {
   Id flow = 0;
   std::optional<Id> owner = std::nullopt;  // of the new one; nothing: who asks
   bool allow_irreversible = false;         // although an irreversible node of it has completed
+  std::string traceparent = {};            // as CreateFlow has it
 };
 // For who may steer it and create flows. Not started. Error invalid, too_large: a job of it is over the limits of
 // today.

@@ -142,7 +142,7 @@ TEST_F(Recovery, AFlowWhoseIrreversibleNodeHasCompletedIsReplayedOnlyWhenThatIsA
   begin("once",
         "name: once\njobs: {pay: {script: ok, type: python, irreversible: true}, b: {needs: [pay], script: fail, type: "
         "python}}\n");
-  const auto replay = [&](bool allowed) { return replay_flow(stage_.flows(), stage_.run("once"), 12, allowed); };
+  const auto replay = [&](bool allowed) { return replay_flow(stage_.flows(), stage_.run("once"), {12, allowed}); };
   stage_.run_jobs();
   stage_.run_jobs();  // it has ended, and nobody has applied that
   ASSERT_EQ(stage_.place("once", "pay"), "dispatched queued");

@@ -156,6 +156,27 @@ TEST_F(FlowService, AFlowOfJobsThatWasBrokenOffIsMadeByTheSameCallAgain) {
   }
 }
 
+TEST_F(FlowService, AReplayStandsInTheTraceOfWhoAsksForIt) {
+  const std::string first = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+                    named = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+  CreateFlow request;
+  request.traceparent = first;
+  const auto made =
+      create_flow(submitter_, stores(), {{"name", "f"}, {"jobs", {{"a", {{"log", "x"}}}}}}, nullptr, request);
+  ASSERT_TRUE(made) << message(made);
+  const auto trace_of = [&](const Caller& by, const std::string& given) {
+    const auto again = replay_flow(by, stores(), {.flow = made->id, .traceparent = given});
+    return again ? field("flow:" + std::to_string(again->id), "traceparent") : message(again);
+  };
+  EXPECT_EQ(trace_of(submitter_, ""), "") << "the first run's is over";
+  EXPECT_EQ(trace_of(submitter_, named), named);
+  Caller traced = submitter_;
+  traced.traceparent = first;
+  EXPECT_EQ(trace_of(traced, ""), first) << "of the request";
+  EXPECT_EQ(trace_of(traced, named), named);
+  EXPECT_THAT(trace_of(submitter_, "00-x"), StartsWith("traceparent: "));
+}
+
 // The ceiling may have been lowered since a flow was made, and a plain client's flow was never held to it.
 TEST_F(FlowService, WhatIsReplayedOrAdoptedIsHeldToTheCeilingOfToday) {
   const nlohmann::json greedy{{"script", "pass"}, {"type", "python"}, {"policy", {{"memory", "129 MiB"}}}};
