@@ -285,4 +285,40 @@ await claims(world, {
     assert.deepEqual(page.wrong, []);
     await page.close();
   },
+  async 'what was asked for while the server was away comes when it is back'() {
+    const made = await world.job('print("here")', {name: 'asked-for'});
+    await world.ended(made.key);
+    const flow = await world.rpc('flow.create', {definition: {name: 'asked-for-flow', jobs: {a: {type: 'python', script: 'pass'}}}});
+    for (const [view, wanted] of [['#/jobs?name=asked-for', 'asked-for'], ['#/flows', 'asked-for-flow'], [`#/flows/${flow.id}`, 'asked-for-flow'], [`#/jobs/${made.key.replace('job:', '')}`, 'here']]) {
+      const page = await world.open('#/overview');
+      await sees(page, 'What is stuck');
+      await world.end('coordinator');
+      await page.evaluate((to) => { location.hash = to; }, view);
+      await sees(page, 'the server cannot be reached', 'main');
+      await world.start_coordinator();
+      await sees(page, wanted, view.includes('flows/') ? 'h1' : 'main');
+      await until('no error', async () => !/cannot be reached/.test(await text(page, 'main')), 15000);
+      assert.deepEqual(page.wrong, [], view);
+      await page.close();
+    }
+  },
+  async 'the flow that keys have chosen stays chosen when others come before it'() {
+    const flow_of = async (name) => {
+      const made = await world.rpc('flow.create', {definition: {name, jobs: {a: {type: 'python', script: 'pass'}}}});
+      await world.rpc('flow.start', {id: made.id});
+      return made.id;
+    };
+    const first = await flow_of('the-chosen-one');
+    const page = await world.open('#/flows');
+    await sees(page, 'the-chosen-one', '.window');
+    await page.keyboard.press('j');
+    await until('it is chosen', () => page.$eval('.window .chosen', (at) => at.innerText.includes('the-chosen-one')));
+    await flow_of('comes-before');
+    await sees(page, 'comes-before', '.window');
+    assert.match(await text(page, '.window .chosen'), /the-chosen-one/);
+    await page.keyboard.press('Enter');
+    await until('its page', () => page.url().includes(`#/flows/${first}`));
+    assert.deepEqual(page.wrong, []);
+    await page.close();
+  },
 });

@@ -6,6 +6,7 @@ const source = (name) => import(`${process.env.MYCOJOBS_SOURCE}/web/src/${name}`
 const {ago, bytes, count, line, log_parts, log_text, plain, since, span} = await source('text.js');
 const {event_reader} = await source('api.js');
 const {login_bytes} = await source('key.js');
+const {LogLines} = await source('lines.js');
 const {Rows} = await source('rows.js');
 
 test('what turns or hides text is shown as a sign', () => {
@@ -58,6 +59,34 @@ function begun(from, to) {
   rows.begun = true;
   return rows;
 }
+
+const lines_of = (pieces) => {
+  const log = new LogLines();
+  pieces.forEach((text, seq) => log.take({seq, ts_ms: 0, stream: 'stdout', text}));
+  return log;
+};
+test('a line that is written again and again shows what stands there now', () => {
+  const shown = (...pieces) => lines_of(pieces).lines.map((line) => line.text);
+  assert.deepEqual(shown('10%\r20%', '\r30%'), ['30%'], 'before its end, too');
+  assert.deepEqual(shown('10%\r', '20%\r', '30%'), ['30%']);
+  assert.deepEqual(shown('10%\r'), ['10%'], 'nothing has come over it');
+  assert.deepEqual(shown('a\r\nb\r', '\nc\r\r\n'), ['a', 'b', 'c']);
+  assert.deepEqual(shown('one', ' line\ntwo'), ['one line', 'two']);
+});
+test('what was written over does not count, and costs no other line', () => {
+  const log = lines_of(['first\n']);
+  for (let i = 0; i < 80; i++) log.take({seq: 1 + i, ts_ms: 0, stream: 'stderr', text: `\r${'x'.repeat(1 << 20)}`});
+  assert.deepEqual([log.lines.length, log.dropped, log.chars], [2, 0, 5 + (1 << 20)]);
+});
+test('a line that was let go before its end counts no more', () => {
+  const log = lines_of([]);
+  log.take({seq: 0, ts_ms: 0, stream: 'stderr', text: 'begun'});
+  for (let i = 0; i < 80; i++) log.take({seq: 1 + i, ts_ms: 0, stream: 'stdout', text: `${'x'.repeat(1 << 20)}\n`});
+  assert.ok(log.dropped > 0);
+  log.take({seq: 90, ts_ms: 0, stream: 'stderr', text: ' and ended\n'});
+  assert.equal(log.lines.at(-1).text, ' and ended');
+  assert.equal(log.chars, log.lines.reduce((sum, line) => sum + line.text.length, 0));
+});
 
 test('more than was read leaves what was there, behind a gap that can be filled', () => {
   const rows = begun(300, 101);

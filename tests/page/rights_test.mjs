@@ -215,4 +215,18 @@ await claims(world, {
     assert.deepEqual(page.wrong, []);
     await page.close();
   },
+  async 'what one has read is not shown to who logs in after'() {
+    const page = await world.open('#/approvals', tokens.admin);
+    await sees(page, 'stranger, say', 'main');
+    await click(page, 'header button', 'Log out');
+    await page.waitForSelector('input[type=password]');
+    await page.setRequestInterception(true);  // the answers come late
+    page.on('request', (request) => (/approval\.list|context\.rights/.test(request.postData() ?? '') ? undefined : request.continue()));
+    await page.type('input[type=password]', tokens.executor);
+    await page.keyboard.press('Enter');
+    await sees(page, 'Approvals', 'h1');
+    assert.doesNotMatch(await text(page, 'main'), /stranger, say|Approve/);
+    assert.equal(await page.$('header .badge'), null);
+    await page.close();
+  },
 });

@@ -520,4 +520,27 @@ await claims(world, {
     assert.deepEqual(page.wrong, []);
     await page.close();
   },
+  async 'a button says that something was copied where it was'() {
+    const made = await world.job('print("x")', {name: 'to copy'});
+    await world.ended(made.key);
+    const page = await world.browse();
+    await page.evaluateOnNewDocument(() => Object.defineProperty(Navigator.prototype, 'clipboard', {value: undefined}));  // as on http elsewhere
+    await page.goto(`${world.url}/#/jobs/${made.key.replace('job:', '')}`);
+    await page.waitForSelector('input[type=password]');
+    await page.type('input[type=password]', world.operator);
+    await page.keyboard.press('Enter');
+    await click(page, 'main button', 'copy');
+    await sees(page, 'not copied', 'main');
+    assert.deepEqual(page.wrong, []);
+    await page.close();
+  },
+  async 'what could not be opened to be changed is no error of what is opened next'() {
+    const page = await world.open('#/try?of=7%3A999999');
+    await page.waitForSelector('main .problem');
+    await click(page, 'main button', 'a flow');
+    await until('no error', async () => !(await page.$('main .problem')), 5000);
+    assert.match(await page.$eval('textarea', (at) => at.value), /first-flow/);
+    assert.deepEqual(page.wrong, []);
+    await page.close();
+  },
 });

@@ -1,5 +1,5 @@
 // One flow: its graph with live states, its timeline, definition and result; what waits for somebody's word, with the word.
-import {html, useCall, useEffect, useMemo, useRef, useState, Ago, Copy, Action, Glyph, Problem, Sentence, State, Their, flow_href, flow_state, go, href, job_href, node_state, set_now, useNow, useTitle, while_seen} from './ui.js';
+import {html, useCall, useEffect, useMemo, useRef, useState, Ago, Copy, Action, Glyph, Problem, Sentence, State, Their, flow_href, flow_state, go, href, job_href, node_state, set_now, useAgain, useNow, useTitle, while_seen} from './ui.js';
 import {events, rpc} from './api.js';
 import {Graph} from './graph.js';
 import {Answer, Explained, Pairs, Value} from './job.js';
@@ -31,6 +31,7 @@ function useFlow(id, context) {
     const rest = while_seen(1500, () => { if (busy.current) load(); });
     return () => { turn.current++; end(); clearTimeout(due); rest(); };
   }, [id, context]);
+  useAgain(state.error, load);
   const busy = useRef(false);
   busy.current = state.dag?.nodes.some((node) => ['dispatched', 'running', 'ready'].includes(node.node_status)) ?? false;
   return {...state, load};

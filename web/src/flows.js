@@ -1,5 +1,5 @@
 // All flows, the newest first; one that moves is renewed where it stands.
-import {html, Typed, useEffect, useMemo, useRef, useState, Ago, Problem, State, Their, flow_href, flow_state, go, href, replace, useNow, useTitle} from './ui.js';
+import {html, Typed, useAgain, useEffect, useMemo, useRef, useState, Ago, Problem, State, Their, flow_href, flow_state, go, href, replace, useNow, useTitle} from './ui.js';
 import {events, rpc} from './api.js';
 import {Virtual} from './virtual.js';
 import {useNarrow} from './jobs.js';
@@ -37,6 +37,7 @@ export function Flows({query, context, cursor}) {
     if (busy.current === rows) busy.current = null;
   };
   useEffect(() => { load(); return () => { busy.current = null; }; }, [rows]);
+  useAgain(state.error, load);
   // New ones, while the reader is at the front, and how those stand that move.
   useEffect(() => {
     const moved = new Map();
@@ -83,10 +84,12 @@ export function Flows({query, context, cursor}) {
     at_front.current = top;
     if (top && rows.fresh) renew_soon.current();
   };
-  const [chosen, choose] = useState(-1);
+  // A flow is chosen, not a place in the list, as a job is.
+  const [chosen_id, choose] = useState(0);
+  const chosen = chosen_id ? rows.all.findIndex((each) => each.id === chosen_id) : -1;
   cursor.current = {
-    move: (by) => choose((at) => Math.max(0, Math.min(rows.all.length - 1, at + by))),
-    open: () => rows.all[chosen] && go(flow_href(rows.all[chosen].id, context)),
+    move: (by) => choose(rows.all[Math.max(0, Math.min(rows.all.length - 1, chosen + by))]?.id ?? 0),
+    open: () => { if (chosen >= 0) go(flow_href(chosen_id, context)); },
   };
   const timer = useRef(0);
   const soon = (name) => (event) => {
@@ -119,6 +122,6 @@ export function Flows({query, context, cursor}) {
     <p class="quiet status" role="status">${count(rows.all.length)}${rows.over ? '' : '+'} shown${all || rows.over ? '' : `, ${count(rows.searched)} looked at`}
       ${rows.fresh && html` <button type="button" class="small" onClick=${() => { document.querySelector('.virtual').scrollTop = 0; to_front(true); }}>New ones</button>`}</p><${Problem} error=${state.error}/>
     ${rows.all.length === 0 && rows.over ? html`<p class="empty">${all ? html`No flow yet. <a href=${href(['try'], {context, kind: 'flow'})}>Try one.</a>` : 'No flow is like that.'}</p>`
-      : html`<${Virtual} count=${rows.all.length} height=${narrow ? 54 : 30} row=${row} near_end=${load} chosen=${chosen} label="flows" head=${head} onTop=${to_front}/>`}
+      : html`<${Virtual} count=${rows.all.length} height=${narrow ? 54 : 30} row=${row} near_end=${load} chosen=${chosen} name=${String(chosen_id)} label="flows" head=${head} onTop=${to_front}/>`}
   </main>`;
 }

@@ -1,7 +1,8 @@
 // One job: where it is and why, what it printed, what went wrong and where in the script, and what to do.
 import {html, useCall, useEffect, useMemo, useRef, useState, Ago, Copy, Action, Glyph, Problem, Section, Sentence, State, Their, flow_href, go, has_failed, href, job_href, job_state, left_out, now_ms, useNow, useTitle} from './ui.js';
 import {events, rpc} from './api.js';
-import {LogLines, LogView} from './log.js';
+import {LogLines} from './lines.js';
+import {LogView} from './log.js';
 import {bytes, count, counted, line, moment, plain, span} from './text.js';
 
 const LOOK_MS = 200;

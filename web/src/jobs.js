@@ -1,5 +1,5 @@
 // All jobs: pages by cursor, filtered by what stands in the address; what happens comes in at the front.
-import {html, useEffect, useMemo, useRef, useState, Problem, State, Their, go, has_failed, href, job_href, job_state, now_ms, replace, Kept, Typed, useNow, useTitle, while_seen} from './ui.js';
+import {html, useEffect, useMemo, useRef, useState, Problem, State, Their, go, has_failed, href, job_href, job_state, now_ms, replace, Kept, Typed, useAgain, useNow, useTitle, while_seen} from './ui.js';
 import {rpc} from './api.js';
 import {Rows} from './rows.js';
 import {Virtual} from './virtual.js';
@@ -56,6 +56,7 @@ function useJobs(context, filter, changed_ms) {
     if (current.current === rows) show({error: wrong, busy: false});
   };
   useEffect(() => { show({error: null, busy: rows.busy}); load(); }, [rows]);
+  useAgain(state.error, load);
   // A page of a filter may be empty, and go on.
   useEffect(() => { if (rows.begun && !rows.over && rows.all.length < 60 && !state.error) load(); }, [state.tick, state.busy]);
   // Wanted or not, at most so many pages of them.

@@ -4,50 +4,7 @@ import {Virtual} from './virtual.js';
 import {bytes, clock, count, counted, line as clip, log_parts, log_text, moment, plain} from './text.js';
 
 const HEIGHT = 20;
-const MOST_LINES = 200_000, MOST_CHARS = 64 << 20;  // kept in the page; what is older goes
-const LONGEST = 2000;                               // characters shown of a line
-
-// Pieces as the server has them, to lines. Of one stream each (of whoever wrote it, if several do: `of`, shown beside the line): what has begun goes on when its next piece comes.
-export class LogLines {
-  lines = [];
-  dropped = 0;
-  chars = 0;
-  open = {};
-  renewed = () => {};  // says to who watches that there is more
-  watch(then) {
-    this.renewed = then;
-    then();
-    return () => { this.renewed = () => {}; };
-  }
-  take(piece) {
-    const parts = piece.text.split('\n');
-    parts.forEach((part, i) => {
-      const last = i === parts.length - 1;
-      const place = piece.of ? `${piece.of} ${piece.stream}` : piece.stream;
-      let line = this.open[place];
-      if (last && part === '') return;
-      if (!line) {
-        line = {seq: piece.seq, at: piece.ts_ms, stream: piece.stream, of: piece.of, text: '', number: this.dropped + this.lines.length + 1};
-        this.lines.push(line);
-        this.open[place] = line;
-      }
-      line.text += part;
-      this.chars += part.length;
-      if (!last) {
-        if (line.text.endsWith('\r')) line.text = line.text.slice(0, -1);
-        line.text = line.text.slice(line.text.lastIndexOf('\r') + 1);
-        delete this.open[place];
-      }
-    });
-    if (this.lines.length > MOST_LINES * 1.1 || this.chars > MOST_CHARS * 1.1) this.shorten();
-  }
-  shorten() {
-    let from = 0;
-    while (this.lines.length - from > MOST_LINES || (this.chars > MOST_CHARS && from < this.lines.length - 1)) this.chars -= this.lines[from++].text.length;
-    this.lines = this.lines.slice(from);
-    this.dropped += from;
-  }
-}
+const LONGEST = 2000;  // characters shown of a line
 
 function Text({text, find}) {
   const [whole, show] = useState(false);

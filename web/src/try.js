@@ -49,10 +49,14 @@ export function Try({query, context, rights, view}) {
   };
   useEffect(() => {
     set_problems(null);
+    set_error(null);
     keep({});
-    if (!query.of) { set_text(flow ? FLOW : SCRIPT); return; }
-    (flow ? rpc('flow.get', {id: Number(query.of), context_id: context, definition: true}).then((found) => set_text(JSON.stringify(found.definition, null, 2)))
-      : rpc('job.get', {id: query.of, context_id: context}).then(take)).catch(set_error);
+    if (!query.of) { set_text(flow ? FLOW : SCRIPT); return undefined; }
+    let over = false;  // another one is shown
+    const shows = (then) => (found) => { if (!over) then(found); };
+    (flow ? rpc('flow.get', {id: Number(query.of), context_id: context, definition: true}).then(shows((found) => set_text(JSON.stringify(found.definition, null, 2))))
+      : rpc('job.get', {id: query.of, context_id: context}).then(shows(take))).catch(shows(set_error));
+    return () => { over = true; };
   }, [query.of, flow, context]);
   const check = async () => { const found = await rpc('flow.check', {definition: text}); set_problems(found.problems); return found.ok; };
   const run = async () => {

@@ -48,7 +48,7 @@ export function job_state(job) {
   if (job.status === 'waiting_for_prerequisites') return ['waiting', detail === 'dependencies' ? 'waits for jobs' : 'waits'];
   const words = {created: ['planned', 'created'], planned: ['planned', 'planned'], delayed: ['waiting', 'delayed'],
     retry_wait: ['waiting', 'retries soon'], held: ['waiting', 'held']};
-  return words[detail] ?? ['queued', 'queued'];
+  return Object.hasOwn(words, detail) ? words[detail] : ['queued', 'queued'];
 }
 export function flow_state(flow) {
   const detail = flow.detail || '';
@@ -122,25 +122,41 @@ export function while_seen(every_ms, then) {
   };
 }
 
-// What a call has answered: {value, error, load}.
+// What failed since nobody answered is done once more, as its error says.
+const AGAIN_MS = 3000;
+export function useAgain(error, load) {
+  const latest = useRef(load);
+  latest.current = load;
+  useEffect(() => {
+    if (!['unreachable', 'unavailable'].includes(error?.word)) return undefined;
+    const timer = setTimeout(() => latest.current(), AGAIN_MS);
+    return () => clearTimeout(timer);
+  }, [error]);
+}
+
+// What a call has answered: {value, error, load}. Of another call nothing is shown: of another context, or before somebody else
+// logged in.
 export function useCall(method, params, every = [], enabled = true) {
-  const [state, set] = useState({value: null, error: null});
+  const call = enabled ? JSON.stringify([method, params]) : '';
+  const [state, set] = useState({value: null, error: null, of: ''});
   const turn = useRef(0);
   const load = useCallback(async () => {
-    if (!enabled) return;
+    if (!enabled) return set({value: null, error: null, of: call});
     const mine = ++turn.current;
     try {
       const value = await rpc(method, params);
-      if (mine === turn.current) set({value, error: null});
+      if (mine === turn.current) set({value, error: null, of: call});
     } catch (error) {
-      if (mine === turn.current) set((before) => ({value: before.value, error}));
+      if (mine === turn.current) set((before) => ({value: before.of === call ? before.value : null, error, of: call}));
     }
-  }, [method, JSON.stringify(params), enabled]);
+  }, [call]);
   useEffect(() => {
     load();
     return () => { turn.current++; };
   }, [load, ...every]);
-  return {...state, load};
+  const {value, error} = state.of === call ? state : {value: null, error: null};
+  useAgain(error, load);
+  return {value, error, load};
 }
 
 export const Problem = ({error}) => error && html`<p class="problem" role="alert"><${Glyph} shape="failed"/> ${plain(error.message)}${error.remedy ? html` <span class="quiet"><${Sentence} text=${error.remedy}/></span>` : ''}</p>`;
@@ -170,14 +186,15 @@ export function Typed({value, change, ...more}) {
   return html`<input ...${more} value=${typed ?? value} onInput=${(event) => { set(event.target.value); change(event); }} onBlur=${() => set(null)}/>`;
 }
 
+// A browser has its clipboard on https and on localhost alone, and may refuse it there.
 export function Copy({text, label = 'copy'}) {
-  const [done, set] = useState(false);
+  const [said, set] = useState('');
   const copy = async () => {
-    await navigator.clipboard?.writeText(text);
-    set(true);
-    setTimeout(() => set(false), 1500);
+    const done = await navigator.clipboard?.writeText(text).then(() => true, () => false);
+    set(done ? 'copied' : 'not copied: the browser does that on https and on localhost alone');
+    setTimeout(() => set(''), done ? 1500 : 5000);
   };
-  return html`<button type="button" class="small" onClick=${copy}>${done ? 'copied' : label}</button>`;
+  return html`<button type="button" class="small" onClick=${copy}>${said || label}</button>`;
 }
 
 export const Section = ({title, note = '', open = true, children, id = ''}) => html`<details class="section" open=${open} id=${id}><summary><h2>${title}</h2>${note && html`<span class="quiet">${note}</span>`}</summary><div class="body">${children}</div></details>`;

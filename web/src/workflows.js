@@ -2,7 +2,8 @@
 import {html, useCall, useEffect, useMemo, useState, Action, Glyph, Problem, State, Their, flow_href, go, href, job_href, replace, useNow, useTitle, while_seen, Ago, Waited} from './ui.js';
 import {rpc} from './api.js';
 import {Answer, Explained, Pairs, Value} from './job.js';
-import {LogLines, LogView} from './log.js';
+import {LogLines} from './lines.js';
+import {LogView} from './log.js';
 import {bytes, clock, count, counted, line, moment, plain} from './text.js';
 
 const LOOK_MS = 2000, FIRST = 200, MOST = 10000, MOMENTS = 300;
@@ -19,14 +20,23 @@ function useLooks() {
 }
 const key_text = (key) => (key === null ? '' : typeof key === 'string' ? key : JSON.stringify(key));
 export const instance_href = (workflow, key, context) => href(['workflows', workflow], {context, key: JSON.stringify(key)});
+// What is chosen by keys, not its place: others come in front of it. Answers where it is now.
+function useChosen(rows, name_of, cursor, open) {
+  const [name, choose] = useState('');
+  const chosen = name ? rows.findIndex((each) => name_of(each) === name) : -1;
+  cursor.current = {
+    move: (by) => { const to = rows[Math.max(0, Math.min(rows.length - 1, chosen + by))]; choose(to ? name_of(to) : ''); },
+    open: () => { if (chosen >= 0) open(rows[chosen]); },
+  };
+  return chosen;
+}
 const state_of = (status) => [SHAPES[status] ?? 'planned', status];
 
 export function Workflows({context, rights, cursor}) {
   useTitle('Workflows');
   const {value, error} = useCall('workflow.list', {context_id: context}, [useLooks()]);
-  const [chosen, choose] = useState(-1);
   const rows = value ?? [];
-  cursor.current = {move: (by) => choose((at) => Math.max(0, Math.min(rows.length - 1, at + by))), open: () => rows[chosen] && go(href(['workflows', rows[chosen].workflow], {context}))};
+  const chosen = useChosen(rows, (each) => each.workflow, cursor, (each) => go(href(['workflows', each.workflow], {context})));
   return html`<main><h1>Workflows</h1><${Problem} error=${error}/>
     ${value && rows.length === 0 && html`<p class="empty">No workflow is in force. ${rights?.create ? html`<code class="command">mycojobs workflow apply FILE</code> puts one.` : ''}</p>`}
     ${rows.length > 0 && html`<section class="card"><div class="wide-table" tabindex="0" role="region" aria-label="workflows"><table class="compact" role="table"><thead role="rowgroup"><tr><th>workflow</th>${STATUSES.slice(1).map(([, word]) => html`<th class="num">${word}</th>`)}<th class="num">inbox</th><th>takes</th><th class="num">journal</th></tr></thead><tbody role="rowgroup">${rows.map((each, i) => html`<tr role="row" key=${each.workflow} class=${i === chosen ? 'chosen' : ''}>
@@ -40,10 +50,9 @@ export function Cells({name, query, context, cursor}) {
   const status = STATUSES.some(([each]) => each === query.status) ? query.status : '';
   const [limit, more] = useState(FIRST);
   const {value, error} = useCall('workflow.cells', {context_id: context, workflow: name, limit, ...(status ? {status} : {})}, [useLooks()]);
-  const [chosen, choose] = useState(-1);
   const find = (query.find ?? '').toLowerCase();
   const rows = (value ?? []).filter((each) => key_text(each.key).toLowerCase().includes(find));
-  cursor.current = {move: (by) => choose((at) => Math.max(0, Math.min(rows.length - 1, at + by))), open: () => rows[chosen] && go(instance_href(rows[chosen].workflow, rows[chosen].key, context))};
+  const chosen = useChosen(rows, (each) => `${each.workflow} ${JSON.stringify(each.key)}`, cursor, (each) => go(instance_href(each.workflow, each.key, context)));
   return html`<main><p class="crumbs"><a href=${href(['workflows'], {context})}>Workflows</a></p><h1><${Their} text=${name} most=${120}/></h1>
     <form class="filter" role="search" onSubmit=${(event) => event.preventDefault()}><label class="find"><span class="hidden">in its key</span><input id="find" type="search" placeholder="in its key  ( / )" value=${query.find ?? ''} onInput=${(event) => replace(href(['workflows', name], {context, status, find: event.target.value}))}/></label>
       <div class="choices" role="group" aria-label="state">${STATUSES.map(([each, word]) => html`<button type="button" aria-pressed=${status === each} onClick=${() => replace(href(['workflows', name], {context, status: each, find: query.find}))}>${word}</button>`)}</div></form>

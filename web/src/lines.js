@@ -1,0 +1,55 @@
+// What jobs have written, as lines. Pure.
+const MOST_LINES = 200_000, MOST_CHARS = 64 << 20;  // kept in the page; what is older goes
+
+// What goes on behind what stands there; a carriage return begins the line again, one at its end with what follows. Answers by how
+// many characters it is longer.
+function write(line, part) {
+  let end = part.length;
+  while (end > 0 && part[end - 1] === '\r') end--;
+  const before = line.text.length;
+  if (end > 0) {
+    const at = part.lastIndexOf('\r', end - 1);
+    line.text = (line.returned || at >= 0 ? '' : line.text) + part.slice(at + 1, end);
+    line.returned = false;
+  }
+  line.returned ||= end < part.length;
+  return line.text.length - before;
+}
+
+// Pieces as the server has them, to lines. Of one stream each (of whoever wrote it, if several do: `of`, shown beside the line): what has begun goes on when its next piece comes.
+export class LogLines {
+  lines = [];
+  dropped = 0;
+  chars = 0;
+  open = {};
+  renewed = () => {};  // says to who watches that there is more
+  watch(then) {
+    this.renewed = then;
+    then();
+    return () => { this.renewed = () => {}; };
+  }
+  take(piece) {
+    const parts = piece.text.split('\n');
+    parts.forEach((part, i) => {
+      const last = i === parts.length - 1;
+      const place = piece.of ? `${piece.of} ${piece.stream}` : piece.stream;
+      let line = this.open[place];
+      if (last && part === '') return;
+      if (!line) {
+        line = {seq: piece.seq, at: piece.ts_ms, stream: piece.stream, of: piece.of, text: '', number: this.dropped + this.lines.length + 1};
+        this.lines.push(line);
+        this.open[place] = line;
+      }
+      this.chars += write(line, part);
+      if (!last) delete this.open[place];
+    });
+    if (this.lines.length > MOST_LINES * 1.1 || this.chars > MOST_CHARS * 1.1) this.shorten();
+  }
+  shorten() {
+    let from = 0;
+    while (this.lines.length - from > MOST_LINES || (this.chars > MOST_CHARS && from < this.lines.length - 1)) this.chars -= this.lines[from++].text.length;
+    const gone = new Set(this.lines.splice(0, from));
+    for (const [place, line] of Object.entries(this.open)) if (gone.has(line)) delete this.open[place];
+    this.dropped += from;
+  }
+}
