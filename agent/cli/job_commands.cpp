@@ -175,6 +175,18 @@ Result<JobView> end_of(const Invocation& call, Opened& opened, JobFollower& foll
   }
 }
 
+// A script for warm processes that was not run as one: it has defined main(job), and nobody has called that.
+bool only_defines_main(const Job& job) {
+  const std::string_view text = job.script;
+  const std::string_view defines = job.script_type == "python" ? "def main(" : "function main(";
+  const bool knows_warm = job.script_type == "python" || job.script_type == "sal" || job.script_type == "osis";
+  if (!knows_warm || job.status != JobStatus::finished || job.policy.find("warm") != std::string::npos) return false;
+  const auto at = text.find(defines);
+  if (at == text.npos || (at > 0 && text[at - 1] != '\n')) return false;
+  const auto call = at + defines.size() - std::string_view("main(").size();
+  return text.find("main(") == call && text.find("main(", call + 1) == text.npos;
+}
+
 // Prints its log as it comes, says why it waits if it does, passes one Ctrl-C on as a request to cancel and leaves at
 // the second; outlives a store that goes away for a while. Then prints result and receipt, or with --json one document.
 // Returns the job as it ended.
@@ -182,6 +194,8 @@ Result<Job> follow_to_the_end(const Invocation& call, Opened& opened, const std:
   JobFollower follower(call, context_of(call), job_key);
   MJ_TRY(view, end_of(call, opened, follower, job_key, with_agent));
   print_end(view, call.json, follower.lines());
+  if (!call.json && view.job.result.empty() && only_defines_main(view.job))
+    say("the script defines main(job), which nothing has called: only that of a warm script is; see docs/warm.md");
   return view.job;
 }
 
@@ -278,7 +292,8 @@ Result<service::ListJobs> query_of(const Invocation& call) {
   if (call.has("caller")) query.wanted.caller = static_cast<Id>(caller);
   MJ_TRY(since, since_ms(call));
   query.wanted.since_ms = since;
-  if (!parse_u64(call.get("limit", "50"), limit)) return fail(Code::invalid, "--limit: a whole number");
+  if (!parse_u64(call.get("limit", "50"), limit) || limit == 0)
+    return fail(Code::invalid, "--limit: a whole number above 0");
   query.limit = std::min<std::uint64_t>(limit, service::kMaxJobLooks);
   return query;
 }

@@ -54,6 +54,18 @@ TEST(Run, ExitCodeTellsHowTheJobEnded) {
   EXPECT_EQ(dev.wait().code, 0) << dev.err();
 }
 
+TEST(Run, AScriptThatDefinesMainAloneIsToldThatNothingHasCalledIt) {
+  TempDir folder;
+  const auto told = [&](const std::string& script) {
+    const Finished done = run(folder, mycojobs(folder, {"run", folder.write("main.py", script)}));
+    EXPECT_EQ(done.code, 0) << done.err;
+    return done.err.find("defines main(job), which nothing has called") != std::string::npos;
+  };
+  EXPECT_TRUE(told("import json\n\ndef main(job):\n    result['x'] = 1\n"));
+  EXPECT_FALSE(told("def main(job=None):\n    pass\n\nmain()\n"));
+  EXPECT_FALSE(told("def main(job):\n    pass\n\nresult['x'] = 1\n")) << "it has done something";
+}
+
 TEST(Run, JsonIsOneDocumentWithLogAndReceipt) {
   TempDir folder;
   Finished done =

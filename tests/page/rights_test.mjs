@@ -217,7 +217,7 @@ await claims(world, {
   },
   async 'what one has read is not shown to who logs in after'() {
     const page = await world.open('#/approvals', tokens.admin);
-    await sees(page, 'stranger, say', 'main');
+    await sees(page, 'Order 7 of', 'main');
     await click(page, 'header button', 'Log out');
     await page.waitForSelector('input[type=password]');
     await page.setRequestInterception(true);  // the answers come late
@@ -225,7 +225,7 @@ await claims(world, {
     await page.type('input[type=password]', tokens.executor);
     await page.keyboard.press('Enter');
     await sees(page, 'Approvals', 'h1');
-    assert.doesNotMatch(await text(page, 'main'), /stranger, say|Approve/);
+    assert.doesNotMatch(await text(page, 'main'), /Order 7 of|Approve/);
     assert.equal(await page.$('header .badge'), null);
     await page.close();
   },
