@@ -111,6 +111,10 @@ await claims(world, {
     const page = await world.open('#/jobs/9%3A9');
     await sees(page, 'its record does not fit');
     await untouched(page);
+    redis('HSET', 'job:9:10', 'id', '10', 'caller_id', '9', 'context_id', '1', 'script', 'pass', 'script_type', 'python', 'status', 'dispatched', 'detail', 'constructor');
+    await page.goto(`${world.url}/#/jobs/9%3A10`);
+    await sees(page, 'queued', '.title');
+    await untouched(page);
     for (const view of ['#/jobs/%3Cscript%3E', '#/jobs/1:99999', '#/flows/99999', '#/nowhere', '#/jobs?state=%3Cimg%3E&since=x', '#/flows/%%%', '#/overview?context=999']) {
       await page.goto(`${world.url}/${view}`);
       await sleep(300);

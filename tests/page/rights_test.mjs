@@ -222,7 +222,7 @@ await claims(world, {
     await page.waitForSelector('input[type=password]');
     await page.setRequestInterception(true);  // the answers come late
     page.on('request', (request) => (/approval\.list|context\.rights/.test(request.postData() ?? '') ? undefined : request.continue()));
-    await page.type('input[type=password]', tokens.executor);
+    await page.type('input[type=password]', tokens.submitter);
     await page.keyboard.press('Enter');
     await sees(page, 'Approvals', 'h1');
     assert.doesNotMatch(await text(page, 'main'), /Order 7 of|Approve/);
