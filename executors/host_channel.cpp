@@ -284,6 +284,18 @@ Result<HostRequest> read_request(int channel, const std::string& folder) {
   return std::move(request);
 }
 
+int leave_unstarted(int channel, const Error& error) {
+  constexpr int kExit = 125;
+  if (error.code == Code::unavailable) return kExit;
+  std::string message;
+  for (const char c : error.message) {
+    if (c == '"' || c == '\\') message += '\\';
+    message += static_cast<unsigned char>(c) < ' ' ? '?' : c;
+  }
+  send_frame(channel, FrameKind::error, R"({"type":"SetupError","message":")" + message + R"("})");
+  return kExit;
+}
+
 Result<std::string> ask(int channel, std::string_view call) {
   if (!send_frame(channel, FrameKind::call, call)) return fail(Code::unavailable, "channel: the agent has gone");
   // One question at a time: the next frame is its answer.

@@ -21,6 +21,9 @@ struct HostRequest {
 // the other end closed before anything came (no job: leave quietly); invalid, what came is not a request; io. folder:
 // /job; another one in tests.
 Result<HostRequest> read_request(int channel, const std::string& folder = "/job");
+// What a host does with such an error, before it leaves with the exit code that this returns: unless nobody sent a job,
+// the job's end says why it never began.
+int leave_unstarted(int channel, const Error&);
 // False: the channel cannot be written any more (closed, by the script perhaps).
 bool send_frame(int channel, FrameKind, std::string_view payload);
 bool send_frames(int channel, std::string_view frames);  // as append_frame() makes them: in one piece, if it fits

@@ -40,7 +40,7 @@ namespace {
 // its processes (sandbox/init.cpp): the program has it from there, once, and this process waits for the program's end.
 using nlohmann::json;
 
-constexpr int kNoRequest = 125, kNotRunnable = 126, kNotFound = 127;
+constexpr int kNotRunnable = 126, kNotFound = 127;
 constexpr const char* kResultFile = "/job/.result";
 constexpr const char* kProgressFifo = "/job/.progress";
 constexpr std::size_t kMaxPendingLine = 4096;
@@ -57,11 +57,6 @@ std::string error_json(const char* type, const std::string& message, std::option
   json error = {{"type", type}, {"message", message}, {"line", 0}};
   if (exit) error["exit"] = *exit;
   return dump_json(error);
-}
-
-int not_run(int channel, const std::string& message) {
-  send_frame(channel, FrameKind::error, error_json("SetupError", message));
-  return kNoRequest;
 }
 
 bool write_file(const std::string& path, mode_t mode, std::string_view bytes) {
@@ -260,14 +255,13 @@ int hand_over(int channel, int status, int start_error, const Plan& plan) {
 // Returns the exit code; does not return if a signal ended the program.
 int run_program(int channel) {
   const auto request = read_request(channel);
-  if (!request && request.error().code == Code::unavailable) return kNoRequest;
-  if (!request) return not_run(channel, request.error().message);
+  if (!request) return leave_unstarted(channel, request.error());
   Plan plan = lay_out(*request);
   if (!write_file(plan.script_path, 0500, request->script) ||
       (plan.flow != "{}" && !write_file(kFlowFile, 0400, plan.flow)) ||
       !write_file(kInputsFile, 0400, request->inputs) || !write_file(kResultFile, 0600, "") ||
       (!plan.attached_path.empty() && !write_copy(plan.attached_path, request->attached)) || ::chdir("/job") != 0)
-    return not_run(channel, "/job: " + errno_text(errno) + ": ask for more, policy.disk");
+    return leave_unstarted(channel, {Code::io, "/job: " + errno_text(errno) + ": ask for more, policy.disk"});
   ProgressReader progress(channel);
   const sigset_t mine = set_of({SIGTERM, SIGCHLD});
   ::sigprocmask(SIG_BLOCK, &mine, nullptr);

@@ -173,6 +173,14 @@ INSTANTIATE_TEST_SUITE_P(
         EndRow{"late error", "setmetatable({}, {__gc = function() error('late') end})", "ok", ""},
         EndRow{"closed stdout", "io.stdout:close()", "ok", ""}));
 
+TEST(Lua, JobThatCannotBeLaidOutSaysWhy) {
+  LuaJob job{.script = "print('never')"};
+  job.secrets = {{"../\"x\\", "value"}};
+  const LuaRan ran = run_lua(job);
+  EXPECT_EQ(ran.end.error, R"(SetupError: channel: a file outside of the job's folder: secrets/../"x\)");
+  EXPECT_EQ(ran.out, "");
+}
+
 TEST(Lua, TracebackHasTheScriptsOwnLines) {
   const LuaRan ran =
       run_lua(LuaJob{.script = "local function inner()\n  error('bad')\nend\nfunction outer() inner() end\nouter()",

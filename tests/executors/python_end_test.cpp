@@ -34,6 +34,15 @@ TEST_P(PythonEnd, IsReportedAsItWas) {
   EXPECT_EQ(ran.end.error_info.empty(), ran.end.status == JobStatus::finished);
 }
 
+// As of inputs that do not fit into its folder: without a word of the host it was "exit code 125".
+TEST(PythonEnds, JobThatCannotBeLaidOutSaysWhy) {
+  JobFacts facts = facts_of("print('never')");
+  facts.secrets = {{"../x", "value"}};
+  const Ran ran = run_python(facts);
+  EXPECT_EQ(ran.end.error, "SetupError: channel: a file outside of the job's folder: secrets/../x");
+  EXPECT_EQ(ran.out, "");
+}
+
 constexpr const char* kNoResult = "the script ended without handing back its result";
 
 INSTANTIATE_TEST_SUITE_P(

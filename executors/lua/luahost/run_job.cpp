@@ -153,7 +153,6 @@ namespace mycojobs {
 namespace lua {
 namespace {
 
-constexpr int kNoRequest = 125;
 constexpr int kFrames = 24;  // of the stack, from its inner end, that a traceback shows; as many from the outer one
 
 // The script as it came, for tracebacks; where its artifacts are; what its failure was.
@@ -383,7 +382,7 @@ std::string lua_version() {
 
 int run_lua_job(int channel, const std::string& folder) {
   auto request = read_request(channel, folder);
-  if (!request) return lua::kNoRequest;
+  if (!request) return leave_unstarted(channel, request.error());
   if (lua::script.warm) return lua::run_again(lua::state(), channel, *request);
   lua::begin_job(channel);
   lua::script.folder = folder;

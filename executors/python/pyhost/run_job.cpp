@@ -14,7 +14,6 @@ namespace py = pybind11;
 namespace mycojobs {
 namespace {
 
-constexpr int kNoRequest = 125;
 constexpr int kRecursionLimit = 1000;  // Python's own
 
 // The exception that is set, with its traceback in it.
@@ -128,7 +127,7 @@ py::dict job_services() {
 
 int run_job(int channel) {
   const auto request = read_request(channel);
-  if (!request) return kNoRequest;
+  if (!request) return leave_unstarted(channel, request.error());
   try {
     if (warm != nullptr) return run_again(channel, *request);
     install_signals();
