@@ -53,6 +53,23 @@ assert(select(2, pcall(file_write, 'x')).code == 'invalid')
   EXPECT_EQ(ran.end.error, "") << ran.err;
 }
 
+// It was emptied before it was read.
+TEST(Sal, FileCopiedOntoItselfKeepsWhatIsInIt) {
+  const LuaRan ran = run_with(R"(
+file_write('d/a', 'kept')
+run_silent('ln -s a d/link; ln -s d e')
+for _, call in ipairs{{'d/a', 'd/a'}, {'d/a', 'd'}, {'d/link', 'd/a'}, {'d/a', 'd/link'}, {'d', 'e'}} do
+  local fine, err = pcall(copy, call[1], call[2])
+  assert(not fine and err.code == 'conflict' and file_read('d/a') == 'kept', tostring(err))
+end
+file_write('longer', 'much longer')
+copy('d/a', 'longer')
+assert(file_read('longer') == 'kept')
+)",
+                              true);
+  EXPECT_EQ(ran.end.error, "") << ran.err;
+}
+
 // delete() must not follow a link out of the folder.
 TEST(Sal, LinksAreDeletedNotFollowed) {
   const LuaRan ran = run_with(R"(

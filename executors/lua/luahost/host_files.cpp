@@ -124,6 +124,7 @@ int lua_write_file(lua_State* state) {
 }
 
 // from, to: contents and permissions of one file. A third value says which of the two an error is about: from or to.
+// EEXIST: `to` is the same file, by another name or link perhaps; it is left as it is.
 int lua_copy_file(lua_State* state) {
   const char* wrong = "from";
   struct stat found {};
@@ -132,8 +133,15 @@ int lua_copy_file(lua_State* state) {
   Fd to;
   if (fine) {
     wrong = "to";
-    to.reset(::open(path_at(state, 2), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, found.st_mode & 0777));
-    fine = static_cast<bool>(to);
+    to.reset(::open(path_at(state, 2), O_WRONLY | O_CREAT | O_CLOEXEC, found.st_mode & 0777));
+    struct stat there {};
+    fine = to && ::fstat(to.get(), &there) == 0;
+    if (fine && there.st_dev == found.st_dev && there.st_ino == found.st_ino) {
+      lua_pushnil(state);
+      for (const char* text : {"it is the file that is to be copied", "EEXIST", wrong}) lua_pushstring(state, text);
+      return 4;
+    }
+    fine = fine && (!S_ISREG(there.st_mode) || ::ftruncate(to.get(), 0) == 0);
   }
   std::array<char, 65536> part;  // NOLINT(*-member-init): filled by read
   for (ssize_t got = 1; fine && got != 0;) {
