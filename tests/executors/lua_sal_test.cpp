@@ -171,6 +171,8 @@ TEST(Sal, HttpAndTcp) {
   const HttpServer web([](const std::string& head, const std::string& body) {
     if (head.starts_with("GET /big")) return http_answer("200 OK", std::string(9U << 20, 'x'));
     if (head.starts_with("GET /loop")) return http_answer("302 Found", "", "Location: /loop\r\n");
+    if (head.starts_with("POST /form")) return http_answer("303 See Other", "", "Location: /made\r\n");
+    if (head.starts_with("POST /moved")) return http_answer("307 Temporary Redirect", "", "Location: /kept\r\n");
     if (head.starts_with("GET /short")) return std::string("HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\nshort");
     if (head.starts_with("GET /odd")) return std::string("no answer at all");
     return http_answer("200 OK", head.substr(0, head.find(' ')) + " " + body, "X-Seen: yes\r\n");
@@ -178,6 +180,8 @@ TEST(Sal, HttpAndTcp) {
   const LuaRan ran = run_with("local port = " + std::to_string(web.port()) + R"(
 local at = 'http://127.0.0.1:' .. port
 assert(net.http{url = at, method = 'put', body = 'b'}.body == 'PUT b' and http_post(at, 'x').headers['x-seen'] == 'yes')
+assert(http_post(at .. '/form', 'x').body == 'GET ' and http_post(at .. '/moved', 'x').body == 'POST x')
+assert(net.http{url = at, method = 'POST'}.body == 'POST ')
 assert(http_get(at .. '/big', {file = 'big'}).body == '' and file_size('big') == 9 << 20)
 local function code(...)
   local fine, err = pcall(...)

@@ -288,12 +288,14 @@ void set_options(CURL* handle, const HttpRequest& request, const List& headers, 
   curl_easy_setopt(handle, CURLOPT_NOPROGRESS, 0L);
   curl_easy_setopt(handle, CURLOPT_XFERINFOFUNCTION, on_progress);
   curl_easy_setopt(handle, CURLOPT_HTTPHEADER, headers.get());
-  if (request.has_body) {
+  const bool post = request.method == "POST";
+  if (request.has_body || post) {
     curl_easy_setopt(handle, CURLOPT_POSTFIELDSIZE_LARGE, static_cast<curl_off_t>(request.body.size()));
     curl_easy_setopt(handle, CURLOPT_POSTFIELDS, request.body.c_str());
   }
   if (request.method == "HEAD") curl_easy_setopt(handle, CURLOPT_NOBODY, 1L);
-  if (request.method != "HEAD" && !(request.method == "GET" && !request.has_body)) {
+  // A verb that is named stays the same over each redirect: one of POST leads to a GET as a rule.
+  if (!post && request.method != "HEAD" && !(request.method == "GET" && !request.has_body)) {
     curl_easy_setopt(handle, CURLOPT_CUSTOMREQUEST, request.method.c_str());
   }
 }
