@@ -145,6 +145,8 @@ local function replace(pattern, replacement, text, regex)
 end
 assert(replace('a.c', 'x', 'abc a.c', false) == 'abc x' and replace('a.c', 'x', 'abc a.c', true) == 'x x')
 assert(replace('(\\w+)@(\\w+)', '$2 at ${1}$$', 'me@home', true) == 'home at me$' and replace('x*', '-', 'axb', true) == '-a--b-')
+assert(replace('b*', '-', 'é€', true) == '-é-€-' and replace('a', '\0', 'bab', true) == 'b\0b')
+assert(select(2, pcall(replace, 'a\0b', 'x', 'a', true)).code == 'invalid')
 assert(replace('^a', 'x', 'aaa', true) == 'xaa' and replace('%', '%%', '50%', false) == '50%%')
 assert(select(2, pcall(replace, '(', 'x', 'a', true)).code == 'invalid' and select(2, pcall(replace, '', 'x', 'a')).code == 'invalid')
 file_write('t.txt', 'old text')
@@ -153,6 +155,7 @@ assert(replacer:replace_file('t.txt') == 'new text' and replacer:replace_file_in
 local function render(source, values) return text.template(source):add_vars(values or {}):render() end
 assert(render('{{ a.b.0 }}{{ a.n }}', {a = {b = {'x'}, n = 2}}) == 'x2' and render('{{ x | default(value="d") }}') == 'd')
 assert(render('{% if a and not b or c > 2 %}1{% elif d == "x" %}2{% else %}3{% endif %}', {d = 'x', c = 1}) == '2')
+assert(render('{% if true or false and false %}1{% endif %}{% if false and true or true %}2{% endif %}{% if not true or true %}3{% endif %}') == '123')
 assert(render('{% for x in l %}{% if loop.first %}[{% endif %}{{ x }}{% if loop.last %}]{% endif %}{% else %}none{% endfor %}', {l = {1, 2}}) == '[12]')
 assert(render('{% for x in l %}x{% else %}none{% endfor %}{# no #}!', {l = {}}) == 'none!')
 assert(render('{{ "a b" | upper | replace(from=" ", to="_") }} {{ l | join(sep="+") }} {{ l | length }} {{ l | json_encode }}', {l = {1, 2}}) == 'A_B 1+2 2 [1,2]')

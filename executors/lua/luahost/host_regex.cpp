@@ -66,13 +66,18 @@ void add_replacement(std::string& out, std::string_view replacement, std::string
   }
 }
 
-// text, pattern, replacement, case does not matter? -> text; or nil and what is wrong with the pattern.
+bool is_inside_character(char c) { return (static_cast<unsigned char>(c) & 0xC0) == 0x80; }
+
+// text, pattern, replacement, case does not matter? -> text; or nil and what is wrong with the pattern. What matches
+// nothing at all does so between characters.
 int lua_regex_replace(lua_State* state) {
-  std::size_t size = 0;
-  const char* bytes = luaL_checklstring(state, 1, &size);
-  const std::string_view text(bytes, size);
-  const std::string_view replacement = luaL_checkstring(state, 3);
-  const std::string source = with_digits(luaL_checkstring(state, 2));
+  const std::string_view text = text_at(state, 1), replacement = text_at(state, 3);
+  const std::string source = with_digits(text_at(state, 2));
+  if (source.find('\0') != std::string::npos) {
+    lua_pushnil(state);
+    lua_pushliteral(state, "it has NUL in it");
+    return 2;
+  }
   Pattern pattern;
   const int flags = REG_EXTENDED | (lua_toboolean(state, 4) != 0 ? REG_ICASE : 0);
   if (const int error = ::regcomp(&pattern.compiled, source.c_str(), flags); error != 0) {
@@ -85,18 +90,22 @@ int lua_regex_replace(lua_State* state) {
   pattern.there = true;
   std::string out;
   std::size_t at = 0;
-  while (at <= size) {
+  while (at <= text.size()) {
     Groups groups{};
-    groups[0] = {static_cast<regoff_t>(at), static_cast<regoff_t>(size)};
-    if (::regexec(&pattern.compiled, bytes, kGroups, groups.data(), REG_STARTEND | (at > 0 ? REG_NOTBOL : 0)) != 0)
-      break;
+    groups[0] = {static_cast<regoff_t>(at), static_cast<regoff_t>(text.size())};
+    const int flags_here = REG_STARTEND | (at > 0 ? REG_NOTBOL : 0);
+    if (::regexec(&pattern.compiled, text.data(), kGroups, groups.data(), flags_here) != 0) break;
     const auto first = static_cast<std::size_t>(groups[0].rm_so), last = static_cast<std::size_t>(groups[0].rm_eo);
     out += text.substr(at, first - at);
     add_replacement(out, replacement, text, groups);
-    if (last == first && first < size) out += text[first];  // nothing was found there: go on behind the next byte
-    at = last == first ? first + 1 : last;
+    at = last;
+    if (last > first) continue;
+    do {  // nothing was found there: go on behind the next character
+      if (at < text.size()) out += text[at];
+      ++at;
+    } while (at < text.size() && is_inside_character(text[at]));
   }
-  if (at < size) out += text.substr(at);
+  if (at < text.size()) out += text.substr(at);
   lua_pushlstring(state, out.data(), out.size());
   return 1;
 }

@@ -23,12 +23,6 @@ namespace mycojobs::lua {
 namespace {
 
 // What modules ask of the job itself: its channel, its environment, its time.
-std::string_view text_at(lua_State* state, int index) {
-  std::size_t size = 0;
-  const char* text = luaL_checklstring(state, index, &size);
-  return {text, size};
-}
-
 int lua_send(lua_State* state) {
   const auto kind = static_cast<FrameKind>(luaL_checkinteger(state, 1));
   lua_pushboolean(state, host_job::send(kind, text_at(state, 2)) ? 1 : 0);

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "executors/lua/lua_names.h"
 #include "mycojobs/result.h"
@@ -35,6 +36,13 @@ void close_state();
 // Lua gets an error of its own ("not enough memory") before the sandbox would kill the job. 0: no limit.
 void limit_memory(std::size_t bytes);
 bool was_deep();  // what was refused last was refused to a recursion
+
+// The text that is argument `index`, NULs and all; an error of Lua if it is none.
+inline std::string_view text_at(lua_State* state, int index) {
+  std::size_t size = 0;
+  const char* const text = luaL_checklstring(state, index, &size);
+  return {text, size};
+}
 
 // nil, text and name of errno: what a function of the host answers when the system refused.
 int push_errno(lua_State*, int error);

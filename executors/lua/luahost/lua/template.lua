@@ -126,12 +126,23 @@ function Reader:comparison()
   return compare(left, right)
 end
 
-function Reader:value()
+-- `and` binds closer than `or`.
+function Reader:conjunction()
   local value = self:comparison()
-  while self:peek() == "and" or self:peek() == "or" do
-    local both = self:take() == "and"
+  while self:peek() == "and" do
+    self:take()
     local other = self:comparison()
-    if both then value = truth(value) and truth(other) else value = truth(value) or truth(other) end
+    value = truth(value) and truth(other)
+  end
+  return value
+end
+
+function Reader:value()
+  local value = self:conjunction()
+  while self:peek() == "or" do
+    self:take()
+    local other = self:conjunction()
+    value = truth(value) or truth(other)
   end
   return value
 end
