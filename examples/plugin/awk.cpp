@@ -1,8 +1,7 @@
 // Awk scripts as jobs: queue:awk. In front of each script stands a prelude with
 //
-//   inputs[job, key]          results of the jobs that it depends on
-//   result(key, value)        a value of the job's own result
-//   progress(fraction, text)  a line in its log
+//   inputs[job, key]          results of the jobs that it depends on; those of a node with `each` are job[1], job[2],
+//   ... result(key, value)        a value of the job's own result progress(fraction, text)  a line in its log
 //
 // and what awk says about a broken script becomes the job's error with its line.
 #include <mycojobs/plugin.h>
@@ -41,15 +40,21 @@ std::string field(std::string text) {
   return text;
 }
 
+void add_inputs(std::string& lines, const std::string& job, const json& result) {
+  for (const auto& [key, value] : result.items())
+    lines += field(job) + '\t' + field(key) + '\t' + field(value.get<std::string>()) + '\n';
+}
+
 json plan(const json& job) {
   const auto& script = job.at("script").get_ref<const std::string&>();
   if (script.find_first_not_of(" \t\r\n") == std::string::npos) {
     return {{"error", "there is nothing in it: write at least one rule, such as { print }"}, {"field", "script"}};
   }
   std::string inputs;
-  for (const auto& [name, values] : job.at("inputs").items()) {
-    for (const auto& [key, value] : values.items())
-      inputs += field(name) + '\t' + field(key) + '\t' + field(value.get<std::string>()) + '\n';
+  for (const auto& [name, results] : job.at("inputs").items()) {
+    if (results.is_object()) add_inputs(inputs, name, results);
+    for (std::size_t i = 0; results.is_array() && i < results.size(); ++i)
+      add_inputs(inputs, name + '[' + std::to_string(i + 1) + ']', results[i]);
   }
   return {{"command", {kAwk, "-f", "/job/prelude.awk", "-f", "{script}"}},
           {"script_file", "script.awk"},

@@ -35,6 +35,7 @@ void apply(const Interpreted& read, const Outcome& outcome, JobEnd& end) {
     end.error.clear();
     end.error_info.clear();
     end.result = *read.result;
+    end.result_json.clear();  // texts, all of them
     end.retry_forbidden = false;
     end.retry_after_ms = std::nullopt;
     return;
@@ -42,6 +43,7 @@ void apply(const Interpreted& read, const Outcome& outcome, JobEnd& end) {
   if (!read.message) return;
   set_status(end, JobStatus::error, "exception");
   end.result.clear();
+  end.result_json.clear();
   end.error = printable_line(read.type + ": " + *read.message);
   json info = {{"type", read.type}, {"message", *read.message}};
   if (read.line > 0) {

@@ -51,7 +51,8 @@ struct mycojobs_plugin {
    *
    *   job      {"id": 7, "caller_id": 12, "context_id": 1, "name": "sum", "attempt": 1, "script_type": "awk",
    *             "script": "...", "environment": {"NAME": "value"}, "timeout": 60 or null,
-   *             "deadline_unix_ms": 1790000000000, "inputs": {"other job": {"key": "value"}}}
+   *             "deadline_unix_ms": 1790000000000, "inputs": {"other job": {"key": "value"}, "node with each":
+   *             [{"key": "value"}, ...]}, "flow": {} or what its flow hands over, as in $MYCOJOBS_FLOW}
    *   reply    {"command": ["/usr/bin/mawk", "-f", "{script}"],         the program by its absolute path, and its
    *                                                                     arguments; {script} stands for the path of the
    *                                                                     script, which lies in the job's folder, /job
@@ -68,10 +69,10 @@ struct mycojobs_plugin {
   /* What does the program's end mean? NULL if the default is right: code 0 is a success, every other an error that
    * shows the last lines of stderr. Called when the program ended by itself; limits and cancellations are not asked.
    *
-   *   outcome  {"job": {as in prepare, without script, environment and inputs}, "status": "ok", "exit" or "signal",
-   *             "exit_code": 0, "signal": 0, "stderr": "its last 64 KiB", "result": {"key": "value"}, as the program
-   *             wrote it, "usage": {"wall_us": 1, "user_us": 1, "system_us": 1, "memory_peak_bytes": 1, "pids_peak": 1,
-   *             "stdout_bytes": 1, "stderr_bytes": 1}}
+   *   outcome  {"job": {id, caller_id, context_id, name, attempt and script_type as in prepare}, "status": "ok", "exit"
+   *             or "signal", "exit_code": 0, "signal": 0, "stderr": "its last 64 KiB", "result": {"key": "value"}, each
+   *             value as text, "usage": {"wall_us": 1, "user_us": 1, "system_us": 1, "memory_peak_bytes": 1,
+   *             "pids_peak": 1, "stdout_bytes": 1, "stderr_bytes": 1}}
    *   reply    {"result": {"key": "value"}}                             the job has finished with this result; not
    *                                                                     after a signal
    *         or {"error": {"type": "SyntaxError", "message": "...", "line": 3, "retry": false}}

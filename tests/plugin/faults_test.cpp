@@ -1,6 +1,8 @@
 // What goes wrong while a plugin is used: the fault is named, the next call gets a new host, and a plugin that fails
 // again and again rests.
 #include "domain/policy.h"
+#include "executors/channel.h"
+#include "executors/plugin/plugin_executor.h"
 #include "plugin/plugins.h"
 
 namespace mycojobs::test {
@@ -138,6 +140,31 @@ TEST_F(Plugins, ThatInterpretWronglyAreAtFault) {
     const auto interpreted = (*loaded)->interpret(1, "{}");
     ASSERT_FALSE(interpreted) << fault;
     EXPECT_EQ(interpreted.error().code, Code::unavailable) << fault;
+  }
+}
+
+// What the program has handed back is no longer the result, nor are the types of its values.
+TEST_F(Plugins, ThatInterpretReplaceTheWholeResult) {
+  auto loaded = load("sometimes");
+  ASSERT_TRUE(loaded) << loaded.error().message;
+  const plugin::PluginExecutor executor(std::move(*loaded));
+  JobFacts facts;
+  facts.job.id = facts.job.caller_id = facts.job.context_id = 1;
+  facts.job.script_type = "cat";
+  facts.job.script = "x";
+  for (const auto& [status, result] :
+       {std::pair(RunStatus::ok, TextMap{{"told", "by the plugin"}}), std::pair(RunStatus::exit, TextMap{})}) {
+    auto conversation = executor.begin(facts, nullptr);
+    ASSERT_TRUE(conversation) << conversation.error().message;
+    std::string sent;
+    append_frame(sent, FrameKind::result, R"({"told":["1"],"n":["5"]})");
+    append_frame(sent, FrameKind::done, "");
+    (*conversation)->feed(sent);
+    Outcome outcome;
+    outcome.status = status;
+    const JobEnd end = (*conversation)->finish(outcome);
+    EXPECT_EQ(end.result, result);
+    EXPECT_TRUE(end.result_json.empty());
   }
 }
 
