@@ -54,6 +54,7 @@ Result<std::unique_ptr<Conversation>> begin_program(const JobFacts& facts, const
   for (std::string& word : extras.command) {
     constexpr std::string_view kPlace = "{script}";
     const std::string path = "/job/" + spec.script_file;
+    if (spec.verbatim) break;
     for (std::size_t at = 0; (at = word.find(kPlace, at)) != std::string::npos; at += path.size())
       word.replace(at, kPlace.size(), path);
   }

@@ -20,6 +20,7 @@ struct ProgramSpec {
   std::string_view executor;
   std::string_view profile;
   std::vector<std::string> command;    // [0] absolute, or found in /usr/bin and /bin; "{script}" is the script's path
+  bool verbatim = false;               // command: its words are the job's own, and stay as they are
   std::string script_file = "script";  // its name below /job
   TextMap environment = {};            // the job's own values win
   std::vector<ScriptFile> files = {};

@@ -169,6 +169,7 @@ Result<std::unique_ptr<Conversation>> NativeExecutor::begin(const JobFacts& fact
                        {.executor = name(),
                         .profile = "native",
                         .command = std::move(lines),
+                        .verbatim = true,
                         .attached_as = "program",
                         .attached = std::move(program)},
                        sink);

@@ -138,6 +138,7 @@ TEST_F(Native, ProgramIsRunByItsHashWithItsArguments) {
   const std::string hash = add("/usr/bin/printf");
   EXPECT_EQ(run(native, hash + "\n%s-%s\n\nb c\n").out, "-b c");
   EXPECT_EQ(run(native, hash.substr(0, 12) + "\nx").out, "x");
+  EXPECT_EQ(run(native, hash + "\n%s\n{script}").out, "{script}") << "an argument is the job's own";
 }
 
 TEST_F(Native, WhatHasAnotherHashIsNotRun) {
