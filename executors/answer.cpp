@@ -99,7 +99,8 @@ void AnswerReader::take_note(const std::string& payload) {
   }
   const auto note = parse_json(payload, kMaxNoteBytes);
   if (!note || !note->is_object()) return broken("a note that is not a JSON object");
-  std::string line = one_line(text_of(*note, "text")).substr(0, kMaxNoteText);
+  std::string line = one_line(text_of(*note, "text"));
+  line.resize(whole_characters(line, kMaxNoteText).size());
   const auto fraction = note->find("fraction");
   if (fraction != note->end() && fraction->is_number()) {
     const double share = std::clamp(fraction->get<double>(), 0.0, 1.0);

@@ -27,9 +27,7 @@ std::string line_of(std::string_view text) {
     if (blank && !out.empty() && out.back() != ' ') out.push_back(' ');
   }
   if (out.size() > kMaxErrorLine) {
-    std::size_t end = kMaxErrorLine;
-    while (end > 0 && (static_cast<unsigned char>(out[end]) & 0xC0) == 0x80) --end;
-    out.resize(end);
+    out.resize(whole_characters(out, kMaxErrorLine).size());
     out += "…";
   }
   while (!out.empty() && out.back() == ' ') out.pop_back();

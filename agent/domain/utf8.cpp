@@ -78,6 +78,13 @@ std::string cut(std::string_view text, std::size_t max) {
   return std::string(text.substr(0, kept)) + std::string(kMore);
 }
 
+std::string_view whole_characters(std::string_view text, std::size_t max) {
+  std::size_t end = std::min(text.size(), max);
+  const auto is_parted = [&] { return end < text.size() && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80; };
+  for (int back = 0; back < 3 && end > 0 && is_parted(); ++back) --end;
+  return text.substr(0, end);
+}
+
 std::string ascii(std::string_view bytes, std::size_t max) {
   std::string out(bytes.substr(0, max));
   std::replace_if(

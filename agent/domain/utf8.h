@@ -14,6 +14,8 @@ std::string cut(std::string_view text, std::size_t max);
 inline constexpr std::size_t kMostReasonBytes = 4096;  // of a reason that is stored or sent
 // At most `max` bytes, what is not printable ASCII as '?'.
 std::string ascii(std::string_view bytes, std::size_t max);
+// The beginning of UTF-8 that has at most `max` bytes and parts no character.
+std::string_view whole_characters(std::string_view text, std::size_t max);
 // For error messages: at most `max` bytes, in quotes unless it is a number, what is not printable ASCII as '?'.
 std::string shown(std::string_view bytes, std::size_t max = 40);
 

@@ -7,7 +7,8 @@ namespace mycojobs {
 namespace {
 constexpr std::size_t kLongestPart = 8192;  // a line longer than this is stored in parts
 constexpr std::uint64_t kEntryCost = 64;    // an entry counts as this much at least: a byte at a time must not be cheap
-constexpr std::size_t kCutNote = 1000;      // a note of so many bytes may have lost its end on the way
+constexpr std::size_t kCutNote = 997;  // a note of so many bytes may have lost its end on the way: 1000 and no part of
+                                       // a character (AnswerReader::kMaxNoteText)
 
 std::uint64_t cost(const Log& piece) {
   return piece.text.empty() ? 0 : std::max<std::uint64_t>(piece.text.size(), kEntryCost);

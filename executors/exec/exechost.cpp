@@ -24,6 +24,7 @@
 #include "base/last_words.h"
 #include "base/version.h"
 #include "domain/codec.h"
+#include "domain/utf8.h"
 #include "executors/channel.h"
 #include "executors/exec/result_file.h"
 #include "executors/host_channel.h"
@@ -173,7 +174,7 @@ class ProgressReader {
 
  private:
   void send_note(const std::string& line) const {
-    const Progress progress = parse_progress(line.substr(0, 1000));
+    const Progress progress = parse_progress(whole_characters(line, 1000));
     json note = {{"text", progress.text}};
     if (progress.fraction) note["fraction"] = *progress.fraction;
     send_frame(channel_, FrameKind::note, dump_json(note));

@@ -220,7 +220,7 @@ Result<void> read_error(const json& error, Interpreted& out) {
 using nlohmann::json;
 
 std::string printable_line(std::string_view text, std::size_t max) {
-  std::string out = to_utf8(text.substr(0, max));
+  std::string out = to_utf8(whole_characters(text, max));
   for (char& c : out) {
     if (static_cast<unsigned char>(c) < ' ' || c == '\x7f') c = ' ';
   }

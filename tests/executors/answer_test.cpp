@@ -117,6 +117,13 @@ TEST(Answer, NotesBecomeSingleLines) {
   EXPECT_TRUE(reader.take_notes().empty());
 }
 
+TEST(Answer, LongNoteIsCutBetweenCharacters) {
+  std::string text;
+  while (text.size() < 1200) text += "€";
+  auto reader = reader_of({{FrameKind::note, R"({"text":")" + text + R"("})"}});
+  EXPECT_THAT(reader.take_notes(), ElementsAre(text.substr(0, 999)));
+}
+
 TEST(Answer, FloodOfNotesIsCountedNotKept) {
   Sent flood(AnswerReader::kMaxPendingNotes + 5, {FrameKind::note, R"({"text":"n"})"});
   auto reader = reader_of(flood);

@@ -98,6 +98,15 @@ TEST(Json, DumpNeverThrows) {
   EXPECT_EQ(dump_json(nlohmann::json{{"b", 1}, {"a", 2}}), R"({"a":2,"b":1})");
 }
 
+TEST(Utf8, IsCutBetweenCharacters) {
+  EXPECT_EQ(whole_characters("abc", 3), "abc");
+  EXPECT_EQ(whole_characters("abc", 2), "ab");
+  EXPECT_EQ(whole_characters("a\xE2\x82\xACz", 4), "a\xE2\x82\xAC");
+  for (std::size_t max : {1, 2, 3}) EXPECT_EQ(whole_characters("a\xE2\x82\xACz", max), "a");
+  EXPECT_EQ(whole_characters("\xF0\x9F\x98\x80", 3), "");
+  EXPECT_EQ(whole_characters(std::string(9, '\x80'), 8).size(), 5U) << "no UTF-8: cut somewhere";
+}
+
 TEST(Utf8, FollowsRfc3629) {
   for (const char* good : {"", "abc", "\xC2\x80", "\xDF\xBF", "\xE0\xA0\x80", "\xED\x9F\xBF", "\xEE\x80\x80",
                            "\xF0\x90\x80\x80", "\xF4\x8F\xBF\xBF"}) {
