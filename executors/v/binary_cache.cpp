@@ -54,6 +54,10 @@ std::optional<std::string> BinaryCache::find(const std::string& key) const {
   const std::string path = folder_ + '/' + key;
   const Fd file(::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
   if (!file && errno == ENOENT) return std::nullopt;
+  if (!file && errno != ELOOP) {  // of descriptors or rights, say: that it cannot be read now speaks not against it
+    log(LogLevel::warn, "v", "{}: {}: compiled again", path, errno_text(errno));
+    return std::nullopt;
+  }
   struct stat info {};
   std::string head(kHeadBytes, '\0');
   std::string program;

@@ -1,6 +1,7 @@
 // What was compiled and kept, and what the compiler said: without a sandbox.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -51,6 +52,19 @@ TEST(BinaryCache, ChangedOrShortenedFileIsRemoved) {
   EXPECT_FALSE(cache.find(kKey)) << "a link is never followed";
   EXPECT_TRUE(cache.keep(kKey, "program"));
   EXPECT_TRUE(cache.find(kKey));
+}
+
+TEST(BinaryCache, WhatCannotBeReadNowIsKept) {
+  const TempDir state;
+  const BinaryCache cache(state.path(), 7);
+  ASSERT_TRUE(cache.keep(kKey, "program"));
+  rlimit before{};
+  ::getrlimit(RLIMIT_NOFILE, &before);
+  const rlimit none{0, before.rlim_max};
+  ::setrlimit(RLIMIT_NOFILE, &none);
+  EXPECT_FALSE(cache.find(kKey));
+  ::setrlimit(RLIMIT_NOFILE, &before);
+  EXPECT_EQ(cache.find(kKey), "program");
 }
 
 TEST(BinaryCache, LeastRecentlyUsedGoFirst) {
