@@ -15,6 +15,7 @@ const ANSWER_BYTES = 64 << 20;
 const EVENT_CHARACTERS = 4 << 20;
 const LOG_WAIT_MS = 20_000;
 const [WAIT_MS, SHORT_WAIT_MS, MOST_WAITS, MOST_OF_A_WAIT] = [20_000, 250, 4, 1000];
+const MOST_TIMER_MS = 2 ** 31 - 1; // Node takes a longer time for 1 ms
 const EMPTY_MS = 500; // an answer that says nothing is asked for again so seldom
 
 // Whether a call may be sent again that may have been done. `key` is an idempotency key of flow.* alone: elsewhere it names an instance.
@@ -139,11 +140,21 @@ function bodyOf(id, method, params) {
   throw new TooLarge(`${method}: ${size} bytes are over the limit of ${MOST_BYTES}`, { code: -32005, word: "too_large", remedy: "send less at one time" });
 }
 
+// Calls `late` after so many ms, also after more than a timer has, or never (Infinity). Returns what ends it.
+function after(ms, late) {
+  let timer;
+  const go = (left) => {
+    timer = setTimeout(() => (left > MOST_TIMER_MS ? go(left - MOST_TIMER_MS) : late()), Math.min(left, MOST_TIMER_MS));
+  };
+  go(ms);
+  return () => clearTimeout(timer);
+}
+
 // A signal for fetch: the caller's own, or that `ms` have gone by since the last refresh(). end() leaves nothing behind.
 function patience(ms, signal) {
   const own = new AbortController();
   const stop = () => own.abort(signal.reason);
-  const silence = setTimeout(() => own.abort(new Error(`it has been silent for ${ms} ms`)), ms);
+  const silence = setTimeout(() => own.abort(new Error(`it has been silent for ${ms} ms`)), Math.min(ms, MOST_TIMER_MS));
   if (signal?.aborted) stop();
   signal?.addEventListener("abort", stop);
   const end = () => {
@@ -432,19 +443,20 @@ class Waits {
       this.#waiting.set(place, { context, key, waiters: new Set() });
       this.#unasked.add(place);
     }
-    let waiter, timer, stop;
+    let waiter, stop;
+    let end = () => {};
     try {
       return await new Promise((resolve, reject) => {
         waiter = { resolve, reject };
         this.#waiting.get(place).waiters.add(waiter);
         const late = () => reject(new WaitTimeout(`${what} has not ended after ${timeout} ms`, { word: "wait_timeout", remedy: "it goes on: wait again, or cancel it" }));
-        if (timeout !== undefined) timer = setTimeout(late, timeout);
+        if (timeout != null) end = after(timeout, late);
         stop = () => reject(signal.reason);
         signal?.addEventListener("abort", stop);
         this.#ask();
       });
     } finally {
-      clearTimeout(timer);
+      end();
       signal?.removeEventListener("abort", stop);
       this.#forget(place, waiter);
     }

@@ -38,6 +38,13 @@ for (const wrong of ["http://h:99999", "http://[", "ftp://h", "h"]) assert.throw
 assert.throws(() => new Client({ token: "a\r\nb" }), Invalid);
 await assert.rejects(new Client({ url, retryFor: 0 }).call("job.get", { id: 1n }), Invalid);
 
+// Times that no timer has: none of them is over at once.
+const patient = new Client({ url: "http://127.0.0.1:1", retryFor: Infinity });
+for (const timeout of [Infinity, 30 * 24 * 3600_000, null]) {
+  await assert.rejects(patient.job("1:7").wait({ timeout, signal: AbortSignal.timeout(300) }), { name: "TimeoutError" });
+}
+await assert.rejects(patient.call("job.get", {}, { answerWithin: Infinity, signal: AbortSignal.timeout(300) }), { name: /TimeoutError|AbortError/ });
+
 // A signal that lives long is given to many calls, and keeps none of them.
 const lives = new AbortController();
 let [added, removed] = [0, 0];
