@@ -197,6 +197,8 @@ assert(code(http_get, at, {headers = {A = 'b\r\nC: d'}}) == 'invalid' and code(h
 assert(code(http_get, 'http://example.org/') == 'denied' and code(tcp_check, 'example.org', 80) == 'denied')
 local fine, err = pcall(http_get, 'http://me:pw@127.0.0.1:1/')
 assert(not fine and not tostring(err):find('pw', 1, true) and code(http_get, at, {file = 'big/x'}) == 'conflict')
+assert(http_get(at, {timeout = math.huge}).success and net.connect('127.0.0.1', port, {timeout = 1e300}):close() == nil)
+assert(tostring(select(2, pcall(sleep, 0/0))):find('nan is not a number from 0', 1, true) and code(http_get, at, {timeout = 0}) == 'invalid')
 assert(code(net.connect, '127.0.0.1', 70000) == 'invalid' and code(net.connect, 'a b', 1) == 'invalid')
 local c = net.connect('127.0.0.1', port)
 c:send('GET / HTTP/1.0\r\n\r\n')

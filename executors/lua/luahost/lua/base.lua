@@ -145,7 +145,8 @@ function kit.number(what, position, value, default, least)
   if value == nil and default ~= nil then return default end
   if type(value) ~= "number" then wrong(what, position, "a number", value) end
   if value ~= value or (least and value < least) then
-    kit.fail("invalid", "%s: argument %d: %s is not a number from %s", what, position, tostring(value), tostring(least))
+    kit.fail("invalid", "%s: argument %d: %s is not a number%s", what, position, tostring(value),
+        least and " from " .. least or "")
   end
   return value
 end
@@ -157,6 +158,11 @@ function kit.whole(what, position, value, default, least, most)
         least, most)
   end
   return value // 1 | 0
+end
+
+-- Of a time to wait, in seconds; 11 days are the most.
+function kit.milliseconds(what, position, value, default)
+  return math.min(kit.number(what, position, value, default, 0.001), 1e6) * 1000 // 1 | 0
 end
 
 function kit.table(what, position, value, default)

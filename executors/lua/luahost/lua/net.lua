@@ -79,11 +79,11 @@ function Connection:close()
   sockets[self] = nil
 end
 
-local function open(what, name, port, seconds)
+local function open(what, name, port, milliseconds)
   local place = name .. ":" .. port
   local by_proxy = kit.need_net(what, name, port)
   local to, at = by_proxy and PROXY.host or name, by_proxy and PROXY.port or port
-  local socket, text, code = host.tcp_connect(to, at, seconds * 1000 // 1 | 0)
+  local socket, text, code = host.tcp_connect(to, at, milliseconds)
   if not socket then kit.fail(code == "ENOENT" and "not_found" or "unavailable", "%s: %s: %s", what, place, text) end
   local self = setmetatable({place = place}, Connection)
   sockets[self], rests[self] = socket, ""
@@ -109,13 +109,13 @@ end
 function net.connect(name, port, options)
   name, port = place_of("connect", name, port)
   options = kit.options("connect", 3, options, {timeout = true})
-  return open("connect", name, port, kit.number("connect: timeout", 3, options.timeout, TIMEOUT, 0.001))
+  return open("connect", name, port, kit.milliseconds("connect: timeout", 3, options.timeout, TIMEOUT))
 end
 
 -- Whether somebody listens there. A place that the policy does not allow is an error, not a no.
 function net.tcp_check(name, port)
   name, port = place_of("tcp_check", name, port)
-  local fine, got = pcall(open, "tcp_check", name, port, 5)
+  local fine, got = pcall(open, "tcp_check", name, port, 5000)
   if fine then
     got:close()
     return true
@@ -167,7 +167,7 @@ local function http(what, request)
   if not find(method, "^%u+$") then kit.fail("invalid", "%s: %q is no method", what, method) end
   local status, text, got, line = host.http{url = url, method = method, headers = headers, body = body,
       file = request.file, proxy = by_proxy and PROXY.url or "",
-    milliseconds = kit.number(what .. ": timeout", 1, request.timeout, TIMEOUT, 0.001) * 1000 // 1 | 0,
+    milliseconds = kit.milliseconds(what .. ": timeout", 1, request.timeout, TIMEOUT),
     redirects = kit.whole(what .. ": redirects", 1, request.redirects, 10, 0, 50),
     max_bytes = kit.whole(what .. ": max_bytes", 1, request.max_bytes, request.file and 1 << 40 or MAX_BODY, 1,
         1 << 40)}
