@@ -14,14 +14,20 @@ namespace {
 
 constexpr std::uint64_t kPatienceMs = 10000;
 
-void open_granted_in_child(const Grants& grants, bool exec, int socket) {
-  for (const auto* paths : {&grants.fs_read, &grants.fs_write}) {
+void open_folders(const OpenFolders& wanted, int socket) {
+  for (const auto* paths : {&wanted.grants.fs_read, &wanted.grants.fs_write}) {
     for (const auto& path : *paths) {
-      const auto mount = open_granted(path, paths == &grants.fs_write, exec);
+      const auto mount = open_granted(path, paths == &wanted.grants.fs_write, wanted.exec);
       if (!mount) return static_cast<void>(send_message(socket, Refused{mount.error().message}));
       if (send_message(socket, FolderOpened{}, {mount->get()}) != 0) return;
     }
   }
+}
+
+void serve(int socket) {
+  RawFrame frame;
+  for (OpenFolders wanted; receive_raw(socket, frame) == Received::frame && decode(frame, wanted);)
+    open_folders(wanted, socket);
 }
 
 }  // namespace
@@ -29,8 +35,7 @@ void open_granted_in_child(const Grants& grants, bool exec, int socket) {
 void GrantedFolders::open(const RunSpec& spec, Opened opened) {
   const Number number = next_++;
   Request& request = requests_[number];
-  request.grants = spec.grants;
-  request.exec = spec.limits.exec;
+  request.wanted = {spec.grants, spec.limits.exec};
   request.paths = spec.grants.fs_read;
   request.paths.insert(request.paths.end(), spec.grants.fs_write.begin(), spec.grants.fs_write.end());
   request.opened = std::move(opened);
@@ -44,27 +49,52 @@ void GrantedFolders::begin(Number number) {
   for (const auto& path : request.paths) {
     if (hanging_.contains(path)) return static_cast<void>(request.hangs = path);
   }
-  request.child =
-      children_.start([&request](int socket) { open_granted_in_child(request.grants, request.exec, socket); },
-                      [this, number](RawFrame* frame) { heard(number, frame); });
-  if (request.child != 0) return;
-  answer(request, fail(Code::unavailable, "a process that opens the granted folders: " + errno_text(errno)));
-  requests_.erase(number);
+  request.child = child_for(request.wanted);
+  if (request.child != 0) return static_cast<void>(busy_[request.child] = number);
+  const int error = errno;
+  finish(number, fail(Code::unavailable, "a process that opens the granted folders: " + errno_text(error)));
 }
 
-void GrantedFolders::heard(Number number, RawFrame* frame) {
+HostChildren::Child GrantedFolders::child_for(const OpenFolders& wanted) {
+  Child child = std::exchange(idle_, 0);
+  if (child != 0 && children_.say(child, wanted) == 0) return child;
+  children_.forget(child);  // somebody has killed it
+  child = children_.start(serve, [this](Child its, RawFrame* frame) { heard(its, frame); });
+  if (child != 0 && children_.say(child, wanted) != 0) children_.kill(child);
+  return child;
+}
+
+void GrantedFolders::heard(Child child, RawFrame* frame) {
+  const auto serves = busy_.find(child);
+  if (serves == busy_.end()) {
+    if (frame == nullptr && idle_ == child) idle_ = 0;
+    return;
+  }
+  const Number number = serves->second;
   if (frame == nullptr) return ended(number);
   Request& request = requests_.at(number);
   Refused refused;
   FolderOpened folder;
-  if (decode(*frame, refused)) return answer(request, fail(Code::invalid, refused.why));
+  if (!request.opened) return;
+  if (decode(*frame, refused)) return finish(number, fail(Code::invalid, refused.why));
   if (!decode(*frame, folder) || frame->fds.size() != 1) return;
   request.mounts.push_back(std::move(frame->fds[0]));
-  if (request.mounts.size() == request.paths.size()) answer(request, std::move(request.mounts));
+  if (request.mounts.size() == request.paths.size()) finish(number, std::move(request.mounts));
+}
+
+// Its child, if any, is free.
+void GrantedFolders::finish(Number number, Result<std::vector<Fd>> result) {
+  Request request = std::move(requests_.extract(number).mapped());
+  if (busy_.erase(request.child) > 0) {
+    if (idle_ != 0) children_.forget(idle_);
+    idle_ = request.child;
+  }
+  answer(request, std::move(result));
 }
 
 void GrantedFolders::ended(Number number) {
   Request request = std::move(requests_.extract(number).mapped());
+  busy_.erase(request.child);
   answer(request, fail(Code::unavailable, "what opens the granted folders has ended"));
   if (hanging_.erase(request.hangs) == 0) return;
   std::vector<Number> waiting;

@@ -14,6 +14,7 @@
 #include "mycojobs/sandbox.h"
 #include "sandbox/host_children.h"
 #include "sandbox/loop.h"
+#include "sandbox/messages.h"
 
 namespace mycojobs::sandbox {
 
@@ -28,18 +29,20 @@ class GrantedFolders {
 
  private:
   using Number = std::uint64_t;
+  using Child = HostChildren::Child;
   struct Request {
-    Grants grants;
-    bool exec = false;
+    OpenFolders wanted;
     std::vector<std::string> paths;  // as their mounts come
     std::vector<Fd> mounts;          // of the first of them
-    HostChildren::Child child = 0;   // 0: it waits for a path that hangs
+    Child child = 0;                 // that opens them; 0: it waits for a path that hangs
     std::string hangs;
     Loop::Timer patience;
     Opened opened;  // none: the answer has been given
   };
   void begin(Number);
-  void heard(Number, RawFrame*);
+  Child child_for(const OpenFolders&);  // 0 and errno
+  void heard(Child, RawFrame*);
+  void finish(Number, Result<std::vector<Fd>>);
   void ended(Number);
   void give_up(Number);
   void answer(Request&, Result<std::vector<Fd>>);
@@ -47,6 +50,8 @@ class GrantedFolders {
   Loop& loop_;
   HostChildren& children_;
   std::map<Number, Request> requests_;
+  std::map<Child, Number> busy_;
+  Child idle_ = 0;                 // kept for the next request; 0: none
   std::set<std::string> hanging_;  // a child is in the kernel for it: no second one follows
   Number next_ = 1;
 };

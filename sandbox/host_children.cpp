@@ -61,7 +61,7 @@ void HostChildren::read(Child child) {
     if (received == Received::nothing) return;
     if (received != Received::frame) return loop_.unwatch(entry.socket_watch, entry.socket.get());
     const Heard heard = entry.heard;
-    heard(&frame);
+    heard(child, &frame);
   }
 }
 
@@ -72,7 +72,7 @@ void HostChildren::reap(Child child) {
   loop_.unwatch(entry.socket_watch, entry.socket.get());
   loop_.unwatch(entry.end_watch, entry.pidfd.get());
   ::waitpid(entry.pid, nullptr, 0);
-  if (entry.heard) entry.heard(nullptr);
+  if (entry.heard) entry.heard(child, nullptr);
 }
 
 void HostChildren::kill(Child child) {

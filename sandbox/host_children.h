@@ -18,7 +18,8 @@ class HostChildren {
  public:
   using Child = std::uint64_t;                   // never used twice. 0: none
   using Work = std::function<void(int socket)>;  // in the child, which ends behind it. It sees the host's own ids
-  using Heard = std::function<void(RawFrame*)>;  // what it says; null, once: it has ended, and nothing more comes
+  // What it says; null, once: it has ended, and nothing more comes.
+  using Heard = std::function<void(Child, RawFrame*)>;
 
   explicit HostChildren(Loop& loop) : loop_(loop) {}
   ~HostChildren();  // kills them. Waits for none: whose disk hangs ends when the disk goes on

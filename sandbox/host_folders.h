@@ -1,5 +1,5 @@
-// Folders of the host that zygotes and runs see, and whose they are. Asked in the launcher, which sees the host's own
-// ids.
+// Folders of the host that zygotes and runs see, and whose they are. Asked in the launcher or its children, which see
+// the host's own ids.
 #pragma once
 
 #include <sys/stat.h>

@@ -6,7 +6,7 @@
 //   launcher -> zygote    MapsWritten, Programs + {memfd, [alive]},
 //                         Fork + {status, start, fence, [filter], mounts..., cgroups...}
 //   zygote   -> launcher  StepFailed (before exec), LoadedFiles, Ready, Refused, Forked + {pidfd}, Reaped
-//   launcher -> a child of its own that touches folders of the host  LoadedFiles
+//   launcher -> a child of its own that touches folders of the host  LoadedFiles, OpenFolders
 //   that child -> launcher  FolderOpened + {mount}, Refused, Ready, LoadedFiles
 //   init     -> launcher  [Listening + {listener}], StepFailed | Confined + {seccomp listener}, then MainEnded for each
 //                         run that it serves
@@ -78,6 +78,7 @@ enum class Kind : std::uint8_t {
   forked,
   reaped,
   loaded_files,
+  open_folders,
   folder_opened,
   confined = 64,
   main_ended,
@@ -276,6 +277,17 @@ struct LoadedFiles {
 template <class A>
 void fields(A& a, LoadedFiles& m) {
   a(m.files);
+}
+
+// Of a run's grants: a FolderOpened for each, those to read first, or Refused.
+struct OpenFolders {
+  static constexpr Kind kKind = Kind::open_folders;
+  Grants grants;
+  bool exec = false;
+};
+template <class A>
+void fields(A& a, OpenFolders& m) {
+  a(m.grants), a(m.exec);
 }
 
 // The next of the folders that were to be opened.

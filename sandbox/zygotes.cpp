@@ -123,8 +123,9 @@ std::optional<SetupError> Zygotes::begin(Zygote& zygote) {
 }
 
 bool Zygotes::stand_by(Zygote& zygote) {
-  zygote.child = children_.start([row = row_of(zygote.key)](int socket) { stand_by_folders(*row, socket); },
-                                 [this, &zygote](RawFrame* frame) { heard_of_folders(zygote, frame); });
+  zygote.child =
+      children_.start([row = row_of(zygote.key)](int socket) { stand_by_folders(*row, socket); },
+                      [this, &zygote](HostChildren::Child, RawFrame* frame) { heard_of_folders(zygote, frame); });
   return zygote.child != 0;
 }
 

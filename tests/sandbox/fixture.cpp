@@ -165,6 +165,12 @@ std::vector<pid_t> children_of(pid_t parent) {
   return children;
 }
 
+std::string name_of(pid_t pid) {
+  std::string name;
+  std::getline(std::ifstream("/proc/" + std::to_string(pid) + "/comm"), name);
+  return name;
+}
+
 std::vector<pid_t> descendants_of(pid_t parent) {
   std::vector<pid_t> all = children_of(parent);
   for (std::size_t i = 0; i < all.size(); ++i) {

@@ -50,6 +50,7 @@ std::uint64_t now_boot_ms();
 
 // Not those that have ended and are waited for.
 std::vector<pid_t> children_of(pid_t parent);
+std::string name_of(pid_t);  // as ps shows it; empty: it has gone
 std::vector<pid_t> descendants_of(pid_t parent);
 bool gone(pid_t);  // and waited for
 // Groups of runs below this launcher's folders, wherever they are.

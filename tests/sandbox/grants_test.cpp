@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -65,6 +66,37 @@ TEST(Grants, OfOneRunAreNotTheNexts) {
   run_attempts(shared_sandbox(), spec, "getpid");
   const std::string look = "read " + (folder / "data");
   EXPECT_EQ(run_attempts(look).answer(look), "ENOENT");
+}
+
+std::vector<pid_t> openers_of(pid_t launcher) {
+  std::vector<pid_t> openers = children_of(launcher);
+  std::erase_if(openers, [](pid_t pid) { return name_of(pid) != "mycojobs-folder"; });
+  return openers;
+}
+
+// Each run gets what it is granted, whatever the one before was granted or refused.
+TEST(Grants, OneProcessOpensFoldersForAllRuns) {
+  const GrantedFolder one, two;
+  std::ofstream(one / "data") << "one";
+  std::ofstream(two / "data") << "two";
+  const OwnSandbox own = own_sandbox();
+  const auto ran_with = [&](std::vector<std::string> folders) {
+    RunSpec spec = spec_with();
+    spec.grants.fs_read = std::move(folders);
+    return run_attempts(*own.sandbox, spec, "read " + (one / "data") + "\nread " + (two / "data"));
+  };
+  const auto answers = [&](const Ran& ran) {
+    return ran.answer("read " + (one / "data")) + " " + ran.answer("read " + (two / "data"));
+  };
+  EXPECT_EQ(answers(ran_with({one.path()})), "one ENOENT");
+  const auto openers = openers_of(own.launcher);
+  ASSERT_EQ(openers.size(), 1U);
+  EXPECT_EQ(word(ran_with({one.path(), "/srv/mycojobs-test/is/not/there"}).outcome.status), "setup_error");
+  EXPECT_EQ(answers(ran_with({two.path()})), "ENOENT two");
+  EXPECT_EQ(openers_of(own.launcher), openers);
+  ::kill(openers[0], SIGKILL);
+  ASSERT_TRUE(eventually([&] { return openers_of(own.launcher).empty(); }));
+  EXPECT_EQ(answers(ran_with({one.path(), two.path()})), "one two");
 }
 
 TEST(Grants, FolderIsWritten) {

@@ -63,11 +63,7 @@ std::string status_of(Sandbox& sandbox) {
 // Without what stands by its folders.
 std::vector<pid_t> zygotes_of(pid_t launcher) {
   std::vector<pid_t> children = children_of(launcher);
-  std::erase_if(children, [](pid_t pid) {
-    std::string name;
-    std::getline(std::ifstream("/proc/" + std::to_string(pid) + "/comm"), name);
-    return name == "mycojobs-folder";
-  });
+  std::erase_if(children, [](pid_t pid) { return name_of(pid) == "mycojobs-folder"; });
   return children;
 }
 
