@@ -27,6 +27,7 @@
 #include "domain/codec.h"
 #include "domain/flow_data.h"
 #include "domain/host.h"
+#include "domain/lease_watch.h"
 #include "domain/result_values.h"
 #include "domain/retry.h"
 #include "domain/signatures.h"
@@ -463,22 +464,15 @@ class Routing final : public Router, public ContextTurns {
   Result<void> expire() {
     if (clock_.boot_ms() < next_expiry_) return {};
     next_expiry_ = clock_.boot_ms() + 1000;
+    const std::uint64_t asked = clock_.boot_ms();
     MJ_TRY(leases, store_->leases(settings_.context));
-    std::map<std::string, Seen> seen;
     Result<void> done;
-    for (const Lease& lease : leases) {
-      const auto before = seen_.find(lease.job_key);
-      const bool same = before != seen_.end() && before->second.until_ms == lease.until_ms;
-      Seen now{lease.until_ms, same ? before->second.since_boot_ms : clock_.boot_ms()};
-      if (same && clock_.boot_ms() - now.since_boot_ms > lease.lease_ms + 1000) {
-        const auto expired = store_->expire(settings_.context, lease);
-        if (expired) continue;
-        done = tl::unexpected<Error>(expired.error());  // of this one: the others are not held up by it
-        if (expired.error().code == Code::unavailable) return done;
-      }
-      seen.emplace(lease.job_key, now);
+    for (const Lease& lease : leases_.unrenewed(leases, asked, clock_.boot_ms(), 0)) {
+      const auto expired = store_->expire(settings_.context, lease);
+      if (expired) continue;
+      done = tl::unexpected<Error>(expired.error());  // of this one: the others are not held up by it
+      if (expired.error().code == Code::unavailable) return done;
     }
-    seen_ = std::move(seen);
     return done;
   }
 
@@ -767,16 +761,13 @@ class Routing final : public Router, public ContextTurns {
     return {};
   }
 
-  struct Seen {
-    std::uint64_t until_ms = 0, since_boot_ms = 0;
-  };
   std::unique_ptr<Store> store_;
   RouterSettings settings_;
   RouterPlaces places_;
   RouterQueues queues_;
   std::string instance_;
   std::list<Away> away_;
-  std::map<std::string, Seen> seen_;
+  LeaseWatch leases_;
   std::uint64_t next_renewal_ = 0, next_expiry_ = 0, next_look_ = 0, last_look_ = 0;
   std::mt19937_64 random_{std::random_device{}()};
   LogOnce log_once_;

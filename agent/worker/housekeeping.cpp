@@ -50,7 +50,7 @@ void Housekeeping::hurry() {
 }
 
 void Housekeeping::blind(Id context) {
-  std::erase_if(seen_, [context](const auto& entry) { return entry.first.first == context; });
+  leases_[context].blind();
   std::erase_if(silent_, [context](const auto& entry) { return entry.first.first == context; });
 }
 
@@ -76,33 +76,18 @@ Result<void> Housekeeping::expire_leases(const RolesOf<LeaseStore, RecordStore>&
   if (now < turns.next_leases) return {};
   turns.next_leases = now + every_ms_;
   MJ_TRY(leases, store.as<LeaseStore>().leases(context));
-  const std::uint64_t answered = clock_.boot_ms();  // much later, if this process has stood still meanwhile
-  decltype(seen_) still;
   Result<void> done;
-  for (const Lease& lease : leases) {
-    const auto key = std::pair(context, lease.job_key);
-    const auto before = seen_.find(key);
-    if (before == seen_.end() || before->second.until_ms != lease.until_ms) {
-      still[key] = Seen{lease.until_ms, answered};
-      continue;
+  for (const Lease& lease : leases_[context].unrenewed(leases, now, clock_.boot_ms(), lease_ms_)) {
+    auto expired = store.as<LeaseStore>().expire(context, lease);
+    if (!expired) {
+      done = tl::unexpected<Error>(std::move(expired).error());  // of this one: the others are not held up by it
+      if (done.error().code == Code::unavailable) return done;
+    } else if (*expired) {
+      auto record = store.as<RecordStore>().load(context, lease.job_key);  // for its trace; without, the line says less
+      log(LogLevel::warn, "worker", "{}: its lease ran out; back to its queue",
+          in_trace(lease.job_key, record ? decode<Job>(*record).record.traceparent : ""));
     }
-    if (now - before->second.since_boot_ms >= std::max<std::uint64_t>(lease_ms_, lease.lease_ms)) {
-      auto expired = store.as<LeaseStore>().expire(context, lease);
-      if (!expired) {
-        done = tl::unexpected<Error>(std::move(expired).error());  // of this one: the others are not held up by it
-        if (done.error().code == Code::unavailable) return done;
-      } else if (*expired) {
-        auto record =
-            store.as<RecordStore>().load(context, lease.job_key);  // for its trace; without, the line says less
-        log(LogLevel::warn, "worker", "{}: its lease ran out; back to its queue",
-            in_trace(lease.job_key, record ? decode<Job>(*record).record.traceparent : ""));
-        continue;
-      }
-    }
-    still[key] = before->second;
   }
-  std::erase_if(seen_, [context](const auto& entry) { return entry.first.first == context; });
-  seen_.merge(still);
   return done;
 }
 

@@ -10,6 +10,7 @@
 #include <string>
 #include <utility>
 
+#include "domain/lease_watch.h"
 #include "mycojobs/clock.h"
 #include "mycojobs/store_roles.h"
 #include "worker/types.h"
@@ -35,10 +36,6 @@ class Housekeeping {
   struct Turns {  // on CLOCK_BOOTTIME
     std::uint64_t ticked = 0, next_tick = 0, next_leases = 0, next_runners = 0;
   };
-  struct Seen {
-    std::uint64_t until_ms = 0;  // as the store has it
-    std::uint64_t since_boot_ms = 0;
-  };
   struct Silent {
     std::string instance;
     std::uint64_t since_boot_ms = 0;
@@ -52,8 +49,8 @@ class Housekeeping {
   std::uint32_t lease_ms_;
   std::uint64_t every_ms_;  // between looks at leases
   std::map<Id, Turns> turns_;
-  std::map<std::pair<Id, std::string>, Seen> seen_;  // leases, by job
-  std::map<std::pair<Id, Id>, Silent> silent_;       // runners whose time is over
+  std::map<Id, LeaseWatch> leases_;
+  std::map<std::pair<Id, Id>, Silent> silent_;  // runners whose time is over
 };
 
 }  // namespace mycojobs
