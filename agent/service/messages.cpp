@@ -120,10 +120,9 @@ Result<std::vector<Message>> list_messages(const Caller& by, Store& store, std::
   constexpr std::string_view kListed[] = {"id",    "caller_id",  "context_id", "message_type", "status",
                                           "error", "created_at", "updated_at", "topic"};
   std::vector<Message> found;
-  for (const std::string& key : keys) {
-    auto fields = store.load_fields(by.context, key, kListed);
-    if (!fields && !is_absent(fields.error())) return tl::unexpected<Error>(std::move(fields).error());
-    if (fields && !fields->empty()) found.push_back(decode<Message>(*fields).record);
+  MJ_TRY(records, store.load_some(by.context, keys, kListed));
+  for (const Fields& fields : records) {
+    if (!fields.empty()) found.push_back(decode<Message>(fields).record);
   }
   std::sort(found.begin(), found.end(), [](const Message& a, const Message& b) {
     return std::tie(b.created_at, b.caller_id, b.id) < std::tie(a.created_at, a.caller_id, a.id);

@@ -211,13 +211,12 @@ Result<std::string> living_message(Store& store, Id context) {
   }
   MJ_TRY(keys, store.keys(context, "message:", kMaxJobLooks));
   constexpr std::string_view kLooked[] = {"message_type", "status"};
-  for (const std::string& key : keys) {
-    auto fields = store.load_fields(context, key, kLooked);
-    if (!fields && is_absent(fields.error())) continue;
-    if (!fields) return tl::unexpected<Error>(std::move(fields).error());
-    const Message message = decode<Message>(*fields).record;
+  MJ_TRY(records, store.load_some(context, keys, kLooked));
+  for (std::size_t i = 0; i < keys.size(); ++i) {
+    if (records[i].empty()) continue;
+    const Message message = decode<Message>(records[i]).record;
     const bool open = message.status == MessageStatus::dispatched || message.status == MessageStatus::acknowledged;
-    if (open && message.message_type == MessageType::job) return key;
+    if (open && message.message_type == MessageType::job) return keys[i];
   }
   return std::string();
 }

@@ -196,10 +196,7 @@ Result<void> RedisStore::save(Id context, const std::string& key, const Fields& 
   if (fields.empty()) return {};
   Arguments arguments{"HSET", key};
   for (const auto& [name, value] : fields) arguments.add(name).add(value);
-  if (auto reply = command(context, arguments); !reply) {
-    const bool named = reply.error().message.starts_with(key);
-    return named ? tl::unexpected<Error>(std::move(reply).error()) : fail(std::move(reply).error(), key);
-  }
+  MJ_CHECK(command(context, arguments));
   return {};
 }
 
@@ -221,6 +218,23 @@ Result<Fields> RedisStore::load_fields(Id context, const std::string& key, std::
   if (!reply) return fail(std::move(reply).error(), key);
   MJ_CHECK(why_not_loaded(*reply, context, key));
   return reply->at(1).fields();
+}
+
+Result<std::vector<Fields>> RedisStore::load_some(Id context, std::span<const std::string> keys,
+                                                  std::span<const std::string_view> names) {
+  constexpr std::size_t kKeysACall = 200;
+  std::vector<Fields> found;
+  while (found.size() < keys.size()) {
+    const auto part = keys.subspan(found.size(), std::min(kKeysACall, keys.size() - found.size()));
+    Arguments arguments;
+    arguments.add(std::uint64_t{part.size()});
+    for (const std::string& key : part) arguments.add(key);
+    arguments.add(std::uint64_t{names.size()});
+    for (const std::string_view name : names) arguments.add(name);
+    MJ_TRY(reply, run(context, scripts::load_some, arguments));
+    for (std::size_t i = 0; i < reply.size(); ++i) found.push_back(reply.at(i).fields());
+  }
+  return found;
 }
 
 Result<std::vector<std::string>> RedisStore::scan(Id context, const Arguments& filter, std::size_t max) {

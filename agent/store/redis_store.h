@@ -119,6 +119,8 @@ class RedisStore final : public Store, private ContextLinks {
   Result<Fields> load(Id context, const std::string& key) override;
   Result<EndedJob> ended_job(Id context, const std::string& job_key) override;
   Result<Fields> load_fields(Id context, const std::string& key, std::span<const std::string_view> names) override;
+  Result<std::vector<Fields>> load_some(Id context, std::span<const std::string> keys,
+                                        std::span<const std::string_view> names) override;
   Result<void> save(Id context, const std::string& key, const Fields&) override;
   Result<std::vector<std::string>> keys(Id context, std::string_view prefix, std::size_t max) override;
   Result<std::uint64_t> queue_length(Id context, const std::string& queue) override;

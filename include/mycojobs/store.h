@@ -424,6 +424,10 @@ class RecordStore {
   virtual Result<Fields> load(Id context, const std::string& key) = 0;  // a hash; not_found; invalid: another type
   // Only these fields of it; those that are absent are left out.
   virtual Result<Fields> load_fields(Id context, const std::string& key, std::span<const std::string_view> names) = 0;
+  // The same of many, in the order of their keys. Empty: there is none, it is no hash, or has none of these fields. A
+  // value of more than 1 MiB counts as absent.
+  virtual Result<std::vector<Fields>> load_some(Id context, std::span<const std::string> keys,
+                                                std::span<const std::string_view> names) = 0;
   virtual Result<EndedJob> ended_job(Id context, const std::string& job_key) = 0;    // errors as load()
   virtual Result<void> save(Id context, const std::string& key, const Fields&) = 0;  // sets these fields of a hash
   // Records that plain clients wrote are seen within a minute, and sooner where nobody has the key.

@@ -27,6 +27,28 @@ TEST_P(Records, AChangeIsOfWhatIsThereAndOfNothingElse) {
   EXPECT_EQ(outcome(store_->keys(0, "job:", 10)), "invalid");
 }
 
+TEST_P(Records, ManyAreLoadedInTheOrderOfTheirKeys) {
+  std::vector<std::string> keys;
+  for (int i = 1; i <= 450; ++i) {
+    keys.push_back("message:1:" + std::to_string(i));
+    if (i % 3 != 0) bench_->plain(1, {"HSET", keys.back(), "id", std::to_string(i), "topic", "t", "other", "x"});
+  }
+  bench_->plain(1, {"SET", "message:1:3", "text"});
+  bench_->plain(1, {"HSET", "message:1:4", "topic", std::string((1U << 20) + 1, 'x')});
+  for (int i = 100; i < 110; ++i)
+    bench_->plain(1, {"HSET", keys[static_cast<std::size_t>(i)], "id", std::string(1U << 20, '7')});
+  constexpr std::string_view kAsked[] = {"id", "topic"};
+  const auto loaded = store_->load_some(1, keys, kAsked).value();
+  ASSERT_EQ(loaded.size(), 450U);
+  EXPECT_EQ(loaded[0], (Fields{{"id", "1"}, {"topic", "t"}}));
+  EXPECT_TRUE(loaded[2].empty()) << "no record";
+  EXPECT_EQ(loaded[3], (Fields{{"id", "4"}})) << "what is too long is left out";
+  EXPECT_TRUE(loaded[5].empty()) << "there is none";
+  for (std::size_t i = 100; i < 110; ++i) EXPECT_EQ(field_of(loaded[i], "id").size(), 1U << 20);
+  EXPECT_EQ(loaded[448], (Fields{{"id", "449"}, {"topic", "t"}})) << "after a call that was cut off";
+  EXPECT_TRUE(store_->load_some(1, {}, kAsked)->empty());
+}
+
 TEST_P(Records, WhatIsDeletedLeavesNothing) {
   ASSERT_TRUE(store_->create_record(0, {"actor:", "actor", 12, {}}));
   EXPECT_EQ(outcome(store_->delete_record(0, "actor:12")), "ok");

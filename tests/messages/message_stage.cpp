@@ -174,7 +174,7 @@ Fault MessageStage::judge(MessageSide& side, const ServerCall& call) {
   ++commands_;
   if (side.is_dead_) return Fault::before;
   // Scripts that could write, and here do not: a kill there is one between two others.
-  static const std::set<std::string_view> kLooks{"retire_messages", "flow_read", "flow_jobs", "load"};
+  static const std::set<std::string_view> kLooks{"retire_messages", "flow_read", "flow_jobs", "load", "load_some"};
   static const std::set<std::string_view> kMail{"mail_due", "pending_messages"};
   if (call.write == 0 || kLooks.contains(call.name) || (side.is_idle_ && kMail.contains(call.name))) return Fault::none;
   ++calls_;

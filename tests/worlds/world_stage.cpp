@@ -221,7 +221,7 @@ Fault WorldStage::judge(const ServerCall& call) {
   if (at_work_->is_dead) return Fault::before;
   // Scripts that could write, and here do not: a kill there is one between two others.
   static const std::set<std::string_view> kLooks{"world_due", "world_glance", "world_mail", "world_read", "flow_read",
-                                                 "flow_jobs", "load",         "flow_list",  "ended_job"};
+                                                 "flow_jobs", "load",         "load_some",  "flow_list",  "ended_job"};
   if (call.write == 0 || kLooks.contains(call.name)) return Fault::none;
   ++calls_;
   ++calls_by_name[std::string(call.name)];

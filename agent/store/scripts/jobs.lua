@@ -157,6 +157,25 @@ for _, name in ipairs(names) do
 end
 return {0, found}
 
+--# load_some:
+-- Of each key these fields of its hash: {name, value, ...}. As many of the keys, from the first on, as make some MiB.
+local keys, names = list_arg(), list_arg()
+local found, bytes = {}, 0
+for i, key in ipairs(keys) do
+  local fields = {}
+  for _, name in ipairs(type_of(key) == 'hash' and names or {}) do
+    local size = redis.call('HSTRLEN', key, name)
+    local value = size <= 1048576 and redis.call('HGET', key, name)
+    if value then
+      fields[#fields + 1], fields[#fields + 2] = name, value
+      bytes = bytes + size
+    end
+  end
+  found[i] = fields
+  if bytes > 8388608 then break end
+end
+return found
+
 --# ended_job: journal
 -- A job's record, and what is noted of its end where clients cannot write: {0, record, {name, value, ...} of the claim, 1 if
 -- the record still says what the system has ended it with}; {1}, {2, field, bytes}: as load.

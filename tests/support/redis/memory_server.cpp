@@ -46,7 +46,8 @@ class MemoryLink final : public Link {
                            [&] { return server_.redis_.execute(context_, arguments.list()); });
   }
   Result<Reply> run(const Script& script, const Arguments& arguments) override {
-    return server_.perform({script.name, script.name != scripts::load.name}, {},
+    return server_.perform({script.name, script.name != scripts::load.name && script.name != scripts::load_some.name},
+                           {},
                            [&] { return server_.redis_.run(context_, script.sha1, script.text, arguments.list()); });
   }
   const std::string& server_run_id() const override { return run_id_; }
