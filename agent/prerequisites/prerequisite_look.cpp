@@ -3,13 +3,13 @@
 #include <poll.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <utility>
 #include <vector>
 
 #include "base/curl.h"
 #include "base/log.h"
 #include "domain/codec.h"
+#include "prerequisites/look_times.h"
 
 namespace mycojobs {
 
@@ -18,10 +18,6 @@ namespace mycojobs {
 
 namespace {
 
-constexpr long kLookMs = 3000;  // then the answer is no
-// A yes counts for longer than a look takes: of several conditions the first one still counts when the last has been
-// seen.
-constexpr std::uint64_t kYesMs = 5000, kNoMs = 1000;
 constexpr std::size_t kProbesAtOnce = 64;
 
 std::size_t refuse_body(char*, std::size_t, std::size_t, void*) { return 0; }
@@ -72,7 +68,7 @@ std::optional<bool> Probes::ask(const Condition& condition) {
   set = set && curl_.easy_setopt(easy, CURLOPT_DNS_CACHE_TIMEOUT, 0L) == CURLE_OK;
   set = set && curl_.easy_setopt(easy, CURLOPT_NOSIGNAL, 1L) == CURLE_OK;
   set = set && curl_.easy_setopt(easy, CURLOPT_QUICK_EXIT, 1L) == CURLE_OK;  // a resolver that hangs is not waited for
-  set = set && curl_.easy_setopt(easy, CURLOPT_TIMEOUT_MS, kLookMs) == CURLE_OK;
+  set = set && curl_.easy_setopt(easy, CURLOPT_TIMEOUT_MS, static_cast<long>(kLookMs)) == CURLE_OK;
   set = set && curl_.easy_setopt(easy, CURLOPT_WRITEFUNCTION, refuse_body) == CURLE_OK;
   set = set && curl_.easy_setopt(easy, CURLOPT_USERAGENT, "mycojobs") == CURLE_OK;
   if (!set || curl_.multi_add_handle(multi_, easy) != CURLM_OK) {
@@ -83,14 +79,13 @@ std::optional<bool> Probes::ask(const Condition& condition) {
   return std::nullopt;
 }
 
-bool Probes::wait(int wake_fd, std::uint32_t timeout_ms) {
+bool Probes::wait(std::span<const int> wake_fds, std::uint32_t timeout_ms) {
   int running = 0;
   curl_.multi_perform(multi_, &running);
   if (take_finished()) return true;
-  curl_waitfd wake{};
-  wake.fd = wake_fd;
-  wake.events = CURL_WAIT_POLLIN;
-  curl_.multi_poll(multi_, &wake, 1, static_cast<int>(timeout_ms), nullptr);
+  std::vector<curl_waitfd> wake;
+  for (const int fd : wake_fds) wake.push_back({fd, CURL_WAIT_POLLIN, 0});
+  curl_.multi_poll(multi_, wake.data(), static_cast<unsigned>(wake.size()), static_cast<int>(timeout_ms), nullptr);
   curl_.multi_perform(multi_, &running);
   return take_finished();
 }
@@ -131,18 +126,26 @@ constexpr std::uint32_t kAgainLeastMs = 1000, kAgainMostMs = 30000;
 }  // namespace
 
 PrerequisiteLook::PrerequisiteLook(PrerequisiteStores store, const Clock& clock, LookSettings settings)
-    : store_(store), clock_(clock), settings_(std::move(settings)) {}
+    : store_(store), clock_(clock), settings_(std::move(settings)), files_(clock) {}
 
 void PrerequisiteLook::wait(int wake_fd, std::uint32_t timeout_ms,
                             const std::function<void(Id, const Error&)>& failed) {
-  if (!probes_) {
-    pollfd waiting{wake_fd, POLLIN, 0};
-    ::poll(&waiting, 1, static_cast<int>(timeout_ms));
-  } else if (probes_->wait(wake_fd, timeout_ms)) {
-    for (auto& [key, job] : std::exchange(open_, {})) {
-      if (auto done = judge(key.first, std::move(job)); !done) failed(key.first, done.error());
-    }
+  if (!wait_for_looks(wake_fd, timeout_ms)) return;
+  for (auto& [key, job] : std::exchange(open_, {})) {
+    if (auto done = judge(key.first, std::move(job)); !done) failed(key.first, done.error());
   }
+}
+
+bool PrerequisiteLook::wait_for_looks(int wake_fd, std::uint32_t timeout_ms) {
+  const int events[] = {wake_fd, files_.event_fd()};
+  bool seen = false;
+  if (probes_) {
+    seen = probes_->wait(events, timeout_ms);
+  } else {
+    pollfd waiting[] = {{events[0], POLLIN, 0}, {events[1], POLLIN, 0}};
+    ::poll(waiting, 2, static_cast<int>(timeout_ms));
+  }
+  return files_.take_seen() || seen;
 }
 
 Result<std::uint32_t> PrerequisiteLook::look(Id context) {
@@ -224,8 +227,8 @@ Result<PrerequisiteLook::Seen> PrerequisiteLook::see(Id context, const AwaitedPr
     case Condition::Kind::redis:
       return see_key(context, condition.target);
     case Condition::Kind::file: {
-      std::error_code unreadable;
-      return seen(std::filesystem::exists(condition.target, unreadable));
+      const auto there = files_.ask(condition.target);
+      return there ? seen(*there) : Seen::later;
     }
     case Condition::Kind::tcp:
     case Condition::Kind::http:

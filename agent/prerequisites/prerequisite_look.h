@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -15,6 +16,7 @@
 #include "domain/prerequisites.h"
 #include "mycojobs/clock.h"
 #include "mycojobs/store_roles.h"
+#include "prerequisites/file_looks.h"
 
 namespace mycojobs {
 
@@ -32,8 +34,8 @@ class Probes {
 
   // What was seen within the last few seconds; nothing: it is being looked at, or will be when it is asked for again.
   std::optional<bool> ask(const Condition&);
-  // Returns when something has been seen, wake_fd is readable, or the time is over. True: ask again.
-  bool wait(int wake_fd, std::uint32_t timeout_ms);
+  // Returns when something has been seen, one of wake_fds is readable, or the time is over. True: ask again.
+  bool wait(std::span<const int> wake_fds, std::uint32_t timeout_ms);
 
  private:
   struct Look;
@@ -81,10 +83,12 @@ class PrerequisiteLook {
   Result<Seen> see_flow(Id context, const Condition&, std::string& never);
   Result<std::uint64_t> now_ms(Id context, const std::string& job_key);
   Seen see_network(const Condition&);
+  bool wait_for_looks(int wake_fd, std::uint32_t timeout_ms);  // true: something has been seen
 
   PrerequisiteStores store_;
   const Clock& clock_;
   LookSettings settings_;
+  FileLooks files_;
   std::unique_ptr<Probes> probes_;                                   // made when the first job needs it
   std::map<Id, std::uint32_t> again_ms_;                             // between two looks at one job
   std::map<std::pair<Id, std::string>, AwaitedPrerequisites> open_;  // jobs whose conditions are being looked at

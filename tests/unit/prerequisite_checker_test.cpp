@@ -10,6 +10,7 @@
 
 #include "store/redis_store.h"
 #include "support/agent_fixture.h"
+#include "support/hanging_folder.h"
 
 namespace mycojobs::test {
 namespace {
@@ -120,6 +121,22 @@ TEST_F(PrerequisiteTest, AllConditionsMustBeMetTogether) {
   EXPECT_EQ(read(key).status, JobStatus::waiting_for_prerequisites);
   folder_.write("flag", "");
   EXPECT_TRUE(runs(key));
+}
+
+TEST_F(PrerequisiteTest, AFileWhoseDiskHangsHoldsUpWhoWaitsForItAlone) {
+  if (::geteuid() != 0 || ::access("/dev/fuse", R_OK | W_OK) != 0)
+    GTEST_SKIP() << "only root can mount a file system of its own, where there is /dev/fuse";
+  HangingFolder hangs;
+  settings_.allowed_prerequisites = {"file:/"};
+  start();
+  const std::string stuck = submit_waiting({"file:" + hangs.path() + "/flag"});
+  ASSERT_TRUE(eventually([&] { return hangs.waiting() > 0; }));
+  folder_.write("flag", "");
+  EXPECT_TRUE(runs(submit_waiting({"wait:1ms", "file:" + (folder_ / "flag")})));
+  server_.put_text(1, "ready", "1");
+  EXPECT_TRUE(runs(submit_waiting({"redis:ready"})));
+  EXPECT_EQ(read(stuck).status, JobStatus::waiting_for_prerequisites);
+  EXPECT_EQ(hangs.waiting(), 1) << "it is looked for once";
 }
 
 TEST_F(PrerequisiteTest, ImpossibleOnesEndTheJobAtOnce) {

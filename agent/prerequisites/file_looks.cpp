@@ -1,0 +1,77 @@
+#include "prerequisites/file_looks.h"
+
+#include <pthread.h>
+#include <sys/eventfd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <mutex>
+#include <system_error>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "base/fd.h"
+#include "base/log.h"
+#include "prerequisites/look_times.h"
+
+namespace mycojobs {
+namespace {
+
+constexpr std::size_t kFilesAtOnce = 16;
+
+}  // namespace
+
+struct FileLooks::Answers {
+  std::mutex mutex;
+  std::vector<std::pair<std::string, bool>> seen;
+  Fd event{::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
+
+  void look(const std::string& path) {
+    ::pthread_setname_np(::pthread_self(), "mj-file");
+    std::error_code unreadable;
+    const bool there = std::filesystem::exists(path, unreadable);
+    const std::lock_guard lock(mutex);
+    seen.emplace_back(path, there);
+    ::eventfd_write(event.get(), 1);
+  }
+};
+
+FileLooks::FileLooks(const Clock& clock) : clock_(clock), answers_(std::make_shared<Answers>()) {}
+
+int FileLooks::event_fd() const { return answers_->event.get(); }
+
+bool FileLooks::hangs(std::uint64_t since_boot_ms) const { return clock_.boot_ms() - since_boot_ms >= kLookMs; }
+
+std::optional<bool> FileLooks::ask(const std::string& path) {
+  const auto seen = seen_.find(path);
+  if (seen != seen_.end() && clock_.boot_ms() < seen->second.until_boot_ms) return seen->second.yes;
+  const auto under_way = under_way_.find(path);
+  if (under_way != under_way_.end()) return hangs(under_way->second) ? std::optional(false) : std::nullopt;
+  const auto is_hanging = [this](const auto& each) { return hangs(each.second); };
+  if (under_way_.size() >= kFilesAtOnce)
+    return std::all_of(under_way_.begin(), under_way_.end(), is_hanging) ? std::optional(false) : std::nullopt;
+  try {
+    std::thread([answers = answers_, path] { answers->look(path); }).detach();
+  } catch (const std::system_error& error) {
+    log(LogLevel::error, "prerequisites", "file:{}: no thread looks for it: {}", path, error.what());
+    return false;
+  }
+  under_way_[path] = clock_.boot_ms();
+  return std::nullopt;
+}
+
+bool FileLooks::take_seen() {
+  eventfd_t count = 0;
+  ::eventfd_read(event_fd(), &count);
+  const std::lock_guard lock(answers_->mutex);
+  const std::uint64_t now = clock_.boot_ms();
+  std::erase_if(seen_, [now](const auto& each) { return now >= each.second.until_boot_ms; });
+  for (const auto& [path, yes] : answers_->seen) {
+    seen_[path] = {yes, now + (yes ? kYesMs : kNoMs)};
+    under_way_.erase(path);
+  }
+  return !std::exchange(answers_->seen, {}).empty();
+}
+
+}  // namespace mycojobs
