@@ -131,7 +131,7 @@ def the_coordinator_s_unit_moves_a_flow_on():
 
 @row
 def the_coordinator_s_unit_runs_workflows():
-    sh("mycojobs", "workflow", "apply", "/usr/share/doc/mycojobs/examples/workflow/order/order.json", *REDIS)
+    sh("mycojobs", "workflow", "apply", "/payload/order/order.json", *REDIS)
     sh("mycojobs", "workflow", "send", "order/Placed", '{"id": 7, "item": "lamp", "count": 1, "cents": 1500, "card": "visa"}', *REDIS)
 
     def steps():
