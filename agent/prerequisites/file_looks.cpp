@@ -13,7 +13,6 @@
 
 #include "base/fd.h"
 #include "base/log.h"
-#include "prerequisites/look_times.h"
 
 namespace mycojobs {
 namespace {
@@ -37,15 +36,14 @@ struct FileLooks::Answers {
   }
 };
 
-FileLooks::FileLooks(const Clock& clock) : clock_(clock), answers_(std::make_shared<Answers>()) {}
+FileLooks::FileLooks(const Clock& clock) : clock_(clock), answers_(std::make_shared<Answers>()), seen_(clock) {}
 
 int FileLooks::event_fd() const { return answers_->event.get(); }
 
 bool FileLooks::hangs(std::uint64_t since_boot_ms) const { return clock_.boot_ms() - since_boot_ms >= kLookMs; }
 
 std::optional<bool> FileLooks::ask(const std::string& path) {
-  const auto seen = seen_.find(path);
-  if (seen != seen_.end() && clock_.boot_ms() < seen->second.until_boot_ms) return seen->second.yes;
+  if (const auto seen = seen_.find(path)) return seen;
   const auto under_way = under_way_.find(path);
   if (under_way != under_way_.end()) return hangs(under_way->second) ? std::optional(false) : std::nullopt;
   const auto is_hanging = [this](const auto& each) { return hangs(each.second); };
@@ -65,10 +63,9 @@ bool FileLooks::take_seen() {
   eventfd_t count = 0;
   ::eventfd_read(event_fd(), &count);
   const std::lock_guard lock(answers_->mutex);
-  const std::uint64_t now = clock_.boot_ms();
-  std::erase_if(seen_, [now](const auto& each) { return now >= each.second.until_boot_ms; });
+  seen_.drop_old();
   for (const auto& [path, yes] : answers_->seen) {
-    seen_[path] = {yes, now + (yes ? kYesMs : kNoMs)};
+    seen_.put(path, yes);
     under_way_.erase(path);
   }
   return !std::exchange(answers_->seen, {}).empty();

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "mycojobs/clock.h"
+#include "prerequisites/seen_lately.h"
 
 namespace mycojobs {
 
@@ -23,16 +24,12 @@ class FileLooks {
 
  private:
   struct Answers;  // of the threads, which outlive us if their disk hangs
-  struct Seen {
-    bool yes = false;
-    std::uint64_t until_boot_ms = 0;  // it counts no longer
-  };
   bool hangs(std::uint64_t since_boot_ms) const;
 
   const Clock& clock_;
   std::shared_ptr<Answers> answers_;
   std::map<std::string, std::uint64_t> under_way_;  // since when
-  std::map<std::string, Seen> seen_;
+  SeenLately seen_;
 };
 
 }  // namespace mycojobs

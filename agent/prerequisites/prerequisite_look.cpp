@@ -9,7 +9,6 @@
 #include "base/curl.h"
 #include "base/log.h"
 #include "domain/codec.h"
-#include "prerequisites/look_times.h"
 
 namespace mycojobs {
 
@@ -35,7 +34,7 @@ struct Probes::Look {
   CURL* easy;
 };
 
-Probes::Probes(const Clock& clock, const Curl& curl, void* multi) : clock_(clock), curl_(curl), multi_(multi) {}
+Probes::Probes(const Clock& clock, const Curl& curl, void* multi) : curl_(curl), multi_(multi), seen_(clock) {}
 
 Result<std::unique_ptr<Probes>> Probes::open(const Clock& clock) {
   MJ_TRY(curl, load_curl());
@@ -51,8 +50,7 @@ Probes::~Probes() {
 }
 
 std::optional<bool> Probes::ask(const Condition& condition) {
-  const auto seen = seen_.find(condition.text);
-  if (seen != seen_.end() && clock_.boot_ms() < seen->second.until_boot_ms) return seen->second.yes;
+  if (const auto seen = seen_.find(condition.text)) return seen;
   if (under_way_.contains(condition.text) || under_way_.size() >= kProbesAtOnce) return std::nullopt;
   auto look = std::make_unique<Look>(curl_, condition);
   CURL* easy = look->easy;
@@ -72,7 +70,7 @@ std::optional<bool> Probes::ask(const Condition& condition) {
   set = set && curl_.easy_setopt(easy, CURLOPT_WRITEFUNCTION, refuse_body) == CURLE_OK;
   set = set && curl_.easy_setopt(easy, CURLOPT_USERAGENT, "mycojobs") == CURLE_OK;
   if (!set || curl_.multi_add_handle(multi_, easy) != CURLM_OK) {
-    seen_[condition.text] = {false, clock_.boot_ms() + kNoMs};  // a URL that libcurl does not take
+    seen_.put(condition.text, false);  // a URL that libcurl does not take
     return false;
   }
   under_way_.emplace(condition.text, std::move(look));
@@ -91,8 +89,7 @@ bool Probes::wait(std::span<const int> wake_fds, std::uint32_t timeout_ms) {
 }
 
 bool Probes::take_finished() {
-  const std::uint64_t now = clock_.boot_ms();
-  std::erase_if(seen_, [&](const auto& entry) { return now >= entry.second.until_boot_ms; });
+  seen_.drop_old();
   bool any = false;
   int left = 0;
   while (const CURLMsg* message = curl_.multi_info_read(multi_, &left)) {
@@ -105,7 +102,7 @@ bool Probes::take_finished() {
       // An answer with a body ends in our refusal of it; it has been given all the same.
       const bool answered = message->data.result == CURLE_OK || (http && message->data.result == CURLE_WRITE_ERROR);
       const bool yes = answered && (!http || (status >= 100 && status < 400));
-      seen_[place->first] = {yes, now + (yes ? kYesMs : kNoMs)};
+      seen_.put(place->first, yes);
       curl_.multi_remove_handle(multi_, place->second->easy);
       under_way_.erase(place);
       any = true;
@@ -214,6 +211,10 @@ Result<void> PrerequisiteLook::judge(Id context, AwaitedPrerequisites job) {
   return {};
 }
 
+PrerequisiteLook::Seen PrerequisiteLook::seen_or_later(std::optional<bool> answer) {
+  return !answer ? Seen::later : *answer ? Seen::yes : Seen::no;
+}
+
 Result<PrerequisiteLook::Seen> PrerequisiteLook::see(Id context, const AwaitedPrerequisites& job,
                                                      const Condition& condition, std::string& never) {
   const auto seen = [](bool yes) { return yes ? Seen::yes : Seen::no; };
@@ -226,10 +227,8 @@ Result<PrerequisiteLook::Seen> PrerequisiteLook::see(Id context, const AwaitedPr
     }
     case Condition::Kind::redis:
       return see_key(context, condition.target);
-    case Condition::Kind::file: {
-      const auto there = files_.ask(condition.target);
-      return there ? seen(*there) : Seen::later;
-    }
+    case Condition::Kind::file:
+      return seen_or_later(files_.ask(condition.target));
     case Condition::Kind::tcp:
     case Condition::Kind::http:
       return see_network(condition);
@@ -285,8 +284,7 @@ PrerequisiteLook::Seen PrerequisiteLook::see_network(const Condition& condition)
     }
     probes_ = std::move(*probes);
   }
-  const auto answer = probes_->ask(condition);
-  return !answer ? Seen::later : *answer ? Seen::yes : Seen::no;
+  return seen_or_later(probes_->ask(condition));
 }
 
 }  // namespace mycojobs

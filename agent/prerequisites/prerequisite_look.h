@@ -17,6 +17,7 @@
 #include "mycojobs/clock.h"
 #include "mycojobs/store_roles.h"
 #include "prerequisites/file_looks.h"
+#include "prerequisites/seen_lately.h"
 
 namespace mycojobs {
 
@@ -39,18 +40,13 @@ class Probes {
 
  private:
   struct Look;
-  struct Seen {
-    bool yes = false;
-    std::uint64_t until_boot_ms = 0;  // it counts no longer
-  };
   Probes(const Clock&, const Curl&, void* multi);
   bool take_finished();
 
-  const Clock& clock_;
   const Curl& curl_;
   void* multi_;  // libcurl's
   std::map<std::string, std::unique_ptr<Look>> under_way_;
-  std::map<std::string, Seen> seen_;
+  SeenLately seen_;
 };
 
 struct LookSettings {
@@ -83,6 +79,7 @@ class PrerequisiteLook {
   Result<Seen> see_flow(Id context, const Condition&, std::string& never);
   Result<std::uint64_t> now_ms(Id context, const std::string& job_key);
   Seen see_network(const Condition&);
+  static Seen seen_or_later(std::optional<bool>);
   bool wait_for_looks(int wake_fd, std::uint32_t timeout_ms);  // true: something has been seen
 
   PrerequisiteStores store_;

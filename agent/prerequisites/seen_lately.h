@@ -1,0 +1,40 @@
+// What was seen outside, for as long as it counts.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+
+#include "mycojobs/clock.h"
+
+namespace mycojobs {
+
+constexpr std::uint64_t kLookMs = 3000;  // then the answer is no
+
+class SeenLately {
+ public:
+  explicit SeenLately(const Clock& clock) : clock_(clock) {}
+  std::optional<bool> find(const std::string& what) const {
+    const auto found = seen_.find(what);
+    if (found == seen_.end() || clock_.boot_ms() >= found->second.until_boot_ms) return std::nullopt;
+    return found->second.yes;
+  }
+  void put(const std::string& what, bool yes) { seen_[what] = {yes, clock_.boot_ms() + (yes ? kYesMs : kNoMs)}; }
+  void drop_old() {
+    std::erase_if(seen_, [now = clock_.boot_ms()](const auto& each) { return now >= each.second.until_boot_ms; });
+  }
+
+ private:
+  // A yes counts for longer than a look takes: of several conditions the first one still counts when the last has been
+  // seen.
+  static constexpr std::uint64_t kYesMs = 5000, kNoMs = 1000;
+  struct Seen {
+    bool yes = false;
+    std::uint64_t until_boot_ms = 0;
+  };
+  const Clock& clock_;
+  std::map<std::string, Seen> seen_;
+};
+
+}  // namespace mycojobs
