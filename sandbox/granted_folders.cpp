@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <utility>
 
@@ -50,7 +51,7 @@ void GrantedFolders::begin(Number number) {
     if (hanging_.contains(path)) return static_cast<void>(request.hangs = path);
   }
   request.child = child_for(request.wanted);
-  if (request.child != 0) return static_cast<void>(busy_[request.child] = number);
+  if (request.child != 0) return;
   const int error = errno;
   finish(number, fail(Code::unavailable, "a process that opens the granted folders: " + errno_text(error)));
 }
@@ -65,14 +66,14 @@ HostChildren::Child GrantedFolders::child_for(const OpenFolders& wanted) {
 }
 
 void GrantedFolders::heard(Child child, RawFrame* frame) {
-  const auto serves = busy_.find(child);
-  if (serves == busy_.end()) {
+  const auto served = std::find_if(requests_.begin(), requests_.end(),
+                                   [child](const auto& each) { return each.second.child == child; });
+  if (served == requests_.end()) {
     if (frame == nullptr && idle_ == child) idle_ = 0;
     return;
   }
-  const Number number = serves->second;
+  auto& [number, request] = *served;
   if (frame == nullptr) return ended(number);
-  Request& request = requests_.at(number);
   Refused refused;
   FolderOpened folder;
   if (!request.opened) return;
@@ -85,7 +86,7 @@ void GrantedFolders::heard(Child child, RawFrame* frame) {
 // Its child, if any, is free.
 void GrantedFolders::finish(Number number, Result<std::vector<Fd>> result) {
   Request request = std::move(requests_.extract(number).mapped());
-  if (busy_.erase(request.child) > 0) {
+  if (request.child != 0) {
     if (idle_ != 0) children_.forget(idle_);
     idle_ = request.child;
   }
@@ -94,7 +95,6 @@ void GrantedFolders::finish(Number number, Result<std::vector<Fd>> result) {
 
 void GrantedFolders::ended(Number number) {
   Request request = std::move(requests_.extract(number).mapped());
-  busy_.erase(request.child);
   answer(request, fail(Code::unavailable, "what opens the granted folders has ended"));
   if (hanging_.erase(request.hangs) == 0) return;
   std::vector<Number> waiting;

@@ -50,7 +50,6 @@ class GrantedFolders {
   Loop& loop_;
   HostChildren& children_;
   std::map<Number, Request> requests_;
-  std::map<Child, Number> busy_;
   Child idle_ = 0;                 // kept for the next request; 0: none
   std::set<std::string> hanging_;  // a child is in the kernel for it: no second one follows
   Number next_ = 1;
