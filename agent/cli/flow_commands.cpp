@@ -388,9 +388,7 @@ Tone tone_of(const Flow& flow) {
 }
 
 Result<int> list_flows(const Invocation& call) {
-  std::uint64_t limit = 0;
-  if (!parse_u64(call.get("limit", "50"), limit) || limit == 0)
-    return fail(Code::invalid, "--limit: a whole number above 0");
+  MJ_TRY(limit, count_flag(call, "limit", 50));
   MJ_TRY(after, id_flag(call, "after", 0));
   MJ_TRY(open, open_flows_to_answer(call));
   MJ_TRY(found, find(open, call, limit, after));

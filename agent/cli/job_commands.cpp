@@ -286,14 +286,13 @@ Result<service::ListJobs> query_of(const Invocation& call) {
   query.wanted.script_type = call.get("type");
   if (call.has("type") && !is_script_type(query.wanted.script_type))
     return fail(Code::invalid, "--type: " + shown(query.wanted.script_type) + " is no script type, as python is");
-  std::uint64_t caller = 0, limit = 0;
+  std::uint64_t caller = 0;
   if (call.has("caller") && (!parse_u64(call.get("caller"), caller) || caller == 0 || caller > UINT32_MAX))
     return fail(Code::invalid, "--caller: the id of an actor, 1 or more");
   if (call.has("caller")) query.wanted.caller = static_cast<Id>(caller);
   MJ_TRY(since, since_ms(call));
   query.wanted.since_ms = since;
-  if (!parse_u64(call.get("limit", "50"), limit) || limit == 0)
-    return fail(Code::invalid, "--limit: a whole number above 0");
+  MJ_TRY(limit, count_flag(call, "limit", 50));
   query.limit = std::min<std::uint64_t>(limit, service::kMaxJobLooks);
   return query;
 }

@@ -56,9 +56,7 @@ Result<Message> load_message(const Invocation& call, Store& store) {
 }
 
 Result<int> list(Invocation& call) {
-  std::uint64_t limit = 0;
-  if (!parse_u64(call.get("limit", "50"), limit) || limit == 0)
-    return fail(Code::invalid, "--limit: a whole number above 0");
+  MJ_TRY(limit, count_flag(call, "limit", 50));
   MJ_TRY(opened, open_to_answer(call));
   MJ_TRY(who, who_asks(call));
   MJ_TRY(messages, service::list_messages(who, *opened.store, limit));

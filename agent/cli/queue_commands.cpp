@@ -168,9 +168,7 @@ namespace {
 constexpr std::size_t kAll = 200000;  // more than are kept
 
 Result<int> list(Invocation& call, const service::Caller& by, Store& store) {
-  std::uint64_t limit = 0;
-  if (!parse_u64(call.get("limit", "50"), limit) || limit == 0)
-    return fail(Code::invalid, "--limit: a whole number above 0");
+  MJ_TRY(limit, count_flag(call, "limit", 50));
   MJ_TRY(letters, service::dead_letters(by, store, std::min<std::uint64_t>(limit, kAll) + 1));
   const bool more = letters.size() > limit;
   if (more) letters.erase(letters.begin());  // the oldest

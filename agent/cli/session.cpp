@@ -342,6 +342,14 @@ void reopen(const Invocation& call, Opened& opened, bool with_agent) {
 
 Id context_of(const Invocation& call) { return call.settings.contexts.at(0); }
 
+Result<std::uint64_t> count_flag(const Invocation& call, std::string_view flag, std::uint64_t otherwise) {
+  if (!call.has(flag)) return otherwise;
+  std::uint64_t count = 0;
+  if (!parse_u64(call.get(flag), count) || count == 0)
+    return fail(Code::invalid, fmt::format("--{}: a whole number above 0", flag));
+  return count;
+}
+
 Result<Id> id_flag(const Invocation& call, std::string_view flag, Id otherwise) {
   if (!call.has(flag)) return otherwise;
   std::uint64_t id = 0;

@@ -72,6 +72,8 @@ void reopen(const Invocation&, Opened&, bool with_agent);
 // The first context of the settings: what commands about one job or queue speak of.
 Id context_of(const Invocation&);
 // A whole number above 0 of a flag.
+Result<std::uint64_t> count_flag(const Invocation&, std::string_view flag, std::uint64_t otherwise);
+// An id of a flag.
 Result<Id> id_flag(const Invocation&, std::string_view flag, Id otherwise);
 // An id that was typed. Error invalid: "actor: "x" is no id ...".
 Result<Id> typed_id(std::string_view what, std::string_view text);

@@ -14,6 +14,7 @@
 #include "base/ids.h"
 #include "cli/commands.h"
 #include "cli/serve.h"
+#include "cli/session.h"
 #include "cli/submission.h"
 #include "cli/terminal.h"
 #include "cli/workflow_files.h"
@@ -307,8 +308,8 @@ Result<ShadowSettings> shadow_settings(const Invocation& call, const WorkflowMan
   settings.manifest = manifest.hash;
   settings.placeholders = !call.has("pending");
   settings.sample = {call.parts.clock.unix_ms(), std::string(32, '\0')};
-  if (!parse_u64(call.get("steps", "1000"), settings.max_steps) || settings.max_steps == 0)
-    return fail(Code::invalid, "--steps: a whole number above 0");
+  MJ_TRY(steps, count_flag(call, "steps", 1000));
+  settings.max_steps = steps;
   for (const auto& text : all_of(call, "send")) {
     MJ_TRY(given, named_json(text, "send"));
     MJ_TRY(event, find_event(manifest, given.first));

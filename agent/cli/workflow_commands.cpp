@@ -157,9 +157,7 @@ Result<int> list(const Invocation& call) {
 }
 
 Result<int> cells(const Invocation& call) {
-  std::uint64_t limit = 0;
-  if (!parse_u64(call.get("limit", "100"), limit) || limit == 0)
-    return fail(Code::invalid, "--limit: a whole number above 0");
+  MJ_TRY(limit, count_flag(call, "limit", 100));
   MJ_TRY(open, open_worlds(call));
   MJ_TRY(rows, as_typed(call, service::list_cells(open.by, open.in(), {typed(call, 0), call.get("status"), limit})));
   if (call.json) return print_json(rows);
