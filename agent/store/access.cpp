@@ -41,6 +41,7 @@ constexpr std::array kCommands{
     CommandRow{"exists", "acor"},
     CommandRow{"type", "acor"},
     CommandRow{"scan", "acor"},
+    CommandRow{"dbsize", "co"},
     CommandRow{"memory|usage", "acor"},
     CommandRow{"del", "aco"},
     CommandRow{"unlink", "aco"},

@@ -22,6 +22,7 @@ constexpr std::array kOwnKeys{
         "revs "
         "(of its facts), claim_id, token (its hash), epoch, attempt, deliveries, runner, instance, lease_ms, until_ms, "
         "began, beat, log_base, reason, message, cancel (tombstone), leftover, priority, deps, prerequisites, held, "
+        "turn, "
         "ckey, awaited (the message that its end answers), "
         "approved:<name> (who gave it, and why), noticed (its end has a notice), idem, overdue, waiting_since, flow "
         "(context, id), content (digest); "
@@ -38,12 +39,13 @@ constexpr std::array kOwnKeys{
     OwnKey{"mj:prerequisites", "zset", "jobs that wait for something outside, by the next look at it", kFacts},
     OwnKey{"mj:looking", "hash", "at: when a coordinator last looked at them, ms; for 5 s agents leave them to it",
            "the next look"},
-    OwnKey{"mj:held:<concurrency key>", "list", "jobs for which no slot is free, the next at the right", kFacts},
+    OwnKey{"mj:held:<concurrency key>", "zset", "jobs for which no slot is free, by their turn, in us", kFacts},
     OwnKey{"mj:holding", "set", "concurrency keys that hold jobs", "the next rebuild"},
     OwnKey{"mj:running:<concurrency key>", "set", "jobs that take a slot", kFacts},
     OwnKey{"mj:overdue", "zset", "jobs by the moment when their queue_timeout_ms is over",
            "queue_timeout_ms of records"},
-    OwnKey{"mj:ended", "zset", "ended jobs by the moment of their end, for retention", kFacts},
+    OwnKey{"mj:ended", "zset",
+           "ended jobs by the moment of their end, in ms; kept ones by the negated moment of the next look", kFacts},
     OwnKey{"mj:jobs", "zset", "jobs by the moment when something happened to them last, in us", kFacts},
     OwnKey{"mj:horizon", "hash", "queue: jobs that ended before this moment may have left its journal", kItself},
     OwnKey{"mj:idempotency:<caller>", "hash", "idempotency key: the job that was submitted with it", kItself},

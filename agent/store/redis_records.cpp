@@ -1,7 +1,9 @@
 // Records that stand for themselves, changed and gone; who asked in vain.
 #include "base/ids.h"
+#include "domain/codec.h"
 #include "domain/utf8.h"
 #include "store/keys.h"
+#include "store/record_changes.h"
 #include "store/redis_store.h"
 
 namespace mycojobs {
@@ -50,14 +52,67 @@ Result<KeyOwner> RedisStore::owner_of_key(const std::string& pubkey) {
 }
 
 Result<Fields> RedisStore::change_record(Id context, const std::string& key, const Fields& fields) {
+  return change_record_if(context, key, fields, {});
+}
+
+Result<Fields> RedisStore::change_record_if(Id context, const std::string& key, const Fields& fields,
+                                            const Fields& expected) {
   MJ_CHECK(check_place(context, key));
   if (context == 0 && !field_of(fields, "pubkey").empty()) MJ_CHECK(index_actors(""));
   MJ_TRY(redis, link(context));
-  auto reply = redis->run(scripts::change_record, Arguments{key}.add_list(fields));
+  auto reply = redis->run(scripts::change_record, Arguments{key}.add_list(fields).add_list(expected));
   if (!reply) return fail(std::move(reply).error(), key);
   if (reply->at(0).number() == 1) return tl::unexpected<Error>(not_there(context, key));
   if (reply->at(0).number() == 2) return key_is_anothers();
+  if (reply->at(0).number() == 3)
+    return fail(Code::conflict, key + ": " + std::string(reply->at(1).text()) +
+                                    " was changed by another client meanwhile: read it again, and repeat");
   return reply->at(1).fields();
+}
+
+Result<std::string> RedisStore::context_revision(Id context) {
+  MJ_TRY(reply, run(context, scripts::context_revision, Arguments{}.add(std::uint64_t{context})));
+  return std::string(reply.text());
+}
+
+Result<bool> RedisStore::delete_context_if(Id context, const std::string& revision) {
+  MJ_TRY(reply, run(context, scripts::delete_context, Arguments{}.add(std::uint64_t{context}).add(revision)));
+  return reply.number() == 1;
+}
+
+Result<void> RedisStore::post_message(Id context, const std::string& message_key, const Fields& signature) {
+  MJ_TRY(reply, run(context, scripts::post_message, Arguments{message_key}.add_list(signature)));
+  if (reply.text() == "missing") return tl::unexpected<Error>(not_there(context, message_key));
+  if (reply.text() == "posted") return {};
+  return fail(Code::conflict, message_key + " was sent before: it is " + std::string(reply.text()));
+}
+
+namespace {
+
+Result<RedisStore*> redis_of(RecordStore& store) {
+  if (auto* redis = dynamic_cast<RedisStore*>(&store)) return redis;
+  return fail(Code::unsupported, "this store changes no records under a condition");
+}
+
+}  // namespace
+
+Result<Fields> change_record_if(RecordStore& store, Id context, const std::string& key, const Fields& fields,
+                                const Fields& expected) {
+  MJ_TRY(redis, redis_of(store));
+  return redis->change_record_if(context, key, fields, expected);
+}
+Result<std::string> context_revision(RecordStore& store, Id context) {
+  MJ_TRY(redis, redis_of(store));
+  return redis->context_revision(context);
+}
+Result<bool> delete_context_if(RecordStore& store, Id context, const std::string& revision) {
+  MJ_TRY(redis, redis_of(store));
+  return redis->delete_context_if(context, revision);
+}
+Result<void> post_message_record(RecordStore& store, Id context, const std::string& message_key,
+                                 const Fields& signature) {
+  MJ_TRY(redis, redis_of(store));
+  return redis->post_message(context, message_key, signature);
 }
 
 Result<void> RedisStore::delete_record(Id context, const std::string& key) {

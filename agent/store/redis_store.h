@@ -93,6 +93,11 @@ class RedisStore final : public Store, private ContextLinks {
   Result<CreatedRecord> create_record(Id context, const NewRecord&) override;
   Result<Fields> change_record(Id context, const std::string& key, const Fields&) override;
   Result<void> delete_record(Id context, const std::string& key) override;
+  // record_changes.h has their contracts.
+  Result<Fields> change_record_if(Id context, const std::string& key, const Fields&, const Fields& expected);
+  Result<std::string> context_revision(Id context);
+  Result<bool> delete_context_if(Id context, const std::string& revision);
+  Result<void> post_message(Id context, const std::string& message_key, const Fields& signature);
   Result<void> cancel(Id context, const std::string& job_key) override;
   Result<void> requeue(Id context, const std::string& job_key) override;
 

@@ -349,6 +349,39 @@ TEST_P(Dispatch, AConcurrencyKeyLimitsWhatRuns) {
   EXPECT_THAT(claim_keys(), IsEmpty());
 }
 
+TEST_P(Dispatch, FreedSlotGoesToTheHeldJobBeforeQueuedJobs) {
+  for (const Id id : {1U, 2U}) submit_with(id, [](Job& j) { j.concurrency_key = "db"; });
+  EXPECT_THAT(claim_keys(), ElementsAre("job:12:1"));
+  submit(3);
+  submit(4);
+  finish(1);
+  EXPECT_THAT(claim_keys(1), ElementsAre("job:12:2"));
+}
+
+TEST_P(Dispatch, HeldJobThatIsParkedAgainKeepsItsTurn) {
+  const auto with_key = [](Job& j) { j.concurrency_key = "db"; };
+  for (const Id id : {1U, 2U, 3U}) submit_with(id, with_key);
+  EXPECT_THAT(claim_keys(), ElementsAre("job:12:1"));
+  finish(1);
+  EXPECT_EQ(place(2).claim.state, "queued") << "let go";
+  submit_with(9, [&](Job& j) { with_key(j), j.script_type = "v"; });
+  ClaimRequest other = request();
+  other.queues = {"queue:v"};
+  const auto faster = store_->claim(other).value();
+  ASSERT_EQ(faster.jobs.size(), 1U);
+  EXPECT_THAT(claim_keys(), IsEmpty()) << "another job has taken the slot";
+  EXPECT_EQ(place(2).claim.state, "held");
+  EXPECT_EQ(outcome(end(faster.jobs[0].ref, finished())), "ok");
+  EXPECT_THAT(claim_keys(), ElementsAre("job:12:2"));
+  EXPECT_EQ(outcome(report(EndReport{claimed_.at("job:12:2").ref, failed(), 0})), "ok");
+  EXPECT_THAT(claim_keys(), ElementsAre("job:12:3"));
+  EXPECT_TRUE(eventually([&] { return tick().due == 1; }));
+  submit_with(4, with_key);
+  EXPECT_THAT(claim_keys(), IsEmpty());
+  finish(3);
+  EXPECT_THAT(claim_keys(), ElementsAre("job:12:2")) << "a further attempt has a turn of its own, before job 4";
+}
+
 TEST_P(Dispatch, AHeldJobWaitsForTheKeyThatHoldsItAndThenForTheOneThatItsRecordHas) {
   for (const Id id : {1U, 2U}) submit_with(id, [](Job& j) { j.concurrency_key = "db"; });
   submit_with(3, [](Job& j) { j.concurrency_key = "tape"; });
@@ -469,6 +502,86 @@ TEST_P(Dispatch, RetentionTakesACancelledJobThatWasOnlyCreatedOrWhoseQueueIsGone
   EXPECT_EQ(outcome(store_->delete_record(1, "job:12:2")), "conflict") << "its entry is still there";
   bench_->erase(1, "queue:python");
   EXPECT_EQ(outcome(store_->delete_record(1, "job:12:2")), "ok");
+}
+
+TEST_P(Dispatch, DeletedJobThatNeverRanFreesItsIdempotencyKey) {
+  Job submission = job(0);
+  submission.idempotency_key = "once";
+  for (const bool cancelled : {false, true}) {
+    const auto created = store_->create_job(submission);
+    ASSERT_TRUE(created) << created.error().message;
+    const std::string key = "job:12:" + std::to_string(created->id);
+    if (cancelled) {
+      EXPECT_EQ(outcome(store_->cancel(1, key)), "ok");
+    }
+    EXPECT_EQ(outcome(store_->delete_record(1, key)), "ok");
+    EXPECT_EQ(bench_->plain(1, {"HLEN", "mj:idempotency:12"}).number(), 0U);
+  }
+  const auto first = store_->submit(submission);
+  ASSERT_TRUE(first) << first.error().message;
+  push_plain(900, {"idempotency_key", "once"});
+  bench_->erase(1, "queue:python");
+  EXPECT_EQ(outcome(store_->delete_record(1, "job:12:900")), "ok");
+  EXPECT_EQ(bench_->plain(1, {"HLEN", "mj:idempotency:12"}).number(), 1U) << "the key names another job";
+}
+
+TEST_P(Dispatch, RetentionLeavesALiveJobWithAStrayEntry) {
+  submit(1);
+  claim_keys();
+  TickRequest by_time, by_count;
+  by_time.retention_ms = 1;
+  by_count.retention_count = 1;
+  for (const TickRequest& request : {by_time, by_count}) {
+    bench_->plain(1, {"ZADD", "mj:ended", "5", "job:12:1", "6", "job:12:2"});
+    EXPECT_EQ(tick(request).retired, 0U);
+    EXPECT_FALSE(place(1).in_ended);
+    EXPECT_EQ(detail(1), "claimed");
+  }
+  finish(1);
+}
+
+TEST_P(Dispatch, KeptJobIsNotCountedAsAnotherEnd) {
+  submit(1);
+  claim_keys();
+  finish(1);
+  constexpr std::uint64_t kHourMs = 3600000;
+  const std::string before = std::to_string(store_->now_ms().value() - 2 * kHourMs);
+  bench_->plain(1, {"ZADD", "mj:ended", before, "job:12:1"});
+  bench_->plain(1, {"HSET", "mj:claim:job:12:1", "ended_ms", before, "noticed", "1"});
+  bench_->plain(1, {"ZADD", "mj:notices", "9000000000000", "a notice"});
+  const auto ends = [&] { return store_->tally(1, kHourMs, 1).value().ends.at(0); };
+  EXPECT_EQ(ends(), 0U);
+  TickRequest request;
+  request.retention_ms = 1;
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(tick(request).retired, 0U);
+  EXPECT_TRUE(place(1).in_ended);
+  EXPECT_EQ(ends(), 0U);
+  EXPECT_EQ(store_->tally(1, kHourMs, 1).value().ended, 1U);
+  bench_->erase(1, "mj:notices");
+  EXPECT_TRUE(eventually([&] { return tick(request).retired == 1; }));
+  EXPECT_THAT(store_->keys(1, "job:", 10).value(), IsEmpty());
+}
+
+// Its entry is far from both ends of the list, which is not searched as a whole.
+TEST_P(Dispatch, JobThatTimedOutInALongQueueRunsAgainOnce) {
+  const auto fill = [&](int from) {
+    std::vector<std::string> words{"LPUSH", "queue:python"};
+    for (int i = from; i < from + 1100; ++i) words.push_back("no key " + std::to_string(i));
+    bench_->plain(1, words);
+  };
+  fill(0);
+  submit_with(1, [](Job& j) { j.queue_timeout_ms = 1; });
+  fill(2000);
+  EXPECT_TRUE(eventually([&] { return tick().overdue == 1; }));
+  EXPECT_EQ(outcome(store_->requeue(1, "job:12:1")), "ok");
+  EXPECT_EQ(store_->queue_length(1, "queue:python").value(), 2202U);
+  std::vector<std::string> all;
+  while (store_->queue_length(1, "queue:python").value() > 0) {
+    for (const std::string& key : claim_keys()) all.push_back(key);
+    if (all.size() == 1 && place(1).claim.state == "live") finish(1);
+  }
+  EXPECT_THAT(all, ElementsAre("job:12:1"));
+  EXPECT_EQ(last_anomaly(), "");
 }
 
 TEST_P(Dispatch, TheJournalGoesOnWhereRetiredFactsEnded) {

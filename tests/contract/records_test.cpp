@@ -3,6 +3,7 @@
 
 #include "bench.h"
 #include "domain/codec.h"
+#include "store/record_changes.h"
 
 namespace mycojobs {
 namespace {
@@ -70,6 +71,24 @@ TEST_P(Records, WhatIsDeletedLeavesNothing) {
   EXPECT_EQ(outcome(store_->delete_record(1, "message:1:2")), "conflict") << "its result is awaited";
   bench_->plain(1, {"SET", "message:1:3", "text"});
   EXPECT_EQ(outcome(store_->delete_record(1, "message:1:3")), "invalid") << "another client's";
+}
+
+TEST_P(Records, DeletedMessageForgetsItsContent) {
+  bench_->plain(1, {"HSET", "message:1:2", "message_type", "chat", "status", "processed"});
+  bench_->plain(1, {"HSET", "mj:message:message:1:2", "state", "taken", "content", "c"});
+  bench_->plain(1, {"HSET", "mj:came", "c", "message:1:2", "d", "message:1:3"});
+  EXPECT_EQ(outcome(store_->delete_record(1, "message:1:2")), "ok");
+  EXPECT_EQ(bench_->plain(1, {"HKEYS", "mj:came"}).at(0).text(), "d");
+}
+
+TEST_P(Records, ChangeFailsIfAnExpectedValueIsAnother) {
+  ASSERT_TRUE(store_->create_record(1, {"runner:", "runner", 20, {{"topic", "t"}}}));
+  EXPECT_EQ(outcome(change_record_if(*store_, 1, "runner:20", {{"topic", "u"}}, {{"topic", "s"}})), "conflict");
+  EXPECT_EQ(outcome(change_record_if(*store_, 1, "runner:20", {{"topic", "u"}}, {{"type", "x"}})), "conflict");
+  EXPECT_EQ(field("runner:20", "topic"), "t");
+  EXPECT_EQ(outcome(change_record_if(*store_, 1, "runner:20", {{"topic", "u"}}, {{"topic", "t"}, {"type", ""}})), "ok");
+  EXPECT_EQ(field("runner:20", "topic"), "u");
+  EXPECT_EQ(outcome(change_record_if(*store_, 1, "runner:21", {{"detail", "lost"}}, {})), "not_found");
 }
 
 TEST_P(Records, AKeyIsOfOneActor) {

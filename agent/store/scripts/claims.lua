@@ -66,6 +66,7 @@ local function start(queue, job, claim, record, ckey)
     redis.call('HDEL', 'mj:claim:' .. job, 'overdue')
   end
   if claim['end'] then redis.call('HDEL', 'mj:claim:' .. job, 'end') end
+  if claim.turn then redis.call('HDEL', 'mj:claim:' .. job, 'held', 'turn') end
   -- The record as it is now.
   local written = {status = 'started', detail = 'claimed', attempt = attempt, deliveries = deliveries, epoch = epoch,
     runner_id = runner, claim_id = id, lease_until_ms = until_ms, started_ms = now, updated_at = now_s}
@@ -144,9 +145,7 @@ local function parked(queue, job, claim, record)
   local key = record.concurrency_key
   if key and key ~= '' and #key <= 255 then
     if redis.call('SCARD', 'mj:running:' .. key) >= math.max(1, num(record.concurrency_limit)) then
-      redis.call('LPUSH', 'mj:held:' .. key, job)
-      redis.call('SADD', 'mj:holding', key)
-      redis.call('HSET', 'mj:claim:' .. job, 'held', key)
+      hold(job, claim, key)
       park(job, claim, queue, 'held', 'held', 'held')
       drop(queue, job)
       return true
@@ -186,11 +185,11 @@ local function take(queue, entry)
   if not is_job_key(entry) then return dead(queue, entry, 'bad_key') end
   local claim = read_claim(entry)
   local state = claim and claim.state
-  if state == 'ended' then
-    if not claim.leftover then return odd(queue, entry, 'has ended already') end
+  if state and state ~= 'queued' and claim.leftover then
     redis.call('HDEL', 'mj:claim:' .. entry, 'leftover')
     return drop(queue, entry)
   end
+  if state == 'ended' then return odd(queue, entry, 'has ended already') end
   if state == 'live' then return odd(queue, entry, 'is claimed already') end
   if state and state ~= 'queued' then return odd(queue, entry, 'is ' .. shown(state) .. ' and not to be taken yet') end
   if state and claim.queue and claim.queue ~= queue then return odd(queue, entry, 'belongs to ' .. shown(claim.queue or '')) end

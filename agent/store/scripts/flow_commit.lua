@@ -96,11 +96,11 @@ local function plan_again(job, claim)
   if claim.state ~= 'ended' or claim.status == 'finished' or type_of(job) ~= 'hash' then return false end
   local queue = queue_of(job, claim)
   local attempt = dec(math.max(1, num(claim.attempt) + (num(claim.epoch) > 0 and 1 or 0)))
-  if claim.leftover and not wrong(queue, 'list') then redis.call('LREM', queue, 0, job) end
+  drop_leftover(job, claim, queue)
   add_fact(queue, job, claim, 'replanned', 'a', attempt)
   set_claim(job, claim, 'state', 'planned', 'queue', queue, 'attempt', attempt, 'deliveries', '0', 'flow', me)
   claim.state = 'planned'
-  redis.call('HDEL', 'mj:claim:' .. job, 'status', 'detail', 'end', 'ended_ms', 'leftover', 'claim_id', 'token', 'dead')
+  redis.call('HDEL', 'mj:claim:' .. job, 'status', 'detail', 'end', 'ended_ms', 'claim_id', 'token', 'dead')
   redis.call('ZREM', 'mj:ended', job)
   if claim.dead then redis.call('XDEL', 'mj:dead', claim.dead) end
   redis.call('HDEL', job, 'ended_ms', 'claim_id', 'runner_id', 'result', 'result_json', 'error', 'error_info')
@@ -164,7 +164,7 @@ each_of(cancel, cancel_one)
 
 -- Of a node that is under way its job says more: it runs, pauses between attempts, or waits.
 local function with_job_states(nodes)
-  if #nodes > kNodesBytes then return nodes end
+  if #nodes > kNodesBytes or not has_live_nodes(mark.ids) then return nodes end
   local all = nodes
   for id in string.gmatch(nodes, '"id":(%d+),"name":"[^"]*","node_status":"dispatched"') do
     local job = 'job:' .. (mark.caller or '0') .. ':' .. id

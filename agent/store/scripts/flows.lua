@@ -1,6 +1,6 @@
 -- Flows: made, read, due; who leads; schedules; retention.
 
---# flow_create: flows
+--# flow_create: flows ids
 -- {flow, first job, 1 if it existed}; {} if ids of jobs must be reserved first.
 local context, caller, jobs, first_job, key, fingerprint = arg(), arg(), num(arg()), arg(), arg(), redis.sha1hex(arg())
 local names = 'mj:flow-keys:' .. caller
@@ -16,11 +16,10 @@ if key ~= '' then
   if mark then return {flow, mark.first_job or '0', 1} end
 end
 if jobs > 0 and first_job == '0' then return {} end
-local id, step = num(redis.call('GET', 'mj:next:flow')) + 1, 1
-while redis.call('EXISTS', 'flow:' .. dec(id), 'mj:flow:' .. dec(id)) > 0 do
-  id, step = id + step, step * 2  -- other clients may have taken any number of them
-end
-if id > 4294967295 then return redis.error_reply('MJFULL the context has no free flow id left') end
+local id = free_ids(num(redis.call('GET', 'mj:next:flow')), 1, function(each)
+  return redis.call('EXISTS', 'flow:' .. dec(each), 'mj:flow:' .. dec(each)) > 0
+end)
+if not id then return redis.error_reply('MJFULL the context has no free flow id left') end
 id = dec(id)
 redis.call('HSET', 'mj:flow:' .. id, 'state', 'creating', 'caller', caller, 'first_job', first_job, 'jobs', dec(jobs), 'key', key,
   'created_ms', dec(now_ms))
@@ -384,6 +383,7 @@ if mark.state == 'creating' then
       for revision in string.gmatch(claim.revs or '', '%d+') do revisions[#revisions + 1] = revision .. '-0' end
       local journal = 'mj:journal:' .. queue_of(job, claim)
       if #revisions > 0 and type_of(journal) == 'stream' then redis.call('XDEL', journal, unpack(revisions)) end
+      forget_idempotency_keys(job, claim)
       redis.call('UNLINK', job, 'mj:claim:' .. job)
       redis.pcall('ZREM', 'mj:jobs', job)
     end

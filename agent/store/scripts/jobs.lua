@@ -1,6 +1,6 @@
 -- Jobs and other records come in, are read, cancelled, queued again.
 
---# submit: journal places
+--# submit: ids journal places
 -- New jobs of one caller: all of them, or none. queued: with their queue entries. No two of them have the same id or the
 -- same idempotency key, and none has an id where another is to be given one. accepted: a key that is there already, and
 -- says the same.
@@ -14,11 +14,9 @@ local kMostBytes = 8388608  -- of records in an answer, and the one that is long
 local queues, jobs, there, bytes, last_id = {}, {}, {}, 0, nil
 
 local function key_of(id) return 'job:' .. caller .. ':' .. dec(id) end
-local function is_used(job) return redis.call('EXISTS', job, 'mj:claim:' .. job) > 0 end
 local function next_key()
-  last_id = last_id or num(redis.call('GET', counter))
-  repeat last_id = last_id + 1 until not is_used(key_of(last_id))
-  if last_id <= 4294967295 then return key_of(last_id) end
+  last_id = free_ids(last_id or num(redis.call('GET', counter)), 1, function(id) return is_used(key_of(id)) end)
+  if last_id then return key_of(last_id) end
   return nil, redis.error_reply('MJFULL caller ' .. caller .. ' has no free job id left')
 end
 -- The key of the job if it is new; else what was found: {exists | used, key}; else an error.
@@ -88,7 +86,7 @@ if #seen > 0 then redis.pcall('ZADD', 'mj:jobs', unpack(seen)) end
 if last_id then redis.call('SET', counter, dec(last_id)) end
 return answer
 
---# create_record: actors
+--# create_record: actors ids
 -- Writes a record that stands in no queue. Answers {new | exists | used | taken, key, record}; taken: another actor has
 -- its public key.
 local prefix, counter, id, fields = arg(), arg(), num(arg()), list_arg()
@@ -97,12 +95,10 @@ if pubkey == '' then pubkey = nil end
 local err = wrong(counter, 'string') or (indexed and wrong('mj:runners', 'zset'))
   or (pubkey and wrong('mj:actor-keys', 'hash'))
 if err then return err end
-local function is_used(key) return redis.call('EXISTS', key, 'mj:claim:' .. key) > 0 end
 local allocate = id == 0
 if allocate then
-  id = num(redis.call('GET', counter)) + 1
-  while is_used(prefix .. dec(id)) do id = id + 1 end
-  if id > 4294967295 then return redis.error_reply('MJFULL ' .. shown(prefix) .. ' has no free id left') end
+  id = free_ids(num(redis.call('GET', counter)), 1, function(each) return is_used(prefix .. dec(each)) end)
+  if not id then return redis.error_reply('MJFULL ' .. shown(prefix) .. ' has no free id left') end
 end
 local key = prefix .. dec(id)
 err = wrong(key, 'hash')

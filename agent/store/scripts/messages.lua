@@ -15,9 +15,23 @@ if there and #fields > 0 then
 elseif #fields > 0 then
   redis.call('HSET', message, unpack(fields))
 end
-if redis.call('EXISTS', mark) == 0 and not redis.call('LPOS', list, message) then redis.call('LPUSH', list, message) end
+if redis.call('EXISTS', mark) == 0 and not redis.call('LPOS', list, message, 'MAXLEN', 1000) then redis.call('LPUSH', list, message) end
 redis.call('PUBLISH', topic, message)
 return 'sent'
+
+--# post_message: messages
+-- A signed message leaves: posted, missing, or how far it is if it was sent before.
+local message, signature = arg(), list_arg()
+local err = wrong(message, 'hash') or wrong('msg_out', 'list')
+if err then return err end
+local record = redis.call('HMGET', message, 'status', 'transport_status')
+if redis.call('EXISTS', message) == 0 then return 'missing' end
+local status, transport = record[1] or '', record[2] or ''
+if status ~= '' and status ~= 'dispatched' or transport ~= '' then return transport ~= '' and transport or status end
+if #signature > 0 then redis.call('HSET', message, unpack(signature)) end
+redis.call('HSET', message, 'transport_status', 'queued', 'updated_at', now_s)
+redis.call('LPUSH', 'msg_out', message)
+return 'posted'
 
 --# pending_messages: journal messages
 -- Messages that wait on a list and have a record, oldest first; what stands on `from`, if that is named, is moved there
@@ -250,7 +264,7 @@ local err = wrong('mj:outbox', 'zset') or wrong('mj:inbox', 'zset') or wrong('ms
 if err then return err end
 local out, arrived = {}, {}
 for _, index in ipairs(clock_went_back and {'mj:outbox', 'mj:inbox'} or {}) do
-  for _, entry in ipairs(redis.call('ZRANGEBYSCORE', index, '(' .. dec(now_ms + hold_ms), '+inf')) do
+  for _, entry in ipairs(redis.call('ZRANGEBYSCORE', index, '(' .. dec(now_ms + hold_ms), '+inf', 'LIMIT', 0, 10000)) do
     if not string.find(entry, '^expire ') then redis.call('ZADD', index, dec(now_ms), entry) end
   end
 end
@@ -429,20 +443,16 @@ end
 redis.call('HSET', 'mj:message:' .. message, 'log_bytes', dec(bytes))
 return dec(last)
 
---# reserve_jobs:
+--# reserve_jobs: ids
 -- The first of so many job ids of a caller that nothing has.
 local caller, count = arg(), num(arg())
 local counter = 'mj:next:' .. caller
 local err = wrong(counter, 'string')
 if err then return err end
-local first = num(redis.call('GET', counter)) + 1
-local id = first
-while id < first + count do
-  local key = 'job:' .. caller .. ':' .. dec(id)
-  if redis.call('EXISTS', key, 'mj:claim:' .. key) > 0 then first = id + 1 end
-  id = id + 1
-end
-if first + count > 4294967295 then return redis.error_reply('MJFULL caller ' .. caller .. ' has no free job id left') end
+local first = free_ids(num(redis.call('GET', counter)), count, function(id)
+  return is_used('job:' .. caller .. ':' .. dec(id))
+end)
+if not first then return redis.error_reply('MJFULL caller ' .. caller .. ' has no free job id left') end
 redis.call('SET', counter, dec(first + count - 1))
 return dec(first)
 

@@ -19,7 +19,8 @@ if err then return err end
 local function settle(entry)
   local claim = is_job_key(entry) and read_claim(entry)
   if not claim then return end
-  if claim.state == 'ended' then return redis.call('HDEL', 'mj:claim:' .. entry, 'leftover') end
+  if claim.leftover and claim.state ~= 'queued' then redis.call('HDEL', 'mj:claim:' .. entry, 'leftover') end
+  if claim.state == 'ended' then return end
   if type_of(entry) ~= 'hash' or (claim.state and (claim.state ~= 'queued' or claim.queue ~= queue)) then return end
   local status = redis.call('HGET', entry, 'status')
   if not claim.state and (status == 'finished' or status == 'error') then return end

@@ -1,13 +1,16 @@
 -- Records that stand for themselves: changed, and gone.
 
 --# change_record: actors
--- Sets fields of a record that is there; an empty text takes a field away. {0, name, value, ...}; {1}: there is none; {2}:
--- another actor has its public key.
-local key, fields = arg(), list_arg()
+-- Sets fields of a record that is there; an empty text takes a field away. {0, {name, value, ...}}; {1}: there is none;
+-- {2}: another actor has its public key; {3, field}: the field does not have the expected value.
+local key, fields, expected = arg(), list_arg(), list_arg()
 local actor, pubkey = actor_id(key), to_table(fields).pubkey
 local err = wrong(key, 'hash') or (actor and wrong('mj:actor-keys', 'hash'))
 if err then return err end
 if redis.call('EXISTS', key) == 0 then return {1} end
+for i = 1, #expected, 2 do
+  if (redis.call('HGET', key, expected[i]) or '') ~= expected[i + 1] then return {3, shown(expected[i])} end
+end
 local before = actor and pubkey and (redis.call('HGET', key, 'pubkey') or '')
 if before and pubkey ~= '' and is_anothers(pubkey, actor) then return {2} end
 redis.call('HSET', key, 'updated_at', now_s)
@@ -61,10 +64,23 @@ if message then
     return 'gone'
   end
 end
-local pubkey = actor and redis.call('HGET', key, 'pubkey')
+local pubkey, content = actor and redis.call('HGET', key, 'pubkey'), message and redis.call('HGET', mark, 'content')
 redis.call('UNLINK', key, mark)
 if pubkey then disown_key(pubkey, actor) end
+if content and redis.pcall('HGET', 'mj:came', content) == key then redis.call('HDEL', 'mj:came', content) end
 return 'gone'
+
+--# context_revision: contexts
+return revision_of_context(arg())
+
+--# delete_context: contexts
+-- 1: gone. 0: the context has changed since its revision was read.
+local context, revision = arg(), arg()
+local err = wrong('context:' .. context, 'hash')
+if err then return err end
+if revision_of_context(context) ~= revision then return 0 end
+redis.call('UNLINK', 'context:' .. context)
+return 1
 
 --# delete_job: journal places messages worlds ends
 -- A job that has ended, or was never queued, leaves with its log and facts. Answers gone, missing or why it cannot.
@@ -82,6 +98,7 @@ if claim.state then return 'it lives: ' .. claim.state end
 if redis.call('EXISTS', job) == 0 then return 'missing' end
 local queue = 'queue:' .. (redis.call('HGET', job, 'script_type') or '')
 if was_pushed(queue, job) then return 'it waits in ' .. shown(queue) end
+forget_idempotency_keys(job, claim)
 redis.call('UNLINK', job, 'mj:claim:' .. job, 'mj:log:' .. job)
 redis.pcall('ZREM', 'mj:jobs', job)
 return 'gone'

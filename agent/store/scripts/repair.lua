@@ -60,10 +60,7 @@ local kPlaces = {
   end, from_zset},
   slots = {'mj:running:', 'set', function(_, key) redis.call('SADD', key, job) end,
     function(_, key) redis.call('SREM', key, job) end},
-  held = {'mj:held:', 'list', function(fix, key)
-    if not redis.call('LPOS', key, job) then redis.call('LPUSH', key, job) end
-    redis.call('SADD', 'mj:holding', fix.of)
-  end, function(_, key) redis.call('LREM', key, 0, job) end},
+  held = {'mj:held:', 'zset', function(fix) hold(job, read_claim(job) or {}, fix.of) end, from_zset},
   waits = {'mj:dependents:', 'set', function(fix, key)
     redis.call('SADD', 'mj:waits:' .. job, fix.of)
     redis.call('SADD', key, job)

@@ -25,7 +25,7 @@ local held, seen = 0, 0
 for _, key in ipairs(type_of('mj:holding') == 'set' and redis.call('SMEMBERS', 'mj:holding') or {}) do
   seen = seen + 1
   if seen > kMostKeys then break end
-  held = held + size('mj:held:' .. key, 'list')
+  held = held + size('mj:held:' .. key, 'zset')
 end
 note('held', held)
 local last = type_of('mj:jobs') == 'zset' and redis.call('ZRANGE', 'mj:jobs', 0, 0, 'REV', 'WITHSCORES') or {}

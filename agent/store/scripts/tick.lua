@@ -31,13 +31,13 @@ if redis.call('EXISTS', 'mj:settling') == 1 then more = 1 end
 -- Held jobs, should the one that was let go before them stand in a queue that nobody serves.
 if type_of('mj:holding') == 'set' then
   for _, key in ipairs(redis.call('SRANDMEMBER', 'mj:holding', max)) do
-    local list = 'mj:held:' .. key
-    local job = type_of(list) == 'list' and redis.call('LINDEX', list, -1)
+    local held = 'mj:held:' .. key
+    local job = type_of(held) == 'zset' and redis.call('ZRANGE', held, 0, 0)[1]
     local claim = job and read_claim(job)
     if not job then
       redis.call('SREM', 'mj:holding', key)
     elseif not claim or claim.state ~= 'held' then
-      redis.call('RPOP', list)
+      redis.call('ZREM', held, job)
     else
       -- Where the record is none any more, the claim says so.
       local limit = type_of(job) == 'hash' and num(redis.call('HGET', job, 'concurrency_limit')) or 0
@@ -85,24 +85,33 @@ for _, job in ipairs(bounded(redis.call('ZRANGEBYSCORE', 'mj:overdue', '-inf', d
   redis.call('ZREM', 'mj:overdue', job)
 end
 
--- Ended jobs past retention leave with their record, log and facts.
+-- Ended jobs past retention leave with their record, log and facts. The score of a job that is kept (is_kept) is the
+-- negated moment of the next look at it: a later moment would count as one more end.
 local retired = 0
+local kept_until = dec(-(now_ms + math.min(keep_ms > 0 and keep_ms or 1000, 600000)))
 local function retire(job)
   local claim = read_claim(job)
   if not claim or claim.state ~= 'ended' then return redis.call('ZREM', 'mj:ended', job) end
-  if is_kept(job, claim) then return redis.call('ZADD', 'mj:ended', dec(now_ms), job) end
+  if is_kept(job, claim) then return redis.call('ZADD', 'mj:ended', kept_until, job) end
   retire_job(job, claim)
   retired = retired + 1
 end
+for _, job in ipairs(redis.call('ZRANGEBYSCORE', 'mj:ended', dec(-now_ms), '(0', 'LIMIT', 0, max)) do
+  local claim = read_claim(job)
+  local is_still_kept = claim and claim.state == 'ended' and is_kept(job, claim)
+  redis.call('ZADD', 'mj:ended', is_still_kept and kept_until or dec(num(claim and claim.ended_ms)), job)
+end
 if keep_ms > 0 then
-  for _, job in ipairs(bounded(redis.call('ZRANGEBYSCORE', 'mj:ended', '-inf', dec(math.max(0, now_ms - keep_ms)), 'LIMIT', 0, max), 1)) do
+  for _, job in ipairs(bounded(redis.call('ZRANGEBYSCORE', 'mj:ended', '0', dec(math.max(0, now_ms - keep_ms)), 'LIMIT', 0, max), 1)) do
     retire(job)
   end
 end
 local excess = keep_count > 0 and redis.call('ZCARD', 'mj:ended') - keep_count or 0
 if excess > 0 then
   local before = retired
-  for _, job in ipairs(redis.call('ZRANGE', 'mj:ended', 0, math.min(excess, max) - 1)) do retire(job) end
+  for _, job in ipairs(redis.call('ZRANGEBYSCORE', 'mj:ended', '0', '+inf', 'LIMIT', 0, math.min(excess, max))) do
+    retire(job)
+  end
   if excess >= max and retired > before then more = 1 end
 end
 

@@ -180,13 +180,16 @@ Result<Answer> lrange(const Call& call) {
   return list_of(std::move(entries));
 }
 
-// Where the entry stands: at most `count`, from the left or from the right.
-std::vector<std::size_t> positions(const List& list, std::string_view entry, std::size_t count, bool from_left) {
+// Where the entry stands, among the first `most` entries: at most `count` positions, from the left or from the right.
+std::vector<std::size_t> positions(const Call& call, const List& list, std::string_view entry, std::size_t count,
+                                   bool from_left, std::size_t most) {
   std::vector<std::size_t> found;
-  for (std::size_t i = 0; i < list.size() && found.size() < count; ++i) {
+  std::size_t i = 0;
+  for (; i < std::min(list.size(), most) && found.size() < count; ++i) {
     const std::size_t at = from_left ? i : list.size() - 1 - i;
     if (list[at] == entry) found.push_back(at);
   }
+  call.redis.add_steps(i);
   return found;
 }
 
@@ -195,7 +198,7 @@ Result<Answer> lrem(const Call& call) {
   MJ_TRY(list, call.find<List>(call.words[1]));
   if (list == nullptr) return number_of(0);
   const std::size_t most = count == 0 ? list->size() : static_cast<std::size_t>(std::abs(count));
-  auto found = positions(*list, call.words[3], most, count >= 0);
+  auto found = positions(call, *list, call.words[3], most, count >= 0, list->size());
   std::sort(found.rbegin(), found.rend());
   for (std::size_t at : found) list->erase(list->begin() + static_cast<std::ptrdiff_t>(at));
   call.drop_if_empty(call.words[1], list);
@@ -221,10 +224,9 @@ Result<Answer> lpos(const Call& call) {
   MJ_TRY(list, call.find<List>(call.words[1]));
   if (list == nullptr) return many ? list_of({}) : nil();
   std::vector<Answer> found;
-  for (std::size_t at :
-       positions(*list, call.words[2], count == 0 ? list->size() : static_cast<std::size_t>(count), true)) {
-    if (most == 0 || at < static_cast<std::size_t>(most)) found.push_back(number_of(at));
-  }
+  const std::size_t wanted = count == 0 ? list->size() : static_cast<std::size_t>(count);
+  const std::size_t searched = most == 0 ? list->size() : static_cast<std::size_t>(most);
+  for (std::size_t at : positions(call, *list, call.words[2], wanted, true, searched)) found.push_back(number_of(at));
   if (many) return list_of(std::move(found));
   return found.empty() ? nil() : std::move(found[0]);
 }

@@ -250,6 +250,7 @@ Answer MemoryRedis::perform(Id database, Words words, bool in_script) {
     return error("ERR This Redis command is not allowed from script");
   }
   auto answer = row->run(Call{*this, database, databases_[database], words});
+  steps_ += 1 + (answer ? answer->items.size() : 0);
   return answer ? std::move(*answer) : error(answer.error().message);
 }
 

@@ -33,6 +33,10 @@ class MemoryRedis {
   const Databases& databases() const { return databases_; }
   std::uint64_t now_ms() const { return now_ms_; }  // of the command or script that runs; it stands still meanwhile
   std::size_t publish(std::string_view channel, std::string_view text) const { return publish_(channel, text); }
+  // The work so far: one step for each command, for each value in its reply, and for each entry of a list that was
+  // compared. Tests count steps where a measured time would depend on the machine.
+  std::uint64_t steps() const { return steps_; }
+  void add_steps(std::uint64_t count) { steps_ += count; }
 
  private:
   Answer perform(Id database, Words words, bool in_script);
@@ -42,6 +46,7 @@ class MemoryRedis {
   Databases databases_;
   MemoryLua lua_;
   std::uint64_t now_ms_ = 0;
+  std::uint64_t steps_ = 0;
 };
 
 // What a command is called in the table, and whether it can change anything. Unknown: its own word, which changes

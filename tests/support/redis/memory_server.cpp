@@ -117,7 +117,10 @@ Result<Reply> MemoryServer::perform(const memory::CommandKind& kind, Until until
   const ServerCall call{kind.name, kind.writes ? ++writes_ : 0};
   const Fault fault = faults_ ? faults_(call) : Fault::none;
   if (fault == Fault::before) return broken("before");
+  const std::uint64_t before = redis_.steps();
   Answer answer = step();
+  std::uint64_t& most = most_steps_[std::string(kind.name)];
+  most = std::max(most, redis_.steps() - before);
   while (answer.kind == Answer::Kind::nil && std::chrono::steady_clock::now() < until) {
     changed_.wait_until(lock, until);
     answer = step();
@@ -131,6 +134,11 @@ Result<Reply> MemoryServer::perform(const memory::CommandKind& kind, Until until
 void MemoryServer::set_faults(std::function<Fault(const ServerCall&)> faults) {
   std::lock_guard lock(mutex_);
   faults_ = std::move(faults);
+}
+
+std::map<std::string, std::uint64_t, std::less<>> MemoryServer::most_steps() const {
+  const std::lock_guard lock(mutex_);
+  return most_steps_;
 }
 
 std::uint64_t MemoryServer::writes() const {

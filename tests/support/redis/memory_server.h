@@ -47,6 +47,8 @@ class MemoryServer final : public StoreFactory {
 
   // Asked before each script and command of a store; not for plain clients. Under the lock: must not call back.
   void set_faults(std::function<Fault(const ServerCall&)> faults);
+  // The most steps (memory_redis.h) of one call, by the name of its script or command.
+  std::map<std::string, std::uint64_t, std::less<>> most_steps() const;
   std::uint64_t writes() const;  // how many calls that can change anything have come, those with a fault among them
 
   // How many entries a stream has had, and how many of them it still has.
@@ -86,6 +88,7 @@ class MemoryServer final : public StoreFactory {
   memory::MemoryRedis redis_;
   std::function<Fault(const ServerCall&)> faults_;
   std::uint64_t writes_ = 0;
+  std::map<std::string, std::uint64_t, std::less<>> most_steps_;
   std::multimap<std::string, Heard*, std::less<>> subscribers_;  // by channel
 };
 

@@ -75,8 +75,8 @@ local function settle_dependents(dep, status)
 end
 
 -- What a claim says of a run, and of a wait, and no more of a job that has ended.
-local kUntilTheEnd = {'message', 'cancel', 'lease_ms', 'until_ms', 'log_base', 'reason', 'held', 'overdue', 'waiting_since', 'beat',
-  'began'}
+local kUntilTheEnd = {'message', 'cancel', 'lease_ms', 'until_ms', 'log_base', 'reason', 'held', 'turn', 'overdue',
+  'waiting_since', 'beat', 'began'}
 -- The one terminal transition. fields: name, value, ... with the status first; by_owner: a digest of them, by which its
 -- claim may repeat it. The owner works it out: here it would stop all other clients for longer than the rest of an end.
 -- claim nil: the mark cannot be written because another client took its key; the hash says it alone then.
@@ -197,11 +197,11 @@ local function reopen(job, claim)
   if queue == 'queue:flow' then return 'is run by its flow: see mycojobs flow retry' end
   if wrong(queue, 'list') then return 'cannot go to ' .. shown(queue) .. ', which is no list' end
   local attempt = dec(math.max(1, num(claim.attempt)) + 1)
-  if claim.leftover then redis.call('LREM', queue, 0, job) end
+  drop_leftover(job, claim, queue)
   push(job, claim, queue, false)
   add_fact(queue, job, claim, 'requeued', 'a', attempt)
   set_claim(job, claim, 'state', 'queued', 'queue', queue, 'attempt', attempt, 'deliveries', '0', 'reason', 'requeued')
-  redis.call('HDEL', 'mj:claim:' .. job, 'status', 'detail', 'end', 'ended_ms', 'leftover', 'claim_id', 'token', 'dead')
+  redis.call('HDEL', 'mj:claim:' .. job, 'status', 'detail', 'end', 'ended_ms', 'claim_id', 'token', 'dead')
   redis.call('ZREM', 'mj:ended', job)
   if claim.dead then redis.call('XDEL', 'mj:dead', claim.dead) end
   redis.call('HDEL', job, 'ended_ms', 'claim_id', 'runner_id', 'result', 'result_json')
@@ -231,7 +231,7 @@ local function retire_job(job, claim)
   end
   local horizon = math.max(num(redis.call('HGET', 'mj:horizon', queue)), num(claim.ended_ms))
   redis.call('HSET', 'mj:horizon', queue, dec(horizon))
-  if claim.idem then redis.call('HDEL', 'mj:idempotency:' .. string.match(job, '^job:(%d+)'), claim.idem) end
+  forget_idempotency_keys(job, claim)
   redis.call('UNLINK', job, 'mj:claim:' .. job, 'mj:log:' .. job)
   redis.call('ZREM', 'mj:ended', job)
   redis.pcall('ZREM', 'mj:jobs', job)

@@ -44,11 +44,17 @@ local function limit_wait(job, wait, queued_ms, due_ms)
   redis.call('HSET', 'mj:claim:' .. job, 'overdue', 1)
 end
 
--- The record of a flow names the state of each node. Its coordinator writes the list whenever it moves the flow on; what
--- happens to a job in between changes one word of it, in place. A long list, and one of another client, stays as it is.
+-- The record of a flow names the state of each node. Of a flow with at most kLiveNodes nodes each commit writes the list
+-- (kNodesAlways in coordinator/flow_run.h), and what happens to a job between two commits changes one word of it in place.
+-- A longer list shows the states of the last commit that wrote it: a word that was changed here would outlive the job.
 local kNodeStates = {queued = 'dispatched', live = 'running', delayed = 'ready', held = 'ready', waiting = 'pending',
   prerequisites = 'pending'}
-local kNodesBytes = 32768
+local kNodesBytes, kLiveNodes = 32768, 100
+local function has_live_nodes(ids)  -- the list of its jobs in the flow's mark: "[7,8]"
+  if type(ids) ~= 'string' or #ids > 12 * kLiveNodes then return false end
+  local _, commas = string.gsub(ids, ',', '')
+  return commas < kLiveNodes
+end
 local function with_node_state(nodes, job, word)
   local _, from = string.find(nodes, '"id":' .. string.match(job, '%d+$') .. ',"name":"', 1, true)
   local _, at = string.find(nodes, '","node_status":"', from or #nodes + 1, true)
@@ -59,6 +65,7 @@ local function show_node(job, claim)
   local word, flow = kNodeStates[claim.state], claim.flow and string.match(claim.flow, '^%d+ (%d+)$')
   if not word or not flow then return end
   local key = 'flow:' .. flow
+  if not has_live_nodes(redis.pcall('HGET', 'mj:flow:' .. flow, 'ids')) then return end
   local size = redis.pcall('HSTRLEN', key, 'nodes')
   if type(size) ~= 'number' or size == 0 or size > kNodesBytes then return end
   local before = redis.call('HGET', key, 'nodes')
@@ -86,14 +93,26 @@ local function leave_slot(job, claim)
   redis.call('SREM', 'mj:running:' .. key, job)
   redis.call('HDEL', 'mj:claim:' .. job, 'ckey')
   claim.ckey = nil
-  if type_of('mj:held:' .. key) ~= 'list' then return end
-  local other = redis.call('LINDEX', 'mj:held:' .. key, -1)
+  local held = 'mj:held:' .. key
+  local other = type_of(held) == 'zset' and redis.call('ZRANGE', held, 0, 0)[1]
   local other_claim = other and read_claim(other)
   if other_claim and other_claim.state == 'held' then
     enqueue(other, other_claim, 'held', true)
   elseif other then
-    redis.call('RPOP', 'mj:held:' .. key)
+    redis.call('ZREM', held, other)
   end
+end
+-- The concurrency key has no free slot for the job. The score in mj:held:<key> is the job's turn. A job that was let go
+-- and did not get the slot keeps its turn; a new one is last.
+local function hold(job, claim, key)
+  local held = 'mj:held:' .. key
+  if claim.held ~= key or num(claim.turn) == 0 then
+    local last = redis.call('ZRANGE', held, -1, -1, 'WITHSCORES')[2]
+    claim.turn = dec(math.max(now_us, num(last) + 1))
+  end
+  redis.call('ZADD', held, claim.turn, job)
+  redis.call('SADD', 'mj:holding', key)
+  redis.call('HSET', 'mj:claim:' .. job, 'held', key, 'turn', claim.turn)
 end
 
 -- Takes the job out of the place that `state` names (an entry in a list of a queue stays).
@@ -109,7 +128,7 @@ local function leave(job, claim, state)
   elseif state == 'prerequisites' then
     redis.call('ZREM', 'mj:prerequisites', job)
   elseif state == 'held' then
-    redis.call('LREM', 'mj:held:' .. (claim.held or ''), 0, job)
+    redis.call('ZREM', 'mj:held:' .. (claim.held or ''), job)
   elseif state == 'queued' and has_priority(claim) then
     redis.call('ZREM', 'mj:priority:' .. claim.queue, job)
   elseif state == 'ended' then
@@ -177,6 +196,37 @@ end
 -- queue is. What stands further back is a second entry of the job then, which a claim drops as an anomaly.
 local function was_pushed(queue, job)
   return type_of(queue) == 'list' and redis.call('LPOS', queue, job, 'MAXLEN', 1000)
+end
+
+-- The entry of an ended job that is still in its queue's list is removed if it is near an end of the list. Another one
+-- stays, so that no list is searched as a whole: a claim drops it in silence.
+local kNearEntries = 1000
+local function drop_leftover(job, claim, queue)
+  if not claim.leftover then return end
+  local function is_next()
+    for _, entry in ipairs(redis.call('LRANGE', queue, -kNearEntries, -1)) do
+      if entry == job then return true end
+    end
+  end
+  if type_of(queue) == 'list' then
+    if is_next() then
+      redis.call('LREM', queue, -1, job)
+    elseif redis.call('LPOS', queue, job, 'MAXLEN', kNearEntries) then
+      redis.call('LREM', queue, 1, job)
+    elseif redis.call('LLEN', queue) > 2 * kNearEntries then
+      return
+    end
+  end
+  redis.call('HDEL', 'mj:claim:' .. job, 'leftover')
+end
+
+-- A job that leaves gives its idempotency keys back. A key that names another job by now stays.
+local function forget_idempotency_keys(job, claim)
+  local names = 'mj:idempotency:' .. string.match(job, '^job:(%d+)')
+  if type_of(names) ~= 'hash' then return end
+  for _, key in ipairs({claim.idem or '', type_of(job) == 'hash' and redis.call('HGET', job, 'idempotency_key') or ''}) do
+    if redis.call('HGET', names, key) == job then redis.call('HDEL', names, key) end
+  end
 end
 
 -- The first place of a job whose record is written and says so: its queue, or mj:delayed until its run_at_ms. The caller

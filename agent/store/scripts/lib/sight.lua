@@ -66,7 +66,7 @@ local function sight(job, whole)
   end
   local function is_held(key)
     if key == '' or held_of[key] ~= nil then return end
-    held_of[key] = type_of('mj:held:' .. key) == 'list' and redis.call('LPOS', 'mj:held:' .. key, job) and true or false
+    held_of[key] = score('mj:held:' .. key, job) ~= nil
     if held_of[key] then note('held_by', key) end
   end
   local key = fields.ckey or asked
