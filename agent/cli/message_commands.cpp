@@ -22,6 +22,7 @@
 #include "inspect/runners.h"
 #include "service/actors.h"
 #include "service/messages.h"
+#include "store/record_changes.h"
 
 namespace mycojobs {
 namespace {
@@ -119,8 +120,9 @@ Result<void> check_senders_key(Store& store, const Message& message, const Signi
   return fail(Code::invalid, "--key: is not the key of actor " + actor + ", whose message it is: that is " + pubkey);
 }
 
-// The record as it stands, from now on signed.
-Result<void> sign_stored(const Invocation& call, Store& store, Message& message, const SigningKey& key) {
+// Signs the message and stores the signature, if the record still has the fields `stored` that were read.
+Result<void> sign_stored(const Invocation& call, Store& store, const Fields& stored, Message& message,
+                         const SigningKey& key) {
   MJ_TRY(now_ms, store.now_ms());
   message.created_at = static_cast<std::uint32_t>(now_ms / 1000);
   MJ_CHECK(service::name_target(store, context_of(call), message));
@@ -131,7 +133,8 @@ Result<void> sign_stored(const Invocation& call, Store& store, Message& message,
                       {"algorithm", message.algorithm},
                       {"signer", message.signer},
                       {"signature", message.signature}};
-  return store.save(context_of(call), redis_key(message), fields);
+  MJ_CHECK(change_record_if(store, context_of(call), redis_key(message), fields, stored));
+  return {};
 }
 
 Result<int> sign_one(Invocation& call) {
@@ -143,6 +146,8 @@ Result<int> sign_one(Invocation& call) {
   MJ_CHECK(service::may(by, *opened.store, Action::steer,
                         {.name = "message " + redis_key(message).substr(8), .maker = message.caller_id}));
   MJ_TRY(name, message_argument(call));
+  MJ_TRY(stored, opened.store->load(context_of(call), "message:" + call.arguments.at(0)));
+  message = decode<Message>(stored).record;
   if (message.id != name.id || message.caller_id != name.caller)
     return fail(Code::invalid, "message:" + call.arguments.at(0) + ": id and caller_id: are not those of its key");
   if (has_ended(message.status))
@@ -152,7 +157,7 @@ Result<int> sign_one(Invocation& call) {
     message.target_context = target;
   }
   MJ_CHECK(check_senders_key(*opened.store, message, key));
-  MJ_CHECK(sign_stored(call, *opened.store, message, key));
+  MJ_CHECK(sign_stored(call, *opened.store, stored, message, key));
   if (call.json) {
     print(dump_json({{"message", redis_key(message)}, {"signer", message.signer}, {"signature", message.signature}}) +
           "\n");
@@ -342,7 +347,7 @@ Result<int> send_one(Invocation& call) {
   const service::Caller who = maker_at_its_word(call, wanted.caller_id);
   MJ_CHECK(check_senders_key(*opened.store, wanted, key));
   MJ_TRY(message, service::send_message(who, *opened.store, wanted.caller_id, wanted));
-  MJ_CHECK(sign_stored(call, *opened.store, message, key));
+  MJ_CHECK(sign_stored(call, *opened.store, {}, message, key));
   MJ_TRY(posted, service::post_message(who, *opened.store, message.caller_id, message.id, {}));
   if (!call.has("follow")) {
     if (call.json) {

@@ -121,13 +121,11 @@ Result<void> own_contexts(const Settings& settings, StoreFactory& stores) {
   for (Id id : settings.contexts) {
     Context context;
     context.id = id;
-    const auto found = store->load(id, redis_key(context));
-    if (found) continue;
-    if (found.error().code != Code::not_found) return fail(found.error(), redis_key(context));
     MJ_TRY(now_ms, store->now_ms());
     context.admins = {kDefaultCaller};
     context.created_at = context.updated_at = static_cast<std::uint32_t>(now_ms / 1000);
-    MJ_CHECK(store->save(id, redis_key(context), encode(context)));
+    auto made = store->create_record(id, {"context:", "context", id, encode(context)});
+    if (!made) return fail(made.error(), redis_key(context));
   }
   return {};
 }

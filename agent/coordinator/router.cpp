@@ -657,7 +657,9 @@ class Routing final : public Router, public ContextTurns {
     MJ_TRY(now_ms, store_->now_ms());
     message.created_at = static_cast<std::uint32_t>(now_ms / 1000);
     MJ_CHECK(sign(message, *settings_.key));
-    MJ_CHECK(store_->save(settings_.context, redis_key(message), encode(message)));
+    const std::string counter = "message:" + std::to_string(message.caller_id);
+    MJ_TRY(made, store_->create_record(settings_.context, {counter + ':', counter, message.id, encode(message)}));
+    if (made.existed) return write(wanted);  // another router has written it since
     return std::optional(std::move(message));
   }
 

@@ -8,6 +8,7 @@
 #include "domain/sender.h"
 #include "service/jobs.h"
 #include "service/records.h"
+#include "store/record_changes.h"
 
 namespace mycojobs::service {
 namespace {
@@ -99,10 +100,7 @@ Result<Message> post_message(const Caller& by, Store& store, Id maker, Id id, co
         Code::invalid,
         "signature: " + key + " is not signed, and nobody would believe it: mycojobs message sign " + key.substr(8));
   }
-  if (message.status != MessageStatus::dispatched || !message.transport_status.empty())
-    return fail(Code::conflict, key + " was sent before: it is " + std::string(word(message.status)));
-  if (!fields.empty()) MJ_CHECK(store.save(by.context, key, fields));
-  MJ_CHECK(store.put_out(by.context, key));
+  MJ_CHECK(post_message_record(store, by.context, key, fields));
   return read_message(by, store, maker, id);
 }
 

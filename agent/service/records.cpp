@@ -8,6 +8,7 @@
 #include "domain/notify.h"
 #include "service/actors.h"
 #include "service/jobs.h"
+#include "store/record_changes.h"
 #include "transport/http_client.h"
 
 namespace mycojobs::service {
@@ -79,17 +80,47 @@ Result<Context> existing(const Caller& by, Store& store, const std::string& why)
               "context " + id + " has no record: " + why + "`mycojobs context grant " + id + " --admin ID` makes one");
 }
 
-Result<void> save(const Caller& by, Store& store, Fields changed) {
-  MJ_TRY(now_ms, store.now_ms());
-  changed.emplace_back("updated_at", std::to_string(now_ms / 1000));
-  return store.save(by.context, context_key(by.context), changed);
+Result<Context> read_context_record(Id id, const Fields& fields) {
+  auto decoded = decode<Context>(fields);
+  if (!decoded.ok()) return fail(Code::invalid, context_key(id) + ": " + join(decoded.problems));
+  decoded.record.id = id;
+  return std::move(decoded.record);
+}
+
+constexpr int kMaxTries = 100;  // of a change, while other clients change the same record
+
+// Repeats a change that is made of what it has read, as long as other clients change the record in between. Each of
+// these conflicts means that another client's change is stored.
+template <class Change>
+auto repeat(const std::string& key, const Change& change) -> decltype(change()) {
+  for (int i = 0; i < kMaxTries; ++i) {
+    auto changed = change();
+    if (changed || changed.error().code != Code::conflict) return changed;
+  }
+  return fail(Code::conflict, key + ": other clients have changed it " + std::to_string(kMaxTries) +
+                                  " times in between: repeat the request");
+}
+
+Result<CreatedRecord> write_record(Store& store, Id context, NewRecord& record) {
+  std::erase_if(record.fields, [](const auto& field) { return is_bookkeeping(field.first); });
+  return store.create_record(context, record);
+}
+
+// A context with the first id that is free. Another client may take it in between.
+Result<Context> create_next_context(Store& store, Context context, const std::function<Result<void>(Id)>& serves) {
+  while (true) {
+    MJ_TRY(free, free_context(store, serves));
+    context.id = free;
+    NewRecord record{"context:", "context", free, encode(context)};
+    MJ_TRY(made, write_record(store, free, record));
+    if (!made.existed) return decode<Context>(made.record).record;
+  }
 }
 
 }  // namespace
 
 Result<Fields> create_record(Store& store, Id context, NewRecord record) {
-  std::erase_if(record.fields, [](const auto& field) { return is_bookkeeping(field.first); });
-  MJ_TRY(made, store.create_record(context, record));
+  MJ_TRY(made, write_record(store, context, record));
   if (!made.existed) return std::move(made.record);
   for (const auto& field : record.fields) {
     if (std::find(made.record.begin(), made.record.end(), field) == made.record.end())
@@ -117,23 +148,18 @@ Result<std::optional<Context>> load_context(Store& store, Id id) {
   auto fields = store.load(id, context_key(id));
   if (!fields && fields.error().code == Code::not_found) return std::nullopt;
   MJ_CHECK(fields);
-  auto decoded = decode<Context>(*fields);
-  if (!decoded.ok()) return fail(Code::invalid, context_key(id) + ": " + join(decoded.problems));
-  decoded.record.id = id;
-  return std::move(decoded.record);
+  MJ_TRY(context, read_context_record(id, *fields));
+  return std::move(context);
 }
 
 Result<Context> create_context(const Caller& by, Store& store, Context context,
                                const std::function<Result<void>(Id)>& serves) {
   if (!by.is_operator) return tl::unexpected<Error>(not_operator(by, "create a context"));
-  if (context.id == 0) {
-    MJ_TRY(free, free_context(store, serves));
-    context.id = free;
-  }
-  MJ_CHECK(serves(context.id));
   if (const auto wrong = read_notify(context.notify, "notify").problems; !wrong.empty())
     return fail(Code::invalid, join(wrong));
   if (context.admins.empty()) context.admins = {by.actor};
+  if (context.id == 0) return create_next_context(store, std::move(context), serves);
+  MJ_CHECK(serves(context.id));
   MJ_TRY(stored, create_record(store, context.id, {"context:", "context", context.id, encode(context)}));
   return decode<Context>(stored).record;
 }
@@ -223,25 +249,41 @@ Result<std::string> living_message(Store& store, Id context) {
 
 }  // namespace
 
-Result<void> delete_context(const Caller& by, const FlowStores& in) {
-  if (!by.is_operator) return tl::unexpected<Error>(not_operator(by, "delete a context"));
-  MJ_TRY(found, load_context(in.records, by.context));
-  if (!found)
-    return fail(Code::not_found,
-                "context " + std::to_string(by.context) + " has no record: there is nothing to delete");
+namespace {
+
+// What keeps a context from being deleted. Empty: nothing.
+Result<std::string> living_things(const FlowStores& in, Id context) {
   std::string lives;
   const auto add = [&lives](const std::string& what) { lives += (lives.empty() || what.empty() ? "" : ", ") + what; };
-  MJ_TRY(flows, in.flows.active(by.context, 0, 1));
+  MJ_TRY(flows, in.flows.active(context, 0, 1));
   if (!flows.empty()) add("flow:" + std::to_string(flows.front()));
-  MJ_TRY(job, living_job(in.records, by.context));
+  MJ_TRY(job, living_job(in.records, context));
   add(job);
-  MJ_TRY(message, living_message(in.records, by.context));
+  MJ_TRY(message, living_message(in.records, context));
   add(message);
-  if (!lives.empty()) {
-    return fail(Code::conflict, context_key(by.context) + " is not deleted: there lives " + lives +
-                                    "; let it end, or cancel and delete it");
+  return lives;
+}
+
+}  // namespace
+
+Result<void> delete_context(const Caller& by, const FlowStores& in) {
+  if (!by.is_operator) return tl::unexpected<Error>(not_operator(by, "delete a context"));
+  constexpr int kTries = 10;  // each looks through all jobs and messages
+  for (int i = 0; i < kTries; ++i) {
+    MJ_TRY(revision, context_revision(in.records, by.context));
+    MJ_TRY(found, load_context(in.records, by.context));
+    if (!found)
+      return fail(Code::not_found,
+                  "context " + std::to_string(by.context) + " has no record: there is nothing to delete");
+    MJ_TRY(lives, living_things(in, by.context));
+    if (!lives.empty())
+      return fail(Code::conflict, context_key(by.context) + " is not deleted: there lives " + lives +
+                                      "; let it end, or cancel and delete it");
+    MJ_TRY(deleted, delete_context_if(in.records, by.context, revision));
+    if (deleted) return {};
   }
-  return in.records.delete_record(by.context, context_key(by.context));
+  return fail(Code::conflict, context_key(by.context) + " is not deleted: it has changed during each of " +
+                                  std::to_string(kTries) + " checks: repeat the request");
 }
 
 Result<std::vector<RefusalNote>> list_refusals(const Caller& by, Store& store, std::uint64_t limit) {
@@ -250,40 +292,59 @@ Result<std::vector<RefusalNote>> list_refusals(const Caller& by, Store& store, s
   return store.refusals(by.context, std::min(limit, kMost));
 }
 
-Result<Context> change_roles(const Caller& by, Store& store, bool grant, std::span<const RoleChange> changes) {
-  MJ_CHECK(may(by, store, Action::administer));
-  Fields changed;
-  Context context;
-  MJ_TRY(found, load_context(store, by.context));
-  if (found) {
-    context = std::move(*found);
-  } else if (grant) {
-    MJ_TRY(now_ms, store.now_ms());
-    changed = {{"id", std::to_string(by.context)}, {"created_at", std::to_string(now_ms / 1000)}};
-  } else {
-    return existing(by, store, "there is nothing to take; ");
-  }
+namespace {
+
+// The lists of the roles that are named, as fields of the record.
+Fields lists_after(Context context, bool grant, std::span<const RoleChange> changes) {
   for (const RoleChange& each : changes) {
     auto& ids = context.*each.role->ids;
     const auto at = std::find(ids.begin(), ids.end(), each.actor);
     if (grant && at == ids.end()) ids.push_back(each.actor);
     if (!grant && at != ids.end()) ids.erase(at);
   }
+  Fields changed;
   for (const Role& role : kRoles) {
     const bool named =
         std::any_of(changes.begin(), changes.end(), [&](const RoleChange& each) { return each.role->ids == role.ids; });
     if (named) changed.emplace_back(role.field, dump_json(nlohmann::json(context.*role.ids)));
   }
-  MJ_CHECK(save(by, store, std::move(changed)));
-  return existing(by, store, "");
+  return changed;
+}
+
+// Error conflict: the lists have changed since they were read.
+Result<Context> change_roles_once(const Caller& by, Store& store, bool grant, std::span<const RoleChange> changes) {
+  const std::string key = context_key(by.context);
+  auto before = store.load(by.context, key);
+  if (!before && before.error().code == Code::not_found) {
+    if (!grant) return existing(by, store, "there is nothing to take; ");
+    const NewRecord record{"context:", "context", by.context, lists_after({}, grant, changes)};
+    MJ_TRY(made, store.create_record(by.context, record));
+    if (made.existed) return fail(Code::conflict, key);
+    return read_context_record(by.context, made.record);
+  }
+  MJ_CHECK(before);
+  MJ_TRY(context, read_context_record(by.context, *before));
+  const Fields changed = lists_after(std::move(context), grant, changes);
+  Fields expected;
+  for (const auto& field : changed) expected.emplace_back(field.first, field_of(*before, field.first));
+  auto after = change_record_if(store, by.context, key, changed, expected);
+  if (!after && after.error().code == Code::not_found) return fail(Code::conflict, key);  // deleted in between
+  MJ_CHECK(after);
+  return read_context_record(by.context, *after);
+}
+
+}  // namespace
+
+Result<Context> change_roles(const Caller& by, Store& store, bool grant, std::span<const RoleChange> changes) {
+  MJ_CHECK(may(by, store, Action::administer));
+  return repeat(context_key(by.context), [&] { return change_roles_once(by, store, grant, changes); });
 }
 
 Result<Context> set_notify(const Caller& by, Store& store, const std::string& notify) {
   MJ_CHECK(may(by, store, Action::administer));
-  MJ_TRY(context, existing(by, store, ""));
-  MJ_CHECK(save(by, store, {{"notify", notify}}));
-  context.notify = notify;
-  return std::move(context);
+  MJ_CHECK(existing(by, store, ""));
+  MJ_TRY(after, store.change_record(by.context, context_key(by.context), {{"notify", notify}}));
+  return read_context_record(by.context, after);
 }
 
 Result<Runner> create_runner(const Caller& by, Store& store, const Runner& runner, const Networks& networks) {
@@ -310,16 +371,21 @@ Result<Runner> update_runner(const Caller& by, Store& store, const Runner& wante
                              const Networks& networks) {
   MJ_CHECK(may(by, store, Action::administer, kRunners));
   MJ_CHECK(check_runner(wanted, networks));
-  MJ_TRY(changed, chosen(encode(wanted), fields));
-  if (wanted.target_context != 0) {
-    MJ_TRY(before, store.load(by.context, "runner:" + std::to_string(wanted.id)));
-    Runner after = wanted;
-    const bool keeps = std::find(fields.begin(), fields.end(), "address") == fields.end();
-    if (keeps) after.address = decode<Runner>(before).record.address;
+  const std::string key = "runner:" + std::to_string(wanted.id);
+  return repeat(key, [&]() -> Result<Runner> {
+    MJ_TRY(changed, chosen(encode(wanted), fields));
+    MJ_TRY(before, store.load(by.context, key));
+    // A target belongs to an address: both are checked as they are after the change.
+    Runner after = decode<Runner>(before).record;
+    Fields expected;
+    for (const char* name : {"address", "target_context"}) expected.emplace_back(name, field_of(before, name));
+    if (std::find(fields.begin(), fields.end(), "address") != fields.end()) after.address = wanted.address;
+    if (std::find(fields.begin(), fields.end(), "target_context") != fields.end())
+      after.target_context = wanted.target_context;
     MJ_CHECK(check_target(after));
-  }
-  MJ_TRY(after, store.change_record(by.context, "runner:" + std::to_string(wanted.id), changed));
-  return decode<Runner>(after).record;
+    MJ_TRY(stored, change_record_if(store, by.context, key, changed, expected));
+    return decode<Runner>(stored).record;
+  });
 }
 
 Result<void> delete_runner(const Caller& by, Store& store, Id id) {

@@ -12,6 +12,7 @@
 
 #include "base/ids.h"
 #include "base/log.h"
+#include "store/record_changes.h"
 
 namespace mycojobs {
 namespace {
@@ -35,7 +36,9 @@ bool is_gone(const RunnerHold& holder, const RunnerHold& self) {
 Result<void> mark_runner(RecordStore& store, Id context, Id runner, std::string_view detail) {
   Runner key;
   key.id = runner;
-  return store.save(context, redis_key(key), {{"detail", std::string(detail)}});
+  auto marked = change_record_if(store, context, redis_key(key), {{"detail", std::string(detail)}}, {});
+  if (!marked && marked.error().code != Code::not_found) return tl::unexpected<Error>(std::move(marked).error());
+  return {};  // a record that was deleted stays deleted
 }
 
 RunnerHold describe_self() {

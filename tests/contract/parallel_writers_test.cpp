@@ -1,0 +1,484 @@
+// 20 clients change the same record at the same time, by each method of the services that changes one: no change is
+// lost, what can happen once happens once, and what was deleted stays deleted.
+#include <gmock/gmock.h>
+
+#include <algorithm>
+#include <barrier>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <set>
+
+#include "base/ed25519.h"
+#include "bench.h"
+#include "domain/codec.h"
+#include "domain/networks.h"
+#include "service/actors.h"
+#include "service/flows.h"
+#include "service/jobs.h"
+#include "service/messages.h"
+#include "service/queues.h"
+#include "service/records.h"
+#include "service/workflows.h"
+#include "store/record_changes.h"
+
+namespace mycojobs::service {
+namespace {
+
+using nlohmann::json;
+using testing::UnorderedElementsAre;
+using testing::UnorderedElementsAreArray;
+
+constexpr int kWriters = 20, kRounds = 5;
+
+// A client with connections of its own.
+struct Writer {
+  explicit Writer(StoreFactory& stores)
+      : store(stores.open().value()), flows(stores.open_flows().value()), worlds(stores.open_workflows().value()) {}
+  FlowStores stores() { return {*store, *flows, runs}; }
+
+  std::unique_ptr<Store> store;
+  std::unique_ptr<FlowStore> flows;
+  std::unique_ptr<WorkflowStore> worlds;
+  RunCache runs;
+};
+
+class ParallelWriters : public StoreContract {
+ protected:
+  void SetUp() override {
+    StoreContract::SetUp();
+    for (int i = 0; i < kWriters; ++i) {
+      writers_.push_back(std::make_unique<Writer>(bench_->stores()));
+      ASSERT_TRUE(writers_.back()->store->load_some(1, {}, {}));
+    }
+    Context context;
+    context.id = 1;
+    context.admins = {12, 50};
+    ASSERT_TRUE(create_context(by_, *store_, context, [](Id) { return Result<void>(); }));
+  }
+
+  // The results of all writers. change: (writer, its number from 0).
+  template <class Change>
+  auto at_once(const Change& change) {
+    using Answer = decltype(change(*writers_[0], 0));
+    std::vector<std::optional<Answer>> slots(kWriters);
+    std::barrier begin(kWriters);
+    std::vector<std::thread> threads;
+    for (int i = 0; i < kWriters; ++i) {
+      threads.emplace_back([&, i] {
+        begin.arrive_and_wait();
+        slots[static_cast<std::size_t>(i)] = change(*writers_[static_cast<std::size_t>(i)], i);
+      });
+    }
+    for (std::thread& each : threads) each.join();
+    std::vector<Answer> answers;
+    for (auto& slot : slots) answers.push_back(std::move(*slot));
+    return answers;
+  }
+  // How often each outcome came.
+  template <class Change>
+  std::map<std::string, int> outcomes(const Change& change) {
+    std::map<std::string, int> counts;
+    for (const auto& answer : at_once(change)) ++counts[mycojobs::outcome(answer)];
+    return counts;
+  }
+  static std::map<std::string, int> once_and(const std::string& otherwise) {
+    return {{"ok", 1}, {otherwise, kWriters - 1}};
+  }
+  static std::map<std::string, int> all_ok() { return {{"ok", kWriters}}; }
+  template <class Answers, class IdOf>
+  static std::set<std::uint64_t> ids(const Answers& answers, const IdOf& id_of) {
+    std::set<std::uint64_t> out;
+    for (const auto& each : answers) {
+      EXPECT_TRUE(each) << each.error().message;
+      if (each) out.insert(id_of(*each));
+    }
+    return out;
+  }
+  static Actor actor(Id id, const std::string& pubkey = "") {
+    Actor out;
+    out.id = id;
+    out.pubkey = pubkey;
+    return out;
+  }
+  Job submitted(Id id) {
+    auto made = submit_job(by_, *store_, 12, job(id));
+    EXPECT_TRUE(made) << made.error().message;
+    return made.value_or(Job());
+  }
+  // A job that has failed, so that it can be run again.
+  std::string failed_job(Id id) {
+    submitted(id);
+    JobEnd failure;
+    failure.detail = "exception";
+    failure.error = "ValueError: no";
+    EXPECT_TRUE(end(claim_one().ref, failure));
+    return job_key(id);
+  }
+  static std::string job_key(Id id) { return "job:12:" + std::to_string(id); }
+  std::size_t facts(const std::string& kind) {
+    std::size_t count = 0;
+    for (const Fact& fact : store_->journal(1, "queue:python", 0, 10000).value()) count += fact.kind == kind ? 1 : 0;
+    return count;
+  }
+  Id sent_message(Message message = {}) {
+    message.message = message.message.empty() ? "hello" : message.message;
+    const auto made = send_message(by_, *store_, 12, message);
+    EXPECT_TRUE(made) << made.error().message;
+    return made ? made->id : 0;
+  }
+  Flow flow_of(const char* definition) {
+    auto made = create_flow(by_, writers_[0]->stores(), json::parse(definition), nullptr, {});
+    EXPECT_TRUE(made) << made.error().message;
+    return made.value_or(Flow());
+  }
+
+  const Caller by_{1, 12, WayIn::command, true};
+  const Networks networks_ = *Networks::parse({"loopback"});
+  std::vector<std::unique_ptr<Writer>> writers_;
+};
+
+RoleChange role(const char* name, Id actor) {
+  for (const Role& each : roles()) {
+    if (each.name == name) return {&each, actor};
+  }
+  return {};
+}
+
+// ---- contexts ----
+
+TEST_P(ParallelWriters, GrantsAreAllStored) {
+  for (int round = 0; round < kRounds; ++round) {
+    const Id first = static_cast<Id>(100 * (round + 1));
+    EXPECT_EQ(outcomes([&](Writer& w, int i) {
+                const RoleChange change[] = {role("reader", first + static_cast<Id>(i))};
+                return change_roles(by_, *w.store, true, change);
+              }),
+              all_ok());
+    EXPECT_EQ(read_context(by_, *store_)->readers.size(), static_cast<std::size_t>(kWriters * (round + 1)));
+  }
+}
+
+TEST_P(ParallelWriters, GrantsMakeOneContextRecord) {
+  const Caller second{2, 1, WayIn::command, true};
+  EXPECT_EQ(outcomes([&](Writer& w, int i) {
+              const RoleChange change[] = {role("admin", static_cast<Id>(i + 1))};
+              return change_roles(second, *w.store, true, change);
+            }),
+            all_ok());
+  EXPECT_EQ(read_context(second, *store_)->admins.size(), static_cast<std::size_t>(kWriters));
+}
+
+TEST_P(ParallelWriters, RevokeHoldsBesideGrants) {
+  for (int round = 0; round < kRounds; ++round) {
+    const RoleChange again[] = {role("admin", 50)};
+    ASSERT_TRUE(change_roles(by_, *store_, true, again));
+    EXPECT_EQ(outcomes([&](Writer& w, int i) {
+                const RoleChange change[] = {role("admin", i == 0 ? 50 : 60 + static_cast<Id>(i))};
+                return change_roles(by_, *w.store, i != 0, change);
+              }),
+              all_ok());
+    const auto admins = read_context(by_, *store_)->admins;
+    EXPECT_EQ(admins.size(), static_cast<std::size_t>(kWriters)) << "12 and those that were granted";
+    EXPECT_EQ(std::count(admins.begin(), admins.end(), 50U), 0);
+  }
+}
+
+TEST_P(ParallelWriters, ContextFieldsDoNotOverwriteOthers) {
+  const std::vector<std::string> fields[] = {{"readers"}, {"submitters"}, {"executors"}};
+  EXPECT_EQ(outcomes([&](Writer& w, int i) {
+              if (i % 4 == 3) return set_notify(by_, *w.store, R"(["log"])");
+              Context wanted;
+              wanted.readers = wanted.submitters = wanted.executors = {7};
+              return update_context(by_, *w.store, wanted, fields[i % 4]);
+            }),
+            all_ok());
+  const auto after = read_context(by_, *store_);
+  EXPECT_EQ(after->readers, std::vector<Id>{7});
+  EXPECT_EQ(after->submitters, std::vector<Id>{7});
+  EXPECT_EQ(after->executors, std::vector<Id>{7});
+  EXPECT_EQ(after->notify, R"(["log"])");
+  EXPECT_EQ(after->admins, (std::vector<Id>{12, 50}));
+}
+
+TEST_P(ParallelWriters, DeletedContextLeavesNoPartOfItsRecord) {
+  for (int round = 0; round < kRounds; ++round) {
+    at_once([&](Writer& w, int i) -> Result<void> {
+      if (i == 0) return delete_context(by_, w.stores());
+      (void)set_notify(by_, *w.store, R"(["log"])");
+      return {};
+    });
+    const auto left = store_->load(1, "context:1");
+    EXPECT_TRUE(!left || field_of(*left, "id") == "1") << "a record is whole, or absent";
+    (void)delete_context(by_, writers_[0]->stores());
+    Context context;
+    context.id = 1;
+    ASSERT_TRUE(create_context(by_, *store_, context, [](Id) { return Result<void>(); }));
+  }
+}
+
+TEST_P(ParallelWriters, ContextIsDeletedOnce) {
+  EXPECT_EQ(outcomes([&](Writer& w, int) { return delete_context(by_, w.stores()); }), once_and("not_found"));
+}
+
+TEST_P(ParallelWriters, ChangedContextIsNotDeletedByItsFormerRevision) {
+  const std::function<void()> changes[] = {
+      [&] { submitted(1); },
+      [&] { EXPECT_TRUE(create_job(by_, *store_, 12, job(2))); },
+      [&] { claim_one(); },
+      [&] { sent_message(); },
+      [&] { bench_->push(1, "msg_out", "message:12:1"); },
+      [&] { EXPECT_TRUE(set_notify(by_, *store_, R"(["log"])")); },
+  };
+  for (const auto& change : changes) {
+    const std::string before = context_revision(*store_, 1).value();
+    EXPECT_EQ(context_revision(*store_, 1).value(), before);
+    change();
+    EXPECT_FALSE(delete_context_if(*store_, 1, before).value());
+  }
+  EXPECT_TRUE(delete_context_if(*store_, 1, context_revision(*store_, 1).value()).value());
+}
+
+TEST_P(ParallelWriters, NewContextsGetDistinctIds) {
+  const auto answers =
+      at_once([&](Writer& w, int) { return create_context(by_, *w.store, {}, [](Id) { return Result<void>(); }); });
+  std::multiset<Id> made;
+  for (const auto& each : answers) {
+    if (each) made.insert(each->id);
+  }
+  EXPECT_GT(made.size(), 5U);
+  EXPECT_EQ(std::set<Id>(made.begin(), made.end()).size(), made.size());
+}
+
+// ---- actors and runners ----
+
+TEST_P(ParallelWriters, NewActorsAndRunnersGetDistinctIds) {
+  const auto actors = at_once([&](Writer& w, int) { return create_actor(by_, *w.store, actor(0)); });
+  EXPECT_EQ(ids(actors, [](const Actor& each) { return each.id; }).size(), static_cast<std::size_t>(kWriters));
+  const auto runners = at_once([&](Writer& w, int) {
+    Runner runner;
+    runner.topic = "t";
+    return create_runner(by_, *w.store, runner, networks_);
+  });
+  EXPECT_EQ(ids(runners, [](const Runner& each) { return each.id; }).size(), static_cast<std::size_t>(kWriters));
+}
+
+TEST_P(ParallelWriters, PublicKeyGetsOneOwner) {
+  const std::string key = SigningKey::make().public_key(), another = SigningKey::make().public_key();
+  EXPECT_EQ(outcomes([&](Writer& w, int) { return create_actor(by_, *w.store, actor(0, key)); }), once_and("conflict"));
+  for (int i = 0; i < kWriters; ++i) ASSERT_TRUE(create_actor(by_, *store_, actor(100 + static_cast<Id>(i))));
+  const std::vector<std::string> fields{"pubkey"};
+  EXPECT_EQ(outcomes([&](Writer& w, int i) {
+              return update_actor(by_, *w.store, actor(100 + static_cast<Id>(i), another), fields);
+            }),
+            once_and("conflict"));
+}
+
+TEST_P(ParallelWriters, RunnerHasATargetOnlyWithAnAddress) {
+  Runner runner;
+  runner.id = 20;
+  runner.address = "http://127.0.0.1:9";
+  ASSERT_TRUE(create_runner(by_, *store_, runner, networks_));
+  const std::vector<std::string> address{"address"}, target{"target_context"};
+  for (int round = 0; round < kRounds; ++round) {
+    at_once([&](Writer& w, int i) {
+      Runner wanted;
+      wanted.id = 20;
+      if (i % 2 == 0) wanted.target_context = round % 2 == 0 ? 3 : 0;
+      if (i % 4 == 1) wanted.address = "http://127.0.0.1:9";
+      return update_runner(by_, *w.store, wanted, i % 2 == 0 ? target : address, networks_);
+    });
+    const auto after = read_runner(by_, *store_, 20);
+    ASSERT_TRUE(after);
+    EXPECT_TRUE(after->target_context == 0 || !after->address.empty());
+  }
+}
+
+TEST_P(ParallelWriters, ActorsAndRunnersAreDeletedOnce) {
+  ASSERT_TRUE(create_actor(by_, *store_, actor(30)));
+  Runner runner;
+  runner.id = 20;
+  runner.topic = "t";
+  ASSERT_TRUE(create_runner(by_, *store_, runner, networks_));
+  EXPECT_EQ(outcomes([&](Writer& w, int) { return delete_actor(by_, *w.store, 30, {}); }), once_and("not_found"));
+  EXPECT_EQ(outcomes([&](Writer& w, int) { return delete_runner(by_, *w.store, 20); }), once_and("not_found"));
+}
+
+// ---- jobs and queues ----
+
+TEST_P(ParallelWriters, SubmissionsGetDistinctIds) {
+  const auto answers = at_once([&](Writer& w, int) { return submit_job(by_, *w.store, 12, job(0)); });
+  EXPECT_EQ(ids(answers, [](const Job& each) { return each.id; }).size(), static_cast<std::size_t>(kWriters));
+}
+
+TEST_P(ParallelWriters, IdempotencyKeyMakesOneJob) {
+  const auto answers = at_once([&](Writer& w, int) {
+    Job wanted = job(0);
+    wanted.idempotency_key = "invoice 7";
+    return submit_job(by_, *w.store, 12, wanted);
+  });
+  EXPECT_EQ(ids(answers, [](const Job& each) { return each.id; }).size(), 1U);
+  EXPECT_EQ(store_->queue_length(1, "queue:python").value(), 1U);
+}
+
+TEST_P(ParallelWriters, CreatedJobIsQueuedOnce) {
+  ASSERT_TRUE(create_job(by_, *store_, 12, job(1)));
+  EXPECT_EQ(outcomes([&](Writer& w, int) { return start_job(by_, *w.store, job_key(1)); }), all_ok());
+  EXPECT_EQ(store_->queue_length(1, "queue:python").value(), 1U);
+}
+
+TEST_P(ParallelWriters, JobIsCancelledOnce) {
+  submitted(1);
+  EXPECT_EQ(outcomes([&](Writer& w, int) { return cancel_job(by_, *w.store, job_key(1)); }), all_ok());
+  EXPECT_EQ(facts("cancelled"), 1U);
+}
+
+TEST_P(ParallelWriters, FailedJobIsRunAgainOnce) {
+  const std::string key = failed_job(1);
+  EXPECT_EQ(outcomes([&](Writer& w, int) { return retry_job(by_, *w.store, key); }), once_and("conflict"));
+  EXPECT_EQ(store_->queue_length(1, "queue:python").value(), 1U);
+}
+
+TEST_P(ParallelWriters, JobIsDeletedOnce) {
+  const std::string key = failed_job(1);
+  EXPECT_EQ(outcomes([&](Writer& w, int) { return delete_job(by_, *w.store, key); }), once_and("not_found"));
+}
+
+TEST_P(ParallelWriters, JobIsApprovedOnce) {
+  Job wanted = job(1);
+  wanted.prerequisites = {"approval:ok"};
+  ASSERT_TRUE(submit_job(by_, *store_, 12, wanted));
+  EXPECT_TRUE(claim().empty());
+  int changed = 0;
+  for (const auto& answer : at_once([&](Writer&w, int) {
+         return answer_job(by_, *w.store, {job_key(1), "ok", true, ""});
+       })) {
+    ASSERT_TRUE(answer) << answer.error().message;
+    changed += answer->changed ? 1 : 0;
+  }
+  EXPECT_EQ(changed, 1);
+}
+
+TEST_P(ParallelWriters, DeadLetterIsSettledOnce) {
+  bench_->push(1, "queue:python", "no key");
+  EXPECT_TRUE(claim().empty());
+  const std::string letter = store_->dead_letters(1, 1).value().at(0).id;
+  EXPECT_EQ(outcomes([&](Writer& w, int) { return settle_dead_letter(by_, *w.store, letter, false); }),
+            once_and("not_found"));
+}
+
+// ---- messages ----
+
+TEST_P(ParallelWriters, MessagesGetDistinctIds) {
+  const auto answers = at_once([&](Writer& w, int) {
+    Message message;
+    message.message = "hello";
+    return send_message(by_, *w.store, 12, message);
+  });
+  EXPECT_EQ(ids(answers, [](const Message& each) { return each.id; }).size(), static_cast<std::size_t>(kWriters));
+}
+
+TEST_P(ParallelWriters, MessageIsPostedOnce) {
+  Message message;
+  message.target_context = 2;
+  const Id id = sent_message(message);
+  EXPECT_EQ(outcomes([&](Writer& w, int i) {
+              Message signature;
+              signature.signature = "signature " + std::to_string(i);
+              signature.signer = "signer " + std::to_string(i);
+              signature.algorithm = "ed25519";
+              return post_message(by_, *w.store, 12, id, signature);
+            }),
+            once_and("conflict"));
+  EXPECT_EQ(store_->queue_length(1, "msg_out").value(), 1U);
+  const std::string key = "message:12:" + std::to_string(id);
+  EXPECT_EQ(field(key, "signature").substr(10), field(key, "signer").substr(7)) << "of the same client";
+}
+
+TEST_P(ParallelWriters, DeletedMessageIsNotPosted) {
+  for (int round = 0; round < kRounds; ++round) {
+    Message message;
+    message.target_context = 2;
+    const Id id = sent_message(message);
+    const auto answers = at_once([&](Writer& w, int i) -> Result<void> {
+      if (i % 2 == 0) return delete_message(by_, *w.store, 12, id);
+      Message signature;
+      signature.signature = signature.signer = "s";
+      auto posted = post_message(by_, *w.store, 12, id, signature);
+      if (!posted) return tl::unexpected<Error>(posted.error());
+      return {};
+    });
+    const std::string key = "message:12:" + std::to_string(id);
+    const auto left = store_->load(1, key);
+    EXPECT_TRUE(!left || field_of(*left, "id") == std::to_string(id)) << "a record is whole, or absent";
+    EXPECT_EQ(left.has_value(), bench_->plain(1, {"LPOS", "msg_out", key}).nil() == false);
+  }
+}
+
+TEST_P(ParallelWriters, MessageIsCancelledAndDeletedOnce) {
+  const Id id = sent_message();
+  EXPECT_EQ(outcomes([&](Writer& w, int) { return cancel_message(by_, *w.store, 12, id); }), all_ok());
+  EXPECT_EQ(outcomes([&](Writer& w, int) { return delete_message(by_, *w.store, 12, id); }), once_and("not_found"));
+}
+
+// ---- flows and workflows ----
+
+TEST_P(ParallelWriters, FlowKeyMakesOneFlow) {
+  const auto answers = at_once([&](Writer& w, int) {
+    CreateFlow request;
+    request.idempotency_key = "nightly";
+    return create_flow(by_, w.stores(), json::parse(R"({"name": "f", "jobs": {"a": {"log": "x"}}})"), nullptr, request);
+  });
+  EXPECT_EQ(ids(answers, [](const Flow& each) { return each.id; }).size(), 1U);
+}
+
+TEST_P(ParallelWriters, FlowIsStartedApprovedAndDeletedOnce) {
+  const Flow flow = flow_of(R"({"name": "f", "jobs": {"ok": {"approval": {"approvers": [12]}}}})");
+  EXPECT_EQ(outcomes([&](Writer& w, int) { return start_flow(by_, w.stores(), {flow.id, "manual"}); }), all_ok());
+  ControlFlow approval;
+  approval.flow = flow.id;
+  approval.verb = FlowControl::Verb::approve;
+  approval.target = "ok";
+  EXPECT_EQ(outcomes([&](Writer& w, int) { return control_flow(by_, w.stores(), approval); }).count("unavailable"), 0U);
+  std::map<std::string, int> kinds;
+  for (const RunFact& fact : writers_[0]->flows->read(1, flow.id, 0)->facts) ++kinds[fact.kind];
+  EXPECT_EQ(kinds["started"], 1);
+  EXPECT_EQ(field("flow:" + std::to_string(flow.id), "status"), "finished");
+  EXPECT_EQ(outcomes([&](Writer& w, int) { return delete_flow(by_, w.stores(), flow.id); }), once_and("not_found"));
+}
+
+constexpr const char* kManifest = R"json({
+  "name": "acme/count@1", "state": {"type": "integer"}, "key_schema": {"type": "integer"},
+  "schemas": {"acme/Hit@1": {"type": "object", "required": ["id"], "properties": {"id": {"type": "integer"}}},
+    "acme/Event@1": {"oneOf": [{"title": "Hit", "$ref": "acme/Hit@1"},
+      {"title": "Receipt", "$ref": "sys/EffectReceiptEnvelope@1"}]}},
+  "event": "acme/Event@1", "effects_emitted": [], "impl": {"module": "count.lua", "entrypoint": "step"},
+  "effects": [],
+  "routing": {"subscriptions": [{"event": "acme/Hit@1", "workflow": "acme/count@1", "key_field": "$value.id"}]}
+})json";
+
+TEST_P(ParallelWriters, WorkflowIsAppliedAndAnEventSentOnce) {
+  const auto first_of = [](const auto& answers) {
+    int first = 0;
+    for (const auto& each : answers) {
+      EXPECT_TRUE(each) << each.error().message;
+      first += each && !each->repeated ? 1 : 0;
+    }
+    return first;
+  };
+  EXPECT_EQ(
+      first_of(at_once([&](Writer& w, int) {
+        return apply_workflow(by_, {*w.store, *w.worlds}, json::parse(kManifest), {{{"count.lua", ""}}, std::nullopt});
+      })),
+      1);
+  EXPECT_EQ(first_of(at_once([&](Writer& w, int) {
+              SendEvent event{"acme/Hit", R"({"id": 7})"};
+              event.idempotency_key = "hit 7";
+              return send_event(by_, {*w.store, *w.worlds}, event);
+            })),
+            1);
+}
+
+MJ_BOTH_STORES(ParallelWriters);
+
+}  // namespace
+}  // namespace mycojobs::service
