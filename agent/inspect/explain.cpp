@@ -54,9 +54,11 @@ constexpr const char* kNoneIsAlive =
 constexpr int kExplainLooks = 5;             // at a job that moves while we read
 constexpr std::uint32_t kQueuePage = 1000;   // of queue entries
 constexpr std::uint64_t kDeepest = 1000000;  // position that is looked for in a queue
-constexpr std::size_t kPlacesBatch = 100;    // jobs whose places are read in one step
-constexpr std::size_t kMaxWaits = 10000;     // jobs that are followed for a circle
-constexpr std::size_t kMaxDead = 10000;      // the newest: a longer answer would hold up Redis
+// Entries of a list that one step of the server searches. A search of a longer list would stop all other clients.
+constexpr std::uint64_t kMaxSearched = 20000;
+constexpr std::size_t kPlacesBatch = 100;  // jobs whose places are read in one step
+constexpr std::size_t kMaxWaits = 10000;   // jobs that are followed for a circle
+constexpr std::size_t kMaxDead = 10000;    // the newest: a longer answer would hold up Redis
 constexpr std::size_t kMaxAnomalies = 1000;
 constexpr std::size_t kShownAnomalies = 3;
 
@@ -69,7 +71,8 @@ Result<std::vector<JobPlaces>> places_of(Store& store, Id context, std::span<con
   return all;
 }
 
-Result<void> read_queue(Store& store, Situation& about) {
+// is_searched: the look at the job has counted its entries in the list.
+Result<void> read_queue(Store& store, bool is_searched, Situation& about) {
   if (about.queue.empty()) return {};
   MJ_TRY(queues, store.queues(about.context));
   for (const QueueInfo& info : queues) {
@@ -78,17 +81,19 @@ Result<void> read_queue(Store& store, Situation& about) {
     about.queue_length = info.length;
     about.prioritised = info.prioritised;
   }
-  if (about.job.in_queue == 0) return {};
+  if (is_searched && about.job.in_queue == 0) return {};
   for (std::uint64_t from = 0; from < kDeepest; from += kQueuePage) {
     MJ_TRY(entries, store.queue_entries(about.context, about.queue, from, kQueuePage));
     const auto found = std::find(entries.begin(), entries.end(), about.job.job_key);
     if (found != entries.end()) {
+      about.job.in_queue = std::max(about.job.in_queue, 1U);
       about.ahead = from + static_cast<std::uint64_t>(found - entries.begin());
       about.queue_length = std::max(about.queue_length, *about.ahead + 1);  // it has grown since
       return {};
     }
     if (entries.size() < kQueuePage) return {};
   }
+  about.job.in_queue = std::max(about.job.in_queue, 1U);  // if anywhere, it is deeper
   return {};
 }
 
@@ -180,19 +185,27 @@ Result<void> read_coordinator(Store& store, Situation& about) {
   return {};
 }
 
-Result<Situation> look_once(Store& store, Id context, const std::string& job_key) {
-  Situation about;
-  about.context = context;
-  MJ_TRY(first, store.places(context, std::span(&job_key, 1), true));
-  if (first.size() != 1) return fail(Code::internal, "places: one job was asked about");
-  about.job = std::move(first.front());
+Result<void> read_places(Store& store, const std::string& job_key, bool positions, Situation& about) {
+  MJ_TRY(places, store.places(about.context, std::span(&job_key, 1), positions));
+  if (places.size() != 1) return fail(Code::internal, "places: one job was asked about");
+  about.job = std::move(places.front());
   const bool claimed = !about.job.claim.state.empty();
   const std::string type = field(about, "script_type");
   about.queue = claimed ? about.job.claim.queue : type.empty() ? "" : queue_key(type);
+  return {};
+}
+
+Result<Situation> look_once(Store& store, Id context, const std::string& job_key) {
+  Situation about;
+  about.context = context;
+  MJ_CHECK(read_places(store, job_key, false, about));
+  const auto length = store.queue_length(context, about.queue);  // an error: the key is no list
+  const bool is_searched = about.queue.empty() || !length || *length <= kMaxSearched;
+  if (is_searched) MJ_CHECK(read_places(store, job_key, true, about));
   const std::string& state = about.job.claim.state;
   MJ_TRY(runners, store.runners(context));
   about.runners = std::move(runners);
-  if (state.empty() || state == "queued") MJ_CHECK(read_queue(store, about));
+  if (state.empty() || state == "queued") MJ_CHECK(read_queue(store, is_searched, about));
   if (state == "waiting") MJ_CHECK(read_waits(store, about));
   if (state == "held") MJ_CHECK(read_slots(store, about));
   if (state == "prerequisites") MJ_CHECK(read_coordinator(store, about));
