@@ -60,7 +60,7 @@ class Pack:
         return self.names[path]
 
     def file_of(self, module, name):
-        if name.startswith("./"):
+        if name.startswith(("./", "../")):
             return (module.parent / name).resolve()
         if name not in PACKAGES:
             raise SystemExit(f"{module}: imports {name}, which is none of {', '.join(PACKAGES)}")

@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "domain/codec.h"
 #include "domain/enums.h"
+#include "domain/utf8.h"
 
 namespace mycojobs::api {
 namespace {
@@ -157,6 +158,12 @@ std::string Rpc::answer(std::string_view body, const Caller& caller) const {
     return dump_json(refusal(nullptr, large ? rpc_code(Code::too_large) : kParseError, parsed.error().message,
                              large ? "too_large" : "parse_error", "",
                              large ? "send less at one time" : "send one JSON text, as UTF-8"));
+  }
+  if (const std::string_view digits = integer_beyond_64_bits(body); !digits.empty()) {
+    const auto id = parsed->is_object() ? parsed->find("id") : parsed->end();
+    return dump_json(refusal(id == parsed->end() ? json() : *id, rpc_code(Code::invalid),
+                             "the integer " + shown(digits) + " does not fit 64 bits", "invalid", "",
+                             "put it in quotes, as text"));
   }
   const Dispatch dispatch(*this, caller);
   if (!parsed->is_array()) {

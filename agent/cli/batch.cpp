@@ -110,7 +110,7 @@ Result<std::optional<BatchFile::Line>> BatchFile::next() {
 }
 
 Result<Job> read_batch_line(const std::string& text) {
-  auto object = parse_json(text, kMaxBatchLine, kMaxBatchValues);
+  auto object = parse_exact_json(text, kMaxBatchLine, kMaxBatchValues);
   if (!object) {
     Error error = std::move(object).error();
     // It is one line, and whoever knows names which.

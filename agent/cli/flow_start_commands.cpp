@@ -130,7 +130,8 @@ Result<json> inputs_of(const Invocation& call, const json& definition) {
       const std::string file = text.substr(1);
       MJ_TRY(content, read_script(file, kMaxInputsFileBytes));
       YamlText places;
-      auto parsed = is_json(file, content) ? parse_json(content, kMaxInputsFileBytes) : yaml_to_json(content, places);
+      auto parsed =
+          is_json(file, content) ? parse_exact_json(content, kMaxInputsFileBytes) : yaml_to_json(content, places);
       if (!parsed) return fail(Code::invalid, "--input: " + file + ": " + parsed.error().message);
       if (!parsed->is_object()) return fail(Code::invalid, "--input: " + file + ": is no map from names to values");
       values.update(*parsed);
@@ -170,7 +171,7 @@ Result<PlanRead> read_flow_file(const Invocation& call, const std::string& file,
   MJ_TRY(text, read_script(file, kMaxDefinitionBytes));
   PlanRead read;
   YamlText places;
-  auto parsed = is_json(file, text) ? parse_json(text, kMaxDefinitionBytes) : yaml_to_json(text, places);
+  auto parsed = is_json(file, text) ? parse_exact_json(text, kMaxDefinitionBytes) : yaml_to_json(text, places);
   if (!parsed) {
     read.problems.push_back(problem_of_text(parsed.error().message));
     return read;

@@ -50,7 +50,7 @@ Error with_remedy(Error error, const std::string& url) {
 Result<int> rpc(Invocation& call) {
   std::string text = call.arguments.size() > 1 ? call.arguments[1] : "{}";
   if (text == "-") text.assign(std::istreambuf_iterator<char>(std::cin), {});
-  auto params = parse_json(text);
+  auto params = parse_exact_json(text);
   if (!params) return fail(params.error(), "JSON");
   if (!params->is_structured()) return fail(Code::invalid, "JSON: give an object, such as '{\"id\": 1}'");
   MJ_TRY(token, token_of(call));

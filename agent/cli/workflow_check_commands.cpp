@@ -292,7 +292,7 @@ Result<WorldCopy> copy_of_scenario(const Invocation& call, const std::string& fi
 Result<std::pair<std::string, std::string>> named_json(const std::string& text, std::string_view flag) {
   const auto end = text.find('=');
   const std::string value = end == text.npos ? "" : text.substr(end + 1);
-  if (!parse_json(value)) return fail(Code::invalid, fmt::format("--{}: {}: NAME=JSON", flag, shown(text, 200)));
+  if (!parse_exact_json(value)) return fail(Code::invalid, fmt::format("--{}: {}: NAME=JSON", flag, shown(text, 200)));
   return std::pair(text.substr(0, end), value);
 }
 const std::vector<std::string>& all_of(const Invocation& call, std::string_view flag) {

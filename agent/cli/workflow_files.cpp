@@ -176,7 +176,7 @@ std::vector<FileProblem> located(const std::string& file, const YamlText& text, 
 Result<JsonFile> read_json_file(const std::string& file) {
   MJ_TRY(text, read_script(file, kMaxFileBytes));
   JsonFile read;
-  auto document = parse_json(text, kMaxFileBytes);
+  auto document = parse_exact_json(text, kMaxFileBytes);
   if (!document) {
     read.problems.push_back({file, syntax_problem(document.error().message)});
     return read;

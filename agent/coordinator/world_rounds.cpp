@@ -11,6 +11,7 @@
 #include "coordinator/progress.h"
 #include "domain/cbor.h"
 #include "domain/codec.h"
+#include "domain/json_text.h"
 #include "domain/result_values.h"
 #include "domain/signatures.h"
 #include "domain/trace_context.h"
@@ -429,7 +430,7 @@ Result<std::optional<ReceiptArrived>> WorldRounds::receipt_of_job(LoadedWorld& w
   ReceiptArrived receipt;
   if (ended.status == word(JobStatus::finished)) {
     receipt.intent = intent;
-    receipt.payload = dump_json(typed_values(job.result, job.result_json));
+    receipt.payload = typed_text(job.result, job.result_json);
   } else {
     receipt = failed_receipt(intent, status_of_end(ended.detail), ended.detail, job.error);
   }
@@ -448,7 +449,10 @@ Result<std::optional<ReceiptArrived>> WorldRounds::receipt_of_flow(LoadedWorld& 
   if (flow.status == FlowStatus::finished) {
     ReceiptArrived receipt;
     receipt.intent = intent;
-    receipt.payload = dump_json({{"flow_id", flow.id}, {"result", typed_values(flow.result, flow.result_json)}});
+    JsonObject payload(receipt.payload);
+    payload.add("flow_id", flow.id);
+    payload.member("result") += typed_text(flow.result, flow.result_json);
+    payload.end();
     return std::optional(std::move(receipt));
   }
   if (flow.status != FlowStatus::error) return std::optional<ReceiptArrived>();

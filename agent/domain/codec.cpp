@@ -1,6 +1,7 @@
 #include "domain/codec.h"
 
 #include <algorithm>
+#include <charconv>
 #include <concepts>
 #include <limits>
 #include <map>
@@ -636,6 +637,51 @@ Result<nlohmann::json> parse_json(std::string_view text, std::size_t max_bytes, 
   } catch (const std::bad_alloc&) {
     return fail(Code::too_large, "JSON needs more memory than there is");
   }
+}
+
+namespace {
+
+// The position after the string whose opening quote is at `from`.
+std::size_t end_of_string(std::string_view text, std::size_t from) {
+  for (++from; from < text.size() && text[from] != '"'; ++from) {
+    if (text[from] == '\\') ++from;
+  }
+  return std::min(from + 1, text.size());
+}
+
+template <class Number>
+bool fits(std::string_view digits) {
+  Number number{};
+  return std::from_chars(digits.data(), digits.data() + digits.size(), number).ec == std::errc();
+}
+
+}  // namespace
+
+std::string_view integer_beyond_64_bits(std::string_view json_text) {
+  constexpr std::size_t kSafeDigits = 18;  // every integer of so many digits fits 64 bits
+  for (std::size_t at = 0; at < json_text.size();) {
+    if (json_text[at] == '"') {
+      at = end_of_string(json_text, at);
+      continue;
+    }
+    const std::size_t end = std::min(json_text.find_first_not_of("0123456789+-.eE", at), json_text.size());
+    const std::string_view number = json_text.substr(at, end - at);
+    const bool is_integer = number.find_first_of(".eE") == kNowhere;
+    if (number.size() > kSafeDigits && is_integer && !fits<std::int64_t>(number) && !fits<std::uint64_t>(number)) {
+      return number;
+    }
+    at = std::max(end, at + 1);
+  }
+  return {};
+}
+
+Result<nlohmann::json> parse_exact_json(std::string_view text, std::size_t max_bytes, std::size_t max_values) {
+  MJ_TRY(parsed, parse_json(text, max_bytes, max_values));
+  const std::string_view digits = integer_beyond_64_bits(text);
+  if (!digits.empty()) {
+    return fail(Code::invalid, "the integer " + shown(digits) + " does not fit 64 bits: put it in quotes, as text");
+  }
+  return std::move(parsed);
 }
 
 bool is_json(std::string_view text) {

@@ -41,6 +41,12 @@ nlohmann::json to_json(const R&);  // the same fields, typed; bytes that are not
 // refuses duplicate keys; the error names line and column or the limit.
 Result<nlohmann::json> parse_json(std::string_view text, std::size_t max_bytes = 16U << 20,
                                   std::size_t max_values = SIZE_MAX);
+// The first integer of a JSON text that fits neither int64 nor uint64, which parse_json() can only round to a double.
+// Empty: there is none.
+std::string_view integer_beyond_64_bits(std::string_view json_text);
+// parse_json(), but such an integer is an error that names its digits.
+Result<nlohmann::json> parse_exact_json(std::string_view text, std::size_t max_bytes = 16U << 20,
+                                        std::size_t max_values = SIZE_MAX);
 bool is_json(std::string_view text);  // parse_json() would take it; keys that come twice are not looked for
 // Never throws: replaces what is not UTF-8.
 std::string dump_json(const nlohmann::json&, int indent = -1);

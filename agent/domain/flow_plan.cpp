@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
+#include <tuple>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -972,15 +973,44 @@ std::optional<double> finite(std::string_view text) {
   return number && std::isfinite(*number) ? number : std::nullopt;
 }
 
-// Below 0, 0, above 0. Whole numbers exactly: a double would take neighbours above 2^53 for equal.
+// The exact value 0.DIGITS x 10^exponent of a decimal text. DIGITS has no zeros at either end; zero has none at all.
+struct Decimal {
+  bool is_negative = false;
+  std::string digits;
+  std::int64_t exponent = 0;
+};
+
+// REQUIRES: finite(text).
+Decimal decimal_of(std::string_view text) {
+  Decimal out;
+  out.is_negative = text.starts_with('-');
+  if (out.is_negative) text.remove_prefix(1);
+  if (const std::size_t e = text.find_first_of("eE"); e != std::string_view::npos) {
+    const std::size_t digits = text.find_first_not_of('+', e + 1);
+    out.exponent = number_of<std::int64_t>(text.substr(digits)).value_or(0);
+    text = text.substr(0, e);
+  }
+  const std::size_t point = std::min(text.find('.'), text.size());
+  out.exponent += static_cast<std::int64_t>(point);
+  out.digits = text.substr(0, point);
+  out.digits += text.substr(std::min(point + 1, text.size()));
+  out.digits.erase(out.digits.find_last_not_of('0') + 1);
+  const std::size_t zeros = out.digits.find_first_not_of('0');
+  if (zeros == std::string::npos) return {};
+  out.digits.erase(0, zeros);
+  out.exponent -= static_cast<std::int64_t>(zeros);
+  return out;
+}
+
+// Below 0, 0, above 0; nullopt if either text is not a number. Exact: a double would round both and find them equal.
 std::optional<int> compare(std::string_view a, std::string_view b) {
-  const auto whole_a = number_of<std::int64_t>(a);
-  const auto whole_b = number_of<std::int64_t>(b);
-  if (whole_a && whole_b) return (*whole_a > *whole_b) - (*whole_a < *whole_b);
-  const auto number_a = finite(a);
-  const auto number_b = finite(b);
-  if (!number_a || !number_b) return std::nullopt;
-  return (*number_a > *number_b) - (*number_a < *number_b);
+  if (!finite(a) || !finite(b)) return std::nullopt;
+  const Decimal left = decimal_of(a), right = decimal_of(b);
+  const auto sign = [](const Decimal& number) { return number.digits.empty() ? 0 : number.is_negative ? -1 : 1; };
+  if (sign(left) != sign(right)) return sign(left) < sign(right) ? -1 : 1;
+  const auto magnitude = [](const Decimal& number) { return std::tie(number.exponent, number.digits); };
+  if (magnitude(left) == magnitude(right)) return 0;
+  return (magnitude(left) < magnitude(right)) == (sign(left) > 0) ? -1 : 1;
 }
 
 }  // namespace

@@ -672,7 +672,7 @@ Result<nlohmann::json> input_of_text(const nlohmann::json& definition, const std
     if (!is_utf8(text)) return fail(Code::invalid, "input " + name + ": is not UTF-8");
     return nlohmann::json(text);
   }
-  auto value = parse_json(text, kMaxInputBytes);
+  auto value = parse_exact_json(text, kMaxInputBytes);
   if (!value) {
     return fail(Code::invalid, "input " + name + ": " + shown(text) + " is not " +
                                    (type == "list" || type == "object" ? "JSON: " + value.error().message
@@ -906,7 +906,10 @@ void read_condition(const JsonPath& at, Draft& draft) {
       read.condition.test = test->second;
       sound = read_scalar(field, read.condition.value) && sound;
       const bool number = test->second == Test::greater_than || test->second == Test::less_than;
-      if (number && !item.value().is_number()) sound = field.wrong("a number");
+      // An integer beyond 64 bits is given as text.
+      const std::string& written = read.condition.value;
+      const bool is_large = is_json(written) && integer_beyond_64_bits(written) == written;
+      if (number && !item.value().is_number() && !is_large) sound = field.wrong("a number");
       if (test->second == Test::exists && !item.value().is_boolean()) sound = field.wrong("true or false");
     }
   }

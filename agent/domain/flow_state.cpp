@@ -158,7 +158,8 @@ Result<std::vector<std::string>> elements_of(const FlowPlan& plan, const RunStat
   const TextMap& values = run.nodes[group.from->node].values;
   const auto value = values.find(group.from->key);
   if (value == values.end()) return fail(Code::invalid, what + " is absent: there is no list to take elements from");
-  const auto parsed = parse_json(value->second);
+  const auto parsed = parse_exact_json(value->second);
+  if (!parsed && is_json(value->second)) return fail(parsed.error(), what);
   auto elements = parsed ? plans::elements_of(*parsed) : std::nullopt;
   if (!elements) return fail(Code::invalid, what + " is " + shown(value->second) + ", no list and no map");
   if (elements->size() > group.places) {

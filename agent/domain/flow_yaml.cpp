@@ -51,7 +51,7 @@ json plain_value(const std::string& text) {
   if (text == "true" || text == "True" || text == "TRUE") return true;
   if (text == "false" || text == "False" || text == "FALSE") return false;
   if (!is_plain_number(text) || text.size() > 40) return text;
-  auto number = parse_json(text);
+  auto number = parse_exact_json(text);  // an integer beyond 64 bits stays text, digit by digit
   return number ? std::move(*number) : json(text);
 }
 

@@ -14,7 +14,7 @@ nlohmann::json typed_values(const TextMap& texts, const std::vector<std::string>
   const std::set<std::string_view> typed(json_keys.begin(), json_keys.end());
   auto out = nlohmann::json::object();
   for (const auto& [key, text] : texts) {
-    auto value = typed.contains(key) ? parse_json(text) : Result<nlohmann::json>(to_utf8(text));
+    auto value = typed.contains(key) ? parse_exact_json(text) : Result<nlohmann::json>(to_utf8(text));
     out[to_utf8(key)] = value ? std::move(*value) : nlohmann::json(to_utf8(text));
   }
   return out;

@@ -18,7 +18,7 @@ struct HandedBack {
 };
 
 // An object, each value with the type that it was handed back with. A text that is no JSON, whatever `json_keys` says,
-// stays a text.
+// stays a text. So does a value with an integer beyond 64 bits, which the tree could only round.
 nlohmann::json typed_values(const TextMap& texts, const std::vector<std::string>& json_keys);
 // The same as text, digit by digit: no number passes through a double.
 std::string typed_text(const TextMap& texts, const std::vector<std::string>& json_keys);

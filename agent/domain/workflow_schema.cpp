@@ -579,7 +579,7 @@ Result<CanonicalValue> SchemaSet::check(std::string_view name, const json& value
 }
 Result<CanonicalValue> SchemaSet::check_text(std::string_view name, std::string_view text, ValueForm form,
                                              std::size_t max_bytes) const {
-  MJ_TRY(value, form == ValueForm::from_cbor ? decode_cbor(text) : parse_json(text));
+  MJ_TRY(value, form == ValueForm::from_cbor ? decode_cbor(text) : parse_exact_json(text));
   return check(name, value, form, max_bytes);
 }
 Result<CanonicalValue> SchemaSet::check_bytes(std::string_view name, std::string_view cbor,

@@ -207,7 +207,7 @@ Result<void> check(const ControlFlow& request) {
   MJ_CHECK(check_length("comment", request.comment, kMaxComment));
   MJ_CHECK(check_length("payload", request.payload, kMaxSignalPayload));
   if (!request.payload.empty()) {
-    if (auto parsed = parse_json(request.payload); !parsed) return fail(parsed.error(), "payload");
+    if (auto parsed = parse_exact_json(request.payload); !parsed) return fail(parsed.error(), "payload");
   }
   return check_key("key", request.key);
 }

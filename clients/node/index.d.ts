@@ -1,7 +1,11 @@
 /** A script type: python, v, osis, sal, native, or another executor's name. */
 export type ScriptType = string;
-export type Json = null | boolean | number | string | Json[] | { [name: string]: Json };
+/** An integer beyond 2^53 - 1 is a bigint. */
+export type Json = null | boolean | number | bigint | string | Json[] | { [name: string]: Json };
 export type Detail = Record<string, unknown>;
+
+/** A time span: a number of seconds, or a text such as "500ms", "30s", "5m", "2h" or "1d". */
+export type Duration = number | string;
 
 export interface ClientOptions {
   /** http://HOST:PORT; absent: COORDINATOR_URL, else http://127.0.0.1:9652 */
@@ -10,8 +14,8 @@ export interface ClientOptions {
   token?: string;
   /** absent: the server's first */
   context?: number;
-  /** For how long calls are repeated while the server is away, in ms (30000). */
-  retryFor?: number;
+  /** How long calls are repeated while the server is away (30 s). */
+  retryFor?: Duration;
 }
 
 /** What `job.start` takes, by its names; `type`, `env` and `depends` stand for script_type, env_vars and dependends. */
@@ -23,8 +27,7 @@ export interface SubmitOptions {
   context_id?: number;
   caller_id?: number;
   name?: string;
-  /** seconds */
-  timeout?: number;
+  timeout?: Duration;
   retries?: number;
   prerequisites?: string[];
   run_at_ms?: number;
@@ -96,17 +99,17 @@ export interface Event {
   data: { [name: string]: any };
 }
 export interface WaitOptions {
-  /** ms; WaitTimeout when they are over */
-  timeout?: number;
+  /** WaitTimeout is thrown after this time. */
+  timeout?: Duration;
   signal?: AbortSignal;
 }
 
 export class Client {
-  constructor(options?: ClientOptions);
+  /** A server's address, or options. */
+  constructor(options?: string | URL | ClientOptions);
   readonly context: number | undefined;
-  readonly retryFor: number;
-  /** Any method of the contract, by its own names. repeat: whether it may be sent again if no answer came; answerWithin: ms (60000). */
-  call<T = any>(method: string, params?: object, how?: { repeat?: boolean; signal?: AbortSignal; answerWithin?: number }): Promise<T>;
+  /** Any method of the contract, by its own names. repeat: whether it may be sent again if no answer came; answerWithin: 60 s. */
+  call<T = any>(method: string, params?: object, options?: { repeat?: boolean; signal?: AbortSignal; answerWithin?: Duration }): Promise<T>;
   submit(script: string, options?: SubmitOptions): Promise<Job>;
   /** "CALLER:ID", "job:CALLER:ID", or an id of the token's own. */
   job(key: string | number): Job;
@@ -117,7 +120,7 @@ export class Client {
   ): Promise<Flow>;
   flow(id: number): Flow;
   /** Of a flow or a job until it has ended, else of all flows of the context. Goes on after a lost connection. */
-  events(of?: { flow?: number; job?: string; after?: string; signal?: AbortSignal }): AsyncGenerator<Event, void>;
+  events(options?: { flow?: number; job?: string; after?: string; signal?: AbortSignal }): AsyncGenerator<Event, void>;
 }
 
 export class Job {
@@ -127,7 +130,7 @@ export class Job {
   status(): Promise<JobState>;
   wait(limits?: WaitOptions): Promise<JobState>;
   result<T = { [name: string]: Json }>(limits?: WaitOptions): Promise<T>;
-  logs(how?: { follow?: boolean; after?: number; signal?: AbortSignal }): AsyncGenerator<LogLine, void>;
+  logs(options?: { follow?: boolean; after?: number; signal?: AbortSignal }): AsyncGenerator<LogLine, void>;
   cancel(): Promise<JobState>;
   retry(): Promise<JobState>;
   explain(): Promise<JobReason>;

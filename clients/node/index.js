@@ -2,12 +2,14 @@
 // server: GET /openrpc.json, docs/rpc.md. Types: index.d.ts.
 import { randomUUID } from "node:crypto";
 import { setTimeout as pause } from "node:timers/promises";
+import { parseJson, stringifyJson } from "./exact_json.js";
 
 const READS = new Set(
   ("get list page status result logs explain dag timeline history wait ping version info discover check overview rights verify doctor refusals " +
     "cells show facts dead").split(" "),
 );
 const ANSWER_MS = 60_000; // a server that is silent for longer is away
+const RETRY_MS = 30_000;
 const SILENCE_MS = 45_000; // a stream of events says something every 15 s
 const MOST_CALLS = 8; // at one time; a stream of events or a log that is followed is one more
 const MOST_BYTES = 16 << 20; // of a call
@@ -86,7 +88,7 @@ function readError(error) {
 function refused(status, said) {
   let error;
   try {
-    error = readError(JSON.parse(said).error);
+    error = readError(parseJson(said).error);
   } catch {
     error = new (status >= 500 ? Unavailable : MycojobsError)(`HTTP ${status}: ${said.slice(0, 200)}`, { word: "http" });
   }
@@ -97,7 +99,7 @@ function refused(status, said) {
 function readAnswer(said, id, url) {
   let [answer, error] = [undefined, undefined];
   try {
-    answer = JSON.parse(said);
+    answer = parseJson(said);
     if (answer.error !== undefined && (answer.id === id || answer.id === null)) error = readError(answer.error);
     else if (answer.id === id && answer.result !== undefined) return answer.result;
   } catch {
@@ -120,6 +122,31 @@ async function textOf(answer) {
 
 const invalid = (text, remedy) => new Invalid(text, { code: -32602, word: "invalid", remedy });
 
+// Checked before a call is made: a misspelled option would be ignored without a word.
+function checkOptions(what, options, known) {
+  if (!is(options, "object")) throw invalid(`${what}: the options are not an object`, `give {${known.join(", ")}}`);
+  for (const name of Object.keys(options)) {
+    if (!known.includes(name)) throw invalid(`${what}: unknown option ${JSON.stringify(name)}`, `the options are ${known.join(", ")}`);
+  }
+  return options;
+}
+const LIMITS = ["timeout", "signal"];
+// Parameters of job.start; type, env and depends stand for script_type, env_vars and dependends.
+const SUBMIT_OPTIONS = (
+  "type env depends script_type env_vars dependends id context_id caller_id name timeout retries prerequisites run_at_ms priority " +
+  "queue_timeout_ms idempotency_key concurrency_key concurrency_limit inputs notify policy traceparent"
+).split(" ");
+
+const UNIT_MS = { ms: 1, s: 1000, m: 60_000, h: 3_600_000, d: 86_400_000 };
+// A time span in milliseconds, given as a number of seconds or as a text with a unit. Absent stays absent.
+function milliseconds(name, span) {
+  if (span == null) return undefined;
+  if (typeof span === "number" && span >= 0) return span * 1000;
+  const [, number, unit] = (typeof span === "string" && /^(\d+)(ms|[smhd])$/.exec(span)) || [];
+  if (unit) return number * UNIT_MS[unit];
+  throw invalid(`${name}: ${String(span).slice(0, 40)} is not a time span`, 'give seconds, or a text such as "500ms", "30s", "5m", "2h" or "1d"');
+}
+
 function protocolOf(url) {
   try {
     return new URL(url).protocol;
@@ -131,7 +158,7 @@ function protocolOf(url) {
 function bodyOf(id, method, params) {
   let body;
   try {
-    body = JSON.stringify({ jsonrpc: "2.0", id, method, params });
+    body = stringifyJson({ jsonrpc: "2.0", id, method, params });
   } catch (why) {
     throw invalid(`${method}: a parameter is no JSON: ${why.message}`);
   }
@@ -174,25 +201,32 @@ function lost(why) {
 }
 
 export class Client {
-  #url; #headers; #free = MOST_CALLS; #queue = []; #number = 0;
+  #url; #headers; #retryMs; #free = MOST_CALLS; #queue = []; #number = 0;
 
-  constructor({ url, token, context, retryFor = 30_000 } = {}) {
+  /** A server's address, or {url, token, context, retryFor}. */
+  constructor(options = {}) {
+    const given = typeof options === "string" || options instanceof URL ? { url: options } : options;
+    let { url, token, context, retryFor } = checkOptions("Client", given, ["url", "token", "context", "retryFor"]);
+    retryFor = milliseconds("retryFor", retryFor) ?? RETRY_MS;
     this.#url = String(url || process.env.COORDINATOR_URL || "http://127.0.0.1:9652").replace(/\/+$/, "");
     token ||= process.env.MYCOJOBS_TOKEN;
     if (!/^https?:$/.test(protocolOf(this.#url))) throw invalid(`"${this.#url}" is no address of a server`, "give http://HOST:PORT");
     if (/[^\x20-\x7e]/.test(token ?? "")) throw invalid("the token has characters that no token has");
     this.#headers = { "Content-Type": "application/json", ...(token && { Authorization: `Bearer ${token}` }) };
-    Object.assign(this, { context, retryFor });
+    this.context = context;
+    this.#retryMs = retryFor;
     this.waits = { jobs: new Waits(this, "jobs.wait", "jobs", "key"), flows: new Waits(this, "flows.wait", "flows", "id") };
     Object.defineProperty(this, "waits", { enumerable: false });
   }
 
   /** Any method of the contract. repeat: whether it may be sent again if no answer came; undefined: if that is harmless. */
-  async call(method, params = {}, { repeat, signal, answerWithin = ANSWER_MS } = {}) {
-    const until = Date.now() + this.retryFor;
+  async call(method, params = {}, options = {}) {
+    const { repeat, signal, answerWithin } = checkOptions("call", options, ["repeat", "signal", "answerWithin"]);
+    const answerMs = milliseconds("answerWithin", answerWithin) ?? ANSWER_MS;
+    const until = Date.now() + this.#retryMs;
     for (let ms = 50; ; ms = Math.min(ms * 2, 2000)) {
       try {
-        return await this.#once(method, params, signal, answerWithin);
+        return await this.#once(method, params, signal, answerMs);
       } catch (why) {
         const again = why instanceof Unavailable && (!why.sent || (repeat ?? harmless(method, params)));
         if (!again || Date.now() + ms > until) throw why;
@@ -201,13 +235,13 @@ export class Client {
     }
   }
 
-  async #once(method, params, signal, answerWithin) {
+  async #once(method, params, signal, answerMs) {
     const shared = !method.endsWith(".logs"); // one that is followed would keep others waiting
     if (shared) await this.#enter();
     try {
       const id = ++this.#number;
       const body = bodyOf(id, method, params);
-      const { status, said } = await this.#post(body, patience(answerWithin, signal));
+      const { status, said } = await this.#post(body, patience(answerMs, signal));
       if (status !== 200) throw refused(status, said);
       return readAnswer(said, id, this.#url);
     } catch (why) {
@@ -239,9 +273,11 @@ export class Client {
   }
 
   /** Queues a script. */
-  async submit(script, { type = "python", env, depends, ...options } = {}) {
+  async submit(script, options = {}) {
+    const { type = "python", env, depends, timeout, ...more } = checkOptions("submit", options, SUBMIT_OPTIONS);
     const params = {
-      script, script_type: type, env_vars: env, context_id: this.context, idempotency_key: randomUUID(), ...options,
+      script, script_type: type, env_vars: env, context_id: this.context, idempotency_key: randomUUID(), ...more,
+      ...(timeout != null && { timeout: milliseconds("timeout", timeout) / 1000 }),
       ...(depends && { dependends: depends.map((each) => each.id ?? each) }),
     };
     return new Job(this, member("job.start", await this.call("job.start", params), "key", "string"), params.context_id);
@@ -252,7 +288,9 @@ export class Client {
   }
 
   /** Makes a flow of a definition and begins it. */
-  async flowStart(definition, { inputs, env, notify, idempotencyKey = randomUUID(), traceparent } = {}) {
+  async flowStart(definition, options = {}) {
+    const known = ["inputs", "env", "notify", "idempotencyKey", "traceparent"];
+    const { inputs, env, notify, idempotencyKey = randomUUID(), traceparent } = checkOptions("flowStart", options, known);
     const context_id = this.context;
     const request = { definition, inputs, env_vars: env, notify, context_id, idempotency_key: idempotencyKey, traceparent };
     const id = member("flow.create", await this.call("flow.create", request), "id", "number");
@@ -265,14 +303,16 @@ export class Client {
   }
 
   /** What happens, as it happens: to a flow or a job until it has ended, else to all flows of the context. */
-  async *events({ flow, job, after = "", signal } = {}) {
+  async *events(options = {}) {
+    const { flow, job, after: first = "", signal } = checkOptions("events", options, ["flow", "job", "after", "signal"]);
+    let after = first;
     const context = this.context ?? member("system.info", await this.call("system.info"), "contexts", "array")[0] ?? 1;
     const query = { context, ...(flow && { flow }), ...(job && { job }) };
-    let until = Date.now() + this.retryFor;
+    let until = Date.now() + this.#retryMs;
     while (true) {
       try {
         for await (const event of this.#stream({ ...query, ...(after && { after }) }, signal)) {
-          [after, until] = [event.id || after, Date.now() + this.retryFor];
+          [after, until] = [event.id || after, Date.now() + this.#retryMs];
           if (event.kind === "gone") throw new Denied(String(event.data.message), { code: -32003, word: "denied" });
           if (event.kind) yield event;
           const over = flow && event.kind === "flow" && ["finished", "error"].includes(event.data.status);
@@ -303,7 +343,7 @@ export class Client {
             const [, name, value] = /^([^:]*):? ?([^]*)$/.exec(line);
             fields[name] = value;
           } else {
-            const data = JSON.parse(fields.data ?? "{}");
+            const data = parseJson(fields.data ?? "{}");
             if (!is(data, "object")) throw new Error("an event that is no object");
             yield { kind: fields.data ? fields.event ?? "message" : "", id: fields.id ?? "", data };
             fields = {};
@@ -335,9 +375,11 @@ export class Job {
     return this.#call("job.status");
   }
   /** Its JobState when it has ended, however. */
-  async wait({ timeout, signal } = {}) {
+  async wait(limits = {}) {
+    const { timeout, signal } = checkOptions("wait", limits, LIMITS);
+    const timeoutMs = milliseconds("timeout", timeout);
     if (!this.key.includes(":")) this.key = member("job.status", await this.status(), "key", "string").replace(/^job:/, "");
-    return this.#client.waits.jobs.wait(`job:${this.key}`, this.#context, `job ${this.key}`, timeout, signal);
+    return this.#client.waits.jobs.wait(`job:${this.key}`, this.#context, `job ${this.key}`, timeoutMs, signal);
   }
   /** What it has handed back, when it has ended. JobFailed, JobCancelled: it has not finished. */
   async result(limits = {}) {
@@ -347,7 +389,9 @@ export class Job {
     return member("job.result", state, "result", "object");
   }
   /** Its lines: those that there are, or, with follow, until it has ended. */
-  async *logs({ follow = false, after = 0, signal } = {}) {
+  async *logs(options = {}) {
+    const { follow = false, after: first = 0, signal } = checkOptions("logs", options, ["follow", "after", "signal"]);
+    let after = first;
     while (true) {
       const began = Date.now();
       const page = await this.#call("job.logs", { after_seq: after, wait_ms: follow ? LOG_WAIT_MS : 0 }, { signal });
@@ -392,8 +436,9 @@ export class Flow {
     return this.#call("flow.explain");
   }
   /** Its FlowResult when it has ended, however. */
-  wait({ timeout, signal } = {}) {
-    return this.#client.waits.flows.wait(this.id, this.#context, `flow ${this.id}`, timeout, signal);
+  async wait(limits = {}) {
+    const { timeout, signal } = checkOptions("wait", limits, LIMITS);
+    return this.#client.waits.flows.wait(this.id, this.#context, `flow ${this.id}`, milliseconds("timeout", timeout), signal);
   }
   /** What its jobs have handed back, by <node>.<key>. FlowFailed: it has not finished. */
   async result(limits = {}) {
@@ -436,7 +481,7 @@ class Waits {
     [this.#client, this.#method, this.#param, this.#name] = [client, method, param, name];
   }
 
-  async wait(key, context, what, timeout, signal) {
+  async wait(key, context, what, timeoutMs, signal) {
     signal?.throwIfAborted();
     const place = `${context ?? ""} ${key}`;
     if (!this.#waiting.has(place)) {
@@ -449,8 +494,8 @@ class Waits {
       return await new Promise((resolve, reject) => {
         waiter = { resolve, reject };
         this.#waiting.get(place).waiters.add(waiter);
-        const late = () => reject(new WaitTimeout(`${what} has not ended after ${timeout} ms`, { word: "wait_timeout", remedy: "it goes on: wait again, or cancel it" }));
-        if (timeout != null) end = after(timeout, late);
+        const late = () => reject(new WaitTimeout(`${what} has not ended after ${timeoutMs / 1000} s`, { word: "wait_timeout", remedy: "it goes on: wait again, or cancel it" }));
+        if (timeoutMs !== undefined) end = after(timeoutMs, late);
         stop = () => reject(signal.reason);
         signal?.addEventListener("abort", stop);
         this.#ask();

@@ -117,6 +117,15 @@ TEST_F(Protocol, WhatIsNoJsonIsAParseError) {
   }
 }
 
+// The tree of a request can hold such an integer only as a rounded double.
+TEST_F(Protocol, IntegersBeyond64BitsAreRefused) {
+  const json reply = ask(R"({"jsonrpc":"2.0","id":5,"method":"echo","params":{"v":18446744073709551616}})");
+  EXPECT_EQ(code(reply), -32602);
+  EXPECT_EQ(reply.at("id"), 5);
+  EXPECT_EQ(reply["error"].value("message", ""), "the integer 18446744073709551616 does not fit 64 bits");
+  EXPECT_EQ(reply["error"]["data"].value("remedy", ""), "put it in quotes, as text");
+}
+
 TEST_F(Protocol, ABatchIsAnsweredInOneList) {
   const json replies = ask(R"([
     {"jsonrpc":"2.0","id":"1","method":"add","params":{"a":1,"b":2}},

@@ -41,8 +41,27 @@ const parameters = (type) =>
     return [name, value ? /^(?:async )?\*?\s*\w+\((.*?)\) \{\n/s.exec(String(value))[1] : ""];
   }));
 const methods = (type) => Object.getOwnPropertyNames(type.prototype).filter((name) => name !== "constructor");
+// The options that each function accepts, as its error for an unknown option lists them.
+const optionsOf = async (call) => {
+  const error = await (async () => call({ unknown: 1 }))().catch((why) => why);
+  return error.remedy.replace("the options are ", "").split(", ").sort();
+};
+const real = new Client("http://127.0.0.1:1");
+const options = {
+  Client: await optionsOf((given) => new Client(given)),
+  call: await optionsOf((given) => real.call("system.ping", {}, given)),
+  submit: await optionsOf((given) => real.submit("x", given)),
+  flowStart: await optionsOf((given) => real.flowStart({}, given)),
+  events: await optionsOf((given) => real.events(given).next()),
+  logs: await optionsOf((given) => real.job("1:7").logs(given).next()),
+  "Job.wait": await optionsOf((given) => real.job("1:7").wait(given)),
+  "Job.result": await optionsOf((given) => real.job("1:7").result(given)),
+  "Flow.wait": await optionsOf((given) => real.flow(7).wait(given)),
+  "Flow.result": await optionsOf((given) => real.flow(7).result(given)),
+};
 console.log(JSON.stringify({
   calls,
+  options,
   codes: Object.fromEntries(Object.entries(CODES).map(([code, type]) => [code, type.name])),
   names: Object.keys(client),
   methods: { Client: methods(Client), Job: methods(client.Job), Flow: methods(client.Flow) },

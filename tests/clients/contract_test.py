@@ -84,7 +84,7 @@ def json_types(type_):
         if each in ("Json", "unknown"):
             return set()
         literal = each.startswith('"') or each in ("string", "ScriptType")
-        found.add("string" if literal else "array" if each.endswith("[]") else {"number": "integer", "boolean": "boolean"}.get(each, "object"))
+        found.add("string" if literal else "array" if each.endswith("[]") else {"number": "integer", "Duration": "integer", "boolean": "boolean"}.get(each, "object"))
     return found
 
 
@@ -170,6 +170,17 @@ class Contract(Case):
         schemas = {RENAMED.get(name, name): self.methods["job.start"][name]["schema"] for name in wanted - {"script"}}
         self.assertEqual(list(differences(declared, schemas, ())), [])
 
+    def test_unknown_options_are_refused_before_a_call(self):
+        declarations = text_of(NODE_CLIENT, "index.d.ts")
+        inline = {name: sorted(re.findall(r"(\w+)\??:", text)) for name, text in re.findall(r"(call|flowStart|events|logs)(?:<.*?>)?\([^()]*options\?: \{(.*?)\}[,)\n]", declarations, re.S)}
+        limits, long_names = sorted(members(declarations, "WaitOptions")), {"script_type", "env_vars", "dependends"}
+        wanted = {**inline, "Client": sorted(members(declarations, "ClientOptions")), "submit": sorted({*members(declarations, "SubmitOptions"), *long_names}),
+                  **{name: limits for name in ("Job.wait", "Job.result", "Flow.wait", "Flow.result")}}  # fmt: skip
+        self.assertEqual(self.node["options"], wanted)
+        options = set(self.methods["job.start"]) - ALIASES - {"script"} | set(RENAMED.values())
+        self.assertEqual(set(mycojobs.ship.SUBMIT_OPTIONS), options)
+        self.assertEqual(set(wanted["submit"]), options)
+
     def test_the_error_codes_are_those_of_the_contract(self):
         contract = {each["code"]: name for name, each in self.document["components"]["errors"].items()}
         self.assertEqual({code: type_.word for code, type_ in errors.CODES.items()}, contract)
@@ -205,7 +216,7 @@ class Contract(Case):
         self.assertEqual(set(re.findall(r"^export (?:class|const) (\w+)", declarations, re.M)), set(self.node["names"]))
         for name, there in self.node["methods"].items():
             body = re.search(rf"^export class {name} {{\n(.*?)\n}}", declarations, re.S | re.M)[1]
-            declared = set(re.findall(r"^  (?:readonly )?(\w+)[(<:]", body, re.M)) - {"constructor", "private", "key", "context", "retryFor"}
+            declared = set(re.findall(r"^  (?:readonly )?(\w+)[(<:]", body, re.M)) - {"constructor", "private", "key", "context"}
             self.assertEqual(declared - {"id"}, set(there) - {"id"}, name)
         self.assertEqual(set(mycojobs.__all__) - set(dir(mycojobs)), set())
 

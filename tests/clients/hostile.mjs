@@ -2,6 +2,7 @@
 // wait and stream ended, as JSON. Any error that is not the client's own ends the program.
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
+import { createServer } from "node:http";
 import { Client, Invalid, MycojobsError } from "../../clients/node/index.js";
 
 const [, , url] = process.argv;
@@ -36,14 +37,35 @@ for (const name of streams) {
 
 for (const wrong of ["http://h:99999", "http://[", "ftp://h", "h"]) assert.throws(() => new Client({ url: wrong }), Invalid);
 assert.throws(() => new Client({ token: "a\r\nb" }), Invalid);
-await assert.rejects(new Client({ url, retryFor: 0 }).call("job.get", { id: 1n }), Invalid);
+const circular = {};
+circular.self = circular;
+await assert.rejects(new Client({ url, retryFor: 0 }).call("job.get", { circular }), Invalid);
+for (const timeout of [-1, NaN, "5", "soon", "1.5s", {}, true]) {
+  await assert.rejects(new Client(url).job("1:7").wait({ timeout }), { name: "Invalid", message: /timeout.*time span.*"5m"/ });
+}
 
 // Times that no timer has: none of them is over at once.
 const patient = new Client({ url: "http://127.0.0.1:1", retryFor: Infinity });
-for (const timeout of [Infinity, 30 * 24 * 3600_000, null]) {
+for (const timeout of [Infinity, 30 * 24 * 3600, "30d", null]) {
   await assert.rejects(patient.job("1:7").wait({ timeout, signal: AbortSignal.timeout(300) }), { name: "TimeoutError" });
 }
 await assert.rejects(patient.call("job.get", {}, { answerWithin: Infinity, signal: AbortSignal.timeout(300) }), { name: /TimeoutError|AbortError/ });
+
+// A proxy's 502 may follow a change that was made, so only a 503 of the server itself is repeated.
+for (const [status, repeated] of [[502, false], [500, false], [504, false], [503, true]]) {
+  let requests = 0;
+  const server = createServer((request, response) => {
+    requests++;
+    request.resume();
+    response.writeHead(status).end("no");
+  });
+  await new Promise((listening) => server.listen(0, "127.0.0.1", listening));
+  const change = new Client({ url: `http://127.0.0.1:${server.address().port}`, retryFor: "500ms" }).call("job.create", { script: "x" });
+  await assert.rejects(change, { name: "Unavailable", sent: !repeated });
+  assert.equal(requests > 1, repeated, `HTTP ${status}: ${requests} requests`);
+  server.closeAllConnections();
+  server.close();
+}
 
 // A signal that lives long is given to many calls, and keeps none of them.
 const lives = new AbortController();
@@ -52,7 +74,7 @@ for (const [name, count] of [["addEventListener", () => added++], ["removeEventL
   const was = lives.signal[name].bind(lives.signal);
   lives.signal[name] = (...words) => (count(), was(...words));
 }
-const client = new Client({ url: `${url}/lossy`, retryFor: 1000 });
+const client = new Client({ url: `${url}/lossy`, retryFor: "1s" });
 for (let i = 0; i < 5; i++) await client.call("job.get", { i }, { signal: lives.signal });
 assert.ok(added >= 10 && added === removed, `${added} ${removed}`);
 console.log(JSON.stringify(shown));

@@ -175,6 +175,22 @@ class Jobs(Case):
         self.assertRaises(mycojobs.Invalid, self.client.submit, "print(1)", 3)
         self.assertRaises(mycojobs.Invalid, self.client.call, "job.get", {"id": {1, 2}})
 
+    def test_an_unknown_option_is_refused_before_a_request(self):
+        with mycojobs.Client("http://127.0.0.1:1", retry_for=0) as nowhere:
+            for call in (lambda: nowhere.submit("x", tiemout=3), lambda: mycojobs.job(retires=2)(area)):
+                with self.assertRaisesRegex(mycojobs.Invalid, "unknown option '(tiemout|retires)'.*timeout"):
+                    call()
+
+    def test_time_spans_are_seconds_or_texts(self):
+        job = self.client.submit("import time\ntime.sleep(0.3)", timeout="1m")
+        self.assertEqual(self.client.call("job.get", {"id": job.key})["timeout"], 60)
+        with self.assertRaisesRegex(mycojobs.WaitTimeout, "0.05 s"):
+            job.wait("50ms")
+        for wrong in (-1, float("nan"), "5", "soon", "1.5s", True, []):
+            with self.assertRaisesRegex(mycojobs.Invalid, "timeout: .* is not a time span"):
+                job.wait(wrong)
+        job.wait(f"{LIMIT_S}s")
+
     def test_a_job_that_is_not_there_is_reported(self):
         self.assertRaises(mycojobs.NotFound, self.client.job(900_000).wait)
         self.assertRaises(mycojobs.NotFound, self.client.job("1:900000").result)

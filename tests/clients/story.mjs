@@ -9,7 +9,7 @@ import { setTimeout as pause } from "node:timers/promises";
 import * as mycojobs from "../../clients/node/index.js";
 
 const { Client } = mycojobs;
-const LIMIT = { timeout: 60_000 }; // what only a hang reaches
+const LIMIT = { timeout: "60s" }; // what only a hang reaches
 const HOSTILE = "\u001b[31mred\u001b[0m \u202e<b>&\"'\u0000\u0007 \u2028 end";
 const SLEEP = "import time\ntime.sleep(60)";
 const client = new Client();
@@ -28,11 +28,11 @@ const texts = async (lines) => {
 };
 const named = (name) => client.call("job.list", { name });
 async function eventually(what) {
-  for (const until = Date.now() + LIMIT.timeout; !(await what()); await pause(20)) assert.ok(Date.now() < until, String(what));
+  for (const until = Date.now() + 60_000; !(await what()); await pause(20)) assert.ok(Date.now() < until, String(what));
 }
 
 test("a script hands back its result and its log", async () => {
-  const job = await client.submit("print('one')\nprint('two')\nresult['n'] = 42", { name: "first", timeout: 60 });
+  const job = await client.submit("print('one')\nprint('two')\nresult['n'] = 42", { name: "first", timeout: "1m" });
   assert.deepEqual(await job.result(LIMIT), { n: 42 });
   assert.equal(await texts(job.logs()), "one\ntwo\n");
   assert.equal((await job.status()).status, "finished");
@@ -69,7 +69,7 @@ test("a cancelled job is told as such", async () => {
 
 test("a wait that is over says so, one that is given up leaves nothing behind", async () => {
   const job = await client.submit("import time\ntime.sleep(2)\nresult['late'] = True");
-  await assert.rejects(job.wait({ timeout: 200 }), mycojobs.WaitTimeout);
+  await assert.rejects(job.wait({ timeout: "200ms" }), mycojobs.WaitTimeout);
   const stop = new AbortController();
   const given_up = assert.rejects(job.wait({ signal: stop.signal }), { name: "AbortError" });
   const stays = job.result(LIMIT);
@@ -85,6 +85,21 @@ test("large results arrive, and what is too large is told", async () => {
   const larger = await client.submit("result['x'] = 'x' * 3_000_000");
   await assert.rejects(larger.result(LIMIT), { detail: "result_too_large" });
   await assert.rejects(client.submit("#".repeat(20_000_000)), mycojobs.TooLarge);
+});
+
+test("integers beyond 2^53 keep their digits both ways", async () => {
+  const script = "result['id'] = 9007199254740993\nresult['list'] = [2**64 - 1, -2**63, 7]\nresult['text'] = '9007199254740993'";
+  const result = await (await client.submit(script)).result(LIMIT);
+  assert.deepEqual(result, { id: 9007199254740993n, list: [18446744073709551615n, -9223372036854775808n, 7], text: "9007199254740993" });
+  const flow = await client.flowStart({ name: "n", inputs: { n: { type: "integer" } }, jobs: {
+    a: { type: "python", script: "import mycojobs\nresult['n'] = mycojobs.flow.inputs['n']" } } }, { inputs: { n: 9007199254740993n } });
+  assert.equal((await flow.result(LIMIT))["a.n"], 9007199254740993n);
+});
+
+test("a server's address alone makes a client", async () => {
+  const { COORDINATOR_URL } = process.env;
+  for (const address of [COORDINATOR_URL, new URL(COORDINATOR_URL)]) assert.equal(await new Client(address).call("system.ping"), "pong");
+  await assert.rejects(new Client("http://127.0.0.1:1/").call("system.ping", {}, { signal: AbortSignal.timeout(300) }), { name: /TimeoutError|AbortError/ });
 });
 
 test("an idempotency key makes one job", async () => {
@@ -118,7 +133,7 @@ test("a flow is approved, signalled and hands back its results", async () => {
     { inputs: { n: 7 } },
   );
   await eventually(async () => (await flow.explain())[0].cause === "approval");
-  await assert.rejects(flow.wait({ timeout: 100 }), mycojobs.WaitTimeout);
+  await assert.rejects(flow.wait({ timeout: 0.1 }), mycojobs.WaitTimeout);
   await flow.approve("ok", "read it");
   await flow.signal("go", { to: "you" });
   const result = await flow.result(LIMIT);
@@ -142,7 +157,7 @@ test("a flow that is cancelled or rejected throws", async () => {
 
 test("a call may take as long as it says", async () => {
   const request = { script: SLEEP, script_type: "python", wait_ms: 3000, name: "slow" };
-  await assert.rejects(client.call("job.run", request, { answerWithin: 500 }), mycojobs.Unavailable);
+  await assert.rejects(client.call("job.run", request, { answerWithin: 0.5 }), mycojobs.Unavailable);
   assert.equal((await client.call("job.run", request)).ended, false);
   for (const each of await named("slow")) await client.job(each.key).cancel();
 });
@@ -204,7 +219,7 @@ test("nobody there is told after a while", async () => {
   await once(server, "listening");
   const url = `http://127.0.0.1:${server.address().port}`;
   server.close();
-  const nobody = new Client({ url, retryFor: 300 });
+  const nobody = new Client({ url, retryFor: 0.3 });
   const began = Date.now();
   await assert.rejects(nobody.call("job.create"), (why) => why instanceof mycojobs.Unavailable && !why.sent && why.remedy.includes("mycojobs coordinator"));
   assert.ok(Date.now() - began > 100, "it was tried again: nothing can have happened");

@@ -3,7 +3,7 @@ import * as mycojobs from "../../clients/node/index.js";
 import { Client, type Flow, type FlowResult, type Job, type JobResult, type JobState, type SubmitOptions } from "../../clients/node/index.js";
 
 export async function story(stop: AbortSignal): Promise<string> {
-  const client = new Client({ url: "http://h:1", token: "t", context: 1, retryFor: 10 });
+  const client = new Client({ url: "http://h:1", token: "t", context: 1, retryFor: "10s" });
   const options: SubmitOptions = { type: "sal", env: { A: "b" }, timeout: 60, policy: { net: ["h:1"] }, notify: [{ job: 1 }] };
   const first: Job = await client.submit("x", options);
   const job = await client.submit("x", { depends: [first, 7], priority: 1 });
@@ -32,7 +32,7 @@ export async function mistakes(client: Client, job: Job, flow: Flow): Promise<vo
   // @ts-expect-error
   await client.submit("x", { tiemout: 3 });
   // @ts-expect-error
-  await client.submit("x", { timeout: "60" });
+  await client.submit("x", { timeout: { seconds: 60 } });
   // @ts-expect-error
   await job.wait(60);
   // @ts-expect-error

@@ -38,6 +38,36 @@ TEST(FlowConditions, WholeNumbersAreComparedExactly) {
   EXPECT_EQ(judged(Check::greater_than, "9007199254740992", {{"size", "9007199254740993"}}), "holds");
 }
 
+TEST(FlowConditions, NumbersBeyond64BitsAreComparedExactly) {
+  const std::string two_64 = "18446744073709551616";
+  const auto holds = [&](Check test, const std::string& value) {
+    return judged(test, two_64, {{"size", value}}) == "holds";
+  };
+  EXPECT_TRUE(holds(Check::less_than, "18446744073709551615"));
+  EXPECT_FALSE(holds(Check::less_than, two_64));
+  EXPECT_FALSE(holds(Check::less_than, "18446744073709551617"));
+  EXPECT_TRUE(holds(Check::greater_than, "18446744073709551617"));
+  EXPECT_FALSE(holds(Check::equals, "18446744073709551617"));
+  for (const char* same : {"18446744073709551616.0", "1.8446744073709551616e19", "18446744073709551616000E-3"}) {
+    EXPECT_TRUE(holds(Check::equals, same)) << same;
+    EXPECT_FALSE(holds(Check::less_than, same)) << same;
+  }
+  EXPECT_TRUE(holds(Check::less_than, "-18446744073709551617"));
+  EXPECT_EQ(judged(Check::less_than, "-18446744073709551616", {{"size", "-18446744073709551617"}}), "holds");
+  EXPECT_EQ(judged(Check::greater_than, "-0.1", {{"size", "-0.0999999999999999999999"}}), "holds");
+  EXPECT_EQ(judged(Check::equals, "-0.0", {{"size", "0e5"}}), "holds");
+  EXPECT_EQ(judged(Check::less_than, "0.1", {{"size", "0.0100"}}), "holds");
+}
+
+// Each number operator, with the key there and absent.
+TEST(FlowConditions, AnAbsentKeyFulfilsNoComparison) {
+  for (const Check test : {Check::equals, Check::less_than, Check::greater_than}) {
+    for (const char* value : {"0", "1", "-1", ""}) {
+      EXPECT_EQ(judged(test, value, {{"other", value}}), "build.size is absent") << value;
+    }
+  }
+}
+
 TEST(FlowConditions, WhatIsNoFiniteNumberIsNone) {
   for (const char* text : {"nan", "inf", "-inf", "0x10", "1 ", " 1", "1,5", "1e999"}) {
     EXPECT_EQ(judged(Check::greater_than, "0", {{"size", text}}).find("holds"), std::string::npos) << text;

@@ -90,6 +90,8 @@ TEST(Each, WhatIsNoListFailsTheNodeAndSaysWhy) {
   const std::pair<TextMap, const char*> kRows[] = {
       {{}, "list.files is absent: there is no list to take elements from"},
       {{{"files", "7"}}, "list.files is 7, no list and no map"},
+      {{{"files", "[18446744073709551617]"}},
+       "list.files: the integer 18446744073709551617 does not fit 64 bits: put it in quotes, as text"},
       {{{"files", "[1,2,3,4]"}},
        "list.files has 4 elements, more than 3: give the node a larger max (at most 5000), or "
        "the list fewer"},

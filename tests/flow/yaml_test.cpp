@@ -54,6 +54,9 @@ TEST(FlowYaml, NumbersAndTextsAreWhatJsonMakesOfThem) {
   YamlText places;
   EXPECT_EQ(dump_json(*yaml_to_json("a: 12\nb: 1.0\nc: -0\n", places)),
             dump_json(json::parse(R"({"a":12,"b":1.0,"c":0})")));
+  EXPECT_EQ(
+      dump_json(*yaml_to_json("a: 18446744073709551615\nb: 18446744073709551616\nc: -9223372036854775809\n", places)),
+      R"({"a":18446744073709551615,"b":"18446744073709551616","c":"-9223372036854775809"})");
 }
 
 TEST(FlowYaml, WhatIsRefusedIsNamedWithItsPlace) {

@@ -22,6 +22,8 @@ with tempfile.TemporaryDirectory() as folder:
     folder = pathlib.Path(folder)
     web, modules, out = folder / "web", folder / "modules", folder / "page.cpp"
     shutil.copytree(source / "web", web, ignore=shutil.ignore_patterns("node_modules"))
+    (folder / "clients/node").mkdir(parents=True)
+    shutil.copy(source / "clients/node/exact_json.js", folder / "clients/node")
     shutil.copytree(source / "examples/hello", folder / "examples/hello")
     done = pack(web, modules, out)
     if done.returncode or "without its page" not in done.stdout or "std::span<const PageFile> page_files() { return {}; }" not in out.read_text():

@@ -5,6 +5,7 @@ import {test} from 'node:test';
 const source = (name) => import(`${process.env.MYCOJOBS_SOURCE}/web/src/${name}`);
 const {ago, bytes, count, line, log_parts, log_text, plain, since, span} = await source('text.js');
 const {event_reader} = await source('api.js');
+const {parseJson, stringifyJson} = await import(`${process.env.MYCOJOBS_SOURCE}/clients/node/exact_json.js`);
 const {login_bytes} = await source('key.js');
 const {LogLines} = await source('lines.js');
 const {Rows} = await source('rows.js');
@@ -32,6 +33,16 @@ test('events come whole, however they are cut', () => {
     for (let at = 0; at < stream.length; at += size) feed(stream.slice(at, at + size));
     assert.deepEqual(heard, [{event: 'message', id: '5.0.0', data: ''}, {event: 'log', id: '7', data: '{"a":1}'}, {event: 'job', id: '', data: '{"b":"x\\ny"}'}], `in pieces of ${size}`);
   }
+});
+
+test('integers that a number cannot hold keep their digits', () => {
+  const text = '{"a":9007199254740993,"list":[18446744073709551615,-9223372036854775808,9007199254740991,1.5e300,0.1234567890123456789],"text":"9007199254740993 \\" 1","9007199254740993":null}';
+  const value = parseJson(text);
+  assert.deepEqual(value.list, [18446744073709551615n, -9223372036854775808n, 9007199254740991, 1.5e300, 0.1234567890123456789]);
+  assert.deepEqual([value.a, value.text, value['9007199254740993']], [9007199254740993n, '9007199254740993 " 1', null]);
+  assert.equal(stringifyJson({a: value.a, list: value.list.slice(0, 3), '1': ['x', -1n]}), '{"1":["x",-1],"a":9007199254740993,"list":[18446744073709551615,-9223372036854775808,9007199254740991]}');
+  for (const wrong of ['{"a":09007199254740993}', '{"a":9007199254740993', '9007199254740993x', '"9007199254740993']) assert.throws(() => parseJson(wrong), SyntaxError);
+  assert.equal(parseJson('9007199254740993'), 9007199254740993n);
 });
 
 test('numbers and times are for people', () => {

@@ -15,7 +15,7 @@ const flow_of = async (file) => {
 };
 const BROKEN = '"""Means of measurements."""\n\n\ndef average(values):\n    return sum(values) / len(values)\n\n\nprint("average of nothing:")\nprint(average([]))\n';
 const broken = await world.job(BROKEN, {name: 'average.py'});
-const good = await world.job('print("hello")\nresult = {"n": 42, "text": "two\\nlines"}', {name: 'hello.py'});
+const good = await world.job('print("hello")\nresult = {"n": 42, "id": 9007199254740993, "text": "two\\nlines"}', {name: 'hello.py'});
 await world.ended(broken.key);
 await world.ended(good.key);
 for (let i = 0; i < 24; i++) await world.job(i % 7 === 3 ? 'raise ValueError("no such customer")' : `import time\ntime.sleep(${(i % 5) / 20})`, {name: `import-${i}.py`});
@@ -191,6 +191,7 @@ await claims(world, {
     await page.keyboard.press('j');
     await page.keyboard.press('Enter');
     await sees(page, '42');
+    await sees(page, '9007199254740993');
     await page.keyboard.press('Escape');
     await until('the list', () => new URL(page.url()).hash.startsWith('#/jobs?'));
     assert.deepEqual(page.wrong, []);

@@ -93,6 +93,21 @@ TEST(Json, DamagedTextIsReadOrRefusedAndNothingElse) {
   EXPECT_GT(read, 200U);
 }
 
+TEST(Json, IntegersBeyond64BitsAreFoundWhereTheyAre) {
+  for (const char* exact : {"18446744073709551615", "-9223372036854775808", "[0,-1,1e300,1.8446744073709551616e19]",
+                            "\"18446744073709551616\"", R"({"18446744073709551616":"\\\"18446744073709551616"})", "\"",
+                            "\"\\", "0.18446744073709551616", ""}) {
+    EXPECT_EQ(integer_beyond_64_bits(exact), "") << exact;
+  }
+  EXPECT_EQ(integer_beyond_64_bits("18446744073709551616"), "18446744073709551616");
+  EXPECT_EQ(integer_beyond_64_bits(R"({"a\"":[1,-9223372036854775809]})"), "-9223372036854775809");
+  const auto refused = parse_exact_json(R"({"v":18446744073709551616})");
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().message,
+            "the integer 18446744073709551616 does not fit 64 bits: put it in quotes, as text");
+  EXPECT_EQ(parse_exact_json("[18446744073709551615]").value(), nlohmann::json({18446744073709551615U}));
+}
+
 TEST(Json, DumpNeverThrows) {
   EXPECT_EQ(dump_json(nlohmann::json("a\xFF")), "\"a\xEF\xBF\xBD\"");
   EXPECT_EQ(dump_json(nlohmann::json{{"b", 1}, {"a", 2}}), R"({"a":2,"b":1})");

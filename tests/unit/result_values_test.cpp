@@ -24,6 +24,14 @@ TEST(ResultValues, NoDigitIsLostOnTheWayToAJob) {
             R"({"f":0.10,"n":1180591620717411303424})");
 }
 
+TEST(ResultValues, IntegersBeyond64BitsAreTextInTheTree) {
+  const TextMap texts = {
+      {"large", "18446744073709551617"}, {"list", "[-9223372036854775809]"}, {"max", "18446744073709551615"}};
+  EXPECT_EQ(
+      typed_values(texts, {"large", "list", "max"}),
+      json({{"large", "18446744073709551617"}, {"list", "[-9223372036854775809]"}, {"max", 18446744073709551615U}}));
+}
+
 TEST(ResultValues, WhatAnotherClientWritesDoesNoHarm) {
   EXPECT_EQ(typed_text({{"a", "1,\"b\":2"}, {"c", std::string(100, '[')}, {"d", "nan"}}, {"a", "c", "d", "gone"}),
             R"({"a":"1,\"b\":2","c":")" + std::string(100, '[') + R"(","d":"nan"})");

@@ -61,6 +61,15 @@ TEST(WorkflowSchema, AValueThatFitsHasOneTextOfBytes) {
             "a264247461676141662476616c756501");
 }
 
+TEST(WorkflowSchema, IntegersBeyond64BitsAreRefused) {
+  const auto set = made({{"a/T@1", json::object()}}).set;
+  const auto refused = set.check_text("a/T@1", R"({"v":18446744073709551617})", ValueForm::from_json);
+  ASSERT_FALSE(refused);
+  EXPECT_THAT(refused.error().message, HasSubstr("18446744073709551617 does not fit 64 bits"));
+  EXPECT_TRUE(
+      set.check_text("a/T@1", R"({"v":18446744073709551615,"t":"18446744073709551617"})", ValueForm::from_json));
+}
+
 TEST(WorkflowSchema, WhatDoesNotFitIsNamedWithItsPlace) {
   EXPECT_EQ(checked(R"({"type": "integer"})", 1.5), "the value: is the number 1.5, not integer");
   EXPECT_EQ(checked(R"({"type": "integer"})", "one"), "the value: is the text \"one\", not integer");

@@ -1,6 +1,7 @@
 // The server: JSON-RPC and events, with the token of who has logged in. The token is in this module's memory and nowhere
 // else, and so is the key that it was given for: a reload forgets them.
 import {login_bytes} from './key.js';
+import {parseJson, stringifyJson} from '../../clients/node/exact_json.js';
 
 let token = '';
 let key = null;  // what has begun the session, and begins the next one
@@ -24,7 +25,7 @@ const fetched = (path, options) =>
 export const asset = async (name) => (await fetched(document.querySelector(`meta[name=${name}]`).content, {cache: 'default'})).json();
 
 let next_id = 1;
-const body_of = (method, params) => JSON.stringify({jsonrpc: '2.0', id: next_id++, method, params});
+const body_of = (method, params) => stringifyJson({jsonrpc: '2.0', id: next_id++, method, params});
 const error_of = ({message, data}) => new RpcError(message, data?.word ?? 'io', data?.remedy ?? '', data?.field);
 
 // ---- sessions: of who has logged in by a key ----
@@ -94,7 +95,7 @@ export async function rpc(method, params = {}, signal = undefined, tried = false
   }
   let answer;
   try {
-    answer = await response.json();
+    answer = parseJson(await response.text());
   } catch {
     throw new RpcError(`the server answered ${response.status}`, 'io', 'call again');
   }
@@ -248,7 +249,7 @@ export function events(query, on, on_gone = () => {}) {
         if (id) last = id;
         if (!data) return;
         if (event === 'gone') over = true;
-        const value = JSON.parse(data);
+        const value = parseJson(data);
         if (event === 'gone') on_gone(value.message);
         else if (event !== 'refused') on(event, value);
       });

@@ -4,6 +4,7 @@ import {events, rpc} from './api.js';
 import {Graph} from './graph.js';
 import {Answer, Explained, Pairs, Value} from './job.js';
 import {clock, counted, line, moment, plain, span} from './text.js';
+import {stringifyJson} from '../../clients/node/exact_json.js';
 
 // What is known of a flow, renewed when its journal says that it has moved.
 function useFlow(id, context) {
@@ -105,7 +106,7 @@ function Node({node, id, context, rights, steers, load, close}) {
 function Definition({id, context}) {
   const {value, error} = useCall('flow.get', {id, context_id: context, definition: true});
   if (!value) return error ? html`<${Problem} error=${error}/>` : html`<p class="empty">One moment \u2026</p>`;
-  const text = typeof value.definition === 'string' ? value.definition : JSON.stringify(value.definition, null, 2);
+  const text = typeof value.definition === 'string' ? value.definition : stringifyJson(value.definition, 2);
   return html`<p class="actions"><${Copy} text=${text}/><a class="button" href=${href(['try'], {context, kind: 'flow', of: String(id)})}>Change and run</a></p><${Value} of=${text}/>
     ${value.inputs && html`<h3>Inputs</h3><${Pairs} of=${value.inputs}/>`}${value.env_vars && Object.keys(value.env_vars).length > 0 && html`<h3>Environment</h3><${Pairs} of=${value.env_vars}/>`}`;
 }

@@ -4,6 +4,7 @@ import {events, rpc} from './api.js';
 import {LogLines} from './lines.js';
 import {LogView} from './log.js';
 import {bytes, count, counted, line, moment, plain, span} from './text.js';
+import {stringifyJson} from '../../clients/node/exact_json.js';
 
 const LOOK_MS = 200;
 // Follows the log and the state of a job.
@@ -39,7 +40,7 @@ function Script({script, at, open}) {
 
 const LONG = 4000;  // characters of a text of others that are shown at once
 export function Value({of}) {
-  const text = typeof of === 'string' ? of : JSON.stringify(of, null, 1);
+  const text = typeof of === 'string' ? of : stringifyJson(of, 1);
   const [whole, show] = useState(false);
   const cut = text.length > LONG && !whole;
   const scrolls = text.length > 1500 || text.split('\n').length > 18;  // keys scroll what has the focus
@@ -169,7 +170,7 @@ function policy_text(name, value) {
   if (Array.isArray(value)) return value.length ? value.map((each) => line(each, 120)).join(', ') : 'none';
   if (typeof value === 'number' && SIZES.includes(name)) return bytes(value);
   if (typeof value === 'number' && TIMES.includes(name)) return span(value);
-  return typeof value === 'object' ? line(JSON.stringify(value), 200) : line(value, 200);
+  return typeof value === 'object' ? line(stringifyJson(value), 200) : line(value, 200);
 }
 // As a job writes it: "fs": {"read": [..]} is fs.read, and what it adds or replaces is named as that.
 export function policy_fields(policy, prefix = '') {

@@ -4,6 +4,7 @@ import {rpc} from './api.js';
 import {useExamples} from './examples.js';
 import {COPIED, Pairs} from './job.js';
 import {line, plain} from './text.js';
+import {stringifyJson} from '../../clients/node/exact_json.js';
 
 const SCRIPT = `import time
 
@@ -54,7 +55,7 @@ export function Try({query, context, rights, view}) {
     if (!query.of) { set_text(flow ? FLOW : SCRIPT); return undefined; }
     let over = false;  // another one is shown
     const shows = (then) => (found) => { if (!over) then(found); };
-    (flow ? rpc('flow.get', {id: Number(query.of), context_id: context, definition: true}).then(shows((found) => set_text(JSON.stringify(found.definition, null, 2))))
+    (flow ? rpc('flow.get', {id: Number(query.of), context_id: context, definition: true}).then(shows((found) => set_text(stringifyJson(found.definition, 2))))
       : rpc('job.get', {id: query.of, context_id: context}).then(shows(take))).catch(shows(set_error));
     return () => { over = true; };
   }, [query.of, flow, context]);

@@ -4,6 +4,7 @@ import {useState, useEffect, useLayoutEffect as useLayout, useRef, useMemo, useC
 import htm from 'htm';
 import {rpc} from './api.js';
 import {ago, line, moment, plain, since} from './text.js';
+import {stringifyJson} from '../../clients/node/exact_json.js';
 
 export const html = htm.bind(h);
 export {render, Fragment, useState, useEffect, useLayout, useRef, useMemo, useCallback};
@@ -137,7 +138,7 @@ export function useAgain(error, load) {
 // What a call has answered: {value, error, load}. Of another call nothing is shown: of another context, or before somebody else
 // logged in.
 export function useCall(method, params, every = [], enabled = true) {
-  const call = enabled ? JSON.stringify([method, params]) : '';
+  const call = enabled ? stringifyJson([method, params]) : '';
   const [state, set] = useState({value: null, error: null, of: ''});
   const turn = useRef(0);
   const load = useCallback(async () => {

@@ -5,6 +5,7 @@ import {Answer, Explained, Pairs, Value} from './job.js';
 import {LogLines} from './lines.js';
 import {LogView} from './log.js';
 import {bytes, clock, count, counted, line, moment, plain} from './text.js';
+import {parseJson, stringifyJson} from '../../clients/node/exact_json.js';
 
 const LOOK_MS = 2000, FIRST = 200, MOST = 10000, MOMENTS = 300;
 const FRAMES = 1000, PAGES = 20;  // of a log, at once
@@ -18,8 +19,8 @@ function useLooks() {
   useEffect(() => while_seen(LOOK_MS, () => set((n) => n + 1)), []);
   return looks;
 }
-const key_text = (key) => (key === null ? '' : typeof key === 'string' ? key : JSON.stringify(key));
-export const instance_href = (workflow, key, context) => href(['workflows', workflow], {context, key: JSON.stringify(key)});
+const key_text = (key) => (key === null ? '' : typeof key === 'string' ? key : stringifyJson(key));
+export const instance_href = (workflow, key, context) => href(['workflows', workflow], {context, key: stringifyJson(key)});
 // What is chosen by keys, not its place: others come in front of it. Answers where it is now.
 function useChosen(rows, name_of, cursor, open) {
   const [name, choose] = useState('');
@@ -52,7 +53,7 @@ export function Cells({name, query, context, cursor}) {
   const {value, error} = useCall('workflow.cells', {context_id: context, workflow: name, limit, ...(status ? {status} : {})}, [useLooks()]);
   const find = (query.find ?? '').toLowerCase();
   const rows = (value ?? []).filter((each) => key_text(each.key).toLowerCase().includes(find));
-  const chosen = useChosen(rows, (each) => `${each.workflow} ${JSON.stringify(each.key)}`, cursor, (each) => go(instance_href(each.workflow, each.key, context)));
+  const chosen = useChosen(rows, (each) => `${each.workflow} ${stringifyJson(each.key)}`, cursor, (each) => go(instance_href(each.workflow, each.key, context)));
   return html`<main><p class="crumbs"><a href=${href(['workflows'], {context})}>Workflows</a></p><h1><${Their} text=${name} most=${120}/></h1>
     <form class="filter" role="search" onSubmit=${(event) => event.preventDefault()}><label class="find"><span class="hidden">in its key</span><input id="find" type="search" placeholder="in its key  ( / )" value=${query.find ?? ''} onInput=${(event) => replace(href(['workflows', name], {context, status, find: event.target.value}))}/></label>
       <div class="choices" role="group" aria-label="state">${STATUSES.map(([each, word]) => html`<button type="button" aria-pressed=${status === each} onClick=${() => replace(href(['workflows', name], {context, status: each, find: query.find}))}>${word}</button>`)}</div></form>
@@ -68,7 +69,7 @@ function Carrier({of, context}) {
   if (/^flow:\d+/.test(of)) return html`<a href=${flow_href(Number(of.slice(5).split(':').pop()), context)}>${of}</a>`;
   return html`<${Their} text=${of || 'nobody yet'} most=${60}/>`;
 }
-const json = (value, most = 300) => line(JSON.stringify(value) ?? '', most);
+const json = (value, most = 300) => line(stringifyJson(value) ?? '', most);
 const SAID = {
   event: (fact) => `${fact.schema} ${json(fact.value)}`,
   step: (fact) => `${fact.effects.map((each) => `asks ${each.effect}`).concat(fact.events.length ? [counted(fact.events.length, 'event')] : []).join(', ')}${fact.state === null ? '' : ` state ${json(fact.state)}`}`,
@@ -86,7 +87,7 @@ function what_of(fact) {
 // The latest, renewed as they come, and what is before them on a click.
 function Moments({params, last}) {
   const {value, error} = useCall('workflow.timeline', {...params, limit: MOMENTS}, [last]);
-  const known = useMemo(() => ({rows: [], over: false}), [JSON.stringify(params)]);
+  const known = useMemo(() => ({rows: [], over: false}), [stringifyJson(params)]);
   const [wrong, fail] = useState(null);
   useMemo(() => {
     if (!value?.length) return;
@@ -114,7 +115,7 @@ function Moments({params, last}) {
 
 // What the jobs of its effects have written, and write.
 function Written({params, looks}) {
-  const id = JSON.stringify(params);
+  const id = stringifyJson(params);
   const log = useMemo(() => new LogLines(), [id]);
   const [read, set_read] = useState({ended: false, error: null});
   const at = useMemo(() => ({after: '', busy: false, gone: false}), [id]);
@@ -146,7 +147,7 @@ function Written({params, looks}) {
 export function InstanceView({name, query, context, rights}) {
   let key = null;
   try {
-    key = JSON.parse(query.key);
+    key = parseJson(query.key);
   } catch {
     key = query.key;
   }

@@ -14,7 +14,8 @@ from typing import Any, AsyncIterator, Callable, Dict, Iterator, List, Mapping, 
 from .errors import CannotShip, Denied, Error, FlowFailed, Invalid, JobCancelled, JobFailed, NotFound, TooLarge, Unavailable, WaitTimeout
 from .errors import closed, no_answer, read_error
 from .http import Event, Transport, refused
-from .ship import RETURN, options_of, script_of
+from .ship import RETURN, check_options, options_of, script_of
+from .timespan import Duration, seconds_of
 
 Json = Dict[str, Any]
 T = TypeVar("T")
@@ -51,9 +52,9 @@ class AsyncClient:
     flow_start and the controls of flows make themselves. Of one event loop; `async with` closes its connections.
     """
 
-    def __init__(self, url: Optional[str] = None, token: Optional[str] = None, *, context: Optional[int] = None, retry_for: float = 30.0) -> None:
+    def __init__(self, url: Optional[str] = None, token: Optional[str] = None, *, context: Optional[int] = None, retry_for: Duration = 30.0) -> None:
         self.url = url or os.environ.get("COORDINATOR_URL") or "http://127.0.0.1:9652"
-        self.context, self.retry_for = context, retry_for
+        self.context, self.retry_for = context, seconds_of("retry_for", retry_for)
         self._http = Transport(self.url, token or os.environ.get("MYCOJOBS_TOKEN") or None)
         self._numbers = itertools.count(1)
         self._jobs = _Waits(self, "jobs.wait", "jobs", "key")
@@ -71,14 +72,15 @@ class AsyncClient:
         self._flows.close()
         self._http.close()
 
-    async def call(self, method: str, params: Optional[Mapping[str, Any]] = None, *, repeat: Optional[bool] = None, answer_within: float = ANSWER_S) -> Any:
+    async def call(self, method: str, params: Optional[Mapping[str, Any]] = None, *, repeat: Optional[bool] = None, answer_within: Duration = ANSWER_S) -> Any:
         """Any method of the contract, by its own names. repeat: whether it may be sent again if no answer came; None: if that is harmless."""
         params = {name: value for name, value in (params or {}).items() if value is not None}
         repeat = harmless(method, params) if repeat is None else repeat
+        within = seconds_of("answer_within", answer_within)
         until, pause = time.monotonic() + self.retry_for, 0.05
         while True:
             try:
-                return await self._once(method, params, answer_within)
+                return await self._once(method, params, within)
             except Unavailable as why:
                 if (why.sent and not repeat) or time.monotonic() + pause > until:
                     raise
@@ -120,6 +122,9 @@ class AsyncClient:
             what = script
         elif args or kwargs:
             raise Invalid("a script takes no arguments", remedy="give them in env, or ship a function")
+        check_options(options)
+        if options.get("timeout") is not None:
+            options["timeout"] = seconds_of("timeout", options["timeout"])
         for short, name in (("type", "script_type"), ("env", "env_vars"), ("depends", "dependends")):
             if short in options:
                 options[name] = options.pop(short)
@@ -183,13 +188,13 @@ class AsyncJob:
         """Where it is: JobState."""
         return await self._call("job.status")
 
-    async def wait(self, timeout: Optional[float] = None) -> Json:
+    async def wait(self, timeout: Optional[Duration] = None) -> Json:
         """Its JobState when it has ended, however. WaitTimeout: it has not in so many seconds."""
         if ":" not in self.key:
             self.key = member("job.status", await self.status(), "key", str)[4:]
         return await self._client._jobs.wait("job:" + self.key, self._context, timeout, f"job {self.key}")
 
-    async def result(self, timeout: Optional[float] = None) -> Any:
+    async def result(self, timeout: Optional[Duration] = None) -> Any:
         """What it has handed back, when it has ended: a function's value, a script's `result`. JobFailed, JobCancelled: it has not finished."""
         await self.wait(timeout)
         state = await self._call("job.result")
@@ -256,11 +261,11 @@ class AsyncFlow:
         reasons: List[Json] = await self._call("flow.explain")
         return reasons
 
-    async def wait(self, timeout: Optional[float] = None) -> Json:
+    async def wait(self, timeout: Optional[Duration] = None) -> Json:
         """Its FlowResult when it has ended, however. WaitTimeout: it has not in so many seconds."""
         return await self._client._flows.wait(self.id, self._context, timeout, f"flow {self.id}")
 
-    async def result(self, timeout: Optional[float] = None) -> Json:
+    async def result(self, timeout: Optional[Duration] = None) -> Json:
         """What its jobs have handed back, by <node>.<key>, when it has ended. FlowFailed: it has not finished."""
         state = await self.wait(timeout)
         if member("flows.wait", state, "status", str) != "finished":
@@ -302,7 +307,8 @@ class _Waits:
         self._unasked: Set[Any] = set()
         self._calls: Set["asyncio.Task[None]"] = set()
 
-    async def wait(self, key: Any, context: Optional[int], timeout: Optional[float], what: str) -> Json:
+    async def wait(self, key: Any, context: Optional[int], timeout: Optional[Duration], what: str) -> Json:
+        limit = None if timeout is None else seconds_of("timeout", timeout)
         future: "asyncio.Future[Json]" = asyncio.get_running_loop().create_future()
         future.add_done_callback(lambda done: done.cancelled() or done.exception())  # who has given up asks for it no more
         place = (context, key)
@@ -310,9 +316,9 @@ class _Waits:
             self._unasked.add(place)
         self._waiting.setdefault(place, set()).add(future)
         self._ask()
-        done, _ = await self._until(future, place, timeout)
+        done, _ = await self._until(future, place, limit)
         if not done:
-            raise WaitTimeout(f"{what} has not ended after {timeout:g} s", remedy="it goes on: wait again, or cancel it")
+            raise WaitTimeout(f"{what} has not ended after {limit:g} s", remedy="it goes on: wait again, or cancel it")
         return future.result()
 
     async def _until(self, future: "asyncio.Future[Json]", place: Any, timeout: Optional[float]) -> Any:

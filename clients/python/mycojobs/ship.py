@@ -10,14 +10,30 @@ import symtable
 import types
 from typing import Any, Callable, Dict, Iterator, Mapping, Sequence, Tuple, TypeVar
 
-from .errors import CannotShip
+from .errors import CannotShip, Invalid
 
 RETURN = "return"
 F = TypeVar("F", bound=Callable[..., Any])
 
 
+# Parameters of `job.start`; type, env and depends stand for script_type, env_vars and dependends.
+SUBMIT_OPTIONS = frozenset(
+    """type env depends script_type env_vars dependends id context_id caller_id name timeout retries prerequisites run_at_ms priority
+    queue_timeout_ms idempotency_key concurrency_key concurrency_limit inputs notify policy traceparent""".split()
+)
+
+
+def check_options(options: Mapping[str, Any]) -> None:
+    """Raises Invalid for an option that `submit` does not have. Called before a request is sent."""
+    for name in options:
+        if name not in SUBMIT_OPTIONS:
+            raise Invalid(f"submit: unknown option {name!r}", remedy="the options are " + ", ".join(sorted(SUBMIT_OPTIONS)))
+
+
 def job(**options: Any) -> Callable[[F], F]:
     """Marks a function that is shipped, with what `submit` is to ask for: `@job(timeout=60, retries=2)`. Called, it runs here as ever."""
+
+    check_options(options)
 
     def mark(function: F) -> F:
         source_of(function, 1)  # what cannot be shipped is told where it is defined

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, AsyncIterator, Callable, Coroutine, Itera
 
 from .aio import AsyncClient, AsyncFlow, AsyncJob
 from .errors import closed
+from .timespan import Duration
 
 T = TypeVar("T")
 if TYPE_CHECKING:
@@ -164,7 +165,7 @@ def _making(method: "Callable[Concatenate[Any, P], Coroutine[Any, Any, Any]]", k
 class Client:
     """AsyncClient, whose methods block. Any thread may use it. `with` closes it; the end of the program does, too."""
 
-    def __init__(self, url: Optional[str] = None, token: Optional[str] = None, *, context: Optional[int] = None, retry_for: float = 30.0) -> None:
+    def __init__(self, url: Optional[str] = None, token: Optional[str] = None, *, context: Optional[int] = None, retry_for: Duration = 30.0) -> None:
         self._of = AsyncClient(url, token, context=context, retry_for=retry_for)
         self._loop = _Loop(self._of)
         self._finish = weakref.finalize(self, self._loop.stop)
