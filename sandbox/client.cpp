@@ -4,6 +4,7 @@
 #include <poll.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/time.h>
 #include <sys/timerfd.h>
 #include <unistd.h>
@@ -218,12 +219,16 @@ struct BothEnds {
   Fd ours, theirs;
 };
 
+// A pipe for an output stream of a job. The job runs under another user id, and opening /dev/stdout, /dev/stderr or
+// /proc/self/fd/N checks the owner and mode of the pipe's inode again. The mode admits every user, because the agent
+// does not know the job's id yet and its unit has no CAP_CHOWN. Other processes cannot reach the pipe: opening it
+// through /proc requires the right to trace a process that holds it.
 bool make_pipe(BothEnds& pipe) {
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) != 0) return false;
   pipe.ours.reset(ends[0]);
   pipe.theirs.reset(ends[1]);
-  return ::fcntl(ends[0], F_SETFL, O_NONBLOCK) == 0;
+  return ::fcntl(ends[0], F_SETFL, O_NONBLOCK) == 0 && ::fchmod(ends[1], 0666) == 0;
 }
 
 bool make_channel(BothEnds& channel) {

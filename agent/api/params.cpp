@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "domain/codec.h"
+#include "domain/utf8.h"
 
 namespace mycojobs::api {
 namespace {
@@ -81,7 +82,7 @@ std::optional<ParamProblem> check_params(const Method& method, const json& param
   for (const auto& item : params.items()) {
     const auto known = std::find_if(method.params.begin(), method.params.end(),
                                     [&](const Param& each) { return each.name == item.key(); });
-    const std::string field = item.key().substr(0, 100);
+    const std::string field(whole_characters(item.key(), 100));
     if (known == method.params.end()) {
       return ParamProblem{field, field + ": " + std::string(method.name) + " has no such parameter", names_of(method)};
     }

@@ -109,7 +109,7 @@ class Dispatch {
     const auto method = std::find_if(all.begin(), all.end(), [&](const Method& each) { return each.name == name; });
     if (method == all.end()) {
       rpc_.count_refused("unknown", "method_not_found");
-      return refusal(id, kMethodNotFound, "there is no method " + dump_json(json(name.substr(0, 100))),
+      return refusal(id, kMethodNotFound, "there is no method " + dump_json(json(whole_characters(name, 100))),
                      "method_not_found", "", "rpc.discover lists the methods");
     }
     auto params = named_params(request);

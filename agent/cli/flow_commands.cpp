@@ -305,7 +305,7 @@ void print_flow_end(const Invocation& call, const FlowView& view) {
   for (const auto& [key, value] : view.record.result) {
     const std::string more =
         value.size() > kShownBytes ? fmt::format("... ({} bytes; --json has all)", value.size()) : "";
-    say(paint(Tone::strong, one_line(key), true) + " = " + printable(value.substr(0, kShownBytes)) + more);
+    say(paint(Tone::strong, one_line(key), true) + " = " + printable(whole_characters(value, kShownBytes)) + more);
   }
   if (!view.record.error.empty()) say(paint(Tone::bad, "error: ", true) + one_line(view.record.error));
   const bool good = view.status == "finished";

@@ -13,6 +13,7 @@
 #include "domain/cbor.h"
 #include "domain/codec.h"
 #include "domain/utf8.h"
+#include "domain/utf8_cut.h"
 #include "workflow/code_look.h"
 
 namespace mycojobs {
@@ -109,7 +110,7 @@ class ManifestFiles {
     if (!text) return refuse(named.path, text.error().message);
     if (const auto fine = check_script(at, *text); !fine) return refuse(named.path, fine.error().message);
     missing_.erase(named.module);
-    made_.code[named.module] = std::move(*text);
+    made_.code[named.module] = without_byte_order_mark(*text);
   }
   Result<void> load(const NamedModule& named) {
     const auto code = made_.code.find(named.module);

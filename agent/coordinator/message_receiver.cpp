@@ -267,7 +267,7 @@ void MessageReceiver::note_refused(const Envelope& envelope, const std::string& 
   if (count == 0) return;
   std::string what = std::string(word(envelope.kind)) + " from elsewhere";
   if (count > 1) what = counted(count, "refusal") + " since the last note, the latest: " + what;
-  what += ": " + why.substr(0, kMostNoted);
+  what += ": " + std::string(whole_characters(why, kMostNoted));
   log(LogLevel::warn, "supervisor", "context {}: refused: {}", envelope.context, what);
   // Where there is no context, anybody could fill its database with notes.
   auto place = by_known_ ? Result<Place>() : read_place(store_, envelope.context, WayIn::rpc);

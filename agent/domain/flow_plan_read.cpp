@@ -491,8 +491,9 @@ bool is_allowed(const FlowInput& input, const json& value, const JsonPath& at) {
   const auto& all = input.allowed;
   if (all.empty() || std::find(all.begin(), all.end(), text) != all.end()) return true;
   std::string list;
-  for (std::size_t i = 0; i < all.size() && i < 20; ++i) list += (i == 0 ? "" : ", ") + all[i].substr(0, 100);
-  at.refuse("input " + input.name + " is " + text.substr(0, 100) + ", which is none of " + list +
+  for (std::size_t i = 0; i < all.size() && i < 20; ++i)
+    list += (i == 0 ? "" : ", ") + std::string(whole_characters(all[i], 100));
+  at.refuse("input " + input.name + " is " + std::string(whole_characters(text, 100)) + ", which is none of " + list +
             (all.size() > 20 ? ", ..." : ""));
   return false;
 }

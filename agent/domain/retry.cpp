@@ -7,8 +7,8 @@
 namespace mycojobs {
 namespace {
 
-// Another attempt would meet the same: somebody's will, what is never innocent, what no run can mend.
-constexpr std::array<std::string_view, 3> kFinal{"cancelled", "violation", "dead_letter"};
+// Ends that another attempt would repeat. A result over its limit ends a job whose work is done.
+constexpr std::array<std::string_view, 4> kFinal{"cancelled", "violation", "dead_letter", "result_too_large"};
 constexpr std::uint64_t kLongestMs = 365ULL * 24 * 3600 * 1000;  // of a pause that a failure names
 
 std::uint64_t back_off_ms(const RetryPolicy& policy, std::uint32_t attempt) {

@@ -646,7 +646,7 @@ std::string text_of(const json& value) {
   } else {
     text = value.is_string() ? value.get<std::string>() : dump_json(value);
   }
-  if (text.size() > kLongest) text = text.substr(0, kLongest) + "...";
+  if (text.size() > kLongest) text.replace(whole_characters(text, kLongest).size(), std::string::npos, "...");
   return text;
 }
 

@@ -2,6 +2,7 @@
 
 #include "base/log.h"
 #include "domain/profiles.h"
+#include "domain/utf8.h"
 #include "store/place.h"
 
 namespace mycojobs::service {
@@ -35,7 +36,7 @@ Error refuse(Store& store, const Refusal& refusal) {
     RefusalNote note;
     note.actor = refusal.actor;
     note.action = word(refusal.action);
-    note.thing = refusal.thing.substr(0, 200);
+    note.thing = whole_characters(refusal.thing, 200);
     note.list = refusal.list;
     if (auto noted = store.note_refusal(refusal.context, note); !noted) {
       log(LogLevel::warn, "service", "context {}: a refusal is not noted: {}", refusal.context, noted.error().message);

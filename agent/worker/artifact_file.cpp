@@ -8,24 +8,9 @@
 
 #include "base/errno_text.h"
 #include "domain/utf8.h"
+#include "domain/utf8_cut.h"
 
 namespace mycojobs {
-namespace {
-
-// How many bytes the character takes that begins so; 1: it is one byte, or none.
-std::size_t length_of(unsigned char first) { return first >= 0xF0 ? 4 : first >= 0xE0 ? 3 : first >= 0xC0 ? 2 : 1; }
-
-// Where the character begins that the bytes end in the middle of; their size: there is none.
-std::size_t begin_of_cut(std::string_view bytes) {
-  for (std::size_t back = 1; back <= std::min<std::size_t>(3, bytes.size()); ++back) {
-    const auto byte = static_cast<unsigned char>(bytes[bytes.size() - back]);
-    if ((byte & 0xC0) != 0x80) return length_of(byte) > back ? bytes.size() - back : bytes.size();
-  }
-  return bytes.size();
-}
-
-}  // namespace
-
 bool TextWatch::feed(std::string_view bytes) {
   if (!text_) return false;
   std::string joined;
@@ -33,7 +18,7 @@ bool TextWatch::feed(std::string_view bytes) {
     joined = cut_ + std::string(bytes);
     bytes = joined;
   }
-  const std::size_t end = begin_of_cut(bytes);
+  const std::size_t end = complete_characters(bytes).size();
   text_ = bytes.find('\0') == std::string_view::npos && is_utf8(bytes.substr(0, end));
   cut_ = std::string(bytes.substr(end));
   return text_;

@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <iterator>
 
+#include "domain/utf8.h"
+#include "domain/utf8_cut.h"
+
 namespace mycojobs {
 namespace {
 constexpr std::size_t kLongestPart = 8192;  // a line longer than this is stored in parts
@@ -44,39 +47,41 @@ void OutputCapture::feed(LogStream stream, std::string_view bytes, std::uint64_t
     }
     partial.assign(bytes.substr(end + 1));
   }
-  if (partial.size() >= kLongestPart) {
-    add(stream, partial, now_ms);
-    partial.clear();
-  }
+  if (partial.size() >= kLongestPart) add_partial(stream, complete_characters(partial).size(), now_ms);
 }
 
 void OutputCapture::add(LogStream stream, std::string_view text, std::uint64_t now_ms) {
-  const std::size_t head = std::min<std::uint64_t>(head_left_, text.size());
-  if (head > 0) {
-    head_left_ -= std::min(head_left_, std::max<std::uint64_t>(head, kEntryCost));
-    emit(stream, std::string(text.substr(0, head)), now_ms);
-    text.remove_prefix(head);
-  }
+  const std::string_view head = whole_characters(text, std::min<std::uint64_t>(head_left_, text.size()));
+  head_left_ -= std::min<std::uint64_t>(head_left_, std::max<std::uint64_t>(head.size(), kEntryCost));
+  if (!head.empty()) emit(stream, std::string(head), now_ms);
+  text.remove_prefix(head.size());
+  if (text.empty()) return;
+  head_left_ = 0;  // otherwise later text would be stored before the rest of this one
   // The tail holds pieces of bounded size, so that dropping the oldest never drops much more than is needed.
   while (!text.empty()) {
     if (tail_.empty() || tail_.back().stream != stream || tail_.back().text.size() >= kLongestPart) {
       tail_.push_back(Log{now_ms, 0, stream, {}});
     }
-    const std::string_view piece = text.substr(0, kLongestPart);
+    const std::string_view piece = whole_characters(text, kLongestPart);
     tail_cost_ -= cost(tail_.back());
     tail_.back().text.append(piece);
     tail_cost_ += cost(tail_.back());
     text.remove_prefix(piece.size());
   }
+  trim_tail();
+}
+
+// Drops the oldest text of the tail until its cost is within the limit.
+void OutputCapture::trim_tail() {
   while (tail_cost_ > tail_max_) {
     Log& oldest = tail_.front();
     const std::uint64_t over = tail_cost_ - tail_max_;
     tail_cost_ -= cost(oldest);
     const bool whole = oldest.text.size() <= std::max(over, kEntryCost);
-    const std::uint64_t cut = whole ? oldest.text.size() : over;
+    const std::uint64_t cut = whole ? oldest.text.size() : character_boundary(oldest.text, over);
     dropped_ += cut;
     oldest.text.erase(0, cut);
-    if (whole) {
+    if (oldest.text.empty()) {
       tail_.pop_front();
     } else {
       tail_cost_ += cost(oldest);
@@ -84,17 +89,26 @@ void OutputCapture::add(LogStream stream, std::string_view text, std::uint64_t n
   }
 }
 
+// Passes on the first bytes of the line that waits for its end.
+void OutputCapture::add_partial(LogStream stream, std::size_t bytes, std::uint64_t now_ms) {
+  std::string& partial = partial_[stream == LogStream::err];
+  if (bytes == 0) return;
+  add(stream, std::string_view(partial).substr(0, bytes), now_ms);
+  partial.erase(0, bytes);
+}
+
+bool OutputCapture::has_partial() const {
+  return !complete_characters(partial_[0]).empty() || !complete_characters(partial_[1]).empty();
+}
+
 void OutputCapture::flush_partial(std::uint64_t now_ms) {
-  for (LogStream stream : {LogStream::out, LogStream::err}) {
-    std::string& partial = partial_[stream == LogStream::err];
-    if (partial.empty()) continue;
-    add(stream, partial, now_ms);
-    partial.clear();
-  }
+  for (LogStream stream : {LogStream::out, LogStream::err})
+    add_partial(stream, complete_characters(partial_[stream == LogStream::err]).size(), now_ms);
 }
 
 void OutputCapture::close(std::uint64_t now_ms) {
-  flush_partial(now_ms);
+  for (LogStream stream : {LogStream::out, LogStream::err})
+    add_partial(stream, partial_[stream == LogStream::err].size(), now_ms);
   if (dropped_ > 0) note(std::to_string(dropped_) + " bytes of output dropped here", now_ms);
   dropped_ = 0;
   for (Log& piece : std::exchange(tail_, {})) emit(piece.stream, std::move(piece.text), piece.ts_ms);

@@ -24,12 +24,13 @@ class OutputCapture {
   // kept_bytes: of both streams together; the first half is passed on as it comes, the last half at the end.
   explicit OutputCapture(std::uint64_t kept_bytes);
 
+  // Each line of the log ends between two characters of UTF-8, as long as the bytes are UTF-8.
   void feed(LogStream, std::string_view bytes, std::uint64_t now_ms);
   // A line of ours. Always kept.
   void note(std::string_view text, std::uint64_t now_ms);
-  // Parts of lines that have waited long enough for their end.
+  // Parts of lines that have waited long enough for their end. An incomplete character waits for its other bytes.
   void flush_partial(std::uint64_t now_ms);
-  bool has_partial() const { return !partial_[0].empty() || !partial_[1].empty(); }
+  bool has_partial() const;
   // No more comes: the tail, behind a line that says exactly how much was dropped.
   void close(std::uint64_t now_ms);
   // Lines to store now.
@@ -39,6 +40,8 @@ class OutputCapture {
 
  private:
   void add(LogStream, std::string_view text, std::uint64_t now_ms);
+  void add_partial(LogStream, std::size_t bytes, std::uint64_t now_ms);
+  void trim_tail();
   void emit(LogStream, std::string text, std::uint64_t now_ms);
 
   std::uint64_t head_left_;

@@ -60,6 +60,11 @@ std::string error_json(const char* type, const std::string& message, std::option
   return dump_json(error);
 }
 
+// Another attempt would do the work of the job again and write the same.
+std::string result_error_json(const std::string& message) {
+  return dump_json({{"type", "ResultError"}, {"message", message}, {"line", 0}, {"retry", false}});
+}
+
 bool write_file(const std::string& path, mode_t mode, std::string_view bytes) {
   const Fd file(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
   return file && write_all(file.get(), bytes) && ::fchmod(file.get(), mode) == 0;
@@ -242,7 +247,7 @@ int hand_over(int channel, int status, int start_error, const Plan& plan) {
       append_frame(last, FrameKind::result, result_json(*result));
     } else {
       code = 1;
-      append_frame(last, FrameKind::error, error_json("ResultError", result.error().message));
+      append_frame(last, FrameKind::error, result_error_json(result.error().message));
     }
   } else if (WIFEXITED(status)) {
     append_frame(last, FrameKind::error, error_json("Exit", "", code));

@@ -3,15 +3,17 @@
 #include <algorithm>
 
 #include "domain/utf8.h"
+#include "domain/utf8_cut.h"
 #include "executors/channel.h"
 #include "executors/outcome_to_end.h"
 
 namespace mycojobs {
 
 void Tail::feed(std::string_view bytes) {
-  if (bytes.size() > kMostBytes) bytes.remove_prefix(bytes.size() - kMostBytes);
+  constexpr std::size_t kMostRead = kMostBytes + 1;  // one byte more, so that the cut below is made for these bytes too
+  if (bytes.size() > kMostRead) bytes.remove_prefix(bytes.size() - kMostRead);
   text_.append(bytes);
-  if (text_.size() > kMostBytes) text_.erase(0, text_.size() - kMostBytes);
+  if (text_.size() > kMostBytes) text_.erase(0, character_boundary(text_, text_.size() - kMostBytes));
 }
 
 std::string Tail::last_line() const {

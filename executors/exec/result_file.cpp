@@ -6,6 +6,7 @@
 
 #include "domain/codec.h"
 #include "domain/utf8.h"
+#include "domain/utf8_cut.h"
 
 namespace mycojobs {
 namespace {
@@ -38,6 +39,7 @@ Result<HandedBack> of_json(std::string_view text) {
 }  // namespace
 
 Result<HandedBack> parse_result_file(std::string_view text) {
+  text = without_byte_order_mark(text);
   if (trimmed(text).starts_with('{')) return of_json(trimmed(text));
   HandedBack out;
   std::size_t number = 0;

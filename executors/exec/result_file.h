@@ -17,8 +17,8 @@ namespace mycojobs {
 //   any lines
 //   END
 //
-// Blank lines between entries are passed over; a key that comes twice has its last value. Error invalid: names the line
-// or the key.
+// A byte order mark at the beginning is skipped. Blank lines between entries are passed over; a key that comes twice
+// has its last value. Error invalid: names the line or the key.
 Result<HandedBack> parse_result_file(std::string_view text);
 
 struct Progress {

@@ -93,6 +93,37 @@ INSTANTIATE_TEST_SUITE_P(
                   {},
                   "ResultError: result[\"x\"]: holds bytes that are not text"}));
 
+TEST(Lua, OwnGlobalNamedResultIsAWarning) {
+  for (const char* script : {"result = 5", "result = {x = print}", "result = {1, 2}"}) {
+    const LuaRan ran = run_lua(script);
+    EXPECT_EQ(ran.end.status, JobStatus::finished) << script << ": " << ran.end.error;
+    EXPECT_TRUE(ran.end.result.empty()) << script;
+    EXPECT_THAT(ran.err, HasSubstr("mycojobs: warning: result")) << script;
+  }
+}
+
+TEST(Lua, RefusedResultIsNotRetried) {
+  for (const char* script : {"result.x = print", "result.x = 1\nresult = 5"}) {
+    const LuaRan ran = run_lua(script);
+    EXPECT_THAT(ran.end.error, ::testing::StartsWith("ResultError: ")) << script;
+    EXPECT_TRUE(ran.end.retry_forbidden) << script;
+  }
+  EXPECT_FALSE(run_lua("error({type = 'ResultError', message = 'of the script'})").end.retry_forbidden);
+}
+
+TEST(Lua, ByteOrderMarkIsSkipped) {
+  const LuaRan ran = run_lua("\xEF\xBB\xBF#!/usr/bin/lua5.4\nprint('hello')\nerror('bad')");
+  EXPECT_EQ(ran.out, "hello\n");
+  EXPECT_EQ(ran.end.error, "Error: bad (line 3)");
+}
+
+TEST(Lua, LongLineOfATracebackIsCutBetweenCharacters) {
+  std::string line = "error('";
+  for (int i = 0; i < 100; ++i) line += "\u20ac";
+  const LuaRan ran = run_lua(line + "')");
+  EXPECT_THAT(ran.end.error_info, HasSubstr("\u20ac\\n"));
+}
+
 struct EndRow {
   const char* name;
   const char* script;

@@ -23,6 +23,7 @@ namespace mycojobs::test {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::StartsWith;
 
 struct Done {
   JobEnd end;
@@ -68,6 +69,33 @@ TEST(Programs, ExitCodeAndTheLastLinesOfStderrAreTheError) {
 
 TEST(Programs, ArgumentsAndTheirScriptAreAsConfigured) {
   EXPECT_EQ(run(bash(), "echo $0 $1 $2; pwd").out, "/job/script first /job/script\n/job\n");
+}
+
+TEST(Programs, StandardStreamsCanBeOpenedByTheirPaths) {
+  const Done done = run(bash(), R"(
+echo a > /dev/stdout && echo b > /dev/stderr && echo c > /dev/fd/1 && echo d > /proc/self/fd/2 &&
+  echo e | tee /dev/stderr > /dev/null && cat < /dev/stdin && echo f >> /proc/$$/fd/1
+)");
+  EXPECT_EQ(done.end.detail, "ok") << done.end.error;
+  EXPECT_EQ(done.out, "a\nc\nf\n");
+  EXPECT_EQ(done.err, "b\nd\ne\n");
+}
+
+TEST(Programs, StderrOfTheErrorBeginsWithACharacter) {
+  for (const int offset : {0, 1, 2}) {
+    const Done done = run(bash(), "printf '%0" + std::to_string(offset) + "d' 0 | head -c " + std::to_string(offset) +
+                                      " >&2; for i in $(seq 5000); do printf '\u20ac' >&2; done; exit 1\n");
+    const auto text = nlohmann::json::parse(done.end.error_info)["stderr"].get<std::string>();
+    EXPECT_THAT(text, StartsWith("\u20ac"));
+    EXPECT_GT(text.size(), 4090U);
+    EXPECT_LE(text.size(), 4096U);
+  }
+}
+
+TEST(Programs, ResultThatCannotBeReadIsNotRetried) {
+  const Done done = run(bash(), "echo nonsense > $MYCOJOBS_RESULT\n");
+  EXPECT_THAT(done.end.error, HasSubstr("ResultError"));
+  EXPECT_TRUE(done.end.retry_forbidden);
 }
 
 TEST(Programs, AreAskedToEndAndMayTidyUp) {

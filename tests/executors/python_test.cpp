@@ -124,6 +124,33 @@ INSTANTIATE_TEST_SUITE_P(
                   {},
                   "ResultError: result['x'][0][0][0][0][0][0][0][0]: is nested more than 48 deep, or holds itself"}));
 
+TEST(Python, OwnVariableNamedResultIsAWarning) {
+  for (const char* script : {"result = 5", "result = [1]", "result = {'x': {1}}", "result = print"}) {
+    const Ran ran = run_python(script);
+    EXPECT_EQ(ran.end.status, JobStatus::finished) << script << ": " << ran.end.error;
+    EXPECT_TRUE(ran.end.result.empty()) << script;
+    EXPECT_THAT(ran.err, HasSubstr("mycojobs: warning: result")) << script;
+    EXPECT_THAT(ran.err, HasSubstr("the job finishes without a result")) << script;
+  }
+}
+
+TEST(Python, RefusedResultIsNotRetried) {
+  for (const char* script : {"result['x'] = {1}", "result['x'] = 1\nresult = 5"}) {
+    const Ran ran = run_python(script);
+    EXPECT_THAT(ran.end.error, ::testing::StartsWith("ResultError: ")) << script;
+    EXPECT_TRUE(ran.end.retry_forbidden) << script;
+  }
+  const Ran own = run_python("class ResultError(Exception): pass\nraise ResultError('of the script')");
+  EXPECT_FALSE(own.end.retry_forbidden);
+}
+
+TEST(Python, ByteOrderMarkIsSkipped) {
+  const Ran ran = run_python("\xEF\xBB\xBFprint('hello')\n1/0");
+  EXPECT_EQ(ran.out, "hello\n");
+  EXPECT_EQ(ran.end.error, "ZeroDivisionError: division by zero (line 2)");
+  EXPECT_THAT(ran.err, HasSubstr("    1/0\n"));
+}
+
 TEST(Python, ResultsKeepTheirTypes) {
   const Ran ran = run_python("result.update(n=1, t='1', l=['a'], o=None, d={'k': 1.5})");
   EXPECT_EQ(ran.end.result, (TextMap{{"n", "1"}, {"t", "1"}, {"l", R"(["a"])"}, {"o", "null"}, {"d", R"({"k":1.5})"}}));

@@ -21,6 +21,11 @@ std::string problem(std::string_view text) {
   return result ? "accepted" : result.error().message;
 }
 
+TEST(ResultFile, ByteOrderMarkIsSkipped) {
+  EXPECT_EQ(parse_result_file("\xEF\xBB\xBFkey=value\n")->texts, (TextMap{{"key", "value"}}));
+  EXPECT_EQ(parse_result_file("\xEF\xBB\xBF{\"key\": \"value\"}")->texts, (TextMap{{"key", "value"}}));
+}
+
 TEST(ResultFile, LinesAreKeysAndValues) {
   EXPECT_EQ(read(""), TextMap());
   EXPECT_EQ(read("a=1\r\n\nb=x = y\nempty=\na=2"), (TextMap{{"a", "2"}, {"b", "x = y"}, {"empty", ""}}));

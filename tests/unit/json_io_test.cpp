@@ -5,6 +5,7 @@
 
 #include "domain/codec.h"
 #include "domain/utf8.h"
+#include "domain/utf8_cut.h"
 
 namespace mycojobs {
 namespace {
@@ -120,6 +121,23 @@ TEST(Utf8, IsCutBetweenCharacters) {
   for (std::size_t max : {1, 2, 3}) EXPECT_EQ(whole_characters("a\xE2\x82\xACz", max), "a");
   EXPECT_EQ(whole_characters("\xF0\x9F\x98\x80", 3), "");
   EXPECT_EQ(whole_characters(std::string(9, '\x80'), 8).size(), 5U) << "no UTF-8: cut somewhere";
+}
+
+TEST(Utf8, IncompleteCharacterAtTheEndIsFound) {
+  EXPECT_EQ(complete_characters("a\xE2\x82\xAC"), "a\xE2\x82\xAC");
+  EXPECT_EQ(complete_characters("a\xE2\x82"), "a");
+  EXPECT_EQ(complete_characters("a\xF0\x9F\x98"), "a");
+  EXPECT_EQ(complete_characters("\xC3"), "");
+  for (const std::string no_character : {"\xFF", "\xC1", "\x80\x80\x80\x80", "a\x80"})
+    EXPECT_EQ(complete_characters(no_character), no_character);
+  EXPECT_EQ(character_boundary("a\xE2\x82\xACz", 1), 1U);
+  for (std::size_t at : {2, 3, 4}) EXPECT_EQ(character_boundary("a\xE2\x82\xACz", at), 4U);
+  EXPECT_EQ(character_boundary(std::string(9, '\x80'), 2), 5U) << "no UTF-8: cut somewhere";
+}
+
+TEST(Utf8, ByteOrderMarkIsRemovedOnce) {
+  EXPECT_EQ(without_byte_order_mark("\xEF\xBB\xBF\xEF\xBB\xBFx"), "\xEF\xBB\xBFx");
+  EXPECT_EQ(without_byte_order_mark("x\xEF\xBB\xBF"), "x\xEF\xBB\xBF");
 }
 
 TEST(Utf8, FollowsRfc3629) {

@@ -2,7 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <random>
+
+#include "domain/utf8.h"
 
 namespace mycojobs {
 namespace {
@@ -100,6 +103,50 @@ TEST(OutputCapture, ManyTinyPiecesCostBoundedEntries) {
   output.close(2);
   entries += output.take().size();
   EXPECT_LT(entries, 1100U);
+}
+
+// Text of characters of 1 to 4 bytes, in pieces that end anywhere. Nothing is lost but what the note counts.
+TEST(OutputCapture, PiecesEndBetweenCharacters) {
+  constexpr std::array<std::string_view, 5> kCharacters{"x", "\u00e9", "\u20ac", "\U0001F600", "\n"};
+  std::mt19937 random(11);
+  for (int round = 0; round < 300; ++round) {
+    SCOPED_TRACE(round);
+    const std::size_t kinds = round % 2 == 0 ? 5 : 4;  // every second round has no line end
+    std::string all;
+    while (all.size() < 60000) all += kCharacters[random() % kinds];
+    OutputCapture output(100 + random() % 80000);
+    std::vector<Log> lines;
+    for (std::string_view rest = all; !rest.empty();) {
+      const std::size_t bytes = std::min<std::size_t>(rest.size(), 1 + random() % 3000);
+      output.feed(LogStream::err, rest.substr(0, bytes), 1);
+      rest.remove_prefix(bytes);
+      if (random() % 4 == 0) output.flush_partial(1);
+      for (Log& line : output.take()) lines.push_back(std::move(line));
+    }
+    output.close(2);
+    for (Log& line : output.take()) lines.push_back(std::move(line));
+    std::size_t kept = 0, dropped = 0;
+    for (const Log& line : lines) {
+      EXPECT_TRUE(is_utf8(line.text));
+      if (line.stream == LogStream::err) kept += line.text.size();
+      if (line.stream == LogStream::system) dropped = std::stoul(line.text);
+    }
+    EXPECT_EQ(kept + dropped, all.size());
+  }
+}
+
+TEST(OutputCapture, IncompleteCharacterWaitsForItsOtherBytes) {
+  OutputCapture output(1 << 20);
+  output.feed(LogStream::out, "a\xE2\x82", 1);
+  EXPECT_TRUE(output.has_partial());
+  output.flush_partial(2);
+  EXPECT_EQ(text_of(output.take(), LogStream::out), "a");
+  EXPECT_FALSE(output.has_partial()) << "nothing can be shown before more bytes come";
+  output.feed(LogStream::out, "\xAC", 3);
+  EXPECT_TRUE(output.has_partial());
+  output.feed(LogStream::out, "\xE2", 4);
+  output.close(5);
+  EXPECT_EQ(text_of(output.take(), LogStream::out), "\u20ac\xE2");
 }
 
 std::string text_of(const std::vector<std::vector<Log>>& portions, LogStream stream) {

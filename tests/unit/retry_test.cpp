@@ -31,10 +31,10 @@ TEST(Retry, RetriesAreAttemptsBesideTheFirst) {
 }
 
 TEST(Retry, WhatNoOtherAttemptCanMendIsNotRetried) {
-  for (const char* detail : {"cancelled", "violation", "dead_letter"}) {
+  for (const char* detail : {"cancelled", "violation", "dead_letter", "result_too_large"}) {
     EXPECT_FALSE(retry_after(kPolicy, failure(detail), 1, 5, 0)) << detail;
   }
-  for (const char* detail : {"exit", "signal", "exception", "timeout", "oom", "result_too_large", "setup_error"}) {
+  for (const char* detail : {"exit", "signal", "exception", "timeout", "oom", "setup_error"}) {
     EXPECT_TRUE(retry_after(kPolicy, failure(detail), 1, 5, 0)) << detail;
   }
   JobEnd good = failure("ok");

@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "domain/utf8_cut.h"
 #include "executors/host_channel.h"
 #include "executors/lua/luahost/job.h"
 #include "executors/lua/luahost/luahost.h"
@@ -168,7 +169,8 @@ std::string line_of_script(int number) {
     if (at != std::string::npos) ++at;
   }
   if (at == std::string::npos) return "";
-  std::string text = script.text.substr(at, std::min<std::size_t>(script.text.find('\n', at) - at, 200));
+  const std::string_view line = std::string_view(script.text).substr(at, script.text.find('\n', at) - at);
+  std::string text(complete_characters(line.substr(0, 200)));
   text.erase(0, text.find_first_not_of(" \t"));
   return text;
 }
@@ -380,7 +382,7 @@ int run_lua_job(int channel, const std::string& folder) {
   if (lua::script.warm) return lua::run_again(lua::state(), channel, *request);
   lua::begin_job(channel);
   lua::script.folder = folder;
-  lua::script.text = std::move(request->script);
+  lua::script.text = without_byte_order_mark(request->script);              // as the loader of lua5.4 does with a file
   if (lua::script.text.starts_with('#')) lua::script.text.insert(0, "--");  // the line of a shell, as lua5.4 has it
   lua_State* const state = lua::state();
   const int exit_code = lua::run_script(state, *request);

@@ -259,8 +259,10 @@ def json_of(value):
     return to_json(value)
 
 
-def hand_over(values):
-    """The result as bytes of JSON; None if it cannot be handed over."""
+def hand_over(values, returned=False):
+    """The result as bytes of JSON; None if it cannot be handed over. A script that has never used the mapping that it was
+    given may have a variable `result` of its own: if that one cannot be handed over, the job has no result and a warning.
+    returned: main(job) of a warm script has returned the values as its result."""
     try:
         if not isinstance(values, dict):
             raise ResultError(
@@ -270,9 +272,17 @@ def hand_over(values):
         return encode_result(values)
     except Exception as error:
         message = str(error)
-    print_error(message + "\n")
-    send_error("ResultError", message)
+    if not returned and values is not result and not result:
+        print_error(f"mycojobs: warning: {message}; the job finishes without a result\n")
+        return b"{}"
+    refuse_result(message)
     return None
+
+
+def refuse_result(message):
+    """Another attempt would do the work of the job again and hand back the same."""
+    print_error(message + "\n")
+    send_error("ResultError", message, retry=False)
 
 
 # Of warm scripts.
@@ -291,9 +301,7 @@ def refuse_without_main():
 
 
 def refuse_returned(value):
-    message = f"main(job) has returned {a_kind(value)}: return a dict, which is the result, or nothing"
-    print_error(message + "\n")
-    send_error("ResultError", message)
+    refuse_result(f"main(job) has returned {a_kind(value)}: return a dict, which is the result, or nothing")
 
 
 def tell(error):

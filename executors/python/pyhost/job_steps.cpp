@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "domain/utf8_cut.h"
 #include "executors/host_job.h"
 #include "executors/python/pyhost/streams.h"
 
@@ -184,11 +185,13 @@ std::string encode_texts(const py::object& result) {
   return json += '}';
 }
 
-// The result's JSON, or nothing: it cannot be handed over, and that has been reported to the agent.
-py::object encode(const py::object& result) {
+// The result's JSON, or nothing: it cannot be handed over, and that has been reported to the agent. returned: by
+// main(job) of a warm script.
+py::object encode(const py::object& result, bool returned = false) {
   if (PyDict_CheckExact(result.ptr())) {
     if (const std::string json = encode_texts(result); !json.empty()) return py::bytes(json);
   }
+  if (returned) return bound->encode_result(result, true);
   return own(PyObject_CallOneArg(bound->encode_result.ptr(), result.ptr()));
 }
 
@@ -215,11 +218,11 @@ int hand_back(int code, std::string frames) {
   return code;
 }
 
-// As compile() does it, of a text without inheriting anything.
-py::object compile(const std::string& script, const py::object& text, const py::object& name) {
-  if (script.find('\0') != std::string::npos) return bound->compile(text, name, "exec", 0, true);  // refuses it
+// As compile() does it, of a text without inheriting anything. A NUL follows the last byte of `script`.
+py::object compile(std::string_view script, const py::object& text, const py::object& name) {
+  if (script.find('\0') != std::string_view::npos) return bound->compile(text, name, "exec", 0, true);  // refuses it
   PyCompilerFlags flags{PyCF_SOURCE_IS_UTF8 | PyCF_IGNORE_COOKIE, PY_MINOR_VERSION};
-  return own(Py_CompileStringObject(script.c_str(), name.ptr(), Py_file_input, &flags, -1));
+  return own(Py_CompileStringObject(script.data(), name.ptr(), Py_file_input, &flags, -1));
 }
 
 }  // namespace
@@ -286,13 +289,12 @@ PreparedScript prepare_job(const HostRequest& request) {
   if (prepared.warm) set_now(bound->loading, py::bool_(true));
   set_now(bound->file_name, name);
   check(PyList_SetItem(bound->arguments.ptr(), 0, py::object(name).release().ptr()));
-  const py::object source =
-      own(PyUnicode_FromStringAndSize(request.script.data(), static_cast<Py_ssize_t>(request.script.size())));
+  const std::string_view script = without_byte_order_mark(request.script);  // as python3 reads a file
+  const py::object source = own(PyUnicode_FromStringAndSize(script.data(), static_cast<Py_ssize_t>(script.size())));
   const py::object lines = own(PyUnicode_Splitlines(source.ptr(), 1));
-  const py::object entry =
-      own(PyTuple_Pack(4, py::int_(request.script.size()).ptr(), Py_None, lines.ptr(), name.ptr()));
+  const py::object entry = own(PyTuple_Pack(4, py::int_(script.size()).ptr(), Py_None, lines.ptr(), name.ptr()));
   check(PyDict_SetItem(bound->lines.ptr(), name.ptr(), entry.ptr()));
-  prepared.code = compile(request.script, source, name);
+  prepared.code = compile(script, source, name);
   return prepared;
 }
 
@@ -348,7 +350,7 @@ int end_warm_run(int code, const py::object& returned) {
     if (!returned || returned.is_none()) {
       payload = take_result();
     } else if (PyDict_Check(returned.ptr())) {
-      payload = encode(returned);
+      payload = encode(returned, true);
     } else {
       own(PyObject_CallOneArg(bound->refuse_returned.ptr(), returned.ptr()));
     }

@@ -223,10 +223,12 @@ local function read_error(value, line)
   return "Error", fine and text or "<its text cannot be made>", line
 end
 
--- kind: of a failure that is not the script's own error, such as SyntaxError; nil: read it from the value.
+-- kind: of a failure that is not the script's own error, such as SyntaxError; nil: read it from the value. A ResultError
+-- forbids another attempt, which would do the work of the job again and hand back the same.
 -- Returns the payload of the error frame, and what stderr shows.
 function M.describe(value, trace, line, kind)
   local own, message
+  local forbids_retry = kind == "ResultError"
   own, message, line = read_error(value, line)
   kind = kind or own
   local report = {type = shorten(kind, 200), message = shorten(message, MAX_MESSAGE),
@@ -235,6 +237,7 @@ function M.describe(value, trace, line, kind)
     local retry = rawget(value, "retry")
     if is_answer(retry) then report.retry = retry and math.min(retry, MAX_RETRY) end
   end
+  if forbids_retry then report.retry = false end
   local where = line > 0 and format("%s:%d: ", chunk, line) or ""
   local shown = format("%s%s: %s\n%s", where, kind, message, trace)
   return kit.to_json("error", report), shown
@@ -249,17 +252,10 @@ end
 
 -- Returns the payload of the result frame, or nil and what is wrong. The agent refuses a result over its limit: of such
 -- a one only so much is made that it is over.
-function M.encode_result(returned)
-  if returned ~= nil and type(returned) ~= "table" then
-    return nil, format("main(job) has returned a %s: return a table, which is the result, or nothing", type(returned))
-  end
-  local values = returned or rawget(globals, "result")
+local function encode(values)
   if type(values) ~= "table" then
-    if values ~= nil then
-      return nil, format("result is a %s, not a table: hand a value back as result.NAME = VALUE, and give a variable of "
-        .. "the script's own another name", type(values))
-    end
-    values = result
+    return nil, format("result is a %s, not a table: hand a value back as result.NAME = VALUE, and give a variable of "
+      .. "the script's own another name", type(values))
   end
   local entries, left = {}, max_result_bytes
   for key, value in next, values do
@@ -283,6 +279,20 @@ function M.encode_result(returned)
     end
   end
   return kit.to_json("result", entries)
+end
+
+-- Returns what encode() returns. A script that has never used the table that it was given may have a global `result` of
+-- its own: if that one cannot be handed over, the job has no result and a warning.
+function M.encode_result(returned)
+  if returned ~= nil and type(returned) ~= "table" then
+    return nil, format("main(job) has returned a %s: return a table, which is the result, or nothing", type(returned))
+  end
+  local values = returned or rawget(globals, "result")
+  if values == nil then values = result end
+  local payload, problem = encode(values)
+  if payload or returned ~= nil or rawequal(values, result) or next(result) ~= nil then return payload, problem end
+  host.write_error(format("mycojobs: warning: %s; the job finishes without a result\n", problem))
+  return kit.to_json("result", {})
 end
 
 return M
