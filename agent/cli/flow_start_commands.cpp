@@ -171,7 +171,7 @@ Result<PlanRead> read_flow_file(const Invocation& call, const std::string& file,
   MJ_TRY(text, read_script(file, kMaxDefinitionBytes));
   PlanRead read;
   YamlText places;
-  auto parsed = is_json(file, text) ? parse_exact_json(text, kMaxDefinitionBytes) : yaml_to_json(text, places);
+  auto parsed = is_json(file, text) ? parse_exact_json(text, kMaxDefinitionBytes) : flow_yaml_to_json(text, places);
   if (!parsed) {
     read.problems.push_back(problem_of_text(parsed.error().message));
     return read;

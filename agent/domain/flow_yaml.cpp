@@ -100,7 +100,9 @@ class Builder : public YAML::EventHandler {
     if (!tag.empty() && tag != "?" && tag != "!") refuse_tag(mark, tag);
     ended_quoted_ = tag == "!";
     if (wants_key()) return key(mark, value);
-    put(mark, tag == "!" ? json(value) : plain_value(value), value);
+    json read = tag == "!" ? json(value) : plain_value(value);
+    if ((read.is_number() || read.is_boolean()) && dump_json(read) != value) places_.spellings.emplace(path(), value);
+    put(mark, std::move(read), value);
   }
   void OnSequenceStart(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
                        YAML::EmitterStyle::value) override {
@@ -225,7 +227,7 @@ Result<json> yaml_to_json(std::string_view text, YamlText& places) {
   if (!is_utf8(text) || text.find('\0') != std::string_view::npos) {
     return fail(Code::invalid, "is not text in UTF-8: save it as UTF-8");
   }
-  places.places.clear();
+  places = {};
   try {
     std::istringstream in{std::string(text)};
     YAML::Parser parser(in);
@@ -241,6 +243,68 @@ Result<json> yaml_to_json(std::string_view text, YamlText& places) {
   } catch (const std::bad_alloc&) {
     return fail(Code::too_large, "YAML needs more memory than there is");
   }
+}
+
+namespace {
+
+// Puts the spellings of a file into its definition of a flow. Paths are those of Builder.
+class SpellingKeeper {
+ public:
+  explicit SpellingKeeper(const std::map<std::string, std::string>& spellings) : spellings_(spellings) {}
+
+  void restore_flow(json& flow, const std::string& prefix) const {
+    if (!flow.is_object()) return;
+    restore_env(flow, prefix);
+    if (const auto defaults = flow.find("defaults"); defaults != flow.end())
+      restore_node(*defaults, prefix + "defaults.");
+    const auto jobs = flow.find("jobs");
+    if (jobs == flow.end()) return;
+    for_each_child(*jobs, prefix + "jobs",
+                   [this](json& node, const std::string& path) { restore_node(node, path + '.'); });
+  }
+
+ private:
+  template <class Function>
+  static void for_each_child(json& parent, const std::string& path, Function&& function) {
+    if (parent.is_object()) {
+      for (auto& item : parent.items()) function(item.value(), path + '.' + item.key());
+    } else if (parent.is_array()) {
+      for (std::size_t i = 0; i < parent.size(); ++i) function(parent[i], path + '[' + std::to_string(i) + ']');
+    }
+  }
+
+  void restore_node(json& node, const std::string& prefix) const {
+    if (!node.is_object()) return;
+    restore_env(node, prefix);
+    if (const auto each = node.find("each"); each != node.end()) restore_numbers(*each, prefix + "each");
+    if (const auto child = node.find("flow"); child != node.end()) restore_flow(*child, prefix + "flow.");
+  }
+
+  void restore_env(json& owner, const std::string& prefix) const {
+    const auto env = owner.find("env");
+    if (env == owner.end() || !env->is_object()) return;
+    for_each_child(*env, prefix + "env", [this](json& value, const std::string& path) { restore(value, path); });
+  }
+
+  void restore_numbers(json& value, const std::string& path) const {
+    if (value.is_number()) restore(value, path);
+    for_each_child(value, path, [this](json& below, const std::string& at) { restore_numbers(below, at); });
+  }
+
+  void restore(json& value, const std::string& path) const {
+    const auto found = value.is_primitive() ? spellings_.find(path) : spellings_.end();
+    if (found != spellings_.end()) value = found->second;
+  }
+
+  const std::map<std::string, std::string>& spellings_;
+};
+
+}  // namespace
+
+Result<json> flow_yaml_to_json(std::string_view text, YamlText& places) {
+  MJ_TRY(definition, yaml_to_json(text, places));
+  if (!places.spellings.empty()) SpellingKeeper(places.spellings).restore_flow(definition, "");
+  return std::move(definition);
 }
 
 }  // namespace mycojobs

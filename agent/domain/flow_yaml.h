@@ -15,8 +15,13 @@ namespace mycojobs {
 
 struct YamlText {
   std::map<std::string, std::pair<std::size_t, std::size_t>> places;  // path "jobs.build.needs[0]" -> line, column; 1..
+  // Numbers and switches that JSON writes differently (3.10, 1e3, True): path -> the text in the file.
+  std::map<std::string, std::string> spellings = {};
 };
 // Error invalid: "line 3, column 5: ...".
 Result<nlohmann::json> yaml_to_json(std::string_view text, YamlText& places);
+// Reads the definition of a flow. As yaml_to_json(), except that values that jobs receive as text keep their spelling:
+// what `spellings` has of an `env` is a text, and so is a number that it has of an `each`.
+Result<nlohmann::json> flow_yaml_to_json(std::string_view text, YamlText& places);
 
 }  // namespace mycojobs

@@ -158,7 +158,7 @@ Result<Flow> create_flow(const Caller& by, const FlowStores& in, nlohmann::json 
   MJ_TRY(owner, owner_of_new(by, in.records, request));
   if (definition.is_string()) {
     YamlText places;
-    auto parsed = yaml_to_json(definition.get_ref<const std::string&>(), places);
+    auto parsed = flow_yaml_to_json(definition.get_ref<const std::string&>(), places);
     if (!parsed) return fail(parsed.error(), "definition");
     definition = std::move(*parsed);
   }
@@ -175,7 +175,7 @@ Result<void> check_node_policy(const Caller& by, const PlanNode& node) {
 PlanRead check_flow(const nlohmann::json& definition) {
   if (!definition.is_string()) return read_plan(definition);
   YamlText places;
-  auto read = yaml_to_json(definition.get_ref<const std::string&>(), places);
+  auto read = flow_yaml_to_json(definition.get_ref<const std::string&>(), places);
   if (!read) return {std::nullopt, {{"", read.error().message}}};
   PlanRead plan = read_plan(*read);
   for (PlanProblem& problem : plan.problems) {

@@ -22,7 +22,7 @@ std::string text_of(const fs::path& file) {
 }
 std::string problems_of(const std::string& yaml) {
   YamlText places;
-  const auto parsed = yaml_to_json(yaml, places);
+  const auto parsed = flow_yaml_to_json(yaml, places);
   if (!parsed) return parsed.error().message;
   return join(read_plan(*parsed).problems);
 }

@@ -10,7 +10,7 @@ namespace mycojobs {
 
 FlowPlan plan_of_yaml(const std::string& text) {
   YamlText places;
-  const auto json = yaml_to_json(text, places);
+  const auto json = flow_yaml_to_json(text, places);
   if (!json) throw std::runtime_error(json.error().message);
   PlanRead read = read_plan(*json);
   if (!read.plan) throw std::runtime_error(join(read.problems));

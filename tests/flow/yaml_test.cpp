@@ -59,6 +59,31 @@ TEST(FlowYaml, NumbersAndTextsAreWhatJsonMakesOfThem) {
       R"({"a":18446744073709551615,"b":"18446744073709551616","c":"-9223372036854775809"})");
 }
 
+TEST(FlowYaml, EnvironmentAndEachKeepTheirSpelling) {
+  YamlText places;
+  const auto read = flow_yaml_to_json(R"(
+name: spelled
+env: {V: 3.10, SHA: 1e3, P: 0.30, DEBUG: True, N: 5, ON: true, Q: "3.10", L: -0}
+timeout: 1.50
+defaults: {env: {D: 1.0e2}}
+jobs:
+  a: {script: x, env: {A: 1E5}, each: [3.9, 3.10, {v: 0.50}, True, 7], when: {key: b.c, less_than: 3.10}}
+  b: {flow: {name: child, env: {C: 2.50}, jobs: [{name: c, script: y, env: {E: 99999999999999999999}}]}}
+)",
+                                      places);
+  ASSERT_TRUE(read) << read.error().message;
+  EXPECT_EQ(dump_json((*read)["env"]),
+            R"({"DEBUG":"True","L":"-0","N":5,"ON":true,"P":"0.30","Q":"3.10","SHA":"1e3","V":"3.10"})");
+  EXPECT_EQ((*read)["defaults"]["env"]["D"], "1.0e2");
+  EXPECT_EQ((*read)["jobs"]["a"]["env"]["A"], "1E5");
+  EXPECT_EQ(dump_json((*read)["jobs"]["a"]["each"]), R"([3.9,"3.10",{"v":"0.50"},true,7])");
+  EXPECT_EQ((*read)["jobs"]["a"]["when"]["less_than"], 3.1) << "a condition compares numbers";
+  EXPECT_EQ((*read)["timeout"], 1.5);
+  const auto& child = (*read)["jobs"]["b"]["flow"];
+  EXPECT_EQ(child["env"]["C"], "2.50");
+  EXPECT_EQ(child["jobs"][0]["env"]["E"], "99999999999999999999");
+}
+
 TEST(FlowYaml, WhatIsRefusedIsNamedWithItsPlace) {
   EXPECT_EQ(yaml_refusal("a: &x 1\nb: 2\n"),
             "line 1, column 4: anchors (&name) are not taken: write the value out where it is used");

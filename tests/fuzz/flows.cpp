@@ -37,7 +37,7 @@ int check_plan(const json& definition) {
 
 int fuzz_flow_yaml(std::string_view text) {
   YamlText places;
-  const auto definition = yaml_to_json(text, places);
+  const auto definition = flow_yaml_to_json(text, places);
   if (!definition) return 0;
   // What it gave can be stored and read back.
   const auto stored = parse_json(dump_json(*definition));
