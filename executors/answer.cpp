@@ -5,6 +5,8 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "base/ids.h"
+#include "domain/artifact_list.h"
 #include "domain/codec.h"
 #include "domain/utf8.h"
 
@@ -55,6 +57,7 @@ AnswerReader::AnswerReader(std::uint64_t max_result_bytes, ArtifactSink* sink)
                {FrameKind::error, kMaxErrorBytes},
                {FrameKind::call, kMaxCallBytes},
                {FrameKind::artifact, kMaxArtifactFrameBytes},
+               {FrameKind::dropped, kMaxDroppedBytes},
                {FrameKind::done, 0}}) {}
 
 void AnswerReader::broken(std::string problem) {
@@ -83,6 +86,7 @@ void AnswerReader::take(Frame&& frame) {
   if (kind == FrameKind::error) return take_error(frame.payload);
   if (kind == FrameKind::call) return take_call(std::move(frame.payload));
   if (kind == FrameKind::artifact) return take_artifact(frame.payload);
+  if (kind == FrameKind::dropped) return take_dropped(frame.payload);
   if (artifact_wanted_) sink_->close();
   answer_.done = true;
 }
@@ -173,6 +177,23 @@ void AnswerReader::take_artifact(const std::string& payload) {
     artifact_wanted_ = sink_->open(artifact_, std::string_view(payload).substr(end + 1, bytes - end - 1) == "755");
   }
   if (artifact_wanted_) sink_->write(std::string_view(payload).substr(bytes + 1));
+}
+
+void AnswerReader::take_dropped(const std::string& payload) {
+  const std::size_t name_end = payload.find('\0');
+  const std::size_t word_end = name_end == std::string::npos ? name_end : payload.find('\0', name_end + 1);
+  if (word_end == std::string::npos) return broken("a dropped artifact without its name and reason");
+  const std::string_view word = std::string_view(payload).substr(name_end + 1, word_end - name_end - 1);
+  const auto* row = std::find_if(kDropReasons.begin(), kDropReasons.end(),
+                                 [&](const DropReasonRow& each) { return each.word == word; });
+  std::uint64_t limit = 0;
+  if (row == kDropReasons.end() || !parse_u64(std::string_view(payload).substr(word_end + 1), limit))
+    return broken("a dropped artifact with an unknown reason or limit");
+  if (sink_ == nullptr) return;
+  constexpr std::size_t kMaxName = 512;
+  const std::string name = to_utf8(std::string_view(payload).substr(0, name_end));
+  sink_->report_dropped(
+      {std::string(whole_characters(name, kMaxName)), static_cast<DropReason>(row - kDropReasons.begin()), limit});
 }
 
 void AnswerReader::reply(std::string& output, std::string_view reply) {

@@ -64,6 +64,7 @@ class AnswerReader {
   void take_error(const std::string& payload);
   void take_call(std::string&& payload);
   void take_artifact(const std::string& payload);
+  void take_dropped(const std::string& payload);
   void broken(std::string problem);
 
   std::uint64_t max_result_bytes_;

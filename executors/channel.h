@@ -23,6 +23,8 @@
 //     call         JSON object: id (the host's own, above 0), method, params. The agent answers each with a reply.
 //     artifact     path, NUL, mode in octal, NUL, bytes. A path that is named again at once goes on where its last
 //                  bytes ended. An artifact is whole when another one begins, or with `done`.
+//     dropped      path, NUL, reason, NUL, limit in decimal (0: none): a file that is not handed over. The reasons are
+//                  the words of kDropReasons (domain/artifact_list.h). Any number of them.
 //     result       JSON object. A value that is text: text; any other: an array of one text, which is the value's JSON.
 //                  At most once.
 //     error        JSON object: type, message, traceback, line (0: unknown), exit (only if the script itself asked
@@ -55,6 +57,7 @@ enum class FrameKind : std::uint8_t {
   done = 19,
   call = 20,
   artifact = 21,
+  dropped = 22,
 };
 
 inline constexpr std::uint32_t kMaxFactsBytes = 4U << 20;
@@ -67,6 +70,7 @@ inline constexpr std::uint32_t kMaxNoteBytes = 8U << 10;
 inline constexpr std::uint32_t kMaxErrorBytes = 512U << 10;
 inline constexpr std::uint32_t kMaxCallBytes = 2U << 20;
 inline constexpr std::uint32_t kMaxArtifactFrameBytes = 256U << 10;
+inline constexpr std::uint32_t kMaxDroppedBytes = 8U << 10;
 
 // What a job finds in its folder. Made before its script starts, as far as there is something to put there; the first
 // one always.

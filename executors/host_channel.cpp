@@ -165,43 +165,56 @@ bool read_names(DIR* listing, std::vector<std::string>& names) {
 // One walk through what a script left. Names of folders and files are a stranger's; links are never followed.
 class Walk {
  public:
-  Walk(int channel, std::uint64_t max_bytes) : channel_(channel), left_(max_bytes) {}
+  Walk(int channel, std::uint64_t max_bytes) : channel_(channel), max_bytes_(max_bytes), left_(max_bytes) {}
 
   bool folder(int parent, const char* name, const std::string& path, int depth) {
     const int fd = ::openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0) return not_opened(path, errno);
     const std::unique_ptr<DIR, int (*)(DIR*)> listing(::fdopendir(fd), ::closedir);
-    if (!listing) return ::close(fd), note(path, "cannot be listed");
+    if (!listing) return ::close(fd), drop(path, DropReason::unreadable, "cannot be listed");
     std::vector<std::string> names;
-    if (!read_names(listing.get(), names) && !note(path, "cannot be listed to its end")) return false;
+    if (!read_names(listing.get(), names) && !drop(path, DropReason::unreadable, "cannot be listed to its end"))
+      return false;
     const bool more = names.size() > kMostArtifacts;
     std::sort(names.begin(), names.end());
     for (const auto& each : names) {
       const std::string below = path.empty() ? each : path + '/' + each;
       if (sent_ >= kMostArtifacts)
-        return std::exchange(full_, true) || note(below, "and what follows: over 1000 files");
+        return std::exchange(full_, true) ||
+               drop(below, DropReason::files, "and what follows: over 1000 files", kMostArtifacts);
       if (!entry(fd, each.c_str(), below, depth)) return false;
     }
-    return !more || full_ || note(path, "has over 1000 names; the others were not looked at");
+    return !more || full_ ||
+           drop(path, DropReason::files, "has over 1000 names; the others were not looked at", kMostArtifacts);
   }
 
  private:
   bool entry(int parent, const char* name, const std::string& path, int depth) {
     struct stat info {};
     if (::fstatat(parent, name, &info, AT_SYMLINK_NOFOLLOW) != 0)
-      return errno == ENOENT || note(path, "cannot be looked at");
+      return errno == ENOENT || drop(path, DropReason::unreadable, "cannot be looked at");
     if (!S_ISDIR(info.st_mode)) return file(parent, name, path, info);
-    if (depth >= kMostArtifactFolders) return note(path, "is more than 32 folders deep");
+    if (depth >= kMostArtifactFolders)
+      return drop(path, DropReason::folders, "is more than 32 folders deep", kMostArtifactFolders);
     return folder(parent, name, path, depth + 1);
   }
 
   bool not_opened(const std::string& path, int error) {
     // The artifacts folder itself, which was there when the script began.
     if (path.empty() && error == ENOENT) return remark(path, "it was removed, with all that was in it");
-    return note(path, error == ENOTDIR || error == ELOOP ? "is no folder any more" : "cannot be opened");
+    if (error == ENOTDIR || error == ELOOP) return drop(path, DropReason::link, "is no folder any more");
+    return drop(path, DropReason::unreadable, "cannot be opened");
   }
 
-  bool note(const std::string& path, const char* why) { return remark(path, std::string("not kept: ") + why); }
+  // A line for the job's log, and the same for programs.
+  bool drop(const std::string& path, DropReason reason, const char* why, std::uint64_t limit = 0) {
+    constexpr std::size_t kMaxName = 4096;  // of the file system
+    const DropReasonRow& row = row_of(reason);
+    std::size_t& sent = row.loses_data ? dropped_ : dropped_links_;
+    if (++sent > DroppedArtifacts::kMax) return remark(path, std::string("not kept: ") + why);
+    const std::string payload = path.substr(0, kMaxName) + '\0' + std::string(row.word) + '\0' + std::to_string(limit);
+    return send_frame(channel_, FrameKind::dropped, payload) && remark(path, std::string("not kept: ") + why);
+  }
 
   bool remark(const std::string& path, const std::string& what) {
     constexpr std::size_t kMostNotes = 20;
@@ -213,14 +226,16 @@ class Walk {
   }
 
   bool file(int parent, const char* name, const std::string& path, const struct stat& info) {
-    if (!S_ISREG(info.st_mode)) return note(path, "not a regular file");
-    if (info.st_nlink != 1) return note(path, "has another name too");
-    if (path.size() > kMaxArtifactPath) return note(path, "its name is too long");
+    if (!S_ISREG(info.st_mode))
+      return drop(path, S_ISLNK(info.st_mode) ? DropReason::link : DropReason::special, "not a regular file");
+    if (info.st_nlink != 1) return drop(path, DropReason::link, "has another name too");
+    if (path.size() > kMaxArtifactPath) return drop(path, DropReason::name, "its name is too long", kMaxArtifactPath);
     if (static_cast<std::uint64_t>(info.st_size) > left_)
-      return note(path, "over the limit for all artifacts together");
+      return drop(path, DropReason::bytes, "over the limit for all artifacts together", max_bytes_);
     const Fd fd(::openat(parent, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
     struct stat opened {};
-    if (!fd || ::fstat(fd.get(), &opened) != 0 || opened.st_ino != info.st_ino) return note(path, "cannot be read");
+    if (!fd || ::fstat(fd.get(), &opened) != 0 || opened.st_ino != info.st_ino)
+      return drop(path, DropReason::unreadable, "cannot be read");
     ++sent_;
     const std::string head = path + '\0' + ((info.st_mode & S_IXUSR) != 0 ? "755" : "644") + '\0';
     std::array<char, 65536> part;  // NOLINT(*-member-init): filled by read
@@ -230,7 +245,8 @@ class Walk {
     do {
       const ssize_t got = ::read(fd.get(), part.data(), std::min<std::uint64_t>(part.size(), rest));
       if (got < 0 && errno == EINTR) continue;
-      if (got < 0) return note(path, "cannot be read to its end; what stands before it may be kept");
+      if (got < 0)
+        return drop(path, DropReason::unreadable, "cannot be read to its end; what stands before it may be kept");
       if (got == 0 && rest > 0)
         return (any || send_frame(channel_, FrameKind::artifact, head)) &&
                remark(path, "kept as far as it could be read: it has become shorter meanwhile");
@@ -244,8 +260,8 @@ class Walk {
   }
 
   int channel_;
-  std::uint64_t left_;
-  std::size_t sent_ = 0, notes_ = 0;
+  std::uint64_t max_bytes_, left_;
+  std::size_t sent_ = 0, notes_ = 0, dropped_ = 0, dropped_links_ = 0;
   bool full_ = false;
 };
 

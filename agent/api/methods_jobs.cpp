@@ -57,7 +57,7 @@ json result_of(const Job& job, const std::string& key) {
   json object = status_of(job, key);
   const json whole = to_json(job);
   object["result"] = typed_values(job.result, job.result_json);
-  for (const char* name : {"error_info", "usage", "artifacts", "layers", "receipt"}) {
+  for (const char* name : {"error_info", "usage", "artifacts", "artifacts_dropped", "layers", "receipt"}) {
     if (whole.contains(name)) object[name] = whole[name];
   }
   return object;

@@ -70,7 +70,8 @@ constexpr Shape kShapes[] = {
      "updated_at:unix_s name:text flow_id:id detail:text error:text error_info:object attempt:integer "
      "deliveries:integer epoch:integer runner_id:id queued_ms:unix_ms started_ms:unix_ms ended_ms:unix_ms usage:object "
      "layers:text receipt:object run_at_ms:unix_ms priority:integer queue_timeout_ms:ms idempotency_key:text "
-     "concurrency_key:text concurrency_limit:integer inputs:texts artifacts:object policy:object notify:any "
+     "concurrency_key:text concurrency_limit:integer inputs:texts artifacts:object artifacts_dropped:list "
+     "policy:object notify:any "
      "traceparent:text changed_ms:unix_ms"},
     {"JobState", "where a job is; 0 and empty: not yet",
      "key!:text id!:id caller_id!:id context_id!:id status!:text detail!:text error!:text ended!:boolean "
@@ -78,7 +79,7 @@ constexpr Shape kShapes[] = {
     {"JobResult", "where a job is, and what it has handed back",
      "key!:text id!:id caller_id!:id context_id!:id status!:text detail!:text error!:text ended!:boolean "
      "attempt!:integer runner_id!:integer queued_ms!:unix_ms started_ms!:unix_ms ended_ms!:unix_ms result!:object "
-     "error_info:object usage:object artifacts:object layers:text receipt:object"},
+     "error_info:object usage:object artifacts:object artifacts_dropped:list layers:text receipt:object"},
     {"JobsPage", "a page of jobs; after: of the next one", "jobs!:[Job] after!:text looked_at!:integer"},
     {"JobMoment", "what happened to a job",
      "at_ms!:unix_ms kind!:text attempt:integer runner_id:id due_ms:unix_ms detail:text"},

@@ -142,10 +142,12 @@ void print_end(const JobView& view, bool as_json, const nlohmann::json& lines) {
   for (const auto& [key, value] : job.result) {
     const std::string more =
         value.size() > kShownValueBytes ? fmt::format("... ({} bytes; --json has all)", value.size()) : "";
-    say(paint(Tone::strong, one_line(key), true) + " = " + printable(value.substr(0, kShownValueBytes)) + more);
+    say(paint(Tone::strong, one_line(key), true) + " = " + printable(whole_characters(value, kShownValueBytes)) + more);
   }
   for (const auto& line : artifact_lines(job.artifacts, kShownArtifacts))
     say(paint(Tone::strong, "artifact ", true) + line);
+  for (const auto& line : dropped_lines(job.artifacts_dropped))
+    say(paint(Tone::warn, "artifact ", true) + printable(line));
   if (!job.error.empty()) say(paint(Tone::bad, "error: ", true) + printable(job.error));
   const bool good = job.status == JobStatus::finished;
   const std::string receipt = receipt_of(view);
@@ -323,7 +325,7 @@ Result<int> list_all_jobs(Invocation& call) {
     const std::string problem = view.problems.empty() ? job.error : view.problems.front();
     rows.push_back({view.key.substr(4), printable(job.name), printable(job.script_type),
                     paint(tone_of(job), word(job.status)), printable(job.detail), local_time(view.changed_ms),
-                    took(waited_ms(job, now)), took(ran_ms(job, now)), printable(problem.substr(0, 80))});
+                    took(waited_ms(job, now)), took(ran_ms(job, now)), printable(whole_characters(problem, 80))});
   }
   print_list(rows);
   if (found.more) say("there are more; --limit shows them");
@@ -347,6 +349,10 @@ Result<int> show_job(Invocation& call) {
     if (name == "artifacts") {
       text.clear();
       for (const auto& line : artifact_lines(value, kArtifactsOfShow)) text += (text.empty() ? "" : ", ") + line;
+    }
+    if (name == "artifacts_dropped") {
+      text.clear();
+      for (const auto& line : dropped_lines(value)) text += (text.empty() ? "" : "; ") + printable(line);
     }
     rows.push_back({paint(Tone::strong, printable(name)), text});
   }

@@ -68,7 +68,7 @@ Result<int> show_policy(const Invocation& call) {
     const auto field = static_cast<PolicyField>(i);
     std::vector<std::string> row{std::string(word(field))};
     for (const Policy& each : runs) row.push_back(bare(value_text(field, each)));
-    row.push_back(field == PolicyField::output_kill ? "true" : bare(value_text(field, ceiling.most)));
+    row.push_back(!has_ceiling(field) ? "true" : bare(value_text(field, ceiling.most)));
     rows.push_back(std::move(row));
   }
   print_table(rows);

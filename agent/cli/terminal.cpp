@@ -20,6 +20,7 @@
 #include "base/errno_text.h"
 #include "base/ids.h"
 #include "cli/moment.h"
+#include "domain/artifact_list.h"
 #include "domain/codec.h"
 #include "domain/enums.h"
 
@@ -280,7 +281,7 @@ int exit_code(const Error& error) {
 }
 
 int exit_code(const Job& job) {
-  if (job.status == JobStatus::finished) return EXIT_SUCCESS;
+  if (job.status == JobStatus::finished) return has_lost_artifacts(job.artifacts_dropped) ? EXIT_FAILURE : EXIT_SUCCESS;
   static constexpr std::pair<std::string_view, int> kCodes[] = {
       {"timeout", 124}, {"timeout_cpu", 124}, {"violation", 126}, {"cancelled", 130}, {"oom", 137}};
   for (const auto& [detail, code] : kCodes) {

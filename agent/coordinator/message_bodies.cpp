@@ -94,6 +94,7 @@ Result<AnsweredJob> read_answered_job(const json& object, std::size_t index) {
   out.end.layers = std::move(job.layers);
   out.end.receipt = std::move(job.receipt);
   out.end.artifacts = std::move(job.artifacts);
+  out.end.artifacts_dropped = std::move(job.artifacts_dropped);
   if (const std::string_view ran_as = field_of(job.unknown, "ran_as"); !ran_as.empty() && ran_as.size() <= 64)
     out.end.ran_as = ran_as;
   if (job.attempt > 0) out.more.emplace_back("attempt", std::to_string(job.attempt));

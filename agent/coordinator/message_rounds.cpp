@@ -701,6 +701,7 @@ json answered(const std::string& origin, const std::string& ran_as, const Job& j
   sent.layers = job.layers;
   sent.receipt = job.receipt;
   sent.artifacts = job.artifacts;
+  sent.artifacts_dropped = job.artifacts_dropped;
   sent.attempt = job.attempt;
   sent.started_ms = job.started_ms;
   json out = to_json(sent);

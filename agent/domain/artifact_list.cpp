@@ -1,6 +1,7 @@
 #include "domain/artifact_list.h"
 
 #include <algorithm>
+#include <iterator>
 #include <nlohmann/json.hpp>
 
 #include "base/ids.h"
@@ -63,6 +64,69 @@ std::vector<ListedArtifact> read_artifact_list(const std::string& text) {
           {name, sha256, about["bytes"].get<std::uint64_t>(), executable != about.end() && *executable == true});
   }
   return out;
+}
+
+void DroppedArtifacts::add(DroppedArtifact dropped) {
+  const bool loses_data = row_of(dropped.reason).loses_data;
+  const std::size_t same = loses_data ? losing_data_ : all_.size() - losing_data_;
+  if (same >= kMax) return;
+  losing_data_ += loses_data ? 1 : 0;
+  all_.push_back(std::move(dropped));
+}
+
+std::string dropped_json(const std::vector<DroppedArtifact>& dropped, bool optional) {
+  if (dropped.empty()) return {};
+  json list = json::array();
+  for (const DroppedArtifact& each : dropped) {
+    const DropReasonRow& row = row_of(each.reason);
+    json entry = {{"name", to_utf8(each.name)}, {"reason", row.word}};
+    if (each.limit != 0) entry["limit"] = each.limit;
+    if (!row.setting.empty()) entry["setting"] = row.setting;
+    if (optional || !row.loses_data) entry["optional"] = true;
+    list.push_back(std::move(entry));
+  }
+  return dump_json(list);
+}
+
+namespace {
+
+std::string dropped_line(const json& entry) {
+  const auto text = [&entry](const char* name) {
+    const auto found = entry.find(name);
+    return found != entry.end() && found->is_string() ? found->get<std::string>() : std::string();
+  };
+  const std::string reason = text("reason"), setting = text("setting"), name = text("name");
+  const auto row =
+      std::find_if(kDropReasons.begin(), kDropReasons.end(), [&](const auto& each) { return each.word == reason; });
+  std::string why(row != kDropReasons.end() ? row->meaning : reason);
+  const auto limit = entry.find("limit");
+  if (const std::size_t at = why.find("{}"); at != std::string::npos)
+    why.replace(at, 2, limit != entry.end() && limit->is_number_unsigned() ? dump_json(*limit) : "?");
+  return (name.empty() ? "the artifacts folder" : name) + ": not kept: " + why +
+         (setting.empty() ? "" : " (setting " + setting + ")");
+}
+
+std::vector<json> dropped_entries(const std::string& text) {
+  std::vector<json> entries;
+  const auto list = parse_json(text.empty() ? "[]" : text);
+  if (!list || !list->is_array()) return entries;
+  std::copy_if(list->begin(), list->end(), std::back_inserter(entries),
+               [](const json& each) { return each.is_object(); });
+  return entries;
+}
+
+}  // namespace
+
+std::vector<std::string> dropped_lines(const std::string& text) {
+  std::vector<std::string> lines;
+  for (const json& entry : dropped_entries(text)) lines.push_back(dropped_line(entry));
+  return lines;
+}
+
+bool has_lost_artifacts(const std::string& text) {
+  const auto entries = dropped_entries(text);
+  return std::any_of(entries.begin(), entries.end(),
+                     [](const json& each) { return each.value("optional", json()) != true; });
 }
 
 namespace {

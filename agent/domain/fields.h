@@ -53,7 +53,8 @@ void visit(R& r, See see) {
   see("run_at_ms", r.run_at_ms), see("priority", r.priority), see("queue_timeout_ms", r.queue_timeout_ms);
   see("idempotency_key", r.idempotency_key), see("concurrency_key", r.concurrency_key);
   see("concurrency_limit", r.concurrency_limit), see("policy", r.policy, Style::json_object);
-  see("inputs", r.inputs), see("artifacts", r.artifacts, Style::json_object), see("result_json", r.result_json);
+  see("inputs", r.inputs), see("artifacts", r.artifacts, Style::json_object);
+  see("artifacts_dropped", r.artifacts_dropped, Style::json_any), see("result_json", r.result_json);
   see("given", r.given, Style::json_object), see("notify", r.notify, Style::json_any);
   see("traceparent", r.traceparent);
 }

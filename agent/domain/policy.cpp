@@ -227,6 +227,7 @@ constexpr ListRow kLists[] = {
 constexpr SwitchRow kSwitches[] = {
     {PolicyField::exec, &Policy::exec},
     {PolicyField::output_kill, &Policy::output_kill},
+    {PolicyField::artifacts_optional, &Policy::artifacts_optional},
 };
 
 struct Scale {
@@ -265,7 +266,7 @@ std::string_view word(PolicyField field) {
   static constexpr std::array<std::string_view, kPolicyFields> kWords = {
       "fs.read",     "fs.write",     "net",     "exec",      "cpu",        "memory",
       "pids",        "wall",         "disk",    "file_size", "open_files", "output.keep",
-      "output.kill", "syscalls.add", "secrets", "warm.runs", "warm.idle"};
+      "output.kill", "syscalls.add", "secrets", "warm.runs", "warm.idle",  "artifacts.optional"};
   return kWords[policies::index(field)];
 }
 
@@ -410,7 +411,7 @@ class Reader {
       return refuse(name, "only lists are added to: write " + std::string(word(field)));
     }
     if (out_.request.named[at]) return refuse(name, "is given twice: give it once, or below replace");
-    if (field == PolicyField::output_kill && kind_ == PolicyKind::ceiling) {
+    if (!has_ceiling(field) && kind_ == PolicyKind::ceiling) {
       return refuse(name, "is nothing that a ceiling could forbid: leave it out");
     }
     out_.request.named[at] = true;
@@ -600,8 +601,7 @@ class Weighing {
     for (const auto& row : policies::switch_rows()) {
       bool& value = out_.policy.*row.member;
       if (!value || most_.*row.member || keeps(row.field)) continue;
-      // Being killed for too much output is no grant: a job may ask for it wherever it runs.
-      if (row.field == PolicyField::output_kill) continue;
+      if (!has_ceiling(row.field)) continue;
       if (asked_.names(row.field)) refuse(row.field, "is not allowed", "leave it out", "set", " = true");
       value = false;
     }

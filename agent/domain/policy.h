@@ -8,7 +8,7 @@
 //
 //   fs.read, fs.write, secrets, syscalls.add    lists; what is named is added to what the profile has
 //   net                                         "none", "loopback" or a list of entries, which are added
-//   exec, output.kill                           true or false
+//   exec, output.kill, artifacts.optional       true or false
 //   memory, disk, file_size, output.keep        bytes, or text such as "64 MiB"
 //   cpu, wall                                   milliseconds, or text such as "30 s"
 //   pids, open_files                            whole numbers
@@ -49,8 +49,13 @@ enum class PolicyField : std::size_t {
   secrets,
   warm_runs,
   warm_idle,
+  artifacts_optional,
 };
-inline constexpr std::size_t kPolicyFields = 17;
+inline constexpr std::size_t kPolicyFields = 18;
+// What a job may ask for wherever it runs: no ceiling forbids it.
+inline constexpr bool has_ceiling(PolicyField field) {
+  return field != PolicyField::output_kill && field != PolicyField::artifacts_optional;
+}
 inline constexpr std::size_t kMaxPolicyBytes = 64U << 10;  // of a policy as text
 inline constexpr std::size_t kMaxFolders = 16;             // of fs.read and fs.write together
 

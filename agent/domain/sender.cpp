@@ -33,7 +33,9 @@ Result<void> settle(Job& job, const Sender& sender) {
   MJ_CHECK(absent("status", fresh, "who runs the job"));
   MJ_CHECK(absent("result", job.result.empty(), "who runs the job"));
   MJ_CHECK(absent("claim_id", job.claim_id.empty() && job.epoch == 0 && job.lease_until_ms == 0, "the store"));
-  return absent("receipt", job.receipt.empty() && job.usage.empty() && job.artifacts.empty(), "who runs the job");
+  return absent("receipt",
+                job.receipt.empty() && job.usage.empty() && job.artifacts.empty() && job.artifacts_dropped.empty(),
+                "who runs the job");
 }
 
 Result<void> settle(Message& message, const Sender& sender) {

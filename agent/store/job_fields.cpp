@@ -17,9 +17,9 @@ constexpr std::size_t kMaxFields = 1000;  // a script hands them over in one cal
 
 // What the store writes itself, or what only a claim or an end may write.
 constexpr std::array kOwned = std::to_array<std::string_view>(
-    {"id",       "status",     "created_at", "updated_at", "detail",    "error",      "error_info",     "result",
-     "attempt",  "deliveries", "epoch",      "runner_id",  "claim_id",  "queued_ms",  "lease_until_ms", "started_ms",
-     "ended_ms", "usage",      "layers",     "receipt",    "artifacts", "result_json"});
+    {"id",       "status",     "created_at", "updated_at", "detail",    "error",       "error_info",       "result",
+     "attempt",  "deliveries", "epoch",      "runner_id",  "claim_id",  "queued_ms",   "lease_until_ms",   "started_ms",
+     "ended_ms", "usage",      "layers",     "receipt",    "artifacts", "result_json", "artifacts_dropped"});
 
 // Nodes that a flow runs itself: no runner serves their queue.
 constexpr std::array kOwnKinds = std::to_array<std::string_view>({"log", "wait", "pause", "approval", "flow", "each"});
@@ -97,6 +97,7 @@ Fields end_fields(const JobEnd& end) {
   job.layers = end.layers;
   job.receipt = end.receipt;
   job.artifacts = end.artifacts;
+  job.artifacts_dropped = end.artifacts_dropped;
   job.result_json = end.result_json;
   Fields fields = encode(job);
   if (!end.ran_as.empty()) fields.emplace_back("ran_as", end.ran_as);
@@ -106,7 +107,7 @@ Fields end_fields(const JobEnd& end) {
 
 Fields end_fields_of(const Fields& record) {
   static const Fields kAll =
-      end_fields({JobStatus::error, "x", "x", "x", {{"x", "x"}}, "x", "x", "x", "x", {"x"}, "x"});
+      end_fields({JobStatus::error, "x", "x", "x", {{"x", "x"}}, "x", "x", "x", "x", "x", {"x"}, "x"});
   Fields fields;
   for (const auto& [name, value] : kAll) {
     for (const auto& field : record) {

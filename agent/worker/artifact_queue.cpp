@@ -16,11 +16,13 @@ bool ArtifactQueue::open(const std::string& name, bool executable) {
 
 void ArtifactQueue::write(std::string_view bytes) { add({Step::Kind::write, std::string(bytes)}); }
 
-void ArtifactQueue::close() { add({Step::Kind::close, {}}); }
+void ArtifactQueue::close() { add({Step::Kind::close}); }
+
+void ArtifactQueue::report_dropped(const DroppedArtifact& dropped) { add({Step::Kind::dropped, {}, dropped}); }
 
 void ArtifactQueue::add(Step step) {
   untouched_ = false;
-  const std::size_t cost = kStepCost + step.text.size();
+  const std::size_t cost = kStepCost + step.text.size() + step.dropped.name.size();
   step_bytes_ += cost;
   waiting_bytes_ += cost;
   steps_.push_back(std::move(step));
@@ -38,6 +40,9 @@ void ArtifactQueue::take(const std::vector<Step>& steps, RunArtifacts& disk) {
         break;
       case Step::Kind::close:
         disk.close();
+        break;
+      case Step::Kind::dropped:
+        disk.report_dropped(step.dropped);
         break;
     }
   }
@@ -61,7 +66,7 @@ std::function<ArtifactQueue::Kept()> ArtifactQueue::finish() {
   return [disk = disk_, steps = std::exchange(steps_, {})] {
     take(steps, *disk);
     std::string artifacts = disk->finish();
-    return Kept{std::move(artifacts), disk->take_notes()};
+    return Kept{std::move(artifacts), disk->take_notes(), disk->dropped()};
   };
 }
 

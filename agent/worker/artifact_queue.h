@@ -31,7 +31,8 @@ class ArtifactQueue final : public ArtifactSink {
   };
   struct Kept {
     std::string artifacts;  // RunArtifacts::finish()
-    std::vector<std::string> notes;
+    std::vector<std::string> notes = {};
+    std::vector<DroppedArtifact> dropped = {};
   };
 
   // The disk's side is used by the work alone from the first next() on.
@@ -42,6 +43,7 @@ class ArtifactQueue final : public ArtifactSink {
   bool open(const std::string& name, bool executable) override;
   void write(std::string_view bytes) override;
   void close() override;
+  void report_dropped(const DroppedArtifact&) override;
 
   bool is_untouched() const { return untouched_; }               // nothing ever came: there is nothing to finish
   bool is_full() const { return waiting_bytes_ >= kMostBytes; }  // no more should be brought until done()
@@ -55,8 +57,9 @@ class ArtifactQueue final : public ArtifactSink {
 
  private:
   struct Step {
-    enum class Kind { open, executable, write, close } kind;
-    std::string text;
+    enum class Kind { open, executable, write, close, dropped } kind;
+    std::string text = {};
+    DroppedArtifact dropped = {};
   };
   void add(Step);
   static void take(const std::vector<Step>&, RunArtifacts& disk);

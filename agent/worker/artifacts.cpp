@@ -68,14 +68,23 @@ class KeptArtifacts final : public RunArtifacts {
   void close() override;
   std::vector<std::string> take_notes() override { return std::exchange(notes_, {}); }
   std::string finish() override;
+  void report_dropped(const DroppedArtifact&) override;
+  std::vector<DroppedArtifact> dropped() const override { return dropped_.all(); }
 
  private:
-  bool refuse(const std::string& why);
-  std::string problem_with(const std::string& name) const;
-  std::string over_the_limit() const {
-    return "all artifacts of a job together may have " + std::to_string(max_bytes_) +
-           " bytes: leave less, or let the operator raise job.max_artifact_bytes";
+  // Both return false.
+  bool refuse(DropReason, const std::string& why, std::uint64_t limit = 0);
+  bool refuse_for_disk(const std::string& what, const Error& error) {
+    return refuse(DropReason::disk, "this host cannot " + what + " it: " + error.message);
   }
+  bool refuse_over_limit() {
+    return refuse(DropReason::bytes,
+                  "all artifacts of a job together may have " + std::to_string(max_bytes_) +
+                      " bytes: leave less, or let the operator raise job.max_artifact_bytes",
+                  max_bytes_);
+  }
+  bool refuse_incomplete() { return refuse(DropReason::incomplete, "it ended in the middle"); }
+  std::string problem_with(const std::string& name) const;
   Result<void> begin_file();
 
   ArtifactFolder folder_;
@@ -90,11 +99,13 @@ class KeptArtifacts final : public RunArtifacts {
   std::set<std::string, std::less<>> folders_;  // in names of whole_
   std::size_t opened_ = 0, refused_ = 0;
   std::vector<std::string> notes_;
+  DroppedArtifacts dropped_;
 };
 
-bool KeptArtifacts::refuse(const std::string& why) {
+bool KeptArtifacts::refuse(DropReason reason, const std::string& why, std::uint64_t limit) {
   constexpr std::size_t kMostNotes = 20;
   file_.reset();
+  dropped_.add({name_, reason, limit});
   if (++refused_ <= kMostNotes) notes_.push_back("artifact " + shown(name_, 200) + ": not kept: " + why);
   if (refused_ == kMostNotes + 1) notes_.emplace_back("further artifacts were not kept; the reasons are left out");
   return false;
@@ -102,7 +113,6 @@ bool KeptArtifacts::refuse(const std::string& why) {
 
 std::string KeptArtifacts::problem_with(const std::string& name) const {
   if (const std::string problem = problem_with_artifact_name(name); !problem.empty()) return problem;
-  if (opened_ >= kMostArtifacts) return "a job may leave " + std::to_string(kMostArtifacts) + " files: pack them";
   if (whole_.contains(name)) return "another one has its name";
   if (folders_.contains(name)) return "its name is that of a folder of others";
   for (std::size_t slash = name.find('/'); slash != std::string::npos; slash = name.find('/', slash + 1)) {
@@ -112,6 +122,7 @@ std::string KeptArtifacts::problem_with(const std::string& name) const {
 }
 
 Result<void> KeptArtifacts::begin_file() {
+  if (store_name_.empty()) return fail(Code::io, "the name of the store is not known; the agent's log says why");
   if (!spool_) {
     MJ_CHECK(folder_.make(store_name_));
     MJ_TRY(spool, Spool::make(folder_.spool()));
@@ -124,26 +135,36 @@ Result<void> KeptArtifacts::begin_file() {
 
 // A name may hold a secret too.
 bool KeptArtifacts::open(const std::string& sent, bool executable) {
-  if (file_) refuse("it ended in the middle");
+  if (file_) refuse_incomplete();
   name_ = redactor_ ? redactor_->redact(sent) : sent;
-  if (const std::string problem = problem_with(name_); !problem.empty()) return refuse(problem);
+  if (const std::string problem = problem_with(name_); !problem.empty()) return refuse(DropReason::name, problem);
+  if (opened_ >= kMostArtifacts) {
+    return refuse(DropReason::files, "a job may leave " + std::to_string(kMostArtifacts) + " files: pack them",
+                  kMostArtifacts);
+  }
   ++opened_;
   executable_ = executable;
-  if (auto begun = begin_file(); !begun) return refuse("this host cannot write it: " + begun.error().message);
+  if (auto begun = begin_file(); !begun) return refuse_for_disk("write", begun.error());
   return true;
+}
+
+void KeptArtifacts::report_dropped(const DroppedArtifact& sent) {
+  DroppedArtifact dropped = sent;
+  if (redactor_) dropped.name = redactor_->redact(dropped.name);
+  dropped_.add(std::move(dropped));
 }
 
 void KeptArtifacts::write(std::string_view bytes) {
   if (!file_) return;
   if (bytes.size() > left_) {
-    refuse(over_the_limit());
+    refuse_over_limit();
     return;
   }
   left_ -= bytes.size();  // and is not given back: what was refused has been written too
   if (auto written = file_->write(bytes); !written) {
-    refuse("this host cannot write it: " + written.error().message);
+    refuse_for_disk("write", written.error());
   } else if (file_->grown() > left_) {
-    refuse(over_the_limit());  // a mark may be longer than its secret
+    refuse_over_limit();  // a mark may be longer than its secret
   }
 }
 
@@ -152,7 +173,7 @@ void KeptArtifacts::close() {
   left_ -= std::min(left_, file_->grown());
   auto whole = file_->finish();
   if (!whole) {
-    refuse("this host cannot write it: " + whole.error().message);
+    refuse_for_disk("write", whole.error());
     return;
   }
   file_.reset();
@@ -163,7 +184,7 @@ void KeptArtifacts::close() {
 }
 
 std::string KeptArtifacts::finish() {
-  if (file_) refuse("it ended in the middle");
+  if (file_) refuse_incomplete();
   if (whole_.empty()) {
     spool_.reset();
     return {};
@@ -182,7 +203,8 @@ std::string KeptArtifacts::finish() {
     if (problem.empty()) kept = keep_artifact(file, folder_.objects() + '/' + file.sha256, mine + '/' + file.sha256);
     if (!problem.empty() || !kept) {
       name_ = name;
-      refuse(problem.empty() ? "this host cannot keep it: " + kept.error().message : problem);
+      if (problem.empty()) refuse_for_disk("keep", kept.error());
+      if (!problem.empty()) refuse(DropReason::disk, problem);
       continue;
     }
     all[name] = {{"sha256", file.sha256}, {"bytes", file.bytes}, {"text", file.text}};

@@ -55,9 +55,12 @@ class RunArtifacts : public ArtifactSink {
   // The run has ended: JSON object name -> {sha256, bytes, text, executable if it is}; "" if there are none. What is
   // not whole is dropped. Waits for others who have the folder's lock. May have notes to take.
   virtual std::string finish() = 0;
+  // The files that were not kept so far: those of finish(), too, once it has been called.
+  virtual std::vector<DroppedArtifact> dropped() const = 0;
 };
 
-// A sink for one run of a job. state_dir empty: null, artifacts are passed over. store_name: artifact_store_name().
+// A sink for one run of a job. state_dir empty: null, artifacts are passed over. store_name: artifact_store_name();
+// empty: it is unknown, and every artifact is dropped.
 // Makes no file before the first artifact comes; one that cannot be made has a note.
 std::unique_ptr<RunArtifacts> make_run_artifacts(const std::string& state_dir, Id context,
                                                  const std::string& store_name, const std::string& job_key,

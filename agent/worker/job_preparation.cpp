@@ -77,7 +77,8 @@ JobPreparation::JobPreparation(const WorkerSettings& settings, const std::vector
   }
 }
 
-// Null: nowhere to keep them. The job runs all the same.
+// Null: nowhere to keep them. The job runs all the same. If the name of the store cannot be read, its artifacts are
+// dropped, and its end says so.
 std::shared_ptr<ArtifactQueue> JobPreparation::artifacts_of(RecordStore& store, const ClaimRef& claim) {
   if (settings_.state_dir.empty()) return nullptr;
   std::string& store_name = store_names_[claim.context];
@@ -86,9 +87,9 @@ std::shared_ptr<ArtifactQueue> JobPreparation::artifacts_of(RecordStore& store, 
     if (!found) {
       log(LogLevel::error, "worker", "{}: its artifacts will not be kept: {}",
           in_trace(claim.job_key, claim.traceparent), found.error().message);
-      return nullptr;
+    } else {
+      store_name = std::move(*found);
     }
-    store_name = std::move(*found);
   }
   return std::make_shared<ArtifactQueue>(
       make_run_artifacts(settings_.state_dir, claim.context, store_name, claim.job_key, settings_.max_artifact_bytes));
@@ -162,6 +163,7 @@ Result<Start> JobPreparation::prepare(RecordStore& store, Claimed& claimed, std:
   start.deadline_boot_ms = clock_.boot_ms() + timeout_ms;
   start.output_bytes = staged.policy.output_bytes;
   start.output_kill = staged.policy.output_kill;
+  start.artifacts_optional = staged.policy.artifacts_optional;
   start.attempt = claimed.attempt;
   start.retries = job.retries;
   JobFacts facts;

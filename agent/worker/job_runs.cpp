@@ -244,7 +244,8 @@ void JobRuns::on(Bytes& read) {
   if (read.pipe == JobPipe::channel) return listen(read.run, *run, read.bytes);
   const LogStream stream = read.pipe == JobPipe::out ? LogStream::out : LogStream::err;
   const std::string_view clean = run->output.feed(stream, read.bytes, now_.unix_ms);
-  if (stream == LogStream::err) run->job.conversation->saw_stderr(clean);
+  Conversation& conversation = *run->job.conversation;
+  stream == LogStream::err ? conversation.saw_stderr(clean) : conversation.saw_stdout(clean);
 }
 
 void JobRuns::listen(RunNumber number, Run& run, std::string_view bytes) {
@@ -378,6 +379,7 @@ void JobRuns::on(Kept& kept) {
   if (found == endings_.end()) return;
   Ending& ending = found->second;
   ending.artifacts = std::move(kept.what.artifacts);
+  ending.dropped = std::move(kept.what.dropped);
   note(ending.run, kept.what.notes);
   close_output(kept.run, ending.run);
   count_output(ending.run, ending.outcome);
@@ -433,6 +435,7 @@ void JobRuns::note(Run& run, const std::vector<std::string>& lines) {
 EndReport JobRuns::end_of(Ending& ending, JobEnd end) {
   const Run& run = ending.run;
   end.artifacts = std::move(ending.artifacts);
+  end.artifacts_dropped = dropped_json(ending.dropped, run.job.artifacts_optional);
   run.output.redact(end);
   const double chance = std::uniform_real_distribution<double>(0, 1)(chance_);
   const auto again = retry_after(settings_.retry, end, run.job.attempt, run.job.retries, chance);

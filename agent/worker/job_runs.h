@@ -175,6 +175,7 @@ class JobRuns {
     Run run;
     Outcome outcome;
     std::string artifacts;
+    std::vector<DroppedArtifact> dropped = {};
   };
   static std::uint64_t sandbox_run(RunNumber run, std::size_t stage) {
     return run | std::uint64_t{stage} << kStageShift;

@@ -57,11 +57,19 @@ export interface JobState {
   started_ms: number;
   ended_ms: number;
 }
+export interface DroppedArtifact {
+  name: string;
+  reason: string;
+  limit?: number;
+  setting?: string;
+  optional?: boolean;
+}
 export interface JobResult extends JobState {
   result: { [name: string]: Json };
   error_info?: Detail;
   usage?: Detail;
   artifacts?: Detail;
+  artifacts_dropped?: DroppedArtifact[];
   layers?: string;
   receipt?: Detail;
 }

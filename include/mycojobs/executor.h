@@ -16,6 +16,7 @@
 #include <string_view>
 #include <vector>
 
+#include "mycojobs/dropped_artifact.h"
 #include "mycojobs/job_end.h"
 #include "mycojobs/outcome.h"
 #include "mycojobs/policy.h"
@@ -65,6 +66,8 @@ class ArtifactSink {
   virtual bool open(const std::string& name, bool executable) = 0;
   virtual void write(std::string_view bytes) = 0;
   virtual void close() = 0;  // it is whole
+  // The script host does not hand over this file.
+  virtual void report_dropped(const DroppedArtifact&) {}
 };
 
 // Called by one thread at a time.
@@ -79,7 +82,8 @@ class Conversation {
   virtual int attachment() const { return -1; }
   // What the job sent. Hostile: bounded memory whatever comes.
   virtual void feed(std::string_view bytes) = 0;
-  // Its stderr as it was written, without secrets.
+  // Its stdout and stderr as they were written, without secrets.
+  virtual void saw_stdout(std::string_view) {}
   virtual void saw_stderr(std::string_view) {}
   // Lines for the job's log, stream "system", since the last call (progress and the like).
   virtual std::vector<std::string> take_notes() = 0;

@@ -21,6 +21,7 @@ struct JobEnd {
   std::string layers;                         // separated by blanks
   std::string receipt;                        // JSON object
   std::string artifacts = {};                 // JSON object, as in Job
+  std::string artifacts_dropped = {};         // JSON list, as in Job
   std::vector<std::string> result_json = {};  // as in Job
   std::string ran_as = {};                    // of one that ran elsewhere: context and key that it has there
   // What the failure itself says about another attempt. Not stored.

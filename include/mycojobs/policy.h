@@ -47,6 +47,7 @@ struct Policy {
   // (docs/warm.md). 0 runs: each job has a process of its own.
   std::uint32_t warm_runs = 0;
   std::uint64_t warm_idle_ms = 60'000;
+  bool artifacts_optional = false;  // artifacts.optional: files that are not kept change no exit code
   bool operator==(const Policy&) const = default;
 };
 

@@ -95,8 +95,9 @@ struct Job {
   std::string concurrency_key;          // at most concurrency_limit jobs of a context with this key run at one time
   std::uint32_t concurrency_limit = 0;  // 0: 1
   std::vector<std::string>
-      inputs;               // artifacts of its dependends that it wants: "JOB NAME" (all) or "JOB NAME/ARTIFACT"
-  std::string artifacts;    // JSON object: name -> {sha256, bytes, text}; written with its end
+      inputs;             // artifacts of its dependends that it wants: "JOB NAME" (all) or "JOB NAME/ARTIFACT"
+  std::string artifacts;  // JSON object: name -> {sha256, bytes, text}; written with its end
+  std::string artifacts_dropped = {};  // JSON list: files that it left and that were not kept (domain/artifact_list.h)
   std::string given;        // JSON object: what dependencies that ran elsewhere left (agent/domain/artifact_list.h)
   std::string policy;       // JSON object: what it asks of its sandbox (agent/domain/policy.h); empty: nothing
   std::string notify;       // JSON list: who hears of its end (agent/domain/notify.h)

@@ -125,6 +125,33 @@ for i in range(40):
   EXPECT_TRUE(kept.contains("zz good") && kept.contains(std::string(255, 'l')));
 }
 
+TEST_F(ArtifactsE2e, RunFailsWhenAnArtifactIsDropped) {
+  Process agent = serve({"--job-max-artifact-bytes", "1MiB"});
+  const std::string leaves_too_much =
+      folder_.write("large.py",
+                    "import mycojobs, os\nwith open(mycojobs.artifacts / 'big', 'wb') as f: f.truncate(2 << 20)\n"
+                    "os.symlink('big', mycojobs.artifacts / 'ln')\n");
+  const Finished lost = mycojobs_({"run", leaves_too_much, "--json"});
+  EXPECT_EQ(lost.code, 1) << lost.err;
+  const auto job = nlohmann::json::parse(lost.out);
+  EXPECT_EQ(job["status"], "finished");
+  EXPECT_EQ(job["artifacts_dropped"], nlohmann::json::parse(R"([{"name": "big", "reason": "bytes", "limit": 1048576,
+                                       "setting": "job.max_artifact_bytes"},
+                                      {"name": "ln", "reason": "link", "optional": true}])"));
+  expect_says(mycojobs_({"run", leaves_too_much}), 1, "artifact big: not kept: over the limit of 1048576 bytes");
+  expect_says(mycojobs_({"job", "show", job["key"].get<std::string>()}), 0, "big: not kept: over the limit");
+  const std::string optional = folder_.write("optional.toml", "artifacts.optional = true\n");
+  const Finished accepted = mycojobs_({"run", leaves_too_much, "--json", "--policy", optional});
+  EXPECT_EQ(accepted.code, 0) << accepted.err;
+  EXPECT_EQ(nlohmann::json::parse(accepted.out)["artifacts_dropped"].size(), 2U);
+  const std::string leaves_links = folder_.write(
+      "links.py",
+      "import mycojobs, os\nos.symlink('x', mycojobs.artifacts / 'ln')\nos.mkfifo(mycojobs.artifacts / 'f')\n");
+  const Finished links = mycojobs_({"run", leaves_links, "--json"});
+  EXPECT_EQ(links.code, 0) << links.err;
+  EXPECT_EQ(nlohmann::json::parse(links.out)["artifacts_dropped"].size(), 2U);
+}
+
 TEST_F(ArtifactsE2e, AFolderThatCannotBeReadAnyMoreStandsInTheLog) {
   Process agent = serve();
   const std::string key = finished(R"(

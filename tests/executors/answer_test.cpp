@@ -39,6 +39,34 @@ TEST(Answer, TakesResultErrorAndDone) {
   EXPECT_EQ(answer.problem, "");
 }
 
+class DropSink final : public ArtifactSink {
+ public:
+  bool open(const std::string&, bool) override { return true; }
+  void write(std::string_view) override {}
+  void close() override {}
+  void report_dropped(const DroppedArtifact& each) override { dropped.push_back(each); }
+  std::vector<DroppedArtifact> dropped;
+};
+
+TEST(Answer, PassesDroppedArtifactsToItsSink) {
+  std::string bytes;
+  append_frame(bytes, FrameKind::dropped,
+               std::string("a\xff\0bytes\0"
+                           "100",
+                           12));
+  append_frame(bytes, FrameKind::dropped,
+               std::string(600, 'n') + std::string("\0link\0"
+                                                   "0",
+                                                   7));
+  append_frame(bytes, FrameKind::done, "");
+  DropSink sink;
+  AnswerReader reader(1000, &sink);
+  reader.feed(bytes);
+  EXPECT_EQ(reader.answer().problem, "");
+  EXPECT_THAT(sink.dropped, ElementsAre(DroppedArtifact{"a\xEF\xBF\xBD", DropReason::bytes, 100},
+                                        DroppedArtifact{std::string(512, 'n'), DropReason::link, 0}));
+}
+
 TEST(Answer, WhatBreaksTheProtocolIsNamedAndEndsTheReading) {
   const std::string deep(100, '[');
   const std::pair<Sent, const char*> rows[] = {
@@ -49,6 +77,13 @@ TEST(Answer, WhatBreaksTheProtocolIsNamedAndEndsTheReading) {
       {{{FrameKind::error, std::string(kMaxErrorBytes + 1, 'x')}}, "kind 18 over its limit"},
       {{{FrameKind::result, "{}"}, {FrameKind::result, "{}"}}, "a second result"},
       {{{FrameKind::error, "{}"}, {FrameKind::error, "{}"}}, "a second error"},
+      {{{FrameKind::dropped, "name"}}, "a dropped artifact without its name"},
+      {{{FrameKind::dropped, std::string("a\0who\0"
+                                         "1",
+                                         7)}},
+       "an unknown reason"},
+      {{{FrameKind::dropped, std::string("a\0link\0x", 8)}}, "an unknown reason or limit"},
+      {{{FrameKind::dropped, std::string(kMaxDroppedBytes + 1, 'x')}}, "kind 22 over its limit"},
       {{{FrameKind::result, ""}}, "a result that is not"},
       {{{FrameKind::result, "[]"}}, "a result that is not"},
       {{{FrameKind::result, deep}}, "a result that is not"},

@@ -1,4 +1,5 @@
 #include "executors/channel.h"
+#include "domain/artifact_list.h"
 
 #include <gtest/gtest.h>
 #include <sys/socket.h>
@@ -158,9 +159,11 @@ TEST(HostChannel, DescriptorComesAlongWithTheRequest) {
 }
 
 // What a host sends of a folder, as "PATH: bytes" for artifacts, and its notes. between: once, after the first bytes
-// have come, when the host cannot go on yet.
+// have come, when the host cannot go on yet. dropped: receives the frames of this kind, their parts separated by
+// blanks.
 std::vector<std::string> sent_of(
-    const std::string& folder, const std::function<void()>& between = [] {}) {
+    const std::string& folder, const std::function<void()>& between = [] {},
+    std::vector<std::string>* dropped = nullptr) {
   int ends[2];
   EXPECT_EQ(::socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
   const Fd ours(ends[0]);
@@ -170,12 +173,19 @@ std::vector<std::string> sent_of(
     theirs.reset();
   });
   std::vector<std::string> sent;
-  FrameReader reader({{FrameKind::artifact, kMaxArtifactFrameBytes}, {FrameKind::note, kMaxNoteBytes}});
+  FrameReader reader({{FrameKind::artifact, kMaxArtifactFrameBytes},
+                      {FrameKind::note, kMaxNoteBytes},
+                      {FrameKind::dropped, kMaxDroppedBytes}});
   std::vector<char> buffer(1000);
   for (ssize_t got = 0; (got = ::read(ours.get(), buffer.data(), buffer.size())) > 0;) {
     if (buffer.size() == 1000) between(), buffer.resize(65536);
     reader.feed({buffer.data(), static_cast<std::size_t>(got)}, [&](Frame&& frame) {
       if (frame.kind == static_cast<std::uint8_t>(FrameKind::note)) return sent.push_back(std::move(frame.payload));
+      if (frame.kind == static_cast<std::uint8_t>(FrameKind::dropped)) {
+        std::replace(frame.payload.begin(), frame.payload.end(), '\0', ' ');
+        if (dropped != nullptr) dropped->push_back(std::move(frame.payload));
+        return;
+      }
       const std::size_t name = frame.payload.find('\0'), mode = frame.payload.find('\0', name + 1);
       sent.push_back(frame.payload.substr(0, name) + ": " + std::to_string(frame.payload.size() - mode - 1));
     });
@@ -225,6 +235,34 @@ TEST_F(LeftArtifacts, FileThatBecomesShorterWhileItIsReadIsReported) {
 TEST_F(LeftArtifacts, OverAThousandNamesOfOneFolderAreReported) {
   for (int i = 0; i < 1100; ++i) std::filesystem::create_directory(folder_ / std::to_string(i));
   EXPECT_TRUE(has_text(sent_of(folder_), "the folder of artifacts: not kept: has over 1000 names"));
+}
+
+TEST_F(LeftArtifacts, DroppedFilesAreListedWithReasonAndLimit) {
+  std::filesystem::create_symlink("/etc/passwd", folder_ / "a link");
+  ::mkfifo((folder_ / "fifo").c_str(), 0600);
+  std::ofstream(folder_ / "one") << "x";
+  std::filesystem::create_hard_link(folder_ / "one", folder_ / "other");
+  std::ofstream(folder_ / "sparse") << "x";
+  std::filesystem::resize_file(folder_ / "sparse", (64U << 20) + 1);
+  std::ofstream(folder_ / "kept") << "x";
+  std::vector<std::string> dropped;
+  EXPECT_TRUE(has_text(sent_of(
+                           folder_, [] {}, &dropped),
+                       "kept: 1"));
+  EXPECT_EQ(dropped, (std::vector<std::string>{"a link link 0", "fifo special 0", "one link 0", "other link 0",
+                                               "sparse bytes 67108864"}));
+}
+
+TEST_F(LeftArtifacts, ListOfDroppedFilesIsBounded) {
+  for (int i = 0; i < 150; ++i) std::filesystem::create_symlink("/etc/passwd", folder_ / ("l" + std::to_string(i)));
+  for (int i = 0; i < 150; ++i) {
+    std::ofstream(folder_ / ("z" + std::to_string(i))) << "x";
+    std::filesystem::resize_file(folder_ / ("z" + std::to_string(i)), (64U << 20) + 1);
+  }
+  std::vector<std::string> dropped;
+  sent_of(
+      folder_, [] {}, &dropped);
+  EXPECT_EQ(dropped.size(), 2 * DroppedArtifacts::kMax) << "links leave room for files that lose data";
 }
 
 TEST_F(LeftArtifacts, ReasonsThatAreLeftOutAreMentioned) {

@@ -60,6 +60,8 @@ class FakeDisk final : public RunArtifacts {
   void close() override { control_.tell("close"); }
   void keep_out(std::shared_ptr<const Redactor>) override {}
   std::vector<std::string> take_notes() override { return std::exchange(notes_, {}); }
+  void report_dropped(const DroppedArtifact& dropped) override { dropped_.push_back(dropped); }
+  std::vector<DroppedArtifact> dropped() const override { return dropped_; }
   std::string finish() override {
     control_.tell("finish");
     spool_ = false;
@@ -70,6 +72,7 @@ class FakeDisk final : public RunArtifacts {
  private:
   DiskControl& control_;
   bool spool_ = false;
+  std::vector<DroppedArtifact> dropped_;
   std::vector<std::string> notes_;
 };
 

@@ -54,6 +54,12 @@ TEST_F(ArtifactQueueTest, ManySmallStepsFillItToo) {
   EXPECT_LT(steps, 10000U);
 }
 
+TEST_F(ArtifactQueueTest, DroppedFilesReachTheEnd) {
+  queue_.report_dropped({"ln", DropReason::link, 0});
+  EXPECT_FALSE(queue_.is_untouched());
+  EXPECT_EQ(queue_.finish()().dropped, (std::vector<DroppedArtifact>{{"ln", DropReason::link, 0}}));
+}
+
 TEST_F(ArtifactQueueTest, NotesComeWithTheWorkThatMadeThem) {
   EXPECT_TRUE(queue_.open("bad", false)) << "nobody knows yet";
   queue_.write("passed over by whoever refused it");

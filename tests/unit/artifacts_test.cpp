@@ -173,6 +173,51 @@ TEST_F(ArtifactsTest, LimitsHoldForAllOfAJobAndTheRestIsKept) {
   EXPECT_NE(notes[0].find("job.max_artifact_bytes"), std::string::npos) << notes[0];
   const json kept = finish(*one);
   EXPECT_TRUE(kept.contains("first") && kept.contains("last") && !kept.contains("too much"));
+  EXPECT_EQ(one->dropped(), (std::vector<DroppedArtifact>{{"too much", DropReason::bytes, 100}}));
+}
+
+TEST_F(ArtifactsTest, DroppedFilesOfTheScriptHostAreListedWithoutSecrets) {
+  auto one = run();
+  one->keep_out(std::make_shared<const Redactor>(std::vector<Secret>{{"K", "correct horse battery"}}));
+  one->report_dropped({"of correct horse battery", DropReason::link, 0});
+  EXPECT_EQ(finish(*one).size(), 0U);
+  EXPECT_EQ(one->dropped(), (std::vector<DroppedArtifact>{{"of [secret K]", DropReason::link, 0}}));
+}
+
+TEST_F(ArtifactsTest, StoreWithoutANameDropsWithAReason) {
+  auto one = make_run_artifacts(folder_.path().string(), 1, "", "job:1:1", 1000);
+  EXPECT_FALSE(leave(*one, "a", "x"));
+  EXPECT_EQ(one->dropped(), (std::vector<DroppedArtifact>{{"a", DropReason::disk, 0}}));
+}
+
+TEST(DroppedArtifacts, RecordNamesReasonLimitAndSetting) {
+  const std::vector<DroppedArtifact> all{
+      {"big", DropReason::bytes, 100}, {"ln", DropReason::link, 0}, {"x", DropReason::disk, 0}};
+  const std::string text = dropped_json(all, false);
+  EXPECT_EQ(text, R"([{"limit":100,"name":"big","reason":"bytes","setting":"job.max_artifact_bytes"},)"
+                  R"({"name":"ln","optional":true,"reason":"link"},)"
+                  R"({"name":"x","reason":"disk","setting":"state_dir"}])");
+  EXPECT_EQ(
+      dropped_lines(text),
+      (std::vector<std::string>{
+          "big: not kept: over the limit of 100 bytes for all artifacts of a job (setting job.max_artifact_bytes)",
+          "ln: not kept: a link, or a file with a second name",
+          "x: not kept: the host cannot store it (setting state_dir)"}));
+  EXPECT_TRUE(has_lost_artifacts(text));
+  EXPECT_FALSE(has_lost_artifacts(dropped_json(all, true))) << "policy artifacts.optional";
+  EXPECT_FALSE(has_lost_artifacts(dropped_json({{"ln", DropReason::link, 0}}, false)));
+  EXPECT_EQ(dropped_json({}, false), "");
+  for (const char* foreign : {"", "{}", "[1]", "nonsense", "[[]]"}) {
+    EXPECT_FALSE(has_lost_artifacts(foreign)) << foreign;
+    EXPECT_TRUE(dropped_lines(foreign).empty()) << foreign;
+  }
+}
+
+TEST(DroppedArtifacts, ListIsBoundedAndLinksDoNotFillIt) {
+  DroppedArtifacts list;
+  for (int i = 0; i < 500; ++i) list.add({"l", DropReason::link, 0});
+  for (int i = 0; i < 500; ++i) list.add({"b", DropReason::bytes, 1});
+  EXPECT_EQ(list.all().size(), 2 * DroppedArtifacts::kMax);
 }
 
 TEST_F(ArtifactsTest, TenThousandFilesAreAThousandAndFewNotes) {
@@ -256,6 +301,7 @@ TEST_F(ArtifactsTest, AFullDiskIsReportedAndTheOthersAreKept) {
   EXPECT_NE(notes[0].find("artifact \"large\": not kept: this host cannot write it: EFBIG"), std::string::npos)
       << notes[0];
   EXPECT_EQ(finish(*one).size(), 1U);
+  EXPECT_EQ(one->dropped(), (std::vector<DroppedArtifact>{{"large", DropReason::disk, 0}}));
 }
 
 TEST_F(ArtifactsTest, AFolderThatCannotBeMadeStandsInTheLogOfTheJob) {

@@ -671,6 +671,21 @@ TEST_F(JobRunsDisk, WhatAJobLeavesIsWrittenElsewhereInOrderAndBeforeItsEndIsRepo
   EXPECT_EQ(disk_.calls(), "open file write 1 write 2 write 3 finish");
 }
 
+TEST_F(JobRunsDisk, EndListsDroppedFilesAsThePolicySays) {
+  for (const bool optional : {false, true}) {
+    Start start = job(optional ? 2 : 1);
+    start.artifacts = std::make_shared<ArtifactQueue>(std::make_unique<FakeDisk>(disk_));
+    start.artifacts->report_dropped({"big", DropReason::bytes, 100});
+    start.artifacts_optional = optional;
+    begin(std::move(start));
+    end(optional ? 2 : 1, RunStatus::ok);
+    step(work()());
+    ASSERT_EQ(reports<EndReport>().size(), 1U);
+    EXPECT_EQ(has_lost_artifacts(reports<EndReport>().at(0)->end.artifacts_dropped), !optional);
+    EXPECT_FALSE(reports<EndReport>().at(0)->end.artifacts_dropped.empty());
+  }
+}
+
 TEST_F(JobRunsDisk, ChannelIsHeldWhileTooMuchWaits) {
   begin_one();
   const std::string much(ArtifactQueue::kMostBytes, 'x');

@@ -37,7 +37,7 @@ TEST(Combine, WhatIsAboveTheCeilingIsRefusedWithFieldAndRemedy) {
             "policy.fs.read: \"/srv/a\" is not allowed for context 3: leave it out, or let the operator name it in "
             "[contexts.3.ceiling] fs.read");
   EXPECT_NE(refusal(R"({"cpu":"2 h","wall":"2 h","pids":257})", R"({"cpu":"1 h","wall":"1 h"})"), "");
-  EXPECT_EQ(refusal(R"({"cpu":"2 h","wall":"2 h","pids":256,"output.kill":true})"), "");
+  EXPECT_EQ(refusal(R"({"cpu":"2 h","wall":"2 h","pids":256,"output.kill":true,"artifacts.optional":true})"), "");
 }
 
 TEST(Combine, WarmIsRefusedUnlessTheCeilingHasIt) {
@@ -267,6 +267,7 @@ class Random {
     if (p.network != Network::allow_list) p.net_allow.clear();
     p.exec = below(2) == 0;
     p.output_kill = below(2) == 0;
+    p.artifacts_optional = below(2) == 0;
     p.cpu_ms = below(4);
     p.wall_ms = below(4);
     p.memory_bytes = 4 * kMebi + below(4);

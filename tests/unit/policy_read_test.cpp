@@ -21,11 +21,11 @@ TEST(PolicyText, EveryNameIsReadNestedOrWithDots) {
        {R"({"fs":{"read":["/srv/a"],"write":["/data/b"]},"net":["Example.org:443"],"exec":true,"cpu":"30 s",
             "memory":"64 MiB","pids":16,"wall":10000,"disk":"8MiB","file_size":4096,"open_files":64,
             "output":{"keep":"1 KiB","kill":true},"syscalls":{"add":["keyctl"]},"secrets":["TOKEN"],
-            "warm":{"runs":1000,"idle":"90s"}})",
+            "warm":{"runs":1000,"idle":"90s"},"artifacts":{"optional":true}})",
         R"({"fs.read":["/srv/a"],"fs.write":["/data/b"],"net":["example.org:443"],"exec":true,"cpu":30000,
             "memory":67108864,"pids":16,"wall":"10s","disk":8388608,"file_size":"4 KiB","open_files":64,
             "output.keep":1024,"output.kill":true,"syscalls.add":["keyctl"],"secrets":["TOKEN"],
-            "warm.runs":1000,"warm.idle":90000})"}) {
+            "warm.runs":1000,"warm.idle":90000,"artifacts.optional":true})"}) {
     const PolicyRead got = read(text);
     ASSERT_TRUE(got.ok()) << join(got.problems);
     EXPECT_TRUE(got.request.named.all());
@@ -35,7 +35,7 @@ TEST(PolicyText, EveryNameIsReadNestedOrWithDots) {
     EXPECT_EQ(p.fs_write, std::vector<std::string>{"/data/b"});
     EXPECT_EQ(p.network, Network::allow_list);
     EXPECT_EQ(p.net_allow, std::vector<std::string>{"example.org:443"});
-    EXPECT_TRUE(p.exec && p.output_kill);
+    EXPECT_TRUE(p.exec && p.output_kill && p.artifacts_optional);
     EXPECT_EQ(p.cpu_ms, 30000U);
     EXPECT_EQ(p.memory_bytes, 64U << 20);
     EXPECT_EQ(p.pids, 16U);
@@ -189,6 +189,7 @@ TEST(PolicyText, ACeilingSaysUnlimitedAndAnyCallButNotKill) {
   EXPECT_EQ(read(write_policy({got.request.values, got.request.named, {}}), PolicyKind::ceiling).ok(), false)
       << "no limit is null in JSON: a ceiling is written by its operator alone";
   EXPECT_NE(problems(R"({"output.kill":true})", PolicyKind::ceiling), "");
+  EXPECT_NE(problems(R"({"artifacts.optional":true})", PolicyKind::ceiling), "");
   EXPECT_NE(problems(R"({"replace":{"fs":{"read":[]}}})", PolicyKind::ceiling), "");
   EXPECT_NE(problems(R"({"memory":"unlimited"})", PolicyKind::ceiling), "");
 }

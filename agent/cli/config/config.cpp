@@ -121,7 +121,7 @@ void tell(const Policy& most, const std::string& name, const PolicyRequest& own,
           Config& config) {
   for (std::size_t i = 0; i < kPolicyFields; ++i) {
     const auto field = static_cast<PolicyField>(i);
-    if (field == PolicyField::output_kill || (!all && !own.named[i])) continue;
+    if (!has_ceiling(field) || (!all && !own.named[i])) continue;
     const std::string source = own.named[i] ? place_of(*text, std::string(word(field))) : "default";
     config.values.push_back({name + '.' + std::string(word(field)), value_text(field, most), source, true});
   }

@@ -358,7 +358,7 @@ local function retry(job, claim, fields, sum, after_ms)
   redis.call('HDEL', 'mj:claim:' .. job, 'until_ms', 'beat', 'began')
   leave(job, claim, 'live')
   if type_of(job) == 'hash' then
-    redis.call('HDEL', job, 'error', 'error_info', 'result', 'result_json', 'usage', 'layers', 'receipt', 'artifacts', 'ran_as',
+    redis.call('HDEL', job, 'error', 'error_info', 'result', 'result_json', 'usage', 'layers', 'receipt', 'artifacts', 'artifacts_dropped', 'ran_as',
       'lease_until_ms', 'claim_id', 'runner_id')
     redis.call('HSET', job, unpack(fields))
     redis.call('HSET', job, 'status', 'dispatched', 'detail', 'retry_wait', 'updated_at', now_s)

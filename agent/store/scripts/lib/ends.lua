@@ -108,7 +108,7 @@ finish = function(job, claim, fields, by_owner)
     end
   end
   local cleared = redis.pcall('HDEL', job, 'error', 'error_info', 'result', 'result_json', 'usage', 'layers', 'receipt', 'artifacts',
-    'ran_as', 'lease_until_ms')
+    'artifacts_dropped', 'ran_as', 'lease_until_ms')
   if type(cleared) == 'number' then
     redis.call('HSET', job, 'ended_ms', dec(now_ms), 'updated_at', now_s, unpack(fields))
     if detail ~= 'skipped' then note_end(job, status, now_ms) end
