@@ -143,6 +143,7 @@ Result<void> append_files(std::string& request, const JobFacts& facts, const Scr
   if (!extras.command.empty() && any_by_name)
     append_file(request, kInputsByIdName, kForItsOwner, inputs_json(seen, true));
   for (const ScriptFile& file : extras.programs) append_file(request, file.path, file.mode, file.bytes);
+  request += extras.encoded_files;
   for (const auto& [job, artifact] : facts.files) {
     std::ifstream file(artifact.path, std::ios::binary);
     std::string bytes(artifact.bytes, '\0');
@@ -251,7 +252,8 @@ Result<std::string> script_request(const JobFacts& facts, const ScriptExtras& ex
   MJ_CHECK(check_size("inputs", inputs.size(), kMaxInputsBytes));
   MJ_CHECK(check_size("script", facts.job.script.size(), kMaxScriptBytes));
   std::string request;
-  std::size_t file_bytes = 0;  // reserved at once: a string that grows takes three times as much for a moment
+  std::size_t file_bytes =
+      extras.encoded_files.size();  // reserved at once: a string that grows takes three times as much for a moment
   for (const auto& [job, artifact] : facts.files) file_bytes += artifact.bytes + 1024;
   for (const ScriptFile& file : extras.programs) file_bytes += file.bytes.size() + 1024;
   request.reserve(fact_text.size() + environment.size() + inputs.size() + facts.job.script.size() + file_bytes + 32);

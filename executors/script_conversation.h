@@ -30,6 +30,7 @@ struct ScriptExtras {
   TextMap environment = {};               // below the job's own
   bool whole_environment = false;         // it is all there is: nothing of the job's
   std::vector<ScriptFile> programs = {};
+  std::string encoded_files = {};  // more files, as frames of the request (append_file())
   std::string attached = {};  // facts.attached: below /job, what comes as a descriptor (Conversation::attachment())
 };
 

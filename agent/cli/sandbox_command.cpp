@@ -88,6 +88,7 @@ class OutputFollower {
   bool read_all() {
     const bool out = read(out_, [this](std::string_view bytes) {
       out_bytes_ += bytes.size();
+      conversation_.saw_stdout(bytes);
       hooks_.on_output(false, bytes);
       cancel_if_due(bytes);
     });

@@ -47,6 +47,15 @@ bool read_whole(int fd, std::string& into) {
 
 }  // namespace
 
+std::string key_of(const std::vector<std::string>& parts) {
+  Sha256 hash;
+  for (const std::string& part : parts) {
+    hash.update(std::to_string(part.size()) + ':');
+    hash.update(part);
+  }
+  return hash.hex();
+}
+
 BinaryCache::BinaryCache(const std::string& state_dir, Id context, std::uint64_t most_bytes)
     : folder_(state_dir + "/contexts/" + std::to_string(context) + "/v-cache"), most_bytes_(most_bytes) {}
 

@@ -10,6 +10,8 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "mycojobs/records.h"
 #include "mycojobs/result.h"
@@ -23,6 +25,7 @@ class BinaryCache {
   static constexpr std::uint64_t kMostBytes = 1ULL << 30;  // the least recently used go then
 
   BinaryCache(const std::string& state_dir, Id context, std::uint64_t most_bytes = kMostBytes);
+  explicit BinaryCache(std::string folder) : folder_(std::move(folder)), most_bytes_(kMostBytes) {}
 
   // Nothing: there is none, or it is not what was kept; it is removed then.
   std::optional<std::string> find(const std::string& key) const;
@@ -36,5 +39,8 @@ class BinaryCache {
   std::string folder_;
   std::uint64_t most_bytes_;
 };
+
+// The SHA-256 of all parts and their lengths, so that no two lists have the same key.
+std::string key_of(const std::vector<std::string>& parts);
 
 }  // namespace mycojobs

@@ -4,18 +4,20 @@
 
 #include <algorithm>
 #include <array>
+#include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 
 #include "base/log.h"
-#include "base/sha256.h"
 #include "domain/codec.h"
 #include "domain/profiles.h"
+#include "domain/utf8_cut.h"
 #include "executors/exec/program_conversation.h"
 #include "executors/v/binary_cache.h"
 #include "executors/v/compiler.h"
+#include "executors/v/trusted_build.h"
 
 namespace mycojobs {
 namespace {
@@ -29,19 +31,14 @@ struct VJob {
   Compiler compiler;
   std::vector<std::string> flags;
   BinaryCache cache;
-  std::string key;  // of the cache
+  std::string key;                       // of the cache
+  std::function<std::string()> modules;  // objects for the compile run, as frames of its request; called by begin_v()
 };
 
 using nlohmann::json;
 
 constexpr std::size_t kMaxCompilerText = 32U << 10;
 constexpr std::string_view kProgram = "program";  // as the compile run leaves it
-
-// The same for every job: what was compiled is kept, so that nothing of this job may get into it.
-const TextMap kCompileEnvironment = {{"HOME", "/job"},     {"LANG", "C.UTF-8"},  {"LOGNAME", "job"},
-                                     {"USER", "job"},      {"TMPDIR", "/tmp"},   {"PATH", "/usr/bin:/bin"},
-                                     {"VTMP", "/tmp/v"},   {"VCOLORS", "never"}, {"VMODULES", "/job/.vmodules"},
-                                     {"VCACHE", "/tmp/vc"}};
 
 // Takes one artifact of the compile run, and nothing else: it never gets to the job's own.
 class ProgramSink final : public ArtifactSink {
@@ -67,10 +64,9 @@ class ProgramSink final : public ArtifactSink {
 class CompileRun final : public ProgramConversation {
  public:
   using ProgramConversation::ProgramConversation;
-  void saw_stderr(std::string_view bytes) override {
-    text_.append(bytes.substr(0, kMaxCompilerText - text_.size()));
-    cut_ = cut_ || text_.size() == kMaxCompilerText;
-  }
+  // V writes its own errors to stderr, and those of the C compiler to stdout.
+  void saw_stdout(std::string_view bytes) override { take_text(bytes); }
+  void saw_stderr(std::string_view bytes) override { take_text(bytes); }
   bool understood() const {
     const Answer answer = complete_answer();
     return answer.done && !answer.error && answer.problem.empty();
@@ -88,6 +84,13 @@ class CompileRun final : public ProgramConversation {
   }
 
  private:
+  void take_text(std::string_view bytes) {
+    if (cut_) return;
+    text_.append(bytes.substr(0, kMaxCompilerText - text_.size()));
+    cut_ = text_.size() == kMaxCompilerText;
+    if (cut_) text_.resize(complete_characters(text_).size());
+  }
+
   std::string text_;
   bool cut_ = false;
 };
@@ -131,6 +134,7 @@ class VConversation final : public Conversation {
   std::size_t stage() const override { return run_ ? 1 : 0; }
   std::string take_output() override { return current().take_output(); }
   void feed(std::string_view bytes) override { current().feed(bytes); }
+  void saw_stdout(std::string_view bytes) override { current().saw_stdout(bytes); }
   void saw_stderr(std::string_view bytes) override { current().saw_stderr(bytes); }
   std::vector<std::string> take_notes() override { return current().take_notes(); }
   // A compiler asks nothing; whatever does so in its place waits for an answer until its time is over.
@@ -176,13 +180,18 @@ class VConversation final : public Conversation {
                                   .profile = "v.compile",
                                   .command = std::move(command),
                                   .script_file = std::string(kSourceFile),
-                                  .environment = kCompileEnvironment,
-                                  .whole_environment = true});
+                                  .environment = compile_environment(),
+                                  .whole_environment = true,
+                                  .encoded_files = job_.modules()});
   }
 
   Result<void> start_program(std::string program) {
-    ScriptExtras extras{
-        .executor = "v", .profile = "v.run", .command = {"/job/program"}, .script_file = std::string(kSourceFile)};
+    // Without GC_NPROCS V's collector looks for /proc/stat, which a job does not have, and says so on stderr.
+    ScriptExtras extras{.executor = "v",
+                        .profile = "v.run",
+                        .command = {"/job/program"},
+                        .script_file = std::string(kSourceFile),
+                        .environment = {{"GC_NPROCS", "1"}}};
     extras.programs.push_back({"program", std::move(program)});
     MJ_TRY(request, script_request(job_.facts, extras));
     run_ = std::make_unique<OwnRun>(std::move(request), end_context(job_.facts, "v.run"), sink_);
@@ -232,16 +241,6 @@ Result<std::unique_ptr<Conversation>> begin_v(VJob job, ArtifactSink* sink) {
   return conversation;
 }
 
-// Each part with its length, so that no two lists make the same text.
-std::string key_of(const std::vector<std::string>& parts) {
-  Sha256 hash;
-  for (const std::string& part : parts) {
-    hash.update(std::to_string(part.size()) + ':');
-    hash.update(part);
-  }
-  return hash.hex();
-}
-
 }  // namespace
 
 std::vector<Stage> VExecutor::stages() const {
@@ -268,6 +267,8 @@ Result<std::string> VExecutor::probe() const {
   if (::access("/usr/bin/cc", X_OK) != 0)
     return fail(Code::unsupported, "v: " + compiler.path + " needs a C compiler; remedy: apt install gcc libc6-dev");
   MJ_TRY(line, version(compiler));
+  if (auto works = try_compiler(compiler, line, flags_, state_dir_); !works)
+    return fail(Code::unsupported, "v: " + works.error().message + "; remedy: have it compile a program by hand");
   return line + " (" + compiler.path + ")";
 }
 
@@ -279,11 +280,16 @@ Result<std::unique_ptr<Conversation>> VExecutor::begin(const JobFacts& facts, Ar
   if (!line) return fail(Code::unavailable, line.error().message);
   std::vector<std::string> parts{"1", facts.job.script, *line, compiler->identity};
   parts.insert(parts.end(), flags_.begin(), flags_.end());
+  const auto modules = [&]() -> std::string {
+    if (!imports_network(facts.job.script)) return {};
+    return modules_.find(*compiler, *line, flags_).value_or("");
+  };
   return begin_v({.facts = facts,
-                  .compiler = std::move(*compiler),
+                  .compiler = *compiler,
                   .flags = flags_,
                   .cache = BinaryCache(state_dir_, facts.job.context_id),
-                  .key = key_of(parts)},
+                  .key = key_of(parts),
+                  .modules = modules},
                  sink);
 }
 

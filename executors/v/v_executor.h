@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "executors/v/compiler.h"
+#include "executors/v/module_cache.h"
 #include "mycojobs/executor.h"
 
 namespace mycojobs {
@@ -16,7 +17,10 @@ class VExecutor final : public Executor {
  public:
   // compiler: as of find_compiler().
   VExecutor(std::string compiler, std::vector<std::string> flags, std::string state_dir)
-      : compiler_(std::move(compiler)), flags_(std::move(flags)), state_dir_(std::move(state_dir)) {}
+      : compiler_(std::move(compiler)),
+        flags_(std::move(flags)),
+        state_dir_(std::move(state_dir)),
+        modules_(state_dir_) {}
 
   std::string_view name() const override { return "v"; }
   std::vector<std::string> script_types() const override { return {"v"}; }
@@ -33,6 +37,7 @@ class VExecutor final : public Executor {
   std::string compiler_;
   std::vector<std::string> flags_;
   std::string state_dir_;
+  mutable ModuleCache modules_;
   mutable std::mutex mutex_;
   mutable std::map<std::string, std::string> versions_;  // by identity: asked once
 };

@@ -13,6 +13,7 @@
 #include "executors/v/binary_cache.h"
 #include "executors/v/compiler.h"
 #include "support/process.h"
+#include "v_driver.h"
 
 namespace mycojobs::test {
 namespace {
@@ -26,6 +27,44 @@ const std::string kKey(64, 'a'), kOther(64, 'b'), kThird(64, 'c');
 void make_older(const BinaryCache& cache, const std::string& key, int seconds) {
   const fs::path path = cache.folder() + '/' + key;
   fs::last_write_time(path, fs::last_write_time(path) - std::chrono::seconds(seconds));
+}
+
+TEST(VProbe, CompilesAndRunsOneLine) {
+  const TempDir state;
+  const CompilerFolder compiler;
+  const VExecutor executor(compiler.program(), {}, state.path());
+  const auto probed = executor.probe();
+  ASSERT_TRUE(probed) << probed.error().message;
+  EXPECT_THAT(*probed, StartsWith("V 0.4.11"));
+  EXPECT_FALSE(fs::is_empty(state / "v-trusted")) << "the next start of an agent does not compile";
+}
+
+struct BrokenCompiler {
+  const char* script;
+  const char* problem;
+};
+
+TEST(VProbe, CompilerThatOnlyKnowsItsVersionDoesNotWork) {
+  for (const auto& [script, problem] :
+       {BrokenCompiler{"echo 'error: no room' >&2; exit 1", "cannot compile: error: no room"},
+        BrokenCompiler{"echo 'cc: error: no libc'; exit 1", "cannot compile: cc: error: no libc"},
+        BrokenCompiler{"printf '#!/bin/sh\\nexit 7\\n' > $2; chmod +x $2", "does not run: exit code 7"}}) {
+    const TempDir state;
+    const CompilerFolder compiler;
+    std::ofstream(compiler.program()) << "#!/bin/sh\n[ $1 = version ] && echo V 0.4.11 && exit 0\n" << script << '\n';
+    const auto probed = VExecutor(compiler.program(), {}, state.path()).probe();
+    ASSERT_FALSE(probed) << script;
+    EXPECT_THAT(probed.error().message, HasSubstr(problem));
+  }
+}
+
+TEST(VModules, ScriptsThatImportTheNetworkAreFound) {
+  for (const char* script : {"import net", "import os\nimport net.http\n", "  import net.websocket { Client }",
+                             "import veb", "module main\r\nimport  vweb\r\n"})
+    EXPECT_TRUE(imports_network(script)) << script;
+  for (const char* script :
+       {"", "import os", "import network", "// import net", "println('import net')", "import\tnet"})
+    EXPECT_FALSE(imports_network(script)) << script;
 }
 
 TEST(BinaryCache, GivesBackWhatWasKept) {

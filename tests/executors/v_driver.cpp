@@ -18,6 +18,16 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// Whole ones.
+std::vector<std::string> files_in(const fs::path& folder) {
+  std::vector<std::string> files;
+  std::error_code none;
+  for (const auto& entry : fs::directory_iterator(folder, none)) {
+    if (!entry.path().filename().string().starts_with('.')) files.push_back(entry.path());
+  }
+  return files;
+}
+
 }  // namespace
 
 CompilerFolder::CompilerFolder() {
@@ -41,7 +51,11 @@ std::string VRan::info(const std::string& name) const {
 
 VRan VHost::run(const VJobSpec& job) const {
   const char* real = std::getenv("V_COMPILER");
-  const VExecutor executor(real == nullptr ? compiler_.program() : real, flags_, state_.path().string());
+  auto& place = executors_[flags_];
+  if (!place) {
+    place = std::make_unique<VExecutor>(real == nullptr ? compiler_.program() : real, flags_, state_.path().string());
+  }
+  const VExecutor& executor = *place;
   auto staged = stage_runs(executor, {}, read_policy(job.policy, "policy").request, nullptr, job.timeout_ms);
   if (!staged) throw std::runtime_error(staged.error().message);
   for (RunSpec& spec : staged->specs) spec.context = job.context;
@@ -70,11 +84,9 @@ VRan VHost::run(const VJobSpec& job) const {
 }
 
 std::vector<std::string> VHost::kept(Id context) const {
-  std::vector<std::string> files;
-  std::error_code none;
-  for (const auto& entry : fs::directory_iterator(state_ / ("contexts/" + std::to_string(context) + "/v-cache"), none))
-    files.push_back(entry.path());
-  return files;
+  return files_in(state_ / ("contexts/" + std::to_string(context) + "/v-cache"));
 }
+
+std::vector<std::string> VHost::trusted() const { return files_in(state_ / "v-trusted"); }
 
 }  // namespace mycojobs::test

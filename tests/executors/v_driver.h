@@ -2,9 +2,12 @@
 // The compiler is tests/executors/vstandin/v, or the one that V_COMPILER in the environment names.
 #pragma once
 
+#include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
+#include "executors/v/v_executor.h"
 #include "mycojobs/executor.h"
 #include "support/process.h"
 
@@ -48,6 +51,8 @@ class VHost {
   VRan run(const VJobSpec&) const;
   // The files of the cache of a context.
   std::vector<std::string> kept(Id context = 7) const;
+  // The files that trusted builds have left.
+  std::vector<std::string> trusted() const;
   const CompilerFolder& compiler() const { return compiler_; }
 
   std::vector<std::string> flags_;
@@ -55,6 +60,8 @@ class VHost {
  private:
   TempDir state_;
   CompilerFolder compiler_;
+  // By flags. An executor stays between two jobs, as in an agent: it builds in the background.
+  mutable std::map<std::vector<std::string>, std::unique_ptr<VExecutor>> executors_;
 };
 
 }  // namespace mycojobs::test

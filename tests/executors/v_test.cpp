@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <thread>
 
 #include "v_driver.h"
 
@@ -114,6 +115,41 @@ TEST(V, ExitCodeAndPanicAreTheProgramsOwnEnd) {
   EXPECT_EQ(panicked.end.error, "exit code 1: V panic: all is lost");
 }
 
+TEST(V, CollectorThatMissesProcStatIsSilent) {
+  const VHost host;
+  const VRan ran = host.run({.script = "fn main() {\n\texit(3)\n}\n"});
+  EXPECT_EQ(ran.end.error, "exit code 3");
+  EXPECT_THAT(ran.err, Not(HasSubstr("GC Warning")));
+  const VRan own = host.run({.script = "import os\n\nfn main() {\n\tprintln(os.getenv('GC_NPROCS'))\n}\n",
+                             .environment = {{"GC_NPROCS", "4"}}});
+  EXPECT_EQ(own.out, "4\n") << "the job's own value wins";
+}
+
+TEST(V, ReasonOfTheCCompilerIsTheError) {
+  const VHost host;
+  const VRan ran = host.run({.script = "#include <nowhere/none.h>\n\nfn main() {\n}\n"});
+  EXPECT_THAT(ran.end.error, StartsWith("CompileError: "));
+  EXPECT_THAT(ran.end.error, HasSubstr("nowhere/none.h: No such file or directory"));
+  EXPECT_THAT(ran.info("traceback"), HasSubstr("nowhere/none.h: No such file or directory"));
+}
+
+TEST(V, NetworkModulesAreCompiledOnceForAllScripts) {
+  const VHost host;
+  const std::string script = "import net.http\n\nfn main() {\n\tprintln(http.Method.get)\n}\n";
+  const VRan first = host.run({.script = script});
+  EXPECT_EQ(first.out, "get\n") << first.end.error << first.err;
+  for (int i = 0; i < 3000 && host.trusted().empty(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  ASSERT_THAT(host.trusted(), SizeIs(1));
+  const std::string kept = read_file(host.trusted()[0]);
+  for (const Id context : {7, 8}) {
+    const VRan next = host.run({.script = script + "\n", .context = context});
+    EXPECT_FALSE(next.cached);
+    EXPECT_EQ(next.out, "get\n") << next.end.error;
+    EXPECT_THAT(next.err, Not(HasSubstr("net.http is compiled")));
+  }
+  EXPECT_EQ(read_file(host.trusted()[0]), kept);
+}
+
 TEST(V, FilesOfTheHostAreNotThereAtCompileTime) {
   const VHost host;
   const TempDir folder;
@@ -122,12 +158,12 @@ TEST(V, FilesOfTheHostAreNotThereAtCompileTime) {
     const VRan ran = host.run({.script = "#include \"" + path + "\"\nfn main() {\n}\n"});
     EXPECT_THAT(ran.end.error, StartsWith("CompileError: ")) << path;
     EXPECT_THAT(ran.end.error, HasSubstr(path + ": No such file or directory"));
-    EXPECT_THAT(ran.err + ran.end.error_info, Not(HasSubstr("canary")));
+    EXPECT_THAT(ran.out + ran.err + ran.end.error_info, Not(HasSubstr("canary")));
   }
   // The job's user list is the sandbox's own.
   const VRan users = host.run({.script = "#include \"/etc/passwd\"\nfn main() {\n}\n"});
-  EXPECT_THAT(users.err, HasSubstr("root:x:0:0:root:/:"));
-  EXPECT_THAT(users.err, Not(HasSubstr("/root")));
+  EXPECT_THAT(users.out + users.err, HasSubstr("root:x:0:0:root:/:"));
+  EXPECT_THAT(users.out + users.err, Not(HasSubstr("/root")));
 }
 
 TEST(V, NothingOfTheJobIsThereAtCompileTime) {
