@@ -75,7 +75,7 @@ constexpr std::array kCommands{
     CommandRow{"scard", "acor"},
     CommandRow{"sismember", "acor"},
     CommandRow{"smembers", "acor"},
-    CommandRow{"srandmember", "aco"},
+    CommandRow{"srandmember", "acor"},
     CommandRow{"sadd", "aco"},
     CommandRow{"srem", "aco"},
     // Sorted sets.

@@ -1,6 +1,7 @@
 // Claims, leases, reports: the arguments and answers of the scripts.
 #include <algorithm>
 #include <deque>
+#include <map>
 
 #include "base/counted.h"
 #include "base/ids.h"
@@ -123,14 +124,20 @@ void RedisStore::note_heads(Id context, const Reply& heads) {
 Result<void> RedisStore::give_back_unanswered(Id context) {
   const auto found = unanswered_.find(context);
   if (found == unanswered_.end()) return {};
-  Arguments arguments;
-  arguments.add(std::uint64_t{found->second.size()});
-  for (const std::string& id : found->second) arguments.add(id);
-  MJ_TRY(back, run(context, scripts::unclaim, arguments));
+  std::uint64_t jobs = 0;
+  std::string after;
+  do {
+    Arguments arguments{after};
+    arguments.add(std::uint64_t{found->second.size()});
+    for (const std::string& id : found->second) arguments.add(id);
+    MJ_TRY(back, run(context, scripts::unclaim, arguments));
+    after = back.at(0).text();
+    jobs += back.at(1).number();
+  } while (!after.empty());
   unanswered_.erase(found);
-  if (back.number() > 0) {
+  if (jobs > 0) {
     log(LogLevel::warn, "store", "context {}: {} of claims that were not answered back in their queues", context,
-        counted(static_cast<std::uint64_t>(back.number()), "job"));
+        counted(jobs, "job"));
   }
   return {};
 }
@@ -235,12 +242,22 @@ Result<std::vector<Result<void>>> RedisStore::finish_report(Id context, std::spa
 }
 
 Result<std::vector<Lease>> RedisStore::leases(Id context) {
-  MJ_TRY(reply, run(context, scripts::leases, Arguments{}));
   std::vector<Lease> out;
-  for (std::size_t i = 0; i < reply.size(); ++i) {
-    const Reply entry = reply.at(i);
-    out.push_back({std::string(entry.at(0).text()), entry.at(1).number(), entry.at(2).number()});
-  }
+  std::map<std::string, std::size_t> places;  // in `out`: a lease that is renewed between two pages comes twice
+  std::string after;
+  do {
+    MJ_TRY(page, run(context, scripts::leases, Arguments{after}));
+    after = page.at(0).text();
+    for (std::size_t i = 1; i < page.size(); ++i) {
+      const Reply entry = page.at(i);
+      Lease lease{std::string(entry.at(0).text()), entry.at(1).number(), entry.at(2).number()};
+      const auto [place, is_new] = places.try_emplace(lease.job_key, out.size());
+      if (is_new)
+        out.push_back(std::move(lease));
+      else
+        out[place->second] = std::move(lease);
+    }
+  } while (!after.empty());
   return out;
 }
 
@@ -252,9 +269,14 @@ Result<bool> RedisStore::expire(Id context, const Lease& lease) {
 }
 
 Result<std::vector<std::string>> RedisStore::expire_instance(Id context, Id runner, const std::string& instance) {
-  MJ_TRY(reply, run(context, scripts::expire_instance, Arguments{}.add(std::uint64_t{runner}).add(instance)));
   std::vector<std::string> jobs;
-  for (std::size_t i = 0; i < reply.size(); ++i) jobs.emplace_back(reply.at(i).text());
+  std::string after;
+  do {
+    MJ_TRY(page, run(context, scripts::expire_instance,
+                     Arguments{}.add(std::uint64_t{runner}).add(instance).add(std::string_view(after))));
+    after = page.at(0).text();
+    for (std::size_t i = 1; i < page.size(); ++i) jobs.emplace_back(page.at(i).text());
+  } while (!after.empty());
   if (!jobs.empty()) metrics().add(Metric::leases_expired, {context}, static_cast<double>(jobs.size()));
   return jobs;
 }

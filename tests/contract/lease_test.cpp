@@ -1,6 +1,8 @@
 // Leases and fences.
 #include <gmock/gmock.h>
 
+#include <set>
+
 #include "bench.h"
 
 namespace mycojobs {
@@ -19,6 +21,27 @@ TEST_P(Lease, ARenewalMovesItsEnd) {
   ASSERT_EQ(after.size(), 1U);
   EXPECT_GT(after[0].until_ms, before[0].until_ms);
   EXPECT_EQ(field("job:12:1", "lease_until_ms"), std::to_string(after[0].until_ms));
+}
+
+TEST_P(Lease, MoreThanOnePageIsRead) {
+  std::vector<std::string> words{"ZADD", "mj:leases"};
+  for (int i = 0; i < 2600; ++i) {
+    words.push_back(std::to_string(i < 1500 ? 5000 : 5000 + i));  // more than a page end at the same moment
+    words.push_back("job:13:" + std::to_string(i + 1));
+  }
+  bench_->plain(1, words);
+  submit(1);
+  submit(2);
+  const Claimed first = claim_one(60000), last = claim_one(7200000);
+  const auto leases = store_->leases(1).value();
+  std::set<std::string> jobs;
+  for (const auto& lease : leases) jobs.insert(lease.job_key);
+  EXPECT_EQ(leases.size(), 2602U);
+  EXPECT_EQ(jobs.size(), 2602U);
+  EXPECT_EQ(store_->expire_instance(1, 20, "").value(), std::vector<std::string>{});
+  bench_->plain(1, {"HSET", "mj:claim:" + last.ref.job_key, "instance", "i"});
+  EXPECT_EQ(store_->expire_instance(1, 20, "i").value(), std::vector<std::string>{last.ref.job_key});
+  EXPECT_EQ(store_->leases(1)->size(), 2601U);
 }
 
 TEST_P(Lease, ARenewalAfterItsEndIsRefused) {

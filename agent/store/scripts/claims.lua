@@ -413,15 +413,16 @@ end
 answers[count + 1] = heads_now()
 return answers
 
---# unclaim: journal places messages worlds ends
+--# unclaim: journal places messages worlds ends leases
 -- Claims that were made and whose answer was lost: nobody runs their jobs. Back to their queues, as if they had not been
--- taken. Answers how many.
-local wanted = {}
+-- taken. Looks at one page. {after which the next one begins, or '', how many}.
+local after, wanted = arg(), {}
 for _, id in ipairs(list_arg()) do wanted[id] = true end
 local err = wrong_shared()
 if err then return err end
-local back = 0
-for _, job in ipairs(redis.call('ZRANGE', 'mj:leases', 0, -1)) do
+local back, page, next_page = 0, page_of_leases(after)
+for i = 1, #page, 2 do
+  local job = page[i]
   local key = 'mj:claim:' .. job
   local id = type_of(key) == 'hash' and redis.call('HGET', key, 'claim_id')
   if id and wanted[id] then
@@ -429,14 +430,15 @@ for _, job in ipairs(redis.call('ZRANGE', 'mj:leases', 0, -1)) do
     if claim and claim.state == 'live' and not release(job, claim, 'the answer to its claim was lost', false) then back = back + 1 end
   end
 end
-return back
+return {next_page, back}
 
---# leases:
--- {job, until_ms, lease_ms}... of the live claims.
+--# leases: leases
+-- One page of the live claims: {after which the next one begins, or '', {job, until_ms, lease_ms}...}.
+local after = arg()
 local err = wrong('mj:leases', 'zset')
 if err then return err end
-local found = {}
-local listed = redis.call('ZRANGE', 'mj:leases', 0, -1, 'WITHSCORES')
+local listed, next_page = page_of_leases(after)
+local found = {next_page}
 for i = 1, #listed, 2 do
   local key = 'mj:claim:' .. listed[i]
   local lease_ms = type_of(key) == 'hash' and redis.call('HGET', key, 'lease_ms')
@@ -473,13 +475,16 @@ local left_ms = until_ms - now_ms
 if left_ms >= 0 and left_ms <= num(claim.lease_ms) then return 0 end
 return give_back(job, claim, 'expired', 'its lease ran out') or 1
 
---# expire_instance: journal places messages worlds ends
--- An instance of a runner whose every process is gone: its jobs need not wait for their leases. Answers them.
-local runner, instance = arg(), arg()
+--# expire_instance: journal places messages worlds ends leases
+-- An instance of a runner whose every process is gone: its jobs need not wait for their leases. Looks at one page.
+-- {after which the next one begins, or '', jobs...}.
+local runner, instance, after = arg(), arg(), arg()
 local err = wrong_shared()
 if err then return err end
-local jobs = {}
-for _, job in ipairs(redis.call('ZRANGE', 'mj:leases', 0, -1)) do
+local page, next_page = page_of_leases(after)
+local jobs = {next_page}
+for i = 1, #page, 2 do
+  local job = page[i]
   local claim = read_claim(job)
   if claim and claim.state == 'live' and claim.runner == runner and claim.instance == instance and instance ~= '' then
     if not give_back(job, claim, 'expired', 'its agent is gone') then jobs[#jobs + 1] = job end

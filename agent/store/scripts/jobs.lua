@@ -225,13 +225,13 @@ local function look(job)
   return is, record
 end
 
-local looked, unseen, jobs = 0, {}, {}
+local looked, unseen, jobs, kMostQueues = 0, {}, {}, 100
 if after == '' then
   if type_of('mj:queues') == 'set' then
-    for _, queue in ipairs(redis.call('SMEMBERS', 'mj:queues')) do queues[#queues + 1] = queue end
+    for _, queue in ipairs(redis.call('SRANDMEMBER', 'mj:queues', kMostQueues)) do queues[#queues + 1] = queue end
   end
   local known = {}
-  for i = 1, math.min(#queues, 100) do
+  for i = 1, math.min(#queues, kMostQueues) do
     for _, job in ipairs(type_of(queues[i]) == 'list' and redis.call('LRANGE', queues[i], 0, math.max(max, 100) - 1) or {}) do
       if looked >= max then break end
       if not known[job] and is_job_key(job) and not redis.call('ZSCORE', 'mj:jobs', job) then

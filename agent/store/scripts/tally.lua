@@ -21,10 +21,8 @@ for _, each in ipairs({{'jobs', 'mj:jobs', 'zset'}, {'running', 'mj:leases', 'zs
   {'outbox', 'mj:outbox', 'zset'}, {'inbox', 'mj:inbox', 'zset'}}) do
   note(each[1], size(each[2], each[3]))
 end
-local held, seen = 0, 0
-for _, key in ipairs(type_of('mj:holding') == 'set' and redis.call('SMEMBERS', 'mj:holding') or {}) do
-  seen = seen + 1
-  if seen > kMostKeys then break end
+local held = 0
+for _, key in ipairs(type_of('mj:holding') == 'set' and redis.call('SRANDMEMBER', 'mj:holding', kMostKeys) or {}) do
   held = held + size('mj:held:' .. key, 'zset')
 end
 note('held', held)
@@ -51,7 +49,7 @@ local function add(name)
   end
 end
 for _, key in ipairs({'mj:queues', 'mj:paused'}) do
-  for _, queue in ipairs(type_of(key) == 'set' and redis.call('SMEMBERS', key) or {}) do add(queue) end
+  for _, queue in ipairs(type_of(key) == 'set' and redis.call('SRANDMEMBER', key, kMostKeys) or {}) do add(queue) end
 end
 for _, queue in ipairs(queues) do if size(queue, 'list') > 0 then add(queue) end end
 table.sort(names)
