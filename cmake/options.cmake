@@ -1,8 +1,14 @@
 # Warnings, sanitizers, compiler cache and linker for every target.
 find_program(CCACHE ccache)
+# Paths below the source folder are hashed as relative ones, so that one cache serves every clone. Whoever needs objects that
+# name their own folder sets CCACHE_BASEDIR (`./dev package` does).
 if(CCACHE)
-  set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE})
-  set(CMAKE_C_COMPILER_LAUNCHER ${CCACHE})
+  set(launcher ${CCACHE})
+  if(NOT DEFINED ENV{CCACHE_BASEDIR})
+    set(launcher ${CMAKE_COMMAND} -E env CCACHE_BASEDIR=${PROJECT_SOURCE_DIR} CCACHE_NOHASHDIR=1 ${CCACHE})
+  endif()
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${launcher})
+  set(CMAKE_C_COMPILER_LAUNCHER ${launcher})
 endif()
 add_compile_options(-Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion -Wnon-virtual-dtor -Werror=return-type
                     -fno-omit-frame-pointer -fstack-protector-strong -D_FORTIFY_SOURCE=2 -D_GNU_SOURCE)
@@ -44,10 +50,49 @@ endif()
 # Most of a file's compile time goes to what it includes and to templates of the JSON library: several files compiled as
 # one cost less than half. Off for clang-tidy, and for whoever changes one file again and again.
 option(MYCOJOBS_UNITY "Compile several files of a folder as one" ON)
+# CMake's own unity builds include files by their absolute paths, so that objects in a compiler cache serve one clone only.
 function(mj_unity name size)
   if(MYCOJOBS_UNITY)
-    set_target_properties(${name} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE ${size})
+    # Deferred until the target has all its sources; EVAL, since a deferred call reads variables when it runs.
+    cmake_language(EVAL CODE "cmake_language(DEFER CALL mj_combine_sources ${name} ${size})")
   endif()
+endfunction()
+
+# Replaces the sources of a target by files that include up to `size` of them each. Generated sources, and sources with
+# definitions of their own or with SKIP_UNITY_BUILD_INCLUSION, stay as they are.
+function(mj_combine_sources name size)
+  get_target_property(sources ${name} SOURCES)
+  get_target_property(unity ${name} UNITY_BUILD)
+  if(unity STREQUAL "OFF")
+    return()
+  endif()
+  set(combined)
+  set(separate)
+  foreach(source ${sources})
+    get_source_file_property(skip ${source} SKIP_UNITY_BUILD_INCLUSION)
+    get_source_file_property(generated ${source} GENERATED)
+    get_source_file_property(definitions ${source} COMPILE_DEFINITIONS)
+    if(NOT source MATCHES "[.]cpp$" OR skip OR generated OR definitions)
+      list(APPEND separate ${source})
+    else()
+      get_filename_component(path ${source} ABSOLUTE)
+      file(RELATIVE_PATH path ${PROJECT_SOURCE_DIR} ${path})
+      list(APPEND combined ${path})
+    endif()
+  endforeach()
+  set(number 0)
+  while(combined)
+    list(SUBLIST combined 0 ${size} batch)
+    list(REMOVE_ITEM combined ${batch})
+    list(TRANSFORM batch REPLACE "(.+)" "#include \"\\1\"\n")
+    list(JOIN batch "" text)
+    set(file ${CMAKE_CURRENT_BINARY_DIR}/unity/${name}_${number}.cpp)
+    file(CONFIGURE OUTPUT ${file} CONTENT "${text}" @ONLY)
+    list(APPEND separate ${file})
+    math(EXPR number "${number} + 1")
+  endwhile()
+  set_property(TARGET ${name} PROPERTY SOURCES ${separate})
+  target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
 endfunction()
 
 # mj_library(name sources... [LINKS libs...]): one folder, one static library.
