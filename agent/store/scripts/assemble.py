@@ -54,12 +54,17 @@ def assembled(lib, parts, own):
 
 
 def main(output, *files):
-    lines = ['#include "store/scripts.h"', "", "namespace mycojobs::scripts {"]
+    lines = ['#include "store/all_scripts.h"', "", "namespace mycojobs::scripts {"]
+    names = []
     for file in map(pathlib.Path, files):
         for name, parts, own in scripts_of(file):
             text = assembled(file.parent / "lib", parts, own)
             sha1 = hashlib.sha1(text.encode()).hexdigest()
+            names.append(name)
             lines.append(f'const Script {name}{{"{name}", "{sha1}", R"lua({text})lua"}};')
+    pointers = ", ".join(f"&{name}" for name in names)
+    lines.append(f"constexpr const Script* kAll[] = {{{pointers}}};")
+    lines.append("const std::span<const Script* const> all(kAll);")
     pathlib.Path(output).write_text("\n".join([*lines, "}  // namespace mycojobs::scripts", ""]))
 
 

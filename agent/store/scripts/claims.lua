@@ -103,6 +103,13 @@ local function fail_for_good(queue, job, claim, reason, text)
   set_aside = set_aside + 1
 end
 
+-- An index that the job needs has a wrong type (err). The job is delayed, so that its queue can be served.
+local function postpone_entry(queue, job, claim, err)
+  park(job, claim, queue, 'delayed', 'delayed', 'delayed', 'due', postpone(job, claim, err))
+  drop(queue, job)
+  return true
+end
+
 -- What keeps a job from running now. True: it has been dealt with.
 local function parked(queue, job, claim, record)
   -- What a flow's job depends on is judged by its flow: it may go on after a failure.
@@ -119,6 +126,9 @@ local function parked(queue, job, claim, record)
     if not ended then open[#open + 1] = dep end
   end
   if #open > 0 then
+    local err = wrong('mj:waits:' .. job, 'set')
+    for _, dep in ipairs(open) do err = err or wrong('mj:dependents:' .. dep, 'set') end
+    if err then return postpone_entry(queue, job, claim, err) end
     for _, dep in ipairs(open) do
       redis.call('SADD', 'mj:waits:' .. job, dep)
       redis.call('SADD', 'mj:dependents:' .. dep, job)
@@ -144,6 +154,8 @@ local function parked(queue, job, claim, record)
   end
   local key = record.concurrency_key
   if key and key ~= '' and #key <= 255 then
+    local err = wrong('mj:running:' .. key, 'set') or wrong('mj:held:' .. key, 'zset')
+    if err then return postpone_entry(queue, job, claim, err) end
     if redis.call('SCARD', 'mj:running:' .. key) >= math.max(1, num(record.concurrency_limit)) then
       hold(job, claim, key)
       park(job, claim, queue, 'held', 'held', 'held')
@@ -264,7 +276,9 @@ for i, queue in ipairs(queues) do by_priority[i] = 'mj:priority:' .. queue end
 local any_priority = #queues > 0 and redis.call('EXISTS', unpack(by_priority)) > 0
 local any_paused = redis.call('EXISTS', 'mj:paused') == 1
 for i, queue in ipairs(queues) do
-  local has = any_priority and type_of(by_priority[i]) == 'zset'
+  local beside = any_priority and type_of(by_priority[i]) or 'none'
+  local has = beside == 'zset'
+  if not has and beside ~= 'none' then is_foreign(by_priority[i], 'zset') end
   if has and wrong(queue, 'list') then
     odd_queue(queue)
   elseif any_paused and redis.call('SISMEMBER', 'mj:paused', queue) == 1 then

@@ -19,6 +19,10 @@ local function next_key()
   if last_id then return key_of(last_id) end
   return nil, redis.error_reply('MJFULL caller ' .. caller .. ' has no free job id left')
 end
+-- The list is checked once for each queue: this checks the index of priorities.
+local function wrong_priorities(queue, priority)
+  return valid_priority(priority) ~= '0' and wrong('mj:priority:' .. queue, 'zset') or nil
+end
 -- The key of the job if it is new; else what was found: {exists | used, key}; else an error.
 local function look(id, name)
   local first = name and redis.call('HGET', names, name)
@@ -33,13 +37,14 @@ local function look(id, name)
 end
 for i = 1, count do
   local id, queue, accepted, name, fields = num(arg()), arg(), arg(), arg(), list_arg()
+  local wanted = to_table(fields)
   if name == '' then name = nil end
   if queues[queue] == nil then queues[queue] = queued and wrong(queue, 'list') or false end
   local job, found = look(id, name)
-  local err = queues[queue] or found and found.err and found
+  local err = queues[queue] or found and found.err and found or queued and wrong_priorities(queue, wanted.priority)
   if err then return {'wrong', dec(i), err.err} end
   if not found then
-    jobs[i] = {job = job, queue = queue, name = name, fields = fields}
+    jobs[i] = {job = job, queue = queue, name = name, fields = fields, wanted = wanted}
   elseif accepted == found[2] and found[1] == 'exists' then
     jobs[i] = {job = accepted}
   elseif bytes <= kMostBytes then
@@ -55,7 +60,7 @@ local answer, named, pushes, seen = {'new', now_s, dec(now_ms)}, {}, {}, {}
 for _, each in ipairs(jobs) do
   local job, fields, detail = each.job, each.fields, ''
   if fields then
-    local wanted = to_table(fields)
+    local wanted = each.wanted
     detail = not queued and 'created' or num(wanted.run_at_ms) > now_ms and 'delayed' or 'queued'
     fields[#fields + 1] = 'detail'
     fields[#fields + 1] = detail
@@ -122,6 +127,8 @@ if redis.call('EXISTS', job) == 0 then return {'missing', {}} end
 local function known() return {'known', redis.call('HGETALL', job)} end
 if redis.call('EXISTS', 'mj:claim:' .. job) == 1 or redis.call('HGET', job, 'status') ~= 'dispatched' then return known() end
 local wanted = to_table(redis.call('HGETALL', job))
+err = wrong_queue(queue, valid_priority(wanted.priority))
+if err then return err end
 if was_pushed(queue, job) then return known() end
 local delayed = num(wanted.run_at_ms) > now_ms
 redis.call('HSET', job, 'detail', delayed and 'delayed' or 'queued', 'updated_at', now_s, 'queued_ms', dec(now_ms))

@@ -77,7 +77,7 @@ return found
 -- {exists, index, record}: that job is there and was not accepted.
 local list, message, flow, origins, count = arg(), arg(), arg(), arg(), num(arg())
 local mark = 'mj:message:' .. message
-local err = wrong(list, 'list') or wrong_message(message) or wrong_shared() or (flow ~= '' and wrong('mj:flow:' .. flow, 'hash'))
+local err = wrong(list, 'list') or wrong_message(message) or wrong_shared() or (flow ~= '' and (wrong('mj:flow:' .. flow, 'hash') or wrong('flow:' .. flow, 'hash')))
 if err then return err end
 
 local jobs, keys, twice = message_jobs(count)
@@ -103,6 +103,9 @@ for i, job in ipairs(jobs) do
     return redis.error_reply('MJCONFLICT ' .. job.key .. ' belongs to ' .. shown(job.claim.message) .. ' already')
   end
   local word = job.there and not job.claim.state and redis.call('HGET', job.key, 'status')
+  job.priority = valid_priority(job.there and redis.call('HGET', job.key, 'priority') or to_table(job.fields).priority)
+  err = wrong_queue(job.queue, job.priority)
+  if err then return err end
   job.over = job.claim.state == 'ended' and (job.claim.status or 'error') or (word == 'finished' or word == 'error') and word
   if not job.over then left = left + 1 elseif job.over ~= 'finished' then failed = failed + 1 end
 end
@@ -118,7 +121,7 @@ for _, job in ipairs(jobs) do
         'queued_ms', dec(now_ms), unpack(job.fields))
     end
     if not claim.state then
-      claim.priority = valid_priority(redis.call('HGET', job.key, 'priority') or '')
+      claim.priority = job.priority
       push(job.key, claim, job.queue, false)
       add_fact(job.queue, job.key, claim, 'scheduled', 'm', message)
       set_claim(job.key, claim, 'state', 'queued', 'queue', job.queue, 'priority', claim.priority)

@@ -14,7 +14,7 @@ for _, job in ipairs(bounded(redis.call('ZRANGEBYSCORE', 'mj:delayed', '-inf', d
   local claim = read_claim(job)
   if claim and claim.state == 'delayed' then
     enqueue(job, claim, 'due', false)
-    due = due + 1
+    if claim.state == 'queued' then due = due + 1 end
   else
     redis.call('ZREM', 'mj:delayed', job)
   end
@@ -32,7 +32,7 @@ if redis.call('EXISTS', 'mj:settling') == 1 then more = 1 end
 if type_of('mj:holding') == 'set' then
   for _, key in ipairs(redis.call('SRANDMEMBER', 'mj:holding', max)) do
     local held = 'mj:held:' .. key
-    local job = type_of(held) == 'zset' and redis.call('ZRANGE', held, 0, 0)[1]
+    local job = not is_foreign(held, 'zset') and redis.call('ZRANGE', held, 0, 0)[1]
     local claim = job and read_claim(job)
     if not job then
       redis.call('SREM', 'mj:holding', key)
@@ -41,7 +41,8 @@ if type_of('mj:holding') == 'set' then
     else
       -- Where the record is none any more, the claim says so.
       local limit = type_of(job) == 'hash' and num(redis.call('HGET', job, 'concurrency_limit')) or 0
-      if redis.call('SCARD', 'mj:running:' .. key) < math.max(1, limit) then enqueue(job, claim, 'held', true) end
+      local running = call_index('SCARD', 'mj:running:' .. key)
+      if running and running < math.max(1, limit) then enqueue(job, claim, 'held', true) end
     end
   end
 end
@@ -54,7 +55,9 @@ for i = 1, #waiting, 2 do
   local job, queue = string.match(member, '^(%S+) (.*)$')
   local is = job and type_of(job)
   local over = true
-  if is == 'hash' and not wrong(queue, 'list') then
+  if is == 'hash' and is_foreign(queue, 'list') then
+    over = false
+  elseif is == 'hash' then
     redis.call('RPUSH', queue, job)
   elseif is == 'none' and now_ms <= num(waiting[i + 1]) + missing_wait then
     over = false

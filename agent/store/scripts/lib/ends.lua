@@ -52,7 +52,7 @@ local finish  -- below
 local settle_left, settled = 100, 0
 local function settle_dependents(dep, status)
   local key = 'mj:dependents:' .. dep
-  if redis.call('EXISTS', key) == 0 or wrong(key, 'set') then return end
+  if redis.call('EXISTS', key) == 0 or is_foreign(key, 'set') then return end
   while settle_left > 0 do
     local job = redis.call('SRANDMEMBER', key)
     if not job then return end
@@ -61,28 +61,41 @@ local function settle_dependents(dep, status)
     if not claim or claim.state ~= 'waiting' then
       redis.call('SREM', key, job)
     elseif status ~= 'finished' then
-      settle_left = settle_left - cost_of(redis.call('SCARD', 'mj:waits:' .. job))
+      settle_left = settle_left - cost_of(call_index('SCARD', 'mj:waits:' .. job) or 0)
       finish(job, claim, failure('dependency_failed', dep .. ', which it depends on, has failed'), false)
-    elseif redis.call('SCARD', 'mj:waits:' .. job) > 1 then
-      redis.call('SREM', 'mj:waits:' .. job, dep)
-      redis.call('SREM', key, job)
     else
-      set_claim(job, claim, 'deps', 'met')
-      enqueue(job, claim, 'dependencies', false)
+      local left = call_index('SCARD', 'mj:waits:' .. job)
+      if left and left <= 1 then
+        set_claim(job, claim, 'deps', 'met')
+        enqueue(job, claim, 'dependencies', false)
+      else
+        if left then redis.call('SREM', 'mj:waits:' .. job, dep) end
+        redis.call('SREM', key, job)
+      end
     end
   end
   if redis.call('EXISTS', key) == 1 then redis.call('RPUSH', 'mj:settling', dep) end
 end
 
+-- Writes the end into the record. Returns false if the key is not a hash.
+local function write_end(job, fields)
+  local cleared = redis.pcall('HDEL', job, 'error', 'error_info', 'result', 'result_json', 'usage', 'layers', 'receipt', 'artifacts',
+    'artifacts_dropped', 'ran_as', 'lease_until_ms')
+  if type(cleared) ~= 'number' then return false end
+  redis.call('HSET', job, 'ended_ms', dec(now_ms), 'updated_at', now_s, unpack(fields))
+  return true
+end
+
 -- What a claim says of a run, and of a wait, and no more of a job that has ended.
 local kUntilTheEnd = {'message', 'cancel', 'lease_ms', 'until_ms', 'log_base', 'reason', 'held', 'turn', 'overdue',
-  'waiting_since', 'beat', 'began'}
+  'waiting_since', 'beat', 'began', 'postponed'}
 -- The one terminal transition. fields: name, value, ... with the status first; by_owner: a digest of them, by which its
 -- claim may repeat it. The owner works it out: here it would stop all other clients for longer than the rest of an end.
 -- claim nil: the mark cannot be written because another client took its key; the hash says it alone then.
 finish = function(job, claim, fields, by_owner)
   local status, detail, from = fields[2], detail_of(fields), claim and claim.state
   local end_seq = last_seq(job) + 1
+  local has_record
   if claim then
     local mark, queue = 'mj:claim:' .. job, queue_of(job, claim)
     local kind = status == 'finished' and 'completed' or detail == 'cancelled' and 'cancelled'
@@ -93,6 +106,7 @@ finish = function(job, claim, fields, by_owner)
     else
       add_fact(queue, job, claim, kind, 'detail', detail)
     end
+    has_record = write_end(job, fields)  -- before the claim says `ended`: an end that is acknowledged is in the record
     set_claim(job, claim, 'state', 'ended', 'queue', queue, 'status', status, 'detail', detail, 'end', sum, 'ended_ms', now)
     claim.state = 'ended'
     redis.call('ZADD', 'mj:ended', now, job)
@@ -106,14 +120,13 @@ finish = function(job, claim, fields, by_owner)
       if type(redis.pcall('HGET', 'mj:message:' .. claim.message, 'answer')) == 'string' then redis.call('HSET', mark, 'awaited', claim.message) end
       settle_message(claim.message, status)
     end
-  end
-  local cleared = redis.pcall('HDEL', job, 'error', 'error_info', 'result', 'result_json', 'usage', 'layers', 'receipt', 'artifacts',
-    'artifacts_dropped', 'ran_as', 'lease_until_ms')
-  if type(cleared) == 'number' then
-    redis.call('HSET', job, 'ended_ms', dec(now_ms), 'updated_at', now_s, unpack(fields))
-    if detail ~= 'skipped' then note_end(job, status, now_ms) end
   else
+    has_record = write_end(job, fields)
+  end
+  if not has_record then
     add_dead(job, '', 'wrong_type')
+  elseif detail ~= 'skipped' then
+    note_end(job, status, now_ms)
   end
   -- Fails if another client has written a log of its own: the end stands all the same.
   redis.pcall('XADD', 'mj:log:' .. job, dec(end_seq) .. '-0', 'end', status)
@@ -155,7 +168,7 @@ end
 local function give_back(job, claim, how, reason)
   if claim.cancel then return finish(job, claim, failure('cancelled', 'cancelled'), false) end
   local queue = claim.queue or ''
-  local err = wrong(queue, 'list')
+  local err = wrong_queue(queue, claim.priority)
   if err then return err end
   push(job, claim, queue, true)
   add_fact(queue, job, claim, how, 'c', claim.claim_id or '', 'e', claim.epoch or '0', 'd', claim.deliveries or '0', 'why', reason)
@@ -195,7 +208,8 @@ local function reopen(job, claim)
   if type_of(job) ~= 'hash' then return 'has no record any more' end
   local queue = queue_of(job, claim)
   if queue == 'queue:flow' then return 'is run by its flow: see mycojobs flow retry' end
-  if wrong(queue, 'list') then return 'cannot go to ' .. shown(queue) .. ', which is no list' end
+  local err = wrong_queue(queue, claim.priority)
+  if err then return 'cannot be queued: ' .. string.gsub(err.err, '^MJTYPE ', '') .. ': delete that key' end
   local attempt = dec(math.max(1, num(claim.attempt)) + 1)
   drop_leftover(job, claim, queue)
   push(job, claim, queue, false)

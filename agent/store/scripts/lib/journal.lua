@@ -9,6 +9,22 @@ local function add_dead(entry, queue, reason)  -- its id in the list of dead let
     'reason', reason)
 end
 
+-- Calls a command on an index that doctor --rebuild can restore from the facts of its jobs. If another client has overwritten
+-- the key, an anomaly names it, nil is returned, and the change of the job continues without that index.
+local function call_index(command, key, ...)
+  local answer = redis.pcall(command, key, ...)
+  if type(answer) ~= 'table' or not answer.err then return answer end
+  if not string.find(answer.err, 'WRONGTYPE', 1, true) then error(answer) end
+  add_anomaly(shown(key) .. ' is a ' .. type_of(key) .. ', which another client wrote: delete that key, then doctor --rebuild')
+end
+-- The same for a type that is checked in advance. Returns whether the key has another type.
+local function is_foreign(key, want)
+  local is = type_of(key)
+  if is == 'none' or is == want then return false end
+  add_anomaly(shown(key) .. ' is a ' .. is .. ' where a ' .. want .. ' belongs: delete that key, then doctor --rebuild')
+  return true
+end
+
 local heads = {}  -- latest revision of each journal
 -- Appends a fact to the queue's journal: its entry id is the revision. Notes the revision in `claim`, which the caller
 -- writes with set_claim(). A journal that another client has overwritten is an anomaly, and the change goes on.

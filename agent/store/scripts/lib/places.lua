@@ -34,6 +34,11 @@ local function valid_priority(text)
   return n and n >= -100 and n <= 100 and math.floor(n) == n and dec(n) or '0'
 end
 
+-- Checks the keys that push() writes. Returns the error that names the key of a wrong type.
+local function wrong_queue(queue, priority)
+  return wrong(queue, 'list') or priority and priority ~= '0' and wrong('mj:priority:' .. queue, 'zset') or nil
+end
+
 -- Also of one that a runner took and gave back before it began.
 local function never_ran(claim) return num(claim.attempt) <= 1 and num(claim.deliveries) == 0 end
 
@@ -90,11 +95,12 @@ local enqueue  -- below
 local function leave_slot(job, claim)
   local key = claim.ckey
   if not key then return end
-  redis.call('SREM', 'mj:running:' .. key, job)
+  call_index('SREM', 'mj:running:' .. key, job)
   redis.call('HDEL', 'mj:claim:' .. job, 'ckey')
   claim.ckey = nil
   local held = 'mj:held:' .. key
-  local other = type_of(held) == 'zset' and redis.call('ZRANGE', held, 0, 0)[1]
+  if is_foreign(held, 'zset') then return end
+  local other = redis.call('ZRANGE', held, 0, 0)[1]
   local other_claim = other and read_claim(other)
   if other_claim and other_claim.state == 'held' then
     enqueue(other, other_claim, 'held', true)
@@ -123,36 +129,49 @@ local function leave(job, claim, state)
   elseif state == 'delayed' then
     redis.call('ZREM', 'mj:delayed', job)
   elseif state == 'waiting' then
-    for _, dep in ipairs(redis.call('SMEMBERS', 'mj:waits:' .. job)) do redis.call('SREM', 'mj:dependents:' .. dep, job) end
-    redis.call('DEL', 'mj:waits:' .. job)
+    local deps = call_index('SMEMBERS', 'mj:waits:' .. job)
+    for _, dep in ipairs(deps or {}) do call_index('SREM', 'mj:dependents:' .. dep, job) end
+    if deps then redis.call('DEL', 'mj:waits:' .. job) end
   elseif state == 'prerequisites' then
     redis.call('ZREM', 'mj:prerequisites', job)
   elseif state == 'held' then
-    redis.call('ZREM', 'mj:held:' .. (claim.held or ''), job)
+    call_index('ZREM', 'mj:held:' .. (claim.held or ''), job)
   elseif state == 'queued' and has_priority(claim) then
-    redis.call('ZREM', 'mj:priority:' .. claim.queue, job)
+    call_index('ZREM', 'mj:priority:' .. claim.queue, job)
   elseif state == 'ended' then
     redis.call('ZREM', 'mj:ended', job)
   end
 end
 
--- To its queue from wherever it is. The caller has checked the queue's type, or the job waits in an anomaly.
+-- Delays a job that a key of a wrong type (err) keeps from its queue or from its run. The job is tried again by itself, after
+-- pauses of 5 s to 5 min, so that deleting the key is enough. Returns the moment as text.
+local function postpone(job, claim, err)
+  local text = string.gsub(err.err, '^MJTYPE ', '')
+  local tries = num(claim.postponed)
+  local due = dec(now_ms + 5000 * 2 ^ math.min(tries, 6))
+  add_anomaly(text .. ': ' .. job .. ' is delayed until that key is deleted')
+  redis.call('ZADD', 'mj:delayed', due, job)
+  redis.call('HSET', 'mj:claim:' .. job, 'postponed', dec(tries + 1))
+  if type_of(job) == 'hash' then redis.call('HSET', job, 'error', text .. ': delete that key') end
+  claim.postponed = dec(tries + 1)
+  return due
+end
+
+-- Moves the job to its queue from any other place.
 enqueue = function(job, claim, why, next_up)
-  local queue = queue_of(job, claim)
-  local from = claim.state
-  if wrong(queue, 'list') then
-    add_anomaly(job .. ' cannot go to ' .. shown(queue) .. ', which is no list: delete that key, then doctor --rebuild')
-  else
-    push(job, claim, queue, next_up)
-  end
+  local queue, from, state = queue_of(job, claim), claim.state, 'queued'
+  local err = wrong_queue(queue, claim.priority)
+  if err and from == 'delayed' then return postpone(job, claim, err) end
+  if err then state = 'delayed' else push(job, claim, queue, next_up) end
   add_fact(queue, job, claim, 'queued', 'why', why)
-  set_claim(job, claim, 'state', 'queued', 'queue', queue)
-  claim.state = 'queued'
+  if err then add_fact(queue, job, claim, 'parked', 'why', 'delayed', 'due', postpone(job, claim, err)) end
+  set_claim(job, claim, 'state', state, 'queue', queue)
+  claim.state = state
   if type_of(job) == 'hash' then
-    redis.call('HSET', job, 'status', 'dispatched', 'detail', 'queued', 'updated_at', now_s)
+    redis.call('HSET', job, 'status', 'dispatched', 'detail', state, 'updated_at', now_s)
   end
   leave(job, claim, from)
-  if from ~= 'planned' then show_node(job, claim) end  -- its flow has just written that
+  if from ~= 'planned' or err then show_node(job, claim) end  -- its flow has just written that
 end
 
 -- The ids in a job's `dependends`; nil: not a list of ids, which its agent will say.
@@ -223,7 +242,7 @@ end
 -- A job that leaves gives its idempotency keys back. A key that names another job by now stays.
 local function forget_idempotency_keys(job, claim)
   local names = 'mj:idempotency:' .. string.match(job, '^job:(%d+)')
-  if type_of(names) ~= 'hash' then return end
+  if type_of(names) == 'none' or is_foreign(names, 'hash') then return end
   for _, key in ipairs({claim.idem or '', type_of(job) == 'hash' and redis.call('HGET', job, 'idempotency_key') or ''}) do
     if redis.call('HGET', names, key) == job then redis.call('HDEL', names, key) end
   end

@@ -1,0 +1,513 @@
+#include "script_recorder.h"
+
+#include <gtest/gtest.h>
+
+#include <utility>
+
+#include "chaos/steps.h"
+#include "store/redis_connection.h"
+#include "store/redis_flows.h"
+#include "store/redis_objects.h"
+#include "store/redis_store.h"
+#include "store/redis_workflows.h"
+
+namespace mycojobs {
+namespace {
+
+constexpr Id kContext = 1;
+constexpr const char* kQueue = "queue:python";
+constexpr const char* kInstance = "0123456789abcdef0123456789abcdef";
+
+std::string key(Id id) { return "job:12:" + std::to_string(id); }
+
+JobEnd end_of(JobStatus status, const std::string& detail) {
+  JobEnd end;
+  end.status = status;
+  end.detail = detail;
+  return end;
+}
+
+template <class T>
+void expect_done(const Result<T>& result) {
+  EXPECT_TRUE(result) << result.error().message;
+}
+
+}  // namespace
+
+class ScriptRecorder::RecordingLink final : public Link {
+ public:
+  RecordingLink(ScriptRecorder& recorder, Id context) : recorder_(recorder), context_(context) {}
+
+  Result<Reply> command(const Arguments& arguments, std::uint32_t) override {
+    return checked(recorder_.redis_.execute(context_, arguments.list()));
+  }
+  Result<Reply> run(const Script& script, const Arguments& arguments) override {
+    if (recorder_.recording_) {
+      const auto words = arguments.list();
+      recorder_.calls_.push_back(
+          {&script, context_, {words.begin(), words.end()}, recorder_.redis_.databases(), recorder_.clock_.now});
+    }
+    const memory::Answer answer = recorder_.redis_.run(context_, script.sha1, script.text, arguments.list());
+    if (std::exchange(recorder_.lose_next_reply_, false)) return fail(Code::unavailable, "the reply is lost");
+    return checked(answer);
+  }
+  const std::string& server_run_id() const override { return run_id_; }
+
+ private:
+  static Result<Reply> checked(const memory::Answer& answer) {
+    if (answer.kind == memory::Answer::Kind::error) return tl::unexpected<Error>(redis_error(answer.text));
+    return memory::to_reply(answer);
+  }
+
+  ScriptRecorder& recorder_;
+  Id context_;
+  std::string run_id_{memory::kRunId};
+};
+
+ScriptRecorder::ScriptRecorder()
+    : redis_(clock_,
+             [this](std::string_view channel, std::string_view text) {
+               if (channel == "named") named_.emplace(text);
+               return 0;
+             }),
+      store_(std::make_unique<RedisStore>(open_link())),
+      flows_(make_redis_flows(open_link()).value()),
+      objects_(std::make_unique<RedisObjects>(open_link())),
+      worlds_(make_redis_workflows(open_link())) {}
+
+OpenLink ScriptRecorder::open_link() {
+  return
+      [this](Id context) -> Result<std::unique_ptr<Link>> { return std::make_unique<RecordingLink>(*this, context); };
+}
+
+namespace {
+
+// Stands in front of a script and publishes the keys of its commands.
+constexpr std::string_view kObserver = R"lua(
+local server = redis
+local function note(command, first, second, ...)
+  command = string.lower(command)
+  if command == 'publish' or command == 'time' or command == 'scan' then return end
+  local keys = {first}
+  if command == 'exists' or command == 'del' or command == 'unlink' then keys = {first, second, ...} end
+  if command == 'xinfo' or command == 'memory' then keys = {second} end
+  if command == 'lmove' then keys = {first, second} end
+  for _, key in ipairs(keys) do server.call('PUBLISH', 'named', key) end
+end
+local redis = {
+  call = function(...) note(...) return server.call(...) end,
+  pcall = function(...) note(...) return server.pcall(...) end,
+  error_reply = server.error_reply,
+  sha1hex = server.sha1hex,
+}
+)lua";
+
+}  // namespace
+
+ScriptRecorder::Outcome ScriptRecorder::repeat(const ScriptCall& call, memory::Databases data) {
+  Outcome outcome;
+  redis_.databases() = std::move(data);
+  named_.clear();
+  const std::vector<std::string_view> arguments(call.arguments.begin(), call.arguments.end());
+  clock_.now = call.now_ms;
+  outcome.answer = redis_.run(call.context, "observed " + std::string(call.script->sha1),
+                              std::string(kObserver) + std::string(call.script->text), arguments);
+  outcome.keys = named_;
+  outcome.after = redis_.databases();
+  return outcome;
+}
+
+std::unique_ptr<Store> ScriptRecorder::store_over(memory::Databases data) {
+  recording_ = false;
+  redis_.databases() = std::move(data);
+  return std::make_unique<RedisStore>(open_link());
+}
+
+void ScriptRecorder::plain(Id context, const std::vector<std::string>& words) {
+  const std::vector<std::string_view> views(words.begin(), words.end());
+  const memory::Answer answer = redis_.execute(context, views);
+  EXPECT_NE(answer.kind, memory::Answer::Kind::error) << words[0] << ' ' << words[1] << ": " << answer.text;
+}
+
+void ScriptRecorder::run(Id context, const Script& script, const std::vector<std::string>& arguments) {
+  Arguments words;
+  for (const std::string& each : arguments) words.add(each);
+  RecordingLink link(*this, context);
+  expect_done(link.run(script, words));
+}
+
+Job ScriptRecorder::job(Id id) const {
+  Job made;
+  made.id = id;
+  made.caller_id = 12;
+  made.context_id = kContext;
+  made.script = "print(1)";
+  made.script_type = "python";
+  return made;
+}
+
+void ScriptRecorder::submit(Id id, const std::function<void(Job&)>& change) {
+  Job made = job(id);
+  change(made);
+  expect_done(store_->submit(made));
+}
+
+std::vector<Claimed> ScriptRecorder::claim() {
+  ClaimRequest request;
+  request.context = kContext;
+  request.runner = 7;
+  request.instance = kInstance;
+  request.queues = {kQueue};
+  request.max_jobs = 64;
+  auto reply = store_->claim(request);
+  expect_done(reply);
+  return reply ? std::move(reply->jobs) : std::vector<Claimed>();
+}
+
+void ScriptRecorder::end(const ClaimRef& claim, bool finished) {
+  const JobEnd end = finished ? end_of(JobStatus::finished, "ok") : end_of(JobStatus::error, "exception");
+  const std::vector<Report> reports{EndReport{claim, end}};
+  const auto answers = store_->report(kContext, reports);
+  expect_done(answers);
+  if (answers) expect_done(answers->at(0));
+}
+
+void ScriptRecorder::play() {
+  for (const auto scenario :
+       {&ScriptRecorder::play_jobs, &ScriptRecorder::play_shared_keys, &ScriptRecorder::play_job_requests,
+        &ScriptRecorder::play_repairs, &ScriptRecorder::play_reads, &ScriptRecorder::play_flows,
+        &ScriptRecorder::play_flow_requests, &ScriptRecorder::play_objects, &ScriptRecorder::play_outgoing_messages,
+        &ScriptRecorder::play_incoming_messages, &ScriptRecorder::play_records, &ScriptRecorder::play_rest}) {
+    redis_.databases().clear();
+    (this->*scenario)();
+  }
+  clock_.steps = false;
+}
+
+// The steps of the protocol, as the tests of refused writes take them.
+void ScriptRecorder::play_jobs() {
+  const test::Steps steps(*store_, *worlds_);
+  for (const test::Step& step : steps.all()) {
+    const auto done = step.take();
+    EXPECT_TRUE(done) << step.name << ": " << done.error().message;
+  }
+}
+
+// Ends that release other jobs: a slot of a concurrency key, a dependency, a retry with a priority, a waiting flow.
+void ScriptRecorder::play_shared_keys() {
+  for (const Id id : {1U, 2U}) submit(id, [](Job& each) { each.concurrency_key = "db", each.priority = 5; });
+  submit(3, [](Job& each) { each.dependends = {1}, each.priority = 5; });
+  submit(4, [](Job& each) { each.dependends = {1, 5}; });
+  submit(5, [](Job& each) { each.retries = 1, each.priority = -5; });
+  submit(6, [](Job& each) { each.idempotency_key = "once", each.notify = R"(["https://example.com/"])"; });
+  plain(1, {"HSET", "context:1", "notify", R"(["https://example.com/"])"});
+  std::vector<Claimed> jobs = claim();
+  ASSERT_GE(jobs.size(), 3U);
+  for (const Claimed& each : jobs) {
+    if (each.ref.job_key != key(5)) end(each.ref, true);
+  }
+  for (const Claimed& each : jobs) {
+    if (each.ref.job_key != key(5)) continue;
+    const std::vector<Report> retry{EndReport{each.ref, end_of(JobStatus::error, "exception"), 1}};
+    expect_done(store_->report(kContext, retry));
+  }
+  clock_.now += 1000;
+  expect_done(store_->tick(kContext, {}));
+  jobs = claim();
+  for (const Claimed& each : jobs) end(each.ref, each.ref.job_key != key(5));
+  TickRequest forget;
+  forget.retention_ms = 1;
+  clock_.now += 1000;
+  expect_done(store_->tick(kContext, forget));
+  lose_next_reply_ = true;
+  submit(7, [](Job& each) { each.priority = 3, each.concurrency_key = "db"; });
+  ClaimRequest request;
+  request.context = kContext;
+  request.queues = {kQueue};
+  EXPECT_FALSE(store_->claim(request));
+  jobs = claim();  // gives back what the lost reply named
+  expect_done(store_->expire_instance(kContext, 7, kInstance));
+}
+
+// Jobs that cannot run yet, and what operators do with them.
+void ScriptRecorder::play_job_requests() {
+  const std::uint64_t later = clock_.now + 1000;
+  submit(1, [&](Job& each) { each.run_at_ms = later, each.priority = 5; });
+  submit(2, [](Job& each) { each.dependends = {1}; });
+  submit(3, [](Job& each) { each.prerequisites = {"approval:boss"}; });
+  submit(4, [](Job& each) { each.concurrency_key = "db"; });
+  submit(5, [](Job& each) { each.concurrency_key = "db"; });
+  submit(6, [](Job& each) { each.queue_timeout_ms = 1, each.priority = 7; });
+  plain(1, {"LPUSH", kQueue, "job:12:99", "nonsense"});
+  claim();
+  plain(1, {"HSET", key(99), "id", "99", "caller_id", "12", "context_id", "1", "script_type", "python", "script", "1"});
+  clock_.now += 2000;
+  expect_done(store_->tick(kContext, {}));
+  expect_done(store_->prerequisites_due(kContext, 10, 1000, Looker::coordinator));
+  expect_done(answer_prerequisite(*store_, kContext, key(3), {"boss", true, 3, "fine"}));
+  expect_done(store_->prerequisites_settled(kContext, key(3), ""));
+  for (const Id id : {2U, 3U, 4U, 5U}) expect_done(store_->cancel(kContext, key(id)));
+  expect_done(store_->create_job(job(20)));
+  expect_done(store_->start_job(kContext, key(20)));
+  submit(21, [](Job& each) { each.priority = 5; });
+  expect_done(store_->purge_queue(kContext, kQueue, 100));
+  submit(22, [](Job& each) { each.priority = 5; });
+  for (const Claimed& each : claim()) end(each.ref, false);
+  expect_done(store_->requeue(kContext, key(22)));
+  for (const Claimed& each : claim()) end(each.ref, true);
+  expect_done(store_->delete_record(kContext, key(22)));
+  const auto letters = store_->dead_letters(kContext, 10);
+  ASSERT_TRUE(letters && !letters->empty());
+  expect_done(store_->settle_dead_letter(kContext, letters->front().id, false));
+}
+
+void ScriptRecorder::play_repairs() {
+  submit(1, [](Job& each) { each.concurrency_key = "db"; });
+  submit(2, [](Job& each) { each.concurrency_key = "db", each.priority = 5; });
+  submit(3, [](Job& each) { each.dependends = {1}; });
+  claim();
+  using Kind = JobFix::Kind;
+  using Place = JobFix::Place;
+  const std::vector<std::pair<Id, JobFix>> fixes{
+      {1, {Kind::enter, Place::slots, "db"}},
+      {2, {Kind::enter, Place::held, "db"}},
+      {3, {Kind::enter, Place::waits, key(1)}},
+      {2, {Kind::enter, Place::priority, kQueue}},
+      {3, {Kind::enqueue, Place::none, "dependencies"}},
+  };
+  for (const auto& [id, fix] : fixes) {
+    const std::vector<std::string> keys{key(id)};
+    const auto seen = store_->places(kContext, keys, true);
+    ASSERT_TRUE(seen && seen->size() == 1);
+    Repair repair;
+    repair.seen = seen->at(0).seen;
+    repair.queue = kQueue;
+    repair.fixes = {fix};
+    expect_done(store_->repair(kContext, key(id), repair));
+  }
+}
+
+void ScriptRecorder::play_reads() {
+  submit(1, [](Job& each) { each.priority = 5; });
+  submit(2);
+  const std::vector<Claimed> jobs = claim();
+  ASSERT_EQ(jobs.size(), 2U);
+  end(jobs[0].ref, true);
+  const std::vector<std::string> keys{key(1)}, queues{kQueue};
+  const std::vector<std::string_view> names{"status"};
+  expect_done(store_->known_queues(kContext));
+  expect_done(store_->survey(kContext, queues));
+  expect_done(store_->tally(kContext, 1000, 10));
+  expect_done(store_->jobs(kContext, {}));
+  expect_done(store_->leases(kContext));
+  expect_done(store_->load(kContext, key(1)));
+  expect_done(store_->load_some(kContext, keys, names));
+  expect_done(store_->ended_job(kContext, key(1)));
+  expect_done(store_->journal(kContext, kQueue, 0, 10));
+  const std::vector<std::uint64_t> revisions{1};
+  expect_done(store_->journal_at(kContext, kQueue, revisions));
+}
+
+Id ScriptRecorder::new_flow(std::uint32_t count) {
+  const auto place = flows_->create({kContext, 12, count, "key", "print"});
+  expect_done(place);
+  Flow flow;
+  flow.id = place->flow;
+  flow.caller_id = 12;
+  flow.context_id = kContext;
+  flow.name = "pipeline";
+  flow.definition_hash = "abc";
+  std::vector<Job> jobs;
+  for (std::uint32_t i = 0; i < count; ++i) {
+    jobs.push_back(job(place->first_job + i));
+    jobs.back().priority = i == 0 ? 5 : 0;
+    flow.jobs.push_back(jobs.back().id);
+  }
+  expect_done(flows_->put_jobs(kContext, flow.id, jobs));
+  expect_done(flows_->put_flow(flow, "{}"));
+  return flow.id;
+}
+
+void ScriptRecorder::play_flows() {
+  const Id flow = new_flow(4);
+  FlowCommit commit;
+  commit.context = kContext;
+  commit.flow = flow;
+  commit.facts = {{0, 0, "went_on", 0, ""}};
+  commit.dispatch = {{key(1), {}}, {key(2), {}}};
+  commit.ends = {{key(3), {{"status", "error"}, {"detail", "not_needed"}}}};
+  commit.checkpoint = "state";
+  expect_done(flows_->commit(commit));
+  const std::vector<Claimed> jobs = claim();
+  ASSERT_EQ(jobs.size(), 2U);
+  expect_done(flows_->await_flow(kContext, flow, 77));
+  end(jobs[0].ref, true);
+  end(jobs[1].ref, false);
+  expect_done(flows_->due(kContext, 10));
+  expect_done(flows_->read(kContext, flow, 0));
+  const std::vector<std::string> views{key(1), key(2)};
+  expect_done(flows_->jobs(kContext, views));
+  expect_done(flows_->raise(kContext, flow));
+  FlowCommit next = commit;
+  next.expected_revision = 1;
+  next.events_taken = 2;
+  next.dispatch = {};
+  next.ends = {};
+  next.replan = {key(3)};
+  next.requeue = {jobs[1].ref.job_key};
+  next.cancel = {key(4)};
+  expect_done(flows_->commit(next));
+  expect_done(flows_->places(kContext, flow));
+  FlowRepair repair;
+  repair.revision = 2;
+  repair.state = "active";
+  repair.fixes = {{FlowFix::Kind::enter, FlowFix::Place::due}, {FlowFix::Kind::set_record, {}, "", {{"detail", "x"}}}};
+  expect_done(flows_->repair(kContext, flow, repair));
+  FlowCommit last = next;
+  last.expected_revision = 2;
+  last.requeue = last.replan = last.cancel = {};
+  last.ended = true;
+  last.record = {{"status", "finished"}};
+  last.events_taken = 1;
+  expect_done(flows_->commit(last));
+  expect_done(flows_->list(kContext, "pipeline", 0, 10));
+  expect_done(flows_->remove(kContext, flow));
+}
+
+void ScriptRecorder::play_flow_requests() {
+  plain(1, {"HSET", "flow:5", "id", "5", "caller_id", "12", "context_id", "1", "status", "dispatched"});
+  expect_done(adopt_flow_record(*flows_, kContext, 5, 12));
+  expect_done(flows_->create({kContext, 12, 2, "", ""}));
+  clock_.now += 1000;
+  expect_done(flows_->retire(kContext, 1, 10));
+  expect_done(flows_->lead(kContext, kInstance, "here", 1000));
+  expect_done(flows_->stop_leading(kContext, kInstance));
+  Schedule schedule;
+  schedule.name = "nightly";
+  schedule.caller = 12;
+  schedule.definition_hash = "abc";
+  expect_done(flows_->put_schedule(kContext, schedule, "{}", 0));
+  expect_done(flows_->remove_schedule(kContext, "nightly"));
+}
+
+void ScriptRecorder::play_objects() {
+  submit(1);
+  const std::vector<Claimed> jobs = claim();
+  ASSERT_EQ(jobs.size(), 1U);
+  const ClaimRef& writer = jobs[0].ref;
+  const ObjectKind todo{"default", "todo"};
+  const auto put = [&](const std::string& id) {
+    return ObjectOp{ObjectOp::Verb::put, todo, id, {}, R"({"city":"Oslo","text":"some words"})"};
+  };
+  expect_done(objects_->write(writer, "1", std::vector<ObjectOp>{put("a"), put("b")}));
+  expect_done(objects_->declare(writer, todo, {"city"}, {"text"}));
+  while (objects_->index_more(kContext, todo).value_or(false)) {
+  }
+  expect_done(
+      objects_->write(writer, "2", std::vector<ObjectOp>{put("c"), {ObjectOp::Verb::remove, todo, "a", {}, ""}}));
+  expect_done(objects_->list(kContext, todo, "", 10));
+  expect_done(objects_->find(kContext, todo, {"city", ObjectValue("Oslo"), {}, {}}, "", 10));
+  expect_done(objects_->search(kContext, todo, "words", "", 10));
+  expect_done(objects_->kinds(kContext));
+  expect_done(objects_->reindex(kContext, todo));
+  run(kContext, scripts::object_ids, {"default:todo", "2", "b", "gone"});
+  expect_done(objects_->release(writer));
+}
+
+void ScriptRecorder::play_outgoing_messages() {
+  const auto write = [&](const std::string& message) {
+    plain(1, {"HSET", message, "id", message.substr(11), "caller_id", "12", "message_type", "job", "status",
+              "dispatched"});
+  };
+  const auto route = [&](const std::string& message, Id id) {
+    write(message);
+    expect_done(store_->put_out(kContext, message));
+    expect_done(store_->outgoing(kContext));
+    expect_done(
+        store_->route_message(kContext, {message, {"c0ffee", {{"own", "1"}}}, 60000, 60000, {{job(id), kQueue}}}));
+  };
+  route("message:12:5", 50);
+  route("message:12:6", 60);
+  route("message:12:7", 70);
+  auto due = store_->mail_due(kContext, 10, 1000, true);
+  expect_done(due);
+  ASSERT_EQ(due->out.size(), 3U);
+  expect_done(store_->settle_mail(kContext, due->out[0], {MailAfter::What::delivered, 0, "", "", {{"there", "9"}}}));
+  expect_done(store_->follow_log(kContext, "message:12:5", "c0ffee", key(50), {{1, 1, LogStream::out, "one"}}));
+  AnswerMessage answer;
+  answer.message_key = "message:12:5";
+  answer.content = "c0ffee";
+  answer.jobs = {{key(50), {{"name", "x"}}, end_of(JobStatus::finished, "ok")}};
+  expect_done(store_->answer_message(kContext, answer));
+  expect_done(store_->settle_mail(kContext, due->out[1], {MailAfter::What::failed, 0, "lost", "no way"}));
+  expect_done(store_->settle_mail(kContext, due->out[2], {MailAfter::What::later, 1000, "", "busy"}));
+  expect_done(store_->cancel_message(kContext, "message:12:7"));
+  const std::vector<std::string> messages{"message:12:7"};
+  const auto seen = store_->message_places(kContext, messages);
+  ASSERT_TRUE(seen && seen->size() == 1);
+  expect_done(store_->repair_message(kContext, "message:12:7", seen->at(0).seen, {"send", "inbox"}));
+  clock_.now += 100000;
+  expect_done(store_->retire_messages(kContext, 1, 10));
+}
+
+void ScriptRecorder::play_incoming_messages() {
+  const Fields record{{"id", "1"}, {"caller_id", "12"}, {"message_type", "job"}};
+  const MessageMark mark{"c0ffee", {{"origin", "mine"}, {"from", "there"}, {"answer", "wanted"}, {"stream", "1"}}};
+  expect_done(store_->arrive_message(kContext, "message:12:1", mark, record));
+  Job urgent = job(40);
+  urgent.priority = 5;
+  expect_done(store_->take_message(kContext, {"msg_in", "message:12:1", {{urgent, kQueue}}, 0, {"job:9:1"}}));
+  for (const Claimed& each : claim()) end(each.ref, true);
+  auto due = store_->mail_due(kContext, 10, 1000, false);
+  expect_done(due);
+  for (const OutboxEntry& each : due->out) {
+    expect_done(store_->settle_mail(kContext, each, {MailAfter::What::delivered, 0, "", ""}));
+  }
+  expect_done(store_->delete_record(kContext, "message:12:1"));
+  const Id flow = new_flow(1);
+  expect_done(store_->topic_send(kContext, "runner7", "message:12:2", record));
+  expect_done(store_->topic_pending(kContext, "runner7"));
+  expect_done(store_->take_message(kContext, {"mj:topic:runner7", "message:12:2", {{job(41), kQueue}}, flow}));
+  expect_done(store_->cancel_message(kContext, "message:12:2"));
+  expect_done(store_->topic_send(kContext, "runner7", "message:12:3", record));
+  expect_done(store_->close_message(kContext, "mj:topic:runner7", "message:12:3", "no such script type"));
+  expect_done(store_->reserve_jobs(kContext, 12, 5));
+}
+
+void ScriptRecorder::play_records() {
+  expect_done(store_->create_record(0, {"actor:", "mj:next:actor", 0, {{"pubkey", "k1"}}}));
+  expect_done(store_->change_record(0, "actor:1", {{"pubkey", "k2"}}));
+  expect_done(store_->owner_of_key("k2"));
+  clock_.now += 100000;
+  expect_done(store_->owner_of_key("k2"));
+  expect_done(store_->delete_record(0, "actor:1"));
+  expect_done(store_->create_record(kContext, {"runner:", "mj:next:runner", 0, {{"topic", "work"}}}));
+  Runner runner;
+  runner.id = 1;
+  RunnerHold held_by;
+  const RunnerHold self{kInstance, "here", "boot", 1};
+  expect_done(store_->hold_runner(kContext, runner, self, 1000, "", held_by));
+  expect_done(store_->release_runner(kContext, 1, self));
+  expect_done(store_->delete_record(kContext, "runner:1"));
+  expect_done(store_->note_refusal(kContext, {0, 0, 3, "steer", "flow 7", "admins"}));
+}
+
+// What a connection asks, and notices.
+void ScriptRecorder::play_rest() {
+  run(kContext, scripts::agree_on_format, {"3", "1.0"});
+  submit(1);
+  plain(1, {"HSET", key(1), "notify", R"(["https://example.com/"])"});
+  const std::vector<Claimed> jobs = claim();
+  run(kContext, scripts::grant, {"another run id"});
+  for (const Claimed& each : jobs) end(each.ref, true);
+  const auto due = store_->notices_due(kContext, 10, 1000);
+  expect_done(due);
+  ASSERT_EQ(due->notices.size(), 1U);
+  expect_done(store_->settle_notice(kContext, due->notices[0], {NoticeAfter::Again{{}, 1000}, ""}));
+  const std::vector<WorldGlanceAt> at{{"acme/order@1", {key(1)}}};
+  expect_done(worlds_->glance(kContext, at));
+  expect_done(worlds_->due(kContext, 10));
+  expect_done(worlds_->places(kContext, "acme/order@1"));
+}
+
+}  // namespace mycojobs
