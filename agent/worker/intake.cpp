@@ -32,11 +32,9 @@ JobEnd never_runs(const Error& error) {
 std::vector<std::string> queues_of(const WorkerSettings& settings, const std::vector<const Executor*>& executors) {
   std::vector<std::string> queues{runner_queue(settings.runner.id)};
   if (!settings.runner.local) return queues;
-  const auto& wanted = settings.script_types;
   for (const Executor* executor : executors) {
     for (const std::string& type : executor->script_types()) {
-      if (wanted.empty() || std::find(wanted.begin(), wanted.end(), type) != wanted.end())
-        queues.push_back(queue_key(type));
+      if (serves(settings, type)) queues.push_back(queue_key(type));
     }
   }
   return queues;

@@ -69,11 +69,18 @@ Result<void> give_beginning(Start& start, const Executor& executor, JobInputs in
 
 }  // namespace
 
+bool serves(const WorkerSettings& settings, const std::string& script_type) {
+  const auto& types = settings.script_types;
+  return types.empty() || std::find(types.begin(), types.end(), script_type) != types.end();
+}
+
 JobPreparation::JobPreparation(const WorkerSettings& settings, const std::vector<const Executor*>& executors,
                                const SecretsWatch& secrets, const Clock& clock)
     : settings_(settings), clock_(clock), secrets_(secrets), warm_secret_(random_bytes(32)) {
   for (const Executor* executor : executors) {
-    for (const std::string& type : executor->script_types()) by_type_.emplace(type, executor);
+    for (const std::string& type : executor->script_types()) {
+      if (serves(settings, type)) by_type_.emplace(type, executor);
+    }
   }
 }
 
@@ -116,8 +123,11 @@ Result<Job> JobPreparation::read_job(const Claimed& claimed) const {
 Result<const Executor*> JobPreparation::executor_of(const Job& job, const Claimed& claimed) const {
   const auto executor = by_type_.find(job.script_type);
   if (executor != by_type_.end()) return executor->second;
-  return fail(Code::invalid, "script_type: no executor of runner " + std::to_string(settings_.runner.id) + " runs \"" +
-                                 job.script_type + "\" (entry of " + claimed.queue + ")");
+  const bool served = serves(settings_, job.script_type);
+  const std::string reason = served ? "no executor of runner " : "the setting script_types of runner ";
+  const std::string verb = served ? " runs \"" : " does not name \"";
+  return fail(Code::invalid, "script_type: " + reason + std::to_string(settings_.runner.id) + verb + job.script_type +
+                                 "\" (entry of " + claimed.queue + ")");
 }
 
 std::shared_ptr<const std::string> JobPreparation::grant_of(const StagedRuns& staged) {

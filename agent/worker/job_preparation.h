@@ -18,6 +18,9 @@ namespace mycojobs {
 
 struct StagedRuns;
 
+// Whether the operator lets this agent run jobs of the type (setting script_types), whatever queue names them.
+bool serves(const WorkerSettings&, const std::string& script_type);
+
 // Of one thread, which waits for no disk but that of native programs (decision 0021). Settings, executors and secrets
 // outlive it.
 class JobPreparation {

@@ -256,6 +256,19 @@ TEST_F(Isolation, OthersRunAreCancelledAndEndWhileAPluginHangsInFinish) {
   EXPECT_TRUE(wait_for_end(hangs));
 }
 
+TEST_F(Isolation, ScriptTypesHoldForEntriesOfEveryQueue) {
+  settings_.script_types = {"fake"};
+  start_all();
+  const std::string key = "job:7:4000";
+  server_.plain(1, {"HSET", key, "id", "4000", "caller_id", "7", "context_id", "1", "script_type", "plain", "script",
+                    "x", "status", "dispatched"});
+  server_.push(1, "queue:fake", key);
+  ASSERT_TRUE(wait_for_end(key));
+  EXPECT_EQ(read(key).detail, "dead_letter");
+  EXPECT_EQ(read(key).error,
+            "script_type: the setting script_types of runner 1 does not name \"plain\" (entry of queue:fake)");
+}
+
 TEST_F(Isolation, WhatAPluginSaysOfAJobThatCanNeverRunIsItsEnd) {
   start_all();
   const std::string never = submit_as("plugin", "never");
