@@ -590,7 +590,7 @@ void JobJudging::check_wait(JobState state) {
         {enter(JobPlace::overdue, from + wait), note});
   } else if (limited && claimed("overdue").empty()) {
     besides(note);
-  } else if (!limited && job_.wait_until_ms) {
+  } else if (!limited && job_.wait_until_ms && (state != JobState::none || wait == 0)) {
     add("wait-unwatched", "is " + shown(word(state)) + " and stands among those whose wait is limited",
         {leave(JobPlace::overdue)});
   }

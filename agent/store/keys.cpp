@@ -44,6 +44,10 @@ constexpr std::array kOwnKeys{
     OwnKey{"mj:running:<concurrency key>", "set", "jobs that take a slot", kFacts},
     OwnKey{"mj:overdue", "zset", "jobs by the moment when their queue_timeout_ms is over",
            "queue_timeout_ms of records"},
+    OwnKey{"mj:pushed", "hash",
+           "at: when lists were last searched for jobs of plain clients with a queue_timeout_ms, ms; cursor of that "
+           "search",
+           "the next search"},
     OwnKey{"mj:ended", "zset",
            "ended jobs by the moment of their end, in ms; kept ones by the negated moment of the next look", kFacts},
     OwnKey{"mj:jobs", "zset", "jobs by the moment when something happened to them last, in us", kFacts},

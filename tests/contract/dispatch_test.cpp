@@ -456,6 +456,30 @@ TEST_P(Dispatch, AJobThatWaitedTooLongEnds) {
   EXPECT_THAT(claim_keys(), ElementsAre("job:12:2"));
 }
 
+TEST_P(Dispatch, PlainJobsEndByQueueTimeout) {
+  for (const std::string type : {"python", "unserved"}) {
+    const std::string key = "job:12:" + std::to_string(type.size());
+    bench_->plain(1, {"HSET", key, "id", key.substr(7), "caller_id", "12", "context_id", "1", "script_type", type,
+                      "script", "print(1)", "queue_timeout_ms", "1"});
+    bench_->push(1, "queue:" + type, key);
+    EXPECT_TRUE(eventually([&] { return tick().overdue == 1; })) << type;
+    EXPECT_EQ(field(key, "detail"), "timeout");
+  }
+  EXPECT_THAT(claim_keys(), IsEmpty());
+  EXPECT_EQ(store_->queue_length(1, "queue:python").value(), 0U);
+  EXPECT_EQ(last_anomaly(), "");
+}
+
+TEST_P(Dispatch, PlainJobsThatAreInTimeRunAndLeaveNoLimit) {
+  bench_->plain(1, {"HSET", "job:12:1", "id", "1", "caller_id", "12", "context_id", "1", "script_type", "python",
+                    "script", "print(1)", "queue_timeout_ms", "3600000"});
+  bench_->push(1, "queue:python", "job:12:1");
+  tick();
+  EXPECT_EQ(bench_->plain(1, {"EXISTS", "mj:overdue"}).number(), 1U);
+  EXPECT_THAT(claim_keys(), ElementsAre("job:12:1"));
+  EXPECT_EQ(bench_->plain(1, {"EXISTS", "mj:overdue"}).number(), 0U);
+}
+
 TEST_P(Dispatch, AJobThatWasGivenBackBeforeItBeganStillWaitsForItsFirstRun) {
   submit_with(1, [](Job& j) { j.queue_timeout_ms = 50; });
   submit_with(2, [](Job& j) { j.queue_timeout_ms = 50; });

@@ -231,14 +231,23 @@ local function take(queue, entry)
     return fail_for_good(queue, entry, claim, 'crash_loop', 'crash_loop: ' .. deliveries
       .. ' runs ended without a report (runner killed or lost each time); job.max_deliveries allows no more')
   end
-  local wait = num(record.queue_timeout_ms)
-  if wait > 0 and never_ran(claim) and num(record.queued_ms) > 0
-    and now_ms > math.max(num(record.queued_ms), num(record.run_at_ms)) + wait then
+  local wait, until_ms = num(record.queue_timeout_ms), nil
+  if wait > 0 and never_ran(claim) then
+    -- An entry of mj:overdue says since when a job of a plain client waits.
+    local noted = num(record.queued_ms) == 0 and redis.call('ZSCORE', 'mj:overdue', entry)
+    if noted then claim.overdue = '1' end
+    until_ms = noted and num(noted) or wait_limit(wait, num(record.queued_ms), num(record.run_at_ms))
+  end
+  if until_ms and now_ms > until_ms then
     finish(entry, claim, failure('timeout', 'it waited longer than its queue_timeout_ms of ' .. dec(wait) .. ' allows'), false)
     return drop(queue, entry)
   end
   if not claim.priority then claim.priority = valid_priority(record.priority) end
   local stays, ckey = parked(queue, entry, claim, record)
+  if stays and until_ms and claim.state ~= 'ended' then
+    redis.call('ZADD', 'mj:overdue', dec(until_ms), entry)
+    redis.call('HSET', 'mj:claim:' .. entry, 'overdue', 1)
+  end
   if stays then return end
   local size = 0
   for i = 1, #list do size = size + #list[i] end

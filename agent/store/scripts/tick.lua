@@ -75,12 +75,40 @@ for i = 1, #waiting, 2 do
   end
 end
 
+-- Jobs that plain clients have pushed are in no index. Twice a second at most a part of each list is searched for jobs whose
+-- wait is limited: of the queues with a journal, and of those that a step of SCAN finds.
+local kSearched = 50  -- entries of a list
+local function limit_pushed(queue)
+  if type_of(queue) ~= 'list' then return end
+  local length = redis.call('LLEN', queue)
+  local from = length > kSearched and now_us % length or 0  -- another part each time
+  for _, job in ipairs(redis.call('LRANGE', queue, from, from + kSearched - 1)) do
+    if is_job_key(job) and redis.call('EXISTS', 'mj:claim:' .. job) == 0 then
+      local asked = redis.pcall('HMGET', job, 'queue_timeout_ms', 'queued_ms', 'run_at_ms')
+      local until_ms = not asked.err and wait_limit(num(asked[1] or nil), num(asked[2] or nil), num(asked[3] or nil))
+      if until_ms then redis.call('ZADD', 'mj:overdue', 'NX', dec(until_ms), job) end
+    end
+  end
+end
+local search = call_index('HMGET', 'mj:pushed', 'at', 'cursor')
+if search and math.abs(now_ms - num(search[1] or nil)) >= 500 then
+  for _, queue in ipairs(redis.call('SRANDMEMBER', 'mj:queues', 20)) do limit_pushed(queue) end
+  local page = redis.call('SCAN', dec(num(search[2] or nil)), 'MATCH', 'queue:*', 'COUNT', 100)
+  for _, queue in ipairs(page[2]) do limit_pushed(queue) end
+  redis.call('HSET', 'mj:pushed', 'at', dec(now_ms), 'cursor', page[1])
+end
+local function is_waiting(job, claim)
+  if claim.state then return claim.state ~= 'live' and claim.state ~= 'ended' end
+  local record = redis.pcall('HMGET', job, 'status', 'queue_timeout_ms')
+  return not record.err and num(record[2] or nil) > 0 and record[1] ~= 'finished' and record[1] ~= 'error'
+end
+
 -- Jobs that waited longer than they may.
 local overdue = 0
 for _, job in ipairs(bounded(redis.call('ZRANGEBYSCORE', 'mj:overdue', '-inf', dec(now_ms), 'LIMIT', 0, max), 1)) do
   local claim = read_claim(job)
-  if claim and claim.state and claim.state ~= 'live' and claim.state ~= 'ended' then
-    local listed = claim.state == 'queued' and not has_priority(claim)
+  if claim and is_waiting(job, claim) then
+    local listed = not claim.state or claim.state == 'queued' and not has_priority(claim)
     finish(job, claim, failure('timeout', 'it waited longer than its queue_timeout_ms allows'), false)
     if listed then redis.call('HSET', 'mj:claim:' .. job, 'leftover', 1) end
     overdue = overdue + 1

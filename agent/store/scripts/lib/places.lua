@@ -42,6 +42,11 @@ end
 -- Also of one that a runner took and gave back before it began.
 local function never_ran(claim) return num(claim.attempt) <= 1 and num(claim.deliveries) == 0 end
 
+-- The moment until which the first run must have begun; nil: any. The wait of a job whose record does not say when it was
+-- queued begins now.
+local function wait_limit(wait, queued_ms, due_ms)
+  if wait > 0 then return math.max(queued_ms > 0 and queued_ms or now_ms, due_ms) + wait end
+end
 -- So long after it was queued, or after it was due, its first run must have begun.
 local function limit_wait(job, wait, queued_ms, due_ms)
   if wait <= 0 then return end
