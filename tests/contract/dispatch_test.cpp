@@ -480,6 +480,17 @@ TEST_P(Dispatch, PlainJobsThatAreInTimeRunAndLeaveNoLimit) {
   EXPECT_EQ(bench_->plain(1, {"EXISTS", "mj:overdue"}).number(), 0U);
 }
 
+TEST_P(Dispatch, RecordsOfInvalidIdsGetAnEnd) {
+  for (const std::string key : {"job:12:0", "job:12:007", "job:12:4294967296", "job:0:1"}) {
+    bench_->plain(1, {"HSET", key, "id", "1", "status", "dispatched"});
+    bench_->push(1, "queue:python", key);
+    EXPECT_THAT(claim_keys(), IsEmpty());
+    EXPECT_EQ(field(key, "status"), "error") << key;
+    EXPECT_EQ(field(key, "detail"), "dead_letter");
+    EXPECT_THAT(field(key, "error"), HasSubstr(key));
+  }
+}
+
 TEST_P(Dispatch, AJobThatWasGivenBackBeforeItBeganStillWaitsForItsFirstRun) {
   submit_with(1, [](Job& j) { j.queue_timeout_ms = 50; });
   submit_with(2, [](Job& j) { j.queue_timeout_ms = 50; });

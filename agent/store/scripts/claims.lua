@@ -193,8 +193,18 @@ local function read_record(job)
   return record, script, why
 end
 
+-- The record of an entry like job:12:007 gets an end, so that the client that wrote it sees why the job never runs.
+local function end_bad_key(queue, entry)
+  local status = string.match(entry, '^job:%d+:%d+$') and redis.pcall('HMGET', entry, 'status', 'id')
+  if status and not status.err and (status[1] or status[2]) and status[1] ~= 'finished' and status[1] ~= 'error' then
+    redis.call('HSET', entry, 'ended_ms', now, 'updated_at', now_s, unpack(failure('dead_letter',
+      'key: ' .. entry .. ' is not valid: caller and id are 1 to 4294967295, without leading zeros')))
+  end
+  dead(queue, entry, 'bad_key')
+end
+
 local function take(queue, entry)
-  if not is_job_key(entry) then return dead(queue, entry, 'bad_key') end
+  if not is_job_key(entry) then return end_bad_key(queue, entry) end
   local claim = read_claim(entry)
   local state = claim and claim.state
   if state and state ~= 'queued' and claim.leftover then
