@@ -172,10 +172,9 @@ Result<int> sign_one(Invocation& call) {
 
 Result<std::uint32_t> seconds_flag(const Invocation& call, const char* flag) {
   if (!call.has(flag)) return 0;
-  auto ms = parse_duration_ms(call.get(flag));
-  if (!ms) return fail(ms.error(), "--" + std::string(flag));
-  if (*ms < 1000 || *ms / 1000 > UINT32_MAX) return fail(Code::invalid, "--" + std::string(flag) + ": at least 1s");
-  return static_cast<std::uint32_t>(*ms / 1000);
+  auto seconds = parse_duration_s(call.get(flag));
+  if (!seconds) return fail(seconds.error(), "--" + std::string(flag));
+  return *seconds;
 }
 
 constexpr std::uint32_t kDeliverS = 24 * 3600;  // what is sent is tried for so long, and signed for so long

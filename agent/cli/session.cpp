@@ -28,6 +28,8 @@ namespace {
 
 // The executors that work on this host.
 Result<std::vector<std::unique_ptr<Executor>>> working_executors(const Parts& parts, const Settings& settings) {
+  if (settings.job_default_timeout_ms % 1000 != 0)
+    return fail(Code::invalid, "job.default_timeout: is not a whole number of seconds: give 1s or more");
   std::vector<std::unique_ptr<Executor>> working;
   std::string why_not;
   for (auto& executor : parts.executors(settings)) {

@@ -262,10 +262,10 @@ Result<void> read_environment(const Invocation& call, Job& job) {
 
 Result<void> read_times(const Invocation& call, Submission& submission) {
   Job& job = submission.job;
-  MJ_TRY(timeout, read_duration(call, "timeout"));
-  if (timeout) {
-    if (*timeout == 0 || *timeout / 1000 >= UINT32_MAX) return fail(Code::invalid, "--timeout: give 1s to 49710d");
-    job.timeout = static_cast<std::uint32_t>((*timeout + 999) / 1000);
+  if (call.has("timeout")) {
+    const auto timeout = parse_duration_s(call.get("timeout"));
+    if (!timeout) return fail(timeout.error(), "--timeout");
+    job.timeout = *timeout;
   }
   MJ_TRY(queue_timeout, read_duration(call, "queue-timeout"));
   if (queue_timeout == 0U) return fail(Code::invalid, "--queue-timeout: give 1ms or more, or leave it out");

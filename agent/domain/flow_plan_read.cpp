@@ -257,7 +257,9 @@ void read_timeout(const JsonPath& at, Draft& draft, int) {
     if (draft.node.timeout_ms != 0) return at.refuse("is given twice: at the node and in what it has");
     draft.node.timeout_ms = ms;
   } else {
-    draft.node.job.timeout = static_cast<std::uint32_t>((ms + 999) / 1000);
+    if (ms % 1000 != 0)
+      return at.refuse("is not a whole number of seconds: give 1s or more, or the limit wall of a policy");
+    draft.node.job.timeout = static_cast<std::uint32_t>(ms / 1000);
   }
 }
 
@@ -401,7 +403,7 @@ constexpr NodeField kFields[] = {
     {"gate_timeout", kAll - bit(NodeKind::approval) - bit(NodeKind::pause), MJ_DURATION(timeout_ms), "duration",
      "longest wait for approval:, signal: and flow:; then the node fails; default: any"},
     {"timeout", kJob | bit(NodeKind::approval) | bit(NodeKind::pause), read_timeout, "duration",
-     "of a job's attempt; of an approval or pause: longest wait, gates included, then it fails"},
+     "of a job's attempt, in whole seconds; of an approval or pause: longest wait, gates included, then it fails"},
     {"type", kJob, MJ_TEXT(job.script_type), "word", "script type, such as python; of a file: by its ending"},
     {"retries", kJob, MJ_WHOLE(job.retries, 0, UINT8_MAX), "number", "attempts after a failed one, 0 to 255"},
     {"env", kJob, [](const JsonPath& at, Draft& draft, int) { read_map(at, draft.node.job.env_vars); }, "map",

@@ -40,6 +40,17 @@ Result<std::uint64_t> parse_duration_ms(std::string_view text) {
   return parse_units(text, kTimes, "a duration: write a whole number and a unit, such as 500ms, 30s, 5m, 2h or 1d");
 }
 
+Result<std::uint32_t> parse_duration_s(std::string_view text) {
+  MJ_TRY(ms, parse_duration_ms(text));
+  if (ms == 0 || ms / 1000 >= std::numeric_limits<std::uint32_t>::max()) {
+    return fail(Code::invalid, shown(text) + " is out of range: give 1s to 49710d");
+  }
+  if (ms % 1000 != 0) {
+    return fail(Code::invalid, shown(text) + " is not a whole number of seconds: give 1s to 49710d");
+  }
+  return static_cast<std::uint32_t>(ms / 1000);
+}
+
 Result<std::uint64_t> parse_bytes(std::string_view text) {
   return parse_units(text, kSizes, "a size: write bytes, or a whole number with KiB, MiB or GiB, such as 256MiB");
 }
