@@ -1,6 +1,7 @@
 #include "service/jobs.h"
 
 #include "base/counted.h"
+#include "base/ids.h"
 #include "domain/codec.h"
 #include "domain/prerequisites.h"
 #include "domain/sender.h"
@@ -42,6 +43,16 @@ Result<Job> afterwards(const Caller& by, Store& store, const std::string& key, J
   auto now = where_it_is(by, store, key);
   if (!now && now.error().code == Code::not_found) return before;
   return now;
+}
+
+Job job_without_record(const Caller& by, const std::string& key) {
+  Job job;
+  std::uint64_t id = 0;
+  (void)parse_u64(std::string_view(key).substr(key.rfind(':') + 1), id);
+  job.id = static_cast<Id>(id);
+  job.caller_id = caller_of_job(key);
+  job.context_id = by.context;
+  return job;
 }
 
 // What no run of it could mend. What an agent may look at is its operator's to say (prerequisites.allow), and not known
@@ -168,10 +179,16 @@ Result<Job> look_at_job(const Caller& by, Store& store, Action action, const std
   return job;
 }
 
+// The claim says whether the job runs: another client may have changed or deleted the record.
 Result<Job> cancel_job(const Caller& by, Store& store, const std::string& key) {
-  MJ_TRY(before, look_at_job(by, store, Action::steer, key));
+  auto before = look_at_job(by, store, Action::steer, key);
+  if (!before && before.error().code != Code::not_found) return before;
   MJ_CHECK(store.cancel(by.context, key));
-  return afterwards(by, store, key, std::move(before));
+  MJ_TRY(job, afterwards(by, store, key, before ? std::move(*before) : job_without_record(by, key)));
+  const std::vector<std::string> keys{key};
+  MJ_TRY(places, store.places(by.context, keys, false));
+  if (places.front().claim.state == "live") job.status = JobStatus::started;
+  return job;
 }
 
 Result<Job> retry_job(const Caller& by, Store& store, const std::string& key) {

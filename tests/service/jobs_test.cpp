@@ -185,6 +185,27 @@ TEST_F(JobService, WhatIsAnothersAndWhatIsNotThereAreRefusedAlike) {
   EXPECT_EQ(cancelled->detail, "cancelled");
 }
 
+TEST_F(JobService, RunningJobWithoutARecordIsCancelled) {
+  ASSERT_TRUE(submit_job(other_, *store_, std::nullopt, new_job(1)));
+  ClaimRequest request;
+  request.context = 1;
+  request.runner = 7;
+  request.instance = "0123456789abcdef0123456789abcdef";
+  request.queues = {"queue:python"};
+  const auto claimed = store_->claim(request);
+  ASSERT_TRUE(claimed && claimed->jobs.size() == 1);
+  redis_.erase(1, "job:17:1");
+  EXPECT_EQ(outcome(cancel_job(submitter_, *store_, "job:17:1")), "denied");
+  const auto cancelled = cancel_job(admin_, *store_, "job:17:1");
+  ASSERT_TRUE(cancelled) << message(cancelled);
+  EXPECT_EQ(cancelled->status, JobStatus::started);
+  EXPECT_EQ(cancelled->id, 1U);
+  const std::vector<ClaimRef> claims{claimed->jobs[0].ref};
+  EXPECT_EQ(store_->renew(1, claims, 1000)->at(0), Renewal::cancel);
+  redis_.plain(1, {"HSET", "job:17:1", "id", "1"});
+  EXPECT_EQ(cancel_job(other_, *store_, "job:17:1")->status, JobStatus::started) << "the claim says so";
+}
+
 TEST_F(JobService, AnAnswerIsForWhoMaySteerTheJobAndHasAName) {
   const std::string key = waiting();
   EXPECT_THAT(message(answer_job(operator_, *store_, {key, "a b"})), StartsWith("name: "));

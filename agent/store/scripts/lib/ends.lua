@@ -139,7 +139,7 @@ end
 -- ended before. missing.
 local function cancel_job(job, claim)
   if claim.state == 'ended' then return 'over' end
-  if redis.call('EXISTS', job) == 0 then return 'missing' end
+  if not claim.state and redis.call('EXISTS', job) == 0 then return 'missing' end  -- else the claim decides
   if claim.state == 'live' then
     redis.call('HSET', 'mj:claim:' .. job, 'cancel', dec(now_ms))
     -- A hint to its owner, whose next heartbeat would bring it anyway.
