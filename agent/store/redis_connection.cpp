@@ -512,7 +512,8 @@ Result<void> RedisConnection::feed_reader(Deadline deadline) {
   std::array<char, 32768> room;  // NOLINT(*-member-init): filled by what is received
   std::size_t got = 0;
   std::string why = receive_some(socket_.get(), room, got, deadline);
-  strange_ = !answered_ && why == kClosed;
+  // A server that speaks TLS alone closes or resets the connection at the first plain command.
+  strange_ = !answered_ && (why == kClosed || why == errno_text(ECONNRESET));
   if (!why.empty()) return broken(why);
   if (redisReaderFeed(reader_.get(), room.data(), got) != REDIS_OK) return broken(kOtherProtocol);
   if (reader_->len - reader_->pos > options_.max_reply_bytes) return broken("an answer that is too long");

@@ -50,6 +50,9 @@ Result<std::vector<QueueInfo>> RedisStore::queues(Id context) {
     const std::string journal = "mj:journal:" + name;
     const std::string prioritised = "mj:priority:" + name;
     MJ_TRY(type, command(context, {"TYPE", name}));
+    // A key such as queue:python:meta belongs to another system: no script type has that name.
+    const bool is_foreign = name.starts_with("queue:") && !is_script_type(std::string_view(name).substr(6));
+    if (is_foreign && type.text() != "list" && type.text() != "none") continue;
     if (type.text() == "list") {
       MJ_TRY(length, command(context, {"LLEN", name}));
       info.length = length.number();

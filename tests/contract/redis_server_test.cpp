@@ -389,8 +389,9 @@ TEST_F(RedisServer, ALineBreakInAServersTextStaysOneLine) {
 // Answers every command with the same bytes.
 class FakeServer {
  public:
-  explicit FakeServer(std::string answer, bool closes = false)
-      : answer_(std::move(answer)), closes_(closes), path_(folder_.path() + "/s") {
+  enum class Behaviour { answers, closes, resets };
+  explicit FakeServer(std::string answer, Behaviour behaviour = Behaviour::answers)
+      : answer_(std::move(answer)), behaviour_(behaviour), path_(folder_.path() + "/s") {
     listener_ = Fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
     sockaddr_un address{};
     address.sun_family = AF_UNIX;
@@ -402,7 +403,12 @@ class FakeServer {
         const Fd client(::accept(listener_.get(), nullptr, nullptr));
         if (!client) return;
         char bytes[4096];
-        while (::recv(client.get(), bytes, sizeof bytes, 0) > 0 && !closes_) {
+        if (behaviour_ == Behaviour::resets) {
+          // To close a socket whose data were not read resets the connection.
+          (void)::recv(client.get(), bytes, 1, MSG_PEEK);
+          continue;
+        }
+        while (::recv(client.get(), bytes, sizeof bytes, 0) > 0 && behaviour_ == Behaviour::answers) {
           if (!answer_.empty() && ::send(client.get(), answer_.data(), answer_.size(), MSG_NOSIGNAL) < 0) break;
         }
       }
@@ -422,7 +428,7 @@ class FakeServer {
 
  private:
   std::string answer_;
-  bool closes_;
+  Behaviour behaviour_;
   TempFolder folder_;
   std::string path_;
   Fd listener_;
@@ -500,7 +506,8 @@ TEST(RedisAnswer, AWrongAddressNamesItsRemedy) {
   const std::string alert("\x15\x03\x03\x00\x02\x02\x46", 7);  // what TLS says to what is none
   EXPECT_THAT(error_of(FakeServer(alert).store()), HasSubstr("speaks TLS alone"));
   EXPECT_THAT(error_of(FakeServer("HTTP/1.1 400 Bad Request\r\n\r\n").store()), HasSubstr("is no Redis"));
-  EXPECT_THAT(error_of(FakeServer("", true).store()), HasSubstr("speaks TLS alone")) << "it closes";
+  EXPECT_THAT(error_of(FakeServer("", FakeServer::Behaviour::closes).store()), HasSubstr("speaks TLS alone"));
+  EXPECT_THAT(error_of(FakeServer("", FakeServer::Behaviour::resets).store()), HasSubstr("speaks TLS alone"));
 }
 
 }  // namespace

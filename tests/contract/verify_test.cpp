@@ -75,6 +75,14 @@ TEST_P(Verify, NotesWhatClientsMayDo) {
                                         "entry-stray", "entry-stray", "log-open", "record-gone", "record-type"}));
 }
 
+TEST_P(Verify, KeysOfOtherSystemsAreNoViolation) {
+  plain({"HSET", "queue:python:meta", "owner", "other"});
+  plain({"SET", "queue:Reports", "1"});
+  EXPECT_TRUE(verified().findings.empty());
+  const auto queues = store_->queues(1).value();
+  for (const QueueInfo& each : queues) EXPECT_NE(each.queue, "queue:python:meta");
+}
+
 TEST_P(Verify, AQueuesKeyThatHoldsSomethingElseIsNamed) {
   bench_->put_text(1, "queue:sal", "foo");
   const auto report = verified();

@@ -121,6 +121,15 @@ TEST(Programs, InterpreterThatIsMissingIsNamedWithTheRemedy) {
   EXPECT_THAT(done.end.error, HasSubstr("cannot start /usr/bin/no-such-shell: ENOENT"));
 }
 
+TEST(Programs, ShellWithoutAVersionWorksIfItRunsTrue) {
+  const CommandExecutor dash({.name = "sh", .command = {"/bin/dash", "{script}"}});
+  ASSERT_TRUE(dash.probe()) << dash.probe().error().message;
+  EXPECT_EQ(*dash.probe(), "/bin/dash");
+  EXPECT_FALSE(CommandExecutor({.name = "sh", .command = {"/bin/false", "{script}"}}).probe());
+  const CommandExecutor asked({.name = "sh", .command = {"/bin/dash", "{script}"}, .version = {"--which"}});
+  EXPECT_FALSE(asked.probe()) << "the operator has named the arguments";
+}
+
 TEST(Programs, ResultThatIsReplacedBySomethingElseIsAnError) {
   for (const char* script : {"rm $MYCOJOBS_RESULT; mkfifo $MYCOJOBS_RESULT", "ln -sf /etc/passwd $MYCOJOBS_RESULT",
                              "rm $MYCOJOBS_RESULT; mkdir $MYCOJOBS_RESULT"}) {
