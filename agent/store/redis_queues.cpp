@@ -233,6 +233,10 @@ Result<std::vector<RunnerInfo>> RedisStore::list_runners(Id context, bool look_t
       if (record.error().code == Code::not_found) {
         const std::string gone = std::to_string(id);
         MJ_CHECK(command(context, {"ZREM", "mj:runners", gone}));
+        // Another client may have written the record again before it left the index.
+        const std::string key = "runner:" + gone;
+        MJ_TRY(there, command(context, {"EXISTS", key}));
+        if (there.number() > 0) MJ_CHECK(command(context, {"ZADD", "mj:runners", "NX", "0", gone}));
       }
       continue;
     }

@@ -72,6 +72,8 @@ end
 return found
 
 --# take_message: journal places messages
+-- One entry leaves the list. The search begins at the end where messages are taken, so that a long list is not searched as
+-- a whole; a second entry is met later, as of a message that was taken before.
 -- A message's jobs come into their queues. list: where it stood; flow: what it has become, or ''. origins: the jobs' keys
 -- where the message comes from, with blanks between, or ''. {taken, keys...}, {repeated, keys...}, {missing} or
 -- {exists, index, record}: that job is there and was not accepted.
@@ -90,7 +92,7 @@ if redis.call('EXISTS', message) == 0 then return {'missing'} end
 local status, state = redis.call('HGET', message, 'status'), redis.call('HGET', mark, 'state')
 -- What has arrived is taken whatever another client writes on its record.
 if state and state ~= 'arrived' or not state and (status == 'acknowledged' or status == 'processed' or status == 'error') then
-  redis.call('LREM', list, 0, message)
+  redis.call('LREM', list, -1, message)
   redis.call('ZREM', 'mj:inbox', message)
   table.insert(keys, 1, 'repeated')
   return keys
@@ -129,7 +131,7 @@ for _, job in ipairs(jobs) do
     redis.call('HSET', 'mj:claim:' .. job.key, 'message', message)
   end
 end
-redis.call('LREM', list, 0, message)
+redis.call('LREM', list, -1, message)
 redis.call('ZREM', 'mj:inbox', message)
 redis.call('HSET', message, 'status', 'acknowledged', 'updated_at', now_s)
 if state == 'arrived' and redis.call('HGET', mark, 'stream') then
@@ -161,7 +163,7 @@ else
   redis.call('HSET', mark, 'state', reason == '' and 'taken' or 'refused', 'left', 0)
   end_message(message, reason)
 end
-if reason ~= '' or not state then redis.call('LREM', list, 0, message) end
+if reason ~= '' or not state then redis.call('LREM', list, -1, message) end
 redis.call('ZREM', 'mj:inbox', message)
 return answer
 
@@ -229,7 +231,7 @@ local jobs, keys, twice = message_jobs(count)
 if twice then return twice end
 if redis.call('EXISTS', message) == 0 then return {'missing'} end
 if redis.call('EXISTS', mark) == 1 then
-  redis.call('LREM', 'msg_out_coordinator', 0, message)
+  redis.call('LREM', 'msg_out_coordinator', -1, message)
   table.insert(keys, 1, 'repeated')
   return keys
 end
@@ -253,7 +255,7 @@ for _, job in ipairs(jobs) do
   set_claim(job.key, job.claim, 'state', 'planned', 'queue', job.queue, 'message', message, 'priority', '0')
 end
 redis.call('HSET', message, 'status', 'dispatched', 'transport_status', 'queued', 'updated_at', now_s)
-redis.call('LREM', 'msg_out_coordinator', 0, message)
+redis.call('LREM', 'msg_out_coordinator', -1, message)
 put_out('send ' .. message)
 table.insert(keys, 1, 'routed')
 return keys
