@@ -160,22 +160,103 @@ Result<Flow> create_flow_of_jobs(FlowStore& store, const std::string& name, cons
   return put_all(store, plan, asked, place.flow, jobs);
 }
 
+namespace {
+
+// Searches a run and the runs of its child flows, at any depth, for a completed irreversible node.
+class IrreversibleSearch {
+ public:
+  explicit IrreversibleSearch(FlowStore& store) : store_(store) {}
+  // Returns a description of the first one ("node c: flow 2: node pay is irreversible and has completed"), or an empty
+  // text. A child flow whose record no longer exists counts as one that completed its irreversible nodes.
+  Result<std::string> find(const LoadedRun& run);
+
+ private:
+  Result<bool> has_completed(const LoadedRun& run, std::uint32_t node);
+  Result<std::string> find_in_child(Id context, Id child);
+  Result<std::vector<Id>> children_of_node(const LoadedRun& run, std::uint32_t node);
+  static bool can_repeat_irreversible(const FlowPlan& plan);
+  static bool child_can_repeat_irreversible(const PlanNode& node);
+
+  FlowStore& store_;
+  RunCache cache_;
+};
+
+bool IrreversibleSearch::child_can_repeat_irreversible(const PlanNode& node) {
+  if (node.kind != NodeKind::flow) return false;
+  const auto definition = parse_json(node.child, kMaxDefinitionBytes);
+  const PlanRead read = definition ? read_plan(*definition) : PlanRead();
+  return read.plan && can_repeat_irreversible(*read.plan);
+}
+
+bool IrreversibleSearch::can_repeat_irreversible(const FlowPlan& plan) {
+  return std::any_of(plan.nodes.begin(), plan.nodes.end(),
+                     [](const PlanNode& node) { return node.irreversible || child_can_repeat_irreversible(node); });
+}
+
+// The end of a job may not have been applied to its flow yet.
+Result<bool> IrreversibleSearch::has_completed(const LoadedRun& run, std::uint32_t node) {
+  const NodeStatus status = run.state.nodes[node].status;
+  if (status == NodeStatus::completed || is_terminal(status)) return status == NodeStatus::completed;
+  const std::vector<std::string> keys{node_job_key(run, node)};
+  MJ_TRY(views, store_.jobs(run.record.context_id, keys));
+  return !views.empty() && views[0].state == "ended" && views[0].status == word(JobStatus::finished);
+}
+
+// A node that was retried has started several children; the state of the run names the latest one only.
+Result<std::vector<Id>> IrreversibleSearch::children_of_node(const LoadedRun& run, std::uint32_t node) {
+  std::set<Id> children;
+  if (run.state.nodes[node].child != 0) children.insert(run.state.nodes[node].child);
+  for (std::uint64_t after = 0;;) {
+    MJ_TRY(read, store_.read(run.record.context_id, run.record.id, after));
+    for (const RunFact& fact : read.facts) {
+      after = fact.revision;
+      if (fact.kind != "child_started" || fact.node != node) continue;
+      const auto more = parse_json(fact.more);
+      if (!more || !more->is_object()) continue;
+      const auto flow = more->find("flow");
+      if (flow != more->end() && flow->is_number_unsigned()) children.insert(flow->get<Id>());
+    }
+    if (!read.more || read.facts.empty()) return std::vector<Id>(children.begin(), children.end());
+  }
+}
+
+Result<std::string> IrreversibleSearch::find_in_child(Id context, Id child) {
+  const std::string name = "flow " + std::to_string(child);
+  auto run = load_run(store_, context, child, cache_);
+  if (!run && run.error().code == Code::not_found)
+    return name + " was deleted, and its definition has an irreversible node that may have completed";
+  if (!run && run.error().code == Code::conflict) return std::string();  // it was never started
+  if (!run) return tl::unexpected<Error>(std::move(run).error());
+  MJ_TRY(found, find(*run));
+  return found.empty() ? found : name + ": " + found;
+}
+
+Result<std::string> IrreversibleSearch::find(const LoadedRun& run) {
+  for (std::uint32_t i = 0; i < run.plan->nodes.size(); ++i) {
+    const PlanNode& node = run.plan->nodes[i];
+    if (node.irreversible) {
+      MJ_TRY(completed, has_completed(run, i));
+      if (completed) return "node " + node.name + " is irreversible and has completed";
+    }
+    if (!child_can_repeat_irreversible(node)) continue;
+    MJ_TRY(children, children_of_node(run, i));
+    for (const Id child : children) {
+      MJ_TRY(found, find_in_child(run.record.context_id, child));
+      if (!found.empty()) return "node " + node.name + ": " + found;
+    }
+  }
+  return std::string();
+}
+
+}  // namespace
+
 Result<Flow> replay_flow(FlowStore& store, const LoadedRun& run, const Replay& replay) {
   const Id context = run.record.context_id;
-  for (std::uint32_t i = 0; i < run.plan->nodes.size() && !replay.allow_irreversible; ++i) {
-    if (!run.plan->nodes[i].irreversible) continue;
-    const NodeStatus status = run.state.nodes[i].status;
-    bool done = status == NodeStatus::completed;
-    if (!done && !is_terminal(status)) {
-      // It may have ended a moment ago.
-      const std::vector<std::string> keys{node_job_key(run, i)};
-      MJ_TRY(views, store.jobs(context, keys));
-      done = !views.empty() && views[0].state == "ended" && views[0].status == word(JobStatus::finished);
-    }
-    if (done) {
-      return fail(Code::conflict, "flow " + std::to_string(run.record.id) + ": node " + run.plan->nodes[i].name +
-                                      " is irreversible and has completed: allow it (--allow-irreversible) to run it "
-                                      "again in a new flow");
+  if (!replay.allow_irreversible) {
+    MJ_TRY(found, IrreversibleSearch(store).find(run));
+    if (!found.empty()) {
+      return fail(Code::conflict, "flow " + std::to_string(run.record.id) + ": " + found +
+                                      ": allow it (--allow-irreversible) to run it again in a new flow");
     }
   }
   NewFlow again;

@@ -40,8 +40,9 @@ struct Replay {
   bool allow_irreversible = false;
   std::string traceparent = {};  // what the new run stands in; that of the first is over
 };
-// A new run of the same definition and environment. Error conflict: an irreversible node of it has completed, or has
-// and was not applied yet, unless allowed.
+// A new run of the same definition and environment. Error conflict, unless allowed: an irreversible node of the flow or
+// of its child flows, at any depth, has completed (also if its end was not applied yet), or a child flow with such a
+// node was deleted.
 Result<Flow> replay_flow(FlowStore&, const LoadedRun&, const Replay&);
 
 }  // namespace mycojobs

@@ -158,6 +158,52 @@ TEST_F(Recovery, AFlowWhoseIrreversibleNodeHasCompletedIsReplayedOnlyWhenThatIsA
   EXPECT_EQ(allowed->definition_hash, stage_.field("once", "definition_hash"));
 }
 
+// An irreversible node two child flows below; what the outermost one does after it fails.
+constexpr const char* kGrandparent =
+    "name: top\njobs: {c: {flow: {name: middle, jobs: {m: {flow: {name: inner, jobs: {pay: {script: ok, type: python, "
+    "irreversible: true}}}}}}}, after: {needs: [c], script: fail, type: python}}\n";
+
+TEST_F(Recovery, ReplayRefusesIrreversibleNodesOfChildFlows) {
+  begin("top", kGrandparent);
+  const auto replay = [&](bool allowed) { return replay_flow(stage_.flows(), stage_.run("top"), {12, allowed}); };
+  const auto before = replay(false);
+  EXPECT_TRUE(before) << before.error().message;
+  EXPECT_TRUE(stage_.play());
+  ASSERT_EQ(stage_.field("top", "status"), "error");
+  const auto refused = replay(false);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, Code::conflict);
+  for (const char* part : {"node c: flow ", "node m: flow ", "node pay is irreversible", "--allow-irreversible"})
+    EXPECT_NE(refused.error().message.find(part), std::string::npos) << refused.error().message;
+  EXPECT_TRUE(replay(true));
+}
+
+TEST_F(Recovery, ReplayCountsADeletedChildAsCompleted) {
+  begin("top", kGrandparent);
+  EXPECT_TRUE(stage_.play());
+  ASSERT_EQ(stage_.field("top", "status"), "error");
+  ASSERT_TRUE(stage_.flows().remove(1, 3));
+  const auto refused = replay_flow(stage_.flows(), stage_.run("top"), {12, false});
+  ASSERT_FALSE(refused);
+  EXPECT_NE(refused.error().message.find("flow 3 was deleted"), std::string::npos) << refused.error().message;
+}
+
+TEST_F(Recovery, ReplayLooksAtChildrenOfEarlierAttempts) {
+  begin("retried",
+        "name: retried\njobs: {c: {flow: {name: inner, jobs: {pay: {script: ok, type: python, irreversible: true}, x: "
+        "{needs: [pay], script: fail, type: python}}}}}\n");
+  EXPECT_TRUE(stage_.play());
+  ASSERT_EQ(stage_.field("retried", "status"), "error");
+  ProgressRequest request;
+  request.control = control(FlowControl::Verb::retry);
+  ASSERT_TRUE(stage_.progress_of("retried", request));
+  ASSERT_GT(stage_.run("retried").state.nodes.at(0).runs, 1U);
+  // The second child has not reached the irreversible node yet.
+  const auto refused = replay_flow(stage_.flows(), stage_.run("retried"), {12, false});
+  ASSERT_FALSE(refused);
+  EXPECT_NE(refused.error().message.find("flow 2: node pay"), std::string::npos) << refused.error().message;
+}
+
 constexpr const char* kParent =
     "name: parent\njobs: {c: {flow: {name: inner, jobs: {x: {script: hold, type: python}}}}, d: {needs: [c], script: "
     "ok, type: python}}\n";
