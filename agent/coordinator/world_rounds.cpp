@@ -54,6 +54,11 @@ ReceiptArrived failed_receipt(const std::string& intent, ReceiptStatus status, c
   return out;
 }
 
+// The carrier may have run, so its effect is not started again.
+ReceiptArrived lost_receipt(const std::string& intent, const std::string& carrier, const std::string& why) {
+  return failed_receipt(intent, ReceiptStatus::error, "lost", carrier + " is gone: " + why);
+}
+
 ReceiptStatus status_of_end(const std::string& detail) {
   if (detail == "timeout" || detail == "timeout_cpu") return ReceiptStatus::timeout;
   return detail == "cancelled" ? ReceiptStatus::cancelled : ReceiptStatus::error;
@@ -427,6 +432,8 @@ Result<std::optional<ReceiptArrived>> WorldRounds::receipt_of_job(LoadedWorld& w
   if (intent.empty()) return std::optional<ReceiptArrived>();
   const Job job = decode<Job>(ended.fields).record;
   recall_trace(world, intent, job.traceparent);
+  // The end of a job whose record was deleted writes a new record, without the fields that say which job it was.
+  if (job.id == 0 && job.caller_id == 0) return std::optional(lost_receipt(intent, job_key, "its record was deleted"));
   ReceiptArrived receipt;
   if (ended.status == word(JobStatus::finished)) {
     receipt.intent = intent;
@@ -464,8 +471,7 @@ Result<std::optional<ReceiptArrived>> WorldRounds::receipt_of_carrier(LoadedWorl
   auto receipt = carrier.starts_with("job:") ? receipt_of_job(world, carrier) : receipt_of_flow(world, carrier);
   const std::string intent = world.index().intent_of(carrier);
   if (receipt || receipt.error().code != Code::not_found || intent.empty()) return receipt;
-  return std::optional(
-      failed_receipt(intent, ReceiptStatus::error, "lost", carrier + " is gone: " + receipt.error().message));
+  return std::optional(lost_receipt(intent, carrier, receipt.error().message));
 }
 
 // What ended while nobody listened.

@@ -174,6 +174,24 @@ TEST_F(WorldElsewhere, 04_AReceiptFromElsewhereMustHold) {
   expect_refused();
 }
 
+// The end is written to a new record, which does not say which job it is.
+TEST_F(WorldForged, DeletedRecordOfARunningJobIsLost) {
+  stage_.runner_key = std::make_shared<SigningKey>(SigningKey::make());
+  ASSERT_TRUE(stage_.store->save(1, "runner:7", {{"id", "7"}, {"pubkey", stage_.runner_key->public_key()}}));
+  stage_.tamper = [&](Job&, JobEnd&) { stage_.server.plain(1, {"DEL", kJob}); };
+  stage_.place(1, "job");
+  for (int i = 0; i < 30 && kinds(stage_, "receipt") == 0; ++i) stage_.step(10000);
+  EXPECT_EQ(kinds(stage_, "receipt_refused"), 0);
+  ASSERT_EQ(kinds(stage_, "receipt"), 1);
+  const json receipt = stage_.show(1).at("state").at("receipts").at(0);
+  EXPECT_EQ(receipt.at("status"), "error") << receipt;
+  const auto journal = stage_.journal();
+  EXPECT_TRUE(std::any_of(journal.begin(), journal.end(), [](const WorkflowFact& fact) {
+    const auto* admitted = std::get_if<ReceiptAdmitted>(&fact.what);
+    return admitted != nullptr && admitted->payload.find("lost") != std::string::npos;
+  }));
+}
+
 TEST_F(WorldForged, 04_AnotherEndIsRefused) {
   stage_.place(1, "job");
   end_of_job();
