@@ -190,13 +190,13 @@ Result<json> message_send(Call& call) {
 Result<json> message_get(Call& call) {
   const Id maker = call.named("caller_id").value_or(call.actor());
   MJ_TRY(message, service::read_message(call.by(), call.store(), maker, call.id("id")));
-  return to_json(message);
+  return service::message_json(message);
 }
 
 Result<json> message_cancel(Call& call) {
   const Id maker = call.named("caller_id").value_or(call.actor());
   MJ_TRY(message, service::cancel_message(call.by(), call.store(), maker, call.id("id")));
-  return to_json(message);
+  return service::message_json(message);
 }
 
 Result<json> message_delete(Call& call) {

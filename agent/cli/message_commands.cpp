@@ -81,7 +81,7 @@ Result<int> list(Invocation& call) {
 Result<int> show(Invocation& call) {
   MJ_TRY(opened, open_to_answer(call));
   MJ_TRY(message, load_message(call, *opened.store));
-  nlohmann::json fields = to_json(message);
+  nlohmann::json fields = service::message_json(message);
   // Where it is, and why it is not further: of one that has been on its way.
   constexpr std::string_view kAsked[] = {"state", "tries", "why", "answer"};
   auto mark = opened.store->load_fields(context_of(call), "mj:message:" + redis_key(message), kAsked);
@@ -326,14 +326,15 @@ Result<int> print_message_end(const Invocation& call, Store& store, const Messag
   }
   const bool good = message.status == MessageStatus::processed;
   if (call.json) {
-    nlohmann::json all = to_json(message);
+    nlohmann::json all = service::message_json(message);
     all["jobs"] = std::move(jobs);
     print(dump_json(all, 2) + "\n");
   } else {
     say(redis_key(message) + " is " + std::string(word(message.status)) +
         (message.error.empty() ? "" : ": " + message.error));
-    if (message.flow && good) {
-      for (const auto& [name, value] : message.flow->result) print(printable(name) + " = " + printable(value) + "\n");
+    const auto flow = good ? service::flow_result(message) : std::nullopt;
+    if (flow) {
+      for (const auto& [name, value] : flow->result) print(printable(name) + " = " + printable(value) + "\n");
     }
   }
   return good ? 0 : 1;

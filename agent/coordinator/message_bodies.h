@@ -8,6 +8,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "coordinator/message_files.h"
@@ -16,6 +17,9 @@
 namespace mycojobs {
 
 inline constexpr std::size_t kMaxMessageJobs = 256;
+// Field of the sender's message with the record of the remote flow, a JSON object. The field `flow` holds the flow as
+// it was sent and signed.
+inline constexpr std::string_view kFlowResultField = "flow_result";
 
 // `jobs` of an answer. Those that left files of more than max_bytes end as that says, and so do those with which all
 // of them take more room than there is.

@@ -466,7 +466,7 @@ Result<json> MessageReceiver::take_answer(const Envelope& envelope, const json& 
   }
   AnswerMessage answer{of.key, of.name.content, body.reason, {}, std::move(body.jobs), body.is_last, ""};
   if (!field_of(of.mark, "carried").empty()) answer.carried = dump_json(jobs);
-  if (!body.flow.empty()) answer.fields.emplace_back("flow", body.flow);
+  if (!body.flow.empty()) answer.fields.emplace_back(kFlowResultField, body.flow);
   std::unique_ptr<ArtifactStore::HandedOver> held;  // until the records say whose the files are
   if (field_of(of.mark, "state") == "away") {
     MJ_TRY(missing, missing_of(envelope, of.name, jobs));

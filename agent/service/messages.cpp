@@ -1,8 +1,10 @@
 #include "service/messages.h"
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 #include <tuple>
 
+#include "coordinator/message_bodies.h"
 #include "coordinator/message_receiver.h"
 #include "domain/codec.h"
 #include "domain/sender.h"
@@ -135,6 +137,18 @@ std::string_view message_word(const Message& message) {
   constexpr std::string_view kCancelled = "cancelled";
   return message.status == MessageStatus::error && message.error.starts_with(kCancelled) ? kCancelled
                                                                                          : word(message.status);
+}
+
+std::optional<Flow> flow_result(const Message& message) {
+  const auto parsed = parse_json(field_of(message.unknown, kFlowResultField));
+  if (!parsed || !parsed->is_object()) return std::nullopt;
+  return decode_json<Flow>(*parsed).record;
+}
+
+nlohmann::json message_json(const Message& message) {
+  nlohmann::json out = to_json(message);
+  if (const auto flow = flow_result(message)) out[std::string(kFlowResultField)] = to_json(*flow);
+  return out;
 }
 
 Result<Message> cancel_message(const Caller& by, Store& store, Id maker, Id id) {

@@ -1,6 +1,7 @@
 // Messages: writing, sending, reading. docs/tenants.md draws their way between contexts.
 #pragma once
 
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <vector>
 
@@ -26,6 +27,10 @@ Result<std::vector<Message>> list_messages(const Caller&, Store&, std::uint64_t 
 // It ends, and all that it carries: at once, or once whoever has it got the request.
 // How it stands for people: the word of its status, but `cancelled` of one that was before it came to anything.
 std::string_view message_word(const Message&);
+// The record of the remote flow that a sent flow became, once its answer has arrived.
+std::optional<Flow> flow_result(const Message&);
+// The message with `flow_result` as an object.
+nlohmann::json message_json(const Message&);
 Result<Message> cancel_message(const Caller&, Store&, Id maker, Id id);
 // Error conflict: it waits to be taken, or its jobs or its result are awaited.
 Result<void> delete_message(const Caller&, Store&, Id maker, Id id);

@@ -9,6 +9,7 @@
 #include "domain/codec.h"
 #include "domain/enums.h"
 #include "domain/envelope.h"
+#include "domain/signatures.h"
 #include "messages/message_stage.h"
 #include "transport/rpc_client.h"
 #include "worker/artifact_store.h"
@@ -1094,6 +1095,26 @@ TEST_F(MessageDelivery, AFlowWhoseSenderWaitsNoLongerIsCancelledThere) {
   const std::string flow = "flow:" + there("flow", kCameMark);
   EXPECT_EQ(there("status", flow.c_str()), "error");
   EXPECT_EQ(there("detail", flow.c_str()), "cancelled");
+}
+
+TEST_F(MessageDelivery, AnswerOfAFlowLeavesTheSentFlow) {
+  send({}, [](Message& wanted) {
+    wanted.flow.emplace();
+    wanted.flow->name = "far";
+    wanted.flow->env_vars = {{"WHERE", "there"}};
+    wanted.flow->definition = R"({"name": "far", "jobs": {"a": {"type": "python", "script": "ok n=1"}}})";
+  });
+  const std::string sent = here("flow");
+  ASSERT_THAT(sent, HasSubstr("definition"));
+  ASSERT_TRUE(stage_.play());
+  ASSERT_EQ(here("status"), "processed") << here("error");
+  EXPECT_EQ(here("flow"), sent);
+  const json result = json::parse(here("flow_result"), nullptr, false);
+  ASSERT_TRUE(result.is_object()) << here("flow_result");
+  EXPECT_EQ(result.at("status"), "finished");
+  // The signature still holds.
+  const auto message = decode<Message>(stage_.here.store->load(1, kSent).value()).record;
+  EXPECT_TRUE(check_signature(message, {stage_.alice.public_key(), message.created_at}));
 }
 
 TEST_F(MessageDelivery, AFlowOverTheLimitsThereIsRefusedWithItsField) {
