@@ -60,7 +60,8 @@ constexpr Shape kShapes[] = {
     {"Message", "a message",
      "id!:id caller_id!:id context_id!:id message:text message_type!:text message_format_type!:text timeout:seconds "
      "timeout_ack:seconds timeout_result:seconds job:list status!:text topic:text error:text created_at:unix_s "
-     "updated_at:unix_s transport_id:text transport_status:text flow:object signature:text signer:text algorithm:text "
+     "updated_at:unix_s transport_id:text transport_status:text flow:object flow_result:object signature:text "
+     "signer:text algorithm:text "
      "target_context:id target_address:text target_key:text stream_logs:boolean"},
     {"MessageRow", "a message without text and jobs",
      "id!:id caller_id!:id message_type!:text status!:text topic:text error:text created_at:unix_s"},
@@ -93,7 +94,8 @@ constexpr Shape kShapes[] = {
      "started_ms:unix_ms ended_ms:unix_ms parent:text notify:any traceparent:text"},
     {"FlowRow", "a flow in the list; retired: its record is gone",
      "id!:id name!:text at_ms!:unix_ms retired!:boolean status!:text caller_id:id detail:text"},
-    {"FlowsPage", "a page of flows; after: of the next one", "flows!:[FlowRow] after!:text looked_at!:integer"},
+    {"FlowsPage", "a page of flows; after: of the next one",
+     "flows!:[FlowRow] after!:text looked_at!:integer malformed!:integer"},
     {"FlowState", "where a flow is", "id!:id status!:text detail!:text revision!:integer"},
     {"FlowResult", "what a flow's jobs have handed back, by <name>.<key>",
      "id!:id status!:text detail!:text error!:text ended!:boolean result!:object"},

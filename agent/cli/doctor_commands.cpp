@@ -250,45 +250,95 @@ Result<int> verify_all(const Invocation& call) {
   return violations == 0 ? 0 : 1;
 }
 
+struct ContextStores {
+  std::unique_ptr<ObjectStore> objects;
+  std::unique_ptr<FlowStore> flows;
+  std::unique_ptr<WorkflowStore> worlds;
+};
+struct ContextRebuild {
+  RebuildReport report;
+  std::vector<Finding> left;  // violations that a look after the rebuild still finds, unless it is a dry run
+  bool is_complete = true;
+};
+
+Result<ContextRebuild> rebuild_context(Store& records, const ContextStores& in, Id context, bool dry_run,
+                                       const Progress& progress) {
+  ContextRebuild out;
+  const auto add = [&](std::vector<std::string>& lines) {
+    std::move(lines.begin(), lines.end(), std::back_inserter(out.report.differences));
+  };
+  MJ_TRY(report, rebuild(records, context, dry_run, progress));
+  out.report = std::move(report);
+  MJ_TRY(of_objects, rebuild_objects(*in.objects, context, dry_run));
+  add(of_objects);
+  MJ_TRY(of_flows, rebuild_flows(*in.flows, records, context, dry_run));
+  add(of_flows.differences);
+  out.is_complete = of_flows.is_complete;
+  MJ_TRY(of_worlds, rebuild_worlds(*in.worlds, records, context, dry_run));
+  add(of_worlds);
+  if (dry_run) return out;
+  MJ_TRY(after, verify_context({records, *in.objects, *in.flows, *in.worlds}, context, progress));
+  std::copy_if(after.findings.begin(), after.findings.end(), std::back_inserter(out.left),
+               [](const Finding& each) { return each.violation; });
+  out.is_complete = out.is_complete && out.left.empty();
+  return out;
+}
+
+void print_rebuild(Id context, const ContextRebuild& done, bool dry_run) {
+  const std::size_t differences = done.report.differences.size();
+  const char* word = differences == 0   ? ""
+                     : dry_run          ? ", not mended"
+                     : done.is_complete ? ", mended"
+                                        : ", not all mended";
+  print(fmt::format("context {}: {}, {}{}\n", context, counted(done.report.jobs, "job"),
+                    counted(differences, "difference"), word));
+  for (const std::string& line : done.report.differences) print("  " + one_line(line) + "\n");
+  if (!done.left.empty()) print("  left:\n");
+  for (const Finding& each : done.left) print("  " + each.rule + "  " + one_line(printable(each.text)) + "\n");
+}
+
 Result<int> rebuild_all(const Invocation& call) {
   const bool dry_run = call.has("dry-run");
   MJ_TRY(opened, open_to_answer(call));
+  ContextStores in;
   MJ_TRY(objects, opened.session.stores->open_objects());
   MJ_TRY(flows, opened.session.stores->open_flows());
   MJ_TRY(worlds, opened.session.stores->open_workflows());
+  in = {std::move(objects), std::move(flows), std::move(worlds)};
   nlohmann::json contexts = nlohmann::json::array();
   std::size_t differences = 0;
+  bool is_complete = true;
   for (Id context : call.settings.contexts) {
-    Result<RebuildReport> report;
+    Result<ContextRebuild> done;
     {
       ProgressLine line(call.parts.clock);
-      report = rebuild(*opened.store, context, dry_run, shown_by(line));
+      done = rebuild_context(*opened.store, in, context, dry_run, shown_by(line));
     }
-    if (!report) return fail(report.error(), fmt::format("context {}", context));
-    MJ_TRY(of_objects, rebuild_objects(*objects, context, dry_run));
-    std::move(of_objects.begin(), of_objects.end(), std::back_inserter(report->differences));
-    MJ_TRY(of_flows, rebuild_flows(*flows, *opened.store, context, dry_run));
-    std::move(of_flows.begin(), of_flows.end(), std::back_inserter(report->differences));
-    MJ_TRY(of_worlds, rebuild_worlds(*worlds, *opened.store, context, dry_run));
-    std::move(of_worlds.begin(), of_worlds.end(), std::back_inserter(report->differences));
-    differences += report->differences.size();
-    contexts.push_back({{"context", context}, {"jobs", report->jobs}, {"differences", report->differences}});
-    if (call.json) continue;
-    print(fmt::format("context {}: {}, {}{}\n", context, counted(report->jobs, "job"),
-                      counted(report->differences.size(), "difference"),
-                      report->differences.empty() ? "" : (dry_run ? ", not mended" : ", mended")));
-    for (const std::string& line : report->differences) print("  " + one_line(line) + "\n");
+    if (!done) return fail(done.error(), fmt::format("context {}", context));
+    const RebuildReport& report = done->report;
+    differences += report.differences.size();
+    is_complete = is_complete && done->is_complete;
+    nlohmann::json left = nlohmann::json::array();
+    for (const Finding& each : done->left) left.push_back(to_json(each));
+    contexts.push_back(
+        {{"context", context}, {"jobs", report.jobs}, {"differences", report.differences}, {"left", std::move(left)}});
+    if (!call.json) print_rebuild(context, *done, dry_run);
   }
   MJ_TRY(of_actors, rebuild_actors(*opened.store, dry_run));
   differences += of_actors.size();
   if (call.json) {
-    print(dump_json({{"dry_run", dry_run}, {"differences", differences}, {"contexts", contexts}, {"actors", of_actors}},
+    print(dump_json({{"dry_run", dry_run},
+                     {"complete", is_complete},
+                     {"differences", differences},
+                     {"contexts", contexts},
+                     {"actors", of_actors}},
                     2) +
           "\n");
   } else {
     for (const std::string& line : of_actors) print("actors: " + one_line(line) + "\n");
   }
-  return dry_run && differences > 0 ? 1 : 0;
+  if (!is_complete && !dry_run) say("some violations cannot be mended: docs/protocol.md says what each lost key means");
+  return (dry_run && differences > 0) || !is_complete ? 1 : 0;
 }
 
 }  // namespace

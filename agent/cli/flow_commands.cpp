@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 
+#include "base/counted.h"
 #include "base/ids.h"
 #include "cli/commands.h"
 #include "cli/flow_start_commands.h"
@@ -20,6 +21,7 @@
 #include "domain/flow_data.h"
 #include "domain/nearest.h"
 #include "domain/result_values.h"
+#include "domain/screen_text.h"
 #include "domain/utf8.h"
 #include "inspect/draw_flow.h"
 #include "inspect/flows.h"
@@ -350,14 +352,15 @@ Result<FlowLine> line_of(OpenedFlows& open, Id context, const FlowSummary& summa
 
 struct FlowLines {
   std::vector<FlowLine> rows;
-  Id after = 0;  // what --after goes on by; 0: there are no more
+  Id after = 0;                        // what --after goes on by; 0: there are no more
+  std::vector<std::string> malformed;  // ids of entries of the catalog that name no flow
 };
 
 Result<FlowLines> find(OpenedFlows& open, const Invocation& call, std::uint64_t limit, Id after) {
   const std::string status = call.get("status");
-  FlowLines found{{}, after};
+  FlowLines found{{}, after, {}};
   for (std::size_t looked = 0; looked < kLooked;) {
-    MJ_TRY(page, open.flows->list(context_of(call), call.get("name"), found.after, kPage));
+    MJ_TRY(page, open.flows->list(context_of(call), call.get("name"), found.after, kPage, &found.malformed));
     for (const FlowSummary& summary : page) {
       if (found.rows.size() == limit) return found;  // there is one more at least
       found.after = summary.flow;
@@ -394,6 +397,12 @@ Result<int> list_flows(const Invocation& call) {
   MJ_TRY(found, find(open, call, limit, after));
   const std::vector<FlowLine>& rows = found.rows;
   if (found.after != 0) say(fmt::format("there are more: --after {} goes on", found.after));
+  if (!found.malformed.empty()) {
+    say(fmt::format(
+        "mj:catalog: {} no flow (the first is {}): `mycojobs verify` lists all, `mycojobs doctor --rebuild` "
+        "removes them",
+        counted(found.malformed.size(), "entry names", "entries name"), printable(found.malformed[0])));
+  }
   if (call.json) {
     nlohmann::json array = nlohmann::json::array();
     for (const FlowLine& row : rows) array.push_back(json_of(row));

@@ -294,16 +294,15 @@ Result<void> start_child(FlowStore& store, RunCache& cache, Id context, Id paren
 
 Result<void> cancel_child(FlowStore& store, RunCache& cache, const LoadedRun& run, Id child, const std::string& why) {
   MJ_TRY(seen, look_at(store, run.record.context_id, child));
-  if (is_terminal(seen.status)) return {};
+  // The event of an end may be lost, and one that is deleted raises none: an event more does no harm.
+  if (is_terminal(seen.status)) return store.await_flow(run.record.context_id, run.record.id, child);
   ProgressRequest request;
   request.context = run.record.context_id;
   request.flow = child;
   request.control = FlowControl{FlowControl::Verb::cancel, "", run.record.caller_id, true, why, "", ""};
   auto done = progress(store, cache, request);
-  // It has ended meanwhile.
-  if (!done && done.error().code != Code::conflict && done.error().code != Code::not_found) {
-    return fail(done.error(), name_of(child));
-  }
+  // A conflict: it has ended meanwhile. A child whose mark is lost is not found: the parent stays due, and asks again.
+  if (!done && done.error().code != Code::conflict) return fail(done.error(), name_of(child));
   return {};
 }
 

@@ -50,6 +50,8 @@ constexpr auto kVerifyRules = std::to_array<VerifyRule>({
     {"message-inbox", true, "a message that has come, and nobody will take it"},
     {"object-index", true, "objects and their indexes disagree"},
     {"flow-mark", true, "a flow whose mark is gone, or does not have a job for each node"},
+    {"flow-catalog", true, "an entry of the catalog that names no flow, or names one a second time"},
+    {"schedule-index", true, "a schedule that is not listed, or whose definition does not know that it is used"},
     {"flow-definition", true, "the definition of a flow is gone, or is not what it was"},
     {"flow-journal", true, "entries of a flow's journal that are no facts, or facts that are gone"},
     {"flow-fact", true, "a fact of a flow that is not possible in the state that the run was in"},
@@ -71,6 +73,7 @@ constexpr auto kVerifyRules = std::to_array<VerifyRule>({
     {"world-mail", false, "an entry of a world's inbox that says nothing: it is dropped"},
     {"waits-circle", false, "jobs that wait for each other: their submitter made it so"},
     {"flow-record", false, "a flow's record that a client has overwritten or deleted; its journal decides"},
+    {"flow-history", false, "facts of a flow are gone: its checkpoint or its end stands for them"},
     {"flow-job-again", false, "a job whose node has settled was run again by an operator"},
     {"record-words", false, "a record that a client has overwritten; its claim decides"},
     {"record-gone", false, "the record of a job was deleted before it had ended, or before it was retired"},
@@ -776,6 +779,45 @@ bool has_ended(const JobPlaces& job) {
 
 namespace {
 
+bool was_ended(const FlowSight& sight) { return flow_state_before(sight) == "ended"; }
+
+// Whether each revision from the first one on is there.
+bool has_all(const std::vector<RunFact>& facts, std::uint64_t from, std::uint64_t to) {
+  std::uint64_t next = from;
+  for (const RunFact& fact : facts) {
+    if (fact.revision < from || fact.revision > to) continue;
+    if (fact.revision != next++) return false;
+  }
+  return next == to + 1;
+}
+
+}  // namespace
+
+std::string flow_state_before(const FlowSight& sight) {
+  if (!sight.places.state.empty()) return sight.places.state;
+  if (sight.record && field_of(*sight.record, "detail") == "creating") return "creating";
+  const auto status = parse<FlowStatus>(sight.record ? field_of(*sight.record, "status") : "");
+  if (status == FlowStatus::started) return "active";
+  return status && is_terminal(*status) ? "ended" : "new";
+}
+
+FoldedRun fold_run(const FlowSight& sight) {
+  const FlowPlan& plan = *sight.plan;
+  FoldedRun out;
+  const std::uint64_t at = sight.checkpoint.empty() ? 0 : sight.checkpoint_at;
+  auto restored = at == 0 ? std::nullopt : restore(plan, sight.checkpoint);
+  const bool stands = restored && restored->revision == at && at <= sight.revision;
+  out.lacks_history = stands && !has_all(sight.facts, 1, at) && has_all(sight.facts, at + 1, sight.revision);
+  out.state = out.lacks_history ? std::move(*restored) : fresh(plan);
+  for (const RunFact& fact : sight.facts) {
+    if (!out.lacks_history || fact.revision > at) fold(plan, out.state, fact);
+  }
+  out.is_lost = sight.revision == 0 && flow_state_before(sight) != "new" && flow_state_before(sight) != "creating";
+  return out;
+}
+
+namespace {
+
 using FixKind = FlowFix::Kind;
 using FlowWhere = FlowFix::Place;
 
@@ -784,7 +826,9 @@ FlowFix leave_flow(FlowWhere place) { return {FixKind::leave, place, {}, {}}; }
 
 class FlowJudging {
  public:
-  explicit FlowJudging(const FlowSight& sight) : sight_(sight), creating_(sight.places.state == "creating") {}
+  explicit FlowJudging(const FlowSight& sight) : sight_(sight), creating_(flow_state_before(sight) == "creating") {}
+  FlowJudging(const FlowJudging&) = delete;
+  FlowJudging& operator=(const FlowJudging&) = delete;
   std::vector<FlowFinding> run();
 
  private:
@@ -800,28 +844,34 @@ class FlowJudging {
   void check_due();
   void check_record();
 
+  void check_mark();
+  void check_awaited();
+
   const FlowSight& sight_;
   const bool creating_;
-  RunState state_;
+  FoldedRun run_;
+  RunState& state_ = run_.state;
   std::string should_;  // be the state of its mark
   bool again_ = false;  // a job is to be dispatched once more
   std::vector<FlowFinding> findings_;
 };
 
 std::vector<FlowFinding> FlowJudging::run() {
+  if (!creating_) run_ = fold_run(sight_);
   check_journal();
   if (!creating_) {
-    state_ = fresh(*sight_.plan);
-    for (const RunFact& fact : sight_.facts) fold(*sight_.plan, state_, fact);
     check_checkpoint();
     if (!state_.anomalies.empty()) {
       add("flow-fact", state_.anomalies.front() + and_more(state_.anomalies.size()));
     }
   }
-  should_ = creating_ ? "creating" : sight_.revision == 0 ? "new" : is_terminal(state_.status) ? "ended" : "active";
+  const bool has_ended = sight_.revision == 0 ? was_ended(sight_) : is_terminal(state_.status);
+  should_ = creating_ ? "creating" : has_ended ? "ended" : sight_.revision == 0 ? "new" : "active";
+  check_mark();
   check_index();
   if (!creating_) {
-    check_jobs();
+    if (!(run_.is_lost && should_ == "ended")) check_jobs();
+    check_awaited();
     if (should_ == "active") check_due();
   }
   check_record();
@@ -831,22 +881,30 @@ std::vector<FlowFinding> FlowJudging::run() {
 void FlowJudging::check_journal() {
   std::vector<FlowFix> fixes;
   if (sight_.places.deaf) fixes.push_back(leave_flow(FlowWhere::events));
-  if (!sight_.anomalies.empty()) {
-    add("flow-journal", ": " + sight_.anomalies.front() + and_more(sight_.anomalies.size()), std::move(fixes));
-  } else if (sight_.places.deaf) {
-    add("flow-journal", "cannot hear of its jobs: another client wrote where its events belong", std::move(fixes));
+  const std::string trouble =
+      sight_.anomalies.empty() ? "" : sight_.anomalies.front() + and_more(sight_.anomalies.size());
+  if (run_.lacks_history) {
+    add("flow-history", "goes on from its checkpoint, since facts before it are gone: " + trouble);
+  } else if (run_.is_lost && was_ended(sight_)) {
+    add("flow-history", "has ended, and its journal is gone: its record alone says how");
+  } else if (run_.is_lost && sight_.revision == 0) {
+    const std::string start = "`mycojobs flow start " + std::to_string(sight_.flow) + "`";
+    add("flow-journal",
+        "has lost its journal, and has no checkpoint: its run goes back to the beginning; " + start +
+            " begins it again with the ends that its jobs have reached, and asks for approvals and signals again");
+  } else if (!trouble.empty()) {
+    add("flow-journal", ": " + trouble, fixes);
+    return;
   }
+  if (sight_.places.deaf)
+    add("flow-journal", "cannot hear of its jobs: another client wrote where its events belong", std::move(fixes));
 }
 
 // With it and the facts after it the run must be in the state that all facts give.
 void FlowJudging::check_checkpoint() {
-  if (sight_.checkpoint.empty()) return;
+  if (sight_.checkpoint.empty() || run_.lacks_history) return;
   const FlowPlan& plan = *sight_.plan;
   auto restored = restore(plan, sight_.checkpoint);
-  if (restored && sight_.facts.empty() && sight_.revision > 0) {
-    state_ = std::move(*restored);  // the journal is gone, which has a finding
-    return;
-  }
   const bool readable = restored.has_value();
   bool same = readable && restored->revision == sight_.checkpoint_at;
   if (same) {
@@ -862,6 +920,29 @@ void FlowJudging::check_checkpoint() {
       {leave_flow(FlowWhere::checkpoint)});
 }
 
+void FlowJudging::check_mark() {
+  if (!sight_.places.state.empty()) return;
+  Fields words = sight_.lost_mark;
+  words.emplace_back("state", should_);
+  add("flow-mark", "has lost its mark, which says where it is; its record and its journal give it again",
+      {{FixKind::set_mark, FlowWhere::none, {}, std::move(words)}, enter_flow(FlowWhere::users)});
+}
+
+// Its children, and flows that gates of it wait for.
+void FlowJudging::check_awaited() {
+  for (const FlowWait& wait : sight_.awaited) {
+    const std::string other = "flow:" + std::to_string(wait.other);
+    if (!sight_.all_events || sight_.heard.contains(other)) continue;
+    const bool over = wait.state.empty() || wait.state == "ended";
+    if (!over && (wait.hears || sight_.children.contains(wait.other))) continue;
+    FlowFix fix{FixKind::await};
+    fix.other = wait.other;
+    add("flow-unheard",
+        "waits for " + other + ", which " + (over ? "is over" : "does not know") + ": nothing tells it of that end",
+        {std::move(fix)});
+  }
+}
+
 void FlowJudging::check_index() {
   const FlowPlaces& places = sight_.places;
   if (places.revision != sight_.revision) return;  // it has moved: the next look
@@ -875,7 +956,7 @@ void FlowJudging::check_index() {
   const auto put = [](bool in, FlowWhere place) { return in ? enter_flow(place) : leave_flow(place); };
   const bool active = should_ == "active";
   const bool ended = should_ == "ended" || creating_;
-  check(places.state == should_, "its mark says " + places.state,
+  check(places.state.empty() || places.state == should_, "its mark says " + places.state,
         {FixKind::set_mark, FlowWhere::none, {}, {{"state", should_}}});
   check(places.active == active, "it is in the index of active flows or not, the wrong way round",
         put(active, FlowWhere::active));
@@ -883,6 +964,9 @@ void FlowJudging::check_index() {
         put(ended, FlowWhere::ended));
   check(!places.due_ms || active, "it is due", leave_flow(FlowWhere::due));
   check(places.listed || creating_, "the catalog lacks it", enter_flow(FlowWhere::catalog));
+  check(places.indexed || creating_, "the catalog of its name lacks it", enter_flow(FlowWhere::index));
+  check(places.used || creating_, "its definition does not name it as a user", enter_flow(FlowWhere::users));
+  check(places.keyed, "its idempotency key leads nowhere", enter_flow(FlowWhere::keys));
   if (!wrong.empty()) add("flow-index", "is " + should_ + ", and " + wrong, std::move(fixes));
 }
 
@@ -902,6 +986,11 @@ void FlowJudging::check_job(std::uint32_t i) {
   if (job.state == "absent" && planned_node.each && node.runs == 0) return;  // written with its first dispatch
   if (is_terminal(node.status)) return check_settled(where, node, job, over);
   const bool under_way = node.status == NodeStatus::dispatched || node.status == NodeStatus::running;
+  if (!under_way && !planned && (run_.lacks_history || sight_.revision == 0)) {
+    // A dispatch of its node finds the job as it is: once the run gets there again.
+    again_ = true;
+    return;
+  }
   const std::vector<FlowFix> dispatch{{FixKind::dispatch, FlowWhere::none, job.job_key, {}}};
   if (over) {
     if (!sight_.all_events || sight_.heard.contains(job.job_key)) return;
@@ -941,7 +1030,8 @@ void FlowJudging::check_due() {
 void FlowJudging::check_record() {
   Fields should = sight_.places.identity;
   should.emplace_back("context_id", std::to_string(sight_.context));
-  if (!creating_ && sight_.revision > 0) {
+  const bool is_known = !creating_ && !(run_.is_lost && should_ == "ended");
+  if (is_known) {
     should.emplace_back("status", word(state_.status));
     should.emplace_back("detail", state_.detail);
     should.emplace_back("error", state_.error);

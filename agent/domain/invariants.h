@@ -124,9 +124,23 @@ struct FlowSight {
   std::uint64_t checkpoint_at = 0;
   bool checkpoint_moved = false;  // while it was read: it has no finding
   std::vector<FlowJobView> jobs;  // in the order of the nodes
-  std::set<std::string> heard;    // jobs whose ends wait in its events, read after `jobs`
+  std::vector<FlowWait> awaited;  // flows that its run waits for
+  std::set<Id> children;          // of these, those that its own nodes started
+  std::set<std::string> heard;    // jobs and flows whose ends wait in its events, read after both
   bool all_events = true;         // there are no more
+  // Of a flow without a mark: the mark that its record, its journal and the other keys that name it give; else empty.
+  Fields lost_mark;
 };
+
+// The state of a run. Facts that are gone up to the revision of the checkpoint count as the checkpoint has them.
+struct FoldedRun {
+  RunState state;
+  bool lacks_history = false;  // facts are gone, and the checkpoint stands for them
+  bool is_lost = false;        // facts are gone, and nothing stands for them
+};
+FoldedRun fold_run(const FlowSight&);
+// The state of its mark; without one, what the record says, which clients may write.
+std::string flow_state_before(const FlowSight&);
 
 struct FlowFinding : Finding {
   std::vector<FlowFix> fixes;  // none: nothing that we may do mends it

@@ -22,6 +22,8 @@ struct Known {
   FlowView view;
   std::uint32_t max_parallel = 0;  // of the definition
   bool undone = false;             // a compensation was called: it cannot be retried any more
+  bool has_mark = true;            // or needs none: another client wrote it
+  bool is_listed = true;
   std::pair<std::string, std::string> leader;
 };
 
@@ -393,6 +395,13 @@ std::vector<FlowReason> of_flow(const Known& known) {
     if (auto reason = held_as_a_whole(known)) out.push_back(std::move(*reason));
     if (view.detail == "stopping" || view.detail == "compensating") tell_failures(known, out);
   }
+  constexpr const char* kRebuild = "`mycojobs doctor --rebuild` makes it again";
+  if (!known.has_mark) {
+    const std::string key = "mj:flow:" + std::to_string(view.record.id);
+    out.push_back(about(known, "mark_missing", key + " is lost: nothing moves the flow on", kRebuild));
+  }
+  if (!known.is_listed)
+    out.push_back(about(known, "not_listed", "mj:catalog has no valid entry for it: `flow list` misses it", kRebuild));
   if (!view.anomalies.empty()) {
     FlowReason reason =
         about(known, "anomaly",
@@ -408,6 +417,7 @@ std::vector<FlowReason> of_flow(const Known& known) {
 
 // In the order in which they matter: what stands first is shown first.
 constexpr auto kFlowCauses = std::to_array<FlowCauseRow>({
+    {"mark_missing", "the key that says where the flow is (mj:flow:<flow>) is lost: nothing moves it on"},
     {"definition_missing", "the definition that it was started with is gone or changed: nothing of it can go on"},
     {"creation_unfinished", "it is being created, or whoever created it has left in the middle"},
     {"finished", "it has finished"},
@@ -444,6 +454,7 @@ constexpr auto kFlowCauses = std::to_array<FlowCauseRow>({
     {"unapplied", "something has happened, and the coordinator applies it next"},
     {"ready", "a node is ready, and the coordinator dispatches it next"},
     {"anomaly", "something stands in its journal or record that does not fit"},
+    {"not_listed", "the catalog has no entry for it, or a malformed one: `flow list` does not show it"},
 });
 
 constexpr std::size_t kMostReasons = 20;
@@ -466,6 +477,12 @@ Result<Known> learn(FlowStore& flows, Store& store, Id context, Id flow) {
   known.view = std::move(view);
   MJ_TRY(leader, flows.leader(context));
   known.leader = std::move(leader);
+  // Places that cannot be read have a finding of verify.
+  if (const auto places = flows.places(context, flow)) {
+    known.has_mark = !places->state.empty() || known.view.record.definition_hash.empty();
+    const bool is_whole = !places->state.empty() && places->state != "creating";
+    known.is_listed = !is_whole || places->listed;
+  }
   return known;
 }
 

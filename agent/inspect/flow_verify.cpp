@@ -4,6 +4,7 @@
 #include <array>
 #include <chrono>
 #include <iterator>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -14,6 +15,7 @@
 #include "base/ids.h"
 #include "domain/codec.h"
 #include "domain/invariants.h"
+#include "inspect/flow_indexes.h"
 #include "mycojobs/flows.h"
 #include "mycojobs/result.h"
 #include "mycojobs/store.h"
@@ -53,9 +55,11 @@ class Looking {
   }
   Result<bool> read_journal();
   Result<bool> read_places();
+  Result<bool> find_mark();  // of a flow without one
   Result<bool> read_plan();
   Result<void> read_checkpoint();
   Result<bool> read_jobs();  // false: it has moved
+  Result<void> read_awaited();
   Result<void> read_record();
 
   FlowStore& flows_;
@@ -69,9 +73,10 @@ class Looking {
 Result<FlowLook> Looking::run() {
   MJ_TRY(readable, read_journal());
   if (!readable) return std::move(out_);
+  MJ_CHECK(read_record());
   MJ_TRY(marked, read_places());
   if (!marked) return unjudged();
-  if (sight_.places.state != "creating") {
+  if (flow_state_before(sight_) != "creating") {
     MJ_TRY(planned, read_plan());
     if (!planned) return unjudged();
     MJ_CHECK(read_checkpoint());
@@ -80,8 +85,8 @@ Result<FlowLook> Looking::run() {
       out_.moved = true;
       return std::move(out_);
     }
+    MJ_CHECK(read_awaited());
   }
-  MJ_CHECK(read_record());
   out_.known = true;
   out_.revision = sight_.revision;
   out_.state = sight_.places.state;
@@ -122,7 +127,23 @@ Result<bool> Looking::read_places() {
   if (places) sight_.places = *places;
   if (places && !places->state.empty()) return true;
   if (!places) return add("flow-journal", "cannot be looked at: " + places.error().message);
-  return add("flow-mark", "has a journal, and no mark says where it is");
+  return find_mark();
+}
+
+// A record without a mark may be one that another client wrote, and that nobody has started: no finding.
+Result<bool> Looking::find_mark() {
+  const bool begun = sight_.revision > 0;
+  const bool is_creating = flow_state_before(sight_) == "creating";
+  if (!sight_.record || (record_.definition_hash.empty() && !is_creating)) {
+    if (begun) return add("flow-mark", "has a journal, and neither a mark nor a record that says what it is");
+    return false;
+  }
+  MJ_TRY(mark, lost_mark(flows_, store_, sight_, record_));
+  if (!mark) return false;
+  sight_.lost_mark = std::move(mark->words);
+  sight_.places.listed = mark->listed;
+  sight_.places.indexed = mark->indexed;
+  return true;
 }
 
 Result<bool> Looking::read_plan() {
@@ -160,9 +181,27 @@ Result<bool> Looking::read_jobs() {
   return read.revision == sight_.revision;
 }
 
+Result<void> Looking::read_awaited() {
+  std::vector<Id> others;
+  const FoldedRun run = fold_run(sight_);
+  for (const auto& [other, node] : run.state.awaited) {
+    others.push_back(other);
+    if (run.state.nodes.at(node).child == other) sight_.children.insert(other);
+  }
+  if (others.empty()) return {};
+  MJ_TRY(waits, flows_.waits(sight_.context, sight_.flow, others));
+  sight_.awaited = std::move(waits);
+  // The end of another flow and its event are one step: read after the other flows, the events know all of these ends.
+  MJ_TRY(read, flows_.read(sight_.context, sight_.flow, sight_.revision));
+  for (const FlowEventText& event : read.events) sight_.heard.insert(event.key);
+  out_.moved = read.revision != sight_.revision;
+  return {};
+}
+
 Result<void> Looking::read_record() {
   auto record = store_.load(sight_.context, name_);
-  if (!record && record.error().code != Code::not_found) return fail(std::move(record).error(), name_);
+  const bool is_other = !record && record.error().code == Code::invalid;  // another client's: read_journal() says so
+  if (!record && !is_other && record.error().code != Code::not_found) return fail(std::move(record).error(), name_);
   if (record) sight_.record = std::move(*record);
   return {};
 }
@@ -180,19 +219,26 @@ constexpr int kFlowLooks = 3;  // what every one of them finds lasts
 constexpr int kTries = 20;     // of a look at a flow that moves all the time
 constexpr std::chrono::milliseconds kFlowPause{100};
 
-// Flows with a mark or a journal.
-Result<std::set<Id>> flows_of(Store& store, Id context) {
-  std::set<Id> flows;
-  for (const std::string_view prefix : {"mj:flow:", "mj:run:"}) {
+// Flows with a mark, a journal or a record of a flow that was created as one.
+struct KnownFlows {
+  std::set<Id> all;
+  std::vector<Id> in_order;  // those without a mark first: others may wait for them
+};
+Result<KnownFlows> flows_of(Store& store, Id context) {
+  KnownFlows out;
+  std::set<Id> marked;
+  for (const std::string_view prefix : {"mj:flow:", "mj:run:", "flow:"}) {
     MJ_TRY(keys, store.keys(context, prefix, kMaxKeys));
     for (const std::string& key : keys) {
       std::uint64_t id = 0;  // other names are another client's
-      if (parse_u64(std::string_view(key).substr(prefix.size()), id) && id > 0 && id <= UINT32_MAX) {
-        flows.insert(static_cast<Id>(id));
-      }
+      if (!parse_u64(std::string_view(key).substr(prefix.size()), id) || id == 0 || id > UINT32_MAX) continue;
+      out.all.insert(static_cast<Id>(id));
+      if (prefix == "mj:flow:") marked.insert(static_cast<Id>(id));
     }
   }
-  return flows;
+  std::set_difference(out.all.begin(), out.all.end(), marked.begin(), marked.end(), std::back_inserter(out.in_order));
+  std::set_intersection(out.all.begin(), out.all.end(), marked.begin(), marked.end(), std::back_inserter(out.in_order));
+  return out;
 }
 
 Result<FlowLook> still_look(FlowStore& flows, Store& store, Id context, Id flow) {
@@ -219,24 +265,22 @@ Result<FlowLook> lasting_look(FlowStore& flows, Store& store, Id context, Id flo
   return std::move(look);
 }
 
-// Whether the message has left, and its answer will end what it took with it.
-Result<bool> is_away(Store& store, Id context, const std::string& message) {
-  static constexpr std::array<std::string_view, 1> kAsked{"state"};
-  auto mark = store.load_fields(context, "mj:message:" + message, kAsked);
-  if (!mark && mark.error().code == Code::unavailable) return tl::unexpected<Error>(std::move(mark).error());
-  return mark && field_of(*mark, "state") == "away";
-}
+// A planned job that no flow will queue, and that no answer will end.
+struct Orphan {
+  std::string job_key;
+  std::string owner;     // "flow:7", "message:9:1"; empty: its claim names neither
+  bool is_over = false;  // its owner has ended. False: the key that says where its owner is, is gone
+};
 
-// Planned jobs that no flow will ever queue, and no answer end. known: jobs of flows that were looked at.
-Result<std::vector<std::string>> orphans(FlowStore& flows, Store& store, Id context,
-                                         const std::set<std::string>& known) {
+Result<std::vector<JobPlaces>> planned_jobs(FlowStore& flows, Store& store, Id context,
+                                            const std::set<std::string>& known) {
   constexpr std::string_view kClaims = "mj:claim:";
   MJ_TRY(keys, store.keys(context, "mj:claim:job:", kMaxKeys));
   std::vector<std::string> some, planned;
   const auto look = [&]() -> Result<void> {
     MJ_TRY(views, flows.jobs(context, some));
     for (const FlowJobView& job : views) {
-      if (job.state == "planned") planned.push_back(job.job_key);
+      if (job.state == "planned" || job.state == "absent") planned.push_back(job.job_key);
     }
     some.clear();
     return {};
@@ -247,34 +291,57 @@ Result<std::vector<std::string>> orphans(FlowStore& flows, Store& store, Id cont
     if (some.size() == kJobsAtOnce) MJ_CHECK(look());
   }
   if (!some.empty()) MJ_CHECK(look());
-  std::vector<std::string> out;
   MJ_TRY(places, store.places(context, planned, false));
-  for (const JobPlaces& job : places) {
-    const auto blank = job.claim.flow.find(' ');
-    std::uint64_t flow = 0;
-    const bool named = blank != std::string::npos &&
-                       parse_u64(std::string_view(job.claim.flow).substr(blank + 1), flow) && flow > 0 &&
-                       flow <= UINT32_MAX;
-    if (job.claim.state != "planned") continue;
-    if (job.claim.flow.empty() && !job.claim.message.empty()) {
-      MJ_TRY(away, is_away(store, context, job.claim.message));
-      if (away) continue;
-    }
-    FlowPlaces of;
-    if (named) {
-      auto found = flows.places(context, static_cast<Id>(flow));
-      if (!found && found.error().code == Code::invalid) continue;  // that flow has a finding for it
-      if (!found) return fail(std::move(found).error(), job.job_key);
-      of = *found;
-    }
+  std::erase_if(places, [](const JobPlaces& job) { return job.claim.state != word(JobState::planned); });
+  return std::move(places);
+}
+
+// Nothing: somebody still has it.
+Result<std::optional<Orphan>> orphan_of(FlowStore& flows, Store& store, Id context, const JobPlaces& job) {
+  Orphan orphan{job.job_key, {}, false};
+  const auto blank = job.claim.flow.find(' ');
+  std::uint64_t flow = 0;
+  if (blank != std::string::npos && parse_u64(std::string_view(job.claim.flow).substr(blank + 1), flow) && flow > 0 &&
+      flow <= UINT32_MAX) {
+    orphan.owner = "flow:" + std::to_string(flow);
+    auto found = flows.places(context, static_cast<Id>(flow));
+    if (!found && found.error().code == Code::invalid)
+      return std::optional<Orphan>();  // that flow has a finding for it
+    if (!found) return fail(std::move(found).error(), job.job_key);
     // A flow that is being created, or that was not to be read, has them still.
-    if (of.state.empty() || of.state == "ended") out.push_back(job.job_key);
+    if (!found->state.empty() && found->state != "ended") return std::optional<Orphan>();
+    orphan.is_over = found->state == "ended";
+    return std::optional(std::move(orphan));
+  }
+  if (job.claim.message.empty()) return std::optional(std::move(orphan));
+  orphan.owner = job.claim.message;
+  static constexpr std::array<std::string_view, 1> kAsked{"state"};
+  auto mark = store.load_fields(context, "mj:message:" + job.claim.message, kAsked);
+  if (!mark && mark.error().code == Code::unavailable) return tl::unexpected<Error>(std::move(mark).error());
+  const std::string_view state = mark ? field_of(*mark, "state") : "";
+  if (state == "away") return std::optional<Orphan>();  // its answer ends the job
+  orphan.is_over = !state.empty();
+  return std::optional(std::move(orphan));
+}
+
+// known: jobs of flows that were looked at.
+Result<std::vector<Orphan>> orphans(FlowStore& flows, Store& store, Id context, const std::set<std::string>& known) {
+  MJ_TRY(planned, planned_jobs(flows, store, context, known));
+  std::vector<Orphan> out;
+  for (const JobPlaces& job : planned) {
+    MJ_TRY(orphan, orphan_of(flows, store, context, job));
+    if (orphan) out.push_back(std::move(*orphan));
   }
   return out;
 }
 
-// What a look asks for, done: the fixes of the store in one step, then a commit that dispatches jobs once more. Error
-// conflict: the flow has moved.
+std::string orphan_text(const Orphan& orphan) {
+  const std::string owner = orphan.owner.empty() ? "what it belongs to" : orphan.owner;
+  return orphan.job_key + " is planned, and " + owner + (orphan.is_over ? " has ended" : " is unknown");
+}
+
+// What a look asks for, done: the fixes of the store in one step, then a commit that dispatches jobs once more, then
+// events of other flows. Error conflict: the flow has moved.
 Result<void> mend_flow(FlowStore& flows, Id context, Id flow, const FlowLook& look) {
   FlowRepair repair{look.revision, look.state, {}};
   FlowCommit again;
@@ -282,35 +349,92 @@ Result<void> mend_flow(FlowStore& flows, Id context, Id flow, const FlowLook& lo
   again.flow = flow;
   again.expected_revision = look.revision;
   again.due_ms = 0;
+  std::vector<Id> await;
   for (const FlowFinding& each : look.findings) {
     for (const FlowFix& fix : each.fixes) {
       if (fix.kind == FlowFix::Kind::dispatch) {
         again.dispatch.push_back({fix.job, {}});
+      } else if (fix.kind == FlowFix::Kind::await) {
+        await.push_back(fix.other);
       } else {
         repair.fixes.push_back(fix);
       }
     }
   }
+  // A mark that is made again comes before what it is entered in.
+  std::stable_partition(repair.fixes.begin(), repair.fixes.end(),
+                        [](const FlowFix& fix) { return fix.kind == FlowFix::Kind::set_mark; });
   if (!repair.fixes.empty()) MJ_CHECK(flows.repair(context, flow, repair));
   if (!again.dispatch.empty()) MJ_CHECK(flows.commit(again));
+  for (const Id other : await) MJ_CHECK(flows.await_flow(context, flow, other));
   return {};
 }
 
-Result<void> rebuild_flow(FlowStore& flows, Store& store, Id context, Id flow, bool dry_run,
-                          std::set<std::string>& known, std::vector<std::string>& differences) {
+class FlowsRebuild {
+ public:
+  FlowsRebuild(FlowStore& flows, Store& store, Id context, bool dry_run)
+      : flows_(flows), store_(store), context_(context), dry_run_(dry_run) {}
+  Result<FlowRebuildReport> run();
+
+ private:
+  Result<void> mend(Id flow);
+  Result<void> mend_indexes(const std::set<Id>& all);
+  Result<void> mend_orphans();
+  void tell(std::string text, bool is_mended);
+
+  FlowStore& flows_;
+  Store& store_;
+  const Id context_;
+  const bool dry_run_;
+  std::set<std::string> known_;  // jobs of flows that were looked at
+  FlowRebuildReport report_;
+};
+
+void FlowsRebuild::tell(std::string text, bool is_mended) {
+  report_.differences.push_back(std::move(text) + (is_mended ? "" : " (cannot be mended)"));
+  report_.is_complete = report_.is_complete && is_mended;
+}
+
+Result<FlowRebuildReport> FlowsRebuild::run() {
+  MJ_TRY(all, flows_of(store_, context_));
+  for (const Id flow : all.in_order) MJ_CHECK(mend(flow));
+  MJ_CHECK(mend_indexes(all.all));
+  MJ_CHECK(mend_orphans());
+  return std::move(report_);
+}
+
+Result<void> FlowsRebuild::mend(Id flow) {
   for (int attempt = 0; attempt < kTries; ++attempt) {
-    MJ_TRY(look, lasting_look(flows, store, context, flow));
-    known.insert(look.jobs.begin(), look.jobs.end());
-    std::vector<std::string> mended;
-    for (const FlowFinding& each : look.findings) {
-      if (!look.known) mended.push_back(each.text + " (cannot be mended)");
-      if (look.known && !each.fixes.empty()) mended.push_back(each.text);
-    }
-    const Result<void> done = dry_run || !look.known ? Result<void>() : mend_flow(flows, context, flow, look);
+    MJ_TRY(look, lasting_look(flows_, store_, context_, flow));
+    known_.insert(look.jobs.begin(), look.jobs.end());
+    const Result<void> done = dry_run_ || !look.known ? Result<void>() : mend_flow(flows_, context_, flow, look);
     if (!done && done.error().code == Code::conflict) continue;
     if (!done) return fail(done.error(), "flow:" + std::to_string(flow));
-    std::move(mended.begin(), mended.end(), std::back_inserter(differences));
+    for (const FlowFinding& each : look.findings) {
+      const bool has_fix = look.known && !each.fixes.empty();
+      if (has_fix || each.violation) tell(each.text, has_fix);
+    }
     return {};
+  }
+  return {};
+}
+
+Result<void> FlowsRebuild::mend_indexes(const std::set<Id>& all) {
+  MJ_TRY(troubles, look_at_flow_indexes(flows_, store_, context_, all));
+  for (const FlowIndexTrouble& each : troubles) {
+    if (!dry_run_) MJ_CHECK(mend_flow_index(flows_, context_, each));
+    tell(each.finding.text, !each.is_loss);
+  }
+  return {};
+}
+
+// One whose flow or message cannot be found is left: the key that says where that is may come back from a backup.
+Result<void> FlowsRebuild::mend_orphans() {
+  MJ_TRY(lost, orphans(flows_, store_, context_, known_));
+  for (const Orphan& orphan : lost) {
+    if (!dry_run_ && orphan.is_over) MJ_CHECK(store_.cancel(context_, orphan.job_key));
+    const std::string what = orphan.is_over ? ": cancelled" : ": `mycojobs job cancel` ends it";
+    tell(orphan_text(orphan) + what, orphan.is_over);
   }
   return {};
 }
@@ -321,29 +445,20 @@ Result<std::vector<Finding>> verify_flows(FlowStore& flows, Store& store, Id con
   std::vector<Finding> findings;
   std::set<std::string> known;
   MJ_TRY(all, flows_of(store, context));
-  for (const Id flow : all) {
+  for (const Id flow : all.all) {
     MJ_TRY(look, lasting_look(flows, store, context, flow));
     known.insert(look.jobs.begin(), look.jobs.end());
     std::move(look.findings.begin(), look.findings.end(), std::back_inserter(findings));
   }
+  MJ_TRY(indexes, look_at_flow_indexes(flows, store, context, all.all));
+  for (FlowIndexTrouble& each : indexes) findings.push_back(std::move(each.finding));
   MJ_TRY(lost, orphans(flows, store, context, known));
-  for (const std::string& job : lost) {
-    findings.push_back(finding("flow-orphan", job, job + " is planned, and its flow or message is gone or has ended"));
-  }
+  for (const Orphan& orphan : lost) findings.push_back(finding("flow-orphan", orphan.job_key, orphan_text(orphan)));
   return findings;
 }
 
-Result<std::vector<std::string>> rebuild_flows(FlowStore& flows, Store& store, Id context, bool dry_run) {
-  std::vector<std::string> differences;
-  std::set<std::string> known;
-  MJ_TRY(all, flows_of(store, context));
-  for (const Id flow : all) MJ_CHECK(rebuild_flow(flows, store, context, flow, dry_run, known, differences));
-  MJ_TRY(lost, orphans(flows, store, context, known));
-  for (const std::string& job : lost) {
-    differences.push_back(job + ": it is planned, and its flow or message is gone or has ended: cancelled");
-    if (!dry_run) MJ_CHECK(store.cancel(context, job));
-  }
-  return differences;
+Result<FlowRebuildReport> rebuild_flows(FlowStore& flows, Store& store, Id context, bool dry_run) {
+  return FlowsRebuild(flows, store, context, dry_run).run();
 }
 
 }  // namespace mycojobs

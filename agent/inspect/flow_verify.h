@@ -13,7 +13,12 @@
 namespace mycojobs {
 
 Result<std::vector<Finding>> verify_flows(FlowStore&, Store&, Id context);
-// Makes records, indexes and checkpoints again from the journals; a line for each difference. dry_run: only tells.
-Result<std::vector<std::string>> rebuild_flows(FlowStore&, Store&, Id context, bool dry_run);
+struct FlowRebuildReport {
+  std::vector<std::string> differences;  // a line for each
+  bool is_complete = true;               // false: something is left that nothing mends
+};
+// Makes marks, records, indexes and checkpoints again from the journals. dry_run: only tells. A planned job is
+// cancelled only if its flow or message is known to have ended, never since a key is missing.
+Result<FlowRebuildReport> rebuild_flows(FlowStore&, Store&, Id context, bool dry_run);
 
 }  // namespace mycojobs

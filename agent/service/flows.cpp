@@ -332,7 +332,7 @@ Result<FlowPage> page_flows(const Caller& by, const FlowStores& in, const ListFl
   FlowPage& page = found.page;
   page.after = request.before;
   for (int looks = 0; looks < kMaxPages; ++looks) {
-    MJ_TRY(rows, in.flows.list(by.context, request.name, page.after, at_once));
+    MJ_TRY(rows, in.flows.list(by.context, request.name, page.after, at_once, &page.malformed));
     const bool last = rows.size() < at_once;
     for (std::size_t i = 0; i < rows.size(); ++i) {
       MJ_CHECK(found.take(std::move(rows[i])));

@@ -93,7 +93,8 @@ struct FlowRow {
 struct FlowPage {
   std::vector<FlowRow> flows;
   Id after = 0;  // the last flow that was looked at, which the next page goes on before; 0: there are no more
-  std::size_t looked_at = 0;  // rows of the catalog
+  std::size_t looked_at = 0;           // rows of the catalog
+  std::vector<std::string> malformed;  // ids of entries of the catalog that name no flow
 };
 // The newest first; of those that the caller may see. A page may have fewer than asked for, and none, though there are
 // more: so many are looked at for it at most, and the jobs of 200. Error invalid: word is none of flow_words().

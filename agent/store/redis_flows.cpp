@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <utility>
@@ -18,6 +19,7 @@
 #include "mycojobs/flows.h"
 #include "store/counts.h"
 #include "store/job_fields.h"
+#include "store/keys.h"
 #include "store/spans.h"
 
 namespace mycojobs {
@@ -44,17 +46,24 @@ class RedisFlows final : public FlowStore, private ContextLinks {
   Result<void> stop_leading(Id context, const std::string& instance) override;
   Result<std::pair<std::string, std::string>> leader(Id context) override;
 
-  Result<std::vector<FlowSummary>> list(Id context, const std::string& name, Id before, std::uint32_t max) override;
+  Result<std::vector<FlowSummary>> list(Id context, const std::string& name, Id before, std::uint32_t max,
+                                        std::vector<std::string>* malformed) override;
   Result<std::uint32_t> retire(Id context, std::uint64_t retention_ms, std::uint32_t max) override;
   Result<void> remove(Id context, Id flow) override;
 
   Result<FlowPlaces> places(Id context, Id flow) override;
   Result<void> repair(Id context, Id flow, const FlowRepair&) override;
+  Result<std::vector<FlowWait>> waits(Id context, Id flow, std::span<const Id> others) override;
+  Result<std::vector<CatalogEntry>> catalog(Id context, const std::string& name, const std::string& after,
+                                            std::uint32_t max) override;
+  Result<void> drop_entry(Id context, const std::string& name, const CatalogEntry&) override;
 
   Result<void> put_schedule(Id context, const Schedule&, const std::string& definition,
                             std::uint64_t expected_revision) override;
   Result<std::vector<Schedule>> schedules(Id context) override;
   Result<void> remove_schedule(Id context, const std::string& name) override;
+  Result<std::vector<SchedulePlaces>> schedule_places(Id context, std::span<const std::string> names) override;
+  Result<void> repair_schedule(Id context, const std::string& name) override;
 
   Result<std::uint64_t> now_ms(Id context) override;
 
@@ -77,8 +86,9 @@ constexpr std::size_t kBytesAtOnce = 4U << 20;
 constexpr std::size_t kIdsAtOnce = 500;
 
 tl::unexpected<Error> no_flow(Id context, Id flow) {
-  return fail(Code::not_found, "flow:" + std::to_string(flow) + " does not exist in context " +
-                                   std::to_string(context) + " (or was not created as a flow that is run)");
+  const std::string name = "flow:" + std::to_string(flow);
+  return fail(Code::not_found, name + " does not exist in context " + std::to_string(context) +
+                                   ", or its key mj:" + name + " was lost: `mycojobs doctor --rebuild` makes it again");
 }
 
 }  // namespace
@@ -309,8 +319,15 @@ Result<void> check_name(const std::string& name) {
 
 }  // namespace
 
-Result<std::vector<FlowSummary>> RedisFlows::list(Id context, const std::string& name, Id before, std::uint32_t max) {
-  const std::string key = name.empty() ? "mj:catalog" : "mj:catalog:" + name;
+namespace {
+
+std::string catalog_key(const std::string& name) { return name.empty() ? "mj:catalog" : "mj:catalog:" + name; }
+
+}  // namespace
+
+Result<std::vector<FlowSummary>> RedisFlows::list(Id context, const std::string& name, Id before, std::uint32_t max,
+                                                  std::vector<std::string>* malformed) {
+  const std::string key = catalog_key(name);
   const std::uint64_t wanted = std::clamp(max, 1U, 1000U);
   std::vector<FlowSummary> out;
   std::string last;
@@ -320,6 +337,10 @@ Result<std::vector<FlowSummary>> RedisFlows::list(Id context, const std::string&
     MJ_TRY(reply, run(context, scripts::flow_list, arguments));
     for (std::size_t i = 1; i < reply.size() && out.size() < wanted; ++i) {
       const Reply row = reply.at(i);
+      if (row.size() == 1) {
+        if (malformed != nullptr) malformed->emplace_back(row.at(0).text());
+        continue;
+      }
       FlowSummary flow;
       flow.flow = static_cast<Id>(row.at(0).number());
       flow.at_ms = row.at(1).number();
@@ -630,7 +651,8 @@ Result<std::uint64_t> RedisFlows::commit(const FlowCommit& commit) {
   const std::string_view word = reply.at(0).text();
   if (word == "missing") {
     return fail(Code::not_found, flow + " does not exist in context " + std::to_string(commit.context) +
-                                     " (or was not created as a flow that is run)");
+                                     ", or its key mj:" + flow +
+                                     " was lost: `mycojobs doctor --rebuild` makes it again");
   }
   if (word == "conflict" || word == "taken") metrics().add(Metric::flow_commits, {commit.context, "conflict"});
   if (word == "conflict") {
@@ -675,13 +697,71 @@ Result<FlowPlaces> RedisFlows::places(Id context, Id flow) {
   out.checkpoint = reply.at(8).number() == 1;
   out.deaf = reply.at(9).number() == 1;
   out.identity = reply.at(10).fields();
+  out.indexed = reply.at(11).number() == 1;
+  out.used = reply.at(12).number() == 1;
+  out.keyed = reply.at(13).number() == 1;
+  out.row = reply.at(14).number();
+  out.index_row = reply.at(15).number();
   return out;
+}
+
+Result<std::vector<FlowWait>> RedisFlows::waits(Id context, Id flow, std::span<const Id> others) {
+  Arguments arguments;
+  arguments.add(std::uint64_t{flow}).add(std::uint64_t{others.size()});
+  for (const Id other : others) arguments.add(std::uint64_t{other});
+  MJ_TRY(reply, run(context, scripts::flow_waits, arguments));
+  std::vector<FlowWait> out;
+  for (std::size_t i = 0; i < std::min(reply.size(), others.size()); ++i)
+    out.push_back({others[i], std::string(reply.at(i).at(0).text()), reply.at(i).at(1).number() == 1});
+  return out;
+}
+
+Result<std::vector<CatalogEntry>> RedisFlows::catalog(Id context, const std::string& name, const std::string& after,
+                                                      std::uint32_t max) {
+  const std::string key = catalog_key(name);
+  MJ_TRY(reply, run(context, scripts::flow_catalog, Arguments{key, after}.add(std::uint64_t{max})));
+  std::vector<CatalogEntry> out;
+  for (std::size_t i = 0; i < reply.size(); ++i) {
+    CatalogEntry entry;
+    entry.id = reply.at(i).at(0).text();
+    const Fields fields = reply.at(i).at(1).fields();
+    entry.flow_text = field_of(fields, "flow");
+    std::uint64_t at = 0;
+    const bool sound = is_flow_key("flow:" + entry.flow_text) && parse_u64(field_of(fields, "at"), at);
+    if (sound) entry.flow = static_cast<Id>(std::stoul(entry.flow_text));
+    out.push_back(std::move(entry));
+  }
+  return out;
+}
+
+Result<void> RedisFlows::drop_entry(Id context, const std::string& name, const CatalogEntry& entry) {
+  MJ_CHECK(run(context, scripts::flow_catalog_drop, Arguments{catalog_key(name), entry.id, entry.flow_text}));
+  return {};
+}
+
+Result<std::vector<SchedulePlaces>> RedisFlows::schedule_places(Id context, std::span<const std::string> names) {
+  std::set<std::string> all(names.begin(), names.end());
+  MJ_TRY(listed, command(context, {"SMEMBERS", "mj:schedules"}));
+  for (std::size_t i = 0; i < listed.size(); ++i) all.emplace(listed.at(i).text());
+  std::vector<SchedulePlaces> out;
+  for (const std::string& name : all) {
+    MJ_TRY(reply, run(context, scripts::flow_schedule_places, Arguments{name}));
+    out.push_back({name, reply.at(0).number() == 1, reply.at(1).number() == 1, reply.at(2).number() == 1,
+                   std::string(reply.at(3).text())});
+  }
+  return out;
+}
+
+Result<void> RedisFlows::repair_schedule(Id context, const std::string& name) {
+  MJ_CHECK(run(context, scripts::flow_schedule_repair, Arguments{name}));
+  return {};
 }
 
 Result<void> RedisFlows::repair(Id context, Id flow, const FlowRepair& repair) {
   // The words of scripts/flow_repair.lua, in the order of the enums.
-  static constexpr std::string_view kKinds[] = {"set_mark", "set_record", "enter", "leave", "dispatch"};
-  static constexpr std::string_view kPlaces[] = {"", "active", "ended", "due", "catalog", "events", "checkpoint"};
+  static constexpr std::string_view kKinds[] = {"set_mark", "set_record", "enter", "leave", "dispatch", "await"};
+  static constexpr std::string_view kPlaces[] = {"",       "active",     "ended", "due",   "catalog",
+                                                 "events", "checkpoint", "index", "users", "keys"};
   Arguments arguments;
   arguments.add(std::uint64_t{flow}).add(repair.revision).add(repair.state).add(std::uint64_t{repair.fixes.size()});
   for (const FlowFix& fix : repair.fixes) {

@@ -117,12 +117,16 @@ struct FlowSummary {  // a row of the catalog
 
 // Where a flow is, for those who verify: read in one step.
 struct FlowPlaces {
-  std::string state;        // of its mark: creating, new, active, ended; empty: there is no mark
-  bool active = false;      // in the index of active flows
-  bool ended = false;       // in that of ended ones
-  bool listed = false;      // in the catalog
-  bool checkpoint = false;  // it has one
-  bool deaf = false;        // where its events belong stands something else, another client's
+  std::string state;                     // of its mark: creating, new, active, ended; empty: there is no mark
+  bool active = false;                   // in the index of active flows
+  bool ended = false;                    // in that of ended ones
+  bool listed = false;                   // in the catalog
+  bool checkpoint = false;               // it has one
+  bool deaf = false;                     // where its events belong stands something else, another client's
+  bool indexed = true;                   // in the catalog of its name
+  bool used = true;                      // its definition names it as a user
+  bool keyed = true;                     // its idempotency key leads to a flow
+  std::uint64_t row = 0, index_row = 0;  // of both catalogs, as its mark has them
   std::optional<std::uint64_t> due_ms;
   std::uint64_t revision = 0, events = 0, now_ms = 0;
   Fields identity;  // what its record should say of what it is, as its mark knows it
@@ -135,18 +139,37 @@ struct FlowFix {
     enter,       // place; due: now
     leave,       // place; events, checkpoint: they are deleted
     dispatch,    // job: once more, by a commit: it is queued, or its flow hears of its end
+    await,       // other: the flow hears of its end, by FlowStore::await_flow()
   };
-  enum class Place { none, active, ended, due, catalog, events, checkpoint };
+  enum class Place { none, active, ended, due, catalog, events, checkpoint, index, users, keys };
   Kind kind = Kind::enter;
   Place place = Place::none;
   std::string job = {};
   Fields words = {};
+  Id other = 0;
   bool operator==(const FlowFix&) const = default;
 };
 struct FlowRepair {
   std::uint64_t revision = 0;  // of the look that asks for the fixes
-  std::string state;           // of the mark then
+  std::string state;           // of the mark then; empty: there was none, and the first fix writes it
   std::vector<FlowFix> fixes;  // in this order; none that a commit is for
+};
+// How another flow stands to one that waits for its end.
+struct FlowWait {
+  Id other = 0;
+  std::string state;   // of its mark; empty: there is none
+  bool hears = false;  // the flow is among those that hear of its end
+};
+// An entry of a catalog. flow: 0 if the entry is malformed.
+struct CatalogEntry {
+  std::string id;  // of the stream: "<row>-0"
+  Id flow = 0;
+  std::string flow_text;  // its field `flow` as it is
+};
+struct SchedulePlaces {
+  std::string name;
+  bool exists = false, listed = false, used = false;  // used: its definition names it as a user
+  std::string definition_hash;
 };
 
 struct Schedule {
@@ -202,7 +225,9 @@ class FlowStore {
   virtual Result<std::pair<std::string, std::string>> leader(Id context) = 0;  // instance, where; empty: none
 
   // The newest first, before this flow (0: from the newest), of this definition's name (empty: all), at most max.
-  virtual Result<std::vector<FlowSummary>> list(Id context, const std::string& name, Id before, std::uint32_t max) = 0;
+  // malformed: receives the id of each catalog entry on the way that names no flow.
+  virtual Result<std::vector<FlowSummary>> list(Id context, const std::string& name, Id before, std::uint32_t max,
+                                                std::vector<std::string>* malformed = nullptr) = 0;
   // Ended flows past retention leave: record, journal, checkpoint, rows. How many did.
   virtual Result<std::uint32_t> retire(Id context, std::uint64_t retention_ms, std::uint32_t max) = 0;
   virtual Result<void> remove(Id context, Id flow) = 0;  // conflict: it has not ended
@@ -210,11 +235,22 @@ class FlowStore {
   virtual Result<FlowPlaces> places(Id context, Id flow) = 0;
   // All of it in one step. Error conflict: it has moved, and nothing was changed.
   virtual Result<void> repair(Id context, Id flow, const FlowRepair&) = 0;
+  virtual Result<std::vector<FlowWait>> waits(Id context, Id flow, std::span<const Id> others) = 0;
+  // Entries of the catalog (name empty) or of the catalog of a definition's name, after this id (empty: from the
+  // first).
+  virtual Result<std::vector<CatalogEntry>> catalog(Id context, const std::string& name, const std::string& after,
+                                                    std::uint32_t max) = 0;
+  // Left if the mark of its flow names it by now.
+  virtual Result<void> drop_entry(Id context, const std::string& name, const CatalogEntry&) = 0;
 
   virtual Result<void> put_schedule(Id context, const Schedule&, const std::string& definition,
                                     std::uint64_t expected_revision) = 0;  // 0: a new one
   virtual Result<std::vector<Schedule>> schedules(Id context) = 0;
   virtual Result<void> remove_schedule(Id context, const std::string& name) = 0;
+  // Of these schedules and of those that are listed.
+  virtual Result<std::vector<SchedulePlaces>> schedule_places(Id context, std::span<const std::string> names) = 0;
+  // Lists it and enters it among the users of its definition; the name of one that is gone leaves the list.
+  virtual Result<void> repair_schedule(Id context, const std::string& name) = 0;
 
   virtual Result<std::uint64_t> now_ms(Id context) = 0;
 };

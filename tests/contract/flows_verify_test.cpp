@@ -86,12 +86,12 @@ class FlowsVerify : public FlowContract {
   void mends(const std::string& rule) {
     texts_.clear();
     EXPECT_THAT(rules(), Contains(rule)) << texts_;
-    EXPECT_FALSE(rebuild_flows(*flows_, *store_, 1, true).value().empty()) << rule;
+    EXPECT_FALSE(rebuild_flows(*flows_, *store_, 1, true)->differences.empty()) << rule;
     EXPECT_THAT(rules(), Contains(rule)) << "a dry run mends nothing";
-    EXPECT_FALSE(rebuild_flows(*flows_, *store_, 1, false).value().empty()) << rule;
+    EXPECT_FALSE(rebuild_flows(*flows_, *store_, 1, false)->differences.empty()) << rule;
     texts_.clear();
     EXPECT_THAT(rules(), IsEmpty()) << texts_;
-    EXPECT_THAT(rebuild_flows(*flows_, *store_, 1, false).value(), IsEmpty()) << "twice is as good as once";
+    EXPECT_THAT(rebuild_flows(*flows_, *store_, 1, false)->differences, IsEmpty()) << "twice is as good as once";
   }
 
   FlowPlan plan_;
@@ -112,7 +112,7 @@ TEST_P(FlowsVerify, AFlowThatGoesItsWayIsClean) {
   apply(flow, seen(1), 1);
   EXPECT_EQ(state_.status, FlowStatus::finished);
   EXPECT_THAT(rules(), IsEmpty()) << texts_;
-  EXPECT_THAT(rebuild_flows(*flows_, *store_, 1, false).value(), IsEmpty());
+  EXPECT_THAT(rebuild_flows(*flows_, *store_, 1, false)->differences, IsEmpty());
 }
 
 TEST_P(FlowsVerify, AFlowThatIsBeingCreatedIsClean) {
@@ -177,13 +177,258 @@ TEST_P(FlowsVerify, AnOverwrittenRecordIsMended) {
   EXPECT_EQ(field("flow:1", "caller_id"), "12");
 }
 
-TEST_P(FlowsVerify, APlannedJobOfAFlowThatIsGoneIsCancelled) {
+TEST_P(FlowsVerify, PlannedJobOfAnUnknownFlowIsKept) {
   const Id flow = begun();
   for (const char* key : {"flow:1", "mj:flow:1", "mj:run:1", "mj:checkpoint:1", "mj:flows:active"})
     bench_->erase(1, key);
   EXPECT_TRUE(read(flow).record.empty());
-  mends("flow-orphan");
+  EXPECT_THAT(rules(), Contains("flow-orphan")) << texts_;
+  const auto report = rebuild_flows(*flows_, *store_, 1, false);
+  ASSERT_TRUE(report);
+  EXPECT_FALSE(report->is_complete);
+  EXPECT_THAT(report->differences, Contains(HasSubstr("cannot be mended")));
+  EXPECT_EQ(state("job:12:2"), "planned");
+  EXPECT_TRUE(store_->cancel(1, "job:12:2"));
   EXPECT_EQ(view("job:12:2").detail, "cancelled");
+}
+
+TEST_P(FlowsVerify, PlannedJobOfAnEndedFlowIsCancelled) {
+  const Id flow = begun();
+  bench_->plain(1, {"HSET", "mj:claim:job:12:99", "state", "planned", "queue", "queue:python", "flow", "1 1"});
+  bench_->plain(1, {"HSET", "job:12:99", "id", "99", "caller_id", "12", "context_id", "1", "status",
+                    "waiting_for_prerequisites"});
+  EXPECT_THAT(rules(), IsEmpty()) << "its flow is under way: " << texts_;
+  ASSERT_EQ(outcome(end(claim_one().ref, finished())), "ok");
+  read(flow);
+  apply(flow, seen(0), 1);
+  ASSERT_EQ(outcome(end(claim_one().ref, finished())), "ok");
+  read(flow);
+  apply(flow, seen(1), 1);
+  ASSERT_EQ(state_.status, FlowStatus::finished);
+  mends("flow-orphan");
+  EXPECT_EQ(view("job:12:99").detail, "cancelled");
+}
+
+// In each state of the flow: the mark is made again, and the flow goes on where it was.
+TEST_P(FlowsVerify, LostMarkIsRebuilt) {
+  const auto fields = [&] {
+    std::map<std::string, std::string> out;
+    const Reply reply = bench_->plain(1, {"HGETALL", "mj:flow:1"});
+    for (const auto& [name, value] : reply.fields()) {
+      if (name != "taken" && name != "print") out[name] = value;
+    }
+    return out;
+  };
+  for (int step = 0; step < 4; ++step) {
+    SetUp();
+    if (step == 0) {
+      new_flow(2);
+    } else {
+      const Id flow = begun();
+      for (std::uint32_t node = 0; node + 1 < static_cast<std::uint32_t>(step); ++node) {
+        ASSERT_EQ(outcome(end(claim_one().ref, finished())), "ok");
+        read(flow);
+        apply(flow, seen(node), 1);
+      }
+    }
+    if (step == 0) bench_->plain(1, {"HSET", "mj:definition:abc", "text", "{}"});
+    const auto before = fields();
+    const std::string planned = state("job:12:2");
+    bench_->erase(1, "mj:flow:1");
+    texts_.clear();
+    if (step == 0) {
+      EXPECT_THAT(rules(), Contains("flow-definition")) << "its definition is none, and its jobs are kept";
+      ASSERT_TRUE(rebuild_flows(*flows_, *store_, 1, false));
+      EXPECT_EQ(state("job:12:2"), "planned");
+      continue;
+    }
+    mends("flow-mark");
+    auto after = fields();
+    // Moments of a record have seconds.
+    for (const char* name : {"created_ms", "ended_ms"}) EXPECT_EQ(after.contains(name), before.contains(name)) << name;
+    for (const auto& [name, value] : before) {
+      if (name.ends_with("_ms")) continue;
+      EXPECT_EQ(after[name], value) << name << " at step " << step;
+    }
+    EXPECT_EQ(state("job:12:2"), planned);
+  }
+}
+
+TEST_P(FlowsVerify, LostIdempotencyKeyIsRebuilt) {
+  const auto plan = read_plan(nlohmann::json::parse(R"j({"name":"p","jobs":{"a":{"script":"1","type":"python"}}})j"));
+  const FlowPlace place = flows_->create(draft(1, "k", "asked")).value();
+  const std::vector<Job> one{job(place.first_job)};
+  ASSERT_TRUE(flows_->put_jobs(1, place.flow, one));
+  Flow record = flow(place, "p");
+  record.definition_hash = plan.plan->hash;
+  record.jobs = {place.first_job};
+  ASSERT_TRUE(flows_->put_flow(record, plan.plan->canonical));
+  bench_->erase(1, "mj:flow-keys:12");
+  mends("flow-index");
+  EXPECT_EQ(flows_->create(draft(1, "k", "asked")).value().flow, place.flow);
+  EXPECT_EQ(outcome(flows_->create(draft(1, "k", "other"))), "conflict");
+}
+
+TEST_P(FlowsVerify, CatalogOfANameIsRebuilt) {
+  begun();
+  bench_->erase(1, "mj:catalog:p");
+  mends("flow-index");
+  EXPECT_EQ(flows_->list(1, "p", 0, 10).value().size(), 1U);
+}
+
+TEST_P(FlowsVerify, MalformedCatalogEntriesAreFoundAndRemoved) {
+  begun();
+  bench_->plain(1, {"XADD", "mj:catalog", "5-0", "x", "y"});
+  bench_->plain(1, {"XADD", "mj:catalog", "6-0", "flow", "soon", "at", "1"});
+  bench_->plain(1, {"XADD", "mj:catalog", "7-0", "flow", "77", "at", "1"});  // there is no such flow
+  bench_->plain(1, {"XADD", "mj:catalog", "8-0", "flow", "1", "at", "1"});   // a second one
+  std::vector<std::string> malformed;
+  EXPECT_EQ(flows_->list(1, "", 0, 10, &malformed).value().size(), 3U);
+  EXPECT_THAT(malformed, testing::UnorderedElementsAre("5-0", "6-0"));
+  mends("flow-catalog");
+  malformed.clear();
+  EXPECT_EQ(flows_->list(1, "", 0, 10, &malformed).value().size(), 1U);
+  EXPECT_THAT(malformed, IsEmpty());
+}
+
+TEST_P(FlowsVerify, UsersOfADefinitionAreRebuilt) {
+  begun();
+  const std::string users = "mj:definition-uses:" + plan_.hash;
+  bench_->erase(1, users);
+  mends("flow-index");
+  EXPECT_EQ(bench_->plain(1, {"SISMEMBER", users, "flow:1"}).number(), 1U);
+}
+
+TEST_P(FlowsVerify, LostUsersOfADefinitionKeepIt) {
+  const Id first = begun();
+  const std::string definition = flows_->definition(1, plan_.hash).value();
+  const FlowPlace place = flows_->create({1, 12, 0, "", ""}).value();
+  Flow record = flow(place, "p");
+  record.definition_hash = plan_.hash;
+  ASSERT_TRUE(flows_->put_flow(record, definition));
+  FlowCommit ended = commit(place.flow, 0);
+  ended.ended = true;
+  ASSERT_TRUE(flows_->commit(ended));
+  bench_->erase(1, "mj:definition-uses:" + plan_.hash);
+  ASSERT_TRUE(flows_->remove(1, place.flow));
+  EXPECT_TRUE(flows_->definition(1, plan_.hash)) << "flow " << first << " needs it";
+}
+
+TEST_P(FlowsVerify, SchedulesAreListedAgain) {
+  begun();
+  Schedule nightly;
+  nightly.name = "nightly";
+  nightly.caller = 12;
+  nightly.cron = "0 3 * * *";
+  nightly.zone = "UTC";
+  nightly.overlap = "skip";
+  nightly.missed = "once";
+  nightly.definition_hash = plan_.hash;
+  nightly.next_ms = 1;
+  ASSERT_TRUE(flows_->put_schedule(1, nightly, plan_.canonical, 0));
+  EXPECT_THAT(rules(), IsEmpty()) << texts_;
+  bench_->erase(1, "mj:schedules");
+  mends("schedule-index");
+  EXPECT_EQ(flows_->schedules(1).value().size(), 1U);
+  bench_->plain(1, {"SREM", "mj:definition-uses:" + plan_.hash, "schedule:nightly"});
+  mends("schedule-index");
+  bench_->erase(1, "mj:schedule:nightly");
+  EXPECT_THAT(rules(), Contains("schedule-index")) << texts_;
+  const auto report = rebuild_flows(*flows_, *store_, 1, false);
+  ASSERT_TRUE(report);
+  EXPECT_FALSE(report->is_complete) << "the schedule is lost";
+  EXPECT_THAT(rules(), IsEmpty()) << texts_;
+}
+
+TEST_P(FlowsVerify, ActiveRunWithoutJournalGoesOnFromItsCheckpoint) {
+  const Id flow = begun();
+  bench_->erase(1, "mj:run:1");
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_THAT(rules(), testing::ElementsAre("flow-history")) << texts_;
+    EXPECT_THAT(rebuild_flows(*flows_, *store_, 1, false)->differences, IsEmpty());
+    EXPECT_EQ(field("flow:1", "status"), "started");
+    if (i > 0) break;
+    // The journal begins again behind the checkpoint, which must stay.
+    ASSERT_EQ(outcome(end(claim_one().ref, finished())), "ok");
+    read(flow);
+    apply(flow, seen(0), 1);
+  }
+  ASSERT_EQ(outcome(end(claim_one().ref, finished())), "ok");
+  read(flow);
+  apply(flow, seen(1), 1);
+  EXPECT_EQ(state_.status, FlowStatus::finished);
+  EXPECT_THAT(rules(), testing::ElementsAre("flow-history")) << texts_;
+}
+
+TEST_P(FlowsVerify, ActiveRunWithoutJournalAndCheckpointIsNewAgain) {
+  const Id flow = begun();
+  for (const char* key : {"mj:run:1", "mj:checkpoint:1"}) bench_->erase(1, key);
+  texts_.clear();
+  EXPECT_THAT(rules(), Contains("flow-journal"));
+  EXPECT_THAT(texts_, HasSubstr("flow start 1"));
+  const auto report = rebuild_flows(*flows_, *store_, 1, false);
+  ASSERT_TRUE(report);
+  EXPECT_FALSE(report->is_complete);
+  texts_.clear();
+  EXPECT_THAT(rules(), IsEmpty()) << texts_;
+  EXPECT_EQ(field("flow:1", "status") + ' ' + field("flow:1", "detail"), "dispatched new");
+  EXPECT_EQ(state("job:12:2"), "planned");
+  // It begins again: the job of its first node is not run a second time.
+  ASSERT_EQ(outcome(end(claim_one().ref, finished())), "ok");
+  state_ = fresh(plan_);
+  read(flow);
+  apply(flow, StartRun{"manual", 12}, 0);
+  EXPECT_THAT(events(flow), HasSubstr("job job:12:1"));
+  EXPECT_TRUE(claim().empty()) << "it has run";
+}
+
+TEST_P(FlowsVerify, EndedRunWithoutJournalStaysEnded) {
+  const Id flow = begun();
+  for (std::uint32_t node = 0; node < 2; ++node) {
+    ASSERT_EQ(outcome(end(claim_one().ref, finished())), "ok");
+    read(flow);
+    apply(flow, seen(node), 1);
+  }
+  for (const char* key : {"mj:run:1", "mj:checkpoint:1"}) bench_->erase(1, key);
+  EXPECT_THAT(rules(), testing::ElementsAre("flow-history")) << texts_;
+  EXPECT_THAT(rebuild_flows(*flows_, *store_, 1, false)->differences, IsEmpty());
+  EXPECT_EQ(field("flow:1", "status"), "finished");
+  EXPECT_TRUE(flows_->remove(1, flow));
+}
+
+TEST_P(FlowsVerify, LostEventOfAChildIsRaisedAgain) {
+  const auto plan = read_plan(nlohmann::json::parse(
+      R"j({"name":"top","jobs":{"c":{"flow":{"name":"in","jobs":{"a":{"script":"1","type":"python"}}}}}})j"));
+  plan_ = plan.plan.value();
+  const FlowPlace place = flows_->create(draft(1)).value();
+  Job node = job(place.first_job);
+  node.script_type = "flow";
+  const std::vector<Job> one{node};
+  ASSERT_TRUE(flows_->put_jobs(1, place.flow, one));
+  Flow record = flow(place, "top");
+  record.definition_hash = plan_.hash;
+  record.jobs = {place.first_job};
+  ASSERT_TRUE(flows_->put_flow(record, plan_.canonical));
+  state_ = fresh(plan_);
+  apply(place.flow, StartRun{"manual", 12}, 0);
+  const Id child = new_flow(1, "in");
+  apply(place.flow, ChildStarted{0, child, ""}, 0);
+  begin(child);
+  texts_.clear();
+  rules();
+  EXPECT_THAT(texts_, testing::Not(HasSubstr("flow:1 waits"))) << "it is under way";
+  FlowCommit over = commit(child, 1);
+  over.ended = true;
+  over.parent = place.flow;
+  ASSERT_TRUE(flows_->commit(over));
+  const std::string event = "flow flow:" + std::to_string(child);
+  ASSERT_EQ(events(place.flow), event);
+  bench_->erase(1, "mj:events:1");
+  texts_.clear();
+  EXPECT_THAT(rules(), Contains("flow-unheard"));
+  EXPECT_THAT(texts_, HasSubstr("flow:1 waits for flow:" + std::to_string(child)));
+  ASSERT_TRUE(rebuild_flows(*flows_, *store_, 1, false));
+  EXPECT_EQ(events(place.flow), event);
 }
 
 TEST_P(FlowsVerify, WhatCannotBeMendedIsReported) {
@@ -193,7 +438,11 @@ TEST_P(FlowsVerify, WhatCannotBeMendedIsReported) {
        [&] {
          bench_->plain(1, {"HSET", "mj:definition:" + plan_.hash, "text", "{}"});
        }},
-      {"flow-mark", [&] { bench_->erase(1, "mj:flow:1"); }},
+      {"flow-mark",
+       [&] {
+         bench_->erase(1, "mj:flow:1");
+         bench_->erase(1, "flow:1");
+       }},
       {"flow-mark",
        [&] {
          bench_->plain(1, {"HSET", "mj:flow:1", "ids", "[1]"});

@@ -44,8 +44,9 @@ class StoppedFlows final : public FlowStore {
     return go().stop_leading(context, instance);
   }
   Result<std::pair<std::string, std::string>> leader(Id context) override { return go().leader(context); }
-  Result<std::vector<FlowSummary>> list(Id context, const std::string& name, Id before, std::uint32_t max) override {
-    return go().list(context, name, before, max);
+  Result<std::vector<FlowSummary>> list(Id context, const std::string& name, Id before, std::uint32_t max,
+                                        std::vector<std::string>* malformed) override {
+    return go().list(context, name, before, max, malformed);
   }
   Result<std::uint32_t> retire(Id context, std::uint64_t retention_ms, std::uint32_t max) override {
     return go().retire(context, retention_ms, max);
@@ -54,6 +55,22 @@ class StoppedFlows final : public FlowStore {
   Result<void> put_schedule(Id context, const Schedule& schedule, const std::string& definition,
                             std::uint64_t expected) override {
     return go().put_schedule(context, schedule, definition, expected);
+  }
+  Result<std::vector<FlowWait>> waits(Id context, Id flow, std::span<const Id> others) override {
+    return go().waits(context, flow, others);
+  }
+  Result<std::vector<CatalogEntry>> catalog(Id context, const std::string& name, const std::string& after,
+                                            std::uint32_t max) override {
+    return go().catalog(context, name, after, max);
+  }
+  Result<void> drop_entry(Id context, const std::string& name, const CatalogEntry& entry) override {
+    return go().drop_entry(context, name, entry);
+  }
+  Result<std::vector<SchedulePlaces>> schedule_places(Id context, std::span<const std::string> names) override {
+    return go().schedule_places(context, names);
+  }
+  Result<void> repair_schedule(Id context, const std::string& name) override {
+    return go().repair_schedule(context, name);
   }
   Result<std::vector<Schedule>> schedules(Id context) override { return go().schedules(context); }
   Result<void> remove_schedule(Id context, const std::string& name) override {

@@ -2,50 +2,124 @@
 
 --# flow_places: flows
 -- {state of its mark, 1 if in mj:flows:active, when it is due or '', 1 if in mj:flows:ended, 1 if the catalog has it, revision,
--- events that wait, now, 1 if it has a checkpoint, 1 if its events are no list, what its record should say of what it is}.
+-- events that wait, now, 1 if it has a checkpoint, 1 if its events are no list, what its record should say of what it is, 1 if
+-- the catalog of its name has it, 1 if its definition names it as a user, 1 if its idempotency key leads to a flow, its rows in
+-- both catalogs}.
 local flow = arg()
 local err = wrong_flow(flow) or wrong(kCatalog, 'stream')
 if err then return err end
 local mark, events = read_mark(flow), 'mj:events:' .. flow
-local row = mark and num(mark.row) or 0
-local entry = row > 0 and redis.call('XRANGE', kCatalog, dec(row), dec(row), 'COUNT', 1)[1]
-return {mark and mark.state or '', redis.call('ZSCORE', kActive, flow) and 1 or 0, redis.call('ZSCORE', kDue, flow) or '',
-  redis.call('ZSCORE', kEnded, flow) and 1 or 0, entry and to_table(entry[2]).flow == flow and 1 or 0, dec(revision_of(flow) or 0),
+local function has_row(key, row)
+  local entry = num(row) > 0 and type_of(key) == 'stream' and redis.call('XRANGE', key, dec(num(row)), dec(num(row)), 'COUNT', 1)[1]
+  return entry and to_table(entry[2]).flow == flow and 1 or 0
+end
+local is = mark or {}
+local name, hash, key = is.name or '', is.definition or '', is.key or ''
+local users, names = 'mj:definition-uses:' .. hash, 'mj:flow-keys:' .. (is.caller or '0')
+local indexed = name == '' and 1 or has_row(kCatalog .. ':' .. name, is.index_row)
+local used = (hash == '' or type_of(users) == 'set' and redis.call('SISMEMBER', users, 'flow:' .. flow) == 1) and 1 or 0
+local keyed = (key == '' or type_of(names) == 'hash' and redis.call('HEXISTS', names, key) == 1) and 1 or 0
+return {is.state or '', redis.call('ZSCORE', kActive, flow) and 1 or 0, redis.call('ZSCORE', kDue, flow) or '',
+  redis.call('ZSCORE', kEnded, flow) and 1 or 0, has_row(kCatalog, is.row), dec(revision_of(flow) or 0),
   type_of(events) == 'list' and redis.call('LLEN', events) or 0, dec(now_ms), redis.call('EXISTS', 'mj:checkpoint:' .. flow),
-  wrong(events, 'list') and 1 or 0, mark and identity_of(flow, mark) or {}}
+  wrong(events, 'list') and 1 or 0, mark and identity_of(flow, mark) or {}, indexed, used, keyed, dec(num(is.row)),
+  dec(num(is.index_row))}
+
+--# flow_waits: flows
+-- Of each of these other flows: {state of its mark or '', 1 if this flow is among those that hear of its end}.
+local flow, answers = arg(), {}
+for i, other in ipairs(list_arg()) do
+  local mark = type_of('mj:flow:' .. other) == 'hash' and read_mark(other)
+  local waits = 'mj:flow-waits:' .. other
+  answers[i] = {mark and mark.state or '', type_of(waits) == 'set' and redis.call('SISMEMBER', waits, flow) or 0}
+end
+return answers
 
 --# flow_repair: journal flows
 -- Mends a flow in these ways (`fixes`), if its run and its mark are where they were when somebody looked at them. What is
--- wrong, and what mends it: domain/invariants.cpp. '', or moved: nothing was changed.
+-- wrong, and what mends it: domain/invariants.cpp. '', or moved: nothing was changed. A state of '' expects that there is no
+-- mark: the first fix writes it.
 local flow, expected, state, count = arg(), num(arg()), arg(), num(arg())
 local fixes = {}
 for i = 1, count do fixes[i] = {kind = arg(), place = arg(), words = list_arg()} end
 local err = wrong_flow(flow) or wrong(kCatalog, 'stream') or wrong('mj:anomalies', 'stream')
 if err then return err end
-local mark = read_mark(flow)
-if not mark or mark.state ~= state or revision_of(flow) ~= expected then return 'moved' end
-local row = head_of(kCatalog)
-if not row then return strange_head(kCatalog) end
+local mark = read_mark(flow) or {state = ''}
+if mark.state ~= state or revision_of(flow) ~= expected then return 'moved' end
 
 -- Where it belongs in each: how it comes in, how it goes.
 local events, checkpoint = 'mj:events:' .. flow, 'mj:checkpoint:' .. flow
 local function from(key) return function() redis.call('ZREM', key, flow) end end
+local function add_row(key, field)
+  local row = head_of(key)
+  if wrong(key, 'stream') or not row then return add_anomaly(shown(key) .. ' cannot take flow ' .. flow .. ': delete that key') end
+  redis.call('XADD', key, dec(row + 1) .. '-0', 'flow', flow, 'at', mark.created_ms or '0', 'name', mark.name or '')
+  redis.call('HSET', 'mj:flow:' .. flow, field, dec(row + 1))
+end
 local kPlaces = {
   active = {function() redis.call('ZADD', kActive, flow, flow) end, from(kActive)},
   ended = {function() redis.call('ZADD', kEnded, mark.ended_ms or dec(now_ms), flow) end, from(kEnded)},
   due = {function() redis.call('ZADD', kDue, dec(now_ms), flow) end, from(kDue)},
   events = {nil, function() if wrong(events, 'list') then redis.call('DEL', events) end end},
   checkpoint = {nil, function() redis.call('DEL', checkpoint) end},
-  catalog = {function()
-    redis.call('XADD', kCatalog, dec(row + 1) .. '-0', 'flow', flow, 'at', mark.created_ms or '0', 'name', mark.name or '')
-    redis.call('HSET', 'mj:flow:' .. flow, 'row', dec(row + 1))
+  catalog = {function() add_row(kCatalog, 'row') end},
+  index = {function() add_row(kCatalog .. ':' .. mark.name, 'index_row') end},
+  users = {function()
+    if not wrong_definition(mark.definition) then redis.call('SADD', 'mj:definition-uses:' .. mark.definition, 'flow:' .. flow) end
+  end},
+  keys = {function()
+    local names = 'mj:flow-keys:' .. (mark.caller or '0')
+    if not wrong(names, 'hash') then redis.call('HSETNX', names, mark.key, flow .. ' ' .. (mark.print or kAnyPrint)) end
   end},
 }
 local doing = {
-  set_mark = function(fix) redis.call('HSET', 'mj:flow:' .. flow, unpack(fix.words)) end,
+  set_mark = function(fix)
+    redis.call('HSET', 'mj:flow:' .. flow, unpack(fix.words))
+    mark = read_mark(flow)
+  end,
   set_record = function(fix) redis.call('HSET', 'flow:' .. flow, unpack(fix.words)) end,
   enter = function(fix) kPlaces[fix.place][1]() end,
   leave = function(fix) kPlaces[fix.place][2]() end,
 }
 for _, fix in ipairs(fixes) do doing[fix.kind](fix) end
 return ''
+
+--# flow_catalog: flows
+-- Entries of a catalog after this one: {id, its fields}...
+local key, after, max = arg(), arg(), num(arg())
+local err = wrong(key, 'stream')
+if err then return err end
+return redis.call('XRANGE', key, after == '' and '-' or '(' .. after, '+', 'COUNT', max)
+
+--# flow_catalog_drop: flows
+-- An entry of a catalog that is none, or is the second one of its flow. 1: it is gone.
+local key, id, field = arg(), arg(), arg()
+local err = wrong(key, 'stream')
+if err then return err end
+local flow = string.match(field, '^%d+$')
+local mark = flow and type_of('mj:flow:' .. flow) == 'hash' and read_mark(flow)
+if mark and id == dec(num(key == kCatalog and mark.row or mark.index_row)) .. '-0' then return 0 end
+return redis.call('XDEL', key, id)
+
+--# flow_schedule_places: flows
+-- Of a schedule: {1 if it is there, 1 if it is listed, 1 if its definition names it as a user, its definition}.
+local name = arg()
+local key = 'mj:schedule:' .. name
+local err = wrong(key, 'hash') or wrong('mj:schedules', 'set')
+if err then return err end
+local hash = redis.call('HGET', key, 'definition_hash') or ''
+local users = 'mj:definition-uses:' .. hash
+return {redis.call('EXISTS', key), redis.call('SISMEMBER', 'mj:schedules', name),
+  type_of(users) == 'set' and redis.call('SISMEMBER', users, 'schedule:' .. name) or 0, hash}
+
+--# flow_schedule_repair: flows
+-- Lists a schedule and enters it among the users of its definition; the name of one that is gone leaves the list.
+local name = arg()
+local key = 'mj:schedule:' .. name
+local err = wrong(key, 'hash') or wrong('mj:schedules', 'set')
+if err then return err end
+local hash = redis.call('HGET', key, 'definition_hash')
+if not hash then return redis.call('SREM', 'mj:schedules', name) end
+redis.call('SADD', 'mj:schedules', name)
+if not wrong_definition(hash) then redis.call('SADD', 'mj:definition-uses:' .. hash, 'schedule:' .. name) end
+return 1

@@ -9,7 +9,8 @@ if err then return err end
 if key ~= '' then
   local flow, first_print = string.match(redis.call('HGET', names, key) or '', '^(%d+) (%x+)$')
   local mark = flow and type_of('mj:flow:' .. flow) == 'hash' and read_mark(flow)
-  if mark and first_print ~= fingerprint then
+  if mark and mark.key ~= key then mark = nil end  -- it was rebuilt without its key
+  if mark and first_print ~= fingerprint and first_print ~= kAnyPrint then
     return redis.error_reply('MJCONFLICT idempotency_key: ' .. shown(key) .. ' began flow ' .. flow
       .. ', of something else: use another key')
   end
@@ -22,7 +23,7 @@ end)
 if not id then return redis.error_reply('MJFULL the context has no free flow id left') end
 id = dec(id)
 redis.call('HSET', 'mj:flow:' .. id, 'state', 'creating', 'caller', caller, 'first_job', first_job, 'jobs', dec(jobs), 'key', key,
-  'created_ms', dec(now_ms))
+  'print', fingerprint, 'created_ms', dec(now_ms))
 redis.call('HSET', 'flow:' .. id, 'id', id, 'caller_id', caller, 'context_id', context, 'status', 'dispatched', 'detail', 'creating',
   'created_at', now_s, 'updated_at', now_s)
 redis.call('ZADD', kEnded, dec(now_ms), id)
@@ -222,8 +223,8 @@ end
 return answers
 
 --# flow_list: flows
--- Rows of a catalog before this flow: {last row that was looked at, {flow, at, name, record}...}. last: the row where
--- the page before ended; else the flow says where to begin.
+-- Rows of a catalog before this flow: {last row that was looked at, {flow, at, name, record}...}; of an entry that names no
+-- flow {its id}. last: the row where the page before ended; else the flow says where to begin.
 local key, before, last, max = arg(), arg(), arg(), num(arg())
 local err = wrong(key, 'stream')
 if err then return err end
@@ -250,6 +251,8 @@ for _, entry in ipairs(redis.call('XREVRANGE', key, to, '-', 'COUNT', 500)) do
       end
     end
     rows[#rows + 1] = {flow, row.at or '0', row.name or '', record}
+  elseif not is_id(flow) then
+    rows[#rows + 1] = {entry[1]}
   end
 end
 return rows
@@ -394,7 +397,9 @@ if mark.state == 'creating' then
   end
 end
 local function drop_row(key, row)
-  if row and num(row) > 0 and type_of(key) == 'stream' then redis.call('XDEL', key, dec(num(row)) .. '-0') end
+  if not row or num(row) == 0 or type_of(key) ~= 'stream' then return end
+  local entry = redis.call('XRANGE', key, dec(num(row)), dec(num(row)), 'COUNT', 1)[1]
+  if entry and to_table(entry[2]).flow == flow then redis.call('XDEL', key, entry[1]) end
 end
 drop_row(kCatalog, mark.row)
 if mark.name and mark.name ~= '' then

@@ -13,6 +13,8 @@ local function read_mark(flow)  -- nil: there is none, or it was never created t
   local mark = to_table(redis.call('HGETALL', 'mj:flow:' .. flow))
   return mark.state and mark
 end
+-- Instead of the fingerprint of a request that nobody knows any more: fits every request.
+local kAnyPrint = '0'
 -- What the record of a flow says of what it is, whatever another client has made of it since.
 local function identity_of(flow, mark)
   local fields = {'id', flow, 'caller_id', mark.caller or '0'}
@@ -67,8 +69,9 @@ local function use_definition(hash, text, user)
 end
 local function drop_definition(hash, user)
   if not hash or hash == '' or wrong_definition(hash) then return end
-  redis.call('SREM', 'mj:definition-uses:' .. hash, user)
-  if redis.call('EXISTS', 'mj:definition-uses:' .. hash) == 0 then redis.call('UNLINK', 'mj:definition:' .. hash) end
+  -- A user that is not registered proves that users were lost: others may need the definition.
+  local known = redis.call('SREM', 'mj:definition-uses:' .. hash, user) == 1
+  if known and redis.call('EXISTS', 'mj:definition-uses:' .. hash) == 0 then redis.call('UNLINK', 'mj:definition:' .. hash) end
 end
 
 -- A job of the flow ("<context> <id>"), in no queue. More: further fields of its claim.
