@@ -292,9 +292,7 @@ void add_flow_methods(Services& s, std::vector<Method>& all) {
                         {"until_ms", "unix_ms", "only flows that were made until then"},
                         {"limit", "count", "at most so many (50; 1000 at most)"},
                         {"after", "text", "as the page before gives it; absent: the first page"}},
-                       "FlowsPage: flows, after (empty: this is the last page), looked_at, malformed (entries of the "
-                       "catalog that name no flow)",
-                       page));
+                       "FlowsPage: flows, after (empty: this is the last page), looked_at, malformed", page));
   all.push_back(method(s, "flow.dag", "read nodes and edges with their state", flow_params(),
                        "FlowDag: status, detail, nodes (FlowNode and more), edges {from, to} of job ids", dag));
   all.push_back(method(s, "flow.explain", "say why a flow is where it is", flow_params(),
