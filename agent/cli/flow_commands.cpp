@@ -242,7 +242,7 @@ class Live {
     const std::uint64_t until = std::max(now() + kRedrawMs, next_look_ms_);
     bool moved = false;
     for (;;) {
-      if (const int signal = next_stop_signal(0); signal != 0) return signal;
+      if (const int signal = next_follower_signal(0); signal != 0) return signal;
       if (now() >= until || (moved && now() >= next_look_ms_)) return 0;
       moved = listen() || moved;
     }
@@ -728,7 +728,7 @@ Result<int> journal(const Invocation& call) {
     }
     for (const std::string& line : page.anomalies) say(paint(Tone::bad, "anomaly: ", true) + one_line(to_utf8(line)));
     if (page.more && !page.facts.empty()) {
-      if (const int signal = next_stop_signal(0); signal != 0) return exit_of_signal(signal);
+      if (const int signal = next_follower_signal(0); signal != 0) return exit_of_signal(signal);
       continue;
     }
     const auto status = parse<FlowStatus>([&] {
@@ -739,7 +739,8 @@ Result<int> journal(const Invocation& call) {
     }());
     const bool over = status == FlowStatus::finished || status == FlowStatus::error;
     if (!follow || over) return 0;
-    if (const int signal = next_stop_signal(static_cast<int>(kJournalMs)); signal != 0) return exit_of_signal(signal);
+    if (const int signal = next_follower_signal(static_cast<int>(kJournalMs)); signal != 0)
+      return exit_of_signal(signal);
   }
 }
 
@@ -826,11 +827,11 @@ Result<int> logs(const Invocation& call) {
         if (counts) print_line(call, line, width);
       }
       more = !lines.empty();
-      if (const int signal = next_stop_signal(0); signal != 0) return exit_of_signal(signal);
+      if (const int signal = next_follower_signal(0); signal != 0) return exit_of_signal(signal);
     }
     if (!follow) return 0;
     if (over) return exit_code(view);
-    if (const int signal = next_stop_signal(kPauseMs); signal != 0) return exit_of_signal(signal);
+    if (const int signal = next_follower_signal(kPauseMs); signal != 0) return exit_of_signal(signal);
   }
 }
 

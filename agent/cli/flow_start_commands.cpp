@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <csignal>
 #include <cstdio>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -303,7 +304,8 @@ Result<int> follow_started(const Invocation& call, OpenedFlows& open, Id flow) {
                           "(`mycojobs dev`); {}",
                           flow, again)
             : fmt::format("flow {} goes on; {}", flow, again));
-    if (ours != nullptr) let_finish(*ours);
+    // Without a reader the command ends at once, as SIGPIPE would end it: nobody sees what let_finish() waits for.
+    if (ours != nullptr && followed.signal != SIGPIPE) let_finish(*ours);
     return exit_of_signal(followed.signal);
   }
   print_flow_end(call, followed.view);

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <csignal>
 #include <cstdio>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -65,7 +66,10 @@ class JobFollower {
  private:
   // The first is a request to cancel, kept until the store has taken it. A third, while we leave, ends us at once.
   Result<void> obey_signals(Store& store) {
-    if (next_stop_signal(0) != 0 && ++stops_ > 1) {
+    const int signal = next_follower_signal(0);
+    // A lost reader counts as the first Ctrl-C only, because a Ctrl-C in a terminal also ends the reader of the pipe.
+    const bool stop = signal == SIGPIPE ? stops_ == 0 : signal != 0;
+    if (stop && ++stops_ > 1) {
       leave_at_stop_signals();
       return fail(Code::conflict,
                   "left " + key_ + " behind" + (cancel_asked_ ? ", with the request to cancel it" : ""));
@@ -373,7 +377,7 @@ Result<int> logs(Invocation& call) {
   const bool follow = call.has("follow");
   std::uint64_t after = 0;
   for (;;) {
-    if (const int signal = next_stop_signal(0); signal != 0) return exit_of_signal(signal);
+    if (const int signal = next_follower_signal(0); signal != 0) return exit_of_signal(signal);
     MJ_TRY(page, opened.store->logs(context, key, after, 256, follow ? 200 : 0));
     for (const Log& line : page.lines) {
       after = line.seq;

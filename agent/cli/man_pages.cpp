@@ -83,6 +83,7 @@ std::string exits() {
       {"70", "a bug, of which one line tells"},
       {"74, 75, 77", "the system refused a file; try again later; wrong password or rights"},
       {"124, 126, 130, 137", "the job ran out of time; tried what is never innocent; was cancelled; ran out of memory"},
+      {"141", "the reader of its output has gone"},
   };
   std::string out = "# EXIT STATUS\n\n";
   for (const auto& [code, about] : kExits) out += definition(bold(code), about);

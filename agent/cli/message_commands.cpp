@@ -270,7 +270,7 @@ class MessageFollower {
         away_since_ms = 0;
         say_where();
       }
-      if (next_stop_signal(200) != 0) return fail(Code::conflict, goes_on());
+      if (next_follower_signal(200) != 0) return fail(Code::conflict, goes_on());
     }
   }
 

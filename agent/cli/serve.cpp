@@ -93,6 +93,11 @@ int next_stop_signal(int timeout_ms, const std::function<void()>& at_once) {
   return signal;
 }
 
+int next_follower_signal(int timeout_ms) {
+  const int signal = next_stop_signal(timeout_ms);
+  return signal == 0 && has_lost_reader() ? SIGPIPE : signal;
+}
+
 bool AgentPlace::wait(const Error& why) {
   constexpr int kPauseMs = 400;
   health_.failed(0, "starting", why);

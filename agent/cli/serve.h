@@ -27,6 +27,9 @@ int next_stop_signal(int timeout_ms, const std::function<void()>& at_once);
 inline int next_stop_signal(int timeout_ms) {
   return next_stop_signal(timeout_ms, [] {});
 }
+// The signal that ends a command which follows a job, flow, message or workflow: a stop signal, or SIGPIPE once the
+// reader of standard output or standard error has gone, even if nothing is written. 0 after timeout_ms.
+int next_follower_signal(int timeout_ms);
 // What a command exits with that was asked to stop before it had its answer, as a shell says it: 130 after Ctrl-C.
 constexpr int exit_of_signal(int signal) { return 128 + signal; }
 

@@ -1,6 +1,7 @@
 #include "cli/terminal.h"
 
 #include <fmt/format.h>
+#include <poll.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <sysexits.h>
@@ -226,6 +227,16 @@ void print_list(Rows rows) {
 void print_output(bool is_err, std::string_view bytes) { (is_err ? err() : out()).output(bytes); }
 
 void print_log(const Log& line) { print_output(line.stream != LogStream::out, line.text); }
+
+bool has_lost_reader() {
+  const auto lost = [](int fd) {
+    struct stat is {};
+    if (::fstat(fd, &is) != 0 || (!S_ISFIFO(is.st_mode) && !S_ISSOCK(is.st_mode))) return false;
+    pollfd stream{fd, 0, 0};  // a lost reader is reported without being requested
+    return ::poll(&stream, 1, 0) == 1 && (stream.revents & (POLLERR | POLLHUP)) != 0;
+  };
+  return lost(STDOUT_FILENO) || lost(STDERR_FILENO);
+}
 
 int finish(const Result<int>& code) { return code ? *code : complain(code.error()); }
 

@@ -40,6 +40,8 @@ int complain(const Error&);
 int complain(const Error&, int exit);  // the same with another exit code
 void complain_in_json();
 bool complains_in_json();
+// True once standard output or standard error is a pipe or socket whose reader has closed it. Writes nothing.
+bool has_lost_reader();
 // What a command returns: its code, or its complaint's.
 int finish(const Result<int>& code);
 // The same, or EX_IOERR if an answer could not be written ("no space left"). A pipe whose reader has gone is no error.

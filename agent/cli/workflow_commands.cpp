@@ -2,7 +2,7 @@
 // | export | verify-replay: workflows that run.
 #include <fmt/chrono.h>
 #include <fmt/format.h>
-#include <unistd.h>
+
 #include <cstdlib>
 #include <iostream>
 #include <iterator>
@@ -30,7 +30,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::uint32_t kTailMs = 250;    // how often a journal that is followed is read
+constexpr int kTailMs = 250;              // how often a journal that is followed is read
 constexpr std::size_t kShownBytes = 200;  // of a value in a table
 
 struct OpenedWorlds {
@@ -294,7 +294,7 @@ Result<int> instance_logs(const Invocation& call) {
     if (over) lines.end_all();
     if (over) return 0;
     std::fflush(stdout);
-    if (!page.more) ::usleep(kTailMs * 1000);
+    if (const int signal = next_follower_signal(page.more ? 0 : kTailMs); signal != 0) return exit_of_signal(signal);
   }
 }
 
@@ -335,7 +335,7 @@ Result<int> tail(const Invocation& call) {
     const bool all = after >= page["height"].get<std::uint64_t>() || page["facts"].empty();
     if (all && !call.has("follow")) return 0;
     std::fflush(stdout);
-    if (all) ::usleep(kTailMs * 1000);
+    if (const int signal = next_follower_signal(all ? kTailMs : 0); signal != 0) return exit_of_signal(signal);
   }
 }
 

@@ -21,6 +21,15 @@ class Client {
   Finished operator()(std::vector<std::string> words, std::string input = "") const {
     return run(folder_, line(std::move(words)), {}, std::move(input));
   }
+  // The command with both of its streams in a pipe to the shell command `reader`. The exit code is the command's own,
+  // or 124 if the command still ran after a minute.
+  Finished piped(std::vector<std::string> words, const std::string& reader) const {
+    std::vector<std::string> shell{"bash", "-c", "timeout 60 \"$@\" 2>&1 | " + reader + "; exit ${PIPESTATUS[0]}",
+                                   "bash"};
+    words = line(std::move(words));
+    shell.insert(shell.end(), words.begin(), words.end());
+    return run(folder_, std::move(shell));
+  }
   nlohmann::json json(std::vector<std::string> words) const {
     words.emplace_back("--json");
     const Finished done = (*this)(std::move(words));

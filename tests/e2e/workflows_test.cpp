@@ -161,6 +161,7 @@ TEST_F(WorkflowsE2e, AnOrderGoesThroughEveryKindOfEffect) {
   EXPECT_EQ(mycojobs_.json({"workflow", "cells", "saga"})[0]["key"], 7);
   expect_says(mycojobs_({"workflow", "timeline", "saga", "7"}), 0, "by job:1:");
   expect_says(mycojobs_({"workflow", "tail", "saga"}), 0, "shop/saga@1[7]");
+  EXPECT_EQ(mycojobs_.piped({"workflow", "tail", "saga", "--follow"}, "head -1").code, 141) << "the reader has gone";
   expect_says(mycojobs_({"workflow", "show", "saga", "7"}), 0, "\"paid\":70");
   expect_whole();
 }

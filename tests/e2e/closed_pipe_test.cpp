@@ -1,0 +1,70 @@
+// Commands that follow something end once the reader of their output has gone, also while they write nothing.
+#include "e2e/client.h"
+
+namespace mycojobs::test {
+namespace {
+
+constexpr int kSigpipe = 141;
+
+class ClosedPipe : public Operator {
+ protected:
+  Process coordinator() {
+    return Process(folder_, {program(), "coordinator", "--redis", redis_.url(), "--context", "1", "--state-dir",
+                             folder_ / "coordinator"});
+  }
+  // A flow whose first node writes a line, and whose second node waits until the test ends.
+  std::string waiting_flow() {
+    const std::string file = folder_.write(
+        "flow.yaml",
+        "name: waits\njobs:\n  a: {script: \"print('up')\", type: python}\n  b: {needs: a, pause: wait}\n");
+    const std::string key = mycojobs_({"flow", "start", file, "--detach"}).out;
+    const std::string id = key.substr(5, key.find('\n') - 5);
+    EXPECT_TRUE(eventually([&] {
+      return mycojobs_.json({"flow", "show", id}).value("detail", "") == "waiting";
+    })) << mycojobs_({"flow", "show", id}).out;
+    return id;
+  }
+};
+
+TEST_F(ClosedPipe, EndsFollowersOfFlows) {
+  Process leads = coordinator();
+  Process works = agent(20);
+  const std::string flow = waiting_flow();
+  for (const auto& words : {std::vector<std::string>{"flow", "watch", flow},
+                            {"flow", "watch", flow, "--json"},
+                            {"flow", "journal", flow, "--follow"},
+                            {"flow", "logs", flow, "--follow"},
+                            {"flow", "start", folder_ / "flow.yaml", "--follow"}}) {
+    for (const char* reader : {"head -1", "true"})
+      EXPECT_EQ(mycojobs_.piped(words, reader).code, kSigpipe) << words[1] << " | " << reader;
+  }
+}
+
+TEST_F(ClosedPipe, EndsJobLogsAndCancelsTheJobOfRun) {
+  Process works = agent(20);
+  const std::string job = mycojobs_.submit(kSleeps);
+  for (const char* reader : {"head -1", "true"})
+    EXPECT_EQ(mycojobs_.piped({"job", "logs", job, "--follow"}, reader).code, kSigpipe) << reader;
+  EXPECT_EQ(mycojobs_.field(job, "status"), "started") << "a command that reads leaves the job alone";
+  EXPECT_EQ(mycojobs_.piped({"run", folder_.write("job.py", kSleeps)}, "head -1").code, 130);
+}
+
+TEST_F(ClosedPipe, EndsMessageFollow) {
+  const std::string key = folder_ / "a.key";
+  ASSERT_EQ(mycojobs_({"key", "new", key}).code, 0);
+  const std::string script = folder_.write("job.py", "pass");
+  const Finished sent = mycojobs_(
+      {"message", "send", script, "--to", "9", "--address", "http://127.0.0.1:9", "--key", key, "--caller", "12"});
+  ASSERT_EQ(sent.code, 0) << sent.err;
+  EXPECT_EQ(mycojobs_.piped({"message", "follow", sent.out.substr(0, sent.out.find('\n'))}, "true").code, 75);
+}
+
+TEST_F(ClosedPipe, EndsFlowStartWithItsPrivateRedis) {
+  const std::string file = folder_.write("flow.yaml", "name: waits\njobs:\n  a: {pause: wait}\n");
+  const Finished done = run(folder_, {"bash", "-c", "timeout 60 \"$@\" 2>&1 | head -1; exit ${PIPESTATUS[0]}", "bash",
+                                      program(), "flow", "start", file, "--state-dir", folder_ / "state"});
+  EXPECT_EQ(done.code, kSigpipe) << done.out << done.err;
+}
+
+}  // namespace
+}  // namespace mycojobs::test
