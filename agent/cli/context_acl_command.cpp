@@ -31,16 +31,20 @@ bool is_wanted(const Invocation& call, std::string_view role) {
          std::find(given->second.begin(), given->second.end(), role) != given->second.end();
 }
 
-// Says how to use the lines; not on standard output, which goes to redis-cli.
+// The steps, in an order that neither locks the operator out nor leaves the default user open after a restart of Redis.
+// Standard error: standard output goes to redis-cli.
 void explain(const Invocation& call) {
   if (!call.has("passwords"))
     say(fmt::format(
         "put > and a password in the place of {}, or ask for --passwords: Redis refuses the lines as they are",
         kNoPassword));
-  say("give the lines to redis-cli, then ACL SAVE (with an aclfile) or CONFIG REWRITE; in an aclfile a line begins "
-      "with "
-      "`user` instead of `ACL SETUSER`. Each program names its user: redis://NAME:PASSWORD@HOST");
-  say("then close the user that needs no password: ACL SETUSER default off");
+  say("type these in this order; in an aclfile a line begins with `user` instead of `ACL SETUSER`:");
+  say("1. an administrator, whose password redis-cli then reads from REDISCLI_AUTH: ACL SETUSER admin on >PASSWORD ~* "
+      "&* +@all");
+  say("2. the lines above; then let each program name its user: redis://NAME:PASSWORD@HOST");
+  say("3. redis-cli --user admin ACL SETUSER default off");
+  say("4. redis-cli --user admin ACL SAVE (with an aclfile), or CONFIG REWRITE: otherwise a restart opens it again");
+  say("5. check: `redis-cli ACL WHOAMI` without a password answers NOAUTH, and `mycojobs doctor` has no warning of it");
   say("a database is no wall: contexts that distrust each other need Redis servers of their own (docs/operations.md)");
 }
 
@@ -51,7 +55,7 @@ Result<int> print_users(Invocation& call) {
   nlohmann::json users = nlohmann::json::array();
   for (const RedisRole& role : redis_roles()) {
     if (!is_wanted(call, role.name)) continue;
-    std::string name = fmt::format("mycojobs-{}-{}", role.name, fmt::join(contexts, "-"));
+    std::string name = fmt::format("{}{}-{}", kRedisUserPrefix, role.name, fmt::join(contexts, "-"));
     if (role.name == "submitter" && caller != 0) name += fmt::format("-actor{}", caller);
     const std::string password = call.has("passwords") ? random_hex(kPasswordBytes) : "";
     const auto rules = redis_rules(role.name, databases, caller);

@@ -19,6 +19,7 @@
 #include "inspect/objects.h"
 #include "inspect/rebuild.h"
 #include "inspect/world_verify.h"
+#include "store/default_user.h"
 
 // mycojobs doctor: tries everything a job needs and names the remedy for what is missing.
 
@@ -77,11 +78,15 @@ Result<ServerFacts> facts_of(Result<std::unique_ptr<Store>> store) {
 }
 
 void add_server(const Invocation& call, Checks& checks, const std::string& name, const Result<ServerFacts>& facts,
-                Id highest) {
+                Id highest, const std::string& url) {
   if (!facts) return add_error(checks, name, "server", facts.error());
   for (Check& check : examine_server(*facts, highest, call.settings.redis_wait_replicas)) {
     check.area = name;
     checks.push_back(std::move(check));
+  }
+  if (const auto user = probe_default_user(url); user && *user) {
+    checks.push_back(default_user_check(**user == DefaultUser::open));
+    checks.back().area = name;
   }
 }
 
@@ -108,7 +113,7 @@ void examine_redis(const Invocation& call, Checks& checks) {
     auto session = open_session(call.parts, call.settings, false);
     add_server(call, checks, "redis",
                session ? facts_of(session->stores->open()) : Result<ServerFacts>(tl::unexpected(session.error())),
-               highest);
+               highest, call.settings.redis.empty() ? call.parts.embedded_url(call.settings) : call.settings.redis);
   }
   for (Id context : call.settings.contexts) {
     const auto found = own.find(context);
@@ -117,7 +122,7 @@ void examine_redis(const Invocation& call, Checks& checks) {
     Settings alone = call.settings;
     alone.context_redis = {{Id{0}, found->second}};
     add_server(call, checks, "redis of context " + std::to_string(context),
-               facts_of(call.parts.stores(alone, found->second)->open()), 0);
+               facts_of(call.parts.stores(alone, found->second)->open()), 0, found->second);
   }
 }
 

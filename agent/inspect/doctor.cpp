@@ -122,6 +122,14 @@ std::vector<Check> examine_server(const ServerFacts& facts, Id highest, std::uin
   return checks;
 }
 
+Check default_user_check(bool open) {
+  if (!open) return {"redis", "default user", Verdict::ok, "closed: clients need a user and a password", ""};
+  return {"redis", "default user", Verdict::warning,
+          "open: clients without a password may do everything, beside users named mycojobs-*",
+          "first ACL SETUSER admin on >PASSWORD ~* &* +@all; then as admin: ACL SETUSER default off, and ACL SAVE or "
+          "CONFIG REWRITE (docs/operations.md, \"Redis\")"};
+}
+
 std::string_view word(Verdict verdict) {
   constexpr std::string_view kWords[] = {"ok", "warning", "missing"};
   return kWords[static_cast<std::size_t>(verdict)];

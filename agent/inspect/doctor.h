@@ -27,6 +27,9 @@ nlohmann::json to_json(const Check&);
 // 0: none by its number. wait_replicas: as the option says. Pure.
 std::vector<Check> examine_server(const ServerFacts&, Id highest, std::uint32_t wait_replicas);
 
+// Whether the default user of the server is open beside users that `context acl` has made. Pure.
+Check default_user_check(bool open);
+
 // The format of a context's keys. Nothing: nothing has been written there, or it cannot be read now.
 std::vector<Check> examine_format(Store&, Id context);
 

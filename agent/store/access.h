@@ -23,6 +23,8 @@
 
 namespace mycojobs {
 
+inline constexpr std::string_view kRedisUserPrefix = "mycojobs-";  // of every user that `context acl` prints
+
 struct RedisRole {
   std::string_view name, what;
 };

@@ -82,6 +82,17 @@ class Access : public Operator {
   std::map<std::string, User> users_;
 };
 
+// A Redis with an aclfile.
+class AccessOrder : public ::testing::Test {
+ protected:
+  std::string as_admin(std::vector<std::string> words, const std::string& input = "") const {
+    words.insert(words.begin(), {"--user", "admin", "--pass", "secret", "--no-auth-warning"});
+    return redis_.cli(0, std::move(words), input);
+  }
+  TempDir folder_;
+  RedisServer redis_{folder_, {"--aclfile", folder_.write("users.acl", "")}};
+};
+
 const std::string kFlow =
     R"json({"name":"two","jobs":{"a":{"type":"python","script":"print(1)"},"b":{"type":"python","script":"print(2)","needs":["a"]}}})json";
 
@@ -301,6 +312,42 @@ TEST_F(Access, APlainClientMayWhatTheProtocolTellsIt) {
   redis_.cli(1, {"LPUSH", "msg_in", "message:12:1"});
   EXPECT_EQ(as("submitter", {"RPOP", "msg_in"}), "message:12:1");
   EXPECT_EQ(as("submitter", {"PUBLISH", "runner20", "message:12:1"}), "0");
+}
+
+TEST_F(Access, DoctorWarnsOfAnOpenDefaultUser) {
+  const auto state = [&](const std::string& address) {
+    const Finished done =
+        run(folder_, {program(), "doctor", "--redis", address, "--state-dir", folder_ / "client", "--json"});
+    for (const auto& check : nlohmann::json::parse(done.out, nullptr, false)) {
+      if (check["name"] == "default user") return check["state"].get<std::string>();
+    }
+    return std::string("absent");
+  };
+  EXPECT_EQ(state(redis_.url()), "warning");
+  EXPECT_EQ(state(url("operator")), "warning");
+  redis_.cli(0, {"ACL", "SETUSER", "default", "off"});
+  EXPECT_EQ(state(url("operator")), "ok");
+}
+
+// The steps of docs/operations.md, with a restart of Redis behind them.
+TEST_F(AccessOrder, OfTheManualLocksNobodyOutAndSurvivesARestart) {
+  const Finished printed =
+      run(folder_, {program(), "context", "acl", "1", "--passwords", "--state-dir", folder_ / "c"});
+  ASSERT_EQ(printed.code, 0) << printed.err;
+  std::size_t at = 0;
+  for (const char* step : {"ACL SETUSER admin on", "the lines above", "default off", "ACL SAVE", "check: "}) {
+    const std::size_t found = printed.err.find(step, at);
+    ASSERT_NE(found, std::string::npos) << step << " is not behind the others in\n" << printed.err;
+    at = found;
+  }
+  EXPECT_EQ(redis_.cli(0, {"ACL", "SETUSER", "admin", "on", ">secret", "~*", "&*", "+@all"}), "OK");
+  EXPECT_EQ(as_admin({}, printed.out), "OK\nOK\nOK\nOK\nOK");
+  EXPECT_EQ(as_admin({"ACL", "SETUSER", "default", "off"}), "OK");
+  EXPECT_EQ(as_admin({"ACL", "SAVE"}), "OK");
+  redis_.kill();
+  redis_.start();
+  EXPECT_TRUE(redis_.cli(0, {"ACL", "WHOAMI"}).starts_with("NOAUTH"));
+  EXPECT_EQ(as_admin({"ACL", "WHOAMI"}), "admin");
 }
 
 TEST_F(Access, ALineWithoutAPasswordIsRefusedByRedis) {
