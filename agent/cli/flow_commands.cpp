@@ -311,7 +311,9 @@ void print_flow_end(const Invocation& call, const FlowView& view) {
   }
   if (!view.record.error.empty()) say(paint(Tone::bad, "error: ", true) + one_line(view.record.error));
   const bool good = view.status == "finished";
-  say(paint(good ? Tone::good : Tone::bad, fmt::format("flow {}", view.record.id), true) + " " + one_line(view.detail));
+  const std::size_t skipped = count_skipped(view);
+  say(paint(good ? Tone::good : Tone::bad, fmt::format("flow {}", view.record.id), true) + " " + one_line(view.detail) +
+      (skipped == 0 ? "" : fmt::format(", {} skipped", counted(skipped, "node"))));
 }
 
 int exit_code(const FlowView& view) {

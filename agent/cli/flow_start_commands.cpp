@@ -21,6 +21,7 @@
 #include "cli/terminal.h"
 #include "domain/codec.h"
 #include "domain/flow_plan.h"
+#include "domain/flow_warnings.h"
 #include "domain/flow_yaml.h"
 #include "domain/nearest.h"
 #include "domain/utf8.h"
@@ -168,9 +169,22 @@ void check_types(Source& source, const FlowPlan& plan) {
 
 }  // namespace
 
-Result<PlanRead> read_flow_file(const Invocation& call, const std::string& file, bool types) {
+namespace {
+
+// A list of jobs has other paths than those of the warnings: such warnings stay without a line.
+void add_warnings(const std::string& text, const json& definition, YamlText& places, FlowFileRead& read) {
+  if (!read.plan) return;
+  read.warnings = warnings_of(*read.plan);
+  if (read.warnings.empty() || !definition["jobs"].is_object()) return;
+  if (places.places.empty()) (void)yaml_to_json(text, places);
+  for (PlanProblem& warning : read.warnings) locate(places, warning);
+}
+
+}  // namespace
+
+Result<FlowFileRead> read_flow_file(const Invocation& call, const std::string& file, bool types) {
   MJ_TRY(text, read_script(file, kMaxDefinitionBytes));
-  PlanRead read;
+  FlowFileRead read;
   YamlText places;
   auto parsed = is_json(file, text) ? parse_exact_json(text, kMaxDefinitionBytes) : flow_yaml_to_json(text, places);
   if (!parsed) {
@@ -181,7 +195,7 @@ Result<PlanRead> read_flow_file(const Invocation& call, const std::string& file,
   embed_all(source, "", *parsed, 0);
   MJ_TRY(inputs, inputs_of(call, *parsed));
   MJ_CHECK(give_inputs(*parsed, inputs));
-  read = read_plan(*parsed);
+  static_cast<PlanRead&>(read) = read_plan(*parsed);
   if (read.plan) check_policies(source, *read.plan);
   if (read.plan && types) check_types(source, *read.plan);
   if (!source.problems.empty()) {
@@ -199,6 +213,7 @@ Result<PlanRead> read_flow_file(const Invocation& call, const std::string& file,
   for (PlanProblem& problem : read.problems) locate(places, problem);
   std::stable_sort(read.problems.begin(), read.problems.end(),
                    [](const PlanProblem& a, const PlanProblem& b) { return a.line < b.line; });
+  add_warnings(text, *parsed, places, read);
   return read;
 }
 
@@ -386,21 +401,29 @@ Result<int> create_only(const Invocation& call) {
   return 0;
 }
 
+nlohmann::json to_json(const std::vector<PlanProblem>& problems) {
+  nlohmann::json out = nlohmann::json::array();
+  for (const PlanProblem& problem : problems)
+    out.push_back({{"path", to_utf8(problem.path)},
+                   {"message", to_utf8(problem.message)},
+                   {"line", problem.line},
+                   {"column", problem.column}});
+  return out;
+}
+
 Result<int> check_file(const Invocation& call) {
   leave_at_stop_signals();
   MJ_TRY(read, read_flow_file(call, call.arguments.at(0), true));
   if (call.json) {
-    nlohmann::json out{{"ok", read.plan.has_value()}, {"problems", nlohmann::json::array()}};
-    for (const PlanProblem& problem : read.problems)
-      out["problems"].push_back({{"path", to_utf8(problem.path)},
-                                 {"message", to_utf8(problem.message)},
-                                 {"line", problem.line},
-                                 {"column", problem.column}});
+    nlohmann::json out{
+        {"ok", read.plan.has_value()}, {"problems", to_json(read.problems)}, {"warnings", to_json(read.warnings)}};
     if (read.plan) out.update({{"name", read.plan->name}, {"hash", read.plan->hash}, {"nodes", read.plan->written()}});
     print(dump_json(out, 2) + "\n");
   } else if (read.plan) {
     print(fmt::format("{}: {}, definition {}\n", one_line(read.plan->name), counted(read.plan->written(), "node"),
                       read.plan->hash));
+    for (const PlanProblem& warning : read.warnings)
+      say(paint(Tone::warn, "warning: ", true) + join_at(call.arguments.at(0), {warning}));
   } else {
     print(printable(join_at(call.arguments.at(0), read.problems)) + "\n");
   }

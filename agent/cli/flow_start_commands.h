@@ -15,7 +15,10 @@ namespace mycojobs {
 // definition is in `problems`, each with its line.
 // types: a script type that no executor of this host runs and that is nearly one of theirs is a problem, too, unless
 // the setting script_types names it.
-Result<PlanRead> read_flow_file(const Invocation&, const std::string& file, bool types = false);
+struct FlowFileRead : PlanRead {
+  std::vector<PlanProblem> warnings;  // of a plan without problems (domain/flow_warnings.h), each with its line
+};
+Result<FlowFileRead> read_flow_file(const Invocation&, const std::string& file, bool types = false);
 // The same, where problems are an error: invalid, a line for each.
 Result<FlowPlan> flow_file_argument(const Invocation&);
 // Error invalid: inputs that it requires are not given; it names them.

@@ -384,6 +384,12 @@ std::string state_text(const NodeView& node, std::uint64_t now_ms) {
   return text;
 }
 
+std::size_t count_skipped(const FlowView& view) {
+  return static_cast<std::size_t>(std::count_if(view.nodes.begin(), view.nodes.end(), [](const NodeView& node) {
+    return node.status == NodeStatus::cancelled && node.detail == "skipped";
+  }));
+}
+
 std::string headline(const FlowView& view) {
   const std::string name = one_line(to_utf8(view.record.name));
   if (view.record.id == 0) return fmt::format("definition {}  {}", name, counted(view.nodes.size(), "node"));
@@ -400,6 +406,7 @@ std::string headline(const FlowView& view) {
       fmt::format("flow {} {}  {}  {} of {} settled", view.record.id, name, one_line(view.detail), settled, nodes);
   if (running > 0) text += fmt::format(", {} running", running);
   if (failed > 0) text += fmt::format(", {} failed", failed);
+  if (const std::size_t skipped = count_skipped(view); skipped > 0) text += fmt::format(", {} skipped", skipped);
   const std::uint64_t end = view.record.ended_ms > 0 ? view.record.ended_ms : view.now_ms;
   if (view.record.started_ms > 0 && end >= view.record.started_ms)
     text += "  " + short_span(end - view.record.started_ms);

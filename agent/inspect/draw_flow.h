@@ -29,5 +29,6 @@ std::string draw_dot(const FlowView&);
 std::string state_text(const NodeView&, std::uint64_t now_ms);
 std::string short_span(std::uint64_t ms);  // "800 ms", "1.2 s", "14 s", "3 min"
 std::string headline(const FlowView&);     // "flow 12 nightly  started running  3 of 9 settled  41 s"
+std::size_t count_skipped(const FlowView&);
 
 }  // namespace mycojobs

@@ -77,6 +77,28 @@ TEST_F(FlowCommands, AWrongDefinitionIsReportedWhole) {
   expect_says(mycojobs_({"flow", "graph", file, "--format", "png"}), 65, "--format");
 }
 
+// The example of docs/flows.md, as it is checked and as it ends.
+TEST_F(FlowCommands, AJoinAfterAHandledFailureIsSkippedAndReported) {
+  const std::string file = write(R"yaml(
+name: import
+defaults: {type: python}
+jobs:
+  fetch:  {script: "raise OSError('the source is away')", on_error: cached}
+  cached: {script: "result['rows'] = 3"}
+  report: {needs: fetch, script: "print('fresh rows')"}
+  always: {needs: [fetch, cached], script: "print('fresh or cached rows')"}
+)yaml");
+  const Finished checked = mycojobs_({"flow", "check", file});
+  expect_says(checked, 0, "flow.yaml:7:");
+  expect_says(checked, 0, "jobs.report.needs: if fetch fails and cached handles that, report is skipped");
+  EXPECT_EQ(checked.err.find("always is skipped"), std::string::npos) << checked.err;
+  EXPECT_EQ(mycojobs_.json({"flow", "check", file})["warnings"].size(), 1U);
+  serve();
+  expect_says(mycojobs_({"flow", "start", file, "--follow"}), 0, "flow 1 completed, 1 node skipped");
+  EXPECT_EQ(node("1", "report"), "cancelled skipped");
+  EXPECT_EQ(node("1", "always"), "completed ok");
+}
+
 // A client that has redis-cli alone writes two jobs and a flow. Both jobs see the flow's variables; a job's own win.
 TEST_F(FlowCommands, AFlowWrittenWithRedisCliRunsAndItsJobsSeeItsVariables) {
   serve();

@@ -65,6 +65,13 @@ TEST(FlowGraph, TextShowsStatesTimesAndTargets) {
   EXPECT_THAT(text, HasSubstr("only when called:\n"));
 }
 
+TEST(FlowGraph, TheHeadlineCountsSkippedNodes) {
+  FlowView view = pipeline();
+  view.nodes[2].status = NodeStatus::cancelled;
+  view.nodes[2].detail = "skipped";
+  EXPECT_THAT(draw_flow(view, GraphFormat::text), HasSubstr("2 of 5 settled, 1 running, 1 skipped  41 s\n"));
+}
+
 TEST(FlowGraph, AsciiHasNothingElse) {
   FlowView view = pipeline();
   view.nodes[0].name = "b\xC3\xA4u\xE2\x86\x92";

@@ -9,6 +9,7 @@ const {parseJson, stringifyJson} = await import(`${process.env.MYCOJOBS_SOURCE}/
 const {login_bytes} = await source('key.js');
 const {LogLines} = await source('lines.js');
 const {Rows} = await source('rows.js');
+const {node_state} = await source('states.js');
 
 test('what turns or hides text is shown as a sign', () => {
   assert.equal(plain('a\u202eb\u200bc\u0000d\u001be\u007f'), 'a\u2039U+202E\u203ab\u2039U+200B\u203ac\u2400d\u241be\u2421');
@@ -58,6 +59,13 @@ test('what a key signs is the one encoding of it', () => {
   const text = (n) => (n < 24 ? [0x60 + n] : n < 256 ? [0x78, n] : [0x79, n >> 8, n & 255]);
   const row = (name, value) => [...text(name.length), ...Buffer.from(name), ...text(value.length), ...Buffer.from(value)];
   assert.deepEqual([...bytes], [...Buffer.from('mycojobs login 1\n'), 0xa4, ...row('signer', 's'.repeat(300)), ...row('audience', 'h:1'), ...row('algorithm', 'ed25519'), ...row('challenge', 'c'.repeat(30))]);
+});
+
+test('a failure that a flow went past is no tick', () => {
+  const state = (detail) => node_state({node_status: 'completed', detail});
+  assert.deepEqual(state('ok'), ['done', 'completed']);
+  assert.deepEqual(state('handled'), ['handled', 'handled']);
+  assert.deepEqual(state('continued'), ['handled', 'continued']);
 });
 
 // Jobs as the server lists them: the newest first, one each millisecond.

@@ -1,5 +1,5 @@
 // What waits for somebody's word.
-import {html, useEffect, useState, Glyph, Problem, Their, flow_href, job_href, useCall, useNow, useTitle, Waited} from './ui.js';
+import {html, useEffect, useState, Glyph, Problem, Their, flow_href, job_href, node_state, useCall, useNow, useTitle, Waited} from './ui.js';
 import {rpc} from './api.js';
 import {Answer, Value} from './job.js';
 import {instance_href} from './workflows.js';
@@ -12,7 +12,7 @@ function Evidence({question, context}) {
   const dag = useCall('flow.dag', {id: question.flow, context_id: context});
   const node = dag.value?.nodes.find((each) => each.name === question.node);
   const before = (dag.value?.nodes ?? []).filter((each) => node?.depends.includes(each.id));
-  return html`<details><summary class="quiet">what came before</summary>${before.map((each) => html`<p><${Glyph} shape=${each.node_status === 'completed' ? 'done' : 'failed'}/> <a href=${job_href(each.job, context)}><${Their} text=${each.name}/></a> ${each.node_status} ${each.error && html`<bdi>${line(each.error)}</bdi>`}</p>`)}
+  return html`<details><summary class="quiet">what came before</summary>${before.map((each) => html`<p><${Glyph} shape=${node_state(each)[0]}/> <a href=${job_href(each.job, context)}><${Their} text=${each.name}/></a> ${node_state(each)[1]} ${each.error && html`<bdi>${line(each.error)}</bdi>`}</p>`)}
     ${value && Object.keys(value.result).length > 0 && html`<${Value} of=${value.result}/>`}</details>`;
 }
 

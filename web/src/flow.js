@@ -141,6 +141,7 @@ export function FlowView({id, query, context, rights}) {
   const call = (method, more = {}) => async () => { await rpc(method, {id, context_id: context, ...more}); await load(); };
   const nodes = dag.nodes.filter((node) => !node.on_call || node.node_status !== 'pending');
   const done = nodes.filter((node) => ['completed', 'failed', 'cancelled'].includes(node.node_status)).length;
+  const skipped = nodes.filter((node) => node.detail === 'skipped').length;
   const node = dag.nodes.find((each) => each.name === chosen);
   const asking = dag.nodes.filter((each) => node_state(each)[0] === 'asks' && each.name !== chosen);
   const retries = record.status === 'error' && !/flow replay/.test(why?.[0]?.next ?? '');
@@ -158,7 +159,7 @@ export function FlowView({id, query, context, rights}) {
         ${steers && record.status === 'started' && (record.detail === 'paused' ? html`<${Action} run=${call('flow.resume')}>Resume<//>` : html`<${Action} run=${call('flow.pause')} title="nothing new begins">Pause<//>`)}
         ${steers && record.status === 'started' && html`<${Action} keys="x" title="ends its jobs, then compensates (x)" run=${call('flow.cancel')}>Cancel<//>`}</div></div>
     <p class="facts quiet"><span>caller ${record.caller_id}</span><span>${counted(dag.nodes.length, 'node')}</span>${record.started_ms ? html`<span>${ended ? 'took' : 'runs for'} ${span((ended ? record.ended_ms : now) - record.started_ms)}</span>` : ''}<span>${ended ? html`ended <${Ago} at=${record.ended_ms} now=${now}/>` : html`made <${Ago} at=${record.created_at * 1000} now=${now}/>`}</span></p>
-    <div class="progress"><progress max=${Math.max(nodes.length, 1)} value=${done} aria-label="progress"></progress><span>${done} of ${nodes.length} done</span></div>
+    <div class="progress"><progress max=${Math.max(nodes.length, 1)} value=${done} aria-label="progress"></progress><span>${done} of ${nodes.length} done${skipped > 0 ? `, ${skipped} skipped` : ''}</span></div>
     <${Problem} error=${error}/>${gone && html`<${Problem} error=${{message: gone}}/>`}
     ${dag.anomalies?.length > 0 && html`<${Problem} error=${{message: dag.anomalies.slice(0, 3).join('; ')}}/>`}
     ${record.status !== 'finished' && why?.length > 0 && html`<section class=${`card explain ${flow_state(record)[0]}`} aria-label="why">${why.slice(0, 3).map((each) => html`<${Explained} why=${each}/>`)}</section>`}

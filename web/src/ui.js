@@ -35,41 +35,7 @@ export const flow_href = (id, context, more = {}) => href(['flows', String(id)],
 
 // ---- states ----
 
-// How a job ended that did not fail: somebody cancelled it, or its flow left it out.
-const NO_FAILURES = {cancelled: 'cancelled', skipped: 'skipped', not_needed: 'not needed'};
-export const has_failed = (job) => job.status === 'error' && !Object.hasOwn(NO_FAILURES, job.detail || '');
-// Its flow alone runs it, if at all.
-export const left_out = (job) => Boolean(job.flow_id) && job.status === 'error' && ['skipped', 'not_needed'].includes(job.detail);
-// [shape, word]: `shape` a class of style.css and a drawing below.
-export function job_state(job) {
-  const detail = job.detail || '';
-  if (job.status === 'finished') return ['done', 'finished'];
-  if (job.status === 'error') return !has_failed(job) ? ['cancelled', NO_FAILURES[detail]] : ['failed', detail ? `failed: ${line(detail, 24)}` : 'failed'];
-  if (job.status === 'started') return ['running', detail === 'unkillable' ? 'unkillable' : 'running'];
-  if (job.status === 'waiting_for_prerequisites') return ['waiting', detail === 'dependencies' ? 'waits for jobs' : 'waits'];
-  const words = {created: ['planned', 'created'], planned: ['planned', 'planned'], delayed: ['waiting', 'delayed'],
-    retry_wait: ['waiting', 'retries soon'], held: ['waiting', 'held']};
-  return Object.hasOwn(words, detail) ? words[detail] : ['queued', 'queued'];
-}
-export function flow_state(flow) {
-  const detail = flow.detail || '';
-  if (flow.retired) return ['planned', 'retired'];
-  if (flow.status === 'finished') return ['done', detail && detail !== 'ok' ? `finished ${line(detail, 20)}` : 'finished'];
-  if (flow.status === 'error') return detail.startsWith('cancel') ? ['cancelled', 'cancelled'] : ['failed', `failed${detail && detail !== 'failed' ? `: ${line(detail, 20)}` : ''}`];
-  if (detail === 'paused') return ['waiting', 'paused'];
-  // What its nodes do is known where it is looked at alone: lists and its own page say the same word.
-  if (flow.status === 'started') return ['running', ['', 'running', 'waiting', 'started', 'idle'].includes(detail) ? 'under way' : line(detail, 20)];
-  return ['planned', detail || 'new'];
-}
-export function node_state(node) {
-  const words = {pending: ['planned', 'pending'], ready: ['queued', 'ready'], dispatched: ['queued', 'queued'], running: ['running', 'running'],
-    completed: ['done', 'completed'], failed: ['failed', 'failed'], cancelled: ['cancelled', 'cancelled']};
-  const [shape, word] = words[node.node_status] ?? ['planned', node.node_status];
-  if (node.node_status === 'cancelled' && node.detail && node.detail !== 'cancelled') return ['cancelled', NO_FAILURES[node.detail] ?? line(node.detail, 16)];
-  if (['approval', 'pause', 'gate'].includes(node.detail)) return ['asks', node.detail === 'pause' ? 'paused' : node.detail === 'gate' ? 'waits at gate' : 'needs approval'];
-  if (['wait', 'delayed', 'retry_wait', 'flow'].includes(node.detail)) return ['waiting', {wait: 'waits', delayed: 'delayed', retry_wait: 'retries soon', flow: 'in a flow'}[node.detail]];
-  return [shape, word];
-}
+export {flow_state, has_failed, job_state, left_out, node_state} from './states.js';
 // Each state has a shape of its own: it is known without colour.
 export const SHAPES = {
   done: 'M8 1.5a6.5 6.5 0 1 0 0 13a6.5 6.5 0 0 0 0-13zM4.6 8.3l2.3 2.3 4.6-4.9',
@@ -79,6 +45,7 @@ export const SHAPES = {
   waiting: 'M4 1.8h8M4 14.2h8M4.6 2c0 3.4 3.4 4 3.4 6s-3.4 2.6-3.4 6M11.4 2c0 3.4-3.4 4-3.4 6s3.4 2.6 3.4 6',
   asks: 'M8 1.2L14.8 8 8 14.8 1.2 8zM8 4.6v4M8 10.4v1',
   cancelled: 'M8 1.8a6.2 6.2 0 1 0 0 12.4a6.2 6.2 0 0 0 0-12.4zM3.8 12.2l8.4-8.4',
+  handled: 'M8 1.5a6.5 6.5 0 1 0 0 13a6.5 6.5 0 0 0 0-13zM8 4.6v4M8 10.9v.3',
   planned: 'M8 2.2a5.8 5.8 0 1 0 0 11.6a5.8 5.8 0 0 0 0-11.6z',
 };
 export const Glyph = ({shape}) => html`<svg class="glyph ${shape}" viewBox="0 0 16 16" width="14" height="14" aria-hidden="true"><path d=${SHAPES[shape]}/></svg>`;
