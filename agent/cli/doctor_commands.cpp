@@ -9,6 +9,7 @@
 
 #include "base/counted.h"
 #include "cli/commands.h"
+#include "cli/executor_trial.h"
 #include "cli/session.h"
 #include "cli/terminal.h"
 #include "domain/codec.h"
@@ -47,9 +48,13 @@ void examine_sandbox(const Invocation& call, Checks& checks) {
 }
 
 void examine_executors(const Invocation& call, Checks& checks) {
+  ExecutorTrials trials(call);
   for (const auto& executor : call.parts.executors(call.settings)) {
     auto probed = executor->probe();
-    if (probed) {
+    const std::string failure = probed ? trials.failure_of(*executor) : "";
+    if (!failure.empty()) {
+      checks.push_back({"executor", std::string(executor->name()), Verdict::missing, *probed + "; " + failure, ""});
+    } else if (probed) {
       checks.push_back({"executor", std::string(executor->name()), Verdict::ok, *probed, ""});
     } else {
       add_error(checks, "executor", std::string(executor->name()), probed.error());

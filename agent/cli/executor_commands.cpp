@@ -9,6 +9,7 @@
 
 #include "cli/commands.h"
 #include "cli/contract.h"
+#include "cli/executor_trial.h"
 #include "cli/terminal.h"
 #include "domain/codec.h"
 #include "domain/nearest.h"
@@ -119,20 +120,23 @@ using nlohmann::json;
 Result<int> list_executors(const Invocation& call) {
   auto rows = json::array();
   std::vector<std::vector<std::string>> table{{"EXECUTOR", "SCRIPT TYPES", "STATE", "WHAT RUNS THE SCRIPTS"}};
+  ExecutorTrials trials(call);
   for (const auto& executor : call.parts.executors(call.settings)) {
     const auto probed = executor->probe();
+    const std::string failure = probed ? trials.failure_of(*executor) : "";
     std::string types;
     for (const auto& type : executor->script_types()) types += (types.empty() ? "" : " ") + type;
-    const std::string about = probed ? *probed : probed.error().message;
+    const std::string about = !probed ? probed.error().message : failure.empty() ? *probed : *probed + "; " + failure;
     auto stages = json::array();
     for (const Stage& stage : executor->stages())
       stages.push_back({{"profile", stage.profile}, {"policy", to_json(stage.policy)}});
     rows.push_back({{"name", executor->name()},
                     {"script_types", executor->script_types()},
-                    {"works", probed.has_value()},
+                    {"works", probed.has_value() && failure.empty()},
                     {"about", to_utf8(about)},
                     {"stages", std::move(stages)}});
-    table.push_back({std::string(executor->name()), types, probed ? "works" : "missing", printable(about)});
+    const char* state = !probed ? "missing" : failure.empty() ? "works" : "fails";
+    table.push_back({std::string(executor->name()), types, state, printable(about)});
   }
   if (call.json) {
     print(dump_json(rows, 2) + "\n");

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "api/services.h"
@@ -59,12 +60,51 @@ void warn_of_executors(const Invocation& call, Config& config) {
 
 }  // namespace
 
+namespace {
+
+// Error not_found or invalid: there is no folder at the path. What this user may not see is not refused.
+Result<void> check_configured_folder(const std::string& path) {
+  std::error_code error;
+  const auto status = std::filesystem::status(path, error);
+  if (status.type() == std::filesystem::file_type::not_found)
+    return fail(Code::not_found, path + ": there is no such folder; make it, or correct the path");
+  if (error || status.type() == std::filesystem::file_type::directory) return {};
+  return fail(Code::invalid, path + ": is not a folder");
+}
+
+Result<void> check_venv(const std::string& path) {
+  MJ_CHECK(check_configured_folder(path));
+  std::error_code unseen;
+  if (std::filesystem::exists(path + "/pyvenv.cfg", unseen) || unseen) return {};
+  return fail(Code::invalid,
+              path + ": is not a virtual environment: it has no pyvenv.cfg; make one with `python3 -m venv`");
+}
+
+// Folders that the configuration names and jobs need. Programs start without them; jobs fail then. The default folder
+// of secrets may be missing: nothing has asked for it.
+std::vector<RefusedSetting> missing_folders(const Config& config, const HostFacts& host) {
+  std::vector<RefusedSetting> missing;
+  const std::string& secrets = config.settings.secrets_dir;
+  if (!secrets.empty() && secrets != find_option("secrets_dir")->computed(host)) {
+    if (auto there = check_configured_folder(secrets); !there) missing.push_back({"secrets_dir", there.error()});
+  }
+  for (const auto& [context, python] : config.settings.context_python) {
+    if (python.venv.empty()) continue;
+    if (auto there = check_venv(python.venv); !there)
+      missing.push_back({fmt::format("contexts.{}.python.venv", context), there.error()});
+  }
+  return missing;
+}
+
+}  // namespace
+
 int config_check_command(Invocation& call) {
   const Sources sources = system_sources(call.options);
   auto config = call.arguments.empty() ? load_config(sources) : check_config_file(call.arguments.front(), sources.host);
   if (!config) return complain(config.error());
   std::string wrong;
-  const std::vector<RefusedSetting> refused = refused_settings(config->settings);
+  std::vector<RefusedSetting> refused = refused_settings(config->settings);
+  for (RefusedSetting& each : missing_folders(*config, sources.host)) refused.push_back(std::move(each));
   for (const RefusedSetting& each : refused) wrong += (wrong.empty() ? "" : "\n") + refusal_text(*config, each);
   if (!refused.empty()) return complain({refused.front().error.code, wrong});
   warn_of_executors(call, *config);

@@ -77,6 +77,24 @@ TEST(Examples, BashReadsTheSystem) {
   EXPECT_TRUE(job["artifacts"].contains("languages.txt")) << job.dump(2);
 }
 
+// node says its version without the grants that its compiler needs; its scripts die then.
+TEST(ExecutorList, SaysOfAProgramWhetherScriptsRunInItsSandbox) {
+  const TempDir folder;
+  const auto state = [&](const std::string& config) {
+    const Finished done =
+        run(folder, {program(), "executor", "list", "--json", "--config", config, "--state-dir", folder / "state"});
+    for (const auto& row : json::parse(done.out, nullptr, false)) {
+      if (row["name"] == "node") return (row["works"] == true ? "works " : "fails ") + row["about"].get<std::string>();
+    }
+    return "absent: " + done.out + done.err;
+  };
+  const std::string command = "[executors.node]\ncommand = [\"/usr/bin/node\", \"{script}\"]\nfile = \"script.js\"\n";
+  EXPECT_THAT(
+      state(folder.write("bare.toml", command)),
+      AllOf(HasSubstr("fails v"), HasSubstr("an empty script ends well on this host and fails in its sandbox: ")));
+  EXPECT_THAT(state(source("examples/command/config.toml")), HasSubstr("works v"));
+}
+
 TEST(Examples, NativeProgramsAreAddedAndRun) {
   for (const auto& [file, arguments, key, value] :
        {std::tuple{"primes", "100000", "primes", "9592"}, {"checksum", "a\nb", "a", "e40c292c"}}) {

@@ -77,7 +77,9 @@ TEST(PythonOfAContext, WrongSettingsAreRefusedByTheirPlace) {
     EXPECT_NE(done.code, 0) << line;
     EXPECT_NE((done.err + done.out).find(message), std::string::npos) << line << ": " << done.err << done.out;
   }
-  const std::string good = folder.write("config.toml", "[contexts.7.python]\nvenv = \"/srv/v\"\npreload = [\"a.b\"]\n");
+  folder.write("pyvenv.cfg", "version = 3.11.2\n");
+  const std::string good = folder.write(
+      "config.toml", "[contexts.7.python]\nvenv = \"" + folder.path().string() + "\"\npreload = [\"a.b\"]\n");
   const Finished printed = run(folder, {program(), "config", "print", "--config", good});
   const std::string again = folder.write("again.toml", printed.out);
   EXPECT_NE(printed.out.find("contexts.7.python.venv"), std::string::npos) << printed.out;

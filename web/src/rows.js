@@ -1,8 +1,10 @@
 // The rows of the list of jobs: pages as they come, what happens at the front, and what the reader is not to lose. Pure.
+import {left_out} from './states.js';
+
 const MOST_AT_FRONT = 4000;
 
 // As the server has them, of a job that has changed.
-const stands = (job, filter) => (!filter.status || job.status === filter.status) && (!filter.state || job.status === filter.state || job.detail === filter.state);
+const stands = (job, filter) => (filter.status !== 'error' || filter.state || !left_out(job)) && (!filter.status || job.status === filter.status) && (!filter.state || job.status === filter.state || job.detail === filter.state);
 
 // Where the next page begins, as time: cursors begin with it.
 const moment_of = (after) => Number(after.split(' ')[0]) / 1000;

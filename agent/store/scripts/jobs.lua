@@ -208,12 +208,16 @@ if err then return err end
 local kRecord = {'id', 'caller_id', 'context_id', 'script_type', 'status', 'detail', 'error', 'name', 'flow_id', 'created_at',
   'updated_at', 'attempt', 'deliveries', 'runner_id', 'priority', 'queued_ms', 'started_ms', 'ended_ms', 'run_at_ms'}
 
+-- A node that its flow left out has the status `error` without a failure: a filter for errors has to name its detail.
+local kLeftOut = {skipped = true, not_needed = true}
+
 -- Most of those that a filter is asked of are not wanted: the rest of a record is read of those that are.
 local function is_wanted(job, is)
   if caller ~= '' and string.match(job, '^job:(%d+):') ~= caller then return false end
   if status .. state .. name .. script_type == '' then return true end
   local v = is == 'hash' and redis.call('HMGET', job, 'status', 'detail', 'script_type', 'name') or {}
   local stands, detail = v[1] or '', v[2] or ''
+  if status == 'error' and state == '' and kLeftOut[detail] then return false end
   return (status == '' or stands == status) and (state == '' or stands == state or detail == state)
     and (script_type == '' or v[3] == script_type) and (name == '' or string.find(v[4] or '', name, 1, true))
 end

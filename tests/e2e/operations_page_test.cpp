@@ -1,0 +1,39 @@
+// Figures of docs/operations.md that a running program shows.
+#include <fstream>
+#include <iterator>
+#include <sstream>
+
+#include "e2e/client.h"
+
+namespace mycojobs::test {
+namespace {
+
+class OperationsPage : public Operator {
+ protected:
+  // "| coordinator | 14 for each context, and one |" -> 14
+  static std::size_t connections_for_each_context() {
+    std::ifstream in(MYCOJOBS_SOURCE "/docs/operations.md");
+    const std::string page{std::istreambuf_iterator<char>(in), {}};
+    const std::string row = "| coordinator | ";
+    const std::size_t at = page.find(" for each context, and one |");
+    const std::size_t begin = page.rfind(row, at);
+    return begin == std::string::npos ? 0 : std::stoul(page.substr(begin + row.size(), at));
+  }
+  std::size_t connections() const {
+    std::istringstream clients(redis_.cli(0, {"CLIENT", "LIST"}));
+    std::size_t count = 0;
+    for (std::string client; std::getline(clients, client);) count += client.find("name=mycojobs") != std::string::npos;
+    return count;
+  }
+};
+
+TEST_F(OperationsPage, CountsTheConnectionsOfACoordinator) {
+  constexpr std::size_t kContexts = 3;
+  Process coordinator(folder_, {program(), "coordinator", "--redis", redis_.url(), "--context", "1,2,3",
+                                "--coordinator-lease", "1s", "--state-dir", folder_ / "coordinator"});
+  const std::size_t documented = kContexts * connections_for_each_context() + 1;
+  EXPECT_TRUE(eventually([&] { return connections() == documented; })) << connections() << " are not " << documented;
+}
+
+}  // namespace
+}  // namespace mycojobs::test
