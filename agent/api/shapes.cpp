@@ -53,7 +53,7 @@ constexpr Shape kShapes[] = {
     {"Deleted", "the key of what is there no more", "key!:text deleted!:boolean"},
     {"Runner", "a runner, without its secret",
      "id!:id pubkey:text address:text topic:text local!:boolean type:text created_at:unix_s updated_at:unix_s "
-     "detail:text version:text executors:texts slots:integer seen_ms:unix_ms actor_id:id"},
+     "detail:text version:text executors:texts slots:integer seen_ms:unix_ms actor_id:id ceiling:text"},
     {"RunnerState", "a runner, and whether it lives: live, silent or left",
      "id!:id state!:text host!:text claims!:integer pubkey:text address:text topic:text local!:boolean type:text "
      "detail:text version:text executors:texts slots:integer seen_ms:unix_ms actor_id:id"},

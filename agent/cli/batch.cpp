@@ -140,6 +140,7 @@ class BatchSubmission {
   Result<void> check();  // every line
   Result<void> submit(Opened&);
   const std::set<std::string>& types() const { return types_; }
+  const std::set<std::string>& types_with_policy() const { return types_with_policy_; }
   std::uint64_t jobs() const { return jobs_; }
   std::uint64_t existed() const { return existed_; }
 
@@ -161,7 +162,7 @@ class BatchSubmission {
   Id caller_;
   service::Caller by_;
   std::string key_;
-  std::set<std::string> types_;
+  std::set<std::string> types_, types_with_policy_;
   struct Seen {
     std::uint64_t line = 0;
     std::size_t content = 0;  // its hash
@@ -191,6 +192,7 @@ Result<void> BatchSubmission::check_line(const BatchFile::Line& line) {
   MJ_CHECK(check_alone(job, line.number));
   MJ_CHECK(service::check_new_job(by_, job, caller_));
   MJ_CHECK(service::check_policy(by_, job));
+  if (!job.policy.empty()) types_with_policy_.insert(job.script_type);
   types_.insert(std::move(job.script_type));
   return {};
 }
@@ -312,6 +314,7 @@ Result<int> submit_batch(const Invocation& call) {
   MJ_CHECK(batch.check());
   MJ_TRY(opened, open_store(call, false));
   MJ_CHECK(check_served(call, *opened.store, batch.types()));
+  MJ_CHECK(warn_without_agents(call, *opened.store, batch.types_with_policy()));
   // Who is killed on the way says nothing more.
   if (own_key && batch.jobs() > kBatchChunk)
     say(fmt::format("if this is cut short: the same file with --idempotency-key {} submits what is missing", key));

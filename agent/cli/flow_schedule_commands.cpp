@@ -137,8 +137,8 @@ Result<Schedule> put(const Invocation& call, OpenedFlows& open, Schedule schedul
   MJ_CHECK(check_caller(call, open, schedule));
   if (before) {
     // What is due has come under the old definition, and starts with that.
-    const auto may_start = [limits = service::limits_of(maker_at_its_word(call, before->caller))](
-                               Id, const FlowPlan& due) { return check_jobs(due, limits); };
+    MJ_TRY(limits, service::limits_of(maker_at_its_word(call, before->caller), open.store()));
+    const auto may_start = [&limits](Id, const FlowPlan& due) { return check_jobs(due, limits); };
     MJ_CHECK(settle_schedule(*open.flows, open.cache, context, *before, may_start));
     MJ_TRY(settled, find(open, context, schedule.name));
     if (!settled) return fail(Code::conflict, "schedule " + schedule.name + " was removed meanwhile");

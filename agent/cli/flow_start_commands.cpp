@@ -291,6 +291,7 @@ auto persist(const Invocation& call, OpenedFlows& open, bool with_agent, const D
 Result<Flow> create(const Invocation& call, OpenedFlows& open, const FlowPlan& plan, const service::CreateFlow& wanted,
                     bool with_agent) {
   MJ_TRY(by, maker(call));
+  MJ_CHECK(warn_without_agents(call, open.store(), script_types_with_policy(plan)));
   auto created = persist(call, open, with_agent, [&] { return service::create_flow(by, open.stores(), plan, wanted); });
   if (!created && created.error().code == Code::unavailable && !call.has("key")) {
     return fail(Code::unavailable, created.error().message +

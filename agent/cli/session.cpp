@@ -17,6 +17,7 @@
 #include "domain/utf8.h"
 #include "inspect/doctor.h"
 #include "inspect/jobs.h"
+#include "inspect/runners.h"
 #include "service/records.h"
 #include "store/redis_connection.h"
 #include "transport/webhook.h"
@@ -375,6 +376,12 @@ void tell_deleted(const Invocation& call, const std::string& key) {
   print(call.json ? dump_json({{"key", key}, {"deleted", true}}) + "\n" : key + " is deleted\n");
 }
 
+bool has_own_ceiling(const Invocation& call) {
+  const Ceilings& ceilings = call.settings.ceilings;
+  const auto standard = ceilings.written.find(0);
+  return ceilings.contexts.contains(context_of(call)) || (standard != ceilings.written.end() && standard->second.any());
+}
+
 service::Caller maker_at_its_word(const Invocation& call, Id actor) {
   return {context_of(call),
           actor,
@@ -382,7 +389,22 @@ service::Caller maker_at_its_word(const Invocation& call, Id actor) {
           true,
           call.settings.job_max_script_bytes,
           {},
-          std::make_shared<const Ceilings>(call.settings.ceilings)};
+          std::make_shared<const Ceilings>(call.settings.ceilings),
+          !has_own_ceiling(call)};
+}
+
+Result<void> warn_without_agents(const Invocation& call, Store& store, const std::set<std::string>& types) {
+  if (types.empty() || has_own_ceiling(call)) return {};
+  MJ_TRY(runners, store.runners(context_of(call)));
+  for (const std::string& type : types) {
+    const bool served = std::any_of(runners.begin(), runners.end(), [&](const RunnerInfo& each) {
+      return presence(each) == Presence::live && serves(each, queue_key(type));
+    });
+    if (served) continue;
+    say(paint(Tone::warn, "warning: ", true) + "no live agent runs " + type +
+        ": the agent that takes the job decides whether its policy is allowed");
+  }
+  return {};
 }
 
 Result<service::Caller> who_asks(const Invocation& call) {

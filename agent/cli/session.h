@@ -2,6 +2,8 @@
 #pragma once
 
 #include <memory>
+#include <set>
+#include <string>
 #include <vector>
 
 #include "cli/commands.h"
@@ -80,6 +82,11 @@ Result<Id> typed_id(std::string_view what, std::string_view text);
 // Contexts that may be there: those of the settings, and those whose database holds a key.
 Result<std::vector<Id>> contexts_of_store(const Invocation&, Store&);
 void tell_deleted(const Invocation&, const std::string& key);  // the answer of every `delete`
+// Whether the configuration has a ceiling for the command's context. Without it the live agents of the context decide
+// which policies are refused (Caller::agents_decide).
+bool has_own_ceiling(const Invocation&);
+// Warns where agents decide and no live agent takes jobs of one of these types. types: of the jobs that have a policy.
+Result<void> warn_without_agents(const Invocation&, Store&, const std::set<std::string>& types);
 // Whose thing a command makes, taken at its word, with the limits of its settings.
 service::Caller maker_at_its_word(const Invocation&, Id actor);
 // Who asks for what the command does: the operator, or as whom it does (--actor), who is asked for its rights.

@@ -112,14 +112,15 @@ std::string script_type_of(const std::string& file) {
 
 namespace {
 
-void collect(const FlowPlan& plan, std::set<std::string>& types) {
+void collect(const FlowPlan& plan, bool with_policy, std::set<std::string>& types) {
   for (const PlanNode& node : plan.nodes) {
     const bool is_run = (node.kind == NodeKind::job || node.kind == NodeKind::each) && !node.each;
-    if (is_run && node.supervisor_url.empty()) types.insert(node.job.script_type);
+    const bool counts = !with_policy || !node.job.policy.empty();
+    if (is_run && counts && node.supervisor_url.empty()) types.insert(node.job.script_type);
     if (node.child.empty()) continue;
     const auto child = parse_json(node.child, kMaxDefinitionBytes);
     if (!child) continue;
-    if (const PlanRead read = read_plan(*child); read.plan) collect(*read.plan, types);
+    if (const PlanRead read = read_plan(*child); read.plan) collect(*read.plan, with_policy, types);
   }
 }
 
@@ -135,7 +136,13 @@ Result<void> runs_here(const Invocation& call, const std::string& type) {
 
 std::set<std::string> script_types_of(const FlowPlan& plan) {
   std::set<std::string> types;
-  collect(plan, types);
+  collect(plan, false, types);
+  return types;
+}
+
+std::set<std::string> script_types_with_policy(const FlowPlan& plan) {
+  std::set<std::string> types;
+  collect(plan, true, types);
   return types;
 }
 
@@ -416,6 +423,7 @@ Result<void> while_away(const Invocation& call, Opened& opened, bool with_agent,
 Result<Job> submit(const Invocation& call, Opened& opened, Submission submission, bool with_agent) {
   Job& job = submission.job;
   MJ_CHECK(service::check_policy(maker_at_its_word(call, job.caller_id), job));
+  if (!job.policy.empty()) MJ_CHECK(warn_without_agents(call, *opened.store, {job.script_type}));
   if (job.id == 0 && job.idempotency_key.empty()) job.idempotency_key = random_hex(16);
   // An address that is wrong fails at once: only what may have been submitted is worth waiting for.
   if (!call.settings.redis.empty()) MJ_CHECK(opened.store->queue_length(job.context_id, queue_key(job.script_type)));

@@ -29,6 +29,7 @@ std::string script_type_of(const std::string& file);
 //
 // The script types of a plan's jobs, and of the flows in it; those of jobs that another supervisor runs aside.
 std::set<std::string> script_types_of(const FlowPlan&);
+std::set<std::string> script_types_with_policy(const FlowPlan&);  // of those jobs that have a policy
 
 // With a Redis named: fine, others may serve it; a type that neither this build nor a runner there knows gets a
 // warning. Else error unsupported for the first type that no live runner takes, unless it works here: then a runner is

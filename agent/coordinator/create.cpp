@@ -343,7 +343,7 @@ Result<Job> read_job(Store& store, const Flow& flow, std::size_t index, const Jo
     return field.first == "supervisor_url" && !field.second.empty();
   });
   if (elsewhere) return std::move(job);
-  if (auto fits = check_policy(job, limits.ceiling); !fits) return fail(fits.error(), key);
+  if (auto fits = check_policy(job, limits); !fits) return fail(fits.error(), key);
   return std::move(job);
 }
 

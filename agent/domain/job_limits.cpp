@@ -22,14 +22,18 @@ Result<void> check_policy(const Job& job, const Ceiling& ceiling) {
   return check_warm(name, policy);
 }
 
-Result<void> check_policy(const PlanNode& node, const Ceiling& ceiling) {
-  return node.supervisor_url.empty() ? check_policy(node.job, ceiling) : Result<void>();
+Result<void> check_policy(const Job& job, const JobLimits& limits) {
+  return limits.agents ? check_policy(job, *limits.agents) : check_policy(job, limits.ceiling);
+}
+
+Result<void> check_policy(const PlanNode& node, const JobLimits& limits) {
+  return node.supervisor_url.empty() ? check_policy(node.job, limits) : Result<void>();
 }
 
 Result<void> check_jobs(const FlowPlan& plan, const JobLimits& limits) {
   for (const PlanNode& node : plan.nodes) {
     auto own = check_script(node.job.script, limits.max_script_bytes);
-    if (own) own = check_policy(node, limits.ceiling);
+    if (own) own = check_policy(node, limits);
     if (!own) return fail(own.error(), "jobs." + node.name);
     // Nothing in it is longer, and no job in it asks for anything.
     if (node.child.size() <= limits.max_script_bytes && node.child.find("\"policy\"") == std::string::npos) continue;

@@ -1,8 +1,10 @@
 #include "service/caller.h"
 
 #include "base/log.h"
+#include "domain/codec.h"
 #include "domain/profiles.h"
 #include "domain/utf8.h"
+#include "inspect/runners.h"
 #include "store/place.h"
 
 namespace mycojobs::service {
@@ -17,7 +19,8 @@ Error not_as(const Caller& by, Id named, const char* field) {
 
 Result<Caller> as_named(const Caller& by, std::optional<Id> named, const char* field) {
   if (!named) return by;
-  if (by.is_operator) return Caller{by.context, *named, WayIn::command, false, by.max_script_bytes, {}, by.ceilings};
+  if (by.is_operator)
+    return Caller{by.context, *named, WayIn::command, false, by.max_script_bytes, {}, by.ceilings, by.agents_decide};
   if (*named == by.actor) return by;
   return tl::unexpected<Error>(not_as(by, *named, field));
 }
@@ -72,7 +75,21 @@ Result<Fields> open_record(const Caller& by, Store& store, Action action, const 
 
 JobLimits limits_of(const Caller& by) {
   static const Ceilings kBuiltIn;
-  return {(by.ceilings ? *by.ceilings : kBuiltIn).of(by.context), by.max_script_bytes};
+  JobLimits limits{(by.ceilings ? *by.ceilings : kBuiltIn).of(by.context), by.max_script_bytes};
+  if (by.agents_decide) limits.agents.emplace();
+  return limits;
+}
+
+Result<JobLimits> limits_of(const Caller& by, Store& store) {
+  JobLimits limits = limits_of(by);
+  if (!by.agents_decide) return limits;
+  MJ_TRY(runners, store.runners(by.context));
+  for (const RunnerInfo& each : runners) {
+    if (presence(each) != Presence::live || !each.runner.local) continue;
+    const std::string_view published = field_of(each.runner.unknown, kPublishedCeiling);
+    limits.agents->push_back({each.runner.id, each.runner.executors, read_published_ceiling(published, by.context)});
+  }
+  return limits;
 }
 
 Result<void> check_script(const Caller& by, const std::string& script) {
@@ -81,7 +98,13 @@ Result<void> check_script(const Caller& by, const std::string& script) {
 
 Result<void> check_policy(const Caller& by, const Job& job) {
   if (job.policy.empty()) return {};  // asks for nothing
-  return mycojobs::check_policy(job, limits_of(by).ceiling);
+  return mycojobs::check_policy(job, limits_of(by));
+}
+
+Result<void> check_policy(const Caller& by, Store& store, const Job& job) {
+  if (job.policy.empty()) return {};  // asks for nothing
+  MJ_TRY(limits, limits_of(by, store));
+  return mycojobs::check_policy(job, limits);
 }
 
 Result<void> check_length(const char* field, const std::string& text, std::size_t most) {

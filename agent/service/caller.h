@@ -33,6 +33,8 @@ struct Caller {
   std::uint64_t max_script_bytes = kMaxScriptBytes;  // of a job that it makes: the setting job.max_script_bytes
   std::string traceparent = {};                      // in which trace it asks; what it makes stands there, too
   std::shared_ptr<const Ceilings> ceilings = {};  // the operator's, of the jobs that it makes; null: the built-in ones
+  // A command whose configuration has no ceiling: the ceilings of live agents stand instead of `ceilings`.
+  bool agents_decide = false;
 };
 
 // As whom an operator names, who is then asked for its own rights. Nothing: as itself. Error denied: it is no operator
@@ -63,8 +65,12 @@ inline constexpr std::size_t kMaxKey = 255;
 // The operator's for the jobs that it makes (domain/job_limits.h). Whoever claims a job asks again, by its own
 // configuration.
 JobLimits limits_of(const Caller&);
+// The same, where agents decide with the ceilings that the live agents of the context publish. Without a store, such
+// limits refuse only policies that are not well formed.
+Result<JobLimits> limits_of(const Caller&, Store&);
 Result<void> check_script(const Caller&, const std::string& script);
 Result<void> check_policy(const Caller&, const Job&);
+Result<void> check_policy(const Caller&, Store&, const Job&);
 Result<void> check_length(const char* field, const std::string& text, std::size_t most);
 // An idempotency key. Error invalid: it is given and empty, and would be none.
 Result<void> check_key(const char* field, const std::optional<std::string>& key);

@@ -111,9 +111,10 @@ NewFlow asked_for(const Caller& by, const CreateFlow& request, Id owner) {
   return asked;
 }
 
-Result<Flow> make(const Caller& by, FlowStore& flows, const FlowPlan& plan, const CreateFlow& request, Id owner) {
-  if (auto fits = check_jobs(plan, limits_of(by)); !fits) return fail(fits.error(), "definition");
-  return mycojobs::create_flow(flows, plan, asked_for(by, request, owner));
+Result<Flow> make(const Caller& by, const FlowStores& in, const FlowPlan& plan, const CreateFlow& request, Id owner) {
+  MJ_TRY(limits, limits_of(by, in.records));
+  if (auto fits = check_jobs(plan, limits); !fits) return fail(fits.error(), "definition");
+  return mycojobs::create_flow(in.flows, plan, asked_for(by, request, owner));
 }
 
 // Of the owner's jobs: each an id, once.
@@ -123,6 +124,7 @@ Result<std::vector<Job>> jobs_of_list(const Caller& by, Store& store, const nloh
     return fail(Code::too_large, "jobs: a flow has at most " + std::to_string(kMaxFlowNodes) + " jobs");
   std::vector<Job> jobs;
   std::vector<Id> seen;
+  MJ_TRY(limits, limits_of(by, store));
   for (std::size_t i = 0; i < list.size(); ++i) {
     const std::string place = "jobs[" + std::to_string(i) + "]";
     const auto& entry = list[i];
@@ -134,7 +136,7 @@ Result<std::vector<Job>> jobs_of_list(const Caller& by, Store& store, const nloh
     auto view = load_job(store, by.context, job_key(owner, id));
     if (!view) return fail(view.error(), place);
     if (!view->problems.empty()) return fail(Code::invalid, place + ": " + view->problems.front());
-    if (auto fits = check_policy(by, view->job); !fits) return fail(fits.error(), place);
+    if (auto fits = mycojobs::check_policy(view->job, limits); !fits) return fail(fits.error(), place);
     seen.push_back(id);
     jobs.push_back(std::move(view->job));
   }
@@ -150,7 +152,7 @@ Result<void> check(const CreateFlow& request) {
 
 Result<Flow> create_flow(const Caller& by, const FlowStores& in, const FlowPlan& plan, const CreateFlow& request) {
   MJ_TRY(owner, owner_of_new(by, in.records, request));
-  return make(by, in.flows, plan, request, owner);
+  return make(by, in, plan, request, owner);
 }
 
 Result<Flow> create_flow(const Caller& by, const FlowStores& in, nlohmann::json definition,
@@ -165,11 +167,11 @@ Result<Flow> create_flow(const Caller& by, const FlowStores& in, nlohmann::json 
   if (!inputs.is_null()) MJ_CHECK(give_inputs(definition, inputs));
   PlanRead read = read_plan(definition);
   if (!read.plan) return fail(Code::invalid, "definition: " + join(read.problems));
-  return make(by, in.flows, *read.plan, request, owner);
+  return make(by, in, *read.plan, request, owner);
 }
 
 Result<void> check_node_policy(const Caller& by, const PlanNode& node) {
-  return mycojobs::check_policy(node, limits_of(by).ceiling);
+  return mycojobs::check_policy(node, limits_of(by));
 }
 
 PlanRead check_flow(const nlohmann::json& definition) {
@@ -195,7 +197,8 @@ Result<Flow> create_flow_of_jobs(const Caller& by, const FlowStores& in, const s
 
 Result<FlowProgress> start_flow(const Caller& by, const FlowStores& in, const StartFlow& request) {
   MJ_CHECK(steers(by, in, request.flow));
-  MJ_CHECK(adopt_flow(in.flows, in.records, limits_of(by), request.flow));
+  MJ_TRY(limits, limits_of(by, in.records));
+  MJ_CHECK(adopt_flow(in.flows, in.records, limits, request.flow));
   ProgressRequest round;
   round.context = by.context;
   round.flow = request.flow;
@@ -239,7 +242,8 @@ Result<Flow> replay_flow(const Caller& by, const FlowStores& in, const ReplayFlo
   MJ_TRY(owner, owner(by, request.owner));
   MJ_TRY(run, load_run(in.flows, by.context, request.flow, in.runs));
   // They may have been lowered since it was made, and who replays it stands before another server than who made it.
-  if (auto fits = check_jobs(*run.plan, limits_of(by)); !fits)
+  MJ_TRY(limits, limits_of(by, in.records));
+  if (auto fits = check_jobs(*run.plan, limits); !fits)
     return fail(fits.error(), "flow " + std::to_string(request.flow));
   return mycojobs::replay_flow(
       in.flows, run,

@@ -1,5 +1,7 @@
 #include "service/jobs.h"
 
+#include <algorithm>
+
 #include "base/counted.h"
 #include "base/ids.h"
 #include "domain/codec.h"
@@ -85,9 +87,12 @@ Result<void> check_new_job(const Caller& by, Job& job, Id owner) {
 Result<void> add_jobs(const Caller& by, Store& store, std::optional<Id> named, std::span<Job> jobs, bool queued,
                       NewJobs& made) {
   MJ_TRY(owner, owner_of_jobs(by, store, named));
+  const bool any_policy = std::any_of(jobs.begin(), jobs.end(), [](const Job& job) { return !job.policy.empty(); });
+  auto limits = any_policy ? limits_of(by, store) : limits_of(by);
+  if (!limits) return tl::unexpected<Error>(std::move(limits).error());
   for (std::size_t i = 0; i < jobs.size(); ++i) {
     auto checked = check_new_job(by, jobs[i], owner);
-    if (checked) checked = check_policy(by, jobs[i]);
+    if (checked) checked = mycojobs::check_policy(jobs[i], *limits);
     if (!checked) {
       made.refused = NewJobs::Refused{i, std::move(checked).error()};
       return {};
@@ -151,7 +156,7 @@ Result<Job> start_job(const Caller& by, Store& store, const std::string& key) {
   MJ_CHECK(look_at_job(by, store, Action::steer, key));
   constexpr std::string_view kAsks[] = {"script_type", "policy"};
   MJ_TRY(asks, store.load_fields(by.context, key, kAsks));
-  MJ_CHECK(check_policy(by, decode<Job>(asks).record));
+  MJ_CHECK(check_policy(by, store, decode<Job>(asks).record));
   return store.start_job(by.context, key);
 }
 

@@ -2,6 +2,8 @@
 
 #include <vector>
 
+#include "worker/registration.h"
+
 namespace mycojobs {
 
 LeaseKeeper::LeaseKeeper(RolesOf<ClaimStore, RunnerStore> store, const Clock& clock, StoreHealth& health,
@@ -55,7 +57,7 @@ std::uint64_t LeaseKeeper::turn() {
 }
 
 bool LeaseKeeper::hold_runner(Id context) {
-  Runner runner = settings_.runner;
+  Runner runner = runner_record(settings_, context);
   runner.seen_ms = clock_.unix_ms();
   RunnerHold held_by;
   auto held = store_.as<RunnerStore>().hold_runner(context, runner, hold_, settings_.lease_ms, "", held_by);

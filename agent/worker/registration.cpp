@@ -12,6 +12,7 @@
 
 #include "base/ids.h"
 #include "base/log.h"
+#include "domain/agent_ceilings.h"
 #include "store/record_changes.h"
 
 namespace mycojobs {
@@ -55,15 +56,22 @@ RunnerHold describe_self() {
   return self;
 }
 
+Runner runner_record(const WorkerSettings& settings, Id context) {
+  Runner runner = settings.runner;
+  runner.unknown.emplace_back(kPublishedCeiling, publish_ceiling(settings.ceilings.of(context)));
+  return runner;
+}
+
 Result<void> register_runner(RunnerStore& store, Id context, const WorkerSettings& settings, const RunnerHold& self,
                              FormerInstances& former) {
   const Id id = settings.runner.id;
+  const Runner runner = runner_record(settings, context);
   RunnerHold held_by;
-  auto held = store.hold_runner(context, settings.runner, self, settings.lease_ms, "", held_by);
+  auto held = store.hold_runner(context, runner, self, settings.lease_ms, "", held_by);
   if (!held && held.error().code == Code::conflict && (is_gone(held_by, self) || former.is_gone(held_by.instance))) {
     log(LogLevel::warn, "worker", "runner {} was held by process {}, which is gone: taking it over", id, held_by.pid);
     former.agent_died(held_by.instance);
-    held = store.hold_runner(context, settings.runner, self, settings.lease_ms, held_by.instance, held_by);
+    held = store.hold_runner(context, runner, self, settings.lease_ms, held_by.instance, held_by);
   }
   if (!held && held.error().code == Code::conflict) {
     return fail(Code::conflict, "runner " + std::to_string(id) + " of context " + std::to_string(context) +

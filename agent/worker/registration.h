@@ -58,6 +58,9 @@ class FormerInstances {
   std::optional<std::uint64_t> patient_until_boot_ms_;
 };
 
+// The runner's record for a context: that of the settings, with the context's ceiling (domain/agent_ceilings.h).
+Runner runner_record(const WorkerSettings&, Id context);
+
 // Takes the runner's id in a context. An id whose holder is gone for certain (a process of this host that has ended, an
 // instance whose lock is free) is taken over at once; one that is held elsewhere is a conflict whose message names the
 // holder and the remedy.

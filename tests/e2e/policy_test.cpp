@@ -196,10 +196,11 @@ result['exec'] = tried(lambda: subprocess.run(['/bin/echo', 'x'], capture_output
 TEST_F(OperatorPolicy, FilesOfBothKindsAreCheckedBeforeAnythingIsStored) {
   const std::string too_much = folder_.write("much.toml", "memory = \"2 GiB\"\nexec = true\n");
   const std::string script = folder_.write("a.py", "pass");
+  const std::string ceiling = folder_.write("ceiling.toml", "[ceiling]\nmemory = \"1 GiB\"\n");
   for (const char* command : {"job submit", "run"}) {
     std::vector<std::string> words{"job", "submit"};
     if (std::string(command) == "run") words = {"run"};
-    words.insert(words.end(), {script, "--policy", too_much});
+    words.insert(words.end(), {script, "--policy", too_much, "--config", ceiling});
     expect_says(mycojobs_(words), 65, "policy.memory: 2 GiB is more than the ceiling of 1 GiB for context 1");
   }
   expect_says(mycojobs_({"job", "submit", script, "--policy", folder_ / "none.json"}), 66, "none.json");
@@ -215,6 +216,35 @@ TEST_F(OperatorPolicy, FilesOfBothKindsAreCheckedBeforeAnythingIsStored) {
   EXPECT_EQ(mycojobs_.field(other, "policy"), mycojobs_.field(one, "policy"));
   EXPECT_EQ(mycojobs_.json({"job", "show", one})["policy"]["memory"], 64 << 20);
   EXPECT_EQ(mycojobs_.field(mycojobs_.submit("pass", {"--policy", folder_.write("e.toml", "")}), "policy"), "");
+}
+
+TEST_F(OperatorPolicy, WithoutACeilingOfItsOwnACommandAsksTheLiveAgents) {
+  const std::string of_agent =
+      folder_.write("agent.toml", "[ceiling]\nexec = true\nfs.read = [\"/srv/data\"]\nsecrets = [\"token\"]\n");
+  const std::string exec = folder_.write("exec.toml", "exec = true\n");
+  const std::string net = folder_.write("net.toml", "net = [\"example.org:443\"]\n");
+  const std::string folder = folder_.write("folder.toml", "fs.read = [\"/srv/other\"]\n");
+  const auto submitted = [&](const std::string& policy, std::vector<std::string> more = {}) {
+    more.insert(more.begin(), {"job", "submit", "-", "--type", "python", "--policy", policy});
+    return mycojobs_(more, "pass");
+  };
+  expect_says(submitted(exec), 0, "warning: no live agent runs python");
+  Process running = agent(1, {"--config", of_agent});
+  EXPECT_EQ(redis_.cli(1, {"HGET", "runner:1", "ceiling"}).find("/srv"), std::string::npos);
+  const Finished allowed = submitted(exec);
+  EXPECT_EQ(allowed.code, 0) << allowed.err;
+  EXPECT_EQ(allowed.err, "") << "an agent is alive";
+  EXPECT_TRUE(mycojobs_.becomes(allowed.out.substr(0, allowed.out.find('\n')), "status", "finished"));
+  expect_says(submitted(net), 65, "so says the configuration of 1 live agent for python");
+  const Finished unknown = submitted(folder);
+  ASSERT_EQ(unknown.code, 0) << unknown.err;
+  EXPECT_TRUE(mycojobs_.becomes(unknown.out.substr(0, unknown.out.find('\n')), "detail", "policy_refused"));
+  const std::string own = folder_.write("own.toml", "[ceiling]\nmemory = \"1 GiB\"\n");
+  expect_says(submitted(exec, {"--config", own}), 65, "policy.exec: is not allowed for context 1");
+  const std::string flow = folder_.write(
+      "flow.yaml", "name: x\njobs:\n  a: {script: pass, type: python, policy: {net: [\"example.org:443\"]}}\n");
+  EXPECT_EQ(mycojobs_({"flow", "check", flow}).code, 0);
+  expect_says(mycojobs_({"flow", "start", flow, "--detach"}), 65, "1 live agent for python");
 }
 
 TEST_F(OperatorPolicy, RefusedJobIsExplainedAndRunsOnceItAsksForLess) {
