@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "cli/command_line.h"
 #include "cli/config/config.h"
+#include "cli/delegated_scope.h"
 #include "cli/serve.h"
 #include "cli/session.h"
 #include "cli/terminal.h"
@@ -85,7 +86,9 @@ Result<std::shared_ptr<Traces>> open_traces(const std::string& url, std::string_
   return start_traces(source, std::move(send), metrics);
 }
 
-Parts wire(const Clock& clock, const std::shared_ptr<Metrics>& metrics, const std::shared_ptr<Traces>& traces) {
+// typed: the words of the command line, for a remedy that repeats them.
+Parts wire(const Clock& clock, const std::shared_ptr<Metrics>& metrics, const std::shared_ptr<Traces>& traces,
+           std::vector<std::string> typed) {
   return Parts{
       .stores = [&metrics, &traces](const Settings& settings, const std::string& url) -> std::unique_ptr<StoreFactory> {
         RedisStoreConfig config;
@@ -101,8 +104,12 @@ Parts wire(const Clock& clock, const std::shared_ptr<Metrics>& metrics, const st
         return std::make_unique<OwnRedis>(std::move(redis));
       },
       .embedded_url = [](const Settings& settings) { return EmbeddedRedis::url(settings.state_dir); },
-      .sandbox = [](const Settings& settings, const std::vector<Id>& warm, int alive_fd)
-          -> Result<std::unique_ptr<Sandbox>> { return start_sandbox(sandbox_config(settings, warm, alive_fd)); },
+      .sandbox = [typed = std::move(typed)](const Settings& settings, const std::vector<Id>& warm,
+                                            int alive_fd) -> Result<std::unique_ptr<Sandbox>> {
+        auto started = start_sandbox(sandbox_config(settings, warm, alive_fd));
+        if (!started) started.error().message += scope_remedy(started.error().message, typed);
+        return started;
+      },
       .executors = [&clock](const Settings& settings) { return make_executors(executor_settings(settings, clock)); },
       .plugins = [&clock](const Settings& settings) { return list_plugins(executor_settings(settings, clock)); },
       .check_plugin = [&clock](
@@ -131,14 +138,15 @@ int run(int argc, char** argv) {
   const SystemClock clock;
   std::shared_ptr<Metrics> metrics = no_metrics();
   std::shared_ptr<Traces> traces = no_traces();
-  const Parts parts = wire(clock, metrics, traces);
+  const Parts parts = wire(clock, metrics, traces, std::vector<std::string>(argv, argv + argc));
   Invocation call{parts, line.options, {}, line.json, std::move(line.arguments), std::move(line.flags)};
   const std::string_view name = line.command->name;
   if (!name.starts_with("config") && name != "completion" && name != "man-page") {
     auto config = load_config(system_sources(line.options));
     if (!config) return complain(config.error());
-    for (const std::string& warning : config->warnings) say(paint(Tone::warn, "warning: ", true) + warning);
     call.settings = std::move(config->settings);
+    enter_delegated_scope(name, call, argv);
+    for (const std::string& warning : config->warnings) say(paint(Tone::warn, "warning: ", true) + warning);
     if (line.command->serves && !call.settings.metrics_listen.empty()) metrics = Metrics::make();
     auto opened = open_traces(call.settings.trace_endpoint, name, metrics);
     if (!opened) return complain(opened.error());

@@ -1,0 +1,66 @@
+#include "cli/delegated_scope.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "support/process.h"
+
+namespace mycojobs::test {
+namespace {
+
+constexpr const char* kSession = "0::/user.slice/session-1.scope\n";
+
+// A folder that looks like the mount of cgroup v2, with the group of kSession.
+class DelegatedCgroup : public ::testing::Test {
+ protected:
+  DelegatedCgroup() { std::filesystem::create_directories(group_); }
+  void write(const std::string& name, const std::string& text) const { std::ofstream(group_ / name) << text; }
+  void offer(const std::string& controllers) const {
+    write("cgroup.controllers", controllers + "\n");
+    write("cgroup.procs", "");
+    write("cgroup.subtree_control", "");
+  }
+  bool seen(const std::string& groups = kSession, bool is_root = false) const {
+    return has_delegated_cgroup(groups, folder_.path(), is_root);
+  }
+
+  TempDir folder_;
+  std::filesystem::path group_ = folder_.path() / "user.slice/session-1.scope";
+};
+
+TEST_F(DelegatedCgroup, OfVersion1OrAContainerIsLeftToTheLauncher) {
+  EXPECT_TRUE(seen("4:memory:/somewhere\n8:pids:/\n0::/\n"));
+  EXPECT_TRUE(seen("5:cpu,memory:/somewhere\n"));
+  EXPECT_TRUE(seen("0::/\n"));
+  EXPECT_TRUE(seen(""));
+  EXPECT_FALSE(seen("1:name=systemd:/\n0::/user.slice/session-1.scope\n")) << "a hierarchy without controllers";
+}
+
+TEST_F(DelegatedCgroup, NeedsBothControllersAndTheRightToWrite) {
+  offer("cpu memory pids");
+  EXPECT_TRUE(seen());
+  EXPECT_TRUE(seen("0::/user.slice/session-1.scope/mycojobs-self\n")) << "a launcher was here";
+  EXPECT_FALSE(seen(kSession, true)) << "root may write anywhere: the group must be marked as delegated";
+  offer("cpu memory");
+  EXPECT_FALSE(seen());
+  offer("cpu memory pids");
+  std::filesystem::remove(group_ / "cgroup.subtree_control");
+  EXPECT_FALSE(seen());
+}
+
+TEST(DelegatedScope, IsTypedAsAWholeCommand) {
+  EXPECT_EQ(typed_in_delegated_scope({"build/bin/mycojobs", "run", "hello.py"}, true),
+            "systemd-run --scope -p Delegate=yes build/bin/mycojobs run hello.py");
+  EXPECT_EQ(typed_in_delegated_scope({"mycojobs", "run", "my job.py", "--env", "A='b'"}, false),
+            "systemd-run --user --scope -p Delegate=yes mycojobs run 'my job.py' --env 'A='\\''b'\\'''");
+}
+
+TEST(DelegatedScope, IsNotProposedForOtherErrors) {
+  EXPECT_EQ(scope_remedy("sandbox: landlock: missing", {"mycojobs", "run", "a.py"}), "");
+}
+
+}  // namespace
+}  // namespace mycojobs::test
