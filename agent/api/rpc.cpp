@@ -162,7 +162,7 @@ std::string Rpc::answer(std::string_view body, const Caller& caller) const {
   if (const std::string_view digits = integer_beyond_64_bits(body); !digits.empty()) {
     const auto id = parsed->is_object() ? parsed->find("id") : parsed->end();
     return dump_json(refusal(id == parsed->end() ? json() : *id, rpc_code(Code::invalid),
-                             "the integer " + shown(digits) + " does not fit 64 bits", "invalid", "",
+                             "the integer " + mycojobs::shown(digits) + " does not fit 64 bits", "invalid", "",
                              "put it in quotes, as text"));
   }
   const Dispatch dispatch(*this, caller);
