@@ -54,8 +54,30 @@ std::optional<std::pair<Id, Id>> caller_and_id(std::string_view text) {
   return std::pair(static_cast<Id>(caller), static_cast<Id>(id));
 }
 
-// An error of the message, not of the store.
-bool is_final(const Error& error) { return error.code != Code::unavailable && error.code != Code::internal; }
+// An error of the message. All other errors come from the store, this host or the settings of this coordinator, and can
+// be removed.
+bool is_final(const Error& error) {
+  return error.code != Code::unavailable && error.code != Code::internal && error.code != Code::unsupported &&
+         error.code != Code::io;
+}
+
+// The peer waits for an answer and its log lines, and the caller for the cancellation of a message that was delivered.
+bool is_promised(const OutboxEntry& entry) {
+  const bool is_delivered = number_of(entry.mark, "delivered_ms") > 0;
+  return entry.kind == "answer" || entry.kind == "logs" || (entry.kind == "cancel" && is_delivered);
+}
+
+// Whether an entry ends with this error. If the peer did not answer, the transport may have refused the request because
+// of a setting of this coordinator (no mycelium.url, an address that coordinator.networks does not allow). A restart or
+// another leader has other settings, so the entry is retried until its time is over. A promised entry is also retried
+// after `denied` and `too_large`, because clocks, keys, records and limits of the peer can be repaired. Log lines that
+// are too large are left out instead: they do not delay the answer behind them.
+bool is_refused_for_good(const Parcel& parcel, const Error& error, bool is_from_peer) {
+  if (!is_final(error)) return false;
+  if (error.code == Code::denied) return is_from_peer && !is_promised(parcel.entry);
+  const bool are_lines = parcel.refused && !parcel.piece_of;
+  return error.code != Code::too_large || are_lines || !is_promised(parcel.entry);
+}
 
 std::vector<MessageJob> in_their_queues(const std::vector<Job>& jobs) {
   std::vector<MessageJob> out;
@@ -344,6 +366,10 @@ Result<void> MessageRounds::take_up(const std::string& message_key) {
     done = take_up(message_key, decoded.record, *mark);
   }
   if (done || done.error().code == Code::unavailable) return done;
+  if (mark && done.error().code == Code::unsupported) {
+    MJ_TRY(waits, waits_for_settings(message_key, *mark, done.error()));
+    if (waits) return {};
+  }
   log(LogLevel::warn, "supervisor", "context {}: {} refused: {}", settings_.context,
       in_trace(message_key, hash ? decode<Message>(*hash).record.traceparent : ""),
       cut(done.error().message, kMostReasonBytes));
@@ -352,6 +378,15 @@ Result<void> MessageRounds::take_up(const std::string& message_key) {
         store_.note_refusal(settings_.context, {0, 0, 0, "deliver", message_key + ": " + done.error().message, ""}));
   auto closed = store_.close_message(settings_.context, kMessagesIn, message_key, done.error().message);
   return closed || closed.error().code == Code::not_found ? Result<void>() : closed;
+}
+
+// A setting that this coordinator lacks does not end a message that was accepted: the message stays in mj:inbox, where
+// mail_due() offers it again after kHoldMs, until its time is over.
+Result<bool> MessageRounds::waits_for_settings(const std::string& message_key, const Fields& mark, const Error& why) {
+  MJ_TRY(now, now_ms());
+  if (now > number_of(mark, "came_ms") + kAnswerMs) return false;
+  log(LogLevel::warn, "supervisor", "context {}: {} waits: {}", settings_.context, message_key, why.message);
+  return true;
 }
 
 // Some client has put it on msg_in itself: it must hold as it stands there.
@@ -425,7 +460,8 @@ Result<std::unique_ptr<ArtifactStore::HandedOver>> MessageRounds::hand_over(cons
     if (!files.empty()) to.push_back({redis_key(each.job), std::move(files)});
   }
   if (to.empty() || message.flow) return std::unique_ptr<ArtifactStore::HandedOver>();
-  if (!settings_.files.store) return fail(Code::invalid, "given: this coordinator has no state_dir to keep files in");
+  if (!settings_.files.store)
+    return fail(Code::unsupported, "given: this coordinator has no state_dir to keep files in");
   MJ_TRY(parcel, parcel_of(mark));
   return settings_.files.store->hand_over(store_, settings_.context, parcel, to);
 }
@@ -907,9 +943,8 @@ Result<void> MessageRounds::settle(const Parcel& parcel, const Result<std::strin
       std::max({number_of(parcel.entry.mark, "came_ms"), number_of(parcel.entry.mark, "taken_ms"),
                 number_of(parcel.entry.mark, "due_ms")});
   const bool late = parcel.entry.kind != "send" && now_ms > since + kAnswerMs;  // of that deliver_until says it
-  // An answer was promised: a clock, a key or a record there that is wrong may be mended.
   const bool is_answer = parcel.entry.kind == "answer" || parcel.entry.kind == "logs";
-  const bool is_no = is_final(error) && !(is_answer && error.code == Code::denied);
+  const bool is_no = is_refused_for_good(parcel, error, answer.has_value());
   // It is damaged here: the answer has its name alone.
   if (parcel.piece_of && error.code == Code::invalid && is_answer) {
     const MailAfter bare{MailAfter::What::later, 0, "", "", {{"want", ""}, {"bare", "1"}}};

@@ -77,6 +77,7 @@ class MessageRounds {
   Result<RouteMessage> routed(const std::string& message_key, Message&);
   Result<void> take_up(const std::string& message_key);
   Result<void> take_up(const std::string& message_key, Message&, const Fields& mark);
+  Result<bool> waits_for_settings(const std::string& message_key, const Fields& mark, const Error& why);
   Result<Fields> written_by_hand(const std::string& message_key, const Message&);
   Result<std::vector<MessageJob>> jobs_of(Message&, TakeMessage&);
   Result<Id> flow_of(const std::string& message_key, const Message&);

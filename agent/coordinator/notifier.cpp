@@ -63,14 +63,19 @@ struct Telling {
   std::atomic<bool> over{false};
   std::thread thread;
 
+  // A refusal by a setting of this coordinator (webhooks, ceiling, limits) is retried like any other failure: after a
+  // restart, or with another leader, the setting may be another one.
   void add(const NotifyTarget& target, Result<void> done) {
     if (done) return reached.push_back(target.digest);
-    const std::string why = without_path(std::move(done).error().message, target.where);
-    // What no operator allows now is allowed by no further try, either: the setting is read at the start.
-    const bool final =
-        done.error().code == Code::denied || done.error().code == Code::invalid || done.error().code == Code::too_large;
-    (final ? hopeless : failure) = why;
-    if (final) reached.push_back(target.digest);
+    const bool is_invalid = done.error().code == Code::invalid;
+    std::string why = without_path(std::move(done).error().message, target.where);
+    if (is_invalid) return give_up(target, std::move(why));
+    failure = std::move(why);
+  }
+  // Further tries cannot reach the target.
+  void give_up(const NotifyTarget& target, std::string why) {
+    hopeless = std::move(why);
+    reached.push_back(target.digest);
   }
 };
 
@@ -188,16 +193,17 @@ class Notifying final : public Notifier, public ContextTurns {
 
   void tell(Telling& telling, Wanted wanted) {
     const NotifyTarget& target = wanted.target;
-    switch (target.kind) {
-      case NotifyTarget::Kind::webhook:
-        if (auto allowed = settings_.webhooks.check(target.where); !allowed) return telling.add(target, allowed);
-        telling.webhooks.push_back(target);
-        return;
-      case NotifyTarget::Kind::job:
-        return telling.add(target, submit(telling, wanted));
-      case NotifyTarget::Kind::topic:
-        return telling.add(target, send(telling, wanted));
+    if (target.kind == NotifyTarget::Kind::webhook) {
+      if (auto allowed = settings_.webhooks.check(target.where); !allowed) return telling.add(target, allowed);
+      telling.webhooks.push_back(target);
+      return;
     }
+    const bool is_job = target.kind == NotifyTarget::Kind::job;
+    auto allowed = may_create(wanted, is_job ? "jobs" : "messages");
+    if (!allowed && allowed.error().code == Code::denied)
+      return telling.give_up(target, std::move(allowed).error().message);
+    if (!allowed) return telling.add(target, std::move(allowed));
+    telling.add(target, is_job ? submit(telling, wanted) : send(telling, wanted));
   }
 
   // Who was taken out of the lists since starts nothing more.
@@ -208,7 +214,6 @@ class Notifying final : public Notifier, public ContextTurns {
   }
 
   Result<void> submit(const Telling& telling, const Wanted& wanted) {
-    MJ_CHECK(may_create(wanted, "jobs"));
     Job job = wanted.target.job;
     job.caller_id = wanted.actor;
     job.context_id = settings_.context;
@@ -227,7 +232,6 @@ class Notifying final : public Notifier, public ContextTurns {
 
   // Its id is made of the notice's, so that it is written once.
   Result<void> send(const Telling& telling, const Wanted& wanted) {
-    MJ_CHECK(may_create(wanted, "messages"));
     Message message;
     message.caller_id = wanted.actor;
     message.context_id = settings_.context;

@@ -58,6 +58,7 @@ struct RemoteRequest {
   Networks networks;  // that may be called
   Job job;
   std::uint64_t timeout_ms = 600'000;  // from now, all in all
+  bool may_run_there = false;          // a router before this one may have started it
 };
 
 class RemoteJob {
@@ -194,6 +195,12 @@ void RemoteJob::end(std::string detail, std::string error) {
   end_ = std::move(made);
 }
 
+// Whether asking again about a job that was started there is of no use: the supervisor does not have it, or says too
+// much. Every other refusal may come from a setting here or there that is wrong for a moment (networks, a token).
+bool is_final_refusal(const Error& error) {
+  return error.code == Code::not_found || error.code == Code::invalid || error.code == Code::too_large;
+}
+
 std::optional<std::string> RemoteJob::start() {
   const json params = params_of(wanted_);
   while (true) {
@@ -209,7 +216,8 @@ std::optional<std::string> RemoteJob::start() {
       const std::lock_guard lock(mutex_);
       cancelled = cancelled_;
     }
-    if (error.code != Code::unavailable) {
+    const bool may_pass = wanted_.may_run_there && error.code == Code::denied;
+    if (error.code != Code::unavailable && !may_pass) {
       end("setup_error", "supervisor " + wanted_.url + ": " + error.message);
       return std::nullopt;
     }
@@ -238,12 +246,13 @@ bool RemoteJob::follow(const std::string& key) {
     }
     auto status = call_rpc(http_, {wanted_.url, wanted_.secret, "job.status", kCallMs, &wanted_.networks}, id);
     if (status && status->is_object() && status->value("ended", json(false)) == true) return true;
-    if (!status && status.error().code != Code::unavailable) {
+    if (!status && is_final_refusal(status.error())) {
       end("lost", "supervisor " + wanted_.url + ": " + status.error().message);
       return false;
     }
     if (clock_.boot_ms() >= until) {
-      end(late() ? "timeout" : "cancelled", "supervisor " + wanted_.url + " did not say how the job ended");
+      end(late() ? "timeout" : "cancelled", "supervisor " + wanted_.url + " did not say how the job ended" +
+                                                (status ? "" : ": " + status.error().message));
       return false;
     }
     if (status && pause_ms_ > kLongestFollowMs) pause_ms_ = 0;
@@ -279,9 +288,10 @@ void RemoteJob::fetch(const std::string& key) {
     auto result =
         call_rpc(http_, {wanted_.url, wanted_.secret, "job.result", kCallMs, &wanted_.networks}, {{"id", id}});
     if (result && result->is_object()) return take_result(*result, std::move(lines));
-    const bool away = !result && result.error().code == Code::unavailable;
-    if (!away || clock_.boot_ms() >= until_ms_ + kAfterCancelMs)
-      return end("lost", "supervisor " + wanted_.url + " does not tell the result");
+    const bool is_final = result || is_final_refusal(result.error());
+    if (is_final || clock_.boot_ms() >= until_ms_ + kAfterCancelMs)
+      return end("lost", "supervisor " + wanted_.url + " does not tell the result" +
+                             (result ? "" : ": " + result.error().message));
     if (!rest(Pace::patient)) return;
   }
 }
@@ -553,6 +563,7 @@ class Routing final : public Router, public ContextTurns {
     wanted.url = field_of(claim.record, "supervisor_url");
     wanted.timeout_ms = wanted.job.timeout ? *wanted.job.timeout * std::uint64_t{1000} : settings_.default_timeout_ms;
     wanted.networks = settings_.networks;
+    wanted.may_run_there = claim.epoch > 1;
     return wanted;
   }
 

@@ -140,5 +140,52 @@ TEST_F(RouterCalls, ASupervisorWhoseLogNeverEndsKeepsNoCoordinatorFromItsEnd) {
   EXPECT_EQ(field("job:12:1", "detail"), "queued") << "given back: another router follows it";
 }
 
+// Its secret, or the networks of this coordinator, are wrong for a moment, also for the router that follows.
+TEST_F(RouterCalls, RunningJobOutlivesRefusedCalls) {
+  std::atomic<bool> denies{false}, has_ended{false};
+  std::atomic<int> denied{0}, asked{0};
+  const auto answer = [&](const api::HttpRequest& from) {
+    api::HttpReply reply;
+    if (denies) {
+      ++denied;
+      reply.status = 401;
+      return reply;
+    }
+    const json call = json::parse(from.body);
+    const std::string method = call.at("method");
+    json result{{"key", "job:5:1"}, {"ended", has_ended.load()}};
+    if (method == "job.status") ++asked;
+    if (method == "job.logs") result = {{"lines", json::array()}};
+    if (method == "job.result") result = {{"status", "finished"}, {"detail", "ok"}, {"result", json::object()}};
+    reply.body = json{{"jsonrpc", "2.0"}, {"id", 1}, {"result", result}}.dump();
+    return reply;
+  };
+  auto there = api::HttpServer::start("127.0.0.1:0", ApiLimits(), {{"POST", "/", answer}}, [](const api::HttpRequest&) {
+    return api::Admission{{}, api::Standing::token};
+  });
+  ASSERT_TRUE(there) << there.error().message;
+  ASSERT_TRUE(store_->create_record(1, {"runner:", "runner", 51, {{"address", (*there)->url()}, {"secret", "s"}}}));
+  open();
+  here_.plain(1, {"HSET", "job:12:1", "id", "1", "caller_id", "12", "context_id", "1", "script_type", "python",
+                  "script", "pass", "status", "dispatched", "supervisor_url", (*there)->url(), "timeout", "3600"});
+  here_.push(1, router_queue((*there)->url()), "job:12:1");
+  ASSERT_TRUE(eventually([&] { return asked > 0; }));
+  denies = true;
+  ASSERT_TRUE(eventually([&] { return denied > 1; }));
+  router_.reset();
+  denied = 0;
+  RouterSettings settings;
+  settings.context = 1;
+  settings.concurrency = 4;
+  settings.networks = settings_.networks;
+  router_ = Router::start(here_, clock_, settings).value();
+  ASSERT_TRUE(eventually([&] { return denied > 1; }));
+  EXPECT_EQ(field("job:12:1", "status"), "started");
+  denies = false;
+  has_ended = true;
+  ASSERT_TRUE(eventually([&] { return field("job:12:1", "status") == "finished"; }));
+  EXPECT_EQ(field("job:12:1", "detail"), "ok");
+}
+
 }  // namespace
 }  // namespace mycojobs

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "base/sha256.h"
 #include "domain/codec.h"
@@ -132,6 +133,80 @@ TEST_F(MessageDelivery, AnAnswerWaitsForAPeerThatIsAway) {
   ASSERT_TRUE(stage_.play());
   EXPECT_EQ(job_here(1), "error cancelled");
   EXPECT_EQ(there("answer", kCameMark), "given");
+}
+
+// The leader was for a moment a coordinator whose settings lack what the address needs: the sender's job never ended.
+TEST_F(MessageDelivery, AnswerOutlivesSettingsThatDoNotAllowIt) {
+  send({job(1, "hold a")});
+  stage_.steps(8);
+  ASSERT_EQ(stage_.there.running.size(), 1U);
+  ASSERT_TRUE(stage_.there.store->cancel(2, stage_.there.running[0].ref.job_key));
+  for (const Code code : {Code::unsupported, Code::denied, Code::too_large, Code::io}) {
+    stage_.refuse_requests(Error{code, "address: is not reached with these settings"});
+    stage_.steps(200);
+    EXPECT_EQ(there("answer", kCameMark), "due") << word(code);
+    EXPECT_THAT(there("why", kCameMark), HasSubstr("with these settings"));
+  }
+  stage_.refuse_requests(std::nullopt);
+  ASSERT_TRUE(stage_.play());
+  EXPECT_EQ(job_here(1), "error cancelled");
+  EXPECT_EQ(there("answer", kCameMark), "given");
+}
+
+TEST_F(MessageDelivery, AnswerIsGivenUpAfterItsTime) {
+  send({job(1, "hold a")});
+  stage_.steps(8);
+  ASSERT_EQ(stage_.there.running.size(), 1U);
+  ASSERT_TRUE(stage_.there.store->cancel(2, stage_.there.running[0].ref.job_key));
+  stage_.refuse_requests(Error{Code::unsupported, "there is no node"});
+  stage_.steps(20);
+  stage_.clock.pass(8ULL * 24 * 3600 * 1000);
+  stage_.steps(20);
+  EXPECT_EQ(there("answer", kCameMark), "lost");
+  stage_.refuse_requests(std::nullopt);
+  stage_.there.server.plain(2, {"DEL", "mj:anomalies"});
+  ASSERT_TRUE(stage_.here.store->cancel_message(1, kSent));
+  stage_.steps(40);
+}
+
+TEST_F(MessageDelivery, MessageOutlivesSettingsThatDoNotAllowIt) {
+  stage_.refuse_requests(Error{Code::unsupported, "there is no node: name its API by mycelium.url"});
+  send({job(1, "ok a")});
+  stage_.steps(100);
+  EXPECT_EQ(here("transport_status"), "queued");
+  EXPECT_THAT(here("why", "mj:message:message:12:101"), HasSubstr("mycelium.url"));
+  stage_.refuse_requests(Error{Code::denied, "coordinator.networks does not allow it"});
+  stage_.steps(100);
+  EXPECT_EQ(job_here(1), "waiting_for_prerequisites away");
+  stage_.refuse_requests(std::nullopt);
+  ASSERT_TRUE(stage_.play());
+  EXPECT_EQ(job_here(1), "finished ok");
+}
+
+TEST_F(MessageDelivery, AddressOfNoKindEndsAMessageAtOnce) {
+  stage_.refuse_requests(Error{Code::invalid, "address: is none of a supervisor"});
+  send({job(1, "ok a")});
+  stage_.steps(4);
+  EXPECT_THAT(here("error"), HasSubstr("none of a supervisor"));
+  EXPECT_EQ(job_here(1), "error refused");
+  stage_.refuse_requests(std::nullopt);
+  ASSERT_TRUE(stage_.play());
+}
+
+// The record by which the other side knows this one is changed, and repaired.
+TEST_F(MessageDelivery, CancelOutlivesARecordThatDoesNotAllowIt) {
+  send({job(1, "hold a")});
+  stage_.steps(8);
+  ASSERT_EQ(stage_.there.running.size(), 1U);
+  const std::string key = stage_.here.key->public_key();
+  ASSERT_TRUE(stage_.there.store->save(2, "runner:7", {{"pubkey", SigningKey::make().public_key()}}));
+  ASSERT_TRUE(stage_.here.store->cancel(1, "job:12:1"));
+  stage_.steps(100);
+  ASSERT_EQ(stage_.there.running.size(), 1U);
+  ASSERT_TRUE(stage_.there.store->save(2, "runner:7", {{"pubkey", key}}));
+  ASSERT_TRUE(stage_.play());
+  EXPECT_EQ(job_here(1), "error cancelled");
+  EXPECT_THAT(stage_.there.running, IsEmpty());
 }
 
 TEST_F(MessageDelivery, WhatIsNotDeliveredInTimeIsAnError) {
@@ -860,6 +935,25 @@ TEST_F(MessageFiles, InputsBeyondTheLimitOfEitherSideGoWithNoMessage) {
   ASSERT_TRUE(stage_.play());
   EXPECT_THAT(here("error"), HasSubstr("message.max_artifact_bytes is 8 there"));
   EXPECT_THAT(stage_.there.claims, IsEmpty());
+}
+
+// The message was accepted. Another coordinator, which has no state_dir, is the leader before its jobs begin.
+TEST_F(MessageFiles, AcceptedMessageWaitsForACoordinatorWithFiles) {
+  send({reader_of("nine byte")});
+  stage_.there.server.set_faults(
+      [](const ServerCall& call) { return call.name == "take_message" ? Fault::before : Fault::none; });
+  for (int i = 0; i < 20 && there("state", kCameMark) != "arrived"; ++i) stage_.step();
+  ASSERT_EQ(there("state", kCameMark), "arrived");
+  stage_.there.server.set_faults(nullptr);
+  const auto store = std::exchange(stage_.there.files.store, nullptr);
+  stage_.restart();
+  stage_.clock.pass(60000);
+  stage_.steps(200);
+  EXPECT_EQ(there("state", kCameMark), "arrived");
+  stage_.there.files.store = store;
+  stage_.restart();
+  ASSERT_TRUE(stage_.play());
+  EXPECT_EQ(job_here(1), "finished ok");
 }
 
 TEST_F(MessageFiles, InputsThatAreNotOnThisHostGoWithNoMessage) {

@@ -217,6 +217,7 @@ void MessageStage::send(Message wanted) {
 }
 
 Result<std::string> MessageStage::carry(const std::string& address, const std::string& request, std::uint64_t number) {
+  if (transport_error_) return tl::unexpected<Error>(*transport_error_);
   const auto lost = [] { return fail(Code::unavailable, "nobody answers"); };
   MessageFate fate = MessageFate::fine;
   for (MessageDisturbance& each : requests_disturbed_) {

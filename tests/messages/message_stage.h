@@ -13,6 +13,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -127,6 +128,8 @@ class MessageStage {
   void pace(std::uint64_t ms) { pace_ms_ = ms; }  // of the steps that play() makes
   // Requests to there arrive, and no answer to them is heard.
   void deafen(const std::string& address) { deaf_to_ = address; }
+  // The transport of both sides refuses every request with this error; nothing: it carries them.
+  void refuse_requests(std::optional<Error> error) { transport_error_ = std::move(error); }
   // What whoever carries hears instead of an answer.
   void tell_instead(std::function<std::string(const std::string& answer)> instead) { instead_ = std::move(instead); }
 
@@ -175,6 +178,7 @@ class MessageStage {
   std::vector<std::string> let_go_;  // files, too early
   MessageSide* at_work_ = nullptr;   // whose calls are counted
   bool apart_ = false;
+  std::optional<Error> transport_error_;
   std::string deaf_to_;
   std::uint64_t pace_ms_ = 250;
   std::function<std::string(const std::string&)> instead_;
