@@ -84,8 +84,9 @@ class Lane {
   }
   void loop() {
     while (auto parcel = next()) {
-      auto answer = exchange(*parcel);
-      const bool away = !answer && answer.error().code == Code::unavailable;
+      bool is_peer_there = false;
+      auto answer = exchange(*parcel, is_peer_there);
+      const bool away = !answer && answer.error().code == Code::unavailable && !is_peer_there;
       away_ = away;
       answered_ = !away;
       carried_({std::move(*parcel), answer});
@@ -99,9 +100,11 @@ class Lane {
       for (Parcel& each : others) carried_({std::move(each), answer});
     }
   }
-  Result<std::string> exchange(const Parcel& parcel) {
+  Result<std::string> exchange(const Parcel& parcel, bool& is_peer_there) {
     MJ_TRY(transport, transports_->of(parcel.address));
-    return transport->exchange(parcel.address, parcel.request, kExchangeMs);
+    auto answer = transport->exchange(parcel.address, parcel.request, kExchangeMs);
+    is_peer_there = transport->is_peer_there();
+    return answer;
   }
 
   std::unique_ptr<Transports> transports_;

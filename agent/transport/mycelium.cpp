@@ -24,10 +24,16 @@ constexpr std::uint32_t kShortestMs = 10, kLongestMs = 100;  // between two look
 constexpr std::uint32_t kIdleMs = 250, kAwayMs = 1000;       // between two looks of a listener
 constexpr std::uint32_t kInMs = 250;                         // for which it takes requests in, or answers them
 constexpr std::uint32_t kStateMs = 1000;                     // between two looks whether the node still knows a request
+constexpr std::uint64_t kStuckMs = 2000;  // without a further chunk: 20 times what a node waits for one
 
 // A node has one key, and every address whose first 64 bits are those of its own.
 bool is_of(const MyceliumAddress& asked, const MyceliumAddress& answers) {
   return asked.key.empty() ? in_range(*answers.ip, *asked.ip, 64) : answers.key == asked.key;
+}
+
+std::uint64_t now_ms() {
+  return static_cast<std::uint64_t>(
+      std::chrono::duration_cast<std::chrono::milliseconds>(MyceliumClock::now().time_since_epoch()).count());
 }
 
 void sleep_ms(std::uint64_t ms) { std::this_thread::sleep_for(std::chrono::milliseconds(ms)); }
@@ -75,6 +81,7 @@ MyceliumTransport::MyceliumTransport(const std::string& node_url)
 
 Result<std::string> MyceliumTransport::exchange(const std::string& address, const std::string& request,
                                                 std::uint32_t timeout_ms) {
+  is_peer_there_ = false;
   MJ_CHECK(check_request_size(request.size()));
   const auto to = parse_mycelium(address);
   if (!to) return fail(Code::invalid, "address: " + shown(address, 80) + " is none of Mycelium");
@@ -96,18 +103,37 @@ Result<std::string> MyceliumTransport::exchange(const std::string& address, cons
   return await(call, std::move(sent));
 }
 
+Result<bool> MyceliumTransport::has_room(const Call& call, std::vector<Undelivered>& all) {
+  using State = MyceliumNode::State;
+  std::size_t stuck = 0, underway = 0;
+  for (auto each = all.begin(); each != all.end();) {
+    MJ_TRY(now, node_.delivery(each->id, call.node_ms()));
+    if (now.state != State::pending && now.state != State::sending) {
+      each = all.erase(each);
+      continue;
+    }
+    if (now.state == State::pending || now.acked != each->acked) {
+      each->acked = now.acked;
+      each->since_ms = now_ms();
+    }
+    ++(now_ms() - each->since_ms >= kStuckMs ? stuck : underway);
+    ++each;
+  }
+  return underway == 0 && stuck < kMaxStuck;
+}
+
 Result<void> MyceliumTransport::wait_for_room(const Call& call) {
-  const auto held = held_.find(call.place);
-  if (held == held_.end()) return {};
+  const auto found = undelivered_.find(call.place);
+  if (found == undelivered_.end()) return {};
   while (true) {
-    MJ_TRY(state, node_.state(held->second, call.node_ms()));
-    if (state != MyceliumNode::State::pending && state != MyceliumNode::State::sending) break;
+    MJ_TRY(room, has_room(call, found->second));
+    if (room) break;
     if (call.left_ms() == 0)
       return fail(Code::unavailable, call.address + ": the Mycelium node still tries to deliver an earlier request; " +
                                          "nothing more is given to it until then");
     sleep_ms(std::min<std::uint64_t>(call.left_ms(), kLongestMs));
   }
-  held_.erase(held);
+  if (found->second.empty()) undelivered_.erase(found);
   return {};
 }
 
@@ -133,8 +159,8 @@ Result<std::string> MyceliumTransport::await(const Call& call, std::string sent)
       message = node_.pop(topic_, call.node_ms());
     }
     if (message && MyceliumClock::now() >= next_look) {
-      const auto state = node_.state(sent, call.node_ms());
-      if (state && *state == State::unknown) {
+      const auto delivery = node_.delivery(sent, call.node_ms());
+      if (delivery && delivery->state == State::unknown) {
         if (auto again = send(call)) sent = std::move(*again);
       }
       next_look = MyceliumClock::now() + std::chrono::milliseconds(kStateMs);
@@ -142,11 +168,16 @@ Result<std::string> MyceliumTransport::await(const Call& call, std::string sent)
     trouble = message ? std::nullopt : std::optional<Error>(message.error());
   }
   if (trouble) return fail(Code::unavailable, call.address + ": " + trouble->message);
-  const auto state = node_.state(sent, kLongestMs);
-  if (state && (*state == State::pending || *state == State::sending)) {
-    held_[call.place] = sent;
+  const auto delivery = node_.delivery(sent, kLongestMs);
+  const State state = delivery ? delivery->state : State::unknown;
+  if (state == State::pending || state == State::sending)
+    undelivered_[call.place].push_back({sent, delivery->acked, now_ms()});
+  is_peer_there_ = state == State::sending;
+  if (state == State::pending)
     return fail(Code::unavailable, call.address + ": Mycelium has not reached it in time; it goes on trying for 300 s");
-  }
+  if (state == State::sending)
+    return fail(Code::unavailable,
+                call.address + ": was reached over Mycelium, but has not received the whole request in time");
   return fail(Code::unavailable, call.address + ": was reached over Mycelium, but no supervisor answers in time");
 }
 

@@ -20,6 +20,7 @@
 #include <string>
 #include <string_view>
 #include <thread>
+#include <vector>
 
 #include "mycojobs/transport.h"
 #include "transport/mycelium_node.h"
@@ -35,15 +36,27 @@ class MyceliumTransport final : public Transport {
 
   std::string_view name() const override { return "mycelium"; }
   bool is_address(const std::string& address) const override { return parse_mycelium(address).has_value(); }
-  // While the node still holds a request to this address that it could not deliver (for up to 300 s), nothing more is
-  // given to it: the call waits, then is `unavailable`. So keep an instance for as long as you deliver.
+  // While the node holds a request to this address whose peer is away (for up to 300 s), or whose chunks still arrive
+  // there, nothing more is given to the node: the call waits, then is `unavailable`. A request that is stuck although
+  // the peer is there lets others pass, unless kMaxStuck of them are stuck. So keep an instance for as long as you
+  // deliver.
   Result<std::string> exchange(const std::string& address, const std::string& request,
                                std::uint32_t timeout_ms) override;
+  bool is_peer_there() const override { return is_peer_there_; }
   // Messages on our topic that were no answers: of another node, late, or nonsense. Any thread.
   std::uint64_t ignored() const { return ignored_; }
 
  private:
   struct Call;
+  // A request that the node had not delivered when its time was over.
+  struct Undelivered {
+    std::string id;
+    std::uint64_t acked = 0;     // chunks, as the node said the last time,
+    std::uint64_t since_ms = 0;  // and since when it says so
+  };
+  static constexpr std::size_t kMaxStuck = 4;
+  // Forgets those that the node has delivered or given up. True: none of the others keeps a further request back.
+  Result<bool> has_room(const Call&, std::vector<Undelivered>&);
   Result<void> wait_for_room(const Call&);
   Result<std::string> send(const Call&);
   Result<std::string> await(const Call&, std::string sent);
@@ -53,7 +66,8 @@ class MyceliumTransport final : public Transport {
   MyceliumNode node_;
   std::string topic_;
   std::uint64_t number_ = 0;
-  std::map<std::string, std::string> held_;  // to the id of the last message that was not delivered in time
+  std::map<std::string, std::vector<Undelivered>> undelivered_;  // by peer
+  bool is_peer_there_ = false;
   std::atomic<std::uint64_t> ignored_ = 0;
 };
 

@@ -36,11 +36,12 @@ Result<MyceliumMessage> read_message(const json& message) {
   out.from = std::move(from);
   out.to = std::move(to);
   out.payload = std::move(*payload);
+  out.payload.erase(out.payload.find_last_not_of(' ') + 1);
   return out;
 }
 
 json message_to(const MyceliumAddress& to, std::string_view topic, std::string_view payload) {
-  json message = {{"payload", encode_base64(payload)}};
+  json message = {{"payload", encode_base64(pad_payload(payload))}};
   message["dst"] = to.key.empty() ? json{{"ip", to_text(*to.ip)}} : json{{"pk", to.key}};
   if (!topic.empty()) message["topic"] = encode_base64(topic);
   return message;
@@ -59,17 +60,21 @@ std::string escaped_base64(std::string_view bytes) {
   return out;
 }
 
-// "received", or {"sending": {"pending": 1, ...}}.
-MyceliumNode::State read_state(const json& info) {
+// "received", or {"sending": {"pending": 1, "sent": 2, "acked": 3}}.
+MyceliumNode::Delivery read_delivery(const json& info) {
   using State = MyceliumNode::State;
-  if (!info.is_object() || !info.contains("state")) return State::unknown;
+  if (!info.is_object() || !info.contains("state")) return {};
   const json& state = info["state"];
   std::string word = state.is_string() ? state.get<std::string>() : "";
   if (state.is_object() && !state.empty()) word = state.begin().key();
-  if (word == "pending") return State::pending;
-  if (word == "sending") return State::sending;
-  if (word == "received" || word == "read") return State::received;
-  return word == "aborted" ? State::aborted : State::unknown;
+  if (word == "sending") {
+    const json chunks = state.is_object() ? state[word] : json();
+    const json acked = chunks.is_object() ? chunks.value("acked", json()) : json();
+    return {State::sending, acked.is_number_unsigned() ? acked.get<std::uint64_t>() : 0};
+  }
+  if (word == "pending") return {State::pending};
+  if (word == "received" || word == "read") return {State::received};
+  return {word == "aborted" ? State::aborted : State::unknown};
 }
 
 tl::unexpected<Error> odd(const std::string& url, int status) {
@@ -79,6 +84,14 @@ tl::unexpected<Error> odd(const std::string& url, int status) {
 }
 
 }  // namespace
+
+std::string pad_payload(std::string_view text) {
+  constexpr std::size_t kChunkBytes = 1300, kMinChunkBytes = 250;
+  std::string out(text);
+  const std::size_t last = out.size() % kChunkBytes;
+  if (out.size() > kChunkBytes && last > 0 && last < kMinChunkBytes) out.append(kMinChunkBytes - last, ' ');
+  return out;
+}
 
 Result<HttpAnswer> MyceliumNode::call(const std::string& url, const std::string* body, std::uint32_t timeout_ms) {
   HttpPost post;
@@ -195,19 +208,19 @@ Result<std::optional<MyceliumMessage>> MyceliumNode::pop(std::string_view topic,
   return std::move(message);
 }
 
-Result<MyceliumNode::State> MyceliumNode::state(const std::string& id, std::uint32_t timeout_ms) {
+Result<MyceliumNode::Delivery> MyceliumNode::delivery(const std::string& id, std::uint32_t timeout_ms) {
   MJ_CHECK(find_api(timeout_ms));
   if (api_ == Api::rpc) {
     const auto info = rpc("getMessageInfo", json::array({id}), timeout_ms);
-    if (!info && info.error().code == Code::not_found) return State::unknown;
+    if (!info && info.error().code == Code::not_found) return Delivery();
     if (!info) return tl::unexpected<Error>(info.error());
-    return read_state(*info);
+    return read_delivery(*info);
   }
   MJ_TRY(answer, rest("/messages/status/" + id, nullptr, timeout_ms));
-  if (answer.status == 404) return State::unknown;
+  if (answer.status == 404) return Delivery();
   if (answer.status != 200) return odd(url_, answer.status);
   const auto info = parse_json(answer.body);
-  return info ? read_state(*info) : State::unknown;
+  return info ? read_delivery(*info) : Delivery();
 }
 
 }  // namespace mycojobs

@@ -32,6 +32,9 @@ class Transport {
   // allowed), invalid (none of this transport's), too_large.
   virtual Result<std::string> exchange(const std::string& address, const std::string& request,
                                        std::uint32_t timeout_ms) = 0;
+  // Whether the peer was there during the last exchange() although that was `unavailable`: the request alone was stuck
+  // on its way, so another one may pass.
+  virtual bool is_peer_there() const { return false; }
 };
 
 // The other end: a request to its answer. Any thread. It answers JSON-RPC, whatever the request is.

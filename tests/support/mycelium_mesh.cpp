@@ -34,7 +34,7 @@ void MyceliumMesh::forge(std::size_t to, std::size_t from, const std::string& to
 MyceliumMesh::Counts MyceliumMesh::counts(std::size_t node) {
   const json out = order({{"node", node}, {"do", "count"}});
   return {out.value("pushed", std::uint64_t{0}), out.value("pending", std::uint64_t{0}),
-          out.value("inbox", std::uint64_t{0}), out.value("longest_hold", 0.0)};
+          out.value("sending", std::uint64_t{0}), out.value("inbox", std::uint64_t{0}), out.value("longest_hold", 0.0)};
 }
 
 json MyceliumMesh::order(const json& what) {

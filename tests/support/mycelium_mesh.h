@@ -21,12 +21,12 @@ class MyceliumMesh {
   explicit MyceliumMesh(std::size_t nodes, unsigned window_s = 300);  // for which a peer that is away is tried
 
   const MeshNode& operator[](std::size_t node) const { return nodes_.at(node); }
-  // "offline", "online", "stop", "start", "lose", "double": as the program's head has them.
+  // "offline", "online", "stop", "start", "lose", "double", "stick": as the program's head has them.
   void tell(std::size_t node, const std::string& what, unsigned count = 1);
   // A message in the inbox of `to`, as if `from` had sent it.
   void forge(std::size_t to, std::size_t from, const std::string& topic, const std::string& payload);
   struct Counts {
-    std::uint64_t pushed = 0, pending = 0, inbox = 0;
+    std::uint64_t pushed = 0, pending = 0, sending = 0, inbox = 0;
     double longest_hold_s = 0;
   };
   Counts counts(std::size_t node);

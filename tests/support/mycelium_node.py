@@ -8,7 +8,9 @@ names them, {"control": URL, "nodes": [{"rest": URL, "rpc": URL, "key": HEX, "ip
 
 What a program may trip over stands here as the real one has it:
   - a pop that waits holds the lock of its node, which every other call needs;
-  - a filter takes a whole topic; such a pop removes the message even with peek, and tells its sender nothing;
+  - a filter takes a whole topic; a peek removes nothing; a pop and a peek tell the sender `read`, if it was `received`;
+  - a message of more than 1300 bytes is cut into chunks of 1300; a last chunk of less than 250 bytes is dropped by the
+    receiver again and again: the message stays `sending`, then it is `aborted`, and it never arrives;
   - a reply has no topic; it is handed to the call that waits for its id, else it goes into the inbox. So does any message
     with that id, whoever has sent it, and be it no reply: a node that sends to itself hears itself;
   - the inbox is memory: a restart empties it, and what was popped is gone;
@@ -19,9 +21,11 @@ Control: POST {"node": N, "do": WHAT, ...} ->
   offline, online          its peers do not reach it; its API answers
   stop, start              the whole node; a start is one with an empty inbox and outbox, at the same ports
   lose, double   count     the next messages to it arrive nowhere (their sender learns `received`), or twice
+  stick          count     the next messages to it stay `sending` and never arrive
   forge          message   puts a message into its inbox as it is: {"from": N, "topic", "payload", "id"}; payload in base64
-  count                    {"pushed", "pending", "inbox", "longest_hold"}: messages taken from its programs, not yet
-                           delivered, waiting in the inbox; seconds for which one call held the lock
+  count                    {"pushed", "pending", "sending", "inbox", "longest_hold"}: messages taken from its programs;
+                           not yet begun or not yet delivered; waiting in the inbox; seconds for which one call held
+                           the lock
 """
 import base64, hashlib, json, os, sys, threading, time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -30,6 +34,7 @@ from urllib.parse import parse_qs, urlsplit
 
 REST_BODY = 2 << 20
 RPC_BODY = 10 << 20
+CHUNK, LEAST_CHUNK = 1300, 250
 
 
 class Refused(Exception):
@@ -45,6 +50,12 @@ class Message:
         self.state = "pending"
         self.created = int(time.time())
         self.end = time.monotonic() + window
+        self.is_stuck = len(payload) > CHUNK and 0 < len(payload) % CHUNK < LEAST_CHUNK
+
+    def progress(self):
+        if self.state != "sending":
+            return self.state
+        return {"sending": {"pending": 0, "sent": 1, "acked": (len(self.payload) - 1) // CHUNK}}
 
     def shown(self, to):
         out = {"id": self.id, "srcIp": self.source.ip, "srcPk": self.source.key, "dstIp": to.ip, "dstPk": to.key,
@@ -64,7 +75,7 @@ class Node:
         self.subnet = IPv6Network((bytes(digest[:8]) + bytes(8), 64))
         self.lock = threading.Lock()  # of its API
         self.online = True
-        self.lose = self.double = self.pushed = 0
+        self.lose = self.double = self.stick = self.pushed = 0
         self.longest_hold = 0.0
         self.ports = {}
         self.servers = {}
@@ -146,9 +157,9 @@ class Node:
                 while True:
                     for message in self.inbox:
                         if topic is None or message.topic == topic:
-                            if topic is not None or not peek:
+                            if not peek:
                                 self.inbox.remove(message)
-                            if topic is None:
+                            if message.state == "received":
                                 message.state = "read"
                             return message.shown(self)
                     if time.monotonic() >= end or not self.running:
@@ -161,7 +172,7 @@ class Node:
         if message is None:
             return None
         return {"dst": message.destination.get("ip") or self.mesh.ip_of(message.destination["pk"]),
-                "state": message.state, "created": message.created, "deadline": int(message.created + self.mesh.window),
+                "state": message.progress(), "created": message.created, "deadline": int(message.created + self.mesh.window),
                 "msgLen": len(message.payload)}
 
     # --- the overlay: under mesh.moved ----------------------------------------------------------------------------
@@ -200,7 +211,7 @@ class Mesh:
             while True:
                 for node in self.nodes:
                     for message in list(node.outbox.values()):
-                        if message.state == "pending":
+                        if message.state in ("pending", "sending"):
                             self.carry_one(node, message)
                 self.moved.wait(0.02)
 
@@ -210,6 +221,12 @@ class Mesh:
             return
         to = self.find(message.destination)
         if to is None or not (to.online and to.running and node.online and node.running):
+            return
+        if to.stick > 0 and message.state == "pending":
+            to.stick -= 1
+            message.is_stuck = True
+        if message.is_stuck:
+            message.state = "sending"
             return
         message.state = "received"
         if to.lose > 0:
@@ -234,7 +251,7 @@ class Mesh:
                 node.start()
             elif what in ("offline", "online"):
                 node.online = what == "online"
-            elif what in ("lose", "double"):
+            elif what in ("lose", "double", "stick"):
                 setattr(node, what, order["count"])
             elif what == "forge":
                 forged = Message(order.get("id") or os.urandom(8).hex(), self.nodes[order["from"]], {"pk": node.key},
@@ -243,9 +260,9 @@ class Mesh:
             elif what != "count":
                 raise Refused(400)
             self.moved.notify_all()
-            pending = sum(message.state == "pending" for message in node.outbox.values())
-            return {"pushed": node.pushed, "pending": pending, "inbox": len(node.inbox),
-                    "longest_hold": node.longest_hold}
+            states = [message.state for message in node.outbox.values()]
+            return {"pushed": node.pushed, "pending": states.count("pending"), "sending": states.count("sending"),
+                    "inbox": len(node.inbox), "longest_hold": node.longest_hold}
 
 
 def decode(text):
