@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
+
 #include "domain/profiles.h"
 #include "lua_driver.h"
 #include "lua_servers.h"
@@ -243,6 +245,30 @@ TEST(Sal, StandardRedisIsNamedByTheEnvironment) {
                      .policy = policy,
                      .environment = {{"REDIS_URL", "redis://127.0.0.1:" + std::to_string(server.port()) + "/3"}}});
   EXPECT_EQ(ran.out, "v\tPONG\n1\t1\n") << ran.err;
+}
+
+TEST(Sal, MyceliumPollsAndDecodesReplies) {
+  std::atomic<int> polls{0};
+  const HttpServer daemon(
+      [&polls, answer = mycelium_daemon()](const std::string& head, const std::string& body) mutable {
+        if (head.starts_with("GET /api/v1/messages")) ++polls;
+        return answer(head, body);
+      });
+  const LuaRan ran = run_with("local api = 'http://127.0.0.1:" + std::to_string(daemon.port()) + R"('
+assert(mycelium_receive_messages(api, 'none', 1) == nil)
+local to = ('a'):rep(64)
+assert(mycelium_send_message(api, to, 'echo', 'gr\u{fc}\u{df}\0', 7).payload == 'gr\u{fc}\u{df}\0')
+local fine, err = pcall(mycelium_send_message, api, to, 'silence', 'x', 7)
+assert(not fine and err.code == 'unavailable', tostring(err))
+print(err)
+assert(mycelium_send_message(api, to, 'later', 'x').id)
+assert(mycelium_receive_messages(api, 'later', 5).payload == 'x')
+)",
+                              false, Network::loopback);
+  EXPECT_EQ(ran.end.error, "") << ran.err;
+  EXPECT_THAT(ran.out, HasSubstr("no reply to the message with topic \"silence\" came from aaaa"));
+  EXPECT_THAT(ran.out, HasSubstr("within 7 s"));
+  EXPECT_GT(polls, 3) << "the daemon is asked again and again";
 }
 
 TEST(Sal, NamesAreGlobalsAndInTables) {

@@ -36,7 +36,8 @@ class HttpServer {
 
 // "200 OK", body -> the answer.
 std::string http_answer(const std::string& status, const std::string& body, const std::string& headers = "");
-// The part of Mycelium's API that scripts use: its one message queue gives back what was sent.
+// The part of Mycelium's API that scripts use: its one message queue gives back what was sent. Who waits for a reply
+// gets what it sent with the topic "echo", and none with any other.
 HttpServer::Answer mycelium_daemon();
 
 // A redis-server of the test's own on loopback; ended by its pid.

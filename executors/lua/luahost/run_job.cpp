@@ -54,7 +54,7 @@ int lua_cancelled(lua_State* state) {
   return 1;
 }
 
-// Ends early once the job has been asked to end and its script has shown that it looks.
+// Ends early, and returns false, once the job has been asked to end and its script has shown that it looks.
 int lua_sleep(lua_State* state) {
   const double seconds = std::min(luaL_checknumber(state, 1), 1e9);
   timespec rest{};
@@ -62,7 +62,16 @@ int lua_sleep(lua_State* state) {
   rest.tv_nsec = static_cast<long>((seconds - std::floor(seconds)) * 1e9);
   while (!host_job::term_seen() && ::clock_nanosleep(CLOCK_MONOTONIC, 0, &rest, &rest) == EINTR) {
   }
-  return 0;
+  lua_pushboolean(state, host_job::term_seen() ? 0 : 1);
+  return 1;
+}
+
+// Seconds of a clock that is never set.
+int lua_monotonic(lua_State* state) {
+  timespec now{};
+  ::clock_gettime(CLOCK_MONOTONIC, &now);
+  lua_pushnumber(state, static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) / 1e9);
+  return 1;
 }
 
 int lua_exit(lua_State* state) { ::_exit(end_job(state, static_cast<int>(luaL_checkinteger(state, 1)))); }
@@ -130,6 +139,7 @@ void add_job_functions(lua_State* state) {
                                 {"ask", lua_ask},
                                 {"cancelled", lua_cancelled},
                                 {"sleep", lua_sleep},
+                                {"monotonic", lua_monotonic},
                                 {"exit", lua_exit},
                                 {"setenv", lua_setenv},
                                 {"renew_environment", lua_renew_environment},

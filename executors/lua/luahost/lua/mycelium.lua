@@ -48,16 +48,33 @@ local function path_text(text)
   return (gsub(text, "[^%w%-%._~]", function(letter) return format("%%%02X", byte(letter)) end))
 end
 
--- Answers of the daemon: 2xx with JSON, 204 without anything.
-local function call(what, api, method, path, body, seconds)
+local function ask(what, api, method, path, body, seconds)
   api = gsub(kit.text(what, 1, api), "/+$", "")
-  local answer = net.http{url = api .. "/api/v1" .. path, method = method, body = body, timeout = seconds or 30}
+  return net.http{url = api .. "/api/v1" .. path, method = method, body = body, timeout = seconds or 30}, api
+end
+
+-- Answers of the daemon: 2xx with JSON, 204 without anything.
+local function result_of(what, api, answer)
   if not answer.success then
     local code = answer.status == 404 and "not_found" or (answer.status == 409 and "conflict" or "failed")
     kit.fail(code, "%s: %s: status %d: %s", what, api, answer.status, sub(answer.body, 1, 200))
   end
   if answer.body == "" or answer.status == 204 then return nil end
   return json.decode(answer.body)
+end
+
+local function call(what, api, method, path, body)
+  local answer, place = ask(what, api, method, path, body)
+  return result_of(what, place, answer)
+end
+
+-- A message with its topic and payload as text; nil if there is none.
+local function decoded(message)
+  if type(message) ~= "table" then return nil end
+  for _, field in next, {"topic", "payload"} do
+    if type(message[field]) == "string" then message[field] = mycelium.base64_decode(message[field]) end
+  end
+  return message
 end
 
 function mycelium.get_node_info(api) return call("mycelium_get_node_info", api, "GET", "/admin") end
@@ -78,8 +95,8 @@ function mycelium.list_fallback_routes(api)
   return call("mycelium_list_fallback_routes", api, "GET", "/admin/routes/fallback")
 end
 
--- destination: an address of the overlay network, or a public key (64 hexadecimal digits). reply_seconds: how long to
--- wait for an answer; without it only that the message was taken is known.
+-- destination: an address of the overlay network, or a public key (64 hexadecimal digits). Returns the id of the message;
+-- with reply_seconds the reply, whose absence after that time is an error.
 function mycelium.send_message(api, destination, topic, message, reply_seconds)
   local what = "mycelium_send_message"
   destination = kit.text(what, 2, destination)
@@ -88,21 +105,31 @@ function mycelium.send_message(api, destination, topic, message, reply_seconds)
   topic = kit.text(what, 3, topic, "")
   if topic ~= "" then body.topic = mycelium.base64_encode(topic) end
   local wait = reply_seconds and kit.whole(what, 5, reply_seconds, nil, 0, 86400) or 0
-  return call(what, api, "POST", "/messages" .. (wait > 0 and "?reply_timeout=" .. wait or ""), body, wait + 30)
+  local path = "/messages" .. (wait > 0 and "?reply_timeout=" .. wait or "")
+  local answer, place = ask(what, api, "POST", path, body, wait + 30)
+  if wait > 0 and answer.status == 408 then
+    kit.fail("unavailable", "%s: no reply to the message with topic %q came from %s within %d s", what, topic, destination,
+        wait)
+  end
+  return decoded(result_of(what, place, answer))
 end
 
--- One message with its topic and payload as text; nil if none came in that time.
+local SHORTEST_PAUSE, LONGEST_PAUSE = 0.01, 0.25 -- seconds between two polls
+
+-- One message with its topic and payload as text; nil if none came in that time, or the job is asked to end. A call that
+-- waits holds the only lock of the daemon, so that all its other users wait: each poll returns at once.
 function mycelium.receive_messages(api, topic, seconds)
   local what = "mycelium_receive_messages"
   topic = kit.text(what, 2, topic, "")
   local wait = kit.whole(what, 3, seconds, 0, 0, 86400)
-  local query = "?timeout=" .. wait .. (topic ~= "" and "&topic=" .. path_text(mycelium.base64_encode(topic)) or "")
-  local message = call(what, api, "GET", "/messages" .. query, nil, wait + 30)
-  if type(message) ~= "table" then return nil end
-  for _, field in ipairs{"topic", "payload"} do
-    if type(message[field]) == "string" then message[field] = mycelium.base64_decode(message[field]) end
+  local query = "?timeout=0" .. (topic ~= "" and "&topic=" .. path_text(mycelium.base64_encode(topic)) or "")
+  local stop, pause = host.monotonic() + wait, SHORTEST_PAUSE
+  while true do
+    local message = decoded(call(what, api, "GET", "/messages" .. query))
+    local left = stop - host.monotonic()
+    if message or left <= 0 or not host.sleep(math.min(pause, left)) then return message end
+    pause = math.min(pause * 2, LONGEST_PAUSE)
   end
-  return message
 end
 
 return mycelium
