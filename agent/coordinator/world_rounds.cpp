@@ -165,8 +165,7 @@ Result<std::vector<std::string>> WorldRounds::look_at(const std::vector<std::str
     // Not all in the same moment, whenever they were loaded.
     const std::uint64_t spread = std::hash<std::string>{}(names[i]) % (kLookEveryMs / 4);
     world.next_look_ms = parts_.clock.boot_ms() + (all ? kLookEveryMs - spread : kWorldsIdleMs);
-    for (const std::string& carrier : seen[i].ended)
-      if (!world.refused.contains(carrier)) world.unheard.insert(carrier);
+    for (const std::string& carrier : seen[i].ended) world.unheard.insert(carrier);
     if (has_waited(world, seen[i])) waited.push_back(names[i]);
   }
   return waited;
@@ -474,16 +473,23 @@ Result<std::optional<ReceiptArrived>> WorldRounds::receipt_of_carrier(LoadedWorl
   return std::optional(lost_receipt(intent, carrier, receipt.error().message));
 }
 
-// What ended while nobody listened.
+// What ended while nobody listened. A receipt that is refused is checked again with every look, because the key in the
+// record of its runner may be repaired; it is noted once for each reason.
 Result<void> WorldRounds::hear_of_ends(World& world) {
   for (const std::string& carrier : std::exchange(world.unheard, {})) {
     auto receipt = receipt_of_carrier(world.loaded, carrier);
     if (!receipt && is_unavailable(receipt.error())) return tl::unexpected<Error>(std::move(receipt).error());
-    // That is noted once: it waits for people.
-    if (!receipt || (*receipt && !(*receipt)->refused.empty())) world.refused.insert(carrier);
+    const std::string why = !receipt ? receipt.error().message : *receipt ? (*receipt)->refused : "";
+    const auto known = world.refused.find(carrier);
+    if (!why.empty() && known != world.refused.end() && known->second == why) continue;
+    if (why.empty()) {
+      world.refused.erase(carrier);
+    } else {
+      world.refused[carrier] = why;
+    }
     if (!receipt)
       log(LogLevel::warn, "workflows", "context {}: {}: {} cannot be read: {}", context_, world.loaded.name(), carrier,
-          receipt.error().message);
+          why);
     else if (*receipt)
       MJ_CHECK(receive(world.loaded, std::move(**receipt)));
   }

@@ -66,12 +66,12 @@ class WorldRounds {
   struct World {
     LoadedWorld loaded;
     WorldInbox inbox = WorldInbox();
-    std::map<CellId, std::uint64_t> put_off = {};  // instances without a step for now, until: our clock
-    std::string looked = {};                       // up to this carrier
-    std::uint64_t next_look_ms = 0;                // our clock
-    std::set<std::string> unheard = {};            // carriers that have ended, as a look has found
-    std::set<std::string> refused = {};            // of those: nothing more is to be heard of them
-    int drained = 0;                               // passes to come to rest for a snapshot
+    std::map<CellId, std::uint64_t> put_off = {};     // instances without a step for now, until: our clock
+    std::string looked = {};                          // up to this carrier
+    std::uint64_t next_look_ms = 0;                   // our clock
+    std::set<std::string> unheard = {};               // carriers that have ended, as a look has found
+    std::map<std::string, std::string> refused = {};  // carrier to the reason for which its receipt was refused
+    int drained = 0;                                  // passes to come to rest for a snapshot
   };
   struct PutOff {
     std::uint64_t until_ms = 0;  // our clock

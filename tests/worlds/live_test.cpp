@@ -620,6 +620,32 @@ TEST_F(WorldLostNotice, ARefusedReceiptIsNotedOnce) {
   EXPECT_LE(kinds(stage_, "receipt_refused"), once + 1) << "the first look cannot know";
 }
 
+// The record had another key than the runner signs with; an operator puts the right one back.
+TEST_F(WorldLostNotice, RefusedReceiptIsAcceptedAfterItsKeyIsRepaired) {
+  stage_.runner_key = std::make_shared<SigningKey>(SigningKey::make());
+  ASSERT_TRUE(stage_.store->save(1, "runner:7", {{"id", "7"}, {"pubkey", SigningKey::make().public_key()}}));
+  stage_.place(1, "job");
+  for (int i = 0; i < 5; ++i) stage_.step();
+  for (int i = 0; i < 3; ++i) pass_a_minute();
+  ASSERT_EQ(kinds(stage_, "receipt"), 0);
+  ASSERT_GE(kinds(stage_, "receipt_refused"), 1);
+  ASSERT_TRUE(stage_.store->save(1, "runner:7", {{"pubkey", stage_.runner_key->public_key()}}));
+  for (int i = 0; i < 3; ++i) pass_a_minute();
+  EXPECT_EQ(kinds(stage_, "receipt"), 1);
+}
+
+// It ran for a while without its key: the record's key is taken away until its unsigned ends have settled.
+TEST_F(WorldLostNotice, UnsignedReceiptIsAcceptedOnceTheRecordHasNoKey) {
+  ASSERT_TRUE(stage_.store->save(1, "runner:7", {{"id", "7"}, {"pubkey", SigningKey::make().public_key()}}));
+  stage_.place(1, "job");
+  for (int i = 0; i < 5; ++i) stage_.step();
+  for (int i = 0; i < 3; ++i) pass_a_minute();
+  ASSERT_EQ(kinds(stage_, "receipt"), 0);
+  ASSERT_TRUE(stage_.store->save(1, "runner:7", {{"pubkey", ""}}));
+  for (int i = 0; i < 3; ++i) pass_a_minute();
+  EXPECT_EQ(kinds(stage_, "receipt"), 1);
+}
+
 TEST_F(WorldLostNotice, ALookAtWhatRestsWritesNothing) {
   stage_.place(1, "keep"), stage_.place(2, "approval");
   ASSERT_TRUE(stage_.play());
