@@ -129,7 +129,8 @@ Result<json> context_refusals(Call& call) {
 
 Result<json> runner_create(Call& call) {
   MJ_TRY(runner, read_record<Runner>(call, {"context_id"}));
-  MJ_TRY(stored, service::create_runner(call.by(), call.store(), runner, call.services().settings.networks));
+  MJ_TRY(stored, service::create_runner(call.by(), call.store(), runner, call.services().settings.networks,
+                                        named_fields(call)));
   return shown(stored);
 }
 

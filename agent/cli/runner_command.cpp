@@ -127,7 +127,7 @@ Result<int> put_runner(Invocation& call, bool makes) {
     runner.id = id;
   }
   MJ_TRY(opened, open_to_answer(call));
-  auto stored = makes ? service::create_runner(by, *opened.store, runner, *networks)
+  auto stored = makes ? service::create_runner(by, *opened.store, runner, *networks, fields)
                       : service::update_runner(by, *opened.store, runner, fields, *networks);
   MJ_TRY(after, as_typed(call, std::move(stored)));
   show_runner(call, after);

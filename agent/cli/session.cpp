@@ -59,6 +59,7 @@ WorkerSettings worker_settings(const Settings& settings, const Parts& parts) {
   WorkerSettings worker;
   worker.runner.id = settings.runner;
   worker.runner.local = settings.local;
+  worker.runner.topic = settings.topic;
   worker.runner.actor_id = settings.runner_actor;
   worker.claims_as_actor = !settings.redis.empty();  // an embedded Redis is this operator's own
   worker.contexts = settings.contexts;
@@ -208,6 +209,7 @@ std::vector<RefusedSetting> refused_settings(const Settings& settings) {
     if (!address.empty()) ask(name, api::parse_listen(address));
   }
   ask("trace.endpoint", check_trace_endpoint(settings.trace_endpoint));
+  ask("topic", service::check_topic(settings.topic));
   ask("runner_key", key_named(settings, settings.runner_key));
   ask("coordinator.key", key_named(settings, settings.coordinator_key));
   ask("coordinator.networks", Networks::parse(settings.coordinator_networks));
@@ -221,6 +223,7 @@ std::vector<RefusedSetting> refused_settings(const Settings& settings) {
 Result<std::unique_ptr<Agent>> start_agent(const Parts& parts, const Settings& settings, StoreFactory& stores,
                                            std::function<bool(const Error&)> try_again) {
   MJ_CHECK(check_allowed(settings.prerequisites_allow));
+  MJ_CHECK(service::check_topic(settings.topic));
   WorkerSettings worker = worker_settings(settings, parts);
   MJ_TRY(signing, key_of(settings, "runner_key", settings.runner_key));
   worker.key = signing;

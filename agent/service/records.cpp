@@ -39,14 +39,14 @@ Result<Id> free_context(Store& store, const std::function<Result<void>(Id)>& ser
                                   " databases have a context: raise the server's setting `databases`");
 }
 
-// It is a channel of the Redis server, which hints of other kinds go through too.
-Result<void> check_topic(const std::string& topic) {
-  constexpr std::size_t kLongest = 64;
-  const bool fits =
-      topic.size() <= kLongest &&
-      topic.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-") == std::string::npos;
-  if (fits) return {};
-  return fail(Code::invalid, "topic: give 1 to 64 of A-Z, a-z, 0-9, '.', '_' and '-', or leave it out: runner<id>");
+// `local` is stored as it was given, also where that is the default of the format: an agent with the runner's id
+// follows the record, and decides itself only where the record says nothing.
+Fields with_local(Fields record, const Runner& runner, std::span<const std::string> given) {
+  const bool is_given = std::find(given.begin(), given.end(), "local") != given.end();
+  if (!is_given || runner.local) return record;
+  std::erase_if(record, [](const auto& field) { return field.first == "local"; });
+  record.emplace_back("local", "false");
+  return record;
 }
 
 Result<void> check_runner(const Runner& runner, const Networks& networks) {
@@ -57,10 +57,10 @@ Result<void> check_runner(const Runner& runner, const Networks& networks) {
 }
 
 // An agent makes the record of its own runner when it starts.
-Result<void> check_says_something(const Runner& runner) {
+Result<void> check_says_something(const Runner& runner, const Fields& record) {
   Runner bare;
   bare.id = runner.id;
-  if (encode(runner) != encode(bare)) return {};
+  if (record != encode(bare)) return {};
   return fail(Code::invalid,
               "name what it is: address, that of a supervisor elsewhere, say, or topic, pubkey, type, target_context, "
               "local; an agent makes the record of its own runner when it starts");
@@ -118,6 +118,16 @@ Result<Context> create_next_context(Store& store, Context context, const std::fu
 }
 
 }  // namespace
+
+// It is a channel of the Redis server, which hints of other kinds go through too.
+Result<void> check_topic(const std::string& topic) {
+  constexpr std::size_t kLongest = 64;
+  const bool fits =
+      topic.size() <= kLongest &&
+      topic.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-") == std::string::npos;
+  if (fits) return {};
+  return fail(Code::invalid, "topic: give 1 to 64 of A-Z, a-z, 0-9, '.', '_' and '-', or leave it out: runner<id>");
+}
 
 Result<Fields> create_record(Store& store, Id context, NewRecord record) {
   MJ_TRY(made, write_record(store, context, record));
@@ -204,7 +214,7 @@ Result<Context> update_context(const Caller& by, Store& store, const Context& wa
   MJ_CHECK(may(by, store, Action::administer));
   if (const auto wrong = read_notify(wanted.notify, "notify").problems; !wrong.empty())
     return fail(Code::invalid, join(wrong));
-  MJ_TRY(changed, chosen(encode(wanted), fields));
+  MJ_TRY(changed, chosen(with_local(encode(wanted), wanted, fields), fields));
   MJ_CHECK(existing(by, store, ""));
   MJ_TRY(after, store.change_record(by.context, context_key(by.context), changed));
   return decode<Context>(after).record;
@@ -347,12 +357,14 @@ Result<Context> set_notify(const Caller& by, Store& store, const std::string& no
   return read_context_record(by.context, after);
 }
 
-Result<Runner> create_runner(const Caller& by, Store& store, const Runner& runner, const Networks& networks) {
+Result<Runner> create_runner(const Caller& by, Store& store, const Runner& runner, const Networks& networks,
+                             std::span<const std::string> given) {
   MJ_CHECK(may(by, store, Action::administer, kRunners));
-  MJ_CHECK(check_says_something(runner));
+  const Fields record = with_local(encode(runner), runner, given);
+  MJ_CHECK(check_says_something(runner, record));
   MJ_CHECK(check_runner(runner, networks));
   MJ_CHECK(check_target(runner));
-  MJ_TRY(stored, create_record(store, by.context, {"runner:", "runner", runner.id, encode(runner)}));
+  MJ_TRY(stored, create_record(store, by.context, {"runner:", "runner", runner.id, record}));
   return decode<Runner>(stored).record;
 }
 
@@ -373,7 +385,7 @@ Result<Runner> update_runner(const Caller& by, Store& store, const Runner& wante
   MJ_CHECK(check_runner(wanted, networks));
   const std::string key = "runner:" + std::to_string(wanted.id);
   return repeat(key, [&]() -> Result<Runner> {
-    MJ_TRY(changed, chosen(encode(wanted), fields));
+    MJ_TRY(changed, chosen(with_local(encode(wanted), wanted, fields), fields));
     MJ_TRY(before, store.load(by.context, key));
     // A target belongs to an address: both are checked as they are after the change.
     Runner after = decode<Runner>(before).record;

@@ -60,7 +60,11 @@ Result<Context> change_roles(const Caller&, Store&, bool grant, std::span<const 
 Result<Context> set_notify(const Caller&, Store&, const std::string& notify);
 
 // networks: in which its supervisor may be called.
-Result<Runner> create_runner(const Caller&, Store&, const Runner&, const Networks& networks);
+Result<void> check_topic(const std::string&);
+// given: names of the fields that the caller has given, so that `local` is stored also where it is false; absent, the
+// runner's agent decides.
+Result<Runner> create_runner(const Caller&, Store&, const Runner&, const Networks& networks,
+                             std::span<const std::string> given = {});
 Result<Runner> read_runner(const Caller&, Store&, Id);
 Result<std::vector<RunnerInfo>> list_runners(const Caller&, Store&);
 // Gives it these fields of `wanted`, as it was created with.

@@ -262,19 +262,33 @@ Result<std::vector<RunnerInfo>> RedisStore::list_runners(Id context, bool look_t
 
 Result<void> RedisStore::hold_runner(Id context, const Runner& runner, const RunnerHold& self, std::uint32_t ttl_ms,
                                      const std::string& replaces, RunnerHold& held_by) {
-  const Fields fields = runner_fields(runner);
+  Fields fields = runner_fields(runner);
+  std::erase_if(fields, [](const auto& field) { return field.first == "topic" || field.first == "local"; });
+  const Fields once{{"topic", runner.topic}, {"local", runner.local ? "true" : "false"}};
   Arguments arguments;
   arguments.add(std::uint64_t{runner.id}).add(self.instance).add(self.host).add(self.boot_id);
-  arguments.add(static_cast<std::uint64_t>(self.pid)).add(replaces).add(std::uint64_t{ttl_ms}).add_list(fields);
-  MJ_TRY(holder, run(context, scripts::hold_runner, arguments));
-  if (holder.size() == 0) {
+  arguments.add(static_cast<std::uint64_t>(self.pid)).add(replaces).add(std::uint64_t{ttl_ms}).add(runner.pubkey);
+  arguments.add_list(fields).add_list(once);
+  MJ_TRY(answer, run(context, scripts::hold_runner, arguments));
+  const std::string_view word = answer.at(0).text();
+  if (word == "held") {
     count_from_zero(metrics(), context, runner.executors);
     return {};
   }
-  held_by.instance = holder.at(0).text();
-  held_by.host = holder.at(1).text();
-  held_by.boot_id = holder.at(2).text();
-  held_by.pid = static_cast<std::int64_t>(holder.at(3).number());
+  if (word == "key") {
+    const std::string key = "runner:" + std::to_string(runner.id), registered(answer.at(1).text());
+    held_by = {};
+    return fail(
+        Code::conflict,
+        key + " of context " + std::to_string(context) + " has the public key " + registered +
+            (runner.pubkey.empty() ? ", and this agent has no key" : ", and this agent has the key " + runner.pubkey) +
+            ": name the registered key by runner_key, or replace it with `mycojobs runner update " +
+            std::to_string(runner.id) + " --pubkey KEY`");
+  }
+  held_by.instance = answer.at(1).text();
+  held_by.host = answer.at(2).text();
+  held_by.boot_id = answer.at(3).text();
+  held_by.pid = static_cast<std::int64_t>(answer.at(4).number());
   return fail(Code::conflict, "runner " + std::to_string(runner.id) + " is held by process " +
                                   std::to_string(held_by.pid) + " on " + held_by.host +
                                   "; choose another runner id or end that agent");

@@ -23,7 +23,7 @@ Agent::Agent(Parts& parts, WorkerSettings settings)
   runner.detail = kRunnerRunning;
   std::vector<const Executor*> all;
   for (const auto& executor : executors_) all.push_back(executor.get());
-  for (const std::string& queue : queues_of(settings_, all)) {  // what it serves, by script type
+  for (const std::string& queue : queues_of(settings_, all, true)) {  // what it runs, by script type
     if (queue.starts_with("queue:")) runner.executors.push_back(queue.substr(6));
   }
 }
@@ -152,11 +152,19 @@ Result<void> Agent::open_intake(Side& side, StoreFactory& stores) {
   MJ_TRY(intake_store, connect(stores));
   Intake::Parts parts{*intake_store, {}, {}, *secrets_};
   for (const auto& executor : executors_) parts.executors.push_back(executor.get());
+  // A server that is away has not said yet what its records say of the runner.
+  const auto& registered = side.registrar->runners();
   std::vector<std::pair<Id, std::string>> queues;
   for (const Id context : side.settings.contexts) {
-    for (const std::string& queue : queues_of(settings_, parts.executors)) queues.emplace_back(context, queue);
+    const auto found = registered.find(context);
+    const bool takes_queues = found == registered.end() ? settings_.runner.local : found->second.takes_queues;
+    for (const std::string& queue : queues_of(settings_, parts.executors, takes_queues))
+      queues.emplace_back(context, queue);
   }
-  MJ_TRY(waiter, stores.open_waiter(queues, settings_.runner.topic));
+  // Other topics than that of the first context are looked at every half second, without hints.
+  const std::string topic = registered.empty() ? settings_.runner.topic : registered.begin()->second.topic;
+  MJ_TRY(waiter, stores.open_waiter(queues, topic));
+  parts.registered = &registered;
   parts.waiter = std::move(waiter);
   parts.server_of = side.server_of;
   parts.run_step = sides_.size();
@@ -259,7 +267,7 @@ void Agent::drain() {
 void Agent::cancel_jobs() { run_loop_->cancel_all(); }
 
 std::string Agent::why_not_ready() {
-  if (runner_lost_) return "another agent has taken the id of this runner";
+  if (runner_lost_) return "another agent has taken the id of this runner, or its record has another key";
   if (std::any_of(sides_.begin(), sides_.end(), [](const auto& side) { return side->intake->draining(); }))
     return "draining";
   std::string outside;

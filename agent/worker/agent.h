@@ -62,7 +62,7 @@ class Agent {
   void drain();
   void cancel_jobs();
   std::uint32_t busy() const;
-  bool runner_lost() const { return runner_lost_; }  // another instance took our id, or has it: drain and leave
+  bool runner_lost() const { return runner_lost_; }  // the id is not ours, or its key: drain and leave
   // Whether the run loop, the intakes and the housekeepers have all come round since this was last true. A store that
   // hangs does not stop them: each call of it ends by a time-out. Call it from one thread.
   bool is_healthy();

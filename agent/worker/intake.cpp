@@ -29,9 +29,10 @@ JobEnd never_runs(const Error& error) {
 
 }  // namespace
 
-std::vector<std::string> queues_of(const WorkerSettings& settings, const std::vector<const Executor*>& executors) {
+std::vector<std::string> queues_of(const WorkerSettings& settings, const std::vector<const Executor*>& executors,
+                                   bool takes_queues) {
   std::vector<std::string> queues{runner_queue(settings.runner.id)};
-  if (!settings.runner.local) return queues;
+  if (!takes_queues) return queues;
   for (const Executor* executor : executors) {
     for (const std::string& type : executor->script_types()) {
       if (serves(settings, type)) queues.push_back(queue_key(type));
@@ -49,11 +50,19 @@ Intake::Intake(Parts parts, const Clock& clock, StoreHealth& health, const Worke
       instance_(instance),
       callbacks_(std::move(callbacks)),
       preparation_(settings_, parts_.executors, parts_.secrets, clock),
-      topic_(settings.runner),
+      topic_(settings.runner.id, [this](Id context) { return registered(context).topic; }),
       pauses_(clock),
       next_run_(parts_.first_run),
       chance_(parts_.seed) {
-  queues_ = queues_of(settings_, parts_.executors);
+  queues_ = queues_of(settings_, parts_.executors, true);
+}
+
+RegisteredRunner Intake::registered(Id context) const {
+  if (parts_.registered != nullptr) {
+    const auto found = parts_.registered->find(context);
+    if (found != parts_.registered->end()) return found->second;
+  }
+  return {settings_.runner.topic, settings_.runner.local};
 }
 
 void Intake::stop() {
@@ -226,8 +235,11 @@ void Intake::take_break(Id context, const std::string& queue) {
   parts_.waiter->set_paused(context, this->resting(context));
 }
 
+// The queues of a context that nothing is claimed from now: those of script types, if its record of the runner says so,
+// and those that have a break.
 std::vector<std::string> Intake::resting(Id context) const {
   std::vector<std::string> queues;
+  if (!registered(context).takes_queues) queues.assign(queues_.begin() + 1, queues_.end());
   const std::uint64_t now = clock_.boot_ms();
   for (auto each = breaks_.lower_bound({context, ""}); each != breaks_.end() && each->first.first == context; ++each) {
     if (each->second.until_boot_ms > now) queues.push_back(each->first.second);

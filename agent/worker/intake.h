@@ -17,14 +17,15 @@
 #include "base/pulse.h"
 #include "mycojobs/clock.h"
 #include "worker/job_preparation.h"
+#include "worker/registration.h"
 #include "worker/store_health.h"
 #include "worker/topic_intake.h"
 #include "worker/types.h"
 
 namespace mycojobs {
 
-// The lists that a runner takes from: its own, and if it is local those of its executors' script types.
-std::vector<std::string> queues_of(const WorkerSettings&, const std::vector<const Executor*>&);
+// The lists that a runner takes from: its own, and if it takes from queues those of its executors' script types.
+std::vector<std::string> queues_of(const WorkerSettings&, const std::vector<const Executor*>&, bool takes_queues);
 
 class Intake {
  public:
@@ -36,6 +37,8 @@ class Intake {
     std::uint64_t seed = std::random_device{}();  // of the pauses before retries
     RunNumber first_run = 1, run_step = 1;        // each intake of an agent has numbers of its own
     Id server_of = 0;                             // the one context that its server is for; 0: several have it
+    // What the records of the runner say, from the first turn on; null, or a context that is not there: the settings.
+    const std::map<Id, RegisteredRunner>* registered = nullptr;
   };
   struct Callbacks {
     std::function<bool()> may_start;  // false: no launcher now
@@ -82,6 +85,7 @@ class Intake {
   void pause(Id context);
   void take_break(Id context, const std::string& queue);
   std::vector<std::string> resting(Id context) const;
+  RegisteredRunner registered(Id context) const;
   void accept(Claimed&, std::uint64_t fence_boot_ms);
   void refuse(const CannotBegin&);
 
@@ -91,7 +95,7 @@ class Intake {
   WorkerSettings settings_;
   std::string instance_;
   Callbacks callbacks_;
-  std::vector<std::string> queues_;  // of each context
+  std::vector<std::string> queues_;  // of a context whose runner takes from queues
   JobPreparation preparation_;
   TopicIntake topic_;
   Mailbox<CannotBegin> refused_;

@@ -20,9 +20,10 @@ class LeaseKeeper : public TurnTaker {
  public:
   struct Callbacks {
     std::function<void(RunNumber, std::uint64_t fence_boot_ms)> renewed;
-    std::function<void(RunNumber)> stale;                 // the claim is gone: the run must die
-    std::function<void(RunNumber)> cancelled;             // somebody wants the job cancelled
-    std::function<void(const std::string&)> runner_lost;  // another instance holds our id
+    std::function<void(RunNumber)> stale;      // the claim is gone: the run must die
+    std::function<void(RunNumber)> cancelled;  // somebody wants the job cancelled
+    // Another instance holds our id, or the record has a key that we do not hold.
+    std::function<void(const std::string&)> runner_lost;
   };
   LeaseKeeper(RolesOf<ClaimStore, RunnerStore>, const Clock&, StoreHealth&, WorkerSettings, RunnerHold, Callbacks);
   void add(RunNumber, const ClaimRef&);     // any thread

@@ -19,7 +19,8 @@ Registrar::Registrar(Stores store, const Clock& clock, StoreHealth& health, cons
 
 Result<void> Registrar::enter() {
   for (const Id context : settings_.contexts) {
-    MJ_CHECK(register_runner(store_, context, settings_, self_, former_));
+    MJ_TRY(runner, register_runner(store_, context, settings_, self_, former_));
+    runners_[context] = std::move(runner);
     entered_.insert(context);
   }
   registered_ = true;

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <set>
 #include <string>
 
@@ -21,8 +22,9 @@ namespace mycojobs {
 class Registrar : public TurnTaker {
  public:
   struct Callbacks {
-    std::function<void()> registered;                     // in a turn: and the jobs are given back
-    std::function<void(const std::string&)> runner_lost;  // the same: another instance holds our id
+    std::function<void()> registered;  // in a turn: and the jobs are given back
+    // The same: another instance holds our id, or the record has a key that we do not hold.
+    std::function<void(const std::string&)> runner_lost;
   };
   using Stores = RolesOf<RunnerStore, RecordStore, LeaseStore>;
   // server_of: the one context that the server is for; 0: several have it. settings: of its contexts.
@@ -34,6 +36,8 @@ class Registrar : public TurnTaker {
   std::uint64_t give_back();
   std::uint64_t turn();                            // both, and says so. Until the next one, ms
   bool registered() const { return registered_; }  // any thread
+  // By context; once it is registered, any thread.
+  const std::map<Id, RegisteredRunner>& runners() const { return runners_; }
   // When no turn comes any more: frees the id where it is ours. Says that the runner has stopped, unless it was lost.
   void sign_off(bool runner_lost);
 
@@ -47,6 +51,7 @@ class Registrar : public TurnTaker {
   Id server_of_;
   Callbacks callbacks_;
   std::set<Id> entered_;  // contexts; where a call was not answered, the id is free after a lease
+  std::map<Id, RegisteredRunner> runners_;
   std::atomic<bool> registered_{false};
   unsigned failures_ = 0;  // one after the other
 };

@@ -13,6 +13,7 @@
 #include "base/ids.h"
 #include "base/log.h"
 #include "domain/agent_ceilings.h"
+#include "domain/codec.h"
 #include "store/record_changes.h"
 
 namespace mycojobs {
@@ -62,18 +63,21 @@ Runner runner_record(const WorkerSettings& settings, Id context) {
   return runner;
 }
 
-Result<void> register_runner(RunnerStore& store, Id context, const WorkerSettings& settings, const RunnerHold& self,
-                             FormerInstances& former) {
+namespace {
+
+Result<void> hold_id(RunnerStore& store, Id context, const WorkerSettings& settings, const RunnerHold& self,
+                     FormerInstances& former) {
   const Id id = settings.runner.id;
   const Runner runner = runner_record(settings, context);
   RunnerHold held_by;
   auto held = store.hold_runner(context, runner, self, settings.lease_ms, "", held_by);
-  if (!held && held.error().code == Code::conflict && (is_gone(held_by, self) || former.is_gone(held_by.instance))) {
+  const auto is_held = [&] { return !held && held.error().code == Code::conflict && !held_by.instance.empty(); };
+  if (is_held() && (is_gone(held_by, self) || former.is_gone(held_by.instance))) {
     log(LogLevel::warn, "worker", "runner {} was held by process {}, which is gone: taking it over", id, held_by.pid);
     former.agent_died(held_by.instance);
     held = store.hold_runner(context, runner, self, settings.lease_ms, held_by.instance, held_by);
   }
-  if (!held && held.error().code == Code::conflict) {
+  if (is_held()) {
     return fail(Code::conflict, "runner " + std::to_string(id) + " of context " + std::to_string(context) +
                                     " is held by process " + std::to_string(held_by.pid) + " on " + held_by.host +
                                     ": give this agent another --runner, or stop that one (one "
@@ -81,6 +85,35 @@ Result<void> register_runner(RunnerStore& store, Id context, const WorkerSetting
   }
   if (!held) return fail(held.error(), "registering runner " + std::to_string(id));
   return {};
+}
+
+// The record holds: it is what others address.
+void report_differences(Id context, const Runner& asked, const RegisteredRunner& registered) {
+  const auto report = [&](const std::string& setting, const std::string& is, const std::string& remedy) {
+    log(LogLevel::warn, "worker",
+        "context {}: the record of runner {} says {}, which holds; the setting {} differs. To change the record: "
+        "mycojobs runner update {} {}, then start this agent again",
+        context, asked.id, is, setting, asked.id, remedy);
+  };
+  if (registered.topic != asked.topic)
+    report("topic = \"" + asked.topic + "\"", "topic \"" + registered.topic + "\"", "--topic " + asked.topic);
+  if (registered.takes_queues != asked.local)
+    report(asked.local ? "local = true" : "local = false",
+           registered.takes_queues ? "that it takes jobs from queues" : "that it takes no jobs from queues",
+           asked.local ? "--queues yes" : "--queues no");
+}
+
+}  // namespace
+
+Result<RegisteredRunner> register_runner(RolesOf<RunnerStore, RecordStore> store, Id context,
+                                         const WorkerSettings& settings, const RunnerHold& self,
+                                         FormerInstances& former) {
+  MJ_CHECK(hold_id(store, context, settings, self, former));
+  constexpr std::string_view kAsked[] = {"topic", "local"};
+  MJ_TRY(record, store.as<RecordStore>().load_fields(context, redis_key(settings.runner), kAsked));
+  RegisteredRunner registered{std::string(field_of(record, "topic")), field_of(record, "local") == "true"};
+  report_differences(context, settings.runner, registered);
+  return registered;
 }
 
 // Jobs of former instances.

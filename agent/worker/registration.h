@@ -11,7 +11,7 @@
 #include <string_view>
 #include <vector>
 
-#include "mycojobs/store.h"
+#include "mycojobs/store_roles.h"
 #include "worker/instance_lock.h"
 #include "worker/types.h"
 
@@ -61,9 +61,17 @@ class FormerInstances {
 // The runner's record for a context: that of the settings, with the context's ceiling (domain/agent_ceilings.h).
 Runner runner_record(const WorkerSettings&, Id context);
 
-// Takes the runner's id in a context. An id whose holder is gone for certain (a process of this host that has ended, an
-// instance whose lock is free) is taken over at once; one that is held elsewhere is a conflict whose message names the
-// holder and the remedy.
-Result<void> register_runner(RunnerStore&, Id context, const WorkerSettings&, const RunnerHold& self, FormerInstances&);
+// How the record of a runner says that its agent takes work in a context.
+struct RegisteredRunner {
+  std::string topic;
+  bool takes_queues = false;  // its own queue alone, and its topic, if not
+};
+
+// Takes the runner's id in a context, and returns what its record says there: the settings count where the record says
+// nothing, and a difference is logged. An id whose holder is gone for certain (a process of this host that has ended, an
+// instance whose lock is free) is taken over at once. Error conflict, whose message names the remedy: the id is held
+// elsewhere, or the record has a public key that the agent does not hold.
+Result<RegisteredRunner> register_runner(RolesOf<RunnerStore, RecordStore>, Id context, const WorkerSettings&,
+                                         const RunnerHold& self, FormerInstances&);
 
 }  // namespace mycojobs

@@ -40,7 +40,7 @@ bool TopicIntake::take(const TopicStore& store, const std::vector<Id>& contexts,
   bool ok = true;
   bool found = false;
   for (const Id context : contexts) {
-    const auto waiting = store.as<MessageStore>().topic_pending(context, topic_);
+    const auto waiting = store.as<MessageStore>().topic_pending(context, topic_(context));
     if (!waiting) return false;
     for (const std::string& key : *waiting) ok = take_one(store, context, key, found) && ok;
   }
@@ -50,7 +50,7 @@ bool TopicIntake::take(const TopicStore& store, const std::vector<Id>& contexts,
       for (Id context : contexts) ok = take_one(store, context, key, found) && ok;
     }
     if (ok && !found)
-      log(LogLevel::warn, "worker", "topic {}: no context here has a record \"{}\"", topic_, key.substr(0, 80));
+      log(LogLevel::warn, "worker", "topic of this runner: no context here has a record \"{}\"", key.substr(0, 80));
   }
   return ok;
 }
@@ -69,7 +69,7 @@ bool TopicIntake::take_one(const TopicStore& store, Id context, const std::strin
   if (!jobs) {
     return refuse(store, context, message_key, jobs.error().message);
   }
-  TakeMessage wanted{topic_key(topic_), message_key, {}};
+  TakeMessage wanted{topic_key(topic_(context)), message_key, {}};
   for (Job& job : *jobs) wanted.jobs.push_back({std::move(job), queue_});
   auto taken = store.as<MessageStore>().take_message(context, wanted);
   if (taken) {
@@ -83,7 +83,7 @@ bool TopicIntake::take_one(const TopicStore& store, Id context, const std::strin
 
 bool TopicIntake::refuse(MessageStore& store, Id context, const std::string& message_key, const std::string& why) {
   log(LogLevel::warn, "worker", "{} refused: {}", message_key, why);
-  auto refused = store.close_message(context, topic_key(topic_), message_key, why);
+  auto refused = store.close_message(context, topic_key(topic_(context)), message_key, why);
   return refused || refused.error().code != Code::unavailable;
 }
 

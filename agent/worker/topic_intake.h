@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "mycojobs/store_roles.h"
@@ -15,7 +17,9 @@ using TopicStore = RolesOf<RecordStore, MessageStore>;
 
 class TopicIntake {
  public:
-  explicit TopicIntake(const Runner& runner) : topic_(runner.topic), queue_(runner_queue(runner.id)) {}
+  // topic: that of the runner in a context.
+  TopicIntake(Id runner, std::function<std::string(Id context)> topic)
+      : topic_(std::move(topic)), queue_(runner_queue(runner)) {}
 
   // hints: message keys that were published on the topic; a channel knows no contexts, so each is looked for in all.
   // What waits on the durable list is taken too. false: look again, the store went away.
@@ -25,7 +29,8 @@ class TopicIntake {
   bool take_one(const TopicStore&, Id context, const std::string& message_key, bool& found);
   bool refuse(MessageStore&, Id context, const std::string& message_key, const std::string& why);
 
-  std::string topic_, queue_;
+  std::function<std::string(Id)> topic_;
+  std::string queue_;
 };
 
 }  // namespace mycojobs

@@ -381,8 +381,8 @@ class RunnerStore {
   // Those alone that an agent holds or has held, which costs the same however many keys there are: what agents ask,
   // again and again, of a server that may hold a million queued jobs.
   virtual Result<std::vector<RunnerInfo>> held_runners(Id context) = 0;
-  // Holds runner:<id> for ttl_ms and writes its record. conflict with the present holder in `held_by` if it is another
-  // instance that is still within its time, unless that instance is `replaces`.
+  // Holds runner:<id> for ttl_ms and writes its record, topic and local only where it has none. Error conflict: another
+  // instance than `replaces` holds it (`held_by`), or the record has another public key (`held_by` is empty).
   virtual Result<void> hold_runner(Id context, const Runner&, const RunnerHold& self, std::uint32_t ttl_ms,
                                    const std::string& replaces, RunnerHold& held_by) = 0;
   virtual Result<void> release_runner(Id context, Id runner, const RunnerHold& self) = 0;

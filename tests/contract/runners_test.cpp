@@ -37,6 +37,28 @@ TEST_P(Runners, AreListedByIdHoweverTheyWereWritten) {
   EXPECT_THAT(listed(), ElementsAre(1, 3, 19, 20, 100));
 }
 
+TEST_P(Runners, RecordKeepsItsTopicQueuesAndKey) {
+  const auto hold_with = [&](const std::string& topic, bool local, const std::string& key) {
+    Runner runner;
+    runner.id = 20;
+    runner.topic = topic;
+    runner.local = local;
+    runner.pubkey = key;
+    runner.slots = 4;
+    RunnerHold held_by;
+    return outcome(store_->hold_runner(1, runner, {"aaaa", "host", "boot", 1}, 60000, "", held_by));
+  };
+  ASSERT_EQ(hold_with("first", true, ""), "ok");
+  ASSERT_EQ(hold_with("second", false, "aa"), "ok");
+  EXPECT_EQ(field("runner:20", "topic"), "first");
+  EXPECT_EQ(field("runner:20", "local"), "true");
+  EXPECT_EQ(field("runner:20", "pubkey"), "aa");
+  EXPECT_EQ(hold_with("first", true, "bb"), "conflict");
+  EXPECT_EQ(hold_with("first", true, ""), "conflict");
+  EXPECT_EQ(field("runner:20", "pubkey"), "aa");
+  ASSERT_EQ(hold_with("first", true, "aa"), "ok");
+}
+
 TEST_P(Runners, ThatOthersWriteLaterAreListedWhenAllKeysAreLookedThroughAgain) {
   hold(20);
   EXPECT_THAT(listed(), ElementsAre(20));

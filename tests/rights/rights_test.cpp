@@ -536,10 +536,7 @@ TEST_F(CommandRights, EveryCommandWithActorByEveryRole) {
 
 // Who holds Redis writes the record; the agent of the topic asks whether its sender may.
 TEST_F(RightsTable, MessagesOnATopic) {
-  Runner runner;
-  runner.id = runner_;
-  runner.topic = "runner20";
-  TopicIntake intake(runner);
+  TopicIntake intake(runner_, [](Id) { return "runner20"; });
   expect_table({{Does::create, [&](const Role& role) {
                    if (role.letter == 'o') return std::vector<Tried>{};  // it sends no messages
                    Message message;
@@ -724,12 +721,7 @@ TEST_F(RightsTable, AnOperatorAnswersAGateThatNamesOthersAsOneOfThem) {
 TEST_F(RightsTable, AContextWithoutARecordIsClosedToServersAndScripts) {
   ASSERT_EQ(redis_.cli(1, {"DEL", "context:1"}), "1");
   auto objects = std::move(*stores_->open_objects());
-  TopicIntake intake([] {
-    Runner runner;
-    runner.id = 20;
-    runner.topic = "runner20";
-    return runner;
-  }());
+  TopicIntake intake(20, [](Id) { return "runner20"; });
   for (const Role& role : kRoles) {
     const std::string wanted = role.letter == 'o' ? "ok" : "denied";
     for (const ApiServer* server : {server_.get(), supervisor_.get()})

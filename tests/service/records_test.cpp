@@ -1,5 +1,7 @@
 #include "service/records.h"
 #include "base/ed25519.h"
+#include "domain/codec.h"
+#include "domain/signatures.h"
 #include "service/actors.h"
 #include "service/messages.h"
 #include "service/queues.h"
@@ -328,6 +330,45 @@ TEST_F(RecordService, ContextsAreMadeByOperatorsWhereTheServerServes) {
   Context wrong;
   wrong.id = 4;
   EXPECT_EQ(outcome(create_context(operator_, *store_, wrong, serves)), "invalid");
+}
+
+TEST_F(MessageService, SignedMessageIsPostedByItsCallerAlone) {
+  Message sent;
+  sent.id = 5;
+  sent.caller_id = submitter_.actor;
+  sent.context_id = 1;
+  sent.message_type = MessageType::chat;
+  sent.message = "hello";
+  sent.target_context = 1;
+  sent.created_at = static_cast<std::uint32_t>(clock_.unix_ms() / 1000);
+  ASSERT_TRUE(sign(sent, SigningKey::make()));
+  ASSERT_TRUE(store_->save(1, redis_key(sent), encode(sent)));
+  for (const Caller& by : {reader_, other_, admin_, stranger_})
+    EXPECT_EQ(outcome(post_message(by, *store_, sent.caller_id, sent.id, Message())), "denied") << by.actor;
+  EXPECT_EQ(redis_.plain(1, {"LLEN", "msg_out"}).number(), 0U);
+  EXPECT_EQ(outcome(post_message(submitter_, *store_, sent.caller_id, sent.id, Message())), "");
+  EXPECT_EQ(redis_.plain(1, {"LLEN", "msg_out"}).number(), 1U);
+}
+
+// An agent with the runner's id follows the record, so that "no" is not the same as nothing.
+TEST_F(MessageService, RunnerThatTakesNoJobsFromQueuesIsStored) {
+  const auto networks = *Networks::parse({"loopback"});
+  const auto stored = [&](Id id) { return field("runner:" + std::to_string(id), "local"); };
+  Runner runner;
+  runner.id = 47;
+  runner.topic = "work.here";
+  const std::vector<std::string> given{"topic", "local"}, local{"local"};
+  ASSERT_TRUE(create_runner(admin_, *store_, runner, networks, given));
+  EXPECT_EQ(stored(47), "false");
+  runner.local = true;
+  ASSERT_TRUE(update_runner(admin_, *store_, runner, local, networks));
+  EXPECT_EQ(stored(47), "true");
+  runner.local = false;
+  ASSERT_TRUE(update_runner(admin_, *store_, runner, local, networks));
+  EXPECT_EQ(stored(47), "false");
+  runner.id = 48;
+  ASSERT_TRUE(create_runner(admin_, *store_, runner, networks));
+  EXPECT_EQ(stored(48), "");
 }
 
 TEST_F(MessageService, ATopicIsARunnersAndJobsAreTheSenders) {

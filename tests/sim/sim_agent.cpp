@@ -179,7 +179,8 @@ void SimAgent::make_parts() {
   prerequisites_ = std::make_unique<PrerequisiteChecker>(*waiting_store_, host_.clock, health_, settings_);
   Intake::Parts parts{*intake_store_, nullptr, {&executor_}, secrets_, world_.below(UINT32_MAX)};
   std::vector<std::pair<Id, std::string>> waited;
-  for (const std::string& queue : queues_of(settings_, parts.executors)) waited.emplace_back(kContext, queue);
+  for (const std::string& queue : queues_of(settings_, parts.executors, settings_.runner.local))
+    waited.emplace_back(kContext, queue);
   auto waiter = std::make_unique<SimWaiter>(*this, world_.server().open_waiter(waited, settings_.runner.topic).value());
   waiter_ = waiter.get();
   parts.waiter = std::move(waiter);

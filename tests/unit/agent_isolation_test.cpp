@@ -541,7 +541,7 @@ TEST_F(Isolation, ARunnerThatAServerRefusesOnceItIsBackIsLost) {
   EXPECT_FALSE(agent_->runner_lost());
   third_.set_faults(nullptr);
   ASSERT_TRUE(eventually([&] { return agent_->runner_lost(); }));
-  EXPECT_EQ(agent_->why_not_ready(), "another agent has taken the id of this runner");
+  EXPECT_EQ(agent_->why_not_ready(), "another agent has taken the id of this runner, or its record has another key");
   EXPECT_EQ(agent_->busy(), 0U);
   agent_.reset();
   EXPECT_EQ(read_third(not_ours).status, JobStatus::dispatched);

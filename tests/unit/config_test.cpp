@@ -28,6 +28,7 @@ const std::map<std::string, std::string> kExamples = {
     {"coordinator.webhook_secrets", "/etc/mycojobs/webhook-secrets"},
     {"slots", "9"},
     {"local", "false"},
+    {"topic", "work.here"},
     {"script_types", "python,my-tool"},
     {"state_dir", "/srv/state"},
     {"libexec_dir", "/srv/libexec"},

@@ -46,7 +46,7 @@ class ReconcileTest : public AgentTest {
     if (!died.empty()) former.agent_died(died);
     while (former.give_back(*client_, contexts, SystemClock().boot_ms())) ::usleep(5000);
   }
-  Result<void> enter() {
+  Result<RegisteredRunner> enter() {
     FormerInstances former = this->former();
     return register_runner(*client_, 1, settings_, describe_self(), former);
   }

@@ -49,6 +49,7 @@ struct Settings {
   std::string api_listen, api_tokens, supervisor_listen, health_listen, metrics_listen;
   std::string trace_endpoint;  // empty: no spans
   std::string keys_dir, runner_key, coordinator_key;
+  std::string topic;  // of the runner
   std::vector<std::string> api_names, coordinator_networks, coordinator_webhooks;
   std::string coordinator_webhook_secrets;
   std::string mycelium_url;  // empty: no node. Otherwise http:// or https://, also where ip and port have named it

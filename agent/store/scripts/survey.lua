@@ -14,7 +14,8 @@ end
 if type_of('mj:runners') == 'zset' then
   for _, id in ipairs(redis.call('ZRANGE', 'mj:runners', 0, max_runners - 1)) do
     local record = 'runner:' .. id
-    if type_of(record) == 'hash' then served[#served + 1] = redis.call('HGET', record, 'executors') or '' end
+    local is = type_of(record) == 'hash' and redis.call('HMGET', record, 'local', 'executors') or {}
+    if is[1] == 'true' then served[#served + 1] = is[2] or '' end
   end
 end
 return {queues, served}
