@@ -209,6 +209,17 @@ TEST_F(ApiTest, AJobThatIsCreatedWaitsInNoQueueUntilItIsStarted) {
   EXPECT_FALSE(waited.value("ended", true));
 }
 
+TEST_F(ApiTest, ResultListsDroppedArtifacts) {
+  start_anonymous();
+  const Id id = new_job();
+  const json list =
+      json::parse(R"([{"name": "big", "reason": "bytes", "limit": 100, "setting": "job.max_artifact_bytes"}])");
+  EXPECT_FALSE(ok("job.result", {{"id", id}}).contains("artifacts_dropped"));
+  ASSERT_TRUE((*redis_.open())->save(1, job_key(1, id), {{"artifacts_dropped", list.dump()}}));
+  EXPECT_EQ(ok("job.result", {{"id", id}}).at("artifacts_dropped"), list);
+  EXPECT_EQ(ok("job.get", {{"id", id}}).at("artifacts_dropped"), list);
+}
+
 TEST_F(ApiTest, OneCallWaitsForManyJobs) {
   start_anonymous();
   const Id first = new_job(), second = new_job();

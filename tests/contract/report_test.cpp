@@ -21,7 +21,9 @@ class Reporting : public StoreContract {
 TEST_P(Reporting, AnEndWritesTheWholeRecord) {
   submit(1);
   const Claimed got = claim_one();
-  ASSERT_TRUE(store_->save(1, "job:12:1", {{"error", "from before"}, {"receipt", "{}"}, {"kept", "by others"}}));
+  ASSERT_TRUE(store_->save(
+      1, "job:12:1",
+      {{"error", "from before"}, {"receipt", "{}"}, {"artifacts_dropped", "[{}]"}, {"kept", "by others"}}));
   JobEnd how = finished({{"a", "1"}, {"b", "\"two\""}});
   how.usage = R"({"wall_ms":5})";
   how.layers = "pid net";
@@ -33,6 +35,7 @@ TEST_P(Reporting, AnEndWritesTheWholeRecord) {
   EXPECT_EQ(field("job:12:1", "layers"), "pid net");
   EXPECT_EQ(field("job:12:1", "error"), "");
   EXPECT_EQ(field("job:12:1", "receipt"), "");
+  EXPECT_EQ(field("job:12:1", "artifacts_dropped"), "");
   EXPECT_EQ(field("job:12:1", "kept"), "by others");
   EXPECT_NE(field("job:12:1", "ended_ms"), "");
   EXPECT_EQ(field("job:12:1", "lease_until_ms"), "");
@@ -235,7 +238,9 @@ TEST_P(Reporting, AnEndIsReportedFromWhatOthersWriteToItsRecord) {
   JobEnd done = finished({{"answer", "42"}, {"why", ""}});
   done.result_json = {"answer"};
   done.usage = R"({"cpu_ms":1})";
+  done.artifacts_dropped = R"([{"name":"big","reason":"bytes"}])";
   ASSERT_TRUE(end(claimed.ref, done));
+  EXPECT_EQ(field("job:12:1", "artifacts_dropped"), done.artifacts_dropped);
   const EndedJob ended = look();
   EXPECT_TRUE(ended.ended);
   EXPECT_EQ(ended.record, Record::holds);
@@ -245,7 +250,8 @@ TEST_P(Reporting, AnEndIsReportedFromWhatOthersWriteToItsRecord) {
   bench_->plain(1, {"HSET", "job:12:1", "runner_id", "99", "name", "other"});
   EXPECT_EQ(look().record, Record::holds) << "no end writes those";
   EXPECT_EQ(look().runner, 20U);
-  for (const char* name : {"result", "detail", "error", "receipt", "usage", "status", "result_json"}) {
+  for (const char* name :
+       {"result", "detail", "error", "receipt", "usage", "status", "result_json", "artifacts_dropped"}) {
     const std::string before = field("job:12:1", name);
     bench_->plain(1, {"HSET", "job:12:1", name, "forged"});
     EXPECT_EQ(look().record, Record::changed) << name;
