@@ -3,6 +3,7 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <fmt/core.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/xattr.h>
 #include <unistd.h>
@@ -206,7 +207,7 @@ void remove_folder_with_groups(const std::string& folder, int tries) {
 
 void remove_leftovers_in(const std::string& parent, int tries) {
   for (const auto& name : groups_in(parent)) {
-    if (left_by_dead_launcher(name)) remove_folder_with_groups(parent + "/" + name, tries);
+    if (left_by_dead_launcher(parent, name)) remove_folder_with_groups(parent + "/" + name, tries);
   }
 }
 
@@ -318,15 +319,67 @@ std::vector<CgroupPlace> find_cgroups() {
   return places;
 }
 
+std::uint64_t task_limit() {
+  std::uint64_t least = UINT64_MAX;
+  std::ifstream file("/proc/self/cgroup");
+  for (std::string line; std::getline(file, line);) {  // number:controllers:path
+    const std::size_t first = line.find(':'), second = line.find(':', first + 1);
+    if (first == std::string::npos || second == std::string::npos) continue;
+    const std::string controllers = line.substr(first + 1, second - first - 1);
+    if (!controllers.empty() && !has_word(controllers, "pids", ',')) continue;
+    const Mount mount = controllers.empty() ? find_mount("cgroup2", "") : find_mount("cgroup", "pids");
+    std::string folder = folder_of(mount, line.substr(second + 1));
+    for (; folder.size() >= mount.point.size() && !folder.empty(); folder.resize(folder.rfind('/'))) {
+      const std::string text = read_line(folder + "/pids.max");
+      if (!text.empty() && text != "max") least = std::min(least, number_in(text));
+    }
+  }
+  return least;
+}
+
 std::string own_group_name() {
   const std::string pid = std::to_string(::getpid());
   return fmt::format("mycojobs-{}-{}-{}", pid_namespace(), pid, start_time(pid));
 }
 
-bool left_by_dead_launcher(const std::string& name) {
+namespace {
+
+// A lock on the folder of a group: the kernel frees it with its launcher, in whatever pid namespace that is. No
+// descriptor: the lock is held elsewhere, or cannot be had.
+Fd lock_group(const std::string& folder) {
+  Fd lock(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  if (lock && ::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) lock.reset();
+  return lock;
+}
+
+bool is_same_folder(const Fd& opened, const std::string& folder) {
+  struct stat by_descriptor {
+  }, by_name{};
+  return ::fstat(opened.get(), &by_descriptor) == 0 && ::stat(folder.c_str(), &by_name) == 0 &&
+         by_descriptor.st_ino == by_name.st_ino;
+}
+
+// Makes the folder of a launcher's groups and locks it. A launcher of another pid namespace that scans in between takes
+// the folder for one that is left over, and removes it: then it is made once more. False: it cannot be made.
+bool make_locked_folder(const std::string& folder, Fd& lock) {
+  constexpr int kMaxAttempts = 100;
+  for (int attempt = 0; attempt < kMaxAttempts; ++attempt) {
+    if (::mkdir(folder.c_str(), 0755) != 0 && errno != EEXIST) return false;
+    lock = lock_group(folder);
+    if (lock && is_same_folder(lock, folder)) return true;
+    struct stat info {};
+    if (!lock && ::stat(folder.c_str(), &info) == 0) return true;  // this kernel has no locks here
+  }
+  return false;
+}
+
+}  // namespace
+
+bool left_by_dead_launcher(const std::string& parent, const std::string& name) {
   unsigned long long space = 0, pid = 0, start = 0;
   if (std::sscanf(name.c_str(), "mycojobs-%llu-%llu-%llu", &space, &pid, &start) != 3) return false;
-  if (std::to_string(space) != pid_namespace()) return false;  // its pids mean nothing here
+  // The process ids of another namespace mean nothing here.
+  if (std::to_string(space) != pid_namespace()) return static_cast<bool>(lock_group(parent + "/" + name));
   return start_time(std::to_string(pid)) != std::to_string(start);
 }
 
@@ -337,8 +390,8 @@ Cgroups::~Cgroups() {
 void Cgroups::open(const std::vector<CgroupPlace>& places) {
   for (const auto& place : places) {
     remove_leftovers_in(place.path, kTries);
-    Tree tree{place, place.path + "/" + own_group_name(), {}};
-    if (::mkdir(tree.folder.c_str(), 0755) != 0) continue;
+    Tree tree{place, place.path + "/" + own_group_name(), {}, {}};
+    if (!make_locked_folder(tree.folder, tree.lock)) continue;
     tree.fd.reset(::open(tree.folder.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
     if (place.version == 2) {
       if (place.memory) tree.place.memory = write_at(tree.fd.get(), "cgroup.subtree_control", "+memory") == 0;
@@ -361,11 +414,12 @@ bool Cgroups::has_pids() const {
   return std::any_of(trees_.begin(), trees_.end(), [](const Tree& tree) { return tree.place.pids; });
 }
 
-Result<std::vector<Fd>> Cgroups::make(std::uint64_t run, const Limits& limits) {
+Result<std::vector<Fd>> Cgroups::make(std::uint64_t run, const Limits& limits, int* why) {
   const std::string name = std::to_string(run);
   remove_stuck();
   std::vector<Fd> joins;
   const auto failed = [&](const Tree& tree, const std::string& file, int error) {
+    if (why != nullptr) *why = error;
     remove(run);
     return fail(Code::io, fmt::format("{}/{}/{}: {}", tree.folder, name, file, errno_text(error)));
   };

@@ -28,9 +28,15 @@ struct CgroupPlace {
 // the leaf `mycojobs-self`.
 std::vector<CgroupPlace> find_cgroups();
 
-// mycojobs-<pid namespace>-<pid>-<start time>: names a process for good, so that what a dead one left can be known.
+// The smallest limit of processes and threads (pids.max) of this process's own group and of those above it that can be
+// seen here; UINT64_MAX: none.
+std::uint64_t task_limit();
+
+// mycojobs-<pid namespace>-<pid>-<start time>: identifies a launcher for good, so that its groups can be removed after
+// its death. The processes of another pid namespace (of a container that has ended) cannot be looked up; there the lock
+// that a launcher holds on its folder decides.
 std::string own_group_name();
-bool left_by_dead_launcher(const std::string& name);
+bool left_by_dead_launcher(const std::string& parent, const std::string& name);
 
 // What a run's group has counted; 0 also where this hierarchy does not count it.
 struct RunUsage {
@@ -60,8 +66,9 @@ class Cgroups {
   bool has_memory() const;
   bool has_pids() const;
 
-  // The run's group in every hierarchy, limits set; returns an open cgroup.procs of each. Error: errno and file.
-  Result<std::vector<Fd>> make(std::uint64_t run, const Limits&);
+  // The run's group in every hierarchy, limits set; returns an open cgroup.procs of each. Error: errno and file;
+  // the errno also in `why`.
+  Result<std::vector<Fd>> make(std::uint64_t run, const Limits&, int* why = nullptr);
   // Other limits for a group that exists. Less memory than is in use: version 1 refuses it (EBUSY), in version 2 the
   // kernel takes back what it can and then kills. Error: errno and file; a part may have been set.
   Result<void> set_limits(std::uint64_t run, std::uint64_t memory_bytes, std::uint32_t pids);
@@ -96,6 +103,7 @@ class Cgroups {
     bool counts_anew() const { return place.pids && (!place.memory || place.version == 2); }
     std::string folder;
     Fd fd;
+    Fd lock;  // held while the launcher lives
   };
   struct PeakFiles {  // kept open while a group serves one run after another; none where peaks are sampled
     Fd memory, pids, pids_events;

@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "sandbox/idmap.h"
 #include "sandbox/processes.h"
 
 namespace mycojobs::sandbox {
@@ -37,6 +38,11 @@ bool no_job_is_left() {
          std::all_of(all.begin(), all.end(), [&](pid_t pid) { return namespace_of(pid) == own; });
 }
 
+[[noreturn]] void leave(int code) {
+  if (::fcntl(kGuardianIds, F_GETFD) >= 0) IdRegistry::remove_entry(kGuardianIds);
+  ::_exit(code);
+}
+
 [[noreturn]] void guard(pid_t launcher, const sigset_t& watched) {
   ::prctl(PR_SET_NAME, "mycojobs-guard");
   // Not the agent's socket, or the launcher's end would not be seen on it; not the stdio of whoever waits for its end.
@@ -46,13 +52,13 @@ bool no_job_is_left() {
   for (;;) {
     int status = 0;
     const pid_t ended = ::waitpid(-1, &status, WNOHANG);
-    if (ended < 0 && errno == ECHILD) ::_exit(code);
+    if (ended < 0 && errno == ECHILD) leave(code);
     if (ended == launcher) {
       launcher = -1;
       code = WIFEXITED(status) ? WEXITSTATUS(status) : kLauncherKilled;
     }
     if (ended > 0) continue;
-    if (launcher < 0 && no_job_is_left()) ::_exit(code);
+    if (launcher < 0 && no_job_is_left()) leave(code);
     siginfo_t signal{};
     if (::sigwaitinfo(&watched, &signal) == kKillLauncher && launcher > 0) ::kill(launcher, SIGKILL);
   }

@@ -81,6 +81,18 @@ IdRegistry IdRegistry::open(const std::string& folder) {
   }
 }
 
+void IdRegistry::remove_entry(int fd) {
+  char path[4096];
+  const ssize_t size = ::readlink(fmt::format("/proc/self/fd/{}", fd).c_str(), path, sizeof path - 1);
+  if (size <= 0) return;
+  path[size] = '\0';
+  struct stat by_descriptor {
+  }, by_name{};
+  if (::fstat(fd, &by_descriptor) == 0 && ::lstat(path, &by_name) == 0 && by_descriptor.st_ino == by_name.st_ino &&
+      by_descriptor.st_dev == by_name.st_dev)
+    (void)::unlink(path);
+}
+
 IdRegistry IdRegistry::adopt(Fd entry, const std::string& folder) {
   IdRegistry registry;
   registry.folder_ = folder;

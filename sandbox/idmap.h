@@ -30,6 +30,8 @@ class IdRegistry {
   IdRegistry() = default;  // without an entry: every range is free, and none is entered
   // Makes an entry, still without a range. Where the folder cannot be used: without an entry, and problem() says why.
   static IdRegistry open(const std::string& folder = kFolder);
+  // Removes the entry behind a descriptor, when the last process that holds it leaves.
+  static void remove_entry(int fd);
   // The same entry, by a descriptor that was handed down.
   static IdRegistry adopt(Fd entry, const std::string& folder = kFolder);
 

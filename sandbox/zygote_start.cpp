@@ -2,6 +2,7 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <sched.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
@@ -13,7 +14,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <climits>
 #include <csignal>
 #include <cstring>
 #include <string>
@@ -231,6 +234,21 @@ struct ChildSide {
   const std::vector<HostFolder>& folders;
 };
 
+// The child is a copy of the launcher and holds what the launcher has open: its end of the child's own control socket,
+// and the agent's socket. Left open here, neither side would ever see the other's end close.
+int close_launcher_files(ChildSide& side) {
+  std::vector<int> kept{STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO, side.control, side.err};
+  if (side.program >= 0) kept.push_back(side.program);
+  for (const HostFolder& folder : side.folders) kept.push_back(folder.fd);
+  std::sort(kept.begin(), kept.end());
+  kept.push_back(INT_MAX);
+  for (std::size_t i = 1; i < kept.size(); ++i) {
+    const int first = kept[i - 1] + 1, last = kept[i] - 1;
+    if (first <= last && ::close_range(first, last, 0) != 0) return errno;
+  }
+  return 0;
+}
+
 int die_with_launcher(ChildSide&) { return error_if(::prctl(PR_SET_PDEATHSIG, SIGKILL) != 0); }
 
 // Also the proof that the launcher still lives: it may have died before the signal was set.
@@ -238,6 +256,14 @@ int wait_for_id_maps(ChildSide& side) {
   RawFrame frame;
   MapsWritten written;
   if (receive_raw(side.control, frame) != Received::frame || !decode(frame, written)) ::_exit(0);
+  return 0;
+}
+
+// A change of user ids clears the signal of the parent's end, and the launcher may have died since.
+int die_with_launcher_again(ChildSide& side) {
+  if (::prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) return errno;
+  pollfd ended{side.control, 0, 0};
+  if (::poll(&ended, 1, 0) == 1) ::_exit(0);
   return 0;
 }
 
@@ -304,9 +330,11 @@ struct StartStep {
   int (*run)(ChildSide&);
 };
 constexpr StartStep kSteps[] = {
+    {"zygote_files", close_launcher_files},
     {"zygote_parent", die_with_launcher},
     {"zygote_maps", wait_for_id_maps},
     {"zygote_ids", become_namespace_root},
+    {"zygote_parent_again", die_with_launcher_again},
     {"zygote_session", own_session},
     {"zygote_hostname", name_host},
     {"zygote_root", root},

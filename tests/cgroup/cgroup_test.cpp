@@ -137,13 +137,45 @@ TEST_F(CgroupTest, WhatADeadLauncherLeftIsKilledAndRemoved) {
   EXPECT_TRUE(any_group_of(own_group_name()));  // that of the living is left alone
 }
 
+// A launcher of a container that has ended: its pid namespace is gone, and its lock with it.
+TEST_F(CgroupTest, GroupsOfAFormerPidNamespaceAreRemoved) {
+  if (!may()) GTEST_SKIP() << "no group can be made and limited here";
+  const std::string pid = std::to_string(::getpid());
+  const std::string dead = "mycojobs-1-" + pid + "-1", alive = "mycojobs-1-" + pid + "-2";
+  std::vector<Fd> locks;
+  std::vector<std::string> folders;
+  for (const CgroupPlace& place : find_cgroups()) {
+    for (const std::string& name : {dead, alive}) {
+      folders.push_back(place.path + "/" + name);
+      ASSERT_EQ(::mkdir(folders.back().c_str(), 0755), 0) << folders.back();
+      ASSERT_EQ(::mkdir((folders.back() + "/1").c_str(), 0755), 0);
+    }
+    locks.emplace_back(::open(folders.back().c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    ASSERT_EQ(::flock(locks.back().get(), LOCK_EX | LOCK_NB), 0) << std::strerror(errno);
+  }
+  {
+    Cgroups next;
+    next.open();
+    EXPECT_FALSE(any_group_of(dead));
+    EXPECT_TRUE(any_group_of(alive)) << "its launcher holds the lock";
+    // A living launcher's own groups are locked.
+    for (const CgroupPlace& place : find_cgroups()) {
+      const Fd lock(::open((place.path + "/" + own_group_name()).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+      EXPECT_NE(::flock(lock.get(), LOCK_EX | LOCK_NB), 0);
+    }
+    locks.clear();
+    next.remove_leftovers();
+    EXPECT_FALSE(any_group_of(alive));
+  }
+}
+
 TEST(CgroupNames, TellWhoseTheyAre) {
-  EXPECT_FALSE(left_by_dead_launcher(own_group_name()));
+  EXPECT_FALSE(left_by_dead_launcher("/", own_group_name()));
   std::string later = own_group_name();
   later.back() = later.back() == '1' ? '2' : '1';  // our pid, another start
-  EXPECT_TRUE(left_by_dead_launcher(later));
+  EXPECT_TRUE(left_by_dead_launcher("/", later));
   for (const char* other : {"", "system.slice", "mycojobs-self", "mycojobs-1-2", "mycojobs-1-1-1"}) {
-    EXPECT_FALSE(left_by_dead_launcher(other)) << other;  // nobody's, or of another pid namespace
+    EXPECT_FALSE(left_by_dead_launcher("/", other)) << other;  // nobody's, or of another pid namespace
   }
 }
 
