@@ -20,6 +20,7 @@
 #include "base/errno_text.h"
 #include "base/fd.h"
 #include "base/log.h"
+#include "base/shortage.h"
 #include "base/spawn.h"
 #include "sandbox/guardian.h"
 #include "sandbox/messages.h"
@@ -77,6 +78,11 @@ constexpr std::uint64_t kUnprovenMs = 2000;  // after the end of a guardian that
 constexpr int kEndMs = 5000;                 // for a launcher to kill and reap what it has
 constexpr int kSendMs = 5000;                // a launcher that takes nothing for so long is stuck
 
+std::string describe_errno(int error) {
+  const Shortage* shortage = find_shortage(error);
+  return shortage == nullptr ? errno_text(error) : describe_shortage(*shortage);
+}
+
 Configure configuration_of(const SandboxConfig& config, bool probe) {
   Configure message;
   message.probe = probe;
@@ -100,7 +106,7 @@ Configure configuration_of(const SandboxConfig& config, bool probe) {
 Result<LauncherLink> LauncherLink::start(const SandboxConfig& config, bool probe) {
   int pair[2];
   if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) != 0) {
-    return fail(Code::io, "sandbox: socketpair: " + errno_text(errno));
+    return fail(Code::io, "sandbox: a socket for mycojobs-launcher: " + describe_errno(errno));
   }
   Fd ours(pair[0]);
   const Fd theirs(pair[1]);
@@ -113,7 +119,7 @@ Result<LauncherLink> LauncherLink::start(const SandboxConfig& config, bool probe
   const Fd socket(::fcntl(theirs.get(), F_DUPFD_CLOEXEC, 16));
   const Fd alive_copy(config.alive_fd < 0 ? -1 : ::fcntl(config.alive_fd, F_DUPFD_CLOEXEC, 16));
   if (!socket || (config.alive_fd >= 0 && !alive_copy))
-    return fail(Code::io, "sandbox: no descriptors for mycojobs-launcher: " + errno_text(errno));
+    return fail(Code::io, "sandbox: descriptors for mycojobs-launcher: " + describe_errno(errno));
   spec.descriptors = {{socket.get(), kAgentSocket}};
   if (alive_copy) spec.descriptors.emplace_back(alive_copy.get(), kGuardianAlive);
   auto child = spawn(spec);
@@ -250,8 +256,7 @@ class LauncherClient final : public Sandbox {
 
   Result<void> restart() override {
     if (link_) died("is replaced");
-    if (!events_ || !alarm_)
-      return fail(Code::io, "sandbox: no descriptors for the launcher's events; raise LimitNOFILE");
+    if (!events_ || !alarm_) return fail(Code::io, "sandbox: the launcher's events: " + describe_errno(EMFILE));
     MJ_TRY(link, LauncherLink::start(config_, false));
     MJ_CHECK(wait_until_started(link));
     link_.emplace(std::move(link));
@@ -264,12 +269,14 @@ class LauncherClient final : public Sandbox {
     if (!alive()) return fail(Code::unavailable, "sandbox: mycojobs-launcher has ended");
     BothEnds out, err, channel;
     if (!make_pipe(out) || !make_pipe(err) || !make_channel(channel)) {
-      return fail(Code::io, "sandbox: no descriptors for a run: " + errno_text(errno) + "; raise LimitNOFILE");
+      return fail(Code::io, describe_errno(errno) + " (for the pipes of a run)");
     }
     const int error =
         send_message(link_->socket(), Launch{spec}, {out.theirs.get(), err.theirs.get(), channel.theirs.get()});
     if (error == EMSGSIZE) return fail(Code::invalid, "sandbox: the grants of this run are too long");
     if (error != 0) {
+      if (error == ETOOMANYREFS || error == ENOMEM)  // not EAGAIN, which says that the launcher takes nothing
+        return fail(Code::io, describe_errno(error) + " (to send a run)");
       died("does not take a run: " + errno_text(error));
       return fail(Code::unavailable, "sandbox: mycojobs-launcher does not answer: " + errno_text(error));
     }

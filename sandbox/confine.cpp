@@ -400,6 +400,7 @@ int limit_resources(ChildRun& run) {
   for (auto [resource, value] : limits) {
     if (int error = limit_resource(resource, value); error != 0) return error;
   }
+  run.limited = true;
   return run.request.memory_rlimit ? limit_resource(RLIMIT_DATA, l.memory_bytes) : 0;
 }
 

@@ -69,14 +69,17 @@ Received receive_into(std::span<char> buffer, int socket, RawFrame& frame, int f
   frame.fds.clear();
   take_fds(message, frame.fds);
   if (size == 0) return Received::closed;
-  if ((message.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) != 0) {
+  const bool too_many_fds = frame.fds.size() >= kMaxFrameFds;
+  const bool cut = (message.msg_flags & MSG_CTRUNC) != 0;
+  if (cut) frame.fds.clear();
+  if ((message.msg_flags & MSG_TRUNC) != 0 || (cut && too_many_fds)) {
     frame.fds.clear();
     return Received::malformed;
   }
   frame.kind = static_cast<std::uint8_t>(buffer[0]);
   frame.payload.assign(buffer.data() + 1, static_cast<std::size_t>(size) - 1);
   ::explicit_bzero(buffer.data(), static_cast<std::size_t>(size));  // whoever is forked later has this stack
-  return Received::frame;
+  return cut ? Received::cut : Received::frame;
 }
 
 }  // namespace

@@ -121,7 +121,9 @@ struct RawFrame {
   std::vector<Fd> fds;  // close-on-exec
 };
 
-enum class Received { frame, nothing, closed, malformed };  // nothing: it would block
+// nothing: the call would block. cut: the frame is complete, but this process had no free descriptors for those that
+// were sent with it, and has none of them.
+enum class Received { frame, nothing, closed, malformed, cut };
 
 // 0 or errno. `flags` as of sendmsg, MSG_NOSIGNAL is added. The descriptors stay the caller's.
 int send_raw(int socket, std::string_view bytes, std::initializer_list<int> fds = {}, int flags = 0);

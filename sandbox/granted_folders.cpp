@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/errno_text.h"
+#include "base/shortage.h"
 #include "sandbox/host_folders.h"
 #include "sandbox/messages.h"
 
@@ -19,7 +20,10 @@ void open_folders(const OpenFolders& wanted, int socket) {
   for (const auto* paths : {&wanted.grants.fs_read, &wanted.grants.fs_write}) {
     for (const auto& path : *paths) {
       const auto mount = open_granted(path, paths == &wanted.grants.fs_write, wanted.exec);
-      if (!mount) return static_cast<void>(send_message(socket, Refused{mount.error().message}));
+      if (!mount) {
+        const bool host_short = mount.error().code == Code::unavailable;
+        return static_cast<void>(send_message(socket, Refused{mount.error().message, host_short}));
+      }
       if (send_message(socket, FolderOpened{}, {mount->get()}) != 0) return;
     }
   }
@@ -53,7 +57,7 @@ void GrantedFolders::begin(Number number) {
   request.child = child_for(request.wanted);
   if (request.child != 0) return;
   const int error = errno;
-  finish(number, fail(Code::unavailable, "a process that opens the granted folders: " + errno_text(error)));
+  fail_short(number, error, "a process that opens the granted folders cannot be started");
 }
 
 HostChildren::Child GrantedFolders::child_for(const OpenFolders& wanted) {
@@ -77,10 +81,25 @@ void GrantedFolders::heard(Child child, RawFrame* frame) {
   Refused refused;
   FolderOpened folder;
   if (!request.opened) return;
-  if (decode(*frame, refused)) return finish(number, fail(Code::invalid, refused.why));
-  if (!decode(*frame, folder) || frame->fds.size() != 1) return;
+  if (decode(*frame, refused)) {
+    request.host_short = refused.host_short;
+    return finish(number, fail(refused.host_short ? Code::unavailable : Code::invalid, refused.why));
+  }
+  if (!decode(*frame, folder)) return;
+  if (frame->fds.empty()) {
+    children_.kill(request.child);  // the folders that it sends next would be missing, too
+    return fail_short(number, EMFILE, "the granted " + request.paths.at(request.mounts.size()));
+  }
+  if (frame->fds.size() != 1) return;
   request.mounts.push_back(std::move(frame->fds[0]));
   if (request.mounts.size() == request.paths.size()) finish(number, std::move(request.mounts));
+}
+
+void GrantedFolders::fail_short(Number number, int error, const std::string& what) {
+  const Shortage* shortage = find_shortage(error);
+  requests_.at(number).host_short = shortage != nullptr;
+  finish(number, fail(Code::unavailable, fmt::format("{}: {}{}", what, errno_text(error),
+                                                     shortage == nullptr ? "" : ": " + describe_shortage(*shortage))));
 }
 
 // Its child, if any, is free.
@@ -119,7 +138,8 @@ void GrantedFolders::give_up(Number number) {
 
 void GrantedFolders::answer(Request& request, Result<std::vector<Fd>> result) {
   loop_.cancel(request.patience);
-  if (const Opened opened = std::exchange(request.opened, nullptr); opened) opened(std::move(result));
+  if (const Opened opened = std::exchange(request.opened, nullptr); opened)
+    opened(std::move(result), request.host_short);
 }
 
 }  // namespace mycojobs::sandbox

@@ -21,8 +21,8 @@ namespace mycojobs::sandbox {
 class GrantedFolders {
  public:
   // Once: detached mounts (host_folders.h), those to read first. Errors, naming the path: invalid; unavailable: nothing
-  // has answered for ten seconds.
-  using Opened = std::function<void(Result<std::vector<Fd>>)>;
+  // has answered for ten seconds, or (host_short) this host is out of a resource.
+  using Opened = std::function<void(Result<std::vector<Fd>>, bool host_short)>;
 
   GrantedFolders(Loop& loop, HostChildren& children) : loop_(loop), children_(children) {}
   void open(const RunSpec&, Opened);
@@ -36,6 +36,7 @@ class GrantedFolders {
     std::vector<Fd> mounts;          // of the first of them
     Child child = 0;                 // that opens them; 0: it waits for a path that hangs
     std::string hangs;
+    bool host_short = false;
     Loop::Timer patience;
     Opened opened;  // none: the answer has been given
   };
@@ -43,6 +44,7 @@ class GrantedFolders {
   Child child_for(const OpenFolders&);  // 0 and errno
   void heard(Child, RawFrame*);
   void finish(Number, Result<std::vector<Fd>>);
+  void fail_short(Number, int error, const std::string& what);
   void ended(Number);
   void give_up(Number);
   void answer(Request&, Result<std::vector<Fd>>);

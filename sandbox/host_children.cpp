@@ -17,6 +17,7 @@ namespace {
 constexpr int kSocket = STDERR_FILENO + 1;
 
 [[noreturn]] void run_host_child(const HostChildren::Work& work, int socket) {
+  // The launcher may have died before the signal was set: then its end of the socket is closed, which the work notices.
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   ::prctl(PR_SET_NAME, "mycojobs-folder");
   for (int number = 1; number < NSIG; ++number) ::signal(number, SIG_DFL);
@@ -42,6 +43,13 @@ HostChildren::Child HostChildren::start(const Work& work, Heard heard) {
   if (entry.pid < 0) return 0;
   if (entry.pid == 0) run_host_child(work, theirs.get());
   entry.pidfd.reset(::pidfd_open(entry.pid, 0));
+  if (!entry.pidfd) {
+    const int error = errno;
+    ::kill(entry.pid, SIGKILL);
+    ::waitpid(entry.pid, nullptr, 0);
+    errno = error;
+    return 0;
+  }
   entry.heard = std::move(heard);
   const Child child = next_++;
   entry.socket_watch = loop_.watch(entry.socket.get(), [this, child](std::uint32_t) { read(child); });
@@ -59,7 +67,8 @@ void HostChildren::read(Child child) {
     RawFrame frame;
     const Received received = receive_raw(entry.socket.get(), frame, MSG_DONTWAIT);
     if (received == Received::nothing) return;
-    if (received != Received::frame) return loop_.unwatch(entry.socket_watch, entry.socket.get());
+    if (received != Received::frame && received != Received::cut)
+      return loop_.unwatch(entry.socket_watch, entry.socket.get());
     const Heard heard = entry.heard;
     heard(child, &frame);
   }

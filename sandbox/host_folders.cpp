@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "base/errno_text.h"
+#include "base/shortage.h"
 #include "sandbox/job.h"
 
 namespace mycojobs::sandbox {
@@ -157,9 +158,11 @@ int clone_tree_in_child(const std::string& path, std::uint64_t attributes) {
   theirs.reset();
   RawFrame frame;
   StepFailed answer;
-  const bool answered = receive_raw(ours.get(), frame) == Received::frame && decode(frame, answer);
+  const Received received = receive_raw(ours.get(), frame);
+  const bool answered = (received == Received::frame || received == Received::cut) && decode(frame, answer);
   ::waitpid(pid, nullptr, 0);
   if (!answered) return -ESRCH;
+  if (received == Received::cut) return -EMFILE;
   return frame.fds.size() == 1 ? frame.fds[0].release() : -answer.error;
 }
 
@@ -168,6 +171,8 @@ Result<Fd> open_tree_of(const std::string& what, const std::string& path, std::u
   if (tree == -EPERM) tree = clone_tree_in_child(path, attributes);
   if (tree >= 0) return Fd(tree);
   std::string why = fmt::format("{} {}: {}", what, path, errno_text(-tree));
+  if (const Shortage* shortage = find_shortage(-tree))
+    return fail(Code::unavailable, why + ": " + describe_shortage(*shortage));
   if (tree == -ELOOP) why += " (a symbolic link on the way: name the folder itself)";
   return fail(Code::invalid, why);
 }

@@ -25,7 +25,8 @@ std::string mistrust_tree(const std::string& folder);
 
 // A folder of the host, as a detached mount for the namespace of a run that is granted it, or of a zygote.
 // With all that is mounted below; nosuid, nodev, read-only unless writable, noexec unless exec. No symbolic link is
-// followed: somebody could have put it in place of the granted folder. Error: invalid, naming the path.
+// followed: somebody could have put it in place of the granted folder. Errors, naming the path: invalid; unavailable:
+// this host is out of a resource.
 Result<Fd> open_granted(const std::string& path, bool writable, bool exec);
 
 // A folder that a script host takes its own code from: read-only, with the right to run what is in it. It and each

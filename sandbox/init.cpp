@@ -167,7 +167,7 @@ constexpr int kGone = 1;
 constexpr int kTermAgainMs = 5;
 
 [[noreturn]] void give_up(const ChildRun& run, const char* step, int error) {
-  send_message(run.status, StepFailed{step, error});
+  send_message(run.status, StepFailed{step, error, run.limited});
   ::_exit(kGone);
 }
 

@@ -49,6 +49,7 @@ struct ChildRun {
   int landlock_abi = 0;
   Fd job_domain;             // of make_job_domain(); none: no Landlock
   WarmWord* warm = nullptr;  // null: its process serves one run
+  bool limited = false;      // limit_resources() has set the limits of the run
   std::vector<StepTime> times;
 };
 

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/errno_text.h"
+#include "base/shortage.h"
 #include "sandbox/egress/messages.h"
 #include "sandbox/layers.h"
 #include "sandbox/policy.h"
@@ -127,6 +128,7 @@ void Launcher::read_agent() {
     const Received received = receive_raw(agent_.get(), frame, MSG_DONTWAIT);
     if (received == Received::nothing) return;
     if (received == Received::frame && obey(frame)) continue;
+    if (received == Received::cut && refuse_cut(frame)) continue;
     return loop_.stop();  // the agent has gone, or what came is not from an agent
   }
 }
@@ -153,6 +155,27 @@ bool Launcher::obey(RawFrame& frame) {
   } else {
     return false;
   }
+  return true;
+}
+
+// A message of the agent whose descriptors did not fit into this process. False: it is no such message.
+bool Launcher::refuse_cut(const RawFrame& frame) {
+  Configure configuration;
+  Launch message;
+  const std::string shortage = describe_shortage(*find_shortage(EMFILE));
+  if (!configured_ && decode(frame, configuration)) {
+    configured_ = true;
+    send(Started{false, shortage});
+    return true;
+  }
+  if (!configured_ || !decode(frame, message)) return false;
+  if (runs_.find_named(message.spec.run) != nullptr) return false;
+  Outcome outcome;
+  outcome.status = RunStatus::lost;
+  outcome.unstarted = true;
+  outcome.setup_error = SetupError{"descriptors", EMFILE, shortage};
+  outcome.reason = "the sandbox's launcher is " + shortage;
+  send(Ended{message.spec.run, outcome});
   return true;
 }
 

@@ -28,6 +28,7 @@ class Launcher {
  private:
   void read_agent();
   bool obey(RawFrame&);
+  bool refuse_cut(const RawFrame&);
   void configure(const Configure&);
   std::optional<std::string> prepare(const Configure&);  // what is missing
   void launch(const Launch&, std::vector<Fd>);

@@ -8,6 +8,7 @@
 #include <cerrno>
 
 #include "base/errno_text.h"
+#include "base/shortage.h"
 #include "sandbox/cgroup.h"
 #include "sandbox/idmap.h"
 #include "sandbox/landlock.h"
@@ -53,8 +54,6 @@ constexpr StepRemedy kStepRemedies[] = {
     {"cgroup_make", 0, "the agent's cgroup must be delegated and writable (systemd: Delegate=yes)"},
     {"cgroups", 0, "the agent's cgroup must be delegated and writable (systemd: Delegate=yes)"},
     {"limits", 0, "ask for limits that a job can start with"},
-    {"fork", EAGAIN, "the host is out of processes: fewer slots, or a higher limit of tasks"},
-    {"fork", ENOMEM, "the host is out of memory: fewer slots"},
     {"namespaces", ENOSPC, "raise the sysctls user.max_mnt_namespaces and user.max_cgroup_namespaces"},
     {"network", ENOSPC, "raise the sysctl user.max_net_namespaces"},
     {"network", ENOENT, "the kernel must have tcp_rmem and its siblings for each network namespace (Linux 4.15)"},
@@ -90,6 +89,7 @@ constexpr LayerRemedy kLayerRemedies[] = {
 }  // namespace
 
 std::string remedy_for_step(std::string_view step, int error) {
+  if (const Shortage* shortage = find_shortage(error)) return describe_shortage(*shortage);
   for (const auto& row : kStepRemedies) {
     if (row.step == step && (row.error == 0 || row.error == error)) return row.text;
   }

@@ -263,10 +263,11 @@ struct StepFailed {
   static constexpr Kind kKind = Kind::step_failed;
   std::string step;
   std::int32_t error = 0;
+  bool limited = false;  // the resource limits of the run were in force
 };
 template <class A>
 void fields(A& a, StepFailed& m) {
-  a(m.step), a(m.error);
+  a(m.step), a(m.error), a(m.limited);
 }
 
 // What it is made of (zygotes.h). Once, before Ready.
@@ -306,10 +307,11 @@ void fields(A&, Ready&) {}
 struct Refused {
   static constexpr Kind kKind = Kind::refused;
   std::string why;
+  bool host_short = false;  // the host was out of what `why` names
 };
 template <class A>
 void fields(A& a, Refused& m) {
-  a(m.why);
+  a(m.why), a(m.host_short);
 }
 
 struct Forked {

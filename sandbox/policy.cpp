@@ -19,6 +19,7 @@
 
 #include "base/errno_text.h"
 #include "base/fd.h"
+#include "base/shortage.h"
 #include "domain/withheld_calls.h"
 #include "sandbox/reported_calls.h"
 
@@ -285,7 +286,9 @@ Result<int> FilterCache::filter_for(const RunSpec& spec) {
   }
   MJ_TRY(program, compile_filter(request));
   Fd file(::memfd_create("filter", MFD_CLOEXEC));
-  if (!file) return fail(Code::io, "seccomp: memfd_create: " + errno_text(errno));
+  if (!file)
+    return fail(find_shortage(errno) != nullptr ? Code::unavailable : Code::io,
+                "seccomp: memfd_create: " + errno_text(errno));
   if (int error = write_filter(file.get(), program); error != 0) return fail(Code::io, "seccomp: " + errno_text(error));
   files_.emplace_front(key, std::move(file));
   if (files_.size() > kMostFiles) files_.pop_back();

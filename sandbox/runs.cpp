@@ -5,6 +5,7 @@
 #include <poll.h>
 #include <sys/epoll.h>
 #include <sys/mount.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/timerfd.h>
@@ -18,6 +19,7 @@
 #include <utility>
 
 #include "base/errno_text.h"
+#include "base/shortage.h"
 #include "sandbox/layers.h"
 #include "sandbox/pidfd.h"
 #include "sandbox/processes.h"
@@ -44,6 +46,12 @@ void decide_unstarted(Run& run, std::string why) {
   if (run.decided) return;
   decide(run, RunStatus::lost, std::move(why));
   run.outcome.unstarted = true;
+}
+
+void decide_unstarted(Run& run, std::string why, SetupError shortage) {
+  if (run.decided) return;
+  decide_unstarted(run, std::move(why));
+  run.outcome.setup_error = std::move(shortage);
 }
 
 void decide_by_wait_status(Run& run, int wait_status) {
@@ -203,9 +211,45 @@ Result<std::vector<Fd>> Runs::grants_of(Run& run, Fork& request) {
   std::vector<Fd> fds;
   MJ_TRY(filter, filters_.filter_for(run.spec));
   request.own_filter = filter >= 0;
-  if (filter >= 0) fds.emplace_back(::fcntl(filter, F_DUPFD_CLOEXEC, 0));
+  if (filter >= 0) {
+    fds.emplace_back(::fcntl(filter, F_DUPFD_CLOEXEC, 0));
+    if (!fds.back()) return fail(Code::unavailable, "no descriptor for its filter: " + errno_text(errno));
+  }
   for (Fd& folder : run.folders) fds.push_back(std::move(folder));
   return fds;
+}
+
+// What a job's own limits refuse it would be refused on every host, so that only the host's shortages count.
+bool Runs::is_host_shortage(const Run& run, int error, bool limited) const {
+  if (find_shortage(error) == nullptr) return false;
+  if (limited && error == EMFILE) return false;
+  if (error != ENOMEM) return true;
+  if (limited && !settings_.memory_cgroup) return false;
+  return !run.has_group || cgroups_.usage(run.id).memory_max_hits == 0;
+}
+
+void Runs::fail_setup(Run& run, const std::string& step, int error, std::string remedy, bool limited) const {
+  if (run.decided) return;
+  if (!is_host_shortage(run, error, limited)) return decide_setup_error(run, step, error, std::move(remedy));
+  if (remedy.empty()) remedy = remedy_for_step(step, error);
+  decide_unstarted(run, fmt::format("the sandbox cannot be set up now: {}: {}: {}", step, errno_text(error), remedy),
+                   {step, error, remedy});
+}
+
+namespace {
+
+std::uint64_t descriptors_of(std::size_t runs) { return kLauncherDescriptors + runs * kRunDescriptors; }
+
+}  // namespace
+
+bool Runs::has_descriptors() const {
+  rlimit files{};
+  return ::getrlimit(RLIMIT_NOFILE, &files) != 0 || descriptors_of(runs_.size()) <= files.rlim_cur;
+}
+
+bool Runs::may_prewarm() const {
+  rlimit files{};
+  return ::getrlimit(RLIMIT_NOFILE, &files) != 0 || descriptors_of(runs_.size() + 1) <= files.rlim_cur / 2;
 }
 
 // All but what depends on its grants.
@@ -228,14 +272,17 @@ Fork Runs::fork_request(Run& run) const {
 
 bool Runs::fork(Run& run, int zygote_control) {
   const auto failed = [&](const char* step, int error, std::string detail = {}) {
-    decide_setup_error(run, step, error, std::move(detail));
+    fail_setup(run, step, error, std::move(detail));
     end(run);
     return false;
   };
+  if (!has_descriptors()) return failed("descriptors", EMFILE);
   run.uid = take_uid();
   if (!run.uid) return failed("uid", EAGAIN, "all ids of sandbox.uid_range are in use: fewer slots, or a wider range");
-  auto joins = cgroups_.make(run.id, run.spec.limits);
-  if (!joins) return failed("cgroup_make", EIO, joins.error().message);
+  int group_error = EIO;
+  auto joins = cgroups_.make(run.id, run.spec.limits, &group_error);
+  if (!joins)
+    return failed("cgroup_make", find_shortage(group_error) != nullptr ? group_error : EIO, joins.error().message);
   run.has_group = true;
   int status[2], start_pair[2];
   if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, status) != 0) return failed("status_socket", errno);
@@ -252,7 +299,8 @@ bool Runs::fork(Run& run, int zygote_control) {
   if (run.warm && ::shutdown(their_start.get(), SHUT_WR) != 0) return failed("start_socket", errno);
   if (run.warm) run.outcome.reused = 0;
   const auto grants = grants_of(run, request);
-  if (!grants) return failed("grants", EINVAL, grants.error().message);
+  if (!grants)
+    return failed("grants", grants.error().code == Code::unavailable ? EMFILE : EINVAL, grants.error().message);
   std::vector<int> fds{their_status.get(), their_start.get(), run.fence_clock.get()};
   for (const auto& fd : *grants) fds.push_back(fd.get());
   for (const auto& fd : *joins) fds.push_back(fd.get());
@@ -271,7 +319,7 @@ bool Runs::fork(Run& run, int zygote_control) {
   }
   begin_clocks(run);
   if (int error = send_start(run, run.out, run.err, run.channel); error != 0) {
-    decide_setup_error(run, "start", error);
+    fail_setup(run, "start", error);
     send_kill(run);  // the zygote has been asked: it ends when its child does
   }
   return true;
@@ -420,7 +468,7 @@ bool Runs::stay(Run& run) {
 bool Runs::forked(Run& run, const Forked& message, Fd pidfd, pid_t zygote) {
   if (!run.forked || run.pidfd) return false;  // nobody asked, or it has answered before
   if (message.error != 0) {
-    decide_setup_error(run, "fork", message.error);
+    fail_setup(run, "fork", message.error);
     end(run);
     return true;
   }
@@ -441,7 +489,7 @@ void Runs::read_status(Run& run) {
     Listening listening;
     MainEnded ended;
     if (received == Received::frame && decode(frame, step)) {
-      decide_setup_error(run, step.step.substr(0, kMostStepName), step.error);
+      fail_setup(run, step.step.substr(0, kMostStepName), step.error, {}, step.limited);
     } else if (received == Received::frame && decode(frame, confined) && frame.fds.size() == 1 && !run.confined) {
       run.confined = true;
       run.landlock_abi = confined.landlock_abi;
@@ -463,6 +511,8 @@ void Runs::read_status(Run& run) {
       main_ended(run, ended);
     } else {
       // Init has ended, or does not speak as it should.
+      if (received == Received::cut)
+        decide(run, RunStatus::lost, describe_shortage(*find_shortage(EMFILE)));  // its filter has no listener
       loop_.unwatch(run.status_watch, run.status.get());
       if (received != Received::closed) return send_kill(run);
       return kill_init_at(run, boot_ms() + kInitPatienceMs);  // it waits in the kernel until its namespace is empty

@@ -11,6 +11,7 @@
 
 #include "base/fd.h"
 #include "sandbox/cgroup.h"
+#include "sandbox/host_limits.h"
 #include "sandbox/idmap.h"
 #include "sandbox/loop.h"
 #include "sandbox/messages.h"
@@ -78,6 +79,8 @@ inline constexpr std::size_t kMostStepName = 64;
 void decide(Run&, RunStatus, std::string reason);
 void decide_setup_error(Run&, std::string step, int error, std::string remedy = {});
 void decide_unstarted(Run&, std::string why);  // lost, and nothing of it has run
+// The same: this host is out of a resource, as outcome.setup_error says.
+void decide_unstarted(Run&, std::string why, SetupError shortage);
 void decide_by_wait_status(Run&, int wait_status);
 void decide_killed(Run&, KillReason);
 
@@ -126,6 +129,13 @@ class Runs {
   // or will, and the run waits as before.
   bool adopt(Run& idle, Run& waiting);
   void discard(Run& idle) { send_kill(idle); }  // it ends later
+  // The set-up of the run has failed: an error of the job, or, if the host is out of a resource, a run that has not
+  // begun. limited: the run's own limits were in force and may be the reason.
+  void fail_setup(Run&, const std::string& step, int error, std::string remedy = {}, bool limited = false) const;
+  // Whether this process has room for the descriptors of its runs. Checked before a run is forked: a message whose
+  // descriptors did not fit later would cost the run, or all runs of its zygote.
+  bool has_descriptors() const;
+  bool may_prewarm() const;  // sandboxes without a run leave half of the descriptors to runs
   // False: what the zygote says is not true, and it is not to be trusted any more.
   bool forked(Run&, const Forked&, Fd pidfd, pid_t zygote);
   bool reaped(Run&, const Reaped&);  // likewise
@@ -137,6 +147,7 @@ class Runs {
  private:
   Run& create(const RunSpec&, Fd out, Fd err, Fd channel);
   Fork fork_request(Run&) const;
+  bool is_host_shortage(const Run&, int error, bool limited) const;
   Result<std::vector<Fd>> grants_of(Run&, Fork&);  // takes its folders
   int send_start(Run&, Fd& out, Fd& err, Fd& channel);
   void begin_clocks(Run&);

@@ -53,6 +53,7 @@ class Zygote {
   void check_alone() const;
   void send_files() const;
   void fork_run(RawFrame&&);
+  static void refuse_run(RawFrame&);
   pid_t fork_in_new_namespace(ChildRun&) const;
   void reap();
   [[noreturn]] void refuse(const std::string& why) const;
@@ -156,6 +157,7 @@ void Zygote::serve() {
     RawFrame frame;
     const Received received = receive_raw(kControl, frame, MSG_DONTWAIT);
     if (received == Received::frame) fork_run(std::move(frame));
+    if (received == Received::cut) refuse_run(frame);
     if (received == Received::closed || received == Received::malformed) std::_Exit(0);  // all runs end with us
   }
 }
@@ -209,6 +211,14 @@ void Zygote::fork_run(RawFrame&& frame) {
     ::kill(pid, SIGKILL);
     send_message(kControl, Forked{run.request.run, errno});
   }
+}
+
+// The descriptors of the run did not fit into this process.
+void Zygote::refuse_run(RawFrame& frame) {
+  Fork request;
+  if (!decode(frame, request)) std::_Exit(1);
+  forget(frame, request.grants);
+  send_message(kControl, Forked{request.run, EMFILE});
 }
 
 // An init that has been waited for is the proof that its namespace is empty; its usage is that of all it had reaped.

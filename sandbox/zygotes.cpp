@@ -147,6 +147,8 @@ void Zygotes::heard_of_folders(Zygote& zygote, RawFrame* frame) {
     if (zygote.folders.size() < all) return;
     zygote.state = State::starting;
     if (auto problem = begin(zygote)) fail(zygote, *problem);
+  } else if (decode(*frame, folder) && frame->fds.empty() && zygote.state == State::checking) {
+    fail(zygote, {"zygote_folder", EMFILE, remedy_for_step("zygote_folder", EMFILE)});
   } else if (decode(*frame, ready) && zygote.state == State::starting) {
     begin_trial(zygote);
   } else if (decode(*frame, refused)) {
@@ -217,7 +219,7 @@ void Zygotes::submit(Run& run) {
   std::optional<SetupError> problem;
   Zygote* zygote = current_or_new({run.spec.host, run.spec.context}, problem);
   if (zygote == nullptr) {
-    decide_setup_error(run, problem->step, problem->error, problem->remedy);
+    runs_.fail_setup(run, problem->step, problem->error, problem->remedy);
     return runs_.end(run);
   }
   run.zygote = zygote->id;
@@ -246,7 +248,7 @@ bool Zygotes::opens_folders(Run& run) {
   const Grants& grants = run.spec.grants;
   const std::size_t folders = grants.fs_read.size() + grants.fs_write.size();
   if (run.folders.size() == folders) return false;
-  granted_.open(run.spec, [this, id = run.id](Result<std::vector<Fd>> opened) {
+  granted_.open(run.spec, [this, id = run.id](Result<std::vector<Fd>> opened, bool host_short) {
     Run* of = runs_.find(id);
     if (of == nullptr) return;
     if (opened) {
@@ -254,7 +256,11 @@ bool Zygotes::opens_folders(Run& run) {
       return submit(*of);
     }
     if (opened.error().code == Code::unavailable) {
-      decide_unstarted(*of, opened.error().message);
+      if (host_short) {
+        decide_unstarted(*of, opened.error().message, {"grants", EMFILE, opened.error().message});
+      } else {
+        decide_unstarted(*of, opened.error().message);
+      }
     } else {
       decide_setup_error(*of, "grants", EINVAL, opened.error().message);
     }
@@ -491,7 +497,7 @@ void Zygotes::bury(Zygote& zygote, bool killed) {
       decide(*run, RunStatus::lost, "its script host ended while it warmed up");
       runs_.end(*run);
     } else if (never_served) {
-      decide_setup_error(*run, owned->problem->step, owned->problem->error, owned->problem->remedy);
+      runs_.fail_setup(*run, owned->problem->step, owned->problem->error, owned->problem->remedy);
       runs_.end(*run);
     } else {
       submit(*run);
@@ -559,7 +565,7 @@ void Zygotes::discard_warm(const Zygote& zygote) {
 // Behind the runs that wait, and few at a time: their set-up must not be in the way of those that come.
 void Zygotes::refill(Zygote& zygote) {
   while (!zygote.problem && zygote.state == State::serving && zygote.waiting.empty() &&
-         zygote.unanswered < kMostPrewarmedUnanswered && zygote.pool.wanted() > 0) {
+         zygote.unanswered < kMostPrewarmedUnanswered && zygote.pool.wanted() > 0 && runs_.may_prewarm()) {
     Run& prewarmed = runs_.add_prewarmed(zygote.pool.shape());
     zygote.pool.forming(prewarmed.id);
     if (!fork(zygote, prewarmed)) return;

@@ -7,6 +7,7 @@
 #include "api/job_stream.h"
 #include "base/ids.h"
 #include "base/log.h"
+#include "base/thread.h"
 #include "domain/codec.h"
 #include "store/redis_flows.h"
 
@@ -41,7 +42,8 @@ Result<void> Events::open() {
   if (servers.empty()) servers.emplace_back(1, "");
   MJ_TRY(waiter, stores_.open_waiter(servers, kFlowMovedTopic));
   waiter_ = std::move(waiter);
-  thread_ = std::thread([this] { listen(); });
+  MJ_TRY(thread, start_thread([this] { listen(); }));
+  thread_ = std::move(thread);
   return {};
 }
 

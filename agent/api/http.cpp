@@ -27,6 +27,7 @@
 #include "api/socket.h"
 #include "base/errno_text.h"
 #include "base/log.h"
+#include "base/thread.h"
 #include "domain/codec.h"
 #include "domain/http_wire.h"
 
@@ -106,10 +107,13 @@ class Server final : public HttpServer {
         routes_(std::move(routes)),
         admit_(std::move(admit)),
         event_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
-        lobby_(limits.lobby, limits.header_ms, request_limits()) {
-    thread_ = std::thread([this] { accept_loop(); });
-  }
+        lobby_(limits.lobby, limits.header_ms, request_limits()) {}
   ~Server() override { Server::stop(); }
+  Result<void> begin() {
+    MJ_TRY(thread, start_thread([this] { accept_loop(); }));
+    thread_ = std::move(thread);
+    return {};
+  }
 
   std::uint16_t port() const override { return listening_.port; }
   std::string url() const override {
@@ -124,7 +128,7 @@ class Server final : public HttpServer {
     if (stopping_.exchange(true)) return;
     const std::uint64_t one = 1;
     (void)!::write(event_.get(), &one, sizeof one);
-    thread_.join();
+    if (thread_.joinable()) thread_.join();
     const auto none_runs = [this] {
       reap();
       return clients_.empty();
@@ -214,13 +218,14 @@ class Server final : public HttpServer {
     Client& client =
         clients_.emplace_back(Client{standing, {}, std::move(connection), std::move(guest.reader), standing});
     client.reader.limit_body(body_bytes(standing));
-    try {
-      client.thread = std::thread([this, &client] { converse(client); });
-    } catch (const std::system_error&) {
-      Fd back(::dup(client.connection->fd()));
-      clients_.pop_back();
-      refused_.refuse(std::move(back), wire_text(busy()));
+    auto thread = start_thread([this, &client] { converse(client); });
+    if (thread) {
+      client.thread = std::move(*thread);
+      return;
     }
+    Fd back(::dup(client.connection->fd()));
+    clients_.pop_back();
+    refused_.refuse(std::move(back), wire_text(busy()));
   }
 
   std::size_t body_bytes(Standing standing) const {
@@ -432,8 +437,10 @@ Result<std::unique_ptr<HttpServer>> HttpServer::start(const std::string& listen,
                                                       std::vector<HttpRoute> routes, Admit admit) {
   MJ_TRY(address, parse_listen(listen));
   MJ_TRY(listening, open_listening(address));
-  return std::make_unique<Server>(std::move(listening), address.host.empty() ? "127.0.0.1" : address.host, limits,
-                                  std::move(routes), std::move(admit));
+  auto server = std::make_unique<Server>(std::move(listening), address.host.empty() ? "127.0.0.1" : address.host,
+                                         limits, std::move(routes), std::move(admit));
+  MJ_CHECK(server->begin());
+  return server;
 }
 
 std::string HttpRequest::header(const std::string& lower_case_name) const {

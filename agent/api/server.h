@@ -26,6 +26,7 @@
 #include <vector>
 
 #include "api/health.h"
+#include "base/live_value.h"
 #include "coordinator/message_files.h"
 #include "domain/networks.h"
 #include "domain/workflow_manifest.h"
@@ -80,8 +81,8 @@ struct ApiSettings {
   std::string coordinator_key;  // public; empty: no messages come in here
   CarriedFiles files;           // of messages
   std::uint64_t max_script_bytes = 4U << 20;
-  std::shared_ptr<const Ceilings> ceilings = {};  // of the jobs that come in; null: the built-in ones
-  std::uint32_t wait_replicas = 0;                // as the stores have it, for who asks how things are
+  LiveValue<Ceilings> ceilings = {};  // of the jobs that come in; null: the built-in ones
+  std::uint32_t wait_replicas = 0;    // as the stores have it, for who asks how things are
   std::function<Result<void>(const WorkflowManifest&)> check_code;  // of workflows that are applied; null: nobody looks
   ApiLimits limits;
 };

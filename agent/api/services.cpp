@@ -55,7 +55,7 @@ service::Caller asker(const Services& services, const Caller& caller, Id context
           all_powerful,
           services.settings.max_script_bytes,
           caller.traceparent,
-          services.settings.ceilings};
+          services.settings.ceilings.now()};
 }
 
 void note_refusal(Services& services, const Error& error) {

@@ -1,43 +1,56 @@
-// What becomes of an exception that nobody caught: one line on stderr, and exit code 70 (EX_SOFTWARE of sysexits.h).
+// What becomes of an exception that nobody caught: one line on stderr, and exit code 70 (EX_SOFTWARE of sysexits.h). A
+// host that is out of memory or threads is no bug: the line names the resource, and the code is 71 (EX_OSERR).
 #pragma once
 
 #include <unistd.h>
 
 #include <exception>
+#include <new>
 #include <string>
 #include <string_view>
+#include <system_error>
 
 #include "base/fd.h"
+#include "base/shortage.h"
 
 namespace mycojobs {
 
-inline constexpr int kBugExit = 70;
+inline constexpr int kBugExit = 70, kShortageExit = 71;
 
-// "mycojobs: a bug: std::bad_alloc ...", as one write. Call it where an exception is being handled.
-inline void say_last_words(std::string_view program) noexcept {
+// "mycojobs: a bug: vector::at ...", as one write. Call it where an exception is being handled. Returns the exit code.
+inline int say_last_words(std::string_view program) noexcept {
   std::string_view what = "an exception that is none of the library's";
+  const Shortage* shortage = nullptr;
   std::exception_ptr cause = std::current_exception();
   try {
     if (cause) std::rethrow_exception(cause);
     what = "terminated without an exception";
+  } catch (const std::bad_alloc&) {
+    shortage = find_shortage(ENOMEM);
+  } catch (const std::system_error& error) {
+    shortage = find_shortage(error.code().value());
+    what = error.what();
   } catch (const std::exception& error) {
     what = error.what();
   } catch (...) {  // NOLINT(bugprone-empty-catch): named above
   }
   try {
     std::string line(program);
-    line += ": a bug: ";
-    for (char c : what) line += static_cast<unsigned char>(c) < ' ' || c == 0x7f ? '?' : c;
-    line += "; please report it with what you called\n";
+    if (shortage != nullptr) {
+      line += ": " + describe_shortage(*shortage);
+    } else {
+      line += ": a bug: ";
+      for (char c : what) line += static_cast<unsigned char>(c) < ' ' || c == 0x7f ? '?' : c;
+      line += "; please report it with what you called";
+    }
+    line += '\n';
     (void)write_all(STDERR_FILENO, line);
   } catch (...) {  // NOLINT(bugprone-empty-catch): no memory even for that
   }
+  return shortage != nullptr ? kShortageExit : kBugExit;
 }
 
 // For the mains of helpers: at once, without exit handlers, since some of them fork and each child would run them.
-[[noreturn]] inline void leave_with_last_words(std::string_view program) noexcept {
-  say_last_words(program);
-  ::_exit(kBugExit);
-}
+[[noreturn]] inline void leave_with_last_words(std::string_view program) noexcept { ::_exit(say_last_words(program)); }
 
 }  // namespace mycojobs

@@ -14,6 +14,8 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "base/log_level.h"
+
 namespace mycojobs {
 namespace {
 
@@ -147,6 +149,8 @@ Repeats& repeats() {
 }
 
 }  // namespace
+
+void set_log_level(LogLevel level) { logger().set_level(to_spdlog(level)); }
 
 void init_log(LogLevel level, LogFormat format) {
   repeats().forget();

@@ -8,6 +8,7 @@
 #include <csignal>
 
 #include "base/errno_text.h"
+#include "base/shortage.h"
 
 namespace mycojobs {
 namespace {
@@ -46,12 +47,21 @@ Result<Child> spawn(const SpawnSpec& spec) {
   posix_spawn_file_actions_destroy(&actions);
   posix_spawnattr_destroy(&attributes);
   if (error != 0) {
-    const char* why = error == EPERM ? ": it may not be run, or may not have a session of its own" : "";
+    std::string why = error == EPERM ? ": it may not be run, or may not have a session of its own" : "";
+    if (const Shortage* shortage = find_shortage(error)) why = ": " + describe_shortage(*shortage);
     return fail(Code::io, "cannot start " + spec.program + ": " + errno_text(error) + why);
   }
   Child child;
   child.pid = pid;
   child.pidfd = Fd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));  // not reaped yet, so the pid is ours
+  if (!child.pidfd) {
+    const int error_of_pidfd = errno;
+    ::kill(pid, SIGKILL);
+    wait_child(child);
+    const Shortage* shortage = find_shortage(error_of_pidfd);
+    return fail(Code::io, "cannot watch " + spec.program + ": " + errno_text(error_of_pidfd) +
+                              (shortage == nullptr ? "" : ": " + describe_shortage(*shortage)));
+  }
   return child;
 }
 

@@ -7,7 +7,6 @@
 #pragma once
 
 #include <poll.h>
-#include <pthread.h>
 
 #include <algorithm>
 #include <atomic>
@@ -16,8 +15,10 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 
 #include "base/mailbox.h"
+#include "base/thread.h"
 
 namespace mycojobs {
 
@@ -25,23 +26,33 @@ template <class T>
 class TurnThread {
  public:
   // name: of the thread, its first 15 bytes; empty: that of who begins it.
-  explicit TurnThread(T& of, const std::string& name = {})
-      : of_(of), thread_([&of, name] {
-          constexpr std::size_t kLongestName = 15;
-          if (!name.empty()) ::pthread_setname_np(::pthread_self(), name.substr(0, kLongestName).c_str());
+  // Where no thread can be had, started() is the error, and no turn is taken.
+  explicit TurnThread(T& of, const std::string& name = {}) : of_(of) {
+    auto thread = start_thread(
+        [&of] {
           while (!of.stopped()) of.rest(of.turn());
           if constexpr (requires { of.ended(); }) of.ended();
-        }) {}
+        },
+        name);
+    if (thread) {
+      thread_ = std::move(*thread);
+    } else {
+      started_ = tl::unexpected<Error>(std::move(thread).error());
+    }
+  }
   ~TurnThread() { stop(); }
   TurnThread(const TurnThread&) = delete;
   TurnThread& operator=(const TurnThread&) = delete;
+  [[nodiscard]] const Result<void>& started() const { return started_; }
   void stop() {
+    if (!thread_.joinable()) return;
     of_.stop();
-    if (thread_.joinable()) thread_.join();
+    thread_.join();
   }
 
  private:
   T& of_;
+  Result<void> started_;
   std::thread thread_;
 };
 

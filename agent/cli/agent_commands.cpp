@@ -18,6 +18,11 @@
 namespace mycojobs {
 namespace {
 
+// Shared by an API and the reload of the configuration.
+LiveValue<Ceilings> ceilings_of(const Settings& settings) {
+  return {std::make_shared<const Ceilings>(settings.ceilings)};
+}
+
 // The API beside a coordinator, a `dev` or an agent, as the settings want it.
 
 Result<Networks> networks_of(const Settings& settings) {
@@ -30,7 +35,8 @@ Result<Networks> networks_of(const Settings& settings) {
 // somebody else, which is logged.
 Result<std::unique_ptr<ApiServer>> start_coordinator_api(const Parts& parts, const Settings& settings,
                                                          StoreFactory& stores, const std::vector<Id>& contexts,
-                                                         bool anonymous, Health health) {
+                                                         bool anonymous, Health health,
+                                                         const LiveValue<Ceilings>& ceilings) {
   if (settings.api_listen.empty()) return nullptr;
   ApiSettings api;
   api.listen = settings.api_listen;
@@ -42,7 +48,7 @@ Result<std::unique_ptr<ApiServer>> start_coordinator_api(const Parts& parts, con
   api.contexts = contexts;
   for (const auto& own : settings.context_redis) api.own_servers.push_back(own.first);
   api.max_script_bytes = settings.job_max_script_bytes;
-  api.ceilings = std::make_shared<const Ceilings>(settings.ceilings);
+  api.ceilings = ceilings;
   api.wait_replicas = settings.redis_wait_replicas;
   api.health = std::move(health);
   api.metrics = parts.metrics;
@@ -64,7 +70,8 @@ Result<std::unique_ptr<ApiServer>> start_coordinator_api(const Parts& parts, con
 
 // Nothing: the setting `supervisor.listen` is empty.
 Result<std::unique_ptr<ApiServer>> start_supervisor_api(const Parts& parts, const Settings& settings,
-                                                        StoreFactory& stores, Health health) {
+                                                        StoreFactory& stores, Health health,
+                                                        const LiveValue<Ceilings>& ceilings) {
   if (settings.supervisor_listen.empty()) return nullptr;
   ApiSettings api;
   api.role = ApiRole::supervisor;
@@ -72,7 +79,7 @@ Result<std::unique_ptr<ApiServer>> start_supervisor_api(const Parts& parts, cons
   api.tokens_file = settings.api_tokens;
   api.contexts = settings.contexts;
   api.max_script_bytes = settings.job_max_script_bytes;
-  api.ceilings = std::make_shared<const Ceilings>(settings.ceilings);
+  api.ceilings = ceilings;
   api.health = std::move(health);
   api.metrics = parts.metrics;
   MJ_TRY(networks, networks_of(settings));
@@ -150,10 +157,17 @@ int agent_command(Invocation& call) {
   if (!started && place.stopped()) return EXIT_SUCCESS;
   if (!started) return complain(started.error());
   Agent& agent = place.take(std::move(*started));
-  auto api = start_supervisor_api(call.parts, call.settings, *stores, health);
+  LiveValue<Ceilings> ceilings = ceilings_of(call.settings);
+  auto api = start_supervisor_api(call.parts, call.settings, *stores, health, ceilings);
   if (!api) return complain(api.error());
   log(LogLevel::info, "worker", "{}", describe(call.settings));
-  return serve(agent, describe(call.settings), vitals);
+  Reload reload(call);
+  reload.on_reload([&](const Settings& settings) {
+    ceilings.replace(std::make_shared<const Ceilings>(settings.ceilings));
+    agent.reload(settings.ceilings);
+  });
+  if (place.reload_wanted()) reload.reload();
+  return serve(agent, describe(call.settings), vitals, reload);
 }
 
 int dev_command(Invocation& call) {
@@ -171,12 +185,20 @@ int dev_command(Invocation& call) {
   log(LogLevel::info, "worker", "{}; Redis at {}", describe(call.settings), call.parts.embedded_url(call.settings));
   Vitals vitals;
   const Health health = health_of(*session->agent, vitals);
-  auto api = start_coordinator_api(call.parts, call.settings, *session->stores, call.settings.contexts, true, health);
+  LiveValue<Ceilings> ceilings = ceilings_of(call.settings);
+  auto api = start_coordinator_api(call.parts, call.settings, *session->stores, call.settings.contexts, true, health,
+                                   ceilings);
   if (!api) return complain(api.error());
   auto own = start_own_servers(call.parts, call.settings, health, *session->agent);
   if (!own) return complain(own.error());
   if (*api && (*api)->has_page()) print(fmt::format("the page is at {}/\n", (*api)->url()));
-  const int code = serve(*session->agent, describe(call.settings), vitals);
+  Reload reload(call);
+  reload.on_reload([&](const Settings& settings) {
+    ceilings.replace(std::make_shared<const Ceilings>(settings.ceilings));
+    session->agent->reload(settings.ceilings);
+    session->coordinator->replace_ceilings(settings.ceilings);
+  });
+  const int code = serve(*session->agent, describe(call.settings), vitals, reload);
   *own = {};
   api->reset();
   session->coordinator.reset();  // before its server
@@ -199,16 +221,23 @@ int coordinator_command(Invocation& call) {
   name_redis(call.settings);
   const std::vector<Id> contexts = call.settings.contexts_chosen ? call.settings.contexts : std::vector<Id>();
   auto stores = call.parts.stores(call.settings, call.settings.redis);
-  auto coordinator = start_coordinator(call.parts, call.settings, *stores, contexts);
+  auto coordinator = make_coordinator(call.parts, call.settings, *stores, contexts);
   if (!coordinator) return complain(coordinator.error());
   Vitals vitals;
   const Health health = health_of(**coordinator, vitals);
-  auto api = start_coordinator_api(call.parts, call.settings, *stores, contexts, false, health);
+  LiveValue<Ceilings> ceilings = ceilings_of(call.settings);
+  auto api = start_coordinator_api(call.parts, call.settings, *stores, contexts, false, health, ceilings);
   if (!api) return complain(api.error());
   auto own = start_own_servers(call.parts, call.settings, health, **coordinator);
   if (!own) return complain(own.error());
+  if (auto begun = (*coordinator)->begin(); !begun) return complain(begun.error());
   log(LogLevel::info, "coordinator", "{}", describe(contexts));
-  serve(**coordinator, describe(contexts), vitals);
+  Reload reload(call);
+  reload.on_reload([&](const Settings& settings) {
+    ceilings.replace(std::make_shared<const Ceilings>(settings.ceilings));
+    (*coordinator)->replace_ceilings(settings.ceilings);
+  });
+  serve(**coordinator, describe(contexts), vitals, reload);
   return EXIT_SUCCESS;
 }
 

@@ -16,6 +16,7 @@
 #include "base/counted.h"
 #include "base/errno_text.h"
 #include "base/ids.h"
+#include "base/thread.h"
 #include "cli/commands.h"
 #include "cli/session.h"
 #include "cli/submission.h"
@@ -279,7 +280,7 @@ Result<void> BatchSubmission::submit(Opened& opened) {
     if (chunk->jobs.empty()) return {};
     // The next lines are read while Redis is at work, or later where no thread can be had. An early return waits for
     // them.
-    auto next = std::async(std::launch::async | std::launch::deferred, [this] { return next_chunk(); });
+    auto next = run_beside([this] { return next_chunk(); });
     if (auto handed = hand_over(opened, *chunk); !handed) return stopped(std::move(handed).error());
     progress_.show("submitting jobs", written_, jobs_);
     if (next_stop_signal(0) != 0) return stopped({Code::conflict, "stopped by a signal"});

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "cli/config/options.h"
+#include "cli/config/config.h"
 #include "executors/plugin/plugin_check.h"
 #include "executors/plugin/plugin_folder.h"
 #include "metrics/metrics.h"
@@ -47,6 +47,10 @@ struct Parts {
   std::function<plugin::PluginCheck(const Settings&, const std::string& file)> check_plugin;
   std::function<std::unique_ptr<Executor>(const plugin::PluginCheck&)> executor_of_plugin;  // null: not loaded
   std::function<Result<std::vector<LayerCheck>>(const Settings&)> probe_layers;
+  // How many of so many slots fit into the limits of this host; the text says why fewer do.
+  std::function<std::pair<std::uint32_t, std::string>(std::uint32_t)> fit_slots = [](std::uint32_t slots) {
+    return std::pair(slots, std::string());
+  };
   const Clock& clock;
   const std::shared_ptr<Metrics>& metrics;  // of this process, once its settings were read
   const std::shared_ptr<Traces>& traces;    // likewise
@@ -59,6 +63,7 @@ struct Invocation {
   bool json = false;
   std::vector<std::string> arguments;
   std::map<std::string, std::vector<std::string>, std::less<>> flags;  // the command's own
+  std::vector<ConfigValue> values = {};                                // as `settings`, each with its source
 
   bool has(std::string_view flag) const { return flags.contains(flag); }
   std::string get(std::string_view flag, std::string_view otherwise = "") const {

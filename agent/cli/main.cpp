@@ -20,6 +20,7 @@
 #include "executors/python/python_executor.h"
 #include "executors/table.h"
 #include "sandbox/client.h"
+#include "sandbox/host_limits.h"
 #include "store/embedded_redis.h"
 #include "store/redis_store.h"
 #include "transport/http_client.h"
@@ -124,6 +125,11 @@ Parts wire(const Clock& clock, const std::shared_ptr<Metrics>& metrics, const st
           checks.push_back({report.name, report.ok, report.detail, report.remedy});
         return checks;
       },
+      .fit_slots =
+          [](std::uint32_t slots) {
+            sandbox::SlotFit fit = sandbox::fit_slots(slots, sandbox::read_host_limits());
+            return std::pair(fit.slots, std::move(fit.why));
+          },
       .clock = clock,
       .metrics = metrics,
       .traces = traces,
@@ -145,6 +151,7 @@ int run(int argc, char** argv) {
     auto config = load_config(system_sources(line.options));
     if (!config) return complain(config.error());
     call.settings = std::move(config->settings);
+    call.values = config->values;
     enter_delegated_scope(name, call, argv);
     for (const std::string& warning : config->warnings) say(paint(Tone::warn, "warning: ", true) + warning);
     if (line.command->serves && !call.settings.metrics_listen.empty()) metrics = Metrics::make();
@@ -183,6 +190,5 @@ int main(int argc, char** argv) try {
   std::set_terminate([] { mycojobs::leave_with_last_words("mycojobs"); });
   return mycojobs::run(argc, argv);
 } catch (...) {
-  mycojobs::say_last_words("mycojobs");
-  return mycojobs::kBugExit;
+  return mycojobs::say_last_words("mycojobs");
 }

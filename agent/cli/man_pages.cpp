@@ -137,10 +137,10 @@ struct Service {
 };
 constexpr Service kServices[] = {
     {"mycojobs-agent.8", "agent", "worker of mycojobs: takes jobs from Redis and runs each in a sandbox",
-     "Serves the queues of a Redis as a runner, until TERM. The first TERM, INT or HUP drains: nothing more is "
-     "claimed, "
-     "running jobs finish. A second one cancels the running jobs. A third leaves at once: the jobs are delivered again "
-     "when their leases have run out.\n\n"
+     "Serves the queues of a Redis as a runner, until TERM. The first TERM or INT drains: nothing more is "
+     "claimed, running jobs finish. A second one stops the running jobs and gives them back. A third leaves at once: "
+     "the jobs are delivered again when their leases have run out. HUP reloads ceilings, secrets and the log's "
+     "level.\n\n"
      "Under systemd, *mycojobs-agent@20.service* is runner 20; *mycojobs-agent.service* is the runner that the "
      "configuration names. Either is enabled with *systemctl enable --now* once _/etc/mycojobs/config.toml_ names the "
      "Redis. A stop drains for TimeoutStopSec=, two minutes. *mycojobs doctor* says what a host lacks."},

@@ -19,8 +19,10 @@ namespace {
 
 std::string state_of(const RunnerInfo& info, std::uint64_t silent_ms) {
   switch (presence(info)) {
-    case Presence::live:
-      return paint(Tone::good, "live");
+    case Presence::live: {
+      const std::string pause = pause_reason(info);
+      return pause.empty() ? paint(Tone::good, "live") : paint(Tone::bad, "live, takes no jobs: " + pause);
+    }
     case Presence::silent:
       return paint(Tone::bad, "silent for " + span_text(silent_ms));
     case Presence::left:
@@ -54,6 +56,7 @@ Result<int> list_runners(Invocation& call) {
                      {"version", runner.version},
                      {"seen_ms", runner.seen_ms},
                      {"held_ms", info.held_ms},
+                     {"takes_no_jobs", pause_reason(info)},
                      {"state", is_elsewhere(info) ? "elsewhere" : word(presence(info))}});
     rows.push_back({std::to_string(runner.id), info.hold.host.empty() ? "-" : printable(info.hold.host),
                     info.hold.pid > 0 ? std::to_string(info.hold.pid) : "-", std::to_string(runner.slots),

@@ -1,5 +1,6 @@
 #include "cli/serve.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <sysexits.h>
 
@@ -11,6 +12,7 @@
 
 #include "base/clock.h"
 #include "base/counted.h"
+#include "base/fd.h"
 #include "base/log.h"
 #include "base/notify.h"
 #include "cli/terminal.h"
@@ -28,9 +30,33 @@ sigset_t stop_signals() {
   return set;
 }
 
+// When the process starts: once the terminal has hung up there is none any more.
+bool has_controlling_terminal() {
+  static const bool has = Fd(::open("/dev/tty", O_RDONLY | O_NOCTTY | O_CLOEXEC)).get() >= 0;
+  return has;
+}
+
 int wait_for(const sigset_t& set, int timeout_ms, siginfo_t& from) {
   const timespec timeout{timeout_ms / 1000, timeout_ms % 1000 * 1000000L};
   return ::sigtimedwait(&set, &from, &timeout);
+}
+
+// A signal that has arrived, or 0 after the time. at_once: called before a second one is waited for.
+int next_signal(int timeout_ms, const std::function<void(int)>& at_once) {
+  const sigset_t set = stop_signals();
+  siginfo_t from{};
+  const int signal = wait_for(set, timeout_ms, from);
+  if (signal <= 0) return 0;
+  at_once(signal);
+  if (from.si_code == SI_USER) {  // from a process: a terminal's Ctrl-C is the kernel's, and counts each time
+    constexpr int kEchoMs = 100;  // between the one to us and the one to our process group
+    sigset_t same;
+    sigemptyset(&same);
+    sigaddset(&same, signal);
+    siginfo_t again{};
+    (void)wait_for(same, kEchoMs, again);
+  }
+  return signal;
 }
 
 // Says that we are alive when it is time to, and we are; and to the manager what keeps us from work, when that changes.
@@ -72,25 +98,22 @@ class Life {
 
 void block_stop_signals() {
   const sigset_t set = stop_signals();
+  (void)has_controlling_terminal();
   ::pthread_sigmask(SIG_BLOCK, &set, nullptr);
   std::signal(SIGPIPE, SIG_IGN);  // NOLINT(cert-err33-c): SIG_IGN is always accepted
 }
 
+SignalRequest next_request(int timeout_ms, const std::function<void()>& at_stop) {
+  bool reloads = false;
+  const int signal = next_signal(timeout_ms, [&](int number) {
+    reloads = number == SIGHUP && !has_controlling_terminal();
+    if (!reloads) at_stop();
+  });
+  return reloads ? SignalRequest::reload : signal != 0 ? SignalRequest::stop : SignalRequest::none;
+}
+
 int next_stop_signal(int timeout_ms, const std::function<void()>& at_once) {
-  const sigset_t set = stop_signals();
-  siginfo_t from{};
-  const int signal = wait_for(set, timeout_ms, from);
-  if (signal <= 0) return 0;
-  at_once();
-  if (from.si_code == SI_USER) {  // from a process: a terminal's Ctrl-C is the kernel's, and counts each time
-    constexpr int kEchoMs = 100;  // between the one to us and the one to our process group
-    sigset_t same;
-    sigemptyset(&same);
-    sigaddset(&same, signal);
-    siginfo_t again{};
-    (void)wait_for(same, kEchoMs, again);
-  }
-  return signal;
+  return next_signal(timeout_ms, [&at_once](int) { at_once(); });
 }
 
 int next_follower_signal(int timeout_ms) {
@@ -108,7 +131,9 @@ bool AgentPlace::wait(const Error& why) {
   if (!std::exchange(waits_, true)) manager_.ready("waits for its store: " + why.message);
   vitals_.came_round();
   manager_.alive();
-  return !(stopped_ = next_stop_signal(kPauseMs) != 0);
+  const SignalRequest request = next_request(kPauseMs, [] {});
+  reload_wanted_ = reload_wanted_ || request == SignalRequest::reload;
+  return !(stopped_ = request == SignalRequest::stop);
 }
 
 Agent& AgentPlace::take(std::unique_ptr<Agent> agent) {
@@ -146,26 +171,29 @@ void let_finish(Agent& agent) {
   }
 }
 
-int serve(Agent& agent, const std::string& status, Vitals& vitals) {
+int serve(Agent& agent, const std::string& status, Vitals& vitals, Reload& reload) {
   const ServiceManager manager = ServiceManager::of_environment();
   manager.ready(status);
   Life life(manager, agent, status, vitals);
   int stops = 0;
   while (stops == 0 || agent.busy() > 0) {
     // Whoever has asked us to stop may send jobs in the next moment: they are not for us.
-    const int signal = next_stop_signal(stops > 0 ? 20 : life.pause_ms(), [&agent] { agent.drain(); });
+    const SignalRequest request = next_request(stops > 0 ? 20 : life.pause_ms(), [&agent] { agent.drain(); });
     life.show();
+    if (request == SignalRequest::reload) reload.reload();
     const bool lost = agent.runner_lost() && stops == 0;
-    if (signal == 0 && !lost) continue;
+    if (request != SignalRequest::stop && !lost) continue;
     switch (++stops) {
       case 1:
-        log(LogLevel::info, "worker", "draining: {} to finish; once more cancels them", counted(agent.busy(), "job"));
+        log(LogLevel::info, "worker", "draining: {} to finish; once more stops them and gives them back",
+            counted(agent.busy(), "job"));
         manager.stopping();
         agent.drain();
         break;
       case 2:
-        log(LogLevel::warn, "worker", "cancelling {}; once more leaves at once", counted(agent.busy(), "job"));
-        agent.cancel_jobs();
+        log(LogLevel::warn, "worker", "stopping {}: back to their queues without a delivery; once more leaves at once",
+            counted(agent.busy(), "job"));
+        agent.return_jobs();
         break;
       default:
         log(LogLevel::warn, "worker", "leaving at once: {} will be delivered again", counted(agent.busy(), "job"));
@@ -175,11 +203,13 @@ int serve(Agent& agent, const std::string& status, Vitals& vitals) {
   return agent.runner_lost() ? EX_TEMPFAIL : EXIT_SUCCESS;
 }
 
-void serve(Coordinator& coordinator, const std::string& status, Vitals& vitals) {
+void serve(Coordinator& coordinator, const std::string& status, Vitals& vitals, Reload& reload) {
   const ServiceManager manager = ServiceManager::of_environment();
   manager.ready(status);
   Life life(manager, coordinator, status, vitals);
-  while (next_stop_signal(life.pause_ms()) == 0) life.show();
+  for (SignalRequest request{}; (request = next_request(life.pause_ms(), [] {})) != SignalRequest::stop; life.show()) {
+    if (request == SignalRequest::reload) reload.reload();
+  }
   manager.stopping();
   coordinator.stop();
 }

@@ -11,6 +11,7 @@
 #include "api/health.h"
 #include "base/clock.h"
 #include "base/notify.h"
+#include "cli/reload.h"
 #include "coordinator/coordinator.h"
 #include "metrics/metrics.h"
 #include "worker/agent.h"
@@ -20,6 +21,11 @@ namespace mycojobs {
 
 // Blocks the signals that serve() and `run` wait for, in this thread and all that it starts from now on.
 void block_stop_signals();
+// What a signal asks of a process that serves. HUP of a process without a controlling terminal is a reload; with one,
+// it is sent when the terminal hangs up, and stops.
+enum class SignalRequest { none, stop, reload };
+// As next_stop_signal().
+SignalRequest next_request(int timeout_ms, const std::function<void()>& at_stop);
 // A stop signal that has arrived: its number, or 0 after timeout_ms. One that a process sends us twice in a moment, as
 // timeout(1) does, is one.
 // at_once: done before a second one is waited for, where that moment counts.
@@ -58,6 +64,7 @@ class AgentPlace {
   // Of Agent::Parts::try_again: says that we wait and why, in the log and to the service manager, who counts us as
   // started: what else the host starts shall not wait for Redis. False: a stop signal came.
   bool wait(const Error& why);
+  bool reload_wanted() const { return reload_wanted_; }  // a reload was asked for in the meantime
   bool stopped() const { return stopped_; }
   Agent& take(std::unique_ptr<Agent>);
 
@@ -69,19 +76,20 @@ class AgentPlace {
   Vitals& vitals_;
   StoreHealth health_;
   const ServiceManager manager_ = ServiceManager::of_environment();
-  bool waits_ = false, stopped_ = false;
+  bool waits_ = false, stopped_ = false, reload_wanted_ = false;
   std::mutex mutex_;  // of what follows
   std::string reason_ = "it starts";
   std::unique_ptr<Agent> agent_;
 };
 
-// First TERM or INT: drain; second: cancel jobs; third: leave at once. Returns the exit code. A service manager gets
-// `status` when jobs are taken, a note when we drain, and a sign of life while the agent's threads come round.
-int serve(Agent&, const std::string& status, Vitals&);
+// First TERM or INT: drain; second: stop the jobs and give them back; third: leave at once. Returns the exit code. A
+// service manager gets `status` when jobs are taken, a note when we drain, and a sign of life while the agent's threads
+// come round.
+int serve(Agent&, const std::string& status, Vitals&, Reload&);
 // What an agent of our own runs besides what we waited for may finish; a stop signal leaves it to the next one on this
 // state folder. Nothing new is taken.
 void let_finish(Agent&);
 // Until the first TERM or INT: the commit that is under way is finished, and nothing is lost.
-void serve(Coordinator&, const std::string& status, Vitals&);
+void serve(Coordinator&, const std::string& status, Vitals&, Reload&);
 
 }  // namespace mycojobs

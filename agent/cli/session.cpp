@@ -11,6 +11,7 @@
 #include "api/http.h"
 #include "base/ids.h"
 #include "base/log.h"
+#include "base/thread.h"
 #include "cli/terminal.h"
 #include "domain/codec.h"
 #include "domain/prerequisites.h"
@@ -109,7 +110,7 @@ void warn_of_servers(const Parts& parts, const Settings& settings, StoreFactory&
   std::vector<std::future<void>> others;
   others.reserve(own.size());
   for (const auto& each : own) {
-    others.push_back(std::async(std::launch::async, [&parts, &settings, &each] {
+    others.push_back(run_beside([&parts, &settings, &each] {
       Settings alone = settings;  // as the server of what belongs to no context, so that the store asks it about itself
       alone.context_redis = {{Id{0}, each.second}};
       warn_of_server("Redis of context " + std::to_string(each.first), parts.stores(alone, each.second)->open());
@@ -225,6 +226,9 @@ Result<std::unique_ptr<Agent>> start_agent(const Parts& parts, const Settings& s
   MJ_CHECK(check_allowed(settings.prerequisites_allow));
   MJ_CHECK(service::check_topic(settings.topic));
   WorkerSettings worker = worker_settings(settings, parts);
+  auto [slots, why_fewer] = parts.fit_slots(settings.slots);
+  if (!why_fewer.empty()) log(LogLevel::warn, "worker", "{}", why_fewer);
+  worker.slots = slots;
   MJ_TRY(signing, key_of(settings, "runner_key", settings.runner_key));
   worker.key = signing;
   // One of several servers may hang: it is waited for once, not once more before the runner is registered.
@@ -232,7 +236,7 @@ Result<std::unique_ptr<Agent>> start_agent(const Parts& parts, const Settings& s
   if (settings.context_redis.empty()) {
     warn_of_servers(parts, settings, stores);
   } else {
-    warning = std::async(std::launch::async, [&] { warn_of_servers(parts, settings, stores); });
+    warning = run_beside([&] { warn_of_servers(parts, settings, stores); });
   }
   const RunnerHold self = describe_self();
   auto alive = InstanceLock::hold(settings.state_dir, settings.runner, self.instance);
@@ -242,7 +246,7 @@ Result<std::unique_ptr<Agent>> start_agent(const Parts& parts, const Settings& s
     alive = InstanceLock();
   }
   // Each starts programs and waits for them: beside each other.
-  auto probing = std::async(std::launch::async, [&] { return working_executors(parts, settings); });
+  auto probing = run_beside([&] { return working_executors(parts, settings); });
   MJ_TRY(sandbox, parts.sandbox(settings, settings.contexts, alive->fd()));
   MJ_TRY(working, probing.get());
   return Agent::start(
@@ -256,8 +260,8 @@ CarriedFiles carried_files(const Settings& settings, const Clock& clock) {
           settings.message_max_artifact_bytes};
 }
 
-Result<std::unique_ptr<Coordinator>> start_coordinator(const Parts& parts, const Settings& settings,
-                                                       StoreFactory& stores, std::vector<Id> contexts) {
+Result<std::unique_ptr<Coordinator>> make_coordinator(const Parts& parts, const Settings& settings,
+                                                      StoreFactory& stores, std::vector<Id> contexts) {
   warn_of_servers(parts, settings, stores);
   const RunnerHold self = describe_self();
   CoordinatorSettings coordinator;
@@ -286,7 +290,7 @@ Result<std::unique_ptr<Coordinator>> start_coordinator(const Parts& parts, const
   coordinator.max_script_bytes = settings.job_max_script_bytes;
   coordinator.metrics = parts.metrics;
   coordinator.where = self.host + " pid " + std::to_string(self.pid);
-  return Coordinator::start(stores, parts.clock, std::move(coordinator));
+  return Coordinator::make(stores, parts.clock, std::move(coordinator));
 }
 
 Result<Session> open_session(const Parts& parts, const Settings& settings, bool with_agent) {
@@ -307,7 +311,8 @@ Result<Session> open_session(const Parts& parts, const Settings& settings, bool 
   if (with_agent) {
     MJ_TRY(agent, start_agent(parts, settings, *session.stores));
     session.agent = std::move(agent);
-    MJ_TRY(coordinator, start_coordinator(parts, settings, *session.stores, settings.contexts));
+    MJ_TRY(coordinator, make_coordinator(parts, settings, *session.stores, settings.contexts));
+    MJ_CHECK(coordinator->begin());
     session.coordinator = std::move(coordinator);
   }
   return session;

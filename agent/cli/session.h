@@ -52,9 +52,9 @@ Result<std::unique_ptr<Agent>> start_agent(
     const Parts&, const Settings&, StoreFactory&,
     std::function<bool(const Error&)> try_again = [](const Error&) { return false; });
 
-// A coordinator as the settings want it. contexts: empty: those that it finds.
-Result<std::unique_ptr<Coordinator>> start_coordinator(const Parts&, const Settings&, StoreFactory&,
-                                                       std::vector<Id> contexts);
+// A coordinator as the settings want it; begin() is the caller's. contexts: empty: those that it finds.
+Result<std::unique_ptr<Coordinator>> make_coordinator(const Parts&, const Settings&, StoreFactory&,
+                                                      std::vector<Id> contexts);
 
 // A command and the store that it works on.
 struct Opened {

@@ -1,5 +1,7 @@
 #include "coordinator/coordinator.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <atomic>
 #include <condition_variable>
@@ -10,9 +12,11 @@
 #include <thread>
 
 #include "base/ids.h"
+#include "base/live_value.h"
 #include "base/log.h"
 #include "base/mailbox.h"
 #include "base/pulse.h"
+#include "base/thread.h"
 #include "coordinator/context_loop.h"
 #include "coordinator/context_turns.h"
 #include "coordinator/log_once.h"
@@ -44,6 +48,7 @@ class PrerequisiteThread final : public TurnTaker {
         look_(*store_, clock, std::move(settings)),
         log_once_("prerequisites", context) {}
 
+  const Result<void>& started() const { return thread_.started(); }
   std::uint64_t turn() {
     const auto again_ms = look_.look(context_);
     log_once_(again_ms ? nullptr : &again_ms.error());
@@ -71,6 +76,7 @@ class TidyThread final : public TurnTaker {
   TidyThread(std::unique_ptr<Store> store, std::shared_ptr<ArtifactStore> files, Id context)
       : context_(context), store_(std::move(store)), files_(std::move(files)), log_once_("artifacts", context) {}
 
+  const Result<void>& started() const { return thread_.started(); }
   std::uint64_t turn() {
     const auto next_ms = files_->tidy(*store_, context_);
     log_once_(next_ms ? nullptr : &next_ms.error());
@@ -151,11 +157,13 @@ class ContextThread final : public ContextTurns {
       prerequisites = std::make_unique<PrerequisiteThread>(
           std::move(looking), clock, settings.context,
           LookSettings{Looker::coordinator, all.allowed_prerequisites, all.prerequisites_timeout_ms});
+      MJ_CHECK(prerequisites->started());
     }
     std::unique_ptr<TidyThread> tidy;
     if (all.files.store) {
       MJ_TRY(tidied, stores.open());
       tidy = std::make_unique<TidyThread>(std::move(tidied), all.files.store, settings.context);
+      MJ_CHECK(tidy->started());
     }
     std::unique_ptr<WorldThread> worlds;
     if (!all.workflow_host.empty()) {
@@ -176,6 +184,7 @@ class ContextThread final : public ContextTurns {
     made->prerequisites_ = std::move(prerequisites);
     made->supervisor_ = std::move(supervisor);
     made->tidy_ = std::move(tidy);
+    MJ_CHECK(made->thread_.started());
     return made;
   }
   ~ContextThread() override {
@@ -247,24 +256,18 @@ class Coordinating final : public Coordinator {
       : stores_(stores), clock_(clock), settings_(std::move(settings)), instance_(random_hex(16)) {}
   ~Coordinating() override { stop(); }
 
-  Result<void> begin() {
-    if (settings_.key && !settings_.mycelium_url.empty())
-      listener_ = std::make_unique<MyceliumListener>(
-          settings_.mycelium_url, answerer(stores_, settings_.key->public_key(), settings_.files,
-                                           std::make_shared<MessageGate>(clock_, settings_.contexts,
-                                                                         settings_.own_servers, settings_.metrics)));
-    if (!settings_.contexts.empty()) {
-      for (const Id context : settings_.contexts) MJ_CHECK(serve(context));
-      return {};
+  Result<void> begin() override {
+    if (settings_.contexts.empty()) {
+      MJ_TRY(store, stores_.open());
+      finder_store_ = std::move(store);
     }
-    MJ_TRY(store, stores_.open());
-    finder_store_ = std::move(store);
     if (auto found = find(); !found) {
       if (found.error().code != Code::unavailable) return found;
       log(LogLevel::error, "coordinator", "looking for contexts: {} (trying again)", found.error().message);
       blind_ = true;
     }
-    finder_ = std::thread([this] { look_for_contexts(); });
+    begun_ = true;
+    start_finder();
     return {};
   }
   void stop() override {
@@ -279,7 +282,11 @@ class Coordinating final : public Coordinator {
     std::lock_guard lock(mutex_);
     threads_.clear();
   }
-  bool is_healthy() const override {
+  void replace_ceilings(const Ceilings& ceilings) override {
+    ceilings_.replace(std::make_shared<const Ceilings>(ceilings));
+  }
+  bool is_healthy() override {
+    start_finder();
     std::lock_guard lock(mutex_);
     std::map<Id, std::uint64_t> now;
     for (const auto& [context, thread] : threads_) now[context] = thread->pulse().count();
@@ -292,7 +299,10 @@ class Coordinating final : public Coordinator {
   }
   std::string why_not_ready() const override {
     std::lock_guard lock(mutex_);
+    if (!begun_) return "it starts";
     if (blind_) return "the store is away";
+    if (!unserved_.empty())
+      return fmt::format("context {} is not served: {}", unserved_.begin()->first, unserved_.begin()->second);
     std::string away;
     for (const auto& [context, thread] : threads_) {
       if (thread->away()) away += ' ' + std::to_string(context);
@@ -303,6 +313,22 @@ class Coordinating final : public Coordinator {
   void measure() const override { settings_.metrics->set(Metric::ready, {}, why_not_ready().empty() ? 1 : 0); }
 
  private:
+  // Another context may be served all the same.
+  Result<void> try_to_serve(Id context) {
+    auto served = serve(context);
+    if (!served && served.error().code != Code::unavailable) return served;
+    const std::lock_guard lock(mutex_);
+    std::string why = served ? "" : std::move(served).error().message;
+    const auto before = unserved_.find(context);
+    if (!why.empty() && (before == unserved_.end() || before->second != why))
+      log(LogLevel::error, "coordinator", "context {}: is not served: {} (trying again)", context, why);
+    if (why.empty()) {
+      unserved_.erase(context);
+    } else {
+      unserved_[context] = std::move(why);
+    }
+    return {};
+  }
   Result<void> serve(Id context) {
     std::lock_guard lock(mutex_);
     if (stopping_ || threads_.contains(context)) return {};
@@ -313,6 +339,7 @@ class Coordinating final : public Coordinator {
     settings.lease_ms = settings_.lease_ms;
     settings.retention_ms = settings_.retention_ms;
     settings.limits = {settings_.ceilings.of(context), settings_.max_script_bytes};
+    settings.limits.read_ceiling = [ceilings = ceilings_, context] { return ceilings.now()->of(context); };
     settings.metrics = settings_.metrics;
     MJ_TRY(thread, ContextThread::start(stores_, clock_, std::move(settings), settings_));
     threads_[context] = std::move(thread);
@@ -320,10 +347,34 @@ class Coordinating final : public Coordinator {
     return {};
   }
   Result<void> find() {
-    for (const Id context : settings_.own_servers) MJ_CHECK(serve(context));
+    start_listener();
+    for (const Id context : settings_.contexts) MJ_CHECK(try_to_serve(context));
+    if (!settings_.contexts.empty()) return {};
+    for (const Id context : settings_.own_servers) MJ_CHECK(try_to_serve(context));
     MJ_TRY(facts, finder_store_->facts());
-    for (const Id context : facts.used) MJ_CHECK(serve(context));
+    for (const Id context : facts.used) MJ_CHECK(try_to_serve(context));
     return {};
+  }
+  void start_listener() {
+    if (!settings_.key || settings_.mycelium_url.empty() || (listener_ && listener_->started())) return;
+    listener_ = std::make_unique<MyceliumListener>(
+        settings_.mycelium_url,
+        answerer(stores_, settings_.key->public_key(), settings_.files,
+                 std::make_shared<MessageGate>(clock_, settings_.contexts, settings_.own_servers, settings_.metrics)));
+  }
+  // Where all contexts are named and served there is nothing to find.
+  void start_finder() {
+    const std::lock_guard lock(mutex_);
+    if (!begun_ || stopping_ || finder_.joinable()) return;  // the finder may be changing listener_
+    const bool all_served = unserved_.empty() && (!listener_ || listener_->started());
+    if (!settings_.contexts.empty() && all_served) return;
+    auto thread = start_thread([this] { look_for_contexts(); });
+    if (thread) {
+      finder_ = std::move(*thread);
+      return;
+    }
+    if (!std::exchange(no_finder_, true))
+      log(LogLevel::error, "coordinator", "contexts are not looked for: {} (trying again)", thread.error().message);
   }
   void look_for_contexts() {
     std::unique_lock lock(mutex_);
@@ -339,13 +390,16 @@ class Coordinating final : public Coordinator {
   StoreFactory& stores_;
   const Clock& clock_;
   const CoordinatorSettings settings_;
+  LiveValue<Ceilings> ceilings_{std::make_shared<const Ceilings>(settings_.ceilings)};
   const std::string instance_;
   std::unique_ptr<Store> finder_store_;
   mutable std::mutex mutex_;
   std::condition_variable wake_;
-  bool stopping_ = false;
-  bool blind_ = false;  // contexts could not be looked for
+  bool stopping_ = false, begun_ = false;
+  bool blind_ = false;      // contexts could not be looked for
+  bool no_finder_ = false;  // and the log says so
   std::map<Id, std::unique_ptr<ContextThread>> threads_;
+  std::map<Id, std::string> unserved_;        // contexts, and why
   mutable std::map<Id, std::uint64_t> seen_;  // rounds, when all had come round
   std::thread finder_;
   std::unique_ptr<MyceliumListener> listener_;  // null: there is no node
@@ -353,11 +407,15 @@ class Coordinating final : public Coordinator {
 
 }  // namespace
 
+std::unique_ptr<Coordinator> Coordinator::make(StoreFactory& stores, const Clock& clock, CoordinatorSettings settings) {
+  return std::make_unique<Coordinating>(stores, clock, std::move(settings));
+}
+
 Result<std::unique_ptr<Coordinator>> Coordinator::start(StoreFactory& stores, const Clock& clock,
                                                         CoordinatorSettings settings) {
-  auto coordinator = std::make_unique<Coordinating>(stores, clock, std::move(settings));
+  auto coordinator = make(stores, clock, std::move(settings));
   MJ_CHECK(coordinator->begin());
-  return std::unique_ptr<Coordinator>(std::move(coordinator));
+  return coordinator;
 }
 
 }  // namespace mycojobs

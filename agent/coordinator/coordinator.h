@@ -52,10 +52,17 @@ struct CoordinatorSettings {
 
 class Coordinator {
  public:
-  static Result<std::unique_ptr<Coordinator>> start(StoreFactory&, const Clock&, CoordinatorSettings);
-  virtual ~Coordinator() = default;     // stops, gives leadership back
-  virtual void stop() = 0;              // finishes the commit that is under way
-  virtual bool is_healthy() const = 0;  // all its threads, lately
+  // Without threads until begin(), which the caller may put off: an API that is started in between has its threads even
+  // where the host has too few for all contexts.
+  static std::unique_ptr<Coordinator> make(StoreFactory&, const Clock&, CoordinatorSettings);
+  static Result<std::unique_ptr<Coordinator>> start(StoreFactory&, const Clock&, CoordinatorSettings);  // both
+  virtual ~Coordinator() = default;  // stops, gives leadership back
+  // A context that cannot be served for want of threads is tried again every discover_ms.
+  virtual Result<void> begin() = 0;
+  virtual void replace_ceilings(const Ceilings&) = 0;  // any thread: from now on
+  virtual void stop() = 0;                             // finishes the commit that is under way
+  // All its threads, lately. Call it from one thread, now and then: it also starts what could not be started before.
+  virtual bool is_healthy() = 0;
   // Empty: flows of every context that it serves move on, by it or by who leads. Any thread.
   virtual std::string why_not_ready() const = 0;
   // Says in the metrics how it stands now; what a context holds its leader says every few seconds. Any thread.

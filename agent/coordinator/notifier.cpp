@@ -7,6 +7,7 @@
 
 #include "base/log.h"
 #include "base/sha256.h"
+#include "base/thread.h"
 #include "coordinator/context_turns.h"
 #include "coordinator/log_once.h"
 #include "domain/codec.h"
@@ -87,6 +88,7 @@ class Notifying final : public Notifier, public ContextTurns {
         settings_(std::move(settings)),
         log_once_("notifier", settings_.context) {}
   ~Notifying() override { thread_.stop(); }
+  const Result<void>& started() const { return thread_.started(); }
   void ask_to_stop() override { stop(); }
 
   std::uint64_t turn() {
@@ -156,7 +158,12 @@ class Notifying final : public Notifier, public ContextTurns {
       telling.counts = false;
       return settle_again(telling, kFullMs);
     }
-    telling.thread = std::thread([this, &telling] { call(telling); });
+    auto thread = start_thread([this, &telling] { call(telling); });
+    if (!thread) {  // the host is out of threads, and not the target away
+      telling.counts = false;
+      return settle_again(telling, kFullMs);
+    }
+    telling.thread = std::move(*thread);
     return {};
   }
 
@@ -222,7 +229,7 @@ class Notifying final : public Notifier, public ContextTurns {
     job.idempotency_key = "notice " + telling.id + " " + wanted.target.digest;
     job.unknown.emplace_back("notice_of", telling.notice.of);
     MJ_CHECK(check_script(job.script, settings_.limits.max_script_bytes));
-    MJ_CHECK(check_policy(job, settings_.limits.ceiling));
+    MJ_CHECK(check_policy(job, settings_.limits));
     auto submitted = store_->submit(job);
     // Under that key there is one already: with what stood in the record before it went on.
     if (!submitted && submitted.error().code != Code::conflict)
@@ -304,7 +311,9 @@ class Notifying final : public Notifier, public ContextTurns {
 Result<std::unique_ptr<Notifier>> Notifier::start(StoreFactory& stores, const Clock& clock, NotifierSettings settings) {
   MJ_TRY(store, stores.open());
   MJ_TRY(waiter, stores.open_waiter({{settings.context, ""}}, kChannel));
-  return std::make_unique<Notifying>(std::move(store), std::move(waiter), clock, std::move(settings));
+  auto made = std::make_unique<Notifying>(std::move(store), std::move(waiter), clock, std::move(settings));
+  MJ_CHECK(made->started());
+  return made;
 }
 
 }  // namespace mycojobs

@@ -19,6 +19,7 @@
 #include "base/ids.h"
 #include "base/log.h"
 #include "base/sha256.h"
+#include "base/thread.h"
 #include "coordinator/context_turns.h"
 #include "coordinator/log_once.h"
 #include "coordinator/message_bodies.h"
@@ -358,8 +359,10 @@ class Routing final : public Router, public ContextTurns {
         settings_(settings),
         places_(settings_.concurrency),
         instance_(random_hex(16)),
-        log_once_("router", settings_.context) {}
+        log_once_("router", settings_.context),
+        log_threads_("router", settings_.context) {}
   ~Routing() override { thread_.stop(); }
+  const Result<void>& started() const { return thread_.started(); }
 
   void ended() {
     for (Away& each : away_) each.abandon();
@@ -593,9 +596,17 @@ class Routing final : public Router, public ContextTurns {
     if (!wanted.url.starts_with("http://") && !wanted.url.starts_with("https://"))
       return refuse("is no address that a job is sent to: give http://HOST:PORT");
     wanted.secret = to->secret;
+    auto job = std::make_unique<RemoteJob>(std::move(wanted), clock_);
+    auto thread = start_thread([remote = job.get()] { remote->run(); });
+    log_threads_(thread ? nullptr : &thread.error());
+    if (!thread) {  // this host is out of threads: the job may go later, or by another coordinator
+      back.emplace_back(Release{claim.ref, std::move(thread).error().message, false});
+      if (claim.queue == kRouterQueue) queues_.hold_back(std::move(host));
+      return {};
+    }
     Away& away = begin(std::move(claim), std::move(host));
-    away.job = std::make_unique<RemoteJob>(std::move(wanted), clock_);
-    away.thread = std::thread([job = away.job.get()] { job->run(); });
+    away.job = std::move(job);
+    away.thread = std::move(*thread);
     return {};
   }
 
@@ -783,7 +794,7 @@ class Routing final : public Router, public ContextTurns {
   LeaseWatch leases_;
   std::uint64_t next_renewal_ = 0, next_expiry_ = 0, next_look_ = 0, last_look_ = 0;
   std::mt19937_64 random_{std::random_device{}()};
-  LogOnce log_once_;
+  LogOnce log_once_, log_threads_;
   TurnThread<Routing> thread_{*this};  // last: it uses all of the above
 };
 
@@ -792,7 +803,9 @@ class Routing final : public Router, public ContextTurns {
 Result<std::unique_ptr<Router>> Router::start(StoreFactory& stores, const Clock& clock, RouterSettings settings) {
   MJ_TRY(store, stores.open());
   MJ_TRY(waiter, stores.open_waiter({{settings.context, kRouterQueue}}, "mj:router"));
-  return std::make_unique<Routing>(std::move(store), std::move(waiter), clock, settings);
+  auto made = std::make_unique<Routing>(std::move(store), std::move(waiter), clock, settings);
+  MJ_CHECK(made->started());
+  return made;
 }
 
 }  // namespace mycojobs

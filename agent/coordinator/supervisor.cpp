@@ -12,6 +12,7 @@
 
 #include "base/log.h"
 #include "base/mailbox.h"
+#include "base/thread.h"
 #include "coordinator/context_turns.h"
 #include "coordinator/log_once.h"
 #include "domain/host.h"
@@ -37,14 +38,19 @@ struct Carried {
 class Lane {
  public:
   Lane(std::unique_ptr<Transports> transports, std::function<void(Carried)> carried)
-      : transports_(std::move(transports)), carried_(std::move(carried)), thread_([this] { loop(); }) {}
+      : transports_(std::move(transports)), carried_(std::move(carried)) {}
+  Result<void> begin() {
+    MJ_TRY(thread, start_thread([this] { loop(); }));
+    thread_ = std::move(thread);
+    return {};
+  }
   ~Lane() {
     {
       const std::lock_guard lock(mutex_);
       stop_ = true;
     }
     wake_.notify_all();
-    thread_.join();
+    if (thread_.joinable()) thread_.join();
   }
   bool take(Parcel& parcel) {
     const std::lock_guard lock(mutex_);
@@ -126,7 +132,9 @@ class Supervising final : public Supervisor, public ContextTurns {
         store_(std::move(store)),
         flows_(std::move(flows)),
         rounds_(*store_, *flows_, clock, settings_.messages),
-        log_once_("supervisor", settings_.messages.context) {}
+        log_once_("supervisor", settings_.messages.context),
+        log_threads_("supervisor", settings_.messages.context) {}
+  const Result<void>& started() const { return thread_.started(); }
   ~Supervising() override {
     thread_.stop();
     lanes_.clear();
@@ -198,7 +206,10 @@ class Supervising final : public Supervisor, public ContextTurns {
       if (const std::uint64_t pause_ms = name.empty() ? 0 : pause_of(name, signer); pause_ms > 0) return pause_ms;
       if (found == lanes_.end()) {
         if (!name.empty() && !make_place()) return kNoRoomMs;
-        found = lanes_.emplace(name, OpenLane{new_lane(), "", 0}).first;
+        auto lane = new_lane();
+        log_threads_(lane ? nullptr : &lane.error());
+        if (!lane) return kNoRoomMs;
+        found = lanes_.emplace(name, OpenLane{std::move(*lane), "", 0}).first;
       }
       found->second.signer = signer;
     }
@@ -229,11 +240,14 @@ class Supervising final : public Supervisor, public ContextTurns {
     lanes_.erase(idle);
     return true;
   }
-  std::unique_ptr<Lane> new_lane() {
-    return std::make_unique<Lane>(settings_.transports(), [this](Carried each) {
+  // Error: the host is out of threads. What was to go waits until it has some.
+  Result<std::unique_ptr<Lane>> new_lane() {
+    auto lane = std::make_unique<Lane>(settings_.transports(), [this](Carried each) {
       carried_.post(std::move(each));
       wake();
     });
+    MJ_CHECK(lane->begin());
+    return lane;
   }
 
   SupervisorSettings settings_;
@@ -243,7 +257,7 @@ class Supervising final : public Supervisor, public ContextTurns {
   Mailbox<Carried> carried_;
   std::map<std::string, OpenLane> lanes_;  // by host_of_address(): one host has one lane, whatever paths are named
   std::set<std::string> away_;             // lanes that had no answer the last time
-  LogOnce log_once_;
+  LogOnce log_once_, log_threads_;
   TurnThread<Supervising> thread_{*this};  // last: it uses all of the above
 };
 
@@ -254,8 +268,10 @@ Result<std::unique_ptr<Supervisor>> Supervisor::start(StoreFactory& stores, cons
   MJ_TRY(store, stores.open());
   MJ_TRY(flows, stores.open_flows());
   MJ_TRY(waiter, stores.open_waiter({{settings.messages.context, kOutgoing}}, kMailChannel));
-  return std::make_unique<Supervising>(std::move(store), std::move(flows), std::move(waiter), clock,
-                                       std::move(settings));
+  auto made =
+      std::make_unique<Supervising>(std::move(store), std::move(flows), std::move(waiter), clock, std::move(settings));
+  MJ_CHECK(made->started());
+  return made;
 }
 
 }  // namespace mycojobs

@@ -7,6 +7,7 @@
 
 #include "base/ids.h"
 #include "base/log.h"
+#include "base/thread.h"
 #include "coordinator/create.h"
 #include "coordinator/progress.h"
 #include "domain/cbor.h"
@@ -603,7 +604,7 @@ void WorldRounds::run_steps(std::vector<Taking>& all) {
       all[i].answer = parts_.take_step(*all[i].spec, *all[i].manifest, all[i].request);
   };
   std::vector<std::future<void>> others;
-  for (std::size_t i = 1; i < lanes; ++i) others.push_back(std::async(std::launch::async, take, i));
+  for (std::size_t i = 1; i < lanes; ++i) others.push_back(run_beside([&take, i] { take(i); }));
   if (!all.empty()) take(0);
   for (std::future<void>& each : others) each.get();
 }
@@ -715,7 +716,7 @@ Result<Job> WorldRounds::submit_job(LoadedWorld& world, const PendingIntent& pen
   job.retries = static_cast<std::uint8_t>(std::min<std::uint32_t>(spec.retries, UINT8_MAX));
   job.policy = spec.policy;
   if (spec.runner.empty()) {
-    MJ_CHECK(carried.within_limits(check_policy(job, parts_.limits.ceiling)));
+    MJ_CHECK(carried.within_limits(check_policy(job, parts_.limits)));
   } else {  // it may stand for a context elsewhere, whose ceiling counts
     job.unknown.emplace_back("supervisor_url", spec.runner);
   }

@@ -19,8 +19,10 @@ Result<std::unique_ptr<WorldThread>> WorldThread::start(StoreFactory& stores, co
   MJ_TRY(worlds, stores.open_workflows());
   mine.worlds = std::move(worlds);
   MJ_TRY(waiter, stores.open_waiter({{context, ""}}, kWorldTopic));
-  return std::unique_ptr<WorldThread>(new WorldThread(std::move(mine), std::move(waiter), clock, context,
-                                                      std::move(take_step), std::move(limits), std::move(metrics)));
+  std::unique_ptr<WorldThread> made(new WorldThread(std::move(mine), std::move(waiter), clock, context,
+                                                    std::move(take_step), std::move(limits), std::move(metrics)));
+  MJ_CHECK(made->started());
+  return made;
 }
 
 WorldThread::WorldThread(Stores stores, std::unique_ptr<Waiter> waiter, const Clock& clock, Id context,

@@ -19,6 +19,7 @@ class WorldThread final : public ContextTurns {
   ~WorldThread() override { thread_.stop(); }  // finishes the commit that is under way
 
   void set_leads(bool);  // any thread
+  const Result<void>& started() const { return thread_.started(); }
   std::uint64_t turn();
 
  private:

@@ -23,7 +23,7 @@ Result<void> check_policy(const Job& job, const Ceiling& ceiling) {
 }
 
 Result<void> check_policy(const Job& job, const JobLimits& limits) {
-  return limits.agents ? check_policy(job, *limits.agents) : check_policy(job, limits.ceiling);
+  return limits.agents ? check_policy(job, *limits.agents) : check_policy(job, limits.current_ceiling());
 }
 
 Result<void> check_policy(const PlanNode& node, const JobLimits& limits) {

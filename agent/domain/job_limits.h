@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -23,6 +24,9 @@ struct JobLimits {
   std::uint64_t max_script_bytes = UINT64_MAX;  // the setting job.max_script_bytes
   // If set, these live agents of the context stand instead of `ceiling` (domain/agent_ceilings.h).
   std::optional<std::vector<AgentCeiling>> agents = {};
+  std::function<Ceiling()> read_ceiling = {};  // where the operator can change it: the one in force, thread-safe
+
+  Ceiling current_ceiling() const { return read_ceiling ? read_ceiling() : ceiling; }
 };
 
 // Error too_large: names field, setting and limit.

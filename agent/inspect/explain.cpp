@@ -296,15 +296,30 @@ void all_refused(const Situation& about, const RunnerInfo& info, Explanation& ou
   if (actor.empty()) out.next += "; and give the agent that actor (setting runner_actor)";
 }
 
+// Every runner that serves the queue is on a host that is short of something.
+void all_paused(const Situation& about, const RunnerInfo& info, Explanation& out) {
+  out.cause = "runner_paused";
+  out.reason =
+      fmt::format("runner {} serves {} and takes no jobs now: {}", info.runner.id, about.queue, pause_reason(info));
+  out.next =
+      fmt::format("see to the host {}: the agent goes on by itself once it can start jobs; or start another agent",
+                  printable(info.hold.host));
+}
+
 // Of a job that stands in its queue: what keeps it there.
 void judge_queue(const Situation& about, Explanation& out) {
   std::uint32_t serving = 0;
   std::uint32_t free = 0;
   const RunnerInfo* refused = nullptr;
+  const RunnerInfo* paused = nullptr;
   for (const RunnerInfo& info : about.runners) {
     if (presence(info) != Presence::live || !serves(info, about.queue)) continue;
     if (is_refused(about, info)) {
       refused = &info;
+      continue;
+    }
+    if (!pause_reason(info).empty()) {
+      paused = &info;
       continue;
     }
     ++serving;
@@ -316,6 +331,8 @@ void judge_queue(const Situation& about, Explanation& out) {
     out.next = "go on with " + command(about, "queue resume", type_of_queue(about));
   } else if (serving == 0 && refused != nullptr) {
     all_refused(about, *refused, out);
+  } else if (serving == 0 && paused != nullptr) {
+    all_paused(about, *paused, out);
   } else if (serving == 0) {
     no_runner(about, out);
   } else if (free == 0) {
@@ -832,6 +849,7 @@ constexpr auto kCauses = std::to_array<CauseRow>({
     {"queued", "queue_paused", "its queue is paused"},
     {"queued", "no_runner", "no live runner serves its queue"},
     {"queued", "runner_refused", "the actors of the runners that serve its queue may not run jobs of its context"},
+    {"queued", "runner_paused", "the hosts of the runners that serve its queue are out of a resource"},
     {"queued", "slots_busy", "every slot of the runners that serve its queue is busy"},
     {"queued", "behind_others", "other jobs come before it"},
     {"queued", "next", "it is the next one to be taken"},

@@ -6,6 +6,10 @@
 #include <algorithm>
 #include <set>
 
+#include "domain/screen_text.h"
+#include "domain/utf8.h"
+#include "mycojobs/runner_words.h"
+
 namespace mycojobs {
 
 std::string_view word(Presence value) {
@@ -16,6 +20,12 @@ std::string_view word(Presence value) {
 Presence presence(const RunnerInfo& info) {
   if (info.hold.instance.empty()) return Presence::left;
   return info.held_ms > 0 ? Presence::live : Presence::silent;
+}
+
+std::string pause_reason(const RunnerInfo& info) {
+  const std::string& detail = info.runner.detail;
+  if (presence(info) != Presence::live || !detail.starts_with(kRunnerPaused)) return {};
+  return one_line(to_utf8(detail.substr(kRunnerPaused.size())));
 }
 
 bool serves(const RunnerInfo& info, std::string_view queue) {
@@ -33,7 +43,9 @@ std::string describe(const RunnerInfo& info, std::uint64_t now_ms) {
     case Presence::live: {
       const std::uint32_t busy = std::min(info.claims, runner.slots);
       const std::string ahead = info.claims > busy ? fmt::format(", {} claimed ahead", info.claims - busy) : "";
-      return text + fmt::format(" ({} of {} slots busy{})", busy, runner.slots, ahead);
+      const std::string pause = pause_reason(info);
+      return text + fmt::format(" ({} of {} slots busy{}{})", busy, runner.slots, ahead,
+                                pause.empty() ? "" : "; it takes no jobs: " + pause);
     }
     case Presence::silent:
       return text + fmt::format(" (silent for {})", span_text(now_ms - std::min(runner.seen_ms, now_ms)));

@@ -14,6 +14,8 @@ namespace mycojobs {
 enum class Presence { live, silent, left };
 std::string_view word(Presence);
 Presence presence(const RunnerInfo&);
+// Why a live runner takes no jobs ("out of descriptors: ..."). Empty: it takes some.
+std::string pause_reason(const RunnerInfo&);
 
 // Whether this runner would take from the queue if it were alive. Its own queue ends in runner<id>.
 bool serves(const RunnerInfo&, std::string_view queue);

@@ -1,6 +1,5 @@
 #include "prerequisites/file_looks.h"
 
-#include <pthread.h>
 #include <sys/eventfd.h>
 
 #include <algorithm>
@@ -13,6 +12,7 @@
 
 #include "base/fd.h"
 #include "base/log.h"
+#include "base/thread.h"
 
 namespace mycojobs {
 namespace {
@@ -27,7 +27,6 @@ struct FileLooks::Answers {
   Fd event{::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
 
   void look(const std::string& path) {
-    ::pthread_setname_np(::pthread_self(), "mj-file");
     std::error_code unreadable;
     const bool there = std::filesystem::exists(path, unreadable);
     const std::lock_guard lock(mutex);
@@ -49,12 +48,12 @@ std::optional<bool> FileLooks::ask(const std::string& path) {
   const auto is_hanging = [this](const auto& each) { return hangs(each.second); };
   if (under_way_.size() >= kFilesAtOnce)
     return std::all_of(under_way_.begin(), under_way_.end(), is_hanging) ? std::optional(false) : std::nullopt;
-  try {
-    std::thread([answers = answers_, path] { answers->look(path); }).detach();
-  } catch (const std::system_error& error) {
-    log(LogLevel::error, "prerequisites", "file:{}: no thread looks for it: {}", path, error.what());
+  auto thread = start_thread([answers = answers_, path] { answers->look(path); }, "mj-file");
+  if (!thread) {
+    log(LogLevel::error, "prerequisites", "file:{}: {}", path, thread.error().message);
     return false;
   }
+  thread->detach();
   under_way_[path] = clock_.boot_ms();
   return std::nullopt;
 }

@@ -18,6 +18,7 @@
 #include "base/errno_text.h"
 #include "base/ids.h"
 #include "base/log.h"
+#include "base/thread.h"
 #include "store/redis_connection.h"
 
 namespace mycojobs {
@@ -171,7 +172,10 @@ Result<std::unique_ptr<EmbeddedRedis>> EmbeddedRedis::start(const std::string& s
   MJ_TRY(lock, take_lock(folder, deadline));
   std::unique_ptr<EmbeddedRedis> redis(new EmbeddedRedis(std::move(folder), std::move(lock), options));
   MJ_CHECK(redis->begin(deadline));
-  if (options.again) redis->watching_ = std::thread([of = redis.get()] { of->watch(); });
+  if (options.again) {
+    MJ_TRY(thread, start_thread([of = redis.get()] { of->watch(); }));
+    redis->watching_ = std::move(thread);
+  }
   return redis;
 }
 

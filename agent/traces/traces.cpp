@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "base/log.h"
+#include "base/thread.h"
 
 namespace mycojobs {
 namespace {
@@ -27,16 +28,21 @@ class NoTraces final : public Traces {
 class SendingTraces final : public Traces {
  public:
   SendingTraces(TraceSource source, SendSpans send, std::shared_ptr<Metrics> metrics)
-      : source_(std::move(source)), send_(std::move(send)), metrics_(std::move(metrics)), thread_([this] { loop(); }) {}
+      : source_(std::move(source)), send_(std::move(send)), metrics_(std::move(metrics)) {}
+  Result<void> begin() {
+    MJ_TRY(thread, start_thread([this] { loop(); }));
+    thread_ = std::move(thread);
+    return {};
+  }
   ~SendingTraces() override {
     {
       std::unique_lock lock(mutex_);
       leaving_ = true;
       changed_.notify_all();
-      changed_.wait_for(lock, kLastWords, [this] { return over_; });
+      if (thread_.joinable()) changed_.wait_for(lock, kLastWords, [this] { return over_; });
     }
     stop_ = true;
-    thread_.join();
+    if (thread_.joinable()) thread_.join();
   }
 
   bool wanted() const override { return true; }
@@ -99,7 +105,12 @@ class SendingTraces final : public Traces {
 std::shared_ptr<Traces> no_traces() { return std::make_shared<NoTraces>(); }
 
 std::shared_ptr<Traces> start_traces(TraceSource source, SendSpans send, std::shared_ptr<Metrics> metrics) {
-  return std::make_shared<SendingTraces>(std::move(source), std::move(send), std::move(metrics));
+  auto traces = std::make_shared<SendingTraces>(std::move(source), std::move(send), std::move(metrics));
+  if (const auto begun = traces->begin(); !begun) {
+    log(LogLevel::error, "traces", "no spans are sent: {}", begun.error().message);
+    return no_traces();
+  }
+  return traces;
 }
 
 std::uint64_t unix_us() {

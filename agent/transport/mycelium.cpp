@@ -8,6 +8,7 @@
 
 #include "base/ids.h"
 #include "base/log.h"
+#include "base/thread.h"
 #include "domain/codec.h"
 #include "domain/utf8.h"
 
@@ -198,11 +199,18 @@ MyceliumListener::MyceliumListener(const std::string& node_url, Answerer answere
                        })) {}
 
 MyceliumListener::MyceliumListener(const std::string& node_url, FromNode answerer)
-    : url_(node_url), answerer_(std::move(answerer)), node_(node_url, &stop_), thread_([this] { run(); }) {}
+    : url_(node_url), answerer_(std::move(answerer)), node_(node_url, &stop_) {
+  auto thread = start_thread([this] { run(); });
+  if (thread) {
+    thread_ = std::move(*thread);
+  } else {
+    log(LogLevel::error, "mycelium", "{} is not listened to: {}", url_, thread.error().message);
+  }
+}
 
 MyceliumListener::~MyceliumListener() {
   stop_ = true;
-  thread_.join();
+  if (thread_.joinable()) thread_.join();
 }
 
 void MyceliumListener::run() {

@@ -84,6 +84,7 @@ class MyceliumListener {
   MyceliumListener(const MyceliumListener&) = delete;
   MyceliumListener& operator=(const MyceliumListener&) = delete;
 
+  bool started() const { return thread_.joinable(); }   // false: there is no thread for it, and it answers nothing
   bool connected() const { return connected_; }         // the node answers. Any thread, as the next
   std::uint64_t answered() const { return answered_; }  // requests
   std::uint64_t ignored() const { return ignored_; }    // messages on the topic that were no requests to us

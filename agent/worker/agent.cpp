@@ -7,6 +7,16 @@
 #include "base/version.h"
 
 namespace mycojobs {
+namespace {
+
+template <class T>
+Result<void> begin_turns(std::optional<TurnThread<T>>& thread, T& of) {
+  if (thread && thread->started()) return {};
+  thread.emplace(of);
+  return thread->started();
+}
+
+}  // namespace
 
 Agent::Agent(Parts& parts, WorkerSettings settings)
     : settings_(std::move(settings)),
@@ -43,6 +53,7 @@ Result<void> Agent::open(Parts& parts) {
   MJ_CHECK(make_sides(parts.stores));
   MJ_CHECK(register_everywhere(parts));
   secrets_ = std::make_unique<SecretsWatch>(settings_.secrets, settings_.contexts, clock_);
+  MJ_CHECK(secrets_->started());
   at_the_same_time([](Side& side) -> Result<void> {
     if (!side.registrar->registered()) return {};
     while (const std::uint64_t ms = side.registrar->give_back()) side.registrar->rest(ms);
@@ -50,18 +61,18 @@ Result<void> Agent::open(Parts& parts) {
   });
 
   make_run_loop(parts);
+  MJ_CHECK(run_loop_->started());
   for (const auto& side : sides_) MJ_CHECK(open(*side, parts.stores));
   MJ_TRY(sweeping_store, connect(parts.stores));
   sweeper_ = std::make_unique<Sweeper>(*sweeping_store, clock_, health_, settings_);
-  start_threads();  // now that all whom a job comes by know one another
-  return {};
+  return start_threads();  // now that all whom a job comes by know one another
 }
 
 // With one server: in this thread.
 std::vector<Result<void>> Agent::at_the_same_time(const std::function<Result<void>(Side&)>& what) {
   std::vector<std::future<Result<void>>> others;
   for (std::size_t i = 1; i < sides_.size(); ++i)
-    others.push_back(std::async(std::launch::async, [&what, side = sides_[i].get()] { return what(*side); }));
+    others.push_back(run_beside([&what, side = sides_[i].get()] { return what(*side); }));
   std::vector<Result<void>> done{what(*sides_.front())};
   for (auto& each : others) done.push_back(each.get());
   return done;
@@ -101,7 +112,7 @@ Result<void> Agent::make_sides(StoreFactory& stores) {
     MJ_TRY(store, connect(stores));
     side->registrar = std::make_unique<Registrar>(
         *store, clock_, health_, side->settings, self_, former_, side->server_of,
-        Registrar::Callbacks{.registered = [this, of = side.get()] { begin_to_serve(*of); },
+        Registrar::Callbacks{.registered = [this, of = side.get()] { return begin_to_serve(*of); },
                              .runner_lost = [this](const std::string& why) { lose_runner(why); }});
   }
   return {};
@@ -119,6 +130,12 @@ void Agent::make_run_loop(Parts& parts) {
           .forget = [this](RunNumber run) { broker_->forget(run); },
           .cannot_begin = [this](CannotBegin job) { side_of(job.claim.context).intake->cannot_begin(std::move(job)); },
           .ending = [this] { has_room(); },
+          .paused =
+              [this] {
+                for (const auto& side : sides_) {
+                  if (side->serves) side->leases->beat_now();
+                }
+              },
           .has_secrets = [this](Id context,
                                 const std::vector<SecretValue>& given) { return secrets_->has(context, given); }});
 }
@@ -142,7 +159,8 @@ Result<void> Agent::open(Side& side, StoreFactory& stores) {
                                  },
                              .stale = [this](RunNumber run) { run_loop_->kill(run, KillReason::fenced); },
                              .cancelled = [this](RunNumber run) { run_loop_->kill(run, KillReason::cancelled); },
-                             .runner_lost = [this](const std::string& why) { lose_runner(why); }});
+                             .runner_lost = [this](const std::string& why) { lose_runner(why); },
+                             .why_not_ready = [this] { return run_loop_->why_not_ready(); }});
   side.housekeeper = std::make_unique<Housekeeper>(*housekeeping_store, clock_, health_, side.settings);
   side.prerequisites = std::make_unique<PrerequisiteChecker>(*prerequisite_store, clock_, health_, side.settings);
   return open_intake(side, stores);
@@ -212,25 +230,27 @@ void Agent::lose_runner(const std::string& why) {
   if (!runner_lost_.exchange(true)) log(LogLevel::error, "worker", "{}: draining", why);
 }
 
-void Agent::start_threads() {
-  for (const auto& side : sides_) side->reporter_thread.emplace(*side->reporter);
-  sweeper_thread_.emplace(*sweeper_);
+Result<void> Agent::start_threads() {
+  for (const auto& side : sides_) MJ_CHECK(begin_turns(side->reporter_thread, *side->reporter));
+  MJ_CHECK(begin_turns(sweeper_thread_, *sweeper_));
   for (const auto& side : sides_) {
     if (side->registrar->registered()) {
-      begin_to_serve(*side);
+      MJ_CHECK(begin_to_serve(*side));
     } else {
-      side->registrar_thread.emplace(*side->registrar);
+      MJ_CHECK(begin_turns(side->registrar_thread, *side->registrar));
     }
   }
+  return {};
 }
 
-// Once the side's server has let the runner in: in that thread of it, if it was away before.
-void Agent::begin_to_serve(Side& side) {
-  side.leases_thread.emplace(*side.leases);  // with a heartbeat: giving back may have taken a while
-  side.housekeeper_thread.emplace(*side.housekeeper);
-  side.prerequisites_thread.emplace(*side.prerequisites);
+// Once the side's server has let the runner in: in that thread of it, if it was away before. May be repeated after an
+// error, and begins those that are missing.
+Result<void> Agent::begin_to_serve(Side& side) {
+  MJ_CHECK(begin_turns(side.leases_thread, *side.leases));  // with a heartbeat: giving back may have taken a while
+  MJ_CHECK(begin_turns(side.housekeeper_thread, *side.housekeeper));
+  MJ_CHECK(begin_turns(side.prerequisites_thread, *side.prerequisites));
   side.serves = true;  // from here on it is told of room
-  side.intake_thread.emplace(*side.intake);
+  return begin_turns(side.intake_thread, *side.intake);
 }
 
 Agent::~Agent() {
@@ -264,7 +284,16 @@ void Agent::drain() {
   for (const auto& side : sides_) side->intake->drain();
 }
 
-void Agent::cancel_jobs() { run_loop_->cancel_all(); }
+void Agent::return_jobs() { run_loop_->return_jobs(); }
+
+void Agent::reload(const Ceilings& ceilings) {
+  const auto shared = std::make_shared<const Ceilings>(ceilings);
+  for (const auto& side : sides_) {
+    side->intake->replace_ceilings(shared);
+    side->leases->replace_ceilings(shared);
+  }
+  secrets_->look_now();
+}
 
 std::string Agent::why_not_ready() {
   if (runner_lost_) return "another agent has taken the id of this runner, or its record has another key";
@@ -287,7 +316,7 @@ std::string Agent::why_not_ready() {
     if (!secrets_->of(context))
       return "the secrets of context " + std::to_string(context) + " are not read yet: see to the disk of secrets_dir";
   }
-  return run_loop_->ready() ? "" : "no sandbox can be had: the log says why";
+  return run_loop_->why_not_ready();
 }
 
 void Agent::measure() {

@@ -11,8 +11,9 @@
 // slots are a number. Contexts may have servers of the store of their own: all but run loop, sweeper and secrets are
 // there once for each server, so that one which hangs keeps no other context waiting. Life: start (all servers are
 // asked at the same time; with one of them it begins), then drain() (claims nothing more, keeps heartbeats),
-// cancel_jobs() (TERM, then KILL after the grace), and destruction (leaves at once: jobs die with the launcher and are
-// delivered again, by the next agent of this id on this host or when their leases have run out).
+// return_jobs() (TERM, then KILL after the grace; the jobs go back to their queues), and destruction (leaves at once:
+// jobs die with the launcher and are delivered again, by the next agent of this id on this host or when their leases
+// have run out).
 #pragma once
 
 #include <array>
@@ -60,7 +61,9 @@ class Agent {
   ~Agent();
 
   void drain();
-  void cancel_jobs();
+  void return_jobs();
+  // The ceilings of jobs that are claimed from now on. Secrets are read again at once. Any thread.
+  void reload(const Ceilings&);
   std::uint32_t busy() const;
   bool runner_lost() const { return runner_lost_; }  // the id is not ours, or its key: drain and leave
   // Whether the run loop, the intakes and the housekeepers have all come round since this was last true. A store that
@@ -99,8 +102,8 @@ class Agent {
   Result<void> open(Side&, StoreFactory&);
   Result<void> open_intake(Side&, StoreFactory&);
   void make_run_loop(Parts&);
-  void start_threads();
-  void begin_to_serve(Side&);
+  Result<void> start_threads();
+  Result<void> begin_to_serve(Side&);
   void lose_runner(const std::string& why);
   Side& side_of(Id context) { return *side_of_.at(context); }
   void settled(Side&, std::span<const RunNumber>);

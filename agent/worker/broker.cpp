@@ -11,6 +11,7 @@
 
 #include "base/ids.h"
 #include "base/log.h"
+#include "base/thread.h"
 #include "domain/trace_context.h"
 #include "worker/object_task.h"
 
@@ -25,14 +26,19 @@ using std::chrono::milliseconds;
 class Broker::Lane {
  public:
   Lane(StoreFactory& stores, const Answer& answer, const BrokerLimits& limits)
-      : stores_(stores), answer_(answer), limits_(limits), thread_([this] { serve(); }) {}
+      : stores_(stores), answer_(answer), limits_(limits) {}
+  Result<void> begin() {
+    MJ_TRY(thread, start_thread([this] { serve(); }));
+    thread_ = std::move(thread);
+    return {};
+  }
   ~Lane() {
     {
       std::lock_guard lock(mutex_);
       stopping_ = true;
     }
     changed_.notify_one();
-    thread_.join();
+    if (thread_.joinable()) thread_.join();
   }
 
   // Takes the call, unless too many wait already.
@@ -231,24 +237,28 @@ Broker::Broker(StoreFactory& stores, Answer answer, BrokerLimits limits)
     : stores_(stores), answer_(std::move(answer)), limits_(limits) {}
 Broker::~Broker() = default;
 
-Broker::Lane& Broker::lane_of(Id context) {
+Result<Broker::Lane*> Broker::lane_of(Id context) {
   auto found = lanes_.find(context);
   if (found == lanes_.end()) {
-    found = lanes_.emplace(context, std::make_unique<Lane>(stores_, answer_, limits_)).first;
+    auto lane = std::make_unique<Lane>(stores_, answer_, limits_);
+    MJ_CHECK(lane->begin());
+    found = lanes_.emplace(context, std::move(lane)).first;
   }
-  return *found->second;
+  return found->second.get();
 }
 
 void Broker::ask(BrokerCall call) {
+  Error why{Code::unavailable,
+            "too many calls of this job, or of all jobs of the context, wait "
+            "for their answers: await some before the next"};
   {
     std::lock_guard lock(mutex_);
-    contexts_[call.run] = call.context;
-    if (lane_of(call.context).add(call)) return;
+    auto lane = lane_of(call.context);
+    if (lane) contexts_[call.run] = call.context;
+    if (lane && (*lane)->add(call)) return;
+    if (!lane) why = std::move(lane).error();
   }
-  answer_(call.run, error_answer(read_object_call(call.json).id,
-                                 {Code::unavailable,
-                                  "too many calls of this job, or of all jobs of the context, wait "
-                                  "for their answers: await some before the next"}));
+  answer_(call.run, error_answer(read_object_call(call.json).id, why));
 }
 
 void Broker::forget(RunNumber run) {

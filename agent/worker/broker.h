@@ -46,7 +46,7 @@ class Broker {
 
  private:
   class Lane;
-  Lane& lane_of(Id context);
+  Result<Lane*> lane_of(Id context);
 
   StoreFactory& stores_;
   const Answer answer_;

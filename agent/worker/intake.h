@@ -63,11 +63,14 @@ class Intake {
   void stop();
   bool stopped() const { return stop_; }
 
-  void cannot_begin(CannotBegin);                // any thread: one that was handed on to the run loop
-  void settled(std::uint32_t jobs);              // any thread: so many of them need us no more
-  void has_room();                               // any thread: a slot may be free
-  bool draining() const { return draining_; }    // any thread
-  void drain();                                  // any thread: claim nothing more
+  void cannot_begin(CannotBegin);              // any thread: one that was handed on to the run loop
+  void settled(std::uint32_t jobs);            // any thread: so many of them need us no more
+  void has_room();                             // any thread: a slot may be free
+  bool draining() const { return draining_; }  // any thread
+  void drain();                                // any thread: claim nothing more
+  void replace_ceilings(std::shared_ptr<const Ceilings> ceilings) {  // any thread: of jobs that are claimed from now on
+    preparation_.replace_ceilings(std::move(ceilings));
+  }
   const Pulse& pulse() const { return pulse_; }  // any thread
   std::uint32_t busy() const { return taken_; }  // any thread: jobs that are not settled, and what is being claimed
   std::uint32_t jobs() const { return jobs_; }   // any thread: the former alone

@@ -76,7 +76,11 @@ bool serves(const WorkerSettings& settings, const std::string& script_type) {
 
 JobPreparation::JobPreparation(const WorkerSettings& settings, const std::vector<const Executor*>& executors,
                                const SecretsWatch& secrets, const Clock& clock)
-    : settings_(settings), clock_(clock), secrets_(secrets), warm_secret_(random_bytes(32)) {
+    : settings_(settings),
+      ceilings_(std::make_shared<const Ceilings>(settings.ceilings)),
+      clock_(clock),
+      secrets_(secrets),
+      warm_secret_(random_bytes(32)) {
   for (const Executor* executor : executors) {
     for (const std::string& type : executor->script_types()) {
       if (serves(settings, type)) by_type_.emplace(type, executor);
@@ -152,7 +156,7 @@ Result<Start> JobPreparation::prepare(RecordStore& store, Claimed& claimed, std:
   MJ_TRY(job, read_job(claimed));
   MJ_TRY(executor, executor_of(job, claimed));
   const Executor& runs_it = *executor;
-  const Ceiling ceiling = settings_.ceilings.of(claimed.ref.context);
+  const Ceiling ceiling = ceilings_.now()->of(claimed.ref.context);
   const std::uint64_t seconds = job.timeout.value_or(static_cast<std::uint32_t>(settings_.default_timeout_s));
   const std::uint64_t timeout_ms = std::min(seconds * 1000, kLongestMs);
   MJ_TRY(staged,

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "base/live_value.h"
 #include "mycojobs/clock.h"
 #include "mycojobs/executor.h"
 #include "mycojobs/store.h"
@@ -32,6 +33,9 @@ class JobPreparation {
   // the job. Any other: the job cannot run; denied (its policy), unsupported (a helper does not work), invalid (names
   // the field).
   Result<Start> prepare(RecordStore&, Claimed&, std::uint64_t fence_boot_ms, RunNumber);
+  void replace_ceilings(std::shared_ptr<const Ceilings> ceilings) {
+    ceilings_.replace(std::move(ceilings));
+  }  // any thread
 
  private:
   Result<Job> read_job(const Claimed&) const;
@@ -40,6 +44,7 @@ class JobPreparation {
   std::shared_ptr<ArtifactQueue> artifacts_of(RecordStore&, const ClaimRef&);
 
   const WorkerSettings& settings_;
+  LiveValue<Ceilings> ceilings_;
   const Clock& clock_;
   std::map<std::string, const Executor*> by_type_;
   const SecretsWatch& secrets_;

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/log.h"
+#include "base/shortage.h"
 #include "domain/object_call.h"
 #include "domain/trace_context.h"
 #include "worker/lanes.h"
@@ -167,9 +168,9 @@ void JobRuns::on(LaunchFailed& failed) {
     return drop(failed.run, *run, std::move(failed.why));
   }
   // Nothing of it ran.
-  release(failed.run, run->job.claim, std::move(failed.why), false);
+  give_back(run->job, failed.why);
   runs_.erase(failed.run);
-  act(CannotLaunch{});
+  act(CannotLaunch{std::move(failed.why)});
 }
 
 void JobRuns::over(RunNumber number) {
@@ -178,9 +179,9 @@ void JobRuns::over(RunNumber number) {
 }
 
 // What it has left goes with it, which may take as long as to write it.
-void JobRuns::drop(RunNumber number, Run& run, std::string why) {
+void JobRuns::drop(RunNumber number, Run& run, std::string why, bool counted) {
   close_output(number, run);
-  release(number, run.job.claim, std::move(why), true);
+  release(number, run.job.claim, std::move(why), counted);
   if (const auto& artifacts = run.job.artifacts; artifacts && !artifacts->is_untouched())
     act(Elsewhere{disk_lane(run.job.context), [gone = artifacts->give_up()] { return Event(Time{}); }});
   over(number);
@@ -212,17 +213,21 @@ void JobRuns::on(Fence& fence) {
 }
 
 void JobRuns::on(Kill& kill) {
-  if (kill.run == 0) {
-    for (auto run = runs_.begin(); run != runs_.end();) {
-      const auto each = run++;  // one that has not begun leaves
-      kill_run(each->first, each->second, kill.reason);
-    }
-    give_back_waiting(kWhyGivenBack);
-  } else if (Run* run = find(kill.run)) {
+  if (Run* run = find(kill.run)) {
     kill_run(kill.run, *run, kill.reason);
   } else if (const auto job = waiting_.take(kill.run)) {
     give_back(*job, kWhyGivenBack);
   }
+}
+
+// A job that is being cancelled already ends as cancelled.
+void JobRuns::on(ReturnJobs& /*all*/) {
+  for (auto run = runs_.begin(); run != runs_.end();) {
+    const auto each = run++;  // a job that has not begun is removed
+    each->second.returned = !each->second.killed;
+    kill_run(each->first, each->second, KillReason::cancelled);
+  }
+  give_back_waiting("its agent stops");
 }
 
 void JobRuns::kill_run(RunNumber number, Run& run, KillReason reason) {
@@ -328,12 +333,27 @@ void JobRuns::on(RunEnded& ended) {
   if (outcome.status == RunStatus::unkillable) return withhold(number, *run, outcome.reason);
   for (const auto& note : outcome.notes) run->output.note(note, now_.unix_ms);
   count_output(*run, outcome);
+  if (run->returned && (outcome.status == RunStatus::cancelled || outcome.status == RunStatus::lost))
+    return drop(number, *run, "its agent stops", false);
   if (outcome.status != RunStatus::lost) return go_on(number, *run, std::move(outcome));
+  if (outcome.unstarted && outcome.setup_error) return return_for_shortage(number, *run, outcome);
   if (outcome.unstarted && run->stage == 0) {
     cannot_begin(run->job, {Code::unavailable, std::move(outcome.reason)});
     return over(number);
   }
   drop(number, *run, std::move(outcome.reason));
+}
+
+// Other hosts may have what this one is out of. It says nothing about the job, whatever its stage.
+void JobRuns::return_for_shortage(RunNumber number, Run& run, const Outcome& outcome) {
+  if (run.stage == 0) {
+    give_back(run.job, outcome.reason);
+    over(number);
+  } else {
+    drop(number, run, outcome.reason, false);
+  }
+  const Shortage* shortage = find_shortage(outcome.setup_error->error);
+  act(CannotLaunch{shortage == nullptr ? outcome.reason : describe_shortage(*shortage)});
 }
 
 // What the next stage is handed may lie on a disk, and what the last one has made may be put there.

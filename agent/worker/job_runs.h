@@ -52,10 +52,11 @@ class JobRuns {
     std::uint64_t boot_ms;
   };
   struct Kill {
-    RunNumber run;  // 0: all
+    RunNumber run;
     KillReason reason;
   };
-  struct Answer {  // to an Ask
+  struct ReturnJobs {};  // the agent leaves: all jobs are stopped and go back to their queues, without a delivery
+  struct Answer {        // to an Ask
     RunNumber run;
     std::string json;
   };
@@ -100,8 +101,8 @@ class JobRuns {
   };
   struct Time {};  // or nothing but: to be given whenever other events have been, and when next_look_ms() is over
   // RunEnded: Bytes has had all of its pipes before.
-  using Event = std::variant<Start, Fence, Kill, Answer, Launched, LaunchFailed, Bytes, AllRead, RunEnded, Time, Begun,
-                             Written, WentOn, Kept, Finished>;
+  using Event = std::variant<Start, Fence, Kill, ReturnJobs, Answer, Launched, LaunchFailed, Bytes, AllRead, RunEnded,
+                             Time, Begun, Written, WentOn, Kept, Finished>;
 
   // What is to be done. Runs of the sandbox have numbers of their own (RunSpec::run).
   struct Launch {  // Launched or LaunchFailed is to follow
@@ -133,7 +134,9 @@ class JobRuns {
   struct Over {  // no process of it is left, and nobody waits for an answer to it
     RunNumber run;
   };
-  struct CannotLaunch {};   // the first stage of a job: nothing should be claimed for a moment
+  struct CannotLaunch {  // nothing should be claimed for a while
+    std::string why;
+  };
   struct SlotsStayBusy {};  // jobs that were claimed ahead went back: no more should be for a while
   using Action = std::variant<Launch, Speak, HoldChannel, KillRun, MoveFence, Outgoing, BrokerCall, Over, CannotLaunch,
                               SlotsStayBusy, CannotBegin, Elsewhere>;
@@ -166,6 +169,7 @@ class JobRuns {
     std::shared_ptr<decltype(Start::begin)> beginning = {};  // on a lane, which passes it over if the run has gone
     std::uint64_t asked_boot_ms = 0;                         // when it was handed over
     std::optional<KillReason> killed = {};                   // somebody wants it to end
+    bool returned = false;                                   // it goes back to its queue once it has been stopped
     bool output_over = false;                                // it wrote more than it may
     bool withheld = false;                                   // unkillable, and reported
     bool held = false;                                       // its channel: what it leaves waits for the disk
@@ -186,6 +190,7 @@ class JobRuns {
   void on(Start&);
   void on(Fence&);
   void on(Kill&);
+  void on(ReturnJobs&);
   void on(Answer&);
   void on(Launched&);
   void on(LaunchFailed&);
@@ -207,6 +212,7 @@ class JobRuns {
   void begin_waiting();
   void give_back(const Start&, const std::string& why);
   void give_back_waiting(const std::string& why);
+  void return_for_shortage(RunNumber, Run&, const Outcome&);
   void release(RunNumber, const ClaimRef&, std::string reason, bool ran);
   void kill_run(RunNumber, Run&, KillReason);
   void listen(RunNumber, Run&, std::string_view bytes);
@@ -222,7 +228,8 @@ class JobRuns {
   static void count_output(const Run&, Outcome&);
   EndReport end_of(Ending&, JobEnd);
   void over(RunNumber);
-  void drop(RunNumber, Run&, std::string why);  // back to its queue: a stage of it has begun, and no process is left
+  // Back to its queue: a stage of it may have begun, and no process is left. counted: as a delivery.
+  void drop(RunNumber, Run&, std::string why, bool counted = true);
   template <class One>
   void act(One action) {
     actions_.emplace_back(std::move(action));

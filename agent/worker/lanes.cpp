@@ -1,25 +1,44 @@
 #include "worker/lanes.h"
 
-#include <pthread.h>
-
 #include <utility>
+
+#include "base/log.h"
+#include "base/thread.h"
 
 namespace mycojobs {
 
 void Lanes::post(const std::string& name, Work work) {
-  constexpr std::size_t kLongestName = 15;  // of a thread
   if (stopped_) return;
   auto& lane = lanes_[name];
   if (!lane) {
     lane = std::make_unique<Lane>();
-    lane->thread = std::thread([&own = *lane] { own.loop(); });
-    ::pthread_setname_np(lane->thread.native_handle(), name.substr(0, kLongestName).c_str());
+    start(name, *lane);
   }
   {
     const std::lock_guard lock(lane->mutex);
     lane->waiting.push_back(std::move(work));
   }
   lane->changed.notify_one();
+}
+
+bool Lanes::start(const std::string& name, Lane& lane) {
+  if (lane.thread.joinable()) return true;
+  auto thread = start_thread([&lane] { lane.loop(); }, name);
+  if (thread) {
+    lane.thread = std::move(*thread);
+    return true;
+  }
+  if (!std::exchange(is_short_, true))
+    log(LogLevel::error, "worker", "{}: {} (trying again)", name, thread.error().message);
+  return false;
+}
+
+bool Lanes::retry() {
+  if (!is_short_) return true;
+  bool all = true;
+  for (auto& [name, lane] : lanes_) all = start(name, *lane) && all;
+  is_short_ = !all;
+  return all;
 }
 
 void Lanes::Lane::loop() {
@@ -43,7 +62,9 @@ void Lanes::stop() {
     }
     lane->changed.notify_one();
   }
-  for (auto& [name, lane] : lanes_) lane->thread.join();
+  for (auto& [name, lane] : lanes_) {
+    if (lane->thread.joinable()) lane->thread.join();
+  }
   lanes_.clear();
 }
 

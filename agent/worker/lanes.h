@@ -35,7 +35,10 @@ class Lanes {
 
   // Of one thread, as stop(). The lane's thread is begun when it has something to do for the first time, and is named
   // after it (its first 15 bytes). The work may outlive nothing that is gone after stop().
+  // Where no thread can be had the work waits for retry().
   void post(const std::string& lane, Work);
+  // Starts the threads that could not be had before. False: some are missing still; call it again soon.
+  bool retry();
   // Waits for what is being done. What has not begun is dropped, and so is what is posted from now on.
   void stop();
 
@@ -49,8 +52,10 @@ class Lanes {
     void loop();
   };
 
+  bool start(const std::string& name, Lane&);
+
   std::map<std::string, std::unique_ptr<Lane>> lanes_;
-  bool stopped_ = false;
+  bool stopped_ = false, is_short_ = false;  // of threads
 };
 
 }  // namespace mycojobs

@@ -1,5 +1,7 @@
 #include "worker/launcher_watch.h"
 
+#include <algorithm>
+
 #include "base/log.h"
 
 namespace mycojobs {
@@ -12,15 +14,39 @@ bool LauncherWatch::try_now(std::uint64_t now_boot_ms) {
 }
 
 void LauncherWatch::revived(const Result<void>& restarted) {
+  const std::lock_guard lock(mutex_);
   if (!restarted) {
-    if (restarted.error().message != why_not_)
+    if (restarted.error().message != no_launcher_)
       log(LogLevel::error, "sandbox", "no launcher: {}", restarted.error().message);
-    why_not_ = restarted.error().message;
+    no_launcher_ = restarted.error().message;
     return;
   }
-  why_not_.clear();
+  no_launcher_.clear();
   ready_ = true;
   log(LogLevel::info, "sandbox", "a new launcher is ready");
+}
+
+bool LauncherWatch::failed_to_start(std::uint64_t now_boot_ms, const std::string& why) {
+  if (now_boot_ms < paused_until_ms_) return false;
+  const bool again = pause_ms_ > 0 && now_boot_ms < reason_until_ms_;
+  pause_ms_ = again ? std::min(2 * pause_ms_, kMaxPauseMs) : kReviveMs;
+  paused_until_ms_ = now_boot_ms + pause_ms_;
+  reason_until_ms_ = paused_until_ms_ + pause_ms_ + 2 * kReviveMs;
+  const std::lock_guard lock(mutex_);
+  if (!again || why != shortage_)
+    log(LogLevel::error, "sandbox", "no jobs are claimed for {} ms, and longer each time: {}", pause_ms_, why);
+  shortage_ = why;
+  return true;
+}
+
+std::string LauncherWatch::why_not(std::uint64_t now_boot_ms) const {
+  const std::lock_guard lock(mutex_);
+  if (!ready_) {
+    // Anybody may read this: a shortage has no paths in it.
+    const std::size_t shortage = no_launcher_.find("out of ");
+    return shortage == std::string::npos ? "no sandbox can be had: the log says why" : no_launcher_.substr(shortage);
+  }
+  return now_boot_ms < reason_until_ms_ ? shortage_ : "";
 }
 
 }  // namespace mycojobs

@@ -2,9 +2,15 @@
 
 #include <vector>
 
+#include "mycojobs/runner_words.h"
 #include "worker/registration.h"
 
 namespace mycojobs {
+namespace {
+
+constexpr std::size_t kMaxReasonBytes = 400;
+
+}  // namespace
 
 LeaseKeeper::LeaseKeeper(RolesOf<ClaimStore, RunnerStore> store, const Clock& clock, StoreHealth& health,
                          WorkerSettings settings, RunnerHold hold, Callbacks callbacks)
@@ -56,9 +62,17 @@ std::uint64_t LeaseKeeper::turn() {
   return failures_ > 0 ? static_cast<std::uint64_t>(retry_pause_ms(failures_)) : settings_.lease_ms / 3;
 }
 
+void LeaseKeeper::replace_ceilings(std::shared_ptr<const Ceilings> ceilings) {
+  ceilings_.replace(std::move(ceilings));
+  wake();
+}
+
 bool LeaseKeeper::hold_runner(Id context) {
+  if (const auto ceilings = ceilings_.now()) settings_.ceilings = *ceilings;
   Runner runner = runner_record(settings_, context);
   runner.seen_ms = clock_.unix_ms();
+  if (const std::string why = callbacks_.why_not_ready(); !why.empty())
+    runner.detail = std::string(kRunnerPaused) + why.substr(0, kMaxReasonBytes);
   RunnerHold held_by;
   auto held = store_.as<RunnerStore>().hold_runner(context, runner, hold_, settings_.lease_ms, "", held_by);
   if (held) return health_.worked(context), true;

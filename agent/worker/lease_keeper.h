@@ -8,6 +8,7 @@
 #include <mutex>
 #include <span>
 
+#include "base/live_value.h"
 #include "base/turns.h"
 #include "mycojobs/clock.h"
 #include "mycojobs/store_roles.h"
@@ -24,12 +25,14 @@ class LeaseKeeper : public TurnTaker {
     std::function<void(RunNumber)> cancelled;  // somebody wants the job cancelled
     // Another instance holds our id, or the record has a key that we do not hold.
     std::function<void(const std::string&)> runner_lost;
+    std::function<std::string()> why_not_ready = [] { return std::string(); };  // empty: it takes jobs
   };
   LeaseKeeper(RolesOf<ClaimStore, RunnerStore>, const Clock&, StoreHealth&, WorkerSettings, RunnerHold, Callbacks);
-  void add(RunNumber, const ClaimRef&);     // any thread
-  void remove(std::span<const RunNumber>);  // any thread
-  std::map<Id, std::size_t> held();         // any thread: how many, by context
-  void beat_now() { wake(); }               // any thread: do not wait for the next heartbeat
+  void add(RunNumber, const ClaimRef&);                    // any thread
+  void remove(std::span<const RunNumber>);                 // any thread
+  std::map<Id, std::size_t> held();                        // any thread: how many, by context
+  void beat_now() { wake(); }                              // any thread: do not wait for the next heartbeat
+  void replace_ceilings(std::shared_ptr<const Ceilings>);  // any thread: that the runner's record shows
 
   std::uint64_t turn();  // a heartbeat. Until the next one, ms
 
@@ -44,6 +47,7 @@ class LeaseKeeper : public TurnTaker {
   RunnerHold hold_;
   Callbacks callbacks_;
   ContextPauses pauses_;
+  LiveValue<Ceilings> ceilings_;
   std::mutex mutex_;
   std::map<Id, std::map<RunNumber, ClaimRef>> claims_;  // by context
   unsigned failures_ = 0;                               // one after the other

@@ -44,7 +44,10 @@ std::uint64_t Registrar::turn() {
     for (const Id context : settings_.contexts)
       log(LogLevel::info, "worker", "context {}: runner {} is registered, and takes jobs", context,
           settings_.runner.id);
-    callbacks_.registered();
+    if (const auto begun = callbacks_.registered(); !begun) {
+      log(LogLevel::error, "worker", "runner {}: {} (trying again)", settings_.runner.id, begun.error().message);
+      return static_cast<std::uint64_t>(retry_pause_ms(++failures_));
+    }
   } else {
     callbacks_.runner_lost(entered.error().message);
   }

@@ -22,7 +22,8 @@ namespace mycojobs {
 class Registrar : public TurnTaker {
  public:
   struct Callbacks {
-    std::function<void()> registered;  // in a turn: and the jobs are given back
+    // In a turn: and the jobs are given back. Error: its threads cannot be started; it is called again later.
+    std::function<Result<void>()> registered;
     // The same: another instance holds our id, or the record has a key that we do not hold.
     std::function<void(const std::string&)> runner_lost;
   };

@@ -19,6 +19,7 @@ namespace mycojobs {
 
 // Words of Runner::detail. Lost: silent for more than a lease, as other agents saw it; its next heartbeat, if one
 // comes, says running again.
+// A runner that can start no jobs has kRunnerPaused (mycojobs/runner_words.h) and the reason.
 inline constexpr std::string_view kRunnerRunning = "running", kRunnerStopped = "stopped", kRunnerLost = "lost";
 Result<void> mark_runner(RecordStore&, Id context, Id runner, std::string_view detail);
 

@@ -26,7 +26,12 @@ RunLoop::RunLoop(std::unique_ptr<Sandbox> sandbox, const Clock& clock, const Wor
   watched_sandbox_ = sandbox_->event_fd();
   watch_descriptor(epoll_.get(), EPOLL_CTL_ADD, watched_sandbox_, kSandbox, EPOLLIN);
   metrics_->add(Metric::launchers, {}, 0);
-  thread_ = std::thread([this] { loop(); });
+  auto thread = start_thread([this] { loop(); });
+  if (thread) {
+    thread_ = std::move(*thread);
+  } else {
+    started_ = tl::unexpected<Error>(std::move(thread).error());
+  }
 }
 
 void RunLoop::stop() {
@@ -81,6 +86,7 @@ void RunLoop::loop() {
     for (JobRuns::Event& order : orders_.take()) step(std::move(order));
     step(JobRuns::Time{});
     forget_outdated();
+    lacks_threads_ = !lanes_.retry();
     tell_endings();
     if (unheard_) listen_to_output();
   }
@@ -89,7 +95,7 @@ void RunLoop::loop() {
 int RunLoop::timeout_ms() const {
   if (unheard_) return static_cast<int>(JobPipes::kListenMs);
   if (const auto look = runs_.next_look_ms()) return static_cast<int>(*look);
-  if (!launcher_.ready()) return static_cast<int>(LauncherWatch::kReviveMs);
+  if (lacks_threads_ || !launcher_.ready()) return static_cast<int>(LauncherWatch::kReviveMs);
   return warm_secrets_.empty() ? -1 : static_cast<int>(WarmSecrets::kLookMs);
 }
 
@@ -147,7 +153,9 @@ void RunLoop::perform(JobRuns::Over& over) {
   pace_.ended(steady_us());
 }
 
-void RunLoop::perform(JobRuns::CannotLaunch& /*nothing more*/) { launcher_.failed_to_start(clock_.boot_ms()); }
+void RunLoop::perform(JobRuns::CannotLaunch& failed) {
+  if (launcher_.failed_to_start(clock_.boot_ms(), failed.why)) callbacks_.paused();
+}
 void RunLoop::perform(JobRuns::SlotsStayBusy& /*nothing more*/) { pace_.stalled(); }
 
 void RunLoop::perform(CannotBegin& job) { callbacks_.cannot_begin(std::move(job)); }
@@ -276,6 +284,7 @@ void RunLoop::revive_sandbox() {
   watched_sandbox_ = sandbox_->event_fd();
   if (watched_sandbox_ >= 0) watch_descriptor(epoll_.get(), EPOLL_CTL_ADD, watched_sandbox_, kSandbox, EPOLLIN);
   launcher_.revived(restarted);
+  callbacks_.paused();
 }
 
 }  // namespace mycojobs

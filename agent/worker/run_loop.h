@@ -26,6 +26,7 @@
 #include "base/fd.h"
 #include "base/mailbox.h"
 #include "base/pulse.h"
+#include "base/thread.h"
 #include "mycojobs/clock.h"
 #include "worker/job_pipes.h"
 #include "worker/job_runs.h"
@@ -45,11 +46,13 @@ class RunLoop {
     std::function<void(RunNumber)> forget = [](RunNumber) {};        // no answer is wanted any more
     std::function<void(CannotBegin)> cannot_begin = [](const CannotBegin&) {};
     std::function<void()> ending = [] {};  // endings() has grown: there are slots that nobody uses
+    std::function<void()> paused = [] {};  // why_not_ready() has changed
     WarmSecrets::Has has_secrets = [](Id, const std::vector<SecretValue>&) { return true; };
   };
   // Says in `pace` how fast runs end. It outlives this.
   RunLoop(std::unique_ptr<Sandbox>, const Clock&, const WorkerSettings&, Pace& pace, Callbacks);
   ~RunLoop() { stop(); }
+  const Result<void>& started() const { return started_; }  // error: there is no thread for it
   void stop();  // leaves at once: the launcher ends with the sandbox, and every job with it
 
   // Any thread. Unknown runs are ignored. More than there are slots begin one after the other.
@@ -57,12 +60,13 @@ class RunLoop {
   void fence(RunNumber run, std::uint64_t fence_boot_ms) { orders_.post(JobRuns::Fence{run, fence_boot_ms}); }
   void kill(RunNumber run, KillReason reason) { orders_.post(JobRuns::Kill{run, reason}); }
   void answer(RunNumber run, std::string reply_json) { orders_.post(JobRuns::Answer{run, std::move(reply_json)}); }
-  void cancel_all() { kill(0, KillReason::cancelled); }
-  // False while no launcher can be had, and for a moment after a run could not be started: claim nothing.
+  void return_jobs() { orders_.post(JobRuns::ReturnJobs{}); }
+  // False while no launcher can be had, and for a while after a run could not be started: claim nothing.
   bool ready() const { return launcher_.may_start(clock_.boot_ms()); }
-  std::size_t endings() const { return endings_; }  // any thread: JobRuns::endings()
-  void wake() { orders_.wake(); }                   // any thread: come round once
-  const Pulse& pulse() const { return pulse_; }     // any thread
+  std::string why_not_ready() const { return launcher_.why_not(clock_.boot_ms()); }  // any thread
+  std::size_t endings() const { return endings_; }                                   // any thread: JobRuns::endings()
+  void wake() { orders_.wake(); }                                                    // any thread: come round once
+  const Pulse& pulse() const { return pulse_; }                                      // any thread
 
  private:
   void loop();
@@ -116,12 +120,14 @@ class RunLoop {
     Span span;
   };
   std::unordered_map<RunNumber, EndedSpan> ended_spans_;  // until their jobs' ends are known
+  bool lacks_threads_ = false;                            // a lane waits for its thread
   bool unheard_ = false;                                  // there is a run whose output is not waited for yet
   LauncherWatch launcher_;
   Pulse pulse_;
   Lanes lanes_;
   std::atomic<std::size_t> endings_{0};
   std::atomic<bool> stop_{false};
+  Result<void> started_;
   std::thread thread_;
 };
 

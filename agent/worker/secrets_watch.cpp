@@ -81,6 +81,8 @@ class SecretsWatch::Look final : public TurnTaker {
     ::poll(waiting.data(), waiting.size(), static_cast<int>(ms));
     heard();
   }
+  void look_now() { wake(); }
+  Result<void> started() const { return thread_ ? thread_->started() : Result<void>(); }
   std::shared_ptr<const FoundSecrets> found() {
     const std::lock_guard lock(mutex_);
     return found_;
@@ -102,6 +104,15 @@ SecretsWatch::SecretsWatch(const SecretPlaces& places, const std::vector<Id>& co
 
 SecretsWatch::~SecretsWatch() {
   for (const auto& [context, look] : looks_) look->stop();  // all before the first is waited for
+}
+
+void SecretsWatch::look_now() {
+  for (const auto& [context, look] : looks_) look->look_now();
+}
+
+Result<void> SecretsWatch::started() const {
+  for (const auto& [context, look] : looks_) MJ_CHECK(look->started());
+  return {};
 }
 
 std::shared_ptr<const FoundSecrets> SecretsWatch::of(Id context) const { return looks_.at(context)->found(); }

@@ -22,12 +22,14 @@ class SecretsWatch {
   static constexpr std::uint64_t kLookMs = 2000;  // between looks at a folder of which the kernel reports nothing
 
   SecretsWatch(const SecretPlaces&, const std::vector<Id>& contexts, const Clock&);
-  ~SecretsWatch();  // waits for a look that is under way
+  ~SecretsWatch();               // waits for a look that is under way
+  Result<void> started() const;  // error: there is no thread for one of the contexts
   SecretsWatch(const SecretsWatch&) = delete;
   SecretsWatch& operator=(const SecretsWatch&) = delete;
 
   // Any thread; one of the contexts. Null: the first look is not over, so nobody knows what is a secret.
   std::shared_ptr<const FoundSecrets> of(Id context) const;
+  void look_now();  // any thread: does not wait for the next look
   // Any thread. Whether they have these values still.
   bool has(Id context, const std::vector<SecretValue>&) const;
 

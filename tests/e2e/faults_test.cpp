@@ -169,7 +169,7 @@ TEST(Stop, TermDrainsAndWaitsForTheJob) {
   EXPECT_EQ(field(redis, later, "status"), "dispatched");
 }
 
-TEST(Stop, SecondTermCancelsAndThirdLeaves) {
+TEST(Stop, SecondTermReturnsJobsAndThirdLeaves) {
   TempDir folder;
   RedisServer redis(folder);
   Process agent = start_agent(folder, redis, 1);
@@ -180,8 +180,13 @@ TEST(Stop, SecondTermCancelsAndThirdLeaves) {
   ASSERT_TRUE(eventually([&] { return agent.err().find("draining") != std::string::npos; }));
   agent.signal(SIGTERM);
   EXPECT_EQ(agent.wait().code, 0);
-  EXPECT_EQ(field(redis, job, "status"), "error");
-  EXPECT_EQ(field(redis, job, "detail"), "cancelled");
+  EXPECT_EQ(field(redis, job, "status"), "dispatched");
+  EXPECT_EQ(redis.cli(1, {"LRANGE", "queue:python", "0", "-1"}), job.key());
+  Process next = start_agent(folder, redis, 1);
+  ASSERT_TRUE(eventually([&] { return field(redis, job, "status") == "started"; })) << next.err();
+  EXPECT_EQ(field(redis, job, "deliveries"), "1") << "the first one is not counted";
+  next.signal(SIGKILL);
+  next.wait();
 
   Process hasty = start_agent(folder, redis, 2, {"--grace", "60s"});
   PlainJob stubborn{.id = 2,
@@ -191,13 +196,70 @@ TEST(Stop, SecondTermCancelsAndThirdLeaves) {
                     .timeout = "1000"};
   submit(redis, stubborn);
   ASSERT_TRUE(eventually([&] { return log_of(folder, redis, stubborn) == "deaf\n"; })) << hasty.err();
-  for (const char* word : {"draining", "cancelling"}) {
+  for (const char* word : {"draining", "stopping"}) {
     hasty.signal(SIGTERM);
     ASSERT_TRUE(eventually([&] { return hasty.err().find(word) != std::string::npos; })) << hasty.err();
   }
   hasty.signal(SIGTERM);
   EXPECT_EQ(hasty.wait().code, 75);
   EXPECT_EQ(field(redis, stubborn, "status"), "started");  // its lease will run out
+}
+
+// What an operator changes while jobs run.
+class ReloadTest : public ::testing::Test {
+ protected:
+  void write(const std::string& ceiling, const std::string& more = "") {
+    folder_.write("config.toml", more + "[ceiling]\nmemory = \"" + ceiling + "\"\n");
+  }
+  Process start(const std::string& command) {
+    // Without a controlling terminal. setsid does not fork, since it leads no process group.
+    std::vector<std::string> argv{
+        "setsid", program(), command, "--redis", redis_.url(), "--config", folder_ / "config.toml"};
+    if (command == "agent") argv.insert(argv.end(), {"--runner", "1", "--state-dir", folder_ / "state"});
+    return Process(folder_, argv);
+  }
+  TempDir folder_;
+  RedisServer redis_{folder_};
+};
+
+TEST_F(ReloadTest, HangUpReloadsCeilingsAndDoesNotDrain) {
+  write("128 MiB");
+  Process agent = start("agent");
+  ASSERT_TRUE(is_up(redis_, 1)) << agent.err();
+  PlainJob large{.id = 1, .more = {"policy", R"({"memory":"200 MiB"})"}};
+  submit(redis_, large);
+  EXPECT_EQ(status_at_end(redis_, large), "error") << agent.err();
+  write("512 MiB", "lease = \"77s\"\n");
+  agent.signal(SIGHUP);
+  ASSERT_TRUE(eventually([&] { return agent.err().find("reloaded") != std::string::npos; })) << agent.err();
+  EXPECT_NE(agent.err().find("take effect after a restart: lease"), std::string::npos) << agent.err();
+  PlainJob allowed{.id = 2, .more = {"policy", R"({"memory":"200 MiB"})"}};
+  submit(redis_, allowed);
+  EXPECT_EQ(status_at_end(redis_, allowed), "finished") << agent.err();
+  EXPECT_EQ(agent.err().find("draining"), std::string::npos) << agent.err();
+}
+
+TEST_F(ReloadTest, InvalidFileKeepsTheSettings) {
+  write("128 MiB");
+  Process agent = start("agent");
+  ASSERT_TRUE(is_up(redis_, 1)) << agent.err();
+  folder_.write("config.toml", "[ceiling]\nmemory = \"much\"\n");
+  agent.signal(SIGHUP);
+  ASSERT_TRUE(eventually([&] { return agent.err().find("not reloaded") != std::string::npos; })) << agent.err();
+  EXPECT_NE(agent.err().find("config.toml:2:"), std::string::npos) << agent.err();
+  PlainJob large{.id = 1, .more = {"policy", R"({"memory":"200 MiB"})"}};
+  submit(redis_, large);
+  EXPECT_EQ(status_at_end(redis_, large), "error") << agent.err();
+}
+
+TEST_F(ReloadTest, CoordinatorReloadsAndGoesOn) {
+  write("128 MiB");
+  Process coordinator = start("coordinator");
+  ASSERT_TRUE(eventually([&] { return coordinator.err().find("coordinator of") != std::string::npos; }))
+      << coordinator.err();
+  coordinator.signal(SIGHUP);
+  ASSERT_TRUE(eventually([&] { return coordinator.err().find("reloaded") != std::string::npos; })) << coordinator.err();
+  EXPECT_TRUE(coordinator.running());
 }
 
 }  // namespace

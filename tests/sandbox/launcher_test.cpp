@@ -1,5 +1,6 @@
 // The launcher itself: what it leaves behind, what it survives, what it refuses.
 #include <dirent.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -9,6 +10,8 @@
 #include <cstdlib>
 #include <filesystem>
 #include <functional>
+#include <random>
+#include <thread>
 
 #include "fixture.h"
 #include "sandbox/client.h"
@@ -201,7 +204,9 @@ TEST(Launcher, HostsThatBreakTheirPromisesAreRefused) {
 
 // SH1: the throw-away job meets the broken step first, so nothing of anybody's ever runs.
 TEST(Launcher, EachSetUpStepThatFailsRefusesTheStartByName) {
-  for (const char* step : {"zygote_parent",
+  for (const char* step : {"zygote_files",
+                           "zygote_parent",
+                           "zygote_parent_again",
                            "zygote_maps",
                            "zygote_ids",
                            "zygote_session",
@@ -241,6 +246,32 @@ TEST(Launcher, EachSetUpStepThatFailsRefusesTheStartByName) {
     EXPECT_EQ(sandbox.error().code, Code::unsupported);
     EXPECT_NE(sandbox.error().message.find(std::string("sandbox: ") + step + ": "), std::string::npos)
         << step << " in " << sandbox.error().message;
+  }
+}
+
+// A zygote that has just been cloned waits for its launcher and would do so for ever, if it held the launcher's end of
+// their socket itself. Every process below holds the pipe, so that its end shows that all of them are gone.
+TEST(Launcher, NoZygoteOutlivesLauncherAndGuard) {
+  constexpr int kRounds = 100;
+  const auto seed = std::random_device{}();
+  std::mt19937 random(seed);
+  for (int round = 0; round < kRounds; ++round) {
+    int ends[2] = {-1, -1};
+    ASSERT_EQ(::pipe2(ends, O_CLOEXEC), 0);
+    const Fd read_end(ends[0]);
+    Fd write_end(ends[1]);
+    SandboxConfig config = test_config();
+    config.alive_fd = write_end.get();
+    config.leave_out = {"zygote_parent"};  // the kernel's help alone would hide what is left in most cases
+    std::thread starting([&config] { (void)start_sandbox(config); });
+    ::usleep(random() % 12000);
+    std::vector<pid_t> family = descendants(::getpid());  // guard, launcher, zygote, ...
+    family.resize(std::min<std::size_t>(family.size(), 2));
+    for (const pid_t pid : family) ::kill(pid, SIGKILL);
+    starting.join();
+    write_end.reset();
+    pollfd all_gone{read_end.get(), POLLIN, 0};
+    ASSERT_EQ(::poll(&all_gone, 1, 20000), 1) << "a process lives on; seed " << seed << ", round " << round;
   }
 }
 

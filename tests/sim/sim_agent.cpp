@@ -139,7 +139,11 @@ SimAgent::~SimAgent() = default;
 // As Agent::make_parts().
 void SimAgent::make_parts() {
   registrar_ = std::make_unique<Registrar>(*main_store_, host_.clock, health_, settings_, self_, former_, 0,
-                                           Registrar::Callbacks{.registered = [this] { begin_to_serve(); },
+                                           Registrar::Callbacks{.registered =
+                                                                    [this] {
+                                                                      begin_to_serve();
+                                                                      return Result<void>();
+                                                                    },
                                                                 .runner_lost =
                                                                     [this](const std::string& why) {
                                                                       world_.note(name() + " cannot register: " + why);

@@ -90,7 +90,7 @@ class SimAgent final : public Program {
   void perform(Outgoing&);
   void perform(BrokerCall& /*no script asks*/) {}
   void perform(JobRuns::Over&);
-  void perform(JobRuns::CannotLaunch& /*nothing more*/) { launcher_.failed_to_start(host_.clock.boot_ms()); }
+  void perform(JobRuns::CannotLaunch& failed) { launcher_.failed_to_start(host_.clock.boot_ms(), failed.why); }
   void perform(JobRuns::SlotsStayBusy& /*nothing more*/) { pace_.stalled(); }
   void perform(CannotBegin& job) { intake_->cannot_begin(std::move(job)); }
   void perform(JobRuns::Elsewhere& elsewhere) { order(elsewhere.work()); }

@@ -77,6 +77,8 @@ std::vector<Case> queued_cases() {
   const std::uint64_t now = pushed().job.now_ms;
   refused.runner.unknown = without_actor.runner.unknown = {{"refused_ms", std::to_string(now - 500)}};
   refused_before.runner.unknown = {{"refused_ms", std::to_string(now - std::min<std::uint64_t>(now, 61000))}};
+  RunnerInfo short_of_descriptors = runner(28, {"v"});
+  short_of_descriptors.runner.detail = "paused: out of descriptors: raise the limit";
   const auto own = [](Id runner_id, std::vector<RunnerInfo> runners) {
     return with(claimed("queued"), [&](Situation& s) {
       s.queue = s.job.claim.queue = "mj:queue:runner" + std::to_string(runner_id);
@@ -99,6 +101,10 @@ std::vector<Case> queued_cases() {
        "its actor 12 may not run jobs of context", "--executor 12", "who may: executors, admins"},
       {"is no actor", serve({without_actor}), "queued", "runner_refused", "without an actor it may not run jobs",
        "runner_actor"},
+      {"its host is short", serve({short_of_descriptors}), "queued", "runner_paused",
+       "takes no jobs now: out of descriptors", "see to the host host-a", "it takes no jobs: out of descriptors"},
+      {"beside a runner that can", serve({short_of_descriptors, runner(24, {"v"}, 1, 1)}), "queued", "slots_busy",
+       "of the runner that serves", "wait", "it takes no jobs: out of descriptors"},
       {"may run jobs again", serve({refused_before, refused}), "queued", "behind_others", "1 job comes before it",
        "wait"},
       {"busy", serve({runner(20, {"v"}, 2, 2), runner(24, {"v"}, 1, 1)}), "queued", "slots_busy", "2 runners", "wait",

@@ -140,7 +140,7 @@ TEST_F(JobRunsTest, UnknownRunsArePassedOver) {
   std::vector<JobRuns::Event> events;
   events.emplace_back(JobRuns::Fence{7, 1});
   events.emplace_back(JobRuns::Kill{7, KillReason::cancelled});
-  events.emplace_back(JobRuns::Kill{0, KillReason::cancelled});
+  events.emplace_back(JobRuns::ReturnJobs{});
   events.emplace_back(JobRuns::Answer{7, "{}"});
   events.emplace_back(JobRuns::Launched{7});
   events.emplace_back(JobRuns::LaunchFailed{7, "why"});
@@ -300,6 +300,53 @@ TEST_F(JobRunsTest, RunThatHasNotStartedIsHandedBackAsOneThatCannotBegin) {
   EXPECT_EQ(all<JobRuns::Over>().size(), 1U);
 }
 
+// Another host may have what this one is out of: not counted as a delivery, and nothing is claimed for a while.
+TEST_F(JobRunsTest, RunThatTheHostCannotStartGoesBackUncounted) {
+  for (const std::size_t stage : {0U, 1U}) {
+    begin(job(1, 2));
+    if (stage == 1) end(1, RunStatus::ok);
+    if (stage == 1) step(JobRuns::Launched{1});
+    RunEnded ended{stage == 0 ? 1 : second_stage(1), {}};
+    ended.outcome.unstarted = true;
+    ended.outcome.setup_error = SetupError{"fork", EMFILE, ""};
+    ended.outcome.reason = "fork: EMFILE";
+    step(std::move(ended));
+    EXPECT_EQ(given_back(), std::vector<RunNumber>{1}) << stage;
+    EXPECT_EQ(reports<Release>().at(0)->reason, "fork: EMFILE");
+    ASSERT_EQ(all<JobRuns::CannotLaunch>().size(), 1U);
+    EXPECT_EQ(all<JobRuns::CannotLaunch>().at(0)->why.rfind("out of descriptors: raise the limit", 0), 0U);
+    EXPECT_EQ(all<JobRuns::Over>().size(), 1U);
+    EXPECT_TRUE(all<CannotBegin>().empty());
+  }
+}
+
+TEST_F(JobRunsTest, ReturnedJobsAreStoppedAndGoBackUncounted) {
+  begin(job(1));
+  step(JobRuns::ReturnJobs{});
+  ASSERT_EQ(all<JobRuns::KillRun>().size(), 1U);
+  EXPECT_EQ(all<JobRuns::KillRun>().at(0)->reason, KillReason::cancelled);
+  EXPECT_EQ(all<JobRuns::KillRun>().at(0)->grace_ms, 7000U);
+  EXPECT_TRUE(all<Outgoing>().empty()) << "its processes live";
+  end(1, RunStatus::cancelled);
+  EXPECT_EQ(given_back(), std::vector<RunNumber>{1});
+  EXPECT_TRUE(reports<EndReport>().empty());
+  EXPECT_EQ(all<JobRuns::Over>().size(), 1U);
+}
+
+TEST_F(JobRunsTest, ReturnedJobThatHasEndedOrIsCancelledKeepsItsEnd) {
+  begin(job(1));
+  step(JobRuns::ReturnJobs{});
+  end(1, RunStatus::ok);
+  ASSERT_EQ(reports<EndReport>().size(), 1U);
+  EXPECT_EQ(reports<EndReport>().at(0)->end.detail, "ok");
+  begin(job(2));
+  step(JobRuns::Kill{2, KillReason::cancelled});
+  step(JobRuns::ReturnJobs{});
+  end(2, RunStatus::cancelled);
+  EXPECT_EQ(reports<EndReport>().size(), 1U);
+  EXPECT_TRUE(reports<Release>().empty());
+}
+
 TEST_F(JobRunsTest, LostRunGoesBackToItsQueue) {
   begin(job(1));
   end(1, RunStatus::lost, "the launcher is gone");
@@ -446,7 +493,7 @@ TEST_F(JobRunsTest, JobThatIsBegunElsewhereIsLaunchedWithItsLatestFence) {
 }
 
 TEST_F(JobRunsTest, JobThatIsKilledWhileItBeginsElsewhereGoesBackAtOnce) {
-  for (const RunNumber all_or_one : {RunNumber{0}, RunNumber{1}}) {
+  for (const bool returns_all : {true, false}) {
     Start start = job(1);
     start.conversation = nullptr;
     start.lane = "plugin 1";
@@ -458,7 +505,7 @@ TEST_F(JobRunsTest, JobThatIsKilledWhileItBeginsElsewhereGoesBackAtOnce) {
     };
     step(std::move(start));
     const auto work = all<JobRuns::Elsewhere>().at(0)->work;
-    step(JobRuns::Kill{all_or_one, KillReason::cancelled});
+    step(returns_all ? JobRuns::Event(JobRuns::ReturnJobs{}) : JobRuns::Kill{1, KillReason::cancelled});
     EXPECT_EQ(given_back(), std::vector<RunNumber>{1});
     EXPECT_TRUE(all<JobRuns::KillRun>().empty());
     EXPECT_EQ(held.use_count(), 1) << "a lane that stands still keeps nothing of it";

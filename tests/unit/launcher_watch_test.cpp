@@ -23,10 +23,41 @@ TEST(LauncherWatch, NewLauncherIsTriedAtOnceAndThenOnceInAWhile) {
 
 TEST(LauncherWatch, NothingIsStartedForAMomentAfterAStartThatFailed) {
   LauncherWatch watch;
-  watch.failed_to_start(kNow);
+  EXPECT_TRUE(watch.failed_to_start(kNow, "out of descriptors"));
   EXPECT_TRUE(watch.ready()) << "its launcher lives";
   EXPECT_FALSE(watch.may_start(kNow + LauncherWatch::kReviveMs - 1));
   EXPECT_TRUE(watch.may_start(kNow + LauncherWatch::kReviveMs));
+}
+
+TEST(LauncherWatch, PauseGrowsWhileStartsFail) {
+  LauncherWatch watch;
+  std::uint64_t now = kNow;
+  for (std::uint64_t pause = LauncherWatch::kReviveMs; pause < LauncherWatch::kMaxPauseMs; pause *= 2) {
+    EXPECT_TRUE(watch.failed_to_start(now, "out of descriptors"));
+    EXPECT_FALSE(watch.failed_to_start(now + pause - 1, "out of descriptors")) << "it was started before the pause";
+    EXPECT_FALSE(watch.may_start(now + pause - 1));
+    EXPECT_TRUE(watch.may_start(now += pause));
+  }
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_TRUE(watch.failed_to_start(now, "out of descriptors"));
+    EXPECT_TRUE(watch.may_start(now += LauncherWatch::kMaxPauseMs));
+  }
+  now += 2 * LauncherWatch::kMaxPauseMs;
+  EXPECT_TRUE(watch.failed_to_start(now, "out of descriptors"));
+  EXPECT_TRUE(watch.may_start(now + LauncherWatch::kReviveMs)) << "runs have begun since the last shortage";
+}
+
+TEST(LauncherWatch, ReasonIsKeptUntilRunsHaveBegunAgain) {
+  LauncherWatch watch;
+  EXPECT_EQ(watch.why_not(kNow), "");
+  watch.failed_to_start(kNow, "out of descriptors");
+  EXPECT_EQ(watch.why_not(kNow), "out of descriptors");
+  EXPECT_EQ(watch.why_not(kNow + LauncherWatch::kReviveMs + 1), "out of descriptors");
+  EXPECT_EQ(watch.why_not(kNow + 5 * LauncherWatch::kReviveMs), "");
+  watch.try_now(kNow);
+  EXPECT_EQ(watch.why_not(kNow), "no sandbox can be had: the log says why");
+  watch.revived(fail(Code::unavailable, "sandbox: /a/path: out of memory: raise it"));
+  EXPECT_EQ(watch.why_not(kNow), "out of memory: raise it");
 }
 
 }  // namespace

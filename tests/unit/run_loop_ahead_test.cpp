@@ -82,12 +82,12 @@ TEST_F(RunLoopAheadTest, WaitingJobThatIsCancelledOrFencedNeverBegins) {
   EXPECT_EQ(control_.launches, 1U);
 }
 
-TEST_F(RunLoopAheadTest, EverythingIsCancelledAlsoWhatWaits) {
+TEST_F(RunLoopAheadTest, AllJobsGoBackAlsoThoseThatWait) {
   for (RunNumber run = 1; run <= 2; ++run) start(run);
   ASSERT_TRUE(eventually([&] { return control_.is_running(1); }));
-  loop_->cancel_all();
+  loop_->return_jobs();
   ASSERT_TRUE(wait_for_reports(2));
-  EXPECT_EQ(given_back(), std::vector<RunNumber>{2});
+  EXPECT_EQ(given_back(), (std::vector<RunNumber>{2, 1}));
   EXPECT_EQ(control_.launches, 1U);
 }
 

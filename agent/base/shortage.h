@@ -1,0 +1,44 @@
+// Resources of the host that a process can run out of, as errno reports them.
+//
+//   if (const Shortage* shortage = find_shortage(errno)) log(..., describe_shortage(*shortage));
+//
+// A shortage says nothing about the work that met it: the same work succeeds later, or on another host.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <string>
+
+namespace mycojobs {
+
+struct Shortage {
+  int error;
+  const char* resource;
+  const char* remedy;
+};
+
+inline constexpr std::array<Shortage, 5> kShortages{{
+    {EMFILE, "descriptors", "raise the limit of open files (ulimit -n, LimitNOFILE= of the unit), or use fewer slots"},
+    {ETOOMANYREFS, "descriptors in sockets",
+     "raise the limit of open files (ulimit -n, LimitNOFILE= of the unit), or use fewer slots"},
+    {ENFILE, "open files of the whole host", "raise the sysctl fs.file-max, or use fewer slots"},
+    {EAGAIN, "processes or threads",
+     "raise the limit of processes (ulimit -u, TasksMax= of the unit, pids.max of a container), or use fewer slots"},
+    {ENOMEM, "memory",
+     "raise the limit of memory (MemoryMax= of the unit) or of address space (ulimit -v), or use fewer slots"},
+}};
+
+// Null: the error reports no shortage.
+inline const Shortage* find_shortage(int error) {
+  const auto* found =
+      std::find_if(kShortages.begin(), kShortages.end(), [error](const Shortage& row) { return row.error == error; });
+  return found == kShortages.end() ? nullptr : found;
+}
+
+// "out of descriptors: raise the limit of open files ...".
+inline std::string describe_shortage(const Shortage& shortage) {
+  return std::string("out of ") + shortage.resource + ": " + shortage.remedy;
+}
+
+}  // namespace mycojobs

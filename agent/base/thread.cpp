@@ -1,0 +1,48 @@
+#include "base/thread.h"
+
+#include <pthread.h>
+
+#include <atomic>
+#include <cerrno>
+#include <new>
+#include <system_error>
+
+#include "base/errno_text.h"
+#include "base/shortage.h"
+
+namespace mycojobs {
+namespace {
+
+std::atomic<int> shortages_for_tests{0};
+
+tl::unexpected<Error> no_thread(int error) {
+  const Shortage* shortage = find_shortage(error);
+  return fail(Code::unavailable,
+              "no thread can be started: " + (shortage == nullptr ? errno_text(error) : describe_shortage(*shortage)));
+}
+
+void name_this_thread(const std::string& name) {
+  constexpr std::size_t kMaxNameBytes = 15;
+  if (!name.empty()) ::pthread_setname_np(::pthread_self(), name.substr(0, kMaxNameBytes).c_str());
+}
+
+}  // namespace
+
+Result<std::thread> start_thread(std::function<void()> body, const std::string& name) {
+  if (shortages_for_tests > 0) return no_thread(EAGAIN);
+  try {
+    return std::thread([body = std::move(body), name] {
+      name_this_thread(name);
+      body();
+    });
+  } catch (const std::system_error& error) {
+    return no_thread(error.code().value());
+  } catch (const std::bad_alloc&) {
+    return no_thread(ENOMEM);
+  }
+}
+
+ThreadShortage::ThreadShortage() { ++shortages_for_tests; }
+ThreadShortage::~ThreadShortage() { --shortages_for_tests; }
+
+}  // namespace mycojobs

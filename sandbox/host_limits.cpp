@@ -1,0 +1,53 @@
+#include "sandbox/host_limits.h"
+
+#include <fmt/core.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "base/shortage.h"
+#include "sandbox/cgroup.h"
+
+namespace mycojobs::sandbox {
+namespace {
+
+// The agent's own descriptors and tasks at most, those of one context's connections, threads and zygotes included, and
+// what a slot adds to them.
+constexpr std::uint64_t kAgentDescriptors = 64, kSlotDescriptors = 4;
+constexpr std::uint64_t kPrewarmedDescriptors = 8 * kRunDescriptors;  // of sandboxes that wait for a run
+constexpr std::uint64_t kAgentTasks = 32, kSlotTasks = 2;
+
+std::uint64_t fitting(std::uint64_t limit, std::uint64_t fixed, std::uint64_t per_slot) {
+  return limit <= fixed ? 1 : std::max<std::uint64_t>(1, (limit - fixed) / per_slot);
+}
+
+}  // namespace
+
+HostLimits read_host_limits() {
+  HostLimits limits;
+  rlimit now{};
+  if (::getrlimit(RLIMIT_NOFILE, &now) == 0 && now.rlim_cur != RLIM_INFINITY) limits.descriptors = now.rlim_cur;
+  limits.tasks = task_limit();
+  // Root is not held to it.
+  if (::geteuid() != 0 && ::getrlimit(RLIMIT_NPROC, &now) == 0 && now.rlim_cur != RLIM_INFINITY)
+    limits.tasks = std::min<std::uint64_t>(limits.tasks, now.rlim_cur);
+  return limits;
+}
+
+SlotFit fit_slots(std::uint32_t wanted, const HostLimits& limits) {
+  const std::uint64_t prewarmed = std::min<std::uint64_t>(limits.descriptors / 4, kPrewarmedDescriptors);
+  const std::uint64_t by_descriptors =
+      std::min(fitting(limits.descriptors, kAgentDescriptors, kSlotDescriptors),
+               fitting(limits.descriptors, kLauncherDescriptors + prewarmed, kRunDescriptors));
+  const std::uint64_t by_tasks = fitting(limits.tasks, kAgentTasks, kSlotTasks);
+  const std::uint64_t fit = std::min(by_descriptors, by_tasks);
+  if (fit >= wanted) return {wanted, ""};
+  const bool descriptors = by_descriptors <= by_tasks;
+  const Shortage& shortage = *find_shortage(descriptors ? EMFILE : EAGAIN);
+  return {static_cast<std::uint32_t>(fit),
+          fmt::format("slots: {} are set, and {} fit into the limit of {} {}: {}", wanted, fit,
+                      descriptors ? limits.descriptors : limits.tasks, shortage.resource, shortage.remedy)};
+}
+
+}  // namespace mycojobs::sandbox

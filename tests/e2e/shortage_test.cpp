@@ -1,0 +1,147 @@
+// Hosts that are out of descriptors, threads or memory: no job is lost, and the messages name the resource.
+#include <sys/resource.h>
+
+#include <csignal>
+#include <fstream>
+
+#include "e2e/world.h"
+
+namespace mycojobs::test {
+namespace {
+
+std::string name_of(pid_t pid) {
+  std::string name;
+  std::getline(std::ifstream("/proc/" + std::to_string(pid) + "/comm"), name);
+  return name;
+}
+
+class Shortage : public ::testing::Test {
+ protected:
+  Process start(std::vector<std::string> more = {}) {
+    more.insert(more.end(), {"--sandbox-prewarmed", "0", "--health-listen", "127.0.0.1:0"});
+    return start_agent(folder_, redis_, 1, more);
+  }
+  // 0: it is not there.
+  static pid_t launcher_of(const Process& agent) {
+    for (const pid_t pid : descendants(agent.pid())) {
+      if (name_of(pid) == "mycojobs-launch") return pid;
+    }
+    return 0;
+  }
+  static void set_descriptors(pid_t pid, rlim_t limit) {
+    rlimit now{};
+    ASSERT_EQ(::prlimit(pid, RLIMIT_NOFILE, nullptr, &now), 0);
+    now.rlim_cur = limit == RLIM_INFINITY ? now.rlim_max : limit;
+    ASSERT_EQ(::prlimit(pid, RLIMIT_NOFILE, &now, nullptr), 0);
+  }
+  std::string detail() const { return redis_.cli(1, {"HGET", "runner:1", "detail"}); }
+  std::string explain(const PlainJob& job) {
+    return run(folder_, {program(), "job", "explain", job.key().substr(4), "--redis", redis_.url(), "--json"}).out;
+  }
+
+  TempDir folder_;
+  RedisServer redis_{folder_};
+};
+
+// 50: a run's descriptors do not fit beside those that the launcher keeps back. 10: not even those of the agent's
+// message can be received.
+TEST_F(Shortage, LauncherWithoutDescriptorsGivesJobsBack) {
+  for (const rlim_t limit : {50, 10}) {
+    Process agent = start();
+    ASSERT_TRUE(is_up(redis_, 1)) << agent.err();
+    const pid_t launcher = launcher_of(agent);
+    ASSERT_NE(launcher, 0);
+    set_descriptors(launcher, limit);
+    std::vector<PlainJob> jobs;
+    for (int id = 1; id <= 8; ++id) {
+      jobs.push_back({.caller = static_cast<int>(limit), .id = id});
+      submit(redis_, jobs.back());
+    }
+    const std::string why = "paused: out of descriptors: raise the limit of open files";
+    ASSERT_TRUE(eventually([&] { return detail().starts_with(why); })) << detail() << agent.err();
+    EXPECT_TRUE(eventually([&] { return explain(jobs.back()).find("\"runner_paused\"") != std::string::npos; }))
+        << explain(jobs.back());
+    for (const PlainJob& job : jobs) EXPECT_FALSE(ended(redis_, job));
+    EXPECT_EQ(launcher_of(agent), launcher) << "it lives on";
+    set_descriptors(launcher, RLIM_INFINITY);
+    for (const PlainJob& job : jobs) {
+      EXPECT_EQ(status_at_end(redis_, job), "finished") << agent.err();
+      EXPECT_EQ(field(redis_, job, "deliveries"), "1");
+    }
+    EXPECT_TRUE(eventually([&] { return detail() == "running"; })) << detail();
+    agent.signal(SIGTERM);
+    agent.wait();
+  }
+}
+
+TEST_F(Shortage, SlotsAreComparedWithTheLimitsAtTheStart) {
+  std::vector<std::string> argv{"prlimit",     "--nofile=120:120", program(), "agent",   "--redis",
+                                redis_.url(),  "--runner",         "1",       "--slots", "64",
+                                "--state-dir", folder_ / "state"};
+  Process agent(folder_, argv);
+  ASSERT_TRUE(is_up(redis_, 1)) << agent.err();
+  EXPECT_NE(agent.err().find("slots: 64 are set, and 5 fit into the limit of 120 descriptors"), std::string::npos)
+      << agent.err();
+  EXPECT_EQ(redis_.cli(1, {"HGET", "runner:1", "slots"}), "5");
+  std::vector<PlainJob> jobs;
+  for (int id = 1; id <= 40; ++id) {
+    jobs.push_back({.id = id, .script = "import time\ntime.sleep(0.2)"});
+    submit(redis_, jobs.back());
+  }
+  for (const PlainJob& job : jobs) {
+    EXPECT_EQ(status_at_end(redis_, job), "finished") << agent.err();
+    EXPECT_EQ(field(redis_, job, "deliveries"), "1");
+  }
+}
+
+// Of the agent's address space, too small for its threads or its memory.
+TEST_F(Shortage, TooLittleAddressSpaceIsNamed) {
+  for (const char* mib : {"60", "150", "200", "275"}) {
+    const std::string limit = "--as=" + std::to_string(std::stoul(mib) << 20);
+    Process agent(folder_, {"prlimit", limit, program(), "agent", "--redis", redis_.url(), "--runner", "7",
+                            "--state-dir", folder_ / "state"});
+    const bool up_or_ended = eventually([&] {
+      return !agent.running() || redis_.cli(1, {"HGET", "runner:7", "detail"}) != "";
+    });
+    EXPECT_TRUE(up_or_ended) << mib;
+    EXPECT_EQ(agent.err().find("a bug"), std::string::npos) << mib << " MiB: " << agent.err();
+    EXPECT_EQ(agent.err().find("bad_alloc"), std::string::npos) << mib << " MiB: " << agent.err();
+    if (!agent.running()) {
+      EXPECT_NE(agent.err().find("out of "), std::string::npos) << mib << " MiB: " << agent.err();
+    }
+    agent.signal(SIGKILL);
+    agent.wait();
+    redis_.cli(1, {"FLUSHDB"});
+  }
+}
+
+// As an ordinary user, since root is not held to RLIMIT_NPROC.
+TEST_F(Shortage, CoordinatorWithoutThreadsGoesOn) {
+  if (::geteuid() != 0) GTEST_SKIP() << "needs root to become another user";
+  constexpr const char* kUser = "54321";  // of nobody's processes
+  for (const char* context : {"1", "2", "3", "4"}) redis_.cli(std::stoi(context), {"SET", "x", "1"});
+  ASSERT_EQ(redis_.cli(0, {"CONFIG", "SET", "unixsocketperm", "777"}), "OK");
+  std::filesystem::permissions(folder_.path(), std::filesystem::perms::all);
+  std::filesystem::permissions(redis_.url().substr(7), std::filesystem::perms::all);
+  Process coordinator(folder_, {"prlimit", "--nproc=20", "setpriv", "--reuid", kUser, "--regid", kUser,
+                                "--clear-groups", program(), "coordinator", "--redis", redis_.url(), "--state-dir",
+                                folder_ / "user", "--api-listen", "127.0.0.1:0"});
+  ASSERT_TRUE(eventually([&] {
+    return coordinator.err().find("is not served: no thread can be started: out of processes or threads") !=
+           std::string::npos;
+  })) << coordinator.err();
+  EXPECT_NE(coordinator.err().find("context 1: served"), std::string::npos) << coordinator.err();
+  ASSERT_EQ(::prlimit(coordinator.pid(), RLIMIT_NPROC, nullptr, nullptr), 0);
+  const rlimit many{1000, 1000};
+  ASSERT_EQ(::prlimit(coordinator.pid(), RLIMIT_NPROC, &many, nullptr), 0);
+  EXPECT_TRUE(eventually([&] {
+    for (const char* context : {"1", "2", "3", "4"}) {
+      if (coordinator.err().find(std::string("context ") + context + ": served") == std::string::npos) return false;
+    }
+    return true;
+  })) << coordinator.err();
+  EXPECT_TRUE(coordinator.running());
+}
+
+}  // namespace
+}  // namespace mycojobs::test

@@ -1,0 +1,51 @@
+// A coordinator whose host is out of threads: it does not end, says which context is not served, and serves it later.
+#include <gtest/gtest.h>
+
+#include <memory>
+
+#include "base/clock.h"
+#include "base/thread.h"
+#include "coordinator/coordinator.h"
+#include "support/process.h"
+#include "support/redis/memory_server.h"
+
+namespace mycojobs {
+namespace {
+
+using test::eventually;
+
+class CoordinatorThreads : public ::testing::Test {
+ protected:
+  std::unique_ptr<Coordinator> make(std::vector<Id> contexts) {
+    CoordinatorSettings settings;
+    settings.contexts = std::move(contexts);
+    settings.discover_ms = 10;
+    return Coordinator::make(server_, clock_, settings);
+  }
+  SystemClock clock_;
+  MemoryServer server_{clock_};
+};
+
+TEST_F(CoordinatorThreads, ContextsAreServedOnceThreadsCanBeHad) {
+  for (const std::vector<Id>& contexts : {std::vector<Id>{1, 2}, std::vector<Id>{}}) {
+    const auto coordinator = make(contexts);
+    EXPECT_EQ(coordinator->why_not_ready(), "it starts");
+    {
+      const ThreadShortage shortage;
+      const auto begun = coordinator->begin();
+      ASSERT_TRUE(begun) << begun.error().message;
+      coordinator->is_healthy();
+      if (!contexts.empty()) {
+        const std::string why = coordinator->why_not_ready();
+        EXPECT_EQ(why.rfind("context 1 is not served: no thread can be started", 0), 0U) << why;
+      }
+    }
+    EXPECT_TRUE(eventually([&] {
+      coordinator->is_healthy();
+      return coordinator->why_not_ready().empty();
+    })) << coordinator->why_not_ready();
+  }
+}
+
+}  // namespace
+}  // namespace mycojobs
