@@ -13,6 +13,7 @@
 #include <random>
 #include <thread>
 
+#include "base/fd.h"
 #include "fixture.h"
 #include "sandbox/client.h"
 
@@ -264,7 +265,7 @@ TEST(Launcher, NoZygoteOutlivesLauncherAndGuard) {
     config.alive_fd = write_end.get();
     config.leave_out = {"zygote_parent"};  // the kernel's help alone would hide what is left in most cases
     std::thread starting([&config] { (void)start_sandbox(config); });
-    ::usleep(random() % 12000);
+    ::usleep(static_cast<useconds_t>(random() % 12000));
     std::vector<pid_t> family = descendants(::getpid());  // guard, launcher, zygote, ...
     family.resize(std::min<std::size_t>(family.size(), 2));
     for (const pid_t pid : family) ::kill(pid, SIGKILL);
