@@ -214,7 +214,7 @@ Result<Context> update_context(const Caller& by, Store& store, const Context& wa
   MJ_CHECK(may(by, store, Action::administer));
   if (const auto wrong = read_notify(wanted.notify, "notify").problems; !wrong.empty())
     return fail(Code::invalid, join(wrong));
-  MJ_TRY(changed, chosen(with_local(encode(wanted), wanted, fields), fields));
+  MJ_TRY(changed, chosen(encode(wanted), fields));
   MJ_CHECK(existing(by, store, ""));
   MJ_TRY(after, store.change_record(by.context, context_key(by.context), changed));
   return decode<Context>(after).record;
