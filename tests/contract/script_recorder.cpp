@@ -371,6 +371,9 @@ void ScriptRecorder::play_flows() {
   last.events_taken = 1;
   expect_done(flows_->commit(last));
   expect_done(flows_->list(kContext, "pipeline", 0, 10));
+  run(kContext, scripts::flow_waits, {std::to_string(flow), "1", "77"});
+  run(kContext, scripts::flow_catalog, {"mj:catalog", "", "10"});
+  run(kContext, scripts::flow_catalog_drop, {"mj:catalog", "1-0", std::to_string(flow)});
   expect_done(flows_->remove(kContext, flow));
 }
 
@@ -387,6 +390,8 @@ void ScriptRecorder::play_flow_requests() {
   schedule.caller = 12;
   schedule.definition_hash = "abc";
   expect_done(flows_->put_schedule(kContext, schedule, "{}", 0));
+  run(kContext, scripts::flow_schedule_places, {"nightly"});
+  run(kContext, scripts::flow_schedule_repair, {"nightly"});
   expect_done(flows_->remove_schedule(kContext, "nightly"));
 }
 
@@ -426,6 +431,8 @@ void ScriptRecorder::play_outgoing_messages() {
     expect_done(
         store_->route_message(kContext, {message, {"c0ffee", {{"own", "1"}}}, 60000, 60000, {{job(id), kQueue}}}));
   };
+  write("message:12:9");
+  run(kContext, scripts::post_message, {"message:12:9", "0"});
   route("message:12:5", 50);
   route("message:12:6", 60);
   route("message:12:7", 70);
@@ -489,6 +496,9 @@ void ScriptRecorder::play_records() {
   expect_done(store_->hold_runner(kContext, runner, self, 1000, "", held_by));
   expect_done(store_->release_runner(kContext, 1, self));
   expect_done(store_->delete_record(kContext, "runner:1"));
+  plain(1, {"HSET", "context:1", "id", "1"});
+  run(kContext, scripts::context_revision, {"1"});
+  run(kContext, scripts::delete_context, {"1", "another revision"});
   expect_done(store_->note_refusal(kContext, {0, 0, 3, "steer", "flow 7", "admins"}));
 }
 

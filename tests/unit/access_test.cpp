@@ -25,7 +25,8 @@ bool gives(const std::vector<std::string>& rules, const std::string& rule) {
 
 // "+hset" of each redis.call('HSET', ...), and of the names of commands that a script puts together.
 std::set<std::string> commands_of(const Script& script) {
-  static const std::regex called("redis\\.p?call\\('([A-Z]+)'(?:, '(STREAM|USAGE)')?|'(RPUSH|LPUSH|ZADD|ZREM)'");
+  static const std::regex called(
+      "(?:redis\\.p?call|call_index)\\('([A-Z]+)'(?:, '(STREAM|USAGE)')?|'(RPUSH|LPUSH|ZADD|ZREM)'");
   const std::string text(script.text);
   std::set<std::string> all;
   for (std::sregex_iterator at(text.begin(), text.end(), called), end; at != end; ++at) {

@@ -326,7 +326,7 @@ if err then return err end
 local answers = {}
 for i = 1, count do
   local job, claim_id, token = arg(), arg(), arg()
-  local claim = read_claim(job)
+  local claim = find_claim(job)
   if is_live(claim, claim_id, token) then
     -- Always later than before, also after a step back of the clock: whoever observes the lease must see the renewal.
     local until_ms = dec(math.max(num(claim.until_ms) + 1, now_ms + lease_ms))
@@ -338,7 +338,7 @@ for i = 1, count do
     end
     redis.call('HSET', 'mj:claim:' .. job, 'until_ms', until_ms, 'lease_ms', dec(lease_ms))
     redis.call('ZADD', 'mj:leases', until_ms, job)
-    if type_of(job) == 'hash' then redis.call('HSET', job, 'lease_until_ms', until_ms) end
+    if has_type(job, 'hash') then redis.call('HSET', job, 'lease_until_ms', until_ms) end
     answers[i] = claim.cancel and 2 or 1
   elseif not owns(claim, claim_id, token) or claim.state == 'live' or claim.reason == 'expired' then
     add_anomaly(job .. ': a renewal by claim ' .. shown(claim_id) .. ' came too late')
@@ -390,7 +390,7 @@ local function retry(job, claim, fields, sum, after_ms)
     'end', sum, 'waiting_since', dec(now_ms))
   redis.call('HDEL', 'mj:claim:' .. job, 'until_ms', 'beat', 'began')
   leave(job, claim, 'live')
-  if type_of(job) == 'hash' then
+  if has_type(job, 'hash') then
     redis.call('HDEL', job, 'error', 'error_info', 'result', 'result_json', 'usage', 'layers', 'receipt', 'artifacts', 'artifacts_dropped', 'ran_as',
       'lease_until_ms', 'claim_id', 'runner_id')
     redis.call('HSET', job, unpack(fields))
@@ -430,7 +430,7 @@ end
 local function mark(job, claim_id, token, words)  -- detail
   local claim = read_claim(job)
   if not is_live(claim, claim_id, token) then return stale(job, 'a mark', claim_id) end
-  if type_of(job) == 'hash' then redis.call('HSET', job, 'detail', words[1], 'updated_at', now_s) end
+  if has_type(job, 'hash') then redis.call('HSET', job, 'detail', words[1], 'updated_at', now_s) end
   happened(job)
   return {'ok', ''}
 end
@@ -457,7 +457,7 @@ local back, page, next_page = 0, page_of_leases(after)
 for i = 1, #page, 2 do
   local job = page[i]
   local key = 'mj:claim:' .. job
-  local id = type_of(key) == 'hash' and redis.call('HGET', key, 'claim_id')
+  local id = has_type(key, 'hash') and redis.call('HGET', key, 'claim_id')
   if id and wanted[id] then
     local claim = read_claim(job)
     if claim and claim.state == 'live' and not release(job, claim, 'the answer to its claim was lost', false) then back = back + 1 end
@@ -484,8 +484,9 @@ return found
 local job, until_ms = arg(), num(arg())
 local err = wrong_shared()
 if err then return err end
-local claim = read_claim(job)
-if claim and not claim.state and type_of(job) == 'hash' and redis.call('HGET', job, 'status') == 'started' then
+local claim = find_claim(job)
+if not claim then return 0 end
+if not claim.state and type_of(job) == 'hash' and redis.call('HGET', job, 'status') == 'started' then
   -- Somebody has deleted the claim. Its owner was refused since then and has killed the run; the job must not be stranded:
   -- an observer whose clock is a little ahead comes again.
   if now_ms <= until_ms then return 0 end
@@ -498,7 +499,7 @@ if claim and not claim.state and type_of(job) == 'hash' and redis.call('HGET', j
   redis.call('ZREM', 'mj:leases', job)
   return 1
 end
-if not claim or claim.state ~= 'live' then
+if claim.state ~= 'live' then
   redis.call('ZREM', 'mj:leases', job)  -- an entry that belongs to no claim
   return 0
 end
@@ -518,14 +519,14 @@ local page, next_page = page_of_leases(after)
 local jobs = {next_page}
 for i = 1, #page, 2 do
   local job = page[i]
-  local claim = read_claim(job)
+  local claim = find_claim(job)
   if claim and claim.state == 'live' and claim.runner == runner and claim.instance == instance and instance ~= '' then
     if not give_back(job, claim, 'expired', 'its agent is gone') then jobs[#jobs + 1] = job end
   end
 end
 return jobs
 
---# grant:
+--# grant: journal
 -- The server was started since somebody last saw it: each live claim gets a whole lease, never a shorter one. {claims, 1 if
 -- it had data before that start and nobody has met it since, {queue, the revision that its journal had at the start, ...}}.
 local run_id = arg()
@@ -536,7 +537,7 @@ if before == run_id then return {0, 0, redis.call('HGETALL', 'mj:heads')} end
 local heads, granted = {}, 0
 for _, queue in ipairs(redis.call('SMEMBERS', 'mj:queues')) do
   local key = 'mj:journal:' .. queue
-  if type_of(key) == 'stream' then
+  if has_type(key, 'stream') then
     local info = to_table(redis.call('XINFO', 'STREAM', key))
     heads[#heads + 1] = queue
     heads[#heads + 1] = string.match(info['last-generated-id'], '^%d+')
@@ -546,12 +547,12 @@ redis.call('DEL', 'mj:heads')
 redis.call('SET', 'mj:server', run_id)
 for i = 1, #heads, 2 do redis.call('HSET', 'mj:heads', heads[i], heads[i + 1]) end
 for _, job in ipairs(redis.call('ZRANGE', 'mj:leases', 0, -1)) do
-  local claim = read_claim(job)
+  local claim = find_claim(job)
   if claim and claim.state == 'live' then
     local until_ms = dec(math.max(num(claim.until_ms), now_ms + num(claim.lease_ms)))
     redis.call('HSET', 'mj:claim:' .. job, 'until_ms', until_ms)
     redis.call('ZADD', 'mj:leases', until_ms, job)
-    if type_of(job) == 'hash' then redis.call('HSET', job, 'lease_until_ms', until_ms) end
+    if has_type(job, 'hash') then redis.call('HSET', job, 'lease_until_ms', until_ms) end
     granted = granted + 1
   end
 end

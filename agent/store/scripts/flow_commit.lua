@@ -42,7 +42,7 @@ local function claim_of(job)
   if claim.flow and claim.flow ~= me then
     return add_anomaly(job .. ' belongs to flow ' .. shown(claim.flow) .. ', and flow ' .. me .. ' has it as well')
   end
-  if not claim.state and type_of(job) ~= 'hash' then
+  if not claim.state and not has_type(job, 'hash') then
     claim.flow = me
   elseif not claim.state then
     local status = redis.call('HGET', job, 'status')
@@ -74,7 +74,7 @@ end
 local function queue_job(job, claim, fields)
   if is_over(claim) then return raise_event(me, 'job ' .. job) end
   if claim.state and claim.state ~= 'planned' then return end
-  if type_of(job) ~= 'hash' then
+  if not has_type(job, 'hash') then
     return finish(job, claim, failure('dead_letter', 'another client deleted its record'), false)
   end
   redis.call('HSET', job, 'queued_ms', dec(now_ms), unpack(fields))
@@ -93,7 +93,7 @@ end
 
 -- Planned again. False: it has not failed.
 local function plan_again(job, claim)
-  if claim.state ~= 'ended' or claim.status == 'finished' or type_of(job) ~= 'hash' then return false end
+  if claim.state ~= 'ended' or claim.status == 'finished' or not has_type(job, 'hash') then return false end
   local queue = queue_of(job, claim)
   local attempt = dec(math.max(1, num(claim.attempt) + (num(claim.epoch) > 0 and 1 or 0)))
   drop_leftover(job, claim, queue)
@@ -145,7 +145,7 @@ end
 revision = revision + #facts
 if checkpoint ~= '' then redis.call('HSET', 'mj:checkpoint:' .. flow, 'at', dec(revision), 'text', checkpoint) end
 if taken > 0 then
-  if not wrong(events, 'list') then redis.call('LPOP', events, taken) end
+  if has_type(events, 'list') then redis.call('LPOP', events, taken) end
   redis.call('HSET', 'mj:flow:' .. flow, 'taken', dec(num(mark.taken) + taken))
 end
 

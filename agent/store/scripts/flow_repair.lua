@@ -51,8 +51,8 @@ if mark.state ~= state or revision_of(flow) ~= expected then return 'moved' end
 local events, checkpoint = 'mj:events:' .. flow, 'mj:checkpoint:' .. flow
 local function from(key) return function() redis.call('ZREM', key, flow) end end
 local function add_row(key, field)
-  local row = head_of(key)
-  if wrong(key, 'stream') or not row then return add_anomaly(shown(key) .. ' cannot take flow ' .. flow .. ': delete that key') end
+  local row = not is_foreign(key, 'stream') and head_of(key)
+  if not row then return add_anomaly(shown(key) .. ' cannot take flow ' .. flow .. ': delete that key') end
   redis.call('XADD', key, dec(row + 1) .. '-0', 'flow', flow, 'at', mark.created_ms or '0', 'name', mark.name or '')
   redis.call('HSET', 'mj:flow:' .. flow, field, dec(row + 1))
 end
@@ -65,11 +65,12 @@ local kPlaces = {
   catalog = {function() add_row(kCatalog, 'row') end},
   index = {function() add_row(kCatalog .. ':' .. mark.name, 'index_row') end},
   users = {function()
-    if not wrong_definition(mark.definition) then redis.call('SADD', 'mj:definition-uses:' .. mark.definition, 'flow:' .. flow) end
+    local users = 'mj:definition-uses:' .. mark.definition
+    if not is_foreign(users, 'set') then redis.call('SADD', users, 'flow:' .. flow) end
   end},
   keys = {function()
     local names = 'mj:flow-keys:' .. (mark.caller or '0')
-    if not wrong(names, 'hash') then redis.call('HSETNX', names, mark.key, flow .. ' ' .. (mark.print or kAnyPrint)) end
+    if not is_foreign(names, 'hash') then redis.call('HSETNX', names, mark.key, flow .. ' ' .. (mark.print or kAnyPrint)) end
   end},
 }
 local doing = {
@@ -97,7 +98,9 @@ local key, id, field = arg(), arg(), arg()
 local err = wrong(key, 'stream')
 if err then return err end
 local flow = string.match(field, '^%d+$')
-local mark = flow and type_of('mj:flow:' .. flow) == 'hash' and read_mark(flow)
+err = flow and wrong('mj:flow:' .. flow, 'hash')
+if err then return err end
+local mark = flow and read_mark(flow)
 if mark and id == dec(num(key == kCatalog and mark.row or mark.index_row)) .. '-0' then return 0 end
 return redis.call('XDEL', key, id)
 
@@ -120,6 +123,8 @@ local err = wrong(key, 'hash') or wrong('mj:schedules', 'set')
 if err then return err end
 local hash = redis.call('HGET', key, 'definition_hash')
 if not hash then return redis.call('SREM', 'mj:schedules', name) end
+err = wrong_definition(hash)
+if err then return err end
 redis.call('SADD', 'mj:schedules', name)
-if not wrong_definition(hash) then redis.call('SADD', 'mj:definition-uses:' .. hash, 'schedule:' .. name) end
+redis.call('SADD', 'mj:definition-uses:' .. hash, 'schedule:' .. name)
 return 1

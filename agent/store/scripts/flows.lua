@@ -264,7 +264,7 @@ local err = wrong(kDue, 'zset') or wrong('mj:anomalies', 'stream')
 if err then return err end
 local answer = {'0'}
 for _, flow in ipairs(redis.call('ZRANGEBYSCORE', kDue, '-inf', dec(now_ms), 'LIMIT', 0, max)) do
-  local mark = is_id(flow) and type_of('mj:flow:' .. flow) == 'hash' and read_mark(flow)
+  local mark = is_id(flow) and has_type('mj:flow:' .. flow, 'hash') and read_mark(flow)
   if mark and mark.state == 'active' then
     answer[#answer + 1] = flow
   else
@@ -324,7 +324,7 @@ if err then return err end
 if redis.call('HGET', key, 'instance') == instance then redis.call('DEL', key) end
 return 0
 
---# flow_schedule_put: flows
+--# flow_schedule_put: journal flows
 -- Empty; {conflict, the present revision}; missing: its definition is not there and was not given.
 local name, expected, hash, definition, fields = arg(), num(arg()), arg(), arg(), list_arg()
 local key = 'mj:schedule:' .. name
@@ -345,7 +345,7 @@ use_definition(hash, definition, 'schedule:' .. name)
 if there.definition_hash and there.definition_hash ~= hash then drop_definition(there.definition_hash, 'schedule:' .. name) end
 return ''
 
---# flow_schedule_remove: flows
+--# flow_schedule_remove: journal flows
 local name = arg()
 local key = 'mj:schedule:' .. name
 local err = wrong(key, 'hash') or wrong('mj:schedules', 'set')
@@ -380,15 +380,15 @@ if mark.state == 'creating' then
   local last = math.min(num(mark.jobs), swept + 200)
   for i = swept, last - 1 do
     local job = 'job:' .. (mark.caller or '0') .. ':' .. dec(first + i)
-    local claim = read_claim(job)
+    local claim = find_claim(job)
     if claim and claim.state == 'planned' and string.match(claim.flow or '', ' (%d+)$') == flow then
       local revisions = {}
       for revision in string.gmatch(claim.revs or '', '%d+') do revisions[#revisions + 1] = revision .. '-0' end
       local journal = 'mj:journal:' .. queue_of(job, claim)
-      if #revisions > 0 and type_of(journal) == 'stream' then redis.call('XDEL', journal, unpack(revisions)) end
+      if #revisions > 0 and has_type(journal, 'stream') then redis.call('XDEL', journal, unpack(revisions)) end
       forget_idempotency_keys(job, claim)
       redis.call('UNLINK', job, 'mj:claim:' .. job)
-      redis.pcall('ZREM', 'mj:jobs', job)
+      call_index('ZREM', 'mj:jobs', job)
     end
   end
   if last < num(mark.jobs) then
@@ -397,7 +397,7 @@ if mark.state == 'creating' then
   end
 end
 local function drop_row(key, row)
-  if not row or num(row) == 0 or type_of(key) ~= 'stream' then return end
+  if not row or num(row) == 0 or not has_type(key, 'stream') then return end
   local entry = redis.call('XRANGE', key, dec(num(row)), dec(num(row)), 'COUNT', 1)[1]
   if entry and to_table(entry[2]).flow == flow then redis.call('XDEL', key, entry[1]) end
 end
@@ -405,11 +405,11 @@ drop_row(kCatalog, mark.row)
 if mark.name and mark.name ~= '' then
   local index = kCatalog .. ':' .. mark.name
   drop_row(index, mark.index_row)
-  if type_of(index) == 'stream' and redis.call('XLEN', index) == 0 then redis.call('UNLINK', index) end
+  if has_type(index, 'stream') and redis.call('XLEN', index) == 0 then redis.call('UNLINK', index) end
 end
 drop_definition(mark.definition, 'flow:' .. flow)
 local names = 'mj:flow-keys:' .. (mark.caller or '0')
-if mark.key and mark.key ~= '' and type_of(names) == 'hash'
+if mark.key and mark.key ~= '' and has_type(names, 'hash')
   and string.match(redis.call('HGET', names, mark.key) or '', '^(%d+) ') == flow then
   redis.call('HDEL', names, mark.key)
 end

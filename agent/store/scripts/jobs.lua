@@ -87,7 +87,7 @@ if #named > 0 then redis.call('HSET', names, unpack(named)) end
 for queue, list in pairs(pushes) do
   if #list > 0 then redis.call('LPUSH', queue, unpack(list)) end
 end
-if #seen > 0 then redis.pcall('ZADD', 'mj:jobs', unpack(seen)) end
+if #seen > 0 then call_index('ZADD', 'mj:jobs', unpack(seen)) end
 if last_id then redis.call('SET', counter, dec(last_id)) end
 return answer
 

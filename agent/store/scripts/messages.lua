@@ -179,7 +179,9 @@ local err = wrong_message(message) or wrong('msg_out_coordinator', 'list') or wr
   or wrong('mj:inbox-turns', 'hash')
 if err then return err end
 local came = not written and redis.call('HGET', 'mj:came', content)
-if came and type_of('mj:message:' .. came) == 'hash' and redis.call('HGET', 'mj:message:' .. came, 'content') == content then
+err = came and wrong('mj:message:' .. came, 'hash')
+if err then return err end
+if came and redis.call('HGET', 'mj:message:' .. came, 'content') == content then
   return 'known'
 end
 if redis.call('EXISTS', mark) == 1 then
@@ -275,7 +277,7 @@ for _, index in ipairs(clock_went_back and {'mj:outbox', 'mj:inbox'} or {}) do
 end
 for _, entry in ipairs(redis.call('ZRANGEBYSCORE', 'mj:outbox', '-inf', dec(now_ms), 'LIMIT', 0, max)) do
   local message = string.match(entry, '^%l+ (message:%d+:%d+)$')
-  if message and type_of('mj:message:' .. message) == 'hash' then
+  if message and has_type('mj:message:' .. message, 'hash') then
     redis.call('ZADD', 'mj:outbox', dec(now_ms + hold_ms), entry)
     out[#out + 1] = {entry, redis.call('HGETALL', 'mj:message:' .. message)}
   else
@@ -283,7 +285,7 @@ for _, entry in ipairs(redis.call('ZRANGEBYSCORE', 'mj:outbox', '-inf', dec(now_
   end
 end
 for _, message in ipairs(redis.call('ZRANGEBYSCORE', 'mj:inbox', '-inf', dec(now_ms + 10), 'LIMIT', 0, max)) do  -- with all turns
-  if type_of('mj:message:' .. message) == 'hash' then
+  if has_type('mj:message:' .. message, 'hash') then
     redis.call('ZADD', 'mj:inbox', dec(now_ms + hold_ms), message)
     arrived[#arrived + 1] = message
   else
@@ -324,7 +326,7 @@ if what == 'later' then
   redis.call('ZADD', 'mj:outbox', dec(now_ms + pause_ms), entry)
   if why ~= '' then
     redis.call('HSET', mark, 'why', why, 'tries', dec(num(is.tries) + 1))
-    if kind == 'send' and type_of(message) == 'hash' then
+    if kind == 'send' and has_type(message, 'hash') then
       redis.call('HSET', message, 'transport_status', 'queued', 'updated_at', now_s)
     end
   end
@@ -333,7 +335,7 @@ end
 redis.call('ZREM', 'mj:outbox', entry)
 if kind == 'cancel' then return what end
 local there = kind == 'send' and what == 'delivered' and redis.call('HGET', mark, 'there')
-if there and type_of(message) == 'hash' then redis.call('HSET', message, 'transport_id', there) end
+if there and has_type(message, 'hash') then redis.call('HSET', message, 'transport_id', there) end
 if is.state ~= 'away' then
   if kind == 'logs' and what == 'failed' then redis.call('HSET', mark, 'stream', '') end  -- they are not wanted
   if kind == 'answer' then
@@ -347,14 +349,14 @@ end
 if kind ~= 'send' and kind ~= 'expire' then return what end  -- what becomes of the message does not rest on it
 if what == 'delivered' then
   redis.call('HSET', mark, 'delivered_ms', dec(now_ms))
-  if type_of(message) == 'hash' then
+  if has_type(message, 'hash') then
     redis.call('HSET', message, 'status', 'acknowledged', 'transport_status', 'delivered', 'updated_at', now_s)
   end
   if is.result_ms then redis.call('ZADD', 'mj:outbox', dec(now_ms + num(is.result_ms)), 'expire ' .. message) end
 elseif what == 'failed' then
   -- Whoever did not hear that it has arrived cannot know that it has not: who refused it now may have taken it before.
   put_out('cancel ' .. message)
-  if not is.delivered_ms and type_of(message) == 'hash' then redis.call('HSET', message, 'transport_status', 'failed') end
+  if not is.delivered_ms and has_type(message, 'hash') then redis.call('HSET', message, 'transport_status', 'failed') end
   end_away(message, is, detail, why)
 end
 return what
@@ -373,17 +375,17 @@ if is.content ~= content or (is.state ~= 'away' and is.state ~= 'over') then ret
 if is.state == 'over' then return 'known' end
 for _ = 1, count do
   local job, more, ended = arg(), list_arg(), list_arg()
-  local claim = read_claim(job)
+  local claim = find_claim(job)
   if claim and claim.message == message and claim.state == 'planned' then
-    if #more > 0 and type_of(job) == 'hash' then redis.call('HSET', job, unpack(more)) end
+    if #more > 0 and has_type(job, 'hash') then redis.call('HSET', job, unpack(more)) end
     finish(job, claim, ended, false)
   end
 end
 if not is_last then return 'done' end
 -- An answer may overtake the word that it has arrived.
-if type_of(message) == 'hash' then redis.call('HSET', message, 'transport_status', 'read') end
+if has_type(message, 'hash') then redis.call('HSET', message, 'transport_status', 'read') end
 end_away(message, is, 'lost', reason ~= '' and reason or 'the answer does not name it', reason == '')
-if #fields > 0 and type_of(message) == 'hash' then redis.call('HSET', message, unpack(fields)) end
+if #fields > 0 and has_type(message, 'hash') then redis.call('HSET', message, unpack(fields)) end
 if carried ~= '' then redis.call('HSET', mark, 'carried_answer', carried) end
 return 'done'
 
@@ -411,7 +413,7 @@ if is.state ~= 'away' and is.state ~= 'taken' then return 'over' end
 redis.call('HSET', mark, 'cancelled', dec(now_ms))  -- first: its last job may end here
 local asked = is.state == 'away'
 for job in string.gmatch(is.jobs or '', '%S+') do
-  local claim = read_claim(job)
+  local claim = find_claim(job)
   if claim and claim.message == message and (claim.state == 'planned' or is.state == 'taken') then
     asked = cancel_job(job, claim) ~= 'over' or asked
   end
@@ -470,7 +472,7 @@ if err then return err end
 local gone = 0
 for _, message in ipairs(redis.call('ZRANGEBYSCORE', 'mj:messages', '-inf', dec(math.max(0, now_ms - keep_ms)), 'LIMIT', 0, max)) do
   local mark = 'mj:message:' .. message
-  local is = type_of(mark) == 'hash' and to_table(redis.call('HGETALL', mark)) or {}
+  local is = has_type(mark, 'hash') and to_table(redis.call('HGETALL', mark)) or {}
   local again = num(is.fresh_until)
   if is.answer == 'due' or num(is.left) > 0 then
     redis.call('ZADD', 'mj:messages', dec(now_ms), message)
@@ -480,7 +482,7 @@ for _, message in ipairs(redis.call('ZRANGEBYSCORE', 'mj:messages', '-inf', dec(
   else
     redis.call('UNLINK', message, mark)
     redis.call('ZREM', 'mj:messages', message)
-    if is.content and redis.pcall('HGET', 'mj:came', is.content) == message then redis.call('HDEL', 'mj:came', is.content) end
+    if is.content and call_index('HGET', 'mj:came', is.content) == message then redis.call('HDEL', 'mj:came', is.content) end
     gone = gone + 1
   end
 end

@@ -18,6 +18,6 @@ if err then return err end
 if not redis.call('ZSCORE', 'mj:notices', entry) then return 0 end  -- whoever had it meanwhile has settled it
 if again ~= '' then redis.call('ZADD', 'mj:notices', dec(now_ms + after_ms), again) end
 if given_up ~= '' then add_anomaly(given_up) end
-if again == '' then redis.pcall('HDEL', mark_of(of), 'noticed') end
+if again == '' then call_index('HDEL', mark_of(of), 'noticed') end
 if again == entry and entry ~= '' then return 1 end  -- it stays as it is
 return redis.call('ZREM', 'mj:notices', entry)

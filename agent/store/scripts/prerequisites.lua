@@ -1,6 +1,6 @@
 -- What jobs wait for outside, and what people say to it.
 
---# prerequisites_due: places
+--# prerequisites_due: journal places
 -- {job, its prerequisites, for how long it has waited, 1 if it is of a flow, approvals that were given}... : each is given
 -- out once in again_ms.
 local max, again_ms, looker = num(arg()), num(arg()), arg()
@@ -16,8 +16,8 @@ elseif math.abs(now_ms - looked) < 5000 then
 end
 local found = {}
 for _, job in ipairs(redis.call('ZRANGEBYSCORE', 'mj:prerequisites', '-inf', dec(now_ms), 'LIMIT', 0, max)) do
-  local claim = read_claim(job)
-  if claim and claim.state == 'prerequisites' and type_of(job) == 'hash' then
+  local claim = find_claim(job)
+  if claim and claim.state == 'prerequisites' and has_type(job, 'hash') then
     redis.call('ZADD', 'mj:prerequisites', dec(now_ms + again_ms), job)
     local given = {}
     for name in pairs(claim) do
@@ -36,7 +36,7 @@ return found
 local job, impossible = arg(), arg()
 local err = wrong_shared()
 if err then return err end
-local claim = read_claim(job)
+local claim = find_claim(job)
 if not claim or claim.state ~= 'prerequisites' then return 0 end
 if impossible ~= '' then
   finish(job, claim, failure('prerequisite', impossible), false)
@@ -71,6 +71,7 @@ end
 if claim['approved:' .. name] then return 'again' end
 redis.call('HSET', 'mj:claim:' .. job, 'approved:' .. name, line)
 -- Fails if another client has written a log of its own: the answer stands all the same.
-redis.pcall('XADD', 'mj:log:' .. job, dec(last_seq(job) + 1) .. '-0', 'ts', dec(now_ms), 'stream', 'system', 'text', line .. '\n')
+local logged = redis.pcall('XADD', 'mj:log:' .. job, dec(last_seq(job) + 1) .. '-0', 'ts', dec(now_ms), 'stream', 'system', 'text', line .. '\n')
+if type(logged) == 'table' and logged.err then is_foreign('mj:log:' .. job, 'stream') end
 if claim.state == 'prerequisites' then redis.call('ZADD', 'mj:prerequisites', dec(now_ms), job) end
 return 'ok'

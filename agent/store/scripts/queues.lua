@@ -17,11 +17,11 @@ local queue, max = arg(), num(arg())
 local err = wrong_shared() or wrong(queue, 'list') or wrong('mj:priority:' .. queue, 'zset')
 if err then return err end
 local function settle(entry)
-  local claim = is_job_key(entry) and read_claim(entry)
+  local claim = is_job_key(entry) and find_claim(entry)
   if not claim then return end
   if claim.leftover and claim.state ~= 'queued' then redis.call('HDEL', 'mj:claim:' .. entry, 'leftover') end
   if claim.state == 'ended' then return end
-  if type_of(entry) ~= 'hash' or (claim.state and (claim.state ~= 'queued' or claim.queue ~= queue)) then return end
+  if not has_type(entry, 'hash') or (claim.state and (claim.state ~= 'queued' or claim.queue ~= queue)) then return end
   local status = redis.call('HGET', entry, 'status')
   if not claim.state and (status == 'finished' or status == 'error') then return end
   claim.queue = queue

@@ -40,6 +40,8 @@ if runner then
   if held.instance and now_ms <= num(held.until_ms) then return 'an agent on ' .. shown(held.host or '?') .. ' is this runner' end
   local topic = redis.call('HGET', key, 'topic') or ''
   if topic == '' then topic = 'runner' .. runner end
+  err = wrong('mj:queue:runner' .. runner, 'list') or wrong('mj:topic:' .. topic, 'list')
+  if err then return err end
   if stands('mj:queue:runner' .. runner) then return 'jobs wait for it in mj:queue:runner' .. runner end
   if stands('mj:topic:' .. topic) then return 'messages wait for it on the topic ' .. shown(topic) end
   redis.call('UNLINK', key, hold)
@@ -51,7 +53,11 @@ if message then
   local left = num(redis.call('HGET', mark, 'left') or nil)
   if left > 0 then return dec(left) .. ' of its jobs have not ended' end
   if record[2] == 'acknowledged' and record[3] ~= 'chat' and record[3] ~= 'mail' then return 'its result is awaited' end
+  err = wrong('msg_in', 'list') or wrong('mj:came', 'hash')
+  if err then return err end
   for _, list in ipairs({'mj:topic:' .. (record[1] or ''), 'msg_out', 'msg_out_coordinator'}) do
+    err = wrong(list, 'list')
+    if err then return err end
     if stands(list, key) then return 'it waits in ' .. shown(list) end
   end
   local is = to_table(redis.call('HGETALL', mark))

@@ -78,7 +78,7 @@ local function lease()
   redis.call('HSET', mark, 'until_ms', until_ms, 'lease_ms', dec(lease_ms))
   if not claim.began then redis.call('HSET', mark, 'began', dec(now_ms), 'log_base', dec(last_seq(job))) end
   redis.call('ZADD', 'mj:leases', until_ms, job)
-  if type_of(job) == 'hash' then redis.call('HSET', job, 'lease_until_ms', until_ms) end
+  if has_type(job, 'hash') then redis.call('HSET', job, 'lease_until_ms', until_ms) end
 end
 
 -- Its facts have gaps or are in disorder: a new one says what its claim says.

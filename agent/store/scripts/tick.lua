@@ -11,7 +11,7 @@ end
 
 local due = 0
 for _, job in ipairs(bounded(redis.call('ZRANGEBYSCORE', 'mj:delayed', '-inf', dec(now_ms), 'LIMIT', 0, max), 1)) do
-  local claim = read_claim(job)
+  local claim = find_claim(job)
   if claim and claim.state == 'delayed' then
     enqueue(job, claim, 'due', false)
     if claim.state == 'queued' then due = due + 1 end
@@ -33,14 +33,14 @@ if type_of('mj:holding') == 'set' then
   for _, key in ipairs(redis.call('SRANDMEMBER', 'mj:holding', max)) do
     local held = 'mj:held:' .. key
     local job = not is_foreign(held, 'zset') and redis.call('ZRANGE', held, 0, 0)[1]
-    local claim = job and read_claim(job)
+    local claim = job and find_claim(job)
     if not job then
       redis.call('SREM', 'mj:holding', key)
     elseif not claim or claim.state ~= 'held' then
       redis.call('ZREM', held, job)
     else
       -- Where the record is none any more, the claim says so.
-      local limit = type_of(job) == 'hash' and num(redis.call('HGET', job, 'concurrency_limit')) or 0
+      local limit = has_type(job, 'hash') and num(redis.call('HGET', job, 'concurrency_limit')) or 0
       local running = call_index('SCARD', 'mj:running:' .. key)
       if running and running < math.max(1, limit) then enqueue(job, claim, 'held', true) end
     end
@@ -63,7 +63,7 @@ for i = 1, #waiting, 2 do
     over = false
   else
     local id = add_dead(job or member, queue or '', is == 'none' and 'no_record' or 'wrong_type')
-    local claim = job and read_claim(job)
+    local claim = job and find_claim(job)
     if claim and claim.state == 'queued' then
       finish(job, claim, failure('dead_letter', 'another client deleted its record'), false)
       redis.call('HSET', 'mj:claim:' .. job, 'dead', id)
@@ -92,10 +92,12 @@ local function limit_pushed(queue)
 end
 local search = call_index('HMGET', 'mj:pushed', 'at', 'cursor')
 if search and math.abs(now_ms - num(search[1] or nil)) >= 500 then
-  for _, queue in ipairs(redis.call('SRANDMEMBER', 'mj:queues', 20)) do limit_pushed(queue) end
+  local known = redis.call('SRANDMEMBER', 'mj:queues', 20)
+  for _, queue in ipairs(known) do limit_pushed(queue) end
   local page = redis.call('SCAN', dec(num(search[2] or nil)), 'MATCH', 'queue:*', 'COUNT', 100)
   for _, queue in ipairs(page[2]) do limit_pushed(queue) end
-  redis.call('HSET', 'mj:pushed', 'at', dec(now_ms), 'cursor', page[1])
+  -- Nothing is written into a context without queues, which may have been deleted.
+  if #known + #page[2] > 0 or page[1] ~= '0' then redis.call('HSET', 'mj:pushed', 'at', dec(now_ms), 'cursor', page[1]) end
 end
 local function is_waiting(job, claim)
   if claim.state then return claim.state ~= 'live' and claim.state ~= 'ended' end
@@ -106,7 +108,7 @@ end
 -- Jobs that waited longer than they may.
 local overdue = 0
 for _, job in ipairs(bounded(redis.call('ZRANGEBYSCORE', 'mj:overdue', '-inf', dec(now_ms), 'LIMIT', 0, max), 1)) do
-  local claim = read_claim(job)
+  local claim = find_claim(job)
   if claim and is_waiting(job, claim) then
     local listed = not claim.state or claim.state == 'queued' and not has_priority(claim)
     finish(job, claim, failure('timeout', 'it waited longer than its queue_timeout_ms allows'), false)
@@ -121,14 +123,14 @@ end
 local retired = 0
 local kept_until = dec(-(now_ms + math.min(keep_ms > 0 and keep_ms or 1000, 600000)))
 local function retire(job)
-  local claim = read_claim(job)
+  local claim = find_claim(job)
   if not claim or claim.state ~= 'ended' then return redis.call('ZREM', 'mj:ended', job) end
   if is_kept(job, claim) then return redis.call('ZADD', 'mj:ended', kept_until, job) end
   retire_job(job, claim)
   retired = retired + 1
 end
 for _, job in ipairs(redis.call('ZRANGEBYSCORE', 'mj:ended', dec(-now_ms), '(0', 'LIMIT', 0, max)) do
-  local claim = read_claim(job)
+  local claim = find_claim(job)
   local is_still_kept = claim and claim.state == 'ended' and is_kept(job, claim)
   redis.call('ZADD', 'mj:ended', is_still_kept and kept_until or dec(num(claim and claim.ended_ms)), job)
 end
@@ -147,7 +149,7 @@ if excess > 0 then
 end
 
 -- Records that another client has deleted before anybody took them up: in time they are the oldest of all.
-if type_of('mj:jobs') == 'zset' then
+if has_type('mj:jobs', 'zset') then
   for _, job in ipairs(redis.call('ZRANGE', 'mj:jobs', 0, 9)) do
     if redis.call('EXISTS', job, 'mj:claim:' .. job) == 0 then redis.call('ZREM', 'mj:jobs', job) end
   end

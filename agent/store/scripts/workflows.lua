@@ -197,7 +197,7 @@ local mend = {
   open = function(what) redis.call('SREM', closed, what) end,
   notice = function(what, of) post_to_world(context, world, {'kind', what, 'key', of}) end,
   mark = function(_, of)
-    if type_of(of) == 'hash' then redis.call('HSET', of, 'effect_of', context .. ' ' .. world) end
+    if has_type(of, 'hash') then redis.call('HSET', of, 'effect_of', context .. ' ' .. world) end
   end,
 }
 for _ = 1, count do

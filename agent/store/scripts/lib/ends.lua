@@ -9,7 +9,7 @@ end
 local function raise_event(flow, event)
   local id = string.match(flow, '^%d+ (%d+)$')
   local mark = 'mj:flow:' .. (id or '')
-  if not id or type_of(mark) ~= 'hash' then return end
+  if not id or not has_type(mark, 'hash') then return end
   local state = redis.call('HGET', mark, 'state')
   if state == 'ended' then return end
   local list = 'mj:events:' .. id
@@ -33,6 +33,7 @@ local function note_end(of, status, ended_ms)
   if (asked[1] or '') == '' then
     if asked[4] or num(asked[3] or nil) > 0 or not asked[2] then return end
     local shared = redis.pcall('HGET', 'context:' .. asked[2], 'notify')
+    if type(shared) == 'table' then is_foreign('context:' .. asked[2], 'hash') end
     if type(shared) ~= 'string' or shared == '' then return end
   end
   if wrong('mj:notices', 'zset') then
@@ -57,7 +58,7 @@ local function settle_dependents(dep, status)
     local job = redis.call('SRANDMEMBER', key)
     if not job then return end
     settle_left, settled = settle_left - 1, settled + 1
-    local claim = read_claim(job)
+    local claim = find_claim(job)
     if not claim or claim.state ~= 'waiting' then
       redis.call('SREM', key, job)
     elseif status ~= 'finished' then
@@ -117,7 +118,8 @@ finish = function(job, claim, fields, by_owner)
     if not by_owner then redis.call('HDEL', mark, 'claim_id', 'token', 'instance') end
     if claim.overdue then redis.call('ZREM', 'mj:overdue', job) end
     if claim.message then
-      if type(redis.pcall('HGET', 'mj:message:' .. claim.message, 'answer')) == 'string' then redis.call('HSET', mark, 'awaited', claim.message) end
+      local message = 'mj:message:' .. claim.message
+      if has_type(message, 'hash') and redis.call('HGET', message, 'answer') then redis.call('HSET', mark, 'awaited', claim.message) end
       settle_message(claim.message, status)
     end
   else
@@ -129,7 +131,8 @@ finish = function(job, claim, fields, by_owner)
     note_end(job, status, now_ms)
   end
   -- Fails if another client has written a log of its own: the end stands all the same.
-  redis.pcall('XADD', 'mj:log:' .. job, dec(end_seq) .. '-0', 'end', status)
+  local logged = redis.pcall('XADD', 'mj:log:' .. job, dec(end_seq) .. '-0', 'end', status)
+  if type(logged) == 'table' and logged.err then is_foreign('mj:log:' .. job, 'stream') end
   if from ~= 'live' then redis.call('ZREM', 'mj:leases', job) end
   settle_dependents(job, status)
   if claim and claim.flow then raise_event(claim.flow, 'job ' .. job) end
@@ -176,7 +179,7 @@ local function give_back(job, claim, how, reason)
   claim.state = 'queued'
   redis.call('HDEL', 'mj:claim:' .. job, 'until_ms', 'beat', 'began')
   leave(job, claim, 'live')
-  if type_of(job) == 'hash' then
+  if has_type(job, 'hash') then
     redis.call('HDEL', job, 'claim_id', 'runner_id', 'lease_until_ms')
     redis.call('HSET', job, 'status', 'dispatched', 'detail', 'queued', 'updated_at', now_s)
   end
@@ -189,7 +192,7 @@ local function release(job, claim, reason, ran)
   local failed = give_back(job, claim, 'released', reason)
   if failed or claim.state ~= 'queued' then return failed end
   redis.call('HSET', 'mj:claim:' .. job, 'deliveries', claim.deliveries)
-  if type_of(job) ~= 'hash' then return end
+  if not has_type(job, 'hash') then return end
   redis.call('HSET', job, 'deliveries', claim.deliveries)
   if not never_ran(claim) then return end
   local record = redis.call('HMGET', job, 'queue_timeout_ms', 'queued_ms', 'run_at_ms')
@@ -240,7 +243,7 @@ local function retire_job(job, claim)
   local queue = queue_of(job, claim)
   local revisions = {}
   for revision in string.gmatch(claim.revs or '', '%d+') do revisions[#revisions + 1] = revision .. '-0' end
-  if #revisions > 0 and type_of('mj:journal:' .. queue) == 'stream' then
+  if #revisions > 0 and has_type('mj:journal:' .. queue, 'stream') then
     for i = 1, #revisions, 100 do redis.call('XDEL', 'mj:journal:' .. queue, unpack(revisions, i, math.min(i + 99, #revisions))) end
   end
   local horizon = math.max(num(redis.call('HGET', 'mj:horizon', queue)), num(claim.ended_ms))
@@ -248,14 +251,14 @@ local function retire_job(job, claim)
   forget_idempotency_keys(job, claim)
   redis.call('UNLINK', job, 'mj:claim:' .. job, 'mj:log:' .. job)
   redis.call('ZREM', 'mj:ended', job)
-  redis.pcall('ZREM', 'mj:jobs', job)
+  call_index('ZREM', 'mj:jobs', job)
 end
 
 -- A message that is away is answered, or given up: detail and why of its jobs that have not ended.
 local function end_away(message, is, detail, why, is_answered)
   local mark = 'mj:message:' .. message
   for job in string.gmatch(is.jobs or '', '%S+') do
-    local claim = read_claim(job)
+    local claim = find_claim(job)
     if claim and claim.message == message and claim.state == 'planned' then finish(job, claim, failure(detail, why), false) end
   end
   local failed = num(redis.call('HGET', mark, 'failed'))

@@ -68,7 +68,8 @@ local function use_definition(hash, text, user)
   redis.call('SADD', 'mj:definition-uses:' .. hash, user)
 end
 local function drop_definition(hash, user)
-  if not hash or hash == '' or wrong_definition(hash) then return end
+  if not hash or hash == '' then return end
+  if is_foreign('mj:definition:' .. hash, 'hash') or is_foreign('mj:definition-uses:' .. hash, 'set') then return end
   -- A user that is not registered proves that users were lost: others may need the definition.
   local known = redis.call('SREM', 'mj:definition-uses:' .. hash, user) == 1
   if known and redis.call('EXISTS', 'mj:definition-uses:' .. hash) == 0 then redis.call('UNLINK', 'mj:definition:' .. hash) end

@@ -17,12 +17,22 @@ local function call_index(command, key, ...)
   if not string.find(answer.err, 'WRONGTYPE', 1, true) then error(answer) end
   add_anomaly(shown(key) .. ' is a ' .. type_of(key) .. ', which another client wrote: delete that key, then doctor --rebuild')
 end
--- The same for a type that is checked in advance. Returns whether the key has another type.
-local function is_foreign(key, want)
-  local is = type_of(key)
+-- The same for a type that is checked in advance: an anomaly names a key that exists with another type.
+local function report_type(key, is, want)
   if is == 'none' or is == want then return false end
   add_anomaly(shown(key) .. ' is a ' .. is .. ' where a ' .. want .. ' belongs: delete that key, then doctor --rebuild')
   return true
+end
+local function is_foreign(key, want) return report_type(key, type_of(key), want) end
+local function has_type(key, want)
+  local is = type_of(key)
+  report_type(key, is, want)
+  return is == want
+end
+local function find_claim(job)  -- nil: the key is not a hash, which is reported
+  local claim = read_claim(job)
+  if not claim then is_foreign('mj:claim:' .. job, 'hash') end
+  return claim
 end
 
 local heads = {}  -- latest revision of each journal
@@ -57,7 +67,7 @@ local function heads_now()  -- {queue, revision, ...} of those that this call ha
   return list
 end
 -- Something has happened to the job: who lists jobs finds it first. Another client's key there hides jobs and stops none.
-local function happened(job) redis.pcall('ZADD', 'mj:jobs', dec(now_us), job) end
+local function happened(job) call_index('ZADD', 'mj:jobs', dec(now_us), job) end
 -- Writes fields of the claim, the revisions of its facts with them.
 local function write_claim(job, claim, ...) redis.call('HSET', 'mj:claim:' .. job, 'revs', claim.revs or '', ...) end
 local function set_claim(job, claim, ...)

@@ -41,7 +41,7 @@ local function put_out(entry)
     return add_anomaly('mj:outbox is no zset, so that nobody hears: ' .. entry .. ': delete that key, then doctor --rebuild')
   end
   local mark = 'mj:message:' .. string.match(entry, '%S+$')
-  if type_of(mark) == 'hash' then redis.call('HSET', mark, 'due_ms', dec(now_ms)) end
+  if has_type(mark, 'hash') then redis.call('HSET', mark, 'due_ms', dec(now_ms)) end
   redis.call('ZADD', 'mj:outbox', dec(now_ms), entry)
   mail_moves()
 end
@@ -67,7 +67,7 @@ local function end_message(message, reason)
   else
     redis.call('HSET', message, 'status', 'error', 'error', reason, 'updated_at', now_s)
   end
-  redis.pcall('ZADD', 'mj:messages', dec(now_ms), message)
+  call_index('ZADD', 'mj:messages', dec(now_ms), message)
   if redis.call('HGET', mark, 'answer') == 'wanted' then
     redis.call('HSET', mark, 'answer', 'due')
     put_out('answer ' .. message)
@@ -78,7 +78,7 @@ end
 -- One job of a message has ended.
 local function settle_message(message, status)
   local mark = 'mj:message:' .. message
-  if type_of(mark) ~= 'hash' then return end
+  if not has_type(mark, 'hash') then return end
   local is = to_table(redis.call('HGETALL', mark))
   local left, failed = num(is.left), num(is.failed)
   if left == 0 then return end
@@ -97,7 +97,7 @@ end
 -- The flow that it has become has ended.
 local function settle_flow(message, status)
   local mark = 'mj:message:' .. message
-  if type_of(mark) ~= 'hash' or redis.call('HGET', mark, 'flow_ended') then return end
+  if not has_type(mark, 'hash') or redis.call('HGET', mark, 'flow_ended') then return end
   redis.call('HSET', mark, 'flow_ended', status)
   if num(redis.call('HGET', mark, 'left')) == 0 then end_message(message, status == 'finished' and '' or 'its flow failed' .. why_of(redis.call('HGET', mark, 'flow'))) end
 end

@@ -76,7 +76,7 @@ local function show_node(job, claim)
   if not word or not flow then return end
   local key = 'flow:' .. flow
   if not has_live_nodes(redis.pcall('HGET', 'mj:flow:' .. flow, 'ids')) then return end
-  local size = redis.pcall('HSTRLEN', key, 'nodes')
+  local size = call_index('HSTRLEN', key, 'nodes')
   if type(size) ~= 'number' or size == 0 or size > kNodesBytes then return end
   local before = redis.call('HGET', key, 'nodes')
   local after = with_node_state(before, job, word)
@@ -106,7 +106,7 @@ local function leave_slot(job, claim)
   local held = 'mj:held:' .. key
   if is_foreign(held, 'zset') then return end
   local other = redis.call('ZRANGE', held, 0, 0)[1]
-  local other_claim = other and read_claim(other)
+  local other_claim = other and find_claim(other)
   if other_claim and other_claim.state == 'held' then
     enqueue(other, other_claim, 'held', true)
   elseif other then
@@ -157,7 +157,7 @@ local function postpone(job, claim, err)
   add_anomaly(text .. ': ' .. job .. ' is delayed until that key is deleted')
   redis.call('ZADD', 'mj:delayed', due, job)
   redis.call('HSET', 'mj:claim:' .. job, 'postponed', dec(tries + 1))
-  if type_of(job) == 'hash' then redis.call('HSET', job, 'error', text .. ': delete that key') end
+  if has_type(job, 'hash') then redis.call('HSET', job, 'error', text .. ': delete that key') end
   claim.postponed = dec(tries + 1)
   return due
 end
@@ -172,7 +172,7 @@ enqueue = function(job, claim, why, next_up)
   if err then add_fact(queue, job, claim, 'parked', 'why', 'delayed', 'due', postpone(job, claim, err)) end
   set_claim(job, claim, 'state', state, 'queue', queue)
   claim.state = state
-  if type_of(job) == 'hash' then
+  if has_type(job, 'hash') then
     redis.call('HSET', job, 'status', 'dispatched', 'detail', state, 'updated_at', now_s)
   end
   leave(job, claim, from)

@@ -9,10 +9,10 @@ end
 -- What carried an effect has ended. effect: "<context> <world>", as it is in the record or mark of what carried it.
 local function tell_world(effect, kind, key)
   local context, world = string.match(effect, '^(%d+) (.+)$')
-  if not world or type_of('mj:worlds') ~= 'set' or redis.call('SISMEMBER', 'mj:worlds', world) == 0 then return end
-  if wrong('mj:world-in:' .. world, 'stream') or wrong('mj:worlds:due', 'zset') then
-    return add_anomaly('mj:world-in:' .. shown(world) .. ' is no stream, so that a workflow does not hear of ' .. key
-      .. ': delete that key')
+  if not world or not has_type('mj:worlds', 'set') or redis.call('SISMEMBER', 'mj:worlds', world) == 0 then return end
+  local inbox = 'mj:world-in:' .. world
+  if is_foreign(inbox, 'stream') or is_foreign('mj:worlds:due', 'zset') then
+    return add_anomaly(shown(inbox) .. ' does not have the end of ' .. key .. ', for which a workflow waits')
   end
   post_to_world(context, world, {'kind', kind, 'key', key})
 end
