@@ -31,6 +31,14 @@ mycojobs::sandbox::IdRegistry open_registry() {
   return IdRegistry::adopt(mycojobs::Fd(::dup3(high.get(), kGuardianIds, O_CLOEXEC)));
 }
 
+// Each run takes some descriptors here: as many as this process may have.
+void raise_descriptor_limit() {
+  rlimit files{};
+  if (::getrlimit(RLIMIT_NOFILE, &files) != 0) return;
+  files.rlim_cur = files.rlim_max;
+  (void)::setrlimit(RLIMIT_NOFILE, &files);
+}
+
 int own_rank() {
   errno = 0;
   const int rank = ::getpriority(PRIO_PROCESS, 0);
@@ -52,6 +60,7 @@ int main(int argc, char** argv) try {
   for (int number : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGPIPE}) ::signal(number, SIG_IGN);
   IdRegistry ids = open_registry();
   leave_guardian_behind();
+  raise_descriptor_limit();
   const int rank = own_rank();
   // Above its jobs (confine.cpp), which keep the agent's; an ordinary user may not, and does without.
   (void)::setpriority(PRIO_PROCESS, 0, rank - 10);

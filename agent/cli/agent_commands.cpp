@@ -136,10 +136,12 @@ void name_redis(Settings& settings) {
   say("no Redis is named: it is " + settings.redis + "; --redis URL names another, `mycojobs dev` has its own");
 }
 
-std::string describe(const Settings& settings) {
+std::string describe(const Invocation& call) {
+  const Settings& settings = call.settings;
   std::string contexts;
   for (Id id : settings.contexts) contexts += " " + std::to_string(id);
-  return fmt::format("runner {} serves context{} with {} slots", settings.runner, contexts, settings.slots);
+  return fmt::format("runner {} serves context{} with {} slots", settings.runner, contexts,
+                     call.parts.fit_slots(settings.slots).first);
 }
 
 }  // namespace
@@ -160,14 +162,14 @@ int agent_command(Invocation& call) {
   LiveValue<Ceilings> ceilings = ceilings_of(call.settings);
   auto api = start_supervisor_api(call.parts, call.settings, *stores, health, ceilings);
   if (!api) return complain(api.error());
-  log(LogLevel::info, "worker", "{}", describe(call.settings));
+  log(LogLevel::info, "worker", "{}", describe(call));
   Reload reload(call);
   reload.on_reload([&](const Settings& settings) {
     ceilings.replace(std::make_shared<const Ceilings>(settings.ceilings));
     agent.reload(settings.ceilings);
   });
   if (place.reload_wanted()) reload.reload();
-  return serve(agent, describe(call.settings), vitals, reload);
+  return serve(agent, describe(call), vitals, reload);
 }
 
 int dev_command(Invocation& call) {
@@ -182,7 +184,7 @@ int dev_command(Invocation& call) {
     return complain({Code::conflict, "another mycojobs has the state folder " + call.settings.state_dir +
                                          ": stop it, or give another --state-dir"});
   }
-  log(LogLevel::info, "worker", "{}; Redis at {}", describe(call.settings), call.parts.embedded_url(call.settings));
+  log(LogLevel::info, "worker", "{}; Redis at {}", describe(call), call.parts.embedded_url(call.settings));
   Vitals vitals;
   const Health health = health_of(*session->agent, vitals);
   LiveValue<Ceilings> ceilings = ceilings_of(call.settings);
@@ -198,7 +200,7 @@ int dev_command(Invocation& call) {
     session->agent->reload(settings.ceilings);
     session->coordinator->replace_ceilings(settings.ceilings);
   });
-  const int code = serve(*session->agent, describe(call.settings), vitals, reload);
+  const int code = serve(*session->agent, describe(call), vitals, reload);
   *own = {};
   api->reset();
   session->coordinator.reset();  // before its server
