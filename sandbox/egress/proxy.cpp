@@ -65,6 +65,9 @@ bool Proxy::read_launcher() {
       case sandbox::Received::malformed:
         send(Trouble{"egress: a frame from the launcher is malformed"});
         break;
+      case sandbox::Received::cut:
+        send(Trouble{"egress: out of descriptors: a frame from the launcher came without its sockets"});
+        break;
       case sandbox::Received::frame:
         obey(frame);
         break;
