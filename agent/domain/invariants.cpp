@@ -48,6 +48,8 @@ constexpr auto kVerifyRules = std::to_array<VerifyRule>({
     {"message-count", true, "the mark of a message does not count its jobs that have not ended"},
     {"message-outbox", true, "a message of which something is to be sent elsewhere, and nobody will send it"},
     {"message-inbox", true, "a message that has come, and nobody will take it"},
+    {"message-index", true, "a message that retention forgets, or that would be taken again if it came again"},
+    {"idempotency-key", true, "the idempotency key of a job leads nowhere: the same request would make another job"},
     {"object-index", true, "objects and their indexes disagree"},
     {"flow-mark", true, "a flow whose mark is gone, or does not have a job for each node"},
     {"flow-catalog", true, "an entry of the catalog that names no flow, or names one a second time"},
@@ -761,6 +763,18 @@ std::vector<MessageFinding> judge(const MessagePlaces& message) {
     findings.push_back({finding("message-inbox", message.message_key,
                                 message.message_key + " has come, and stands where nobody will take it"),
                         "inbox"});
+  const auto is_in = [&](std::string_view place) {
+    return std::find(message.outbox.begin(), message.outbox.end(), place) != message.outbox.end();
+  };
+  const auto add = [&](const char* kind, const char* text) {
+    findings.push_back({finding("message-index", message.message_key, message.message_key + ' ' + text), kind});
+  };
+  const bool flow_runs = has("flow") && !has("flow_ended");
+  const bool has_ended =
+      is("state", "refused") || is("state", "over") || (is("state", "taken") && is("left", "0") && !flow_runs);
+  if (has_ended && !is_in("messages")) add("messages", "has ended, and is not in mj:messages: retention forgets it");
+  if (has("origin") && has("content") && !is_in("came"))
+    add("came", "came from elsewhere, and mj:came does not know its content: it would be taken again");
   return findings;
 }
 

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <iterator>
 
+#include "inspect/job_keys.h"
+
 namespace mycojobs {
 namespace {
 
@@ -19,6 +21,7 @@ class Rebuilding {
   std::vector<const std::string*> in_order() const;
   Result<void> mend(const JobPlaces& first);
   Result<void> mend_messages();
+  Result<void> mend_keys();
   enum class Step { done, again, moved };
   Result<Step> mend_once(const JobPlaces&, bool moved, std::vector<std::string>& mended);
   bool is_retired(const JobPlaces&, const JobHistory&) const;
@@ -63,6 +66,7 @@ Result<RebuildReport> Rebuilding::run() {
     if (progress_) progress_("jobs", from + some.size(), order.size());
   }
   MJ_CHECK(mend_messages());
+  MJ_CHECK(mend_keys());
   report_.jobs = order.size();
   return std::move(report_);
 }
@@ -79,6 +83,15 @@ Result<void> Rebuilding::mend_messages() {
     if (done && !*done) continue;
     for (const MessageFinding& one : each.findings) report_.differences.push_back(one.text);
     if (!done) report_.differences.push_back(key + ": cannot be mended: " + done.error().message);
+  }
+  return {};
+}
+
+Result<void> Rebuilding::mend_keys() {
+  MJ_TRY(troubles, look_at_job_keys(store_, context_));
+  for (const JobKeyTrouble& each : troubles) {
+    if (!dry_run_) MJ_CHECK(mend_job_key(store_, context_, each));
+    report_.differences.push_back(each.finding.text);
   }
   return {};
 }

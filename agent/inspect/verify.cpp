@@ -12,6 +12,7 @@
 #include "base/counted.h"
 #include "base/ids.h"
 #include "inspect/explain.h"
+#include "inspect/job_keys.h"
 #include "store/keys.h"
 
 namespace mycojobs {
@@ -499,6 +500,8 @@ Result<VerifyReport> Verification::run() {
   MJ_TRY(messages, look_at_messages(store_, context_));
   for (const MessageTrouble& each : messages)
     report_.findings.insert(report_.findings.end(), each.findings.begin(), each.findings.end());
+  MJ_TRY(keys, look_at_job_keys(store_, context_));
+  for (const JobKeyTrouble& each : keys) report_.findings.push_back(each.finding);
   MJ_TRY(between, groups_.judge([] { std::this_thread::sleep_for(kPause); }));
   std::move(between.begin(), between.end(), std::back_inserter(report_.findings));
   std::stable_sort(report_.findings.begin(), report_.findings.end(),

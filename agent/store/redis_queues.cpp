@@ -35,6 +35,8 @@ Result<std::vector<QueueInfo>> RedisStore::queues(Id context) {
   MJ_TRY(lists, scan(context, {"MATCH", "*queue:*"}, kMaxNames));
   std::set<std::string> names;
   for (std::string& name : lists) {
+    constexpr std::string_view kJournals = "mj:journal:";
+    if (name.starts_with(kJournals)) names.insert(name.substr(kJournals.size()));
     if (name.starts_with("queue:") || name.starts_with("mj:queue:")) names.insert(std::move(name));
   }
   std::set<std::string, std::less<>> paused;

@@ -141,10 +141,11 @@ end
 return answers
 
 --# repair_message: journal messages sight
--- What of a message should stand in mj:outbox, or in mj:inbox, is put there, if it is as it was when somebody looked at it.
+-- What of a message should stand in mj:outbox, mj:inbox, mj:messages or mj:came is put there, if it is as it was when somebody
+-- looked at it.
 -- Answers 1; 0: it has moved, and nothing was changed.
 local message, seen, kinds = arg(), arg(), list_arg()
-local err = wrong('mj:message:' .. message, 'hash') or wrong_mail()
+local err = wrong('mj:message:' .. message, 'hash') or wrong_mail() or wrong('mj:came', 'hash')
 if err then return err end
 if digest_of(message_sight(message)) ~= seen then return 0 end
 local is = to_table(redis.call('HGETALL', 'mj:message:' .. message))
@@ -152,6 +153,10 @@ for _, kind in ipairs(kinds) do
   local at = kind == 'expire' and num(is.delivered_ms) + num(is.result_ms) or now_ms
   if kind == 'inbox' then
     redis.call('ZADD', 'mj:inbox', dec(at), message)
+  elseif kind == 'messages' then
+    redis.call('ZADD', 'mj:messages', dec(at), message)
+  elseif kind == 'came' then
+    redis.call('HSET', 'mj:came', is.content, message)
   else
     redis.call('ZADD', 'mj:outbox', dec(at), kind .. ' ' .. message)
   end

@@ -96,13 +96,17 @@ local function sight(job, whole)
   return {record_type, record, claim_type, claim, more, waits, deps}
 end
 
--- One look at a message: {type of its mark, mark, what stands of it in mj:outbox, and inbox}.
+-- One look at a message: {type of its mark, mark, what stands of it in mj:outbox, and inbox, messages (mj:messages), came
+-- (mj:came)}.
 local kMail = {'send', 'expire', 'cancel', 'answer', 'logs'}
 local function message_sight(message)
   local mark, stands = 'mj:message:' .. message, {}
   for _, kind in ipairs(kMail) do if score('mj:outbox', kind .. ' ' .. message) then stands[#stands + 1] = kind end end
   if score('mj:inbox', message) then stands[#stands + 1] = 'inbox' end
+  if score('mj:messages', message) then stands[#stands + 1] = 'messages' end
   local type = type_of(mark)
+  local content = type == 'hash' and redis.call('HGET', mark, 'content')
+  if content and type_of('mj:came') == 'hash' and redis.call('HGET', 'mj:came', content) == message then stands[#stands + 1] = 'came' end
   return {type, type == 'hash' and redis.call('HGETALL', mark) or {}, stands}
 end
 

@@ -1,0 +1,23 @@
+// Idempotency keys of jobs: the index mj:idempotency:<caller> leads from a key to its job, and the claim of the job
+// names the key. For verify() and rebuild().
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "domain/invariants.h"
+#include "mycojobs/result.h"
+#include "mycojobs/store.h"
+
+namespace mycojobs {
+
+struct JobKeyTrouble {
+  Finding finding;
+  std::string index;  // "mj:idempotency:12"
+  std::string idempotency_key, job_key;
+};
+// Claims whose key the index does not have. A key that leads to another job is no trouble.
+Result<std::vector<JobKeyTrouble>> look_at_job_keys(Store&, Id context);
+Result<void> mend_job_key(Store&, Id context, const JobKeyTrouble&);
+
+}  // namespace mycojobs
