@@ -18,6 +18,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::uint64_t kTrialMs = 30000;
+constexpr const char* kEmptyScript = "\n";  // a job without any byte of script is refused
 
 // A new folder below the system's temporary one, removed by the destructor. Empty path: it could not be made.
 class TrialFolder {
@@ -43,7 +44,7 @@ bool runs_empty_script_on_host(const CommandSettings& settings) {
   const TrialFolder folder;
   if (folder.path().empty()) return false;
   const std::string script = (folder.path() / settings.file).string();
-  if (!std::ofstream(script)) return false;
+  if (!(std::ofstream(script) << kEmptyScript)) return false;
   std::vector<std::string> arguments(settings.command.begin() + 1, settings.command.end());
   for (std::string& argument : arguments) {
     constexpr std::string_view kPlace = "{script}";
@@ -77,6 +78,7 @@ Result<std::string> ExecutorTrials::failure_in_sandbox(const Executor& executor)
   facts.job.context_id = context_of(call_);
   facts.job.name = "trial";
   facts.job.script_type = executor.script_types().front();
+  facts.job.script = kEmptyScript;
   facts.deadline_unix_ms = call_.parts.clock.unix_ms() + kTrialMs;
   facts.max_result_bytes = call_.settings.job_max_result_bytes;
   facts.granted = staged.policy;

@@ -363,8 +363,8 @@ TEST_F(AnyCommand, ConfigCheckRefusesWhatNoProgramWouldStartWith) {
     EXPECT_NE(done.err.find("/nowhere/file"), std::string::npos) << done.err;
   }
   expect_says(check("secrets_dir = \"/nowhere/secrets\""), 66,
-              "config.toml:1:1: secrets_dir: /nowhere/secrets: there is no");
-  expect_says(check("[contexts.7.python]\nvenv = \"/nowhere/venv\""), 66, "config.toml:2:1: contexts.7.python.venv: ");
+              ": secrets_dir: /nowhere/secrets: there is no such folder");
+  expect_says(check("[contexts.7.python]\nvenv = \"/nowhere/venv\""), 66, "config.toml:2:");
   expect_says(check("[contexts.7.python]\nvenv = \"/tmp\""), 65, "it has no pyvenv.cfg");
   expect_says(check("redis = \"http://x\"\ntrace.endpoint = \"foo\""), 65, "config.toml:2:");
   expect_says(check("executors.sh.command = [\"/nonexist\", \"{script}\"]"), 0, "executors.sh: is missing here");
