@@ -33,7 +33,7 @@ std::string publish_ceiling(const Ceiling& ceiling) {
   for (std::size_t i = 0; i < kPolicyFields; ++i) {
     const auto field = static_cast<PolicyField>(i);
     const std::string name(word(field));
-    if (field == PolicyField::output_kill) continue;
+    if (!has_ceiling(field)) continue;
     out[name] = is_withheld(field) ? json(!lists.at(name).empty()) : json::parse(value_text(field, ceiling.most));
   }
   return dump_json(out);
