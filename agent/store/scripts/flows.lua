@@ -370,7 +370,7 @@ if not mark then
 end
 if mark.state ~= 'ended' and mark.state ~= 'creating' then return 'not_ended' end
 if not asked and num(redis.call('ZSCORE', kEnded, flow) or nil) > before_ms then return 'not_ended' end
-if not asked and redis.call('HEXISTS', 'mj:flow:' .. flow, 'noticed') == 1 and redis.call('EXISTS', 'mj:notices') == 1 then
+if not asked and redis.call('HEXISTS', 'mj:flow:' .. flow, 'noticed') == 1 and has_type('mj:notices', 'zset') then
   redis.call('ZADD', kEnded, dec(now_ms), flow)  -- until its notice was sent
   return 'not_ended'
 end

@@ -229,8 +229,8 @@ end
 -- flow has ended. Nil, or why it stays.
 local function is_kept(job, claim)
   if claim.leftover and redis.call('EXISTS', queue_of(job, claim)) == 1 then return 'its entry is still in its queue' end
-  if type_of('mj:dependents:' .. job) == 'set' then return 'jobs that depend on it have not heard of its end yet: try again' end
-  if claim.noticed and redis.call('EXISTS', 'mj:notices') == 1 then return 'its notice has not been sent yet' end
+  if has_type('mj:dependents:' .. job, 'set') then return 'jobs that depend on it have not heard of its end yet: try again' end
+  if claim.noticed and has_type('mj:notices', 'zset') then return 'its notice has not been sent yet' end
   local answer = claim.awaited and redis.pcall('HGET', 'mj:message:' .. claim.awaited, 'answer')
   if answer == 'wanted' or answer == 'due' then return claim.awaited .. ' has not been answered yet' end
   local flow = claim.flow and string.match(claim.flow, ' (%d+)$')

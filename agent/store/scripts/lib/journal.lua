@@ -78,7 +78,7 @@ end
 local function last_seq(job)  -- of the job's log
   local key = 'mj:log:' .. job
   if redis.call('EXISTS', key) == 0 then return 0 end
-  local last = redis.pcall('XREVRANGE', key, '+', '-', 'COUNT', '1')[1]  -- nil also of what is no stream
+  local last = (call_index('XREVRANGE', key, '+', '-', 'COUNT', '1') or {})[1]
   return last and num(string.match(last[1], '^%d+')) or 0
 end
 
