@@ -5,7 +5,7 @@
 namespace mycojobs {
 namespace {
 
-constexpr std::uint64_t kNow = 1'000'000;
+constexpr std::uint64_t kClaimedUs = 1'000'000;
 
 Start job(RunNumber run, std::uint64_t deadline_boot_ms = 0) {
   Start start;
@@ -17,47 +17,47 @@ Start job(RunNumber run, std::uint64_t deadline_boot_ms = 0) {
 
 TEST(WaitingJobs, BeginInTheOrderInWhichTheyCame) {
   WaitingJobs waiting;
-  for (RunNumber run = 1; run <= 3; ++run) waiting.add(job(run), kNow);
-  for (RunNumber run = 1; run <= 3; ++run) EXPECT_EQ(waiting.next(kNow).run, run);
+  for (RunNumber run = 1; run <= 3; ++run) waiting.add(job(run), kClaimedUs);
+  for (RunNumber run = 1; run <= 3; ++run) EXPECT_EQ(waiting.next(kClaimedUs).run, run);
   EXPECT_TRUE(waiting.empty());
 }
 
 TEST(WaitingJobs, DeadlineMovesByTheWait) {
   WaitingJobs waiting;
-  waiting.add(job(1, kNow + 500), kNow);
-  waiting.add(job(2), kNow);
-  EXPECT_EQ(waiting.next(kNow + 20).deadline_boot_ms, kNow + 520);
-  EXPECT_EQ(waiting.next(kNow + 20).deadline_boot_ms, 0U) << "it has none";
+  waiting.add(job(1, kClaimedUs + 500), kClaimedUs);
+  waiting.add(job(2), kClaimedUs);
+  EXPECT_EQ(waiting.next(kClaimedUs + 20).deadline_boot_ms, kClaimedUs + 520);
+  EXPECT_EQ(waiting.next(kClaimedUs + 20).deadline_boot_ms, 0U) << "it has none";
 }
 
 TEST(WaitingJobs, PatienceIsThatOfTheFirst) {
   WaitingJobs waiting;
-  EXPECT_FALSE(waiting.is_overdue(kNow));
-  waiting.add(job(1), kNow);
-  waiting.add(job(2), kNow + 40);
-  EXPECT_FALSE(waiting.is_overdue(kNow + WaitingJobs::kPatienceMs - 1));
-  EXPECT_TRUE(waiting.is_overdue(kNow + WaitingJobs::kPatienceMs));
-  (void)waiting.next(kNow + WaitingJobs::kPatienceMs);
-  EXPECT_FALSE(waiting.is_overdue(kNow + WaitingJobs::kPatienceMs));
+  EXPECT_FALSE(waiting.is_overdue(kClaimedUs));
+  waiting.add(job(1), kClaimedUs);
+  waiting.add(job(2), kClaimedUs + 40);
+  EXPECT_FALSE(waiting.is_overdue(kClaimedUs + WaitingJobs::kPatienceMs - 1));
+  EXPECT_TRUE(waiting.is_overdue(kClaimedUs + WaitingJobs::kPatienceMs));
+  (void)waiting.next(kClaimedUs + WaitingJobs::kPatienceMs);
+  EXPECT_FALSE(waiting.is_overdue(kClaimedUs + WaitingJobs::kPatienceMs));
 }
 
 TEST(WaitingJobs, OneIsTakenOutAndTheOthersKeepTheirOrder) {
   WaitingJobs waiting;
-  for (RunNumber run = 1; run <= 4; ++run) waiting.add(job(run), kNow);
+  for (RunNumber run = 1; run <= 4; ++run) waiting.add(job(run), kClaimedUs);
   EXPECT_EQ(waiting.take(2)->run, 2U);
   EXPECT_FALSE(waiting.take(2));
   EXPECT_EQ(waiting.take_last()->run, 4U);
   EXPECT_EQ(waiting.take_last()->run, 3U);
-  EXPECT_EQ(waiting.next(kNow).run, 1U);
+  EXPECT_EQ(waiting.next(kClaimedUs).run, 1U);
   EXPECT_FALSE(waiting.take_last());
 }
 
 TEST(WaitingJobs, FenceIsThatOfAllStages) {
   WaitingJobs waiting;
-  waiting.add(job(1), kNow);
+  waiting.add(job(1), kClaimedUs);
   waiting.fence(1, 4711);
   waiting.fence(2, 1);
-  const Start start = waiting.next(kNow);
+  const Start start = waiting.next(kClaimedUs);
   for (const RunSpec& spec : start.specs) EXPECT_EQ(spec.fence_boot_ms, 4711U);
 }
 
