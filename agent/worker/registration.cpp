@@ -95,7 +95,8 @@ void report_differences(Id context, const Runner& asked, const RegisteredRunner&
         "mycojobs runner update {} {}, then start this agent again",
         context, asked.id, is, setting, asked.id, remedy);
   };
-  if (registered.topic != asked.topic)
+  const bool is_default = asked.topic == "runner" + std::to_string(asked.id);
+  if (registered.topic != asked.topic && !is_default)
     report("topic = \"" + asked.topic + "\"", "topic \"" + registered.topic + "\"", "--topic " + asked.topic);
   if (registered.takes_queues != asked.local)
     report(asked.local ? "local = true" : "local = false",
