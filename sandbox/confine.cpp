@@ -506,10 +506,13 @@ const std::vector<sock_filter>& no_filter() {
   return kProgram;
 }
 
-const std::vector<sock_filter>& filter_of(const ChildRun& run) {
+// The filter of the sandbox, with the id of its job.
+std::vector<sock_filter> filter_of(const ChildRun& run) {
   if (left_out(run.leave_out, "seccomp")) return no_filter();
-  if (!run.own_filter.empty()) return run.own_filter;
-  return (*run.filters)[run.request.limits.exec ? FilterKind::job_exec : FilterKind::job];
+  const FilterKind kind = run.request.limits.exec ? FilterKind::job_exec : FilterKind::job;
+  std::vector<sock_filter> program = run.own_filter.empty() ? (*run.filters)[kind] : run.own_filter;
+  set_own_id(program, run.request.uid);
+  return program;
 }
 
 int own_domain(ChildRun& run) {

@@ -169,6 +169,30 @@ Result<void> add_counted(const Filter& filter, const FilterRequest& request) {
   return {};
 }
 
+struct IdCall {
+  const char* name;
+  unsigned arguments;
+};
+constexpr IdCall kIdCalls[] = {{"setuid", 1},   {"setgid", 1},    {"setreuid", 2},
+                               {"setregid", 2}, {"setresuid", 3}, {"setresgid", 3}};
+
+// Calls that set ids pretend success if they change nothing: each argument is the job's own id or, where a call has
+// several arguments, -1. All ids of a job are its own id, and no job can change them, so the pretence is exact. The
+// kernel does not see these calls. A rule has no "or", so each combination is a rule.
+Result<void> add_unchanged_ids(const Filter& filter, const FilterRequest& request) {
+  for (const IdCall& call : kIdCalls) {
+    if (is_added(request, call.name)) continue;
+    const unsigned combinations = call.arguments == 1 ? 1 : 1U << call.arguments;  // setuid(-1) is an error
+    for (unsigned kept = 0; kept < combinations; ++kept) {
+      ArgumentTest tests[3];
+      for (unsigned i = 0; i < call.arguments; ++i)
+        tests[i] = {i, 0xffffffff, (kept >> i & 1) != 0 ? 0xffffffff : std::uint64_t{kOwnIdPlaceholder}};
+      MJ_CHECK(add(filter, SCMP_ACT_ERRNO(0), call.name, {tests[0], tests[1], tests[2]}));
+    }
+  }
+  return {};
+}
+
 // The rules of a call that is added are left out: libseccomp takes no two answers for one call.
 Result<void> add_job_rules(const Filter& filter, const FilterRequest& request) {
   const auto calls = [&](std::uint32_t action, std::span<const char* const> names) -> Result<void> {
@@ -178,9 +202,13 @@ Result<void> add_job_rules(const Filter& filter, const FilterRequest& request) {
     }
     return {};
   };
+  // A run that learns keeps the refusals that depend on arguments: programs have a fallback, and nothing is missing.
+  const auto is_noted = [&](const ArgumentRule& rule) {
+    return request.learn && (rule.answer == Answer::notify || (rule.answer == Answer::refuse && rule.first.mask == 0));
+  };
   const auto rules = [&](std::span<const ArgumentRule> list) -> Result<void> {
     for (const auto& rule : list) {
-      if (is_added(request, rule.syscall) || (request.learn && rule.answer != Answer::allow)) continue;
+      if (is_added(request, rule.syscall) || is_noted(rule)) continue;
       MJ_CHECK(add(filter, action_of(rule), rule.syscall, {rule.first, rule.second, rule.third}));
     }
     return {};
@@ -205,6 +233,7 @@ Result<void> add_job_rules(const Filter& filter, const FilterRequest& request) {
   MJ_CHECK(rules(request.exec ? argument_rules_with_exec() : argument_rules_without_exec()));
   MJ_CHECK(rules(request.sockets ? argument_rules_with_sockets() : argument_rules_without_sockets()));
   MJ_CHECK(add_counted(filter, request));
+  MJ_CHECK(add_unchanged_ids(filter, request));
   if (request.exec) MJ_CHECK(calls(SCMP_ACT_ALLOW, allowed_calls_with_exec()));
   if (!request.sockets) return {};
   // Another family is one that this kernel lacks, as far as the job can see.

@@ -93,9 +93,10 @@ constexpr RefusedCall kRefused[] = {
     {"msgget", ENOSYS},
     {"mq_open", ENOSYS},
     // moves pages between files and pipes without copying: the family behind Dirty Pipe
-    {"splice", ENOSYS},
-    {"tee", ENOSYS},
-    {"vmsplice", ENOSYS},
+    // EINVAL as for files that cannot be spliced: programs such as grep copy then, and they do not expect ENOSYS.
+    {"splice", EINVAL},
+    {"tee", EINVAL},
+    {"vmsplice", EINVAL},
     {"sendfile", EINVAL},  // into a pipe it is splice; the answer for files that cannot, so that programs copy
     {"setxattr", EOPNOTSUPP},
     {"lsetxattr", EOPNOTSUPP},
@@ -104,6 +105,10 @@ constexpr RefusedCall kRefused[] = {
     {"lremovexattr", EOPNOTSUPP},
     {"fremovexattr", EOPNOTSUPP},
     {"name_to_handle_at", EOPNOTSUPP},
+    // As kernels without NUMA or asynchronous I/O: databases and Java have another way then.
+    {"io_setup", ENOSYS},
+    {"move_pages", ENOSYS},
+    {"migrate_pages", ENOSYS},
     {"mbind", ENOSYS},
     {"set_mempolicy", ENOSYS},
     // flush the host's disks; a job's own files are in memory: pretend
@@ -180,10 +185,14 @@ constexpr ArgumentRule kRules[] = {
     {"mknodat", {2, S_IFMT, 0}},
     {"mknodat", {2, S_IFMT, S_IFIFO}},
 
-    // One's own limits, place and rank. Not RLIMIT_CORE: it is 1, and 0 would start the host's core_pattern program for
-    // the crash of a program that the job has executed. Init has the same uid: slowed down or moved to a busy CPU it
-    // could not end the job.
+    // One's own limits, place and rank. Init has the same uid: slowed down or moved to a busy CPU it could not end the
+    // job.
     {"prlimit64", {0, kLow32, 0}, {2, kAll, 0}},  // asks
+    // RLIMIT_CORE stays 1, because 0 would start the host's core_pattern program when a program that the job has
+    // executed crashes. Setting it pretends success: gpg and programs with -fsanitize=address end at an error. The
+    // filter cannot write the old limit, so prlimit64 with a place for it stays EPERM.
+    {"setrlimit", {0, kLow32, RLIMIT_CORE}, {}, {}, Answer::refuse, 0},
+    {"prlimit64", {0, kLow32, 0}, {1, kLow32, RLIMIT_CORE}, {3, kAll, 0}, Answer::refuse, 0},
     set_limit(RLIMIT_CPU),
     set_limit(RLIMIT_FSIZE),
     set_limit(RLIMIT_DATA),

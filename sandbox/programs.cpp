@@ -24,6 +24,12 @@ int read_one(int fd, std::vector<sock_filter>& program, off_t& at) {
 
 }  // namespace
 
+void set_own_id(std::vector<sock_filter>& program, std::uint32_t id) {
+  for (sock_filter& instruction : program) {
+    if (BPF_CLASS(instruction.code) == BPF_JMP && instruction.k == kOwnIdPlaceholder) instruction.k = id;
+  }
+}
+
 int read_filters(int fd, FilterSet& set) {
   off_t at = 0;
   for (auto& program : set.programs) {

@@ -5,6 +5,7 @@
 #include <linux/filter.h>
 
 #include <array>
+#include <cstdint>
 #include <vector>
 
 namespace mycojobs::sandbox {
@@ -22,6 +23,12 @@ struct FilterSet {
   std::array<std::vector<sock_filter>, kFilterKinds> programs;
   const std::vector<sock_filter>& operator[](FilterKind kind) const { return programs[static_cast<std::size_t>(kind)]; }
 };
+
+// Stands for a job's uid in the comparisons of a compiled program. Programs are compiled once, but each sandbox has a
+// uid of its own. The gid of a job is always the same number.
+inline constexpr std::uint32_t kOwnIdPlaceholder = 0xfffe1d1dU;
+// Replaces the placeholder. A program in which it is not replaced refuses the job's own id like any other id.
+void set_own_id(std::vector<sock_filter>& program, std::uint32_t id);
 
 // 0 or errno; read from the start.
 int read_filters(int fd, FilterSet&);

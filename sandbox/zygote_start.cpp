@@ -2,6 +2,7 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <glob.h>
 #include <poll.h>
 #include <sched.h>
 #include <sys/mount.h>
@@ -60,6 +61,20 @@ constexpr const char* kEtcFolders[] = {"/etc/ssl/certs", "/etc/alternatives", "/
                                        "/etc/python" MYCOJOBS_PYTHON_VERSION};
 constexpr const char* kEtcFiles[] = {"/etc/ld.so.cache", "/etc/localtime", "/etc/timezone",   "/etc/mime.types",
                                      "/etc/services",    "/etc/protocols", "/etc/os-release", "/etc/ssl/openssl.cnf"};
+// Configuration of Debian's packages without which R, Java, ImageMagick and fontconfig fail, as patterns of glob(3).
+// Files that an operator may put a secret into are not in the list: Renviron.site, net.properties, /etc/php.
+constexpr const char* kEtcOfPrograms[] = {"/etc/R/ldpaths",
+                                          "/etc/R/Renviron",
+                                          "/etc/R/Makeconf",
+                                          "/etc/R/repositories",
+                                          "/etc/java-*-openjdk/jvm-*.cfg",
+                                          "/etc/java-*-openjdk/logging.properties",
+                                          "/etc/java-*-openjdk/security/*",
+                                          "/etc/java-*-openjdk/security/policy/*/*",
+                                          "/etc/fonts/fonts.conf",
+                                          "/etc/fonts/conf.d/*.conf",
+                                          "/etc/ImageMagick-*/colors.xml",
+                                          "/etc/ImageMagick-*/type*.xml"};
 struct MadeFile {
   const char* path;
   const char* text;
@@ -123,17 +138,60 @@ int copy_link(const char* path) {
   return error_if(::symlink(target, at(path).c_str()) != 0);
 }
 
-// A copy costs no mount, and mounts cost every job. What cannot be read is left out: nothing depends on it.
-int copy_file(const char* path) {
-  constexpr std::size_t kMost = 1U << 20;
-  const Fd file(::open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK));
-  if (!file) return 0;
+constexpr std::size_t kMaxCopiedBytes = 1U << 20;
+std::string content_of(const Fd& file) {
   std::string text;
   char part[16384];
-  for (ssize_t got = 0; (got = ::read(file.get(), part, sizeof part)) > 0 && text.size() < kMost;) {
+  for (ssize_t got = 0; (got = ::read(file.get(), part, sizeof part)) > 0 && text.size() < kMaxCopiedBytes;) {
     text.append(part, static_cast<std::size_t>(got));
   }
-  return text.size() < kMost ? make_file(path, text) : 0;
+  return text;
+}
+
+// A copy costs no mount, and mounts cost every job. What cannot be read is left out: nothing depends on it.
+int copy_file(const char* path) {
+  const Fd file(::open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK));
+  if (!file) return 0;
+  const std::string text = content_of(file);
+  return text.size() < kMaxCopiedBytes ? make_file(path, text) : 0;
+}
+
+int make_parent_folders(const std::string& path) {
+  for (std::size_t slash = path.find('/', 1); slash != std::string::npos; slash = path.find('/', slash + 1)) {
+    if (::mkdir(at(path.substr(0, slash).c_str()).c_str(), 0755) != 0 && errno != EEXIST) return errno;
+  }
+  return 0;
+}
+
+// Copies the files that every user of the host may read; a link becomes the file that it leads to. Stops at a total
+// size and number that leave the root's file system enough room.
+int copy_matches(const char* pattern, std::size_t& bytes_left, std::size_t& files_left) {
+  glob_t found{};
+  int error = 0;
+  if (::glob(pattern, 0, nullptr, &found) == 0) {
+    for (std::size_t i = 0; i < found.gl_pathc && error == 0; ++i) {
+      const char* path = found.gl_pathv[i];
+      const Fd file(::open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+      struct stat info {};
+      if (!file || ::fstat(file.get(), &info) != 0 || !S_ISREG(info.st_mode) || (info.st_mode & S_IROTH) == 0) continue;
+      const std::string text = content_of(file);
+      if (text.size() > bytes_left || files_left == 0) break;
+      bytes_left -= text.size();
+      --files_left;
+      error = make_parent_folders(path);
+      if (error == 0) error = make_file(path, text);
+    }
+  }
+  ::globfree(&found);
+  return error;
+}
+
+int copy_configuration_of_programs() {
+  std::size_t bytes_left = 2U << 20, files_left = 300;
+  for (const char* pattern : kEtcOfPrograms) {
+    if (int error = copy_matches(pattern, bytes_left, files_left); error != 0) return error;
+  }
+  return 0;
 }
 
 // As it is on the host: a link, a folder, a file, or nothing.
@@ -187,6 +245,7 @@ int fill_root() {
   for (const char* path : kEtcFiles) {
     if (int error = mirror(path); error != 0) return error;
   }
+  if (int error = copy_configuration_of_programs(); error != 0) return error;
   for (const auto& file : kMadeFiles) {
     if (int error = make_file(file.path, file.text); error != 0) return error;
   }

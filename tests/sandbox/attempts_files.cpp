@@ -26,6 +26,20 @@ std::string open_with(const Words& words, int flags) {
   return result;
 }
 
+// "/tmp rw,nosuid,nodev|/usr ro,...": every mount with its own flags, as /proc/self/mountinfo has them.
+std::string all_mounts(const Words&) {
+  std::ifstream file("/proc/self/mountinfo");
+  if (!file) return error_name();
+  std::string all;
+  for (std::string line; std::getline(file, line);) {
+    std::istringstream fields(line);
+    std::string id, parent, device, root, place, flags;
+    fields >> id >> parent >> device >> root >> place >> flags;
+    all += (all.empty() ? "" : "|") + place + " " + flags;
+  }
+  return all;
+}
+
 std::string list_folder(const std::string& path) {
   DIR* folder = ::opendir(path.c_str());
   if (folder == nullptr) return error_name();
@@ -205,6 +219,7 @@ const Attempts& attempts_on_files() {
       {"open_create", [](const Words& w) { return open_with(w, O_WRONLY | O_CREAT); }},
       {"open_truncate", [](const Words& w) { return open_with(w, O_RDONLY | O_TRUNC); }},
       {"write", write_text},
+      {"all_mounts", all_mounts},
       {"read", [](const Words& w) { return read_file(w[1]); }},
       {"list", [](const Words& w) { return list_folder(w[1]); }},
       {"mkdir", [](const Words& w) { return verdict(::mkdir(w[1].c_str(), 0700)); }},

@@ -1,6 +1,7 @@
 // Ways to use more than a limit allows without its counter seeing it.
 #include <arpa/inet.h>
 #include <fcntl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -102,12 +103,25 @@ std::string busy_for(const Words& words) {
   return std::to_string(std::chrono::duration_cast<std::chrono::microseconds>(now - began).count());
 }
 
+// "1=67108864:67108864 ...": every limit by its number, soft and hard.
+std::string all_limits(const Words&) {
+  std::string all;
+  for (int resource = 0; resource < RLIM_NLIMITS; ++resource) {
+    rlimit limit{};
+    if (::getrlimit(static_cast<__rlimit_resource>(resource), &limit) != 0) return error_name();
+    all += (all.empty() ? "" : " ") + std::to_string(resource) + "=" + std::to_string(limit.rlim_cur) + ":" +
+           std::to_string(limit.rlim_max);
+  }
+  return all;
+}
+
 }  // namespace
 
 const Attempts& attempts_on_limits() {
   static const Attempts kTable = {{"spin_unwaited", spin_unwaited},
                                   {"hold_connections", hold_connections},
                                   {"open_storm", open_storm},
+                                  {"all_limits", all_limits},
                                   {"busy_for", busy_for}};
   return kTable;
 }

@@ -7,6 +7,7 @@
 #include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include <array>
 #include <cerrno>
 #include <csignal>
 #include <cstring>
@@ -15,6 +16,7 @@
 #include <system_error>
 #include <thread>
 
+#include "attempt_calls.h"
 #include "attempt_table.h"
 
 namespace mycojobs::test {
@@ -140,21 +142,49 @@ std::string orphans(const Words& words) {
   return "ok";
 }
 
+// "kept": the call succeeded, and the limit is as before.
 std::string core_limit(const Words& words) {
-  rlimit limit{};
-  ::getrlimit(RLIMIT_CORE, &limit);
-  limit.rlim_cur = number(words, 1);
-  if (words.size() > 2) limit.rlim_max = number(words, 2);
-  return verdict(::setrlimit(RLIMIT_CORE, &limit));
+  rlimit before{}, after{};
+  ::getrlimit(RLIMIT_CORE, &before);
+  rlimit wanted = before;
+  wanted.rlim_cur = number(words, 1);
+  if (words.size() > 2) wanted.rlim_max = number(words, 2);
+  if (::syscall(SYS_setrlimit, RLIMIT_CORE, &wanted) != 0) return error_name();
+  ::getrlimit(RLIMIT_CORE, &after);
+  return before.rlim_cur == after.rlim_cur && before.rlim_max == after.rlim_max ? "kept" : "ok";
 }
 
-// In a program that has been executed, which is dumpable again.
+// In a program that has been executed, which is dumpable again. "kept" as above.
 std::string core_limit_after_exec(const Words&) {
   const int code = in_child([] {
-    ::execl("/bin/sh", "sh", "-c", "ulimit -c 0 2>/dev/null && exit 1; exit 0", static_cast<char*>(nullptr));
+    ::execl("/bin/sh", "sh", "-c",
+            "core() { while read -r line; do case $line in *core*) echo $line;; esac; done </proc/self/limits; }\n"
+            "before=$(core); ulimit -c 0 2>/dev/null || exit 1; [ \"$before\" = \"$(core)\" ] && exit 2; exit 0",
+            static_cast<char*>(nullptr));
     return 99;
   });
-  return code == 0 ? "EPERM" : code == 1 ? "ok" : "code " + std::to_string(code);
+  return code == 1 ? "EPERM" : code == 2 ? "kept" : code == 0 ? "ok" : "code " + std::to_string(code);
+}
+
+// "set_ids setresuid own -1 other": the job's own id, -1, or another id, with any upper half ("own+high"). "ok": the
+// call succeeded and all ids are as before.
+std::string set_ids(const Words& words) {
+  const auto ids = [] {
+    std::array<uid_t, 6> all{};
+    ::getresuid(&all[0], &all[1], &all[2]);
+    ::getresgid(&all[3], &all[4], &all[5]);
+    return all;
+  };
+  const auto before = ids();
+  unsigned long args[3] = {};
+  for (std::size_t i = 0; i < 3 && i + 2 < words.size(); ++i) {
+    const std::string& word = words[i + 2];
+    args[i] = word == "-1" ? 0xffffffffUL : before[0];
+    if (word == "other") args[i] = before[0] == 0 ? 1 : 0;
+    if (word == "own+high") args[i] |= 0x123UL << 32;
+  }
+  if (::syscall(call_number(words[1]), args[0], args[1], args[2]) != 0) return error_name();
+  return before == ids() ? "ok" : "changed";
 }
 
 std::string sched_of(const Words&) {
@@ -267,6 +297,7 @@ const Attempts& attempts_on_processes() {
       {"orphans", orphans},
       {"core_limit", core_limit},
       {"core_limit_exec", core_limit_after_exec},
+      {"set_ids", set_ids},
       {"sched", sched_of},
       {"shell", run_shell},
       {"overflow_stack", [](const Words&) { return overflow_stack(0); }},

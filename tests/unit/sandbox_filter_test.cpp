@@ -8,9 +8,11 @@
 #include <linux/seccomp.h>
 #include <seccomp.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstddef>
 #include <cstring>
@@ -148,6 +150,114 @@ TEST_F(SandboxFilter, NewerNumbersAreMissingAndForeignOnesEndTheProcess) {
   seccomp_data data = call(SYS_getpid);
   data.arch = data.arch == AUDIT_ARCH_X86_64 ? AUDIT_ARCH_AARCH64 : AUDIT_ARCH_X86_64;
   EXPECT_EQ(answer(job_, data), SECCOMP_RET_KILL_PROCESS);
+}
+
+// The filters of jobs with each kind of rights, after the id of the job was set.
+class JobIdFilter : public SandboxFilter {
+ protected:
+  static constexpr std::uint32_t kOwn = 1007, kOther = 1008;
+  static constexpr std::uint64_t kMinusOne = 0xffffffff;
+  static constexpr std::uint64_t kUpperHalf = 0x123ULL << 32;  // which the kernel ignores in an int
+
+  struct Case {
+    std::vector<sock_filter> program;
+    std::uint32_t refusal;
+  };
+  static std::vector<Case> cases() {
+    FilterRequest exec, sockets, learning;
+    exec.exec = true;
+    sockets.sockets = true;
+    learning.learn = true;
+    std::vector<Case> all;
+    for (const FilterRequest& request : {FilterRequest{}, exec, sockets, learning}) {
+      all.push_back({compiled(request), request.learn ? SECCOMP_RET_USER_NOTIF : refused(EPERM)});
+      set_own_id(all.back().program, kOwn);
+    }
+    return all;
+  }
+};
+
+TEST_F(JobIdFilter, IdsCanBeSetOnlyIfNothingChanges) {
+  const std::pair<long, unsigned> calls[] = {{SYS_setuid, 1},   {SYS_setgid, 1},    {SYS_setreuid, 2},
+                                             {SYS_setregid, 2}, {SYS_setresuid, 3}, {SYS_setresgid, 3}};
+  const std::uint64_t ids[] = {kOwn, kMinusOne, kOther, 0, kOwn | kUpperHalf, kOther | kUpperHalf, 65534};
+  for (const Case& each : cases()) {
+    for (const auto& [number, count] : calls) {
+      for (std::size_t combination = 0; combination < 7 * 7 * 7; ++combination) {
+        const std::uint64_t arguments[] = {ids[combination % 7], ids[combination / 7 % 7], ids[combination / 49]};
+        const bool unchanged = std::all_of(arguments, arguments + count, [&, several = count > 1](std::uint64_t id) {
+          const auto low = static_cast<std::uint32_t>(id);
+          return low == kOwn || (several && low == kMinusOne);
+        });
+        ASSERT_EQ(answer(each.program, call(number, {arguments[0], arguments[1], arguments[2]})),
+                  unchanged ? refused(0) : each.refusal)
+            << number << ": " << arguments[0] << " " << arguments[1] << " " << arguments[2];
+      }
+    }
+  }
+}
+
+// A filter without the id of its job refuses every id.
+TEST_F(JobIdFilter, WithoutOwnIdEveryIdIsRefused) {
+  for (const std::uint64_t id : {std::uint64_t{0}, std::uint64_t{kOwn}, kMinusOne})
+    EXPECT_EQ(of(SYS_setuid, {id}), refused(EPERM)) << id;
+}
+
+// The placeholder is compared with ids alone, so setting the id changes the answer to no other call.
+TEST_F(JobIdFilter, OwnIdReplacesOnlyComparisonsOfIds) {
+  std::vector<sock_filter> with_id = job_;
+  set_own_id(with_id, kOwn);
+  std::size_t changed = 0;
+  for (std::size_t i = 0; i < job_.size(); ++i) {
+    EXPECT_TRUE(job_[i].code == with_id[i].code && job_[i].jt == with_id[i].jt && job_[i].jf == with_id[i].jf) << i;
+    if (job_[i].k == with_id[i].k) continue;
+    EXPECT_EQ(job_[i].code, BPF_JMP | BPF_JEQ | BPF_K) << i;
+    ++changed;
+  }
+  EXPECT_GE(changed, 1U + 3U + 7U) << "of setuid, setreuid and setresuid; libseccomp may share those of groups";
+}
+
+TEST_F(JobIdFilter, CoreLimitPretendsSuccessWithoutOldLimit) {
+  constexpr std::uint64_t kPointer = 0x7fff00001000;
+  for (const Case& each : cases()) {
+    const auto is = [&](long number, std::initializer_list<std::uint64_t> arguments) {
+      return answer(each.program, call(number, arguments));
+    };
+    EXPECT_EQ(is(SYS_setrlimit, {RLIMIT_CORE, kPointer}), refused(0));
+    EXPECT_EQ(is(SYS_setrlimit, {RLIMIT_CORE | kUpperHalf, kPointer}), refused(0));
+    EXPECT_EQ(is(SYS_prlimit64, {0, RLIMIT_CORE, kPointer, 0}), refused(0));
+    EXPECT_EQ(is(SYS_prlimit64, {kUpperHalf, RLIMIT_CORE | kUpperHalf, kPointer, 0}), refused(0));
+    // With a place for the old limit, or of another process.
+    EXPECT_EQ(is(SYS_prlimit64, {0, RLIMIT_CORE, kPointer, kPointer}), each.refusal);
+    EXPECT_EQ(is(SYS_prlimit64, {0, RLIMIT_CORE, kPointer, kUpperHalf}), each.refusal);
+    EXPECT_EQ(is(SYS_prlimit64, {1, RLIMIT_CORE, kPointer, 0}), each.refusal);
+    EXPECT_EQ(is(SYS_prlimit64, {1, RLIMIT_CORE, 0, kPointer}), each.refusal);
+    // Queries, and the other limits.
+    EXPECT_EQ(is(SYS_prlimit64, {0, RLIMIT_CORE, 0, kPointer}), SECCOMP_RET_ALLOW);
+    EXPECT_EQ(is(SYS_prlimit64, {0, RLIMIT_NOFILE, kPointer, kPointer}), SECCOMP_RET_ALLOW);
+    EXPECT_EQ(is(SYS_prlimit64, {1, RLIMIT_NOFILE, kPointer, 0}), each.refusal);
+    for (const std::uint64_t other : {__RLIMIT_MSGQUEUE, __RLIMIT_NICE, __RLIMIT_RTPRIO, __RLIMIT_SIGPENDING}) {
+      EXPECT_EQ(is(SYS_prlimit64, {0, other, kPointer, 0}), each.refusal) << other;
+      EXPECT_EQ(is(SYS_setrlimit, {other, kPointer}), each.refusal) << other;
+    }
+  }
+}
+
+// grep, cat and cp copy with read and write after EINVAL; after ENOSYS grep ends with an error.
+TEST_F(SandboxFilter, SpliceFamilyAnswersAsForUnsupportedFiles) {
+  for (const long number : {SYS_splice, SYS_tee, SYS_vmsplice, SYS_sendfile})
+    EXPECT_EQ(of(number), refused(EINVAL)) << number;
+}
+
+// A job that learns meets the refusals that depend on arguments, and they are not noted: nothing is missing.
+TEST_F(SandboxFilter, LearningKeepsRefusalsThatDependOnArguments) {
+  FilterRequest learning;
+  learning.learn = true;
+  const auto program = compiled(learning);
+  constexpr std::uint64_t kFiClone = 0x40049409;
+  EXPECT_EQ(answer(program, call(SYS_ioctl, {3, kFiClone})), refused(EOPNOTSUPP));
+  EXPECT_EQ(answer(program, call(SYS_socket, {AF_INET, SOCK_STREAM, 0})), SECCOMP_RET_USER_NOTIF);
+  EXPECT_EQ(answer(program, call(SYS_execveat, {3, 0, 0, 0, 0x1000})), SECCOMP_RET_USER_NOTIF);
 }
 
 }  // namespace
