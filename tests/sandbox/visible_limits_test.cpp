@@ -1,0 +1,194 @@
+// Mounts, limits and configuration files as a job sees them. Every mount and every limit has a row here, so a missing
+// or weaker one is found without an attempt to use it.
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <set>
+#include <sstream>
+
+#include "fixture.h"
+
+namespace mycojobs::test {
+namespace {
+
+using MountFlags = std::set<std::string>;
+
+MountFlags mount_flags_of(const std::string& text) {
+  MountFlags flags;
+  std::istringstream words(text);
+  for (std::string word; std::getline(words, word, ',');) {
+    if (word == "ro" || word == "rw" || word.starts_with("no") || word == "suid" || word == "dev") flags.insert(word);
+  }
+  flags.erase("noatime");
+  flags.erase("nodiratime");
+  return flags;
+}
+
+// The flags that every mount at or below a place must have; the longest place that fits decides.
+std::map<std::string, MountFlags> expected_mounts(bool exec, const std::string& read, const std::string& written) {
+  const MountFlags system = {"ro", "nosuid", "nodev"}, device = {"ro", "nosuid", "noexec"};
+  const MountFlags made = {"ro", "nosuid", "nodev", "noexec"};
+  MountFlags own = {"rw", "nosuid", "nodev", "noexec"};
+  if (exec) own.erase("noexec");
+  std::map<std::string, MountFlags> expected = {
+      {"/", system},         {"/usr", system},        {"/host", system},
+      {"/proc", made},       {"/dev/shm", own},       {"/tmp", own},
+      {"/job", own},         {"/etc/passwd", made},   {"/etc/group", made},
+      {"/etc", system},      {"/dev/null", device},   {"/dev/zero", device},
+      {"/dev/full", device}, {"/dev/random", device}, {"/dev/urandom", device},
+  };
+  for (const char* folder : {"/bin", "/sbin", "/lib", "/lib64", "/lib32", "/libx32"}) expected[folder] = system;
+  if (!read.empty()) {
+    expected["/var"] = made;  // holds the mount points of what is granted
+    expected[read] = made;
+    expected[written] = {"rw", "nosuid", "nodev", "noexec"};
+  }
+  return expected;
+}
+
+std::string flag_list(const MountFlags& flags) {
+  std::string all;
+  for (const auto& flag : flags) all += (all.empty() ? "" : ",") + flag;
+  return all;
+}
+
+const MountFlags* mount_row_for(const std::map<std::string, MountFlags>& expected, const std::string& place) {
+  const MountFlags* found = nullptr;
+  std::size_t length = 0;
+  for (const auto& [prefix, flags] : expected) {
+    const bool fits = place == prefix || (prefix != "/" && place.starts_with(prefix + "/"));
+    if (fits && prefix.size() >= length) found = &flags, length = prefix.size();
+  }
+  return found;
+}
+
+void expect_mounts(const RunSpec& spec, const std::map<std::string, MountFlags>& expected) {
+  const Ran ran = run_attempts(shared_sandbox(), spec, "all_mounts");
+  std::istringstream mounts(ran.answer("all_mounts"));
+  std::map<std::string, std::string> seen;  // a later mount covers an earlier one of the same place
+  for (std::string mount; std::getline(mounts, mount, '|');) {
+    const std::size_t blank = mount.find(' ');
+    seen[mount.substr(0, blank)] = blank == std::string::npos ? "" : mount.substr(blank + 1);
+  }
+  for (const auto& [place, text] : seen) {
+    const MountFlags flags = mount_flags_of(text);
+    const MountFlags* row = mount_row_for(expected, place);
+    if (row == nullptr) {
+      ADD_FAILURE() << "a mount without a row: " << place;
+      continue;
+    }
+    // A mount may forbid more than its row says, since the host's mounts below it keep their own flags.
+    EXPECT_TRUE(std::includes(flags.begin(), flags.end(), row->begin(), row->end()))
+        << place << ' ' << text << ": expected " << flag_list(*row);
+  }
+  for (const char* place : {"/", "/usr", "/host", "/proc", "/tmp", "/job", "/dev/shm", "/dev/null", "/etc/passwd"})
+    EXPECT_TRUE(seen.contains(place)) << place << " in " << ran.answer("all_mounts");
+}
+
+TEST(VisibleMounts, HaveTheirFlags) {
+  RunSpec spec = spec_with();
+  expect_mounts(spec, expected_mounts(false, "", ""));
+  spec = spec_with();
+  spec.limits.exec = true;
+  expect_mounts(spec, expected_mounts(true, "", ""));
+}
+
+TEST(VisibleMounts, GrantedFoldersHaveTheirFlags) {
+  char path[] = "/var/tmp/mycojobs-test-XXXXXX";
+  const std::string folder = ::mkdtemp(path);
+  ::chmod(path, 0755);
+  for (const char* name : {"/read", "/written"}) {
+    std::filesystem::create_directory(folder + name);
+    ::chmod((folder + name).c_str(), 0777);
+  }
+  RunSpec spec = spec_with();
+  spec.grants.fs_read = {folder + "/read"};
+  spec.grants.fs_write = {folder + "/written"};
+  expect_mounts(spec, expected_mounts(false, folder + "/read", folder + "/written"));
+  std::filesystem::remove_all(folder);
+}
+
+// Programs that are installed on this host find their configuration, and nothing that an operator may put a secret
+// into.
+TEST(VisibleFiles, ConfigurationOfProgramsWithoutSecrets) {
+  std::string lines;
+  std::map<std::string, std::string> expected;
+  const auto expect = [&](const std::string& line, const char* result) {
+    lines += line + "\n";
+    expected[line] = result;
+  };
+  for (const char* path : {"/etc/fonts/fonts.conf", "/etc/R/ldpaths", "/etc/java-17-openjdk/security/java.security",
+                           "/etc/ImageMagick-6/colors.xml"}) {
+    const bool installed = ::access(path, R_OK) == 0;
+    expect("open_read " + std::string(path), installed ? "ok" : "ENOENT");
+    if (installed) expect("open_write " + std::string(path), "denied");
+  }
+  for (const char* path : {"/etc/R/Renviron.site", "/etc/java-17-openjdk/net.properties",
+                           "/etc/java-17-openjdk/management/management.properties", "/etc/php", "/etc/shadow",
+                           "/etc/ImageMagick-6/policy.xml"})
+    expect("open_read " + std::string(path), "ENOENT");
+  const Ran ran = run_attempts(lines);
+  for (const auto& [line, result] : expected) {
+    std::string answer = ran.answer(line);
+    if (answer == "EACCES" || answer == "EROFS") answer = "denied";  // by Landlock, or by the mount
+    EXPECT_EQ(answer, result) << line;
+  }
+}
+
+struct ExpectedLimit {
+  __rlimit_resource resource;
+  rlim_t value;
+};
+
+// What the sandbox sets; it can go down only, so a lower hard limit of this process stays. Every other limit is ours.
+std::map<int, rlim_t> expected_limits(const Limits& limits) {
+  const bool own_uid = ::geteuid() == 0;
+  const ExpectedLimit rows[] = {
+      {RLIMIT_NOFILE, limits.open_files},
+      {RLIMIT_FSIZE, limits.file_bytes},
+      {RLIMIT_CORE, 1},  // 0 would start the host's core_pattern program
+      {RLIMIT_MEMLOCK, 0},
+      {__RLIMIT_MSGQUEUE, 0},
+      {__RLIMIT_SIGPENDING, 1024},
+      {RLIMIT_STACK, 8U << 20},
+      {__RLIMIT_NICE, 0},
+      {__RLIMIT_RTPRIO, 0},
+      {__RLIMIT_NPROC, own_uid ? limits.pids + 2 : 4096},
+      {RLIMIT_DATA, may_limit_by_cgroup() ? RLIM_INFINITY : limits.memory_bytes},
+  };
+  std::map<int, rlim_t> expected;
+  for (const ExpectedLimit& row : rows) {
+    rlimit ours{};
+    ::getrlimit(row.resource, &ours);
+    expected[row.resource] = std::min(row.value, ours.rlim_max);
+  }
+  return expected;
+}
+
+TEST(VisibleLimits, AreThoseOfTheRun) {
+  RunSpec spec = spec_with();
+  spec.limits.open_files = 77;
+  spec.limits.file_bytes = 5U << 20;
+  spec.limits.pids = 33;
+  const Ran ran = run_attempts(shared_sandbox(), spec, "all_limits");
+  const auto expected = expected_limits(spec.limits);
+  std::istringstream words(ran.answer("all_limits"));
+  int seen = 0;
+  for (std::string word; words >> word; ++seen) {
+    const int resource = std::stoi(word);
+    const std::string value = word.substr(word.find('=') + 1);
+    rlimit ours{};
+    ::getrlimit(static_cast<__rlimit_resource>(resource), &ours);
+    const auto row = expected.find(resource);
+    const rlim_t soft = row == expected.end() ? ours.rlim_cur : row->second;
+    const rlim_t hard = row == expected.end() ? ours.rlim_max : row->second;
+    EXPECT_EQ(value, std::to_string(soft) + ":" + std::to_string(hard)) << "resource " << resource;
+  }
+  EXPECT_EQ(seen, RLIM_NLIMITS) << ran.answer("all_limits");
+}
+
+}  // namespace
+}  // namespace mycojobs::test
