@@ -40,7 +40,7 @@ TEST(FlowYaml, SaysWhatJsonCanSay) {
   EXPECT_EQ(
       dump_json(*read),
       dump_json(json::parse(
-          R"({"name":"pipeline","n":[1,-2,3.5,1e3,true,false,null,null,"true","7","yes","0x1f","007",".5","1_000",1e20],
+          R"({"name":"pipeline","n":[1,-2,3.5,1e3,true,false,null,null,"true","7","yes","0x1f","007",".5","1_000","99999999999999999999"],
                     "script":"a = 1\nb = 2\n","folded":"one two\n","empty":null,"7":"seven",
                     "jobs":{"a":{"needs":["b","c"]}},"list":[{"x":1,"y":2},"z"]})")));
   using Place = std::pair<std::size_t, std::size_t>;
