@@ -219,8 +219,8 @@ void ScriptRecorder::play_shared_keys() {
   forget.retention_ms = 1;
   clock_.now += 1000;
   expect_done(store_->tick(kContext, forget));
-  lose_next_reply_ = true;
   submit(7, [](Job& each) { each.priority = 3, each.concurrency_key = "db"; });
+  lose_next_reply_ = true;
   ClaimRequest request;
   request.context = kContext;
   request.queues = {kQueue};
