@@ -39,13 +39,12 @@ Result<Id> free_context(Store& store, const std::function<Result<void>(Id)>& ser
                                   " databases have a context: raise the server's setting `databases`");
 }
 
-// `local` is stored as it was given, also where that is the default of the format: an agent with the runner's id
-// follows the record, and decides itself only where the record says nothing.
-Fields with_local(Fields record, const Runner& runner, std::span<const std::string> given) {
+// `local` is stored only where it was given: an agent with the runner's id follows the record, and decides itself where
+// the record says nothing.
+Fields record_of(const Runner& runner, std::span<const std::string> given) {
+  Fields record = encode(runner);
   const bool is_given = std::find(given.begin(), given.end(), "local") != given.end();
-  if (!is_given || runner.local) return record;
-  std::erase_if(record, [](const auto& field) { return field.first == "local"; });
-  record.emplace_back("local", "false");
+  if (!is_given && !runner.local) std::erase_if(record, [](const auto& field) { return field.first == "local"; });
   return record;
 }
 
@@ -60,7 +59,7 @@ Result<void> check_runner(const Runner& runner, const Networks& networks) {
 Result<void> check_says_something(const Runner& runner, const Fields& record) {
   Runner bare;
   bare.id = runner.id;
-  if (record != encode(bare)) return {};
+  if (record != record_of(bare, {})) return {};
   return fail(Code::invalid,
               "name what it is: address, that of a supervisor elsewhere, say, or topic, pubkey, type, target_context, "
               "local; an agent makes the record of its own runner when it starts");
@@ -360,7 +359,7 @@ Result<Context> set_notify(const Caller& by, Store& store, const std::string& no
 Result<Runner> create_runner(const Caller& by, Store& store, const Runner& runner, const Networks& networks,
                              std::span<const std::string> given) {
   MJ_CHECK(may(by, store, Action::administer, kRunners));
-  const Fields record = with_local(encode(runner), runner, given);
+  const Fields record = record_of(runner, given);
   MJ_CHECK(check_says_something(runner, record));
   MJ_CHECK(check_runner(runner, networks));
   MJ_CHECK(check_target(runner));
@@ -385,7 +384,7 @@ Result<Runner> update_runner(const Caller& by, Store& store, const Runner& wante
   MJ_CHECK(check_runner(wanted, networks));
   const std::string key = "runner:" + std::to_string(wanted.id);
   return repeat(key, [&]() -> Result<Runner> {
-    MJ_TRY(changed, chosen(with_local(encode(wanted), wanted, fields), fields));
+    MJ_TRY(changed, chosen(encode(wanted), fields));
     MJ_TRY(before, store.load(by.context, key));
     // A target belongs to an address: both are checked as they are after the change.
     Runner after = decode<Runner>(before).record;

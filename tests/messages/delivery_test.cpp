@@ -4,7 +4,6 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
-#include <utility>
 
 #include "base/sha256.h"
 #include "domain/codec.h"
@@ -935,25 +934,6 @@ TEST_F(MessageFiles, InputsBeyondTheLimitOfEitherSideGoWithNoMessage) {
   ASSERT_TRUE(stage_.play());
   EXPECT_THAT(here("error"), HasSubstr("message.max_artifact_bytes is 8 there"));
   EXPECT_THAT(stage_.there.claims, IsEmpty());
-}
-
-// The message was accepted. Another coordinator, which has no state_dir, is the leader before its jobs begin.
-TEST_F(MessageFiles, AcceptedMessageWaitsForACoordinatorWithFiles) {
-  send({reader_of("nine byte")});
-  stage_.there.server.set_faults(
-      [](const ServerCall& call) { return call.name == "take_message" ? Fault::before : Fault::none; });
-  for (int i = 0; i < 20 && there("state", kCameMark) != "arrived"; ++i) stage_.step();
-  ASSERT_EQ(there("state", kCameMark), "arrived");
-  stage_.there.server.set_faults(nullptr);
-  const auto store = std::exchange(stage_.there.files.store, nullptr);
-  stage_.restart();
-  stage_.clock.pass(60000);
-  stage_.steps(200);
-  EXPECT_EQ(there("state", kCameMark), "arrived");
-  stage_.there.files.store = store;
-  stage_.restart();
-  ASSERT_TRUE(stage_.play());
-  EXPECT_EQ(job_here(1), "finished ok");
 }
 
 TEST_F(MessageFiles, InputsThatAreNotOnThisHostGoWithNoMessage) {
