@@ -117,7 +117,8 @@ class ParallelWriters : public StoreContract {
   static std::string job_key(Id id) { return "job:12:" + std::to_string(id); }
   std::size_t facts(const std::string& kind) {
     std::size_t count = 0;
-    for (const Fact& fact : store_->journal(1, "queue:python", 0, 10000).value()) count += fact.kind == kind ? 1 : 0;
+    const std::vector<Fact> all = store_->journal(1, "queue:python", 0, 10000).value();
+    for (const Fact& fact : all) count += fact.kind == kind ? 1 : 0;
     return count;
   }
   Id sent_message(Message message = {}) {
@@ -440,7 +441,8 @@ TEST_P(ParallelWriters, FlowIsStartedApprovedAndDeletedOnce) {
   approval.target = "ok";
   EXPECT_EQ(outcomes([&](Writer& w, int) { return control_flow(by_, w.stores(), approval); }).count("unavailable"), 0U);
   std::map<std::string, int> kinds;
-  for (const RunFact& fact : writers_[0]->flows->read(1, flow.id, 0)->facts) ++kinds[fact.kind];
+  const RunRead read = writers_[0]->flows->read(1, flow.id, 0).value();
+  for (const RunFact& fact : read.facts) ++kinds[fact.kind];
   EXPECT_EQ(kinds["started"], 1);
   EXPECT_EQ(field("flow:" + std::to_string(flow.id), "status"), "finished");
   EXPECT_EQ(outcomes([&](Writer& w, int) { return delete_flow(by_, w.stores(), flow.id); }), once_and("not_found"));

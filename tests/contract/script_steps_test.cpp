@@ -54,7 +54,8 @@ class ScriptSteps : public testing::Test {
     request.queues = {queue};
     request.max_jobs = max;
     std::vector<ClaimRef> refs;
-    for (const Claimed& each : store_->claim(request).value().jobs) refs.push_back(each.ref);
+    const ClaimReply reply = store_->claim(request).value();
+    for (const Claimed& each : reply.jobs) refs.push_back(each.ref);
     return refs;
   }
   void end(const ClaimRef& ref, const std::string& detail) {
