@@ -52,7 +52,8 @@ constexpr std::array kOwnKeys{
            "ended jobs by the moment of their end, in ms; kept ones by the negated moment of the next look", kFacts},
     OwnKey{"mj:jobs", "zset", "jobs by the moment when something happened to them last, in us", kFacts},
     OwnKey{"mj:horizon", "hash", "queue: jobs that ended before this moment may have left its journal", kItself},
-    OwnKey{"mj:idempotency:<caller>", "hash", "idempotency key: the job that was submitted with it", kItself},
+    OwnKey{"mj:idempotency:<caller>", "hash", "idempotency key: the job that was submitted with it",
+           "idem of mj:claim:*"},
     OwnKey{"mj:paused", "set", "queues that nothing is taken from", kItself},
     OwnKey{"mj:notices", "zset",
            "ends of which somebody wants to hear, by the next try in ms: key, end (us), status, tries, who has heard",
@@ -138,7 +139,9 @@ constexpr std::array kOwnKeys{
     OwnKey{"mj:osis:waiting", "zset", "\"<job key> <claim id>\" of who waits to be the writer, by arrival",
            "the next write"},
     OwnKey{"mj:flow:<flow>", "hash",
-           "where a flow is: state (creating, new, active, ended), caller, first_job, jobs, key, created_ms, ended_ms, "
+           "where a flow is: state (creating, new, active, ended), caller, first_job, jobs, key, print (digest of what "
+           "was "
+           "asked for), created_ms, ended_ms, "
            "definition (hash), name, ids (of its jobs), parent, row, index_row (of the catalogs), taken (events that "
            "were applied), raised "
            "(revision at which somebody wanted a look), swept",
@@ -153,7 +156,7 @@ constexpr std::array kOwnKeys{
     OwnKey{"mj:flows:ended", "zset", "ended flows by their end, unfinished ones by their creation, for retention",
            kMarks},
     OwnKey{"mj:flow-waits:<flow>", "set", "flows that hear of its end", "the runs of those that wait"},
-    OwnKey{"mj:flow-keys:<caller>", "hash", "idempotency key: flow, digest of what was asked for", kItself},
+    OwnKey{"mj:flow-keys:<caller>", "hash", "idempotency key: flow, digest of what was asked for", kMarks},
     OwnKey{"mj:next:flow", "string", "the last flow id that was allocated", "largest id of flow:*"},
     OwnKey{"mj:catalog", "stream", "<row>-0: flow, at (ms), name of its definition; of all flows", kItself},
     OwnKey{"mj:catalog:<name>", "stream", "the same of one definition's flows", "mj:catalog"},

@@ -11,15 +11,17 @@
 #include "inspect/explain.h"
 #include "inspect/flows.h"
 #include "inspect/verify.h"
+#include "store/key_losses.h"
 
 namespace mycojobs {
 namespace {
 
-std::string manual() {
+std::string docs_page(const char* name) {
   std::ostringstream text;
-  text << std::ifstream(MYCOJOBS_SOURCE "/docs/manual.md").rdbuf();
+  text << std::ifstream(MYCOJOBS_SOURCE "/docs/" + std::string(name)).rdbuf();
   return text.str();
 }
+std::string manual() { return docs_page("manual.md"); }
 
 // The text below each heading of the third level: "`mycojobs job list`" -> what follows.
 std::map<std::string, std::string> sections(const std::string& text) {
@@ -90,6 +92,14 @@ TEST(Manual, HasARowForEveryCauseThatFlowExplainNames) {
   const std::string text = manual();
   for (const FlowCauseRow& row : flow_causes()) {
     const std::string cells = "| `" + std::string(row.cause) + "` | " + std::string(row.meaning) + " |";
+    EXPECT_NE(text.find(cells), std::string::npos) << cells;
+  }
+}
+
+TEST(Protocol, HasARowForEveryKeyThatIsLost) {
+  const std::string text = docs_page("protocol.md");
+  for (const KeyLoss& row : key_losses()) {
+    const std::string cells = "| `" + std::string(row.pattern) + "` | " + std::string(row.meaning) + " |";
     EXPECT_NE(text.find(cells), std::string::npos) << cells;
   }
 }
