@@ -12,6 +12,7 @@ constexpr auto kKeyLosses = std::to_array<KeyLoss>({
      "`queue list` still finds queues by their lists and journals; limits of waiting and the check after a start of "
      "the "
      "server pass over a queue until a new journal of it begins"},
+    {"mj:pushed", kNextUse},
     {"mj:settling", "nothing: a job that waits for one that has ended is found and mended"},
     {"mj:looking", kNextUse},
     {"mj:holding",
