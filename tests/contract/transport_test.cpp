@@ -646,7 +646,7 @@ TEST_F(Mycelium, OthersPassARequestThatIsStuck) {
   listen();
   for (int i = 0; i < 3; ++i) {
     mesh_.tell(1, "stick");
-    const auto stuck = ask(transport_, {{"stuck", i}}, kShort);
+    const auto stuck = ask(transport_, {{"stuck", i}}, kShort * 5);
     ASSERT_FALSE(stuck);
     EXPECT_EQ(stuck.error().code, Code::unavailable);
     EXPECT_TRUE(transport_.is_peer_there()) << stuck.error().message;
@@ -656,7 +656,7 @@ TEST_F(Mycelium, OthersPassARequestThatIsStuck) {
   }
   EXPECT_EQ(mesh_.counts(0).sending, 3U);
   mesh_.tell(1, "stick");
-  EXPECT_FALSE(ask(transport_, {{"stuck", 3}}, kShort));
+  EXPECT_FALSE(ask(transport_, {{"stuck", 3}}, kShort * 5));
   const auto answer = ask(transport_, {{"n", 3}}, kShort * 5);
   ASSERT_FALSE(answer) << "four are stuck, and the node keeps each of them for 300 s";
   EXPECT_FALSE(transport_.is_peer_there());
