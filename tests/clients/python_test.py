@@ -170,7 +170,7 @@ class Jobs(Case):
         with self.assertRaises(mycojobs.Invalid) as caught:
             self.client.submit("print(1)", timeout=0)
         self.assertEqual((caught.exception.field, caught.exception.code), ("timeout", -32602))
-        with self.assertRaisesRegex(mycojobs.Invalid, "tiemout: job.start has no such parameter"):
+        with self.assertRaisesRegex(mycojobs.Invalid, "submit: unknown option 'tiemout'"):
             self.client.submit("print(1)", tiemout=3)
         self.assertRaises(mycojobs.Invalid, self.client.submit, "print(1)", 3)
         self.assertRaises(mycojobs.Invalid, self.client.call, "job.get", {"id": {1, 2}})

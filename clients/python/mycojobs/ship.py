@@ -59,8 +59,9 @@ def script_of(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping
         check_json(value, f"{name}: {where}")
     given = json.dumps([args, dict(kwargs)], allow_nan=False)
     imports = "".join(f"; import {module}" + (f" as {alias}" if alias != module else "") for alias, module in imports_of(function, source))
-    call = f"result = (lambda args, kwargs: {{{RETURN!r}: {name}(*args, **kwargs)}})(*__import__('json').loads({given!r}))"
-    return f"from __future__ import annotations{imports}\n{source}\n{call}\n"
+    # The mapping of the job, before the function takes its name: a value that it cannot hold fails the job.
+    call = f"_mycojobs_result[{RETURN!r}] = (lambda args, kwargs: {name}(*args, **kwargs))(*__import__('json').loads({given!r}))"
+    return f"from __future__ import annotations; _mycojobs_result = result{imports}\n{source}\n{call}\n"
 
 
 def source_of(function: Callable[..., Any], decorators: int) -> str:
