@@ -287,7 +287,7 @@ third\u2028\t
 
         from mycojobs.ship import script_of
 
-        there = {}
+        there = {"result": {}}
         exec(script_of(nested, (), {}), there)
         self.assertEqual(there["result"], {"return": nested()})
 
