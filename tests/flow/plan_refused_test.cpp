@@ -111,7 +111,7 @@ const Row kRows[] = {
      "jobs.a.approval.who: unknown field of an approval: there are approvers, timeout and comment"},
     {R"({"a": {"pause": false}})", "jobs.a.pause: is false, not true, a text, or a map of timeout and comment"},
     {R"({"a": {"approval": {"timeout": "1s"}, "timeout": "2s"}})", "jobs.a.timeout: is given twice..."},
-    {R"({"a": {"script": "x", "timeout": "500ms"}})", "jobs.a.timeout: is not a whole number of seconds..."},
+    {R"({"a": {"script": "x", "type": "python", "timeout": "500ms"}})", "jobs.a.timeout: is not a whole number of seconds..."},
     {R"({"a": {"log": "x", "on_error": "mend"}})", "jobs.a.on_error: there is no node \"mend\""},
     {R"({"a": {"log": "x", "on_error": "a"}})",
      "jobs.a.on_error: \"a\" is the node itself: it cannot be its own error node"},

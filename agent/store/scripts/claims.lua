@@ -110,6 +110,19 @@ local function postpone_entry(queue, job, claim, err)
   return true
 end
 
+-- Most jobs have no dependents yet: they are asked for together.
+local function wrong_dependents(deps)
+  for first = 1, #deps, 1000 do
+    local keys = {}
+    for i = first, math.min(first + 999, #deps) do keys[#keys + 1] = 'mj:dependents:' .. deps[i] end
+    local there = redis.call('EXISTS', unpack(keys)) > 0
+    for _, key in ipairs(there and keys or {}) do
+      local err = wrong(key, 'set')
+      if err then return err end
+    end
+  end
+end
+
 -- What keeps a job from running now. True: it has been dealt with.
 local function parked(queue, job, claim, record)
   -- What a flow's job depends on is judged by its flow: it may go on after a failure.
@@ -126,8 +139,7 @@ local function parked(queue, job, claim, record)
     if not ended then open[#open + 1] = dep end
   end
   if #open > 0 then
-    local err = wrong('mj:waits:' .. job, 'set')
-    for _, dep in ipairs(open) do err = err or wrong('mj:dependents:' .. dep, 'set') end
+    local err = wrong('mj:waits:' .. job, 'set') or wrong_dependents(open)
     if err then return postpone_entry(queue, job, claim, err) end
     for _, dep in ipairs(open) do
       redis.call('SADD', 'mj:waits:' .. job, dep)
