@@ -16,7 +16,7 @@ class FlowNodes : public StoreContract {
   // A flow of so many jobs that depend on nothing, begun.
   Id start_wide_flow(int nodes) {
     json jobs = json::object();
-    for (int i = 0; i < nodes; ++i) jobs["n" + std::to_string(i)] = {{"script", "pass"}, {"script_type", "python"}};
+    for (int i = 0; i < nodes; ++i) jobs["n" + std::to_string(i)] = {{"script", "pass"}, {"type", "python"}};
     const auto flow = service::create_flow(by_, stores(), {{"name", "wide"}, {"jobs", jobs}}, nullptr, {});
     EXPECT_TRUE(flow) << flow.error().message;
     EXPECT_TRUE(service::start_flow(by_, stores(), {flow->id, "manual"}));
