@@ -26,7 +26,7 @@ return {0, redis.call('HGETALL', key)}
 local key = arg()
 local runner, message = string.match(key, '^runner:(%d+)$'), string.match(key, '^message:%d+:%d+$')
 local hold, mark, actor = 'mj:hold:' .. key, 'mj:message:' .. key, actor_id(key)
-local err = wrong(key, 'hash') or wrong(hold, 'hash') or wrong(mark, 'hash') or wrong('mj:runners', 'zset')
+local err = wrong(key, 'hash') or (runner and wrong(hold, 'hash')) or wrong(mark, 'hash') or wrong('mj:runners', 'zset')
   or (actor and wrong('mj:actor-keys', 'hash')) or (message and wrong('mj:messages', 'zset'))
 if err then return err end
 if redis.call('EXISTS', key) == 0 then return 'missing' end
