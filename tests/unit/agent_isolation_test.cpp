@@ -170,6 +170,7 @@ class Isolation : public AgentTest {
   static Result<void> hold(Store& store, Id context, const std::string& instance = kOther) {
     Runner runner;
     runner.id = 1;
+    runner.local = true;  // The next agent follows this record.
     RunnerHold held_by;
     return store.hold_runner(context, runner, {instance, "another host", "its boot", 1}, 60000, "", held_by);
   }
