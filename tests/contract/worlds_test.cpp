@@ -359,7 +359,7 @@ TEST_P(Worlds, AnInboxOfAnotherTypeIsAnAnomalyAndTheJobEnds) {
   bench_->put_text(1, "mj:world-in:" + std::string(kWorld), "x");
   ASSERT_EQ(outcome(end(claimed.ref, finished())), "ok");
   EXPECT_EQ(field("job:12:1", "status"), "finished");
-  EXPECT_THAT(last_anomaly(), HasSubstr("is no stream"));
+  EXPECT_THAT(last_anomaly(), HasSubstr("acme/order@1 does not have the end of job:12:1, for which a workflow waits"));
   EXPECT_EQ(outcome(post("1")), "invalid");
   EXPECT_EQ(outcome(worlds_->commit(commit(0, {"a"}))), "invalid");
   EXPECT_EQ(read().height, 0U);
