@@ -23,7 +23,7 @@ constexpr auto kMistakes = std::to_array<Mistake>({
      ""},
     {"ARetryIsTheSameAttempt", "num(claim.attempt) + 1, 'deliveries', 0", "num(claim.attempt), 'deliveries', 0"},
     {"DependentsAreForgotten", "  settle_dependents(job, status)\n", ""},
-    {"AConcurrencySlotIsKept", "redis.call('SREM', 'mj:running:' .. key, job)", ""},
+    {"AConcurrencySlotIsKept", "call_index('SREM', 'mj:running:' .. key, job)", ""},
     {"AnEndOfTheFormerRunCounts", "return owns(claim, claim_id, token) and claim.state == 'live' and",
      "return claim and claim.state == 'live' and"},
     {.name = "AFenceIsTooLate", .agent = Mistake::Agent::fences_late},
