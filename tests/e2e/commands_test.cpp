@@ -37,7 +37,7 @@ TEST_F(Submit, EveryFlagGoesIntoTheRecord) {
                                    "--name",
                                    "seventy",
                                    "--timeout",
-                                   "1500ms",
+                                   "2s",
                                    "--retries",
                                    "3",
                                    "--run-at",
