@@ -84,6 +84,7 @@ struct Mistake {
   const char* name;
   std::string_view instead_of = {}, other = {};
   enum class Agent { none, fences_late, fences_never, forgets_reports } agent = Agent::none;
+  std::uint64_t first_seed = 0;  // No schedule before it shows the mistake.
 };
 
 // Unix time with a shift of its own.
