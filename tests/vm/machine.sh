@@ -59,7 +59,7 @@ cp "$here"/*.py "$work/stage/"
 mkdir -p "$work/stage/packages"
 cp "$work"/packages/*mycojobs_*.deb "$work/stage/packages/"
 cp docs/install.md "$work/stage/"
-cp -r examples/workflow/order examples/hello "$work/stage/"
+cp -r examples/workflow/order "$work/stage/"
 echo "${VM_ROWS:-}" >"$work/stage/only"
 if [ -z "${VM_ROWS:-}" ]; then
   # The sandbox's own suite, where it expects to be.

@@ -220,58 +220,6 @@ def without_delegation_it_names_the_remedy():
     return f"missing: {', '.join(missing)}"
 
 
-def readme_commands(run):
-    """What README.md has typed after the build, in a shell without a delegated group and without a configuration."""
-    run("sh", "-c", """echo 'print("hello"); result["n"] = 3' > hello.py""")
-    done = run("mycojobs", "run", "hello.py")
-    check(done.stdout == "hello\n" and "n = 3" in done.stderr and "finished ok" in done.stderr, done.stdout + done.stderr)
-    receipt = next(line for line in done.stderr.splitlines() if line.startswith("job:"))
-    done = run("mycojobs", "run", "/payload/hello/denied.py")
-    check("host_file = denied" in done.stderr and "network = denied" in done.stderr, done.stdout + done.stderr)
-    done = run("mycojobs", "sandbox", "run", "hello.py")
-    check("cgroup:memory cgroup:pids" in done.stderr, done.stderr)
-    return receipt
-
-
-@row
-def the_readme_works_in_a_shell_of_root():
-    os.makedirs("/root/readme", exist_ok=True)
-    write("/root/readme/empty.toml", "")
-    more = {**os.environ, "MYCOJOBS_CONFIG": "/root/readme/empty.toml", "MYCOJOBS_STATE_DIR": "/root/readme/state"}
-    return readme_commands(lambda *words: sh(*words, cwd="/root/readme", env=more))
-
-
-@row
-def the_readme_works_in_a_shell_of_an_ordinary_user():
-    return readme_commands(as_worker)
-
-
-@row
-def dev_puts_itself_into_a_scope():
-    dev = subprocess.Popen(["runuser", "-u", "worker", "--", "mycojobs", "dev"], cwd="/home/worker", stdin=subprocess.DEVNULL,
-                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env={**os.environ, "HOME": "/home/worker"})
-    try:
-        until(lambda: as_worker("mycojobs", "runner", "list", ok=False).stdout.count("live") == 1, "a live agent")
-        child = sh("pgrep", "-u", "worker", "-f", "mycojobs dev").stdout.split()[0]
-        group = read(f"/proc/{child}/cgroup")
-        check("mycojobs-run-" in group, group)
-        check(as_worker("mycojobs", "run", "hello.py").stdout == "hello\n", "a job beside dev")
-        os.kill(int(child), signal.SIGTERM)
-        check(dev.wait(timeout=60) == 0, f"exit {dev.returncode}")
-    finally:
-        dev.kill()
-        shutil.rmtree("/home/worker/.local/state/mycojobs", ignore_errors=True)
-    return group
-
-
-@row
-def where_no_scope_can_be_had_the_error_has_the_command():
-    done = sh("runuser", "-u", "nobody", "--", "env", "HOME=/tmp/nobody", "mycojobs", "sandbox", "run", "/payload/hello/denied.py", ok=False)
-    line = "type: systemd-run --user --scope -p Delegate=yes mycojobs sandbox run /payload/hello/denied.py"
-    check(done.returncode == 69 and line in done.stderr, f"exit {done.returncode}: {done.stderr}")
-    return line
-
-
 @row
 def a_job_has_every_layer():
     record = Job("print('hello')").finished()
