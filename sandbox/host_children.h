@@ -18,8 +18,8 @@ class HostChildren {
  public:
   using Child = std::uint64_t;                   // never used twice. 0: none
   using Work = std::function<void(int socket)>;  // in the child, which ends behind it. It sees the host's own ids
-  // What it says; null, once: it has ended, and nothing more comes. A frame lacks its descriptors while the launcher
-  // has none free.
+  // Receives each frame of a child. Null, once: the child has ended and sends no more. A frame lacks its descriptors
+  // while the launcher has none free.
   using Heard = std::function<void(Child, RawFrame*)>;
 
   explicit HostChildren(Loop& loop) : loop_(loop) {}

@@ -1,5 +1,5 @@
-// What becomes of an exception that nobody caught: one line on stderr, and exit code 70 (EX_SOFTWARE of sysexits.h). A
-// host that is out of memory or threads is no bug: the line names the resource, and the code is 71 (EX_OSERR).
+// Reports an uncaught exception in one line on stderr and exits with code 70 (EX_SOFTWARE of sysexits.h). If the host
+// is out of memory or threads, the line names the resource and the exit code is 71 (EX_OSERR).
 #pragma once
 
 #include <unistd.h>

@@ -354,7 +354,7 @@ Result<FlowLine> line_of(OpenedFlows& open, Id context, const FlowSummary& summa
 
 struct FlowLines {
   std::vector<FlowLine> rows;
-  Id after = 0;                        // what --after goes on by; 0: there are no more
+  Id after = 0;                        // the id for --after of the next page; 0: this is the last page
   std::vector<std::string> malformed;  // ids of entries of the catalog that name no flow
 };
 

@@ -474,8 +474,8 @@ Result<std::optional<ReceiptArrived>> WorldRounds::receipt_of_carrier(LoadedWorl
   return std::optional(lost_receipt(intent, carrier, receipt.error().message));
 }
 
-// What ended while nobody listened. A receipt that is refused is checked again with every look, because the key in the
-// record of its runner may be repaired; it is noted once for each reason.
+// Processes the ends that arrived while this coordinator did not lead. A refused receipt is checked again in each
+// round, because the key in the runner's record may be repaired. Each reason is journaled once.
 Result<void> WorldRounds::hear_of_ends(World& world) {
   for (const std::string& carrier : std::exchange(world.unheard, {})) {
     auto receipt = receipt_of_carrier(world.loaded, carrier);

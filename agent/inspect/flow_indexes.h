@@ -16,7 +16,7 @@ namespace mycojobs {
 
 struct FlowIndexTrouble {
   Finding finding;
-  bool is_loss = false;                    // what was lost stays lost, although the index is mended
+  bool is_loss = false;                    // the repair of the index does not restore the lost data
   std::string catalog = {};                // with `entry`: the name of its definition; empty: the catalog of all flows
   std::optional<CatalogEntry> entry = {};  // an entry to be dropped
   std::string schedule = {};               // a schedule to be mended

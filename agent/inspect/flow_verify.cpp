@@ -428,7 +428,7 @@ Result<void> FlowsRebuild::mend_indexes(const std::set<Id>& all) {
   return {};
 }
 
-// One whose flow or message cannot be found is left: the key that says where that is may come back from a backup.
+// Keeps a planned job whose flow or message cannot be found: its key may be restored from a backup.
 Result<void> FlowsRebuild::mend_orphans() {
   MJ_TRY(lost, orphans(flows_, store_, context_, known_));
   for (const Orphan& orphan : lost) {
