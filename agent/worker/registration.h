@@ -69,8 +69,8 @@ struct RegisteredRunner {
 };
 
 // Takes the runner's id in a context, and returns what its record says there: the settings count where the record says
-// nothing, and a difference is logged. An id whose holder is gone for certain (a process of this host that has ended, an
-// instance whose lock is free) is taken over at once. Error conflict, whose message names the remedy: the id is held
+// nothing, and a difference is logged. An id whose holder is gone for certain (a process of this host that has ended,
+// an instance whose lock is free) is taken over at once. Error conflict, whose message names the remedy: the id is held
 // elsewhere, or the record has a public key that the agent does not hold.
 Result<RegisteredRunner> register_runner(RolesOf<RunnerStore, RecordStore>, Id context, const WorkerSettings&,
                                          const RunnerHold& self, FormerInstances&);

@@ -54,9 +54,10 @@ TEST(AgentCeilings, RefuseOnlyWhatEveryAgentOfTheTypeRefuses) {
   const std::string exec = R"({"exec":true})";
   const AgentCeiling strict = agent(1, "{}");
   const AgentCeiling open = agent(2, exec);
-  EXPECT_EQ(refusal(exec, {strict}),
-            "policy.exec: is not allowed for context 1: leave it out, or let the operator set [contexts.1.ceiling] exec "
-            "= true; so says the configuration of 1 live agent for python");
+  EXPECT_EQ(
+      refusal(exec, {strict}),
+      "policy.exec: is not allowed for context 1: leave it out, or let the operator set [contexts.1.ceiling] exec "
+      "= true; so says the configuration of 1 live agent for python");
   EXPECT_EQ(refusal(exec, {strict, open}), "");
   EXPECT_NE(refusal(exec, {strict, agent(3, "{}"), agent(2, exec, {"bash"})}).find("2 live agents"), std::string::npos);
   EXPECT_EQ(refusal(exec, {}), "") << "no agent is alive";
