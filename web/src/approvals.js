@@ -3,8 +3,7 @@ import {html, useEffect, useState, Glyph, Problem, Their, flow_href, job_href, n
 import {rpc} from './api.js';
 import {Answer, Value} from './job.js';
 import {instance_href} from './workflows.js';
-import {counted, line, moment, plain} from './text.js';
-import {stringifyJson} from '../../clients/node/exact_json.js';
+import {counted, line, moment, object_of, plain, text_of} from './text.js';
 
 // What the nodes before have given: the evidence to decide by.
 function Evidence({question, context}) {
@@ -13,7 +12,7 @@ function Evidence({question, context}) {
   const node = dag.value?.nodes.find((each) => each.name === question.node);
   const before = (dag.value?.nodes ?? []).filter((each) => node?.depends.includes(each.id));
   return html`<details><summary class="quiet">what came before</summary>${before.map((each) => html`<p><${Glyph} shape=${node_state(each)[0]}/> <a href=${job_href(each.job, context)}><${Their} text=${each.name}/></a> ${node_state(each)[1]} ${each.error && html`<bdi>${line(each.error)}</bdi>`}</p>`)}
-    ${value && Object.keys(value.result).length > 0 && html`<${Value} of=${value.result}/>`}</details>`;
+    ${value && Object.keys(object_of(value.result)).length > 0 && html`<${Value} of=${value.result}/>`}</details>`;
 }
 
 export function Approvals({questions, context, load}) {
@@ -37,7 +36,7 @@ export function Approvals({questions, context, load}) {
     return load();
   };
   const row = (each) => html`<section class="card question" key=${`${each.job ?? each.workflow} ${each.name}`} aria-label=${line(each.name, 60)}><div class="title"><h2><${Glyph} shape="asks"/> <${Their} text=${each.asks || each.name} most=${300}/></h2></div>
-    <p class="facts quiet"><span>${each.workflow ? html`<a href=${instance_href(each.workflow, each.key, context)}><${Their} text=${each.workflow} most=${80}/> <${Their} text=${each.key === null ? '' : stringifyJson(each.key)} most=${60}/></a>` : each.flow ? html`<a href=${flow_href(each.flow, context, {node: each.node})}><${Their} text=${each.flow_name || 'flow'}/> ${each.flow}</a>` : html`<a href=${job_href(each.job, context)}><${Their} text=${each.node || each.job}/></a>`}</span><span>${each.pause ? 'pause' : 'approval'} <bdi>${line(each.workflow ? each.name.slice(0, 12) : each.name, 60)}</bdi></span><span><${Waited} at=${each.since_ms} now=${now}/></span>
+    <p class="facts quiet"><span>${each.workflow ? html`<a href=${instance_href(each.workflow, each.key, context)}><${Their} text=${each.workflow} most=${80}/> <${Their} text=${text_of(each.key)} most=${60}/></a>` : each.flow ? html`<a href=${flow_href(each.flow, context, {node: each.node})}><${Their} text=${each.flow_name || 'flow'}/> ${each.flow}</a>` : html`<a href=${job_href(each.job, context)}><${Their} text=${each.node || each.job}/></a>`}</span><span>${each.pause ? 'pause' : 'approval'} <bdi>${line(each.workflow ? each.name.slice(0, 12) : each.name, 60)}</bdi></span><span><${Waited} at=${each.since_ms} now=${now}/></span>
       ${each.until_ms > 0 && html`<span>fails at ${moment(each.until_ms)}</span>`}<span>${each.approvers.length ? `asked: ${each.approvers.join(', ')}` : ''}</span></p>
     ${each.flow > 0 && html`<${Evidence} question=${each} context=${context}/>`}
     ${each.answers && html`<${Answer} pause=${each.pause} approve=${say(each, 'approve')} reject=${each.pause ? null : say(each, 'reject')}/>`}</section>`;

@@ -3,8 +3,7 @@ import {html, useCall, useEffect, useMemo, useRef, useState, Ago, Copy, Action, 
 import {events, rpc} from './api.js';
 import {Graph} from './graph.js';
 import {Answer, Explained, Pairs, Value} from './job.js';
-import {clock, counted, line, moment, plain, span} from './text.js';
-import {stringifyJson} from '../../clients/node/exact_json.js';
+import {clock, counted, elapsed, line, list_of, moment, number_of, object_of, plain, span, text_of} from './text.js';
 
 // What is known of a flow, renewed when its journal says that it has moved.
 function useFlow(id, context) {
@@ -96,9 +95,9 @@ function Node({node, id, context, rights, steers, load, close}) {
     ${node.error && html`<p class="problem"><bdi>${plain(node.error)}</bdi></p>`}
     ${node.asks && html`<p><bdi>${plain(node.asks)}</bdi></p>`}
     ${asks && may_answer(node, rights, steers) && (node.detail === 'pause' ? html`<${Answer} pause=${true} approve=${say('flow.resume', {node: node.name})}/>` : html`<${Answer} approve=${say('flow.approve', {name: node.name})} reject=${say('flow.reject', {name: node.name})}/>`)}
-    ${node.detail === 'gate' && gates.map((gate) => html`<p>waits for approval: <bdi>${line(gate)}</bdi></p>${may_answer(node, rights, steers) && html`<${Answer} approve=${say('flow.approve', {name: gate})} reject=${say('flow.reject', {name: gate})}/>`}`)}
+    ${node.detail === 'gate' && gates.map((gate) => html`<p>waits for approval: <bdi>${line(gate)}</bdi></p>${may_answer(node, rights, steers) && html`<${Answer} key=${gate} approve=${say('flow.approve', {name: gate})} reject=${say('flow.reject', {name: gate})}/>`}`)}
     <${Pairs} of=${{kind: node.kind, detail: node.detail === node.kind || node.detail === 'ok' ? '' : node.detail, attempt: node.attempt > 1 ? node.attempt : '', agent: node.runner_id || '', began: moment(node.started_ms), ended: moment(node.ended_ms),
-      took: node.started_ms ? span((node.ended_ms || now) - node.started_ms) : '', 'not later than': moment(node.until_ms), approvers: node.approvers?.length ? node.approvers.join(', ') : ''}}/>
+      took: node.started_ms ? span(elapsed(node.started_ms, node.ended_ms || now)) : '', 'not later than': moment(node.until_ms), approvers: node.approvers?.length ? node.approvers.join(', ') : ''}}/>
     <p>${node.kind === 'job' && html`<a class="button" href=${job_href(node.job, context)}>Job and log</a> `}${node.child ? html`<a class="button" href=${flow_href(node.child, context)}>Flow ${node.child}</a> ` : ''}
     ${node.node_status === 'failed' && steers && html`<${Action} run=${say('flow.retry', {node: node.name})}>Run it again<//>`}</p></aside>`;
 }
@@ -106,15 +105,15 @@ function Node({node, id, context, rights, steers, load, close}) {
 function Definition({id, context}) {
   const {value, error} = useCall('flow.get', {id, context_id: context, definition: true});
   if (!value) return error ? html`<${Problem} error=${error}/>` : html`<p class="empty">One moment \u2026</p>`;
-  const text = typeof value.definition === 'string' ? value.definition : stringifyJson(value.definition, 2);
+  const text = text_of(value.definition, 2);
   return html`<p class="actions"><${Copy} text=${text}/><a class="button" href=${href(['try'], {context, kind: 'flow', of: String(id)})}>Change and run</a></p><${Value} of=${text}/>
-    ${value.inputs && html`<h3>Inputs</h3><${Pairs} of=${value.inputs}/>`}${value.env_vars && Object.keys(value.env_vars).length > 0 && html`<h3>Environment</h3><${Pairs} of=${value.env_vars}/>`}`;
+    ${value.inputs && html`<h3>Inputs</h3><${Pairs} of=${value.inputs}/>`}${Object.keys(object_of(value.env_vars)).length > 0 && html`<h3>Environment</h3><${Pairs} of=${value.env_vars}/>`}`;
 }
 
 function Outcome({id, context, moved}) {
   const {value, error} = useCall('flow.result', {id, context_id: context}, [moved]);
   if (!value) return error ? html`<${Problem} error=${error}/>` : html`<p class="empty">One moment \u2026</p>`;
-  return Object.keys(value.result).length === 0 ? html`<p class="empty">${value.ended ? 'Its jobs have given no result.' : 'No result yet.'}</p>` : html`<${Pairs} of=${value.result}/>`;
+  return Object.keys(object_of(value.result)).length === 0 ? html`<p class="empty">${value.ended ? 'Its jobs have given no result.' : 'No result yet.'}</p>` : html`<${Pairs} of=${value.result}/>`;
 }
 
 function Others({name, id, context}) {
@@ -122,7 +121,7 @@ function Others({name, id, context}) {
   const now = useNow();
   const others = (value ?? []).filter((each) => each.id !== id);
   if (others.length === 0) return html`<p class="empty">It is the only run of this name.</p>`;
-  return html`<table><tbody>${others.map((each) => html`<tr><td><${State} of=${flow_state(each)}/></td><td><a href=${flow_href(each.id, context)}>flow ${each.id}</a></td><td><${Ago} at=${each.at_ms} now=${now}/></td><td class="num">${each.started_ms && each.ended_ms ? span(each.ended_ms - each.started_ms) : ''}</td></tr>`)}</tbody></table>`;
+  return html`<table><tbody>${others.map((each) => html`<tr><td><${State} of=${flow_state(each)}/></td><td><a href=${flow_href(each.id, context)}>flow ${each.id}</a></td><td><${Ago} at=${each.at_ms} now=${now}/></td><td class="num">${each.started_ms && each.ended_ms ? span(elapsed(each.started_ms, each.ended_ms)) : ''}</td></tr>`)}</tbody></table>`;
 }
 
 const VIEWS = [['graph', 'Graph'], ['timeline', 'Timeline'], ['result', 'Result'], ['definition', 'Definition'], ['runs', 'Other runs']];
@@ -158,14 +157,14 @@ export function FlowView({id, query, context, rights}) {
         ${steers && rights.create && ended && html`<${Action} kind=${retries ? '' : 'first'} keys=${retries ? '' : 'r'} title="a new run of the same definition" run=${again}>${retries ? 'Run anew' : 'Run again'}<//>`}
         ${steers && record.status === 'started' && (record.detail === 'paused' ? html`<${Action} run=${call('flow.resume')}>Resume<//>` : html`<${Action} run=${call('flow.pause')} title="nothing new begins">Pause<//>`)}
         ${steers && record.status === 'started' && html`<${Action} keys="x" title="ends its jobs, then compensates (x)" run=${call('flow.cancel')}>Cancel<//>`}</div></div>
-    <p class="facts quiet"><span>caller ${record.caller_id}</span><span>${counted(dag.nodes.length, 'node')}</span>${record.started_ms ? html`<span>${ended ? 'took' : 'runs for'} ${span((ended ? record.ended_ms : now) - record.started_ms)}</span>` : ''}<span>${ended ? html`ended <${Ago} at=${record.ended_ms} now=${now}/>` : html`made <${Ago} at=${record.created_at * 1000} now=${now}/>`}</span></p>
+    <p class="facts quiet"><span>caller ${record.caller_id}</span><span>${counted(dag.nodes.length, 'node')}</span>${record.started_ms ? html`<span>${ended ? 'took' : 'runs for'} ${span(elapsed(record.started_ms, ended ? record.ended_ms : now))}</span>` : ''}<span>${ended ? html`ended <${Ago} at=${record.ended_ms} now=${now}/>` : html`made <${Ago} at=${number_of(record.created_at) * 1000} now=${now}/>`}</span></p>
     <div class="progress"><progress max=${Math.max(nodes.length, 1)} value=${done} aria-label="progress"></progress><span>${done} of ${nodes.length} done${skipped > 0 ? `, ${skipped} skipped` : ''}</span></div>
     <${Problem} error=${error}/>${gone && html`<${Problem} error=${{message: gone}}/>`}
-    ${dag.anomalies?.length > 0 && html`<${Problem} error=${{message: dag.anomalies.slice(0, 3).join('; ')}}/>`}
+    ${dag.anomalies?.length > 0 && html`<${Problem} error=${{message: list_of(dag.anomalies).slice(0, 3).map((each) => text_of(each)).join('; ')}}/>`}
     ${record.status !== 'finished' && why?.length > 0 && html`<section class=${`card explain ${flow_state(record)[0]}`} aria-label="why">${why.slice(0, 3).map((each) => html`<${Explained} why=${each}/>`)}</section>`}
     ${asking.map((each) => html`<${Node} key=${each.id} node=${each} id=${id} context=${context} rights=${rights} steers=${steers} load=${load} close=${() => choose(each.name)}/>`)}
     <nav class="tabs" aria-label="of this flow">${VIEWS.map(([name, title]) => html`<a href=${flow_href(id, context, {view: name, node: chosen})} aria-current=${shown === name ? 'page' : null}>${title}</a>`)}</nav>
-    ${node && html`<${Node} node=${node} id=${id} context=${context} rights=${rights} steers=${steers} load=${load} close=${() => choose(chosen)}/>`}
+    ${node && html`<${Node} key=${node.id} node=${node} id=${id} context=${context} rights=${rights} steers=${steers} load=${load} close=${() => choose(chosen)}/>`}
     ${chosen && !node && html`<${Problem} error=${{message: `it has no node ${line(chosen, 60)}`}}/>`}
     <section class="card" aria-label=${shown}>
     ${shown === 'graph' && html`<${Graph} nodes=${dag.nodes} edges=${dag.edges} chosen=${chosen} choose=${choose} now=${dag.now_ms}/>`}

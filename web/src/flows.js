@@ -3,7 +3,7 @@ import {html, Typed, useAgain, useEffect, useMemo, useRef, useState, Ago, Proble
 import {events, rpc} from './api.js';
 import {Virtual} from './virtual.js';
 import {useNarrow} from './jobs.js';
-import {count, span} from './text.js';
+import {count, elapsed, list_of, span} from './text.js';
 
 const PAGE = 100, MOST_AT_FRONT = 4000;
 const STATUSES = [['', 'all'], ['started', 'under way'], ['error', 'failed'], ['finished', 'finished'], ['dispatched', 'new']];
@@ -103,9 +103,9 @@ export function Flows({query, context, cursor}) {
       <span role="cell" class="what"><${State} of=${flow_state(flow)}/></span>
       <span role="cell" class="name"><a href=${flow_href(flow.id, context)}><${Their} text=${flow.name || 'flow'} most=${120}/></a></span>
       <span role="cell" class="key quiet">${flow.id}</span>
-      <span role="cell" class="type quiet">${(flow.jobs ?? []).length || ''}</span>
+      <span role="cell" class="type quiet">${list_of(flow.jobs).length || ''}</span>
       <span role="cell" class="when quiet"><${Ago} at=${flow.at_ms} now=${now}/></span>
-      <span role="cell" class="took num quiet">${flow.started_ms && (flow.ended_ms || flow.status === 'started') ? span((flow.ended_ms || now) - flow.started_ms) : ''}</span>
+      <span role="cell" class="took num quiet">${flow.started_ms && (flow.ended_ms || flow.status === 'started') ? span(elapsed(flow.started_ms, flow.ended_ms || now)) : ''}</span>
       <span role="cell" class="error"><${Their} text=${flow.error} most=${200}/></span></div>`;
   };
   const head = html`<div role="rowgroup" class="head"><div role="row" class="job flow"><span role="columnheader" class="what">state</span><span role="columnheader" class="name">name</span><span role="columnheader" class="key">flow</span><span role="columnheader" class="type">nodes</span><span role="columnheader" class="when">made</span><span role="columnheader" class="took num">took</span><span role="columnheader" class="error">error</span></div></div>`;

@@ -1,6 +1,6 @@
 // A flow as a graph: the layout is dagre's, which is loaded when the first one is seen.
 import {html, useEffect, useMemo, useRef, useState, node_state, SHAPES} from './ui.js';
-import {line} from './text.js';
+import {elapsed, line} from './text.js';
 
 const library = () => import('@dagrejs/dagre');
 const WIDTH = 164, HEIGHT = 40, MOST = 400;
@@ -23,7 +23,7 @@ const path = (points) => `M${points.map((at) => `${at.x.toFixed(1)} ${at.y.toFix
 export function critical(nodes, edges, now) {
   const by = new Map(nodes.map((node) => [node.id, node])), before = new Map(), best = new Map();
   for (const {from, to} of edges) before.set(to, [...(before.get(to) ?? []), from]);
-  const took = (node) => (node.started_ms ? (node.ended_ms || now) - node.started_ms : 0);
+  const took = (node) => (node.started_ms ? elapsed(node.started_ms, node.ended_ms || now) : 0);
   const visit = (id) => {
     if (best.has(id)) return best.get(id);
     best.set(id, {sum: 0, from: null});

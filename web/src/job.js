@@ -1,10 +1,9 @@
 // One job: where it is and why, what it printed, what went wrong and where in the script, and what to do.
-import {html, useCall, useEffect, useMemo, useRef, useState, Ago, Copy, Action, Glyph, Problem, Section, Sentence, State, Their, flow_href, go, has_failed, href, job_href, job_state, left_out, now_ms, useNow, useTitle} from './ui.js';
+import {html, useCall, useEffect, useMemo, useRef, useState, Ago, Copy, Action, Glyph, Problem, Section, Sentence, State, Their, flow_href, go, has_failed, href, job_href, job_state, left_out, useNow, useTitle, Card, Command, Guard} from './ui.js';
 import {events, rpc} from './api.js';
 import {LogLines} from './lines.js';
 import {LogView} from './log.js';
-import {bytes, count, counted, line, moment, plain, span} from './text.js';
-import {stringifyJson} from '../../clients/node/exact_json.js';
+import {bytes, count, counted, elapsed, entry_of, line, list_of, moment, number_of, object_of, plain, shell_word, span, text_of} from './text.js';
 
 const LOOK_MS = 200;
 // Follows the log and the state of a job.
@@ -40,28 +39,31 @@ function Script({script, at, open}) {
 
 const LONG = 4000;  // characters of a text of others that are shown at once
 export function Value({of}) {
-  const text = typeof of === 'string' ? of : stringifyJson(of, 1);
+  const text = text_of(of, 1);
   const [whole, show] = useState(false);
   const cut = text.length > LONG && !whole;
   const scrolls = text.length > 1500 || text.split('\n').length > 18;  // keys scroll what has the focus
   return html`<pre class="value" tabindex=${scrolls ? 0 : null}><bdi dir="ltr">${plain(cut ? text.slice(0, LONG) : text)}</bdi></pre>${cut && html`<button type="button" class="small" onClick=${() => show(true)}>all ${bytes(text.length)}</button>`}`;
 }
 const value_of = (value) => {
-  if (typeof value === 'object' && value !== null) return value.type ? value : html`<${Value} of=${value}/>`;
-  return String(value).length > LONG ? html`<${Value} of=${String(value)}/>` : html`<bdi>${plain(value)}</bdi>`;
+  if (value !== null && typeof value === 'object') return html`<${Value} of=${value}/>`;
+  const text = text_of(value);
+  return text.length > LONG ? html`<${Value} of=${text}/>` : html`<bdi>${plain(text)}</bdi>`;
 };
-export const Pairs = ({of}) => html`<dl class="pairs">${Object.entries(of).filter(([, value]) => value !== '' && value != null).map(([name, value]) => html`<dt><${Their} text=${name}/></dt><dd>${value_of(value)}</dd>`)}</dl>`;
+// Names and values of others: each value is text.
+export const Pairs = ({of}) => html`<dl class="pairs">${Object.entries(object_of(of)).filter(([, value]) => value !== '' && value != null).map(([name, value]) => html`<dt><${Their} text=${name}/></dt><dd>${value_of(value)}</dd>`)}</dl>`;
 
 const WORDS = {scheduled: 'submitted', claimed: 'taken', parked: 'parked', queued: 'queued', released: 'given back', expired: 'lost: its lease ran out', retry: 'failed',
   completed: 'finished', failed: 'failed', cancelled: 'cancelled', dead_lettered: 'dead letter', requeued: 'asked to run again', planned: 'planned by its flow', replanned: 'planned again', restored: 'restored'};
 function History({moments}) {
-  const begin = moments[0]?.at_ms ?? 0;
-  return html`<table><thead><tr><th>when</th><th class="num">after</th><th>what</th><th class="num">attempt</th><th class="num">agent</th></tr></thead><tbody>${moments.map((each) => html`<tr><td><time>${moment(each.at_ms)}</time></td><td class="num">${span(each.at_ms - begin)}</td>
-    <td>${WORDS[each.kind] ?? line(each.kind, 40)}${each.detail && each.kind !== 'completed' ? html`: <${Their} text=${each.detail}/>` : ''}${each.due_ms ? `, again ${moment(each.due_ms)}` : ''}</td><td class="num">${each.attempt ?? ''}</td><td class="num">${each.runner_id ?? ''}</td></tr>`)}</tbody></table>`;
+  const begin = moments[0]?.at_ms;
+  return html`<table><thead><tr><th>when</th><th class="num">after</th><th>what</th><th class="num">attempt</th><th class="num">agent</th></tr></thead><tbody>${moments.map((each) => html`<tr><td><time>${moment(each.at_ms)}</time></td><td class="num">${span(elapsed(begin, each.at_ms))}</td>
+    <td>${entry_of(WORDS, each.kind) ?? line(each.kind, 40)}${each.detail && each.kind !== 'completed' ? html`: <${Their} text=${each.detail}/>` : ''}${each.due_ms ? `, again ${moment(each.due_ms)}` : ''}</td><td class="num">${each.attempt ?? ''}</td><td class="num">${each.runner_id ?? ''}</td></tr>`)}</tbody></table>`;
 }
 
-// What a new job takes over from one like it.
+// What a job that is changed and run takes over from the one that it is made of.
 export const COPIED = ['script', 'script_type', 'name', 'timeout', 'retries', 'env_vars', 'priority', 'queue_timeout_ms', 'concurrency_key', 'concurrency_limit', 'policy', 'notify'];
+
 // A new job like this one, as whoever is logged in.
 export async function run_like(job, context) {
   const params = {context_id: context};
@@ -78,12 +80,13 @@ function Actions({job, key_, context, rights, load}) {
   const live = !['finished', 'error'].includes(job.status);
   const again = job.status === 'error' && job.detail !== 'cancelled' && !job.flow_id, left = left_out(job);
   const call = (method) => async () => { await rpc(method, {id: key_, context_id: context}); await load(); };
+  const steers = may_steer(job, rights);
   return html`<div class="actions">
-    ${may_steer(job, rights) && again && html`<${Action} kind="first" keys="r" title="as its next attempt (r)" run=${call('job.retry')}>Run again<//>`}
+    ${steers && again && html`<${Action} kind="first" keys="r" title="as its next attempt (r)" run=${call('job.retry')}>Run again<//>`}
     ${rights?.create && !live && !again && !left && job.script && html`<${Action} kind="first" keys="r" title="a new job like this one (r)" run=${() => run_like(job, context)}>Run again<//>`}
     ${rights?.create && again && html`<${Action} run=${() => run_like(job, context)} title="a new job like this one">Run a copy<//>`}
-    ${may_steer(job, rights) && live && job.detail === 'created' && html`<${Action} kind="first" run=${call('job.start')}>Start<//>`}
-    ${may_steer(job, rights) && live && html`<${Action} keys="x" title="ends it, for ever (x)" run=${call('job.cancel')}>Cancel<//>`}
+    ${steers && live && job.detail === 'created' && html`<${Action} kind="first" run=${call('job.start')}>Start<//>`}
+    ${steers && live && html`<${Action} keys="x" title="ends it, for ever (x)" run=${call('job.cancel')}>Cancel<//>`}
     ${rights?.create && job.script && html`<a class="button" href=${href(['try'], {context, of: key_})}>Change and run</a>`}
   </div>`;
 }
@@ -97,15 +100,15 @@ export function Answer({approve, reject, pause = false}) {
 
 // known: what is shown beside it, and need not be said again.
 export function Explained({why, known = ''}) {
-  return html`<div class="why">${known && why.reason.includes(known) ? '' : html`<p><${Sentence} text=${why.reason}/></p>`}${why.next && html`<p class="quiet"><b>Next:</b> <${Sentence} text=${why.next}/></p>`}
+  return html`<div class="why">${known && text_of(why.reason).includes(known) ? '' : html`<p><bdi>${plain(why.reason)}</bdi></p>`}${why.next && html`<p class="quiet"><b>Next:</b> <${Sentence} text=${why.next}/></p>`}
     ${why.evidence?.length > 0 && html`<details><summary class="quiet">what shows it</summary><ul>${[why.evidence].flat().map((each) => html`<li><bdi>${plain(each)}</bdi></li>`)}</ul></details>`}</div>`;
 }
 
 function Wrong({job, why}) {
-  const info = typeof job.error_info === 'object' && job.error_info ? job.error_info : {};
-  const {traceback, line: at, ...more} = info;
-  const rest = Object.fromEntries(Object.entries(more).filter(([, value]) => !(job.error ?? '').includes(String(value))));
-  const error = job.error || job.detail, long = error.length > LONG / 4;
+  const {traceback, line: failed_at, ...more} = object_of(job.error_info);
+  const at = Number.isSafeInteger(failed_at) && failed_at > 0 ? failed_at : 0;
+  const rest = Object.fromEntries(Object.entries(more).filter(([, value]) => !text_of(job.error).includes(text_of(value))));
+  const error = text_of(job.error || job.detail), long = error.length > LONG / 4;
   return html`<section class="card wrong" aria-label="error"><h2><${Glyph} shape="failed"/> <bdi>${long ? line(error, LONG / 4) : plain(error)}</bdi></h2>
     ${long && html`<${Section} title="All of it" open=${false} note=${bytes(error.length)}><${Value} of=${error}/><//>`}
     ${why && html`<${Explained} why=${why} known=${job.error}/>`}
@@ -114,8 +117,19 @@ function Wrong({job, why}) {
     ${Object.keys(rest).length > 0 && html`<${Pairs} of=${rest}/>`}</section>`;
 }
 
+function Artifacts({of, id}) {
+  const files = Object.entries(object_of(of)).map(([file, each]) => [file, object_of(each)]);
+  if (files.length === 0) return null;
+  return html`<${Card} title="Artifacts"><table><thead><tr><th>name</th><th class="num">size</th><th>sha256</th></tr></thead><tbody>${files.map(([file, each]) => html`<tr><td><${Their} text=${file}/></td><td class="num">${bytes(each.bytes)}</td><td><code>${line(each.sha256, 64)}</code></td></tr>`)}</tbody></table><p class="quiet"><${Command} text=${`mycojobs job artifacts ${shell_word(id)}`}/> fetches them</p><//>`;
+}
+function Dropped({of}) {
+  const files = list_of(of).map(object_of);
+  if (files.length === 0) return null;
+  return html`<${Card} title="Files not kept"><table><thead><tr><th>name</th><th>reason</th><th class="num">limit</th><th>setting</th></tr></thead><tbody>${files.map((each) => html`<tr><td><${Their} text=${each.name || 'the artifacts folder'}/></td><td>${line(each.reason, 40)}</td><td class="num">${line(each.limit, 40)}</td><td><code>${line(each.setting, 80)}</code></td></tr>`)}</tbody></table><//>`;
+}
+
 function approvals_of(job) {
-  return (Array.isArray(job.prerequisites) ? job.prerequisites : []).filter((each) => String(each).startsWith('approval:')).map((each) => String(each).slice(9));
+  return list_of(job.prerequisites).map((each) => text_of(each)).filter((each) => each.startsWith('approval:')).map((each) => each.slice(9));
 }
 
 export function JobView({name, context, rights}) {
@@ -131,36 +145,36 @@ export function JobView({name, context, rights}) {
   if (!job) return html`<main><p><a href=${href(['jobs'], {context})}>Jobs</a> / <bdi>${line(name)}</bdi></p>${error ? html`<${Problem} error=${error}/>` : html`<p class="empty">One moment \u2026</p>`}</main>`;
   const ended = ['finished', 'error'].includes(shown.status);
   const [shape] = job_state(shown);
-  const layers = (job.layers ?? '').split(' ').filter(Boolean);
+  const layers = text_of(job.layers).split(' ').filter(Boolean);
   const waits = shown.status === 'waiting_for_prerequisites' && !job.flow_id && may_steer(job, rights) ? approvals_of(job) : [];
   const again = async () => { await load(); why.load(); };
   const wrong = has_failed(shown);
-  const timed = {waited: job.started_ms && job.queued_ms ? span(job.started_ms - Math.max(job.queued_ms, job.run_at_ms ?? 0)) : job.queued_ms && !ended ? span(now - job.queued_ms) : '',
-    took: job.started_ms && shown.status !== 'dispatched' ? span((ended ? job.ended_ms : now) - job.started_ms) : ''};
+  const timed = {waited: job.started_ms && job.queued_ms ? span(elapsed(Math.max(number_of(job.queued_ms), number_of(job.run_at_ms)), job.started_ms)) : job.queued_ms && !ended ? span(elapsed(job.queued_ms, now)) : '',
+    took: job.started_ms && shown.status !== 'dispatched' ? span(elapsed(job.started_ms, ended ? job.ended_ms : now)) : ''};
   return html`<main class="job-view">
     <p class="crumbs"><a href=${href(['jobs'], {context})}>Jobs</a> / ${job.flow_id ? html`<a href=${flow_href(job.flow_id, context)}>flow ${job.flow_id}</a> / ` : ''}<bdi>${line(name)}</bdi></p>
     <div class="title"><h1><${Their} text=${job.name || name} most=${160}/></h1><${State} of=${job_state(shown)}/><${Actions} job=${shown} key_=${name} context=${context} rights=${rights} load=${again}/></div>
     <p class="facts quiet"><span><${Their} text=${job.script_type}/></span><span>caller ${job.caller_id}</span>${job.attempt ? html`<span>attempt ${job.attempt}</span>` : ''}${job.runner_id ? html`<span>agent ${job.runner_id}</span>` : ''}
-      ${timed.waited && html`<span>waited ${timed.waited}</span>`}${timed.took && html`<span>${ended ? 'took' : 'runs for'} ${timed.took}</span>`}<span>${ended ? html`ended <${Ago} at=${job.ended_ms} now=${now}/>` : html`made <${Ago} at=${job.created_at * 1000} now=${now}/>`}</span></p>
+      ${timed.waited && html`<span>waited ${timed.waited}</span>`}${timed.took && html`<span>${ended ? 'took' : 'runs for'} ${timed.took}</span>`}<span>${ended ? html`ended <${Ago} at=${job.ended_ms} now=${now}/>` : html`made <${Ago} at=${number_of(job.created_at) * 1000} now=${now}/>`}</span></p>
     ${stream.gone && html`<${Problem} error=${{message: stream.gone}}/>`}
-    ${job.problems && html`<${Problem} error=${{message: `its record does not fit: ${job.problems.join('; ')}`}}/>`}
-    ${shape !== 'done' && !wrong && (why.value ? html`<section class=${`card explain ${shape}`} aria-label="why"><${Explained} why=${why.value}/>
-      ${waits.map((each) => html`<p>Approve <bdi>${line(each, 80)}</bdi>:</p><${Answer} approve=${async (comment) => { await rpc('job.approve', {id: name, context_id: context, name: each, comment}); await again(); }} reject=${async (comment) => { await rpc('job.reject', {id: name, context_id: context, name: each, comment}); await again(); }}/>`)}</section>` : html`<${Problem} error=${why.error}/>`)}
-    ${wrong && html`<${Wrong} job=${job} why=${why.value}/>`}
-    ${job.result && Object.keys(job.result).length > 0 && html`<section class="card"><h2>Result</h2><${Pairs} of=${job.result}/></section>`}
-    <section class="card"><h2>Log</h2><${LogView} log=${stream.log} ended=${ended}/></section>
-    ${job.artifacts && Object.keys(job.artifacts).length > 0 && html`<section class="card"><h2>Artifacts</h2><table><thead><tr><th>name</th><th class="num">size</th><th>sha256</th></tr></thead><tbody>${Object.entries(job.artifacts).map(([file, of]) => html`<tr><td><${Their} text=${file}/></td><td class="num">${bytes(of.bytes)}</td><td><code>${line(of.sha256, 64)}</code></td></tr>`)}</tbody></table><p class="quiet"><${Sentence} text=${`\`mycojobs job artifacts ${name}\` fetches them`}/></p></section>`}
-    ${job.artifacts_dropped?.length > 0 && html`<section class="card"><h2>Files not kept</h2><table><thead><tr><th>name</th><th>reason</th><th class="num">limit</th><th>setting</th></tr></thead><tbody>${job.artifacts_dropped.map((each) => html`<tr><td><${Their} text=${each.name || 'the artifacts folder'}/></td><td>${line(each.reason, 40)}</td><td class="num">${each.limit ?? ''}</td><td><code>${line(each.setting ?? '', 80)}</code></td></tr>`)}</tbody></table></section>`}
+    ${job.problems && html`<${Problem} error=${{message: `its record does not fit: ${list_of(job.problems).map((each) => text_of(each)).join('; ')}`}}/>`}
+    <${Guard}>${shape !== 'done' && !wrong && (why.value ? html`<section class=${`card explain ${shape}`} aria-label="why"><${Explained} why=${why.value}/>
+      ${waits.map((each) => html`<p>Approve <bdi>${line(each, 80)}</bdi>:</p><${Answer} key=${each} approve=${async (comment) => { await rpc('job.approve', {id: name, context_id: context, name: each, comment}); await again(); }} reject=${async (comment) => { await rpc('job.reject', {id: name, context_id: context, name: each, comment}); await again(); }}/>`)}</section>` : html`<${Problem} error=${why.error}/>`)}<//>
+    <${Guard}>${wrong && html`<${Wrong} job=${job} why=${why.value}/>`}<//>
+    ${Object.keys(object_of(job.result)).length > 0 && html`<${Card} title="Result"><${Pairs} of=${job.result}/><//>`}
+    <${Card} title="Log"><${LogView} log=${stream.log} ended=${ended}/><//>
+    <${Artifacts} of=${job.artifacts} id=${text_of(job.key).replace('job:', '')}/>
+    <${Dropped} of=${job.artifacts_dropped}/>
     <div class="columns wide"><div>
-      ${history.value?.length > 0 && html`<${Section} title="Attempts" note=${counted(Math.max(job.attempt ?? 0, 1), 'attempt')}><${History} moments=${history.value}/><//>`}
-      ${job.script && html`<${Section} title="Script" note=${bytes(new Blob([job.script]).size)} open=${shown.status !== 'error'}><${Script} script=${job.script} open=${true}/><${Copy} text=${job.script}/><//>`}
+      ${history.value?.length > 0 && html`<${Section} title="Attempts" note=${counted(Math.max(number_of(job.attempt), 1), 'attempt')}><${History} moments=${history.value}/><//>`}
+      ${job.script && html`<${Section} title="Script" note=${bytes(new Blob([text_of(job.script)]).size)} open=${shown.status !== 'error'}><${Script} script=${job.script} open=${true}/><${Copy} text=${text_of(job.script)}/><//>`}
     </div><div>
       ${job.usage && html`<${Section} title="Usage"><${Usage} of=${job.usage}/><//>`}
       <${Section} title="Sandbox" note=${layers.length ? counted(layers.length, 'layer') : 'not yet'}>${layers.length > 0 ? html`<p class="layers" aria-label="layers in force">${layers.map((each) => html`<span class="tag">${line(each, 40)}</span> `)}</p>` : html`<p class="empty">No run yet.</p>`}
-        <${Policy} asked=${job.policy ?? {}} granted=${job.receipt?.granted} lowered=${job.receipt?.lowered}/><//>
+        <${Policy} asked=${job.policy} granted=${job.receipt?.granted} lowered=${job.receipt?.lowered}/><//>
       ${job.receipt && html`<${Section} title="Receipt" open=${false} note=${job.receipt.signature ? 'signed' : 'not signed'}><${Value} of=${job.receipt}/><//>`}
       <${Section} title="Record" open=${false}><${Pairs} of=${Object.fromEntries(['key', 'timeout', 'retries', 'env_vars', 'prerequisites', 'dependends', 'inputs', 'priority', 'concurrency_key', 'concurrency_limit', 'idempotency_key', 'queue_timeout_ms', 'notify', 'deliveries', 'epoch'].map((each) => [each, job[each]]))}/>
-        <${Pairs} of=${{made: moment(job.created_at * 1000), queued: moment(job.queued_ms), started: moment(job.started_ms), ended: moment(job.ended_ms)}}/><//>
+        <${Pairs} of=${{made: moment(number_of(job.created_at) * 1000), queued: moment(job.queued_ms), started: moment(job.started_ms), ended: moment(job.ended_ms)}}/><//>
     </div></div>
   </main>`;
 }
@@ -171,7 +185,7 @@ function policy_text(name, value) {
   if (Array.isArray(value)) return value.length ? value.map((each) => line(each, 120)).join(', ') : 'none';
   if (typeof value === 'number' && SIZES.includes(name)) return bytes(value);
   if (typeof value === 'number' && TIMES.includes(name)) return span(value);
-  return typeof value === 'object' ? line(stringifyJson(value), 200) : line(value, 200);
+  return line(value, 200);
 }
 // As a job writes it: "fs": {"read": [..]} is fs.read, and what it adds or replaces is named as that.
 export function policy_fields(policy, prefix = '') {
@@ -179,8 +193,8 @@ export function policy_fields(policy, prefix = '') {
 }
 // What it asked for, what it was given, and where the ceiling has left less than there was.
 function Policy({asked, granted, lowered}) {
-  const requested = new Map(policy_fields(typeof asked === 'object' && asked ? asked : {})), given = new Map(granted && typeof granted === 'object' ? Object.entries(granted) : []);
-  const less = new Set(Array.isArray(lowered) ? lowered : []);
+  const requested = new Map(policy_fields(object_of(asked))), given = new Map(Object.entries(object_of(granted)));
+  const less = new Set(list_of(lowered).map((each) => text_of(each)));
   const names = [...new Set([...requested.keys(), ...given.keys(), ...less])].sort();
   if (!granted && requested.size === 0) return html`<p class="quiet">It asked for no more than its profile gives.</p>`;
   return html`<h3>Policy</h3><table class="policy"><thead><tr><th>field</th><th>asked for</th><th>granted</th></tr></thead><tbody>${names.map((name) => html`<tr key=${name}><td><${Their} text=${name} most=${60}/></td><td><bdi>${policy_text(name, requested.get(name))}</bdi></td>
@@ -189,7 +203,9 @@ function Policy({asked, granted, lowered}) {
 }
 
 function Usage({of}) {
-  const shown = {wall: span(of.wall_us / 1000), 'cpu user': span(of.user_us / 1000), 'cpu system': span(of.system_us / 1000), 'memory peak': of.memory_peak_bytes ? bytes(of.memory_peak_bytes) : 'not measured',
+  of = object_of(of);
+  const ms = (us) => span(number_of(us) / 1000);
+  const shown = {wall: ms(of.wall_us), 'cpu user': ms(of.user_us), 'cpu system': ms(of.system_us), 'memory peak': of.memory_peak_bytes ? bytes(of.memory_peak_bytes) : 'not measured',
     'processes peak': of.pids_peak, stdout: bytes(of.stdout_bytes), stderr: bytes(of.stderr_bytes)};
   return html`<${Pairs} of=${shown}/>`;
 }

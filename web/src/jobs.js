@@ -3,7 +3,7 @@ import {html, useEffect, useMemo, useRef, useState, Problem, State, Their, go, h
 import {rpc} from './api.js';
 import {Rows} from './rows.js';
 import {Virtual} from './virtual.js';
-import {ago, count, counted, moment, span} from './text.js';
+import {ago, count, counted, elapsed, moment, span} from './text.js';
 
 // FIELDS: what a row shows; scripts, results and receipts are asked for where a job is looked at.
 const FIELDS = ['name', 'detail', 'error', 'flow_id', 'script_type', 'changed_ms', 'started_ms', 'ended_ms'];
@@ -118,7 +118,7 @@ function useJobs(context, filter, changed_ms) {
         rows.renewing = false;
       }
     } else {
-      rows.front([...rows.waiting.values()].sort((a, b) => (b.changed_ms ?? 0) - (a.changed_ms ?? 0)));
+      rows.front([...rows.waiting.values()].sort((a, b) => elapsed(a.changed_ms, b.changed_ms)));
       rows.drop_waiting();
     }
     rows.front_ms = rows.newest_ms;
@@ -173,7 +173,7 @@ function Filter({query, context}) {
   </form>`;
 }
 
-const took = (job, now) => (job.started_ms && job.status !== 'dispatched' ? span((job.ended_ms >= job.started_ms ? job.ended_ms : now) - job.started_ms) : '');
+const took = (job, now) => (job.started_ms && job.status !== 'dispatched' ? span(elapsed(job.started_ms, job.ended_ms >= job.started_ms ? job.ended_ms : now)) : '');
 
 export function Jobs({query, context, view, cursor}) {
   useTitle('Jobs');

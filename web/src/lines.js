@@ -21,7 +21,7 @@ export class LogLines {
   lines = [];
   dropped = 0;
   chars = 0;
-  open = {};
+  open = new Map();
   renewed = () => {};  // says to who watches that there is more
   watch(then) {
     this.renewed = then;
@@ -33,15 +33,15 @@ export class LogLines {
     parts.forEach((part, i) => {
       const last = i === parts.length - 1;
       const place = piece.of ? `${piece.of} ${piece.stream}` : piece.stream;
-      let line = this.open[place];
+      let line = this.open.get(place);
       if (last && part === '') return;
       if (!line) {
         line = {seq: piece.seq, at: piece.ts_ms, stream: piece.stream, of: piece.of, text: '', number: this.dropped + this.lines.length + 1};
         this.lines.push(line);
-        this.open[place] = line;
+        this.open.set(place, line);
       }
       this.chars += write(line, part);
-      if (!last) delete this.open[place];
+      if (!last) this.open.delete(place);
     });
     if (this.lines.length > MOST_LINES * 1.1 || this.chars > MOST_CHARS * 1.1) this.shorten();
   }
@@ -49,7 +49,7 @@ export class LogLines {
     let from = 0;
     while (this.lines.length - from > MOST_LINES || (this.chars > MOST_CHARS && from < this.lines.length - 1)) this.chars -= this.lines[from++].text.length;
     const gone = new Set(this.lines.splice(0, from));
-    for (const [place, line] of Object.entries(this.open)) if (gone.has(line)) delete this.open[place];
+    for (const [place, line] of this.open) if (gone.has(line)) this.open.delete(place);
     this.dropped += from;
   }
 }

@@ -1,5 +1,5 @@
 // The frame: who is logged in, which context, which view, and the keys.
-import {html, render, useCall, useEffect, useRef, useState, Glyph, Problem, go, href, read_route, set_now, useNow} from './ui.js';
+import {html, render, useCall, useEffect, useRef, useState, Glyph, Guard, Problem, go, href, read_route, set_now, useNow} from './ui.js';
 import {connection, events, has_token, log_in_by_key, log_out, rpc, set_token, store_away, store_is_back, suspect_store, watch_connection, watch_server, when_denied} from './api.js';
 import {looks_like_key, read_key} from './key.js';
 import {Overview} from './overview.js';
@@ -197,7 +197,7 @@ function Page() {
       <button type="button" class="small" onClick=${() => help(true)} aria-label="keys and help">?</button></header>
     ${live === 'store' && html`<${StoreAway} ...${store_away()}/>`}
     ${asked && html`<${Question} button=${asked} close=${() => ask(null)}/>`}
-    ${shown}${helps && html`<${Help} close=${() => help(false)}/>`}`;
+    <${Guard} key=${`${context} ${name} ${id} ${route.query.key}`}>${shown}<//>${helps && html`<${Help} close=${() => help(false)}/>`}`;
 }
 
 watch_server();

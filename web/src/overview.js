@@ -1,9 +1,9 @@
 // For operators: is it healthy, what is stuck and why.
-import {html, useCall, useNow, useState, Ago, Action, Glyph, Problem, Sentence, Their, href, job_href, now_ms, useTitle} from './ui.js';
+import {html, useCall, useNow, useState, Ago, Action, Command, Glyph, Problem, Sentence, Their, href, job_href, now_ms, useTitle} from './ui.js';
 import {rpc} from './api.js';
 import {Chart} from './chart.js';
 import {Examples} from './examples.js';
-import {ago, count, counted, line, moment, span} from './text.js';
+import {ago, count, counted, elapsed, entry_of, line, moment, shell_word, span, text_of} from './text.js';
 
 // [{weight, shape, text, next, about}]: what wants somebody's attention, the worst first. about: which list it is, that can be unfolded.
 export function findings_of(view, now, context, questions) {
@@ -19,14 +19,14 @@ export function findings_of(view, now, context, questions) {
     const length = each.length + each.prioritised;
     if (length === 0) continue;
     const served = live.some((agent) => each.queue.endsWith(`:runner${agent.id}`) || agent.executors.some((type) => each.queue === `queue:${type}`));
-    const old = each.next_since_ms && now - each.next_since_ms;
+    const old = each.next_since_ms && elapsed(each.next_since_ms, now);
     const oldest = each.next && html`, the next one for ${span(old)}: <a href=${job_href(each.next, context)}><${Their} text=${each.next.replace('job:', '')}/></a>`;
-    if (each.paused) found.push({weight: 5, shape: 'waiting', text: html`${counted(length, 'job')} in <${Their} text=${each.queue}/>, which is paused${oldest}`, next: `let it go on: \`mycojobs queue resume ${line(each.queue, 80)}\``, resume: each.queue});
+    if (each.paused) found.push({weight: 5, shape: 'waiting', text: html`${counted(length, 'job')} in <${Their} text=${each.queue}/>, which is paused${oldest}`, next: html`let it go on: <${Command} text=${`mycojobs queue resume ${shell_word(each.queue)}`}/>`, resume: each.queue});
     else if (live.length && !served) found.push({weight: 8, shape: 'failed', text: html`no live agent takes from <${Their} text=${each.queue}/>: ${counted(length, 'job')}${oldest}`, next: 'start an agent that runs this: `mycojobs agent`; `mycojobs doctor` says what its host can run'});
     else if (old > 60000) found.push({weight: 4, shape: 'waiting', text: html`<${Their} text=${each.queue}/> is behind: ${counted(length, 'job')}${oldest}`, next: free === 0 ? 'every slot is taken: start an agent more, or give it more slots' : 'slots are free: its next job says why it waits'});
   }
   for (const each of view.runners)
-    if (each.state === 'silent') found.push({weight: each.claims ? 7 : 3, shape: 'failed', text: html`agent ${each.id} on <${Their} text=${each.host}/> is silent for ${span(now - each.seen_ms)}${each.claims ? `, and had ${counted(each.claims, 'job')}` : ''}`, next: `${each.claims ? 'its jobs go back to their queues when their leases end; ' : ''}look at its host, or \`mycojobs runner delete ${each.id}\` if it will not come back`});
+    if (each.state === 'silent') found.push({weight: each.claims ? 7 : 3, shape: 'failed', text: html`agent ${each.id} on <${Their} text=${each.host}/> is silent for ${span(elapsed(each.seen_ms, now))}${each.claims ? `, and had ${counted(each.claims, 'job')}` : ''}`, next: `${each.claims ? 'its jobs go back to their queues when their leases end; ' : ''}look at its host, or \`mycojobs runner delete ${each.id}\` if it will not come back`});
   if (view.missing) found.push({weight: 6, shape: 'failed', text: `${counted(view.missing, 'queue entry', 'queue entries')} without a record`, next: 'each becomes a dead letter soon; `mycojobs verify` says which'});
   if (view.dead) found.push({weight: 3, shape: 'failed', text: `${counted(view.dead, 'dead letter')}: what can never run, or not once more`, next: 'run each again when its cause is gone, or drop it (`mycojobs queue dead`)', about: 'dead'});
   if (view.prerequisites) found.push({weight: 1, shape: 'waiting', text: html`<a href=${href(['jobs'], {context, status: 'waiting_for_prerequisites', state: 'prerequisite'})}>${counted(view.prerequisites, 'job')}</a> ${view.prerequisites === 1 ? 'waits' : 'wait'} for what is outside: a time, a file, an address, an approval`, next: 'each says which, and since when'});
@@ -72,7 +72,7 @@ function DeadLetters({context, many, rights}) {
   if (!value) return error ? html`<${Problem} error=${error}/>` : html`<p class="empty">One moment \u2026</p>`;
   const job = (key) => (/^job:\d+:\d+$/.test(key) ? html`<a href=${job_href(key, context)}>${key.replace('job:', '')}</a>` : html`<${Their} text=${key} most=${80}/>`);
   return html`${rights?.administer && letters.length > 1 && html`<div class="actions"><${Action} kind="small" run=${each_of('queue.requeue')}>Run all again<//></div>`}
-    <div class="wide-table" tabindex="0" role="region" aria-label="dead letters"><table class="compact" role="table"><thead role="rowgroup"><tr><th>job</th><th>queue</th><th>why</th><th>when</th><th><span class="hidden">actions</span></th></tr></thead><tbody role="rowgroup">${letters.map((each) => html`<tr role="row" key=${each.letter}><td role="cell" class="first">${job(each.job)}</td><td role="cell"><${Their} text=${each.queue} most=${60}/></td><td role="cell"><${Their} text=${each.reason.replaceAll('_', ' ')} most=${60}/></td><td role="cell"><time title=${moment(each.at_ms)}>${ago(each.at_ms, now_ms())}</time></td>
+    <div class="wide-table" tabindex="0" role="region" aria-label="dead letters"><table class="compact" role="table"><thead role="rowgroup"><tr><th>job</th><th>queue</th><th>why</th><th>when</th><th><span class="hidden">actions</span></th></tr></thead><tbody role="rowgroup">${letters.map((each) => html`<tr role="row" key=${each.letter}><td role="cell" class="first">${job(each.job)}</td><td role="cell"><${Their} text=${each.queue} most=${60}/></td><td role="cell"><${Their} text=${text_of(each.reason).replaceAll('_', ' ')} most=${60}/></td><td role="cell"><time title=${moment(each.at_ms)}>${ago(each.at_ms, now_ms())}</time></td>
     <td role="cell" class="first">${rights?.administer && html`<${Action} kind="small" run=${settle('queue.requeue', each.letter)}>Run again<//> <${Action} kind="small" title="strikes it off this list; nothing else" run=${settle('queue.drop', each.letter)}>Drop<//>`}</td></tr>`)}</tbody></table></div>
     ${many > letters.length && html`<p class="quiet">The latest ${letters.length} of ${count(many)}.</p>`}`;
 }
@@ -87,7 +87,7 @@ function Unfolded({title, children}) {
   return html`<details onToggle=${(event) => set(event.currentTarget.open)}><summary class="quiet">${title}</summary>${open && children}</details>`;
 }
 function Found({of, view, context, rights}) {
-  return html`<li><${Glyph} shape=${of.shape}/><div class="grow">${of.text}${of.next && html` <span class="quiet next"><${Sentence} text=${of.next}/></span>`}
+  return html`<li><${Glyph} shape=${of.shape}/><div class="grow">${of.text}${of.next && html` <span class="quiet next">${typeof of.next === 'string' ? html`<${Sentence} text=${of.next}/>` : of.next}</span>`}
     ${of.resume && rights?.administer && html` <${Action} kind="small" run=${() => rpc('queue.resume', {queue: of.resume, context_id: context})}>Resume<//>`}
     ${of.about === 'dead' && html`<${Unfolded} title="show them"><${DeadLetters} context=${context} many=${view.dead} rights=${rights}/><//>`}
     ${of.about === 'refusals' && rights?.administer && html`<${Unfolded} title="show them"><${Refusals} context=${context} many=${view.refusals}/><//>`}</div></li>`;
@@ -98,7 +98,7 @@ const words = {dependencies: 'other jobs', prerequisite: 'prerequisites', queued
 function Reasons({of, title, none, to}) {
   const rows = Object.entries(of).sort((a, b) => b[1] - a[1]);
   const most = rows[0]?.[1] ?? 1;
-  return html`<div><h3>${title}</h3>${rows.length === 0 ? html`<p class="empty">${none}</p>` : html`<table class="bars"><tbody>${rows.slice(0, 12).map(([detail, n]) => html`<tr><td><a href=${to(detail)}><${Their} text=${words[detail] && title.startsWith('Waiting') ? words[detail] : detail} most=${40}/></a></td><td class="num">${count(n)}</td><td class="bar"><meter min="0" max=${most} value=${n} aria-label=${`${n} of ${line(detail, 40)}`}></meter></td></tr>`)}</tbody></table>`}</div>`;
+  return html`<div><h3>${title}</h3>${rows.length === 0 ? html`<p class="empty">${none}</p>` : html`<table class="bars"><tbody>${rows.slice(0, 12).map(([detail, n]) => html`<tr><td><a href=${to(detail)}><${Their} text=${title.startsWith('Waiting') ? entry_of(words, detail) ?? detail : detail} most=${40}/></a></td><td class="num">${count(n)}</td><td class="bar"><meter min="0" max=${most} value=${n} aria-label=${`${n} of ${line(detail, 40)}`}></meter></td></tr>`)}</tbody></table>`}</div>`;
 }
 
 export function Overview({view, context, rights, gone, questions}) {
@@ -137,7 +137,7 @@ export function Overview({view, context, rights, gone, questions}) {
     <div class="columns wide">
     <section class="card"><h2>Queues</h2>${view.queues.length === 0 ? html`<p class="empty">No job has come yet. <a href=${href(['try'], {context})}>Try one.</a></p>` : html`<table><thead><tr><th>queue</th><th class="num">jobs</th><th>the next one waits</th><th><span class="hidden">actions</span></th></tr></thead><tbody>
       ${view.queues.map((each) => html`<tr key=${each.queue}><td><${Their} text=${each.queue}/> ${each.paused ? html`<span class="tag">paused</span>` : ''}</td><td class="num">${count(each.length + each.prioritised)}</td>
-        <td>${each.next ? html`<a href=${job_href(each.next, context)}>${each.next_since_ms ? span(now - each.next_since_ms) : 'unknown'}</a>` : '\u2013'}</td>
+        <td>${each.next ? html`<a href=${job_href(each.next, context)}>${each.next_since_ms ? span(elapsed(each.next_since_ms, now)) : 'unknown'}</a>` : '\u2013'}</td>
         <td>${rights?.administer && html`<${Action} kind="small" run=${() => rpc(each.paused ? 'queue.resume' : 'queue.pause', {queue: each.queue, context_id: context})}>${each.paused ? 'Resume' : 'Pause'}<//>`}</td></tr>`)}</tbody></table>`}</section>
     <section class="card"><h2>Agents</h2>${view.runners.length === 0 ? html`<p class="empty">None has registered here.</p>` : html`<table><thead><tr><th>agent</th><th>host</th><th>slots</th><th>last beat</th></tr></thead><tbody>
       ${view.runners.map((each) => html`<tr key=${each.id}><td><span class=${`state ${each.state === 'live' ? 'done' : each.state === 'left' ? 'cancelled' : 'failed'}`}><${Glyph} shape=${each.state === 'live' ? 'done' : each.state === 'left' ? 'cancelled' : 'failed'}/><span>${each.id} ${each.state}</span></span></td>

@@ -37,7 +37,7 @@ export class Rows {
     }
     if (!this.begun) this.front_ms = this.newest_ms;
   }
-  renew(job) { Object.assign(this.at.get(job.key), job); }
+  renew(job) { const {__proto__: none, ...fields} = job; Object.assign(this.at.get(job.key), fields); }
   drop(keys) {
     for (const key of keys) this.at.delete(key);
     this.all = this.all.filter((job) => !keys.has(job.key));
@@ -98,7 +98,7 @@ export class Rows {
       for (const job of this.all.splice(MOST_AT_FRONT / 2)) this.at.delete(job.key);
       while (this.all[this.all.length - 1].gap) this.all.pop();
       const last = this.all[this.all.length - 1];
-      this.after = `${(last.changed_ms ?? 0) * 1000 + 999} 0`;
+      this.after = `${Number(last.changed_ms ?? 0) * 1000 + 999} 0`;
       this.over = false;
     }
   }

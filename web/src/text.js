@@ -1,6 +1,33 @@
 // Texts as people read them. What jobs and clients wrote is hostile: it becomes text nodes and nothing else, and what would
 // turn or hide text on the screen is shown as a sign of its own.
 
+import {stringifyJson} from '../../clients/node/exact_json.js';
+
+// Any value as text: data reaches the screen only through this function. Never throws. Objects become JSON: their own toString
+// is data, too. indent: of the JSON.
+export function text_of(value, indent = undefined) {
+  if (typeof value === 'string') return value;
+  if (value === null || value === undefined || typeof value === 'function' || typeof value === 'symbol') return '';
+  if (typeof value !== 'object') return String(value);
+  try {
+    return stringifyJson(value, indent) ?? '';
+  } catch {
+    return '(a value that is nested too deeply to be shown)';
+  }
+}
+// Any value as a number that can be calculated with: 0 if it is none. Integers beyond 2^53 come as BigInt.
+export function number_of(value) {
+  const number = typeof value === 'number' || typeof value === 'bigint' ? Number(value) : 0;
+  return Number.isFinite(number) ? number : 0;
+}
+export const elapsed = (from, to) => number_of(to) - number_of(from);
+export const list_of = (value) => (Array.isArray(value) ? value : []);
+export const object_of = (value) => (value !== null && typeof value === 'object' && !Array.isArray(value) ? value : {});
+// What a table has under a name that is data: its own entries only, nothing of Object.prototype.
+export const entry_of = (table, name) => (typeof name === 'string' && Object.hasOwn(table, name) ? table[name] : undefined);
+// A word of a command that people copy into a shell. A backtick would end the command where a sentence shows it.
+export const shell_word = (word) => (/^[\w@%+=:,./][\w@%+=:,./-]*$/.test(word) ? word : `'${word.replaceAll("'", "'\\''").replaceAll('`', `'"$(printf '\\140')"'`)}'`);
+
 const TURNING = /[\u061c\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]/g;
 const CONTROL = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f]/g;
 
@@ -11,10 +38,10 @@ const sign = (c) => {
 };
 
 // For names, errors, results: one text, its lines kept.
-export const plain = (text) => String(text ?? '').replace(/\r\n/g, '\n').replace(CONTROL, sign).replace(TURNING, sign);
+export const plain = (text) => text_of(text).replace(/\r\n/g, '\n').replace(CONTROL, sign).replace(TURNING, sign);
 // The same in one line of at most so many characters.
 export const line = (text, most = 300) => {
-  const whole = plain(String(text ?? '').slice(0, most * 2)).replace(/[\n\t]+/g, ' ');
+  const whole = plain(text_of(text).slice(0, most * 2)).replace(/[\n\t]+/g, ' ');
   return whole.length > most ? whole.slice(0, most) + '\u2026' : whole;
 };
 
@@ -58,7 +85,8 @@ export function log_parts(text) {
 export const log_text = (text) => plain(text.includes('\u001b') ? text.replace(ESCAPE, '') : text);
 
 export function span(ms) {
-  if (ms == null || !Number.isFinite(ms)) return '';
+  if (typeof ms === 'bigint') ms = Number(ms);
+  if (typeof ms !== 'number' || !Number.isFinite(ms)) return '';
   if (ms < 1000) return `${Math.max(0, Math.round(ms))} ms`;
   const s = ms / 1000;
   if (s < 60) return `${s < 10 ? s.toFixed(1) : Math.round(s)} s`;
@@ -69,23 +97,31 @@ export function span(ms) {
 // In its largest unit alone: in lists it need not be exact.
 const UNITS = [[86400_000, 'd'], [3600_000, 'h'], [60_000, 'min'], [1000, 's']];
 export function ago(at_ms, now_ms) {
+  [at_ms, now_ms] = [number_of(at_ms), number_of(now_ms)];
   if (!at_ms) return '';
   const [unit, name] = UNITS.find(([each]) => now_ms - at_ms >= each) ?? [];
   return unit ? `${Math.floor((now_ms - at_ms) / unit)} ${name} ago` : 'now';
 }
 // As long, of what still lasts: "27 s".
-export const since = (at_ms, now_ms) => (at_ms ? ago(at_ms, Math.max(now_ms, at_ms + 1000)).replace(' ago', '') : '');
-export const moment = (ms) => (ms ? new Date(ms).toISOString().replace('T', ' ').replace(/\.\d+Z/, ' UTC') : '');
+export const since = (at_ms, now_ms) => (at_ms ? ago(at_ms, Math.max(number_of(now_ms), number_of(at_ms) + 1000)).replace(' ago', '') : '');
+const LAST_MS = 8.64e15;  // that a Date can hold
+export function moment(ms) {
+  const at = number_of(ms);
+  if (Math.abs(at) > LAST_MS) return at > 0 ? 'after the year 275760' : 'before all time';
+  return at ? new Date(at).toISOString().replace('T', ' ').replace(/\.\d+Z/, ' UTC') : '';
+}
 const two = (n) => String(n).padStart(2, '0');
 export const clock = (ms) => {
-  const at = new Date(ms);
+  const at = new Date(number_of(ms));
+  if (Number.isNaN(at.getTime())) return '';
   return `${two(at.getHours())}:${two(at.getMinutes())}:${two(at.getSeconds())}`;
 };
 export function bytes(n) {
   if (n == null) return '';
+  n = number_of(n);
   if (n < 1024) return `${n} B`;
   if (n < 1 << 20) return `${(n / 1024).toFixed(1)} KiB`;
   return n < 1 << 30 ? `${(n / (1 << 20)).toFixed(1)} MiB` : `${(n / (1 << 30)).toFixed(1)} GiB`;
 }
-export const count = (n) => String(n ?? 0).replace(/\B(?=(\d{3})+$)/g, '\u202f');
+export const count = (n) => text_of(n ?? 0).replace(/\B(?=(\d{3})+$)/g, '\u202f');
 export const counted = (n, one, many = one + 's') => `${count(n)} ${n === 1 ? one : many}`;

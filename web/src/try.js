@@ -3,8 +3,7 @@ import {html, useEffect, useRef, useState, Action, Glyph, Problem, flow_href, go
 import {rpc} from './api.js';
 import {useExamples} from './examples.js';
 import {COPIED, Pairs} from './job.js';
-import {line, plain} from './text.js';
-import {stringifyJson} from '../../clients/node/exact_json.js';
+import {line, list_of, plain, text_of} from './text.js';
 
 const SCRIPT = `import time
 
@@ -38,13 +37,15 @@ export function Try({query, context, rights, view}) {
   const types = [...new Set(['python', ...(view?.runners ?? []).filter((each) => each.state === 'live').flatMap((each) => each.executors)])];
   const [text, set_text] = useState(flow ? FLOW : SCRIPT);
   const [form, set_form] = useState({script_type: 'python', name: '', timeout: ''});
+  const [maker, set_maker] = useState(0);  // whose job or flow this is a copy of
   const [kept, keep] = useState({});  // of the job that this one is like, beside what stands in the boxes
   const examples = useExamples();
   const [problems, set_problems] = useState(null);
   const area = useRef(null);
   const [error, set_error] = useState(null);
   const take = (job) => {
-    set_text(job.script ?? '');
+    set_text(text_of(job.script));
+    set_maker(job.caller_id ?? 0);
     set_form({script_type: job.script_type, name: job.name ?? '', timeout: String(job.timeout ?? '')});
     keep(Object.fromEntries(COPIED.filter((name) => !['script', 'script_type', 'name', 'timeout'].includes(name) && is_something(job[name])).map((name) => [name, job[name]])));
   };
@@ -52,14 +53,15 @@ export function Try({query, context, rights, view}) {
     set_problems(null);
     set_error(null);
     keep({});
+    set_maker(0);
     if (!query.of) { set_text(flow ? FLOW : SCRIPT); return undefined; }
     let over = false;  // another one is shown
     const shows = (then) => (found) => { if (!over) then(found); };
-    (flow ? rpc('flow.get', {id: Number(query.of), context_id: context, definition: true}).then(shows((found) => set_text(stringifyJson(found.definition, 2))))
+    (flow ? rpc('flow.get', {id: Number(query.of), context_id: context, definition: true}).then(shows((found) => { set_text(text_of(found.definition, 2)); set_maker(found.caller_id); }))
       : rpc('job.get', {id: query.of, context_id: context}).then(shows(take))).catch(shows(set_error));
     return () => { over = true; };
   }, [query.of, flow, context]);
-  const check = async () => { const found = await rpc('flow.check', {definition: text}); set_problems(found.problems); return found.ok; };
+  const check = async () => { const found = await rpc('flow.check', {definition: text}); set_problems(found.problems.concat(list_of(found.warnings).map((each) => ({...each, warns: true})))); return found.ok; };
   const run = async () => {
     if (flow) {
       if (!(await check())) return;
@@ -82,12 +84,14 @@ export function Try({query, context, rights, view}) {
   return html`<main class="try"><h1>Try it</h1><div class="choices" role="group" aria-label="what"><button type="button" aria-pressed=${!flow} onClick=${() => replace(href(['try'], {context}))}>a script</button><button type="button" aria-pressed=${flow} onClick=${() => replace(href(['try'], {context, kind: 'flow'}))}>a flow</button></div>
     ${!flow && examples.length > 0 && html`<p class="examples-of"><span class="quiet">examples:</span> ${examples.map((each) => html`<button type="button" class="small" onClick=${() => { set_problems(null); take(each); }}>${each.name}</button> `)}</p>`}
     <${Problem} error=${error}/>
+    ${maker > 0 && rights && maker !== rights.actor && html`<p class="problem" role="note"><${Glyph} shape="asks"/> This was made by actor ${maker}. What you run here is yours, and runs with your rights: read it first.</p>`}
     <label class="editor"><span class="hidden">${flow ? 'definition, YAML or JSON' : 'script'}</span><textarea ref=${area} id="find" spellcheck="false" autocomplete="off" rows="18" value=${text} onInput=${(e) => { set_text(e.target.value); set_problems(null); }}
       onKeyDown=${(e) => { if (e.key === 'Enter' && (e.ctrlKey || e.metaKey)) document.querySelector('main .first')?.click(); }}></textarea></label>
     ${!flow && html`<div class="fields"><label>type <select value=${form.script_type} onChange=${(e) => set_form({...form, script_type: e.target.value})}>${[...new Set([...types, form.script_type])].map((each) => html`<option value=${each}>${line(each, 32)}</option>`)}</select></label>
       <label>name <input value=${form.name} onInput=${(e) => set_form({...form, name: e.target.value})} placeholder="for people"/></label><label>seconds at most <input inputmode="numeric" value=${form.timeout} onInput=${(e) => set_form({...form, timeout: e.target.value.replace(/\D/g, '')})} placeholder="the default"/></label></div>`}
     ${!flow && Object.keys(kept).length > 0 && html`<section class="kept" aria-label="besides"><p class="quiet">It gets besides: <button type="button" class="small" onClick=${() => keep({})}>leave that out</button></p><${Pairs} of=${kept}/></section>`}
     <div class="actions"><${Action} kind="first" title="Ctrl+Enter" run=${run}>Run<//>${flow && html`<${Action} run=${check}>Check<//>`}<span class="quiet">Ctrl+Enter runs it</span></div>
-    ${problems && (problems.length === 0 ? html`<p role="status"><${Glyph} shape="done"/> Nothing is wrong with it.</p>` : html`<div role="alert"><ul class="findings">${problems.map((each) => html`<li><${Glyph} shape="failed"/><div>${each.line ? html`<button type="button" class="small" onClick=${() => jump(each)}>line ${each.line}</button> ` : ''}<bdi>${plain(each.path)}</bdi> ${plain(each.message)}</div></li>`)}</ul></div>`)}
+    ${problems && !problems.some((each) => !each.warns) && html`<p role="status"><${Glyph} shape="done"/> Nothing is wrong with it.</p>`}
+    ${problems?.length > 0 && html`<div role="alert"><ul class="findings">${problems.map((each) => html`<li><${Glyph} shape=${each.warns ? 'asks' : 'failed'}/><div>${each.line ? html`<button type="button" class="small" onClick=${() => jump(each)}>line ${each.line}</button> ` : ''}<bdi>${plain(each.path)}</bdi> ${plain(each.message)}</div></li>`)}</ul></div>`}
   </main>`;
 }

@@ -3,10 +3,36 @@ import {h, render, Component, Fragment} from 'preact';
 import {useState, useEffect, useLayoutEffect as useLayout, useRef, useMemo, useCallback} from 'preact/hooks';
 import htm from 'htm';
 import {rpc} from './api.js';
-import {ago, line, moment, plain, since} from './text.js';
+import {ago, line, moment, plain, since, text_of} from './text.js';
 import {stringifyJson} from '../../clients/node/exact_json.js';
 
-export const html = htm.bind(h);
+// What may be drawn: nodes that this module made. Everything else that stands among the children of a node is data, however much
+// it looks like a node, and becomes text.
+const nodes = new WeakSet();
+function child_of(value) {
+  if (Array.isArray(value)) return value.map(child_of);
+  if (typeof value === 'bigint') return String(value);
+  return value === null || typeof value !== 'object' || nodes.has(value) ? value : plain(value);
+}
+const NO_TEXTS = ['style', 'ref', 'key', 'children'];
+const ADDRESSES = ['href', 'src', 'action', 'formAction', 'xlinkHref', 'xlink:href', 'data'];
+const is_own_address = (value) => typeof value === 'string' && /^(?:#|\/(?!\/))/.test(value);
+// Of an element: texts are texts, no markup comes from data, and what can be followed leads to this server.
+function attributes_of(given) {
+  const all = {};
+  for (const [name, value] of Object.entries(given)) {
+    if (/^(dangerouslySetInnerHTML|innerHTML|outerHTML|srcDoc)$/i.test(name) || (ADDRESSES.includes(name) && !is_own_address(value))) continue;
+    all[name] = value !== null && typeof value === 'object' && !NO_TEXTS.includes(name) ? text_of(value) : value;
+  }
+  return all;
+}
+function node_of(type, given, ...children) {
+  const node = h(type, given && typeof type === 'string' ? attributes_of(given) : given, ...children.map(child_of));
+  nodes.add(node);
+  return node;
+}
+
+export const html = htm.bind(node_of);
 export {render, Fragment, useState, useEffect, useLayout, useRef, useMemo, useCallback};
 
 // ---- the address: #/jobs?state=error ----
@@ -60,6 +86,20 @@ export class Kept extends Component {
 
 // ---- pieces ----
 
+// Draws its children. If they cannot be drawn, it says so in their place, and all beside them stays: the second line behind
+// text_of(). It tries again when it is asked to.
+export class Guard extends Component {
+  componentDidCatch(error) {
+    console.warn(error);
+    this.setState({error});
+  }
+  render({children}, {error}) {
+    if (!error) return children;
+    return html`<p class="problem" role="alert"><${Glyph} shape="failed"/> This part could not be shown: <${Their} text=${error?.message}/> <button type="button" class="small" onClick=${() => this.setState({error: null})}>Try again</button></p>`;
+  }
+}
+export const Card = ({title, children}) => html`<section class="card"><h2>${title}</h2><${Guard}>${children}<//></section>`;
+
 // What is written by others, kept apart from the text around it.
 export const Their = ({text, most = 300}) => html`<bdi>${line(text, most)}</bdi>`;
 // A sentence of the server: `commands` stand out and can be copied.
@@ -67,6 +107,8 @@ export function Sentence({text}) {
   return plain(text).split(/(`[^`]+`)/).map((part) =>
     part.startsWith('`') && part.length > 2 ? html`<code class="command">${part.slice(1, -1)}</code>` : part);
 }
+// A command that is composed here: its words come from shell_word().
+export const Command = ({text}) => html`<code class="command">${plain(text)}</code>`;
 export const Waited = ({at, now}) => html`has waited for <time title=${moment(at)}>${since(at, now)}</time>`;
 export const Ago = ({at, now}) => html`<time title=${moment(at)}>${ago(at, now)}</time>`;
 
@@ -165,7 +207,7 @@ export function Copy({text, label = 'copy'}) {
   return html`<button type="button" class="small" onClick=${copy}>${said || label}</button>`;
 }
 
-export const Section = ({title, note = '', open = true, children, id = ''}) => html`<details class="section" open=${open} id=${id}><summary><h2>${title}</h2>${note && html`<span class="quiet">${note}</span>`}</summary><div class="body">${children}</div></details>`;
+export const Section = ({title, note = '', open = true, children, id = ''}) => html`<details class="section" open=${open} id=${id}><summary><h2>${title}</h2>${note && html`<span class="quiet">${note}</span>`}</summary><div class="body"><${Guard}>${children}<//></div></details>`;
 
 export function useTitle(text) {
   useEffect(() => { document.title = text ? `${line(text, 80)} \u00b7 mycojobs` : 'mycojobs'; }, [text]);

@@ -4,7 +4,7 @@ import {rpc} from './api.js';
 import {Answer, Explained, Pairs, Value} from './job.js';
 import {LogLines} from './lines.js';
 import {LogView} from './log.js';
-import {bytes, clock, count, counted, line, moment, plain} from './text.js';
+import {bytes, clock, count, counted, entry_of, line, list_of, moment, plain, text_of} from './text.js';
 import {parseJson, stringifyJson} from '../../clients/node/exact_json.js';
 
 const LOOK_MS = 2000, FIRST = 200, MOST = 10000, MOMENTS = 300;
@@ -19,7 +19,7 @@ function useLooks() {
   useEffect(() => while_seen(LOOK_MS, () => set((n) => n + 1)), []);
   return looks;
 }
-const key_text = (key) => (key === null ? '' : typeof key === 'string' ? key : stringifyJson(key));
+const key_text = (key) => text_of(key);
 export const instance_href = (workflow, key, context) => href(['workflows', workflow], {context, key: stringifyJson(key)});
 // What is chosen by keys, not its place: others come in front of it. Answers where it is now.
 function useChosen(rows, name_of, cursor, open) {
@@ -31,7 +31,7 @@ function useChosen(rows, name_of, cursor, open) {
   };
   return chosen;
 }
-const state_of = (status) => [SHAPES[status] ?? 'planned', status];
+const state_of = (status) => [entry_of(SHAPES, status) ?? 'planned', status];
 
 export function Workflows({context, rights, cursor}) {
   useTitle('Workflows');
@@ -69,7 +69,7 @@ function Carrier({of, context}) {
   if (/^flow:\d+/.test(of)) return html`<a href=${flow_href(Number(of.slice(5).split(':').pop()), context)}>${of}</a>`;
   return html`<${Their} text=${of || 'nobody yet'} most=${60}/>`;
 }
-const json = (value, most = 300) => line(stringifyJson(value) ?? '', most);
+const json = (value, most = 300) => line(value === null ? 'null' : typeof value === 'string' ? stringifyJson(value) : value, most);
 const SAID = {
   event: (fact) => `${fact.schema} ${json(fact.value)}`,
   step: (fact) => `${fact.effects.map((each) => `asks ${each.effect}`).concat(fact.events.length ? [counted(fact.events.length, 'event')] : []).join(', ')}${fact.state === null ? '' : ` state ${json(fact.state)}`}`,
@@ -79,7 +79,7 @@ const SAID = {
 function what_of(fact) {
   const {height, at_ms, kind, cells, ...rest} = fact;
   try {
-    return SAID[kind]?.(fact) ?? json(rest);
+    return entry_of(SAID, kind)?.(fact) ?? json(rest);
   } catch {
     return json(rest);
   }
@@ -160,7 +160,7 @@ export function InstanceView({name, query, context, rights}) {
   const crumbs = html`<p class="crumbs"><a href=${href(['workflows'], {context})}>Workflows</a> / <a href=${href(['workflows', name], {context})}><${Their} text=${name} most=${80}/></a></p>`;
   if (!it) return html`<main>${crumbs}<h1><${Their} text=${title} most=${120}/></h1>${error ? html`<${Problem} error=${error}/>${error.word === 'not_found' && html`<${Written} params=${params} looks=${looks}/><section class="card"><h2>What has happened</h2><${Moments} params=${params} last=${0}/></section>`}` : html`<p class="empty">One moment \u2026</p>`}</main>`;
   const say = (intent, verb) => async (comment) => { await rpc(`workflow.${verb}`, {...params, intent, ...(comment ? {comment} : {})}); await load(); };
-  const may_answer = (each) => rights && (rights.administer || (each.params?.approvers ?? []).includes(rights.actor));
+  const may_answer = (each) => rights && (rights.administer || list_of(each.params?.approvers).includes(rights.actor));
   const asking = it.intents.filter((each) => each.effect === APPROVAL);
   const cancel = async () => { await rpc('workflow.cancel', params); await load(); };
   const remove = async () => { await rpc('workflow.remove', params); go(href(['workflows', name], {context})); };
@@ -171,7 +171,7 @@ export function InstanceView({name, query, context, rights}) {
     <${Problem} error=${error}/>
     ${it.failure && html`<p class="problem"><${Glyph} shape="failed"/> <bdi>${plain(it.failure)}: ${plain(it.message)}</bdi></p>`}
     ${why.value?.length > 0 && html`<section class=${`card explain ${state_of(it.status)[0]}`} aria-label="why">${why.value.slice(0, 5).map((each) => html`<${Explained} why=${each}/>`)}</section>`}
-    ${asking.map((each) => html`<section class="card question" key=${each.intent}><div class="title"><h2><${Glyph} shape="asks"/> <${Their} text=${String(each.params?.title ?? 'approval')} most=${300}/></h2></div>${each.params?.text ? html`<p><bdi>${plain(String(each.params.text))}</bdi></p>` : ''}<p class="facts quiet"><span>asked: ${(each.params?.approvers ?? []).join(', ')}</span><span><${Waited} at=${each.asked_ms} now=${now}/></span></p>
+    ${asking.map((each) => html`<section class="card question" key=${each.intent}><div class="title"><h2><${Glyph} shape="asks"/> <${Their} text=${each.params?.title ?? 'approval'} most=${300}/></h2></div>${each.params?.text ? html`<p><bdi>${plain(each.params.text)}</bdi></p>` : ''}<p class="facts quiet"><span>asked: ${list_of(each.params?.approvers).map((of) => text_of(of)).join(', ')}</span><span><${Waited} at=${each.asked_ms} now=${now}/></span></p>
       ${may_answer(each) && html`<${Answer} approve=${say(each.intent, 'approve')} reject=${say(each.intent, 'reject')}/>`}</section>`)}
     <div class="columns wide"><section class="card"><h2>State</h2>${it.state === null ? html`<p class="empty">It has none yet.</p>` : html`<${Value} of=${it.state}/>`}</section>
     <section class="card"><h2>Waits for</h2>${it.intents.length === 0 && it.waiting_mail.length === 0 ? html`<p class="empty">An event.</p>` : html`<table><tbody>${it.intents.map((each) => html`<tr key=${each.intent}><td><${Their} text=${each.effect} most=${80}/></td><td><${Carrier} of=${each.carrier} context=${context}/></td><td><${Ago} at=${each.asked_ms} now=${now}/></td></tr>`)}${it.waiting_mail.map((each) => html`<tr key=${each.height}><td><${Their} text=${each.schema || 'a receipt'} most=${80}/></td><td class="quiet">its next step</td><td class="quiet">height ${each.height}</td></tr>`)}</tbody></table>`}
