@@ -56,6 +56,17 @@ await claims(world, {
     await untouched(page);
     await page.close();
   },
+  async 'a script that looks like another one is told before it is run'() {
+    const made = await world.job('x = 1\naccess = "user" # \u202e\u2066if admin\u2069 \u2066\nprint(access)', {name: 'turned script'});
+    await world.ended(made.key);
+    const page = await world.open(`#/try?of=${made.key.replace('job:', '')}`);
+    await sees(page, '\u2039U+202E\u203a in line 2', '.try');
+    await click(page, 'main button', 'Remove them');
+    await until('it is gone', async () => !(await text(page, '.try')).includes('U+202E'));
+    assert.equal(await page.$eval('textarea', (at) => at.value), 'x = 1\naccess = "user" # if admin \nprint(access)');
+    await untouched(page);
+    await page.close();
+  },
   async 'data that looks like markup nodes is text, and hides nothing beside it'() {
     const node = {type: 'a', props: {href: 'javascript:window.owned=1', children: 'click'}, key: null, ref: null};
     const results = {report: {type: 'pdf'}, old: {type: 'pdf', __e: {}, __k: []}, node, none: {constructor: null, ...node}, list: [node, {type: 'b'}],

@@ -4,7 +4,7 @@ import {spawnSync} from 'node:child_process';
 import {test} from 'node:test';
 
 const source = (name) => import(`${process.env.MYCOJOBS_SOURCE}/web/src/${name}`);
-const {ago, bytes, clock, count, elapsed, entry_of, line, list_of, log_parts, log_text, moment, number_of, object_of, plain, shell_word, since, span, text_of} = await source('text.js');
+const {ago, bytes, clock, count, elapsed, entry_of, hidden_in, line, list_of, log_parts, log_text, moment, number_of, object_of, plain, shell_word, since, span, text_of, without_hidden} = await source('text.js');
 const {event_reader} = await source('api.js');
 const {parseJson, stringifyJson} = await import(`${process.env.MYCOJOBS_SOURCE}/clients/node/exact_json.js`);
 const {login_bytes} = await source('key.js');
@@ -35,6 +35,13 @@ test('any value is text, whatever it looks like, and nothing throws', () => {
     assert.ok(Array.isArray(list_of(each)) && object_of(each) !== null);
     for (const state of [job_state, flow_state, node_state]) for (const word of state({status: each, detail: each, node_status: each})) assert.equal(typeof word, 'string');
   }
+});
+
+test('characters that hide what is written are found, with their lines', () => {
+  assert.deepEqual(hidden_in('a\tb\r\nc\n'), []);
+  assert.deepEqual(hidden_in('a\n\u202eb\rc\n\n\u200b'), [{line: 2, sign: '\u2039U+202E\u203a'}, {line: 2, sign: '\u240d'}, {line: 4, sign: '\u2039U+200B\u203a'}]);
+  assert.equal(hidden_in('\u202e'.repeat(1000)).length, 100);
+  assert.equal(without_hidden('a\r\n\u202eb\u0000\tc'), 'a\nb\tc');
 });
 
 test('moments beyond the calendar are said, and numbers beyond 2^53 can be calculated with', () => {

@@ -39,6 +39,19 @@ const sign = (c) => {
 
 // For names, errors, results: one text, its lines kept.
 export const plain = (text) => text_of(text).replace(/\r\n/g, '\n').replace(CONTROL, sign).replace(TURNING, sign);
+// Characters that a box to write in shows as nothing, or as other text than they are: [{line, sign}], of at most so many. A script
+// may look harmless there through them.
+export function hidden_in(text, most = 100) {
+  const found = [];
+  let number = 1, from = 0;
+  for (const each of text.matchAll(new RegExp(`${CONTROL.source}|${TURNING.source}`, 'g'))) {
+    if (each[0] === '\r' && text[each.index + 1] === '\n') continue;
+    for (let at = text.indexOf('\n', from); at >= 0 && at < each.index; at = text.indexOf('\n', from)) { number++; from = at + 1; }
+    if (found.push({line: number, sign: sign(each[0])}) === most) break;
+  }
+  return found;
+}
+export const without_hidden = (text) => text.replace(/\r\n/g, '\n').replace(CONTROL, '').replace(TURNING, '');
 // The same in one line of at most so many characters.
 export const line = (text, most = 300) => {
   const whole = plain(text_of(text).slice(0, most * 2)).replace(/[\n\t]+/g, ' ');

@@ -1,9 +1,9 @@
 // A box to write a script or a flow, check it, run it, see it.
-import {html, useEffect, useRef, useState, Action, Glyph, Problem, flow_href, go, href, job_href, replace, useTitle} from './ui.js';
+import {html, useEffect, useMemo, useRef, useState, Action, Glyph, Problem, flow_href, go, href, job_href, replace, useTitle} from './ui.js';
 import {rpc} from './api.js';
 import {useExamples} from './examples.js';
 import {COPIED, Pairs} from './job.js';
-import {line, list_of, plain, text_of} from './text.js';
+import {hidden_in, line, list_of, plain, text_of, without_hidden} from './text.js';
 
 const SCRIPT = `import time
 
@@ -42,6 +42,7 @@ export function Try({query, context, rights, view}) {
   const examples = useExamples();
   const [problems, set_problems] = useState(null);
   const area = useRef(null);
+  const hidden = useMemo(() => hidden_in(text), [text]);
   const [error, set_error] = useState(null);
   const take = (job) => {
     set_text(text_of(job.script));
@@ -85,6 +86,7 @@ export function Try({query, context, rights, view}) {
     ${!flow && examples.length > 0 && html`<p class="examples-of"><span class="quiet">examples:</span> ${examples.map((each) => html`<button type="button" class="small" onClick=${() => { set_problems(null); take(each); }}>${each.name}</button> `)}</p>`}
     <${Problem} error=${error}/>
     ${maker > 0 && rights && maker !== rights.actor && html`<p class="problem" role="note"><${Glyph} shape="asks"/> This was made by actor ${maker}. What you run here is yours, and runs with your rights: read it first.</p>`}
+    ${hidden.length > 0 && html`<p class="problem" role="note"><${Glyph} shape="asks"/> This text has characters that hide or turn what is written: ${hidden.slice(0, 5).map((each) => `${each.sign} in line ${each.line}`).join(', ')}${hidden.length > 5 ? ' \u2026' : ''}. It may do something else than it seems to. <button type="button" class="small" onClick=${() => set_text(without_hidden(text))}>Remove them</button></p>`}
     <label class="editor"><span class="hidden">${flow ? 'definition, YAML or JSON' : 'script'}</span><textarea ref=${area} id="find" spellcheck="false" autocomplete="off" rows="18" value=${text} onInput=${(e) => { set_text(e.target.value); set_problems(null); }}
       onKeyDown=${(e) => { if (e.key === 'Enter' && (e.ctrlKey || e.metaKey)) document.querySelector('main .first')?.click(); }}></textarea></label>
     ${!flow && html`<div class="fields"><label>type <select value=${form.script_type} onChange=${(e) => set_form({...form, script_type: e.target.value})}>${[...new Set([...types, form.script_type])].map((each) => html`<option value=${each}>${line(each, 32)}</option>`)}</select></label>
