@@ -14,6 +14,7 @@
 #include "domain/codec.h"
 #include "domain/flow_plan.h"
 #include "domain/utf8.h"
+#include "domain/yaml_scanner.h"
 
 namespace mycojobs {
 namespace {
@@ -21,7 +22,8 @@ namespace {
 using nlohmann::json;
 
 constexpr std::size_t kMaxNesting = 64;
-constexpr std::size_t kMaxValues = 500'000;
+constexpr std::size_t kMaxValuePathBytes = 4096;     // of one value
+constexpr std::size_t kMaxAllPathsBytes = 8U << 20;  // kept for messages, and the same for spellings
 
 // A number as JSON writes them; all else that YAML takes for one is text: 0x1f, 007, .5, 1_000, .inf.
 bool is_plain_number(std::string_view text) {
@@ -101,7 +103,7 @@ class Builder : public YAML::EventHandler {
     ended_quoted_ = tag == "!";
     if (wants_key()) return key(mark, value);
     json read = tag == "!" ? json(value) : plain_value(value);
-    if ((read.is_number() || read.is_boolean()) && dump_json(read) != value) places_.spellings.emplace(path(), value);
+    if ((read.is_number() || read.is_boolean()) && dump_json(read) != value) keep_spelling(mark, value);
     put(mark, std::move(read), value);
   }
   void OnSequenceStart(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
@@ -140,8 +142,23 @@ class Builder : public YAML::EventHandler {
     if (level.value->contains(text)) refuse(mark, "the key " + shown(text) + " stands in this map twice");
     level.key = text;
     level.has_key = true;
-    places_.places.emplace(path(), position(mark));
+    if (path_bytes() > kMaxValuePathBytes)
+      refuse(mark, "the path of this value is longer than " + std::to_string(kMaxValuePathBytes) +
+                       " bytes: use shorter keys");
+    keep_place(mark);
   }
+
+  // Places are for messages alone: those of a text with very many long paths are left out.
+  void keep_place(const YAML::Mark& mark) {
+    if ((place_bytes_ += path_bytes()) <= kMaxAllPathsBytes) places_.places.emplace(path(), position(mark));
+  }
+  void keep_spelling(const YAML::Mark& mark, const std::string& value) {
+    if ((spelling_bytes_ += path_bytes() + value.size()) > kMaxAllPathsBytes)
+      refuse(mark, "numbers with a spelling of their own (1.50, 1e3) have paths of more than " +
+                       std::to_string(kMaxAllPathsBytes) + " bytes together: use shorter keys, or quotes");
+    places_.spellings.emplace(path(), value);
+  }
+  std::size_t path_bytes() const { return open_.empty() ? 0 : open_.back().path.size() + open_.back().key.size() + 1; }
 
   static std::pair<std::size_t, std::size_t> position(const YAML::Mark& mark) {
     return {static_cast<std::size_t>(mark.line) + 1, static_cast<std::size_t>(mark.column) + 1};
@@ -159,8 +176,7 @@ class Builder : public YAML::EventHandler {
       key(mark, text);
       return nullptr;
     }
-    if (++values_ > kMaxValues) refuse(mark, "more than " + std::to_string(kMaxValues) + " values");
-    places_.places.emplace(path(), position(mark));
+    keep_place(mark);
     if (open_.empty()) {
       root_ = std::move(value);
       return &root_;
@@ -189,7 +205,7 @@ class Builder : public YAML::EventHandler {
   YamlText& places_;
   json root_;
   std::vector<Level> open_;
-  std::size_t values_ = 0;
+  std::size_t place_bytes_ = 0, spelling_bytes_ = 0;
   int documents_ = 0;
   bool ended_quoted_ = false;
 };
@@ -228,13 +244,15 @@ Result<json> yaml_to_json(std::string_view text, YamlText& places) {
     return fail(Code::invalid, "is not text in UTF-8: save it as UTF-8");
   }
   places = {};
+  MJ_TRY(readable, scan_yaml(text));
   try {
-    std::istringstream in{std::string(text)};
+    std::istringstream in{std::string(text.substr(0, readable))};
     YAML::Parser parser(in);
     Builder builder(places);
     if (!parser.HandleNextDocument(builder)) return fail(Code::invalid, "line 1, column 1: is empty");
     (void)parser.HandleNextDocument(builder);  // refused by its beginning
     if (builder.ended_quoted()) check_last_quote(text);
+    if (readable < text.size()) return fail(Code::invalid, "line 1, column 1: is not YAML that can be read as a whole");
     return builder.take();
   } catch (const Refused& refused) {
     return fail(Code::invalid, refused.message);

@@ -1,6 +1,9 @@
 #include <gtest/gtest.h>
 
+#include <fstream>
+#include <functional>
 #include <nlohmann/json.hpp>
+#include <random>
 
 #include "domain/codec.h"
 #include "domain/flow_yaml.h"
@@ -121,8 +124,89 @@ TEST(FlowYaml, BombsAreRefused) {
   EXPECT_EQ(yaml_refusal(steps), "line 65, column 65: nests deeper than 64 levels");
   std::string many = "a: [";
   for (int i = 0; i < 600000; ++i) many += "1,";
-  EXPECT_NE(yaml_refusal(many + "1]").find("more than 500000 values"), std::string::npos);
+  EXPECT_NE(yaml_refusal(many + "1]").find("more than 500000 keys and values"), std::string::npos);
+  EXPECT_NE(yaml_refusal("- " + many.substr(3) + "1]").find("more than 100000 keys and values in"), std::string::npos);
+  many.clear();
+  for (int i = 0; i < 600000; ++i) many += "- 1\n";
+  EXPECT_EQ(yaml_refusal(many), "line 500000, column 3: more than 500000 keys and values");
   EXPECT_NE(yaml_refusal(std::string(17U << 20, ' ')).find("over the limit"), std::string::npos);
+}
+
+long status_kib(const std::string& name) {
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);) {
+    if (line.starts_with(name)) return std::stol(line.substr(name.size()));
+  }
+  return 0;
+}
+
+// By how much this process grows at most while a function runs.
+long growth_kib(const std::function<void()>& run) {
+  std::ofstream("/proc/self/clear_refs") << "5";  // the peak begins again
+  const long before = status_kib("VmRSS:");
+  run();
+  return status_kib("VmHWM:") - before;
+}
+
+std::string repeated(std::string_view text, std::size_t bytes) {
+  std::string all;
+  while (all.size() < bytes) all += text;
+  return all;
+}
+
+// yaml-cpp holds the tokens of a line and of a flow collection until it knows whether they are a key.
+TEST(FlowYaml, MemoryOfHostileTextsIsBounded) {
+  constexpr std::size_t kBytes = 15U << 20;
+  const std::string key(1U << 20, 'k');
+  const std::pair<const char*, std::string> attacks[] = {
+      {"nested lists", repeated("[", kBytes)},
+      {"nested maps", repeated("{a: ", kBytes)},
+      {"nested lists of a script", "a: |\n  [\nb: " + repeated("[", kBytes)},
+      {"a long list", "- [" + repeated("1,", kBytes)},
+      {"a list of nothing", "- [" + repeated(",", kBytes)},
+      {"maps in a list", "- [" + repeated("a: b, ", kBytes)},
+      {"quoted texts in a line", repeated("'' ", kBytes)},
+      {"values without keys", "- [" + repeated(": ", kBytes)},
+      {"texts where keys should be", "a: 1\n" + repeated("b\n", kBytes)},
+      {"tags in a line", repeated("! ", kBytes)},
+      {"anchors in a line", repeated("&a ", kBytes)},
+      {"aliases in a list", "- [" + repeated("*a, ", kBytes)},
+      {"words of a directive", "%A" + repeated(" a", kBytes)},
+      {"paths of values", key + ": {" + key + ": [" + repeated("1,", 1U << 18) + "]}"},
+      {"spellings of values", std::string(4000, 'k') + ": [" + repeated("1.50,", 1U << 20) + "]"},
+  };
+  for (const auto& [name, text] : attacks) {
+    std::string refusal;
+    const long kib = growth_kib([&] { refusal = yaml_refusal(text); });
+    EXPECT_EQ(refusal.substr(0, 5), "line ") << name << ": " << refusal.substr(0, 100);
+    EXPECT_LT(kib, 160 << 10) << name;
+  }
+}
+
+TEST(FlowYaml, LongScriptsOfManyBracketsAreRead) {
+  const std::string script = repeated("  x[y[z{'a', \"b\"}]] # [ [ [ {{\n", 4U << 20);
+  YamlText places;
+  const auto block = yaml_to_json("jobs:\n  a:\n    script: |\n" + repeated("      [[[[ x\n", 4U << 20), places);
+  ASSERT_TRUE(block) << block.error().message;
+  EXPECT_GT((*block)["jobs"]["a"]["script"].get_ref<const std::string&>().size(), 2U << 20);
+  const auto quoted = yaml_to_json("a: '" + repeated("[{,", 1U << 20) + "'\nb: " + repeated("x [ ", 1U << 20), places);
+  ASSERT_TRUE(quoted) << quoted.error().message;
+  EXPECT_TRUE(yaml_to_json("a: |\n" + script + "b: [1, 2]\n", places));
+}
+
+// Where the scanner stops, yaml-cpp refuses the text: else a text would be read in part.
+TEST(FlowYaml, TheScannerStopsWhereTheParserDoes) {
+  constexpr std::string_view kPieces[] = {
+      "a",     "b: ",   "- ",          "? ",     ": ", "[",    "]",    "{",     "}",       ",",       "\n",
+      "\n  ",  "\n ",   "'",           "\"",     "|",  "|2\n", ">-\n", "|+\n",  " ",       "\t",      "#",
+      "---\n", "...\n", "-",           "?",      ":",  "x#y",  " #",   "\\",    "''",      "\\\"",    "\r\n",
+      "%",     "a:\n",  "key: [a, b]", "[a: b]", "1",  "!",    "@",    "\n---", "\"q\":1", "'x\n y'", "\n\t"};
+  std::mt19937 random(7);
+  for (int round = 0; round < 20000; ++round) {
+    std::string text;
+    for (auto pieces = 1 + random() % 14; pieces > 0; --pieces) text += kPieces[random() % std::size(kPieces)];
+    EXPECT_EQ(yaml_refusal(text).find("read as a whole"), std::string::npos) << text;
+  }
 }
 
 // Every text that differs from a sound one by a few bytes is read or refused.
