@@ -104,6 +104,7 @@ void examine_formats(const Invocation& call, Checks& checks) {
   for (Id context : call.settings.contexts) {
     for (Check& check : examine_format(**store, context)) checks.push_back(std::move(check));
     for (Check& check : examine_writes(**store, context)) checks.push_back(std::move(check));
+    for (Check& check : examine_quota(**store, context)) checks.push_back(std::move(check));
   }
 }
 

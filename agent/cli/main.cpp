@@ -95,7 +95,7 @@ Parts wire(const Clock& clock, const std::shared_ptr<Metrics>& metrics, const st
         RedisStoreConfig config;
         config.default_url = url;
         config.context_urls = settings.context_redis;
-        config.observed = {metrics, traces};
+        config.observed = {metrics, traces, {settings.quota_caller_bytes, settings.quota_context_bytes}};
         config.comes_and_goes = url == EmbeddedRedis::url(settings.state_dir);
         config.wait_replicas = settings.redis_wait_replicas;
         return make_redis_stores(std::move(config));

@@ -85,6 +85,8 @@ constexpr auto kVerifyRules = std::to_array<VerifyRule>({
     {"bare-unqueued", false, "a record that was never pushed onto a queue"},
     {"wait-unwatched", false, "a job whose wait is limited, or is not, and the index of limited waits says otherwise"},
     {"not-listed", false, "a job that `job list` does not show: the index by what happened last lacks it"},
+    {"kept-bytes", false,
+     "the bytes that jobs keep are counted too high or too low, so that quotas hold too early or too late"},
     {"log-open", false, "the log of an ended job lacks its last line"},
 });
 

@@ -69,7 +69,7 @@ Policy default_ceiling() {
   most.disk_bytes = 1024 * kMebi;
   most.file_bytes = 1024 * kMebi;
   most.open_files = 1024;
-  most.output_bytes = 16 * kMebi;
+  most.output_bytes = kMebi;
   most.warm_idle_ms = 600'000;
   return most;
 }

@@ -10,6 +10,7 @@
 #include "domain/screen_text.h"
 #include "domain/utf8.h"
 #include "inspect/runners.h"
+#include "store/kept_usage.h"
 
 namespace mycojobs {
 namespace {
@@ -167,6 +168,35 @@ std::vector<Check> examine_writes(Store& store, Id context) {
   if (written) return {{"redis", name, Verdict::ok, "taken", ""}};
   return {{"redis", name, Verdict::missing, "refused: " + written.error().message,
            "docs/operations.md, \"When something fails\": jobs are neither taken nor ended until then"}};
+}
+
+namespace {
+
+Check quota_check(const std::string& name, std::uint64_t bytes, std::uint64_t quota, const std::string& setting) {
+  Check check{"quota", name, Verdict::ok, fmt::format("{} bytes", bytes), ""};
+  if (quota > 0) check.detail += fmt::format(" of {} ({})", quota, setting);
+  if (quota == 0 || bytes <= quota - quota / 8) return check;
+  check.verdict = Verdict::warning;
+  check.remedy =
+      "ended jobs leave before `retention` is over, and new ones may be refused: shorten `retention`, or raise " +
+      setting + " where Redis has the memory";
+  return check;
+}
+
+}  // namespace
+
+std::vector<Check> examine_quota(Store& store, Id context) {
+  const auto usage = kept_usage(store, context);
+  if (!usage || usage->bytes == 0) return {};
+  const std::string number = std::to_string(context);
+  std::vector<Check> checks{
+      quota_check("jobs of context " + number, usage->bytes, usage->context_quota, "quota.context_bytes")};
+  const auto largest = largest_keeper(store, context);
+  if (largest && largest->second > 0) {
+    checks.push_back(quota_check(fmt::format("largest caller of context {}: {}", number, largest->first),
+                                 largest->second, usage->caller_quota, "quota.caller_bytes"));
+  }
+  return checks;
 }
 
 namespace {

@@ -36,6 +36,8 @@ std::vector<Check> examine_format(Store&, Id context);
 // Whether its server takes writes: one that answers may be full, read-only or without a disk. Only a write finds that
 // out. Empty: nobody has used the context yet, or the user of Redis may not write there.
 std::vector<Check> examine_writes(Store&, Id context);
+// How much its jobs keep in Redis, and the caller that keeps most, beside the quotas. Empty: nothing is counted.
+std::vector<Check> examine_quota(Store&, Id context);
 // Whether somebody moves it on and somebody runs its jobs: its record, who leads it, its agents.
 Result<std::vector<Check>> examine_context(Store&, FlowStore&, Id context);
 

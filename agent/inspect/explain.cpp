@@ -17,6 +17,8 @@
 #include "domain/invariants.h"
 #include "inspect/runners.h"
 #include "store/job_fields.h"
+#include "store/kept_usage.h"
+#include "store/keys.h"
 
 namespace mycojobs {
 namespace {
@@ -994,9 +996,35 @@ Result<Situation> look_at(Store& store, Id context, const std::string& job_key) 
   }
 }
 
+namespace {
+
+// What its caller keeps, once that is much: then ended jobs leave early and output is dropped.
+Result<void> tell_quota(Store& store, const Situation& about, Explanation& out) {
+  if (about.job.record_type == "none") return {};
+  static constexpr std::array<std::string_view, 1> kLogFull{"log_full"};
+  auto claim = store.load_fields(about.context, "mj:claim:" + about.job.job_key, kLogFull);
+  if (!claim && claim.error().code == Code::unavailable) return tl::unexpected<Error>(std::move(claim).error());
+  const bool is_log_full = claim && !claim->empty();
+  MJ_TRY(usage, kept_usage(store, about.context));
+  const Id caller = caller_of_job(about.job.job_key);
+  MJ_TRY(bytes, kept_by_caller(store, about.context, caller));
+  const auto tell = [&](const std::string& whose, std::uint64_t kept, std::uint64_t quota, std::string_view setting) {
+    if (quota > 0 && (is_log_full || kept > quota / 2))
+      out.evidence.push_back(fmt::format("{} keep {} of {} bytes ({})", whose, kept, quota, setting));
+  };
+  if (is_log_full) out.evidence.emplace_back("a part of its output was not kept, for the quota");
+  tell("the jobs of caller " + std::to_string(caller), bytes, usage.caller_quota, "quota.caller_bytes");
+  tell("the jobs of the context", usage.bytes, usage.context_quota, "quota.context_bytes");
+  return {};
+}
+
+}  // namespace
+
 Result<Explanation> explain(Store& store, Id context, const std::string& job_key) {
   MJ_TRY(about, look_at(store, context, job_key));
-  return explain(about);
+  Explanation out = explain(about);
+  MJ_CHECK(tell_quota(store, about, out));
+  return out;
 }
 
 Result<std::uint64_t> store_now_ms(Store& store, Id context) {

@@ -48,6 +48,8 @@ Result<Overview> overview(Store& store, Id context) {
   Overview out;
   MJ_TRY(tally, store.tally(context, kOverviewSlotMs, kOverviewSlots));
   out.tally = std::move(tally);
+  MJ_TRY(kept, kept_usage(store, context));
+  out.kept = kept;
   MJ_TRY(runners, store.runners(context));
   out.runners = std::move(runners);
   JobsWanted wanted;
@@ -95,6 +97,8 @@ json to_json(const Overview& view) {
           {"held", tally.held},
           {"missing", tally.missing},
           {"ended", tally.ended},
+          {"kept_bytes", view.kept.bytes},
+          {"quota_bytes", view.kept.context_quota},
           {"dead", tally.dead},
           {"anomalies", tally.anomalies},
           {"refusals", tally.refusals},

@@ -10,11 +10,13 @@
 
 #include "mycojobs/result.h"
 #include "mycojobs/store.h"
+#include "store/kept_usage.h"
 
 namespace mycojobs {
 
 struct Overview {
   Tally tally;
+  KeptUsage kept;
   std::vector<RunnerInfo> runners;
   // Of the jobs that were looked at: those to which something happened last, at most kOverviewLooks.
   std::uint64_t looked_at = 0, since_ms = 0;            // how many, and to the earliest of them when

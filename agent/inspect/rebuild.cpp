@@ -1,9 +1,12 @@
 #include "inspect/rebuild.h"
 
 #include <algorithm>
+#include <chrono>
 #include <iterator>
+#include <thread>
 
 #include "inspect/job_keys.h"
+#include "inspect/kept_bytes.h"
 
 namespace mycojobs {
 namespace {
@@ -22,6 +25,7 @@ class Rebuilding {
   Result<void> mend(const JobPlaces& first);
   Result<void> mend_messages();
   Result<void> mend_keys();
+  Result<void> mend_kept();
   enum class Step { done, again, moved };
   Result<Step> mend_once(const JobPlaces&, bool moved, std::vector<std::string>& mended);
   bool is_retired(const JobPlaces&, const JobHistory&) const;
@@ -67,6 +71,7 @@ Result<RebuildReport> Rebuilding::run() {
   }
   MJ_CHECK(mend_messages());
   MJ_CHECK(mend_keys());
+  MJ_CHECK(mend_kept());
   report_.jobs = order.size();
   return std::move(report_);
 }
@@ -91,6 +96,16 @@ Result<void> Rebuilding::mend_keys() {
   MJ_TRY(troubles, look_at_job_keys(store_, context_));
   for (const JobKeyTrouble& each : troubles) {
     if (!dry_run_) MJ_CHECK(mend_job_key(store_, context_, each));
+    report_.differences.push_back(each.finding.text);
+  }
+  return {};
+}
+
+Result<void> Rebuilding::mend_kept() {
+  constexpr std::chrono::milliseconds kPause{200};
+  MJ_TRY(troubles, look_at_kept_bytes(store_, context_, [&] { std::this_thread::sleep_for(kPause); }));
+  for (const KeptTrouble& each : troubles) {
+    if (!dry_run_) MJ_CHECK(mend_kept_bytes(store_, context_, each));
     report_.differences.push_back(each.finding.text);
   }
   return {};

@@ -13,6 +13,7 @@
 #include "base/ids.h"
 #include "inspect/explain.h"
 #include "inspect/job_keys.h"
+#include "inspect/kept_bytes.h"
 #include "store/keys.h"
 
 namespace mycojobs {
@@ -502,6 +503,8 @@ Result<VerifyReport> Verification::run() {
     report_.findings.insert(report_.findings.end(), each.findings.begin(), each.findings.end());
   MJ_TRY(keys, look_at_job_keys(store_, context_));
   for (const JobKeyTrouble& each : keys) report_.findings.push_back(each.finding);
+  MJ_TRY(kept, look_at_kept_bytes(store_, context_, [] { std::this_thread::sleep_for(kPause); }));
+  for (const KeptTrouble& each : kept) report_.findings.push_back(each.finding);
   MJ_TRY(between, groups_.judge([] { std::this_thread::sleep_for(kPause); }));
   std::move(between.begin(), between.end(), std::back_inserter(report_.findings));
   std::stable_sort(report_.findings.begin(), report_.findings.end(),

@@ -165,6 +165,7 @@ Result<std::vector<Check>> doctor(const Caller& by, Store& store, FlowStore& flo
   if (!by.is_operator) facts.used.clear();
   std::vector<Check> checks = examine_server(facts, own_server ? 0 : by.context, wait_replicas);
   for (Check& check : examine_format(store, by.context)) checks.push_back(std::move(check));
+  for (Check& check : examine_quota(store, by.context)) checks.push_back(std::move(check));
   MJ_TRY(of_context, examine_context(store, flows, by.context));
   std::move(of_context.begin(), of_context.end(), std::back_inserter(checks));
   return checks;

@@ -23,7 +23,8 @@ constexpr std::array kOwnKeys{
         "(of its facts), claim_id, token (its hash), epoch, attempt, deliveries, runner, instance, lease_ms, until_ms, "
         "began, beat, log_base, reason, postponed, message, cancel (tombstone), leftover, priority, deps, "
         "prerequisites, held, turn, "
-        "ckey, awaited (the message that its end answers), "
+        "ckey, kept, kept_end, log_bytes (what was counted of the job in mj:kept), log_full (output was not kept), "
+        "awaited (the message that its end answers), "
         "approved:<name> (who gave it, and why), noticed (its end has a notice), idem, overdue, waiting_since, flow "
         "(context, id), content (digest); "
         "once ended: status, detail, end (digest), "
@@ -67,6 +68,12 @@ constexpr std::array kOwnKeys{
     OwnKey{"mj:artifacts", "hash",
            "names of this store in the folders of artifacts: fields of 24 hex digits; never removed",
            "the agents that know them"},
+    OwnKey{"mj:kept", "hash",
+           "bytes that jobs keep here (records, output, ends): caller: those of its jobs; all; over: the caller whose "
+           "oldest ended jobs leave next; at: up to which end, in ms, mj:ended was searched for them",
+           "kept, kept_end and log_bytes of mj:claim:*"},
+    OwnKey{"mj:kept-created", "hash",
+           "key of a job that was never queued, or of a message that was created here: bytes of its record", kItself},
     OwnKey{"mj:log:<job key>", "stream",
            "<seq>-0: ts, stream, text; numbers go on over deliveries; the last entry holds end, the status", kItself},
     OwnKey{"mj:next:<caller>", "string", "the last job id that was allocated for a caller",
@@ -160,13 +167,14 @@ constexpr std::array kOwnKeys{
     OwnKey{"mj:next:flow", "string", "the last flow id that was allocated", "largest id of flow:*"},
     OwnKey{"mj:catalog", "stream", "<row>-0: flow, at (ms), name of its definition; of all flows", kItself},
     OwnKey{"mj:catalog:<name>", "stream", "the same of one definition's flows", "mj:catalog"},
-    OwnKey{"mj:definition:<hash>", "hash", "a definition: text", kItself},
+    OwnKey{"mj:definition:<hash>", "hash", "a definition: text; caller, kept: whose it is counted as in mj:kept",
+           kItself},
     OwnKey{"mj:definition-uses:<hash>", "set", "who uses it: flow:<id>, schedule:<name>; unused ones go",
            "mj:flow:*, mj:schedule:*"},
     OwnKey{"mj:schedules", "set", "names of the schedules", "mj:schedule:*"},
     OwnKey{"mj:schedule:<name>", "hash",
            "name, revision, content (digest), caller, cron, zone, overlap, missed, definition_hash, next_ms, last_ms, "
-           "last_flow, paused, note",
+           "last_flow, paused, note; kept, kept_of: what is counted of it in mj:kept, and for whom",
            kItself},
     OwnKey{"mj:coordinator", "hash", "who moves flows on: instance, where, until_ms, ttl_ms", "the next heartbeat"},
     OwnKey{"mj:format", "hash", "version of the formats of these keys, absent: 1; program that wrote it",

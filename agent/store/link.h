@@ -80,10 +80,18 @@ class Link {
 // A way to a context's database; context 0: to the default server, for what belongs to no context.
 using OpenLink = std::function<Result<std::unique_ptr<Link>>(Id context)>;
 
-// Where a store says what it does.
+// How many bytes jobs may keep in a context's database: records, output and results (scripts/lib/kept.lua). 0: any
+// number.
+struct StoreQuota {
+  std::uint64_t caller_bytes = 512ULL << 20;    // the jobs of one caller
+  std::uint64_t context_bytes = 2048ULL << 20;  // all jobs
+};
+
+// What the stores of one process share: where they report what they do, and the quota that they enforce.
 struct Observed {
   std::shared_ptr<Metrics> metrics = no_metrics();
   std::shared_ptr<Traces> traces = no_traces();
+  StoreQuota quota = {};
 };
 
 // The connections of one store object, one to each context's database, opened when it is first asked for. One that has
@@ -101,6 +109,8 @@ class ContextLinks {
   Result<Reply> command(Id context, const Arguments&, std::uint32_t extra_ms = 0);
   Metrics& metrics() const { return *observed_.metrics; }
   Traces& traces() const { return *observed_.traces; }
+  // The two arguments of the scripts that enforce the quota.
+  void add_quota(Arguments& to) const { to.add(observed_.quota.caller_bytes).add(observed_.quota.context_bytes); }
 
  private:
   Observed observed_;

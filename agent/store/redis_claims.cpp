@@ -158,7 +158,7 @@ Result<std::vector<Renewal>> RedisStore::renew(Id context, std::span<const Claim
 }
 
 // As many of the reports as one call takes.
-void RedisStore::write_call(std::span<const Report> reports, ReportCall& call) {
+void RedisStore::write_call(std::span<const Report> reports, ReportCall& call) const {
   call.began_us = unix_us();
   for (std::size_t bytes = 0; call.reports < reports.size() && call.reports < kMaxReports && bytes < kMaxReportBytes;
        ++call.reports) {
@@ -167,6 +167,7 @@ void RedisStore::write_call(std::span<const Report> reports, ReportCall& call) {
   call.ends.resize(call.reports);
   Arguments& out = call.arguments;
   out.add(std::uint64_t{call.reports});
+  add_quota(out);
   for (std::size_t i = 0; i < call.reports; ++i) {
     if (const auto* ended = std::get_if<EndReport>(&reports[i])) {
       Fields& fields = call.ends[i] = end_fields(ended->end);

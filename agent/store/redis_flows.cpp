@@ -183,6 +183,7 @@ Result<void> RedisFlows::put_some_jobs(Id context, Id flow, std::span<const Job>
   while (true) {
     Arguments arguments;
     arguments.add(std::uint64_t{context}).add(std::uint64_t{flow}).add(std::uint64_t{all.size()});
+    add_quota(arguments);
     for (const Sent& each : all)
       arguments.add(each.key).add(each.queue).add(each.accepted ? "1" : "0").add_list(each.fields);
     MJ_TRY(reply, run(context, scripts::flow_put_jobs, arguments));
@@ -211,6 +212,7 @@ Result<void> RedisFlows::put_flow(const Flow& flow, const std::string& definitio
   auto span = begin_submission(traces(), fields);
   Arguments arguments;
   arguments.add(std::uint64_t{flow.id}).add(flow.definition_hash).add(definition).add(flow.name).add_list(fields);
+  add_quota(arguments);
   MJ_TRY(reply, run(flow.context_id, scripts::flow_put, arguments));
   if (reply.text() == "missing") return no_flow(flow.context_id, flow.id);
   end_submission(traces(), span, redis_key(flow));
@@ -401,6 +403,7 @@ Result<void> RedisFlows::put_schedule(Id context, const Schedule& schedule, cons
   for (const ScheduleField& field : kScheduleFields) fields.emplace_back(field.name, field.write(schedule));
   Arguments arguments{schedule.name};
   arguments.add(expected_revision).add(schedule.definition_hash).add(definition).add_list(fields);
+  add_quota(arguments);
   MJ_TRY(reply, run(context, scripts::flow_schedule_put, arguments));
   if (reply.text() == "missing") {
     return fail(Code::not_found, "definition " + schedule.definition_hash + " does not exist: give its text");

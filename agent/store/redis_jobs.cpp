@@ -104,6 +104,7 @@ Result<NewJobs> RedisStore::submit_some(std::span<const Job> jobs, bool queued) 
   while (!made.refused) {
     Arguments arguments;
     arguments.add(std::uint64_t{jobs[0].caller_id}).add(queued ? "1" : "0").add(std::uint64_t{step.jobs.size()});
+    add_quota(arguments);
     for (std::size_t i = 0; i < step.jobs.size(); ++i) {
       const ComingJob& each = step.jobs[i];
       arguments.add(std::uint64_t{jobs[i].id}).add(each.queue).add(each.accepted).add(jobs[i].idempotency_key);
@@ -149,6 +150,7 @@ Result<CreatedRecord> RedisStore::create_record(Id context, const NewRecord& wan
   Arguments arguments;
   arguments.add(wanted.prefix).add("mj:next:" + wanted.counter).add(std::uint64_t{wanted.id});
   arguments.add_list(wanted.fields);
+  add_quota(arguments);
   // Actors belong to no context: they are all that is written to database 0.
   if (context == 0 && wanted.prefix != "actor:") return fail(Code::invalid, "only actors live in context 0");
   if (context == 0 && !field_of(wanted.fields, "pubkey").empty()) MJ_CHECK(index_actors(""));
@@ -415,7 +417,9 @@ JobPlaces job_places(const std::string& job_key, const Reply& reply) {
 Result<TickReply> RedisStore::tick(Id context, const TickRequest& request) {
   Arguments arguments;
   arguments.add(std::uint64_t{request.missing_wait_ms}).add(request.retention_ms).add(request.retention_count);
-  MJ_TRY(reply, run(context, scripts::tick, arguments.add(std::uint64_t{std::max(request.max, 1U)})));
+  arguments.add(std::uint64_t{std::max(request.max, 1U)});
+  add_quota(arguments);
+  MJ_TRY(reply, run(context, scripts::tick, arguments));
   TickReply out;
   out.due = static_cast<std::uint32_t>(reply.at(0).number());
   out.settled = static_cast<std::uint32_t>(reply.at(1).number());

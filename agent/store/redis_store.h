@@ -190,7 +190,7 @@ class RedisStore final : public Store, private ContextLinks {
     std::size_t reports = 0;  // as many as one call takes
     std::uint64_t began_us = 0;
   };
-  static void write_call(std::span<const Report>, ReportCall&);
+  void write_call(std::span<const Report>, ReportCall&) const;
   void read_answers(Id context, const Reply&, std::span<const Report>, std::vector<Result<void>>& out);
   Result<std::vector<Result<void>>> reported(Id context, std::span<const Report>, std::vector<Result<void>> answers,
                                              std::uint64_t began_us);

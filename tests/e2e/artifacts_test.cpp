@@ -152,6 +152,14 @@ TEST_F(ArtifactsE2e, RunFailsWhenAnArtifactIsDropped) {
   EXPECT_EQ(nlohmann::json::parse(links.out)["artifacts_dropped"].size(), 2U);
 }
 
+TEST_F(ArtifactsE2e, ScriptsBeyondTheQuotaAreRefused) {
+  const std::string large = folder_.write("large.py", "#" + std::string(1 << 20, 'x') + "\n");
+  for (int i = 0; i < 3; ++i)
+    ASSERT_EQ(mycojobs_({"job", "submit", large, "--quota-caller-bytes", "4MiB"}).code, 0) << i;
+  expect_says(mycojobs_({"job", "submit", large, "--quota-caller-bytes", "4MiB"}), 65, "quota.caller_bytes");
+  EXPECT_EQ(mycojobs_({"job", "submit", large, "--quota-caller-bytes", "4MiB", "--caller", "2"}).code, 0);
+}
+
 TEST_F(ArtifactsE2e, AFolderThatCannotBeReadAnyMoreStandsInTheLog) {
   Process agent = serve();
   const std::string key = finished(R"(

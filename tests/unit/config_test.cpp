@@ -63,6 +63,8 @@ const std::map<std::string, std::string> kExamples = {
     {"message.max_artifact_bytes", "1MiB"},
     {"message.max_incoming_bytes", "1GiB"},
     {"job.output_bytes", "1KiB"},
+    {"quota.caller_bytes", "64MiB"},
+    {"quota.context_bytes", "0"},
     {"job.max_deliveries", "5"},
     {"sandbox.memory", "1GiB"},
     {"sandbox.pids", "128"},
@@ -169,6 +171,8 @@ TEST_F(ConfigTest, DefaultsAreThoseOfTheManual) {
   EXPECT_EQ(settings.job_max_result_bytes, 1U << 20);
   EXPECT_EQ(settings.job_max_artifact_bytes, 64U << 20);
   EXPECT_EQ(settings.job_output_bytes, 1U << 20);
+  EXPECT_EQ(settings.quota_caller_bytes, 512U << 20);
+  EXPECT_EQ(settings.quota_context_bytes, 2048ULL << 20);
   EXPECT_EQ(settings.job_max_deliveries, 3U);
   EXPECT_EQ(settings.sandbox_memory_bytes, 256U << 20);
   EXPECT_EQ(settings.sandbox_pids, 64U);

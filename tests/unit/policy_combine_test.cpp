@@ -184,6 +184,10 @@ TEST(Combine, AWrittenCeilingLowersTheProfileInThatFieldAlone) {
   EXPECT_EQ(lowered->syscalls, own.syscalls);
 }
 
+TEST(DefaultCeiling, KeepsNoMoreOutputThanAJobHasWithoutAsking) {
+  EXPECT_EQ(default_ceiling().output_bytes, Policy{}.output_bytes);
+}
+
 TEST(Profiles, AreThoseOfTheManualsTable) {
   EXPECT_EQ(profile("python"), Policy{});
   EXPECT_EQ(profile("v.compile").memory_bytes, 1024 * kMebi);

@@ -1,6 +1,6 @@
 -- Claims and leases: a job is taken, its lease renewed or passed, its end reported.
 
---# claim: journal places messages worlds ends refusals
+--# claim: journal places messages worlds kept ends refusals
 -- Takes jobs off queues. Answers {set_aside, {queue, job, claim_id_index, epoch, attempt, deliveries, record}...,
 -- paused queues, 1 if entries are left that this call has not looked at, heads of journals that it has written to}.
 local runner, instance, actor, context = arg(), arg(), arg(), arg()
@@ -32,6 +32,7 @@ if err then
 end
 
 local taken, bytes, set_aside, seen, full, paused = {}, 0, 0, 0, false, {}
+local charges = {}  -- by caller: bytes of records that other clients have written
 local now, lease, until_ms = dec(now_ms), dec(lease_ms), dec(now_ms + lease_ms)
 local prioritised  -- the entry that is looked at comes from mj:priority:<queue>
 
@@ -51,7 +52,7 @@ local function start(queue, job, claim, record, ckey)
     'i', instance, 'l', lease)
   set_claim(job, claim, 'state', 'live', 'claim_id', id, 'token', token, 'epoch', epoch, 'attempt', attempt,
     'deliveries', deliveries, 'runner', runner, 'instance', instance, 'queue', queue, 'lease_ms', lease,
-    'until_ms', until_ms, 'began', now)
+    'until_ms', until_ms, 'began', now, 'kept', claim.kept)
   if log_base > 0 or claim.log_base then redis.call('HSET', 'mj:claim:' .. job, 'log_base', dec(log_base)) end
   if ckey then
     redis.call('SADD', 'mj:running:' .. ckey, job)
@@ -278,6 +279,12 @@ local function take(queue, entry)
     return
   end
   bytes = bytes + size
+  if not claim.kept then
+    local noted = claim.state and created_charge(entry)
+    local caller, kept = caller_of(entry), noted or math.max(kLeastKept, size)
+    if not noted then charges[caller] = (charges[caller] or 0) + kept end
+    claim.kept = dec(kept)
+  end
   start(queue, entry, claim, list, ckey)
 end
 
@@ -328,9 +335,10 @@ for i, queue in ipairs(queues) do
     end
   end
 end
+for caller, kept in pairs(charges) do charge(caller, kept) end
 return {set_aside, taken, paused, seen >= 256 and 1 or 0, heads_now()}
 
---# renew: journal places messages worlds ends
+--# renew: journal places messages worlds kept ends
 -- For each claim 0 stale, 1 renewed, 2 renewed and somebody wants the job cancelled.
 local lease_ms, count = num(arg()), num(arg())
 local err = wrong_shared()
@@ -361,9 +369,10 @@ for i = 1, count do
 end
 return answers
 
---# report: journal places messages worlds ends
+--# report: journal places messages worlds kept ends
 -- Reports in order. For each {word, text}: ok, stale, conflict, invalid. Then the heads of journals that it has written to.
 local count = num(arg())
+read_quota()
 local err = wrong_shared()
 if err then return err end
 
@@ -372,14 +381,38 @@ local function stale(job, what, claim_id)
   return {'stale', ''}
 end
 
+-- Counts new lines of output. 0: they are not kept, since the jobs of the caller keep too much already; then a line that
+-- says so, the first time.
+local function charge_output(job, claim, lines, base, last)
+  local bytes, before = 0, num(claim.log_bytes)
+  for i = 1, #lines, 4 do
+    if base + num(lines[i]) > last then bytes = bytes + #lines[i + 3] + kLineBytes end
+  end
+  if bytes == 0 then return 1 end
+  local caller, step = caller_of(job), log_charge(before + bytes) - log_charge(before)
+  local setting, limit = charge(caller, step, true)
+  if not setting then
+    redis.call('HSET', 'mj:claim:' .. job, 'log_bytes', dec(before + bytes))
+    return bytes
+  end
+  if claim.log_full then return 0 end
+  redis.call('HSET', 'mj:claim:' .. job, 'log_full', 1)
+  return 0, 'output is not kept from here on: the jobs of caller ' .. caller .. ' keep as much as ' .. setting .. ' allows, '
+    .. dec(limit) .. ' bytes'
+end
 local function append_log(job, claim_id, token, lines)
   local claim = read_claim(job)
   if not is_live(claim, claim_id, token) then return stale(job, 'output', claim_id) end
   local key = 'mj:log:' .. job
   local base, last = num(claim.log_base), last_seq(job)
+  local bytes, gap = charge_output(job, claim, lines, base, last)
   for i = 1, #lines, 4 do
     local seq = base + num(lines[i])
     if seq > last then
+      if bytes == 0 then
+        if not gap then break end
+        lines[i + 2], lines[i + 3] = 'system', gap
+      end
       local added = redis.pcall('XADD', key, dec(seq) .. '-0', 'ts', lines[i + 1], 'stream', lines[i + 2],
         'text', lines[i + 3])
       if type(added) == 'table' and added.err then
@@ -388,6 +421,7 @@ local function append_log(job, claim_id, token, lines)
         end
         return added
       end
+      if bytes == 0 then break end
     end
   end
   return {'ok', ''}
@@ -399,7 +433,7 @@ local function retry(job, claim, fields, sum, after_ms)
   redis.call('ZADD', 'mj:delayed', due, job)
   add_fact(claim.queue, job, claim, 'retry', 'c', claim.claim_id, 'e', claim.epoch, 'detail', detail, 'due', due)
   set_claim(job, claim, 'state', 'delayed', 'reason', 'retry', 'attempt', num(claim.attempt) + 1, 'deliveries', 0,
-    'end', sum, 'waiting_since', dec(now_ms))
+    'end', sum, 'waiting_since', dec(now_ms), unpack(charge_end(job, claim, fields)))
   redis.call('HDEL', 'mj:claim:' .. job, 'until_ms', 'beat', 'began')
   leave(job, claim, 'live')
   if has_type(job, 'hash') then
@@ -458,7 +492,7 @@ end
 answers[count + 1] = heads_now()
 return answers
 
---# unclaim: journal places messages worlds ends leases
+--# unclaim: journal places messages worlds kept ends leases
 -- Claims that were made and whose answer was lost: nobody runs their jobs. Back to their queues, as if they had not been
 -- taken. Looks at one page. {after which the next one begins, or '', how many}.
 local after, wanted = arg(), {}
@@ -491,7 +525,7 @@ for i = 1, #listed, 2 do
 end
 return found
 
---# expire: journal places messages worlds ends
+--# expire: journal places messages worlds kept ends
 -- 1: the lease that ends at until_ms has passed and the job is back on its queue (or has ended, if it was cancelled).
 local job, until_ms = arg(), num(arg())
 local err = wrong_shared()
@@ -521,7 +555,7 @@ local left_ms = until_ms - now_ms
 if left_ms >= 0 and left_ms <= num(claim.lease_ms) then return 0 end
 return give_back(job, claim, 'expired', 'its lease ran out') or 1
 
---# expire_instance: journal places messages worlds ends leases
+--# expire_instance: journal places messages worlds kept ends leases
 -- An instance of a runner whose every process is gone: its jobs need not wait for their leases. Looks at one page.
 -- {after which the next one begins, or '', jobs...}.
 local runner, instance, after = arg(), arg(), arg()

@@ -1,4 +1,4 @@
---# flow_commit: journal places messages worlds ends flows
+--# flow_commit: journal places messages worlds kept ends flows
 -- {the revision after it}; {conflict, the present one}; {taken}: by another commit, which had no facts; {missing}.
 local context, flow, expected, taken, taken_before = arg(), arg(), num(arg()), num(arg()), arg()
 local due, checkpoint, ended, parent = arg(), arg(), arg() == '1', arg()
@@ -65,10 +65,12 @@ local function plant(each)
     add_anomaly(job .. ' was submitted by itself, and is a job of flow ' .. me .. ' by its id: the flow goes on with its end')
     return set_claim(job, claim, 'flow', me)
   end
+  local kept = record_charge(each.record)
+  charge(caller_of(job), kept)
   redis.call('DEL', job)
   redis.call('HSET', job, 'id', string.match(job, '%d+$'), 'created_at', now_s, 'flow_id', flow, 'status',
     'waiting_for_prerequisites', 'detail', 'planned', 'updated_at', now_s, unpack(each.record))
-  plan(job, claim, each.queue, me)
+  plan(job, claim, each.queue, me, 'kept', dec(kept))
 end
 
 local function queue_job(job, claim, fields)

@@ -58,16 +58,17 @@ end
 redis.call('SET', counter, dec(first + jobs - 1))
 return dec(first)
 
---# flow_put_jobs: journal places messages worlds ends flows
+--# flow_put_jobs: journal places messages worlds kept ends flows
 -- {}; or {index, record}... of those that are there and were not accepted; or a text: why not.
 local context, flow, count = arg(), arg(), num(arg())
+read_quota()
 local err = wrong_shared() or wrong_flow(flow)
 if err then return err end
 local mark, me = read_mark(flow), context .. ' ' .. flow
 if not mark then return 'missing' end
 local open = mark.state == 'creating' or mark.state == 'new'
 
-local fresh, exist = {}, {}
+local fresh, exist, kept = {}, {}, 0
 for i = 1, count do
   local job, queue, accepted, fields = arg(), arg(), arg() == '1', list_arg()
   err = wrong(job, 'hash') or wrong('mj:claim:' .. job, 'hash')
@@ -93,10 +94,15 @@ for i = 1, count do
       end
       if not accepted then exist[#exist + 1] = {i, redis.call('HGETALL', job)} end
     end
-    fresh[#fresh + 1] = {job = job, queue = queue, fields = fields, claim = claim, there = there, content = content}
+    local bytes = record_charge(fields)
+    if not there then kept = kept + bytes end
+    fresh[#fresh + 1] = {job = job, queue = queue, fields = fields, claim = claim, there = there, content = content, kept = bytes}
   end
 end
 if #exist > 0 then return exist end
+local caller = mark.caller or '0'
+local setting, limit = charge(caller, kept, true)
+if setting then return refusal_of_quota(caller, setting, limit) end
 for _, each in ipairs(fresh) do
   local job = each.job
   local fields = {'flow_id', flow, 'status', 'waiting_for_prerequisites', 'detail', 'planned', 'updated_at', now_s}
@@ -108,13 +114,18 @@ for _, each in ipairs(fresh) do
     for _, text in ipairs(fields) do each.fields[#each.fields + 1] = text end
     redis.call('HSET', job, 'id', string.match(job, '%d+$'), 'created_at', now_s, unpack(each.fields))
   end
-  plan(job, each.claim, each.queue, me, 'content', each.content)
+  if each.there then
+    plan(job, each.claim, each.queue, me, 'content', each.content)
+  else
+    plan(job, each.claim, each.queue, me, 'content', each.content, 'kept', dec(each.kept))
+  end
 end
 return {}
 
---# flow_put: flows
+--# flow_put: journal kept flows
 -- Empty, or missing.
 local flow, hash, definition, name, fields = arg(), arg(), arg(), arg(), list_arg()
+read_quota()
 local index = kCatalog .. ':' .. name
 local err = wrong_flow(flow) or wrong_definition(hash) or wrong(kCatalog, 'stream') or wrong(index, 'stream')
 if err then return err end
@@ -126,7 +137,10 @@ if mark.state ~= 'creating' then
 end
 local row, index_row = head_of(kCatalog), name == '' and 0 or head_of(index)
 if not row or not index_row then return strange_head(row and index or kCatalog) end
-use_definition(hash, definition, 'flow:' .. flow)
+local caller = mark.caller or '0'
+err = charge_definition(hash, definition, caller)
+if err then return err end
+use_definition(hash, definition, 'flow:' .. flow, caller)
 redis.call('HSET', 'flow:' .. flow, 'status', 'dispatched', 'detail', 'new', 'updated_at', now_s, unpack(fields))
 redis.call('XADD', kCatalog, dec(row + 1) .. '-0', 'flow', flow, 'at', mark.created_ms or dec(now_ms), 'name', name)
 if name ~= '' then
@@ -290,7 +304,7 @@ redis.call('ZADD', kDue, 'LT', dec(now_ms), flow)
 redis.call('PUBLISH', kDue, context .. ' ' .. flow)
 return 1
 
---# flow_await: journal places messages worlds ends flows
+--# flow_await: journal places messages worlds kept ends flows
 local context, flow, other = arg(), arg(), arg()
 local waits = 'mj:flow-waits:' .. other
 local err = wrong(waits, 'set') or wrong(kDue, 'zset') or wrong('mj:anomalies', 'stream') or wrong('mj:flow:' .. other, 'hash')
@@ -324,9 +338,10 @@ if err then return err end
 if redis.call('HGET', key, 'instance') == instance then redis.call('DEL', key) end
 return 0
 
---# flow_schedule_put: journal flows
+--# flow_schedule_put: journal kept flows
 -- Empty; {conflict, the present revision}; missing: its definition is not there and was not given.
 local name, expected, hash, definition, fields = arg(), num(arg()), arg(), arg(), list_arg()
+read_quota()
 local key = 'mj:schedule:' .. name
 local err = wrong(key, 'hash') or wrong('mj:schedules', 'set') or wrong_definition(hash)
 if err then return err end
@@ -339,24 +354,37 @@ if revision ~= expected then
   return {'conflict', dec(revision)}
 end
 if definition == '' and redis.call('EXISTS', 'mj:definition:' .. hash) == 0 then return 'missing' end
-redis.call('HSET', key, 'name', name, 'revision', dec(revision + 1), 'content', content, unpack(fields))
+local caller, kept = to_table(fields).caller or '0', record_charge(fields)
+if not there.kept then
+  local setting, limit = charge(caller, kept, true)
+  if setting then return refusal_of_quota(caller, setting, limit) end
+end
+err = charge_definition(hash, definition, caller)
+if err then
+  if not there.kept then credit(caller, kept) end
+  return err
+end
+redis.call('HSET', key, 'name', name, 'revision', dec(revision + 1), 'content', content, 'kept', there.kept or dec(kept),
+  'kept_of', there.kept_of or caller, unpack(fields))
 redis.call('SADD', 'mj:schedules', name)
-use_definition(hash, definition, 'schedule:' .. name)
+use_definition(hash, definition, 'schedule:' .. name, caller)
 if there.definition_hash and there.definition_hash ~= hash then drop_definition(there.definition_hash, 'schedule:' .. name) end
 return ''
 
---# flow_schedule_remove: journal flows
+--# flow_schedule_remove: journal kept flows
 local name = arg()
 local key = 'mj:schedule:' .. name
 local err = wrong(key, 'hash') or wrong('mj:schedules', 'set')
 if err then return err end
-local hash = redis.call('HGET', key, 'definition_hash')
+local there = redis.call('HMGET', key, 'definition_hash', 'kept', 'kept_of')
+local hash = there[1]
 redis.call('SREM', 'mj:schedules', name)
 if redis.call('DEL', key) == 0 then return 'missing' end
+if there[2] and there[3] then credit(there[3], num(there[2])) end
 drop_definition(hash, 'schedule:' .. name)
 return ''
 
---# flow_retire: journal places flows
+--# flow_retire: journal places kept flows
 -- One flow leaves: all that is its own. 1: gone. 0: some of the jobs of one that was never finished are left, call again.
 -- not_ended; missing.
 local flow, asked = arg(), arg() == '1'  -- asked: by a person, whatever its time is
@@ -387,6 +415,7 @@ if mark.state == 'creating' then
       local journal = 'mj:journal:' .. queue_of(job, claim)
       if #revisions > 0 and has_type(journal, 'stream') then redis.call('XDEL', journal, unpack(revisions)) end
       forget_idempotency_keys(job, claim)
+      credit_job(job, claim)
       redis.call('UNLINK', job, 'mj:claim:' .. job)
       call_index('ZREM', 'mj:jobs', job)
     end

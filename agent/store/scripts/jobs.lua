@@ -1,17 +1,18 @@
 -- Jobs and other records come in, are read, cancelled, queued again.
 
---# submit: ids journal places
+--# submit: ids journal places kept
 -- New jobs of one caller: all of them, or none. queued: with their queue entries. No two of them have the same id or the
 -- same idempotency key, and none has an id where another is to be given one. accepted: a key that is there already, and
 -- says the same.
 -- Answers {new, s, ms, {id, detail}...}: an empty detail: accepted; {there, {index, exists | used, key, record}...}: of
 -- some that are there and were not accepted, nothing was written; {wrong, index, error}: neither.
 local caller, queued, count = arg(), arg() == '1', num(arg())
+read_quota()
 local counter, names = 'mj:next:' .. caller, 'mj:idempotency:' .. caller
 local shared = wrong_shared() or wrong(counter, 'string') or wrong(names, 'hash')
 if shared then return shared end
 local kMostBytes = 8388608  -- of records in an answer, and the one that is longer
-local queues, jobs, there, bytes, last_id = {}, {}, {}, 0, nil
+local queues, jobs, there, bytes, last_id, kept = {}, {}, {}, 0, nil, 0
 
 local function key_of(id) return 'job:' .. caller .. ':' .. dec(id) end
 local function next_key()
@@ -44,7 +45,8 @@ for i = 1, count do
   local err = queues[queue] or found and found.err and found or queued and wrong_priorities(queue, wanted.priority)
   if err then return {'wrong', dec(i), err.err} end
   if not found then
-    jobs[i] = {job = job, queue = queue, name = name, fields = fields, wanted = wanted}
+    jobs[i] = {job = job, queue = queue, name = name, fields = fields, wanted = wanted, kept = record_charge(fields)}
+    kept = kept + jobs[i].kept
   elseif accepted == found[2] and found[1] == 'exists' then
     jobs[i] = {job = accepted}
   elseif bytes <= kMostBytes then
@@ -54,9 +56,11 @@ for i = 1, count do
   end
 end
 if #there > 0 then return {'there', there} end
+local setting, limit = charge(caller, kept, true)
+if setting then return refusal_of_quota(caller, setting, limit) end
 
 -- What belongs into one key is written by one command: most of the time of a long step is taken by their number.
-local answer, named, pushes, seen = {'new', now_s, dec(now_ms)}, {}, {}, {}
+local answer, named, pushes, seen, created = {'new', now_s, dec(now_ms)}, {}, {}, {}, {}
 for _, each in ipairs(jobs) do
   local job, fields, detail = each.job, each.fields, ''
   if fields then
@@ -76,7 +80,10 @@ for _, each in ipairs(jobs) do
     end
     if queued then
       pushes[each.queue] = pushes[each.queue] or {}
-      place_new(job, each.queue, wanted, pushes[each.queue])
+      place_new(job, each.queue, wanted, pushes[each.queue], 'kept', dec(each.kept))
+    else
+      created[#created + 1] = job
+      created[#created + 1] = dec(each.kept)
     end
     seen[#seen + 1] = dec(now_us)
     seen[#seen + 1] = job
@@ -84,6 +91,7 @@ for _, each in ipairs(jobs) do
   answer[#answer + 1] = {string.match(job, '%d+$'), detail}
 end
 if #named > 0 then redis.call('HSET', names, unpack(named)) end
+if #created > 0 then call_index('HSET', kKeptCreated, unpack(created)) end
 for queue, list in pairs(pushes) do
   if #list > 0 then redis.call('LPUSH', queue, unpack(list)) end
 end
@@ -91,10 +99,11 @@ if #seen > 0 then call_index('ZADD', 'mj:jobs', unpack(seen)) end
 if last_id then redis.call('SET', counter, dec(last_id)) end
 return answer
 
---# create_record: actors ids
+--# create_record: actors ids journal kept
 -- Writes a record that stands in no queue. Answers {new | exists | used | taken, key, record}; taken: another actor has
 -- its public key.
 local prefix, counter, id, fields = arg(), arg(), num(arg()), list_arg()
+read_quota()
 local indexed, pubkey = prefix == 'runner:', prefix == 'actor:' and to_table(fields).pubkey
 if pubkey == '' then pubkey = nil end
 local err = wrong(counter, 'string') or (indexed and wrong('mj:runners', 'zset'))
@@ -111,6 +120,12 @@ if err then return err end
 if redis.call('EXISTS', key) == 1 then return {'exists', key, redis.call('HGETALL', key)} end
 if is_used(key) then return {'used', key, {}} end
 if pubkey and is_anothers(pubkey, dec(id)) then return {'taken', key, {}} end
+local caller, kept = string.match(prefix, '^message:(%d+):$'), record_charge(fields)
+if caller then
+  local setting, limit = charge(caller, kept, true)
+  if setting then return refusal_of_quota(caller, setting, limit) end
+  call_index('HSET', kKeptCreated, key, dec(kept))
+end
 redis.call('HSET', key, 'id', dec(id), 'created_at', now_s, 'updated_at', now_s, unpack(fields))
 if indexed then redis.call('ZADD', 'mj:runners', 'NX', 0, dec(id)) end
 if pubkey then own_key(pubkey, dec(id)) end
@@ -273,14 +288,14 @@ end
 if seen < max and 2 * seen == #page then last, skip = '', 0 end
 return {looked, last, skip, jobs, unseen}
 
---# cancel: journal places messages worlds ends
+--# cancel: journal places messages worlds kept ends
 -- The answer is cancel_job()'s.
 local job = arg()
 local err = wrong_shared() or wrong(job, 'hash') or wrong('mj:claim:' .. job, 'hash')
 if err then return err end
 return cancel_job(job, read_claim(job))
 
---# requeue: journal places messages worlds ends
+--# requeue: journal places messages worlds kept ends
 -- Empty, missing, or why not.
 local job = arg()
 local err = wrong_shared() or wrong(job, 'hash') or wrong('mj:claim:' .. job, 'hash')

@@ -307,7 +307,7 @@ for _, index in ipairs({'mj:outbox', 'mj:inbox'}) do
 end
 return {out, arrived, dec(next_due), dec(now_ms)}
 
---# settle_mail: journal places messages worlds ends
+--# settle_mail: journal places messages worlds kept ends
 -- What has come of an entry of the outbox. what: delivered, later (after pause_ms, because of `why`), failed (detail,
 -- why), over. more: fields for the mark. An entry that is gone: somebody else was faster.
 local entry, what, pause_ms, detail, why, more = arg(), arg(), num(arg()), arg(), arg(), list_arg()
@@ -361,7 +361,7 @@ elseif what == 'failed' then
 end
 return what
 
---# answer_message: journal places messages worlds ends
+--# answer_message: journal places messages worlds kept ends
 -- The answer to a message that is away: its jobs end with what it says of them, the others as lost. done, known (it was
 -- answered before) or other (no such message has left). fields: of the message. carried: what the router is to hear of the
 -- job that it carries; in the mark, since others may write to the record.
@@ -389,7 +389,7 @@ if #fields > 0 and has_type(message, 'hash') then redis.call('HSET', message, un
 if carried ~= '' then redis.call('HSET', mark, 'carried_answer', carried) end
 return 'done'
 
---# cancel_message: journal places messages worlds ends
+--# cancel_message: journal places messages worlds kept ends
 -- All that a message carries ends, for ever: of one that is away here and there, of one that was taken here its jobs and
 -- its flow; one that nobody has taken yet ends at once. ended, asked, over or missing.
 local message = arg()
@@ -463,7 +463,7 @@ if not first then return redis.error_reply('MJFULL caller ' .. caller .. ' has n
 redis.call('SET', counter, dec(first + count - 1))
 return dec(first)
 
---# retire_messages: journal messages
+--# retire_messages: journal messages kept
 -- Messages that ended before this moment leave with their mark; that of one from elsewhere stays until it is too old to come
 -- again.
 local keep_ms, max = num(arg()), num(arg())
@@ -477,9 +477,11 @@ for _, message in ipairs(redis.call('ZRANGEBYSCORE', 'mj:messages', '-inf', dec(
   if is.answer == 'due' or num(is.left) > 0 then
     redis.call('ZADD', 'mj:messages', dec(now_ms), message)
   elseif again > now_ms then
+    credit_message(message)
     redis.call('UNLINK', message)
     redis.call('ZADD', 'mj:messages', dec(again), message)
   else
+    credit_message(message)
     redis.call('UNLINK', message, mark)
     redis.call('ZREM', 'mj:messages', message)
     if is.content and call_index('HGET', 'mj:came', is.content) == message then redis.call('HDEL', 'mj:came', is.content) end

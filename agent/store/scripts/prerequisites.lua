@@ -31,7 +31,7 @@ for _, job in ipairs(redis.call('ZRANGEBYSCORE', 'mj:prerequisites', '-inf', dec
 end
 return found
 
---# prerequisites_settled: journal places messages worlds ends
+--# prerequisites_settled: journal places messages worlds kept ends
 -- Met, or with a reason: never. 0: the job does not wait for them.
 local job, impossible = arg(), arg()
 local err = wrong_shared()
@@ -46,7 +46,7 @@ else
 end
 return 1
 
---# prerequisite_answer: journal places messages worlds ends
+--# prerequisite_answer: journal places messages worlds kept ends
 -- Somebody approves what a job outside of a flow waits for, or rejects it (reason): then it ends. line: who and why, for
 -- the job's log. ok; again: it was approved before; missing; over: it has ended; met: they were met; early: nobody has looked
 -- at it yet; unasked; or the id of the flow that decides.

@@ -11,7 +11,7 @@ for _, revision in ipairs(list_arg()) do
 end
 return there
 
---# purge_queue: journal places messages worlds ends
+--# purge_queue: journal places messages worlds kept ends
 -- Cancels what stands in a queue, the next to be taken first. Answers how many entries went.
 local queue, max = arg(), num(arg())
 local err = wrong_shared() or wrong(queue, 'list') or wrong('mj:priority:' .. queue, 'zset')
@@ -43,7 +43,7 @@ for _, entry in ipairs(redis.call('ZRANGE', 'mj:priority:' .. queue, 0, max - go
 end
 return gone
 
---# settle_dead_letter: journal places messages worlds ends
+--# settle_dead_letter: journal places messages worlds kept ends
 -- Strikes a dead letter off the list, and with requeue runs its job or queues its entry again. Empty, missing, or why not.
 local id, requeue = arg(), arg() == '1'
 local err = wrong_shared()

@@ -21,7 +21,7 @@ if before and pubkey ~= '' then own_key(pubkey, actor) end
 if before and before ~= '' and before ~= pubkey then disown_key(before, actor) end
 return {0, redis.call('HGETALL', key)}
 
---# delete_record: actors
+--# delete_record: actors journal kept
 -- An actor, a context, a runner or a message leaves. Answers gone, missing or why it cannot: what lives by it.
 local key = arg()
 local runner, message = string.match(key, '^runner:(%d+)$'), string.match(key, '^message:%d+:%d+$')
@@ -64,6 +64,7 @@ if message then
   if is.state == 'arrived' or is.state == 'away' then return 'it is ' .. is.state end
   if is.answer == 'due' then return 'whoever sent it has not heard of its end yet' end
   if stands('msg_in', key) then redis.call('LREM', 'msg_in', 0, key) end
+  credit_message(key)
   if num(is.fresh_until) > now_ms then  -- it might come once more
     redis.call('ZADD', 'mj:messages', dec(now_ms), key)
     redis.call('UNLINK', key)
@@ -88,7 +89,7 @@ if revision_of_context(context) ~= revision then return 0 end
 redis.call('UNLINK', 'context:' .. context)
 return 1
 
---# delete_job: journal places messages worlds ends
+--# delete_job: journal places messages worlds kept ends
 -- A job that has ended, or was never queued, leaves with its log and facts. Answers gone, missing or why it cannot.
 local job = arg()
 local err = wrong(job, 'hash') or wrong('mj:claim:' .. job, 'hash') or wrong_shared() or wrong('mj:horizon', 'hash')
@@ -105,6 +106,7 @@ if redis.call('EXISTS', job) == 0 then return 'missing' end
 local queue = 'queue:' .. (redis.call('HGET', job, 'script_type') or '')
 if was_pushed(queue, job) then return 'it waits in ' .. shown(queue) end
 forget_idempotency_keys(job, claim)
+credit_job(job, claim)
 redis.call('UNLINK', job, 'mj:claim:' .. job, 'mj:log:' .. job)
 redis.pcall('ZREM', 'mj:jobs', job)
 return 'gone'

@@ -17,7 +17,7 @@ for i, job in ipairs(jobs) do
 end
 return answers
 
---# repair: journal places messages worlds ends sight
+--# repair: journal places messages worlds kept ends sight
 -- Mends a job in these ways (`fixes`), if it is as it was when somebody looked at it (`seen`) and its journal has no
 -- facts of it that were not read then. What is wrong, and what mends it: domain/invariants.cpp. Answers 1; 0: it has
 -- moved, and nothing was changed.

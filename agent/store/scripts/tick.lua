@@ -1,6 +1,7 @@
---# tick: journal places messages worlds ends
+--# tick: journal places messages worlds kept ends
 -- What time brings. Answers {due, settled, missing, overdue, retired, more, ms until the next delayed job}.
 local missing_wait, keep_ms, keep_count, max = num(arg()), num(arg()), num(arg()), num(arg())
+read_quota()
 local err = wrong_shared() or wrong('mj:horizon', 'hash')
 if err then return err end
 local more = 0
@@ -147,6 +148,58 @@ if excess > 0 then
     retire(job)
   end
   if excess >= max and retired > before then more = 1 end
+end
+
+-- A caller whose jobs keep almost as much as they may: its oldest ended jobs leave until they keep three quarters of it. Where
+-- all callers together keep too much it is the one that keeps most.
+local function caller_in_excess()
+  local now = call_index('HMGET', kKept, 'over', 'all', 'caller_max', 'context_max')
+  if now and now[2] and (num(now[3] or nil) ~= quota.caller or num(now[4] or nil) ~= quota.context) then
+    redis.call('HSET', kKept, 'caller_max', dec(quota.caller), 'context_max', dec(quota.context))
+  end
+  if not now or not now[1] then return end
+  if not is_almost(num(now[2] or nil), quota.context) then return now[1] end
+  local most, caller = 0, now[1]
+  if redis.call('HLEN', kKept) <= 10000 then
+    local all = redis.call('HGETALL', kKept)
+    for i = 1, #all, 2 do
+      if string.find(all[i], '^%d+$') and num(all[i + 1]) > most then most, caller = num(all[i + 1]), all[i] end
+    end
+  end
+  return caller
+end
+local function is_relieved(own, all)
+  return (quota.caller == 0 or own <= quota.caller * 3 / 4) and (quota.context == 0 or all <= quota.context * 3 / 4)
+end
+local function relieve(caller)
+  local now = redis.call('HMGET', kKept, caller, 'all', 'at')
+  local from, kept_ms = num(now[3] or nil), nil
+  local page = redis.call('ZRANGEBYSCORE', 'mj:ended', dec(from), '+inf', 'WITHSCORES', 'LIMIT', 0, 4 * max)
+  local first, left = page[2], max
+  for i = 1, #page, 2 do
+    if left == 0 or is_relieved(num(now[1] or nil), num(now[2] or nil)) then return true, page[i + 1] end
+    if caller_of(page[i]) == caller then
+      local before = retired
+      retire(page[i])
+      left = left - (retired - before)
+      now = redis.call('HMGET', kKept, caller, 'all')
+    end
+    kept_ms = page[i + 1]
+  end
+  -- Many that ended in one millisecond: the next search begins behind them.
+  if kept_ms and kept_ms == first then kept_ms = dec(num(kept_ms) + 1) end
+  return #page == 8 * max, kept_ms
+end
+local excess_of = caller_in_excess()
+if excess_of then
+  local goes_on, at = relieve(excess_of)
+  local now = redis.call('HMGET', kKept, excess_of, 'all')
+  if not goes_on or is_relieved(num(now[1] or nil), num(now[2] or nil)) then
+    redis.call('HDEL', kKept, 'over', 'at')
+  else
+    redis.call('HSET', kKept, 'at', at or '0')
+    more = 1
+  end
 end
 
 -- Records that another client has deleted before anybody took them up: in time they are the oldest of all.

@@ -76,7 +76,7 @@ return {'done'}
 local context, world, max, manifest, key, content, keep_ms, most_keys = arg(), arg(), num(arg()), arg(), arg(), arg(), num(arg()), num(arg())
 local targets, fields = list_arg(), list_arg()
 local closed, keys, ages = 'mj:world-full:' .. world, 'mj:world-keys:' .. world, 'mj:world-key-ages:' .. world
-local kForgottenAtOnce = 20
+local kForgottenAtOnce, kMostInboxBytes = 20, 268435456
 local function forget(some)
   for _, each in ipairs(some) do
     redis.call('HDEL', keys, each)
@@ -94,6 +94,8 @@ end
 local in_force = redis.call('HGET', 'mj:world-head:' .. world, 'manifest')
 if manifest ~= '' and in_force and manifest ~= in_force then return {'other'} end
 if redis.call('XLEN', 'mj:world-in:' .. world) >= max then return {'full'} end
+local inbox_bytes = redis.call('MEMORY', 'USAGE', 'mj:world-in:' .. world, 'SAMPLES', '0')
+if inbox_bytes and inbox_bytes > kMostInboxBytes then return {'full'} end
 for i, target in ipairs(targets) do
   if redis.call('SISMEMBER', closed, target) == 1 then return {'busy', dec(i - 1)} end
 end

@@ -108,7 +108,8 @@ finish = function(job, claim, fields, by_owner)
       add_fact(queue, job, claim, kind, 'detail', detail)
     end
     has_record = write_end(job, fields)  -- before the claim says `ended`: an end that is acknowledged is in the record
-    set_claim(job, claim, 'state', 'ended', 'queue', queue, 'status', status, 'detail', detail, 'end', sum, 'ended_ms', now)
+    set_claim(job, claim, 'state', 'ended', 'queue', queue, 'status', status, 'detail', detail, 'end', sum, 'ended_ms', now,
+      unpack(charge_end(job, claim, fields)))
     claim.state = 'ended'
     redis.call('ZADD', 'mj:ended', now, job)
     leave(job, claim, from)
@@ -249,6 +250,7 @@ local function retire_job(job, claim)
   local horizon = math.max(num(redis.call('HGET', 'mj:horizon', queue)), num(claim.ended_ms))
   redis.call('HSET', 'mj:horizon', queue, dec(horizon))
   forget_idempotency_keys(job, claim)
+  credit_job(job, claim)
   redis.call('UNLINK', job, 'mj:claim:' .. job, 'mj:log:' .. job)
   redis.call('ZREM', 'mj:ended', job)
   call_index('ZREM', 'mj:jobs', job)

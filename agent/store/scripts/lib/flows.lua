@@ -63,8 +63,17 @@ end
 local function wrong_definition(hash)
   return wrong('mj:definition:' .. hash, 'hash') or wrong('mj:definition-uses:' .. hash, 'set')
 end
-local function use_definition(hash, text, user)
-  if redis.call('EXISTS', 'mj:definition:' .. hash) == 0 then redis.call('HSET', 'mj:definition:' .. hash, 'text', text) end
+-- A definition that is not there yet is charged to the caller, as long as anybody uses it. The error to answer with, if that is
+-- too much.
+local function charge_definition(hash, text, caller)
+  if redis.call('EXISTS', 'mj:definition:' .. hash) == 1 then return end
+  local setting, limit = charge(caller, record_charge({text}), true)
+  return setting and refusal_of_quota(caller, setting, limit)
+end
+local function use_definition(hash, text, user, caller)
+  if redis.call('EXISTS', 'mj:definition:' .. hash) == 0 then
+    redis.call('HSET', 'mj:definition:' .. hash, 'text', text, 'caller', caller, 'kept', dec(record_charge({text})))
+  end
   redis.call('SADD', 'mj:definition-uses:' .. hash, user)
 end
 local function drop_definition(hash, user)
@@ -72,7 +81,11 @@ local function drop_definition(hash, user)
   if is_foreign('mj:definition:' .. hash, 'hash') or is_foreign('mj:definition-uses:' .. hash, 'set') then return end
   -- A user that is not registered proves that users were lost: others may need the definition.
   local known = redis.call('SREM', 'mj:definition-uses:' .. hash, user) == 1
-  if known and redis.call('EXISTS', 'mj:definition-uses:' .. hash) == 0 then redis.call('UNLINK', 'mj:definition:' .. hash) end
+  if known and redis.call('EXISTS', 'mj:definition-uses:' .. hash) == 0 then
+    local charged = redis.call('HMGET', 'mj:definition:' .. hash, 'caller', 'kept')
+    if charged[1] and charged[2] then credit(charged[1], num(charged[2])) end
+    redis.call('UNLINK', 'mj:definition:' .. hash)
+  end
 end
 
 -- A job of the flow ("<context> <id>"), in no queue. More: further fields of its claim.

@@ -254,8 +254,9 @@ local function forget_idempotency_keys(job, claim)
 end
 
 -- The first place of a job whose record is written and says so: its queue, or mj:delayed until its run_at_ms. The caller
--- notes that it happened(). pushes: takes the job instead of the queue's list; the caller pushes these together.
-local function place_new(job, queue, record, pushes)
+-- notes that it happened(). pushes: takes the job instead of the queue's list; the caller pushes these together. More: further
+-- fields of its claim.
+local function place_new(job, queue, record, pushes, ...)
   local due = num(record.run_at_ms)
   local delayed = due > now_ms
   local claim = {priority = valid_priority(record.priority)}
@@ -272,9 +273,9 @@ local function place_new(job, queue, record, pushes)
   end
   local state = delayed and 'delayed' or 'queued'
   if record.idempotency_key then
-    write_claim(job, claim, 'state', state, 'queue', queue, 'priority', claim.priority, 'idem', record.idempotency_key)
+    write_claim(job, claim, 'state', state, 'queue', queue, 'priority', claim.priority, 'idem', record.idempotency_key, ...)
   else
-    write_claim(job, claim, 'state', state, 'queue', queue, 'priority', claim.priority)
+    write_claim(job, claim, 'state', state, 'queue', queue, 'priority', claim.priority, ...)
   end
   limit_wait(job, num(record.queue_timeout_ms), now_ms, due)
 end
