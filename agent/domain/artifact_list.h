@@ -48,6 +48,10 @@ inline constexpr std::array kDropReasons = std::to_array<DropReasonRow>({
     {"unreadable", "", true, "it cannot be read to its end"},
     {"incomplete", "", true, "the run ended while it was handed over"},
     {"disk", "state_dir", true, "the host cannot store it"},
+    {"caller_quota", "quota.caller_artifact_bytes", true,
+     "the caller has {} bytes of artifacts on the host, or almost"},
+    {"context_quota", "quota.context_artifact_bytes", true,
+     "the context has {} bytes of artifacts on the host, or almost"},
 });
 inline constexpr const DropReasonRow& row_of(DropReason reason) {
   return kDropReasons[static_cast<std::size_t>(reason)];

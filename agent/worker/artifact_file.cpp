@@ -11,6 +11,16 @@
 #include "domain/utf8_cut.h"
 
 namespace mycojobs {
+namespace {
+
+constexpr std::size_t kHoleBlock = 4096;
+
+bool is_zero_block(std::string_view bytes) {
+  return bytes.size() == kHoleBlock && bytes.front() == '\0' && bytes.find_first_not_of('\0') == std::string_view::npos;
+}
+
+}  // namespace
+
 bool TextWatch::feed(std::string_view bytes) {
   if (!text_) return false;
   std::string joined;
@@ -33,12 +43,31 @@ Result<void> HashedFile::create(const std::string& path) {
 
 Result<void> HashedFile::write(std::string_view bytes) {
   hash_.update(bytes);
+  std::uint64_t at = bytes_;
   bytes_ += bytes.size();
   while (!bytes.empty()) {
-    const ssize_t written = ::write(fd_.get(), bytes.data(), bytes.size());
+    const std::size_t size = std::min<std::size_t>(bytes.size(), kHoleBlock - at % kHoleBlock);
+    std::size_t some = size;
+    if (is_zero_block(bytes.substr(0, size))) {
+      has_hole_ = true;
+      bytes.remove_prefix(size);
+      at += size;
+      continue;
+    }
+    while (some < bytes.size() && !is_zero_block(bytes.substr(some, kHoleBlock)))
+      some += std::min<std::size_t>(kHoleBlock, bytes.size() - some);
+    const ssize_t written = ::pwrite(fd_.get(), bytes.data(), some, static_cast<off_t>(at));
     if (written < 0 && errno != EINTR) return fail(Code::io, errno_text(errno));
-    if (written > 0) bytes.remove_prefix(static_cast<std::size_t>(written));
+    if (written > 0) {
+      bytes.remove_prefix(static_cast<std::size_t>(written));
+      at += static_cast<std::uint64_t>(written);
+    }
   }
+  return {};
+}
+
+Result<void> HashedFile::finish() {
+  if (has_hole_ && ::ftruncate(fd_.get(), static_cast<off_t>(bytes_)) != 0) return fail(Code::io, errno_text(errno));
   return {};
 }
 
@@ -67,10 +96,12 @@ Result<WholeFile> ArtifactFile::finish() {
   const bool text = watch_.finish();
   if (clean_ && text) {
     MJ_CHECK(clean_->write(redaction_->finish()));
+    MJ_CHECK(clean_->finish());
     (void)::unlink(raw_.path().c_str());
     return WholeFile{clean_->path(), clean_->hash(), clean_->bytes(), true, false};
   }
   if (clean_) (void)::unlink(clean_->path().c_str());
+  MJ_CHECK(raw_.finish());
   return WholeFile{raw_.path(), raw_.hash(), raw_.bytes(), text, false};
 }
 

@@ -24,11 +24,12 @@ class TextWatch {
   std::string cut_;  // the beginning of a character, at the end of the last piece
 };
 
-// Bytes on their way into a file. Mode 0600.
+// Bytes on their way into a file. Mode 0600. Blocks of zeros become holes, so that a sparse file stays one.
 class HashedFile {
  public:
   Result<void> create(const std::string& path);
   Result<void> write(std::string_view bytes);
+  Result<void> finish();                      // after the last write(): the file has its length
   std::string hash() { return hash_.hex(); }  // once
   std::uint64_t bytes() const { return bytes_; }
   const std::string& path() const { return path_; }
@@ -38,6 +39,7 @@ class HashedFile {
   Fd fd_;
   Sha256 hash_;
   std::uint64_t bytes_ = 0;
+  bool has_hole_ = false;
 };
 
 struct WholeFile {

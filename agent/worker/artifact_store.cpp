@@ -17,8 +17,10 @@
 #include "base/errno_text.h"
 #include "base/fd.h"
 #include "base/sha256.h"
+#include "store/keys.h"
 #include "worker/artifact_folder.h"
 #include "worker/artifact_sweep.h"
+#include "worker/artifact_usage.h"
 #include "worker/artifacts.h"
 #include "worker/incoming_room.h"
 
@@ -188,6 +190,13 @@ class HostArtifacts final : public ArtifactStore {
       if (each.files.empty()) continue;
       const std::string job = folder.job(store_name, each.job_key);
       MJ_CHECK(held->add(job));
+      std::vector<std::uint64_t> sizes;
+      for (const FileContent& file : each.files) {
+        if (!size_of(job + '/' + file.sha256)) sizes.push_back(file.bytes);
+      }
+      // What another host has sent was let in by its own quota: it counts, and is not refused here.
+      if (auto counted = ArtifactUsage(folder, store_name).take(caller_of_job(each.job_key), sizes, {}); !counted)
+        return fail(Code::unavailable, counted.error().message);
       for (const FileContent& file : each.files) {
         const std::string path = path_of(context, parcel, file);
         // Handed over before, by somebody who died since.

@@ -67,7 +67,9 @@ Result<std::optional<Verdict>> judge(RecordStore& store, Id context, const std::
   return verdict;
 }
 
-void apply(const Verdict& verdict, const std::string& folder, const std::string& objects) {
+// Returns how much room the files took that have gone.
+std::uint64_t apply(const Verdict& verdict, const std::string& folder, const std::string& objects) {
+  const std::uint64_t before = room_of_folder(folder);
   for (const std::string& name : names_in(folder)) {
     const std::string path = folder + '/' + name;
     const std::string object = objects + '/' + name;
@@ -78,7 +80,9 @@ void apply(const Verdict& verdict, const std::string& folder, const std::string&
       (void)!::link(path.c_str(), object.c_str());
     }
   }
+  const std::uint64_t after = room_of_folder(folder);
   if (verdict.gone) (void)::rmdir(folder.c_str());
+  return before - std::min(before, after);
 }
 
 }  // namespace
@@ -110,6 +114,7 @@ Result<void> ArtifactSweep::go_on(RecordStore& store, Id context, Turn& turn, st
       if (!stamp_of(folder.path())) break;  // nothing was ever kept
       remove_dead_spools(folder.spool());
       MJ_CHECK(list_jobs(store, context, turn));
+      begin_counts(folder, turn);
       turn.next_ms = now;
       turn.phase = Phase::jobs;
       break;
@@ -118,6 +123,7 @@ Result<void> ArtifactSweep::go_on(RecordStore& store, Id context, Turn& turn, st
         MJ_CHECK(look_at_jobs(store, context, turn));
         break;
       }
+      finish_counts(folder, turn);
       turn.objects.reset(::opendir(folder.objects().c_str()), [](DIR* open) {
         if (open != nullptr) ::closedir(open);
       });
@@ -164,11 +170,36 @@ Result<void> ArtifactSweep::look_at_jobs(RecordStore& store, Id context, Turn& t
       MJ_TRY(verdict, judge(store, context, job_key));
       const auto lock = verdict ? folder.lock(true, 0) : std::nullopt;
       // Touched since: a run of the job has ended in between (worker/artifacts.h). It is looked at in the next round.
-      if (lock && stamp_of(path) == seen) apply(*verdict, path, folder.objects());
+      const std::uint64_t gone = lock && stamp_of(path) == seen ? apply(*verdict, path, folder.objects()) : 0;
+      const Id caller = caller_of_folder(name);
+      const auto counted = turn.counts.find(store_name);
+      if (gone > 0 && ArtifactUsage(folder, store_name).give_back(caller, gone) && counted != turn.counts.end())
+        ++counted->second.changes;
+      if (const std::uint64_t room = counted == turn.counts.end() ? 0 : room_of_folder(path); room > 0)
+        counted->second.bytes[caller] += room;
     }
     turn.jobs.pop_back();
   }
   return {};
+}
+
+// Nobody is between taking room and making the links while the folder is locked, so that a count that was changed by no
+// other process until the end of the round, and differs from the folders, is wrong.
+void ArtifactSweep::begin_counts(const ArtifactFolder& folder, Turn& turn) const {
+  turn.counts.clear();
+  const auto lock = folder.lock(true, 0);
+  if (!lock) return;
+  for (const std::string& store_name : turn.store_names) {
+    if (auto count = ArtifactUsage(folder, store_name).read()) turn.counts[store_name].changes = count->changes;
+  }
+}
+
+void ArtifactSweep::finish_counts(const ArtifactFolder& folder, Turn& turn) const {
+  for (const auto& [store_name, count] : turn.counts) {
+    if (auto done = ArtifactUsage(folder, store_name).correct(count.changes, count.bytes); !done)
+      log(LogLevel::debug, "worker", "{}", done.error().message);
+  }
+  turn.counts.clear();
 }
 
 void ArtifactSweep::look_at_objects(Id context, Turn& turn) const {

@@ -18,6 +18,7 @@
 
 #include "mycojobs/clock.h"
 #include "mycojobs/store.h"
+#include "worker/artifact_usage.h"
 
 namespace mycojobs {
 
@@ -37,12 +38,15 @@ class ArtifactSweep {
     std::uint64_t began_ms = 0, next_ms = 0;                // on CLOCK_BOOTTIME
     std::vector<std::pair<std::string, std::string>> jobs;  // store_name, name of the folder: still to look at
     std::vector<std::string> store_names;                   // every one that the store has had
+    std::map<std::string, ArtifactUsage::Count> counts;     // by store_name: what this round has counted in the folders
     std::shared_ptr<DIR> objects;                           // where we are
   };
   Result<void> go_on(RecordStore&, Id context, Turn&, std::uint64_t now_ms) const;
   Result<void> list_jobs(RecordStore&, Id context, Turn&) const;
   Result<void> look_at_jobs(RecordStore&, Id context, Turn&) const;
   void look_at_objects(Id context, Turn&) const;
+  void begin_counts(const ArtifactFolder&, Turn&) const;
+  void finish_counts(const ArtifactFolder&, Turn&) const;
 
   const Clock& clock_;
   std::string state_dir_;

@@ -15,6 +15,7 @@
 #include "base/ids.h"
 #include "domain/codec.h"
 #include "domain/utf8.h"
+#include "store/keys.h"
 #include "worker/artifact_file.h"
 #include "worker/artifact_folder.h"
 
@@ -55,12 +56,13 @@ namespace {
 class KeptArtifacts final : public RunArtifacts {
  public:
   KeptArtifacts(const std::string& state_dir, Id context, std::string store_name, std::string job_key,
-                std::uint64_t max_bytes)
+                std::uint64_t max_bytes, ArtifactQuota quota)
       : folder_(state_dir, context),
         store_name_(std::move(store_name)),
         job_key_(std::move(job_key)),
         max_bytes_(max_bytes),
-        left_(max_bytes) {}
+        left_(max_bytes),
+        quota_(quota) {}
 
   void keep_out(std::shared_ptr<const Redactor> redactor) override { redactor_ = std::move(redactor); }
   bool open(const std::string& sent, bool executable) override;
@@ -85,11 +87,22 @@ class KeptArtifacts final : public RunArtifacts {
   }
   bool refuse_incomplete() { return refuse(DropReason::incomplete, "it ended in the middle"); }
   std::string problem_with(const std::string& name) const;
+  bool refuse_over_quota(ArtifactUsage::Fit fit) {
+    const bool is_caller = fit == ArtifactUsage::Fit::caller_full;
+    const std::uint64_t limit = is_caller ? quota_.caller_bytes : quota_.context_bytes;
+    return refuse(is_caller ? DropReason::caller_quota : DropReason::context_quota,
+                  std::string(is_caller ? "its caller" : "its context") + " may have artifacts of " +
+                      std::to_string(limit) + " bytes on this host: delete jobs that have some, or let the operator " +
+                      "raise quota." + (is_caller ? "caller" : "context") + "_artifact_bytes",
+                  limit);
+  }
   Result<void> begin_file();
+  Result<void> take_room(const ArtifactUsage&, const std::string& folder_of_job);
 
   ArtifactFolder folder_;
   std::string store_name_, job_key_;
   std::uint64_t max_bytes_, left_;
+  ArtifactQuota quota_;
   std::shared_ptr<const Redactor> redactor_;
   std::optional<Spool> spool_;
   std::string name_;  // of the one that is coming
@@ -183,6 +196,36 @@ void KeptArtifacts::close() {
   whole_.emplace(name_, std::move(*whole));
 }
 
+// Files that the quota has no room for are dropped. A file whose bytes the job has here already, of an earlier attempt
+// or under another name, takes no room.
+Result<void> KeptArtifacts::take_room(const ArtifactUsage& usage, const std::string& folder_of_job) {
+  std::vector<std::string> hashes;
+  std::vector<std::uint64_t> sizes;
+  for (const auto& [name, file] : whole_) {
+    const bool is_new = ::access((folder_of_job + '/' + file.sha256).c_str(), F_OK) != 0;
+    if (!is_new || std::find(hashes.begin(), hashes.end(), file.sha256) != hashes.end()) continue;
+    hashes.push_back(file.sha256);
+    sizes.push_back(file.bytes);
+  }
+  if (sizes.empty()) return {};
+  MJ_TRY(fits, usage.take(caller_of_job(job_key_), sizes, quota_));
+  std::map<std::string, ArtifactUsage::Fit, std::less<>> refused;
+  for (std::size_t i = 0; i < fits.size(); ++i) {
+    if (fits[i] != ArtifactUsage::Fit::fits) refused[hashes[i]] = fits[i];
+  }
+  for (auto file = whole_.begin(); file != whole_.end();) {
+    const auto found = refused.find(file->second.sha256);
+    if (found == refused.end()) {
+      ++file;
+      continue;
+    }
+    name_ = file->first;
+    refuse_over_quota(found->second);
+    file = whole_.erase(file);
+  }
+  return {};
+}
+
 std::string KeptArtifacts::finish() {
   if (file_) refuse_incomplete();
   if (whole_.empty()) {
@@ -197,6 +240,11 @@ std::string KeptArtifacts::finish() {
   // Whoever found this folder before, and is about to take it away, sees that it is another one now.
   if (problem.empty() && ::utimensat(AT_FDCWD, mine.c_str(), nullptr, AT_SYMLINK_NOFOLLOW) != 0)
     problem = mine + ": " + errno_text(errno);
+  const ArtifactUsage usage(folder_, store_name_);
+  if (problem.empty()) {
+    if (auto taken = take_room(usage, mine); !taken) problem = taken.error().message;
+  }
+  std::uint64_t unused = 0;  // room of files that could not be kept
   nlohmann::json all = nlohmann::json::object();
   for (const auto& [name, file] : whole_) {
     Result<void> kept;
@@ -204,12 +252,15 @@ std::string KeptArtifacts::finish() {
     if (!problem.empty() || !kept) {
       name_ = name;
       if (problem.empty()) refuse_for_disk("keep", kept.error());
+      if (problem.empty() && ::access((mine + '/' + file.sha256).c_str(), F_OK) != 0)
+        unused += room_of_artifact(file.bytes);
       if (!problem.empty()) refuse(DropReason::disk, problem);
       continue;
     }
     all[name] = {{"sha256", file.sha256}, {"bytes", file.bytes}, {"text", file.text}};
     if (file.executable) all[name]["executable"] = true;
   }
+  (void)usage.give_back(caller_of_job(job_key_), unused);  // else a round of ArtifactSweep corrects it
   whole_.clear();
   spool_.reset();
   return all.empty() ? std::string() : dump_json(all);
@@ -254,9 +305,9 @@ Result<std::string> artifact_store_name(RecordStore& store, Id context) {
 
 std::unique_ptr<RunArtifacts> make_run_artifacts(const std::string& state_dir, Id context,
                                                  const std::string& store_name, const std::string& job_key,
-                                                 std::uint64_t max_bytes) {
+                                                 std::uint64_t max_bytes, ArtifactQuota quota) {
   if (state_dir.empty()) return nullptr;
-  return std::make_unique<KeptArtifacts>(state_dir, context, store_name, job_key, max_bytes);
+  return std::make_unique<KeptArtifacts>(state_dir, context, store_name, job_key, max_bytes, quota);
 }
 
 }  // namespace mycojobs

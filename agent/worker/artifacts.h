@@ -4,6 +4,7 @@
 //   jobs/<store>/<caller>.<job>/<sha256>      a hard link for each job that has it: an object with one name belongs to
 //                                             nobody
 //   spool/<run>/, spool/<run>.lock            what a run has left so far; the lock is held as long as the run goes on
+//   usage-<store>, usage-<store>.lock         what the artifacts of each caller take (worker/artifact_usage.h)
 //   lock                                      shared: objects become a job's; exclusive: something is taken away
 //
 // As long as the job's record: worker/artifact_sweep.h. <store>: several stores may share a folder, and the record of a
@@ -25,6 +26,7 @@
 #include "mycojobs/result.h"
 #include "mycojobs/store.h"
 #include "worker/artifact_file.h"
+#include "worker/artifact_usage.h"
 
 namespace mycojobs {
 
@@ -61,9 +63,10 @@ class RunArtifacts : public ArtifactSink {
 
 // A sink for one run of a job. state_dir empty: null, artifacts are passed over. store_name: artifact_store_name();
 // empty: it is unknown, and every artifact is dropped.
-// Makes no file before the first artifact comes; one that cannot be made has a note.
+// Makes no file before the first artifact comes; one that cannot be made has a note. Files that do not fit into the
+// quota are dropped when the run has ended.
 std::unique_ptr<RunArtifacts> make_run_artifacts(const std::string& state_dir, Id context,
                                                  const std::string& store_name, const std::string& job_key,
-                                                 std::uint64_t max_bytes);
+                                                 std::uint64_t max_bytes, ArtifactQuota quota = {});
 
 }  // namespace mycojobs

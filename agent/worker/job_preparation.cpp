@@ -103,7 +103,8 @@ std::shared_ptr<ArtifactQueue> JobPreparation::artifacts_of(RecordStore& store, 
     }
   }
   return std::make_shared<ArtifactQueue>(
-      make_run_artifacts(settings_.state_dir, claim.context, store_name, claim.job_key, settings_.max_artifact_bytes));
+      make_run_artifacts(settings_.state_dir, claim.context, store_name, claim.job_key, settings_.max_artifact_bytes,
+                         {settings_.caller_artifact_bytes, settings_.context_artifact_bytes}));
 }
 
 Result<Job> JobPreparation::read_job(const Claimed& claimed) const {

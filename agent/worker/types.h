@@ -91,6 +91,8 @@ struct WorkerSettings {
   std::uint64_t max_script_bytes = 4ULL << 20;
   std::uint64_t max_result_bytes = 1ULL << 20;
   std::uint64_t max_artifact_bytes = 64ULL << 20;  // of a job, all together
+  // Of all jobs of a caller, and of a context, on this host; 0: any number.
+  std::uint64_t caller_artifact_bytes = 1ULL << 30, context_artifact_bytes = 4ULL << 30;
   std::uint32_t max_deliveries = 3;
   PolicyRequest defaults;  // of the operator, for every job: stands instead of what the executor's profile has
   Ceilings ceilings;

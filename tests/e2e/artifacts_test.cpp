@@ -152,6 +152,33 @@ TEST_F(ArtifactsE2e, RunFailsWhenAnArtifactIsDropped) {
   EXPECT_EQ(nlohmann::json::parse(links.out)["artifacts_dropped"].size(), 2U);
 }
 
+TEST_F(ArtifactsE2e, SparseFilesOfManyJobsStayWithinTheQuota) {
+  const std::vector<std::string> settings{"--quota-caller-artifact-bytes", "128MiB"};
+  Process agent = serve(settings);
+  const std::string leaves_sparse =
+      "import mycojobs\nwith open(mycojobs.artifacts / 'sparse', 'wb') as f:\n"
+      "    f.truncate(60 << 20)\n    f.write(b'%d')\n";
+  const auto dropped_of = [&](int number) {
+    std::string script = leaves_sparse;
+    return mycojobs_.field(finished(script.replace(script.find("%d"), 2, std::to_string(number))), "artifacts_dropped");
+  };
+  for (int number : {1, 2}) EXPECT_EQ(dropped_of(number), "");
+  const std::string list = dropped_of(3);
+  ASSERT_FALSE(list.empty());
+  EXPECT_EQ(nlohmann::json::parse(list), nlohmann::json::parse(R"([{"name": "sparse", "reason": "caller_quota",
+      "limit": 134217728, "setting": "quota.caller_artifact_bytes"}])"));
+  std::uint64_t on_disk = 0;
+  for (const auto& entry : fs::directory_iterator(state() + "/contexts/1/objects")) {
+    struct stat info {};
+    if (::stat(entry.path().c_str(), &info) == 0) on_disk += static_cast<std::uint64_t>(info.st_blocks) * 512;
+  }
+  EXPECT_LE(on_disk, 1U << 20);
+  agent.signal(SIGTERM);
+  EXPECT_EQ(agent.wait().code, 0);
+  Process again = serve(settings);
+  EXPECT_NE(dropped_of(4), "") << "the count holds over a restart";
+}
+
 TEST_F(ArtifactsE2e, ScriptsBeyondTheQuotaAreRefused) {
   const std::string large = folder_.write("large.py", "#" + std::string(1 << 20, 'x') + "\n");
   for (int i = 0; i < 3; ++i)

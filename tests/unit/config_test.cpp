@@ -65,6 +65,8 @@ const std::map<std::string, std::string> kExamples = {
     {"job.output_bytes", "1KiB"},
     {"quota.caller_bytes", "64MiB"},
     {"quota.context_bytes", "0"},
+    {"quota.caller_artifact_bytes", "1GiB"},
+    {"quota.context_artifact_bytes", "2GiB"},
     {"job.max_deliveries", "5"},
     {"sandbox.memory", "1GiB"},
     {"sandbox.pids", "128"},
@@ -173,6 +175,8 @@ TEST_F(ConfigTest, DefaultsAreThoseOfTheManual) {
   EXPECT_EQ(settings.job_output_bytes, 1U << 20);
   EXPECT_EQ(settings.quota_caller_bytes, 512U << 20);
   EXPECT_EQ(settings.quota_context_bytes, 2048ULL << 20);
+  EXPECT_EQ(settings.quota_caller_artifact_bytes, 1U << 30);
+  EXPECT_EQ(settings.quota_context_artifact_bytes, 4ULL << 30);
   EXPECT_EQ(settings.job_max_deliveries, 3U);
   EXPECT_EQ(settings.sandbox_memory_bytes, 256U << 20);
   EXPECT_EQ(settings.sandbox_pids, 64U);

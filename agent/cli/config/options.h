@@ -69,6 +69,7 @@ struct Settings {
   std::uint64_t message_max_artifact_bytes = 0, message_max_incoming_bytes = 0;
   std::uint64_t job_output_bytes = 0;
   std::uint64_t quota_caller_bytes = 0, quota_context_bytes = 0;
+  std::uint64_t quota_caller_artifact_bytes = 0, quota_context_artifact_bytes = 0;
   std::uint32_t job_max_deliveries = 0;
   std::uint64_t sandbox_memory_bytes = 0, sandbox_tmp_bytes = 0;
   std::uint32_t sandbox_pids = 0;

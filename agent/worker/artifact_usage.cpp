@@ -1,0 +1,197 @@
+#include "worker/artifact_usage.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstdio>
+#include <filesystem>
+#include <numeric>
+#include <optional>
+#include <string_view>
+
+#include "base/errno_text.h"
+#include "base/ids.h"
+#include "store/keys.h"
+
+namespace mycojobs {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int kUsageLockWaitMs = 2000;
+constexpr std::uint64_t kRoomBlock = 4096;
+
+std::optional<std::string> read_usage_file(const std::string& path) {
+  const Fd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
+  if (!fd) return std::nullopt;
+  std::string text;
+  std::array<char, 16384> some{};
+  while (true) {
+    const ssize_t got = ::read(fd.get(), some.data(), some.size());
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return std::nullopt;
+    if (got == 0) return text;
+    text.append(some.data(), static_cast<std::size_t>(got));
+  }
+}
+
+// Nothing: it is damaged.
+std::optional<ArtifactUsage::Count> parse_count(std::string_view text) {
+  ArtifactUsage::Count count;
+  for (bool first = true; !text.empty(); first = false) {
+    const std::size_t end = text.find('\n');
+    if (end == std::string_view::npos) return std::nullopt;
+    const std::string_view line = text.substr(0, end);
+    text.remove_prefix(end + 1);
+    if (first) {
+      if (!parse_u64(line, count.changes)) return std::nullopt;
+      continue;
+    }
+    const std::size_t blank = line.find(' ');
+    std::uint64_t caller = 0, bytes = 0;
+    if (blank == std::string_view::npos || !parse_u64(line.substr(0, blank), caller) ||
+        !parse_u64(line.substr(blank + 1), bytes) || caller > UINT32_MAX)
+      return std::nullopt;
+    count.bytes[static_cast<Id>(caller)] = bytes;
+  }
+  return count;
+}
+
+std::uint64_t sum_of(const BytesByCaller& bytes) {
+  return std::accumulate(bytes.begin(), bytes.end(), std::uint64_t{0},
+                         [](std::uint64_t sum, const auto& each) { return sum + each.second; });
+}
+
+}  // namespace
+
+std::uint64_t room_of_artifact(std::uint64_t bytes) {
+  return (std::max<std::uint64_t>(bytes, 1) + kRoomBlock - 1) / kRoomBlock * kRoomBlock;
+}
+
+Id caller_of_folder(const std::string& name) {
+  const std::string job_key = job_key_of_folder(name);
+  return job_key.empty() ? 0 : caller_of_job(job_key);
+}
+
+std::uint64_t room_of_folder(const std::string& path) {
+  std::uint64_t room = 0;
+  std::error_code gone;
+  for (fs::directory_iterator entry(path, gone), end; !gone && entry != end; entry.increment(gone)) {
+    struct stat info {};
+    if (::lstat(entry->path().c_str(), &info) == 0 && S_ISREG(info.st_mode))
+      room += room_of_artifact(static_cast<std::uint64_t>(info.st_size));
+  }
+  return room;
+}
+
+ArtifactUsage::ArtifactUsage(ArtifactFolder folder, const std::string& store_name)
+    : folder_(std::move(folder)), store_name_(store_name), path_(folder_.path() + "/usage-" + store_name) {}
+
+Result<Fd> ArtifactUsage::lock() const {
+  auto locked = lock_file(path_ + ".lock", true, kUsageLockWaitMs);
+  if (!locked) return fail(Code::io, path_ + ".lock is held by another process, or cannot be made");
+  return std::move(*locked);
+}
+
+Result<ArtifactUsage::Count> ArtifactUsage::load() const {
+  const auto text = read_usage_file(path_);
+  if (!text && errno != ENOENT) return fail(Code::io, path_ + ": " + errno_text(errno));
+  if (text && !text->empty()) {
+    if (auto count = parse_count(*text)) return std::move(*count);
+  }
+  return count_folders();
+}
+
+ArtifactUsage::Count ArtifactUsage::count_folders() const {
+  Count count;
+  std::error_code gone;
+  for (fs::directory_iterator entry(folder_.store_folder(store_name_), gone), end; !gone && entry != end;
+       entry.increment(gone)) {
+    const Id caller = caller_of_folder(entry->path().filename().string());
+    if (caller == 0) continue;
+    if (const std::uint64_t room = room_of_folder(entry->path().string()); room > 0) count.bytes[caller] += room;
+  }
+  return count;
+}
+
+Result<void> ArtifactUsage::save(const Count& count) const {
+  std::string text = std::to_string(count.changes) + '\n';
+  for (const auto& [caller, bytes] : count.bytes) {
+    if (bytes > 0) text += std::to_string(caller) + ' ' + std::to_string(bytes) + '\n';
+  }
+  const std::string fresh = path_ + ".new";
+  Fd fd(::open(fresh.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600));
+  if (!fd) return fail(Code::io, fresh + ": " + errno_text(errno));
+  for (std::string_view left = text; !left.empty();) {
+    const ssize_t written = ::write(fd.get(), left.data(), left.size());
+    if (written < 0 && errno != EINTR) return fail(Code::io, fresh + ": " + errno_text(errno));
+    if (written > 0) left.remove_prefix(static_cast<std::size_t>(written));
+  }
+  if (::rename(fresh.c_str(), path_.c_str()) != 0) return fail(Code::io, path_ + ": " + errno_text(errno));
+  return {};
+}
+
+Result<std::vector<ArtifactUsage::Fit>> ArtifactUsage::take(Id caller, const std::vector<std::uint64_t>& sizes,
+                                                            const ArtifactQuota& quota) const {
+  const auto locked = lock();
+  if (!locked) return tl::unexpected<Error>(locked.error());
+  MJ_TRY(count, load());
+  std::uint64_t& own = count.bytes[caller];
+  std::uint64_t all = sum_of(count.bytes);
+  const std::uint64_t share =
+      quota.caller_bytes > 0 ? std::min(quota.caller_bytes, quota.context_bytes) : quota.context_bytes;
+  std::vector<Fit> fits;
+  bool changed = false;
+  for (const std::uint64_t size : sizes) {
+    const std::uint64_t room = room_of_artifact(size);
+    // A caller with little of its own is let in where all together have too much: others cannot lock it out.
+    const bool is_small = own + room <= share / 16;
+    if (quota.caller_bytes > 0 && own + room > quota.caller_bytes) {
+      fits.push_back(Fit::caller_full);
+    } else if (quota.context_bytes > 0 && all + room > quota.context_bytes && !is_small) {
+      fits.push_back(Fit::context_full);
+    } else {
+      fits.push_back(Fit::fits);
+      own += room;
+      all += room;
+      changed = true;
+    }
+  }
+  if (changed) {
+    ++count.changes;
+    MJ_CHECK(save(count));
+  }
+  return fits;
+}
+
+Result<void> ArtifactUsage::give_back(Id caller, std::uint64_t room) const {
+  if (room == 0) return {};
+  const auto locked = lock();
+  if (!locked) return tl::unexpected<Error>(locked.error());
+  MJ_TRY(count, load());
+  std::uint64_t& own = count.bytes[caller];
+  own -= std::min(own, room);
+  ++count.changes;
+  return save(count);
+}
+
+Result<ArtifactUsage::Count> ArtifactUsage::read() const {
+  const auto locked = lock();
+  if (!locked) return tl::unexpected<Error>(locked.error());
+  return load();
+}
+
+Result<void> ArtifactUsage::correct(std::uint64_t changes, const BytesByCaller& bytes) const {
+  const auto locked = lock();
+  if (!locked) return tl::unexpected<Error>(locked.error());
+  MJ_TRY(count, load());
+  std::erase_if(count.bytes, [](const auto& each) { return each.second == 0; });
+  if (count.changes != changes || count.bytes == bytes) return {};
+  return save({changes + 1, bytes});
+}
+
+}  // namespace mycojobs
