@@ -15,6 +15,7 @@
 
 #include "bench/support.h"
 #include "domain/cbor.h"
+#include "support/build_paths.h"
 #include "workflow/engine.h"
 
 using namespace mycojobs;
@@ -49,7 +50,7 @@ struct Case {
 
 void measure(const Case& each, int steps, int threads) {
   WorkflowEngine engine(
-      {.program = MYCOJOBS_BIN "/mycojobs-workflowhost", .processes = static_cast<std::size_t>(threads)});
+      {.program = mj::test::program_path("mycojobs-workflowhost"), .processes = static_cast<std::size_t>(threads)});
   const Program program = must(Program::make(1, "order.lua", "step", each.source));
   workflow::StepRequest request;
   if (!each.state.is_null()) request.state = must(encode_cbor(each.state));

@@ -21,6 +21,7 @@
 #include "service/workflows.h"
 #include "store/embedded_redis.h"
 #include "store/redis_store.h"
+#include "support/build_paths.h"
 #include "workflow/engines.h"
 
 using namespace mycojobs;
@@ -64,7 +65,7 @@ class Bench {
     store_ = must(stores_->open());
     worlds_ = must(stores_->open_workflows());
     workflow::EngineOptions options;
-    options.program = std::string(MYCOJOBS_BIN) + "/mycojobs-workflowhost";
+    options.program = mj::test::program_path("mycojobs-workflowhost");
     engines_ = std::make_unique<workflow::Engines>(std::move(options), kContext);
     take_ = [this](const WorkflowSpec& spec, const WorkflowManifest& manifest, const StepRequest& request) {
       return engines_->step(spec, manifest, request);

@@ -14,6 +14,7 @@
 #include "api/shapes.h"
 #include "api_fixture.h"
 #include "base/ed25519.h"
+#include "support/build_paths.h"
 
 namespace mycojobs {
 namespace {
@@ -92,7 +93,7 @@ TEST_F(ApiTest, TheTableHasTheMethodsOfTheSpecification) {
 
 TEST_F(ApiTest, TheManualHasARowForEveryMethod) {
   std::ostringstream text;
-  text << std::ifstream(MYCOJOBS_SOURCE "/docs/rpc.md").rdbuf();
+  text << std::ifstream(mj::test::source_path("docs/rpc.md")).rdbuf();
   const std::string manual = text.str();
   for (const ApiRole role : {ApiRole::coordinator, ApiRole::supervisor}) {
     api::Services services(redis_, clock_, settings_);

@@ -11,6 +11,7 @@
 #include <sstream>
 
 #include "redis_pair.h"
+#include "support/build_paths.h"
 #include "support/redis/memory_command.h"
 
 namespace mycojobs {
@@ -257,7 +258,7 @@ TEST(MemoryRedis, EveryCommandOfTheScriptsIsImitated) {
   for (const memory::CommandRow* row : memory::all_commands()) known.insert(std::string(row->name));
   const std::regex call("redis\\.p?call\\(([^,)]*)"), name("'([A-Z]+)'");
   std::size_t calls = 0;
-  for (const auto& file : std::filesystem::recursive_directory_iterator(MYCOJOBS_SOURCE "/agent/store/scripts")) {
+  for (const auto& file : std::filesystem::recursive_directory_iterator(mj::test::source_path("agent/store/scripts"))) {
     if (file.path().extension() != ".lua") continue;
     std::stringstream text;
     text << std::ifstream(file.path()).rdbuf();

@@ -9,6 +9,7 @@
 #include "bench.h"
 #include "store/keys.h"
 #include "store/scripts.h"
+#include "support/build_paths.h"
 
 namespace mycojobs {
 namespace {
@@ -166,7 +167,7 @@ TEST_P(RedisScript, EveryKeyOfOursIsInTheTable) {
     ASSERT_TRUE(std::regex_search(pattern, match, name));
     known.insert(match.str());
   }
-  for (const auto& file : std::filesystem::recursive_directory_iterator(MYCOJOBS_SOURCE "/agent/store/scripts")) {
+  for (const auto& file : std::filesystem::recursive_directory_iterator(mj::test::source_path("agent/store/scripts"))) {
     std::stringstream text;
     text << std::ifstream(file.path()).rdbuf();
     const std::string script = text.str();

@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "e2e/world.h"
+#include "support/build_paths.h"
 
 namespace mycojobs::test {
 namespace {
@@ -158,7 +159,7 @@ TEST(Doctor, FindsEveryLayerHereAndSaysSoInJson) {
 TEST(Examples, HelloJobsEndAsTheirListSays) {
   TempDir folder;
   Process dev(folder, mycojobs(folder, {"dev"}));
-  std::istringstream rows(read_file(std::string(MYCOJOBS_SOURCE) + "/examples/hello/jobs.txt"));
+  std::istringstream rows(read_file(mj::test::source_path("examples/hello/jobs.txt")));
   int seen = 0;
   ASSERT_TRUE(eventually([&] { return dev.err().find("serves") != std::string::npos; })) << dev.err();
   for (std::string row; std::getline(rows, row);) {
@@ -167,7 +168,7 @@ TEST(Examples, HelloJobsEndAsTheirListSays) {
     std::string file;
     int code = -1;
     words >> file >> code;
-    std::vector<std::string> command{"run", std::string(MYCOJOBS_SOURCE) + "/examples/hello/" + file};
+    std::vector<std::string> command{"run", mj::test::source_path("examples/hello/") + file};
     for (std::string flag; words >> flag;) command.push_back(flag);
     EXPECT_EQ(run(folder, mycojobs(folder, command)).code, code) << file;
     ++seen;

@@ -4,6 +4,7 @@
 #include <set>
 
 #include "e2e/client.h"
+#include "support/build_paths.h"
 
 namespace mycojobs::test {
 namespace {
@@ -46,7 +47,7 @@ std::vector<Example> examples() {
 
 class FlowExamples : public Operator {
  protected:
-  static fs::path folder() { return fs::path(MYCOJOBS_SOURCE) / "examples" / "flow"; }
+  static fs::path folder() { return fs::path(mj::test::source_folder()) / "examples" / "flow"; }
   void serve() {
     coordinator_.emplace_back(
         folder_, std::vector<std::string>{program(), "coordinator", "--redis", redis_.url(), "--context", "1",

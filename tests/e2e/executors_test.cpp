@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "e2e/client.h"
+#include "support/build_paths.h"
 
 namespace mycojobs::test {
 namespace {
@@ -14,7 +15,7 @@ namespace {
 using nlohmann::json;
 using ::testing::HasSubstr;
 
-std::string source(const std::string& path) { return std::string(MYCOJOBS_SOURCE) + "/" + path; }
+std::string source(const std::string& path) { return mj::test::source_folder() + "/" + path; }
 
 std::string read_file(const std::string& path) {
   std::ifstream in(path, std::ios::binary);

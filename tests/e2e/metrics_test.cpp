@@ -8,6 +8,7 @@
 #include "e2e/client.h"
 #include "e2e/world.h"
 #include "metrics/metric_table.h"
+#include "support/build_paths.h"
 
 namespace mycojobs {
 namespace {
@@ -30,7 +31,7 @@ class Scrape {
     if (head_end == std::string::npos) return;
     EXPECT_NE(done.out.substr(0, head_end).find("text/plain; version=0.0.4"), std::string::npos);
     text = done.out.substr(head_end + 4);
-    const Finished parsed = run(folder, {MYCOJOBS_SOURCE "/tests/e2e/prometheus_text.py"}, {}, text);
+    const Finished parsed = run(folder, {mj::test::source_path("tests/e2e/prometheus_text.py")}, {}, text);
     EXPECT_EQ(parsed.code, 0) << parsed.err;
     all_ = nlohmann::json::parse(parsed.out, nullptr, false);
     EXPECT_TRUE(all_.is_object());
@@ -263,9 +264,10 @@ TEST(MetricsFiles, AreRulesThatPromtoolTakes) {
   const TempDir folder;
   if (!has_promtool(folder))
     GTEST_SKIP() << "there is no promtool: ./dev test fetches it (Debian's package prometheus)";
-  const Finished done = run(folder, {"promtool", "check", "rules", MYCOJOBS_SOURCE "/docs/metrics/alerts.yaml"});
+  const Finished done = run(folder, {"promtool", "check", "rules", mj::test::source_path("docs/metrics/alerts.yaml")});
   EXPECT_EQ(done.code, 0) << done.out << done.err;
-  const Finished tried = run(folder, {"promtool", "test", "rules", MYCOJOBS_SOURCE "/tests/e2e/alerts_test.yaml"});
+  const Finished tried =
+      run(folder, {"promtool", "test", "rules", mj::test::source_path("tests/e2e/alerts_test.yaml")});
   EXPECT_EQ(tried.code, 0) << tried.out << tried.err;
 }
 
@@ -276,8 +278,8 @@ std::string text_of(const std::string& path) {
 }
 
 TEST(MetricsFiles, EachRuleIsSeenToFire) {
-  const std::string rules = text_of(MYCOJOBS_SOURCE "/docs/metrics/alerts.yaml");
-  const std::string tests = text_of(MYCOJOBS_SOURCE "/tests/e2e/alerts_test.yaml");
+  const std::string rules = text_of(mj::test::source_path("docs/metrics/alerts.yaml"));
+  const std::string tests = text_of(mj::test::source_path("tests/e2e/alerts_test.yaml"));
   const std::regex name("- alert: (\\w+)");
   int rows = 0;
   for (std::sregex_iterator at(rules.begin(), rules.end(), name), end; at != end; ++at, ++rows)

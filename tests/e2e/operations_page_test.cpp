@@ -4,6 +4,7 @@
 #include <sstream>
 
 #include "e2e/client.h"
+#include "support/build_paths.h"
 
 namespace mycojobs::test {
 namespace {
@@ -12,7 +13,7 @@ class OperationsPage : public Operator {
  protected:
   // "| coordinator | 14 for each context, and one |" -> 14
   static std::size_t connections_for_each_context() {
-    std::ifstream in(MYCOJOBS_SOURCE "/docs/operations.md");
+    std::ifstream in(mj::test::source_path("docs/operations.md"));
     const std::string page{std::istreambuf_iterator<char>(in), {}};
     const std::string row = "| coordinator | ";
     const std::size_t at = page.find(" for each context, and one |");

@@ -5,6 +5,7 @@
 
 #include "e2e/client.h"
 #include "e2e/world.h"
+#include "support/build_paths.h"
 
 namespace mycojobs {
 namespace {
@@ -18,7 +19,7 @@ const std::string kContext = "00-" + kTrace + "-" + kCaller + "-01";
 class TracesOf : public Operator {
  protected:
   Process collector(const std::string& mode = "") {
-    std::vector<std::string> words{MYCOJOBS_SOURCE "/tests/e2e/span_receiver.py", folder_ / "spans"};
+    std::vector<std::string> words{mj::test::source_path("tests/e2e/span_receiver.py"), folder_ / "spans"};
     if (!mode.empty()) words.push_back(mode);
     Process started(folder_, words);
     EXPECT_TRUE(eventually([&] { return started.out().ends_with("/v1/traces\n"); })) << started.err();
@@ -143,7 +144,7 @@ std::multiset<std::string> rows_of(const std::string& text, std::size_t width) {
 std::multiset<std::string> tree_of_the_manual() {
   constexpr std::size_t kNames = 16;
   std::ostringstream manual;
-  manual << std::ifstream(MYCOJOBS_SOURCE "/docs/tracing.md").rdbuf();
+  manual << std::ifstream(mj::test::source_path("docs/tracing.md")).rdbuf();
   const std::string text = manual.str(), fence = "```text\n";
   const std::size_t from = text.find(fence) + fence.size();
   return rows_of(text.substr(from, text.find("```", from) - from), kNames);
@@ -179,7 +180,7 @@ TEST_F(TracesOf, AFlowIsShownStepByStep) {
     parents.insert(run["parentSpanId"]);
   }
   EXPECT_EQ(parents.size(), 2U) << "each job is below the step that queued it";
-  const Finished drawn = run(folder_, {MYCOJOBS_SOURCE "/tests/e2e/span_tree.py", folder_ / "spans", "--names"});
+  const Finished drawn = run(folder_, {mj::test::source_path("tests/e2e/span_tree.py"), folder_ / "spans", "--names"});
   EXPECT_EQ(rows_of(drawn.out, std::string::npos), tree_of_the_manual()) << drawn.out << drawn.err;
 }
 

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "e2e/world.h"
+#include "support/build_paths.h"
 
 namespace mycojobs::test {
 namespace {
@@ -23,7 +24,7 @@ class PlainV : public ::testing::Test {
     if (::mkdtemp(name.data()) == nullptr) throw std::runtime_error("mkdtemp");
     compiler_ = name;
     fs::permissions(compiler_, static_cast<fs::perms>(0755));
-    fs::copy_file(MYCOJOBS_SOURCE "/tests/executors/vstandin/v", compiler_ / "v");
+    fs::copy_file(mj::test::source_path("tests/executors/vstandin/v"), compiler_ / "v");
   }
   ~PlainV() override {
     std::error_code ignored;

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "e2e/client.h"
+#include "support/build_paths.h"
 
 namespace mycojobs::test {
 namespace {
@@ -14,7 +15,7 @@ class WorkflowCommands : public ::testing::Test {
  protected:
   WorkflowCommands() {
     for (const char* name : {"order", "choreography"})
-      fs::copy(fs::path(MYCOJOBS_SOURCE) / "examples" / "workflow" / name, folder_ / name);
+      fs::copy(fs::path(mj::test::source_folder()) / "examples" / "workflow" / name, folder_ / name);
   }
   Finished mycojobs(std::vector<std::string> words) {
     words.insert(words.begin(), {program(), "workflow"});

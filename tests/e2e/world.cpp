@@ -1,10 +1,11 @@
 #include "e2e/world.h"
+#include "support/build_paths.h"
 
 #include <csignal>
 
 namespace mycojobs::test {
 
-std::string program() { return std::string(MYCOJOBS_BIN) + "/mycojobs"; }
+std::string program() { return mj::test::program_path("mycojobs"); }
 
 RedisServer::RedisServer(const TempDir& folder, std::vector<std::string> more)
     : folder_(folder), socket_(folder / "redis.sock"), more_(std::move(more)) {

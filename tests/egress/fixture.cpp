@@ -1,4 +1,5 @@
 #include "fixture.h"
+#include "support/build_paths.h"
 
 #include <fcntl.h>
 #include <netinet/in.h>
@@ -133,7 +134,7 @@ Egress::Egress(std::vector<std::string> arguments) {
   const Fd low(pair[1]);
   const Fd theirs(::fcntl(low.get(), F_DUPFD_CLOEXEC, 16));
   SpawnSpec spec;
-  spec.program = std::string(MYCOJOBS_BIN) + "/" + egress::kEgressProgram;
+  spec.program = mj::test::programs_folder() + "/" + egress::kEgressProgram;
   spec.arguments = std::move(arguments);
   spec.descriptors = {{theirs.get(), egress::kLauncherSocket}};
   auto child = spawn(spec);

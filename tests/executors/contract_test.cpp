@@ -16,6 +16,7 @@
 #include "executors/table.h"
 #include "python_sandbox.h"
 #include "store/counts.h"
+#include "support/build_paths.h"
 #include "support/process.h"
 #include "v_driver.h"
 
@@ -27,17 +28,18 @@ std::string read_text_file_whole(const std::string& path) {
   return {std::istreambuf_iterator<char>(in), {}};
 }
 
-std::string samples_of(const std::string& type) { return std::string(MYCOJOBS_SOURCE) + "/examples/contract/" + type; }
+std::string samples_of(const std::string& type) { return mj::test::source_path("examples/contract/") + type; }
 
 // As an operator would write it: the same file that the manual shows.
 std::vector<std::unique_ptr<Executor>> table(const std::string& state_dir = "/nonexistent",
                                              const std::string& v_compiler = "") {
   HostFacts host;
   host.environment["HOME"] = "/nonexistent";
-  const auto config = check_config_file(std::string(MYCOJOBS_SOURCE) + "/examples/command/config.toml", host);
+  const auto config = check_config_file(mj::test::source_path("examples/command/config.toml"), host);
   if (!config) throw std::runtime_error(config.error().message);
   static const SystemClock kClock;
-  return make_executors({MYCOJOBS_BIN, state_dir, config->settings.executors, "", v_compiler, {}, kClock});
+  return make_executors(
+      {mj::test::programs_folder(), state_dir, config->settings.executors, "", v_compiler, {}, kClock});
 }
 
 void expect_contract(const std::string& type, const std::string& samples, const std::string& state_dir,
@@ -60,7 +62,8 @@ void expect_contract(const std::string& type, const std::string& samples, const 
 TEST(TableOfExecutors, ItsTypesAreThoseThatLabelsOfMetricsMaySay) {
   static const SystemClock kClock;
   TypeNames types{"command"};
-  for (const auto& executor : make_executors({MYCOJOBS_BIN, "/nonexistent", {}, "/nonexistent", "", {}, kClock})) {
+  for (const auto& executor :
+       make_executors({mj::test::programs_folder(), "/nonexistent", {}, "/nonexistent", "", {}, kClock})) {
     for (std::string& type : executor->script_types()) types.insert(std::move(type));
   }
   EXPECT_EQ(types, types_of_this_build());

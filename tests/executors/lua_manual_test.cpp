@@ -11,6 +11,7 @@
 #include "domain/profiles.h"
 #include "lua_driver.h"
 #include "lua_servers.h"
+#include "support/build_paths.h"
 
 namespace mycojobs::test {
 namespace {
@@ -18,7 +19,7 @@ namespace {
 // The blocks of code in Lua of a page.
 std::vector<std::string> blocks_of(const std::string& page) {
   std::vector<std::string> blocks;
-  std::ifstream file(MYCOJOBS_SOURCE "/docs/executors/" + page);
+  std::ifstream file(mj::test::source_path("docs/executors/") + page);
   bool inside = false;
   for (std::string line; std::getline(file, line);) {
     if (line == "```lua") {

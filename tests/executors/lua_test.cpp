@@ -7,6 +7,7 @@
 #include "domain/profiles.h"
 #include "executors/lua/lua_executor.h"
 #include "lua_driver.h"
+#include "support/build_paths.h"
 
 namespace mycojobs::test {
 namespace {
@@ -326,7 +327,8 @@ TEST(Lua, FirstLineOfAShellIsPassedOver) {
 }
 
 TEST(Lua, ProbeTellsTheVersion) {
-  const auto version = LuaExecutor("sal", std::make_shared<LuaHost>(MYCOJOBS_BIN "/mycojobs-luahost")).probe();
+  const auto version =
+      LuaExecutor("sal", std::make_shared<LuaHost>(mj::test::program_path("mycojobs-luahost"))).probe();
   ASSERT_TRUE(version) << version.error().message;
   EXPECT_THAT(*version, StartsWith("Lua 5.4."));
   const auto missing = LuaExecutor("osis", std::make_shared<LuaHost>("/nowhere/luahost")).probe();

@@ -7,6 +7,7 @@
 #include "base/linked_build.h"
 #include "executors/python/python_executor.h"
 #include "python_sandbox.h"
+#include "support/build_paths.h"
 #include "support/process.h"
 
 namespace mycojobs::test {
@@ -33,7 +34,7 @@ class Updated {
  public:
   explicit Updated(const std::string& library) {
     for (const char* name : {"mycojobs-pyhost", "mycojobs-pyhost-shared"})
-      std::filesystem::copy(std::string(MYCOJOBS_BIN "/") + name, folder_.path() / name);
+      std::filesystem::copy(mj::test::programs_folder() + "/" + name, folder_.path() / name);
     std::string program = read_file(pyhost());
     for (const std::string& file : installed_build(pyhost()).files) {
       if (file.find(library) == std::string::npos) continue;
@@ -49,21 +50,21 @@ class Updated {
   TempDir folder_;
 };
 
-bool is_linked() { return installed_build(MYCOJOBS_BIN "/mycojobs-pyhost").linked; }
+bool is_linked() { return installed_build(mj::test::program_path("mycojobs-pyhost")).linked; }
 
 TEST(PythonBuild, TheLinkedOneRunsWhileItIsTheInstalledBuild) {
   if (!is_linked()) GTEST_SKIP() << "this build has no archives that are the installed build";
   EXPECT_EQ(run_python_confined(kWhoRuns).out, "mycojobs-pyhost\n");
-  EXPECT_THAT(PythonExecutor(MYCOJOBS_BIN "/mycojobs-pyhost").probe().value(),
+  EXPECT_THAT(PythonExecutor(mj::test::program_path("mycojobs-pyhost")).probe().value(),
               EndsWith(", linked in, the same build as the installed one"));
 }
 
 // As where Python's archives are missing, or not whole: the one program is the shared one.
 TEST(PythonBuild, TheSharedOneAloneRunsAndSaysSo) {
-  const std::string both = MYCOJOBS_BIN "/mycojobs-pyhost-shared";
+  const std::string both = mj::test::program_path("mycojobs-pyhost-shared");
   const TempDir folder;
   const std::string pyhost = folder / "mycojobs-pyhost";
-  std::filesystem::copy(std::filesystem::exists(both) ? both : MYCOJOBS_BIN "/mycojobs-pyhost", pyhost);
+  std::filesystem::copy(std::filesystem::exists(both) ? both : mj::test::program_path("mycojobs-pyhost"), pyhost);
   EXPECT_THAT(PythonExecutor(pyhost).probe().value(), EndsWith(", the installed shared library"));
   const auto sandbox = sandbox_with({{.name = "python", .program = pyhost, .context = 7}});
   const Ran ran = run_python_confined(kWhoRuns, {.sandbox = sandbox.get()});

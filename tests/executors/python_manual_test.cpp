@@ -4,6 +4,7 @@
 #include <fstream>
 
 #include "python_sandbox.h"
+#include "support/build_paths.h"
 
 namespace mycojobs::test {
 namespace {
@@ -15,7 +16,7 @@ struct Example {
 };
 
 std::vector<Example> examples() {
-  std::ifstream manual(MYCOJOBS_SOURCE "/docs/executors/python.md");
+  std::ifstream manual(mj::test::source_path("docs/executors/python.md"));
   std::vector<Example> found;
   bool inside = false;
   std::size_t number = 0;

@@ -9,6 +9,7 @@
 
 #include "executors/python/python_executor.h"
 #include "python_sandbox.h"
+#include "support/build_paths.h"
 #include "support/process.h"
 
 namespace mycojobs::test {
@@ -47,7 +48,7 @@ class Venv {
 
 using Settings = std::map<Id, PythonSettings>;
 std::unique_ptr<Sandbox> sandbox_of(const Settings& settings) {
-  return sandbox_with(python_hosts(MYCOJOBS_BIN, settings));
+  return sandbox_with(python_hosts(mj::test::programs_folder(), settings));
 }
 
 TEST(PythonVenv, IsWhatTheJobsOfItsContextHave) {
@@ -211,7 +212,7 @@ TEST_P(PythonPreloadFails, IsASetUpErrorThatNamesTheModule) {
   const BadModule& row = GetParam();
   Venv venv;
   venv.module(std::string(row.name) + ".py", row.text);
-  auto hosts = python_hosts(MYCOJOBS_BIN, {{7, {.venv = venv.path(), .preload = {"json", row.name}}}});
+  auto hosts = python_hosts(mj::test::programs_folder(), {{7, {.venv = venv.path(), .preload = {"json", row.name}}}});
   if (std::string(row.name) == "hangs")
     hosts[0].arguments.insert(hosts[0].arguments.begin(), {"--import-seconds", "1"});
   const auto sandbox = sandbox_with(hosts);
@@ -242,7 +243,7 @@ INSTANTIATE_TEST_SUITE_P(
 TEST(PythonPreload, WhatHasJustFailedIsNotTriedForEachJob) {
   Venv venv;
   venv.module("hangs.py", "import time\ntime.sleep(1000)\n");
-  auto hosts = python_hosts(MYCOJOBS_BIN, {{7, {.venv = venv.path(), .preload = {"hangs"}}}});
+  auto hosts = python_hosts(mj::test::programs_folder(), {{7, {.venv = venv.path(), .preload = {"hangs"}}}});
   hosts[0].arguments.insert(hosts[0].arguments.begin(), {"--import-seconds", "2"});
   const auto sandbox = sandbox_with(hosts);
   const Ran first = run_python_confined("pass", {.sandbox = sandbox.get()});

@@ -5,6 +5,7 @@
 
 #include "executors/python/python_executor.h"
 #include "python_driver.h"
+#include "support/build_paths.h"
 
 namespace mycojobs::test {
 namespace {
@@ -404,7 +405,7 @@ TEST(Python, LargeScriptRuns) {
 }
 
 TEST(Python, ProbeOfTheRealHostNamesItsVersion) {
-  const auto version = PythonExecutor(MYCOJOBS_BIN "/mycojobs-pyhost").probe();
+  const auto version = PythonExecutor(mj::test::program_path("mycojobs-pyhost")).probe();
   ASSERT_TRUE(version) << version.error().message;
   EXPECT_THAT(*version, ::testing::StartsWith("CPython 3."));
 }

@@ -3,12 +3,13 @@
 #include <gtest/gtest.h>
 
 #include "sandbox/client.h"
+#include "support/build_paths.h"
 
 namespace mycojobs::test {
 
 std::unique_ptr<Sandbox> sandbox_with(std::vector<ScriptHost> hosts, std::uint32_t warm_processes) {
   SandboxConfig config;
-  config.libexec_dir = MYCOJOBS_BIN;
+  config.libexec_dir = mj::test::programs_folder();
   config.allow_missing = {"cgroup:memory", "cgroup:pids"};
   config.hosts = std::move(hosts);
   config.warm_processes = warm_processes;

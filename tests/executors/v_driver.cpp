@@ -1,4 +1,5 @@
 #include "v_driver.h"
+#include "support/build_paths.h"
 
 #include <gtest/gtest.h>
 #include <stdlib.h>
@@ -35,7 +36,7 @@ CompilerFolder::CompilerFolder() {
   if (::mkdtemp(name.data()) == nullptr) throw std::runtime_error("mkdtemp");
   path_ = name;
   fs::permissions(path_, static_cast<fs::perms>(0755));
-  fs::copy_file(MYCOJOBS_SOURCE "/tests/executors/vstandin/v", program());
+  fs::copy_file(mj::test::source_path("tests/executors/vstandin/v"), program());
 }
 
 CompilerFolder::~CompilerFolder() {

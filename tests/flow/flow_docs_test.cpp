@@ -9,6 +9,7 @@
 #include "domain/flow_plan.h"
 #include "domain/flow_yaml.h"
 #include "inspect/flows.h"
+#include "support/build_paths.h"
 
 namespace mycojobs {
 namespace {
@@ -28,7 +29,7 @@ std::string problems_of(const std::string& yaml) {
 }
 
 TEST(FlowDocs, HaveARowForEveryFieldAndForNoOther) {
-  const std::string manual = text_of(MYCOJOBS_SOURCE "/docs/flows.md");
+  const std::string manual = text_of(mj::test::source_path("docs/flows.md"));
   for (const char* of : {"flow", "node"}) {
     std::string table = "| field | takes | meaning |\n|---|---|---|\n";
     for (const PlanField& field : plan_fields()) {
@@ -41,7 +42,7 @@ TEST(FlowDocs, HaveARowForEveryFieldAndForNoOther) {
 }
 
 TEST(FlowDocs, EveryDefinitionInThemIsSound) {
-  const std::string manual = text_of(MYCOJOBS_SOURCE "/docs/flows.md");
+  const std::string manual = text_of(mj::test::source_path("docs/flows.md"));
   int count = 0;
   for (std::size_t at = manual.find("```yaml\n"); at != std::string::npos; at = manual.find("```yaml\n", at + 1)) {
     const std::size_t from = at + sizeof "```yaml\n" - 1;
@@ -53,7 +54,7 @@ TEST(FlowDocs, EveryDefinitionInThemIsSound) {
 }
 
 TEST(FlowDocs, TheyHaveARowForEveryWordOfAFlow) {
-  const std::string manual = text_of(MYCOJOBS_SOURCE "/docs/flows.md");
+  const std::string manual = text_of(mj::test::source_path("docs/flows.md"));
   for (const FlowWord& row : flow_words()) {
     std::string line = "| `";
     line.append(row.word).append("` | ").append(word(row.status)).append(" | ").append(row.meaning).append(" |");
@@ -62,9 +63,9 @@ TEST(FlowDocs, TheyHaveARowForEveryWordOfAFlow) {
 }
 
 TEST(FlowDocs, EveryExampleIsSoundAndNamedInThem) {
-  const std::string manual = text_of(MYCOJOBS_SOURCE "/docs/flows.md");
+  const std::string manual = text_of(mj::test::source_path("docs/flows.md"));
   int count = 0;
-  for (const auto& file : fs::directory_iterator(MYCOJOBS_SOURCE "/examples/flow")) {
+  for (const auto& file : fs::directory_iterator(mj::test::source_path("examples/flow"))) {
     EXPECT_EQ(problems_of(text_of(file.path())), "") << file.path();
     EXPECT_NE(manual.find("examples/flow/" + file.path().filename().string()), std::string::npos) << file.path();
     ++count;

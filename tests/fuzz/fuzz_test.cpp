@@ -9,11 +9,12 @@
 
 #include "fuzz/mutation.h"
 #include "fuzz/watched.h"
+#include "support/build_paths.h"
 
 namespace mycojobs::fuzz {
 namespace {
 
-const std::string kCorpus = MYCOJOBS_SOURCE "/tests/fuzz/corpus";
+const std::string kCorpus = mj::test::source_path("tests/fuzz/corpus");
 constexpr std::uint64_t kRounds = 2000;
 
 std::uint64_t number_in(const char* variable, std::uint64_t otherwise) {

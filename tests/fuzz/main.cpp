@@ -10,6 +10,7 @@
 
 #include "fuzz/mutation.h"
 #include "fuzz/watched.h"
+#include "support/build_paths.h"
 
 namespace mycojobs::fuzz {
 namespace {
@@ -33,7 +34,7 @@ int run_files(const Target& target, const std::vector<std::string>& files) {
 }
 
 int run_mutations(const Target& target, std::uint64_t seconds, std::uint64_t seed) {
-  const Corpus corpus = load_corpus(MYCOJOBS_SOURCE "/tests/fuzz/corpus", target.name);
+  const Corpus corpus = load_corpus(mj::test::source_path("tests/fuzz/corpus"), target.name);
   if (corpus.empty()) return std::fprintf(stderr, "there is no corpus\n"), 66;
   const std::string name(target.name);
   std::printf("%s: %llu s, --seed %llu\n", name.c_str(), static_cast<unsigned long long>(seconds),

@@ -3,6 +3,7 @@
 #include <filesystem>
 
 #include "plugin/plugins.h"
+#include "support/build_paths.h"
 
 namespace mycojobs::test {
 namespace {
@@ -23,7 +24,7 @@ class Example : public ::testing::Test {
   void install_and_build() {
     const std::string prefix = folder_ / "prefix";
     succeed({"cmake", "--install", MYCOJOBS_BUILD, "--prefix", prefix});
-    succeed({"cmake", "-S", MYCOJOBS_SOURCE "/examples/plugin", "-B", folder_ / "build", "-G", "Ninja",
+    succeed({"cmake", "-S", mj::test::source_path("examples/plugin"), "-B", folder_ / "build", "-G", "Ninja",
              "-DCMAKE_PREFIX_PATH=" + prefix});
     succeed({"cmake", "--build", folder_ / "build"});
   }
@@ -44,7 +45,7 @@ TEST_F(Example, IsBuiltOutsideTheTreeAndRunsItsJobs) {
   const Finished listed = mycojobs({"plugin", "list", "--json"});
   EXPECT_NE(listed.out.find("\"state\": \"works\""), std::string::npos) << listed.out << listed.err;
 
-  const std::string jobs = MYCOJOBS_SOURCE "/examples/plugin/jobs/";
+  const std::string jobs = mj::test::source_path("examples/plugin/jobs/");
   const Finished primes = mycojobs({"run", "--type", "awk", jobs + "primes.awk", "--json"});
   EXPECT_EQ(primes.code, 0) << primes.out << primes.err;
   EXPECT_NE(primes.out.find("\"count\": \"25\""), std::string::npos) << primes.out;
@@ -62,7 +63,7 @@ TEST_F(Example, BrokenPluginsLeaveTheAgentAndItsOtherJobsAlone) {
   const std::string plugins = folder_ / "plugins";
   std::filesystem::create_directories(plugins);
   const auto local = [&](std::vector<std::string> words) {
-    words.insert(words.begin(), std::string(MYCOJOBS_BIN) + "/mycojobs");
+    words.insert(words.begin(), mj::test::program_path("mycojobs"));
     return run(folder_, words, {"MYCOJOBS_STATE_DIR=" + folder_ / "state", "MYCOJOBS_PLUGINS_DIR=" + plugins});
   };
   for (const char* name : {"load_crash", "no_symbol", "taken_type", "crashes"}) {

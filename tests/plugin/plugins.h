@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "executors/plugin/plugin_client.h"
+#include "support/build_paths.h"
 #include "support/process.h"
 
 namespace mycojobs::test {
@@ -27,7 +28,7 @@ inline std::string copied_plugin(const TempDir& folder, const std::string& fault
 // Generous where a plugin is sound, so that a busy machine is no fault.
 inline plugin::PluginOptions options_for(const std::string& file) {
   plugin::PluginOptions options;
-  options.host = std::string(MYCOJOBS_BIN) + "/mycojobs-pluginhost";
+  options.host = mj::test::program_path("mycojobs-pluginhost");
   options.file = file;
   options.load_ms = options.probe_ms = options.prepare_ms = options.interpret_ms = 20000;
   return options;

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "sandbox/cgroup.h"
+#include "support/build_paths.h"
 
 namespace {
 
@@ -64,7 +65,7 @@ std::string closed_folder(const std::string& path) {
 // A source tree below a closed folder (root's home, say) is put where it stands, in a mount namespace of this process's
 // own, with nothing beside it.
 bool open_the_way() {
-  const std::string source = MYCOJOBS_SOURCE;
+  const std::string source = mj::test::source_folder();
   const std::string closed = closed_folder(fs::path(source).parent_path());
   if (closed.empty()) return true;
   const int tree = ::open_tree(AT_FDCWD, source.c_str(), OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_RECURSIVE);
@@ -81,7 +82,7 @@ bool open_the_way() {
   for (const auto& folder : groups) {
     if (!write_text(folder + "/cgroup.procs", "0")) std::perror(folder.c_str());
   }
-  if (!open_the_way()) std::perror("as_user: the way to " MYCOJOBS_SOURCE);
+  if (!open_the_way()) std::perror(("as_user: cannot open the way to " + mj::test::source_folder()).c_str());
   ::setenv("HOME", home.c_str(), 1);
   ::setenv("TMPDIR", home.c_str(), 1);
   ::setenv("USER", "ordinary", 1);

@@ -13,6 +13,7 @@
 
 #include "base/clock.h"
 #include "sandbox/client.h"
+#include "support/build_paths.h"
 
 namespace mycojobs::test {
 namespace {
@@ -50,8 +51,8 @@ std::string Ran::answer(const std::string& line) const {
 
 SandboxConfig test_config() {
   SandboxConfig config;
-  config.libexec_dir = MYCOJOBS_BIN;
-  config.hosts = {{kHost, std::string(MYCOJOBS_BIN) + "/attempt_host"}};
+  config.libexec_dir = mj::test::programs_folder();
+  config.hosts = {{kHost, mj::test::program_path("attempt_host")}};
   if (!may_limit_by_cgroup()) config.allow_missing = {"cgroup:memory", "cgroup:pids"};
   return config;
 }
@@ -59,7 +60,7 @@ SandboxConfig test_config() {
 bool may_limit_by_cgroup() {
   static const bool kMay = [] {
     SandboxConfig config;
-    config.libexec_dir = MYCOJOBS_BIN;
+    config.libexec_dir = mj::test::programs_folder();
     const auto layers = probe_layers(config);
     if (!layers) return true;  // the tests will say why
     bool all = true;

@@ -9,6 +9,7 @@
 #include "mutate.h"
 #include "raw_launcher.h"
 #include "sandbox/messages.h"
+#include "support/build_paths.h"
 
 namespace mycojobs::test {
 namespace {
@@ -105,7 +106,7 @@ TEST(Frames, MutatedOnesOfAZygoteOrAnInitDisturbNobodyElse) {
       const char* const kinds[] = {"garble-", "rogue-", "status-"};
       const std::string name = kinds[i % 3] + std::to_string(random() % 1000000);
       const std::string path = std::string(folder) + "/" + name;
-      if (!std::filesystem::exists(path)) std::filesystem::create_symlink(MYCOJOBS_BIN "/bad_host", path);
+      if (!std::filesystem::exists(path)) std::filesystem::create_symlink(mj::test::program_path("bad_host"), path);
       config.hosts.push_back({name, path});
     }
     OwnSandbox own = own_sandbox(config);

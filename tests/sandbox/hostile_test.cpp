@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "fixture.h"
+#include "support/build_paths.h"
 
 namespace mycojobs::test {
 namespace {
@@ -212,7 +213,7 @@ TEST(Fights, ProgramsOfTheSandboxAreUnchanged) {
   const auto contents = [] {
     std::string all;
     for (const char* name : {"/mycojobs-launcher", "/attempt_host"}) {
-      std::ifstream file(std::string(MYCOJOBS_BIN) + name, std::ios::binary);
+      std::ifstream file(mj::test::programs_folder() + name, std::ios::binary);
       all.append(std::istreambuf_iterator<char>(file), {});
     }
     return std::hash<std::string>{}(all);

@@ -16,6 +16,7 @@
 #include "base/fd.h"
 #include "fixture.h"
 #include "sandbox/client.h"
+#include "support/build_paths.h"
 
 namespace mycojobs::test {
 namespace {
@@ -187,7 +188,7 @@ TEST(Launcher, HostsThatBreakTheirPromisesAreRefused) {
   SandboxConfig config = test_config();
   for (const char* name : {"lie", "babble", "die", "thread", "file"}) {
     const std::string path = std::string(folder) + "/" + name;
-    std::filesystem::create_symlink(std::string(MYCOJOBS_BIN) + "/bad_host", path);
+    std::filesystem::create_symlink(mj::test::program_path("bad_host"), path);
     config.hosts.push_back({name, path});
   }
   OwnSandbox own = own_sandbox(config);

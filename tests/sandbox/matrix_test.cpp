@@ -9,12 +9,13 @@
 #include <sstream>
 
 #include "matrix.h"
+#include "support/build_paths.h"
 
 namespace mycojobs::test {
 namespace {
 
-const char* const kTablePath = MYCOJOBS_SOURCE "/tests/sandbox/matrix.txt";
-const char* const kPagePath = MYCOJOBS_SOURCE "/docs/sandbox.md";
+const std::string kTablePath = mj::test::source_path("tests/sandbox/matrix.txt");
+const std::string kPagePath = mj::test::source_path("docs/sandbox.md");
 const char* const kBegin = "<!-- matrix: written by sandbox_tests from tests/sandbox/matrix.txt -->\n";
 const char* const kEnd = "<!-- end of matrix -->\n";
 
@@ -76,7 +77,7 @@ std::string text_of(const char* path) {
 
 // The page as it should be: with this table between its two marks.
 std::string page_with(const MatrixTable& table) {
-  const std::string page = text_of(kPagePath);
+  const std::string page = text_of(kPagePath.c_str());
   const std::size_t begin = page.find(kBegin), end = page.find(kEnd);
   if (begin == std::string::npos || end == std::string::npos) return page;
   return page.substr(0, begin) + kBegin + "\n" + table.markdown() + "\n" + page.substr(end);
@@ -157,7 +158,7 @@ TEST(Matrix, NoJobRunsWithoutNoNewPrivs) {
 
 TEST(Matrix, PageShowsTheTable) {
   const MatrixTable table = read_matrix(kTablePath);
-  const std::string page = text_of(kPagePath);
+  const std::string page = text_of(kPagePath.c_str());
   ASSERT_NE(page.find(kBegin), std::string::npos);
   if (is_to_be_written()) GTEST_SKIP() << "the columns write it";
   EXPECT_TRUE(page == page_with(table))
@@ -167,7 +168,7 @@ TEST(Matrix, PageShowsTheTable) {
 // A row that one layer alone keeps is explained, not only listed.
 TEST(Matrix, PageNamesEveryRowThatRestsOnOneLayer) {
   const MatrixTable table = read_matrix(kTablePath);
-  const std::string page = text_of(kPagePath);
+  const std::string page = text_of(kPagePath.c_str());
   const std::size_t begin = page.find("### What rests on one layer");
   ASSERT_NE(begin, std::string::npos);
   const std::string prose = page.substr(begin, page.find(kBegin) - begin);

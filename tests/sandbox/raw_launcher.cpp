@@ -1,4 +1,5 @@
 #include "raw_launcher.h"
+#include "support/build_paths.h"
 
 #include <gtest/gtest.h>
 #include <poll.h>
@@ -15,7 +16,7 @@ RawLauncher::RawLauncher() {
   socket_.reset(pair[0]);
   const Fd theirs(pair[1]);
   SpawnSpec spec;
-  spec.program = std::string(MYCOJOBS_BIN) + "/mycojobs-launcher";
+  spec.program = mj::test::program_path("mycojobs-launcher");
   spec.descriptors = {{theirs.get(), 3}};
   auto child = spawn(spec);
   EXPECT_TRUE(child);

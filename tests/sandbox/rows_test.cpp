@@ -11,6 +11,7 @@
 #include <sstream>
 
 #include "denied.h"
+#include "support/build_paths.h"
 
 namespace mycojobs::test {
 namespace {
@@ -38,7 +39,7 @@ struct Covered {
 
 std::map<std::string, Covered> read_rows() {
   std::map<std::string, Covered> rows;
-  std::ifstream file(MYCOJOBS_SOURCE "/tests/sandbox/rows.txt");
+  std::ifstream file(mj::test::source_path("tests/sandbox/rows.txt"));
   EXPECT_TRUE(file);
   for (std::string line; std::getline(file, line);) {
     if (line.empty() || line[0] == '#') continue;
@@ -65,7 +66,7 @@ std::set<std::string> tests_that_exist() {
       tests.insert(std::string(suite.name()) + "." + name.substr(0, name.find('/')));
     }
   }
-  for (const auto& entry : fs::recursive_directory_iterator(MYCOJOBS_SOURCE "/tests")) {
+  for (const auto& entry : fs::recursive_directory_iterator(mj::test::source_path("tests"))) {
     const std::string folder = entry.path().parent_path().filename();
     if (entry.path().extension() != ".cpp" || folder == "sandbox") continue;
     std::ifstream file(entry.path());

@@ -7,6 +7,7 @@
 #include <fstream>
 
 #include "fixture.h"
+#include "support/build_paths.h"
 
 namespace mycojobs::test {
 namespace {
@@ -133,7 +134,7 @@ TEST(Waiting, EachRunHasItsOwnPolicyInWhateverOrder) {
 Outcome run_of_bad_host(const std::string& name, bool& alive) {
   const std::string folder = "/tmp/mycojobs-" + name + "-" + std::to_string(::getpid());
   std::filesystem::create_directories(folder);
-  std::filesystem::create_symlink(MYCOJOBS_BIN "/bad_host", folder + "/" + name);
+  std::filesystem::create_symlink(mj::test::program_path("bad_host"), folder + "/" + name);
   SandboxConfig config = test_config();
   config.hosts.push_back({name, folder + "/" + name});
   OwnSandbox own = own_sandbox(config);

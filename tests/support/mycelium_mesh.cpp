@@ -1,4 +1,5 @@
 #include "support/mycelium_mesh.h"
+#include "support/build_paths.h"
 
 #include <gtest/gtest.h>
 
@@ -11,8 +12,8 @@ namespace mycojobs::test {
 using nlohmann::json;
 
 MyceliumMesh::MyceliumMesh(std::size_t nodes, unsigned window_s)
-    : program_(folder_,
-               {MYCOJOBS_SOURCE "/tests/support/mycelium_node.py", std::to_string(nodes), std::to_string(window_s)}) {
+    : program_(folder_, {mj::test::source_path("tests/support/mycelium_node.py"), std::to_string(nodes),
+                         std::to_string(window_s)}) {
   const bool begun = eventually([this] { return program_.out().ends_with('\n'); });
   const json places = json::parse(program_.out(), nullptr, false);
   if (!begun || !places.is_object()) {

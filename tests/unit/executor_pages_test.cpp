@@ -9,11 +9,12 @@
 #include "base/clock.h"
 #include "cli/contract.h"
 #include "executors/table.h"
+#include "support/build_paths.h"
 
 namespace mycojobs {
 namespace {
 
-const std::string kPages = MYCOJOBS_SOURCE "/docs/executors/";
+const std::string kPages = mj::test::source_path("docs/executors/");
 
 std::string page(const std::string& name) {
   std::ostringstream text;

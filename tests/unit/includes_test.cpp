@@ -13,6 +13,8 @@
 #include <string>
 #include <vector>
 
+#include "support/build_paths.h"
+
 namespace {
 
 namespace fs = std::filesystem;
@@ -175,13 +177,13 @@ std::vector<std::string> violations(const fs::path& root) {
 }
 
 TEST(Includes, FollowTheArrows) {
-  EXPECT_GT(read_sources(MYCOJOBS_SOURCE).size(), 30U) << "the sources were not found";
-  for (const auto& violation : violations(MYCOJOBS_SOURCE)) ADD_FAILURE() << violation;
+  EXPECT_GT(read_sources(mj::test::source_folder()).size(), 30U) << "the sources were not found";
+  for (const auto& violation : violations(mj::test::source_folder())) ADD_FAILURE() << violation;
 }
 
 // "1 node(s)": base/counted.h says it as people do.
 TEST(Texts, CountThingsAsPeopleDo) {
-  const fs::path root = MYCOJOBS_SOURCE;
+  const fs::path root = mj::test::source_folder();
   const std::regex guessed("\"[^\"]*[a-z]\\(s\\)");
   for (const Source& source : read_sources(root)) {
     std::ifstream in(root / source.path);

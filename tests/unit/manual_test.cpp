@@ -12,13 +12,14 @@
 #include "inspect/flows.h"
 #include "inspect/verify.h"
 #include "store/key_losses.h"
+#include "support/build_paths.h"
 
 namespace mycojobs {
 namespace {
 
 std::string docs_page(const char* name) {
   std::ostringstream text;
-  text << std::ifstream(MYCOJOBS_SOURCE "/docs/" + std::string(name)).rdbuf();
+  text << std::ifstream(mj::test::source_path("docs/") + std::string(name)).rdbuf();
   return text.str();
 }
 std::string manual() { return docs_page("manual.md"); }

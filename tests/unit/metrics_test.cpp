@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "store/counts.h"
+#include "support/build_paths.h"
 
 namespace mycojobs {
 namespace {
@@ -20,7 +21,7 @@ using testing::Not;
 
 std::string read_file(const std::string& path) {
   std::ostringstream text;
-  text << std::ifstream(MYCOJOBS_SOURCE "/" + path).rdbuf();
+  text << std::ifstream(mj::test::source_folder() + "/" + path).rdbuf();
   EXPECT_FALSE(text.str().empty()) << path;
   return text.str();
 }

@@ -5,13 +5,14 @@
 #include <sstream>
 
 #include "cli/config/options.h"
+#include "support/build_paths.h"
 
 namespace mycojobs {
 namespace {
 
 TEST(Manual, HasARowForEverySettingInTheWordsOfItsHelp) {
   std::ostringstream text;
-  text << std::ifstream(MYCOJOBS_SOURCE "/docs/manual.md").rdbuf();
+  text << std::ifstream(mj::test::source_path("docs/manual.md")).rdbuf();
   const std::string manual = text.str();
   for (const Option& option : options()) {
     const std::string choices = option.choices.empty() ? "" : "; one of " + std::string(option.choices);

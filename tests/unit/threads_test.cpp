@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/turns.h"
+#include "support/build_paths.h"
 #include "worker/lanes.h"
 
 namespace mycojobs {
@@ -30,7 +31,7 @@ std::vector<std::string> lines_that_create_threads(const std::filesystem::path& 
 }
 
 TEST(Threads, AreCreatedByTheHelperAlone) {
-  const std::filesystem::path source = MYCOJOBS_SOURCE;
+  const std::filesystem::path source = mj::test::source_folder();
   for (const char* room : {"agent", "sandbox", "executors", "include"}) {
     for (const auto& entry : std::filesystem::recursive_directory_iterator(source / room)) {
       const auto name = entry.path().filename().string();

@@ -13,6 +13,8 @@
 #include <string>
 #include <vector>
 
+#include "support/build_paths.h"
+
 namespace {
 
 namespace fs = std::filesystem;
@@ -165,13 +167,13 @@ std::vector<std::string> throwing_calls(const std::string& text) {
 TEST(ThrowingCalls, ThereAreNoneInTheProgram) {
   std::size_t files = 0;
   for (const char* folder : {"include", "agent", "executors", "sandbox"}) {
-    for (const auto& entry : fs::recursive_directory_iterator(fs::path(MYCOJOBS_SOURCE) / folder)) {
+    for (const auto& entry : fs::recursive_directory_iterator(fs::path(mj::test::source_folder()) / folder)) {
       if (entry.path().extension() != ".cpp" && entry.path().extension() != ".h") continue;
       ++files;
       std::ostringstream text;
       text << std::ifstream(entry.path()).rdbuf();
       for (const std::string& call : throwing_calls(text.str()))
-        ADD_FAILURE() << fs::relative(entry.path(), MYCOJOBS_SOURCE).string() << ':' << call;
+        ADD_FAILURE() << fs::relative(entry.path(), mj::test::source_folder()).string() << ':' << call;
     }
   }
   EXPECT_GT(files, 100U) << "the sources were not found";

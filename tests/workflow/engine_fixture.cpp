@@ -1,4 +1,5 @@
 #include "workflow/engine_fixture.h"
+#include "support/build_paths.h"
 
 #include <cstdlib>
 
@@ -6,11 +7,11 @@
 
 namespace mycojobs::workflow {
 
-EngineOptions options() { return {.program = MYCOJOBS_BIN "/mycojobs-workflowhost", .wall_ms = 20000}; }
+EngineOptions options() { return {.program = mj::test::program_path("mycojobs-workflowhost"), .wall_ms = 20000}; }
 std::vector<EngineOptions> all_options() {
   std::vector<EngineOptions> all(3, options());
-  all[1].program = MYCOJOBS_BIN "/plain_workflowhost";
-  all[2].program = MYCOJOBS_BIN "/elsewhere_workflowhost";
+  all[1].program = mj::test::program_path("plain_workflowhost");
+  all[2].program = mj::test::program_path("elsewhere_workflowhost");
   return all;
 }
 

@@ -16,6 +16,7 @@
 
 #include "sandbox/helper_rights.h"
 #include "sandbox/landlock.h"
+#include "support/build_paths.h"
 #include "support/process.h"
 #include "workflow/engine_fixture.h"
 
@@ -117,7 +118,7 @@ TEST(WorkflowProcess, StartsWithoutCapabilitiesWhereNoNamespaceCanBeMade) {
 
 // Its filter kills, and the group of calls in Debian 12 has none of these.
 TEST(WorkflowProcess, TheCoordinatorsUnitLetsItGiveUpItsRights) {
-  const std::string unit = test::read_file(MYCOJOBS_SOURCE "/systemd/system/mycojobs-coordinator.service.in");
+  const std::string unit = test::read_file(mj::test::source_path("systemd/system/mycojobs-coordinator.service.in"));
   const auto at = unit.find("\nSystemCallFilter=");
   ASSERT_NE(at, unit.npos);
   const std::string line = unit.substr(at + 1, unit.find('\n', at + 1) - at - 1) + ' ';
@@ -227,7 +228,7 @@ TEST(WorkflowProcess, LiesAreErrors) {
   bad.start_ms = 1000;
   for (const Lie& row : rows) {
     bad.program = folder / ("bad-" + std::string(row.how));
-    fs::create_symlink(MYCOJOBS_BIN "/bad_workflowhost", bad.program);
+    fs::create_symlink(mj::test::program_path("bad_workflowhost"), bad.program);
     WorkflowEngine engine(bad);
     const auto answer = engine.step(program("function step() end"), request());
     ASSERT_FALSE(answer) << row.how;
@@ -235,10 +236,10 @@ TEST(WorkflowProcess, LiesAreErrors) {
     EXPECT_NE(answer.error().message.find(row.says), std::string::npos) << row.how << ": " << answer.error().message;
   }
   bad.program = folder / "bad-fine";  // the twin: the same program, when it does not lie
-  fs::create_symlink(MYCOJOBS_BIN "/bad_workflowhost", bad.program);
+  fs::create_symlink(mj::test::program_path("bad_workflowhost"), bad.program);
   EXPECT_EQ(ran("", request(), bad), "gone");
   bad.program = folder / "bad-hangs";
-  fs::create_symlink(MYCOJOBS_BIN "/bad_workflowhost", bad.program);
+  fs::create_symlink(mj::test::program_path("bad_workflowhost"), bad.program);
   bad.wall_ms = 50;
   EXPECT_EQ(ran("", request(), bad),
             "limit: the step does not end: it did not answer within 200 ms, in a second attempt");

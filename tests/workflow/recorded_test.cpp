@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "domain/workflow_history.h"
+#include "support/build_paths.h"
 #include "workflow/engine_fixture.h"
 #include "workflow/engines.h"
 
@@ -21,7 +22,8 @@ namespace fs = std::filesystem;
 
 std::vector<fs::path> histories() {
   std::vector<fs::path> files;
-  for (const auto& each : fs::directory_iterator(MYCOJOBS_SOURCE "/tests/workflow/histories")) files.push_back(each);
+  for (const auto& each : fs::directory_iterator(mj::test::source_path("tests/workflow/histories")))
+    files.push_back(each);
   std::sort(files.begin(), files.end());
   return files;
 }
