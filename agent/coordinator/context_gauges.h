@@ -1,5 +1,5 @@
-// What a context holds, as the metrics of who leads it: looked at every few seconds, so that a scrape asks Redis
-// nothing. One thread.
+// Metrics about the contents of a context: queues, jobs and flow gates. The leader of the context refreshes them every
+// few seconds, so a scrape reads memory and sends no command to Redis. Not thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -20,14 +20,17 @@ class ContextGauges {
  public:
   ContextGauges(std::shared_ptr<Metrics> metrics, Id context);
 
-  // Who does not lead knows nothing of the context: its metrics are withdrawn.
+  // Sets whether this coordinator leads the context. A coordinator that does not lead withdraws the metrics of the
+  // context.
   void leads(bool);
-  // Asks for the numbers when it is time to. Error unavailable: the store's.
+  // Reads the figures from the store when the refresh interval has passed. Error `unavailable`: the store did not
+  // answer.
   Result<void> look(QueueStore&, std::uint64_t now_boot_ms);
 
-  // A flow was moved on, and so many of its gates wait.
+  // Reports that a flow was advanced and that `gates` of its gates are waiting.
   void moved(Id flow, std::size_t gates);
-  // Every active flow is reported by moved() between these two: one that was not is gone.
+  // Every active flow is reported by moved() between sweep_begins() and sweep_ends(). Flows without a report are
+  // removed.
   void sweep_begins();
   void sweep_ends();
 
@@ -36,10 +39,10 @@ class ContextGauges {
     std::size_t waiting = 0;
     std::uint64_t sweep = 0;
   };
-  // Queues that a label counts together.
+  // Sum over all queues that share a metric label.
   struct Queue {
     std::uint64_t jobs = 0;
-    std::optional<std::uint64_t> oldest_ms = 0;  // nothing: there are some, and none says since when
+    std::optional<std::uint64_t> oldest_ms = 0;  // empty: there are jobs, but no record has its time
     bool paused = false;
     void add(const Survey::Queue&);
   };
@@ -51,13 +54,13 @@ class ContextGauges {
   std::shared_ptr<Metrics> metrics_;
   Id context_;
   bool leads_ = false;
-  std::uint64_t next_boot_ms_ = 0, swept_boot_ms_ = 0;  // the next look; the next that begins with the first queue
-  std::map<Id, Gates> gates_;                           // by flow; those that have some
+  std::uint64_t next_boot_ms_ = 0, swept_boot_ms_ = 0;  // next refresh; next refresh that starts with the first queue
+  std::map<Id, Gates> gates_;                           // by flow; only flows with gates
   std::uint64_t sweep_ = 0;
-  // A look takes one page of the queues; once it has had all, they are shown.
+  // A refresh reads one page of the queues. The figures are published after the last page.
   std::vector<std::string> to_look_at_;
   std::size_t looked_at_ = 0;
-  std::set<std::string, std::less<>> types_;  // that runners serve
+  std::set<std::string, std::less<>> types_;  // script types that runners serve
   std::map<std::string, Queue, std::less<>> found_;
   LogOnce log_once_;
 };

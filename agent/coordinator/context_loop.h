@@ -1,10 +1,10 @@
-// What a coordinator does for one context, one round after the other, in a thread of its own or step by step in tests.
+// The work of a coordinator for one context, in rounds. A thread calls round() in a loop; tests call it step by step.
 //
-//   round():  lead or wait --> due flows --> recover (when it becomes ours, then seldom) --> schedules --> what time
-//   brings
+//   round():  leadership --> due flows --> recovery (after leadership was acquired, then rarely) --> schedules -->
+//   timers
 //
-// A flow that cannot be moved on (its definition is gone, the record is nonsense) is put off, so that it holds nobody
-// up.
+// A flow that cannot be advanced (missing definition, invalid record) is retried after a growing pause, so that it does
+// not block other flows.
 #pragma once
 
 #include <cstdint>
@@ -22,8 +22,8 @@
 
 namespace mycojobs {
 
-// Who leads a context. To lead is no right: the revisions of flows fence what anybody does. It only keeps coordinators
-// from doing the same work. One thread.
+// The leadership of a context. Leadership only avoids duplicate work between coordinators. It is not needed for
+// correctness, since every write to a flow is fenced by the revision of the flow. Not thread-safe.
 class Leadership {
  public:
   Leadership(const Clock& clock, Id context, std::string instance, std::string where, std::uint32_t lease_ms)
@@ -33,10 +33,12 @@ class Leadership {
         where_(std::move(where)),
         lease_ms_(lease_ms) {}
 
-  // Renews it, or tries to get it, when it is time to. Error: the store's; what we have is kept until its time is over.
+  // Renews the leadership, or tries to acquire it, when the interval has passed. After an error of the store, a held
+  // leadership stays valid until its lease expires.
   Result<void> keep(FlowStore&);
   bool leads() const { return leads_ && clock_.boot_ms() < until_boot_ms_; }
-  bool newly();  // since this was last asked: what was under way is to be recovered
+  // Returns whether leadership was acquired since the previous call, so that active flows must be recovered.
+  bool newly();
   void give_back(FlowStore&);
   std::uint64_t next_boot_ms() const { return next_boot_ms_; }
 
@@ -54,18 +56,18 @@ struct ContextSettings {
   std::string instance, where;
   std::uint32_t lease_ms = 10000;
   std::uint64_t retention_ms = 0;
-  JobLimits limits;  // of this context
+  JobLimits limits;  // limits of this context
   std::shared_ptr<Metrics> metrics = no_metrics();
 };
 
 class ContextRounds {
  public:
   ContextRounds(std::unique_ptr<FlowStore>, std::unique_ptr<Store>, const Clock&, ContextSettings);
-  // How long until the next one, ms, if nothing happens meanwhile; 0: there is more to do. Error unavailable: the store
-  // is away.
+  // Runs one round. Returns the time in ms until the next round is due if no event arrives before; 0 means that more
+  // work is waiting. Error `unavailable`: the store did not answer.
   Result<std::uint64_t> round();
-  // Somebody says that something has happened in this flow: it is looked at before the list of those that are due is.
-  // Of flows that we have at hand alone: anybody may say so.
+  // Marks a flow for the next round, before the list of due flows is read. Only flows in the cache are read, since any
+  // client can publish a hint.
   void hint(Id flow) {
     if (hinted_.size() < kMostHinted) hinted_.insert(flow);
   }
@@ -73,7 +75,8 @@ class ContextRounds {
     leadership_.give_back(*flows_);
     gauges_.leads(false);
   }
-  void reconnected() { cache_.forget_runs(); }  // the server may have lost what we remember
+  // Drops the cache after a reconnection, since the server may have lost records.
+  void reconnected() { cache_.forget_runs(); }
   bool leads() const { return leadership_.leads(); }
   bool recovering() const { return recovering_; }
 
@@ -94,10 +97,11 @@ class ContextRounds {
   ContextGauges gauges_;
   RunCache cache_;
   bool recovering_ = false;
-  bool ours_newly_ = false;                                             // it is the first recovery since we lead
-  std::uint64_t recovering_since_ = 0, next_recover_ = 0;               // by our clock
-  Id recovered_ = 0;                                                    // all flows up to this one
-  std::uint64_t next_schedules_ = 0, next_tick_ = 0, next_retire_ = 0;  // by our clock
+  bool ours_newly_ = false;  // the current recovery is the first one since leadership was acquired
+  // Times of the local clock.
+  std::uint64_t recovering_since_ = 0, next_recover_ = 0;
+  Id recovered_ = 0;  // last flow that was recovered; flows are recovered in the order of their ids
+  std::uint64_t next_schedules_ = 0, next_tick_ = 0, next_retire_ = 0;
   struct PutOff {
     std::string why;
     std::uint64_t until = 0, pause = 0;

@@ -1,4 +1,4 @@
-// The base of what takes turns for a context (base/turns.h) and rests at its Waiter.
+// Base class of the loops that work for a context (base/turns.h). Between two iterations a loop waits at its Waiter.
 #pragma once
 
 #include <atomic>
@@ -17,14 +17,14 @@ class ContextTurns {
  public:
   ContextTurns(const ContextTurns&) = delete;
   ContextTurns& operator=(const ContextTurns&) = delete;
-  // Until a hint for it has come, a queue has an entry, the connection is a new one, somebody has called wake() or
-  // stop(), or so long.
+  // Waits for at most `ms` milliseconds. Returns earlier when a hint for this loop arrives, a queue has an entry, the
+  // connection was made again, or another thread calls wake() or stop().
   void rest(std::uint64_t ms) {
     const std::uint64_t until = clock_.boot_ms() + ms;
     for (std::uint64_t now = clock_.boot_ms(); now < until && !stop_ && !woken_.exchange(false);
          now = clock_.boot_ms()) {
       const auto woken = waiter_->wait(static_cast<std::uint32_t>(until - now), takes_work_);
-      if (!woken) return;  // it paces its own reconnecting, and the next turn meets the store
+      if (!woken) return;  // The waiter paces its reconnections, and the next iteration meets the error of the store.
       if (woken->reconnected) reconnected();
       bool is_ours = woken->work || woken->reconnected;
       for (const std::string& hint : woken->hints) {
@@ -42,20 +42,20 @@ class ContextTurns {
   bool stopped() const { return stop_; }
 
  protected:
-  // mine: how hints begin that are for it; empty: all are. It listens from here on, before the first look: nothing
-  // comes in between. An error of that is one that the first turn meets.
+  // mine: prefix of the hints for this loop; empty accepts every hint. The subscription starts here, before the first
+  // read of the store, so that no hint is missed in between. The first iteration meets an error of the subscription.
   ContextTurns(std::unique_ptr<Waiter> waiter, const Clock& clock, std::string mine)
       : clock_(clock), waiter_(std::move(waiter)), mine_(std::move(mine)) {
     (void)waiter_->wait(0, false);
   }
   virtual ~ContextTurns() = default;
-  virtual void on_hint(std::string_view /*hint*/) {}  // what stands behind `mine`
-  virtual void reconnected() {}                       // hints may have been missed
+  virtual void on_hint(std::string_view /*hint*/) {}  // Receives a hint without the prefix `mine`.
+  virtual void reconnected() {}                       // Called after a reconnection: hints may have been missed.
   void wake() {                                       // any thread
     woken_ = true;
     waiter_->wake();
   }
-  void take_work(bool wanted) { takes_work_ = wanted; }  // whether entries of queues end a rest
+  void take_work(bool wanted) { takes_work_ = wanted; }  // Sets whether a new entry of a queue ends a wait.
   Waiter& waiter() { return *waiter_; }
   const std::atomic<bool>& stopping() const { return stop_; }
 
@@ -68,7 +68,7 @@ class ContextTurns {
   std::atomic<bool> stop_{false}, woken_{false};
 };
 
-// How hints of a context begin.
+// Returns the prefix of the hints of a context.
 inline std::string hints_of(Id context) { return std::to_string(context) + ' '; }
 
 }  // namespace mycojobs

@@ -1,13 +1,15 @@
-// The coordinator: for each context that it serves, leads or follows; while it leads, recovers what was under way,
-// moves due flows on, starts what schedules say. Killing it loses nothing.
+// The coordinator serves contexts. For each of them it acquires the leadership or follows another coordinator. The
+// leader recovers active flows, advances due flows and starts the flows of schedules. A crash of the coordinator loses
+// nothing.
 //
-//   finder            main -- stop, is_healthy
+//   discovery thread  main thread -- stop, is_healthy
 //     | starts one for each context that has keys
 //     v
-//   context thread:   wait (mj:flows:due, the next due moment, a second) --> ContextRounds::round() --> wait ...
+//   context thread:   wait (mj:flows:due, the next due time, one second) --> ContextRounds::round() --> wait ...
 //
-// A context has a thread, because its Redis may be its own and away: each with a connection for flows, one for jobs and
-// one to be woken by. Beside it one for its workflows (world_thread.h).
+// Each context has a thread of its own, since a context can have its own Redis server and that server can be
+// unreachable. The thread has a connection for flows, one for jobs and one for wake-ups. A second thread runs the
+// workflows of the context (world_thread.h).
 #pragma once
 
 #include <cstdint>
@@ -29,43 +31,49 @@
 namespace mycojobs {
 
 struct CoordinatorSettings {
-  std::vector<Id> contexts;     // empty: those that are found, again every discover_ms
-  std::vector<Id> own_servers;  // contexts with a Redis of their own: served beside those that are found
+  std::vector<Id> contexts;     // empty: every context with keys; the search is repeated every discover_ms
+  std::vector<Id> own_servers;  // contexts with a Redis server of their own; served in addition to discovered contexts
   std::uint32_t lease_ms = 10000;
   std::uint32_t discover_ms = 5000;
-  std::uint64_t retention_ms = 24ULL * 3600 * 1000;  // of ended flows; 0: for ever
-  std::string where;                                 // shown to people: host and pid
-  Networks networks;                                 // in which supervisors may be called
-  Webhooks webhooks;                                 // that may be called
-  std::string webhook_secrets;                       // file; empty: what they get is not signed
-  std::vector<std::string> allowed_prerequisites;    // as an agent's
+  std::uint64_t retention_ms = 24ULL * 3600 * 1000;  // of completed flows; 0 keeps them without a limit
+  std::string where;                                 // host and pid, shown to operators
+  Networks networks;                                 // networks of the supervisors that may be called
+  Webhooks webhooks;                                 // webhooks that may be called
+  std::string webhook_secrets;                       // file with signing secrets; empty: requests are not signed
+  std::vector<std::string> allowed_prerequisites;    // same meaning as the setting of an agent
   std::uint64_t prerequisites_timeout_ms = 0;
-  std::shared_ptr<const SigningKey> key;        // by which supervisors elsewhere know this one; null: they do not
-  std::string mycelium_url;                     // of a node's API; empty: none
-  std::uint32_t deliveries = 16;                // at one time: hosts of messages; jobs at supervisors elsewhere
-  std::string workflow_host;                    // path of mycojobs-workflowhost; empty: workflows are left to others
-  CarriedFiles files;                           // of messages
-  Ceilings ceilings;                            // of the jobs that it starts in somebody's name
-  std::uint64_t max_script_bytes = UINT64_MAX;  // of one of them: the setting job.max_script_bytes
+  std::shared_ptr<const SigningKey> key;  // identifies this coordinator to remote supervisors; null: no identity
+  std::string mycelium_url;               // API of a Mycelium node; empty: none
+  std::uint32_t deliveries = 16;          // maximum number of hosts that get messages, and of remote jobs, at a time
+  std::string workflow_host;              // path of mycojobs-workflowhost; empty: no workflows are run
+  CarriedFiles files;                     // artifacts of messages
+  Ceilings ceilings;                      // limits of the jobs that the coordinator starts for an actor
+  std::uint64_t max_script_bytes = UINT64_MAX;  // limit for the script of such a job: the setting job.max_script_bytes
   std::shared_ptr<Metrics> metrics = no_metrics();
 };
 
 class Coordinator {
  public:
-  // Without threads until begin(), which the caller may put off: an API that is started in between has its threads even
-  // where the host has too few for all contexts.
+  // Creates a coordinator without threads. An API server that is started before begin() gets its threads even on a host
+  // that has too few threads for all contexts.
   static std::unique_ptr<Coordinator> make(StoreFactory&, const Clock&, CoordinatorSettings);
-  static Result<std::unique_ptr<Coordinator>> start(StoreFactory&, const Clock&, CoordinatorSettings);  // both
-  virtual ~Coordinator() = default;  // stops, gives leadership back
-  // A context that cannot be served for want of threads is tried again every discover_ms.
+  // Calls make() and begin().
+  static Result<std::unique_ptr<Coordinator>> start(StoreFactory&, const Clock&, CoordinatorSettings);
+  // Stops the threads and releases the leadership of all contexts.
+  virtual ~Coordinator() = default;
+  // Starts the threads. A context whose thread cannot be created is retried every discover_ms.
   virtual Result<void> begin() = 0;
-  virtual void replace_ceilings(const Ceilings&) = 0;  // any thread: from now on
-  virtual void stop() = 0;                             // finishes the commit that is under way
-  // All its threads, lately. Call it from one thread, now and then: it also starts what could not be started before.
+  // Applies to all jobs that are started from now on. Thread-safe.
+  virtual void replace_ceilings(const Ceilings&) = 0;
+  // Waits for the current commit.
+  virtual void stop() = 0;
+  // Returns whether all threads made progress recently, and retries threads that could not be created before. Call it
+  // periodically, always from the same thread.
   virtual bool is_healthy() = 0;
-  // Empty: flows of every context that it serves move on, by it or by who leads. Any thread.
+  // Returns why flows of some context do not advance, or an empty text if every context has a live leader. Thread-safe.
   virtual std::string why_not_ready() const = 0;
-  // Says in the metrics how it stands now; what a context holds its leader says every few seconds. Any thread.
+  // Refreshes the metrics of the coordinator itself. The leader of a context refreshes the metrics of that context.
+  // Thread-safe.
   virtual void measure() const = 0;
 };
 

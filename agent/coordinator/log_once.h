@@ -1,4 +1,5 @@
-// Says once that a thread of a context meets an error; after it has worked again, once more. One thread.
+// Logs the first error of a series of failures of a thread of a context. After a success the next error is logged
+// again. Not thread-safe.
 #pragma once
 
 #include <string_view>
@@ -12,7 +13,8 @@ namespace mycojobs {
 class LogOnce {
  public:
   LogOnce(std::string_view component, Id context) : component_(component), context_(context) {}
-  void operator()(const Error* error) {  // null: it works
+  // Reports the result of an attempt; null reports a success.
+  void operator()(const Error* error) {
     if (error != nullptr && !failing_) log(LogLevel::warn, component_, "context {}: {}", context_, error->message);
     failing_ = error != nullptr;
   }

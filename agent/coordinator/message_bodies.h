@@ -1,6 +1,7 @@
-// What the bodies of envelopes from elsewhere say (domain/envelope.h), as far as their form goes: which message they
-// are of, and who may say it, is the receiver's to ask (message_receiver.h). Messages are records (domain/codec.h),
-// pieces of files stand in message_files.h. Pure; any thread. Error invalid: names the field.
+// Parsers for the bodies of envelopes from remote hosts (domain/envelope.h). They check the format only; the receiver
+// (message_receiver.h) checks the message that a body belongs to and the permissions of its signer. Messages are
+// records (domain/codec.h); pieces of files are in message_files.h. Pure functions, thread-safe. Error `invalid` names
+// the field.
 #pragma once
 
 #include <cstdint>
@@ -21,24 +22,26 @@ inline constexpr std::size_t kMaxMessageJobs = 256;
 // it was sent and signed.
 inline constexpr std::string_view kFlowResultField = "flow_result";
 
-// `jobs` of an answer. Those that left files of more than max_bytes end as that says, and so do those with which all
-// of them take more room than there is.
+// Returns the `jobs` of an answer. A job whose files exceed max_bytes, or with which all files together exceed `room`,
+// ends with an error that names the limit.
 Result<nlohmann::json> jobs_of_answer(const nlohmann::json& body, std::uint64_t max_bytes, std::uint64_t room);
-// Files of one of these jobs that whoever sends them can give, with the job's key here. Nothing: it has none to give.
+// Returns the files of one of these jobs that the sender can transfer, with the local key of the job. Returns no value
+// if there are none.
 std::optional<FilesOf> files_of_job(const nlohmann::json& answered);
-std::vector<FilesOf> files_of_answer(const nlohmann::json& jobs);  // of all of them
-// How a job has ended at another host, in the words that such a host may use: of the others lost.
+std::vector<FilesOf> files_of_answer(const nlohmann::json& jobs);  // Same, for all jobs.
+// Returns the detail of a job that ended at a remote host, restricted to the details that a remote host may report. Any
+// other detail becomes `lost`.
 std::string detail_of_peer(JobStatus, const std::string& detail);
-// What an answer says of a job: its end, and what stands beside it on the record.
+// Reads one job of an answer: its end and the other fields for its record.
 Result<AnsweredJob> read_answered_job(const nlohmann::json&, std::size_t index);
 
 struct AnswerBody {
   std::vector<AnsweredJob> jobs;
-  std::string reason;   // empty: it was processed
-  std::string flow;     // its record, as JSON; empty: there is none
-  bool is_last = true;  // false: more of its jobs follow
+  std::string reason;   // why the message was not processed; empty if it was processed
+  std::string flow;     // record of the flow as JSON; empty if there is none
+  bool is_last = true;  // false: another answer with further jobs follows
 };
-// jobs: jobs_of_answer().
+// `jobs` is the result of jobs_of_answer().
 Result<AnswerBody> read_answer(const nlohmann::json& body, const nlohmann::json& jobs);
 
 struct LogsBody {
@@ -49,8 +52,8 @@ Result<LogsBody> read_logs(const nlohmann::json& body);
 
 struct CancelBody {
   MessageName of;
-  std::string by;              // key of the message's signer
-  std::set<std::string> jobs;  // as the message's sender names them
+  std::string by;              // key of the signer of the message
+  std::set<std::string> jobs;  // keys at the sender of the message
   bool flow = false;
 };
 Result<CancelBody> read_cancel(const nlohmann::json& body);

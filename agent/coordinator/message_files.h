@@ -1,10 +1,11 @@
-// Artifacts that belong to a message: what dependencies here have left for its jobs, and what its jobs leave there.
-// They cross in pieces before what names them is stored, so that nobody meets a job whose files are still on their way.
+// Artifacts that belong to a message: files of local dependencies for the jobs of the message, and files that these
+// jobs produce at the remote host. The files are transferred in pieces before the record that names them is stored, so
+// that no job is visible whose files are incomplete.
 //
-//   message or answer --files--> {"status": "files", "want": ...} --pieces, until it is whole--> the same again -->
-//   stored
+//   message or answer with files --> {"status": "files", "want": ...} --> pieces until the file is complete
+//     --> the message or answer again --> stored
 //
-// Whoever receives says what is missing, and from where on; nothing is kept of it but the files.
+// The receiver names the file that is missing and the offset to continue from. It stores no state other than the files.
 #pragma once
 
 #include <cstdint>
@@ -22,47 +23,52 @@
 namespace mycojobs {
 
 struct CarriedFiles {
-  std::shared_ptr<ArtifactStore> store;   // null: none are carried
-  std::uint64_t max_bytes = 64ULL << 20;  // of one message, and of one job of its answer
+  std::shared_ptr<ArtifactStore> store;   // null: no files are transferred
+  std::uint64_t max_bytes = 64ULL << 20;  // limit for one message and for one job of its answer
 };
 inline constexpr const char* kCarriedLimit = "message.max_artifact_bytes";
 
-// Of one job, as whoever sends them names it.
+// Files of one job. The job is named as the sender names it.
 struct FilesOf {
   std::string job_key;
   std::vector<FileContent> files;
 };
-std::vector<FileContent> contents_of(const std::string& artifacts);  // each once
-// What dependencies left for the jobs of a message, by the keys of the dependencies where it comes from; what the
-// message's job at that index was given. Error invalid: a field `given`.
+std::vector<FileContent> contents_of(const std::string& artifacts);  // Each content once.
+// files_of() returns the files of dependencies for the jobs of a message, with the keys of the dependencies at the
+// sender. given_to() returns the files that one job was given. Error `invalid`: a field `given` is malformed.
 Result<std::vector<FilesOf>> files_of(const Message&);
 Result<std::vector<FileContent>> given_to(const Job&);
 std::uint64_t bytes_of(const std::vector<FileContent>&);
 std::uint64_t bytes_of(const std::vector<FilesOf>&);
-std::uint64_t room_of(const std::vector<FileContent>&);  // on their way, as artifact_store.h counts it
+// Returns the space that the files need during a transfer, as artifact_store.h counts it.
+std::uint64_t room_of(const std::vector<FileContent>&);
 
-// Errors: too_large, naming the limit; not_found: one is not on this host; invalid.
+// Checks that all files of a message can be sent. Errors: too_large (names the limit); not_found (a file is not on this
+// host); invalid.
 Result<void> check_files(RecordStore&, const CarriedFiles&, Id context, const Message&);
 
-// Its sender is the actor that has signed it, of an answer the supervisor that brings it: their keys.
+// The sender of a message is the key of the actor that signed it; the sender of an answer is the key of the supervisor
+// that delivers it.
 ParcelName parcel_of_message(const MessageName&, std::string signer);
 ParcelName parcel_of_answer(const MessageName&, std::string supervisor);
 
-// The first that is not whole here, and how much of it is. All of them have places then: errors of expect().
+// first_missing() returns the first incomplete file and the number of bytes that are stored here. It reserves space for
+// all files. Errors are those of ArtifactStore::expect().
 struct WantedFile {
   std::string job_key, sha256;
   std::uint64_t have = 0;
 };
 Result<std::optional<WantedFile>> first_missing(ArtifactStore&, RecordStore&, Id context, const ParcelName&,
                                                 const std::vector<FilesOf>&);
-// In answers of a receiver, and in the mark of a message ("job:12:7 <sha256> 1024").
+// Formats of a WantedFile in answers of a receiver (JSON) and in the mark of a message ("job:12:7 <sha256> 1024").
 nlohmann::json to_json(const WantedFile&);
 std::optional<WantedFile> read_wanted(const nlohmann::json& answer);
 std::string text_of(const WantedFile&);
 std::optional<WantedFile> wanted_of(std::string_view text);
 
-// A piece, as it travels: the body of an envelope.
-inline constexpr std::size_t kPieceBytes = 512U << 10;  // three quarters of a request, as base64
+// A piece of a file as the body of an envelope. As base64 a piece takes three quarters of the maximum size of a
+// request.
+inline constexpr std::size_t kPieceBytes = 512U << 10;
 nlohmann::json piece_json(const MessageName&, const FileContent&, std::uint64_t offset, std::string_view piece);
 struct FilePiece {
   FileContent file;

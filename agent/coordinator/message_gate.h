@@ -1,6 +1,6 @@
-// What stands before the checks of messages from elsewhere (message_receiver.h), where anybody may knock: which
-// contexts take any, so that no other's database is touched, how many refusals are worth a note, and a count of all
-// that came. One for each way in; any thread.
+// The first checks for messages from remote hosts, before the checks of message_receiver.h. Unauthenticated peers reach
+// this point, so it accepts messages only for contexts that are served (no other database is accessed), limits how many
+// refusals are written to the journal, and counts all requests. One object for each entry point. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ namespace mycojobs {
 
 class MessageGate {
  public:
-  // contexts: that are served; empty: those whose databases hold keys, and own_servers.
+  // contexts: the contexts that are served; empty: every context whose database holds keys, and own_servers.
   MessageGate(const Clock& clock, const std::vector<Id>& contexts, const std::vector<Id>& own_servers,
               std::shared_ptr<Metrics> metrics = no_metrics())
       : clock_(clock),
@@ -30,13 +30,14 @@ class MessageGate {
     if (all_) contexts_.insert(own_servers.begin(), own_servers.end());
   }
 
-  // Error denied: the context takes none; unavailable: it is not known, and was not looked for just now.
+  // Checks that the context accepts messages. Errors: denied (it does not); unavailable (the context is unknown, and
+  // the search for new contexts is rate-limited).
   Result<void> check(Store&, Id context);
-  // One was refused. How many the next note counts, with those before that had none; 0: no note now. by_known: it holds
-  // a signature of somebody known here. The rest are strangers: one note a minute, so that what they send pushes no
-  // other note out of the journal.
+  // Reports a refused request. Returns the number of refusals that the next note covers, including earlier ones without
+  // a note, or 0 if no note is due. by_known: the request has a valid signature of a known peer. Requests of unknown
+  // peers get one note a minute, so that they do not push other notes out of the journal.
   std::uint64_t refused(Id context, bool by_known);
-  // Whatever came, counted once it was answered. context 0: of none that is served.
+  // Counts an answered request. Context 0 stands for every context that is not served.
   void count(Id context, std::string_view kind, std::string_view result) {
     metrics_->add(Metric::deliveries, {context, kind, result});
   }
@@ -44,7 +45,7 @@ class MessageGate {
  private:
   struct Count {
     std::uint64_t since_ms = 0, unnoted = 0;
-    std::uint32_t noted = 0;  // since then
+    std::uint32_t noted = 0;  // number of notes since since_ms
   };
   const Clock& clock_;
   std::mutex mutex_;
@@ -53,7 +54,7 @@ class MessageGate {
   const std::shared_ptr<Metrics> metrics_;
   bool has_looked_ = false;
   std::uint64_t looked_ms_ = 0;
-  std::map<std::pair<Id, bool>, Count> counts_;  // of contexts that take messages
+  std::map<std::pair<Id, bool>, Count> counts_;  // only for contexts that accept messages
 };
 
 }  // namespace mycojobs

@@ -1,12 +1,12 @@
-// The supervisor daemon's work for one context, step by step (supervisor.h gives it a thread): it alone takes from
-// msg_out, and takes up what has arrived.
+// The work of the supervisor daemon for one context, in steps (supervisor.h runs them in a thread). Only the supervisor
+// daemon consumes msg_out and processes the messages that were received.
 //
-//   msg_out -> msg_out_coordinator --signature, rights, where to--> mj:outbox --carried--> acknowledged there
-//   mj:inbox --signature and rights were checked where it entered--> jobs in their queues, or a flow
-//   the end of a message that came from elsewhere --> its answer, with the jobs' receipts, carried back
+//   msg_out -> msg_out_coordinator --signature, permissions, address--> mj:outbox --sent--> acknowledged by the
+//   receiver mj:inbox --signature and permissions were checked on entry--> jobs in their queues, or a flow end of a
+//   received message --> answer with the receipts of the jobs, sent back
 //
-// Each step is one of the store's: killed anywhere, whoever comes next goes on. What is to be carried is handed out as
-// parcels, and settled with what came of them. One thread.
+// Each step is one server-side step of the store, so that another process continues after a crash. Outgoing requests
+// are returned as parcels; the caller sends them and reports the results with settle(). Not thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -30,46 +30,47 @@ namespace mycojobs {
 
 struct MessageSettings {
   Id context = 0;
-  std::shared_ptr<const SigningKey> key;  // of this coordinator
-  bool is_known = false;                  // others know its public key: it may speak with them
-  std::uint64_t retention_ms = 0;         // of ended messages; 0: for ever
+  std::shared_ptr<const SigningKey> key;  // key of this coordinator
+  bool is_known = false;                  // remote hosts know the public key, so messages can be exchanged with them
+  std::uint64_t retention_ms = 0;         // of completed messages; 0 keeps them without a limit
   CarriedFiles files = {};
-  JobLimits limits = {};  // of the flows that messages start
+  JobLimits limits = {};  // limits of the flows that messages start
 };
 
-// A request on its way, and what becomes of its entry once it was answered.
+// An outgoing request, with the changes of its outbox entry for each result.
 struct Parcel {
   OutboxEntry entry;
-  std::string address;  // empty: a context here
+  std::string address;  // empty: a context of this host
   std::string request;  // JSON-RPC
   MailAfter done;
-  // If it was refused for good; nothing: so has the entry.
+  // Change after a permanent error. No value: the entry then ends with that error.
   std::optional<MailAfter> refused = std::nullopt;
-  // Of a piece of a file that was asked for: whose end it is, if it comes whole.
+  // The file that a requested piece belongs to, and its size after that piece.
   std::optional<WantedFile> piece_of = std::nullopt;
   std::uint64_t file_bytes = 0;
-  std::size_t files = 0;  // that may be asked for
+  std::size_t files = 0;  // number of files that the receiver may request
 };
 
 class MessageRounds {
  public:
-  // All of them outlive it.
+  // Store, flows and clock must outlive this object.
   MessageRounds(Store& store, FlowStore& flows, const Clock& clock, MessageSettings settings)
       : store_(store), flows_(flows), clock_(clock), settings_(std::move(settings)) {}
 
   struct Round {
     std::vector<Parcel> parcels;
-    std::uint64_t next_ms = 0;  // until there is more to do, if nothing happens meanwhile
+    std::uint64_t next_ms = 0;  // time until the next round if no event arrives before
   };
-  // Whether what is due can be carried now: 0, else in how many ms it is asked for again.
+  // Returns 0 if the entry can be sent now, otherwise the time in ms until it is asked again.
   using Room = std::function<std::uint64_t(const OutboxEntry&)>;
-  // At most so many parcels; each is given out again after kHoldMs unless it was settled. Error unavailable.
+  // Runs one round and returns at most max_parcels parcels. A parcel without settle() is returned again after kHoldMs.
+  // Error `unavailable`: the store did not answer.
   Result<Round> round(std::uint32_t max_parcels, const Room& room = nullptr);
   Result<void> settle(const Parcel&, const Result<std::string>& answer);
-  // There was no room for it: again after this time.
+  // Returns a parcel unsent. It is due again after `pause_ms`.
   Result<void> put_back(const Parcel&, std::uint64_t pause_ms);
 
-  static constexpr std::uint32_t kHoldMs = 30000;  // longer than an exchange takes
+  static constexpr std::uint32_t kHoldMs = 30000;  // longer than the time-out of a request
 
  private:
   Result<void> not_made(const OutboxEntry&, const Error&);
@@ -98,12 +99,12 @@ class MessageRounds {
   Result<nlohmann::json> answered_jobs(const OutboxEntry&, std::size_t from, std::size_t& next);
   Result<Parcel> sealed(const OutboxEntry&, EnvelopeKind, const nlohmann::json& body, std::string address, Id context);
   Result<void> apart(const std::string& what, Result<void> done) const;
-  // What many messages of one round ask for is read once, and anew after kKnownMs.
+  // Records that many messages of a round need. They are read once and again after kKnownMs.
   struct Known {
     std::uint64_t read_boot_ms = 0;
-    std::optional<std::uint64_t> now_ms;  // of the store
-    std::optional<Place> place;           // this context
-    std::map<Id, Actor> actors;           // one without a record has its id alone
+    std::optional<std::uint64_t> now_ms;  // clock of the store
+    std::optional<Place> place;           // access control data of this context
+    std::map<Id, Actor> actors;           // an actor without a record has only its id
   };
   static constexpr std::uint64_t kKnownMs = 100;
   Known& known();
@@ -119,11 +120,10 @@ class MessageRounds {
   RunCache runs_{1000};
   Known known_;
   SupervisorKeys peers_;
-  std::map<std::string, std::string, std::less<>>
-      topics_;  // where the runner of one was the last time: its record's key
+  std::map<std::string, std::string, std::less<>> topics_;  // record key of the runner that served a topic last
   std::uint64_t next_retire_ms_ = 0;
-  std::uint64_t redis_ms_ = 0;   // its clock in the last round
-  bool clock_went_back_ = true;  // or it may have, before we began
+  std::uint64_t redis_ms_ = 0;   // clock of the store in the previous round
+  bool clock_went_back_ = true;  // true at the start, since the clock may have gone back before
 };
 
 }  // namespace mycojobs

@@ -1,4 +1,5 @@
-// The records of nodes' jobs: what stands there from the beginning, and what a run adds when it queues one.
+// The job records of flow nodes: the fields that are written when a flow is created, and those that are added when a
+// job is queued.
 #pragma once
 
 #include <cstdint>
@@ -10,9 +11,9 @@
 
 namespace mycojobs {
 
-// The record of a node's job, as it is created. A node of kind each stands for its places there.
+// Returns the record of the job of a node at creation. A node of kind `each` represents its elements.
 Job job_of(const Flow&, const FlowPlan&, std::uint32_t node);
-// What is known only when a job is queued: what the flow hands over, and whom it reads.
+// Builds the fields that are known only when a job is queued: results of earlier nodes and artifacts of dependencies.
 class Dispatches {
  public:
   explicit Dispatches(const LoadedRun& run) : run_(run) {}

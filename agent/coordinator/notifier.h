@@ -1,12 +1,12 @@
-// Tells those who want to hear of an end (domain/notify.h): calls webhooks, submits jobs, sends messages. A notice
-// stands in the store from the same step as the end (mj:notices), until all its targets have it:
+// Delivers notifications about the end of jobs and flows (domain/notify.h): calls webhooks, submits jobs, sends
+// messages. The notification is stored (mj:notices) in the same server-side step as the end, until it was delivered to
+// all targets:
 //
-//   due --taken for kHoldMs--> all have it --> gone
-//                          `-> some have not --kFirstPauseMs, doubling--> due again, at most kMostTries times
+//   due --claimed for kHoldMs--> delivered to all --> deleted
+//                            `-> some targets failed --kFirstPauseMs, doubling--> due again, at most kMostTries times
 //
-// If we die, the notice is due again: a webhook may hear of an end twice (with the same id), a job runs once, a message
-// is written once.
-// Threads: one, and one for each notice whose webhooks are being called.
+// After a crash the notification is due again. A webhook can then be called twice with the same id; a job runs once,
+// and a message is written once. Threads: one, and one for each notification whose webhooks are being called.
 #pragma once
 
 #include <cstdint>
@@ -23,16 +23,16 @@ namespace mycojobs {
 
 struct NotifierSettings {
   Id context = 0;
-  Webhooks webhooks;      // that may be called
-  std::string secrets;    // file (transport/webhook.h), read for each notice; empty: not signed
-  JobLimits limits = {};  // of the jobs that notices are
+  Webhooks webhooks;      // webhooks that may be called
+  std::string secrets;    // file (transport/webhook.h), read for each notification; empty: requests are not signed
+  JobLimits limits = {};  // limits of the jobs that notifications submit
 };
 
 class Notifier {
  public:
   static Result<std::unique_ptr<Notifier>> start(StoreFactory&, const Clock&, NotifierSettings);
   virtual void ask_to_stop() = 0;
-  virtual ~Notifier() = default;  // the notice at hand is due again at once
+  virtual ~Notifier() = default;  // Releases the current notification, which is due again at once.
 };
 
 }  // namespace mycojobs

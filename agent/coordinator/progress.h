@@ -1,5 +1,6 @@
-// How a flow moves on: read its run, decide, commit; again if another was faster. The one way, live and in recovery,
-// for the coordinator's loop, for commands and for RPC: whoever calls it, the revision fences.
+// Advances a flow: loads its run, decides, and commits; after a conflicting commit of another process it starts again.
+// The loop of the coordinator, recovery, commands and RPC methods all use this function. The revision of the flow
+// fences every commit.
 #pragma once
 
 #include <cstdint>
@@ -17,19 +18,20 @@ struct FlowProgress {
   FlowStatus status = FlowStatus::dispatched;
   std::string detail;
   std::uint64_t revision = 0;
-  std::uint32_t facts = 0;  // that this call appended
-  std::size_t gates = 0;    // nodes that wait for people, or whose gates wait
-  bool more = false;        // there is more to do at once
+  std::uint32_t facts = 0;  // number of facts that this call appended
+  std::size_t gates = 0;    // nodes that wait for an approval or a gate
+  bool more = false;        // more work is due now
 };
 struct ProgressRequest {
   Id context = 0, flow = 0;
-  std::optional<StartRun> start;       // this first
-  std::optional<FlowControl> control;  // and this: its error is the answer
-  bool due = false;                    // it stood among those that are due: it is put off until something is due again
-  bool recover = false;  // look at every job, child and awaited flow that should be under way, whatever events say:
-                         // planned but unscheduled first, then completed but unapplied
+  std::optional<StartRun> start;       // applied first
+  std::optional<FlowControl> control;  // applied second; an error of it is returned
+  bool due = false;                    // the flow was taken from the list of due flows, and is rescheduled
+  // Check every job, child flow and awaited flow that should be active, independent of events: first planned jobs that
+  // are not queued, then completed jobs that are not applied.
+  bool recover = false;
 };
-// Applies what has happened, what time has brought and what is asked for, until nothing is left or a bound is met.
+// Applies events, timers and the request until nothing is left or a limit of the call is reached.
 Result<FlowProgress> progress(FlowStore&, RunCache&, const ProgressRequest&);
 
 }  // namespace mycojobs

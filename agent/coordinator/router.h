@@ -1,11 +1,12 @@
-// Sends jobs of flows to supervisors elsewhere: nodes with a supervisor_url. How, says the record of the runner with
-// that address: one with a secret is called (job.start, job.status; RemoteJob), one with a public key is sent a signed
-// message (docs/tenants.md), whichever transport reaches it. Their jobs are queued for each host (router_queue(),
-// store/job_fields.h); a router claims them as a runner does, with a lease, fences and cancellation, and follows each
-// at its supervisor (RemoteJob). If it dies, the lease runs out and the next one goes on with the same job there.
+// Sends jobs of flows to remote supervisors: nodes with a supervisor_url. The record of the runner with that address
+// selects the protocol. A runner with a secret is called over JSON-RPC (job.start, job.status; RemoteJob). A runner
+// with a public key gets a signed message (docs/tenants.md), over any transport that reaches it. The jobs are queued
+// for each host (router_queue(), store/job_fields.h). A router claims them as a runner does, with a lease, fences and
+// cancellation, and polls the supervisor. After a crash of the router the lease expires, and the next router continues
+// with the same remote job.
 //
-// At most `concurrency` jobs are away at one time, and no supervisor has more places than are free (router_queues.h).
-// Threads: one, and one for each job that is away at a supervisor with a secret.
+// At most `concurrency` jobs are remote at a time, and router_queues.h shares them between the supervisors. Threads:
+// one, and one for each remote job at a supervisor with a secret.
 #pragma once
 
 #include <cstdint>
@@ -23,18 +24,18 @@ namespace mycojobs {
 
 struct RouterSettings {
   Id context = 0;
-  std::uint32_t concurrency = 16;  // jobs that are away at one time
+  std::uint32_t concurrency = 16;  // maximum number of remote jobs
   std::uint32_t lease_ms = 15000;
   std::uint64_t default_timeout_ms = 600'000;
-  Networks networks;                      // that may be called
-  std::shared_ptr<const SigningKey> key;  // of this coordinator, for supervisors that are sent messages; null: none
+  Networks networks;                      // networks that may be called
+  std::shared_ptr<const SigningKey> key;  // key of this coordinator for signed messages; null: no messages are sent
   CarriedFiles files = {};
 };
 
 class Router {
  public:
   static Result<std::unique_ptr<Router>> start(StoreFactory&, const Clock&, RouterSettings);
-  virtual ~Router() = default;  // gives its jobs back: another router goes on with them
+  virtual ~Router() = default;  // Releases its jobs, so that another router continues with them.
 };
 
 }  // namespace mycojobs

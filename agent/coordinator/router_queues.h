@@ -1,9 +1,10 @@
-// How a router (router.h) shares its places between supervisors, and which queues it asks next. Pure; one thread.
+// Distribution of the slots of a router (router.h) between supervisors, and the choice of the queues to claim from
+// next. No side effects. Not thread-safe.
 //
-// A supervisor never has more places than are free. One alone has half of them; the next one gets half of the rest; and
-// one that answers slowly, or never, leaves room for those that come after it. What has no place waits in its queue,
-// unclaimed: it can be cancelled and times out as any job that waits, and another router may take it. Each host has a
-// queue of its own (router_queue(), store/job_fields.h), so that nobody else's jobs stand behind it.
+// A supervisor gets at most as many slots as are free: the first one half of all slots, the next one half of the rest.
+// A supervisor that answers slowly or never leaves slots for the others. A job without a slot stays in its queue,
+// unclaimed: it can be cancelled, it times out like any queued job, and another router may claim it. Each host has a
+// queue of its own (router_queue(), store/job_fields.h), so that its jobs do not block the jobs of other hosts.
 #pragma once
 
 #include <cstddef>
@@ -14,12 +15,12 @@
 
 namespace mycojobs {
 
-// Hosts by host_of_address() (domain/host.h).
+// Slots in use by host. Host names are those of host_of_address() (domain/host.h).
 class RouterPlaces {
  public:
   explicit RouterPlaces(std::uint32_t all) : free_(all) {}
   std::uint32_t free() const { return free_; }
-  // How many more it may have now, whoever else takes as many at the same time.
+  // Returns how many more slots the host may take now.
   std::uint32_t room_of(const std::string& host) const;
   void take(const std::string& host);
   void leave(const std::string& host);
@@ -33,27 +34,28 @@ class RouterQueues {
  public:
   struct Ask {
     std::vector<std::string> queues;
-    std::uint32_t max_jobs = 0;  // so many fit, from whichever of the queues they come
+    std::uint32_t max_jobs = 0;  // maximum number of jobs from all queues together
     bool operator==(const Ask&) const = default;
   };
 
-  // of_hosts: queue to host, of the supervisors that have a record; names: of queues, whichever there are. Those of
-  // hosts that nobody has a record of are asked too, since their jobs are to be refused, but a few at a time: anybody
-  // who writes flows can name hosts.
+  // of_hosts: host by queue, for the supervisors that have a record. names: all router queues. The queues of hosts
+  // without a record are polled as well, since their jobs must be refused, but only a few at a time: any author of a
+  // flow can name hosts.
   void look(std::map<std::string, std::string> of_hosts, const std::vector<std::string>& names);
   bool knows(const std::string& queue) const { return of_hosts_.contains(queue); }
-  // Hosts take turns. No queues: there is no place for anybody whose jobs might come.
+  // Returns the next queues to claim from; hosts are served round-robin. The list is empty if no host has a free slot.
   Ask next(const RouterPlaces&);
-  // came: the queues that jobs have come from, in the order of these.
+  // came: the queues of the claimed jobs, in the order of the jobs.
   void answered(const Ask&, const std::vector<std::string>& came);
-  // The first job of kRouterQueue is this host's, which has no room: that queue is left alone until it has.
+  // Reports that the first job of kRouterQueue is for a host without a free slot. That queue is skipped until the host
+  // has one.
   void hold_back(std::string host) { held_back_ = std::move(host); }
-  bool waits(const RouterPlaces&) const;  // for entries of kRouterQueue
+  bool waits(const RouterPlaces&) const;  // Returns whether new entries of kRouterQueue can be claimed.
 
  private:
   std::map<std::string, std::string> of_hosts_;
   std::vector<std::string> strangers_;
-  std::string after_;  // whose turn was the last
+  std::string after_;  // host that was served last
   std::size_t next_stranger_ = 0;
   std::string held_back_;
 };

@@ -1,13 +1,14 @@
-// Flows that start by the clock. What fires is decided purely (turn_of); run_schedules() brings it about, in steps each
-// of which may be repeated: the flow of a moment has the idempotency key schedule:<name>:<moment in ms> of its caller,
-// so that one moment never starts twice, whoever tries and however often, also after the schedule was changed.
+// Flows that start at scheduled times. turn_of() decides without side effects which flows start; run_schedules() starts
+// them in steps that can be repeated. The flow of a scheduled time has the idempotency key
+// schedule:<name>:<time in ms> of its caller, so that it is created once, also by two coordinators and after a change
+// of the schedule.
 //
-//   moment comes --> create_flow (by its key) --> StartRun --> put_schedule (its revision fences)
+//   due time --> create_flow (with the idempotency key) --> StartRun --> put_schedule (fenced by its revision)
 //
-// overlap, when the run before has not ended:   allow: starts beside it   skip: is passed over
-//   queue: waits for its end, at most the newest kMaxMoments of them, one run after the other
-// missed, of moments that came over a minute ago, when nobody was there to start them:
-//   skip: are passed over   once: the latest starts, for all of them   all: all start, at most the newest kMaxMoments
+// overlap, when the previous run has not ended:   allow: start beside it   skip: skip the new run
+//   queue: wait for its end; at most the newest kMaxMoments runs wait, and start one after the other
+// missed, for times more than a minute ago at which no coordinator was running:
+//   skip: skip them   once: start the latest one only   all: start all of them, at most the newest kMaxMoments
 #pragma once
 
 #include <cstdint>
@@ -21,35 +22,36 @@
 
 namespace mycojobs {
 
-// Whether a schedule's caller may still make flows, and this one is within the limits of its context: what may not be
-// started is noted and passed over. Absent: nothing is asked.
+// Checks that the caller of a schedule may still create flows, and that the flow is within the limits of the context. A
+// flow that may not start is skipped with a note. An empty function skips the check.
 using MayStart = std::function<Result<void>(Id caller, const FlowPlan&)>;
 
-inline constexpr std::uint64_t kOnTimeMs = 60000;  // a coordinator that takes over is this late at most
+inline constexpr std::uint64_t kOnTimeMs = 60000;  // maximum delay when another coordinator acquires leadership
 inline constexpr std::size_t kMaxMoments = 100;
-inline constexpr std::size_t kMaxStartsAtOnce = 10;  // the others start in the next turn
+inline constexpr std::size_t kMaxStartsAtOnce = 10;  // further flows start in the next iteration
 
-// Error invalid: names the field, what is wrong and what is allowed.
+// Validates a schedule. Error `invalid` names the field, the value and the allowed values.
 Result<void> check_schedule(const Schedule&);
 
 struct RunBefore {
   bool running = false;
-  std::uint64_t ended_ms = 0;  // 0: there was none, or its record has gone
+  std::uint64_t ended_ms = 0;  // 0: no previous run, or its record was deleted
 };
 struct ScheduleTurn {
-  std::vector<std::uint64_t> starts;  // moments, rising: a flow for each
-  std::uint64_t next_ms = 0;          // Schedule::next_ms from now on; 0: never again
-  std::string note;                   // Schedule::note from now on
-  bool waits = false;                 // for the run before to end
+  std::vector<std::uint64_t> starts;  // scheduled times in ascending order; one flow starts for each
+  std::uint64_t next_ms = 0;          // new Schedule::next_ms; 0: no further run
+  std::string note;                   // new Schedule::note
+  bool waits = false;                 // waits for the end of the previous run
 };
-// Nothing changes for one that is paused, or whose next moment has not come.
+// Returns the changes of a schedule at this time; none for a schedule that is paused or not due.
 Result<ScheduleTurn> turn_of(const Schedule&, const RunBefore&, std::uint64_t now_ms);
 
-// Starts what is due in the context. Answers in how many ms to call again, at most an hour. A schedule that cannot
-// start its flow (its definition is missing ...) gets a note, and holds nobody up. Errors: the store's.
+// Starts all due flows of the context. Returns the time in ms until the next call, at most one hour. A schedule whose
+// flow cannot start (for example, the definition is missing) gets a note and does not delay other schedules. Errors are
+// those of the store.
 Result<std::uint64_t> run_schedules(FlowStore&, RunCache&, Id context, const MayStart& = {});
-// The same for one of them. What is due belongs to the definition and the times that it came under: before a schedule
-// is changed it is settled.
+// Same, for one schedule. To be called before a schedule is changed, since runs that are due belong to the old
+// definition and times.
 Result<std::uint64_t> settle_schedule(FlowStore&, RunCache&, Id context, const Schedule&, const MayStart& = {});
 
 }  // namespace mycojobs

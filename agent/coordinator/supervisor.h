@@ -1,6 +1,6 @@
-// The supervisor daemon of one context: gives message_rounds.h a thread, and what it hands out a way to go. One lane, a
-// thread, for each host and port that something goes to; a supervisor that is slow or away holds up its own lane alone.
-// Those that do not answer never have all lanes. Lanes that have nothing to do end after a while.
+// The supervisor daemon of one context: runs message_rounds.h in a thread and sends its requests. Each remote host and
+// port has a sender thread of its own, so that a supervisor that is slow or unreachable delays only its own requests.
+// Hosts that do not answer never occupy all sender threads. An idle sender thread ends after a while.
 #pragma once
 
 #include <cstdint>
@@ -14,15 +14,15 @@ namespace mycojobs {
 
 struct SupervisorSettings {
   MessageSettings messages;
-  std::uint32_t concurrency = 16;                           // lanes at one time, one of them for this host
-  std::function<std::unique_ptr<Transports>()> transports;  // of one lane, which alone uses them
+  std::uint32_t concurrency = 16;                           // maximum number of sender threads; one is for this host
+  std::function<std::unique_ptr<Transports>()> transports;  // creates the transports of one sender thread
 };
 
 class Supervisor {
  public:
   static Result<std::unique_ptr<Supervisor>> start(StoreFactory&, const Clock&, SupervisorSettings);
   virtual void ask_to_stop() = 0;
-  virtual ~Supervisor() = default;  // what is under way is sent again by whoever comes next
+  virtual ~Supervisor() = default;  // The next supervisor repeats unfinished requests.
 };
 
 }  // namespace mycojobs

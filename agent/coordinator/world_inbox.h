@@ -1,10 +1,10 @@
-// What waits for a world, read ahead from its inbox. Instances take turns: who has much mail holds up nobody who has
-// little, and for one instance the order stays that of the inbox. What is here still stands in the store, until the
-// commit that takes it: who dies loses nothing. One thread.
+// Entries of the inbox of a deployment, read ahead from the store. The inbox is served round-robin by instance, so a
+// busy instance does not starve the others. For one instance the order of the inbox is kept. Entries stay in the store
+// until the commit that consumes them, so that a crash loses none. Not thread-safe.
 //
 //   read() --> [instance 7: e1 e2 e3 ...] [instance 8: e4] ... --> take(): e1 e4 e2 e3 ...
 //
-// An entry for several instances is next when it is next for each of them.
+// An entry for several instances is delivered when it is the next entry of each of them.
 #pragma once
 
 #include <cstdint>
@@ -21,20 +21,22 @@
 namespace mycojobs {
 
 struct InboxLimits {
-  std::uint32_t page = 1000;        // entries of a reading
-  std::uint64_t bytes = 32U << 20;  // that are kept here; more waits in the store
+  std::uint32_t page = 1000;        // entries for each read
+  std::uint64_t bytes = 32U << 20;  // maximum size of the entries in memory; further entries stay in the store
 };
 
 class WorldInbox {
  public:
-  // Whom an entry is for, by store_name(); none: nobody who has to wait for his turn. Nothing: that is not known. Such
-  // ones are taken in their order, when all before them are, and before all after them.
+  // Returns the store_name() of each instance that an entry is for. An empty list means that the entry waits for no
+  // instance. No value means that the targets are unknown: such an entry is delivered after all entries before it and
+  // before all entries after it.
   using Targets = std::function<std::optional<std::vector<std::string>>(const WorldMail&)>;
   explicit WorldInbox(InboxLimits limits = {}) : limits_(limits) {}
 
-  // What has come since. Errors: the store's.
+  // Reads the entries that arrived since the previous call. Errors are those of the store.
   Result<void> read(WorkflowStore&, Id context, const std::string& world, const Targets&);
-  // The next one; nothing: none, or none for whom `waits` does not hold.
+  // Removes and returns the next entry. Returns no value when there is none for an instance that `waits` does not hold
+  // back.
   std::optional<WorldMail> take(const std::function<bool(const std::string& instance)>& waits = nullptr);
   bool empty() const { return waiting_ == 0 && unsorted_.empty(); }
 
@@ -42,7 +44,7 @@ class WorldInbox {
   struct Entry {
     WorldMail mail;
     std::vector<std::string> targets;
-    std::size_t first_of = 0;  // so many of its targets have it next
+    std::size_t first_of = 0;  // number of targets for which this entry is the next one
     std::uint64_t bytes = 0;
   };
   void sort(const Targets&);
@@ -50,10 +52,10 @@ class WorldInbox {
 
   InboxLimits limits_;
   std::string last_read_;
-  std::deque<WorldMail> unsorted_;                                    // behind what must be taken before it
+  std::deque<WorldMail> unsorted_;                                    // entries behind one with unknown targets
   std::map<std::string, std::deque<std::shared_ptr<Entry>>> queues_;  // by instance
-  std::deque<std::shared_ptr<Entry>> next_;                           // in turn
-  std::size_t waiting_ = 0;                                           // in both
+  std::deque<std::shared_ptr<Entry>> next_;                           // deliverable entries, in round-robin order
+  std::size_t waiting_ = 0;                                           // entries in queues_ and next_
   std::uint64_t bytes_ = 0;
 };
 

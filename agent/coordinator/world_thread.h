@@ -1,6 +1,6 @@
-// A context's thread for its workflows, beside the one for its flows (coordinator.h): works while that one leads, so
-// that long steps keep no flow waiting, nor the lease. Connections of its own: for jobs, flows, worlds, and to be woken
-// by.
+// The thread of a context for its workflows. It works while the thread for flows (coordinator.h) holds the leadership,
+// and is separate, so that a long step delays neither a flow nor the renewal of the lease. It has connections of its
+// own for jobs, flows, deployments and wake-ups.
 #pragma once
 
 #include <atomic>
@@ -16,7 +16,7 @@ class WorldThread final : public ContextTurns {
  public:
   static Result<std::unique_ptr<WorldThread>> start(StoreFactory&, const Clock&, Id context, StepTaker, JobLimits = {},
                                                     std::shared_ptr<Metrics> = no_metrics());
-  ~WorldThread() override { thread_.stop(); }  // finishes the commit that is under way
+  ~WorldThread() override { thread_.stop(); }  // Waits for the current commit.
 
   void set_leads(bool);  // any thread
   const Result<void>& started() const { return thread_.started(); }
@@ -37,7 +37,7 @@ class WorldThread final : public ContextTurns {
   LogOnce log_once_;
   bool recovers_ = true;
   std::atomic<bool> leads_{false};
-  TurnThread<WorldThread> thread_{*this};  // last: it uses all of the above
+  TurnThread<WorldThread> thread_{*this};  // Last member: the thread uses all members above.
 };
 
 }  // namespace mycojobs

@@ -1,6 +1,6 @@
-// In which trace the facts of a world stand: those that follow from an event that came with a `traceparent`, its steps,
-// what they ask for and what follows from that. A journal knows no traces: the coordinator that has taken the event in
-// does, for as long as it leads; who leads after it reads them from the jobs and flows that carry effects.
+// The trace of each fact of a deployment. An event with a `traceparent` puts its own fact, the steps that it causes and
+// their effects into that trace. The journal does not store traces: the coordinator that accepted the event remembers
+// them while it leads. A later leader reads them from the jobs and flows that perform the effects.
 #pragma once
 
 #include <cstddef>
@@ -13,18 +13,19 @@ namespace mycojobs {
 
 class WorldTraces {
  public:
-  // The facts behind `before`, up to `last`.
+  // Assigns the trace to the facts after height `before`, up to and including height `last`.
   void mark(std::uint64_t before, std::uint64_t last, const std::string& traceparent) {
     if (traceparent.empty()) return;
     for (std::uint64_t height = before + 1; height <= last; ++height) facts_[height] = traceparent;
-    for (auto oldest = facts_.begin(); facts_.size() > kMost;)  // not this one: what it is for comes next
+    // The new facts are kept, since the steps that they cause are about to ask for their trace.
+    for (auto oldest = facts_.begin(); facts_.size() > kMost;)
       oldest = oldest->first > before && oldest->first <= last ? std::next(oldest) : facts_.erase(oldest);
   }
   std::string of(std::uint64_t height) const {
     const auto found = facts_.find(height);
     return found == facts_.end() ? "" : found->second;
   }
-  // What was decided behind this height was not committed.
+  // Removes the facts after this height, which were decided but not committed.
   void forget_behind(std::uint64_t height) { facts_.erase(facts_.upper_bound(height), facts_.end()); }
 
  private:
