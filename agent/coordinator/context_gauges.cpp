@@ -66,7 +66,7 @@ Result<void> ContextGauges::look(QueueStore& store, std::uint64_t now_boot_ms) {
   return logged(nullptr);
 }
 
-// Queues of this build's types have metrics even before an agent has taken anything.
+// Queues of the script types of this build have metrics before an agent has claimed a job from them.
 void ContextGauges::begin_sweep(const KnownQueues& known) {
   std::set<std::string> names(known.journals.begin(), known.journals.end());
   for (const TypeNames* types : {&types_of_this_build(), &known.types}) {
@@ -75,7 +75,7 @@ void ContextGauges::begin_sweep(const KnownQueues& known) {
   to_look_at_.assign(names.begin(), names.end());
   looked_at_ = 0;
   types_ = known.types;
-  for (auto& [label, queue] : found_) queue = {};  // one that has gone is empty
+  for (auto& [label, queue] : found_) queue = {};  // A deleted queue counts as empty.
 }
 
 void ContextGauges::Queue::add(const Survey::Queue& each) {

@@ -10,7 +10,7 @@
 namespace mycojobs {
 namespace {
 
-// Somebody who waits takes over so soon after the other's time is over.
+// Interval at which a coordinator that waits for the leadership tries to acquire it.
 constexpr std::uint64_t kLookMs = 500;
 
 }  // namespace
@@ -26,10 +26,11 @@ Result<void> Leadership::keep(FlowStore& store) {
   }
   if (now < next_boot_ms_) return {};
   auto ours = store.lead(context_, instance_, where_, lease_ms_);
-  if (!ours) return tl::unexpected<Error>(std::move(ours).error());  // the next round asks again
+  if (!ours) return tl::unexpected<Error>(std::move(ours).error());  // The next round tries again.
   next_boot_ms_ = clock_.boot_ms() + std::min<std::uint64_t>(lease_ms_ / 4, kLookMs);
   if (*ours) {
-    // Counted from before it was sent.
+    // The lease starts before the request is sent, so that the local end of the lease is not later than the one in the
+    // store.
     until_boot_ms_ = now + lease_ms_;
     next_boot_ms_ = now + lease_ms_ / 3;
   }
@@ -53,12 +54,13 @@ void Leadership::give_back(FlowStore& store) {
 
 namespace {
 
-constexpr std::uint32_t kAtOnce = 64;      // flows of one round: then the lease is looked at again
-constexpr std::uint64_t kMostMs = 1000;    // without a look
-constexpr std::uint64_t kTickMs = 200;     // between looks at what time brings to jobs
-constexpr std::uint64_t kRetireMs = 5000;  // between looks at what retention ends
-// Another client may take a flow's due moment or its events away: then nothing tells of it but a look at all flows.
-constexpr std::uint64_t kRecoverMs = 60000, kRecoverShare = 20;  // at most a twentieth of the time goes there
+constexpr std::uint32_t kAtOnce = 64;      // maximum number of flows of one round, before the lease is renewed again
+constexpr std::uint64_t kMostMs = 1000;    // maximum time between two rounds
+constexpr std::uint64_t kTickMs = 200;     // interval of the timers of jobs
+constexpr std::uint64_t kRetireMs = 5000;  // interval of the retention
+// Interval of the recovery of all flows. It finds flows whose due time or events another client deleted. Recovery takes
+// at most one part in kRecoverShare of the time.
+constexpr std::uint64_t kRecoverMs = 60000, kRecoverShare = 20;
 constexpr std::uint64_t kLeastPutOffMs = 1000, kMostPutOffMs = 30000;
 constexpr std::size_t kMostPutOff = 1000;
 
@@ -75,7 +77,7 @@ ContextRounds::ContextRounds(std::unique_ptr<FlowStore> flows, std::unique_ptr<S
       next_retire_(settings_.retention_ms > 0 ? 0 : UINT64_MAX) {}
 
 Result<std::uint64_t> ContextRounds::round() {
-  // Also where the store is away: the metrics of the context hold no longer than the lease.
+  // Also set after an error of the store, so that the metrics of the context are not published beyond the lease.
   auto kept = leadership_.keep(*flows_);
   gauges_.leads(leadership_.leads());
   if (!kept) return tl::unexpected<Error>(std::move(kept).error());
@@ -85,7 +87,7 @@ Result<std::uint64_t> ContextRounds::round() {
   };
   if (!leadership_.leads()) return std::min(kMostMs, std::max<std::uint64_t>(1, until(leadership_.next_boot_ms())));
   if (leadership_.newly()) {
-    // Others have moved flows on meanwhile.
+    // The previous leader has advanced flows, so the cached runs are old.
     cache_.forget_runs();
     ours_newly_ = true;
     next_recover_ = 0;
@@ -99,7 +101,7 @@ Result<std::uint64_t> ContextRounds::round() {
     gauges_.sweep_begins();
     next_recover_ = now + kRecoverMs;
   }
-  // What has happened comes first: recovery of a great many flows must not delay those that work.
+  // Due flows come before recovery, so that the recovery of many flows does not delay flows that are active.
   std::uint64_t next_ms = kMostMs;
   MJ_CHECK(move_hinted());
   MJ_TRY(more, move_due(next_ms));
@@ -138,7 +140,7 @@ Result<void> ContextRounds::move_hinted() {
   return {};
 }
 
-// True: there may be more.
+// Returns true if more flows may be due.
 Result<bool> ContextRounds::move_due(std::uint64_t& next_ms) {
   const auto max = kAtOnce + static_cast<std::uint32_t>(put_off_.size());
   MJ_TRY(due, flows_->due(settings_.context, max));
@@ -170,7 +172,8 @@ Result<void> ContextRounds::move(Id flow, bool recover) {
   return {};
 }
 
-// Its due moment stays: who mends it need not tell anybody.
+// Retries the flow after a growing pause. The due time in the store stays, so that a repaired flow continues without a
+// notification.
 void ContextRounds::put_off(Id flow, const Error& error) {
   if (put_off_.size() > kMostPutOff) put_off_.clear();
   PutOff& off = put_off_[flow];
@@ -181,7 +184,8 @@ void ContextRounds::put_off(Id flow, const Error& error) {
   log(LogLevel::error, "coordinator", "context {}: flow {} waits: {}", settings_.context, flow, error.message);
 }
 
-// Who was taken out of the lists starts nothing more, nor does what is over limits that were lowered meanwhile.
+// Checks the current permissions of the caller and the current limits of the context, which may have changed since the
+// schedule was created.
 Result<void> ContextRounds::may_start(Id caller, const FlowPlan& plan) {
   MJ_TRY(place, read_place(*store_, settings_.context, WayIn::command));
   MJ_CHECK(may(caller, Action::create, place, {.name = "flows"}));
@@ -199,7 +203,7 @@ Result<void> ContextRounds::look_after(std::uint64_t now) {
   }
   if (now >= next_tick_) {
     TickRequest request;
-    request.retention_ms = 0;  // of jobs: an agent's setting
+    request.retention_ms = 0;  // The retention of jobs is a setting of the agents.
     MJ_TRY(reply, store_->tick(settings_.context, request));
     next_tick_ = now + (reply.more ? 5 : reply.next_due_ms == 0 ? kTickMs : std::min(kTickMs, reply.next_due_ms));
   }

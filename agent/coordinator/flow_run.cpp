@@ -11,7 +11,7 @@ namespace mycojobs {
 
 namespace {
 
-// What a driver of the flow never asks the record for; others may be long, and there may be many runs in memory.
+// Removes the fields that the scheduler does not read. They can be long, and many runs are kept in memory.
 void strip(Flow& record) {
   record.nodes = {};
   record.result = {};
@@ -59,7 +59,7 @@ Result<std::shared_ptr<const FlowPlan>> read_plan_of(FlowStore& store, Id contex
   return std::shared_ptr<const FlowPlan>(std::move(shared));
 }
 
-// A checkpoint that fits what was read with it.
+// Returns the checkpoint if it matches the plan and the revision that were read with it.
 std::optional<RunState> usable(const FlowPlan& plan, const RunRead& read) {
   if (read.checkpoint.empty()) return std::nullopt;
   auto state = restore(plan, read.checkpoint);
@@ -84,9 +84,9 @@ Result<void> fold_facts(FlowStore& store, Id context, Id flow, LoadedRun& run, R
     MJ_TRY(next, store.read(context, flow, last));
     const bool stuck = next.facts.empty() && next.more;
     read = std::move(next);
-    if (stuck) break;  // a page of entries that are no facts
+    if (stuck) break;  // The page holds no valid facts.
   }
-  // Entries that are no facts count as revisions all the same.
+  // Entries that are not valid facts still count as revisions.
   run.state.revision = std::max(run.state.revision, read.revision);
   return {};
 }
@@ -136,7 +136,7 @@ std::optional<std::uint32_t> node_of_job(const LoadedRun& run, std::string_view 
   std::uint64_t id = 0;
   if (!key.starts_with(prefix) || !parse_u64(key.substr(prefix.size()), id)) return std::nullopt;
   const auto& jobs = run.record.jobs;
-  // Ids are mostly one after the other.
+  // Job ids are consecutive in most flows.
   if (!jobs.empty() && id >= jobs.front() && id - jobs.front() < jobs.size() && jobs[id - jobs.front()] == id) {
     return static_cast<std::uint32_t>(id - jobs.front());
   }
@@ -218,7 +218,7 @@ std::optional<LoadedRun> RunCache::take(Id context, Id flow) {
 void RunCache::keep(Id context, Id flow, LoadedRun run) {
   const auto size = static_cast<std::uint32_t>(run.state.nodes.size());
   (void)take(context, flow);
-  // What is dropped is read again from its checkpoint: any will do.
+  // Any run can be evicted, since it is loaded again from its checkpoint.
   while (!runs_.empty() && nodes_ + size > max_nodes_) {
     const auto [other_context, other_flow] = runs_.begin()->first;
     (void)take(other_context, other_flow);

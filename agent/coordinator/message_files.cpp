@@ -14,7 +14,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::uint64_t kMostBytes = 1ULL << 40;  // of one: sums of them are numbers
+constexpr std::uint64_t kMostBytes = 1ULL << 40;  // limit for one file, so that sums of sizes do not overflow
 
 std::string parcel_name(const char* kind, const MessageName& name) {
   return kind + std::to_string(name.caller) + '.' + std::to_string(name.id) + '.' + name.content;
@@ -141,7 +141,8 @@ std::optional<WantedFile> read_wanted(const json& answer) {
   const json job = want.value("job", json()), sha256 = want.value("sha256", json()), have = want.value("have", json());
   if (!job.is_string() || !sha256.is_string() || !have.is_number_unsigned()) return std::nullopt;
   WantedFile out{job.get<std::string>(), sha256.get<std::string>(), have.get<std::uint64_t>()};
-  const bool is_word = !out.job_key.empty() && out.job_key.find(' ') == std::string::npos;  // in a mark: text_of()
+  const bool is_word =
+      !out.job_key.empty() && out.job_key.find(' ') == std::string::npos;  // The key is a word of a mark (text_of()).
   if (!is_word || out.job_key.size() > 64 || !is_hex(out.sha256, 64)) return std::nullopt;
   return out;
 }

@@ -6,7 +6,8 @@ namespace mycojobs {
 namespace {
 
 constexpr std::uint64_t kGateLookMs = 5000, kMinuteMs = 60000;
-constexpr std::uint32_t kNotesOfKnown = 20, kNotesOfStrangers = 1;  // a minute
+constexpr std::uint32_t kNotesOfKnown = 20,
+                        kNotesOfStrangers = 1;  // journal entries per minute, known and unknown peers
 
 }  // namespace
 

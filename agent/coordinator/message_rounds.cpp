@@ -29,22 +29,23 @@ using nlohmann::json;
 
 constexpr const char *kMessagesIn = "msg_in", *kMarkPrefix = "mj:message:";
 constexpr std::uint64_t kMailIdleMs = 1000, kMailRetireMs = 5000;
-constexpr std::uint64_t kDeliverMs = std::uint64_t{kSignatureWindowS} * 1000;  // then nobody believes the signature
-constexpr std::uint64_t kAnswerMs = 7ULL * 24 * 3600 * 1000;                   // for which an answer is tried
+constexpr std::uint64_t kDeliverMs = std::uint64_t{kSignatureWindowS} * 1000;  // the signature expires then
+constexpr std::uint64_t kAnswerMs = 7ULL * 24 * 3600 * 1000;                   // time for which an answer is retried
 constexpr std::uint64_t kFirstAgainMs = 200, kMostAgainMs = 30000, kLogPauseMs = 500, kNotThereMs = 500;
-constexpr std::size_t kAnswerBytes = 700U << 10;  // of the jobs of one answer; more follow in the next one
+constexpr std::size_t kAnswerBytes = 700U
+                                     << 10;  // limit for the jobs of one answer; further jobs follow in the next answer
 constexpr std::size_t kFlowBytes = 200U << 10;
 constexpr std::size_t kLogLines = 500, kLogBytes = 256U << 10;
 constexpr std::size_t kMostTopics = 1000;
-constexpr std::uint64_t kAskedMore = 8;  // times, beside two for each file, that files are asked for without a pause
+constexpr std::uint64_t kAskedMore = 8;  // requests for files without a pause, in addition to two for each file
 constexpr const char* kLost = "lost";
-constexpr std::uint64_t kAllPutBackMs = 10;  // until others are looked at, if none of those that are due has room
+constexpr std::uint64_t kAllPutBackMs = 10;  // pause if none of the due entries can be sent
 
 std::uint64_t again_after(const Fields& mark) {
   return std::min(kMostAgainMs, kFirstAgainMs << std::min<std::uint64_t>(number_of(mark, "tries"), 10));
 }
 
-// "12:101"
+// Parses "<caller>:<id>", for example "12:101".
 std::optional<std::pair<Id, Id>> caller_and_id(std::string_view text) {
   const std::size_t colon = text.find(':');
   std::uint64_t caller = 0, id = 0;
@@ -86,7 +87,7 @@ std::vector<MessageJob> in_their_queues(const std::vector<Job>& jobs) {
   return out;
 }
 
-// What nodes say of their jobs becomes the jobs' own, and the rest of them is left.
+// Moves the fields of nodes that describe their jobs to the jobs, and returns the remaining fields of the nodes.
 json settle_nodes(const std::vector<FlowNode>& nodes, std::vector<Job>& jobs) {
   const auto add_to = [](auto& list, const auto& more) {
     for (const auto& each : more) {
@@ -99,7 +100,7 @@ json settle_nodes(const std::vector<FlowNode>& nodes, std::vector<Job>& jobs) {
     if (!node.supervisor_url.empty()) rest["supervisor_url"] = node.supervisor_url;
     left.push_back(std::move(rest));
     const auto job = std::find_if(jobs.begin(), jobs.end(), [&](const Job& each) { return each.id == node.id; });
-    if (job == jobs.end()) continue;  // the definition will be refused for it
+    if (job == jobs.end()) continue;  // The check of the definition will refuse this node.
     add_to(job->dependends, node.depends);
     add_to(job->prerequisites, node.prerequisites);
     if (job->name.empty()) job->name = node.name;
@@ -128,20 +129,20 @@ Result<void> check_none_given(const Message& message) {
   return {};
 }
 
-// The message that a mark which has come from elsewhere is of.
+// Returns the name of the message that a mark of a received message belongs to.
 Result<MessageName> origin_of(const Fields& mark) {
   const auto of = caller_and_id(field_of(mark, "origin"));
   if (!of) return fail(Code::invalid, "its mark does not say where it comes from");
   return MessageName{of->first, of->second, std::string(field_of(mark, "content"))};
 }
 
-// Its files.
+// Returns the name under which the files of a received message are stored.
 Result<ParcelName> parcel_of(const Fields& mark) {
   MJ_TRY(name, origin_of(mark));
   return parcel_of_message(name, std::string(field_of(mark, "signer")));
 }
 
-// Of a message that has left.
+// Returns the name of a message that was sent.
 MessageName name_of(const OutboxEntry& entry) {
   const auto of = caller_and_id(std::string_view(entry.message_key).substr(8));
   return {of ? of->first : 0, of ? of->second : 0, std::string(field_of(entry.mark, "content"))};
@@ -195,14 +196,16 @@ Result<Actor> MessageRounds::actor(Id id) {
   return out;
 }
 
-// A message that somebody has spoilt holds up no other one.
+// Logs an error that concerns a single message, so that the other messages are processed. Returns only errors of the
+// store.
 Result<void> MessageRounds::apart(const std::string& what, Result<void> done) const {
   if (done || done.error().code == Code::unavailable) return done;
   log(LogLevel::error, "supervisor", "context {}: {}: {}", settings_.context, what, done.error().message);
   return {};
 }
 
-// Without room a parcel is not made; one that is too late is none.
+// Returns whether the entry can be sent now. An entry that cannot be sent is rescheduled; an entry whose time is over
+// is handled without a parcel.
 Result<bool> MessageRounds::has_room(const OutboxEntry& entry, const Room& room) {
   const bool stays = entry.kind == "expire" || (entry.kind == "cancel" && number_of(entry.mark, "flow") > 0);
   if (!room || stays) return true;
@@ -253,7 +256,7 @@ Result<MessageRounds::Round> MessageRounds::round(std::uint32_t max_parcels, con
   return out;
 }
 
-// The store's errors of the moment pass; with a message that cannot be made into a request nothing is to be done.
+// Handles an entry for which no request could be made. Errors of the store are returned; an invalid message ends.
 Result<void> MessageRounds::not_made(const OutboxEntry& entry, const Error& error) {
   if (error.code == Code::unavailable) return tl::unexpected<Error>(error);
   const MailAfter again{MailAfter::What::later, again_after(entry.mark), "", error.message};
@@ -261,11 +264,11 @@ Result<void> MessageRounds::not_made(const OutboxEntry& entry, const Error& erro
   return store_.settle_mail(settings_.context, entry, is_final(error) ? failed : again);
 }
 
-// ---- what leaves ----
+// ---- outgoing messages ----
 
 Result<void> MessageRounds::route(const std::string& message_key) {
   auto hash = store_.load(settings_.context, message_key);
-  if (!hash && hash.error().code == Code::not_found) return {};  // deleted meanwhile; the list forgets it
+  if (!hash && hash.error().code == Code::not_found) return {};  // The message was deleted; its entry is dropped.
   Result<MessageIntake> done = tl::unexpected<Error>(Error{});
   std::string shown = message_key;
   if (!hash) {
@@ -280,7 +283,7 @@ Result<void> MessageRounds::route(const std::string& message_key) {
       if (!wanted) {
         done = tl::unexpected<Error>(std::move(wanted).error());
       } else if (wanted->message_key.empty()) {
-        return {};  // for this very context: it has arrived
+        return {};  // The message is for this context and has arrived.
       } else {
         done = store_.route_message(settings_.context, *wanted);
       }
@@ -295,7 +298,8 @@ Result<void> MessageRounds::route(const std::string& message_key) {
   return store_.close_message(settings_.context, "msg_out_coordinator", message_key, done.error().message);
 }
 
-// Step 2 of the seed: signature and rights of the sender, and where it goes. An empty key: it stays here.
+// Checks signature and permissions of the sender and finds the destination (step 2 of the specification). An empty key
+// means that the message is for this context.
 Result<RouteMessage> MessageRounds::routed(const std::string& message_key, Message& message) {
   if (redis_key(message) != message_key) return fail(Code::invalid, "id: the record says " + redis_key(message));
   MJ_TRY(sender, actor(message.caller_id));
@@ -313,7 +317,7 @@ Result<RouteMessage> MessageRounds::routed(const std::string& message_key, Messa
     const MessageMark mark{content, {{"own", "1"}, {"signer", signer}}};
     MJ_TRY(arrival, store_.arrive_message(settings_.context, message_key, mark, {}));
     if (arrival == Arrival::other) return fail(Code::conflict, "id: it was sent before, with other content");
-    return RouteMessage{};  // of an inbox that is full: it stays where it is until there is room
+    return RouteMessage{};  // If the inbox is full, the message waits until there is space.
   }
   if (!names_context)
     return fail(Code::invalid, "context_id: is absent; answers go there, so that it stands in what is signed");
@@ -334,18 +338,18 @@ Result<RouteMessage> MessageRounds::routed(const std::string& message_key, Messa
   wanted.mark.more = {
       {"address", message.target_address}, {"context", std::to_string(message.target_context)}, {"signer", signer}};
   if (message.timeout > 0) wanted.deliver_ms = std::uint64_t{message.timeout} * 1000;
-  // Who has it stored has acknowledged it.
+  // A stored message counts as acknowledged.
   const std::uint64_t ack_ms = std::uint64_t{message.timeout_ack} * 1000;
   const bool ack_first = ack_ms > 0 && ack_ms < wanted.deliver_ms;
   if (ack_first) wanted.deliver_ms = ack_ms;
   wanted.mark.more.emplace_back("limit", ack_first ? "timeout_ack" : "timeout");
-  // Jobs of a flow have their records where it runs.
+  // The job records of a flow are stored where the flow runs.
   if (message.flow) wanted.mark.more.emplace_back("whole", "1");
   if (!message.flow) wanted.jobs = in_their_queues(message.job);
   return wanted;
 }
 
-// ---- what arrives ----
+// ---- received messages ----
 
 Result<void> MessageRounds::take_up(const std::string& message_key) {
   auto hash = store_.load(settings_.context, message_key);
@@ -389,7 +393,7 @@ Result<bool> MessageRounds::waits_for_settings(const std::string& message_key, c
   return true;
 }
 
-// Some client has put it on msg_in itself: it must hold as it stands there.
+// Checks a message that a client pushed to msg_in itself.
 Result<Fields> MessageRounds::written_by_hand(const std::string& message_key, const Message& message) {
   if (redis_key(message) != message_key) return fail(Code::invalid, "id: the record says " + redis_key(message));
   MJ_TRY(sender, actor(message.caller_id));
@@ -410,15 +414,15 @@ Result<Fields> MessageRounds::written_by_hand(const std::string& message_key, co
 
 Result<void> MessageRounds::take_up(const std::string& message_key, Message& message, const Fields& mark) {
   const bool is_own = !field_of(mark, "own").empty();
-  // Other clients may write on records: what is acted on is what was checked when it came.
+  // Other clients can write to records, so the content must be the one that was checked when the message arrived.
   MJ_TRY(content, content_hash(message));
   if (redis_key(message) != message_key || content != field_of(mark, is_own ? "content" : "stored"))
     return fail(Code::conflict, "another client has changed its record since it came");
   if (message.context_id == 0) message.context_id = settings_.context;
-  // Rights may have been taken since it came.
+  // Permissions may have been revoked since the message arrived.
   MJ_TRY(here, place(is_own ? WayIn::message : WayIn::rpc));
   MJ_CHECK(may(message.caller_id, Action::create, here, {.name = "messages"}));
-  // What came from elsewhere was settled when it entered; our own record stays as it was signed.
+  // A message from a remote host was normalized on entry. A local record stays as it was signed and is normalized here.
   if (is_own) MJ_CHECK(mycojobs::settle(message, {message.caller_id, settings_.context}));
   MJ_CHECK(check_jobs(message));
   if (is_own || message.flow) MJ_CHECK(check_none_given(message));
@@ -440,7 +444,7 @@ Result<void> MessageRounds::take_up(const std::string& message_key, Message& mes
       for (MessageJob& each : wanted.jobs) each.queue = queue;
     }
   }
-  MJ_TRY(held, hand_over(message, wanted, mark));  // until its jobs are there
+  MJ_TRY(held, hand_over(message, wanted, mark));  // The files are retained until the jobs exist.
   MJ_TRY(taken, store_.take_message(settings_.context, wanted));
   if (held) settings_.files.store->drop(settings_.context, parcel_of(mark).value());
   if (!taken.repeated)
@@ -450,7 +454,7 @@ Result<void> MessageRounds::take_up(const std::string& message_key, Message& mes
   return {};
 }
 
-// What was left for its jobs elsewhere becomes theirs. Null: that is nothing.
+// Assigns the received files to the jobs of the message. Returns null if there are none.
 Result<std::unique_ptr<ArtifactStore::HandedOver>> MessageRounds::hand_over(const Message& message,
                                                                             const TakeMessage& wanted,
                                                                             const Fields& mark) {
@@ -466,7 +470,8 @@ Result<std::unique_ptr<ArtifactStore::HandedOver>> MessageRounds::hand_over(cons
   return settings_.files.store->hand_over(store_, settings_.context, parcel, to);
 }
 
-// Its jobs under ids of ours; the sender's ids are only known among themselves.
+// Returns the jobs of the message with local ids. The ids of the sender are only used for references between these
+// jobs.
 Result<std::vector<MessageJob>> MessageRounds::jobs_of(Message& message, TakeMessage& wanted) {
   const auto count = static_cast<std::uint32_t>(message.job.size());
   MJ_TRY(first, store_.reserve_jobs(settings_.context, message.caller_id, count));
@@ -486,14 +491,15 @@ Result<std::vector<MessageJob>> MessageRounds::jobs_of(Message& message, TakeMes
     job.id = first + i;
     job.caller_id = message.caller_id;
     job.context_id = settings_.context;
-    job.idempotency_key.clear();  // of the sender's space
+    job.idempotency_key.clear();  // The key is valid in the context of the sender only.
     if (job.traceparent.empty()) job.traceparent = message.traceparent;
     job.unknown = {{"of_message", redis_key(message)}};
   }
   return in_their_queues(message.job);
 }
 
-// The records decide; all of them are searched only for a topic that has moved.
+// Returns the queue of the runner with this topic. All runner records are searched only if the cached record has
+// another topic.
 Result<std::string> MessageRounds::queue_of_topic(const std::string& topic) {
   const auto has_topic = [&](const std::string& key) -> Result<bool> {
     constexpr std::string_view kAsked[] = {"topic"};
@@ -521,7 +527,7 @@ Result<std::string> MessageRounds::queue_of_topic(const std::string& topic) {
               "topic: no runner of context " + std::to_string(settings_.context) + " has the topic " + shown(topic));
 }
 
-// By its definition, else of the jobs beside it. Made and started once, however often this is called.
+// Creates and starts the flow of a message, from its definition or from its jobs. Repeated calls create one flow.
 Result<Id> MessageRounds::flow_of(const std::string& message_key, const Message& message) {
   json definition;
   if (!message.flow->definition.empty()) {
@@ -546,7 +552,7 @@ Result<Id> MessageRounds::flow_of(const std::string& message_key, const Message&
   return flow.id;
 }
 
-// ---- what is carried ----
+// ---- requests to remote hosts ----
 
 Result<Parcel> MessageRounds::sealed(const OutboxEntry& entry, EnvelopeKind kind, const json& body, std::string address,
                                      Id context) {
@@ -559,7 +565,7 @@ Result<Parcel> MessageRounds::sealed(const OutboxEntry& entry, EnvelopeKind kind
 
 namespace {
 
-// Of a message whose time to be delivered in is over.
+// Returns the end of a message that was not delivered in time.
 MailAfter undelivered(const Fields& mark) {
   const std::string_view limit = field_of(mark, "limit");
   if (limit == "cancelled") return {MailAfter::What::failed, 0, "cancelled", "cancelled before it was delivered"};
@@ -610,7 +616,7 @@ Result<std::optional<Parcel>> MessageRounds::parcel(const OutboxEntry& entry) {
   return std::optional<Parcel>();
 }
 
-// What becomes of lines never ends an answer: they are left out, and it is sent at once.
+// Leaves out log lines after an error, and returns the answer without them: log lines never prevent an answer.
 Result<std::optional<Parcel>> MessageRounds::without_lines(const OutboxEntry& entry, const Error& why) {
   if (why.code == Code::unavailable) return tl::unexpected<Error>(why);
   log(LogLevel::warn, "supervisor", "context {}: {}: its lines are left out: {}", settings_.context, entry.entry,
@@ -623,7 +629,7 @@ Result<std::optional<Parcel>> MessageRounds::without_lines(const OutboxEntry& en
 Result<Parcel> MessageRounds::sending(const OutboxEntry& entry) {
   MJ_TRY(hash, store_.load(settings_.context, entry.message_key));
   Message message = decode<Message>(hash).record;
-  message.unknown.clear();  // not signed, and nobody's there
+  message.unknown.clear();  // Unknown fields are not signed, and the receiver does not use them.
   for (Job& job : message.job) job.unknown.clear();
   if (message.flow) message.flow->unknown.clear();
   MJ_TRY(content, content_hash(message));
@@ -636,7 +642,7 @@ Result<Parcel> MessageRounds::sending(const OutboxEntry& entry) {
         if (each.job_key == want->job_key && file.sha256 == want->sha256)
           return piece(entry, name_of(entry), each.job_key, file, *want, message.target_context);
       }
-    }  // nothing of the message was asked for: it says so itself
+    }  // Otherwise the request does not belong to this message, which is sent without files.
   }
   json body{{"message", to_json(message)}};
   MJ_TRY(out, sealed(entry, EnvelopeKind::message, body, std::string(field_of(entry.mark, "address")),
@@ -646,7 +652,7 @@ Result<Parcel> MessageRounds::sending(const OutboxEntry& entry) {
   return out;
 }
 
-// Of a file that was asked for, from where on it was.
+// Returns the next piece of a requested file, from the requested offset on.
 Result<Parcel> MessageRounds::piece(const OutboxEntry& entry, const MessageName& name, const std::string& job_key,
                                     const FileContent& file, const WantedFile& want, Id context) {
   if (!settings_.files.store) return fail(Code::not_found, "no files are kept here");
@@ -657,12 +663,12 @@ Result<Parcel> MessageRounds::piece(const OutboxEntry& entry, const MessageName&
   MJ_TRY(out, sealed(entry, EnvelopeKind::file, body, std::string(field_of(entry.mark, "address")), context));
   out.piece_of = want;
   out.file_bytes = file.bytes;
-  // Nobody waits for it there any more: what names it says the rest.
+  // The receiver does not wait for the file any more. The message or answer that names it is sent again.
   out.refused = MailAfter{MailAfter::What::later, 0, "", "", {{"want", ""}}};
   return out;
 }
 
-// Nothing: none was asked for, or it cannot be given.
+// Returns no value if no file was requested, or the requested file is not available.
 Result<std::optional<Parcel>> MessageRounds::piece_of_answer(const OutboxEntry& entry, const MessageName& name) {
   const auto want = wanted_of(field_of(entry.mark, "want"));
   const auto keys = words_of(field_of(entry.mark, "jobs")), origins = words_of(field_of(entry.mark, "origins"));
@@ -682,7 +688,7 @@ Result<std::optional<Parcel>> MessageRounds::piece_of_answer(const OutboxEntry& 
   return std::optional<Parcel>();
 }
 
-// Of a message that came from elsewhere: whoever sent it waits no longer. Its end is sent as any other.
+// Cancels the flow of a received message on request of its sender. The end of the flow is sent as any other end.
 Result<void> MessageRounds::cancel_flow(const OutboxEntry& entry) {
   ProgressRequest request;
   request.context = settings_.context;
@@ -692,7 +698,7 @@ Result<void> MessageRounds::cancel_flow(const OutboxEntry& entry) {
   request.control->comment = "whoever sent " + entry.message_key + " waits no longer";
   auto done = progress(flows_, runs_, request);
   if (!done && done.error().code == Code::unavailable) return tl::unexpected<Error>(std::move(done).error());
-  // One that has ended cannot be cancelled, and need not be.
+  // An error means that the flow has ended already.
   return store_.settle_mail(settings_.context, entry, {MailAfter::What::over, 0, "", ""});
 }
 
@@ -712,7 +718,7 @@ Result<Parcel> MessageRounds::cancelling(const OutboxEntry& entry) {
 
 namespace {
 
-// What an answer has of a flow: of a large one not its nodes.
+// Returns the record of a flow for an answer; the nodes of a large flow are left out.
 json answer_of(Flow flow) {
   flow.unknown.clear();
   flow.definition.clear();
@@ -724,7 +730,7 @@ json answer_of(Flow flow) {
   return to_json(flow);
 }
 
-// What an answer has of a job of ours that has ended. ran_as: our context and its key here.
+// Returns a completed job for an answer. ran_as: context and key of the job at this host.
 json answered(const std::string& origin, const std::string& ran_as, const Job& job) {
   Job sent;
   sent.status = job.status;
@@ -748,7 +754,7 @@ json answered(const std::string& origin, const std::string& ran_as, const Job& j
 
 }  // namespace
 
-// Whether its artifacts can be had here; why they are too many, else nothing.
+// Adds the artifacts of a job to the answer if this host has them. Returns why they exceed the limit, or an empty text.
 Result<std::string> MessageRounds::add_files(const OutboxEntry& entry, const std::string& job_key, const Job& job,
                                              json& answered) {
   const auto files = contents_of(job.artifacts);
@@ -766,8 +772,8 @@ Result<std::string> MessageRounds::add_files(const OutboxEntry& entry, const std
   return std::string();
 }
 
-// Of its jobs from that one on, as many as go into one answer: with no more files than one job may leave, for which
-// whoever gets them has room.
+// Returns the jobs from index `from` on that fit into one answer. Their files together are at most as large as the
+// files of one job may be, so that the receiver has space for them.
 Result<json> MessageRounds::answered_jobs(const OutboxEntry& entry, std::size_t from, std::size_t& next) {
   const auto keys = words_of(field_of(entry.mark, "jobs")), origins = words_of(field_of(entry.mark, "origins"));
   json jobs = json::array();
@@ -855,7 +861,7 @@ Result<Parcel> MessageRounds::answering(const OutboxEntry& entry) {
   return out;
 }
 
-// The next lines of the first job that has some. Nothing: there are none now.
+// Returns the next log lines of the first job that has new ones, or no value.
 Result<std::optional<Parcel>> MessageRounds::logging(const OutboxEntry& entry) {
   MJ_TRY(name, origin_of(entry.mark));
   const auto keys = words_of(field_of(entry.mark, "jobs")), origins = words_of(field_of(entry.mark, "origins"));
@@ -868,7 +874,7 @@ Result<std::optional<Parcel>> MessageRounds::logging(const OutboxEntry& entry) {
     std::uint64_t last = 0;
     for (const Log& line : page.lines) {
       json sent = to_json(line);
-      bytes += dump_json(sent).size();  // of which a control byte takes six
+      bytes += dump_json(sent).size();  // A control byte takes six bytes in JSON.
       if (bytes > kLogBytes && last > 0) break;
       last = line.seq;
       lines.push_back(std::move(sent));
@@ -877,7 +883,7 @@ Result<std::optional<Parcel>> MessageRounds::logging(const OutboxEntry& entry) {
     MJ_TRY(out, sealed(entry, EnvelopeKind::logs, body, std::string(field_of(entry.mark, "address")),
                        static_cast<Id>(number_of(entry.mark, "from"))));
     out.done = {MailAfter::What::later, 0, "", "", {{cursor, std::to_string(last)}}};
-    // The end is sent though lines are not wanted.
+    // The end is sent even if the peer refuses log lines.
     if (entry.kind == "answer") out.refused = MailAfter{MailAfter::What::later, 0, "", "", {{"stream", ""}}};
     return std::optional(std::move(out));
   }
@@ -892,9 +898,9 @@ Result<void> MessageRounds::put_back(const Parcel& parcel, std::uint64_t pause_m
 
 namespace {
 
-// Files are carried at once as long as they get on: each is asked for once, or twice if it came damaged. Who asks for
-// the same ones again and again gets them as one who does not answer would: after longer and longer pauses, until the
-// time of the message is over.
+// Schedules the next piece. Files are sent without a pause while the transfer makes progress: each file is requested
+// once, or twice if it arrived damaged. A receiver that requests the same file repeatedly gets it after growing pauses,
+// as a host that does not answer does, until the time of the message is over.
 MailAfter more_files(const Parcel& parcel, const std::string& want, bool gets_on) {
   MailAfter later{MailAfter::What::later, 0, "", "", {{"want", want}}};
   if (gets_on) return later;
@@ -903,7 +909,7 @@ MailAfter more_files(const Parcel& parcel, const std::string& want, bool gets_on
   return later;
 }
 
-// Which message it is there, if the supervisor there says it.
+// Stores the remote id of a delivered message if the supervisor returned it.
 MailAfter known_as(MailAfter done, const json& reply) {
   constexpr std::size_t kMostNameBytes = 64;
   const json id = done.what == MailAfter::What::delivered && reply.is_object() ? reply.value("id", json()) : json();
@@ -912,7 +918,7 @@ MailAfter known_as(MailAfter done, const json& reply) {
   return done;
 }
 
-// What becomes of an entry that was answered: whoever is to have it may want a file first.
+// Returns the change of an outbox entry after a response. The receiver may request a file first.
 MailAfter after(const Parcel& parcel, const json& reply) {
   if (parcel.piece_of) {
     WantedFile want = *parcel.piece_of;
@@ -942,10 +948,11 @@ Result<void> MessageRounds::settle(const Parcel& parcel, const Result<std::strin
   const std::uint64_t since =
       std::max({number_of(parcel.entry.mark, "came_ms"), number_of(parcel.entry.mark, "taken_ms"),
                 number_of(parcel.entry.mark, "due_ms")});
-  const bool late = parcel.entry.kind != "send" && now_ms > since + kAnswerMs;  // of that deliver_until says it
+  const bool late =
+      parcel.entry.kind != "send" && now_ms > since + kAnswerMs;  // For `send` entries deliver_until has the limit.
   const bool is_answer = parcel.entry.kind == "answer" || parcel.entry.kind == "logs";
   const bool is_no = is_refused_for_good(parcel, error, answer.has_value());
-  // It is damaged here: the answer has its name alone.
+  // The local file is damaged. The answer is sent with the name of the file only.
   if (parcel.piece_of && error.code == Code::invalid && is_answer) {
     const MailAfter bare{MailAfter::What::later, 0, "", "", {{"want", ""}, {"bare", "1"}}};
     return apart(parcel.entry.entry, store_.settle_mail(settings_.context, parcel.entry, bare));

@@ -45,7 +45,7 @@ struct Parcel {
   MailAfter done;
   // Change after a permanent error. No value: the entry then ends with that error.
   std::optional<MailAfter> refused = std::nullopt;
-  // The file that a requested piece belongs to, and its size after that piece.
+  // Set for a piece of a file: the requested file and the offset of this piece.
   std::optional<WantedFile> piece_of = std::nullopt;
   std::uint64_t file_bytes = 0;
   std::size_t files = 0;  // number of files that the receiver may request

@@ -1,4 +1,3 @@
-// The records of nodes' jobs: what stands there from the beginning, and what a run adds when it queues one.
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
@@ -12,7 +11,7 @@ namespace {
 
 using nlohmann::json;
 
-// What stands on the record of a node that the flow runs itself, where a job has its script.
+// Returns the `script` field of a node that the flow executes itself, such as an approval or a wait.
 std::string script_of(const PlanNode& node) {
   switch (node.kind) {
     case NodeKind::job:
@@ -31,9 +30,11 @@ std::string script_of(const PlanNode& node) {
   return node.text.empty() ? node.name : node.text;
 }
 
-// Whom a node's job reads: what it needs, and of an error node or compensation what it mends or undoes.
+// Returns the nodes whose results a node reads: the nodes that it needs, and for an error node or compensation also the
+// node that it handles or compensates.
 std::vector<std::uint32_t> read_by(const FlowPlan& plan, std::uint32_t node) {
-  const std::uint32_t written = plan.nodes[node].each.value_or(node);  // a place reads what its node needs
+  const std::uint32_t written =
+      plan.nodes[node].each.value_or(node);  // An element of `each` reads the nodes that its node needs.
   std::vector<std::uint32_t> nodes = plan.nodes[written].needs;
   for (std::uint32_t i = 0; plan.nodes[node].on_call && i < plan.nodes.size(); ++i) {
     if (plan.nodes[i].error_node == node || plan.nodes[i].compensation == node) nodes.push_back(i);
@@ -41,7 +42,7 @@ std::vector<std::uint32_t> read_by(const FlowPlan& plan, std::uint32_t node) {
   return nodes;
 }
 
-// Those of `nodes` with a job of their own to read, and of each node of kind each the places that there are, in order.
+// The jobs of `nodes` whose results are read. A node of kind `each` is replaced by the jobs of its elements, in order.
 struct Readings {
   std::vector<Id> jobs;
   std::map<std::string, std::vector<Id>> joins;
@@ -60,7 +61,7 @@ Readings readings_of(const LoadedRun& run, std::uint32_t node) {
   return out;
 }
 
-// "parts" and "parts/app" are of all its places.
+// Returns the wanted artifacts. "parts" and "parts/app" mean the artifacts of all elements of a node of kind `each`.
 std::vector<std::string> wanted_of(const LoadedRun& run, std::uint32_t node) {
   std::vector<std::string> wanted;
   for (const std::string& each : run.plan->job_at(node).inputs) {
@@ -97,7 +98,7 @@ Job job_of(const Flow& flow, const FlowPlan& plan, std::uint32_t index) {
   Job job;
   if (node.kind == NodeKind::job) {
     job = plan.job_at(index);
-    job.env_vars.insert(flow.env_vars.begin(), flow.env_vars.end());  // the job's own win
+    job.env_vars.insert(flow.env_vars.begin(), flow.env_vars.end());  // Variables of the job take precedence.
   } else {
     job.script_type = word(node.kind);
     job.script = script_of(node);
@@ -126,10 +127,10 @@ FlowDispatch Dispatches::of(std::uint32_t node) {
   const PlanNode& planned = plan.nodes[node];
   FlowDispatch dispatch{node_job_key(run_, node), {}, {}};
   if (planned.each) dispatch.plant = job_of(run_.record, plan, node);
-  // Jobs that were there before their flow do not have its environment on their records yet.
+  // The records of jobs that were created before their flow do not have the environment of the flow.
   if (!run_.record.env_vars.empty()) {
     TextMap env_vars = plan.job_at(node).env_vars;
-    env_vars.insert(run_.record.env_vars.begin(), run_.record.env_vars.end());  // the job's own win
+    env_vars.insert(run_.record.env_vars.begin(), run_.record.env_vars.end());  // Variables of the job take precedence.
     dispatch.set.emplace_back("env_vars", dump_json(json(env_vars)));
   }
   json data = json::object();

@@ -21,23 +21,25 @@ namespace mycojobs {
 namespace {
 
 constexpr const char* kChannel = "mj:notices";
-constexpr std::uint32_t kTaken = 32;          // notices that are looked at in one round
-constexpr std::size_t kMostCalls = 16;        // notices whose webhooks are called at one time,
-constexpr std::size_t kMostOfCaller = 4;      // and of them of one caller
-constexpr std::uint64_t kFullMs = 500;        // until one for which there was no room is looked at again
-constexpr std::uint32_t kHoldMs = 120000;     // longer than the webhooks of a notice take:
-constexpr std::uint64_t kAllCallsMs = 90000;  // none is called that much later than the first
+constexpr std::uint32_t kTaken = 32;      // notifications of one round
+constexpr std::size_t kMostCalls = 16;    // maximum number of notifications whose webhooks are being called
+constexpr std::size_t kMostOfCaller = 4;  // same, for one caller
+constexpr std::uint64_t kFullMs = 500;    // pause before a notification that exceeds these limits is tried again
+// The claim of a notification lasts longer than its webhook calls: no call starts more than kAllCallsMs after the
+// first.
+constexpr std::uint32_t kHoldMs = 120000;
+constexpr std::uint64_t kAllCallsMs = 90000;
 constexpr std::uint32_t kNotifierIdleMs = 1000, kNotifierAwayMs = 500;
-constexpr std::uint32_t kMostTries = 14;  // within about an hour and a half
+constexpr std::uint32_t kMostTries = 14;  // about an hour and a half, with doubling pauses
 constexpr std::uint64_t kFirstRetryMs = 1000, kMostRetryMs = 1800'000;
 
 std::uint64_t pause_after(std::uint32_t tries) {
   return tries > 20 ? kMostRetryMs : std::min(kMostRetryMs, kFirstRetryMs << tries);
 }
 
-// An address may hold a secret: logs show its host alone.
+// Removes the path of a webhook address from a text for the log, since the path can contain a secret.
 std::string without_path(std::string text, const std::string& url) {
-  if (url.empty()) return text;  // it is no webhook: an empty word would be found everywhere, for ever
+  if (url.empty()) return text;  // Not a webhook. An empty text would match everywhere, in an endless loop.
   const std::size_t path = url.find('/', url.find("://") + 3);
   const std::string shown = url.substr(0, path) + (path == std::string::npos ? "" : "/...");
   for (std::size_t at = text.find(url); at != std::string::npos; at = text.find(url, at + shown.size()))
@@ -47,20 +49,21 @@ std::string without_path(std::string text, const std::string& url) {
 
 struct Wanted {
   NotifyTarget target;
-  Id actor = 0;         // who submits the job, or writes the message
-  bool checked = true;  // whether that actor may: a context's targets are its admins'
+  Id actor = 0;  // caller of the job or message
+  bool checked =
+      true;  // whether the permissions of the actor are checked; targets of the context are set by its admins
 };
 
-// A notice, those who have not heard of it, and what has come of it so far.
+// The delivery of one notification: the remaining targets and the results so far.
 struct Telling {
   Notice notice;
   Id caller = 0;
   std::string id, body;
   std::vector<NotifyTarget> webhooks;
   std::vector<std::string> reached, secrets;
-  std::string failure;   // the last that another try may mend
-  std::string hopeless;  // one that it may not
-  bool counts = true;    // as a try
+  std::string failure;   // last temporary error
+  std::string hopeless;  // a permanent error
+  bool counts = true;    // whether this attempt counts towards kMostTries
   std::atomic<bool> over{false};
   std::thread thread;
 
@@ -73,7 +76,7 @@ struct Telling {
     if (is_invalid) return give_up(target, std::move(why));
     failure = std::move(why);
   }
-  // Further tries cannot reach the target.
+  // Reports a permanent error of a target.
   void give_up(const NotifyTarget& target, std::string why) {
     hopeless = std::move(why);
     reached.push_back(target.digest);
@@ -99,19 +102,19 @@ class Notifying final : public Notifier, public ContextTurns {
   void ended() {
     for (Telling& each : under_way_) {
       each.thread.join();
-      (void)settle(each);  // else it is due again once its time is over
+      (void)settle(each);  // After an error the notification is due again when its claim expires.
     }
   }
 
  private:
-  // How long until there is more to do, ms.
+  // Returns the time in ms until more work is due.
   Result<std::uint64_t> round() {
     for (auto each = under_way_.begin(); each != under_way_.end();) {
       if (!each->over) {
         ++each;
         continue;
       }
-      MJ_CHECK(settle(*each));  // again in the next round if the store is away
+      MJ_CHECK(settle(*each));  // Repeated in the next round if the store did not answer.
       each->thread.join();
       each = under_way_.erase(each);
     }
@@ -146,7 +149,7 @@ class Notifying final : public Notifier, public ContextTurns {
     if (!begun || !telling.thread.joinable()) under_way_.pop_back();
     return begun;
   }
-  // Jobs and messages at once, webhooks in a thread if there is room.
+  // Submits jobs and writes messages at once. Webhooks are called in a thread if the limits allow another one.
   Result<void> begin(Telling& telling, const Fields& record) {
     MJ_TRY(wanted, targets_of(telling, record));
     for (Wanted& each : wanted) tell(telling, std::move(each));
@@ -159,7 +162,7 @@ class Notifying final : public Notifier, public ContextTurns {
       return settle_again(telling, kFullMs);
     }
     auto thread = start_thread([this, &telling] { call(telling); });
-    if (!thread) {  // the host is out of threads, and not the target away
+    if (!thread) {  // The host is out of threads; this is not a failure of the target.
       telling.counts = false;
       return settle_again(telling, kFullMs);
     }
@@ -167,7 +170,7 @@ class Notifying final : public Notifier, public ContextTurns {
     return {};
   }
 
-  // Those of the record, and of the context where they count, who want to hear of this end and have not.
+  // Returns the targets of the record and of the context that match this end and were not reached yet.
   Result<std::vector<Wanted>> targets_of(Telling& telling, const Fields& record) {
     std::string own, flow, notice_of;
     for (const auto& [name, value] : record) {
@@ -213,7 +216,7 @@ class Notifying final : public Notifier, public ContextTurns {
     telling.add(target, is_job ? submit(telling, wanted) : send(telling, wanted));
   }
 
-  // Who was taken out of the lists since starts nothing more.
+  // Checks the current permissions of the actor, which may have been revoked since the record was written.
   Result<void> may_create(const Wanted& wanted, std::string_view what) {
     if (!wanted.checked) return {};
     MJ_TRY(place, read_place(*store_, settings_.context, WayIn::command));
@@ -231,13 +234,13 @@ class Notifying final : public Notifier, public ContextTurns {
     MJ_CHECK(check_script(job.script, settings_.limits.max_script_bytes));
     MJ_CHECK(check_policy(job, settings_.limits));
     auto submitted = store_->submit(job);
-    // Under that key there is one already: with what stood in the record before it went on.
+    // A conflict means that the job was submitted before, with the record of that time.
     if (!submitted && submitted.error().code != Code::conflict)
       return tl::unexpected<Error>(std::move(submitted).error());
     return {};
   }
 
-  // Its id is made of the notice's, so that it is written once.
+  // The id of the message is derived from the id of the notification, so that the message is written once.
   Result<void> send(const Telling& telling, const Wanted& wanted) {
     Message message;
     message.caller_id = wanted.actor;
@@ -303,7 +306,7 @@ class Notifying final : public Notifier, public ContextTurns {
   NotifierSettings settings_;
   std::list<Telling> under_way_;
   LogOnce log_once_;
-  TurnThread<Notifying> thread_{*this};  // last: it uses all of the above
+  TurnThread<Notifying> thread_{*this};  // Last member: the thread uses all members above.
 };
 
 }  // namespace

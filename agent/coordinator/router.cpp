@@ -43,43 +43,43 @@
 namespace mycojobs {
 namespace {
 
-// One job at a supervisor elsewhere: started there once, followed to its end. Knows no store: the router (router.h)
-// holds its claim, and reports what comes of it.
+// One job at a remote supervisor: it is started there once and polled until its end. This class does not use the store:
+// the router (router.h) holds the claim and reports the result.
 //
 //   starting --job.start, idempotent by context, job and attempt--> following --job.status: ended--> fetching --> over
 //
-// A supervisor that is away is asked again, after longer and longer pauses, until the job's time is over.
-// Threads: run() in one of its own; all else from any.
+// A supervisor that does not answer is called again after growing pauses, until the time-out of the job. run() blocks
+// and needs a thread of its own; all other functions are thread-safe.
 
 struct RemoteRequest {
   Id context = 0;
   std::string job_key;
   std::uint32_t attempt = 1;
   std::string url, secret;
-  Networks networks;  // that may be called
+  Networks networks;  // networks that may be called
   Job job;
-  std::uint64_t timeout_ms = 600'000;  // from now, all in all
-  bool may_run_there = false;          // a router before this one may have started it
+  std::uint64_t timeout_ms = 600'000;  // time limit of the whole request
+  bool may_run_there = false;          // a previous router may have started the job
 };
 
 class RemoteJob {
  public:
   RemoteJob(RemoteRequest wanted, const Clock& clock) : wanted_(std::move(wanted)), clock_(clock) {}
 
-  void run();      // until it is over or was abandoned
-  void cancel();   // ends the job there
-  void abandon();  // lets it run: somebody else will follow it
+  void run();      // Blocks until the job is over or abandoned.
+  void cancel();   // Cancels the remote job.
+  void abandon();  // Stops polling and lets the job run; another router continues to poll it.
   bool over() const { return over_; }
-  // Once it is over: how it ended, and its result. Nothing: it was abandoned.
+  // Returns the end of the job once over() is true, or no value if the job was abandoned.
   std::optional<JobEnd> take_end();
   std::vector<Log> take_log();
 
  private:
   enum class Pace { quick, patient };
-  // Pauses, longer after each failure. False: abandoned.
+  // Waits; the pause grows after each failure. Returns false if the job was abandoned.
   bool rest(Pace);
   bool late() const { return clock_.boot_ms() >= until_ms_; }
-  std::optional<std::string> start();  // the job's key there; nothing: it is over (end_) or was abandoned
+  std::optional<std::string> start();  // Returns the remote key of the job; no value if it is over (end_) or abandoned.
   bool follow(const std::string& key);
   std::vector<Log> fetch_log(const std::string& id);
   void fetch(const std::string& key);
@@ -106,9 +106,10 @@ class RemoteJob {
 using nlohmann::json;
 
 constexpr std::uint32_t kCallMs = 15000, kFirstPauseMs = 50, kLongestFollowMs = 1000, kLongestAwayMs = 10000;
-constexpr std::uint64_t kAfterCancelMs = 30000;  // for the supervisor to end what was cancelled
+constexpr std::uint64_t kAfterCancelMs = 30000;  // time for the supervisor to end a cancelled job
 constexpr std::size_t kLogPage = 500, kMaxLogLines = 5000, kMostKeyBytes = 48;
-// Of a supervisor that is slow, or says ever more: what is left of the log is passed over, a larger end is none.
+// Limits for a supervisor that is slow or returns too much: the rest of the log is skipped, and a larger end is
+// refused.
 constexpr std::uint64_t kMostLogMs = 15000;
 constexpr std::size_t kMostLogBytes = 8U << 20, kMostEndBytes = 16U << 20;
 
@@ -118,7 +119,8 @@ std::string text_of(const json& object, const char* name) {
   return found->is_string() ? found->get<std::string>() : dump_json(*found);
 }
 
-// Which job it was there, as its receipt says it: "9 job:5:1". Empty: the supervisor does not say it.
+// Returns context and key of the remote job as in its receipt, for example "9 job:5:1". Empty if the supervisor does
+// not return them.
 std::string ran_as_of(const json& result) {
   const json context = result.value("context_id", json()), key = result.value("key", json());
   if (!context.is_number_unsigned() || !key.is_string() || key.get_ref<const std::string&>().size() > kMostKeyBytes)
@@ -126,7 +128,7 @@ std::string ran_as_of(const json& result) {
   return context.dump() + ' ' + key.get<std::string>();
 }
 
-// What the job asks for, without what belongs to its place here.
+// Returns the job as it is sent: without the fields that are meaningful only in this context.
 Job carried_of(const Job& ours) {
   Job job;
   job.script = ours.script;
@@ -196,8 +198,9 @@ void RemoteJob::end(std::string detail, std::string error) {
   end_ = std::move(made);
 }
 
-// Whether asking again about a job that was started there is of no use: the supervisor does not have it, or says too
-// much. Every other refusal may come from a setting here or there that is wrong for a moment (networks, a token).
+// Returns whether further requests about a started job are useless: the supervisor does not have the job, or the
+// response is too large. Any other refusal can come from a wrong setting on either side (networks, a token) that can be
+// corrected.
 bool is_final_refusal(const Error& error) {
   return error.code == Code::not_found || error.code == Code::invalid || error.code == Code::too_large;
 }
@@ -222,7 +225,7 @@ std::optional<std::string> RemoteJob::start() {
       end("setup_error", "supervisor " + wanted_.url + ": " + error.message);
       return std::nullopt;
     }
-    // It may have been started all the same, by a call whose answer was lost: then it ends by its own time limit.
+    // A call whose answer was lost may have started the job. It then ends by its own time limit.
     if (cancelled) return end("cancelled", "cancelled before the supervisor answered"), std::nullopt;
     if (late()) return end("timeout", "supervisor " + wanted_.url + " was away: " + error.message), std::nullopt;
     if (!rest(Pace::patient)) return std::nullopt;
@@ -326,7 +329,7 @@ void RemoteJob::take_result(const json& result, std::vector<Log> lines) {
 }  // namespace
 namespace {
 
-// Of a dependency's artifacts those that the job names in `inputs`, by its name or its id.
+// Returns the artifacts of a dependency that the job lists in `inputs`, by the name or id of the dependency.
 std::string asked_of(const Job& job, const GivenInput& of, const std::string& artifacts) {
   const auto all = parse_json(artifacts.empty() ? "{}" : artifacts);
   if (!all || !all->is_object()) return {};
@@ -340,8 +343,8 @@ std::string asked_of(const Job& job, const GivenInput& of, const std::string& ar
   return out.empty() ? std::string() : dump_json(out);
 }
 
-// A record that somebody has made for a supervisor elsewhere: it says how to speak with it, and was never held by an
-// agent here.
+// Returns whether the record of a runner describes a remote supervisor: it has an address and a credential, and no
+// agent has ever used it.
 bool is_elsewhere(const RunnerInfo& info) {
   const Runner& runner = info.runner;
   return !runner.address.empty() && (!runner.secret.empty() || !runner.pubkey.empty()) && runner.seen_ms == 0;
@@ -349,7 +352,7 @@ bool is_elsewhere(const RunnerInfo& info) {
 
 constexpr std::uint64_t kRunnersMs = 2000, kLookAgainMs = 250;
 constexpr std::uint32_t kRouterIdleMs = 1000, kJobsAwayMs = 100, kRouterAwayMs = 500;
-constexpr int kClaimsATurn = 16;  // leases are to be renewed, however many jobs come that take no place
+constexpr int kClaimsATurn = 16;  // limit for each iteration, so that leases are renewed in time
 
 class Routing final : public Router, public ContextTurns {
  public:
@@ -368,7 +371,8 @@ class Routing final : public Router, public ContextTurns {
     for (Away& each : away_) each.abandon();
     for (Away& each : away_) each.join();
     for (Away& each : away_) {
-      (void)report(each.claim, Release{each.claim.ref, "the router stops", false});  // else its lease runs out
+      (void)report(each.claim,
+                   Release{each.claim.ref, "the router stops", false});  // After an error the lease expires.
     }
   }
 
@@ -380,7 +384,7 @@ class Routing final : public Router, public ContextTurns {
   }
 
  private:
-  // A host's queue, or one that we may not have heard of.
+  // A hint names a queue. An unknown queue causes an early search for queues.
   void on_hint(std::string_view queue) override {
     if (!queues_.knows(std::string(queue))) next_look_ = std::min(next_look_, last_look_ + kLookAgainMs);
   }
@@ -388,12 +392,12 @@ class Routing final : public Router, public ContextTurns {
 
   struct Away {
     Claimed claim;
-    std::string host;                // which takes one of the places
-    std::unique_ptr<RemoteJob> job;  // that is called; null: a message carries it
+    std::string host;                // host whose slot is used
+    std::unique_ptr<RemoteJob> job;  // null if a message carries the job
     std::thread thread;
-    std::optional<JobEnd> end = std::nullopt;  // taken, and not stored yet
-    std::string message = {};                  // its key
-    std::uint64_t until_ms = 0;                // its time is over then, by our clock
+    std::optional<JobEnd> end = std::nullopt;  // end that is not stored yet
+    std::string message = {};                  // key of the message
+    std::uint64_t until_ms = 0;                // deadline of the job, local clock
     bool is_cancelled = false, is_abandoned = false;
 
     bool over() const { return job ? job->over() : end.has_value() || is_abandoned; }
@@ -427,7 +431,7 @@ class Routing final : public Router, public ContextTurns {
     return answers.empty() ? Result<void>() : answers.front();
   }
 
-  // Ends that have come are stored, in order with their log.
+  // Stores the ends of completed jobs, after their log lines.
   Result<void> settle() {
     for (auto each = away_.begin(); each != away_.end();) {
       if (!each->over()) {
@@ -473,7 +477,7 @@ class Routing final : public Router, public ContextTurns {
     return {};
   }
 
-  // Leases of routers that have died: seen without renewal for as long as they are.
+  // Expires the leases of dead routers: leases that were not renewed for their whole duration.
   Result<void> expire() {
     if (clock_.boot_ms() < next_expiry_) return {};
     next_expiry_ = clock_.boot_ms() + 1000;
@@ -483,7 +487,7 @@ class Routing final : public Router, public ContextTurns {
     for (const Lease& lease : leases_.unrenewed(leases, asked, clock_.boot_ms(), 0)) {
       const auto expired = store_->expire(settings_.context, lease);
       if (expired) continue;
-      done = tl::unexpected<Error>(expired.error());  // of this one: the others are not held up by it
+      done = tl::unexpected<Error>(expired.error());  // The error is kept, and the other leases are processed.
       if (expired.error().code == Code::unavailable) return done;
     }
     return done;
@@ -501,7 +505,7 @@ class Routing final : public Router, public ContextTurns {
       request.max_jobs = ask.max_jobs;
       request.lease_ms = settings_.lease_ms;
       MJ_TRY(reply, store_->claim(request));
-      waiter().set_paused(settings_.context, reply.paused);  // asked again with every round
+      waiter().set_paused(settings_.context, reply.paused);  // The state is read in every round.
       std::vector<std::string> came;
       std::vector<Report> back;
       Result<void> sent;
@@ -521,16 +525,15 @@ class Routing final : public Router, public ContextTurns {
     return {};
   }
 
-  // In the order in which they came: each is to be the next one of its queue.
+  // Releases jobs in reverse order, so that the queue has its previous order.
   Result<void> give_back(std::vector<Report> jobs) {
     std::reverse(jobs.begin(), jobs.end());
     MJ_CHECK(store_->report(settings_.context, jobs));
-    next_look_ = 0;  // a host may have moved to another supervisor's address
+    next_look_ = 0;  // The record of a supervisor may have a new address.
     return {};
   }
 
-  // Queues of hosts, and of runners that are no agents of this Redis, but supervisors elsewhere: nobody else takes from
-  // them.
+  // Finds the queues of remote supervisors. No agent claims from them.
   Result<void> look_for_queues() {
     if (clock_.boot_ms() < next_look_) return {};
     MJ_TRY(runners, store_->runners(settings_.context));
@@ -547,7 +550,7 @@ class Routing final : public Router, public ContextTurns {
     return {};
   }
 
-  // Whoever writes flows must not make us call whatever we can reach: only who may register runners names addresses.
+  // A flow cannot make the coordinator call an arbitrary address: only addresses of registered runners are called.
   Result<std::optional<Runner>> supervisor_of(const std::string& url) {
     MJ_TRY(runners, store_->runners(settings_.context));
     const auto to = std::find_if(runners.begin(), runners.end(), [&](const RunnerInfo& info) {
@@ -570,7 +573,7 @@ class Routing final : public Router, public ContextTurns {
     return wanted;
   }
 
-  // back: takes its release, if its supervisor has no place for it. Its queue has been asked for another host's sake.
+  // back: receives the release of the job if its supervisor has no free slot. The queue was polled for another host.
   Result<void> send(Claimed claim, std::vector<Report>& back) {
     RemoteRequest wanted = wanted_of(claim);
     const auto refuse = [&](const std::string& why) { return end_refused(claim, '"' + wanted.url + "\" " + why); };
@@ -579,7 +582,7 @@ class Routing final : public Router, public ContextTurns {
       return refuse(
           "is the address of no runner of this context: an admin registers it, with its secret or public key "
           "(runner.create)");
-    // Given back it would come again at once, and for ever.
+    // A released job would be claimed again at once, in an endless loop.
     if (claim.queue != kRouterQueue && claim.queue != queue_of_supervisor(wanted.url))
       return refuse("is not the one that the job was queued for: somebody has changed its record since");
     wanted.url = to->address;
@@ -599,7 +602,7 @@ class Routing final : public Router, public ContextTurns {
     auto job = std::make_unique<RemoteJob>(std::move(wanted), clock_);
     auto thread = start_thread([remote = job.get()] { remote->run(); });
     log_threads_(thread ? nullptr : &thread.error());
-    if (!thread) {  // this host is out of threads: the job may go later, or by another coordinator
+    if (!thread) {  // This host is out of threads: the job is sent later, or by another coordinator.
       back.emplace_back(Release{claim.ref, std::move(thread).error().message, false});
       if (claim.queue == kRouterQueue) queues_.hold_back(std::move(host));
       return {};
@@ -625,7 +628,7 @@ class Routing final : public Router, public ContextTurns {
     return away;
   }
 
-  // The job stays claimed here; the message takes a copy of it, once for each attempt.
+  // The job stays claimed; the message has a copy of it, once for each attempt.
   Result<void> send_message(Claimed claim, std::string host, const Runner& to, RemoteRequest wanted) {
     auto message = settings_.key ? sent_message(to, wanted)
                                  : Result<Message>(fail(Code::invalid,
@@ -639,7 +642,7 @@ class Routing final : public Router, public ContextTurns {
     return {};
   }
 
-  // Under the first id, of those that this attempt gives, that no other client has used.
+  // Stores the message under the first id that no other client uses. The attempt of the job determines the candidates.
   Result<Message> sent_message(const Runner& to, const RemoteRequest& wanted) {
     constexpr int kMostIds = 16;
     MJ_TRY(message, message_of(to, wanted));
@@ -655,7 +658,8 @@ class Routing final : public Router, public ContextTurns {
     return fail(Code::conflict, "other clients have used all ids for messages of " + wanted.job_key);
   }
 
-  // Signed, and stored; as a router before us has signed it. Nothing: the record there is somebody else's.
+  // Signs and stores the message, or returns the message that a previous router signed. Returns no value if the id
+  // belongs to a record of another client.
   Result<std::optional<Message>> write(const Message& wanted) {
     Message message = wanted;
     auto there = store_->load(settings_.context, redis_key(message));
@@ -666,7 +670,7 @@ class Routing final : public Router, public ContextTurns {
       message.created_at = found.created_at;
       message.algorithm = found.algorithm;
       message.signer = found.signer;
-      // What the jobs before it have left may be gone by now.
+      // The artifacts of the dependencies may have been deleted since, so the stored list is used.
       if (found.job.size() == message.job.size() && !found.job.empty())
         message.job.front().given = found.job.front().given;
       MJ_TRY(content, content_hash(message));
@@ -681,11 +685,11 @@ class Routing final : public Router, public ContextTurns {
     MJ_CHECK(sign(message, *settings_.key));
     const std::string counter = "message:" + std::to_string(message.caller_id);
     MJ_TRY(made, store_->create_record(settings_.context, {counter + ':', counter, message.id, encode(message)}));
-    if (made.existed) return write(wanted);  // another router has written it since
+    if (made.existed) return write(wanted);  // Another router wrote the record in between.
     return std::optional(std::move(message));
   }
 
-  // Without its id and what signing adds.
+  // Returns the message without its id and signature.
   Result<Message> message_of(const Runner& to, const RemoteRequest& wanted) {
     Message message;
     message.caller_id = wanted.job.caller_id;
@@ -708,13 +712,13 @@ class Routing final : public Router, public ContextTurns {
     return message;
   }
 
-  // What the jobs that it depends on have left: all results, and the artifacts that it asks for.
+  // Returns the results of all dependencies and the artifacts that the job lists in `inputs`.
   Result<std::string> given_of(const Job& job) {
     std::vector<GivenInput> all;
     constexpr std::string_view kAsked[] = {"name", "result", "result_json", "artifacts"};
     for (const Id id : std::set<Id>(job.dependends.begin(), job.dependends.end())) {
       auto fields = store_->load_fields(settings_.context, job_key(job.caller_id, id), kAsked);
-      if (!fields && fields.error().code == Code::not_found) continue;  // past its retention
+      if (!fields && fields.error().code == Code::not_found) continue;  // deleted by retention
       if (!fields) return tl::unexpected<Error>(std::move(fields).error());
       Job left = decode<Job>(*fields).record;
       GivenInput one{id, left.name, std::move(left.result), std::move(left.result_json), ""};
@@ -724,7 +728,7 @@ class Routing final : public Router, public ContextTurns {
     return given_json(all);
   }
 
-  // False: another message has left with its key before.
+  // Returns false if another message with the same key was sent before.
   Result<bool> route(const Message& message) {
     MJ_TRY(content, content_hash(message));
     const std::string key = redis_key(message);
@@ -753,8 +757,8 @@ class Routing final : public Router, public ContextTurns {
     return {};
   }
 
-  // What has come of a job that a message carries: by its mark, which the store keeps. The record is anybody's who may
-  // send messages: what it says of status and answer is not asked.
+  // Reads the state of a job that a message carries from the mark of the message. The record itself is not trusted,
+  // since every actor with permission to send messages can write it.
   Result<void> look_at_message(Away& away) {
     if (away.over()) return {};
     constexpr std::string_view kAsked[] = {"state", "why", kCarriedAnswer};
@@ -795,7 +799,7 @@ class Routing final : public Router, public ContextTurns {
   std::uint64_t next_renewal_ = 0, next_expiry_ = 0, next_look_ = 0, last_look_ = 0;
   std::mt19937_64 random_{std::random_device{}()};
   LogOnce log_once_, log_threads_;
-  TurnThread<Routing> thread_{*this};  // last: it uses all of the above
+  TurnThread<Routing> thread_{*this};  // Last member: the thread uses all members above.
 };
 
 }  // namespace

@@ -9,7 +9,8 @@ namespace mycojobs {
 namespace {
 
 constexpr std::uint32_t kClaimAtOnce = 8;
-constexpr std::size_t kHostsAtOnce = 64, kStrangersAtOnce = 16;  // queues of one call, which everybody waits for
+// Maximum number of queues in one claim, which blocks other clients of the server while it runs.
+constexpr std::size_t kHostsAtOnce = 64, kStrangersAtOnce = 16;
 
 }  // namespace
 
@@ -53,7 +54,8 @@ RouterQueues::Ask RouterQueues::next(const RouterPlaces& places) {
     ask.queues.push_back(each->first);
     ask.max_jobs = std::min(ask.max_jobs, room);
   }
-  // Last, so that jobs that are to be refused hold up no others. That of one whose host has no room is given back.
+  // kRouterQueue is last, so that jobs that will be refused do not delay others. A job whose host has no free slot is
+  // released.
   if (waits(places)) {
     held_back_.clear();
     ask.queues.emplace_back(kRouterQueue);

@@ -1,4 +1,3 @@
-// What of a schedule fires now. Pure.
 #include "coordinator/schedules.h"
 
 #include <algorithm>
@@ -17,12 +16,11 @@ namespace {
 constexpr std::uint64_t kHourMs = 3600ULL * 1000;
 
 struct Due {
-  std::deque<std::uint64_t> moments;  // the newest kMaxMoments, rising
-  bool more = false;                  // there were older ones
+  std::deque<std::uint64_t> moments;  // the newest kMaxMoments times, in ascending order
+  bool more = false;                  // older times were left out
 };
 
-// Moments from `from` to `to`; false: there are too few for the window to be large enough, and it did not begin at the
-// first of all.
+// Collects the scheduled times between `from` and `to`.
 Result<void> collect(const Cron& cron, const std::string& zone, std::uint64_t from, std::uint64_t to, Due& due) {
   due = {};
   for (std::uint64_t at = from;;) {
@@ -37,7 +35,8 @@ Result<void> collect(const Cron& cron, const std::string& zone, std::uint64_t fr
   }
 }
 
-// From its next moment until now. After a long absence only the end is looked at: windows that grow backwards.
+// Returns the scheduled times from the next time of the schedule until now. After a long outage only the newest times
+// are computed, in windows that grow backwards from now.
 Result<Due> due_moments(const Cron& cron, const Schedule& schedule, std::uint64_t now_ms) {
   const std::uint64_t first = schedule.next_ms - 1;
   Due due;
@@ -86,7 +85,7 @@ Result<ScheduleTurn> turn_of(const Schedule& schedule, const RunBefore& before, 
   MJ_TRY(next, next_moment(cron, schedule.zone, now_ms));
   turn.next_ms = next;
   turn.note.clear();
-  if (due.moments.empty()) return turn;  // its times were changed by hand
+  if (due.moments.empty()) return turn;  // The record was edited: next_ms does not match the cron expression.
 
   const std::string run = "flow " + std::to_string(schedule.last_flow);
   const bool queue = schedule.overlap == "queue";
@@ -97,7 +96,7 @@ Result<ScheduleTurn> turn_of(const Schedule& schedule, const RunBefore& before, 
                 " for the end of " + run;
     return turn;
   }
-  // Moments that came while the run before went on have waited; the others were missed, or come just now.
+  // Times during the previous run were waiting. Other times were missed or are due now.
   std::vector<std::uint64_t> chosen;
   std::vector<std::uint64_t> others;
   for (std::uint64_t moment : due.moments) {
@@ -121,7 +120,7 @@ Result<ScheduleTurn> turn_of(const Schedule& schedule, const RunBefore& before, 
       turn.note = several(chosen.size(), false) + " passed over: " + run + " had not ended";
       return turn;
     }
-    // They would run at one time: the newest stands for all.
+    // Only the newest starts, since all of them would run at the same time.
     chosen.erase(chosen.begin(), chosen.end() - 1);
   }
   const std::size_t most = queue ? 1 : kMaxStartsAtOnce;
@@ -136,10 +135,10 @@ Result<ScheduleTurn> turn_of(const Schedule& schedule, const RunBefore& before, 
 
 namespace {
 
-constexpr std::uint64_t kMostScheduleMs = 3600ULL * 1000;  // without a look
-constexpr std::uint64_t kWaitMs = 1000;                    // until the next look at a run that another waits for
+constexpr std::uint64_t kMostScheduleMs = 3600ULL * 1000;  // maximum time until the next check
+constexpr std::uint64_t kWaitMs = 1000;                    // interval of checks while a run waits for the previous one
 
-// What the store will answer differently when it is asked again.
+// Returns whether an error of the store is temporary.
 bool passes(Code code) { return code == Code::unavailable || code == Code::io; }
 
 Result<RunBefore> run_before(FlowStore& store, Id context, const Schedule& schedule) {
@@ -147,7 +146,7 @@ Result<RunBefore> run_before(FlowStore& store, Id context, const Schedule& sched
   if (schedule.last_flow == 0) return before;
   auto read = store.read(context, schedule.last_flow, kRecordAlone);
   if (!read && passes(read.error().code)) return tl::unexpected<Error>(std::move(read).error());
-  if (!read) return before;  // another client's key stands in its place
+  if (!read) return before;  // The key of the flow belongs to another client.
   const Flow flow = decode<Flow>(read->record).record;
   if (read->record.empty() || flow.id == 0) return before;
   before.running = flow.status != FlowStatus::error && flow.status != FlowStatus::finished;
@@ -179,15 +178,15 @@ Result<Id> start(FlowStore& store, RunCache& cache, Id context, const Schedule& 
   request.context = context;
   request.flow = flow.id;
   request.start = StartRun{"schedule:" + schedule.name, schedule.caller};
-  // Started already, by whoever was killed before it could say so: as good.
+  // A conflict means that a coordinator started the flow and crashed before it stored the schedule.
   if (auto moved = progress(store, cache, request); !moved && moved.error().code != Code::conflict) {
     return tl::unexpected(std::move(moved).error());
   }
   return flow.id;
 }
 
-// Starts what the turn says. What cannot be started is passed over, with the reason noted: trying for ever would help
-// nobody.
+// Starts the flows of a turn. A flow that cannot start is skipped, and the reason is noted, since a retry in a loop
+// would not succeed.
 Result<void> take_turn(FlowStore& store, RunCache& cache, Id context, Schedule& schedule, ScheduleTurn turn,
                        const MayStart& may_start) {
   for (std::uint64_t moment : turn.starts) {
@@ -210,7 +209,7 @@ std::uint64_t until(std::uint64_t next_ms, std::uint64_t now_ms) {
   return next_ms <= now_ms ? 1 : std::min(next_ms - now_ms, kMostScheduleMs);
 }
 
-// Its next look, or conflict: somebody changed it meanwhile, or was faster.
+// Returns the time in ms until the next check. Error `conflict`: another process changed the schedule in between.
 Result<std::uint64_t> settle(FlowStore& store, RunCache& cache, Id context, Schedule schedule, std::uint64_t now_ms,
                              const MayStart& may_start) {
   if (schedule.paused) return kMostScheduleMs;
@@ -223,7 +222,7 @@ Result<std::uint64_t> settle(FlowStore& store, RunCache& cache, Id context, Sche
     waits = turn->waits;
     MJ_CHECK(take_turn(store, cache, context, schedule, std::move(*turn), may_start));
   } else {
-    // Its record is not what anybody would have let in: until that is mended it stands still.
+    // The record is invalid. The schedule stops until the record is repaired.
     schedule.next_ms = 0;
     schedule.note = turn.error().message;
   }
@@ -248,7 +247,7 @@ Result<std::uint64_t> run_schedules(FlowStore& store, RunCache& cache, Id contex
   for (const Schedule& schedule : schedules) {
     auto next = settle(store, cache, context, schedule, now, may_start);
     if (!next && passes(next.error().code)) return next;
-    // Another was faster, or changed it: what it says now is looked at at once.
+    // After a conflict the changed schedule is read again at once.
     const std::uint64_t again_ms = !next && next.error().code == Code::conflict ? 1 : kWaitMs;
     wait_ms = std::min(wait_ms, next.value_or(again_ms));
   }

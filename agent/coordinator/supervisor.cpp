@@ -24,9 +24,10 @@ constexpr const char *kMailChannel = "mj:mail", *kOutgoing = "msg_out";
 constexpr std::uint32_t kExchangeMs = 10000, kSupervisorAwayMs = 500;
 constexpr std::uint32_t kLaneIdleMs = 30000;
 constexpr std::size_t kMostInLane = 64;
-// Until it is tried again: there is no room; nobody answers there; its signer has as many lanes as one may have.
+// Pause before a parcel is tried again: no free sender thread; the host does not answer; the signer has reached its
+// limit of sender threads.
 constexpr std::uint64_t kNoRoomMs = 100, kNoRoomAwayMs = 5000, kTooManyMs = 1000;
-constexpr std::uint64_t kAllPutBackAgainMs = 10;  // until the next round, if nothing of this one had room
+constexpr std::uint64_t kAllPutBackAgainMs = 10;  // pause before the next round if no parcel could be sent
 constexpr std::size_t kMostAwayKept = 10000;
 
 struct Carried {
@@ -34,7 +35,7 @@ struct Carried {
   Result<std::string> answer;
 };
 
-// What goes to one address, one after the other.
+// The sender thread of one address. It sends parcels one after the other.
 class Lane {
  public:
   Lane(std::unique_ptr<Transports> transports, std::function<void(Carried)> carried)
@@ -71,8 +72,8 @@ class Lane {
     const std::lock_guard lock(mutex_);
     return waiting_.empty() && !busy_;
   }
-  bool is_away() const { return away_; }           // the last exchange had no answer
-  bool was_answered() const { return answered_; }  // or had one
+  bool is_away() const { return away_; }           // the last request was not answered
+  bool was_answered() const { return answered_; }  // the last request was answered
 
  private:
   std::optional<Parcel> next() {
@@ -97,7 +98,7 @@ class Lane {
       answered_ = !away;
       carried_({std::move(*parcel), answer});
       if (!away) continue;
-      // Nobody is there: the others need not find that out one by one.
+      // The host does not answer, so the other parcels are returned without an attempt.
       std::deque<Parcel> others;
       {
         const std::lock_guard lock(mutex_);
@@ -120,7 +121,7 @@ class Lane {
   std::deque<Parcel> waiting_;
   bool stop_ = false, ended_ = false, busy_ = false;
   std::atomic<bool> away_{false}, answered_{false};
-  std::thread thread_;  // last: it uses all of the above
+  std::thread thread_;  // Last member: the thread uses all members above.
 };
 
 class Supervising final : public Supervisor, public ContextTurns {
@@ -153,7 +154,7 @@ class Supervising final : public Supervisor, public ContextTurns {
     std::deque<Carried> carried = carried_.take();
     for (auto each = carried.begin(); each != carried.end(); ++each) {
       if (auto done = rounds_.settle(each->parcel, each->answer); !done) {
-        // Those that are left are due again once their time is over.
+        // The remaining parcels are due again when their claims expire.
         return tl::unexpected<Error>(std::move(done).error());
       }
     }
@@ -169,7 +170,7 @@ class Supervising final : public Supervisor, public ContextTurns {
     }
     return any_goes ? found.next_ms : std::max(found.next_ms, kAllPutBackAgainMs);
   }
-  // False: it was put back.
+  // Returns false if the parcel was returned unsent.
   Result<bool> send(Parcel& parcel) {
     const auto lane = lanes_.find(host_of_address(parcel.address));
     const bool goes = lane != lanes_.end() && lane->second.lane->take(parcel);
@@ -179,8 +180,8 @@ class Supervising final : public Supervisor, public ContextTurns {
 
   struct OpenLane {
     std::unique_ptr<Lane> lane;
-    std::string signer;        // whose answer it was taken for; empty: for something else
-    std::size_t promised = 0;  // parcels, in this round
+    std::string signer;        // signer whose answer opened the thread; empty for other requests
+    std::size_t promised = 0;  // parcels of this round
     bool idle() const { return promised == 0 && lane->idle(); }
   };
 
@@ -195,8 +196,8 @@ class Supervising final : public Supervisor, public ContextTurns {
       }
     }
   }
-  // MessageRounds::Room. Nobody can take all lanes: those who did not answer the last time have a quarter of them
-  // together, as have the answers to one signer, whose addresses are his own choice; one is for this host alone.
+  // Implements MessageRounds::Room. Hosts that did not answer last time share a quarter of the sender threads. The
+  // answers to one signer, who chooses the addresses, also get at most a quarter. One thread is reserved for this host.
   std::uint64_t room_of(const OutboxEntry& entry) {
     const std::string name = host_of_address(field_of(entry.mark, "address"));
     auto found = lanes_.find(name);
@@ -229,7 +230,8 @@ class Supervising final : public Supervisor, public ContextTurns {
     if (away_.contains(name) && away >= quarter) return kNoRoomAwayMs;
     return of_signer >= quarter ? kTooManyMs : 0;
   }
-  // Those that nobody answers are tried again and again: they do not keep their lanes meanwhile.
+  // Ends an idle sender thread to make room for another host. Hosts that do not answer lose their thread between
+  // attempts.
   bool make_place() {
     const std::size_t others = lanes_.size() - lanes_.count("");
     if (others + 1 < std::max(2U, settings_.concurrency)) return true;
@@ -240,7 +242,7 @@ class Supervising final : public Supervisor, public ContextTurns {
     lanes_.erase(idle);
     return true;
   }
-  // Error: the host is out of threads. What was to go waits until it has some.
+  // Error: the host is out of threads. The parcel waits until a thread can be created.
   Result<std::unique_ptr<Lane>> new_lane() {
     auto lane = std::make_unique<Lane>(settings_.transports(), [this](Carried each) {
       carried_.post(std::move(each));
@@ -255,10 +257,10 @@ class Supervising final : public Supervisor, public ContextTurns {
   std::unique_ptr<FlowStore> flows_;
   MessageRounds rounds_;
   Mailbox<Carried> carried_;
-  std::map<std::string, OpenLane> lanes_;  // by host_of_address(): one host has one lane, whatever paths are named
-  std::set<std::string> away_;             // lanes that had no answer the last time
+  std::map<std::string, OpenLane> lanes_;  // by host_of_address(); one per host for all paths
+  std::set<std::string> away_;             // hosts that did not answer the last request
   LogOnce log_once_, log_threads_;
-  TurnThread<Supervising> thread_{*this};  // last: it uses all of the above
+  TurnThread<Supervising> thread_{*this};  // Last member: the thread uses all members above.
 };
 
 }  // namespace

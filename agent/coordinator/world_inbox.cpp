@@ -6,8 +6,8 @@
 namespace mycojobs {
 namespace {
 
-const std::string kAnybody;                 // the queue of those for whom it is not known
-constexpr std::uint64_t kEntryBytes = 600;  // that an entry takes beside its texts
+const std::string kAnybody;                 // queue of the entries with unknown targets
+constexpr std::uint64_t kEntryBytes = 600;  // memory of an entry without its texts
 
 std::uint64_t bytes_of(const WorldMail& mail) {
   std::uint64_t bytes = kEntryBytes;
@@ -20,7 +20,7 @@ std::uint64_t bytes_of(const WorldMail& mail) {
 Result<void> WorldInbox::read(WorkflowStore& store, Id context, const std::string& world, const Targets& targets) {
   sort(targets);
   if (bytes_ >= limits_.bytes) return {};
-  if (empty()) last_read_.clear();  // an inbox that was deleted or restored begins with lower ids again
+  if (empty()) last_read_.clear();  // An inbox that was deleted or restored starts with lower ids.
   const std::uint64_t most = std::min(kMaxMailBytes, limits_.bytes - bytes_);
   MJ_TRY(mail, store.mail(context, world, limits_.page, most, last_read_));
   for (WorldMail& each : mail) {

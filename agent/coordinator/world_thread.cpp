@@ -3,8 +3,8 @@
 namespace mycojobs {
 namespace {
 
-constexpr std::uint64_t kFollowsMs = 60000;  // between looks of one that does not lead: it is woken before
-constexpr std::uint64_t kStoreAwayMs = 250;  // between tries to reach a store that is away
+constexpr std::uint64_t kFollowsMs = 60000;  // wait without the leadership; acquiring it wakes the thread
+constexpr std::uint64_t kStoreAwayMs = 250;  // pause between attempts to reach an unavailable store
 
 }  // namespace
 
