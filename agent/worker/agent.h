@@ -1,19 +1,21 @@
-// A worker: takes jobs from its contexts' queues, runs each in its own sandbox, stores what came of it.
+// The worker agent: claims jobs from the queues of its contexts, runs each in a sandbox of its own, and stores the
+// results.
 //
 //   intake ----Start----> run loop ----reports----> reporter ----> store
 //     ^  \--claims--> lease keeper --fences, kills--> run loop        |
 //     '--------------------- slot free <-------- settled -------------'
-//   housekeeper: what time brings, leases that ran out      prerequisite checker: what jobs wait for
-//   sweeper: artifacts that no job has any more             secrets: what they are, for each context
-//   registrar: the runner, where a server was away when the agent started; nothing is taken there before
+//   housekeeper: timers of jobs, expired leases             prerequisite checker: prerequisites of waiting jobs
+//   sweeper: artifacts without a job                        secrets: current secrets of each context
+//   registrar: registers the runner on a server that was unavailable at the start; no job is claimed there before
 //
-// Seven threads and one a context, all but the run loop and those of secrets with a store connection of their own;
-// slots are a number. Contexts may have servers of the store of their own: all but run loop, sweeper and secrets are
-// there once for each server, so that one which hangs keeps no other context waiting. Life: start (all servers are
-// asked at the same time; with one of them it begins), then drain() (claims nothing more, keeps heartbeats),
-// return_jobs() (TERM, then KILL after the grace; the jobs go back to their queues), and destruction (leaves at once:
-// jobs die with the launcher and are delivered again, by the next agent of this id on this host or when their leases
-// have run out).
+// Seven threads and one for each context. All of them except the run loop and the secrets threads have a store
+// connection of their own. Contexts can have Redis servers of their own. Everything except run loop, sweeper and
+// secrets exists once for each server, so that a server that hangs does not delay other contexts.
+//
+// Life cycle: start() contacts all servers at the same time and continues once one of them answers. drain() stops
+// claiming and keeps the heartbeats. return_jobs() sends TERM, then KILL after the grace period, and returns the jobs
+// to their queues. The destructor returns at once: jobs die with the launcher and are delivered again by the next agent
+// of this runner on this host, or when their leases expire.
 #pragma once
 
 #include <array>
@@ -48,38 +50,41 @@ class Agent {
   struct Parts {
     StoreFactory& stores;
     std::unique_ptr<Sandbox> sandbox;
-    std::vector<std::unique_ptr<Executor>> executors;  // those that work on this host
+    std::vector<std::unique_ptr<Executor>> executors;  // executors whose probe succeeded on this host
     const Clock& clock;
     RunnerHold self = describe_self();
-    InstanceLock alive = {};  // of self.instance; handed down by the sandbox
-    // Asked when every server of the store is away while the runner is registered: true, after a pause: try again.
+    InstanceLock alive = {};  // lock of self.instance, inherited by the processes of the sandbox
+    // Called when no server answers the registration. Returns true, after a pause, to try again.
     std::function<bool(const Error&)> try_again = [](const Error&) { return false; };
   };
-  // Registers the runner and begins to take jobs. Error: conflict (the runner's id is in use), denied, ... by one of
-  // the servers; unavailable: all of them are. Where one alone is away, the runner is registered once it is back.
+  // Registers the runner and starts to claim jobs. Errors: conflict (the runner id is in use), denied and others, from
+  // one of the servers; unavailable (no server answers). On a server that does not answer, the runner is registered
+  // later.
   static Result<std::unique_ptr<Agent>> start(Parts, WorkerSettings);
   ~Agent();
 
   void drain();
   void return_jobs();
-  // The ceilings of jobs that are claimed from now on. Secrets are read again at once. Any thread.
+  // Replaces the ceilings for jobs that are claimed from now on, and reads the secrets again. Thread-safe.
   void reload(const Ceilings&);
   std::uint32_t busy() const;
-  bool runner_lost() const { return runner_lost_; }  // the id is not ours, or its key: drain and leave
-  // Whether the run loop, the intakes and the housekeepers have all come round since this was last true. A store that
-  // hangs does not stop them: each call of it ends by a time-out. Call it from one thread.
+  // Returns whether another agent took over the runner id or replaced its key. The caller then drains and exits.
+  bool runner_lost() const { return runner_lost_; }
+  // Returns whether the run loop, the intakes and the housekeepers have all made progress since this function last
+  // returned true. A store that hangs does not stop them, since each call of the store has a time-out. Call it from one
+  // thread only.
   bool is_healthy();
-  // Empty: a job that comes now would be taken, if a slot is free. Any thread.
+  // Returns why no new job would be claimed, or an empty text. Busy slots do not count. Thread-safe.
   std::string why_not_ready();
-  // Says in the metrics how it stands now. Any thread.
+  // Refreshes the metrics. Thread-safe.
   void measure();
 
  private:
   Agent(Parts&, WorkerSettings);
-  // What is there for one server of the store. Each has a store connection of its own.
+  // Everything that exists once for each Redis server. Each part has a store connection of its own.
   struct Side {
-    Id server_of = 0;         // the one context that the server is for; 0: it is everybody's
-    WorkerSettings settings;  // of its contexts
+    Id server_of = 0;         // the only context of the server; 0 for the shared server
+    WorkerSettings settings;  // restricted to the contexts of the server
     std::unique_ptr<Registrar> registrar;
     std::unique_ptr<Reporter> reporter;
     std::unique_ptr<LeaseKeeper> leases;
@@ -87,13 +92,14 @@ class Agent {
     std::unique_ptr<PrerequisiteChecker> prerequisites;
     std::unique_ptr<Intake> intake;
     std::optional<TurnThread<Reporter>> reporter_thread;
-    std::optional<TurnThread<Registrar>> registrar_thread;  // where the server was away: it begins those that follow
+    std::optional<TurnThread<Registrar>>
+        registrar_thread;  // for a server that was unavailable; starts the next threads
     std::optional<TurnThread<LeaseKeeper>> leases_thread;
     std::optional<TurnThread<Housekeeper>> housekeeper_thread;
     std::optional<TurnThread<PrerequisiteChecker>> prerequisites_thread;
     std::optional<TurnThread<Intake>> intake_thread;
-    std::atomic<bool> serves{false};        // they begin, or have begun
-    std::array<std::uint64_t, 2> rounds{};  // of intake and housekeeper, as is_healthy() saw them last
+    std::atomic<bool> serves{false};        // the threads are starting or running
+    std::array<std::uint64_t, 2> rounds{};  // iterations of intake and housekeeper at the last call of is_healthy()
   };
   Result<void> open(Parts&);
   Result<void> make_sides(StoreFactory&);
@@ -119,17 +125,17 @@ class Agent {
   std::vector<std::unique_ptr<Executor>> executors_;
   StoreHealth health_;
   FormerInstances former_;
-  std::vector<std::unique_ptr<Store>> connections_;  // one a thread, and those of registrars: before the threads
-  Pace pace_;                                        // before the threads that look at it
-  std::vector<std::unique_ptr<Side>> sides_;         // one at least
+  std::vector<std::unique_ptr<Store>> connections_;  // one for each thread; declared before the threads that use them
+  Pace pace_;                                        // declared before the threads that use it
+  std::vector<std::unique_ptr<Side>> sides_;         // at least one
   std::map<Id, Side*> side_of_;                      // by context
   std::unique_ptr<Broker> broker_;
-  std::unique_ptr<SecretsWatch> secrets_;  // before those that ask it
+  std::unique_ptr<SecretsWatch> secrets_;  // declared before the parts that use it
   std::unique_ptr<RunLoop> run_loop_;
   std::unique_ptr<Sweeper> sweeper_;
   std::optional<TurnThread<Sweeper>> sweeper_thread_;
   std::atomic<bool> runner_lost_{false};
-  std::uint64_t rounds_ = 0;  // of the run loop, as is_healthy() saw them last
+  std::uint64_t rounds_ = 0;  // iterations of the run loop at the last call of is_healthy()
 };
 
 }  // namespace mycojobs

@@ -1,4 +1,4 @@
-// One artifact while it comes: in pieces, of a size that nobody knows before.
+// One artifact while it is received: in pieces, with a total size that is not known before the end.
 #pragma once
 
 #include <cstdint>
@@ -13,24 +13,25 @@
 
 namespace mycojobs {
 
-// Whether what came so far is text: UTF-8 without NUL.
+// Checks whether the bytes so far are text: UTF-8 without NUL.
 class TextWatch {
  public:
-  bool feed(std::string_view bytes);  // false from the first wrong byte on
+  bool feed(std::string_view bytes);  // Returns false from the first invalid byte on.
   bool finish() const { return text_ && cut_.empty(); }
 
  private:
   bool text_ = true;
-  std::string cut_;  // the beginning of a character, at the end of the last piece
+  std::string cut_;  // incomplete character at the end of the last piece
 };
 
-// Bytes on their way into a file. Mode 0600. Blocks of zeros become holes, so that a sparse file stays one.
+// A file of mode 0600 that is written in pieces and hashed at the same time. Blocks of zeros become holes, so that a
+// sparse file stays sparse.
 class HashedFile {
  public:
   Result<void> create(const std::string& path);
   Result<void> write(std::string_view bytes);
-  Result<void> finish();                      // after the last write(): the file has its length
-  std::string hash() { return hash_.hex(); }  // once
+  Result<void> finish();                      // Sets the length of the file. REQUIRES: called after the last write().
+  std::string hash() { return hash_.hex(); }  // REQUIRES: called once, after the last write().
   std::uint64_t bytes() const { return bytes_; }
   const std::string& path() const { return path_; }
 
@@ -49,23 +50,23 @@ struct WholeFile {
   bool executable = false;
 };
 
-// As long as it is text, it is written twice: as it comes, and without secrets. Whichever it turns out to need is kept:
-// of a binary file no byte may change, and what is text is known at its end.
+// Writes an artifact. While the bytes are text, two files are written: the bytes as received, and the text without
+// secrets. The end decides which one is kept, since the bytes of a binary file must not change.
 class ArtifactFile {
  public:
-  // redactor null: there are no secrets; must live as long.
+  // A null redactor means that there are no secrets. The redactor must outlive this object.
   static Result<ArtifactFile> create(const std::string& path, const Redactor* redactor);
   Result<void> write(std::string_view bytes);
-  // By so many bytes the text without secrets is longer than what came.
+  // Returns how many bytes the redacted text is longer than the received text.
   std::uint64_t grown() const { return clean_ && clean_->bytes() > raw_.bytes() ? clean_->bytes() - raw_.bytes() : 0; }
-  Result<WholeFile> finish();  // once; the other file, if there is one, is gone
+  Result<WholeFile> finish();  // Deletes the file that is not needed. REQUIRES: called once.
 
  private:
   ArtifactFile() = default;
 
   TextWatch watch_;
   HashedFile raw_;
-  std::unique_ptr<Redaction> redaction_;  // null: it is not text, or there is nothing to look for
+  std::unique_ptr<Redaction> redaction_;  // null for binary files and without secrets
   std::unique_ptr<HashedFile> clean_;
 };
 

@@ -19,23 +19,25 @@ class ArtifactFolder {
   std::string spool() const { return path_ + "/spool"; }
   std::string store_folder(const std::string& store) const { return path_ + "/jobs/" + store; }
   std::string job(const std::string& store, const std::string& job_key) const;
-  // All of them, 0700. Error io.
+  // Creates all folders with mode 0700. Error `io`.
   Result<void> make(const std::string& store) const;
-  // None: another has it that does not fit beside ours, for longer than wait_ms, or there is no folder.
+  // Returns no lock if another process holds a conflicting one for longer than wait_ms, or the folder does not exist.
   std::optional<Fd> lock(bool exclusive, int wait_ms) const;
 
  private:
   std::string state_dir_, path_;
 };
 
-// The same of any file, which is made.
+// Locks any file, which is created if needed. Returns no lock as ArtifactFolder::lock() does.
 std::optional<Fd> lock_file(const std::string& path, bool exclusive, int wait_ms);
 
-// "12.2001" of job:12:2001, and back; empty: it is neither.
+// Converts between the key of a job (job:12:2001) and the name of its folder (12.2001). Empty for an invalid key or
+// name.
 std::string job_folder_name(const std::string& job_key);
 std::string job_key_of_folder(const std::string& name);
 
-// Files of one run while it goes on. They go with this, or with the next agent that looks (remove_dead_spools()).
+// The temporary files of a run. They are deleted by the destructor, or by the next agent after a crash
+// (remove_dead_spools()).
 class Spool {
  public:
   static Result<Spool> make(const std::string& folder);

@@ -1,11 +1,13 @@
-// What one run leaves, on its way to the disk. A disk may stand still (a frozen file system, a network one whose server
-// is away): so the thread that the bytes come to only takes them, and the disk's lane (worker/lanes.h) writes them.
+// The artifacts of one run on their way to the disk. A disk can block (a frozen file system, a network file system
+// whose server does not answer). So the thread that receives the bytes only queues them, and the thread for the disk
+// (worker/lanes.h) writes them.
 //
 //   conversation --open, write, close--> ArtifactQueue --next(), finish()--> work on the disk's lane --> RunArtifacts
 //                                            ^                                   |
 //                                            '------------ done() <--------------'
 //
-// Of one thread, but for the work: that is done piece by piece, in the order in which it was asked for.
+// Not thread-safe, except for the functions that next() and finish() return: they run on the thread for the disk, one
+// after the other in the order in which they were returned.
 #pragma once
 
 #include <cstddef>
@@ -23,11 +25,11 @@ namespace mycojobs {
 
 class ArtifactQueue final : public ArtifactSink {
  public:
-  static constexpr std::size_t kMostBytes = 256U << 10;  // of a run that wait; more only of what comes at once
+  static constexpr std::size_t kMostBytes = 256U << 10;  // queued bytes of a run; a single larger piece is accepted
 
   struct Written {
-    std::size_t bytes = 0;           // so many wait no more
-    std::vector<std::string> notes;  // for the job's log
+    std::size_t bytes = 0;           // number of bytes that left the queue
+    std::vector<std::string> notes;  // lines for the log of the job
   };
   struct Kept {
     std::string artifacts;  // RunArtifacts::finish()
@@ -35,24 +37,25 @@ class ArtifactQueue final : public ArtifactSink {
     std::vector<DroppedArtifact> dropped = {};
   };
 
-  // The disk's side is used by the work alone from the first next() on.
+  // From the first next() on, only the returned functions use `disk`.
   explicit ArtifactQueue(std::unique_ptr<RunArtifacts> disk) : disk_(std::move(disk)) {}
 
   void keep_out(std::shared_ptr<const Redactor> redactor) { disk_->keep_out(std::move(redactor)); }
-  // Takes whatever comes: what is refused is found out when it is written, and has a note then.
+  // Accepts every artifact. A refusal is found when the artifact is written, and results in a note.
   bool open(const std::string& name, bool executable) override;
   void write(std::string_view bytes) override;
   void close() override;
   void report_dropped(const DroppedArtifact&) override;
 
-  bool is_untouched() const { return untouched_; }               // nothing ever came: there is nothing to finish
-  bool is_full() const { return waiting_bytes_ >= kMostBytes; }  // no more should be brought until done()
-  // Writes what has come. Nothing: there is none, or a piece is not done yet.
+  bool is_untouched() const { return untouched_; }               // No artifact was received, so finish() is not needed.
+  bool is_full() const { return waiting_bytes_ >= kMostBytes; }  // The caller should pause until done().
+  // Returns a function that writes the queued pieces. Returns no value if nothing is queued, or the previous function
+  // has not been reported by done().
   std::optional<std::function<Written()>> next();
   void done(const Written&);
-  // The run has ended: writes the rest and keeps what is whole. Once, and nothing comes behind it.
+  // Returns a function that writes the rest and stores the complete artifacts. REQUIRES: called once, as the last call.
   std::function<Kept()> finish();
-  // Instead of finish(): whoever has this lets the files go together with it.
+  // Replaces finish(): the temporary files are deleted when the returned pointer is released.
   std::shared_ptr<void> give_up() { return std::move(disk_); }
 
  private:
@@ -66,8 +69,8 @@ class ArtifactQueue final : public ArtifactSink {
 
   std::shared_ptr<RunArtifacts> disk_;
   std::vector<Step> steps_;
-  std::size_t step_bytes_ = 0;     // of steps_
-  std::size_t waiting_bytes_ = 0;  // the same, and what is being written
+  std::size_t step_bytes_ = 0;     // bytes in steps_
+  std::size_t waiting_bytes_ = 0;  // bytes in steps_ and bytes that are being written
   bool untouched_ = true, writing_ = false;
 };
 

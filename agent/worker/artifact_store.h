@@ -1,7 +1,7 @@
-// The port ArtifactStore over the folders of worker/artifacts.h, with one more below them:
+// The implementation of ArtifactStore on the folders of worker/artifacts.h, with one more folder for received files:
 //
-//   incoming/<parcel>.<sender>/<sha256>.<bytes>.part    what has come of a file so far
-//   incoming/<parcel>.<sender>/<sha256>.<bytes>         whole, its hash was looked at
+//   incoming/<parcel>.<sender>/<sha256>.<bytes>.part    incomplete file
+//   incoming/<parcel>.<sender>/<sha256>.<bytes>         complete file with a verified hash
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,8 @@
 
 namespace mycojobs {
 
-// state_dir empty: null. sweep_every_ms: as of ArtifactSweep. max_incoming: bytes, of what may come into all contexts
-// (worker/incoming_room.h). The clock outlives it.
+// Returns null if state_dir is empty. sweep_every_ms: see ArtifactSweep. max_incoming: maximum number of bytes in the
+// incoming/ folders of all contexts (worker/incoming_room.h). The clock must outlive the store.
 std::shared_ptr<ArtifactStore> make_artifact_store(const std::string& state_dir, const Clock&,
                                                    std::uint64_t sweep_every_ms, std::uint64_t max_incoming);
 

@@ -1,10 +1,10 @@
-// Takes away the artifacts that no job has any more. What a job has, its record says; a folder is compared with it only
-// when the record is not about to change: while the job waits or runs, everything stays.
+// Deletes the artifacts that no job refers to. The record of a job lists its artifacts. A folder is compared with the
+// record only when the record cannot change: while a job waits or runs, its files are kept.
 //
 //   spools of dead runs --> job folders, against their records --> objects with one name --> pause, and again
 //
-// Any number of agents may do so in one folder at the same time: what one of them has seen is looked at again under the
-// folder's lock before it goes.
+// Several agents may sweep the same folder at the same time: an agent checks each file again under the lock of the
+// folder before it deletes the file.
 #pragma once
 
 #include <dirent.h>
@@ -22,13 +22,13 @@
 
 namespace mycojobs {
 
-// Of one thread.
+// Not thread-safe.
 class ArtifactSweep {
  public:
-  // state_dir empty: there is nothing to do, ever. every_ms: between the beginnings of two rounds, at least.
+  // An empty state_dir means that nothing is swept. every_ms: minimum time between the starts of two rounds.
   ArtifactSweep(const Clock& clock, std::string state_dir, std::uint64_t every_ms);
-  // Does a small part of what is due in the context. Answers how long until there is something to do, in ms: cheap to
-  // call sooner. Error: of the store; nothing was taken away that it had to be asked about.
+  // Does a small part of the due work in the context. Returns the time in ms until more work is due; an earlier call is
+  // cheap. After an error of the store, no file was deleted whose record could not be read.
   Result<std::uint64_t> look_after(RecordStore&, Id context);
 
  private:

@@ -1,11 +1,11 @@
-// Serves what scripts ask of the agent: the calls of the osis executor on the object store of their context.
+// Serves the requests of scripts to the agent: the calls of the osis executor on the object store of their context.
 //
-//   run loop --ask--> lane of the context --answer--> run loop
-//            --forget->  (a thread, with connections of its own)
+//   run loop --ask--> thread of the context --answer--> run loop
+//            --forget->  (with connections of its own)
 //
-// A lane takes the calls of its runs in turn, one step each, and those of one run in their order: a run that waits to
-// be the writer, or goes through many objects, holds up nobody else. While the store is away, calls wait for it as long
-// as their runs live.
+// A thread serves the calls of its runs round-robin, one step at a time, and the calls of one run in order. So a run
+// that waits for the write lock, or lists many objects, does not delay other runs. While the store is unavailable,
+// calls wait as long as their runs live.
 #pragma once
 
 #include <cstddef>
@@ -21,27 +21,27 @@
 namespace mycojobs {
 
 struct BrokerLimits {
-  std::size_t calls_of_run = 16;  // that wait for their answers
-  std::size_t calls = 4096;       // of all runs of a context
-  std::size_t bytes = 64U << 20;  // of these
-  std::uint32_t busy_ms = 20;     // first pause before a writer asks again; doubled up to 8 times as much
-  std::uint32_t away_ms = 100;    // the same while the store is away; up to 32 times as much
+  std::size_t calls_of_run = 16;  // pending calls of one run
+  std::size_t calls = 4096;       // pending calls of all runs of a context
+  std::size_t bytes = 64U << 20;  // total size of the pending calls of a context
+  std::uint32_t busy_ms = 20;     // first pause of a writer before it tries again; doubles up to 8 times the value
+  std::uint32_t away_ms = 100;    // same while the store is unavailable; up to 32 times the value
 };
 
 class Broker {
  public:
-  // Called by the threads of lanes, and within ask() for a call that is refused at once: hands the answer on, and must
-  // not call back.
+  // Receives the answer of a call. Called by the threads of the contexts, and within ask() for a call that is refused
+  // at once. It must not call the broker.
   using Answer = std::function<void(RunNumber, std::string reply_json)>;
   Broker(StoreFactory&, Answer, BrokerLimits = {});
-  ~Broker();  // calls that still wait get no answer
+  ~Broker();  // Pending calls get no answer.
   Broker(const Broker&) = delete;
   Broker& operator=(const Broker&) = delete;
 
-  // Any thread; never waits for a store. Each call has one answer, unless its run is forgotten.
+  // Queues a call. Never blocks on a store. Each call gets one answer, unless its run is forgotten. Thread-safe.
   void ask(BrokerCall);
-  // The run has ended: what it still waits for is dropped, another job may write. An answer that is under way may still
-  // come. Any thread.
+  // Reports the end of a run: its pending calls are dropped and its write lock is released. An answer that is being
+  // delivered may still arrive. Thread-safe.
   void forget(RunNumber);
 
  private:
@@ -53,7 +53,7 @@ class Broker {
   const BrokerLimits limits_;
   std::mutex mutex_;
   std::map<Id, std::unique_ptr<Lane>> lanes_;
-  std::map<RunNumber, Id> contexts_;  // of runs that have asked
+  std::map<RunNumber, Id> contexts_;  // contexts of the runs that made calls
 };
 
 }  // namespace mycojobs

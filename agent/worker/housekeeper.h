@@ -1,5 +1,5 @@
-// Keeps house (housekeeping.h) in every context, with a store connection of its own: whatever it meets, and however
-// long that takes, no claim waits for it. Takes turns (base/turns.h).
+// Runs the periodic work of housekeeping.h for every context, with a store connection of its own, so that slow work
+// delays no claim. A loop of base/turns.h.
 #pragma once
 
 #include <atomic>
@@ -15,11 +15,11 @@ namespace mycojobs {
 class Housekeeper : public TurnTaker {
  public:
   Housekeeper(HouseStore, const Clock&, StoreHealth&, WorkerSettings);
-  // Any thread: something may be due sooner than was known.
+  // Wakes the loop, since work may be due earlier than expected. Thread-safe.
   void hurry();
-  const Pulse& pulse() const { return pulse_; }  // any thread
+  const Pulse& pulse() const { return pulse_; }  // Thread-safe.
 
-  std::uint64_t turn();  // until the next one, ms
+  std::uint64_t turn();  // Returns the time in ms until the next call.
 
  private:
   HouseStore store_;

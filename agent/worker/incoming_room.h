@@ -1,6 +1,6 @@
-// How much lies in the incoming/ folders of a host, of all contexts (worker/artifact_store.h), and how much may. It is
-// counted by names, which say what belongs to whom and how large it will be: nothing is remembered, so that it holds
-// for all processes there and after a restart. Only who wants room counts, not each piece. Any thread.
+// Quota of the incoming/ folders of a host, over all contexts (worker/artifact_store.h). The usage is computed from the
+// names of the files, which contain owner and final size. No state is kept, so the quota holds for all processes of the
+// host and after a restart. The usage is computed when a sender asks for space, not for each piece. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -17,19 +17,19 @@ class IncomingRoom {
   IncomingRoom(std::string state_dir, std::uint64_t most) : state_dir_(std::move(state_dir)), most_(most) {}
 
   static std::string folder_name(const ParcelName&);
-  static std::string file_name(const FileContent&);  // whole; with something behind it: a part
+  static std::string file_name(const FileContent&);  // name of a complete file; incomplete files have a suffix
 
-  std::uint64_t share() const { return most_ / 4; }  // of one sender, in bytes
-  // Whether there is room for these, which are not there yet. Nobody else is let in while the answer lives: until they
-  // have their places. Errors: unavailable, too_large; both name the setting.
+  std::uint64_t share() const { return most_ / 4; }  // limit of one sender in bytes
+  // Checks that there is space for these files, which do not exist yet. The returned lock keeps out other senders until
+  // the caller has created the files. Errors: unavailable, too_large; both name the setting.
   Result<Fd> let_in(Id context, const ParcelName&, const std::vector<FileContent>&) const;
-  // Takes away what nobody has touched for an hour, of contexts that are not served any more, too: it has room.
+  // Deletes files that were not modified for an hour, also those of contexts that are no longer served.
   void forget_old() const;
 
  private:
   struct Lying {
     std::uint64_t all = 0, of_sender = 0;
-    std::uint64_t of_parcel = 0;  // its files
+    std::uint64_t of_parcel = 0;  // number of files of the parcel
   };
   Result<Lying> count(Id context, const ParcelName&) const;
 

@@ -1,7 +1,8 @@
-// Takes jobs: waits for work, claims as many as there are free slots, has them prepared (job_preparation.h), hands them
-// to the run loop. It also takes the messages on the runner's topic. Takes turns (base/turns.h). Where an agent has
-// several, one for each server of the store, they share its slots: no lock is held while one of them asks its server,
-// so two of them may claim for one free slot; the job that finds none waits and goes back as one claimed ahead.
+// Claims jobs: waits for work, claims as many jobs as there are free slots, prepares them (job_preparation.h) and
+// passes them to the run loop. It also processes the messages on the topic of the runner. A loop of base/turns.h. An
+// agent has one intake for each Redis server; all of them share its slots. No lock is held during a claim, so two
+// intakes may claim a job for the same free slot. The second job then waits, and is released like a job that was
+// claimed ahead.
 #pragma once
 
 #include <atomic>
@@ -24,7 +25,8 @@
 
 namespace mycojobs {
 
-// The lists that a runner takes from: its own, and if it takes from queues those of its executors' script types.
+// Returns the queues of a runner: its own, and the queues of the script types of its executors if it serves shared
+// queues.
 std::vector<std::string> queues_of(const WorkerSettings&, const std::vector<const Executor*>&, bool takes_queues);
 
 class Intake {
@@ -34,54 +36,59 @@ class Intake {
     std::unique_ptr<Waiter> waiter;
     std::vector<const Executor*> executors;
     const SecretsWatch& secrets;
-    std::uint64_t seed = std::random_device{}();  // of the pauses before retries
-    RunNumber first_run = 1, run_step = 1;        // each intake of an agent has numbers of its own
-    Id server_of = 0;                             // the one context that its server is for; 0: several have it
-    // What the records of the runner say, from the first turn on; null, or a context that is not there: the settings.
+    std::uint64_t seed = std::random_device{}();  // randomizes the pauses before retries
+    RunNumber first_run = 1, run_step = 1;        // each intake of an agent uses run numbers of its own
+    Id server_of = 0;                             // the only context of the server; 0 for the shared server
+    // Values from the runner records. The settings apply if it is null or has no entry for a context.
     const std::map<Id, RegisteredRunner>* registered = nullptr;
   };
   struct Callbacks {
-    std::function<bool()> may_start;  // false: no launcher now
+    std::function<bool()> may_start;  // Returns false while there is no launcher.
     std::function<void(Start)> start;
-    std::function<void(Outgoing)> report;  // a job that can never run
+    std::function<void(Outgoing)> report;  // Reports a job that can never run.
     std::function<void(RunNumber, const ClaimRef&)> claimed;
-    std::function<void()> heartbeat;  // somebody asked to cancel a job of ours: the answer to a heartbeat tells
-    std::function<void()> no_work;    // what woke us was no entry of a queue: something may be due sooner
-    std::function<std::uint32_t()> ahead = [] { return 0U; };   // so many jobs may be claimed that find no slot at once
-    std::function<std::uint32_t()> others = [] { return 0U; };  // jobs() of the other intakes
+    std::function<void()> heartbeat;  // Requests an early heartbeat, whose answer names cancelled jobs.
+    std::function<void()> no_work;  // Called when a wake-up had another cause than a queue: timers may be due earlier.
+    std::function<std::uint32_t()> ahead = [] {
+      return 0U;
+    };  // Number of jobs that may be claimed without a free slot.
+    std::function<std::uint32_t()> others = [] { return 0U; };  // Returns jobs() of the other intakes.
   };
-  // instance: of the runner, as it is registered.
+  // instance: instance name with which the runner is registered.
   Intake(Parts, const Clock&, StoreHealth&, const WorkerSettings&, const std::string& instance, Callbacks);
-  // What it takes comes back to settled(), by way of the callbacks.
   struct Rest {
     std::uint64_t ms = 0;
-    bool for_work = false;  // an entry of a queue ends it
+    bool for_work = false;  // a new entry of a queue ends the wait
   };
+  // Claims jobs and passes them to the callbacks. The owner reports completed jobs to settled(). Returns the wait until
+  // the next call.
   Rest turn();
-  void rest(Rest);  // on the waiter, and heard() what it says
+  void rest(Rest);  // Waits at the waiter and passes the result to heard().
   void heard(Result<Woken>);
   void stop();
   bool stopped() const { return stop_; }
 
-  void cannot_begin(CannotBegin);              // any thread: one that was handed on to the run loop
-  void settled(std::uint32_t jobs);            // any thread: so many of them need us no more
-  void has_room();                             // any thread: a slot may be free
-  bool draining() const { return draining_; }  // any thread
-  void drain();                                // any thread: claim nothing more
-  void replace_ceilings(std::shared_ptr<const Ceilings> ceilings) {  // any thread: of jobs that are claimed from now on
+  // The following functions are thread-safe.
+  void cannot_begin(CannotBegin);    // Reports a job that the run loop could not start.
+  void settled(std::uint32_t jobs);  // Reports the number of jobs that ended.
+  void has_room();                   // Reports that a slot may be free.
+  bool draining() const { return draining_; }
+  void drain();  // Stops claiming.
+  // Applies to jobs that are claimed from now on.
+  void replace_ceilings(std::shared_ptr<const Ceilings> ceilings) {
     preparation_.replace_ceilings(std::move(ceilings));
   }
-  const Pulse& pulse() const { return pulse_; }  // any thread
-  std::uint32_t busy() const { return taken_; }  // any thread: jobs that are not settled, and what is being claimed
-  std::uint32_t jobs() const { return jobs_; }   // any thread: the former alone
+  const Pulse& pulse() const { return pulse_; }
+  std::uint32_t busy() const { return taken_; }  // jobs that did not end, and jobs that are being claimed
+  std::uint32_t jobs() const { return jobs_; }   // jobs that did not end
 
  private:
   struct Round {
-    bool more = false;      // there may be more to take
-    std::size_t taken = 0;  // jobs
+    bool more = false;      // the queues may have more jobs
+    std::size_t taken = 0;  // claimed jobs
   };
   Rest look();
-  std::uint32_t room() const;  // how many to claim now
+  std::uint32_t room() const;  // Returns the number of jobs to claim now.
   void look_at_topic(std::vector<std::string> hints);
   Round claim_some();
   Result<ClaimReply> claim(Id context, std::uint32_t max_jobs);
@@ -98,23 +105,23 @@ class Intake {
   WorkerSettings settings_;
   std::string instance_;
   Callbacks callbacks_;
-  std::vector<std::string> queues_;  // of a context whose runner takes from queues
+  std::vector<std::string> queues_;  // queues of a context in which the runner serves shared queues
   JobPreparation preparation_;
   TopicIntake topic_;
   Mailbox<CannotBegin> refused_;
-  std::vector<std::string> hints_;          // that are not looked at yet
-  std::uint64_t topic_looked_boot_ms_ = 0;  // when the topic was looked at last; 0: look now
+  std::vector<std::string> hints_;          // hints that were not processed yet
+  std::uint64_t topic_looked_boot_ms_ = 0;  // time of the last check of the topic; 0: check now
   ContextPauses pauses_;
   struct Break {
     unsigned failures = 0;
     std::uint64_t until_boot_ms = 0;
   };
-  std::map<std::pair<Id, std::string>, Break> breaks_;  // of queues whose jobs cannot be begun now
-  std::size_t turn_ = 0;                                // which context and queue is asked first: none starves another
+  std::map<std::pair<Id, std::string>, Break> breaks_;  // queues whose jobs cannot be started now
+  std::size_t turn_ = 0;                                // rotates the first context and queue, so that none starves
   RunNumber next_run_;
   std::mt19937_64 chance_;
-  unsigned failures_ = 0;  // of waits, one after the other
-  bool work_ = false;      // as the waiter answered
+  unsigned failures_ = 0;  // consecutive failures of the waiter
+  bool work_ = false;      // whether the last wait ended with new work
   Pulse pulse_;
   std::atomic<std::uint32_t> taken_{0}, jobs_{0};
   std::atomic<bool> draining_{false}, stop_{false}, waits_for_work_{false};

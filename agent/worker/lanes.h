@@ -1,11 +1,12 @@
-// Threads for what may have to wait for somebody outside: a plugin, a disk. Whoever drives jobs hands such work over,
-// goes on, and hears of its end by an event.
+// Threads for work that can block on something outside of the process: a plugin or a disk. The run loop posts such
+// work, continues, and receives the result as an event.
 //
-//   post(lane, work) --> the lane's own thread, one piece after the other --> what the work itself posts to its owner
+//   post(lane, work) --> thread of that name, one function after the other --> event that the function posts to its
+//   owner
 //
-// A lane for each thing that may hang: one that does delays what is behind it in its lane, and nobody else. The queues
-// are short: a job (in a slot, claimed ahead, or ending) has two pieces of work at most, one that goes on and its end.
-// Of a job that was given back meanwhile an empty piece stays.
+// Each plugin and each disk has a thread of its own, so that one that hangs delays only its own work. The queues are
+// short: a job (in a slot, claimed ahead, or ending) has at most two functions queued. The function of a job that was
+// released in the meantime stays queued and does nothing.
 #pragma once
 
 #include <condition_variable>
@@ -20,8 +21,8 @@
 
 namespace mycojobs {
 
-// Artifacts, as jobs leave them and as they are handed to others. Contexts have folders of their own, which may be
-// mounts, and what one of them leaves is no matter of another's.
+// Name of the thread for the artifacts of a context. Each context has a folder of its own, which can be a mount, so a
+// context has its own thread.
 inline std::string disk_lane(std::uint64_t context) { return "disk " + std::to_string(context); }
 
 class Lanes {
@@ -33,13 +34,13 @@ class Lanes {
   Lanes(const Lanes&) = delete;
   Lanes& operator=(const Lanes&) = delete;
 
-  // Of one thread, as stop(). The lane's thread is begun when it has something to do for the first time, and is named
-  // after it (its first 15 bytes). The work may outlive nothing that is gone after stop().
-  // Where no thread can be had the work waits for retry().
+  // Queues a function. The thread is created on first use and named after the lane (first 15 bytes). Everything that
+  // the function uses must live until stop() returns. If no thread can be created, the function waits for retry().
+  // post(), retry() and stop() are called from the same thread.
   void post(const std::string& lane, Work);
-  // Starts the threads that could not be had before. False: some are missing still; call it again soon.
+  // Starts the threads that could not be created before. Returns false if some are still missing; call it again soon.
   bool retry();
-  // Waits for what is being done. What has not begun is dropped, and so is what is posted from now on.
+  // Waits for the functions that are running. Queued functions and functions that are posted later are dropped.
   void stop();
 
  private:
@@ -55,7 +56,7 @@ class Lanes {
   bool start(const std::string& name, Lane&);
 
   std::map<std::string, std::unique_ptr<Lane>> lanes_;
-  bool stopped_ = false, is_short_ = false;  // of threads
+  bool stopped_ = false, is_short_ = false;  // is_short_: a thread could not be created
 };
 
 }  // namespace mycojobs

@@ -1,6 +1,6 @@
-// Stores ends and logs, in order, many in one trip. Keeps what it could not store and tries again until it is stored or
-// the claim turns out to be stale. Takes turns (base/turns.h). Who brings a report while there is nothing else to do
-// sends it himself, if that takes no waiting: only its answer wakes the reporter's thread.
+// Stores the ends and log lines of runs, in order and in batches. A report that could not be stored is retried until it
+// is stored or the claim is stale. A loop of base/turns.h. While the reporter is idle, post() sends the report on the
+// calling thread if that does not block, and only the answer wakes the thread of the reporter.
 #pragma once
 
 #include <atomic>
@@ -23,29 +23,31 @@
 
 namespace mycojobs {
 
-const ClaimRef& claim_of(const Report&);  // whose report it is
+const ClaimRef& claim_of(const Report&);  // Returns the claim that a report belongs to.
 
 class Reporter {
  public:
   struct Callbacks {
-    // In a turn, once runs' last reports have been answered, whatever the answer.
+    // Receives the runs whose last reports were answered, with success or an error. Called from turn().
     std::function<void(std::span<const RunNumber>)> settled;
-    // How long, in us, it is worth to wait for more before a trip.
+    // Returns the time in us for which the reporter waits for further reports before it sends a batch.
     std::function<std::uint32_t()> gather_us = [] { return 0U; };
-    std::function<void(RunNumber)> stale = [](RunNumber) {};  // in a turn: the run's claim is gone, it must die
+    // Receives a run whose claim is stale and that must be killed. Called from turn().
+    std::function<void(RunNumber)> stale = [](RunNumber) {};
   };
   Reporter(ClaimStore&, const Clock&, StoreHealth&, Receipts, Callbacks);
-  void post(Outgoing);  // any thread; reports of a run one after the other
+  void post(Outgoing);  // Thread-safe. REQUIRES: the reports of one run are posted one after the other.
 
-  std::optional<std::uint64_t> turn();  // until it has something to do without a new report, ms; nothing: never
+  // Returns the time in ms until the next call if no report is posted before; no value means without a limit.
+  std::optional<std::uint64_t> turn();
   void rest(std::optional<std::uint64_t> ms);
-  void stop();  // what is unsent is left to the leases
+  void stop();  // Reports that were not sent are lost; the leases of their jobs expire.
   bool stopped() const { return stop_; }
 
  private:
-  using Line = std::deque<Outgoing>;  // of one context: in order, and none waits for another context's store
+  using Line = std::deque<Outgoing>;  // reports of one context in order; contexts do not wait for one another
   bool send_at_once(Outgoing&);
-  void hear();  // the answer to what was sent at once
+  void hear();  // Reads the answer to the report that post() sent.
   void send_some(Id context, Line&);
   void settle(Id context, Line&, std::span<const Report>, const std::vector<Result<void>>& answers);
   void failed(Id context, const Error&);
@@ -53,16 +55,16 @@ class Reporter {
   std::optional<std::uint64_t> pause_ms() const;
 
   Mailbox<Outgoing> mailbox_;
-  Fd epoll_;  // of the mailbox, the alarm, and the connection that something was sent on at once
+  Fd epoll_;  // waits for the mailbox, the alarm, and the connection that post() used
   Alarm alarm_;
-  std::mutex turn_;  // held by whoever takes a turn; it guards what follows
+  std::mutex turn_;  // held during turn() and while post() sends; guards the members below
   ClaimStore& store_;
   StoreHealth& health_;
   Callbacks callbacks_;
   Receipts receipts_;
   ContextPauses pauses_;
   std::map<Id, Line> lines_;
-  std::optional<Id> sent_;  // at once: the first report of the line of that context
+  std::optional<Id> sent_;  // context whose first report was sent by post()
   std::atomic<bool> stop_{false};
 };
 

@@ -1,10 +1,11 @@
-// What the secrets of each context are, for those who must not wait for a disk: who claims jobs and begins them, and
-// who has warm processes. Each context has a thread that looks: a disk that stands still under one of them is no matter
-// of another's.
+// The current secrets of each context, for callers that must not block on a disk: the intake, the run loop and the warm
+// processes. Each context has a thread that reads its secrets, so that a disk that hangs does not affect other
+// contexts.
 //
-//   thread of a context: Secrets::look() --> of(context), by any thread      when the folder changes; every kLookMs
+//   thread of a context: Secrets::look() --> of(context), thread-safe      after a change of the folder, and every
+//   kLookMs
 //
-// While a disk stands still what was found stays in force, as while it cannot be read.
+// While the disk hangs or cannot be read, the previous secrets stay in force.
 #pragma once
 
 #include <cstdint>
@@ -19,18 +20,18 @@ namespace mycojobs {
 
 class SecretsWatch {
  public:
-  static constexpr std::uint64_t kLookMs = 2000;  // between looks at a folder of which the kernel reports nothing
+  static constexpr std::uint64_t kLookMs = 2000;  // interval for folders without change notifications of the kernel
 
   SecretsWatch(const SecretPlaces&, const std::vector<Id>& contexts, const Clock&);
-  ~SecretsWatch();               // waits for a look that is under way
-  Result<void> started() const;  // error: there is no thread for one of the contexts
+  ~SecretsWatch();               // Waits for the current read.
+  Result<void> started() const;  // Returns an error if a thread could not be created.
   SecretsWatch(const SecretsWatch&) = delete;
   SecretsWatch& operator=(const SecretsWatch&) = delete;
 
-  // Any thread; one of the contexts. Null: the first look is not over, so nobody knows what is a secret.
+  // Returns the secrets of a context of the constructor. Null until the first read has completed. Thread-safe.
   std::shared_ptr<const FoundSecrets> of(Id context) const;
-  void look_now();  // any thread: does not wait for the next look
-  // Any thread. Whether they have these values still.
+  void look_now();  // Starts a read now, without waiting for the interval. Thread-safe.
+  // Returns whether all secrets still have these values. Thread-safe.
   bool has(Id context, const std::vector<SecretValue>&) const;
 
  private:

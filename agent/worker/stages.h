@@ -1,4 +1,4 @@
-// From an executor, what a job asks for, and what its operator allows, to the runs that the job is made of.
+// Builds the runs of a job from its executor, the policy that the job requests, and the ceiling of the operator.
 #pragma once
 
 #include <cstdint>
@@ -11,15 +11,16 @@
 namespace mycojobs {
 
 struct StagedRuns {
-  std::vector<RunSpec> specs;             // by stage; without run, context, fence
-  Policy policy;                          // of the last one, which runs the script
-  std::vector<std::string> lowered = {};  // fields of that in which the ceiling has left less than there was
+  std::vector<RunSpec> specs;             // one for each stage; run, context and fence are not set
+  Policy policy;                          // policy of the last stage, which runs the script
+  std::vector<std::string> lowered = {};  // fields of that policy that the ceiling reduced
 };
 
-// What bounds the runs of a stage, of what bounds the jobs of a context.
+// Returns the ceiling of a stage, given the ceiling of the context.
 Ceiling ceiling_of(const Stage&, Ceiling);
 
-// defaults: the operator's, over each profile. ceiling null: there is none. Error denied: names the field.
+// defaults: the operator's defaults, applied over each profile. A null ceiling does not limit the policy. Error
+// `denied` names the field.
 Result<StagedRuns> stage_runs(const Executor&, const PolicyRequest& defaults, const PolicyRequest& asked,
                               const Ceiling* ceiling, std::uint64_t timeout_ms);
 

@@ -1,4 +1,4 @@
-// What the agent's threads do while a store is away: say so once, pause, and try again.
+// Behaviour of the agent's threads while a store is unavailable: log it once, pause, and retry.
 #pragma once
 
 #include <chrono>
@@ -15,17 +15,17 @@
 
 namespace mycojobs {
 
-// Pause before try number `tries` (1, 2, ...): 50 ms doubling to 400 ms, so that work goes on within a second of the
-// store's return.
+// Returns the pause before attempt number `tries` (1, 2, ...): 50 ms doubling to 400 ms, so that work continues within
+// a second after the store is available again.
 inline int retry_pause_ms(unsigned tries) { return tries > 3 ? 400 : 50 << (tries - 1); }
 
-// Says once that a store went away and once that it is back, whichever thread notices, for each context.
+// Logs once per context that its store is unavailable and once that it is available again. Thread-safe.
 class StoreHealth {
  public:
-  // context 0: all of them. What was logged within the last minute is not logged again.
+  // Context 0 means all contexts. The same error is logged at most once a minute.
   void failed(Id context, std::string_view doing, const Error& error);
   void worked(Id context);
-  // Contexts whose calls failed lately; 0: all of them.
+  // Returns the contexts whose last calls failed; 0 means all contexts.
   std::vector<Id> away();
 
  private:
@@ -39,15 +39,14 @@ class StoreHealth {
   std::map<Id, State> states_;
 };
 
-// When a context whose store has failed may be tried again: a short pause, which grows with each failure. Owned by one
-// thread.
+// The pauses before the store of a context is tried again; they grow with each failure. Not thread-safe.
 class ContextPauses {
  public:
   explicit ContextPauses(const Clock& clock) : clock_(clock) {}
 
-  std::uint64_t left_ms(Id context) const;  // 0: now
+  std::uint64_t left_ms(Id context) const;  // Returns the remaining pause; 0 means that a call may be made.
   bool may_try(Id context) const { return left_ms(context) == 0; }
-  // The least of those that are paused; `most` if none is.
+  // Returns the shortest remaining pause, or `most` if no context is paused.
   std::uint64_t least_left_ms(std::uint64_t most) const;
 
   void worked(Id context) { pauses_.erase(context); }

@@ -1,5 +1,5 @@
-// Sweeps the artifacts (artifact_sweep.h) of every context, with a store connection of its own: their disk may stand
-// still, and neither what time brings nor the lease of a dead agent waits for that. Takes turns (base/turns.h).
+// Sweeps the artifacts (artifact_sweep.h) of every context. It has a thread and a store connection of its own, since a
+// disk can hang, and neither timers nor the leases of dead agents may wait for a disk. A loop of base/turns.h.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ namespace mycojobs {
 class Sweeper : public TurnTaker {
  public:
   Sweeper(RecordStore&, const Clock&, StoreHealth&, const WorkerSettings&);
-  std::uint64_t turn();  // until the next one, ms
+  std::uint64_t turn();  // Returns the time in ms until the next call.
 
  private:
   void failed(Id context, const Error&);

@@ -1,4 +1,4 @@
-// Messages for this runner: each becomes job records on the runner's own queue, once, so that the jobs run here.
+// Processes the messages for this runner: each message becomes job records on the runner's own queue, once.
 #pragma once
 
 #include <cstdint>
@@ -12,17 +12,18 @@
 
 namespace mycojobs {
 
-// What it does to a store.
+// The store interfaces that TopicIntake uses.
 using TopicStore = RolesOf<RecordStore, MessageStore>;
 
 class TopicIntake {
  public:
-  // topic: that of the runner in a context.
+  // topic: returns the topic of the runner in a context.
   TopicIntake(Id runner, std::function<std::string(Id context)> topic)
       : topic_(std::move(topic)), queue_(runner_queue(runner)) {}
 
-  // hints: message keys that were published on the topic; a channel knows no contexts, so each is looked for in all.
-  // What waits on the durable list is taken too. false: look again, the store went away.
+  // Processes the messages in `hints` and on the durable list. hints: message keys that were published on the topic; a
+  // channel carries no context, so each key is searched in all contexts. Returns false if the store did not answer and
+  // the call must be repeated.
   bool take(const TopicStore&, const std::vector<Id>& contexts, const std::vector<std::string>& hints);
 
  private:

@@ -1,6 +1,6 @@
-// Jobs that were claimed ahead of the slots, so that a slot that becomes free need not wait for the store. They wait
-// here in order, and not for long: another agent may have a slot. No thread and no clock: moments come in, on
-// CLOCK_BOOTTIME.
+// Jobs that were claimed ahead, so that a slot that becomes free does not wait for the store. They wait in order and
+// only for a short time, since another agent may have a free slot. Uses no clock: all times are arguments, on
+// CLOCK_BOOTTIME. Not thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -17,16 +17,18 @@ class WaitingJobs {
 
   bool empty() const { return jobs_.empty(); }
   void add(Start, std::uint64_t now_boot_ms);
-  // The first one, not of none. What it may take counts from its start, not from here.
+  // Removes and returns the first job. Its time limit starts with the run. REQUIRES: !empty().
   Start next(std::uint64_t now_boot_ms);
-  // The first one has waited for longer than kPatienceMs: all of them should go back to their queues.
+  // Returns whether the first job has waited for longer than kPatienceMs. All jobs should then be released to their
+  // queues.
   bool is_overdue(std::uint64_t now_boot_ms) const;
 
-  // The run waits no more; nothing if it did not wait.
+  // Removes and returns the job of a run, or returns no value if it does not wait.
   std::optional<Start> take(RunNumber);
-  // Likewise the last one. What is given back last is next in its queue, so this is the order to give back in.
+  // Same, for the last job. The job that is released last is the next one of its queue, so jobs are released from the
+  // end.
   std::optional<Start> take_last();
-  // The new fence of a run, if it waits.
+  // Sets the new fence of a run if it waits.
   void fence(RunNumber, std::uint64_t fence_boot_ms);
 
  private:

@@ -1,5 +1,5 @@
-// Which runs may be in one process, if their policy says warm (docs/warm.md): those of one context, caller, script,
-// script type, policy and environment, with the same values of secrets.
+// Keys of warm processes (docs/warm.md). Two runs can share a process if context, caller, script, script type, policy,
+// environment and the values of their secrets are equal.
 #pragma once
 
 #include <string>
@@ -9,8 +9,8 @@
 
 namespace mycojobs {
 
-// Fills Warm::key and Warm::family of a run whose policy says warm. secret: random, of this agent alone: the launcher
-// holds keys, and is not to learn from one what a secret's value is.
+// Sets Warm::key and Warm::family of a run whose policy allows warm processes. secret: random bytes of this agent, so
+// that the launcher, which stores the keys, cannot test guesses of a secret's value.
 void give_warm_key(Warm&, const JobFacts&, const std::string& secret);
 
 }  // namespace mycojobs

@@ -1,6 +1,6 @@
-// Which secrets the processes of warm scripts hold (docs/warm.md). One whose secret has another value, or is there no
-// more, is asked for by nobody; it ends as soon as that is seen, not with its idle time. No disk is asked: what the
-// secrets of now are, worker/secrets_watch.h knows.
+// The secrets that warm processes hold (docs/warm.md). A warm process whose secret was changed or deleted is not used
+// again; it is ended when the change is noticed, without waiting for its idle time. The current secrets come from
+// worker/secrets_watch.h, without access to a disk.
 #pragma once
 
 #include <cstdint>
@@ -15,18 +15,18 @@
 
 namespace mycojobs {
 
-// Of one thread.
+// Not thread-safe.
 class WarmSecrets {
  public:
   using Has = std::function<bool(Id context, const std::vector<SecretValue>&)>;  // SecretsWatch::has()
 
   static constexpr std::uint64_t kLookMs = SecretsWatch::kLookMs;
-  static constexpr std::size_t kMost = 1000;  // keys; of more the one whose process ends first is not watched
+  static constexpr std::size_t kMost = 1000;  // maximum number of keys; the one whose process ends first is evicted
 
-  // A run of that key begins, with these.
+  // Reports that a run starts with these secrets.
   void given(const RunSpec&, const std::vector<SecretValue>&, std::uint64_t now_boot_ms);
-  // The keys whose secrets are not what they were: every kLookMs, also those that were outdated before, since a run
-  // that was prepared then may begin later. None: not now, or all are.
+  // Returns the keys whose secrets have changed, at most every kLookMs. Keys that were returned before are returned
+  // again, since a run that was prepared earlier may start later.
   std::vector<std::string> outdated(const Has&, std::uint64_t now_boot_ms);
   bool empty() const { return keys_.empty(); }
 
@@ -34,7 +34,7 @@ class WarmSecrets {
   struct Key {
     Id context = 0;
     std::vector<SecretValue> secrets;
-    std::uint64_t until_boot_ms = 0;  // then no process has it
+    std::uint64_t until_boot_ms = 0;  // time after which no process has the key
   };
   std::map<std::string, Key> keys_;
   std::uint64_t looked_boot_ms_ = 0;
