@@ -67,6 +67,30 @@ for (const [status, repeated] of [[502, false], [500, false], [504, false], [503
   server.close();
 }
 
+// Times are sent in seconds, whatever their unit. A follower that is answered without lines asks again.
+{
+  const asked = [];
+  const pages = [{ lines: [], after_seq: 0, ended: false }, { lines: [{ seq: 1, text: "a" }], after_seq: 1, ended: false }, { lines: [], after_seq: 1, ended: true }];
+  const server = createServer(async (request, response) => {
+    let body = "";
+    for await (const piece of request) body += piece;
+    const { id, method, params } = JSON.parse(body);
+    asked.push(params);
+    response.end(JSON.stringify({ jsonrpc: "2.0", id, result: method === "job.start" ? { key: "job:1:7" } : pages.shift() }));
+  });
+  await new Promise((listening) => server.listen(0, "127.0.0.1", listening));
+  const client = new Client(`http://127.0.0.1:${server.address().port}`);
+  for (const [timeout, seconds] of [["1500ms", 1.5], ["30s", 30], ["5m", 300], ["2h", 7200], ["1d", 86400], [3, 3]]) {
+    await client.submit("x", { timeout });
+    assert.equal(asked.pop().timeout, seconds, timeout);
+  }
+  const texts = [];
+  for await (const line of client.job("1:7").logs({ follow: true })) texts.push(line.text);
+  assert.deepEqual(texts, ["a"]);
+  server.closeAllConnections();
+  server.close();
+}
+
 // A signal that lives long is given to many calls, and keeps none of them.
 const lives = new AbortController();
 let [added, removed] = [0, 0];

@@ -11,6 +11,7 @@ from stranger import ANSWERS, EVENTS, Stranger
 from world import LIMIT_S
 
 import mycojobs
+from mycojobs.http import refused
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 WAIT_S = 1.2  # where nobody is answered
@@ -103,6 +104,12 @@ class Hostile(unittest.TestCase):
                     self.assertEqual(client._http._idle, [])
 
         asyncio.run(story())
+
+    def test_only_the_servers_own_503_was_not_looked_at(self):
+        for status, sent in ((500, True), (502, True), (504, True), (503, False)):
+            error = refused(status, b"no")
+            self.assertIsInstance(error, mycojobs.Unavailable)
+            self.assertEqual(error.sent, sent, status)
 
     def test_what_is_no_json_is_refused_before_it_is_sent(self):
         deep = []

@@ -187,6 +187,16 @@ test('a job that has changed meanwhile stands once, where it is new', () => {
   assert.ok(!shown(rows).includes(300), 'what the filter wants no more goes');
 });
 
+test('a filter for errors leaves out nodes that their flow left out', () => {
+  const rows = new Rows();
+  const ended = (id, detail) => ({key: `job:1:${id}`, flow_id: 3, status: 'error', detail, changed_ms: id});
+  const jobs_of_a_flow = [ended(1, 'skipped'), ended(2, 'exception'), ended(3, 'not_needed')];
+  rows.meet(jobs_of_a_flow, true, {status: 'error'});
+  assert.deepEqual(shown(rows), [2]);
+  rows.leap(jobs_of_a_flow, '', {status: 'error', state: 'skipped'});
+  assert.ok(shown(rows).includes(1), 'unless they are asked for');
+});
+
 test('a list at its front keeps what fits, and goes on from there', () => {
   const rows = begun(10, 1);
   for (let at = 2000; at <= 20000; at += 2000) {
