@@ -25,8 +25,9 @@ constexpr Shape kShapes[] = {
      "how a context is. ends: jobs that ended in each slot of slot_ms, the latest first; p50_ms, p99_ms, failures and "
      "waits: of looked_at jobs, since since_ms",
      "now_ms!:unix_ms changed_ms!:unix_ms jobs!:integer running!:integer delayed!:integer prerequisites!:integer "
-     "held!:integer missing!:integer ended!:integer dead!:integer anomalies!:integer refusals!:integer "
-     "notices!:integer outbox!:integer inbox!:integer flows!:integer flows_active!:integer slot_ms!:ms ends!:list "
+     "held!:integer missing!:integer ended!:integer kept_bytes!:integer quota_bytes!:integer dead!:integer "
+     "anomalies!:integer refusals!:integer notices!:integer outbox!:integer inbox!:integer flows!:integer "
+     "flows_active!:integer slot_ms!:ms ends!:list "
      "queues!:[QueueTally] runners!:[RunnerTally] looked_at!:integer since_ms!:unix_ms picked_up!:integer p50_ms!:ms "
      "p99_ms!:ms failures!:object waits!:object"},
     {"QueueTally", "a queue, and the job that comes next",
