@@ -150,8 +150,8 @@ std::string size_text(std::uint64_t bytes) {
 
 std::vector<std::string> artifact_lines(const std::string& record_field, std::size_t most) {
   std::vector<std::string> lines;
-  const auto all = read_artifacts(record_field, 0, "");
-  for (const StoredArtifact& each : all) {
+  const auto all = read_artifact_list(record_field);
+  for (const ListedArtifact& each : all) {
     if (lines.size() == most) {
       lines.push_back(fmt::format("{} more", all.size() - most));
       break;

@@ -527,7 +527,13 @@ Result<FoundArtifacts> find(const Invocation& call) {
   MJ_TRY(opened, open_to_answer(call));
   const Id context = context_of(call);
   MJ_TRY(view, load_job(*opened.store, context, key));
-  FoundArtifacts found{key, read_artifacts(view.job.artifacts, context, call.settings.state_dir), {}};
+  std::vector<std::string> store_names;
+  if (!view.job.artifacts.empty()) {
+    MJ_TRY(names, artifact_store_names(*opened.store, context));
+    store_names = std::move(names);
+  }
+  const auto folders = artifact_folders(call.settings.state_dir, context, key, store_names);
+  FoundArtifacts found{key, read_artifacts(view.job.artifacts, folders), {}};
   if (!std::all_of(found.all.begin(), found.all.end(), is_here))
     found.where = runner_of(*opened.store, context, view.job.runner_id);
   return found;

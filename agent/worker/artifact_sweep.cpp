@@ -63,7 +63,7 @@ Result<std::optional<Verdict>> judge(RecordStore& store, Id context, const std::
   });
   if (!known) return std::nullopt;
   Verdict verdict;
-  for (const StoredArtifact& each : read_artifacts(job.artifacts, context, "")) verdict.wanted.insert(each.sha256);
+  for (const ListedArtifact& each : read_artifact_list(job.artifacts)) verdict.wanted.insert(each.sha256);
   return verdict;
 }
 

@@ -272,10 +272,24 @@ std::string object_path(const std::string& state_dir, Id context, const std::str
   return ArtifactFolder(state_dir, context).objects() + '/' + sha256;
 }
 
-std::vector<StoredArtifact> read_artifacts(const std::string& json, Id context, const std::string& state_dir) {
+std::vector<std::string> artifact_folders(const std::string& state_dir, Id context, const std::string& job_key,
+                                          const std::vector<std::string>& store_names) {
+  std::vector<std::string> folders;
+  for (const std::string& name : store_names) folders.push_back(ArtifactFolder(state_dir, context).job(name, job_key));
+  return folders;
+}
+
+std::vector<StoredArtifact> read_artifacts(const std::string& json, const std::vector<std::string>& folders) {
+  const auto is_kept = [](const std::string& path) {
+    struct stat info {};
+    return ::lstat(path.c_str(), &info) == 0 && S_ISREG(info.st_mode);
+  };
   std::vector<StoredArtifact> out;
   for (ListedArtifact& each : read_artifact_list(json)) {
-    std::string path = object_path(state_dir, context, each.sha256);
+    std::string path;
+    for (const std::string& folder : folders) {
+      if (path.empty() || !is_kept(path)) path = folder + '/' + each.sha256;
+    }
     out.push_back({std::move(each.name), std::move(each.sha256), each.bytes, std::move(path), each.executable});
   }
   return out;

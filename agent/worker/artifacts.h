@@ -34,8 +34,12 @@ inline constexpr const char* kArtifactsKey = "mj:artifacts";  // hash, in the st
 
 std::string object_path(const std::string& state_dir, Id context, const std::string& sha256);
 
-// Name -> artifact, of a record's field. Unreadable or empty text has none. Paths are filled in.
-std::vector<StoredArtifact> read_artifacts(const std::string& json, Id context, const std::string& state_dir);
+// The folders on this host with the files that were kept for the job: one for each name of the store.
+std::vector<std::string> artifact_folders(const std::string& state_dir, Id context, const std::string& job_key,
+                                          const std::vector<std::string>& store_names);
+// The artifacts that a record's field names; unreadable or empty text names none. `path` is a file in one of the job's
+// own folders, whether it exists or not: whoever may write the record gets no file of another job by its hash.
+std::vector<StoredArtifact> read_artifacts(const std::string& json, const std::vector<std::string>& folders);
 
 // A whole file becomes an object, and the job's under the lock of the folder (worker/artifact_folder.h).
 Result<void> keep_artifact(const WholeFile&, const std::string& object, const std::string& of_the_job);

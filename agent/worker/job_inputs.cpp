@@ -9,7 +9,6 @@
 
 #include "domain/codec.h"
 #include "domain/utf8.h"
-#include "worker/artifact_folder.h"
 #include "worker/artifacts.h"
 
 namespace mycojobs {
@@ -83,8 +82,7 @@ std::string folder_of(const std::string& called, Id id) {
 
 class Files {
  public:
-  Files(const Called& called, const std::string& state_dir, JobFacts& facts)
-      : called_(called), state_dir_(state_dir), facts_(facts) {}
+  Files(const Called& called, JobFacts& facts) : called_(called), facts_(facts) {}
 
   // "build" or "build/dist/app": of the dependency `build`, by name or id. A name may have slashes in it.
   Result<void> add(const std::string& wanted) {
@@ -102,10 +100,7 @@ class Files {
  private:
   Result<void> add_from(Dependency& job, const std::string& called, const std::string& name) {
     if (!job.artifacts) {
-      job.artifacts = read_artifacts(job.artifacts_json, facts_.job.context_id, state_dir_);
-      for (StoredArtifact& each : *job.artifacts) {
-        if (!job.folder.empty()) each.path = job.folder + '/' + each.sha256;
-      }
+      job.artifacts = read_artifacts(job.artifacts_json, job.folders);
     }
     bool any = name.empty();
     for (const StoredArtifact& artifact : *job.artifacts) {
@@ -137,25 +132,19 @@ class Files {
   }
 
   const Called& called_;
-  const std::string& state_dir_;
   JobFacts& facts_;
   std::set<std::string_view> asked_;
   std::set<std::pair<std::string, std::string>> there_;
   std::uint64_t bytes_ = 0;  // of files on this host: no sum of them is too large for it
 };
 
-// What came with the message that brought the job: its files are the job's own, and no other job's by their hash.
-Result<void> add_given(RecordStore& store, const std::string& state_dir, const Job& job, std::vector<Dependency>& all) {
+// What came with the message that brought the job: its files are the job's own.
+Result<void> add_given(const Job& job, std::vector<Dependency>& all) {
   if (job.given.empty()) return {};
   MJ_TRY(given, read_given(job.given));
-  std::string folder;
-  if (!state_dir.empty()) {
-    MJ_TRY(name, artifact_store_name(store, job.context_id));
-    folder = ArtifactFolder(state_dir, job.context_id).job(name, redis_key(job));
-  }
   for (GivenInput& each : given) {
     all.push_back({each.id, std::move(each.name), std::move(each.result), std::move(each.result_json),
-                   std::move(each.artifacts), folder});
+                   std::move(each.artifacts)});
   }
   return {};
 }
@@ -169,8 +158,15 @@ Result<JobInputs> JobInputs::read(RecordStore& store, const std::string& state_d
     MJ_TRY(dependency, read_dependency(store, job, id, record_bytes));
     all.push_back(std::move(dependency));
   }
-  MJ_CHECK(add_given(store, state_dir, job, all));
-  return JobInputs(std::move(all), state_dir);
+  const std::size_t dependends = all.size();
+  MJ_CHECK(add_given(job, all));
+  if (state_dir.empty() || job.inputs.empty()) return JobInputs(std::move(all));
+  MJ_TRY(store_names, artifact_store_names(store, job.context_id));
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    const std::string key = i < dependends ? job_key(job.caller_id, all[i].id) : redis_key(job);
+    all[i].folders = artifact_folders(state_dir, job.context_id, key, store_names);
+  }
+  return JobInputs(std::move(all));
 }
 
 Result<void> JobInputs::find(JobFacts& facts) {
@@ -178,7 +174,7 @@ Result<void> JobInputs::find(JobFacts& facts) {
   for (const auto& [name, dependency] : called)
     facts.inputs[name] = {dependency->id, dependency->result, dependency->result_json};
   for (Dependency& each : all_) called[std::to_string(each.id)] = &each;  // files are asked for by either
-  Files files(called, state_dir_, facts);
+  Files files(called, facts);
   for (const std::string& wanted : facts.job.inputs) MJ_CHECK(files.add(wanted));
   return {};
 }

@@ -21,7 +21,7 @@ class JobInputs {
     TextMap result;
     std::vector<std::string> result_json;
     std::string artifacts_json;
-    std::string folder = {};  // of one that ran elsewhere: where its files are on this host
+    std::vector<std::string> folders = {};                      // with the files that were kept for it on this host
     std::optional<std::vector<StoredArtifact>> artifacts = {};  // read when the first of them is asked for
   };
 
@@ -34,11 +34,9 @@ class JobInputs {
   Result<void> find(JobFacts& facts);
 
  private:
-  JobInputs(std::vector<Dependency> all, std::string state_dir)
-      : all_(std::move(all)), state_dir_(std::move(state_dir)) {}
+  explicit JobInputs(std::vector<Dependency> all) : all_(std::move(all)) {}
 
   std::vector<Dependency> all_;
-  std::string state_dir_;
 };
 
 }  // namespace mycojobs

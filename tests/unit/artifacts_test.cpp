@@ -107,7 +107,7 @@ TEST_F(ArtifactsTest, WhatIsExecutableStaysSo) {
   const json all = finish(*one);
   EXPECT_TRUE(all.at("tool").value("executable", false));
   EXPECT_FALSE(all.at("text").contains("executable"));
-  const auto read = read_artifacts(all.dump(), 1, folder_.path().string());
+  const auto read = read_artifacts(all.dump(), {folder_.path().string()});
   ASSERT_EQ(read.size(), 2U);
   EXPECT_EQ(read[0].executable, read[0].name == "tool");
   EXPECT_EQ(read[1].executable, read[1].name == "tool");

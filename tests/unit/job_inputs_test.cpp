@@ -25,17 +25,25 @@ class JobInputsTest : public ::testing::Test {
   MemoryServer server_{clock_};
   std::unique_ptr<Store> store_ = *server_.open();
   JobFacts facts_;
+  std::string store_name_;
 
   void SetUp() override {
     facts_.job.caller_id = facts_.job.context_id = 1;
     facts_.job.id = 9;
     facts_.granted.disk_bytes = 1000;
     fs::create_directories(folder_ / "contexts/1/objects");
+    store_name_ = artifact_store_name(*store_, 1).value();
   }
-  // An artifact on this host; what the record is to say of it.
-  json object(const std::string& bytes) const {
-    folder_.write("contexts/1/objects/" + sha256_hex(bytes), bytes);
+  static json named(const std::string& bytes) {
     return {{"sha256", sha256_hex(bytes)}, {"bytes", bytes.size()}, {"text", true}};
+  }
+  // An artifact on this host that was kept for this job of caller 1; what the record is to say of it.
+  json object(const std::string& bytes, Id job = 1) const {
+    const std::string path = "contexts/1/jobs/" + store_name_ + "/1." + std::to_string(job);
+    fs::create_directories(folder_ / path);
+    folder_.write("contexts/1/objects/" + sha256_hex(bytes), bytes);
+    folder_.write(path + '/' + sha256_hex(bytes), bytes);
+    return named(bytes);
   }
   void depend_on(Id id, const std::string& name, const std::string& artifacts) {
     ASSERT_TRUE(store_->save(
@@ -95,7 +103,7 @@ TEST_F(JobInputsTest, TypesComeFromTheRecordAndAPlainClientsResultIsText) {
 
 TEST_F(JobInputsTest, ANameThatIsNoFolderIsReplacedByTheId) {
   depend_on(1, "../../etc", json({{"a", object("A")}}).dump());
-  depend_on(2, std::string("nul\0l", 5), json({{"a", object("A")}}).dump());
+  depend_on(2, std::string("nul\0l", 5), json({{"a", object("A", 2)}}).dump());
   EXPECT_EQ(gather({"../../etc", std::string("nul\0l", 5)}), "");
   EXPECT_EQ(files(), (std::vector<std::string>{"1/a", "2/a"}));
 }
@@ -107,6 +115,18 @@ TEST_F(JobInputsTest, WhatIsNotThereIsNamedWithTheRemedy) {
   expect_says(gather({"other"}), "names no job that this one depends on");
   expect_says(gather({"build/elsewhere"}), "is not on this host");
   expect_says(gather({""}), "names no job");
+}
+
+// A submitter may write into the records of its jobs: a hash there is no right to the file.
+TEST_F(JobInputsTest, HashOfAnotherJobsFileGivesNothing) {
+  (void)object("secret", 7);
+  depend_on(1, "thief", json({{"a", named("secret")}}).dump());
+  depend_on(2, "blind", json({{"a", named("on no host")}}).dump());
+  const std::string stolen = gather({"thief"}), absent = gather({"blind"});
+  expect_says(stolen, "is not on this host");
+  EXPECT_TRUE(facts_.files.empty());
+  EXPECT_EQ(stolen.substr(stolen.find("is not")), absent.substr(absent.find("is not")))
+      << "nor is it told whether it is";
 }
 
 TEST_F(JobInputsTest, ARecordMaySayWhatItLikes) {
@@ -152,7 +172,9 @@ TEST_F(JobInputsTest, TheAgentHoldsSoMuchForOneJobHoweverLargeItsDisk) {
   facts_.granted.disk_bytes = 1ULL << 40;
   const std::string hash(64, 'a');
   const std::uint64_t bytes = 300ULL << 20;
-  fs::resize_file(folder_.write("contexts/1/objects/" + hash, ""), bytes);  // no block of it is written
+  (void)object("");  // the job has a folder
+  const std::string kept = "contexts/1/jobs/" + store_name_ + "/1.1/" + hash;
+  fs::resize_file(folder_.write(kept, ""), bytes);  // no block of it is written
   depend_on(1, "large", json({{"a", {{"sha256", hash}, {"bytes", bytes}, {"text", false}}}}).dump());
   expect_says(gather({"large"}), "name fewer");
 }
@@ -174,6 +196,7 @@ TEST_F(JobInputsTest, FilesAreCountedOnceHoweverOftenTheyAreAskedFor) {
   for (int i = 0; i < 1000; ++i) many[std::to_string(i)] = artifact;
   std::vector<std::string> wanted;
   for (Id id = 1; id <= 100; ++id) {
+    (void)object("", id);
     depend_on(id, "n" + std::to_string(id), id <= 12 ? many.dump() : "{}");
     for (int i = 0; i < 200; ++i) wanted.push_back("n" + std::to_string(id % 10 + 1));
   }
