@@ -7,6 +7,7 @@
 #include "domain/cbor.h"
 #include "domain/codec.h"
 #include "domain/workflow_snapshot.h"
+#include "store/redis_workflows.h"
 
 namespace mycojobs {
 namespace {
@@ -298,7 +299,8 @@ Result<StepRequest> LoadedWorld::request_of(WorkflowStore& store, const CellId& 
   return request;
 }
 
-Result<void> LoadedWorld::commit(WorkflowStore& store, std::uint64_t due_ms, bool alone) {
+Result<void> LoadedWorld::commit(WorkflowStore& store, std::uint64_t due_ms, bool alone,
+                                 const std::optional<std::string>& applies) {
   WorldCommit wanted;
   wanted.context = context_;
   wanted.world = name_;
@@ -319,7 +321,7 @@ Result<void> LoadedWorld::commit(WorkflowStore& store, std::uint64_t due_ms, boo
     wanted.full.emplace();
     for (const CellId& id : index_.full()) wanted.full->push_back(store_name(id));
   }
-  MJ_CHECK(store.commit(wanted));
+  MJ_CHECK(applies ? commit_manifest(store, wanted, *applies) : store.commit(wanted));
   if (full_moved) stored_full_ = index_.full();
   base_ += facts;
   written_ += written;

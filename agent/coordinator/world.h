@@ -96,9 +96,10 @@ class LoadedWorld {
   Result<StepRequest> request_of(WorkflowStore&, const CellId&);
   std::size_t news() const { return facts_.size(); }
   void done(std::string mail_id) { done_.push_back(std::move(mail_id)); }
-  // alone: only if nothing waits for it. After an error (conflict: somebody else was faster) this world is of no more
-  // use: load it again.
-  Result<void> commit(WorkflowStore&, std::uint64_t due_ms, bool alone = false);
+  // alone: only if nothing waits for it. applies: as of commit_manifest(). After an error (conflict: somebody else was
+  // faster) this world is of no more use: load it again.
+  Result<void> commit(WorkflowStore&, std::uint64_t due_ms, bool alone = false,
+                      const std::optional<std::string>& applies = std::nullopt);
 
   std::uint64_t since_snapshot() const { return state_.height - snapshot_height_; }
   // A snapshot of more is refused (too_large); not now: it is asked for again after as many facts as after one.

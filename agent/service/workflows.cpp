@@ -5,6 +5,7 @@
 #include <iterator>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "base/counted.h"
 #include "base/ids.h"
@@ -64,15 +65,19 @@ struct Found {
 };
 Result<Found> find(const Caller& by, const WorldStores& in, const std::string& given) {
   MJ_TRY(all, heads(by, in));
-  std::vector<std::string> names;
+  std::vector<std::string> names, own;
   std::map<std::string, const Head*> owners;
   for (const Head& head : all) {
     for (const WorkflowSpec& spec : head.applied.manifest->workflows) {
       names.push_back(spec.name);
+      if (head.applied.owner == by.actor) own.push_back(spec.name);
       owners[spec.name] = &head;
     }
   }
-  auto name = find_name(given, names, "workflow");
+  // A short name is one of the caller's own, if it has such: what others call theirs makes it no less clear.
+  const bool is_whole = std::find(names.begin(), names.end(), given) != names.end();
+  auto name = find_name(given, is_whole ? names : own, "workflow");
+  if (!name && name.error().code == Code::not_found) name = find_name(given, names, "workflow");
   if (name) return Found{*owners.at(*name), *name};
   for (const Head& head : all) {
     if (head.world == given) return Found{head, ""};
@@ -299,11 +304,58 @@ Result<Id> owner_stored(const WorldStores& in, Id context, const WorkflowManifes
   return there.error().code == Code::not_found ? Result<Id>(otherwise) : tl::unexpected<Error>(there.error());
 }
 
+// ---- names ----
+
+using Names = std::set<std::string, std::less<>>;
+// By which events are sent to it, and by which it is found.
+struct TakenNames {
+  Names events, workflows;
+};
+void add_names(const WorkflowManifest& manifest, TakenNames& to) {
+  to.workflows.insert(manifest.name);
+  for (const WorkflowSpec& spec : manifest.workflows) to.workflows.insert(spec.name);
+  for (const Subscription& each : manifest.subscriptions) to.events.insert(each.event);
+}
+
+Result<void> check_free(const Names& wanted, const Names& before, const Names& of_others, std::string_view what) {
+  for (const std::string& name : wanted) {
+    if (before.contains(name) || !of_others.contains(name)) continue;
+    return fail(Code::conflict, std::string(what) + ": " + shown(name, 200) +
+                                    " is a name of another caller's manifest in this context: choose another one");
+  }
+  return {};
+}
+
+// Two manifests that take an event of the same name would leave its senders without a receiver, so that a name belongs
+// to whose manifest had it first. before: the manifest that is replaced, which keeps its names; null: there is none.
+Result<void> check_names(const Caller& by, const WorldStores& in, const WorkflowManifest& manifest,
+                         const WorkflowManifest* before, Id owner) {
+  MJ_TRY(all, heads(by, in));
+  TakenNames wanted, former, of_others;
+  add_names(manifest, wanted);
+  if (before != nullptr) add_names(*before, former);
+  for (const Head& head : all) {
+    if (head.world != manifest.name && head.applied.owner != owner) add_names(*head.applied.manifest, of_others);
+  }
+  MJ_CHECK(check_free(wanted.workflows, former.workflows, of_others.workflows, "workflows"));
+  return check_free(wanted.events, former.events, of_others.events, "routing.subscriptions");
+}
+
+// How many manifests came in force in the context.
+Result<std::string> applies_of(const Caller& by, const WorldStores& in) {
+  constexpr std::string_view kAsked[] = {"count"};
+  auto fields = in.records.load_fields(by.context, "mj:world-applies", kAsked);
+  if (!fields && fields.error().code == Code::not_found) return std::string();
+  MJ_CHECK(fields);
+  return std::string(field_of(*fields, "count"));
+}
+
 // It is stored once nothing is in its way.
 Result<AppliedWorkflow> put_in_force(const Caller& by, const WorldStores& in, const ManifestText& text,
                                      const ApplyWorkflow& request, Id owner) {
   AppliedWorkflow out{text.manifest->name, text.manifest->hash, "", false, owner};
   for (int i = 0; i < kTries; ++i) {
+    MJ_TRY(applies, applies_of(by, in));
     MJ_TRY(world, LoadedWorld::load(in.worlds, by.context, out.world));
     MJ_TRY(runs_as, owner_stored(in, by.context, *text.manifest, owner));
     out.owner = runs_as;
@@ -316,9 +368,10 @@ Result<AppliedWorkflow> put_in_force(const Caller& by, const WorldStores& in, co
     MJ_CHECK(check_owner(by, request, owner, runs_as));
     if (out.repeated) return out;
     MJ_CHECK(check_owners_rights(by, in, runs_as));
+    MJ_CHECK(check_names(by, in, *text.manifest, world.catalog().find(out.replaced), runs_as));
     MJ_TRY(stored_as, store_manifest(in, by.context, text, runs_as));
     if (stored_as != runs_as) continue;  // somebody was faster
-    auto done = world.commit(in.worlds, 0, true);
+    auto done = world.commit(in.worlds, 0, true, applies);
     if (done) return out;
     if (done.error().code != Code::conflict) return tl::unexpected<Error>(std::move(done).error());
     MJ_TRY(waiting, in.worlds.mail(by.context, out.world, 1));
@@ -409,14 +462,34 @@ struct Taker {
   Head head;
   std::string event;
 };
+// Which manifests are looked at: a whole name first, then short names of the caller's own, then those of all.
+enum class NameUse { whole, of_own, of_all };
+Result<std::vector<Taker>> takers_of(const Caller& by, const std::vector<Head>& all, const SendEvent& request,
+                                     NameUse use) {
+  const auto is_named = [&](const Head& head) {
+    return request.workflow.empty() || find_name(request.workflow, {head.world}, "workflow").has_value();
+  };
+  std::vector<Taker> takers;
+  for (const Head& head : all) {
+    if (!is_named(head) || (use == NameUse::of_own && head.applied.owner != by.actor)) continue;
+    auto event = find_event(*head.applied.manifest, request.event);
+    if (use == NameUse::whole && event && *event != request.event) continue;
+    if (!event && event.error().code == Code::invalid && use != NameUse::whole) return fail(event.error(), "event");
+    if (event) takers.push_back({head, std::move(*event)});
+  }
+  return takers;
+}
+
 Result<Taker> taker_of(const Caller& by, const WorldStores& in, const SendEvent& request) {
   MJ_TRY(all, heads(by, in));
+  const bool is_whole =
+      std::any_of(all.begin(), all.end(), [&](const Head& head) { return head.world == request.workflow; });
+  if (is_whole) std::erase_if(all, [&](const Head& head) { return head.world != request.workflow; });
   std::vector<Taker> takers;
-  for (Head& head : all) {
-    if (!request.workflow.empty() && !find_name(request.workflow, {head.world}, "workflow")) continue;
-    auto event = find_event(*head.applied.manifest, request.event);
-    if (!event && event.error().code == Code::invalid) return fail(event.error(), "event");
-    if (event) takers.push_back({std::move(head), std::move(*event)});
+  for (const NameUse use : {NameUse::whole, NameUse::of_own, NameUse::of_all}) {
+    MJ_TRY(found, takers_of(by, all, request, use));
+    takers = std::move(found);
+    if (!takers.empty()) break;
   }
   if (takers.empty())
     return fail(Code::not_found, "event: no workflow of context " + std::to_string(by.context) + " takes " +

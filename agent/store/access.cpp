@@ -103,7 +103,7 @@ constexpr std::array<std::string_view, 9> kRecords{"job:*",   "flow:*",  "messag
 // Keys of our own that agents have nothing to do with: flows, schedules, workflows, the ids of new records, who has
 // which key, what was refused (who may write there may wipe it: that claims of agents with such a user were denied is
 // noted in the records of their runners), which messages came, whose turn it is.
-constexpr std::array<std::string_view, 33> kNotOfAgents{
+constexpr std::array<std::string_view, 34> kNotOfAgents{
     "mj:run:",        "mj:checkpoint:",      "mj:catalog",         "mj:catalog:",
     "mj:definition:", "mj:definition-uses:", "mj:schedules",       "mj:schedule:",
     "mj:coordinator", "mj:flow-keys:",       "mj:flow-waits:",     "mj:flows:active",
@@ -112,7 +112,7 @@ constexpr std::array<std::string_view, 33> kNotOfAgents{
     "mj:refusals",    "mj:health",           "mj:actor-keys",      "mj:actor-looks",
     "mj:world:",      "mj:world-blobs:",     "mj:world-head:",     "mj:world-manifests:",
     "mj:world-full:", "mj:world-keys:",      "mj:world-key-ages:", "mj:came",
-    "mj:inbox-turns"};
+    "mj:inbox-turns", "mj:world-applies"};
 constexpr std::array<std::string_view, 3> kReadByAgents{"mj:looking", "mj:paused", "mj:worlds"};
 
 // "mj:claim:<job key>" -> "mj:claim:"

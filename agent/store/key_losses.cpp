@@ -40,6 +40,7 @@ constexpr auto kKeyLosses = std::to_array<KeyLoss>({
      "its jobs run on or stay planned, and the message gets no end: end planned jobs with `job cancel`, and send the "
      "message again. One from elsewhere counts as new if it comes again"},
     {"mj:inbox-turns", kNextUse},
+    {"mj:world-applies", kNextUse},
     {"mj:world:<world>", "the workflows of the world are gone: restore it from a backup"},
     {"mj:world-in:<world>",
      "events that were not worked off are gone: send them again; ends of effects are found again"},

@@ -21,7 +21,7 @@ constexpr std::array kOwnKeys{
         "queue, "
         "revs "
         "(of its facts), claim_id, token (its hash), epoch, attempt, deliveries, runner, instance, lease_ms, until_ms, "
-        "began, beat, log_base, reason, postponed, message, cancel (tombstone), leftover, priority, deps, "
+        "began, beat, log_base, reason, postponed, unbegun, message, cancel (tombstone), leftover, priority, deps, "
         "prerequisites, held, turn, "
         "ckey, kept, kept_end, log_bytes (what was counted of the job in mj:kept), log_full (output was not kept), "
         "awaited (the message that its end answers), "
@@ -105,6 +105,8 @@ constexpr std::array kOwnKeys{
         "log_bytes, log:<job>, stored (hash of the record as it was stored), due_ms",
         "message in mj:claim:*"},
     OwnKey{"mj:worlds", "set", "names of the worlds of workflows", "mj:world-manifests:*"},
+    OwnKey{"mj:world-applies", "hash", "count: how many manifests came in force, so that their names are compared",
+           "the next manifest"},
     OwnKey{"mj:worlds:due", "zset", "worlds that are to be looked at, by the moment in ms", "mj:world:*"},
     OwnKey{"mj:world:<world>", "stream", "<height>-0: f, a fact of the world (deterministic CBOR)", kItself},
     OwnKey{"mj:world-in:<world>", "stream", "what has come for a world and was not worked off", kItself},

@@ -58,7 +58,8 @@ class RedisWorkflows final : public WorkflowStore, private ContextLinks {
     return {};
   }
 
-  Result<void> commit(const WorldCommit& wanted) override {
+  Result<void> commit(const WorldCommit& wanted) override { return commit(wanted, "*"); }
+  Result<void> commit(const WorldCommit& wanted, const std::string& applies) {
     Arguments arguments;
     arguments.add(std::uint64_t{wanted.context}).add(wanted.world).add(wanted.base).add(wanted.due_ms);
     arguments.add(std::uint64_t{wanted.facts.size()});
@@ -70,10 +71,13 @@ class RedisWorkflows final : public WorkflowStore, private ContextLinks {
     if (wanted.full) arguments.add(std::uint64_t{wanted.full->size()});
     if (wanted.full)
       for (const std::string& each : *wanted.full) arguments.add(each);
+    arguments.add(applies);
     MJ_TRY(reply, run(wanted.context, scripts::world_commit, arguments));
     const bool done = reply.at(0).text() == "done";
     metrics().add(Metric::workflow_commits, {wanted.context, done ? "ok" : "conflict"});
     if (done) return {};
+    if (reply.at(0).text() == "applied")
+      return fail(Code::conflict, wanted.world + ": another manifest came in force meanwhile");
     if (reply.at(0).text() == "busy")
       return fail(Code::conflict, wanted.world + ": " + counted(reply.at(1).number(), "event") +
                                       " wait for a coordinator: try again when they are worked off");
@@ -201,6 +205,12 @@ class RedisWorkflows final : public WorkflowStore, private ContextLinks {
 };
 
 }  // namespace
+
+Result<void> commit_manifest(WorkflowStore& store, const WorldCommit& wanted, const std::string& applies) {
+  auto* redis = dynamic_cast<RedisWorkflows*>(&store);
+  if (redis == nullptr) return fail(Code::unsupported, "this store applies no manifests under a condition");
+  return redis->commit(wanted, applies);
+}
 
 std::unique_ptr<WorkflowStore> make_redis_workflows(OpenLink open, Observed observed) {
   return std::make_unique<RedisWorkflows>(std::move(open), std::move(observed));

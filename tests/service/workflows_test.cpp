@@ -85,6 +85,50 @@ TEST_F(WorkflowService, EventsAreSentByWhoMayCreate) {
   EXPECT_EQ(worlds_->mail(1, "acme/count@1", 10)->size(), 1U);
 }
 
+// kManifest with other names.
+json renamed(const std::string& world, const std::string& workflow, const std::string& event) {
+  std::string text = kManifest;
+  for (const auto& [from, to] : {std::pair<std::string, std::string>{"acme/Hit@1", event},
+                                 {"\"name\": \"acme/count@1\"", "\"name\": \"" + world + "\""},
+                                 {"acme/count@1", workflow}}) {
+    for (std::size_t at = 0; (at = text.find(from, at)) != std::string::npos; at += to.size())
+      text.replace(at, from.size(), to);
+  }
+  return json::parse(text);
+}
+
+// A second receiver would leave the senders of the event without any.
+TEST_F(WorkflowService, EventNamesOfOtherCallersAreRefused) {
+  ASSERT_TRUE(apply(submitter_));
+  const auto taken = apply(other_, renamed("evil/count@1", "evil/count@1", "acme/Hit@1"));
+  ASSERT_FALSE(taken);
+  EXPECT_EQ(taken.error().code, Code::conflict);
+  EXPECT_THAT(taken.error().message, HasSubstr("\"acme/Hit@1\" is a name of another caller's manifest"));
+  EXPECT_EQ(outcome(apply(admin_, renamed("evil/count@1", "evil/count@1", "acme/Hit@1"))), "conflict");
+  EXPECT_EQ(worlds_->worlds(1)->size(), 1U) << "nothing is stored";
+  EXPECT_EQ(outcome(send_event(other_, in(), {"acme/Hit@1", R"({"id": 7})", ""})), "");
+  EXPECT_EQ(outcome(apply(submitter_, renamed("acme/more@1", "acme/more@1", "acme/Hit@1"))), "") << "its own name";
+  EXPECT_EQ(outcome(apply(submitter_, json::parse(kManifest), "-- the next")), "") << "it keeps its names";
+}
+
+TEST_F(WorkflowService, ShortNamesAreTheCallersOwnFirst) {
+  ASSERT_TRUE(apply(submitter_));
+  ASSERT_EQ(outcome(apply(other_, renamed("evil/count@1", "evil/count@1", "evil/Hit@1"))), "");
+  for (const char* event : {"Hit", "acme/Hit", "acme/Hit@1"})
+    EXPECT_EQ(send_event(submitter_, in(), {event, R"({"id": 7})", ""})->world, "acme/count@1") << event;
+  EXPECT_EQ(send_event(submitter_, in(), {"Hit", R"({"id": 7})", "count"})->world, "acme/count@1");
+  EXPECT_EQ(send_event(other_, in(), {"Hit", R"({"id": 7})", ""})->world, "evil/count@1");
+  EXPECT_EQ(outcome(send_event(admin_, in(), {"Hit", R"({"id": 7})", ""})), "invalid") << "it has none of its own";
+  EXPECT_EQ(outcome(list_cells(submitter_, in(), {"count"})), "");
+  EXPECT_EQ(outcome(list_cells(other_, in(), {"count"})), "");
+  EXPECT_EQ(outcome(list_cells(admin_, in(), {"acme/count@1"})), "");
+}
+
+TEST_F(WorkflowService, WorkflowNamesOfOtherCallersAreRefused) {
+  ASSERT_TRUE(apply(submitter_));
+  EXPECT_EQ(outcome(apply(other_, renamed("evil/all@1", "acme/count@1", "evil/Hit@1"))), "conflict");
+}
+
 TEST_F(WorkflowService, ReadingIsForReadersAndItsOwner) {
   ASSERT_TRUE(apply(submitter_));
   for (const Caller* by : {&submitter_, &reader_, &admin_}) {

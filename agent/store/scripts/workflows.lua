@@ -35,17 +35,21 @@ end
 return {dec(head), taken[1] or '0', taken[2] or '', facts, taken[3] or ''}
 
 --# world_commit: journal flows
--- {done}, {conflict, height}, or {busy, entries of the inbox} if it wants to be alone.
+-- {done}, {conflict, height}, {busy, entries of the inbox} if it wants to be alone, or {applied}: since `applies` was read
+-- another manifest of the context came in force.
 local context, world, base, due = arg(), arg(), num(arg()), num(arg())
 local facts, blobs, done, snapshot, manifest, alone = list_arg(), list_arg(), list_arg(), arg(), arg(), arg() == '1'
 local full = arg() == '1' and list_arg()
+local applies, counter = arg(), 'mj:world-applies'
 local journal, inbox, store, closed = 'mj:world:' .. world, 'mj:world-in:' .. world, 'mj:world-blobs:' .. world, 'mj:world-full:' .. world
 local err = wrong(journal, 'stream') or wrong(inbox, 'stream') or wrong(store, 'hash') or wrong('mj:worlds:due', 'zset')
-  or wrong('mj:world-head:' .. world, 'hash') or wrong(closed, 'set')
+  or wrong('mj:world-head:' .. world, 'hash') or wrong(closed, 'set') or (manifest ~= '' and wrong(counter, 'hash'))
 if err then return err end
 local head = head_of(journal)
 if not head then return strange_head(journal) end
 if head ~= base then return {'conflict', dec(head)} end
+local applied = manifest ~= '' and redis.call('HGET', counter, 'count') or ''
+if manifest ~= '' and applies ~= applied and applies ~= '*' then return {'applied'} end
 local waiting = redis.call('XLEN', inbox)
 if alone and waiting > 0 then return {'busy', dec(waiting)} end
 for i = 1, #blobs, 2 do redis.call('HSET', store, blobs[i], blobs[i + 1]) end
@@ -54,7 +58,10 @@ for i = 1, #done, 100 do redis.call('XDEL', inbox, unpack(done, i, math.min(i + 
 if snapshot ~= '' then
   redis.call('HSET', 'mj:world-head:' .. world, 'height', dec(base + #facts), 'hash', snapshot)
 end
-if manifest ~= '' then redis.call('HSET', 'mj:world-head:' .. world, 'manifest', manifest) end
+if manifest ~= '' then
+  redis.call('HSET', 'mj:world-head:' .. world, 'manifest', manifest)
+  redis.call('HSET', counter, 'count', dec(num(applied) + 1))
+end
 if full then
   redis.call('DEL', closed)
   for i = 1, #full, 100 do redis.call('SADD', closed, unpack(full, i, math.min(i + 99, #full))) end
