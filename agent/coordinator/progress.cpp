@@ -131,14 +131,19 @@ bool Step::full() const { return facts.size() >= DecideLimits().max_facts; }
 bool Step::ends_flow() const { return !is_terminal(was_) && is_terminal(run_.state.status); }
 bool Step::begins_flow() const { return was_ != FlowStatus::started && run_.state.status == FlowStatus::started; }
 
-Result<FlowSeen> look_at(FlowStore& store, Id context, Id flow) {
+// To a flow whose caller may not read it, too: the answer must not say that it is there.
+FlowSeen absent(Id flow) {
   FlowSeen seen;
   seen.flow = flow;
+  seen.error = "flow " + std::to_string(flow) + " does not exist";
+  return seen;
+}
+
+Result<FlowSeen> look_at(FlowStore& store, Id context, Id flow) {
   MJ_TRY(read, store.read(context, flow, kRecordAlone));
-  if (read.record.empty()) {
-    seen.error = "flow " + std::to_string(flow) + " does not exist";
-    return seen;
-  }
+  if (read.record.empty()) return absent(flow);
+  FlowSeen seen;
+  seen.flow = flow;
   auto decoded = decode<Flow>(read.record);
   seen.status = decoded.record.status;
   seen.error = std::move(decoded.record.error);
@@ -175,9 +180,10 @@ Result<void> take_events(FlowStore& store, const RunRead& read, Step& step) {
       if (const auto view = views.find(event.key); view != views.end()) {
         MJ_CHECK(step.take(seen(step.run(), *node, view->second)));
       }
-    } else if (event.kind == "flow" && event.key.starts_with("flow:") &&
+    } else if ((event.kind == "flow" || event.kind == "absent") && event.key.starts_with("flow:") &&
                parse_u64(std::string_view(event.key).substr(5), flow) && flow > 0 && flow <= UINT32_MAX) {
-      MJ_TRY(other, look_at(store, step.run().record.context_id, static_cast<Id>(flow)));
+      const Id id = static_cast<Id>(flow);
+      MJ_TRY(other, event.kind == "absent" ? absent(id) : look_at(store, step.run().record.context_id, id));
       if (is_terminal(other.status)) MJ_CHECK(step.take(std::move(other)));
     } else if (nonsense++ == 0) {
       first = event.kind.substr(0, 40) + ' ' + event.key.substr(0, 80);

@@ -7,8 +7,12 @@
 #include <vector>
 
 #include "base/curl.h"
+#include "base/ids.h"
 #include "base/log.h"
 #include "domain/codec.h"
+#include "domain/rights.h"
+#include "store/keys.h"
+#include "store/place.h"
 
 namespace mycojobs {
 
@@ -226,7 +230,7 @@ Result<PrerequisiteLook::Seen> PrerequisiteLook::see(Id context, const AwaitedPr
       return seen(now >= condition.time_ms);
     }
     case Condition::Kind::redis:
-      return see_key(context, condition.target);
+      return see_key(context, caller_of_job(job.job_key), condition.target);
     case Condition::Kind::file:
       return seen_or_later(files_.ask(condition.target));
     case Condition::Kind::tcp:
@@ -235,23 +239,69 @@ Result<PrerequisiteLook::Seen> PrerequisiteLook::see(Id context, const AwaitedPr
     case Condition::Kind::approval:
       return Seen::no;  // one that was given is asked for no longer
     case Condition::Kind::flow:
-      return see_flow(context, condition, never);
+      return see_flow(context, caller_of_job(job.job_key), condition, never);
   }
   return Seen::no;
 }
 
-Result<PrerequisiteLook::Seen> PrerequisiteLook::see_key(Id context, const std::string& key) {
-  static constexpr std::string_view kAny[] = {"id"};  // whatever the hash holds, this reads little of it
-  auto loaded = store_.as<RecordStore>().load_fields(context, key, kAny);
-  if (loaded || loaded.error().code == Code::invalid) return Seen::yes;  // invalid: there, and no hash
-  if (loaded.error().code == Code::not_found) return Seen::no;
-  return tl::unexpected<Error>(std::move(loaded).error());
+namespace {
+
+// "66:1" of job:66:1: 66. 0: it names no caller.
+Id caller_named_by(std::string_view rest) {
+  std::uint64_t caller = 0;
+  const bool is_number = parse_u64(rest.substr(0, rest.find(':')), caller) && caller <= UINT32_MAX;
+  return is_number ? static_cast<Id>(caller) : 0;
 }
 
-Result<PrerequisiteLook::Seen> PrerequisiteLook::see_flow(Id context, const Condition& condition, std::string& never) {
-  static constexpr std::string_view kAsked[] = {"status", "detail", "error"};
+enum class OwnerSource { key, field, context };
+struct KeyKind {
+  std::string_view beginning;
+  OwnerSource owner;  // key: it names the caller; field: caller_id does; context: nobody in particular
+};
+constexpr KeyKind kRecordKeys[] = {
+    {"job:", OwnerSource::key},         {"message:", OwnerSource::key},    {"flow:", OwnerSource::field},
+    {"context:", OwnerSource::context}, {"runner:", OwnerSource::context}, {"actor:", OwnerSource::context},
+    {"queue:", OwnerSource::context},   {"msg_in", OwnerSource::context},  {"msg_out", OwnerSource::context}};
+const KeyKind* kind_of(std::string_view key) {
+  const auto* found = std::find_if(std::begin(kRecordKeys), std::end(kRecordKeys),
+                                   [key](const KeyKind& each) { return key.starts_with(each.beginning); });
+  return found == std::end(kRecordKeys) ? nullptr : found;
+}
+
+}  // namespace
+
+Result<bool> PrerequisiteLook::may_read(Id context, Id caller, Id maker) {
+  if (maker == caller) return true;
+  MJ_TRY(place, read_place(store_.as<RecordStore>(), context, WayIn::message));
+  return !refused(caller, Action::read, place, {.maker = maker});
+}
+
+// A record that the job's caller may not read is to it as one that is not there.
+Result<PrerequisiteLook::Seen> PrerequisiteLook::see_key(Id context, Id caller, const std::string& key) {
+  static constexpr std::string_view kAsked[] = {"caller_id"};  // whatever the hash holds, this reads little of it
+  auto loaded = store_.as<RecordStore>().load_fields(context, key, kAsked);
+  if (!loaded && loaded.error().code == Code::not_found) return Seen::no;
+  const bool is_there = loaded || loaded.error().code == Code::invalid;  // invalid: it is no hash
+  if (!is_there) return tl::unexpected<Error>(std::move(loaded).error());
+  const KeyKind* kind = kind_of(key);
+  if (kind == nullptr) return Seen::yes;
+  Id maker = 0;
+  if (kind->owner == OwnerSource::key) maker = caller_named_by(std::string_view(key).substr(kind->beginning.size()));
+  if (kind->owner == OwnerSource::field && loaded) maker = caller_named_by(field_of(*loaded, "caller_id"));
+  MJ_TRY(readable, may_read(context, caller, maker));
+  return readable ? Seen::yes : Seen::no;
+}
+
+Result<PrerequisiteLook::Seen> PrerequisiteLook::see_flow(Id context, Id caller, const Condition& condition,
+                                                          std::string& never) {
+  static constexpr std::string_view kAsked[] = {"status", "detail", "error", "caller_id"};
   auto loaded = store_.as<RecordStore>().load_fields(context, "flow:" + condition.target, kAsked);
   const std::string name = "flow " + condition.target;
+  const bool is_hash = loaded.has_value();
+  if (is_hash || loaded.error().code == Code::invalid) {
+    MJ_TRY(readable, may_read(context, caller, is_hash ? caller_named_by(field_of(*loaded, "caller_id")) : 0));
+    if (!readable) loaded = fail(Code::not_found, "");
+  }
   if (!loaded && loaded.error().code == Code::not_found) {
     never = name + " does not exist";
     return Seen::no;

@@ -75,8 +75,9 @@ class PrerequisiteLook {
   Result<std::vector<Condition>> read_conditions(const std::vector<std::string>& texts) const;
   // never: why it cannot come true any more.
   Result<Seen> see(Id context, const AwaitedPrerequisites&, const Condition&, std::string& never);
-  Result<Seen> see_key(Id context, const std::string& key);
-  Result<Seen> see_flow(Id context, const Condition&, std::string& never);
+  Result<bool> may_read(Id context, Id caller, Id maker);
+  Result<Seen> see_key(Id context, Id caller, const std::string& key);
+  Result<Seen> see_flow(Id context, Id caller, const Condition&, std::string& never);
   Result<std::uint64_t> now_ms(Id context, const std::string& job_key);
   Seen see_network(const Condition&);
   static Seen seen_or_later(std::optional<bool>);

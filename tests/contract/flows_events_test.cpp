@@ -221,6 +221,21 @@ TEST_P(FlowsEvents, WaitingForWhatHasEndedOrIsAbsentEndsAtOnce) {
   EXPECT_EQ(events(waiting), "flow flow:1, flow flow:999");
 }
 
+// To a submitter, what another one has made is as what is not there, whether it runs or has ended.
+TEST_P(FlowsEvents, WaitingForAFlowThatMayNotBeReadEndsAtOnce) {
+  const Id waiting = new_flow(0), own = new_flow(0), running = new_flow(0), ended = new_flow(0);
+  begin(waiting), begin(own), begin(running), begin(ended);
+  finish(ended, 1);
+  for (const Id other : {running, ended})
+    bench_->plain(1, {"HSET", "mj:flow:" + std::to_string(other), "caller", "66"});
+  bench_->plain(1, {"HSET", "context:1", "admins", "[1]", "submitters", "[12,66]", "readers", "[120]"});
+  for (const Id other : {own, running, ended, Id{999}}) ASSERT_TRUE(flows_->await_flow(1, waiting, other));
+  EXPECT_EQ(events(waiting), "absent flow:3, absent flow:4, absent flow:999");
+  bench_->plain(1, {"HSET", "context:1", "readers", "[12]"});
+  for (const Id other : {running, ended}) ASSERT_TRUE(flows_->await_flow(1, waiting, other));
+  EXPECT_EQ(events(waiting), "absent flow:3, absent flow:4, absent flow:999, flow flow:4");
+}
+
 TEST_P(FlowsEvents, OneCoordinatorLeads) {
   EXPECT_TRUE(flows_->lead(1, "a", "host-a", 60000).value());
   EXPECT_TRUE(flows_->lead(1, "a", "host-a", 60000).value());

@@ -30,7 +30,7 @@ const std::map<std::string, Parts> kArrows = {
     {"store", {"ports", "base", "domain", "metrics", "traces"}},
     {"sandbox", {"ports", "base", "domain"}},
     {"transport", {"ports", "base", "domain"}},
-    {"prerequisites", {"ports", "base", "domain"}},
+    {"prerequisites", {"ports", "base", "domain", "store/keys.h", "store/place.h"}},
     {"executors", {"ports", "base", "domain", "sandbox/zygote.h", "sandbox/helper_rights.h"}},
     {"workflow", {"ports", "base", "domain", "executors/lua/workflowhost/wire.h"}},
     {"worker",

@@ -208,6 +208,40 @@ TEST_F(PrerequisiteTest, AFlowIsWaitedForAndOneThatFailedNeverComes) {
   EXPECT_NE(error_of(submit_waiting({"approval:a b"})).find("write a name"), std::string::npos);
 }
 
+// Caller 7 is a submitter, and 66 is another one: what 66 has made is to 7 as what is not there.
+TEST_F(PrerequisiteTest, RecordsOfOthersAreAsIfTheyWereAbsent) {
+  server_.plain(1, {"HSET", "context:1", "id", "1", "admins", "[1]", "submitters", "[7,66]"});
+  server_.plain(1, {"HSET", "job:66:1", "id", "1", "caller_id", "66", "status", "finished"});
+  server_.plain(1, {"HSET", "message:66:1", "id", "1"});
+  server_.put_text(1, "job:66:2", "no record");
+  for (const char* flow : {"20", "21", "22"})
+    server_.plain(1, {"HSET", std::string("flow:") + flow, "id", flow, "caller_id", "66", "status", "started"});
+  server_.plain(1, {"HSET", "flow:20", "status", "finished"});
+  server_.plain(1, {"HSET", "flow:21", "status", "error", "error", "the card was refused"});
+  start(4);
+  for (const char* flow : {"20", "21", "22", "29"}) {
+    const std::string name = std::string("flow:") + flow;
+    EXPECT_EQ(error_of(submit_waiting({name})),
+              "prerequisite \"" + name + "\": flow " + flow + " does not exist");
+  }
+  std::vector<std::string> waiting;
+  for (const char* key : {"job:66:1", "job:66:2", "job:66:3", "message:66:1", "flow:20", "flow:29", "context:1",
+                          "queue:fake", "runner:1", "runner:2"})
+    waiting.push_back(submit_waiting({std::string("redis:") + key}));
+  server_.plain(1, {"HSET", "job:7:900", "id", "900"});
+  server_.plain(1, {"HSET", "flow:30", "id", "30", "caller_id", "7", "status", "finished"});
+  server_.put_text(1, "ready", "1");
+  EXPECT_TRUE(runs(submit_waiting({"redis:job:7:900", "redis:flow:30", "flow:30", "redis:ready"}))) << "its own";
+  eventually([] { return false; }, Seconds(1.5));
+  for (const std::string& key : waiting) {
+    EXPECT_EQ(read(key).status, JobStatus::waiting_for_prerequisites) << key;
+    EXPECT_EQ(read(key).error, "") << key;
+  }
+  server_.plain(1, {"HSET", "context:1", "readers", "[7]"});
+  EXPECT_TRUE(runs(waiting[0])) << "a reader of the context reads all of it";
+  EXPECT_TRUE(runs(submit_waiting({"flow:20"})));
+}
+
 TEST_F(PrerequisiteTest, PortsAreConnectedTo) {
   Peer peer;
   settings_.allowed_prerequisites = {"tcp:127.0.0.1:"};

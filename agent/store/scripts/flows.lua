@@ -85,11 +85,12 @@ for i = 1, count do
     return 'flow ' .. flow .. ' has begun, so that ' .. job .. ' cannot be added'
   else
     if there then
-      local status = redis.call('HGET', job, 'status') or ''
+      local record = redis.call('HMGET', job, 'status', 'detail')
+      local status = record[1] or ''
       if status ~= '' and status ~= 'dispatched' and status ~= 'waiting_for_prerequisites' then
         return job .. ' has run before: its record says ' .. shown(status)
       end
-      if was_pushed(queue, job) then
+      if record[2] ~= 'created' and was_pushed(queue, job) then
         return job .. ' stands in ' .. shown(queue) .. ' already: a flow takes only jobs that were never queued'
       end
       if not accepted then exist[#exist + 1] = {i, redis.call('HGETALL', job)} end
@@ -305,11 +306,26 @@ redis.call('PUBLISH', kDue, context .. ' ' .. flow)
 return 1
 
 --# flow_await: journal places messages worlds kept ends flows
+-- One that its caller may not read is to it as one that is not there: the event is `absent`, and nobody looks at the record.
 local context, flow, other = arg(), arg(), arg()
-local waits = 'mj:flow-waits:' .. other
+local waits, record = 'mj:flow-waits:' .. other, 'context:' .. context
 local err = wrong(waits, 'set') or wrong(kDue, 'zset') or wrong('mj:anomalies', 'stream') or wrong('mj:flow:' .. other, 'hash')
+  or wrong('mj:flow:' .. flow, 'hash') or wrong('flow:' .. other, 'hash') or wrong(record, 'hash')
 if err then return err end
 local mark = read_mark(other)
+
+-- The row `read` of the table of rights (domain/rights.h).
+local function may_read()
+  local reader, maker = redis.call('HGET', 'mj:flow:' .. flow, 'caller'), mark and mark.caller or redis.call('HGET', 'flow:' .. other, 'caller_id')
+  if not reader or reader == maker or redis.call('EXISTS', record) == 0 then return true end
+  local lists = redis.call('HMGET', record, 'admins', 'readers')
+  local who = '%f[%d]' .. reader .. '%f[%D]'
+  return string.find(lists[1] or '', who) or string.find(lists[2] or '', who)
+end
+if not may_read() then
+  raise_event(context .. ' ' .. flow, 'absent flow:' .. other)
+  return 0
+end
 if not mark or mark.state == 'ended' then
   raise_event(context .. ' ' .. flow, 'flow flow:' .. other)
 elseif redis.call('SCARD', waits) >= 1000 and redis.call('SISMEMBER', waits, flow) == 0 then
