@@ -10,6 +10,10 @@
 
 namespace mycojobs {
 
+// `detail` of the record of a job or a message that was written to be started or sent later. No entry of a list and no
+// hint does that: other clients write those.
+inline constexpr const char* kCreatedDetail = "created";
+
 // As whom, and where. Who may name another caller has done so before.
 struct Sender {
   Id caller = 0, context = 0;

@@ -81,10 +81,13 @@ Result<Message> send_message(const Caller& by, Store& store, std::optional<Id> n
     return tl::unexpected<Error>(std::move(named_target).error());
   if (!leaves) MJ_CHECK(check_is_runners(by, store, message.topic));
   const std::string caller = std::to_string(owner);
+  const bool is_sent_now = !leaves && !message.topic.empty();
   NewRecord record{"message:" + caller + ':', "message:" + caller, message.id, encode(message)};
+  // Until message.send: an entry of msg_out and a hint on a topic, which other clients may write, do not send it.
+  if (!is_sent_now) record.fields.emplace_back("detail", kCreatedDetail);
   MJ_TRY(stored, create_record(store, by.context, std::move(record)));
   Message made = decode<Message>(stored).record;
-  if (!leaves && !message.topic.empty()) MJ_CHECK(store.topic_send(by.context, message.topic, redis_key(made), {}));
+  if (is_sent_now) MJ_CHECK(store.topic_send(by.context, message.topic, redis_key(made), {}));
   return made;
 }
 

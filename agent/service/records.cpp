@@ -132,6 +132,7 @@ Result<Fields> create_record(Store& store, Id context, NewRecord record) {
   MJ_TRY(made, write_record(store, context, record));
   if (!made.existed) return std::move(made.record);
   for (const auto& field : record.fields) {
+    if (field.first == "detail") continue;  // `created`, until it is sent
     if (std::find(made.record.begin(), made.record.end(), field) == made.record.end())
       return fail(Code::conflict, made.key + " exists with another " + field.first + ": change it with " +
                                       made.key.substr(0, made.key.find(':')) +

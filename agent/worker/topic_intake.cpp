@@ -64,6 +64,10 @@ bool TopicIntake::take_one(const TopicStore& store, Id context, const std::strin
     return refuse(store, context, message_key, hash.error().message);
   }
   found = true;
+  if (field_of(*hash, "detail") == kCreatedDetail) {  // whoever may publish could send it otherwise
+    log(LogLevel::warn, "worker", "{}: was created, and nobody has sent it: the hint is passed over", message_key);
+    return true;
+  }
   auto jobs = jobs_of(store, *hash, context, message_key);
   if (!jobs && jobs.error().code == Code::unavailable) return false;
   if (!jobs) {

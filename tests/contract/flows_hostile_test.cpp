@@ -5,6 +5,7 @@
 #include <functional>
 
 #include "flows_bench.h"
+#include "store/record_changes.h"
 
 namespace mycojobs {
 namespace {
@@ -142,6 +143,30 @@ TEST_P(FlowsHostile, AClaimThatWasDeletedIsMadeAgain) {
   EXPECT_EQ(events(flow), "job job:12:1");
 }
 
+// The record of an `each` node is written with its first dispatch, under an id that the flow has reserved.
+TEST_P(FlowsHostile, ARecordOfAClientIsNotDeletedForANode) {
+  const Id flow = new_flow(1);
+  begin(flow);
+  const std::string key = "job:12:2";
+  const Fields own{{"id", "2"},
+                   {"caller_id", "12"},
+                   {"context_id", "1"},
+                   {"script_type", "python"},
+                   {"script", "print('mine')"},
+                   {"note", "of the client"}};
+  ASSERT_TRUE(store_->save(1, key, own));
+  FlowCommit next = commit(flow, 1);
+  FlowDispatch dispatch{key, {}};
+  dispatch.plant = job(2, "print('planned')");
+  next.dispatch = {dispatch};
+  ASSERT_TRUE(flows_->commit(next));
+  EXPECT_EQ(field(key, "note"), "of the client");
+  EXPECT_EQ(field(key, "script"), "print('mine')");
+  EXPECT_THAT(last_anomaly(), HasSubstr(key + " was written by another client"));
+  ASSERT_EQ(outcome(end(claim_one().ref, finished())), "ok");
+  EXPECT_EQ(events(flow), "job " + key);
+}
+
 TEST_P(FlowsHostile, AJobOfAnotherFlowIsLeftAlone) {
   const Id one = new_flow(1), two = new_flow(1);
   FlowCommit theft = commit(one, 0);
@@ -267,6 +292,94 @@ TEST_P(FlowsHostile, CountersThatAreNoNumbersBeginAnew) {
 }
 
 MJ_BOTH_STORES(FlowsHostile);
+
+// A client that may do no more than push keys onto queues and msg_out, as a submitter with a Redis user of its own: the
+// records of others that were only created are neither started, sent, ended nor held up by that.
+class PushedKeys : public FlowContract {
+ protected:
+  static std::string key(Id id) { return "job:12:" + std::to_string(id); }
+  void create(Id id, std::uint64_t queue_timeout_ms = 0) {
+    Job record = job(id);
+    record.queue_timeout_ms = queue_timeout_ms;
+    const auto made = store_->create_job(record);
+    ASSERT_TRUE(made) << made.error().message;
+  }
+  void push(Id id) { bench_->push(1, "queue:python", key(id)); }
+  std::string stands(Id id) { return field(key(id), "status") + ' ' + field(key(id), "detail"); }
+};
+
+TEST_P(PushedKeys, StartNoCreatedJob) {
+  create(1);
+  push(1);
+  EXPECT_THAT(claim(), IsEmpty());
+  EXPECT_EQ(stands(1), "dispatched created");
+  EXPECT_THAT(last_anomaly(), HasSubstr(key(1) + " was created, and nobody has started it"));
+  EXPECT_EQ(store_->queue_length(1, "queue:python").value(), 0U) << "the entry is dropped";
+  ASSERT_TRUE(store_->start_job(1, key(1)));
+  EXPECT_EQ(claim_one().ref.job_key, key(1));
+}
+
+TEST_P(PushedKeys, StillStartJobsOfPlainClients) {
+  ASSERT_TRUE(store_->save(1, key(1), {{"id", "1"}, {"script", "print(1)"}, {"script_type", "python"}}));
+  push(1);
+  EXPECT_EQ(claim_one().ref.job_key, key(1));
+}
+
+TEST_P(PushedKeys, EndNoCreatedJob) {
+  create(1, 1);
+  push(1);
+  bench_->plain(1, {"HSET", "mj:pushed", "at", "1"});  // the next tick searches the lists
+  ASSERT_TRUE(store_->tick(1, {}));
+  EXPECT_EQ(bench_->plain(1, {"ZCARD", "mj:overdue"}).number(), 0U) << "its wait has not begun";
+  EXPECT_EQ(store_->purge_queue(1, "queue:python", 10).value(), 1U);
+  EXPECT_EQ(stands(1), "dispatched created") << "it is in no queue";
+}
+
+TEST_P(PushedKeys, KeepNoCreatedJobFromItsStart) {
+  create(1);
+  push(1);
+  ASSERT_TRUE(store_->start_job(1, key(1)));
+  EXPECT_EQ(stands(1), "dispatched queued");
+  EXPECT_EQ(claim_one().ref.job_key, key(1));
+  EXPECT_THAT(claim(), IsEmpty()) << "the other entry of it";
+}
+
+TEST_P(PushedKeys, KeepNoCreatedJobFromItsFlowOrMessage) {
+  create(1);
+  create(2);
+  push(1);
+  push(2);
+  const FlowPlace place = flows_->create(draft(0)).value();
+  const std::vector<Job> jobs{job(1)};
+  const auto put = flows_->put_jobs(1, place.flow, jobs);
+  EXPECT_TRUE(put) << put.error().message;
+  ASSERT_TRUE(store_->save(1, "message:12:101", {{"id", "101"}, {"caller_id", "12"}, {"context_id", "1"}}));
+  const std::string content(64, 'a');
+  const auto routed = store_->route_message(
+      1, {"message:12:101", {content, {{"address", "http://there:1"}}}, 60000, 0, {{job(2), "queue:python"}}});
+  EXPECT_TRUE(routed) << routed.error().message;
+  EXPECT_THAT(claim(), IsEmpty());
+}
+
+TEST_P(PushedKeys, KeepNoCreatedJobFromItsEnd) {
+  create(1);
+  push(1);
+  EXPECT_EQ(outcome(store_->delete_record(1, key(1))), "ok");
+}
+
+TEST_P(PushedKeys, SendNoCreatedMessage) {
+  const std::string message = "message:12:101";
+  ASSERT_TRUE(
+      store_->save(1, message, {{"id", "101"}, {"caller_id", "12"}, {"status", "dispatched"}, {"detail", "created"}}));
+  bench_->push(1, "msg_out", message);
+  EXPECT_THAT(store_->outgoing(1).value(), IsEmpty());
+  EXPECT_THAT(last_anomaly(), HasSubstr(message + ", which was created, and nobody has sent it"));
+  EXPECT_EQ(field(message, "status"), "dispatched");
+  ASSERT_TRUE(post_message_record(*store_, 1, message, {}));
+  EXPECT_THAT(store_->outgoing(1).value(), ElementsAre(message));
+}
+
+MJ_BOTH_STORES(PushedKeys);
 
 }  // namespace
 }  // namespace mycojobs

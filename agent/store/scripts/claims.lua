@@ -179,7 +179,7 @@ local function parked(queue, job, claim, record)
   end
 end
 
-local kAsked = {'status', 'dependends', 'prerequisites', 'run_at_ms', 'concurrency_key', 'concurrency_limit', 'queue_timeout_ms',
+local kAsked = {'status', 'detail', 'dependends', 'prerequisites', 'run_at_ms', 'concurrency_key', 'concurrency_limit', 'queue_timeout_ms',
   'queued_ms', 'priority'}
 local kMoreBytes = 16777216  -- that a record may take beside its script
 -- The record of a job, name and value in turn, how long its script is, and why it is too long: then little of it is read.
@@ -243,6 +243,7 @@ local function take(queue, entry)
   if not state and (record.status == 'finished' or record.status == 'error') then
     return odd(queue, entry, 'has a record that says ' .. record.status)
   end
+  if is_only_created(claim, record.detail) then return odd(queue, entry, 'was created, and nobody has started it') end
   claim.queue = queue
   if claim.cancel then
     finish(entry, claim, failure('cancelled', 'cancelled'), false)
@@ -467,7 +468,7 @@ end
 
 local function give_up(job, claim_id, token, words)  -- reason, ran
   local claim = read_claim(job)
-  if owns(claim, claim_id, token) and claim.state == 'queued' and claim.reason == 'released' then return {'ok', ''} end
+  if owns(claim, claim_id, token) and (claim.state == 'queued' or claim.state == 'delayed') and claim.reason == 'released' then return {'ok', ''} end
   if not is_live(claim, claim_id, token) then return stale(job, 'a release', claim_id) end
   local failed = release(job, claim, words[1], words[2] ~= '0')
   return failed and {'invalid', failed.err} or {'ok', ''}

@@ -144,7 +144,7 @@ if redis.call('EXISTS', 'mj:claim:' .. job) == 1 or redis.call('HGET', job, 'sta
 local wanted = to_table(redis.call('HGETALL', job))
 err = wrong_queue(queue, valid_priority(wanted.priority))
 if err then return err end
-if was_pushed(queue, job) then return known() end
+if wanted.detail ~= 'created' and was_pushed(queue, job) then return known() end
 local delayed = num(wanted.run_at_ms) > now_ms
 redis.call('HSET', job, 'detail', delayed and 'delayed' or 'queued', 'updated_at', now_s, 'queued_ms', dec(now_ms))
 place_new(job, queue, wanted)

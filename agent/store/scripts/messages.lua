@@ -15,6 +15,7 @@ if there and #fields > 0 then
 elseif #fields > 0 then
   redis.call('HSET', message, unpack(fields))
 end
+if there then redis.call('HDEL', message, 'detail') end  -- `created`
 if redis.call('EXISTS', mark) == 0 and not redis.call('LPOS', list, message, 'MAXLEN', 1000) then redis.call('LPUSH', list, message) end
 redis.call('PUBLISH', topic, message)
 return 'sent'
@@ -30,6 +31,7 @@ local status, transport = record[1] or '', record[2] or ''
 if status ~= '' and status ~= 'dispatched' or transport ~= '' then return transport ~= '' and transport or status end
 if #signature > 0 then redis.call('HSET', message, unpack(signature)) end
 redis.call('HSET', message, 'transport_status', 'queued', 'updated_at', now_s)
+redis.call('HDEL', message, 'detail')
 redis.call('LPUSH', 'msg_out', message)
 return 'posted'
 
@@ -65,6 +67,10 @@ for i = #entries, 1, -1 do
   elseif redis.call('EXISTS', key) == 0 then
     redis.call('ZADD', missing, 'NX', dec(now_ms), key)
     redis.call('LREM', list, -1, key)
+  elseif redis.call('HGET', key, 'detail') == 'created' then
+    -- Only topic_send and post_message send it; whoever may push onto msg_out could do so otherwise.
+    redis.call('LREM', list, -1, key)
+    add_anomaly(shown(list) .. ' held ' .. key .. ', which was created, and nobody has sent it; the entry was dropped')
   else
     found[#found + 1] = key
   end
@@ -240,7 +246,8 @@ end
 for i, job in ipairs(jobs) do
   local answer = meet_job(i, job)
   if answer then return answer end
-  if job.claim.state or end_of(job.key) or was_pushed(job.queue, job.key) then
+  local detail = job.there and redis.call('HGET', job.key, 'detail')
+  if job.claim.state or end_of(job.key) or detail ~= 'created' and was_pushed(job.queue, job.key) then
     return redis.error_reply('MJCONFLICT ' .. job.key .. ' is in a queue here, or was: it cannot leave')
   end
 end

@@ -85,9 +85,9 @@ local function limit_pushed(queue)
   local from = length > kSearched and now_us % length or 0  -- another part each time
   for _, job in ipairs(redis.call('LRANGE', queue, from, from + kSearched - 1)) do
     if is_job_key(job) and redis.call('EXISTS', 'mj:claim:' .. job) == 0 then
-      local asked = redis.pcall('HMGET', job, 'queue_timeout_ms', 'queued_ms', 'run_at_ms')
+      local asked = redis.pcall('HMGET', job, 'queue_timeout_ms', 'queued_ms', 'run_at_ms', 'detail')
       if asked.err then is_foreign(job, 'hash') end
-      local until_ms = not asked.err and wait_limit(num(asked[1] or nil), num(asked[2] or nil), num(asked[3] or nil))
+      local until_ms = not asked.err and asked[4] ~= 'created' and wait_limit(num(asked[1] or nil), num(asked[2] or nil), num(asked[3] or nil))
       if until_ms then redis.call('ZADD', 'mj:overdue', 'NX', dec(until_ms), job) end
     end
   end

@@ -222,6 +222,10 @@ local function was_pushed(queue, job)
   return type_of(queue) == 'list' and redis.call('LPOS', queue, job, 'MAXLEN', 1000)
 end
 
+-- Whether a record was written to be started later (`detail` created). Only start_job, a flow or a message queues its job.
+-- Whoever may push onto a queue could start it otherwise: an entry in a list does not count.
+local function is_only_created(claim, detail) return not claim.state and detail == 'created' end
+
 -- The entry of an ended job that is still in its queue's list is removed if it is near an end of the list. Another one
 -- stays, so that no list is searched as a whole: a claim drops it in silence.
 local kNearEntries = 1000
