@@ -537,7 +537,11 @@ Explanation delayed(const Situation& about) {
     return out;
   }
   out.cause = retry ? "retry_wait" : "not_yet_due";
-  out.reason = retry ? "its last attempt failed; the next one begins " + when : "it was asked to run later, " + when;
+  const bool given_back = job.claim.reason == "released";
+  out.reason = retry ? "its last attempt failed; the next one begins " + when
+               : given_back
+                   ? "an agent gave it back before it began (the log of the agent says why); it is tried again " + when
+                   : "it was asked to run later, " + when;
   out.next = "wait, or end it with " + command(about, "job cancel");
   return out;
 }

@@ -166,6 +166,7 @@ Result<Start> JobPreparation::prepare(RecordStore& store, Claimed& claimed, std:
   start.run = run;
   start.context = job.context_id;
   start.caller = job.caller_id;
+  start.executor = executor;
   start.calls_objects = runs_it.calls_objects();
   start.specs = std::move(staged.specs);
   for (RunSpec& spec : start.specs) {

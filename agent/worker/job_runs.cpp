@@ -135,7 +135,8 @@ void JobRuns::give_back_hanging() {
 }
 
 void JobRuns::cannot_begin(const Start& job, Error error) {
-  act(CannotBegin{job.run, job.claim, job.queue, job.attempt, job.retries, std::move(error)});
+  const bool is_of_caller = job.executor != nullptr && job.executor->holds_back(job.context, job.caller);
+  act(CannotBegin{job.run, job.claim, job.queue, job.attempt, job.retries, std::move(error), is_of_caller});
 }
 
 // The first stage, or the next one.

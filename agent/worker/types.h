@@ -34,12 +34,14 @@ struct CannotBegin {
   std::string queue;                       // that it was claimed from
   std::uint32_t attempt = 1, retries = 0;  // as of Start
   Error error;                             // unavailable: it is no fault of the job; unsupported: another attempt may
+  bool is_of_caller = false;               // jobs of other callers may begin meanwhile
 };
 
 struct Start {
   RunNumber run = 0;
   ClaimRef claim;
   Id context = 0, caller = 0;
+  const Executor* executor = nullptr;        // that runs it
   bool calls_objects = false;                // its executor's: its scripts may call the object store
   std::vector<RunSpec> specs;                // by stage of its executor; the run loop gives them their numbers
   std::uint64_t deadline_boot_ms = 0;        // of all its runs together; 0: their limits alone

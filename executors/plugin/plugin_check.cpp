@@ -50,11 +50,14 @@ std::string command_line(const Prepared& prepared) {
   return line;
 }
 
+// The checks run as one caller.
+constexpr PluginUser kUser{1, 1};
+
 // Named as it would be in a job's error.
 bool refused(const Error& error) { return error.code == Code::invalid || error.code == Code::too_large; }
 
 CheckRow prepare_row(PluginClient& client, const std::string& what, const JobFacts& facts) {
-  const auto prepared = client.prepare(1, job_question(facts));
+  const auto prepared = client.prepare(kUser, job_question(facts));
   if (prepared) return {"prepare: " + what, true, command_line(*prepared)};
   return {"prepare: " + what, refused(prepared.error()), "refused: " + prepared.error().message};
 }
@@ -62,7 +65,7 @@ CheckRow prepare_row(PluginClient& client, const std::string& what, const JobFac
 CheckRow many_calls(PluginClient& client, const JobFacts& facts) {
   constexpr int kCalls = 100;
   for (int call = 1; call <= kCalls; ++call) {
-    const auto prepared = client.prepare(1, job_question(facts));
+    const auto prepared = client.prepare(kUser, job_question(facts));
     if (!prepared && !refused(prepared.error()))
       return {"prepare: many times", false, fmt::format("call {}: {}", call, prepared.error().message)};
   }
@@ -73,7 +76,7 @@ CheckRow interpret_row(PluginClient& client, const std::string& what, const JobF
                        std::string stderr_tail) {
   Ended ended = ended_of(facts.job);
   ended.stderr_tail = std::move(stderr_tail);
-  const auto read = client.interpret(1, outcome_question(ended, outcome));
+  const auto read = client.interpret(kUser, outcome_question(ended, outcome));
   CheckRow row{"interpret: " + what, true, "the default"};
   if (!read) return {std::move(row.name), false, read.error().message};
   if (read->result) row.detail = "a result of " + counted(read->result->size(), "key");

@@ -318,13 +318,36 @@ Result<std::unique_ptr<PluginClient>> PluginClient::load(PluginOptions options, 
   MJ_TRY(profile, profile_of(host->description()));
   client.description_ = host->description();
   client.profile_ = std::move(profile);
-  client.lane(0).host = std::move(host);
+  client.lane({})->host = std::move(host);
   return made;
 }
 
-PluginClient::Lane& PluginClient::lane(Id context) {
+std::shared_ptr<PluginClient::Lane> PluginClient::lane(PluginUser user) {
+  constexpr std::size_t kMaxLanes = 1000;
   const std::lock_guard lock(mutex_);
-  return lanes_[context];
+  auto& found = lanes_[user];
+  if (!found) {
+    found = std::make_shared<Lane>();
+    if (lanes_.size() > kMaxLanes) forget_idle_lanes();
+  }
+  return found;
+}
+
+// Users have any number of callers: a lane without a host that is in no use and rests no more says nothing.
+void PluginClient::forget_idle_lanes() {
+  const std::uint64_t now = clock_.boot_ms();
+  std::erase_if(lanes_, [now](const Lanes::value_type& each) {
+    Lane& lane = *each.second;
+    if (each.second.use_count() > 1) return false;
+    const std::unique_lock its(lane.mutex, std::try_to_lock);
+    return its && !lane.host && lane.rest.left_ms(now) == 0 && lane.used_boot_ms > 0;
+  });
+}
+
+bool PluginClient::has_faults(PluginUser user) {
+  const std::lock_guard lock(mutex_);
+  const auto found = lanes_.find(user);
+  return found != lanes_.end() && found->second->has_faults;
 }
 
 tl::unexpected<Error> PluginClient::fault(Lane& lane, const std::string& how, std::uint64_t began_boot_ms) {
@@ -332,6 +355,7 @@ tl::unexpected<Error> PluginClient::fault(Lane& lane, const std::string& how, st
   const std::uint64_t now = clock_.boot_ms();
   lane.rest.failed(now, now - std::min(began_boot_ms, now));
   lane.last_fault = how;
+  lane.has_faults = true;
   log(LogLevel::warn, "plugin", "{}: {}; faults in a row: {}", description_.name, how, lane.rest.faults());
   return fail(Code::unavailable, fmt::format("plugin {}: {}", description_.name, how));
 }
@@ -343,10 +367,11 @@ std::string PluginClient::why_resting(const Lane& lane) const {
                      (left + 999) / 1000, lane.rest.faults(), lane.last_fault);
 }
 
-std::string PluginClient::resting(Id context) {
-  Lane& lane = this->lane(context);
-  const std::lock_guard lock(lane.mutex);
-  return why_resting(lane);
+std::string PluginClient::resting(PluginUser user) {
+  if (!has_faults(user)) return {};
+  const auto lane = this->lane(user);
+  const std::lock_guard lock(lane->mutex);
+  return why_resting(*lane);
 }
 
 Result<void> PluginClient::ensure_host(Lane& lane) {
@@ -368,8 +393,8 @@ void PluginClient::end_idle_hosts(const Lane& but) {
   constexpr std::size_t kMostHosts = 8;
   const std::lock_guard lock(mutex_);
   std::vector<Lane*> idle;
-  for (auto& [context, each] : lanes_) {
-    if (&each != &but) idle.push_back(&each);
+  for (auto& [user, each] : lanes_) {
+    if (each.get() != &but) idle.push_back(each.get());
   }
   std::sort(idle.begin(), idle.end(), [](const Lane* a, const Lane* b) { return a->used_boot_ms > b->used_boot_ms; });
   std::size_t hosts = 1;
@@ -409,35 +434,36 @@ Result<T> PluginClient::understood(Lane& lane, Result<T> read, std::string_view 
                  clock_.boot_ms());
   }
   lane.rest.worked();
+  lane.has_faults = false;
   return read;
 }
 
 Result<std::string> PluginClient::probe() {
-  Lane& lane = this->lane(0);
-  const std::lock_guard lock(lane.mutex);
-  MJ_TRY(reply, ask(lane, WireKind::probe, {}, options_.probe_ms));
-  MJ_TRY(probed, understood(lane, read_probe(reply), "probe"));
+  const auto lane = this->lane({});
+  const std::lock_guard lock(lane->mutex);
+  MJ_TRY(reply, ask(*lane, WireKind::probe, {}, options_.probe_ms));
+  MJ_TRY(probed, understood(*lane, read_probe(reply), "probe"));
   if (probed.refusal) return fail(Code::invalid, probed.refusal->error);
   return std::move(probed.runs);
 }
 
-Result<Prepared> PluginClient::prepare(Id context, std::string_view job_json) {
-  Lane& lane = this->lane(context);
-  const std::lock_guard lock(lane.mutex);
-  MJ_TRY(reply, ask(lane, WireKind::prepare, job_json, options_.prepare_ms));
-  MJ_TRY(prepared, understood(lane, read_prepare(reply), "prepare"));
+Result<Prepared> PluginClient::prepare(PluginUser user, std::string_view job_json) {
+  const auto lane = this->lane(user);
+  const std::lock_guard lock(lane->mutex);
+  MJ_TRY(reply, ask(*lane, WireKind::prepare, job_json, options_.prepare_ms));
+  MJ_TRY(prepared, understood(*lane, read_prepare(reply), "prepare"));
   if (const auto& refusal = prepared.refusal; refusal) {
     return fail(Code::invalid, refusal->field.empty() ? refusal->error : refusal->field + ": " + refusal->error);
   }
   return std::move(prepared);
 }
 
-Result<Interpreted> PluginClient::interpret(Id context, std::string_view outcome_json) {
+Result<Interpreted> PluginClient::interpret(PluginUser user, std::string_view outcome_json) {
   if (!description_.interprets) return Interpreted();
-  Lane& lane = this->lane(context);
-  const std::lock_guard lock(lane.mutex);
-  MJ_TRY(reply, ask(lane, WireKind::interpret, outcome_json, options_.interpret_ms));
-  return understood(lane, read_interpret(reply), "interpret");
+  const auto lane = this->lane(user);
+  const std::lock_guard lock(lane->mutex);
+  MJ_TRY(reply, ask(*lane, WireKind::interpret, outcome_json, options_.interpret_ms));
+  return understood(*lane, read_interpret(reply), "interpret");
 }
 
 }  // namespace mycojobs::plugin

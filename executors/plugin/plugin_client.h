@@ -1,7 +1,7 @@
-// One plugin. Each context has a host of its own, so that what one tenant's script does to the plugin is no other's
-// concern; a few are kept, the ones that were used last. A host that dies, hangs or speaks nonsense is killed, and the
-// next call starts another; after three faults in a row the plugin rests in that context (Rest), and calls fail at
-// once.
+// One plugin. Each caller of a context has a host of its own, so that what one tenant's script does to the plugin is no
+// other's concern; a few are kept, the ones that were used last. A host that dies, hangs or speaks nonsense is killed,
+// and the next call starts another; after three faults in a row the plugin rests for that caller (Rest), and calls fail
+// at once.
 //
 // Errors of its calls, by what the caller can do next:
 //   unavailable   the plugin's fault. It says nothing about the job, which may be run again at once; or, while the
@@ -118,7 +118,13 @@ struct PluginOptions {
   bool rests = true;  // after faults; false: each call is tried
 };
 
-// Safe to share between threads: calls of one context queue up.
+// Whose script a call is about.
+struct PluginUser {
+  Id context = 0, caller = 0;  // 0: the call is about no script
+  auto operator<=>(const PluginUser&) const = default;
+};
+
+// Thread-safe. Calls of one user wait for one another.
 class PluginClient {
  public:
   // Checks the file, loads it, checks the description. The file stays open: what is loaded again later is the same one,
@@ -131,22 +137,27 @@ class PluginClient {
   const std::string& file() const { return options_.file; }
 
   Result<std::string> probe();  // what runs the scripts, in one line
-  Result<Prepared> prepare(Id context, std::string_view job_json);
+  Result<Prepared> prepare(PluginUser, std::string_view job_json);
   // Without interpret: nothing, at once.
-  Result<Interpreted> interpret(Id context, std::string_view outcome_json);
-  // Why it is not to be asked now; empty: it may be.
-  std::string resting(Id context);
+  Result<Interpreted> interpret(PluginUser, std::string_view outcome_json);
+  // Why the plugin is not to be called for this user now; empty: it may be.
+  std::string resting(PluginUser);
+  // True from a fault of the user's calls until one of them works.
+  bool has_faults(PluginUser);
 
  private:
-  struct Lane {  // of one context; 0: of none
+  struct Lane {  // of one user
     std::mutex mutex;
     std::unique_ptr<HostProcess> host;
     Rest rest;
     std::string last_fault;
     std::atomic<std::uint64_t> used_boot_ms = 0;
+    std::atomic<bool> has_faults = false;
   };
+  using Lanes = std::map<PluginUser, std::shared_ptr<Lane>>;
   PluginClient(PluginOptions options, const Clock& clock) : options_(std::move(options)), clock_(clock) {}
-  Lane& lane(Id context);
+  std::shared_ptr<Lane> lane(PluginUser);
+  void forget_idle_lanes();
   std::string why_resting(const Lane&) const;
   Result<void> ensure_host(Lane&);
   void end_idle_hosts(const Lane& but);
@@ -161,8 +172,8 @@ class PluginClient {
   Description description_;
   Policy profile_;
 
-  std::mutex mutex_;  // of the map; a lane stays where it is
-  std::map<Id, Lane> lanes_;
+  std::mutex mutex_;  // of the map
+  Lanes lanes_;
 };
 
 }  // namespace mycojobs::plugin

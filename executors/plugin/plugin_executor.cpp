@@ -64,10 +64,10 @@ bool ended_by_itself(const Outcome& outcome) {
 // Of the program, with the plugin asked for the last word.
 class PluginConversation final : public Conversation {
  public:
-  PluginConversation(std::unique_ptr<Conversation> program, std::shared_ptr<PluginClient> client, Id context,
+  PluginConversation(std::unique_ptr<Conversation> program, std::shared_ptr<PluginClient> client, PluginUser user,
                      Ended ended, std::vector<std::string> notes, std::uint64_t max_result_bytes)
       : program_(std::move(program)),
-        context_(context),
+        user_(user),
         client_(std::move(client)),
         ended_(std::move(ended)),
         notes_(std::move(notes)),
@@ -93,7 +93,7 @@ class PluginConversation final : public Conversation {
 
  private:
   std::unique_ptr<Conversation> program_;
-  Id context_;
+  PluginUser user_;
   std::shared_ptr<PluginClient> client_;
   Ended ended_;
   std::vector<std::string> notes_;
@@ -106,7 +106,7 @@ JobEnd PluginConversation::finish(const Outcome& outcome) const {
   Ended ended = ended_;
   if (ended.stderr_tail.size() > kStderrTail) ended.stderr_tail.erase(0, ended.stderr_tail.size() - kStderrTail);
   ended.result = end.result;
-  const auto read = client_->interpret(context_, outcome_question(ended, outcome));
+  const auto read = client_->interpret(user_, outcome_question(ended, outcome));
   const auto stands = [&](const std::string& why) {
     log(LogLevel::warn, "plugin", "{}: the default reading of a job's end stands: {}",
         job_key(ended.caller_id, ended.id), why);
@@ -153,10 +153,10 @@ Error PluginExecutor::blamed(Error error, const std::string& job) const {
 }
 
 Result<std::unique_ptr<Conversation>> PluginExecutor::begin(const JobFacts& facts, ArtifactSink* sink) const {
-  const Id context = facts.job.context_id;
-  if (std::string why = client_->resting(context); !why.empty()) return fail(Code::unavailable, std::move(why));
-  const std::string job = std::to_string(context) + ' ' + job_key(facts.job.caller_id, facts.job.id);
-  auto prepared = client_->prepare(context, job_question(facts));
+  const PluginUser user{facts.job.context_id, facts.job.caller_id};
+  if (std::string why = client_->resting(user); !why.empty()) return fail(Code::unavailable, std::move(why));
+  const std::string job = std::to_string(user.context) + ' ' + job_key(facts.job.caller_id, facts.job.id);
+  auto prepared = client_->prepare(user, job_question(facts));
   if (!prepared) return tl::unexpected(blamed(std::move(prepared).error(), job));
   {
     const std::lock_guard lock(mutex_);
@@ -170,7 +170,7 @@ Result<std::unique_ptr<Conversation>> PluginExecutor::begin(const JobFacts& fact
   for (PreparedFile& file : prepared->files)
     spec.files.push_back({std::move(file.path), std::move(file.bytes), file.mode});
   MJ_TRY(program, begin_program(facts, spec, sink));
-  return std::make_unique<PluginConversation>(std::move(program), client_, context, ended_of(facts.job),
+  return std::make_unique<PluginConversation>(std::move(program), client_, user, ended_of(facts.job),
                                               std::move(prepared->notes), facts.max_result_bytes);
 }
 

@@ -4,8 +4,8 @@
 // Whose fault a failure is. The plugin says that a job can never run: invalid, and the job is a dead letter. The plugin
 // cannot say, or rests: unavailable, and the job goes back to its queue as if it had not been taken. If it fails
 // three times in a row over the same job: unsupported, and the job ends with setup_error, which its retries count. All
-// of this by context: what one tenant's script does to the plugin ends no other's jobs. If interpret fails, the default
-// reading of the program's end stands.
+// of this by context and caller: what one tenant's script does to the plugin neither ends nor delays another's jobs. If
+// interpret fails, the default reading of the program's end stands.
 #pragma once
 
 #include <map>
@@ -27,6 +27,7 @@ class PluginExecutor final : public Executor {
   std::vector<Stage> stages() const override { return {stage()}; }
   Result<std::string> probe() const override;
   bool may_wait() const override { return true; }
+  bool holds_back(Id context, Id caller) const override { return client_->has_faults({context, caller}); }
   // Blocks for as long as the plugin may take: 2 s, and 5 s more where its host is to be started again.
   Result<std::unique_ptr<Conversation>> begin(const JobFacts&, ArtifactSink*) const override;
 

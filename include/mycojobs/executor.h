@@ -127,6 +127,8 @@ class Executor {
   virtual bool may_wait() const { return false; }
   // False: finish() may not, though others may. A job's end is reported after it.
   virtual bool finish_may_wait() const { return may_wait(); }
+  // True while begin() fails for jobs of this caller alone, so that jobs of others may begin. Any thread; never blocks.
+  virtual bool holds_back(Id /*context*/, Id /*caller*/) const { return false; }
   // sink: for its artifacts; lives as long as the conversation; null: they are passed over.
   // Error invalid: the job can never run; the message names the field.
   virtual Result<std::unique_ptr<Conversation>> begin(const JobFacts&, ArtifactSink*) const = 0;

@@ -19,7 +19,7 @@ TEST_P(Fault, OfPrepareIsThePluginsAndNotTheJobs) {
   auto loaded = load(GetParam().fault);
   ASSERT_TRUE(loaded) << loaded.error().message;
   for (int i = 0; i < 2; ++i) {
-    const auto prepared = (*loaded)->prepare(1, kJob);
+    const auto prepared = (*loaded)->prepare({1, 12}, kJob);
     ASSERT_FALSE(prepared);
     EXPECT_EQ(prepared.error().code, Code::unavailable);
     EXPECT_EQ(prepared.error().message, "plugin cat: " + std::string(GetParam().says));
@@ -54,7 +54,7 @@ TEST_F(Plugins, ThatHangAreKilledAtTheDeadline) {
   options.prepare_ms = 200;
   auto loaded = plugin::PluginClient::load(options, clock_);
   ASSERT_TRUE(loaded) << loaded.error().message;
-  const auto prepared = (*loaded)->prepare(1, kJob);
+  const auto prepared = (*loaded)->prepare({1, 12}, kJob);
   ASSERT_FALSE(prepared);
   EXPECT_EQ(prepared.error().message, "plugin cat: it did not answer within 200 ms (prepare)");
   EXPECT_TRUE((*loaded)->probe()) << "a new host answers the next call";
@@ -70,7 +70,7 @@ TEST_F(Plugins, ThatSpeakOutOfTurnAreNoticedWithTheNextCall) {
   }
   auto early = load("speaks_early");
   ASSERT_TRUE(early) << early.error().message;
-  const auto prepared = (*early)->prepare(1, kJob);
+  const auto prepared = (*early)->prepare({1, 12}, kJob);
   ASSERT_FALSE(prepared) << "its byte is the first of the frame that answers";
   EXPECT_EQ(prepared.error().message, "plugin cat: it wrote nonsense into its host's socket (prepare)");
 }
@@ -79,7 +79,7 @@ TEST_F(Plugins, CannotForkAndDoNotHoldUpTheAgentWithWhatTheyWrite) {
   for (const char* fault : {"forks", "stderr"}) {
     auto loaded = load(fault);
     ASSERT_TRUE(loaded) << loaded.error().message;
-    const auto prepared = (*loaded)->prepare(1, kJob);
+    const auto prepared = (*loaded)->prepare({1, 12}, kJob);
     ASSERT_TRUE(prepared) << prepared.error().message;
     EXPECT_EQ(prepared->command.size(), 2U);
   }
@@ -125,19 +125,19 @@ TEST_F(Plugins, RefusalsNameTheJobsFieldAndAreNoFault) {
   auto loaded = load("sometimes");
   ASSERT_TRUE(loaded) << loaded.error().message;
   for (int i = 0; i < 5; ++i) {
-    const auto prepared = (*loaded)->prepare(1, R"({"script": "never"})");
+    const auto prepared = (*loaded)->prepare({1, 12}, R"({"script": "never"})");
     ASSERT_FALSE(prepared);
     EXPECT_EQ(prepared.error().code, Code::invalid);
     EXPECT_EQ(prepared.error().message, "script: this can never run");
   }
-  EXPECT_TRUE((*loaded)->prepare(1, kJob));
+  EXPECT_TRUE((*loaded)->prepare({1, 12}, kJob));
 }
 
 TEST_F(Plugins, ThatInterpretWronglyAreAtFault) {
   for (const char* fault : {"interpret_crashes", "interpret_lies"}) {
     auto loaded = load(fault);
     ASSERT_TRUE(loaded) << loaded.error().message;
-    const auto interpreted = (*loaded)->interpret(1, "{}");
+    const auto interpreted = (*loaded)->interpret({1, 12}, "{}");
     ASSERT_FALSE(interpreted) << fault;
     EXPECT_EQ(interpreted.error().code, Code::unavailable) << fault;
   }
@@ -179,19 +179,19 @@ TEST_F(Plugins, RestAfterThreeFaultsAndComeBack) {
   TurnedClock clock;
   auto loaded = load("sometimes", clock);
   ASSERT_TRUE(loaded) << loaded.error().message;
-  const auto crash = [&] { return (*loaded)->prepare(1, R"({"script": "crash"})").error().message; };
+  const auto crash = [&] { return (*loaded)->prepare({1, 12}, R"({"script": "crash"})").error().message; };
   for (int i = 0; i < 3; ++i) EXPECT_EQ(crash(), "plugin cat: it crashed: signal SIGABRT (prepare)");
   EXPECT_EQ(
-      (*loaded)->prepare(1, kJob).error().message,
+      (*loaded)->prepare({1, 12}, kJob).error().message,
       "plugin cat: it rests for 1 s more after 3 faults in a row, the last: it crashed: signal SIGABRT (prepare)");
   clock.now += 1000;
   EXPECT_EQ(crash(), "plugin cat: it crashed: signal SIGABRT (prepare)");
-  EXPECT_NE((*loaded)->prepare(1, kJob).error().message.find("it rests for 2 s more after 4 faults"),
+  EXPECT_NE((*loaded)->prepare({1, 12}, kJob).error().message.find("it rests for 2 s more after 4 faults"),
             std::string::npos);
   clock.now += 2000;
-  EXPECT_TRUE((*loaded)->prepare(1, kJob));
+  EXPECT_TRUE((*loaded)->prepare({1, 12}, kJob));
   EXPECT_EQ(crash(), "plugin cat: it crashed: signal SIGABRT (prepare)") << "forgiven: it counts from one again";
-  EXPECT_TRUE((*loaded)->prepare(1, kJob));
+  EXPECT_TRUE((*loaded)->prepare({1, 12}, kJob));
 }
 
 // One tenant's script must not be able to end the jobs of another.
@@ -199,13 +199,32 @@ TEST_F(Plugins, ThatOneContextBringsDownServeTheOthers) {
   TurnedClock clock;
   auto loaded = load("sometimes", clock);
   ASSERT_TRUE(loaded) << loaded.error().message;
-  EXPECT_TRUE((*loaded)->prepare(2, kJob));
-  for (int i = 0; i < 4; ++i) EXPECT_FALSE((*loaded)->prepare(1, R"({"script": "crash"})"));
-  EXPECT_NE((*loaded)->resting(1), "");
-  EXPECT_EQ((*loaded)->prepare(1, kJob).error().code, Code::unavailable) << "its jobs are put back, none is ended";
-  EXPECT_EQ((*loaded)->resting(2), "");
-  EXPECT_TRUE((*loaded)->prepare(2, kJob));
-  EXPECT_TRUE((*loaded)->prepare(3, kJob)) << "a host of its own";
+  EXPECT_TRUE((*loaded)->prepare({2, 12}, kJob));
+  for (int i = 0; i < 4; ++i) EXPECT_FALSE((*loaded)->prepare({1, 12}, R"({"script": "crash"})"));
+  EXPECT_NE((*loaded)->resting({1, 12}), "");
+  EXPECT_EQ((*loaded)->prepare({1, 12}, kJob).error().code, Code::unavailable)
+      << "its jobs are put back, none is ended";
+  EXPECT_EQ((*loaded)->resting({2, 12}), "");
+  EXPECT_TRUE((*loaded)->prepare({2, 12}, kJob));
+  EXPECT_TRUE((*loaded)->prepare({3, 12}, kJob)) << "a host of its own";
+}
+
+// Submitters of one context trust one another no more than contexts do.
+TEST_F(Plugins, ThatOneCallerBringsDownServeOtherCallers) {
+  TurnedClock clock;
+  auto loaded = load("sometimes", clock);
+  ASSERT_TRUE(loaded) << loaded.error().message;
+  const plugin::PluginUser bob{1, 66}, ann{1, 12};
+  for (int i = 0; i < 4; ++i) {
+    EXPECT_FALSE((*loaded)->prepare(bob, R"({"script": "crash"})"));
+    EXPECT_TRUE((*loaded)->prepare(ann, kJob)) << "a host of its own";
+  }
+  EXPECT_NE((*loaded)->resting(bob), "");
+  EXPECT_TRUE((*loaded)->has_faults(bob));
+  EXPECT_EQ((*loaded)->resting(ann), "");
+  EXPECT_FALSE((*loaded)->has_faults(ann));
+  for (Id caller = 1000; caller < 3500; ++caller) EXPECT_EQ((*loaded)->resting({1, caller}), "");
+  EXPECT_NE((*loaded)->resting(bob), "") << "what is known of it is not pushed out by other callers";
 }
 
 TEST(Rest, IsFourTimesAsLongAsAFaultThatTookItsTime) {

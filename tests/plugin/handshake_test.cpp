@@ -54,10 +54,10 @@ TEST_F(Plugins, InCAreAsGoodAsOthers) {
   EXPECT_EQ((*loaded)->description().name, "nothing");
   EXPECT_FALSE((*loaded)->description().interprets);
   EXPECT_EQ((*loaded)->probe().value_or(""), "true");
-  const auto prepared = (*loaded)->prepare(1, kJob);
+  const auto prepared = (*loaded)->prepare({1, 12}, kJob);
   ASSERT_TRUE(prepared) << prepared.error().message;
   EXPECT_EQ(prepared->command, std::vector<std::string>{"/bin/true"});
-  EXPECT_TRUE((*loaded)->interpret(1, "{}"));
+  EXPECT_TRUE((*loaded)->interpret({1, 12}, "{}"));
 }
 
 TEST_F(Plugins, ThatAreNoSharedObjectAreRefused) {

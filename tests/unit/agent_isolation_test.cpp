@@ -63,6 +63,22 @@ class HangingExecutor final : public Executor {
   bool may_wait_;
 };
 
+// Like a plugin that rests after the faults of one caller.
+class RestingExecutor final : public Executor {
+ public:
+  static constexpr Id kCaller = 66;
+  std::string_view name() const override { return "rests"; }
+  std::vector<std::string> script_types() const override { return {"rests"}; }
+  std::vector<Stage> stages() const override { return {{"rests", "fake", {}}}; }
+  Result<std::string> probe() const override { return "1"; }
+  bool may_wait() const override { return true; }
+  bool holds_back(Id, Id caller) const override { return caller == kCaller; }
+  Result<std::unique_ptr<Conversation>> begin(const JobFacts& facts, ArtifactSink* sink) const override {
+    if (facts.job.caller_id == kCaller) return fail(Code::unavailable, "it rests");
+    return FakeExecutor().begin(facts, sink);
+  }
+};
+
 // Context 3 has a server of its own.
 class TwoServers final : public StoreFactory {
  public:
@@ -96,6 +112,7 @@ class Isolation : public AgentTest {
     executors.push_back(std::make_unique<FakeExecutor>());
     executors.push_back(std::make_unique<HangingExecutor>(gate_, true));
     executors.push_back(std::make_unique<HangingExecutor>(gate_, false));
+    executors.push_back(std::make_unique<RestingExecutor>());
     auto agent = Agent::start({servers_, std::make_unique<FakeSandbox>(control_), std::move(executors), agent_clock_},
                               settings_);
     ASSERT_TRUE(agent) << agent.error().message;
@@ -201,6 +218,30 @@ TEST_F(Isolation, APluginThatHangsInBeginHoldsUpNobodyElse) {
   control_.end_all(RunStatus::ok);
   ASSERT_TRUE(wait_for_end(hangs));
   EXPECT_EQ(read(hangs).status, JobStatus::finished);
+}
+
+// They were the next ones of their queue again and again, and the queue rested with them.
+TEST_F(Isolation, JobsOfACallerThatIsHeldBackHoldUpNoOtherCallers) {
+  start_all(1);
+  std::vector<std::string> held;
+  for (int i = 0; i < 3; ++i) {
+    Job job = new_job("x");
+    job.script_type = "rests";
+    job.caller_id = RestingExecutor::kCaller;
+    held.push_back(submit(job));
+  }
+  for (int i = 0; i < 20; ++i) {
+    const std::string other = submit_as("rests", "y");
+    EXPECT_TRUE(eventually([&] {
+      control_.end_all(RunStatus::ok);
+      return read(other).ended_ms != 0;
+    })) << i;
+    EXPECT_EQ(read(other).status, JobStatus::finished);
+  }
+  for (const std::string& key : held) {
+    EXPECT_EQ(read(key).status, JobStatus::dispatched);
+    EXPECT_EQ(read(key).deliveries, 0U) << "none is counted";
+  }
 }
 
 TEST_F(Isolation, JobsOfAPluginThatHangsInBeginDoNotTakeAllSlotsForLong) {

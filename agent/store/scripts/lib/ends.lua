@@ -89,7 +89,7 @@ end
 
 -- What a claim says of a run, and of a wait, and no more of a job that has ended.
 local kUntilTheEnd = {'message', 'cancel', 'lease_ms', 'until_ms', 'log_base', 'reason', 'held', 'turn', 'overdue',
-  'waiting_since', 'beat', 'began', 'postponed'}
+  'waiting_since', 'beat', 'began', 'postponed', 'unbegun'}
 -- The one terminal transition. fields: name, value, ... with the status first; by_owner: a digest of them, by which its
 -- claim may repeat it. The owner works it out: here it would stop all other clients for longer than the rest of an end.
 -- claim nil: the mark cannot be written because another client took its key; the hash says it alone then.
@@ -168,31 +168,39 @@ local function cancel_job(job, claim)
   return 'ended'
 end
 
--- A live claim gives its job back, to be taken next. An error if the queue is a list no more.
-local function give_back(job, claim, how, reason)
+-- A live claim gives its job back, to be taken next, or after a pause. An error if the queue is a list no more.
+local function give_back(job, claim, how, reason, pause_ms)
   if claim.cancel then return finish(job, claim, failure('cancelled', 'cancelled'), false) end
   local queue = claim.queue or ''
   local err = wrong_queue(queue, claim.priority)
   if err then return err end
-  push(job, claim, queue, true)
+  local due = pause_ms and dec(now_ms + pause_ms)
+  local state = due and 'delayed' or 'queued'
+  if due then redis.call('ZADD', 'mj:delayed', due, job) else push(job, claim, queue, true) end
   add_fact(queue, job, claim, how, 'c', claim.claim_id or '', 'e', claim.epoch or '0', 'd', claim.deliveries or '0', 'why', reason)
-  set_claim(job, claim, 'state', 'queued', 'reason', how)
-  claim.state = 'queued'
+  if due then add_fact(queue, job, claim, 'parked', 'why', 'delayed', 'due', due) end
+  set_claim(job, claim, 'state', state, 'reason', how)
+  if due then redis.call('HSET', 'mj:claim:' .. job, 'waiting_since', dec(now_ms)) end
+  claim.state = state
   redis.call('HDEL', 'mj:claim:' .. job, 'until_ms', 'beat', 'began')
   leave(job, claim, 'live')
   if has_type(job, 'hash') then
     redis.call('HDEL', job, 'claim_id', 'runner_id', 'lease_until_ms')
-    redis.call('HSET', job, 'status', 'dispatched', 'detail', 'queued', 'updated_at', now_s)
+    redis.call('HSET', job, 'status', 'dispatched', 'detail', state, 'updated_at', now_s)
   end
   show_node(job, claim)
 end
 
--- The same by its owner; what it had not begun is no delivery, and the wait for its first run goes on.
+-- The same by its owner; what it had not begun is no delivery, and the wait for its first run goes on. A job that is given
+-- back unbegun again and again waits in between, so that it does not keep the jobs behind it from their turn.
+local kFirstPauseMs, kMaxPauseMs = 50, 6400
 local function release(job, claim, reason, ran)
   if not ran and not claim.cancel then claim.deliveries = dec(math.max(0, num(claim.deliveries) - 1)) end
-  local failed = give_back(job, claim, 'released', reason)
-  if failed or claim.state ~= 'queued' then return failed end
-  redis.call('HSET', 'mj:claim:' .. job, 'deliveries', claim.deliveries)
+  local unbegun = ran and 0 or num(claim.unbegun) + 1
+  local pause_ms = unbegun > 1 and math.min(kFirstPauseMs * 2 ^ math.min(unbegun - 2, 20), kMaxPauseMs) or nil
+  local failed = give_back(job, claim, 'released', reason, pause_ms)
+  if failed or claim.state ~= 'queued' and claim.state ~= 'delayed' then return failed end
+  redis.call('HSET', 'mj:claim:' .. job, 'deliveries', claim.deliveries, 'unbegun', dec(unbegun))
   if not has_type(job, 'hash') then return end
   redis.call('HSET', job, 'deliveries', claim.deliveries)
   if not never_ran(claim) then return end
