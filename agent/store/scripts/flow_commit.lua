@@ -65,9 +65,13 @@ local function plant(each)
     add_anomaly(job .. ' was submitted by itself, and is a job of flow ' .. me .. ' by its id: the flow goes on with its end')
     return set_claim(job, claim, 'flow', me)
   end
+  -- The id was reserved for this flow, and a client has written a record there all the same. What a client has written is
+  -- never deleted: the node runs that record, which is of the same caller.
+  if redis.call('EXISTS', job) == 1 then
+    return add_anomaly(job .. ' was written by another client, and is a job of flow ' .. me .. ' by its id: the flow runs it as it is')
+  end
   local kept = record_charge(each.record)
   charge(caller_of(job), kept)
-  redis.call('DEL', job)
   redis.call('HSET', job, 'id', string.match(job, '%d+$'), 'created_at', now_s, 'flow_id', flow, 'status',
     'waiting_for_prerequisites', 'detail', 'planned', 'updated_at', now_s, unpack(each.record))
   plan(job, claim, each.queue, me, 'kept', dec(kept))
