@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "domain/utf8.h"
+#include "store/record_changes.h"
 
 namespace mycojobs::service {
 
@@ -25,10 +26,8 @@ Result<PausedQueue> pause_queue(const Caller& by, Store& store, std::string_view
   MJ_CHECK(may(by, store, Action::administer, {.name = "queues"}));
   MJ_TRY(known, store.queues(by.context));
   MJ_TRY(key, queue_named(queue, known));
-  const bool was_paused =
-      std::any_of(known.begin(), known.end(), [&](const QueueInfo& info) { return info.queue == key && info.paused; });
-  MJ_CHECK(store.pause_queue(by.context, key, paused));
-  return PausedQueue{std::move(key), was_paused != paused};
+  MJ_TRY(changed, set_queue_paused(store, by.context, key, paused));
+  return PausedQueue{std::move(key), changed};
 }
 
 Result<std::vector<DeadLetter>> dead_letters(const Caller& by, Store& store, std::size_t max) {

@@ -24,4 +24,7 @@ Result<bool> delete_context_if(RecordStore&, Id context, const std::string& revi
 // not_found; conflict: it was sent before.
 Result<void> post_message_record(RecordStore&, Id context, const std::string& message_key, const Fields& signature);
 
+// Pauses a queue, or lets it go on. True: it was not so before; of several calls at the same time that is one.
+Result<bool> set_queue_paused(RecordStore&, Id context, const std::string& queue, bool paused);
+
 }  // namespace mycojobs

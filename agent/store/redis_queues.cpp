@@ -79,9 +79,14 @@ Result<std::vector<QueueInfo>> RedisStore::queues(Id context) {
   return out;
 }
 
-Result<void> RedisStore::pause_queue(Id context, const std::string& queue, bool paused) {
-  MJ_CHECK(command(context, {paused ? "SADD" : "SREM", "mj:paused", queue}));
+Result<bool> RedisStore::set_queue_paused(Id context, const std::string& queue, bool paused) {
+  MJ_TRY(changed, command(context, {paused ? "SADD" : "SREM", "mj:paused", queue}));
   MJ_CHECK(command(context, {"PUBLISH", "mj:wake", queue}));
+  return changed.number() == 1;
+}
+
+Result<void> RedisStore::pause_queue(Id context, const std::string& queue, bool paused) {
+  MJ_CHECK(set_queue_paused(context, queue, paused));
   return {};
 }
 

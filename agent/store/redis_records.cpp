@@ -115,6 +115,11 @@ Result<void> post_message_record(RecordStore& store, Id context, const std::stri
   return redis->post_message(context, message_key, signature);
 }
 
+Result<bool> set_queue_paused(RecordStore& store, Id context, const std::string& queue, bool paused) {
+  MJ_TRY(redis, redis_of(store));
+  return redis->set_queue_paused(context, queue, paused);
+}
+
 Result<void> RedisStore::delete_record(Id context, const std::string& key) {
   MJ_CHECK(check_place(context, key));
   MJ_TRY(redis, link(context));

@@ -103,6 +103,7 @@ class RedisStore final : public Store, private ContextLinks {
 
   Result<std::vector<QueueInfo>> queues(Id context) override;
   Result<void> pause_queue(Id context, const std::string& queue, bool paused) override;
+  Result<bool> set_queue_paused(Id context, const std::string& queue, bool paused);
   Result<std::uint32_t> purge_queue(Id context, const std::string& queue, std::uint32_t max) override;
   Result<std::vector<std::string>> queue_entries(Id context, const std::string& queue, std::uint64_t from,
                                                  std::uint32_t max) override;

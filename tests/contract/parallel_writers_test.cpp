@@ -327,6 +327,32 @@ TEST_P(ParallelWriters, CreatedJobIsQueuedOnce) {
   EXPECT_EQ(store_->queue_length(1, "queue:python").value(), 1U);
 }
 
+TEST_P(ParallelWriters, BatchIsStoredOnce) {
+  const std::vector<Job> batch{job(1), job(2), job(3)};
+  EXPECT_EQ(outcomes([&](Writer& w, int) { return create_jobs(by_, *w.store, 12, batch, true); }), all_ok());
+  EXPECT_EQ(store_->queue_length(1, "queue:python").value(), 3U);
+  EXPECT_EQ(facts("scheduled"), 3U);
+  const auto answers = at_once([&](Writer& w, int) { return create_jobs(by_, *w.store, 12, {job(0), job(0)}, false); });
+  std::set<Id> numbered;
+  for (const auto& each : answers) {
+    ASSERT_TRUE(each) << each.error().message;
+    for (const Job& made : *each) numbered.insert(made.id);
+  }
+  EXPECT_EQ(numbered.size(), 2U * kWriters);
+}
+
+TEST_P(ParallelWriters, QueueIsPausedAndResumedOnce) {
+  submitted(1);
+  for (const bool paused : {true, false}) {
+    int changed = 0;
+    for (const auto& answer : at_once([&](Writer&w, int) { return pause_queue(by_, *w.store, "python", paused); })) {
+      ASSERT_TRUE(answer) << answer.error().message;
+      changed += answer->changed ? 1 : 0;
+    }
+    EXPECT_EQ(changed, 1) << paused;
+  }
+}
+
 TEST_P(ParallelWriters, JobIsCancelledOnce) {
   submitted(1);
   EXPECT_EQ(outcomes([&](Writer& w, int) { return cancel_job(by_, *w.store, job_key(1)); }), all_ok());
@@ -448,6 +474,50 @@ TEST_P(ParallelWriters, FlowIsStartedApprovedAndDeletedOnce) {
   EXPECT_EQ(outcomes([&](Writer& w, int) { return delete_flow(by_, w.stores(), flow.id); }), once_and("not_found"));
 }
 
+TEST_P(ParallelWriters, JobsBecomeNodesOfOneFlow) {
+  ASSERT_TRUE(create_jobs(by_, *store_, 12, {job(1), job(2)}, false));
+  const json nodes = json::object();
+  EXPECT_EQ(outcomes([&](Writer& w, int) {
+              return create_flow_of_jobs(by_, w.stores(), "of jobs", json::array({1, 2}), nodes, {});
+            }),
+            once_and("conflict"));
+  EXPECT_EQ(field("job:12:1", "flow_id"), field("job:12:2", "flow_id"));
+}
+
+TEST_P(ParallelWriters, ReplaysAreFlowsOfTheirOwn) {
+  const Flow flow = flow_of(R"({"name": "f", "jobs": {"a": {"log": "x"}}})");
+  ASSERT_TRUE(start_flow(by_, writers_[0]->stores(), {flow.id, "manual"}));
+  const auto answers = at_once([&](Writer& w, int) {
+    ReplayFlow request;
+    request.flow = flow.id;
+    return replay_flow(by_, w.stores(), request);
+  });
+  auto made = ids(answers, [](const Flow& each) { return each.id; });
+  made.insert(flow.id);
+  EXPECT_EQ(made.size(), static_cast<std::size_t>(kWriters + 1));
+}
+
+TEST_P(ParallelWriters, ScheduleIsChangedByOneOfThoseWhoReadIt) {
+  Schedule schedule;
+  schedule.name = "nightly";
+  schedule.caller = 12;
+  schedule.cron = "0 3 * * *";
+  schedule.zone = "UTC";
+  schedule.definition_hash = "abc";
+  for (std::uint64_t revision = 0; revision < 3; ++revision) {
+    EXPECT_EQ(outcomes([&](Writer& w, int i) {
+                Schedule wanted = schedule;
+                wanted.note = "of writer " + std::to_string(i);
+                return w.flows->put_schedule(1, wanted, "{}", revision);
+              }),
+              once_and("conflict"))
+        << revision;
+    const auto stored = writers_[0]->flows->schedules(1).value();
+    ASSERT_EQ(stored.size(), 1U);
+    EXPECT_EQ(stored[0].revision, revision + 1);
+  }
+}
+
 constexpr const char* kManifest = R"json({
   "name": "acme/count@1", "state": {"type": "integer"}, "key_schema": {"type": "integer"},
   "schemas": {"acme/Hit@1": {"type": "object", "required": ["id"], "properties": {"id": {"type": "integer"}}},
@@ -478,6 +548,18 @@ TEST_P(ParallelWriters, WorkflowIsAppliedAndAnEventSentOnce) {
               return send_event(by_, {*w.store, *w.worlds}, event);
             })),
             1);
+}
+
+// Each writer is another caller with a manifest of its own.
+TEST_P(ParallelWriters, EventNameGetsOneManifest) {
+  EXPECT_EQ(outcomes([&](Writer& w, int i) {
+              std::string text = kManifest;
+              for (std::size_t at = 0; (at = text.find("acme/count@1", at)) != std::string::npos;)
+                text.replace(at, 12, "acme/count" + std::to_string(i) + "@1");
+              const Caller by{1, 100 + static_cast<Id>(i), WayIn::command, true};
+              return apply_workflow(by, {*w.store, *w.worlds}, json::parse(text), {{{"count.lua", ""}}, std::nullopt});
+            }),
+            once_and("conflict"));
 }
 
 MJ_BOTH_STORES(ParallelWriters);
