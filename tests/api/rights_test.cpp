@@ -1,11 +1,18 @@
 // Who may do what over JSON-RPC, asked as attackers would: by somebody else's ids, and by comparing answers.
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <atomic>
 #include <map>
 #include <optional>
 #include <set>
+#include <thread>
 
 #include "api/services.h"
 #include "api_fixture.h"
 #include "base/ed25519.h"
+#include "base/fd.h"
 
 namespace mycojobs {
 namespace {
@@ -347,6 +354,59 @@ TEST(Networks, AreLookedAtWhenTheCallIsMade) {
   answer = http.post(call);
   ASSERT_FALSE(answer);
   EXPECT_EQ(answer.error().code, Code::unavailable) << answer.error().message;
+}
+
+// Answers each connection on the loopback with the same bytes, and counts them.
+class RawServer {
+ public:
+  RawServer() : listener_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    sockaddr_in at{};
+    at.sin_family = AF_INET;
+    at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    EXPECT_EQ(::bind(listener_.get(), reinterpret_cast<sockaddr*>(&at), sizeof at), 0);
+    EXPECT_EQ(::listen(listener_.get(), 8), 0);
+    socklen_t size = sizeof at;
+    ::getsockname(listener_.get(), reinterpret_cast<sockaddr*>(&at), &size);
+    url_ = "http://127.0.0.1:" + std::to_string(ntohs(at.sin_port)) + "/";
+  }
+  ~RawServer() {
+    ::shutdown(listener_.get(), SHUT_RDWR);
+    if (thread_.joinable()) thread_.join();
+  }
+  const std::string& url() const { return url_; }
+  int connections() const { return connections_; }
+  void answer(const std::string& text) {
+    thread_ = std::thread([this, text] {
+      for (;;) {
+        const Fd peer(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+        if (!peer) return;
+        ++connections_;
+        char request[4096];
+        (void)!::recv(peer.get(), request, sizeof request, 0);
+        (void)!::send(peer.get(), text.data(), text.size(), MSG_NOSIGNAL);
+      }
+    });
+  }
+
+ private:
+  Fd listener_;
+  std::string url_;
+  std::atomic<int> connections_{0};
+  std::thread thread_;
+};
+
+TEST(Networks, RedirectsAreNotFollowedAndNoProxyIsUsed) {
+  RawServer named, other;
+  other.answer("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nno");
+  named.answer("HTTP/1.1 307 Temporary Redirect\r\nContent-Length: 0\r\nLocation: " + other.url() + "\r\n\r\n");
+  for (const char* name : {"http_proxy", "HTTP_PROXY", "ALL_PROXY"}) ::setenv(name, other.url().c_str(), 1);
+  HttpClient http;
+  const auto answer = http.post({named.url(), "{}", "token", 2000});
+  for (const char* name : {"http_proxy", "HTTP_PROXY", "ALL_PROXY"}) ::unsetenv(name);
+  ASSERT_TRUE(answer) << answer.error().message;
+  EXPECT_EQ(answer->status, 307);
+  EXPECT_EQ(named.connections(), 1);
+  EXPECT_EQ(other.connections(), 0);
 }
 
 }  // namespace

@@ -243,6 +243,25 @@ TEST_F(Schedules, AMomentWhoseFlowIsOverTheLimitsIsPassedOverWithTheField) {
   EXPECT_GT(stored().next_ms, kNoon);
 }
 
+// Lists are those of the moment, too.
+TEST_F(Schedules, ACallerThatIsOutOfTheListsStartsNothing) {
+  const FlowPlan logs = plan("old");
+  put(one("nightly", logs), logs);
+  server_.plain(kContext, {"HSET", "context:1", "id", "1", "admins", "[1]", "submitters", "[13]"});
+  clock_.unix = clock_.boot = kNoon;
+  ContextSettings settings;
+  settings.context = kContext;
+  settings.instance = "coordinator";
+  ContextRounds rounds(server_.open_flows().value(), server_.open().value(), clock_, settings);
+  ASSERT_TRUE(rounds.round());
+  EXPECT_EQ(runs(), Runs{});
+  EXPECT_NE(stored().note.find("actor 12 may not create flows"), std::string::npos) << stored().note;
+  server_.plain(kContext, {"HSET", "context:1", "submitters", "[12]"});
+  clock_.unix = clock_.boot = kNoon + kMinute;
+  ASSERT_TRUE(rounds.round());
+  EXPECT_EQ(runs().size(), 1U) << "and does again";
+}
+
 // Another client's SET on the flow that it began last: nothing of that flow can be read any more.
 TEST_F(Schedules, OneWhoseLastFlowWasOverwrittenStartsItsNextAndHoldsUpNobody) {
   const FlowPlan logs = plan("old");
