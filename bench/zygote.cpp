@@ -78,7 +78,7 @@ Forked fork_job() {
   if (pid < 0) fail_bench("fork");
   if (pid == 0) {
     ::close(ends[0]);
-    ::_exit(run_job(ends[1]));
+    ::_exit(run_job({ends[1], ends[1]}));
   }
   ::close(ends[1]);
   return {pid, ends[0]};

@@ -267,7 +267,7 @@ class Walk {
 
 }  // namespace
 
-Result<HostRequest> read_request(int channel, const std::string& folder) {
+Result<HostRequest> read_request(int down, const std::string& folder) {
   RequestTaker taker(folder);
   HostRequest& request = taker.request;
   FrameReader reader({{FrameKind::facts, kMaxFactsBytes},
@@ -281,8 +281,8 @@ Result<HostRequest> read_request(int channel, const std::string& folder) {
   std::span<char> buffer = first;
   for (bool started = false; !taker.complete(); started = true) {
     ssize_t got = 0;
-    while ((got = receive(channel, buffer.data(), buffer.size(), request.attached)) < 0) {
-      if (!try_again(channel, POLLIN)) return fail(Code::io, "channel: cannot read the request: " + errno_text(errno));
+    while ((got = receive(down, buffer.data(), buffer.size(), request.attached)) < 0) {
+      if (!try_again(down, POLLIN)) return fail(Code::io, "channel: cannot read the request: " + errno_text(errno));
     }
     if (got == 0 && !started) return fail(Code::unavailable, "channel: closed before a job came");
     if (got == 0) return fail(Code::invalid, "channel: the request ends in the middle");
@@ -312,8 +312,8 @@ int leave_unstarted(int channel, const Error& error) {
   return kExit;
 }
 
-Result<std::string> ask(int channel, std::string_view call) {
-  if (!send_frame(channel, FrameKind::call, call)) return fail(Code::unavailable, "channel: the agent has gone");
+Result<std::string> ask(const JobChannel& channel, std::string_view call) {
+  if (!send_frame(channel.up, FrameKind::call, call)) return fail(Code::unavailable, "channel: the agent has gone");
   // One question at a time: the next frame is its answer.
   std::string reply;
   bool whole = false;
@@ -322,8 +322,8 @@ Result<std::string> ask(int channel, std::string_view call) {
   std::uint32_t wanted = 5;        // never more than this frame: what follows belongs to the next question
   std::string header;
   while (!whole) {
-    const ssize_t got = ::read(channel, buffer.data(), std::min<std::size_t>(buffer.size(), wanted));
-    if (got < 0 && try_again(channel, POLLIN)) continue;
+    const ssize_t got = ::read(channel.down, buffer.data(), std::min<std::size_t>(buffer.size(), wanted));
+    if (got < 0 && try_again(channel.down, POLLIN)) continue;
     if (got <= 0) return fail(Code::unavailable, "channel: the agent has gone");
     const std::string_view bytes(buffer.data(), static_cast<std::size_t>(got));
     wanted -= static_cast<std::uint32_t>(got);

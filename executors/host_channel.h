@@ -1,6 +1,6 @@
 // The script host's end of the channel (channel.h): blocking, one thread at a time. The same for every host.
 //
-//   read_request(channel)  -->  run the script  -->  send_artifacts(...)  -->  send_frame(... done)
+//   read_request(channel.down)  -->  run the script  -->  send_artifacts(...)  -->  send_frame(... done)
 #pragma once
 
 #include <string>
@@ -9,6 +9,7 @@
 #include "base/fd.h"
 #include "executors/channel.h"
 #include "mycojobs/result.h"
+#include "sandbox/zygote.h"
 
 namespace mycojobs {
 
@@ -20,7 +21,7 @@ struct HostRequest {
 // Waits for the job. Makes kArtifactsFolder and writes the files that come along below `folder`. Error: unavailable,
 // the other end closed before anything came (no job: leave quietly); invalid, what came is not a request; io. folder:
 // /job; another one in tests.
-Result<HostRequest> read_request(int channel, const std::string& folder = "/job");
+Result<HostRequest> read_request(int down, const std::string& folder = "/job");
 // What a host does with such an error, before it leaves with the exit code that this returns: unless nobody sent a job,
 // the job's end says why it never began.
 int leave_unstarted(int channel, const Error&);
@@ -30,7 +31,7 @@ bool send_frames(int channel, std::string_view frames);  // as append_frame() ma
 
 // One question to the agent and its answer: blocks until the reply comes. call: the payload of the frame; its id must
 // be new. Error unavailable: the channel has ended. Replies to other calls are passed over.
-Result<std::string> ask(int channel, std::string_view call);
+Result<std::string> ask(const JobChannel&, std::string_view call);
 
 // What the script left in its artifacts folder: regular files with one name each and nothing else, in the order of
 // their names. At most kMostArtifacts (domain/artifact_list.h), max_bytes together, a path of kMaxArtifactPath bytes.

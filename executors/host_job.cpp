@@ -14,7 +14,7 @@ namespace {
 
 // Written before the script starts, and by the handler of SIGTERM.
 struct ThisJob {
-  int channel = -1;
+  JobChannel channel;
   pid_t pid = 0;
   volatile std::sig_atomic_t term_seen = 0;
   volatile std::sig_atomic_t script_asks = 0;
@@ -32,7 +32,7 @@ extern "C" void on_term(int signal) {
 
 }  // namespace
 
-void begin(int channel) {
+void begin(JobChannel channel) {
   this_job.channel = channel;
   this_job.pid = ::getpid();
   struct sigaction action {};
@@ -41,7 +41,7 @@ void begin(int channel) {
   ::sigaction(SIGTERM, &action, nullptr);
 }
 
-void begin_next(int channel) {
+void begin_next(JobChannel channel) {
   this_job.channel = channel;
   this_job.term_seen = 0;
   this_job.script_asks = 0;
@@ -66,8 +66,10 @@ void renew_environment(const std::map<std::string, std::string>& variables) {
 }
 
 bool is_here() { return ::getpid() == this_job.pid; }
-int channel() { return this_job.channel; }
-bool send(FrameKind kind, std::string_view payload) { return is_here() && send_frame(this_job.channel, kind, payload); }
+const JobChannel& channel() { return this_job.channel; }
+bool send(FrameKind kind, std::string_view payload) {
+  return is_here() && send_frame(this_job.channel.up, kind, payload);
+}
 
 bool cancelled() {
   this_job.script_asks = 1;

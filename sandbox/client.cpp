@@ -229,20 +229,25 @@ struct BothEnds {
 // /proc/self/fd/N checks the owner and mode of the pipe's inode again. The mode admits every user, because the agent
 // does not know the job's id yet and its unit has no CAP_CHOWN. Other processes cannot reach the pipe: opening it
 // through /proc requires the right to trace a process that holds it.
-bool make_pipe(BothEnds& pipe) {
+constexpr mode_t kOutputMode = 0666;
+constexpr mode_t kChannelMode = 0;  // a job has no use for another copy of its channel
+bool make_pipe(BothEnds& pipe, mode_t mode) {
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) != 0) return false;
   pipe.ours.reset(ends[0]);
   pipe.theirs.reset(ends[1]);
-  return ::fcntl(ends[0], F_SETFL, O_NONBLOCK) == 0 && ::fchmod(ends[1], 0666) == 0;
+  return ::fcntl(ends[0], F_SETFL, O_NONBLOCK) == 0 && ::fchmod(ends[1], mode) == 0;
 }
 
-bool make_channel(BothEnds& channel) {
+// A socket carries the descriptor that may go along with a request. It is shut in the other direction before the job
+// has its end: else a job could send descriptors, and this process would close them when it reads or closes the socket.
+// The last close of some objects blocks.
+bool make_requests(BothEnds& requests) {
   int ends[2];
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) return false;
-  channel.ours.reset(ends[0]);
-  channel.theirs.reset(ends[1]);
-  return ::fcntl(ends[0], F_SETFL, O_NONBLOCK) == 0;
+  requests.ours.reset(ends[0]);
+  requests.theirs.reset(ends[1]);
+  return ::fcntl(ends[0], F_SETFL, O_NONBLOCK) == 0 && ::shutdown(ends[0], SHUT_RD) == 0;
 }
 
 class LauncherClient final : public Sandbox {
@@ -267,12 +272,13 @@ class LauncherClient final : public Sandbox {
 
   Result<RunPipes> launch(const RunSpec& spec) override {
     if (!alive()) return fail(Code::unavailable, "sandbox: mycojobs-launcher has ended");
-    BothEnds out, err, channel;
-    if (!make_pipe(out) || !make_pipe(err) || !make_channel(channel)) {
+    BothEnds out, err, channel, requests;
+    if (!make_pipe(out, kOutputMode) || !make_pipe(err, kOutputMode) || !make_pipe(channel, kChannelMode) ||
+        !make_requests(requests)) {
       return fail(Code::io, describe_errno(errno) + " (for the pipes of a run)");
     }
-    const int error =
-        send_message(link_->socket(), Launch{spec}, {out.theirs.get(), err.theirs.get(), channel.theirs.get()});
+    const int error = send_message(link_->socket(), Launch{spec},
+                                   {out.theirs.get(), err.theirs.get(), channel.theirs.get(), requests.theirs.get()});
     if (error == EMSGSIZE) return fail(Code::invalid, "sandbox: the grants of this run are too long");
     if (error != 0) {
       if (error == ETOOMANYREFS || error == ENOMEM)  // not EAGAIN, which says that the launcher takes nothing
@@ -281,7 +287,7 @@ class LauncherClient final : public Sandbox {
       return fail(Code::unavailable, "sandbox: mycojobs-launcher does not answer: " + errno_text(error));
     }
     under_way_.insert(spec.run);
-    return RunPipes{out.ours.release(), err.ours.release(), channel.ours.release()};
+    return RunPipes{out.ours.release(), err.ours.release(), channel.ours.release(), requests.ours.release()};
   }
 
   void kill(std::uint64_t run, KillReason reason, std::uint32_t grace_ms) override {

@@ -90,7 +90,7 @@ int restrict_with_landlock(int abi, bool exec, const Grants& grants) {
   for (const auto& path : grants.fs_write) {
     if (int error = add_granted(ruleset.get(), path, mask); error != 0) return error;
   }
-  return ::syscall(SYS_landlock_restrict_self, ruleset.get(), 0) == 0 ? 0 : errno;
+  return restrict_self(ruleset.get(), abi);
 }
 
 // A domain of its own for each job below init, which it may then neither trace nor signal. A descriptor, or -errno.
@@ -289,10 +289,10 @@ int arrange_descriptors(ChildRun& run) {
     if (moved[i] < 0) return errno;
   }
   for (int i = 0; i < count; ++i) {
-    if (::dup3(moved[i], i, i >= kChannelFd ? O_CLOEXEC : 0) < 0) return errno;
+    if (::dup3(moved[i], i, i >= kStartFd ? O_CLOEXEC : 0) < 0) return errno;
   }
   run.status = kStatusFd;
-  run.start = kChannelFd;
+  run.start = kStartFd;
   run.fence = kFenceFd;
   if (run.alive >= 0) run.alive = kAliveFd;
   return error_if(::close_range(static_cast<unsigned>(count), ~0U, 0) != 0);
@@ -515,9 +515,7 @@ std::vector<sock_filter> filter_of(const ChildRun& run) {
   return program;
 }
 
-int own_domain(ChildRun& run) {
-  return error_if(run.job_domain && ::syscall(SYS_landlock_restrict_self, run.job_domain.get(), 0) != 0);
-}
+int own_domain(ChildRun& run) { return run.job_domain ? restrict_self(run.job_domain.get(), run.landlock_abi) : 0; }
 
 // What the filter leaves to init, a job gives up: more filters, and processes if it may have none. A run that learns
 // has its forks noted by the first filter.
@@ -542,14 +540,16 @@ constexpr Step kJobSteps[] = {
 };
 
 // All rights are given up by now: a child that waits in the pool is no more than a job that sleeps. What it receives
-// becomes its stdout, stderr and channel, and the socket that they came on is gone.
+// becomes its stdout, stderr and channel, and the socket that they came on is gone, but for a warm process.
 void wait_for_start(ChildRun& run) {
   RawFrame frame;
   Start start;
-  if (receive_short(run.start, frame) != Received::frame || !decode(frame, start) || frame.fds.size() != 3) ::_exit(1);
-  for (int target = 1; target <= kChannelFd; ++target) {
-    const int source = frame.fds[static_cast<std::size_t>(target - 1)].get();
-    if (::dup3(source, target, target == kChannelFd ? O_CLOEXEC : 0) < 0) ::_exit(1);
+  if (receive_short(run.start, frame) != Received::frame || !decode(frame, start) || frame.fds.size() != kRequestsFd)
+    ::_exit(1);
+  for (int target = 1; target <= kRequestsFd; ++target) {
+    Fd& source = frame.fds[static_cast<std::size_t>(target - 1)];
+    if (::dup3(source.get(), target, target >= kChannelFd ? O_CLOEXEC : 0) < 0) ::_exit(1);
+    source.reset();  // before the next one takes its number: the first that was received has kRequestsFd
   }
 }
 
@@ -570,7 +570,7 @@ int serve_more(ChildRun& run, int code) {
     run.warm->set(served, code);
     ::kill(::getpid(), SIGSTOP);
     wait_for_start(run);
-    code = run.host->run(kChannelFd);
+    code = run.host->run({kChannelFd, kRequestsFd});
   }
   return code;
 }
@@ -602,7 +602,7 @@ void run_job(ChildRun& run) {
   if (::open("/dev/null", O_RDONLY) != STDIN_FILENO) ::_exit(1);
   if (run.warm != nullptr && (run.start = ::dup3(run.start, kWarmStartFd, O_CLOEXEC)) < 0) ::_exit(1);
   wait_for_start(run);
-  int code = run.request.canary ? run_canary(kChannelFd) : run.host->run(kChannelFd);
+  int code = run.request.canary ? run_canary(kChannelFd) : run.host->run({kChannelFd, kRequestsFd});
   if (run.warm != nullptr) code = serve_more(run, code);
   std::fflush(nullptr);
   ::_exit(code & 0xff);

@@ -64,7 +64,7 @@ HostChildren::Child GrantedFolders::child_for(const OpenFolders& wanted) {
   Child child = std::exchange(idle_, 0);
   if (child != 0 && children_.say(child, wanted) == 0) return child;
   children_.forget(child);  // somebody has killed it
-  child = children_.start(serve, [this](Child its, RawFrame* frame) { heard(its, frame); });
+  child = children_.start(kFolderChildName, serve, [this](Child its, RawFrame* frame) { heard(its, frame); });
   if (child != 0 && children_.say(child, wanted) != 0) children_.kill(child);
   return child;
 }

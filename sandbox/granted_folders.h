@@ -18,6 +18,8 @@
 
 namespace mycojobs::sandbox {
 
+inline constexpr const char* kFolderChildName = "mycojobs-folder";
+
 class GrantedFolders {
  public:
   // Once: detached mounts (host_folders.h), those to read first. Errors, naming the path: invalid; unavailable: nothing

@@ -81,7 +81,7 @@ Result<void> read_only_below(std::span<const char* const> paths, int file) {
   if (int error = add_rule(ruleset.get(), file, LANDLOCK_ACCESS_FS_READ_FILE); error != 0) {
     return failed("landlock: the file", error);
   }
-  if (::syscall(SYS_landlock_restrict_self, ruleset.get(), 0) != 0) return failed("landlock", errno);
+  if (int error = restrict_self(ruleset.get(), abi); error != 0) return failed("landlock", error);
   return {};
 }
 
@@ -95,7 +95,8 @@ Result<void> reach_no_files() {
   if (abi == 0) return {};
   const RulesetAttr attr = every_right(abi);
   const Fd ruleset(static_cast<int>(::syscall(SYS_landlock_create_ruleset, &attr, sizeof attr, 0)));
-  if (!ruleset || ::syscall(SYS_landlock_restrict_self, ruleset.get(), 0) != 0) return failed("landlock", errno);
+  if (!ruleset) return failed("landlock", errno);
+  if (int error = restrict_self(ruleset.get(), abi); error != 0) return failed("landlock", error);
   return {};
 }
 

@@ -16,10 +16,10 @@ namespace {
 
 constexpr int kSocket = STDERR_FILENO + 1;
 
-[[noreturn]] void run_host_child(const HostChildren::Work& work, int socket) {
-  // The launcher may have died before the signal was set: then its end of the socket is closed, which the work notices.
-  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-  ::prctl(PR_SET_NAME, "mycojobs-folder");
+[[noreturn]] void run_host_child(pid_t launcher, const char* name, const HostChildren::Work& work, int socket) {
+  // The launcher may have died before the signal was set. The work does not notice that while it blocks.
+  if (::prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || ::getppid() != launcher) ::_exit(1);
+  ::prctl(PR_SET_NAME, name);
   for (int number = 1; number < NSIG; ++number) ::signal(number, SIG_DFL);
   if (socket != kSocket && ::dup2(socket, kSocket) < 0) ::_exit(1);
   if (::close_range(kSocket + 1, ~0U, 0) != 0) ::_exit(1);
@@ -33,15 +33,16 @@ HostChildren::~HostChildren() {
   for (const auto& [child, entry] : entries_) ::kill(entry.pid, SIGKILL);
 }
 
-HostChildren::Child HostChildren::start(const Work& work, Heard heard) {
+HostChildren::Child HostChildren::start(const char* name, const Work& work, Heard heard) {
   int pair[2];
   if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) != 0) return 0;
   Entry entry;
   entry.socket.reset(pair[0]);
   const Fd theirs(pair[1]);
+  const pid_t launcher = ::getpid();
   entry.pid = ::fork();
   if (entry.pid < 0) return 0;
-  if (entry.pid == 0) run_host_child(work, theirs.get());
+  if (entry.pid == 0) run_host_child(launcher, name, work, theirs.get());
   entry.pidfd.reset(::pidfd_open(entry.pid, 0));
   if (!entry.pidfd) {
     const int error = errno;
@@ -56,6 +57,11 @@ HostChildren::Child HostChildren::start(const Work& work, Heard heard) {
   entry.end_watch = loop_.watch(entry.pidfd.get(), [this, child](std::uint32_t) { reap(child); });
   entries_.emplace(child, std::move(entry));
   return child;
+}
+
+int HostChildren::send(Child child, const std::string& frame, std::initializer_list<int> fds) {
+  const auto found = entries_.find(child);
+  return found == entries_.end() ? ESRCH : send_raw(found->second.socket.get(), frame, fds, MSG_DONTWAIT);
 }
 
 // Who hears it may forget the child.

@@ -1,12 +1,14 @@
-// Children of the launcher that touch folders of the host in its place: a disk may hang, and the launcher has one
-// thread.
+// Children of the launcher that make calls in its place that may block: on folders of the host, whose disk may hang,
+// and on sockets of jobs. The launcher has one thread.
 #pragma once
 
 #include <sys/types.h>
 
 #include <cstdint>
 #include <functional>
+#include <initializer_list>
 #include <map>
+#include <string>
 
 #include "base/fd.h"
 #include "sandbox/frames.h"
@@ -27,13 +29,14 @@ class HostChildren {
   HostChildren(const HostChildren&) = delete;
   HostChildren& operator=(const HostChildren&) = delete;
 
-  Child start(const Work&, Heard);  // 0 and errno: it cannot be forked
+  // name: as ps shows it. 0 and errno: it cannot be forked.
+  Child start(const char* name, const Work&, Heard);
   template <class Message>
   int say(Child child, const Message& message) {  // 0 or errno
-    const auto found = entries_.find(child);
-    return found == entries_.end() ? ESRCH : send_message(found->second.socket.get(), message, {}, MSG_DONTWAIT);
+    return send(child, encode(message));
   }
-  void kill(Child);    // its end is heard of as any other
+  int send(Child, const std::string& frame, std::initializer_list<int> fds = {});  // 0 or errno
+  void kill(Child);                                                                // its end is heard of as any other
   void forget(Child);  // and kills it: nothing is heard of it any more
 
  private:

@@ -143,10 +143,11 @@ int clone_tree_in_child(const std::string& path, std::uint64_t attributes) {
   if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) != 0) return -errno;
   const Fd ours(pair[0]);
   Fd theirs(pair[1]);
+  const pid_t parent = ::getpid();
   const pid_t pid = ::fork();
   if (pid < 0) return -errno;
   if (pid == 0) {
-    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (::prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || ::getppid() != parent) ::_exit(1);  // it died before
     const int tree = ::unshare(CLONE_NEWUSER | CLONE_NEWNS) == 0 ? clone_tree(path, attributes) : -errno;
     if (tree < 0) {
       send_message(theirs.get(), StepFailed{"grants", -tree});

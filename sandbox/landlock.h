@@ -17,6 +17,7 @@ inline constexpr std::uint64_t kLandlockTruncate = 1ULL << 14;     // ABI 3
 inline constexpr std::uint64_t kLandlockBindConnectTcp = 3;        // ABI 4
 inline constexpr std::uint64_t kLandlockIoctlDevice = 1ULL << 15;  // ABI 5
 inline constexpr std::uint64_t kLandlockScopeAll = 3;              // ABI 6: abstract unix sockets, signals
+inline constexpr std::uint32_t kLandlockLogOff = 1U | 1U << 2;     // ABI 7: of this program, of domains below
 
 struct RulesetAttr {
   std::uint64_t handled_access_fs, handled_access_net, scoped;
@@ -37,6 +38,12 @@ inline RulesetAttr every_right(int abi) {
   if (abi >= 5) attr.handled_access_fs |= kLandlockIoctlDevice;
   if (abi >= 6) attr.scoped = kLandlockScopeAll;
   return attr;
+}
+
+// 0 or errno. The audit log of the host has no record of what is denied: a job could fill it.
+inline int restrict_self(int ruleset, int abi) {
+  const std::uint32_t flags = abi >= 7 ? kLandlockLogOff : 0;
+  return ::syscall(SYS_landlock_restrict_self, ruleset, flags) == 0 ? 0 : errno;
 }
 
 // 0 or errno.

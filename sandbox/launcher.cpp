@@ -89,12 +89,13 @@ std::string problem_with(const Warm& warm) {
 Launcher::Launcher(Fd agent, IdRegistry ids, int rank)
     : agent_(std::move(agent)),
       agent_writable_(::fcntl(agent_.get(), F_DUPFD_CLOEXEC, 0)),
+      children_(loop_),
       runs_(
-          loop_, cgroups_, [this](Run& run) { ended(run); },
+          loop_, cgroups_, children_, [this](Run& run) { ended(run); },
           [this](const Run& run, Outcome outcome) { stuck(run, std::move(outcome)); }),
       egress_(loop_, [this](const std::string& text) { warn(text); }),
       zygotes_(
-          loop_, runs_, [this](const std::string& text) { warn(text); },
+          loop_, runs_, children_, [this](const std::string& text) { warn(text); },
           [this](const std::string& host, Id context, const std::optional<SetupError>& problem) {
             tried(host, context, problem);
           }),
@@ -144,7 +145,7 @@ bool Launcher::obey(RawFrame& frame) {
     configured_ = true;
     if (!frame.fds.empty()) alive_ = std::move(frame.fds[0]);
     configure(configuration);
-  } else if (decode(frame, launch_message) && frame.fds.size() == 3) {
+  } else if (decode(frame, launch_message) && frame.fds.size() == 4) {
     launch(launch_message, std::move(frame.fds));
   } else if (decode(frame, kill)) {
     if (Run* run = runs_.find_named(kill.run)) runs_.kill(*run, kill.reason, kill.grace_ms);
@@ -279,7 +280,7 @@ void Launcher::launch(const Launch& message, std::vector<Fd> fds) {
   if (runs_.find_named(spec.run) != nullptr) {
     return warn(fmt::format("launch of run {}: the number is in use", spec.run));
   }
-  Run& run = runs_.add(spec, std::move(fds[0]), std::move(fds[1]), std::move(fds[2]));
+  Run& run = runs_.add(spec, {std::move(fds[0]), std::move(fds[1]), std::move(fds[2]), std::move(fds[3])});
   if (const std::string problem = problem_with(spec.limits); !problem.empty()) {
     decide_setup_error(run, "limits", EINVAL, problem);
   } else if (const std::string grants = problem_with(spec.grants); !grants.empty()) {

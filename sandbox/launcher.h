@@ -48,6 +48,7 @@ class Launcher {
   Fd agent_, agent_writable_;  // the second: a dup, watched only while `unsent_` is not empty
   Loop::Watch agent_watch_ = 0, writable_watch_ = 0;
   std::deque<std::string> unsent_;
+  HostChildren children_;
   Runs runs_;
   EgressLink egress_;
   Zygotes zygotes_;

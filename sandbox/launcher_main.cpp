@@ -17,7 +17,7 @@
 
 namespace {
 
-int run_nothing(int) { return 0; }
+int run_nothing(mycojobs::JobChannel) { return 0; }
 
 // Before the guardian goes its own way: the entry is held for as long as one of the two lives. An ordinary user's jobs
 // have the one id that their agent has.

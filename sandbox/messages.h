@@ -1,6 +1,6 @@
 // Every message of the sandbox, with its fields. Who says what to whom:
 //
-//   agent    -> launcher  Configure + {[alive]} (first), Launch + {stdout, stderr, channel}, Kill, Fence,
+//   agent    -> launcher  Configure + {[alive]} (first), Launch + {stdout, stderr, channel, requests}, Kill, Fence,
 //                         Forget
 //   launcher -> agent     Started (answer to Configure), Ended, Kept, LogText, Layer (probe only)
 //   launcher -> zygote    MapsWritten, Programs + {memfd, [alive]},
@@ -8,11 +8,13 @@
 //   zygote   -> launcher  StepFailed (before exec), LoadedFiles, Ready, Refused, Forked + {pidfd}, Reaped
 //   launcher -> a child of its own that touches folders of the host  LoadedFiles, OpenFolders
 //   that child -> launcher  FolderOpened + {mount}, Refused, Ready, LoadedFiles
+//   launcher -> a child of its own that works on a job's calls  MakeListen + {pidfd}, CountLocks
+//   that child -> launcher  CallHelped
 //   init     -> launcher  [Listening + {listener}], StepFailed | Confined + {seccomp listener}, then MainEnded for each
 //                         run that it serves
 //   launcher -> init      Terminate, Abort; the fence is a timerfd that both hold (Run::fence_clock)
-//   launcher -> job       Start + {stdout, stderr, channel}, once, when there is a run for it; to a warm process for
-//   each
+//   launcher -> job       Start + {stdout, stderr, channel, requests}, once, when there is a run for it; to a warm
+//                         process for each
 //
 // Ended with status unkillable is not the end of its run, which comes later. alive: SandboxConfig::alive_fd; it stays
 // open while it is in a message that nobody has read yet.
@@ -80,6 +82,9 @@ enum class Kind : std::uint8_t {
   loaded_files,
   open_folders,
   folder_opened,
+  make_listen,
+  count_locks,
+  call_helped,
   confined = 64,
   main_ended,
   terminate,
@@ -289,6 +294,37 @@ struct OpenFolders {
 template <class A>
 void fields(A& a, OpenFolders& m) {
   a(m.grants), a(m.exec);
+}
+
+// listen(2) on a descriptor of that process, with a pidfd of it.
+struct MakeListen {
+  static constexpr Kind kKind = Kind::make_listen;
+  std::int32_t pid = -1, fd = -1, backlog = 0;
+};
+template <class A>
+void fields(A& a, MakeListen& m) {
+  a(m.pid), a(m.fd), a(m.backlog);
+}
+
+// Of the process and all below it.
+struct CountLocks {
+  static constexpr Kind kKind = Kind::count_locks;
+  std::int32_t init = -1;
+};
+template <class A>
+void fields(A& a, CountLocks& m) {
+  a(m.init);
+}
+
+// The answer to either.
+struct CallHelped {
+  static constexpr Kind kKind = Kind::call_helped;
+  std::int32_t error = 0;   // of listen; 0: none
+  std::uint32_t locks = 0;  // that are held
+};
+template <class A>
+void fields(A& a, CallHelped& m) {
+  a(m.error), a(m.locks);
 }
 
 // The next of the folders that were to be opened.

@@ -21,6 +21,8 @@
 #include <utility>
 
 #include "base/fd.h"
+#include "sandbox/loop.h"
+#include "sandbox/messages.h"
 #include "sandbox/policy.h"
 #include "sandbox/processes.h"
 
@@ -96,35 +98,24 @@ std::uint32_t count_locks(pid_t init) {
   return count;
 }
 
-// In the network of the process.
-std::uint32_t count_listeners(std::uint32_t pid) {
+// In the network of the process. The kernel lists sockets that listen before all others (tcp_get_idx in
+// net/ipv4/tcp_ipv4.c), so that the connections of a job are not read.
+std::uint32_t count_listeners(pid_t pid) {
   std::uint32_t count = 0;
   for (const std::string name : {"tcp", "tcp6"}) {
     std::ifstream file(fmt::format("/proc/{}/net/{}", pid, name));
     if (!file && name == "tcp") return CountedCalls::kMostListeners;  // the other is not on every host
     std::string line;
     std::getline(file, line);  // the heading
-    while (std::getline(file, line)) {
+    while (count < CountedCalls::kMostListeners && std::getline(file, line)) {
       std::istringstream words(line);
       std::string number, local, remote, state;
       words >> number >> local >> remote >> state;
-      if (state == "0A") ++count;
+      if (state != "0A") break;
+      ++count;
     }
   }
   return count;
-}
-
-// The caller's own descriptor; a thread's are those of its process. EPERM: this host lets nobody look.
-Fd socket_of(int listener, const seccomp_notif& call) {
-  const auto process = number_after(fmt::format("/proc/{}/status", call.pid), "Tgid:");
-  const Fd pidfd(process ? static_cast<int>(::syscall(SYS_pidfd_open, *process, 0)) : -1);
-  Fd socket(pidfd ? static_cast<int>(::syscall(SYS_pidfd_getfd, pidfd.get(), static_cast<int>(call.data.args[0]), 0))
-                  : -1);
-  // Still waiting: then that was the caller, and not a later process of its number.
-  const int error = errno;
-  if (::ioctl(listener, SECCOMP_IOCTL_NOTIF_ID_VALID, &call.id) != 0) return {};
-  errno = error;
-  return socket;
 }
 
 bool is_listening(int socket) {
@@ -132,6 +123,59 @@ bool is_listening(int socket) {
   socklen_t size = sizeof listening;
   return ::getsockopt(socket, SOL_SOCKET, SO_ACCEPTCONN, &listening, &size) == 0 && listening != 0;
 }
+
+// The child of one run. It may block in any call on a socket of the job.
+class CallHelper {
+ public:
+  explicit CallHelper(int launcher) : launcher_(launcher) {}
+  void serve() {
+    (void)!::nice(10);  // the launcher ranks above the jobs, and this works for one of them
+    for (RawFrame frame; receive_raw(launcher_, frame) == Received::frame;) {
+      MakeListen listen;
+      CountLocks locks;
+      if (decode(frame, listen) && frame.fds.size() == 1) {
+        make(listen, frame.fds[0]);
+      } else if (decode(frame, locks)) {
+        const std::uint32_t held = count([&] { return count_locks(locks.init); });
+        send_message(launcher_, CallHelped{0, held});
+      }
+    }
+  }
+
+ private:
+  // The socket is closed before the answer: afterwards the job may close its own copy and use the port again.
+  void make(const MakeListen& wanted, const Fd& process) {
+    Fd socket(static_cast<int>(::syscall(SYS_pidfd_getfd, process.get(), wanted.fd, 0)));
+    const int error = socket ? listen_on(socket.get(), wanted) : errno;
+    socket.reset();
+    send_message(launcher_, CallHelped{error, 0});
+  }
+  int listen_on(int socket, const MakeListen& wanted) {
+    if (!is_listening(socket)) {
+      if (listeners_left_ == 0)
+        listeners_left_ = CountedCalls::kMostListeners - count([&] { return count_listeners(wanted.pid); });
+      if (listeners_left_ == 0) return ENOBUFS;
+      --listeners_left_;
+    }
+    return ::listen(socket, wanted.backlog) == 0 ? 0 : errno;
+  }
+  // A tenth of one CPU at most, since it is charged to no job.
+  template <class Counter>
+  std::uint32_t count(Counter counter) {
+    const std::uint64_t now = boot_us();
+    if (now < next_count_us_) ::usleep(static_cast<useconds_t>(next_count_us_ - now));
+    const std::uint64_t begun = boot_us();
+    const std::uint32_t number = counter();
+    const std::uint64_t ended = boot_us();
+    next_count_us_ = std::max(begun + kMinCountIntervalUs, ended + 9 * (ended - begun));
+    return number;
+  }
+
+  static constexpr std::uint64_t kMinCountIntervalUs = 50'000;
+  int launcher_;
+  std::uint32_t listeners_left_ = CountedCalls::kMostListeners;
+  std::uint64_t next_count_us_ = 0;
+};
 
 }  // namespace
 
@@ -142,18 +186,14 @@ bool CountedCalls::may_be_made(const RunSpec& spec) {
 
 bool CountedCalls::is_one(const seccomp_notif& call) { return call.data.nr == SYS_fcntl || call.data.nr == SYS_listen; }
 
-void CountedCalls::answer(int listener, const seccomp_notif& call, pid_t init) {
-  seccomp_notif_resp response{};
-  response.id = call.id;
-  if (call.data.nr == SYS_listen) {
-    response.error = -listen_for(listener, call);
-  } else if (const int error = judge_lock(init); error != 0) {
-    response.error = -error;
-  } else {
-    response.flags = SECCOMP_USER_NOTIF_FLAG_CONTINUE;
-  }
-  ::ioctl(listener, SECCOMP_IOCTL_NOTIF_SEND, &response);  // fails if the caller has died
-  ++in_tenth_;
+void CountedCalls::accept(const seccomp_notif& call, pid_t init) {
+  constexpr std::size_t kMostWaiting = 1024;
+  in_tenth_ += call.data.nr == SYS_listen ? kMostInATenth / kMostListensInATenth : 1;
+  init_ = init;
+  // On kernels before 5.19 a signal takes a call back, and its thread makes another one.
+  if (waiting_.size() == kMostWaiting) return answer(call, ENOBUFS);
+  waiting_.push_back(call);
+  answer_waiting();
 }
 
 std::uint64_t CountedCalls::next_boot_ms(std::uint64_t now_boot_ms) {
@@ -165,32 +205,81 @@ std::uint64_t CountedCalls::next_boot_ms(std::uint64_t now_boot_ms) {
   return in_tenth_ < kMostInATenth ? 0 : (tenth_ + 1) * kTenthMs;
 }
 
-// Counting takes its time: so it is worth half of the number at least, used or refused.
-int CountedCalls::judge_lock(pid_t init) {
-  if (locks_.left == 0 && locks_.refused % (kMostLocks / 2) == 0) {
-    in_tenth_ += kCounting;
-    const std::uint32_t held = count_locks(init);
-    locks_ = {held <= kMostLocks / 2 ? kMostLocks - held : 0};
+void CountedCalls::answer_waiting() {
+  while (!asked_ && !waiting_.empty()) {
+    const seccomp_notif call = waiting_.front();
+    if (call.data.nr == SYS_listen) {
+      begin_listen(call);
+    } else if (answer_lock(call)) {
+      waiting_.pop_front();
+    }
   }
-  if (locks_.left == 0) return ++locks_.refused, ENOLCK;
-  --locks_.left;
-  return 0;
 }
 
-int CountedCalls::listen_for(int listener, const seccomp_notif& call) {
-  const Fd socket = socket_of(listener, call);
-  if (!socket) return errno;
-  if (!is_listening(socket.get())) {
-    if (listeners_.left == 0) {
-      in_tenth_ += kCounting;
-      listeners_.left = kMostListeners - std::min(count_listeners(call.pid), kMostListeners);
-    }
-    if (listeners_.left == 0) return ENOBUFS;
-    --listeners_.left;
+void CountedCalls::answer(const seccomp_notif& call, int error) {
+  seccomp_notif_resp response{};
+  response.id = call.id;
+  response.error = -error;
+  if (call.data.nr == SYS_fcntl && error == 0) response.flags = SECCOMP_USER_NOTIF_FLAG_CONTINUE;
+  ::ioctl(listener_, SECCOMP_IOCTL_NOTIF_SEND, &response);  // fails if the caller has died
+}
+
+// Counting takes its time: so it is worth half of the number at least, used or refused.
+bool CountedCalls::answer_lock(const seccomp_notif& call) {
+  if (locks_.left == 0 && locks_.refused % (kMostLocks / 2) == 0) {
+    locks_.refused = 1;
+    asked_ = send_to_child(encode(CountLocks{init_}), {}) == 0;
+    if (asked_) return false;
   }
+  if (locks_.left == 0) {
+    ++locks_.refused;
+    answer(call, ENOLCK);
+  } else {
+    --locks_.left;
+    answer(call, 0);
+  }
+  return true;
+}
+
+// The pidfd is of the caller's process if the caller still waits when it is open; a thread's descriptors are those of
+// its process.
+void CountedCalls::begin_listen(const seccomp_notif& call) {
+  const auto process = number_after(fmt::format("/proc/{}/status", call.pid), "Tgid:");
+  const Fd pidfd(process ? static_cast<int>(::syscall(SYS_pidfd_open, *process, 0)) : -1);
+  int error = pidfd ? 0 : errno;
+  if (::ioctl(listener_, SECCOMP_IOCTL_NOTIF_ID_VALID, &call.id) != 0) error = ESRCH;
   const int wanted = static_cast<int>(call.data.args[1]);
   const int queue = wanted < 0 || wanted > kMostPending ? kMostPending : wanted;
-  return ::listen(socket.get(), queue) == 0 ? 0 : errno;
+  const MakeListen listen{static_cast<std::int32_t>(process.value_or(-1)), static_cast<std::int32_t>(call.data.args[0]),
+                          queue};
+  if (error == 0 && send_to_child(encode(listen), {pidfd.get()}) != 0) error = ENOBUFS;
+  asked_ = error == 0;
+  if (asked_) return;
+  answer(call, error);
+  waiting_.pop_front();
+}
+
+int CountedCalls::send_to_child(const std::string& frame, std::initializer_list<int> fds) {
+  if (child_ == 0)
+    child_ = children_.start(
+        "mycojobs-calls", [](int launcher) { CallHelper(launcher).serve(); },
+        [this](HostChildren::Child, RawFrame* answered) { on_frame(answered); });
+  return child_ == 0 ? errno : children_.send(child_, frame, fds);
+}
+
+// Null: the child has ended. Then the first that waits is refused, and the next has another child.
+void CountedCalls::on_frame(const RawFrame* frame) {
+  CallHelped helped{ENOBUFS, kMostLocks};
+  if (frame == nullptr) child_ = 0;
+  if ((frame != nullptr && !decode(*frame, helped)) || !std::exchange(asked_, false)) return;
+  const seccomp_notif call = waiting_.front();
+  if (call.data.nr == SYS_listen) {
+    waiting_.pop_front();
+    answer(call, helped.error);
+  } else if (helped.locks <= kMostLocks / 2) {
+    locks_ = {kMostLocks - helped.locks};
+  }
+  answer_waiting();
 }
 
 namespace {

@@ -6,6 +6,8 @@
 #include <sys/types.h>
 
 #include <cstdint>
+#include <deque>
+#include <initializer_list>
 #include <optional>
 #include <set>
 #include <string>
@@ -13,6 +15,7 @@
 
 #include "mycojobs/outcome.h"
 #include "mycojobs/sandbox.h"
+#include "sandbox/host_children.h"
 
 namespace mycojobs::sandbox {
 
@@ -35,31 +38,51 @@ inline constexpr int kMostPending = 32;  // connections that wait to be accepted
 //
 //   fcntl(F_SETLK, F_SETLKW)  goes on. Each call counts as one lock: which one it asks for is behind a pointer, and
 //                             may change until the kernel reads it. Too many: ENOLCK
-//   listen                    is made here, on the caller's own socket, with a short queue. Too many: ENOBUFS
+//   listen                    is made on the caller's own socket, with a short queue. Too many: ENOBUFS
 //
-// When the number is used up, what the run still holds is counted anew.
+// When the number is used up, what the run still holds is counted.
+//
+// The launcher itself never holds a socket of a job: its last close may block (SO_LINGER), and so may any call that
+// takes the socket's lock. A child of the launcher makes the calls to listen, and it counts. Each run that needs one
+// has a child of its own, so that a run can block only itself.
 class CountedCalls {
  public:
   static constexpr std::uint32_t kMostLocks = 8192, kMostListeners = 16;  // at a time
-  static constexpr std::uint32_t kMostInATenth = 2000;                    // answers in 100 ms
+  static constexpr std::uint32_t kMostInATenth = 2000;                    // calls that are accepted in 100 ms
+  static constexpr std::uint32_t kMostListensInATenth = 20;
 
   static bool may_be_made(const RunSpec&);  // else its filter reports none of them
   static bool is_one(const seccomp_notif&);
 
-  // init: of the run, as our namespace numbers it.
-  void answer(int listener, const seccomp_notif&, pid_t init);
-  // When the next may be answered; 0: at once.
+  // listener: of the run's filter; it outlives this object.
+  CountedCalls(HostChildren& children, int listener) : children_(children), listener_(listener) {}
+  CountedCalls(const CountedCalls&) = delete;
+  CountedCalls& operator=(const CountedCalls&) = delete;
+  ~CountedCalls() { children_.forget(child_); }
+
+  // The call is answered now or later. Its thread waits. init: of the run, as our namespace numbers it.
+  void accept(const seccomp_notif&, pid_t init);
+  // When the next call may be accepted; 0: at once.
   std::uint64_t next_boot_ms(std::uint64_t now_boot_ms);
 
  private:
   struct Budget {
     std::uint32_t left, refused = 0;  // refused: since it was counted last
   };
-  static constexpr std::uint32_t kCounting = 500;  // answers that counting anew is worth
-  int judge_lock(pid_t init);
-  int listen_for(int listener, const seccomp_notif&);
+  void answer_waiting();
+  bool answer_lock(const seccomp_notif&);  // false: locks are counted first
+  void begin_listen(const seccomp_notif&);
+  void answer(const seccomp_notif&, int error);
+  void on_frame(const RawFrame*);
+  int send_to_child(const std::string& frame, std::initializer_list<int> fds);  // 0 or errno
 
-  Budget locks_{kMostLocks}, listeners_{kMostListeners};
+  HostChildren& children_;
+  int listener_;
+  pid_t init_ = -1;
+  std::deque<seccomp_notif> waiting_;  // one for each thread at most, in the order that they came
+  HostChildren::Child child_ = 0;
+  bool asked_ = false;  // the child works for the first that waits
+  Budget locks_{kMostLocks};
   std::uint64_t tenth_ = 0;
   std::uint32_t in_tenth_ = 0;
 };

@@ -139,22 +139,20 @@ std::vector<StepTime> believable(std::vector<StepTime> setup) {
 
 }  // namespace
 
-Runs::Runs(Loop& loop, Cgroups& cgroups, Ended ended, Stuck stuck)
-    : loop_(loop), cgroups_(cgroups), ended_(std::move(ended)), stuck_(std::move(stuck)) {}
+Runs::Runs(Loop& loop, Cgroups& cgroups, HostChildren& children, Ended ended, Stuck stuck)
+    : loop_(loop), cgroups_(cgroups), children_(children), ended_(std::move(ended)), stuck_(std::move(stuck)) {}
 
-Run& Runs::create(const RunSpec& spec, Fd out, Fd err, Fd channel) {
+Run& Runs::create(const RunSpec& spec, JobEnds ends) {
   auto run = std::make_unique<Run>();
   run->id = next_++;
   run->made_us = boot_us();
   run->spec = spec;
-  run->out = std::move(out);
-  run->err = std::move(err);
-  run->channel = std::move(channel);
+  run->ends = std::move(ends);
   return *(runs_[run->id] = std::move(run));
 }
 
-Run& Runs::add(const RunSpec& spec, Fd out, Fd err, Fd channel) {
-  Run& run = create(spec, std::move(out), std::move(err), std::move(channel));
+Run& Runs::add(const RunSpec& spec, JobEnds ends) {
+  Run& run = create(spec, std::move(ends));
   named_[spec.run] = run.id;
   return run;
 }
@@ -166,7 +164,7 @@ Run& Runs::add_prewarmed(const RunSpec& like) {
   spec.limits = like.limits;
   // Whose run it will be is not known yet: the limit comes with it, and set-up is not to die of another's small one.
   if (settings_.memory_cgroup) spec.limits.memory_bytes = std::max(spec.limits.memory_bytes, Limits{}.memory_bytes);
-  Run& run = create(spec, {}, {}, {});
+  Run& run = create(spec, {});
   run.idle = true;
   return run;
 }
@@ -179,7 +177,8 @@ Run& Runs::add_canary(const std::string& host, Id context) {
   int pair[2] = {-1, -1};
   (void)!::pipe2(pair, O_CLOEXEC | O_NONBLOCK);
   const int null = ::open("/dev/null", O_WRONLY | O_CLOEXEC);
-  Run& run = create(spec, Fd(null), Fd(::fcntl(null, F_DUPFD_CLOEXEC, 0)), Fd(pair[1]));
+  Fd requests(::open("/dev/null", O_RDONLY | O_CLOEXEC));  // it is asked for nothing
+  Run& run = create(spec, {Fd(null), Fd(::fcntl(null, F_DUPFD_CLOEXEC, 0)), Fd(pair[1]), std::move(requests)});
   run.canary = true;
   run.canary_answer.reset(pair[0]);
   return run;
@@ -318,18 +317,19 @@ bool Runs::fork(Run& run, int zygote_control) {
     return true;
   }
   begin_clocks(run);
-  if (int error = send_start(run, run.out, run.err, run.channel); error != 0) {
+  if (int error = send_start(run, run.ends); error != 0) {
     fail_setup(run, "start", error);
     send_kill(run);  // the zygote has been asked: it ends when its child does
   }
   return true;
 }
 
-int Runs::send_start(Run& run, Fd& out, Fd& err, Fd& channel) {
-  const int error = send_message(run.start.get(), Start{}, {out.get(), err.get(), channel.get()}, MSG_DONTWAIT);
-  if (error != 0) return error;
-  for (Fd* fd : {&out, &err, &channel}) fd->reset();
-  return 0;
+int Runs::send_start(Run& run, JobEnds& ends) {
+  const int error =
+      send_message(run.start.get(), Start{}, {ends.out.get(), ends.err.get(), ends.channel.get(), ends.requests.get()},
+                   MSG_DONTWAIT);
+  if (error == 0) ends = {};
+  return error;
 }
 
 bool Runs::adopt(Run& idle, Run& waiting) {
@@ -343,8 +343,7 @@ bool Runs::adopt(Run& idle, Run& waiting) {
   }
   // Before it is asked: it may run, and be over, before we go on.
   const std::uint64_t started_us = boot_us();
-  if (set_fence_clock(idle, waiting.spec.fence_boot_ms) != 0 ||
-      send_start(idle, waiting.out, waiting.err, waiting.channel) != 0)
+  if (set_fence_clock(idle, waiting.spec.fence_boot_ms) != 0 || send_start(idle, waiting.ends) != 0)
     return discard(idle), false;
   const std::uint64_t asked_us = waiting.made_us;
   idle.spec = std::move(waiting.spec);
@@ -419,7 +418,7 @@ bool Runs::turn_over(Run& run) {
       cgroups_.turn_over(run.id, run.spec.limits, run.spec.limits.exec ? kProcessesWithExec : kProcesses);
   if (!peaks) return false;
   rest(run, *peaks);
-  run.counted = {};
+  run.counted.reset();
   if (!turned_ || !turned_(run)) discard(run);
   return true;
 }
@@ -588,8 +587,9 @@ void Runs::read_listener(Run& run, std::uint32_t events) {
 // One who calls without end is answered a while later, so that the launcher has time for the others.
 void Runs::answer_counted(Run& run, const seccomp_notif& call) {
   const pid_t init = run.pidfd ? static_cast<pid_t>(pid_of(run.pidfd.get()).value_or(-1)) : -1;
-  run.counted.answer(run.listener.get(), call, init);
-  const std::uint64_t later = run.counted.next_boot_ms(boot_ms());
+  if (!run.counted) run.counted = std::make_unique<CountedCalls>(children_, run.listener.get());
+  run.counted->accept(call, init);
+  const std::uint64_t later = run.counted->next_boot_ms(boot_ms());
   if (later == 0) return;
   loop_.unwatch(run.listener_watch, run.listener.get());
   run.listening = loop_.at(later, [this, &run] { watch_listener(run); });

@@ -20,6 +20,11 @@
 
 namespace mycojobs::sandbox {
 
+// The job's ends of a run's pipes. The launcher passes them on and reads none of them.
+struct JobEnds {
+  Fd out, err, channel, requests;
+};
+
 // One run as the launcher sees it, and what becomes of it.
 //
 //   waiting --fork()--> forking --Forked--> alive --Reaped--> ended
@@ -47,7 +52,7 @@ struct Run {
   bool usage_complete = false;  // init has counted all processes of this turn
   std::uint64_t sandbox_user_us = 0, sandbox_system_us = 0;  // CPU of the sandbox when the turn began
   std::uint64_t zygote = 0;                                  // which one has it; 0: none yet
-  Fd out, err, channel;                                      // the job's ends; closed here once the zygote has them
+  JobEnds ends;                                              // closed here once the job has been sent them
   std::vector<Fd> folders;                                   // that it is granted, opened; until it is forked
   Fd status, start, listener, pidfd;
   // Readable when the fence has passed: a timerfd that is set here, and that init has too and watches, so that the
@@ -65,10 +70,10 @@ struct Run {
   std::uint64_t made_us = 0, started_us = 0;
   int landlock_abi = 0;
   bool confined = false;
-  bool stuck = false;    // has been reported as unkillable
-  bool decided = false;  // the first recorded reason wins: outcome.status is final
-  Learning learning;     // of a run that learns
-  CountedCalls counted;  // of this turn
+  bool stuck = false;                     // has been reported as unkillable
+  bool decided = false;                   // the first recorded reason wins: outcome.status is final
+  Learning learning;                      // of a run that learns
+  std::unique_ptr<CountedCalls> counted;  // of this turn; null: there was none yet
   Outcome outcome;
 };
 
@@ -103,7 +108,7 @@ class Runs {
   using Confined = std::function<void(Run&)>;              // it waits for its start, or has it already
   using Warn = std::function<void(const std::string&)>;
 
-  Runs(Loop&, Cgroups&, Ended, Stuck);
+  Runs(Loop&, Cgroups&, HostChildren&, Ended, Stuck);
   void on_confined(Confined confined) { confined_ = std::move(confined); }
   // Nothing is left of it and its sandbox: it is removed afterwards.
   void on_gone(Confined gone) { gone_ = std::move(gone); }
@@ -117,7 +122,7 @@ class Runs {
   void on_listening(std::function<std::string(Run&, const Fd&)> listening) { listening_ = std::move(listening); }
   void configure(const RunsSettings& settings) { settings_ = settings; }
 
-  Run& add(const RunSpec&, Fd out, Fd err, Fd channel);
+  Run& add(const RunSpec&, JobEnds);
   Run& add_canary(const std::string& host, Id context);
   Run& add_prewarmed(const RunSpec& like);  // host, context, limits
   Run* find(std::uint64_t id);
@@ -145,11 +150,11 @@ class Runs {
   void fence(Run&, std::uint64_t boot_ms);
 
  private:
-  Run& create(const RunSpec&, Fd out, Fd err, Fd channel);
+  Run& create(const RunSpec&, JobEnds);
   Fork fork_request(Run&) const;
   bool is_host_shortage(const Run&, int error, bool limited) const;
   Result<std::vector<Fd>> grants_of(Run&, Fork&);  // takes its folders
-  int send_start(Run&, Fd& out, Fd& err, Fd& channel);
+  static int send_start(Run&, JobEnds&);
   void begin_clocks(Run&);
   void send_kill(Run&);
   void main_ended(Run&, const MainEnded&);
@@ -175,6 +180,7 @@ class Runs {
 
   Loop& loop_;
   Cgroups& cgroups_;
+  HostChildren& children_;
   Ended ended_;
   Stuck stuck_;
   Confined confined_, silent_, gone_;

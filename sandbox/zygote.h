@@ -6,6 +6,9 @@
 //   launcher --fork request, descriptors--> zygote --fork--> init (pid 1 of the job's namespace) --fork--> job:
 //   run(channel)
 //
+// A job writes to a pipe and not to a socket, since a socket would also carry descriptors. The agent would have to
+// close what a job sends, and closing some objects blocks (a TCP socket with SO_LINGER, a file on a disk that hangs).
+//
 // Threads: the host must be single-threaded when it calls; serve_zygote refuses to serve otherwise.
 #pragma once
 
@@ -15,12 +18,18 @@
 
 namespace mycojobs {
 
+// The job's ends of its channel to the agent (executors/channel.h).
+struct JobChannel {
+  int up = -1;    // written: notes, results, calls
+  int down = -1;  // read: the request, replies. The socket takes nothing in the other direction
+};
+
 struct ZygoteHost {
   const char* name;       // "python"
   void (*before_fork)();  // in the zygote, right before and after each fork; may be null
   void (*after_fork_parent)();
   void (*after_fork_job)();  // in the job's process, before it is confined; may be null
-  int (*run)(int channel);   // in the job's process, confined: talks on the channel, runs, returns the exit code
+  int (*run)(JobChannel);    // in the job's process, confined: talks on the channel, runs, returns the exit code
   // An empty folder that each run finds in /job, by its name; may be null.
   const char* folder = nullptr;
   // Once, before the first fork: addresses of what each job writes to (freeze.h); may be null.

@@ -50,12 +50,12 @@ constexpr std::uint64_t kTendMs = 5000;
 
 }  // namespace
 
-Zygotes::Zygotes(Loop& loop, Runs& runs, Runs::Warn warn, Tried tried)
+Zygotes::Zygotes(Loop& loop, Runs& runs, HostChildren& children, Runs::Warn warn, Tried tried)
     : loop_(loop),
       runs_(runs),
       warn_(std::move(warn)),
       tried_(std::move(tried)),
-      children_(loop),
+      children_(children),
       granted_(loop, children_) {}
 
 void Zygotes::configure(ZygotesSettings settings) {
@@ -123,9 +123,9 @@ std::optional<SetupError> Zygotes::begin(Zygote& zygote) {
 }
 
 bool Zygotes::stand_by(Zygote& zygote) {
-  zygote.child =
-      children_.start([row = row_of(zygote.key)](int socket) { stand_by_folders(*row, socket); },
-                      [this, &zygote](HostChildren::Child, RawFrame* frame) { heard_of_folders(zygote, frame); });
+  zygote.child = children_.start(
+      kFolderChildName, [row = row_of(zygote.key)](int socket) { stand_by_folders(*row, socket); },
+      [this, &zygote](HostChildren::Child, RawFrame* frame) { heard_of_folders(zygote, frame); });
   return zygote.child != 0;
 }
 

@@ -49,7 +49,7 @@ class Zygotes {
   // A canary's outcome, once for each zygote that came so far; an empty problem: it holds.
   using Tried = std::function<void(const std::string& host, Id context, const std::optional<SetupError>& problem)>;
 
-  Zygotes(Loop&, Runs&, Runs::Warn, Tried);
+  Zygotes(Loop&, Runs&, HostChildren&, Runs::Warn, Tried);
   // Reported every few seconds, when it has changed.
   void on_kept(std::function<void(const SandboxCounts&)> kept) { kept_ = std::move(kept); }
   // Whether a run that was given a network still has it: a warm process without one serves nobody.
@@ -148,7 +148,7 @@ class Zygotes {
     std::uint64_t until_boot_ms = 0;  // it is not tried again before
   };
 
-  HostChildren children_;
+  HostChildren& children_;
   GrantedFolders granted_;
   std::map<std::uint64_t, std::unique_ptr<Zygote>> zygotes_;
   std::map<Key, Failed> failed_;                     // what did not come up, last

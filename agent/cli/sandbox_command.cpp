@@ -43,6 +43,7 @@ class OutputFollower {
         out_(pipes.out),
         err_(pipes.err),
         channel_(pipes.channel),
+        requests_(pipes.requests),
         hooks_(hooks) {}
 
   Outcome to_the_end() {
@@ -68,17 +69,18 @@ class OutputFollower {
 
   void wait() {
     const bool more_to_send = sent_ < outgoing_.size();
-    std::array<pollfd, 4> sources{{{sandbox_.event_fd(), POLLIN, 0},
+    std::array<pollfd, 5> sources{{{sandbox_.event_fd(), POLLIN, 0},
                                    {out_.get(), POLLIN, 0},
                                    {err_.get(), POLLIN, 0},
-                                   {channel_.get(), static_cast<short>(POLLIN | (more_to_send ? POLLOUT : 0)), 0}}};
+                                   {channel_.get(), POLLIN, 0},
+                                   {more_to_send ? requests_.get() : -1, POLLOUT, 0}}};
     ::poll(sources.data(), sources.size(), -1);  // a closed one reads -1 and is passed over
   }
   void send_request() {
-    while (channel_) {
+    while (requests_) {
       if (sent_ == outgoing_.size()) outgoing_ = conversation_.take_output(), sent_ = 0;
       if (outgoing_.empty()) return;
-      const ssize_t sent = send_bytes(channel_.get(), std::string_view(outgoing_).substr(sent_), attachment_);
+      const ssize_t sent = send_bytes(requests_.get(), std::string_view(outgoing_).substr(sent_), attachment_);
       if (sent < 0 && errno != EAGAIN && errno != EINTR) sent_ = outgoing_.size();  // its outcome will tell why
       if (sent < 0) return;
       attachment_ = -1;
@@ -130,7 +132,7 @@ class OutputFollower {
   Sandbox& sandbox_;
   std::uint64_t run_;
   Conversation& conversation_;
-  Fd out_, err_, channel_;
+  Fd out_, err_, channel_, requests_;
   const LocalRunHooks& hooks_;
   std::string seen_;  // of stdout, where that matters
   bool cancelled_ = false;

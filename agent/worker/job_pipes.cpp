@@ -24,10 +24,25 @@ JobPipes::JobPipes(int epoll, RunNumber run, const RunPipes& pipes, int attachme
       out_(pipes.out),
       err_(pipes.err),
       channel_(pipes.channel),
+      requests_(pipes.requests),
       attachment_(attachment),
       heard_(converses),
       listen_at_ms_(now_boot_ms + kListenMs) {
   watch_channel();
+}
+
+Fd& JobPipes::of(JobPipe pipe) {
+  switch (pipe) {
+    case JobPipe::out:
+      return out_;
+    case JobPipe::err:
+      return err_;
+    case JobPipe::channel:
+      return channel_;
+    case JobPipe::requests:
+      break;
+  }
+  return requests_;
 }
 
 void JobPipes::watch(JobPipe pipe, int operation, std::uint32_t events) {
@@ -36,11 +51,10 @@ void JobPipes::watch(JobPipe pipe, int operation, std::uint32_t events) {
 
 // Out of the set while nothing is wanted of it: epoll would report its end again and again.
 void JobPipes::watch_channel() {
-  const std::uint32_t events = (heard_ && !held_ ? EPOLLIN : 0U) | (writing_ ? EPOLLOUT : 0U);
-  if (!channel_ || events == channel_watched_) return;
-  const int change = channel_watched_ == 0 ? EPOLL_CTL_ADD : EPOLL_CTL_MOD;
-  watch(JobPipe::channel, events == 0 ? EPOLL_CTL_DEL : change, events);
-  channel_watched_ = events;
+  const bool wanted = heard_ && !held_;
+  if (!channel_ || wanted == channel_watched_) return;
+  watch(JobPipe::channel, wanted ? EPOLL_CTL_ADD : EPOLL_CTL_DEL, EPOLLIN);
+  channel_watched_ = wanted;
 }
 
 void JobPipes::hold(bool held) {
@@ -51,20 +65,20 @@ void JobPipes::hold(bool held) {
 // Most requests fit at once, and the job finds its script waiting.
 void JobPipes::send(const std::function<std::string()>& next) {
   bool full = false;
-  while (channel_ && !full) {
+  while (requests_ && !full) {
     if (sent_ == outgoing_.size()) {
       outgoing_ = next();
       sent_ = 0;
       if (outgoing_.empty()) break;
     }
-    const ssize_t sent = send_bytes(channel_.get(), std::string_view(outgoing_).substr(sent_), attachment_);
+    const ssize_t sent = send_bytes(requests_.get(), std::string_view(outgoing_).substr(sent_), attachment_);
     full = sent < 0 && (errno == EAGAIN || errno == EWOULDBLOCK);
     if (sent > 0) sent_ += static_cast<std::size_t>(sent), attachment_ = -1;
     if (sent < 0 && !full && errno != EINTR) sent_ = outgoing_.size();
   }
   writing_ = full;
-  heard_ = heard_ || full;
-  watch_channel();
+  if (writing_ != requests_watched_) watch(JobPipe::requests, writing_ ? EPOLL_CTL_ADD : EPOLL_CTL_DEL, EPOLLOUT);
+  requests_watched_ = writing_;
 }
 
 std::string_view JobPipes::read(JobPipe pipe, std::span<char> buffer) {

@@ -34,11 +34,11 @@ class JobPipes {
   // it may ask for something and wait for the answer, so that its channel is waited for from the beginning.
   JobPipes(int epoll, RunNumber run, const RunPipes&, int attachment, bool converses, std::uint64_t now_boot_ms);
 
-  // Sends, as far as the channel takes it; the rest when it takes more: call again then. next: what follows, asked for
+  // Sends, as far as the socket takes it; the rest when it takes more: call again then. next: what follows, asked for
   // when all before it has gone; empty: nothing now. What a job does not take any more is passed over: its outcome will
   // tell why.
   void send(const std::function<std::string()>& next);
-  bool is_sending() const { return writing_; }  // the epoll says when the channel takes more
+  bool is_sending() const { return writing_; }  // the epoll says when JobPipe::requests takes more
 
   // What the pipe has, as far as the buffer takes it; less than that: there is no more now. A pipe that has come to its
   // end is closed.
@@ -55,19 +55,19 @@ class JobPipes {
  private:
   void watch(JobPipe, int operation, std::uint32_t events);
   void watch_channel();
-  Fd& of(JobPipe pipe) { return pipe == JobPipe::out ? out_ : pipe == JobPipe::err ? err_ : channel_; }
+  Fd& of(JobPipe);
 
   int epoll_;
   RunNumber run_;
-  Fd out_, err_, channel_;
-  std::string outgoing_;               // on its way down the channel
-  std::size_t sent_ = 0;               // of it
-  int attachment_;                     // not gone along yet
-  bool writing_ = false;               // waits until the channel takes more
-  bool heard_ = false;                 // what comes on the channel is waited for
-  bool held_ = false;                  // but not now
-  std::uint32_t channel_watched_ = 0;  // for these events
-  std::uint64_t listen_at_ms_;         // when its output will be waited for; 0: it is
+  Fd out_, err_, channel_, requests_;
+  std::string outgoing_;                                     // on its way to the job
+  std::size_t sent_ = 0;                                     // of it
+  int attachment_;                                           // not gone along yet
+  bool writing_ = false;                                     // waits until the socket takes more
+  bool heard_ = false;                                       // what comes on the channel is waited for
+  bool held_ = false;                                        // but not now
+  bool channel_watched_ = false, requests_watched_ = false;  // they are in the epoll set
+  std::uint64_t listen_at_ms_;                               // when its output will be waited for; 0: it is
 };
 
 }  // namespace mycojobs

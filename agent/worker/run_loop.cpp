@@ -167,7 +167,7 @@ void RunLoop::perform(JobRuns::Elsewhere& elsewhere) {
 // What happens here.
 
 void RunLoop::on_pipe(RunNumber run, JobPipes& pipes, JobPipe pipe) {
-  if (pipe == JobPipe::channel && pipes.is_sending()) pipes.send([this, run] { return runs_.say_next(run); });
+  if (pipe == JobPipe::requests) return pipes.send([this, run] { return runs_.say_next(run); });
   if (!pipes.is_held(pipe)) read_pipe(run, pipes, pipe);
   step(JobRuns::AllRead{run});
 }

@@ -25,7 +25,7 @@ namespace mycojobs {
 
 using RunNumber = std::uint64_t;  // of this agent, never used twice
 
-enum class JobPipe : std::uint32_t { out, err, channel };  // our ends of a run's descriptors
+enum class JobPipe : std::uint32_t { out, err, channel, requests };  // our ends of a run's descriptors
 
 // A job that was claimed and cannot begin.
 struct CannotBegin {

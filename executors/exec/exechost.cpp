@@ -259,16 +259,16 @@ int hand_over(int channel, int status, int start_error, const Plan& plan) {
 }
 
 // Returns the exit code; does not return if a signal ended the program.
-int run_program(int channel) {
-  const auto request = read_request(channel);
-  if (!request) return leave_unstarted(channel, request.error());
+int run_program(JobChannel channel) {
+  const auto request = read_request(channel.down);
+  if (!request) return leave_unstarted(channel.up, request.error());
   Plan plan = lay_out(*request);
   if (!write_file(plan.script_path, 0500, request->script) ||
       (plan.flow != "{}" && !write_file(kFlowFile, 0400, plan.flow)) ||
       !write_file(kInputsFile, 0400, request->inputs) || !write_file(kResultFile, 0600, "") ||
       (!plan.attached_path.empty() && !write_copy(plan.attached_path, request->attached)) || ::chdir("/job") != 0)
-    return leave_unstarted(channel, {Code::io, "/job: " + errno_text(errno) + ": ask for more, policy.disk"});
-  ProgressReader progress(channel);
+    return leave_unstarted(channel.up, {Code::io, "/job: " + errno_text(errno) + ": ask for more, policy.disk"});
+  ProgressReader progress(channel.up);
   const sigset_t mine = set_of({SIGTERM, SIGCHLD});
   ::sigprocmask(SIG_BLOCK, &mine, nullptr);
   handle(SIGCHLD, wake);
@@ -279,7 +279,7 @@ int run_program(int channel) {
   const int not_started = (start_error == ENOENT ? kNotFound : kNotRunnable) << 8;
   const int status = start_error == 0 ? wait_for_end(program, progress) : not_started;
   progress.finish();
-  const int code = hand_over(channel, status, start_error, plan);
+  const int code = hand_over(channel.up, status, start_error, plan);
   if (WIFSIGNALED(status)) leave_by(WTERMSIG(status));
   return code;
 }

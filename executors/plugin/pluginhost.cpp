@@ -60,6 +60,9 @@ constexpr const char* kRefused[] = {
     "listen",
     "accept",
     "accept4",
+    // The agent would close what a plugin sends with a message, and a last close may block.
+    "sendmsg",
+    "sendmmsg",
     "kill",
     "tkill",
     "rt_sigqueueinfo",

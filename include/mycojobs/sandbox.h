@@ -83,9 +83,10 @@ struct ScriptHost {
 
 // Our ends of the run's descriptors; the caller owns and closes them. All are non-blocking and close-on-exec.
 struct RunPipes {
-  int out = -1;      // read: the job's stdout
-  int err = -1;      // read: the job's stderr
-  int channel = -1;  // stream socket to the script host (executors/channel.h): the job goes down, its answer comes up
+  int out = -1;       // read: the job's stdout
+  int err = -1;       // read: the job's stderr
+  int channel = -1;   // read: what the script host sends (executors/channel.h). A pipe, which carries no descriptors
+  int requests = -1;  // write: a stream socket to the script host, which can send nothing back on it
 };
 
 enum class KillReason { cancelled, output_limit, fenced };

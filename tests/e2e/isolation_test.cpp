@@ -77,6 +77,66 @@ TEST_F(IsolationE2e, APluginThatHangsInInterpretHoldsUpNobodyElse) {
   RecordProperty("others_over_ms_before", static_cast<int>(last - over));
 }
 
+// The job holds a socket whose last close waits for as long as it says, and leaves that close to others: it sends the
+// socket over whatever it has, and it closes it while the launcher works on its call to listen.
+TEST_F(IsolationE2e, ASocketThatLingersHoldsUpNobodyElse) {
+  const std::string config =
+      folder_.write("linger.toml", "[ceiling]\nnet = \"loopback\"\nsyscalls.add = [\"setsockopt\"]\n");
+  const std::string policy = folder_.write("policy.toml", "net = \"loopback\"\nsyscalls.add = [\"setsockopt\"]\n");
+  Process running = agent(1, {"--slots", "8", "--config", config});
+  const std::string script = R"(import array, ctypes, json, os, socket, struct, threading, time
+listener = socket.create_server(('127.0.0.1', 0))
+others = [socket.create_server(('127.0.0.1', 0)) for _ in range(15)]
+peers = []
+def lingering():
+  s = socket.create_connection(listener.getsockname())
+  peers.append(listener.accept()[0])
+  s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack('ii', 1, 100000))
+  s.setblocking(False)
+  try:
+    while s.send(b'x' * 65536): pass
+  except BlockingIOError: pass
+  s.setblocking(True)
+  return s
+note = json.dumps({'text': 'y' * 980}).encode()
+frame = struct.pack('<IB', len(note), 16) + note
+for number in range(3, 8):
+  kept = lingering()
+  try:
+    if number == 3: os.write(number, frame * 24)
+    way = socket.socket(fileno=number)
+    way.sendmsg([b'x'], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array('i', [kept.fileno()]))])
+    print('sent', flush=True)
+  except OSError: pass
+  number = kept.detach()
+  threading.Thread(target=os.close, args=(number,), daemon=True).start()
+libc = ctypes.CDLL(None)
+for i in range(40):
+  number = lingering().detach()
+  asks = threading.Thread(target=libc.listen, args=(number, 5))
+  asks.start()
+  time.sleep(i % 20 * 0.00005)
+  threading.Thread(target=libc.close, args=(number,), daemon=True).start()
+  asks.join()
+print('done', flush=True)
+time.sleep(600)
+)";
+  const std::string attack = mycojobs_.submit(script, {"--policy", policy, "--config", config});
+  EXPECT_TRUE(mycojobs_.becomes(attack, "status", "started"));
+  others_go_on();
+  ASSERT_TRUE(eventually(
+      [&] {
+        return mycojobs_({"job", "logs", attack}).out.find("done") != std::string::npos;
+      },
+      Seconds(100)))
+      << mycojobs_({"job", "logs", attack}).out;
+  others_go_on();
+  EXPECT_EQ(mycojobs_({"job", "logs", attack}).out.find("sent"), std::string::npos);
+  EXPECT_EQ(mycojobs_.field(attack, "status"), "started") << "its lease goes on";
+  EXPECT_EQ(mycojobs_({"job", "cancel", attack}).code, 0);
+  EXPECT_TRUE(mycojobs_.becomes(attack, "detail", "cancelled"));
+}
+
 TEST_F(IsolationE2e, ADiskThatIsLockedHoldsUpNobodyElse) {
   const std::string state = folder_ / "agent1";
   Process running = agent(1, {"--slots", "12"});

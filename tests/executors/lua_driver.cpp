@@ -63,25 +63,28 @@ JobFacts facts_of_lua(const LuaJob& job) {
 // The agent's half of a run: our ends of its descriptors, closed when they end.
 class Agent {
  public:
-  Agent(const LuaJob& job, Conversation& conversation, LuaRan& ran, Fd out, Fd err, Fd channel)
+  Agent(const LuaJob& job, Conversation& conversation, LuaRan& ran, Fd out, Fd err, Fd channel, Fd requests)
       : job_(job),
         conversation_(conversation),
         ran_(ran),
         out_(std::move(out)),
         err_(std::move(err)),
-        channel_(std::move(channel)) {}
+        channel_(std::move(channel)),
+        requests_(std::move(requests)) {}
 
   bool open() const { return out_ || err_ || channel_; }
 
   // Waits at most so long, then moves what can be moved. True: the script printed what TERM is to be sent at.
   bool pump(int wait_ms, int other = -1) {
     waiting_ += conversation_.take_output();
-    const auto wanted = static_cast<short>(waiting_.empty() ? POLLIN : POLLIN | POLLOUT);
-    pollfd sources[] = {
-        {out_.get(), POLLIN, 0}, {err_.get(), POLLIN, 0}, {channel_.get(), wanted, 0}, {other, POLLIN, 0}};
-    ::poll(sources, 4, wait_ms);
-    if ((sources[2].revents & POLLOUT) != 0) {
-      const ssize_t sent = ::send(channel_.get(), waiting_.data(), waiting_.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+    pollfd sources[] = {{out_.get(), POLLIN, 0},
+                        {err_.get(), POLLIN, 0},
+                        {channel_.get(), POLLIN, 0},
+                        {waiting_.empty() ? -1 : requests_.get(), POLLOUT, 0},
+                        {other, POLLIN, 0}};
+    ::poll(sources, 5, wait_ms);
+    if ((sources[3].revents & POLLOUT) != 0) {
+      const ssize_t sent = ::send(requests_.get(), waiting_.data(), waiting_.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
       waiting_.erase(0, sent > 0 ? static_cast<std::size_t>(sent) : 0);
     }
     if (sources[0].revents != 0) take(out_, ran_.out);
@@ -117,7 +120,7 @@ class Agent {
   const LuaJob& job_;
   Conversation& conversation_;
   LuaRan& ran_;
-  Fd out_, err_, channel_;
+  Fd out_, err_, channel_, requests_;
   std::string waiting_;
   bool term_sent_ = false;
 };
@@ -138,7 +141,7 @@ std::pair<Fd, Fd> make_pair_of(bool channel) {
 [[noreturn]] void be_the_job(int out, int err, int channel, const std::string& folder) {
   take_places(out, err, channel);
   if (::chdir(folder.c_str()) != 0) ::_exit(99);
-  ::_exit(run_lua_job(3, folder));
+  ::_exit(run_lua_job({3, 3}, folder));
 }
 
 }  // namespace
@@ -158,7 +161,8 @@ LuaRan run_lua(const LuaJob& job) {
   if (pid < 0) throw std::runtime_error("fork");
   if (pid == 0) be_the_job(out_job.get(), err_job.get(), channel_job.get(), folder);
   for (Fd* each : {&out_job, &err_job, &channel_job}) each->reset();
-  Agent agent(job, *conversation, ran, std::move(out), std::move(err), std::move(channel));
+  Fd requests(::fcntl(channel.get(), F_DUPFD_CLOEXEC, 0));  // both directions of one socket
+  Agent agent(job, *conversation, ran, std::move(out), std::move(err), std::move(channel), std::move(requests));
   const std::uint64_t deadline = SystemClock().boot_ms() + kPatienceMs;
   while (agent.open()) {
     if (agent.pump(100)) ::kill(pid, SIGTERM);
@@ -190,7 +194,7 @@ LuaRan run_lua_confined(const LuaJob& job) {
   spec.warm.key = spec.warm.family = job.warm_key;
   auto pipes = sandbox.launch(spec);
   if (!pipes) throw std::runtime_error(pipes.error().message);
-  Agent agent(job, *conversation, ran, Fd(pipes->out), Fd(pipes->err), Fd(pipes->channel));
+  Agent agent(job, *conversation, ran, Fd(pipes->out), Fd(pipes->err), Fd(pipes->channel), Fd(pipes->requests));
   bool ended = false;
   for (const std::uint64_t deadline = SystemClock().boot_ms() + kPatienceMs;
        !ended && SystemClock().boot_ms() < deadline;) {

@@ -51,7 +51,7 @@ Pair make_channel() {
 
 [[noreturn]] void be_the_job(int out, int err, int channel) {
   take_places(out, err, channel);
-  ::_exit(run_job(3));
+  ::_exit(run_job({3, 3}));
 }
 
 // The agent's half: writes the request, reads all three descriptors until their ends.

@@ -68,10 +68,11 @@ Ran run_python_confined(const JobFacts& wanted, const Confined& how) {
     pollfd sources[] = {{sandbox.event_fd(), POLLIN, 0},
                         {pipes->out, POLLIN, 0},
                         {pipes->err, POLLIN, 0},
-                        {pipes->channel, static_cast<short>(request.empty() ? POLLIN : POLLIN | POLLOUT), 0}};
-    ::poll(sources, 4, 1000);
-    if ((sources[3].revents & POLLOUT) != 0) {
-      const ssize_t sent = ::send(pipes->channel, request.data(), request.size(), MSG_NOSIGNAL);
+                        {pipes->channel, POLLIN, 0},
+                        {request.empty() ? -1 : pipes->requests, POLLOUT, 0}};
+    ::poll(sources, 5, 1000);
+    if ((sources[4].revents & POLLOUT) != 0) {
+      const ssize_t sent = ::send(pipes->requests, request.data(), request.size(), MSG_NOSIGNAL);
       request.remove_prefix(sent > 0 ? static_cast<std::size_t>(sent) : 0);
     }
     for (auto& each : sandbox.read_ended()) {
@@ -87,7 +88,7 @@ Ran run_python_confined(const JobFacts& wanted, const Confined& how) {
     for (auto& note : (*job)->take_notes()) ran.notes.push_back(std::move(note));
   }
   EXPECT_TRUE(ended) << "the run has not ended";
-  for (int fd : {pipes->out, pipes->err, pipes->channel}) {
+  for (int fd : {pipes->out, pipes->err, pipes->channel, pipes->requests}) {
     if (fd >= 0) ::close(fd);
   }
   ran.end = (*job)->finish(ran.outcome);

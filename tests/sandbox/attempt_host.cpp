@@ -10,13 +10,13 @@
 
 namespace {
 
-int run(int channel) {
+int run(mycojobs::JobChannel channel) {
   std::string lines;
   char part[4096];
-  for (ssize_t size = 0; (size = ::read(channel, part, sizeof part)) > 0;)
+  for (ssize_t size = 0; (size = ::read(channel.down, part, sizeof part)) > 0;)
     lines.append(part, static_cast<std::size_t>(size));
   const std::string answers = mycojobs::test::attempt_all(lines);
-  (void)!::write(channel, answers.data(), answers.size());
+  (void)!::write(channel.up, answers.data(), answers.size());
   return 0;
 }
 

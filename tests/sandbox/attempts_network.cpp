@@ -103,6 +103,15 @@ std::string rights_to_channel(const Words& words) {
   return last;
 }
 
+// A message with a descriptor on each of the descriptors below that number: those that took it, or "none".
+std::string rights_to_every(const Words& words) {
+  std::string took;
+  for (int socket = 0; socket < static_cast<int>(number(words, 1)); ++socket) {
+    if (send_rights(socket, 0) == "ok") took += (took.empty() ? "" : " ") + std::to_string(socket);
+  }
+  return took.empty() ? "none" : took;
+}
+
 std::string address_on_four(const Words&) {
   const PairAtFour pair;
   sockaddr_un address{};
@@ -148,6 +157,7 @@ const Attempts& attempts_on_network() {
       {"connect_abstract", connect_abstract},
       {"nest_rights", nest_rights},
       {"rights_to_channel", rights_to_channel},
+      {"rights_to_every", rights_to_every},
       {"address_on_four", address_on_four},
       {"fill_pair", fill_pair},
       {"send_with", send_with},

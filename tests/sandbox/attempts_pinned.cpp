@@ -174,6 +174,100 @@ std::string listen_and_close(const Words& words) {
   });
 }
 
+// A connection of its own loopback whose last close waits until the peer has read what is unsent, or for so long. The
+// peer does not read.
+struct Lingering {
+  int socket = -1, peer = -1;
+};
+Lingering lingering(int listener, unsigned port) {
+  Lingering made;
+  const sockaddr_in place = loopback(port);
+  made.socket = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (::connect(made.socket, reinterpret_cast<const sockaddr*>(&place), sizeof place) != 0) return made;
+  made.peer = ::accept(listener, nullptr, nullptr);
+  const struct linger wait { 1, 100000 };
+  ::setsockopt(made.socket, SOL_SOCKET, SO_LINGER, &wait, sizeof wait);
+  const std::vector<char> block(65536, 'l');
+  while (::send(made.socket, block.data(), block.size(), MSG_DONTWAIT | MSG_NOSIGNAL) > 0) continue;
+  return made;
+}
+
+// Whether its close would wait: "on" or "off".
+std::string linger(const Words&) {
+  const int listener = listen_on(9000, 16);
+  const Lingering made = lingering(listener, 9000);
+  struct linger now {};
+  socklen_t size = sizeof now;
+  if (::getsockopt(made.socket, SOL_SOCKET, SO_LINGER, &now, &size) != 0) return error_name();
+  return now.l_onoff != 0 ? "on" : "off";
+}
+
+// So many times: one thread calls listen() on such a connection, another closes it a moment later. Whoever makes the
+// call in place of the job may then be the last one that holds it.
+std::string close_behind_listen(const Words& words) {
+  const int listener = listen_on(9000, 16);
+  if (listener < 0) return error_name();
+  for (unsigned i = 0; i < 15; ++i) listen_on(9001 + i, 16);  // a further one takes longer: the others are counted
+  std::vector<int> peers;
+  for (unsigned long i = 0; i < number(words, 1); ++i) {
+    const Lingering made = lingering(listener, 9000);
+    if (made.peer < 0) return error_name();
+    peers.push_back(made.peer);
+    std::thread asks([&] { ::listen(made.socket, 5); });
+    timespec rest{0, static_cast<long>(i % 20) * 50'000};
+    ::nanosleep(&rest, nullptr);
+    std::thread([socket = made.socket] { ::close(socket); }).detach();  // waits where it is the last one
+    asks.join();
+    if (peers.size() < 32) continue;
+    for (const int peer : peers) ::close(peer);
+    peers.clear();
+  }
+  return "done";
+}
+
+// Each thread that waits in listen() for an answer of the launcher, so many ms long.
+std::string listen_storm(const Words& words) {
+  timespec now{};
+  ::clock_gettime(CLOCK_MONOTONIC, &now);
+  const auto ms = [](const timespec& at) {
+    return static_cast<unsigned long>(at.tv_sec) * 1000 + static_cast<unsigned long>(at.tv_nsec) / 1000000;
+  };
+  const unsigned long until = ms(now) + number(words, 1);
+  const int one = listen_on(9000, 5);
+  if (one < 0) return error_name();
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 8; ++i) {
+    threads.emplace_back([&] {
+      for (timespec at{}; ms(at) < until; ::clock_gettime(CLOCK_MONOTONIC, &at)) ::listen(one, 5);
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  return "ok";
+}
+
+// Datagrams that wait for more of them, one for each socket. how: the call that sends.
+std::string corked(unsigned long most, const std::string& how) {
+  const std::vector<char> bytes(64000, 'c');
+  return take(most, [&](unsigned long) {
+    const int fd = ::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    const sockaddr_in place = loopback(9000);
+    if (fd < 0 || ::connect(fd, reinterpret_cast<const sockaddr*>(&place), sizeof place) != 0) return false;
+    iovec part{const_cast<char*>(bytes.data()), bytes.size()};
+    mmsghdr message{};
+    message.msg_hdr.msg_iov = &part;
+    message.msg_hdr.msg_iovlen = 1;
+    if (how == "sendmsg") return ::sendmsg(fd, &message.msg_hdr, MSG_MORE) > 0;
+    if (how == "sendmmsg") return ::sendmmsg(fd, &message, 1, MSG_MORE) > 0;
+    return ::send(fd, bytes.data(), bytes.size(), MSG_MORE) > 0;
+  });
+}
+
+// As an option of the socket: IPPROTO_UDP, UDP_CORK.
+std::string cork_option(const Words&) {
+  const int fd = ::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0), on = 1;
+  return fd < 0 ? error_name() : verdict(::setsockopt(fd, IPPROTO_UDP, 1, &on, sizeof on));
+}
+
 // To a port where nobody accepts: how many get through, and what they could send, in KiB: "33 of 40, 1056 KiB".
 std::string pending(unsigned port, unsigned long most) {
   const int listener = listen_on(port, 4096);
@@ -393,6 +487,9 @@ std::string pin(const Words& words) {
       {"pending", [&] { return pin_pending(std::min(most, 16UL)); }},
       {"time_waits", [&] { return time_waits(std::min(most, 20'000UL)); }},
       {"datagrams", [&] { return datagrams(std::min(most, 100UL)); }},
+      {"corked", [&] { return corked(most, "sendto"); }},
+      {"corked_sendmsg", [&] { return corked(most, "sendmsg"); }},
+      {"corked_sendmmsg", [&] { return corked(most, "sendmmsg"); }},
   };
   const auto found = kinds.find(kind);
   return found == kinds.end() ? "no such kind" : found->second();
@@ -418,6 +515,10 @@ const Attempts& attempts_to_pin() {
       {"lock_storm", lock_storm},
       {"lock_path", lock_path},
       {"listen_and_close", listen_and_close},
+      {"linger", linger},
+      {"close_behind_listen", close_behind_listen},
+      {"listen_storm", listen_storm},
+      {"cork_option", cork_option},
       {"pending", [](const Words& w) { return pending(9000, number(w, 1)); }},
       {"child_touch",
        [](const Words& w) {

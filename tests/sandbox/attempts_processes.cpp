@@ -249,7 +249,7 @@ std::string race_for_others(const Words& words) {
 std::string kinds_of_streams(const Words&) {
   std::string all;
   int terminals = 0;
-  for (int fd = 0; fd < 4; ++fd) {
+  for (int fd = 0; fd < 5; ++fd) {
     struct stat info {};
     if (::fstat(fd, &info) != 0) return error_name();
     const mode_t mode = info.st_mode;

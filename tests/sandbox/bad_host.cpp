@@ -128,7 +128,7 @@ void talk_much() {
   if (forks > 1) send_message(kStatus, StepFailed{std::string(kMaxFrameBytes - 64, 'x'), 1});
 }
 
-int nothing(int) { return 0; }
+int nothing(mycojobs::JobChannel) { return 0; }
 
 }  // namespace
 

@@ -102,8 +102,8 @@ Started start_attempts(Sandbox& sandbox, RunSpec spec, const std::string& lines)
     ADD_FAILURE() << pipes.error().message;
     return {spec, {}, {}};
   }
-  (void)::send(pipes->channel, lines.data(), lines.size(), MSG_NOSIGNAL);  // a run that is refused has closed it
-  ::shutdown(pipes->channel, SHUT_WR);
+  (void)::send(pipes->requests, lines.data(), lines.size(), MSG_NOSIGNAL);  // a run that is refused has closed it
+  ::shutdown(pipes->requests, SHUT_WR);
   return {spec, *pipes, {}};
 }
 
@@ -135,6 +135,7 @@ Ran wait_for(Sandbox& sandbox, Started& started) {
     drain(fd, fd == started.pipes.out ? ran.out : fd == started.pipes.err ? ran.err : answers);
     ::close(fd);
   }
+  ::close(started.pipes.requests);
   ran.answers = parse_answers(answers);
   return ran;
 }

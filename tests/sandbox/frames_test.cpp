@@ -44,7 +44,7 @@ TEST(Frames, MalformedOnesEndTheLauncherCleanly) {
       {"truncated", {configure.substr(0, configure.size() - 3)}, 0},
       {"too long", {configure + "x"}, 0},
       {"4 GiB text", {std::string("\x01\x00\xff\xff\xff\xff", 6)}, 0},
-      {"launch before configure", {launch}, 3},
+      {"launch before configure", {launch}, 4},
       {"configure twice", {configure, configure}, 0},
       {"launch without descriptors", {configure, launch}, 0},
       {"launch with too many", {configure, launch}, 7},
@@ -79,7 +79,7 @@ TEST(Frames, MutatedOnesOfAnAgentCrashNoLauncher) {
     const std::string first = sandbox::encode(configure);
     launcher.send(random() % 4 == 0 ? mutated(first, random) : first, random() % 16 == 0 ? random() % 9 : 0);
     for (std::uint64_t left = random() % 40; left > 0; --left) {
-      const std::uint64_t descriptors = random() % 4 == 0 ? random() % 9 : 3;
+      const std::uint64_t descriptors = random() % 4 == 0 ? random() % 9 : 4;
       const std::string frame = mutated(frames[random() % frames.size()], random);
       if (!launcher.send(frame, frame[0] == 2 ? descriptors : random() % 8 == 0 ? 1 : 0)) break;
       if (random() % 8 == 0) launcher.drain();

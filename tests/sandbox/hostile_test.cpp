@@ -176,9 +176,24 @@ TEST(Fights, DescriptorsSentUpTheChannelAreDropped) {
   EXPECT_EQ(open_descriptors_here(), before);
 }
 
+// SZ69: nothing that a job holds is a socket of a trusted process that takes messages. Descriptors would be closed by
+// that process, and some last closes wait for as long as the job says.
+TEST(Fights, NoSocketOfAJobLeadsToATrustedProcess) {
+  RunSpec spec = spec_with();
+  spec.grants.network = Network::loopback;
+  const Ran ran = run_attempts(shared_sandbox(), spec, "rights_to_every 64");
+  EXPECT_EQ(ran.answer("rights_to_every 64"), "none") << ran.outcome.reason;
+  spec.run = next_run();
+  spec.grants.syscalls = {"sendmsg"};
+  spec.warm.runs = 2;
+  spec.warm.key = spec.warm.family = std::string(64, 'k');
+  spec.warm.idle_ms = 1000;
+  EXPECT_EQ(run_attempts(shared_sandbox(), spec, "rights_to_every 64").answer("rights_to_every 64"), "none");
+}
+
 // SI11
 TEST(Fights, StandardStreamsArePipesOfTheRun) {
-  EXPECT_EQ(run_attempts("stdio").answer("stdio"), "0:character 1:pipe 2:pipe 3:socket tty:0");
+  EXPECT_EQ(run_attempts("stdio").answer("stdio"), "0:character 1:pipe 2:pipe 3:pipe 4:socket tty:0");
 }
 
 // SQ12

@@ -132,7 +132,8 @@ void run_many(Sandbox& sandbox, std::size_t count) {
       lost += ended.outcome.status == RunStatus::lost ? 1 : 0;
       const auto found = under_way.find(ended.run);
       if (found == under_way.end()) continue;
-      for (const int fd : {found->second.pipes.out, found->second.pipes.err, found->second.pipes.channel}) ::close(fd);
+      const RunPipes& pipes = found->second.pipes;
+      for (const int fd : {pipes.out, pipes.err, pipes.channel, pipes.requests}) ::close(fd);
       under_way.erase(found);
     }
   }

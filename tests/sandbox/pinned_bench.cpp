@@ -46,6 +46,7 @@ constexpr Kind kKinds[] = {
     {"landlock_rules"},
     {"threads"},
     {"listeners", false, true},
+    {"corked", false, true},
     {"pending", false, true},
     {"time_waits", false, true},
     {"datagrams", false, true},

@@ -2,6 +2,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -114,6 +115,54 @@ TEST(Pinned, ListenersAreFew) {
   EXPECT_EQ(ran.answer("pin listeners 40"), kMostListeners + " ENOBUFS") << ran.outcome.reason;
   EXPECT_EQ(run_with_loopback("listen_and_close 100").answer("listen_and_close 100"), "100");
   EXPECT_EQ(run_with_loopback("listen_and_close 100", true).answer("listen_and_close 100"), "100");
+}
+
+// The launcher takes no socket of a job for it: its last close waits for as long as the job says.
+TEST(Pinned, SocketClosedBehindItsListenHoldsUpItsJobAlone) {
+  OwnSandbox own = own_sandbox();
+  RunSpec spec = spec_with(kWallMs);
+  spec.grants.network = Network::loopback;
+  spec.grants.syscalls = {"setsockopt"};  // with SO_LINGER, which is pretended otherwise
+  Started attack = start_attempts(*own.sandbox, spec, "linger\nclose_behind_listen 300\nprint done\nsleep 600000");
+  std::uint64_t others = 0;
+  while (attack.out.find("done") == std::string::npos && others++ < 5000) {
+    Started other = start_attempts(*own.sandbox, spec_with(20000), "getpid");
+    ASSERT_EQ(word(wait_for(*own.sandbox, other).outcome.status), "ok");
+    char part[64];
+    const ssize_t got = ::read(attack.pipes.out, part, sizeof part);
+    if (got > 0) attack.out.append(part, static_cast<std::size_t>(got));
+  }
+  own.sandbox->kill(attack.spec.run, KillReason::cancelled, 0);
+  EXPECT_EQ(word(wait_for(*own.sandbox, attack).outcome.status), "cancelled");
+  EXPECT_TRUE(eventually([&] {
+    const auto children = children_of(own.launcher);
+    return std::none_of(children.begin(), children.end(), [](pid_t pid) { return name_of(pid) == "mycojobs-calls"; });
+  })) << "what worked for the job goes with it";
+}
+
+// Else a worker thread of the kernel, which serves the whole host, may be the one that closes last and waits.
+TEST(Pinned, NoSocketOfAJobLingers) {
+  const Ran ran = run_with_loopback("linger");
+  EXPECT_EQ(ran.answer("linger"), "off") << ran.outcome.reason;
+}
+
+// The launcher does not read what it is not asked for: other jobs begin and end, and a forbidden call is still seen.
+TEST(Pinned, StormOfListensKeepsNobodyFromTheLauncher) {
+  Sandbox& sandbox = shared_sandbox();
+  RunSpec spec = spec_with();
+  spec.grants.network = Network::loopback;
+  Started storm = start_attempts(sandbox, spec, "print up\nlisten_storm 1500\ncall ptrace");
+  wait_for_output(storm, "up");
+  for (int i = 0; i < 20; ++i) EXPECT_EQ(word(run_attempts("getpid").outcome.status), "ok");
+  EXPECT_EQ(violation_of(wait_for(sandbox, storm)), "ptrace");
+}
+
+// A datagram that waits for more is charged to no group: 64 KiB for each open file of each process.
+TEST(Pinned, DatagramsThatWaitForMoreAreRefused) {
+  const Ran ran = run_with_loopback("pin corked 50\npin corked_sendmsg 50\npin corked_sendmmsg 50\ncork_option");
+  for (const char* line : {"pin corked 50", "pin corked_sendmsg 50", "pin corked_sendmmsg 50"})
+    EXPECT_EQ(ran.answer(line), "0 EOPNOTSUPP") << line << ran.outcome.reason;
+  EXPECT_EQ(ran.answer("cork_option"), "EPERM");
 }
 
 // Of 400 that are not accepted a few wait, with little in them, whatever queue and buffers were asked for.

@@ -282,7 +282,7 @@ TEST(Unkillable, HoldsUpNoOtherRunOfItsZygote) {
       << ", " << shown[other.spec.run];
   tracer.release();
   EXPECT_EQ(word(wait_for(*own.sandbox, stuck).outcome.status), "lost");
-  for (int fd : {other.pipes.out, other.pipes.err, other.pipes.channel}) ::close(fd);
+  for (int fd : {other.pipes.out, other.pipes.err, other.pipes.channel, other.pipes.requests}) ::close(fd);
 }
 
 // What is lost may begin elsewhere at once: not while a process of it is there.

@@ -1,6 +1,7 @@
 // A sandbox whose runs end when the test says so, and an executor to go with it.
 #pragma once
 
+#include <fcntl.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -117,6 +118,7 @@ class FakeSandbox final : public Sandbox {
       *ours = pair[0];
       control_.ends[spec.run].emplace_back(pair[1]);
     }
+    pipes.requests = ::fcntl(pipes.channel, F_DUPFD_CLOEXEC, 0);
     control_.running[spec.run] = spec;
     control_.fences[spec.run] = spec.fence_boot_ms;
     control_.most_at_once = std::max(control_.most_at_once.load(), control_.running.size());

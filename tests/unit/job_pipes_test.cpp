@@ -24,10 +24,10 @@ class JobPipesTest : public ::testing::Test {
   void SetUp() override { begin(true); }
   void begin(bool converses) {
     RunPipes ours;
-    for (int i = 0; i < 3; ++i) {
+    for (int i = 0; i < 4; ++i) {
       std::array<int, 2> pair{};
       ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair.data()), 0);
-      *std::array{&ours.out, &ours.err, &ours.channel}[static_cast<std::size_t>(i)] = pair[0];
+      *std::array{&ours.out, &ours.err, &ours.channel, &ours.requests}[static_cast<std::size_t>(i)] = pair[0];
       theirs_[static_cast<std::size_t>(i)].reset(pair[1]);
     }
     pipes_.emplace(epoll_.get(), kRun, ours, -1, converses, 1000);
@@ -58,23 +58,23 @@ class JobPipesTest : public ::testing::Test {
       return next;
     });
   }
-  std::size_t drain_channel() {
+  std::size_t drain_requests() {
     std::size_t total = 0;
     std::vector<char> buffer(1U << 16);
     for (ssize_t got = 1; got > 0; total += static_cast<std::size_t>(std::max<ssize_t>(0, got)))
-      got = ::read(job(JobPipe::channel).get(), buffer.data(), buffer.size());
+      got = ::read(job(JobPipe::requests).get(), buffer.data(), buffer.size());
     return total;
   }
 
   Fd epoll_{::epoll_create1(EPOLL_CLOEXEC)};
-  std::array<Fd, 3> theirs_;
+  std::array<Fd, 4> theirs_;
   std::optional<JobPipes> pipes_;
   std::array<char, 8> buffer_{};
   std::deque<std::string> to_say_;
 };
 
 TEST(PipeTag, KeepsRunAndPipeApartAndLeavesRoomBelow) {
-  for (JobPipe pipe : {JobPipe::out, JobPipe::err, JobPipe::channel}) {
+  for (JobPipe pipe : {JobPipe::out, JobPipe::err, JobPipe::channel, JobPipe::requests}) {
     for (RunNumber run : {RunNumber{1}, RunNumber{1} << 55}) {
       const PipeTag back = PipeTag::of(PipeTag{run, pipe}.bits());
       EXPECT_EQ(back.run, run);
@@ -125,19 +125,19 @@ TEST_F(JobPipesTest, ChannelOfOneThatIsNotAnsweredIsListenedToWithItsOutput) {
   EXPECT_EQ(ready().size(), 1U);
 }
 
-TEST_F(JobPipesTest, FullChannelOfOneThatIsNotAnsweredIsWaitedForToo) {
+TEST_F(JobPipesTest, FullSocketOfOneThatIsNotAnsweredIsWaitedForToo) {
   begin(false);
   to_say_ = {std::string(4U << 20, 'x')};
   send();
   ASSERT_TRUE(pipes_->is_sending());
   EXPECT_TRUE(ready().empty());
   std::array<char, 65536> some{};
-  while (::read(job(JobPipe::channel).get(), some.data(), some.size()) > 0) {
+  while (::read(job(JobPipe::requests).get(), some.data(), some.size()) > 0) {
   }
   EXPECT_EQ(ready().size(), 1U);
 }
 
-TEST_F(JobPipesTest, FullChannelIsWaitedForAndNothingIsAskedForMeanwhile) {
+TEST_F(JobPipesTest, FullSocketIsWaitedForAndNothingIsAskedForMeanwhile) {
   const std::string large(4U << 20, 'x');
   to_say_ = {large, "behind it"};
   send();
@@ -146,20 +146,20 @@ TEST_F(JobPipesTest, FullChannelIsWaitedForAndNothingIsAskedForMeanwhile) {
   EXPECT_TRUE(ready().empty());
   std::size_t got = 0;
   while (pipes_->is_sending()) {
-    got += drain_channel();
+    got += drain_requests();
     const auto events = ready();
     ASSERT_EQ(events.size(), 1U);
     EXPECT_EQ(events[0].second, static_cast<std::uint32_t>(EPOLLOUT));
     send();
   }
-  got += drain_channel();
+  got += drain_requests();
   EXPECT_EQ(got, large.size() + 9);
   EXPECT_TRUE(to_say_.empty());
-  EXPECT_TRUE(ready().empty()) << "nobody is woken for a channel that takes more";
+  EXPECT_TRUE(ready().empty()) << "nobody is woken for a socket that takes more";
 }
 
 TEST_F(JobPipesTest, JobThatDoesNotListenHoldsNobodyUp) {
-  job(JobPipe::channel).reset();
+  job(JobPipe::requests).reset();
   to_say_ = {"one", "two"};
   send();
   EXPECT_FALSE(pipes_->is_sending());
@@ -199,7 +199,7 @@ TEST_F(JobPipesTest, HeldChannelStillTakesWhatIsSent) {
   pipes_->hold(true);
   write(JobPipe::channel, "x");
   while (pipes_->is_sending()) {
-    drain_channel();
+    drain_requests();
     ASSERT_EQ(ready().size(), 1U);
     send();
   }
@@ -211,7 +211,7 @@ TEST_F(JobPipesTest, AttachmentGoesAlongWithTheFirstByteOnce) {
   ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair.data()), 0);
   const Fd other(pair[1]);
   const Fd attached(::open("/dev/null", O_RDONLY | O_CLOEXEC));
-  JobPipes pipes(epoll_.get(), kRun + 1, {-1, -1, pair[0]}, attached.get(), true, 0);
+  JobPipes pipes(epoll_.get(), kRun + 1, {-1, -1, -1, pair[0]}, attached.get(), true, 0);
   std::deque<std::string> to_say{"a", "b", ""};
   pipes.send([&] {
     std::string next = to_say.front();

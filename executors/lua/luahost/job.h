@@ -11,7 +11,7 @@
 namespace mycojobs::lua {
 
 // What outlives the script's start. Written before it, and by the handler of SIGTERM.
-void begin_job(int channel);
+void begin_job(JobChannel);
 // The last frames: what the job left in that folder, and `done`.
 void finish(const std::string& artifacts, std::uint64_t max_bytes);
 

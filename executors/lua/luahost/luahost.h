@@ -11,6 +11,7 @@
 #include <string>
 
 #include "mycojobs/result.h"
+#include "sandbox/zygote.h"
 
 namespace mycojobs {
 
@@ -22,7 +23,7 @@ std::string lua_version();  // "5.4.4"
 // In the job's process: reads the request, runs the script with descriptors 0, 1, 2 as its stdio, hands its result
 // back. Returns the exit code, 125 if there was none to read or it could not be laid out. The caller leaves with
 // _exit(). folder: /job, and another one in tests.
-int run_lua_job(int channel, const std::string& folder = "/job");
+int run_lua_job(JobChannel, const std::string& folder = "/job");
 // After run_lua_job(): its script is warm, and another one may be called in this process.
 bool lua_job_stays();
 

@@ -21,7 +21,7 @@ int main(int argc, char** argv) try {
                           .before_fork = nullptr,
                           .after_fork_parent = nullptr,
                           .after_fork_job = nullptr,
-                          .run = [](int channel) { return mycojobs::run_lua_job(channel); },
+                          .run = [](mycojobs::JobChannel channel) { return mycojobs::run_lua_job(channel); },
                           .folder = mycojobs::kArtifactsName,
                           .stays = mycojobs::lua_job_stays});
 } catch (...) {

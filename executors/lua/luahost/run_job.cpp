@@ -114,15 +114,16 @@ int lua_limit_memory(lua_State* state) {
 
 }  // namespace
 
-void begin_job(int channel) {
+void begin_job(JobChannel channel) {
   host_job::begin(channel);
-  ::fcntl(channel, F_SETFD, FD_CLOEXEC);  // no program that the script runs speaks for it
+  for (const int fd : {channel.up, channel.down})
+    ::fcntl(fd, F_SETFD, FD_CLOEXEC);  // no program that the script runs speaks for it
   ::signal(SIGPIPE, SIG_IGN);
 }
 
 void finish(const std::string& artifacts, std::uint64_t max_bytes) {
   if (!host_job::is_here()) return;
-  send_artifacts(host_job::channel(), artifacts, max_bytes);
+  send_artifacts(host_job::channel().up, artifacts, max_bytes);
   host_job::send(FrameKind::done, "");
 }
 
@@ -350,7 +351,7 @@ int call_main(lua_State* state) {
   return exit_code;
 }
 
-int run_again(lua_State* state, int channel, const HostRequest& request) {
+int run_again(lua_State* state, JobChannel channel, const HostRequest& request) {
   script.stays = false;
   host_job::begin_next(channel);
   if (::chdir(script.folder.c_str()) != 0) return 1;
@@ -386,9 +387,9 @@ std::string lua_version() {
   return std::string(LUA_VERSION_MAJOR) + "." + LUA_VERSION_MINOR + "." + LUA_VERSION_RELEASE;
 }
 
-int run_lua_job(int channel, const std::string& folder) {
-  auto request = read_request(channel, folder);
-  if (!request) return leave_unstarted(channel, request.error());
+int run_lua_job(JobChannel channel, const std::string& folder) {
+  auto request = read_request(channel.down, folder);
+  if (!request) return leave_unstarted(channel.up, request.error());
   if (lua::script.warm) return lua::run_again(lua::state(), channel, *request);
   lua::begin_job(channel);
   lua::script.folder = folder;

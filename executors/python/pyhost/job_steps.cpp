@@ -211,9 +211,9 @@ int hand_back(int code, std::string frames) {
   }
   if (host_job::is_here()) {
     const auto most = of_now(bound->facts)["max_artifact_bytes"].cast<std::uint64_t>();
-    send_artifacts(host_job::channel(), kArtifactsFolder, most);
+    send_artifacts(host_job::channel().up, kArtifactsFolder, most);
     append_frame(frames, FrameKind::done, "");
-    send_frames(host_job::channel(), frames);
+    send_frames(host_job::channel().up, frames);
   }
   return code;
 }

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "mycojobs/result.h"
+#include "sandbox/zygote.h"
 
 namespace mycojobs {
 
@@ -41,7 +42,7 @@ std::string python_version();  // "3.11.2"
 // In the job's process: reads the request, runs the script with descriptors 0, 1, 2 as its stdio, hands its result
 // back. Returns the exit code as python3 would, 125 if there was none to read or it could not be laid out. The caller
 // leaves with _exit().
-int run_job(int channel);
+int run_job(JobChannel);
 // After run_job(): its script is warm, and another run_job() may be called in this process.
 bool job_stays();
 

@@ -99,7 +99,7 @@ int run_script(const HostRequest& request) {
   return warm->main ? call_main() : finish_job(1);
 }
 
-int run_again(int channel, const HostRequest& request) {
+int run_again(JobChannel channel, const HostRequest& request) {
   warm->stays = false;
   host_job::begin_next(channel);
   if (::chdir("/job") != 0) return 1;
@@ -125,9 +125,9 @@ py::dict job_services() {
   return services;
 }
 
-int run_job(int channel) {
-  const auto request = read_request(channel);
-  if (!request) return leave_unstarted(channel, request.error());
+int run_job(JobChannel channel) {
+  const auto request = read_request(channel.down);
+  if (!request) return leave_unstarted(channel.up, request.error());
   try {
     if (warm != nullptr) return run_again(channel, *request);
     install_signals();
