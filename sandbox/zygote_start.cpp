@@ -19,8 +19,13 @@
 #include <cerrno>
 #include <climits>
 #include <csignal>
+#include <cstdlib>
 #include <cstring>
+#include <iterator>
+#include <memory>
+#include <sstream>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/fd.h"
@@ -62,15 +67,23 @@ constexpr const char* kEtcFolders[] = {"/etc/ssl/certs", "/etc/alternatives", "/
 constexpr const char* kEtcFiles[] = {"/etc/ld.so.cache", "/etc/localtime", "/etc/timezone",   "/etc/mime.types",
                                      "/etc/services",    "/etc/protocols", "/etc/os-release", "/etc/ssl/openssl.cnf"};
 // Configuration of Debian's packages without which R, Java, ImageMagick and fontconfig fail, as patterns of glob(3).
-// Files that an operator may put a secret into are not in the list: Renviron.site, net.properties, /etc/php.
+// Each pattern names files of a package: a key store that an operator puts beside them matches none. Files that an
+// operator may put a secret into are not in the list: Renviron.site, repositories, net.properties, /etc/php. Of
+// kRenviron only the variables of the package are copied.
+constexpr const char* kRenviron = "/etc/R/Renviron";
+constexpr std::string_view kRenvironPrefix = "R_";
+constexpr std::string_view kRenvironVariables[] = {"EDITOR", "LN_S", "MAKE", "PAGER", "SED", "TAR"};
 constexpr const char* kEtcOfPrograms[] = {"/etc/R/ldpaths",
-                                          "/etc/R/Renviron",
+                                          kRenviron,
                                           "/etc/R/Makeconf",
-                                          "/etc/R/repositories",
                                           "/etc/java-*-openjdk/jvm-*.cfg",
                                           "/etc/java-*-openjdk/logging.properties",
-                                          "/etc/java-*-openjdk/security/*",
-                                          "/etc/java-*-openjdk/security/policy/*/*",
+                                          "/etc/java-*-openjdk/security/*.certs",
+                                          "/etc/java-*-openjdk/security/*.policy",
+                                          "/etc/java-*-openjdk/security/java.security",
+                                          "/etc/java-*-openjdk/security/nss.cfg",
+                                          "/etc/java-*-openjdk/security/public_suffix_list.dat",
+                                          "/etc/java-*-openjdk/security/policy/*/*.policy",
                                           "/etc/fonts/fonts.conf",
                                           "/etc/fonts/conf.d/*.conf",
                                           "/etc/ImageMagick-*/colors.xml",
@@ -148,9 +161,38 @@ std::string content_of(const Fd& file) {
   return text;
 }
 
+// A regular file that every user of the host may read. Its own mode does not say that: a folder above it may be closed.
+// None: there is none, or not every user may read it.
+Fd open_public(const char* path, int flags) {
+  Fd file(::open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | flags));
+  struct stat info {};
+  if (!file || ::fstat(file.get(), &info) != 0 || !S_ISREG(info.st_mode) || (info.st_mode & S_IROTH) == 0) return {};
+  const std::unique_ptr<char, decltype(&std::free)> resolved(::realpath(path, nullptr), &std::free);
+  if (!resolved) return {};
+  const std::string real = resolved.get();
+  for (std::size_t slash = real.find('/', 1); slash != std::string::npos; slash = real.find('/', slash + 1)) {
+    if (::stat(real.substr(0, slash).c_str(), &info) != 0 || (info.st_mode & S_IXOTH) == 0) return {};
+  }
+  return file;
+}
+
+// Without variables that the operator has added: one may be a password.
+std::string own_variables_of_r(const std::string& text) {
+  std::string kept;
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    const std::string_view name = std::string_view(line).substr(0, line.find('='));
+    const bool known =
+        name.starts_with(kRenvironPrefix) ||
+        std::find(std::begin(kRenvironVariables), std::end(kRenvironVariables), name) != std::end(kRenvironVariables);
+    if (known && name.size() < line.size()) kept += line + '\n';
+  }
+  return kept;
+}
+
 // A copy costs no mount, and mounts cost every job. What cannot be read is left out: nothing depends on it.
 int copy_file(const char* path) {
-  const Fd file(::open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK));
+  const Fd file = open_public(path, O_NOFOLLOW);
   if (!file) return 0;
   const std::string text = content_of(file);
   return text.size() < kMaxCopiedBytes ? make_file(path, text) : 0;
@@ -171,10 +213,10 @@ int copy_matches(const char* pattern, std::size_t& bytes_left, std::size_t& file
   if (::glob(pattern, 0, nullptr, &found) == 0) {
     for (std::size_t i = 0; i < found.gl_pathc && error == 0; ++i) {
       const char* path = found.gl_pathv[i];
-      const Fd file(::open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-      struct stat info {};
-      if (!file || ::fstat(file.get(), &info) != 0 || !S_ISREG(info.st_mode) || (info.st_mode & S_IROTH) == 0) continue;
-      const std::string text = content_of(file);
+      const Fd file = open_public(path, 0);
+      if (!file) continue;
+      std::string text = content_of(file);
+      if (std::strcmp(path, kRenviron) == 0) text = own_variables_of_r(text);
       if (text.size() > bytes_left || files_left == 0) break;
       bytes_left -= text.size();
       --files_left;

@@ -2,17 +2,21 @@
 #include <fcntl.h>
 #include <sched.h>
 #include <sys/mount.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <filesystem>
+#include <fstream>
 #include <sstream>
 
 #include "attempts.h"
 #include "denied.h"
 #include "fake_kernel.h"
 #include "fixture.h"
+#include "sandbox/landlock.h"
 
 namespace mycojobs::test {
 namespace {
@@ -79,6 +83,32 @@ TEST(Honesty, MissingLayerRefusesTheStartNamingCauseAndRemedy) {
     EXPECT_NE(output.find(row.remedy), std::string::npos) << row.row << ": " << output;
   }
   EXPECT_EQ(on_kernel_with({{"vhangup", -EPERM}}, [] { return start_here(test_config()); }), "started");
+}
+
+// A kernel with audit writes what Landlock denies to the log of the host, unless the flags say otherwise (ABI 7). Older
+// kernels know no flags.
+TEST(Honesty, DenialsOfJobsAreNotWrittenToTheAuditLog) {
+  const auto run_one = [] {
+    auto sandbox = start_sandbox(test_config());
+    if (!sandbox) return sandbox.error().message;
+    RunSpec spec = spec_with();
+    spec.grants.network = Network::allow_list;  // the proxy is confined, too
+    spec.grants.net_allow = {"127.0.0.1:9"};
+    const Ran ran = run_attempts(**sandbox, spec, "getpid");
+    return std::string(word(ran.outcome.status)) + ran.outcome.reason;
+  };
+  constexpr std::uint64_t kOfThisProgram = 1, kOfDomainsBelow = 4;
+  if (sandbox::landlock_abi() >= 7) {
+    EXPECT_EQ(on_kernel_with({{"landlock_restrict_self", -EPERM, 1, kOfThisProgram, 0},
+                              {"landlock_restrict_self", -EPERM, 1, kOfDomainsBelow, 0}},
+                             run_one),
+              "ok");
+  }
+  EXPECT_EQ(on_kernel_with({{"landlock_create_ruleset", 6, 2, 0xff, 1},
+                            {"landlock_restrict_self", -EINVAL, 1, kOfThisProgram, kOfThisProgram},
+                            {"landlock_restrict_self", -EINVAL, 1, kOfDomainsBelow, kOfDomainsBelow}},
+                           run_one),
+            "ok");
 }
 
 // SH3: a success that is none. The ids, the rights, the filter are said to be set and are not.
@@ -188,6 +218,43 @@ TEST(Honesty, DeviceThatIsNotWhatItsNameSaysRefusesTheStart) {
     EXPECT_NE(output.find("zygote_root"), std::string::npos) << output;
     EXPECT_NE(output.find("device node"), std::string::npos) << output;
   }
+}
+
+// Of a host's configuration of programs a job has what every user of the host may read, and no secret in it.
+TEST(Honesty, ConfigurationThatNotAllMayReadIsNotTheJobs) {
+  if (::geteuid() != 0) GTEST_SKIP() << "another /etc is root's to make";
+  const std::string lines =
+      "read /etc/R/Renviron\nread /etc/R/repositories\nread /etc/java-17-openjdk/security/java.security\n"
+      "read /etc/java-17-openjdk/security/keys.p12\nread /etc/fonts/fonts.conf\nread /etc/services";
+  const std::string output = on_kernel_with({{"vhangup", -EPERM}}, [&]() -> std::string {
+    if (::unshare(CLONE_NEWNS) != 0) return "no namespace";
+    ::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr);
+    const auto write = [](const std::string& path, const std::string& text, mode_t mode) {
+      std::filesystem::create_directories(std::filesystem::path(path).parent_path());
+      std::ofstream(path) << text;
+      ::chmod(path.c_str(), mode);
+    };
+    if (::mount("etc", "/etc", "tmpfs", 0, "mode=755") != 0) return "no mount";
+    write("/etc/R/Renviron", "GITHUB_PAT=secret\nR_LIBS_SITE='/x'\n", 0644);
+    write("/etc/R/repositories", "https://user:secret@cran.example\n", 0644);
+    write("/etc/java-17-openjdk/security/java.security", "plain=1\n", 0644);
+    write("/etc/java-17-openjdk/security/keys.p12", "secret\n", 0644);
+    write("/etc/fonts/fonts.conf", "secret\n", 0644);
+    ::chmod("/etc/fonts", 0700);
+    write("/etc/services", "secret\n", 0600);
+    auto sandbox = start_sandbox(test_config());
+    if (!sandbox) return sandbox.error().message;
+    const Ran ran = run_attempts(**sandbox, spec_with(), lines);
+    std::string all(word(ran.outcome.status));
+    for (const auto& [line, answer] : ran.answers) all += "\n" + line + ": " + answer;
+    return all;
+  });
+  EXPECT_EQ(output.rfind("ok", 0), 0U) << output;
+  EXPECT_EQ(output.find("secret"), std::string::npos) << output;
+  EXPECT_NE(output.find("R_LIBS_SITE='/x'"), std::string::npos) << output;
+  EXPECT_NE(output.find("plain=1"), std::string::npos) << output;
+  for (const char* line : {"repositories", "keys.p12", "fonts.conf", "services"})
+    EXPECT_NE(output.find(line + std::string(": ENOENT")), std::string::npos) << output;
 }
 
 }  // namespace
