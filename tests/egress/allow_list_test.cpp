@@ -103,6 +103,7 @@ TEST(AllowList, ACeilingCoversWhatIsWithinIt) {
   EXPECT_TRUE(over("10.0.0.0/8:*", "10.1.0.0/16:5432"));
   EXPECT_TRUE(over("10.0.0.0/8:*", "10.1.2.3:5432"));
   EXPECT_FALSE(over("10.1.0.0/16:*", "10.0.0.0/8:5432"));
+  EXPECT_FALSE(over("10.0.0.0/16:*", "10.0.0.0/8:5432")) << "both begin at the same address";
   EXPECT_FALSE(over("0.0.0.0/0:*", "[::1]:1"));
   EXPECT_FALSE(over("0.0.0.0/0:*", "a.example:1"));
 }

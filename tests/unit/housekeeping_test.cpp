@@ -74,6 +74,23 @@ TEST_F(HousekeepingTest, JumpOfTheStoresClockExpiresNothingBeforeAWholeLeaseWasS
   EXPECT_EQ(waiting(), 1U);
 }
 
+TEST_F(HousekeepingTest, JumpOfTheStoresClockSparesALeaseThatIsLongerThanOurs) {
+  submit();
+  ClaimRequest request{.context = 1, .runner = 1, .instance = "a1", .queues = {"queue:fake"}};
+  request.lease_ms = 90000;
+  ASSERT_EQ(store_->claim(request)->jobs.size(), 1U);
+  keep_house();
+  clock_.unix += 600000;
+  for (int i = 0; i < 89; ++i) {
+    clock_.boot += 1000;
+    keep_house();
+  }
+  EXPECT_EQ(store_->leases(1)->size(), 1U);
+  clock_.boot += 1500;
+  keep_house();
+  EXPECT_EQ(store_->leases(1)->size(), 0U);
+}
+
 TEST_F(HousekeepingTest, SilentRunnersJobIsBackWithinALeaseAndASecond) {
   submit();
   ASSERT_EQ(claim().size(), 1U);

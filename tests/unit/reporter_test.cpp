@@ -30,7 +30,7 @@ class Claims final : public ClaimStore {
     return stored("finish", reports);
   }
 
-  bool connected = true, away = false;
+  bool connected = true, away = false, stale = false;
   std::vector<std::string> calls;
 
  private:
@@ -43,6 +43,7 @@ class Claims final : public ClaimStore {
   Result<std::vector<Result<void>>> stored(const char* what, std::span<const Report> reports) {
     calls.push_back(std::string(what) + ' ' + keys(reports) + (away ? ": away" : ""));
     if (away) return fail(Code::unavailable, "away");
+    if (stale) return std::vector<Result<void>>(reports.size(), fail(Code::stale_claim, "of another claim"));
     return std::vector<Result<void>>(reports.size());
   }
 };
@@ -59,13 +60,14 @@ class ReporterTest : public testing::Test {
   test::HandClock clock_;
   StoreHealth health_;
   std::uint32_t gather_us_ = 0;
-  std::vector<RunNumber> settled_;
+  std::vector<RunNumber> settled_, stale_;
   Reporter reporter_{store_,
                      clock_,
                      health_,
                      Receipts(7, nullptr),
                      {.settled = [this](auto runs) { settled_.insert(settled_.end(), runs.begin(), runs.end()); },
-                      .gather_us = [this] { return gather_us_; }}};
+                      .gather_us = [this] { return gather_us_; },
+                      .stale = [this](RunNumber run) { stale_.push_back(run); }}};
 };
 
 TEST_F(ReporterTest, OneAloneIsSentByWhoBringsIt) {
@@ -100,6 +102,17 @@ TEST_F(ReporterTest, WhatWasSentAndNotAnsweredIsReportedAgainBeforeWhatFollows) 
   (void)reporter_.turn();
   EXPECT_EQ(store_.calls.back(), "report 1 2 3");
   EXPECT_THAT(settled_, ElementsAre(1, 2, 3));
+}
+
+TEST_F(ReporterTest, RunWhoseOutputIsStaleHearsOfIt) {
+  LogAppend output;
+  output.claim.context = 1, output.claim.job_key = "7";
+  reporter_.post({7, std::move(output), false});
+  post(8);
+  store_.stale = true;
+  (void)reporter_.turn();
+  EXPECT_THAT(stale_, ElementsAre(7)) << "an end settles its run, whatever the answer";
+  EXPECT_THAT(settled_, ElementsAre(8));
 }
 
 TEST_F(ReporterTest, WithoutAConnectionTheThreadReports) {

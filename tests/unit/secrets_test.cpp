@@ -46,6 +46,7 @@ TEST_F(SecretsTest, FilesOfAContextAreItsSecretsAndNoOthers) {
   put("db-password", "hunter22\n");
   put("api.key", "0123456789abcdef\r\n", 0400);
   EXPECT_EQ(redacted("hunter22 0123456789abcdef\n"), "[secret db-password] [secret api.key]\n");
+  EXPECT_EQ(secrets_.look()->values({"api.key"}).value().at(0).value, "0123456789abcdef");
   EXPECT_EQ(Secrets(places_, 8).look()->redactor(), nullptr);
   EXPECT_EQ(Secrets({}, 7).look()->redactor(), nullptr);
 }
