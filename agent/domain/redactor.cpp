@@ -56,24 +56,46 @@ void Matcher::add(std::string_view text, std::uint32_t owner) {
   longest_ = std::max(longest_, nodes_[node].depth);
 }
 
-// By depth, so that what a node falls back to is whole already.
-void Matcher::finish() {
+std::vector<Matcher::Node> Matcher::nodes_by_depth() const {
+  std::vector<std::size_t> begins(longest_ + 2);
+  for (const State& state : nodes_) ++begins[state.depth + 1];
+  std::partial_sum(begins.begin(), begins.end(), begins.begin());
   std::vector<Node> order(nodes_.size());
-  std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(order.begin(), order.end(), [this](Node a, Node b) { return nodes_[a].depth < nodes_[b].depth; });
-  for (Node node : order) {
+  for (Node node = 0; node < nodes_.size(); ++node) order[begins[nodes_[node].depth]++] = node;
+  return order;
+}
+
+void Matcher::number_classes() {
+  for (std::size_t i = 1; i < nodes_.size(); ++i) {
+    std::uint16_t& number = class_of_[nodes_[i].byte];
+    if (number == 0) number = static_cast<std::uint16_t>(classes_++);
+  }
+}
+
+// REQUIRES: the fallback of the node has a row.
+void Matcher::add_row(Node node) {
+  const auto row = static_cast<std::uint32_t>(rows_.size());
+  rows_.resize(row + classes_);
+  if (node != 0) std::copy_n(rows_.begin() + nodes_[nodes_[node].fail].row, classes_, rows_.begin() + row);
+  const State& state = nodes_[node];
+  if (state.chained) rows_[row + class_of_[nodes_[node + 1].byte]] = node + 1;
+  for (unsigned byte = 0; byte < class_of_.size() && (node == 0 || state.parts); ++byte) {
+    const Node there = child(node, static_cast<unsigned char>(byte));
+    if (there != 0) rows_[row + class_of_[byte]] = there;
+  }
+  nodes_[node].row = row;
+}
+
+// In the order of depth: the fallback of a node is shallower than the node.
+void Matcher::finish() {
+  number_classes();
+  for (Node node : nodes_by_depth()) {
     State& state = nodes_[node];
     if (state.depth > 1) state.fail = next(nodes_[parents_[node]].fail, state.byte);
     if (state.match == 0) state.match = nodes_[state.fail].match;
+    if (node == 0 || rows_.size() + classes_ <= kMaxRowEntries) add_row(node);
   }
   std::vector<Node>().swap(parents_);
-}
-
-Matcher::Node Matcher::next(Node node, unsigned char byte) const {
-  for (;;) {
-    if (const Node there = child(node, byte); there != 0 || node == 0) return there;
-    node = nodes_[node].fail;
-  }
 }
 
 Matcher::Node Matcher::unfinished(Node node) const {
@@ -117,20 +139,19 @@ std::string base64_core(std::string_view value, std::size_t offset, std::string&
   return core;
 }
 
-std::optional<unsigned> hex_value(std::string_view digits) {
+bool is_hex_digit(char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F'); }
+
+// Of hex digits.
+unsigned hex_value(std::string_view digits) {
   unsigned value = 0;
-  for (char c : digits) {
-    const char lower = static_cast<char>(c | 0x20);
-    const bool letter = lower >= 'a' && lower <= 'f';
-    if (!letter && (c < '0' || c > '9')) return std::nullopt;
-    value = value * 16 + static_cast<unsigned>(letter ? lower - 'a' + 10 : c - '0');
-  }
+  for (char c : digits) value = value * 16 + static_cast<unsigned>(c <= '9' ? c - '0' : (c | 0x20) - 'a' + 10);
   return value;
 }
 
-void append_utf8(std::string& out, unsigned code) {
-  const auto add = [&out](unsigned byte) { out.push_back(static_cast<char>(byte)); };
-  if (code < 0x80) return add(code);
+Unescaped utf8_of(unsigned code) {
+  Unescaped out{Unescaped::Is::whole};
+  const auto add = [&out](unsigned byte) { out.bytes[out.size++] = static_cast<char>(byte); };
+  if (code < 0x80) return add(code), out;
   if (code < 0x800) {
     add(0xC0 | code >> 6);
   } else if (code < 0x10000) {
@@ -139,48 +160,35 @@ void append_utf8(std::string& out, unsigned code) {
     add(0xF0 | code >> 18), add(0x80 | (code >> 12 & 0x3F)), add(0x80 | (code >> 6 & 0x3F));
   }
   add(0x80 | (code & 0x3F));
+  return out;
 }
 
 using Is = Unescaped::Is;
 
-// After the letter, `count` hex digits.
-Unescaped byte_of(std::string_view digits) {
-  const auto value = hex_value(digits);
-  if (!value) return {};
-  if (digits.size() < 2) return {Is::more, {}};
-  return {Is::whole, std::string(1, static_cast<char>(*value))};
-}
-
-// uXXXX, or a pair of surrogates: uXXXX\uXXXX.
-Unescaped character_of(std::string_view begun) {
-  const auto first = hex_value(begun.substr(1, 4));
-  if (!first) return {};
-  if (begun.size() < 5) return {Is::more, {}};
-  Unescaped meant{Is::whole, {}};
-  if (*first < 0xD800 || *first > 0xDFFF) {
-    append_utf8(meant.bytes, *first);
-    return meant;
-  }
-  constexpr std::string_view kNext = "\\u";
-  const std::string_view rest = begun.substr(5);
-  if (*first > 0xDBFF || rest.substr(0, 2) != kNext.substr(0, rest.size())) return {};
-  const auto second = hex_value(rest.substr(std::min<std::size_t>(2, rest.size())));
-  if (!second) return {};
-  if (rest.size() < 6) return {Is::more, {}};
-  if (*second < 0xDC00 || *second > 0xDFFF) return {};
-  append_utf8(meant.bytes, 0x10000 + ((*first - 0xD800) << 10) + (*second - 0xDC00));
-  return meant;
-}
-
-Unescaped after_backslash(std::string_view begun) {
-  if (begun.empty()) return {Is::more, {}};
-  if (begun[0] == 'x') return byte_of(begun.substr(1));
-  if (begun[0] == 'u') return character_of(begun);
+Unescaped letter_of(char letter) {
   constexpr std::string_view kLetters = "\"'\\/bfnrt";
   constexpr std::string_view kMeant = "\"'\\/\b\f\n\r\t";
-  const std::size_t at = kLetters.find(begun[0]);
+  if (letter == 'x' || letter == 'u') return {Is::more};
+  const std::size_t at = kLetters.find(letter);
   if (at == std::string_view::npos) return {};
-  return {Is::whole, std::string(1, kMeant[at])};
+  return {Is::whole, {kMeant[at]}, 1};
+}
+
+bool is_high_surrogate(unsigned code) { return code >= 0xD800 && code <= 0xDBFF; }
+bool is_low_surrogate(unsigned code) { return code >= 0xDC00 && code <= 0xDFFF; }
+
+// \uXXXX, or a pair of surrogates: \uXXXX\uXXXX.
+Unescaped character_of(std::string_view begun) {
+  constexpr std::size_t kOne = 6, kPair = 12;
+  const unsigned first = hex_value(begun.substr(2, 4));
+  if (begun.size() == kOne) {
+    if (is_high_surrogate(first)) return {Is::more};
+    return is_low_surrogate(first) ? Unescaped() : utf8_of(first);
+  }
+  if (begun.size() < kPair) return {Is::more};
+  const unsigned second = hex_value(begun.substr(8, 4));
+  if (!is_low_surrogate(second)) return {};
+  return utf8_of(0x10000 + ((first - 0xD800) << 10) + (second - 0xDC00));
 }
 
 std::string read_plain(std::string_view text) {
@@ -189,15 +197,71 @@ std::string read_plain(std::string_view text) {
   const auto keep = [&form](unsigned char byte, std::uint64_t, std::uint64_t) {
     form.push_back(static_cast<char>(byte));
   };
-  for (char c : text) reader.take(static_cast<unsigned char>(c), 0, keep);
+  for (char c : text) reader.take(static_cast<unsigned char>(c), 0, keep, [] { return 0U; });
   return form;
+}
+
+bool is_packed(unsigned char byte) {
+  return byte == '=' || kBase64.find(static_cast<char>(byte)) != std::string_view::npos;
 }
 
 }  // namespace
 
+Decoder::Steps Decoder::make_steps(Encoding reading) {
+  using Kind = Step::Kind;
+  Steps steps{};
+  for (unsigned i = 0; i < steps.size(); ++i) {
+    const auto byte = static_cast<unsigned char>(i);
+    Step& step = steps[i] = {Kind::character, byte};
+    if (reading == Encoding::packed) {
+      if (byte == '-') step.read = '+';
+      if (byte == '_') step.read = '/';
+      if (byte == '\n' || byte == '\r') step.kind = Kind::line_end;
+      if (step.kind == Kind::character && !is_packed(step.read)) step.kind = Kind::separator;
+    } else if (is_blank(byte) || (reading == Encoding::url && byte == '+')) {
+      step = {Kind::blank, ' '};
+    } else if (byte == (reading == Encoding::url ? '%' : '\\') && reading != Encoding::plain) {
+      step.kind = Kind::escape;
+    }
+  }
+  return steps;
+}
+
+const Decoder::Steps& Decoder::steps(Encoding reading) {
+  static const std::array<Steps, 4> kSteps = {make_steps(Encoding::plain), make_steps(Encoding::url),
+                                              make_steps(Encoding::escapes), make_steps(Encoding::packed)};
+  return kSteps[static_cast<std::size_t>(reading)];
+}
+
+void Decoder::pass_over(std::string_view bytes) {
+  if (bytes.empty()) return;
+  end_skipping();
+  std::size_t run = 0;
+  while (run < bytes.size() && run < kLeastWrapped &&
+         (*steps_)[static_cast<unsigned char>(bytes[bytes.size() - 1 - run])].kind == Step::Kind::character)
+    ++run;
+  run_ = static_cast<unsigned>(std::min<std::size_t>(kLeastWrapped, run == bytes.size() ? run_ + run : run));
+}
+
+bool Decoder::reads_as_plain(std::string_view bytes) const {
+  if (reading_ == Encoding::escapes) return bytes.find('\\') == std::string_view::npos;
+  return bytes.find('%') == std::string_view::npos && bytes.find('+') == std::string_view::npos;
+}
+
 Unescaped unescape(Encoding reading, std::string_view begun) {
-  begun.remove_prefix(1);
-  return reading == Encoding::url ? byte_of(begun) : after_backslash(begun);
+  constexpr std::size_t kSecondBackslash = 7, kSecondLetter = 8;
+  const std::size_t size = begun.size();
+  const char last = begun.back();
+  if (size == 1) return {Is::more};
+  const bool url = reading == Encoding::url;
+  if (!url && size == 2) return letter_of(last);
+  if (size == kSecondBackslash) return {last == '\\' ? Is::more : Is::none};
+  if (size == kSecondLetter) return {last == 'u' ? Is::more : Is::none};
+  if (!is_hex_digit(last)) return {};
+  const bool one_byte = url || begun[1] == 'x';
+  if (one_byte && size < (url ? 3U : 4U)) return {Is::more};
+  if (one_byte) return {Is::whole, {static_cast<char>(hex_value(begun.substr(size - 2)))}, 1};
+  return size < 6 ? Unescaped{Is::more} : character_of(begun);
 }
 
 std::string plain_form(std::string_view value) { return read_plain(trim(value)); }
@@ -260,10 +324,11 @@ Redactor::Bytes Redactor::beginnings(Encoding reading) const {
   Bytes begins{};
   for (unsigned byte = 0; byte < begins.size(); ++byte) {
     Decoder reader(reading);
-    reader.take(static_cast<unsigned char>(byte), 0, [&](unsigned char read, std::uint64_t, std::uint64_t) {
+    const auto see = [&](unsigned char read, std::uint64_t, std::uint64_t) {
       begins[byte] = matcher(reading).starts_with(read);
-    });
-    begins[byte] = begins[byte] || reader.open_since() != Decoder::kNowhere;
+    };
+    reader.take(static_cast<unsigned char>(byte), 0, see, [] { return 0U; });
+    begins[byte] = begins[byte] || reader.is_open();
   }
   return begins;
 }
@@ -281,16 +346,43 @@ std::string Redactor::redact(std::string_view text, bool cut) const {
   return out;
 }
 
-Redaction::View::View(Encoding reading, const Redactor& redactor)
-    : reader(reading),
-      matcher(redactor.matcher(reading)),
-      begins(redactor.begins_[static_cast<std::size_t>(reading)]),
-      where(std::bit_ceil(matcher.longest() + 1U)) {}
+Redaction::View::View(Encoding encoding, const Redactor& redactor)
+    : reader(encoding),
+      matcher(redactor.matcher(encoding)),
+      begins(redactor.begins_[static_cast<std::size_t>(encoding)]),
+      where(std::bit_ceil(matcher.longest() + 1U)),
+      may_follow(encoding == Encoding::url || encoding == Encoding::escapes),
+      follows_plain(may_follow) {}
 
 // The ring holds half of each number: the other half is that of a moment ago.
 std::uint64_t Redaction::View::begin_of_last(std::uint32_t count, std::uint64_t now) const {
   const std::uint32_t low = where[(read - count) & (where.size() - 1)];
   return now - (static_cast<std::uint32_t>(now) - low);
+}
+
+// An escape comes: from here on this view reads for itself.
+void Redaction::View::leave(const View& plain) {
+  follows_plain = false;
+  reader.continue_from(plain.reader);
+  node = plain.node;
+  read = plain.read;
+  for (std::uint32_t count = matcher.depth(node); count > 0; --count) {
+    const std::uint64_t at = (read - count) & (where.size() - 1);
+    where[at] = plain.where[at];
+  }
+}
+
+// The same beginning of a value, at the same place: whatever comes, both views find the same until the next escape.
+bool Redaction::View::is_in_step_with(const View& plain, std::uint64_t now) const {
+  if (node != plain.node || !reader.continues_like(plain.reader)) return false;
+  const std::uint32_t depth = matcher.depth(node);
+  return depth == 0 || begin_of_last(depth, now) == plain.begin_of_last(depth, now);
+}
+
+void Redaction::View::reset() {
+  node = 0;
+  reader.reset();
+  follows_plain = may_follow;
 }
 
 Redaction::Redaction(const Redactor& redactor)
@@ -300,7 +392,7 @@ Redaction::Redaction(const Redactor& redactor)
 
 bool Redaction::idle() const {
   return held_.empty() && places_.empty() &&
-         std::all_of(views_.begin(), views_.end(), [](const View& view) { return view.idle(); });
+         std::all_of(views_.begin(), views_.end(), [](const View& view) { return view.follows_plain || view.idle(); });
 }
 
 // Keeps them apart: the new one, which ends behind all others, takes in those that it overlaps.
@@ -321,8 +413,13 @@ void Redaction::add(std::vector<Place>& places, Place place) {
 void Redaction::note(View& view, unsigned char byte, std::uint64_t begin, std::uint64_t end) {
   view.where[view.read++ & (view.where.size() - 1)] = static_cast<std::uint32_t>(begin);
   view.node = view.matcher.next(view.node, byte);
+  note_match(view, begin, end);
+}
+
+// begin, end: where the last byte of the match stands.
+void Redaction::note_match(View& view, std::uint64_t begin, std::uint64_t end) {
+  if (!view.matcher.has_match(view.node)) return;
   const Matcher::Match& match = view.matcher.match(view.node);
-  if (match.length == 0) return;
   begin = view.begin_of_last(match.length, begin);
   add(found_, {begin, end, end - begin, match.owner});
 }
@@ -334,15 +431,42 @@ std::size_t Redaction::dull(std::string_view bytes, const Redactor::Bytes& begin
   return static_cast<std::size_t>(first - bytes.begin());
 }
 
+// Reads bytes that stand for themselves, up to one that does not, to the end of a value, or until no value is begun.
+// Most of the time of a redaction is spent here. Returns the number of bytes read.
+std::size_t Redaction::scan(View& view, std::string_view bytes, std::uint64_t at) {
+  const Matcher& matcher = view.matcher;
+  const std::uint64_t mask = view.where.size() - 1;
+  std::uint32_t* const where = view.where.data();
+  Matcher::Node node = view.node;
+  std::size_t i = 0;
+  for (bool stop = false; i < bytes.size() && !stop; ++i) {
+    const Decoder::Step step = view.reader.step(bytes[i]);
+    if (step.kind != Decoder::Step::Kind::character) break;
+    where[(view.read + i) & mask] = static_cast<std::uint32_t>(at + i);
+    node = matcher.next(node, step.read);
+    stop = node == 0 || matcher.has_match(node);
+  }
+  view.node = node;
+  view.read += i;
+  view.reader.count_characters(i);
+  if (i > 0) note_match(view, at + i - 1, at + i);
+  return i;
+}
+
 void Redaction::look(View& view, std::string_view bytes, std::uint64_t at) {
-  for (std::size_t i = 0; i < bytes.size(); ++i) {
+  const auto sink = [&](auto... read) { note(view, read...); };
+  const auto matched = [&view] { return view.matcher.depth(view.node); };
+  for (std::size_t i = 0; i < bytes.size();) {
     if (view.idle()) {
       const std::size_t passed = dull(bytes.substr(i), view.begins);
-      if (passed > 0) view.reader.rest();
+      view.reader.pass_over(bytes.substr(i, passed));
       i += passed;
-      if (i == bytes.size()) return;
     }
-    view.reader.take(static_cast<unsigned char>(bytes[i]), at + i, [&](auto... read) { note(view, read...); });
+    const std::size_t scanned = view.reader.is_open() ? 0 : scan(view, bytes.substr(i), at + i);
+    i += scanned;
+    if (i == bytes.size() || scanned > 0) continue;
+    view.reader.take(static_cast<unsigned char>(bytes[i]), at + i, sink, matched);
+    ++i;
   }
 }
 
@@ -352,9 +476,7 @@ std::string_view Redaction::feed(std::string_view bytes) {
   if (idle()) {
     const std::size_t passed = dull(bytes, redactor_.begins_any_);
     base_ += passed;
-    for (View& view : views_) {
-      if (passed > 0) view.reader.rest();
-    }
+    for (View& view : views_) view.reader.pass_over(bytes.substr(0, passed));
     if (passed == bytes.size()) return bytes;
     out_.append(bytes.substr(0, passed));
     bytes.remove_prefix(passed);
@@ -362,14 +484,19 @@ std::string_view Redaction::feed(std::string_view bytes) {
   const std::uint64_t at = base_ + held_.size();
   const std::uint64_t end = at + bytes.size();
   held_.append(bytes);
+  for (View& view : views_) {
+    if (view.follows_plain && !view.reader.reads_as_plain(bytes)) view.leave(plain());
+  }
   std::uint64_t certain = end;
   for (View& view : views_) {
+    if (view.follows_plain) continue;
     look(view, bytes, at);
     places_.insert(places_.end(), found_.begin(), found_.end());
     found_.clear();
     certain = std::min(certain, view.reader.open_since());
     const std::uint32_t depth = view.matcher.depth(view.matcher.unfinished(view.node));
     if (depth > 0) certain = std::min(certain, view.begin_of_last(depth, end));
+    view.follows_plain = view.may_follow && view.is_in_step_with(plain(), end);
   }
   settle(certain);
   return out_;
@@ -387,13 +514,15 @@ void Redaction::take_beginning(View& view) {
 std::string_view Redaction::finish(bool cut) {
   out_.clear();
   for (View& view : views_) {
-    view.reader.finish([&](auto... read) { note(view, read...); });
-    if (cut) take_beginning(view);
-    places_.insert(places_.end(), found_.begin(), found_.end());
-    found_.clear();
-    view.node = 0;
-    view.reader.rest();
+    if (!view.follows_plain) {
+      const auto sink = [&](auto... read) { note(view, read...); };
+      view.reader.finish(sink, [&view] { return view.matcher.depth(view.node); });
+      if (cut) take_beginning(view);
+      places_.insert(places_.end(), found_.begin(), found_.end());
+      found_.clear();
+    }
   }
+  for (View& view : views_) view.reset();
   settle(base_ + held_.size());
   return out_;
 }

@@ -5,9 +5,12 @@
 // Places that overlap are replaced together, under the name of the longest of them: no byte of any of them is left.
 // What comes out does not depend on the pieces in which the text came in.
 //
-// This protects from accidents, not from a job that wants to tell: it can spell a value in ways that nobody looks for.
+// This protects from accidents, not from a job that wants to reveal a value: it can spell it in ways that are not known
+// here. Text is held back while it could become a value, and a job can observe that. So a redactor must know only the
+// values that its job knows.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <memory>
@@ -24,8 +27,9 @@ namespace mycojobs {
 // Finds many texts at once in a stream of bytes (Aho and Corasick, 1975): each byte costs a bounded number of steps on
 // average, whatever the texts and whatever a hostile writer sends. Built once, then read by any thread.
 //
-// Nodes are the beginnings of texts; a text's nodes follow one another in memory, and only where texts part is there a
-// table to look into. So a byte of text costs 16 bytes of memory.
+// Nodes are the beginnings of texts; a text's nodes follow one another in memory. The shallowest nodes have a row each
+// in a table of all transitions, up to kMaxRowEntries: these are the nodes that texts other than the secrets reach. So
+// a byte of text costs 20 bytes of memory, and the table 256 KiB at most.
 
 class Matcher {
  public:
@@ -40,32 +44,49 @@ class Matcher {
   void add(std::string_view text, std::uint32_t owner);
   void finish();  // once, after the last add()
 
-  Node next(Node, unsigned char byte) const;
+  Node next(Node node, unsigned char byte) const {
+    for (;;) {
+      const State& state = nodes_[node];
+      if (state.row != kNoRow) return rows_[state.row + class_of_[byte]];
+      if (const Node there = child(node, byte); there != 0) return there;
+      node = state.fail;
+    }
+  }
   std::uint32_t depth(Node node) const { return nodes_[node].depth; }           // bytes of that beginning
   const Match& match(Node node) const { return matches_[nodes_[node].match]; }  // the longest text that ends here
   // The longest beginning that more bytes could still make a text. And a text that begins so, of one that is not 0.
   Node unfinished(Node) const;
   const Match& first_of(Node unfinished) const;
+  bool has_match(Node node) const { return nodes_[node].match != 0; }
   bool starts_with(unsigned char byte) const { return root_[byte] != 0; }
   std::uint32_t longest() const { return longest_; }
 
  private:
+  static constexpr std::uint32_t kNoRow = ~0U;
+  static constexpr std::size_t kMaxRowEntries = 64U << 10;
   struct State {
     Node fail = 0;
     std::uint32_t depth = 0;
-    std::uint32_t match = 0;  // in matches_
+    std::uint32_t match = 0;     // in matches_
+    std::uint32_t row = kNoRow;  // where its transitions begin in rows_
     unsigned char byte = 0;
     bool chained = false;  // the next node is its first child
     bool parts = false;    // it has other children
   };
   Node child(Node, unsigned char byte) const;  // 0: none
   Node make_child(Node, unsigned char byte);
+  std::vector<Node> nodes_by_depth() const;
+  void number_classes();
+  void add_row(Node);
 
   std::vector<State> nodes_;
   std::vector<Match> matches_;
   std::array<Node, 256> root_{};
   std::unordered_map<std::uint64_t, Node> branches_;  // node and byte -> further children
   std::vector<Node> parents_;                         // until finish()
+  std::array<std::uint16_t, 256> class_of_{};  // bytes that no text has are one class, 0; any other byte has its own
+  std::uint32_t classes_ = 1;
+  std::vector<Node> rows_;
   std::uint32_t longest_ = 0;
 };
 
@@ -76,6 +97,9 @@ class Matcher {
 //   url       %XX as its byte, + as a blank; read on as plain
 //   escapes   \n \" \/ \xNN \u00e9 ... of JSON strings, and what Python's repr() has beyond them; read on as plain
 //   packed    base64 and hex: line ends are left out, the URL-safe letters are the standard ones
+//
+// A line end in base64 or hex is left out only where the line looks wrapped: behind kLeastWrapped characters in a row,
+// or kLeastMatched of a value. Otherwise every line whose last character begins one of the forms of a value would wait.
 
 enum class Encoding { plain, url, escapes, packed };
 
@@ -88,89 +112,131 @@ std::string url_form(std::string_view value);
 // upper case. Up to four bits at either end of a value inside of a longer base64 text are not found.
 std::vector<std::string> packed_forms(std::string_view value);
 
-// Reads a stream byte by byte. At most kMostSkipped bytes in a row are left out, so that what a reader waits for is
-// never far away.
-class Decoder {
- public:
-  static constexpr unsigned kMostSkipped = 32;
-  static constexpr std::uint64_t kNowhere = ~0ULL;
-
-  explicit Decoder(Encoding reading) : reading_(reading) {}
-  // sink(byte, begin, end), for none, one or several bytes: what was read, and where in the stream it stands.
-  template <class Sink>
-  void take(unsigned char byte, std::uint64_t at, const Sink& sink);
-  // No more comes: an escape that was begun is none.
-  template <class Sink>
-  void finish(const Sink& sink);
-  std::uint64_t open_since() const { return escape_.empty() ? kNowhere : escape_at_; }  // of an escape that is begun
-  void rest() { skipped_ = 0; }  // bytes that mean nothing were passed by
-
- private:
-  template <class Sink>
-  void give(unsigned char byte, std::uint64_t begin, std::uint64_t end, const Sink& sink);
-  template <class Sink>
-  void give_up(const Sink& sink);
-
-  Encoding reading_;
-  unsigned skipped_ = 0;  // in this run of blanks, itself included; or of line ends
-  std::string escape_;    // begun, not yet whole
-  std::uint64_t escape_at_ = 0;
-};
-
 // What an escape means so far.
 struct Unescaped {
   enum class Is { more, whole, none } is = Is::none;
-  std::string bytes;  // if whole
+  std::array<char, 4> bytes{};  // if whole
+  std::size_t size = 0;         // number of these bytes
 };
 Unescaped unescape(Encoding, std::string_view begun);
 
 inline bool is_blank(unsigned char byte) { return byte <= ' ' || byte == 0x7f; }
 
-template <class Sink>
-void Decoder::give(unsigned char byte, std::uint64_t begin, std::uint64_t end, const Sink& sink) {
-  if (reading_ == Encoding::packed) {
-    const bool line_end = byte == '\n' || byte == '\r';
-    if (line_end && ++skipped_ <= kMostSkipped) return;
-    if (!line_end) skipped_ = 0;
-    if (byte == '-') byte = '+';
-    if (byte == '_') byte = '/';
-  } else if (is_blank(byte)) {
-    if (skipped_++ % kMostSkipped != 0) return;
-    byte = ' ';
-  } else {
-    skipped_ = 0;
+// Reads a stream byte by byte. At most kMostSkipped bytes in a row are left out, so that what a reader waits for is
+// never far away.
+class Decoder {
+ public:
+  static constexpr unsigned kMostSkipped = 32;
+  static constexpr unsigned kLeastWrapped = 16;
+  static constexpr unsigned kLeastMatched = 4;
+  static constexpr std::uint64_t kNowhere = ~0ULL;
+
+  // What becomes of a byte outside of escapes.
+  struct Step {
+    enum class Kind : unsigned char { character, separator, blank, escape, line_end } kind = Kind::character;
+    unsigned char read = 0;
+  };
+
+  explicit Decoder(Encoding reading) : reading_(reading), steps_(&steps(reading)) {}
+  Step step(char byte) const { return (*steps_)[static_cast<unsigned char>(byte)]; }
+  // The caller has read so many bytes itself. REQUIRES: they are characters, and no escape is open.
+  void count_characters(std::size_t count) {
+    if (count == 0) return;
+    end_skipping();
+    run_ = static_cast<unsigned>(std::min<std::size_t>(kLeastWrapped, run_ + count));
   }
-  sink(byte, begin, end);
+  // sink(byte, begin, end), for none, one or several bytes: what was read, and where in the stream it stands.
+  // matched(): how many of the last bytes are the beginning of a value.
+  template <class Sink, class Matched>
+  void take(unsigned char byte, std::uint64_t at, const Sink& sink, const Matched& matched);
+  // No more comes: an escape that was begun is none.
+  template <class Sink, class Matched>
+  void finish(const Sink& sink, const Matched& matched);
+  std::uint64_t open_since() const { return escape_size_ == 0 ? kNowhere : escape_at_; }  // of an escape that is begun
+  bool is_open() const { return escape_size_ > 0; }
+  // These bytes were passed over: no value begins with any of them.
+  void pass_over(std::string_view bytes);
+  void reset() { skipped_ = run_ = 0; }
+  // Whether the bytes read like plain ones.
+  bool reads_as_plain(std::string_view bytes) const;
+  // Continues where the other reader is, which has no escape open.
+  void continue_from(const Decoder& other) { skipped_ = other.skipped_; }
+  bool continues_like(const Decoder& other) const { return !is_open() && skipped_ == other.skipped_; }
+
+ private:
+  using Steps = std::array<Step, 256>;
+  static const Steps& steps(Encoding);
+  static Steps make_steps(Encoding);
+
+  void end_skipping() {
+    if (skipped_ == 0) return;
+    skipped_ = 0;
+    run_ = 0;
+  }
+  template <class Sink, class Matched>
+  void give(Step, std::uint64_t begin, std::uint64_t end, const Sink& sink, const Matched& matched);
+  template <class Sink, class Matched>
+  void give_up(const Sink& sink, const Matched& matched);
+
+  Encoding reading_;
+  const Steps* steps_;
+  unsigned skipped_ = 0;           // in this run of blanks, itself included; or of line ends
+  unsigned run_ = 0;               // characters in a row on this line, kLeastWrapped at most
+  std::array<char, 12> escape_{};  // begun, not yet whole
+  std::size_t escape_size_ = 0;
+  std::uint64_t escape_at_ = 0;
+};
+
+template <class Sink, class Matched>
+void Decoder::give(Step step, std::uint64_t begin, std::uint64_t end, const Sink& sink, const Matched& matched) {
+  if (step.kind == Step::Kind::line_end) {
+    const bool is_wrapped = run_ >= kLeastWrapped || matched() >= kLeastMatched;
+    if (is_wrapped && ++skipped_ <= kMostSkipped) return;
+  } else if (step.kind == Step::Kind::blank) {
+    if (skipped_++ % kMostSkipped != 0) return;
+  } else {
+    end_skipping();
+  }
+  if (step.kind == Step::Kind::character) {
+    if (run_ < kLeastWrapped) ++run_;
+  } else {
+    run_ = 0;
+  }
+  sink(step.read, begin, end);
 }
 
-template <class Sink>
-void Decoder::take(unsigned char byte, std::uint64_t at, const Sink& sink) {
-  const bool begins = (reading_ == Encoding::url && byte == '%') || (reading_ == Encoding::escapes && byte == '\\');
-  if (escape_.empty() && !begins) {
-    if (reading_ == Encoding::url && byte == '+') byte = ' ';
-    return give(byte, at, at + 1, sink);
-  }
-  if (escape_.empty()) escape_at_ = at;
-  escape_.push_back(static_cast<char>(byte));
-  const Unescaped meant = unescape(reading_, escape_);
+template <class Sink, class Matched>
+void Decoder::take(unsigned char byte, std::uint64_t at, const Sink& sink, const Matched& matched) {
+  const Step step = (*steps_)[byte];
+  if (escape_size_ == 0 && step.kind != Step::Kind::escape) return give(step, at, at + 1, sink, matched);
+  if (escape_size_ == 0) escape_at_ = at;
+  escape_[escape_size_++] = static_cast<char>(byte);
+  if (escape_size_ == 1) return;
+  const Unescaped meant = unescape(reading_, {escape_.data(), escape_size_});
   if (meant.is == Unescaped::Is::more) return;
-  if (meant.is == Unescaped::Is::none) return give_up(sink);
-  escape_.clear();
-  for (char c : meant.bytes) give(static_cast<unsigned char>(c), escape_at_, at + 1, sink);
+  if (meant.is == Unescaped::Is::none) return give_up(sink, matched);
+  escape_size_ = 0;
+  for (std::size_t i = 0; i < meant.size; ++i) {
+    const auto read = static_cast<unsigned char>(meant.bytes[i]);
+    const bool blank = is_blank(read);
+    const Step each{blank ? Step::Kind::blank : Step::Kind::character, blank ? static_cast<unsigned char>(' ') : read};
+    give(each, escape_at_, at + 1, sink, matched);
+  }
 }
 
 // The first byte stands for itself; what follows may be an escape of its own.
-template <class Sink>
-void Decoder::give_up(const Sink& sink) {
-  const std::string begun = std::exchange(escape_, {});
+template <class Sink, class Matched>
+void Decoder::give_up(const Sink& sink, const Matched& matched) {
+  const auto begun = escape_;
+  const std::size_t size = std::exchange(escape_size_, 0);
   const std::uint64_t at = escape_at_;
-  give(static_cast<unsigned char>(begun[0]), at, at + 1, sink);
-  for (std::size_t i = 1; i < begun.size(); ++i) take(static_cast<unsigned char>(begun[i]), at + i, sink);
+  give({Step::Kind::character, static_cast<unsigned char>(begun[0])}, at, at + 1, sink, matched);
+  for (std::size_t i = 1; i < size; ++i) take(static_cast<unsigned char>(begun[i]), at + i, sink, matched);
 }
 
-template <class Sink>
-void Decoder::finish(const Sink& sink) {
-  while (!escape_.empty()) give_up(sink);
+template <class Sink, class Matched>
+void Decoder::finish(const Sink& sink, const Matched& matched) {
+  while (escape_size_ > 0) give_up(sink, matched);
 }
 
 struct Secret {
@@ -181,7 +247,7 @@ struct Secret {
 
 class Redactor {
  public:
-  static constexpr std::size_t kLeastBytes = 4;      // shorter ones would black out half of every text
+  static constexpr std::size_t kLeastBytes = Decoder::kLeastMatched;  // shorter ones would black out half of every text
   static constexpr std::size_t kLeastLineBytes = 8;  // of a line of a value, which is looked for on its own
   // A value that must not be looked for: shorter than kLeastBytes, blanks in a row counted as one. Empty: it is fine.
   static std::string problem_with(std::string_view value);
@@ -229,12 +295,21 @@ class Redaction {
     Matcher::Node node = 0;
     std::uint64_t read = 0;            // bytes so far
     std::vector<std::uint32_t> where;  // the latest ones stand: the low half of it; a ring
-    bool idle() const { return node == 0 && reader.open_since() == Decoder::kNowhere; }
+    bool may_follow;
+    // What is not certain yet reads as plain text does, so the plain view finds what this one would find.
+    bool follows_plain;
+    bool idle() const { return node == 0 && !reader.is_open(); }
     std::uint64_t begin_of_last(std::uint32_t count, std::uint64_t now) const;
+    void leave(const View& plain);
+    bool is_in_step_with(const View& plain, std::uint64_t now) const;
+    void reset();
   };
+  View& plain() { return views_.front(); }
   bool idle() const;
   static std::size_t dull(std::string_view bytes, const Redactor::Bytes& begins);
   void look(View&, std::string_view bytes, std::uint64_t at);
+  std::size_t scan(View&, std::string_view bytes, std::uint64_t at);
+  void note_match(View&, std::uint64_t begin, std::uint64_t end);
   void note(View&, unsigned char byte, std::uint64_t begin, std::uint64_t end);
   void take_beginning(View&);
   static void add(std::vector<Place>&, Place);

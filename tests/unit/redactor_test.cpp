@@ -16,6 +16,16 @@ std::string whole(const std::vector<Secret>& secrets, std::string_view text) { r
 
 std::vector<Secret> one(const std::string& value) { return {{"K", value}}; }
 
+std::string hex_of(std::string_view bytes) {
+  std::string out;
+  for (char c : bytes) {
+    char digits[3];
+    std::snprintf(digits, sizeof digits, "%02x", static_cast<unsigned>(static_cast<unsigned char>(c)));
+    out += digits;
+  }
+  return out;
+}
+
 // Byte by byte, and the sum of what comes out.
 std::string trickle(const Redactor& redactor, std::string_view text) {
   Redaction redaction(redactor);
@@ -102,6 +112,66 @@ TEST(Redactor, BeginningOfAValueWaitsAndEndsWithTheStream) {
   EXPECT_EQ(redaction.finish(), "secr");
   EXPECT_EQ(redaction.feed("secret value"), "[secret K]") << "ready for another stream";
   EXPECT_EQ(redaction.finish(), "");
+}
+
+// Base64 may be wrapped: only a line that looks like a wrapped one may wait for the next line.
+TEST(Redactor, HarmlessLinesAreShownAtOnce) {
+  const Redactor redactor({{"db", "hunter2-of-the-test"},
+                           {"token", "ghp_0123456789abcdefABCDEF"},
+                           {"key", "-----BEGIN KEY-----\nc2VjcmV0IGtleSBvZiB0ZXN0\n-----END KEY-----\n"}});
+  for (const std::string& line : {"starting",
+                                  "request 4711 took 126",
+                                  "GET /health 200",
+                                  "user a",
+                                  "user h",
+                                  "path: /usr/lib/python3",
+                                  "step 1 of 2",
+                                  "100 %",
+                                  "C:\\",
+                                  "a + b =",
+                                  "version 1.2.6",
+                                  "temperature: -5",
+                                  "name=G",
+                                  "flags: -",
+                                  "2026-11-28T12:00:07Z",
+                                  "id 0x6",
+                                  "Done!",
+                                  "ok",
+                                  "i",
+                                  "1",
+                                  "2",
+                                  "6",
+                                  "7",
+                                  "L",
+                                  "a",
+                                  "l",
+                                  "Z",
+                                  "0",
+                                  "-",
+                                  "["}) {
+    Redaction redaction(redactor);
+    EXPECT_EQ(redaction.feed(line + "\n"), line + "\n");
+  }
+  Redaction redaction(redactor);
+  EXPECT_EQ(redaction.feed("the token is ghp_\n"), "the token is ghp_\n") << "a value without blanks has one line";
+  EXPECT_EQ(redaction.feed("the token is ghp_"), "the token is ");
+}
+
+// Characters of four bytes or of a value end a line that goes on in the next one.
+TEST(Redactor, NarrowlyWrappedFormsAreFound) {
+  const std::string value = "correct horse battery staple";
+  const Redactor redactor(one(value));
+  for (const std::string& packed : {base64(value, kStandard, true), hex_of(value)}) {
+    for (std::size_t width = Redactor::kLeastBytes; width < packed.size(); ++width) {
+      std::string text = packed;
+      for (std::size_t at = width; at < text.size(); at += width + 1) text.insert(at, "\n");
+      EXPECT_EQ(redactor.redact("<" + text + ">"), "<[secret K]>") << text;
+      EXPECT_EQ(trickle(redactor, text), redactor.redact(text)) << text;
+    }
+  }
+  const std::string before(Decoder::kLeastWrapped - 1, 'x');
+  const std::string packed = base64(value, kStandard, true);
+  EXPECT_EQ(redactor.redact(before + packed.substr(0, 1) + "\n" + packed.substr(1)), before + "[secret K]");
 }
 
 TEST(Redactor, WhatIsHeldBackIsBounded) {
