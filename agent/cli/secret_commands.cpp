@@ -18,16 +18,17 @@ struct SecretLine {
 
 // What lies there, and what the ceiling allows that does not. In the order of names.
 Result<std::vector<SecretLine>> look(const Invocation& call) {
-  MJ_TRY(files, find_secrets(secret_places(call.settings), context_of(call)));
+  const SecretPlaces places = secret_places(call.settings);
+  MJ_TRY(files, find_secrets(places, context_of(call)));
   const auto& allowed = call.settings.ceilings.of(context_of(call)).most.secrets;
-  const auto may_be_had = [&](const std::string& name) {
-    return std::find(allowed.begin(), allowed.end(), name) != allowed.end();
+  const auto state_of = [&](const SecretFile& file) {
+    if (!file.problem.empty()) return "refused";
+    if (std::find(allowed.begin(), allowed.end(), file.name) != allowed.end()) return "ready";
+    return is_always_redacted(places, context_of(call), file.name) ? "redacted only" : "not granted";
   };
   std::vector<SecretLine> rows;
-  for (const SecretFile& file : files) {
-    const char* state = !file.problem.empty() ? "refused" : may_be_had(file.name) ? "ready" : "redacted only";
-    rows.push_back({to_utf8(file.name), state, to_utf8(file.path), to_utf8(file.problem)});
-  }
+  for (const SecretFile& file : files)
+    rows.push_back({to_utf8(file.name), state_of(file), to_utf8(file.path), to_utf8(file.problem)});
   for (const std::string& name : allowed) {
     const bool there = std::any_of(files.begin(), files.end(), [&](const auto& file) { return file.name == name; });
     if (!there) rows.push_back({name, "missing", "", "the ceiling allows it, and there is no file of this name"});

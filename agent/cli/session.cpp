@@ -141,7 +141,7 @@ Result<void> own_contexts(const Settings& settings, StoreFactory& stores) {
 
 SecretPlaces secret_places(const Settings& settings) {
   const char* credentials = std::getenv("CREDENTIALS_DIRECTORY");
-  return {settings.secrets_dir, credentials == nullptr ? "" : credentials};
+  return {settings.secrets_dir, credentials == nullptr ? "" : credentials, settings.secrets_redacted};
 }
 
 Result<std::string> key_file(const Settings& settings, const std::string& name) {
@@ -220,12 +220,14 @@ std::vector<RefusedSetting> refused_settings(const Settings& settings) {
   if (!settings.coordinator_webhook_secrets.empty())
     ask("coordinator.webhook_secrets", read_webhook_secrets(settings.coordinator_webhook_secrets));
   ask("prerequisites.allow", check_allowed(settings.prerequisites_allow));
+  ask("secrets_redacted", check_always_redacted(settings.secrets_redacted));
   return refused;
 }
 
 Result<std::unique_ptr<Agent>> start_agent(const Parts& parts, const Settings& settings, StoreFactory& stores,
                                            std::function<bool(const Error&)> try_again) {
   MJ_CHECK(check_allowed(settings.prerequisites_allow));
+  MJ_CHECK(check_always_redacted(settings.secrets_redacted));
   MJ_CHECK(service::check_topic(settings.topic));
   WorkerSettings worker = worker_settings(settings, parts);
   auto [slots, why_fewer] = parts.fit_slots(settings.slots);

@@ -193,9 +193,9 @@ Result<Start> JobPreparation::prepare(RecordStore& store, Claimed& claimed, std:
   facts.max_artifact_bytes = settings_.max_artifact_bytes;
   facts.grant = grant_of(staged);
   facts.granted = std::move(staged.policy);
-  const auto found = secrets_.of(start.context);  // one look: its values are kept out by its redactor
+  const auto found = secrets_.of(start.context);  // read once, so that the redactor knows the values that the job gets
   MJ_TRY(secrets, found->values(facts.granted.secrets));
-  start.redactor = found->redactor();
+  start.redactor = found->redactor(secrets);
   facts.secrets = std::move(secrets);
   if (Warm& warm = start.specs.back().warm; warm.runs > 0) {
     give_warm_key(warm, facts, warm_secret_);

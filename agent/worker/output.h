@@ -60,7 +60,7 @@ class RunOutput {
   static constexpr std::uint64_t kPartialMs = 50;   // how long a line may wait for its end
   static constexpr std::size_t kLinesAtOnce = 512;  // of a portion: the store takes one after the other, others wait
 
-  // redactor null: there are no secrets. Those are kept out that its context had when the run began.
+  // redactor: of the secrets that the job was granted; null: there are none.
   RunOutput(std::uint64_t kept_bytes, std::shared_ptr<const Redactor> redactor);
 
   // What became of the bytes: without secrets, and maybe later. Good until the next call.

@@ -7,11 +7,13 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <limits>
 #include <memory>
 
 #include "base/counted.h"
 #include "base/errno_text.h"
 #include "base/fd.h"
+#include "base/ids.h"
 #include "base/log.h"
 #include "domain/utf8.h"
 #include "mycojobs/result.h"
@@ -192,11 +194,50 @@ Result<std::vector<SecretFile>> find_secrets(const SecretPlaces& places, Id cont
   return read_all(*looked);
 }
 
+Result<void> check_always_redacted(const std::vector<std::string>& entries) {
+  for (const std::string& entry : entries) {
+    const std::size_t slash = entry.find('/');
+    std::uint64_t context = 0;
+    const bool is_pair = slash != std::string::npos && slash + 1 < entry.size() &&
+                         parse_u64(std::string_view(entry).substr(0, slash), context);
+    if (!is_pair || context > std::numeric_limits<Id>::max())
+      return fail(Code::invalid, "secrets_redacted: " + shown(entry, 200) + " is not CONTEXT/NAME, such as 1/db");
+    if (const std::string problem = problem_with_name(entry.substr(slash + 1)); !problem.empty())
+      return fail(Code::invalid, "secrets_redacted: " + shown(entry, 200) + ": " + problem);
+  }
+  return {};
+}
+
+bool is_always_redacted(const SecretPlaces& places, Id context, const std::string& name) {
+  const auto& entries = places.always_redacted;
+  return std::find(entries.begin(), entries.end(), std::to_string(context) + '/' + name) != entries.end();
+}
+
 FoundSecrets::FoundSecrets(SecretPlaces places, Id context, std::vector<Secret> all)
-    : places_(std::move(places)),
-      context_(context),
-      all_(std::move(all)),
-      redactor_(all_.empty() ? nullptr : std::make_shared<const Redactor>(all_)) {}
+    : places_(std::move(places)), context_(context), all_(std::move(all)) {}
+
+std::shared_ptr<const Redactor> FoundSecrets::redactor(const std::vector<SecretValue>& granted) const {
+  std::vector<std::string> names;
+  std::vector<Secret> redacted;
+  for (const Secret& secret : all_) {
+    const bool is_granted =
+        std::any_of(granted.begin(), granted.end(), [&](const SecretValue& one) { return one.name == secret.name; });
+    if (!is_granted && !is_always_redacted(places_, context_, secret.name)) continue;
+    names.push_back(secret.name);
+    redacted.push_back(secret);
+  }
+  if (redacted.empty()) return nullptr;
+  const std::lock_guard lock(mutex_);
+  const auto found = std::find_if(redactors_.begin(), redactors_.end(),
+                                  [&](const NamedRedactor& each) { return each.first == names; });
+  if (found != redactors_.end()) {
+    std::rotate(redactors_.begin(), found, found + 1);
+  } else {
+    if (redactors_.size() == kMaxRedactors) redactors_.pop_back();
+    redactors_.emplace(redactors_.begin(), std::move(names), std::make_shared<const Redactor>(redacted));
+  }
+  return redactors_.front().second;
+}
 
 Result<std::vector<SecretValue>> FoundSecrets::values(const std::vector<std::string>& names) const {
   std::vector<SecretValue> out;
@@ -258,8 +299,7 @@ std::shared_ptr<const FoundSecrets> Secrets::look() {
 std::shared_ptr<const FoundSecrets> Secrets::take(std::vector<Secret> secrets) {
   if (found_ && found_->all() == secrets) return found_;
   if (found_ || !secrets.empty())
-    log(LogLevel::info, "worker", "context {}: kept out of what its jobs hand out: {}", context_,
-        counted(secrets.size(), "secret"));
+    log(LogLevel::info, "worker", "context {}: {} for its jobs", context_, counted(secrets.size(), "secret"));
   found_ = std::make_shared<const FoundSecrets>(places_, context_, std::move(secrets));
   return found_;
 }

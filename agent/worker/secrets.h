@@ -3,12 +3,17 @@
 // regular one, owned by root or by us, with no right for group or others; of a credential the service manager has seen
 // to that. The line end behind a value of one line of text is not part of it; any other value is taken byte by byte.
 // What is refused is logged once, with a line that names the file and the remedy. Values are never logged.
+//
+// A job's output is redacted of the values that were granted to this job, and of those only: the redactor holds text
+// back, so a value that a job does not know must not influence when its text is shown.
 #pragma once
 
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "domain/redactor.h"
@@ -21,6 +26,8 @@ namespace mycojobs {
 struct SecretPlaces {
   std::string folder;       // empty: there are no files
   std::string credentials;  // empty: there are none
+  // CONTEXT/NAME: redacted in every job of the context, also without a grant (setting secrets_redacted).
+  std::vector<std::string> always_redacted = {};
   bool empty() const { return folder.empty() && credentials.empty(); }
 };
 
@@ -31,16 +38,21 @@ struct SecretFile {
   bool unread = false;  // the problem is one of this moment
   std::string value;    // if there is no problem
 };
+// Error invalid: names the first entry of the setting secrets_redacted that is not CONTEXT/NAME.
+Result<void> check_always_redacted(const std::vector<std::string>& entries);
+bool is_always_redacted(const SecretPlaces&, Id context, const std::string& name);
+
 // All of a context's, by name. Error io: names the folder.
 Result<std::vector<SecretFile>> find_secrets(const SecretPlaces&, Id context);
 
-// What was found in a context at one moment. It does not change: of any thread.
+// What was found in a context at one moment. It does not change. Thread-safe.
 class FoundSecrets {
  public:
   FoundSecrets(SecretPlaces, Id context, std::vector<Secret>);
   const std::vector<Secret>& all() const { return all_; }
-  // It keeps all of them out. Null: there is none.
-  const std::shared_ptr<const Redactor>& redactor() const { return redactor_; }
+  // The redactor of a job that was granted these secrets: it redacts them and the always redacted ones of the context.
+  // Null: nothing is redacted. Jobs with the same secrets share a redactor.
+  std::shared_ptr<const Redactor> redactor(const std::vector<SecretValue>& granted) const;
   // Those with these names. Error denied: names the first that there is none of, and where it belongs.
   Result<std::vector<SecretValue>> values(const std::vector<std::string>& names) const;
   // Whether these are among them, with their values.
@@ -50,7 +62,11 @@ class FoundSecrets {
   SecretPlaces places_;
   Id context_ = 0;
   std::vector<Secret> all_;
-  std::shared_ptr<const Redactor> redactor_;
+
+  static constexpr std::size_t kMaxRedactors = 16;
+  using NamedRedactor = std::pair<std::vector<std::string>, std::shared_ptr<const Redactor>>;
+  mutable std::mutex mutex_;                      // guards what follows
+  mutable std::vector<NamedRedactor> redactors_;  // the last used ones, the latest first
 };
 
 // The secrets of one context. Of one thread, and it may have to wait for a disk: worker/secrets_watch.h is for those

@@ -58,7 +58,7 @@ struct Start {
   std::uint64_t output_bytes = 1ULL << 20;             // of its output that is kept: half head, half tail
   bool output_kill = false;                            // over it the job is killed
   bool artifacts_optional = false;                     // policy artifacts.optional
-  std::shared_ptr<const Redactor> redactor = nullptr;  // of its context's secrets; null: there are none
+  std::shared_ptr<const Redactor> redactor = nullptr;  // of the secrets that it was granted; null: there are none
   std::vector<SecretValue> warm_secrets = {};          // that it was given, if its process may stay
 
   // It has waited for so long before its first run: what it may take counts from there.

@@ -293,6 +293,24 @@ TEST_F(SecretsE2e, LinesOfAKeyAndBytesStayAsTheyAre) {
                                                 "\"}");
 }
 
+// Text is not held back either where it is the beginning of such a value.
+TEST_F(SecretsE2e, LogDoesNotDependOnSecretsWithoutAGrant) {
+  Process agent = serve({"--config", config_});
+  const std::string key = mycojobs_.submit(R"(
+import time
+print("nobody-may", end="", flush=True)
+time.sleep(60)
+)",
+                                           {"--config", config_});
+  const auto log = [&] { return mycojobs_({"job", "logs", key}).out; };
+  EXPECT_TRUE(eventually([&] { return log() == "nobody-may"; })) << log() << agent.err();
+  ASSERT_EQ(mycojobs_({"job", "cancel", key}).code, 0);
+  const std::string whole =
+      finished("print('nobody-may-have-this'); result['a'] = 'hunter2-of-the-test'", {"--config", config_});
+  EXPECT_EQ(mycojobs_({"job", "logs", whole}).out, "nobody-may-have-this\n");
+  EXPECT_EQ(mycojobs_.field(whole, "result"), R"({"a":"hunter2-of-the-test"})");
+}
+
 TEST_F(SecretsE2e, WhatTheCeilingDoesNotNameIsRefusedHereAndByTheAgent) {
   Process agent = serve({"--config", config_});
   expect_says(mycojobs_({"job", "submit", folder_.write("j.py", "pass"), "--config", config_, "--policy",
@@ -315,7 +333,7 @@ TEST_F(SecretsE2e, ListAndCheckTellNamesAndStatesAndNoValues) {
   ::chmod((folder_ / "secrets/1/open").c_str(), 0644);
   const Finished list = run(folder_, {program(), "secret", "list", "--config", config_});
   for (const char* words :
-       {"absent   missing", "bytes    ready", "open     refused", "unasked  redacted only", "chmod 600"})
+       {"absent   missing", "bytes    ready", "open     refused", "unasked  not granted", "chmod 600"})
     EXPECT_NE(list.out.find(words), std::string::npos) << words << "\n" << list.out << list.err;
   EXPECT_EQ((list.out + list.err).find("hunter2"), std::string::npos);
   expect_says(run(folder_, {program(), "secret", "check", "--config", config_}), 1, "chmod 600");

@@ -33,6 +33,7 @@ const std::map<std::string, std::string> kExamples = {
     {"state_dir", "/srv/state"},
     {"libexec_dir", "/srv/libexec"},
     {"secrets_dir", "/srv/secrets"},
+    {"secrets_redacted", "1/db,2/api.key"},
     {"plugins.dir", "/srv/plugins"},
     {"api.listen", "127.0.0.1:9700"},
     {"api.tokens", "/srv/tokens"},

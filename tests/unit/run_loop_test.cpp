@@ -83,7 +83,10 @@ class RunLoopTest : public ::testing::Test {
     one.attempt = attempt;
     one.retries = retries;
     one.deadline_boot_ms = deadline_boot_ms_;
-    one.redactor = Secrets(settings_.secrets, context).look()->redactor();
+    const auto secrets = Secrets(settings_.secrets, context).look();
+    std::vector<SecretValue> granted;
+    for (const Secret& each : secrets->all()) granted.push_back({each.name, each.value});
+    one.redactor = secrets->redactor(granted);
     one.specs.back().warm = warm_;
     one.warm_secrets = warm_secrets_;
     one.output_bytes = output_bytes_;

@@ -26,8 +26,15 @@ class SecretsTest : public ::testing::Test {
     ASSERT_EQ(::chmod(path(name).c_str(), mode), 0);
   }
   std::string redacted(const std::string& text) {
-    const auto redactor = secrets_.look()->redactor();
+    const auto redactor = redactor_of_all(secrets_);
     return redactor ? redactor->redact(text) : text;
+  }
+  // Of a job that was granted all secrets of its context.
+  static std::shared_ptr<const Redactor> redactor_of_all(Secrets& secrets) {
+    const auto found = secrets.look();
+    std::vector<SecretValue> granted;
+    for (const Secret& each : found->all()) granted.push_back({each.name, each.value});
+    return found->redactor(granted);
   }
   // What the log says while this is called.
   std::string log_of(const std::function<void()>& call) {
@@ -47,8 +54,41 @@ TEST_F(SecretsTest, FilesOfAContextAreItsSecretsAndNoOthers) {
   put("api.key", "0123456789abcdef\r\n", 0400);
   EXPECT_EQ(redacted("hunter22 0123456789abcdef\n"), "[secret db-password] [secret api.key]\n");
   EXPECT_EQ(secrets_.look()->values({"api.key"}).value().at(0).value, "0123456789abcdef");
-  EXPECT_EQ(Secrets(places_, 8).look()->redactor(), nullptr);
-  EXPECT_EQ(Secrets({}, 7).look()->redactor(), nullptr);
+  Secrets other(places_, 8), none({}, 7);
+  EXPECT_EQ(redactor_of_all(other), nullptr);
+  EXPECT_EQ(redactor_of_all(none), nullptr);
+}
+
+// Otherwise a job could guess a value by watching which of its lines are held back.
+TEST_F(SecretsTest, AJobIsRedactedOfItsGrantedSecretsOnly) {
+  put("mine", "granted value");
+  put("other", "value of other jobs");
+  const auto found = secrets_.look();
+  EXPECT_EQ(found->redactor({}), nullptr);
+  const auto redactor = found->redactor({{"mine", "granted value"}});
+  EXPECT_EQ(redactor->redact("granted value, value of other jobs"), "[secret mine], value of other jobs");
+  EXPECT_EQ(found->redactor({{"mine", "granted value"}}), redactor) << "built once";
+}
+
+TEST_F(SecretsTest, TheOperatorMayNameSecretsOfEveryJob) {
+  places_.always_redacted = {"7/always", "8/other"};
+  put("always", "value of the operator");
+  put("other", "value of other jobs");
+  const auto found = Secrets(places_, 7).look();
+  EXPECT_EQ(found->redactor({})->redact("value of the operator, value of other jobs"),
+            "[secret always], value of other jobs");
+  EXPECT_TRUE(check_always_redacted({"7/always", "4294967295/api.key"}));
+  for (const char* entry : {"always", "/always", "7/", "x/always", "7/a/b", "7/.hidden", "7/with blank"})
+    EXPECT_FALSE(check_always_redacted({entry})) << entry;
+}
+
+TEST_F(SecretsTest, RedactorsOfManyGrantsAreBounded) {
+  for (int i = 0; i < 20; ++i) put("K" + std::to_string(i), "value number " + std::to_string(i));
+  const auto found = secrets_.look();
+  std::weak_ptr<const Redactor> first = found->redactor({{"K0", ""}});
+  EXPECT_FALSE(first.expired()) << "it is kept for the next job";
+  for (int i = 1; i < 20; ++i) EXPECT_TRUE(found->redactor({{"K" + std::to_string(i), ""}}));
+  EXPECT_TRUE(first.expired());
 }
 
 TEST_F(SecretsTest, OneLineEndIsNotPartOfTheValue) {
@@ -99,22 +139,22 @@ TEST_F(SecretsTest, EachLookSeesWhatHasChangedAndWhatWasFoundBeforeStaysAsItWas)
   put("K", "other value");  // within the file: the folder's own time stays
   put("L", "second one");
   EXPECT_EQ(redacted("first value other value second one"), "first value [secret K] [secret L]");
-  EXPECT_EQ(before->redactor()->redact("first value other value"), "[secret K] other value");
+  EXPECT_EQ(before->redactor({{"K", "first value"}})->redact("first value other value"), "[secret K] other value");
   EXPECT_EQ(before->values({"K"}).value().front().value, "first value");
   ASSERT_EQ(::chmod(path("L").c_str(), 0644), 0);
   fs::remove(path("K"));
-  EXPECT_EQ(secrets_.look()->redactor(), nullptr);
+  EXPECT_EQ(redactor_of_all(secrets_), nullptr);
 }
 
 TEST_F(SecretsTest, WhatWasFoundStaysWhileTheFolderCannotBeRead) {
   put("K", "first value");
-  const auto before = secrets_.look()->redactor();
+  const auto before = redactor_of_all(secrets_);
   ASSERT_TRUE(before);
   fs::rename(folder_ / "7", folder_ / "away");
   folder_.write("7", "not a folder");
-  const std::string log = log_of([&] { EXPECT_EQ(secrets_.look()->redactor(), before); });
+  const std::string log = log_of([&] { EXPECT_EQ(redactor_of_all(secrets_), before); });
   EXPECT_NE(log.find("/7: ENOTDIR"), std::string::npos) << log;
-  EXPECT_EQ(log_of([&] { secrets_.look()->redactor(); }), "");
+  EXPECT_EQ(log_of([&] { secrets_.look(); }), "");
   fs::remove(folder_ / "7");
   fs::rename(folder_ / "away", folder_ / "7");
   put("L", "second one");
@@ -150,7 +190,7 @@ TEST_F(SecretsTest, AFileThatHasJustChangedIsReadAgain) {
 TEST_F(SecretsTest, SecretsTogetherAreBounded) {
   for (std::size_t i = 0; i < 10; ++i)
     put("K" + std::to_string(i), std::string(Secrets::kMostBytes, static_cast<char>('a' + i)));
-  const std::string log = log_of([&] { EXPECT_TRUE(secrets_.look()->redactor()); });
+  const std::string log = log_of([&] { EXPECT_TRUE(redactor_of_all(secrets_)); });
   EXPECT_NE(log.find("K9"), std::string::npos) << log;
   EXPECT_EQ(log.find("K7"), std::string::npos) << log;
 }
@@ -192,7 +232,7 @@ TEST_F(SecretsTest, AWatchWithoutPlacesWaitsForNobody) {
   const HandClock clock;
   const auto found = SecretsWatch({}, {7}, clock).of(7);
   ASSERT_TRUE(found);
-  EXPECT_EQ(found->redactor(), nullptr);
+  EXPECT_EQ(found->redactor({}), nullptr);
 }
 
 }  // namespace

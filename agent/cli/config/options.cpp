@@ -92,6 +92,10 @@ const auto kOptions = std::to_array<Option>({
     {"secrets_dir", text, &S::secrets_dir, "/etc/mycojobs/secrets or ~/.config/mycojobs/secrets",
      "Folder of the secrets that jobs may ask for: CONTEXT/NAME", "agent dev run sandbox secret", "", 0, 0,
      default_secrets},
+    {"secrets_redacted", texts, &S::secrets_redacted, "",
+     "Secrets, CONTEXT/NAME each, that are redacted in every job of the context, also without a grant: then each job "
+     "can find out their values",
+     "agent dev run secret"},
     {"keys_dir", text, &S::keys_dir, "/etc/mycojobs/keys or ~/.config/mycojobs/keys",
      "Folder of the keys that sign, NAME.key each", "agent coordinator dev run key actor context message", "", 0, 0,
      default_keys},
