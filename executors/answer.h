@@ -56,6 +56,7 @@ class AnswerReader {
   void reply(std::string& output, std::string_view reply);
   void taken() { unanswered_ -= std::min(unanswered_, std::exchange(replies_, 0)); }
   const Answer& answer() const { return answer_; }
+  std::uint64_t frames() const { return reader_.frames(); }
 
  private:
   void take(Frame&& frame);

@@ -33,6 +33,7 @@ void append_file(std::string& out, std::string_view path, unsigned mode, std::st
 
 void FrameReader::open_frame(const std::function<void(Frame&&)>& sink) {
   frame_ = Frame{};
+  ++frames_;
   for (unsigned i = 0; i < 4; ++i) frame_.size |= std::uint32_t{static_cast<unsigned char>(header_[i])} << (8 * i);
   frame_.kind = static_cast<std::uint8_t>(header_[4]);
   missing_ = frame_.size;

@@ -111,6 +111,7 @@ class FrameReader {
   explicit FrameReader(std::vector<FrameLimit> known) : known_(std::move(known)) {}
   void feed(std::string_view bytes, const std::function<void(Frame&&)>& sink);
   bool inside_frame() const { return !header_.empty(); }  // the stream may not end here
+  std::uint64_t frames() const { return frames_; }        // that have begun so far
 
  private:
   void open_frame(const std::function<void(Frame&&)>& sink);
@@ -119,6 +120,7 @@ class FrameReader {
   std::string header_;  // bytes of the header so far; empty between frames
   Frame frame_;
   std::uint32_t missing_ = 0;  // bytes of the payload still to come
+  std::uint64_t frames_ = 0;
 };
 
 }  // namespace mycojobs

@@ -32,6 +32,7 @@ class ScriptConversation final : public Conversation {
   std::vector<std::string> take_calls() override { return reader_.take_calls(); }
   void answer(std::string_view reply) override { reader_.reply(output_, reply); }
   void feed(std::string_view bytes) override { reader_.feed(bytes); }
+  std::uint64_t frames() const override { return reader_.frames(); }
   std::vector<std::string> take_notes() override { return reader_.take_notes(); }
   JobEnd finish(const Outcome& outcome) const override { return outcome_to_end(context_, outcome, reader_.answer()); }
 

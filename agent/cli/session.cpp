@@ -73,6 +73,8 @@ WorkerSettings worker_settings(const Settings& settings, const Parts& parts) {
   worker.max_script_bytes = settings.job_max_script_bytes;
   worker.max_result_bytes = settings.job_max_result_bytes;
   worker.max_artifact_bytes = settings.job_max_artifact_bytes;
+  worker.output_rate = settings.job_output_rate_bytes;
+  worker.frame_rate = settings.job_frame_rate;
   worker.caller_artifact_bytes = settings.quota_caller_artifact_bytes;
   worker.context_artifact_bytes = settings.quota_context_artifact_bytes;
   worker.max_deliveries = settings.job_max_deliveries;

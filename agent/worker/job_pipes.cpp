@@ -3,6 +3,7 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <utility>
 
@@ -51,7 +52,7 @@ void JobPipes::watch(JobPipe pipe, int operation, std::uint32_t events) {
 
 // Out of the set while nothing is wanted of it: epoll would report its end again and again.
 void JobPipes::watch_channel() {
-  const bool wanted = heard_ && !held_;
+  const bool wanted = heard_ && !is_held(JobPipe::channel);
   if (!channel_ || wanted == channel_watched_) return;
   watch(JobPipe::channel, wanted ? EPOLL_CTL_ADD : EPOLL_CTL_DEL, EPOLLIN);
   channel_watched_ = wanted;
@@ -60,6 +61,34 @@ void JobPipes::watch_channel() {
 void JobPipes::hold(bool held) {
   held_ = held;
   watch_channel();
+}
+
+// Output is in the set once it is listened to.
+void JobPipes::pause(JobPipe pipe, std::uint64_t until_boot_ms) {
+  if (!of(pipe)) return;
+  const bool was_paused = pause_of(pipe) > 0;
+  paused_until_ms_[static_cast<std::size_t>(pipe)] = until_boot_ms;
+  if (pipe == JobPipe::channel) {
+    watch_channel();
+  } else if (listen_at_ms_ == 0 && !was_paused) {
+    watch(pipe, EPOLL_CTL_DEL, 0);
+  }
+}
+
+std::uint64_t JobPipes::resume(std::uint64_t now_boot_ms) {
+  std::uint64_t next = UINT64_MAX;
+  for (JobPipe pipe : {JobPipe::out, JobPipe::err, JobPipe::channel}) {
+    std::uint64_t& until = paused_until_ms_[static_cast<std::size_t>(pipe)];
+    if (until > now_boot_ms) next = std::min(next, until);
+    if (until == 0 || until > now_boot_ms) continue;
+    until = 0;
+    if (pipe == JobPipe::channel) {
+      watch_channel();
+    } else if (listen_at_ms_ == 0 && of(pipe)) {
+      watch(pipe, EPOLL_CTL_ADD, EPOLLIN);
+    }
+  }
+  return next;
 }
 
 // Most requests fit at once, and the job finds its script waiting.
@@ -97,7 +126,9 @@ bool JobPipes::listen(std::uint64_t now_boot_ms) {
   if (listen_at_ms_ == 0) return true;
   if (now_boot_ms < listen_at_ms_) return false;
   listen_at_ms_ = 0;
-  for (JobPipe pipe : {JobPipe::out, JobPipe::err}) watch(pipe, EPOLL_CTL_ADD, EPOLLIN);
+  for (JobPipe pipe : {JobPipe::out, JobPipe::err}) {
+    if (pause_of(pipe) == 0) watch(pipe, EPOLL_CTL_ADD, EPOLLIN);
+  }
   heard_ = true;
   watch_channel();
   return true;

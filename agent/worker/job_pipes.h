@@ -2,6 +2,7 @@
 // end before, and what they wrote is read then: nobody is woken for it.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <span>
@@ -46,7 +47,11 @@ class JobPipes {
 
   // Its channel is not waited for until it is let go: whoever writes into it waits once it is full.
   void hold(bool);
-  bool is_held(JobPipe pipe) const { return held_ && pipe == JobPipe::channel; }
+  bool is_held(JobPipe pipe) const { return (held_ && pipe == JobPipe::channel) || pause_of(pipe) > 0; }
+  // This pipe is not waited for until then.
+  void pause(JobPipe, std::uint64_t until_boot_ms);
+  // Waits again for the pipes whose pause is over. Returns when the next pause is over; UINT64_MAX: there is none.
+  std::uint64_t resume(std::uint64_t now_boot_ms);
 
   // True: what it says is waited for now. Most runs are over before: then that is read with their end. Until then ask
   // again, kListenMs after its start.
@@ -55,6 +60,7 @@ class JobPipes {
  private:
   void watch(JobPipe, int operation, std::uint32_t events);
   void watch_channel();
+  std::uint64_t pause_of(JobPipe pipe) const { return paused_until_ms_[static_cast<std::size_t>(pipe)]; }
   Fd& of(JobPipe);
 
   int epoll_;
@@ -67,6 +73,7 @@ class JobPipes {
   bool heard_ = false;                                       // what comes on the channel is waited for
   bool held_ = false;                                        // but not now
   bool channel_watched_ = false, requests_watched_ = false;  // they are in the epoll set
+  std::uint64_t paused_until_ms_[4] = {0, 0, 0, 0};          // by pipe; 0: not paused
   std::uint64_t listen_at_ms_;                               // when its output will be waited for; 0: it is
 };
 

@@ -85,7 +85,9 @@ void JobRuns::begin(Start start) {
   const std::uint64_t output_bytes = start.output_bytes;
   auto redactor = start.redactor;
   if (redactor && start.artifacts) start.artifacts->keep_out(redactor);
-  const auto place = runs_.try_emplace(number, Run{std::move(start), RunOutput(output_bytes, std::move(redactor))});
+  const ReadBudget reading(settings_.reading, redactor != nullptr, start.calls_objects);
+  const auto place =
+      runs_.try_emplace(number, Run{std::move(start), RunOutput(output_bytes, std::move(redactor)), reading});
   Run& run = place.first->second;
   run.fence_boot_ms = run.job.specs.front().fence_boot_ms;
   if (!run.job.begin) return launch(number, run);
@@ -248,6 +250,7 @@ void JobRuns::on(Bytes& read) {
   Run* run = find(read.run);
   if (run == nullptr || run->between) return;
   if (read.pipe == JobPipe::channel) return listen(read.run, *run, read.bytes);
+  run->reading.charge(read.pipe, read.bytes.size(), 0, now_.boot_ms);
   const LogStream stream = read.pipe == JobPipe::out ? LogStream::out : LogStream::err;
   const std::string_view clean = run->output.feed(stream, read.bytes, now_.unix_ms);
   Conversation& conversation = *run->job.conversation;
@@ -257,6 +260,9 @@ void JobRuns::on(Bytes& read) {
 void JobRuns::listen(RunNumber number, Run& run, std::string_view bytes) {
   Conversation& conversation = *run.job.conversation;
   conversation.feed(bytes);
+  const std::uint64_t frames = conversation.frames();
+  run.reading.charge(JobPipe::channel, bytes.size(), frames - std::min(frames, run.frames), now_.boot_ms);
+  run.frames = frames;
   note(run, conversation.take_notes());
   write_artifacts(number, run);
   bool refused = false;
@@ -308,6 +314,8 @@ void JobRuns::on(AllRead& read) {
   if (run->job.output_kill && run->output.bytes() > run->job.output_bytes && !std::exchange(run->output_over, true))
     kill_run(read.run, *run, KillReason::output_limit);
   pass_on_output(read.run, *run);
+  if (const std::uint64_t at = run->reading.resume_at_ms(read.pipe, now_.boot_ms); at > 0)
+    act(PauseReading{read.run, read.pipe, at});
 }
 
 void JobRuns::pass_on_output(RunNumber number, Run& run) {

@@ -29,6 +29,7 @@
 #include "domain/retry.h"
 #include "worker/beginnings.h"
 #include "worker/output.h"
+#include "worker/read_budget.h"
 #include "worker/types.h"
 #include "worker/waiting_jobs.h"
 
@@ -40,6 +41,7 @@ class JobRuns {
     std::uint32_t slots = 1;
     std::uint32_t grace_ms = 10000;  // between TERM and KILL
     RetryPolicy retry;
+    ReadBudget::Settings reading = {};
   };
   struct Now {
     std::uint64_t boot_ms = 0;  // deadlines, waits
@@ -96,8 +98,9 @@ class JobRuns {
     RunNumber run;
     JobEnd end;
   };
-  struct AllRead {  // what its pipes had, or as much of it as one turn takes
+  struct AllRead {  // what one of its pipes had, or as much of it as one turn takes
     RunNumber run;
+    JobPipe pipe = JobPipe::out;
   };
   struct Time {};  // or nothing but: to be given whenever other events have been, and when next_look_ms() is over
   // RunEnded: Bytes has had all of its pipes before.
@@ -117,6 +120,11 @@ class JobRuns {
   struct HoldChannel {  // while the run goes on; what is in the channel at its end is read all the same
     RunNumber run;
     bool hold;
+  };
+  struct PauseReading {  // of this pipe, while the run goes on
+    RunNumber run;
+    JobPipe pipe;
+    std::uint64_t until_boot_ms;
   };
   struct KillRun {
     std::uint64_t sandbox_run;
@@ -138,8 +146,8 @@ class JobRuns {
     std::string why;
   };
   struct SlotsStayBusy {};  // jobs that were claimed ahead went back: no more should be for a while
-  using Action = std::variant<Launch, Speak, HoldChannel, KillRun, MoveFence, Outgoing, BrokerCall, Over, CannotLaunch,
-                              SlotsStayBusy, CannotBegin, Elsewhere>;
+  using Action = std::variant<Launch, Speak, HoldChannel, PauseReading, KillRun, MoveFence, Outgoing, BrokerCall, Over,
+                              CannotLaunch, SlotsStayBusy, CannotBegin, Elsewhere>;
 
   JobRuns(Settings, std::uint64_t seed);  // of the pauses before retries
 
@@ -163,6 +171,8 @@ class JobRuns {
   struct Run {
     Start job;
     RunOutput output;
+    ReadBudget reading;
+    std::uint64_t frames = 0;  // of its conversation, charged to `reading`
     std::size_t stage = 0;
     bool began = false;                                      // a stage of it has
     std::uint64_t fence_boot_ms = 0;                         // the last one

@@ -7,7 +7,14 @@ namespace mycojobs {
 namespace {
 
 constexpr std::uint64_t kOrders = 0, kSandbox = 1, kAlarm = 2;  // below every PipeTag
-constexpr std::size_t kReadAtOnce = 65536;  // per pipe and turn, so that a flood does not starve the others
+constexpr std::size_t kReadAtOnce = 16384;  // per pipe and turn, so that a flood does not starve the others
+
+JobRuns::Settings run_settings(const WorkerSettings& settings) {
+  return {settings.slots,
+          settings.grace_ms,
+          settings.retry,
+          {settings.output_rate, settings.frame_rate, settings.max_artifact_bytes + settings.max_result_bytes}};
+}
 
 }  // namespace
 
@@ -20,7 +27,7 @@ RunLoop::RunLoop(std::unique_ptr<Sandbox> sandbox, const Clock& clock, const Wor
       metrics_(settings.metrics),
       traces_(settings.traces),
       epoll_(::epoll_create1(EPOLL_CLOEXEC)),
-      runs_({settings.slots, settings.grace_ms, settings.retry}, std::random_device{}()) {
+      runs_(run_settings(settings), std::random_device{}()) {
   watch_descriptor(epoll_.get(), EPOLL_CTL_ADD, orders_.fd(), kOrders, EPOLLIN);
   watch_descriptor(epoll_.get(), EPOLL_CTL_ADD, alarm_.fd(), kAlarm, EPOLLIN);
   watched_sandbox_ = sandbox_->event_fd();
@@ -89,10 +96,19 @@ void RunLoop::loop() {
     lacks_threads_ = !lanes_.retry();
     tell_endings();
     if (unheard_) listen_to_output();
+    if (clock_.boot_ms() >= resume_at_ms_) resume_reading();
   }
 }
 
 int RunLoop::timeout_ms() const {
+  const int ms = timeout_of_runs_ms();
+  if (resume_at_ms_ == UINT64_MAX) return ms;
+  const std::uint64_t now = clock_.boot_ms();
+  const std::uint64_t left = resume_at_ms_ - std::min(resume_at_ms_, now);
+  return ms < 0 || left < static_cast<std::uint64_t>(ms) ? static_cast<int>(left) : ms;
+}
+
+int RunLoop::timeout_of_runs_ms() const {
   if (unheard_) return static_cast<int>(JobPipes::kListenMs);
   if (const auto look = runs_.next_look_ms()) return static_cast<int>(*look);
   if (lacks_threads_ || !launcher_.ready()) return static_cast<int>(LauncherWatch::kReviveMs);
@@ -134,6 +150,13 @@ void RunLoop::perform(JobRuns::HoldChannel& channel) {
   if (const auto pipes = pipes_.find(channel.run); pipes != pipes_.end()) pipes->second.hold(channel.hold);
 }
 
+void RunLoop::perform(JobRuns::PauseReading& pause) {
+  const auto pipes = pipes_.find(pause.run);
+  if (pipes == pipes_.end()) return;
+  pipes->second.pause(pause.pipe, pause.until_boot_ms);
+  resume_at_ms_ = std::min(resume_at_ms_, pause.until_boot_ms);
+}
+
 void RunLoop::perform(JobRuns::KillRun& kill) { sandbox_->kill(kill.sandbox_run, kill.reason, kill.grace_ms); }
 void RunLoop::perform(JobRuns::MoveFence& fence) { sandbox_->fence(fence.sandbox_run, fence.boot_ms); }
 void RunLoop::perform(Outgoing& report) {
@@ -169,7 +192,7 @@ void RunLoop::perform(JobRuns::Elsewhere& elsewhere) {
 void RunLoop::on_pipe(RunNumber run, JobPipes& pipes, JobPipe pipe) {
   if (pipe == JobPipe::requests) return pipes.send([this, run] { return runs_.say_next(run); });
   if (!pipes.is_held(pipe)) read_pipe(run, pipes, pipe);
-  step(JobRuns::AllRead{run});
+  step(JobRuns::AllRead{run, pipe});
 }
 
 bool RunLoop::read_pipe(RunNumber run, JobPipes& pipes, JobPipe pipe) {
@@ -268,6 +291,12 @@ void RunLoop::listen_to_output() {
   const std::uint64_t now = clock_.boot_ms();
   unheard_ = false;
   for (auto& [run, pipes] : pipes_) unheard_ = !pipes.listen(now) || unheard_;
+}
+
+void RunLoop::resume_reading() {
+  const std::uint64_t now = clock_.boot_ms();
+  resume_at_ms_ = UINT64_MAX;
+  for (auto& [run, pipes] : pipes_) resume_at_ms_ = std::min(resume_at_ms_, pipes.resume(now));
 }
 
 void RunLoop::tell_endings() {

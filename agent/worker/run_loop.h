@@ -74,6 +74,7 @@ class RunLoop {
   void perform(JobRuns::Launch&);
   void perform(JobRuns::Speak&);
   void perform(JobRuns::HoldChannel&);
+  void perform(JobRuns::PauseReading&);
   void perform(JobRuns::KillRun&);
   void perform(JobRuns::MoveFence&);
   void perform(Outgoing&);
@@ -91,10 +92,12 @@ class RunLoop {
   void tell_run(RunNumber, const std::optional<std::string>& detail);
   void count_sandboxes();
   void listen_to_output();
+  void resume_reading();
   void tell_endings();
   void revive_sandbox();
   void forget_outdated();
   int timeout_ms() const;
+  int timeout_of_runs_ms() const;  // without the pauses of pipes
   void wait(std::unique_lock<std::mutex>&, std::span<epoll_event>& events);
   void wake_in_time();  // the thread, if it waits for too long
 
@@ -122,6 +125,7 @@ class RunLoop {
   std::unordered_map<RunNumber, EndedSpan> ended_spans_;  // until their jobs' ends are known
   bool lacks_threads_ = false;                            // a lane waits for its thread
   bool unheard_ = false;                                  // there is a run whose output is not waited for yet
+  std::uint64_t resume_at_ms_ = UINT64_MAX;               // the first pause of a pipe is over
   LauncherWatch launcher_;
   Pulse pulse_;
   Lanes lanes_;

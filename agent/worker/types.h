@@ -93,6 +93,8 @@ struct WorkerSettings {
   std::uint64_t max_script_bytes = 4ULL << 20;
   std::uint64_t max_result_bytes = 1ULL << 20;
   std::uint64_t max_artifact_bytes = 64ULL << 20;  // of a job, all together
+  std::uint64_t output_rate = 8ULL << 20;          // bytes that are read of a job in a second; 0: any number
+  std::uint32_t frame_rate = 10000;                // frames, the same
   // Of all jobs of a caller, and of a context, on this host; 0: any number.
   std::uint64_t caller_artifact_bytes = 1ULL << 30, context_artifact_bytes = 4ULL << 30;
   std::uint32_t max_deliveries = 3;

@@ -53,6 +53,7 @@ class ProgramConversation : public Conversation {
   }
   int attachment() const override { return attached_ ? attached_->get() : -1; }
   void feed(std::string_view bytes) override { reader_.feed(bytes); }
+  std::uint64_t frames() const override { return reader_.frames(); }
   void saw_stderr(std::string_view bytes) override { stderr_.feed(bytes); }
   std::vector<std::string> take_notes() override { return reader_.take_notes(); }
   std::vector<std::string> take_calls() override { return reader_.take_calls(); }

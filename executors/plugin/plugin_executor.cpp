@@ -75,6 +75,7 @@ class PluginConversation final : public Conversation {
 
   std::string take_output() override { return program_->take_output(); }
   void feed(std::string_view bytes) override { program_->feed(bytes); }
+  std::uint64_t frames() const override { return program_->frames(); }
   std::vector<std::string> take_calls() override { return program_->take_calls(); }
   void answer(std::string_view reply) override { program_->answer(reply); }
   void saw_stderr(std::string_view bytes) override {

@@ -134,6 +134,7 @@ class VConversation final : public Conversation {
   std::size_t stage() const override { return run_ ? 1 : 0; }
   std::string take_output() override { return current().take_output(); }
   void feed(std::string_view bytes) override { current().feed(bytes); }
+  std::uint64_t frames() const override { return run_ ? run_->frames() : compile_->frames(); }
   void saw_stdout(std::string_view bytes) override { current().saw_stdout(bytes); }
   void saw_stderr(std::string_view bytes) override { current().saw_stderr(bytes); }
   std::vector<std::string> take_notes() override { return current().take_notes(); }

@@ -82,6 +82,7 @@ class Conversation {
   virtual int attachment() const { return -1; }
   // What the job sent. Hostile: bounded memory whatever comes.
   virtual void feed(std::string_view bytes) = 0;
+  virtual std::uint64_t frames() const { return 0; }  // that feed() has seen so far: each costs the agent some CPU
   // Its stdout and stderr as they were written, without secrets.
   virtual void saw_stdout(std::string_view) {}
   virtual void saw_stderr(std::string_view) {}

@@ -85,6 +85,7 @@ class SimAgent final : public Program {
   void perform(JobRuns::Launch&);
   void perform(JobRuns::Speak& speak) { runs_.say_next(speak.run); }
   void perform(JobRuns::HoldChannel& /*nobody leaves so much*/) {}
+  void perform(JobRuns::PauseReading& /*there are no pipes*/) {}
   void perform(JobRuns::KillRun&);
   void perform(JobRuns::MoveFence&);
   void perform(Outgoing&);

@@ -3,6 +3,7 @@
 #include "base/log.h"
 
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -164,6 +165,28 @@ JobEnd failure(const std::string& detail = "exit") {
   end.detail = detail;
   end.error = "failed";
   return end;
+}
+
+TEST_F(RunLoopTest, FloodingJobWaitsAndLosesNothing) {
+  settings_.output_rate = 1 << 20;
+  output_bytes_ = 16U << 20;
+  start(1);
+  int pipe = -1;
+  {
+    std::lock_guard lock(control_.mutex);
+    pipe = control_.ends.at(1)[0].get();
+  }
+  const std::string text = std::string((3U << 20) - 1, 'x') + "\n";
+  std::size_t written = 0;
+  while (written < text.size()) {
+    const ssize_t count = ::write(pipe, text.data() + written, text.size() - written);
+    if (count > 0) written += static_cast<std::size_t>(count);
+    pollfd ready{pipe, POLLOUT, 0};
+    ASSERT_EQ(::poll(&ready, 1, 10'000), 1) << "the agent does not read on, after " << written << " bytes";
+  }
+  control_.end(1, RunStatus::ok);
+  ASSERT_TRUE(wait_for_reports(1));
+  EXPECT_EQ(text_[LogStream::out].size(), written);
 }
 
 TEST_F(RunLoopTest, SecretsAreInNothingThatAJobHandsOut) {

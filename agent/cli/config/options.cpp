@@ -192,6 +192,14 @@ const auto kOptions = std::to_array<Option>({
      "coordinator dev run", "", 1ULL << 20, 1ULL << 50},
     {"job.output_bytes", bytes, &S::job_output_bytes, "1MiB", "Output of a job that is kept: its head and its tail",
      kWorkers, "", 1, 1ULL << 40},
+    {"job.output_rate", bytes, &S::job_output_rate_bytes, "8MiB",
+     "Output that is read of a job in a second, after a burst of twice as much; a job that writes faster waits; 0: any "
+     "amount",
+     kWorkers, "", 0, 1ULL << 40},
+    {"job.frame_rate", count, &S::job_frame_rate, "10000",
+     "Messages of a job to its agent (progress, calls, parts of artifacts) that are read in a second, after a burst of "
+     "twice as many; 0: any number",
+     kWorkers, "", 0, 1U << 30},
     {"quota.caller_bytes", bytes, &S::quota_caller_bytes, "512MiB",
      "What the jobs of one caller keep in a context's Redis: scripts, output, results; 0: any number", "", "", 0,
      1ULL << 50},

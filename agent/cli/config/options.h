@@ -64,6 +64,8 @@ struct Settings {
   std::uint64_t retention_ms = 0, retention_count = 0;
   std::vector<std::string> prerequisites_allow;
   std::vector<std::string> secrets_redacted;  // CONTEXT/NAME
+  std::uint64_t job_output_rate_bytes = 0;    // a second
+  std::uint32_t job_frame_rate = 0;
   std::uint64_t prerequisites_timeout_ms = 0;
   std::uint64_t job_default_timeout_ms = 0;
   std::uint64_t job_max_script_bytes = 0, job_max_result_bytes = 0, job_max_artifact_bytes = 0;

@@ -1,0 +1,103 @@
+// How fast the agent reads the pipes of one job. Reading costs CPU of the agent, which no limit of the job counts: a
+// job that writes faster than the budget allows finds its pipe full and waits. Nothing is lost. No clock: moments come
+// in.
+//
+//   out, err   settings.bytes a second, after a burst of as much as kBurstSeconds bring; bytes that are redacted count
+//              kRedactedWeight times
+//   channel    the same rate, after a burst of what the job may leave; settings.frames a second
+//   any pipe   after a small read the next one is at the next tick, so that many small pieces are read together
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <utility>
+
+#include "worker/types.h"
+
+namespace mycojobs {
+
+// Fills up at a constant rate, and may be overdrawn: then it is empty until it has filled up again.
+class TokenBucket {
+ public:
+  // rate: a second; 0: never empty.
+  TokenBucket(std::uint64_t rate, std::uint64_t burst) : rate_(rate), burst_(burst), level_(clamped(burst)) {}
+
+  void take(std::uint64_t amount, std::uint64_t now_ms) {
+    refill(now_ms);
+    level_ -= clamped(amount);
+  }
+  // How long it is empty from `now_ms` on; 0: it is not.
+  std::uint64_t empty_ms(std::uint64_t now_ms) {
+    refill(now_ms);
+    if (rate_ == 0 || level_ >= 0) return 0;
+    return (static_cast<std::uint64_t>(-level_) * 1000 + rate_ - 1) / rate_;
+  }
+
+ private:
+  static std::int64_t clamped(std::uint64_t amount) {
+    return static_cast<std::int64_t>(std::min<std::uint64_t>(amount, std::uint64_t{1} << 50));
+  }
+  // Adds whole tokens only: a time in which there is none yet counts for the next call.
+  void refill(std::uint64_t now_ms) {
+    if (rate_ == 0) return;
+    if (filled_ms_ == 0) filled_ms_ = now_ms;
+    const std::uint64_t ms = std::min<std::uint64_t>(now_ms - filled_ms_, std::uint64_t{24} * 3600 * 1000);
+    const std::uint64_t more = ms * rate_ / 1000;
+    if (more == 0) return;
+    level_ = std::min(clamped(burst_), level_ + clamped(more));
+    filled_ms_ = now_ms;
+  }
+
+  std::uint64_t rate_, burst_;
+  std::int64_t level_;
+  std::uint64_t filled_ms_ = 0;
+};
+
+class ReadBudget {
+ public:
+  struct Settings {
+    std::uint64_t bytes = 8ULL << 20;          // a second; 0: any number
+    std::uint64_t frames = 10000;              // a second; 0: any number
+    std::uint64_t artifact_bytes = 64U << 20;  // that the job may leave
+  };
+  static constexpr std::uint64_t kBurstSeconds = 2;
+  static constexpr std::uint64_t kRedactedWeight = 4;
+  static constexpr std::uint64_t kSmallRead = 4096;
+  static constexpr std::uint64_t kTickMs = 5;
+
+  // answers_calls: what comes on the channel is answered at once, also if it is small.
+  ReadBudget(const Settings& settings, bool redacts, bool answers_calls)
+      : output_(settings.bytes, settings.bytes * kBurstSeconds),
+        channel_(settings.bytes, settings.bytes * kBurstSeconds + settings.artifact_bytes),
+        frames_(settings.frames, settings.frames * kBurstSeconds),
+        weight_(redacts ? kRedactedWeight : 1),
+        answers_calls_(answers_calls) {}
+
+  // frames: that came with these bytes.
+  void charge(JobPipe pipe, std::uint64_t bytes, std::uint64_t frames, std::uint64_t now_ms) {
+    read_[index(pipe)] += bytes;
+    (pipe == JobPipe::channel ? channel_ : output_).take(pipe == JobPipe::channel ? bytes : bytes * weight_, now_ms);
+    frames_.take(frames, now_ms);
+  }
+  // A pipe has been read. Returns the time before which it is not to be read again; 0: at once.
+  std::uint64_t resume_at_ms(JobPipe pipe, std::uint64_t now_ms) {
+    const std::uint64_t read = std::exchange(read_[index(pipe)], 0);
+    const bool is_channel = pipe == JobPipe::channel;
+    std::uint64_t wait = (is_channel ? channel_ : output_).empty_ms(now_ms);
+    if (is_channel) wait = std::max(wait, frames_.empty_ms(now_ms));
+    const bool is_small = read > 0 && read < kSmallRead && !(is_channel && answers_calls_);
+    if (wait == 0 && !is_small) return 0;
+    const std::uint64_t at = now_ms + std::max<std::uint64_t>(wait, 1);
+    return (at + kTickMs - 1) / kTickMs * kTickMs;
+  }
+
+ private:
+  static std::size_t index(JobPipe pipe) { return static_cast<std::size_t>(pipe); }
+
+  TokenBucket output_, channel_, frames_;
+  std::uint64_t weight_;
+  bool answers_calls_;
+  std::uint64_t read_[3] = {0, 0, 0};  // since resume_at_ms()
+};
+
+}  // namespace mycojobs
