@@ -8,7 +8,7 @@ import tempfile
 import time
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-MYCOJOBS = os.path.join(ROOT, "build/bin/mycojobs")
+MYCOJOBS = os.environ.get("MYCOJOBS") or os.path.join(ROOT, "build/bin/mycojobs")  # another build may be named
 
 
 class Redis:
