@@ -143,13 +143,18 @@ Result<json> questions(Call& call) {
   return json{{"questions", std::move(all)}, {"after", found.after}, {"truncated", found.truncated}};
 }
 
+json shown(const std::vector<PlanProblem>& problems) {
+  json all = json::array();
+  for (const PlanProblem& each : problems)
+    all.push_back({{"path", each.path}, {"message", each.message}, {"line", each.line}, {"column", each.column}});
+  return all;
+}
+
 Result<json> check_flow(Call& call) {
-  const PlanRead read = service::check_flow(call.params().at("definition"));
-  json problems = json::array();
-  for (const PlanProblem& each : read.problems)
-    problems.push_back({{"path", each.path}, {"message", each.message}, {"line", each.line}, {"column", each.column}});
+  const service::FlowCheck read = service::check_flow(call.params().at("definition"));
   return json{{"ok", read.plan.has_value()},
-              {"problems", std::move(problems)},
+              {"problems", shown(read.problems)},
+              {"warnings", shown(read.warnings)},
               {"nodes", read.plan ? read.plan->nodes.size() : 0}};
 }
 
@@ -190,9 +195,10 @@ void add_view_methods(Services& s, std::vector<Method>& all) {
   all.push_back(method(s, "approval.list", "list what waits for people: approvals and pauses",
                        {context, {"after", "id", "only flows after this one"}},
                        "Questions: questions, after (0: there are no more)", questions));
-  all.push_back(method(s, "flow.check", "say what is wrong with a definition; nothing is made",
+  all.push_back(method(s, "flow.check",
+                       "say what is wrong with a definition, and what it probably does not mean; nothing is made",
                        {{"definition", "any", "a whole definition (docs/flows.md), or its text in YAML or JSON", true}},
-                       "FlowCheck: ok, problems", check_flow));
+                       "FlowCheck: ok, problems, warnings", check_flow));
 }
 
 }  // namespace mycojobs::api

@@ -104,9 +104,9 @@ constexpr Shape kShapes[] = {
      "id!:id name!:text depends!:ids prerequisites!:texts supervisor_url!:text node_status!:text kind!:text "
      "detail!:text error!:text attempt!:integer started_ms!:unix_ms ended_ms!:unix_ms runner_id!:integer job!:text "
      "since_ms!:unix_ms until_ms!:unix_ms on_call!:boolean gates!:texts approvers!:ids asks!:text child!:integer"},
-    {"FlowCheck", "whether a definition can be run, and what is wrong with it",
-     "ok!:boolean problems!:[FlowProblem] nodes!:integer"},
-    {"FlowProblem", "what is wrong with a definition; line, column: 0 is unknown",
+    {"FlowCheck", "whether a definition can be run, what is wrong with it, and what it probably does not mean",
+     "ok!:boolean problems!:[FlowProblem] warnings!:[FlowProblem] nodes!:integer"},
+    {"FlowProblem", "what is wrong with a definition, or probably not meant; line, column: 0 is unknown",
      "path!:text message!:text line!:integer column!:integer"},
     {"FlowEdge", "the job `to` needs the job `from`", "from!:id to!:id"},
     {"FlowDag", "nodes and edges of a flow",

@@ -82,16 +82,6 @@ void embed_all(Source& source, const std::string& path, json& flow, std::size_t 
   }
 }
 
-// The place of the value, or of what it stands in.
-void locate(const YamlText& text, PlanProblem& problem) {
-  for (std::string path = problem.path; problem.line == 0 && !path.empty();) {
-    if (const auto found = text.places.find(path); found != text.places.end())
-      std::tie(problem.line, problem.column) = found->second;
-    const auto end = path.find_last_of(".[");
-    path.resize(end == std::string::npos ? 0 : end);
-  }
-}
-
 // "line 3, column 5: ..." of YAML, "... at line 3 column 5: ..." of JSON.
 PlanProblem problem_of_text(std::string message) {
   PlanProblem problem;
@@ -171,11 +161,10 @@ void check_types(Source& source, const FlowPlan& plan) {
 
 namespace {
 
-// A list of jobs has other paths than those of the warnings: such warnings stay without a line.
 void add_warnings(const std::string& text, const json& definition, YamlText& places, FlowFileRead& read) {
   if (!read.plan) return;
-  read.warnings = warnings_of(*read.plan);
-  if (read.warnings.empty() || !definition["jobs"].is_object()) return;
+  read.warnings = warnings_of(*read.plan, definition);
+  if (read.warnings.empty()) return;
   if (places.places.empty()) (void)yaml_to_json(text, places);
   for (PlanProblem& warning : read.warnings) locate(places, warning);
 }

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <sstream>
+#include <tuple>
 #include <vector>
 
 #include "domain/codec.h"
@@ -323,6 +324,15 @@ Result<json> flow_yaml_to_json(std::string_view text, YamlText& places) {
   MJ_TRY(definition, yaml_to_json(text, places));
   if (!places.spellings.empty()) SpellingKeeper(places.spellings).restore_flow(definition, "");
   return std::move(definition);
+}
+
+void locate(const YamlText& text, PlanProblem& problem) {
+  for (std::string path = problem.path; problem.line == 0 && !path.empty();) {
+    if (const auto found = text.places.find(path); found != text.places.end())
+      std::tie(problem.line, problem.column) = found->second;
+    const auto end = path.find_last_of(".[");
+    path.resize(end == std::string::npos ? 0 : end);
+  }
 }
 
 }  // namespace mycojobs

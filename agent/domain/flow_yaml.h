@@ -19,6 +19,9 @@ struct YamlText {
   // Numbers and switches that JSON writes differently (3.10, 1e3, True): path -> the text in the file.
   std::map<std::string, std::string> spellings = {};
 };
+struct PlanProblem;
+// Sets line and column of the value at the problem's path, or of the closest value around it that has a place.
+void locate(const YamlText&, PlanProblem&);
 // Error invalid: "line 3, column 5: ...".
 Result<nlohmann::json> yaml_to_json(std::string_view text, YamlText& places);
 // Reads the definition of a flow. As yaml_to_json(), except that values that jobs receive as text keep their spelling:

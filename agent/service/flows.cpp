@@ -9,6 +9,7 @@
 #include "domain/codec.h"
 #include "domain/flow_decide.h"
 #include "domain/flow_plan.h"
+#include "domain/flow_warnings.h"
 #include "domain/flow_yaml.h"
 #include "domain/prerequisites.h"
 #include "domain/rights.h"
@@ -174,17 +175,19 @@ Result<void> check_node_policy(const Caller& by, const PlanNode& node) {
   return mycojobs::check_policy(node, limits_of(by));
 }
 
-PlanRead check_flow(const nlohmann::json& definition) {
-  if (!definition.is_string()) return read_plan(definition);
+FlowCheck check_flow(const nlohmann::json& definition) {
   YamlText places;
-  auto read = flow_yaml_to_json(definition.get_ref<const std::string&>(), places);
-  if (!read) return {std::nullopt, {{"", read.error().message}}};
-  PlanRead plan = read_plan(*read);
-  for (PlanProblem& problem : plan.problems) {
-    const auto found = places.places.find(problem.path);
-    if (found != places.places.end()) std::tie(problem.line, problem.column) = found->second;
+  nlohmann::json value = definition;
+  if (definition.is_string()) {
+    auto read = flow_yaml_to_json(definition.get_ref<const std::string&>(), places);
+    if (!read) return {{std::nullopt, {{"", read.error().message}}}};
+    value = std::move(*read);
   }
-  return plan;
+  FlowCheck check{read_plan(value)};
+  if (check.plan) check.warnings = warnings_of(*check.plan, value);
+  for (PlanProblem& problem : check.problems) locate(places, problem);
+  for (PlanProblem& warning : check.warnings) locate(places, warning);
+  return check;
 }
 
 Result<Flow> create_flow_of_jobs(const Caller& by, const FlowStores& in, const std::string& name,

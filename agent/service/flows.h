@@ -72,7 +72,11 @@ Result<void> delete_flow(const Caller&, const FlowStores&, Id flow);
 // check_policy() of a node (domain/job_limits.h).
 Result<void> check_node_policy(const Caller&, const PlanNode&);
 // All that is wrong with a definition, as text (YAML or JSON) or as a value; nothing is made. plan: if nothing is.
-PlanRead check_flow(const nlohmann::json& definition);
+struct FlowCheck : PlanRead {
+  std::vector<PlanProblem> warnings = {};  // of a plan without problems (domain/flow_warnings.h)
+};
+// Problems and warnings of a text have their lines.
+FlowCheck check_flow(const nlohmann::json& definition);
 
 Result<Flow> read_flow(const Caller&, Store&, Id flow);  // its record
 

@@ -377,6 +377,21 @@ TEST_F(Page, ADefinitionIsCheckedAsText) {
   EXPECT_EQ(ok("flow.check", {{"definition", "a: [1"}}).at("ok"), false);
   const std::string good = "name: x\njobs:\n  a: {type: python, script: pass}\n";
   EXPECT_EQ(ok("flow.check", {{"definition", good}}).at("nodes"), 1);
+  EXPECT_TRUE(ok("flow.check", {{"definition", good}}).at("warnings").empty());
+  const std::string map =
+      "name: x\njobs:\n  a: {type: python, script: pass, on_error: m}\n  m: {log: m}\n  j: {needs: a, log: j}\n";
+  const json warned = ok("flow.check", {{"definition", map}});
+  EXPECT_EQ(warned.at("ok"), true);
+  ASSERT_EQ(warned.at("warnings").size(), 1U);
+  EXPECT_EQ(warned["warnings"][0].at("path"), "jobs.j.needs");
+  EXPECT_EQ(warned["warnings"][0].at("line"), 5);
+  const std::string list =
+      "name: x\njobs:\n- {name: a, type: python, script: pass, on_error: m}\n- {name: m, log: m}\n- {name: j, log: "
+      "j,\n   needs: a}\n";
+  const json of_list = ok("flow.check", {{"definition", list}});
+  ASSERT_EQ(of_list.at("warnings").size(), 1U);
+  EXPECT_EQ(of_list["warnings"][0].at("path"), "jobs[2].needs");
+  EXPECT_EQ(of_list["warnings"][0].at("line"), 6);
   EXPECT_EQ(ok("flow.create", {{"definition", good}}).at("name"), "x");
   EXPECT_EQ(word("flow.create", {{"definition", "a: [1"}}), "invalid");
   EXPECT_EQ(ok("flow.list", {{"status", "dispatched"}}).size(), 1U);

@@ -9,11 +9,13 @@ namespace {
 
 // "PATH: MESSAGE" of each warning, in order.
 std::vector<std::string> warnings(const char* definition) {
-  const PlanRead read = read_plan(nlohmann::json::parse(definition));
+  const nlohmann::json value = nlohmann::json::parse(definition);
+  const PlanRead read = read_plan(value);
   EXPECT_TRUE(read.plan) << join(read.problems);
   std::vector<std::string> out;
   if (!read.plan) return out;
-  for (const PlanProblem& warning : warnings_of(*read.plan)) out.push_back(warning.path + ": " + warning.message);
+  for (const PlanProblem& warning : warnings_of(*read.plan, value))
+    out.push_back(warning.path + ": " + warning.message);
   return out;
 }
 
@@ -39,6 +41,18 @@ TEST(FlowWarnings, CountANodeWithEachOnceAndLookIntoChildren) {
   ASSERT_EQ(found.size(), 2U);
   EXPECT_TRUE(found[0].starts_with("jobs.child.flow.jobs.join.needs: if a fails")) << found[0];
   EXPECT_TRUE(found[1].starts_with("jobs.sum.needs: if parts fails")) << found[1];
+}
+
+TEST(FlowWarnings, PathsOfAListOfJobsHaveNumbers) {
+  const auto found = warnings(R"({"name": "x", "jobs": [
+    {"name": "parts", "each": [1, 2, 3], "script": "1", "type": "python", "on_error": "mend"},
+    {"name": "mend", "log": "m"}, {"name": "sum", "needs": "parts", "log": "s"},
+    {"name": "child", "flow": {"name": "inner", "jobs": [
+      {"name": "join", "needs": "a", "log": "j"},
+      {"name": "a", "script": "1", "type": "python", "on_error": "mend"}, {"name": "mend", "log": "m"}]}}]})");
+  ASSERT_EQ(found.size(), 2U);
+  EXPECT_TRUE(found[0].starts_with("jobs[2].needs: if parts fails")) << found[0];
+  EXPECT_TRUE(found[1].starts_with("jobs[3].flow.jobs[0].needs: if a fails")) << found[1];
 }
 
 }  // namespace
