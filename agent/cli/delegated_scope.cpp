@@ -12,6 +12,7 @@
 #include <sstream>
 
 #include "base/fd.h"
+#include "base/shell_word.h"
 #include "base/spawn.h"
 
 namespace mycojobs {
@@ -106,14 +107,6 @@ void reset_signals() {
   std::signal(SIGPIPE, SIG_DFL);  // NOLINT(cert-err33-c): SIG_DFL is always accepted
 }
 
-std::string quoted(const std::string& word) {
-  constexpr std::string_view kPlain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./:=,@%+";
-  if (!word.empty() && word.find_first_not_of(kPlain) == std::string::npos) return word;
-  std::string out = "'";
-  for (const char c : word) out += c == '\'' ? "'\\''" : std::string(1, c);
-  return out + "'";
-}
-
 }  // namespace
 
 bool has_delegated_cgroup(std::string_view proc_self_cgroup, const fs::path& mount, bool is_root) {
@@ -147,7 +140,7 @@ std::vector<std::string> in_delegated_scope(std::vector<std::string> words, bool
 std::string typed_in_delegated_scope(const std::vector<std::string>& words, bool is_root) {
   std::string out;
   for (const std::string& word : in_delegated_scope(words, is_root)) {
-    if (word != "--quiet") out += (out.empty() ? "" : " ") + quoted(word);
+    if (word != "--quiet") out += (out.empty() ? "" : " ") + shell_word(word);
   }
   return out;
 }

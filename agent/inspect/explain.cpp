@@ -13,6 +13,7 @@
 
 #include "base/counted.h"
 #include "base/ids.h"
+#include "base/shell_word.h"
 #include "domain/codec.h"
 #include "domain/invariants.h"
 #include "inspect/runners.h"
@@ -218,7 +219,7 @@ Result<Situation> look_once(Store& store, Id context, const std::string& job_key
 }
 
 std::string push_again(const Situation& about) {
-  return redis_cli(about, fmt::format("LPUSH {} {}", about.queue, about.job.job_key));
+  return redis_cli(about, fmt::format("LPUSH {} {}", shell_word(about.queue), about.job.job_key));
 }
 
 // Jobs that are taken before it, at most: priorities above 0 come before the list, those below 0 after it, and how many
@@ -330,7 +331,7 @@ void judge_queue(const Situation& about, Explanation& out) {
   if (about.queue_paused) {
     out.cause = "queue_paused";
     out.reason = about.queue + " is paused";
-    out.next = "go on with " + command(about, "queue resume", type_of_queue(about));
+    out.next = "go on with " + command(about, "queue resume", shell_word(type_of_queue(about)));
   } else if (serving == 0 && refused != nullptr) {
     all_refused(about, *refused, out);
   } else if (serving == 0 && paused != nullptr) {
@@ -384,10 +385,11 @@ Explanation unknown(const Situation& about) {
     out.reason = fmt::format("{} is in database 0, and the jobs of context {} are in database {}", about.job.job_key,
                              about.context, about.context);
     out.evidence.emplace_back("a record in database 0; in that of the context no record, no claim");
-    out.next = fmt::format(
-        "choose the database, as in redis-cli -n {}; for this job: `redis-cli MOVE {} {}`, then {}", about.context,
-        about.job.job_key, about.context,
-        redis_cli(about, "LPUSH " + (about.queue.empty() ? "queue:python" : about.queue) + " " + about.job.job_key));
+    out.next =
+        fmt::format("choose the database, as in redis-cli -n {}; for this job: `redis-cli MOVE {} {}`, then {}",
+                    about.context, about.job.job_key, about.context,
+                    redis_cli(about, "LPUSH " + (about.queue.empty() ? "queue:python" : shell_word(about.queue)) + " " +
+                                         about.job.job_key));
     return out;
   }
   out.cause = "no_such_job";
@@ -536,7 +538,7 @@ Explanation delayed(const Situation& about) {
                                    : "start an agent of this context: any agent puts it on its queue";
     return out;
   }
-  out.cause = retry ? "retry_wait" : "not_yet_due";
+  out.cause = retry ? "retry_wait" : "postponed";
   const bool given_back = job.claim.reason == "released";
   out.reason = retry ? "its last attempt failed; the next one begins " + when
                : given_back
@@ -587,7 +589,7 @@ Explanation prerequisites(const Situation& about) {
              std::string(", or end it with ") + command(about, "job cancel");
   for (const std::string& condition : conditions) {
     if (!alive || !condition.starts_with("approval:")) continue;
-    const std::string which = about.job.job_key.substr(4) + " " + condition.substr(9);
+    const std::string which = about.job.job_key.substr(4) + " " + shell_word(condition.substr(9));
     out.next = command(about, "job approve", which) + ", or " + command(about, "job reject", which);
     break;
   }
@@ -864,7 +866,7 @@ constexpr auto kCauses = std::to_array<CauseRow>({
     {"live", "unkillable", "a process of it does not end on KILL"},
     {"live", "runner_silent", "its runner is gone, or has not been heard of; its lease still lasts"},
     {"live", "lease_over", "its lease has run out; any agent puts it back on its queue"},
-    {"delayed", "not_yet_due", "it was asked to run later"},
+    {"delayed", "postponed", "it was asked to run later"},
     {"delayed", "retry_wait", "its last attempt failed; the next one is due later"},
     {"delayed", "due", "its time has come; any agent puts it on its queue"},
     {"waiting", "dependencies", "jobs that it depends on have not ended"},

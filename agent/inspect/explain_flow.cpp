@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/counted.h"
+#include "base/shell_word.h"
 #include "inspect/explain.h"
 #include "inspect/flows.h"
 #include "inspect/runners.h"
@@ -70,7 +71,7 @@ void add_evidence(FlowReason& reason, std::string line) {
 FlowReason of_gate(const Known& known, const NodeView& node, const std::string& gate) {
   const std::uint64_t now = known.view.now_ms;
   FlowReason reason{node.name, "", named(node) + " waits for " + gate + since(node.since_ms, now), {}, ""};
-  const std::string name = gate.substr(std::min(gate.size(), gate.find(':') + 1));
+  const std::string name = shell_word(gate.substr(std::min(gate.size(), gate.find(':') + 1)));
   if (gate.starts_with("approval:")) {
     reason.cause = "approval";
     add_evidence(reason, who_may(node));
@@ -175,7 +176,7 @@ std::string_view cause_of_job(std::string_view cause) {
                                                                         {"slots_busy", "queued"},
                                                                         {"behind_others", "queued"},
                                                                         {"next", "queued"},
-                                                                        {"not_yet_due", "delayed"},
+                                                                        {"postponed", "delayed"},
                                                                         {"due", "delayed"},
                                                                         {"retry_wait", "retry_wait"},
                                                                         {"dependencies", "dependencies"},

@@ -1,7 +1,6 @@
 #include "service/workflows.h"
 
 #include <algorithm>
-#include <cctype>
 #include <iterator>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -10,6 +9,7 @@
 #include "base/counted.h"
 #include "base/ids.h"
 #include "base/sha256.h"
+#include "base/shell_word.h"
 #include "domain/cbor.h"
 #include "domain/codec.h"
 #include "domain/trace_context.h"
@@ -155,13 +155,7 @@ std::string named(const CellId& cell) {
   if (cell.key.empty()) return cell.workflow;
   const json key = key_json(cell);
   const std::string text = key.is_string() ? key.get<std::string>() : dump_json(key);
-  const bool plain = !text.empty() && text.front() != '-' && std::all_of(text.begin(), text.end(), [](unsigned char c) {
-    return std::isalnum(c) != 0 || c == '_' || c == '-' || c == '.' || c == ':' || c == '@';
-  });
-  if (plain) return cell.workflow + ' ' + text;
-  std::string quoted;
-  for (const char c : text) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return cell.workflow + " '" + quoted + "'";
+  return cell.workflow + ' ' + shell_word(text);
 }
 std::string command(const char* verb, const CellId& cell) {
   return "`mycojobs workflow " + std::string(verb) + ' ' + named(cell) + '`';

