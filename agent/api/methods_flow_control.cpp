@@ -33,6 +33,7 @@ Result<json> control(Call& call, Verb verb) {
   request.target = call.text(call.has("name") ? "name" : "node");
   if (call.has("key")) request.key = call.text("key");
   if (call.has("payload")) request.payload = dump_json(call.params().at("payload"));
+  request.allow_irreversible = call.flag("allow_irreversible");
   MJ_TRY(flows, call.flows());
   MJ_TRY(done, service::control_flow(by, call.stores(*flows), request));
   return shown(request.flow, done);
@@ -71,8 +72,11 @@ void add_flow_controls(Services& s, std::vector<Method>& all) {
                                     comment,
                                     key}),
                        where, run<Verb::signal>));
-  all.push_back(method(s, "flow.retry", "run what has failed again", flow_params({node, actor, comment, key}), where,
-                       run<Verb::retry>));
+  all.push_back(method(
+      s, "flow.retry", "run what has failed again",
+      flow_params(
+          {node, {"allow_irreversible", "boolean", "although an irreversible node is done"}, actor, comment, key}),
+      where, run<Verb::retry>));
 }
 
 }  // namespace mycojobs::api

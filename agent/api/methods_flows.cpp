@@ -227,8 +227,7 @@ Result<json> result(Call& call) {
 
 Result<json> replay(Call& call) {
   MJ_TRY(flows, call.flows());
-  const service::ReplayFlow request{call.id("id"), call.named("caller_id"), call.flag("allow_irreversible"),
-                                    call.text("traceparent")};
+  const service::ReplayFlow request{call.id("id"), call.flag("allow_irreversible"), call.text("traceparent")};
   MJ_TRY(made, service::replay_flow(call.by(), call.stores(*flows), request));
   return shown(made);
 }
@@ -302,10 +301,10 @@ void add_flow_methods(Services& s, std::vector<Method>& all) {
                        "[FlowMoment]: at_ms, revision, node, what", timeline));
   all.push_back(method(s, "flow.result", "read what a flow's jobs have handed back", flow_params(),
                        "FlowResult: status, detail, error, ended, result {<name>.<key>: value}", result));
-  all.push_back(method(
-      s, "flow.replay", "make a new run of the same definition and environment",
-      flow_params({caller, {"allow_irreversible", "boolean", "although an irreversible node is done"}, traceparent}),
-      "Flow: the new flow, not started", replay));
+  all.push_back(
+      method(s, "flow.replay", "make a new run of the same definition and environment, of the same caller",
+             flow_params({{"allow_irreversible", "boolean", "although an irreversible node is done"}, traceparent}),
+             "Flow: the new flow, not started", replay));
   all.push_back(method(s, "flow.delete", "delete a flow that has ended, with its journal", flow_params({}),
                        "Deleted: its key", remove_flow));
   add_flow_controls(s, all);

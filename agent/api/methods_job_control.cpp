@@ -28,6 +28,13 @@ Result<json> retry(Call& call) {
   return status_of(job, key);
 }
 
+// The answer is about the new job.
+Result<json> restart(Call& call) {
+  MJ_TRY(key, call.job_key());
+  MJ_TRY(job, service::restart_job(call.by(), call.store(), key));
+  return status_of(job, redis_key(job));
+}
+
 Result<json> remove(Call& call) {
   MJ_TRY(key, call.job_key());
   MJ_CHECK(service::delete_job(call.by(), call.store(), key));
@@ -40,6 +47,11 @@ void add_job_controls(Services& s, const std::vector<Param>& one, std::vector<Me
   using namespace job_control_methods;
   all.push_back(method(s, "job.cancel", "end a job wherever it is, for ever", one, "JobState: where it is", cancel));
   all.push_back(method(s, "job.retry", "run a job again that ended as error", one, "JobState: where it is", retry));
+  std::vector<Param> without_caller = one;
+  std::erase_if(without_caller, [](const Param& each) { return each.name == "caller_id"; });
+  all.push_back(method(s, "job.restart",
+                       "queue a job that has ended once more, unchanged, as a new job of its original caller",
+                       without_caller, "JobState: where the new job is", restart));
   all.push_back(
       method(s, "job.delete", "delete a job that has ended, or was never queued", one, "Deleted: its key", remove));
   auto answers = one;

@@ -115,6 +115,7 @@ int job_logs_command(Invocation&);
 int job_artifacts_command(Invocation&);
 int job_cancel_command(Invocation&);
 int job_retry_command(Invocation&);
+int job_restart_command(Invocation&);
 int job_delete_command(Invocation&);
 int actor_create_command(Invocation&);
 int actor_list_command(Invocation&);

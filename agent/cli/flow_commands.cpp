@@ -869,6 +869,7 @@ Result<int> control(const Invocation& call, FlowControl::Verb verb, std::string_
       .flow = flow, .verb = verb, .comment = call.get("comment"), .payload = call.get("payload")};
   if (call.arguments.size() > 1) request.target = call.arguments.at(1);
   if (call.has("key")) request.key = call.get("key");
+  request.allow_irreversible = call.has("allow-irreversible");
   MJ_CHECK(as_typed(call, service::check(request)));
   MJ_TRY(open, open_flows_to_answer(call));
   MJ_TRY(done, as_typed(call, service::control_flow(by, open.stores(), request)));

@@ -398,7 +398,7 @@ int job_list_command(Invocation& call) { return finish(list_all_jobs(call)); }
 int job_show_command(Invocation& call) { return finish(show_job(call)); }
 int job_logs_command(Invocation& call) { return finish(logs(call)); }
 
-// mycojobs job cancel | retry | explain | approve | reject
+// mycojobs job cancel | retry | restart | explain | approve | reject
 
 namespace {
 
@@ -440,6 +440,19 @@ Result<int> retry(Invocation& call) {
   MJ_TRY(opened, open_to_answer(call));
   MJ_TRY(job, as_typed(call, service::retry_job(by, *opened.store, key)));
   answer(call, key, job, "is queued again, as its next attempt");
+  return 0;
+}
+
+Result<int> restart(Invocation& call) {
+  MJ_TRY(key, job_argument(call));
+  MJ_TRY(by, who_asks(call));
+  MJ_TRY(opened, open_to_answer(call));
+  MJ_TRY(job, as_typed(call, service::restart_job(by, *opened.store, key)));
+  if (call.json) {
+    print(dump_json({{"key", redis_key(job)}, {"restart_of", key}, {"status", word(job.status)}}) + "\n");
+  } else {
+    print(redis_key(job) + "\n");
+  }
   return 0;
 }
 
@@ -496,6 +509,7 @@ Result<int> explain_job(Invocation& call) {
 int job_cancel_command(Invocation& call) { return finish(cancel(call)); }
 int job_delete_command(Invocation& call) { return finish(remove_job(call)); }
 int job_retry_command(Invocation& call) { return finish(retry(call)); }
+int job_restart_command(Invocation& call) { return finish(restart(call)); }
 int job_explain_command(Invocation& call) { return finish(explain_job(call)); }
 int job_approve_command(Invocation& call) { return finish(answer_approval(call, true)); }
 int job_reject_command(Invocation& call) { return finish(answer_approval(call, false)); }

@@ -169,6 +169,8 @@ class IrreversibleSearch {
   // Returns a description of the first one ("node c: flow 2: node pay is irreversible and has completed"), or an empty
   // text. A child flow whose record no longer exists counts as one that completed its irreversible nodes.
   Result<std::string> find(const LoadedRun& run);
+  // The same in the children that this node has started, as "node c: flow 2: ...".
+  Result<std::string> find_in_children(const LoadedRun& run, std::uint32_t node);
 
  private:
   Result<bool> has_completed(const LoadedRun& run, std::uint32_t node);
@@ -238,30 +240,49 @@ Result<std::string> IrreversibleSearch::find(const LoadedRun& run) {
       MJ_TRY(completed, has_completed(run, i));
       if (completed) return "node " + node.name + " is irreversible and has completed";
     }
-    if (!child_can_repeat_irreversible(node)) continue;
-    MJ_TRY(children, children_of_node(run, i));
-    for (const Id child : children) {
-      MJ_TRY(found, find_in_child(run.record.context_id, child));
-      if (!found.empty()) return "node " + node.name + ": " + found;
-    }
+    MJ_TRY(found, find_in_children(run, i));
+    if (!found.empty()) return found;
   }
   return std::string();
 }
 
+Result<std::string> IrreversibleSearch::find_in_children(const LoadedRun& run, std::uint32_t node) {
+  const PlanNode& planned = run.plan->nodes[node];
+  if (!child_can_repeat_irreversible(planned)) return std::string();
+  MJ_TRY(children, children_of_node(run, node));
+  for (const Id child : children) {
+    MJ_TRY(found, find_in_child(run.record.context_id, child));
+    if (!found.empty()) return "node " + planned.name + ": " + found;
+  }
+  return std::string();
+}
+
+Error irreversible_error(const LoadedRun& run, const std::string& found, const char* where) {
+  return {Code::conflict, "flow " + std::to_string(run.record.id) + ": " + found +
+                              ": allow it (--allow-irreversible) to run it again in " + where};
+}
+
 }  // namespace
+
+Result<void> check_retry(FlowStore& store, const LoadedRun& run) {
+  for (std::uint32_t i = 0; i < run.plan->nodes.size(); ++i) {
+    const NodeStatus status = run.state.nodes[i].status;
+    if (status != NodeStatus::failed && status != NodeStatus::cancelled) continue;  // a retry leaves it as it is
+    MJ_TRY(found, IrreversibleSearch(store).find_in_children(run, i));
+    if (!found.empty()) return tl::unexpected<Error>(irreversible_error(run, found, "a new child flow"));
+  }
+  return {};
+}
 
 Result<Flow> replay_flow(FlowStore& store, const LoadedRun& run, const Replay& replay) {
   const Id context = run.record.context_id;
   if (!replay.allow_irreversible) {
     MJ_TRY(found, IrreversibleSearch(store).find(run));
-    if (!found.empty()) {
-      return fail(Code::conflict, "flow " + std::to_string(run.record.id) + ": " + found +
-                                      ": allow it (--allow-irreversible) to run it again in a new flow");
-    }
+    if (!found.empty()) return tl::unexpected<Error>(irreversible_error(run, found, "a new flow"));
   }
   NewFlow again;
   again.context = context;
-  again.caller = replay.caller;
+  again.caller = run.record.caller_id;
   again.traceparent = replay.traceparent;
   again.env_vars = run.record.env_vars;
   again.notify = run.record.notify;

@@ -392,7 +392,9 @@ constexpr NodeField kFields[] = {
     {"compensate", kAll, read_compensate, "name",
      "a node that runs if the flow fails or is cancelled after this one has completed"},
     {"irreversible", kAll, [](const JsonPath& at, Draft& draft, int) { read_switch(at, draft.node.irreversible); },
-     "true, false", "once it has completed, the flow and its parents are replayed only if that is allowed by name"},
+     "true, false",
+     "once it has completed, the flow and its parents are replayed, and a child flow is started again by a retry, "
+     "only if that is allowed by name"},
     {"prerequisites", kAll,
      [](const JsonPath& at, Draft& draft, int) {
        each_of(at, [&](const JsonPath& item) { read_prerequisite(item, draft); });

@@ -218,10 +218,28 @@ Result<void> check(const ControlFlow& request) {
   return check_key("key", request.key);
 }
 
+namespace {
+
+// check_retry(), unless the same retry was made before: asked for again with its key, it changes nothing. A flow whose
+// run cannot be loaded is left to progress(), which reports the reason.
+Result<void> check_children_of_retry(const Caller& by, const FlowStores& in, const ControlFlow& request) {
+  auto run = load_run(in.flows, by.context, request.flow, in.runs);
+  if (!run && run.error().code == Code::unavailable) return tl::unexpected<Error>(std::move(run).error());
+  if (!run) return {};
+  const bool repeated = request.key && run->state.keys.contains(*request.key);
+  auto checked = repeated ? Result<void>() : check_retry(in.flows, *run);
+  in.runs.keep(by.context, request.flow, std::move(*run));
+  return checked;
+}
+
+}  // namespace
+
 Result<FlowProgress> control_flow(const Caller& by, const FlowStores& in, const ControlFlow& request) {
   MJ_CHECK(check(request));
   const bool answers = request.verb == FlowControl::Verb::approve || request.verb == FlowControl::Verb::reject;
   MJ_TRY(standing, steers(by, in, request.flow, answers));
+  if (request.verb == FlowControl::Verb::retry && !request.allow_irreversible)
+    MJ_CHECK(check_children_of_retry(by, in, request));
   FlowControl control;
   control.verb = request.verb;
   control.target = request.target;
@@ -242,15 +260,13 @@ Result<Flow> replay_flow(const Caller& by, const FlowStores& in, const ReplayFlo
   if (auto context = check_traceparent(request.traceparent); !context) return fail(context.error(), "traceparent");
   MJ_CHECK(steers(by, in, request.flow));
   MJ_CHECK(may(by, in.records, Action::create, {.name = "flows"}));
-  MJ_TRY(owner, owner(by, request.owner));
   MJ_TRY(run, load_run(in.flows, by.context, request.flow, in.runs));
   // They may have been lowered since it was made, and who replays it stands before another server than who made it.
   MJ_TRY(limits, limits_of(by, in.records));
   if (auto fits = check_jobs(*run.plan, limits); !fits)
     return fail(fits.error(), "flow " + std::to_string(request.flow));
   return mycojobs::replay_flow(
-      in.flows, run,
-      {owner, request.allow_irreversible, request.traceparent.empty() ? by.traceparent : request.traceparent});
+      in.flows, run, {request.allow_irreversible, request.traceparent.empty() ? by.traceparent : request.traceparent});
 }
 
 Result<void> delete_flow(const Caller& by, const FlowStores& in, Id flow) {

@@ -51,6 +51,7 @@ struct ControlFlow {
   std::string comment = {};                       // at most kMaxComment bytes
   std::string payload = {};                       // of a signal: JSON, at most 64 KiB; empty: none
   std::optional<std::string> key = std::nullopt;  // idempotency: again nothing changes; for something else: conflict
+  bool allow_irreversible = false;                // retry: although an irreversible node of a child flow has completed
 };
 Result<void> check(const ControlFlow&);  // its limits alone
 // facts 0: it had been asked for before.
@@ -58,11 +59,11 @@ Result<FlowProgress> control_flow(const Caller&, const FlowStores&, const Contro
 
 struct ReplayFlow {
   Id flow = 0;
-  std::optional<Id> owner = std::nullopt;  // of the new one; nothing: who asks
-  bool allow_irreversible = false;         // although an irreversible node of it has completed
-  std::string traceparent = {};            // as CreateFlow has it
+  bool allow_irreversible = false;  // although an irreversible node of it has completed
+  std::string traceparent = {};     // as CreateFlow has it
 };
-// For who may steer it and create flows. Not started. Error invalid, too_large: a job of it is over the limits of
+// For who may steer it and create flows. The new flow is of the same caller: whoever asks, it runs with the rights of
+// its original caller. Not started. Error invalid, too_large: a job of it is over the limits of
 // today.
 Result<Flow> replay_flow(const Caller&, const FlowStores&, const ReplayFlow&);
 
@@ -71,10 +72,10 @@ Result<void> delete_flow(const Caller&, const FlowStores&, Id flow);
 
 // check_policy() of a node (domain/job_limits.h).
 Result<void> check_node_policy(const Caller&, const PlanNode&);
-// All that is wrong with a definition, as text (YAML or JSON) or as a value; nothing is made. plan: if nothing is.
 struct FlowCheck : PlanRead {
   std::vector<PlanProblem> warnings = {};  // of a plan without problems (domain/flow_warnings.h)
 };
+// All that is wrong with a definition, as text (YAML or JSON) or as a value; nothing is made. plan: if nothing is.
 // Problems and warnings of a text have their lines.
 FlowCheck check_flow(const nlohmann::json& definition);
 

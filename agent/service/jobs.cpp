@@ -84,9 +84,10 @@ Result<void> check_new_job(const Caller& by, Job& job, Id owner) {
   return check_script(by, job.script);
 }
 
-Result<void> add_jobs(const Caller& by, Store& store, std::optional<Id> named, std::span<Job> jobs, bool queued,
-                      NewJobs& made) {
-  MJ_TRY(owner, owner_of_jobs(by, store, named));
+namespace {
+
+// add_jobs() after the check of rights.
+Result<void> add_jobs_of(const Caller& by, Store& store, Id owner, std::span<Job> jobs, bool queued, NewJobs& made) {
   const bool any_policy = std::any_of(jobs.begin(), jobs.end(), [](const Job& job) { return !job.policy.empty(); });
   auto limits = any_policy ? limits_of(by, store) : limits_of(by);
   if (!limits) return tl::unexpected<Error>(std::move(limits).error());
@@ -117,6 +118,37 @@ Result<void> add_jobs(const Caller& by, Store& store, std::optional<Id> named, s
     }
   }
   return {};
+}
+
+// A new job with the fields that the submitter of this one wrote. The idempotency key is left out, since it names the
+// first job, and so is the trace, which is over.
+Job with_same_request(const Job& of) {
+  Job job;
+  job.script = of.script;
+  job.script_type = of.script_type;
+  job.name = of.name;
+  job.timeout = of.timeout;
+  job.retries = of.retries;
+  job.env_vars = of.env_vars;
+  job.prerequisites = of.prerequisites;
+  job.dependends = of.dependends;
+  job.inputs = of.inputs;
+  job.run_at_ms = of.run_at_ms;
+  job.priority = of.priority;
+  job.queue_timeout_ms = of.queue_timeout_ms;
+  job.concurrency_key = of.concurrency_key;
+  job.concurrency_limit = of.concurrency_limit;
+  job.policy = of.policy;
+  job.notify = of.notify;
+  return job;
+}
+
+}  // namespace
+
+Result<void> add_jobs(const Caller& by, Store& store, std::optional<Id> named, std::span<Job> jobs, bool queued,
+                      NewJobs& made) {
+  MJ_TRY(owner, owner_of_jobs(by, store, named));
+  return add_jobs_of(by, store, owner, jobs, queued, made);
 }
 
 namespace {
@@ -200,6 +232,19 @@ Result<Job> retry_job(const Caller& by, Store& store, const std::string& key) {
   MJ_TRY(before, look_at_job(by, store, Action::steer, key));
   MJ_CHECK(store.requeue(by.context, key));
   return afterwards(by, store, key, std::move(before));
+}
+
+Result<Job> restart_job(const Caller& by, Store& store, const std::string& key) {
+  MJ_TRY(view, find_job(by, store, Action::steer, key));
+  if (!view.problems.empty()) return fail(Code::invalid, key + ": " + view.problems.front());
+  if (view.job.status != JobStatus::finished && view.job.status != JobStatus::error)
+    return fail(Code::conflict, key + " has not ended: there is nothing to run again");
+  if (view.job.flow_id != 0) return fail(Code::conflict, key + " is run by its flow: see mycojobs flow replay");
+  Job job = with_same_request(view.job);
+  NewJobs made;
+  MJ_CHECK(add_jobs_of(by, store, caller_of_job(key), std::span(&job, 1), true, made));
+  if (made.refused) return tl::unexpected<Error>(std::move(made.refused->error));
+  return std::move(made.jobs.at(0));
 }
 
 Result<void> delete_job(const Caller& by, Store& store, const std::string& key) {

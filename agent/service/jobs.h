@@ -46,6 +46,10 @@ Result<Job> look_at_job(const Caller&, Store&, Action, const std::string& key);
 Result<Job> cancel_job(const Caller&, Store&, const std::string& key);
 // One that ended as error runs again. Error conflict: it has not ended, has finished, or was cancelled.
 Result<Job> retry_job(const Caller&, Store&, const std::string& key);
+// Queues a new job with the request of one that has ended, for the caller of that job: whoever asks, it runs with the
+// rights of its original caller. Needs the rights of retry_job(). Error conflict: the job has not ended, or is of a
+// flow. Error invalid, too_large: it is over the limits of today.
+Result<Job> restart_job(const Caller&, Store&, const std::string& key);
 
 // One that has ended, or was never queued, leaves with its log. Error conflict: it lives, or its flow does.
 Result<void> delete_job(const Caller&, Store&, const std::string& key);

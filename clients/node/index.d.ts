@@ -141,6 +141,7 @@ export class Job {
   logs(options?: { follow?: boolean; after?: number; signal?: AbortSignal }): AsyncGenerator<LogLine, void>;
   cancel(): Promise<JobState>;
   retry(): Promise<JobState>;
+  restart(): Promise<Job>;
   explain(): Promise<JobReason>;
 }
 
@@ -158,7 +159,7 @@ export class Flow {
   cancel(comment?: string): Promise<FlowState>;
   pause(comment?: string): Promise<FlowState>;
   resume(node?: string): Promise<FlowState>;
-  retry(node?: string): Promise<FlowState>;
+  retry(node?: string, options?: { allowIrreversible?: boolean }): Promise<FlowState>;
 }
 
 /** `text`: as it was said; `message`: safe for a terminal, with the remedy. */

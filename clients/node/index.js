@@ -409,6 +409,10 @@ export class Job {
   retry() {
     return this.#call("job.retry");
   }
+  /** The same once more as a new job, of the caller whose job this is, if it has ended. */
+  async restart() {
+    return new Job(this.#client, member("job.restart", await this.#call("job.restart"), "key", "string"), this.#context);
+  }
   explain() {
     return this.#call("job.explain");
   }
@@ -464,8 +468,10 @@ export class Flow {
   resume(node) {
     return this.#control("flow.resume", { node });
   }
-  retry(node) {
-    return this.#control("flow.retry", { node });
+  /** allowIrreversible: also where a new child flow repeats a node that is marked irreversible and is done. */
+  retry(node, options = {}) {
+    const { allowIrreversible } = checkOptions("retry", options, ["allowIrreversible"]);
+    return this.#control("flow.retry", { node, ...(allowIrreversible && { allow_irreversible: true }) });
   }
 }
 

@@ -4,7 +4,7 @@ import * as client from "../../clients/node/index.js";
 const { Client, CODES } = client;
 const calls = [];
 const answers = {
-  "job.start": { key: "job:1:7" }, "flow.create": { id: 7 }, "job.status": { key: "job:1:7" }, "job.logs": { lines: [], ended: true, after_seq: 0 },
+  "job.start": { key: "job:1:7" }, "flow.create": { id: 7 }, "job.status": { key: "job:1:7" }, "job.restart": { key: "job:1:8" }, "job.logs": { lines: [], ended: true, after_seq: 0 },
   "job.result": { status: "finished", result: {} },
   "jobs.wait": [{ key: "job:1:7", status: "finished" }], "flows.wait": [{ id: 7, status: "finished", result: {} }],
 };
@@ -22,7 +22,7 @@ const job = await c.submit("x", {
   run_at_ms: 1, priority: 1, queue_timeout_ms: 1, idempotency_key: "k", concurrency_key: "k", concurrency_limit: 1, inputs: ["a"], notify: [],
   policy: {}, traceparent,
 });
-for (const each of ["status", "wait", "result", "cancel", "retry", "explain"]) await job[each]();
+for (const each of ["status", "wait", "result", "cancel", "retry", "restart", "explain"]) await job[each]();
 for await (const line of job.logs({ follow: true, after: 1 })) void line;
 await c.job(7).wait();
 const flow = await c.flowStart({ name: "n" }, { inputs: { a: 1 }, env: { A: "b" }, notify: [], idempotencyKey: "k", traceparent });
@@ -33,7 +33,7 @@ await flow.signal("a", { p: 1 });
 await flow.cancel("c");
 await flow.pause("c");
 await flow.resume("n");
-await flow.retry("n");
+await flow.retry("n", { allowIrreversible: true });
 
 const parameters = (type) =>
   Object.fromEntries(methods(type).map((name) => {

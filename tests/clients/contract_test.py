@@ -23,7 +23,7 @@ TYPES = {"string": str, "integer": int, "boolean": bool, "array": list, "object"
 
 class Recorder(mycojobs.AsyncClient):
     ANSWERS = {
-        "job.start": {"key": "job:1:7"}, "flow.create": {"id": 7}, "job.status": {"key": "job:1:7"},
+        "job.start": {"key": "job:1:7"}, "flow.create": {"id": 7}, "job.status": {"key": "job:1:7"}, "job.restart": {"key": "job:1:8"},
         "job.logs": {"lines": [], "ended": True, "after_seq": 0}, "job.result": {"status": "finished", "result": {}},
         "jobs.wait": [{"key": "job:1:7", "status": "finished"}], "flows.wait": [{"id": 7, "status": "finished", "result": {}}],
     }  # fmt: skip
@@ -46,7 +46,7 @@ async def python_calls():
     job = await c.submit("x", type="python", env={"A": "b"}, depends=[1, c.job("1:2")], id=3, caller_id=1, name="n", timeout=1, retries=1,
                          prerequisites=["wait:1s"], run_at_ms=1, priority=1, queue_timeout_ms=1, idempotency_key="k", concurrency_key="k",
                          concurrency_limit=1, inputs=["a"], notify=[], policy={}, traceparent=TRACE)  # fmt: skip
-    for each in (job.status, job.wait, job.result, job.cancel, job.retry, job.explain):
+    for each in (job.status, job.wait, job.result, job.cancel, job.retry, job.restart, job.explain):
         await each()
     async for _ in job.logs(follow=True, after=1):
         pass
@@ -60,7 +60,7 @@ async def python_calls():
     await flow.cancel("c")
     await flow.pause("c")
     await flow.resume("n")
-    await flow.retry("n")
+    await flow.retry("n", allow_irreversible=True)
     return c.calls
 
 
@@ -232,7 +232,7 @@ class Contract(Case):
                 self.assertEqual(of_python, set(there) - {"id"}, kind)
 
     # What changes something, by the last part of its name: not repeated without an idempotency key.
-    CHANGES = set("""create update delete send cancel start run retry approve reject replay pause resume signal apply remove requeue drop challenge begin end""".split())
+    CHANGES = set("""create update delete send cancel start run retry restart approve reject replay pause resume signal apply remove requeue drop challenge begin end""".split())
 
     def test_only_what_is_harmless_is_sent_again_when_its_answer_was_lost(self):
         wanted = {}

@@ -134,6 +134,13 @@ class Jobs(Case):
         job.retry()
         self.assertEqual(job.result(LIMIT_S), {})
 
+    def test_a_job_that_has_ended_is_run_once_more_as_a_new_one(self):
+        job = self.client.submit("import os\nresult['x'] = os.environ['X']", env={"X": "y"})
+        self.assertEqual(job.result(LIMIT_S), {"x": "y"})
+        again = job.restart()
+        self.assertNotEqual(again.key, job.key)
+        self.assertEqual(again.result(LIMIT_S), {"x": "y"})
+
     def test_a_wait_that_is_over_says_so_and_may_be_repeated(self):
         job = self.client.submit("import time\ntime.sleep(2)\nresult['late'] = True")
         began = time.monotonic()
@@ -354,6 +361,16 @@ class Flows(Case):
             flow.result(LIMIT_S)
         self.assertEqual(caught.exception.detail, "cancelled")
         self.assertRaises(mycojobs.NotFound, self.client.flow(900_000).wait, 1)
+
+    def test_retry_repeats_an_irreversible_node_of_a_child_only_if_allowed(self):
+        child = {"name": "child", "jobs": {"pay": {"type": "python", "script": "pass", "irreversible": True}, "x": {"needs": "pay", "type": "python", "script": "1/0"}}}
+        flow = self.start({"name": "n", "jobs": {"c": {"flow": child}}})
+        self.assertRaises(mycojobs.FlowFailed, flow.result, LIMIT_S)
+        with self.assertRaises(mycojobs.Conflict) as caught:
+            flow.retry()
+        self.assertIn("node pay is irreversible and has completed", str(caught.exception))
+        flow.retry(allow_irreversible=True)
+        self.assertRaises(mycojobs.FlowFailed, flow.result, LIMIT_S)
 
     def test_an_idempotency_key_makes_one_flow(self):
         self.assertEqual(self.start(idempotency_key="same").id, self.start(idempotency_key="same").id)

@@ -67,6 +67,14 @@ test("a cancelled job is told as such", async () => {
   await assert.rejects(job.retry(), mycojobs.Conflict);
 });
 
+test("a job that has ended is run once more as a new one", async () => {
+  const job = await client.submit("result['x'] = 1");
+  assert.deepEqual(await job.result(LIMIT), { x: 1 });
+  const again = await job.restart();
+  assert.notEqual(again.key, job.key);
+  assert.deepEqual(await again.result(LIMIT), { x: 1 });
+});
+
 test("a wait that is over says so, one that is given up leaves nothing behind", async () => {
   const job = await client.submit("import time\ntime.sleep(2)\nresult['late'] = True");
   await assert.rejects(job.wait({ timeout: "200ms" }), mycojobs.WaitTimeout);

@@ -142,7 +142,7 @@ TEST_F(Recovery, AFlowWhoseIrreversibleNodeHasCompletedIsReplayedOnlyWhenThatIsA
   begin("once",
         "name: once\njobs: {pay: {script: ok, type: python, irreversible: true}, b: {needs: [pay], script: fail, type: "
         "python}}\n");
-  const auto replay = [&](bool allowed) { return replay_flow(stage_.flows(), stage_.run("once"), {12, allowed}); };
+  const auto replay = [&](bool allowed) { return replay_flow(stage_.flows(), stage_.run("once"), {allowed}); };
   stage_.run_jobs();
   stage_.run_jobs();  // it has ended, and nobody has applied that
   ASSERT_EQ(stage_.place("once", "pay"), "dispatched queued");
@@ -165,7 +165,7 @@ constexpr const char* kGrandparent =
 
 TEST_F(Recovery, ReplayRefusesIrreversibleNodesOfChildFlows) {
   begin("top", kGrandparent);
-  const auto replay = [&](bool allowed) { return replay_flow(stage_.flows(), stage_.run("top"), {12, allowed}); };
+  const auto replay = [&](bool allowed) { return replay_flow(stage_.flows(), stage_.run("top"), {allowed}); };
   const auto before = replay(false);
   EXPECT_TRUE(before) << before.error().message;
   EXPECT_TRUE(stage_.play());
@@ -183,7 +183,7 @@ TEST_F(Recovery, ReplayCountsADeletedChildAsCompleted) {
   EXPECT_TRUE(stage_.play());
   ASSERT_EQ(stage_.field("top", "status"), "error");
   ASSERT_TRUE(stage_.flows().remove(1, 3));
-  const auto refused = replay_flow(stage_.flows(), stage_.run("top"), {12, false});
+  const auto refused = replay_flow(stage_.flows(), stage_.run("top"), {false});
   ASSERT_FALSE(refused);
   EXPECT_NE(refused.error().message.find("flow 3 was deleted"), std::string::npos) << refused.error().message;
 }
@@ -199,9 +199,42 @@ TEST_F(Recovery, ReplayLooksAtChildrenOfEarlierAttempts) {
   ASSERT_TRUE(stage_.progress_of("retried", request));
   ASSERT_GT(stage_.run("retried").state.nodes.at(0).runs, 1U);
   // The second child has not reached the irreversible node yet.
-  const auto refused = replay_flow(stage_.flows(), stage_.run("retried"), {12, false});
+  const auto refused = replay_flow(stage_.flows(), stage_.run("retried"), {false});
   ASSERT_FALSE(refused);
   EXPECT_NE(refused.error().message.find("flow 2: node pay"), std::string::npos) << refused.error().message;
+}
+
+constexpr const char* kChildThatPays =
+    "name: paying\njobs: {c: {flow: {name: inner, jobs: {pay: {script: ok, type: python, irreversible: true}, x: "
+    "{needs: [pay], script: fail, type: python}}}}}\n";
+
+TEST_F(Recovery, RetryRefusesToRepeatAnIrreversibleNodeOfAChild) {
+  begin("paying", kChildThatPays);
+  EXPECT_TRUE(check_retry(stage_.flows(), stage_.run("paying"))) << "nothing has failed yet";
+  EXPECT_TRUE(stage_.play());
+  ASSERT_EQ(stage_.field("paying", "status"), "error");
+  const auto refused = check_retry(stage_.flows(), stage_.run("paying"));
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, Code::conflict);
+  for (const char* part : {"node c: flow 2: node pay is irreversible", "--allow-irreversible", "new child flow"})
+    EXPECT_NE(refused.error().message.find(part), std::string::npos) << refused.error().message;
+}
+
+TEST_F(Recovery, RetryCountsADeletedChildAsCompleted) {
+  begin("paying", kChildThatPays);
+  EXPECT_TRUE(stage_.play());
+  ASSERT_TRUE(stage_.flows().remove(1, 2));
+  const auto refused = check_retry(stage_.flows(), stage_.run("paying"));
+  ASSERT_FALSE(refused);
+  EXPECT_NE(refused.error().message.find("flow 2 was deleted"), std::string::npos) << refused.error().message;
+}
+
+TEST_F(Recovery, RetryIgnoresChildrenThatItDoesNotStartAgain) {
+  begin("top", kGrandparent);
+  EXPECT_TRUE(stage_.play());
+  ASSERT_EQ(stage_.field("top", "status"), "error");
+  const auto allowed = check_retry(stage_.flows(), stage_.run("top"));
+  EXPECT_TRUE(allowed) << "the child has completed: " << allowed.error().message;
 }
 
 constexpr const char* kParent =

@@ -71,6 +71,46 @@ await claims(world, {
       ['context.overview', {}], ['context.verify', {}], ['context.doctor', {}], ['queue.pause', {queue: 'python'}], ['flow.get', {id: flow.id}], ['flow.approve', {id: flow.id, name: 'named'}]]);
     await page.close();
   },
+  async 'what an admin runs again runs as its original caller'() {
+    const whose = async (view) => until('a new job', async () => { const [, key] = /#\/jobs\/([^?]*)/.exec(decodeURIComponent(view.url())) ?? []; return key && key !== done && key !== id_of(own.key) && key; });
+    const finished = await world.rpc('job.start', {script: 'result = {"done": True}', script_type: 'python', name: 'mine', env_vars: {KEPT: 'yes'}}, tokens.submitter);
+    const done = id_of(finished.key);
+    await world.ended(finished.key);
+    const page = await world.open(at(finished.key), tokens.admin);
+    await sees(page, 'finished', '.title');
+    await click(page, 'main button', 'Run again');
+    const clicked = await whose(page);
+    assert.match(clicked, /^16:/);
+    assert.equal((await world.rpc('job.get', {id: clicked})).env_vars.KEPT, 'yes');
+    await page.goto(`${world.url}/${at(finished.key)}`);
+    await sees(page, 'Run again', '.title');
+    await page.keyboard.press('r');
+    await sees(page, 'Run again', 'dialog[open]');
+    await page.keyboard.press('Enter');
+    assert.match(await whose(page), /^16:/);
+    await world.ended(own.key);
+    await page.goto(`${world.url}/${at(own.key)}`);
+    await sees(page, 'Run a copy');
+    await click(page, 'main button', 'Run a copy');
+    assert.match(await whose(page), /^16:/);
+    await page.goto(`${world.url}/#/try?of=${encodeURIComponent(done)}`);
+    await sees(page, 'was made by actor 16', 'main');
+    await sees(page, 'with your rights', 'main');
+    const theirs = await world.rpc('flow.create', {definition: {name: 'theirs', jobs: {a: {log: 'x'}}}}, tokens.submitter);
+    await world.rpc('flow.start', {id: theirs.id}, tokens.submitter);
+    await until('its end', async () => (await world.rpc('flow.get', {id: theirs.id})).status === 'finished');
+    await page.goto(`${world.url}/#/flows/${theirs.id}`);
+    await click(page, 'main button', 'Run again');
+    const again = await until('a new flow', () => { const [, id] = /#\/flows\/(\d+)/.exec(page.url()) ?? []; return id && Number(id) !== theirs.id && Number(id); });
+    assert.equal((await world.rpc('flow.get', {id: again})).caller_id, 16);
+    for (const [method, id] of [['job.restart', done], ['flow.replay', theirs.id]]) {
+      await assert.rejects(world.rpc(method, {id, caller_id: 12}, tokens.admin), /caller_id/, `${method} takes no caller`);
+      await assert.rejects(world.rpc(method, {id}, tokens.reader), /may not/);
+    }
+    await page.goto(`${world.url}/#/try?kind=flow&of=${theirs.id}`);
+    await sees(page, 'was made by actor 16', 'main');
+    await page.close();
+  },
   async 'an admin may do everything'() {
     spawnSync('redis-cli', ['-s', join(world.folder, 'redis.sock'), '-n', '3', 'set', 'another', 'context']);
     const shares = async (token) => (await world.rpc('context.doctor', {}, token)).some((each) => each.name === 'sharing');

@@ -311,17 +311,19 @@ void JsonRpcRights::expect_steering_and_more() {
        [&](const Role& role) {
          const Id maker = maker_for(role);
          const json flow{{"id", waiting_flow(maker)}}, job{{"id", queued_job(maker)}, {"caller_id", maker}};
-         std::vector<Tried> tried{ask(role, "job.start", {{"id", text(maker) + ":" + text(new_job(maker))}}),
-                                  ask(role, "job.cancel", job),
-                                  rpc_reaches(*server_, role, "job.retry", job),
-                                  ask(role, "flow.start", {{"id", new_flow(maker)}}),
-                                  ask(role, "flow.pause", flow),
-                                  ask(role, "flow.resume", flow),
-                                  rpc_reaches(*server_, role, "flow.signal", with(flow, {{"name", "go"}})),
-                                  rpc_reaches(*server_, role, "flow.retry", flow),
-                                  ask(role, "flow.cancel", flow),
-                                  ask(role, "message.cancel", {{"id", new_message(maker)}, {"caller_id", maker}}),
-                                  ask(role, "flow.replay", flow)};
+         std::vector<Tried> tried{
+             ask(role, "job.start", {{"id", text(maker) + ":" + text(new_job(maker))}}),
+             ask(role, "job.cancel", job),
+             rpc_reaches(*server_, role, "job.retry", job),
+             rpc_reaches(*server_, role, "job.restart", {{"id", text(maker) + ":" + text(queued_job(maker))}}),
+             ask(role, "flow.start", {{"id", new_flow(maker)}}),
+             ask(role, "flow.pause", flow),
+             ask(role, "flow.resume", flow),
+             rpc_reaches(*server_, role, "flow.signal", with(flow, {{"name", "go"}})),
+             rpc_reaches(*server_, role, "flow.retry", flow),
+             ask(role, "flow.cancel", flow),
+             ask(role, "message.cancel", {{"id", new_message(maker)}, {"caller_id", maker}}),
+             ask(role, "flow.replay", flow)};
          return tried;
        }},
       {Does::answer,

@@ -240,8 +240,18 @@ TEST_F(FlowService, ReplayIsForWhoMaySteerItAndCreate) {
   const auto again = replay_flow(submitter_, stores(), {flow});
   ASSERT_TRUE(again) << message(again);
   EXPECT_EQ(again->caller_id, 16U);
-  EXPECT_EQ(outcome(replay_flow(submitter_, stores(), {flow, 17})), "denied");
-  EXPECT_EQ(replay_flow(operator_, stores(), {flow, 17})->caller_id, 17U);
+}
+
+// The definition is that of its caller: whoever else has it run again must not lend it further rights.
+TEST_F(FlowService, AReplayRunsAsTheOriginalCaller) {
+  const Id flow = new_flow(submitter_);
+  for (const Caller& caller : {admin_, operator_}) {
+    const auto again = replay_flow(caller, stores(), {flow});
+    ASSERT_TRUE(again) << message(again);
+    EXPECT_EQ(again->caller_id, 16U);
+    ASSERT_FALSE(again->jobs.empty());
+    EXPECT_EQ(field("job:16:" + std::to_string(again->jobs.front()), "flow_id"), std::to_string(again->id));
+  }
 }
 
 TEST_F(FlowService, OnlyAnOperatorActsAsAnother) {

@@ -172,6 +172,7 @@ TEST_F(JobService, WhatIsAnothersAndWhatIsNotThereAreRefusedAlike) {
     for (const Caller& caller : {submitter_, stranger_}) {
       EXPECT_EQ(outcome(cancel_job(caller, *store_, key)), "denied") << key;
       EXPECT_EQ(outcome(retry_job(caller, *store_, key)), "denied") << key;
+      EXPECT_EQ(outcome(restart_job(caller, *store_, key)), "denied") << key;
       EXPECT_EQ(outcome(start_job(caller, *store_, key)), "denied") << key;
       EXPECT_EQ(outcome(find_job(caller, *store_, Action::read, key)), "denied") << key;
       EXPECT_EQ(outcome(answer_job(caller, *store_, {key, "ok"})), "denied") << key;
@@ -183,6 +184,62 @@ TEST_F(JobService, WhatIsAnothersAndWhatIsNotThereAreRefusedAlike) {
   ASSERT_TRUE(cancelled) << message(cancelled);
   EXPECT_EQ(cancelled->status, JobStatus::error);
   EXPECT_EQ(cancelled->detail, "cancelled");
+}
+
+// The script is that of its caller: whoever else has it run again must not lend it further rights.
+TEST_F(JobService, ARestartRunsUnchangedAsTheOriginalCaller) {
+  Job job = new_job(7);
+  job.name = "report.py";
+  job.timeout = 90;
+  job.retries = 2;
+  job.env_vars = {{"type", "pdf"}};
+  job.prerequisites = {"approval:send"};
+  job.priority = 5;
+  job.policy = R"({"memory": "64 MiB"})";
+  job.idempotency_key = "once";
+  job.concurrency_key = "reports";
+  ASSERT_TRUE(submit_job(submitter_, *store_, std::nullopt, job));
+  EXPECT_EQ(outcome(restart_job(admin_, *store_, "job:16:7")), "conflict") << "it has not ended";
+  ASSERT_TRUE(cancel_job(submitter_, *store_, "job:16:7"));
+  for (const Caller& caller : {submitter_, admin_, operator_}) {
+    const auto again = restart_job(caller, *store_, "job:16:7");
+    ASSERT_TRUE(again) << message(again);
+    EXPECT_EQ(again->caller_id, 16U);
+    EXPECT_NE(again->id, 7U);
+    const auto view = load_job(*store_, 1, "job:16:" + std::to_string(again->id));
+    ASSERT_TRUE(view) << message(view);
+    const Job& stored = view->job;
+    EXPECT_EQ(stored.detail, "prerequisite") << "the approval is wanted again";
+    EXPECT_EQ(stored.script, job.script);
+    EXPECT_EQ(stored.name, job.name);
+    EXPECT_EQ(stored.timeout, job.timeout);
+    EXPECT_EQ(stored.retries, job.retries);
+    EXPECT_EQ(stored.env_vars, job.env_vars);
+    EXPECT_EQ(stored.prerequisites, job.prerequisites);
+    EXPECT_EQ(stored.priority, job.priority);
+    EXPECT_EQ(stored.policy, job.policy);
+    EXPECT_EQ(stored.concurrency_key, job.concurrency_key);
+    EXPECT_EQ(stored.idempotency_key, "");
+  }
+  EXPECT_EQ(outcome(restart_job(reader_, *store_, "job:16:7")), "denied");
+  EXPECT_EQ(outcome(restart_job(admin_, *store_, "job:16:404")), "not_found");
+}
+
+TEST_F(JobService, ARestartIsHeldToTheCeilingOfToday) {
+  Job job = new_job(7);
+  job.policy = R"({"memory": "129 MiB"})";
+  ASSERT_TRUE(submit_job(submitter_, *store_, std::nullopt, job));
+  ASSERT_TRUE(cancel_job(submitter_, *store_, "job:16:7"));
+  EXPECT_THAT(message(restart_job(below_128_mib(submitter_), *store_, "job:16:7")),
+              StartsWith(std::string(kOver128MiB)));
+}
+
+TEST_F(JobService, AJobOfAFlowIsRunAgainByItsFlowAlone) {
+  redis_.plain(1, {"HSET", "job:16:7", "id", "7", "caller_id", "16", "context_id", "1", "script", "pass", "script_type",
+                   "python", "status", "finished", "flow_id", "3"});
+  const auto refused = restart_job(submitter_, *store_, "job:16:7");
+  EXPECT_EQ(outcome(refused), "conflict");
+  EXPECT_THAT(message(refused), HasSubstr("flow replay"));
 }
 
 TEST_F(JobService, RunningJobWithoutARecordIsCancelled) {

@@ -1,5 +1,5 @@
 // One job: where it is and why, what it printed, what went wrong and where in the script, and what to do.
-import {html, useCall, useEffect, useMemo, useRef, useState, Ago, Copy, Action, Glyph, Problem, Section, Sentence, State, Their, flow_href, go, has_failed, href, job_href, job_state, left_out, useNow, useTitle, Card, Command, Guard} from './ui.js';
+import {html, useCall, useEffect, useMemo, useRef, useState, Ago, Copy, Action, Glyph, Problem, Section, Sentence, State, Their, flow_href, go, has_failed, href, job_href, job_state, useNow, useTitle, Card, Command, Guard} from './ui.js';
 import {events, rpc} from './api.js';
 import {LogLines} from './lines.js';
 import {LogView} from './log.js';
@@ -64,27 +64,21 @@ function History({moments}) {
 // What a job that is changed and run takes over from the one that it is made of.
 export const COPIED = ['script', 'script_type', 'name', 'timeout', 'retries', 'env_vars', 'priority', 'queue_timeout_ms', 'concurrency_key', 'concurrency_limit', 'policy', 'notify'];
 
-// A new job like this one, as whoever is logged in.
-export async function run_like(job, context) {
-  const params = {context_id: context};
-  for (const name of COPIED) if (job[name] != null && job[name] !== '') params[name] = job[name];
-  const made = await rpc('job.start', params);
-  go(job_href(made.key, context));
-}
-
 function may_steer(job, rights) {
   return rights && (rights.steer_all || (rights.steer_own && job.caller_id === rights.actor));
 }
 
 function Actions({job, key_, context, rights, load}) {
   const live = !['finished', 'error'].includes(job.status);
-  const again = job.status === 'error' && job.detail !== 'cancelled' && !job.flow_id, left = left_out(job);
+  const again = job.status === 'error' && job.detail !== 'cancelled' && !job.flow_id;
   const call = (method) => async () => { await rpc(method, {id: key_, context_id: context}); await load(); };
   const steers = may_steer(job, rights);
+  // The server takes the stored record, and runs it as its caller: not as who looks at it here.
+  const restart = async () => go(job_href((await rpc('job.restart', {id: key_, context_id: context})).key, context));
   return html`<div class="actions">
     ${steers && again && html`<${Action} kind="first" keys="r" title="as its next attempt (r)" run=${call('job.retry')}>Run again<//>`}
-    ${rights?.create && !live && !again && !left && job.script && html`<${Action} kind="first" keys="r" title="a new job like this one (r)" run=${() => run_like(job, context)}>Run again<//>`}
-    ${rights?.create && again && html`<${Action} run=${() => run_like(job, context)} title="a new job like this one">Run a copy<//>`}
+    ${steers && !live && !again && !job.flow_id && html`<${Action} kind="first" keys="r" title=${`unchanged, as a new job of actor ${job.caller_id} (r)`} run=${restart}>Run again<//>`}
+    ${steers && again && html`<${Action} run=${restart} title=${`unchanged, as a new job of actor ${job.caller_id}`}>Run a copy<//>`}
     ${steers && live && job.detail === 'created' && html`<${Action} kind="first" run=${call('job.start')}>Start<//>`}
     ${steers && live && html`<${Action} keys="x" title="ends it, for ever (x)" run=${call('job.cancel')}>Cancel<//>`}
     ${rights?.create && job.script && html`<a class="button" href=${href(['try'], {context, of: key_})}>Change and run</a>`}

@@ -227,6 +227,10 @@ class AsyncJob:
         """Runs it again, if it has ended as error."""
         return await self._call("job.retry")
 
+    async def restart(self) -> "AsyncJob":
+        """The same once more as a new job, of the caller whose job this is, if it has ended."""
+        return AsyncJob(self._client, member("job.restart", await self._call("job.restart"), "key", str), self._context)
+
     async def explain(self) -> Json:
         """Why it is where it is: JobReason."""
         return await self._call("job.explain")
@@ -292,9 +296,9 @@ class AsyncFlow:
     async def resume(self, node: Optional[str] = None) -> Json:
         return await self._control("resume", node=node)
 
-    async def retry(self, node: Optional[str] = None) -> Json:
-        """Runs what has failed again."""
-        return await self._control("retry", node=node)
+    async def retry(self, node: Optional[str] = None, *, allow_irreversible: bool = False) -> Json:
+        """Runs what has failed again. allow_irreversible: also where a new child flow repeats a node that is marked so and is done."""
+        return await self._control("retry", node=node, allow_irreversible=True if allow_irreversible else None)
 
 
 class _Waits:

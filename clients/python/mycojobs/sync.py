@@ -124,6 +124,11 @@ class Job:
     logs = _iterating(AsyncJob.logs)
     cancel = _blocking(AsyncJob.cancel)
     retry = _blocking(AsyncJob.retry)
+
+    @functools.wraps(AsyncJob.restart)
+    def restart(self) -> "Job":
+        return Job(self._client, self._loop.run(self._of.restart()))
+
     explain = _blocking(AsyncJob.explain)
 
 
