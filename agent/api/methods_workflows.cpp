@@ -4,6 +4,7 @@
 
 #include "api/services.h"
 #include "domain/codec.h"
+#include "domain/utf8.h"
 #include "service/workflow_logs.h"
 #include "service/workflows.h"
 
@@ -33,8 +34,11 @@ Result<json> apply(Call& call) {
   request.owner = call.named("caller_id");
   request.check_code = call.services().settings.check_code;
   if (call.has("code"))
-    for (const auto& [module, text] : call.params().at("code").items())
+    for (const auto& [module, text] : call.params().at("code").items()) {
+      if (!text.is_string())
+        return fail(Code::invalid, "code." + std::string(whole_characters(module, 100)) + ": must be a text");
       request.code.emplace(module, text.get<std::string>());
+    }
   MJ_TRY(done, service::apply_workflow(call.by(), stores, call.params().at("manifest"), request));
   return json{{"manifest", done.world},
               {"hash", done.hash},
