@@ -366,9 +366,10 @@ void ManifestCatalog::add(ManifestRef manifest) {
   std::string hash = manifest->hash;
   by_hash_[std::move(hash)] = std::move(manifest);
 }
-const WorkflowManifest* ManifestCatalog::find(std::string_view hash) const {
+const WorkflowManifest* ManifestCatalog::find(std::string_view hash) const { return share(hash).get(); }
+ManifestRef ManifestCatalog::share(std::string_view hash) const {
   const auto found = by_hash_.find(hash);
-  return found == by_hash_.end() ? nullptr : found->second.get();
+  return found == by_hash_.end() ? nullptr : found->second;
 }
 
 }  // namespace mycojobs

@@ -101,6 +101,7 @@ class ManifestCatalog {
  public:
   void add(ManifestRef);
   const WorkflowManifest* find(std::string_view hash) const;
+  ManifestRef share(std::string_view hash) const;  // the same, for what outlives the catalog
 
  private:
   std::map<std::string, ManifestRef, std::less<>> by_hash_;

@@ -21,6 +21,10 @@
 namespace mycojobs {
 
 inline constexpr std::uint64_t kStepVersion = 1;
+// How the engine counts the work of a step. A limit is reached at another place in another way, so a replay of a
+// journal takes a step again in the earlier ways, too (docs/decisions/0024). 1: instructions and some functions of the
+// library. 2: all of them.
+inline constexpr std::uint32_t kStepCounting = 2;
 inline constexpr std::size_t kMaxStepEffects = 64, kMaxStepEvents = 256;
 inline constexpr std::size_t kMaxStepBytes = 1U << 20;    // of an encoded answer, beside the state
 inline constexpr std::size_t kMaxStateBytes = 10U << 20;  // of a state
@@ -35,6 +39,9 @@ struct StepRequest {
   std::optional<std::string> state;  // CBOR; nothing: the instance begins
   StepEvent event;
   std::optional<std::string> ctx;  // CBOR of sys/WorkflowContext@1; nothing: the workflow asks for none
+  // For the engine alone, no part of the encoded request.
+  std::uint64_t owner = 0;  // in whose name the code runs: owners share no process; 0: unknown
+  std::uint32_t counting = kStepCounting;
   bool operator==(const StepRequest&) const = default;
 };
 

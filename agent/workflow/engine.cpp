@@ -1,6 +1,7 @@
 #include "workflow/engine.h"
 
 #include <algorithm>
+#include <map>
 #include <utility>
 
 namespace mycojobs::workflow {
@@ -11,13 +12,37 @@ constexpr const char* kRemedy =
 
 }  // namespace
 
-Result<std::unique_ptr<EngineProcess>> WorkflowEngine::take(std::uint64_t context) {
+ProcessKind WorkflowEngine::standard_kind(std::uint64_t context) const {
+  return {context, 0, options_.instructions, options_.memory_bytes, kStepCounting};
+}
+
+StepTime WorkflowEngine::time_for(const ProcessKind& kind) const {
+  StepTime time = options_.time;
+  const std::uint64_t wanted = time.cpu_ms * std::max<std::uint64_t>(kind.instructions / kStandardInstructions, 1);
+  time.cpu_ms = static_cast<std::uint32_t>(std::min<std::uint64_t>(wanted, time.wall_ms));
+  return time;
+}
+
+// Of the owner that has the most idle processes the one that was used longest ago.
+std::unique_ptr<EngineProcess> WorkflowEngine::pop_replaced() {
+  std::map<std::pair<std::uint64_t, std::uint64_t>, std::size_t> held;
+  for (const Idle& each : idle_) ++held[{each.kind.context, each.kind.owner}];
+  std::size_t most = 0;
+  for (const auto& [owner, count] : held) most = std::max(most, count);
+  const auto replaced = std::find_if(idle_.rbegin(), idle_.rend(), [&](const Idle& each) {
+    return held[{each.kind.context, each.kind.owner}] == most;
+  });
+  auto process = std::move(replaced->process);
+  idle_.erase(std::next(replaced).base());
+  return process;
+}
+
+Result<std::unique_ptr<EngineProcess>> WorkflowEngine::take(const ProcessKind& kind) {
   std::unique_ptr<EngineProcess> replaced;  // is killed when the lock is not held
   {
     std::unique_lock lock(mutex_);
     freed_.wait(lock, [&] { return !idle_.empty() || running_ < std::max<std::size_t>(options_.processes, 1); });
-    const auto own =
-        std::find_if(idle_.begin(), idle_.end(), [&](const Idle& each) { return each.context == context; });
+    const auto own = std::find_if(idle_.begin(), idle_.end(), [&](const Idle& each) { return each.kind == kind; });
     if (own != idle_.end()) {
       auto process = std::move(own->process);
       idle_.erase(own);
@@ -26,16 +51,15 @@ Result<std::unique_ptr<EngineProcess>> WorkflowEngine::take(std::uint64_t contex
     if (running_ < options_.processes || idle_.empty()) {
       ++running_;
     } else {
-      replaced = std::move(idle_.back().process);
-      idle_.pop_back();
+      replaced = pop_replaced();
     }
     ++started_;
   }
   replaced.reset();
   auto process =
-      EngineProcess::start(options_.program, options_.instructions, options_.memory_bytes, options_.start_ms);
+      EngineProcess::start(options_.program, kind.instructions, kind.memory_bytes, options_.start_ms, kind.counting);
   if (process) return process;
-  give_back(context, nullptr);
+  give_back(kind, nullptr);
   const bool here = process.error().code == Code::unsupported || process.error().code == Code::io;
   if (here) process.error().message += kRemedy;
   if (!here) process.error().code = Code::unavailable;
@@ -43,11 +67,11 @@ Result<std::unique_ptr<EngineProcess>> WorkflowEngine::take(std::uint64_t contex
 }
 
 // nullptr: it is gone.
-void WorkflowEngine::give_back(std::uint64_t context, std::unique_ptr<EngineProcess> process) {
+void WorkflowEngine::give_back(const ProcessKind& kind, std::unique_ptr<EngineProcess> process) {
   {
     const std::lock_guard lock(mutex_);
     if (process) {
-      idle_.push_front({context, std::move(process)});
+      idle_.push_front({kind, std::move(process)});
     } else {
       --running_;
     }
@@ -56,31 +80,34 @@ void WorkflowEngine::give_back(std::uint64_t context, std::unique_ptr<EngineProc
 }
 
 Result<StepAnswer> WorkflowEngine::step(const Program& program, const StepRequest& request) {
+  return step(program, request, standard_kind(program.context()));
+}
+
+Result<StepAnswer> WorkflowEngine::step(const Program& program, const StepRequest& request, const ProcessKind& kind) {
   MJ_TRY(bytes, encode_request(request));
-  bool late = true;
   std::string why;
-  for (std::uint32_t patience : {1U, 4U}) {
-    MJ_TRY(process, take(program.context()));
-    auto answer = process->step(program, bytes, options_.wall_ms * patience);
+  for (int attempt = 0; attempt < 2 && !stopped_; ++attempt) {
+    MJ_TRY(process, take(kind));
+    auto answer = process->step(program, bytes, time_for(kind), &stopped_);
     if (answer) {
-      give_back(program.context(), std::move(process));
+      give_back(kind, std::move(process));
       return answer;
     }
-    late = late && process->timed_out();
+    const bool hung = process->timed_out();
     why = answer.error().message;
     process.reset();
-    give_back(program.context(), nullptr);
+    give_back(kind, nullptr);
+    if (hung) return fail(Code::unavailable, "workflow engine: " + why + ", and was restarted");
   }
-  if (!late) return fail(Code::unavailable, "workflow engine: two processes failed in this step, the last: " + why);
-  StepAnswer answer;
-  answer.failure = StepFailure{StepFailureKind::limit, "the step does not end: " + why + ", in a second attempt", {}};
-  return answer;
+  if (stopped_) return fail(Code::unavailable, "workflow engine: it is being stopped");
+  return fail(Code::unavailable, "workflow engine: two processes failed in this step, the last: " + why);
 }
 
 Result<std::string> WorkflowEngine::name() {
-  MJ_TRY(process, take(0));
+  const ProcessKind kind = standard_kind(0);
+  MJ_TRY(process, take(kind));
   std::string name = process->name();
-  give_back(0, std::move(process));
+  give_back(kind, std::move(process));
   return name;
 }
 

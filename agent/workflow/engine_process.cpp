@@ -3,8 +3,10 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <csignal>
@@ -19,7 +21,8 @@
 namespace mycojobs::workflow {
 namespace {
 
-constexpr int kDeathMs = 500;  // between the end of its socket and its own
+constexpr int kDeathMs = 500;           // between the end of its socket and its own
+constexpr std::uint64_t kLookMs = 100;  // between two looks at its CPU time, and at whether the engine is stopped
 
 // Above the numbers that the host gets them as: a copy must not overwrite another one's source.
 Result<Fd> moved_up(Fd fd) {
@@ -41,7 +44,8 @@ std::string frame_of(WireKind kind, std::uint32_t call, std::initializer_list<st
 }  // namespace
 
 Result<std::unique_ptr<EngineProcess>> EngineProcess::start(const std::string& program, std::uint64_t instructions,
-                                                            std::uint64_t memory_bytes, std::uint32_t limit_ms) {
+                                                            std::uint64_t memory_bytes, std::uint32_t limit_ms,
+                                                            std::uint32_t counting) {
   std::unique_ptr<EngineProcess> made(new EngineProcess());
   EngineProcess& host = *made;
   int ends[2];
@@ -53,7 +57,7 @@ Result<std::unique_ptr<EngineProcess>> EngineProcess::start(const std::string& p
   if (::fcntl(host.socket_.get(), F_SETFL, O_NONBLOCK) != 0) return fail(Code::io, "descriptors: " + errno_text(errno));
   SpawnSpec spec;
   spec.program = program;
-  spec.arguments = {std::to_string(instructions), std::to_string(memory_bytes)};
+  spec.arguments = {std::to_string(instructions), std::to_string(memory_bytes), std::to_string(counting)};
   spec.descriptors = {{nothing.get(), STDIN_FILENO},
                       {nothing.get(), STDOUT_FILENO},
                       {nothing.get(), STDERR_FILENO},
@@ -61,7 +65,7 @@ Result<std::unique_ptr<EngineProcess>> EngineProcess::start(const std::string& p
   MJ_TRY(child, spawn(spec));
   host.child_ = std::move(child);
   theirs.reset();
-  host.limit_ms_ = limit_ms;
+  host.limit_ = {limit_ms, limit_ms};
   host.deadline_boot_ms_ = SystemClock().boot_ms() + limit_ms;
   MJ_TRY(kind, host.receive_frame(0, host.name_));
   if (kind == WireKind::refused)
@@ -76,9 +80,12 @@ EngineProcess::~EngineProcess() {
   wait_child(child_);
 }
 
-Result<StepAnswer> EngineProcess::step(const Program& program, std::string_view request, std::uint32_t limit_ms) {
-  limit_ms_ = limit_ms;
-  deadline_boot_ms_ = SystemClock().boot_ms() + limit_ms;
+Result<StepAnswer> EngineProcess::step(const Program& program, std::string_view request, StepTime limit,
+                                       const std::atomic<bool>* stopped) {
+  limit_ = limit;
+  deadline_boot_ms_ = SystemClock().boot_ms() + limit.wall_ms;
+  cpu_deadline_ms_.reset();
+  stopped_ = stopped;
   timed_out_ = false;
   char early = 0;
   const ssize_t unasked = ::recv(socket_.get(), &early, 1, MSG_PEEK | MSG_DONTWAIT);
@@ -105,15 +112,27 @@ Result<StepAnswer> EngineProcess::step(const Program& program, std::string_view 
 Result<void> EngineProcess::wait(short events) {
   for (;;) {
     const std::uint64_t now = SystemClock().boot_ms();
-    if (now >= deadline_boot_ms_) {
-      timed_out_ = true;
-      return fail(Code::unavailable, "it did not answer within " + std::to_string(limit_ms_) + " ms");
-    }
+    if (stopped_ != nullptr && *stopped_) return fail(Code::unavailable, "the engine is being stopped");
+    timed_out_ = now >= deadline_boot_ms_;
+    if (timed_out_)
+      return fail(Code::unavailable, "it did not answer within " + std::to_string(limit_.wall_ms) + " ms");
     pollfd place{socket_.get(), events, 0};
-    if (::poll(&place, 1, static_cast<int>(deadline_boot_ms_ - now)) < 0 && errno != EINTR)
-      return fail(Code::io, "poll: " + errno_text(errno));
+    const auto pause = static_cast<int>(std::min<std::uint64_t>(deadline_boot_ms_ - now, kLookMs));
+    if (::poll(&place, 1, pause) < 0 && errno != EINTR) return fail(Code::io, "poll: " + errno_text(errno));
     if (place.revents != 0) return {};
+    const std::uint64_t used = cpu_ms();
+    if (!cpu_deadline_ms_) cpu_deadline_ms_ = used + limit_.cpu_ms;
+    timed_out_ = used >= *cpu_deadline_ms_;
+    if (timed_out_)
+      return fail(Code::unavailable, "it did not answer within " + std::to_string(limit_.cpu_ms) + " ms of CPU time");
   }
+}
+
+std::uint64_t EngineProcess::cpu_ms() const {
+  clockid_t clock{};
+  timespec time{};
+  if (::clock_getcpuclockid(child_.pid, &clock) != 0 || ::clock_gettime(clock, &time) != 0) return 0;
+  return static_cast<std::uint64_t>(time.tv_sec) * 1000 + static_cast<std::uint64_t>(time.tv_nsec) / 1'000'000;
 }
 
 Result<void> EngineProcess::send(std::string_view bytes) {

@@ -1,7 +1,5 @@
 #include "workflow/engines.h"
 
-#include <algorithm>
-
 namespace mycojobs::workflow {
 
 Result<Program> program_of(std::uint64_t context, const WorkflowSpec& workflow, const WorkflowManifest& manifest) {
@@ -29,30 +27,12 @@ mycojobs::StepAnswer kernel_answer(StepAnswer answer) {
   return output;
 }
 
-// One that goes stays until its last step is done.
-std::shared_ptr<WorkflowEngine> Engines::engine_of(const StepLimits& limits) {
-  std::shared_ptr<WorkflowEngine> gone;  // its processes are killed when the lock is not held
-  const std::lock_guard lock(mutex_);
-  const auto found =
-      std::find_if(engines_.begin(), engines_.end(), [&](const Engine& each) { return each.limits == limits; });
-  if (found != engines_.end()) {
-    engines_.splice(engines_.begin(), engines_, found);
-    return engines_.front().engine;
-  }
-  EngineOptions options = options_;
-  options.instructions = limits.instructions, options.memory_bytes = limits.memory_bytes;
-  engines_.push_front({limits, std::make_shared<WorkflowEngine>(std::move(options))});
-  if (engines_.size() > kMostEngines) {
-    gone = std::move(engines_.back().engine);
-    engines_.pop_back();
-  }
-  return engines_.front().engine;
-}
-
 Result<mycojobs::StepAnswer> Engines::step(const WorkflowSpec& workflow, const WorkflowManifest& manifest,
                                            const mycojobs::StepRequest& request) {
   MJ_TRY(program, program_of(context_, workflow, manifest));
-  auto answer = engine_of(workflow.limits)->step(program, wire_request(request));
+  const ProcessKind kind{context_, request.owner, workflow.limits.instructions, workflow.limits.memory_bytes,
+                         request.counting};
+  auto answer = engine_.step(program, wire_request(request), kind);
   if (answer) return kernel_answer(std::move(*answer));
   // It would be too large every time.
   if (answer.error().code == Code::too_large) return StepError{"value", answer.error().message, 0};

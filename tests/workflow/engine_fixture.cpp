@@ -7,7 +7,7 @@
 
 namespace mycojobs::workflow {
 
-EngineOptions options() { return {.program = mj::test::program_path("mycojobs-workflowhost"), .wall_ms = 20000}; }
+EngineOptions options() { return {.program = mj::test::program_path("mycojobs-workflowhost"), .time = {20000, 20000}}; }
 std::vector<EngineOptions> all_options() {
   std::vector<EngineOptions> all(3, options());
   all[1].program = mj::test::program_path("plain_workflowhost");

@@ -64,7 +64,9 @@ std::size_t children() {
 }
 
 TEST(WorkflowEngines, ManyLimitsAreFewProcesses) {
-  Engines engines(options(), 1);
+  EngineOptions few = options();
+  few.processes = 3;
+  Engines engines(few, 1);
   WorkflowManifest manifest;
   manifest.code["code.lua"] = "function step() return {1} end";
   WorkflowSpec spec;
@@ -72,13 +74,52 @@ TEST(WorkflowEngines, ManyLimitsAreFewProcesses) {
   mycojobs::StepRequest asked;
   asked.event = {"sys/Any@1", cbor(json::object()), std::nullopt};
   const std::size_t before = children();
-  for (std::size_t i = 0; i < 2 * Engines::kMostEngines; ++i) {
+  for (std::size_t i = 0; i < 2 * few.processes; ++i) {
     spec.limits.instructions = 1'000'000 + i;
     const auto answer = engines.step(spec, manifest, asked);
     ASSERT_TRUE(answer) << answer.error().message;
     EXPECT_TRUE(std::holds_alternative<StepOutput>(*answer));
   }
-  EXPECT_EQ(children() - before, Engines::kMostEngines);
+  EXPECT_EQ(children() - before, few.processes);
+}
+
+// Journals from before all work was counted: a step that has reached its limit in the earlier way to count, and one
+// that reaches it only in the present way.
+TEST(WorkflowEngines, JournalsOfTheEarlierCountAreReplayed) {
+  const char* const codes[] = {
+      "function order(s, e)\nlocal x = ('x'):rep(1e5)\nfor i = 1, 1e9 do\nutf8.len(x)\nend\nend function ledger() end",
+      "function order(s, e) local x = ('x'):rep(1e5) for i = 1, 3e3 do utf8.len(x) end return {pc = 'x', cents = 1} "
+      "end "
+      "function ledger() end"};
+  for (const char* code : codes) {
+    workflow_tests::Stage stage;
+    Engines engines(options(), 1);
+    const mycojobs::WorkflowEngine present = engines.as_function();
+    stage.engine = [&](const WorkflowSpec& spec, const WorkflowManifest& manifest, mycojobs::StepRequest request) {
+      request.counting = 1;
+      return present(spec, manifest, request);
+    };
+    stage.apply(stage.add(workflow_tests::orders_manifest(), code));
+    stage.send("com.acme/OrderCreated@1", {{"order_id", "a"}, {"cents", 500}});
+    stage.settle();
+    for (const std::uint32_t counting : {1U, 2U}) {
+      WorldState again;
+      again.id = stage.world.id;
+      int steps = 0;
+      const auto verdict = verify_replay(
+          again, stage.catalog, stage.journal,
+          [&](const WorkflowSpec& spec, const WorkflowManifest& manifest, const mycojobs::StepRequest& request) {
+            ++steps;
+            auto asked = request;
+            if (counting == 1) asked.counting = 1;
+            return present(spec, manifest, asked);
+          });
+      EXPECT_FALSE(verdict.differs || verdict.problem) << code;
+      EXPECT_EQ(again, stage.world);
+      EXPECT_EQ(steps, counting) << "the present way gives another answer";
+    }
+    EXPECT_FALSE(engines.trouble());
+  }
 }
 
 TEST(WorkflowEngines, EachWorkflowHasItsLimits) {

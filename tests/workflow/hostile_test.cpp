@@ -3,8 +3,11 @@
 #include <signal.h>
 
 #include <fstream>
+#include <regex>
+#include <set>
 #include <thread>
 
+#include "support/build_paths.h"
 #include "support/process.h"
 #include "workflow/engine_fixture.h"
 
@@ -107,7 +110,7 @@ const Attack kAttacks[] = {
     {"local t = {} for i = 1, 1e4 do table.insert(t, 1, i) end while true do table.remove(t, 1) table.insert(t, 1, 1) "
      "end",
      "limit"},
-    {"local t = {} while true do t = {t} end", "memory"},
+    {"local t = {} while true do t = {t} end", "limit"},
     {"local t = {} while true do t[#t + 1] = function() return t end end", "limit"},
     {"local t = {} for i = 1, math.huge do t[('k'):rep(1000) .. i] = true end", "limit"},
     {"local s = ('x'):rep(1e6) local t = {} for i = 1, math.huge do t[i] = bytes(s .. i) end", "memory"},
@@ -116,6 +119,51 @@ const Attack kAttacks[] = {
     {"return {}, nil, nil, ('x'):rep(2^20)", "output"},
     {"return ('x'):rep(2^20), {{schema = ('x'):rep(2^20), value = 1}}", "output"},
     {"return ('x'):rep(2^20), nil, {{kind = 'a', params = 1, ref = ('x'):rep(2^20)}}", "output"},
+    // Work of one call or one instruction that is in what it is given.
+    {"local function f(...) for i = 1, 1e3 do local n = select('#', ...) end end f(table.unpack({}, 1, 2e5)) return {}",
+     "limit"},
+    {"local function g(...) return ... end local function f(...) for i = 1, 1e3 do local a = g(...) end end "
+     "f(table.unpack({}, 1, 2e5)) return {}",
+     "limit"},
+    {"local function f(n, ...) if n == 0 then return ... end return n, f(n - 1, ...) end for i = 1, 40 do "
+     "f(7, table.unpack({}, 1, 1e5)) end return {}",
+     "limit"},
+    {"for i = 1, 1e5 do local x = math.fmod(1e308, 3) end return {}", "limit"},
+    {"local a = 1e308 for i = 1, 1e5 do local x = a % 3 end return {}", "limit"},
+    {"return {(('a'):rep(1e6):find(('a'):rep(5e5) .. 'b', 1, true)) == nil}", "[true]"},
+    {"local s = ('x'):rep(1e6) for i = 1, 100 do s:find('y', 1, true) end return {}", "limit"},
+    {"local p = '[' .. ('x'):rep(1e5) .. ']' for i = 1, 1e3 do (''):find(p) end return {}", "limit"},
+    {"return {(('x'):rep(1e3):gsub('', ('%0'):rep(5e4)))}", "limit"},
+    {"local s = ('1'):rep(1e6) for i = 1, 50 do tonumber(s, 36) end return {}", "limit"},
+    {"local s = (' '):rep(1e6) .. '1' for i = 1, 50 do tonumber(s) end return {}", "limit"},
+    {"local s = (' '):rep(1e6) .. '1' for i = 1, 50 do local x = s + 1 end return {}", "limit"},
+    {"local s = ('x'):rep(1e6) for i = 1, 100 do utf8.len(s) end return {}", "limit"},
+    {"local s = ('x'):rep(9e5) for i = 1, 100 do utf8.codepoint(s, 1, -1) end return {}", "limit"},
+    {"local s = ('x'):rep(1e6) for i = 1, 100 do ('%q'):format(s) end return {}", "limit"},
+    {"local t = {} for i = 1, 1e4 do t[i] = i end for i = 1, 2e3 do table.insert(t, 1.0, 1) end return {}", "limit"},
+    {"local t = {} for i = 1, 1e4 do t[i] = i end for i = 1, 2e3 do table.insert(t, '1', 1) end return {}", "limit"},
+    // Chains of metamethods.
+    {"local t = {} for i = 1, 90 do t = setmetatable({}, {__index = t}) end for i = 1, 1e5 do local x = t.y end "
+     "return {}",
+     "limit"},
+    {"local t = {} for i = 1, 90 do t = setmetatable({}, {__newindex = t}) end for i = 1, 1e5 do t.y = nil end "
+     "return {}",
+     "limit"},
+    {"local m = {} m.__call = setmetatable({}, m) return setmetatable({}, m)()", "limit"},
+    // Keys whose hashes collide; tables that look at all of their places to grow by one; places that are empty.
+    {"local t = {} for i = 1, 16383 do t[i * 16383] = true end return {}", "limit"},
+    {"local t = {} for i = 1, 16383 do t[i * 16383 + 0.0] = true end return {}", "limit"},
+    {"local t = {} for i = 1, 5e5 do t[i] = i end for i = 1, 2e4 do t['k' .. i] = 1 t['k' .. i - 3] = nil end "
+     "return {}",
+     "limit"},
+    {"local t = {} for i = 1, 2^17 do t[-i] = i end for i = 1, 2^17 do t[-i] = nil end for i = 1, 400 do pairs(t) end "
+     "return {}",
+     "limit"},
+    // What Lua searches to describe an error.
+    {"for i = 1, 1e5 do _G['g' .. i] = i end for i = 1, 1e3 do pcall(string.rep) end return {}", "limit"},
+    {"local function f(n) if n > 0 then return (f(n - 1)) end for i = 1, 1e3 do pcall(error, 'x', 1e5) end end f(1e5) "
+     "return {}",
+     "limit"},
     {"_ENV = nil return {}", "{}"},
     {"_G.pcall, _G.error, string.format = nil return {}", "{}"},
     {"string.rep = nil local g = _G for k in pairs(g) do g[k] = nil end return {}", "{}"},
@@ -146,35 +194,115 @@ TEST(WorkflowHostile, AtTheTopLevelToo) {
   EXPECT_EQ(ran("t = ('x'):rep(5000000) function step() return {} end"), "load: its top level holds more than 4 MiB");
   EXPECT_TRUE(ran("return " + std::string(100000, '(')).starts_with("load"));
   EXPECT_TRUE(ran("x = " + std::string(300000, '{')).starts_with("load"));
+  // Programs that take long to read.
+  std::string labels, choices = "x = a";
+  for (int i = 0; i < 60000; ++i) {
+    labels += "::a" + std::to_string(i) + "::";
+    choices += " and a";
+  }
+  for (const std::string& source : {labels, choices})
+    EXPECT_TRUE(ran(source).starts_with("limit: its top level takes more than 50000000")) << ran(source).substr(0, 200);
 }
 
-// What the count of instructions lets through is ended by the clock: tried once more, then a failure.
-TEST(WorkflowHostile, TheClockEndsWhatDoesNotCount) {
+// A step that takes too long whatever its count says. The clock restarts the engine; it never fails the step.
+TEST(WorkflowHostile, ClockRestartsTheEngineAndFailsNoStep) {
   EngineOptions quick = options();
-  quick.wall_ms = 100;
+  quick.time.cpu_ms = 100;
   quick.processes = 1;
-  quick.instructions = 1'000'000'000'000;
+  quick.instructions = 10'000'000'000;
+  quick.time.wall_ms = 20000;
   WorkflowEngine engine(quick);
-  const auto answer = engine.step(program("function step() while true do end end"), request());
-  ASSERT_TRUE(answer) << answer.error().message;
-  EXPECT_EQ(text(*answer), "limit: the step does not end: it did not answer within 400 ms, in a second attempt");
+  ProcessKind hasty{1, 0, 10'000'000'000, 64U << 20, kStepCounting};
+  const auto answer = engine.step(program("function step() while true do end end"), request(), hasty);
+  ASSERT_FALSE(answer) << text(*answer);
+  EXPECT_EQ(answer.error().code, Code::unavailable);
+  EXPECT_NE(answer.error().message.find("ms of CPU time, and was restarted"), std::string::npos)
+      << answer.error().message;
+  EXPECT_EQ(engine.started(), 1U) << "it is not tried again at once";
+  EXPECT_EQ(text(engine.step(program("function step() return {1} end"), request()).value()), "[1]");
   EXPECT_EQ(engine.started(), 2U);
 }
 
-// Lua looks for what to call in a loop of its own that counts no instruction, and takes longer with each round: the
-// second line, the clock, ends it.
-TEST(WorkflowHostile, ACallThatLeadsToItselfIsEndedByTheClock) {
-  EngineOptions hasty = options();
-  hasty.wall_ms = 300;
-  WorkflowEngine engine(hasty);
-  const auto answer = engine.step(
-      program("function step() local m = {} m.__call = setmetatable({}, m) return setmetatable({}, m)() end"),
-      request());
-  ASSERT_TRUE(answer) << answer.error().message;
-  EXPECT_EQ(text(*answer), "limit: the step does not end: it did not answer within 1200 ms, in a second attempt");
-  const auto after = engine.step(program("function step() return {1} end"), request());
-  ASSERT_TRUE(after);
-  EXPECT_EQ(text(*after), "[1]");
+TEST(WorkflowHostile, StoppedEngineEndsItsSteps) {
+  EngineOptions large = options();
+  large.instructions = 10'000'000'000;
+  WorkflowEngine engine(large);
+  std::thread stopper([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    engine.stop();
+  });
+  const auto answer = engine.step(program("function step() while true do end end"), request());
+  stopper.join();
+  ASSERT_FALSE(answer);
+  EXPECT_EQ(answer.error().message, "workflow engine: it is being stopped");
+}
+
+// A limit is reached at the same line by every build, on every machine.
+TEST(WorkflowHostile, LimitsAreReachedAtTheSameLineEverywhere) {
+  const char* const bodies[] = {
+      "local t = {}\nfor i = 1, 1e6 do\nlocal a = ('x'):rep(i % 100)\nt[a] = i .. ''\nlocal n = utf8.len(a)\nend",
+      "local t = {}\nfor i = 1, 1e6 do\nt[i * 1023] = i\nlocal n = #t\nlocal x = t[-i]\nend",
+      "local function f(...)\nlocal n = select('#', ...)\nreturn ...\nend\nwhile true do\nf(table.unpack({}, 1, "
+      "999))\nend",
+      "while true do\npcall(error, {})\nlocal s = ('ab'):rep(9)\ns:find('b$')\ns:gsub('a', '%0')\nend",
+      "local keep = {}\nfor i = 1, 3e5 do\nkeep[i] = {i, i}\nend\nlocal s = ('x'):rep(1e5)\nwhile true do\nlocal _ = s "
+      ".. 1\nend",
+  };
+  for (const char* body : bodies) {
+    for (const std::uint64_t limit : {1'000'000U, 1'234'567U, 5'000'000U}) {
+      std::string first;
+      for (EngineOptions each : all_options()) {
+        each.instructions = limit;
+        const std::string answer = ran("function step() " + std::string(body) + "\nend", request(), each);
+        if (first.empty()) first = answer;
+        EXPECT_EQ(answer, first) << each.program << "\n" << body;
+        EXPECT_TRUE(answer.starts_with("limit, line ")) << answer;
+      }
+    }
+  }
+}
+
+std::set<std::string> functions_in(const std::string& text, const char* pattern) {
+  const std::regex row(pattern);
+  std::set<std::string> found;
+  for (auto each = std::sregex_iterator(text.begin(), text.end(), row); each != std::sregex_iterator(); ++each) {
+    const std::smatch& part = *each;
+    const std::string name = part.size() > 4 && part[1].length() > 0 ? part.str(1) + '.' : "";
+    found.insert(part.size() > 4 ? name + part.str(2) + ' ' + part.str(3) + ' ' + part.str(4)
+                                 : part.str(1) + ' ' + part.str(2) + ' ' + (part.str(3) == "-" ? "0" : part.str(3)));
+  }
+  return found;
+}
+
+// What a step can call is what has a cost, and the manual says the costs.
+TEST(WorkflowCosts, EachFunctionThatAStepCanCallHasItsRow) {
+  const std::string walk = R"lua(
+function step()
+  local seen, names = {}, array {}
+  local function walk(prefix, library)
+    if seen[library] then return end
+    seen[library] = true
+    for name, value in pairs(library) do
+      if type(value) == 'table' then walk(name == '_G' and '' or name .. '.', value) end
+      if type(value) == 'function' and value ~= step then names[#names + 1] = prefix .. name end
+    end
+  end
+  walk('', _G)
+  return names
+end)lua";
+  const auto answer = WorkflowEngine(options()).step(program(walk), request());
+  ASSERT_TRUE(answer && answer->state) << text(*answer);
+  std::set<std::string> reachable;
+  for (const auto& name : value(*answer->state)) reachable.insert(name.get<std::string>());
+  EXPECT_GT(reachable.size(), 50U);
+
+  const std::string manual = test::read_file(mj::test::source_path("docs/workflows/lua.md"));
+  const std::string code = test::read_file(mj::test::source_path("executors/lua/workflowhost/library.cpp"));
+  const auto described = functions_in(manual, R"re(\n\| `([a-z0-9_.]+)` \| (\d+) \| (\d+|-) \|)re");
+  EXPECT_EQ(described, functions_in(code, R"re(\{"(\w*)", "(\w+)", (\d+), (\d+), \d+\})re"));
+  std::set<std::string> names;
+  for (const std::string& row : described) names.insert(row.substr(0, row.find(' ')));
+  EXPECT_EQ(reachable, names);
 }
 
 TEST(WorkflowHostile, RequestsAreBounded) {
@@ -217,7 +345,7 @@ TEST(WorkflowHostile, NothingGrowsOverManySteps) {
   for (int i = 1; i <= 100000; ++i) {
     StepRequest asked = request();
     asked.state = state;
-    const auto answer = process->step(counts, encode_request(asked).value(), 20000);
+    const auto answer = process->step(counts, encode_request(asked).value(), StepTime());
     ASSERT_TRUE(answer && answer->state);
     state = *answer->state;
     if (i == 5000) early = resident_of(process->pid());

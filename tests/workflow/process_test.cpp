@@ -188,7 +188,7 @@ TEST(WorkflowProcess, KilledInTheMiddleIsReplaced) {
 TEST(WorkflowProcess, DiesBetweenTwoSteps) {
   auto process = EngineProcess::start(options().program, 50'000'000, 64U << 20, 10000).value();
   ::kill(process->pid(), SIGKILL);
-  const auto answer = process->step(program("function step() end"), encode_request(request()).value(), 20000);
+  const auto answer = process->step(program("function step() end"), encode_request(request()).value(), StepTime());
   ASSERT_FALSE(answer);
   EXPECT_EQ(answer.error().message, "it died: signal SIGKILL");
 }
@@ -240,9 +240,9 @@ TEST(WorkflowProcess, LiesAreErrors) {
   EXPECT_EQ(ran("", request(), bad), "gone");
   bad.program = folder / "bad-hangs";
   fs::create_symlink(mj::test::program_path("bad_workflowhost"), bad.program);
-  bad.wall_ms = 50;
-  EXPECT_EQ(ran("", request(), bad),
-            "limit: the step does not end: it did not answer within 200 ms, in a second attempt");
+  bad.time.wall_ms = 50;
+  EXPECT_EQ(WorkflowEngine(bad).step(program(""), request()).error().message,
+            "workflow engine: it did not answer within 50 ms, and was restarted");
   bad.program = folder / "none";
   EXPECT_NE(ran("", request(), bad).find("remedy: install mycojobs"), std::string::npos);
 }
@@ -282,6 +282,23 @@ TEST(WorkflowProcess, ContextsDoNotShareOne) {
   EXPECT_EQ(engine.started(), 2U);
   EXPECT_TRUE(engine.step(Program::make(3, "a.lua", "step", "function step() return {} end").value(), request()));
   EXPECT_EQ(engine.started(), 3U) << "the third took the place of the one that was used longest ago";
+}
+
+TEST(WorkflowProcess, OwnersAndLimitsDoNotShareOne) {
+  EngineOptions four = options();
+  four.processes = 4;
+  WorkflowEngine engine(four);
+  const Program own = program("function step() return {} end");
+  const auto ran_as = [&](std::uint64_t owner, std::uint64_t instructions) {
+    EXPECT_TRUE(engine.step(own, request(), {1, owner, instructions, 64U << 20, kStepCounting}));
+    return engine.started();
+  };
+  EXPECT_EQ(ran_as(1, 1'000'000), 1U);
+  EXPECT_EQ(ran_as(2, 1'000'000), 2U);
+  EXPECT_EQ(ran_as(1, 1'000'000), 2U);
+  // An owner with many kinds replaces its own processes.
+  for (std::uint64_t i = 1; i <= 8; ++i) ran_as(1, 1'000'000 + i);
+  EXPECT_EQ(ran_as(2, 1'000'000), 10U);
 }
 
 }  // namespace

@@ -5,26 +5,21 @@
 namespace mycojobs::workflow {
 namespace {
 
-constexpr int kTick = 1000;  // instructions between two looks
+constexpr int kTick = 1000;              // instructions between two looks
+constexpr std::uint64_t kCollected = 3;  // instructions in the time that a collection takes for a block
 
 void tick(lua_State* state, lua_Debug*) { charge(state, kTick); }
 
 }  // namespace
-
-Budget& budget() {
-  static Budget the_budget;
-  return the_budget;
-}
 
 Heap& heap() {
   static Heap the_heap;
   return the_heap;
 }
 
-void charge(lua_State* state, std::uint64_t work) {
-  Budget& left = budget();
-  left.charged += work < left.limit ? work : left.limit + 1;
-  if (left.spent() > left.limit) end_step(state, Ended::by_work);
+void note_work(lua_State* state, std::uint64_t work) {
+  note_work(work);
+  if (budget().counting > 1 && budget().spent() > budget().limit) lua_sethook(state, tick, LUA_MASKCOUNT, 1);
 }
 
 void end_step(lua_State* state, Ended why) {
@@ -42,7 +37,17 @@ bool is_no_memory(lua_State* state, int status) {
 
 void* allocate(void*, void* block, std::size_t old_size, std::size_t new_size) {
   // For a new block the old size is its kind.
-  return heap().reallocate(block, block == nullptr ? 0 : old_size, new_size, budget().allocated);
+  const std::size_t held = block == nullptr ? 0 : old_size;
+  Budget& left = budget();
+  const bool grows = new_size > held;
+  if (grows && left.counting > 1 && left.ended == Ended::by_work) return nullptr;
+  void* const made = heap().reallocate(block, held, new_size, left.allocated);
+  if (made != nullptr || !grows || left.counting < 2) return made;
+  // Lua now collects all garbage, which takes a look at all that is alive, and asks again. Without work left it is
+  // refused again, and the step ends.
+  left.charged += heap().blocks() * kCollected;
+  if (left.spent() > left.limit && left.ended == Ended::no) left.ended = Ended::by_work;
+  return nullptr;
 }
 
 void count_instructions(lua_State* state) { lua_sethook(state, tick, LUA_MASKCOUNT, kTick); }

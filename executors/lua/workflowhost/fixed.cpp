@@ -9,12 +9,16 @@
 //   pow                         what the C library computes differs in the last bit between processors (FMA): numbers.h
 //   luaT_gettm                  weak tables and finalizers, through which the collector would show: there are none
 //
+// Other calls are wrapped to count work that no instruction of Lua's machine stands for: fmod, numbers in texts, the
+// values of varargs and returns, chains of metamethods, captured variables; tables.cpp has those of tables.
+//
 // tests/workflow holds each of them: a library that is built in another way fails there.
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 
@@ -25,7 +29,21 @@
 struct Table;
 struct TString;
 struct TValue;
+struct CallInfo;
+struct UpVal;
+union StackValue;
 enum TMS : int {};
+
+using mycojobs::workflow::charge_more;
+using mycojobs::workflow::note_work;
+
+namespace {
+
+constexpr std::uint64_t kWorkOfText = 16;     // of a number that becomes text
+constexpr std::uint64_t kWorkOfVariable = 4;  // of a variable that a closure captures: it is searched for
+constexpr int kValues = 4;                    // that are copied in the time of an instruction
+
+}  // namespace
 
 extern "C" {
 
@@ -45,13 +63,63 @@ double __wrap_pow(double base, double exponent) {
 
 int __wrap_strcoll(const char* a, const char* b) {
   mycojobs::workflow::budget().charged += strlen(a) / 64;
+  note_work(1);
   return strcmp(a, b);
 }
 
 int __real_memcmp(const void*, const void*, std::size_t);
 int __wrap_memcmp(const void* a, const void* b, std::size_t size) {
   mycojobs::workflow::budget().charged += size / 64;
+  note_work(1);
   return __real_memcmp(a, b, size);
+}
+
+double __real_fmod(double, double);
+// The C library divides bit by bit.
+double __wrap_fmod(double value, double divisor) {
+  int of_value = 0, of_divisor = 0;
+  if (std::isfinite(value) && std::isfinite(divisor)) {
+    std::frexp(value, &of_value);
+    std::frexp(divisor, &of_divisor);
+  }
+  note_work(static_cast<std::uint64_t>(2 + std::max(0, of_value - of_divisor) / 8));
+  return __real_fmod(value, divisor);
+}
+
+std::size_t __real__Z12luaO_str2numPKcP6TValue(const char*, TValue*);
+std::size_t __wrap__Z12luaO_str2numPKcP6TValue(const char* text, TValue* out) {
+  note_work(4 + strlen(text) / 4);
+  return __real__Z12luaO_str2numPKcP6TValue(text, out);
+}
+
+// The values of `...`.
+void __real__Z15luaT_getvarargsP9lua_StateP8CallInfoP10StackValuei(lua_State*, CallInfo*, StackValue*, int);
+void __wrap__Z15luaT_getvarargsP9lua_StateP8CallInfoP10StackValuei(lua_State* state, CallInfo* call, StackValue* to,
+                                                                   int wanted) {
+  __real__Z15luaT_getvarargsP9lua_StateP8CallInfoP10StackValuei(state, call, to, wanted);
+  note_work(state, static_cast<std::uint64_t>((wanted < 0 ? lua_gettop(state) : wanted) / kValues));
+}
+
+// What a function of Lua returns.
+void __real__Z12luaD_poscallP9lua_StateP8CallInfoi(lua_State*, CallInfo*, int);
+void __wrap__Z12luaD_poscallP9lua_StateP8CallInfoi(lua_State* state, CallInfo* call, int values) {
+  if (values >= kValues) note_work(state, static_cast<std::uint64_t>(values / kValues));
+  __real__Z12luaD_poscallP9lua_StateP8CallInfoi(state, call, values);
+}
+
+UpVal* __real__Z14luaF_findupvalP9lua_StateP10StackValue(lua_State*, StackValue*);
+UpVal* __wrap__Z14luaF_findupvalP9lua_StateP10StackValue(lua_State* state, StackValue* variable) {
+  note_work(kWorkOfVariable);
+  return __real__Z14luaF_findupvalP9lua_StateP10StackValue(state, variable);
+}
+
+const TValue* __real__Z15luaT_gettmbyobjP9lua_StatePK6TValue3TMS(lua_State*, const TValue*, TMS);
+// A value that is called leads to another one, and that again: no instruction is counted, and all arguments are moved.
+const TValue* __wrap__Z15luaT_gettmbyobjP9lua_StatePK6TValue3TMS(lua_State* state, const TValue* of, TMS event) {
+  constexpr int kCall = 23;
+  if (event == kCall) charge_more(state, static_cast<std::uint64_t>(2 + lua_gettop(state) / kValues));
+  note_work(1);
+  return __real__Z15luaT_gettmbyobjP9lua_StatePK6TValue3TMS(state, of, event);
 }
 
 // Lua's own formats: of a number, an address that becomes text. What string.format is given comes here too, with more
@@ -62,12 +130,14 @@ int __wrap___snprintf_chk(char* out, std::size_t size, int, std::size_t, const c
   int written = 0;
   constexpr std::size_t kRoomOfFormat = 100;
   if (size < kRoomOfFormat && strcmp(format, "%.14g") == 0) {
+    note_work(kWorkOfText);
     written = mycojobs::workflow::shortest(va_arg(arguments, double), out, size);
   } else if (strcmp(format, "%p") == 0) {
     static const char kText[] = "(no address)";
     if (size >= sizeof kText) memcpy(out, kText, sizeof kText);
     written = sizeof kText - 1;
   } else {
+    note_work(kWorkOfText);
     written = vsnprintf(out, size, format, arguments);
   }
   va_end(arguments);
@@ -78,6 +148,7 @@ const TValue* __real__Z10luaT_gettmP5Table3TMSP7TString(Table*, TMS, TString*);
 const TValue* __wrap__Z10luaT_gettmP5Table3TMSP7TString(Table* events, TMS event, TString* name) {
   constexpr int kGc = 2, kMode = 3;
   if (event == kGc || event == kMode) return nullptr;
+  note_work(2);
   return __real__Z10luaT_gettmP5Table3TMSP7TString(events, event, name);
 }
 }

@@ -71,6 +71,7 @@ void* Heap::reallocate(void* block, std::size_t old_size, std::size_t new_size, 
       return new_size <= old_size ? block : nullptr;
     }
     used_ += bytes;
+    ++blocks_;
     grown += bytes;
     if (had) std::memcpy(made, block, std::min(old_size, new_size));
   }
@@ -78,18 +79,19 @@ void* Heap::reallocate(void* block, std::size_t old_size, std::size_t new_size, 
     std::memcpy(block, &free_[old_class], sizeof(void*));
     free_[old_class] = block;
     used_ -= old_bytes;
+    --blocks_;
   }
   return made;
 }
 
 void Heap::clear() {
   if (dirty_ > kKept) ::madvise(base_ + kKept, (dirty_ - kKept + 4095) & ~std::size_t{4095}, MADV_DONTNEED);
-  used_ = top_ = dirty_ = 0;
+  used_ = blocks_ = top_ = dirty_ = 0;
   std::fill(std::begin(free_), std::end(free_), nullptr);
 }
 
 Heap::Image Heap::image() const {
-  Image image{std::string(base_, top_), used_, {}};
+  Image image{std::string(base_, top_), used_, blocks_, {}};
   std::copy(std::begin(free_), std::end(free_), std::begin(image.free));
   return image;
 }
@@ -98,6 +100,7 @@ void Heap::restore(const Image& image) {
   clear();
   std::memcpy(base_, image.bytes.data(), image.bytes.size());
   used_ = image.used;
+  blocks_ = image.blocks;
   top_ = dirty_ = image.bytes.size();
   std::copy(std::begin(image.free), std::end(image.free), std::begin(free_));
 }

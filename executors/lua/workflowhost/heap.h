@@ -18,6 +18,7 @@ class Heap {
   // limit: bytes that blocks may take. Reserves addresses, takes memory when it is written to. Error io.
   Result<void> reserve(std::size_t limit);
   std::size_t limit() const { return limit_; }
+  std::size_t blocks() const { return blocks_; }
 
   // As a lua_Alloc: exact old sizes, size 0 frees. nullptr: over the limit. `grown` counts what new blocks took.
   void* reallocate(void* block, std::size_t old_size, std::size_t new_size, std::uint64_t& grown);
@@ -25,7 +26,7 @@ class Heap {
   void clear();
   struct Image {
     std::string bytes;
-    std::size_t used = 0;
+    std::size_t used = 0, blocks = 0;
     void* free[192] = {};
   };
   Image image() const;
@@ -38,7 +39,8 @@ class Heap {
   char* base_ = nullptr;
   std::size_t limit_ = 0, room_ = 0;
   std::size_t used_ = 0;  // by blocks
-  std::size_t top_ = 0;   // of what was ever given out
+  std::size_t blocks_ = 0;
+  std::size_t top_ = 0;  // of what was ever given out
   std::size_t dirty_ = 0;
   void* free_[192] = {};  // of each class a list through the blocks themselves
 };

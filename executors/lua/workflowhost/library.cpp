@@ -3,12 +3,14 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <iterator>
 #include <limits>
 #include <string>
 
 #include "executors/lua/workflowhost/budget.h"
 #include "executors/lua/workflowhost/numbers.h"
 #include "executors/lua/workflowhost/patterns.h"
+#include "executors/lua/workflowhost/tables.h"
 #include "executors/lua/workflowhost/values.h"
 
 namespace mycojobs::workflow {
@@ -96,6 +98,13 @@ void charge_span(lua_State* state, lua_Integer first, lua_Integer last) {
   const auto count = static_cast<std::uint64_t>(last) - static_cast<std::uint64_t>(first);
   charge(state, count / 4 + 1);
 }
+// Of a table: each of its values is read, and perhaps written, by a function; of more than `most` none is.
+void charge_values(lua_State* state, lua_Integer first, lua_Integer last, std::uint64_t most = UINT64_MAX) {
+  charge_span(state, first, last);
+  if (last < first) return;
+  const std::uint64_t count = static_cast<std::uint64_t>(last) - static_cast<std::uint64_t>(first);
+  if (count < most) charge_more(state, count + 1);
+}
 
 // Those whose work is in no text: charged first, then Lua's own (the upvalue).
 int then_own(lua_State* state) { return lua_tocfunction(state, lua_upvalueindex(1))(state); }
@@ -111,26 +120,31 @@ int repeat(lua_State* state) {
 }
 
 int move(lua_State* state) {
-  charge_span(state, luaL_checkinteger(state, 2), luaL_checkinteger(state, 3));
+  charge_values(state, luaL_checkinteger(state, 2), luaL_checkinteger(state, 3));
   return then_own(state);
 }
 
-int span_of_table(lua_State* state, int first_index, int last_index) {
+int span_of_table(lua_State* state, int first_index, int last_index, std::uint64_t most = UINT64_MAX) {
   luaL_checktype(state, 1, LUA_TTABLE);
   const lua_Integer first = luaL_optinteger(state, first_index, 1);
   const lua_Integer last =
       lua_isnoneornil(state, last_index) ? luaL_len(state, 1) : luaL_checkinteger(state, last_index);
-  charge_span(state, first, last);
+  charge_values(state, first, last, most);
   return then_own(state);
 }
-int unpack(lua_State* state) { return span_of_table(state, 2, 3); }
+constexpr std::uint64_t kMostResults = 1'000'000;  // Lua's stack has no more places
+int unpack(lua_State* state) { return span_of_table(state, 2, 3, kMostResults); }
 int concat(lua_State* state) { return span_of_table(state, 3, 4); }
 
 int shift(lua_State* state) {  // insert and remove
   luaL_checktype(state, 1, LUA_TTABLE);
   if (lua_isinteger(state, 2) != 0 && lua_gettop(state) != 1) {
     const lua_Integer place = lua_tointeger(state, 2), size = luaL_len(state, 1);
-    if (place > 0) charge_span(state, place, size);
+    if (place > 0) charge_values(state, place, size);
+  } else if (lua_gettop(state) != 1 && budget().counting > 1) {  // a float or a text that stands for an integer
+    int is_place = 0;
+    const lua_Integer place = lua_tointegerx(state, 2, &is_place);
+    if (is_place != 0 && place > 0) charge_values(state, place, luaL_len(state, 1));
   }
   return then_own(state);
 }
@@ -161,6 +175,7 @@ int format(lua_State* state) {
 
 // Upvalues: the table, its keys in order, which of them was the last.
 int next_pair(lua_State* state) {
+  charge_more(state, 4);
   for (lua_Integer i = lua_tointeger(state, lua_upvalueindex(3)) + 1;; ++i) {
     lua_pushinteger(state, i);
     lua_replace(state, lua_upvalueindex(3));
@@ -283,6 +298,21 @@ int set_metatable(lua_State* state) {
 
 constexpr std::uint64_t kCaught = 1000;  // an error that is caught takes as long as so many instructions
 
+// Lua describes an error: it searches the instructions of the function for the name of a value, and the tables of the
+// library, to which a program can add, for the name of a function.
+void charge_error(lua_State* state) {
+  charge(state, kCaught);
+  if (budget().counting < 2) return;
+  std::size_t places = 0;
+  lua_getfield(state, LUA_REGISTRYINDEX, LUA_LOADED_TABLE);
+  for (const char* library : {LUA_GNAME, LUA_STRLIBNAME, LUA_TABLIBNAME, LUA_MATHLIBNAME, LUA_UTF8LIBNAME}) {
+    if (lua_getfield(state, -1, library) == LUA_TTABLE) places += table_places(state, -1);
+    lua_pop(state, 1);
+  }
+  lua_pop(state, 1);
+  charge(state, budget().source / 16 + places);
+}
+
 // What a script may not catch: the end of its step.
 void pass_end_on(lua_State* state, int status) {
   if (budget().ended != Ended::no) end_step(state, budget().ended);
@@ -296,7 +326,7 @@ int protected_call(lua_State* state) {
   const int status = lua_pcall(state, lua_gettop(state) - 2, LUA_MULTRET, 0);
   pass_end_on(state, status);
   if (status == LUA_OK) return lua_gettop(state);
-  charge(state, kCaught);
+  charge_error(state);
   lua_pushboolean(state, 0);
   lua_insert(state, -2);
   return 2;
@@ -305,7 +335,7 @@ int protected_call(lua_State* state) {
 // Upvalue: the script's handler.
 int handle_error(lua_State* state) {
   if (budget().ended != Ended::no) return 1;
-  charge(state, kCaught);  // one that fails is called for its own error
+  charge_error(state);  // one that fails is called for its own error
   lua_pushvalue(state, lua_upvalueindex(1));
   lua_insert(state, 1);
   lua_call(state, 1, 1);
@@ -322,7 +352,7 @@ int protected_call_with_handler(lua_State* state) {
   lua_insert(state, 2);  // handler, function, arguments
   const int status = lua_pcall(state, lua_gettop(state) - 2, LUA_MULTRET, 1);
   pass_end_on(state, status);
-  if (status != LUA_OK) charge(state, kCaught);
+  if (status != LUA_OK) charge_error(state);
   lua_pushboolean(state, static_cast<int>(status == LUA_OK));
   lua_replace(state, 1);
   return lua_gettop(state);
@@ -378,6 +408,87 @@ void put(lua_State* state, std::initializer_list<Wrapped> rows) {
   }
 }
 
+// What a call of a function costs beside what the function itself charges, in the second way to count. values: the
+// work of its arguments and results, which are moved, is charged for all. docs/workflows/lua.md has the same table.
+struct Cost {
+  const char* library;  // "": the globals
+  const char* name;
+  std::uint16_t flat;
+  std::uint16_t bytes;  // of texts that it is given, in the time of an instruction; 0: it does not look at them
+  std::uint16_t level;  // != 0: the argument that says how many calls it walks up
+};
+constexpr Cost kCosts[] = {
+    {"", "array", 4, 0, 0},         {"", "assert", 2, 0, 0},        {"", "bytes", 8, 0, 0},
+    {"", "error", 8, 0, 2},         {"", "getmetatable", 4, 0, 0},  {"", "ipairs", 8, 0, 0},
+    {"", "next", 8, 0, 0},          {"", "pairs", 8, 0, 0},         {"", "pcall", 8, 0, 0},
+    {"", "rawequal", 4, 0, 0},      {"", "rawget", 4, 0, 0},        {"", "rawlen", 4, 0, 0},
+    {"", "rawset", 4, 0, 0},        {"", "select", 4, 0, 0},        {"", "setmetatable", 8, 0, 0},
+    {"", "tonumber", 4, 4, 0},      {"", "tostring", 8, 0, 0},      {"", "type", 2, 0, 0},
+    {"", "xpcall", 16, 0, 0},       {"string", "byte", 4, 0, 0},    {"string", "char", 4, 0, 0},
+    {"string", "find", 8, 0, 0},    {"string", "format", 16, 4, 0}, {"string", "gmatch", 8, 0, 0},
+    {"string", "gsub", 16, 0, 0},   {"string", "len", 2, 0, 0},     {"string", "lower", 4, 16, 0},
+    {"string", "match", 8, 0, 0},   {"string", "rep", 8, 0, 0},     {"string", "reverse", 4, 16, 0},
+    {"string", "sub", 4, 0, 0},     {"string", "upper", 4, 16, 0},  {"table", "concat", 16, 0, 0},
+    {"table", "insert", 4, 0, 0},   {"table", "move", 8, 0, 0},     {"table", "pack", 8, 0, 0},
+    {"table", "remove", 4, 0, 0},   {"table", "sort", 16, 0, 0},    {"table", "unpack", 4, 0, 0},
+    {"utf8", "char", 8, 0, 0},      {"utf8", "codepoint", 4, 4, 0}, {"utf8", "codes", 8, 8, 0},
+    {"utf8", "len", 4, 4, 0},       {"utf8", "offset", 4, 8, 0},    {"math", "abs", 4, 0, 0},
+    {"math", "ceil", 4, 0, 0},      {"math", "cosh", 32, 0, 0},     {"math", "deg", 4, 0, 0},
+    {"math", "exp", 4, 0, 0},       {"math", "floor", 4, 0, 0},     {"math", "fmod", 4, 0, 0},
+    {"math", "frexp", 4, 0, 0},     {"math", "ldexp", 8, 0, 0},     {"math", "log", 4, 0, 0},
+    {"math", "log10", 32, 0, 0},    {"math", "max", 4, 0, 0},       {"math", "min", 4, 0, 0},
+    {"math", "modf", 8, 0, 0},      {"math", "pow", 4, 0, 0},       {"math", "rad", 4, 0, 0},
+    {"math", "sinh", 32, 0, 0},     {"math", "sqrt", 8, 0, 0},      {"math", "tanh", 32, 0, 0},
+    {"math", "tointeger", 4, 8, 0}, {"math", "type", 4, 0, 0},      {"math", "ult", 4, 0, 0},
+};
+constexpr std::uint64_t kValuesMoved = 4;  // in the time of an instruction
+lua_CFunction costed_functions[std::size(kCosts)];
+
+std::uint64_t work_of_call(lua_State* state, const Cost& cost) {
+  std::uint64_t work = cost.flat + static_cast<std::uint64_t>(lua_gettop(state)) / kValuesMoved;
+  if (cost.bytes != 0) work += bytes_of_arguments(state) / cost.bytes;
+  if (cost.level != 0) {
+    constexpr lua_Integer kMostCalls = 1'000'000;
+    work += static_cast<std::uint64_t>(std::clamp<lua_Integer>(lua_tointeger(state, cost.level), 0, kMostCalls)) / 4;
+  }
+  return work;
+}
+
+// A function of the library in the second way to count. Upvalues: that of the function, its place in kCosts.
+int costed(lua_State* state) {
+  const lua_Integer place = lua_tointeger(state, lua_upvalueindex(2));
+  charge(state, work_of_call(state, kCosts[place]));
+  const int results = costed_functions[place](state);
+  charge(state, static_cast<std::uint64_t>(results) / kValuesMoved);
+  return results;
+}
+
+// Each function of the table on top of the stack is charged for by its row. One without a row is not to be had.
+void add_costs(lua_State* state, const char* library) {
+  if (budget().counting < 2) return;
+  for (lua_pushnil(state); lua_next(state, -2) != 0;) {
+    if (lua_iscfunction(state, -1) == 0) {
+      lua_pop(state, 1);
+      continue;
+    }
+    const char* const name = lua_tostring(state, -2);
+    const auto* const row = std::find_if(std::begin(kCosts), std::end(kCosts), [&](const Cost& each) {
+      return std::strcmp(each.library, library) == 0 && std::strcmp(each.name, name) == 0;
+    });
+    lua_pushvalue(state, -2);
+    if (row == std::end(kCosts)) {
+      lua_pushnil(state);
+    } else {
+      costed_functions[row - kCosts] = lua_tocfunction(state, -2);
+      lua_getupvalue(state, -2, 1);
+      lua_pushinteger(state, row - kCosts);
+      lua_pushcclosure(state, costed, 2);
+    }
+    lua_rawset(state, -5);
+    lua_pop(state, 1);
+  }
+}
+
 // The table on top of the stack loses what is refused, says why when it is asked for, and goes.
 void close_library(lua_State* state, const char* library) {
   for (const Refused& row : kRefused) {
@@ -385,6 +496,7 @@ void close_library(lua_State* state, const char* library) {
     lua_pushnil(state);
     lua_setfield(state, -2, row.name);
   }
+  add_costs(state, library);
   lua_createtable(state, 0, 2);
   lua_pushstring(state, library);
   lua_pushcclosure(state, refuse_name, 1);

@@ -1,6 +1,6 @@
-// mycojobs-workflowhost INSTRUCTIONS BYTES: started by the engine of workflows (agent/workflow), with a socket as
-// descriptor 3 and an empty environment. Not for people. It runs steps, one after another, and nothing else: before it
-// reads the first program it has given up all that a step could reach.
+// mycojobs-workflowhost INSTRUCTIONS BYTES COUNTING: started by the engine of workflows (agent/workflow), with a socket
+// as descriptor 3 and an empty environment. Not for people. It runs steps, one after another, and nothing else: before
+// it reads the first program it has given up all that a step could reach.
 #include <linux/close_range.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -134,14 +134,14 @@ using namespace mycojobs::workflow;
 int main(int argc, char** argv) try {
   int type = 0;
   socklen_t size = sizeof type;
-  if (argc != 3 || ::getsockopt(kSocketFd, SOL_SOCKET, SO_TYPE, &type, &size) != 0) {
+  if (argc != 4 || ::getsockopt(kSocketFd, SOL_SOCKET, SO_TYPE, &type, &size) != 0) {
     std::fputs("mycojobs-workflowhost is started by the engine of workflows\n", stderr);
     return 64;
   }
   // A service manager's signals are for the engine; this ends when its socket does.
   for (int number : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGPIPE}) ::signal(number, SIG_IGN);
   ::close_range(kSocketFd + 1, ~0U, 0);
-  Programs programs(std::strtoull(argv[1], nullptr, 10));
+  Programs programs(std::strtoull(argv[1], nullptr, 10), static_cast<std::uint32_t>(std::atoi(argv[3])));
   const std::size_t memory = std::strtoull(argv[2], nullptr, 10);
   auto ready = heap().reserve(memory);
   if (ready) ready = give_up_rights(memory);

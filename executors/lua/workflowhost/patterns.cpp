@@ -169,6 +169,7 @@ class Matching {
         continue;
       }
       const std::size_t end = item_end(i);
+      charge_more(state_, (end - i) / 8);
       const unsigned char how = ends(end) ? 0 : item(end);
       if (how == '*' || how == '+') return most(place, i, end, how == '+' ? 1 : 0);
       if (how == '-') return fewest(place, i, end);
@@ -246,6 +247,7 @@ class Matching {
     const std::size_t set = i + 2;
     if (ends(set) || item(set) != '[') luaL_error(state_, "missing '[' after '%%f' in pattern");
     i = item_end(set);
+    charge_more(state_, (i - set) / 4);
     const unsigned char left = place == 0 ? 0 : at(place - 1), right = place < subject_.size() ? at(place) : 0;
     return !in_set(left, set, i - 1) && in_set(right, set, i - 1) ? place : kNone;
   }
@@ -281,14 +283,23 @@ bool begin_of(lua_State* state, int index, std::size_t size, std::size_t& out) {
   return begin <= length + 1;
 }
 
+// In time that is proportional to both; where work is counted in the first way, as it was counted then.
+std::size_t find_text(std::string_view subject, std::string_view pattern, std::size_t at) {
+  if (budget().counting < 2) return subject.find(pattern, at);
+  const void* const found = ::memmem(subject.data() + at, subject.size() - at, pattern.data(), pattern.size());
+  return found == nullptr ? subject.npos : static_cast<std::size_t>(static_cast<const char*>(found) - subject.data());
+}
+
 int search(lua_State* state, bool find) {
   const std::string_view subject = argument(state, 1), pattern = argument(state, 2);
   std::size_t at = 0;
   if (!begin_of(state, 3, subject.size(), at)) return lua_pushnil(state), 1;
+  charge_more(state, pattern.size() / 4);
   const bool plain = find && (lua_toboolean(state, 4) != 0 || pattern.find_first_of("^$*+?.([%-") == pattern.npos);
   if (plain) {
     charge(state, subject.size() / 16 + 1);
-    const std::size_t found = subject.find(pattern, at);
+    charge_more(state, (subject.size() - at) / 8);
+    const std::size_t found = find_text(subject, pattern, at);
     if (found == subject.npos) return lua_pushnil(state), 1;
     lua_pushinteger(state, static_cast<lua_Integer>(found) + 1);
     lua_pushinteger(state, static_cast<lua_Integer>(found) + static_cast<lua_Integer>(pattern.size()));
@@ -347,6 +358,7 @@ int gmatch(lua_State* state) {
 // The text of a replacement: %0 to %9 are captures.
 void append_text(lua_State* state, const Matching& matching, std::size_t begin, std::size_t end, std::string& out) {
   const std::string_view text = argument(state, 3);
+  charge_more(state, text.size() / 8);
   for (std::size_t i = 0; i < text.size(); ++i) {
     if (text[i] != '%') {
       out += text[i];

@@ -20,8 +20,8 @@ namespace mycojobs::workflow {
 
 class Programs {
  public:
-  // instructions: what a step may take, and the loading of a program.
-  explicit Programs(std::uint64_t instructions) : instructions_(instructions) {}
+  // instructions: what a step may take, and the loading of a program. counting: in which way (budget.h).
+  Programs(std::uint64_t instructions, std::uint32_t counting) : instructions_(instructions), counting_(counting) {}
 
   // What is wrong with it (its top level fails) is the answer of each of its steps.
   void load(std::string_view hash, const std::string& entrypoint, const std::string& name, std::string_view source);
@@ -40,9 +40,10 @@ class Programs {
   std::string load_into(Program&, const std::string& name, std::string_view source) const;
 
   std::uint64_t instructions_;
+  std::uint32_t counting_;
   std::list<Program> programs_;  // the last used first
 };
 
-std::string engine_name();  // "lua-5.4.4/2": the same name, the same answers
+std::string engine_name();  // "lua-5.4.4/3": the same name, the same answers
 
 }  // namespace mycojobs::workflow

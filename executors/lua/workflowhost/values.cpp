@@ -7,6 +7,7 @@
 #include "domain/cbor_items.h"
 #include "domain/utf8.h"
 #include "executors/lua/workflowhost/budget.h"
+#include "executors/lua/workflowhost/tables.h"
 
 namespace mycojobs::workflow {
 namespace {
@@ -180,6 +181,7 @@ class Appending {
   void value(int index, std::size_t depth) {  // NOLINT(misc-no-recursion): depth is bounded
     if (depth > kMaxCborDepth) wrong("is deeper than " + std::to_string(kMaxCborDepth) + " levels, or holds itself");
     charge(state_, 1);
+    charge_more(state_, 2);
     luaL_checkstack(state_, 8, "values");
     switch (lua_type(state_, index)) {
       case LUA_TBOOLEAN:
@@ -220,6 +222,7 @@ class Appending {
   }
   void text(std::string_view bytes) {
     charge(state_, bytes.size() / 64);
+    charge_more(state_, bytes.size() / 16);
     if (bytes.size() > most_) too_much();
     if (!is_utf8(bytes)) wrong("a string that is not UTF-8: make it bytes(...)");
     put_cbor_text(out_, bytes);
@@ -319,6 +322,7 @@ Keys push_keys(lua_State* state, int table, const char* what) {
   std::size_t count = 0;
   for (lua_pushnil(state); lua_next(state, table) != 0; lua_pop(state, 1)) ++count;
   charge(state, count * 2);
+  charge_more(state, table_places(state, table) / 4);
   Keys keys{static_cast<Key*>(lua_newuserdatauv(state, (count + 1) * sizeof(Key), 0)), 0};
   for (lua_pushnil(state); lua_next(state, table) != 0; lua_pop(state, 1)) {
     Key& key = *new (keys.rows + keys.count++) Key;

@@ -32,7 +32,7 @@ inline constexpr int kSocketFd = 3;  // of the host, at its start
 inline constexpr std::size_t kHeaderBytes = 9, kHashBytes = 32;
 inline constexpr std::uint32_t kMaxFrameBytes = 16U << 20;
 // The host ends itself if one step takes so long: whoever waited for it is gone.
-inline constexpr unsigned kAbandonedSeconds = 120;
+inline constexpr unsigned kAbandonedSeconds = 900;
 
 // What one step may answer, and be asked. The output: beside its state, which has kMaxStateBytes; the request: with it.
 inline constexpr std::size_t kMaxEffects = kMaxStepEffects, kMaxEvents = kMaxStepEvents,

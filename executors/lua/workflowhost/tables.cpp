@@ -1,0 +1,247 @@
+// Counts the work of tables that no instruction of Lua's machine stands for. Keys whose hashes collide form a chain
+// that each access walks, and a program can choose its keys so; a table that grows or shrinks looks at all of its
+// places. The linker sends the calls of Lua's library here, as those in fixed.cpp. Small tables have short chains and
+// are left out.
+//
+// The layout of tables is that of Lua 5.4 (lobject.h). tests/workflow holds it: the attacks of hostile_test.cpp end
+// by the count alone.
+#include "executors/lua/workflowhost/tables.h"
+
+#include <algorithm>
+#include <bit>
+#include <climits>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <vector>
+
+#include "executors/lua/workflowhost/budget.h"
+
+struct TValue {
+  union {
+    void* object;
+    lua_Integer integer;
+    lua_Number number;
+  };
+  unsigned char tag;
+};
+
+struct TString {
+  void* next;
+  unsigned char tag, marked, extra, short_size;
+  unsigned hash;
+};
+
+struct Node {
+  void* object;
+  unsigned char tag, key_tag;
+  int next;  // distance to the next node of the chain; 0: none
+  union {
+    void* key_object;
+    lua_Integer key_integer;
+  };
+};
+
+struct Table {
+  void* next;
+  unsigned char tag, marked, flags, log_of_nodes;
+  unsigned limit;
+  TValue* array;
+  Node* nodes;
+};
+static_assert(sizeof(TValue) == 16 && sizeof(Node) == 24);
+
+namespace mycojobs::workflow {
+namespace {
+
+// Tags of values, with the bit of what the collector owns.
+constexpr unsigned char kFalse = 1, kInteger = 3, kTrue = 17, kFloat = 19, kShortText = 68, kLongText = 84;
+constexpr unsigned char kTagOfLongText = 20;
+constexpr unsigned char kLargeTable = 6;  // 64 nodes: log_of_nodes
+constexpr unsigned kShortChain = 4;
+constexpr unsigned kSteps = 4;   // along a chain in the time of an instruction
+constexpr unsigned kPlaces = 8;  // that are looked at in that time
+
+bool is_large(const Table* table) { return budget().counting > 1 && table->log_of_nodes >= kLargeTable; }
+bool is_empty(const TValue* value) { return (value->tag & 0x0F) == 0; }
+
+std::size_t array_size(const Table* table) {
+  constexpr unsigned char kLimitIsNoSize = 0x80;
+  return (table->flags & kLimitIsNoSize) != 0 ? std::bit_ceil(table->limit) : table->limit;
+}
+std::size_t node_count(const Table* table) { return std::size_t{1} << table->log_of_nodes; }
+
+Node* node_by_power(const Table* table, unsigned hash) { return table->nodes + (hash & (node_count(table) - 1)); }
+template <class T>
+Node* node_by_remainder(const Table* table, T hash) {
+  return table->nodes + hash % static_cast<T>((node_count(table) - 1) | 1);
+}
+
+// Where the chain of a key begins.
+Node* chain_of_integer(const Table* table, lua_Integer key) {
+  const auto hash = static_cast<lua_Unsigned>(key);
+  return hash <= INT_MAX ? node_by_remainder(table, static_cast<int>(hash)) : node_by_remainder(table, hash);
+}
+Node* chain_of_float(const Table* table, double key) {
+  int exponent = 0;
+  const double scaled = std::frexp(key, &exponent) * -static_cast<double>(INT_MIN);
+  if (!(scaled >= -0x1p63 && scaled < 0x1p63)) return table->nodes;
+  const auto whole = static_cast<lua_Integer>(std::floor(scaled));
+  const unsigned hash = static_cast<unsigned>(exponent) + static_cast<unsigned>(whole);
+  return node_by_remainder(table, static_cast<int>(hash <= INT_MAX ? hash : ~hash));
+}
+
+}  // namespace
+
+std::size_t table_places(lua_State* state, int index) {
+  const auto* const table = static_cast<const Table*>(lua_topointer(state, index));
+  return array_size(table) + node_count(table);
+}
+
+}  // namespace mycojobs::workflow
+
+extern "C" unsigned __attribute__((visibility("hidden")))
+hash_of_long_text(TString*) __asm__("_Z16luaS_hashlongstrP7TString");
+
+namespace mycojobs::workflow {
+namespace {
+
+Node* chain_of_text(const Table* table, TString* key) {
+  return node_by_power(table, key->tag == kTagOfLongText ? hash_of_long_text(key) : key->hash);
+}
+
+Node* chain_of(const Table* table, const TValue* key) {
+  switch (key->tag) {
+    case kInteger:
+      return chain_of_integer(table, key->integer);
+    case kFloat:
+      if (std::floor(key->number) == key->number && std::fabs(key->number) < 0x1p63)  // the same key as the integer
+        return chain_of_integer(table, static_cast<lua_Integer>(key->number));
+      return chain_of_float(table, key->number);
+    case kShortText:
+    case kLongText:
+      return chain_of_text(table, static_cast<TString*>(key->object));
+    case kFalse:
+      return node_by_power(table, 0);
+    case kTrue:
+      return node_by_power(table, 1);
+    default:
+      return node_by_remainder(table, static_cast<unsigned>(reinterpret_cast<std::uintptr_t>(key->object)));
+  }
+}
+
+// The steps from the beginning of a chain to what was found, or to its end.
+void note_chain(const Node* node, const TValue* found) {
+  unsigned steps = 0;
+  for (; static_cast<const void*>(node) != found && node->next != 0; node += node->next) ++steps;
+  if (steps > kShortChain) note_work(steps / kSteps);
+}
+
+bool in_array(const Table* table, const TValue* found) {
+  return found >= table->array && found < table->array + array_size(table);
+}
+
+// A table has looked at all of its places, and walked the chains of all of its keys.
+void note_growth(lua_State* state, const Table* table) {
+  std::uint64_t work = array_size(table) / kPlaces;
+  if (table->log_of_nodes >= kLargeTable) {
+    static std::vector<bool> follows;  // another node of a chain
+    const auto count = static_cast<std::ptrdiff_t>(node_count(table));
+    follows.assign(static_cast<std::size_t>(count), false);
+    for (std::ptrdiff_t i = 0; i < count; ++i)
+      if (table->nodes[i].next != 0) follows[static_cast<std::size_t>(i + table->nodes[i].next)] = true;
+    for (std::ptrdiff_t i = 0; i < count; ++i) {
+      if (follows[static_cast<std::size_t>(i)]) continue;
+      std::uint64_t steps = 0;
+      for (const Node* node = table->nodes + i; node->next != 0; node += node->next) ++steps;
+      if (steps > kShortChain) work += steps * steps / (2 * kSteps);
+    }
+    work += static_cast<std::uint64_t>(count) / kPlaces;
+  }
+  note_work(state, work);
+}
+
+}  // namespace
+}  // namespace mycojobs::workflow
+
+using namespace mycojobs::workflow;
+
+extern "C" {
+
+const TValue* __real__Z16luaH_getshortstrP5TableP7TString(Table*, TString*);
+const TValue* __wrap__Z16luaH_getshortstrP5TableP7TString(Table* table, TString* key) {
+  const TValue* const found = __real__Z16luaH_getshortstrP5TableP7TString(table, key);
+  if (is_large(table)) note_chain(node_by_power(table, key->hash), found);
+  return found;
+}
+
+const TValue* __real__Z11luaH_getstrP5TableP7TString(Table*, TString*);
+const TValue* __wrap__Z11luaH_getstrP5TableP7TString(Table* table, TString* key) {
+  const TValue* const found = __real__Z11luaH_getstrP5TableP7TString(table, key);
+  if (is_large(table)) note_chain(chain_of_text(table, key), found);
+  return found;
+}
+
+const TValue* __real__Z11luaH_getintP5Tablex(Table*, lua_Integer);
+const TValue* __wrap__Z11luaH_getintP5Tablex(Table* table, lua_Integer key) {
+  const TValue* const found = __real__Z11luaH_getintP5Tablex(table, key);
+  if (is_large(table) && !in_array(table, found)) note_chain(chain_of_integer(table, key), found);
+  return found;
+}
+
+const TValue* __real__Z8luaH_getP5TablePK6TValue(Table*, const TValue*);
+const TValue* __wrap__Z8luaH_getP5TablePK6TValue(Table* table, const TValue* key) {
+  const TValue* const found = __real__Z8luaH_getP5TablePK6TValue(table, key);
+  if (is_large(table) && !in_array(table, found)) note_chain(chain_of(table, key), found);
+  return found;
+}
+
+// The length: Lua looks for the last key behind the array by halves.
+lua_Unsigned __real__Z9luaH_getnP5Table(Table*);
+lua_Unsigned __wrap__Z9luaH_getnP5Table(Table* table) {
+  const lua_Unsigned length = __real__Z9luaH_getnP5Table(table);
+  const std::size_t size = array_size(table);
+  if (!is_large(table) || size != table->limit || (size > 0 && is_empty(table->array + size - 1))) return length;
+  const auto has = [&](lua_Unsigned key) {
+    return !is_empty(__wrap__Z11luaH_getintP5Tablex(table, static_cast<lua_Integer>(key)));
+  };
+  lua_Unsigned low = std::max<lua_Unsigned>(size, 1), high = low;
+  if (!has(size + 1)) return length;
+  do {
+    low = high;
+    if (high > LUA_MAXINTEGER / 2) return length;
+    high *= 2;
+  } while (has(high));
+  while (high - low > 1) {
+    const lua_Unsigned middle = (low + high) / 2;
+    (has(middle) ? low : high) = middle;
+  }
+  return length;
+}
+
+void __real__Z14luaH_finishsetP9lua_StateP5TablePK6TValueS5_PS3_(lua_State*, Table*, const TValue*, const TValue*,
+                                                                 TValue*);
+void __wrap__Z14luaH_finishsetP9lua_StateP5TablePK6TValueS5_PS3_(lua_State* state, Table* table, const TValue* key,
+                                                                 const TValue* place, TValue* value) {
+  const std::uint64_t before = budget().allocated;
+  __real__Z14luaH_finishsetP9lua_StateP5TablePK6TValueS5_PS3_(state, table, key, place, value);
+  if (budget().allocated != before && budget().counting > 1) note_growth(state, table);
+}
+
+void __real__Z8luaH_setP9lua_StateP5TablePK6TValuePS3_(lua_State*, Table*, const TValue*, TValue*);
+void __wrap__Z8luaH_setP9lua_StateP5TablePK6TValuePS3_(lua_State* state, Table* table, const TValue* key,
+                                                       TValue* value) {
+  if (is_large(table)) __wrap__Z8luaH_getP5TablePK6TValue(table, key);
+  const std::uint64_t before = budget().allocated;
+  __real__Z8luaH_setP9lua_StateP5TablePK6TValuePS3_(state, table, key, value);
+  if (budget().allocated != before && budget().counting > 1) note_growth(state, table);
+}
+
+void __real__Z11luaH_setintP9lua_StateP5TablexP6TValue(lua_State*, Table*, lua_Integer, TValue*);
+void __wrap__Z11luaH_setintP9lua_StateP5TablexP6TValue(lua_State* state, Table* table, lua_Integer key, TValue* value) {
+  if (is_large(table)) __wrap__Z11luaH_getintP5Tablex(table, key);
+  const std::uint64_t before = budget().allocated;
+  __real__Z11luaH_setintP9lua_StateP5TablexP6TValue(state, table, key, value);
+  if (budget().allocated != before && budget().counting > 1) note_growth(state, table);
+}
+}
