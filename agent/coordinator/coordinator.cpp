@@ -166,10 +166,12 @@ class ContextThread final : public ContextTurns {
       MJ_CHECK(tidy->started());
     }
     std::unique_ptr<WorldThread> worlds;
+    std::shared_ptr<workflow::Engines> engines;
     if (!all.workflow_host.empty()) {
       workflow::EngineOptions options;
       options.program = all.workflow_host;
-      const auto engines = std::make_shared<workflow::Engines>(std::move(options), settings.context);
+      options.processes = StepShares().threads;
+      engines = std::make_shared<workflow::Engines>(std::move(options), settings.context);
       MJ_TRY(started, WorldThread::start(
                           stores, clock, settings.context,
                           [engines](const WorkflowSpec& spec, const WorkflowManifest& manifest,
@@ -179,6 +181,7 @@ class ContextThread final : public ContextTurns {
     }
     std::unique_ptr<ContextThread> made(new ContextThread(std::move(flows), std::move(store), std::move(waiter), clock,
                                                           std::move(settings), std::move(worlds)));
+    made->engines_ = std::move(engines);
     made->router_ = std::move(router);
     made->notifier_ = std::move(notifier);
     made->prerequisites_ = std::move(prerequisites);
@@ -196,6 +199,7 @@ class ContextThread final : public ContextTurns {
     notifier_->ask_to_stop();
     supervisor_->ask_to_stop();
     if (worlds_) worlds_->stop();
+    if (engines_) engines_->stop();
     if (tidy_) tidy_->stop();
   }
 
@@ -239,8 +243,9 @@ class ContextThread final : public ContextTurns {
 
   Id context_;
   ContextRounds rounds_;
-  std::unique_ptr<TidyThread> tidy_;     // ends last: it may have to wait for a disk
-  std::unique_ptr<WorldThread> worlds_;  // null: workflows are left to others
+  std::unique_ptr<TidyThread> tidy_;            // ends last: it may have to wait for a disk
+  std::unique_ptr<WorldThread> worlds_;         // null: workflows are left to others
+  std::shared_ptr<workflow::Engines> engines_;  // of worlds_
   Pulse pulse_;
   std::atomic<bool> away_{false};
   std::unique_ptr<Router> router_;

@@ -1,13 +1,12 @@
 #include "coordinator/world_rounds.h"
 
 #include <algorithm>
-#include <future>
+#include <atomic>
 #include <limits>
 #include <nlohmann/json.hpp>
 
 #include "base/ids.h"
 #include "base/log.h"
-#include "base/thread.h"
 #include "coordinator/create.h"
 #include "coordinator/progress.h"
 #include "domain/cbor.h"
@@ -28,6 +27,8 @@ using nlohmann::json;
 constexpr std::uint32_t kWorldsAtOnce = 16;
 constexpr std::uint64_t kWorldsIdleMs = 1000;
 constexpr std::uint64_t kPutOffMs = 5000;
+constexpr std::uint64_t kMaxStepPauseMs = 600'000;  // of an instance whose step fails in the engine again and again
+constexpr std::size_t kStepsAhead = 8;              // that are begun for each thread of a deployment
 // For what no notice came of: each world once in this time, some of them at once.
 constexpr std::uint64_t kLookEveryMs = 60000, kGlanceEveryMs = 250;
 constexpr std::size_t kWorldsGlanced = 64, kCarriersGlanced = 1000;
@@ -86,8 +87,13 @@ Result<std::uint64_t> WorldRounds::round() {
   pubkeys_.clear();
   place_.reset();
   MJ_CHECK(look_around());
-  MJ_TRY(due, parts_.worlds.due(context_, kWorldsAtOnce + static_cast<std::uint32_t>(put_off_.size())));
   bool worked = false;
+  for (const std::string& name : pool_.pop_finished()) {
+    if (!worlds_.contains(name)) continue;
+    MJ_CHECK(work(name));
+    worked = true;
+  }
+  MJ_TRY(due, parts_.worlds.due(context_, kWorldsAtOnce + static_cast<std::uint32_t>(put_off_.size())));
   for (const std::string& name : due.first) {
     const auto off = put_off_.find(name);
     if (off != put_off_.end() && off->second.until_ms > parts_.clock.boot_ms()) continue;
@@ -98,8 +104,13 @@ Result<std::uint64_t> WorldRounds::round() {
   return due.second == 0 ? kWorldsIdleMs : std::min(kWorldsIdleMs, due.second);
 }
 
+void WorldRounds::forget(const std::string& name) {
+  pool_.drop_queued(name);
+  worlds_.erase(name);
+}
+
 Result<void> WorldRounds::recover() {
-  worlds_.clear();
+  while (!worlds_.empty()) forget(worlds_.begin()->first);
   put_off_.clear();
   place_.reset();
   runs_.forget_runs();
@@ -203,7 +214,7 @@ Result<void> WorldRounds::work(const std::string& name) {
     auto more = world ? work_once(**world) : tl::unexpected<Error>(world.error());
     if (more && !*more) break;
     if (more) continue;
-    worlds_.erase(name);  // what was decided and not committed goes with it
+    forget(name);
     if (is_unavailable(more.error())) return tl::unexpected<Error>(std::move(more).error());
     if (more.error().code == Code::conflict) continue;
     put_off(name, more.error());
@@ -234,9 +245,10 @@ Result<bool> WorldRounds::work_once(World& world) {
 std::uint64_t WorldRounds::due_of(const World& world) {
   const WorldState& state = world.loaded.state();
   const WorldIndex& index = world.loaded.index();
-  if (!index.queued().empty() || state.ready.size() > world.put_off.size()) return now_ms_;
+  const std::size_t delayed = world.put_off.size() + world.running.size();
+  if (!index.queued().empty() || state.ready.size() > delayed) return now_ms_;
   std::uint64_t at = index.timers().empty() ? 0 : index.timers().begin()->first;
-  if (!world.put_off.empty()) at = at == 0 ? now_ms_ + kPutOffMs : std::min(at, now_ms_ + kPutOffMs);
+  if (delayed > 0) at = at == 0 ? now_ms_ + kPutOffMs : std::min(at, now_ms_ + kPutOffMs);
   return at;
 }
 
@@ -519,13 +531,15 @@ Result<std::size_t> WorldRounds::settle_by_time(LoadedWorld& world) {
 
 // ---- steps ----
 
-struct WorldRounds::Taking {
+struct WorldRounds::StepExecution {
   CellId cell;
   MailId mail;
-  const WorkflowManifest* manifest = nullptr;
+  ManifestRef manifest;
   const WorkflowSpec* spec = nullptr;
   StepRequest request;
   Result<StepAnswer> answer = tl::unexpected<Error>(Error{});
+  std::uint64_t took_ms = 0;
+  std::atomic<bool> has_ended{false};  // the fields above belong to the round again
 };
 
 // Instances take turns, each a step: who has more to do comes again when the others have had theirs; and when each has
@@ -541,7 +555,9 @@ Result<std::size_t> WorldRounds::take_steps(World& world) {
   while (taken < limits_.steps && world.loaded.news_bytes() < most_bytes &&
          world.loaded.index().queued().size() < kEffectsAtOnce && parts_.clock.boot_ms() < now + kStepsMs) {
     const std::size_t ready = state.ready.size();
-    MJ_TRY(some, take_some(world, limits_.steps - taken, most_bytes));
+    MJ_CHECK(begin_steps(world, limits_.steps - taken, most_bytes));
+    wait_for_steps(world);
+    MJ_TRY(some, end_steps(world, most_bytes));
     if (some == 0) break;
     taken += some;
     const bool each_had_a_turn = state.ready.empty() || state.ready.begin()->first >= next_turn;
@@ -551,62 +567,98 @@ Result<std::size_t> WorldRounds::take_steps(World& world) {
   return taken;
 }
 
-// What does not fit into the commit is taken again in the next: the same request brings the same answer.
-Result<std::size_t> WorldRounds::take_some(World& world, std::size_t most, std::size_t most_bytes) {
+Result<void> WorldRounds::begin_steps(World& world, std::size_t most, std::size_t most_bytes) {
   LoadedWorld& loaded = world.loaded;
   std::set<CellId> without;
   for (const auto& [cell, until] : world.put_off) without.insert(cell);
-  std::vector<Taking> all;
   std::size_t bytes = loaded.news_bytes();
-  for (const CellId& id : next_cells(loaded.state(), std::min(most, limits_.parallel * 8), without)) {
+  for (const auto& each : world.running) {
+    without.insert(each->cell);
+    bytes += each->request.state ? each->request.state->size() : 0;
+  }
+  most = std::min(most, limits_.shares.per_deployment * kStepsAhead);
+  if (world.running.size() >= most) return {};
+  for (const CellId& id : next_cells(loaded.state(), most - world.running.size(), without)) {
     const CellState& cell = *loaded.state().cell(id);
-    if (!all.empty() && bytes >= most_bytes) break;
+    if (!world.running.empty() && bytes >= most_bytes) break;
     bytes += cell.state ? cell.state->size : 0;
-    Taking taking;
-    taking.cell = id;
-    taking.mail = cell.mail.front().id;
-    taking.manifest = loaded.catalog().find(cell.manifest);
-    taking.spec = taking.manifest == nullptr ? nullptr : taking.manifest->workflow(id.workflow);
+    auto step = std::make_shared<StepExecution>();
+    step->cell = id;
+    step->mail = cell.mail.front().id;
+    step->manifest = loaded.catalog().share(cell.manifest);
+    step->spec = step->manifest == nullptr ? nullptr : step->manifest->workflow(id.workflow);
     auto request = loaded.request_of(parts_.worlds, id);
     if (!request && is_unavailable(request.error())) return tl::unexpected<Error>(std::move(request).error());
-    if (request && taking.spec != nullptr) {
-      taking.request = std::move(*request);
-      all.push_back(std::move(taking));
+    if (!request || step->spec == nullptr) {
+      put_step_off(world, id, step->mail, request ? "its code is gone" : request.error().message);
       continue;
     }
-    world.put_off[id] = parts_.clock.boot_ms() + kPutOffMs;
-    log(LogLevel::error, "workflows", "context {}: {} waits: {}", context_,
-        in_trace(shown(id), trace_of(loaded, taking.mail.height)),
-        request ? "its code is gone" : request.error().message);
+    const Id owner = owner_of(loaded, cell);
+    step->request = std::move(*request);
+    step->request.owner = owner;
+    world.running.push_back(step);
+    submit(loaded.name(), owner, std::move(step));
   }
-  run_steps(all);
+  return {};
+}
+
+void WorldRounds::submit(const std::string& world, Id owner, std::shared_ptr<StepExecution> step) {
+  pool_.submit(owner, world, [this, step = std::move(step)] {
+    const std::uint64_t begin = parts_.clock.boot_ms();
+    step->answer = parts_.take_step(*step->spec, *step->manifest, step->request);
+    step->took_ms = parts_.clock.boot_ms() - begin;
+    const bool worked = step->answer.has_value();
+    step->has_ended = true;
+    return worked;
+  });
+}
+
+// A world of slow steps has had its wait: the end of a step brings its next commit.
+void WorldRounds::wait_for_steps(World& world) {
+  if (world.is_slow || world.running.empty()) return;
+  const auto all_have_ended = [&] {
+    return std::all_of(world.running.begin(), world.running.end(),
+                       [](const auto& each) { return each->has_ended.load(); });
+  };
+  world.is_slow = !pool_.wait(limits_.step_wait_ms, all_have_ended);
+}
+
+// What does not fit into the commit is of the next. An instance that was ended or removed while its step ran has no
+// place for the answer.
+Result<std::size_t> WorldRounds::end_steps(World& world, std::size_t most_bytes) {
+  LoadedWorld& loaded = world.loaded;
+  std::vector<std::shared_ptr<StepExecution>> left;
+  std::uint64_t longest_ms = 0;
   std::size_t taken = 0;
-  for (Taking& each : all) {
-    if (taken > 0 && loaded.news_bytes() >= most_bytes) break;
-    parts_.metrics->add(Metric::workflow_steps, {context_, each.answer ? "ok" : "error"});
-    if (each.answer) {
-      MJ_CHECK(decide_traced(loaded, trace_of(loaded, each.mail.height),
-                             {sample(), StepDone{each.cell, each.mail, std::move(*each.answer)}}));
-      ++taken;
+  for (auto& each : std::exchange(world.running, {})) {
+    if (!each->has_ended || (taken > 0 && loaded.news_bytes() >= most_bytes)) {
+      left.push_back(std::move(each));
       continue;
     }
-    world.put_off[each.cell] = parts_.clock.boot_ms() + kPutOffMs;
-    log(LogLevel::error, "workflows", "context {}: {} waits: {}", context_,
-        in_trace(shown(each.cell), trace_of(loaded, each.mail.height)), each.answer.error().message);
+    longest_ms = std::max(longest_ms, each->took_ms);
+    const CellState* cell = loaded.state().cell(each->cell);
+    if (cell == nullptr || cell->failed || cell->mail.empty() || cell->mail.front().id != each->mail) continue;
+    parts_.metrics->add(Metric::workflow_steps, {context_, each->answer ? "ok" : "error"});
+    if (!each->answer) {
+      put_step_off(world, each->cell, each->mail, each->answer.error().message);
+      continue;
+    }
+    world.pauses.erase(each->cell);
+    MJ_CHECK(decide_traced(loaded, trace_of(loaded, each->mail.height),
+                           {sample(), StepDone{each->cell, each->mail, std::move(*each->answer)}}));
+    ++taken;
   }
+  world.running = std::move(left);
+  if (world.running.empty()) world.is_slow = longest_ms > limits_.step_wait_ms;
   return taken;
 }
 
-void WorldRounds::run_steps(std::vector<Taking>& all) {
-  const std::size_t lanes = std::min(limits_.parallel, all.size());
-  const auto take = [&](std::size_t from) {
-    for (std::size_t i = from; i < all.size(); i += lanes)
-      all[i].answer = parts_.take_step(*all[i].spec, *all[i].manifest, all[i].request);
-  };
-  std::vector<std::future<void>> others;
-  for (std::size_t i = 1; i < lanes; ++i) others.push_back(run_beside([&take, i] { take(i); }));
-  if (!all.empty()) take(0);
-  for (std::future<void>& each : others) each.get();
+void WorldRounds::put_step_off(World& world, const CellId& cell, const MailId& mail, const std::string& why) {
+  std::uint64_t& pause = world.pauses[cell];
+  pause = std::clamp(2 * pause, kPutOffMs, kMaxStepPauseMs);
+  world.put_off[cell] = parts_.clock.boot_ms() + pause;
+  log(LogLevel::error, "workflows", "context {}: {} waits: {}", context_,
+      in_trace(shown(cell), trace_of(world.loaded, mail.height)), why);
 }
 
 // ---- effects ----

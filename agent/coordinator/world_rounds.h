@@ -6,8 +6,9 @@
 // the world (WorldIndex::queued()), and publishing twice is publishing once: the intent is the idempotency key. A
 // commit that somebody else was faster than is thrown away, with its world. An effect begins in the name of its owner
 // (AppliedManifest), while that actor may do the same by itself, and within the limits that hold for its jobs. A world,
-// or an instance, that cannot be moved on is put off and holds no other up. One thread; the engine has processes of its
-// own, and threads for a round's steps.
+// or an instance, that cannot be moved on is put off and holds no other up. One thread; steps run on a pool of threads
+// (step_pool.h), and the engine has processes of its own. A commit waits a moment for the steps that it has begun; a
+// step that takes longer is of a later commit, and delays no other world.
 #pragma once
 
 #include <cstdint>
@@ -19,6 +20,7 @@
 #include <vector>
 
 #include "coordinator/flow_run.h"
+#include "coordinator/step_pool.h"
 #include "coordinator/world.h"
 #include "coordinator/world_inbox.h"
 #include "coordinator/world_traces.h"
@@ -35,7 +37,8 @@ namespace mycojobs {
 struct WorldLimits {
   std::uint64_t snapshot_every = 5000;  // facts; and at least as many as there are instances
   std::size_t mail = 200, steps = 128;  // of a commit
-  std::size_t parallel = 4;             // steps at once
+  StepShares shares = {};               // of the threads for steps
+  std::uint64_t step_wait_ms = 8;       // of a commit, for the steps that run
   std::size_t cell_mail = kMaxCellMail;
   // Of a commit, of what came in, and once more of what steps gave. The store takes 256 MiB at once.
   std::size_t bytes = 48U << 20;
@@ -53,9 +56,10 @@ class WorldRounds {
     const Clock& clock;
     JobLimits limits = {};  // of the jobs and flows that effects start
     std::shared_ptr<Metrics> metrics = no_metrics();
+    std::function<void()> wake = [] {};  // any thread: a step has ended between two rounds
   };
   WorldRounds(Parts parts, Id context, WorldLimits limits = {})
-      : parts_(std::move(parts)), context_(context), limits_(limits) {}
+      : parts_(std::move(parts)), context_(context), limits_(limits), pool_(limits.shares, parts_.wake) {}
 
   // How long until the next one, ms, if nothing happens meanwhile; 0: there is more. Error unavailable: the store's.
   Result<std::uint64_t> round();
@@ -63,13 +67,17 @@ class WorldRounds {
   Result<void> recover();
 
  private:
+  struct StepExecution;
   struct World {
     LoadedWorld loaded;
     WorldInbox inbox = WorldInbox();
-    std::map<CellId, std::uint64_t> put_off = {};     // instances without a step for now, until: our clock
-    std::string looked = {};                          // up to this carrier
-    std::uint64_t next_look_ms = 0;                   // our clock
-    std::set<std::string> unheard = {};               // carriers that have ended, as a look has found
+    std::map<CellId, std::uint64_t> put_off = {};              // instances without a step for now, until: our clock
+    std::map<CellId, std::uint64_t> pauses = {};               // how long they were put off last, ms
+    std::vector<std::shared_ptr<StepExecution>> running = {};  // steps that the pool has, in the order of their begin
+    bool is_slow = false;                                      // its steps take longer than a commit waits for them
+    std::string looked = {};                                   // up to this carrier
+    std::uint64_t next_look_ms = 0;                            // our clock
+    std::set<std::string> unheard = {};                        // carriers that have ended, as a look has found
     std::map<std::string, std::string> refused = {};  // carrier to the reason for which its receipt was refused
     int drained = 0;                                  // passes to come to rest for a snapshot
   };
@@ -106,10 +114,13 @@ class WorldRounds {
   bool has_waited(const World&, const WorldGlance&);
   Result<std::size_t> settle_by_time(LoadedWorld&);
   // Steps.
-  struct Taking;
   Result<std::size_t> take_steps(World&);
-  Result<std::size_t> take_some(World&, std::size_t most, std::size_t most_bytes);
-  void run_steps(std::vector<Taking>&);
+  Result<void> begin_steps(World&, std::size_t most, std::size_t most_bytes);
+  void submit(const std::string& world, Id owner, std::shared_ptr<StepExecution>);
+  void wait_for_steps(World&);
+  Result<std::size_t> end_steps(World&, std::size_t most_bytes);
+  void put_step_off(World&, const CellId&, const MailId&, const std::string& why);
+  void forget(const std::string& name);  // what was decided and not committed goes with it
   // Effects.
   Result<std::size_t> publish(LoadedWorld&);
   Result<void> publish_one(LoadedWorld&, const std::string& intent);
@@ -140,6 +151,7 @@ class WorldRounds {
   std::optional<Place> place_;                           // the same
   std::uint64_t next_list_ms_ = 0, next_glance_ms_ = 0;  // our clock
   std::uint64_t now_ms_ = 0;                             // the store's clock, as of this pass
+  StepPool pool_;                                        // last: its threads end before the rest
 };
 
 }  // namespace mycojobs

@@ -30,7 +30,7 @@ WorldThread::WorldThread(Stores stores, std::unique_ptr<Waiter> waiter, const Cl
     : ContextTurns(std::move(waiter), clock, hints_of(context)),
       stores_(std::move(stores)),
       rounds_({*stores_.jobs, *stores_.flows, *stores_.worlds, std::move(take_step), clock, std::move(limits),
-               std::move(metrics)},
+               std::move(metrics), [this] { wake(); }},
               context),
       log_once_("workflows", context) {}
 

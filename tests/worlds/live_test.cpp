@@ -2,8 +2,11 @@
 // tests/workflow/invariants_test.cpp.
 #include <gmock/gmock.h>
 
+#include <atomic>
+#include <future>
 #include <map>
 #include <set>
+#include <thread>
 
 #include "domain/cbor.h"
 #include "domain/codec.h"
@@ -830,6 +833,81 @@ TEST_F(WorldLive, AStepThatCannotBeTakenHoldsNobodyUp) {
   };
   for (int i = 0; i < 60; ++i) stage_.step(1000);
   EXPECT_EQ(stage_.status(1), "waiting");
+}
+
+// Rounds until it is so; steps run on threads of their own.
+void play_until(WorldStage& stage, const std::function<bool()>& is_so) {
+  for (int i = 0; i < 20'000 && !is_so(); ++i) {
+    stage.step(1);
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+}
+
+// One deployment's steps do not end; the instances of another one take theirs.
+TEST(WorldIsolation, ASlowStepDelaysItsOwnDeploymentAlone) {
+  WorldStage stage({.step_wait_ms = 1});
+  ASSERT_TRUE(stage.apply());
+  json slow = shop_manifest();
+  slow["name"] = "acme/slow@1";
+  ASSERT_TRUE(stage.apply(slow, "return {'slow'}"));
+  std::promise<void> release;
+  std::shared_future<void> released = release.get_future().share();
+  std::atomic<bool> is_slow{true};
+  stage.code = [&](const WorkflowSpec& spec, const StepRequest& request) -> Result<StepOutput> {
+    if (is_slow && request.event.key == encode_cbor(1).value()) released.wait();
+    return shop_step(spec, request);
+  };
+  const auto place = [&](const char* world, int id) {
+    return service::send_event(stage.by, stage.in(),
+                               {"acme/Placed@1", json{{"id", id}, {"how", "keep"}}.dump(), world});
+  };
+  for (int i = 0; i < 3; ++i) ASSERT_TRUE(place("acme/slow@1", 1));
+  stage.step();
+  ASSERT_TRUE(place("acme/slow@1", 1));
+  for (int id = 2; id < 40; ++id) ASSERT_TRUE(place(WorldStage::kShop, id));
+  const auto status_in = [&](const char* world, int id) {
+    const LoadedWorld loaded = LoadedWorld::load(*stage.worlds, WorldStage::kContext, world).value();
+    const CellState* cell = loaded.state().cell({"acme/order@1", encode_cbor(id).value()});
+    return cell == nullptr ? "none" : std::string(word(cell->status()));
+  };
+  const auto all_wait = [&] {
+    for (int id = 2; id < 40; ++id)
+      if (status_in(WorldStage::kShop, id) != "waiting") return false;
+    return true;
+  };
+  play_until(stage, all_wait);
+  EXPECT_TRUE(all_wait());
+  EXPECT_EQ(status_in("acme/slow@1", 1), "running");
+  is_slow = false;
+  release.set_value();
+  play_until(stage, [&] { return status_in("acme/slow@1", 1) == "waiting"; });
+  EXPECT_EQ(status_in("acme/slow@1", 1), "waiting");
+  EXPECT_THAT(stage.trouble(), IsEmpty());
+}
+
+// What was ended from outside while its step ran takes no answer of that step.
+TEST(WorldIsolation, AnInstanceThatIsCancelledDuringItsStepStaysCancelled) {
+  WorldStage stage({.step_wait_ms = 1});
+  ASSERT_TRUE(stage.apply());
+  std::promise<void> release;
+  std::shared_future<void> released = release.get_future().share();
+  std::atomic<int> begun{0}, ended{0};
+  stage.code = [&](const WorkflowSpec& spec, const StepRequest& request) -> Result<StepOutput> {
+    ++begun;
+    released.wait();
+    ++ended;
+    return shop_step(spec, request);
+  };
+  stage.place(1, "keep");
+  play_until(stage, [&] { return begun > 0; });
+  ASSERT_TRUE(service::cancel_instance(stage.by, stage.in(), {"acme/order@1", "1"}, "enough"));
+  play_until(stage, [&] { return stage.status(1) == "failed"; });
+  EXPECT_EQ(stage.status(1), "failed");
+  release.set_value();
+  play_until(stage, [&] { return ended > 0; });
+  for (int i = 0; i < 10; ++i) stage.step(1);
+  EXPECT_EQ(stage.status(1), "failed");
+  EXPECT_EQ(stage.show(1).at("steps"), 0) << stage.show(1);
 }
 
 TEST_F(WorldLive, AnEventWhoseReplyIsLostIsSentOnceByItsKey) {

@@ -178,7 +178,11 @@ WorldStage::WorldStage(WorldLimits limits, int coordinators)
       flows(server.open_flows().value()),
       worlds(server.open_workflows().value()),
       limits_(limits) {
-  limits_.parallel = 1;
+  if (limits_.step_wait_ms == WorldLimits().step_wait_ms) {
+    // One step at a time, and a commit waits for all of them.
+    limits_.shares.threads = limits_.shares.per_deployment = 1;
+    limits_.step_wait_ms = 60'000;
+  }
   coordinators_.resize(static_cast<std::size_t>(coordinators));
   for (Coordinating& each : coordinators_) begin(each);
   ContextSettings settings;

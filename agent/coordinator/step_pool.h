@@ -1,0 +1,84 @@
+// Threads that run the steps of a context's workflows, so that its round waits for none of them. Each deployment (a
+// world) has a queue of its own:
+//
+//   turns     the deployments with queued steps take turns; a queue is worked off in its order
+//   shares    a deployment has at most `per_deployment` threads, and an owner `per_owner`: a slow deployment delays
+//             itself, and the other deployments of its owner have threads left. The last `reserve` threads are for
+//             owners that have none
+//   penalty   an owner whose step made the engine fail has one thread for `penalty_ms`
+//
+// Safe to share between threads.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <list>
+#include <map>
+#include <mutex>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "mycojobs/records.h"
+
+namespace mycojobs {
+
+struct StepShares {
+  std::size_t threads = 16, per_owner = 6, per_deployment = 4, reserve = 4;
+  std::uint64_t penalty_ms = 60'000;
+};
+
+class StepPool {
+ public:
+  using Step = std::function<bool()>;  // false: the engine failed
+  // on_finished: called by a thread of the pool when a step has ended and no thread waits in wait().
+  StepPool(StepShares shares, std::function<void()> on_finished)
+      : shares_(shares), on_finished_(std::move(on_finished)) {}
+  ~StepPool();  // drops what is queued, and waits for the steps that run
+  StepPool(const StepPool&) = delete;
+  StepPool& operator=(const StepPool&) = delete;
+
+  // Where no thread can be had, the caller's runs the step.
+  void submit(Id owner, const std::string& deployment, Step);
+  void drop_queued(const std::string& deployment);
+  // Returns when `done` is true, which is asked whenever a step has ended, or the time is over. True: it is done.
+  bool wait(std::uint64_t most_ms, const std::function<bool()>& done);
+  // Deployments of which steps have ended since the last call.
+  std::set<std::string> pop_finished();
+
+ private:
+  using Moment = std::chrono::steady_clock::time_point;
+  struct Queue {
+    std::string deployment;
+    Id owner = 0;
+    std::deque<Step> steps;
+    std::size_t running = 0;
+  };
+  struct Owner {
+    std::size_t running = 0;
+    Moment penalty_until = {};
+  };
+  void add_thread();
+  void run();
+  bool may_run(const Queue&) const;
+  std::list<Queue>::iterator next();
+  void run_one(std::unique_lock<std::mutex>&, std::list<Queue>::iterator);
+
+  const StepShares shares_;
+  const std::function<void()> on_finished_;
+  std::mutex mutex_;
+  std::condition_variable queued_, finished_;
+  std::list<Queue> queues_;  // the first has the next turn; only such with steps that are queued or run
+  std::map<Id, Owner> owners_;
+  std::set<std::string> finished_deployments_;
+  std::size_t waiting_ = 0, running_ = 0, idle_threads_ = 0;  // steps that are queued, that run
+  bool waited_for_ = false, stops_ = false;
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace mycojobs
