@@ -74,7 +74,7 @@ TEST_F(HousekeepingTest, JumpOfTheStoresClockExpiresNothingBeforeAWholeLeaseWasS
   EXPECT_EQ(waiting(), 1U);
 }
 
-TEST_F(HousekeepingTest, JumpOfTheStoresClockSparesALeaseThatIsLongerThanOurs) {
+TEST_F(HousekeepingTest, JumpOfTheStoresClockSparesLongerLeases) {
   submit();
   ClaimRequest request{.context = 1, .runner = 1, .instance = "a1", .queues = {"queue:fake"}};
   request.lease_ms = 90000;
