@@ -6,6 +6,7 @@
 
 #include "bench.h"
 #include "inspect/rebuild.h"
+#include "store/redis_store.h"
 
 namespace mycojobs {
 namespace {
@@ -619,6 +620,135 @@ TEST_P(Dispatch, JobThatTimedOutInALongQueueRunsAgainOnce) {
   EXPECT_EQ(last_anomaly(), "");
 }
 
+TEST_P(Dispatch, QueueTimeoutOfADelayedJobBeginsWhenItIsDue) {
+  const std::uint64_t due = store_->now_ms().value() + 3600000;
+  submit_with(1, [&](Job& j) { j.queue_timeout_ms = 1, j.run_at_ms = due; });
+  EXPECT_EQ(place(1).wait_until_ms, due + 1);
+  push_plain(2, {"queue_timeout_ms", "1", "queued_ms", "1", "run_at_ms", std::to_string(due)});
+  EXPECT_THAT(claim_keys(), IsEmpty());
+  EXPECT_EQ(detail(2), "delayed");
+  EXPECT_EQ(place(2).wait_until_ms, due + 1);
+  EXPECT_EQ(tick().overdue, 0U);
+}
+
+TEST_P(Dispatch, CancelledJobThatWaitedIsInNoIndex) {
+  submit(1);
+  submit_with(2, [](Job& j) { j.dependends = {1}, j.queue_timeout_ms = 3600000; });
+  EXPECT_THAT(claim_keys(), ElementsAre("job:12:1"));
+  EXPECT_EQ(bench_->plain(1, {"EXISTS", "mj:dependents:job:12:1", "mj:overdue"}).number(), 2U);
+  ASSERT_TRUE(store_->cancel(1, "job:12:2").has_value());
+  EXPECT_EQ(bench_->plain(1, {"EXISTS", "mj:dependents:job:12:1", "mj:overdue"}).number(), 0U);
+}
+
+// Its agent refuses the record. A job that waited for itself would wait without end.
+TEST_P(Dispatch, JobThatDependsOnItselfIsHandedOut) {
+  push_plain(1, {"dependends", "[1]"});
+  EXPECT_THAT(claim_keys(), ElementsAre("job:12:1"));
+}
+
+TEST_P(Dispatch, JobThatTimedOutInAShortQueueHasOneEntryAgain) {
+  submit_with(1, [](Job& j) { j.queue_timeout_ms = 1; });
+  EXPECT_TRUE(eventually([&] { return tick().overdue == 1; }));
+  EXPECT_EQ(outcome(store_->requeue(1, "job:12:1")), "ok");
+  EXPECT_EQ(store_->queue_length(1, "queue:python").value(), 1U);
+}
+
+TEST_P(Dispatch, EndReplacesResultsThatThePlainRecordHad) {
+  push_plain(1, {"result", R"({"old":"1"})", "result_json", R"(["old"])", "receipt", "old"});
+  claim_keys();
+  EXPECT_EQ(outcome(end(claimed_.at("job:12:1").ref, failed())), "ok");
+  for (const char* name : {"result", "result_json", "receipt"}) EXPECT_EQ(field("job:12:1", name), "") << name;
+}
+
+TEST_P(Dispatch, JobThatRunsAgainIsNoDeadLetterAnyMore) {
+  submit(1);
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(outcome(report(Release{claim_one().ref, "killed"})), "ok");
+  EXPECT_THAT(claim_keys(), IsEmpty());
+  ASSERT_EQ(store_->dead_letters(1, 10).value().size(), 1U);
+  EXPECT_EQ(outcome(store_->requeue(1, "job:12:1")), "ok");
+  EXPECT_THAT(store_->dead_letters(1, 10).value(), IsEmpty());
+}
+
+// No step leaves such a claim. Another client or a repair may.
+TEST_P(Dispatch, CancelRequestOnAQueuedJobEndsIt) {
+  submit(1);
+  bench_->plain(1, {"HSET", "mj:claim:job:12:1", "cancel", "1"});
+  EXPECT_THAT(claim_keys(), IsEmpty());
+  EXPECT_EQ(detail(1), "cancelled");
+  EXPECT_EQ(store_->queue_length(1, "queue:python").value(), 0U);
+}
+
+TEST_P(Dispatch, CancelledRunThatFailsIsNotRetried) {
+  submit(1);
+  claim_keys();
+  ASSERT_TRUE(store_->cancel(1, "job:12:1").has_value());
+  EXPECT_EQ(outcome(report(EndReport{claimed_.at("job:12:1").ref, failed(), 0})), "ok");
+  EXPECT_EQ(status(1), "error");
+  EXPECT_EQ(place(1).claim.state, "ended");
+}
+
+TEST_P(Dispatch, JobThatGotItsSlotHasNoTurnAnyMore) {
+  for (const Id id : {1U, 2U}) submit_with(id, [](Job& j) { j.concurrency_key = "db"; });
+  EXPECT_THAT(claim_keys(), ElementsAre("job:12:1"));
+  EXPECT_EQ(bench_->plain(1, {"HEXISTS", "mj:claim:job:12:2", "turn"}).number(), 1U);
+  finish(1);
+  EXPECT_THAT(claim_keys(), ElementsAre("job:12:2"));
+  EXPECT_EQ(bench_->plain(1, {"HEXISTS", "mj:claim:job:12:2", "turn"}).number(), 0U);
+  EXPECT_EQ(bench_->plain(1, {"HEXISTS", "mj:claim:job:12:2", "held"}).number(), 0U);
+}
+
+TEST_P(Dispatch, HeldJobIsLetGoWhenItsLimitGrows) {
+  for (const Id id : {1U, 2U, 3U}) submit_with(id, [](Job& j) { j.concurrency_key = "db", j.concurrency_limit = 2; });
+  EXPECT_THAT(claim_keys(), ElementsAre("job:12:1", "job:12:2"));
+  tick();
+  EXPECT_THAT(claim_keys(), IsEmpty());
+  bench_->plain(1, {"HSET", "job:12:3", "concurrency_limit", "3"});
+  tick();
+  EXPECT_THAT(claim_keys(), ElementsAre("job:12:3"));
+}
+
+TEST_P(Dispatch, StrayLimitOfTheWaitEndsNoRun) {
+  submit(1);
+  claim_keys();
+  bench_->plain(1, {"ZADD", "mj:overdue", "1", "job:12:1"});
+  EXPECT_EQ(tick().overdue, 0U);
+  EXPECT_EQ(place(1).claim.state, "live");
+  EXPECT_EQ(bench_->plain(1, {"EXISTS", "mj:overdue"}).number(), 0U);
+  finish(1);
+}
+
+TEST_P(Dispatch, RetentionWaitsForTheAnswerToAMessage) {
+  submit(1);
+  claim_keys();
+  finish(1);
+  bench_->plain(1, {"HSET", "mj:claim:job:12:1", "awaited", "message:12:1"});
+  for (const char* answer : {"wanted", "due"}) {
+    bench_->plain(1, {"HSET", "mj:message:message:12:1", "answer", answer});
+    EXPECT_EQ(outcome(store_->delete_record(1, "job:12:1")), "conflict") << answer;
+  }
+  bench_->plain(1, {"HSET", "mj:message:message:12:1", "answer", "given"});
+  EXPECT_EQ(outcome(store_->delete_record(1, "job:12:1")), "ok");
+}
+
+TEST_P(Dispatch, ApprovalIsNotThatOfALongerName) {
+  submit_with(1, [](Job& j) { j.prerequisites = {"approval:release"}; });
+  EXPECT_THAT(claim_keys(), IsEmpty());
+  EXPECT_FALSE(answer_prerequisite(*store_, 1, "job:12:1", {"rel", true, 3, ""}));
+  EXPECT_EQ(status(1), "waiting_for_prerequisites");
+  EXPECT_FALSE(answer_prerequisite(*store_, 1, "job:12:1", {"rel", false, 3, ""}));
+  EXPECT_EQ(status(1), "waiting_for_prerequisites");
+  EXPECT_TRUE(answer_prerequisite(*store_, 1, "job:12:1", {"release", true, 3, ""}));
+}
+
+TEST_P(Dispatch, AgentsLeavePrerequisitesToACoordinator) {
+  submit_with(1, [](Job& j) { j.prerequisites = {"file:/nowhere"}; });
+  EXPECT_THAT(claim_keys(), IsEmpty());
+  EXPECT_EQ(store_->prerequisites_due(1, 10, 0, Looker::agent).value().size(), 1U);
+  EXPECT_EQ(store_->prerequisites_due(1, 10, 0, Looker::coordinator).value().size(), 1U);
+  EXPECT_THAT(store_->prerequisites_due(1, 10, 0, Looker::agent).value(), IsEmpty());
+  EXPECT_EQ(store_->prerequisites_due(1, 10, 0, Looker::coordinator).value().size(), 1U);
+}
+
 TEST_P(Dispatch, TheJournalGoesOnWhereRetiredFactsEnded) {
   submit(1);
   claim_keys();
@@ -810,6 +940,16 @@ TEST_P(Dispatch, RepairLeavesAJobThatHasMoved) {
   const JobPlaces now = place(1);
   EXPECT_TRUE(store_->repair(1, now.job_key, {now.seen, now.claim.queue, 0, {record}}).value());
   EXPECT_EQ(field("job:12:1", "status"), "error");
+}
+
+TEST_P(Dispatch, RepairedLeaseIsNotShortened) {
+  submit(1);
+  claim(1, 600000);
+  const std::uint64_t until_ms = store_->leases(1).value().at(0).until_ms;
+  bench_->plain(1, {"HSET", "mj:claim:job:12:1", "lease_ms", "1000"});
+  const JobPlaces now = place(1);
+  EXPECT_TRUE(store_->repair(1, now.job_key, {now.seen, now.claim.queue, 0, {{JobFix::Kind::lease}}}).value());
+  EXPECT_EQ(store_->leases(1).value().at(0).until_ms, until_ms);
 }
 
 MJ_BOTH_STORES(Dispatch);

@@ -495,6 +495,19 @@ TEST_P(FlowsVerify, AJobThatAnOperatorRanAgainIsANote) {
   EXPECT_THAT(rules(), testing::ElementsAre("flow-job-again")) << texts_;
 }
 
+// What is asked for rests on a look: if the flow has moved since, none of it is done.
+TEST_P(FlowsVerify, RepairLeavesAFlowThatHasMoved) {
+  const Id id = begun();
+  const FlowFix leave{FlowFix::Kind::leave, FlowFix::Place::active};
+  for (const FlowRepair& wrong :
+       {FlowRepair{state_.revision + 1, "active", {leave}}, FlowRepair{state_.revision, "new", {leave}}}) {
+    EXPECT_EQ(outcome(flows_->repair(1, id, wrong)), "conflict");
+    EXPECT_TRUE(flows_->places(1, id).value().active);
+  }
+  EXPECT_EQ(outcome(flows_->repair(1, id, {state_.revision, "active", {leave}})), "ok");
+  EXPECT_FALSE(flows_->places(1, id).value().active);
+}
+
 MJ_BOTH_STORES(FlowsVerify);
 
 }  // namespace

@@ -129,6 +129,18 @@ TEST_P(Notices, RetentionLeavesTheRecordUntilItsNoticeWasSent) {
   }));
 }
 
+TEST_P(Notices, RecordWhoseNoticeWasSentWaitsForNoOther) {
+  submit(1, kTargets);
+  submit(2, kTargets);
+  run_all();
+  const auto found = due();
+  ASSERT_THAT(of(found), ElementsAre("job:12:1", "job:12:2"));
+  EXPECT_EQ(outcome(store_->delete_record(1, "job:12:1")), "conflict");
+  ASSERT_TRUE(store_->settle_notice(1, found.notices[0], {}).has_value());
+  EXPECT_EQ(outcome(store_->delete_record(1, "job:12:1")), "ok");
+  EXPECT_EQ(outcome(store_->delete_record(1, "job:12:2")), "conflict");
+}
+
 TEST_P(Notices, AnAttemptThatFailedIsNoEnd) {
   submit(1, kTargets, [](Job& j) { j.retries = 1; });
   const auto claimed = claim(1);

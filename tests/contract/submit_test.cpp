@@ -34,6 +34,30 @@ TEST_P(Submit, WithoutAnIdTheNextFreeOneIsTaken) {
   EXPECT_EQ(store_->submit(other).value().id, 1U);
 }
 
+TEST_P(Submit, NextFreeIdFollowsTheLastUsedOneDirectly) {
+  for (Id id = 1; id <= 11; ++id) submit(id);
+  EXPECT_EQ(store_->submit(job(0)).value().id, 12U);
+}
+
+TEST_P(Submit, NegativeCounterOfIdsCountsAsNone) {
+  bench_->put_text(1, "mj:next:12", "-7");
+  EXPECT_EQ(store_->submit(job(0)).value().id, 1U);
+}
+
+TEST_P(Submit, IdOfADeletedJobIsNotGivenAgain) {
+  EXPECT_EQ(store_->submit(job(0)).value().id, 1U);
+  ASSERT_EQ(outcome(end(claim_one().ref, finished())), "ok");
+  ASSERT_EQ(outcome(store_->delete_record(1, "job:12:1")), "ok");
+  EXPECT_EQ(store_->submit(job(0)).value().id, 2U);
+}
+
+TEST_P(Submit, CreatedJobThatAPlainClientPushedIsNotQueuedTwice) {
+  ASSERT_TRUE(store_->create_job(job(1)).has_value());
+  bench_->push(1, "queue:python", "job:12:1");
+  EXPECT_EQ(outcome(store_->start_job(1, "job:12:1")), "ok");
+  EXPECT_EQ(store_->queue_length(1, "queue:python").value(), 1U);
+}
+
 TEST_P(Submit, TheSameIdWithTheSameContentIsTheSameJob) {
   submit(1);
   const Claimed got = claim_one();
