@@ -9,25 +9,36 @@ namespace mycojobs::api {
 // Is always taken: all connections together hold a few MiB of them.
 inline constexpr std::size_t kSmallBody = 64U << 10;
 
-// Bytes of large bodies that are held at one time: a parsed body takes many times its length.
+// A bound of the bytes that several bodies hold together.
+struct BodyBound {
+  std::atomic<std::size_t>& held;
+  std::size_t most = 0;
+};
+
+// Bytes of large bodies that are held at one time, of all callers and of one actor: a parsed body takes many times its
+// length.
 class BodyShare {
  public:
-  BodyShare(std::atomic<std::size_t>& held, std::size_t most) : held_(held), most_(most) {}
-  ~BodyShare() { held_ -= mine_; }
+  BodyShare(BodyBound all, BodyBound actor) : all_(all), actor_(actor) {}
+  ~BodyShare() {
+    all_.held -= mine_;
+    actor_.held -= mine_;
+  }
   BodyShare(const BodyShare&) = delete;
   BodyShare& operator=(const BodyShare&) = delete;
-  // False: others hold too much.
+  // False: a bound is passed.
   bool grow(std::size_t length) {
     const std::size_t wanted = length > kSmallBody ? length : 0;
     if (wanted <= mine_) return true;
     const std::size_t more = wanted - mine_;
     mine_ = wanted;
-    return (held_ += more) <= most_;
+    const bool all_hold = (all_.held += more) <= all_.most, actor_holds = (actor_.held += more) <= actor_.most;
+    return all_hold && actor_holds;
   }
 
  private:
-  std::atomic<std::size_t>& held_;
-  std::size_t most_, mine_ = 0;
+  BodyBound all_, actor_;
+  std::size_t mine_ = 0;
 };
 
 }  // namespace mycojobs::api

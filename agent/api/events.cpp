@@ -1,5 +1,6 @@
 #include "api/events.h"
 
+#include <algorithm>
 #include <chrono>
 #include <nlohmann/json.hpp>
 
@@ -88,14 +89,28 @@ void Events::tell(const std::string& hint) {
   }
 }
 
-std::list<Events::Subscription>::iterator Events::subscribe(Id context, Id flow, bool hints) {
+bool Events::has_place_for(const EventRequest& request) const {
+  const std::uint32_t most = services_.settings.limits.event_streams;
+  const Caller& caller = request.caller;
+  const auto count = [this](auto&& counts) {
+    return static_cast<std::size_t>(std::count_if(subscriptions_.begin(), subscriptions_.end(), counts));
+  };
+  if (count([&](const Subscription& each) { return each.is_operators == caller.operator_token; }) >= most) return false;
+  if (caller.operator_token || caller.actor == 0) return true;
+  return count([&](const Subscription& each) { return !each.is_operators && each.actor == caller.actor; }) <
+         std::max(1U, most / 4);
+}
+
+std::list<Events::Subscription>::iterator Events::subscribe(const EventRequest& request) {
   const std::lock_guard lock(mutex_);
-  if (subscriptions_.size() >= services_.settings.limits.event_streams) return subscriptions_.end();
-  Subscription request;
-  request.context = context;
-  request.flow = flow;
-  request.hints = hints;
-  return subscriptions_.insert(subscriptions_.begin(), std::move(request));
+  if (!has_place_for(request)) return subscriptions_.end();
+  Subscription own;
+  own.context = request.context;
+  own.flow = request.flow;
+  own.actor = request.caller.actor;
+  own.is_operators = request.caller.operator_token;
+  own.hints = request.job.empty() && !request.overview;
+  return subscriptions_.insert(subscriptions_.begin(), std::move(own));
 }
 
 void Events::unsubscribe(std::list<Subscription>::iterator at) {
@@ -189,7 +204,7 @@ HttpReply Events::stream(const HttpRequest& from, const Caller& caller) {
   HttpReply reply;
   reply.type = "text/event-stream";
   reply.stream = [this, request = *request](EventSink& sink) {
-    const auto own = subscribe(request.context, request.flow, request.job.empty() && !request.overview);
+    const auto own = subscribe(request);
     if (own == subscriptions_.end()) {
       (void)sink.send(
           "event: refused\ndata: {\"word\":\"unavailable\",\"remedy\":\"too many event streams are open\"}\n\n");

@@ -44,12 +44,14 @@ class Events {
   // What one stream has not looked at yet.
   struct Subscription {
     Id context = 0, flow = 0;  // flow 0: all
-    bool hints = true;         // false: it looks by itself, in short intervals
+    Id actor = 0;              // in whose share it counts; 0: none
+    bool is_operators = false;
+    bool hints = true;  // false: it looks by itself, in short intervals
     std::deque<std::pair<Id, std::uint64_t>> moved;
     bool look_again = false;  // hints may have been lost
     bool behind = false;      // too many of them: it ends
   };
-  std::list<Subscription>::iterator subscribe(Id context, Id flow, bool hints);
+  std::list<Subscription>::iterator subscribe(const EventRequest&);  // end(): too many
   void unsubscribe(std::list<Subscription>::iterator);
   enum class Next { moved, silence, over };
   // Until something has moved, the time is over, or we stop.
@@ -59,6 +61,7 @@ class Events {
   void follow_flows(const EventRequest&, Subscription&, EventSink&);
   void follow_overview(const EventRequest&, Subscription&, EventSink&);
   void follow_job(const EventRequest&, Subscription&, EventSink&);
+  bool has_place_for(const EventRequest&) const;  // with the lock held
   void listen();
   void tell(const std::string& hint);
 

@@ -15,6 +15,7 @@
 #include <cctype>
 #include <condition_variable>
 #include <list>
+#include <map>
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <thread>
@@ -51,9 +52,19 @@ std::string head_text(const HttpReply& reply, HttpFraming framing, bool http_1_1
   return to_text(head);
 }
 
-void note_peer(HttpRequest& request, int socket) {
+void note_peer(HttpRequest& request, int socket, std::uint16_t port) {
+  request.port = port;
   request.loopback = is_loopback_peer(socket);
   request.network = network_of_peer(socket);
+}
+
+bool has_body(const HttpRequest& from) {
+  const std::string length = from.header("content-length");
+  return from.headers.contains("transfer-encoding") || length.find_first_not_of('0') != std::string::npos;
+}
+
+HttpReply no_body_taken() {
+  return refuse(400, "invalid_request", "this path takes no body", "send no Content-Length and no Transfer-Encoding");
 }
 
 // After it the connection is closed.
@@ -63,15 +74,18 @@ std::string wire_text(const HttpReply& reply) {
 
 struct Client {
   Standing standing = Standing::open;
+  std::uint64_t actor = 0;  // in whose share it counts; 0: none
   std::thread thread;
   std::unique_ptr<Connection> connection;
   RequestReader reader;            // of its first request, whose head has been admitted
   Standing asks = Standing::open;  // of this request
+  std::uint64_t asking_actor = 0;  // of this request
   // With the server's lock held:
   std::string proven = {};                          // who it has shown to be
   std::uint64_t proven_as = 0;                      // a number that grows from proof to proof
   Moment asked = std::chrono::steady_clock::now();  // last
   bool silent = false;                              // since it was answered
+  bool sending = false;                             // its body is not complete
   bool leaving = false, done = false;
 };
 
@@ -148,7 +162,10 @@ class Server final : public HttpServer {
     if (reply.status >= 400) return {std::move(reply)};
     if (from.headers.contains("content-encoding") || from.header("content-type").starts_with("multipart/form-data"))
       return {no_json()};
-    return admit_(from);
+    Admission admission = admit_(from);
+    const bool takes_body = admission.standing != Standing::open && admission.standing != Standing::page;
+    if (admission.refusal.status < 400 && !takes_body && has_body(from)) return {no_body_taken()};
+    return admission;
   }
 
   void accept_loop() {
@@ -195,13 +212,13 @@ class Server final : public HttpServer {
   // Its first head is there, or never will be.
   void arrive(Lobby::Guest& guest) {
     if (guest.wrong) return refused_.refuse(std::move(guest.socket), wire_text(malformed(*guest.wrong)));
-    note_peer(guest.reader.request(), guest.socket.get());
+    note_peer(guest.reader.request(), guest.socket.get(), port());
     const Admission admission = look_at(guest.reader.request());
     if (admission.refusal.status >= 400) return refused_.refuse(std::move(guest.socket), wire_text(admission.refusal));
-    take(std::move(guest), admission.standing);
+    take(std::move(guest), admission.standing, admission.actor);
   }
 
-  void take(Lobby::Guest guest, Standing standing) {
+  void take(Lobby::Guest guest, Standing standing, std::uint64_t actor) {
     const std::lock_guard lock(mutex_);
     const auto count = std::count_if(clients_.begin(), clients_.end(), [&](const Client& client) {
       return client.standing == standing && !client.leaving;
@@ -211,12 +228,18 @@ class Server final : public HttpServer {
                                : standing == Standing::login ? limits_.logins
                                : standing == Standing::peer  ? limits_.peers
                                                              : limits_.connections;
-    const bool room = count < most || (standing == Standing::peer && make_room()) ||
-                      (standing == Standing::login && send_away(oldest_login()));
+    bool room = count < most;
+    if (standing == Standing::peer) {
+      room = room || make_room();
+    } else if (standing == Standing::token) {
+      room = uses_share(actor, most) ? send_away(waiting_of(actor)) : room || send_away(waiting_of_greediest(actor));
+    } else if (is_for_anybody(standing)) {
+      room = room || send_away(oldest_of(standing));
+    }
     if (!room) return refused_.refuse(std::move(guest.socket), wire_text(busy()));
     auto connection = std::make_unique<Connection>(std::move(guest.socket), std::move(guest.bytes));
-    Client& client =
-        clients_.emplace_back(Client{standing, {}, std::move(connection), std::move(guest.reader), standing});
+    Client& client = clients_.emplace_back(
+        Client{standing, actor, {}, std::move(connection), std::move(guest.reader), standing, actor});
     client.reader.limit_body(body_bytes(standing));
     auto thread = start_thread([this, &client] { converse(client); });
     if (thread) {
@@ -257,11 +280,43 @@ class Server final : public HttpServer {
     return true;
   }
 
-  // Who says at once what it has to say is let in, however many say nothing. With the lock held.
-  std::list<Client>::iterator oldest_login() {
-    return std::find_if(clients_.begin(), clients_.end(), [](const Client& each) {
-      return each.standing == Standing::login && !each.leaving && !each.done;
+  static bool is_for_anybody(Standing standing) {
+    return standing == Standing::open || standing == Standing::page || standing == Standing::login;
+  }
+  // A client that sends its request at once is served, however many send nothing. With the lock held.
+  std::list<Client>::iterator oldest_of(Standing standing) {
+    return std::find_if(clients_.begin(), clients_.end(), [standing](const Client& each) {
+      return each.standing == standing && !each.leaving && !each.done;
     });
+  }
+
+  // The next three need the lock.
+  bool uses_share(std::uint64_t actor, std::uint32_t most) const {
+    const auto count = std::count_if(clients_.begin(), clients_.end(), [actor](const Client& each) {
+      return each.standing == Standing::token && each.actor == actor && !each.leaving;
+    });
+    return actor != 0 && count >= std::max(1U, most / 4);
+  }
+  // The one of the actor's connections that has waited longest for a request or the rest of a body; end(): none.
+  std::list<Client>::iterator waiting_of(std::uint64_t actor) {
+    auto found = clients_.end();
+    for (auto each = clients_.begin(); each != clients_.end(); ++each) {
+      const bool waits = each->silent || each->sending;
+      if (each->standing != Standing::token || each->actor != actor || each->leaving || each->done || !waits) continue;
+      if (found == clients_.end() || each->asked < found->asked) found = each;
+    }
+    return found;
+  }
+  // Of the actor with the most connections, if it has more than this one would have; end(): none.
+  std::list<Client>::iterator waiting_of_greediest(std::uint64_t actor) {
+    std::map<std::uint64_t, std::size_t> counts;
+    for (const Client& each : clients_) {
+      if (each.standing == Standing::token && !each.leaving) ++counts[each.actor];
+    }
+    const auto most = std::max_element(counts.begin(), counts.end(),
+                                       [](const auto& one, const auto& other) { return one.second < other.second; });
+    if (most == counts.end() || most->second <= counts[actor] + 1) return clients_.end();
+    return waiting_of(most->first);
   }
 
   // Of the peers, who has asked nothing for longest; end(): all of them ask. With the lock held.
@@ -327,11 +382,12 @@ class Server final : public HttpServer {
     if (there && !*there) return false;
     HttpReply refusal = there ? HttpReply() : malformed(there.error());
     if (there) {
-      note_peer(reader.request(), connection.fd());
+      note_peer(reader.request(), connection.fd(), port());
       reader.request().proven = has_proven(client);
       Admission admission = look_at(reader.request());
       refusal = std::move(admission.refusal);
       client.asks = admission.standing;
+      client.asking_actor = admission.actor;
       reader.limit_body(body_bytes(client.asks));
     }
     if (refusal.status < 400) return true;
@@ -344,14 +400,13 @@ class Server final : public HttpServer {
   bool exchange(Client& client) {
     Connection& connection = *client.connection;
     RequestReader& reader = client.reader;
-    connection.expect(client.asks == Standing::login ? limits_.header_ms : limits_.body_ms);
+    connection.expect_body(client.asks == Standing::login ? limits_.header_ms : limits_.body_ms, limits_.body_part_ms);
     connection.allow(limits_.write_ms);
     const HttpReply reply = answer(client);
     if (!reply.proven.empty()) prove(client, reply.proven);
     reader.request().body = {};  // a client that is slow to take the answer holds no memory that no share counts
-    const bool one_alone =
-        client.standing == Standing::open || client.standing == Standing::page || client.standing == Standing::login;
-    const bool goes_on = reply.status < 400 && !one_alone && reader.done() && reader.keeps_alive() && !stopping_;
+    const bool goes_on =
+        reply.status < 400 && !is_for_anybody(client.standing) && reader.done() && reader.keeps_alive() && !stopping_;
     connection.allow(limits_.write_ms);
     const bool head_only = reader.request().method == "HEAD";
     if (reply.stream && !head_only) return stream(connection, reader, reply, goes_on);
@@ -367,11 +422,13 @@ class Server final : public HttpServer {
   HttpReply answer(Client& client) {
     RequestReader& reader = client.reader;
     const HttpRequest& request = reader.request();
-    const bool is_peers = client.asks == Standing::peer;
     try {
-      BodyShare share(is_peers ? peer_bodies_held_ : bodies_held_,
-                      is_peers ? kLargePeerBodies * limits_.peer_body_bytes : kLargeBodies * limits_.body_bytes);
+      const std::shared_ptr<ActorBodies> actor = bodies_of(client.asking_actor);
+      const std::size_t of_actor = client.asking_actor == 0 ? SIZE_MAX : limits_.body_bytes;
+      BodyShare share(body_bound(client.asks), {actor->held, of_actor});
+      note_sending(client, true);
       const auto whole = client.connection->read_body(reader, share);
+      note_sending(client, false);
       if (!whole) return refuse_body(whole.error());
       if (!*whole) return refuse(400, "invalid_request", "the body ends too early", "send all of it");
       const std::string method = request.method == "HEAD" ? "GET" : request.method;
@@ -383,6 +440,26 @@ class Server final : public HttpServer {
       log(LogLevel::error, "api", "{} {} failed inside the server", request.method, request.path);
       return HttpReply{500, "text/plain", {}, {}, {}};
     }
+  }
+
+  struct ActorBodies {
+    std::atomic<std::size_t> held{0};
+  };
+  std::shared_ptr<ActorBodies> bodies_of(std::uint64_t actor) {
+    if (actor == 0) return std::make_shared<ActorBodies>();
+    const std::lock_guard lock(mutex_);
+    std::erase_if(actor_bodies_, [](const auto& each) { return each.second.expired(); });
+    auto bodies = actor_bodies_[actor].lock();
+    if (!bodies) actor_bodies_[actor] = bodies = std::make_shared<ActorBodies>();
+    return bodies;
+  }
+  BodyBound body_bound(Standing asks) {
+    if (asks == Standing::peer) return {peer_bodies_held_, kLargePeerBodies * limits_.peer_body_bytes};
+    return {asks == Standing::operators ? operator_bodies_held_ : bodies_held_, kLargeBodies * limits_.body_bytes};
+  }
+  void note_sending(Client& client, bool sending) {
+    const std::lock_guard lock(mutex_);
+    client.sending = sending;
   }
 
   bool stream(Connection& connection, const RequestReader& reader, const HttpReply& reply, bool goes_on) {
@@ -424,7 +501,8 @@ class Server final : public HttpServer {
   std::atomic<bool> stopping_{false};
   mutable std::mutex mutex_;
   std::condition_variable ended_;
-  std::atomic<std::size_t> bodies_held_{0}, peer_bodies_held_{0};
+  std::atomic<std::size_t> bodies_held_{0}, operator_bodies_held_{0}, peer_bodies_held_{0};
+  std::map<std::uint64_t, std::weak_ptr<ActorBodies>> actor_bodies_;  // with the lock held
   std::list<Client> clients_;
   std::uint64_t proofs_ = 0;  // given so far
   Refusals refused_;          // of the accepting thread
@@ -505,11 +583,6 @@ bool names_this_host(const HttpRequest& from) {
   std::array<char, 256> name{};
   if (::gethostname(name.data(), name.size() - 1) != 0 || name[0] == 0) return false;
   return ::strcasecmp(host_of(from).c_str(), name.data()) == 0;
-}
-bool names_one_of(const HttpRequest& from, const std::vector<std::string>& hosts) {
-  const std::string host = host_of(from);
-  return std::any_of(hosts.begin(), hosts.end(),
-                     [&](const std::string& each) { return ::strcasecmp(each.c_str(), host.c_str()) == 0; });
 }
 HttpReply other_host_refused(const std::string& remedy) {
   return refuse(403, "denied", "the header Host names no address of this machine alone", remedy);

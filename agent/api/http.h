@@ -28,6 +28,7 @@ struct HttpRequest {
   std::map<std::string, std::string> query;    // the first of each name
   std::map<std::string, std::string> headers;  // names in lower case; the first of each
   bool loopback = false;                       // the peer's address is one
+  std::uint16_t port = 0;                      // that the server listens on
   std::string network = {};                    // the peer's address; of IPv6 its first 64 bits
   bool proven = false;                         // on this connection a peer has shown who it is
   // The header's value; empty: none.
@@ -57,17 +58,20 @@ struct HttpRoute {
 
 // Who asks, as its head says; the connections of each are counted by themselves.
 enum class Standing {
-  open,       // what anybody may ask: few at one time, one request each
-  page,       // files of the page, the same: a browser asks for several at a time
-  login,      // who has no token yet: few at one time, one request each
+  // These three need no token: few at one time, one request each; where there are too many, the oldest goes.
+  open,       // health, without a body
+  page,       // files of the page, without a body: a browser asks for several at a time
+  login,      // of clients that have no token yet
   anonymous,  // loopback in `dev`
-  token,
-  peer,  // supervisors of other hosts, who sign what they send: where there are too many, the oldest that has not
-         // proven it goes, else the one that has been silent longest; each proves it on a quarter of them at most
+  token,      // an actor has a quarter of these at most
+  operators,  // callers with an operator's token
+  peer,       // supervisors of other hosts, who sign what they send: where there are too many, the oldest that has not
+              // proven it goes, else the one that has been silent longest; each proves it on a quarter of them at most
 };
 struct Admission {
   HttpReply refusal = {};  // a status of 400 or more refuses it
   Standing standing = Standing::anonymous;
+  std::uint64_t actor = 0;  // whose share of connections and of large bodies the request uses; 0: it has no share
 };
 using Admit = std::function<Admission(const HttpRequest&)>;
 
@@ -101,8 +105,7 @@ HttpReply web_page_refused();
 // Whether its header Host names this machine by a loopback name: the name of another host leads here too, if whoever
 // has that name says so.
 bool names_loopback(const HttpRequest&);
-bool names_this_host(const HttpRequest&);                                      // by the name that the machine has
-bool names_one_of(const HttpRequest&, const std::vector<std::string>& hosts);  // without ports
+bool names_this_host(const HttpRequest&);  // by the name that the machine has
 HttpReply other_host_refused(const std::string& remedy);
 HttpReply busy();                     // for a connection that is one too many
 HttpReply no_json();                  // 415: a form, or a body that is compressed

@@ -11,12 +11,13 @@ namespace sessions_methods {
 
 using nlohmann::json;
 
-// What is signed names who asks for it: a server that is none of ours cannot hand on what it was given.
+// The signature names the origin that it is for, so that another server cannot relay it to this one.
 Result<std::string> audience_of(const Caller& caller) {
-  if (!caller.host.empty()) return caller.host;
+  if (!caller.origin.empty()) return caller.origin;
   return fail(Code::denied,
-              "this server does not know itself by the name that you call it by (the header Host): call it by a "
-              "loopback address or the name of its machine, or let its operator add the name to api.names");
+              "logins by key are for the origins in api.names, and from the server's own host for http://127.0.0.1 and "
+              "http://localhost with its port: the header Host names none of these. Let the operator add the origin "
+              "that you call, for example https://jobs.example.org, to api.names");
 }
 
 Result<json> challenge(Services& services, const Caller& caller) {
@@ -72,7 +73,7 @@ void add_session_methods(Services& s, std::vector<Method>& all) {
   all.push_back(session_method(
       s, "session.begin", "log in by a signed challenge",
       {{"challenge", "text", "as session.challenge has answered", true},
-       {"audience", "text", "the server that it is signed for: host and port, as the client calls it", true},
+       {"audience", "text", "the origin that it is signed for, as the client calls it: https://jobs.example.org", true},
        {"signer", "text", "the actor's public key", true},
        {"algorithm", "text", "ed25519", true},
        {"signature", "text", "of all these (docs/rpc.md, Logins by key)", true}},

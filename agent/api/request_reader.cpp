@@ -2,7 +2,9 @@
 
 #include <algorithm>
 
+#include "api/origin.h"
 #include "base/ids.h"
+#include "domain/utf8.h"
 
 namespace mycojobs::api {
 namespace {
@@ -57,7 +59,19 @@ Result<std::size_t> RequestReader::take_head(std::string_view bytes) {
   const std::string_view rest = target.substr(path.size());
   if (rest.starts_with('?')) request_.query = read_query(rest.substr(1, rest.find('#') - 1));
   for (const auto& [name, value] : parser_.fields()) request_.headers.emplace(lower_case(name), value);
+  MJ_CHECK(check_host());
   return taken;
+}
+
+// RFC 9112, 3.2.
+Result<void> RequestReader::check_host() const {
+  const auto host = request_.headers.find("host");
+  if (host == request_.headers.end()) {
+    if (!is_http_1_1()) return {};
+    return fail(Code::invalid, "the header Host is missing");
+  }
+  if (is_host_and_port(host->second)) return {};
+  return fail(Code::invalid, "the header Host is no HOST or HOST:PORT: " + mycojobs::shown(host->second));
 }
 
 Result<std::size_t> RequestReader::take_body(std::string_view bytes, BodyShare& share) {

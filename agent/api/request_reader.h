@@ -35,6 +35,8 @@ class RequestReader {
   bool awaits_continue() const;  // the client sends the body when it is asked to
 
  private:
+  Result<void> check_host() const;
+
   RequestLimits limits_;
   HttpRequestParser parser_;
   HttpRequest request_;

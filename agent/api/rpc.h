@@ -20,7 +20,7 @@ struct Caller {  // who asks, as the token or the loopback default says
   std::string traceparent = {};  // of the request's header; empty: none, or one that is none
   std::string session = {};      // by which it calls (api/sessions.h); empty: by none
   std::string key = {};          // by which that was begun
-  std::string host = {};         // and port: by which name of ours it calls us; empty: by none that we know
+  std::string origin = {};       // of this server, by which it is called; empty: by none that is configured
 };
 
 struct Param {

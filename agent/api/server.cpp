@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cctype>
 #include <chrono>
+#include <condition_variable>
 #include <functional>
 #include <mutex>
 #include <nlohmann/json.hpp>
@@ -10,6 +11,7 @@
 
 #include "api/events.h"
 #include "api/http.h"
+#include "api/origin.h"
 #include "api/page.h"
 #include "api/rpc.h"
 #include "api/services.h"
@@ -80,6 +82,9 @@ class Running final : public ApiServer {
   Result<void> open() {
     const ApiSettings& settings = services_.settings;
     MJ_TRY(address, parse_listen(settings.listen));
+    auto origins = parse_origins(settings.names);
+    if (!origins) return fail(origins.error(), "api.names");
+    services_.settings.names = std::move(*origins);
     if (auto read = tokens_.refresh(); !read) return fail(read.error(), "api.tokens");
     if (!address.loopback && !tokens_.any() && settings.coordinator_key.empty()) {
       return fail(Code::invalid, settings.listen +
@@ -165,7 +170,7 @@ class Running final : public ApiServer {
   Result<bool> holds(const Caller& caller) {
     if (caller.session.empty()) return true;
     if (!services_.sessions.holds(caller.session)) return false;
-    MJ_TRY(lease, services_.backends.take());
+    MJ_TRY(lease, services_.backends_of(caller).take(caller.actor));
     MJ_TRY(owner, lease.store().owner_of_key(caller.key));
     if (owner.actors == 1 && owner.id == caller.actor) return true;
     services_.sessions.end(caller.session);
@@ -174,18 +179,9 @@ class Running final : public ApiServer {
     return false;
   }
 
-  // By which name of ours it calls us; empty: by none.
-  std::string own_name(const HttpRequest& from) const {
-    if (!names_loopback(from) && !names_this_host(from) && !names_one_of(from, services_.settings.names)) return "";
-    std::string host = from.header("host");
-    std::transform(host.begin(), host.end(), host.begin(),
-                   [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-    return host;
-  }
-
   HttpReply log_in(const HttpRequest& from) {
     Caller nobody;
-    nobody.host = own_name(from);
+    nobody.origin = origin_of(from, services_.settings.names);
     HttpReply reply;
     reply.body = logins_.answer(from.body, nobody);
     if (reply.body.empty()) reply.status = 204;
@@ -241,7 +237,10 @@ class Running final : public ApiServer {
     }
     if (login) return {{}, Standing::login};
     if (page) return {{}, Standing::page};
-    if (const auto caller = caller_of(from)) return {{}, caller->anonymous ? Standing::anonymous : Standing::token};
+    if (const auto caller = caller_of(from)) {
+      if (caller->anonymous) return {{}, Standing::anonymous};
+      return {{}, caller->operator_token ? Standing::operators : Standing::token, caller->actor};
+    }
     count_refusal("token");
     return {unauthorised()};
   }
@@ -269,7 +268,7 @@ class Running final : public ApiServer {
     const auto held = holds(*caller);
     if (!held) return refuse(503, std::string(word(held.error().code)), held.error().message, "call again in a moment");
     if (!*held) return unauthorised();
-    caller->host = own_name(from);
+    caller->origin = origin_of(from, services_.settings.names);
     // What is none is passed over, as the specification wants it of a header.
     if (parse_traceparent(from.header("traceparent"))) caller->traceparent = from.header("traceparent");
     HttpReply reply;
@@ -300,31 +299,48 @@ class Running final : public ApiServer {
     return reply;
   }
 
-  // A store that answers may refuse to write: out of memory, read-only, without a disk. Only a write finds that out;
-  // how often somebody asks must not matter to the store.
+  // A store that answers may refuse to write: out of memory, read-only, without a disk. Only a write finds that out.
+  // One thread at a time checks, at most twice a second; the others are answered at once, with the last result.
   std::string store_status() {
     constexpr std::chrono::milliseconds kFresh{500};
-    const std::lock_guard lock(health_);
-    const auto now = std::chrono::steady_clock::now();
-    if (!status_.empty() && now - status_at_ < kFresh) return status_;
-    status_ = "ok";
-    auto lease = services_.backends.take();
-    auto time = lease ? lease->store().now_ms() : tl::unexpected<Error>(lease.error());
-    if (!time) status_ = "store_away";
-    const std::vector<Id>& served = services_.settings.contexts;
-    for (Id context : served.empty() ? std::vector<Id>{1} : served) {  // where calls go that name none
-      if (status_ != "ok") break;
-      auto written = lease->store().save(context, "mj:health", {{"written_ms", std::to_string(*time)}});
-      if (!written) {
-        log(LogLevel::error, "api", "context {}: a write is refused: {}", context, written.error().message);
-        status_ = lease->store().keys(context, "mj:health", 1) ? "store_refuses_writes" : "store_away";
+    constexpr std::chrono::seconds kOld{5};
+    {
+      std::unique_lock lock(health_);
+      const auto age = std::chrono::steady_clock::now() - status_at_;
+      if (!status_.empty() && age < kFresh) return status_;
+      if (is_checking_) {
+        if (!status_.empty() && age < kOld) return status_;
+        if (!checked_.wait_for(lock, kFresh, [this] { return !is_checking_; })) return "store_away";
+        return status_;
       }
+      is_checking_ = true;
     }
+    std::string status = check_store();
+    const std::lock_guard lock(health_);
+    is_checking_ = false;
+    status_ = std::move(status);
     status_at_ = std::chrono::steady_clock::now();
+    checked_.notify_all();
     return status_;
   }
 
-  std::mutex health_;  // of the next two
+  std::string check_store() {
+    auto lease = services_.health.take();
+    auto time = lease ? lease->store().now_ms() : tl::unexpected<Error>(lease.error());
+    if (!time) return "store_away";
+    const std::vector<Id>& served = services_.settings.contexts;
+    for (Id context : served.empty() ? std::vector<Id>{1} : served) {  // where calls go that name none
+      auto written = lease->store().save(context, "mj:health", {{"written_ms", std::to_string(*time)}});
+      if (written) continue;
+      log(LogLevel::error, "api", "context {}: a write is refused: {}", context, written.error().message);
+      return lease->store().keys(context, "mj:health", 1) ? "store_refuses_writes" : "store_away";
+    }
+    return "ok";
+  }
+
+  std::mutex health_;  // of the next four
+  std::condition_variable checked_;
+  bool is_checking_ = false;
   std::string status_;
   std::chrono::steady_clock::time_point status_at_;
   Services services_;

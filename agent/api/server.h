@@ -41,14 +41,17 @@ namespace mycojobs {
 struct Ceilings;  // domain/profiles.h
 
 struct ApiLimits {
-  std::uint32_t connections = 512;    // of callers with a token, and so many without one in `dev`; more: 503 at once
+  // Connections of callers with a token, of operators, and without a token in `dev`: so many of each. One actor has a
+  // quarter. More: 503 at once, or the actor with the most loses a connection that waits for a request or a body.
+  std::uint32_t connections = 512;
   std::uint32_t lobby = 256;          // connections that have not sent a head yet; more: the oldest goes
   std::uint32_t peers = 64;           // of supervisors elsewhere, or of who says to be one; more: one of these goes
-  std::uint32_t open = 16;            // that ask what anybody may; more: 503 at once
+  std::uint32_t open = 16;            // that ask for health; more: the oldest of them goes
   std::uint32_t logins = 16;          // that log in; more: the oldest of them goes
-  std::uint32_t page = 64;            // that ask for files of the page; more: 503 at once
-  std::uint32_t event_streams = 256;  // of those with a token, or of those without one, at most so many
-  std::uint32_t calls = 8;            // that use the store at one time; more wait
+  std::uint32_t page = 64;            // that ask for files of the page; more: the oldest of them goes
+  std::uint32_t event_streams = 256;  // of operators, and so many of all others; an actor has a quarter
+  std::uint32_t calls = 8;            // that use the store at one time, and so many of operators; more wait
+  std::uint32_t actor_calls = 6;      // of these, of one actor
   std::uint32_t peer_calls = 4;       // the same of peers, who take none of these
   std::uint32_t strangers = 300;      // requests of peers a minute, of one network, that nobody known here has signed
   bool spare_loopback = true;         // it is not counted as a network: a proxy before us brings everybody's requests
@@ -59,6 +62,7 @@ struct ApiLimits {
   std::size_t login_body_bytes = 4096;
   std::uint32_t header_ms = 5000;       // from the first byte, or from the connection's beginning
   std::uint32_t body_ms = 30000;        // all of the body
+  std::uint32_t body_part_ms = 5000;    // without a byte of it
   std::uint32_t idle_ms = 15000;        // between two requests of one connection
   std::uint32_t write_ms = 30000;       // an answer that is not taken
   std::uint32_t event_write_ms = 5000;  // one event that is not taken
@@ -71,7 +75,7 @@ struct ApiSettings {
   ApiRole role = ApiRole::coordinator;
   std::string listen = "127.0.0.1:9652";  // ADDRESS:PORT, [v6]:PORT; port 0: a free one
   std::string tokens_file;                // need not exist; read again when it changes
-  std::vector<std::string> names;  // of hosts, by which clients know this server, beside those that it has itself
+  std::vector<std::string> names;  // origins by which clients call this server, beside those of loopback (origin.h)
   bool anonymous = false;          // `dev`: loopback without a token is the default actor
   std::vector<Id> contexts;        // the first one counts where a call names none; empty: 1, and all are served
   std::vector<Id> own_servers;     // contexts with a Redis of their own, where all are served

@@ -18,14 +18,30 @@ constexpr Id kDefaultActor = 1;  // of a caller without a token
 
 }  // namespace
 
-Result<Backends::Lease> Backends::take() {
+bool Backends::is_free(Id actor) const {
+  const auto used = actor == 0 ? used_.end() : used_.find(actor);
+  return (!idle_.empty() || open_ < most_) && (used == used_.end() || used->second < most_of_actor_);
+}
+
+void Backends::release(Id actor) {
+  const auto used = used_.find(actor);
+  if (used != used_.end() && --used->second == 0) used_.erase(used);
+  freed_.notify_all();
+}
+
+Result<Backends::Lease> Backends::take(Id actor) {
   std::unique_lock lock(mutex_);
-  const bool there = freed_.wait_for(lock, kWaitForBackend, [this] { return !idle_.empty() || open_ < most_; });
-  if (!there) return fail(Code::unavailable, "the server is busy: all its connections to the store are in use");
+  if (!freed_.wait_for(lock, kWaitForBackend, [this, actor] { return is_free(actor); })) {
+    const bool is_actors = !idle_.empty() || open_ < most_;
+    return fail(Code::unavailable,
+                is_actors ? "the server is busy: too many calls of actor " + std::to_string(actor) + " are under way"
+                          : "the server is busy: all its connections to the store are in use");
+  }
+  if (actor != 0) ++used_[actor];
   if (!idle_.empty()) {
     auto backend = std::move(idle_.back());
     idle_.pop_back();
-    return Lease(*this, std::move(backend));
+    return Lease(*this, std::move(backend), actor);
   }
   ++open_;
   lock.unlock();
@@ -34,17 +50,17 @@ Result<Backends::Lease> Backends::take() {
   if (!store) {
     lock.lock();
     --open_;
-    freed_.notify_one();
+    release(actor);
     return tl::unexpected<Error>(std::move(store).error());
   }
   backend->store = std::move(*store);
-  return Lease(*this, std::move(backend));
+  return Lease(*this, std::move(backend), actor);
 }
 
-void Backends::give_back(std::unique_ptr<Backend> backend) {
+void Backends::give_back(std::unique_ptr<Backend> backend, Id actor) {
   const std::lock_guard lock(mutex_);
   idle_.push_back(std::move(backend));
-  freed_.notify_one();
+  release(actor);
 }
 
 service::Caller asker(const Services& services, const Caller& caller, Id context) {
@@ -65,7 +81,7 @@ void note_refusal(Services& services, const Error& error) {
 
 Result<Call> Call::begin(Services& services, const nlohmann::json& params, const Caller& caller) {
   ++services.calls;
-  MJ_TRY(lease, services.backends.take());
+  MJ_TRY(lease, services.backends_of(caller).take(caller.actor));
   Call call(services, params, caller, std::move(lease));
   if (call.caller_.actor == 0) call.caller_.actor = kDefaultActor;
   const auto& contexts = services.settings.contexts;

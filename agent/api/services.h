@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <condition_variable>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <nlohmann/json_fwd.hpp>
@@ -35,19 +36,21 @@ struct Backend {
 
 class Backends {
  public:
-  Backends(StoreFactory& stores, std::uint32_t most) : stores_(stores), most_(most) {}
+  Backends(StoreFactory& stores, std::uint32_t most, std::uint32_t most_of_actor = UINT32_MAX)
+      : stores_(stores), most_(most), most_of_actor_(most_of_actor) {}
 
   class Lease {
    public:
-    Lease(Backends& from, std::unique_ptr<Backend> backend) : from_(&from), backend_(std::move(backend)) {}
+    Lease(Backends& from, std::unique_ptr<Backend> backend, Id actor)
+        : from_(&from), backend_(std::move(backend)), actor_(actor) {}
     Lease(Lease&&) noexcept = default;
     Lease& operator=(Lease&&) = delete;
     ~Lease() { give_back(); }
     void give_back() {
-      if (backend_) from_->give_back(std::move(backend_));
+      if (backend_) from_->give_back(std::move(backend_), actor_);
     }
     Result<void> take_again() {
-      MJ_TRY(again, from_->take());
+      MJ_TRY(again, from_->take(actor_));
       backend_ = std::move(again.backend_);
       return {};
     }
@@ -57,35 +60,43 @@ class Backends {
    private:
     Backends* from_;
     std::unique_ptr<Backend> backend_;
+    Id actor_;
   };
-  // Waits for one of `most`; unavailable after 10 s.
-  Result<Lease> take();
+  // Waits for one of `most`, of which one actor (0: nobody in particular) has `most_of_actor`; unavailable after 10 s.
+  Result<Lease> take(Id actor = 0);
   Result<std::unique_ptr<Store>> open_reader() { return stores_.open_reader(); }  // of no lease
   Result<std::unique_ptr<FlowStore>> open_flows() { return stores_.open_flows(); }
   Result<std::unique_ptr<ObjectStore>> open_objects() { return stores_.open_objects(); }
   Result<std::unique_ptr<WorkflowStore>> open_workflows() { return stores_.open_workflows(); }
 
  private:
-  void give_back(std::unique_ptr<Backend>);
+  void give_back(std::unique_ptr<Backend>, Id actor);
+  bool is_free(Id actor) const;  // with the lock held
+  void release(Id actor);        // with the lock held
 
   StoreFactory& stores_;
-  std::uint32_t most_;
+  std::uint32_t most_, most_of_actor_;
   std::mutex mutex_;
   std::condition_variable freed_;
   std::vector<std::unique_ptr<Backend>> idle_;
   std::uint32_t open_ = 0;
+  std::map<Id, std::uint32_t> used_;  // by actor
 };
 
 struct Services {
   Services(StoreFactory& stores, const Clock& time, ApiSettings chosen)
-      : backends(stores, chosen.limits.calls),
+      : backends(stores, chosen.limits.calls, chosen.limits.actor_calls),
+        operators(stores, chosen.limits.calls),
+        health(stores, 1),
         peers(stores, chosen.limits.peer_calls),
         logins(stores, chosen.limits.login_calls),
         sessions(time),
         clock(time),
         settings(std::move(chosen)),
         started_ms(time.unix_ms()) {}
-  Backends backends, peers, logins;  // of callers; of supervisors elsewhere; of who shows a key
+  // Of callers with a token; of operators; of the health check; of supervisors elsewhere; of clients that log in.
+  Backends backends, operators, health, peers, logins;
+  Backends& backends_of(const Caller& caller) { return caller.operator_token ? operators : backends; }
   Sessions sessions;
   service::ManifestCache manifests;
   service::ApprovalCache approvals;

@@ -137,6 +137,11 @@ void Connection::expect(std::uint32_t ms) {
   read_until_ = std::chrono::steady_clock::now() + std::chrono::milliseconds(ms);
 }
 
+void Connection::expect_body(std::uint32_t ms, std::uint32_t part_ms) {
+  expect(ms);
+  part_ms_ = part_ms;
+}
+
 void Connection::allow(std::uint32_t ms) {
   write_until_ = std::chrono::steady_clock::now() + std::chrono::milliseconds(ms);
 }
@@ -191,7 +196,11 @@ Result<bool> Connection::read_body(RequestReader& reader, BodyShare& share) {
     ahead_.erase(0, taken);
     if (reader.done()) return true;
     if (std::exchange(awaited, false) && !write("HTTP/1.1 100 Continue\r\n\r\n")) return false;
-    if (!fill()) return false;
+    const Deadline whole = read_until_;
+    read_until_ = std::min(whole, std::chrono::steady_clock::now() + std::chrono::milliseconds(part_ms_));
+    const bool filled = fill();
+    read_until_ = whole;
+    if (!filled) return false;
   }
 }
 

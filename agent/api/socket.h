@@ -31,8 +31,10 @@ class Connection {
   explicit Connection(Fd socket, std::string ahead = {}) : socket_(std::move(socket)), ahead_(std::move(ahead)) {}
 
   void expect(std::uint32_t ms);  // from now: so long for what is read next
-  void allow(std::uint32_t ms);   // for what is written next
-  bool wait_for_byte();           // until the deadline
+  // The same for a body, and so long for each next part of it.
+  void expect_body(std::uint32_t ms, std::uint32_t part_ms);
+  void allow(std::uint32_t ms);  // for what is written next
+  bool wait_for_byte();          // until the deadline
   // Until the reader has all of it. False: the end, an error of the socket, or the deadline. Errors: the reader's.
   Result<bool> read_head(RequestReader&);
   Result<bool> read_body(RequestReader&, BodyShare&);
@@ -50,6 +52,7 @@ class Connection {
 
   Fd socket_;
   Deadline read_until_{}, write_until_{};
+  std::uint32_t part_ms_ = 0;  // for the next part of a body
   bool broken_ = false;
   std::string ahead_;  // read, and not taken yet
 };

@@ -109,7 +109,9 @@ class Http : public ::testing::Test {
          {"GET", "/events", [this](const HttpRequest&) { return events(); }}},
         [](const HttpRequest& from) -> Admission {
           if (from.headers.contains("x-refuse")) return {refuse(403, "denied", "no", "nothing")};
-          if (from.headers.contains("authorization")) return {{}, Standing::token};
+          if (from.headers.contains("x-operator")) return {{}, Standing::operators};
+          if (from.headers.contains("authorization"))
+            return {{}, Standing::token, std::strtoull(from.header("authorization").c_str(), nullptr, 10)};
           if (from.path == "/peer") return {{}, Standing::peer};
           return {{}, from.path == "/a.json" ? Standing::open : Standing::anonymous};
         });
@@ -147,10 +149,52 @@ TEST_F(Http, AnswersAndKeepsTheConnection) {
   }
   ASSERT_TRUE(client.send(post("a") + post("b")));  // pipelined
   EXPECT_NE(client.read("POST:b").find("POST:a"), std::string::npos);
-  ASSERT_TRUE(client.send("POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n"));
+  ASSERT_TRUE(
+      client.send("POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n"));
   EXPECT_NE(client.read("POST:abcde").find("200"), std::string::npos);
-  ASSERT_TRUE(client.send("GET /a.json HTTP/1.1\r\n\r\n"));
+  ASSERT_TRUE(client.send("GET /a.json HTTP/1.1\r\nHost: x\r\n\r\n"));
   EXPECT_NE(client.read("GET:").find("200"), std::string::npos);
+}
+
+// RFC 9112, 3.2: one field, one host, no list, no user.
+TEST_F(Http, AHostThatIsNotOneHostIsRefused) {
+  limits_.connections = 100;
+  start();
+  for (const char* host : {"",
+                           "Host:\r\n",
+                           "Host: a\r\nHost: a\r\n",
+                           "Host: localhost:9652, evil\r\n",
+                           "Host: localhost, localhost\r\n",
+                           "Host: 127.0.0.1:9652@evil\r\n",
+                           "Host: user@localhost\r\n",
+                           "Host: local host\r\n",
+                           "Host: a:b\r\n",
+                           "Host: a:99999\r\n",
+                           "Host: a:0\r\n",
+                           "Host: a:\r\n",
+                           "Host: a:1:2\r\n",
+                           "Host: ::1\r\n",
+                           "Host: [::1\r\n",
+                           "Host: [::1]a\r\n",
+                           "Host: [evil]\r\n",
+                           "Host: http://a\r\n",
+                           "Host: a/b\r\n",
+                           "Host: a?\r\n",
+                           "Host: [::1%lo]\r\n"}) {
+    const Peer client = peer();
+    ASSERT_TRUE(client.send(std::string("GET /a.json HTTP/1.1\r\n") + host + "\r\n"));
+    const std::string reply = client.read("\r\n\r\n");
+    EXPECT_NE(reply.find("HTTP/1.1 400"), std::string::npos) << host << reply;
+  }
+  for (const char* host :
+       {"localhost:9652", "LocalHost", "127.0.0.1:1", "[::1]:9652", "[2001:DB8::1]", "a-b_c.example:65535"}) {
+    const Peer client = peer();
+    ASSERT_TRUE(client.send(std::string("GET /a.json HTTP/1.1\r\nHost: ") + host + "\r\n\r\n"));
+    EXPECT_NE(client.read("GET:").find("200"), std::string::npos) << host;
+  }
+  const Peer old = peer();
+  ASSERT_TRUE(old.send("GET /a.json HTTP/1.0\r\n\r\n"));
+  EXPECT_NE(old.read("GET:").find("200"), std::string::npos) << "HTTP/1.0 has no Host";
 }
 
 // What two readers could take for two things is taken for nothing.
@@ -187,11 +231,11 @@ TEST_F(Http, AHeadThatIsNotExactIsRefused) {
         host + "X: a\x01\r\n\r\n",
         host + "X: a\n\r\n",
         std::string("POST / HTTP/1.1\nHost: x\n\n"),
-        std::string("POST  / HTTP/1.1\r\n\r\n"),
+        std::string("POST  / HTTP/1.1\r\nHost: x\r\n\r\n"),
         std::string("POST / HTTP/1.1 \r\n\r\n"),
         std::string("POST /\r\n\r\n"),
         std::string("\r\n\r\n"),
-        std::string("GET http://x/ HTTP/1.1\r\n\r\n")}) {
+        std::string("GET http://x/ HTTP/1.1\r\nHost: x\r\n\r\n")}) {
     calls_ = 0;
     const Peer first = peer(), later = peer();
     ASSERT_TRUE(first.send(request));
@@ -210,8 +254,8 @@ TEST_F(Http, AHeadThatIsNotExactIsRefused) {
 TEST_F(Http, ChunksMayBeSpelledAsTheSpecificationHasThem) {
   start();
   const Peer client = peer();
-  ASSERT_TRUE(
-      client.send("POST / HTTP/1.1\r\nTransfer-Encoding: Chunked\r\n\r\n00A;x=\"y\"\r\n0123456789\r\n0\r\n\r\n"));
+  ASSERT_TRUE(client.send(
+      "POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: Chunked\r\n\r\n00A;x=\"y\"\r\n0123456789\r\n0\r\n\r\n"));
   EXPECT_NE(client.read("POST:0123456789").find("200"), std::string::npos);
 }
 
@@ -226,7 +270,7 @@ TEST_F(Http, WhetherAConnectionGoesOnIsTheClientsToSay) {
   }
   ASSERT_TRUE(closes.send(post("x", "Connection: close\r\n")));
   EXPECT_NE(closes.read("never").find("POST:x<closed>"), std::string::npos);
-  ASSERT_TRUE(head.send("HEAD /big HTTP/1.1\r\n\r\n" + post("next")));  // the length, and no body
+  ASSERT_TRUE(head.send("HEAD /big HTTP/1.1\r\nHost: x\r\n\r\n" + post("next")));  // the length, and no body
   const std::string both = head.read("POST:next");
   EXPECT_NE(both.find("Content-Length: 20971520\r\n"), std::string::npos);
   EXPECT_LT(both.size(), 1000U);
@@ -235,11 +279,11 @@ TEST_F(Http, WhetherAConnectionGoesOnIsTheClientsToSay) {
 TEST_F(Http, ABodyThatWaitsForLeaveIsAskedFor) {
   start();
   const Peer client = peer(), large = peer();
-  ASSERT_TRUE(client.send("POST / HTTP/1.1\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n"));
+  ASSERT_TRUE(client.send("POST / HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n"));
   EXPECT_EQ(client.read("\r\n\r\n"), "HTTP/1.1 100 Continue\r\n\r\n");
   ASSERT_TRUE(client.send("ok"));
   EXPECT_NE(client.read("POST:ok").find("200"), std::string::npos);
-  ASSERT_TRUE(large.send("POST / HTTP/1.1\r\nExpect: 100-continue\r\nContent-Length: 100001\r\n\r\n"));
+  ASSERT_TRUE(large.send("POST / HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 100001\r\n\r\n"));
   EXPECT_EQ(large.read("}}}").substr(9, 3), "413");
 }
 
@@ -266,7 +310,7 @@ TEST_F(Http, SilentConnectionsLockNobodyOut) {
   std::vector<Peer> silent;
   for (int i = 0; i < 200; ++i) {
     silent.push_back(peer());
-    (void)silent.back().send("POST / HTTP/1.1\r\nX-Slow: ");
+    (void)silent.back().send("POST / HTTP/1.1\r\nHost: x\r\nX-Slow: ");
     if (i % 20 == 0) expect_serves();
   }
   const Peer token = peer();
@@ -283,7 +327,7 @@ TEST_F(Http, EachStandingHasPlacesOfItsOwn) {
   std::vector<Peer> streams;
   const auto stream = [&](const std::string& more) {
     streams.push_back(peer());
-    (void)streams.back().send("GET /events HTTP/1.1\r\n" + more + "\r\n");
+    (void)streams.back().send("GET /events HTTP/1.1\r\nHost: x\r\n" + more + "\r\n");
     return streams.back().read("\r\n\r\n").substr(9, 3);
   };
   EXPECT_EQ(stream(""), "200");
@@ -293,7 +337,7 @@ TEST_F(Http, EachStandingHasPlacesOfItsOwn) {
   EXPECT_EQ(stream("Authorization: Bearer t\r\n"), "200");
   EXPECT_EQ(stream("Authorization: Bearer t\r\n"), "503");
   const Peer open = peer();
-  ASSERT_TRUE(open.send("GET /a.json HTTP/1.1\r\n\r\n"));
+  ASSERT_TRUE(open.send("GET /a.json HTTP/1.1\r\nHost: x\r\n\r\n"));
   EXPECT_NE(open.read("GET:").find("Connection: close"), std::string::npos);
   EXPECT_TRUE(open.closed()) << "what anybody may ask is one request";
 }
@@ -385,18 +429,18 @@ TEST_F(Http, WhatIsNotServedIsRefusedAndClosed) {
   start();
   for (const auto& [request, status] : std::vector<std::pair<std::string, std::string>>{
            {post("x", "", "/none"), "404"},
-           {"GET /aXjson HTTP/1.1\r\n\r\n", "404"},
-           {"GET / HTTP/1.1\r\n\r\n", "405"},
-           {"DELETE / HTTP/1.1\r\n\r\n", "405"},
-           {"OPTIONS / HTTP/1.1\r\nOrigin: http://evil\r\n\r\n", "405"},
+           {"GET /aXjson HTTP/1.1\r\nHost: x\r\n\r\n", "404"},
+           {"GET / HTTP/1.1\r\nHost: x\r\n\r\n", "405"},
+           {"DELETE / HTTP/1.1\r\nHost: x\r\n\r\n", "405"},
+           {"OPTIONS / HTTP/1.1\r\nHost: x\r\nOrigin: http://evil\r\n\r\n", "405"},
            {post("x", "Content-Encoding: gzip\r\n"), "415"},
            {post("x", "Content-Type: multipart/form-data; boundary=b\r\n"), "415"},
            {post("x", "X-Refuse: 1\r\n"), "403"},
            {"nonsense\r\n\r\n", "400"},
            {"GET / HTTP/9.9\r\n\r\n", "400"},
-           {"GET /throw HTTP/1.1\r\n\r\n", "500"},
-           {"POST / HTTP/1.1\r\nContent-Length: 100001\r\n\r\n", "413"},
-           {"GET /" + std::string(9000, 'a') + " HTTP/1.1\r\n\r\n", ""}}) {
+           {"GET /throw HTTP/1.1\r\nHost: x\r\n\r\n", "500"},
+           {"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 100001\r\n\r\n", "413"},
+           {"GET /" + std::string(9000, 'a') + " HTTP/1.1\r\nHost: x\r\n\r\n", ""}}) {
     const Peer client = peer();
     ASSERT_TRUE(client.send(request));
     client.half_close();
@@ -410,12 +454,113 @@ TEST_F(Http, WhatIsNotServedIsRefusedAndClosed) {
   expect_serves();
 }
 
+// A request whose body does not come, of one actor.
+std::string unsent_body(int actor, std::size_t length = 5) {
+  return "POST / HTTP/1.1\r\nHost: x\r\nAuthorization: " + std::to_string(actor) +
+         "\r\nContent-Length: " + std::to_string(length) + "\r\n\r\n";
+}
+
+// The connections of one actor end when it opens more; those of others do not notice.
+TEST_F(Http, AnActorHasAShareOfTheConnections) {
+  limits_.body_ms = limits_.body_part_ms = limits_.idle_ms = 60000;
+  start();
+  std::vector<Peer> silent;
+  for (int i = 0; i < 40; ++i) {
+    silent.push_back(peer());
+    ASSERT_TRUE(silent.back().send(unsent_body(7)));
+  }
+  EXPECT_TRUE(test::eventually([&] { return server_->connections() <= 2; })) << server_->connections();
+  for (int i = 0; i < 4; ++i) {
+    const Peer other = peer();
+    ASSERT_TRUE(other.send(post("in", "Authorization: 8\r\nConnection: close\r\n")));
+    EXPECT_NE(other.read("POST:in").find("200"), std::string::npos);
+  }
+}
+
+TEST_F(Http, TheActorWithTheMostConnectionsMakesRoom) {
+  limits_.body_ms = limits_.body_part_ms = limits_.idle_ms = 60000;
+  start();
+  std::vector<Peer> silent;
+  for (int actor = 1; actor <= 4; ++actor) {
+    for (int i = 0; i < 2; ++i) {
+      silent.push_back(peer());
+      ASSERT_TRUE(silent.back().send(unsent_body(actor)));
+    }
+  }
+  ASSERT_TRUE(test::eventually([&] { return server_->connections() == 8; }));
+  const Peer other = peer();
+  ASSERT_TRUE(other.send(post("in", "Authorization: 9\r\n")));
+  EXPECT_NE(other.read("POST:in").find("200"), std::string::npos);
+}
+
+TEST_F(Http, OperatorsHaveConnectionsOfTheirOwn) {
+  start();
+  std::vector<Peer> streams;
+  for (int i = 0; i < 8; ++i) {  // each is busy, so that none makes room
+    streams.push_back(peer());
+    ASSERT_TRUE(streams.back().send("GET /events HTTP/1.1\r\nHost: x\r\nAuthorization: " + std::to_string(i / 2 + 1) +
+                                    "\r\n\r\n"));
+    ASSERT_NE(streams.back().read("data: ").find("200"), std::string::npos);
+  }
+  const Peer ninth = peer();
+  ASSERT_TRUE(ninth.send(post("in", "Authorization: 9\r\n")));
+  EXPECT_NE(ninth.read("}").find("503"), std::string::npos);
+  const Peer owner = peer();
+  ASSERT_TRUE(owner.send(post("in", "X-Operator: 1\r\n")));
+  EXPECT_NE(owner.read("POST:in").find("200"), std::string::npos);
+}
+
+TEST_F(Http, LargeBodiesOfOneActorAreBounded) {
+  limits_.body_ms = limits_.body_part_ms = 60000;
+  limits_.body_bytes = 1'000'000;
+  limits_.connections = 100;
+  start();
+  const std::string half(600'000, 'b');
+  const Peer first = peer(), second = peer(), other = peer();
+  ASSERT_TRUE(first.send(unsent_body(7, 1'000'000) + half));
+  std::string refused;
+  EXPECT_TRUE(test::eventually([&] {  // as soon as the first one's bytes are there
+    const Peer next = peer();
+    (void)next.send(unsent_body(7, half.size()) + half);
+    refused = next.read(half.substr(0, 100));
+    return refused.find("503") != std::string::npos;
+  })) << refused;
+  ASSERT_TRUE(other.send(unsent_body(8, half.size()) + half));
+  EXPECT_NE(other.read("POST:").find("200"), std::string::npos);
+}
+
+TEST_F(Http, HealthIsAnsweredBesideBodiesThatNeverCome) {
+  limits_.body_ms = limits_.body_part_ms = 60000;
+  start();
+  std::vector<Peer> silent;
+  for (const char* length : {"Content-Length: 5\r\n", "Transfer-Encoding: chunked\r\n"}) {
+    for (int i = 0; i < 40; ++i) {
+      silent.push_back(peer());
+      ASSERT_TRUE(silent.back().send(std::string("GET /a.json HTTP/1.1\r\nHost: x\r\n") + length + "\r\n"));
+    }
+    EXPECT_NE(silent.back().read("}").find("400"), std::string::npos);
+  }
+  const Peer probe = peer();
+  ASSERT_TRUE(probe.send("GET /a.json HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n"));
+  EXPECT_NE(probe.read("GET:").find("200"), std::string::npos);
+}
+
+TEST_F(Http, ABodyThatStopsEndsItsConnection) {
+  limits_.body_ms = 600'000;
+  limits_.body_part_ms = 100;
+  start();
+  const Peer client = peer();
+  ASSERT_TRUE(client.send(unsent_body(7) + "ab"));
+  EXPECT_NE(client.read("never").find("the body ends too early"), std::string::npos);
+}
+
 TEST_F(Http, ARequestCannotBeSmuggledBehindAnother) {
   start();
   for (const std::string& first :
-       {std::string("GET /a.json HTTP/1.1\r\nContent-Length: ") + std::to_string(post("x").size()) + "\r\n\r\n",
-        std::string("POST / HTTP/1.1\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"),
-        std::string("POST / HTTP/1.1\r\nContent-Length: 5\r\nContent-Length: 0\r\n\r\nhello")}) {
+       {std::string("GET /a.json HTTP/1.1\r\nHost: x\r\nContent-Length: ") + std::to_string(post("x").size()) +
+            "\r\n\r\n",
+        std::string("POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"),
+        std::string("POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nContent-Length: 0\r\n\r\nhello")}) {
     calls_ = 0;
     const Peer client = peer();
     ASSERT_TRUE(client.send(first + post("smuggled")));
@@ -429,7 +574,7 @@ TEST_F(Http, ARequestCannotBeSmuggledBehindAnother) {
 TEST_F(Http, ABodyOverTheLimitIsNotKept) {
   start();
   const Peer client = peer();
-  std::string chunked = "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n";
+  std::string chunked = "POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n";
   for (int i = 0; i < 3; ++i) chunked += "c350\r\n" + std::string(50000, 'x') + "\r\n";
   (void)client.send(chunked + "0\r\n\r\n");
   EXPECT_NE(client.read("}}").find("413"), std::string::npos);
@@ -443,7 +588,7 @@ TEST_F(Http, ARefusalIsSeenByAClientThatGoesOnSending) {
   limits_.body_ms = 10000;
   start();
   const Peer client = peer();
-  ASSERT_TRUE(client.send("POST / HTTP/1.1\r\nContent-Length: 8000000\r\n\r\n"));
+  ASSERT_TRUE(client.send("POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 8000000\r\n\r\n"));
   EXPECT_TRUE(client.send(std::string(8'000'000, 'x')));
   EXPECT_NE(client.read("}}}").find("413"), std::string::npos);
 }
@@ -451,7 +596,7 @@ TEST_F(Http, ARefusalIsSeenByAClientThatGoesOnSending) {
 TEST_F(Http, AHeadWithoutEndIsCutOff) {
   start();
   const Peer many = peer();
-  std::string head = "POST / HTTP/1.1\r\n";
+  std::string head = "POST / HTTP/1.1\r\nHost: x\r\n";
   for (int i = 0; i < 2000; ++i) head += "X-" + std::to_string(i) + ": y\r\n";
   (void)many.send(head);
   EXPECT_TRUE(many.closed());
@@ -464,7 +609,7 @@ TEST_F(Http, SlowClientsAreDroppedAndDisturbNobody) {
   for (int i = 0; i < 7; ++i) slow.push_back(peer());
   std::atomic<bool> done{false};
   std::thread drip([&] {  // a byte now and then: no single wait is long
-    const std::string head = "POST / HTTP/1.1\r\nX-Slow: " + std::string(4000, 's');
+    const std::string head = "POST / HTTP/1.1\r\nHost: x\r\nX-Slow: " + std::string(4000, 's');
     for (std::size_t i = 0; i < head.size() && !done; ++i) {
       for (const Peer& client : slow) (void)client.send(head.substr(i, 1));
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
@@ -480,7 +625,7 @@ TEST_F(Http, SlowClientsAreDroppedAndDisturbNobody) {
 TEST_F(Http, SilentAndHalfClosedClientsAreDropped) {
   start();
   const Peer silent = peer(), in_body = peer(), idle = peer(), half = peer();
-  ASSERT_TRUE(in_body.send("POST / HTTP/1.1\r\nContent-Length: 10\r\n\r\nabc"));
+  ASSERT_TRUE(in_body.send("POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\nabc"));
   ASSERT_TRUE(idle.send(post("x")));
   ASSERT_TRUE(half.send(post("half")));
   half.half_close();
@@ -494,7 +639,7 @@ TEST_F(Http, SilentAndHalfClosedClientsAreDropped) {
 TEST_F(Http, AClientThatNeverReadsIsDropped) {
   start();
   const Peer deaf = peer();
-  ASSERT_TRUE(deaf.send("GET /big HTTP/1.1\r\n\r\n"));
+  ASSERT_TRUE(deaf.send("GET /big HTTP/1.1\r\nHost: x\r\n\r\n"));
   expect_serves();
   EXPECT_TRUE(eventually([&] { return server_->connections() == 0; }));
 }
@@ -523,7 +668,7 @@ TEST_F(Http, AnEventStreamEndsWithItsClient) {
   limits_.connections = 2;
   start();
   Peer client = peer();
-  ASSERT_TRUE(client.send("GET /events HTTP/1.1\r\n\r\n"));
+  ASSERT_TRUE(client.send("GET /events HTTP/1.1\r\nHost: x\r\n\r\n"));
   EXPECT_NE(client.read("eee").find("text/event-stream"), std::string::npos);
   client.close();
   EXPECT_TRUE(eventually([&] { return streams_over_.load(); }));
@@ -534,7 +679,7 @@ TEST_F(Http, AnEventStreamIsFramedAsTheClientKnowsIt) {
   start();
   const Peer now = peer(), old = peer();
   const std::string text = "data: " + std::string(1000, 'e') + "\n\n";
-  ASSERT_TRUE(now.send("GET /events HTTP/1.1\r\n\r\n"));
+  ASSERT_TRUE(now.send("GET /events HTTP/1.1\r\nHost: x\r\n\r\n"));
   EXPECT_NE(now.read(text + "\r\n3f0\r\n").find("\r\n\r\n3f0\r\n" + text), std::string::npos);
   ASSERT_TRUE(old.send("GET /events HTTP/1.0\r\nConnection: keep-alive\r\n\r\n"));
   const std::string plain = old.read(text + text);
@@ -545,7 +690,7 @@ TEST_F(Http, AnEventStreamIsFramedAsTheClientKnowsIt) {
 TEST_F(Http, AnEventStreamThatIsNotReadEnds) {
   start();
   const Peer client = peer();
-  ASSERT_TRUE(client.send("GET /events HTTP/1.1\r\n\r\n"));
+  ASSERT_TRUE(client.send("GET /events HTTP/1.1\r\nHost: x\r\n\r\n"));
   EXPECT_TRUE(eventually([&] { return streams_over_.load(); }));
   expect_serves();
 }
@@ -554,7 +699,7 @@ TEST_F(Http, StopEndsWaitingConnectionsAndStreams) {
   limits_.header_ms = limits_.idle_ms = 60000;
   start();
   const Peer silent = peer(), stream = peer();
-  ASSERT_TRUE(stream.send("GET /events HTTP/1.1\r\n\r\n"));
+  ASSERT_TRUE(stream.send("GET /events HTTP/1.1\r\nHost: x\r\n\r\n"));
   EXPECT_NE(stream.read("eee").find("200"), std::string::npos);
   server_->stop();
   EXPECT_EQ(server_->connections(), 0U);
@@ -567,7 +712,7 @@ TEST_F(Http, StopLetsWhatIsBeingAnsweredBeAnswered) {
   std::vector<Peer> clients;
   for (int i = 0; i < 4; ++i) {
     clients.push_back(peer());
-    ASSERT_TRUE(clients.back().send("GET /slow HTTP/1.1\r\n\r\n"));
+    ASSERT_TRUE(clients.back().send("GET /slow HTTP/1.1\r\nHost: x\r\n\r\n"));
   }
   ASSERT_TRUE(eventually([&] { return calls_ == 4; }));
   server_->stop();

@@ -475,7 +475,7 @@ TEST_F(ApiTest, MetricsAreWhereTheyAreAskedForAndNotForPages) {
     ask.headers = {"Host: " + host};
     EXPECT_EQ(http_.get(ask)->status, 200) << host;
   }
-  for (const std::string host : {"127.", "127.0.0.999", "127.1", "127.0.0.1.", "[::2]", "[", "localhost.example"}) {
+  for (const std::string host : {"127.", "127.0.0.999", "127.1", "127.0.0.1.", "[::2]", "localhost.example"}) {
     ask.headers = {"Host: " + host};
     const auto refused = http_.get(ask);
     EXPECT_EQ(refused->status, 403) << host;
@@ -695,6 +695,50 @@ TEST_F(ApiTest, EventsOfFlowsEndForWhoMayNotReadThemAnyMore) {
   EXPECT_NE(all->out().find("event: gone"), std::string::npos);
   EXPECT_NE(one->out().find("event: gone"), std::string::npos);
   server_->stop();
+}
+
+TEST_F(ApiTest, AnActorHasAShareOfTheEventStreams) {
+  const std::string reader = make_token(13), other = make_token(14);
+  token_ = make_token(0, true);
+  settings_.limits.event_streams = 4;
+  start();
+  ok("context.create", {{"id", 1}, {"admins", {1}}, {"readers", {13, 14}}});
+  std::vector<std::unique_ptr<test::Process>> streams;
+  const auto listen = [&](const std::string& token) -> test::Process& {
+    const std::vector<std::string> command{"curl", "-sN", "-H", "Authorization: Bearer " + token,
+                                           server_->url() + "/events?context=1"};
+    return *streams.emplace_back(std::make_unique<test::Process>(folder_, command));
+  };
+  const auto says = [](test::Process& stream, const std::string& word) {
+    return test::eventually([&] { return stream.out().find(word) != std::string::npos; });
+  };
+  ASSERT_TRUE(says(listen(reader), ": heartbeat"));
+  EXPECT_TRUE(says(listen(reader), "event: refused"));
+  ASSERT_TRUE(says(listen(other), ": heartbeat"));
+  for (int i = 0; i < 4; ++i) EXPECT_TRUE(says(listen(token_), ": heartbeat")) << "operators have places of their own";
+  EXPECT_TRUE(says(listen(token_), "event: refused"));
+  server_->stop();
+}
+
+TEST_F(ApiTest, AnActorHasAShareOfTheCallsAtOneTime) {
+  api::Backends backends(redis_, 3, 2);
+  const auto first = backends.take(7);
+  auto second = backends.take(7);
+  ASSERT_TRUE(first && second);
+  std::atomic<bool> has_third{false};
+  std::thread waiting([&] { has_third = backends.take(7).has_value(); });
+  EXPECT_TRUE(backends.take(8)) << "there is one that actor 7 does not get";
+  EXPECT_FALSE(has_third);
+  second->give_back();
+  waiting.join();
+  EXPECT_TRUE(has_third);
+}
+
+TEST_F(ApiTest, HealthTakesNoBody) {
+  make_token(13);
+  start();
+  EXPECT_EQ(status("GET /health HTTP/1.1\\r\\nHost: localhost\\r\\n\\r\\n"), 200);
+  EXPECT_EQ(status("GET /health HTTP/1.1\\r\\nHost: localhost\\r\\nContent-Length: 3\\r\\n\\r\\n"), 400);
 }
 
 }  // namespace

@@ -3,9 +3,12 @@
 #include "api/sessions.h"
 
 #include <sys/socket.h>
+#include <unistd.h>
 
+#include <array>
 #include <thread>
 
+#include "api/origin.h"
 #include "api_fixture.h"
 #include "base/fd.h"
 #include "domain/signatures.h"
@@ -123,6 +126,16 @@ class Login : public ApiTest {
     EXPECT_TRUE(sign(login, kind, key));
     return login;
   }
+  std::string audience_for(const std::string& host) {
+    return at_session("session.challenge", json::object(), {"Host: " + host})
+        .value("result", json::object())
+        .value("audience", "");
+  }
+  static std::string own_name() {
+    std::array<char, 256> name{};
+    (void)::gethostname(name.data(), name.size() - 1);
+    return name.data();
+  }
   static std::string why(const json& reply) {
     if (reply.contains("result")) return "none";
     return reply["error"]["data"].value("word", "") + " " + reply["error"].value("message", "");
@@ -228,22 +241,64 @@ TEST_F(Login, AKeyThatIsTakenAwayEndsItsSessionsAndLogsInNoMore) {
   EXPECT_TRUE(test::eventually([&] { return !stream.running(); }));
 }
 
-TEST_F(Login, WhatIsSignedIsForTheServerThatAskedAndByItsOwnName) {
+TEST_F(Login, WhatIsSignedIsForTheOriginOfTheServerThatAsked) {
   json login = proof(key_);
   const std::string audience = login.at("audience");
-  EXPECT_EQ("http://" + audience, server_->url());
-  json other{{"challenge", login.at("challenge")}, {"audience", "evil.example:9652"}};
+  EXPECT_EQ(audience, server_->url());
+  json other{{"challenge", login.at("challenge")}, {"audience", "http://evil.example:9652"}};
   ASSERT_TRUE(sign(other, "login", key_));
   EXPECT_EQ(refused(other), "denied audience: it was signed for another server than " + audience);
-  // A server between the two would have to say its own name, which is none of ours.
+  // A server between the two would have to name its own origin, which is none of ours.
   EXPECT_NE(why(at_session("session.begin", other, {"Host: evil.example:9652"})).find("api.names"), std::string::npos);
-  EXPECT_NE(why(at_session("session.challenge", json::object(), {"Host: evil.example:9652"})).find("api.names"),
-            std::string::npos);
-  settings_.names = {"Jobs.example.org"};
+  const std::string port = std::to_string(server_->port()), next = std::to_string(server_->port() == 1 ? 2 : 1);
+  for (const std::string& host :
+       {std::string("evil.example:9652"), "127.0.0.1:" + next, std::string("127.0.0.1"), std::string("localhost"),
+        "127.0.0.2:" + port, "localhost.evil.example:" + port, own_name() + ':' + port})
+    EXPECT_NE(why(at_session("session.challenge", json::object(), {"Host: " + host})).find("api.names"),
+              std::string::npos)
+        << host;
+  for (const std::string& host : {"localhost:" + port + ", evil", "127.0.0.1:" + port + "@evil"})
+    EXPECT_NE(why(at_session("session.challenge", json::object(), {"Host: " + host})).find("Host"), std::string::npos)
+        << host;
+  for (const std::string& host : {"localhost:" + port, "127.0.0.1:" + port, "[::1]:" + port})
+    EXPECT_EQ(audience_for(host), "http://" + host);
+}
+
+TEST_F(Login, ConfiguredOriginsAreSignedExactly) {
+  settings_.names = {"https://Jobs.example.org", "http://10.0.0.7:9652", "http://intern:80"};
   start();
-  const json asked =
-      at_session("session.challenge", json::object(), {"Host: jobs.example.org"}).value("result", json::object());
-  EXPECT_EQ(asked.value("audience", ""), "jobs.example.org");
+  EXPECT_EQ(audience_for("jobs.example.org"), "https://jobs.example.org");
+  EXPECT_EQ(audience_for("JOBS.example.org:443"), "https://jobs.example.org");
+  EXPECT_EQ(audience_for("10.0.0.7:9652"), "http://10.0.0.7:9652");
+  EXPECT_EQ(audience_for("intern"), "http://intern");
+  for (const char* host : {"jobs.example.org:80", "jobs.example.org:9652", "10.0.0.7", "intern:443"})
+    EXPECT_EQ(audience_for(host), "") << host;
+}
+
+TEST(PublicOrigin, OneThatIsNoneIsRefused) {
+  for (const char* text : {"", "jobs.example.org", "jobs:9652", "https://", "https://a/", "https://a/path", "ftp://a",
+                           "https://a@b", "https://a,b", "https://a b", "https://a:x", "//a"})
+    EXPECT_FALSE(api::parse_origin(text)) << text;
+  EXPECT_EQ(*api::parse_origin("HTTPS://A:443"), "https://a");
+  EXPECT_EQ(*api::parse_origin("http://[::1]:80"), "http://[::1]");
+  EXPECT_FALSE(api::parse_origins({"http://a", "https://a"})) << "their headers Host are the same";
+  EXPECT_TRUE(api::parse_origins({"http://a:8080", "https://a"}));
+}
+
+// Only a caller on this host may call it by a name of loopback; the port is the one that the server listens on.
+TEST(PublicOrigin, LoopbackNamesAreForLoopbackPeersAlone) {
+  api::HttpRequest from;
+  from.port = 9652;
+  from.headers["host"] = "localhost:9652";
+  EXPECT_EQ(api::origin_of(from, {}), "");
+  EXPECT_EQ(api::origin_of(from, {"http://localhost:9652"}), "http://localhost:9652") << "as of a container's port";
+  from.loopback = true;
+  EXPECT_EQ(api::origin_of(from, {}), "http://localhost:9652");
+  from.headers["host"] = "localhost:9653";
+  EXPECT_EQ(api::origin_of(from, {}), "");
+  from.port = 80;
+  from.headers["host"] = "localhost";
+  EXPECT_EQ(api::origin_of(from, {}), "http://localhost");
 }
 
 TEST_F(Login, NothingElseCanBeAskedWithoutAToken) {

@@ -225,6 +225,24 @@ await claims(world, {
     assert.deepEqual(page.wrong, []);
     await page.close();
   },
+  async 'nothing is signed for another origin than the page has'() {
+    world.run('key', 'new', join(world.folder, 'relayed.key'));
+    const page = await world.browse();
+    const begun = [];
+    await page.setRequestInterception(true);
+    page.on('request', (request) => {
+      const asked = request.postData() ?? '';
+      if (asked.includes('session.begin')) begun.push(asked);
+      if (!asked.includes('session.challenge')) return request.continue();
+      const result = {challenge: 'c', audience: world.url.replace('http:', 'https:'), until_ms: 0};
+      return request.respond({status: 200, contentType: 'application/json', body: JSON.stringify({jsonrpc: '2.0', id: 1, result})});
+    });
+    await page.goto(`${world.url}/#/jobs`);
+    await (await page.waitForSelector('input[type=file]')).uploadFile(join(world.folder, 'relayed.key'));
+    await sees(page, 'nothing is signed for it');
+    assert.deepEqual(begun, []);
+    await page.close();
+  },
   async '`dev` prints one address, which needs no token and has the five examples'() {
     const log = openSync(join(world.folder, 'dev.log'), 'a'), out = openSync(join(world.folder, 'dev.out'), 'a');
     world.begin('dev', [join(process.env.MYCOJOBS_BIN, 'mycojobs'), 'dev', '--state-dir', join(world.folder, 'dev'), '--api-listen', '127.0.0.1:0'], {stdio: ['ignore', out, log]});

@@ -37,7 +37,7 @@ const std::map<std::string, std::string> kExamples = {
     {"plugins.dir", "/srv/plugins"},
     {"api.listen", "127.0.0.1:9700"},
     {"api.tokens", "/srv/tokens"},
-    {"api.names", "jobs.example.org,jobs"},
+    {"api.names", "https://jobs.example.org,http://jobs:9652"},
     {"supervisor.listen", "127.0.0.1:3030"},
     {"mycelium.url", "http://127.0.0.1:8989"},
     {"mycelium.ip", "10.0.0.7"},

@@ -43,7 +43,7 @@ async function session_call(method, params = {}) {
 }
 async function begin_session(by) {
   const {challenge, audience} = await session_call('session.challenge');
-  if (audience !== location.host) throw new RpcError(`the server calls itself ${audience}: nothing is signed for it`, 'denied', '');
+  if (audience !== location.origin) throw new RpcError(`the server calls itself ${audience}: nothing is signed for it`, 'denied', '');
   const said = {algorithm: 'ed25519', audience, challenge, signer: by.signer};
   const session = await session_call('session.begin', {...said, signature: await by.sign(login_bytes(said))});
   [key, token] = [by, session.token];

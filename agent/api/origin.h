@@ -1,0 +1,26 @@
+// The origins by which clients call this server: what a login by key signs, and what the header Host may name.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "api/http.h"
+#include "mycojobs/result.h"
+
+namespace mycojobs::api {
+
+// Whether a text is HOST or HOST:PORT, as a header Host has it: one name, IPv4 address or [IPv6 address]; no user, no
+// list, no blanks.
+bool is_host_and_port(std::string_view);
+
+// "https://jobs.example.org", "http://10.0.0.7:9652": lower case, without the scheme's own port. Error invalid.
+Result<std::string> parse_origin(std::string_view);
+Result<std::vector<std::string>> parse_origins(const std::vector<std::string>&);  // each Host belongs to one of them
+
+// The origin that a request was sent to: the one of `origins` that its Host names, or http://127.0.0.1:PORT,
+// http://localhost:PORT and http://[::1]:PORT with the port that the server listens on, for a peer on loopback. Empty:
+// none of these.
+std::string origin_of(const HttpRequest&, const std::vector<std::string>& origins);
+
+}  // namespace mycojobs::api
