@@ -203,7 +203,7 @@ TEST(PrewarmedSandbox, ServeRunsThatAreLikeTheOthersAndAreThemselvesAlone) {
     EXPECT_EQ(word(ran.outcome.status), "ok") << ran.outcome.reason;
     EXPECT_TRUE(ran.answer("getpid").ends_with(" of 1")) << ran.answer("getpid");
     EXPECT_EQ(ran.answer("list /tmp"), "mine");
-    EXPECT_EQ(ran.answer("list /proc/self/fd"), "0 1 2 3");
+    EXPECT_EQ(ran.answer("list /proc/self/fd"), "0 1 2 3 4");
     return has_step(ran.outcome, "prewarmed");
   }));
 }

@@ -118,7 +118,7 @@ TEST(Alive, JobHasNoneOfIt) {
   config.prewarmed = 0;  // who is below the zygote is of the run
   config.alive_fd = file.fd();
   OwnSandbox own = own_sandbox(config);
-  EXPECT_EQ(run_attempts(*own.sandbox, spec_with(), "list /proc/self/fd").answer("list /proc/self/fd"), "0 1 2 3");
+  EXPECT_EQ(run_attempts(*own.sandbox, spec_with(), "list /proc/self/fd").answer("list /proc/self/fd"), "0 1 2 3 4");
 }
 
 TEST(Alive, LauncherZygoteAndInitHaveItAndTheJobHasNot) {
