@@ -23,16 +23,16 @@ std::string read_file(const std::string& path) {
 }
 
 // With an agent and a Redis of its own, as the README has it.
-struct Example {
+struct ExecutorExample {
   const char* file;
   const char* type;
   const char* key;    // of its result
   const char* value;  // what is there
 };
 
-void PrintTo(const Example& example, std::ostream* out) { *out << example.file; }
+void PrintTo(const ExecutorExample& example, std::ostream* out) { *out << example.file; }
 
-class Examples : public ::testing::TestWithParam<Example> {};
+class Examples : public ::testing::TestWithParam<ExecutorExample> {};
 
 json run_example(const TempDir& folder, const std::string& file, const std::string& type) {
   const Finished done = run(folder, {program(), "run", file, "--type", type, "--json", "--state-dir", folder / "state",
@@ -49,27 +49,28 @@ std::string text_of(const json& result, const std::string& key) {
 }
 
 TEST_P(Examples, DoesWhatItSays) {
-  const Example& example = GetParam();
+  const ExecutorExample& example = GetParam();
   const TempDir folder;
   const json job = run_example(folder, source(std::string("examples/") + example.file), example.type);
   ASSERT_TRUE(job.is_object());
   EXPECT_EQ(text_of(job["result"], example.key), example.value) << job.dump(2);
 }
 
-INSTANTIATE_TEST_SUITE_P(All, Examples,
-                         ::testing::Values(Example{"python/report.py", "python", "words", "36"},
-                                           Example{"python/fetch_all.py", "python", "silent", R"(["site 3"])"},
-                                           Example{"sal/tidy.lua", "sal", "texts", "2"},
-                                           Example{"sal/letter.lua", "sal", "letters", "2"},
-                                           Example{"osis/contacts.lua", "osis", "compilers", "grace@example.org"},
-                                           Example{"osis/transfer.lua", "osis", "left", "100"},
-                                           Example{"command/summary.js", "node", "figures", "[12,15,11,19,30,8,14]"},
-                                           Example{"command/parse.pl", "perl", "status_200", "2"}),
-                         [](const auto& each) {
-                           std::string name = each.param.file;
-                           for (char& c : name) c = std::isalnum(static_cast<unsigned char>(c)) != 0 ? c : '_';
-                           return name;
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    All, Examples,
+    ::testing::Values(ExecutorExample{"python/report.py", "python", "words", "36"},
+                      ExecutorExample{"python/fetch_all.py", "python", "silent", R"(["site 3"])"},
+                      ExecutorExample{"sal/tidy.lua", "sal", "texts", "2"},
+                      ExecutorExample{"sal/letter.lua", "sal", "letters", "2"},
+                      ExecutorExample{"osis/contacts.lua", "osis", "compilers", "grace@example.org"},
+                      ExecutorExample{"osis/transfer.lua", "osis", "left", "100"},
+                      ExecutorExample{"command/summary.js", "node", "figures", "[12,15,11,19,30,8,14]"},
+                      ExecutorExample{"command/parse.pl", "perl", "status_200", "2"}),
+    [](const auto& each) {
+      std::string name = each.param.file;
+      for (char& c : name) c = std::isalnum(static_cast<unsigned char>(c)) != 0 ? c : '_';
+      return name;
+    });
 
 TEST(Examples, BashReadsTheSystem) {
   const TempDir folder;

@@ -9,7 +9,7 @@
 namespace mycojobs::test {
 namespace {
 
-std::string name_of(pid_t pid) {
+std::string process_name(pid_t pid) {
   std::string name;
   std::getline(std::ifstream("/proc/" + std::to_string(pid) + "/comm"), name);
   return name;
@@ -24,7 +24,7 @@ class Shortage : public ::testing::Test {
   // 0: it is not there.
   static pid_t launcher_of(const Process& agent) {
     for (const pid_t pid : descendants(agent.pid())) {
-      if (name_of(pid) == "mycojobs-launch") return pid;
+      if (process_name(pid) == "mycojobs-launch") return pid;
     }
     return 0;
   }

@@ -84,18 +84,18 @@ print(table.concat(find_files('/job', '*')), table.concat(find_files('/tmp', '*'
   EXPECT_EQ(ran.end.error, "");
 }
 
-struct EndRow {
+struct SandboxEndRow {
   const char* name;
   const char* script;
   RunStatus status;
   const char* error;  // a part of it
 };
-void PrintTo(const EndRow& row, std::ostream* out) { *out << row.name; }
+void PrintTo(const SandboxEndRow& row, std::ostream* out) { *out << row.name; }
 
-class LuaConfinedEnd : public ::testing::TestWithParam<EndRow> {};
+class LuaConfinedEnd : public ::testing::TestWithParam<SandboxEndRow> {};
 
 TEST_P(LuaConfinedEnd, IsReportedAsItWas) {
-  const EndRow& row = GetParam();
+  const SandboxEndRow& row = GetParam();
   const LuaRan ran = run_lua_confined(LuaJob{.script = row.script, .policy = profile("sal"), .wall_ms = 2000});
   EXPECT_EQ(word(ran.outcome.status), word(row.status)) << ran.outcome.reason << "\n" << ran.err;
   EXPECT_THAT(ran.end.error, HasSubstr(row.error));
@@ -104,35 +104,36 @@ TEST_P(LuaConfinedEnd, IsReportedAsItWas) {
 INSTANTIATE_TEST_SUITE_P(
     Ends, LuaConfinedEnd,
     ::testing::Values(
-        EndRow{"endless loop", "while true do end", RunStatus::timeout_wall, "2000 ms"},
-        EndRow{"endless loop that catches", "while true do pcall(function() while true do end end) end",
-               RunStatus::timeout_wall, ""},
-        EndRow{"endless finalizer", "setmetatable({}, {__gc = function() while true do end end})",
-               RunStatus::timeout_wall, ""},
-        EndRow{"sleep", "mycojobs.sleep(60)", RunStatus::timeout_wall, ""},
-        EndRow{"pattern", "string.find(string.rep('a', 40), string.rep('a?', 40) .. string.rep('a', 40) .. 'b')",
-               RunStatus::timeout_wall, ""},
-        EndRow{"heap", "local t = {}\nfor i = 1, math.huge do t[i] = {} end", RunStatus::exit,
-               "MemoryError: not enough memory"},
-        EndRow{"one text", "string.rep('x', 60 << 20)", RunStatus::exit, "MemoryError: not enough memory"},
-        EndRow{"heap without a collector", "collectgarbage('stop')\nlocal t = {}\nwhile true do t = {t} end",
-               RunStatus::exit, "MemoryError"},
-        EndRow{"recursion", "local function f() f() end\nf()", RunStatus::exit, "stack overflow"},
-        EndRow{"recursion in a thread", "coroutine.wrap(function() local function f() f() end f() end)()",
-               RunStatus::exit, "stack overflow"},
-        EndRow{"threads in threads", "local function f() coroutine.wrap(f)() end\nf()", RunStatus::exit,
-               "C stack overflow"},
-        EndRow{"own pid", "for _, p in ipairs(process_list()) do kill(p.name) end\nerror('there still')",
-               RunStatus::exit, "there still"},
-        EndRow{"giant result", "result.x = ('v'):rep(20 << 20)", RunStatus::ok, "over the limit of 1048576 bytes"},
-        EndRow{"giant tree as a result", "local t = {}\nfor i = 1, 400000 do t[i] = {i} end\nresult.x = t",
-               RunStatus::exit, "MemoryError: there is not enough memory to hand"},
-        EndRow{"full disk",
-               "file_write('/tmp/x', 'x')\nlocal f = io.open('/tmp/x', 'w')\nfor i = 1, 4000 do "
-               "assert(f:write(('x'):rep(1 << 20))) end",
-               RunStatus::oom, "memory limit"},
-        EndRow{"files", "local t = {}\nwhile true do t[#t + 1] = assert(io.open('/dev/null')) end", RunStatus::exit,
-               "Too many open files"}));
+        SandboxEndRow{"endless loop", "while true do end", RunStatus::timeout_wall, "2000 ms"},
+        SandboxEndRow{"endless loop that catches", "while true do pcall(function() while true do end end) end",
+                      RunStatus::timeout_wall, ""},
+        SandboxEndRow{"endless finalizer", "setmetatable({}, {__gc = function() while true do end end})",
+                      RunStatus::timeout_wall, ""},
+        SandboxEndRow{"sleep", "mycojobs.sleep(60)", RunStatus::timeout_wall, ""},
+        SandboxEndRow{"pattern", "string.find(string.rep('a', 40), string.rep('a?', 40) .. string.rep('a', 40) .. 'b')",
+                      RunStatus::timeout_wall, ""},
+        SandboxEndRow{"heap", "local t = {}\nfor i = 1, math.huge do t[i] = {} end", RunStatus::exit,
+                      "MemoryError: not enough memory"},
+        SandboxEndRow{"one text", "string.rep('x', 60 << 20)", RunStatus::exit, "MemoryError: not enough memory"},
+        SandboxEndRow{"heap without a collector", "collectgarbage('stop')\nlocal t = {}\nwhile true do t = {t} end",
+                      RunStatus::exit, "MemoryError"},
+        SandboxEndRow{"recursion", "local function f() f() end\nf()", RunStatus::exit, "stack overflow"},
+        SandboxEndRow{"recursion in a thread", "coroutine.wrap(function() local function f() f() end f() end)()",
+                      RunStatus::exit, "stack overflow"},
+        SandboxEndRow{"threads in threads", "local function f() coroutine.wrap(f)() end\nf()", RunStatus::exit,
+                      "C stack overflow"},
+        SandboxEndRow{"own pid", "for _, p in ipairs(process_list()) do kill(p.name) end\nerror('there still')",
+                      RunStatus::exit, "there still"},
+        SandboxEndRow{"giant result", "result.x = ('v'):rep(20 << 20)", RunStatus::ok,
+                      "over the limit of 1048576 bytes"},
+        SandboxEndRow{"giant tree as a result", "local t = {}\nfor i = 1, 400000 do t[i] = {i} end\nresult.x = t",
+                      RunStatus::exit, "MemoryError: there is not enough memory to hand"},
+        SandboxEndRow{"full disk",
+                      "file_write('/tmp/x', 'x')\nlocal f = io.open('/tmp/x', 'w')\nfor i = 1, 4000 do "
+                      "assert(f:write(('x'):rep(1 << 20))) end",
+                      RunStatus::oom, "memory limit"},
+        SandboxEndRow{"files", "local t = {}\nwhile true do t[#t + 1] = assert(io.open('/dev/null')) end",
+                      RunStatus::exit, "Too many open files"}));
 
 // A policy's folder is there, and nothing beside it.
 TEST(LuaConfined, GrantedFolderIsAllThatIsOpened) {
