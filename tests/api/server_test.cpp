@@ -554,7 +554,8 @@ TEST_F(ApiTest, PagesOfOtherOriginsAreRefused) {
   EXPECT_EQ(status("GET /openrpc.json HTTP/1.1\\r\\nHost: 127.0.0.1:1\\r\\n\\r\\n"), 200);
   EXPECT_EQ(status("GET /openrpc.json HTTP/1.1\\r\\nHost: evil.example\\r\\n\\r\\n"), 403);
   EXPECT_EQ(status("GET /openrpc.json HTTP/1.1\\r\\nHost: 127.0.0.1.evil.example\\r\\n\\r\\n"), 403);
-  EXPECT_EQ(status("GET /openrpc.json HTTP/1.1\\r\\n\\r\\n"), 403);
+  EXPECT_EQ(status("GET /openrpc.json HTTP/1.1\\r\\n\\r\\n"), 400);
+  EXPECT_EQ(status("GET /openrpc.json HTTP/1.0\\r\\n\\r\\n"), 403);
   for (const char* empty : {"Authorization:", "Authorization: ", "authorization:\t"}) {
     const std::string ask = std::string("Host: evil.example\\r\\n") + empty + "\\r\\n\\r\\n";
     EXPECT_EQ(status("GET /openrpc.json HTTP/1.1\\r\\n" + ask), 403) << "names nobody: " << empty;
