@@ -38,7 +38,8 @@ JOBS = {
     "artifacts": ("import mycojobs\nwhile True:\n  for i in range(200): (mycojobs.artifacts / f'f{i}').write_bytes(b'x' * 200000)"),
 }
 POLICIES = {"redactor": {"secrets": ["token"]}, "listen": {"net": "loopback"}}
-# Its clients of the JSON-RPC, outside of any sandbox: at nice 19, one of each kind, beside jobs that burn CPU.
+# Its clients of the JSON-RPC, outside of any sandbox: at nice 19, one of each kind, beside jobs that burn CPU. They are compared with clients that burn CPU.
+BURN_CLIENT = "def flood(port):\n  while True: pass"
 CLIENTS = {
     "connections": "def flood(port):\n  held = []\n  while True:\n    s = socket.create_connection(('127.0.0.1', port))\n    s.sendall(b'POST /rpc HTTP/1.1\\r\\n')\n"
                    "    held.append(s)\n    if len(held) > 300: held.pop(0).close()",
@@ -113,12 +114,12 @@ class Bench:
         self.flooder.pipeline([("HSET", key, *[word for pair in fields.items() for word in pair]), ("LPUSH", "queue:python", key)])
         return key
 
-    def phase(self, kinds):
-        """Times of no-ops in ms, and CPU of the trusted processes per second, while the other tenant's jobs of these kinds run."""
+    def phase(self, kinds, floods):
+        """Times of no-ops in ms, and CPU of the trusted processes per second, while the other tenant's jobs and clients of these kinds flood, or only burn CPU."""
         seconds = self.options.seconds
-        clients = [subprocess.Popen([sys.executable, "-c", f"{CLIENT_HEAD}{CLIENTS[kind]}\nforever({self.port})"], stderr=subprocess.DEVNULL)
-                   for kind in kinds if kind in CLIENTS]
-        of_jobs = [kind for kind in kinds if kind in JOBS] or ["burn"]
+        clients = [subprocess.Popen([sys.executable, "-c", f"{CLIENT_HEAD}{CLIENTS[kind] if floods else BURN_CLIENT}\nforever({self.port})"],
+                                    stderr=subprocess.DEVNULL) for kind in kinds if kind in CLIENTS]
+        of_jobs = [kind for kind in kinds if kind in JOBS and floods] or ["burn"]
         keys = [self.submit(of_jobs[i % len(of_jobs)], seconds + 2) for i in range(self.options.jobs)]
         time.sleep(1)
         before, begin, times = {comm: cpu_of(pid) for comm, pid in self.trusted.items()}, time.monotonic(), []
@@ -145,8 +146,8 @@ class Bench:
         """Rows of one kind, or of several together: quiet and flooded times of all rounds, ratio of each round."""
         percent, quiet, flooded, ratios, used = self.options.quantile, [], [], [], []
         for _ in range(self.options.rounds):
-            burn, _ = self.phase([])
-            flood, cpu = self.phase(kinds)
+            burn, _ = self.phase(kinds, False)
+            flood, cpu = self.phase(kinds, True)
             quiet += burn
             flooded += flood
             ratios.append(quantile(flood, percent) / quantile(burn, percent))
