@@ -23,6 +23,27 @@ TEST_P(Lease, ARenewalMovesItsEnd) {
   EXPECT_EQ(field("job:12:1", "lease_until_ms"), std::to_string(after[0].until_ms));
 }
 
+// As after a step back of the clock.
+TEST_P(Lease, RenewalNeverMovesItsEndBack) {
+  submit(1);
+  const Claimed got = claim_one(600000);
+  const auto before = store_->leases(1).value();
+  EXPECT_EQ(store_->renew(1, std::vector{got.ref}, 1000).value().at(0), Renewal::renewed);
+  EXPECT_GT(store_->leases(1).value().at(0).until_ms, before.at(0).until_ms);
+}
+
+TEST_P(Lease, RestartOfTheServerShortensNoLease) {
+  submit(1);
+  claim_one(600000);
+  const std::uint64_t until_ms = store_->leases(1).value().at(0).until_ms;
+  bench_->plain(1, {"HSET", "mj:claim:job:12:1", "lease_ms", "1000"});
+  bench_->put_text(1, "mj:server", "the server as it was before");
+  const auto other = bench_->stores().open().value();
+  EXPECT_EQ(other->leases(1).value().at(0).until_ms, until_ms);
+  if (std::string_view(GetParam()) == "memory") return;  // the imitation is never restarted
+  EXPECT_NE(bench_->plain(1, {"GET", "mj:server"}).text(), "the server as it was before");
+}
+
 TEST_P(Lease, MoreThanOnePageIsRead) {
   std::vector<std::string> words{"ZADD", "mj:leases"};
   for (int i = 0; i < 2600; ++i) {

@@ -45,6 +45,35 @@ TEST_P(Topic, AMessageWaitsUntilItIsTaken) {
   EXPECT_EQ(outcome(store_->topic_send(1, "runner20", kKey, encode(message({job(1, "other")})))), "conflict");
 }
 
+TEST_P(Topic, JobThatFailedBeforeCountsInTheEndOfItsMessage) {
+  submit(1);
+  JobEnd failure;
+  failure.detail = "exception";
+  ASSERT_EQ(outcome(end(claim_one().ref, failure)), "ok");
+  send({job(1), job(2)});
+  ASSERT_EQ(outcome(take({job(1), job(2)})), "ok");
+  const auto claimed = claim_here();
+  ASSERT_EQ(claimed.size(), 1U);
+  EXPECT_EQ(outcome(end(claimed[0].ref, finished())), "ok");
+  EXPECT_EQ(field(kKey, "status"), "error");
+  EXPECT_EQ(field(kKey, "error"), "1 of its jobs failed");
+}
+
+// Without its mark the message could be delivered a second time.
+TEST_P(Topic, MarkOfARetiredMessageStaysWhileItMayComeAgain) {
+  const std::string fresh = std::to_string(store_->now_ms().value() + 3600000);
+  bench_->plain(1, {"HSET", kKey, "id", "101"});
+  bench_->plain(1, {"HSET", "mj:message:message:12:101", "state", "over", "left", "0", "fresh_until", fresh});
+  bench_->plain(1, {"ZADD", "mj:messages", "1", kKey});
+  EXPECT_EQ(store_->retire_messages(1, 1, 10).value(), 0U);
+  EXPECT_EQ(bench_->plain(1, {"EXISTS", kKey}).number(), 0U);
+  EXPECT_EQ(bench_->plain(1, {"EXISTS", "mj:message:message:12:101"}).number(), 1U);
+  bench_->plain(1, {"HDEL", "mj:message:message:12:101", "fresh_until"});
+  bench_->plain(1, {"ZADD", "mj:messages", "1", kKey});
+  EXPECT_EQ(store_->retire_messages(1, 1, 10).value(), 1U);
+  EXPECT_EQ(bench_->plain(1, {"EXISTS", "mj:message:message:12:101"}).number(), 0U);
+}
+
 // Anybody may push what does not exist.
 TEST_P(Topic, KeysWithoutARecordLeaveTheListAtOnceAndHoldNobodyUp) {
   for (int i = 0; i < 900; ++i) bench_->push(1, "mj:topic:runner20", "message:12:" + std::to_string(5000 + i));
