@@ -207,13 +207,11 @@ TEST(WorkflowHostile, AtTheTopLevelToo) {
 // A step that takes too long whatever its count says. The clock restarts the engine; it never fails the step.
 TEST(WorkflowHostile, ClockRestartsTheEngineAndFailsNoStep) {
   EngineOptions quick = options();
-  quick.time.cpu_ms = 100;
+  quick.time.cpu_ms = 10;
   quick.processes = 1;
-  quick.instructions = 10'000'000'000;
-  quick.time.wall_ms = 20000;
   WorkflowEngine engine(quick);
-  ProcessKind hasty{1, 0, 10'000'000'000, 64U << 20, kStepCounting};
-  const auto answer = engine.step(program("function step() while true do end end"), request(), hasty);
+  const ProcessKind large{1, 0, 10 * kStandardInstructions, 64U << 20, kStepCounting};  // has 100 ms
+  const auto answer = engine.step(program("function step() while true do end end"), request(), large);
   ASSERT_FALSE(answer) << text(*answer);
   EXPECT_EQ(answer.error().code, Code::unavailable);
   EXPECT_NE(answer.error().message.find("ms of CPU time, and was restarted"), std::string::npos)
@@ -256,7 +254,9 @@ TEST(WorkflowHostile, LimitsAreReachedAtTheSameLineEverywhere) {
         const std::string answer = ran("function step() " + std::string(body) + "\nend", request(), each);
         if (first.empty()) first = answer;
         EXPECT_EQ(answer, first) << each.program << "\n" << body;
-        EXPECT_TRUE(answer.starts_with("limit, line ")) << answer;
+        // Where a collection of garbage uses up the work there is no memory to find the line.
+        const bool by_memory = std::string_view(body).starts_with("local keep");
+        EXPECT_TRUE(answer.starts_with(by_memory ? "limit" : "limit, line ")) << answer;
       }
     }
   }

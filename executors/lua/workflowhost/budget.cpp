@@ -40,13 +40,14 @@ void* allocate(void*, void* block, std::size_t old_size, std::size_t new_size) {
   const std::size_t held = block == nullptr ? 0 : old_size;
   Budget& left = budget();
   const bool grows = new_size > held;
-  if (grows && left.counting > 1 && left.ended == Ended::by_work) return nullptr;
+  if (grows && left.refuses_memory) return nullptr;
   void* const made = heap().reallocate(block, held, new_size, left.allocated);
   if (made != nullptr || !grows || left.counting < 2) return made;
   // Lua now collects all garbage, which takes a look at all that is alive, and asks again. Without work left it is
   // refused again, and the step ends.
   left.charged += heap().blocks() * kCollected;
-  if (left.spent() > left.limit && left.ended == Ended::no) left.ended = Ended::by_work;
+  left.refuses_memory = left.spent() > left.limit;
+  if (left.refuses_memory && left.ended == Ended::no) left.ended = Ended::by_work;
   return nullptr;
 }
 

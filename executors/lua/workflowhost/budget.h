@@ -24,6 +24,7 @@ struct Budget {
   std::uint64_t allocated = 0;  // bytes, ever
   std::uint64_t beside = 0;     // bytes that are held outside of the heap now
   Ended ended = Ended::no;
+  bool refuses_memory = false;  // a collection of garbage has used up the work
   std::uint64_t spent() const { return charged + allocated / 16; }
 };
 
