@@ -503,6 +503,19 @@ TEST_P(Dispatch, AJobThatWasGivenBackBeforeItBeganStillWaitsForItsFirstRun) {
   EXPECT_THAT(claim_keys(), ElementsAre("job:12:2")) << "it has run, and may wait for as long as it likes";
 }
 
+TEST_P(Dispatch, JobReleasedWithoutARunIsNextAfterItsPause) {
+  submit(1);
+  submit(2);
+  submit(3);
+  for (int i = 0; i < 11; ++i) {
+    EXPECT_THAT(claim_keys(1), ElementsAre("job:12:1")) << "released " << i << " times";
+    EXPECT_EQ(outcome(report(Release{claimed_.at("job:12:1").ref, "no slot", false})), "ok");
+  }
+  EXPECT_EQ(detail(1), "delayed");
+  EXPECT_TRUE(eventually([&] { return tick().due == 1; }));
+  EXPECT_THAT(claim_keys(), ElementsAre("job:12:1", "job:12:2", "job:12:3"));
+}
+
 TEST_P(Dispatch, RetentionTakesEverythingOfAnEndedJob) {
   Job submission = job(1);
   submission.idempotency_key = "once";

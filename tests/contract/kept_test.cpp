@@ -167,6 +167,28 @@ TEST_F(KeptBytes, OldestEndedJobsOfTheCallerLeaveFirst) {
   EXPECT_EQ(plain({"EXISTS", "job:8:1"}).number(), 1U) << "the other caller's job stays";
 }
 
+TEST_F(KeptBytes, OtherCallersDoNotCostACallerItsEndedJobs) {
+  RedisStore store(config(4 * kMiB, 40 * kMiB));
+  for (Id other = 20; other < 30; ++other) {
+    for (int i = 0; i < 3; ++i) {
+      ASSERT_TRUE(store.submit(job_of(other, 100)));
+      const auto claimed = claim(store);
+      ASSERT_EQ(claimed.size(), 1U);
+      run(store, {output(claimed[0].ref, 1, kMiB), ended(claimed[0].ref)});
+    }
+  }
+  ASSERT_GT(kept("all"), 30 * kMiB) << "more than three quarters of the context, and less than seven eighths";
+  for (int i = 0; i < 20; ++i) {
+    ASSERT_TRUE(store.submit(job_of(7, 100)));
+    const auto claimed = claim(store);
+    ASSERT_EQ(claimed.size(), 1U);
+    run(store, {output(claimed[0].ref, 1, kMiB / 2), ended(claimed[0].ref)});
+    tick(store);
+    if (i > 6) EXPECT_GT(kept("7"), 2 * kMiB) << i;
+    EXPECT_LE(kept("7"), 4 * kMiB) << i;
+  }
+}
+
 TEST_F(KeptBytes, OutputBeyondTheQuotaIsDroppedAndTheJobFinishes) {
   RedisStore store(config(4 * kMiB, 64 * kMiB));
   for (int i = 0; i < 8; ++i) ASSERT_TRUE(store.submit(job_of(7, 100)));

@@ -14,7 +14,8 @@ local due = 0
 for _, job in ipairs(bounded(redis.call('ZRANGEBYSCORE', 'mj:delayed', '-inf', dec(now_ms), 'LIMIT', 0, max), 1)) do
   local claim = find_claim(job)
   if claim and claim.state == 'delayed' then
-    enqueue(job, claim, 'due', false)
+    -- A job that its runner released without a run is the next one of its queue, as it was before.
+    enqueue(job, claim, 'due', claim.reason == 'released')
     if claim.state == 'queued' then due = due + 1 end
   else
     redis.call('ZREM', 'mj:delayed', job)
@@ -150,15 +151,16 @@ if excess > 0 then
   if excess >= max and retired > before then more = 1 end
 end
 
--- A caller whose jobs keep almost as much as they may: its oldest ended jobs leave until they keep three quarters of it. Where
--- all callers together keep too much it is the one that keeps most.
+-- Returns the caller whose oldest ended jobs are retired, and whether the quota of the context is the reason. A caller that
+-- keeps almost as much as its own quota is retired down to three quarters of that quota. When the context is almost full, the
+-- jobs of the caller that keeps most are retired until all callers together keep three quarters of the context's quota.
 local function caller_in_excess()
   local now = call_index('HMGET', kKept, 'over', 'all', 'caller_max', 'context_max')
   if now and now[2] and (num(now[3] or nil) ~= quota.caller or num(now[4] or nil) ~= quota.context) then
     redis.call('HSET', kKept, 'caller_max', dec(quota.caller), 'context_max', dec(quota.context))
   end
   if not now or not now[1] then return end
-  if not is_almost(num(now[2] or nil), quota.context) then return now[1] end
+  if not is_almost(num(now[2] or nil), quota.context) then return now[1], false end
   local most, caller = 0, now[1]
   if redis.call('HLEN', kKept) <= 10000 then
     local all = redis.call('HGETALL', kKept)
@@ -166,10 +168,12 @@ local function caller_in_excess()
       if string.find(all[i], '^%d+$') and num(all[i + 1]) > most then most, caller = num(all[i + 1]), all[i] end
     end
   end
-  return caller
+  return caller, true
 end
+local excess_of, is_context_full = caller_in_excess()
 local function is_relieved(own, all)
-  return (quota.caller == 0 or own <= quota.caller * 3 / 4) and (quota.context == 0 or all <= quota.context * 3 / 4)
+  if is_context_full then return quota.context == 0 or all <= quota.context * 3 / 4 end
+  return quota.caller == 0 or own <= quota.caller * 3 / 4
 end
 local function relieve(caller)
   local now = redis.call('HMGET', kKept, caller, 'all', 'at')
@@ -190,7 +194,6 @@ local function relieve(caller)
   if kept_ms and kept_ms == first then kept_ms = dec(num(kept_ms) + 1) end
   return #page == 8 * max, kept_ms
 end
-local excess_of = caller_in_excess()
 if excess_of then
   local goes_on, at = relieve(excess_of)
   local now = redis.call('HMGET', kKept, excess_of, 'all')

@@ -191,13 +191,14 @@ local function give_back(job, claim, how, reason, pause_ms)
   show_node(job, claim)
 end
 
--- The same by its owner; what it had not begun is no delivery, and the wait for its first run goes on. A job that is given
--- back unbegun again and again waits in between, so that it does not keep the jobs behind it from their turn.
-local kFirstPauseMs, kMaxPauseMs = 50, 6400
+-- The same by its owner; what it had not begun is no delivery, and the wait for its first run goes on. A job that is released
+-- more than kMaxReleases times without a run is delayed between two claims, so that it does not keep the jobs behind it from
+-- their turn. Fewer releases are usual on a busy host, and the job is the next one of its queue at once.
+local kMaxReleases, kFirstPauseMs, kMaxPauseMs = 10, 50, 6400
 local function release(job, claim, reason, ran)
   if not ran and not claim.cancel then claim.deliveries = dec(math.max(0, num(claim.deliveries) - 1)) end
   local unbegun = ran and 0 or num(claim.unbegun) + 1
-  local pause_ms = unbegun > 1 and math.min(kFirstPauseMs * 2 ^ math.min(unbegun - 2, 20), kMaxPauseMs) or nil
+  local pause_ms = unbegun > kMaxReleases and math.min(kFirstPauseMs * 2 ^ math.min(unbegun - kMaxReleases - 1, 20), kMaxPauseMs) or nil
   local failed = give_back(job, claim, 'released', reason, pause_ms)
   if failed or claim.state ~= 'queued' and claim.state ~= 'delayed' then return failed end
   redis.call('HSET', 'mj:claim:' .. job, 'deliveries', claim.deliveries, 'unbegun', dec(unbegun))
