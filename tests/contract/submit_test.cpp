@@ -51,11 +51,13 @@ TEST_P(Submit, IdOfADeletedJobIsNotGivenAgain) {
   EXPECT_EQ(store_->submit(job(0)).value().id, 2U);
 }
 
-TEST_P(Submit, CreatedJobThatAPlainClientPushedIsNotQueuedTwice) {
+TEST_P(Submit, CreatedJobThatAPlainClientPushedIsClaimedOnce) {
   ASSERT_TRUE(store_->create_job(job(1)).has_value());
   bench_->push(1, "queue:python", "job:12:1");
   EXPECT_EQ(outcome(store_->start_job(1, "job:12:1")), "ok");
-  EXPECT_EQ(store_->queue_length(1, "queue:python").value(), 1U);
+  EXPECT_EQ(claim().size(), 1U);
+  EXPECT_TRUE(claim().empty());
+  EXPECT_EQ(store_->queue_length(1, "queue:python").value(), 0U);
 }
 
 TEST_P(Submit, TheSameIdWithTheSameContentIsTheSameJob) {

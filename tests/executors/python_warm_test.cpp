@@ -187,8 +187,8 @@ INSTANTIATE_TEST_SUITE_P(
         LastRow{"thread", "threading.Thread(target=time.sleep, args=(60,), daemon=True).start()", RunStatus::ok},
         LastRow{"grown", "kept.append(bytearray(b'x') * (150 << 20))", RunStatus::ok},
         LastRow{"many files", "for i in range(300): open(f'/tmp/{i}', 'w')", RunStatus::ok},
-        LastRow{"its socket", "os.close(4)", RunStatus::ok},
-        LastRow{"another socket", "os.dup2(3, 4)", RunStatus::ok}));
+        LastRow{"its socket", "os.close(5)", RunStatus::ok},
+        LastRow{"another socket", "os.dup2(3, 5)", RunStatus::ok}));
 
 TEST_F(WarmPython, ProcessesLeftBehindEndIt) {
   Confined how = how_;
