@@ -261,23 +261,6 @@ Result<void> MessageReceiver::check_target(const Envelope& envelope, const Messa
   return fail(Code::denied, "target_address: is absent, so that it is signed for a context on its sender's host");
 }
 
-// Messages of this host come from this coordinator; others from the one at the address of their actor, or from the
-// actor, which may be a coordinator itself (a flow's node with `runner`).
-Result<void> MessageReceiver::check_bearer(const Envelope& envelope, const json& sealed, const Actor& actor,
-                                           bool is_local, std::uint64_t now_s) {
-  MJ_CHECK(check_seal(sealed, {envelope.signer, now_s}));
-  if (envelope.signer == own_key_ || (!is_local && envelope.signer == actor.pubkey)) return {};
-  const std::string& address = actor.address.front();
-  auto known = known_.supervisors.find(store_, envelope.context, address);
-  if (!known && known.error().code == Code::unavailable) return tl::unexpected<Error>(std::move(known).error());
-  if (known && *known == envelope.signer) return {};
-  return fail(Code::denied, "signer: the envelope is sealed by " + envelope.signer +
-                                ", which is no coordinator that brings messages of actor " + std::to_string(actor.id) +
-                                ": no runner of context " + std::to_string(envelope.context) +
-                                " has this key and the " + "address " + shown(address, 120) +
-                                ": mycojobs runner create --address " + shown(address, 120) + " --pubkey KEY");
-}
-
 void MessageReceiver::note_refused(const Envelope& envelope, const std::string& why) {
   constexpr std::size_t kMostNoted = 1000;
   const std::uint64_t count = gate_ != nullptr ? gate_->refused(envelope.context, by_known_) : 1;
@@ -335,25 +318,24 @@ Result<json> MessageReceiver::take_message(const Envelope& envelope, const json&
   MJ_TRY(message, read_message(sealed["body"], envelope.context));
   MJ_TRY(content, content_hash(message));
   MJ_TRY(came, came_before(envelope.context, content));
-  MJ_TRY(now, now_s());
-  // Of what is here already neither the message's age nor rights are asked again: a refusal would say that it had not
-  // come. Each try has a seal of its own, made when it is sent.
-  if (came && field_of(came->mark, "signer") == message.signer && is_signed(message, message.signer)) {
-    MJ_CHECK(check_seal(sealed, {envelope.signer, now}));
+  // Of what is here already neither age nor rights are asked again: a refusal would say that it had not come.
+  if (came && field_of(came->mark, "signer") == message.signer && is_signed(message, message.signer))
     return stored_answer("known", envelope.context, came->key);
-  }
+  MJ_TRY(now, now_s());
   MJ_TRY(actor, known_.actors.find(store_, message.signer, now));
   MJ_CHECK(check_message(message, actor, now));
+  by_known_ = true;
+  actor_ = actor.id;
+  MJ_CHECK(may_send(envelope.context));
+  // Only we say what we have sent.
+  if (envelope.signer == own_key_) MJ_CHECK(check_seal(sealed, {own_key_, now}));
   MJ_CHECK(check_target(envelope, message));
   const bool is_local = message.target_address.empty();
   if (!is_local && actor.address.empty())
     return fail(Code::denied, "actor " + std::to_string(actor.id) +
                                   " has no address here that answers could go to: mycojobs actor update " +
                                   std::to_string(actor.id) + " --address http://HOST:PORT");
-  MJ_CHECK(check_bearer(envelope, sealed, actor, is_local, now));
-  by_known_ = true;
-  actor_ = actor.id;
-  MJ_CHECK(may_send(envelope.context));
+  // A message is believed for its signature, whoever brings it; not from another node than its sender's.
   if (!is_local) MJ_CHECK(check_node(actor.address.front(), true));
   MJ_TRY(missing, missing_of(envelope, message, {message.caller_id, message.id, content}));
   if (missing) return to_json(*missing);
@@ -375,7 +357,8 @@ Result<json> MessageReceiver::take_message(const Envelope& envelope, const json&
     return fail(Code::unavailable, "messages of actor " + std::to_string(actor.id) +
                                        " come faster than they are taken, and no sender has more than a tenth of the "
                                        "room: try again later");
-  if (arrival == Arrival::stored) proven_ = message.signer;  // what is known may be sent again by whoever has seen it
+  // Whoever has seen a message can send it once more.
+  if (arrival == Arrival::stored && check_seal(sealed, {envelope.signer, now})) proven_ = message.signer;
   return stored_answer(arrival == Arrival::stored ? "stored" : "known", envelope.context, redis_key(message));
 }
 

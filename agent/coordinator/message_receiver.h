@@ -87,9 +87,6 @@ class MessageReceiver {
   Result<nlohmann::json> take(const Envelope&, const nlohmann::json& sealed);
   Result<nlohmann::json> take_message(const Envelope&, const nlohmann::json& sealed);
   Result<void> check_target(const Envelope&, const Message&) const;
-  // That the envelope of a message is fresh, and sealed by a coordinator that brings the actor's messages.
-  Result<void> check_bearer(const Envelope&, const nlohmann::json& sealed, const Actor&, bool is_local,
-                            std::uint64_t now_s);
   Result<nlohmann::json> take_answer(const Envelope&, const nlohmann::json& sealed);
   Result<nlohmann::json> take_logs(const Envelope&, const nlohmann::json& sealed);
   Result<nlohmann::json> take_cancel(const Envelope&, const nlohmann::json& sealed);

@@ -70,7 +70,6 @@ class StrangersAtTheDoor : public ApiTest {
     settings_.limits.spare_loopback = spare_loopback;
     redis_.plain(0, {"HSET", "actor:5", "id", "5", "pubkey", ann_.public_key(), "address", "[\"http://a:1\"]"});
     redis_.plain(8, {"HSET", "context:8", "submitters", "[5]"});
-    redis_.plain(8, {"HSET", "runner:50", "id", "50", "address", "http://a:1", "pubkey", peer_.public_key()});
     start();
   }
   // A message of ann's, or of whoever has that key.

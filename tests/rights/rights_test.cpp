@@ -25,7 +25,6 @@
 #include "domain/envelope.h"
 #include "domain/signatures.h"
 #include "e2e/client.h"
-#include "service/messages.h"
 #include "store/redis_store.h"
 #include "transport/http_client.h"
 #include "transport/rpc_client.h"
@@ -560,31 +559,11 @@ TEST_F(RightsTable, MessagesOnATopic) {
                  }}});
 }
 
-// Whoever may publish names any message on any topic.
-TEST_F(RightsTable, APublishedKeySendsNoMessageOfAnother) {
-  TopicIntake intake(runner_, [](Id) { return "runner20"; });
-  const service::Caller maker{1, 12, WayIn::command, true};
-  Message message;
-  Job job = decode<Job>({{"script", "x"}, {"script_type", "python"}}).record;
-  message.target_context = 7;
-  message.job = {job};
-  const auto made = service::send_message(maker, *store_, std::nullopt, message);
-  ASSERT_TRUE(made) << made.error().message;
-  const std::string key = redis_key(*made);
-  EXPECT_TRUE(intake.take(*store_, {1}, {key}));
-  const auto record = store_->load(1, key);
-  ASSERT_TRUE(record);
-  EXPECT_EQ(field_of(*record, "status"), "dispatched") << "it is neither taken nor refused";
-  EXPECT_EQ(field_of(*record, "error"), "");
-  EXPECT_FALSE(store_->load(1, job_key(12, made->job.at(0).id)).has_value());
-}
-
 // Signed by the role's actor: over the wire from another coordinator, and from the context's own msg_out.
 TEST_F(RightsTable, SignedMessages) {
   const auto own = std::make_shared<const SigningKey>(SigningKey::make());
   const SigningKey peer = SigningKey::make();
   auto flows = std::move(*stores_->open_flows());
-  redis_.cli(1, {"HSET", "runner:50", "id", "50", "address", "http://there:1", "pubkey", peer.public_key()});
   KnownKeys known;
   MessageReceiver receiver(*store_, known, own->public_key(), {});
   const MessageSettings settings{1, own, true, 0, {}};
