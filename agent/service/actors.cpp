@@ -29,7 +29,7 @@ Result<std::vector<Actor>> all_actors(Store& store) {
   std::vector<Actor> found;
   for (const std::string& key : keys) {
     std::uint64_t id = 0;
-    if (!parse_u64(key.substr(6), id) || id == 0 || id > UINT32_MAX) continue;  // another client's key
+    if (!parse_u64(key.substr(6), id) || id == 0 || id > UINT32_MAX) continue;  // key of another client
     auto fields = store.load(0, key);
     if (!fields && is_absent(fields.error())) continue;
     if (!fields) return tl::unexpected<Error>(std::move(fields).error());

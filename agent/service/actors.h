@@ -1,4 +1,4 @@
-// Actors: who may be named in the lists of contexts. They belong to no context: their records are in database 0.
+// Actors that the lists of contexts can name. Actors belong to no context; their records are in database 0.
 #pragma once
 
 #include <span>
@@ -9,20 +9,21 @@
 
 namespace mycojobs::service {
 
-// An actor's key, or a runner's: empty, or a public key of ed25519. Error invalid names the field `pubkey`.
+// Checks the key of an actor or a runner: empty, or an Ed25519 public key. Error `invalid` names the field `pubkey`.
 Result<void> check_pubkey(const std::string&);
-// One of: 64 hex characters (a key of Mycelium) or an IP address in 400::/7, both with or without mycelium://,
+// Checks an address: 64 hex characters (a Mycelium key) or an IP address in 400::/7, both with or without mycelium://,
 // http://..., https://..., redis://..., unix:...
 Result<void> check_address(const std::string&);
 
-// Of another than itself: operators alone. Error conflict: another actor has its key, as in update_actor().
+// Creates an actor. Only an operator can create an actor other than itself. Error `conflict`: another actor has the
+// same key, as in update_actor().
 Result<Actor> create_actor(const Caller&, Store&, const Actor&);
 Result<Actor> read_actor(const Caller&, Store&, Id);
-Result<std::vector<Actor>> list_actors(const Caller&, Store&);  // by id
-// Gives it these fields of `wanted` (pubkey, address); what is empty there is taken away, and an actor without a key
-// signs nothing any more. By itself, or an operator.
+Result<std::vector<Actor>> list_actors(const Caller&, Store&);  // sorted by id
+// Sets these fields (pubkey, address) to their values in `wanted`. An empty value removes the field; an actor without a
+// key cannot sign. Allowed for the actor itself and for operators.
 Result<Actor> update_actor(const Caller&, Store&, const Actor& wanted, std::span<const std::string> fields);
-// For operators. Error conflict: the record of one of these contexts names it, and in which list.
+// Deletes an actor. Only for operators. Error `conflict` names the context whose record lists the actor, and the list.
 Result<void> delete_actor(const Caller&, Store&, Id, std::span<const Id> contexts);
 
 }  // namespace mycojobs::service

@@ -32,8 +32,8 @@ Result<Id> owner(const Caller& by, std::optional<Id> named) {
 
 Result<Place> place_of(const Caller& by, Store& store) { return read_place(store, by.context, by.way); }
 
-// A context without a record gets none for it: a stranger's question would fill a database that nobody uses. That it
-// cannot be noted makes it no less of a refusal.
+// A context without a record is not given one for a refusal; otherwise any unknown client could fill a database that is
+// not in use. A failure to record the refusal does not change the result.
 Error refuse(Store& store, const Refusal& refusal) {
   if (refusal.recorded) {
     RefusalNote note;
@@ -97,12 +97,12 @@ Result<void> check_script(const Caller& by, const std::string& script) {
 }
 
 Result<void> check_policy(const Caller& by, const Job& job) {
-  if (job.policy.empty()) return {};  // asks for nothing
+  if (job.policy.empty()) return {};  // no policy requested
   return mycojobs::check_policy(job, limits_of(by));
 }
 
 Result<void> check_policy(const Caller& by, Store& store, const Job& job) {
-  if (job.policy.empty()) return {};  // asks for nothing
+  if (job.policy.empty()) return {};  // no policy requested
   MJ_TRY(limits, limits_of(by, store));
   return mycojobs::check_policy(job, limits);
 }

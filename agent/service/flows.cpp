@@ -21,20 +21,19 @@
 namespace mycojobs {
 namespace {
 
-// How an actor stands to a flow that it wants to move: asked by commands and RPC before they show anything else of
-// the flow.
+// The rights of an actor to control a flow. Commands and RPC check them before they return anything about the flow.
 
 struct FlowStanding {
-  bool admin = false;   // of the context, as its record says
-  bool steers = false;  // false: it is here because a step names it as approver
+  bool admin = false;   // admin of the context, according to its record
+  bool steers = false;  // false: allowed only because a step names the actor as approver
 };
 
-// maker: of the flow; 0: there is none. answers: approve and reject are also for those whom a step names. Error denied:
-// the same whether the flow is there or not, but to those who may steer all flows.
+// maker: owner of the flow; 0: the flow has no owner. answers: approve and reject are also allowed for actors that a
+// step names. Error `denied` is the same for a missing flow, except for actors with the right to control all flows.
 Result<FlowStanding> flow_standing(const service::FlowStores& in, const Place& place, Id actor, Id flow, Id maker,
                                    bool answers) {
   Thing thing{.name = "flow " + std::to_string(flow), .maker = maker};
-  // Where a place is open without a record nobody is its admin: a step's approvers are asked for.
+  // A context that is open without a record has no admins, so the approvers of a step are checked.
   const bool admin = place.record && may(actor, Action::administer, place, thing);
   const auto may_not_steer = refused(actor, Action::steer, place, thing);
   if (!may_not_steer) return FlowStanding{admin, true};
@@ -58,8 +57,8 @@ namespace mycojobs::service {
 namespace {
 
 constexpr std::size_t kMaxFlowsListed = 1000;
-constexpr int kMaxPages = 20;            // that are looked through for the flows of one actor
-constexpr std::size_t kMostLooks = 200;  // at the jobs of flows, for one page
+constexpr int kMaxPages = 20;            // maximum number of pages read to find the flows of one actor
+constexpr std::size_t kMostLooks = 200;  // maximum number of flows of a page whose jobs are read
 constexpr std::string_view kIdentity[] = {"id", "caller_id"};
 
 Thing thing_of(Id flow, Id maker) { return {.name = "flow " + std::to_string(flow), .maker = maker}; }
@@ -71,7 +70,7 @@ Error no_such_flow(const Caller& by, Id flow) {
                                "` shows them"};
 }
 
-// Who made it, as its record says: nothing: there is no such flow.
+// Returns the owner of a flow from its record, or no value if there is no such flow.
 Result<std::optional<Id>> maker_of(const Caller& by, Store& store, Id flow) {
   Flow named;
   named.id = flow;
@@ -81,7 +80,7 @@ Result<std::optional<Id>> maker_of(const Caller& by, Store& store, Id flow) {
   return tl::unexpected<Error>(std::move(fields).error());
 }
 
-// How it stands to a flow that it wants to move. Rights come before all that the flow could tell.
+// Returns the caller's rights to control a flow. Rights are checked before anything about the flow is returned.
 Result<FlowStanding> steers(const Caller& by, const FlowStores& in, Id flow, bool answers = false) {
   MJ_TRY(maker, maker_of(by, in.records, flow));
   FlowStanding standing{false, true};
@@ -94,7 +93,7 @@ Result<FlowStanding> steers(const Caller& by, const FlowStores& in, Id flow, boo
   return standing;
 }
 
-// Rights to make one, and whose it will be.
+// Checks the right to create a flow and returns the owner of the new flow.
 Result<Id> owner_of_new(const Caller& by, Store& store, const CreateFlow& request) {
   MJ_CHECK(check(request));
   MJ_CHECK(may(by, store, Action::create, {.name = "flows"}));
@@ -118,7 +117,7 @@ Result<Flow> make(const Caller& by, const FlowStores& in, const FlowPlan& plan, 
   return mycojobs::create_flow(in.flows, plan, asked_for(by, request, owner));
 }
 
-// Of the owner's jobs: each an id, once.
+// Returns the jobs of the owner that a list names. Each element is an id, at most once in the list.
 Result<std::vector<Job>> jobs_of_list(const Caller& by, Store& store, const nlohmann::json& list, Id owner) {
   if (list.empty()) return fail(Code::invalid, "jobs: is empty: a flow has at least one job");
   if (list.size() > kMaxFlowNodes)
@@ -220,8 +219,8 @@ Result<void> check(const ControlFlow& request) {
 
 namespace {
 
-// check_retry(), unless the same retry was made before: asked for again with its key, it changes nothing. A flow whose
-// run cannot be loaded is left to progress(), which reports the reason.
+// Runs check_retry() unless the same retry was made before: a repeated request with its key changes nothing. If the run
+// of a flow cannot be loaded, progress() reports the reason.
 Result<void> check_children_of_retry(const Caller& by, const FlowStores& in, const ControlFlow& request) {
   auto run = load_run(in.flows, by.context, request.flow, in.runs);
   if (!run && run.error().code == Code::unavailable) return tl::unexpected<Error>(std::move(run).error());
@@ -261,7 +260,7 @@ Result<Flow> replay_flow(const Caller& by, const FlowStores& in, const ReplayFlo
   MJ_CHECK(steers(by, in, request.flow));
   MJ_CHECK(may(by, in.records, Action::create, {.name = "flows"}));
   MJ_TRY(run, load_run(in.flows, by.context, request.flow, in.runs));
-  // They may have been lowered since it was made, and who replays it stands before another server than who made it.
+  // The limits may have been lowered since the flow was created, and the replay may run on another server.
   MJ_TRY(limits, limits_of(by, in.records));
   if (auto fits = check_jobs(*run.plan, limits); !fits)
     return fail(fits.error(), "flow " + std::to_string(request.flow));
@@ -288,7 +287,7 @@ Result<Flow> read_flow(const Caller& by, Store& store, Id flow) {
 
 namespace {
 
-// As its record says; whether its word is wanted is another question.
+// Returns whether the record of a flow matches the request, apart from the displayed state, which may need its jobs.
 bool may_be_wanted(const ListFlows& request, const FlowSummary& row, const Flow& flow) {
   const std::string word = flow_word(flow.status, flow.detail);
   return (!request.status || (flow.status == *request.status && !row.record.empty())) &&
@@ -297,7 +296,7 @@ bool may_be_wanted(const ListFlows& request, const FlowSummary& row, const Flow&
          (request.until_ms == 0 || row.at_ms <= request.until_ms);
 }
 
-// One that cannot be looked at is what its record says; its own page says what is wrong with it.
+// If the jobs of a flow cannot be read, the state of the record is used; the view of the flow reports the error.
 Result<std::string> word_of(const Caller& by, const FlowStores& in, const Flow& flow) {
   auto word = look_at_word(in.flows, in.records, by.context, flow);
   if (word || word.error().code == Code::unavailable) return word;
@@ -313,7 +312,7 @@ Result<void> check_word(const std::string& word) {
   return fail(Code::invalid, "state: " + shown(word) + " is none of " + all);
 }
 
-// The page as far as it goes, a row of the catalog after the other.
+// A page under construction, which reads one row of the catalog after the other.
 class PageOfFlows {
  public:
   PageOfFlows(const Caller& by, const FlowStores& in, const ListFlows& request, std::optional<Id> only)

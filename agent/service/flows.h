@@ -1,4 +1,4 @@
-// Flows: making, starting, steering, answering, replaying, deleting, reading.
+// Operations on flows: create, start, control, answer, replay, delete, read.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -13,7 +13,7 @@
 
 namespace mycojobs::service {
 
-// What a flow's functions work on; of one thread.
+// The stores and the cache that the functions for flows use. Not thread-safe.
 struct FlowStores {
   Store& records;
   FlowStore& flows;
@@ -21,19 +21,20 @@ struct FlowStores {
 };
 
 struct CreateFlow {
-  std::optional<Id> owner;  // nothing: who asks
-  TextMap env_vars;         // over the definition's own
-  std::string notify;       // as a record has it; instead of the definition's
+  std::optional<Id> owner;  // empty: the caller
+  TextMap env_vars;         // override the variables of the definition
+  std::string notify;       // format of a record; replaces the setting of the definition
   std::optional<std::string> idempotency_key;
-  std::string traceparent = {};  // empty: that of who asks
+  std::string traceparent = {};  // empty: the trace of the caller
 };
-Result<void> check(const CreateFlow&);  // what needs no store
-// Not started. Again by the same key: the same flow; with another definition: conflict.
+Result<void> check(const CreateFlow&);  // Runs the checks that need no store.
+// Creates a flow without starting it. A repeated call with the same idempotency key returns the same flow. Error
+// `conflict`: the key was used with another definition.
 Result<Flow> create_flow(const Caller&, const FlowStores&, const FlowPlan&, const CreateFlow&);
-// The same from a definition as JSON; inputs: null, or values by name.
+// Same, with a definition as JSON. inputs: null, or values by name.
 Result<Flow> create_flow(const Caller&, const FlowStores&, nlohmann::json definition, const nlohmann::json& inputs,
                          const CreateFlow&);
-// Of jobs of its owner that were written before. nodes: what their records do not say, by id or name.
+// Creates a flow from existing jobs of its owner. nodes: properties that the records of the jobs lack, by id or name.
 Result<Flow> create_flow_of_jobs(const Caller&, const FlowStores&, const std::string& name,
                                  const nlohmann::json& job_ids, const nlohmann::json& nodes, const CreateFlow&);
 
@@ -41,70 +42,74 @@ struct StartFlow {
   Id flow = 0;
   std::string trigger;  // manual, rpc
 };
-// One that another client wrote is adopted first. facts 0: it had been started before.
+// Starts a flow. A flow that another client wrote is adopted first. In the result, facts == 0 means that the flow had
+// been started before.
 Result<FlowProgress> start_flow(const Caller&, const FlowStores&, const StartFlow&);
 
 struct ControlFlow {
   Id flow = 0;
   FlowControl::Verb verb = FlowControl::Verb::pause;
-  std::string target = {};                        // as FlowControl::target
+  std::string target = {};                        // see FlowControl::target
   std::string comment = {};                       // at most kMaxComment bytes
-  std::string payload = {};                       // of a signal: JSON, at most 64 KiB; empty: none
-  std::optional<std::string> key = std::nullopt;  // idempotency: again nothing changes; for something else: conflict
-  bool allow_irreversible = false;                // retry: although an irreversible node of a child flow has completed
+  std::string payload = {};                       // payload of a signal: JSON, at most 64 KiB; empty: no payload
+  std::optional<std::string> key = std::nullopt;  // idempotency key; repeats change nothing
+  bool allow_irreversible = false;  // retry: allowed although an irreversible node of a child flow has completed
 };
-Result<void> check(const ControlFlow&);  // its limits alone
-// facts 0: it had been asked for before.
+Result<void> check(const ControlFlow&);  // Checks the limits only.
+// Applies a control request to a flow. In the result, facts == 0 means that the same request was made before. Error
+// `conflict`: the idempotency key was used for another request.
 Result<FlowProgress> control_flow(const Caller&, const FlowStores&, const ControlFlow&);
 
 struct ReplayFlow {
   Id flow = 0;
-  bool allow_irreversible = false;  // although an irreversible node of it has completed
-  std::string traceparent = {};     // as CreateFlow has it
+  bool allow_irreversible = false;  // allowed although an irreversible node of the flow has completed
+  std::string traceparent = {};     // see CreateFlow
 };
-// For who may steer it and create flows. The new flow is of the same caller: whoever asks, it runs with the rights of
-// its original caller. Not started. Error invalid, too_large: a job of it is over the limits of
-// today.
+// Creates a new flow from an earlier one, without starting it. Needs the rights to control that flow and to create
+// flows. The new flow belongs to the original caller and runs with that caller's rights, for every requester. Errors
+// `invalid`, `too_large`: a job of the flow exceeds the current limits.
 Result<Flow> replay_flow(const Caller&, const FlowStores&, const ReplayFlow&);
 
-// Error conflict: it has not ended.
+// Deletes a flow. Error `conflict`: the flow has not ended.
 Result<void> delete_flow(const Caller&, const FlowStores&, Id flow);
 
-// check_policy() of a node (domain/job_limits.h).
+// Same as check_policy(), for a node (domain/job_limits.h).
 Result<void> check_node_policy(const Caller&, const PlanNode&);
 struct FlowCheck : PlanRead {
-  std::vector<PlanProblem> warnings = {};  // of a plan without problems (domain/flow_warnings.h)
+  std::vector<PlanProblem> warnings = {};  // only for a plan without problems (domain/flow_warnings.h)
 };
-// All that is wrong with a definition, as text (YAML or JSON) or as a value; nothing is made. plan: if nothing is.
-// Problems and warnings of a text have their lines.
+// Returns all problems of a definition, given as text (YAML or JSON) or as a value. Creates nothing. The plan is set if
+// there are no problems. Problems and warnings of a text have line numbers.
 FlowCheck check_flow(const nlohmann::json& definition);
 
-Result<Flow> read_flow(const Caller&, Store&, Id flow);  // its record
+Result<Flow> read_flow(const Caller&, Store&, Id flow);  // Returns the record of the flow.
 
 struct ListFlows {
-  std::string name = {};  // of its definition; empty: any
+  std::string name = {};  // name of the definition; empty: any
   Id before = 0;
   std::uint64_t limit = 50;  // 1 to 1000
   std::optional<FlowStatus> status = std::nullopt;
-  std::string word = {};       // as people read it: flow_words() (inspect/flows.h); empty: any
+  std::string word = {};       // displayed state: one of flow_words() (inspect/flows.h); empty: any
   Id caller = 0;               // 0: any
-  std::uint64_t until_ms = 0;  // made at this moment or before; 0: any
+  std::uint64_t until_ms = 0;  // created at this time or before; 0: any
 };
 struct FlowRow {
   FlowSummary summary;
   Flow flow;
-  std::string word;  // of flow_words(): the jobs of what is under way were looked at
+  std::string word;  // one of flow_words(); for active flows the jobs were read
 };
 struct FlowPage {
   std::vector<FlowRow> flows;
-  Id after = 0;  // the last flow that was looked at, which the next page goes on before; 0: there are no more
-  std::size_t looked_at = 0;           // rows of the catalog
-  std::vector<std::string> malformed;  // ids of entries of the catalog that name no flow
+  Id after = 0;               // last flow that was read; the next page continues before it; 0: there are no more flows
+  std::size_t looked_at = 0;  // number of rows of the catalog that were read
+  std::vector<std::string> malformed;  // entries of the catalog that are not ids of flows
 };
-// The newest first; of those that the caller may see. A page may have fewer than asked for, and none, though there are
-// more: so many are looked at for it at most, and the jobs of 200. Error invalid: word is none of flow_words().
+// Returns a page of the flows that the caller can see, newest first. A page can have fewer flows than requested, or be
+// empty, although more flows follow: a page reads a limited number of rows, and the jobs of at most 200 flows. Error
+// `invalid`: `word` is not in flow_words().
 Result<FlowPage> page_flows(const Caller&, const FlowStores&, const ListFlows&);
-// Of as many pages as it takes, as far as one goes that looks at no jobs.
+// Returns the flows of as many pages as needed. Reads at most as many rows of the catalog as one call of page_flows()
+// that reads no jobs.
 Result<std::vector<FlowRow>> list_flows(const Caller&, const FlowStores&, const ListFlows&);
 
 }  // namespace mycojobs::service

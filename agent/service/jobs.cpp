@@ -18,7 +18,7 @@ constexpr std::size_t kMaxNewJobs = 1000;
 constexpr std::string_view kWhere[] = {"id",      "caller_id", "context_id", "status",     "detail",  "error",
                                        "attempt", "runner_id", "queued_ms",  "started_ms", "ended_ms"};
 
-// Whether this runner is the caller's.
+// Returns whether this runner belongs to the caller.
 Result<bool> is_runner_of(const Caller& by, Store& store, Id runner) {
   Runner wanted;
   wanted.id = runner;
@@ -29,7 +29,7 @@ Result<bool> is_runner_of(const Caller& by, Store& store, Id runner) {
   return decode<Runner>(*fields).record.actor_id == by.actor;
 }
 
-// Rights to make jobs, and whose they will be.
+// Checks the right to create jobs and returns the owner of the new jobs.
 Result<Id> owner_of_jobs(const Caller& by, Store& store, std::optional<Id> named) {
   MJ_CHECK(may(by, store, Action::create, {.name = "jobs"}));
   return owner(by, named);
@@ -40,7 +40,7 @@ Result<Job> where_it_is(const Caller& by, Store& store, const std::string& key) 
   return decode<Job>(fields).record;
 }
 
-// As it is now; if it has left meanwhile, as it was.
+// Returns the current fields of a job, or `before` if the job was deleted in the meantime.
 Result<Job> afterwards(const Caller& by, Store& store, const std::string& key, Job before) {
   auto now = where_it_is(by, store, key);
   if (!now && now.error().code == Code::not_found) return before;
@@ -57,8 +57,8 @@ Job job_without_record(const Caller& by, const std::string& key) {
   return job;
 }
 
-// What no run of it could mend. What an agent may look at is its operator's to say (prerequisites.allow), and not known
-// here.
+// Rejects prerequisites and inputs that can never be satisfied. The prerequisites that an agent may check are a setting
+// of its operator (prerequisites.allow) and are not known here.
 Result<void> check_what_it_waits_for(const Job& job) {
   for (const std::string& text : job.prerequisites) {
     const auto condition = parse_condition(text, {});
@@ -75,7 +75,7 @@ Result<void> check_new_job(const Caller& by, Job& job, Id owner) {
   MJ_CHECK(settle(job, {owner, by.context}));
   if (job.traceparent.empty()) job.traceparent = by.traceparent;
   const bool allocates = job.id == 0;
-  if (allocates) job.id = UINT32_MAX;  // validate() wants one
+  if (allocates) job.id = UINT32_MAX;  // validate() requires an id
   const auto problems = validate(job);
   if (allocates) job.id = 0;
   if (!problems.empty()) return fail(Code::invalid, join(problems));
@@ -86,7 +86,7 @@ Result<void> check_new_job(const Caller& by, Job& job, Id owner) {
 
 namespace {
 
-// add_jobs() after the check of rights.
+// Same as add_jobs(), after the check of rights.
 Result<void> add_jobs_of(const Caller& by, Store& store, Id owner, std::span<Job> jobs, bool queued, NewJobs& made) {
   const bool any_policy = std::any_of(jobs.begin(), jobs.end(), [](const Job& job) { return !job.policy.empty(); });
   auto limits = any_policy ? limits_of(by, store) : limits_of(by);
@@ -108,7 +108,7 @@ Result<void> add_jobs_of(const Caller& by, Store& store, Id owner, std::span<Job
     }
     for (std::size_t i = 0; i < some.jobs.size(); ++i) {
       Job& job = some.jobs[i];
-      // One with an id may have been created before, in no queue.
+      // A job with an id may have been created before, outside of queues.
       if (queued && some.existed[i] && jobs[before + i].id != 0) {
         MJ_TRY(started, store.start_job(by.context, redis_key(job)));
         job = std::move(started);
@@ -120,8 +120,8 @@ Result<void> add_jobs_of(const Caller& by, Store& store, Id owner, std::span<Job
   return {};
 }
 
-// A new job with the fields that the submitter of this one wrote. The idempotency key is left out, since it names the
-// first job, and so is the trace, which is over.
+// Returns a new job with the fields that the submitter of this job wrote. The idempotency key is left out, since it
+// identifies the first job, and so is the trace, which has ended.
 Job with_same_request(const Job& of) {
   Job job;
   job.script = of.script;
@@ -193,7 +193,7 @@ Result<Job> start_job(const Caller& by, Store& store, const std::string& key) {
 }
 
 Result<void> may_with_job(const Caller& by, Store& store, Action action, const std::string& key, Id runner) {
-  // The record's own field is its writer's.
+  // The owner is read from the key, since a client can write any value into the field of the record.
   Thing thing{.name = "job " + key.substr(4), .maker = caller_of_job(key)};
   if (runner != 0 && action == Action::read && !by.is_operator) {
     MJ_TRY(runs, is_runner_of(by, store, runner));
@@ -216,7 +216,7 @@ Result<Job> look_at_job(const Caller& by, Store& store, Action action, const std
   return job;
 }
 
-// The claim says whether the job runs: another client may have changed or deleted the record.
+// The claim decides whether the job runs, since another client may have changed or deleted the record.
 Result<Job> cancel_job(const Caller& by, Store& store, const std::string& key) {
   auto before = look_at_job(by, store, Action::steer, key);
   if (!before && before.error().code != Code::not_found) return before;

@@ -1,4 +1,4 @@
-// Jobs: making, starting, cancelling, running again, answering, reading.
+// Operations on jobs: create, start, cancel, run again, answer, read.
 #pragma once
 
 #include <functional>
@@ -12,73 +12,75 @@
 
 namespace mycojobs::service {
 
-// A new job, as this caller's; id 0: the next free one. Fills in whose and where it is. Error names the field: what
-// cannot be (validate()), what is another's or no client's to write (domain/sender.h), a field that no job has, too
-// long a script. owner: whose it will be.
+// Checks a new job of this caller and sets its owner and context. Id 0 means the next free id. owner: the owner of the
+// job. An error names the field: an invalid value (validate()), a field that belongs to another actor or that clients
+// must not write (domain/sender.h), an unknown field, or a script over the limit.
 Result<void> check_new_job(const Caller&, Job&, Id owner);
 
-// New jobs of one owner, in no queue or (`queued`) each in its own: the one way by which they come in. All are checked,
-// their policies against the ceiling too, before the first is written. Then they are written by steps of the store,
-// which takes all of a step or none: `refused` is about one of all of them, and `jobs` are those of the steps before.
-// One that was there before, with the same content, is given as it is; one with an id may have been created in no
-// queue, and is queued then.
-// Error: the store is away, say; what was written before is in `made`, which is to be empty.
+// Adds new jobs of one owner, outside of queues or (`queued`) each to its queue. All new jobs pass through this
+// function. All jobs and their policies against the ceiling are checked before the first job is written. The jobs are
+// then written in steps of the store; each step is atomic. If a job is refused, `refused` identifies it, and `jobs` are
+// the jobs of the earlier steps. A job that exists with the same content is returned as stored. A job with an id may
+// have been created outside of queues and is then queued. After an error, such as an unavailable store, `made` contains
+// the jobs written before. REQUIRES: `made` is empty.
 Result<void> add_jobs(const Caller&, Store&, std::optional<Id> owner, std::span<Job>, bool queued, NewJobs& made);
 
-// The record alone, in no queue. owner: whose; nothing: who asks.
+// Stores the record without adding it to a queue. owner: the owner; empty means the caller.
 Result<Job> create_job(const Caller&, Store&, std::optional<Id> owner, Job);
-// At most 1,000. None, if one of them is wrong in itself; the error names it, "jobs[3]: ...", and says how many before
-// it are written: where another one has its id or key, or the store went away.
+// Creates at most 1,000 jobs. If a job is invalid in itself, no job is created. An error names the job, "jobs[3]: ...",
+// and the number of jobs that were written before it: another job has the same id or key, or the store became
+// unavailable.
 Result<std::vector<Job>> create_jobs(const Caller&, Store&, std::optional<Id> owner, std::vector<Job>, bool queued);
-// Stored and queued.
+// Stores a job and adds it to its queue.
 Result<Job> submit_job(const Caller&, Store&, std::optional<Id> owner, Job);
-// Queues one that was created before.
+// Adds a job that was created before to its queue.
 Result<Job> start_job(const Caller&, Store&, const std::string& key);
 
-// Who may do this with the job of that key: whose it is says the key. runner: that runs it, or ran it last; 0: none.
+// Checks the caller's right to this action on the job of that key, which contains the owner. runner: the runner that
+// runs the job or ran it last; 0: no runner.
 Result<void> may_with_job(const Caller&, Store&, Action, const std::string& key, Id runner);
-// Everything about a job, for who may do this with it.
+// Returns everything about a job, after the check of the caller's right to this action.
 Result<JobView> find_job(const Caller&, Store&, Action, const std::string& key);
-// Of the record only where it is: identity, status, detail, error, attempt, runner, times.
+// Returns only the fields about the progress of the job: identity, status, detail, error, attempt, runner, times.
 Result<Job> look_at_job(const Caller&, Store&, Action, const std::string& key);
 
-// Where it is afterwards. An ended one is left alone.
+// Cancels a job and returns its progress fields after the change. An ended job is not changed.
 Result<Job> cancel_job(const Caller&, Store&, const std::string& key);
-// One that ended as error runs again. Error conflict: it has not ended, has finished, or was cancelled.
+// Runs a job again that ended as error. Error `conflict`: the job has not ended, has finished, or was cancelled.
 Result<Job> retry_job(const Caller&, Store&, const std::string& key);
-// Queues a new job with the request of one that has ended, for the caller of that job: whoever asks, it runs with the
-// rights of its original caller. Needs the rights of retry_job(). Error conflict: the job has not ended, or is of a
-// flow. Error invalid, too_large: it is over the limits of today.
+// Queues a new job with the request of an ended job. The new job belongs to the original caller and runs with that
+// caller's rights, for every requester. Needs the rights of retry_job(). Error `conflict`: the job has not ended or
+// belongs to a flow. Errors `invalid`, `too_large`: the job exceeds the current limits.
 Result<Job> restart_job(const Caller&, Store&, const std::string& key);
 
-// One that has ended, or was never queued, leaves with its log. Error conflict: it lives, or its flow does.
+// Deletes a job that has ended or was never queued, with its log. Error `conflict`: the job or its flow is active.
 Result<void> delete_job(const Caller&, Store&, const std::string& key);
 
 struct AnswerJob {
   std::string key;
-  std::string name;  // of the approval, without approval:
+  std::string name;  // name of the approval, without the prefix approval:
   bool approved = true;
   std::string comment = {};  // at most kMaxComment bytes
 };
 struct AnsweredJob {
-  bool changed = true;  // false: it had been approved before
+  bool changed = true;  // false: the job had been approved before
   Job job;
 };
-// Approves or rejects what a job outside of a flow waits for. Errors: those of answer_prerequisite(); invalid (name),
-// too_large (comment).
+// Approves or rejects an approval that a job outside of a flow waits for. Errors: the errors of answer_prerequisite();
+// `invalid` (name); `too_large` (comment).
 Result<AnsweredJob> answer_job(const Caller&, Store&, const AnswerJob&);
 
-// A word of a list's filter. Error invalid names those that there are.
+// Parses a status of a list filter. Error `invalid` lists the valid values.
 Result<JobStatus> read_job_status(const std::string& word);
 
 struct ListJobs {
-  JobsWanted wanted = {};  // but for the caller, where it may see its own alone
+  JobsWanted wanted = {};  // the caller is overridden if the requester can see only its own jobs
   std::size_t limit = 50;
 };
-inline constexpr std::size_t kMaxJobLooks = 100000;  // records that are looked at for a list
-// A page (inspect/jobs.h) of those that the caller may see.
+inline constexpr std::size_t kMaxJobLooks = 100000;  // maximum number of records read for a list
+// Returns a page (inspect/jobs.h) of the jobs that the caller can see.
 Result<JobsSlice> page_jobs(const Caller&, Store&, JobsWanted, std::size_t limit);
-// For who may read the job.
+// Returns the history of a job. Needs the right to read the job.
 Result<std::vector<JobMoment>> job_history(const Caller&, Store&, const std::string& key);
 Result<JobList> list_jobs(const Caller&, Store&, const ListJobs&,
                           const std::function<void(std::uint64_t done, std::uint64_t of)>& progress);

@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::size_t kMaxMessagesListed = 1000, kMaxMessageKeys = 100000;
 
-// A message goes to a runner of this context, and its hint to no other channel of the server.
+// A message goes only to runners of this context. Otherwise its hint could be published on any channel of the server.
 Result<void> check_is_runners(const Caller& by, Store& store, const std::string& topic) {
   if (topic.empty()) return {};
   MJ_TRY(infos, store.runners(by.context));
@@ -29,7 +29,7 @@ Result<void> check_is_runners(const Caller& by, Store& store, const std::string&
                                    " has this topic; runner.list names those there are");
 }
 
-// Those without an id get one each that is free.
+// Assigns a free id to each job without an id.
 Result<void> number_jobs(Store& store, Id context, Id caller, std::vector<Job>& jobs) {
   const auto without = std::count_if(jobs.begin(), jobs.end(), [](const Job& job) { return job.id == 0; });
   if (without == 0) return {};
@@ -41,7 +41,7 @@ Result<void> number_jobs(Store& store, Id context, Id caller, std::vector<Job>& 
   return {};
 }
 
-// One for another context leaves by msg_out, once it is signed; its topic is one of theirs.
+// A message for another context leaves through msg_out after it was signed. Its topic belongs to the other context.
 bool is_for_elsewhere(const Message& message, Id context) {
   return !message.target_address.empty() || (message.target_context != 0 && message.target_context != context);
 }
@@ -67,15 +67,15 @@ Result<Message> send_message(const Caller& by, Store& store, std::optional<Id> n
   if (leaves || message.target_context != 0) MJ_CHECK(number_jobs(store, by.context, owner, message.job));
   for (std::size_t i = 0; i < message.job.size(); ++i) {
     auto checked = check_new_job(by, message.job[i], owner);
-    if (checked && !leaves) checked = check_policy(by, store, message.job[i]);  // elsewhere another ceiling counts
+    if (checked && !leaves) checked = check_policy(by, store, message.job[i]);  // elsewhere another ceiling applies
     if (!checked) return fail(checked.error(), "job[" + std::to_string(i) + "]");
   }
-  // Then no script in it is longer either.
+  // This also limits each script in the definition.
   if (message.flow && message.flow->definition.size() > by.max_script_bytes)
     return fail(Code::too_large, "flow.definition: is " + std::to_string(message.flow->definition.size()) +
                                      " bytes, and job.max_script_bytes allows " + std::to_string(by.max_script_bytes));
   MJ_CHECK(settle(message, {owner, by.context}));
-  // Without a runner of that address its supervisor will say so.
+  // If no runner has that address, the supervisor reports the error.
   auto named_target = name_target(store, by.context, message);
   if (!named_target && named_target.error().code != Code::denied)
     return tl::unexpected<Error>(std::move(named_target).error());
@@ -83,7 +83,8 @@ Result<Message> send_message(const Caller& by, Store& store, std::optional<Id> n
   const std::string caller = std::to_string(owner);
   const bool is_sent_now = !leaves && !message.topic.empty();
   NewRecord record{"message:" + caller + ':', "message:" + caller, message.id, encode(message)};
-  // Until message.send: an entry of msg_out and a hint on a topic, which other clients may write, do not send it.
+  // The detail marks the message as not sent until message.send. Other clients can write entries of msg_out and hints
+  // on a topic; these do not send the message.
   if (!is_sent_now) record.fields.emplace_back("detail", kCreatedDetail);
   MJ_TRY(stored, create_record(store, by.context, std::move(record)));
   Message made = decode<Message>(stored).record;
@@ -135,7 +136,7 @@ Result<std::vector<Message>> list_messages(const Caller& by, Store& store, std::
   return found;
 }
 
-// Its error begins so: MessageRounds, and scripts/messages.lua.
+// MessageRounds and scripts/messages.lua write errors with this prefix.
 std::string_view message_word(const Message& message) {
   constexpr std::string_view kCancelled = "cancelled";
   return message.status == MessageStatus::error && message.error.starts_with(kCancelled) ? kCancelled

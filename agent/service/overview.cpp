@@ -18,7 +18,7 @@ constexpr std::size_t kJobsOutside = 200;
 constexpr std::size_t kInstances = 200;
 constexpr std::string_view kApproval = "approval:";
 
-// How the caller stands to what others have made.
+// The caller and its rights to resources of other actors.
 struct Asker {
   const Caller& by;
   Place place;
@@ -69,7 +69,7 @@ Result<void> look_at_flows(const Asker& asker, const FlowStores& in, Id after, Q
   for (const Id flow : active) {
     auto run = load_run(in.flows, asker.by.context, flow, in.runs);
     if (!run && run.error().code == Code::unavailable) return tl::unexpected<Error>(std::move(run).error());
-    if (!run) continue;  // its definition cannot be read: the flow's own page says so
+    if (!run) continue;  // the definition cannot be read; the view of the flow reports it
     for (std::uint32_t i = 0; i < run->state.nodes.size() && i < run->plan->nodes.size(); ++i)
       take_node(asker, *run, i, out);
     in.runs.keep(asker.by.context, flow, std::move(*run));
@@ -78,7 +78,7 @@ Result<void> look_at_flows(const Asker& asker, const FlowStores& in, Id after, Q
   return {};
 }
 
-// The approvals that a job names and nobody has given.
+// Adds the approvals that a job waits for.
 void take_job(const Asker& asker, const JobPlaces& places, Questions& out) {
   if (places.claim.state != "prerequisites" || !places.claim.flow.empty()) return;
   const auto list = parse_json(field_of(places.record, "prerequisites"));

@@ -1,4 +1,4 @@
-// Queues: listing, pausing, and what fell out of them.
+// Operations on queues: list, pause, and handle dead letters.
 #pragma once
 
 #include <string>
@@ -9,22 +9,23 @@
 
 namespace mycojobs::service {
 
-// Which queue a text means: "python" and "queue:python" are queue:python; a full key of another kind (a runner's own
-// queue) is taken if it is one of `known`. Error invalid.
+// Returns the key of the queue that a text names. "python" and "queue:python" both name queue:python; a full key of
+// another kind (the queue of a runner) is accepted if `known` contains it. Error `invalid`: the text names no queue.
 Result<std::string> queue_named(std::string_view text, const std::vector<QueueInfo>& known);
 
-// Those with entries, facts or a pause.
+// Returns the queues that have entries, facts or a pause.
 Result<std::vector<QueueInfo>> list_queues(const Caller&, Store&);
 
 struct PausedQueue {
-  std::string queue;  // its key
+  std::string queue;  // key of the queue
   bool changed = true;
 };
 Result<PausedQueue> pause_queue(const Caller&, Store&, std::string_view queue, bool paused);
 
-// The latest `max`, oldest first.
+// Returns the latest `max` dead letters, oldest first.
 Result<std::vector<DeadLetter>> dead_letters(const Caller&, Store&, std::size_t max);
-// Strikes one off the list; requeue: its job or entry runs again. Errors of Store::settle_dead_letter().
+// Removes a dead letter from the list. With `requeue`, its job or entry runs again. Errors: see
+// Store::settle_dead_letter().
 Result<void> settle_dead_letter(const Caller&, Store&, const std::string& letter, bool requeue);
 
 }  // namespace mycojobs::service

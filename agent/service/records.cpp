@@ -39,8 +39,8 @@ Result<Id> free_context(Store& store, const std::function<Result<void>(Id)>& ser
                                   " databases have a context: raise the server's setting `databases`");
 }
 
-// `local` is stored only where it was given: an agent with the runner's id follows the record, and decides itself where
-// the record says nothing.
+// `local` is stored only if it was given: an agent with the runner's id follows the record, and decides itself if the
+// record has no value.
 Fields record_of(const Runner& runner, std::span<const std::string> given) {
   Fields record = encode(runner);
   const bool is_given = std::find(given.begin(), given.end(), "local") != given.end();
@@ -55,7 +55,7 @@ Result<void> check_runner(const Runner& runner, const Networks& networks) {
   return check_supervisor_address(runner.address, networks);
 }
 
-// An agent makes the record of its own runner when it starts.
+// Rejects a runner without any setting, since an agent creates the record of its own runner when it starts.
 Result<void> check_says_something(const Runner& runner, const Fields& record) {
   Runner bare;
   bare.id = runner.id;
@@ -70,7 +70,7 @@ Result<void> check_target(const Runner& runner) {
   return fail(Code::invalid, "target_context: is of a runner elsewhere: give its address, too");
 }
 
-// The record that is changed. Error not_found: there is none.
+// Returns the record to change. Error `not_found`: the context has no record.
 Result<Context> existing(const Caller& by, Store& store, const std::string& why) {
   MJ_TRY(found, load_context(store, by.context));
   if (found) return std::move(*found);
@@ -86,10 +86,10 @@ Result<Context> read_context_record(Id id, const Fields& fields) {
   return std::move(decoded.record);
 }
 
-constexpr int kMaxTries = 100;  // of a change, while other clients change the same record
+constexpr int kMaxTries = 100;  // attempts of a change while other clients change the same record
 
-// Repeats a change that is made of what it has read, as long as other clients change the record in between. Each of
-// these conflicts means that another client's change is stored.
+// Repeats a read-modify-write operation as long as other clients change the record in between. Each of these conflicts
+// means that another client's change was stored.
 template <class Change>
 auto repeat(const std::string& key, const Change& change) -> decltype(change()) {
   for (int i = 0; i < kMaxTries; ++i) {
@@ -105,7 +105,7 @@ Result<CreatedRecord> write_record(Store& store, Id context, NewRecord& record) 
   return store.create_record(context, record);
 }
 
-// A context with the first id that is free. Another client may take it in between.
+// Creates a context with the first free id. Another client may take the id in between.
 Result<Context> create_next_context(Store& store, Context context, const std::function<Result<void>(Id)>& serves) {
   while (true) {
     MJ_TRY(free, free_context(store, serves));
@@ -118,7 +118,7 @@ Result<Context> create_next_context(Store& store, Context context, const std::fu
 
 }  // namespace
 
-// It is a channel of the Redis server, which hints of other kinds go through too.
+// A topic is a channel of the Redis server, which carries other kinds of hints too.
 Result<void> check_topic(const std::string& topic) {
   constexpr std::size_t kLongest = 64;
   const bool fits =
@@ -132,7 +132,7 @@ Result<Fields> create_record(Store& store, Id context, NewRecord record) {
   MJ_TRY(made, write_record(store, context, record));
   if (!made.existed) return std::move(made.record);
   for (const auto& field : record.fields) {
-    if (field.first == "detail") continue;  // `created`, until it is sent
+    if (field.first == "detail") continue;  // `created` until the message is sent
     if (std::find(made.record.begin(), made.record.end(), field) == made.record.end())
       return fail(Code::conflict, made.key + " exists with another " + field.first + ": change it with " +
                                       made.key.substr(0, made.key.find(':')) +
@@ -222,7 +222,7 @@ Result<Context> update_context(const Caller& by, Store& store, const Context& wa
 
 namespace {
 
-// One living job, or none. Error too_large: there are too many to look at all of them.
+// Returns one active job, or an empty string. Error `too_large`: there are too many jobs to read all of them.
 Result<std::string> living_job(Store& store, Id context) {
   for (const JobStatus status : {JobStatus::started, JobStatus::dispatched, JobStatus::waiting_for_prerequisites}) {
     JobsWanted wanted;
@@ -261,7 +261,7 @@ Result<std::string> living_message(Store& store, Id context) {
 
 namespace {
 
-// What keeps a context from being deleted. Empty: nothing.
+// Returns the resources that prevent the deletion of a context; empty if there are none.
 Result<std::string> living_things(const FlowStores& in, Id context) {
   std::string lives;
   const auto add = [&lives](const std::string& what) { lives += (lives.empty() || what.empty() ? "" : ", ") + what; };
@@ -278,7 +278,7 @@ Result<std::string> living_things(const FlowStores& in, Id context) {
 
 Result<void> delete_context(const Caller& by, const FlowStores& in) {
   if (!by.is_operator) return tl::unexpected<Error>(not_operator(by, "delete a context"));
-  constexpr int kTries = 10;  // each looks through all jobs and messages
+  constexpr int kTries = 10;  // each attempt reads all jobs and messages
   for (int i = 0; i < kTries; ++i) {
     MJ_TRY(revision, context_revision(in.records, by.context));
     MJ_TRY(found, load_context(in.records, by.context));
@@ -304,7 +304,7 @@ Result<std::vector<RefusalNote>> list_refusals(const Caller& by, Store& store, s
 
 namespace {
 
-// The lists of the roles that are named, as fields of the record.
+// Returns the lists of the named roles after the changes, as fields of the record.
 Fields lists_after(Context context, bool grant, std::span<const RoleChange> changes) {
   for (const RoleChange& each : changes) {
     auto& ids = context.*each.role->ids;
@@ -321,7 +321,7 @@ Fields lists_after(Context context, bool grant, std::span<const RoleChange> chan
   return changed;
 }
 
-// Error conflict: the lists have changed since they were read.
+// Error `conflict`: the lists have changed since they were read.
 Result<Context> change_roles_once(const Caller& by, Store& store, bool grant, std::span<const RoleChange> changes) {
   const std::string key = context_key(by.context);
   auto before = store.load(by.context, key);
@@ -387,7 +387,7 @@ Result<Runner> update_runner(const Caller& by, Store& store, const Runner& wante
   return repeat(key, [&]() -> Result<Runner> {
     MJ_TRY(changed, chosen(encode(wanted), fields));
     MJ_TRY(before, store.load(by.context, key));
-    // A target belongs to an address: both are checked as they are after the change.
+    // A target belongs to an address, so both are checked with their values after the change.
     Runner after = decode<Runner>(before).record;
     Fields expected;
     for (const char* name : {"address", "target_context"}) expected.emplace_back(name, field_of(before, name));

@@ -1,4 +1,4 @@
-// Contexts, runners: records that stand for themselves. Actors: service/actors.h; messages: service/messages.h.
+// Operations on contexts and runners. Actors: service/actors.h; messages: service/messages.h.
 #pragma once
 
 #include <functional>
@@ -13,35 +13,38 @@
 
 namespace mycojobs::service {
 
-// Created, or there already with the same content. Fields that others have added since do not matter. Error conflict:
-// it is there with other content.
+// Creates a record, or returns the existing record if it has the same content. Fields that other clients have added
+// since are ignored. Error `conflict`: the record exists with other content.
 Result<Fields> create_record(Store&, Id context, NewRecord);
 
-// These fields of a record, as Store::change_record() wants them. Error invalid: none is named, so that nothing would
-// change.
+// Returns these fields of a record, in the form that Store::change_record() needs. Error `invalid`: `fields` is empty,
+// so that nothing would change.
 Result<Fields> chosen(const Fields& record, std::span<const std::string> fields);
-Error not_operator(const Caller&, const std::string& what);  // denied: it takes an operator
+Error not_operator(const Caller&, const std::string& what);  // Returns `denied`: only an operator is allowed.
 
-// A context's record. Nothing: it has none. Error invalid: it cannot be read.
+// Returns the record of a context, or no value if the context has no record. Error `invalid`: it cannot be parsed.
 Result<std::optional<Context>> load_context(Store&, Id);
-// id 0: the first that has no record; serves: whether the server does, else an error. For operators.
+// Creates a context. Id 0 means the first id without a record. serves: returns an error if the server does not serve
+// that context. Only for operators.
 Result<Context> create_context(const Caller&, Store&, Context, const std::function<Result<void>(Id)>& serves);
 Result<Context> read_context(const Caller&, Store&);
 
 struct ContextList {
-  std::vector<Context> contexts;  // by id
-  std::vector<Id> without;        // hold keys, and have no record; for operators
+  std::vector<Context> contexts;  // sorted by id
+  std::vector<Id> without;        // contexts with keys and without a record; only for operators
 };
-// Of these contexts: an operator sees all; others those whose record names them.
+// Returns those of these contexts that the caller can see: all for an operator; for others, the contexts whose records
+// name them.
 Result<ContextList> list_contexts(const Caller&, Store&, std::span<const Id> among);
-// Every context that may be there: databases that hold keys, and `more`. By id.
+// Returns all contexts that may exist: the databases that hold keys, and `more`. Sorted by id.
 Result<std::vector<Id>> known_contexts(Store&, std::span<const Id> more);
-// Gives the caller's context these fields of `wanted`: lists of roles, notify. Error not_found: it has no record.
+// Sets these fields of the caller's context to their values in `wanted`: lists of roles, notify. Error `not_found`: the
+// context has no record.
 Result<Context> update_context(const Caller&, Store&, const Context& wanted, std::span<const std::string> fields);
-// Its record goes, for operators; what has ended in it stays until its retention is over. Error conflict: jobs, flows
-// or messages live there, and which.
+// Deletes the record of the context. Only for operators. Ended jobs and flows stay until their retention has passed.
+// Error `conflict` names the active jobs, flows or messages.
 Result<void> delete_context(const Caller&, const FlowStores&);
-// Who asked in vain for what, for who may change the context; newest first.
+// Returns the recorded refusals, newest first. Needs the right to change the context.
 Result<std::vector<RefusalNote>> list_refusals(const Caller&, Store&, std::uint64_t limit);
 
 struct Role {
@@ -53,24 +56,26 @@ struct RoleChange {
   const Role* role;
   Id actor = 0;
 };
-// Gives or takes roles; the record afterwards. grant makes the record, if there is none. Error not_found: there is none
-// to take from.
+// Grants or revokes roles and returns the record after the change. A grant creates a missing record. Error `not_found`:
+// there is no record to revoke from.
 Result<Context> change_roles(const Caller&, Store&, bool grant, std::span<const RoleChange>);
-// notify: as add_notify() makes it; empty: nobody. Error not_found: it has no record.
+// Sets `notify`. notify: in the form of add_notify(); empty: no notifications. Error `not_found`: the context has no
+// record.
 Result<Context> set_notify(const Caller&, Store&, const std::string& notify);
 
-// networks: in which its supervisor may be called.
+// Checks the name of a topic: 1 to 64 of A-Z, a-z, 0-9, '.', '_' and '-'.
 Result<void> check_topic(const std::string&);
-// given: names of the fields that the caller has given, so that `local` is stored also where it is false; absent, the
-// runner's agent decides.
+// Creates a runner. networks: the networks in which the supervisor of the runner may be called. given: names of the
+// fields that the caller has set, so that `local` is stored even if it is false. If `local` is not stored, the agent of
+// the runner decides.
 Result<Runner> create_runner(const Caller&, Store&, const Runner&, const Networks& networks,
                              std::span<const std::string> given = {});
 Result<Runner> read_runner(const Caller&, Store&, Id);
 Result<std::vector<RunnerInfo>> list_runners(const Caller&, Store&);
-// Gives it these fields of `wanted`, as it was created with.
+// Sets these fields of a runner to their values in `wanted`, in the form used at creation.
 Result<Runner> update_runner(const Caller&, Store&, const Runner& wanted, std::span<const std::string> fields,
                              const Networks&);
-// Error conflict: an agent is this runner now, or work waits for it.
+// Deletes a runner. Error `conflict`: an agent runs as this runner now, or work waits for the runner.
 Result<void> delete_runner(const Caller&, Store&, Id);
 
 }  // namespace mycojobs::service

@@ -19,17 +19,18 @@ using nlohmann::json;
 constexpr std::uint32_t kFactsOfALook = 1000;
 constexpr std::size_t kLinesOfALook = 256;
 
-// An effect that was asked for, and whose log may go on.
+// A requested effect whose log may grow.
 struct UnderWay {
-  std::uint64_t step = 0, index = 0;  // height of the step that asked, and the effect's place in it
-  std::uint64_t published = 0;        // height of the fact that names its carrier; 0: nobody carries it out yet
-  std::uint64_t seq = 0;              // of the last line that was read
+  std::uint64_t step = 0, index = 0;  // height of the requesting step; index of the effect in the step
+  std::uint64_t published = 0;        // height of the fact that names the carrier; 0: the effect has no carrier yet
+  std::uint64_t seq = 0;              // number of the last line that was read
   std::string effect, intent, carrier;
-  std::uint64_t at_ms = 0;  // when it was published
+  std::uint64_t at_ms = 0;  // time of publication
 };
 
-// Where a page ends, as text: numbers with dots between them. Height of the last fact that was seen; whether anything
-// was of this instance; whether it had ended there; and of each effect under way {step, index, published, seq}.
+// The end of a page. As text: numbers separated by dots, namely the height of the last fact read, whether any fact was
+// of this instance, whether the instance had ended at that height, and {step, index, published, seq} of each effect
+// under way.
 struct LogPlace {
   std::uint64_t height = 0;
   bool met = false, over = false;
@@ -58,7 +59,7 @@ Result<LogPlace> parse_log_place(std::string_view text) {
   LogPlace place;
   if (numbers.empty()) return place;
   const bool whole = numbers.size() >= kFront && (numbers.size() - kFront) % kOfEach == 0;
-  // One step may ask for 64 effects more than are followed.
+  // One step can request 64 effects more than the limit of followed effects.
   if (!whole || numbers.size() > kFront + kOfEach * 2 * kMostUnderWay)
     return fail(Code::invalid, "after: not what a page has given");
   place.height = numbers[0], place.met = numbers[1] != 0, place.over = numbers[2] != 0;
@@ -69,7 +70,7 @@ Result<LogPlace> parse_log_place(std::string_view text) {
   return place;
 }
 
-// Follows the facts of one instance.
+// Updates the position with the facts of one instance.
 class FollowsFacts {
  public:
   FollowsFacts(LogPlace& place, const CellId& cell, const WorkflowFact& fact)
@@ -89,7 +90,7 @@ class FollowsFacts {
                                  [&](const UnderWay& each) { return each.intent == fact.intent; });
     if (it == place_.under_way.end()) return;
     const bool is_record = fact.carrier.starts_with("job:") || fact.carrier.starts_with("flow:");
-    if (!is_record) {  // a timer, an approval: nothing writes
+    if (!is_record) {  // timers and approvals have no log
       place_.under_way.erase(it);
     } else {
       it->published = fact_.height, it->carrier = fact.carrier, it->at_ms = fact_.at_ms;
@@ -104,7 +105,7 @@ class FollowsFacts {
   void operator()(const Other&) const {}
 
  private:
-  // Nobody will carry it out any more; null: any of them.
+  // Removes the effects of this intent that will not have a carrier any more; null means all intents.
   void forget(const std::string* intent) const {
     std::erase_if(place_.under_way, [&](const UnderWay& each) {
       return each.published == 0 && (intent == nullptr || each.intent == *intent);
@@ -151,7 +152,7 @@ class InstanceLogReader {
   tl::unexpected<Error> wrong_place() const {
     return fail(Code::invalid, "after: not of the journal of " + shown(of_.cell));
   }
-  // The fact at a height, if it is one of this instance.
+  // Returns the fact at a height if it is of this instance and kind.
   template <class Kind>
   Result<std::pair<Kind, std::uint64_t>> fact_at(std::uint64_t height) {
     if (height == 0) return wrong_place();
@@ -163,7 +164,7 @@ class InstanceLogReader {
     if (kind == nullptr || !(kind->cell == of_.cell)) return wrong_place();
     return std::pair(std::move(*kind), fact->at_ms);
   }
-  // What the numbers of a place stand for.
+  // Reads the facts that the numbers of a cursor refer to.
   Result<void> recall(UnderWay& each) {
     MJ_TRY(step, fact_at<StepTaken>(each.step));
     if (each.index >= step.first.intents.size()) return wrong_place();
@@ -176,18 +177,18 @@ class InstanceLogReader {
     return {};
   }
 
-  // A fact of the instance has its workflow and its key in its bytes as they are: most facts of a large world need not
-  // be decoded.
+  // The encoded bytes of a fact of the instance contain its workflow and its key. Facts without them are skipped
+  // without decoding, since most facts of a large world are of other instances.
   bool may_be_of(const std::string& fact) const {
     return fact.find(of_.cell.workflow) != std::string::npos && fact.find(of_.cell.key) != std::string::npos;
   }
-  // The facts behind the place.
+  // Reads the facts after the cursor.
   Result<void> look_on() {
     const std::uint64_t last = place_.height + kMostLogLooks;
     for (;;) {
       MJ_TRY(read, in_.worlds.read(by_.context, of_.world, place_.height, kFactsOfALook));
       height_ = read.height;
-      if (place_.height > height_) return wrong_place();  // of a journal that was longer: it has been restored
+      if (place_.height > height_) return wrong_place();  // cursor of a longer journal: the journal was restored
       for (const std::string& bytes : read.facts) {
         if (place_.height >= last || place_.under_way.size() >= kMostUnderWay) return {};
         ++place_.height;
@@ -210,13 +211,14 @@ class InstanceLogReader {
   }
 
   static LogFrame frame_of(const UnderWay& each) { return {each.effect, each.intent, each.carrier, {}, 0}; }
-  // A line of ours, at the next number.
+  // Returns a system line with the next number.
   static LogFrame note(const UnderWay& each, std::string text) {
     LogFrame frame = frame_of(each);
     frame.line = {each.at_ms, each.seq + 1, LogStream::system, std::move(text)};
     return frame;
   }
-  // What the log has lost in front of a line, but for numbers that no line ever had.
+  // Returns a frame for the lines that the log has lost before `line`. Numbers without a line (`passed`) are not
+  // counted as lost.
   static std::optional<LogFrame> gap(const UnderWay& each, const Log& line, const std::vector<std::uint64_t>& passed) {
     const auto between = [&](std::uint64_t number) { return number > each.seq && number < line.seq; };
     const auto none = static_cast<std::uint64_t>(std::count_if(passed.begin(), passed.end(), between));
@@ -226,7 +228,7 @@ class InstanceLogReader {
     frame.line.ts_ms = line.ts_ms, frame.dropped = lost;
     return frame;
   }
-  // Onto `out`, which has at most `limit` then. False: no line will follow.
+  // Appends lines to `out` up to `limit` frames. Returns false if no more lines will follow.
   Result<bool> read_lines(UnderWay& each, std::size_t limit, std::vector<LogFrame>& out) {
     if (each.carrier.starts_with("flow:")) {
       const std::string id = each.carrier.substr(5);
@@ -247,7 +249,7 @@ class InstanceLogReader {
       if (!page) return tl::unexpected<Error>(std::move(page).error());
       for (Log& line : page->lines) {
         if (auto lost = gap(each, line, page->passed)) {
-          each.seq = line.seq - 1;  // the gap has a line; the line itself may be the next page's
+          each.seq = line.seq - 1;  // the gap takes a frame; the line itself may be on the next page
           out.push_back(std::move(*lost));
         }
         if (out.size() >= limit) return true;
@@ -265,7 +267,7 @@ class InstanceLogReader {
   const WorldStores& in_;
   NamedInstance of_;
   LogPlace place_;
-  std::uint64_t height_ = 0;  // of the world
+  std::uint64_t height_ = 0;  // height of the world
 };
 
 }  // namespace

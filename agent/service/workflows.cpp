@@ -24,8 +24,8 @@ namespace {
 
 using nlohmann::json;
 
-constexpr int kTries = 10;                  // of a commit, while others are faster
-constexpr std::uint32_t kMailShown = 1000;  // that still waits in the inbox
+constexpr int kTries = 10;                  // attempts of a commit while other clients commit
+constexpr std::uint32_t kMailShown = 1000;  // number of events in the inbox that are shown
 
 Thing thing_of(const std::string& world, Id owner) { return {.name = "workflow " + world, .maker = owner}; }
 
@@ -34,7 +34,7 @@ tl::unexpected<Error> no_workflow(const Caller& by, const std::string& given) {
                                    std::to_string(by.context) + "; `mycojobs workflow list` shows those there are");
 }
 
-// A world and its manifest in force, not loaded.
+// A world and its manifest in force, without the loaded state.
 struct Head {
   std::string world;
   AppliedManifest applied;
@@ -45,11 +45,11 @@ Result<std::vector<Head>> heads(const Caller& by, const WorldStores& in) {
   std::vector<Head> all;
   for (std::string& name : names) {
     MJ_TRY(read, store.read(by.context, name, 0, 0));
-    if (read.manifest.empty() && read.height > 0) {  // somebody has deleted the head
+    if (read.manifest.empty() && read.height > 0) {  // another client has deleted the head
       MJ_TRY(world, LoadedWorld::load(store, by.context, name));
       read.manifest = world.state().manifest;
     }
-    if (read.manifest.empty()) continue;  // a manifest was stored, and never applied
+    if (read.manifest.empty()) continue;  // a manifest was stored, but never applied
     auto applied = in.manifests != nullptr ? in.manifests->get(store, by.context, name, read.manifest)
                                            : stored_manifest(store, by.context, name, read.manifest);
     if (!applied) return tl::unexpected<Error>(std::move(applied).error());
@@ -58,7 +58,7 @@ Result<std::vector<Head>> heads(const Caller& by, const WorldStores& in) {
   return all;
 }
 
-// The world, by its own name or that of a workflow in it.
+// A world that was found by its own name or by the name of a workflow in it.
 struct Found {
   Head head;
   std::string workflow;
@@ -74,7 +74,7 @@ Result<Found> find(const Caller& by, const WorldStores& in, const std::string& g
       owners[spec.name] = &head;
     }
   }
-  // A short name is one of the caller's own, if it has such: what others call theirs makes it no less clear.
+  // A short name is first matched with the caller's own names, so that names of others do not make it ambiguous.
   const bool is_whole = std::find(names.begin(), names.end(), given) != names.end();
   auto name = find_name(given, is_whole ? names : own, "workflow");
   if (!name && name.error().code == Code::not_found) name = find_name(given, names, "workflow");
@@ -86,7 +86,7 @@ Result<Found> find(const Caller& by, const WorldStores& in, const std::string& g
   return tl::unexpected<Error>(std::move(name).error());
 }
 
-// For who may do this with it: the same refusal whether it is there or not.
+// Finds a world and checks the caller's right to the action. The refusal is the same for a missing world.
 Result<Found> open(const Caller& by, const WorldStores& in, const std::string& given, Action action) {
   auto found = find(by, in, given);
   if (!found && found.error().code == Code::unavailable) return found;
@@ -125,7 +125,8 @@ Result<const CellState*> there(const LoadedWorld& world, const CellId& cell) {
   return found;
 }
 
-// With the bytes of its state. A blob that is gone belonged to a state that was replaced meanwhile.
+// Opens an instance and reads the bytes of its state. A missing blob belongs to a state that was replaced in the
+// meantime, so the read is repeated.
 Result<std::pair<Opened, std::optional<StateRef>>> open_with_state(const Caller& by, const WorldStores& in,
                                                                    const Instance& instance) {
   for (int left = kTries;; --left) {
@@ -146,11 +147,11 @@ Result<Sample> sample(WorkflowStore& store) {
   return Sample{now, random_bytes(32)};
 }
 
-// ---- what is shown ----
+// ---- JSON views ----
 
 json key_json(const CellId& cell) { return cell.key.empty() ? json(nullptr) : readable_cbor(cell.key); }
 
-// As a command line names it: its workflow, and its key.
+// Returns the arguments of a command line for an instance: its workflow and its key.
 std::string named(const CellId& cell) {
   if (cell.key.empty()) return cell.workflow;
   const json key = key_json(cell);
@@ -194,7 +195,7 @@ json targets_json(const EventIn& event) {
   return all;
 }
 
-// What a fact says, beside height, time, kind and cell.
+// Returns the properties of a fact other than height, time, kind and cell.
 class FactShown {
  public:
   json operator()(const Applied& fact) const { return {{"manifest", fact.manifest}, {"replaced", fact.replaced}}; }
@@ -251,9 +252,9 @@ json fact_json(const WorkflowFact& fact) {
   return out;
 }
 
-// ---- applying ----
+// ---- apply ----
 
-// What a manifest may have, and nobody carries out.
+// Checks the sizes of the code and of the scripts of the effects.
 Result<void> check_effects(const Caller& by, const WorkflowManifest& manifest) {
   for (const auto& [module, text] : manifest.code) {
     if (auto fits = check_script(by, text); !fits) return fail(fits.error(), "code." + module);
@@ -265,7 +266,7 @@ Result<void> check_effects(const Caller& by, const WorkflowManifest& manifest) {
   return {};
 }
 
-// As whom its effects run: who stored it first under this hash.
+// Stores a manifest and returns the actor as which its effects run: the first actor that stored it under this hash.
 Result<Id> store_manifest(const WorldStores& in, Id context, const ManifestText& text, Id owner) {
   const WorkflowManifest& manifest = *text.manifest;
   auto stored = in.worlds.put_manifest(context, manifest.name, manifest.hash, text.text);
@@ -275,7 +276,7 @@ Result<Id> store_manifest(const WorldStores& in, Id context, const ManifestText&
   return there.owner;
 }
 
-// Nobody puts in force what another has stored: its effects would run as that other one.
+// An actor cannot apply a manifest that another actor has stored, since its effects would run as that other actor.
 Result<void> check_owner(const Caller& by, const ApplyWorkflow& request, Id owner, Id runs_as) {
   if (runs_as == owner || (!request.owner && by.is_operator)) return {};
   return fail(Code::conflict, "owner: the same manifest is stored already, and its effects run as actor " +
@@ -283,7 +284,8 @@ Result<void> check_owner(const Caller& by, const ApplyWorkflow& request, Id owne
                                   ": change it (its description is enough)");
 }
 
-// Asked here what is asked when an effect begins, so that no effect is the first to say it.
+// Checks the rights that are needed when an effect starts, so that a missing right is reported before the manifest is
+// applied.
 Result<void> check_owners_rights(const Caller& by, const WorldStores& in, Id owner) {
   MJ_TRY(place, read_place(in.records, by.context, WayIn::command));
   auto allowed = mycojobs::may(owner, Action::create, place, {.name = "jobs"});
@@ -291,7 +293,7 @@ Result<void> check_owners_rights(const Caller& by, const WorldStores& in, Id own
   return fail(allowed.error().code, "owner: " + allowed.error().message + "; or name another owner");
 }
 
-// Whose the same manifest is, if it is stored.
+// Returns the owner of the same manifest if it is stored, else `otherwise`.
 Result<Id> owner_stored(const WorldStores& in, Id context, const WorkflowManifest& manifest, Id otherwise) {
   auto there = stored_manifest(in.worlds, context, manifest.name, manifest.hash);
   if (there) return there->owner;
@@ -301,7 +303,7 @@ Result<Id> owner_stored(const WorldStores& in, Id context, const WorkflowManifes
 // ---- names ----
 
 using Names = std::set<std::string, std::less<>>;
-// By which events are sent to it, and by which it is found.
+// Names by which events are sent to a manifest and names by which the manifest is found.
 struct TakenNames {
   Names events, workflows;
 };
@@ -320,8 +322,9 @@ Result<void> check_free(const Names& wanted, const Names& before, const Names& o
   return {};
 }
 
-// Two manifests that take an event of the same name would leave its senders without a receiver, so that a name belongs
-// to whose manifest had it first. before: the manifest that is replaced, which keeps its names; null: there is none.
+// If two manifests accepted an event of the same name, its senders could not reach a receiver. A name therefore belongs
+// to the owner of the first manifest with it. before: the replaced manifest, which keeps its names; null: there is
+// none.
 Result<void> check_names(const Caller& by, const WorldStores& in, const WorkflowManifest& manifest,
                          const WorkflowManifest* before, Id owner) {
   MJ_TRY(all, heads(by, in));
@@ -335,7 +338,7 @@ Result<void> check_names(const Caller& by, const WorldStores& in, const Workflow
   return check_free(wanted.events, former.events, of_others.events, "routing.subscriptions");
 }
 
-// How many manifests came in force in the context.
+// Returns the number of manifests that were applied in the context.
 Result<std::string> applies_of(const Caller& by, const WorldStores& in) {
   constexpr std::string_view kAsked[] = {"count"};
   auto fields = in.records.load_fields(by.context, "mj:world-applies", kAsked);
@@ -344,7 +347,7 @@ Result<std::string> applies_of(const Caller& by, const WorldStores& in) {
   return std::string(field_of(*fields, "count"));
 }
 
-// It is stored once nothing is in its way.
+// Applies a manifest. The manifest is stored only after nothing prevents it from being applied.
 Result<AppliedWorkflow> put_in_force(const Caller& by, const WorldStores& in, const ManifestText& text,
                                      const ApplyWorkflow& request, Id owner) {
   AppliedWorkflow out{text.manifest->name, text.manifest->hash, "", false, owner};
@@ -364,7 +367,7 @@ Result<AppliedWorkflow> put_in_force(const Caller& by, const WorldStores& in, co
     MJ_CHECK(check_owners_rights(by, in, runs_as));
     MJ_CHECK(check_names(by, in, *text.manifest, world.catalog().find(out.replaced), runs_as));
     MJ_TRY(stored_as, store_manifest(in, by.context, text, runs_as));
-    if (stored_as != runs_as) continue;  // somebody was faster
+    if (stored_as != runs_as) continue;  // another client stored it first
     auto done = world.commit(in.worlds, 0, true, applies);
     if (done) return out;
     if (done.error().code != Code::conflict) return tl::unexpected<Error>(std::move(done).error());
@@ -415,7 +418,7 @@ Result<AppliedWorkflow> apply_workflow(const Caller& by, const WorldStores& in, 
   MJ_TRY(head, in.worlds.read(by.context, text.manifest->name, 0, 0));
   if (!head.manifest.empty()) {
     auto before = stored_manifest(in.worlds, by.context, text.manifest->name, head.manifest);
-    // It comes back.
+    // The manifest in force was lost and is applied again.
     const bool lost = !before && before.error().code == Code::not_found && head.manifest == text.manifest->hash;
     if (!before && !lost) return tl::unexpected<Error>(std::move(before).error());
     MJ_CHECK(may(by, in.records, Action::steer, thing_of(text.manifest->name, lost ? 0 : before->owner)));
@@ -431,7 +434,7 @@ Result<AppliedWorkflow> apply_workflow(const Caller& by, const WorldStores& in, 
 
 namespace {
 
-// What the kernel would say to it, were no instance there: who gets it, and the hash of what it says.
+// The result of the kernel for an event as if no instance existed: its targets, and the hash of its content.
 struct CheckedEvent {
   std::vector<PostTarget> targets;
   std::string content;
@@ -456,7 +459,8 @@ struct Taker {
   Head head;
   std::string event;
 };
-// Which manifests are looked at: a whole name first, then short names of the caller's own, then those of all.
+// The manifests that are searched: first by a full name, then by short names of the caller's own manifests, then by
+// short names of all manifests.
 enum class NameUse { whole, of_own, of_all };
 Result<std::vector<Taker>> takers_of(const Caller& by, const std::vector<Head>& all, const SendEvent& request,
                                      NameUse use) {
@@ -571,7 +575,7 @@ Result<std::string> answer_approval(const Caller& by, const WorldStores& in, con
 
 namespace {
 
-// What another client wrote into a store may be anything.
+// The parameters are not trusted, since another client can write any value into a store.
 WaitingApproval approval_of(const CellState& cell, const PendingIntent& pending, Id owner) {
   WaitingApproval out{
       cell.id.workflow, dump_json(key_json(cell.id)), pending.intent.hash, "", {}, owner, pending.asked_ms, 0};
@@ -587,13 +591,13 @@ WaitingApproval approval_of(const CellState& cell, const PendingIntent& pending,
 }
 
 using Approvals = std::vector<WaitingApproval>;
-constexpr std::uint64_t kMostNews = 5000;  // facts that are read instead of a world
+constexpr std::uint64_t kMostNews = 5000;  // maximum number of facts read instead of loading the world
 
-// Whether a fact may have changed what waits for people.
+// Returns whether a fact may have changed the waiting approvals.
 class ChangesApprovals {
  public:
   explicit ChangesApprovals(const Approvals& waiting) : waiting_(waiting) {}
-  bool operator()(const Applied&) const { return true; }  // another owner
+  bool operator()(const Applied&) const { return true; }  // the owner may be another actor
   bool operator()(const StepTaken& fact) const {
     return std::any_of(fact.intents.begin(), fact.intents.end(),
                        [](const Intent& each) { return each.effect == kApprovalEffect; });
@@ -616,7 +620,7 @@ class ChangesApprovals {
   const Approvals& waiting_;
 };
 
-// As the world has them now, if nothing has changed since they were known.
+// Returns whether the cached approvals are still valid at this height of the world.
 Result<bool> still_hold(WorkflowStore& worlds, Id context, const std::string& world, std::uint64_t height,
                         const ApprovalCache::Known& known, std::size_t most) {
   if (height == known.height) return true;
@@ -679,7 +683,7 @@ Result<Approvals> waiting_approvals(WorkflowStore& worlds, Id context, std::size
   for (const std::string& name : names) {
     auto waiting = approvals_of(worlds, context, name, most, cache);
     if (!waiting && waiting.error().code == Code::unavailable) return tl::unexpected<Error>(std::move(waiting).error());
-    if (!waiting) continue;  // its own view says what is wrong with it
+    if (!waiting) continue;  // the view of the world reports the error
     for (WaitingApproval& each : *waiting) {
       if (out.size() == most) return out;
       out.push_back(std::move(each));
@@ -720,7 +724,7 @@ Result<void> cancel_instance(const Caller& by, const WorldStores& in, const Inst
   return post_of(by, in, opened, "cancel", reason);
 }
 
-// ---- looking ----
+// ---- reading ----
 
 Result<json> list_workflows(const Caller& by, const WorldStores& in) {
   MJ_TRY(only, sight(by, in.records));
@@ -803,7 +807,7 @@ Result<json> instance_timeline(const Caller& by, const WorldStores& in, const In
   const auto& [world, cell] = found;
   MJ_TRY(head, in.worlds.read(by.context, world, 0, 0));
   std::uint64_t last = request.before == 0 ? head.height : std::min(head.height, request.before - 1);
-  std::vector<json> latest;  // the latest first
+  std::vector<json> latest;  // latest first
   while (last > 0 && latest.size() < request.limit) {
     const std::uint64_t after = last > kAtOnce ? last - kAtOnce : 0;
     std::vector<json> part;
@@ -829,7 +833,7 @@ json reason(const std::string& cause, const std::string& text, const std::string
   return {{"cause", cause}, {"reason", text}, {"evidence", std::move(evidence)}, {"next", next}};
 }
 
-// Of what it waits for.
+// Returns the reason for an instance that waits for this intent.
 json reason_of(const CellId& cell, const PendingIntent& pending) {
   const std::string what = "it waits for " + pending.intent.effect;
   json evidence =
@@ -849,7 +853,7 @@ json reason_of(const CellId& cell, const PendingIntent& pending) {
                 "`mycojobs " + noun + " explain " + pending.carrier.substr(noun.size() + 1) + "`", std::move(evidence));
 }
 
-// What stands in the inbox for an instance, of its first entries.
+// The entries for an instance among the first entries of the inbox.
 struct Inbox {
   std::size_t others = 0;
   std::vector<std::string> events;
@@ -881,7 +885,7 @@ json reason_of(const Inbox& inbox) {
                 std::move(evidence));
 }
 
-// Of an instance that is there.
+// Adds the reasons for an existing instance.
 void add_reasons(json& all, const CellState& cell) {
   if (cell.failed)
     all.push_back(reason("failed", cell.failure + ": " + cell.message,
@@ -940,7 +944,7 @@ Result<json> read_facts(const Caller& by, const WorldStores& in, const std::stri
   return json{{"world", found.head.world}, {"height", head.height}, {"facts", std::move(facts)}};
 }
 
-// ---- replaying ----
+// ---- replay ----
 
 Result<WorkflowHistory> workflow_history(const Caller& by, const WorldStores& in, const std::string& workflow) {
   MJ_TRY(found, open(by, in, workflow, Action::read));
@@ -966,7 +970,7 @@ Result<WorkflowHistory> workflow_history(const Caller& by, const WorldStores& in
   MJ_TRY(blobs, in.worlds.blobs(by.context, world));
   for (const std::string& hash : blobs) {
     auto blob = in.worlds.blob(by.context, world, hash);
-    if (blob) out.blobs.insert(std::move(*blob));  // one that was collected meanwhile was needed by nobody
+    if (blob) out.blobs.insert(std::move(*blob));  // a blob that was collected in the meantime is not needed
     if (!blob && blob.error().code != Code::not_found) return tl::unexpected<Error>(std::move(blob).error());
   }
   return out;
@@ -974,7 +978,7 @@ Result<WorkflowHistory> workflow_history(const Caller& by, const WorldStores& in
 
 namespace {
 
-// A world that is folded from the beginning, each step taken again.
+// Folds a world from the beginning and runs each step again.
 class Replay {
  public:
   Replay(const Caller& by, const WorldStores& in, std::string world, const StepTaker& step)
@@ -983,7 +987,7 @@ class Replay {
     state_.id = std::to_string(by.context) + '/' + name_;
   }
 
-  // False: the output differs.
+  // Returns false if the output differs.
   Result<bool> fold_one(const WorkflowFact& fact) {
     if (const auto* applied = std::get_if<Applied>(&fact.what)) {
       MJ_TRY(stored, stored_manifest(in_.worlds, by_.context, name_, applied->manifest));
@@ -1023,12 +1027,12 @@ class Replay {
   std::optional<Error> trouble_;
 };
 
-// Its instance fails, and nothing else (12).
+// Makes only the instance with the difference fail (12).
 Result<void> note_difference(const Caller& by, const WorldStores& in, const std::string& name,
                              const OutputDiffers& differs) {
   for (int i = 0; i < kTries; ++i) {
     MJ_TRY(world, LoadedWorld::load(in.worlds, by.context, name));
-    if (world.state().cell(differs.cell) == nullptr) return {};  // it has ended since
+    if (world.state().cell(differs.cell) == nullptr) return {};  // the instance has ended since
     MJ_TRY(at, sample(in.worlds));
     MJ_CHECK(world.decide({at, differs}));
     auto done = world.commit(in.worlds, at.now_ms);

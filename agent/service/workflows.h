@@ -1,5 +1,5 @@
-// Workflows: applying manifests, sending events, answering approvals, looking at instances, replaying their history.
-// What is shown is JSON, the same for commands and RPC.
+// Operations on workflows: apply manifests, send events, answer approvals, read instances, replay their history.
+// Results are JSON, the same for commands and RPC.
 #pragma once
 
 #include <cstdint>
@@ -21,11 +21,12 @@
 
 namespace mycojobs::service {
 
-// Manifests in force, read once: they never change under their hash. Who was asked for last goes last. Any thread.
+// Cache of applied manifests, which never change under their hash. Evicts the least recently used manifest.
+// Thread-safe.
 class ManifestCache {
  public:
   explicit ManifestCache(std::size_t most = 64) : most_(most) {}
-  // As stored_manifest().
+  // Same as stored_manifest().
   Result<AppliedManifest> get(WorkflowStore&, Id context, const std::string& world, const std::string& hash);
 
  private:
@@ -39,53 +40,55 @@ class ManifestCache {
   std::map<std::tuple<Id, std::string, std::string>, Kept> kept_;
 };
 
-// What a workflow's functions work on; of one thread.
+// The stores that the functions for workflows use. Not thread-safe.
 struct WorldStores {
   Store& records;
   WorkflowStore& worlds;
-  ManifestCache* manifests = nullptr;  // none: each is read again
+  ManifestCache* manifests = nullptr;  // null: each manifest is read again
 };
 
-// Whether its code can be run (workflow/code_look.h). Error invalid: what is wrong with it, with names and lines.
+// Checks whether the code of a manifest can run (workflow/code_look.h). Error `invalid` describes the problems, with
+// names and lines.
 using CodeCheck = std::function<Result<void>(const WorkflowManifest&)>;
 struct ApplyWorkflow {
   CodeFiles code;                  // module -> text
-  std::optional<Id> owner;         // as whom its effects run; nothing: who asks
-  CodeCheck check_code = nullptr;  // null: it was looked at
+  std::optional<Id> owner;         // actor as which the effects run; empty: the caller
+  CodeCheck check_code = nullptr;  // null: the code was checked before
 };
 struct AppliedWorkflow {
-  std::string world, hash, replaced;  // replaced: hash of the one before; empty: the first
-  bool repeated = false;              // it was in force already
+  std::string world, hash, replaced;  // replaced: hash of the previous manifest; empty: this is the first manifest
+  bool repeated = false;              // the manifest was in force already
   Id owner = 0;
 };
-// The world is called as the manifest. Errors: invalid (all that is wrong with it, with paths), conflict (14: instances
-// run, or intents are in flight, or events wait: lists them; nothing was changed).
+// Applies a manifest. The world has the name of the manifest. Errors: `invalid` (all problems of the manifest, with
+// paths), `conflict` (14: lists running instances, intents in flight or waiting events; nothing was changed).
 Result<AppliedWorkflow> apply_workflow(const Caller&, const WorldStores&, const nlohmann::json& manifest,
                                        const ApplyWorkflow&);
 
 struct SendEvent {
-  std::string event;                                // a name, or a short one that says which
+  std::string event;                                // full name, or a short name if it is not ambiguous
   std::string value = {};                           // JSON
-  std::string workflow = {};                        // a manifest; empty: the one that takes it
-  std::optional<std::string> idempotency_key = {};  // of its actor: the same event with it again is sent once
-  std::string traceparent = {};                     // in which trace its effects stand; empty: that of who asks
+  std::string workflow = {};                        // name of a manifest; empty: the manifest that accepts the event
+  std::optional<std::string> idempotency_key = {};  // scope: the actor; the same event with the same key is sent once
+  std::string traceparent = {};                     // trace of the effects; empty: the trace of the caller
 };
 struct SentEvent {
   std::string world, event;
-  std::string id;                    // never given twice in its world
-  bool repeated = false;             // it was sent before with the same key
-  std::vector<std::string> targets;  // for people: acme/order@1[7]
+  std::string id;                    // unique in its world
+  bool repeated = false;             // the event was sent before with the same key
+  std::vector<std::string> targets;  // display names: acme/order@1[7]
 };
-// Checked by the manifest in force, and handed over to a coordinator. Errors: not_found (no workflow takes it), invalid
-// (names the field, or the workflows if several take it), too_large (names the instance that is full), conflict (the
-// key was used for another event). Nothing is journaled then.
+// Checks an event against the manifest in force and enqueues it for a coordinator. Errors: `not_found` (no workflow
+// accepts the event), `invalid` (names the field, or the workflows if several accept the event), `too_large` (names the
+// instance whose inbox is full), `conflict` (the key was used for another event). After an error nothing is journaled.
 Result<SentEvent> send_event(const Caller&, const WorldStores&, const SendEvent&);
 
-// An instance, as people name it: its workflow, and its key as JSON or text.
+// Reference of a user to an instance: its workflow, and its key as JSON or text.
 struct Instance {
   std::string workflow, key;
 };
-// The same, found. For who may read its workflow; it need not be there now. Errors: denied, not_found, invalid (key).
+// Resolves a reference to an instance, which need not exist now. Needs the right to read the workflow. Errors:
+// `denied`, `not_found`, `invalid` (key).
 struct NamedInstance {
   std::string world;
   CellId cell;
@@ -94,30 +97,30 @@ Result<NamedInstance> find_instance(const Caller&, const WorldStores&, const Ins
 
 struct AnswerApproval {
   Instance of;
-  std::string intent = {};  // as it begins; empty: the one that waits
+  std::string intent = {};  // prefix of the intent; empty: the only waiting approval
   bool approved = true;
   std::string comment = {};
 };
-// The answer is on its way; who was faster counts. Answers the intent. Errors: not_found (nothing of it waits for an
-// approval), invalid (several do: lists them), denied (it names others).
+// Enqueues an answer and returns the intent. If there are several answers, the first counts. Errors: `not_found` (no
+// matching approval waits), `invalid` (several match: lists them), `denied` (the approval names other approvers).
 Result<std::string> answer_approval(const Caller&, const WorldStores&, const AnswerApproval&);
-// What instances wait for somebody's word for, at most so many: of everybody; who may see it is for the caller to
-// judge.
+// An approval that an instance waits for.
 struct WaitingApproval {
-  std::string workflow, key;  // its key as JSON
+  std::string workflow, key;  // key as JSON
   std::string intent, title;
   std::vector<Id> approvers;
-  Id owner = 0;  // of the manifest in force
+  Id owner = 0;  // owner of the manifest in force
   std::uint64_t since_ms = 0, until_ms = 0;
 };
-// Those of each world as they were at a height, so that only what has happened since is read. Any thread.
+// Cache of the waiting approvals of each world at a height of its journal, so that only later facts are read.
+// Thread-safe.
 class ApprovalCache {
  public:
   struct Known {
     std::uint64_t height = 0;
     std::vector<WaitingApproval> waiting;
   };
-  std::shared_ptr<const Known> get(Id context, const std::string& world) const;  // null: nothing is known
+  std::shared_ptr<const Known> get(Id context, const std::string& world) const;  // Null if nothing is cached.
   void put(Id context, const std::string& world, Known);
 
  private:
@@ -125,15 +128,17 @@ class ApprovalCache {
   mutable std::mutex mutex_;
   std::map<std::pair<Id, std::string>, std::shared_ptr<const Known>> known_;
 };
-// A world is loaded where its approvals have changed since the cache knew them; without a cache always.
+// Returns at most `most` waiting approvals of all owners; the caller must check who may see them. A world is loaded
+// only if its approvals have changed since the cached height; without a cache, every world is loaded.
 Result<std::vector<WaitingApproval>> waiting_approvals(WorkflowStore&, Id context, std::size_t most,
                                                        ApprovalCache* = nullptr);
-// Of an instance that has failed; it is deleted. Error conflict: it has not failed.
+// Deletes a failed instance. Error `conflict`: the instance has not failed.
 Result<void> remove_instance(const Caller&, const WorldStores&, const Instance&);
-// A coordinator ends it, and what runs for it; it fails as `cancelled`. Errors: conflict (it has ended), invalid.
+// Requests the cancellation of an instance. A coordinator ends the instance and its running effects; the instance fails
+// as `cancelled`. Errors: `conflict` (the instance has ended), `invalid`.
 Result<void> cancel_instance(const Caller&, const WorldStores&, const Instance&, const std::string& reason);
 
-Result<nlohmann::json> list_workflows(const Caller&, const WorldStores&);  // a row each
+Result<nlohmann::json> list_workflows(const Caller&, const WorldStores&);  // Returns one row for each workflow.
 struct ListCells {
   std::string workflow;
   std::string status = {};    // running, waiting, completed, failed; empty: any
@@ -144,26 +149,28 @@ Result<nlohmann::json> show_instance(const Caller&, const WorldStores&, const In
 inline constexpr std::uint64_t kTimelineFacts = 300;
 struct TimelineRequest {
   std::uint64_t limit = kTimelineFacts;  // 1 to 1000
-  std::uint64_t before = 0;              // only facts before this height; 0: the latest
+  std::uint64_t before = 0;              // only facts before this height; 0: the latest facts
 };
-// What has happened to an instance, oldest first: of what is asked for the latest facts. Earlier ones are before the
-// height of the first. Error not_found: nothing ever.
+// Returns the latest facts of an instance within the request, oldest first. For earlier facts, pass the height of the
+// first one as `before`. Error `not_found`: the instance has no facts.
 Result<nlohmann::json> instance_timeline(const Caller&, const WorldStores&, const Instance&,
                                          const TimelineRequest& = {});
-// Why an instance is where it is: [{cause, reason, evidence, next}]. leader: where a coordinator leads; empty: none.
+// Explains the state of an instance: [{cause, reason, evidence, next}]. leader: where a coordinator leads; empty: no
+// coordinator leads.
 Result<nlohmann::json> explain_instance(const Caller&, const WorldStores&, const Instance&, const std::string& leader);
-// The world's facts after a height, at most `limit` (1 to 1000): {world, height, facts: [...]}.
+// Returns at most `limit` (1 to 1000) facts of the world after a height: {world, height, facts: [...]}.
 Result<nlohmann::json> read_facts(const Caller&, const WorldStores&, const std::string& workflow, std::uint64_t after,
                                   std::uint64_t limit);
-// The whole journal, with manifests and blobs.
+// Returns the whole journal with manifests and blobs.
 Result<WorkflowHistory> workflow_history(const Caller&, const WorldStores&, const std::string& workflow);
 
 struct ReplayedWorld {
   std::string world;
   std::uint64_t entries = 0, steps = 0;
-  std::optional<OutputDiffers> differs;  // the first; its instance has failed now
+  std::optional<OutputDiffers> differs;  // first difference; its instance has failed now
 };
-// From the first fact on, every step by the engine again. Errors: the engine's; invalid: a fact that does not fit.
+// Replays the journal from the first fact and runs every step in the engine again. Errors: the errors of the engine;
+// `invalid`: a fact does not fit the state.
 Result<ReplayedWorld> verify_workflow(const Caller&, const WorldStores&, const std::string& workflow, const StepTaker&);
 
 }  // namespace mycojobs::service
