@@ -16,16 +16,16 @@ namespace {
 
 constexpr std::size_t kMostActors = 10000000;
 constexpr std::size_t kKeysAtOnce = 500;
-constexpr std::size_t kLongestKey = 200;  // as the index has them
+constexpr std::size_t kLongestKey = 200;  // as in the index
 constexpr int kActorLooks = 3;
-constexpr std::chrono::milliseconds kActorPause{100}, kLookThroughPause{1100};  // the latter: as the store rests
+constexpr std::chrono::milliseconds kActorPause{100}, kLookThroughPause{1100};  // the latter: the interval of the store
 
 struct KeyTrouble {
   std::string pubkey, subject, text;
   bool can_mend = false;
   bool operator==(const KeyTrouble&) const = default;
 };
-using ActorsByKey = std::map<std::string, std::set<std::string>>;  // ids, by public key
+using ActorsByKey = std::map<std::string, std::set<std::string>>;  // ids by public key
 
 Result<ActorsByKey> keys_of_records(Store& store) {
   constexpr std::string_view kActors = "actor:";
@@ -50,7 +50,7 @@ void take_in(ActorsByKey& out, const Fields& index) {
   }
 }
 
-// All of it; of one that is too long to be read at once what the records ask for.
+// Returns the whole index, or the entries of the keys in `records` if the index is too long to be read at once.
 Result<ActorsByKey> keys_of_index(Store& store, const ActorsByKey& records) {
   constexpr const char* kIndex = "mj:actor-keys";
   ActorsByKey out;
@@ -121,7 +121,7 @@ Result<std::vector<KeyTrouble>> lasting_troubles(Store& store) {
   return found;
 }
 
-// Whoever asks whose a key is has it dropped, or all records looked through; which takes turns.
+// A lookup of the owner makes the store drop an outdated key, or read all records; the store limits the rate of that.
 Result<void> mend_key(Store& store, const std::string& pubkey) {
   for (int attempt = 0; attempt < 3; ++attempt) {
     MJ_TRY(owner, store.owner_of_key(pubkey));

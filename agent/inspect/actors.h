@@ -1,4 +1,5 @@
-// Whether `mj:actor-keys` and the records of actors agree: whose signature is whose. Database 0, beside all contexts.
+// Checks that `mj:actor-keys`, the index from public keys to actors, agrees with the records of actors. Both are in
+// database 0, outside of all contexts.
 #pragma once
 
 #include <string>
@@ -10,7 +11,7 @@
 
 namespace mycojobs {
 
-// Nothing where the caller may not read the actors.
+// Returns no findings if the caller has no right to read the actors.
 Result<std::vector<Finding>> verify_actors(Store&);
 Result<std::vector<std::string>> rebuild_actors(Store&, bool dry_run);
 

@@ -1,5 +1,5 @@
-// All that `verify` looks at of a context, for commands and RPC: jobs and messages, objects, flows, workflows. Actors
-// belong to no context: verify_actors().
+// Runs all checks of `verify` for a context, for commands and RPC: jobs and messages, objects, flows, workflows. Actors
+// belong to no context; see verify_actors().
 #pragma once
 
 #include "inspect/verify.h"
@@ -16,7 +16,7 @@ struct VerifiedStores {
   WorkflowStore& worlds;
 };
 
-// Errors of the stores.
+// Errors: those of the stores.
 Result<VerifyReport> verify_context(const VerifiedStores&, Id context, const Progress&);
 
 }  // namespace mycojobs

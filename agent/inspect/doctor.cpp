@@ -42,7 +42,7 @@ Check append_check(const std::string& appendonly) {
           "redis-cli CONFIG SET appendonly yes, and the same in redis.conf"};
 }
 
-// What each choice costs, the present one first.
+// Describes the risk and cost of each choice, the current choice first.
 Check sync_check(const ServerFacts& facts) {
   Check check{"redis", "appendfsync", Verdict::ok, "", ""};
   if (facts.appendonly == "no") {

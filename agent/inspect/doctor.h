@@ -1,5 +1,5 @@
-// What `mycojobs doctor` and context.doctor say of a Redis server and of a context: each thing that was looked at, and
-// the remedy for what is wrong with it.
+// The checks of `mycojobs doctor` and context.doctor for a Redis server and a context. Each check has a remedy if it
+// finds a problem.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace mycojobs {
 
-enum class Verdict { ok, warning, missing };  // missing: jobs may be lost, or do not run
+enum class Verdict { ok, warning, missing };  // missing: jobs may be lost or do not run
 std::string_view word(Verdict);
 
 struct Check {
@@ -23,22 +23,23 @@ struct Check {
 };
 nlohmann::json to_json(const Check&);
 
-// What the server's settings cost (docs/protocol.md, Durability). highest: the largest context whose database is there;
-// 0: none by its number. wait_replicas: as the option says. Pure.
+// Checks the durability settings of the server (docs/protocol.md, Durability). highest: the largest context whose
+// database exists; 0: no context has a database by its number. wait_replicas: value of the option. No side effects.
 std::vector<Check> examine_server(const ServerFacts&, Id highest, std::uint32_t wait_replicas);
 
-// Whether the default user of the server is open beside users that `context acl` has made. Pure.
+// Checks whether the default user of the server is open although `context acl` has created users. No side effects.
 Check default_user_check(bool open);
 
-// The format of a context's keys. Nothing: nothing has been written there, or it cannot be read now.
+// Checks the format of a context's keys. Empty: no key was written yet, or the format cannot be read now.
 std::vector<Check> examine_format(Store&, Id context);
 
-// Whether its server takes writes: one that answers may be full, read-only or without a disk. Only a write finds that
-// out. Empty: nobody has used the context yet, or the user of Redis may not write there.
+// Checks with a write whether the server of the context accepts writes, since a server that answers may be full,
+// read-only or without a disk. Empty: the context is not in use yet, or the Redis user has no right to write there.
 std::vector<Check> examine_writes(Store&, Id context);
-// How much its jobs keep in Redis, and the caller that keeps most, beside the quotas. Empty: nothing is counted.
+// Compares the memory that the jobs of the context use in Redis, and the caller that uses most, with the quotas. Empty:
+// usage is not counted.
 std::vector<Check> examine_quota(Store&, Id context);
-// Whether somebody moves it on and somebody runs its jobs: its record, who leads it, its agents.
+// Checks the record of the context, its leader and its agents: whether flows are advanced and jobs are run.
 Result<std::vector<Check>> examine_context(Store&, FlowStore&, Id context);
 
 }  // namespace mycojobs

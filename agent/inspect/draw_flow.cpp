@@ -52,12 +52,12 @@ std::vector<std::vector<std::uint32_t>> flow_layers(const FlowView& view) {
   return layers;
 }
 
-// A flow as text, in the longest form that fits: boxes, a line for each node, a line for each layer.
+// Draws a flow as text, in the longest form that fits: boxes, a line for each node, or a line for each layer.
 
 namespace {
 
 constexpr std::size_t kWidestBox = 44;
-constexpr std::size_t kNarrowest = 24;  // columns; a terminal that says less is not believed
+constexpr std::size_t kNarrowest = 24;  // columns; a smaller width of a terminal is ignored
 constexpr std::size_t kNamed = 4;       // nodes that a folded layer names
 
 struct Marks {
@@ -173,7 +173,7 @@ class Text {
     box.inner = std::max({columns(box.title), columns(box.state), columns(box.targets)}) + 2;
     return box;
   }
-  // "╭ ✔ build ────╮"
+  // For example "╭ ✔ build ────╮".
   std::string edge(const Box& box, std::string_view left, std::string_view text, std::string_view right) const {
     std::string line(left);
     const std::size_t used = text.empty() ? 0 : columns(text) + 2;
@@ -299,7 +299,8 @@ std::string words_of(const FlowView& view, const NodeView& node, std::string_vie
   return kind + one_line(to_utf8(node.name)) + (state.empty() ? "" : std::string(line_end) + state);
 }
 
-// Mermaid reads #NN; as the character with that number, so that nothing else of a name means anything to it.
+// Writes special characters as #NN;, which Mermaid reads as the character with that number. Otherwise a name could
+// contain Mermaid syntax.
 std::string mermaid_text(std::string_view text) {
   std::string out;
   for (char c : text) {
@@ -341,7 +342,7 @@ StatusColour colour_of(NodeStatus status) {
   return {"#ffffff", "#6c757d"};
 }
 
-// "waits for approval"; empty: it waits for nobody.
+// Returns "waits for approval", or an empty string if the node waits for no person.
 std::string waits_for_whom(const NodeView& node) {
   if (node.status != NodeStatus::dispatched) return "";
   return node.detail == "approval" ? "waits for approval" : node.detail == "pause" ? "waits to be resumed" : "";
@@ -397,7 +398,7 @@ std::string headline(const FlowView& view) {
   for (const NodeView& node : view.nodes) {
     running += node.status == NodeStatus::running ? 1 : 0;
     failed += node.status == NodeStatus::failed ? 1 : 0;
-    // What is only there to be called counts once it was.
+    // Nodes on call are counted only after they were called.
     if (node.on_call && (node.status == NodeStatus::pending || node.status == NodeStatus::cancelled)) continue;
     ++nodes;
     settled += node.status >= NodeStatus::completed ? 1 : 0;

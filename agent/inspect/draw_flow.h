@@ -1,4 +1,4 @@
-// Parts of draw_flow(). For draw_flow*.cpp and the live view only.
+// Parts of draw_flow(). Only for draw_flow*.cpp and the live view.
 #pragma once
 
 #include <string>
@@ -8,10 +8,11 @@
 
 namespace mycojobs {
 
-// Nodes by the length of the longest path to them; those that are on call last, in a layer of their own. A circle,
-// which only a wrong record can have, comes before these in one layer. Needs that are no nodes are passed over.
+// Returns the nodes by the length of the longest path to them. Nodes that are on call are in a last layer of their own.
+// The nodes of a cycle, which only an invalid record can have, form one layer before that layer. Needs that are not
+// nodes are ignored.
 std::vector<std::vector<std::uint32_t>> flow_layers(const FlowView&);
-// Who needs each node.
+// Returns for each node the nodes that need it.
 std::vector<std::vector<std::uint32_t>> flow_dependents(const FlowView&);
 
 struct TextStyle {
@@ -19,13 +20,13 @@ struct TextStyle {
   bool colour = false;
   bool ascii = false;
   std::size_t max_nodes = 200;
-  std::size_t max_lines = 0;  // shorter forms are taken to stay below; 0: any number
+  std::size_t max_lines = 0;  // shorter forms are chosen to stay below; 0: no limit
 };
 std::string draw_text(const FlowView&, const TextStyle&);
 std::string draw_mermaid(const FlowView&);
 std::string draw_dot(const FlowView&);
 
-// "completed 1.2 s", "retry_wait, due in 4 s": a node's state for people.
+// Returns the state of a node for display: "completed 1.2 s", "retry_wait, due in 4 s".
 std::string state_text(const NodeView&, std::uint64_t now_ms);
 std::string short_span(std::uint64_t ms);  // "800 ms", "1.2 s", "14 s", "3 min"
 std::string headline(const FlowView&);     // "flow 12 nightly  started running  3 of 9 settled  41 s"

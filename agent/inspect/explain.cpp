@@ -1,4 +1,4 @@
-// Reads what explain() needs, then answers by where the job is.
+// Reads the data that explain() needs, then explains a job by its state.
 #include "inspect/explain.h"
 
 #include <fmt/format.h>
@@ -24,11 +24,11 @@
 namespace mycojobs {
 namespace {
 
-// What any job has: its key, and what record and claim say.
+// Returns the common part of an explanation: key, record and claim.
 Explanation begin(const Situation&, std::string_view state);
 
 Explanation unknown(const Situation&);  // neither record nor claim
-Explanation bare(const Situation&);     // a record that nobody has claimed
+Explanation bare(const Situation&);     // a record without a claim
 Explanation queued(const Situation&);
 Explanation live(const Situation&);
 Explanation delayed(const Situation&);
@@ -38,30 +38,31 @@ Explanation held(const Situation&);
 Explanation planned(const Situation&);
 Explanation ended(const Situation&);
 
-std::string field(const Situation&, std::string_view name);  // of the record; empty: absent
+std::string field(const Situation&, std::string_view name);  // field of the record; empty: absent
 std::uint64_t number(const Situation&, std::string_view name);
-// "`mycojobs job retry 12:2001 --context 3`"
+// For example "`mycojobs job retry 12:2001 --context 3`".
 std::string command(const Situation&, std::string_view verb, std::string_view rest);
 std::string command(const Situation&, std::string_view verb);  // about this job
-// "`redis-cli -n 3 LPUSH queue:python job:12:2001`"
+// For example "`redis-cli -n 3 LPUSH queue:python job:12:2001`".
 std::string redis_cli(const Situation&, std::string_view words);
-std::string flow_of(const ClaimView&);  // "7"; empty: of none
+std::string flow_of(const ClaimView&);  // "7"; empty: not a job of a flow
 bool anyone_alive(const Situation&);
 void tell_runners(const Situation&, Explanation&);  // as evidence
-// It is not where its claim says: another client's doing.
+// Explains a job that is not where its claim says, which only another client can cause.
 Explanation place_lost(const Situation&, std::string_view state, std::string_view where);
 
-constexpr std::uint64_t kLookedLatelyMs = 5000;  // as prerequisites_due has it
+constexpr std::uint64_t kLookedLatelyMs = 5000;  // as in prerequisites_due
 constexpr const char* kNoneIsAlive =
     "start an agent: any agent of this context puts it back on its queue, and none is alive";
-constexpr int kExplainLooks = 5;             // at a job that moves while we read
-constexpr std::uint32_t kQueuePage = 1000;   // of queue entries
-constexpr std::uint64_t kDeepest = 1000000;  // position that is looked for in a queue
-// Entries of a list that one step of the server searches. A search of a longer list would stop all other clients.
+constexpr int kExplainLooks = 5;             // attempts to read a job that changes during the read
+constexpr std::uint32_t kQueuePage = 1000;   // number of queue entries
+constexpr std::uint64_t kDeepest = 1000000;  // maximum position that is searched in a queue
+// Maximum number of list entries that one step of the server searches. A search of a longer list would block all other
+// clients.
 constexpr std::uint64_t kMaxSearched = 20000;
 constexpr std::size_t kPlacesBatch = 100;  // jobs whose places are read in one step
-constexpr std::size_t kMaxWaits = 10000;   // jobs that are followed for a circle
-constexpr std::size_t kMaxDead = 10000;    // the newest: a longer answer would hold up Redis
+constexpr std::size_t kMaxWaits = 10000;   // jobs that are followed to find a cycle
+constexpr std::size_t kMaxDead = 10000;    // the newest; a longer answer would block Redis
 constexpr std::size_t kMaxAnomalies = 1000;
 constexpr std::size_t kShownAnomalies = 3;
 
@@ -74,7 +75,7 @@ Result<std::vector<JobPlaces>> places_of(Store& store, Id context, std::span<con
   return all;
 }
 
-// is_searched: the look at the job has counted its entries in the list.
+// is_searched: the read of the job has counted its entries in the list.
 Result<void> read_queue(Store& store, bool is_searched, Situation& about) {
   if (about.queue.empty()) return {};
   MJ_TRY(queues, store.queues(about.context));
@@ -91,16 +92,16 @@ Result<void> read_queue(Store& store, bool is_searched, Situation& about) {
     if (found != entries.end()) {
       about.job.in_queue = std::max(about.job.in_queue, 1U);
       about.ahead = from + static_cast<std::uint64_t>(found - entries.begin());
-      about.queue_length = std::max(about.queue_length, *about.ahead + 1);  // it has grown since
+      about.queue_length = std::max(about.queue_length, *about.ahead + 1);  // the list has grown since
       return {};
     }
     if (entries.size() < kQueuePage) return {};
   }
-  about.job.in_queue = std::max(about.job.in_queue, 1U);  // if anywhere, it is deeper
+  about.job.in_queue = std::max(about.job.in_queue, 1U);  // the job is deeper in the list, if present
   return {};
 }
 
-// Follows what jobs wait for, from this one on.
+// Follows the jobs that this job waits for.
 Result<void> read_waits(Store& store, Situation& about) {
   Waits waits{{about.job.job_key, about.job.waits_for}};
   std::set<std::string> seen{about.job.job_key};
@@ -158,7 +159,7 @@ Result<void> read_letters(Store& store, Situation& about) {
   return {};
 }
 
-// How often the process of a warm job had served before: its receipt alone says it.
+// Reads how often the process of a warm job had served before, which only the receipt contains.
 Result<void> read_receipt(Store& store, Situation& about) {
   static constexpr std::string_view kFields[] = {"receipt"};
   auto fields = store.load_fields(about.context, about.job.job_key, kFields);
@@ -177,7 +178,7 @@ void look_in_database_0(Store& store, Situation& about) {
   }
 }
 
-// Whether one looks after prerequisites in place of the agents.
+// Reads whether the coordinator checks prerequisites instead of the agents.
 Result<void> read_coordinator(Store& store, Situation& about) {
   static constexpr std::string_view kAt[] = {"at"};
   auto fields = store.load_fields(about.context, "mj:looking", kAt);
@@ -202,7 +203,7 @@ Result<Situation> look_once(Store& store, Id context, const std::string& job_key
   Situation about;
   about.context = context;
   MJ_CHECK(read_places(store, job_key, false, about));
-  const auto length = store.queue_length(context, about.queue);  // an error: the key is no list
+  const auto length = store.queue_length(context, about.queue);  // after an error the key is not a list
   const bool is_searched = about.queue.empty() || !length || *length <= kMaxSearched;
   if (is_searched) MJ_CHECK(read_places(store, job_key, true, about));
   const std::string& state = about.job.claim.state;
@@ -222,8 +223,8 @@ std::string push_again(const Situation& about) {
   return redis_cli(about, fmt::format("LPUSH {} {}", shell_word(about.queue), about.job.job_key));
 }
 
-// Jobs that are taken before it, at most: priorities above 0 come before the list, those below 0 after it, and how many
-// of each kind there are is not known here.
+// Returns the maximum number of jobs that are claimed before this job. Priorities above 0 are served before the list,
+// priorities below 0 after the list; the number of jobs of each kind is not known here.
 std::optional<std::uint64_t> most_ahead(const Situation& about) {
   if (about.ahead) return *about.ahead + about.prioritised;
   if (!about.job.in_priority) return std::nullopt;
@@ -281,9 +282,9 @@ void no_runner(const Situation& about, Explanation& out) {
                        type_of_queue(about), about.context, about.context);
 }
 
-// Its claims were denied just now: its actor may not run jobs here.
+// Returns whether the claims of the runner were denied recently: its actor has no right to run jobs here.
 bool is_refused(const Situation& about, const RunnerInfo& info) {
-  constexpr std::uint64_t kRefusedLatelyMs = 60000;  // it asks again sooner than that
+  constexpr std::uint64_t kRefusedLatelyMs = 60000;  // a refused runner retries sooner than that
   std::uint64_t at = 0;
   return parse_u64(field_of(info.runner.unknown, "refused_ms"), at) && about.job.now_ms < at + kRefusedLatelyMs;
 }
@@ -299,7 +300,7 @@ void all_refused(const Situation& about, const RunnerInfo& info, Explanation& ou
   if (actor.empty()) out.next += "; and give the agent that actor (setting runner_actor)";
 }
 
-// Every runner that serves the queue is on a host that is short of something.
+// Explains a queue whose runners are all on hosts that lack a resource.
 void all_paused(const Situation& about, const RunnerInfo& info, Explanation& out) {
   out.cause = "runner_paused";
   out.reason =
@@ -309,7 +310,7 @@ void all_paused(const Situation& about, const RunnerInfo& info, Explanation& out
                   printable(info.hold.host));
 }
 
-// Of a job that stands in its queue: what keeps it there.
+// Explains why a job waits in its queue.
 void judge_queue(const Situation& about, Explanation& out) {
   std::uint32_t serving = 0;
   std::uint32_t free = 0;
@@ -455,9 +456,9 @@ Explanation queued(const Situation& about) {
   return out;
 }
 
-// explain(): jobs that wait for something other than a slot.
+// Explanations of jobs that wait for something other than a slot.
 
-constexpr std::size_t kJobsNamed = 10;  // jobs that are named one by one
+constexpr std::size_t kJobsNamed = 10;  // maximum number of jobs that are named one by one
 
 std::string where_is(const JobPlaces& job) {
   if (job.record_type == "none" && !job.claim.present) return "does not exist";
@@ -467,7 +468,7 @@ std::string where_is(const JobPlaces& job) {
   return job.in_queue > 0 ? "is in its queue" : "has not been claimed yet";
 }
 
-// The jobs that it waits for, the absent ones first.
+// Adds the jobs that this job waits for, missing jobs first.
 const JobPlaces* tell_awaited(const Situation& about, Explanation& out) {
   std::vector<const JobPlaces*> jobs;
   for (const JobPlaces& job : about.awaited) jobs.push_back(&job);
@@ -488,7 +489,7 @@ std::vector<std::string> texts(const std::string& list) {
   return out;
 }
 
-// "job:12:9" -> "--caller 12 --id 9"
+// For example "job:12:9" -> "--caller 12 --id 9".
 std::string flags_of(const std::string& job_key) {
   const auto colon = job_key.rfind(':');
   return fmt::format("--caller {} --id {}", job_key.substr(4, colon - 4), job_key.substr(colon + 1));
@@ -617,7 +618,7 @@ Explanation held(const Situation& about) {
   return out;
 }
 
-// explain(): jobs that a runner has.
+// Explanations of jobs that a runner has claimed.
 
 const RunnerInfo* runner_of(const Situation& about) {
   const auto found = std::find_if(about.runners.begin(), about.runners.end(),
@@ -625,7 +626,7 @@ const RunnerInfo* runner_of(const Situation& about) {
   return found == about.runners.end() ? nullptr : &*found;
 }
 
-// Whether the very process that claimed the job still holds its runner's id.
+// Returns whether the process that claimed the job still holds the id of its runner.
 bool owner_is_alive(const Situation& about, const RunnerInfo* info) {
   return !about.owner_gone && info != nullptr && presence(*info) == Presence::live &&
          info->hold.instance == about.job.claim.instance;
@@ -715,9 +716,9 @@ Explanation live(const Situation& about) {
   return out;
 }
 
-// explain(): jobs that have ended.
+// Explanations of ended jobs.
 
-// What to do about a failure before the job is tried again. {0}: redis-cli words that set a field of it.
+// The remedy for a failure before the job is retried.
 struct Remedy {
   std::string_view detail, what;
 };
@@ -736,7 +737,7 @@ constexpr auto kRemedies = std::to_array<Remedy>({
     {"setup_error", "run `mycojobs doctor` on the runner's host and do what it says"},
 });
 
-// A retry runs the script that the record holds.
+// A retry runs the script in the record.
 bool is_of_its_script(const std::string& detail) {
   return detail == "exception" || detail == "exit" || detail == "signal";
 }
@@ -747,7 +748,7 @@ std::string remedy_of(const std::string& detail) {
   return std::string(found == kRemedies.end() ? "do what its error says" : found->what);
 }
 
-// In the words of the claim, which decides; a bare job has only its record.
+// The end of a job. The claim decides; a job without a claim has only its record.
 struct End {
   std::string status, detail, error;
 };
@@ -801,7 +802,7 @@ void judge_failure(const Situation& about, const End& end, Explanation& out) {
   }
 }
 
-// Of a warm job.
+// Returns the number of uses of the process of a warm job.
 std::optional<std::string> reused_text(const Situation& about) {
   const auto receipt = parse_json(field(about, "receipt"));
   if (!receipt || !receipt->is_object()) return {};
@@ -987,7 +988,7 @@ Explanation place_lost(const Situation& about, std::string_view state, std::stri
 
 }  // namespace
 
-// explain(): what is read for it. Each answer of the store is of one moment; the whole is read again until it fits.
+// Reads the data for explain(). Each answer of the store is atomic; all reads are repeated until they are consistent.
 
 Result<Situation> look_at(Store& store, Id context, const std::string& job_key) {
   for (int look = 1;; ++look) {
@@ -1004,7 +1005,7 @@ Result<Situation> look_at(Store& store, Id context, const std::string& job_key) 
 
 namespace {
 
-// What its caller keeps, once that is much: then ended jobs leave early and output is dropped.
+// Reports the memory use of the caller when it is high: ended jobs are then retired early and output is dropped.
 Result<void> tell_quota(Store& store, const Situation& about, Explanation& out) {
   if (about.job.record_type == "none") return {};
   static constexpr std::array<std::string_view, 1> kLogFull{"log_full"};
@@ -1040,7 +1041,7 @@ Result<std::uint64_t> store_now_ms(Store& store, Id context) {
   return places.front().now_ms;
 }
 
-// explain(): jobs that nobody has claimed yet, and those that stand in a queue.
+// The entry points of explain().
 
 std::span<const CauseRow> causes() { return kCauses; }
 
@@ -1054,7 +1055,7 @@ std::vector<std::string> find_cycle(const Waits& waits, const std::string& start
   const std::map<std::string, std::vector<std::string>> edges(waits.begin(), waits.end());
   std::set<std::string> done, on_path{start};
   std::vector<std::string> path{start};
-  std::vector<std::size_t> next{0};  // of each job on the path: which of its edges is looked at next
+  std::vector<std::size_t> next{0};  // for each job on the path: index of the next edge
   while (!path.empty()) {
     const auto found = edges.find(path.back());
     if (found == edges.end() || next.back() >= found->second.size()) {

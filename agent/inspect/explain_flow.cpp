@@ -17,39 +17,39 @@
 namespace mycojobs {
 namespace {
 
-// What is known when reasons are looked for.
+// The data from which reasons are derived.
 struct Known {
   Id context = 1;
   FlowView view;
   std::uint32_t max_parallel = 0;  // of the definition
-  bool undone = false;             // a compensation was called: it cannot be retried any more
-  bool has_mark = true;            // or needs none: another client wrote it
+  bool undone = false;             // a compensation was called, so that the flow cannot be retried
+  bool has_mark = true;            // also true if no mark is needed because another client wrote the flow
   bool is_listed = true;
   std::pair<std::string, std::string> leader;
 };
 
-// Of nodes that wait for a job: one that explain() was asked about.
+// The explanation of the job of a waiting node.
 struct JobReason {
   std::uint32_t node = 0;
-  std::string cause, reason, next;  // of inspect/explain.h
+  std::string cause, reason, next;  // see inspect/explain.h
   std::vector<std::string> evidence;
 };
 
-std::vector<FlowReason> of_flow(const Known&);   // what holds or moves it as a whole
-std::vector<FlowReason> of_nodes(const Known&);  // approvals, pauses, gates, waits, child flows, a bound that is met
+std::vector<FlowReason> of_flow(const Known&);   // reasons that hold or advance the flow as a whole
+std::vector<FlowReason> of_nodes(const Known&);  // approvals, pauses, gates, waits, child flows, a reached limit
 FlowReason of_job(const Known&, const JobReason&);
-// Nodes whose jobs are worth asking about, the most telling first; not more than a few that stand alike.
+// Returns the nodes whose jobs should be explained, the most informative first, and only a few nodes of the same state.
 std::vector<std::uint32_t> jobs_to_ask(const FlowView&, std::size_t max);
 
-// "`mycojobs flow approve 12 ok --context 3`"
+// For example "`mycojobs flow approve 12 ok --context 3`".
 std::string command(const Known&, std::string_view verb, std::string_view rest = "");
-// "since 14:02 UTC (3 min)"
+// For example "since 14:02 UTC (3 min)".
 std::string since(std::uint64_t at_ms, std::uint64_t now_ms);
-std::string named(const NodeView&);  // "node deploy"
+std::string named(const NodeView&);  // For example "node deploy".
 
-// explain_flow(): what holds or moves single nodes.
+// Reasons that hold or advance single nodes.
 
-constexpr std::size_t kAlike = 5;  // nodes that stand alike and are listed one by one
+constexpr std::size_t kAlike = 5;  // maximum number of nodes of the same state that are listed one by one
 
 std::string who_may(const NodeView& node) {
   if (node.approvers.empty())
@@ -139,7 +139,7 @@ std::optional<FlowReason> of_node(const Known& known, const NodeView& node) {
                     "wait"};
 }
 
-// Ready nodes stand alike: one reason for all of them.
+// Adds one reason for all ready nodes.
 void tell_ready(const Known& known, std::vector<FlowReason>& out) {
   std::vector<const NodeView*> ready;
   std::size_t in_flight = 0;
@@ -193,7 +193,7 @@ std::string_view cause_of_job(std::string_view cause) {
 std::vector<FlowReason> of_nodes(const Known& known) {
   std::vector<FlowReason> out;
   std::map<std::string, std::size_t> alike;
-  // What a flow that goes to its end will not begin any more waits for nothing.
+  // A flow that is ending starts no pending nodes, so these nodes wait for nothing.
   const std::string& detail = known.view.detail;
   const bool ending = detail == "stopping" || detail == "cancelling" || detail == "compensating";
   for (const NodeView& node : known.view.nodes) {
@@ -229,7 +229,7 @@ std::vector<std::uint32_t> jobs_to_ask(const FlowView& view, std::size_t max) {
     for (std::uint32_t index : *list) {
       if (index >= view.nodes.size()) continue;
       const NodeView& node = view.nodes[index];
-      // A gate is the flow's: its job is in no queue yet.
+      // A closed gate belongs to the flow; the job of the node is not queued yet.
       if ((node.kind.empty() || node.kind == "job") && node.status != NodeStatus::pending) ask(node);
     }
   }
@@ -258,12 +258,12 @@ FlowReason of_job(const Known& known, const JobReason& job) {
   return out;
 }
 
-// explain_flow(): what holds or moves a flow as a whole.
+// Reasons that hold or advance a flow as a whole.
 
 constexpr std::size_t kFailuresShown = 5;
 constexpr std::size_t kAnomaliesShown = 5;
 
-// " by 12 since 14:02 UTC (3 min): comment"; empty: nobody is known.
+// For example " by 12 since 14:02 UTC (3 min): comment"; empty: the actor is unknown.
 std::string by_whom(const Known& known) {
   if (!known.view.held_by) return "";
   const FlowAnswer& who = *known.view.held_by;
@@ -287,7 +287,7 @@ FlowReason about(const Known& known, std::string cause, std::string reason, std:
   return {"", std::move(cause), std::move(reason), {counts(known.view)}, std::move(next)};
 }
 
-// A failure that was no other failure's consequence.
+// Returns whether a node failed for a reason other than a failed dependency.
 bool failed_itself(const NodeView& node) {
   return node.status == NodeStatus::failed && node.detail != "dependency_failed";
 }
@@ -416,7 +416,7 @@ std::vector<FlowReason> of_flow(const Known& known) {
   return out;
 }
 
-// In the order in which they matter: what stands first is shown first.
+// Sorted by importance: the first cause is shown first.
 constexpr auto kFlowCauses = std::to_array<FlowCauseRow>({
     {"mark_missing", "the key that says where the flow is (mj:flow:<flow>) is lost: nothing moves it on"},
     {"definition_missing", "the definition that it was started with is gone or changed: nothing of it can go on"},
@@ -478,7 +478,7 @@ Result<Known> learn(FlowStore& flows, Store& store, Id context, Id flow) {
   known.view = std::move(view);
   MJ_TRY(leader, flows.leader(context));
   known.leader = std::move(leader);
-  // Places that cannot be read have a finding of verify.
+  // verify() reports places that cannot be read.
   if (const auto places = flows.places(context, flow)) {
     known.has_mark = !places->state.empty() || known.view.record.definition_hash.empty();
     const bool is_whole = !places->state.empty() && places->state != "creating";

@@ -68,7 +68,7 @@ class IndexLook {
     }
     return {};
   }
-  // The one that the mark names is right; without a mark nothing is known.
+  // The entry that the mark names is correct. Without a mark the correct entry is unknown.
   Result<void> look_at_second(const std::string& name, Id flow, const std::vector<const CatalogEntry*>& entries) {
     MJ_TRY(places, flows_.places(context_, flow));
     if (places.state.empty()) return {};
@@ -120,7 +120,7 @@ class IndexLook {
   std::vector<FlowIndexTrouble> found_;
 };
 
-// The idempotency key with which the flow was created, and the fingerprint of what was asked for.
+// Returns the idempotency key of the flow's creation and the fingerprint of the request.
 Result<Fields> idempotency_of(Store& store, Id context, Id flow, Id caller) {
   auto names = store.load(context, "mj:flow-keys:" + std::to_string(caller));
   if (!names && names.error().code == Code::unavailable) return tl::unexpected<Error>(std::move(names).error());
@@ -131,7 +131,7 @@ Result<Fields> idempotency_of(Store& store, Id context, Id flow, Id caller) {
   return Fields();
 }
 
-// The message that has become the flow; empty: none.
+// Returns the message from which the flow was created; empty: there is none.
 Result<std::string> message_of(Store& store, Id context, Id flow) {
   constexpr std::string_view kPrefix = "mj:message:";
   static constexpr std::array<std::string_view, 1> kAsked{"flow"};
@@ -144,7 +144,7 @@ Result<std::string> message_of(Store& store, Id context, Id flow) {
   return std::string();
 }
 
-// The row of a flow in a catalog; 0: there is none.
+// Returns the row of a flow in a catalog; 0: there is none.
 Result<std::uint64_t> catalog_row_of(FlowStore& flows, Id context, const std::string& name, Id flow) {
   MJ_TRY(entries, read_catalog(flows, context, name));
   for (const CatalogEntry& entry : entries) {
@@ -155,7 +155,7 @@ Result<std::uint64_t> catalog_row_of(FlowStore& flows, Id context, const std::st
   return std::uint64_t{0};
 }
 
-// Jobs of the caller whose claims name the flow, by id. A flow that is being created lists none of them.
+// Returns the ids of the caller's jobs whose claims name the flow. A flow that is being created does not list its jobs.
 Result<std::set<Id>> jobs_of(Store& store, const FlowSight& sight, Id caller) {
   static constexpr std::array<std::string_view, 1> kAsked{"flow"};
   const std::string prefix = "mj:claim:job:" + std::to_string(caller) + ':';

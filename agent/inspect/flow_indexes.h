@@ -1,5 +1,5 @@
-// Keys that lead to flows: the catalogs, the list of schedules, the users of definitions; and the mark of a flow, made
-// again from the keys that name the flow. For verify_flows() and rebuild_flows().
+// Verifies and rebuilds the keys that lead to flows: the catalogs, the list of schedules, the users of definitions, and
+// the mark of a flow, from the keys that name the flow. For verify_flows() and rebuild_flows().
 #pragma once
 
 #include <optional>
@@ -16,20 +16,20 @@ namespace mycojobs {
 
 struct FlowIndexTrouble {
   Finding finding;
-  bool is_loss = false;                    // the repair of the index does not restore the lost data
-  std::string catalog = {};                // with `entry`: the name of its definition; empty: the catalog of all flows
-  std::optional<CatalogEntry> entry = {};  // an entry to be dropped
-  std::string schedule = {};               // a schedule to be mended
+  bool is_loss = false;      // the repair of the index does not restore the lost data
+  std::string catalog = {};  // catalog of `entry`: the name of its definition; empty: the catalog of all flows
+  std::optional<CatalogEntry> entry = {};  // an entry to be removed
+  std::string schedule = {};               // a schedule to be repaired
 };
-// all: flows that have a record, a mark or a journal. What moves while it is read has no finding.
+// all: flows that have a record, a mark or a journal. Data that changes during the read gives no finding.
 Result<std::vector<FlowIndexTrouble>> look_at_flow_indexes(FlowStore&, Store&, Id context, const std::set<Id>& all);
 Result<void> mend_flow_index(FlowStore&, Id context, const FlowIndexTrouble&);
 
 struct LostMark {
-  Fields words;                          // all but `state`
-  bool listed = false, indexed = false;  // in the catalog of all flows, and in that of its name
+  Fields words;                          // all fields except `state`
+  bool listed = false, indexed = false;  // in the catalog of all flows, and in the catalog of its name
 };
-// The mark of a flow without one. Nothing: no key but its record names the flow, so that another client wrote it.
+// Returns the mark of a flow without one. No value: only the record names the flow, so that another client wrote it.
 Result<std::optional<LostMark>> lost_mark(FlowStore&, Store&, const FlowSight&, const Flow& record);
 
 }  // namespace mycojobs

@@ -23,19 +23,19 @@
 namespace mycojobs {
 namespace {
 
-// One look at one flow, for verify_flows() and rebuild_flows(): all that domain/invariants.h judges by is read,
-// and judged.
+// One read of a flow for verify_flows() and rebuild_flows(): reads all input of the rules in domain/invariants.h and
+// applies the rules.
 
 struct FlowLook {
   std::vector<FlowFinding> findings;
-  bool moved = false;             // meanwhile: the findings say nothing
-  bool known = false;             // its journal, mark and definition could be read: the findings have their fixes
-  std::uint64_t revision = 0;     //
-  std::string state;              // of its mark
+  bool moved = false;  // the flow changed during the read: the findings are invalid
+  bool known = false;  // journal, mark and definition could be read: the findings have their fixes
+  std::uint64_t revision = 0;
+  std::string state;              // state of its mark
   std::vector<std::string> jobs;  // keys, in the order of the nodes
 };
 
-constexpr std::size_t kEventsAtOnce = 1000;  // RunRead::events holds no more
+constexpr std::size_t kEventsAtOnce = 1000;  // limit of RunRead::events
 
 class Looking {
  public:
@@ -48,17 +48,17 @@ class Looking {
 
  private:
   FlowLook unjudged();
-  // What cannot be read becomes a finding, and false.
+  // Adds a finding for data that cannot be read and returns false.
   bool add(std::string_view rule, const std::string& text) {
     out_.findings.push_back(flow_finding(rule, sight_.flow, text));
     return false;
   }
   Result<bool> read_journal();
   Result<bool> read_places();
-  Result<bool> find_mark();  // of a flow without one
+  Result<bool> find_mark();  // for a flow without a mark
   Result<bool> read_plan();
   Result<void> read_checkpoint();
-  Result<bool> read_jobs();  // false: it has moved
+  Result<bool> read_jobs();  // false: the flow has changed
   Result<void> read_awaited();
   Result<void> read_record();
 
@@ -67,7 +67,7 @@ class Looking {
   const std::string name_;
   FlowLook out_;
   FlowSight sight_;
-  Flow record_;  // as its mark and the record have it together
+  Flow record_;  // combined from its mark and its record
 };
 
 Result<FlowLook> Looking::run() {
@@ -94,7 +94,7 @@ Result<FlowLook> Looking::run() {
   return std::move(out_);
 }
 
-// Its journal comes first, too, when there is no more to say.
+// Returns the findings for a flow that cannot be judged. Anomalies of the journal are first.
 FlowLook Looking::unjudged() {
   if (!sight_.anomalies.empty()) {
     add("flow-journal", ": " + sight_.anomalies.front() + and_more(sight_.anomalies.size()));
@@ -130,7 +130,7 @@ Result<bool> Looking::read_places() {
   return find_mark();
 }
 
-// A record without a mark may be one that another client wrote, and that nobody has started: no finding.
+// A record without a mark can be a flow that another client wrote and that was not started. This is not a finding.
 Result<bool> Looking::find_mark() {
   const bool begun = sight_.revision > 0;
   const bool is_creating = flow_state_before(sight_) == "creating";
@@ -174,7 +174,8 @@ Result<void> Looking::read_checkpoint() {
 Result<bool> Looking::read_jobs() {
   MJ_TRY(jobs, flows_.jobs(sight_.context, out_.jobs));
   sight_.jobs = std::move(jobs);
-  // The end of a job and its event are one step: read after the jobs, the events know all of these ends.
+  // A job's end and its event are written in one step. The events are read after the jobs, so that the event of every
+  // ended job is known.
   MJ_TRY(read, flows_.read(sight_.context, sight_.flow, sight_.revision));
   for (const FlowEventText& event : read.events) sight_.heard.insert(event.key);
   sight_.all_events = read.events.size() < kEventsAtOnce;
@@ -191,7 +192,8 @@ Result<void> Looking::read_awaited() {
   if (others.empty()) return {};
   MJ_TRY(waits, flows_.waits(sight_.context, sight_.flow, others));
   sight_.awaited = std::move(waits);
-  // The end of another flow and its event are one step: read after the other flows, the events know all of these ends.
+  // The end of another flow and its event are written in one step. The events are read after the other flows, so that
+  // the event of every ended flow is known.
   MJ_TRY(read, flows_.read(sight_.context, sight_.flow, sight_.revision));
   for (const FlowEventText& event : read.events) sight_.heard.insert(event.key);
   out_.moved = read.revision != sight_.revision;
@@ -200,7 +202,8 @@ Result<void> Looking::read_awaited() {
 
 Result<void> Looking::read_record() {
   auto record = store_.load(sight_.context, name_);
-  const bool is_other = !record && record.error().code == Code::invalid;  // another client's: read_journal() says so
+  // A key of another client; read_journal() reports it.
+  const bool is_other = !record && record.error().code == Code::invalid;
   if (!record && !is_other && record.error().code != Code::not_found) return fail(std::move(record).error(), name_);
   if (record) sight_.record = std::move(*record);
   return {};
@@ -215,14 +218,14 @@ namespace {
 
 constexpr std::size_t kMaxKeys = 10000000;
 constexpr std::size_t kJobsAtOnce = 200;
-constexpr int kFlowLooks = 3;  // what every one of them finds lasts
-constexpr int kTries = 20;     // of a look at a flow that moves all the time
+constexpr int kFlowLooks = 3;  // a finding must occur in all of them
+constexpr int kTries = 20;     // attempts to read a flow that changes continuously
 constexpr std::chrono::milliseconds kFlowPause{100};
 
-// Flows with a mark, a journal or a record of a flow that was created as one.
+// Flows with a mark, a journal, or a record that was created as a flow.
 struct KnownFlows {
   std::set<Id> all;
-  std::vector<Id> in_order;  // those without a mark first: others may wait for them
+  std::vector<Id> in_order;  // flows without a mark first, since others may wait for them
 };
 Result<KnownFlows> flows_of(Store& store, Id context) {
   KnownFlows out;
@@ -230,7 +233,7 @@ Result<KnownFlows> flows_of(Store& store, Id context) {
   for (const std::string_view prefix : {"mj:flow:", "mj:run:", "flow:"}) {
     MJ_TRY(keys, store.keys(context, prefix, kMaxKeys));
     for (const std::string& key : keys) {
-      std::uint64_t id = 0;  // other names are another client's
+      std::uint64_t id = 0;  // other names belong to another client
       if (!parse_u64(std::string_view(key).substr(prefix.size()), id) || id == 0 || id > UINT32_MAX) continue;
       out.all.insert(static_cast<Id>(id));
       if (prefix == "mj:flow:") marked.insert(static_cast<Id>(id));
@@ -249,7 +252,7 @@ Result<FlowLook> still_look(FlowStore& flows, Store& store, Id context, Id flow)
   }
 }
 
-// A flow and its jobs may move between the steps of a look.
+// Repeats the read, since a flow and its jobs may change between the steps of a read.
 Result<FlowLook> lasting_look(FlowStore& flows, Store& store, Id context, Id flow) {
   MJ_TRY(look, still_look(flows, store, context, flow));
   for (int again = 1; again < kFlowLooks && !look.findings.empty(); ++again) {
@@ -265,11 +268,11 @@ Result<FlowLook> lasting_look(FlowStore& flows, Store& store, Id context, Id flo
   return std::move(look);
 }
 
-// A planned job that no flow will queue, and that no answer will end.
+// A planned job that no flow will queue and that no answer will end.
 struct Orphan {
   std::string job_key;
-  std::string owner;     // "flow:7", "message:9:1"; empty: its claim names neither
-  bool is_over = false;  // its owner has ended. False: the key that says where its owner is, is gone
+  std::string owner;     // "flow:7", "message:9:1"; empty: the claim names neither
+  bool is_over = false;  // the owner has ended; false: the key with the state of the owner is missing
 };
 
 Result<std::vector<JobPlaces>> planned_jobs(FlowStore& flows, Store& store, Id context,
@@ -296,7 +299,7 @@ Result<std::vector<JobPlaces>> planned_jobs(FlowStore& flows, Store& store, Id c
   return std::move(places);
 }
 
-// Nothing: somebody still has it.
+// Returns no value if the job has an owner.
 Result<std::optional<Orphan>> orphan_of(FlowStore& flows, Store& store, Id context, const JobPlaces& job) {
   Orphan orphan{job.job_key, {}, false};
   const auto blank = job.claim.flow.find(' ');
@@ -308,7 +311,7 @@ Result<std::optional<Orphan>> orphan_of(FlowStore& flows, Store& store, Id conte
     if (!found && found.error().code == Code::invalid)
       return std::optional<Orphan>();  // that flow has a finding for it
     if (!found) return fail(std::move(found).error(), job.job_key);
-    // A flow that is being created, or that was not to be read, has them still.
+    // A flow that is being created or could not be read still owns its jobs.
     if (!found->state.empty() && found->state != "ended") return std::optional<Orphan>();
     orphan.is_over = found->state == "ended";
     return std::optional(std::move(orphan));
@@ -324,7 +327,7 @@ Result<std::optional<Orphan>> orphan_of(FlowStore& flows, Store& store, Id conte
   return std::optional(std::move(orphan));
 }
 
-// known: jobs of flows that were looked at.
+// known: jobs of flows that were read.
 Result<std::vector<Orphan>> orphans(FlowStore& flows, Store& store, Id context, const std::set<std::string>& known) {
   MJ_TRY(planned, planned_jobs(flows, store, context, known));
   std::vector<Orphan> out;
@@ -340,8 +343,8 @@ std::string orphan_text(const Orphan& orphan) {
   return orphan.job_key + " is planned, and " + owner + (orphan.is_over ? " has ended" : " is unknown");
 }
 
-// What a look asks for, done: the fixes of the store in one step, then a commit that dispatches jobs once more, then
-// events of other flows. Error conflict: the flow has moved.
+// Applies the repairs of a read: the fixes of the store in one step, then a commit that dispatches jobs again, then the
+// events of other flows. Error `conflict`: the flow has changed.
 Result<void> mend_flow(FlowStore& flows, Id context, Id flow, const FlowLook& look) {
   FlowRepair repair{look.revision, look.state, {}};
   FlowCommit again;
@@ -361,7 +364,7 @@ Result<void> mend_flow(FlowStore& flows, Id context, Id flow, const FlowLook& lo
       }
     }
   }
-  // A mark that is made again comes before what it is entered in.
+  // A rebuilt mark must be set before the entries that refer to it.
   std::stable_partition(repair.fixes.begin(), repair.fixes.end(),
                         [](const FlowFix& fix) { return fix.kind == FlowFix::Kind::set_mark; });
   if (!repair.fixes.empty()) MJ_CHECK(flows.repair(context, flow, repair));
@@ -386,7 +389,7 @@ class FlowsRebuild {
   Store& store_;
   const Id context_;
   const bool dry_run_;
-  std::set<std::string> known_;  // jobs of flows that were looked at
+  std::set<std::string> known_;  // jobs of flows that were read
   FlowRebuildReport report_;
 };
 
@@ -428,7 +431,7 @@ Result<void> FlowsRebuild::mend_indexes(const std::set<Id>& all) {
   return {};
 }
 
-// Keeps a planned job whose flow or message cannot be found: its key may be restored from a backup.
+// Keeps a planned job whose flow or message cannot be found, since its key may be restored from a backup.
 Result<void> FlowsRebuild::mend_orphans() {
   MJ_TRY(lost, orphans(flows_, store_, context_, known_));
   for (const Orphan& orphan : lost) {

@@ -1,5 +1,5 @@
-// What verify and rebuild know of flows: journals fold without anomalies, records equal what journals say, every node's
-// job is where its node says, each node was applied once, active flows are in the index, catalog and index agree.
+// Verifies and rebuilds flows. Journals fold without anomalies, records equal their journals, the job of each node is
+// in the state of the node, each node was applied once, active flows are in the index, and catalog and index agree.
 #pragma once
 
 #include <string>
@@ -14,11 +14,11 @@ namespace mycojobs {
 
 Result<std::vector<Finding>> verify_flows(FlowStore&, Store&, Id context);
 struct FlowRebuildReport {
-  std::vector<std::string> differences;  // a line for each
-  bool is_complete = true;               // false: something is left that nothing mends
+  std::vector<std::string> differences;  // one line each
+  bool is_complete = true;               // false: some data cannot be repaired
 };
-// Makes marks, records, indexes and checkpoints again from the journals. dry_run: only tells. A planned job is
-// cancelled only if its flow or message is known to have ended, never since a key is missing.
+// Rebuilds marks, records, indexes and checkpoints from the journals. dry_run: only reports. A planned job is cancelled
+// only if its flow or message is known to have ended, never because a key is missing.
 Result<FlowRebuildReport> rebuild_flows(FlowStore&, Store&, Id context, bool dry_run);
 
 }  // namespace mycojobs

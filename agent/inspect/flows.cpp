@@ -99,7 +99,7 @@ Result<void> find_plan(FlowStore& flows, Id context, FlowReading& out) {
   return {};
 }
 
-// The journal may grow while we read: what came by the first look is enough, the rest is for the next one.
+// Folds the facts up to the first read. The journal may grow in the meantime; later facts belong to the next read.
 Result<void> fold_all(FlowStore& flows, Id context, FlowReading& out, RunRead first) {
   out.state = fresh(*out.plan);
   RunRead page = std::move(first);
@@ -168,21 +168,20 @@ Result<std::vector<RunFact>> read_facts(FlowStore& flows, Id context, Id flow, s
       if (facts.size() < max) facts.push_back(std::move(fact));
     }
     if (!page.more || page.facts.empty()) break;
-    // Times and numbers are another client's too: only what rises is gone on from.
+    // Another client may have written times and revisions. The loop continues only while the revisions increase.
     if (facts.empty() || facts.back().revision <= after) break;
     after = facts.back().revision;
   }
   return facts;
 }
 
-// One look at a flow: what its journal says, over that what the store holds of the jobs under way, and what people
-// answered.
+// Reads a flow once: the journal, the state of the active jobs, and the answers of people.
 
 namespace {
 
-constexpr std::size_t kFacts = 20000;  // a longer journal is not looked through to its end
+constexpr std::size_t kFacts = 20000;  // a longer journal is not read to its end
 
-// A control fact, as an answer and what it was about; nothing: it is no control that can be read.
+// A control fact as an answer, with its subject. No value: not a valid control.
 struct Control {
   FlowAnswer answer;
   std::string verb, target;
@@ -209,7 +208,7 @@ bool asks_people(const FlowPlan& plan) {
   });
 }
 
-// By name: a view leaves out what the run has not got yet.
+// Maps by name, since a view leaves out nodes that the run does not have yet.
 using Planned = std::map<std::string_view, const PlanNode*>;
 Planned by_name(const FlowPlan& plan) {
   Planned all;
@@ -241,7 +240,7 @@ std::string describe(const FlowAnswer& answer) {
   return fmt::format("{} by {}{}{}", answer.what, answer.actor, answer.comment.empty() ? "" : ": ", answer.comment);
 }
 
-// Only where somebody may have answered something: a journal can be long.
+// Reads the journal only if it can have answers, since a journal can be long.
 Result<void> take_answers(FlowStore& flows, Id context, const FlowPlan& plan, FlowView& view) {
   const bool held = view.detail == "paused" || view.detail == "cancelling" || view.detail == "cancelled";
   if (!held && !asks_people(plan)) return {};
@@ -254,12 +253,12 @@ Result<void> take_answers(FlowStore& flows, Id context, const FlowPlan& plan, Fl
   return {};
 }
 
-// One look at a flow: what its journal says, and over that what the store holds of the jobs under way.
+// Reads a flow once: the journal, and the state of the active jobs.
 
 namespace {
 
-constexpr std::size_t kViewChunk = 200;  // places asked for in one call
-constexpr std::size_t kSettled = 500;    // settled nodes whose jobs are looked at, for their times
+constexpr std::size_t kViewChunk = 200;  // places read in one call
+constexpr std::size_t kSettled = 500;    // settled nodes whose jobs are read for their times
 
 std::string field(const JobPlaces& job, std::string_view name) {
   for (const auto& [key, value] : job.record) {
@@ -312,7 +311,7 @@ void take_state(const NodeState& state, NodeView& node) {
   node.child = state.child;
 }
 
-// Without a definition the record's own list of nodes is all there is.
+// Without a definition, the list of nodes comes from the record.
 std::vector<NodeView> nodes_of_record(const Flow& record) {
   std::map<Id, std::uint32_t> index_of;
   for (std::uint32_t i = 0; i < record.nodes.size(); ++i) index_of.emplace(record.nodes[i].id, i);
@@ -332,7 +331,7 @@ std::vector<NodeView> nodes_of_record(const Flow& record) {
   return nodes;
 }
 
-// The nodes that there are; their numbers follow.
+// Keeps the nodes in `there` and renumbers them.
 void keep_only(FlowView& view, const std::vector<bool>& there) {
   std::vector<std::uint32_t> to(view.nodes.size());
   std::vector<NodeView> kept;
@@ -404,7 +403,7 @@ class Look {
       view_.unapplied.push_back(node.index);
       return;
     }
-    if (node.kind != "job" && !node.kind.empty()) return;  // the flow runs it itself
+    if (node.kind != "job" && !node.kind.empty()) return;  // the flow executes this node itself
     if (state == "live") {
       live(node, job);
     } else if (state == "planned") {
@@ -420,7 +419,7 @@ class Look {
     node.until_ms = job.claim.until_ms;
     (job.claim.until_ms < view_.now_ms ? view_.expired : view_.claimed).push_back(node.index);
   }
-  // queued, delayed, waiting, prerequisites, held.
+  // States queued, delayed, waiting, prerequisites, held.
   void waits(NodeView& node, const JobPlaces& job) {
     const std::string& state = job.claim.state;
     node.started_ms = 0;
@@ -459,7 +458,7 @@ void count(FlowView& view) {
     std::sort(list->begin(), list->end());
 }
 
-// What its jobs do says more than the journal.
+// The state of its jobs is more precise than the journal.
 std::string detail_of(const FlowView& view, const RunState& state, const Flow& record) {
   const bool begun = state.status != FlowStatus::dispatched;
   std::string word = flow_word(state.status, begun ? state.detail : record.detail);
@@ -495,7 +494,7 @@ Result<std::string> look_at_word(FlowStore& flows, Store& store, Id context, con
   if (word != "running") return word;
   auto view = look_at_flow(flows, store, context, flow.id);
   if (view) return std::move(view->detail);
-  if (view.error().code == Code::not_found) return word;  // deleted meanwhile
+  if (view.error().code == Code::not_found) return word;  // deleted in the meantime
   return tl::unexpected<Error>(std::move(view).error());
 }
 
@@ -629,15 +628,15 @@ json to_json(const FlowView& view) {
   return out;
 }
 
-// What happened in a run, in the order of its journal, and between it what its jobs' own journals tell of attempts.
+// The timeline of a run: the facts of its journal, and between them the attempts from the journals of its jobs.
 
 namespace {
 
 using nlohmann::json;
 
 constexpr std::size_t kLongest = 300;  // bytes of one value
-constexpr std::size_t kJobs = 500;     // whose attempts are shown
-constexpr std::size_t kChunk = 200;    // places asked for in one call
+constexpr std::size_t kJobs = 500;     // jobs whose attempts are shown
+constexpr std::size_t kChunk = 200;    // places read in one call
 
 std::string text_of(const json& value) {
   std::string text;
@@ -650,7 +649,7 @@ std::string text_of(const json& value) {
   return text;
 }
 
-// What a node of this kind does once it is under way.
+// Returns the verb for a node of this kind that has started.
 std::string begun(const std::string& as) {
   static constexpr std::pair<std::string_view, std::string_view> kBegun[] = {
       {"queued", "queued"},        {"approval", "waits for approval"}, {"pause", "waits to be resumed"},
@@ -680,7 +679,7 @@ std::string kind_of(const RunFact& fact, const json& more) {
   return kind;
 }
 
-// "approved ok by 12: ship it", "failed timeout: ...". What a signal carries is not shown.
+// For example "approved ok by 12: ship it", "failed timeout: ...". The payload of a signal is not shown.
 std::string what_of(const RunFact& fact) {
   const auto more = parse_json(fact.more.empty() ? "{}" : fact.more);
   if (!more || !more->is_object()) return kind_of(fact, json::object()) + " (what it carries cannot be read)";
@@ -705,7 +704,7 @@ std::string field(const Fact& fact, std::string_view name) {
   return "";
 }
 
-// Of one job: attempts that did not end it. The end itself is the flow's to tell.
+// Collects the attempts of a job that did not end it. The flow reports the end itself.
 class Attempts {
  public:
   explicit Attempts(std::string node) : node_(std::move(node)) {}
@@ -747,7 +746,7 @@ Result<void> read_attempts(Store& store, Id context, const std::string& node, co
   return {};
 }
 
-// In the order of time.
+// Sorted by time.
 Result<std::vector<TimelineRow>> rows_of_attempts(Store& store, Id context, const FlowReading& reading) {
   std::vector<TimelineRow> rows;
   std::vector<std::string> keys, names;
@@ -757,7 +756,7 @@ Result<std::vector<TimelineRow>> rows_of_attempts(Store& store, Id context, cons
     MJ_TRY(places, store.places(context, keys, false));
     for (std::size_t i = 0; i < std::min(places.size(), names.size()); ++i) {
       const ClaimView& claim = places[i].claim;
-      // Taken more than once, or failed and waiting: only then is there an attempt that did not end it.
+      // Only a job that was claimed more than once, or that failed and waits, has an attempt that did not end it.
       const bool again = claim.epoch > 1 || (claim.epoch == 1 && claim.state != "live" && claim.state != "ended");
       if (!again || claim.queue.empty() || jobs++ >= kJobs) continue;
       MJ_CHECK(read_attempts(store, context, names[i], claim, rows));
@@ -803,7 +802,7 @@ Result<std::vector<TimelineRow>> flow_timeline(FlowStore& flows, Store& store, I
 
 namespace {
 
-constexpr std::size_t kLogPage = 256;  // pieces asked for in one call
+constexpr std::size_t kLogPage = 256;  // parts read in one call
 
 bool has_begun(const NodeView& node) {
   const bool skipped = node.status == NodeStatus::cancelled && node.started_ms == 0 && node.attempt == 0;
@@ -812,7 +811,7 @@ bool has_begun(const NodeView& node) {
 
 }  // namespace
 
-// True: there may be more of it now.
+// Returns true if there may be more lines now.
 Result<bool> FlowLogs::read(const FlowView& view, const NodeView& node, Place& place, std::vector<FlowLogLine>& out) {
   const bool settled = node.status >= NodeStatus::completed;
   if (node.kind == "log") {
@@ -829,7 +828,7 @@ Result<bool> FlowLogs::read(const FlowView& view, const NodeView& node, Place& p
     place.after = std::max(place.after, piece.seq);
   }
   if (!page.lines.empty() && !page.ended) return true;
-  // A job that failed may run again as long as its flow lives, and writes on then.
+  // A failed job can run again and continue its log while its flow is active.
   const bool over = view.status == "finished" || view.status == "error";
   if (page.ended || settled) place.lines.finish(tell);
   place.over = settled && over;

@@ -1,6 +1,6 @@
-// Flows as people read them: read from the journal's projection and the jobs' places, in a store that changes
-// meanwhile. Reads only; survives whatever stands there: what does not fit is listed as an anomaly. Never shows a
-// secret: scripts, results and payloads only where they are asked for by name.
+// Views of flows for people, from the projection of the journal and the state of the jobs, in a store that changes
+// during the read. Read-only. Accepts any content: inconsistent data is listed as an anomaly. Never shows secrets:
+// scripts, results and payloads are read only on explicit request.
 #pragma once
 
 #include <cstdint>
@@ -21,30 +21,30 @@
 
 namespace mycojobs {
 
-// The words that people read of a flow: one word for where it is, from one table (docs/flows.md repeats it). Records
-// and JSON have the words of FlowStatus beside it, in a field of their own.
+// The displayed states of a flow, from one table (docs/flows.md repeats it). Records and JSON have the FlowStatus in a
+// separate field.
 
 struct FlowWord {
   std::string_view word;
-  FlowStatus status;  // what the record says then
+  FlowStatus status;  // status of the record in this state
   std::string_view meaning;
 };
 std::vector<FlowWord> flow_words();
 
-// Of a record's status and detail. started, waiting and idle are seen only by those who look at the jobs too
-// (look_at_flow): here such a flow is running.
+// Returns the displayed state for the status and detail of a record. The states started, waiting and idle need a read
+// of the jobs (look_at_flow()); without it, such a flow is running.
 std::string flow_word(FlowStatus, std::string_view detail);
 
-// The same, for who asks for one: it may be the word of a flow whose record says running.
+// Returns whether a flow whose record says running may have this displayed state.
 bool is_under_way(std::string_view word);
 
-// The same for those: of a flow whose record says running, the jobs are looked at. Costs a look_at_flow() then.
+// Same as flow_word(), but reads the jobs of a flow whose record says running, at the cost of a look_at_flow().
 Result<std::string> look_at_word(FlowStore&, Store&, Id context, const Flow&);
 
-// "approved" of "approve": what somebody asked for, as what he did.
+// Returns the past form of a verb: "approved" for "approve".
 std::string done_word(std::string_view verb);
 
-// What somebody answered or asked of a flow or a node: a control of its journal.
+// An answer to, or a request for, a flow or a node: a control fact of its journal.
 struct FlowAnswer {
   std::string what;  // approved, rejected, resumed, signalled, paused ...
   Id actor = 0;
@@ -58,109 +58,111 @@ struct NodeView {
   std::string job_key, name, kind;
   std::vector<std::uint32_t> needs;
   std::optional<std::uint32_t> error_node, compensation;
-  bool on_call = false;                     // an error node or compensation
-  std::vector<std::string> when;            // its conditions, as text
-  std::vector<std::string> gates;           // that are not open yet: approval:NAME, signal:NAME, flow:ID
-  std::vector<Id> approvers;                // of an approval that waits; empty: any actor who may write
-  std::string asks;                         // approval, pause: the comment of the definition
+  bool on_call = false;                     // an error node or a compensation
+  std::vector<std::string> when;            // conditions as text
+  std::vector<std::string> gates;           // gates that are still closed: approval:NAME, signal:NAME, flow:ID
+  std::vector<Id> approvers;                // of a waiting approval; empty: any actor with the right to write
+  std::string asks;                         // approval, pause: comment of the definition
   std::string text;                         // log: its line
-  std::vector<FlowAnswer> answers;          // in the order in which they came
-  NodeStatus status = NodeStatus::pending;  // with the job's own state laid over it: running, ready between attempts
+  std::vector<FlowAnswer> answers;          // in the order of arrival
+  NodeStatus status = NodeStatus::pending;  // includes the job's own state: running, ready between attempts
   std::string detail, error;
   std::uint32_t attempt = 0;
   std::uint64_t since_ms = 0, started_ms = 0, ended_ms = 0;
-  std::uint64_t until_ms = 0;  // running: end of its lease; delayed, wait: due; approval, pause, gate: time limit
+  std::uint64_t until_ms = 0;  // running: end of its lease; delayed, wait: due time; approval, pause, gate: time limit
   Id runner = 0, child = 0;
 };
 
 struct FlowView {
   Flow record;
-  std::string status, detail;         // the record's word; a word of flow_words()
-  std::optional<FlowAnswer> held_by;  // of a flow that is paused, cancelling or cancelled: who wanted it, and why
+  std::string status, detail;         // status of the record; displayed state, one of flow_words()
+  std::optional<FlowAnswer> held_by;  // paused, cancelling or cancelled flow: the request for it
   std::vector<NodeView> nodes;
-  // What inspection of a run shows (counts and names): planned, visible (queued), claimed, expired (leases over),
-  // applied, waiting, manual (approvals, pauses), terminal.
+  // Node indexes by state: planned, visible (queued), claimed, expired (leases over), applied, waiting, manual
+  // (approvals, pauses), unapplied.
   std::uint64_t revision = 0, checkpoint_at = 0, events_waiting = 0, now_ms = 0;
   std::vector<std::uint32_t> planned, visible, claimed, expired, applied, waiting, manual, unapplied;
   std::vector<std::string> anomalies;
-  bool has_plan = true;  // false: its definition is gone; nodes are what the record says
+  bool has_plan = true;  // false: the definition is missing; nodes come from the record
 };
 
-// One look: the run from its journal, the jobs of its nodes (at most max_jobs of those under way are laid over).
+// Reads a flow once: the run from its journal, and the jobs of at most max_jobs active nodes.
 Result<FlowView> look_at_flow(FlowStore&, Store&, Id context, Id flow, std::size_t max_jobs = 5000);
-FlowView view_of_plan(const FlowPlan&);  // of a definition that does not run: every node pending, no times
+FlowView view_of_plan(const FlowPlan&);  // of a definition that does not run: all nodes pending, no times
 nlohmann::json to_json(const FlowView&);
 nlohmann::json to_json(const NodeView&);
 
 struct FlowReason {
-  std::string node;    // empty: of the flow
+  std::string node;    // empty: the reason is about the flow
   std::string cause;   // a row of flow_causes()
   std::string reason;  // "node deploy waits for approval:legal since 14:02"
   std::vector<std::string> evidence;
-  std::string next;  // what to do now; commands in `...`
+  std::string next;  // next action; commands in `...`
 };
 struct FlowCauseRow {
   std::string_view cause, meaning;
 };
 std::vector<FlowCauseRow> flow_causes();
-// Why nothing moves, or what moves it: the one reason that matters first, then the others (at most 20). Of a node that
-// waits for its job: that job's explanation (inspect/explain.h).
+// Explains why a flow does not advance, or what advances it: the most important reason first, then other reasons (at
+// most 20). For a node that waits for its job, the reason is the explanation of the job (inspect/explain.h).
 Result<std::vector<FlowReason>> explain_flow(FlowStore&, Store&, Id context, Id flow);
 
 enum class GraphFormat { text, ascii, mermaid, dot, json };
 std::string_view word(GraphFormat);
-// text: boxes in layers with their arrows' targets, for a terminal of `width` columns; colours if `colour`. Large flows
-// (over max_nodes) are folded by layer and status, with counts. ascii: the same for a terminal that knows no more.
+// Formats a flow. text: boxes in layers with the targets of their arrows, for a terminal of `width` columns, with
+// colours if `colour` is set. Flows over max_nodes are folded by layer and status, with counts. ascii: same, with ASCII
+// characters only.
 std::string draw_flow(const FlowView&, GraphFormat, std::size_t width = 100, bool colour = false,
                       std::size_t max_nodes = 200);
 
-// "approved by 12: ship it"
+// Formats an answer: "approved by 12: ship it".
 std::string describe(const FlowAnswer&);
 
 struct TimelineRow {
   std::uint64_t at_ms = 0, revision = 0;  // revision 0: from the job's own journal
   std::string node, what;                 // "build queued", "approved by 12: ship it", "attempt 1 failed: exit"
 };
-// The facts of its journal, and between them the attempts that failed, were lost or given back, of at most 500 jobs.
+// Returns the facts of the journal, and between them the attempts that failed, were lost or were released, of at most
+// 500 jobs.
 Result<std::vector<TimelineRow>> flow_timeline(FlowStore&, Store&, Id context, Id flow, std::size_t max = 10000);
 
-// A flow's record, definition and journal, read without changing anything. For agent/inspect only.
+// The record, definition and journal of a flow, read without changing anything. Only for agent/inspect.
 
 struct FlowReading {
   Flow record;
   std::optional<FlowPlan> plan;
-  std::string plan_problem;  // why there is none
-  RunState state;            // folded up to `revision`; without a plan: fresh
+  std::string plan_problem;  // reason for a missing plan
+  RunState state;            // folded up to `revision`; without a plan: initial state
   std::uint64_t revision = 0, checkpoint_at = 0, now_ms = 0;
   std::vector<FlowEventText> events;
   std::vector<std::string> anomalies;  // of record, journal and folding; at most kMaxAnomalies
 };
 inline constexpr std::size_t kMaxAnomalies = 100;
 
-// Error not_found: nothing in the context knows this flow. What is wrong with what stands there is no error.
+// Error `not_found`: the context has no key of this flow. Invalid content is reported as anomalies, not as an error.
 Result<FlowReading> read_flow(FlowStore&, Id context, Id flow);
-// look_at_flow() of what was read.
+// Same as look_at_flow(), for a flow that was read before.
 Result<FlowView> view_of(FlowReading, FlowStore&, Store&, Id context, std::size_t max_jobs);
-// Fills in FlowView::held_by and the answers of its nodes.
+// Sets FlowView::held_by and the answers of the nodes.
 Result<void> take_answers(FlowStore&, Id context, const FlowPlan&, FlowView&);
-// The facts from the first one on, at most max.
+// Returns at most `max` facts, starting with the first fact.
 Result<std::vector<RunFact>> read_facts(FlowStore&, Id context, Id flow, std::size_t max,
                                         std::vector<std::string>& anomalies);
 
-// What the nodes of a flow have written, read piece by piece: the log of each node's job, all attempts of it, and the
-// lines of log nodes. Whole lines only: what a job has begun and not ended comes when it goes on, or at its end.
+// The logs of the nodes of a flow, read in parts: the log of each node's job with all attempts, and the lines of log
+// nodes. Returns whole lines only; an unfinished line is returned when the job completes it or ends.
 
 struct FlowLogLine {
   std::string node, job_key;
-  Log line;  // text without its line end; seq: of the piece that ended it
+  Log line;  // text without its line end; seq: of the part that ended the line
 };
 
 class FlowLogs {
  public:
   FlowLogs(RecordStore& store, Id context) : store_(store), context_(context) {}
 
-  // What has come since the last call, node after node in the order in which they follow one another; at most about
-  // `max` lines: an empty answer says that there is nothing more now.
+  // Returns the new lines since the last call, in the order of the nodes; at most about `max` lines. An empty result
+  // means that there are no more lines now.
   Result<std::vector<FlowLogLine>> next(const FlowView&, std::size_t max = 1000);
 
  private:
@@ -173,7 +175,7 @@ class FlowLogs {
 
   RecordStore& store_;
   Id context_;
-  std::map<std::string, Place> places_;  // by the name of the node: what a flow gets later moves the others
+  std::map<std::string, Place> places_;  // by name of the node, since nodes that are added later change the indexes
 };
 
 }  // namespace mycojobs

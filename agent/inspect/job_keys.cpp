@@ -15,13 +15,13 @@ namespace {
 constexpr std::array<std::string_view, 1> kKeyOfClaim{"idem"};
 constexpr std::size_t kClaimsAtOnce = 200;
 
-// Nothing: the index has the key, or the claim does not name it any more.
+// Returns false if the index has the key, or if the claim does not name the key any more.
 Result<bool> leads_nowhere(Store& store, Id context, const JobKeyTrouble& suspect) {
   const std::array<std::string_view, 1> name{suspect.idempotency_key};
   auto known = store.load_fields(context, suspect.index, name);
   if (!known && known.error().code == Code::unavailable) return tl::unexpected<Error>(std::move(known).error());
   if (known && !known->empty()) return false;
-  // A job that was retired took its key along.
+  // A retired job has removed its key.
   auto claim = store.load_fields(context, "mj:claim:" + suspect.job_key, kKeyOfClaim);
   if (!claim && claim.error().code == Code::unavailable) return tl::unexpected<Error>(std::move(claim).error());
   return claim && field_of(*claim, "idem") == suspect.idempotency_key;

@@ -1,5 +1,5 @@
-// Idempotency keys of jobs: the index mj:idempotency:<caller> leads from a key to its job, and the claim of the job
-// names the key. For verify() and rebuild().
+// Verifies and rebuilds the idempotency keys of jobs. The index mj:idempotency:<caller> maps a key to its job, and the
+// claim of the job names the key. For verify() and rebuild().
 #pragma once
 
 #include <string>
@@ -16,7 +16,7 @@ struct JobKeyTrouble {
   std::string index;  // "mj:idempotency:12"
   std::string idempotency_key, job_key;
 };
-// Claims whose key the index does not have. A key that leads to another job is no trouble.
+// Returns the claims whose key is missing in the index. A key that maps to another job is not reported.
 Result<std::vector<JobKeyTrouble>> look_at_job_keys(Store&, Id context);
 Result<void> mend_job_key(Store&, Id context, const JobKeyTrouble&);
 

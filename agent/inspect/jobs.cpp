@@ -43,7 +43,7 @@ std::string duration(double us) {
   return us < 1e6 ? fmt::format("{:.1f} ms", us / 1e3) : fmt::format("{:.2f} s", us / 1e6);
 }
 
-// Which of the layers were missing; all of them in force is the usual case.
+// Returns the missing layers; usually all layers are in force.
 std::string layers_of(const Job& job) {
   if (job.layers.empty()) return "no layers";
   const std::string in_force = " " + job.layers + " ";
@@ -189,7 +189,7 @@ std::optional<std::uint64_t> waited_ms(const Job& job, std::uint64_t now_ms) {
   if (job.queued_ms == 0) return std::nullopt;
   const bool waits = job.status == JobStatus::dispatched || job.status == JobStatus::waiting_for_prerequisites;
   std::uint64_t until = waits ? now_ms : job.started_ms;
-  if (until == 0) until = job.ended_ms;  // it never began
+  if (until == 0) until = job.ended_ms;  // the job was never started
   const std::uint64_t due = std::max(job.queued_ms, job.run_at_ms);
   return until - std::min(until, due);
 }
@@ -215,7 +215,7 @@ std::string receipt_line(const Job& job) {
   const json usage = parse_or_empty(job.usage);
   std::string line(word(job.status));
   if (!job.detail.empty()) line += " " + job.detail;
-  if (usage.empty()) return line;  // it never ran
+  if (usage.empty()) return line;  // the job has never run
   const double memory = number(usage, "memory_peak_bytes");
   line += fmt::format(" · wall {} · cpu {} · memory {}", duration(number(usage, "wall_us")),
                       duration(number(usage, "user_us") + number(usage, "system_us")),

@@ -21,7 +21,7 @@ constexpr const char* kCreated = "mj:kept-created";
 constexpr const char* kAll = "all";
 constexpr std::array<std::string_view, 3> kCharges{"kept", "kept_end", "log_bytes"};
 constexpr std::size_t kKeptBatch = 200;
-constexpr std::uint64_t kLogStep = 2048;  // as in scripts/lib/kept.lua
+constexpr std::uint64_t kLogStep = 2048;  // same as in scripts/lib/kept.lua
 constexpr int kMendTries = 100;
 
 using Bytes = std::map<std::string, std::uint64_t>;  // by caller, and kAll
@@ -31,7 +31,7 @@ std::uint64_t number_in(const Fields& fields, std::string_view name) {
   return parse_u64(field_of(fields, name), number) ? number : 0;
 }
 
-// Empty: it is not there, or another client's.
+// Returns no fields if the key is missing or belongs to another client.
 Result<Fields> load_or_none(Store& store, Id context, const char* key) {
   auto fields = store.load(context, key);
   if (fields) return std::move(*fields);
@@ -39,7 +39,7 @@ Result<Fields> load_or_none(Store& store, Id context, const char* key) {
   return tl::unexpected<Error>(std::move(fields).error());
 }
 
-// key: of a job or a message, "job:12:2001".
+// key: of a job or a message, such as "job:12:2001".
 void add(Bytes& bytes, std::string_view key, std::uint64_t more) {
   key.remove_prefix(std::min(key.find(':') + 1, key.size()));
   std::uint64_t caller = 0;
@@ -48,7 +48,7 @@ void add(Bytes& bytes, std::string_view key, std::uint64_t more) {
   bytes[kAll] += more;
 }
 
-// Definitions and schedules say themselves what was charged for them, and to whom.
+// Definitions and schedules record the charged bytes and the charged caller.
 Result<void> add_charged(Store& store, Id context, std::string_view prefix,
                          const std::array<std::string_view, 2>& fields, Bytes& bytes) {
   MJ_TRY(keys, store.keys(context, prefix, std::numeric_limits<std::size_t>::max()));
@@ -87,8 +87,8 @@ Result<Bytes> bytes_of_claims(Store& store, Id context) {
   return bytes;
 }
 
-// The counter less the claims: field to difference, modulo 2^64. Without those that agree. Nothing is known while jobs
-// change the counters: empty.
+// Returns the counters minus the claims by field, modulo 2^64, without fields that agree. Returns an empty map while
+// jobs change the counters.
 Result<Bytes> differences(Store& store, Id context) {
   MJ_TRY(before, load_or_none(store, context, kKept));
   MJ_TRY(should, bytes_of_claims(store, context));
@@ -142,7 +142,7 @@ Result<void> mend_kept_bytes(Store& store, Id context, const KeptTrouble& troubl
     const bool again = changed.error().code == Code::conflict || changed.error().code == Code::not_found;
     if (!again) return tl::unexpected<Error>(std::move(changed).error());
   }
-  return {};  // it changes faster than it is read: the next rebuild finds the same difference
+  return {};  // The counter changes faster than it is read; the next rebuild finds the same difference.
 }
 
 }  // namespace mycojobs

@@ -1,5 +1,5 @@
-// The counters of what jobs keep in Redis (mj:kept, scripts/lib/kept.lua), compared with what the claims of the jobs
-// say. For verify() and rebuild().
+// Compares the counters of the memory that jobs use in Redis (mj:kept, scripts/lib/kept.lua) with the claims of the
+// jobs. For verify() and rebuild().
 #pragma once
 
 #include <cstdint>
@@ -16,13 +16,14 @@ namespace mycojobs {
 struct KeptTrouble {
   Finding finding;
   std::string field;             // of mj:kept: a caller, or "all"
-  bool is_over = false;          // the counter has more than the claims
+  bool is_over = false;          // the counter is larger than the sum of the claims
   std::uint64_t difference = 0;  // in bytes
 };
-// Counters that differ from the claims by the same number of bytes in two looks, so that jobs that come and go between
-// the looks are no trouble. While jobs change the counters nothing is found. pause: waits between the looks.
+// Returns the counters that differ from the claims by the same number of bytes in two reads, so that jobs that are
+// added or removed between the reads are not reported. Reports nothing while jobs change the counters. pause: waits
+// between the reads.
 Result<std::vector<KeptTrouble>> look_at_kept_bytes(Store&, Id context, const std::function<void()>& pause);
-// Changes the counter by the difference, whatever was added to it since.
+// Corrects the counter by the difference, so that changes made since are preserved.
 Result<void> mend_kept_bytes(Store&, Id context, const KeptTrouble&);
 
 }  // namespace mycojobs

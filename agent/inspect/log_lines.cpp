@@ -2,7 +2,7 @@
 
 namespace mycojobs {
 namespace {
-constexpr std::size_t kLongestLine = 64U << 10;  // a longer one comes in parts
+constexpr std::size_t kLongestLine = 64U << 10;  // a longer line is split
 }  // namespace
 
 void LogLines::end_line(Log& open, const Tell& tell) {

@@ -1,5 +1,5 @@
-// Pieces of a log to lines, for people: a piece has several lines, or a part of one. Whole lines only: what was begun
-// and not ended comes when it goes on, or at its end. Pure.
+// Splits the parts of a log into lines for display. A part has several lines, or a piece of a line. Only whole lines
+// are reported; an unfinished line is reported when it is completed or at the end. No side effects.
 #pragma once
 
 #include <functional>
@@ -11,14 +11,14 @@ namespace mycojobs {
 
 class LogLines {
  public:
-  // A line without its end; seq: of the piece that ended it, ts_ms: of the one that began it.
+  // Called with a line without its end; seq: of the part that ended it, ts_ms: of the part that started it.
   using Tell = std::function<void(const Log&)>;
   void take(const Log& piece, const Tell&);
-  void finish(const Tell&);  // no piece will follow: what was begun
+  void finish(const Tell&);  // Reports unfinished lines; no part follows.
 
  private:
   static void end_line(Log& open, const Tell&);
-  std::map<LogStream, Log> open_;  // begun and not ended
+  std::map<LogStream, Log> open_;  // unfinished lines
 };
 
 }  // namespace mycojobs

@@ -12,7 +12,7 @@ constexpr std::size_t kMaxProblems = 1000;
 constexpr int kObjectLooks = 3;
 constexpr std::chrono::milliseconds kObjectPause{200};
 
-// What every look finds.
+// Returns the problems that all reads have in common.
 Result<std::vector<ObjectsProblem>> lasting_problems(ObjectStore& objects, Id context) {
   MJ_TRY(first, objects.verify(context, kMaxProblems));
   std::vector<ObjectsProblem> lasting = std::move(first.problems);
@@ -49,7 +49,7 @@ Result<std::vector<std::string>> rebuild_objects(ObjectStore& objects, Id contex
   }
   if (dry_run) return lines;
   for (const ObjectKind& of : kinds) {
-    // A key whose names are none was made by another client, and is left to its owner.
+    // A key without a valid name was created by another client and is left unchanged.
     auto begun = objects.reindex(context, of);
     if (!begun && begun.error().code != Code::invalid) return tl::unexpected<Error>(std::move(begun).error());
     for (bool more = begun.has_value(); more;) {

@@ -1,5 +1,5 @@
-// The indexes of objects: whether they say what the objects say, and how they are derived again. Over a live store,
-// too: what looks wrong is looked at again, so that an object that is written meanwhile is no finding.
+// Verifies and rebuilds the indexes of objects. Works on a live store: a mismatch is read again, so that an object that
+// is written during the read gives no finding.
 #pragma once
 
 #include <string>
@@ -11,7 +11,7 @@
 namespace mycojobs {
 
 Result<std::vector<Finding>> verify_objects(ObjectStore&, Id context);
-// One line for each difference; unless dry_run, the kinds with one get new indexes.
+// Returns one line for each difference. Unless dry_run is set, rebuilds the indexes of the kinds with a difference.
 Result<std::vector<std::string>> rebuild_objects(ObjectStore&, Id context, bool dry_run);
 
 }  // namespace mycojobs

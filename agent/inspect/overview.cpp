@@ -17,7 +17,7 @@ std::uint64_t share_of(const std::vector<std::uint64_t>& sorted, std::size_t per
   return sorted.empty() ? 0 : sorted[std::min(sorted.size() - 1, sorted.size() * percent / 100)];
 }
 
-// The words of details are few; another client's are its own, and come together.
+// There are few details. Details of other clients are unbounded, so they are counted together.
 void count(std::map<std::string, std::uint64_t>& by, std::string_view detail) {
   constexpr std::size_t kMostWords = 50, kLongestWord = 60;
   std::string word = to_utf8(std::string(detail.substr(0, kLongestWord)));
@@ -26,7 +26,7 @@ void count(std::map<std::string, std::uint64_t>& by, std::string_view detail) {
   ++by[word];
 }
 
-// What somebody cancelled and what a flow left out has not failed.
+// A cancelled or skipped job has not failed.
 bool has_failed(std::string_view status, std::string_view detail) {
   return status == "error" && detail != "cancelled" && detail != "skipped" && detail != "not_needed";
 }

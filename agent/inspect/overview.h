@@ -1,5 +1,5 @@
-// How a context is, in one look: what its indexes count, its agents, and what the jobs tell to which something happened
-// in the last minutes. Its time is bounded, however many jobs there are.
+// The state of a context at one time: the counts of its indexes, its agents, and statistics of the jobs that changed in
+// the last minutes. The time is bounded for any number of jobs.
 #pragma once
 
 #include <cstdint>
@@ -18,9 +18,9 @@ struct Overview {
   Tally tally;
   KeptUsage kept;
   std::vector<RunnerInfo> runners;
-  // Of the jobs that were looked at: those to which something happened last, at most kOverviewLooks.
-  std::uint64_t looked_at = 0, since_ms = 0;            // how many, and to the earliest of them when
-  std::uint64_t picked_up = 0, p50_ms = 0, p99_ms = 0;  // of those that began: how long they had been in a queue
+  // Statistics of the jobs that changed last, at most kOverviewLooks jobs.
+  std::uint64_t looked_at = 0, since_ms = 0;            // number of jobs, and earliest time of their changes
+  std::uint64_t picked_up = 0, p50_ms = 0, p99_ms = 0;  // started jobs; percentiles of their time in a queue
   std::map<std::string, std::uint64_t> failures;        // by detail: "timeout"
   std::map<std::string, std::uint64_t> waits;           // by detail: "dependencies"
 };

@@ -12,7 +12,8 @@ namespace mycojobs {
 namespace {
 
 constexpr std::size_t kRebuildBatch = 64;
-constexpr int kRebuildLooks = 8;  // at one job: it may move, and what sends it on is mended in a step of its own
+// Reads of one job: the job may change, and the event that continues it is repaired in a separate step.
+constexpr int kRebuildLooks = 8;
 
 class Rebuilding {
  public:
@@ -38,8 +39,9 @@ class Rebuilding {
   RebuildReport report_;
 };
 
-// Ended jobs first, then live ones: what waits for an end or a slot is judged by them. Then those that were given back,
-// to be taken next, and the others as they came to be where they are, so that queues get their order back.
+// Ended jobs are first, then live jobs, since jobs that wait for an end or a slot are judged by them. Released jobs
+// follow, to be claimed next, then the other jobs in the order in which they entered their state, so that the order of
+// queues is restored.
 std::vector<const std::string*> Rebuilding::in_order() const {
   std::vector<const std::string*> jobs;
   jobs.reserve(census_.jobs.size());
@@ -76,7 +78,7 @@ Result<RebuildReport> Rebuilding::run() {
   return std::move(report_);
 }
 
-// What has moved since it was looked at has somebody who moves it.
+// A message that has changed since it was read is handled by the component that changed it.
 Result<void> Rebuilding::mend_messages() {
   MJ_TRY(troubles, look_at_messages(store_, context_));
   for (const MessageTrouble& each : troubles) {
@@ -111,7 +113,8 @@ Result<void> Rebuilding::mend_kept() {
   return {};
 }
 
-// A look with others tells which jobs need one of their own. Jobs before it may have changed what it waits for.
+// A read of many jobs finds the jobs that need a read of their own. Repairs of earlier jobs may have changed the jobs
+// that this job waits for.
 Result<void> Rebuilding::mend(const JobPlaces& first) {
   JobHistory& history = census_.jobs.at(first.job_key);
   MJ_TRY(listing, catch_up(store_, context_, census_, first, false, history));
@@ -133,10 +136,10 @@ Result<void> Rebuilding::mend(const JobPlaces& first) {
   return {};
 }
 
-// mended: what was mended of this job. What comes again is not to be mended so.
+// mended: problems of this job that were repaired. A problem that occurs again is not repaired in the same way.
 Result<Rebuilding::Step> Rebuilding::mend_once(const JobPlaces& job, bool moved, std::vector<std::string>& mended) {
   JobHistory& history = census_.jobs.at(job.job_key);
-  // One that is gone may have been retired since its facts were read.
+  // A missing job may have been retired since its facts were read.
   const bool gone = job.record_type == "none" && job.claim_type == "none";
   MJ_TRY(listing, catch_up(store_, context_, census_, job, moved || gone, history));
   if (is_retired(job, history)) return Step::done;
@@ -159,12 +162,12 @@ Result<Rebuilding::Step> Rebuilding::mend_once(const JobPlaces& job, bool moved,
     mended.push_back(each->text);
     report_.differences.push_back(each->text);
   }
-  // Another client's key stands in the way: the message names it.
+  // A key of another client prevents the repair; the message names it.
   if (!done) report_.differences.push_back(job.job_key + ": cannot be mended: " + done.error().message);
   return done && !dry_run_ && !mending.of.empty() ? Step::again : Step::done;
 }
 
-// Its facts were all that was left of it, and may be on their way out.
+// Returns whether only the facts of the job are left. They may be about to be retired.
 bool Rebuilding::is_retired(const JobPlaces& job, const JobHistory& history) const {
   if (job.record_type != "none" || job.claim_type != "none" || history.queue == JobHistory::kNoQueue) return false;
   const std::uint64_t horizon = census_.queues[history.queue].horizon_ms;

@@ -1,6 +1,6 @@
-// `verify` with its fixes: makes claims, places and indexes again what the dispatch journals say.
-// What is wrong, and what mends it, say the rules of domain/invariants.h; the store does it in one step if the job
-// has not moved since it was looked at. Works on a live store. Twice is as good as once.
+// `verify` with repairs: rebuilds claims, queue entries and indexes of jobs from the dispatch journals. The rules of
+// domain/invariants.h define the problems and their repairs. The store applies a repair in one step if the job has not
+// changed since it was read. Works on a live store. Idempotent.
 #pragma once
 
 #include <cstdint>
@@ -14,11 +14,11 @@
 namespace mycojobs {
 
 struct RebuildReport {
-  std::vector<std::string> differences;  // one line each, as verify has it
+  std::vector<std::string> differences;  // one line each, as in verify
   std::uint64_t jobs = 0;
 };
 
-// dry_run: reports and changes nothing. Errors of the store; what was mended before one stays so.
+// dry_run: reports and changes nothing. Errors: those of the store; repairs before an error remain.
 Result<RebuildReport> rebuild(Store&, Id context, bool dry_run, const Progress&);
 
 }  // namespace mycojobs

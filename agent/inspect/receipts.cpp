@@ -22,7 +22,8 @@ std::uint64_t number_in(const json& receipt, const char* name) {
   return found != receipt.end() && found->is_number_unsigned() ? found->get<std::uint64_t>() : 0;
 }
 
-// The runner's record says what its key is: who can write there can say another. A key that is given is better.
+// Returns the key in the runner's record. A client with write access can replace that key, so that a key given by the
+// caller is safer.
 Result<std::string> key_of_runner(Store& store, Id context, Id id) {
   Runner runner;
   runner.id = id;
@@ -31,7 +32,7 @@ Result<std::string> key_of_runner(Store& store, Id context, Id id) {
   return decode<Runner>(*fields).record.pubkey;
 }
 
-// Of a job that ran elsewhere: some runner's record here must have it.
+// Returns the key of a job that ran in another context: the record of a runner of this context must have it.
 Result<std::string> key_of_signer(Store& store, Id context, const std::string& signer) {
   MJ_TRY(runners, store.runners(context));
   for (const RunnerInfo& info : runners) {
@@ -46,7 +47,7 @@ ReceiptCheck compare(const char* what, const std::string& stated, const std::str
   return {what, false, "the receipt says " + (stated.empty() ? "nothing" : stated) + ", and there is " + found};
 }
 
-// The lines of the last attempt are the last ones: as many as the receipt says.
+// Checks the log. The lines of the last attempt are the last lines; the receipt has their number.
 Result<ReceiptCheck> check_log(Store& store, Id context, const std::string& key, const json& receipt, bool elsewhere) {
   constexpr std::size_t kPage = 1000;
   const std::uint64_t wanted = number_in(receipt, "log_lines");
@@ -88,7 +89,7 @@ Result<std::vector<ReceiptCheck>> check_receipt_of(Store& store, Id context, con
                                      "runner_key, made by `mycojobs key new NAME`");
   }
   std::vector<ReceiptCheck> checks;
-  const std::string ran_as(field_of(job.unknown, "ran_as"));  // "9 job:5:1", of one that a message took elsewhere
+  const std::string ran_as(field_of(job.unknown, "ran_as"));  // "9 job:5:1" if it ran in another context
   if (pubkey.empty()) {
     auto named = ran_as.empty() ? key_of_runner(store, context, static_cast<Id>(number_in(receipt, "runner")))
                                 : key_of_signer(store, context, text_in(receipt, "signer"));

@@ -1,4 +1,4 @@
-// Whether a job's signed receipt holds: the runner's signature, and that record and log are what it was given for.
+// Checks the signed receipt of a job: the signature of the runner, and that record and log are unchanged since.
 #pragma once
 
 #include <string>
@@ -14,8 +14,8 @@ struct ReceiptCheck {
   std::string detail;
 };
 
-// pubkey: of the runner; empty: the one that the runner's record names. Errors: not_found (no such job, or its receipt
-// is not signed; says the remedy), invalid (the receipt is no JSON).
+// pubkey: of the runner; empty: the key in the runner's record. Errors: `not_found` (no such job, or its receipt is not
+// signed; the error gives the remedy), `invalid` (the receipt is not JSON).
 Result<std::vector<ReceiptCheck>> check_receipt_of(Store&, Id context, const std::string& job_key, std::string pubkey);
 
 }  // namespace mycojobs

@@ -67,7 +67,7 @@ std::string served_by_live(const std::vector<RunnerInfo>& runners) {
 std::string span_text(std::uint64_t ms) {
   static constexpr std::uint64_t kSecond = 1000, kMinute = 60 * kSecond, kHour = 60 * kMinute, kDay = 24 * kHour;
   if (ms < kSecond) return fmt::format("{} ms", ms);
-  // Two digits at least say enough.
+  // At least two digits are precise enough.
   if (ms < 2 * kMinute) return fmt::format("{} s", ms / kSecond);
   if (ms < 2 * kHour) return fmt::format("{} min", ms / kMinute);
   if (ms < 2 * kDay) return fmt::format("{} h", ms / kHour);

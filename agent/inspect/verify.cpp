@@ -71,7 +71,7 @@ Result<void> read_list(Store& store, Id context, std::uint32_t queue, Census& ce
   }
 }
 
-// The facts at these revisions, whose ever they are: those that stand there.
+// Returns the existing facts at these revisions, of any job.
 Result<std::map<std::uint64_t, Fact>> facts_at(Store& store, Id context, const std::string& queue,
                                                std::vector<std::uint64_t> revisions) {
   std::map<std::uint64_t, Fact> found;
@@ -148,7 +148,7 @@ Result<Census> take_census(Store& store, Id context, const Progress& progress) {
   census.read_to.resize(census.queues.size());
   for (std::uint32_t i = 0; i < census.queues.size(); ++i) {
     MJ_CHECK(read_on(store, context, i, census, progress));
-    // Facts that were retired at its end count as read.
+    // Facts that were retired at the end of the journal count as read.
     census.read_to[i] = std::max(census.read_to[i], census.queues[i].journal_head);
   }
   const std::string claims = own_prefix("<job key>");
@@ -176,7 +176,7 @@ Result<Listing> catch_up(Store& store, Id context, const Census& census, const J
   };
   Listing listing;
   if (again) {
-    // Facts that are gone were retired with their job; what its key names now is another one.
+    // Missing facts were retired with their job; its key may now name a new job.
     std::vector<std::uint64_t> unlisted;
     std::set_difference(history.folded.revisions.begin(), history.folded.revisions.end(), listed.begin(), listed.end(),
                         std::back_inserter(unlisted));
@@ -198,7 +198,7 @@ Result<Listing> catch_up(Store& store, Id context, const Census& census, const J
                [&](std::uint64_t each) { return !read(each); });
   MJ_TRY(facts, facts_at(store, context, queue, unread));
   for (const std::uint64_t revision : unread) {
-    if (read(revision)) continue;  // it is listed twice
+    if (read(revision)) continue;  // listed twice
     const auto found = facts.find(revision);
     const Fact* fact = found == facts.end() ? nullptr : &found->second;
     const bool later = !history.has_facts() || revision > history.folded.revisions.back();
@@ -287,7 +287,7 @@ Result<std::vector<std::string>> JobGroups::newcomers() {
   return std::move(keys);
 }
 
-// The slots of these keys, counted anew.
+// Counts the slots of these keys again.
 Result<JobGroups::SlotsByKey> JobGroups::count_slots(const SlotsByKey& of) {
   MJ_TRY(jobs, newcomers());
   for (const auto& [key, group] : of) jobs.insert(jobs.end(), group.members.begin(), group.members.end());
@@ -343,8 +343,8 @@ Result<std::string> JobGroups::message_trouble(const std::string& message, const
 }
 
 Result<std::vector<Finding>> JobGroups::judge_messages(const std::function<void()>& pause) {
-  // Marks that count jobs though none is left, or none that knows its message. What was taken meanwhile was not
-  // counted.
+  // Adds marks that count jobs although no job names the message. Messages that were accepted since the census are
+  // skipped, since their jobs were not counted.
   const std::string prefix = own_prefix("<message key>");
   MJ_TRY(marks, store_.keys(context_, prefix, std::numeric_limits<std::size_t>::max()));
   for (const std::string& mark : marks) {
@@ -353,7 +353,7 @@ Result<std::vector<Finding>> JobGroups::judge_messages(const std::function<void(
     static constexpr std::array<std::string_view, 2> kAsked{"left", "taken_ms"};
     auto fields = store_.load_fields(context_, mark, kAsked);
     if (!fields && fields.error().code == Code::unavailable) return tl::unexpected(fields.error());
-    if (!fields) continue;  // another client's, or gone
+    if (!fields) continue;  // another client's key, or deleted
     std::uint64_t left = 0;
     std::uint64_t taken_ms = 0;
     parse_u64(field_of(*fields, "left"), left);
@@ -374,7 +374,7 @@ Result<std::vector<Finding>> JobGroups::judge_messages(const std::function<void(
   return findings;
 }
 
-// Each circle once, from its first job by name.
+// Returns each cycle once, starting with its first job by name.
 std::vector<std::vector<std::string>> JobGroups::circles() const {
   enum class Visit { open, done };
   std::unordered_map<std::string, Visit> marks;
@@ -431,12 +431,12 @@ Result<std::vector<Finding>> JobGroups::judge_circles() {
 
 namespace {
 
-constexpr std::size_t kBatch = 64;          // jobs that are looked at in one step
-constexpr std::size_t kPositionsBatch = 8;  // of those whose queue is searched for them meanwhile
+constexpr std::size_t kBatch = 64;          // jobs read in one step
+constexpr std::size_t kPositionsBatch = 8;  // same, if their queues are searched for them
 constexpr int kLooks = 6;
 constexpr std::chrono::milliseconds kPause{200};
 
-// Of a held job it takes a look at all jobs of its key: JobGroups.
+// A held job needs a read of all jobs of its key, which JobGroups does.
 std::vector<Finding> findings_of(const JobSight& sight) {
   std::vector<Finding> findings;
   for (JobFinding& each : judge(sight).findings) {
@@ -445,7 +445,7 @@ std::vector<Finding> findings_of(const JobSight& sight) {
   return findings;
 }
 
-// About what the list of a queue holds: to look again, it must be searched.
+// Returns whether a finding is about the list of a queue, so that a second read must search the list.
 bool is_about_entries(const Finding& finding, const JobPlaces& job) {
   static constexpr std::array<std::string_view, 3> kRulesOfEntries{"entry-second", "entry-stray", "bare-unqueued"};
   if (finding.rule == "no-place") return job.claim.state == word(JobState::queued);
@@ -468,7 +468,7 @@ class Verification {
  private:
   struct Suspect {
     bool positions = false;
-    std::vector<Finding> seen;  // at the look before
+    std::vector<Finding> seen;  // findings of the previous read
     std::vector<std::uint64_t> revisions;
   };
   using Suspects = std::map<std::string, Suspect>;
@@ -515,7 +515,7 @@ Result<VerifyReport> Verification::run() {
   return std::move(report_);
 }
 
-// What names no job at all cannot move.
+// Entries and facts that name no job cannot change, so that one read is enough.
 void Verification::judge_strays() {
   for (const QueueInfo& each : census_.queues) {
     if (each.wrong_type.empty()) continue;
@@ -569,10 +569,10 @@ Result<void> Verification::look_again() {
       jobs.push_back(job);
       entries = entries || suspect.positions;
     }
-    // One step sees the queue where a job belongs; other queues that it may stand in are read as a whole.
+    // One step reads the queue of a job; other queues that may contain the job are read completely.
     if (entries) MJ_CHECK(read_entries(store_, context_, census_, progress_));
     for (std::size_t from = 0; from < jobs.size();) {
-      const bool positions = suspects_[jobs[from]].positions;  // one step for jobs of one kind
+      const bool positions = suspects_[jobs[from]].positions;  // one step for jobs of the same kind
       std::vector<std::string> some;
       for (; from < jobs.size() && some.size() < (positions ? kPositionsBatch : kBatch); ++from) {
         if (suspects_[jobs[from]].positions != positions) break;
@@ -597,8 +597,8 @@ Result<void> Verification::look_at_some(const std::vector<std::string>& jobs, bo
   return {};
 }
 
-// What was seen before of a job that has not moved since stands, unless it rests on what a queue held at some look
-// before: the queue is searched first. A job that was retired has no revisions that would tell that it has moved.
+// A finding of an earlier read is confirmed if the job has not changed since, unless the finding depends on the content
+// of a queue in an earlier read; the queue is searched first. A retired job has no revisions that show a change.
 void Verification::compare(const JobPlaces& job, std::vector<Finding> now) {
   Suspect& suspect = suspects_[job.job_key];
   if (now.empty()) {

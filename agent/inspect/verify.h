@@ -1,10 +1,10 @@
-// Whether a store holds what reliability promises of every job: the invariants checker, over a live or a stopped store.
-// Reads, changes nothing. What looks wrong is looked at again, each job in one atomic step and once more after a pause,
-// so that jobs that move while it reads are no findings.
+// Checks that a store holds the reliability invariants of every job. Works on a live or a stopped store. Read-only. A
+// mismatch is read again, each job in one atomic step and once more after a pause, so that jobs that change during the
+// read give no findings.
 //
-// Not seen: members of indexes that name neither a record nor a claim, a lease or a fact (the port does not list them;
-// they are dropped when they are met); of jobs that wait for others, what does not look wrong at first sight (a rebuild
-// looks at each of them as a whole).
+// Not checked: members of indexes that name neither a record nor a claim, a lease or a fact (the store interface does
+// not list them; they are dropped when they are met); and jobs that wait for other jobs, unless a first read shows a
+// problem (a rebuild reads each of them completely).
 #pragma once
 
 #include <cstdint>
@@ -23,58 +23,58 @@
 
 namespace mycojobs {
 
-// What a context's journals say of its jobs, and which jobs there are: the reading that verify and rebuild share.
-// Reads a store while it is at work: what was read may have changed since, which catch_up() looks at again.
+// The jobs of a context and their histories from the journals. verify and rebuild share this reading. The store may
+// change during the read; catch_up() reads the changes.
 using Progress = std::function<void(std::string_view phase, std::uint64_t done, std::uint64_t total)>;
 
 struct Census {
   std::vector<QueueInfo> queues;
   std::unordered_map<std::string, JobHistory> jobs;
-  std::vector<std::pair<std::string, std::string>> stray_entries;  // queue, entry: names of no job
-  std::vector<std::pair<std::string, std::uint64_t>> stray_facts;  // queue, revision: name no job
-  std::vector<std::uint64_t> read_to;  // of each queue: up to which revision its journal was read
+  std::vector<std::pair<std::string, std::string>> stray_entries;  // queue, entry: names no job
+  std::vector<std::pair<std::string, std::uint64_t>> stray_facts;  // queue, revision: names no job
+  std::vector<std::uint64_t> read_to;  // by queue: revision up to which the journal was read
   std::uint64_t facts = 0;
-  std::uint64_t began_ms = 0;  // by the store's clock
+  std::uint64_t began_ms = 0;  // time of the store
 
-  std::string queue_name(std::uint32_t queue) const;                // "" for none
-  std::uint32_t queue_index(const std::string& name) const;         // kNoQueue if it was not there then
-  std::string queue_of(const JobHistory&, const JobPlaces&) const;  // whose journal tells of the job
-  // whole: the places come of a whole look; else its entries are those that were read with the lists.
+  std::string queue_name(std::uint32_t queue) const;                // "" for kNoQueue
+  std::uint32_t queue_index(const std::string& name) const;         // kNoQueue if the queue was not listed
+  std::string queue_of(const JobHistory&, const JobPlaces&) const;  // the queue whose journal has the facts of the job
+  // whole: the places come from a complete read; otherwise the entries are those that were read with the lists.
   JobSight sight(const JobPlaces&, const JobHistory&, const Listing&, bool whole) const;
 };
 Result<Census> take_census(Store&, Id context, const Progress&);
-// Reads what the journal of a queue has got since.
+// Reads the facts that were added to the journal of a queue since.
 Result<void> read_on(Store&, Id context, std::uint32_t queue, Census&, const Progress&);
-// Reads anew what the lists of the queues hold.
+// Reads the lists of the queues again.
 Result<void> read_entries(Store&, Id context, Census&, const Progress&);
 
-// Takes the facts that its claim lists and that were written since into the history, which is then that of `places`
-// exactly. again: also looks whether facts that are not listed are still there; retired ones are forgotten.
+// Adds the facts that the claim lists and that were written since to the history, so that it matches `places` exactly.
+// again: also checks whether unlisted facts still exist; retired facts are removed from the history.
 Result<Listing> catch_up(Store&, Id context, const Census&, const JobPlaces& places, bool again, JobHistory&);
 
-// The beginning of the keys that hold something about a job or a message: "<job key>" (its claim), "<message key>".
+// Returns the key prefix of data about a job or a message: "<job key>" (its claim), "<message key>".
 std::string own_prefix(std::string_view of);
 
-// What is wrong between jobs: those that wait for others, that share the slots of a concurrency key, that came with one
-// message. Each is counted over all jobs, and what looks wrong is counted again.
+// Finds problems between jobs: jobs that wait for others, that share the slots of a concurrency key, or that belong to
+// one message. Each group is counted over all jobs, and a mismatch is counted again.
 class JobGroups {
  public:
   JobGroups(Store& store, Id context, Census& census) : store_(store), context_(context), census_(census) {}
 
   void note(const JobPlaces&);
-  std::vector<std::string> wait_for_ended() const;  // jobs that are parked on one that has ended, as it seems
-  // Waits as long as `pause` does between two looks.
+  std::vector<std::string> wait_for_ended() const;  // jobs that seem to wait for an ended job
+  // `pause` waits between two reads.
   Result<std::vector<Finding>> judge(const std::function<void()>& pause);
 
  private:
-  // Jobs that a parked job waits for; none if it is not parked.
+  // Returns the jobs that a parked job waits for; empty if the job is not parked.
   const std::vector<std::string>& waits_of(const std::string& job) const;
-  // Jobs that have not ended, by how they stand to the slots of their concurrency key.
+  // Jobs that have not ended, by their relation to the slots of their concurrency key.
   struct Slots {
     std::uint32_t taken = 0;
     std::uint32_t comers = 0;  // on their way to a slot: queued, or pushed by another client
-    std::uint32_t limit = 0;   // the smallest that a held one asks for
-    std::map<std::string, std::vector<std::uint64_t>> held;  // and the revisions of their facts
+    std::uint32_t limit = 0;   // smallest limit of a held job
+    std::map<std::string, std::vector<std::uint64_t>> held;  // with the revisions of their facts
     std::vector<std::string> members;
     bool wrong() const { return !held.empty() && comers == 0 && taken < limit; }
   };
@@ -85,7 +85,7 @@ class JobGroups {
   Result<std::vector<std::string>> newcomers();
   Result<std::vector<Finding>> judge_slots(const std::function<void()>& pause);
   Result<std::vector<Finding>> judge_messages(const std::function<void()>& pause);
-  // "" if the mark of the message agrees with its jobs.
+  // Returns "" if the mark of the message agrees with its jobs.
   Result<std::string> message_trouble(const std::string& message, const std::vector<std::string>& jobs);
   std::vector<std::vector<std::string>> circles() const;
   Result<std::vector<Finding>> judge_circles();
@@ -96,10 +96,10 @@ class JobGroups {
   Census& census_;
   std::unordered_map<std::string, std::vector<std::string>> waits_;
   SlotsByKey slots_;
-  std::map<std::string, std::vector<std::string>> messages_;  // jobs of each that have not ended
+  std::map<std::string, std::vector<std::string>> messages_;  // by message: its jobs that have not ended
 };
 
-// Messages that do not stand where their marks say, each seen in one step.
+// A message whose place differs from its mark, read in one step.
 struct MessageTrouble {
   MessagePlaces places;
   std::vector<MessageFinding> findings;
@@ -107,11 +107,11 @@ struct MessageTrouble {
 Result<std::vector<MessageTrouble>> look_at_messages(Store&, Id context);
 
 struct VerifyReport {
-  std::vector<Finding> findings;  // by subject, of one subject the cause first
+  std::vector<Finding> findings;  // sorted by subject; the cause is first within a subject
   std::uint64_t jobs = 0, facts = 0, queues = 0;
 };
 
-// Errors of the store. Takes about 300 bytes a job and 8 a fact.
+// Errors: those of the store. Uses about 300 bytes of memory for each job and 8 for each fact.
 Result<VerifyReport> verify(Store&, Id context, const Progress&);
 
 }  // namespace mycojobs

@@ -22,11 +22,11 @@ using nlohmann::json;
 
 constexpr std::uint32_t kFactsPage = 1000, kMailAtOnce = 1000;
 constexpr std::size_t kMostWorlds = 100000;
-constexpr int kWorldLooks = 3;   // what every one of them finds lasts
-constexpr int kWorldTries = 20;  // of a look at a world that moves all the time
+constexpr int kWorldLooks = 3;   // a finding must occur in all of them
+constexpr int kWorldTries = 20;  // attempts to read a world that changes continuously
 constexpr std::chrono::milliseconds kWorldPause{100};
 
-// One look at one world. Moved: others have committed meanwhile, and it says nothing.
+// One read of one world. Moved: other clients have committed during the read, so that the result is invalid.
 class WorldLook {
  public:
   WorldLook(WorkflowStore& worlds, Store& store, Id context, const std::string& world)
@@ -63,7 +63,7 @@ class WorldLook {
     findings = judge(sight_);
     return {};
   }
-  // What a place that should hold something says; unavailable is an error.
+  // Returns the problem of a key that should hold a value; `unavailable` is an error.
   template <class T>
   static Result<std::string> trouble_of(const Result<T>& read) {
     if (!read && read.error().code == Code::unavailable) return tl::unexpected<Error>(read.error());
@@ -150,7 +150,7 @@ class WorldLook {
     return {};
   }
 
-  // All of it, page by page: what is larger than one answer may be would hide the rest.
+  // Reads all pages, since a single read has a size limit and would hide the rest.
   Result<std::vector<WorldMail>> read_mail() {
     std::vector<WorldMail> all;
     for (std::string after; all.size() <= kMaxWorldMail;) {
@@ -216,7 +216,7 @@ Result<WorldLook> still_look(WorkflowStore& worlds, Store& store, Id context, co
   }
 }
 
-// What moves while it is read is no finding.
+// Repeats the read, so that data that changes during the read gives no finding.
 Result<WorldLook> lasting_look(WorkflowStore& worlds, Store& store, Id context, const std::string& world) {
   MJ_TRY(look, still_look(worlds, store, context, world));
   for (int again = 1; again < kWorldLooks && !look.findings.empty(); ++again) {
@@ -232,7 +232,7 @@ Result<WorldLook> lasting_look(WorkflowStore& worlds, Store& store, Id context, 
   return look;
 }
 
-// Those that are listed, and those that have a journal.
+// Returns the worlds that are listed and the worlds that have a journal.
 Result<std::set<std::string>> worlds_of(WorkflowStore& worlds, Store& store, Id context) {
   constexpr std::string_view kJournals = "mj:world:";
   MJ_TRY(listed, worlds.worlds(context));

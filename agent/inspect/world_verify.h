@@ -1,5 +1,5 @@
-// Whether the worlds of workflows hold what is promised of them: verify and rebuild, as flow_verify.h of flows. Reads a
-// live store; what looks wrong is looked at again after a pause, so that what moves while it is read is no finding.
+// Verifies and rebuilds the worlds of workflows, as flow_verify.h does for flows. Works on a live store. A mismatch is
+// read again after a pause, so that data that changes during the read gives no finding.
 #pragma once
 
 #include <string>
@@ -14,7 +14,8 @@
 namespace mycojobs {
 
 Result<std::vector<Finding>> verify_worlds(WorkflowStore&, Store&, Id context);
-// Puts right what the journals can put right; a line for each difference. dry_run: only tells.
+// Repairs the data that can be derived from the journals and returns one line for each difference. dry_run: only
+// reports.
 Result<std::vector<std::string>> rebuild_worlds(WorkflowStore&, Store&, Id context, bool dry_run);
 
 }  // namespace mycojobs
