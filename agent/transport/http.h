@@ -1,4 +1,4 @@
-// From supervisor to supervisor over HTTP: POST <address>/supervisor. An address is http://HOST:PORT or https://...
+// Transport between supervisors over HTTP: POST <address>/supervisor. An address is http://HOST:PORT or https://...
 #pragma once
 
 #include <utility>
@@ -13,7 +13,7 @@ inline constexpr const char* kSupervisorPath = "/supervisor";
 
 class HttpTransport final : public Transport {
  public:
-  explicit HttpTransport(Networks networks) : networks_(std::move(networks)) {}  // that may be called
+  explicit HttpTransport(Networks networks) : networks_(std::move(networks)) {}  // networks that may be called
 
   std::string_view name() const override { return "http"; }
   bool is_address(const std::string& address) const override {

@@ -14,9 +14,9 @@
 namespace mycojobs {
 namespace {
 
-// An address of the socket interface as a plain one.
+// Converts an address of the socket interface.
 
-// to: a sockaddr with as many bytes as its family has. Nothing: of a family that is not IP.
+// to: a sockaddr with as many bytes as its family has. Returns no value if the family is not IP.
 inline std::optional<IpAddress> ip_of(int family, const void* to) {
   IpAddress out;
   if (family == AF_INET) {
@@ -80,10 +80,10 @@ std::size_t take(char* data, std::size_t size, std::size_t count, void* into) {
   return size * count;
 }
 
-// What curl has resolved, before it connects.
+// Checks the addresses that curl has resolved, before it connects.
 struct Gate {
   const Networks* networks = nullptr;
-  std::string refused;  // the last address that was
+  std::string refused;  // last refused address
 };
 curl_socket_t open_socket(void* into, curlsocktype, curl_sockaddr* to) {
   auto& gate = *static_cast<Gate*>(into);

@@ -1,5 +1,5 @@
-// HTTP POST and GET, by libcurl: to supervisors of other hosts, and to a coordinator. Connections are reused. One
-// thread.
+// HTTP POST and GET with libcurl, to supervisors of other hosts and to a coordinator. Connections are reused. Not
+// thread-safe.
 #pragma once
 
 #include <atomic>
@@ -13,22 +13,24 @@
 
 namespace mycojobs {
 
-// Where a supervisor is: an http:// or https:// address, within the networks that the operator has named. Asked where
-// the address is set; where it is called, HttpClient looks at what it has resolved to then.
+// Checks the address of a supervisor: an http:// or https:// address within the networks of the operator. Called where
+// the address is set; HttpClient checks the resolved address again for each call.
 //
-// Empty, and what is no http address (of another transport), passes: nobody calls it. A name that does not resolve now
-// passes too. Errors: invalid (no plain host and port), denied (outside of the networks).
+// An empty address and an address of another transport are accepted, since they are not called over HTTP. A name that
+// cannot be resolved now is accepted too. Errors: `invalid` (not a plain host and port), `denied` (outside of the
+// networks).
 Result<void> check_supervisor_address(const std::string& url, const Networks&);
 
 struct HttpPost {
   std::string url, body;
-  std::string bearer;  // token; empty: none
+  std::string bearer;  // token; empty: no token
   std::uint32_t timeout_ms = 30000;
-  std::size_t max_bytes = 64U << 20;  // of the answer; 0: it is dropped
-  // Addresses that may be connected to, looked at after the name has been resolved; null: any. Outlives the call.
+  std::size_t max_bytes = 64U << 20;  // maximum size of the answer; 0: the answer is dropped
+  // Networks of addresses that may be connected to, checked after the name is resolved; null: any address. Must outlive
+  // the call.
   const Networks* networks = nullptr;
   std::vector<std::string> headers = {};    // "name: value"
-  const std::atomic<bool>* stop = nullptr;  // once true, the call ends within a second; null: it runs on
+  const std::atomic<bool>* stop = nullptr;  // true ends the call within a second; null: the call cannot be stopped
 };
 struct HttpAnswer {
   int status = 0;
@@ -41,14 +43,14 @@ class HttpClient {
   ~HttpClient();
   HttpClient(const HttpClient&) = delete;
   HttpClient& operator=(const HttpClient&) = delete;
-  // Redirects are not followed: a token goes to the address that was named and to no other. No proxy.
-  // Errors: unavailable (nobody answers in time), io (no libcurl), invalid (no address), denied (outside of the
-  // networks), too_large.
+  // Redirects are not followed, so that a token is sent only to the given address. No proxy is used. Errors:
+  // `unavailable` (no answer in time), `io` (libcurl is missing), `invalid` (not an address), `denied` (outside of the
+  // networks), `too_large`.
   Result<HttpAnswer> post(const HttpPost& call) { return perform(call, false); }
-  Result<HttpAnswer> get(const HttpPost& call) { return perform(call, true); }  // its body is not sent
+  Result<HttpAnswer> get(const HttpPost& call) { return perform(call, true); }  // the body is not sent
 
  private:
-  Result<void> open();  // with the first call: what calls nobody loads no libcurl
+  Result<void> open();  // on the first call, so that a process without calls does not load libcurl
   Result<HttpAnswer> perform(const HttpPost&, bool get);
   struct Handle;
   std::unique_ptr<Handle> handle_;  // null before the first call

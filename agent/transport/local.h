@@ -1,4 +1,4 @@
-// Between contexts that this process serves: a call. Its address is the empty one.
+// Transport between contexts that this process serves: a function call. The address is empty.
 #pragma once
 
 #include <utility>

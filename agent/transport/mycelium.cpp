@@ -19,15 +19,15 @@ using nlohmann::json;
 using MyceliumClock = std::chrono::steady_clock;
 
 constexpr std::string_view kAnswerTopic = "supervisor.answer.";
-constexpr std::size_t kIdRoom = 4096;                        // how much longer our id makes a request or an answer
-constexpr std::uint32_t kNodeMs = 5000;                      // for a call to the node, which is on this host
-constexpr std::uint32_t kShortestMs = 10, kLongestMs = 100;  // between two looks for an answer
-constexpr std::uint32_t kIdleMs = 250, kAwayMs = 1000;       // between two looks of a listener
-constexpr std::uint32_t kInMs = 250;                         // for which it takes requests in, or answers them
-constexpr std::uint32_t kStateMs = 1000;                     // between two looks whether the node still knows a request
-constexpr std::uint64_t kStuckMs = 2000;  // without a further chunk: 20 times what a node waits for one
+constexpr std::size_t kIdRoom = 4096;    // maximum number of bytes that the replaced id adds to a request or an answer
+constexpr std::uint32_t kNodeMs = 5000;  // time limit of a call to the node, which is on this host
+constexpr std::uint32_t kShortestMs = 10, kLongestMs = 100;  // interval between polls for an answer
+constexpr std::uint32_t kIdleMs = 250, kAwayMs = 1000;       // intervals between polls of a listener
+constexpr std::uint32_t kInMs = 250;      // maximum time for receiving requests, and for answering them
+constexpr std::uint32_t kStateMs = 1000;  // interval between checks that the node still has a request
+constexpr std::uint64_t kStuckMs = 2000;  // time without a new chunk: 20 times the time that a node waits for one
 
-// A node has one key, and every address whose first 64 bits are those of its own.
+// A node has one key and all addresses that share the first 64 bits of its own address.
 bool is_of(const MyceliumAddress& asked, const MyceliumAddress& answers) {
   return asked.key.empty() ? in_range(*answers.ip, *asked.ip, 64) : answers.key == asked.key;
 }
@@ -39,7 +39,7 @@ std::uint64_t now_ms() {
 
 void sleep_ms(std::uint64_t ms) { std::this_thread::sleep_for(std::chrono::milliseconds(ms)); }
 
-// The topic that an id of ours names; empty: another's.
+// Returns the topic in an id of this transport; empty for an id of another client.
 std::string_view topic_of(const json& id) {
   if (!id.is_string()) return {};
   const std::string_view text = id.get_ref<const std::string&>();
@@ -48,7 +48,7 @@ std::string_view topic_of(const json& id) {
   return text.substr(0, colon);
 }
 
-// To the request with this id.
+// Returns whether `text` is an answer to the request with this id.
 bool is_answer(const std::string& text, const json& id) {
   const auto answer = parse_json(text);
   return answer && answer->is_object() && answer->contains("id") && (*answer)["id"] == id &&
@@ -64,10 +64,10 @@ std::string rpc_error(const json& id, const Error& error, const char* word) {
 }  // namespace
 
 struct MyceliumTransport::Call {
-  std::string address, place;  // as it was given, and in its one spelling
+  std::string address, place;  // as given, and in normal form
   MyceliumAddress to;
-  json own_id;           // the caller's
-  std::string id, text;  // as it goes out
+  json own_id;           // id of the caller
+  std::string id, text;  // as sent
   MyceliumClock::time_point end;
 
   std::uint64_t left_ms() const {
@@ -142,7 +142,8 @@ Result<std::string> MyceliumTransport::send(const Call& call) {
   return node_.push(call.to, kSupervisorTopic, call.text, call.node_ms());
 }
 
-// The node may be away for a while meanwhile. One that has started again has forgotten the request, and gets it again.
+// The node may be unreachable for some time during the wait. A restarted node has forgotten the request and receives it
+// again.
 Result<std::string> MyceliumTransport::await(const Call& call, std::string sent) {
   using State = MyceliumNode::State;
   std::optional<Error> trouble;
@@ -244,8 +245,8 @@ Result<bool> MyceliumListener::turn() {
   return any;
 }
 
-// All that has come, so that nobody has to wait behind what a peer sends faster than it is answered; for a while, so
-// that whoever is here waits no longer for that. What is lost from here on is sent again by who asks.
+// Receives all messages, so that the messages of a busy peer do not delay others. The time is limited, so that received
+// requests are answered soon. If a message is lost from here on, its sender repeats the request.
 Result<bool> MyceliumListener::take_in() {
   const auto until = MyceliumClock::now() + std::chrono::milliseconds(kInMs);
   bool any = false;
@@ -263,7 +264,8 @@ Result<bool> MyceliumListener::take_in() {
   return any;
 }
 
-// An answer on this topic, of a supervisor that answers by new messages, is never answered: two would go on for ever.
+// Answers of another supervisor on this topic are not answered; otherwise two supervisors would exchange messages
+// endlessly.
 Result<void> MyceliumListener::answer(const MyceliumMessage& message) {
   const auto request = parse_json(message.payload);
   const bool is_object = request && request->is_object();
@@ -298,7 +300,7 @@ void MyceliumListener::note(const Error* error) {
     is_away_ = false;
     return;
   }
-  own_key_.clear();  // it may be another node that comes back
+  own_key_.clear();  // another node may run at the address later
   if (!is_away_) log(LogLevel::warn, "mycelium", "{}", error->message);
   is_away_ = true;
 }

@@ -1,16 +1,16 @@
-// From supervisor to supervisor over Mycelium: the node of this host carries requests and answers as messages.
+// Transport between supervisors over Mycelium: the node of this host carries requests and answers as messages.
 //
 //   MyceliumTransport                                     MyceliumListener
 //     push, topic supervisor.rpc  --> node ~~~ node -->     pop
 //     pop                         <-- node ~~~ node <--     push, topic supervisor.answer.<random>
 //
-// The transport gives each request an id of JSON-RPC of its own, "supervisor.answer.<random>:<number>", which says
-// where its answer goes, and puts the caller's back into the answer. An answer counts if it has that id and comes from
-// the node that was asked. A request with any other id is answered by a reply of Mycelium: a client that is not ours
-// waits for it with reply_timeout. We do not: a reply that comes late would stay in the inbox of the node for ever, and
-// one of somebody else would end the wait (transport/mycelium_node.h).
+// The transport replaces the JSON-RPC id of each request by its own, "supervisor.answer.<random>:<number>", which
+// contains the topic of the answer, and restores the caller's id in the answer. An answer is accepted if it has that id
+// and comes from the called node. A request with any other id is answered by a reply of Mycelium, for which a foreign
+// client waits with reply_timeout. The transport does not use replies: a late reply would stay in the inbox of the
+// node, and a reply of another peer would end the wait (transport/mycelium_node.h).
 //
-// A node is trusted with carrying alone: what stands in a message is signed.
+// A node is trusted only to carry messages; their content is signed.
 #pragma once
 
 #include <atomic>
@@ -36,31 +36,33 @@ class MyceliumTransport final : public Transport {
 
   std::string_view name() const override { return "mycelium"; }
   bool is_address(const std::string& address) const override { return parse_mycelium(address).has_value(); }
-  // While the node holds a request to this address whose peer is away (for up to 300 s), or whose chunks still arrive
-  // there, nothing more is given to the node: the call waits, then is `unavailable`. A request that is stuck although
-  // the peer is there lets others pass, unless kMaxStuck of them are stuck. So keep an instance for as long as you
-  // deliver.
+  // While the node holds a request to this address whose peer is unreachable (for up to 300 s), or whose chunks still
+  // arrive there, no other request is given to the node: the call waits and then fails with `unavailable`. A request
+  // that is stuck although the peer is reachable does not block others, unless kMaxStuck requests are stuck. The
+  // instance keeps this state, so it must live as long as requests are sent.
   Result<std::string> exchange(const std::string& address, const std::string& request,
                                std::uint32_t timeout_ms) override;
   bool is_peer_there() const override { return is_peer_there_; }
-  // Messages on our topic that were no answers: of another node, late, or nonsense. Any thread.
+  // Number of messages on the topic that were not accepted as answers: from another node, late, or invalid.
+  // Thread-safe.
   std::uint64_t ignored() const { return ignored_; }
 
  private:
   struct Call;
-  // A request that the node had not delivered when its time was over.
+  // A request that the node had not delivered within its time.
   struct Undelivered {
     std::string id;
-    std::uint64_t acked = 0;     // chunks, as the node said the last time,
-    std::uint64_t since_ms = 0;  // and since when it says so
+    std::uint64_t acked = 0;     // acknowledged chunks at the last check
+    std::uint64_t since_ms = 0;  // time since which this number is unchanged
   };
   static constexpr std::size_t kMaxStuck = 4;
-  // Forgets those that the node has delivered or given up. True: none of the others keeps a further request back.
+  // Removes the requests that the node has delivered or given up. Returns true if no remaining request blocks a new
+  // one.
   Result<bool> has_room(const Call&, std::vector<Undelivered>&);
   Result<void> wait_for_room(const Call&);
   Result<std::string> send(const Call&);
   Result<std::string> await(const Call&, std::string sent);
-  // Nothing: it was no answer to this.
+  // Returns no value if the message is not the answer to this call.
   std::optional<std::string> answer_to(const Call&, const MyceliumMessage&);
 
   MyceliumNode node_;
@@ -71,29 +73,30 @@ class MyceliumTransport final : public Transport {
   std::atomic<std::uint64_t> ignored_ = 0;
 };
 
-// Answers what other supervisors ask. Has a thread, which asks the node every 10 to 250 ms, and every second while it
-// is away. Peers take turns (mycelium_turns.h). Several on one node take what they get by chance: then all of them must
-// be able to answer.
+// Answers the requests of other supervisors. Its thread polls the node every 10 to 250 ms, and every second while the
+// node is unreachable. Peers are served round-robin (mycelium_turns.h). Several listeners on one node receive an
+// arbitrary part of the requests each, so all of them must be able to answer every request.
 class MyceliumListener {
  public:
-  // A request, and the public key of the node that it comes from, to its answer.
+  // Returns the answer to a request, given the public key of the sending node.
   using FromNode = std::function<std::string(std::string_view request, const std::string& node)>;
-  MyceliumListener(const std::string& node_url, FromNode);  // which is called from the thread
-  MyceliumListener(const std::string& node_url, Answerer);  // the same, whichever node it is
-  ~MyceliumListener();                                      // ends it, after at most an answer and a call to the node
+  MyceliumListener(const std::string& node_url, FromNode);  // called from the thread
+  MyceliumListener(const std::string& node_url, Answerer);  // same, for any node
+  ~MyceliumListener();  // Stops the thread, after at most one answer and one call to the node.
   MyceliumListener(const MyceliumListener&) = delete;
   MyceliumListener& operator=(const MyceliumListener&) = delete;
 
-  bool started() const { return thread_.joinable(); }   // false: there is no thread for it, and it answers nothing
-  bool connected() const { return connected_; }         // the node answers. Any thread, as the next
-  std::uint64_t answered() const { return answered_; }  // requests
-  std::uint64_t ignored() const { return ignored_; }    // messages on the topic that were no requests to us
-  std::uint64_t dropped() const { return dropped_; }    // requests, since their peer had too many
+  // False: no thread could be created, so that requests are not answered.
+  bool started() const { return thread_.joinable(); }
+  bool connected() const { return connected_; }         // the node answers; thread-safe, as the next functions
+  std::uint64_t answered() const { return answered_; }  // number of answered requests
+  std::uint64_t ignored() const { return ignored_; }    // number of messages on the topic that were not requests
+  std::uint64_t dropped() const { return dropped_; }    // number of requests dropped since their peer had too many
 
  private:
   void run();
   Result<bool> turn();     // false: there was nothing to do
-  Result<bool> take_in();  // the same
+  Result<bool> take_in();  // same
   Result<void> answer(const MyceliumMessage&);
   void note(const Error*);  // null: the node answers
   void pause(std::uint32_t ms);
@@ -103,8 +106,8 @@ class MyceliumListener {
   std::atomic<bool> stop_ = false, connected_ = false;
   std::atomic<std::uint64_t> answered_ = 0, ignored_ = 0, dropped_ = 0;
   MyceliumTurns turns_{{}};
-  bool is_away_ = false;  // and the log says so
-  std::string own_key_;   // of the node; empty: not asked since it was away
+  bool is_away_ = false;  // the node is unreachable, and the log says so
+  std::string own_key_;   // key of the node; empty: not read since the node was unreachable
   MyceliumNode node_;
   std::thread thread_;
 };

@@ -10,7 +10,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::size_t kMostOfNode = 4U << 20;  // of its answers: a message of 2 MiB with what is around it
+constexpr std::size_t kMostOfNode = 4U << 20;  // of the node's answers: a message of 2 MiB and its envelope
 
 std::string member(const json& object, const char* name) {
   const auto found = object.find(name);
@@ -47,7 +47,7 @@ json message_to(const MyceliumAddress& to, std::string_view topic, std::string_v
   return message;
 }
 
-// '+', '/' and '=' of base64 in a query.
+// Escapes '+', '/' and '=' of base64 for a query.
 std::string escaped_base64(std::string_view bytes) {
   std::string out;
   for (const char c : encode_base64(bytes)) {
@@ -60,7 +60,7 @@ std::string escaped_base64(std::string_view bytes) {
   return out;
 }
 
-// "received", or {"sending": {"pending": 1, "sent": 2, "acked": 3}}.
+// For example "received", or {"sending": {"pending": 1, "sent": 2, "acked": 3}}.
 MyceliumNode::Delivery read_delivery(const json& info) {
   using State = MyceliumNode::State;
   if (!info.is_object() || !info.contains("state")) return {};
@@ -102,7 +102,7 @@ Result<HttpAnswer> MyceliumNode::call(const std::string& url, const std::string*
   if (body != nullptr) post.body = *body;
   auto answer = body != nullptr ? http_.post(post) : http_.get(post);
   if (!answer) {
-    api_ = Api::unknown;  // another one may be started there
+    api_ = Api::unknown;  // the node may be restarted with the other API
     return fail(answer.error(), "the Mycelium node");
   }
   return std::move(*answer);

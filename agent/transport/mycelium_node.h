@@ -1,19 +1,18 @@
-// The API of a node of the Mycelium overlay (github.com/threefoldtech/mycelium, v0.7), as far as messages go. One
-// thread.
+// The message API of a node of the Mycelium overlay (github.com/threefoldtech/mycelium, v0.7). Not thread-safe.
 //
-// The address is that of its REST API (http://127.0.0.1:8989) or of its JSON-RPC (http://127.0.0.1:8990): which of both
-// answers there is found out by the first call, and again after a failure. What one has to know:
+// The URL is the address of its REST API (http://127.0.0.1:8989) or of its JSON-RPC API (http://127.0.0.1:8990). The
+// first call detects the API, and so does the first call after a failure. Properties of the node that matter here:
 //
-//   - The node keeps its inbox in memory and forgets what was popped: a message is lost if we are, or if it restarts.
-//   - A filter by topic takes the whole topic. Before v0.7.4 such a pop removed the message even where it should peek;
-//     its sender did not hear that it was read, so that a message which had arrived stayed `received`.
-//   - It cuts a message into chunks of 1300 bytes, and the receiving node drops a last chunk of 1 to 249 bytes each
-//     time: the message stays `sending` for 300 s and never arrives. So payloads are padded (pad_payload).
-//   - A pop that waits holds a lock that every other call needs: ours never wait.
-//   - Replies carry no topic, so that no filter finds one; the node hands them to the call that waits for them, without
-//     a look at who has sent them or whether it is a reply at all.
-//   - For 300 s it tries to reach a peer that is away; the message is `pending` so long.
-//   - The body of a request to REST is at most 2 MiB, which is 1.5 MiB of payload as base64.
+//   - The node keeps its inbox in memory and forgets popped messages: a message is lost if the agent or the node ends.
+//   - A filter by topic takes the whole topic. Before v0.7.4 such a pop removed the message even with peek; the sender
+//     was not informed that the message was read, so that an arrived message stayed `received`.
+//   - A message is cut into chunks of 1300 bytes, and the receiving node always drops a last chunk of 1 to 249 bytes:
+//     the message stays `sending` for 300 s and never arrives. Payloads are therefore padded (pad_payload).
+//   - A pop that waits holds a lock that every other call needs, so pop() never waits.
+//   - Replies carry no topic, so that no filter finds them. The node passes them to the call that waits for them,
+//     without a check of the sender or of whether the message is a reply.
+//   - The node tries to reach an unreachable peer for 300 s; the message is `pending` for that time.
+//   - The body of a REST request is at most 2 MiB, which is 1.5 MiB of payload as base64.
 #pragma once
 
 #include <atomic>
@@ -30,7 +29,7 @@
 
 namespace mycojobs {
 
-// A payload, with blanks behind it where a node would never deliver it as it is: a payload of more than 1300 bytes
+// Returns a payload with trailing blanks if a node would otherwise never deliver it: a payload of more than 1300 bytes
 // whose last chunk is shorter than 250 bytes. JSON allows these blanks, and MyceliumNode::pop() removes them.
 std::string pad_payload(std::string_view text);
 
@@ -42,22 +41,24 @@ struct MyceliumMessage {
 
 class MyceliumNode {
  public:
-  // stop: once true, calls end; null: never. Outlives this.
+  // stop: ends calls once true; null: calls cannot be stopped. Must outlive this object.
   explicit MyceliumNode(std::string url, const std::atomic<bool>* stop = nullptr) : url_(std::move(url)), stop_(stop) {}
 
-  // Errors of all: unavailable (the node does not answer), too_large (its limit of a message), internal (it answers
-  // what it should not). timeout_ms is that of a call to the node, which never waits for a peer.
-  Result<std::string> key(std::uint32_t timeout_ms);  // its own, 64 characters of hex
-  // Id of the message, which the node now tries to deliver. payload: JSON, which is padded; so is that of reply().
+  // Errors of all functions: `unavailable` (the node does not answer), `too_large` (the node's limit of a message),
+  // `internal` (unexpected answer). timeout_ms limits the call to the node, which never waits for a peer.
+  Result<std::string> key(std::uint32_t timeout_ms);  // key of the node: 64 hex characters
+  // Gives a message to the node, which then tries to deliver it, and returns its id. payload: JSON; push() and reply()
+  // pad it.
   Result<std::string> push(const MyceliumAddress& to, std::string_view topic, std::string_view payload,
                            std::uint32_t timeout_ms);
   Result<void> reply(const MyceliumMessage& of, std::string_view payload, std::uint32_t timeout_ms);
   Result<std::optional<MyceliumMessage>> pop(std::string_view topic, std::uint32_t timeout_ms);
-  // unknown: the node has forgotten it. pending: the peer has not answered yet. sending: it has, and takes chunks.
+  // unknown: the node has forgotten the message. pending: the peer has not answered yet. sending: the peer receives
+  // chunks.
   enum class State { unknown, pending, sending, received, aborted };
   struct Delivery {
     State state = State::unknown;
-    std::uint64_t acked = 0;  // chunks that the peer has acknowledged, while it is `sending`
+    std::uint64_t acked = 0;  // chunks that the peer has acknowledged, while `sending`
   };
   Result<Delivery> delivery(const std::string& id, std::uint32_t timeout_ms);
 
@@ -65,7 +66,7 @@ class MyceliumNode {
   enum class Api { unknown, rest, rpc };
   Result<void> find_api(std::uint32_t timeout_ms);
   Result<HttpAnswer> rest(const std::string& path, const nlohmann::json* body, std::uint32_t timeout_ms);
-  // Its result. Errors besides: not_found, if the node answers an error.
+  // Returns the result. Additional error: `not_found`, if the node answers with an error.
   Result<nlohmann::json> rpc(std::string_view method, const nlohmann::json& params, std::uint32_t timeout_ms);
   Result<HttpAnswer> call(const std::string& url, const std::string* body, std::uint32_t timeout_ms);
 

@@ -1,5 +1,5 @@
-// Requests that a listener has taken from its node and not answered yet. Peers take turns, so that one that sends very
-// much keeps no other one waiting; what it has no room for goes, and whoever has sent it asks again. One thread.
+// Requests that a listener has received from its node and not answered yet. Peers are served round-robin, so that a
+// busy peer does not delay others. A request over the limits is dropped, and its sender repeats it. Not thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -19,10 +19,10 @@ class MyceliumTurns {
   };
   explicit MyceliumTurns(const Limits& limits) : limits_(limits) {}
 
-  // False: of its peer there are too many, and it is gone. Where all of them are too large, the latest of who has most
-  // goes.
+  // Returns false if a message was dropped: the new message if its peer has too many, or, if the total size is too
+  // large, the latest message of the peer with the most bytes.
   bool put(MyceliumMessage);
-  // The first of the peer whose turn it is; nothing: there is none.
+  // Returns the first message of the next peer, or no value if there are no messages.
   std::optional<MyceliumMessage> next();
 
  private:
@@ -32,11 +32,11 @@ class MyceliumTurns {
   };
   using Peers = std::map<std::string, Peer>;
   void drop_latest();
-  MyceliumMessage take(Peers::iterator, bool latest);  // of its messages the latest, or the first
+  MyceliumMessage take(Peers::iterator, bool latest);  // latest: removes the latest message of the peer, else the first
 
   Limits limits_;
   Peers peers_;       // by the keys of their nodes
-  std::string last_;  // whose turn it was
+  std::string last_;  // the peer that was served last
   std::size_t bytes_ = 0;
 };
 

@@ -40,7 +40,7 @@ Error error_of(const json& error) {
   return out;
 }
 
-// Nothing: it is no JSON-RPC.
+// Returns no value if the text is not JSON-RPC.
 std::optional<Result<json>> rpc_answer(std::string_view text) {
   auto reply = parse_json(text, kMaxAnswer);
   if (!reply || !reply->is_object()) return std::nullopt;

@@ -1,4 +1,4 @@
-// JSON-RPC 2.0 over HTTP: one call.
+// A client for JSON-RPC 2.0 over HTTP.
 #pragma once
 
 #include <cstdint>
@@ -13,11 +13,11 @@
 namespace mycojobs {
 
 std::string rpc_request(std::string_view method, const nlohmann::json& params);
-// What an answer's `result` says, or its error by the word in its data. Error internal: it is no JSON-RPC.
+// Returns the `result` of an answer, or its error by the code word in its data. Error `internal`: not JSON-RPC.
 Result<nlohmann::json> read_rpc_answer(std::string_view text);
 
-// The other end: what `run` says to a request, as an answer. Never throws; whatever is no request is answered as an
-// error.
+// The server side: calls `run` for a request and returns the answer. Never throws; an invalid request is answered with
+// an error.
 std::string answer_rpc(
     std::string_view request, std::size_t max_bytes,
     const std::function<Result<nlohmann::json>(std::string_view method, const nlohmann::json& params)>& run);
@@ -25,10 +25,10 @@ std::string answer_rpc(
 struct RpcCall {
   std::string url, bearer, method;
   std::uint32_t timeout_ms = 30000;
-  const Networks* networks = nullptr;  // as HttpPost has them
+  const Networks* networks = nullptr;  // see HttpPost
 };
-// What `result` says. Errors: those of the server, by the word in their data; unavailable (nobody answers, or a gateway
-// does for it); denied (the token); internal (an answer that is no JSON-RPC).
+// Returns the `result`. Errors: those of the server, by the code word in their data; `unavailable` (no answer, or an
+// answer of a gateway); `denied` (the token); `internal` (the answer is not JSON-RPC).
 Result<nlohmann::json> call_rpc(HttpClient&, const RpcCall&, const nlohmann::json& params);
 
 }  // namespace mycojobs

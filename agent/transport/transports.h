@@ -1,4 +1,4 @@
-// The transports of a process, chosen by address. One thread.
+// The transports of a process, selected by address. Not thread-safe.
 #pragma once
 
 #include <optional>
@@ -14,14 +14,14 @@ namespace mycojobs {
 
 class Transports {
  public:
-  // local: answers for the contexts of this process. http: what may be called. mycelium_url: of the node's API
-  // (mycelium.url); empty: there is none.
+  // local: answers for the contexts of this process. http: networks that may be called. mycelium_url: URL of the node's
+  // API (mycelium.url); empty: there is no node.
   Transports(Answerer local, Networks http, const std::string& mycelium_url)
       : local_(std::move(local)), http_(std::move(http)) {
     if (!mycelium_url.empty()) mycelium_.emplace(mycelium_url);
   }
-  // Never null; ours. Errors: invalid (an address of no kind, with the kinds there are), unsupported (of Mycelium, and
-  // there is no node).
+  // Returns the transport of an address; never null, owned by this object. Errors: `invalid` (unknown kind of address;
+  // lists the known kinds), `unsupported` (a Mycelium address without a node).
   Result<Transport*> of(const std::string& address);
 
  private:

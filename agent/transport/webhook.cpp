@@ -14,7 +14,7 @@ constexpr std::uint32_t kTimeoutMs = 10000;
 constexpr std::size_t kLeastSecret = 16, kMostSecret = 1024;
 constexpr std::string_view kMarked = "whsec_";
 
-// Empty: it is none.
+// Returns an empty text if the line is not a secret.
 std::string secret_of(std::string_view line) {
   if (!line.starts_with(kMarked)) return std::string(line);
   line.remove_prefix(kMarked.size());
@@ -63,7 +63,7 @@ Result<void> call_webhook(HttpClient& http, const WebhookCall& call) {
   post.url = call.url;
   post.body = call.body;
   post.timeout_ms = kTimeoutMs;
-  post.max_bytes = 0;  // nothing of it is used
+  post.max_bytes = 0;  // the answer's body is not used
   post.stop = call.stop;
   post.headers = {"webhook-id: " + call.id, "webhook-timestamp: " + std::to_string(call.unix_s)};
   if (!call.secrets.empty())

@@ -1,5 +1,5 @@
-// A webhook as https://www.standardwebhooks.com describes it: HTTP POST with the headers webhook-id, webhook-timestamp
-// and, with secrets, webhook-signature. One thread; the functions: any.
+// Webhooks as specified at https://www.standardwebhooks.com: HTTP POST with the headers webhook-id, webhook-timestamp
+// and, with secrets, webhook-signature. The functions are thread-safe, except that an HttpClient belongs to one thread.
 #pragma once
 
 #include <atomic>
@@ -13,11 +13,11 @@
 
 namespace mycojobs {
 
-// One a line, "whsec_" with base64 behind it, or any text of 16 bytes or more; empty lines and those with # are passed
-// over. Error io or invalid: names the file and the line, never what stands there.
+// Reads a file with a secret on each line: "whsec_" followed by base64, or any text of at least 16 bytes. Empty lines
+// and lines with # are skipped. Errors `io` and `invalid` name the file and the line, but never its content.
 Result<std::vector<std::string>> read_webhook_secrets(const std::string& path);
 
-// "v1,<base64>", one for each secret, with a blank between.
+// Returns "v1,<base64>" for each secret, separated by blanks.
 std::string webhook_signature(const std::vector<std::string>& secrets, std::string_view id, std::uint64_t unix_s,
                               std::string_view body);
 
@@ -27,7 +27,7 @@ struct WebhookCall {
   std::uint64_t unix_s = 0;
   const std::atomic<bool>* stop = nullptr;
 };
-// Answered with 2xx within 10 s. Else the error says what came, and is worth another try.
+// Succeeds if the answer is 2xx within 10 s. Otherwise the error contains the answer, and the call can be retried.
 Result<void> call_webhook(HttpClient&, const WebhookCall&);
 
 }  // namespace mycojobs
