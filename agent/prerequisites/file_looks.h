@@ -1,5 +1,5 @@
-// Whether files of the host are there. Each is looked for by a thread of its own, since its disk may hang: nobody waits
-// for it but who asks for that file. Owned and asked by one thread.
+// Checks whether files of the host exist. Each file is checked by a thread of its own, since its disk may hang; only
+// callers that need that file wait for it. Not thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -16,19 +16,19 @@ namespace mycojobs {
 class FileLooks {
  public:
   explicit FileLooks(const Clock&);
-  // What was seen within the last few seconds; nothing: it is being looked for, or will be when it is asked for again.
-  // After three seconds without an answer it is not there.
+  // Returns a result of the last few seconds. No value: the check is under way, or will start with a later call. After
+  // three seconds without a result the file counts as missing.
   std::optional<bool> ask(const std::string& path);
-  int event_fd() const;  // readable: something has been seen
-  bool take_seen();      // true: something has, ask again
+  int event_fd() const;  // readable after a check has completed
+  bool take_seen();      // true: a check has completed, call ask() again
 
  private:
-  struct Answers;  // of the threads, which outlive us if their disk hangs
+  struct Answers;  // of the threads, which outlive this object if their disk hangs
   bool hangs(std::uint64_t since_boot_ms) const;
 
   const Clock& clock_;
   std::shared_ptr<Answers> answers_;
-  std::map<std::string, std::uint64_t> under_way_;  // since when
+  std::map<std::string, std::uint64_t> under_way_;  // with start times
   SeenLately seen_;
 };
 

@@ -16,8 +16,8 @@
 
 namespace mycojobs {
 
-// Knows libcurl, as transport/http_client.cpp does. A connection to host:port is its CONNECT_ONLY: it resolves names
-// without blocking, and tries all addresses of a name.
+// This file uses libcurl, as transport/http_client.cpp does. A connection to host:port uses CONNECT_ONLY, which
+// resolves names without blocking and tries all addresses of a name.
 
 namespace {
 
@@ -69,12 +69,12 @@ std::optional<bool> Probes::ask(const Condition& condition) {
   set = set && curl_.easy_setopt(easy, CURLOPT_FORBID_REUSE, 1L) == CURLE_OK;
   set = set && curl_.easy_setopt(easy, CURLOPT_DNS_CACHE_TIMEOUT, 0L) == CURLE_OK;
   set = set && curl_.easy_setopt(easy, CURLOPT_NOSIGNAL, 1L) == CURLE_OK;
-  set = set && curl_.easy_setopt(easy, CURLOPT_QUICK_EXIT, 1L) == CURLE_OK;  // a resolver that hangs is not waited for
+  set = set && curl_.easy_setopt(easy, CURLOPT_QUICK_EXIT, 1L) == CURLE_OK;  // does not wait for a resolver that hangs
   set = set && curl_.easy_setopt(easy, CURLOPT_TIMEOUT_MS, static_cast<long>(kLookMs)) == CURLE_OK;
   set = set && curl_.easy_setopt(easy, CURLOPT_WRITEFUNCTION, refuse_body) == CURLE_OK;
   set = set && curl_.easy_setopt(easy, CURLOPT_USERAGENT, "mycojobs") == CURLE_OK;
   if (!set || curl_.multi_add_handle(multi_, easy) != CURLM_OK) {
-    seen_.put(condition.text, false);  // a URL that libcurl does not take
+    seen_.put(condition.text, false);  // a URL that libcurl does not accept
     return false;
   }
   under_way_.emplace(condition.text, std::move(look));
@@ -103,7 +103,7 @@ bool Probes::take_finished() {
       long status = 0;
       curl_.easy_getinfo(message->easy_handle, CURLINFO_RESPONSE_CODE, &status);
       const bool http = place->second->condition.kind == Condition::Kind::http;
-      // An answer with a body ends in our refusal of it; it has been given all the same.
+      // refuse_body() ends an answer with a body, but the status has been received.
       const bool answered = message->data.result == CURLE_OK || (http && message->data.result == CURLE_WRITE_ERROR);
       const bool yes = answered && (!http || (status >= 100 && status < 400));
       seen_.put(place->first, yes);
@@ -118,10 +118,10 @@ bool Probes::take_finished() {
 
 namespace {
 
-constexpr std::uint32_t kEveryMs = 250;       // asks the store for jobs to look at
+constexpr std::uint32_t kEveryMs = 250;       // interval between queries for due jobs
 constexpr std::uint32_t kAtOnce = 64;         // jobs
-constexpr std::size_t kMostConditions = 100;  // of a job: others wait while they are looked at
-// Between two looks at one job; longer while more jobs wait than can be looked at.
+constexpr std::size_t kMostConditions = 100;  // of a job, since other jobs wait during the check
+// Interval between two checks of a job; longer while more jobs wait than can be checked.
 constexpr std::uint32_t kAgainLeastMs = 1000, kAgainMostMs = 30000;
 
 }  // namespace
@@ -159,7 +159,7 @@ Result<std::uint32_t> PrerequisiteLook::look(Id context) {
   for (AwaitedPrerequisites& job : jobs) {
     auto one = judge(context, std::move(job));
     if (!one && one.error().code == Code::unavailable) return tl::unexpected<Error>(std::move(one).error());
-    if (!one) done = std::move(one);  // of this job: it is given out again
+    if (!one) done = std::move(one);  // error of this job, which the store returns again later
   }
   MJ_CHECK(done);
   return full ? 0 : kEveryMs;
@@ -180,13 +180,13 @@ Result<std::vector<Condition>> PrerequisiteLook::read_conditions(const std::vect
 
 Result<void> PrerequisiteLook::judge(Id context, AwaitedPrerequisites job) {
   auto conditions = read_conditions(job.conditions);
-  if (!conditions && conditions.error().code == Code::denied && job.left) return {};  // a coordinator may be allowed it
+  if (!conditions && conditions.error().code == Code::denied && job.left) return {};  // a coordinator may check it
   if (!conditions) {
     log(LogLevel::warn, "prerequisites", "{}: {}", job.job_key, conditions.error().message);
     return store_.as<PrerequisiteStore>().prerequisites_settled(context, job.job_key, conditions.error().message);
   }
   bool later = false;
-  const Condition* unmet = nullptr;  // the first that is not met and may never be
+  const Condition* unmet = nullptr;  // first unmet condition that may never be met
   bool all = true;
   for (const Condition& condition : *conditions) {
     std::string never;
@@ -196,7 +196,7 @@ Result<void> PrerequisiteLook::judge(Id context, AwaitedPrerequisites job) {
                                                                   "prerequisite \"" + condition.text + "\": " + never);
     later = later || seen == Seen::later;
     all = all && seen == Seen::yes;
-    // The time of wait: and at: comes for certain.
+    // The time of wait: and at: is certain to pass.
     const bool certain = condition.kind == Condition::Kind::wait || condition.kind == Condition::Kind::at;
     if (seen == Seen::no && !certain && unmet == nullptr) unmet = &condition;
   }
@@ -237,7 +237,7 @@ Result<PrerequisiteLook::Seen> PrerequisiteLook::see(Id context, const AwaitedPr
     case Condition::Kind::http:
       return see_network(condition);
     case Condition::Kind::approval:
-      return Seen::no;  // one that was given is asked for no longer
+      return Seen::no;  // the store removes a granted approval from the conditions
     case Condition::Kind::flow:
       return see_flow(context, caller_of_job(job.job_key), condition, never);
   }
@@ -246,7 +246,7 @@ Result<PrerequisiteLook::Seen> PrerequisiteLook::see(Id context, const AwaitedPr
 
 namespace {
 
-// "66:1" of job:66:1: 66. 0: it names no caller.
+// "66:1" of job:66:1 gives 66. Returns 0 if the text names no caller.
 Id caller_named_by(std::string_view rest) {
   std::uint64_t caller = 0;
   const bool is_number = parse_u64(rest.substr(0, rest.find(':')), caller) && caller <= UINT32_MAX;
@@ -256,7 +256,7 @@ Id caller_named_by(std::string_view rest) {
 enum class OwnerSource { key, field, context };
 struct KeyKind {
   std::string_view beginning;
-  OwnerSource owner;  // key: it names the caller; field: caller_id does; context: nobody in particular
+  OwnerSource owner;  // key: the key names the caller; field: caller_id does; context: the record belongs to no caller
 };
 constexpr KeyKind kRecordKeys[] = {
     {"job:", OwnerSource::key},         {"message:", OwnerSource::key},    {"flow:", OwnerSource::field},
@@ -276,12 +276,12 @@ Result<bool> PrerequisiteLook::may_read(Id context, Id caller, Id maker) {
   return !refused(caller, Action::read, place, {.maker = maker});
 }
 
-// A record that the job's caller may not read is to it as one that is not there.
+// A record that the caller of the job has no right to read counts as missing.
 Result<PrerequisiteLook::Seen> PrerequisiteLook::see_key(Id context, Id caller, const std::string& key) {
-  static constexpr std::string_view kAsked[] = {"caller_id"};  // whatever the hash holds, this reads little of it
+  static constexpr std::string_view kAsked[] = {"caller_id"};  // limits the size of the read
   auto loaded = store_.as<RecordStore>().load_fields(context, key, kAsked);
   if (!loaded && loaded.error().code == Code::not_found) return Seen::no;
-  const bool is_there = loaded || loaded.error().code == Code::invalid;  // invalid: it is no hash
+  const bool is_there = loaded || loaded.error().code == Code::invalid;  // invalid: not a hash
   if (!is_there) return tl::unexpected<Error>(std::move(loaded).error());
   const KeyKind* kind = kind_of(key);
   if (kind == nullptr) return Seen::yes;
@@ -318,7 +318,7 @@ Result<PrerequisiteLook::Seen> PrerequisiteLook::see_flow(Id context, Id caller,
   return flow.status == FlowStatus::finished ? Seen::yes : Seen::no;
 }
 
-// By the clock of that context's own store.
+// Returns the time of the store of that context.
 Result<std::uint64_t> PrerequisiteLook::now_ms(Id context, const std::string& job_key) {
   MJ_TRY(places, store_.as<JournalStore>().places(context, {&job_key, 1}, false));
   if (places.empty()) return fail(Code::internal, job_key + ": the store does not say where it is");

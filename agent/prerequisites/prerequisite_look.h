@@ -1,6 +1,6 @@
-// Looks after the jobs that wait for prerequisites: settles those whose conditions are all met at one time, those that
-// never will be, and those that have waited too long. What is looked at may be slow: whoever owns this has a thread for
-// it (worker/prerequisite_checker.h, PrerequisiteThread in coordinator/coordinator.cpp). One thread.
+// Checks the prerequisites of waiting jobs. A job is settled if all its conditions are met at the same time, if they
+// can never be met, or if it has waited too long. A check may be slow, so the owner runs this class in a thread of its
+// own (worker/prerequisite_checker.h, PrerequisiteThread in coordinator/coordinator.cpp). Not thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -23,9 +23,9 @@ namespace mycojobs {
 
 struct Curl;
 
-// Looks at the network, many places at a time and none of them for long: does host:port accept a connection, does a URL
-// answer below 400. Owned and called by one thread, which waits in wait(). No proxy, no redirection, no credential, and
-// nothing of an answer but its number is read.
+// Checks of the network, many at the same time and each with a short limit: whether host:port accepts a connection, and
+// whether a URL answers below 400. Not thread-safe; the owner waits in wait(). Uses no proxy, redirects or credentials,
+// and reads only the status of an answer.
 class Probes {
  public:
   static Result<std::unique_ptr<Probes>> open(const Clock&);
@@ -33,9 +33,9 @@ class Probes {
   Probes(const Probes&) = delete;
   Probes& operator=(const Probes&) = delete;
 
-  // What was seen within the last few seconds; nothing: it is being looked at, or will be when it is asked for again.
+  // Returns a result of the last few seconds. No value: the check is under way, or will start with a later call.
   std::optional<bool> ask(const Condition&);
-  // Returns when something has been seen, one of wake_fds is readable, or the time is over. True: ask again.
+  // Returns when a check has completed, one of wake_fds is readable, or the time has passed. True: call ask() again.
   bool wait(std::span<const int> wake_fds, std::uint32_t timeout_ms);
 
  private:
@@ -44,36 +44,36 @@ class Probes {
   bool take_finished();
 
   const Curl& curl_;
-  void* multi_;  // libcurl's
+  void* multi_;  // handle of libcurl
   std::map<std::string, std::unique_ptr<Look>> under_way_;
   SeenLately seen_;
 };
 
 struct LookSettings {
   Looker looker = Looker::agent;
-  std::vector<std::string> allowed;  // prerequisites.allow
-  std::uint64_t timeout_ms = 0;      // 0: for ever
+  std::vector<std::string> allowed;  // setting prerequisites.allow
+  std::uint64_t timeout_ms = 0;      // 0: no limit
 };
 
-// What it does to a store.
+// The store interfaces that PrerequisiteLook uses.
 using PrerequisiteStores = RolesOf<PrerequisiteStore, RecordStore, JournalStore>;
 
 class PrerequisiteLook {
  public:
   PrerequisiteLook(PrerequisiteStores, const Clock&, LookSettings);
 
-  // Jobs of the context whose turn it is. Returns when it is worth asking again, ms.
+  // Checks the due jobs of the context. Returns the time in ms until the next call is useful.
   Result<std::uint32_t> look(Id context);
-  // Until something has been seen, wake_fd is readable, or the time is over; then the jobs that waited for what was
-  // seen are judged. failed: the store did not take it; they are given out again.
+  // Waits until a check has completed, wake_fd is readable, or the time has passed; then evaluates the jobs that waited
+  // for the results. failed: called if the store returned an error; the store returns the jobs again later.
   void wait(int wake_fd, std::uint32_t timeout_ms, const std::function<void(Id, const Error&)>& failed);
 
  private:
-  enum class Seen { yes, no, later };  // later: it is being looked at
+  enum class Seen { yes, no, later };  // later: the check is under way
 
   Result<void> judge(Id context, AwaitedPrerequisites job);
   Result<std::vector<Condition>> read_conditions(const std::vector<std::string>& texts) const;
-  // never: why it cannot come true any more.
+  // never: set to the reason if the condition cannot become true.
   Result<Seen> see(Id context, const AwaitedPrerequisites&, const Condition&, std::string& never);
   Result<bool> may_read(Id context, Id caller, Id maker);
   Result<Seen> see_key(Id context, Id caller, const std::string& key);
@@ -81,15 +81,15 @@ class PrerequisiteLook {
   Result<std::uint64_t> now_ms(Id context, const std::string& job_key);
   Seen see_network(const Condition&);
   static Seen seen_or_later(std::optional<bool>);
-  bool wait_for_looks(int wake_fd, std::uint32_t timeout_ms);  // true: something has been seen
+  bool wait_for_looks(int wake_fd, std::uint32_t timeout_ms);  // true: a check has completed
 
   PrerequisiteStores store_;
   const Clock& clock_;
   LookSettings settings_;
   FileLooks files_;
-  std::unique_ptr<Probes> probes_;                                   // made when the first job needs it
-  std::map<Id, std::uint32_t> again_ms_;                             // between two looks at one job
-  std::map<std::pair<Id, std::string>, AwaitedPrerequisites> open_;  // jobs whose conditions are being looked at
+  std::unique_ptr<Probes> probes_;                                   // created for the first job that needs it
+  std::map<Id, std::uint32_t> again_ms_;                             // interval between two checks of a job
+  std::map<std::pair<Id, std::string>, AwaitedPrerequisites> open_;  // jobs whose conditions are being checked
 };
 
 }  // namespace mycojobs

@@ -1,4 +1,4 @@
-// What was seen outside, for as long as it counts.
+// Results of checks outside of the store, kept while they are valid.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace mycojobs {
 
-constexpr std::uint64_t kLookMs = 3000;  // then the answer is no
+constexpr std::uint64_t kLookMs = 3000;  // time limit of a check, after which the result is no
 
 class SeenLately {
  public:
@@ -26,8 +26,8 @@ class SeenLately {
   }
 
  private:
-  // A yes counts for longer than a look takes: of several conditions the first one still counts when the last has been
-  // seen.
+  // A positive result is valid for longer than a check takes, so that the first of several conditions is still valid
+  // when the check of the last completes.
   static constexpr std::uint64_t kYesMs = 5000, kNoMs = 1000;
   struct Seen {
     bool yes = false;
