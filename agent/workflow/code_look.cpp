@@ -7,13 +7,14 @@
 
 namespace mycojobs::workflow {
 
-// Its first step is taken, with no state and an empty event: what happens there says nothing, but whether it loads.
+// Runs a first step with no state and an empty event. Only a failure to load is reported.
 Result<std::optional<CodeFault>> CodeLook::look(const std::string& module, const std::string& entrypoint,
                                                 const std::string& source) {
   MJ_TRY(failure, failure_of(module, entrypoint, source));
   if (!failure) return std::nullopt;
   if (failure->kind != StepFailureKind::load) {
-    // Of the step, or of the top level? A function of the library has the same top level and no step to speak of.
+    // The failure may belong to the step or to the top level. A library function as entrypoint has the same top level
+    // and a trivial step.
     MJ_TRY(top, failure_of(module, "rawequal", source));
     if (!top || top->kind == StepFailureKind::value || top->kind == StepFailureKind::script) return std::nullopt;
     failure = std::move(top);
@@ -29,7 +30,7 @@ Result<std::optional<StepFailure>> CodeLook::failure_of(const std::string& modul
                                                         const std::string& source) {
   auto program = Program::make(1, module, entrypoint, source);
   if (!program) {
-    if (program.error().code != Code::too_large) return std::nullopt;  // the manifest's reader says it
+    if (program.error().code != Code::too_large) return std::nullopt;  // the reader of the manifest reports it
     return StepFailure{StepFailureKind::load, program.error().message, {}};
   }
   StepRequest request;
@@ -42,7 +43,7 @@ Result<void> CodeLook::check(const WorkflowManifest& manifest) {
   std::string faults;
   for (const WorkflowSpec& spec : manifest.workflows) {
     const auto source = manifest.code.find(spec.module);
-    if (source == manifest.code.end()) continue;  // the manifest's reader says it
+    if (source == manifest.code.end()) continue;  // the reader of the manifest reports it
     MJ_TRY(fault, look(spec.module, spec.entrypoint, source->second));
     if (!fault) continue;
     const std::string at = spec.module + (fault->line == 0 ? "" : ":" + std::to_string(fault->line));

@@ -1,5 +1,5 @@
-// Whether the code of workflows can be run at all: it is loaded, its top level is run, its entrypoint is looked for. No
-// step counts: what one does says nothing about the next. Safe to share between threads.
+// Checks whether the code of workflows can run: loads the code, runs its top level, and looks up its entrypoint. The
+// result of a step is ignored, since it does not predict the next step. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -13,18 +13,19 @@ namespace mycojobs::workflow {
 
 struct CodeFault {
   std::string message;
-  std::uint32_t line = 0;      // of the source; 0: of none
-  bool no_entrypoint = false;  // it loads, and has no such function
+  std::uint32_t line = 0;      // of the source; 0: unknown
+  bool no_entrypoint = false;  // the code loads, but has no such function
 };
 
 class CodeLook {
  public:
   explicit CodeLook(EngineOptions options) : engine_(std::move(options)) {}
 
-  // Nothing: it can be run, or is too long, which the manifest's reader says. Errors: the engine's.
+  // Returns no value if the code can run, or is too long, which the reader of the manifest reports. Errors: those of
+  // the engine.
   Result<std::optional<CodeFault>> look(const std::string& module, const std::string& entrypoint,
                                         const std::string& source);
-  // All workflows of a manifest. Errors: invalid (path, module and line of each fault), the engine's.
+  // Checks all workflows of a manifest. Errors: `invalid` (path, module and line of each fault), those of the engine.
   Result<void> check(const WorkflowManifest&);
 
  private:

@@ -23,7 +23,7 @@ StepTime WorkflowEngine::time_for(const ProcessKind& kind) const {
   return time;
 }
 
-// Of the owner that has the most idle processes the one that was used longest ago.
+// Removes the least recently used process of the owner with the most idle processes.
 std::unique_ptr<EngineProcess> WorkflowEngine::pop_replaced() {
   std::map<std::pair<std::uint64_t, std::uint64_t>, std::size_t> held;
   for (const Idle& each : idle_) ++held[{each.kind.context, each.kind.owner}];
@@ -38,7 +38,7 @@ std::unique_ptr<EngineProcess> WorkflowEngine::pop_replaced() {
 }
 
 Result<std::unique_ptr<EngineProcess>> WorkflowEngine::take(const ProcessKind& kind) {
-  std::unique_ptr<EngineProcess> replaced;  // is killed when the lock is not held
+  std::unique_ptr<EngineProcess> replaced;  // killed after the lock is released
   {
     std::unique_lock lock(mutex_);
     freed_.wait(lock, [&] { return !idle_.empty() || running_ < std::max<std::size_t>(options_.processes, 1); });
@@ -66,7 +66,7 @@ Result<std::unique_ptr<EngineProcess>> WorkflowEngine::take(const ProcessKind& k
   return fail(std::move(process).error(), "workflow engine");
 }
 
-// nullptr: it is gone.
+// nullptr: the process has ended
 void WorkflowEngine::give_back(const ProcessKind& kind, std::unique_ptr<EngineProcess> process) {
   {
     const std::lock_guard lock(mutex_);

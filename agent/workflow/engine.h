@@ -1,15 +1,15 @@
-// Runs steps of workflows in processes without rights (mycojobs-workflowhost), and takes whatever happens there as an
-// answer or an error. What a step answers depends on its program and its request alone; docs/workflows/lua.md has the
-// rules that hold for its code.
+// Runs steps of workflows in unprivileged processes (mycojobs-workflowhost). Every event of such a process becomes an
+// answer or an error. The answer of a step depends only on its program and its request; docs/workflows/lua.md has the
+// rules for workflow code.
 //
-//   step()      an idle process of the same kind, or a new one, which may take the place of an idle process of another
-//               kind; at most `processes`, a caller that finds all of them busy waits. Contexts, owners and limits
-//               share no process
-//   fault       a process that died or spoke nonsense is killed, and the step is run once more by a new one
-//   hang        a step that takes more time than it may is an error, no answer: the process is killed, and the caller
-//               tries again later. Only the count of work, which is the same everywhere, fails a step
+//   step()      Uses an idle process of the same kind, or starts a new one, which may replace an idle process of
+//               another kind. There are at most `processes`; a caller waits while all are busy. Processes are not
+//               shared between contexts, owners or limits.
+//   fault       A process that dies or sends invalid data is killed, and the step is run once more by a new process.
+//   hang        A step over its time is an error, not an answer: the process is killed, and the caller retries later.
+//               Only the instruction count, which is the same everywhere, makes a step fail.
 //
-// Safe to share between threads.
+// Thread-safe.
 #pragma once
 
 #include <atomic>
@@ -31,12 +31,12 @@ inline constexpr std::uint64_t kStandardInstructions = 50'000'000;
 struct EngineOptions {
   std::string program;  // path of mycojobs-workflowhost
   std::uint64_t instructions = kStandardInstructions, memory_bytes = 64ULL << 20;
-  StepTime time = {};  // CPU time: of kStandardInstructions; of more in proportion
+  StepTime time = {};  // CPU time for kStandardInstructions; scaled for more instructions
   std::uint32_t start_ms = 10000;
   std::size_t processes = 4;
 };
 
-// What the steps of a process have in common.
+// The properties that all steps of a process share.
 struct ProcessKind {
   std::uint64_t context = 0, owner = 0;
   std::uint64_t instructions = 0, memory_bytes = 0;
@@ -48,17 +48,17 @@ class WorkflowEngine {
  public:
   explicit WorkflowEngine(EngineOptions options) : options_(std::move(options)) {}
 
-  // A step that fails is an answer (StepAnswer::failure). Errors say nothing about it: too_large, the request;
-  // unavailable, the step hung or processes died twice: try again later; unsupported, they cannot be confined here; io,
-  // not started.
+  // A step that fails is an answer (StepAnswer::failure). Errors do not depend on the step: `too_large` (the request),
+  // `unavailable` (the step hung, or processes died twice; retry later), `unsupported` (processes cannot be confined on
+  // this host), `io` (the process could not be started).
   Result<StepAnswer> step(const Program&, const StepRequest&);
   Result<StepAnswer> step(const Program&, const StepRequest&, const ProcessKind&);
-  // Of the engine: part of what a replay depends on. Starts a process if none is idle.
+  // Returns the name of the engine, which is part of the input of a replay. Starts a process if none is idle.
   Result<std::string> name();
-  // Ends the steps that run, with an error; from now on there are no others. Any thread.
+  // Ends running steps with an error and rejects further steps. Thread-safe.
   void stop() { stopped_ = true; }
 
-  std::uint64_t started() const;  // processes, ever
+  std::uint64_t started() const;  // total number of started processes
 
  private:
   struct Idle {
@@ -69,12 +69,12 @@ class WorkflowEngine {
   StepTime time_for(const ProcessKind&) const;
   Result<std::unique_ptr<EngineProcess>> take(const ProcessKind&);
   void give_back(const ProcessKind&, std::unique_ptr<EngineProcess>);
-  std::unique_ptr<EngineProcess> pop_replaced();  // with the lock held
+  std::unique_ptr<EngineProcess> pop_replaced();  // requires the lock
 
   EngineOptions options_;
   mutable std::mutex mutex_;
   std::condition_variable freed_;
-  std::list<Idle> idle_;  // the last used first
+  std::list<Idle> idle_;  // most recently used first
   std::size_t running_ = 0;
   std::uint64_t started_ = 0;
   std::atomic<bool> stopped_{false};

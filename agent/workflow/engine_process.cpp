@@ -21,10 +21,11 @@
 namespace mycojobs::workflow {
 namespace {
 
-constexpr int kDeathMs = 500;           // between the end of its socket and its own
-constexpr std::uint64_t kLookMs = 100;  // between two looks at its CPU time, and at whether the engine is stopped
+constexpr int kDeathMs = 500;           // time between the end of its socket and the end of the process
+constexpr std::uint64_t kLookMs = 100;  // interval between checks of the CPU time and of `stopped`
 
-// Above the numbers that the host gets them as: a copy must not overwrite another one's source.
+// Moves a descriptor above the numbers that the host receives, so that a copy does not overwrite the source of another
+// copy.
 Result<Fd> moved_up(Fd fd) {
   Fd up(::fcntl(fd.get(), F_DUPFD_CLOEXEC, 10));
   if (!up) return fail(Code::io, "descriptors: " + errno_text(errno));
@@ -104,7 +105,7 @@ Result<StepAnswer> EngineProcess::step(const Program& program, std::string_view 
     MJ_TRY(kind, receive_frame(calls_, payload));
     if (kind == WireKind::answer) return decode_answer(payload);
     if (kind != WireKind::unknown) break;
-    has_.clear();  // it keeps what was used last
+    has_.clear();  // the process keeps only the most recently used programs
   }
   return fail(Code::internal, "it spoke nonsense");
 }
@@ -172,7 +173,7 @@ Result<WireKind> EngineProcess::receive_frame(std::uint32_t call, std::string& p
   return kind;
 }
 
-// Its end of the socket is gone.
+// Called after the process has closed its end of the socket.
 tl::unexpected<Error> EngineProcess::died() {
   pollfd end{child_.pidfd.get(), POLLIN, 0};
   const bool gone = ::poll(&end, 1, kDeathMs) > 0;

@@ -34,7 +34,7 @@ Result<mycojobs::StepAnswer> Engines::step(const WorkflowSpec& workflow, const W
                          request.counting};
   auto answer = engine_.step(program, wire_request(request), kind);
   if (answer) return kernel_answer(std::move(*answer));
-  // It would be too large every time.
+  // The request would be too large in every attempt.
   if (answer.error().code == Code::too_large) return StepError{"value", answer.error().message, 0};
   return tl::unexpected(std::move(answer).error());
 }

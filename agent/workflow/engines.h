@@ -1,6 +1,6 @@
-// Steps of manifests' code, as the kernel (domain/workflow_decide.h) asks for them: the request goes to a process of
-// the engine that has the workflow's owner and limits, the answer comes back as the kernel has it. Safe to share
-// between threads.
+// Runs the steps of a manifest's code for the kernel (domain/workflow_decide.h). A request goes to a process of the
+// engine that belongs to the owner and limits of the workflow; the answer is converted to the kernel's type.
+// Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -12,25 +12,25 @@
 
 namespace mycojobs::workflow {
 
-// The code of a workflow, for WorkflowEngine::step(). Error: as Program::make().
+// Returns the code of a workflow for WorkflowEngine::step(). Errors: those of Program::make().
 Result<Program> program_of(std::uint64_t context, const WorkflowSpec&, const WorkflowManifest&);
-// The kernel's names of what both sides have.
+// Conversions between the kernel's types and the engine's types.
 StepRequest wire_request(const mycojobs::StepRequest&);
 mycojobs::StepAnswer kernel_answer(StepAnswer);
 
 class Engines {
  public:
-  // options: but for the limits, which each workflow has. context: whose code it is.
+  // options: without the limits, which each workflow has. context: owner of the code.
   Engines(EngineOptions options, std::uint64_t context) : engine_(std::move(options)), context_(context) {}
 
-  // A request that is too large fails its step. Errors: the others of WorkflowEngine::step(), and those of
-  // program_of(); they say nothing about the code.
+  // A request that is too large fails its step. Other errors of WorkflowEngine::step() and those of program_of() do not
+  // depend on the code.
   Result<mycojobs::StepAnswer> step(const WorkflowSpec&, const WorkflowManifest&, const mycojobs::StepRequest&);
-  // For simulate() and verify_replay(), which have no place for an error: it becomes a failure of the step and stays in
-  // trouble(), and their answer is worth nothing. Refers to this.
+  // For simulate() and verify_replay(), which cannot return errors: an error becomes a failure of the step and is
+  // stored in trouble(); their result is then invalid. The function must not outlive this object.
   mycojobs::WorkflowEngine as_function();
   std::optional<Error> trouble() const;
-  void stop() { engine_.stop(); }  // as WorkflowEngine's
+  void stop() { engine_.stop(); }  // same as WorkflowEngine::stop()
 
  private:
   WorkflowEngine engine_;

@@ -41,7 +41,7 @@ void put_optional(std::string& out, const std::optional<std::string>& value) {
 
 tl::unexpected<Error> wrong(const std::string& why) { return fail(Code::invalid, "answer: " + why); }
 
-// The field as this type of JSON, once; what is left at the end is unknown.
+// Removes and returns a field of this type. Fields that are left at the end are unknown.
 Result<json> take(json& from, const char* name, json::value_t type) {
   const auto found = from.find(name);
   if (found == from.end() || found->type() != type) return wrong(std::string(name) + " is missing or of another type");

@@ -1,5 +1,5 @@
-// One step of a workflow as values: what is asked, what is answered, and both in deterministic CBOR, as
-// executors/lua/workflowhost/wire.h has them. Pure; any thread.
+// The request and the answer of a workflow step, and their encoding in deterministic CBOR as in
+// executors/lua/workflowhost/wire.h. No side effects; thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -12,11 +12,11 @@
 
 namespace mycojobs::workflow {
 
-// The code of a workflow. Two programs are the same if name, entrypoint and source are.
+// The code of a workflow. Two programs are equal if name, entrypoint and source are equal.
 class Program {
  public:
-  // context: whose it is; programs of several contexts never share a process. name: of its file, for messages. Error
-  // invalid: a NUL in a name, no entrypoint; too_large: the source.
+  // context: owner; programs of several contexts never share a process. name: name of the file, for messages. Errors:
+  // `invalid` (a NUL in a name, or an empty entrypoint), `too_large` (the source).
   static Result<Program> make(std::uint64_t context, std::string name, std::string entrypoint, std::string source);
 
   std::uint64_t context() const { return context_; }
@@ -31,13 +31,13 @@ class Program {
   std::string name_, entrypoint_, source_, hash_;
 };
 
-// What is a value here is its deterministic CBOR.
+// Values in these types are encoded as deterministic CBOR.
 struct StepEvent {
   std::string schema, value;
   std::optional<std::string> key;
 };
 struct StepRequest {
-  std::optional<std::string> state;  // none: a new instance
+  std::optional<std::string> state;  // empty: a new instance
   StepEvent event;
   std::optional<std::string> ctx;
 };
@@ -48,17 +48,17 @@ struct DomainEvent {
 struct StepEffect {
   std::string kind, params;
   std::uint32_t index = 0;  // in the step, from 0
-  std::string issuer_ref;   // what the code calls it; empty: nothing
+  std::string issuer_ref;   // name that the code gives the effect; empty: no name
 };
 
-// The step failed, and will fail in the same way again: that is the instance's affair.
+// The reason of a failed step, which would fail again in the same way. The failure belongs to the instance.
 enum class StepFailureKind : std::uint8_t {
-  script,  // its code raised an error
-  limit,   // more instructions than a step may take, or no end after two attempts
-  memory,  // more memory
-  output,  // too much was returned, or too many effects or events
-  load,    // its code could not be loaded
-  value,   // what came or was returned has no place in CBOR or in Lua, or has not the shape of an answer
+  script,  // the code raised an error
+  limit,   // the instruction limit was exceeded, or the step did not end in two attempts
+  memory,  // the memory limit was exceeded
+  output,  // too much output, or too many effects or events
+  load,    // the code could not be loaded
+  value,   // an input or output value cannot be represented in CBOR or Lua, or an answer has the wrong structure
 };
 std::string_view to_string(StepFailureKind);
 struct StepFailure {
@@ -68,16 +68,16 @@ struct StepFailure {
 };
 
 struct StepAnswer {
-  std::optional<std::string> state;  // none: it has ended (a cell is deleted)
+  std::optional<std::string> state;  // empty: the instance has ended (a cell is deleted)
   std::vector<DomainEvent> domain_events;
   std::vector<StepEffect> effects;
   std::optional<std::string> annotations;
-  std::optional<StepFailure> failure;  // if it is there, nothing else is
+  std::optional<StepFailure> failure;  // if set, all other fields are empty
 };
 
-// Error too_large.
+// Error: `too_large`.
 Result<std::string> encode_request(const StepRequest&);
-// Of a process that nobody trusts: all that an answer promises is looked at. Error invalid.
+// Decodes the answer of an untrusted process and checks all its properties. Error: `invalid`.
 Result<StepAnswer> decode_answer(std::string_view cbor);
 
 }  // namespace mycojobs::workflow
