@@ -1,4 +1,5 @@
-// A descriptor that can be read once a time is over: what wakes a thread that already waits, from another one.
+// A timer whose descriptor becomes readable after a time. Another thread can set it to wake a thread that already
+// waits.
 #pragma once
 
 #include <sys/timerfd.h>
@@ -14,13 +15,13 @@ namespace mycojobs {
 class Alarm {
  public:
   Alarm() : timer_(::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK)) {
-    if (!timer_) std::abort();  // out of descriptors at start: nothing can run
+    if (!timer_) std::abort();  // out of descriptors at start; the program cannot run
   }
-  void in(std::uint64_t ms) {  // instead of what was set before; any thread
+  void in(std::uint64_t ms) {  // Replaces the previous time. Thread-safe.
     constexpr long kMsPerS = 1000, kNsPerMs = 1'000'000;
     itimerspec at{};
     at.it_value.tv_sec = static_cast<time_t>(ms / kMsPerS);
-    at.it_value.tv_nsec = static_cast<long>(ms % kMsPerS) * kNsPerMs + 1;  // 0 would be never
+    at.it_value.tv_nsec = static_cast<long>(ms % kMsPerS) * kNsPerMs + 1;  // 0 would disarm the timer
     ::timerfd_settime(timer_.get(), 0, &at, nullptr);
   }
   void heard() {

@@ -1,4 +1,4 @@
-// Base64 as RFC 4648 section 4 has it: with padding, without line ends. By libsodium.
+// Base64 as in RFC 4648 section 4, with padding and without line breaks, from libsodium.
 #pragma once
 
 #include <optional>
@@ -8,7 +8,7 @@
 namespace mycojobs {
 
 std::string encode_base64(std::string_view bytes);
-// Nothing: it is not base64, or its last bits are not 0.
+// Returns no value if the text is not base64, or if its unused bits are not 0.
 std::optional<std::string> decode_base64(std::string_view text);
 
 }  // namespace mycojobs

@@ -1,4 +1,4 @@
-// The real clock.
+// The system clock.
 #pragma once
 
 #include "mycojobs/clock.h"

@@ -1,4 +1,4 @@
-// Numbers of things, as people say them: "1 job", "2 jobs".
+// Formats a count with its noun: "1 job", "2 jobs".
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 namespace mycojobs {
 
-// many: where an s at the end does not make it.
+// many: the plural, if it is not formed with an s.
 inline std::string counted(std::uint64_t count, std::string_view one, std::string_view many = {}) {
   std::string text = std::to_string(count) + ' ';
   if (count == 1) return text.append(one);

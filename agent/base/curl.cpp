@@ -7,7 +7,7 @@
 namespace mycojobs {
 namespace {
 
-constexpr const char* kLibrary = "libcurl.so.4";  // its ABI since 2006
+constexpr const char* kLibrary = "libcurl.so.4";  // ABI since 2006
 
 template <class Function>
 bool find(void* library, const char* name, Function& into) {

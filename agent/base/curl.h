@@ -1,6 +1,5 @@
-// libcurl, loaded when somebody first calls anybody. It brings thirty libraries (LDAP, Kerberos, two of TLS): linked to
-// the program they were half of the time that each of our commands takes to start, and memory of agents that call
-// nobody.
+// Loads libcurl on first use. libcurl depends on thirty libraries (LDAP, Kerberos, two of TLS). If they were linked to
+// the program, they would take half of the start time of each command, and memory of agents that make no calls.
 #pragma once
 
 #include <curl/curl.h>
@@ -9,7 +8,7 @@
 
 namespace mycojobs {
 
-// Each function as curl.h declares it.
+// The functions as declared by curl.h.
 struct Curl {
   decltype(&::curl_easy_init) easy_init;
   decltype(&::curl_easy_cleanup) easy_cleanup;
@@ -29,7 +28,8 @@ struct Curl {
   decltype(&::curl_multi_info_read) multi_info_read;
 };
 
-// Any thread; it stays loaded. Errors: io (it is not there, or does not start: asked again, it is tried again).
+// Returns the functions; the library stays loaded. Error `io`: the library is missing or cannot be loaded; the next
+// call tries again. Thread-safe.
 Result<const Curl*> load_curl();
 
 }  // namespace mycojobs

@@ -20,13 +20,13 @@ namespace mycojobs {
 namespace {
 
 constexpr std::string_view kHead =
-    "mycojobs-ed25519-secret:";  // of a key file; 64 characters of hex follow, and a line's end
+    "mycojobs-ed25519-secret:";  // start of a key file; 64 hex characters and a newline follow
 constexpr std::size_t kSeedHex = 2 * std::size_t{crypto_sign_ed25519_SEEDBYTES};
 
-// The library's generator is ready, whoever needs it first.
+// Initialises the library on first use.
 void begin() {
   static const bool kReady = ::sodium_init() >= 0;
-  if (!kReady) std::abort();  // it has no source of random numbers: no key of ours would be one
+  if (!kReady) std::abort();  // no source of random numbers: keys would not be secret
 }
 
 const unsigned char* raw(std::string_view bytes) { return reinterpret_cast<const unsigned char*>(bytes.data()); }
@@ -68,7 +68,7 @@ SigningKey SigningKey::make() {
   begin();
   std::string key(crypto_sign_ed25519_PUBLICKEYBYTES, '\0'), secret(crypto_sign_ed25519_SECRETKEYBYTES, '\0');
   ::crypto_sign_ed25519_keypair(raw(key), raw(secret));
-  std::string seed(secret.substr(0, crypto_sign_ed25519_SEEDBYTES));  // what RFC 8032 calls the private key
+  std::string seed(secret.substr(0, crypto_sign_ed25519_SEEDBYTES));  // the private key of RFC 8032
   ::sodium_memzero(secret.data(), secret.size());
   return SigningKey(std::move(seed));
 }

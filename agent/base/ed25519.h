@@ -1,5 +1,5 @@
-// Signatures by ed25519 (RFC 8032), by libsodium. Keys and signatures are texts: lower-case hex of 32 and 64 bytes.
-// Threads: any.
+// Ed25519 signatures (RFC 8032), from libsodium. Keys and signatures are lower-case hex texts of 32 and 64 bytes.
+// Thread-safe.
 #pragma once
 
 #include <string>
@@ -9,17 +9,18 @@
 
 namespace mycojobs {
 
-bool is_public_key(std::string_view text);  // 64 characters of lower-case hex that are a point of the curve
+bool is_public_key(std::string_view text);  // 64 lower-case hex characters that encode a point of the curve
 
 bool verify_ed25519(std::string_view public_key, std::string_view bytes, std::string_view signature);
 
-// A pair of keys. The secret half is wiped from memory with it, and is never shown.
+// A key pair. The destructor wipes the secret half from memory; the secret half is never shown.
 class SigningKey {
  public:
-  static SigningKey make();  // a new one
-  // As save() wrote it. Errors: not_found, io, denied (others may read the file; names the chmod), invalid.
+  static SigningKey make();  // Creates a new key pair.
+  // Reads a file that save() wrote. Errors: `not_found`, `io`, `denied` (other users can read the file; names the
+  // chmod), `invalid`.
   static Result<SigningKey> load(const std::string& file);
-  // A new file, readable by its owner alone. Errors: conflict (it is there), io.
+  // Writes a new file that only its owner can read. Errors: `conflict` (the file exists), `io`.
   Result<void> save(const std::string& file) const;
 
   ~SigningKey();

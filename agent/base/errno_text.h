@@ -1,4 +1,4 @@
-// "EACCES (Permission denied)" for messages that a person reads.
+// Formats an errno for messages: "EACCES (Permission denied)".
 #pragma once
 
 #include <cstring>
@@ -8,7 +8,7 @@ namespace mycojobs {
 
 inline std::string errno_text(int error) {
   const char* name = ::strerrorname_np(error);
-  if (name == nullptr) return "errno " + std::to_string(error);  // a number that means nothing here
+  if (name == nullptr) return "errno " + std::to_string(error);  // unknown number
   return std::string(name) + " (" + ::strerrordesc_np(error) + ")";
 }
 

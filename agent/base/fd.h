@@ -1,4 +1,4 @@
-// A descriptor with one owner, and how all bytes go through one.
+// A descriptor with one owner, and functions that write complete texts to descriptors.
 #pragma once
 
 #include <sys/socket.h>
@@ -37,8 +37,8 @@ class Fd {
   int fd_ = -1;
 };
 
-// All of a text into a blocking descriptor. False: not all of it was written; errno says why. Interruptions by signals
-// are passed over.
+// Writes a whole text to a blocking descriptor. Returns false if it was not written completely; errno has the reason.
+// Retries after signals.
 inline bool write_all(int fd, std::string_view bytes) {
   while (!bytes.empty()) {
     const ssize_t written = ::write(fd, bytes.data(), bytes.size());
@@ -48,9 +48,9 @@ inline bool write_all(int fd, std::string_view bytes) {
   return true;
 }
 
-// Bytes on a stream socket, and a descriptor along with the first of them. As send(2) with MSG_NOSIGNAL; -1 and errno
-// as there. descriptor: -1, none; else it has gone along if any byte has, and the receiver has one of its own. bytes:
-// not empty.
+// Sends bytes on a stream socket, with a descriptor attached to the first byte. Returns the same as send(2) with
+// MSG_NOSIGNAL, including -1 and errno. descriptor: -1 sends no descriptor; otherwise the receiver gets a copy if any
+// byte was sent. REQUIRES: bytes is not empty.
 inline ssize_t send_bytes(int socket, std::string_view bytes, int descriptor = -1) {
   if (descriptor < 0) return ::send(socket, bytes.data(), bytes.size(), MSG_NOSIGNAL);
   iovec part{const_cast<char*>(bytes.data()), bytes.size()};

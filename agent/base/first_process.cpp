@@ -10,7 +10,8 @@
 namespace mycojobs {
 namespace {
 
-// All but those that a fault of our own raises: blocked, they would end us with no word.
+// Returns all signals except those of a fault of this process, which would end the process without a report if they
+// were blocked.
 sigset_t watched_signals() {
   sigset_t set;
   sigfillset(&set);
@@ -18,7 +19,7 @@ sigset_t watched_signals() {
   return set;
 }
 
-// Every child that has ended; leaves if `program` is one of them.
+// Reaps all ended children. Exits if `program` is one of them.
 void reap(pid_t program) {
   for (;;) {
     int status = 0;
@@ -32,9 +33,9 @@ void reap(pid_t program) {
   for (;;) {
     siginfo_t signal{};
     const int number = ::sigwaitinfo(&watched, &signal);
-    // SI_KERNEL: a terminal's, which its whole process group has got.
+    // SI_KERNEL: sent by a terminal to its whole process group.
     if (number > 0 && number != SIGCHLD && signal.si_code != SI_KERNEL) ::kill(program, number);
-    // Also after another signal: one SIGCHLD stands for any number of ends.
+    // Also after another signal, since one SIGCHLD can stand for several ended children.
     reap(program);
   }
 }
@@ -43,7 +44,7 @@ void reap(pid_t program) {
 
 void leave_first_process_behind() {
   if (::getpid() != 1) return;
-  std::signal(SIGCHLD, SIG_DFL);  // NOLINT(cert-err33-c): if it were ignored, nobody would learn of ends
+  std::signal(SIGCHLD, SIG_DFL);  // NOLINT(cert-err33-c): an ignored SIGCHLD would hide ended children
   const sigset_t watched = watched_signals();
   sigset_t before;
   ::sigprocmask(SIG_BLOCK, &watched, &before);

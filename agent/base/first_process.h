@@ -1,17 +1,19 @@
-// Process 1 of a pid namespace, as in a container: whoever is orphaned there becomes its child, and a signal without a
-// handler does not reach it.
+// Support for running as process 1 of a pid namespace, as in a container: orphaned processes become children of process
+// 1, and signals without a handler do not reach it.
 #pragma once
 
 namespace mycojobs {
 
-// Call it first in main(), before there are threads. In process 1 it forks and returns in the child alone, which goes
-// on as a program like any other; nobody's exit status can be taken from it. Process 1 stays behind:
+// Must be called first in main(), before threads are created. In process 1 it forks and returns only in the child,
+// which continues as a normal program: the reaping of orphans cannot take the exit status of its own children. Process
+// 1 handles:
 //
-//   signals   passes on what it is sent by processes; what a terminal sends goes to the child anyway
-//   orphans   reaps each
-//   end       leaves with the child's exit code (128 + signal), and the kernel ends what is left in the namespace
+//   signals   forwards signals from processes; signals of a terminal reach the child directly
+//   orphans   reaps them
+//   end       exits with the child's exit code (128 + signal); the kernel then ends the rest of the namespace
 //
-// Elsewhere it does nothing. If it cannot fork it says so and goes on in process 1, which then reaps nobody.
+// In any other process it does nothing. If the fork fails, it reports that and returns in process 1, which then reaps
+// no orphans.
 void leave_first_process_behind();
 
 }  // namespace mycojobs

@@ -59,7 +59,7 @@ bool is_hex(std::string_view text, std::size_t digits) {
 
 std::string random_bytes(std::size_t bytes) {
   std::string raw(bytes, '\0');
-  // More than 256 bytes may come in parts. Without the generator nothing here can be trusted.
+  // More than 256 bytes may be returned in parts. Without the generator no key or id would be safe.
   for (std::size_t filled = 0; filled < bytes;) {
     const ssize_t got = ::getrandom(raw.data() + filled, bytes - filled, 0);
     if (got > 0) filled += static_cast<std::size_t>(got);

@@ -1,4 +1,4 @@
-// Random identifiers, from the kernel's generator.
+// Random identifiers from the kernel's generator, and conversions of hex and decimal texts.
 #pragma once
 
 #include <cstddef>
@@ -8,14 +8,14 @@
 
 namespace mycojobs {
 
-std::string random_hex(std::size_t bytes);  // 2 characters a byte
+std::string random_hex(std::size_t bytes);  // 2 characters for each byte
 std::string random_bytes(std::size_t);
-std::string from_hex(std::string_view hex);              // empty: it is none
-bool is_hex(std::string_view text, std::size_t digits);  // so many of 0-9, a-f
+std::string from_hex(std::string_view hex);              // empty: not hex
+bool is_hex(std::string_view text, std::size_t digits);  // exactly `digits` characters of 0-9, a-f
 std::string to_hex(std::string_view bytes);
-// "%20" and the like as what they mean; what is none stays.
+// Decodes "%20" and similar sequences; invalid sequences are kept.
 std::string percent_decoded(std::string_view text);
-// Decimal text to a number; nothing but digits, no sign, no blanks, no overflow.
+// Parses a decimal number that consists of digits only. Returns false for signs, blanks or an overflow.
 bool parse_u64(std::string_view text, std::uint64_t& out);
 
 }  // namespace mycojobs

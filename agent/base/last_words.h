@@ -17,7 +17,8 @@ namespace mycojobs {
 
 inline constexpr int kBugExit = 70, kShortageExit = 71;
 
-// "mycojobs: a bug: vector::at ...", as one write. Call it where an exception is being handled. Returns the exit code.
+// Writes "mycojobs: a bug: vector::at ..." with one write and returns the exit code. Must be called while an exception
+// is being handled.
 inline int say_last_words(std::string_view program) noexcept {
   std::string_view what = "an exception that is none of the library's";
   const Shortage* shortage = nullptr;
@@ -50,7 +51,8 @@ inline int say_last_words(std::string_view program) noexcept {
   return shortage != nullptr ? kShortageExit : kBugExit;
 }
 
-// For the mains of helpers: at once, without exit handlers, since some of them fork and each child would run them.
+// For the main functions of helpers. Exits without exit handlers, since some helpers fork and each child would run
+// them.
 [[noreturn]] inline void leave_with_last_words(std::string_view program) noexcept { ::_exit(say_last_words(program)); }
 
 }  // namespace mycojobs

@@ -29,7 +29,7 @@ std::optional<std::string> read_part(int file, std::uint64_t offset, std::size_t
 
 constexpr std::size_t aligned(std::size_t size, std::size_t to) { return (size + to - 1) / to * to; }
 
-// In one segment of notes.
+// Searches one segment of notes.
 std::optional<std::string> find_in(std::string_view notes, std::size_t align, std::string_view owner,
                                    std::uint32_t type) {
   Elf64_Nhdr header;

@@ -1,13 +1,13 @@
-// Which build of a helper program runs. A program may hold libraries of the system that were linked from archives: it
-// is cheaper to fork, and goes on running old code when the system's libraries are updated. So it says in a note of
-// its ELF file what was installed when it was linked, and what is to run instead once that has changed:
+// Selects the build of a helper program. A program may contain system libraries that were linked from archives. Such a
+// program is faster to fork, but does not receive updates of the system's libraries. A note of its ELF file therefore
+// lists the libraries that were installed at link time, and the program to run after one of them has changed:
 //
 //   note, owner "mycojobs", type 1, text in lines:
 //   else NAME          the same program with the system's shared libraries, in the same folder
-//   never REASON       the archives were not of the installed build even then
-//   BUILD-ID PATH      of each library, in hex: as it was installed
+//   never REASON       the archives did not match the installed build even at link time
+//   BUILD-ID PATH      for each library: its build id in hex, as it was installed
 //
-// The note is written by cmake/linked_note.cmake at each build. A program without one has nothing linked in.
+// cmake/linked_note.cmake writes the note at each build. A program without a note contains no system libraries.
 #pragma once
 
 #include <string>
@@ -16,17 +16,17 @@
 namespace mycojobs {
 
 struct Build {
-  std::string program;             // what is to run
-  bool linked = false;             // with libraries of the system in it, each the same build as the installed one
-  std::string why_not;             // another one runs: which library has changed, or why none was the same
-  std::vector<std::string> files;  // of the installed libraries that it was compared with
+  std::string program;             // program to run
+  bool linked = false;             // contains system libraries, each of the same build as the installed library
+  std::string why_not;             // reason for another program: the changed library, or why no library matched
+  std::vector<std::string> files;  // installed libraries that were compared
 };
 
-// Reads the program's note and the installed libraries, each time anew: some 50 us. What cannot be read counts as
+// Reads the program's note and the installed libraries in each call, which takes about 50 us. Unreadable files count as
 // changed.
 Build installed_build(const std::string& program);
 
-// Of an ELF file, in hex; empty: it has none, or cannot be read.
+// Returns the build id of an ELF file in hex; empty: the file has no build id or cannot be read.
 std::string build_id(const std::string& path);
 
 }  // namespace mycojobs

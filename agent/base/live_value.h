@@ -1,5 +1,5 @@
-// A value that one thread replaces while others read it, as a reload of the configuration does. Copies of a LiveValue
-// share the value.
+// A value that one thread replaces while others read it, for example when the configuration is reloaded. Copies of a
+// LiveValue share the value.
 #pragma once
 
 #include <memory>
@@ -17,7 +17,7 @@ class LiveValue {
     replace(std::move(value));
   }
 
-  // Any thread. Null: there is none.
+  // Returns the current value; null if there is none. Thread-safe.
   std::shared_ptr<const T> now() const {
     const std::lock_guard lock(state_->mutex);
     return state_->value;

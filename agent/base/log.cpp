@@ -35,12 +35,12 @@ spdlog::level::level_enum to_spdlog(LogLevel level) {
 
 bool json_lines = false;
 
-// One line of printable text, whatever was put into the message: controls (of both kinds), separators of lines and
-// marks that turn the direction of writing as "\n", "\x1b", "\xc2\x9b"; the rest as it is.
+// Escapes a message to one line of printable text. Control characters (C0 and C1), line separators and marks that
+// change the writing direction become "\n", "\x1b", "\xc2\x9b"; other characters are unchanged.
 std::string escaped(std::string_view text) {
   const auto at = [text](std::size_t i) { return i < text.size() ? static_cast<unsigned char>(text[i]) : 0U; };
   std::string out;
-  std::size_t codes = 0;  // bytes from here on that are written as numbers
+  std::size_t codes = 0;  // number of bytes from here on that are escaped
   for (std::size_t i = 0; i < text.size(); ++i) {
     const auto byte = at(i), second = at(i + 1), third = at(i + 2);
     if (byte < ' ' || byte == 0x7f) codes = std::max<std::size_t>(codes, 1);
@@ -79,11 +79,11 @@ void write_line(LogLevel level, std::string_view component, std::string_view mes
           .count();
   const nlohmann::json line = {
       {"ts_ms", now}, {"level", kWords[static_cast<int>(level)]}, {"component", component}, {"message", message}};
-  // ASCII alone: a terminal that is shown the file meets no control of the second kind either.
+  // ASCII only, so that a terminal that shows the file receives no C1 control characters.
   logger().log(to_spdlog(level), "{}", line.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace));
 }
 
-// The same line again says nothing new: it is written once, then counted, and the count is written every kEvery.
+// Suppresses repeated lines: a line is written once, then counted, and the count is written every kEvery.
 class Repeats {
  public:
   void say(LogLevel level, std::string_view component, std::string_view message) {
@@ -113,9 +113,9 @@ class Repeats {
   static constexpr std::size_t kMostLines = 500;
   struct Line {
     LogLevel level;
-    std::size_t component;  // how long it is in the key
+    std::size_t component;  // length of the component in the key
     std::chrono::steady_clock::time_point since;
-    std::uint64_t again;  // since then
+    std::uint64_t again;  // number of repetitions since then
   };
   using Lines = std::map<std::string, Line>;
 
@@ -140,7 +140,7 @@ class Repeats {
 
   std::mutex mutex_;
   Lines lines_;
-  std::deque<Lines::iterator> order_;  // by `since`
+  std::deque<Lines::iterator> order_;  // sorted by `since`
 };
 
 Repeats& repeats() {
@@ -156,7 +156,7 @@ void init_log(LogLevel level, LogFormat format) {
   repeats().forget();
   json_lines = format == LogFormat::json || (format == LogFormat::automatic && ::isatty(STDERR_FILENO) == 0);
   logger().set_level(to_spdlog(level));
-  // spdlog has no JSON formatter: the line is made here, and the pattern passes it through.
+  // spdlog has no JSON formatter, so the line is formatted here and the pattern passes it through.
   logger().set_pattern(json_lines ? "%v" : "%H:%M:%S.%e %^%-5l%$ %v");
   if (std::getenv("NO_COLOR") != nullptr && !json_lines) logger().set_pattern("%H:%M:%S.%e %-5l %v");
 }

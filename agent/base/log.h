@@ -1,5 +1,5 @@
-// The program's own log, on stderr: text on a terminal, JSON lines otherwise. Output of jobs never goes here; what else
-// outsiders wrote (keys, names, errors) is escaped: a message is one line and moves no cursor.
+// The program's own log on stderr: text on a terminal, JSON lines otherwise. The output of jobs is not logged here.
+// Other external text (keys, names, errors) is escaped, so that a message is one line and moves no cursor.
 #pragma once
 
 #include <fmt/core.h>

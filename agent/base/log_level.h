@@ -1,4 +1,4 @@
-// The level of the program's log, which a reload of the configuration changes.
+// The level of the program's log, which changes when the configuration is reloaded.
 #pragma once
 
 #include "base/log.h"

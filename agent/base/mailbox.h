@@ -1,4 +1,4 @@
-// Hands values to one thread that waits on a descriptor: post() from any thread, take() by the owner.
+// Passes values to a thread that waits on a descriptor. post() is thread-safe; take() belongs to the owner.
 #pragma once
 
 #include <sys/eventfd.h>
@@ -18,7 +18,7 @@ template <class T>
 class Mailbox {
  public:
   Mailbox() : event_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
-    if (!event_) std::abort();  // out of descriptors at start: nothing can run
+    if (!event_) std::abort();  // out of descriptors at start; the program cannot run
   }
   void post(T value) {
     bool first = false;
@@ -29,14 +29,14 @@ class Mailbox {
     }
     if (first) wake();
   }
-  // Everything posted so far, oldest first; does not wait.
+  // Returns all values posted so far, oldest first. Does not wait.
   std::deque<T> take() {
     std::uint64_t count = 0;
     (void)!::read(event_.get(), &count, sizeof count);
     std::lock_guard lock(mutex_);
     return std::exchange(values_, {});
   }
-  bool empty() {  // any thread
+  bool empty() {  // thread-safe
     std::lock_guard lock(mutex_);
     return values_.empty();
   }

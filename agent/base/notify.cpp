@@ -28,7 +28,7 @@ std::optional<std::uint64_t> number_in(const std::string& text) {
   return number;
 }
 
-// Source: sd_watchdog_enabled(3). The interval is meant for one process, and not for what that one starts.
+// Source: sd_watchdog_enabled(3). The interval is valid for one process only, not for its children.
 std::optional<std::uint64_t> interval(const std::string& usec, const std::string& pid) {
   if (usec.empty()) return {};
   const auto every = number_in(usec);
@@ -71,7 +71,7 @@ void ServiceManager::send(const std::string& state) const {
   if (socket_[0] == '@') address.sun_path[0] = '\0';
   const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + socket_.size());
   const Fd socket(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
-  // The manager itself reports what is lost: a start or a watchdog that runs out of time.
+  // The manager itself reports the effect of a lost datagram: a start or a watchdog that times out.
   if (socket)
     (void)!::sendto(socket.get(), state.data(), state.size(), MSG_NOSIGNAL | MSG_DONTWAIT,
                     reinterpret_cast<const sockaddr*>(&address), size);

@@ -1,8 +1,7 @@
-// Reports to the service manager how we are: sd_notify(3) without its library. A datagram for each state, to the socket
-// that NOTIFY_SOCKET names, a path or an abstract name ("@..."). Without that variable nobody listens, and nothing is
-// sent.
+// Reports the state of the process to the service manager: sd_notify(3) without its library. Each state is a datagram
+// to the socket that NOTIFY_SOCKET names, a path or an abstract name ("@..."). Without that variable nothing is sent.
 //
-// Threads: any. Nothing here blocks: a manager that does not read loses what it was sent.
+// Thread-safe. The functions do not block: a datagram is lost if the manager does not read.
 #pragma once
 
 #include <cstdint>
@@ -14,17 +13,18 @@ namespace mycojobs {
 
 class ServiceManager {
  public:
-  // As the environment has them; empty: not there. What makes no sense (an address that is none, an interval that is no
-  // number) is logged and counts as not there.
+  // Takes the values of the environment variables; empty: not set. An invalid value (not an address, an interval that
+  // is not a number) is logged and counts as not set.
   ServiceManager(std::string notify_socket, const std::string& watchdog_usec, const std::string& watchdog_pid);
   static ServiceManager of_environment();
 
-  void ready(std::string_view status) const;  // "READY=1": we serve
-  void stopping() const;                      // "STOPPING=1": we drain
+  void ready(std::string_view status) const;  // "READY=1": the process serves
+  void stopping() const;                      // "STOPPING=1": the process drains
   void alive() const;                         // "WATCHDOG=1"
-  void status(std::string_view text) const;   // one line for `systemctl status`
+  void status(std::string_view text) const;   // a line for `systemctl status`
   bool listens() const { return !socket_.empty(); }
-  // How often alive() is expected at least, halved so that one may be late; nothing: nobody watches this process.
+  // Returns the interval for calls of alive(): half of the watchdog's interval, so that one call may be late. No value:
+  // the process has no watchdog.
   std::optional<std::uint64_t> alive_every_ms() const { return alive_every_ms_; }
 
  private:

@@ -1,4 +1,4 @@
-// Whether a thread comes round: it counts, somebody else looks.
+// A liveness counter: the watched thread counts, and another thread reads the count.
 #pragma once
 
 #include <atomic>
@@ -8,7 +8,7 @@ namespace mycojobs {
 
 class Pulse {
  public:
-  void beat() { count_.fetch_add(1, std::memory_order_relaxed); }  // the thread that is watched
+  void beat() { count_.fetch_add(1, std::memory_order_relaxed); }  // called by the watched thread
   std::uint64_t count() const { return count_.load(std::memory_order_relaxed); }
 
  private:

@@ -1,4 +1,4 @@
-// SHA-256 and HMAC with it, by libsodium. One object for each text.
+// SHA-256 and HMAC-SHA-256, from libsodium. An object hashes one text.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@ class Sha256 {
  public:
   Sha256();
   void update(std::string_view bytes);
-  std::string hex();  // 64 lower-case digits; once, at the end
+  std::string hex();  // 64 lower-case digits; may be called once, at the end
 
  private:
   alignas(std::uint64_t) unsigned char state_[128];  // crypto_hash_sha256_state

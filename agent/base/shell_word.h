@@ -1,4 +1,4 @@
-// Words of commands that people copy from a message into a shell.
+// Quotes words of commands that users copy from a message into a shell.
 #pragma once
 
 #include <string>
@@ -6,8 +6,8 @@
 
 namespace mycojobs {
 
-// The word as a POSIX shell reads it, quoted if needed. A backtick becomes a printf in double quotes, since messages
-// write commands between backticks.
+// Returns the word as a POSIX shell reads it, quoted if needed. A backtick becomes a printf in double quotes, since
+// messages enclose commands in backticks.
 inline std::string shell_word(std::string_view word) {
   constexpr std::string_view kPlain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./:=,@%+";
   if (!word.empty() && word.find_first_not_of(kPlain) == std::string_view::npos) return std::string(word);

@@ -2,7 +2,7 @@
 //
 //   if (const Shortage* shortage = find_shortage(errno)) log(..., describe_shortage(*shortage));
 //
-// A shortage says nothing about the work that met it: the same work succeeds later, or on another host.
+// A shortage does not depend on the work that met it: the same work can succeed later or on another host.
 #pragma once
 
 #include <algorithm>
@@ -29,14 +29,14 @@ inline constexpr std::array<Shortage, 5> kShortages{{
      "raise the limit of memory (MemoryMax= of the unit) or of address space (ulimit -v), or use fewer slots"},
 }};
 
-// Null: the error reports no shortage.
+// Returns null if the error is not a shortage.
 inline const Shortage* find_shortage(int error) {
   const auto* found =
       std::find_if(kShortages.begin(), kShortages.end(), [error](const Shortage& row) { return row.error == error; });
   return found == kShortages.end() ? nullptr : found;
 }
 
-// "out of descriptors: raise the limit of open files ...".
+// Formats "out of descriptors: raise the limit of open files ...".
 inline std::string describe_shortage(const Shortage& shortage) {
   return std::string("out of ") + shortage.resource + ": " + shortage.remedy;
 }

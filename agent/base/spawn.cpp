@@ -53,7 +53,7 @@ Result<Child> spawn(const SpawnSpec& spec) {
   }
   Child child;
   child.pid = pid;
-  child.pidfd = Fd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));  // not reaped yet, so the pid is ours
+  child.pidfd = Fd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));  // not reaped yet, so the pid is valid
   if (!child.pidfd) {
     const int error_of_pidfd = errno;
     ::kill(pid, SIGKILL);

@@ -1,5 +1,5 @@
-// Starts helper programs: posix_spawn with an explicit environment and explicit descriptors. None of our code runs
-// between fork and exec, so that a threaded process may call it.
+// Starts helper programs: posix_spawn with an explicit environment and explicit descriptors. No code of this program
+// runs between fork and exec, so that processes with threads may call it.
 #pragma once
 
 #include <sys/types.h>
@@ -16,20 +16,21 @@ namespace mycojobs {
 struct SpawnSpec {
   std::string program;                           // a path
   std::vector<std::string> arguments;            // without argv[0]
-  std::vector<std::string> environment;          // NAME=value; nothing is inherited
-  std::vector<std::pair<int, int>> descriptors;  // {ours, theirs}; all others must be close-on-exec
+  std::vector<std::string> environment;          // NAME=value; no variable is inherited
+  std::vector<std::pair<int, int>> descriptors;  // {number here, number in the child}; all others must be close-on-exec
   std::string argv0;                             // default: program
 };
 
 struct Child {
   pid_t pid = -1;
-  Fd pidfd;  // readable when it has ended; the owner waits for it with waitid(P_PIDFD)
+  Fd pidfd;  // readable after the end of the process; the owner reaps it with waitid(P_PIDFD)
 };
 
-// Signals of the child are reset and unblocked. It has a session of its own: what a terminal (Ctrl-C) or timeout(1)
-// sends to our process group is for us alone, and we end it when we are done with it. Error: io, naming the program.
+// Starts a program. Signals of the child are reset and unblocked. The child has a session of its own, so that signals
+// of a terminal (Ctrl-C) or timeout(1) reach only the caller's process group; the caller must end the child. Error `io`
+// names the program.
 Result<Child> spawn(const SpawnSpec&);
-// Exit code, or 128 + signal. Blocks.
+// Returns the exit code, or 128 + signal. Blocks.
 int wait_child(Child&);
 
 }  // namespace mycojobs

@@ -1,5 +1,5 @@
-// The program creates all of its threads here. A host can be out of threads; the standard library would then throw,
-// which ends the process.
+// All threads of the program are created here. A host can be out of threads; the standard library would then throw,
+// which would end the process.
 //
 //   MJ_TRY(thread, start_thread([this] { loop(); }, "name"));
 //   auto result = run_beside([] { return work(); });
@@ -15,17 +15,17 @@
 
 namespace mycojobs {
 
-// Starts a thread that runs `body`. name: the thread's, of which the kernel keeps 15 bytes; empty: that of the caller.
-// Error: unavailable, with the limits that may be the reason.
+// Starts a thread that runs `body`. name: name of the thread, of which the kernel keeps 15 bytes; empty: the name of
+// the calling thread. Error `unavailable` lists the limits that may be the reason.
 Result<std::thread> start_thread(std::function<void()> body, const std::string& name = {});
 
-// Runs `work` on a thread of its own. Where none can be had the work is done by the thread that waits for the result.
+// Runs `work` on a thread of its own. If no thread can be created, the thread that waits for the result does the work.
 template <class Work>
 auto run_beside(Work&& work) {
   return std::async(std::launch::async | std::launch::deferred, std::forward<Work>(work));
 }
 
-// For tests: while an object of this class lives, start_thread() fails as on a host that is out of threads.
+// For tests: while an object of this class exists, start_thread() fails as on a host that is out of threads.
 class ThreadShortage {
  public:
   ThreadShortage();

@@ -1,9 +1,9 @@
-// A thread for work that comes in turns. What takes turns has none of its own, so that a simulation can call it:
+// A thread that runs a loop. The looping object has no thread itself, so that a simulation can call it:
 //
-//   turn()     does what is due; what it returns says how long it may rest
-//   rest()     waits for so long, or until there is something to do
-//   stop()     any thread: ends a rest, and a turn early; stopped() is true from then on
-//   ended()    if there is one: after the last turn, in the same thread
+//   turn()     does the due work and returns how long the loop may wait
+//   rest()     waits for that time, or until there is work
+//   stop()     thread-safe: ends a wait and shortens an iteration; stopped() is true afterwards
+//   ended()    optional: called after the last iteration, in the same thread
 #pragma once
 
 #include <poll.h>
@@ -25,8 +25,8 @@ namespace mycojobs {
 template <class T>
 class TurnThread {
  public:
-  // name: of the thread, its first 15 bytes; empty: that of who begins it.
-  // Where no thread can be had, started() is the error, and no turn is taken.
+  // name: name of the thread, its first 15 bytes; empty: the name of the creating thread. If no thread can be created,
+  // started() returns the error, and turn() is not called.
   explicit TurnThread(T& of, const std::string& name = {}) : of_(of) {
     auto thread = start_thread(
         [&of] {
@@ -56,13 +56,14 @@ class TurnThread {
   std::thread thread_;
 };
 
-// Until the descriptor is readable, or the time is over. False: it is over. Nothing: there is no such time.
+// Waits until the descriptor is readable or the time has passed. Returns false after the time has passed. Without `ms`
+// there is no time limit.
 inline bool wait_readable(int fd, std::optional<std::uint64_t> ms) {
   pollfd waiting{fd, POLLIN, 0};
   return ::poll(&waiting, 1, ms ? static_cast<int>(std::min<std::uint64_t>(*ms, INT_MAX)) : -1) > 0;
 }
 
-// The base of what only rests until its time is over, or until it is woken.
+// Base class of loops that wait only for their time or for wake().
 class TurnTaker {
  public:
   TurnTaker(const TurnTaker&) = delete;
@@ -80,8 +81,8 @@ class TurnTaker {
  protected:
   TurnTaker() = default;
   ~TurnTaker() = default;
-  void wake() { bell_.wake(); }            // any thread
-  int bell() const { return bell_.fd(); }  // readable when somebody has woken it
+  void wake() { bell_.wake(); }            // thread-safe
+  int bell() const { return bell_.fd(); }  // readable after wake()
   void heard() { bell_.take(); }
 
  private:

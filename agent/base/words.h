@@ -1,4 +1,4 @@
-// The words of a line.
+// Splits a line into words.
 #pragma once
 
 #include <algorithm>
@@ -8,7 +8,7 @@
 
 namespace mycojobs {
 
-// Without the blanks that part them, however many those are; "": there are none.
+// Returns the words without the blanks between them. A text without words gives an empty list.
 inline std::vector<std::string> words_of(std::string_view text, std::string_view blanks = " ") {
   std::vector<std::string> words;
   for (std::size_t at = 0; at < text.size();) {
