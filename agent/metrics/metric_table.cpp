@@ -7,7 +7,7 @@ namespace {
 
 using enum MetricKind;
 
-// Seconds. Each histogram has few: a series costs the one who scrapes it.
+// Seconds. Each histogram has few buckets, since each series has a cost for the scraper.
 const std::vector<double> kCalls{0.0005, 0.002, 0.01, 0.05, 0.2, 1, 5};
 const std::vector<double> kWaits{0.002, 0.01, 0.05, 0.2, 1, 5, 30, 120, 600, 3600};
 const std::vector<double> kRuns{0.01, 0.05, 0.2, 1, 5, 30, 120, 600, 3600};

@@ -1,5 +1,5 @@
-// The one table of metrics: what /metrics of an agent and of a coordinator prints. docs/metrics/README.md lists the
-// same; a test compares them.
+// The table of all metrics that /metrics of an agent and of a coordinator prints. docs/metrics/README.md has the same
+// list; a test compares them.
 #pragma once
 
 #include <cstddef>
@@ -18,10 +18,10 @@ enum class Metric : std::size_t {
   open_files,
   folded,
   spans,
-  // Of the store.
+  // Store.
   store_calls,
   store_errors,
-  // Of jobs.
+  // Jobs.
   submitted,
   claims,
   set_aside,
@@ -34,7 +34,7 @@ enum class Metric : std::size_t {
   leases_expired,
   moved,
   refusals,
-  // Of an agent.
+  // Agent.
   slots,
   jobs_held,
   leases_held,
@@ -44,7 +44,7 @@ enum class Metric : std::size_t {
   sandboxes,
   zygotes,
   launchers,
-  // Of a coordinator.
+  // Coordinator.
   leads,
   queue_jobs,
   queue_oldest,
@@ -74,12 +74,12 @@ struct MetricRow {
   Metric metric;
   std::string_view name;
   MetricKind kind;
-  std::string_view labels;  // separated by blanks; the first is `context` where there are several contexts
+  std::string_view labels;  // separated by blanks; the first is `context` if the metric is per context
   std::string_view where;   // agent, coordinator, both
   std::string_view help;
   std::vector<double> buckets = {};  // of a histogram
 };
-// In the order of the enum.
+// Returns the rows in the order of the enum.
 std::span<const MetricRow> metric_rows();
 
 }  // namespace mycojobs

@@ -33,7 +33,7 @@ std::string printable(std::string_view text) {
   return out;
 }
 
-// The texts of some labels, one behind the other, without memory of its own as long as they are short.
+// The concatenated texts of labels, without an allocation while they are short.
 class SeriesKey {
  public:
   explicit SeriesKey(Metrics::Labels labels) {
@@ -54,7 +54,7 @@ class SeriesKey {
     if (long_.empty()) long_.assign(short_.data(), size_);
     long_ += text;
   }
-  std::array<char, 128> short_;  // NOLINT(*-member-init): size_ says how much of it counts
+  std::array<char, 128> short_;  // NOLINT(*-member-init): only the first size_ bytes are used
   std::size_t size_ = 0;
   std::string long_;
 };
@@ -73,7 +73,7 @@ struct Table {
 struct Row {
   std::vector<std::string> labels;
   std::variant<Table<prometheus::Counter>, Table<prometheus::Gauge>, Table<prometheus::Histogram>> table;
-  mutable std::shared_mutex mutex;  // a series that is found stays while it is held
+  mutable std::shared_mutex mutex;  // protects the table; a series stays valid while the lock is held
 };
 
 class Prometheus final : public Metrics {
@@ -156,7 +156,7 @@ class Prometheus final : public Metrics {
     if (!room) add(Metric::folded, {}, 1);
   }
 
-  // False: there are too many series, and `other` was used.
+  // Returns false if there are too many series, so that `other` was used.
   template <class Series, class Use>
   static bool use_new(Row& row, Table<Series>& table, Metric metric, std::string_view key, Labels labels,
                       const Use& use) {
@@ -182,7 +182,7 @@ class Prometheus final : public Metrics {
   prometheus::Registry all_;
   std::array<Row, kMetrics> rows_;
   std::mutex measuring_;
-  double cpu_s_ = 0;  // as the counter has it
+  double cpu_s_ = 0;  // value of the counter
 };
 
 class NoMetrics final : public Metrics {

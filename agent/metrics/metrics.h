@@ -1,11 +1,11 @@
-// What a process has counted, for /metrics (Prometheus text). One object a process, made where its parts are wired and
-// handed to them; tests have one each. Any thread.
+// The metrics of a process for /metrics (Prometheus text). A process has one object, which is created with its
+// components and passed to them; each test has its own. Thread-safe.
 //
-// Names, labels and texts: metric_table.h. Values of labels come from closed lists, never from a person's text, an id
-// of a job or a key; context ids are few. So that a mistake, or a hostile store, costs nothing: values are cut to
-// printable ASCII, and a metric that has kMostSeries counts what is new under the label `other`.
+// Names, labels and texts are in metric_table.h. Label values come from fixed sets, never from text of users, ids of
+// jobs or keys; there are few context ids. To limit the cost of a mistake or a malicious store, values are cut to
+// printable ASCII, and a metric with kMostSeries series counts new values under the label `other`.
 //
-// Cost of a call: one look in a table by the labels' texts, one atomic addition; about 100 ns (bench/metrics.cpp).
+// A call costs one lookup by the label texts and one atomic addition, about 100 ns (bench/metrics.cpp).
 #pragma once
 
 #include <array>
@@ -20,7 +20,7 @@
 
 namespace mycojobs {
 
-// The value of a label: a word, or a context's id.
+// The value of a label: a word, or the id of a context.
 class Label {
  public:
   Label(std::string_view text) : text_(text) {}    // NOLINT(*-explicit-*)
@@ -38,21 +38,21 @@ class Label {
 class Metrics {
  public:
   static constexpr std::size_t kMostSeries = 1000;  // of one metric
-  using Labels = std::initializer_list<Label>;      // as many as the row names, in its order
+  using Labels = std::initializer_list<Label>;      // same number and order as in the row
 
   virtual ~Metrics() = default;
-  virtual bool wanted() const { return true; }          // somebody may ask for the text
+  virtual bool wanted() const { return true; }          // the text may be requested
   virtual void add(Metric, Labels, double by = 1) = 0;  // counter
   virtual void set(Metric, Labels, double to) = 0;      // gauge
   virtual void observe(Metric, Labels, double value) = 0;
-  // The series of a gauge whose first labels are these are gone: the process does not know them any more.
+  // Removes the series of a gauge whose first labels are `first`, when the process no longer knows their values.
   virtual void forget(Metric, Labels first) = 0;
-  virtual std::string text() = 0;  // measures the process, too
+  virtual std::string text() = 0;  // also measures the process
 
   static std::shared_ptr<Metrics> make();
 };
 
-// Counts nothing: of parts that are made without any.
+// Counts nothing; for components that are created without metrics.
 std::shared_ptr<Metrics> no_metrics();
 
 }  // namespace mycojobs

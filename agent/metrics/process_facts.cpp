@@ -18,10 +18,10 @@ double seconds(const timeval& time) {
   return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) / 1e6;
 }
 
-// A number of /proc/self/stat; field: as proc(5) counts them, after the name.
+// Returns a number of /proc/self/stat. field: numbered as in proc(5), after the name.
 double field_of_stat(const std::string& stat, int field) {
   constexpr int kName = 2;
-  std::size_t at = stat.rfind(')');  // the name may hold anything
+  std::size_t at = stat.rfind(')');  // the name may contain any character
   for (int i = kName; i < field && at != std::string::npos; ++i) at = stat.find(' ', at + 1);
   return at == std::string::npos ? 0 : std::strtod(stat.c_str() + at, nullptr);
 }
@@ -41,7 +41,7 @@ double open_files() {
        each.increment(error)) {
     ++count;
   }
-  return count > 0 ? count - 1 : 0;  // the look itself takes one
+  return count > 0 ? count - 1 : 0;  // the read itself opens one
 }
 
 }  // namespace
