@@ -1,4 +1,4 @@
-// The shape is that of opentelemetry-proto, trace service request, in JSON: ids are hex, 64-bit numbers texts.
+// The format is the trace service request of opentelemetry-proto in JSON: ids are hex, 64-bit numbers are strings.
 #include <algorithm>
 #include <nlohmann/json.hpp>
 

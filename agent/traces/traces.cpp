@@ -15,8 +15,8 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr std::size_t kBatch = 512;
-constexpr milliseconds kGather{500};  // so that a batch is more than a span
-constexpr milliseconds kAgain{2000};  // after one that could not be sent: what comes meanwhile waits, or is dropped
+constexpr milliseconds kGather{500};  // wait for further spans of a batch
+constexpr milliseconds kAgain{2000};  // pause after a failed batch; new spans wait or are dropped
 constexpr milliseconds kLastWords{500};
 
 class NoTraces final : public Traces {
@@ -60,7 +60,7 @@ class SendingTraces final : public Traces {
   void count(const char* result, std::size_t spans) {
     metrics_->add(Metric::spans, {result}, static_cast<double>(spans));
   }
-  // Waits for spans, and a moment for more. Empty: we leave, and there are none.
+  // Waits for spans, and a short time for more. Empty: the object is being destroyed and no spans are left.
   std::vector<Span> next() {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [this] { return leaving_ || !waiting_.empty(); });
@@ -97,7 +97,7 @@ class SendingTraces final : public Traces {
   std::deque<Span> waiting_;
   bool leaving_ = false, over_ = false;
   std::atomic<bool> stop_{false};
-  std::thread thread_;  // last: it uses all of the above
+  std::thread thread_;  // last member, since the thread uses all others
 };
 
 }  // namespace
