@@ -1,5 +1,5 @@
-// The channel between an agent and a script host (mycojobs-pyhost, -luahost, -exechost): frames, down on a stream socket
-// and up on a pipe (JobChannel in sandbox/zygote.h says why).
+// The channel between an agent and a script host (mycojobs-pyhost, -luahost, -exechost): frames, down on a stream
+// socket and up on a pipe (JobChannel in sandbox/zygote.h says why).
 //
 //   frame = length of the payload, u32 little-endian | kind, u8 | payload
 //

@@ -25,6 +25,7 @@
 #include "domain/envelope.h"
 #include "domain/signatures.h"
 #include "e2e/client.h"
+#include "service/messages.h"
 #include "store/redis_store.h"
 #include "transport/http_client.h"
 #include "transport/rpc_client.h"
@@ -557,6 +558,25 @@ TEST_F(RightsTable, MessagesOnATopic) {
                    EXPECT_EQ(made, status == "acknowledged") << key << ' ' << status;
                    return std::vector{Tried{"a message on runner20", made ? "ok" : "denied"}};
                  }}});
+}
+
+// Whoever may publish names any message on any topic.
+TEST_F(RightsTable, APublishedKeySendsNoMessageOfAnother) {
+  TopicIntake intake(runner_, [](Id) { return "runner20"; });
+  const service::Caller maker{1, 12, WayIn::command, true};
+  Message message;
+  Job job = decode<Job>({{"script", "x"}, {"script_type", "python"}}).record;
+  message.target_context = 7;
+  message.job = {job};
+  const auto made = service::send_message(maker, *store_, std::nullopt, message);
+  ASSERT_TRUE(made) << made.error().message;
+  const std::string key = redis_key(*made);
+  EXPECT_TRUE(intake.take(*store_, {1}, {key}));
+  const auto record = store_->load(1, key);
+  ASSERT_TRUE(record);
+  EXPECT_EQ(field_of(*record, "status"), "dispatched") << "it is neither taken nor refused";
+  EXPECT_EQ(field_of(*record, "error"), "");
+  EXPECT_FALSE(store_->load(1, job_key(12, made->job.at(0).id)).has_value());
 }
 
 // Signed by the role's actor: over the wire from another coordinator, and from the context's own msg_out.

@@ -221,8 +221,7 @@ TEST_F(PrerequisiteTest, RecordsOfOthersAreAsIfTheyWereAbsent) {
   start(4);
   for (const char* flow : {"20", "21", "22", "29"}) {
     const std::string name = std::string("flow:") + flow;
-    EXPECT_EQ(error_of(submit_waiting({name})),
-              "prerequisite \"" + name + "\": flow " + flow + " does not exist");
+    EXPECT_EQ(error_of(submit_waiting({name})), "prerequisite \"" + name + "\": flow " + flow + " does not exist");
   }
   std::vector<std::string> waiting;
   for (const char* key : {"job:66:1", "job:66:2", "job:66:3", "message:66:1", "flow:20", "flow:29", "context:1",
