@@ -25,7 +25,7 @@ PAUSE_S = 0.02  # between two no-ops, so that the tenant that is measured is no 
 FLOODER, VICTIM = 2, 1  # contexts
 
 BURN = "while True: pass"
-# One tenant's jobs, by kind: what each does as fast as it can until its time is over.
+# Scripts of the flooding tenant, by kind. Each repeats its work as fast as possible until its time-out.
 JOBS = {
     "pieces": "import os\nwhile True: os.write(1, b'x\\n')",
     "stderr": "import os\nwhile True: os.write(2, b'x\\n')",

@@ -1,5 +1,5 @@
-// Children of the launcher that make calls in its place that may block: on folders of the host, whose disk may hang,
-// and on sockets of jobs. The launcher has one thread.
+// Child processes of the launcher for calls that may block: on folders of the host, whose disk may hang, and on sockets
+// of jobs. The launcher itself has one thread and must not block.
 #pragma once
 
 #include <sys/types.h>

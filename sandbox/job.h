@@ -19,13 +19,13 @@
 namespace mycojobs::sandbox {
 
 // Where a run's descriptors are once its `descriptors` step has run. Nothing else is open.
-inline constexpr int kStartFd = 3;      // of init, and of a job until it starts: the socket that Start comes on
-inline constexpr int kStatusFd = 4;     // this and what is above: init only, a job closes them before it waits
+inline constexpr int kStartFd = 3;      // init, and a job until it starts: the socket that receives Start
+inline constexpr int kStatusFd = 4;     // this and higher descriptors: init only; a job closes them before it waits
 inline constexpr int kFenceFd = 5;      // the clock of its fence, which the launcher sets
 inline constexpr int kAliveFd = 6;      // if there is one
-inline constexpr int kChannelFd = 3;    // of a job that has started: JobChannel::up
-inline constexpr int kRequestsFd = 4;   // and JobChannel::down
-inline constexpr int kWarmStartFd = 5;  // of a warm process while it lives: Start comes there again
+inline constexpr int kChannelFd = 3;    // a started job: JobChannel::up
+inline constexpr int kRequestsFd = 4;   // a started job: JobChannel::down
+inline constexpr int kWarmStartFd = 5;  // a warm process: receives the next Start
 
 // What a warm process says to its init, in a page that they share: that so many runs have ended, and how the last one
 // has. Only with the stop that follows does it mean anything.

@@ -345,7 +345,7 @@ constexpr ArgumentRule kWithSockets[] = {
     set_option(SOL_SOCKET, SO_KEEPALIVE),
     // The last close of a socket that lingers blocks for up to 299 s, and it need not be the job's own close: the last
     // reference may be dropped by a worker thread of the kernel that serves the whole host (a descriptor in a message
-    // that nobody has received). Pretend: what is unsent is still sent after close.
+    // that was never received). The call pretends success; unsent data is still sent after close.
     {"setsockopt", {1, kLow32, SOL_SOCKET}, {2, kLow32, SO_LINGER}, {}, Answer::refuse, 0},
     set_option(SOL_SOCKET, SO_BROADCAST),
     set_option(SOL_SOCKET, SO_OOBINLINE),

@@ -60,7 +60,7 @@ class CountedCalls {
   CountedCalls& operator=(const CountedCalls&) = delete;
   ~CountedCalls() { children_.forget(child_); }
 
-  // The call is answered now or later. Its thread waits. init: of the run, as our namespace numbers it.
+  // Answers the call now or later; the calling thread waits. init: pid of the init of the run, in the own namespace.
   void accept(const seccomp_notif&, pid_t init);
   // When the next call may be accepted; 0: at once.
   std::uint64_t next_boot_ms(std::uint64_t now_boot_ms);
@@ -79,9 +79,9 @@ class CountedCalls {
   HostChildren& children_;
   int listener_;
   pid_t init_ = -1;
-  std::deque<seccomp_notif> waiting_;  // one for each thread at most, in the order that they came
+  std::deque<seccomp_notif> waiting_;  // at most one for each thread, in the order of their arrival
   HostChildren::Child child_ = 0;
-  bool asked_ = false;  // the child works for the first that waits
+  bool asked_ = false;  // the child works on the first waiting call
   Budget locks_{kMostLocks};
   std::uint64_t tenth_ = 0;
   std::uint32_t in_tenth_ = 0;

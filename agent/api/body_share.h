@@ -15,7 +15,7 @@ struct BodyBound {
   std::size_t most = 0;
 };
 
-// Bytes of large bodies that are held at one time, of all callers and of one actor: a parsed body takes many times its
+// Counts the bytes of large bodies in memory, for all callers and for one actor. A parsed body takes many times its
 // length.
 class BodyShare {
  public:
@@ -26,7 +26,7 @@ class BodyShare {
   }
   BodyShare(const BodyShare&) = delete;
   BodyShare& operator=(const BodyShare&) = delete;
-  // False: a bound is passed.
+  // Returns false if a bound is exceeded.
   bool grow(std::size_t length) {
     const std::size_t wanted = length > kSmallBody ? length : 0;
     if (wanted <= mine_) return true;

@@ -44,9 +44,9 @@ class Events {
   // What one stream has not looked at yet.
   struct Subscription {
     Id context = 0, flow = 0;  // flow 0: all
-    Id actor = 0;              // in whose share it counts; 0: none
+    Id actor = 0;              // actor whose share is used; 0: none
     bool is_operators = false;
-    bool hints = true;  // false: it looks by itself, in short intervals
+    bool hints = true;  // false: the stream polls in short intervals
     std::deque<std::pair<Id, std::uint64_t>> moved;
     bool look_again = false;  // hints may have been lost
     bool behind = false;      // too many of them: it ends

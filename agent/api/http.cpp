@@ -74,18 +74,18 @@ std::string wire_text(const HttpReply& reply) {
 
 struct Client {
   Standing standing = Standing::open;
-  std::uint64_t actor = 0;  // in whose share it counts; 0: none
+  std::uint64_t actor = 0;  // actor whose share is used; 0: none
   std::thread thread;
   std::unique_ptr<Connection> connection;
   RequestReader reader;            // of its first request, whose head has been admitted
-  Standing asks = Standing::open;  // of this request
-  std::uint64_t asking_actor = 0;  // of this request
+  Standing asks = Standing::open;  // class of the current request
+  std::uint64_t asking_actor = 0;  // actor of the current request
   // With the server's lock held:
   std::string proven = {};                          // who it has shown to be
   std::uint64_t proven_as = 0;                      // a number that grows from proof to proof
   Moment asked = std::chrono::steady_clock::now();  // last
   bool silent = false;                              // since it was answered
-  bool sending = false;                             // its body is not complete
+  bool sending = false;                             // the body of its request is incomplete
   bool leaving = false, done = false;
 };
 
@@ -297,7 +297,8 @@ class Server final : public HttpServer {
     });
     return actor != 0 && count >= std::max(1U, most / 4);
   }
-  // The one of the actor's connections that has waited longest for a request or the rest of a body; end(): none.
+  // Returns the connection of the actor that has waited longest for a request or the rest of a body; end() if none
+  // waits.
   std::list<Client>::iterator waiting_of(std::uint64_t actor) {
     auto found = clients_.end();
     for (auto each = clients_.begin(); each != clients_.end(); ++each) {
@@ -307,7 +308,7 @@ class Server final : public HttpServer {
     }
     return found;
   }
-  // Of the actor with the most connections, if it has more than this one would have; end(): none.
+  // Returns such a connection of the actor with the most connections, if that actor has more than `actor` would have.
   std::list<Client>::iterator waiting_of_greediest(std::uint64_t actor) {
     std::map<std::uint64_t, std::size_t> counts;
     for (const Client& each : clients_) {

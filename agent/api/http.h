@@ -56,22 +56,22 @@ struct HttpRoute {
   std::function<HttpReply(const HttpRequest&)> run;
 };
 
-// Who asks, as its head says; the connections of each are counted by themselves.
+// Class of a connection, by the head of its request. Connections are counted for each class.
 enum class Standing {
-  // These three need no token: few at one time, one request each; where there are too many, the oldest goes.
+  // The first three need no token. They have few places and one request each; a new connection replaces the oldest.
   open,       // health, without a body
   page,       // files of the page, without a body: a browser asks for several at a time
-  login,      // of clients that have no token yet
+  login,      // clients without a token
   anonymous,  // loopback in `dev`
   token,      // an actor has a quarter of these at most
   operators,  // callers with an operator's token
-  peer,       // supervisors of other hosts, who sign what they send: where there are too many, the oldest that has not
-              // proven it goes, else the one that has been silent longest; each proves it on a quarter of them at most
+  peer,  // supervisors of other hosts, which sign their requests: a new connection replaces the oldest one without a
+         // valid signature, else the one that is silent longest; a supervisor has at most a quarter of the places
 };
 struct Admission {
   HttpReply refusal = {};  // a status of 400 or more refuses it
   Standing standing = Standing::anonymous;
-  std::uint64_t actor = 0;  // whose share of connections and of large bodies the request uses; 0: it has no share
+  std::uint64_t actor = 0;  // actor whose share of connections and large bodies is used; 0: none
 };
 using Admit = std::function<Admission(const HttpRequest&)>;
 

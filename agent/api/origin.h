@@ -1,4 +1,4 @@
-// The origins by which clients call this server: what a login by key signs, and what the header Host may name.
+// The origins by which clients call this server. A login by key signs the origin, and the Host header selects it.
 #pragma once
 
 #include <string>
@@ -10,8 +10,8 @@
 
 namespace mycojobs::api {
 
-// Whether a text is HOST or HOST:PORT, as a header Host has it: one name, IPv4 address or [IPv6 address]; no user, no
-// list, no blanks.
+// Returns whether a text is a valid Host header, HOST or HOST:PORT: one name, IPv4 address or [IPv6 address], without
+// user, list or blanks.
 bool is_host_and_port(std::string_view);
 
 // "https://jobs.example.org", "http://10.0.0.7:9652": lower case, without the scheme's own port. Error invalid.

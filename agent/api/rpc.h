@@ -20,7 +20,7 @@ struct Caller {  // who asks, as the token or the loopback default says
   std::string traceparent = {};  // of the request's header; empty: none, or one that is none
   std::string session = {};      // by which it calls (api/sessions.h); empty: by none
   std::string key = {};          // by which that was begun
-  std::string origin = {};       // of this server, by which it is called; empty: by none that is configured
+  std::string origin = {};       // origin of this server that the client called; empty: not a known origin
 };
 
 struct Param {

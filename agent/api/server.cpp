@@ -338,7 +338,7 @@ class Running final : public ApiServer {
     return "ok";
   }
 
-  std::mutex health_;  // of the next four
+  std::mutex health_;  // guards the next four members
   std::condition_variable checked_;
   bool is_checking_ = false;
   std::string status_;

@@ -62,7 +62,8 @@ class Backends {
     std::unique_ptr<Backend> backend_;
     Id actor_;
   };
-  // Waits for one of `most`, of which one actor (0: nobody in particular) has `most_of_actor`; unavailable after 10 s.
+  // Waits for one of `most` backends. An actor has at most `most_of_actor` of them; actor 0 has no limit. Error
+  // `unavailable` after 10 s.
   Result<Lease> take(Id actor = 0);
   Result<std::unique_ptr<Store>> open_reader() { return stores_.open_reader(); }  // of no lease
   Result<std::unique_ptr<FlowStore>> open_flows() { return stores_.open_flows(); }
@@ -94,7 +95,7 @@ struct Services {
         clock(time),
         settings(std::move(chosen)),
         started_ms(time.unix_ms()) {}
-  // Of callers with a token; of operators; of the health check; of supervisors elsewhere; of clients that log in.
+  // Backends of callers with a token, operators, the health check, remote supervisors, and clients that log in.
   Backends backends, operators, health, peers, logins;
   Backends& backends_of(const Caller& caller) { return caller.operator_token ? operators : backends; }
   Sessions sessions;

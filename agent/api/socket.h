@@ -30,10 +30,10 @@ class Connection {
   // ahead: what has been read of it already.
   explicit Connection(Fd socket, std::string ahead = {}) : socket_(std::move(socket)), ahead_(std::move(ahead)) {}
 
-  void expect(std::uint32_t ms);  // from now: so long for what is read next
-  // The same for a body, and so long for each next part of it.
+  void expect(std::uint32_t ms);  // Sets the deadline for the next read, from now on.
+  // Same for a body, with a time limit for each part of it.
   void expect_body(std::uint32_t ms, std::uint32_t part_ms);
-  void allow(std::uint32_t ms);  // for what is written next
+  void allow(std::uint32_t ms);  // Sets the deadline for the next write.
   bool wait_for_byte();          // until the deadline
   // Until the reader has all of it. False: the end, an error of the socket, or the deadline. Errors: the reader's.
   Result<bool> read_head(RequestReader&);

@@ -37,13 +37,13 @@ Result<Flow> create_flow_of_jobs(FlowStore&, const std::string& name, const NewF
 Result<void> adopt_flow(FlowStore&, Store&, const JobLimits&, Id flow);
 struct Replay {
   bool allow_irreversible = false;
-  std::string traceparent = {};  // what the new run stands in; that of the first is over
+  std::string traceparent = {};  // trace of the new run
 };
 // A new run of the same definition and environment, of the same caller. Error conflict, unless allowed: an irreversible
 // node of the flow or of its child flows, at any depth, has completed (also if its end was not applied yet), or a child
 // flow with such a node was deleted.
 Result<Flow> replay_flow(FlowStore&, const LoadedRun&, const Replay&);
-// Whether a retry of the flow may start new child flows for the nodes that it sets back. Error conflict: an earlier
+// Checks that a retry of the flow may start new child flows for the nodes that it resets. Error conflict: an earlier
 // child of such a node has completed an irreversible node, at any depth, or was deleted and has such a node.
 Result<void> check_retry(FlowStore&, const LoadedRun&);
 

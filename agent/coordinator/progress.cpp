@@ -131,7 +131,7 @@ bool Step::full() const { return facts.size() >= DecideLimits().max_facts; }
 bool Step::ends_flow() const { return !is_terminal(was_) && is_terminal(run_.state.status); }
 bool Step::begins_flow() const { return was_ != FlowStatus::started && run_.state.status == FlowStatus::started; }
 
-// To a flow whose caller may not read it, too: the answer must not say that it is there.
+// Also the answer to a caller that may not read the flow, so that the answer does not reveal whether the flow exists.
 FlowSeen absent(Id flow) {
   FlowSeen seen;
   seen.flow = flow;

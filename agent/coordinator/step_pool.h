@@ -1,13 +1,13 @@
 // Threads that run the steps of a context's workflows, so that its round waits for none of them. Each deployment (a
 // world) has a queue of its own:
 //
-//   turns     the deployments with queued steps take turns; a queue is worked off in its order
-//   shares    a deployment has at most `per_deployment` threads, and an owner `per_owner`: a slow deployment delays
-//             itself, and the other deployments of its owner have threads left. The last `reserve` threads are for
-//             owners that have none
+//   order     deployments with queued steps are served round-robin; the steps of a deployment run in order
+//   shares    a deployment has at most `per_deployment` threads and an owner at most `per_owner`, so that a slow
+//   deployment
+//             delays only itself. The last `reserve` threads are for owners without a running step
 //   penalty   an owner whose step made the engine fail has one thread for `penalty_ms`
 //
-// Safe to share between threads.
+// Thread-safe.
 #pragma once
 
 #include <chrono>
@@ -39,16 +39,17 @@ class StepPool {
   // on_finished: called by a thread of the pool when a step has ended and no thread waits in wait().
   StepPool(StepShares shares, std::function<void()> on_finished)
       : shares_(shares), on_finished_(std::move(on_finished)) {}
-  ~StepPool();  // drops what is queued, and waits for the steps that run
+  ~StepPool();  // Drops queued steps and waits for running ones.
   StepPool(const StepPool&) = delete;
   StepPool& operator=(const StepPool&) = delete;
 
-  // Where no thread can be had, the caller's runs the step.
+  // Queues a step. Runs it on the calling thread if no thread can be created.
   void submit(Id owner, const std::string& deployment, Step);
   void drop_queued(const std::string& deployment);
-  // Returns when `done` is true, which is asked whenever a step has ended, or the time is over. True: it is done.
+  // Blocks until `done` returns true or the time is over. `done` is called whenever a step has ended. Returns whether
+  // it is done.
   bool wait(std::uint64_t most_ms, const std::function<bool()>& done);
-  // Deployments of which steps have ended since the last call.
+  // Returns the deployments with steps that ended since the last call.
   std::set<std::string> pop_finished();
 
  private:

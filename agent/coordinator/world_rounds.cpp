@@ -27,8 +27,8 @@ using nlohmann::json;
 constexpr std::uint32_t kWorldsAtOnce = 16;
 constexpr std::uint64_t kWorldsIdleMs = 1000;
 constexpr std::uint64_t kPutOffMs = 5000;
-constexpr std::uint64_t kMaxStepPauseMs = 600'000;  // of an instance whose step fails in the engine again and again
-constexpr std::size_t kStepsAhead = 8;              // that are begun for each thread of a deployment
+constexpr std::uint64_t kMaxStepPauseMs = 600'000;  // maximum pause of an instance whose step fails repeatedly
+constexpr std::size_t kStepsAhead = 8;              // steps that are queued for each thread of a deployment
 // For what no notice came of: each world once in this time, some of them at once.
 constexpr std::uint64_t kLookEveryMs = 60000, kGlanceEveryMs = 250;
 constexpr std::size_t kWorldsGlanced = 64, kCarriersGlanced = 1000;
@@ -623,8 +623,8 @@ void WorldRounds::wait_for_steps(World& world) {
   world.is_slow = !pool_.wait(limits_.step_wait_ms, all_have_ended);
 }
 
-// What does not fit into the commit is of the next. An instance that was ended or removed while its step ran has no
-// place for the answer.
+// Answers that do not fit into this commit are part of the next one. The answer for an instance that was ended or
+// removed while its step ran is dropped.
 Result<std::size_t> WorldRounds::end_steps(World& world, std::size_t most_bytes) {
   LoadedWorld& loaded = world.loaded;
   std::vector<std::shared_ptr<StepExecution>> left;

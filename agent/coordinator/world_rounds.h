@@ -120,7 +120,7 @@ class WorldRounds {
   void wait_for_steps(World&);
   Result<std::size_t> end_steps(World&, std::size_t most_bytes);
   void put_step_off(World&, const CellId&, const MailId&, const std::string& why);
-  void forget(const std::string& name);  // what was decided and not committed goes with it
+  void forget(const std::string& name);  // Drops the decisions that were not committed.
   // Effects.
   Result<std::size_t> publish(LoadedWorld&);
   Result<void> publish_one(LoadedWorld&, const std::string& intent);

@@ -141,15 +141,15 @@ std::string base64_core(std::string_view value, std::size_t offset, std::string&
 
 bool is_hex_digit(char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F'); }
 
-// Of hex digits.
+// Returns the value of a text of hexadecimal digits.
 unsigned hex_value(std::string_view digits) {
   unsigned value = 0;
   for (char c : digits) value = value * 16 + static_cast<unsigned>(c <= '9' ? c - '0' : (c | 0x20) - 'a' + 10);
   return value;
 }
 
-Unescaped utf8_of(unsigned code) {
-  Unescaped out{Unescaped::Is::whole};
+EscapeMeaning utf8_of(unsigned code) {
+  EscapeMeaning out{EscapeMeaning::State::whole};
   const auto add = [&out](unsigned byte) { out.bytes[out.size++] = static_cast<char>(byte); };
   if (code < 0x80) return add(code), out;
   if (code < 0x800) {
@@ -163,29 +163,29 @@ Unescaped utf8_of(unsigned code) {
   return out;
 }
 
-using Is = Unescaped::Is;
+using State = EscapeMeaning::State;
 
-Unescaped letter_of(char letter) {
+EscapeMeaning letter_of(char letter) {
   constexpr std::string_view kLetters = "\"'\\/bfnrt";
   constexpr std::string_view kMeant = "\"'\\/\b\f\n\r\t";
-  if (letter == 'x' || letter == 'u') return {Is::more};
+  if (letter == 'x' || letter == 'u') return {State::more};
   const std::size_t at = kLetters.find(letter);
   if (at == std::string_view::npos) return {};
-  return {Is::whole, {kMeant[at]}, 1};
+  return {State::whole, {kMeant[at]}, 1};
 }
 
 bool is_high_surrogate(unsigned code) { return code >= 0xD800 && code <= 0xDBFF; }
 bool is_low_surrogate(unsigned code) { return code >= 0xDC00 && code <= 0xDFFF; }
 
-// \uXXXX, or a pair of surrogates: \uXXXX\uXXXX.
-Unescaped character_of(std::string_view begun) {
+// Reads one escaped character, "\uXXXX", or a pair of surrogates, "\uXXXX\uXXXX".
+EscapeMeaning character_of(std::string_view begun) {
   constexpr std::size_t kOne = 6, kPair = 12;
   const unsigned first = hex_value(begun.substr(2, 4));
   if (begun.size() == kOne) {
-    if (is_high_surrogate(first)) return {Is::more};
-    return is_low_surrogate(first) ? Unescaped() : utf8_of(first);
+    if (is_high_surrogate(first)) return {State::more};
+    return is_low_surrogate(first) ? EscapeMeaning() : utf8_of(first);
   }
-  if (begun.size() < kPair) return {Is::more};
+  if (begun.size() < kPair) return {State::more};
   const unsigned second = hex_value(begun.substr(8, 4));
   if (!is_low_surrogate(second)) return {};
   return utf8_of(0x10000 + ((first - 0xD800) << 10) + (second - 0xDC00));
@@ -248,20 +248,20 @@ bool Decoder::reads_as_plain(std::string_view bytes) const {
   return bytes.find('%') == std::string_view::npos && bytes.find('+') == std::string_view::npos;
 }
 
-Unescaped unescape(Encoding reading, std::string_view begun) {
+EscapeMeaning unescape(Encoding reading, std::string_view begun) {
   constexpr std::size_t kSecondBackslash = 7, kSecondLetter = 8;
   const std::size_t size = begun.size();
   const char last = begun.back();
-  if (size == 1) return {Is::more};
+  if (size == 1) return {State::more};
   const bool url = reading == Encoding::url;
   if (!url && size == 2) return letter_of(last);
-  if (size == kSecondBackslash) return {last == '\\' ? Is::more : Is::none};
-  if (size == kSecondLetter) return {last == 'u' ? Is::more : Is::none};
+  if (size == kSecondBackslash) return {last == '\\' ? State::more : State::none};
+  if (size == kSecondLetter) return {last == 'u' ? State::more : State::none};
   if (!is_hex_digit(last)) return {};
   const bool one_byte = url || begun[1] == 'x';
-  if (one_byte && size < (url ? 3U : 4U)) return {Is::more};
-  if (one_byte) return {Is::whole, {static_cast<char>(hex_value(begun.substr(size - 2)))}, 1};
-  return size < 6 ? Unescaped{Is::more} : character_of(begun);
+  if (one_byte && size < (url ? 3U : 4U)) return {State::more};
+  if (one_byte) return {State::whole, {static_cast<char>(hex_value(begun.substr(size - 2)))}, 1};
+  return size < 6 ? EscapeMeaning{State::more} : character_of(begun);
 }
 
 std::string plain_form(std::string_view value) { return read_plain(trim(value)); }
@@ -360,7 +360,7 @@ std::uint64_t Redaction::View::begin_of_last(std::uint32_t count, std::uint64_t 
   return now - (static_cast<std::uint32_t>(now) - low);
 }
 
-// An escape comes: from here on this view reads for itself.
+// Called at an escape: from here on this view reads the stream itself.
 void Redaction::View::leave(const View& plain) {
   follows_plain = false;
   reader.continue_from(plain.reader);
@@ -372,7 +372,8 @@ void Redaction::View::leave(const View& plain) {
   }
 }
 
-// The same beginning of a value, at the same place: whatever comes, both views find the same until the next escape.
+// Returns whether both views have the same beginning of a value at the same place, so that both find the same matches
+// until the next escape.
 bool Redaction::View::is_in_step_with(const View& plain, std::uint64_t now) const {
   if (node != plain.node || !reader.continues_like(plain.reader)) return false;
   const std::uint32_t depth = matcher.depth(node);
@@ -416,7 +417,7 @@ void Redaction::note(View& view, unsigned char byte, std::uint64_t begin, std::u
   note_match(view, begin, end);
 }
 
-// begin, end: where the last byte of the match stands.
+// begin, end: place of the last byte of the match.
 void Redaction::note_match(View& view, std::uint64_t begin, std::uint64_t end) {
   if (!view.matcher.has_match(view.node)) return;
   const Matcher::Match& match = view.matcher.match(view.node);

@@ -112,18 +112,18 @@ std::string url_form(std::string_view value);
 // upper case. Up to four bits at either end of a value inside of a longer base64 text are not found.
 std::vector<std::string> packed_forms(std::string_view value);
 
-// What an escape means so far.
-struct Unescaped {
-  enum class Is { more, whole, none } is = Is::none;
-  std::array<char, 4> bytes{};  // if whole
+// The meaning of an escape whose first bytes were read: incomplete, complete, or not an escape.
+struct EscapeMeaning {
+  enum class State { more, whole, none } state = State::none;
+  std::array<char, 4> bytes{};  // meaning of a whole escape
   std::size_t size = 0;         // number of these bytes
 };
-Unescaped unescape(Encoding, std::string_view begun);
+EscapeMeaning unescape(Encoding, std::string_view begun);
 
 inline bool is_blank(unsigned char byte) { return byte <= ' ' || byte == 0x7f; }
 
-// Reads a stream byte by byte. At most kMostSkipped bytes in a row are left out, so that what a reader waits for is
-// never far away.
+// Reads a stream byte by byte. At most kMostSkipped bytes in a row are left out, so that a reader never holds back more
+// text than that.
 class Decoder {
  public:
   static constexpr unsigned kMostSkipped = 32;
@@ -131,7 +131,7 @@ class Decoder {
   static constexpr unsigned kLeastMatched = 4;
   static constexpr std::uint64_t kNowhere = ~0ULL;
 
-  // What becomes of a byte outside of escapes.
+  // How a byte outside of an escape is read.
   struct Step {
     enum class Kind : unsigned char { character, separator, blank, escape, line_end } kind = Kind::character;
     unsigned char read = 0;
@@ -212,9 +212,9 @@ void Decoder::take(unsigned char byte, std::uint64_t at, const Sink& sink, const
   if (escape_size_ == 0) escape_at_ = at;
   escape_[escape_size_++] = static_cast<char>(byte);
   if (escape_size_ == 1) return;
-  const Unescaped meant = unescape(reading_, {escape_.data(), escape_size_});
-  if (meant.is == Unescaped::Is::more) return;
-  if (meant.is == Unescaped::Is::none) return give_up(sink, matched);
+  const EscapeMeaning meant = unescape(reading_, {escape_.data(), escape_size_});
+  if (meant.state == EscapeMeaning::State::more) return;
+  if (meant.state == EscapeMeaning::State::none) return give_up(sink, matched);
   escape_size_ = 0;
   for (std::size_t i = 0; i < meant.size; ++i) {
     const auto read = static_cast<unsigned char>(meant.bytes[i]);
@@ -296,7 +296,8 @@ class Redaction {
     std::uint64_t read = 0;            // bytes so far
     std::vector<std::uint32_t> where;  // the latest ones stand: the low half of it; a ring
     bool may_follow;
-    // What is not certain yet reads as plain text does, so the plain view finds what this one would find.
+    // True while this view would read every byte as the plain view does. The plain view then finds all matches for
+    // both.
     bool follows_plain;
     bool idle() const { return node == 0 && !reader.is_open(); }
     std::uint64_t begin_of_last(std::uint32_t count, std::uint64_t now) const;

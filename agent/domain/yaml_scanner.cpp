@@ -258,29 +258,24 @@ class YamlScanner {
     after_json_value_ = false;
     ++at_;
   }
-  void scan_explicit_key() {
+  // Begins a block map if needed and counts the entry. Returns false where no key may stand.
+  bool begin_map_entry() {
     if (!in_flow()) {
-      if (!key_allowed_) return stop();
+      if (!key_allowed_) return stop(), false;
       (void)begin_block(BlockKind::map);
     }
     key_allowed_ = !in_flow();
     count_node();
-    ++at_;
+    return true;
+  }
+  void scan_explicit_key() {
+    if (begin_map_entry()) ++at_;
   }
   void scan_value_mark() {
     const bool simple = confirm_key();
     after_json_value_ = false;
-    if (simple) {
-      key_allowed_ = false;
-    } else {
-      if (!in_flow()) {
-        if (!key_allowed_) return stop();
-        (void)begin_block(BlockKind::map);
-      }
-      key_allowed_ = !in_flow();
-      count_node();
-    }
-    ++at_;
+    if (simple) key_allowed_ = false;
+    if (simple || begin_map_entry()) ++at_;
   }
   void scan_tag() {
     std::size_t length = 1;

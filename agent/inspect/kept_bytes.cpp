@@ -26,11 +26,6 @@ constexpr int kMendTries = 100;
 
 using Bytes = std::map<std::string, std::uint64_t>;  // by caller, and kAll
 
-std::uint64_t number_in(const Fields& fields, std::string_view name) {
-  std::uint64_t number = 0;
-  return parse_u64(field_of(fields, name), number) ? number : 0;
-}
-
 // Returns no fields if the key is missing or belongs to another client.
 Result<Fields> load_or_none(Store& store, Id context, const char* key) {
   auto fields = store.load(context, key);
@@ -58,7 +53,7 @@ Result<void> add_charged(Store& store, Id context, std::string_view prefix,
     MJ_TRY(some,
            store.load_some(context, std::span(keys).subspan(from, std::min(kKeptBatch, keys.size() - from)), fields));
     for (const Fields& each : some)
-      add(bytes, "of:" + std::string(field_of(each, fields[1])), number_in(each, fields[0]));
+      add(bytes, "of:" + std::string(field_of(each, fields[1])), number_of(each, fields[0]));
     from += std::max<std::size_t>(1, some.size());
   }
   return {};
@@ -74,16 +69,16 @@ Result<Bytes> bytes_of_claims(Store& store, Id context) {
     const auto some = std::span(keys).subspan(from, std::min(kKeptBatch, keys.size() - from));
     MJ_TRY(claims, store.load_some(context, some, kCharges));
     for (std::size_t i = 0; i < claims.size(); ++i) {
-      const std::uint64_t log_bytes = number_in(claims[i], "log_bytes");
+      const std::uint64_t log_bytes = number_of(claims[i], "log_bytes");
       add(bytes, some[i].substr(kClaims.size()),
-          number_in(claims[i], "kept") + number_in(claims[i], "kept_end") + log_bytes - log_bytes % kLogStep);
+          number_of(claims[i], "kept") + number_of(claims[i], "kept_end") + log_bytes - log_bytes % kLogStep);
     }
     from += std::max<std::size_t>(1, claims.size());
   }
   MJ_CHECK(add_charged(store, context, "mj:definition:", {"kept", "caller"}, bytes));
   MJ_CHECK(add_charged(store, context, "mj:schedule:", {"kept", "kept_of"}, bytes));
   MJ_TRY(created, load_or_none(store, context, kCreated));
-  for (const auto& [key, value] : created) add(bytes, key, number_in(created, key));
+  for (const auto& [key, value] : created) add(bytes, key, number_of(created, key));
   return bytes;
 }
 
@@ -97,7 +92,7 @@ Result<Bytes> differences(Store& store, Id context) {
   if (field_of(before, "changes") != field_of(counters, "changes")) return found;
   for (const auto& [name, value] : counters) {
     std::uint64_t caller = 0;
-    if (name == kAll || parse_u64(name, caller)) found[name] = number_in(counters, name);
+    if (name == kAll || parse_u64(name, caller)) found[name] = number_of(counters, name);
   }
   for (const auto& [name, bytes] : should) found[name] -= bytes;
   std::erase_if(found, [](const auto& each) { return each.second == 0; });
@@ -133,7 +128,7 @@ Result<void> mend_kept_bytes(Store& store, Id context, const KeptTrouble& troubl
   for (int tries = 0; tries < kMendTries; ++tries) {
     MJ_TRY(counters, load_or_none(store, context, kKept));
     const std::string before(field_of(counters, trouble.field));
-    std::uint64_t now = number_in(counters, trouble.field);
+    std::uint64_t now = number_of(counters, trouble.field);
     now = trouble.is_over ? now - std::min(now, trouble.difference) : now + trouble.difference;
     if (counters.empty()) return store.save(context, kKept, {{trouble.field, std::to_string(now)}});
     const std::string text = now == 0 ? "" : std::to_string(now);

@@ -12,16 +12,11 @@ namespace {
 
 constexpr const char* kKept = "mj:kept";
 
-// Empty: nothing is counted, or another client has put something there.
+// Returns no fields if nothing was counted, or the key belongs to another client.
 Result<Fields> counted_or_none(Result<Fields> fields) {
   if (fields) return fields;
   if (fields.error().code == Code::unavailable || fields.error().code == Code::denied) return fields;
   return Fields{};
-}
-
-std::uint64_t number_in(const Fields& fields, std::string_view name) {
-  std::uint64_t number = 0;
-  return parse_u64(field_of(fields, name), number) ? number : 0;
 }
 
 }  // namespace
@@ -29,14 +24,14 @@ std::uint64_t number_in(const Fields& fields, std::string_view name) {
 Result<KeptUsage> kept_usage(RecordStore& store, Id context) {
   static constexpr std::array<std::string_view, 3> kNames{"all", "caller_max", "context_max"};
   MJ_TRY(fields, counted_or_none(store.load_fields(context, kKept, kNames)));
-  return KeptUsage{number_in(fields, "all"), number_in(fields, "caller_max"), number_in(fields, "context_max")};
+  return KeptUsage{number_of(fields, "all"), number_of(fields, "caller_max"), number_of(fields, "context_max")};
 }
 
 Result<std::uint64_t> kept_by_caller(RecordStore& store, Id context, Id caller) {
   const std::string name = std::to_string(caller);
   const std::array<std::string_view, 1> names{name};
   MJ_TRY(fields, counted_or_none(store.load_fields(context, kKept, names)));
-  return number_in(fields, name);
+  return number_of(fields, name);
 }
 
 Result<std::pair<Id, std::uint64_t>> largest_keeper(RecordStore& store, Id context) {

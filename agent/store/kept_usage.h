@@ -1,4 +1,4 @@
-// What jobs keep in a context's Redis, and the quotas of it, as scripts/lib/kept.lua counts them.
+// Bytes that jobs keep in the Redis of a context, and their quotas, as scripts/lib/kept.lua counts them.
 #pragma once
 
 #include <cstdint>
@@ -13,14 +13,14 @@ namespace mycojobs {
 
 struct KeptUsage {
   std::uint64_t bytes = 0;  // of all callers
-  // The quotas that the last agent or coordinator has enforced; 0: any number of bytes.
+  // Quotas that the last agent or coordinator enforced; 0 means no limit.
   std::uint64_t caller_quota = 0, context_quota = 0;
 };
-// Nothing counted: zeros. Error: of the store.
+// Returns zeros if nothing was counted. Errors are those of the store.
 Result<KeptUsage> kept_usage(RecordStore&, Id context);
-// Of one caller, in bytes.
+// Returns the bytes of one caller.
 Result<std::uint64_t> kept_by_caller(RecordStore&, Id context, Id caller);
-// The caller that keeps most, and how much; none: 0 and 0.
+// Returns the caller that keeps most and its bytes, or 0 and 0.
 Result<std::pair<Id, std::uint64_t>> largest_keeper(RecordStore&, Id context);
 
 }  // namespace mycojobs

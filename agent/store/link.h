@@ -87,7 +87,7 @@ struct StoreQuota {
   std::uint64_t context_bytes = 2048ULL << 20;  // all jobs
 };
 
-// What the stores of one process share: where they report what they do, and the quota that they enforce.
+// Shared by the stores of one process: metrics, traces, and the quota that the stores enforce.
 struct Observed {
   std::shared_ptr<Metrics> metrics = no_metrics();
   std::shared_ptr<Traces> traces = no_traces();

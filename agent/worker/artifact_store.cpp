@@ -194,7 +194,7 @@ class HostArtifacts final : public ArtifactStore {
       for (const FileContent& file : each.files) {
         if (!size_of(job + '/' + file.sha256)) sizes.push_back(file.bytes);
       }
-      // What another host has sent was let in by its own quota: it counts, and is not refused here.
+      // Files from another host were accepted by message.max_incoming_bytes. They are counted and never refused here.
       if (auto counted = ArtifactUsage(folder, store_name).take(caller_of_job(each.job_key), sizes, {}); !counted)
         return fail(Code::unavailable, counted.error().message);
       for (const FileContent& file : each.files) {

@@ -67,7 +67,7 @@ Result<std::optional<Verdict>> judge(RecordStore& store, Id context, const std::
   return verdict;
 }
 
-// Returns how much room the files took that have gone.
+// Returns the space of the deleted files.
 std::uint64_t apply(const Verdict& verdict, const std::string& folder, const std::string& objects) {
   const std::uint64_t before = room_of_folder(folder);
   for (const std::string& name : names_in(folder)) {
@@ -183,8 +183,8 @@ Result<void> ArtifactSweep::look_at_jobs(RecordStore& store, Id context, Turn& t
   return {};
 }
 
-// Nobody is between taking room and making the links while the folder is locked, so that a count that was changed by no
-// other process until the end of the round, and differs from the folders, is wrong.
+// While the folder is locked, no process is between taking space and making the links. A count that no process changed
+// until the end of the round, and that differs from the folders, is therefore wrong.
 void ArtifactSweep::begin_counts(const ArtifactFolder& folder, Turn& turn) const {
   turn.counts.clear();
   const auto lock = folder.lock(true, 0);

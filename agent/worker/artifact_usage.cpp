@@ -39,7 +39,7 @@ std::optional<std::string> read_usage_file(const std::string& path) {
   }
 }
 
-// Nothing: it is damaged.
+// Returns no value if the text is damaged.
 std::optional<ArtifactUsage::Count> parse_count(std::string_view text) {
   ArtifactUsage::Count count;
   for (bool first = true; !text.empty(); first = false) {
@@ -148,7 +148,7 @@ Result<std::vector<ArtifactUsage::Fit>> ArtifactUsage::take(Id caller, const std
   bool changed = false;
   for (const std::uint64_t size : sizes) {
     const std::uint64_t room = room_of_artifact(size);
-    // A caller with little of its own is let in where all together have too much: others cannot lock it out.
+    // In a full context a caller with few artifacts is still accepted, so that other callers cannot lock it out.
     const bool is_small = own + room <= share / 16;
     if (quota.caller_bytes > 0 && own + room > quota.caller_bytes) {
       fits.push_back(Fit::caller_full);

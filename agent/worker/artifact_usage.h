@@ -1,15 +1,15 @@
-// How much disk the artifacts of each caller take, of one store in one context's folder:
+// Disk space of the artifacts of each caller, for one store in the folder of one context:
 // <state_dir>/contexts/<context>/
 //
 //   usage-<store>        "<number of changes>", then a line "<caller> <bytes>" for each caller that has any
 //   usage-<store>.lock   held while the file is read and replaced
 //
-// Several agents may share the folder. Room is taken before a file becomes a job's and given back after it has gone, so
-// that an agent that is killed in between leaves a count that is too high; a round of ArtifactSweep corrects it. A file
-// that is missing or damaged is made again from the folders of the jobs.
+// Several agents may share the folder. Space is taken before a file is linked into the folder of a job and given back
+// after the link was deleted. An agent that is killed in between leaves a count that is too high; ArtifactSweep
+// corrects it. A missing or damaged count is computed again from the folders of the jobs.
 //
-// A file counts with its size, not with the blocks that it has: a sparse file may be filled by whoever copies it. Each
-// job's link counts, also where several jobs have left the same bytes.
+// A file counts with its size, not with its blocks, since copying a sparse file fills it. Each link counts, also when
+// several jobs have the same content.
 #pragma once
 
 #include <cstdint>
@@ -31,11 +31,11 @@ struct ArtifactQuota {
 
 using BytesByCaller = std::map<Id, std::uint64_t>;
 
-// In blocks of 4 KiB, one at least: no file takes more on the disk, and many small ones take no less.
+// Returns the size in whole blocks of 4 KiB, at least one block, as files take on the disk.
 std::uint64_t room_of_artifact(std::uint64_t bytes);
-// The caller whose job has this folder ("12.2001"); 0: it is no job's.
+// Returns the caller of the job with this folder ("12.2001"), or 0 if it is not the folder of a job.
 Id caller_of_folder(const std::string& name);
-// What the links in a job's folder take.
+// Returns the space of the links in the folder of a job.
 std::uint64_t room_of_folder(const std::string& path);
 
 class ArtifactUsage {
@@ -43,8 +43,8 @@ class ArtifactUsage {
   ArtifactUsage(ArtifactFolder folder, const std::string& store_name);
 
   enum class Fit { fits, caller_full, context_full };
-  // Takes room for as many of the files as the quota allows, the first ones first. One answer for each. Error io: the
-  // file cannot be written, or another process holds its lock for too long; nothing was taken then.
+  // Takes space for the files, in order, as far as the quota allows. Returns one result for each file. Error io: the
+  // count cannot be written, or another process holds its lock for too long; no space was taken then.
   Result<std::vector<Fit>> take(Id caller, const std::vector<std::uint64_t>& sizes, const ArtifactQuota&) const;
   Result<void> give_back(Id caller, std::uint64_t room) const;
 
@@ -53,12 +53,12 @@ class ArtifactUsage {
     BytesByCaller bytes;
   };
   Result<Count> read() const;
-  // Replaces the count by one that was made from the folders, if nothing was changed since `changes`.
+  // Replaces the count by one that was computed from the folders, if the count did not change since `changes`.
   Result<void> correct(std::uint64_t changes, const BytesByCaller&) const;
 
  private:
   Result<Fd> lock() const;
-  Result<Count> load() const;  // under the lock, as all below
+  Result<Count> load() const;  // REQUIRES: the lock is held, as for the functions below.
   Count count_folders() const;
   Result<void> save(const Count&) const;
 

@@ -271,7 +271,7 @@ void Intake::refuse(const CannotBegin& job) {
       job.error.code == Code::unavailable ? "back to its queue: " : "", job.error.message);
   if (job.error.code == Code::unavailable) {
     // What it depends on cannot be had now: that is no fault of the job. It would be the next one that is claimed.
-    // Where its caller is the reason, the queue goes on for the others; the store lets the job itself wait.
+    // If the caller is the reason, the queue continues for other callers, and the store delays the job.
     if (!job.is_of_caller) take_break(job.claim.context, job.queue);
     return callbacks_.report(Outgoing{job.run, Release{job.claim, job.error.message, false}, true});
   }

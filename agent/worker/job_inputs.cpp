@@ -138,7 +138,7 @@ class Files {
   std::uint64_t bytes_ = 0;  // of files on this host: no sum of them is too large for it
 };
 
-// What came with the message that brought the job: its files are the job's own.
+// Adds the results and files that arrived with the message of the job. The files belong to the job itself.
 Result<void> add_given(const Job& job, std::vector<Dependency>& all) {
   if (job.given.empty()) return {};
   MJ_TRY(given, read_given(job.given));

@@ -45,12 +45,12 @@ class JobPipes {
   // end is closed.
   std::string_view read(JobPipe, std::span<char> buffer);
 
-  // Its channel is not waited for until it is let go: whoever writes into it waits once it is full.
+  // Stops or resumes waiting for the channel. While it is held, the job blocks once the channel is full.
   void hold(bool);
   bool is_held(JobPipe pipe) const { return (held_ && pipe == JobPipe::channel) || pause_of(pipe) > 0; }
-  // This pipe is not waited for until then.
+  // Stops waiting for this pipe until the given time.
   void pause(JobPipe, std::uint64_t until_boot_ms);
-  // Waits again for the pipes whose pause is over. Returns when the next pause is over; UINT64_MAX: there is none.
+  // Resumes the pipes whose pause is over. Returns the end of the next pause, or UINT64_MAX if no pipe is paused.
   std::uint64_t resume(std::uint64_t now_boot_ms);
 
   // True: what it says is waited for now. Most runs are over before: then that is read with their end. Until then ask
@@ -70,9 +70,9 @@ class JobPipes {
   std::size_t sent_ = 0;                                     // of it
   int attachment_;                                           // not gone along yet
   bool writing_ = false;                                     // waits until the socket takes more
-  bool heard_ = false;                                       // what comes on the channel is waited for
-  bool held_ = false;                                        // but not now
-  bool channel_watched_ = false, requests_watched_ = false;  // they are in the epoll set
+  bool heard_ = false;                                       // the channel is waited for
+  bool held_ = false;                                        // hold() has stopped waiting for the channel
+  bool channel_watched_ = false, requests_watched_ = false;  // the descriptor is in the epoll set
   std::uint64_t paused_until_ms_[4] = {0, 0, 0, 0};          // by pipe; 0: not paused
   std::uint64_t listen_at_ms_;                               // when its output will be waited for; 0: it is
 };

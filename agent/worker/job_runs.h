@@ -98,7 +98,7 @@ class JobRuns {
     RunNumber run;
     JobEnd end;
   };
-  struct AllRead {  // what one of its pipes had, or as much of it as one turn takes
+  struct AllRead {  // a pipe was read until it was empty, or up to the limit of one iteration
     RunNumber run;
     JobPipe pipe = JobPipe::out;
   };
@@ -121,7 +121,7 @@ class JobRuns {
     RunNumber run;
     bool hold;
   };
-  struct PauseReading {  // of this pipe, while the run goes on
+  struct PauseReading {  // stops reading a pipe of a run until a time
     RunNumber run;
     JobPipe pipe;
     std::uint64_t until_boot_ms;

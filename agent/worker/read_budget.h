@@ -1,6 +1,6 @@
-// How fast the agent reads the pipes of one job. Reading costs CPU of the agent, which no limit of the job counts: a
-// job that writes faster than the budget allows finds its pipe full and waits. Nothing is lost. No clock: moments come
-// in.
+// Limits how fast the agent reads the pipes of one job. Reading costs CPU time of the agent, which no limit of the job
+// counts. A job that writes faster than the budget allows blocks on a full pipe; nothing is lost. Uses no clock: all
+// times are arguments. Not thread-safe.
 //
 //   out, err   settings.bytes a second, after a burst of as much as kBurstSeconds bring; bytes that are redacted count
 //              kRedactedWeight times
@@ -16,7 +16,7 @@
 
 namespace mycojobs {
 
-// Fills up at a constant rate, and may be overdrawn: then it is empty until it has filled up again.
+// A token bucket that may be overdrawn: it is then empty until the debt is refilled.
 class TokenBucket {
  public:
   // rate: a second; 0: never empty.
@@ -26,7 +26,7 @@ class TokenBucket {
     refill(now_ms);
     level_ -= clamped(amount);
   }
-  // How long it is empty from `now_ms` on; 0: it is not.
+  // Returns how long the bucket is empty from `now_ms` on; 0 if it is not empty.
   std::uint64_t empty_ms(std::uint64_t now_ms) {
     refill(now_ms);
     if (rate_ == 0 || level_ >= 0) return 0;
@@ -65,7 +65,7 @@ class ReadBudget {
   static constexpr std::uint64_t kSmallRead = 4096;
   static constexpr std::uint64_t kTickMs = 5;
 
-  // answers_calls: what comes on the channel is answered at once, also if it is small.
+  // answers_calls: small messages on the channel are read at once, since the job waits for their answers.
   ReadBudget(const Settings& settings, bool redacts, bool answers_calls)
       : output_(settings.bytes, settings.bytes * kBurstSeconds),
         channel_(settings.bytes, settings.bytes * kBurstSeconds + settings.artifact_bytes),
@@ -73,13 +73,13 @@ class ReadBudget {
         weight_(redacts ? kRedactedWeight : 1),
         answers_calls_(answers_calls) {}
 
-  // frames: that came with these bytes.
+  // Charges bytes that were read from a pipe, and the number of frames in them.
   void charge(JobPipe pipe, std::uint64_t bytes, std::uint64_t frames, std::uint64_t now_ms) {
     read_[index(pipe)] += bytes;
     (pipe == JobPipe::channel ? channel_ : output_).take(pipe == JobPipe::channel ? bytes : bytes * weight_, now_ms);
     frames_.take(frames, now_ms);
   }
-  // A pipe has been read. Returns the time before which it is not to be read again; 0: at once.
+  // To be called after a pipe was read. Returns the time before which the pipe must not be read again; 0 means at once.
   std::uint64_t resume_at_ms(JobPipe pipe, std::uint64_t now_ms) {
     const std::uint64_t read = std::exchange(read_[index(pipe)], 0);
     const bool is_channel = pipe == JobPipe::channel;

@@ -45,7 +45,7 @@ bool is_always_redacted(const SecretPlaces&, Id context, const std::string& name
 // All of a context's, by name. Error io: names the folder.
 Result<std::vector<SecretFile>> find_secrets(const SecretPlaces&, Id context);
 
-// What was found in a context at one moment. It does not change. Thread-safe.
+// The secrets of a context at one time. Immutable and thread-safe.
 class FoundSecrets {
  public:
   FoundSecrets(SecretPlaces, Id context, std::vector<Secret>);

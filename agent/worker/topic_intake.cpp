@@ -64,7 +64,7 @@ bool TopicIntake::take_one(const TopicStore& store, Id context, const std::strin
     return refuse(store, context, message_key, hash.error().message);
   }
   found = true;
-  if (field_of(*hash, "detail") == kCreatedDetail) {  // whoever may publish could send it otherwise
+  if (field_of(*hash, "detail") == kCreatedDetail) {  // Publishing a key must not send a message that was only created.
     log(LogLevel::warn, "worker", "{}: was created, and nobody has sent it: the hint is passed over", message_key);
     return true;
   }

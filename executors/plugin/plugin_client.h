@@ -1,7 +1,7 @@
-// One plugin. Each caller of a context has a host of its own, so that what one tenant's script does to the plugin is no
-// other's concern; a few are kept, the ones that were used last. A host that dies, hangs or speaks nonsense is killed,
-// and the next call starts another; after three faults in a row the plugin rests for that caller (Rest), and calls fail
-// at once.
+// One plugin. Each caller of a context has a host process of its own, so that a script of one tenant cannot disturb the
+// plugin for another tenant; the hosts that were used last are kept. A host that dies, hangs or answers nonsense is
+// killed, and the next call starts another one. After three faults in a row the plugin rests for that caller (Rest),
+// and its calls fail at once.
 //
 // Errors of its calls, by what the caller can do next:
 //   unavailable   the plugin's fault. It says nothing about the job, which may be run again at once; or, while the

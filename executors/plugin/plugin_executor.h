@@ -4,7 +4,7 @@
 // Whose fault a failure is. The plugin says that a job can never run: invalid, and the job is a dead letter. The plugin
 // cannot say, or rests: unavailable, and the job goes back to its queue as if it had not been taken. If it fails
 // three times in a row over the same job: unsupported, and the job ends with setup_error, which its retries count. All
-// of this by context and caller: what one tenant's script does to the plugin neither ends nor delays another's jobs. If
+// of this by context and caller: faults that one tenant causes neither end nor delay the jobs of another tenant. If
 // interpret fails, the default reading of the program's end stands.
 #pragma once
 

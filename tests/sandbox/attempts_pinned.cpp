@@ -174,13 +174,13 @@ std::string listen_and_close(const Words& words) {
   });
 }
 
-// A connection of its own loopback whose last close waits until the peer has read what is unsent, or for so long. The
-// peer does not read.
-struct Lingering {
+// Connects to the own loopback. The last close of the socket waits for the peer to read the unsent data, and the peer
+// does not read.
+struct LingeringConnection {
   int socket = -1, peer = -1;
 };
-Lingering lingering(int listener, unsigned port) {
-  Lingering made;
+LingeringConnection connect_lingering(int listener, unsigned port) {
+  LingeringConnection made;
   const sockaddr_in place = loopback(port);
   made.socket = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   if (::connect(made.socket, reinterpret_cast<const sockaddr*>(&place), sizeof place) != 0) return made;
@@ -192,25 +192,25 @@ Lingering lingering(int listener, unsigned port) {
   return made;
 }
 
-// Whether its close would wait: "on" or "off".
+// Reports whether close would wait: "on" or "off".
 std::string linger(const Words&) {
   const int listener = listen_on(9000, 16);
-  const Lingering made = lingering(listener, 9000);
+  const LingeringConnection made = connect_lingering(listener, 9000);
   struct linger now {};
   socklen_t size = sizeof now;
   if (::getsockopt(made.socket, SOL_SOCKET, SO_LINGER, &now, &size) != 0) return error_name();
   return now.l_onoff != 0 ? "on" : "off";
 }
 
-// So many times: one thread calls listen() on such a connection, another closes it a moment later. Whoever makes the
-// call in place of the job may then be the last one that holds it.
+// Repeats the attack: one thread calls listen() on such a connection, and another thread closes it a moment later. The
+// process that makes the call for the job may then hold the last reference.
 std::string close_behind_listen(const Words& words) {
   const int listener = listen_on(9000, 16);
   if (listener < 0) return error_name();
   for (unsigned i = 0; i < 15; ++i) listen_on(9001 + i, 16);  // a further one takes longer: the others are counted
   std::vector<int> peers;
   for (unsigned long i = 0; i < number(words, 1); ++i) {
-    const Lingering made = lingering(listener, 9000);
+    const LingeringConnection made = connect_lingering(listener, 9000);
     if (made.peer < 0) return error_name();
     peers.push_back(made.peer);
     std::thread asks([&] { ::listen(made.socket, 5); });

@@ -274,7 +274,7 @@ std::set<std::string> functions_in(const std::string& text, const char* pattern)
   return found;
 }
 
-// What a step can call is what has a cost, and the manual says the costs.
+// Every function that a step can call has a cost, and the manual lists the costs.
 TEST(WorkflowCosts, EachFunctionThatAStepCanCallHasItsRow) {
   const std::string walk = R"lua(
 function step()

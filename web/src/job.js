@@ -61,7 +61,7 @@ function History({moments}) {
     <td>${entry_of(WORDS, each.kind) ?? line(each.kind, 40)}${each.detail && each.kind !== 'completed' ? html`: <${Their} text=${each.detail}/>` : ''}${each.due_ms ? `, again ${moment(each.due_ms)}` : ''}</td><td class="num">${each.attempt ?? ''}</td><td class="num">${each.runner_id ?? ''}</td></tr>`)}</tbody></table>`;
 }
 
-// What a job that is changed and run takes over from the one that it is made of.
+// Fields that a changed copy of a job takes over.
 export const COPIED = ['script', 'script_type', 'name', 'timeout', 'retries', 'env_vars', 'priority', 'queue_timeout_ms', 'concurrency_key', 'concurrency_limit', 'policy', 'notify'];
 
 function may_steer(job, rights) {

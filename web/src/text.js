@@ -23,7 +23,7 @@ export function number_of(value) {
 export const elapsed = (from, to) => number_of(to) - number_of(from);
 export const list_of = (value) => (Array.isArray(value) ? value : []);
 export const object_of = (value) => (value !== null && typeof value === 'object' && !Array.isArray(value) ? value : {});
-// What a table has under a name that is data: its own entries only, nothing of Object.prototype.
+// Looks up a name that comes from data: only own entries count, nothing of Object.prototype.
 export const entry_of = (table, name) => (typeof name === 'string' && Object.hasOwn(table, name) ? table[name] : undefined);
 // A word of a command that people copy into a shell. A backtick would end the command where a sentence shows it.
 export const shell_word = (word) => (/^[\w@%+=:,./][\w@%+=:,./-]*$/.test(word) ? word : `'${word.replaceAll("'", "'\\''").replaceAll('`', `'"$(printf '\\140')"'`)}'`);

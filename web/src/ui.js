@@ -6,8 +6,8 @@ import {rpc} from './api.js';
 import {ago, line, moment, plain, since, text_of} from './text.js';
 import {stringifyJson} from '../../clients/node/exact_json.js';
 
-// What may be drawn: nodes that this module made. Everything else that stands among the children of a node is data, however much
-// it looks like a node, and becomes text.
+// Only nodes that this module made are drawn. Every other object among the children of a node is data, even if it looks like a
+// node, and is shown as text.
 const nodes = new WeakSet();
 function child_of(value) {
   if (Array.isArray(value)) return value.map(child_of);
@@ -17,7 +17,7 @@ function child_of(value) {
 const NO_TEXTS = ['style', 'ref', 'key', 'children'];
 const ADDRESSES = ['href', 'src', 'action', 'formAction', 'xlinkHref', 'xlink:href', 'data'];
 const is_own_address = (value) => typeof value === 'string' && /^(?:#|\/(?!\/))/.test(value);
-// Of an element: texts are texts, no markup comes from data, and what can be followed leads to this server.
+// Attributes of an element: no attribute makes markup of data, and addresses lead to this server only.
 function attributes_of(given) {
   const all = {};
   for (const [name, value] of Object.entries(given)) {

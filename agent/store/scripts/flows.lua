@@ -306,7 +306,7 @@ redis.call('PUBLISH', kDue, context .. ' ' .. flow)
 return 1
 
 --# flow_await: journal places messages worlds kept ends flows
--- One that its caller may not read is to it as one that is not there: the event is `absent`, and nobody looks at the record.
+-- A flow that the caller may not read is answered as a missing flow: the event is `absent`, and the record is not read.
 local context, flow, other = arg(), arg(), arg()
 local waits, record = 'mj:flow-waits:' .. other, 'context:' .. context
 local err = wrong(waits, 'set') or wrong(kDue, 'zset') or wrong('mj:anomalies', 'stream') or wrong('mj:flow:' .. other, 'hash')

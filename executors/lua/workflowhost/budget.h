@@ -40,7 +40,7 @@ inline void charge(lua_State*, std::uint64_t work);
 inline void charge_more(lua_State*, std::uint64_t work);
 // Charges in the second way where no error of Lua may be raised: a step without work left ends at its next instruction.
 void note_work(lua_State*, std::uint64_t work);
-inline void note_work(std::uint64_t work);  // where there is no state: it ends at the next look at the count
+inline void note_work(std::uint64_t work);  // without a state: the step ends at the next check of the count
 [[noreturn]] void end_step(lua_State*, Ended);
 // Whether this end of a lua_pcall (its status, its error on top of the stack) is that of memory. Buffers of Lua's
 // library say so by an error of their own; std::bad_alloc is a status below 0.

@@ -100,7 +100,7 @@ void __wrap__Z15luaT_getvarargsP9lua_StateP8CallInfoP10StackValuei(lua_State* st
   note_work(state, static_cast<std::uint64_t>((wanted < 0 ? lua_gettop(state) : wanted) / kValues));
 }
 
-// What a function of Lua returns.
+// Charges the return values of a Lua function.
 void __real__Z12luaD_poscallP9lua_StateP8CallInfoi(lua_State*, CallInfo*, int);
 void __wrap__Z12luaD_poscallP9lua_StateP8CallInfoi(lua_State* state, CallInfo* call, int values) {
   if (values >= kValues) note_work(state, static_cast<std::uint64_t>(values / kValues));

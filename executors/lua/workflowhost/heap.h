@@ -40,7 +40,7 @@ class Heap {
   std::size_t limit_ = 0, room_ = 0;
   std::size_t used_ = 0;  // by blocks
   std::size_t blocks_ = 0;
-  std::size_t top_ = 0;  // of what was ever given out
+  std::size_t top_ = 0;  // end of the memory that was ever allocated
   std::size_t dirty_ = 0;
   void* free_[192] = {};  // of each class a list through the blocks themselves
 };

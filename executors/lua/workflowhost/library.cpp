@@ -408,8 +408,9 @@ void put(lua_State* state, std::initializer_list<Wrapped> rows) {
   }
 }
 
-// What a call of a function costs beside what the function itself charges, in the second way to count. values: the
-// work of its arguments and results, which are moved, is charged for all. docs/workflows/lua.md has the same table.
+// Cost of a call of a library function, in addition to the work that the function charges itself (second way to count).
+// values: the work of its arguments and results, which are moved, is charged for all. docs/workflows/lua.md has the
+// same table.
 struct Cost {
   const char* library;  // "": the globals
   const char* name;

@@ -310,7 +310,7 @@ bool is_word_at(std::string_view source, std::size_t at, std::size_t size) {
   return !is_part(at - 1) && !is_part(at + size);  // at 0 the place before is none
 }
 
-// What takes longest in reading a program: jumps wait in lists, which each further one walks.
+// Jumps take longest in reading a program: pending jumps are kept in lists, and each further jump walks a list.
 std::uint64_t work_of_source(std::string_view source) {
   std::uint64_t jumps = 0;
   for (const std::string_view word : {"::", "goto", "break", "and", "or", "elseif"}) {

@@ -191,7 +191,7 @@ local function give_back(job, claim, how, reason, pause_ms)
   show_node(job, claim)
 end
 
--- The same by its owner; what it had not begun is no delivery, and the wait for its first run goes on. A job that is released
+-- Releases a claim on request of its owner. A job that had not begun loses no delivery, and its queue time-out continues. A job that is released
 -- more than kMaxReleases times without a run is delayed between two claims, so that it does not keep the jobs behind it from
 -- their turn. Fewer releases are usual on a busy host, and the job is the next one of its queue at once.
 local kMaxReleases, kFirstPauseMs, kMaxPauseMs = 10, 50, 6400

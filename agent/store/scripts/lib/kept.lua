@@ -1,14 +1,14 @@
--- What the jobs of a caller keep in this Redis, in bytes: mj:kept, field <caller>; field all: of all callers together. A job
--- is charged when its record is written, for its output and for its end, and credited when it leaves. Its claim has what it
--- was charged: kept (its record), kept_end, log_bytes. Of a job that is created and was never queued, and of a message that
--- a client has created here, mj:kept-created has it.
--- The fields over and at of mj:kept are the caller whose oldest ended jobs leave next, and the end (ms) up to which
--- mj:ended was searched for them; changes counts the changes; caller_max and context_max are the quotas, for readers.
+-- Bytes that the jobs of a caller keep in this Redis: field <caller> of mj:kept; field all is the sum over all callers. A job
+-- is charged when its record is written, for its output and for its end, and credited when it is deleted. Its claim holds the
+-- charges: kept (record), kept_end, log_bytes. For a job that was created and never queued, and for a message that a client
+-- created here, mj:kept-created holds the charge.
+-- The fields over and at of mj:kept are the caller whose oldest ended jobs are retired next, and the end time (ms) up to which
+-- mj:ended was searched. changes counts the changes; caller_max and context_max are the quotas, for readers.
 local kKept, kKeptCreated = 'mj:kept', 'mj:kept-created'
-local kLeastKept = 3072     -- of a job: its record, its claim, its facts
-local kLeastEnd = 2048      -- a shorter end is part of that
+local kLeastKept = 3072     -- minimum charge of a job: record, claim and facts
+local kLeastEnd = 2048      -- a shorter end is covered by the minimum charge
 local kLogStep = 2048       -- output is charged in steps
-local kLineBytes = 32       -- of a line beside its text
+local kLineBytes = 32       -- overhead of a line of output
 local quota = {caller = 0, context = 0}  -- 0: any number of bytes. Set by the scripts that are given it
 local function read_quota() quota = {caller = num(arg()), context = num(arg())} end
 
@@ -21,7 +21,7 @@ end
 local function record_charge(fields) return math.max(kLeastKept, bytes_of(fields)) end
 local function log_charge(bytes) return bytes - bytes % kLogStep end
 
--- A caller with little of its own is let in where all together keep too much: others cannot lock it out.
+-- In a full context a caller that keeps little is still accepted, so that other callers cannot lock it out.
 local function exceeded(own, all)
   if quota.caller > 0 and own > quota.caller then return 'quota.caller_bytes', quota.caller end
   local share = quota.caller > 0 and math.min(quota.caller, quota.context) or quota.context
@@ -29,10 +29,11 @@ local function exceeded(own, all)
     return 'quota.context_bytes', quota.context
   end
 end
--- From here on the oldest ended jobs leave, so that new ones seldom meet the quota itself.
+-- Above this level the oldest ended jobs are retired, so that new jobs rarely reach the quota.
 local function is_almost(bytes, limit) return limit > 0 and bytes > limit - limit / 8 end
 
--- Charges the caller, unless that is too much and may be refused: then the setting and its value are returned.
+-- Charges the caller. If the charge exceeds a quota and may be refused, nothing is charged, and the setting and its value are
+-- returned.
 local function charge(caller, bytes, may_refuse)
   local now = bytes > 0 and call_index('HMGET', kKept, caller, 'all', 'changes')
   if not now then return end
@@ -61,14 +62,14 @@ local function refusal_of_quota(caller, setting, limit)
     .. setting .. ' allows, ' .. dec(limit) .. ' bytes: wait until some have ended, delete some (mycojobs job delete), or raise it')
 end
 
--- What a record was charged that has no claim which says so; it is noted there no more.
+-- Removes and returns the charge of a record that has no claim with its charge.
 local function created_charge(key)
   local noted = call_index('HGET', kKeptCreated, key)
   if noted then redis.call('HDEL', kKeptCreated, key) end
   return noted and num(noted) or nil
 end
 local function credit_message(message) credit(caller_of(message), created_charge(message) or 0) end
--- The end of a job, or of one of its attempts: fields of the claim to write.
+-- Charges the end of a job or of an attempt. Returns the fields to write to the claim.
 local function charge_end(job, claim, fields)
   local bytes, before = bytes_of(fields), num(claim.kept_end)
   if bytes < kLeastEnd then bytes = 0 end
