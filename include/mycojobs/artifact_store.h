@@ -1,10 +1,10 @@
-// Files of jobs on this host, for whoever carries them from one coordinator to another: read in pieces where a job has
-// left them, put together from pieces where they arrive, and handed to a job there once they are whole.
+// Artifact files on this host, for their transfer between coordinators. The sending side reads the files of a job in
+// pieces. The receiving side assembles the pieces and passes complete files to a job.
 //
-//   expect() --> add(), add(), ... --hash holds--> whole --hand_over()--> the files of a job
+//   expect() --> add(), add(), ... --hash matches--> complete --hand_over()--> files of a job
 //
-// A parcel is what belongs to one message. What may lie in parcels is bounded, on the host and of each sender: room is
-// made for all files of a parcel at once, so that what was begun can end. Any thread.
+// A parcel contains the files of one message. The bytes of all parcels are limited per host and per sender. Space for
+// all files of a parcel is reserved at once, so that a started transfer can complete. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -24,12 +24,12 @@ struct FileContent {
   std::uint64_t bytes = 0;
 };
 
-// Plain file names. Each sender, by its key, has a share of the room.
+// Plain file names. Each sender, identified by its key, has a share of the space.
 struct ParcelName {
   std::string name, sender;
 };
 inline constexpr const char* kIncomingLimit = "message.max_incoming_bytes";
-// What a file takes of the room, and a parcel at least: many small ones are no less to a disk.
+// Minimum accounted size of a file and of a parcel, because many small files also cost disk space.
 inline constexpr std::uint64_t kLeastFileRoom = 4U << 10, kLeastParcelRoom = 256U << 10;
 inline std::uint64_t room_of(std::uint64_t file_bytes) {
   return file_bytes < kLeastFileRoom ? kLeastFileRoom : file_bytes;
@@ -39,24 +39,25 @@ class ArtifactStore {
  public:
   virtual ~ArtifactStore() = default;
 
-  // Of a file that the job has left here. Error not_found: it is not on this host, or has another size.
+  // Reads from a file that the job has stored here. Error not_found: the file is not on this host or has another size.
   virtual Result<std::string> read(RecordStore&, Id context, const std::string& job_key, const FileContent&,
                                    std::uint64_t offset, std::size_t max) = 0;
-  // Whether all of them are here.
+  // Returns true if all files are on this host.
   virtual Result<bool> has(RecordStore&, Id context, const std::string& job_key, const std::vector<FileContent>&) = 0;
 
-  // How many of its bytes are there; all of them: it is whole. Nothing: it has no place.
+  // Returns the number of received bytes; equal to the size if the file is complete; nullopt if no space is reserved.
   virtual std::optional<std::uint64_t> have(Id context, const ParcelName&, const FileContent&) const = 0;
-  // Makes a place for each of them that has none. Errors: unavailable (there is no room now), too_large (it is more
-  // than one sender's share).
+  // Reserves space for each file that has none. Errors: unavailable (there is no free space now), too_large (the files
+  // exceed the share of one sender).
   virtual Result<void> expect(RecordStore&, Id context, const ParcelName&, const std::vector<FileContent>&) = 0;
   virtual std::uint64_t share() const = 0;
-  // As have(), after it; a piece that comes again, or leaves a gap, changes nothing. Errors: not_found (it has no
-  // place), invalid (whole, it has another hash, or it is longer: it begins anew).
+  // Adds a piece and returns the new value of have(). A repeated piece, or a piece after a gap, changes nothing.
+  // Errors: not_found (no space is reserved), invalid (the file is too long, or complete with another hash; its
+  // transfer restarts).
   virtual Result<std::uint64_t> add(Id context, const ParcelName&, const FileContent&, std::uint64_t offset,
                                     std::string_view piece) = 0;
 
-  // Nothing of what was handed over is taken away while it lives: until the records say whose it is.
+  // Protects files from tidy() while it exists. The caller keeps it until the records name the files' jobs.
   class HandedOver {
    public:
     virtual ~HandedOver() = default;
@@ -65,14 +66,14 @@ class ArtifactStore {
     std::string job_key;
     std::vector<FileContent> files;
   };
-  // Error not_found: one is not whole, or not there.
+  // Error not_found: a file is incomplete or missing.
   virtual Result<std::unique_ptr<HandedOver>> hand_over(RecordStore&, Id context, const ParcelName&,
                                                         const std::vector<ForJob>& to) = 0;
   virtual void drop(Id context, const ParcelName&) = 0;
 
-  // Takes away parcels that nobody has touched for an hour, of all contexts, and files that no job has any more: a
-  // small part in each call. Answers how long until there is more to do, in ms: cheap to call sooner. Error: of the
-  // store. It may have to wait for a disk: for a thread that nobody waits for.
+  // Deletes parcels of all contexts that were not used for an hour, and files without a job, a bounded number in each
+  // call. Returns the time until more work exists, in ms; an earlier call is cheap. Errors: of the store. May block on
+  // disk I/O, so call it on a background thread.
   virtual Result<std::uint64_t> tidy(RecordStore&, Id context) = 0;
 };
 

@@ -1,4 +1,4 @@
-// Port: time. The store's time (Redis TIME) judges leases; these clocks measure on this host.
+// Port: time of this host. Leases are judged by the store's time (Redis TIME) instead.
 #pragma once
 
 #include <cstdint>
@@ -8,8 +8,8 @@ namespace mycojobs {
 class Clock {
  public:
   virtual ~Clock() = default;
-  virtual std::uint64_t unix_ms() const = 0;  // for people; may jump
-  virtual std::uint64_t boot_ms() const = 0;  // CLOCK_BOOTTIME: monotonic, counts suspend; deadlines and fences
+  virtual std::uint64_t unix_ms() const = 0;  // for display; may jump
+  virtual std::uint64_t boot_ms() const = 0;  // CLOCK_BOOTTIME: monotonic, includes suspend; for deadlines and fences
 };
 
 }  // namespace mycojobs

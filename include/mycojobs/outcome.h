@@ -1,4 +1,4 @@
-// What happened to a run of a job in its sandbox: a value, set once. The first recorded reason wins.
+// Result of a run of a job in its sandbox: a value that is set once. The first recorded reason wins.
 #pragma once
 
 #include <array>
@@ -11,42 +11,42 @@
 namespace mycojobs {
 
 enum class RunStatus {
-  ok,            // the main process ended with 0
-  exit,          // it ended with another code
-  signal,        // a signal ended it that we did not send
-  timeout_wall,  // over the wall-clock limit: killed
+  ok,            // the main process ended with code 0
+  exit,          // the main process ended with another code
+  signal,        // a signal ended the main process that the sandbox did not send
+  timeout_wall,  // exceeded the wall-clock limit and was killed
   timeout_cpu,
-  oom,  // over the memory limit: killed by the kernel
+  oom,  // exceeded the memory limit and was killed by the kernel
   output_limit,
   file_limit,
   pids_limit,
-  violation,    // a system call that is never innocent: killed
+  violation,    // a system call that no legitimate program makes; killed
   cancelled,    // killed on request
-  lost,         // launcher, zygote or lease went away: says nothing about the job; run it again
-  unkillable,   // SIGKILL had no effect: not an end
-  setup_error,  // the sandbox could not be built: the job never started
+  lost,         // the launcher, the zygote or the lease was lost; the job is not at fault and can run again
+  unkillable,   // SIGKILL had no effect; this is not the end of the run
+  setup_error,  // the sandbox could not be built, and the job was not started
 };
 std::string_view word(RunStatus);
 
 struct Violation {
   std::string syscall;  // name, or "syscall 999"
   std::array<std::uint64_t, 6> args{};
-  std::int32_t pid = 0;  // as the job sees it
+  std::int32_t pid = 0;  // pid in the job's namespace
   std::string comm;
 };
 
 struct SetupError {
-  std::string step;    // as named in the list of steps
+  std::string step;    // name in the list of steps
   int error = 0;       // errno
-  std::string remedy;  // what an operator can do
+  std::string remedy;  // action for the operator
 };
 
 struct StepTime {
   std::string step;
   std::uint32_t us = 0;
 };
-// The steps of Outcome::setup that say that the run was given a sandbox that had been set up before, or a warm process
-// in one: how long it waited for it. The name `prewarmed` is older than the word.
+// Steps of Outcome::setup that report the use of a prepared sandbox or of a warm process in one, with the waiting time.
+// The text `prewarmed` is kept for compatibility.
 inline constexpr std::string_view kPrewarmedStep = "prewarmed", kWarmStep = "warm";
 
 struct Usage {
@@ -58,19 +58,21 @@ struct Usage {
 
 struct Outcome {
   RunStatus status = RunStatus::lost;
-  bool unstarted = false;  // lost: nothing of it has run, and nothing will before what `reason` names is there
-  int exit_code = 0;       // valid for ok, exit
-  int signal = 0;          // valid for signal
+  // lost: nothing was started, and nothing can be started until the problem in `reason` is fixed.
+  bool unstarted = false;
+  int exit_code = 0;  // valid for ok, exit
+  int signal = 0;     // valid for signal
   std::optional<Violation> violation;
   std::optional<SetupError> setup_error;
   Usage usage;
-  std::uint32_t stragglers = 0;  // processes still alive when the main one ended, then killed; at least so many
-  std::vector<std::string>
-      layers;  // in force for this run: userns pidns mountns netns ipcns utsns cgroupns landlock:7 ...
+  std::uint32_t stragglers = 0;  // minimum number of processes that outlived the main process and were killed
+  // Active layers of this run: userns pidns mountns netns ipcns utsns cgroupns landlock:7 ...
+  std::vector<std::string> layers;
   std::vector<StepTime> setup;
-  std::string reason;                        // one line for a person; empty for ok
-  std::optional<std::uint32_t> reused = {};  // of a warm run: how many its process had served before
-  std::vector<std::string> notes;  // lines for the job's log: what the proxy refused, what a learning run used
+  std::string reason;                        // one line for users; empty for ok
+  std::optional<std::uint32_t> reused = {};  // for a warm run: number of runs that the process served before
+  // Lines for the job's log: requests that the proxy rejected, findings of a learning run.
+  std::vector<std::string> notes;
 };
 
 }  // namespace mycojobs

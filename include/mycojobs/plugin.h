@@ -1,20 +1,20 @@
-/* A plugin adds an executor to an agent: a shared object in the plugin folder that exports one symbol,
+/* A plugin adds an executor to an agent. It is a shared object in the plugin folder that exports one symbol:
  *
  *   const struct mycojobs_plugin mycojobs_plugin = {MYCOJOBS_PLUGIN_ABI, sizeof(struct mycojobs_plugin), "awk", ...};
  *
- * C99, and C++ as well. docs/executors/plugins.md is the guide, examples/plugin a whole one.
+ * This header is valid C99 and C++. Guide: docs/executors/plugins.md. Complete example: examples/plugin.
  *
- * Where it runs. mycojobs-pluginhost loads it: one process for each plugin, without environment, secrets, network or
- * the right to write a file, start a process or a thread. Each function is called by one thread, one call at a time,
- * under a deadline: 5 s for loading and probe, 2 s for prepare, 1 s for interpret. A call that crashes, exits, throws
- * or takes longer ends that process and never the agent; it is started again for the next call. So a plugin keeps
- * nothing between calls that it needs. The scripts do not run there: the plugin says which program runs them, and that
- * program runs in the job's sandbox.
+ * Process. mycojobs-pluginhost loads the plugin, in one process per plugin. The process has no environment, secrets or
+ * network, and cannot write files or start processes or threads. Each function is called on one thread, one call at a
+ * time, with a deadline: 5 s for loading and probe, 2 s for prepare, 1 s for interpret. A call that crashes, exits,
+ * throws or exceeds the deadline ends that process, but not the agent; the process is started again for the next call.
+ * A plugin must therefore not rely on state between calls. The process does not run scripts: the plugin names the
+ * program that runs them in the job's sandbox.
  *
- * Texts. All of them are UTF-8 and end with NUL. What is passed to a function belongs to the caller and is gone when
- * the function returns. What a function returns belongs to the plugin, which gets it back by release(), once and before
- * the next call; a text that was never allocated is returned as it is, and release() leaves it alone. At most
- * MYCOJOBS_PLUGIN_MAX_REPLY bytes. Sizes, depth and types are checked, and a name that is not listed below is an error.
+ * Texts. All texts are UTF-8 and end with NUL. An argument belongs to the caller and is valid until the function
+ * returns. A returned text belongs to the plugin; it is passed to release() once, before the next call, even if it was
+ * not allocated, in which case release() ignores it. A reply has at most MYCOJOBS_PLUGIN_MAX_REPLY bytes. Sizes, depth
+ * and types are checked. A name that is not listed below is an error.
  */
 #ifndef MYCOJOBS_PLUGIN_H
 #define MYCOJOBS_PLUGIN_H
@@ -25,64 +25,66 @@
 extern "C" {
 #endif
 
-/* Raised when the structure or the meaning of a text changes. An agent says which versions it takes, and refuses others
- * by name: `mycojobs plugin check FILE` tells. */
+/* Incremented if the structure or the meaning of a text changes. An agent rejects plugins with an unsupported version;
+ * `mycojobs plugin check FILE` reports it. */
 #define MYCOJOBS_PLUGIN_ABI 1u
 #define MYCOJOBS_PLUGIN_MAX_REPLY (4u << 20)
 
-/* NOLINTNEXTLINE(readability-identifier-naming): a name of C */
+/* NOLINTNEXTLINE(readability-identifier-naming): C naming */
 struct mycojobs_plugin {
   uint32_t abi;         /* MYCOJOBS_PLUGIN_ABI */
   uint32_t struct_size; /* sizeof(struct mycojobs_plugin) */
 
-  const char* name;                /* of the executor: 1 to 32 of a-z, 0-9, '_' and '-', a letter first */
-  const char* version;             /* its own, for people: "1.2.0"; 1 to 64 printable characters */
-  const char* const* script_types; /* NULL behind the last; 1 to 16, spelled as names are. It serves queue:<each> */
+  const char* name;                /* of the executor: 1 to 32 of a-z, 0-9, '_' and '-', starting with a letter */
+  const char* version;             /* of the plugin, for display: "1.2.0"; 1 to 64 printable characters */
+  const char* const* script_types; /* 1 to 16, ended by NULL, spelled like name. The executor serves queue:<each> */
 
-  /* What a job has that asks for nothing: a policy as in the manual, {"memory": "64 MiB", "net": "none"}. What it does
-   * not name is as in the profile of programs. The operator's ceiling lowers what is above it. NULL: it asks for
-   * nothing more. */
+  /* Policy of a job without a request, as in the manual: {"memory": "64 MiB", "net": "none"}. Fields that are not named
+   * are those of the profile of programs. Values above the operator's ceiling are lowered. NULL: no additions. */
   const char* profile;
 
-  /* Can the scripts run on this host?  -> {"runs": "mawk 1.3.4"} or {"error": "no /usr/bin/mawk: apt install mawk"} */
+  /* Checks whether scripts can run on this host. Reply: {"runs": "mawk 1.3.4"} or
+   * {"error": "no /usr/bin/mawk: apt install mawk"} */
   char* (*probe)(void);
 
-  /* How is this job to be run? Called before each attempt.
+  /* Returns the command that runs a job. Called before each attempt.
    *
    *   job      {"id": 7, "caller_id": 12, "context_id": 1, "name": "sum", "attempt": 1, "script_type": "awk",
    *             "script": "...", "environment": {"NAME": "value"}, "timeout": 60 or null,
    *             "deadline_unix_ms": 1790000000000, "inputs": {"other job": {"key": "value"}, "node with each":
-   *             [{"key": "value"}, ...]}, "flow": {} or what its flow hands over, as in $MYCOJOBS_FLOW}
-   *   reply    {"command": ["/usr/bin/mawk", "-f", "{script}"],         the program by its absolute path, and its
-   *                                                                     arguments; {script} stands for the path of the
-   *                                                                     script, which lies in the job's folder, /job
-   *             "script_file": "script.awk",                            its name there; "script" if it is not named
-   *             "environment": {"NAME": "value"},                       added to the job's own, which wins
-   *             "files": {"lib/prelude.awk": {"text": "..."},           put below /job before the program starts;
-   *                       "table.bin": {"base64": "...", "mode": "0600"}}, mode 0644 if it is not named
+   *             [{"key": "value"}, ...]}, "flow": {} or the input from its flow, as in $MYCOJOBS_FLOW}
+   *   reply    {"command": ["/usr/bin/mawk", "-f", "{script}"],         absolute path and arguments of the program;
+   *                                                                     {script} is replaced by the path of the script
+   *                                                                     in the job's folder, /job
+   *             "script_file": "script.awk",                            name of the script file; default "script"
+   *             "environment": {"NAME": "value"},                       added; variables of the job have precedence
+   *             "files": {"lib/prelude.awk": {"text": "..."},           written below /job before the program starts;
+   *                       "table.bin": {"base64": "...", "mode": "0600"}}, default mode 0644
    *             "notes": ["a line for the job's log"]}
-   *         or {"error": "...", "field": "script"}                      this job can never run; field: which of the
-   *                                                                     job's is at fault
-   * Only command must be there. */
+   *         or {"error": "...", "field": "script"}                      this job can never run; field: the invalid
+   *                                                                     field of the job
+   * Only command is mandatory. */
   char* (*prepare)(const char* job);
 
-  /* What does the program's end mean? NULL if the default is right: code 0 is a success, every other an error that
-   * shows the last lines of stderr. Called when the program ended by itself; limits and cancellations are not asked.
+  /* Converts the end of the program to the end of the job. NULL selects the default: exit code 0 is a success, any
+   * other end is an error with the last lines of stderr. Called only if the program ended without a limit or a
+   * cancellation.
    *
    *   outcome  {"job": {id, caller_id, context_id, name, attempt and script_type as in prepare}, "status": "ok", "exit"
-   *             or "signal", "exit_code": 0, "signal": 0, "stderr": "its last 64 KiB", "result": {"key": "value"}, each
-   *             value as text, "usage": {"wall_us": 1, "user_us": 1, "system_us": 1, "memory_peak_bytes": 1,
+   *             or "signal", "exit_code": 0, "signal": 0, "stderr": "its last 64 KiB", "result": {"key": "value"}, with
+   *             text values, "usage": {"wall_us": 1, "user_us": 1, "system_us": 1, "memory_peak_bytes": 1,
    *             "pids_peak": 1, "stdout_bytes": 1, "stderr_bytes": 1}}
-   *   reply    {"result": {"key": "value"}}                             the job has finished with this result; not
+   *   reply    {"result": {"key": "value"}}                             the job has finished with this result; invalid
    *                                                                     after a signal
    *         or {"error": {"type": "SyntaxError", "message": "...", "line": 3, "retry": false}}
-   *                                                                     it failed; only message must be there. retry:
-   *                                                                     false, never again; a number, the next attempt
-   *                                                                     after so many seconds
+   *                                                                     the job has failed; only message is mandatory.
+   *                                                                     retry: false disables further attempts, a
+   *                                                                     number is the delay of the next attempt in
+   *                                                                     seconds
    *         or {} or NULL                                               the default */
   char* (*interpret)(const char* outcome);
 
-  /* Takes back a text that one of the functions above returned. */
+  /* Releases a text that one of the functions above has returned. */
   void (*release)(char* text);
 };
 
@@ -93,7 +95,7 @@ struct mycojobs_plugin {
 #endif
 
 #define MYCOJOBS_PLUGIN_SYMBOL "mycojobs_plugin"
-/* The one symbol: the plugin defines it. */
+/* The only exported symbol, defined by the plugin. */
 extern MYCOJOBS_PLUGIN_EXPORT const struct mycojobs_plugin mycojobs_plugin;
 
 #ifdef __cplusplus

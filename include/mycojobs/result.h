@@ -1,4 +1,5 @@
-// What we could not do: Result<T> and Error. What happened to a job is a value of its own (outcome.h); a bug asserts.
+// Result<T> and Error for operations that can fail. The result of a job's run is a separate value (outcome.h). Bugs
+// assert.
 #pragma once
 
 #include <string>
@@ -7,23 +8,23 @@
 
 namespace mycojobs {
 
-// Few codes, each about what the caller can do next.
+// Error codes, distinguished by the reaction of the caller.
 enum class Code {
-  invalid,      // the input is wrong: mend it and try again
-  not_found,    // there is no such thing
-  conflict,     // somebody else was faster, or the thing exists with other content
-  stale_claim,  // the claim is no longer ours: stop, report nothing more
-  denied,       // the caller may not, or a credential is wrong
-  unavailable,  // a server or helper does not answer now: try again later
-  unsupported,  // this host, kernel or server cannot: the message names the remedy
-  too_large,    // over a limit that the message names
-  io,           // the operating system refused: errno is in the message
-  internal,     // a reply that should not exist
+  invalid,      // the input is wrong: correct it and try again
+  not_found,    // the requested object does not exist
+  conflict,     // another client was faster, or the object exists with other content
+  stale_claim,  // the claim is no longer valid: stop and report nothing more
+  denied,       // the caller lacks a permission, or a credential is wrong
+  unavailable,  // a server or helper does not answer: try again later
+  unsupported,  // this host, kernel or server lacks a feature; the message names the remedy
+  too_large,    // exceeds a limit that the message names
+  io,           // the operating system returned an error; errno is in the message
+  internal,     // unexpected reply
 };
 
 struct Error {
   Code code = Code::internal;
-  std::string message;  // one line; names the field, file or step, and the remedy where there is one
+  std::string message;  // one line that names the field, file or step, and the remedy if there is one
 };
 
 template <class T>
@@ -32,7 +33,7 @@ using Result = tl::expected<T, Error>;
 [[nodiscard]] inline tl::unexpected<Error> fail(Code code, std::string message) {
   return tl::unexpected<Error>(Error{code, std::move(message)});
 }
-// Passes an error on with what was being done in front: "claim: redis: connection refused".
+// Returns the error with the failed operation as a prefix: "claim: redis: connection refused".
 [[nodiscard]] inline tl::unexpected<Error> fail(Error error, std::string_view doing) {
   error.message.insert(0, std::string(doing) + ": ");
   return tl::unexpected<Error>(std::move(error));
@@ -40,12 +41,12 @@ using Result = tl::expected<T, Error>;
 
 }  // namespace mycojobs
 
-// MJ_TRY(name, expr): evaluates a Result, returns its error from this function, else binds its value to `name`.
+// MJ_TRY(name, expr): evaluates a Result. Returns its error from this function, or binds its value to `name`.
 #define MJ_TRY(name, expr)                                                                      \
   auto name##_result = (expr);                                                                  \
   if (!name##_result) return tl::unexpected<mycojobs::Error>(std::move(name##_result).error()); \
   auto& name = *name##_result
-// MJ_CHECK(expr): the same for Result<void>.
+// MJ_CHECK(expr): as MJ_TRY, for Result<void>.
 #define MJ_CHECK(expr)                                                         \
   do {                                                                         \
     if (auto check_result = (expr); !check_result)                             \

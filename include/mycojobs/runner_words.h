@@ -1,11 +1,11 @@
-// Words of Runner::detail that one room writes and another reads.
+// Texts in Runner::detail that several components use.
 #pragma once
 
 #include <string_view>
 
 namespace mycojobs {
 
-// What the detail begins with while an agent can start no jobs; the reason follows.
+// Prefix of the detail while an agent cannot start jobs; the reason follows.
 inline constexpr std::string_view kRunnerPaused = "paused: ";
 
 }  // namespace mycojobs

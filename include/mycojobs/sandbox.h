@@ -1,15 +1,16 @@
-// Port: runs one job in a fresh sandbox. The real one talks to mycojobs-launcher (sandbox/client.h).
+// Port: runs one job in a new sandbox. The production implementation uses mycojobs-launcher (sandbox/client.h).
 //
-// Threads: one thread owns a Sandbox and calls everything on it. Life of a run:
+// Thread-safety: one thread owns a Sandbox and makes all calls. Life of a run:
 //
 //   launch() --> RunPipes --> ... events: ended(outcome), exactly one for each launch that returned pipes
 //                 \-- kill(reason), fence(deadline) at any time; unknown or ended runs are ignored
 //
-// Before its end a run may be reported once with status `unkillable`: KILL has had no effect for a time (5 s), a
-// process is stuck in the kernel or held by a tracer. That is no end: the run is still under way, and other runs go on.
-// Its end comes if the processes do go, with the reason that was recorded first. An end says that the init of the run's
-// pid namespace is gone, and so all of its processes; `lost` after the death of the launcher comes when the guardian
-// has seen all of them go. Only a guardian that was killed itself leaves a wait of 2 s in place of that proof.
+// Before its end, a run may be reported once with status `unkillable`: SIGKILL has had no effect for 5 s, because a
+// process is stuck in the kernel or held by a tracer. This is not an end: the run goes on, and other runs are not
+// affected. If the processes end later, the run ends with the reason that was recorded first. An end guarantees that
+// the init of the run's pid namespace, and therefore every process of the run, is gone. After the death of the
+// launcher, `lost` is reported once the guardian has observed the end of all processes. Only if the guardian itself was
+// killed, a wait of 2 s replaces this proof.
 #pragma once
 
 #include <cstdint>
@@ -24,20 +25,20 @@
 
 namespace mycojobs {
 
-// What a job may use. Bytes, counts, milliseconds. The defaults are those of python in the manual's table.
+// Resource limits of a job in bytes, counts and milliseconds. The defaults are those of python in the manual's table.
 struct Limits {
-  std::uint64_t memory_bytes = 256ULL << 20;  // swap: none
-  std::uint32_t pids = 64;                    // threads count
-  std::uint64_t wall_ms = 0;                  // 1 or more
-  std::uint64_t cpu_ms = 0;                   // of all its processes; 0: no limit
+  std::uint64_t memory_bytes = 256ULL << 20;  // without swap
+  std::uint32_t pids = 64;                    // threads included
+  std::uint64_t wall_ms = 0;                  // at least 1
+  std::uint64_t cpu_ms = 0;                   // of all processes; 0: no limit
   std::uint32_t open_files = 256;
   std::uint64_t file_bytes = 64ULL << 20;  // size of one file
-  std::uint64_t tmp_bytes = 64ULL << 20;   // /tmp and the job's folder together; /dev/shm as much again
-  bool exec = false;                       // may the job fork and exec
+  std::uint64_t tmp_bytes = 64ULL << 20;   // /tmp and the job's folder together; /dev/shm has the same limit again
+  bool exec = false;                       // fork and exec are permitted
   bool operator==(const Limits&) const = default;
 };
 
-// What a job is given beyond its profile. A run with any of these is set up for itself alone.
+// Permissions beyond the profile. A run with any of them gets a sandbox that is set up for this run only.
 struct Grants {
   std::vector<std::string> fs_read, fs_write;  // as in Policy
   Network network = Network::none;
@@ -46,81 +47,85 @@ struct Grants {
   bool operator==(const Grants&) const = default;
 };
 
-// A run that may be in a process that has served runs before, and leave it for later ones (docs/warm.md). The sandbox
-// is set up for it alone; a process belongs to one key and is never given to another.
+// Reuse of a script process for several runs (docs/warm.md). The sandbox is set up for this purpose only; a process
+// belongs to one key and is never used for another.
 struct Warm {
-  std::uint32_t runs = 0;  // that a process serves; 0: the run is not warm
+  std::uint32_t runs = 0;  // runs that one process serves; 0: the run is not warm
   std::uint64_t idle_ms = 0;
-  std::string key;     // of all that two runs of one process have in common
-  std::string family;  // the same without the values of secrets: another key of it ends what is idle under the old one
+  std::string key;  // digest of everything that the runs of one process must have in common
+  // The same without the values of secrets. A new key of a family ends the idle processes of its old key.
+  std::string family;
 };
 
 struct RunSpec {
-  std::uint64_t run = 0;        // chosen by the caller, never used twice
-  std::string host = "python";  // which zygote serves it
+  std::uint64_t run = 0;        // chosen by the caller, never reused
+  std::string host = "python";  // name of the script host, which selects the zygote
   Id context = 0;               // runs of different contexts never share a zygote
   Limits limits;
   Grants grants;
   Warm warm;
-  bool learn = false;  // its outcome's notes say what it used beyond its profile, and what is refused it is only noted
-  std::uint64_t fence_boot_ms = 0;  // CLOCK_BOOTTIME at which the run is killed unless fence() moved it; 0: no fence
+  // Learning mode: Outcome::notes reports the use beyond the profile. Denied accesses are recorded only.
+  bool learn = false;
+  // Time on CLOCK_BOOTTIME at which the run is killed unless fence() moved it; 0: no fence.
+  std::uint64_t fence_boot_ms = 0;
 };
 
-// A program that serves runs: a zygote of it is started for each context (sandbox/zygote.h).
+// A program that executes runs. A zygote of it is started for each context (sandbox/zygote.h).
 struct ScriptHost {
-  // A folder of the host that its runs see too, read-only and with all that is mounted below. Without a link on its
-  // way; it and what it lies in belong to root or to the agent's user, and no one else may write there.
+  // A folder of the host that runs see read-only, with all mounts below it. Its path contains no symbolic link. The
+  // folder and its parent folders belong to root or to the agent's user, and no other user may write there.
   struct Folder {
     std::string path;   // absolute
-    std::string place;  // where runs see it: a name of its own in their root, such as "/venv"
+    std::string place;  // mount point for runs: a new name in their root, such as "/venv"
   };
   std::string name;     // RunSpec::host
-  std::string program;  // its path
-  Id context = 0;       // the one context that it serves; 0: each that has no row of its own
+  std::string program;  // path of the program
+  Id context = 0;       // the only context that it serves; 0: every context without an entry of its own
   std::vector<std::string> arguments = {};
   std::vector<Folder> folders = {};
 };
 
-// Our ends of the run's descriptors; the caller owns and closes them. All are non-blocking and close-on-exec.
+// The agent's ends of the run's descriptors. The caller owns and closes them. All are non-blocking and close-on-exec.
 struct RunPipes {
-  int out = -1;       // read: the job's stdout
-  int err = -1;       // read: the job's stderr
-  int channel = -1;   // read: what the script host sends (executors/channel.h). A pipe, which carries no descriptors
-  int requests = -1;  // write: a stream socket to the script host, which can send nothing back on it
+  int out = -1;      // read: the job's stdout
+  int err = -1;      // read: the job's stderr
+  int channel = -1;  // read: frames of the script host (executors/channel.h); a pipe, which cannot transfer descriptors
+  int requests = -1;  // write: a stream socket to the script host, which cannot send anything back on it
 };
 
 enum class KillReason { cancelled, output_limit, fenced };
 
 struct RunEnded {
   std::uint64_t run = 0;
-  Outcome outcome;  // usage.stdout_bytes and stderr_bytes are the reader's to fill
+  Outcome outcome;  // the reader of the pipes sets usage.stdout_bytes and stderr_bytes
 };
 
-// What the launcher keeps ready, as it reported last: every few seconds, if it has changed.
+// Prepared sandboxes, as last reported by the launcher. It reports a change every few seconds.
 struct SandboxCounts {
-  std::uint32_t ready = 0;    // set up, without a run: prewarmed, or left by a clean one
+  std::uint32_t ready = 0;    // set up and idle: prewarmed, or returned by a clean run
   std::uint32_t forming = 0;  // being set up ahead of a run
-  std::uint32_t lent = 0;     // with a run, to come back after it
-  std::uint32_t zygotes = 0;  // that serve
+  std::uint32_t lent = 0;     // used by a run that returns them at its end
+  std::uint32_t zygotes = 0;  // that serve requests
   bool operator==(const SandboxCounts&) const = default;
 };
 
 class Sandbox {
  public:
   virtual ~Sandbox() = default;
-  // Error: unavailable (the launcher is gone: restart() and try again), unsupported (a layer is missing; names the
-  // remedy).
+  // Errors: unavailable (the launcher has ended: call restart() and repeat), unsupported (a layer is missing; the
+  // message names the remedy).
   virtual Result<RunPipes> launch(const RunSpec&) = 0;
-  // TERM now, KILL after grace_ms (0: KILL at once). The first recorded reason wins.
+  // Sends SIGTERM now and SIGKILL after grace_ms (0: SIGKILL at once). The first recorded reason wins.
   virtual void kill(std::uint64_t run, KillReason, std::uint32_t grace_ms) = 0;
-  // The new fence instead of the old one; 0: no fence any more.
+  // Replaces the fence; 0 removes it.
   virtual void fence(std::uint64_t run, std::uint64_t fence_boot_ms) = 0;
-  // No process of this key (Warm::key) serves another run: what rests of it ends now, what is in use after its run.
+  // Prevents processes of this key (Warm::key) from serving further runs: an idle process ends now, a busy one after
+  // its run.
   virtual void forget_warm(const std::string& key) = 0;
-  // Readable when read_ended() has something to say. Changes after restart().
+  // Readable when read_ended() has a result. Changes after restart().
   virtual int event_fd() const = 0;
-  // Does not block. When the launcher died: every run under way is returned as `lost`, and alive() is false from then
-  // on.
+  // Does not block. If the launcher has died, all active runs are returned as `lost`, and alive() returns false from
+  // then on.
   virtual std::vector<RunEnded> read_ended() = 0;
   virtual SandboxCounts counts() const { return {}; }
   virtual bool alive() const = 0;

@@ -1,5 +1,5 @@
-// A store of which some roles alone are used: the signature of who takes this says what it may do. See
-// docs/decisions/0014-roles-of-the-store.md.
+// A reference to a store that gives access to some of its roles only, so that a function's signature shows which roles
+// it uses. See docs/decisions/0014-roles-of-the-store.md.
 #pragma once
 
 #include <concepts>
@@ -9,8 +9,8 @@
 
 namespace mycojobs {
 
-// As cheap as that many pointers; the store outlives it. It goes in wherever one of its roles is wanted, or fewer of
-// them: RolesOf<ClaimStore, RunnerStore> of a Store&, ClaimStore& of that.
+// Copying costs as much as copying a pointer for each role. The store must outlive the object. Conversions are
+// implicit: from Store& to RolesOf<ClaimStore, RunnerStore>, from there to fewer roles or to ClaimStore&.
 template <class... Roles>
 class RolesOf {
  public:

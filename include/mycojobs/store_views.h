@@ -1,4 +1,4 @@
-// What a store shows of itself to those who look, explain, verify and rebuild (mycojobs/store.h).
+// Views of a store's content for lists, explain, verify and rebuild (mycojobs/store.h).
 #pragma once
 
 #include <cstdint>
@@ -12,236 +12,237 @@
 namespace mycojobs {
 
 struct DeadLetter {
-  std::string id;                      // of the entry in the list of dead letters
+  std::string id;                      // in the list of dead letters
   std::string job_key, queue, reason;  // reason: no_record, wrong_type, bad_record, crash_loop, too_large, ...
   std::uint64_t at_ms = 0;
 };
 
 struct QueueInfo {
-  std::string queue;              // its key
+  std::string queue;              // key of the queue
   std::uint64_t length = 0;       // entries of the list
-  std::uint64_t prioritised = 0;  // entries beside the list: jobs with a priority
+  std::uint64_t prioritised = 0;  // entries outside the list: jobs with a priority
   bool paused = false;
-  std::uint64_t journal_head = 0;  // revision of the latest fact; 0: none
-  std::uint64_t facts = 0;         // in the journal now
-  std::uint64_t horizon_ms = 0;    // jobs that ended before this moment may have left the journal
-  std::string wrong_type = {};     // what stands at its key instead of a list, another client's: "string"
+  std::uint64_t journal_head = 0;  // revision of the latest fact; 0: there is no fact
+  std::uint64_t facts = 0;         // number of facts in the journal
+  std::uint64_t horizon_ms = 0;    // facts of jobs that ended before this time may have been removed
+  std::string wrong_type = {};     // type of another client's value at the key, if it is not a list: "string"
 };
 
-// The queues that a survey is to look at.
+// Queues to be included in a survey.
 struct KnownQueues {
-  std::vector<std::string> journals;         // keys of those that have a journal
-  std::set<std::string, std::less<>> types;  // that runners say they serve
+  std::vector<std::string> journals;         // keys of queues with a journal
+  std::set<std::string, std::less<>> types;  // script types that runners serve
 };
 
-// What a context holds, in numbers, read in one step.
+// Counts of a context, read in one step.
 struct Survey {
   struct Queue {
-    std::string queue;         // its key
-    std::uint64_t length = 0;  // with those beside the list
-    // How long the next one has waited; 0: the queue is empty; nothing: its record does not say since when.
+    std::string queue;         // key of the queue
+    std::uint64_t length = 0;  // including jobs with a priority
+    // Waiting time of the next job; 0: the queue is empty; nullopt: the job's record has no time.
     std::optional<std::uint64_t> waiting_ms;
     bool paused = false;
   };
   std::vector<Queue> queues;
-  std::uint64_t live = 0, delayed = 0, prerequisites = 0, ended = 0;  // jobs
+  std::uint64_t live = 0, delayed = 0, prerequisites = 0, ended = 0;  // numbers of jobs
   std::uint64_t dead_letters = 0, active_flows = 0, outbox = 0, inbox = 0;
 };
 
 // One fact of a queue's dispatch journal. Kinds: scheduled claimed heartbeat parked queued released expired retry
-// completed failed cancelled dead_lettered requeued planned replanned (domain/dispatch_journal.h says what each carries
-// and means).
+// completed failed cancelled dead_lettered requeued planned replanned; domain/dispatch_journal.h defines their meaning
+// and fields.
 struct Fact {
-  std::uint64_t revision = 0;  // from 1, without gaps when written; facts of retired jobs are taken out
+  std::uint64_t revision = 0;  // from 1, without gaps when written; facts of retired jobs are deleted
   std::uint64_t at_ms = 0;
   std::string kind, job_key;
   Fields more;
 };
 
-// What the store holds of a job's claim (mj:claim:<job key>).
+// Claim data of a job (mj:claim:<job key>).
 struct ClaimView {
-  // empty (never claimed: another client pushed it), queued, live, delayed, waiting (dependends), prerequisites, held
-  // (by its concurrency key), ended, planned (a flow's, in no queue until the flow says so)
+  // empty (never claimed: pushed by another client), queued, live, delayed, waiting (for dependends), prerequisites,
+  // held (by its concurrency key), ended, planned (owned by a flow and in no queue yet)
   std::string state;
   std::string claim_id, token_hash, queue, instance;
-  std::string reason;                      // how it got back to its queue: released, expired, retry, requeued
-  std::string status, detail, end_digest;  // once ended
+  std::string reason;                      // reason for its return to the queue: released, expired, retry, requeued
+  std::string status, detail, end_digest;  // of an ended job
   std::string message, concurrency_key, idempotency_key;
-  std::string flow;  // that it is of: "<context> <id>"
+  std::string flow;  // flow of the job: "<context> <id>"
   std::uint64_t epoch = 0, lease_ms = 0, until_ms = 0, ended_ms = 0, waiting_since_ms = 0;
   std::uint32_t attempt = 0, deliveries = 0;
   Id runner = 0;
-  bool cancel = false;    // somebody wants it cancelled
-  bool leftover = false;  // its queue entry is still there and will be dropped in silence
+  bool cancel = false;    // cancellation was requested
+  bool leftover = false;  // a stale queue entry of the job exists and will be dropped silently
   bool present = false;
-  std::vector<std::uint64_t> revisions;  // of its facts in its queue's journal, rising
+  std::vector<std::uint64_t> revisions;  // of its facts in the queue's journal, ascending
 };
 
-// How a job has ended. Any client may write to its record; the end has left a digest of what it wrote beside it.
+// End of a job, verified against the record. Any client may write to the record; a digest of the end's fields is stored
+// separately.
 struct EndedJob {
   enum class Record {
-    unknown,  // nothing beside the record says how it ended
-    holds,    // it says what the end has written
-    changed   // somebody has written to it since
+    unknown,  // there is no separate information about the end
+    holds,    // the record has the values of the end
+    changed   // the record was changed after the end
   };
-  Fields fields;  // the record
+  Fields fields;  // of the record
   Record record = Record::unknown;
-  bool ended = false;          // by what stands beside the record; if nothing does, by the record
-  std::string status, detail;  // likewise
-  std::string claim_id;        // whose owner has ended it; empty: nobody's
+  bool ended = false;          // from the separately stored claim, or else from the record
+  std::string status, detail;  // from the same source
+  std::string claim_id;        // of the owner that has ended the job; empty: ended by the system
   std::string idempotency_key;
   Id runner = 0;
 };
 
-// Everything that the store knows about where a job is, read in one atomic step.
+// All data of the store about a job's state, read in one atomic step.
 struct JobPlaces {
   std::string job_key;
-  std::string record_type;  // hash; none; else another client's doing
+  std::string record_type;  // hash or none; another type was written by another client
   Fields record;            // without script, result, error_info, inputs
-  std::string claim_type;   // hash; none; else another client's doing
+  std::string claim_type;   // hash or none; another type was written by another client
   ClaimView claim;
-  Fields claim_fields;  // the claim as it stands there
-  // Of a whole look alone, which is the one with positions: how often its key stands in its queue's list, what it waits
-  // for if it is parked on other jobs, and a digest of the look, by which a Repair knows that nothing has moved.
+  Fields claim_fields;  // unparsed fields of the claim
+  // The next members are set by a full inspection (positions) only: number of entries in the queue's list, dependencies
+  // of a parked job, and a digest of the inspection, by which a Repair detects changes.
   std::uint32_t in_queue = 0;
   struct Dependency {
     std::string job;
-    bool asked = false;  // its record names it
+    bool asked = false;  // named in the job's record
     bool ended = false;
     bool waited = false;  // the job is parked on it
-    bool wakes = false;   // and its end will wake the job
+    bool wakes = false;   // its end will wake the job
   };
   std::vector<Dependency> dependencies;
   std::string seen;
-  bool in_priority = false;                                       // beside the list, by priority
-  std::optional<std::uint64_t> lease_until_ms, due_ms, check_ms;  // in the index of leases, delays, prerequisites
-  std::vector<std::string> waits_for;                             // jobs that it is parked on
+  bool in_priority = false;                                       // in the priority index instead of the list
+  std::optional<std::uint64_t> lease_until_ms, due_ms, check_ms;  // in the indexes of leases, delays, prerequisites
+  std::vector<std::string> waits_for;                             // jobs on which this job is parked
   bool held = false;                                              // parked on its concurrency key
-  std::vector<std::string> held_by;                               // the keys that hold it; if held, its claim's first
-  bool takes_slot = false;                                        // counted as running under its concurrency key
-  std::vector<std::string> slots;                                 // the keys of which it takes a slot
-  bool limited = false;                        // its record names a concurrency key whose slots can be counted
-  bool slot_free = false;                      // of a held job: its key would let it run
-  std::optional<std::uint64_t> wait_until_ms;  // in the index of those that may not wait longer
-  std::uint64_t updated_s = 0;                 // updated_at of its record
-  bool missing = false;                        // an entry of it waits for its record
+  std::vector<std::string> held_by;            // keys that hold the job; for a held job the claim's key is first
+  bool takes_slot = false;                     // counted as running under its concurrency key
+  std::vector<std::string> slots;              // keys of which the job occupies a slot
+  bool limited = false;                        // the record has a concurrency key with a countable limit
+  bool slot_free = false;                      // of a held job: its key has a free slot
+  std::optional<std::uint64_t> wait_until_ms;  // in the index of queue time-outs
+  std::uint64_t updated_s = 0;                 // updated_at of the record
+  bool missing = false;                        // a queue entry waits for the record
   bool in_ended = false;                       // in the index of ended jobs
-  bool in_jobs = false;                        // in the index by what happened last
-  bool log_ended = false;                      // its log has its last entry
+  bool in_jobs = false;                        // in the index by last change
+  bool log_ended = false;                      // the log has its final entry
   std::uint64_t now_ms = 0;
 };
 
-// One thing that mends a job. Which one it takes says domain/invariants.h; the store only knows how it is done.
+// One repair step of a job. domain/invariants.h decides which steps are needed; the store executes them.
 struct JobFix {
   enum class Kind {
-    delete_claim,  // it is no hash
-    set_claim,     // words: fields
-    drop_claim,    // words: fields, of which the names count
-    set_record,    // words: fields
-    enter,         // place
-    leave,         // place
-    lease,         // a whole one from now on, for whoever runs it
-    enqueue,       // to its queue from wherever it is; of: why, as its fact says it
-    finish,        // as a dead letter; of: why, for people
-    restore,       // a fact that says what its claim says; of: the revisions of its facts that are left
+    delete_claim,  // for a claim that is not a hash
+    set_claim,     // words: fields to set
+    drop_claim,    // words: fields to delete; values are ignored
+    set_record,    // words: fields to set
+    enter,         // adds to `place`
+    leave,         // removes from `place`
+    lease,         // sets a new lease of full length for the current owner
+    enqueue,       // moves the job to its queue; of: the reason, for the fact
+    finish,        // ends the job as a dead letter; of: the reason, for users
+    restore,       // appends a fact with the state of the claim; of: revisions of its remaining facts
   };
   enum class Place { none, jobs, leases, delayed, prerequisites, ended, overdue, queue, priority, slots, held, waits };
   Kind kind = Kind::enter;
   Place place = Place::none;
-  std::string of = {};      // the queue; the concurrency key of slots and held; the job that is waited for
-  std::uint64_t score = 0;  // in the index of `place`
+  std::string of = {};      // the queue; the concurrency key for slots and held; the awaited job
+  std::uint64_t score = 0;  // in the index `place`
   Fields words = {};
   bool operator==(const JobFix&) const = default;
 };
 struct Repair {
-  std::string seen;                // JobPlaces::seen of the look that asks for the fixes
-  std::string queue;               // whose journal tells of the job
-  std::uint64_t journal_head = 0;  // up to which revision that was read; 0: there is none
-  std::vector<JobFix> fixes;       // in this order
+  std::string seen;                // JobPlaces::seen of the inspection that the fixes are based on
+  std::string queue;               // whose journal contains the job's facts
+  std::uint64_t journal_head = 0;  // last journal revision that was read; 0: there is no journal
+  std::vector<JobFix> fixes;       // in order of execution
 };
 
-// Where a message stands, seen in one step.
+// State of a message, read in one step.
 struct MessagePlaces {
   std::string message_key;
-  std::string mark_type;            // hash; none; else another client's doing
-  Fields mark;                      // names: store/keys.cpp
-  std::vector<std::string> outbox;  // what of it is in mj:outbox: send, expire, cancel, answer, logs
+  std::string mark_type;            // hash or none; another type was written by another client
+  Fields mark;                      // field names: store/keys.cpp
+  std::vector<std::string> outbox;  // kinds of its entries in mj:outbox: send, expire, cancel, answer, logs
   bool in_inbox = false;
-  std::string seen;  // digest of the look, by which a repair knows that nothing has moved
+  std::string seen;  // digest of the inspection, by which a repair detects changes
 };
 
-// Which jobs to list. What is empty or 0 asks for nothing.
+// Filter of a job list. Empty or 0 members do not restrict the list.
 struct JobsWanted {
   std::optional<JobStatus> status;
-  std::string state;  // a JobStatus, or what `detail` says
-  std::string name;   // is in the job's name
+  std::string state;  // a JobStatus, or a value of `detail`
+  std::string name;   // substring of the job's name
   std::string script_type;
   std::optional<Id> caller;
-  std::uint64_t since_ms = 0;  // something has happened to it since
+  std::uint64_t since_ms = 0;  // changed at or after this time
   std::uint32_t max_looks = 1000;
-  std::uint32_t max_jobs = 1000;  // of those that were looked at; what nobody has seen yet does not count
-  std::string after = {};         // JobsPage::after of the page before
+  std::uint32_t max_jobs = 1000;  // from the scanned jobs; unseen jobs are not counted
+  std::string after = {};         // JobsPage::after of the previous page
 };
 struct ListedJob {
   std::string key;
-  std::uint64_t changed_us = 0;  // when something happened to it last
-  std::string type;              // of the key: hash; else another client's doing
+  std::uint64_t changed_us = 0;  // time of the last change
+  std::string type;              // type of the key: hash; another type was written by another client
   Fields record;                 // without script, result, error_info, inputs
 };
 struct JobsPage {
-  std::vector<ListedJob> jobs;  // what happened last comes first
-  // On the first page: jobs that other clients have pushed and nobody has seen yet; their moment is the record's own.
+  std::vector<ListedJob> jobs;  // most recent change first
+  // On the first page: jobs of other clients that no agent has processed yet. Their times are those of the record.
   std::vector<ListedJob> unseen;
   std::uint64_t looked_at = 0;
-  std::string after;  // for the next page; empty: this is the last one
+  std::string after;  // argument for the next page; empty: this is the last page
 };
 
-// How a context is, in numbers.
+// Counts of a queue for status displays.
 struct QueueTally {
-  std::string queue;  // its key
+  std::string queue;  // key of the queue
   std::uint64_t length = 0, prioritised = 0;
   bool paused = false;
-  std::string next;                 // the job that has waited longest of those that come next; empty: none
-  std::uint64_t next_since_ms = 0;  // since when it waits; 0: its record does not say
+  std::string next;                 // longest waiting job among the next jobs; empty: none
+  std::uint64_t next_since_ms = 0;  // start of its wait; 0: unknown
 };
 struct Tally {
-  std::uint64_t now_ms = 0, changed_us = 0;  // the store's clock; when something happened to a job last
+  std::uint64_t now_ms = 0, changed_us = 0;  // the store's clock; time of the last change of a job
   std::uint64_t jobs = 0, running = 0, delayed = 0, prerequisites = 0, held = 0, missing = 0, ended = 0;
   std::uint64_t dead = 0, anomalies = 0, refusals = 0, notices = 0, outbox = 0, inbox = 0;
   std::uint64_t flows = 0, flows_active = 0;
-  std::vector<std::uint64_t> ends;  // jobs that ended in each slot of time, the latest first
-  std::vector<QueueTally> queues;   // of the first 200 by name
+  std::vector<std::uint64_t> ends;  // ended jobs per time slot, latest slot first
+  std::vector<QueueTally> queues;   // the first 200 queues by name
 };
 
-// Who holds a runner id.
+// Process that holds a runner id.
 struct RunnerHold {
-  std::string instance;       // random, new with every start
-  std::string host, boot_id;  // boot_id also tells pid namespaces apart
+  std::string instance;       // random, new at every start
+  std::string host, boot_id;  // boot_id also distinguishes pid namespaces
   std::int64_t pid = 0;
 };
 
-// Somebody asked for what the table of rights does not give (agent/domain/rights.h).
-// Whose a public key is, by the records of actors.
+// Owner of a public key, from the records of actors.
 struct KeyOwner {
-  std::uint32_t actors = 0;  // that name it; 2 stands for more, too
-  Id id = 0;                 // of the only one, and its record
+  std::uint32_t actors = 0;  // number of actors with the key; 2 means two or more
+  Id id = 0;                 // of the only actor, with its record
   Fields record = {};
-  std::uint64_t looked_ms = 0;  // when the last look through all records began; 0: none was ended yet
-  bool looked_now = false;      // it was made for this call
+  std::uint64_t looked_ms = 0;  // start time of the last complete scan of all records; 0: no scan has completed
+  bool looked_now = false;      // a scan was made for this call
 };
 
+// A request that the table of rights denied (agent/domain/rights.h).
 struct RefusalNote {
-  std::uint64_t number = 0;  // counts the refusals of the context, from 1
+  std::uint64_t number = 0;  // sequence number of the denial in the context, from 1
   std::uint64_t at_ms = 0;   // by the store's clock
   Id actor = 0;
-  std::string action, thing, list;  // "steer", "flow 7" (empty: all of the context), "admins"
+  std::string action, thing, list;  // for example "steer", "flow 7" (empty: the whole context), "admins"
 };
 
 struct RunnerInfo {
   Runner runner;
-  RunnerHold hold;            // empty: nobody holds the id
-  std::uint64_t held_ms = 0;  // for how long still, by the store's clock; 0: its time is over, it is dead or silent
-  std::uint32_t claims = 0;   // live claims of it
+  RunnerHold hold;            // empty: the id is not held
+  std::uint64_t held_ms = 0;  // remaining time of the hold, by the store's clock; 0: expired
+  std::uint32_t claims = 0;   // number of live claims
 };
 
 }  // namespace mycojobs

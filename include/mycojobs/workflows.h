@@ -1,13 +1,13 @@
-// Port: where worlds of workflows live (agent/store/redis_workflows.h). A world is one manifest's name in one context:
-// a journal of facts in one order (domain/workflow_facts.h), which is the authority; blobs, manifests and an inbox
-// beside it. A store keeps bytes; what they mean, and what follows, is decided elsewhere (domain/workflow_decide.h).
+// Port: storage of deployments ("worlds") of workflows, implemented by agent/store/redis_workflows.h. A world is
+// identified by a context and a manifest name. It consists of an ordered journal of facts (domain/workflow_facts.h),
+// which is authoritative, and of blobs, manifests and an inbox. A store does not interpret these bytes
+// (domain/workflow_decide.h does).
 //
-// A world changes only in commits that expect the height which the caller has read. What has come for a world (an
-// event, the end of an effect) waits in its inbox, until a commit takes it away in the same step as the facts that it
-// became.
+// A world changes only in commits that name the height that the caller has read. An incoming event or the end of an
+// effect stays in the inbox until a commit removes it in the same step that appends the resulting facts.
 //
-// Threads: a WorkflowStore belongs to one thread. Errors: as in mycojobs/store.h; every call may be repeated, and
-// post() without a key may then stand in the inbox twice. Time: the store's own clock.
+// Thread-safety: a WorkflowStore is used by one thread. Errors: as in mycojobs/store.h; every call may be repeated, but
+// a repeated post() without a key may add a second entry to the inbox. Times are of the store's own clock.
 #pragma once
 
 #include <cstdint>
@@ -21,85 +21,86 @@
 
 namespace mycojobs {
 
-inline constexpr std::uint64_t kMaxWorldMail = 100000;     // that wait for one world
-inline constexpr std::uint64_t kMaxMailBytes = 16U << 20;  // that are read at once, unless one entry has more
-inline constexpr std::uint64_t kMaxCellMail = 10000;       // that wait for one instance, before senders are refused
+inline constexpr std::uint64_t kMaxWorldMail = 100000;     // entries in the inbox of one world
+inline constexpr std::uint64_t kMaxMailBytes = 16U << 20;  // bytes of one read, unless a single entry is larger
+inline constexpr std::uint64_t kMaxCellMail = 10000;       // entries for one instance; further senders are rejected
 
 struct WorldRead {
-  std::uint64_t height = 0;           // of the latest fact; 0: there is none
-  std::vector<std::string> facts;     // those after the height that was asked for: at most as many as were, or 8 MiB
-  std::uint64_t snapshot_height = 0;  // the latest snapshot was taken at; 0: there is none
-  std::string snapshot;               // hash of its blob
-  std::string manifest;               // hash of the one in force; empty: none was applied
+  std::uint64_t height = 0;           // height of the latest fact; 0: there is no fact
+  std::vector<std::string> facts;     // facts after the requested height, up to the requested number and 8 MiB
+  std::uint64_t snapshot_height = 0;  // height of the latest snapshot; 0: there is no snapshot
+  std::string snapshot;               // hash of the snapshot's blob
+  std::string manifest;               // hash of the manifest in force; empty: none was applied
 };
-// What waits for a world.
+// An entry in the inbox of a world.
 struct WorldMail {
   std::string id;    // of the entry
   std::string kind;  // event, job, flow, answer, remove, cancel
-  Fields fields;     // event: schema, value (JSON), source, to (PostTarget::instance of each, with commas); job, flow:
-                     // key; answer: intent, payload; remove, cancel: workflow, key (hex), by, reason
+  // event: schema, value (JSON), source, to (comma-separated PostTarget::instance); job, flow: key; answer: intent,
+  // payload; remove, cancel: workflow, key (hex), by, reason.
+  Fields fields;
 };
 struct WorldCommit {
   Id context = 0;
   std::string world;
-  std::uint64_t base = 0;                                  // the height that it was decided at
+  std::uint64_t base = 0;                                  // height that the commit is based on
   std::vector<std::string> facts;                          // at base + 1, base + 2, ...
   std::vector<std::pair<std::string, std::string>> blobs;  // hash, bytes
-  std::vector<std::string> done;                           // ids of mail
+  std::vector<std::string> done;                           // ids of processed inbox entries
   std::string snapshot;                                    // hash of the blob of a snapshot, taken at the last fact
-  std::string manifest;                                    // hash of the one that is in force from now on
-  bool alone = false;                                      // only if nothing waits in the inbox
-  std::optional<std::vector<std::string>> full;            // instances that get no more events; nothing: as before
-  std::uint64_t due_ms = 0;                                // when it is to be looked at again; 0: when something comes
+  std::string manifest;                                    // hash of the manifest that is in force from now on
+  bool alone = false;                                      // commit only if the inbox is empty
+  std::optional<std::vector<std::string>> full;            // instances that accept no more events; nullopt: unchanged
+  std::uint64_t due_ms = 0;                                // time of the next evaluation; 0: at the next event
 };
 
-// Who gets what is posted.
+// A receiver of a posted event.
 struct PostTarget {
   std::string instance;  // as in WorldCommit::full
-  std::string shown;     // for people
+  std::string shown;     // name in messages for users
 };
 struct PostRules {
-  std::string manifest = {};             // hash of the one that it was checked by; empty: any will do
+  std::string manifest = {};             // hash of the manifest that validated the event; empty: any
   std::vector<PostTarget> targets = {};  // none of them may be full
-  // Idempotency key, and the hash of what is sent with it: the same again is posted once. Remembered for
-  // kWorldKeyMs, and of a world the newest kMaxWorldKeys.
+  // Idempotency key and hash of the content. The same key and content are posted once. A key is remembered for
+  // kWorldKeyMs, at most kMaxWorldKeys per world.
   std::string key = {}, content = {};
 };
 inline constexpr std::uint64_t kWorldKeyMs = std::uint64_t{7} * 24 * 3600 * 1000;
 inline constexpr std::uint64_t kMaxWorldKeys = 100000;
 struct Posted {
-  std::string id;         // of the entry in the inbox, never given twice in a world
-  bool repeated = false;  // it was posted before with the same key
+  std::string id;         // of the inbox entry, never reused within a world
+  bool repeated = false;  // posted before with the same key
 };
 
-// Where a world stands beside its journal, seen in one step.
+// State of a world outside its journal, read in one step.
 struct WorldPlaces {
   std::uint64_t height = 0, snapshot_height = 0, mail = 0, now_ms = 0;
   std::string snapshot, manifest;  // as in WorldRead
-  bool listed = false;             // among the worlds of the context
-  std::uint64_t due_ms = 0;        // when it is to be looked at; 0: nobody will
+  bool listed = false;             // in the list of worlds of the context
+  std::uint64_t due_ms = 0;        // time of the next evaluation; 0: none is scheduled
   std::vector<std::string> full;   // as in WorldCommit
 };
-// What a coordinator asks of a world once in a while, and hears: whether a notice was lost.
+// Periodic query of a coordinator, which detects lost notifications.
 struct WorldGlanceAt {
   std::string world;
-  std::vector<std::string> carriers;  // keys of jobs and flows that it waits for
+  std::vector<std::string> carriers;  // keys of jobs and flows that the world waits for
 };
 struct WorldGlance {
   std::uint64_t mail = 0, now_ms = 0;
-  std::uint64_t due_ms = 0;        // when it is to be looked at; 0: nobody will
-  std::vector<std::string> ended;  // carriers that have ended, or are gone
+  std::uint64_t due_ms = 0;        // time of the next evaluation; 0: none is scheduled
+  std::vector<std::string> ended;  // carriers that have ended or no longer exist
 };
-// What mends a world; done in one step if it has not moved since it was looked at.
+// One repair step of a world. The steps are done atomically if the world has not changed since the inspection.
 struct WorldFix {
   enum class Kind {
-    list,      // it stands among the worlds
-    due,       // it is looked at now
+    list,      // adds the world to the list of worlds
+    due,       // makes the world due now
     head,      // `what`: hash of the manifest in force
-    snapshot,  // there is none
+    snapshot,  // records that there is no snapshot
     open,      // `what`: an instance that is not full
-    notice,    // `what`: job or flow, `of`: the key of one that has ended, or is gone
-    mark       // `of`: the record of a job or flow whose end the world is to hear of
+    notice,    // `what`: job or flow, `of`: the key of a carrier that has ended or no longer exists
+    mark       // `of`: record of a job or flow whose end the world must be notified of
   };
   Kind kind = Kind::due;
   std::string what = {}, of = {};
@@ -111,40 +112,42 @@ class WorkflowStore {
   virtual ~WorkflowStore() = default;
 
   virtual Result<std::vector<std::string>> worlds(Id context) = 0;  // by name
-  // The world is listed from then on. Error conflict: the hash is there with other content.
+  // Adds the world to the list of worlds. Error conflict: the hash exists with other content.
   virtual Result<void> put_manifest(Id context, const std::string& world, const std::string& hash,
                                     const std::string& text) = 0;
   virtual Result<std::string> manifest(Id context, const std::string& world, const std::string& hash) = 0;  // not_found
   virtual Result<WorldRead> read(Id context, const std::string& world, std::uint64_t after, std::uint32_t most) = 0;
   virtual Result<std::string> blob(Id context, const std::string& world, const std::string& hash) = 0;  // not_found
   virtual Result<std::vector<std::string>> blobs(Id context, const std::string& world) = 0;             // hashes
-  // Error conflict: the world is at another height than base; nothing went.
+  // Error conflict: the world has another height than base; nothing was removed.
   virtual Result<void> drop_blobs(Id context, const std::string& world, std::uint64_t base,
                                   const std::vector<std::string>& hashes) = 0;
-  // Error conflict: somebody else was faster, or it is not alone; read again. The blobs are there before the facts.
+  // Writes the blobs before the facts. Error conflict: the world has another height, or `alone` is set and the inbox is
+  // not empty; read again.
   virtual Result<void> commit(const WorldCommit&) = 0;
-  // For the inbox of a world; it is due then. Errors: not_found (no such world); conflict (another manifest is in force
-  // now; the key was used for other content); too_large (kMaxWorldMail wait for the world, or an instance is full:
-  // names it).
+  // Adds an entry to the inbox of a world and makes the world due. Errors: not_found (no such world); conflict (another
+  // manifest is in force, or the key was used for other content); too_large (kMaxWorldMail entries wait for the world,
+  // or an instance is full; the message names it).
   virtual Result<Posted> post(Id context, const std::string& world, const std::string& kind, const Fields&,
                               const PostRules& = {}) = 0;
-  // The oldest of the inbox, after one of its ids or all: at most so many, and no more once they have so many bytes.
+  // Returns the oldest entries of the inbox, after the entry `after` if it is not empty: at most `most`, and no more
+  // after most_bytes are reached.
   virtual Result<std::vector<WorldMail>> mail(Id context, const std::string& world, std::uint32_t most,
                                               std::uint64_t most_bytes = kMaxMailBytes,
                                               const std::string& after = "") = 0;
-  // Worlds that are to be looked at now, and how long until the next one is, ms (0: none).
+  // Returns worlds that are due, and the time until the next world is due in ms (0: none).
   virtual Result<std::pair<std::vector<std::string>, std::uint64_t>> due(Id context, std::uint32_t most) = 0;
-  // All of them in one trip, in their order.
+  // Processes all queries in one round trip. Results have the order of the queries.
   virtual Result<std::vector<WorldGlance>> glance(Id context, const std::vector<WorldGlanceAt>&) = 0;
   virtual Result<std::uint64_t> now_ms() = 0;
-  // Errors: invalid (a key of it holds something else: names it).
+  // Error invalid: a key of the world has another type; the message names it.
   virtual Result<WorldPlaces> places(Id context, const std::string& world) = 0;
-  // False: it is not at that height any more, and nothing was changed.
+  // Returns false and changes nothing if the world has another height.
   virtual Result<bool> repair(Id context, const std::string& world, std::uint64_t height,
                               const std::vector<WorldFix>&) = 0;
 };
 
-// A channel: "<context> <world>" when something has come for a world, or it has moved.
+// Pub/sub channel with messages "<context> <world>", sent when a world has a new inbox entry or has changed.
 inline constexpr const char* kWorldTopic = "mj:worlds";
 
 }  // namespace mycojobs
