@@ -13,14 +13,14 @@
 namespace mycojobs {
 namespace {
 
-// JSON spells one byte with up to six ("\u0001"), and each entry takes six more than its texts; the empty map takes
-// two. So a result in its limit always fits, unless it is made of empty texts by the thousand.
+// JSON encodes one byte in at most six ("\u0001"), and each entry adds six bytes; the empty map has two. A result
+// within its limit therefore fits, except for thousands of empty texts.
 std::uint32_t largest_result_frame(std::uint64_t max_result_bytes) {
   constexpr std::uint64_t kMost = 256U << 20;
   return static_cast<std::uint32_t>(std::min(kMost, max_result_bytes * 6 + (64U << 10)));
 }
 
-// It names no call, so that the script's host ends in its own words.
+// The id 0 belongs to no call, so the script host fails with its own error message.
 constexpr std::string_view kReplyTooLarge =
     R"({"id":0,"error":{"code":"too_large","message":"the reply is too large"}})";
 
@@ -29,7 +29,7 @@ std::string text_of(const nlohmann::json& object, const char* name) {
   return found != object.end() && found->is_string() ? found->get<std::string>() : std::string();
 }
 
-// What is neither false nor a number of seconds says nothing.
+// A value that is neither false nor a number of seconds is ignored.
 void take_retry(const nlohmann::json& values, ScriptError& error) {
   const auto retry = values.find("retry");
   if (retry == values.end()) return;
@@ -65,7 +65,7 @@ void AnswerReader::broken(std::string problem) {
 }
 
 void AnswerReader::feed(std::string_view bytes) {
-  // Behind the first wrong frame there is nothing to trust, and reading on would be work for the agent.
+  // The stream cannot be trusted after the first invalid frame, and reading on would only cost time.
   if (!answer_.problem.empty()) return;
   reader_.feed(bytes, [this](Frame&& frame) { take(std::move(frame)); });
 }

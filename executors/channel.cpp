@@ -24,7 +24,7 @@ void append_file(std::string& out, std::string_view path, unsigned mode, std::st
   head += octal;
   head += '\0';
   const std::size_t room = kMaxFileFrameBytes - head.size();
-  do {  // an empty file takes a frame too
+  do {  // an empty file needs one frame too
     const std::string_view part = bytes.substr(0, room);
     append_frame(out, FrameKind::file, head + std::string(part));
     bytes.remove_prefix(part.size());

@@ -26,7 +26,8 @@
 namespace mycojobs {
 namespace {
 
-// After EINTR, or EAGAIN if somebody made the descriptor non-blocking; false for any other error.
+// True after EINTR, and after EAGAIN (a script can make the descriptor non-blocking) once `events` are ready. False
+// after any other error.
 bool try_again(int fd, short events) {
   if (errno == EINTR) return true;
   if (errno != EAGAIN) return false;
@@ -44,7 +45,7 @@ bool write_waiting(int fd, std::string_view bytes) {
   return true;
 }
 
-// read(2), and the descriptor that may have come along.
+// Like read(2), but also receives an attached descriptor.
 ssize_t receive(int channel, char* buffer, std::size_t size, Fd& attached) {
   iovec part{buffer, size};
   alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))];
@@ -71,11 +72,11 @@ Result<void> make_parents(const std::string& folder, const std::string& path) {
   return {};
 }
 
-// Writes the files of a request below a folder. One object for each request.
+// Writes the files of one request below a folder.
 class IncomingFiles {
  public:
   explicit IncomingFiles(std::string folder) : folder_(std::move(folder)) {}
-  Result<void> take(std::string_view payload);  // of a frame `file`
+  Result<void> take(std::string_view payload);  // payload of a `file` frame
 
  private:
   std::string folder_, path_;
@@ -104,7 +105,7 @@ Result<void> IncomingFiles::take(std::string_view payload) {
   return {};
 }
 
-// Frame by frame: kinds come in the order of their numbers, and only files come more than once.
+// Checks the order of frames: kinds must ascend, and only `file` may repeat.
 struct RequestTaker {
   explicit RequestTaker(const std::string& folder) : files(folder) { request.inputs = "{}"; }
   bool complete() const { return last == static_cast<std::uint8_t>(FrameKind::script); }
@@ -131,18 +132,18 @@ struct RequestTaker {
   HostRequest request;
   IncomingFiles files;
   std::uint8_t last = 0;
-  std::string problem;  // empty: none so far
+  std::string problem;  // empty if there is no error
 };
 
-// A JSON string without its quotes; what is not plain ASCII is not shown.
+// Returns text that needs no escapes in a JSON string; each other byte is replaced by "?".
 std::string plain(std::string_view text) {
   std::string out;
   for (const char c : text.substr(0, 200)) out += c >= ' ' && c < '\x7f' && c != '"' && c != '\\' ? c : '?';
   return out;
 }
 
-// Most jobs leave nothing, and to read a folder changes it, so that it has to be put right for the next job. One of
-// tmpfs grows by 20 bytes with each name in it, "." and ".." among them; of other file systems the size says less.
+// Fast path for the common case of no artifacts: reading a folder changes it, so it would have to be reset for the next
+// job. An empty tmpfs folder has size 40 (20 bytes each for "." and ".."); other file systems give no such figure.
 bool is_surely_empty(const std::string& folder) {
   struct stat info {};
   struct statfs system {};
@@ -150,7 +151,7 @@ bool is_surely_empty(const std::string& folder) {
          ::statfs(folder.c_str(), &system) == 0 && system.f_type == TMPFS_MAGIC;
 }
 
-// As many as a job may leave, and one. False: it cannot be read to its end.
+// Reads at most kMostArtifacts + 1 names. Returns false if readdir(3) fails.
 bool read_names(DIR* listing, std::vector<std::string>& names) {
   while (names.size() <= kMostArtifacts) {
     errno = 0;
@@ -162,7 +163,7 @@ bool read_names(DIR* listing, std::vector<std::string>& names) {
   return true;
 }
 
-// One walk through what a script left. Names of folders and files are a stranger's; links are never followed.
+// Walks once through the artifacts of a script. File names are untrusted; links are never followed.
 class Walk {
  public:
   Walk(int channel, std::uint64_t max_bytes) : channel_(channel), max_bytes_(max_bytes), left_(max_bytes) {}
@@ -200,15 +201,15 @@ class Walk {
   }
 
   bool not_opened(const std::string& path, int error) {
-    // The artifacts folder itself, which was there when the script began.
+    // The artifacts folder itself existed when the script started.
     if (path.empty() && error == ENOENT) return remark(path, "it was removed, with all that was in it");
     if (error == ENOTDIR || error == ELOOP) return drop(path, DropReason::link, "is no folder any more");
     return drop(path, DropReason::unreadable, "cannot be opened");
   }
 
-  // A line for the job's log, and the same for programs.
+  // Sends a `dropped` frame for programs and a note for the job's log.
   bool drop(const std::string& path, DropReason reason, const char* why, std::uint64_t limit = 0) {
-    constexpr std::size_t kMaxName = 4096;  // of the file system
+    constexpr std::size_t kMaxName = 4096;  // PATH_MAX of Linux
     const DropReasonRow& row = row_of(reason);
     std::size_t& sent = row.loses_data ? dropped_ : dropped_links_;
     if (++sent > DroppedArtifacts::kMax) return remark(path, std::string("not kept: ") + why);
@@ -239,7 +240,7 @@ class Walk {
     ++sent_;
     const std::string head = path + '\0' + ((info.st_mode & S_IXUSR) != 0 ? "755" : "644") + '\0';
     std::array<char, 65536> part;  // NOLINT(*-member-init): filled by read
-    // As long as it was when we looked: a process that is left may go on writing into it.
+    // Reads only the size from before: a remaining process may still append to the file.
     auto rest = static_cast<std::uint64_t>(info.st_size);
     bool any = false;
     do {
@@ -275,7 +276,7 @@ Result<HostRequest> read_request(int down, const std::string& folder) {
                       {FrameKind::inputs, kMaxInputsBytes},
                       {FrameKind::file, kMaxFileFrameBytes},
                       {FrameKind::script, kMaxScriptBytes}});
-  // The first is most requests, in as little memory as need be.
+  // Most requests fit into this small buffer, which keeps memory use low.
   std::array<char, 4096> first;  // NOLINT(*-member-init): filled by read
   std::vector<char> more;
   std::span<char> buffer = first;
@@ -293,9 +294,9 @@ Result<HostRequest> read_request(int down, const std::string& folder) {
       buffer = more;
     }
   }
-  // Where it cannot be made there is no sandbox around us, and a script that wants it meets the error itself.
+  // If the folder cannot be created, there is no sandbox, and a script that uses the folder receives the error itself.
   const std::string artifacts = folder + std::string(kArtifactsFolder).substr(4);
-  struct stat there {};  // as a rule, and cheaper to look for than to make
+  struct stat there {};  // the folder usually exists, and lstat is cheaper than mkdir
   if (::lstat(artifacts.c_str(), &there) != 0) static_cast<void>(::mkdir(artifacts.c_str(), 0755));
   return std::move(request);
 }
@@ -314,12 +315,12 @@ int leave_unstarted(int channel, const Error& error) {
 
 Result<std::string> ask(const JobChannel& channel, std::string_view call) {
   if (!send_frame(channel.up, FrameKind::call, call)) return fail(Code::unavailable, "channel: the agent has gone");
-  // One question at a time: the next frame is its answer.
+  // Only one call is pending at a time, so the next frame is its reply.
   std::string reply;
   bool whole = false;
   FrameReader reader({{FrameKind::reply, kMaxReplyBytes}});
   std::array<char, 65536> buffer;  // NOLINT(*-member-init): filled by read
-  std::uint32_t wanted = 5;        // never more than this frame: what follows belongs to the next question
+  std::uint32_t wanted = 5;        // never read beyond this frame: later bytes belong to the next call
   std::string header;
   while (!whole) {
     const ssize_t got = ::read(channel.down, buffer.data(), std::min<std::size_t>(buffer.size(), wanted));
@@ -353,7 +354,7 @@ bool send_frames(int channel, std::string_view frames) { return write_waiting(ch
 
 bool send_artifacts(int channel, const std::string& folder, std::uint64_t max_bytes) {
   if (is_surely_empty(folder)) return true;
-  // Without a job's folder there is no sandbox around us, and there never was one of artifacts.
+  // Without the job's folder there is no sandbox, and no artifacts folder ever existed.
   if (::access(folder.substr(0, folder.rfind('/')).c_str(), F_OK) != 0) return true;
   return Walk(channel, max_bytes).folder(AT_FDCWD, folder.c_str(), "", 0);
 }

@@ -1,4 +1,5 @@
-// The script host's end of the channel (channel.h): blocking, one thread at a time. The same for every host.
+// The script host's end of the channel (channel.h), for all hosts. Calls block; only one thread may use a channel at a
+// time.
 //
 //   read_request(channel.down)  -->  run the script  -->  send_artifacts(...)  -->  send_frame(... done)
 #pragma once
@@ -14,28 +15,27 @@
 namespace mycojobs {
 
 struct HostRequest {
-  std::string facts, environment, inputs, script;  // inputs: "{}" if the job depends on nothing
+  std::string facts, environment, inputs, script;  // inputs: "{}" if the job has no dependencies
   Fd attached = Fd();                              // facts.attached
 };
 
-// Waits for the job. Makes kArtifactsFolder and writes the files that come along below `folder`. Error: unavailable,
-// the other end closed before anything came (no job: leave quietly); invalid, what came is not a request; io. folder:
-// /job; another one in tests.
+// Waits for a job. Creates kArtifactsFolder and writes the received files below `folder` (/job except in tests).
+// Errors: unavailable, the peer closed the channel before it sent a request; invalid, the request is malformed; io.
 Result<HostRequest> read_request(int down, const std::string& folder = "/job");
-// What a host does with such an error, before it leaves with the exit code that this returns: unless nobody sent a job,
-// the job's end says why it never began.
+// Handles an error of read_request() and returns the host's exit code. Except for `unavailable`, the error is sent to
+// the agent and becomes the error of the job.
 int leave_unstarted(int channel, const Error&);
-// False: the channel cannot be written any more (closed, by the script perhaps).
+// Returns false if the channel is closed, for example by the script.
 bool send_frame(int channel, FrameKind, std::string_view payload);
-bool send_frames(int channel, std::string_view frames);  // as append_frame() makes them: in one piece, if it fits
+bool send_frames(int channel, std::string_view frames);  // from append_frame(); in one write(2) if possible
 
-// One question to the agent and its answer: blocks until the reply comes. call: the payload of the frame; its id must
-// be new. Error unavailable: the channel has ended. Replies to other calls are passed over.
+// Sends one call to the agent and blocks until its reply arrives. call: the payload of the frame; its id must be
+// unused. Error unavailable: the channel was closed. Replies to other calls are skipped.
 Result<std::string> ask(const JobChannel&, std::string_view call);
 
-// What the script left in its artifacts folder: regular files with one name each and nothing else, in the order of
-// their names. At most kMostArtifacts (domain/artifact_list.h), max_bytes together, a path of kMaxArtifactPath bytes.
-// What is not sent is reported with a note. False: the channel cannot be written any more.
+// Sends the files of the artifacts folder in the order of their names. Only regular files with one link are sent: at
+// most kMostArtifacts (domain/artifact_list.h), max_bytes in total, with paths of at most kMaxArtifactPath bytes. Each
+// omitted file is reported with a note. Returns false if the channel is closed.
 inline constexpr std::size_t kMaxArtifactPath = 512;
 bool send_artifacts(int channel, const std::string& folder, std::uint64_t max_bytes);
 

@@ -12,7 +12,7 @@
 namespace mycojobs::host_job {
 namespace {
 
-// Written before the script starts, and by the handler of SIGTERM.
+// Written before the script starts, and by the SIGTERM handler.
 struct ThisJob {
   JobChannel channel;
   pid_t pid = 0;
@@ -21,7 +21,8 @@ struct ThisJob {
 };
 ThisJob this_job;
 
-// Process 1 of a namespace is not ended by a signal of its own: it leaves with the code that a shell would show.
+// Process 1 of a PID namespace ignores a default-action signal from itself, so it exits with the code that a shell
+// would show.
 extern "C" void on_term(int signal) {
   this_job.term_seen = 1;
   if (this_job.script_asks != 0) return;

@@ -1,4 +1,4 @@
-// The job of a script host's process: its channel, and whether it has been asked to end.
+// State of the job that a script host's process runs: its channel, and whether SIGTERM was received.
 #pragma once
 
 #include <map>
@@ -10,22 +10,23 @@
 
 namespace mycojobs::host_job {
 
-// Once, before the script starts and from its thread. From then on SIGTERM is handled here: a script that has asked
-// cancelled() finds it true and may tidy up; any other is ended, as it would be without a handler.
+// Called once, before the script starts and from its thread. Installs a handler of SIGTERM: if the script has ever
+// called cancelled(), the handler only sets a flag, so the script can clean up; otherwise the process ends.
 void begin(JobChannel);
 
-// Of a warm script: before another run of this process. What the script has made of SIGTERM stays.
+// Warm scripts: called before each further run in this process. Does not restore a SIGTERM handler that the script
+// changed.
 void begin_next(JobChannel);
 
-// The environment of the process as a whole, for another run of it. What is equal stays where it is, since libraries
-// remember what getenv() gave them; what differs, our own variables, is let go of. Not after a thread was started.
+// Replaces the whole environment of the process for a further run. Unchanged entries keep their addresses, since
+// libraries store pointers from getenv(); changed entries are freed. REQUIRES: the process has a single thread.
 void renew_environment(const std::map<std::string, std::string>&);
 
-// Any thread. A process that the script forked is not the job and has nothing to hand back.
+// Thread-safe. is_here() is false in a process that the script forked: such a process must not use the channel.
 bool is_here();
 const JobChannel& channel();
 bool send(FrameKind, std::string_view payload);  // false: not sent
-bool cancelled();                                // the script asks
-bool term_seen();                                // we do
+bool cancelled();                                // for the script
+bool term_seen();                                // for the host
 
 }  // namespace mycojobs::host_job

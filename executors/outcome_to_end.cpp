@@ -60,7 +60,7 @@ struct Words {
   std::string detail, error;  // empty error: success
 };
 
-// The main process left by itself, with 0 or another code: what did the host say?
+// The main process exited by itself, with any code: the host's answer decides.
 Words words_of_exit(const EndContext& context, const Outcome& outcome, const Answer& answer) {
   if (answer.error && answer.error->exit) return {"exit", exit_line(*answer.error->exit, answer.error->message)};
   if (answer.error) return {"exception", exception_line(*answer.error)};
@@ -111,7 +111,7 @@ Words words_of(const EndContext& context, const Outcome& outcome, const Answer& 
   return {"lost", "a status without a name"};
 }
 
-// Members stand in the order of their names.
+// Members are added in alphabetical order.
 
 void append_violation(std::string& out, const Violation& violation) {
   JsonObject object(out);
@@ -204,7 +204,7 @@ std::string usage_json(const Usage& usage) {
 std::string violation_line(const Violation& violation, std::string_view profile) {
   std::string line = fmt::format("denied: {0}({1:#x}, …) by pid {2} ({3}): job killed; profile {4}", violation.syscall,
                                  violation.args[0], violation.pid, line_of(violation.comm), profile);
-  // Others were refused for their arguments; to name them in a policy would not help.
+  // Calls outside these lists were refused for their arguments, so granting the name in a policy would not help.
   if (is_granted_to_nobody(violation.syscall))
     line += "; granted to nobody: it leads out of any sandbox";
   else if (is_never_innocent(violation.syscall))
@@ -223,7 +223,7 @@ JobEnd outcome_to_end(const EndContext& context, const Outcome& outcome, const A
     end.result_json = answer.result_json;
   } else {
     end.error_info = error_info(outcome, answer);
-    // Also if something else ended the run after the script had failed: what it handed back still holds.
+    // The retry instructions of a failed script apply even if another event ended the run afterwards.
     if (answer.error) {
       end.retry_forbidden = answer.error->retry_forbidden;
       end.retry_after_ms = answer.error->retry_after_ms;

@@ -1,5 +1,5 @@
-// From what happened in the sandbox, and what the script handed back, to the end of the job: the table "What the words
-// carry" of the data model. The same for every executor whose scripts talk on a channel.
+// Computes the stored end of a job from the sandbox's outcome and the script's answer: the table "What the words carry"
+// of the data model. Used by all executors whose scripts use a channel.
 #pragma once
 
 #include <memory>
@@ -13,20 +13,20 @@
 namespace mycojobs {
 
 struct EndContext {
-  std::string job;      // its key: job:12:2001
+  std::string job;      // key of the job: job:12:2001
   std::string profile;  // the sandbox profile, for messages: python
   std::optional<std::uint32_t> timeout_s;
   std::uint64_t max_result_bytes = 0;
   std::shared_ptr<const std::string> grant = {};  // members of the receipt (JobFacts::grant); null: none
-  std::string intent = {};                        // that it carries out, of a workflow; empty: none
+  std::string intent = {};                        // intent of a workflow that the job performs; empty: none
 };
 
-// Total: every status has an end. `lost` and `unkillable` are not ends of a job: the caller deals with them first.
+// Handles every status. The caller must handle `lost` and `unkillable` first, since they are not ends of a job.
 JobEnd outcome_to_end(const EndContext&, const Outcome&, const Answer&);
 
-// JSON object with the fields of Usage.
+// Returns a JSON object with the fields of Usage.
 std::string usage_json(const Usage&);
-// denied: keyctl(0x11, …) by pid 7 (python3): job killed; profile python; to allow: syscalls.add = ["keyctl"]
+// Example: denied: keyctl(0x11, …) by pid 7 (python3): job killed; profile python; to allow: syscalls.add = ["keyctl"]
 std::string violation_line(const Violation&, std::string_view profile);
 
 }  // namespace mycojobs

@@ -20,7 +20,7 @@ namespace {
 constexpr std::uint64_t kProbeMs = 30000;
 constexpr std::size_t kMaxProbeBytes = 4096;
 
-// All that the helper writes until it closes its output, or until the deadline.
+// Reads the program's output until it is closed or the deadline passes.
 Result<std::string> read_answer(int fd, std::uint64_t deadline_boot_ms) {
   std::string text;
   std::array<char, 1024> buffer;
@@ -56,7 +56,7 @@ Result<std::string> probe_program(const std::string& program, const std::vector<
   if (!text || text->size() >= kMaxProbeBytes) ::kill(child->pid, SIGKILL);
   const int code = wait_child(*child);
   if (!text) return fail(Code::unsupported, program + ": " + text.error().message);
-  text->erase(0, std::min(text->find_first_not_of("\r\n "), text->size()));  // perl begins with a blank line
+  text->erase(0, std::min(text->find_first_not_of("\r\n "), text->size()));  // perl prints a blank line first
   const std::string line = text->substr(0, text->find('\n'));
   if (code != 0 && text->size() < kMaxProbeBytes) return fail(Code::unsupported, program + ": " + line);
   return line;

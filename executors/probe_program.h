@@ -1,4 +1,4 @@
-// Asks a program on this host who it is.
+// Queries the version of a program on this host.
 #pragma once
 
 #include <string>
@@ -8,8 +8,9 @@
 
 namespace mycojobs {
 
-// Runs it with an empty environment and /dev/null as its input; the first line that is not blank within 30 s. Error
-// unsupported: it cannot be started, did not answer, or left with another code than 0; names it and what it wrote.
+// Runs the program with an empty environment and /dev/null as stdin, and returns the first non-blank line of its
+// output. Error unsupported: the program cannot be started, does not answer within 30 s, or exits with a code other
+// than 0; the message names the program and its output.
 Result<std::string> probe_program(const std::string& program, const std::vector<std::string>& arguments);
 
 }  // namespace mycojobs

@@ -37,14 +37,14 @@ class ScriptConversation final : public Conversation {
   JobEnd finish(const Outcome& outcome) const override { return outcome_to_end(context_, outcome, reader_.answer()); }
 
  private:
-  std::string output_;  // not yet taken
+  std::string output_;  // not yet sent
   EndContext context_;
   AnswerReader reader_;
 };
 
 Result<void> check_utf8(std::string_view field, std::string_view bytes) {
   if (is_utf8(bytes)) return {};
-  const std::string mended = to_utf8(bytes);  // differs first where the first wrong byte is
+  const std::string mended = to_utf8(bytes);  // differs from `bytes` first at the first invalid byte
   const auto wrong = std::mismatch(bytes.begin(), bytes.end(), mended.begin(), mended.end()).first;
   return fail(Code::invalid, fmt::format("{}: byte {:#04x} at offset {} is not UTF-8", field,
                                          static_cast<unsigned char>(*wrong), wrong - bytes.begin()));
@@ -81,7 +81,7 @@ void append_granted(std::string& out, const Policy& policy) {
   granted.end();
 }
 
-// By id, of the jobs whose results stand under their names.
+// Maps id to name, for the jobs whose results are keyed by name.
 TextMap input_names(const SeenInputs& seen) {
   TextMap names;
   for (const auto& [name, input] : seen.single) {
@@ -90,7 +90,7 @@ TextMap input_names(const SeenInputs& seen) {
   return names;
 }
 
-// In the order of their names.
+// Members are added in alphabetical order.
 std::string facts_json(const JobFacts& facts, const ScriptExtras& extras, const FlowData& flow, const TextMap& names) {
   const Job& job = facts.job;
   std::string out;
@@ -157,7 +157,8 @@ Result<void> append_files(std::string& request, const JobFacts& facts, const Scr
   return {};
 }
 
-// The job's own loopback is reached without the proxy; of the host's, what the list names is reached through it alone.
+// A job reaches its own loopback without the proxy. Loopback addresses of the host that the allow-list contains are
+// reached only through the proxy.
 std::string not_by_proxy(const Policy& granted) {
   std::string out;
   for (const auto& [host, entry] :
@@ -195,7 +196,7 @@ SeenInputs seen_inputs(const JobFacts& facts, const FlowData& flow) {
 std::string environment_json(const JobFacts& facts, const FlowData& flow, const TextMap& more) {
   const Job& job = facts.job;
   const TextMap of_flow = flow_environment(flow);
-  // The first of a name stands.
+  // If a name occurs more than once, the first value is used.
   std::vector<std::pair<std::string_view, std::string>> all{
       {"MYCOJOBS_JOB_ID", std::to_string(job.id)},
       {"MYCOJOBS_CALLER_ID", std::to_string(job.caller_id)},
@@ -211,12 +212,12 @@ std::string environment_json(const JobFacts& facts, const FlowData& flow, const 
       {"MYCOJOBS_INPUTS_DIR", kInputsFolder}};
   if (!job.traceparent.empty()) all.emplace_back("MYCOJOBS_TRACEPARENT", job.traceparent);
   for (const TextMap* from : {&of_flow, &job.env_vars, &more}) all.insert(all.end(), from->begin(), from->end());
-  // What programs and libraries expect to find; the job's own values win.
+  // Defaults that programs and libraries expect; the job's own values take precedence.
   for (const auto& [name, value] :
        {std::pair("HOME", "/job"), std::pair("LANG", "C.UTF-8"), std::pair("LOGNAME", "job"),
         std::pair("PATH", "/usr/bin:/bin"), std::pair("USER", "job")})
     all.emplace_back(name, value);
-  // Programs differ in the case that they read; the job's own values win here too.
+  // Programs read either case; the job's own values take precedence here too.
   const bool proxy = facts.granted.network == Network::allow_list;
   for (const char* name : {"http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"}) {
     if (proxy) all.emplace_back(name, kProxyUrl);
@@ -254,7 +255,7 @@ Result<std::string> script_request(const JobFacts& facts, const ScriptExtras& ex
   MJ_CHECK(check_size("script", facts.job.script.size(), kMaxScriptBytes));
   std::string request;
   std::size_t file_bytes =
-      extras.encoded_files.size();  // reserved at once: a string that grows takes three times as much for a moment
+      extras.encoded_files.size();  // reserve once: growing the string would temporarily need three times its size
   for (const auto& [job, artifact] : facts.files) file_bytes += artifact.bytes + 1024;
   for (const ScriptFile& file : extras.programs) file_bytes += file.bytes.size() + 1024;
   request.reserve(fact_text.size() + environment.size() + inputs.size() + facts.job.script.size() + file_bytes + 32);

@@ -1,5 +1,5 @@
-// One job with a script host: the request that goes down its channel, the answer that comes up. Every executor whose
-// scripts run in a host of ours uses it.
+// A conversation with a script host about one job: sends the request and reads the answer. Used by all executors with a
+// built-in script host.
 #pragma once
 
 #include <map>
@@ -15,43 +15,47 @@
 
 namespace mycojobs {
 
-// A file that comes with a job.
+// A file that is sent with a job.
 struct ScriptFile {
   std::string path, bytes;  // path: below /job
-  unsigned mode = 0555;     // it may be executed
+  unsigned mode = 0555;     // executable by default
 };
 
-// What an executor adds to a job's request.
+// Values that an executor adds to a job's request.
 struct ScriptExtras {
   std::string_view executor;              // facts.executor
   std::string_view profile;               // the name of the sandbox profile, for messages
-  std::vector<std::string> command = {};  // facts.command: what mycojobs-exechost is to start
-  std::string script_file = {};           // facts.script_file: its name below /job, if it is to be a file
-  TextMap environment = {};               // below the job's own
-  bool whole_environment = false;         // it is all there is: nothing of the job's
+  std::vector<std::string> command = {};  // facts.command: the command line that mycojobs-exechost starts
+  std::string script_file = {};           // facts.script_file: file name below /job, if the script must be a file
+  TextMap environment = {};               // the job's own values take precedence
+  bool whole_environment = false;         // true: `environment` is complete and the job's own values are not added
   std::vector<ScriptFile> programs = {};
   std::string encoded_files = {};  // more files, as frames of the request (append_file())
-  std::string attached = {};  // facts.attached: below /job, what comes as a descriptor (Conversation::attachment())
+  // facts.attached: path below /job of the file sent as a descriptor (Conversation::attachment())
+  std::string attached = {};
 };
 
 // Error invalid or too_large: names the field; the job can never run.
 Result<std::string> script_request(const JobFacts&, const ScriptExtras&);
 Result<std::unique_ptr<Conversation>> begin_script(const JobFacts&, const ScriptExtras&, ArtifactSink*);
 
-// The inputs of a job as its script sees them. Results of a node with `each` stand as one list, under that node's name;
-// each of the others stands once, as in JobFacts::inputs. Points into the facts.
+// The inputs of a job as its script sees them. The results of a node with `each` form one list under that node's name;
+// every other result has one entry, as in JobFacts::inputs. The pointers refer to the facts.
 struct SeenInputs {
   std::vector<std::pair<std::string, const JobInput*>> single;
-  std::map<std::string, std::vector<const JobInput*>> joined;  // in order; null: it has left nothing
+  std::map<std::string, std::vector<const JobInput*>> joined;  // ordered; null: no result
 };
 SeenInputs seen_inputs(const JobFacts&, const FlowData&);
 
 EndContext end_context(const JobFacts&, std::string_view profile);
 
-// The environment of a job, a JSON object: env_vars (the flow's and the job's, merged), over them MYCOJOBS_JOB_ID,
-// _CALLER_ID, _CONTEXT_ID, _JOB_NAME, _ATTEMPT, _DELIVERIES, _EPOCH, _DEADLINE_UNIX_MS, _RUNNER_ID, _ARTIFACTS,
-// _SECRETS, _INPUTS_DIR; under them HOME, LANG, LOGNAME, PATH and USER. Nothing of the agent's.
-// more: of the executor; under the job's own, over HOME and the like.
+// Returns the environment of a job as a JSON object. From highest to lowest precedence:
+//   - MYCOJOBS_JOB_ID, _CALLER_ID, _CONTEXT_ID, _JOB_NAME, _ATTEMPT, _DELIVERIES, _EPOCH, _DEADLINE_UNIX_MS,
+//     _RUNNER_ID, _ARTIFACTS, _SECRETS, _INPUTS_DIR
+//   - env_vars of the flow and the job, merged
+//   - `more`, from the executor
+//   - HOME, LANG, LOGNAME, PATH and USER
+// Variables of the agent are never included.
 std::string environment_json(const JobFacts&, const FlowData&, const TextMap& more = {});
 
 }  // namespace mycojobs

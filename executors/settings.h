@@ -1,4 +1,4 @@
-// What an operator says about executors. Plain data.
+// Executor settings from the configuration. Plain data.
 #pragma once
 
 #include <string>
@@ -10,36 +10,37 @@
 
 namespace mycojobs {
 
-// [executors.<name>]: a script type that is served by a program of this host, from configuration alone. With the name
-// of one of ours it stands instead of it.
+// [executors.<name>]: a script type whose scripts are run by a program of this host. A name of a built-in executor
+// replaces that executor.
 struct CommandSettings {
-  std::string name;                                  // of the executor and its script type
-  std::vector<std::string> command;                  // as in ProgramSpec; [0] absolute
-  std::string file = "script";                       // the script's name below /job: some programs want an ending
-  std::vector<std::string> version = {"--version"};  // what makes command[0] say who it is; empty: it is not asked
+  std::string name;                  // name of the executor and of its script type
+  std::vector<std::string> command;  // as in ProgramSpec; [0] absolute
+  std::string file = "script";       // file name of the script below /job; some programs need an extension
+  // arguments that print the version of command[0]; empty: not queried
+  std::vector<std::string> version = {"--version"};
   TextMap environment = {};
-  PolicyRequest policy = {};  // over the profile `command`
+  PolicyRequest policy = {};  // applied to the profile `command`
   bool operator==(const CommandSettings&) const = default;
 };
 
-// [contexts.<id>.python]: what the Python of one context has of its own.
+// [contexts.<id>.python]: Python settings of one context.
 struct PythonSettings {
-  std::string venv = {};                  // a virtual environment on this host; absolute; empty: none
-  std::vector<std::string> preload = {};  // modules that are imported once, before any job
+  std::string venv = {};                  // absolute path of a virtual environment on this host; empty: none
+  std::vector<std::string> preload = {};  // modules to import once, before any job
   bool operator==(const PythonSettings&) const = default;
 };
 
 struct ExecutorSettings {
-  std::string libexec_dir = {};  // where the helper programs are
+  std::string libexec_dir = {};  // folder of the helper programs
   std::string state_dir = {};    // contexts/<id>/programs, caches
   std::vector<CommandSettings> commands = {};
   std::string plugins_dir = {};           // empty: plugins in libexec_dir
-  std::string v_compiler = {};            // empty: where it is usually found
-  std::vector<std::string> v_flags = {};  // in front of what the executor says
-  const Clock& clock;                     // lives longer than the executors
+  std::string v_compiler = {};            // empty: the usual places are searched
+  std::vector<std::string> v_flags = {};  // placed before the executor's own flags
+  const Clock& clock;                     // must outlive the executors
 };
 
-// Prebuilt programs of a context, each under its hash.
+// Folder of the prebuilt programs of a context; each file is named by its hash.
 inline constexpr std::uint64_t kMaxProgramBytes = 256ULL << 20;
 inline std::string programs_folder(const std::string& state_dir, Id context) {
   return state_dir + "/contexts/" + std::to_string(context) + "/programs";

@@ -16,7 +16,7 @@ namespace {
 
 using Table = std::vector<std::unique_ptr<Executor>>;
 
-// Stands instead of one of ours with the same name.
+// Adds the executor, or replaces a built-in executor of the same name.
 void add_command(Table& table, const CommandSettings& command) {
   const auto same = [&](const auto& each) { return each->name() == command.name; };
   const auto place = std::find_if(table.begin(), table.end(), same);
@@ -41,7 +41,7 @@ Table built_in(const ExecutorSettings& settings) {
 
 std::string plugin_host(const ExecutorSettings& settings) { return settings.libexec_dir + "/" + plugin::kHostProgram; }
 
-// What is built in comes first: no plugin takes its place.
+// Built-in names are reserved first, so a plugin cannot replace a built-in executor.
 plugin::PluginFolder load_folder(const ExecutorSettings& settings, const Table& table) {
   std::set<std::string> names;
   std::set<std::string> types;

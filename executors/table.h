@@ -1,4 +1,4 @@
-// The one table of executors: a new one is a row here and a folder beside python/.
+// The table of executors. A new executor needs a row here and a folder beside python/.
 #pragma once
 
 #include <memory>
@@ -12,14 +12,14 @@
 
 namespace mycojobs {
 
-// All that this build has, and all that plugins add; whether they work on this host or not: ask probe(). Names and
-// script types are unique.
+// Returns all built-in executors and those of plugins. An executor in the table may not work on this host: see probe().
+// Names and script types are unique.
 std::vector<std::unique_ptr<Executor>> make_executors(const ExecutorSettings&);
 
-// Every plugin of the folder, loaded and probed: which are rows of the table, and why the others are not.
+// Loads and probes every plugin of the folder and reports which are usable, with reasons for the others.
 std::vector<plugin::PluginReport> list_plugins(const ExecutorSettings&);
-// One plugin by itself, wherever its file is.
+// Loads one plugin from any path.
 plugin::PluginCheck check_plugin(const ExecutorSettings&, const std::string& file);
-std::unique_ptr<Executor> executor_of_plugin(const plugin::PluginCheck&);  // null: it could not be loaded
+std::unique_ptr<Executor> executor_of_plugin(const plugin::PluginCheck&);  // null: the plugin could not be loaded
 
 }  // namespace mycojobs

@@ -25,7 +25,7 @@ Result<std::string> CommandExecutor::probe() const {
     return fail(Code::unsupported, settings_.name + ": " + program + ": " + errno_text(errno) + remedy);
   if (settings_.version.empty()) return program;
   auto line = probe_program(program, settings_.version);
-  // Shells such as dash have no --version. One that runs `true` works, and its version is not known.
+  // Shells such as dash have no --version. A shell that runs `true` works, but its version is unknown.
   if (!line && settings_.version == CommandSettings().version && probe_program(program, {"-c", "true"})) return program;
   if (!line) return fail(Code::unsupported, settings_.name + ": " + line.error().message + remedy);
   return line;

@@ -1,4 +1,4 @@
-// Any language from configuration alone: [executors.bash] command = ["/bin/bash", "{script}"].
+// Runs scripts of any language with a configured program: [executors.bash] command = ["/bin/bash", "{script}"].
 #pragma once
 
 #include <string>

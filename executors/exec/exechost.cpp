@@ -1,4 +1,4 @@
-// mycojobs-exechost: the zygote of jobs that are programs: bash, node, a compiler, a binary. It has nothing to warm up.
+// mycojobs-exechost is the zygote of jobs that are programs: bash, node, a compiler, a binary. It preloads nothing.
 #include <fcntl.h>
 #include <malloc.h>
 #include <poll.h>
@@ -33,12 +33,13 @@
 namespace mycojobs {
 namespace {
 
-// One program for one job: what mycojobs-exechost does in the job's process.
+// Runs one program in the job's process:
 //
 //   request --> files, environment --> facts.command is spawned --> its end --> result file, artifacts --> channel
 //
-// The program's end is the job's: its code, or the signal that ended it. Who asks a job to end sends TERM to each of
-// its processes (sandbox/init.cpp): the program has it from there, once, and this process waits for the program's end.
+// The job ends as the program ends, with its exit code or signal. On cancellation the sandbox sends SIGTERM to every
+// process of the job (sandbox/init.cpp). The program receives it directly, so this process does not forward it but
+// waits for the end.
 using nlohmann::json;
 
 constexpr int kNotRunnable = 126, kNotFound = 127;
@@ -60,7 +61,7 @@ std::string error_json(const char* type, const std::string& message, std::option
   return dump_json(error);
 }
 
-// Another attempt would do the work of the job again and write the same.
+// Forbids a retry: another attempt would repeat the work and write the same result.
 std::string result_error_json(const std::string& message) {
   return dump_json({{"type", "ResultError"}, {"message", message}, {"line", 0}, {"retry", false}});
 }
@@ -70,7 +71,7 @@ bool write_file(const std::string& path, mode_t mode, std::string_view bytes) {
   return file && write_all(file.get(), bytes) && ::fchmod(file.get(), mode) == 0;
 }
 
-// Fails as write_file() does. The file is sealed: no page of it can go away while it is read.
+// Fails like write_file(). `from` is sealed, so its pages cannot disappear during the copy.
 bool write_copy(const std::string& path, const Fd& from) {
   struct stat info {};
   if (::fstat(from.get(), &info) != 0) return false;
@@ -88,10 +89,10 @@ struct Plan {
   std::string script_path, attached_path;
   std::vector<std::string> command, environment;
   std::uint64_t max_artifact_bytes = 0;
-  std::string flow;  // JSON: what its flow hands over
+  std::string flow;  // JSON: the data of the job's flow
 };
 
-// What came from the agent, laid out for the program. The agent is trusted: what does not parse is our own fault.
+// Converts the request for the program. The request is from the agent and therefore trusted: a parse error is a bug.
 Plan lay_out(const HostRequest& request) {
   const json facts = json::parse(request.facts);
   Plan plan;
@@ -129,8 +130,8 @@ sigset_t set_of(std::initializer_list<int> signals) {
   return set;
 }
 
-// In a process group of its own, signals as they are usually. posix_spawn, since it copies no page tables, and its
-// child dirties no page of ours. Returns errno of fork or exec; 0: `program` has been started.
+// Starts the program in a process group of its own with default signal handling. Uses posix_spawn, which copies no page
+// tables and dirties no pages of this process. Returns the errno of fork or exec, or 0.
 int start(Plan& plan, pid_t& program) {
   posix_spawnattr_t how;
   if (const int error = ::posix_spawnattr_init(&how); error != 0) return error;
@@ -146,14 +147,14 @@ int start(Plan& plan, pid_t& program) {
   return error;
 }
 
-// TERM that came before there was a program to have it.
+// Forwards a SIGTERM that arrived before the program existed.
 void pass_on_what_came_before(pid_t program) {
   const sigset_t term = set_of({SIGTERM});
   const timespec at_once{};
   if (::sigtimedwait(&term, nullptr, &at_once) == SIGTERM) ::kill(-program, SIGTERM);
 }
 
-// Lines that the program writes to its progress, as notes.
+// Sends each line that the program writes to its progress FIFO as a note.
 class ProgressReader {
  public:
   explicit ProgressReader(int channel) : channel_(channel) {
@@ -162,7 +163,7 @@ class ProgressReader {
   int fd() const { return fifo_.get(); }
   void read() {
     std::array<char, 4096> part;  // NOLINT(*-member-init): filled by read
-    // What fits into it: whoever writes on and on keeps nobody from the signals, nor from the end.
+    // Bounded, so that a program that writes continuously does not delay signals or the end of the job.
     for (int round = 0; round < 16; ++round) {
       const ssize_t got = ::read(fifo_.get(), part.data(), part.size());
       if (got <= 0) return;
@@ -234,8 +235,8 @@ void leave_by(int signal) {
   ::raise(signal);
 }
 
-// Everything that is left to say; returns the exit code. What is last goes in one piece, so that it wakes the agent
-// once.
+// Sends the result or error, the artifacts and `done`; returns the exit code. The last frames are sent in one write, so
+// that the agent wakes up only once.
 int hand_over(int channel, int status, int start_error, const Plan& plan) {
   int code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
   std::string last;
@@ -258,7 +259,7 @@ int hand_over(int channel, int status, int start_error, const Plan& plan) {
   return code;
 }
 
-// Returns the exit code; does not return if a signal ended the program.
+// Returns the exit code. Does not return if a signal ended the program.
 int run_program(JobChannel channel) {
   const auto request = read_request(channel.down);
   if (!request) return leave_unstarted(channel.up, request.error());
@@ -293,7 +294,8 @@ int main(int argc, char** argv) try {
     std::printf("mycojobs-exechost %s\n", mycojobs::kVersion);
     return 0;
   }
-  // Else the first large allocation of each job walks through all that was freed before its fork, and copies the pages.
+  // Fast bins are disabled: otherwise the first large allocation of each job consolidates all chunks freed before the
+  // fork, which copies their pages.
   ::mallopt(M_MXFAST, 0);
   mycojobs::serve_zygote({.name = "exec",
                           .before_fork = nullptr,

@@ -10,7 +10,7 @@
 namespace mycojobs {
 
 void Tail::feed(std::string_view bytes) {
-  constexpr std::size_t kMostRead = kMostBytes + 1;  // one byte more, so that the cut below is made for these bytes too
+  constexpr std::size_t kMostRead = kMostBytes + 1;  // one more byte, so that the cut below applies to these bytes too
   if (bytes.size() > kMostRead) bytes.remove_prefix(bytes.size() - kMostRead);
   text_.append(bytes);
   if (text_.size() > kMostBytes) text_.erase(0, character_boundary(text_, text_.size() - kMostBytes));

@@ -1,4 +1,5 @@
-// A job that is a program, run by mycojobs-exechost: an interpreter with a script, a compiler, a binary.
+// A conversation about a job that is a program (an interpreter with a script, a compiler, a binary), run by
+// mycojobs-exechost.
 #pragma once
 
 #include <memory>
@@ -19,31 +20,31 @@ inline constexpr const char* kProgramHost = "exec";  // Stage::host
 struct ProgramSpec {
   std::string_view executor;
   std::string_view profile;
-  std::vector<std::string> command;    // [0] absolute, or found in /usr/bin and /bin; "{script}" is the script's path
-  bool verbatim = false;               // command: its words are the job's own, and stay as they are
-  std::string script_file = "script";  // its name below /job
-  TextMap environment = {};            // the job's own values win
+  std::vector<std::string> command;    // [0]: absolute or in /usr/bin or /bin; "{script}" is the script's path
+  bool verbatim = false;               // command: its words are from the job and are not replaced
+  std::string script_file = "script";  // file name of the script below /job
+  TextMap environment = {};            // the job's own values take precedence
   std::vector<ScriptFile> files = {};
-  std::string attached_as = {};  // name below /job of `attached`, which may be executed
+  std::string attached_as = {};  // executable file name of `attached` below /job
   std::shared_ptr<const Fd> attached = {};
 };
 
 // Error invalid or too_large: names the field; the job can never run.
 Result<std::unique_ptr<Conversation>> begin_program(const JobFacts&, const ProgramSpec&, ArtifactSink*);
 
-// The last lines of a stream, in bounded memory.
+// Stores the last lines of a stream in bounded memory.
 class Tail {
  public:
   static constexpr std::size_t kMostBytes = 4096;
   void feed(std::string_view bytes);
   const std::string& text() const { return text_; }
-  std::string last_line() const;  // that is not blank
+  std::string last_line() const;  // the last line that is not blank
 
  private:
   std::string text_;
 };
 
-// For an executor that reads more out of a run than what its program says: what begin_program() is made of.
+// Base class for executors that need more of a run than the program's own answer. begin_program() uses it as it is.
 class ProgramConversation : public Conversation {
  public:
   ProgramConversation(std::string request, EndContext, ArtifactSink*, std::shared_ptr<const Fd> attached = {});
@@ -61,7 +62,7 @@ class ProgramConversation : public Conversation {
   JobEnd finish(const Outcome&) const override;
 
  protected:
-  // With the last lines of stderr where it failed.
+  // The answer, with the last lines of stderr if the program failed.
   Answer complete_answer() const;
   const EndContext& context() const { return context_; }
   const Tail& errors() const { return stderr_; }

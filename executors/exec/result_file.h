@@ -1,4 +1,4 @@
-// What a program writes into $MYCOJOBS_RESULT and $MYCOJOBS_PROGRESS, as text. Pure.
+// Parses the texts that a program writes to $MYCOJOBS_RESULT and $MYCOJOBS_PROGRESS. Pure functions.
 #pragma once
 
 #include <optional>
@@ -10,22 +10,22 @@
 
 namespace mycojobs {
 
-// One JSON object (each value keeps its type), or lines of texts
+// Parses one JSON object, whose values keep their types, or lines of text:
 //
 //   key=value
 //   key<<END
 //   any lines
 //   END
 //
-// A byte order mark at the beginning is skipped. Blank lines between entries are passed over; a key that comes twice
-// has its last value. Error invalid: names the line or the key.
+// A byte order mark at the beginning and blank lines between entries are skipped. The last value of a repeated key is
+// used. Error invalid: names the line or the key.
 Result<HandedBack> parse_result_file(std::string_view text);
 
 struct Progress {
   std::optional<double> fraction;  // 0 to 1
   std::string text;
 };
-// "0.4", "0.4 half of it", "40%", "40 % half of it", or text alone.
+// Accepts "0.4", "0.4 half of it", "40%", "40 % half of it", or text alone.
 Progress parse_progress(std::string_view line);
 
 }  // namespace mycojobs

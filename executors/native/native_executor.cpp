@@ -23,12 +23,12 @@
 namespace mycojobs {
 namespace {
 
-// Of what other jobs will give back.
+// True if the error is a temporary lack of resources.
 bool is_shortage(int error) { return error == EMFILE || error == ENFILE || error == ENOMEM; }
 
 std::int64_t nanoseconds(const timespec& time) { return time.tv_sec * std::int64_t{1'000'000'000} + time.tv_nsec; }
 
-// A copy in memory that nobody can change any more, ourselves included.
+// Returns a copy in memory that no process can change, including this one.
 Result<Fd> seal(const Fd& file, std::size_t size) {
   Fd copy(::memfd_create("program", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!copy) return fail(Code::io, "memfd_create: " + errno_text(errno));

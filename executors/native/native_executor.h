@@ -1,11 +1,11 @@
-// Prebuilt programs of a context, by what they are: <state_dir>/contexts/<context>/programs/<sha256>, put there with
-// `mycojobs program add`. The script of such a job is
+// Runs prebuilt programs of a context: <state_dir>/contexts/<context>/programs/<sha256>, added with `mycojobs program
+// add`. The script of such a job is
 //
-//   <sha256, or the beginning of one, at least 8 digits>
+//   <sha256, or its first 8 or more digits>
 //   an argument
 //   another argument
 //
-// Script types native and rust. What is run is what has that hash (ProgramCache).
+// Script types: native and rust. The executed bytes always have that hash (ProgramCache).
 #pragma once
 
 #include <sys/types.h>
@@ -22,19 +22,19 @@
 
 namespace mycojobs {
 
-// The programs of native jobs, each as a sealed file in memory whose bytes have the hash of its name: what a job is
-// given is what was hashed, and it is read and hashed once, not for each run.
-// Thread-safe.
+// Cache of native programs. Each program is a sealed file in memory whose bytes were hashed after sealing, so a job
+// runs exactly the hashed bytes, and a program is read and hashed once instead of once per run. Thread-safe.
 class ProgramCache {
  public:
   static constexpr std::uint64_t kMostBytes = 64ULL << 20;
 
-  // max_kept: of all that is kept; what was used longest ago goes first, and a program above it is read for each run.
+  // max_kept: limit of all cached bytes. The least recently used program is evicted; a larger program is read for each
+  // run.
   explicit ProgramCache(std::uint64_t max_kept = kMostBytes) : max_kept_(max_kept) {}
 
-  // path: a file named by its hash. Error invalid: it has more than `most` bytes, or another hash; unsupported: it
-  // cannot be read here; unavailable: it cannot be read now. A file that was touched since (its times, its size, its
-  // inode) is read again.
+  // path: a file named by its hash. Errors: invalid, the file has more than `most` bytes or another hash; unsupported,
+  // the file is unreadable; unavailable, resources are temporarily short. A file whose times, size or inode changed is
+  // read again.
   Result<std::shared_ptr<const Fd>> sealed(const std::string& path, const std::string& hash, std::uint64_t most);
 
  private:
@@ -55,7 +55,7 @@ class ProgramCache {
 
   const std::uint64_t max_kept_;
   std::mutex mutex_;
-  std::list<Entry> entries_;  // the one that was used last is the first
+  std::list<Entry> entries_;  // most recently used first
   std::uint64_t kept_ = 0;    // bytes of all entries
 };
 
@@ -67,7 +67,7 @@ class NativeExecutor final : public Executor {
   std::vector<std::string> script_types() const override { return {"native", "rust"}; }
   std::vector<Stage> stages() const override;
   Result<std::string> probe() const override;
-  // For the disk of the context, which the program lies on.
+  // begin() may wait for the disk of the context's programs.
   bool may_wait() const override { return true; }
   bool finish_may_wait() const override { return false; }
   Result<std::unique_ptr<Conversation>> begin(const JobFacts&, ArtifactSink*) const override;

@@ -24,7 +24,7 @@ namespace {
 
 constexpr std::size_t kHeadBytes = 65;
 constexpr const char* kUnfinished = ".new-";
-constexpr std::time_t kAbandonedSeconds = 3600;  // of a file that its writer never finished
+constexpr std::time_t kAbandonedSeconds = 3600;  // age at which an unfinished file is removed
 
 Result<void> make_folders(const std::string& folder) {
   for (std::size_t slash = folder.find('/', 1);; slash = folder.find('/', slash + 1)) {
@@ -63,7 +63,7 @@ std::optional<std::string> BinaryCache::find(const std::string& key) const {
   const std::string path = folder_ + '/' + key;
   const Fd file(::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
   if (!file && errno == ENOENT) return std::nullopt;
-  if (!file && errno != ELOOP) {  // of descriptors or rights, say: that it cannot be read now speaks not against it
+  if (!file && errno != ELOOP) {  // the file may be valid but is unreadable now, for example for lack of descriptors
     log(LogLevel::warn, "v", "{}: {}: compiled again", path, errno_text(errno));
     return std::nullopt;
   }
@@ -75,7 +75,7 @@ std::optional<std::string> BinaryCache::find(const std::string& key) const {
       static_cast<std::uint64_t>(info.st_size) <= kMaxBinaryBytes + kHeadBytes && read_whole(file.get(), head)) {
     program.resize(static_cast<std::size_t>(info.st_size) - kHeadBytes);
     if (read_whole(file.get(), program) && sha256_hex(program) + '\n' == head) {
-      ::futimens(file.get(), nullptr);  // used now; on a read-only disk nothing is trimmed either
+      ::futimens(file.get(), nullptr);  // marks the file as used; fails on a read-only disk, where trim() fails too
       return program;
     }
   }
@@ -89,7 +89,7 @@ Result<void> BinaryCache::keep(const std::string& key, std::string_view program)
   MJ_CHECK(make_folders(folder_));
   const std::string path = folder_ + '/' + kUnfinished + std::to_string(::getpid()) + '-' + std::to_string(next++);
   Fd file(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600));
-  // Not forced to the disk: after a power cut its hash shows it.
+  // Not synced to disk: the hash reveals a file that a power failure damaged.
   const bool written = file && write_all(file.get(), sha256_hex(program) + '\n') && write_all(file.get(), program);
   if (!written || ::rename(path.c_str(), (folder_ + '/' + key).c_str()) != 0) {
     const int error = errno;

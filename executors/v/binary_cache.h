@@ -1,9 +1,10 @@
-// Compiled programs of one context, by all that went into them: <state_dir>/contexts/<context>/v-cache/<key>.
+// Cache of the compiled programs of one context, keyed by all their inputs:
+// <state_dir>/contexts/<context>/v-cache/<key>.
 //
 //   file = SHA-256 of the program, 64 digits | newline | the program
 //
-// Never shared between contexts: what a context has compiled is its own word. Any number of agents and threads may use
-// a folder at a time: a file comes to its name whole, and stays whole for who has it open.
+// The cache is never shared between contexts, since a compiled program is only trusted by the context that compiled it.
+// Agents and threads may use a folder concurrently: files are renamed into place and never modified.
 #pragma once
 
 #include <cstdint>
@@ -18,18 +19,19 @@
 
 namespace mycojobs {
 
-inline constexpr std::uint64_t kMaxBinaryBytes = 64ULL << 20;  // a larger one is not kept, and no job gets it
+// larger programs are not cached, and no job receives them
+inline constexpr std::uint64_t kMaxBinaryBytes = 64ULL << 20;
 
 class BinaryCache {
  public:
-  static constexpr std::uint64_t kMostBytes = 1ULL << 30;  // the least recently used go then
+  static constexpr std::uint64_t kMostBytes = 1ULL << 30;  // limit; the least recently used files are removed
 
   BinaryCache(const std::string& state_dir, Id context, std::uint64_t most_bytes = kMostBytes);
   explicit BinaryCache(std::string folder) : folder_(std::move(folder)), most_bytes_(kMostBytes) {}
 
-  // Nothing: there is none, or it is not what was kept; it is removed then.
+  // Returns nullopt if there is no file, or if its hash is wrong; a damaged file is removed.
   std::optional<std::string> find(const std::string& key) const;
-  // Error io.
+  // Error: io.
   Result<void> keep(const std::string& key, std::string_view program) const;
   const std::string& folder() const { return folder_; }
 
@@ -40,7 +42,7 @@ class BinaryCache {
   std::uint64_t most_bytes_;
 };
 
-// The SHA-256 of all parts and their lengths, so that no two lists have the same key.
+// Returns the SHA-256 of all parts and their lengths, so that different lists have different keys.
 std::string key_of(const std::vector<std::string>& parts);
 
 }  // namespace mycojobs

@@ -51,7 +51,7 @@ bool is_of_a_name(char c) {
          c == '.' || c == '/';
 }
 
-// The compiler names the path as it was given, or the whole one.
+// The compiler prints either the given path or the absolute path.
 std::string renamed(std::string_view text, const std::string& name) {
   std::string out;
   while (!text.empty()) {
@@ -71,7 +71,7 @@ std::string renamed(std::string_view text, const std::string& name) {
   return out.append(text);
 }
 
-// "main.v:3:5: error: text" -> 3, "text"; 0: it is no such line.
+// Returns the line number of a compiler error: "main.v:3:5: error: text" -> 3. Returns 0 for any other line.
 std::uint32_t place_of(std::string_view line, const std::string& name) {
   const std::size_t at = line.find(name + ':');
   std::uint32_t number = 0;

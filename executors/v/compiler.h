@@ -1,5 +1,4 @@
-// The V compiler of this host: where it is, which version it is, what its runs have to see of the host, and what its
-// errors say about a script.
+// Finds the V compiler of this host, its version and the folder that its runs need, and parses its error messages.
 #pragma once
 
 #include <string>
@@ -11,26 +10,27 @@
 namespace mycojobs {
 
 struct Compiler {
-  std::string path;      // without links
-  std::string folder;    // to be granted to its runs: its own, with its library; empty: it lies in /usr
-  std::string identity;  // differs once the file is another one
+  std::string path;      // absolute, with symbolic links resolved
+  std::string folder;    // folder of the compiler and its library, to be granted to its runs; empty: below /usr
+  std::string identity;  // changes if the file is replaced
 };
 
-// configured: the setting v.compiler; empty: the first of /usr/bin/v, /usr/local/bin/v, /opt/v/v. Cheap: looks at the
-// file. Error not_found: there is none, and none was named; unsupported: a job could not run it. Both name the remedy.
+// configured: the setting v.compiler; empty: the first of /usr/bin/v, /usr/local/bin/v, /opt/v/v. Only inspects the
+// file. Errors: not_found, no compiler is configured or found; unsupported, jobs could not run it. Both messages name
+// the remedy.
 Result<Compiler> find_compiler(const std::string& configured);
 
-// "V 0.4.8 a1b2c3d", as it says itself. Runs it. Error unsupported.
+// Runs the compiler and returns its version, for example "V 0.4.8 a1b2c3d". Error: unsupported.
 Result<std::string> version_of(const Compiler&);
 
-inline constexpr std::string_view kSourceFile = "main.v";  // what the compiler knows the script as
+inline constexpr std::string_view kSourceFile = "main.v";  // file name of the script for the compiler
 
-// "greet.v": what messages call the script of a job with this name.
+// Returns the file name that messages use for the script of a job: "greet.v".
 std::string source_name(std::string_view job_name);
 
-// The first "main.v:3:5: error: text" is the message; else the first line with "error:" in it; else the last one.
-// The traceback is the whole text. In both the script goes by `name`. Never asks for another attempt: the compiler
-// would say the same.
+// The message is the first line like "main.v:3:5: error: text", otherwise the first line with "error:", otherwise the
+// last line. The traceback is the whole text. Both use `name` for the script. The error forbids a retry, which would
+// fail the same way.
 ScriptError compile_error(std::string_view text, const std::string& name);
 
 }  // namespace mycojobs

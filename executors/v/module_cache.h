@@ -1,11 +1,11 @@
-// Objects of V's own modules that take long to compile: those of net.http, with the TLS library in it, take 8 s.
+// Cache of compiled objects of V's standard modules: net.http, which includes the TLS library, takes 8 s to compile.
 //
 //   find() --no file--> thread: build_network_modules() --> <state_dir>/v-trusted/<key>
 //     ^------------------------ file ---------------------------------/
 //
-// The key holds the compiler's version and file, and the flags. Only builds of our own source are kept: scripts choose
-// flags of the C compiler, so that an object which a job has compiled could be anything. Each compile run receives a
-// copy, and nothing comes back from it. Thread-safe.
+// The key includes the compiler's version and file, and the flags. Only builds of trusted sources are cached: a script
+// can choose flags of the C compiler, so an object compiled by a job cannot be trusted. Each compile run receives a
+// copy, and nothing is copied back. Thread-safe.
 #pragma once
 
 #include <atomic>
@@ -26,12 +26,12 @@ namespace mycojobs {
 class ModuleCache {
  public:
   explicit ModuleCache(const std::string& state_dir) : files_(trusted_folder(state_dir)) {}
-  ~ModuleCache();  // ends a build
+  ~ModuleCache();  // stops a running build
   ModuleCache(const ModuleCache&) = delete;
   ModuleCache& operator=(const ModuleCache&) = delete;
 
-  // The files for a compile run, as frames of its request. Nothing: they are not built yet. The first call starts the
-  // build; if it fails, it is not tried again by this object.
+  // Returns the files for a compile run, as frames of its request, or nullopt if they are not built yet. The first call
+  // starts the build; this object does not repeat a failed build.
   std::optional<std::string> find(const Compiler&, const std::string& version, const std::vector<std::string>& flags);
 
  private:
@@ -44,7 +44,7 @@ class ModuleCache {
   std::vector<std::thread> builds_;
 };
 
-// Whether a script imports net or one of its modules, or the web framework, which is made of them.
+// True if the script imports net, one of its modules, or the web framework, which uses them.
 bool imports_network(std::string_view script);
 
 }  // namespace mycojobs

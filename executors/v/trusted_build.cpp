@@ -52,7 +52,7 @@ class WorkFolder {
 
 struct HostRun {
   int code = 0;
-  std::string text;  // the beginning of what it wrote
+  std::string text;  // the beginning of its output
 };
 
 struct RunLimits {
@@ -60,7 +60,7 @@ struct RunLimits {
   const std::atomic<bool>& stop;
 };
 
-// Reads until all writers have closed the pipe. False: the time is over, or `stop` was set.
+// Reads until all writers have closed the pipe. Returns false on an error, after the time-out, or when `stop` is set.
 bool read_to_end(int fd, std::string& text, const RunLimits& limits) {
   constexpr int kLookAtStopMs = 100;
   const std::uint64_t deadline = SystemClock().boot_ms() + limits.timeout_ms;
@@ -87,7 +87,7 @@ Result<HostRun> run_on_host(SpawnSpec spec, const RunLimits& limits) {
   to.reset();
   HostRun run;
   const bool ended = read_to_end(from.get(), run.text, limits);
-  if (!ended) ::kill(-child.pid, SIGKILL);  // the C compiler, too: the child leads a session of its own
+  if (!ended) ::kill(-child.pid, SIGKILL);  // also kills the C compiler: the child leads a session of its own
   run.code = wait_child(child);
   if (!ended)
     return fail(Code::unsupported,
@@ -122,7 +122,7 @@ const TextMap& compile_environment() {
                                        {"USER", "job"},
                                        {"TMPDIR", "/tmp"},
                                        {"PATH", "/usr/bin:/bin"},
-                                       {"VTMP", "/tmp"},  // V before 0.4.5 does not make a folder that is missing
+                                       {"VTMP", "/tmp"},  // V before 0.4.5 does not create a missing folder
                                        {"VCOLORS", "never"},
                                        {"VMODULES", "/job/.vmodules"},
                                        {"VCACHE", std::string("/job/") + kModuleCacheFolder},
@@ -152,7 +152,7 @@ Result<void> try_compiler(const Compiler& compiler, const std::string& version, 
     return fail(Code::unsupported, compiler.path + ": a program that it has compiled does not run: exit code " +
                                        std::to_string(run.code) + ": " + run.text.substr(0, run.text.find('\n')));
   }
-  if (!state_dir.empty()) (void)tried.keep(key, kWorks);  // where it cannot be kept the next probe compiles again
+  if (!state_dir.empty()) (void)tried.keep(key, kWorks);  // without a cache entry the next probe compiles again
   return {};
 }
 

@@ -22,25 +22,25 @@
 namespace mycojobs {
 namespace {
 
-// One job of the executor v: its compile run, if the cache has no program, and its own.
+// One job of the executor v: its compile run, unless the cache has the program, and its own run.
 //
-//   compiling --ok, a program came--> running --> finish
-//       \---------- anything else ----------------> finish: nothing runs
+//   compiling --success with a program--> running --> finish
+//       \-------- anything else --------------------> finish; nothing runs
 struct VJob {
   JobFacts facts;
   Compiler compiler;
   std::vector<std::string> flags;
   BinaryCache cache;
-  std::string key;                       // of the cache
+  std::string key;                       // key in `cache`
   std::function<std::string()> modules;  // objects for the compile run, as frames of its request; called by begin_v()
 };
 
 using nlohmann::json;
 
 constexpr std::size_t kMaxCompilerText = 32U << 10;
-constexpr std::string_view kProgram = "program";  // as the compile run leaves it
+constexpr std::string_view kProgram = "program";  // artifact name of the compile run
 
-// Takes one artifact of the compile run, and nothing else: it never gets to the job's own.
+// Receives the program from the compile run. The artifact never reaches the sink of the job.
 class ProgramSink final : public ArtifactSink {
  public:
   bool open(const std::string& name, bool /*executable*/) override {
@@ -100,7 +100,7 @@ class OwnRun final : public ProgramConversation {
   using ProgramConversation::ProgramConversation;
   JobEnd finish(const Outcome& outcome) const override {
     Answer answer = complete_answer();
-    // Behind the line that says what went wrong V writes where, function by function.
+    // V prints a stack trace after the panic message.
     const std::string& text = errors().text();
     const std::size_t panic = text.rfind("V panic: ");
     if (answer.error && answer.error->exit && panic != std::string::npos)
@@ -109,7 +109,7 @@ class OwnRun final : public ProgramConversation {
   }
 };
 
-// Of two runs of one job; bytes of output are counted over both by whoever reads them.
+// Usage of both runs of a job. The caller already counts output bytes over both runs.
 Usage together(const Usage& first, const Usage& second) {
   return {.wall_us = first.wall_us + second.wall_us,
           .user_us = first.user_us + second.user_us,
@@ -138,7 +138,7 @@ class VConversation final : public Conversation {
   void saw_stdout(std::string_view bytes) override { current().saw_stdout(bytes); }
   void saw_stderr(std::string_view bytes) override { current().saw_stderr(bytes); }
   std::vector<std::string> take_notes() override { return current().take_notes(); }
-  // A compiler asks nothing; whatever does so in its place waits for an answer until its time is over.
+  // A compiler sends no calls. Another process that does so receives no reply and ends at its time limit.
   std::vector<std::string> take_calls() override { return run_ ? run_->take_calls() : std::vector<std::string>{}; }
   void answer(std::string_view reply) override { current().answer(reply); }
 
@@ -170,7 +170,7 @@ class VConversation final : public Conversation {
     JobFacts facts = job_.facts;
     facts.secrets.clear();
     facts.inputs.clear();
-    facts.job.unknown.clear();  // what its flow hands over
+    facts.job.unknown.clear();  // the data of the job's flow
     facts.files.clear();
     facts.granted = Policy{};
     facts.max_artifact_bytes = kMaxBinaryBytes;
@@ -187,7 +187,7 @@ class VConversation final : public Conversation {
   }
 
   Result<void> start_program(std::string program) {
-    // Without GC_NPROCS V's collector looks for /proc/stat, which a job does not have, and says so on stderr.
+    // Without GC_NPROCS, V's collector reads /proc/stat, which a job does not have, and prints a warning on stderr.
     ScriptExtras extras{.executor = "v",
                         .profile = "v.run",
                         .command = {"/job/program"},
@@ -199,7 +199,7 @@ class VConversation final : public Conversation {
     return {};
   }
 
-  // The program is there and cannot be handed over: what the job depends on cannot be read any more, say.
+  // The program exists but its run cannot start, for example because an input of the job is no longer readable.
   JobEnd end_of_problem(const Outcome& outcome) const {
     Answer answer;
     answer.error = ScriptError{"SetupError", problem_->message, "", 0, {}};
@@ -219,7 +219,7 @@ class VConversation final : public Conversation {
     json info = json::parse(end.error_info);
     info["stage"] = run_ ? "run" : "compile";
     end.error_info = dump_json(info);
-    // What the program or the compiler wrote speaks for itself.
+    // Errors of the program or the compiler need no prefix.
     const std::string_view detail = end.detail;
     constexpr std::array<std::string_view, 2> kOwnWords = {"exit", "exception"};
     if (std::find(kOwnWords.begin(), kOwnWords.end(), detail) == kOwnWords.end())
@@ -235,7 +235,7 @@ class VConversation final : public Conversation {
   std::optional<Error> problem_;
 };
 
-// Error invalid, too_large, unavailable: as of begin_program().
+// Errors invalid, too_large, unavailable: see begin_program().
 Result<std::unique_ptr<Conversation>> begin_v(VJob job, ArtifactSink* sink) {
   auto conversation = std::make_unique<VConversation>(std::move(job), sink);
   MJ_CHECK(conversation->begin());
@@ -257,7 +257,7 @@ Result<std::string> VExecutor::version(const Compiler& compiler) const {
     const std::lock_guard lock(mutex_);
     if (const auto known = versions_.find(compiler.identity); known != versions_.end()) return known->second;
   }
-  MJ_TRY(line, version_of(compiler));  // one that hangs is no matter of who has the lock for another
+  MJ_TRY(line, version_of(compiler));  // runs unlocked: a hanging compiler must not block other threads
   const std::lock_guard lock(mutex_);
   versions_[compiler.identity] = line;
   return line;
@@ -274,7 +274,7 @@ Result<std::string> VExecutor::probe() const {
 }
 
 Result<std::unique_ptr<Conversation>> VExecutor::begin(const JobFacts& facts, ArtifactSink* sink) const {
-  // It may have gone, or be another one, since the agent began: then it is no fault of the job.
+  // The compiler may have been removed or replaced since the agent started, which is not an error of the job.
   auto compiler = find_compiler(compiler_);
   if (!compiler) return fail(Code::unavailable, compiler.error().message);
   auto line = version(*compiler);

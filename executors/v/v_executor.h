@@ -1,5 +1,5 @@
-// Scripts in V: compiled in one sandbox, run in another one. What is compiled is kept for the context
-// (binary_cache.h), so that a script that was run before starts at once.
+// Compiles V scripts in one sandbox and runs them in another. Programs are cached for each context (binary_cache.h), so
+// a known script starts immediately.
 #pragma once
 
 #include <map>
@@ -15,7 +15,7 @@ namespace mycojobs {
 
 class VExecutor final : public Executor {
  public:
-  // compiler: as of find_compiler().
+  // compiler: see find_compiler().
   VExecutor(std::string compiler, std::vector<std::string> flags, std::string state_dir)
       : compiler_(std::move(compiler)),
         flags_(std::move(flags)),
@@ -26,7 +26,7 @@ class VExecutor final : public Executor {
   std::vector<std::string> script_types() const override { return {"v"}; }
   std::vector<Stage> stages() const override;
   Result<std::string> probe() const override;
-  // For the disk that the cache and inputs lie on, and once for a compiler that is asked for its version.
+  // begin() may wait for the disk of the cache and the inputs, and once per compiler for its version.
   bool may_wait() const override { return true; }
   bool finish_may_wait() const override { return false; }
   Result<std::unique_ptr<Conversation>> begin(const JobFacts&, ArtifactSink*) const override;
@@ -39,7 +39,7 @@ class VExecutor final : public Executor {
   std::string state_dir_;
   mutable ModuleCache modules_;
   mutable std::mutex mutex_;
-  mutable std::map<std::string, std::string> versions_;  // by identity: asked once
+  mutable std::map<std::string, std::string> versions_;  // by identity of the compiler
 };
 
 }  // namespace mycojobs
