@@ -14,7 +14,7 @@ struct ScriptRow {
   std::string script;
 };
 
-// A plugin may refuse any of them; it may not fail over one.
+// A plugin may reject any of these scripts, but it must not fail.
 std::vector<ScriptRow> scripts() {
   return {{"a script of one line", "1\n"},
           {"an empty script", ""},
@@ -50,10 +50,10 @@ std::string command_line(const Prepared& prepared) {
   return line;
 }
 
-// The checks run as one caller.
+// All checks run as the same caller.
 constexpr PluginUser kUser{1, 1};
 
-// Named as it would be in a job's error.
+// The plugin rejected the job; the text would be the job's error.
 bool refused(const Error& error) { return error.code == Code::invalid || error.code == Code::too_large; }
 
 CheckRow prepare_row(PluginClient& client, const std::string& what, const JobFacts& facts) {

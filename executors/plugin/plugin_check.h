@@ -1,5 +1,5 @@
-// `mycojobs plugin check FILE`: one plugin by itself, each of its functions with sound and unsound input, under the
-// deadlines that an agent sets.
+// `mycojobs plugin check FILE`: tests each function of a plugin with valid and invalid input, under the deadlines of an
+// agent.
 #pragma once
 
 #include <algorithm>
@@ -13,12 +13,12 @@ namespace mycojobs::plugin {
 struct CheckRow {
   std::string name;  // "handshake", "prepare: an empty script"
   bool ok = false;
-  std::string detail;  // what was seen, or why it is not ok
+  std::string detail;  // what was observed, or the reason of the failure
 };
 
 struct PluginCheck {
   std::vector<CheckRow> rows;
-  std::shared_ptr<PluginClient> client;  // null: it could not be loaded
+  std::shared_ptr<PluginClient> client;  // null: the plugin could not be loaded
   bool ok() const {
     return std::all_of(rows.begin(), rows.end(), [](const CheckRow& row) { return row.ok; });
   }

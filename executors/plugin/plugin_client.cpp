@@ -26,13 +26,13 @@
 namespace mycojobs::plugin {
 namespace {
 
-constexpr std::size_t kMaxLines = 20;  // of stderr that are logged of one call
+constexpr std::size_t kMaxLines = 20;  // maximum number of logged stderr lines per call
 constexpr std::size_t kMaxLine = 500;
-constexpr int kDeathMs = 500;  // between the end of its socket and its own
+constexpr int kDeathMs = 500;  // wait for the exit of a host that closed its socket
 
 tl::unexpected<Error> fault(const std::string& how) { return fail(Code::unavailable, how); }
 
-// Above the numbers that the host gets them as: a copy must not overwrite another one's source.
+// Duplicates the descriptor above the numbers that the host receives, so dup2(2) does not overwrite another source.
 Result<Fd> moved_up(Fd fd) {
   Fd up(::fcntl(fd.get(), F_DUPFD_CLOEXEC, 10));
   if (!up) return fail(Code::io, "descriptors: " + errno_text(errno));
@@ -60,7 +60,7 @@ Result<std::unique_ptr<HostProcess>> HostProcess::start(const std::string& progr
   MJ_TRY(its_stderr, moved_up(Fd(ends[1])));
   MJ_TRY(nothing, moved_up(Fd(::open("/dev/null", O_RDWR | O_CLOEXEC))));
   MJ_TRY(file, moved_up(Fd(::fcntl(plugin, F_DUPFD_CLOEXEC, 0))));
-  // Its own end of the pipe blocks: then nothing that it writes is lost, and ours reads while it waits.
+  // The host's end of the stderr pipe blocks, so no output is lost; this end is read without blocking.
   if (::fcntl(host.socket_.get(), F_SETFL, O_NONBLOCK) != 0 || ::fcntl(host.stderr_.get(), F_SETFL, O_NONBLOCK) != 0) {
     return fail(Code::io, "descriptors: " + errno_text(errno));
   }
@@ -116,7 +116,8 @@ Result<Reply> HostProcess::call(WireKind kind, std::string_view text, std::uint3
   return reply;
 }
 
-// Until the socket is ready for `events`; what the plugin writes meanwhile is read, so that it never waits for us.
+// Waits until the socket is ready for `events`. Reads the plugin's stderr in the meantime, so the plugin never blocks
+// on it.
 Result<void> HostProcess::wait(short events, const std::string& during) {
   for (;;) {
     const std::uint64_t now = SystemClock().boot_ms();
@@ -169,7 +170,7 @@ Result<Reply> HostProcess::receive_frame(std::uint32_t call, const std::string& 
   return reply;
 }
 
-// Its end of the socket is gone: because the process is, or because the plugin closed it.
+// The host's end of the socket was closed: either the process has ended or the plugin closed the descriptor.
 tl::unexpected<Error> HostProcess::died(const std::string& during) {
   pollfd end{child_.pidfd.get(), POLLIN, 0};
   const bool gone = ::poll(&end, 1, kDeathMs) > 0;
@@ -204,17 +205,17 @@ Result<void> HostProcess::take_description(std::string_view payload) {
 
 void HostProcess::read_stderr() {
   std::array<char, 4096> buffer;
-  // Bounded: a plugin that writes faster than this reads is still held to its deadline.
+  // Bounded, so that the deadline applies to a plugin that writes faster than this loop reads.
   for (int round = 0; round < 64; ++round) {
     const ssize_t got = ::read(stderr_.get(), buffer.data(), buffer.size());
-    if (got == 0) stderr_.reset();  // the plugin has closed it: there is nothing to wait for any more
+    if (got == 0) stderr_.reset();  // the plugin closed stderr; do not poll it any more
     if (got <= 0) return;
     written_.append(buffer.data(), static_cast<std::size_t>(got));
     log_stderr(false);
   }
 }
 
-// all: the last line too, whole or not.
+// all: also logs an incomplete last line.
 void HostProcess::log_stderr(bool all) {
   while (!written_.empty()) {
     const auto end = written_.find('\n');
@@ -242,7 +243,7 @@ Result<void> check_owner(const std::string& what, const struct stat& about) {
     return fail(Code::invalid,
                 fmt::format("{}user {} owns it: chown it to root or to user {}", what, about.st_uid, ::geteuid()));
   }
-  // In a sticky folder (/tmp) nobody replaces another one's file.
+  // In a sticky folder (/tmp), users cannot replace files of other users.
   const bool sticky = S_ISDIR(about.st_mode) && (about.st_mode & S_ISVTX) != 0;
   if ((about.st_mode & kOthersWrite) != 0 && !sticky) {
     return fail(Code::invalid,
@@ -259,12 +260,12 @@ Result<void> check_folder(const std::string& path) {
   return check_owner("its folder " + folder + ": ", about);
 }
 
-// Opens it for reading: a regular file that root or our user owns and nobody else may write, in such a folder: it is
-// code that decides what runs in jobs, so nobody but the operator may have a hand in it. Where we are root it must be
-// readable for others, because it is loaded as user 65534. Error: invalid, with the remedy; not_found; io.
+// Opens the plugin's file for reading. A plugin decides which programs run in jobs, so only root or the agent's user
+// may own the file and its folder, and no other user may have write permission. An agent that runs as root loads
+// plugins as user 65534, so the file must be readable for others. Errors: invalid, with the remedy; not_found; io.
 Result<Fd> open_plugin_file(const std::string& path) {
   constexpr const char* kNotRegular = "it is not a regular file: put the plugin itself there";
-  // Neither through a link, nor waiting for whoever writes into a pipe.
+  // Refuses symbolic links, and does not block on a FIFO.
   Fd file(::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
   if (!file && (errno == ELOOP || errno == ENXIO)) return fail(Code::invalid, kNotRegular);
   if (!file) return fail(errno == ENOENT ? Code::not_found : Code::io, errno_text(errno));
@@ -280,7 +281,7 @@ Result<Fd> open_plugin_file(const std::string& path) {
   return file;
 }
 
-// A name is spelled as a script type is.
+// Plugin names have the syntax of script types.
 constexpr const char* kSpelling = " is no name: 1 to 32 of a-z, 0-9, '_' and '-', a letter first";
 
 Result<void> check_description(const Description& about) {
@@ -333,7 +334,7 @@ std::shared_ptr<PluginClient::Lane> PluginClient::lane(PluginUser user) {
   return found;
 }
 
-// Users have any number of callers: a lane without a host that is in no use and rests no more says nothing.
+// There may be any number of callers, so entries without host, use and pause are removed.
 void PluginClient::forget_idle_lanes() {
   const std::uint64_t now = clock_.boot_ms();
   std::erase_if(lanes_, [now](const Lanes::value_type& each) {
@@ -388,7 +389,7 @@ Result<void> PluginClient::ensure_host(Lane& lane) {
   return {};
 }
 
-// Those that were used longest ago, and are not in use now, so that there is room for one more.
+// Stops the least recently used idle hosts, so that one more can be started.
 void PluginClient::end_idle_hosts(const Lane& but) {
   constexpr std::size_t kMostHosts = 8;
   const std::lock_guard lock(mutex_);
@@ -425,7 +426,7 @@ Result<std::string> PluginClient::ask(Lane& lane, WireKind kind, std::string_vie
   }
 }
 
-// The end of a call: the reply made sense, or it is one more fault.
+// Finishes a call: resets the fault count if the reply was valid, otherwise counts a fault.
 template <class T>
 Result<T> PluginClient::understood(Lane& lane, Result<T> read, std::string_view function) {
   if (!read) {

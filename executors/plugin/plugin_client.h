@@ -1,13 +1,13 @@
-// One plugin. Each caller of a context has a host process of its own, so that a script of one tenant cannot disturb the
-// plugin for another tenant; the hosts that were used last are kept. A host that dies, hangs or answers nonsense is
-// killed, and the next call starts another one. After three faults in a row the plugin rests for that caller (Rest),
-// and its calls fail at once.
+// Client of one plugin. Each caller of a context has a host process of its own, so a script of one tenant cannot
+// disturb the plugin for another tenant; a limited number of recently used hosts is kept. A host that exits, hangs or
+// sends an invalid reply is killed, and the next call starts a new one. After three faults in a row, calls of that
+// caller fail immediately during a pause (Rest).
 //
-// Errors of its calls, by what the caller can do next:
-//   unavailable   the plugin's fault. It says nothing about the job, which may be run again at once; or, while the
-//                 plugin rests, when its pause is over (resting())
-//   invalid       the plugin says that this job can never run, or on probe(), that this host cannot run its scripts
-//   too_large     the job does not fit into what a plugin can be asked
+// Errors of calls, by the reaction of the caller:
+//   unavailable   a fault of the plugin, not of the job. The job may be retried immediately, or after the pause while
+//                 resting() returns a reason
+//   invalid       the plugin rejects the job permanently, or probe() reports that this host cannot run its scripts
+//   too_large     the job exceeds the size limit of a request
 #pragma once
 
 #include <algorithm>
@@ -31,8 +31,7 @@
 
 namespace mycojobs::plugin {
 
-// One mycojobs-pluginhost with its plugin: started, asked, killed. What comes from it is hostile. After any error of
-// call() it is of no more use: drop it and start another.
+// Describes the loaded plugin. The host's data is untrusted.
 struct Description {
   std::uint32_t abi = 0;
   bool interprets = false;
@@ -44,14 +43,16 @@ struct Description {
 
 struct Reply {
   WireKind kind = WireKind::nothing;  // answer, nothing, threw or too_large
-  std::string text;                   // of answer
+  std::string text;                   // only for `answer`
 };
 
-// Owned and called by one thread at a time. Blocks until the deadline of a call, and no longer than some 0.5 s more.
+// One mycojobs-pluginhost process with its plugin. Not thread-safe. After any error of call() the object must be
+// destroyed. A call blocks until its deadline and at most 0.5 s longer.
 class HostProcess {
  public:
-  // program: path of mycojobs-pluginhost; plugin: its open file; label: for the log. Error: invalid, the plugin is
-  // refused (reason and remedy); unavailable, it died, hung or spoke nonsense while it was loaded; io, no host.
+  // program: path of mycojobs-pluginhost; plugin: its open file; label: prefix of log lines. Errors: invalid, the
+  // plugin was refused (with reason and remedy); unavailable, the host crashed, hung or sent invalid data while
+  // loading; io, no host.
   static Result<std::unique_ptr<HostProcess>> start(const std::string& program, int plugin, std::string label,
                                                     std::uint32_t limit_ms);
   HostProcess(const HostProcess&) = delete;
@@ -59,7 +60,7 @@ class HostProcess {
   ~HostProcess();
 
   const Description& description() const { return description_; }
-  // Error unavailable: how it failed.
+  // Error unavailable: the message describes the failure.
   Result<Reply> call(WireKind, std::string_view text, std::uint32_t limit_ms);
 
  private:
@@ -79,15 +80,15 @@ class HostProcess {
   Description description_;
   std::uint32_t calls_ = 0, limit_ms_ = 0;
   std::uint64_t deadline_boot_ms_ = 0;
-  std::string written_;         // to stderr, and not logged yet
-  std::size_t lines_left_ = 0;  // that this call may still log
+  std::string written_;         // stderr output that is not yet logged
+  std::size_t lines_left_ = 0;  // lines that this call may still log
   std::size_t lines_dropped_ = 0;
 };
 
-// When a plugin that fails again and again may be tried: kFaults in a row are answered at once by a new host, then it
-// rests, 1 s at first and twice as long after each further fault, 60 s at most. A call that works ends all of that.
-// After a fault that took its time it rests four times as long, so that a context whose scripts hang it takes no more
-// than a fifth of the time of those that wait for it.
+// Pause after repeated faults. The first kFaults - 1 faults in a row cause no pause. After each further fault, calls
+// fail for a pause of 1 s at first, doubled each time up to 60 s. A successful call resets the state. After a slow
+// fault (kSlowMs), the pause is at least four times the duration of the call, so that scripts that hang the plugin use
+// at most a fifth of the time.
 class Rest {
  public:
   static constexpr std::uint32_t kFaults = 3;
@@ -100,7 +101,7 @@ class Rest {
     until_boot_ms_ = std::max(until_boot_ms_, now_boot_ms + pause_ms_);
   }
   void worked() { *this = Rest(); }
-  // 0: it may be tried now.
+  // Remaining pause; 0: calls are allowed.
   std::uint64_t left_ms(std::uint64_t now_boot_ms) const {
     return now_boot_ms >= until_boot_ms_ ? 0 : until_boot_ms_ - now_boot_ms;
   }
@@ -115,38 +116,38 @@ struct PluginOptions {
   std::string host;  // path of mycojobs-pluginhost
   std::string file;  // path of the plugin
   std::uint32_t load_ms = 5000, probe_ms = 5000, prepare_ms = 2000, interpret_ms = 1000;
-  bool rests = true;  // after faults; false: each call is tried
+  bool rests = true;  // false: no pauses after faults
 };
 
-// Whose script a call is about.
+// Identifies the caller whose script a call is about.
 struct PluginUser {
-  Id context = 0, caller = 0;  // 0: the call is about no script
+  Id context = 0, caller = 0;  // 0: no script
   auto operator<=>(const PluginUser&) const = default;
 };
 
-// Thread-safe. Calls of one user wait for one another.
+// Thread-safe. Calls of the same user are serialized.
 class PluginClient {
  public:
-  // Checks the file, loads it, checks the description. The file stays open: what is loaded again later is the same one,
-  // also if another has been put in its place. Error: invalid or not_found, it is refused, with the remedy;
-  // unavailable, it crashed, hung or ended its host; io.
+  // Checks the file, loads the plugin and checks its description. The file stays open, so later hosts load the same
+  // file even if its path was replaced. Errors: invalid or not_found, the plugin was refused, with the remedy;
+  // unavailable, the host crashed, hung or exited; io.
   static Result<std::unique_ptr<PluginClient>> load(PluginOptions, const Clock&);
 
   const Description& description() const { return description_; }
   const Policy& profile() const { return profile_; }
   const std::string& file() const { return options_.file; }
 
-  Result<std::string> probe();  // what runs the scripts, in one line
+  Result<std::string> probe();  // one line that names the program that runs the scripts
   Result<Prepared> prepare(PluginUser, std::string_view job_json);
-  // Without interpret: nothing, at once.
+  // Returns an empty value if the plugin has no interpret function.
   Result<Interpreted> interpret(PluginUser, std::string_view outcome_json);
-  // Why the plugin is not to be called for this user now; empty: it may be.
+  // Reason why calls of this user currently fail; empty: calls are allowed.
   std::string resting(PluginUser);
-  // True from a fault of the user's calls until one of them works.
+  // True from the first fault of this user's calls until a call succeeds.
   bool has_faults(PluginUser);
 
  private:
-  struct Lane {  // of one user
+  struct Lane {  // state of one user
     std::mutex mutex;
     std::unique_ptr<HostProcess> host;
     Rest rest;
@@ -172,7 +173,7 @@ class PluginClient {
   Description description_;
   Policy profile_;
 
-  std::mutex mutex_;  // of the map
+  std::mutex mutex_;  // guards the map
   Lanes lanes_;
 };
 

@@ -19,7 +19,7 @@ using nlohmann::json;
 constexpr std::uint32_t kFaultsOfOneJob = 3;
 constexpr std::size_t kJobsRemembered = 256;
 
-// A receipt says what the end says.
+// Updates the receipt too, since it repeats the status of the end.
 void set_status(JobEnd& end, JobStatus status, std::string detail) {
   end.status = status;
   end.detail = std::move(detail);
@@ -35,7 +35,7 @@ void apply(const Interpreted& read, const Outcome& outcome, JobEnd& end) {
     end.error.clear();
     end.error_info.clear();
     end.result = *read.result;
-    end.result_json.clear();  // texts, all of them
+    end.result_json.clear();  // all values are texts
     end.retry_forbidden = false;
     end.retry_after_ms = std::nullopt;
     return;
@@ -61,7 +61,7 @@ bool ended_by_itself(const Outcome& outcome) {
   return outcome.status == RunStatus::ok || outcome.status == RunStatus::exit || outcome.status == RunStatus::signal;
 }
 
-// Of the program, with the plugin asked for the last word.
+// The conversation of the program; at its end, the plugin may interpret the outcome.
 class PluginConversation final : public Conversation {
  public:
   PluginConversation(std::unique_ptr<Conversation> program, std::shared_ptr<PluginClient> client, PluginUser user,
@@ -140,7 +140,7 @@ Result<std::string> PluginExecutor::probe() const {
   return fmt::format("{} (plugin {} {})", *runs, name(), client_->description().version);
 }
 
-// Without this a job that always brings the plugin down would go back to its queue for ever.
+// Without this limit, a job that always crashes the plugin would be requeued without end.
 Error PluginExecutor::blamed(Error error, const std::string& job) const {
   const std::lock_guard lock(mutex_);
   if (error.code != Code::unavailable) {

@@ -1,11 +1,13 @@
-// The row that a plugin adds to the table: it says which program runs a job, mycojobs-exechost runs it in the job's
-// sandbox, and the plugin may say what its end means.
+// Executor of a plugin: the plugin chooses the program of a job, mycojobs-exechost runs it in the job's sandbox, and
+// the plugin may interpret the program's end.
 //
-// Whose fault a failure is. The plugin says that a job can never run: invalid, and the job is a dead letter. The plugin
-// cannot say, or rests: unavailable, and the job goes back to its queue as if it had not been taken. If it fails
-// three times in a row over the same job: unsupported, and the job ends with setup_error, which its retries count. All
-// of this by context and caller: faults that one tenant causes neither end nor delay the jobs of another tenant. If
-// interpret fails, the default reading of the program's end stands.
+// Failures are classified as follows:
+//   invalid       the plugin rejects the job permanently; the job becomes a dead letter
+//   unavailable   the plugin failed or is paused; the job returns to its queue as if it had not been claimed
+//   unsupported   the plugin failed three times in a row for the same job; the job ends with setup_error, which counts
+//                 as an attempt
+// Faults are counted by context and caller, so faults caused by one tenant neither end nor delay the jobs of another
+// tenant. If interpret fails, the default interpretation of the program's end is used.
 #pragma once
 
 #include <map>
@@ -28,7 +30,7 @@ class PluginExecutor final : public Executor {
   Result<std::string> probe() const override;
   bool may_wait() const override { return true; }
   bool holds_back(Id context, Id caller) const override { return client_->has_faults({context, caller}); }
-  // Blocks for as long as the plugin may take: 2 s, and 5 s more where its host is to be started again.
+  // Blocks for at most 2 s, plus 5 s if the plugin host must be started.
   Result<std::unique_ptr<Conversation>> begin(const JobFacts&, ArtifactSink*) const override;
 
  private:
@@ -37,8 +39,7 @@ class PluginExecutor final : public Executor {
 
   std::shared_ptr<PluginClient> client_;
   mutable std::mutex mutex_;
-  mutable std::map<std::string, std::uint32_t>
-      faults_;  // by context and job, of those that the plugin failed over last
+  mutable std::map<std::string, std::uint32_t> faults_;  // by context and job; the most recent faults only
 };
 
 }  // namespace mycojobs::plugin

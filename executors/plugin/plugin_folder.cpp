@@ -17,7 +17,7 @@ constexpr std::size_t kMostPlugins = 64;
 struct Taken {
   std::set<std::string> names, types;
 
-  // Why it cannot be added; empty: it has been.
+  // Returns the reason why the plugin cannot be added; empty: it was added.
   std::string add(const Description& about) {
     if (names.contains(about.name)) return fmt::format("name: there is an executor {} already", shown(about.name));
     for (const std::string& type : about.script_types) {
@@ -31,7 +31,7 @@ struct Taken {
 
 struct Listing {
   std::vector<std::string> files;
-  std::string problem;  // why it could not be read
+  std::string problem;  // why the folder could not be read
 };
 
 Listing list(const std::string& folder) {

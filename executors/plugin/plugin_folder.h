@@ -1,5 +1,5 @@
-// The plugin folder: every *.so in it is a plugin, in the order of their names. One that is refused is reported with
-// its reason, and the others are loaded all the same.
+// Loads the plugin folder: each *.so file is a plugin, in alphabetical order. A refused plugin is reported with its
+// reason; the others are still loaded.
 #pragma once
 
 #include <array>
@@ -16,22 +16,22 @@
 namespace mycojobs::plugin {
 
 enum class PluginState {
-  works,     // it is a row of the table, and its probe says what runs the scripts
-  unusable,  // it is one, and its probe says that this host cannot run them
-  loaded,    // it is one, and was not probed
-  refused,   // it could not be loaded, or what it adds is there already
+  works,     // added to the table, and probe() succeeded
+  unusable,  // added to the table, but probe() reports that this host cannot run its scripts
+  loaded,    // added to the table, not probed
+  refused,   // not loadable, or its name or a script type is already in use
 };
 constexpr std::string_view word(PluginState state) {
   return std::array<std::string_view, 4>{"works", "unusable", "loaded", "refused"}[static_cast<std::size_t>(state)];
 }
 
 struct PluginReport {
-  std::string file;           // its path
-  std::string name, version;  // empty: it could not be loaded
+  std::string file;           // path
+  std::string name, version;  // empty: not loaded
   std::uint32_t abi = 0;
   std::vector<std::string> script_types;
   PluginState state = PluginState::refused;
-  std::string reason;  // why it is refused or unusable; what runs the scripts
+  std::string reason;  // refused or unusable: the reason; works: the program that runs the scripts
 };
 
 struct PluginFolder {
@@ -39,7 +39,7 @@ struct PluginFolder {
   std::vector<std::shared_ptr<PluginClient>> loaded;  // in the same order
 };
 
-// taken: names and script types of the executors that are there already. A folder that does not exist has no plugins.
+// taken: names and script types that are already in use. A missing folder contains no plugins.
 PluginFolder load_plugins(const std::string& folder, const std::string& host, std::set<std::string> taken_names,
                           std::set<std::string> taken_types, const Clock&);
 

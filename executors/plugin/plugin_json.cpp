@@ -20,7 +20,7 @@ namespace {
 
 using nlohmann::json;
 
-// As texts: a plugin of any age reads them.
+// All values are texts, which plugins of any version accept.
 json inputs_of(const JobFacts& facts) {
   json out = json::object();
   const SeenInputs seen = seen_inputs(facts, flow_data_of(facts.job));
@@ -37,8 +37,8 @@ constexpr std::size_t kMaxFiles = 100;
 constexpr std::size_t kMaxPath = 255;
 constexpr std::size_t kMaxVariables = 1000;
 constexpr std::size_t kMaxNotes = 20;
-const std::string kScriptFile = "script";              // where the script is unless script_file says otherwise
-constexpr double kMaxRetrySeconds = 30.0 * 24 * 3600;  // a longer pause is cut to this
+const std::string kScriptFile = "script";              // default name of the script's file
+constexpr double kMaxRetrySeconds = 30.0 * 24 * 3600;  // longer pauses are reduced to this
 
 tl::unexpected<Error> wrong(const std::string& what) { return fail(Code::invalid, what); }
 
@@ -59,7 +59,7 @@ Result<std::string> text_of(const json& value, const std::string& name) {
   return text;
 }
 
-// Absent: empty.
+// Returns an empty text if the member is absent.
 Result<std::string> member(const json& object, const std::string& name, const std::string& where = "") {
   const auto found = object.find(name);
   if (found == object.end()) return std::string();
@@ -127,14 +127,14 @@ Result<TextMap> environment_of(const json& object) {
   return std::move(variables);
 }
 
-// What the agent and mycojobs-exechost put into the job's folder.
+// Names in the job's folder that the agent and mycojobs-exechost use.
 bool is_reserved(std::string_view name) {
   constexpr std::string_view kOwn[] = {"artifacts",     "secrets",   "inputs",  "inputs.json",
                                        kInputsByIdName, "flow.json", ".result", ".progress"};
   return std::find(std::begin(kOwn), std::end(kOwn), name) != std::end(kOwn);
 }
 
-// "lib/prelude.awk"; no "..", no folder of the agent's own.
+// Accepts relative paths such as "lib/prelude.awk", without ".." and outside of reserved folders.
 Result<void> check_path(const std::string& field, const std::string& path) {
   const auto bad = [&](const std::string& why) { return wrong(field + ": " + shown(path) + ": " + why); };
   if (path.empty() || path.size() > kMaxPath) return bad(fmt::format("a path has 1 to {} bytes", kMaxPath));

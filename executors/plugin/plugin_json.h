@@ -1,8 +1,7 @@
-// What a plugin is asked and what it answers, as JSON (mycojobs/plugin.h).
+// Requests to plugins and their replies as JSON (mycojobs/plugin.h).
 //
-//   asked     of a job before it runs, of a program when it has ended
-//   answers   read as if a stranger had written them: sizes, depth, types and names are checked. Error invalid: what is
-//             wrong with the answer, which is the plugin's fault and not the job's
+// Replies are untrusted: sizes, depth, types and names are checked. Error invalid: the message describes the fault of
+// the reply, which is a fault of the plugin and not of the job.
 #pragma once
 
 #include <cstdint>
@@ -25,15 +24,15 @@ struct Ended {
   Id id = 0, caller_id = 0, context_id = 0;
   std::string name, script_type;
   std::uint32_t attempt = 0;
-  std::string stderr_tail;  // kStderrTail bytes at most
+  std::string stderr_tail;  // at most kStderrTail bytes
   TextMap result;
 };
 Ended ended_of(const Job&);
 
-// outcome.status: ok, exit or signal.
+// REQUIRES: outcome.status is ok, exit or signal.
 std::string outcome_question(const Ended&, const Outcome&);
 
-// The job or the host is at fault, and the plugin says so.
+// The plugin reports an error of the job or the host.
 struct Refusal {
   std::string error, field;
 };
@@ -45,23 +44,23 @@ struct Probed {
 Result<Probed> read_probe(std::string_view reply);
 
 struct PreparedFile {
-  std::string path;  // relative to /job, in normal form, not in a folder that is the agent's
+  std::string path;  // normalized path relative to /job, outside of the agent's folders
   std::string bytes;
-  unsigned mode = 0644;  // 0777 at most
+  unsigned mode = 0644;  // at most 0777
 };
 struct Prepared {
-  std::vector<std::string> command;  // an absolute path first; {script} not yet replaced
-  std::string script_file;           // its name below /job; empty: the usual one
+  std::vector<std::string> command;  // the first word is an absolute path; {script} is not yet replaced
+  std::string script_file;           // file name below /job; empty: the default
   TextMap environment;
   std::vector<PreparedFile> files;
   std::vector<std::string> notes;  // printable lines
-  std::optional<Refusal> refusal;  // then the rest is empty
+  std::optional<Refusal> refusal;  // if set, the other members are empty
 };
 Result<Prepared> read_prepare(std::string_view reply);
 
 struct Interpreted {
   std::optional<TextMap> result;
-  // At most one of result and message.
+  // At most one of `result` and `message` is set.
   std::optional<std::string> message;
   std::string type;
   std::uint32_t line = 0;
@@ -70,7 +69,7 @@ struct Interpreted {
 };
 Result<Interpreted> read_interpret(std::string_view reply);
 
-// A text of a plugin for people: one printable line of UTF-8.
+// Converts a plugin's text to one printable line of UTF-8.
 std::string printable_line(std::string_view text, std::size_t max = 500);
 
 }  // namespace mycojobs::plugin

@@ -1,5 +1,5 @@
-// mycojobs-pluginhost: started by the agent for one plugin, with a socket as descriptor 3, the plugin's file as
-// descriptor 4 and an empty environment. Not for people. It carries texts from one to the other and understands none.
+// mycojobs-pluginhost is started by the agent for one plugin, with a socket as descriptor 3, the plugin's file as
+// descriptor 4 and an empty environment. It forwards texts between them without parsing.
 #include <dlfcn.h>
 #include <elf.h>
 #include <fcntl.h>
@@ -26,26 +26,26 @@
 namespace mycojobs::plugin {
 namespace {
 
-// A plugin is code of a stranger that the operator trusts with the making of commands, and with nothing else. Before it
-// is loaded, and so before its constructors run, its host gives up, in this order:
+// A plugin is trusted only to build command lines. Before it is loaded, and therefore before its constructors run, the
+// host drops its rights in this order:
 //
-//   resource limits    512 MiB of addresses, 64 descriptors, no byte in any file, no core; as an ordinary user's, also
-//                      no process and no thread
-//   ids                as root: user and group 65534, no groups, no capability (sandbox/helper_rights.h)
-//   files              reads the system's folders and its own file; writes none; no ptrace, no signal to others
-//   seccomp, last      no socket, no process, no exec, no namespace, no tracing
+//   resource limits    512 MiB of address space, 64 descriptors, no file output, no core dump; as an unprivileged user
+//                      also no new process or thread
+//   ids                as root: user and group 65534, no groups, no capabilities (sandbox/helper_rights.h)
+//   files              reads system folders and its own file; writes none; no ptrace, no signals to other processes
+//   seccomp, last      no socket, process, exec, namespace or tracing
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool kSanitized = true;  // needs terabytes of addresses
+constexpr bool kSanitized = true;  // sanitizers reserve terabytes of address space
 #else
 constexpr bool kSanitized = false;
 #endif
 
-// Not /etc as a whole: where the agent is no root, its configuration and secrets are readable to this user.
+// Not all of /etc: the configuration and secrets of an agent without root are readable for this user.
 constexpr const char* kReadable[] = {
     "/usr", "/lib", "/lib32", "/lib64", "/bin", "/sbin", "/etc/ld.so.cache", "/etc/localtime", "/etc/alternatives"};
 
-// What reaches other processes, the network or the kernel's rarer parts. Signals to itself are left: abort() needs
-// them.
+// System calls that affect other processes, the network or rarely used parts of the kernel. Signals to the own process
+// are allowed, since abort() needs them.
 constexpr const char* kRefused[] = {
     "fork",
     "vfork",
@@ -60,7 +60,7 @@ constexpr const char* kRefused[] = {
     "listen",
     "accept",
     "accept4",
-    // The agent would close what a plugin sends with a message, and a last close may block.
+    // A plugin could attach descriptors to a message; the agent would have to close them, and the last close may block.
     "sendmsg",
     "sendmmsg",
     "kill",
@@ -124,7 +124,7 @@ Result<void> give_up_rights(int plugin_fd) {
   if (!kSanitized) MJ_CHECK(limit(RLIMIT_AS, "RLIMIT_AS", kMemory, kMemory));
   MJ_CHECK(limit(RLIMIT_NOFILE, "RLIMIT_NOFILE", 64, 64));
   MJ_CHECK(limit(RLIMIT_FSIZE, "RLIMIT_FSIZE", 0, 0));
-  // A hard limit of 1 keeps even a core pipe from being started.
+  // A hard limit of 1 also prevents the start of a core pipe.
   MJ_CHECK(limit(RLIMIT_CORE, "RLIMIT_CORE", 0, 1));
   MJ_CHECK(sandbox::empty_bounding_set());
   MJ_CHECK(sandbox::leave_root());
@@ -135,7 +135,7 @@ Result<void> give_up_rights(int plugin_fd) {
   return sandbox::refuse_calls(kRefused);
 }
 
-// The handshake: loads a plugin's file and looks at what it exports, without calling any of its functions.
+// The handshake loads the plugin's file and inspects its exported symbol without calling its functions.
 
 constexpr std::size_t kMaxScriptTypes = 16;
 constexpr std::size_t kMaxText = 256;
@@ -146,7 +146,7 @@ tl::unexpected<Error> refuse(const std::string& why) { return fail(Code::invalid
 
 std::string number(std::uint64_t value) { return std::to_string(value); }
 
-// The first two words are at the same place in every version.
+// The first two members have the same offset in every ABI version.
 Result<void> check_version(const Plugin& plugin) {
   const std::string takes =
       "it is of plugin ABI " + number(plugin.abi) + ", and this agent takes " + number(MYCOJOBS_PLUGIN_ABI);
@@ -186,15 +186,15 @@ Result<void> check_members(const Plugin& plugin) {
   return {};
 }
 
-// The plugin's own constructors run here. Error invalid: why it is refused, in one line with the remedy.
+// Runs the plugin's constructors. Error invalid: one line with the reason and the remedy.
 Result<const Plugin*> load_plugin(int fd) {
-  // By the open file: what was checked is what is loaded, wherever its path leads by now.
+  // Uses the open file, so the checked file is loaded even if its path was replaced.
   const std::string path = "/proc/self/fd/" + number(static_cast<std::uint64_t>(fd));
   void* object = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (object == nullptr) {
     const char* given = ::dlerror();
     std::string why = given == nullptr ? "no reason given" : given;
-    if (why.starts_with(path + ": ")) why.erase(0, path.size() + 2);  // names nothing that its reader knows
+    if (why.starts_with(path + ": ")) why.erase(0, path.size() + 2);  // the path is meaningless to the reader
     return refuse("it cannot be loaded: " + why);
   }
   const void* symbol = ::dlsym(object, MYCOJOBS_PLUGIN_SYMBOL);
@@ -217,7 +217,7 @@ Result<const Plugin*> load_plugin(int fd) {
   return plugin;
 }
 
-// The payload of `loaded` (wire.h).
+// Returns the payload of `loaded` (wire.h).
 std::string describe(const Plugin& plugin) {
   std::string out;
   const auto add = [&out](const std::string& text) { out.append(text).push_back('\0'); };
@@ -239,8 +239,8 @@ namespace {
 using namespace mycojobs;
 using namespace mycojobs::plugin;
 
-// Any failure here means that the agent is gone, or that the plugin has taken the socket: either way nobody
-// listens. At once, without the exit handlers of the plugin.
+// Called when the agent is gone or the plugin took the socket, so no error can be reported. Skips the plugin's exit
+// handlers.
 [[noreturn]] void leave(int code) { ::_exit(code); }
 
 void read_all(char* to, std::size_t size) {
@@ -264,7 +264,7 @@ void send(WireKind kind, std::uint32_t call, const std::string& text = "") {
   send(kind, call, text.data(), text.size());
 }
 
-// A plugin that hangs while the agent dies would stay for ever. KILL: the plugin cannot block it.
+// Kills the process if a plugin hangs after the agent has died. Uses SIGKILL, which a plugin cannot block.
 class Abandoned {
  public:
   Abandoned() {
@@ -298,8 +298,8 @@ void answer(const Plugin& plugin, WireKind kind, std::uint32_t call, const std::
     }
     plugin.release(reply);
   } catch (...) {
-    // Out of release() it comes after the answer, where the agent expects nothing more: it finds out with the next
-    // call.
+    // An exception from release() is sent after the answer. The agent does not expect this frame and detects it at the
+    // next call.
     send(WireKind::threw, call);
   }
 }
@@ -325,7 +325,7 @@ void answer(const Plugin& plugin, WireKind kind, std::uint32_t call, const std::
 }  // namespace
 
 #if defined(__SANITIZE_ADDRESS__)
-// A plugin that crashes ends this process as it would any other; and what a plugin leaks is its own affair.
+// A crash of the plugin must end this process by the signal. Leaks of the plugin are not checked.
 extern "C" const char* __asan_default_options() { return "handle_segv=0:handle_abort=0:detect_leaks=0"; }
 #endif
 
@@ -336,7 +336,7 @@ int main() try {
     std::fputs("mycojobs-pluginhost is started by the agent: see `mycojobs plugin check`\n", stderr);
     return 64;
   }
-  // A service manager's signals are for the agent; this ends when its socket does.
+  // Signals from a service manager are meant for the agent; this process ends when its socket is closed.
   for (int number : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGPIPE}) ::signal(number, SIG_IGN);
   ::close_range(kPluginFd + 1, ~0U, 0);
   Abandoned abandoned;

@@ -1,12 +1,12 @@
-// What agent and mycojobs-pluginhost say to each other on their socket, one call at a time:
+// Protocol between the agent and mycojobs-pluginhost on a socket, one call at a time:
 //
 //   frame = length of the payload, u32 little-endian | kind, u8 | number of the call, u32 little-endian | payload
 //
-//   host    loaded (call 0: a description) or refused (why), once, when the plugin has been loaded
+//   host    loaded (call 0: a description) or refused (reason), once, after loading
 //   agent   probe, prepare or interpret, numbered from 1
 //   host    answer, nothing, threw or too_large, with the number of the call
 //
-// The plugin shares the host's process, so nothing that comes from there is to be believed.
+// The plugin shares the host's process, so data from the host is untrusted.
 #pragma once
 
 #include <cstddef>
@@ -18,27 +18,27 @@
 
 namespace mycojobs::plugin {
 
-using Plugin = struct ::mycojobs_plugin;  // the symbol has its tag's name
+using Plugin = struct ::mycojobs_plugin;  // C++ needs the tag, since the symbol has the same name
 
 enum class WireKind : std::uint8_t {
   probe = 1,
   prepare = 2,
   interpret = 3,
-  loaded = 16,     // texts, each with NUL behind it: ABI, "1" if it interprets, name, version, profile, script types
+  loaded = 16,     // texts, each terminated by NUL: ABI, "1" if it interprets, name, version, profile, script types
   refused = 17,    // one line
-  answer = 18,     // what the function returned
-  nothing = 19,    // it returned NULL
-  threw = 20,      // a C++ exception came out of it
-  too_large = 21,  // what it returned is over kMaxReplyBytes
+  answer = 18,     // return value of the function
+  nothing = 19,    // the function returned NULL
+  threw = 20,      // the function threw a C++ exception
+  too_large = 21,  // the return value exceeds kMaxReplyBytes
 };
 
 inline constexpr std::size_t kHeaderBytes = 9;
 inline constexpr std::uint32_t kMaxReplyBytes = MYCOJOBS_PLUGIN_MAX_REPLY;
 inline constexpr std::uint32_t kMaxRequestBytes = 128U << 20;
-inline constexpr int kSocketFd = 3, kPluginFd = 4;  // of the host, at its start
-inline constexpr int kSocketGoneExit = 70;          // of the host: it cannot write into its socket any more
+inline constexpr int kSocketFd = 3, kPluginFd = 4;  // descriptors of the host at its start
+inline constexpr int kSocketGoneExit = 70;          // exit code of the host if the socket cannot be written
 inline constexpr const char* kHostProgram = "mycojobs-pluginhost";
-// The host ends itself if one call takes so long: whoever waited for it is gone.
+// The host kills itself after this duration of a call: the agent has stopped waiting long before.
 inline constexpr unsigned kAbandonedSeconds = 30;
 
 struct WireHeader {
@@ -62,7 +62,7 @@ inline std::string header_bytes(WireKind kind, std::uint32_t call, std::size_t s
   append_u32(out, call);
   return out;
 }
-// bytes: kHeaderBytes of them.
+// REQUIRES: `bytes` has kHeaderBytes bytes.
 inline WireHeader read_header(const char* bytes) {
   return {read_u32(bytes), static_cast<std::uint8_t>(bytes[4]), read_u32(bytes + 5)};
 }
