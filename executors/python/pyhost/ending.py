@@ -1,6 +1,7 @@
-"""How a Python job ends: the telling of its exception, its exit, its result. Runs in the namespace of job.py, after it.
+"""The end of a Python job: reports its exception, its exit and its result. Runs in the namespace of job.py, after
+job.py.
 
-Nothing here may rely on a name that a script can reach: what is used is bound in job.py, before any script.
+This file must not use names that a script can reach: job.py binds everything before the script runs.
 """
 
 
@@ -14,7 +15,7 @@ def text_of(error):
 
 
 def causes_of(error):
-    """The exception and those that it hangs together with, members of groups first."""
+    """Returns the exception and its linked exceptions, members of groups first."""
     found, left = [], [error]
     while left and len(found) < MOST_LINKED:
         each = left.pop()
@@ -28,7 +29,7 @@ def causes_of(error):
 
 
 def message_of(error):
-    """A group says what is in it: its own text seldom tells."""
+    """Returns the message; the message of a group also names its first member."""
     text = text_of(error)
     leaves = [each for each in causes_of(error) if not isinstance(each, BaseExceptionGroup)]
     if isinstance(error, BaseExceptionGroup) and leaves:
@@ -37,7 +38,7 @@ def message_of(error):
 
 
 def hint_of(error):
-    """The grant that is missing, as far as a refusal of the system shows it, or nothing."""
+    """Returns a hint about the missing grant if an error of the system reveals it, otherwise an empty text."""
     try:
         for each in causes_of(error):
             if isinstance(each, OSError) and (hint := hint_of_refusal(each)):
@@ -69,14 +70,14 @@ def innermost_line(error):
 
 
 def trace_of(error):
-    """What python3 prints for an exception that nobody caught."""
+    """Returns the traceback text that python3 prints for an uncaught exception."""
     try:
         return "".join(describe_exception(type(error), error, error.__traceback__, compact=True).format())
-    except Exception:  # the script broke the library
+    except Exception:  # the script has changed the library
         return f"{type_name(type(error))}: {text_of(error)}\n"
 
 
-pythons_own = sys.excepthook  # which says what is wrong with what is no exception
+pythons_own = sys.excepthook  # used for values that are not exceptions
 
 
 def show_exception(kind, error, trace):
@@ -102,7 +103,7 @@ def print_error(text):
 
 
 def line_of(error):
-    """The line of the script where it happened: of a syntax error, or the innermost frame that is the script's."""
+    """Returns the script line of the error: of a syntax error, or of the innermost frame of the script; 0: unknown."""
     line = 0
     trace = error.__traceback__
     while trace is not None:
@@ -143,7 +144,7 @@ def send_error(kind, message, trace="", line=0, code=None, retry=True):
 
 
 def report(error):
-    """Tells the agent and stderr about an exception that left the script; returns the exit code of python3."""
+    """Reports an uncaught exception to the agent and on stderr; returns the exit code of python3."""
     if isinstance(error, SystemExit):
         return report_exit(error)
     trace, message, hint = trace_of(error), message_of(error), hint_of(error)
@@ -178,11 +179,12 @@ def report_exit(error):
     return code
 
 
-# What a result value may be: text, a number, True, False, None, a list or tuple of these, a dict of these with texts as
-# keys. One rule, for Lua too (luahost/lua/job.lua). By the name of a class: what to hand back instead of the value.
+# A result value is text, a number, True, False, None, a list or tuple of these, or a dict of these with text keys. Lua
+# has the same rule (luahost/lua/job.lua). The table maps a class name to the expression that should be returned
+# instead.
 REMEDIES = {
     "ndarray": ".tolist()",
-    "generic": ".item()",  # of numpy: its scalars
+    "generic": ".item()",  # scalars of numpy
     "Series": ".tolist()",
     "DataFrame": ".to_dict('list')",
     "datetime": ".isoformat()",
@@ -207,7 +209,7 @@ def remedy_of(value):
 
 
 def check_value(value, depth=0):
-    """Raises what is wrong; the caller puts the place in front."""
+    """Raises ResultError with the reason; the caller prepends the position."""
     if value is None or isinstance(value, str):
         return
     if isinstance(value, float):
@@ -228,7 +230,7 @@ def check_value(value, depth=0):
             try:
                 check_value(each, depth + 1)
             except ResultError as error:
-                # Of a deep place the innermost parts would hide the first.
+                # For deep positions, the innermost parts would hide the first parts.
                 raise ResultError(f"[{at!r}]{error}" if depth < 8 else str(error)) from None
 
 
@@ -260,9 +262,9 @@ def json_of(value):
 
 
 def hand_over(values, returned=False):
-    """The result as bytes of JSON; None if it cannot be handed over. A script that has never used the mapping that it was
-    given may have a variable `result` of its own: if that one cannot be handed over, the job has no result and a warning.
-    returned: main(job) of a warm script has returned the values as its result."""
+    """Returns the result as JSON bytes, or None if the result is invalid. A script that never used the given mapping
+    may have an unrelated variable `result`: if that value is invalid, the job finishes without a result and with a
+    warning. returned: the values were returned by main(job) of a warm script."""
     try:
         if not isinstance(values, dict):
             raise ResultError(
@@ -280,12 +282,12 @@ def hand_over(values, returned=False):
 
 
 def refuse_result(message):
-    """Another attempt would do the work of the job again and hand back the same."""
+    """Forbids a retry: another attempt would repeat the work and return the same result."""
     print_error(message + "\n")
     send_error("ResultError", message, retry=False)
 
 
-# Of warm scripts.
+# Functions for warm scripts.
 
 
 def begin_run():
@@ -305,5 +307,5 @@ def refuse_returned(value):
 
 
 def tell(error):
-    """Of an exception at the end, as python3 does: it changes nothing."""
+    """Prints an exception of a clean-up step, like python3; the result is unaffected."""
     print_error(trace_of(error))

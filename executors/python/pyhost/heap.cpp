@@ -15,21 +15,21 @@ namespace mycojobs::heap {
 namespace {
 
 constexpr std::size_t kHuge = 2U << 20;
-constexpr std::size_t kRegionOfZygote = 256U << 20;  // of addresses: what is not used is given back
-constexpr std::size_t kRegionOfAll = 512U << 10;     // what each job writes to, and then what it makes, in small pages
+constexpr std::size_t kRegionOfZygote = 256U << 20;  // address space; unused memory is released
+constexpr std::size_t kRegionOfAll = 512U << 10;     // small pages, written by each job
 constexpr std::size_t kRegionOfJob = 1U << 20;
-constexpr std::size_t kMostOfZygote = 1U << 20;  // bytes of one object; a larger one is CPython's
-constexpr std::size_t kMostOfJob = 10U << 10;    // an arena of the compiler among them
+constexpr std::size_t kMostOfZygote = 1U << 20;  // maximum size of an object; larger objects use CPython's allocator
+constexpr std::size_t kMostOfJob = 10U << 10;    // includes an arena of the compiler
 static_assert(kRegionOfAll + kRegionOfJob <= kHuge);
 
-// Sizes of blocks, their header with them: in steps of 16 to 1 KiB, from there four steps for each doubling.
+// Size classes of blocks including the header: steps of 16 bytes up to 1 KiB, then four steps per doubling.
 constexpr std::size_t kStep = 16, kEvenTo = 1024, kEven = kEvenTo / kStep;
 constexpr std::size_t kDoublings = 11;
 constexpr std::size_t kClasses = kEven + 4 * kDoublings + 1;
 
 constexpr std::size_t class_of(std::size_t block) {
   if (block <= kEvenTo) return (block + kStep - 1) / kStep;
-  const auto doublings = static_cast<std::size_t>(std::bit_width(block - 1)) - 11;  // 0: to 2 KiB
+  const auto doublings = static_cast<std::size_t>(std::bit_width(block - 1)) - 11;  // 0: up to 2 KiB
   const std::size_t step = (kEvenTo << doublings) / 4;
   return kEven + 4 * doublings + (block - (kEvenTo << doublings) + step - 1) / step;
 }
@@ -41,12 +41,12 @@ constexpr std::size_t size_of(std::size_t number) {
 static_assert(size_of(class_of(1025)) == 1280 && size_of(class_of(2048)) == 2048 && size_of(class_of(2049)) == 2560);
 static_assert(class_of(kMostOfZygote + 64) < kClasses);
 
-struct Block {  // 8 bytes before what is handed out, which is a multiple of 16
+struct Block {  // the header has 8 bytes; the object after it is aligned to 16
   std::uint64_t number;
-  Block* next;  // while it is free
+  Block* next;  // only while the block is free
 };
 
-// All zero but for its place is empty. The GIL is its lock.
+// A region with all members zero except `memory` is empty. The GIL guards it.
 struct Region {
   std::byte* memory;  // 8 bytes before a multiple of 16
   std::size_t used, limit;
@@ -81,8 +81,8 @@ struct Region {
 constexpr std::size_t kFirst = 8;
 
 Region of_zygote, of_all;
-Region nothing;             // of a job, until there is one
-Region* of_job = &nothing;  // right behind of_all; what it keeps of itself is in there, beside what each job writes to
+Region nothing;             // used until a job's region exists
+Region* of_job = &nothing;  // follows of_all; its Region object is stored among the data that each job writes
 Region* now = nullptr;
 std::size_t most_now = kMostOfZygote;
 PyMemAllocatorEx of_python;
@@ -136,7 +136,8 @@ void install() {
   if (ahead > 0) ::munmap(raw, ahead);
   ::munmap(base + kTogether, kHuge - ahead);
   std::byte* const small = base + kRegionOfZygote;
-  ::madvise(small, kHuge, MADV_NOHUGEPAGE);  // a job would be given 2 MiB for some hundred bytes
+  // otherwise a job would receive a huge page of 2 MiB for a few hundred bytes
+  ::madvise(small, kHuge, MADV_NOHUGEPAGE);
   of_zygote = {base, kFirst, kRegionOfZygote, {}};
   of_all = {small, kFirst, kRegionOfAll, {}};
   now = &of_zygote;
@@ -156,7 +157,7 @@ void begin_chapter(Chapter chapter) {
 void seal() {
   if (now == nullptr) return;
   const std::size_t end = (of_zygote.used + kHuge - 1) / kHuge * kHuge;
-  ::munmap(of_zygote.memory + end, kRegionOfZygote - end);  // others may have it
+  ::munmap(of_zygote.memory + end, kRegionOfZygote - end);  // unmapped, so that other mappings can use the addresses
   of_zygote.limit = end;
   void* const head = of_all.take(sizeof(Region));
   of_job = new (head != nullptr ? head : &nothing) Region{of_all.memory + kRegionOfAll, kFirst, kRegionOfJob, {}};

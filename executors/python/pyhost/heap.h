@@ -1,28 +1,28 @@
-// Where the objects of Python are, so that a fork of the zygote costs little: what the zygote has made lies close
-// together and is given back to nobody; what a job makes comes from memory of its own, that nothing was in before.
+// Allocator of Python objects that makes a fork of the zygote cheap: the zygote's objects are dense and never freed by
+// jobs; objects of a job use separate memory.
 //
-//   the zygote's objects   in huge pages, once they are frozen
-//   what each job writes   in small pages: reference counts, caches, tables of its own
-//   a job's objects        right behind these, kRegionOfJob together; all beyond in CPython's allocator, which gives
-//                          memory back to the system
+//   the zygote's objects   in huge pages, after freezing
+//   data written by jobs   in small pages: reference counts, caches, tables
+//   a job's objects        in the kRegionOfJob bytes after that; everything else in CPython's allocator, which returns
+//                          memory to the system
 //
 //   install()  warm up  seal()  --fork-->  a job
 //
-// A job that frees an object of the zygote's frees nothing: the page would be copied for it.
+// Freeing an object of the zygote is a no-op in a job, since it would copy the page. The GIL serializes all calls.
 #pragma once
 
 namespace mycojobs::heap {
 
-// Between Py_PreInitialize and Py_InitializeFromConfig, once in a process. Where there is no memory for it CPython's
-// own allocator stays.
+// Call once per process, between Py_PreInitialize and Py_InitializeFromConfig. If memory is short, CPython's allocator
+// stays in use.
 void install();
-// What is made next lies apart from what was made so far: the holes that this has left are not filled any more. What is
-// of_all_jobs, for each to write to, lies together, in small pages.
+// Starts a separate group of objects: holes left by earlier objects are not reused. Objects of of_all_jobs, which every
+// job writes to, are placed together in small pages.
 enum class Chapter { plain, of_all_jobs };
 void begin_chapter(Chapter = Chapter::plain);
-// After the last object that all jobs share.
+// Call after the creation of the last object that all jobs share.
 void seal();
-// Where each job writes to; null where there is no memory for it.
+// Returns the memory that every job writes to; null if install() had no memory.
 const void* written_by_jobs();
 
 }  // namespace mycojobs::heap

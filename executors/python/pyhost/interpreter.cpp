@@ -32,7 +32,7 @@ namespace {
 
 constexpr int kRehearsals = 20;
 
-// Python's handlers of the signals that python3 handles: installed in jobs, not in the zygote.
+// Python's handlers for the signals that python3 handles. They are installed in jobs, not in the zygote.
 using SavedSignals = std::array<std::pair<int, struct sigaction>, 3>;
 SavedSignals& saved_signals() {
   static SavedSignals saved = {{{SIGINT, {}}, {SIGPIPE, {}}, {SIGXFSZ, {}}}};
@@ -47,13 +47,13 @@ std::vector<int> open_descriptors() {
   return open;
 }
 
-// Python's stdio objects remember what kind of file they were made over: make them over what a job will have, pipes for
-// its output and /dev/null for its input, then put back what was there. What has been written meanwhile goes to stderr.
+// Python's stdio objects remember the type of their files. Creates them over the types that a job has (pipes for
+// output, /dev/null for input), then restores the original descriptors. Text written in between is copied to stderr.
 class StdioOfJobs {
  public:
   Result<void> lend() {
     Fd null;
-    do {  // where the caller has no stdio it gets /dev/null: else the next file that is opened would be its stdio
+    do {  // closed stdio descriptors become /dev/null; otherwise the next opened file would take their place
       null.release();
       null.reset(::open("/dev/null", O_RDWR | O_CLOEXEC));
       if (!null) return fail(Code::io, "/dev/null: " + errno_text(errno));
@@ -90,11 +90,12 @@ void start_interpreter(const PythonSetUp& set_up) {
   if (PyStatus_Exception(Py_PreInitialize(&before)) != 0) throw std::runtime_error("cannot be initialised");
   heap::install();
   PyConfig config;
-  PyConfig_InitIsolatedConfig(&config);  // no environment, no user's packages, nothing of the working directory
+  PyConfig_InitIsolatedConfig(&config);  // ignores the environment, user packages and the working directory
   config.write_bytecode = 0;
   config.install_signal_handlers = 0;
-  config.use_hash_seed = 0;  // random; one for all jobs of a zygote
-  // Python finds a virtual environment from the path of its program; its own library stays the one we are linked to.
+  config.use_hash_seed = 0;  // random, but the same for all jobs of a zygote
+  // Python finds a virtual environment by the path of its program; its standard library is still that of the linked
+  // Python.
   const char* program = set_up.venv.empty() ? MYCOJOBS_PYTHON : kVenvPython;
   PyConfig_SetBytesString(&config, &config.program_name, program);
   PyConfig_SetBytesString(&config, &config.executable, program);
@@ -108,8 +109,8 @@ void start_interpreter(const PythonSetUp& set_up) {
   heap::begin_chapter();
 }
 
-// Twice: what the first time leaves are the modules that it imports, and what jobs touch lies together, apart from
-// them.
+// Loads the module twice: the first time imports other modules, so that in the second the objects that jobs touch are
+// adjacent and separate from them.
 py::dict load_job_module() {
   {
     const py::dict forerunner = job_services();
@@ -133,7 +134,7 @@ void warm_job_module(const py::dict& globals) {
     ::sigaction(signal, nullptr, &action);
     ::signal(signal, SIG_DFL);
   }
-  globals["collect"]();  // Python keeps lists of free objects too
+  globals["collect"]();  // also empties Python's lists of free objects
   heap::begin_chapter(heap::Chapter::of_all_jobs);
   globals["gather"]();
   heap::begin_chapter(heap::Chapter::of_all_jobs);

@@ -1,5 +1,5 @@
-// The interpreter of a zygote (interpreter.cpp) as the other files of the script host see it. Includes pybind11: for
-// them only.
+// Functions of interpreter.cpp for the other files of the script host. Includes pybind11, so other components must not
+// include this header.
 #pragma once
 
 #include <pybind11/embed.h>
@@ -8,9 +8,9 @@
 
 namespace mycojobs {
 
-void install_signals();  // as python3 has them: SIGINT, SIGPIPE, SIGXFSZ
+void install_signals();  // SIGINT, SIGPIPE, SIGXFSZ, as in python3
 
-// What job.py may call, as a dict of its globals: send, cancelled, kinds of frames. Lives in run_job.cpp.
+// Returns a dict of the functions and constants that job.py uses: send, cancelled, frame kinds. Defined in run_job.cpp.
 pybind11::dict job_services();
 
 }  // namespace mycojobs

@@ -1,11 +1,12 @@
-"""What a Python job meets: its environment, the module mycojobs, its __main__, and the telling of its end.
+"""The environment of a Python job: the module mycojobs, its __main__ and the functions around it.
 
-mycojobs-pyhost runs this file once, before any job, and ending.py after it: one namespace in two files. What each job
-does before and after its script is in job_steps.cpp, which fills `now`; what only some need is here. A script may replace or delete anything in builtins, in sys.modules and in the modules: whatever is
-needed after it is bound here, and the builtins of this file are a copy.
+mycojobs-pyhost runs this file once, before any job, and then ending.py in the same namespace. The steps of every job
+before and after its script are in job_steps.cpp, which fills `now`; this file has the steps that only some jobs need. A
+script may replace or delete anything in builtins, in sys.modules and in the modules. Everything that is needed
+afterwards is therefore bound here, and this file uses a copy of the builtins.
 
-Given by the host: send(kind, payload) -> sent, send_artifacts(folder, most), cancelled(), ARTIFACTS, SECRETS, NOTE,
-RESULT, ERROR, DONE; before_hooks and after_hooks, what modules that were loaded beforehand want done in each job.
+The host provides send(kind, payload) -> sent, send_artifacts(folder, most), cancelled(), ARTIFACTS, SECRETS, NOTE,
+RESULT, ERROR, DONE; before_hooks and after_hooks are functions that preloaded modules run in each job.
 """
 
 import atexit
@@ -45,8 +46,8 @@ import typing
 import uuid
 from json.encoder import c_make_encoder, encode_basestring
 
-# shutil, which tempfile imports, only asks whether these are there: their libraries are mapped when a job imports them.
-# Four more for each fork to copy cost 3 to 6 % of a job (docs/performance.md).
+# shutil, imported by tempfile, only checks whether these modules exist. Their libraries are mapped when a job imports
+# them: four more mappings to copy in each fork cost 3 to 6 % of a job (docs/performance.md).
 unmapped = {name: types.ModuleType(name) for name in ("bz2", "lzma") if name not in sys.modules}
 sys.modules.update(unmapped)
 import tempfile
@@ -57,10 +58,10 @@ for name in unmapped:
 MAX_MESSAGE = 8 << 10
 MAX_TRACEBACK = 64 << 10
 MAX_NOTE_TEXT = 1000
-MOST_LINKED = 20  # exceptions that hang together, looked at
+MOST_LINKED = 20  # maximum number of linked exceptions that are examined
 FOLDERS_OF_GRANTS = ("/srv", "/opt", "/home", "/var", "/mnt", "/media", "/data")
-MAX_DEPTH = 48  # of a result value: an answer that it stands in may have 64
-MAX_BITS = 1023  # of a whole number: likewise
+MAX_DEPTH = 48  # of a result value; replies that contain it may have depth 64
+MAX_BITS = 1023  # of an integer; larger ones are rejected
 MAX_RETRY = 10**9  # seconds; the agent has a limit of its own
 
 load_json = json.JSONDecoder().decode
@@ -70,12 +71,12 @@ flush_exit = atexit._run_exitfuncs
 join_threads = threading._shutdown
 main_thread = threading.main_thread()
 log_handlers, end_logging = logging._handlerList, logging.shutdown
-# finish_job() calls it, if there is something to end: for nothing it costs 35 page faults, a fifth of a job.
+# finish_job() calls it only if there are handlers: a call without effect costs 35 page faults, a fifth of a job.
 atexit.unregister(end_logging)
-reseed = super(random.Random, random.seed.__self__).seed  # what random.seed() comes to
+reseed = super(random.Random, random.seed.__self__).seed  # the C implementation behind random.seed()
 number_of = int.from_bytes
 describe_exception = traceback.TracebackException
-environment_data, set_zone = posix.environ, time.tzset  # what os.environ shows
+environment_data, set_zone = posix.environ, time.tzset  # environment_data: the dict behind os.environ
 lines = linecache.cache
 stdout, stderr = sys.stdout, sys.stderr
 modules, exception_now = sys.modules, sys.exc_info
@@ -89,12 +90,12 @@ module = types.ModuleType("mycojobs", "The job that runs: its facts, its inputs,
 result = {}
 nothing = dict.fromkeys(("main", "facts", "inputs", "file_name", "loading"))
 OF_A_RUN = ("job", "inputs", "flow", "each")
-now = dict(nothing)  # of this job
+now = dict(nothing)  # state of the current job
 
 
 class Failure(Exception):
-    """A failure of the job that says about another attempt: retry=False, there is to be none; retry=30, not before 30
-    seconds have passed. Without it: as the job and the operator have it."""
+    """A failure of the job that controls the next attempt: retry=False forbids it, retry=30 delays it for at least 30
+    seconds. By default, the settings of the job and the operator apply."""
 
     __module__ = "mycojobs"
 
@@ -110,8 +111,8 @@ def is_answer(retry):
 
 
 class Inputs(collections.abc.Mapping):
-    """Results of the jobs that this one depends on. Iterating gives each once, by its name or, if it has none of its
-    own, by its id; looking one up goes by either."""
+    """Results of the jobs that this job depends on. Iteration yields each job once, by name, or by id if it has no
+    name. Lookup accepts both."""
 
     __module__ = "mycojobs"
     __slots__ = ("_results", "_names")
@@ -134,7 +135,7 @@ class Inputs(collections.abc.Mapping):
 
 
 class ResultError(Exception):
-    """A value of the result that cannot be handed back; the text names its key."""
+    """An invalid value of the result; the text names its key."""
 
 
 def refuse(value):
@@ -149,7 +150,7 @@ def to_json(value):
 
 
 def progress(fraction=None, text=""):
-    """Puts a line into the job's log: how far it is, from 0 to 1, and what it is doing."""
+    """Adds a line to the job's log: the progress from 0 to 1, and a description."""
     note = {"text": str(text)[:MAX_NOTE_TEXT]}
     if fraction is not None:
         share = float(fraction)
@@ -160,7 +161,7 @@ def progress(fraction=None, text=""):
 
 
 def secret(name):
-    """The value of a secret that the job's policy names and its operator has granted; text."""
+    """Returns the text of a secret that the job's policy names and the operator has granted."""
     if not isinstance(name, str) or "/" in name or name not in now["facts"]["granted"]["secrets"]:
         raise LookupError(f"secret {name!r}: not granted to this job: name it in its policy, secrets = [{name!r}]")
     with open(f"{SECRETS}/{name}", encoding="utf-8", errors="surrogateescape", newline="") as file:
@@ -171,7 +172,7 @@ def secret(name):
 
 
 def warm():
-    """In the zygote, before any job."""
+    """Prepares the module mycojobs and the hooks; runs in the zygote, before any job."""
     stdout.reconfigure(line_buffering=True)
     module.__dict__.update(progress=progress, cancelled=cancelled, result=result, Failure=Failure, secret=secret)
     module.artifacts = pathlib.Path(ARTIFACTS)
@@ -180,10 +181,10 @@ def warm():
         "Failure", "artifacts", "cancelled", "each", "flow", "inputs", "job", "progress", "result", "secret"
     ]
     modules["mycojobs"] = module
-    # Who asks whether a script has set a hook of its own compares the two (code, doctest).
+    # Modules such as code and doctest compare both hooks to detect a hook of the script.
     sys.excepthook = sys.__excepthook__ = show_exception
     threading.excepthook = threading.__excepthook__ = show_thread_exception
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # these three as python3 has them
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # these three as in python3
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     collect()
@@ -191,23 +192,23 @@ def warm():
 
 
 def gather():
-    """What each job writes to, made anew in one place."""
+    """Recreates the objects that every job writes to, so that they are adjacent."""
     global lines, now, result, scan_json
     old = now, result, lines, main_thread.__dict__, scan_json, sys.argv
     now, result = dict(nothing), {}
     module.result = result
     lines = linecache.cache = {}
-    scan_json = json.JSONDecoder().raw_decode  # has a memory of keys
+    scan_json = json.JSONDecoder().raw_decode  # contains a cache of keys
     main_thread.__dict__ = dict(main_thread.__dict__)
     sys.argv = [""]
     kept = dict(modules)
     modules.clear()
     modules.update(kept)
-    del old  # only now: what is new would take its place
+    del old  # freed last; otherwise the new objects would reuse the memory
 
 
 def cool():
-    """After the rehearsals: nothing of them stays."""
+    """Removes all traces of the rehearsals."""
     now.update(nothing)
     result.clear()
     forget_run()
@@ -223,7 +224,7 @@ def forget_run():
 
 
 def make_attribute(name):
-    """Of the module mycojobs: made when a script first asks for it."""
+    """Creates an attribute of the module mycojobs at its first use."""
     if now["loading"] and name in OF_A_RUN:
         raise AttributeError(f"mycojobs.{name} is of one run: a warm script asks for it in main(job)")
     if name == "job":

@@ -26,11 +26,11 @@ struct Bound {
       run_exit_functions, log_handlers, end_logging, quote, result, out, err, report, encode_result, tell, hooks,
       begin_run, refuse_without_main, refuse_returned;
   py::list arguments;
-  // Each lies where the others do: a string that others use too would be counted where it is.
+  // Own strings, stored near the other objects: the reference counts of shared strings would dirty other pages.
   py::str main_name, result_name, annotations, main, facts, inputs, file_name, native_id, loading;
-  Py_ssize_t own_log_handlers = 0;  // of logging itself: it keeps nothing back
+  Py_ssize_t own_log_handlers = 0;  // handlers of logging itself, which buffer nothing
 };
-Bound* bound = nullptr;  // never destroyed: the process leaves with _exit()
+Bound* bound = nullptr;  // never destroyed: the process ends with _exit()
 
 py::object own(PyObject* made) {
   if (made == nullptr) throw py::error_already_set();
@@ -44,14 +44,14 @@ void set(PyObject* dict, const char* name, const py::object& value) {
 }
 py::object call(const py::object& function) { return own(PyObject_CallNoArgs(function.ptr())); }
 
-// Of bytes of JSON from the agent, without the search for blanks that json.loads() does.
+// Parses JSON from the agent, without the search for blanks that json.loads() does.
 py::dict object_of(const std::string& json) {
   const py::object text = own(PyUnicode_FromStringAndSize(json.data(), static_cast<Py_ssize_t>(json.size())));
   const py::tuple pair = own(PyObject_CallOneArg(bound->scan.ptr(), text.ptr()));
   return pair[0];
 }
 
-// The process has no environment before. One block that is never given back, as setenv() would not either.
+// REQUIRES: the process has no environment. Allocates one block that is never freed, like setenv().
 void set_environment(const std::string& json) {
   const py::dict values = object_of(json);
   auto* const block = new std::pair<std::string, std::vector<char*>>();
@@ -74,7 +74,7 @@ void set_environment(const std::string& json) {
   if (values.contains("TZ")) call(bound->set_zone);
 }
 
-// The same for another run of the process.
+// Replaces the environment for a further run of the process.
 void renew_environment(const std::string& json) {
   std::map<std::string, std::string> variables;
   PyDict_Clear(bound->environment.ptr());
@@ -86,7 +86,7 @@ void renew_environment(const std::string& json) {
   host_job::renew_environment(variables);
 }
 
-// As random.seed() does it, with 256 bits instead of its 19,968, which take ten times as long to draw.
+// Like random.seed(), but with 256 bits instead of 19,968, which take ten times as long to generate.
 void seed_random_numbers() {
   std::array<char, 32> bytes{};
   if (::getrandom(bytes.data(), bytes.size(), 0) != static_cast<ssize_t>(bytes.size())) {
@@ -113,7 +113,7 @@ py::object of_now(const py::str& name) {
   return py::reinterpret_borrow<py::object>(PyDict_GetItem(bound->now.ptr(), name.ptr()));
 }
 
-// The same, each name a string of its own: the interpreter's are counted where they are, when a job lets go of them.
+// Copies the names of a dict, so that a job does not change the reference counts of the interpreter's strings.
 void name_anew(PyObject* names) {
   const py::dict as_made = own(PyDict_Copy(names));
   PyDict_Clear(names);
@@ -136,9 +136,9 @@ void make_main() {
   set_now(bound->main, main);
 }
 
-// python3 joins threads before it runs what was registered for the exit, which may look whether they are gone. Where
-// there are none threading would say so at the price of 38 page faults, a fifth of a job (docs/performance.md). The
-// modules named have it end their pools, too: what would still use one is refused.
+// Tells whether the process has a single thread and no pools. python3 joins threads before it runs exit functions.
+// Without threads, the call of threading would have no effect but cost 38 page faults, a fifth of a job
+// (docs/performance.md). The listed modules also end their pools in that call.
 bool is_alone() {
   if (PyThreadState_Next(PyInterpreterState_ThreadHead(PyInterpreterState_Get())) != nullptr) return false;
   for (const char* const pools : {"concurrent.futures.thread", "concurrent.futures.process"}) {
@@ -156,8 +156,8 @@ void try_step(Step&& step) {
   }
 }
 
-// Lets go of the script's globals, so that what they hold is finished: files are written, __del__ is called. Collected
-// first, as python3 does: it puts objects in an order in which a buffer is finished before its file.
+// Frees the script's globals, so that objects are finalized: files are written, __del__ is called. Collects garbage
+// first, as python3 does, since that finalizes a buffer before its file.
 void drop_main() {
   call(bound->collect);
   if (PyDict_DelItem(bound->modules.ptr(), bound->main_name.ptr()) != 0) PyErr_Clear();
@@ -165,13 +165,13 @@ void drop_main() {
   call(bound->collect);
 }
 
-// Of a result that is text alone, as most are; nothing if it is not.
+// Encodes a result with only text values, the common case; returns an empty text for any other result.
 std::string encode_texts(const py::object& result) {
   std::string json = "{";
   PyObject *key = nullptr, *value = nullptr;
   for (Py_ssize_t at = 0; PyDict_Next(result.ptr(), &at, &key, &value) != 0;) {
     if (!PyUnicode_CheckExact(key) || !PyUnicode_CheckExact(value)) return {};
-    // Key and value may be one object.
+    // Key and value may be the same object.
     const char* before = json.size() > 1 ? "," : "";
     for (PyObject* const text : {key, value}) {
       json += std::exchange(before, ":");
@@ -185,8 +185,8 @@ std::string encode_texts(const py::object& result) {
   return json += '}';
 }
 
-// The result's JSON, or nothing: it cannot be handed over, and that has been reported to the agent. returned: by
-// main(job) of a warm script.
+// Returns the result's JSON, or None if the result is invalid, which has been reported to the agent. returned:
+// main(job) of a warm script returned the result.
 py::object encode(const py::object& result, bool returned = false) {
   if (PyDict_CheckExact(result.ptr())) {
     if (const std::string json = encode_texts(result); !json.empty()) return py::bytes(json);
@@ -201,7 +201,7 @@ py::object take_result() {
   return encode(mine != nullptr ? py::reinterpret_borrow<py::object>(mine) : bound->result);
 }
 
-// The last words of a run: what it has printed, its artifacts, its result if it has one.
+// Finishes a run: flushes its output and sends its artifacts and its result, if any.
 int hand_back(int code, std::string frames) {
   const bool flushed = streams::flush("stdout", bound->out);
   streams::flush("stderr", bound->err);
@@ -218,9 +218,10 @@ int hand_back(int code, std::string frames) {
   return code;
 }
 
-// As compile() does it, of a text without inheriting anything. A NUL follows the last byte of `script`.
+// Like compile(), without inherited flags. REQUIRES: a NUL follows the last byte of `script`.
 py::object compile(std::string_view script, const py::object& text, const py::object& name) {
-  if (script.find('\0') != std::string_view::npos) return bound->compile(text, name, "exec", 0, true);  // refuses it
+  // raises the error
+  if (script.find('\0') != std::string_view::npos) return bound->compile(text, name, "exec", 0, true);
   PyCompilerFlags flags{PyCF_SOURCE_IS_UTF8 | PyCF_IGNORE_COOKIE, PY_MINOR_VERSION};
   return own(Py_CompileStringObject(script.data(), name.ptr(), Py_file_input, &flags, -1));
 }
@@ -284,7 +285,7 @@ PreparedScript prepare_job(const HostRequest& request) {
   for (const py::handle hook : py::reinterpret_borrow<py::tuple>(bound->hooks)) hook();
   check(PyDict_SetItem(bound->main_thread.ptr(), bound->native_id.ptr(), py::int_(::gettid()).ptr()));
   prepared.warm = PyDict_GetItemString(facts.ptr(), "warm") != nullptr;
-  // The process of a warm script outlives the job that was its first.
+  // The process of a warm script outlives its first job, so the name must not be that job's.
   const py::object name = prepared.warm ? py::object(py::str("<script>")) : name_of(facts);
   if (prepared.warm) set_now(bound->loading, py::bool_(true));
   set_now(bound->file_name, name);
@@ -310,7 +311,7 @@ int finish_job(int code) {
     if (host_job::is_here() && !is_alone()) call(bound->join_threads);
   });
   try_step([] { call(bound->run_exit_functions); });
-  try_step([] {  // which logging registers itself, before anybody else
+  try_step([] {  // logging registers itself before the script can register functions
     if (PyList_Size(bound->log_handlers.ptr()) != bound->own_log_handlers) call(bound->end_logging);
   });
   std::string frames;
@@ -379,7 +380,7 @@ void rehearse_job(const HostRequest& request) {
 }
 
 void make_ready() {
-  // After the last freezing of the collector, which otherwise could not collect it in drop_main().
+  // Runs after the collector's last freeze; otherwise drop_main() could not collect the module.
   make_main();
   check(PyDict_SetItem(bound->main_thread.ptr(), bound->native_id.ptr(), Py_None));
   streams::remember(bound->out, bound->err);

@@ -1,6 +1,6 @@
-// What surrounds the script of each job: its beginning and its end, in calls of Python's C interface. The same in
-// Python would read and write objects all over the zygote's memory, and each page that is written is copied: only what
-// few jobs need is there (job.py, ending.py). Includes pybind11.
+// The steps before and after the script of each job, implemented with Python's C API. The same steps in Python would
+// read and write objects in many pages of the zygote, and each written page is copied. Steps that few jobs need are in
+// job.py and ending.py. All functions require the GIL. Includes pybind11.
 #pragma once
 
 #include <pybind11/embed.h>
@@ -9,7 +9,7 @@
 
 namespace mycojobs {
 
-// Once, when the module of job.py is loaded: binds what a script must not be able to replace.
+// Called once, after job.py is loaded: binds the objects that a script must not be able to replace.
 void bind_job_steps(const pybind11::dict& host);
 
 struct PreparedScript {
@@ -17,28 +17,28 @@ struct PreparedScript {
   pybind11::dict globals;
   bool warm = false;
 };
-// The script's environment, facts and code; its __main__ is there. Throws what Python raises: a script that is no
-// Python.
+// Prepares the environment, facts and code of a job; REQUIRES: __main__ exists (make_ready()). Throws Python
+// exceptions, for example for a syntax error.
 PreparedScript prepare_job(const HostRequest&);
-// Of what the script has set: it would run in our functions.
+// Removes trace and profile functions of the script, which would run in the host's functions.
 void end_tracing();
-// Reports an exception that left the script; returns python3's exit code.
+// Reports an uncaught exception of the script; returns python3's exit code.
 int report_failure(const pybind11::object& error);
-// Does what python3 does at its end, in its order, and hands over the result in between; returns the exit code.
+// Does the steps of python3's exit in the same order, and sends the result in between; returns the exit code.
 int finish_job(int code);
 
-// Of a warm script, in this order: after prepare_job() its module is run, then load_main(); each run of it, the first
-// too, is begin_warm_run(), a call of main with what that gives, end_warm_run(). What is before the next run: the
-// facts, inputs and environment of another request.
-pybind11::object load_main();  // of the script's globals; null: it has none, which has been reported
+// Steps of a warm script: prepare_job(), running its module, load_main(). Each run, including the first, consists of
+// begin_warm_run(), a call of main with the returned object, and end_warm_run(). prepare_next_run() sets the facts,
+// inputs and environment of the next request.
+pybind11::object load_main();  // the script's function main; null: missing, which has been reported
 pybind11::object begin_warm_run();
 int end_warm_run(int code, const pybind11::object& returned);
 void prepare_next_run(const HostRequest&);
-bool is_exit(const pybind11::object& error);  // SystemExit: the script asks to leave
+bool is_exit(const pybind11::object& error);  // SystemExit: the script requested to exit
 
-// A job of ours in the zygote, so that caches and specialised code are as a job needs them.
+// Runs a test job in the zygote, so that caches and specialized bytecode are in the state that a job needs.
 void rehearse_job(const HostRequest&);
-// In the zygote, after the rehearsals: what no job changes before its script is there when it starts.
+// Called in the zygote after the rehearsals: creates objects that no job changes before its script.
 void make_ready();
 
 }  // namespace mycojobs

@@ -1,6 +1,6 @@
-// mycojobs-pyhost: the zygote of Python jobs. Started by the launcher; `--version` tries the interpreter and says
-// which. `--venv PATH`: the virtual environment that is to be seen at /venv is PATH on the host. `--preload MODULE`:
-// as often as there are modules. For tests: `--import-seconds N`.
+// mycojobs-pyhost is the zygote of Python jobs, started by the launcher. `--version` starts the interpreter and prints
+// its version. `--venv PATH`: host path of the virtual environment that appears at /venv. `--preload MODULE`: may be
+// repeated. For tests: `--import-seconds N`.
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>

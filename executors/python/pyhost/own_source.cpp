@@ -5,7 +5,7 @@ namespace mycojobs {
 namespace py = pybind11;
 
 void run_source(const char* source, const py::dict& globals) {
-  // A script may change builtins: our files have a copy.
+  // A script may change builtins, so the host's files use a copy.
   if (!globals.contains("__builtins__"))
     globals["__builtins__"] = py::module_::import("builtins").attr("__dict__").attr("copy")();
   globals["__name__"] = "mycojobs_host";

@@ -22,7 +22,7 @@ namespace {
 
 std::array<char, 300> last_words;
 
-// Nothing that Python does can be relied upon here: the import may stand in a library of C.
+// Uses no Python functions: the import may be inside a C library.
 extern "C" void on_alarm(int) {
   (void)!::write(STDERR_FILENO, last_words.data(), std::strlen(last_words.data()));
   ::_exit(1);

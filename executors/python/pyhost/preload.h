@@ -1,5 +1,5 @@
-// What the operator has set up for the jobs of a context, after the interpreter has started with it. Includes pybind11:
-// for the files of the interpreter only.
+// Preloads the modules that the operator configured for a context, after the start of the interpreter. Includes
+// pybind11, for the files of the interpreter only.
 #pragma once
 
 #include <pybind11/embed.h>
@@ -8,7 +8,7 @@
 
 namespace mycojobs {
 
-// Adds before_hooks and after_hooks to job.py's globals, and keeps the names for loaded_modules().
+// Adds before_hooks and after_hooks to job.py's globals, and stores the file names for loaded_modules().
 Result<void> preload(const PythonSetUp&, const pybind11::dict& globals);
 
 }  // namespace mycojobs

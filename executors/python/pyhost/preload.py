@@ -1,7 +1,7 @@
-"""What an operator gives the Python of a context: a virtual environment, and modules that are imported beforehand.
+"""Checks the virtual environment of a context and preloads its modules.
 
-Runs in the zygote alone, never in a job. Each function returns what is wrong, in one line, or None. Of `hooks`,
-each job calls `before` and then `after` (job_steps.cpp), as a fork by Python would.
+Runs only in the zygote, never in a job. Each function returns an error in one line, or None. Each job calls the
+functions in `before` and then those in `after` (job_steps.cpp), as a fork by Python would.
 """
 
 import importlib
@@ -10,16 +10,16 @@ import re
 import sys
 import time
 
-PATIENCE = 2.0  # seconds for threads and processes that are on their way out
+PATIENCE = 2.0  # seconds to wait for ending threads and processes
 ONE_THREAD = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS", "NUMEXPR_NUM_THREADS",
               "VECLIB_MAXIMUM_THREADS", "RAYON_NUM_THREADS", "GOTO_NUM_THREADS")  # fmt: skip
 
-before, after = [], []  # what modules want done around a fork
+before, after = [], []  # fork hooks of modules
 register_at_fork = os.register_at_fork
 
 
 def check_venv(place):
-    """The folder of a virtual environment, once Python has started with it."""
+    """Checks the folder of a virtual environment, after Python has started with it."""
     version = f"{sys.version_info.major}.{sys.version_info.minor}"
     try:
         with open(f"{place}/pyvenv.cfg", encoding="utf-8") as file:
@@ -37,7 +37,7 @@ def check_venv(place):
 
 
 def begin():
-    """Before the first module. The zygote must stay alone: libraries that compute with threads get one."""
+    """Called before the first module. The zygote must have one thread, so numeric libraries are limited to one."""
     os.register_at_fork = record_hooks
     os.environ.update(dict.fromkeys(ONE_THREAD, "1"))
 
@@ -51,22 +51,22 @@ def load(name):
     finally:
         for stream in (sys.stdout, sys.stderr):
             try:
-                stream.flush()  # else each job would write it once more
+                stream.flush()  # otherwise each job would write the buffered text again
             except Exception:
                 pass
     return left_behind(descriptors)
 
 
 def end():
-    """After the last module."""
+    """Called after the last module."""
     os.register_at_fork = register_at_fork
     random = sys.modules.get("numpy.random")
     if random is not None:
-        after.append(random.seed)  # it has no hook of its own: all jobs would draw the same numbers
+        after.append(random.seed)  # numpy has no fork hook: all jobs would draw the same numbers
 
 
 def files():
-    """Of the modules that are imported by now."""
+    """Returns the files of the modules imported so far."""
     named = (getattr(module, "__file__", None) for module in list(sys.modules.values()))
     return [file for file in named if type(file) is str and file.isascii()]
 
@@ -93,7 +93,7 @@ def open_descriptors():
         try:
             found.add((int(name), os.readlink(f"/proc/self/fd/{name}")))
         except OSError:
-            pass  # of the listing itself
+            pass  # the descriptor of the listing itself
     return found
 
 

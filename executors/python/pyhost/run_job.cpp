@@ -14,9 +14,9 @@ namespace py = pybind11;
 namespace mycojobs {
 namespace {
 
-constexpr int kRecursionLimit = 1000;  // Python's own
+constexpr int kRecursionLimit = 1000;  // Python's default
 
-// The exception that is set, with its traceback in it.
+// Returns the current Python exception with its traceback, and clears it.
 py::object take_exception() {
   PyObject *type = nullptr, *value = nullptr, *trace = nullptr;
   PyErr_Fetch(&type, &value, &trace);
@@ -27,12 +27,12 @@ py::object take_exception() {
   return py::reinterpret_steal<py::object>(value);
 }
 
-// What a call of a script's code has come to: its value, or the exception that left it.
+// Outcome of a call of the script's code: its value or its exception.
 struct Ended {
   py::object value, error;
 };
 
-// Called from C++, so that a script finds no frame of ours below its own: neither in tracebacks nor with sys._getframe.
+// Called from C++, so that no frame of the host is visible below the script's frames, in tracebacks or sys._getframe.
 template <class Code>
 Ended run_code(Code&& code) {
   Ended ended;
@@ -41,7 +41,8 @@ Ended run_code(Code&& code) {
   } catch (py::error_already_set& error) {
     error.restore();
   }
-  // What a script may have set, and what would run in our functions or stop them. No call is made with an error set.
+  // Resets trace functions and the recursion limit, which would affect the host's functions. No Python function may be
+  // called while an exception is set.
   PyObject *type = nullptr, *value = nullptr, *trace = nullptr;
   PyErr_Fetch(&type, &value, &trace);
   end_tracing();
@@ -52,18 +53,18 @@ Ended run_code(Code&& code) {
   return ended;
 }
 
-// Its traceback goes with it: what it holds is finished at the end of the script, not behind it.
+// `ended` is destroyed afterwards: objects in its traceback are then finalized at the end of the script, not later.
 int report(const Ended& ended) { return ended.error ? report_failure(ended.error) : 0; }
 
-// A warm script of this process.
+// State of a warm script in this process.
 struct WarmScript {
   py::object main;
-  int recursion_limit = kRecursionLimit;  // as the script has it
+  int recursion_limit = kRecursionLimit;  // as set by the script
   bool stays = false;
 };
-WarmScript* warm = nullptr;  // never destroyed: the process leaves with _exit()
+WarmScript* warm = nullptr;  // never destroyed: the process ends with _exit()
 
-// One run of main(job). A script that asks to leave, and a process that is a fork of the script's, leave as any other.
+// Runs main(job) once. A script that requests to exit, or a forked process of the script, ends like any other.
 int call_main() {
   Ended ended = run_code([] {
     const py::object job = begin_warm_run();
@@ -81,7 +82,7 @@ int call_main() {
   return handed_back;
 }
 
-// Whatever goes wrong before main is there is the end of the process: what is half loaded serves nobody.
+// A failure before main() exists ends the process, since a half-loaded script cannot run.
 int run_script(const HostRequest& request) {
   bool is_warm = false;
   const auto load = [&] {
@@ -134,7 +135,7 @@ int run_job(JobChannel channel) {
     host_job::begin(channel);
     return run_script(*request);
   } catch (const std::exception&) {
-    return 1;  // the script broke what reports its end: without `done` no agent takes this for a success
+    return 1;  // the script broke the host's functions; without `done`, the agent does not count this as success
   }
 }
 

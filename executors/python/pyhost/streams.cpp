@@ -11,7 +11,8 @@ namespace py = pybind11;
 namespace mycojobs::streams {
 namespace {
 
-// An object of C, byte for byte but for its references. How much of it waits is in it, whatever its members are called.
+// Snapshot of a C object without its reference count. The bytes include the amount of buffered text, so the names of
+// members are not needed.
 class Kept {
  public:
   explicit Kept(const py::object& object) : object_(object), bytes_(body()) {}
@@ -30,7 +31,7 @@ struct Stream {
   PyObject* ours;
   Kept text, buffer;
 };
-std::vector<Stream>* kept = nullptr;  // never destroyed: the process leaves with _exit()
+std::vector<Stream>* kept = nullptr;  // never destroyed: the process ends with _exit()
 
 bool is_unchanged(PyObject* stream) {
   if (kept == nullptr) return false;
@@ -49,7 +50,7 @@ bool flush_one(PyObject* stream) {
   } catch (py::error_already_set&) {
   }
   try {
-    return file.attr("closed").cast<bool>();  // there is nothing to flush
+    return file.attr("closed").cast<bool>();  // a closed file has nothing to flush
   } catch (py::error_already_set&) {
     return false;
   }
