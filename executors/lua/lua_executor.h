@@ -1,5 +1,5 @@
-// Lua scripts, run by mycojobs-luahost: sal, with the names of the System Abstraction Layer, and osis, with the object
-// store of the context. Two rows of the table, one host.
+// Runs Lua scripts with mycojobs-luahost: sal, with the names of the System Abstraction Layer, and osis, with the
+// object store of the context. The table has two rows that share one host.
 #pragma once
 
 #include <memory>
@@ -14,7 +14,7 @@ namespace mycojobs {
 class LuaHost {
  public:
   explicit LuaHost(std::string program) : program_(std::move(program)) {}
-  // Starts it with --version, which loads what a job meets: "Lua 5.4.4". Once, whoever asks. Any thread.
+  // Starts the host once with --version, which loads the same modules as a job, and returns "Lua 5.4.4". Thread-safe.
   const Result<std::string>& probe();
 
  private:
@@ -25,7 +25,7 @@ class LuaHost {
 
 class LuaExecutor final : public Executor {
  public:
-  // name: "sal" or "osis", and so is its profile.
+  // name: "sal" or "osis"; also the name of the sandbox profile.
   LuaExecutor(std::string name, std::shared_ptr<LuaHost> host) : name_(std::move(name)), host_(std::move(host)) {}
 
   std::string_view name() const override { return name_; }

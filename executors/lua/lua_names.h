@@ -1,5 +1,5 @@
-// Lua's functions under the names that the installed library has (CMakeLists.txt looks): Debian 12's library in C++ has
-// names of C, as its lua.hpp says; Debian 13's has names of C++.
+// Declares Lua's functions with the linkage of the installed library (checked in CMakeLists.txt): Debian 12's C++
+// library has C linkage, as its lua.hpp declares; Debian 13's has C++ linkage.
 #pragma once
 
 #ifdef MYCOJOBS_LUA_NAMES_OF_CPP

@@ -1,4 +1,5 @@
-// What modules do with files. Every function answers true or a value, or nil, text and name of errno.
+// File functions for the Lua modules. Each function returns true or a value; or nil, the error text and the name of
+// errno.
 #include <dirent.h>
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -35,7 +36,7 @@ void set_number(lua_State* state, const char* name, lua_Integer value) {
   lua_setfield(state, -2, name);
 }
 
-// path, the link itself?
+// Arguments: path, do not follow a link.
 int lua_stat(lua_State* state) {
   struct stat found {};
   const int flags = lua_toboolean(state, 2) != 0 ? AT_SYMLINK_NOFOLLOW : 0;
@@ -49,7 +50,7 @@ int lua_stat(lua_State* state) {
   return 1;
 }
 
-// Two lists: names and types; a link has the type link.
+// Returns two lists: names and types; a symbolic link has the type link.
 int lua_list(lua_State* state) {
   const std::unique_ptr<DIR, int (*)(DIR*)> folder(::opendir(path_at(state, 1)), ::closedir);
   if (folder == nullptr) return push_errno(state, errno);
@@ -96,7 +97,7 @@ int lua_getcwd(lua_State* state) {
   return 1;
 }
 
-// The whole of a file. A folder answers EISDIR.
+// Returns the whole contents of a file. A folder fails with EISDIR.
 int lua_read_file(lua_State* state) {
   const Fd file(::open(path_at(state, 1), O_RDONLY | O_CLOEXEC));
   if (!file) return push_errno(state, errno);
@@ -114,7 +115,7 @@ int lua_read_file(lua_State* state) {
   return 1;
 }
 
-// path, bytes, append?
+// Arguments: path, bytes, append.
 int lua_write_file(lua_State* state) {
   std::size_t size = 0;
   const char* bytes = luaL_checklstring(state, 2, &size);
@@ -123,8 +124,8 @@ int lua_write_file(lua_State* state) {
   return answer(state, file && write_all(file.get(), {bytes, size}));
 }
 
-// from, to: contents and permissions of one file. A third value says which of the two an error is about: from or to.
-// EEXIST: `to` is the same file, by another name or link perhaps; it is left as it is.
+// Arguments: from, to. Copies the contents and permissions of one file. On failure, a fourth value names the argument
+// that failed: from or to. EEXIST: both are the same file, for example through a link; it is not changed.
 int lua_copy_file(lua_State* state) {
   const char* wrong = "from";
   struct stat found {};

@@ -1,4 +1,4 @@
-// TCP connections of a script. The modules decide beforehand whether the job's policy has room for one.
+// TCP connections of a script. The Lua modules check the job's policy first.
 #include <curl/curl.h>
 #include <fcntl.h>
 #include <netdb.h>
@@ -27,7 +27,7 @@ constexpr const char* kSocket = "mycojobs.socket";
 
 struct Socket {
   Fd fd;
-  std::uint64_t patience_ms = 0;  // for each wait
+  std::uint64_t patience_ms = 0;  // time-out of each wait
 };
 
 Socket& socket_at(lua_State* state, int index) { return *static_cast<Socket*>(luaL_checkudata(state, index, kSocket)); }
@@ -43,7 +43,7 @@ std::uint64_t now_ms() {
   return static_cast<std::uint64_t>(now.tv_sec) * 1000 + static_cast<std::uint64_t>(now.tv_nsec) / 1000000;
 }
 
-// 0 or errno: until the socket is ready for `events`, or the time is over.
+// Waits until the socket is ready for `events` or the time-out. Returns 0 or an errno.
 int wait_for(int fd, short events, std::uint64_t patience_ms) {
   const std::uint64_t deadline = now_ms() + patience_ms;
   for (;;) {
@@ -68,7 +68,7 @@ int connect_to(const addrinfo& address, Socket& socket) {
   return error;
 }
 
-// host, port, milliseconds -> socket; or nil, text, name of errno.
+// host, port, milliseconds -> socket; or nil, error text, name of errno.
 int lua_connect(lua_State* state) {
   const char* host = luaL_checkstring(state, 1);
   const std::string port = std::to_string(luaL_checkinteger(state, 2));
@@ -93,7 +93,7 @@ int lua_connect(lua_State* state) {
   return 1;
 }
 
-// socket, bytes -> true; or nil, text, name of errno.
+// socket, bytes -> true; or nil, error text, name of errno.
 int lua_send_bytes(lua_State* state) {
   const Socket& socket = socket_at(state, 1);
   std::size_t size = 0;
@@ -114,7 +114,7 @@ int lua_send_bytes(lua_State* state) {
   return 1;
 }
 
-// socket -> some bytes, "" at the end; or nil, text, name of errno.
+// socket -> some bytes, "" at the end; or nil, error text, name of errno.
 int lua_receive(lua_State* state) {
   const Socket& socket = socket_at(state, 1);
   std::array<char, 65536> part;  // NOLINT(*-member-init): filled by recv
@@ -148,15 +148,15 @@ void add_net_functions(lua_State* state) {
   add_functions(state, functions);
 }
 
-// HTTP by libcurl. Nothing of it runs in the zygote but its loading.
+// HTTP with libcurl. The zygote only loads the library; it calls no function of it.
 
 namespace {
 
 struct Transfer {
   std::string body, status_line;
-  std::vector<std::pair<std::string, std::string>> headers;  // of the last answer
+  std::vector<std::pair<std::string, std::string>> headers;  // of the last response
   std::size_t max_bytes = 0;
-  Fd file;  // the body goes there, if it is open
+  Fd file;  // if open, receives the body
   std::string problem;
   std::size_t received = 0;
 };
@@ -216,7 +216,7 @@ std::string field(lua_State* state, const char* name, bool& there) {
 using Handle = std::unique_ptr<CURL, void (*)(CURL*)>;
 using List = std::unique_ptr<curl_slist, void (*)(curl_slist*)>;
 
-// The field headers of the table at 1: an array of "Name: value".
+// Converts the field `headers` of the table at index 1, an array of "Name: value".
 List headers_of(lua_State* state) {
   List list(nullptr, curl_slist_free_all);
   lua_getfield(state, 1, "headers");
@@ -251,7 +251,7 @@ int push_answer(lua_State* state, CURL* curl, const Transfer& transfer) {
   return 4;
 }
 
-// The table at 1.
+// The fields of the table at index 1.
 struct HttpRequest {
   std::string url, method, body, file, proxy;
   bool has_body = false, to_file = false;
@@ -294,14 +294,14 @@ void set_options(CURL* handle, const HttpRequest& request, const List& headers, 
     curl_easy_setopt(handle, CURLOPT_POSTFIELDS, request.body.c_str());
   }
   if (request.method == "HEAD") curl_easy_setopt(handle, CURLOPT_NOBODY, 1L);
-  // A verb that is named stays the same over each redirect: one of POST leads to a GET as a rule.
+  // A custom verb is kept on redirects, whereas a redirected POST usually becomes a GET.
   if (!post && request.method != "HEAD" && !(request.method == "GET" && !request.has_body)) {
     curl_easy_setopt(handle, CURLOPT_CUSTOMREQUEST, request.method.c_str());
   }
 }
 
 // {url, method, headers, body, file, proxy ("": none), milliseconds, redirects, max_bytes} -> status, body, headers,
-// status line; or nil, what is wrong, the last status line (of the proxy, if it was the proxy that refused).
+// status line; or nil, error text, last status line (of the proxy, if the proxy refused the connection).
 int lua_http(lua_State* state) {
   luaL_checktype(state, 1, LUA_TTABLE);
   HttpRequest request = http_request(state);

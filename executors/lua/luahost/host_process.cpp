@@ -1,4 +1,4 @@
-// Programs that a script runs, and what it may know of processes and of the machine.
+// Functions of the Lua modules that run programs and query processes and the machine.
 #include <fcntl.h>
 #include <poll.h>
 #include <spawn.h>
@@ -19,12 +19,12 @@
 namespace mycojobs::lua {
 namespace {
 
-constexpr std::size_t kMaxOutput = 4U << 20;  // of each stream; the rest is read and passed over
+constexpr std::size_t kMaxOutput = 4U << 20;  // per stream; further output is read and discarded
 
 struct Program {
   std::vector<std::string> arguments;
   std::string input, folder;
-  bool echo = false;  // what it writes goes to our own stdout and stderr too
+  bool echo = false;  // output is also copied to the host's stdout and stderr
 };
 
 struct Running {
@@ -68,7 +68,7 @@ Program program_at_1(lua_State* state) {
   return program;
 }
 
-// 0 or errno. The program has the signals that a program expects, whatever ours are.
+// Starts the program with default signal handling. Returns 0 or an errno.
 int start(const Program& program, Running& running) {
   Pipe input, out, err;
   if (!input.open() || !out.open() || !err.open()) return errno;
@@ -110,7 +110,7 @@ void take(Fd& from, std::string& kept, int echo) {
   if (echo >= 0) write_to(echo, bytes);
 }
 
-// Feeds its input and reads its output until it has closed both streams of output.
+// Writes the program's input and reads its output until it has closed stdout and stderr.
 void serve(Running& running, const Program& program, std::string& out, std::string& err) {
   std::string_view left = program.input;
   if (left.empty()) running.input.reset();
@@ -128,11 +128,12 @@ void serve(Running& running, const Program& program, std::string& out, std::stri
   }
 }
 
-// {words of the command, input, folder, echo} -> stdout, stderr, exit code (128 + number of a signal); or errno.
+// {words of the command, input, folder, echo} -> stdout, stderr, exit code (128 + signal number); or nil, text, errno
+// name.
 int lua_run(lua_State* state) {
   const Program program = program_at_1(state);
   if (program.arguments.empty()) return push_errno(state, EINVAL);
-  std::fflush(stdout);  // what the script printed before comes before what the program prints
+  std::fflush(stdout);  // earlier output of the script must precede the program's output
   Running running;
   if (const int error = start(program, running); error != 0) return push_errno(state, error);
   std::string out, err;

@@ -1,4 +1,4 @@
-// Regular expressions, as the C library has them, with the short names \d \w \s that scripts expect.
+// POSIX regular expressions of the C library, extended by \d and \D.
 #include <regex.h>
 
 #include <array>
@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::size_t kGroups = 10;
 
-// \d and \D are not in the C library; the others are.
+// Replaces \d and \D, which the C library lacks; \w and \s exist there.
 std::string with_digits(std::string_view pattern) {
   std::string out;
   for (std::size_t i = 0; i < pattern.size(); ++i) {
@@ -44,7 +44,7 @@ struct Pattern {
 
 using Groups = std::array<regmatch_t, kGroups>;
 
-// $1, ${1} and $$ in a replacement; $0: all of what was found.
+// Appends a replacement and expands $1, ${1} and $$; $0 is the whole match.
 void add_replacement(std::string& out, std::string_view replacement, std::string_view text, const Groups& groups) {
   for (std::size_t i = 0; i < replacement.size(); ++i) {
     if (replacement[i] != '$' || i + 1 == replacement.size()) {
@@ -68,8 +68,8 @@ void add_replacement(std::string& out, std::string_view replacement, std::string
 
 bool is_inside_character(char c) { return (static_cast<unsigned char>(c) & 0xC0) == 0x80; }
 
-// text, pattern, replacement, case does not matter? -> text; or nil and what is wrong with the pattern. What matches
-// nothing at all does so between characters.
+// text, pattern, replacement, ignore case -> text; or nil and the error of the pattern. An empty match advances by one
+// character.
 int lua_regex_replace(lua_State* state) {
   const std::string_view text = text_at(state, 1), replacement = text_at(state, 3);
   const std::string source = with_digits(text_at(state, 2));
@@ -100,7 +100,7 @@ int lua_regex_replace(lua_State* state) {
     add_replacement(out, replacement, text, groups);
     at = last;
     if (last > first) continue;
-    do {  // nothing was found there: go on behind the next character
+    do {  // after an empty match, continue with the next character
       if (at < text.size()) out += text[at];
       ++at;
     } while (at < text.size() && is_inside_character(text[at]));

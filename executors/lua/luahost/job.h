@@ -1,4 +1,4 @@
-// The job of this process, as the modules see it.
+// The job of this process, for the Lua modules.
 #pragma once
 
 #include <cstdint>
@@ -10,16 +10,17 @@
 
 namespace mycojobs::lua {
 
-// What outlives the script's start. Written before it, and by the handler of SIGTERM.
+// Initializes the state that outlives the start of the script. Must be called before the script; installs the SIGTERM
+// handler.
 void begin_job(JobChannel);
-// The last frames: what the job left in that folder, and `done`.
+// Sends the last frames: the artifacts in the folder, and `done`.
 void finish(const std::string& artifacts, std::uint64_t max_bytes);
 
-void write_to(int fd, std::string_view bytes);  // all of it; what cannot be written is lost
+void write_to(int fd, std::string_view bytes);  // writes all bytes; write errors are ignored
 inline void write_error(std::string_view text) { write_to(2, text); }
 
-// The end of the script: hands over its result, or reports its failure; lets go of the state, then sends the artifacts
-// and `done`. The exit code of the process. Called once, from however deep.
+// Ends the script: sends its result or error, closes the Lua state, then sends the artifacts and `done`. Returns the
+// exit code of the process. May be called at any call depth; only the first call has an effect.
 int end_job(lua_State*, int exit_code);
 
 }  // namespace mycojobs::lua

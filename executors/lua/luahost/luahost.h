@@ -1,11 +1,9 @@
-// Lua 5.4 for one job at a time: warmed once in the zygote, then one fork a job, never reused but by the
-// runs of a warm script (docs/warm.md). Serves the executors sal
-// and osis: the facts of a job say which.
+// Lua 5.4 for one job at a time: the zygote is warmed up once, then forked for each job. A process runs one job, except
+// for the runs of a warm script (docs/warm.md). Serves the executors sal and osis, which the facts of a job name.
 //
 //   zygote: warm_lua() --fork--> job: run_lua_job(channel) --> exit code
 //
-// liblua5.4-c++ is Lua compiled so that its errors are C++ exceptions: what a function of the host holds is let go of
-// whatever happens in it.
+// liblua5.4-c++ raises Lua errors as C++ exceptions, so objects in functions of the host are destroyed on errors.
 #pragma once
 
 #include <string>
@@ -15,16 +13,16 @@
 
 namespace mycojobs {
 
-// Once in a process, before anything else of this header: opens the state, runs the modules that jobs meet, clears the
-// environment of the process. Error internal: one of the modules cannot be loaded.
+// Called once per process, before any other function of this header: opens the Lua state, runs the modules and clears
+// the environment. Error internal: a module cannot be loaded.
 Result<void> warm_lua();
 std::string lua_version();  // "5.4.4"
 
-// In the job's process: reads the request, runs the script with descriptors 0, 1, 2 as its stdio, hands its result
-// back. Returns the exit code, 125 if there was none to read or it could not be laid out. The caller leaves with
-// _exit(). folder: /job, and another one in tests.
+// Called in the job's process: reads the request, runs the script with descriptors 0, 1 and 2 as stdio, and sends the
+// result. Returns the exit code, or 125 if there was no valid request or it could not be prepared. The caller must then
+// call _exit(). folder: /job except in tests.
 int run_lua_job(JobChannel, const std::string& folder = "/job");
-// After run_lua_job(): its script is warm, and another one may be called in this process.
+// True after run_lua_job() if the script is warm and run_lua_job() may be called again in this process.
 bool lua_job_stays();
 
 }  // namespace mycojobs

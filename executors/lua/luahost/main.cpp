@@ -1,5 +1,5 @@
-// mycojobs-luahost: the zygote of jobs in Lua. Started by the launcher; `--version` tries the interpreter and says
-// which.
+// mycojobs-luahost is the zygote of Lua jobs, started by the launcher. `--version` starts the interpreter and prints
+// its version.
 #include <cstdio>
 #include <cstring>
 

@@ -23,14 +23,14 @@
 namespace mycojobs::lua {
 namespace {
 
-// What modules ask of the job itself: its channel, its environment, its time.
+// Functions of the Lua modules for the channel, the environment and the clock of the job.
 int lua_send(lua_State* state) {
   const auto kind = static_cast<FrameKind>(luaL_checkinteger(state, 1));
   lua_pushboolean(state, host_job::send(kind, text_at(state, 2)) ? 1 : 0);
   return 1;
 }
 
-// The reply as JSON; or nil and why there is none.
+// Returns the reply as JSON; or nil and the error.
 int lua_ask(lua_State* state) {
   const std::string_view call = text_at(state, 1);
   if (call.size() > kMaxCallBytes) {
@@ -54,7 +54,7 @@ int lua_cancelled(lua_State* state) {
   return 1;
 }
 
-// Ends early, and returns false, once the job has been asked to end and its script has shown that it looks.
+// Returns false, possibly early, after SIGTERM, if the script has called cancelled().
 int lua_sleep(lua_State* state) {
   const double seconds = std::min(luaL_checknumber(state, 1), 1e9);
   timespec rest{};
@@ -66,7 +66,7 @@ int lua_sleep(lua_State* state) {
   return 1;
 }
 
-// Seconds of a clock that is never set.
+// Returns seconds of the monotonic clock.
 int lua_monotonic(lua_State* state) {
   timespec now{};
   ::clock_gettime(CLOCK_MONOTONIC, &now);
@@ -81,12 +81,12 @@ int lua_setenv(lua_State* state) {
   return 0;
 }
 
-// Of a warm script. A table of texts.
+// Warm scripts only. Argument: a table of texts.
 int lua_renew_environment(lua_State* state) {
   std::map<std::string, std::string> variables;
   luaL_checktype(state, 1, LUA_TTABLE);
   for (lua_pushnil(state); lua_next(state, 1) != 0; lua_pop(state, 1)) {
-    lua_pushvalue(state, -2);  // a number would become a text in the table
+    lua_pushvalue(state, -2);  // text_at() would convert a number in the table itself
     variables.emplace(text_at(state, -1), text_at(state, -2));
     lua_pop(state, 1);
   }
@@ -104,7 +104,7 @@ int lua_write_error(lua_State* state) {
   return 0;
 }
 
-// Lua's heap is not all that the process has: its stack, its libraries' data, what it holds of files.
+// Reserves memory beside Lua's heap: the stack, data of libraries, file buffers.
 int lua_limit_memory(lua_State* state) {
   constexpr std::size_t kBeside = 12U << 20;
   const auto bytes = static_cast<std::size_t>(std::max<lua_Integer>(luaL_checkinteger(state, 1), 0));
@@ -117,7 +117,7 @@ int lua_limit_memory(lua_State* state) {
 void begin_job(JobChannel channel) {
   host_job::begin(channel);
   for (const int fd : {channel.up, channel.down})
-    ::fcntl(fd, F_SETFD, FD_CLOEXEC);  // no program that the script runs speaks for it
+    ::fcntl(fd, F_SETFD, FD_CLOEXEC);  // programs started by the script must not use the channel
   ::signal(SIGPIPE, SIG_IGN);
 }
 
@@ -159,11 +159,11 @@ namespace mycojobs {
 namespace lua {
 namespace {
 
-constexpr int kFrames = 24;  // of the stack, from its inner end, that a traceback shows; as many from the outer one
+constexpr int kFrames = 24;  // maximum number of frames at each end of the stack in a traceback
 
-// The script as it came, for tracebacks; where its artifacts are; what its failure was.
+// State of the script: its text for tracebacks, its folder, and its error.
 struct Script {
-  std::string name;  // as Lua has it, with '=' in front
+  std::string name;  // Lua's chunk name, with '=' in front
   std::string text, folder;
   std::string trace;
   int line = 0;
@@ -199,13 +199,13 @@ void add_frame(const lua_Debug& frame) {
   script.trace += "\n    " + line_of_script(frame.currentline) + "\n";
 }
 
-// The handler of errors: the stack is still there. The script's own frames, the innermost first.
+// Message handler of lua_pcall: records the script's own frames, innermost first, while the stack still exists.
 int read_stack(lua_State* state) {
   script.trace.clear();
   script.line = 0;
   int depth = 0;
   lua_Debug frame{};
-  for (int step = 1 << 20; step > 0; step /= 2) {  // its depth, without walking it frame by frame
+  for (int step = 1 << 20; step > 0; step /= 2) {  // finds the depth without walking each frame
     if (lua_getstack(state, depth + step, &frame) != 0) depth += step;
   }
   for (int level = 0; level <= depth && lua_getstack(state, level, &frame) != 0; ++level) {
@@ -217,10 +217,10 @@ int read_stack(lua_State* state) {
     }
   }
   if (!script.trace.empty()) script.trace.insert(0, "traceback, the innermost call first:\n");
-  return 1;  // the error as it is
+  return 1;  // returns the error unchanged
 }
 
-// Calls a function of job.lua. False: it failed; its error is on the stack.
+// Calls a function of job.lua. Returns false after an error, which is on the stack.
 bool call(lua_State* state, const char* name, int arguments, int results) {
   lua_getfield(state, LUA_REGISTRYINDEX, name);
   lua_insert(state, -arguments - 1);
@@ -240,16 +240,16 @@ void report_plainly(const char* type, const char* message) {
                                        R"(","traceback":"","line":)" + std::to_string(script.line) + "}");
 }
 
-// The error on top of the stack. status: of lua_pcall.
+// Reports the error on top of the stack. status: from lua_pcall.
 void report_failure(lua_State* state, int status) {
-  limit_memory(0);  // what reports it must not fail as the script did; the sandbox still has its limit
+  limit_memory(0);  // reporting must not fail for lack of memory; the sandbox's limit still applies
   if (status == LUA_ERRMEM) {
     lua_settop(state, 0);
     lua_gc(state, LUA_GCCOLLECT);
     if (was_deep()) return report_plainly("Error", "stack overflow: a recursion took all the memory that the job has");
     return report_plainly("MemoryError", "not enough memory: the policy's field memory is the limit");
   }
-  lua_gc(state, LUA_GCSTOP);  // from here on no finalizer runs before close_state()
+  lua_gc(state, LUA_GCSTOP);  // no finalizer runs before close_state()
   if (status == LUA_ERRERR) return report_plainly("Error", "error in error handling (stack overflow)");
   lua_pushlstring(state, script.trace.data(), script.trace.size());
   lua_pushinteger(state, script.line);
@@ -270,8 +270,8 @@ void report_wrong_result(lua_State* state, const std::string& message) {
   host_job::send(FrameKind::error, top_text(state, -2));
 }
 
-// False: it could not be handed back, and why has been reported.
-// arguments: on top of the stack, what a warm script's main has returned.
+// Returns false if the result is invalid, which has been reported. arguments: number of values on top of the stack that
+// main of a warm script returned.
 bool hand_over(lua_State* state, std::string& result, int arguments = 0) {
   if (!call(state, kEncodeResult, arguments, 2)) {
     lua_settop(state, 0);
@@ -313,7 +313,7 @@ int run_script(lua_State* state, const HostRequest& request) {
   return 1;
 }
 
-// What a run says last.
+// Flushes the output and sends the last frames of a run.
 void say_last(int& exit_code, const std::string& result) {
   const bool flushed = std::fflush(nullptr) == 0;
   if (!flushed && exit_code == 0) {
@@ -324,7 +324,7 @@ void say_last(int& exit_code, const std::string& result) {
   finish(script.folder + "/artifacts", script.max_artifact_bytes);
 }
 
-// One run of a warm script: main(job), in the state that the runs before it have left.
+// Runs main(job) of a warm script once, in the state that earlier runs have left.
 int call_main(lua_State* state) {
   script.stays = false;
   lua_settop(state, 0);
@@ -364,9 +364,9 @@ int run_again(lua_State* state, JobChannel channel, const HostRequest& request) 
 
 }  // namespace
 
-// The state goes first: finalizers run and files are written, then what they left is handed over.
+// Closes the state first, so that finalizers run and files are written before the artifacts are sent.
 int end_job(lua_State* state, int exit_code) {
-  if (std::exchange(script.ended, true)) return exit_code;  // a finalizer that leaves with os.exit
+  if (std::exchange(script.ended, true)) return exit_code;  // a finalizer called os.exit
   lua_gc(state, LUA_GCSTOP);
   std::string result;
   if (exit_code == 0 && !hand_over(state, result)) exit_code = 1;
@@ -393,8 +393,8 @@ int run_lua_job(JobChannel channel, const std::string& folder) {
   if (lua::script.warm) return lua::run_again(lua::state(), channel, *request);
   lua::begin_job(channel);
   lua::script.folder = folder;
-  lua::script.text = without_byte_order_mark(request->script);              // as the loader of lua5.4 does with a file
-  if (lua::script.text.starts_with('#')) lua::script.text.insert(0, "--");  // the line of a shell, as lua5.4 has it
+  lua::script.text = without_byte_order_mark(request->script);              // as lua5.4 reads a file
+  if (lua::script.text.starts_with('#')) lua::script.text.insert(0, "--");  // a #! line becomes a comment, as in lua5.4
   lua_State* const state = lua::state();
   const int exit_code = lua::run_script(state, *request);
   return lua::script.warm && exit_code == 0 ? lua::call_main(state) : lua::end_job(state, exit_code);

@@ -12,8 +12,7 @@ namespace {
 
 struct Memory {
   std::size_t used = 0, limit = 0;
-  // The largest stack of a thread of Lua that is being kept: what was refused while there is a deep one was refused to
-  // a recursion without an end.
+  // The largest stack of a Lua thread. If memory is refused while a stack is deep, the cause is an endless recursion.
   void* stack = nullptr;
   std::size_t stack_bytes = 0, candidate_bytes = 0;
   bool refused_to_deep = false;
@@ -22,11 +21,13 @@ struct Memory {
 Memory memory;
 lua_State* the_state = nullptr;
 
-// A stack alone grows like this: to twice its slots, or the most, with five slots beside them that do not double. Since
-// Lua 5.4.6 its block grows; before, it moves into a new one, and the first of a row of such blocks is only remembered.
+// Detects a growing Lua stack by its sizes: the number of slots doubles or reaches the maximum, plus five slots that
+// are not doubled. Since Lua 5.4.6 the block is reallocated; older versions allocate a new block, so the first one is
+// only a candidate.
 bool is_growing_stack(const void* block, std::size_t old_size, std::size_t wanted) {
   constexpr std::size_t kLeast = 65536, kBeside = 5 * 16, kMost = 16 * 1000000 + kBeside;
-  const bool is_new = block == nullptr && old_size == 0;  // of a new block it is the kind, and a stack has none
+  // for a new block, old_size is the kind of the object; a stack has none
+  const bool is_new = block == nullptr && old_size == 0;
   if ((block == nullptr && !is_new) || wanted < kLeast || wanted % 16 != 0) return false;
   const std::size_t before = is_new ? std::exchange(memory.candidate_bytes, wanted) : old_size;
   return wanted - kBeside == 2 * (before - kBeside) || wanted == kMost;
@@ -38,14 +39,14 @@ void* refuse() {
   return nullptr;
 }
 
-// What a block takes of the C library's heap.
+// Returns the memory that a block uses in the C library's heap.
 std::size_t cost(std::size_t size) {
   constexpr std::size_t kLeast = 32, kHead = 8, kStep = 16;
   return size == 0 ? 0 : std::max(kLeast, (size + kHead + kStep - 1) / kStep * kStep);
 }
 
 void* allocate(void*, void* block, std::size_t old_size, std::size_t new_size) {
-  const std::size_t had = block == nullptr ? 0 : old_size;  // for a new block the old size is its kind
+  const std::size_t had = block == nullptr ? 0 : old_size;  // for a new block, old_size is the kind of the object
   const std::size_t used = memory.used - cost(had) + cost(new_size);
   if (new_size > had && memory.limit > 0 && used > memory.limit) return refuse();
   const bool is_stack = is_growing_stack(block, old_size, new_size);
@@ -55,7 +56,7 @@ void* allocate(void*, void* block, std::size_t old_size, std::size_t new_size) {
     memory.stack_bytes = 0;
   }
   if (new_size == 0) {
-    // The process is about to leave: what it shares with the zygote is not written to for the sake of order.
+    // The process is about to exit. Freeing blocks would write to pages that are shared with the zygote.
     if (!memory.closing) std::free(block);
   } else {
     moved = std::realloc(block, new_size);
@@ -69,7 +70,7 @@ void* allocate(void*, void* block, std::size_t old_size, std::size_t new_size) {
   return moved;
 }
 
-// Of finalizers that fail, most of all. A piece of its own with '@' in front is a switch, and there is none here.
+// Prints warnings, mostly of failing finalizers. Control messages start with '@' and are ignored.
 void warn(void*, const char* text, int more) {
   if (text[0] != '@' || more != 0) std::fprintf(stderr, more != 0 ? "%s" : "%s\n", text);
 }
@@ -86,8 +87,8 @@ void open_library(lua_State* state) {
   }
 }
 
-// What modules see as globals: a copy of Lua's own, so that no script can change a function below them. Only _G leads
-// to what scripts see.
+// Pushes the globals of the modules: a copy of Lua's globals, so that scripts cannot replace functions that modules
+// use. Only _G refers to the globals of scripts.
 void push_own_globals(lua_State* state) {
   lua_newtable(state);
   lua_pushglobaltable(state);
@@ -110,7 +111,7 @@ void push_own_globals(lua_State* state) {
   lua_pop(state, 1);
 }
 
-// Runs one module with `host` and what the modules before it returned.
+// Runs one module with the arguments `host` and `loaded`, the results of earlier modules.
 void run_module(lua_State* state, const Module& module, int host, int loaded, int own_globals) {
   const std::string name = std::string("=[") + module.name + "]";
   if (luaL_loadbufferx(state, module.source, std::strlen(module.source), name.c_str(), "t") != LUA_OK) lua_error(state);

@@ -1,20 +1,21 @@
--- What the other modules stand on: errors, checks of arguments, and what the job's policy came to.
--- Every module runs once, before any job, with the table `host` (functions in C++) and what the modules before it
--- returned. Its globals are a copy of Lua's own: a script may replace whatever it can reach. But the methods of texts are
--- in its reach: modules call string.find(text), never text:find().
+-- Base of the other modules: errors, argument checks and the job's policy. Every module runs once, before any job, with
+-- the table `host` (functions in C++) and the results of earlier modules. Its globals are a copy of Lua's globals,
+-- since a script may replace everything that it can reach. A script can reach the methods of strings, so modules call
+-- string.find(text), never text:find().
 local host = ...
 local format, match, find, sub = string.format, string.match, string.find, string.sub
 local floor = math.floor
 
 local kit = {folder = "/job", granted = {exec = false, net = "none", ["fs.read"] = {}, ["fs.write"] = {}, secrets = {}}}
 
--- An error of ours: a table {type, code, message}, readable as text.
+-- Errors of the modules: a table {type, code, message} that converts to text.
 local Error = {__name = "Error", __metatable = false}
 Error.__tostring = function(self) return tostring(rawget(self, "message")) end
 Error.__concat = function(left, right) return tostring(left) .. tostring(right) end
 Error.__index = {type = "Error"}
 
--- Codes: denied, not_found, conflict, invalid, too_large, unavailable, and failed for errors of a program or the system.
+-- Codes: denied, not_found, conflict, invalid, too_large, unavailable, and failed for errors of a program or the
+-- system.
 function kit.new_error(code, message, kind)
   return setmetatable({type = kind or "Error", code = code, message = message}, Error)
 end
@@ -23,7 +24,7 @@ function kit.fail(code, ...)
   error(kit.new_error(code, format(...)), 0)
 end
 
--- grant: as it stands in a policy, `exec = true`.
+-- grant: text of the policy, for example `exec = true`.
 function kit.denied(what, grant)
   error(kit.new_error("denied", what .. " is not granted to this job; to allow: policy: " .. grant, "PolicyError"), 0)
 end
@@ -43,8 +44,8 @@ local function listed(net, place)
   return false
 end
 
--- Returns whether the way leads over the proxy, which judges what is on the list, and says so. The job's own network is
--- reached directly; the host's 127.0.0.1 only if the list names it with the port.
+-- Checks the network policy and returns whether the connection must use the proxy, which enforces the allow-list. The
+-- job's own network is reached directly; the host's 127.0.0.1 only if the list names it with the port.
 function kit.need_net(what, name, port)
   local net = kit.granted.net
   local place = find(name, ":", 1, true) and "[" .. name .. "]:" .. port or name .. ":" .. port
@@ -55,7 +56,7 @@ function kit.need_net(what, name, port)
   return net ~= "loopback" and not own
 end
 
--- The files of the host that a job can be given lie below these; all else is the system, or the job's own.
+-- Folders of the host whose files can be granted. All other files belong to the system or to the job.
 local kGrantable = {"/srv", "/opt", "/home", "/var", "/mnt", "/media", "/data"}
 
 local function below(path, folder)
@@ -82,7 +83,7 @@ function kit.absolute(path)
   return "/" .. table.concat(parts, "/")
 end
 
--- Which grant a path lacks: "fs.read", "fs.write" or nil.
+-- Returns the grant that a path lacks: "fs.read", "fs.write" or nil.
 local function missing_grant(path, writing)
   local granted = kit.granted
   if writing then
@@ -97,12 +98,12 @@ local function folder_of(path)
   return match(path, "^(/[^/]+/.+)/[^/]+$") or path
 end
 
--- After a call of the system on a path failed: raises. name: of the error, "ENOENT".
+-- Raises an error after a failed system call. name: name of the errno, "ENOENT".
 function kit.fail_path(what, path, text, name, writing)
   local full = kit.absolute(path)
   local field = missing_grant(full, writing)
   if field then
-    -- What is no grantable folder stays read-only whatever a policy says.
+    -- Folders that cannot be granted are read-only with any policy.
     if covered(full, kGrantable) then
       kit.denied(format("%s: %s (%s)", what, path, text), format("%s = [%q]", field, folder_of(full)))
     end
@@ -114,14 +115,14 @@ function kit.fail_path(what, path, text, name, writing)
   kit.fail(codes[name] or "failed", "%s: %s: %s", what, path, text)
 end
 
--- A place that the job was not given looks like one that is not there: the error says which.
+-- A path without grant looks like a missing path; raises an error that names the grant.
 function kit.need_read(what, path)
   local full = kit.absolute(path)
   local field = missing_grant(full, false)
   if field then kit.denied(format("%s: %s", what, path), format("%s = [%q]", field, folder_of(full))) end
 end
 
--- Arguments. what: the function's name, for the message.
+-- Argument checks. what: name of the function, for the message.
 local function wrong(what, position, expected, value)
   local got = value == nil and "nothing" or type(value)
   kit.fail("invalid", "%s: argument %d must be %s, not %s", what, position, expected, got)
@@ -160,7 +161,7 @@ function kit.whole(what, position, value, default, least, most)
   return value // 1 | 0
 end
 
--- Of a time to wait, in seconds; 11 days are the most.
+-- A time-out in seconds, limited to 11 days.
 function kit.milliseconds(what, position, value, default)
   return math.min(kit.number(what, position, value, default, 0.001), 1e6) * 1000 // 1 | 0
 end
@@ -171,7 +172,7 @@ function kit.table(what, position, value, default)
   return value
 end
 
--- Options of a call: unknown names are errors.
+-- Options of a call; unknown names are errors.
 function kit.options(what, position, value, known)
   value = kit.table(what, position, value, {})
   for name in next, value do

@@ -1,4 +1,4 @@
--- Files and folders, and what machine this is. Each function raises the error of the system, and which grant is missing.
+-- Files, folders and the type of the machine. Each function raises system errors and names a missing grant.
 local host, modules = ...
 local kit = modules.base
 local find, format, gsub, gmatch, match, sub =
@@ -25,7 +25,7 @@ function files.exist(path)
   return false
 end
 
--- With the folders above it. It may be there already.
+-- Creates a folder and its parents; it may exist.
 function files.mkdir(path)
   path = kit.path("mkdir", 1, path)
   if is_folder(path) then return "directory " .. path .. " is there" end
@@ -48,7 +48,7 @@ local function delete_tree(path)
   end
 end
 
--- A file, a link (not what it leads to), or a folder with all that is in it. It may be missing.
+-- Deletes a file, a link (not its target), or a folder with its contents. The path may be missing.
 function files.delete(path)
   path = kit.path("delete", 1, path)
   if not host.stat(path, true) then
@@ -75,7 +75,8 @@ local function copy_tree(what, from, to)
   end
 end
 
--- A file into a folder that is there keeps its name; a folder's contents go into the folder `to`, which is made.
+-- Copies a file, into `to` under the same name if `to` is a folder; or the contents of a folder into the folder `to`,
+-- which is created.
 function files.copy(from, to)
   from, to = kit.path("copy", 1, from), kit.path("copy", 2, to)
   local found = check("copy", from, false, host.stat(from))
@@ -108,7 +109,7 @@ function files.mv(from, to)
   return format("moved %s to %s", from, to)
 end
 
--- Pattern of a shell: * and ?; of names, or of paths below the folder if there is a '/' in it.
+-- Converts a shell pattern with * and ?. It is matched with names, or with relative paths if it contains '/'.
 local function matcher(pattern)
   local plain = gsub(pattern, "[%^%$%(%)%%%.%[%]%+%-]", "%%%0")
   return "^" .. gsub(gsub(plain, "%*", ".*"), "%?", ".") .. "$"
@@ -119,7 +120,7 @@ local function walk(what, folder, wanted, pattern, found, below, depth)
   if depth > 100 then kit.fail("too_large", "%s: %s: more than 100 folders deep", what, folder) end
   local names, types, code = host.list(folder)
   if not names then
-    if depth > 0 and code == "EACCES" then return end -- one folder below that is closed to the job
+    if depth > 0 and code == "EACCES" then return end -- skip a subfolder that the job may not read
     kit.need_read(what, folder)
     kit.fail_path(what, folder, types, code, false)
   end
@@ -177,7 +178,7 @@ function files.chmod_exec(path)
   return path .. " may be run"
 end
 
--- The path of a program, or "".
+-- Returns the path of a program, or "".
 function files.which(name)
   name = kit.path("which", 1, name)
   if find(name, "/", 1, true) then return host.executable(name) and name or "" end

@@ -1,11 +1,11 @@
--- Git repositories, by the host's git.
+-- Git repositories, with the host's git.
 local host, modules = ...
 local kit, files = modules.base, modules.files
 local find, gsub, match, sub = string.find, string.gsub, string.match, string.sub
 local sort = table.sort
 local git = {}
 
--- A granted folder belongs to another user than the job, and nobody is there to be asked for a password.
+-- Granted folders belong to another user, and there is no terminal for a password prompt.
 local function run_git(what, arguments, folder)
   local words = {"git", "-c", "safe.directory=*", "-c", "core.askPass=true", "-c", "credential.interactive=never"}
   for i = 1, #arguments do words[#words + 1] = arguments[i] end
@@ -29,7 +29,7 @@ function Repo:pull()
   return self
 end
 
--- As it was at the last commit: changes and new files are gone.
+-- Discards all changes and untracked files.
 function Repo:reset()
   run_git("reset", {"reset", "--hard", "--quiet"}, self.folder)
   run_git("reset", {"clean", "-fd", "--quiet"}, self.folder)
@@ -41,7 +41,7 @@ local function has_author(folder)
   return result.success
 end
 
--- Everything that has changed. Without an author of its own in the repository's settings the author is job@localhost.
+-- Commits all changes. If the repository's configuration has no author, the author is job@localhost.
 function Repo:commit(message)
   message = kit.text("commit", 1, message)
   if message == "" then kit.fail("invalid", "commit: the message is empty") end
@@ -60,7 +60,7 @@ function Repo:push()
   return self
 end
 
--- The parts of https://user@server:port/path; nil: it is something else.
+-- Returns server, port and path of https://user@server:port/path; nil for other texts.
 local function split_url(url)
   local scheme, authority, path = match(url, "^(https?)://([^/]+)/+(.+)$")
   if not scheme then return nil end
@@ -69,7 +69,8 @@ local function split_url(url)
   return server, port ~= "" and port or (scheme == "https" and "443" or "80"), path
 end
 
--- Where a repository lies in a tree: its server, account and name; of a folder, the last two parts of its path.
+-- Returns the relative folder of a repository in a tree: server, account and name; or "local" and the last two parts of
+-- a path.
 local function place_of(url)
   local server, _, path = split_url(url)
   if not server then server, path = "local", match(url, "([^/]+/[^/]+)/*$") or url end
@@ -93,7 +94,7 @@ local function clone(what, url, folder)
   return new_repo(folder)
 end
 
--- Without a folder of its own it lies below code/ in the job's folder. What is there is pulled.
+-- Clones into `folder`, by default below code/ in the job's folder. An existing repository is pulled.
 function git.git_clone(url, folder)
   url = kit.text("git_clone", 1, url)
   folder = kit.text("git_clone", 2, folder, kit.folder .. "/code/" .. place_of(url))
@@ -115,7 +116,7 @@ function Tree:list()
   return list
 end
 
--- Repositories whose path below the tree, or whose name, is like the pattern.
+-- Returns the repositories whose relative path or name matches the pattern.
 function Tree:find(pattern)
   local wanted, found = kit.matcher(kit.text("find", 1, pattern)), {}
   for _, path in ipairs(Tree.list(self)) do
@@ -126,7 +127,7 @@ function Tree:find(pattern)
   return found
 end
 
--- One repository: by its address, and then cloned if need be; or by its path or name.
+-- Returns one repository: by its address (cloned if missing), or by its path or name.
 function Tree:get(what)
   what = kit.text("get", 1, what)
   if find(what, "://", 1, true) then

@@ -1,5 +1,5 @@
--- What every script meets: its globals. And the telling of its end: prepare() comes before the script, describe() and
--- encode_result() after it; nothing behind the script may rely on a name that a script can reach.
+-- The globals of a script, and the end of a job: prepare() runs before the script, describe() and encode_result() after
+-- it. Code that runs after the script must not use names that a script can reach.
 local host, modules = ...
 local kit, json = modules.base, modules.json
 local byte, concat, format, find, match, sub =
@@ -11,14 +11,14 @@ local MAX_RETRY = 10 ^ 9 -- seconds; the agent has a limit of its own
 local globals = _G
 local result = {}
 local max_result_bytes = math.huge
-local chunk = "" -- how the script is named in messages of Lua
+local chunk = "" -- chunk name of the script in Lua's messages
 local M = {}
 
 local function is_answer(retry)
   return retry == false or (type(retry) == "number" and retry >= 0 and retry < huge)
 end
 
--- What is no text is reported with the bytes that are not replaced.
+-- Replaces bytes of invalid UTF-8 texts by "?".
 local function clean(text)
   if utf8len(text) then return text end
   return (string.gsub(text, "[\128-\255]", "?"))
@@ -44,8 +44,8 @@ end
 
 local mycojobs = {cancelled = host.cancelled}
 
--- Raises an error that says about another attempt of the job: retry = false, there is to be none; a number, not before
--- so many seconds have passed.
+-- Raises an error that controls the next attempt of the job: retry = false forbids it; a number delays it by that many
+-- seconds.
 function mycojobs.failure(text, options)
   options = kit.options("mycojobs.failure", 2, options, {retry = true})
   local retry = options.retry
@@ -65,14 +65,14 @@ function mycojobs.progress(fraction, text)
   note(kit.text("mycojobs.progress", 2, text, ""), fraction)
 end
 
--- Writes an artifact: a path below mycojobs.artifacts, whose folders are made.
+-- Writes an artifact to a path below mycojobs.artifacts and creates its folders.
 function mycojobs.artifact(name, text)
   name, text = kit.path("mycojobs.artifact", 1, name), kit.text("mycojobs.artifact", 2, text)
   if find("/" .. name .. "/", "/%.*/") then kit.fail("invalid", "mycojobs.artifact: %q is no plain path", name) end
   local path = kit.folder .. "/artifacts"
   for part in string.gmatch(name, "([^/]+)/") do
     path = path .. "/" .. part
-    host.mkdir(path) -- it may be there; if it cannot be, the file cannot be written either
+    host.mkdir(path) -- the folder may exist; other errors are reported when the file is written
   end
   local path_of_file = kit.folder .. "/artifacts/" .. name
   local done, problem, code = host.write_file(path_of_file, text)
@@ -106,7 +106,7 @@ end
 
 -- Before the script.
 
--- pairs() gives each job once, by its name or, if it has none of its own, by its id; looking one up goes by either.
+-- pairs() yields each job once, by name, or by id if it has no name. Lookup accepts both.
 local function make_inputs(results, names)
   names = names or {}
   return setmetatable(results, {__index = function(_, job)
@@ -115,7 +115,7 @@ local function make_inputs(results, names)
   end})
 end
 
--- What a run has of its own, put where the script finds it. Of a warm script not before main is called.
+-- Publishes the data of a run as globals. For a warm script, this happens immediately before main is called.
 local function give_run(facts, inputs_json)
   local job = {deadline = (facts.deadline_unix_ms or 0) / 1000}
   local ours = {granted = true, executor = true, input_names = true, flow = true, warm = true}
@@ -134,7 +134,7 @@ local function give_run(facts, inputs_json)
   return job
 end
 
--- In their place while the module of a warm script runs.
+-- Replaces the data of a run while the module of a warm script is loaded.
 local function bar_run()
   local barred = setmetatable({}, {__index = function()
     kit.fail("invalid", "job, inputs, mycojobs.flow and mycojobs.each are of one run: a warm script asks for them in main(job)")
@@ -144,7 +144,7 @@ local function bar_run()
   rawset(globals, "inputs", barred)
 end
 
-local coming -- of a warm script: what its next run has
+local coming -- warm scripts: data of the next run
 
 
 function M.prepare(facts_json, environment_json, inputs_json, folder)
@@ -177,7 +177,7 @@ function M.prepare(facts_json, environment_json, inputs_json, folder)
   return "=" .. chunk, facts.max_artifact_bytes or 0, facts.warm or false
 end
 
--- Of a warm script: another request for it.
+-- Warm scripts: accepts a further request.
 function M.renew(facts_json, environment_json, inputs_json)
   local facts = kit.from_json(facts_json)
   host.limit_memory(kit.granted.memory or 0)
@@ -187,7 +187,7 @@ function M.renew(facts_json, environment_json, inputs_json)
   coming = {facts, inputs_json}
 end
 
--- Of a warm script, before each of its runs. Its main and what that is called with; or nil, if it has none.
+-- Warm scripts: called before each run. Returns main and its argument, or nil if there is no main.
 function M.begin_run()
   local main = rawget(globals, "main")
   local job = give_run(coming[1], coming[2])
@@ -199,10 +199,10 @@ end
 
 -- After the script.
 
--- The type, message and line of what a script raised; line: where the stack says that it was.
+-- Returns the type, message and line of a script's error. line: innermost line on the stack.
 local function read_error(value, line)
   if type(value) == "string" then
-    -- Each coroutine that an error passes puts the place where it was resumed in front; the last one is the error's own.
+    -- Each coroutine that an error passes prepends its position; the last position is the error's own.
     local head = chunk .. ":"
     while sub(value, 1, #head) == head do
       local number, behind = match(value, "^(%d+): ()", #head + 1)
@@ -223,9 +223,9 @@ local function read_error(value, line)
   return "Error", fine and text or "<its text cannot be made>", line
 end
 
--- kind: of a failure that is not the script's own error, such as SyntaxError; nil: read it from the value. A ResultError
--- forbids another attempt, which would do the work of the job again and hand back the same.
--- Returns the payload of the error frame, and what stderr shows.
+-- kind: type of an error that the script did not raise, such as SyntaxError; nil: read from the value. A ResultError
+-- forbids a retry, which would repeat the work and return the same result. Returns the payload of the error frame, and
+-- the text for stderr.
 function M.describe(value, trace, line, kind)
   local own, message
   local forbids_retry = kind == "ResultError"
@@ -243,15 +243,15 @@ function M.describe(value, trace, line, kind)
   return kit.to_json("error", report), shown
 end
 
--- As much of a text as still shows that it is too large.
+-- Cuts a text so that it is still recognized as too large.
 local function cut(text, most)
   if #text <= most then return text end
   while inside_character(text, most + 1) do most = most + 1 end
   return sub(text, 1, most)
 end
 
--- Returns the payload of the result frame, or nil and what is wrong. The agent refuses a result over its limit: of such
--- a one only so much is made that it is over.
+-- Returns the payload of the result frame, or nil and the error. The agent rejects a result over its limit; in that
+-- case only enough entries to exceed the limit are encoded.
 local function encode(values)
   if type(values) ~= "table" then
     return nil, format("result is a %s, not a table: hand a value back as result.NAME = VALUE, and give a variable of "
@@ -266,12 +266,12 @@ local function encode(values)
     local fine, text, typed = true, value, type(value) ~= "string"
     local prefix = format('result["%s"]', shorten(key, 200))
     if typed then fine, text = pcall(kit.result_json, prefix, value) end
-    if not fine and type(text) == "string" then error(text, 0) end -- no memory
+    if not fine and type(text) == "string" then error(text, 0) end -- out of memory
     if not fine then return nil, tostring(text) end
     if not utf8len(text) then return nil, prefix .. ": holds bytes that are not text" end
     key = cut(key, left + 1)
     left = left - #key - #text
-    -- What is cut is JSON no more, and refused for its size.
+    -- A cut value is no longer JSON, and is rejected for its size.
     entries[key] = typed and left >= 0 and {text} or cut(text, left + #key + #text + 1)
     if left < 0 then
       note(format("%s: with it the result is over %d bytes", prefix, max_result_bytes))
@@ -281,8 +281,8 @@ local function encode(values)
   return kit.to_json("result", entries)
 end
 
--- Returns what encode() returns. A script that has never used the table that it was given may have a global `result` of
--- its own: if that one cannot be handed over, the job has no result and a warning.
+-- Returns the values of encode(). A script that never used the given table may have an unrelated global `result`: if
+-- that value is invalid, the job finishes without a result and with a warning.
 function M.encode_result(returned)
   if returned ~= nil and type(returned) ~= "table" then
     return nil, format("main(job) has returned a %s: return a table, which is the result, or nothing", type(returned))

@@ -1,5 +1,5 @@
--- JSON. Objects are tables with text keys; arrays are tables with the keys 1..n, marked when they were read (so that an
--- empty one stays one). null is json.null.
+-- JSON. Objects are tables with text keys. Arrays are tables with the keys 1..n; decoded arrays are marked, so that
+-- empty arrays are preserved. null is json.null.
 local host, modules = ...
 local kit = modules.base
 local type, rawget, rawlen, next, setmetatable, tostring = type, rawget, rawlen, next, setmetatable, tostring
@@ -8,12 +8,12 @@ local byte, char, format, gsub, match, sub =
 local concat, mathtype, tonumber, utf8char, utf8len = table.concat, math.type, tonumber, utf8.char, utf8.len
 local error, pcall, rawequal = error, pcall, rawequal
 
-local MAX_DEPTH, MAX_RESULT_DEPTH = 100, 48 -- the latter: an answer that it stands in may have 64
+local MAX_DEPTH, MAX_RESULT_DEPTH = 100, 48 -- for results, since replies that contain a result may have depth 64
 local Array = {__name = "json.array", __metatable = "json.array"}
 local null = setmetatable({}, {__name = "json.null", __tostring = function() return "null" end,
     __metatable = "json.null",
                                __newindex = function() error("json.null cannot be changed", 2) end})
--- The mark of an array is known by this table and not by its metatable, which a script could give to anything.
+-- Arrays are recognized by this table, not by their metatable, which a script could set on any table.
 local marked = setmetatable({}, {__mode = "k"})
 
 local function array(values)
@@ -28,7 +28,7 @@ for code = 0, 31 do
   ESCAPES[char(code)] = ESCAPES[char(code)] or format("\\u%04x", code)
 end
 
--- Errors are plain text here; whoever calls puts its own name in front.
+-- Errors are plain texts; the caller prepends its name.
 local function problem(text) error({json = text}, 0) end
 
 local function quote(text)
@@ -36,7 +36,7 @@ local function quote(text)
   return '"' .. gsub(text, '[%c"\\]', ESCAPES) .. '"'
 end
 
--- How many values an array has; nil: it is an object.
+-- Returns the length of an array, or nil for an object.
 local function count(value)
   local length = rawlen(value)
   if length == 0 then return marked[value] and next(value) == nil and 0 or nil end
@@ -208,7 +208,7 @@ read = function(text, at, depth)
   return read_number(text, at)
 end
 
--- prefix: what stands in front of the message of an error.
+-- prefix: prepended to error messages.
 local function guarded(prefix, action, ...)
   local fine, value = pcall(action, ...)
   if fine then return value end
@@ -234,7 +234,7 @@ function json.array(values) return array(kit.table("json.array", 1, values, {}))
 function json.encode(value) return guarded("json.encode", encode, value) end
 function json.decode(text) return guarded("json.decode", decode, kit.text("json.decode", 1, text)) end
 
--- Not for scripts.
+-- Functions for modules, not for scripts.
 function kit.to_json(prefix, value) return guarded(prefix, encode, value) end
 function kit.result_json(prefix, value) return guarded(prefix, encode, value, MAX_DEPTH - MAX_RESULT_DEPTH) end
 kit.from_json = decode

@@ -53,7 +53,7 @@ local function ask(what, api, method, path, body, seconds)
   return net.http{url = api .. "/api/v1" .. path, method = method, body = body, timeout = seconds or 30}, api
 end
 
--- Answers of the daemon: 2xx with JSON, 204 without anything.
+-- Responses of the daemon: 2xx with JSON, or 204 without a body.
 local function result_of(what, api, answer)
   if not answer.success then
     local code = answer.status == 404 and "not_found" or (answer.status == 409 and "conflict" or "failed")
@@ -68,7 +68,7 @@ local function call(what, api, method, path, body)
   return result_of(what, place, answer)
 end
 
--- A message with its topic and payload as text; nil if there is none.
+-- Decodes the topic and payload of a message; nil if there is no message.
 local function decoded(message)
   if type(message) ~= "table" then return nil end
   for _, field in next, {"topic", "payload"} do
@@ -95,8 +95,8 @@ function mycelium.list_fallback_routes(api)
   return call("mycelium_list_fallback_routes", api, "GET", "/admin/routes/fallback")
 end
 
--- destination: an address of the overlay network, or a public key (64 hexadecimal digits). Returns the id of the message;
--- with reply_seconds the reply, whose absence after that time is an error.
+-- destination: an address of the overlay network, or a public key (64 hexadecimal digits). Returns the id of the
+-- message; with reply_seconds, returns the reply, or raises an error if none arrives in that time.
 function mycelium.send_message(api, destination, topic, message, reply_seconds)
   local what = "mycelium_send_message"
   destination = kit.text(what, 2, destination)
@@ -116,8 +116,8 @@ end
 
 local SHORTEST_PAUSE, LONGEST_PAUSE = 0.01, 0.25 -- seconds between two polls
 
--- One message with its topic and payload as text; nil if none came in that time, or the job is asked to end. A call that
--- waits holds the only lock of the daemon, so that all its other users wait: each poll returns at once.
+-- Returns one message with its topic and payload as text; nil after the time-out or if the job is asked to end. A
+-- blocking call would hold the daemon's only lock and block all other clients, so each poll returns immediately.
 function mycelium.receive_messages(api, topic, seconds)
   local what = "mycelium_receive_messages"
   topic = kit.text(what, 2, topic, "")

@@ -1,4 +1,4 @@
--- TCP and HTTP. What is not the job's own network leads over its proxy, which holds the list of the policy's `net`.
+-- TCP and HTTP. Connections to other hosts use the job's proxy, which enforces the allow-list in the policy's `net`.
 local host, modules = ...
 local kit, files = modules.base, modules.files
 local find, format, gsub, lower, match, sub, upper =
@@ -11,7 +11,7 @@ local MAX_BODY = 8 << 20
 
 local Connection = {__name = "connection", __metatable = false}
 Connection.__index = Connection
-local sockets = setmetatable({}, {__mode = "k"}) -- what a script cannot reach of a connection
+local sockets = setmetatable({}, {__mode = "k"}) -- sockets of connections, hidden from scripts
 local rests = setmetatable({}, {__mode = "k"})
 
 local function check(self, what, done, text, name)
@@ -42,7 +42,7 @@ local function take(self, count)
   return bytes
 end
 
--- Exactly so many bytes; without a number, what comes next. nil at the end.
+-- Returns exactly `count` bytes; without `count`, the next available bytes. nil at the end.
 function Connection:receive(count)
   count = count and kit.whole("receive", 1, count, nil, 1, MAX_BODY)
   while #rests[self] < (count or 1) do
@@ -55,7 +55,7 @@ function Connection:receive(count)
   return take(self, count or #rests[self])
 end
 
--- Without its end, which is "\n" or "\r\n". nil at the end.
+-- Returns a line without its "\n" or "\r\n". nil at the end.
 function Connection:read_line()
   local from = 1
   while true do
@@ -112,7 +112,7 @@ function net.connect(name, port, options)
   return open("connect", name, port, kit.milliseconds("connect: timeout", 3, options.timeout, TIMEOUT))
 end
 
--- Whether somebody listens there. A place that the policy does not allow is an error, not a no.
+-- Returns whether a server accepts connections. A place that the policy does not allow is an error, not false.
 function net.tcp_check(name, port)
   name, port = place_of("tcp_check", name, port)
   local fine, got = pcall(open, "tcp_check", name, port, 5000)
@@ -148,7 +148,7 @@ local function header_lines(what, headers)
 end
 
 -- {url, method, headers, body, timeout, file, redirects} -> {status, body, headers, success}; body: text, or a table
--- that becomes JSON. Raises if there was no answer; a status of 400 and more is an answer.
+-- that is encoded as JSON. Raises an error without a response; a status of 400 or more is a response.
 local function http(what, request)
   request = kit.options(what, 1, request, {url = 1, method = 1, headers = 1, body = 1, timeout = 1, file = 1,
       redirects = 1, max_bytes = 1})
@@ -156,7 +156,7 @@ local function http(what, request)
   if find(url, "[%s%c]") then kit.fail("invalid", "%s: %q has blanks in it", what, url) end
   local name, port = split_url(what, url)
   local by_proxy = kit.need_net(what, name, port)
-  if request.file then files.file_write(request.file, "") end -- says what is wrong with it
+  if request.file then files.file_write(request.file, "") end -- raises an error if the file cannot be written
   local shown = gsub(url, "//[^/@]*@", "//***@")
   local headers, body = header_lines(what, request.headers), request.body
   if type(body) == "table" then
@@ -171,7 +171,7 @@ local function http(what, request)
     redirects = kit.whole(what .. ": redirects", 1, request.redirects, 10, 0, 50),
     max_bytes = kit.whole(what .. ": max_bytes", 1, request.max_bytes, request.file and 1 << 40 or MAX_BODY, 1,
         1 << 40)}
-  -- The proxy says in its status line why it refuses.
+  -- The proxy's status line contains the reason of a refusal.
   local number, refusal = match(status and line or got or "", "^HTTP/[%d.]+ (%d+) mycojobs: (.*)$")
   if refusal then kit.fail(number == "403" and "denied" or "unavailable", "%s: %s: %s", what, shown, refusal) end
   if not status then kit.fail("unavailable", "%s: %s: %s", what, shown, text) end
@@ -197,7 +197,7 @@ function net.http_check(url)
 end
 function net.http_status(url) return with("http_status", url, {timeout = 10}, {}).status end
 
--- Into a file. least: kilobytes that it has at least; what is smaller is an error.
+-- Downloads to a file. least: minimum size in KiB; a smaller file is an error.
 function files.download_file(url, path, least)
   url, path = kit.text("download_file", 1, url), kit.path("download_file", 2, path)
   least = kit.number("download_file", 3, least, 0, 0)
@@ -219,7 +219,7 @@ end
 local ARCHIVES = {{"%.tar%.gz$", "-xzf"}, {"%.tgz$", "-xzf"}, {"%.tar%.bz2$", "-xjf"}, {"%.tar%.xz$", "-xJf"},
     {"%.tar$", "-xf"}}
 
--- Into a folder; an archive is unpacked there, by the host's tar or unzip.
+-- Downloads to a folder; an archive is unpacked there with the host's tar or unzip.
 function files.download(url, folder, least)
   url, folder = kit.text("download", 1, url), kit.path("download", 2, folder)
   local name = match(gsub(url, "[?#].*$", ""), "([^/]+)/*$") or "download"

@@ -1,4 +1,4 @@
--- The object store of the job's context. The script never reaches the store: each call goes to the agent and back.
+-- The object store of the job's context. Each call is sent to the agent; the script has no connection to the store.
 local host, modules = ...
 local kit, json = modules.base, modules.json
 local find, format = string.find, string.format
@@ -26,7 +26,7 @@ local function ask(method, params)
   return answer.result
 end
 
--- The place of a kind: what each of its calls has in front.
+-- Kind and namespace of each kind object, which all calls contain.
 local places = setmetatable({}, {__mode = "k"})
 local function params_of(self, more)
   local place = places[self]
@@ -36,7 +36,7 @@ local function params_of(self, more)
   return more
 end
 
--- An object as scripts have it: what was stored, and id, version, created_ms, updated_ms.
+-- Converts a row to a script's object: the stored fields, and id, version, created_ms, updated_ms.
 local function as_object(row)
   local object = row.object
   if type(object) ~= "table" then object = {} end
@@ -46,8 +46,8 @@ local function as_object(row)
   return object
 end
 
--- What is stored of it: an object that was got may be put again as it is, and is then checked against the version that
--- was got.
+-- Converts an object to the parameters of put. An object from get() may be stored unchanged: its version is then
+-- checked.
 local function to_put(self, what, object, options)
   options = kit.options(what, 2, options, {version = true})
   if kit.is_array(kit.table(what, 1, object)) then
@@ -78,7 +78,7 @@ end
 local Kind = {__name = "kind", __metatable = false}
 Kind.__index = Kind
 
--- Returns a copy with id, version and times. options: {version = n}; 0: there is none yet.
+-- Returns a copy with id, version and times. options: {version = n}; 0: the object must not exist.
 function Kind:put(object, options)
   local params = to_put(self, "put", object, options)
   local row = ask("osis.put", params)
@@ -93,7 +93,7 @@ function Kind:get(id)
   error(row, 0)
 end
 
--- True; false if there was none.
+-- Returns true; false if the object did not exist.
 function Kind:delete(id, options)
   local fine, problem = pcall(ask, "osis.delete", to_delete(self, "delete", id, options))
   if fine then return true end
@@ -103,7 +103,7 @@ end
 
 function Kind:count() return ask("osis.count", params_of(self)).count end
 
--- An iterator over all pages of a method: for object in ... do.
+-- Returns an iterator over all pages of a method: for object in ... do.
 local function pages(self, method, fields, options)
   options = kit.options(method, 2, options, {limit = true, after = true, page = true})
   local left = options.limit and kit.whole(method .. ": limit", 2, options.limit, nil, 1, 1 << 53) or math.huge
@@ -134,7 +134,7 @@ local function split(options, known)
   return fields, rest
 end
 
--- find("email", "x@example.org"), find{field = "age", min = 18, max = 30}: an iterator, as of list.
+-- find("email", "x@example.org") or find{field = "age", min = 18, max = 30}: returns an iterator like list().
 function Kind:find(field, value, options)
   if type(field) == "table" then
     local fields, rest = split(field, {field = true, value = true, min = true, max = true})
@@ -158,7 +158,7 @@ local function names_of(what, value)
   return names
 end
 
--- index: fields for find; text: fields for search. Without both nothing is declared: what is stored stays as it is.
+-- index: fields for find; text: fields for search. Without both, existing declarations stay unchanged.
 function osis.kind(name, options)
   options = kit.options("osis.kind", 2, options, {namespace = true, index = true, text = true})
   local kind = setmetatable({name = kit.text("osis.kind", 1, name)}, Kind)
@@ -186,14 +186,14 @@ end
 
 function Transaction:put(kind, object, options) return add(self, "put", to_put(kind, "put", object, options)) end
 function Transaction:delete(kind, id, options) return add(self, "delete", to_delete(kind, "delete", id, options)) end
--- The whole fails with conflict if the object has another version by then; 0: if there is one.
+-- The transaction fails with conflict if the object has another version. version 0: the object must not exist.
 function Transaction:check(kind, id, version)
   return add(self, "check", params_of(kind, {id = kit.text("check", 2, id), version = kit.whole("check", 3, version,
       nil, 0, 1 << 53)}))
 end
 
--- All of it or nothing. Gathers what the function asks for, then sends it at once; reads in between see the state before.
--- Returns a list: for each operation {id, version, ...}.
+-- Runs an atomic transaction. Collects the operations of the function, then sends them together; reads in between
+-- return the previous state. Returns a list with {id, version, ...} for each operation.
 function osis.transaction(action)
   if type(action) ~= "function" then
     kit.fail("invalid", "osis.transaction: argument 1 must be a function, not %s", type(action))

@@ -5,7 +5,8 @@ local find, format, gsub, match = string.find, string.format, string.gsub, strin
 local concat = table.concat
 local process = {}
 
--- words: the command and its arguments. what: who runs it, for messages. Raises if it cannot be started.
+-- words: the command and its arguments. what: name of the calling function, for messages. Raises an error if the
+-- program cannot be started.
 function kit.run_words(what, words, options)
   kit.need_exec(what)
   local request = {input = options.input, folder = options.folder, echo = options.echo}
@@ -38,7 +39,7 @@ function kit.check_success(what, shown, result)
   error(failure, 0)
 end
 
--- run("ls -l"):silent():execute() in a shell; run{"ls", "-l"}:execute() without one.
+-- run("ls -l"):silent():execute() uses a shell; run{"ls", "-l"}:execute() does not.
 local Run = {}
 Run.__index = Run
 
@@ -51,7 +52,7 @@ local function new_run(command)
   end
   command = kit.text("run", 1, command)
   if not find(command, "%S") then kit.fail("invalid", "run: the command is empty") end
-  -- Several lines are a script: it ends at the first command that fails.
+  -- Several lines are a script, which ends at the first command that fails.
   local flags = find(match(command, "^%s*(.-)%s*$"), "\n", 1, true) and "-ec" or "-c"
   return setmetatable({words = {"/bin/sh", flags, command},
       shown = gsub(match(command, "^%s*([^\n]*)"), "(.)%s+$", "%1"),
@@ -87,13 +88,13 @@ function process.run_with_options(command, options)
 end
 process.which = files.which
 
--- The processes of the job, and no others: a job has a process namespace of its own. One that is just executing a
--- program has no command for a moment: it is read again. What has none for longer is a zombie, or has cleared it.
+-- Reads a process of the job; other processes are invisible in its PID namespace. During exec(2), a process briefly has
+-- an empty command line, so it is read again. A process whose command line stays empty is a zombie or has cleared it.
 local function read_process(pid)
   local status, words
   for try = 1, 20 do
     status = host.read_file("/proc/" .. pid .. "/status")
-    if not status then return nil end -- it has ended
+    if not status then return nil end -- the process has ended
     words = gsub(host.read_file("/proc/" .. pid .. "/cmdline") or "", "%z", " ")
     if words ~= "" or match(status, "State:%s*Z") then break end
     host.sleep(0.001)
@@ -124,7 +125,7 @@ function process.process_get(pattern)
   return list[1]
 end
 
--- TERM for what is like the pattern; never for the script itself and the first process of the job.
+-- Sends SIGTERM to matching processes, except the script itself and the first process of the job.
 function process.kill(pattern)
   pattern = kit.text("kill", 1, pattern)
   if pattern == "" then kit.fail("invalid", "kill: the pattern is empty") end
@@ -135,7 +136,7 @@ function process.kill(pattern)
   return count == 0 and "no process is like " .. pattern or format("asked %d processes to end", count)
 end
 
--- Needs a program of the host.
+-- Requires rsync on the host.
 function files.rsync(from, to)
   from, to = kit.path("rsync", 1, from), kit.path("rsync", 2, to)
   local result = kit.run_words("rsync", {"rsync", "-a", "--delete", "--", from, to}, {})

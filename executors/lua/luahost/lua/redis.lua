@@ -1,4 +1,5 @@
--- A client of Redis. Its address: redis.connect("redis://user:password@host:port/0"), or REDIS_URL of the environment.
+-- A Redis client: redis.connect("redis://user:password@host:port/0"), or functions that use REDIS_URL of the
+-- environment.
 local host, modules = ...
 local kit, net = modules.base, modules.net
 local find, format, gsub, match, sub, upper =
@@ -13,7 +14,7 @@ local function line_of(connection)
   return sub(line, 1, 1), sub(line, 2)
 end
 
--- One value of RESP 2. A refusal comes as a table {refused = text}: it may stand within a list.
+-- Reads one value of RESP 2. An error reply is a table {refused = text}, since it may be part of a list.
 local function read_value(connection, depth)
   local kind, rest = line_of(connection)
   if kind == "+" then return rest end
@@ -85,7 +86,8 @@ function redis.connect(url)
                        database = database ~= "" and database or "0"}, Client)
 end
 
--- Any command; nothing is asked twice: whether it was done before the connection broke is not known.
+-- Sends any command. Commands are not retried, since it is unknown whether the server executed the command before a
+-- failure.
 function Client:command(...)
   local connection = open(self)
   local fine, value = pcall(ask, connection, ...)
@@ -119,7 +121,7 @@ for _, name in next, PLAIN do
   Client[name] = function(self, ...) return self:command(command, ...) end
 end
 
--- The same as functions redis_get and so on, of the address in REDIS_URL.
+-- The same commands as functions (redis_get and so on), for the address in REDIS_URL.
 local standard
 local function default_client()
   if not standard then standard = redis.connect(host.getenv("REDIS_URL") or "redis://127.0.0.1:6379") end

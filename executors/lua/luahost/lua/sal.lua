@@ -1,4 +1,4 @@
--- The names of the System Abstraction Layer, as globals and in tables.
+-- Publishes the names of the System Abstraction Layer as globals and in tables.
 local host, modules = ...
 local kit = modules.base
 local files, process, git, redis, text, net, mycelium =

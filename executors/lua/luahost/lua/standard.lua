@@ -1,4 +1,5 @@
--- Lua's own library as a job has it: no bytecode, no modules in C, no grip on the host by debug, programs by grant.
+-- Lua's standard library for jobs: no bytecode, no C modules, no access to the host by debug, programs only with a
+-- grant.
 local host, modules = ...
 local kit = modules.base
 local find, gsub = string.find, string.gsub
@@ -25,7 +26,7 @@ local function do_file(name)
   return chunk()
 end
 
--- Modules are Lua files beside the script, or below a granted folder that package.path names.
+-- Modules are Lua files beside the script, or below a granted folder in package.path.
 local package = {path = "./?.lua;./?/init.lua", loaded = {}, preload = {}, config = "/\n;\n?\n!\n-\n"}
 
 function package.searchpath(name, path)
@@ -59,14 +60,14 @@ local function require(name)
   return package.loaded[name], where
 end
 
--- Without the functions themselves: the host's are none of a script's business.
+-- Returns no function values, since scripts must not receive functions of the host.
 local function read_info(where, what)
   if type(where) == "number" then where = where + 1 end
   local info = getinfo(where, (gsub(kit.text("debug.getinfo", 2, what, "nSltur"), "[fL]", "")))
   return info
 end
 
--- As it is, but the error names what a grant would open.
+-- Like io.open, but the error names the missing grant.
 local function open_file(path, mode)
   local file, problem, code = open(path, mode)
   if file or type(path) ~= "string" then return file, problem, code end
@@ -96,7 +97,7 @@ end
 
 close_standard()
 
--- In the job, once its policy is known.
+-- Called in the job, after its policy is known.
 function kit.open_standard()
   for _, name in next, {"json", "mycojobs"} do package.loaded[name] = globals[name] end
   if kit.granted.exec then return end

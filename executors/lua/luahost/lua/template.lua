@@ -1,4 +1,4 @@
--- Templates: {{ value }}, {% if %}, {% for %}, {# comment #}; filters behind '|'. The part of Tera that scripts use.
+-- Templates: {{ value }}, {% if %}, {% for %}, {# comment #}, and filters after '|'. A frequently used subset of Tera.
 local host, modules = ...
 local kit, text = modules.base, modules.text
 local find, format, gsub, lower, match, sub, upper =
@@ -87,7 +87,8 @@ function Reader:filtered()
     if self:peek() == "(" then
       self:take()
       while self:peek() ~= ")" do
-        if self.words[self.at + 1] == "=" then self.at = self.at + 2 end -- Tera names them: default(value="x")
+        -- Tera has named arguments: default(value="x")
+        if self.words[self.at + 1] == "=" then self.at = self.at + 2 end
         arguments[#arguments + 1] = self:literal()
         if self:peek() ~= ")" then self:take(",") end
       end
@@ -126,7 +127,7 @@ function Reader:comparison()
   return compare(left, right)
 end
 
--- `and` binds closer than `or`.
+-- `and` has a higher precedence than `or`.
 function Reader:conjunction()
   local value = self:comparison()
   while self:peek() == "and" do
@@ -154,7 +155,7 @@ local function evaluate(code, names, line)
   return value
 end
 
--- A template as a tree: {kind, code, line, parts..., otherwise}.
+-- Parses a template to a tree of nodes {kind, code, line, parts..., otherwise}.
 local function parse(source)
   local root = {kind = "root", parts = {}}
   local open, at, line = {root}, 1, 1

@@ -1,4 +1,4 @@
--- Text: indentation, names, replacements, templates.
+-- Text functions: indentation, names, replacements, templates.
 local host, modules = ...
 local kit = modules.base
 local find, gsub, gmatch, lower, match, sub =
@@ -6,7 +6,7 @@ local find, gsub, gmatch, lower, match, sub =
 local concat = table.concat
 local text = {}
 
--- Takes away the indentation that all lines have in common; lines of nothing but blanks become empty.
+-- Removes the common indentation of all lines; blank lines become empty.
 function text.dedent(value)
   local lines, common = {}, nil
   for line in gmatch(kit.text("dedent", 1, value) .. "\n", "(.-)\n") do
@@ -32,13 +32,14 @@ function text.prefix(value, head)
   return concat(lines, "\n")
 end
 
--- A name for a file: small letters, digits, '_' and '.'; anything else becomes one '_', letters of other scripts nothing.
+-- Returns a file name: lower-case letters, digits, '_' and '.'. Each run of other ASCII characters becomes one '_';
+-- other characters are removed.
 function text.name_fix(value)
   local name = gsub(lower(kit.text("name_fix", 1, value)), "[\128-\255]", "")
   return (gsub(gsub(name, "[^%w._]", "_"), "_+", "_"))
 end
 
--- The same for the last part of a path; its folders stay as they are.
+-- Applies name_fix to the last part of a path.
 function text.path_fix(value)
   local folder, name = match(kit.text("path_fix", 1, value), "^(.-)([^/]*)$")
   return folder .. (name == "" and "" or text.name_fix(name))
@@ -69,7 +70,7 @@ end
 function Builder:and_()
   local step = self.current
   if not step.pattern or step.pattern == "" then kit.fail("invalid", "replacer: a replacement without a pattern") end
-  -- What is to be taken as it stands is a regular expression that says so, if the case does not matter.
+  -- A literal pattern that ignores case is implemented as an escaped regular expression.
   if step.case_insensitive and not step.regex then
     step.pattern, step.regex = gsub(step.pattern, "[%^%$%(%)%.%[%]%*%+%?%{%}|\\]", "\\%0"), true
     step.replacement = gsub(step.replacement or "", "%$", "$$")
@@ -83,7 +84,7 @@ function Builder:build()
   if next(self.current) ~= nil or #self.steps == 0 then Builder.and_(self) end
   local steps = self.steps
   for i = 1, #steps do
-    if steps[i].regex then Replacer.replace({steps = {steps[i]}}, "") end -- says now what is wrong with it
+    if steps[i].regex then Replacer.replace({steps = {steps[i]}}, "") end -- reports an invalid pattern early
   end
   return setmetatable({steps = steps}, Replacer)
 end
