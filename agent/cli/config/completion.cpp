@@ -8,7 +8,7 @@
 namespace mycojobs {
 namespace {
 
-// The words that may follow a command: "job" -> "list show logs".
+// Returns the words that may follow each command prefix: "job" -> "list show logs".
 std::map<std::string, std::set<std::string>> subcommands_of(const Commands& commands) {
   std::map<std::string, std::set<std::string>> words;
   for (const auto& row : commands) {
@@ -31,9 +31,9 @@ std::string joined(const std::set<std::string>& words, std::string_view separato
   return out;
 }
 
-// Words of the line are walked to find the command; then the word before the cursor decides: a flag that wants a value,
-// a flag, a subcommand, or the first argument. With nothing to offer bash falls back to file names. The line is split
-// anew: bash takes the colon of an id for a break.
+// The script finds the command from the words of the line. The word before the cursor then selects the candidates:
+// values of a flag, flags, subcommands, or the first argument. Without candidates bash offers file names. The script
+// splits the line itself, because bash treats the colon of an id as a word break.
 constexpr std::string_view kBash = R"bash(# Completion of mycojobs for bash, made by `mycojobs completion bash`.
 # Of what strangers have named, plain words alone: compgen expands what stands in its list of words.
 _mycojobs_listed() {
@@ -82,7 +82,7 @@ _mycojobs() {
 complete -o default -F _mycojobs mycojobs
 )bash";
 
-// The same walk over the line. Words are given to compadd, which expands nothing in them.
+// Uses the same algorithm. The words are passed to compadd, which does not expand them.
 constexpr std::string_view kZsh = R"zsh(#compdef mycojobs
 # Completion of mycojobs for zsh, made by `mycojobs completion zsh`.
 _mycojobs() {
@@ -121,7 +121,7 @@ _mycojobs() {
 if [[ "${funcstack[1]-}" == _mycojobs ]]; then _mycojobs "$@"; elif (( $+functions[compdef] )); then compdef _mycojobs mycojobs; fi
 )zsh";
 
-// In single quotes, for zsh.
+// Quotes a text for zsh.
 std::string zsh_word(std::string_view text) {
   std::string out = "'";
   for (char c : text) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
@@ -182,7 +182,7 @@ std::string bash_completion(const Commands& commands) {
 
 namespace {
 
-// What follows "job ", each with its help: "list:list jobs". Of a noun there is none.
+// Returns the words after a prefix such as "job", with their help: "list:list jobs". Nouns have no help.
 std::string described(const Commands& commands, const std::string& path, const std::set<std::string>& next) {
   std::string out;
   for (const std::string& word : next) {

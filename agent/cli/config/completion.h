@@ -1,4 +1,4 @@
-// Completion for shells, generated from the tables of commands and options.
+// Shell completion scripts, generated from the tables of commands and options.
 #pragma once
 
 #include <string>
@@ -9,26 +9,27 @@ namespace mycojobs {
 
 struct CommandOption {
   std::string flag;     // "--lease"
-  bool value = false;   // a value follows
-  std::string choices;  // the words it may be, separated by blanks; empty with a value: a file name is offered
+  bool value = false;   // true: a value follows
+  std::string choices;  // allowed values, separated by spaces; empty with a value: file names are offered
 };
 
 struct CommandRow {
   std::string name;  // "run", "job", "job list"
   std::string help;
   std::vector<CommandOption> options;  // without --help, which every command has
-  // What its first argument may be: words, separated by blanks; or what `mycojobs complete` has under this word.
+  // Candidates for the first argument: fixed words, separated by spaces, or an argument for `mycojobs complete`.
   std::string argument_words = {}, argument_from = {};
 };
 using Commands = std::vector<CommandRow>;
 
-// The rows of the options table that this command takes, and --config.
+// Returns the options of this command, and --config.
 std::vector<CommandOption> configuration_flags(std::string_view command);
 
-// A script for bash: `source <(mycojobs completion bash)`. Names and flags must be words of a-z, 0-9, '-' and '_'. What
-// stands in the store it asks for when it is wanted, with the --redis, --context, --state-dir and --config of the line.
+// Returns a script for bash: `source <(mycojobs completion bash)`. Names and flags must consist of a-z, 0-9, '-' and
+// '_'. Names in the store are queried at completion time, with the --redis, --context, --state-dir and --config of the
+// command line.
 std::string bash_completion(const Commands&);
-// The same for zsh, also as the file _mycojobs of a folder in fpath.
+// Returns the script for zsh; also usable as the file _mycojobs in a folder of fpath.
 std::string zsh_completion(const Commands&);
 
 }  // namespace mycojobs

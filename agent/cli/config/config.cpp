@@ -16,15 +16,15 @@
 namespace mycojobs {
 namespace {
 
-// [contexts.<id>.python]: the virtual environment and the modules of one context's Python.
+// Reader of [contexts.<id>.python], the virtual environment and preloaded modules of a context.
 
 using nlohmann::json;
 
 constexpr std::size_t kMostModules = 32, kMostBytes = 64U << 10;
 
-// "numpy", "scipy.linalg"
+// Accepts names such as "numpy" and "scipy.linalg".
 bool is_module(const std::string& name) {
-  bool begins = true;  // a part of the name
+  bool begins = true;  // at the beginning of a part of the name
   for (const char c : name) {
     const bool letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
     const bool digit = c >= '0' && c <= '9';
@@ -34,7 +34,7 @@ bool is_module(const std::string& name) {
   return !begins && name.size() <= 100;
 }
 
-// Spelt in the one way that says where it is.
+// Accepts absolute paths in normalized form.
 bool is_place(const std::string& path) {
   if (path.size() < 2 || path.size() >= 4096 || path.front() != '/' || path.back() == '/') return false;
   if (path.find('\0') != std::string::npos) return false;
@@ -89,7 +89,8 @@ class PythonReader {
   PythonSettings out_;
 };
 
-// From the file into the settings, and into what `config print` shows. Error invalid: "FILE:LINE:COLUMN: ...".
+// Copies the tables of the file into the settings and into the values of `config print`. Error invalid:
+// "FILE:LINE:COLUMN: ...".
 Result<void> set_context_python(const FileValues& file, Config& config) {
   std::size_t bytes = 0;
   for (const auto& [id, text] : file.context_python) {
@@ -107,7 +108,7 @@ Result<void> set_context_python(const FileValues& file, Config& config) {
   return {};
 }
 
-// The ceilings of the configuration: what stands in the file over what is built in.
+// Ceilings: the file overrides the built-in ceiling.
 
 Result<PolicyRequest> read_ceiling(const PolicyText& text, const std::string& name) {
   PolicyRead read = read_policy(text.json, name, PolicyKind::ceiling);
@@ -127,7 +128,7 @@ void tell(const Policy& most, const std::string& name, const PolicyRequest& own,
   }
 }
 
-// What the operator gives to every job is no more than a job may have, unless a ceiling says so.
+// The built-in ceiling is raised to the operator's defaults, so that these are permitted without a configured ceiling.
 Policy built_in(const Settings& settings) {
   Policy most = default_ceiling();
   most.memory_bytes = std::max(most.memory_bytes, settings.sandbox_memory_bytes);
@@ -137,7 +138,7 @@ Policy built_in(const Settings& settings) {
   return most;
 }
 
-// In normal form, and where links lead to: compared with what a policy names.
+// Adds the folder in normal form, and with resolved links, for the comparison with paths of policies.
 void add_own(std::vector<std::string>& folders, const std::filesystem::path& folder) {
   if (folder.empty()) return;
   std::error_code unknown;
@@ -149,8 +150,8 @@ void add_own(std::vector<std::string>& folders, const std::filesystem::path& fol
   }
 }
 
-// Fills settings.ceilings and appends a value for each field of [ceiling], and for those that a context names itself.
-// The options must be set before. Error invalid: "FILE:LINE:COLUMN: ceiling.memory: ...".
+// Sets settings.ceilings and appends a value for each field of [ceiling] and for each field of a context's ceiling.
+// REQUIRES: the options are set. Error invalid: "FILE:LINE:COLUMN: ceiling.memory: ...".
 Result<void> set_ceilings(const FileValues& file, Config& config) {
   Settings& settings = config.settings;
   Ceilings& ceilings = settings.ceilings;
@@ -174,13 +175,13 @@ Result<void> set_ceilings(const FileValues& file, Config& config) {
   add_own(ceilings.own_folders, settings.state_dir);
   add_own(ceilings.own_folders, settings.secrets_dir);
   add_own(ceilings.own_folders, settings.plugins_dir);
-  add_own(ceilings.own_folders, config.file);  // no folder, but who has the one around it has it too
+  add_own(ceilings.own_folders, config.file);  // a file, but access to a parent folder includes it
   return {};
 }
 
 using nlohmann::json;
 
-// One [executors.<name>], from JSON; errors have their place in the file.
+// Reads one table [executors.<name>] as JSON. Errors contain the position in the file.
 class ExecutorReader {
  public:
   ExecutorReader(std::string name, const PolicyText& text) : text_(text) { out_.name = std::move(name); }
@@ -256,7 +257,7 @@ class ExecutorReader {
     if (!read.ok()) {
       const FieldProblem& first = read.problems.front();
       const std::string_view message = first.message;
-      const bool named = message.starts_with(first.field + ": ");  // which refuse() does too
+      const bool named = message.starts_with(first.field + ": ");  // refuse() adds the field's name too
       return refuse(first.field.starts_with(key) ? first.field : key,
                     std::string(named ? message.substr(first.field.size() + 2) : message));
     }
@@ -270,8 +271,8 @@ class ExecutorReader {
   CommandSettings out_;
 };
 
-// [executors.<name>]: from the file into the settings, and into what `config print` shows. Error invalid:
-// "FILE:LINE:COLUMN: ...".
+// Copies the tables [executors.<name>] of the file into the settings and into the values of `config print`. Error
+// invalid: "FILE:LINE:COLUMN: ...".
 Result<void> set_executors(const FileValues& file, Config& config) {
   for (const auto& [name, text] : file.executors) {
     MJ_TRY(settings, ExecutorReader(name, text).read());
@@ -282,7 +283,7 @@ Result<void> set_executors(const FileValues& file, Config& config) {
   return {};
 }
 
-// The file to read; empty: none.
+// Returns the path of the file to read, or an empty path.
 std::string choose_file(const Sources& sources) {
   if (!sources.flags.config_file.empty()) return sources.flags.config_file;
   if (auto named = sources.host.variable("MYCOJOBS_CONFIG"); !named.empty()) return named;
@@ -296,7 +297,7 @@ std::string choose_file(const Sources& sources) {
   return std::filesystem::exists(path, missing) ? path : "";
 }
 
-// "redis://:password@host", "redis://user:password@host".
+// Recognizes "redis://:password@host" and "redis://user:password@host".
 bool holds_password(std::string_view text) {
   const auto scheme = text.find("://");
   if (scheme == std::string_view::npos) return false;
@@ -305,7 +306,7 @@ bool holds_password(std::string_view text) {
   return at != std::string_view::npos && colon != std::string_view::npos && colon + 1 < at;
 }
 
-// Later layers replace what earlier ones set.
+// Combines the sources. Values of a later call replace those of earlier calls.
 class Layers {
  public:
   explicit Layers(const HostFacts& host) {
@@ -355,7 +356,7 @@ class Layers {
   Result<Config> finish() {
     for (const auto& value : config_.values) {
       const Option* option = find_option(value.name);
-      if (option == nullptr) continue;  // a context's Redis
+      if (option == nullptr) continue;  // such as the Redis of a context
       if (auto set = set_option(*option, value.text, config_.settings); !set) {
         const bool file = !config_.file.empty() && value.source.starts_with(config_.file + ':');
         const bool itself = value.source == flag_of(*option) || value.source == environment_of(*option);
@@ -377,7 +378,7 @@ class Layers {
   }
 
  private:
-  // Of a variable, by any name; empty: none.
+  // Returns the option of a variable, by any of its names; empty: none.
   static std::string_view option_of(const std::string& variable) {
     for (const Option& each : options()) {
       if (environment_of(each) == variable) return each.name;
@@ -387,7 +388,7 @@ class Layers {
     }
     return {};
   }
-  bool is_chosen(std::string_view name) const {  // by file, variable or flag
+  bool is_chosen(std::string_view name) const {  // set by file, variable or flag
     return std::any_of(config_.values.begin(), config_.values.end(),
                        [name](const auto& value) { return value.name == name && value.source != "default"; });
   }
@@ -422,7 +423,7 @@ class Layers {
   }
 
   Config config_;
-  FileValues file_;  // empty: none
+  FileValues file_;  // empty: no file
 };
 
 }  // namespace
@@ -465,8 +466,8 @@ Result<Config> check_config_file(const std::string& path, const HostFacts& host)
 
 namespace {
 
-// "redis://user:secret@host" without the secret: what is printed is pasted into reports. A password may hold '@' and
-// '/'.
+// Removes the password from "redis://user:secret@host", because users paste the output into reports. A password may
+// contain '@' and '/'.
 std::string without_password(const std::string& text) {
   const auto scheme = text.find("://");
   if (scheme == std::string::npos) return text;
@@ -515,8 +516,8 @@ std::string print_config(const Config& config, bool as_json) {
   for (const auto& value : config.values) width = std::max(width, value.name.size());
   std::string out;
   for (const auto& value : config.values) {
-    // JSON's text, numbers, booleans and lists of these are TOML's too.
-    // To write a ceiling down is to set it, so one that nobody wrote is a comment.
+    // JSON's texts, numbers, booleans and lists of these are valid TOML. A default ceiling is printed as a comment,
+    // since an explicit ceiling has a different effect.
     out += value.literal && value.source == "default" ? "# " : "";
     out +=
         padded(padded(value.name, width) + " = " + dump_json(typed(value)), width + 24) + "  # " + value.source + "\n";

@@ -1,4 +1,5 @@
-// The configuration: flags over environment over file over defaults, each value with the place it came from.
+// The configuration of a process. Flags override environment variables, which override the file, which overrides the
+// defaults. Each value has its source.
 #pragma once
 
 #include <optional>
@@ -11,36 +12,37 @@ namespace mycojobs {
 
 struct Sources {
   FlagValues flags;
-  HostFacts host;  // its environment holds the MYCOJOBS_* variables too
+  HostFacts host;  // includes the MYCOJOBS_* variables
 };
-// What this process was started with.
+// Returns the sources of this process.
 Sources system_sources(FlagValues flags);
 
 struct ConfigValue {
   std::string name;
-  std::string text;      // as it was written
+  std::string text;      // unparsed text
   std::string source;    // "default", "/etc/mycojobs/config.toml:3:9", "MYCOJOBS_LEASE" or "--lease"
-  bool literal = false;  // the text is JSON already (ceilings)
+  bool literal = false;  // the text is JSON (ceilings)
 };
 
 struct Config {
   Settings settings;
-  // Every option, in the table's order; the ceilings; the contexts with a Redis of their own.
+  // All options in the order of the table, the ceilings, and the Redis addresses of contexts.
   std::vector<ConfigValue> values;
-  std::string file;                   // the file that was read; empty: none
-  std::vector<std::string> warnings;  // variables that look like options and are none
+  std::string file;                   // the file that was read; empty: no file
+  std::vector<std::string> warnings;  // such as variables with the prefix MYCOJOBS_ that are not options
 };
 
-// The file: --config, else MYCOJOBS_CONFIG, else /etc/mycojobs/config.toml for root and
-// $XDG_CONFIG_HOME/mycojobs/config.toml (or below ~/.config) for others; only the last two may be missing.
-// Error invalid: "FILE:LINE:COLUMN: lease: ..." or "MYCOJOBS_LEASE: ..." or "--lease: ...". not_found: there is
-// no such file. io: it cannot be read.
+// Reads the file from --config, else from MYCOJOBS_CONFIG, else from /etc/mycojobs/config.toml for root and
+// $XDG_CONFIG_HOME/mycojobs/config.toml (or below ~/.config) for other users. A file at the latter two paths is
+// optional. Errors: invalid ("FILE:LINE:COLUMN: lease: ...", "MYCOJOBS_LEASE: ..." or "--lease: ..."), not_found (the
+// file does not exist), io (the file cannot be read).
 Result<Config> load_config(const Sources&);
 
-// The file alone over the defaults, for `config check`.
+// Applies only the file to the defaults, for `config check`.
 Result<Config> check_config_file(const std::string& path, const HostFacts& host);
 
-// Text: a file that reads back alike, with each value's source as a comment. Passwords in addresses are left out.
+// The text form is a configuration file with the same settings and each value's source as a comment. Passwords in
+// addresses are removed.
 std::string print_config(const Config&, bool as_json);
 
 }  // namespace mycojobs

@@ -17,17 +17,17 @@
 
 namespace mycojobs {
 
-// The only file that knows toml++, whose exceptions end here.
+// This is the only file that uses toml++. No toml++ exception leaves this file.
 
 namespace {
 
-constexpr std::size_t kMaxFileBytes = 1U << 20;  // more is no configuration
+constexpr std::size_t kMaxFileBytes = 1U << 20;  // larger files are rejected
 
 std::string place(const std::string& path, const toml::source_region& at) {
   return path + ':' + std::to_string(at.begin.line) + ':' + std::to_string(at.begin.column);
 }
 
-// What JSON has too; a date or a time becomes its text, which no field of a policy takes.
+// Converts a TOML node to JSON. A date or a time becomes text, which no policy field accepts.
 nlohmann::json tree_of(const toml::node& node, const std::string& name, const std::string& path,
                        std::map<std::string, std::string>& places) {
   places.emplace(name, place(path, node.source()));
@@ -50,13 +50,13 @@ nlohmann::json tree_of(const toml::node& node, const std::string& name, const st
   if (const auto* flag = node.as_boolean()) return flag->get();
   if (const auto* number = node.as_floating_point(); number != nullptr && std::isfinite(number->get()))
     return number->get();
-  // Below 0 stays signed, so that it is refused as what it is.
+  // Negative numbers stay signed, so that error messages show the original value.
   if (const auto* number = node.as_integer()) {
     if (number->get() >= 0) return static_cast<std::uint64_t>(number->get());
     return number->get();
   }
   std::ostringstream text;
-  if (const auto* number = node.as_floating_point()) text << number->get();  // inf, nan: JSON has none
+  if (const auto* number = node.as_floating_point()) text << number->get();  // inf, nan: not representable in JSON
   if (const auto* date = node.as_date()) text << date->get();
   if (const auto* time = node.as_time()) text << time->get();
   if (const auto* both = node.as_date_time()) text << both->get();
@@ -75,7 +75,7 @@ std::optional<std::string> scalar_text(const toml::node& node) {
   return std::nullopt;
 }
 
-// The items of a list as text with commas, as a flag would give it.
+// Returns the items of a list as comma-separated text, like a flag's value.
 std::optional<std::string> list_text(const toml::node& node) {
   const auto* items = node.as_array();
   if (items == nullptr) return std::nullopt;
@@ -204,7 +204,7 @@ class Reader {
   FileValues& out_;
 };
 
-// A policy of its own file.
+// Parses a policy file.
 Result<PolicyText> read_policy_toml(const std::string& path, const std::string& text) {
   try {
     return policy_text(toml::parse(text, path), path);
@@ -254,7 +254,7 @@ Result<FileValues> read_config_file(const std::string& path) {
 
 namespace {
 
-// Finds the names of a JSON text that is known to be well-formed and not deep.
+// Records the positions of the names in a JSON text. REQUIRES: the text is valid JSON of limited depth.
 class JsonPlaces {
  public:
   JsonPlaces(const std::string& path, std::string_view text, std::map<std::string, std::string>& places)

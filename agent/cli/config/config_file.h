@@ -1,4 +1,4 @@
-// Files of settings: the configuration file (TOML, each key one of the options), and policies in files of their own.
+// Readers for configuration files (TOML, with options as keys) and for policy files.
 #pragma once
 
 #include <map>
@@ -12,30 +12,32 @@
 
 namespace mycojobs {
 
-// A policy as text, and where each of its names stood.
+// A policy as text, with the position of each name.
 struct PolicyText {
-  std::string json;                           // as read_policy() has it
-  std::map<std::string, std::string> places;  // "fs.read" -> "FILE:LINE:COLUMN", groups and items too; "": the whole
+  std::string json;  // as accepted by read_policy()
+  // "fs.read" -> "FILE:LINE:COLUMN", also for groups and items; "": the whole policy.
+  std::map<std::string, std::string> places;
 };
-// Where a field stands ("fs.read[0]"), or else what it stands in.
+// Returns the position of a field ("fs.read[0]"), or of its nearest parent.
 std::string place_of(const PolicyText&, std::string field);
 
 struct FileValues {
-  std::vector<ConfigValue> options;             // in no order; source is "FILE:LINE:COLUMN"
+  std::vector<ConfigValue> options;             // unordered; source is "FILE:LINE:COLUMN"
   std::map<Id, ConfigValue> context_redis;      // [contexts.<id>] redis
   std::map<Id, PolicyText> ceilings;            // [contexts.<id>.ceiling]; 0: [ceiling]
   std::map<std::string, PolicyText> executors;  // [executors.<name>]: the whole table as JSON
-  std::map<Id, PolicyText> context_python;      // [contexts.<id>.python], too
+  std::map<Id, PolicyText> context_python;      // [contexts.<id>.python]: the whole table as JSON
 };
 
-// Unknown keys and wrong types are refused: "FILE:LINE:COLUMN: lease: ...". Values of text are checked by set_option().
+// Error invalid for unknown keys and wrong types: "FILE:LINE:COLUMN: lease: ...". set_option() checks the values of
+// texts.
 Result<FileValues> read_config_file(const std::string& path);
 
-// The whole file. Error: not_found, io, too_large (over 1 MiB).
+// Returns the whole file. Errors: not_found, io, too_large (over 1 MiB).
 Result<std::string> read_text_file(const std::string& path);
 
-// FILE.toml or FILE.json. Problems name file, line and field. Error: not_found, io, too_large; invalid (neither, or not
-// TOML).
+// Reads FILE.toml or FILE.json. Problems name the file, line and field. Errors: not_found, io, too_large, invalid
+// (another file type, or invalid TOML).
 Result<PolicyRead> read_policy_file(const std::string& path);
 
 }  // namespace mycojobs

@@ -27,7 +27,7 @@ std::string default_slots(const HostFacts& host) {
 std::string default_libexec(const HostFacts& host) {
   return host.installed_helpers.empty() ? host.program_dir : host.installed_helpers;
 }
-// The XDG rule: a relative XDG_STATE_HOME is passed over. Empty: there is no home; load_config() names the remedy.
+// By the XDG rules a relative XDG_STATE_HOME is ignored. Empty if there is no HOME; load_config() reports the remedy.
 std::string default_state(const HostFacts& host) {
   if (host.root) return "/var/lib/mycojobs";
   if (const auto xdg = host.variable("XDG_STATE_HOME"); xdg.starts_with('/')) return xdg + "/mycojobs";
@@ -35,7 +35,7 @@ std::string default_state(const HostFacts& host) {
   return home.empty() ? "" : home + "/.local/state/mycojobs";
 }
 
-// COORDINATOR_URL is where clients look for it.
+// Clients of a coordinator use COORDINATOR_URL, so it is the default of the server too.
 std::string default_api(const HostFacts& host) {
   auto url = host.variable("COORDINATOR_URL");
   if (!url.starts_with("http://")) return "127.0.0.1:9652";
@@ -43,7 +43,7 @@ std::string default_api(const HostFacts& host) {
   return url.find(':') == std::string::npos ? url + ":80" : url;
 }
 
-// Where clients of Mycelium look for the node.
+// Clients of Mycelium use this variable for the address of the node.
 std::string default_mycelium(const HostFacts& host) { return host.variable("MYCELIUM_URL"); }
 
 std::string default_tokens(const HostFacts& host) {
@@ -268,7 +268,7 @@ Result<std::uint64_t> parse_number(const Option& option, std::string_view text, 
   return number;
 }
 
-// One overload for each kind of member.
+// Sets a member; there is one overload for each type.
 struct Setter {
   const Option& option;
   std::string_view text;
@@ -296,7 +296,7 @@ struct Setter {
         items.emplace_back(item);
         continue;
       }
-      // Script types; layers of the sandbox have a colon in them (cgroup:memory).
+      // Script types are names; layers of the sandbox contain a colon (cgroup:memory).
       const bool fits = option.choices.empty() ? is_script_type(item) : is_choice(item);
       if (!fits && option.choices.empty()) {
         return fail(Code::invalid, shown(item) + " is not a name: 1 to 32 of a-z, 0-9, '_' and '-', a letter first");
@@ -347,7 +347,7 @@ struct Setter {
     out = static_cast<T>(value);
     return {};
   }
-  // The choices stand in the order of the enum's values.
+  // REQUIRES: the choices have the order of the enum's values.
   template <class Enum>
   Result<void> choice(Enum& out) const {
     const auto words = split(option.choices, ' ');
@@ -429,7 +429,7 @@ Result<void> set_option(const Option& option, std::string_view value, Settings& 
   return std::visit(Setter{option, value, settings}, option.member);
 }
 
-// The only file of the configuration that knows CLI11.
+// This is the only file of the configuration that uses CLI11.
 
 namespace {
 
@@ -460,7 +460,7 @@ void add_options(CLI::App& app, std::string_view command, FlagValues& into) {
     added->multi_option_policy(list ? CLI::MultiOptionPolicy::Join : CLI::MultiOptionPolicy::TakeLast);
     if (list) added->delimiter(',');
   }
-  for (const RenamedOption& each : renamed_options()) {  // taken, and not in the help
+  for (const RenamedOption& each : renamed_options()) {  // accepted, but hidden in the help
     if (!takes_flag(*find_option(each.now), command)) continue;
     const auto keep = [&into, name = std::string(each.before)](const std::string& text) { into.values[name] = text; };
     app.add_option_function<std::string>(flag_of(each.before), keep)->group("");

@@ -1,5 +1,5 @@
-// The one table of options. Flags, environment variables, the keys of the file, --help, completion and `config print`
-// all come from it. A row's name is its key in the file; the flag and the variable follow from the name:
+// The table of options, from which flags, environment variables, file keys, --help, completion and `config print` are
+// derived. The name of a row is its key in the file. The flag and the variable follow from the name:
 //   job.default_timeout    --job-default-timeout    MYCOJOBS_JOB_DEFAULT_TIMEOUT
 #pragma once
 
@@ -25,38 +25,39 @@ namespace mycojobs {
 
 struct UidRange {
   std::uint32_t base = 0;
-  std::uint32_t count = 0;  // 0: not given
+  std::uint32_t count = 0;  // 0: not set
   bool operator==(const UidRange&) const = default;
 };
 
-// What becomes of a run whose lease could not be renewed in time.
+// Action for a run whose lease could not be renewed in time.
 enum class LeaseLost { kill, carry_on };
 
-// What the options come to. Filled by load_config(); every member belongs to one row of the table.
+// Values of all options. load_config() sets them; every member belongs to one row of the table.
 struct Settings {
-  std::string redis;                            // empty: the embedded default
+  std::string redis;                            // empty: the embedded Redis
   std::map<Id, std::string> context_redis;      // contexts with a Redis of their own; file only
-  Ceilings ceilings;                            // of what jobs may ask; file only
+  Ceilings ceilings;                            // limits of what jobs may request; file only
   std::vector<CommandSettings> executors;       // [executors.<name>]; file only
   std::map<Id, PythonSettings> context_python;  // [contexts.<id>.python]; file only
   std::uint32_t redis_wait_replicas = 0;
   std::vector<Id> contexts;
-  bool contexts_chosen = false;  // somebody named them: they do not stand at their default
+  bool contexts_chosen = false;  // set by file, variable or flag, not by default
   Id runner = 0;
   std::uint32_t slots = 0;
   bool local = false;
-  std::vector<std::string> script_types;  // empty: all that the executors serve
+  std::vector<std::string> script_types;  // empty: all types that the executors serve
   std::string api_listen, api_tokens, supervisor_listen, health_listen, metrics_listen;
-  std::string trace_endpoint;  // empty: no spans
+  std::string trace_endpoint;  // empty: no spans are sent
   std::string keys_dir, runner_key, coordinator_key;
   std::string topic;  // of the runner
   std::vector<std::string> api_names, coordinator_networks, coordinator_webhooks;
   std::string coordinator_webhook_secrets;
-  std::string mycelium_url;  // empty: no node. Otherwise http:// or https://, also where ip and port have named it
+  // Empty: no node. Otherwise http:// or https://, also if it was set by mycelium_ip and mycelium_port.
+  std::string mycelium_url;
   std::string mycelium_ip;
   std::uint32_t mycelium_port = 0;
   Id runner_actor = 0;
-  bool api_listen_chosen = false;  // by file, variable or flag
+  bool api_listen_chosen = false;  // set by file, variable or flag
   std::string state_dir, libexec_dir, secrets_dir, plugins_dir;
   std::uint32_t lease_ms = 0, grace_ms = 0, coordinator_lease_ms = 0, coordinator_deliveries = 0;
   LeaseLost on_lease_lost = LeaseLost::kill;
@@ -64,7 +65,7 @@ struct Settings {
   std::uint64_t retention_ms = 0, retention_count = 0;
   std::vector<std::string> prerequisites_allow;
   std::vector<std::string> secrets_redacted;  // CONTEXT/NAME
-  std::uint64_t job_output_rate_bytes = 0;    // a second
+  std::uint64_t job_output_rate_bytes = 0;    // per second
   std::uint32_t job_frame_rate = 0;
   std::uint64_t prerequisites_timeout_ms = 0;
   std::uint64_t job_default_timeout_ms = 0;
@@ -76,7 +77,7 @@ struct Settings {
   std::uint32_t job_max_deliveries = 0;
   std::uint64_t sandbox_memory_bytes = 0, sandbox_tmp_bytes = 0;
   std::uint32_t sandbox_pids = 0;
-  std::vector<std::string> sandbox_allow_missing;  // layers
+  std::vector<std::string> sandbox_allow_missing;  // names of layers
   UidRange sandbox_uid_range;
   std::string v_compiler;
   std::vector<std::string> v_flags;
@@ -86,7 +87,7 @@ struct Settings {
   LogFormat log_format = LogFormat::automatic;
 };
 
-// list: of script types, of choices or of ids; texts: of anything without a comma.
+// list: script types, choices or ids; texts: any texts without commas.
 enum class OptionType { text, count, bytes, duration, flag, list, texts };
 inline bool is_list(OptionType type) { return type == OptionType::list || type == OptionType::texts; }
 
@@ -94,14 +95,15 @@ using Member = std::variant<std::string Settings::*, std::uint32_t Settings::*, 
                             bool Settings::*, std::vector<std::string> Settings::*, std::vector<Id> Settings::*,
                             UidRange Settings::*, LeaseLost Settings::*, LogLevel Settings::*, LogFormat Settings::*>;
 
-// What the defaults depend on.
+// Inputs of computed defaults.
 struct HostFacts {
   std::uint32_t cpus = 1;
   bool root = false;
-  std::string program_dir;        // of the running program
-  std::string installed_helpers;  // ../libexec/mycojobs from there; empty: there is none, as in a build folder
+  std::string program_dir;  // folder of the running program
+  // The folder ../libexec/mycojobs relative to program_dir; empty if it does not exist, as in a build folder.
+  std::string installed_helpers;
   std::map<std::string, std::string> environment;
-  std::string variable(const std::string& name) const {  // of the environment; empty: not set
+  std::string variable(const std::string& name) const {  // Returns an environment variable; empty if it is not set.
     const auto found = environment.find(name);
     return found == environment.end() ? "" : found->second;
   }
@@ -111,46 +113,45 @@ struct Option {
   std::string_view name;
   OptionType type;
   Member member;
-  std::string_view fallback;      // the default, as one would write it; for a computed one: how it is computed
+  std::string_view fallback;      // the default as a user would write it, or a description of a computed default
   std::string_view help;          // one line
-  std::string_view commands;      // which take the flag, besides `config`; separated by blanks; empty: every one
-  std::string_view choices = {};  // the only words allowed, separated by blanks
-  std::uint64_t least = 0;        // of a number; a list of ids: of each
-  std::uint64_t most = 0;         // 0: what the member holds
+  std::string_view commands;      // commands with the flag, besides `config`; separated by spaces; empty: all commands
+  std::string_view choices = {};  // the allowed values, separated by spaces
+  std::uint64_t least = 0;        // minimum of a number, or of each id in a list
+  std::uint64_t most = 0;         // maximum; 0: limited by the member's type
   std::string (*computed)(const HostFacts&) = nullptr;
 };
 
 std::span<const Option> options();
 const Option* find_option(std::string_view name);
-// Other names of options: those that they had before, which are read with a warning, and those that other programs give
-// them.
+// Alternative names of options: former names, which are accepted with a warning, and names from other programs.
 struct RenamedOption {
   std::string_view before, now;
   bool is_former;
 };
 std::span<const RenamedOption> renamed_options();
-std::string_view present_name(std::string_view name);  // of an option by any name
+std::string_view present_name(std::string_view name);  // current name of an option, for any of its names
 std::string flag_of(std::string_view name);            // "--job-default-timeout"
 std::string environment_of(std::string_view name);     // "MYCOJOBS_JOB_DEFAULT_TIMEOUT"
 inline std::string flag_of(const Option& option) { return flag_of(option.name); }
 inline std::string environment_of(const Option& option) { return environment_of(option.name); }
 bool takes_flag(const Option&, std::string_view command);
-std::string_view value_name(const Option&);  // "DURATION", for help
+std::string_view value_name(const Option&);  // for help: "DURATION"
 
-// What the settings job.output_bytes, sandbox.memory, .pids and .tmp mean to every job. One that stands at its default
-// leaves each executor's profile as it is.
+// Returns the policy that job.output_bytes, sandbox.memory, .pids and .tmp give to every job. A setting with its
+// default value does not change the profiles of executors.
 PolicyRequest operator_defaults(const Settings&);
 
-// Reads `text` as the option's type into the member. Lists are separated by commas. Error invalid: what is wrong with
-// the text, without saying where it stood.
+// Parses `text` as the option's type into the member. Lists are separated by commas. Error invalid: describes the
+// problem without the source of the text.
 Result<void> set_option(const Option&, std::string_view text, Settings& settings);
 
-// What stood on the command line: option name to text; the last of a flag wins, a list's are joined.
+// Options of the command line: name and text. The last value of a flag is used; values of a list are joined.
 struct FlagValues {
   std::map<std::string, std::string> values;
   std::string config_file;
 };
-// Adds --config and the flags of this command ("agent"); app's parse then fills `into`, which must outlive it.
+// Adds --config and the flags of this command ("agent"). Parsing with app fills `into`, which must outlive app.
 void add_options(CLI::App& app, std::string_view command, FlagValues& into);
 
 }  // namespace mycojobs
