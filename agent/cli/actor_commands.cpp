@@ -21,7 +21,7 @@ void show_actor(const Invocation& call, const Actor& actor) {
   for (const std::string& each : actor.address) print("  address  " + printable(each) + "\n");
 }
 
-// The fields that flags give; their names into `fields`.
+// Returns an actor with the fields of the flags, and appends the names of these fields.
 Result<Actor> typed_actor(const Invocation& call, std::vector<std::string>& fields) {
   Actor actor;
   if (call.has("key") && call.has("no-key")) return fail(Code::invalid, "--key and --no-key: give one of them");

@@ -18,12 +18,12 @@
 namespace mycojobs {
 namespace {
 
-// Shared by an API and the reload of the configuration.
+// Shared by the API and by the reload of the configuration.
 LiveValue<Ceilings> ceilings_of(const Settings& settings) {
   return {std::make_shared<const Ceilings>(settings.ceilings)};
 }
 
-// The API beside a coordinator, a `dev` or an agent, as the settings want it.
+// APIs of a coordinator, `dev` or an agent.
 
 Result<Networks> networks_of(const Settings& settings) {
   auto networks = Networks::parse(settings.coordinator_networks);
@@ -31,8 +31,8 @@ Result<Networks> networks_of(const Settings& settings) {
   return networks;
 }
 
-// anonymous: loopback needs no token. Nothing: the setting `api.listen` is empty, or its default address is taken by
-// somebody else, which is logged.
+// anonymous: requests from loopback need no token. Returns null if `api.listen` is empty, or if its default address is
+// in use, which is logged.
 Result<std::unique_ptr<ApiServer>> start_coordinator_api(const Parts& parts, const Settings& settings,
                                                          StoreFactory& stores, const std::vector<Id>& contexts,
                                                          bool anonymous, Health health,
@@ -60,7 +60,7 @@ Result<std::unique_ptr<ApiServer>> start_coordinator_api(const Parts& parts, con
   };
   auto server = start_api(stores, parts.clock, std::move(api));
   if (server) return std::move(*server);
-  // A second one on this host is fine without it: flows move on all the same.
+  // A second coordinator on a host may run without an API, because flows do not depend on it.
   if (server.error().code == Code::conflict && !settings.api_listen_chosen) {
     log(LogLevel::warn, "api", "no JSON-RPC here: {}; --api-listen gives another address", server.error().message);
     return nullptr;
@@ -68,7 +68,7 @@ Result<std::unique_ptr<ApiServer>> start_coordinator_api(const Parts& parts, con
   return fail(server.error(), "api.listen");
 }
 
-// Nothing: the setting `supervisor.listen` is empty.
+// Returns null if `supervisor.listen` is empty.
 Result<std::unique_ptr<ApiServer>> start_supervisor_api(const Parts& parts, const Settings& settings,
                                                         StoreFactory& stores, Health health,
                                                         const LiveValue<Ceilings>& ceilings) {
@@ -89,12 +89,12 @@ Result<std::unique_ptr<ApiServer>> start_supervisor_api(const Parts& parts, cons
   return std::move(*server);
 }
 
-// Where a process says how it is, and what it has counted.
+// Servers for health and metrics of a process.
 struct OwnServers {
-  std::unique_ptr<HealthServer> health, metrics;  // null: the setting is empty, or one has both
+  std::unique_ptr<HealthServer> health, metrics;  // null: the setting is empty, or one server has both
 };
 
-// Who is measured before each answer outlives the servers.
+// `measured`, which is updated before each reply, must outlive the servers.
 template <class Measured>
 Result<OwnServers> start_own_servers(const Parts& parts, const Settings& settings, const Health& health,
                                      Measured& measured) {
@@ -118,7 +118,7 @@ Result<OwnServers> start_own_servers(const Parts& parts, const Settings& setting
   return own;
 }
 
-// Before anything is started, where that can still be seen. Error: the address was chosen, and is taken.
+// Checks the address before anything is started, if possible. Error: the address was configured and is in use.
 Result<void> check_api_address(const Settings& settings) {
   if (settings.api_listen.empty()) return {};
   auto free = may_listen(settings.api_listen);
@@ -129,7 +129,7 @@ Result<void> check_api_address(const Settings& settings) {
   return {};
 }
 
-// Where none is named, agents and coordinators serve the one that runs here; only `dev` has one of its own.
+// Without a configured Redis, agents and coordinators use the default Redis of this host; only `dev` starts its own.
 void name_redis(Settings& settings) {
   if (!settings.redis.empty()) return;
   settings.redis = "redis://127.0.0.1:6379";
@@ -203,7 +203,7 @@ int dev_command(Invocation& call) {
   const int code = serve(*session->agent, describe(call), vitals, reload);
   *own = {};
   api->reset();
-  session->coordinator.reset();  // before its server
+  session->coordinator.reset();  // must be destroyed before its server
   session->agent.reset();
   return code;
 }

@@ -37,7 +37,7 @@ Result<Fd> OutputFolder::parent_of(const std::string& name) const {
   std::size_t from = 0;
   for (std::size_t slash = name.find('/'); slash != std::string::npos; slash = name.find('/', from)) {
     const std::string part = name.substr(from, slash - from);
-    (void)::mkdirat(parent.get(), part.c_str(), 0777);  // the next call tells
+    (void)::mkdirat(parent.get(), part.c_str(), 0777);  // an error is detected by the next call
     Fd next(::openat(parent.get(), part.c_str(), kFolder | O_NOFOLLOW));
     if (!next) {
       return fail(Code::io, printable(path_ + '/' + name.substr(0, slash)) +

@@ -1,4 +1,4 @@
-// Artifacts on their way out of the system: names and contents are a stranger's.
+// Copies artifacts to files of the user. Names and contents of artifacts are untrusted.
 #pragma once
 
 #include <cstdint>
@@ -15,13 +15,14 @@
 
 namespace mycojobs {
 
-// A folder that files are written into, below it and nowhere else: no link on the way is followed, and no file that is
-// there already is written over.
+// A folder for output files. Files are created only below the folder: symbolic links are not followed, and existing
+// files are not overwritten.
 class OutputFolder {
  public:
-  static Result<OutputFolder> open(const std::string& path);          // made if it is missing; its parents are not
-  Result<Fd> create(const std::string& name, bool executable) const;  // is_artifact_name(); its folders are made
-  void remove(const std::string& name) const;                         // a file that was not made whole
+  static Result<OutputFolder> open(const std::string& path);  // creates the folder, but not its parents
+  // name: see is_artifact_name(). Creates subfolders.
+  Result<Fd> create(const std::string& name, bool executable) const;
+  void remove(const std::string& name) const;  // removes an incomplete file
   const std::string& path() const { return path_; }
 
  private:
@@ -31,17 +32,18 @@ class OutputFolder {
   Fd fd_;
 };
 
-// Gives the bytes of an artifact of this host to `take`, in pieces, and checks them meanwhile. Error not_found: it is
-// not on this host; io: it is damaged, or the error of `take`: what was given is not to be used.
+// Passes the bytes of an artifact on this host to `take` in pieces, and verifies the hash. Errors: not_found (the file
+// is not on this host), io (the file is damaged), and errors of `take`. After an error the passed bytes must not be
+// used.
 Result<void> read_artifact(const StoredArtifact&, const std::function<Result<void>(std::string_view)>& take);
 bool is_here(const StoredArtifact&);
 
-// Into the folder, whole or not at all.
+// Copies the whole artifact into the folder, or leaves no file.
 Result<void> copy_artifact(const StoredArtifact&, const OutputFolder&);
 
 Result<void> write_out(int fd, std::string_view bytes);
 
-// What a run leaves, straight into a folder.
+// Stores the artifacts of a run directly in a folder.
 class FolderSink final : public ArtifactSink {
  public:
   FolderSink(OutputFolder folder, std::uint64_t max_bytes) : folder_(std::move(folder)), left_(max_bytes) {}
@@ -55,7 +57,7 @@ class FolderSink final : public ArtifactSink {
     std::uint64_t bytes = 0;
   };
   const std::vector<Kept>& kept() const { return kept_; }
-  const std::vector<std::string>& notes() const { return notes_; }  // what was not kept, and why
+  const std::vector<std::string>& notes() const { return notes_; }  // rejected artifacts with the reasons
 
  private:
   bool refuse(const std::string& why);
@@ -70,9 +72,9 @@ class FolderSink final : public ArtifactSink {
   std::vector<std::string> notes_;
 };
 
-// "3 B", "1.2 MiB"
+// Examples: "3 B", "1.2 MiB".
 std::string size_text(std::uint64_t bytes);
-// One line for each of a job's artifacts, at most `most`, and one for the others.
+// Returns one line for each artifact of a job, up to `most`, and one line with the number of further artifacts.
 std::vector<std::string> artifact_lines(const std::string& record_field, std::size_t most);
 
 }  // namespace mycojobs

@@ -28,21 +28,21 @@
 namespace mycojobs {
 namespace {
 
-constexpr std::size_t kBatchChunk = 256, kBatchChunkBytes = 4U << 20;  // lines that are handed over together
-constexpr std::size_t kMostWrongLines = 10;                            // that are shown
-constexpr std::size_t kMaxBatchKey = 230;                              // with the number of a line behind it
+constexpr std::size_t kBatchChunk = 256, kBatchChunkBytes = 4U << 20;  // maximum of lines and bytes of one store call
+constexpr std::size_t kMostWrongLines = 10;                            // limit of reported lines
+constexpr std::size_t kMaxBatchKey = 230;                              // leaves space for the line number
 
 bool is_blank(std::string_view text) { return text.find_first_not_of(" \t\r") == std::string_view::npos; }
 
 std::string line_name(std::uint64_t number) { return "line " + std::to_string(number); }
 
-// A file without a name, with all that comes from there.
+// Copies the remaining input to an unnamed temporary file.
 Result<std::FILE*> copied(const std::string& name, std::FILE* from) {
   std::FILE* to = std::tmpfile();
   if (to == nullptr) return fail(Code::io, name + ": cannot be kept for a second reading: " + errno_text(errno));
   std::unique_ptr<std::FILE, int (*)(std::FILE*)> owner(to, std::fclose);
   std::string room(65536, '\0');
-  while (std::feof(from) == 0) {  // a terminal that has said so is not asked again
+  while (std::feof(from) == 0) {  // after end-of-file a terminal must not be read again
     const std::size_t count = std::fread(room.data(), 1, room.size(), from);
     if (count == 0) break;
     if (std::fwrite(room.data(), 1, count, to) != count)
@@ -114,7 +114,7 @@ Result<Job> read_batch_line(const std::string& text) {
   auto object = parse_exact_json(text, kMaxBatchLine, kMaxBatchValues);
   if (!object) {
     Error error = std::move(object).error();
-    // It is one line, and whoever knows names which.
+    // The caller adds the number of the line in the batch.
     constexpr std::string_view kLine = "at line 1 column";
     if (const auto at = error.message.find(kLine); at != std::string::npos)
       error.message.replace(at, kLine.size(), "at column");
@@ -138,7 +138,7 @@ class BatchSubmission {
         key_(std::move(key)),
         progress_(call.parts.clock) {}
 
-  Result<void> check();  // every line
+  Result<void> check();  // validates every line
   Result<void> submit(Opened&);
   const std::set<std::string>& types() const { return types_; }
   const std::set<std::string>& types_with_policy() const { return types_with_policy_; }
@@ -166,14 +166,14 @@ class BatchSubmission {
   std::set<std::string> types_, types_with_policy_;
   struct Seen {
     std::uint64_t line = 0;
-    std::size_t content = 0;  // its hash
+    std::size_t content = 0;  // hash of the job
   };
-  std::unordered_map<std::string, Seen> seen_;  // ids and keys that the lines name
+  std::unordered_map<std::string, Seen> seen_;  // ids and keys of the lines
   std::uint64_t jobs_ = 0, written_ = 0, existed_ = 0, last_line_ = 0;
   ProgressLine progress_;
 };
 
-// Two lines of one id, or of one key, that want different jobs: the second could never be submitted.
+// Rejects two lines with the same id or key and different jobs, since the second could never be submitted.
 Result<void> BatchSubmission::check_alone(const Job& job, std::uint64_t line) {
   std::vector<std::string> names;
   if (job.id != 0) names.push_back("id: " + std::to_string(job.id));
@@ -224,7 +224,7 @@ Result<BatchSubmission::Chunk> BatchSubmission::next_chunk() {
     MJ_TRY(line, file_.next());
     if (!line) break;
     auto job = read_batch_line(line->text);
-    if (!job) return fail(job.error(), line_name(line->number));  // another one than before
+    if (!job) return fail(job.error(), line_name(line->number));  // the file has changed since the check
     if (job->id == 0 && job->idempotency_key.empty()) job->idempotency_key = key_ + ':' + std::to_string(line->number);
     chunk.bytes += line->text.size();
     chunk.jobs.push_back(std::move(*job));
@@ -248,12 +248,13 @@ void BatchSubmission::answer(const NewJobs& made, const Chunk& chunk) {
   if (!made.jobs.empty()) last_line_ = chunk.lines[made.jobs.size() - 1];
 }
 
-// How far it came.
+// Adds the progress of the batch to the error.
 tl::unexpected<Error> BatchSubmission::stopped(Error error) const {
   const std::string so_far =
       last_line_ == 0 ? "no job is known to have been submitted"
                       : "submitted so far: " + counted(written_, "job") + ", to line " + std::to_string(last_line_);
-  // What a line is refused for stays so; its number is part of the keys of those behind it.
+  // A rejected line would be rejected again. It must be kept as an empty line, because line numbers are part of the
+  // keys.
   const bool mend = error.code == Code::invalid || error.code == Code::denied;
   error.message +=
       fmt::format("; {}. {} the same file again with --idempotency-key {} submits the others, and none twice", so_far,
@@ -278,8 +279,8 @@ Result<void> BatchSubmission::submit(Opened& opened) {
   while (true) {
     if (!chunk) return stopped(std::move(chunk).error());
     if (chunk->jobs.empty()) return {};
-    // The next lines are read while Redis is at work, or later where no thread can be had. An early return waits for
-    // them.
+    // Reads the next lines while Redis processes this chunk, or afterwards if no thread is available. An early return
+    // waits for the thread.
     auto next = run_beside([this] { return next_chunk(); });
     if (auto handed = hand_over(opened, *chunk); !handed) return stopped(std::move(handed).error());
     progress_.show("submitting jobs", written_, jobs_);
@@ -288,7 +289,7 @@ Result<void> BatchSubmission::submit(Opened& opened) {
   }
 }
 
-// What belongs to one script stands in the lines.
+// Options of a single job must be given in the lines of the batch.
 Result<void> refuse_flags_of_one_script(const Invocation& call) {
   auto flags = submission_flags();
   flags.push_back({"follow", "", ""});
@@ -316,7 +317,7 @@ Result<int> submit_batch(const Invocation& call) {
   MJ_TRY(opened, open_store(call, false));
   MJ_CHECK(check_served(call, *opened.store, batch.types()));
   MJ_CHECK(warn_without_agents(call, *opened.store, batch.types_with_policy()));
-  // Who is killed on the way says nothing more.
+  // Printed in advance, because a killed process cannot print it.
   if (own_key && batch.jobs() > kBatchChunk)
     say(fmt::format("if this is cut short: the same file with --idempotency-key {} submits what is missing", key));
   MJ_CHECK(batch.submit(opened));

@@ -1,4 +1,4 @@
-// Jobs of a file, one a line: `job submit --batch`.
+// Submission of a file with one job per line: `job submit --batch`.
 #pragma once
 
 #include <cstddef>
@@ -15,19 +15,21 @@
 namespace mycojobs {
 
 inline constexpr std::size_t kMaxBatchLine = 16U << 20;
-inline constexpr std::size_t kMaxBatchValues = 65536;  // of one line: a short value takes many times its bytes
+// JSON values of one line; a short value needs much more memory than its text.
+inline constexpr std::size_t kMaxBatchValues = 65536;
 
-// The lines of a file that can be read again from its beginning. Memory: one line.
+// Reader of the lines of a file, which can be read again from the start. Keeps one line in memory.
 class BatchFile {
  public:
-  // "-": standard input. What cannot be read twice (a pipe) is copied into a file without a name first.
+  // "-" is standard input. Input that cannot be read twice, such as a pipe, is first copied to a temporary file.
   static Result<BatchFile> open(const std::string& file);
 
   struct Line {
-    std::uint64_t number = 0;  // from 1 on
+    std::uint64_t number = 0;  // from 1
     std::string text;
   };
-  // The next one that is not blank; nothing: that was all. Errors: too_large, io; they name the line.
+  // Returns the next line that is not blank; nullopt at the end of the file. Errors, which name the line: too_large,
+  // io.
   Result<std::optional<Line>> next();
   void rewind();
   std::uint64_t bytes() const { return bytes_; }
@@ -42,12 +44,12 @@ class BatchFile {
   std::uint64_t bytes_ = 0, read_ = 0, number_ = 0;
 };
 
-// A job as JSON-RPC takes it (docs/rpc.md). Errors name the field, or where the JSON is wrong; not the line.
+// Parses a job in the format of JSON-RPC (docs/rpc.md). Errors name the field or the JSON position, but not the line.
 Result<Job> read_batch_line(const std::string& text);
 
-// Every line is checked before the first job is submitted. The answer has a line for each: its key, with --json an
-// object. A line without id and idempotency key gets a key of the batch's and its own number, so that the same file
-// again with the batch's key submits nothing twice.
+// Validates all lines before it submits the first job. Prints one line for each job: its key, or an object with --json.
+// A line without id and idempotency key gets a key from the batch's key and the line number, so that submitting the
+// file again with the same batch key creates no duplicates.
 Result<int> submit_batch(const Invocation&);
 
 }  // namespace mycojobs

@@ -37,13 +37,13 @@ bool names(std::string_view nouns, std::string_view noun) {
   return (" " + std::string(nouns) + " ").find(" " + std::string(noun) + " ") != std::string::npos;
 }
 
-// CLI11's own, with lines that end where the terminal does.
+// The formatter of CLI11 with lines that are wrapped at the width of the terminal.
 class WrappedHelp final : public CLI::Formatter {
  public:
   explicit WrappedHelp(std::size_t columns)
       : width_(std::clamp<std::size_t>(columns, 40, 120)), indent_(width_ >= 76 ? 30 : kCommands) {}
 
-  // CLI11 leaves two lines free between groups.
+  // CLI11 writes two blank lines between groups.
   std::string make_help(const CLI::App* app, std::string name, CLI::AppFormatMode mode) const override {
     std::string text = CLI::Formatter::make_help(app, std::move(name), mode);
     for (auto at = text.find("\n\n\n"); at != std::string::npos; at = text.find("\n\n\n", at)) text.erase(at, 1);
@@ -56,7 +56,7 @@ class WrappedHelp final : public CLI::Formatter {
   }
   std::string make_option(const CLI::Option* option, bool is_positional) const override {
     std::string name = make_option_name(option, is_positional);
-    if (const auto off = name.find("{false}"); off != std::string::npos) name.erase(off, 7);  // of --no-local
+    if (const auto off = name.find("{false}"); off != std::string::npos) name.erase(off, 7);  // suffix of --no-local
     return row(name + make_option_opts(option), make_option_desc(option), indent_);
   }
   std::string make_subcommand(const CLI::App* command) const override {
@@ -70,7 +70,7 @@ class WrappedHelp final : public CLI::Formatter {
     for (const Group& group : groups) {
       std::vector<const CLI::App*> rows =
           app->get_subcommands([&group](const CLI::App* each) { return each->get_group() == group.title; });
-      // In the table's order.
+      // Keeps the order of the table.
       std::stable_sort(rows.begin(), rows.end(), [&group](const CLI::App* a, const CLI::App* b) {
         return group.nouns.find(a->get_name()) < group.nouns.find(b->get_name());
       });
@@ -81,9 +81,9 @@ class WrappedHelp final : public CLI::Formatter {
   }
 
  private:
-  static constexpr std::size_t kCommands = 18;  // where it is said what a command does; their names are short
+  static constexpr std::size_t kCommands = 18;  // column of the descriptions of commands, whose names are short
 
-  // The name, and what it is beside it; a name that is too long has a line of its own.
+  // Returns the name and the description beside it; a long name has a line of its own.
   std::string row(const std::string& name, const std::string& about, std::size_t indent) const {
     std::string line = "  " + name;
     if (columns(line) + 2 > indent) {
@@ -104,7 +104,7 @@ void shape(CLI::App& app, const std::shared_ptr<CLI::FormatterBase>& help) {
   for (CLI::App* each : app.get_subcommands({})) shape(*each, help);
 }
 
-// Through a pager, or into a file that somebody will read, it fits what most terminals have.
+// Output to a pager or a file fits the usual width of terminals.
 std::size_t help_columns() {
   for (std::FILE* stream : {stdout, stderr}) {
     if (const Terminal terminal = terminal_of(stream); terminal.lines > 0) return terminal.columns;
@@ -115,7 +115,7 @@ std::size_t help_columns() {
 
 std::string_view first_word(std::string_view text) { return text.substr(0, text.find(' ')); }
 
-// Wraps the help of this command and of all below it to so many columns; its commands in groups.
+// Wraps the help of all commands to this width and groups the commands.
 void shape_help(CLI::App& root, std::size_t columns) {
   shape(root, std::make_shared<WrappedHelp>(columns));
   for (CLI::App* each : root.get_subcommands({})) {
@@ -136,7 +136,7 @@ std::string_view command_group(std::string_view noun) {
 
 namespace {
 
-// "did you mean `job explain` or `flow explain`?" of a word that stands behind a noun.
+// Returns "did you mean `job explain` or `flow explain`?" for a verb without a noun.
 std::string nouns_of(std::string_view verb) {
   std::string text;
   for (const Command& row : commands()) {
@@ -147,7 +147,7 @@ std::string nouns_of(std::string_view verb) {
   return text.empty() ? text : text + '?';
 }
 
-// What other programs call it.
+// Verbs of other programs and the corresponding verb of this program.
 constexpr std::pair<std::string_view, std::string_view> kElsewhere[] = {
     {"get", "show"},   {"info", "show"},   {"describe", "show"}, {"status", "show"},
     {"ls", "list"},    {"rm", "delete"},   {"remove", "delete"}, {"new", "create"},
@@ -166,7 +166,7 @@ std::string unknown_command(int argc, const char* const* argv) {
   std::string before;  // "job "
   for (int i = 1; i < argc; ++i) {
     const std::string_view word = argv[i];
-    if (word.starts_with('-')) return "";  // a flag, for which the parser is there
+    if (word.starts_with('-')) return "";  // flags are checked by the parser
     if (before.empty() && is_hidden(word)) return "";
     std::set<std::string_view> known;
     for (const Command& row : commands()) {
@@ -190,7 +190,7 @@ std::string unknown_command(int argc, const char* const* argv) {
 
 namespace {
 
-// What is wrong with flags ("--tpye") that this command does not take, as unknown_command() says it of words.
+// Returns an error message for the first unknown flag ("--tpye") of this command, with a suggestion; empty: none.
 std::string unknown_flag(const CLI::App& command, std::string_view name, int argc, const char* const* argv) {
   std::vector<std::string> flags;
   for (const CLI::Option* option : command.get_options()) {
@@ -211,12 +211,12 @@ std::string unknown_flag(const CLI::App& command, std::string_view name, int arg
   return "";
 }
 
-// What CLI11 fills for one command; kept until the parse is over.
+// Values that CLI11 sets for one command; must exist until the end of the parse.
 struct Slot {
   const Command* row = nullptr;
   CLI::App* app = nullptr;
   std::deque<std::pair<std::string, CLI::Option*>> arguments;
-  std::vector<std::string> rest;  // of the last argument, if it is FILE...
+  std::vector<std::string> rest;  // values of the last argument, if it is FILE...
   std::deque<std::pair<std::string_view, std::vector<std::string>>> values;
   std::deque<std::pair<std::string_view, bool>> switches;
   FlagValues options;
@@ -283,7 +283,7 @@ CommandLine refused(const std::string& problem, int exit = EX_USAGE) {
   return line;
 }
 
-// What is wrong with a word that is none of those that its flag takes.
+// Returns an error message for a flag value that is not one of the choices; empty: none.
 std::string unknown_choice(const CommandLine& line) {
   for (const FlagRow& flag : line.command->flags) {
     const auto given = line.flags.find(std::string(flag.name));
@@ -296,7 +296,7 @@ std::string unknown_choice(const CommandLine& line) {
   return "";
 }
 
-// Settings that stand before the command ("--context 7 job list") are read as if they stood behind it.
+// Moves settings that precede the command ("--context 7 job list") to its end.
 std::vector<std::string> settings_last(int argc, const char* const* argv) {
   std::vector<std::string> words(argv + 1, argv + argc);
   const auto is_noun = [](const std::string& word) {
@@ -307,7 +307,7 @@ std::vector<std::string> settings_last(int argc, const char* const* argv) {
   if (noun == words.end() || noun == words.begin() || !words.front().starts_with('-')) return words;
   std::rotate(words.begin(), noun, words.end());
   const auto before = words.end() - (noun - words.begin());
-  const auto rest = std::find(words.begin(), before, "--");  // what follows is the script's own
+  const auto rest = std::find(words.begin(), before, "--");  // the words after -- are arguments of the script
   std::rotate(rest, before, words.end());
   return words;
 }
@@ -325,7 +325,7 @@ std::string no_command(const std::vector<std::string>& words) {
   return fmt::format("name a command of {0}: `mycojobs {0} --help` lists them", group);
 }
 
-// What stands behind the arguments that a command takes. Empty: nothing does.
+// Returns an error message for a surplus argument; empty: none.
 std::string word_too_many(const CLI::App& command, const Command& row) {
   const auto more = command.remaining(true);
   if (more.empty()) return "";
@@ -333,7 +333,7 @@ std::string word_too_many(const CLI::App& command, const Command& row) {
                      shown(more.front(), 80), row.name, row.arguments.empty() ? "flags alone" : row.arguments);
 }
 
-// What is wrong with words that the command does not take. Empty: the parser's own text has to do.
+// Returns an error message for words that the command does not accept; empty: use the parser's message.
 std::string untaken(const std::deque<Slot>& slots, int argc, const char* const* argv) {
   const auto slot = std::find_if(slots.begin(), slots.end(), [](const Slot& each) { return each.app->parsed(); });
   if (slot == slots.end()) return "";
@@ -353,7 +353,7 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
       Slot& slot = slots.emplace_back();
       slot.row = &row;
       slot.app = find_or_add(root, row);
-      // Of the others' arguments and flags nobody asks, and to build them takes twice as long as all else at the start.
+      // Only the selected command is built: building all takes twice as long as the rest of the start.
       if (!words.empty() && first_word(row.name) == words.front()) build(slot);
     }
   }

@@ -1,5 +1,5 @@
-// The command line: what it means by the tables of commands and options, what --help shows, and the error for a
-// command or flag that is not there.
+// Parser of the command line, based on the tables of commands and options. It also prints --help and errors for unknown
+// commands and flags.
 #pragma once
 
 #include <cstddef>
@@ -12,16 +12,15 @@
 
 namespace mycojobs {
 
-// The group of commands in which `mycojobs --help` shows a noun ("job"); empty: it is in none.
+// Returns the group in which `mycojobs --help` lists a noun ("job"); empty: no group.
 std::string_view command_group(std::string_view noun);
 
-// What is wrong with the words up to the first that should be a command and is none ("rum"), with what may have been
-// meant; empty: nothing is.
+// Returns an error message for the first unknown command word ("rum"), with a suggestion; empty: all words are known.
 std::string unknown_command(int argc, const char* const* argv);
 
-// A command and its flags.
+// A parsed command line.
 struct CommandLine {
-  const Command* command = nullptr;  // null: leave with exit_code (help was printed, or the line was wrong)
+  const Command* command = nullptr;  // null: exit with exit_code (help was printed, or the line is invalid)
   int exit_code = 0;
   bool json = false;
   std::vector<std::string> arguments;

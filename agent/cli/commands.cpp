@@ -24,8 +24,7 @@ std::vector<FlagRow> submit_flags() {
   return flags;
 }
 
-// The words of flow_words(), and those of the record.
-// The words of docs/flows.md, and then those of records.
+// The status words of flows (flow_words(), docs/flows.md), followed by those of flow records.
 std::string_view flow_states() {
   static const std::string all = [] {
     std::string words;

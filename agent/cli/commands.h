@@ -1,4 +1,4 @@
-// The table of commands. Parsing, help, completion and the manual's completeness test come from it.
+// The table of commands. Parsing, help, completion and the manual's completeness test are derived from it.
 #pragma once
 
 #include <functional>
@@ -20,7 +20,7 @@
 
 namespace mycojobs {
 
-// A private server, our child, for as long as this lives.
+// A private Redis server. It is a child process, which the destructor stops.
 class EmbeddedServer {
  public:
   virtual ~EmbeddedServer() = default;
@@ -29,41 +29,42 @@ class EmbeddedServer {
 struct LayerCheck {
   std::string name;  // as in sandbox.allow_missing
   bool ok = false;
-  std::string detail;  // what was seen
+  std::string detail;  // observed state
   std::string remedy;  // empty if ok
 };
 
-// What the commands are made of. main.cpp fills this in: it alone names the implementations.
+// Dependencies of the commands. main.cpp creates them and is the only file that names the implementations.
 struct Parts {
   std::function<std::unique_ptr<StoreFactory>(const Settings&, const std::string& url)> stores;
-  // conflict: another process has one on this state folder; its url is embedded_url().
+  // Error conflict: another process runs a server for this state folder, with the url embedded_url().
   std::function<Result<std::unique_ptr<EmbeddedServer>>(const Settings&)> embedded;
   std::function<std::string(const Settings&)> embedded_url;
-  // warm: contexts whose script hosts are started at once. alive_fd: kept open by every process that outlives the agent
-  // for a moment, but by no job (worker/instance_lock.h); -1: none.
+  // warm: contexts whose script hosts are started at once. alive_fd: a descriptor that the processes of the sandbox
+  // keep open, but no job (worker/instance_lock.h); -1: none.
   std::function<Result<std::unique_ptr<Sandbox>>(const Settings&, const std::vector<Id>& warm, int alive_fd)> sandbox;
   std::function<std::vector<std::unique_ptr<Executor>>(const Settings&)> executors;
-  std::function<std::vector<plugin::PluginReport>(const Settings&)> plugins;  // loaded and probed
+  std::function<std::vector<plugin::PluginReport>(const Settings&)> plugins;  // all plugins, loaded and probed
   std::function<plugin::PluginCheck(const Settings&, const std::string& file)> check_plugin;
-  std::function<std::unique_ptr<Executor>(const plugin::PluginCheck&)> executor_of_plugin;  // null: not loaded
+  // null: the plugin is not loaded.
+  std::function<std::unique_ptr<Executor>(const plugin::PluginCheck&)> executor_of_plugin;
   std::function<Result<std::vector<LayerCheck>>(const Settings&)> probe_layers;
-  // How many of so many slots fit into the limits of this host; the text says why fewer do.
+  // Returns the number of slots that the limits of this host permit, and the reason if there are fewer.
   std::function<std::pair<std::uint32_t, std::string>(std::uint32_t)> fit_slots = [](std::uint32_t slots) {
     return std::pair(slots, std::string());
   };
   const Clock& clock;
-  const std::shared_ptr<Metrics>& metrics;  // of this process, once its settings were read
-  const std::shared_ptr<Traces>& traces;    // likewise
+  const std::shared_ptr<Metrics>& metrics;  // of this process; set after the settings are read
+  const std::shared_ptr<Traces>& traces;    // of this process; set after the settings are read
 };
 
 struct Invocation {
   const Parts& parts;
-  FlagValues options;  // as they stood on the command line
-  Settings settings;   // what they, the environment and the file come to; not for `config`
+  FlagValues options;  // options of the command line
+  Settings settings;   // effective settings; not set for `config`
   bool json = false;
   std::vector<std::string> arguments;
-  std::map<std::string, std::vector<std::string>, std::less<>> flags;  // the command's own
-  std::vector<ConfigValue> values = {};                                // as `settings`, each with its source
+  std::map<std::string, std::vector<std::string>, std::less<>> flags;  // flags of the command
+  std::vector<ConfigValue> values = {};                                // effective settings with their sources
 
   bool has(std::string_view flag) const { return flags.contains(flag); }
   std::string get(std::string_view flag, std::string_view otherwise = "") const {
@@ -73,20 +74,20 @@ struct Invocation {
 };
 
 struct FlagRow {
-  std::string_view name;   // without --
-  std::string_view value;  // "" for a switch, else the placeholder
+  std::string_view name;   // without leading --
+  std::string_view value;  // placeholder of the value; "" for a switch
   std::string_view help;
   bool repeats = false;
-  std::string_view choices = {};  // the words that it takes, separated by blanks; empty: any
+  std::string_view choices = {};  // allowed values, separated by spaces; empty: any
 };
 
 struct Command {
   std::string_view name;  // "job list"
   std::string_view help;
-  std::string_view arguments;  // "FILE", "[FILE]", "A B", "FILE...", "": names with blanks between; [] optional
+  std::string_view arguments;  // "FILE", "[FILE]", "A B", "FILE...", "": names separated by spaces; [] is optional
   std::vector<FlagRow> flags;
   int (*run)(Invocation&);  // returns the exit code
-  bool serves = false;      // a service: it logs what it does; others only what goes wrong
+  bool serves = false;      // a service, which logs its actions; other commands log only problems
 };
 
 const std::vector<Command>& commands();

@@ -14,8 +14,7 @@
 namespace mycojobs {
 namespace {
 
-// Redis takes 64 digits after a #, and refuses the line while this word stands there: no user has a password that a
-// manual names.
+// Redis expects 64 hex digits after a # and rejects this placeholder, so that no user gets a password from a manual.
 constexpr std::string_view kNoPassword = "#PASSWORD";
 constexpr std::size_t kPasswordBytes = 32;
 
@@ -31,8 +30,8 @@ bool is_wanted(const Invocation& call, std::string_view role) {
          std::find(given->second.begin(), given->second.end(), role) != given->second.end();
 }
 
-// The steps, in an order that neither locks the operator out nor leaves the default user open after a restart of Redis.
-// Standard error: standard output goes to redis-cli.
+// Prints the steps on stderr, because stdout is input of redis-cli. Their order neither locks the operator out nor
+// leaves the default user open after a restart of Redis.
 void explain(const Invocation& call) {
   if (!call.has("passwords"))
     say(fmt::format(

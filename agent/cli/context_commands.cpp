@@ -23,7 +23,7 @@ Result<Id> context_argument(const Invocation& call) {
   return typed_id("context", call.arguments.at(0));
 }
 
-// The operator, in the context that is named.
+// Returns the caller for changes of the named context.
 Result<service::Caller> who_changes(const Invocation& call) {
   MJ_TRY(id, context_argument(call));
   MJ_TRY(by, who_asks(call));
@@ -35,7 +35,7 @@ std::string listed(const std::vector<Id>& ids) {
   return ids.empty() ? paint(Tone::faint, "none") : fmt::format("{}", fmt::join(ids, ", "));
 }
 
-// exists: it has a record.
+// exists: the context has a record.
 void show(const Invocation& call, const Context& context, bool exists, const std::vector<KindInfo>& kinds) {
   if (call.json) {
     auto object = to_json(context);
@@ -82,7 +82,7 @@ Result<int> show_one(Invocation& call) {
   return 0;
 }
 
-// Who is meant by an id, or by the name of a key of `key new`: the actor whose key it is.
+// Returns the actor for an id, or for the name of a key of `key new`: the actor that has this key.
 Result<Id> named_actor(const Invocation& call, Store& store, const std::string& flag, const std::string& text) {
   if (!text.empty() && text.find_first_not_of("0123456789") == std::string::npos) return typed_id(flag, text);
   auto file = key_file(call.settings, text);
@@ -103,7 +103,7 @@ Result<Id> named_actor(const Invocation& call, Store& store, const std::string& 
               fmt::format("{}: the key {} is of the actors {}: give an id", flag, text, fmt::join(found, ", ")));
 }
 
-// What the flags name, by role.
+// Returns the actors of the role flags, with their roles.
 Result<std::vector<service::RoleChange>> named_roles(const Invocation& call, Store& store) {
   std::vector<service::RoleChange> named;
   for (const service::Role& role : service::roles()) {

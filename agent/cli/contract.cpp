@@ -17,10 +17,10 @@
 namespace mycojobs {
 namespace {
 
-constexpr const char* kMarker = "agents-own-secret-5b1f";  // in the environment of whoever runs the suite
+constexpr const char* kMarker = "agents-own-secret-5b1f";  // in the environment of the process that runs the suite
 constexpr const char* kToken = "token-of-the-job-77aa";
 
-// What a run of a sample came to.
+// Result of a run of a sample.
 struct Seen {
   JobEnd end;
   Outcome outcome;
@@ -60,7 +60,7 @@ struct Trial {
   LocalRunHooks hooks;
 };
 
-// Empty: it is as it should be.
+// Returns an empty text if the expectation is met.
 std::string expect(bool holds, const std::string& otherwise) { return holds ? "" : otherwise; }
 std::string differs(const std::string& what, const std::string& is, const std::string& should) {
   return is == should ? "" : what + " is " + is.substr(0, 200) + ", not " + should;
@@ -215,7 +215,7 @@ std::string sample_of(const std::string& folder, std::string_view name) {
 }
 
 Result<Seen> run_sample(const Executor& executor, Sandbox& sandbox, Trial& trial) {
-  static std::uint64_t next_run = std::uint64_t{1} << 40;  // far from those of anybody else who uses the sandbox
+  static std::uint64_t next_run = std::uint64_t{1} << 40;  // does not overlap with other runs of the sandbox
   MJ_TRY(staged, stage_runs(executor, {}, trial.asked, nullptr, trial.timeout_ms));
   for (RunSpec& spec : staged.specs) spec.context = 1;
   trial.facts.granted = staged.policy;
@@ -252,7 +252,7 @@ ContractResult try_row(const Row& row, const Executor& executor, const std::stri
       60000);
   row.prepare(trial);
   auto seen = script ? run_sample(executor, sandbox, trial) : Result<Seen>(fail(script.error(), path));
-  // A script that no run was made of is an answer too: the end that its job would have.
+  // A script that is rejected before its run is judged by the end that its job would have.
   if (!seen && seen.error().code == Code::invalid) {
     Seen refused;
     refused.end.detail = "dead_letter";

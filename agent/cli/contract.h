@@ -1,8 +1,8 @@
-// The contract of executors: what every script type does alike, tried on a real sandbox with scripts of that language.
-// The same suite for our executors (tests), for those of the configuration and for plugins (`mycojobs plugin check`).
+// The contract of executors: test cases that every script type must pass in a real sandbox. The tests run it for the
+// built-in executors, users for configured executors and plugins (`mycojobs executor check`, `mycojobs plugin check`).
 //
-// For each case there is one script, a sample: a file <case>.<any ending> in a folder. What each has to do stands in
-// contract_cases() and in docs/executors/contract.md.
+// Each case needs one script in the language, called a sample: a file <case>.<any extension> in a folder.
+// contract_cases() and docs/executors/contract.md describe the samples.
 #pragma once
 
 #include <functional>
@@ -17,7 +17,7 @@ namespace mycojobs {
 
 struct ContractCase {
   std::string_view name;
-  std::string_view sample;  // what the script has to do
+  std::string_view sample;  // required behaviour of the script
 };
 const std::vector<ContractCase>& contract_cases();
 
@@ -25,11 +25,11 @@ struct ContractResult {
   enum class Verdict { held, failed, no_sample };
   std::string name;
   Verdict verdict = Verdict::no_sample;
-  std::string detail;  // of a failure: what was wrong
+  std::string detail;  // of a failure: the reason
 };
 
-// Runs every case that has a sample; tried: called after each. Error: the folder cannot be read, or no sandbox can be
-// had.
+// Runs every case that has a sample and calls `tried` after each. Errors: the folder cannot be read, or no sandbox can
+// be started.
 Result<std::vector<ContractResult>> check_contract(const Executor&, const std::string& script_type, Sandbox&,
                                                    const std::string& samples,
                                                    const std::function<void(const ContractResult&)>& tried);

@@ -22,10 +22,10 @@ namespace fs = std::filesystem;
 
 constexpr const char* kSystemdRun = "/usr/bin/systemd-run";
 constexpr const char* kCgroupMount = "/sys/fs/cgroup";
-constexpr std::string_view kScopeName = "mycojobs-run-";      // of the scopes that are made here, with the process id
-constexpr std::string_view kLauncherLeaf = "/mycojobs-self";  // where a launcher puts itself (sandbox/cgroup.h)
+constexpr std::string_view kScopeName = "mycojobs-run-";  // prefix of the created scopes, followed by the process id
+constexpr std::string_view kLauncherLeaf = "/mycojobs-self";  // group into which a launcher moves (sandbox/cgroup.h)
 
-// Commands that start a sandbox: whether only where no Redis is named, only with a flag, and not with another flag.
+// Commands that start a sandbox: only without a Redis, only with a flag, and not with another flag.
 struct ConfiningCommand {
   std::string_view name;
   bool without_redis = false;
@@ -77,14 +77,14 @@ bool may_write_below(const fs::path& group) {
 bool is_root_user() { return ::geteuid() == 0; }
 bool booted_with_systemd() { return ::access("/run/systemd/system", F_OK) == 0; }
 
-// A login shell of su(1) or sudo lacks the variable; the manager of the user is reached by it.
+// Login shells of su(1) and sudo do not set the variable, but systemd-run needs it to connect to the user's manager.
 void name_runtime_folder() {
   const std::string folder = "/run/user/" + std::to_string(::getuid());
   if (std::getenv("XDG_RUNTIME_DIR") == nullptr && ::access((folder + "/systemd").c_str(), F_OK) == 0)
     ::setenv("XDG_RUNTIME_DIR", folder.c_str(), 1);
 }
 
-// Whether systemd makes a scope for this user, found out by making one.
+// Tests whether systemd permits a scope for this user by creating one.
 bool can_make_scope() {
   if (!booted_with_systemd() || ::access(kSystemdRun, X_OK) != 0) return false;
   const Fd nothing(::open("/dev/null", O_RDWR | O_CLOEXEC));
@@ -98,7 +98,7 @@ bool can_make_scope() {
   return child && wait_child(*child) == 0;
 }
 
-// Signals as this process had them from its parent, as far as main() has changed them: exec keeps masks and SIG_IGN.
+// Restores the signal state from before main(), since exec() keeps signal masks and SIG_IGN.
 void reset_signals() {
   sigset_t all;
   sigemptyset(&all);
@@ -149,7 +149,7 @@ void enter_delegated_scope(std::string_view command, const Invocation& call, cha
   if (!starts_sandbox(command, call) || may_be_unlimited(call.settings)) return;
   const std::string groups = content_of("/proc/self/cgroup");
   const std::string scope = std::string(kScopeName) + std::to_string(::getpid()) + ".scope";
-  // The second test ends the matter for a process that a scope did not help: it is in its own scope already.
+  // The second check prevents a loop if the new scope does not have the expected effect.
   if (has_delegated_cgroup(groups, kCgroupMount, is_root_user()) || groups.find(scope) != std::string::npos) return;
   name_runtime_folder();
   std::error_code unknown;
@@ -163,7 +163,7 @@ void enter_delegated_scope(std::string_view command, const Invocation& call, cha
   for (std::string& word : words) pointers.push_back(word.data());
   pointers.push_back(nullptr);
   reset_signals();
-  ::execv(kSystemdRun, pointers.data());  // it becomes the program itself once it has made the scope
+  ::execv(kSystemdRun, pointers.data());  // systemd-run creates the scope and then executes the program
 }
 
 std::string scope_remedy(const std::string& error, const std::vector<std::string>& words) {

@@ -22,7 +22,7 @@
 #include "inspect/world_verify.h"
 #include "store/default_user.h"
 
-// mycojobs doctor: tries everything a job needs and names the remedy for what is missing.
+// mycojobs doctor: checks everything that jobs need, and prints the remedy for missing parts.
 
 namespace mycojobs {
 namespace {
@@ -40,7 +40,7 @@ void examine_sandbox(const Invocation& call, Checks& checks) {
   if (!layers) return add_error(checks, "sandbox", "launcher", layers.error());
   for (const LayerCheck& layer : *layers) {
     const auto& allowed = call.settings.sandbox_allow_missing;
-    // An ordinary user has one id for all jobs: weaker, and every result says so, but jobs run.
+    // Without several user ids all jobs share one. This is weaker and is reported with every result, but jobs can run.
     const bool may_miss = layer.name == "uid" || std::find(allowed.begin(), allowed.end(), layer.name) != allowed.end();
     checks.push_back({"sandbox", layer.name, layer.ok ? Verdict::ok : (may_miss ? Verdict::warning : Verdict::missing),
                       layer.detail, layer.remedy});
@@ -58,7 +58,7 @@ void examine_executors(const Invocation& call, Checks& checks) {
       checks.push_back({"executor", std::string(executor->name()), Verdict::ok, *probed, ""});
     } else {
       add_error(checks, "executor", std::string(executor->name()), probed.error());
-      // What nobody has installed is no fault of the host, unless it is to be served.
+      // An interpreter that is not installed is an error only if its script type is configured.
       const auto& wanted = call.settings.script_types;
       const auto types = executor->script_types();
       const bool is_wanted =
@@ -68,7 +68,7 @@ void examine_executors(const Invocation& call, Checks& checks) {
   }
 }
 
-// The agent goes on without it, so it is a warning.
+// A rejected plugin is a warning, because an agent works without it.
 void examine_plugins(const Invocation& call, Checks& checks) {
   for (const auto& report : call.parts.plugins(call.settings)) {
     if (report.state == plugin::PluginState::refused)
@@ -95,10 +95,10 @@ void add_server(const Invocation& call, Checks& checks, const std::string& name,
   }
 }
 
-// Each context's keys, on whichever server they are.
+// Checks the keys of each context, on the server of the context.
 void examine_formats(const Invocation& call, Checks& checks) {
   auto session = open_session(call.parts, call.settings, false);
-  if (!session) return;  // which examine_redis() has reported
+  if (!session) return;  // reported by examine_redis()
   auto store = session->stores->open();
   if (!store) return;
   for (Id context : call.settings.contexts) {
@@ -108,7 +108,7 @@ void examine_formats(const Invocation& call, Checks& checks) {
   }
 }
 
-// The server of the contexts without one of their own, and each of the others.
+// Checks the default server and the servers of single contexts.
 void examine_redis(const Invocation& call, Checks& checks) {
   const auto& own = call.settings.context_redis;
   Id highest = 0;
@@ -124,7 +124,7 @@ void examine_redis(const Invocation& call, Checks& checks) {
   for (Id context : call.settings.contexts) {
     const auto found = own.find(context);
     if (found == own.end()) continue;
-    // As the server of what belongs to no context, so that the store asks it about itself.
+    // Configured as the server for keys without a context, so that facts() queries this server.
     Settings alone = call.settings;
     alone.context_redis = {{Id{0}, found->second}};
     add_server(call, checks, "redis of context " + std::to_string(context),
@@ -180,7 +180,7 @@ std::string kind_of(const Finding& finding) {
   return finding.violation ? paint(Tone::bad, "violation") : paint(Tone::faint, "note");
 }
 
-// How many there are of each rule, violations first; then the findings, of each rule the first few.
+// Prints the number of findings per rule, violations first, and then the first findings of each rule.
 void print_findings(const std::vector<Finding>& found_ones, bool all) {
   if (found_ones.empty()) return;
   std::map<std::string, std::vector<const Finding*>> by_rule;
@@ -268,7 +268,7 @@ struct ContextStores {
 };
 struct ContextRebuild {
   RebuildReport report;
-  std::vector<Finding> left;  // violations that a look after the rebuild still finds, unless it is a dry run
+  std::vector<Finding> left;  // violations that remain after the rebuild; empty for a dry run
   bool is_complete = true;
 };
 

@@ -58,7 +58,7 @@ Result<std::unique_ptr<Executor>> executor_of_type(const Invocation& call, std::
 
 namespace {
 
-// The contract suite as a command shows it.
+// Output of the contract suite.
 
 using ContractVerdict = ContractResult::Verdict;
 
@@ -66,7 +66,7 @@ std::string_view word(ContractVerdict verdict) {
   return verdict == ContractVerdict::held ? "held" : verdict == ContractVerdict::failed ? "failed" : "no sample";
 }
 
-// The cases, and what their samples have to do. The exit code.
+// Prints the cases and the required behaviour of their samples. Returns the exit code.
 int report_cases(const Invocation& call) {
   auto cases = nlohmann::json::array();
   std::vector<std::vector<std::string>> rows{{"CASE", "ITS SAMPLE"}};

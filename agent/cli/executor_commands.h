@@ -1,4 +1,4 @@
-// The executor that a command line names.
+// Lookup of the executor that a command line names.
 #pragma once
 
 #include <memory>
@@ -11,14 +11,14 @@ namespace mycojobs {
 
 struct FoundExecutor {
   std::unique_ptr<Executor> executor;
-  std::string type;  // the script type that was named; otherwise its first one
+  std::string type;  // the named script type, or the first type of the executor
 };
 
-// By script type, by the executor's name, or by the name of one of its profiles (v.compile). label: what stands in
-// front of the error, such as "--type: ". Error invalid: there is none of that name; lists those there are.
+// Finds an executor by script type, by its name, or by the name of one of its profiles (v.compile). label: prefix of
+// the error, such as "--type: ". Error invalid: the name is unknown; the message lists the known names.
 Result<FoundExecutor> find_executor(const Invocation&, std::string_view named, std::string_view label);
 
-// By script type alone. Error unsupported, as above.
+// Finds an executor by script type only. Error unsupported: the type is unknown.
 Result<std::unique_ptr<Executor>> executor_of_type(const Invocation&, std::string_view type);
 
 }  // namespace mycojobs

@@ -18,9 +18,9 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::uint64_t kTrialMs = 30000;
-constexpr const char* kEmptyScript = "\n";  // a job without any byte of script is refused
+constexpr const char* kEmptyScript = "\n";  // a job with a script of zero bytes is rejected
 
-// A new folder below the system's temporary one, removed by the destructor. Empty path: it could not be made.
+// A new temporary folder, which the destructor removes. Empty path: it could not be created.
 class TrialFolder {
  public:
   TrialFolder() {
@@ -64,7 +64,7 @@ std::string ExecutorTrials::failure_of(const Executor& executor) {
   return failure_in_sandbox(executor).value_or("");
 }
 
-// Error: the trial could not be made.
+// Error: the trial was not possible.
 Result<std::string> ExecutorTrials::failure_in_sandbox(const Executor& executor) {
   if (!sandbox_) {
     MJ_TRY(started, call_.parts.sandbox(call_.settings, {}, -1));

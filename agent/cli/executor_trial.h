@@ -1,5 +1,6 @@
-// Finds out whether a program from [executors.NAME] works in its sandbox. A version probe cannot tell: `node --version`
-// answers on the host, while every script dies in the sandbox without the grants that node's compiler needs.
+// Checks whether a program of [executors.NAME] works in its sandbox. A version probe is not sufficient: `node
+// --version` succeeds on the host, while every script fails in the sandbox without the permissions that node's compiler
+// needs.
 #pragma once
 
 #include <string>
@@ -12,9 +13,9 @@ class ExecutorTrials {
  public:
   explicit ExecutorTrials(const Invocation& call) : call_(call) {}
 
-  // Runs an empty script on the host, and then in a sandbox with the policy of the executor's jobs. Returns why it
-  // fails in the sandbox although it ends well on the host. Empty: it ends well in both; or nothing is known, because
-  // the executor is not from [executors.NAME], its language refuses an empty script, or no sandbox can be had.
+  // Runs an empty script on the host, and then in a sandbox with the policy of the executor's jobs. Returns the reason
+  // if only the run in the sandbox fails. Returns an empty text if both succeed, or if the check is not possible: the
+  // executor is not from [executors.NAME], its language rejects an empty script, or no sandbox is available.
   std::string failure_of(const Executor&);
 
  private:

@@ -89,12 +89,13 @@ void warn_if_nobody_leads(const Invocation& call, OpenedFlows& open) {
 
 namespace {
 
-constexpr std::uint64_t kAwayMs = 30000;     // how long a store may be away
-constexpr std::uint64_t kRedrawMs = 1000;    // without any hint: times go on
-constexpr std::uint64_t kSoonestMs = 100;    // two looks are this far apart, and ten times as far as one takes
-constexpr std::uint64_t kPatienceMs = 3000;  // before we say why nothing runs
-constexpr std::uint32_t kSliceMs = 100;      // how soon a Ctrl-C is noticed
-constexpr std::size_t kShownBytes = 1000;    // of one value of the result
+constexpr std::uint64_t kAwayMs = 30000;   // maximum time for which an unavailable store is retried
+constexpr std::uint64_t kRedrawMs = 1000;  // interval for updating displayed times without a hint
+// Minimum interval of queries. The interval is also at least ten times the duration of a query.
+constexpr std::uint64_t kSoonestMs = 100;
+constexpr std::uint64_t kPatienceMs = 3000;  // delay before the reason why nothing runs is displayed
+constexpr std::uint32_t kSliceMs = 100;      // maximum delay of the reaction to Ctrl-C
+constexpr std::size_t kShownBytes = 1000;    // maximum of displayed bytes of a result value
 
 bool is_over(const FlowView& view) { return view.status == "finished" || view.status == "error"; }
 
@@ -142,7 +143,7 @@ class Live {
     return {};
   }
 
-  // Once nothing has run for a while: the reason that matters first.
+  // After a pause without running nodes, determines the most important reason.
   Result<void> say_why() {
     if (now() - quiet_since_ms_ < kPatienceMs || is_over(view_)) return {};
     quiet_since_ms_ = now();
@@ -167,9 +168,9 @@ class Live {
     const std::size_t room = std::max<std::size_t>(terminal_.lines, 6) - 2;
     std::string text = draw_text(view_, {std::max<std::size_t>(terminal_.columns, 2) - 1, terminal_.colour,
                                          terminal_.ascii, 2000, is_over(view_) ? 0 : room - reason_rows()});
-    // A command is not cut: its line may go on over several rows of the terminal.
+    // Commands in the reason are not cut; their line may occupy several rows of the terminal.
     if (!reason_.empty()) text += paint_note(shortened_talk(reason_, terminal_.columns - 1)) + "\n";
-    // What is taller than the terminal cannot be moved up over: its beginning is drawn.
+    // The cursor cannot move up beyond the terminal, so only the beginning of a taller text is drawn.
     std::string out = drawn_ > 0 ? fmt::format("\r\033[{}A", drawn_) : "";
     drawn_ = 0;
     for (std::size_t at = 0; at < text.size();) {
@@ -187,7 +188,7 @@ class Live {
     const std::size_t width = std::max<std::size_t>(terminal_.columns, 1);
     return std::max<std::size_t>(1, (columns(line) + width - 1) / width);
   }
-  // Kept free for the reason and the command beside it.
+  // Number of rows for the reason, which may include a command.
   std::size_t reason_rows() const {
     const std::size_t rows = reason_.empty() ? 1 : rows_of(shortened_talk(reason_, terminal_.columns - 1));
     return std::min(rows, std::max<std::size_t>(terminal_.lines, 6) / 2);
@@ -237,7 +238,7 @@ class Live {
     return fmt::format("{:%H:%M:%S}", fmt::localtime(static_cast<std::time_t>(view_.now_ms / 1000)));
   }
 
-  // A stop signal that came; 0: something has moved, or it is time to look again.
+  // Returns a received stop signal, or 0 when the flow has changed or the next query is due.
   int wait() {
     const std::uint64_t until = std::max(now() + kRedrawMs, next_look_ms_);
     bool moved = false;
@@ -287,7 +288,7 @@ class Live {
   std::uint64_t seen_ = 0, quiet_since_ms_ = 0, next_look_ms_ = 0, away_since_ms_ = 0;
   std::size_t drawn_ = 0;
   std::string reason_, shown_cause_, detail_;
-  std::map<std::string, std::pair<std::string, std::string>> states_;  // by name: nodes may be added
+  std::map<std::string, std::pair<std::string, std::string>> states_;  // by node name, because nodes may be added
   std::unique_ptr<Waiter> waiter_;
 };
 
@@ -321,24 +322,24 @@ int exit_code(const FlowView& view) {
   return view.detail == "timeout" ? 124 : view.detail == "cancelled" ? 130 : EXIT_FAILURE;
 }
 
-// mycojobs flow list, show, graph, timeline, watch, verify, logs, and what steers one
+// mycojobs flow list, show, graph, timeline, watch, verify, logs, and control commands
 
 namespace {
 
 constexpr std::uint32_t kPage = 200;
-constexpr std::size_t kLooked = 100000;  // rows of the catalog, where only some of them match
+constexpr std::size_t kLooked = 100000;  // maximum of scanned catalog rows if a filter is set
 
 struct FlowLine {
   Id flow = 0;
   std::uint64_t at_ms = 0;
   std::string name;
   Flow record;
-  std::string word;  // of flow_words(), or retired
+  std::string word;  // of flow_words(), or "retired"
 };
 
 bool is_retired(const FlowLine& row) { return row.word == "retired"; }
 
-// A word of the record's status, or of flow_words().
+// wanted: a status of the record, or a word of flow_words().
 bool is(const FlowLine& row, std::string_view wanted) {
   return !is_retired(row) && (word(row.record.status) == wanted || row.word == wanted);
 }
@@ -354,8 +355,8 @@ Result<FlowLine> line_of(OpenedFlows& open, Id context, const FlowSummary& summa
 
 struct FlowLines {
   std::vector<FlowLine> rows;
-  Id after = 0;                        // the id for --after of the next page; 0: this is the last page
-  std::vector<std::string> malformed;  // ids of entries of the catalog that name no flow
+  Id after = 0;                        // value of --after for the next page; 0: this is the last page
+  std::vector<std::string> malformed;  // ids of catalog entries that name no flow
 };
 
 Result<FlowLines> find(OpenedFlows& open, const Invocation& call, std::uint64_t limit, Id after) {
@@ -364,7 +365,7 @@ Result<FlowLines> find(OpenedFlows& open, const Invocation& call, std::uint64_t 
   for (std::size_t looked = 0; looked < kLooked;) {
     MJ_TRY(page, open.flows->list(context_of(call), call.get("name"), found.after, kPage, &found.malformed));
     for (const FlowSummary& summary : page) {
-      if (found.rows.size() == limit) return found;  // there is one more at least
+      if (found.rows.size() == limit) return found;  // at least one more flow exists
       found.after = summary.flow;
       MJ_TRY(row, line_of(open, context_of(call), summary));
       if (status.empty() || is(row, status)) found.rows.push_back(std::move(row));
@@ -425,7 +426,7 @@ Result<int> list_flows(const Invocation& call) {
 
 int flow_list_command(Invocation& call) { return finish(list_flows(call)); }
 
-// mycojobs flow show | inspect | explain | result: one look each; they change nothing.
+// mycojobs flow show | inspect | explain | result: read-only commands with a single query.
 
 namespace {
 
@@ -454,7 +455,7 @@ std::string names(const FlowView& view, const std::vector<std::uint32_t>& indexe
   return out;
 }
 
-// What comes first stands first.
+// Returns the nodes in topological order.
 std::vector<std::uint32_t> in_order(const FlowView& view) {
   std::vector<std::uint32_t> order;
   for (const auto& layer : flow_layers(view)) order.insert(order.end(), layer.begin(), layer.end());
@@ -492,7 +493,7 @@ void print_nodes(const FlowView& view) {
   print_table(rows);
 }
 
-// What is asked of people, and what they have answered.
+// Prints the questions to users and their answers.
 void print_words(const FlowView& view) {
   for (std::uint32_t index : in_order(view)) {
     const NodeView& node = view.nodes[index];
@@ -628,9 +629,9 @@ int flow_result_command(Invocation& call) { return finish(result(call)); }
 
 namespace {
 
-constexpr std::size_t kMaxNodes = 200;     // drawn as boxes; larger flows are folded
-constexpr std::size_t kLongest = 400;      // columns of what a fact carries
-constexpr std::uint32_t kJournalMs = 250;  // how often a journal that is followed is read
+constexpr std::size_t kMaxNodes = 200;     // maximum of nodes that are drawn as boxes; larger flows are folded
+constexpr std::size_t kLongest = 400;      // maximum columns for the data of a fact
+constexpr std::uint32_t kJournalMs = 250;  // interval of reading a followed journal
 
 std::string time_of_day(std::uint64_t unix_ms) {
   return fmt::format("{:%H:%M:%S}.{:03}", fmt::localtime(static_cast<std::time_t>(unix_ms / 1000)), unix_ms % 1000);
@@ -689,7 +690,7 @@ Result<int> timeline(const Invocation& call) {
   return 0;
 }
 
-// What a signal carries is its senders' and receivers' business: only its size is shown.
+// Replaces the payload of a signal by its size, because only its sender and receivers may see it.
 std::string without_payload(const std::string& more) {
   auto parsed = parse_json(more.empty() ? "{}" : more);
   if (!parsed || !parsed->is_object()) return more;
@@ -766,9 +767,9 @@ int flow_watch_command(Invocation& call) { return finish(watch(call)); }
 
 namespace {
 
-constexpr int kPauseMs = 250;  // between two looks at a flow that goes on
+constexpr int kPauseMs = 250;  // interval of queries for a running flow
 
-using Nodes = std::vector<std::string>;  // empty: all
+using Nodes = std::vector<std::string>;  // empty: all nodes
 
 Nodes chosen(const Invocation& call) {
   const auto found = call.flags.find("node");
@@ -801,7 +802,7 @@ void print_line(const Invocation& call, const FlowLogLine& each, std::size_t wid
 }
 
 std::size_t widest(const FlowView& view, const Nodes& wanted) {
-  constexpr std::size_t kMost = 24;  // a longer name moves its own lines alone
+  constexpr std::size_t kMost = 24;  // longer names are not aligned
   std::size_t width = 0;
   for (const NodeView& node : view.nodes) {
     const bool writes = node.kind.empty() || node.kind == "job" || node.kind == "log";
@@ -877,7 +878,7 @@ Result<int> control(const Invocation& call, FlowControl::Verb verb, std::string_
   after.id = flow;
   after.status = done.status;
   after.detail = done.detail;
-  // It is done: that it cannot be looked at now is no failure of the command.
+  // The control has succeeded, so a failed query of the state is not an error of the command.
   answer(
       call, done, flow, what,
       look_at_word(*open.flows, open.store(), context_of(call), after).value_or(flow_word(done.status, done.detail)));

@@ -20,7 +20,7 @@ namespace mycojobs {
 namespace {
 
 constexpr int kMomentsShown = 5;
-constexpr int kTries = 5;  // against others who change it meanwhile
+constexpr int kTries = 5;  // attempts in case of concurrent changes
 
 struct Moment {
   std::uint64_t ms = 0;
@@ -55,7 +55,7 @@ nlohmann::json to_json(const Schedule& schedule, const std::vector<Moment>& mome
           {"note", schedule.note},           {"moments", std::move(next)}};
 }
 
-// What is stored may have been written by another client: it is shown, whatever it is.
+// The stored schedule may have been written by another client, so invalid values must be displayable.
 std::string in_words(const Schedule& schedule) {
   const auto cron = parse_cron(schedule.cron);
   return cron ? describe(*cron) : "unreadable: " + cron.error().message;
@@ -79,7 +79,7 @@ void print_schedule(const Invocation& call, const Schedule& schedule, std::uint6
   for (std::size_t i = 0; i < moments.size(); ++i) print((i == 0 ? "next: " : "      ") + moments[i].text + "\n");
 }
 
-// Nothing: there is none of this name.
+// Returns nullopt if there is no schedule with this name.
 Result<std::optional<Schedule>> find(OpenedFlows& open, Id context, const std::string& name) {
   MJ_TRY(all, open.flows->schedules(context));
   for (Schedule& each : all) {
@@ -102,7 +102,7 @@ Result<Schedule> find_named(const Invocation& call, OpenedFlows& open) {
                           shown(name), context_of(call), did_you_mean(name, names), context_words(call)));
 }
 
-// Its flows are made as its caller, who is asked for its right to make them at every moment of it.
+// The flows are created as the schedule's caller, whose right to do so is checked at each scheduled time too.
 Result<void> check_caller(const Invocation& call, OpenedFlows& open, const Schedule& schedule) {
   const service::Caller caller{context_of(call), schedule.caller, WayIn::command, false};
   auto allowed = service::may(caller, open.store(), Action::create, {.name = "flows"});
@@ -111,7 +111,7 @@ Result<void> check_caller(const Invocation& call, OpenedFlows& open, const Sched
 
 Thing thing_of(const Schedule& schedule) { return {.name = "schedule " + schedule.name, .maker = schedule.caller}; }
 
-// What the command line says of it; cron and policies as they are checked anywhere.
+// Returns the schedule of the command line, with validated cron expression and policies.
 Result<Schedule> wanted(const Invocation& call) {
   Schedule schedule;
   schedule.name = call.arguments.at(0);
@@ -130,13 +130,13 @@ Result<Schedule> wanted(const Invocation& call) {
   return schedule;
 }
 
-// One try to store it: conflict, if somebody else changed it meanwhile.
+// Stores the schedule. Error conflict: another client has changed the schedule at the same time.
 Result<Schedule> put(const Invocation& call, OpenedFlows& open, Schedule schedule, const FlowPlan& plan) {
   const Id context = context_of(call);
   MJ_TRY(before, find(open, context, schedule.name));
   MJ_CHECK(check_caller(call, open, schedule));
   if (before) {
-    // What is due has come under the old definition, and starts with that.
+    // Scheduled times that are due belong to the old definition, and are started with it.
     MJ_TRY(limits, service::limits_of(maker_at_its_word(call, before->caller), open.store()));
     const auto may_start = [&limits](Id, const FlowPlan& due) { return check_jobs(due, limits); };
     MJ_CHECK(settle_schedule(*open.flows, open.cache, context, *before, may_start));
@@ -212,7 +212,7 @@ Result<int> show_schedule(const Invocation& call) {
   return 0;
 }
 
-// Moments that come while it is paused are not missed: it starts again with the first one after now.
+// Scheduled times during the pause are not missed: the schedule continues with the first time after now.
 Result<Schedule> set_paused(const Invocation& call, OpenedFlows& open, bool paused) {
   MJ_TRY(schedule, find_named(call, open));
   MJ_TRY(by, who_asks(call));

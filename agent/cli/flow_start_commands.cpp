@@ -32,17 +32,17 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-constexpr std::size_t kMaxNesting = 16;  // of flows in flows
+constexpr std::size_t kMaxNesting = 16;  // limit of nested flow definitions
 constexpr std::size_t kMaxInputsFileBytes = 1U << 20;
 
 struct Source {
   const Invocation& call;
-  fs::path folder;  // that `file:` is relative to
+  fs::path folder;  // base of relative `file:` paths
   std::vector<PlanProblem> problems;
-  bool has_default_type = false;  // of the flow that is looked at
+  bool has_default_type = false;  // of the current flow
 };
 
-// Takes `file` out of a job and its content in, as its script.
+// Replaces `file` of a job by `script` with the content of the file.
 void embed(Source& source, const std::string& path, json& job) {
   const auto file = job.find("file");
   if (file == job.end()) return;
@@ -82,7 +82,7 @@ void embed_all(Source& source, const std::string& path, json& flow, std::size_t 
   }
 }
 
-// "line 3, column 5: ..." of YAML, "... at line 3 column 5: ..." of JSON.
+// Parses the positions "line 3, column 5: ..." of YAML and "... at line 3 column 5: ..." of JSON errors.
 PlanProblem problem_of_text(std::string message) {
   PlanProblem problem;
   const auto at = message.find("line ");
@@ -112,7 +112,7 @@ void check_policies(Source& source, const FlowPlan& plan) {
   }
 }
 
-// NAME=VALUE, by the type that the definition declares; @FILE, a map of them as JSON or YAML.
+// Reads the values of --input: NAME=VALUE, with the type from the definition, or @FILE, a map in JSON or YAML.
 Result<json> inputs_of(const Invocation& call, const json& definition) {
   json values = json::object();
   const auto flags = call.flags.find("input");
@@ -188,7 +188,7 @@ Result<FlowFileRead> read_flow_file(const Invocation& call, const std::string& f
   if (read.plan) check_policies(source, *read.plan);
   if (read.plan && types) check_types(source, *read.plan);
   if (!source.problems.empty()) {
-    // A job whose file cannot be read lacks a script: once is enough.
+    // A job whose file cannot be read also lacks a script; only one problem is reported.
     std::erase_if(read.problems, [&](const PlanProblem& problem) {
       return std::any_of(source.problems.begin(), source.problems.end(), [&](const PlanProblem& ours) {
         return ours.path == problem.path || ours.path == problem.path + ".file";
@@ -197,7 +197,7 @@ Result<FlowFileRead> read_flow_file(const Invocation& call, const std::string& f
     read.problems.insert(read.problems.begin(), source.problems.begin(), source.problems.end());
     read.plan.reset();
   }
-  // JSON is YAML as well, so that the same reader finds its places.
+  // JSON is valid YAML, so the same reader determines the positions.
   if (!read.problems.empty() && places.places.empty()) (void)yaml_to_json(text, places);
   for (PlanProblem& problem : read.problems) locate(places, problem);
   std::stable_sort(read.problems.begin(), read.problems.end(),
@@ -233,10 +233,10 @@ std::string join_at(const std::string& file, std::vector<PlanProblem> problems) 
 
 namespace {
 
-constexpr std::uint64_t kStartAwayMs = 10000;  // how long a store may be away before we give up
+constexpr std::uint64_t kStartAwayMs = 10000;  // maximum time for which an unavailable store is retried
 constexpr int kStartAgainMs = 100;
 
-// Of --caller, whose flow it is: taken at its word.
+// Returns the caller of --caller, which owns the flow, without authentication.
 Result<service::Caller> maker(const Invocation& call) {
   MJ_TRY(caller, id_flag(call, "caller", kDefaultCaller));
   return maker_at_its_word(call, caller);
@@ -253,13 +253,13 @@ Result<service::CreateFlow> new_flow(const Invocation& call) {
   }
   MJ_CHECK(read_notify_flag(call, wanted.notify));
   wanted.traceparent = call.get("traceparent");
-  // One of our own: what was broken off by a server that goes away is gone on with when it is back.
+  // A generated key permits a retry after the loss of the server without creating a second flow.
   wanted.idempotency_key = call.has("key") ? call.get("key") : "cli-" + random_hex(16);
   MJ_CHECK(as_typed(call, service::check(wanted)));
   return wanted;
 }
 
-// Again, if the store goes away in the middle.
+// Repeats an idempotent call while the store is unavailable.
 template <class Do>
 auto persist(const Invocation& call, OpenedFlows& open, bool with_agent, const Do& act) -> decltype(act()) {
   std::uint64_t away_since_ms = 0;
@@ -309,7 +309,7 @@ Result<int> follow_started(const Invocation& call, OpenedFlows& open, Id flow) {
                           "(`mycojobs dev`); {}",
                           flow, again)
             : fmt::format("flow {} goes on; {}", flow, again));
-    // Without a reader the command ends at once, as SIGPIPE would end it: nobody sees what let_finish() waits for.
+    // Without a reader the command ends at once, like by SIGPIPE, because the output of let_finish() cannot be seen.
     if (ours != nullptr && followed.signal != SIGPIPE) let_finish(*ours);
     return exit_of_signal(followed.signal);
   }
@@ -320,11 +320,11 @@ Result<int> follow_started(const Invocation& call, OpenedFlows& open, Id flow) {
 
 bool wants_to_follow(const Invocation& call) {
   if (call.has("detach")) return false;
-  // On the embedded default nobody else may be there to run it.
+  // With the embedded Redis, no other process may be running the flow.
   return call.has("follow") || call.settings.redis.empty() || ::isatty(STDERR_FILENO) != 0;
 }
 
-// The definition of a flow that was created before.
+// Returns the definition of an existing flow.
 Result<FlowPlan> plan_of(const Invocation& call, OpenedFlows& open, Id flow) {
   MJ_TRY(view, look_at_flow(*open.flows, open.store(), context_of(call), flow));
   MJ_TRY(text, open.flows->definition(context_of(call), view.record.definition_hash));
@@ -338,7 +338,7 @@ Result<Id> flow_to_start(const Invocation& call, OpenedFlows& open, const std::o
                          bool with_agent) {
   if (!plan) {
     MJ_TRY(flow, flow_argument(call));
-    // What cannot be read is for whoever starts it to tell.
+    // A definition that cannot be read is reported by the start of the flow.
     if (const auto known = plan_of(call, open, flow); known && with_agent)
       MJ_CHECK(check_served(call, open.store(), script_types_of(*known)));
     return flow;
@@ -352,7 +352,7 @@ Result<Id> flow_to_start(const Invocation& call, OpenedFlows& open, const std::o
 Result<int> start(const Invocation& call) {
   if (call.has("follow") && call.has("detach")) return fail(Code::invalid, "--follow and --detach: give one of them");
   const std::string& argument = call.arguments.at(0);
-  // "12" is a flow that was created, unless there is such a file.
+  // "12" is the id of an existing flow, unless there is a file with this name.
   const bool exists_already = flow_id(argument).has_value() && ::access(argument.c_str(), F_OK) != 0;
   std::optional<FlowPlan> plan;
   if (exists_already && call.has("input")) {

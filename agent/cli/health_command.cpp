@@ -12,7 +12,7 @@
 namespace mycojobs {
 namespace {
 
-// An address that means all of them is reached by the loopback.
+// A wildcard address is replaced by the loopback address.
 Result<std::string> health_url(const Invocation& call) {
   if (call.has("url")) return call.get("url");
   const std::string& listen =

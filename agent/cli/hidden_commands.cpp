@@ -15,9 +15,9 @@ namespace mycojobs {
 namespace {
 
 constexpr std::uint32_t kMostNames = 200;
-constexpr suseconds_t kPatienceUs = 800'000;  // of a person who has pressed Tab
+constexpr suseconds_t kPatienceUs = 800'000;  // acceptable delay for a user who presses Tab
 
-// Without words: whoever asked gets what is there.
+// Exits without a message; names that were printed already are used.
 void leave_in_silence(int) { ::_exit(0); }
 
 void be_done_soon() {
@@ -74,7 +74,7 @@ struct Kind {
 };
 constexpr Kind kKinds[] = {{"jobs", jobs_of}, {"flows", flows_of}, {"queues", queues_of}, {"schedules", schedules_of}};
 
-// Shells expand what stands in their lists of words: of what strangers have named, plain words alone.
+// Shells expand candidates, so names from other clients are restricted to plain characters.
 bool is_plain(std::string_view name) {
   return !name.empty() && std::all_of(name.begin(), name.end(), [](char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == ':' || c == '.' ||
@@ -82,14 +82,14 @@ bool is_plain(std::string_view name) {
   });
 }
 
-// A store that is away, that refuses us or takes long gives no names, and no errors: a person is typing.
+// If the store is unavailable, slow or denies access, prints neither names nor errors, because the user is typing.
 int complete_command(Invocation& call) {
   const auto* kind = std::find_if(std::begin(kKinds), std::end(kKinds),
                                   [&](const Kind& each) { return each.name == call.arguments[0]; });
   if (kind == std::end(kKinds)) return complain({Code::invalid, "complete: jobs, flows, queues or schedules"});
   be_done_soon();
-  const std::string url =
-      call.settings.redis.empty() ? call.parts.embedded_url(call.settings) : call.settings.redis;  // starts none
+  // Unlike open_session(), this does not start a server.
+  const std::string url = call.settings.redis.empty() ? call.parts.embedded_url(call.settings) : call.settings.redis;
   const auto stores = call.parts.stores(call.settings, url);
   const Names names = kind->list(*stores, context_of(call));
   if (!names) return 0;

@@ -1,4 +1,4 @@
-// Commands for programs, not for people: what shells complete with, what the build makes man pages of. In no help.
+// Commands for programs that are not listed in the help: data for shell completion, and man page sources for the build.
 #pragma once
 
 #include <string_view>

@@ -33,7 +33,7 @@ int config_print_command(Invocation& call) {
 
 namespace {
 
-// "FILE:LINE:COLUMN: redis: ...", as load_config() says it.
+// Returns the error in the format of load_config(): "FILE:LINE:COLUMN: redis: ...".
 std::string refusal_text(const Config& config, const RefusedSetting& refused) {
   const std::string& why = refused.error.message;
   const std::string text = why.starts_with(refused.name + ": ") ? why : refused.name + ": " + why;
@@ -44,7 +44,7 @@ std::string refusal_text(const Config& config, const RefusedSetting& refused) {
   return text;
 }
 
-// Executors of the file that cannot run anything here: an agent starts without them.
+// Warns of configured executors that do not work on this host; an agent starts without them.
 void warn_of_executors(const Invocation& call, Config& config) {
   const auto& own = config.settings.executors;
   if (own.empty()) return;
@@ -62,7 +62,7 @@ void warn_of_executors(const Invocation& call, Config& config) {
 
 namespace {
 
-// Error not_found or invalid: there is no folder at the path. What this user may not see is not refused.
+// Error not_found or invalid: the path is not a folder. A path that this user cannot access is accepted.
 Result<void> check_configured_folder(const std::string& path) {
   std::error_code error;
   const auto status = std::filesystem::status(path, error);
@@ -80,8 +80,8 @@ Result<void> check_venv(const std::string& path) {
               path + ": is not a virtual environment: it has no pyvenv.cfg; make one with `python3 -m venv`");
 }
 
-// Folders that the configuration names and jobs need. Programs start without them; jobs fail then. The default folder
-// of secrets may be missing: nothing has asked for it.
+// Returns configured folders that are missing. Services start without them, but jobs that need them fail. The default
+// folder of secrets may be missing, because it was not configured.
 std::vector<RefusedSetting> missing_folders(const Config& config, const HostFacts& host) {
   std::vector<RefusedSetting> missing;
   const std::string& secrets = config.settings.secrets_dir;
@@ -120,7 +120,7 @@ int config_check_command(Invocation& call) {
 
 namespace {
 
-// What `mycojobs complete` lists of that which the first argument of a command names.
+// Returns the argument of `mycojobs complete` that lists candidates for the command's first argument; empty: none.
 std::string lister_of(const Command& command) {
   const std::string_view argument = command.arguments.substr(0, command.arguments.find_first_of(" |"));
   if (argument == "JOB") return "jobs";

@@ -34,14 +34,14 @@
 namespace mycojobs {
 namespace {
 
-// Follows one job to its end.
+// Follows a job to its end.
 
-constexpr std::uint32_t kFollowMs = 200;     // how soon a Ctrl-C is noticed
-constexpr std::uint64_t kJobAwayMs = 30000;  // how long a store may be away
+constexpr std::uint32_t kFollowMs = 200;     // maximum delay of the reaction to Ctrl-C
+constexpr std::uint64_t kJobAwayMs = 30000;  // maximum time for which an unavailable store is retried
 constexpr int kLookAgainMs = 100;
-constexpr std::size_t kShownValueBytes = 1000;  // of one value of the result, for people
-constexpr std::size_t kShownArtifacts = 20;     // for people
-constexpr std::uint64_t kJobPatienceMs = 3000;  // before we say why nobody takes the job
+constexpr std::size_t kShownValueBytes = 1000;  // maximum of displayed bytes of a result value; not for JSON
+constexpr std::size_t kShownArtifacts = 20;     // maximum of displayed artifacts; not for JSON
+constexpr std::uint64_t kJobPatienceMs = 3000;  // delay before the reason why a job waits is displayed
 
 class JobFollower {
  public:
@@ -64,7 +64,8 @@ class JobFollower {
   std::uint64_t lines_seen() const { return last_seq_; }
 
  private:
-  // The first is a request to cancel, kept until the store has taken it. A third, while we leave, ends us at once.
+  // The first signal requests cancellation, which is retried until the store accepts it. A third signal, during the
+  // exit, ends the process at once.
   Result<void> obey_signals(Store& store) {
     const int signal = next_follower_signal(0);
     // A lost reader counts as the first Ctrl-C only, because a Ctrl-C in a terminal also ends the reader of the pipe.
@@ -90,7 +91,7 @@ class JobFollower {
     }
     print_log(line);
   }
-  // Once for each cause, and not of a job that runs.
+  // Prints each cause once, and nothing for a running job.
   Result<void> say_why_it_waits(Store& store) {
     const std::uint64_t now = call_.parts.clock.boot_ms();
     if (now - quiet_since_ms_ < kJobPatienceMs) return {};
@@ -116,7 +117,7 @@ class JobFollower {
   nlohmann::json lines_ = nlohmann::json::array();
 };
 
-// Broken between its parts where it is longer than a line of 80 columns; say() indents what follows.
+// Breaks a receipt longer than 80 columns between its parts; say() indents the further lines.
 std::string receipt_of(const JobView& view) {
   constexpr std::size_t kColumns = 78;
   constexpr std::string_view kBetween = " · ";
@@ -159,7 +160,7 @@ void print_end(const JobView& view, bool as_json, const nlohmann::json& lines) {
       paint(Tone::faint, std::string_view(receipt).substr(view.key.size()), true));
 }
 
-// Past a store that goes away for a while.
+// Follows the job; retries while the store is unavailable for a short time.
 Result<JobView> end_of(const Invocation& call, Opened& opened, JobFollower& follower, const std::string& key,
                        bool with_agent) {
   const Id context = context_of(call);
@@ -181,7 +182,7 @@ Result<JobView> end_of(const Invocation& call, Opened& opened, JobFollower& foll
   }
 }
 
-// A script for warm processes that was not run as one: it has defined main(job), and nobody has called that.
+// Returns true if the script is written for warm processes, but was run normally, so that its main(job) was not called.
 bool only_defines_main(const Job& job) {
   const std::string_view text = job.script;
   const std::string_view defines = job.script_type == "python" ? "def main(" : "function main(";
@@ -193,9 +194,9 @@ bool only_defines_main(const Job& job) {
   return text.find("main(") == call && text.find("main(", call + 1) == text.npos;
 }
 
-// Prints its log as it comes, says why it waits if it does, passes one Ctrl-C on as a request to cancel and leaves at
-// the second; outlives a store that goes away for a while. Then prints result and receipt, or with --json one document.
-// Returns the job as it ended.
+// Follows a job: prints its log, prints the reason if the job waits, requests cancellation at the first Ctrl-C and
+// exits at the second, and retries while the store is unavailable for a short time. Then prints result and receipt, or
+// one document with --json. Returns the ended job.
 Result<Job> follow_to_the_end(const Invocation& call, Opened& opened, const std::string& job_key, bool with_agent) {
   JobFollower follower(call, context_of(call), job_key);
   MJ_TRY(view, end_of(call, opened, follower, job_key, with_agent));
@@ -217,7 +218,7 @@ Result<int> run(const Invocation& call) {
   MJ_CHECK(check_served(call, *opened.store, {submission.job.script_type}));
   MJ_TRY(submitted, submit(call, opened, std::move(submission), true));
   MJ_TRY(ended, follow_to_the_end(call, opened, redis_key(submitted), true));
-  // Others may have sent jobs to our private server meanwhile; what is queued stays there for the next.
+  // Other clients may have sent jobs to the private server. Jobs that are still queued are left to its next user.
   if (opened.session.agent) let_finish(*opened.session.agent);
   return exit_code(ended);
 }
@@ -255,11 +256,11 @@ int job_submit_command(Invocation& call) {
   return call.has("follow") ? run_command(call) : finish(submit_only(call));
 }
 
-// mycojobs job list | show | logs: they read, and change nothing.
+// mycojobs job list | show | logs: read-only commands.
 
 namespace {
 
-constexpr std::size_t kArtifactsOfShow = 20;  // by `job show`; `job artifacts` lists all
+constexpr std::size_t kArtifactsOfShow = 20;  // limit of `job show`; `job artifacts` lists all
 
 Tone tone_of(const Job& job) {
   if (job.status == JobStatus::finished) return Tone::good;
@@ -479,7 +480,8 @@ Result<int> explain_job(Invocation& call) {
   MJ_TRY(key, job_argument(call));
   MJ_TRY(opened, open_to_answer(call));
   MJ_TRY(about, look_at(*opened.store, context_of(call), key));
-  // The store learns of it when the lease is over; who asks on the host of a `run` that was killed may know it now.
+  // The store detects the death of the owner only when the lease expires, but on the host of a killed `run` it is known
+  // now.
   const ClaimView& claim = about.job.claim;
   about.owner_gone =
       claim.state == "live" && InstanceFiles(call.settings.state_dir, claim.runner).is_gone(claim.instance);
@@ -514,7 +516,7 @@ int job_explain_command(Invocation& call) { return finish(explain_job(call)); }
 int job_approve_command(Invocation& call) { return finish(answer_approval(call, true)); }
 int job_reject_command(Invocation& call) { return finish(answer_approval(call, false)); }
 
-// mycojobs job artifacts JOB [NAME]: the files that a job left.
+// mycojobs job artifacts JOB [NAME]: artifact files of a job.
 
 namespace {
 
@@ -553,7 +555,7 @@ Result<FoundArtifacts> find(const Invocation& call) {
   return found;
 }
 
-// What to do about an artifact that lies elsewhere.
+// Adds the remedy for an artifact that is on another host.
 Error explained(const FoundArtifacts& found, const StoredArtifact& artifact, Error error) {
   if (error.code == Code::not_found) {
     error.message += fmt::format("; the job ran at {}: call this there, with the --state-dir of its agent",
@@ -584,7 +586,7 @@ void list(const Invocation& call, const FoundArtifacts& found) {
   if (!found.where.empty()) say("what is not here lies at " + found.where);
 }
 
-// As it is, but for a terminal: what a stranger wrote may not speak to that.
+// Prints the artifact unchanged, except to a terminal, where untrusted control characters must not have an effect.
 Result<void> print_artifact(const StoredArtifact& artifact) {
   if (::isatty(STDOUT_FILENO) == 0)
     return read_artifact(artifact, [](std::string_view bytes) { return write_out(STDOUT_FILENO, bytes); });
@@ -600,7 +602,7 @@ Result<void> print_artifact(const StoredArtifact& artifact) {
 }
 
 Result<void> write_one(const StoredArtifact& artifact, const std::string& output) {
-  std::error_code unseen;  // opening it tells why
+  std::error_code unseen;  // opening the path reports the error
   if (std::filesystem::is_directory(output, unseen) || output.ends_with('/')) {
     MJ_TRY(folder, OutputFolder::open(output));
     return copy_artifact(artifact, folder);

@@ -31,7 +31,7 @@ Result<int> make_key(Invocation& call) {
   return 0;
 }
 
-// The public half alone; of the key by this name, or of all.
+// Prints the public key of the named key, or of all keys.
 Result<int> show_keys(Invocation& call) {
   std::vector<std::string> names = call.arguments;
   if (names.empty()) {

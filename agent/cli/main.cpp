@@ -1,4 +1,5 @@
-// mycojobs: parse, load, wire the parts, run the command. The only place that names all the implementations.
+// mycojobs: parses the command line, loads the configuration, creates the implementations and runs the command. This is
+// the only file that names all implementations.
 #include <fcntl.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -63,7 +64,7 @@ ExecutorSettings executor_settings(const Settings& settings, const Clock& clock)
           clock};
 }
 
-// Spans, to the collector that the settings name. They name this process by its command.
+// Creates the exporter of spans to the configured collector. The service name of the spans contains the command.
 Result<std::shared_ptr<Traces>> open_traces(const std::string& url, std::string_view command,
                                             const std::shared_ptr<Metrics>& metrics) {
   if (url.empty()) return no_traces();
@@ -169,7 +170,8 @@ int run(int argc, char** argv) {
 }  // namespace
 }  // namespace mycojobs
 
-// A descriptor that the shell has closed (">&-") would be given to a connection, and what is printed to that.
+// Opens descriptors that the shell has closed (">&-"). Otherwise a connection could get such a descriptor and receive
+// output.
 static void keep_standard_descriptors() {
   for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
     if (::fcntl(fd, F_GETFD) < 0) (void)::open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY);  // use is EBADF
@@ -179,14 +181,14 @@ static void keep_standard_descriptors() {
 int main(int argc, char** argv) try {
   keep_standard_descriptors();
   mycojobs::leave_first_process_behind();
-  // A job takes three descriptors here: as many as we may have.
+  // A job needs three descriptors in this process, so the limit is raised to its maximum.
   rlimit files{};
   if (::getrlimit(RLIMIT_NOFILE, &files) == 0) {
     files.rlim_cur = files.rlim_max;
     (void)::setrlimit(RLIMIT_NOFILE, &files);
   }
   mycojobs::block_stop_signals();
-  // An exception of another thread; a child of ours then sees our end.
+  // Handles exceptions on other threads. Child processes then detect the end of this process.
   std::set_terminate([] { mycojobs::leave_with_last_words("mycojobs"); });
   return mycojobs::run(argc, argv);
 } catch (...) {

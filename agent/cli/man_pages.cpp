@@ -8,7 +8,7 @@
 namespace mycojobs {
 namespace {
 
-// What scdoc would take for its own is marked as text.
+// Escapes characters with a special meaning in scdoc.
 std::string text_of(std::string_view text) {
   std::string out;
   for (char c : text) {
@@ -26,7 +26,7 @@ std::string upper_first(std::string_view text) {
   return out;
 }
 
-// "name(1) "mycojobs" ..." and what the page is about.
+// Returns the title "name(1) "mycojobs" ..." and the section NAME.
 std::string heading(std::string_view name, char section, std::string_view about) {
   return std::string(name) + "(" + section + ") \"mycojobs\" \"mycojobs\"\n\n# NAME\n\n" + std::string(name) + " - " +
          std::string(about) + "\n\n";

@@ -1,4 +1,4 @@
-// The man pages, as sources for scdoc(1): made of the tables of commands and settings that --help is made of.
+// Sources of the man pages for scdoc(1), generated from the same tables of commands and settings as --help.
 #pragma once
 
 #include <array>
@@ -9,7 +9,7 @@ namespace mycojobs {
 
 inline constexpr std::array<std::string_view, 4> kManPages = {"mycojobs.1", "mycojobs-agent.8",
                                                               "mycojobs-coordinator.8", "mycojobs.toml.5"};
-// Empty: there is no such page.
+// Returns an empty text if there is no such page.
 std::string man_page(std::string_view name);
 
 }  // namespace mycojobs

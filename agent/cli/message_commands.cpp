@@ -27,9 +27,9 @@
 namespace mycojobs {
 namespace {
 
-constexpr std::size_t kErrorColumns = 60;    // of a list; `message show` has all of it
-constexpr std::uint64_t kAwayMs = 30000;     // how long a store may be away
-constexpr std::uint64_t kPatienceMs = 2000;  // before we say where a message is
+constexpr std::size_t kErrorColumns = 60;    // limit in lists; `message show` prints the whole error
+constexpr std::uint64_t kAwayMs = 30000;     // maximum time for which an unavailable store is retried
+constexpr std::uint64_t kPatienceMs = 2000;  // delay before the delivery state of a message is displayed
 
 bool has_ended(MessageStatus status) { return status == MessageStatus::processed || status == MessageStatus::error; }
 
@@ -37,7 +37,7 @@ struct MessageName {
   Id caller = kDefaultCaller, id = 0;
 };
 
-// "12:101", "message:12:101", or "101" of the default caller.
+// Parses "12:101", "message:12:101", or "101" for the default caller.
 Result<MessageName> message_argument(const Invocation& call) {
   std::string text = call.arguments.at(0);
   if (text.starts_with("message:")) text.erase(0, 8);
@@ -82,7 +82,7 @@ Result<int> show(Invocation& call) {
   MJ_TRY(opened, open_to_answer(call));
   MJ_TRY(message, load_message(call, *opened.store));
   nlohmann::json fields = service::message_json(message);
-  // Where it is, and why it is not further: of one that has been on its way.
+  // Delivery state of a sent message, with the reason of a delay.
   constexpr std::string_view kAsked[] = {"state", "tries", "why", "answer"};
   auto mark = opened.store->load_fields(context_of(call), "mj:message:" + redis_key(message), kAsked);
   if (!mark && mark.error().code != Code::not_found) return tl::unexpected<Error>(std::move(mark).error());
@@ -106,7 +106,7 @@ Result<SigningKey> senders_key(const Invocation& call) {
   return SigningKey::load(file);
 }
 
-// Who verifies it asks for the key of the actor whose message it is.
+// Verification uses the public key of the message's caller, so the signing key must match.
 Result<void> check_senders_key(Store& store, const Message& message, const SigningKey& key) {
   const std::string actor = std::to_string(message.caller_id);
   auto fields = store.load(0, "actor:" + actor);
@@ -141,7 +141,7 @@ Result<int> sign_one(Invocation& call) {
   MJ_TRY(key, senders_key(call));
   MJ_TRY(opened, open_to_answer(call));
   MJ_TRY(message, load_message(call, *opened.store));
-  // Who reads another's message does not write into it.
+  // Read access to a message does not permit signing it.
   MJ_TRY(by, who_asks(call));
   MJ_CHECK(service::may(by, *opened.store, Action::steer,
                         {.name = "message " + redis_key(message).substr(8), .maker = message.caller_id}));
@@ -177,9 +177,9 @@ Result<std::uint32_t> seconds_flag(const Invocation& call, const char* flag) {
   return *seconds;
 }
 
-constexpr std::uint32_t kDeliverS = 24 * 3600;  // what is sent is tried for so long, and signed for so long
+constexpr std::uint32_t kDeliverS = 24 * 3600;  // default time limit of the delivery and of the signature
 
-// What it carries: a script, a flow, or a text for people.
+// Reads the content: a script, a flow, or a text for users.
 Result<void> read_load(const Invocation& call, Message& message) {
   const int loads = static_cast<int>(!call.arguments.empty()) + static_cast<int>(call.has("flow")) +
                     static_cast<int>(call.has("text"));
@@ -232,7 +232,7 @@ Result<Message> read_message(const Invocation& call) {
   return message;
 }
 
-// Where a message is, and why it is not further, for who waits for it.
+// Describes the delivery state of a message, with the reason of a delay, for users who wait.
 std::string where_it_is(const Invocation& call, Opened& opened, const Message& message) {
   auto flows = opened.session.stores->open_flows();
   const auto leader = flows ? (*flows)->leader(context_of(call)) : fail(Code::unavailable, "");
@@ -249,14 +249,14 @@ std::string where_it_is(const Invocation& call, Opened& opened, const Message& m
   return "it could not be delivered, and is tried again: " + why;
 }
 
-// A message, as its end is waited for.
+// Waits for the end of a message.
 class MessageFollower {
  public:
   MessageFollower(const Invocation& call, Opened& opened, Message message)
       : call_(call), opened_(opened), message_(std::move(message)), quiet_since_ms_(now()) {}
 
-  // Until it has ended; lines of its jobs as they come. The first Ctrl-C leaves it: it goes on. Past a store that is
-  // away for a while.
+  // Follows the message to its end and prints log lines of its jobs. The first Ctrl-C exits without an effect on the
+  // message. Retries while the store is unavailable for a short time.
   Result<Message> follow() {
     for (std::uint64_t away_since_ms = 0;;) {
       const auto over = look();
@@ -280,7 +280,7 @@ class MessageFollower {
     return redis_key(message_) + " goes on without us: `mycojobs message follow " + redis_key(message_).substr(8) +
            context_words(call_) + "` waits for it again";
   }
-  // True: it has ended.
+  // Returns true if the message has ended.
   Result<bool> look() {
     MJ_TRY(fields, opened_.store->load(context_of(call_), redis_key(message_)));
     const MessageStatus before = std::exchange(message_, decode<Message>(fields).record).status;
@@ -371,7 +371,7 @@ Result<int> follow_one(Invocation& call) {
   return print_message_end(call, *opened.store, ended);
 }
 
-// The key of the actor whom the message names as caller: what was given, or what the actor's record says.
+// Returns the public key of the message's caller: the given key, or the key of the actor's record.
 Result<std::string> key_of_sender(const Invocation& call, Store& store, const Message& message) {
   if (call.has("key")) return typed_public_key(call, call.get("key"));
   MJ_TRY(who, who_asks(call));

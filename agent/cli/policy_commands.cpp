@@ -19,7 +19,7 @@ using nlohmann::json;
 
 std::string type_of(const Invocation& call) { return call.get("type", "python"); }
 
-// The runs that a job of this script type is made of, or the one of a profile; under the settings of this host.
+// Returns the runs of a job with this script type, or the run of a profile, with the settings of this host.
 Result<std::vector<Stage>> stages_of(const Invocation& call, const std::string& type) {
   MJ_TRY(found, find_executor(call, type, "--type: "));
   std::vector<Stage> stages = found.executor->stages();
@@ -55,7 +55,7 @@ Result<int> show_policy(const Invocation& call) {
     print(dump_json(out, 2) + "\n");
     return 0;
   }
-  // A script that is compiled first has two runs, and so two columns.
+  // A script that is compiled first has two runs, each with a column.
   std::vector<Policy> runs;
   std::vector<std::string> head{"FIELD"};
   for (const Stage& each : stages) {

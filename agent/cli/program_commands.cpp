@@ -1,4 +1,4 @@
-// mycojobs program add, mycojobs program list: what native jobs of a context may run on this host.
+// mycojobs program add, mycojobs program list: programs for native jobs of a context on this host.
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -40,10 +40,11 @@ Result<std::string> read_program(const std::string& path) {
   return bytes;
 }
 
-// Under its hash, whole or not at all: an agent may look at the same time.
+// Stores the program under its hash. The rename makes it visible atomically, because an agent may read at the same
+// time.
 Result<std::string> keep(const std::string& folder, const std::string& bytes) {
   const std::string hash = sha256_hex(bytes);
-  ::umask(077);  // as the agent makes what lies there
+  ::umask(077);  // as for the agent's files
   std::error_code failed;
   fs::create_directories(folder, failed);
   if (failed) return fail(Code::io, folder + ": " + failed.message());

@@ -18,9 +18,9 @@ namespace mycojobs {
 
 namespace {
 
-constexpr std::uint32_t kPurgeBatch = 500;  // entries a step: no other client waits for long
+constexpr std::uint32_t kPurgeBatch = 500;  // entries per step, so that other clients do not wait for long
 
-// The queues with something in them, and those that a live runner serves.
+// Returns queues that have entries, and queues of live runners.
 std::vector<QueueInfo> all_queues(std::vector<QueueInfo> queues, const std::vector<RunnerInfo>& runners) {
   std::set<std::string> names;
   for (const QueueInfo& info : queues) names.insert(info.queue);
@@ -84,7 +84,7 @@ struct Named {
   Opened opened;
   std::string queue;
   std::uint64_t entries = 0;
-  bool known = false;  // something is in it, or a runner serves it
+  bool known = false;  // the queue has entries, or a live runner serves it
 };
 Result<Named> open_queue(const Invocation& call) {
   Named named;
@@ -139,7 +139,7 @@ Result<int> purge(Invocation& call) {
   if (named.entries > 0) {
     MJ_CHECK(confirm(call, named));
     ProgressLine progress(call.parts.clock);
-    // What stood there when it was asked for, so that it ends while others go on submitting.
+    // Removes only the initial number of entries, so that the loop ends while other clients submit jobs.
     while (gone < named.entries) {
       const auto batch = static_cast<std::uint32_t>(std::min<std::uint64_t>(kPurgeBatch, named.entries - gone));
       MJ_TRY(went, named.opened.store->purge_queue(context_of(call), named.queue, batch));
@@ -165,13 +165,13 @@ int queue_purge_command(Invocation& call) { return finish(purge(call)); }
 
 namespace {
 
-constexpr std::size_t kAll = 200000;  // more than are kept
+constexpr std::size_t kAll = 200000;  // larger than the list's maximum length
 
 Result<int> list(Invocation& call, const service::Caller& by, Store& store) {
   MJ_TRY(limit, count_flag(call, "limit", 50));
   MJ_TRY(letters, service::dead_letters(by, store, std::min<std::uint64_t>(limit, kAll) + 1));
   const bool more = letters.size() > limit;
-  if (more) letters.erase(letters.begin());  // the oldest
+  if (more) letters.erase(letters.begin());  // removes the oldest
   nlohmann::json array = nlohmann::json::array();
   std::vector<std::vector<std::string>> rows{{"ID", "JOB", "QUEUE", "REASON", "WHEN"}};
   for (const DeadLetter& letter : letters) {
@@ -193,7 +193,7 @@ Result<int> list(Invocation& call, const service::Caller& by, Store& store) {
 }
 
 Error explained(const Error& error, const std::string& id) {
-  // Nothing that time would mend.
+  // A retry cannot resolve this conflict.
   const Code code = error.code == Code::conflict ? Code::invalid : error.code;
   return {code, fmt::format("dead letter {}: {}", id, error.message)};
 }
@@ -209,7 +209,7 @@ Result<int> settle(Invocation& call, const service::Caller& by, Store& store, co
   return 0;
 }
 
-// Those that are on the list now; one that cannot be requeued keeps no other from it.
+// Requeues the dead letters that are listed now, and continues after those that cannot be requeued.
 Result<int> requeue_all(Invocation& call, const service::Caller& by, Store& store) {
   MJ_TRY(letters, service::dead_letters(by, store, kAll));
   ProgressLine progress(call.parts.clock);
@@ -223,7 +223,7 @@ Result<int> requeue_all(Invocation& call, const service::Caller& by, Store& stor
       continue;
     }
     const Code code = settled.error().code;
-    if (code == Code::not_found) continue;  // somebody else was faster
+    if (code == Code::not_found) continue;  // another client was faster
     if (code != Code::conflict && code != Code::invalid) return tl::unexpected(explained(settled.error(), letter.id));
     refused.push_back({{"id", letter.id}, {"job", letter.job_key}, {"error", settled.error().message}});
     if (!call.json) say(explained(settled.error(), letter.id).message);

@@ -21,7 +21,7 @@ Result<Config> read_again(const FlagValues& options) {
   return std::move(config);
 }
 
-// Settings that have changed and take effect after a restart.
+// Returns the changed settings that take effect after a restart.
 std::vector<std::string> names_for_restart(const std::vector<ConfigValue>& before,
                                            const std::vector<ConfigValue>& after) {
   std::vector<std::string> names;

@@ -1,5 +1,5 @@
-// Reads the configuration again while a process serves (SIGHUP), and puts in force what can change then: ceilings,
-// secrets, the log's level. A configuration that is not valid changes nothing.
+// Reloads the configuration of a service (SIGHUP) and applies the settings that can change at run time: ceilings,
+// secrets and the log level. An invalid configuration changes nothing.
 #pragma once
 
 #include <functional>
@@ -13,14 +13,14 @@ namespace mycojobs {
 class Reload {
  public:
   explicit Reload(const Invocation& call) : options_(call.options), values_(call.values) {}
-  // Called with settings that are valid. Of one thread, as reload().
+  // Registers a callback for valid settings. Must be called on the thread that calls reload().
   void on_reload(std::function<void(const Settings&)> apply) { apply_.push_back(std::move(apply)); }
-  // What is wrong or has been done is logged.
+  // Reloads, and logs errors and changes.
   void reload();
 
  private:
   FlagValues options_;
-  std::vector<ConfigValue> values_;  // in force, or in force after a restart
+  std::vector<ConfigValue> values_;  // effective values, including those that need a restart
   std::vector<std::function<void(const Settings&)>> apply_;
 };
 

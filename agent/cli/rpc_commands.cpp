@@ -17,14 +17,14 @@
 namespace mycojobs {
 namespace {
 
-constexpr std::uint32_t kLongestCallMs = 3'700'000;  // of job.run
+constexpr std::uint32_t kLongestCallMs = 3'700'000;  // limit of job.run
 
 std::string variable(const char* name) {
   const char* value = std::getenv(name);
   return value == nullptr ? "" : value;
 }
 
-// COORDINATOR_URL, else where a coordinator of these settings would listen.
+// Returns --url, COORDINATOR_URL, or the address at which a coordinator with these settings listens.
 std::string url_of(const Invocation& call) {
   if (call.has("url")) return call.get("url");
   if (const std::string named = variable("COORDINATOR_URL"); !named.empty()) return named;
@@ -38,7 +38,7 @@ Result<std::string> token_of(const Invocation& call) {
   return std::move(text);
 }
 
-// Where nothing answers: what to start, and which setting says where it is.
+// Adds the remedy to an error without a reply: which service to start, and which setting has its address.
 Error with_remedy(Error error, const std::string& url) {
   if (error.code != Code::unavailable || !error.message.starts_with(url + ": ")) return error;
   error.message +=

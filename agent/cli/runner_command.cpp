@@ -31,7 +31,7 @@ std::string state_of(const RunnerInfo& info, std::uint64_t silent_ms) {
   return "";
 }
 
-// A supervisor elsewhere, which never signs on here.
+// Returns true for a remote supervisor, which does not register here.
 bool is_elsewhere(const RunnerInfo& info) { return !info.runner.address.empty() && info.runner.seen_ms == 0; }
 
 Result<int> list_runners(Invocation& call) {
@@ -73,7 +73,8 @@ Result<int> list_runners(Invocation& call) {
   return 0;
 }
 
-// The fields that flags give; their names into `fields`. Its secret is set over RPC: a flag would show it to the host.
+// Returns a runner with the fields of the flags, and appends the names of these fields. The secret can be set by RPC
+// only, because a flag would be visible to other users of the host.
 Result<Runner> typed_runner(const Invocation& call, std::vector<std::string>& fields) {
   Runner runner;
   const std::pair<const char*, std::string Runner::*> texts[] = {

@@ -49,7 +49,7 @@ class OutputFollower {
   Outcome to_the_end() {
     std::optional<Outcome> outcome;
     while (!outcome) {
-      send_request();  // before we wait: what it waits for may be ours
+      send_request();  // before the wait, because the script may wait for it
       wait();
       read_all();
       if (hooks_.output_bytes != 0 && written() > hooks_.output_bytes) sandbox_.kill(run_, KillReason::output_limit, 0);
@@ -74,14 +74,14 @@ class OutputFollower {
                                    {err_.get(), POLLIN, 0},
                                    {channel_.get(), POLLIN, 0},
                                    {more_to_send ? requests_.get() : -1, POLLOUT, 0}}};
-    ::poll(sources.data(), sources.size(), -1);  // a closed one reads -1 and is passed over
+    ::poll(sources.data(), sources.size(), -1);  // a closed descriptor is -1, which poll() ignores
   }
   void send_request() {
     while (requests_) {
       if (sent_ == outgoing_.size()) outgoing_ = conversation_.take_output(), sent_ = 0;
       if (outgoing_.empty()) return;
       const ssize_t sent = send_bytes(requests_.get(), std::string_view(outgoing_).substr(sent_), attachment_);
-      if (sent < 0 && errno != EAGAIN && errno != EINTR) sent_ = outgoing_.size();  // its outcome will tell why
+      if (sent < 0 && errno != EAGAIN && errno != EINTR) sent_ = outgoing_.size();  // the outcome contains the reason
       if (sent < 0) return;
       attachment_ = -1;
       sent_ += static_cast<std::size_t>(sent);
@@ -134,11 +134,11 @@ class OutputFollower {
   Conversation& conversation_;
   Fd out_, err_, channel_, requests_;
   const LocalRunHooks& hooks_;
-  std::string seen_;  // of stdout, where that matters
+  std::string seen_;  // stdout, if cancel_at is set
   bool cancelled_ = false;
   std::string outgoing_;
   std::size_t sent_ = 0;
-  int attachment_ = conversation_.attachment();  // not gone along yet
+  int attachment_ = conversation_.attachment();  // -1 after it was sent
   std::uint64_t out_bytes_ = 0, err_bytes_ = 0;
 };
 
@@ -158,8 +158,8 @@ Result<LocalRun> run_locally(Sandbox& sandbox, std::vector<RunSpec> stages, Conv
   return done;
 }
 
-// mycojobs sandbox run FILE, mycojobs policy learn FILE: one script in a sandbox of this process, without Redis. The
-// policy is what the file says, without an operator's ceiling: whoever calls is the operator of this process.
+// mycojobs sandbox run FILE, mycojobs policy learn FILE: runs one script in a sandbox of this process, without Redis.
+// The policy of the file applies without a ceiling, because the user is the operator of this process.
 
 namespace {
 
@@ -187,10 +187,10 @@ Result<Tried> try_file(const Invocation& call, bool learn) {
   for (RunSpec& spec : staged.specs) {
     spec.context = job.context_id;
     spec.learn = learn;
-    spec.warm = {};  // a warm script has its one run here
+    spec.warm = {};  // a warm script has a single run here
   }
   tried.policy = staged.policy;
-  leave_at_stop_signals();  // the launcher ends with us, and all that it has started
+  leave_at_stop_signals();  // the launcher and all its processes end with this process
   MJ_TRY(sandbox, call.parts.sandbox(call.settings, {}, -1));
   JobFacts facts;
   facts.job = job;
@@ -301,7 +301,7 @@ bool may_be_granted(const std::string& path) {
   return !path.starts_with("/var/tmp/") && policies::check_folder(path).has_value();
 }
 
-// What the notes of a learning run come to, as a policy.
+// Derives a policy from the notes of a learning run.
 PolicyRequest learned(const std::vector<std::string>& notes, std::vector<std::string>& remarks) {
   PolicyRequest asked;
   const auto name = [&asked](PolicyField field) { asked.named.set(static_cast<std::size_t>(field)); };

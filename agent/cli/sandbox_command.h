@@ -1,4 +1,4 @@
-// `mycojobs sandbox run`: one job in a sandbox of this process. No store, no agent, no lease.
+// `mycojobs sandbox run`: runs one job in a sandbox of this process, without store, agent or lease.
 #pragma once
 
 #include <functional>
@@ -17,14 +17,14 @@ struct LocalRun {
 };
 
 struct LocalRunHooks {
-  std::uint64_t output_bytes = 0;                                      // over it the run is killed; 0: never
-  std::function<void(bool is_err, std::string_view bytes)> on_output;  // as it comes
+  std::uint64_t output_bytes = 0;                                      // more output kills the run; 0: unlimited
+  std::function<void(bool is_err, std::string_view bytes)> on_output;  // receives output during the run
   std::function<void(const std::string&)> on_note = [](const std::string&) {};
-  std::string cancel_at = {};  // once its stdout holds this it is asked to end, with five seconds to do so
+  std::string cancel_at = {};  // cancels the run, with a grace period of 5 s, once stdout contains this text
 };
 
-// Blocks until the job has ended. stages: as of the executor. first_run: of the sandbox; each stage takes one.
-// Error: as of Sandbox::launch.
+// Runs a job to its end. stages: of the executor. first_run: id of the first run; each stage uses one id. Errors: as
+// for Sandbox::launch().
 Result<LocalRun> run_locally(Sandbox&, std::vector<RunSpec> stages, Conversation&, const LocalRunHooks&,
                              std::uint64_t first_run = 1);
 

@@ -1,4 +1,4 @@
-// mycojobs secret list, secret check: names and states, never values.
+// mycojobs secret list, secret check: print names and states, but not values.
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
@@ -16,7 +16,7 @@ struct SecretLine {
   std::string name, state, path, problem;
 };
 
-// What lies there, and what the ceiling allows that does not. In the order of names.
+// Returns the existing secrets, and missing secrets that the ceiling allows, sorted by name.
 Result<std::vector<SecretLine>> look(const Invocation& call) {
   const SecretPlaces places = secret_places(call.settings);
   MJ_TRY(files, find_secrets(places, context_of(call)));

@@ -24,13 +24,13 @@ sigset_t stop_signals() {
   sigemptyset(&set);
   for (int signal : {SIGTERM, SIGINT, SIGHUP}) {
     struct sigaction now {};
-    // What whoever started us made us ignore (nohup, a shell's background job) stays ignored.
+    // A signal that the parent process has set to be ignored (nohup, a shell's background job) stays ignored.
     if (::sigaction(signal, nullptr, &now) == 0 && now.sa_handler != SIG_IGN) sigaddset(&set, signal);
   }
   return set;
 }
 
-// When the process starts: once the terminal has hung up there is none any more.
+// Must be called at the start of the process: after a hang-up there is no controlling terminal.
 bool has_controlling_terminal() {
   static const bool has = Fd(::open("/dev/tty", O_RDONLY | O_NOCTTY | O_CLOEXEC)).get() >= 0;
   return has;
@@ -41,15 +41,16 @@ int wait_for(const sigset_t& set, int timeout_ms, siginfo_t& from) {
   return ::sigtimedwait(&set, &from, &timeout);
 }
 
-// A signal that has arrived, or 0 after the time. at_once: called before a second one is waited for.
+// Returns a received signal, or 0 after the time. at_once: called before the wait for a duplicate.
 int next_signal(int timeout_ms, const std::function<void(int)>& at_once) {
   const sigset_t set = stop_signals();
   siginfo_t from{};
   const int signal = wait_for(set, timeout_ms, from);
   if (signal <= 0) return 0;
   at_once(signal);
-  if (from.si_code == SI_USER) {  // from a process: a terminal's Ctrl-C is the kernel's, and counts each time
-    constexpr int kEchoMs = 100;  // between the one to us and the one to our process group
+  // Sent by a process. Ctrl-C is sent by the kernel, and each one counts.
+  if (from.si_code == SI_USER) {
+    constexpr int kEchoMs = 100;  // between the signals to this process and to its process group
     sigset_t same;
     sigemptyset(&same);
     sigaddset(&same, signal);
@@ -59,7 +60,8 @@ int next_signal(int timeout_ms, const std::function<void(int)>& at_once) {
   return signal;
 }
 
-// Says that we are alive when it is time to, and we are; and to the manager what keeps us from work, when that changes.
+// Reports liveness to the service manager when a report is due and the service is healthy, and changes of the reason
+// why the service is not ready.
 template <class Served>
 class Life {
  public:
@@ -177,7 +179,7 @@ int serve(Agent& agent, const std::string& status, Vitals& vitals, Reload& reloa
   Life life(manager, agent, status, vitals);
   int stops = 0;
   while (stops == 0 || agent.busy() > 0) {
-    // Whoever has asked us to stop may send jobs in the next moment: they are not for us.
+    // New jobs may arrive directly after the stop signal, and must not be claimed.
     const SignalRequest request = next_request(stops > 0 ? 20 : life.pause_ms(), [&agent] { agent.drain(); });
     life.show();
     if (request == SignalRequest::reload) reload.reload();

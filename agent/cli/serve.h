@@ -1,4 +1,4 @@
-// Runs an agent until it is asked to stop.
+// Main loops of the services, and handling of stop signals.
 #pragma once
 
 #include <atomic>
@@ -19,57 +19,58 @@
 
 namespace mycojobs {
 
-// Blocks the signals that serve() and `run` wait for, in this thread and all that it starts from now on.
+// Blocks the signals that serve() and `run` wait for, in this thread and in all threads that it starts later.
 void block_stop_signals();
-// What a signal asks of a process that serves. HUP of a process without a controlling terminal is a reload; with one,
-// it is sent when the terminal hangs up, and stops.
+// Meaning of a signal for a service. SIGHUP is a reload for a process without a controlling terminal. With a terminal,
+// SIGHUP is sent when the terminal hangs up, and stops the process.
 enum class SignalRequest { none, stop, reload };
-// As next_stop_signal().
+// Waits like next_stop_signal().
 SignalRequest next_request(int timeout_ms, const std::function<void()>& at_stop);
-// A stop signal that has arrived: its number, or 0 after timeout_ms. One that a process sends us twice in a moment, as
-// timeout(1) does, is one.
-// at_once: done before a second one is waited for, where that moment counts.
+// Returns the number of a received stop signal, or 0 after timeout_ms. A signal that a process sends twice within a
+// short time, like timeout(1) does, counts once. at_once: called before the wait for such a duplicate.
 int next_stop_signal(int timeout_ms, const std::function<void()>& at_once);
 inline int next_stop_signal(int timeout_ms) {
   return next_stop_signal(timeout_ms, [] {});
 }
-// The signal that ends a command which follows a job, flow, message or workflow: a stop signal, or SIGPIPE once the
-// reader of standard output or standard error has gone, even if nothing is written. 0 after timeout_ms.
+// Returns the signal that ends a command which follows a job, flow, message or workflow: a stop signal, or SIGPIPE once
+// the reader of standard output or standard error is closed, even without output. Returns 0 after timeout_ms.
 int next_follower_signal(int timeout_ms);
-// What a command exits with that was asked to stop before it had its answer, as a shell says it: 130 after Ctrl-C.
+// Exit code of a command that was stopped before its result, as in a shell: 130 after Ctrl-C.
 constexpr int exit_of_signal(int signal) { return 128 + signal; }
 
-// Whether a process comes round: its main thread says so, others ask.
+// Liveness of a process: its main thread reports progress, other threads query it.
 class Vitals {
  public:
   void came_round() { last_ms_ = clock_.boot_ms(); }
   bool alive() const { return clock_.boot_ms() - last_ms_ < kLongestMs; }
 
  private:
-  static constexpr std::uint64_t kLongestMs = 30'000;  // half of what the units' WatchdogSec= allows
+  static constexpr std::uint64_t kLongestMs = 30'000;  // half of WatchdogSec= of the units
   SystemClock clock_;
   std::atomic<std::uint64_t> last_ms_{clock_.boot_ms()};
 };
 
-// What others may ask of a process that serves; both outlive whoever asks.
+// Returns health queries for a service. `served` and `vitals` must outlive them.
 template <class Served>
 Health health_of(Served& served, const Vitals& vitals) {
   return {[&vitals] { return vitals.alive(); }, [&served] { return served.why_not_ready(); }};
 }
 
-// What others may ask of an agent from its first moment on, when there is none yet: it starts, or waits for its store.
+// Health and metrics of an agent from the start of the process, also before the agent exists or while its store is
+// unavailable.
 class AgentPlace {
  public:
   AgentPlace(Metrics& metrics, Vitals& vitals) : metrics_(metrics), vitals_(vitals) {}
-  // Of Agent::Parts::try_again: says that we wait and why, in the log and to the service manager, who counts us as
-  // started: what else the host starts shall not wait for Redis. False: a stop signal came.
+  // Callback for Agent::Parts::try_again. Reports the wait and its reason to the log and to the service manager. The
+  // service counts as started, so that other units of the host do not wait for Redis. Returns false after a stop
+  // signal.
   bool wait(const Error& why);
-  bool reload_wanted() const { return reload_wanted_; }  // a reload was asked for in the meantime
+  bool reload_wanted() const { return reload_wanted_; }  // a reload was requested during the wait
   bool stopped() const { return stopped_; }
   Agent& take(std::unique_ptr<Agent>);
 
-  std::string why_not_ready();  // as Agent has it; any thread
-  void measure();               // the same
+  std::string why_not_ready();  // like Agent::why_not_ready(); thread-safe
+  void measure();               // like Agent::measure(); thread-safe
 
  private:
   Metrics& metrics_;
@@ -77,19 +78,19 @@ class AgentPlace {
   StoreHealth health_;
   const ServiceManager manager_ = ServiceManager::of_environment();
   bool waits_ = false, stopped_ = false, reload_wanted_ = false;
-  std::mutex mutex_;  // of what follows
+  std::mutex mutex_;  // protects the members below
   std::string reason_ = "it starts";
   std::unique_ptr<Agent> agent_;
 };
 
-// First TERM or INT: drain; second: stop the jobs and give them back; third: leave at once. Returns the exit code. A
-// service manager gets `status` when jobs are taken, a note when we drain, and a sign of life while the agent's threads
-// come round.
+// Serves until the agent stops, and returns the exit code. The first SIGTERM or SIGINT drains, the second stops the
+// jobs and returns them to their queues, the third exits at once. The service manager receives `status` when the agent
+// accepts jobs, a notice when it drains, and watchdog messages while the agent's threads make progress.
 int serve(Agent&, const std::string& status, Vitals&, Reload&);
-// What an agent of our own runs besides what we waited for may finish; a stop signal leaves it to the next one on this
-// state folder. Nothing new is taken.
+// Drains the agent of this command until its other jobs have ended. A stop signal leaves these jobs to the next agent
+// of the state folder. No new jobs are claimed.
 void let_finish(Agent&);
-// Until the first TERM or INT: the commit that is under way is finished, and nothing is lost.
+// Serves until the first SIGTERM or SIGINT. The current commit is completed, so no data is lost.
 void serve(Coordinator&, const std::string& status, Vitals&, Reload&);
 
 }  // namespace mycojobs

@@ -28,7 +28,7 @@ namespace mycojobs {
 
 namespace {
 
-// The executors that work on this host.
+// Returns the executors that work on this host.
 Result<std::vector<std::unique_ptr<Executor>>> working_executors(const Parts& parts, const Settings& settings) {
   if (settings.job_default_timeout_ms % 1000 != 0)
     return fail(Code::invalid, "job.default_timeout: is not a whole number of seconds: give 1s or more");
@@ -62,7 +62,7 @@ WorkerSettings worker_settings(const Settings& settings, const Parts& parts) {
   worker.runner.local = settings.local;
   worker.runner.topic = settings.topic;
   worker.runner.actor_id = settings.runner_actor;
-  worker.claims_as_actor = !settings.redis.empty();  // an embedded Redis is this operator's own
+  worker.claims_as_actor = !settings.redis.empty();  // an embedded Redis belongs to this operator
   worker.contexts = settings.contexts;
   for (const auto& [context, url] : settings.context_redis) worker.own_servers.push_back(context);
   worker.slots = settings.slots;
@@ -93,8 +93,8 @@ WorkerSettings worker_settings(const Settings& settings, const Parts& parts) {
   return worker;
 }
 
-// What costs jobs later is logged at the start. Each server once, and all at the same time: one that hangs takes as
-// long as its call may, and several no longer.
+// Logs server settings that can cause the loss of jobs. Each server is checked once, all in parallel, so that several
+// servers that hang delay the start no longer than one.
 void warn_of_server(const std::string& which, const Result<std::unique_ptr<Store>>& store) {
   if (!store) return;
   const auto facts = (*store)->facts();
@@ -115,7 +115,8 @@ void warn_of_servers(const Parts& parts, const Settings& settings, StoreFactory&
   others.reserve(own.size());
   for (const auto& each : own) {
     others.push_back(run_beside([&parts, &settings, &each] {
-      Settings alone = settings;  // as the server of what belongs to no context, so that the store asks it about itself
+      // Configured as the server for keys without a context, so that facts() queries this server.
+      Settings alone = settings;
       alone.context_redis = {{Id{0}, each.second}};
       warn_of_server("Redis of context " + std::to_string(each.first), parts.stores(alone, each.second)->open());
     }));
@@ -124,7 +125,7 @@ void warn_of_servers(const Parts& parts, const Settings& settings, StoreFactory&
   for (const auto& each : others) each.wait();
 }
 
-// A newcomer's script may use the objects of its context at once.
+// Creates the records of contexts in a new store, so that the first scripts may use the objects of their context.
 Result<void> own_contexts(const Settings& settings, StoreFactory& stores) {
   MJ_TRY(store, stores.open());
   for (Id id : settings.contexts) {
@@ -173,7 +174,7 @@ Result<std::string> typed_public_key(const Invocation& call, const std::string& 
 
 namespace {
 
-// The key of this name. Null: it is empty.
+// Returns the named key; null: the name is empty.
 Result<std::shared_ptr<const SigningKey>> key_named(const Settings& settings, const std::string& name) {
   if (name.empty()) return nullptr;
   MJ_TRY(file, key_file(settings, name));
@@ -237,7 +238,7 @@ Result<std::unique_ptr<Agent>> start_agent(const Parts& parts, const Settings& s
   worker.slots = slots;
   MJ_TRY(signing, key_of(settings, "runner_key", settings.runner_key));
   worker.key = signing;
-  // One of several servers may hang: it is waited for once, not once more before the runner is registered.
+  // The check of several servers runs in parallel, so that a server that hangs delays the registration only once.
   std::future<void> warning;
   if (settings.context_redis.empty()) {
     warn_of_servers(parts, settings, stores);
@@ -251,7 +252,7 @@ Result<std::unique_ptr<Agent>> start_agent(const Parts& parts, const Settings& s
         "{}; if this agent dies, its jobs wait for their leases even if it comes back at once", alive.error().message);
     alive = InstanceLock();
   }
-  // Each starts programs and waits for them: beside each other.
+  // The probes and the sandbox start programs and wait for them, so they run in parallel.
   auto probing = run_beside([&] { return working_executors(parts, settings); });
   MJ_TRY(sandbox, parts.sandbox(settings, settings.contexts, alive->fd()));
   MJ_TRY(working, probing.get());

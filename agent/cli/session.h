@@ -1,4 +1,4 @@
-// Where a command finds its store: the Redis that was named, or the embedded default on the state folder.
+// Opens the store of a command: the Redis of the settings, or the embedded Redis of the state folder.
 #pragma once
 
 #include <memory>
@@ -13,28 +13,28 @@
 
 namespace mycojobs {
 
-inline constexpr Id kDefaultCaller = 1;  // of a job whose submitter names none
+inline constexpr Id kDefaultCaller = 1;  // for jobs without a named submitter
 
 struct Session {
-  std::unique_ptr<EmbeddedServer> embedded;  // ours, if nobody else had one on the state folder
+  std::unique_ptr<EmbeddedServer> embedded;  // set if this process runs the server
   std::unique_ptr<StoreFactory> stores;
-  std::unique_ptr<Agent> agent;              // ours, if the server is
-  std::unique_ptr<Coordinator> coordinator;  // beside the agent
+  std::unique_ptr<Agent> agent;              // set if this process runs the server and an agent was requested
+  std::unique_ptr<Coordinator> coordinator;  // set together with `agent`
 };
 
-// With a Redis named: that one, no agent. Else the embedded one of a running `mycojobs dev` or `run` on this state
-// folder, else one of our own, with an agent and a coordinator if with_agent.
+// With a Redis in the settings, opens only that. Otherwise uses the embedded server of a running `mycojobs dev` or
+// `run` on this state folder, or starts one, with an agent and a coordinator if with_agent.
 Result<Session> open_session(const Parts&, const Settings&, bool with_agent);
 
-// The operator's folder of secrets, and the service manager's of credentials, if there is one.
+// Returns the operator's folder of secrets and the credentials folder of the service manager, if it exists.
 SecretPlaces secret_places(const Settings&);
 
-// Where a key that signs is: NAME is NAME.key in keys_dir; what has a '/' is a path. Error invalid.
+// Returns the path of a signing key: NAME is NAME.key in keys_dir; a text with '/' is a path. Error invalid.
 Result<std::string> key_file(const Settings&, const std::string& name);
-// The public key that --key names: its hex, or the name or path of a file that `key new` has made.
+// Returns the public key of --key: hex digits, or the name or path of a key file of `key new`.
 Result<std::string> typed_public_key(const Invocation&, const std::string& text);
 
-// What a program would refuse at its start, though each value is of its type: the setting, and why.
+// A setting with a valid type that a service would reject at its start, with the reason.
 struct RefusedSetting {
   std::string name;
   Error error;
@@ -42,57 +42,57 @@ struct RefusedSetting {
 std::vector<RefusedSetting> refused_settings(const Settings&);
 Result<void> check_trace_endpoint(const std::string& url);
 
-// By which supervisors elsewhere know this coordinator. Null: the setting is empty.
+// Key that identifies this coordinator to supervisors on other hosts. Null: the setting is empty.
 Result<std::shared_ptr<const SigningKey>> coordinator_key(const Settings&);
-CarriedFiles carried_files(const Settings&, const Clock&);  // as long as the clock
+CarriedFiles carried_files(const Settings&, const Clock&);  // the clock must outlive it
 
-// An agent as the settings want it: sandbox, executors that work here, registration.
-// try_again: as in Agent::Parts.
+// Starts an agent with the sandbox, the working executors and the registration of the settings. try_again: as in
+// Agent::Parts.
 Result<std::unique_ptr<Agent>> start_agent(
     const Parts&, const Settings&, StoreFactory&,
     std::function<bool(const Error&)> try_again = [](const Error&) { return false; });
 
-// A coordinator as the settings want it; begin() is the caller's. contexts: empty: those that it finds.
+// Creates a coordinator from the settings; the caller calls begin(). Empty contexts: serves all contexts that it finds.
 Result<std::unique_ptr<Coordinator>> make_coordinator(const Parts&, const Settings&, StoreFactory&,
                                                       std::vector<Id> contexts);
 
-// A command and the store that it works on.
+// The open store of a command.
 struct Opened {
   Session session;
-  std::unique_ptr<Store> store;  // goes before its session
+  std::unique_ptr<Store> store;  // destroyed before its session
 };
 
 Result<Opened> open_store(const Invocation&, bool with_agent);
-// For a command that answers and ends.
+// For commands that print a result and exit.
 Result<Opened> open_to_answer(const Invocation&);
-// From now on a stop signal ends this process at once, as it would any program (see block_stop_signals()).
+// Restores the default action of stop signals, which end the process (see block_stop_signals()).
 void leave_at_stop_signals();
-// Once the store is unavailable: the embedded server may have been that of another process and have left with it; then
-// there is one of our own on the same state folder. Otherwise nothing changes. Errors are for the next call to meet.
+// Called when the store is unavailable. If the embedded server of another process has ended, starts one on the same
+// state folder. Otherwise changes nothing. Errors are reported by the next store call.
 void reopen(const Invocation&, Opened&, bool with_agent);
 
-// The first context of the settings: what commands about one job or queue speak of.
+// Returns the first context of the settings, which commands on a single job or queue use.
 Id context_of(const Invocation&);
-// A whole number above 0 of a flag.
+// Parses a flag as a whole number above 0.
 Result<std::uint64_t> count_flag(const Invocation&, std::string_view flag, std::uint64_t otherwise);
-// An id of a flag.
+// Parses a flag as an id.
 Result<Id> id_flag(const Invocation&, std::string_view flag, Id otherwise);
-// An id that was typed. Error invalid: "actor: "x" is no id ...".
+// Parses an id. Error invalid: "actor: "x" is no id ...".
 Result<Id> typed_id(std::string_view what, std::string_view text);
-// Contexts that may be there: those of the settings, and those whose database holds a key.
+// Returns the contexts of the settings and those whose database contains a key.
 Result<std::vector<Id>> contexts_of_store(const Invocation&, Store&);
-void tell_deleted(const Invocation&, const std::string& key);  // the answer of every `delete`
-// Whether the configuration has a ceiling for the command's context. Without it the live agents of the context decide
-// which policies are refused (Caller::agents_decide).
+void tell_deleted(const Invocation&, const std::string& key);  // output of every `delete` command
+// Returns true if the configuration has a ceiling for the command's context. Otherwise the live agents of the context
+// decide about policies (Caller::agents_decide).
 bool has_own_ceiling(const Invocation&);
-// Warns where agents decide and no live agent takes jobs of one of these types. types: of the jobs that have a policy.
+// Prints a warning if agents decide and no live agent serves one of these types, which are those of jobs with a policy.
 Result<void> warn_without_agents(const Invocation&, Store&, const std::set<std::string>& types);
-// Whose thing a command makes, taken at its word, with the limits of its settings.
+// Returns the caller for records of this actor, without authentication, with the limits of the settings.
 service::Caller maker_at_its_word(const Invocation&, Id actor);
-// Who asks for what the command does: the operator, or as whom it does (--actor), who is asked for its rights.
+// Returns the caller of the command: the operator, or the actor of --actor, whose rights are checked.
 Result<service::Caller> who_asks(const Invocation&);
-// What a service answers to what was typed: a field that a flag gave is called by the flag, and a conflict, which time
-// does not mend, is invalid.
+// Converts an error of a service for the command line: a field is replaced by its flag, and `conflict`, which a retry
+// cannot resolve, becomes `invalid`.
 Error as_typed(const Invocation&, Error);
 template <class T>
 Result<T> as_typed(const Invocation& call, Result<T> answer) {
@@ -100,7 +100,7 @@ Result<T> as_typed(const Invocation& call, Result<T> answer) {
   return answer;
 }
 
-// "12:2001" of the argument; an id alone is of the default caller.
+// Parses the argument "12:2001"; an id without a caller uses the default caller.
 Result<std::string> job_argument(const Invocation&);
 
 }  // namespace mycojobs

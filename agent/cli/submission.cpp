@@ -34,7 +34,7 @@ namespace {
 constexpr std::pair<std::string_view, std::string_view> kTypes[] = {
     {".py", "python"}, {".v", "v"}, {".lua", "sal"}, {".sal", "sal"}, {".osis", "osis"}};
 
-// All of it, or one byte more than may be.
+// Reads at most one byte more than max_bytes, so that the caller detects input that is too long.
 template <class Read>
 std::string read_all(std::size_t max_bytes, const Read& read) {
   std::string bytes, chunk(65536, '\0');
@@ -46,7 +46,7 @@ std::string read_all(std::size_t max_bytes, const Read& read) {
   return bytes;
 }
 
-// Where the first byte stands that belongs to no character.
+// Returns the position of the first byte that is not part of a valid character.
 std::size_t first_not_utf8(std::string_view bytes) {
   constexpr std::size_t kLongest = 4;
   std::size_t at = 0;
@@ -65,7 +65,7 @@ Result<std::string> read_script(const std::string& file, std::size_t max_bytes) 
   std::string bytes;
   if (file == "-") {
     leave_at_stop_signals();
-    // Ctrl-D ends it once: a terminal would be read again.
+    // Ctrl-D sets end-of-file only once; a further read from a terminal would block.
     bytes = read_all(max_bytes, [](char* to, std::size_t most) {
       return std::feof(stdin) != 0 ? 0 : std::fread(to, 1, most, stdin);
     });
@@ -124,8 +124,8 @@ void collect(const FlowPlan& plan, bool with_policy, std::set<std::string>& type
   }
 }
 
-// Error unsupported: no executor of this host runs jobs of the type; says why and the remedy, as the executor itself
-// does.
+// Error unsupported: no executor of this host can run jobs of the type; the message has the reason and the remedy of
+// the executor.
 Result<void> runs_here(const Invocation& call, const std::string& type) {
   MJ_TRY(executor, executor_of_type(call, type));
   if (auto works = executor->probe(); !works) return fail(Code::unsupported, works.error().message);
@@ -148,7 +148,7 @@ std::set<std::string> script_types_with_policy(const FlowPlan& plan) {
 
 namespace {
 
-// Nothing is asked of a Redis that was named but for a type that this build does not know.
+// Queries the store only for types that this build does not know.
 Result<void> warn_of_strange_types(const Invocation& call, Store& store, const std::set<std::string>& types) {
   for (const std::string& type : types) {
     const auto executor = executor_of_type(call, type);
@@ -187,9 +187,9 @@ Result<void> check_served(const Invocation& call, Store& store, const std::set<s
 
 namespace {
 
-constexpr std::uint64_t kAwayMs = 10000;  // how long a store may be away before we give up
+constexpr std::uint64_t kAwayMs = 10000;  // maximum time for which an unavailable store is retried
 constexpr int kTryAgainMs = 100;
-// Endings that tell what a script is for, but not that something here runs it.
+// File extensions that identify a script type whose executor may not be configured.
 constexpr std::pair<std::string_view, const char*> kOfPrograms[] = {
     {".sh", "bash"}, {".bash", "bash"}, {".pl", "perl"}, {".js", "node"}, {".mjs", "node"}};
 
@@ -204,7 +204,7 @@ Error no_script_type(const std::string& file) {
 
 Result<void> read_file(const Invocation& call, Job& job) {
   const std::string& file = call.arguments.at(0);
-  // Nobody types a script for nothing.
+  // Checked before the script is read, so that users do not type a script in vain.
   if (file == "-" && call.get("type").empty()) return tl::unexpected<Error>(no_script_type(file));
   auto read = read_script(file, call.settings.job_max_script_bytes);
   if (!read && read.error().code == Code::too_large)
@@ -225,7 +225,7 @@ const std::vector<std::string>& values(const Invocation& call, std::string_view 
   return found == call.flags.end() ? kNone : found->second;
 }
 
-// A whole number of a flag into `out`; a flag that was not given leaves it as it is.
+// Parses a flag as a whole number into `out`; a missing flag does not change `out`.
 template <class T>
 Result<void> read_number(const Invocation& call, std::string_view flag, std::uint64_t least, std::uint64_t most,
                          T& out) {
@@ -287,7 +287,7 @@ Result<void> read_times(const Invocation& call, Submission& submission) {
   return {};
 }
 
-// A job by its id is one that it depends on, whether `depends` names it or not. A name is looked for among those.
+// A job id adds the job to the dependencies. A name must be that of a dependency.
 Result<void> read_inputs(const Invocation& call, Job& job) {
   job.inputs = values(call, "input");
   for (const std::string& text : job.inputs) {
@@ -339,7 +339,7 @@ Result<void> read_order(const Invocation& call, Job& job) {
   return read_inputs(call, job);
 }
 
-// Refused here, before anything is stored: the runner would refuse it too.
+// Rejects an invalid policy before anything is stored; a runner would reject it too.
 Result<void> read_policy_flag(const Invocation& call, Job& job) {
   if (!call.has("policy")) return {};
   MJ_TRY(read, read_policy_file(call.get("policy")));
@@ -408,7 +408,7 @@ Result<void> while_away(const Invocation& call, Opened& opened, bool with_agent,
   std::uint64_t away_since_ms = 0;
   for (;;) {
     auto done = attempt(*opened.store);
-    // What exists with other content will not go away by trying again.
+    // Only `unavailable` can be resolved by a retry, but not, for example, a conflict.
     if (done || done.error().code != Code::unavailable) return done;
     const std::uint64_t now = call.parts.clock.boot_ms();
     if (away_since_ms == 0) {
@@ -425,7 +425,7 @@ Result<Job> submit(const Invocation& call, Opened& opened, Submission submission
   MJ_CHECK(service::check_policy(maker_at_its_word(call, job.caller_id), job));
   if (!job.policy.empty()) MJ_CHECK(warn_without_agents(call, *opened.store, {job.script_type}));
   if (job.id == 0 && job.idempotency_key.empty()) job.idempotency_key = random_hex(16);
-  // An address that is wrong fails at once: only what may have been submitted is worth waiting for.
+  // Fails at once for a wrong address. Only a submission that may have been stored is worth a retry.
   if (!call.settings.redis.empty()) MJ_CHECK(opened.store->queue_length(job.context_id, queue_key(job.script_type)));
   if (submission.delay_ms) {
     MJ_TRY(now, store_now_ms(*opened.store, job.context_id));

@@ -46,7 +46,7 @@ const char* code_of(Tone tone) {
   return "";
 }
 
-// One of our two streams, and what a job has left there.
+// An output stream, with the state of job output on it.
 class Stream {
  public:
   explicit Stream(std::FILE* to) : to_(to), terminal_(::isatty(::fileno(to)) != 0) {}
@@ -55,14 +55,14 @@ class Stream {
     const bool whole = std::fwrite(text.data(), 1, text.size(), to_) == text.size();
     if ((!whole || std::fflush(to_) != 0) && failed_ == 0) failed_ = errno;
   }
-  int failed() const { return failed_; }  // errno of the first text that could not be written; 0: none
+  int failed() const { return failed_; }  // errno of the first failed write; 0: none
   void answer(std::string_view text) { write(terminal_ ? but_for_colours(text) : std::string(text)); }
   void output(std::string_view bytes) {
     const std::string text = terminal_ ? screen_.take(bytes) : std::string(bytes);
     if (!text.empty()) open_line_ = !text.ends_with('\n');
     write(text);
   }
-  // True: the job's last line here has no end.
+  // Returns true if the last line of job output is not terminated, and resets this state.
   bool left_open() {
     if (const std::string text = screen_.rest(); !text.empty()) open_line_ = !text.ends_with('\n'), write(text);
     return std::exchange(open_line_, false);
@@ -91,7 +91,8 @@ Stream& err() {
   return stream;
 }
 
-// What goes to a file of its own stays as the job wrote it; where ours would stand behind it, its line is ended.
+// Terminates an unfinished line of the job if the next message would follow it. Output in a separate file stays
+// unchanged.
 void end_open_line() {
   const bool in_out = out().left_open();
   const bool in_err = err().left_open();
@@ -134,7 +135,7 @@ std::size_t whole(const std::vector<std::size_t>& widths) {
   return std::accumulate(widths.begin(), widths.end(), kGap * (widths.size() - 1));
 }
 
-// As local_time() writes it.
+// Matches the format of local_time().
 bool is_moment(std::string_view cell) {
   constexpr std::string_view kForm = "0000-00-00 00:00:00";
   return cell.size() == kForm.size() && std::equal(cell.begin(), cell.end(), kForm.begin(), [](char is, char form) {
@@ -142,7 +143,7 @@ bool is_moment(std::string_view cell) {
          });
 }
 
-// A cell with a colour has one, around all of it.
+// REQUIRES: a coloured cell has one colour for the whole text.
 std::string cut(const std::string& cell, std::size_t most) {
   constexpr std::string_view kPlain = "\033[0m";
   if (columns(cell) <= most) return cell;
@@ -191,7 +192,7 @@ void fit(Rows& rows, std::size_t screen) {
 
 namespace {
 
-// The last cell of a row below itself, if it is text that a narrower screen would break anywhere.
+// Wraps the last cell of a row below itself, if it is plain text that is too wide for the screen.
 std::string hung(const std::string& cell, std::size_t indent, std::size_t screen) {
   constexpr std::size_t kLeastText = 24;
   if (screen < indent + kLeastText || indent + columns(cell) <= screen || cell.find('\033') != std::string::npos)
@@ -303,7 +304,7 @@ int exit_code(const Job& job) {
 
 namespace {
 
-constexpr std::uint64_t kQuietMs = 1000;  // what is over sooner needs no line
+constexpr std::uint64_t kQuietMs = 1000;  // shorter operations show no progress
 constexpr std::uint64_t kEveryMs = 100;
 
 void write(std::string_view text) {

@@ -1,4 +1,4 @@
-// mycojobs workflow check FILE, test FILE..., simulate FILE, diff OLD NEW: what needs no Redis.
+// mycojobs workflow check FILE, test FILE..., simulate FILE, diff OLD NEW: commands that need no Redis.
 #include <fmt/format.h>
 #include <sysexits.h>
 
@@ -55,7 +55,7 @@ std::string indented(std::string_view text, std::string_view by) {
   return out;
 }
 
-// The lines of a difference in their colours.
+// Returns the difference with coloured lines.
 std::string painted(const std::string& diff, std::string_view by) {
   std::string out;
   std::string_view left = diff;
@@ -115,7 +115,7 @@ struct Loaded {
   ScenarioWorld world{catalog, "", {}};
 };
 
-// The manifest of this file, in the catalog; nothing: it has problems.
+// Adds the manifest of this file to the catalog and returns its hash; empty: the manifest has problems.
 Result<std::string> load_manifest(const Invocation& call, const std::string& file, Loaded& out,
                                   std::vector<FileProblem>& problems) {
   MJ_TRY(read, read_manifest_file(engine_options(call.settings), file));
@@ -126,7 +126,7 @@ Result<std::string> load_manifest(const Invocation& call, const std::string& fil
   return read.manifest->hash;
 }
 
-// Scenarios with their manifests; nullptr: there are problems.
+// Returns the scenarios with their manifests; nullptr: there are problems.
 Result<std::unique_ptr<Loaded>> load_scenarios(const Invocation& call, const std::string& file,
                                                const std::string& other_manifest, std::vector<FileProblem>& problems) {
   MJ_TRY(document, read_json_file(file));
@@ -179,7 +179,7 @@ std::string mismatch_text(const FileProblem& at, const Mismatch& mismatch) {
   return out;
 }
 
-// One scenario; its row for programs, its lines for people.
+// Reports a scenario: a row for --json, and lines for users.
 void tell_played(const Invocation& call, const std::string& file, const Loaded& loaded, const Scenario& scenario,
                  const Played& played, Tested& tested) {
   ++tested.played;
@@ -250,7 +250,7 @@ Result<int> test_scenarios(const Invocation& call) {
   return good ? EXIT_SUCCESS : EXIT_FAILURE;
 }
 
-// --- a world to try things on
+// --- copies of worlds for simulation
 
 struct WorldCopy {
   WorldState world;
@@ -288,7 +288,7 @@ Result<WorldCopy> copy_of_scenario(const Invocation& call, const std::string& fi
   return WorldCopy{std::move(played.world), std::move(loaded->catalog)};
 }
 
-// "NAME=JSON" of a flag.
+// Parses the value "NAME=JSON" of a flag.
 Result<std::pair<std::string, std::string>> named_json(const std::string& text, std::string_view flag) {
   const auto end = text.find('=');
   const std::string value = end == text.npos ? "" : text.substr(end + 1);

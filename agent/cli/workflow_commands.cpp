@@ -1,5 +1,5 @@
-// mycojobs workflow apply | send | list | cells | show | timeline | logs | explain | tail | approve | reject | remove
-// | export | verify-replay: workflows that run.
+// mycojobs workflow apply | send | list | cells | show | timeline | logs | explain | tail | approve | reject | remove |
+// export | verify-replay: commands for running workflows.
 #include <fmt/chrono.h>
 #include <fmt/format.h>
 
@@ -30,8 +30,8 @@ namespace {
 
 using nlohmann::json;
 
-constexpr int kTailMs = 250;              // how often a journal that is followed is read
-constexpr std::size_t kShownBytes = 200;  // of a value in a table
+constexpr int kTailMs = 250;              // interval of reading a followed journal
+constexpr std::size_t kShownBytes = 200;  // maximum bytes of a value in a table
 
 struct OpenedWorlds {
   Opened opened;
@@ -100,7 +100,7 @@ Result<int> apply(const Invocation& call) {
   return 0;
 }
 
-// Repeated while the store is away: it is sent once, whatever of the first try came through.
+// Repeats the call while the store is unavailable. The idempotency key ensures that the event is sent once.
 Result<service::SentEvent> send_once(const Invocation& call, OpenedWorlds& open, const service::SendEvent& request) {
   service::SentEvent sent;
   auto done = while_away(call, open.opened, false, [&](Store& store) -> Result<void> {
@@ -136,7 +136,7 @@ Result<int> send(const Invocation& call) {
   return 0;
 }
 
-// ---- looks ----
+// ---- queries ----
 
 Result<int> list(const Invocation& call) {
   MJ_TRY(open, open_worlds(call));
@@ -194,7 +194,7 @@ Result<int> show(const Invocation& call) {
   return 0;
 }
 
-// A fact on a line.
+// Returns a fact as one line.
 std::string what_of(const json& fact) {
   const std::string kind = fact["kind"];
   const auto text = [&](const char* name) { return cell_text(fact.value(name, json())); };
@@ -243,7 +243,7 @@ Result<int> timeline(const Invocation& call) {
   return 0;
 }
 
-// Lines of an instance's log, as people read them: whole, with whose they are.
+// Prints the log of an instance in whole lines, with the effect and its job.
 class FrameLines {
  public:
   void print_page(const service::InstanceLog& page) {
@@ -274,7 +274,7 @@ class FrameLines {
     const bool plain = line.stream == LogStream::out;
     print(paint(plain ? Tone::faint : Tone::warn, whose + " | ") + printable(line.text) + "\n");
   }
-  std::map<std::string, Of> of_;  // by what carries it
+  std::map<std::string, Of> of_;  // by the job or flow that performs the effect
 };
 
 Result<int> instance_logs(const Invocation& call) {
@@ -395,7 +395,7 @@ int print_replayed(const Invocation& call, const service::ReplayedWorld& done, b
   return done.differs ? EXIT_FAILURE : EXIT_SUCCESS;
 }
 
-// A journal as a file: nothing is written anywhere.
+// Verifies a journal from a file; writes nothing.
 Result<int> verify_history(const Invocation& call) {
   const std::string file = call.get("history");
   MJ_TRY(text, read_script(file, kMaxHistoryBytes));

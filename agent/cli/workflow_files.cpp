@@ -24,7 +24,7 @@ using nlohmann::json;
 
 constexpr std::size_t kMaxFileBytes = 16U << 20;
 
-// "... at line 3, column 5: ..." as the parser says it.
+// Parses "... at line 3, column 5: ..." of the parser.
 PlanProblem syntax_problem(const std::string& message) {
   PlanProblem problem{"", message};
   const auto at = message.find("line ");
@@ -35,9 +35,9 @@ PlanProblem syntax_problem(const std::string& message) {
   return problem;
 }
 
-// Where a module is named, and how it is used.
+// Position and use of a module's name.
 struct NamedModule {
-  std::string path, module, entrypoint;  // entrypoint: of a workflow
+  std::string path, module, entrypoint;  // entrypoint: only for a workflow
 };
 const std::string* text_at(const json& map, const char* name) {
   const auto found = map.is_object() ? map.find(name) : map.end();
@@ -50,7 +50,7 @@ void of_workflow(const json& workflow, const std::string& path, std::vector<Name
   if (module != nullptr)
     out.push_back({path + "impl.module", *module, entrypoint == nullptr ? std::string() : *entrypoint});
 }
-// Whatever else is wrong with the manifest.
+// Returns the modules of a manifest, even if the manifest has other problems.
 std::vector<NamedModule> modules_of(const json& document) {
   std::vector<NamedModule> out;
   if (!document.is_object()) return out;
@@ -89,7 +89,7 @@ class ManifestFiles {
     for (const auto& each : named)
       if (!each.entrypoint.empty()) MJ_CHECK(load(each));
     CodeFiles known = made_.code;
-    for (const auto& missing : missing_) known[missing];  // reported once
+    for (const auto& missing : missing_) known[missing];  // each missing module is reported once
     auto manifest = read_manifest(*made_.document, std::move(known), ManifestUse::offered);
     for (auto& each : located(file_, places_, std::move(manifest.problems))) made_.problems.push_back(std::move(each));
     if (made_.problems.empty()) made_.manifest = std::move(manifest.manifest);
@@ -120,7 +120,7 @@ class ManifestFiles {
     if (fault->no_entrypoint)
       return refuse(named.path.substr(0, named.path.rfind('.')) + ".entrypoint", named.module + ": " + fault->message),
              Result<void>();
-    if (!loaded_.insert({named.module, ""}).second) return {};  // its other entrypoints would say the same
+    if (!loaded_.insert({named.module, ""}).second) return {};  // further entrypoints have the same fault
     PlanProblem problem{"", std::move(fault->message)};
     problem.line = fault->line, problem.column = problem.line == 0 ? 0 : 1;
     made_.problems.push_back({(folder_ / named.module).string(), std::move(problem)});
@@ -183,7 +183,8 @@ Result<JsonFile> read_json_file(const std::string& file) {
     return read;
   }
   read.document = std::make_shared<const json>(std::move(*document));
-  // Nearly all JSON is YAML, too, whose reader knows the places of values. Where it is not, paths must do.
+  // Nearly all JSON is valid YAML, and the YAML reader determines the positions of values. Otherwise problems have only
+  // paths.
   if (!yaml_to_json(text, read.places)) read.places = {};
   return read;
 }

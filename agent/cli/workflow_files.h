@@ -1,4 +1,4 @@
-// A manifest of workflows and the files beside it: what `workflow check`, `test`, `apply` and others read.
+// Reader of workflow manifests and their module files, for `workflow check`, `test`, `apply` and other commands.
 #pragma once
 
 #include <memory>
@@ -22,19 +22,19 @@ struct FileProblem {
   std::string file;
   PlanProblem problem;
 };
-// Lines: "order.json:3:5: effects[0].name: ...".
+// Returns one line for each problem: "order.json:3:5: effects[0].name: ...".
 std::string join(const std::vector<FileProblem>&);
 nlohmann::json to_json(const std::vector<FileProblem>&);
 
-// A document of JSON and where its values stand in it.
+// A JSON document with the positions of its values.
 struct JsonFile {
-  std::shared_ptr<const nlohmann::json> document;  // nullptr: it could not be read as JSON; problems say why
+  std::shared_ptr<const nlohmann::json> document;  // nullptr: invalid JSON, see problems
   YamlText places;
   std::vector<FileProblem> problems;
 };
-// Errors: not_found, io, too_large, invalid (a folder): about the file itself.
+// Errors of the file itself: not_found, io, too_large, invalid (a folder).
 Result<JsonFile> read_json_file(const std::string& file);
-// The problems with the file's name, and with their lines.
+// Adds the file name and lines to the problems.
 std::vector<FileProblem> located(const std::string& file, const YamlText&, std::vector<PlanProblem>);
 
 struct ManifestFile {
@@ -43,12 +43,11 @@ struct ManifestFile {
   ManifestRef manifest;  // nullptr: there are problems
   std::vector<FileProblem> problems;
 };
-// The manifest, and all modules that it names, which lie beside it or below. The code is loaded by the engine, so that
-// its syntax, its top level and its entrypoints are known to work. Errors: as read_json_file(), and those of the
-// engine.
+// Reads a manifest and the modules that it names, in the same folder or below. The engine loads the code, which checks
+// its syntax, its top level and its entrypoints. Errors: those of read_json_file() and of the engine.
 Result<ManifestFile> read_manifest_file(workflow::EngineOptions, const std::string& file);
 
-// The engine of this installation.
+// Options for the workflow engine of this installation.
 workflow::EngineOptions engine_options(const Settings&);
 
 }  // namespace mycojobs

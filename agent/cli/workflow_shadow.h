@@ -1,5 +1,5 @@
-// A shadow of a new manifest (domain/workflow_simulate.h) on the command line: what of `workflow simulate` is the same
-// whether the copied world comes from a file or from Redis.
+// Parts of `workflow simulate` that do not depend on the source of the copied world, a file or Redis. A shadow is a
+// simulation of a new manifest on this copy (domain/workflow_simulate.h).
 #pragma once
 
 #include "cli/commands.h"
@@ -7,7 +7,7 @@
 
 namespace mycojobs {
 
-// What --send, --receipt, --pending and --steps say. Errors: invalid, not_found (no such event or effect).
+// Parses --send, --receipt, --pending and --steps. Errors: invalid, not_found (no such event or effect).
 Result<ShadowSettings> shadow_settings(const Invocation&, const WorkflowManifest&);
 void print_shadow(const Invocation&, const ShadowReport&);
 
