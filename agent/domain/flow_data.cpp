@@ -15,7 +15,7 @@ std::string text_of(const json& value) {
   return text != nullptr ? *text : dump_json(value);
 }
 
-// The end of a variable's name; empty: it cannot be one.
+// Returns the suffix of the variable's name, or an empty text if the name cannot be part of a variable.
 std::string variable_of(std::string_view name) {
   std::string out(name);
   for (char& c : out) {
@@ -58,7 +58,8 @@ TextMap flow_environment(const FlowData& data) {
   TextMap variables;
   const auto add = [&](const std::string& name, const json& value) {
     std::string text = text_of(value);
-    if (text.find('\0') == std::string::npos) variables[name] = std::move(text);  // the system cannot pass it on
+    // An environment variable cannot hold a NUL.
+    if (text.find('\0') == std::string::npos) variables[name] = std::move(text);
   };
   if (const auto inputs = data.values->find("inputs"); inputs != data.values->end()) {
     for (const auto& item : inputs->items()) {

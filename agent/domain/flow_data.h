@@ -1,4 +1,5 @@
-// What a flow hands to a job besides results: the field `flow_data` of its record, written when the job is queued.
+// Data that a flow passes to a job in addition to results: the field `flow_data` of the job's record, written when the
+// job is queued.
 //
 //   {"inputs": {name: value}, "signals": {name: payload}, "each": {"index": 0, "count": 20, "value": ...},
 //    "joins": {"parts": [ids of the jobs whose results it reads as one list]}}
@@ -17,15 +18,16 @@ namespace mycojobs {
 inline constexpr const char* kFlowDataField = "flow_data";
 
 struct FlowData {
-  std::shared_ptr<const nlohmann::json> values;  // inputs, signals, each: those that there are; for the script
-  std::map<std::string, std::vector<Id>> joins;  // by node
+  std::shared_ptr<const nlohmann::json> values;  // inputs, signals, each: the members that exist; passed to the script
+  std::map<std::string, std::vector<Id>> joins;  // by node name
 };
-// Of a record that anybody may have written: what does not fit is left out.
+// Parses the field of a job's record. Skips invalid parts, because any client may have written the record.
 FlowData flow_data_of(const Job&);
-// MYCOJOBS_INPUT_<NAME>, MYCOJOBS_EACH, MYCOJOBS_EACH_INDEX: a text as it is, all else as JSON.
+// Returns MYCOJOBS_INPUT_<NAME>, MYCOJOBS_EACH and MYCOJOBS_EACH_INDEX. A text is passed unchanged, any other value as
+// JSON.
 TextMap flow_environment(const FlowData&);
 
-// The inputs that a flow's record repeats; null: it has none, or what stands there is no map.
+// Returns the inputs in a flow's record, or null if they are absent or not a map.
 nlohmann::json inputs_of(const Flow&);
 
 }  // namespace mycojobs

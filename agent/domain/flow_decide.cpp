@@ -1,5 +1,5 @@
-// One decision while it is made. Every fact is folded as it is emitted, so that what follows is
-// decided on the state that recovery would see.
+// Each fact is folded as soon as it is emitted, so that later parts of a decision use the state that recovery would
+// see.
 #include "domain/flow_decide.h"
 
 #include <algorithm>
@@ -19,7 +19,7 @@
 namespace mycojobs {
 namespace {
 
-// The one thing that comes next without waiting for an event.
+// The next action that needs no event.
 struct NextStep {
   enum class What { retry, tell, drop, resolve, stop, judge, begin, compensate, end };
   What what = What::end;
@@ -33,14 +33,14 @@ class Deciding {
       : plan_(plan), now_(now_ms), limits_(limits) {
     out_.state = std::move(run);
   }
-  // What an event says
+  // Apply an event.
   void start(const StartRun&);
   void job(const JobSeen&);
   void child(const ChildStarted&);
   void flow(const FlowSeen&);
   void time();
   Result<void> control(const FlowControl&);
-  // What comes of it
+  // Performs the actions that follow from the event.
   void follow();
   Decision take() { return std::move(out_); }
 
@@ -56,7 +56,7 @@ class Deciding {
   void emit(std::string_view kind, std::optional<std::uint32_t> node, const Json& more = Json::object());
   void effect(Effect::Kind kind, std::uint32_t node, std::string detail = {}, std::string error = {});
 
-  // Ends of a node. stored: its record has the end already, since a runner wrote it.
+  // End a node. stored: the record has the end already, because a runner wrote it.
   void complete(std::uint32_t i, const TextMap& values, bool stored, std::uint64_t bytes);
   void fail_node(std::uint32_t i, const std::string& detail, const std::string& error, bool stored);
   void cancel_node(std::uint32_t i, const std::string& detail, const std::string& reason, bool stored);
@@ -97,7 +97,7 @@ bool is_place_free(const FlowPlan&, const RunState&);
 std::uint64_t bytes_of(const TextMap&);
 std::string digest_of(const FlowControl&);
 
-// What follows without an event: judging, beginning, dropping, setting back.
+// Actions that follow without an event: evaluate, dispatch, skip, reset.
 
 void Deciding::complete(std::uint32_t i, const TextMap& values, bool stored, std::uint64_t bytes) {
   Json more{{"detail", "ok"}};
@@ -122,10 +122,10 @@ void Deciding::fail_node(std::uint32_t i, const std::string& detail, const std::
   emit("node_failed", i, more);
 }
 
-// Error nodes may route to one another: one that has failed and is in the hands of another can take nothing over for
-// it.
+// Returns whether the error node, directly or over other error nodes, waits for node i. Error nodes may route to one
+// another; an error node that has failed and waits for node i cannot handle the failure of node i.
 bool Deciding::waits_for(std::uint32_t error_node, std::uint32_t i) const {
-  // A chain is no longer than the flow, even in a journal that somebody made up.
+  // The loop is bounded because a forged journal could contain a cycle.
   for (std::size_t turn = 0; turn < plan_.nodes.size(); ++turn) {
     if (node(error_node).status != NodeStatus::failed || node(error_node).settled != 0) return false;
     error_node = *planned(error_node).error_node;
@@ -139,7 +139,7 @@ void Deciding::cancel_node(std::uint32_t i, const std::string& detail, const std
   emit("node_cancelled", i, {{"detail", detail}, {"error", reason}});
 }
 
-// Why a node whose needs have all settled is not to run. when: the conditions that hold, for the record.
+// Returns why a node whose needs have settled must not run. when: receives the conditions that hold, for the fact.
 std::optional<std::string> Deciding::why_skipped(std::uint32_t i, Json& when) const {
   const PlanNode& plan = planned(i);
   bool any = plan.on_call || plan.needs.empty();
@@ -168,7 +168,7 @@ void Deciding::judge(std::uint32_t i) {
   if (run().uncalled.contains(i)) return drop(i);
   const PlanNode& plan = planned(i);
   Json when = Json::array();
-  if (node(i).detail == "gate") return begin(i, when);  // judged before, and its gates have opened
+  if (node(i).detail == "gate") return begin(i, when);  // evaluated before, and its gates have opened
   if (const auto reason = why_skipped(i, when)) return cancel_node(i, "skipped", *reason, false);
   std::vector<std::string> closed;
   for (const std::string& gate : plan.gates) {
@@ -189,7 +189,8 @@ void Deciding::judge(std::uint32_t i) {
   }
 }
 
-// Puts it under way, or among the ready, if nothing may begin now or another waits for the place.
+// Dispatches the node. Makes it ready instead if the flow is paused, if no slot of max_parallel is free, or if another
+// ready node comes first.
 void Deciding::begin(std::uint32_t i, Json when) {
   const PlanNode& plan = planned(i);
   const bool own = is_own(plan.kind);
@@ -200,7 +201,7 @@ void Deciding::begin(std::uint32_t i, Json when) {
     if (!elements && node(i).status == NodeStatus::pending) {
       return fail_node(i, "each_failed", elements.error().message, false);
     }
-    if (!elements) return cancel_node(i, "not_needed", elements.error().message, false);  // its journal was changed
+    if (!elements) return cancel_node(i, "not_needed", elements.error().message, false);  // the journal was changed
     count = elements->size();
   }
   Json more = Json::object();
@@ -226,7 +227,7 @@ void Deciding::dispatch(std::uint32_t i, bool again) {
   if (planned(i).each && !again) bytes_ += place_bytes(plan_, i);
 }
 
-// Its elements are known: the places that have one can begin, the others are not of this run.
+// The number of elements is known: nodes with an element can start; nodes without an element become `absent`.
 void Deciding::expand(std::uint32_t i, std::size_t count, Json more) {
   const TextMap values{{"count", std::to_string(count)}};
   more["count"] = count;
@@ -238,7 +239,7 @@ void Deciding::expand(std::uint32_t i, std::size_t count, Json more) {
   out_.effects.back().values_json = {"count"};
 }
 
-// Settles a node that will not run any more, or that the flow itself keeps in flight for nothing.
+// Settles a node that will not run any more, or that waits without a job or child.
 void Deciding::drop(std::uint32_t i) {
   if (run().uncalled.contains(i)) return cancel_node(i, "not_needed", "it was not called", false);
   if (run().cancelling) {
@@ -263,7 +264,7 @@ void Deciding::tell(std::uint32_t i) {
   out_.effects.back().flow = node(i).child;
 }
 
-// Sets it back. The job of a node that was under way keeps its end until it is queued again, as the next attempt.
+// Resets the node. The job of a node that was in flight keeps its end until it is queued again as the next attempt.
 void Deciding::retry(std::uint32_t i) {
   emit("node_retried", i);
   if (planned(i).kind != NodeKind::job || node(i).runs == 0) effect(Effect::Kind::replan, i);
@@ -276,7 +277,7 @@ void Deciding::resolve(std::uint32_t i) {
   emit("node_unhandled", i);
 }
 
-// What jobs, children, other flows and time say.
+// Events from jobs, children, other flows and the clock.
 
 void Deciding::start(const StartRun& start) {
   if (run().status != FlowStatus::dispatched || run().stopping) return;
@@ -305,7 +306,7 @@ void Deciding::child(const ChildStarted& started) {
     return emit("child_started", started.node, {{"flow", started.flow}});
   }
   if (in_flight(started.node) || node(started.node).child == started.flow) return;
-  // Its node has settled without it: nobody waits for this child.
+  // The node has settled without this child, so the child is not needed.
   effect(Effect::Kind::cancel_child, started.node);
   out_.effects.back().flow = started.flow;
 }
@@ -358,7 +359,7 @@ void Deciding::time() {
   }
 }
 
-// Answers to what waits for people: approval and pause nodes, gates, signals.
+// Answers to nodes that wait for people: approval and pause nodes, gates, signals.
 
 using Verb = FlowControl::Verb;
 
@@ -430,7 +431,7 @@ Result<void> Deciding::answer_node(const FlowControl& control, std::uint32_t i) 
   return {};
 }
 
-// Every node that waits for it and that this actor may answer for.
+// Answers all nodes that wait for this gate and that the actor may answer.
 Result<void> Deciding::answer_gate(const FlowControl& control, const std::string& gate) {
   std::vector<std::uint32_t> found;
   bool waits = false;
@@ -453,7 +454,8 @@ Result<void> Deciding::answer_gate(const FlowControl& control, const std::string
   return {};
 }
 
-// It opens its gates now and those that will be reached: who sends it need not know how far the flow is.
+// Opens the gates that wait now and the gates that are reached later, so the sender need not know the progress of the
+// flow.
 Result<void> Deciding::signal(const FlowControl& control) {
   if (control.target.empty()) return fail(Code::invalid, "target: name the signal");
   const std::string gate = "signal:" + control.target;
@@ -469,7 +471,7 @@ Result<void> Deciding::signal(const FlowControl& control) {
   return {};
 }
 
-// What people ask for: pause, resume, cancel.
+// Requests by people: pause, resume, cancel.
 
 using Verb = FlowControl::Verb;
 
@@ -554,7 +556,7 @@ Result<void> Deciding::control(const FlowControl& control) {
   return control_flow(control);
 }
 
-// Of the flow as a whole. What is so already is no error: whoever asked has what was wanted.
+// Controls of the whole flow. A request for the current state is not an error.
 Result<void> Deciding::control_flow(const FlowControl& control) {
   if (!control.target.empty()) {
     return fail(Code::invalid, "target: " + std::string(word(control.verb)) + " is of the whole flow; leave it out");
@@ -579,7 +581,7 @@ Result<void> Deciding::control_flow(const FlowControl& control) {
   return {};
 }
 
-// A failed node, or all that failed, once more.
+// Retries one failed node, or all failed nodes.
 Result<void> Deciding::retry_run(const FlowControl& control) {
   const RunState& now = run();
   const auto refuse = [](std::string why) { return fail(Code::conflict, std::move(why)); };
@@ -630,7 +632,8 @@ std::optional<NextStep> next_end(const RunState& run) {
   return NextStep{What::end, 0};
 }
 
-// Error nodes that route to one another can wait for each other's end: nobody is left who could call them.
+// Error nodes that route to one another can wait for each other. No node is left that could call them, so they are
+// skipped.
 std::optional<NextStep> next_of_standstill(const RunState& run) {
   if (!run.in_flight.empty() || !run.ready.empty() || !run.gated.empty()) return std::nullopt;
   for (const std::uint32_t i : run.uncalled) {
@@ -639,7 +642,8 @@ std::optional<NextStep> next_of_standstill(const RunState& run) {
   return std::nullopt;
 }
 
-// Nothing begins; what is in flight ends; what never began is settled; compensations run one after the other.
+// While the flow stops, no node starts. Nodes in flight end, nodes that never started are settled, and compensations
+// run one after the other.
 std::optional<NextStep> next_of_stopping(const FlowPlan& plan, const RunState& run) {
   if (!run.compensating) {
     if (!run.to_cancel.empty()) return NextStep{What::tell, *run.to_cancel.begin()};

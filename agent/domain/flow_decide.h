@@ -1,8 +1,7 @@
-// What follows: decide(state, event) -> state', facts, effects. Pure: what time it is comes with the event. Nothing
-// else moves a flow on, live or after a crash: coordinator/progress.h feeds it.
-//
-// Every event may come twice, late, or not fit any more: then there are no facts, and a control says why (Error
-// conflict).
+// Decides the next actions of a flow: decide(state, event) -> state', facts, effects. Pure: the current time is part of
+// the event. Nothing else changes the state of a flow, neither live nor in recovery; coordinator/progress.h supplies
+// the events. An event may be repeated, late, or no longer applicable: then there are no facts, and a control returns
+// error conflict.
 #pragma once
 
 #include <cstdint>
@@ -20,20 +19,21 @@ struct StartRun {
   std::string trigger;  // manual, rpc, schedule:<name>, flow:<id>, replay:<id>
   Id actor = 0;
 };
-// How a node's job stands: live, or found by recovery. One that has not ended changes nothing.
+// The state of a node's job, reported live or found by recovery. A job that has not ended changes nothing.
 struct JobSeen {
   std::uint32_t node = 0;
   bool ended = false;
-  std::string status, detail, error;  // as on the record, once ended
-  TextMap values;                     // of the node's watched keys; those that the result lacks are absent
-  std::uint64_t result_bytes = 0;     // of all its keys and values: against kMaxFlowResultBytes
+  std::string status, detail, error;  // as in the record, once it has ended
+  TextMap values;                     // of the node's watched keys; keys that the result lacks are absent
+  std::uint64_t result_bytes = 0;     // size of all keys and values of the result, counted towards kMaxFlowResultBytes
 };
 struct ChildStarted {
   std::uint32_t node = 0;
   Id flow = 0;
-  std::string error = {};  // with flow 0: why there can be none
+  std::string error = {};  // if flow is 0: why the child could not be created
 };
-struct FlowSeen {  // a child, or a flow that a gate waits for, has ended, or is not there
+// The end of a child, or of a flow that a gate waits for. Also reported if that flow does not exist.
+struct FlowSeen {
   Id flow = 0;
   FlowStatus status = FlowStatus::error;
   std::string error;
@@ -44,19 +44,21 @@ struct TimePassed {};
 inline constexpr std::size_t kMaxSignalPayload = 64U << 10;
 
 struct FlowControl {
-  // pause, resume [node], approve NODE or approval name, reject NODE or name, signal NAME, cancel, retry [NODE]
+  // Targets: pause, resume [NODE]; approve, reject NODE or approval name; signal NAME; cancel; retry [NODE].
   enum class Verb { pause, resume, approve, reject, signal, cancel, retry };
   Verb verb = Verb::pause;
-  std::string target;  // a node's name, an approval's or signal's; empty: the flow
+  std::string target;  // name of a node, approval or signal; empty: the flow
   Id actor = 0;
-  bool admin = false;   // of the context
+  bool admin = false;   // whether the actor is an admin of the context
   std::string comment;  // at most 4096 bytes
-  std::string key;      // idempotency: the same key with the same control again changes nothing; with another: conflict
-  std::string payload;  // signal: JSON, at most 64 KiB
-  bool steers = true;   // may steer the flow; false: may only approve and reject what names it as approver
+  // Idempotency key. The same key with the same control has no further effect; with another control it is a conflict.
+  std::string key;
+  std::string payload;  // for signal: JSON, at most 64 KiB
+  // Whether the actor may steer the flow. If not, it may only approve and reject nodes that name it as approver.
+  bool steers = true;
 };
 std::string_view word(FlowControl::Verb);
-// Whether a step of it names this actor among those who may answer.
+// Returns whether a node of the plan names this actor as approver.
 bool names_approver(const FlowPlan&, Id actor);
 
 struct FlowEvent {
@@ -64,19 +66,20 @@ struct FlowEvent {
   std::variant<StartRun, JobSeen, ChildStarted, FlowSeen, TimePassed, FlowControl> what;
 };
 
-// What the caller must bring about, in the same commit as the facts; those with a child afterwards, and again until it
-// is so.
+// An action that the caller must perform in the same commit as the facts. Effects on child flows are performed after
+// the commit, and repeated until they have succeeded.
 struct Effect {
   enum class Kind {
-    dispatch,     // queue the node's job
-    finish,       // end its job as finished: a node that the flow runs itself (result: `values`)
-    fail,         // end its job as error, with detail and error
-    cancel_job,   // ask for its end
-    requeue,      // its job again, as the next attempt
-    replan,       // its job was ended by `fail` and waits again
-    start_child,  // create and start the child flow; then ChildStarted
+    dispatch,  // queue the node's job
+    // End the job as finished, for a node that the flow runs itself. The result is `values`.
+    finish,
+    fail,         // end the job as error, with detail and error
+    cancel_job,   // request the end of the job
+    requeue,      // queue the job again, as the next attempt
+    replan,       // the job was ended by `fail` and becomes planned again
+    start_child,  // create and start the child flow; ChildStarted reports the result
     cancel_child,
-    await_flow,  // a gate flow:ID opens when `flow` ends
+    await_flow,  // register for the end of `flow`, which opens a gate flow:ID
   };
   Kind kind = Kind::dispatch;
   std::uint32_t node = 0;
@@ -88,24 +91,28 @@ struct Effect {
 
 struct Decision {
   RunState state;
-  std::vector<RunFact> facts;  // revisions follow the state's; kind, node, more
+  // Revisions continue those of the state. Set are kind, node and more.
+  std::vector<RunFact> facts;
   std::vector<Effect> effects;
 };
 
 struct DecideLimits {
-  std::uint32_t max_facts = 500;     // one commit is bounded; what is left over follows at once (more_to_do)
-  std::size_t max_bytes = 1U << 20;  // likewise: of places that are dispatched, whose records a commit writes
+  std::uint32_t max_facts = 500;  // limit per commit; the rest follows immediately (more_to_do())
+  // Limit per commit for the records of `each` elements that the commit writes.
+  std::size_t max_bytes = 1U << 20;
 };
 
-// error conflict, denied or not_found: only of controls; the state is then as it was.
+// Errors conflict, denied, not_found: only for controls; the state is then unchanged. Error invalid: a malformed
+// control.
 Result<Decision> decide(const FlowPlan&, RunState, const FlowEvent&, const DecideLimits& = {});
-// What the record of a place's job takes, about: a commit that dispatches it writes it.
+// Returns the approximate size of the record of an element's job, which the commit that dispatches the job writes.
 std::size_t place_bytes(const FlowPlan&, std::uint32_t node);
-// Something can be done without waiting for an event.
+// Returns whether the flow can progress without an event.
 bool more_to_do(const FlowPlan&, const RunState&);
-// What lies outside the commits and must be so now: start_child, cancel_child, await_flow. Recovery does these again.
+// Returns the effects outside of the commits that must be in place now: start_child, cancel_child, await_flow. Recovery
+// repeats them.
 std::vector<Effect> owed(const FlowPlan&, const RunState&);
-// When time alone will change something; 0: never.
+// Returns the next time at which the passing of time changes the state, or 0 if there is none.
 std::uint64_t next_timer_ms(const RunState&);
 
 }  // namespace mycojobs

@@ -1,4 +1,4 @@
-// How a fact changes the state of a run (flow_state.cpp). Only flow_state.cpp and flow_decide.cpp need it.
+// Applies a fact to the state of a run (flow_state.cpp). Only flow_state.cpp and flow_decide.cpp include this file.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -10,24 +10,24 @@
 
 namespace mycojobs {
 
-// A node that the flow runs itself and that takes no place beside jobs.
+// Returns whether the flow runs the node itself, without using a slot of max_parallel.
 constexpr bool is_own(NodeKind kind) { return kind != NodeKind::job && kind != NodeKind::flow; }
-// The flow that a gate flow:ID waits for; 0: it is another gate.
+// Returns the flow that a gate flow:ID waits for, or 0 for any other gate.
 Id awaited_by(std::string_view gate);
-// Fills all that follows from the nodes' states and the flow's flags.
+// Computes every field that follows from the states of the nodes and the flags of the flow.
 void index_run(const FlowPlan&, RunState&);
-// The word beside the flow's status while it has not ended.
+// Returns the detail of a flow that has not ended.
 std::string detail_of(const RunState&);
 
 class Folding {
  public:
   Folding(const FlowPlan& plan, RunState& run, const RunFact& fact) : plan_(plan), run_(run), fact_(fact) {}
-  // What is wrong with it, and then nothing was changed.
+  // Returns the reason why the fact is invalid; the state is then unchanged.
   std::optional<std::string> apply();
 
   using Verdict = std::optional<std::string>;
   using Step = Verdict (Folding::*)();
-  // Of the flow
+  // Facts of the flow.
   Verdict started();
   Verdict control();
   Verdict paused();
@@ -35,7 +35,7 @@ class Folding {
   Verdict stopping();
   Verdict retried();
   Verdict ended();
-  // Of a node
+  // Facts of a node.
   Verdict node_gated();
   Verdict gate_opened();
   Verdict node_ready();
@@ -59,14 +59,14 @@ class Folding {
   std::uint64_t number(std::string_view name) const;
   bool flag(std::string_view name) const;
 
-  Verdict wrong_here() const;  // not possible from where the node or the flow is
+  Verdict wrong_here() const;  // the fact is not possible in the current state of the node or flow
   bool called() const { return !run_.uncalled.contains(index()); }
   void enter(NodeStatus, std::string detail);
-  void leave_places(std::uint32_t i);  // every list that it stands in because it is under way
-  void settle(std::uint32_t i);        // status and detail are set: dependents, callers and lists follow
+  void leave_places(std::uint32_t i);  // removes node i from every list of nodes that wait or are in flight
+  void settle(std::uint32_t i);        // status and detail are set; updates dependents, callers and lists
   void resolve_caller(std::uint32_t i);
-  void reopen(std::uint32_t i);                                 // settled -> pending, as if it had never begun
-  void settle_absent(std::uint32_t each, std::uint32_t count);  // its places without an element
+  void reopen(std::uint32_t i);  // from settled to pending, as if the node had never started
+  void settle_absent(std::uint32_t each, std::uint32_t count);  // settles the nodes of `each` without an element
   void reopen_absent(std::uint32_t each);
   void call(std::uint32_t on_call_node);
   void take_values();
@@ -83,7 +83,7 @@ struct FoldRow {
   RunFactShape shape;
   Folding::Step step;
 };
-// The table of facts; nullptr: there is no such kind.
+// Returns the row of a kind of fact, or nullptr for an unknown kind.
 const FoldRow* fold_row(std::string_view kind);
 
 }  // namespace mycojobs

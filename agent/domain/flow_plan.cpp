@@ -22,18 +22,19 @@
 
 namespace mycojobs {
 
-// The order of a plan's nodes, and the circles that keep it from having one.
+// Topological order of the nodes of a plan, and its cycles.
 
 namespace plans {
 
 namespace {
 
-constexpr std::size_t kMaxCycles = 10;         // that are listed
-constexpr std::size_t kMaxShown = 12;          // names of one
-constexpr std::size_t kMaxSteps = 20'000'000;  // in search of the shortest; then the shortest so far will do
+constexpr std::size_t kMaxCycles = 10;  // cycles that are reported
+constexpr std::size_t kMaxShown = 12;   // names shown per cycle
+// Limit of the search for the shortest cycle; then the shortest cycle found so far is used.
+constexpr std::size_t kMaxSteps = 20'000'000;
 constexpr std::uint32_t kNone = UINT32_MAX;
 
-// next[i]: what can begin only after i: what needs it, and the node that its error goes to.
+// Topological order. next_[i] holds the nodes that can start only after i: its dependents and its error node.
 class Order {
  public:
   explicit Order(const FlowPlan& plan) : next_(plan.nodes.size()), open_(plan.nodes.size()), gone_(plan.nodes.size()) {
@@ -51,7 +52,7 @@ class Order {
   }
   const std::vector<std::uint32_t>& order() const { return order_; }
 
-  // A shortest circle of what is left; empty: there is none. Its nodes are then out of the way.
+  // Returns a shortest cycle of the remaining nodes and removes its nodes, or returns an empty list.
   std::vector<std::uint32_t> take_cycle() {
     std::vector<std::uint32_t> best;
     steps_ = 0;
@@ -59,7 +60,7 @@ class Order {
       if (gone_[i]) continue;
       std::vector<std::uint32_t> found = shortest_from(i, best.empty() ? next_.size() : best.size() - 1);
       if (!found.empty()) best = std::move(found);
-      if (best.size() == 2) break;  // none is shorter: a node that needs itself was refused before
+      if (best.size() == 2) break;  // the shortest possible cycle: a node that needs itself was rejected before
     }
     for (std::uint32_t i : best) {
       if (!gone_[i]) take(i);
@@ -85,7 +86,7 @@ class Order {
     }
   }
 
-  // Breadth first from i back to i, in at most `most` steps.
+  // Breadth-first search from i back to i, with at most `most` steps.
   std::vector<std::uint32_t> shortest_from(std::uint32_t i, std::size_t most) {
     if (came_from_.size() != next_.size()) {
       came_from_.resize(next_.size());
@@ -143,7 +144,7 @@ std::vector<std::uint32_t> order_of(const FlowPlan& plan, const std::vector<Draf
   for (std::size_t i = 0; i < kMaxCycles; ++i) {
     const auto cycle = order.take_cycle();
     if (cycle.empty()) break;
-    // Those on the circle wait for each other; the second of them is the one that needs the first.
+    // The nodes of the cycle wait for each other; the second node needs the first.
     const std::uint32_t needing = cycle[cycle.size() > 1 ? 1 : 0];
     const bool needs = !plan.nodes[needing].needs.empty();
     problems.add(drafts[needing].path + (needs ? ".needs" : ""),
@@ -152,11 +153,11 @@ std::vector<std::uint32_t> order_of(const FlowPlan& plan, const std::vector<Draf
   return found;
 }
 
-// What nodes say of each other: names become indexes, and what cannot be a plan is refused.
+// Links the drafts: resolves names to indexes, and rejects plans that cannot work.
 
 namespace {
 
-constexpr std::size_t kMaxNeeds = 10000;  // of one node: as many as a job may depend on
+constexpr std::size_t kMaxNeeds = 10000;  // per node; the same as the limit of dependencies of a job
 
 class Linker {
  public:
@@ -202,7 +203,7 @@ class Linker {
     return found->second;
   }
 
-  // Where its elements are to come from, and how many there may be.
+  // Resolves the source and the number of the elements.
   void link_each(std::uint32_t i) {
     if (!drafts_[i].each) return;
     DraftEach& each = *drafts_[i].each;
@@ -242,7 +243,7 @@ class Linker {
     }
   }
 
-  // What it takes its elements from comes before it, named in needs or not.
+  // The source of the elements comes before the node, whether or not `needs` names it.
   void take_source(std::uint32_t i, const DraftEach& each) {
     const auto found = look_up(each.from, i, "list");
     if (!found) return;
@@ -264,7 +265,7 @@ class Linker {
     return names;
   }
 
-  // As many as there may be, whatever there are then.
+  // Checks the number of nodes for the largest possible number of elements.
   void check_places() {
     std::size_t all = 0;
     for (const PlanNode& each : plan_.nodes) all += 1 + each.places;
@@ -329,7 +330,7 @@ class Linker {
     }
   }
 
-  // Error nodes and compensations begin when they are called, and so wait for nothing else.
+  // Error nodes and compensations start when they are called, so they cannot have needs.
   void check_called(std::uint32_t i) {
     const Draft& draft = drafts_[i];
     const bool compensation = compensates_.contains(i);
@@ -368,7 +369,7 @@ class Linker {
     }
   }
 
-  // `flow approve NAME` must mean one thing.
+  // `flow approve NAME` must be unambiguous.
   void check_gates() {
     for (const Draft& draft : drafts_) {
       for (const std::string& gate : draft.node.gates) {
@@ -406,7 +407,8 @@ class Linker {
     std::uint32_t node;
     DraftCondition* written;
   };
-  // A bit for each of 64 nodes that conditions read, carried along to all that follow: a pass for each 64 of them.
+  // Marks the nodes that come before other nodes. Each pass handles 64 nodes that conditions read: each node has a bit,
+  // which is passed on to all nodes that follow.
   void find_what_comes_before(const std::vector<std::uint32_t>& order,
                               std::unordered_map<std::uint32_t, std::vector<Use>>& uses) {
     std::vector<std::uint64_t> before(plan_.nodes.size());
@@ -443,7 +445,7 @@ class Linker {
   void take_condition(std::uint32_t i, const DraftCondition& written) {
     if (is_of_input(written)) return take_input_condition(i, written);
     const auto found = index_.find(written.node.name);
-    if (found == index_.end() || found->second == i) return;  // refused before
+    if (found == index_.end() || found->second == i) return;  // rejected before
     if (!written.comes_before) {
       problems_.add(
           written.node.path,
@@ -466,7 +468,7 @@ class Linker {
   std::unordered_map<std::string, std::uint32_t> index_;
   std::vector<std::string_view> names_;
   std::unordered_set<std::uint32_t> routed_;
-  std::unordered_map<std::uint32_t, std::uint32_t> compensates_;  // compensation -> what it undoes
+  std::unordered_map<std::uint32_t, std::uint32_t> compensates_;  // compensation -> the node that it compensates
 };
 
 }  // namespace
@@ -475,7 +477,7 @@ void link(FlowPlan& plan, std::vector<Draft> drafts, Problems& problems) {
   Linker(plan, std::move(drafts), problems).run();
 }
 
-// Nodes for the elements of a list: `each` as it is written, and the places that it comes to.
+// Nodes for the elements of a list: the fields `each` and `max`.
 
 std::optional<std::vector<std::string>> elements_of(const json& value) {
   if (!value.is_structured()) return std::nullopt;
@@ -564,7 +566,7 @@ void make_places(FlowPlan& plan) {
     const std::uint32_t at = to[i];
     plan.nodes.push_back(std::move(node));
     for (std::uint32_t k = 0; k < old[i].places; ++k) plan.nodes.push_back(place_of(plan.nodes[at], at, k));
-    // What is done and cannot be undone is done by its places.
+    // Only the places have irreversible effects, not the node of kind each.
     if (old[i].kind == NodeKind::each) plan.nodes[at].irreversible = false;
   }
   for (std::uint32_t i = 0; i < count; ++i) {
@@ -577,7 +579,7 @@ std::size_t FlowPlan::written() const {
       nodes.begin(), nodes.end(), [this](const PlanNode& node) { return !node.each || !nodes[*node.each].from; }));
 }
 
-// The definition of jobs that exist: what their records say, and what `nodes` adds.
+// The definition of existing jobs: their records and the additions in `nodes`.
 
 namespace {
 
@@ -586,7 +588,7 @@ using nlohmann::json;
 constexpr std::string_view kAdded[] = {"when",         "on_error",       "compensate",
                                        "irreversible", "supervisor_url", "gate_timeout"};
 
-// A job's own name if it can be one here and no other job has it, else job<id>.
+// Returns names by job id: the job's own name if it is valid and unique, otherwise job<id>.
 std::map<Id, std::string> names_of(const std::vector<Job>& jobs) {
   std::map<std::string_view, int> uses;
   for (const Job& job : jobs) ++uses[job.name];
@@ -604,7 +606,7 @@ std::optional<Id> id_of(std::string_view text) {
   return static_cast<Id>(id);
 }
 
-// By job id or name; not_found names what it looked for.
+// Finds a job by id or name. Error not_found: names the text.
 Result<Id> job_of(const std::string& text, const std::map<Id, std::string>& names) {
   if (const auto id = id_of(text); id && names.contains(*id)) return *id;
   std::vector<std::string_view> known;
@@ -630,7 +632,7 @@ Result<json> node_of(const Job& job, const std::map<Id, std::string>& names) {
   const std::string where = "job " + std::to_string(job.id) + ": ";
   if (!job.notify.empty()) {
     auto notify = parse_json(job.notify);
-    node["notify"] = notify ? std::move(*notify) : json(job.notify);  // an address may stand alone
+    node["notify"] = notify ? std::move(*notify) : json(job.notify);  // a URL alone is valid
   }
   if (!job.policy.empty()) {
     auto policy = parse_json(job.policy);
@@ -654,7 +656,7 @@ Result<json> node_of(const Job& job, const std::map<Id, std::string>& names) {
   return node;
 }
 
-// Names of jobs in on_error, compensate and conditions may be ids.
+// In on_error, compensate and conditions, a job may be named by its id.
 Result<json> added_value(std::string_view field, const json& value, const std::map<Id, std::string>& names) {
   const auto* text = value.get_ptr<const std::string*>();
   if (field == "on_error" || field == "compensate") {
@@ -697,7 +699,7 @@ Result<void> add(const json& more, json& node, const std::map<Id, std::string>& 
 
 }  // namespace
 
-// `nodes`: a map by job id or name, or a list of maps that say their id or name.
+// `nodes` is a map by job id or name, or a list of maps with an id or name.
 Result<json> definition_of_jobs(const std::string& name, const TextMap& env_vars, const std::vector<Job>& jobs,
                                 const json& nodes) {
   if (jobs.empty()) return fail(Code::invalid, "jobs: is empty: give the flow at least one");
@@ -814,7 +816,7 @@ void read_flow_fields(const JsonPath& at, FlowPlan& plan) {
   }
 }
 
-// The nodes in the order of a list, or, since a map has no order, of their names.
+// Reads the nodes in the order of a list. A map has no order, so its nodes are ordered by name.
 std::vector<Draft> read_nodes(const JsonPath& jobs, int depth, const json& defaults) {
   std::vector<Draft> drafts;
   if (jobs.value.is_object()) {
@@ -923,7 +925,7 @@ std::string join(const std::vector<PlanProblem>& problems) {
     if (problem.line != 0) {
       out += "line " + std::to_string(problem.line) + ", column " + std::to_string(problem.column) + ": ";
     }
-    // A path may hold names that somebody made up to disturb a terminal.
+    // A path may contain names that were chosen to disturb a terminal.
     const std::string path = ascii(problem.path, 200);
     out += path + (path.empty() ? "" : ": ") + problem.message;
   }
@@ -963,7 +965,7 @@ std::optional<Number> number_of(std::string_view text) {
   return number;
 }
 
-// As JSON spells them: 1, 1.0 and 1e0 are one number, and 007 is a text.
+// Returns whether the text is a number as JSON spells it: 1, 1.0 and 1e0 are numbers; 007 is a text.
 bool is_number(std::string_view text) {
   return !text.empty() && text.find_first_not_of("0123456789+-.eE") == std::string_view::npos && is_json(text);
 }
@@ -973,7 +975,7 @@ std::optional<double> finite(std::string_view text) {
   return number && std::isfinite(*number) ? number : std::nullopt;
 }
 
-// The exact value 0.DIGITS x 10^exponent of a decimal text. DIGITS has no zeros at either end; zero has none at all.
+// A decimal text as the exact value 0.DIGITS x 10^exponent. DIGITS has no zeros at either end, and is empty for zero.
 struct Decimal {
   bool is_negative = false;
   std::string digits;
@@ -1002,7 +1004,8 @@ Decimal decimal_of(std::string_view text) {
   return out;
 }
 
-// Below 0, 0, above 0; nullopt if either text is not a number. Exact: a double would round both and find them equal.
+// Returns a negative number, 0 or a positive number, or no value if a text is not a number. The comparison is exact;
+// doubles could round two different numbers to the same value.
 std::optional<int> compare(std::string_view a, std::string_view b) {
   if (!finite(a) || !finite(b)) return std::nullopt;
   const Decimal left = decimal_of(a), right = decimal_of(b);

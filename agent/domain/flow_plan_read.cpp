@@ -1,4 +1,4 @@
-// Values of a definition: what they must be, and the error if they are not.
+// Typed values of a definition, and the errors for wrong values.
 #include "domain/flow_plan_read.h"
 
 #include <algorithm>
@@ -133,7 +133,7 @@ bool read_map(const JsonPath& at, TextMap& out) {
 void read_notify_field(const JsonPath& at, std::string& out) {
   const NotifyRead read = read_notify(at.value, "");
   for (const FieldProblem& problem : read.problems) {
-    // "[1]: on: ..." stands behind the field's own path.
+    // "[1]: on: ..." is appended to the path of the field.
     at.problems.add(at.path + problem.field, problem.message.substr(problem.field.size() + 2));
   }
   if (read.problems.empty() && !read.targets.empty()) out = dump_json(at.value);
@@ -160,7 +160,7 @@ void check_node_name(std::string_view name, const std::string& path, Problems& p
                                      "first (no '.', so that results cannot collide)"));
 }
 
-// The fields of a node, and how each is read.
+// The fields of a node and their readers.
 
 namespace {
 
@@ -209,8 +209,8 @@ void read_compensate(const JsonPath& at, Draft& draft, int) {
   if (read_text(at, name)) draft.compensation = Named{std::move(name), at.path};
 }
 
-// approval:NAME, signal:NAME and flow:ID are the flow's; the others stay with the job, whose agent knows what its
-// operator allows.
+// The flow handles approval:NAME, signal:NAME and flow:ID. The other prerequisites remain with the job, because only
+// its agent knows which of them the operator allows.
 void read_prerequisite(const JsonPath& at, Draft& draft) {
   std::string text;
   if (!read_text(at, text)) return;
@@ -278,7 +278,7 @@ void read_approvers(const JsonPath& at, Draft& draft) {
   });
 }
 
-// approval, pause: a text, true, or a map.
+// Reads approval or pause: a text, true, or a map.
 void read_manual(const JsonPath& at, Draft& draft, int) {
   const bool approval = draft.node.kind == NodeKind::approval;
   if (at.value.is_string()) {
@@ -456,14 +456,14 @@ std::string_view meant_by(std::string_view field) {
   return found == kOthers.end() ? std::string_view() : found->second;
 }
 
-// Inputs of a flow: what is declared, and what is given.
+// Inputs of a flow: declared and given.
 namespace {
 
 struct InputType {
   std::string_view name, shown;
   bool (*fits)(const json&);
 };
-// Whole numbers as far as they are exact everywhere.
+// Whole numbers within the range of int64, which every reader represents exactly.
 bool is_whole(const json& value) {
   if (const auto* plain = value.get_ptr<const json::number_unsigned_t*>()) return *plain <= INT64_MAX;
   return value.is_number_integer();
@@ -483,7 +483,8 @@ const InputType* type_of(std::string_view name) {
   return found == kTypes.end() ? nullptr : found;
 }
 
-// It is also the end of a variable's name, MYCOJOBS_INPUT_<NAME>: so no two differ in case alone.
+// The name is also the suffix of the variable MYCOJOBS_INPUT_<NAME>, so it has no upper case: names must not differ in
+// case only.
 bool is_input_name(std::string_view name) {
   const auto letter = [](char c) { return c >= 'a' && c <= 'z'; };
   return !name.empty() && name.size() <= kMaxNameBytes && letter(name.front()) &&
@@ -538,7 +539,7 @@ void read_enum(const JsonPath& at, FlowInput& input) {
   }
 }
 
-// A type alone, or a map.
+// Reads a declaration: a type, or a map.
 void declare(const JsonPath& at, FlowInput& input) {
   if (at.value.is_string()) {
     read_type(at, input);
@@ -617,7 +618,7 @@ void read_declared(const JsonPath& at, FlowPlan& plan) {
   }
 }
 
-// What has a value, as conditions and jobs read it.
+// Computes the values that conditions and jobs read.
 void settle_values(const JsonPath& flow, FlowPlan& plan) {
   std::size_t bytes = 0;
   for (const FlowInput& input : plan.inputs) {
@@ -704,7 +705,7 @@ std::string missing_inputs(const FlowPlan& plan) {
          plan.missing.front() + " is of type " + first->type + " (--input " + plan.missing.front() + "=VALUE)";
 }
 
-// One node of a definition: which kind it is, its fields, and what they must be together.
+// One node of a definition: its kind, its fields, and the rules across fields.
 
 namespace plans {
 
@@ -764,7 +765,7 @@ void refuse_field(const JsonPath& field, std::string_view name, NodeKind kind) {
   field.refuse("unknown field of a node" + did_you_mean(name, names));
 }
 
-// What every job must be; errors name the fields as they are called here.
+// Checks the rules of every job. Errors use the field names of definitions.
 void check_job(const JsonPath& at, const Draft& draft, const json& defaults) {
   Job job = draft.node.job;
   job.id = job.caller_id = job.context_id = 1;
@@ -775,7 +776,7 @@ void check_job(const JsonPath& at, const Draft& draft, const json& defaults) {
     if (field == "env_vars") field = "env";
     std::string message = problem.message;
     if (message.starts_with(problem.field + ": ")) message.erase(0, problem.field.size() + 2);
-    // What was refused, or comes from a file, is not missing as well.
+    // A field that was rejected, or that comes from a file, is not reported as missing as well.
     const bool has_type = at.value.contains("type") || at.value.contains("file") || defaults.contains("type");
     if (field == "type" && draft.node.job.script_type.empty() && has_type) continue;
     if (at.value.contains(field)) {
@@ -795,7 +796,7 @@ bool has_default(std::string_view name) {
   return std::find(std::begin(kWithDefaults), std::end(kWithDefaults), name) != std::end(kWithDefaults);
 }
 
-// The fields of a node of this kind that others give it. Their errors were reported where they stand.
+// Reads the default fields for a node of this kind. Errors in them were reported at `defaults`.
 void take_defaults(const json& defaults, NodeKind kind, Draft& draft, int depth) {
   if (kind != NodeKind::job) return;
   Problems reported;
@@ -812,7 +813,7 @@ void finish_node(const JsonPath& at, Draft& draft, const json& defaults) {
   if (node.kind == NodeKind::job) check_job(at, draft, defaults);
   if (draft.each) node.kind = NodeKind::each;
   if (node.kind == NodeKind::job || node.kind == NodeKind::each) return;
-  // Its record says what it is; nobody runs it.
+  // The record of such a node describes the node; no agent runs it.
   job.script_type = word(node.kind);
   job.script = node.text.empty() ? std::string(word(node.kind)) : node.text;
   if (node.kind == NodeKind::flow && node.child_key.empty()) node.child_key = node.name;
@@ -848,7 +849,7 @@ Draft read_node(const JsonPath& at, std::string name, bool in_list, int depth, c
   draft.node.name = std::move(name);
   if (!at.value.is_object()) {
     at.wrong("a map such as {script: ..., type: python}");
-    return draft;  // it is there, so that what needs it is not refused as well
+    return draft;  // returned so that nodes that need it are not rejected as well
   }
   const auto kind = kind_of(at);
   draft.node.kind = kind.value_or(NodeKind::job);
@@ -911,7 +912,7 @@ void read_condition(const JsonPath& at, Draft& draft) {
       read.condition.test = test->second;
       sound = read_scalar(field, read.condition.value) && sound;
       const bool number = test->second == Test::greater_than || test->second == Test::less_than;
-      // An integer beyond 64 bits is given as text.
+      // An integer beyond 64 bits is written as text.
       const std::string& written = read.condition.value;
       const bool is_large = is_json(written) && integer_beyond_64_bits(written) == written;
       if (number && !item.value().is_number() && !is_large) sound = field.wrong("a number");

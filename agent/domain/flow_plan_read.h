@@ -1,4 +1,5 @@
-// How a definition is read. Only flow_plan.cpp, flow_plan_read.cpp and who reads manifests (workflow_schema.h) need it.
+// The reader of definitions. Included only by flow_plan.cpp, flow_plan_read.cpp and the reader of manifests
+// (workflow_schema.h).
 //
 //   read_flow --> read_inputs, read_node for each (flow_plan_read.cpp) --> link --> make_places (flow_plan.cpp)
 #pragma once
@@ -19,7 +20,7 @@ namespace mycojobs::plans {
 using nlohmann::json;
 
 inline constexpr std::size_t kMaxProblems = 50;
-inline constexpr int kMaxChildDepth = 8;  // flows within flows
+inline constexpr int kMaxChildDepth = 8;  // nested child flows
 inline constexpr std::size_t kMaxNameBytes = 64;
 
 class Problems {
@@ -35,51 +36,51 @@ class Problems {
   std::vector<PlanProblem> list_;
 };
 
-// A value and where it stands: "jobs.build.needs[0]".
+// A JSON value and its path: "jobs.build.needs[0]".
 struct JsonPath {
   const json& value;
   std::string path;
   Problems& problems;
 
   void refuse(std::string message) const { problems.add(path, std::move(message)); }
-  bool wrong(std::string_view expected) const;  // says what it is instead; false
+  bool wrong(std::string_view expected) const;  // reports the actual type; returns false
   JsonPath at(const json& item, std::string_view key) const;
   JsonPath at(const json& item, std::size_t index) const;
 };
 
-// Typed reads. false: refused, and `out` is as it was.
-bool read_text(const JsonPath&, std::string& out);           // not empty
-bool read_scalar(const JsonPath&, std::string& out);         // text, number or boolean, as text
-bool read_switch(const JsonPath&, bool& out);                //
+// Typed reads. They return false if the value was rejected; `out` is then unchanged.
+bool read_text(const JsonPath&, std::string& out);    // not empty
+bool read_scalar(const JsonPath&, std::string& out);  // text, number or boolean, as text
+bool read_switch(const JsonPath&, bool& out);
 bool read_duration(const JsonPath&, std::uint64_t& out_ms);  // above 0, at most 10 years
 bool read_whole(const JsonPath&, std::int64_t least, std::int64_t most, std::int64_t& out);
 bool read_map(const JsonPath&, TextMap& out);
 void read_notify_field(const JsonPath&, std::string& out);  // as JSON
-// A list, or one value that stands for a list of one: calls see(JsonPath of the item).
+// Calls see(JsonPath of the item) for each item of a list. A value that is not a list counts as a list with one item.
 void each_of(const JsonPath&, const std::function<void(const JsonPath&)>& see);
 
 bool is_node_name(std::string_view name);
 void check_node_name(std::string_view name, const std::string& path, Problems&);
 
-// A name of another node, and where it stands.
+// The name of another node, and the path at which it occurs.
 struct Named {
   std::string name, path;
 };
 struct DraftCondition {
   FlowCondition condition;
   Named node;
-  bool comes_before = false;  // the node that it reads, before the one that has it
+  bool comes_before = false;  // set if the node that the condition reads comes before the node with the condition
 };
-// What `each` and `max` of a node say.
+// The fields `each` and `max` of a node.
 struct DraftEach {
   std::string path;
-  std::vector<std::string> elements;  // of a list or map that stands there
-  Named from;                         // or `inputs`, or the node whose result it is; with its key
+  std::vector<std::string> elements;  // of a literal list or map
+  Named from;  // otherwise `inputs`, or the node whose result has the elements; `key` is the key in it
   std::string key;
   std::optional<std::uint32_t> max;
   std::string max_path;
 };
-// A node before the names in it have been looked up.
+// A node before the names in it are resolved.
 struct Draft {
   PlanNode node;
   std::string path;
@@ -87,37 +88,38 @@ struct Draft {
   std::vector<DraftCondition> when;
   std::optional<Named> route, compensation;
   bool says_on_error = false;
-  std::vector<Named> inputs;  // nodes whose artifacts it wants
+  std::vector<Named> inputs;  // nodes whose artifacts the job receives
   std::optional<DraftEach> each;
 };
 
-// One row a field: of what, and how it is read. The names of fields that others use for it are suggested.
+// One row per field: the kinds of nodes that have it, and its reader.
 constexpr std::uint32_t bit(NodeKind kind) { return 1U << static_cast<unsigned>(kind); }
 struct NodeField {
   std::string_view name;
-  std::uint32_t kinds;  // a bit for each NodeKind
+  std::uint32_t kinds;  // one bit per NodeKind
   void (*read)(const JsonPath&, Draft&, int depth);
   std::string_view takes, meaning;
 };
 std::span<const NodeField> node_fields();
-std::string_view meant_by(std::string_view field);  // "depends" -> "needs"; empty: nothing known
+// The field of this language for a name used elsewhere: "depends" -> "needs"; empty: unknown.
+std::string_view meant_by(std::string_view field);
 
-// defaults: fields of every job that does not have them, checked before by check_defaults(); an object.
+// defaults: an object with default fields of jobs, already checked by check_defaults().
 Draft read_node(const JsonPath&, std::string name, bool in_list, int depth, const json& defaults);
 void check_defaults(const JsonPath&);
-// `inputs` and `given` of a flow.
+// Reads `inputs` and `given` of a flow.
 void read_inputs(const JsonPath& flow, FlowPlan&);
 void read_each(const JsonPath&, Draft&, int depth);
 void read_max(const JsonPath&, Draft&, int depth);
-// The elements of a list, or of a map as {"key", "value"}, as JSON; nothing: it is neither.
+// Returns the elements of a list, or of a map as {"key", "value"}, as JSON. Returns no value for any other type.
 std::optional<std::vector<std::string>> elements_of(const json&);
 void read_condition(const JsonPath&, Draft&);
-// Everything but canonical and hash. Problems go to the at's.
+// Reads everything except canonical and hash. Problems are added to those of the JsonPath.
 FlowPlan read_flow(const JsonPath&, int depth);
-// Looks the names up, and refuses what cannot be a plan.
+// Resolves names, and rejects plans that cannot work.
 void link(FlowPlan&, std::vector<Draft>, Problems&);
-// The nodes in an order in which each comes after those that it needs or takes an error over from; shorter: there are
-// cycles, which are refused with their paths.
+// Returns the nodes in an order in which each node follows its needs and the nodes whose errors it handles. The result
+// is shorter if there are cycles, which are reported with their paths.
 std::vector<std::uint32_t> order_of(const FlowPlan&, const std::vector<Draft>&, Problems&);
 
 }  // namespace mycojobs::plans

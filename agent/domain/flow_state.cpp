@@ -47,7 +47,7 @@ constexpr std::array kRows = std::to_array<FoldRow>({
     {{"compensating", "by", "its compensation is called", true}, &F::compensating},
 });
 
-// A journal may hold anything: one line of a terminal, of bounded length.
+// Records an anomaly. A journal may hold any bytes, so the text is one printable line of bounded length.
 void note(RunState& run, const RunFact& fact, const std::string& what) {
   if (run.anomalies.size() >= kMaxAnomalies) return;
   run.anomalies.push_back("revision " + std::to_string(fact.revision) + ": " + ascii(fact.kind, 60) + ' ' + what);
@@ -88,7 +88,7 @@ void index_node(const FlowPlan& plan, RunState& run, std::uint32_t i) {
   }
 }
 
-// What nodes say of one another: open needs, callers.
+// Relations between nodes: open needs and callers.
 void index_links(const FlowPlan& plan, RunState& run) {
   std::vector<bool> compensation(plan.nodes.size(), false);
   for (const PlanNode& each : plan.nodes) {
@@ -100,7 +100,7 @@ void index_links(const FlowPlan& plan, RunState& run) {
     if (node.settled == 0) {
       for (const std::uint32_t dependent : planned.dependents) ++run.nodes[dependent].open_needs;
     }
-    // A compensation that fails has a fact, and the next one runs: it calls nobody.
+    // A compensation that fails has a fact, and the next compensation runs: its failure is not routed.
     node.routes =
         planned.on_error == OnError::route && planned.error_node && *planned.error_node != i && !compensation[i];
     if (!node.routes) continue;
@@ -202,7 +202,7 @@ std::vector<RunFactShape> run_fact_shapes() {
   return shapes;
 }
 
-// What a node's coming into a state and out of it does to the lists of the run, and to its neighbours.
+// Effects of a node's status changes on the lists of the run and on other nodes.
 
 void Folding::enter(NodeStatus status, std::string detail) {
   node().status = status;
@@ -245,7 +245,7 @@ void Folding::settle(std::uint32_t i) {
   at.called_by.clear();
 }
 
-// They settle with what they belong to: a place that nothing was put in has no life of its own.
+// Places without an element settle together with their node of kind each.
 void Folding::settle_absent(std::uint32_t each, std::uint32_t count) {
   for (std::uint32_t i = each + 1 + count; i <= each + planned(each).places; ++i) {
     NodeState& place = run_.nodes[i];
@@ -336,7 +336,8 @@ std::vector<Id> ids(const nlohmann::json& more, std::string_view name) {
   return out;
 }
 
-// The end of a node that is under way, or of a job that one is: by way of `running`, which only readers see.
+// Returns the status after the end of a node that is in flight. A dispatched node passes through `running`, which only
+// readers see.
 std::optional<NodeStatus> end_of(NodeStatus from, NodeEvent event) {
   if (from == NodeStatus::dispatched) from = *advance(from, NodeEvent::start);
   return advance(from, event);
@@ -552,11 +553,11 @@ Folding::Verdict Folding::compensating() {
   return std::nullopt;
 }
 
-// Facts of the whole flow, and what all facts go through.
+// Facts of the whole flow, and the common code for all facts.
 
 namespace {
 
-constexpr std::size_t kMaxFactBytes = 16U << 20;  // a result, each byte of it escaped
+constexpr std::size_t kMaxFactBytes = 16U << 20;  // a result in which each byte is escaped
 
 bool is_outcome(std::string_view word) {
   return word == "failed" || word == "cancelled" || word == "timeout" || word == "result_too_large";
@@ -643,7 +644,7 @@ Folding::Verdict Folding::stopping() {
   run_.outcome = outcome;
   if (run_.error.empty()) run_.error = text("error");
   if (on_request) {
-    // A pause holds what would begin. Nothing will, but what undoes; and that was asked for just now.
+    // A pause delays nodes that would start. Here only compensations start, and they were requested just now.
     run_.cancelling = true;
     run_.paused = false;
     for (const std::uint32_t i : run_.in_flight) {
@@ -671,7 +672,7 @@ Folding::Verdict Folding::retried() {
   return std::nullopt;
 }
 
-// What has failed or never ran, but not what was skipped by a decision that still holds.
+// Collects nodes that failed or never ran, except nodes that were skipped by a decision that still holds.
 void Folding::collect_retries() {
   std::vector<std::uint32_t> found;
   const auto take = [&](std::uint32_t i) {
@@ -681,7 +682,7 @@ void Folding::collect_retries() {
     const NodeState& node = run_.nodes[i];
     const bool failed = node.status == NodeStatus::failed && node.settled != 0;
     const bool dropped = node.status == NodeStatus::cancelled && node.detail != "skipped" && node.detail != "absent";
-    // An error node that nobody can call any more follows its callers, below.
+    // An error node that can no longer be called follows its callers; see below.
     if (failed || (dropped && !(plan_.nodes[i].on_call && node.callers > 0))) take(i);
   }
   while (!found.empty()) {
@@ -708,7 +709,8 @@ Folding::Verdict Folding::ended() {
   return std::nullopt;
 }
 
-// A state as text and back. Only what does not follow from the rest is written; the rest is computed again.
+// A checkpoint: the state as text. Only fields that do not follow from other fields are written; the others are
+// computed again.
 
 namespace {
 
@@ -738,7 +740,7 @@ json node_json(const NodeState& node) {
   return out;
 }
 
-// A value of the right type, or nothing is changed and `ok` is false.
+// Reads a value of the right type. Otherwise `to` is unchanged and `ok` is false.
 template <class T>
 void take(const json& from, const char* name, T& to, bool& ok) {
   const auto found = from.find(name);
@@ -845,7 +847,7 @@ std::optional<RunState> restore(const FlowPlan& plan, std::string_view text) {
     return std::nullopt;
   const std::string_view body = text.substr(head);
   if (text.substr(kFormat.size(), 66) != ' ' + sha256_hex(body) + ' ') return std::nullopt;
-  // Of a checkpoint that this code wrote, as the digest says: places of errors are of no use here.
+  // The digest shows that this code wrote the checkpoint, so positions of parse errors are not needed.
   const json parsed = json::parse(body, nullptr, false);
   if (!parsed.is_object()) return std::nullopt;
   const auto hash = parsed.find("plan");

@@ -14,9 +14,9 @@ bool needs_node(const PlanNode& node, std::uint32_t other) {
   return std::find(node.needs.begin(), node.needs.end(), other) != node.needs.end();
 }
 
-// place: of the node in its definition.
+// place: the path of the node in its definition.
 void warn_of_node(const FlowPlan& plan, const PlanNode& node, const std::string& place, std::vector<PlanProblem>& out) {
-  std::set<std::uint32_t> reported;  // the nodes of an `each` share their error node: one warning for all of them
+  std::set<std::uint32_t> reported;  // places of an `each` share their error node: one warning for all of them
   for (const std::uint32_t need : node.needs) {
     const PlanNode& needed = plan.nodes[need];
     if (!needed.error_node || needs_node(node, *needed.error_node)) continue;
@@ -34,9 +34,9 @@ void warn_of_flow(const FlowPlan& plan, const nlohmann::json& definition, const 
                   std::vector<PlanProblem>& out) {
   const auto jobs = definition.find("jobs");
   const bool is_list = jobs != definition.end() && jobs->is_array();
-  std::size_t written = 0;  // nodes before this one in the definition
+  std::size_t written = 0;  // number of preceding nodes in the definition
   for (const PlanNode& node : plan.nodes) {
-    if (node.each) continue;  // a node for one element: the node with `each` stands for it
+    if (node.each) continue;  // a place: the node of kind each represents it
     const std::string place = path + (is_list ? "jobs[" + std::to_string(written) + "]" : "jobs." + node.name);
     ++written;
     warn_of_node(plan, node, place, out);

@@ -1,4 +1,4 @@
-// The one file that meets yaml-cpp and what it throws.
+// Only this file uses yaml-cpp and handles its exceptions.
 #include "domain/flow_yaml.h"
 
 #include <yaml-cpp/eventhandler.h>
@@ -23,10 +23,12 @@ namespace {
 using nlohmann::json;
 
 constexpr std::size_t kMaxNesting = 64;
-constexpr std::size_t kMaxValuePathBytes = 4096;     // of one value
-constexpr std::size_t kMaxAllPathsBytes = 8U << 20;  // kept for messages, and the same for spellings
+constexpr std::size_t kMaxValuePathBytes = 4096;  // of one value
+// Positions that are kept for messages; the same limit applies to spellings.
+constexpr std::size_t kMaxAllPathsBytes = 8U << 20;
 
-// A number as JSON writes them; all else that YAML takes for one is text: 0x1f, 007, .5, 1_000, .inf.
+// Returns whether the text is a number as JSON writes numbers. Other YAML numbers are texts: 0x1f, 007, .5, 1_000,
+// .inf.
 bool is_plain_number(std::string_view text) {
   const auto digits = [&text] {
     const std::size_t count = std::min(text.find_first_not_of("0123456789"), text.size());
@@ -54,11 +56,11 @@ json plain_value(const std::string& text) {
   if (text == "true" || text == "True" || text == "TRUE") return true;
   if (text == "false" || text == "False" || text == "FALSE") return false;
   if (!is_plain_number(text) || text.size() > 40) return text;
-  auto number = parse_exact_json(text);  // an integer beyond 64 bits stays text, digit by digit
+  auto number = parse_exact_json(text);  // an integer beyond 64 bits stays text, with all its digits
   return number ? std::move(*number) : json(text);
 }
 
-// What is wrong with the indentation, if a tab stands there: of that the parser says nothing.
+// Returns a hint if a line near the error is indented by a tab, which the parser's message does not mention.
 std::string tab_near(std::string_view text, int broken) {
   for (int line = 0; line <= broken && !text.empty(); ++line) {
     const std::size_t end = std::min(text.find('\n'), text.size());
@@ -74,7 +76,7 @@ std::string place_of(const YAML::Mark& mark) {
   return "line " + std::to_string(mark.line + 1) + ", column " + std::to_string(mark.column + 1) + ": ";
 }
 
-// What this reader does not take; leaves the parser by an exception of its own, and this file not at all.
+// Input that this reader rejects. Thrown to leave the parser, and caught in this file.
 struct Refused {
   std::string message;
 };
@@ -83,7 +85,7 @@ class Builder : public YAML::EventHandler {
  public:
   explicit Builder(YamlText& places) : places_(places) {}
   json take() { return std::move(root_); }
-  bool ended_quoted() const { return ended_quoted_; }  // or in a block: the last value that was a text
+  bool ended_quoted() const { return ended_quoted_; }  // the last text was quoted or a block scalar
 
   void OnDocumentStart(const YAML::Mark& mark) override {
     if (++documents_ > 1) refuse(mark, "a second document begins: give one");
@@ -99,7 +101,7 @@ class Builder : public YAML::EventHandler {
   void OnScalar(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
                 const std::string& value) override {
     refuse_anchor(mark, anchor);
-    // "?" is a plain text, "!" one in quotes or a block.
+    // yaml-cpp gives the tag "?" to a plain scalar, and "!" to a quoted or block scalar.
     if (!tag.empty() && tag != "?" && tag != "!") refuse_tag(mark, tag);
     ended_quoted_ = tag == "!";
     if (wants_key()) return key(mark, value);
@@ -122,7 +124,7 @@ class Builder : public YAML::EventHandler {
   struct Level {
     json* value;
     std::string path;
-    std::string key;  // of a map: of the value that comes next
+    std::string key;  // of a map: the key of the next value
     bool has_key = false;
   };
 
@@ -149,7 +151,7 @@ class Builder : public YAML::EventHandler {
     keep_place(mark);
   }
 
-  // Places are for messages alone: those of a text with very many long paths are left out.
+  // Positions are used only in messages, so they are omitted for a text with very many long paths.
   void keep_place(const YAML::Mark& mark) {
     if ((place_bytes_ += path_bytes()) <= kMaxAllPathsBytes) places_.places.emplace(path(), position(mark));
   }
@@ -164,7 +166,7 @@ class Builder : public YAML::EventHandler {
   static std::pair<std::size_t, std::size_t> position(const YAML::Mark& mark) {
     return {static_cast<std::size_t>(mark.line) + 1, static_cast<std::size_t>(mark.column) + 1};
   }
-  // Of the value that comes next.
+  // Returns the path of the next value.
   std::string path() const {
     if (open_.empty()) return "";
     const Level& level = open_.back();
@@ -198,7 +200,7 @@ class Builder : public YAML::EventHandler {
     if (wants_key()) refuse(mark, "a key is a text, not a list or a map");
     if (open_.size() >= kMaxNesting) refuse(mark, "nests deeper than " + std::to_string(kMaxNesting) + " levels");
     std::string at = path();
-    // A list grows while its items are open, but only by the item that is open last: pointers into it hold.
+    // While an item of a list is open, no other item is added to the list, so pointers to the item remain valid.
     json* value = put(mark, std::move(empty), "");
     open_.push_back({value, std::move(at), {}, false});
   }
@@ -224,8 +226,8 @@ class Ignorer : public YAML::EventHandler {
   void OnMapEnd() override {}
 };
 
-// yaml-cpp takes the end of the text for the end of a quote if a line end stands before it, so that a text that was cut
-// off would pass. Without the line end it notices.
+// yaml-cpp accepts an open quote at the end of the text if a line end precedes the end, so a truncated text would pass.
+// Without the line end it reports the error.
 void check_last_quote(std::string_view text) {
   text = text.substr(0, text.find_last_not_of(" \t\r\n") + 1);
   std::istringstream in{std::string(text)};
@@ -251,7 +253,7 @@ Result<json> yaml_to_json(std::string_view text, YamlText& places) {
     YAML::Parser parser(in);
     Builder builder(places);
     if (!parser.HandleNextDocument(builder)) return fail(Code::invalid, "line 1, column 1: is empty");
-    (void)parser.HandleNextDocument(builder);  // refused by its beginning
+    (void)parser.HandleNextDocument(builder);  // rejects a second document at its beginning
     if (builder.ended_quoted()) check_last_quote(text);
     if (readable < text.size()) return fail(Code::invalid, "line 1, column 1: is not YAML that can be read as a whole");
     return builder.take();
@@ -266,7 +268,7 @@ Result<json> yaml_to_json(std::string_view text, YamlText& places) {
 
 namespace {
 
-// Puts the spellings of a file into its definition of a flow. Paths are those of Builder.
+// Restores the spellings of a file in its definition of a flow. Paths are those of Builder.
 class SpellingKeeper {
  public:
   explicit SpellingKeeper(const std::map<std::string, std::string>& spellings) : spellings_(spellings) {}

@@ -12,7 +12,7 @@ namespace {
 
 class YamlScanner {
  public:
-  static constexpr char kEnd = '\x04';  // stands for the end of the text, for yaml-cpp too
+  static constexpr char kEnd = '\x04';  // represents the end of the text, also in yaml-cpp
 
   YamlScanner(std::string_view text, const YamlBounds& bounds) : text_(text), bounds_(bounds) {
     if (text_.starts_with(kByteOrderMark)) at_ = line_start_ = kByteOrderMark.size();
@@ -32,15 +32,16 @@ class YamlScanner {
 
  private:
   static constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
-  static constexpr std::size_t kMaxSimpleKeyBytes = 1024;  // from its beginning to the colon
-  static constexpr std::size_t kReadAhead = 4096;          // what yaml-cpp may read beyond the place of an error
+  static constexpr std::size_t kMaxSimpleKeyBytes = 1024;  // limit from the beginning of the key to the colon
+  // Number of bytes that yaml-cpp may read beyond the position of an error.
+  static constexpr std::size_t kReadAhead = 4096;
 
   enum class BlockKind { root, sequence, map };
   struct Block {
     long column = 0;
     BlockKind kind = BlockKind::root;
     std::size_t id = 0;
-    bool confirmed = true;  // a map's is confirmed by the colon behind its first key
+    bool confirmed = true;  // a map is confirmed by the colon after its first key
     bool refuted = false;
   };
   struct SimpleKey {
@@ -247,7 +248,7 @@ class YamlScanner {
     end_flow_item();
     key_allowed_ = true;
     after_json_value_ = false;
-    if (item_is_empty_) count_node();  // "[,,,,": yaml-cpp refuses it only when it has read the whole list
+    if (item_is_empty_) count_node();  // "[,,,,": yaml-cpp rejects it only after it has read the whole list
     item_is_empty_ = true;
     ++at_;
   }
@@ -258,7 +259,7 @@ class YamlScanner {
     after_json_value_ = false;
     ++at_;
   }
-  // Begins a block map if needed and counts the entry. Returns false where no key may stand.
+  // Begins a block map if needed and counts the entry. Returns false where no key is allowed.
   bool begin_map_entry() {
     if (!in_flow()) {
       if (!key_allowed_) return stop(), false;
@@ -342,7 +343,8 @@ class YamlScanner {
     }
   }
 
-  // The indicators of a block scalar's first line, at most a digit and a sign. False: the line has something else.
+  // Reads the indicators of a block scalar's first line: at most a digit and a sign. Returns false for any other
+  // content.
   bool scan_block_header(long& indent, bool& detects) {
     ++at_;
     bool has_sign = false;
@@ -391,7 +393,7 @@ class YamlScanner {
   std::size_t at_ = 0, line_start_ = 0, line_ = 0;
   std::size_t nodes_ = 0, held_ = 0, block_ids_ = 0;
   bool key_allowed_ = true;        // a simple key may begin here
-  bool after_json_value_ = false;  // behind a quoted scalar or a flow collection a colon needs no blank
+  bool after_json_value_ = false;  // after a quoted scalar or a flow collection, a colon needs no blank
   bool item_is_empty_ = true;      // no token since the beginning of this item of a flow collection
   bool stopped_ = false;
   std::optional<Error> error_;
