@@ -22,16 +22,16 @@ using Outcome = Result<WorkflowDecision>;
 
 constexpr std::size_t kMaxKeyBytes = 512;
 
-// What is the same for every answer of the code, whatever it holds.
+// Returns a hash that is equal for equal answers of the code, including answers that cannot be encoded.
 std::string output_hash(const StepAnswer& answer) {
   const auto bytes = encode(answer);
   return sha256_hex(bytes ? *bytes : "no answer: " + bytes.error().message);
 }
 
-// Of an instance's mail a decision looks at the next, and whether there is more.
+// A decision uses at most the next mail of an instance, and whether there is more.
 constexpr std::size_t kLookedAt = 2;
 
-// The world as the facts of this decision leave it: those instances alone that they touch.
+// The world after the facts of this decision. Holds only the instances that these facts change.
 class Draft {
  public:
   Draft(const WorldState& world, std::uint64_t now_ms) : world_(world), now_ms_(now_ms) {
@@ -62,7 +62,7 @@ class Draft {
     for (const auto& [hash, pending] : cell(id)->pending) fact.dropped.push_back(hash);
     add(std::move(fact));
   }
-  // A state of null ends an instance that has nothing to wait for.
+  // An instance ends if its state is null and it waits for nothing.
   void end_if_spent(const CellId& id) {
     const CellState* found = cell(id);
     if (found == nullptr || !found->spent()) return;
@@ -107,7 +107,7 @@ class Deciding {
   }
 
  private:
-  struct Running {  // what an instance runs
+  struct Running {  // the code of an instance
     const WorkflowManifest* manifest = nullptr;
     const WorkflowSpec* workflow = nullptr;
   };
@@ -149,7 +149,7 @@ class Deciding {
       return fail(Code::invalid, what + " is no text, whole number or byte string");
     return checked->bytes;
   }
-  // Who gets it, in the order of the manifest in force (8). Not journaled yet.
+  // Returns the receivers, in the order of the manifest in force (8). Not journaled yet.
   Result<std::vector<EventTarget>> route(Draft& draft, const WorkflowManifest& active, const Incoming& event) {
     MJ_CHECK(sent_by_people(active, event));
     std::vector<EventTarget> targets;
@@ -165,7 +165,7 @@ class Deciding {
       MJ_CHECK(mail_value(EventIn{event.schema, event.value.bytes, "", {}, 0, {}, {}}, target));
     return targets;
   }
-  // An instance that is there keeps its code, which may take the event otherwise, or not at all.
+  // An existing instance keeps its code, which may take the event in another way or not at all.
   Result<void> fit(const CellState& cell, const Incoming& event, EventTarget& target) const {
     if (cell.failed) target.skipped = "failed";
     if (cell.failed || cell.manifest == target.manifest) return {};
@@ -210,7 +210,7 @@ class Deciding {
     draft.end_if_spent(step.cell);
     return draft.done();
   }
-  // Nothing of the step is kept (1, 2): the same request would bring the same answer again.
+  // Discards the results of the step (1, 2), because the same request would give the same answer again.
   Outcome step_failed(const StepDone& step, const std::string& kind, const StepError& error) {
     std::string message = to_utf8(error.message);
     if (error.line != 0) message += " (line " + std::to_string(error.line) + ')';
@@ -300,7 +300,7 @@ class Deciding {
     fact.ann = std::move(checked->bytes);
     return {};
   }
-  // Events of a step come in in the same decision, each with entropy of its own (11).
+  // Events of a step become facts of the same decision, each with its own entropy (11).
   Result<void> derive(Draft& draft, const CellState& cell, const std::vector<Incoming>& events, std::uint64_t step) {
     const auto* active = catalog_.find(world_.manifest);
     const std::uint64_t depth = cell.mail.front().depth + 1;
@@ -321,7 +321,7 @@ class Deciding {
       auto targets = active == nullptr ? Result<std::vector<EventTarget>>() : routed(draft, *active, cell, events[i]);
       if (!targets && cell.manifest == world_.manifest) return fail(std::move(targets).error(), events[i].schema);
       if (!targets && targets.error().code == Code::unavailable) return tl::unexpected(std::move(targets).error());
-      // What older code emits may be unknown, or wrong, to the manifest in force.
+      // An event of older code may be unknown or invalid in the manifest in force.
       if (targets)
         fact.targets = std::move(*targets);
       else
@@ -334,7 +334,7 @@ class Deciding {
     }
     return {};
   }
-  // Steps could send more, and to more instances, than is ever worked off.
+  // Limits events of steps, because steps could emit more events, or for more instances, than can be processed.
   Result<void> has_room(const std::vector<EventTarget>& targets) const {
     if (world_.ready.size() >= rules_.max_ready)
       return fail(Code::too_large,
@@ -405,7 +405,7 @@ class Deciding {
     return {};
   }
 
-  // --- of the world
+  // --- the world
   Outcome on(const ApplyManifest& apply) {
     const auto* manifest = catalog_.find(apply.hash);
     if (manifest == nullptr) return fail(Code::not_found, "there is no manifest " + shown(apply.hash, 64));
@@ -611,7 +611,7 @@ std::string join(const std::vector<ApplyObstacle>& all) {
   return text;
 }
 
-// A spilled state: from the step that gave it, which has just been taken again.
+// Returns the request. A spilled state is taken from the repeated step that returned it.
 Result<StepRequest> ReplayCheck::request_for(const CellId& id) {
   const auto cell = world_.cells.find(id);
   const auto known = states_.find(id);
@@ -631,7 +631,7 @@ void ReplayCheck::take_again(const CellId& id, const std::string& output, std::u
   const auto* manifest = catalog_.find(world_.cell(id)->manifest);
   const WorkflowSpec& spec = *manifest->workflow(id.workflow);
   StepAnswer answer = engine_(spec, *manifest, *request);
-  // A step of before may have been counted otherwise, and have reached its limit elsewhere or not at all.
+  // Older versions counted instructions in another way, so the step may have reached its limit elsewhere or not at all.
   while (output_hash(answer) != output && --request->counting > 0) answer = engine_(spec, *manifest, *request);
   if (output_hash(answer) != output) verdict_.differs = OutputDiffers{id, height};
   last_.reset();

@@ -20,7 +20,7 @@ using Texts = std::map<std::string, std::string>;  // name -> text with lines
 constexpr auto kSchemasOfWorkflow = {"state", "event", "annotations", "key_schema"};
 constexpr auto kSchemasOfEffect = {"params", "receipt"};
 
-// A manifest of one workflow has its fields at the top.
+// A manifest of one workflow may have the fields of the workflow at the top level.
 json workflows_of(const json& document) {
   if (document.contains("workflows")) return document.at("workflows");
   json only = document;
@@ -29,7 +29,7 @@ json workflows_of(const json& document) {
 }
 json effects_of(const json& document) { return document.value("effects", json::array()); }
 
-// Each by its name, as text; schemas that stand in their place are listed among the schemas.
+// Returns each part as text, by name. Inline schemas are listed with the schemas.
 Texts named(const json& all, std::initializer_list<const char*> schemas) {
   Texts out;
   for (json each : all) {
@@ -40,7 +40,7 @@ Texts named(const json& all, std::initializer_list<const char*> schemas) {
   return out;
 }
 
-// Those with a name, and those that stand in their place: "shop/order@1#state".
+// Returns named and inline schemas; an inline schema has a name such as "shop/order@1#state".
 Texts schemas(const json& document) {
   Texts out;
   const json own = document.value("schemas", json::object());
@@ -55,7 +55,7 @@ Texts schemas(const json& document) {
   return out;
 }
 
-// In the order in which events go out, so that another order is a change.
+// In the order in which events are delivered, so that another order counts as a change.
 std::string subscriptions(const WorkflowManifest& manifest) {
   std::string out;
   for (const auto& each : manifest.subscriptions)
@@ -89,7 +89,7 @@ class Differing {
   std::vector<ManifestDifference> made_;
 };
 
-// Which workflows have the schema, by any path of references.
+// Returns whether a path of references leads from one schema to another.
 bool leads_to(const std::map<std::string, std::set<std::string>>& references, const std::string& from,
               const std::string& to) {
   std::set<std::string> seen{from};
@@ -110,7 +110,7 @@ void references_in(const json& schema, std::set<std::string>& out) {
     for (const auto& each : schema) references_in(each, out);
 }
 
-// What people should know of one difference.
+// Adds the consequences of one difference, for people.
 void explain(ManifestDifference& each, const WorkflowManifest& before, const WorkflowManifest& after,
              const std::map<std::string, std::set<std::string>>& references) {
   const auto says = [&](std::string text) { each.effects.push_back(std::move(text)); };

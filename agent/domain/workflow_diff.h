@@ -1,4 +1,4 @@
-// What a new manifest changes, and what that means for instances that are there. Pure; any thread.
+// Compares a manifest with its successor, and describes the effects on existing instances. Pure and thread-safe.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -17,18 +17,20 @@ struct ManifestDifference {
   ManifestChange change = ManifestChange::changed;
   std::string part;  // manifest, workflow, schema, effect, subscription, code
   std::string name;
-  std::string text;                  // lines, each behind '+', '-' or ' '; empty: it came or went whole
-  std::vector<std::string> effects;  // what follows from it, for people
+  std::string text;                  // lines, each with '+', '-' or ' ' in front; empty: added or removed as a whole
+  std::vector<std::string> effects;  // consequences, for people
 };
-// In the order of the parts above. Documents: those that the manifests were read from. The same hash: nothing.
+// Returns the differences in the order of the parts above. Documents: the sources of the manifests. Manifests with the
+// same hash have no differences.
 std::vector<ManifestDifference> differences(const nlohmann::json& before_document, const WorkflowManifest& before,
                                             const nlohmann::json& after_document, const WorkflowManifest& after);
 
-// What an apply would do to the world now.
+// The effects of applying a manifest to the world now.
 struct UpgradeOutlook {
-  std::vector<ApplyObstacle> obstacles;  // it is refused as long as there is one
-  std::vector<std::string> keeps;        // instances that keep the code that they have
-  std::vector<std::string> misses;       // "order 7 takes no order/Refund@1": events that they would not get any more
+  std::vector<ApplyObstacle> obstacles;  // the apply is rejected while there is an obstacle
+  std::vector<std::string> keeps;        // instances that keep their present code
+  // "order 7 takes no order/Refund@1": events that instances would not receive any more.
+  std::vector<std::string> misses;
 };
 UpgradeOutlook outlook(const WorldState&, const ManifestCatalog&, const WorkflowManifest& after);
 

@@ -85,13 +85,13 @@ namespace {
 using nlohmann::json;
 using What = decltype(WorkflowFact::what);
 
-// In the order of the variant.
+// In the order of the alternatives of the variant.
 constexpr std::array<std::string_view, std::variant_size_v<What>> kFactWords{
     "applied",         "event",         "step",   "step_failed", "published", "receipt",
     "receipt_refused", "receipt_fault", "failed", "completed",   "deleted",   "snapshot"};
 constexpr std::array<std::string_view, 4> kStatusWords{"ok", "error", "timeout", "cancelled"};
 
-// The variant's alternative of that place.
+// Returns the alternative with this index.
 template <std::size_t I = 0>
 What alternative(std::size_t place) {
   if constexpr (I + 1 < std::variant_size_v<What>) {
@@ -130,7 +130,7 @@ std::string derived_entropy(const Sample& sample, std::uint64_t place) {
 }
 
 std::string intent_hash(const IntentOrigin& origin, const Intent& intent) {
-  // Byte strings throughout: there is nothing then that could not be encoded.
+  // All texts are byte strings, so that every value can be encoded.
   using workflows::binary;
   const json bound{{"what", "mycojobs workflow intent 1"},
                    {"world", binary(origin.world)},
@@ -190,7 +190,7 @@ Result<WorkflowFact> decode_workflow_fact(std::string_view bytes) {
   fact.what = alternative(static_cast<std::size_t>(found - kFactWords.begin()));
   std::visit([&](auto& what) { workflows::visit(take, what); }, fact.what);
   MJ_CHECK(take.end());
-  // A field that is there and says nothing would be a second encoding.
+  // Rejects a field that is present with its default value, because it would be a second encoding.
   MJ_TRY(again, encode(fact));
   if (again != bytes) return fail(Code::invalid, "it is not the one encoding of its fact");
   return fact;

@@ -1,9 +1,8 @@
-// The journal of a world of workflows: facts in one order, each at its height (1, 2, 3 ...), each one deterministic
-// CBOR map. A fact is all that a reader needs: state follows from facts without manifests and without code. Pure; any
-// thread. Source: seed 003, 3.2, 3.3 and 7.8.
-//
-// A world is one manifest's name in one context. Facts of one decision (workflow_decide.h) are written in one atomic
-// step, fenced by the height that was read.
+// The journal of a world of workflows. A world is an applied manifest, identified by its name, in one context, with its
+// instances. The facts are ordered; each has a height (1, 2, 3 ...) and is one deterministic CBOR map. A fact is
+// self-contained: the state follows from the facts without manifests or code. The facts of one decision
+// (workflow_decide.h) are written in one atomic step, which fails if another height has been reached. Pure and
+// thread-safe. Source: seed 003, 3.2, 3.3 and 7.8.
 #pragma once
 
 #include <cstdint>
@@ -18,10 +17,10 @@
 
 namespace mycojobs {
 
-// An instance. A workflow without keys has one, whose key is empty.
+// An instance. A workflow without keys has one instance, whose key is empty.
 struct CellId {
   std::string workflow;
-  std::string key;  // CBOR of the key
+  std::string key;  // the key as CBOR
   bool operator==(const CellId&) const = default;
   bool operator<(const CellId& other) const { return std::tie(workflow, key) < std::tie(other.workflow, other.key); }
 };
@@ -29,15 +28,15 @@ std::string shown(const CellId&);       // for people: acme/order@1[k7]
 std::string store_name(const CellId&);  // for stores: acme/order@1 and its key in hex
 CellId cell_named(std::string_view store_name);
 
-// What an instance has been sent, by the fact that sent it and the place among that fact's targets.
+// Identifies mail of an instance: the height of the fact that delivered it, and the index among the fact's targets.
 struct MailId {
   std::uint64_t height = 0, slot = 0;
   bool operator==(const MailId&) const = default;
   bool operator<(const MailId& other) const { return std::tie(height, slot) < std::tie(other.height, other.slot); }
 };
 
-// What the world outside gives to the code, sampled once when something comes in. Derived events have entropy that
-// follows from the step's (derived_entropy()).
+// External data for the code, sampled once per input. A derived event has entropy that follows from the entropy of its
+// step (derived_entropy()).
 struct Sample {
   std::uint64_t now_ms = 0;
   std::string entropy;  // 32 bytes
@@ -45,7 +44,8 @@ struct Sample {
 };
 std::string derived_entropy(const Sample&, std::uint64_t place);
 
-// A state, by the SHA-256 of its bytes. bytes empty: they lie in the blob of that name.
+// A state, identified by the SHA-256 of its bytes. If `bytes` is empty, the state is spilled: the blob of this hash has
+// the bytes.
 struct StateRef {
   std::string hash;  // lower-case hex
   std::uint64_t size = 0;
@@ -54,11 +54,12 @@ struct StateRef {
   bool operator==(const StateRef&) const = default;
 };
 
-// An effect that a step asked for. The intent is its identity, and the idempotency key of what carries it out.
+// An effect that a step requested. The hash identifies the intent, and is the idempotency key of the job that carries
+// the effect.
 struct Intent {
   std::string hash;  // intent_hash()
   std::string effect, params;
-  std::uint64_t index = 0;  // among the effects of its step
+  std::uint64_t index = 0;  // index among the effects of the step
   std::string issuer_ref;
   bool operator==(const Intent&) const = default;
 };
@@ -66,45 +67,48 @@ struct IntentOrigin {
   std::string world;
   CellId cell;
   std::string workflow_hash;
-  std::uint64_t sequence = 0;  // height of the step's fact: never the same twice, also after a cell was deleted
+  std::uint64_t sequence = 0;  // height of the step's fact: unique, even after a cell was deleted
 };
-// Lower-case hex. Binds all of the origin, and effect, params and index.
+// Returns lower-case hex that covers the whole origin, and effect, params and index of the intent.
 std::string intent_hash(const IntentOrigin&, const Intent&);
 
 struct Applied {
-  std::string manifest, name, replaced;  // manifest, replaced: hashes; replaced empty: the first
+  std::string manifest, name, replaced;  // manifest, replaced: hashes; replaced is empty for the first manifest
   bool operator==(const Applied&) const = default;
 };
-// An event came in, from outside or from a step.
+// EventIn: an event was accepted, from outside or from a step. EventTarget: one of its receivers.
 struct EventTarget {
   CellId cell;
-  std::string manifest;  // whose code the instance runs
-  std::string arm;       // wrapped as it; empty: as it is
-  std::string skipped;   // not delivered: failed (the instance), unfit (its older code does not take it); empty: it was
+  std::string manifest;  // hash; the instance runs code of this manifest
+  std::string arm;       // the arm as which the event is wrapped; empty: not wrapped
+  // Why it was not delivered: failed (the instance has failed), unfit (its older code does not take it); empty:
+  // delivered.
+  std::string skipped;
   bool operator==(const EventTarget&) const = default;
 };
 struct EventIn {
   std::string schema, value;
-  std::string source;           // who sent it, from outside
-  std::optional<CellId> from;   // whose step emitted it
-  std::uint64_t from_step = 0;  // height of the step's fact
+  std::string source;           // the sender, if from outside
+  std::optional<CellId> from;   // the instance whose step emitted it
+  std::uint64_t from_step = 0;  // height of the fact of that step
   Sample sample;
   std::vector<EventTarget> targets;
-  std::uint64_t depth = 0;  // so many events, each from a step on the one before, since one from outside or a receipt
+  // Number of events in the chain of steps that led to this event, since an event from outside or a receipt.
+  std::uint64_t depth = 0;
   bool operator==(const EventIn&) const = default;
 };
-// A step was taken. The events that it emitted follow as EventIn in the same decision.
+// A step was taken. Its events follow as EventIn in the same decision.
 struct StepTaken {
   CellId cell;
   MailId mail;
   std::string output;             // hash of the engine's encoded answer
-  std::optional<StateRef> state;  // nothing: null
+  std::optional<StateRef> state;  // no value: null
   std::vector<Intent> intents;
   std::uint64_t events = 0;
   std::optional<std::string> ann;
   bool operator==(const StepTaken&) const = default;
 };
-// The step could not be taken: the code failed, or gave what it may not. StepFailed is followed by Failed.
+// A step failed: the code failed, or its answer is invalid. Failed follows.
 struct StepFailed {
   CellId cell;
   MailId mail;
@@ -114,29 +118,31 @@ struct StepFailed {
 };
 struct EffectPublished {
   CellId cell;
-  std::string intent, carrier;  // carrier: the job or timer that carries it out
+  std::string intent, carrier;  // carrier: the job, flow or timer that performs the effect
   bool operator==(const EffectPublished&) const = default;
 };
 enum class ReceiptStatus { ok, error, timeout, cancelled };
 std::string_view word(ReceiptStatus);
 std::optional<ReceiptStatus> parse_receipt_status(std::string_view);
-// A receipt was admitted: its intent is settled, the instance has mail.
+// A receipt was admitted: its intent is settled, and the instance has mail.
 struct ReceiptAdmitted {
   CellId cell;
   std::string intent;
   ReceiptStatus status = ReceiptStatus::ok;
   std::string payload;             // CBOR
-  std::string module, entrypoint;  // of the executor; empty: not known
+  std::string module, entrypoint;  // of the executor; empty: unknown
   std::string arm;
   Sample sample;
   bool operator==(const ReceiptAdmitted&) const = default;
 };
-struct ReceiptRefused {  // a signature that does not hold; nothing is settled
+// A receipt with an invalid signature was refused; its intent is not settled.
+struct ReceiptRefused {
   CellId cell;
   std::string intent, reason;
   bool operator==(const ReceiptRefused&) const = default;
 };
-// The payload does not fit: the intent is settled. With an arm the instance has mail, else Failed follows.
+// A receipt whose payload does not fit: its intent is settled. With an arm, the instance has mail; without, Failed
+// follows.
 struct ReceiptFaulted {
   CellId cell;
   std::string intent;
@@ -146,26 +152,28 @@ struct ReceiptFaulted {
   Sample sample;
   bool operator==(const ReceiptFaulted&) const = default;
 };
-// The instance will take no step any more; what it waited for is settled, its mail dropped.
+// Failed: the instance takes no further step; its intents are settled and its mail is dropped.
 inline constexpr const char* kCancelledFailure = "cancelled";
 struct Failed {
   CellId cell;
   std::string kind, message;         // kind: step, receipt, nondeterministic, cancelled
-  std::vector<std::string> dropped;  // intents
+  std::vector<std::string> dropped;  // hashes of intents
   bool operator==(const Failed&) const = default;
 };
-// A state of null, no mail and nothing pending. A cell is gone then; a workflow without keys stays listed.
+// An instance of a workflow without keys has ended: its state is null, and it has no mail and no pending intent. It
+// stays listed.
 struct Completed {
   CellId cell;
   bool operator==(const Completed&) const = default;
 };
+// A cell of a keyed workflow has ended, or a failed instance was removed.
 struct Deleted {
   CellId cell;
-  std::string by;  // who removed a failed one; empty: its own code
+  std::string by;  // the actor that removed a failed instance; empty: ended by its own code
   bool operator==(const Deleted&) const = default;
 };
 struct SnapshotTaken {
-  std::string hash;  // of its bytes
+  std::string hash;  // hash of the snapshot's bytes
   std::uint64_t size = 0;
   bool operator==(const SnapshotTaken&) const = default;
 };
@@ -177,14 +185,15 @@ struct WorkflowFact {
       what;
   bool operator==(const WorkflowFact&) const = default;
 };
-// applied, event, step, step_failed, published, receipt, receipt_refused, receipt_fault, failed, completed, deleted,
-// snapshot
+// Returns applied, event, step, step_failed, published, receipt, receipt_refused, receipt_fault, failed, completed,
+// deleted or snapshot.
 std::string_view kind_of(const WorkflowFact&);
-// Whom it concerns: the cells of its targets, or its cell. Facts of the world itself: none.
+// Returns the instances that the fact concerns: those of its targets, or its cell; none for facts of the whole world.
 std::vector<CellId> cells_of(const WorkflowFact&);
 
-Result<std::string> encode(const WorkflowFact&);  // error invalid: a text that is not UTF-8
-// Error invalid: not the one encoding, a kind that nobody knows, a field that is missing, unknown or of another type.
+Result<std::string> encode(const WorkflowFact&);  // error invalid: a text is not UTF-8
+// Error invalid: not the deterministic encoding, an unknown kind, or a field that is missing, unknown or of another
+// type.
 Result<WorkflowFact> decode_workflow_fact(std::string_view bytes);
 
 }  // namespace mycojobs

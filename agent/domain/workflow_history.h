@@ -1,9 +1,10 @@
-// A world's journal as a file, with the code that its instances run: whoever has it can fold the world, replay it and
-// try a new manifest on it, far from any Redis. Pure; any thread.
+// The journal of a world as a file, together with the code of its instances. The file is sufficient to fold the world,
+// to replay it, and to try a new manifest on it, without access to Redis. Pure and thread-safe.
 //
-// Lines of JSON. The first one:  {"workflow_history": 1, "world": id, "manifests": [{manifest, code: {module: text}}]}
-// then, in the order of heights: {"height", "at_ms", "kind", "cells": [names], "fact": base64 of its CBOR}
-// and, anywhere:                 {"blob": base64}, a state that was spilled
+// The lines are JSON:
+//   first           {"workflow_history": 1, "world": id, "manifests": [{manifest, code: {module: text}}]}
+//   one per fact    {"height", "at_ms", "kind", "cells": [names], "fact": base64 of its CBOR}, in the order of heights
+//   anywhere        {"blob": base64}, a state that was spilled
 #pragma once
 
 #include <map>
@@ -29,14 +30,14 @@ struct WorkflowHistory {
   std::vector<WorkflowFact> facts;
   std::set<std::string> blobs;
 };
-// Error invalid: a text that is not UTF-8.
+// Error invalid: a text is not UTF-8.
 Result<std::string> write_history(const WorkflowHistory&);
-// Error invalid: names the line. States that were spilled and whose blob is there are not spilled any more.
+// Error invalid: names the line. Spilled states whose blob is in the file are inlined.
 Result<WorkflowHistory> read_history(std::string_view text);
 
-// All its manifests. Error invalid: what is wrong with one.
+// Returns a catalog of all manifests. Error invalid: names the problem of a manifest.
 Result<ManifestCatalog> catalog_of(const WorkflowHistory&);
-// Folded from the first fact on. Error invalid: the first one that does not fit.
+// Folds all facts. Error invalid: names the first fact that does not fit.
 Result<WorldState> world_of(const WorkflowHistory&);
 
 }  // namespace mycojobs

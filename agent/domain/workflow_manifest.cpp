@@ -42,7 +42,7 @@ constexpr std::array<std::string_view, 2> kLimitFields{"instructions", "memory_b
     kImplFields{"module", "entrypoint"};
 constexpr std::array<std::string_view, 1> kRoutingFields{"subscriptions"};
 constexpr std::size_t kMaxCode = 16U << 20;
-constexpr std::size_t kMostListed = 1'000;  // in one list of a manifest
+constexpr std::size_t kMostListed = 1'000;  // entries in one list of a manifest
 
 void name_field(const JsonPath& at, std::string& out) {
   field(at, "name", true, [&](const JsonPath& found) {
@@ -115,7 +115,7 @@ class ManifestReading {
     });
     if (use_ == ManifestUse::offered && problems_.empty()) check_offered(at);
   }
-  // Longer lists than people write are refused before any of it is looked at.
+  // Rejects very long lists of an offered manifest before their entries are read.
   template <class Read>
   void each_of(const JsonPath& at, const char* name, bool required, Read read) {
     const auto found = at.value.find(name);
@@ -159,7 +159,7 @@ class ManifestReading {
         made_->schemas.add(name, at);
     }
   }
-  // By name, or in its place: then its name is that of its owner with the field behind.
+  // Reads a schema by name or inline. The name of an inline schema is that of its owner with the field appended.
   void schema_field(const JsonPath& at, const char* name, bool required, const std::string& owner, std::string& out) {
     field(at, name, required, [&](const JsonPath& found) {
       if (!found.value.is_string()) {
@@ -197,7 +197,7 @@ class ManifestReading {
     field(at, "policy", false, [&](const JsonPath& found) { read_effect_policy(found, spec); });
     made_->effects.push_back(std::move(spec));
   }
-  // As of a job (domain/policy.h).
+  // The same form as the policy of a job (domain/policy.h).
   static void read_effect_policy(const JsonPath& at, EffectSpec& spec) {
     if (!at.value.is_object()) {
       at.wrong("a map as in docs/manual.md#policies");
@@ -222,7 +222,7 @@ class ManifestReading {
       at.refuse("module: " + shown(spec.module) + " is not among the code");
   }
 
-  // runner:7, or 7.
+  // Accepts runner:7 or 7.
   void read_runner(const JsonPath& at, EffectSpec& spec) {
     std::uint64_t id = 0;
     const std::string_view text = spec.runner;
@@ -273,7 +273,7 @@ class ManifestReading {
       at.refuse("entrypoint: " + shown(spec.entrypoint) + " is no name of a function");
   }
 
-  // What needs all schemas.
+  // Links parts of a workflow that need all schemas.
   void link_workflow(const JsonPath& at) {
     if (!at.value.is_object() || !at.value.contains("name")) return;
     const auto found = std::find_if(made_->workflows.begin(), made_->workflows.end(),

@@ -1,16 +1,16 @@
-// A manifest: which workflows there are, what they take and emit, where events go. Read once, then never changed; who
-// runs code of it holds it by its hash. Pure; any thread. Source: seed 003, 5 and 6; the page workflows.md.
+// A manifest: the workflows, their schemas and effects, and the routing of events. Immutable after it was read, and
+// shared by its hash. Pure and thread-safe. Source: seed 003, 5 and 6; docs/workflows.md.
 //
 //   {name, description?, schemas?: {name: schema}, effects?: [effect], routing?: {subscriptions: [...]}, limits?,
 //    workflows: [{name, state, event, context?, annotations?, key_schema?, effects_emitted, impl: {module, entrypoint},
 //                 limits?}]}
-//   A manifest of one workflow may have the fields of it at the top, beside its own: the name is then the workflow's.
-//   effect        {name, params, receipt, script_type?, runner?, script or module, timeout_s?, retries?}
+//   A manifest of one workflow may have the fields of the workflow at the top level; the name is then the workflow's.
+//   effect        {name, params, receipt, script_type?, runner?, script or module, timeout_s?, retries?, policy?}
 //                 effects of the system (workflow_system.h) need no declaration: {name} alone repeats that they are
 //                 used
 //   subscription  {event, workflow, key_field?}   evaluated in this order
-//   limits        {instructions?, memory_bytes?}  of a step
-//   A schema is given in its place, or by name.
+//   limits        {instructions?, memory_bytes?}  per step
+//   A schema is given inline or by name.
 #pragma once
 
 #include <cstdint>
@@ -29,7 +29,7 @@
 namespace mycojobs {
 
 struct StepLimits {
-  std::uint64_t instructions = 50'000'000;  // of the engine's machine; at most 10^10
+  std::uint64_t instructions = 50'000'000;  // of the engine's virtual machine; at most 10^10
   std::uint64_t memory_bytes = 64U << 20;   // at most 1 GiB
   bool operator==(const StepLimits&) const = default;
 };
@@ -37,12 +37,12 @@ struct StepLimits {
 struct EffectSpec {
   std::string name, params, receipt;  // params, receipt: names of schemas
   bool system = false;
-  std::string script_type;      // of its job, if it is not of the system
-  std::string runner;           // runner:<id>, which alone carries it out; empty: any that serves the script type
-  std::string script, module;   // one of both: the text, or a file beside the manifest
-  std::uint32_t timeout_s = 0;  // 0: the job's default
-  std::uint32_t retries = 0;    // of its job, after a failure, before the workflow hears of it
-  std::string policy = {};      // of its job, JSON; empty: it asks for nothing
+  std::string script_type;      // of its job, unless it is an effect of the system
+  std::string runner;           // runner:<id> that must carry it out; empty: any runner with the script type
+  std::string script, module;   // exactly one is set: the text, or the name of a file beside the manifest
+  std::uint32_t timeout_s = 0;  // 0: default of jobs
+  std::uint32_t retries = 0;    // retries of its job before the workflow receives the failure
+  std::string policy = {};      // policy of its job, JSON; empty: no request
 };
 
 struct WorkflowSpec {
@@ -50,9 +50,10 @@ struct WorkflowSpec {
   std::vector<std::string> effects_emitted;
   std::string module, entrypoint;
   StepLimits limits;
-  std::string hash;         // of the manifest with its code, and this workflow of it; lower-case hex
+  std::string hash;         // of the manifest with its code and the name of this workflow; lower-case hex
   std::string receipt_arm;  // how it takes sys/EffectReceiptEnvelope@1: "" as its event, else wrapped as this arm
-  std::optional<std::string> rejected_arm;  // the same for sys/EffectReceiptRejected@1; nothing: it does not take it
+  // How it takes sys/EffectReceiptRejected@1, as receipt_arm. No value: it does not take it.
+  std::optional<std::string> rejected_arm;
 
   bool keyed() const { return !key_schema.empty(); }
   bool may_emit(std::string_view effect) const;
@@ -60,7 +61,7 @@ struct WorkflowSpec {
 
 struct Subscription {
   std::string event, workflow, key_field;
-  std::string arm;  // "": the event is the workflow's; else it is wrapped as this arm
+  std::string arm;  // "": the event has the workflow's event schema; else it is wrapped as this arm
 };
 
 using CodeFiles = std::map<std::string, std::string, std::less<>>;  // module -> text
@@ -69,7 +70,7 @@ class WorkflowManifest {
  public:
   std::string name, description, hash;  // hash: of the manifest's JSON and of all code, as canonical CBOR
   std::vector<WorkflowSpec> workflows;
-  std::vector<EffectSpec> effects;  // those of the system too, if a workflow may emit them
+  std::vector<EffectSpec> effects;  // including effects of the system that a workflow may emit
   std::vector<Subscription> subscriptions;
   CodeFiles code;
   SchemaSet schemas;
@@ -81,27 +82,28 @@ using ManifestRef = std::shared_ptr<const WorkflowManifest>;
 
 struct ManifestRead {
   ManifestRef manifest;               // nullptr: there are problems
-  std::vector<PlanProblem> problems;  // all, each with its path (at most 50)
+  std::vector<PlanProblem> problems;  // all problems, each with its path (at most 50)
 };
-// Refused are: unknown fields, names that are none or stand twice, names of the system, schemas that are not there,
-// arms alike, effects that are emitted and not declared, modules that are not among the code, a keyed workflow's
-// subscription without key_field, an event that its workflow does not take, an event that only the system may send, a
-// workflow with effects whose event has no arm for receipts ...
+// read_manifest() rejects: unknown fields, invalid or duplicate names, names of the system, unknown schemas, equal
+// arms, emitted effects that are not declared, modules that are not in the code, a subscription of a keyed workflow
+// without key_field, an event that its workflow does not take, an event that only the system may send, a workflow with
+// effects whose event has no arm for receipts, and so on.
 //
-// offered: by people, so that what could never work is refused too: a workflow that no subscription names, keys
-// that are no text, whole number or byte string, a key_field whose values never fit them, a choice of a schema that the
-// schema itself refuses. stored: it was taken once, maybe by an older version, and is taken again.
+// offered: a new manifest, for which configurations that can never work are rejected, too: a workflow without a
+// subscription, keys that are not a text, whole number or byte string, a key_field whose values never fit the key
+// schema, and choices of a schema that the schema itself rejects. stored: a manifest that was accepted before, possibly
+// by an older version, and must be accepted again.
 enum class ManifestUse { stored, offered };
 ManifestRead read_manifest(const nlohmann::json&, CodeFiles code, ManifestUse = ManifestUse::stored);
 
 std::string workflow_hash(std::string_view manifest_hash, std::string_view workflow);
 
-// Manifests by their hash: the one in force, and those that older instances keep.
+// Manifests by hash: the one in force, and older ones whose code instances keep.
 class ManifestCatalog {
  public:
   void add(ManifestRef);
   const WorkflowManifest* find(std::string_view hash) const;
-  ManifestRef share(std::string_view hash) const;  // the same, for what outlives the catalog
+  ManifestRef share(std::string_view hash) const;  // for users that outlive the catalog
 
  private:
   std::map<std::string, ManifestRef, std::less<>> by_hash_;

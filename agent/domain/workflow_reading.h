@@ -1,5 +1,5 @@
-// Reading a JSON document field by field: each that is there is read, what nobody knows is refused with its path. Only
-// workflow_*.cpp need it.
+// Reads a JSON document field by field. Unknown fields are rejected with their paths. Only workflow_*.cpp include this
+// file.
 #pragma once
 
 #include <algorithm>
@@ -15,7 +15,7 @@ namespace mycojobs::workflows {
 
 using Names = std::span<const std::string_view>;
 
-// A map whose fields are known.
+// Checks that the value is a map, and rejects unknown fields.
 inline bool read_fields(const plans::JsonPath& at, Names known) {
   if (!at.value.is_object()) return at.wrong("a map");
   for (const auto& [name, value] : at.value.items())
@@ -23,7 +23,7 @@ inline bool read_fields(const plans::JsonPath& at, Names known) {
       at.at(value, name).refuse("is an unknown field" + did_you_mean(name, known));
   return true;
 }
-// Calls see() if the field is there; else refuses, if it must be.
+// Calls see() if the field is present. A required field that is absent is reported.
 template <class See>
 void field(const plans::JsonPath& at, const char* name, bool required, See see) {
   if (const auto found = at.value.find(name); found != at.value.end()) return see(at.at(*found, name));

@@ -19,7 +19,8 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::uint64_t kMostStepsOfInput = 10'000;  // of code, before it counts as one that never rests
+// Limit of steps of code per input; beyond it, the workflow counts as an endless loop.
+constexpr std::uint64_t kMostStepsOfInput = 10'000;
 
 std::string pretty(const json& value) { return dump_json(value, 2); }
 
@@ -208,7 +209,7 @@ class Playing {
     now_ms_ = until;
   }
 
-  // --- steps of code, what the scenario answers, what is due; until there is rest
+  // --- repeats steps of code, answers of the scenario and expired timers until nothing is left to do
   void settle() {
     const std::uint64_t most = played_.steps + kMostStepsOfInput;
     while (played_.mismatches.empty() && (step_code() || publish() || answer() || fire()))
@@ -268,7 +269,7 @@ class Playing {
     return true;
   }
 
-  // --- what was expected
+  // --- expected results
   void judge(const ScenarioStep& step) {
     const ScenarioExpectation expected = step.expect.value_or(ScenarioExpectation{});
     if (refused_.find(expected.refused) == refused_.npos || refused_.empty() != expected.refused.empty())
@@ -304,7 +305,7 @@ class Playing {
     for (const auto& [id, message] : failed_)
       if (!meant.contains(id)) wrong("", short_name(id) + " has failed: " + message);
   }
-  // Effects, or events, in the order in which they came.
+  // Compares effects or events, in the order in which they occurred.
   void judge_rows(const std::vector<ExpectedEffect>& expected, bool effects) {
     json wanted = json::array(), got = json::array();
     const std::string list = effects ? "expect.effects" : "expect.events";
@@ -370,7 +371,7 @@ class Playing {
     return text.empty() ? "nothing waits for a receipt" : text;
   }
 
-  // The journal alone, and the code once more: the same world, byte for byte.
+  // Replays the journal and repeats the steps. The result must be byte for byte the same world.
   void replay() {
     path_ = scenario_.path;
     WorldState again;
@@ -384,7 +385,7 @@ class Playing {
       wrong("", "the journal replayed is another world");
   }
 
-  static constexpr WorkflowRules kRules{.inline_state_bytes = 64U << 20};  // there is no store of blobs
+  static constexpr WorkflowRules kRules{.inline_state_bytes = 64U << 20};  // there is no blob store
   const Scenario& scenario_;
   const ScenarioWorld& given_;
   const WorkflowEngine& engine_;

@@ -1,9 +1,9 @@
-// A test of workflows, written as scenarios: what comes in, and what is expected then. Played in memory, on the kernel
-// that a coordinator has (workflow_decide.h) and the engine that is given. Time moves only where a scenario says so.
-// Pure; any thread. docs/workflows/testing.md is the page for people.
+// Tests of workflows, written as scenarios of inputs and expected results. A scenario is played in memory, with the
+// decisions that a coordinator uses (workflow_decide.h) and the given engine. Time advances only where a scenario says
+// so. Pure and thread-safe. docs/workflows/testing.md documents the format for users.
 //
 //   {manifest, start?, answers?, scenarios: [{name, answers?, steps: [step]}]}
-//   step    one input or none, `expect` or nothing, `note` for readers
+//   step    at most one input, an optional `expect`, an optional `note` for readers
 //     {send: {event: value}}
 //     {receipt: effect, ok: payload | error: text or {detail, message?} | timeout: ... | cancelled: ...,
 //      of?: "order 7", ref?, misfit?: true}
@@ -11,12 +11,12 @@
 //     {apply: name of a file}
 //   expect  {effects: [{effect: params, ref?, from?}], events: [{event: value, from?}], state: {"order 7": value|null},
 //            status: {"order 7": word}, failed: {"order 7": text}, pending: [effect], refused: text}
-//   answers {effect: {ok: payload | ...}}: given at once, whenever the effect is asked for
+//   answers {effect: {ok: payload | ...}}: receipts that are given at once, whenever the effect is requested
 //   values  "$any" is any value; a map with "$more": true may have other fields, too
 //
-// play() works off each input until nothing can take a step: receipts of `answers`, timers that are due and approvals
-// whose time is over come by themselves. Effects and events of a step that expects something are compared whole; an
-// instance that fails and is not expected to is a mismatch in any case. At the end the journal is replayed.
+// play() processes each input until no instance can take a step. Receipts of `answers`, expired timers and approvals
+// whose time limit has passed are delivered automatically. If a step has `expect`, all its effects and events are
+// compared. An instance that fails unexpectedly is always a mismatch. At the end the journal is replayed.
 #pragma once
 
 #include <cstdint>
@@ -32,12 +32,12 @@
 
 namespace mycojobs {
 
-// Values are texts of JSON.
+// A receipt. Values are JSON texts.
 struct ScenarioReceipt {
   ReceiptStatus status = ReceiptStatus::ok;
   std::string payload;
 };
-using ScenarioAnswers = std::map<std::string, ScenarioReceipt>;  // by effect, as it stands there
+using ScenarioAnswers = std::map<std::string, ScenarioReceipt>;  // by effect, as written in the file
 
 struct ExpectedEffect {
   std::string name, value;               // of an effect and its parameters, or of an event
@@ -47,58 +47,58 @@ struct ScenarioExpectation {
   std::vector<ExpectedEffect> effects, events;
   std::map<std::string, std::string> state, status, failed;  // by instance
   std::optional<std::vector<std::string>> pending;
-  std::string refused;  // a part of the message; empty: it is not
+  std::string refused;  // a part of the message; empty: the input must not be refused
 };
 enum class ScenarioInput { none, send, receipt, wait, apply };
 struct ScenarioStep {
   ScenarioInput input = ScenarioInput::none;
   std::string path;         // "scenarios[0].steps[2]"
-  std::string name, value;  // of the event, effect or manifest's file
+  std::string name, value;  // of the event or effect, or the manifest's file
   ScenarioReceipt receipt;
-  std::string of, ref;                   // whose effect; empty: any
-  bool misfit = false;                   // the payload does not fit its schema, and is meant not to
-  std::optional<std::uint64_t> wait_ms;  // nothing: until the next timer
+  std::string of, ref;                   // selects the effect; empty: any
+  bool misfit = false;                   // the payload intentionally does not fit its schema
+  std::optional<std::uint64_t> wait_ms;  // no value: until the next timer
   std::optional<ScenarioExpectation> expect;
 };
 struct Scenario {
   std::string name, path;
-  ScenarioAnswers answers;  // those of the file, too
+  ScenarioAnswers answers;  // includes those of the file
   std::vector<ScenarioStep> steps;
 };
 struct ScenarioFile {
-  std::string manifest;                    // a file, beside it
+  std::string manifest;                    // path relative to the scenario file
   std::uint64_t start_ms = 1767225600000;  // 2026-01-01T00:00:00Z
   std::vector<Scenario> scenarios;
 };
 struct ScenarioRead {
-  std::optional<ScenarioFile> file;  // nothing: there are problems
+  std::optional<ScenarioFile> file;  // no value: there are problems
   std::vector<PlanProblem> problems;
 };
 ScenarioRead read_scenarios(const nlohmann::json&);
-// Files of manifests that `apply` names.
+// Returns the manifest files that `apply` steps name.
 std::vector<std::string> manifests_of(const ScenarioFile&);
 
-// What is not as it was expected. Where values differ, both as JSON with a line for each part.
+// A difference from the expected result. Values are formatted as JSON on several lines.
 struct Mismatch {
-  std::string path, what;  // what: "the state of order 7 differs", a sentence
+  std::string path, what;  // what: a sentence such as "the state of order 7 differs"
   std::string expected, got;
 };
 struct Played {
-  std::vector<Mismatch> mismatches;  // the scenario ends at the first step that has one
-  std::uint64_t steps = 0;           // of code; in the replay they are taken once more
+  std::vector<Mismatch> mismatches;  // a scenario ends at the first step with a mismatch
+  std::uint64_t steps = 0;           // steps of code, without the replay
   WorldState world;
   std::vector<WorkflowFact> history;
 };
 struct ScenarioWorld {
   const ManifestCatalog& catalog;
   std::string manifest;                      // hash
-  std::map<std::string, std::string> files;  // of `apply` -> hash
+  std::map<std::string, std::string> files;  // file name of `apply` -> hash
 };
 Played play(const ScenarioFile&, const Scenario&, const ScenarioWorld&, const WorkflowEngine&);
 
-// Nothing: the value is as expected ("$any", "$more"). Else the path of the first place that is not.
+// Returns no value if `got` matches (considering "$any" and "$more"), otherwise the path of the first difference.
 std::optional<std::string> differs(const nlohmann::json& expected, const nlohmann::json& got);
-// The expected value without "$any" and "$more", where `got` has something that they allow: to show both side by side.
+// Replaces "$any" and "$more" in the expected value by the values of `got` that they match, for a side-by-side display.
 nlohmann::json filled(nlohmann::json expected, const nlohmann::json& got);
 
 }  // namespace mycojobs

@@ -29,14 +29,14 @@ constexpr std::array<std::string_view, 7> kExpectFields{"effects", "events",  "s
                                                         "failed",  "pending", "refused"};
 constexpr std::size_t kMostScenarios = 1'000, kMostSteps = 10'000;
 
-// {status: payload}. A text as the payload of what went wrong is its detail.
+// Reads {status: payload}. If the status is not ok, a text is the detail of the payload.
 void read_end(const JsonPath& at, std::string_view name, ScenarioReceipt& out) {
   const json& value = at.value.at(std::string(name));
   out.status = *parse_receipt_status(name);
   const bool detail = out.status != ReceiptStatus::ok && value.is_string();
   out.payload = dump_json(detail ? json{{"detail", value}} : value);
 }
-// One of the four ends must be there. false: none, or several.
+// Reads the one of four ends that must be present. Returns false if there is none or more than one.
 bool read_receipt_end(const JsonPath& at, ScenarioReceipt& out) {
   int found = 0;
   for (const auto name : kEnds)
@@ -55,7 +55,7 @@ void read_answers(const JsonPath& at, ScenarioAnswers& out) {
   }
 }
 
-// {name: value} with further fields of `more`.
+// Reads {name: value}, with the optional fields `more`.
 void read_named(const JsonPath& at, std::initializer_list<std::string_view> more, ExpectedEffect& out) {
   if (!at.value.is_object()) {
     at.wrong("a map: {name: value}");
@@ -174,7 +174,7 @@ void read_file(const JsonPath& at, ScenarioFile& out) {
   if (out.scenarios.empty() && at.problems.empty()) at.refuse("it has no scenario");
 }
 
-// {"$more": true}
+// Returns whether the map has {"$more": true}.
 bool is_open(const json& map) {
   const auto more = map.find("$more");
   return more != map.end() && more->is_boolean() && more->get<bool>();

@@ -36,7 +36,7 @@ constexpr std::array<std::pair<std::string_view, unsigned>, 7> kTypes{{{"null", 
                                                                        {"string", kStringType},
                                                                        {"array", kArrayType},
                                                                        {"object", kObjectType}}};
-// Each word of a schema, and the types of which one must be given for it to say something; 0: it needs none.
+// The words of a schema. A word needs one of these types in the schema; 0: no type needed.
 constexpr std::array<std::pair<std::string_view, unsigned>, 18> kKeywords{{{"type", 0},
                                                                            {"title", 0},
                                                                            {"description", 0},
@@ -55,7 +55,7 @@ constexpr std::array<std::pair<std::string_view, unsigned>, 18> kKeywords{{{"typ
                                                                            {"minLength", kStringType},
                                                                            {"maxLength", kStringType},
                                                                            {"format", kStringType}}};
-constexpr double kExactDouble = 9007199254740992.0;  // 2^53: up to here each whole number is a double
+constexpr double kExactDouble = 9007199254740992.0;  // 2^53: every whole number up to here is exact as a double
 constexpr std::uint64_t kNoBound = ~std::uint64_t{0};
 constexpr std::size_t kNone = ~std::size_t{0};
 
@@ -67,7 +67,7 @@ std::string names_of(unsigned types) {
 }
 
 bool is_whole(const json& number) { return number.is_number_integer(); }
-// -1, 0, 1; exact for integers.
+// Returns -1, 0 or 1. Exact for integers.
 int compare(const json& a, const json& b) {
   if (is_whole(a) && is_whole(b)) {
     const bool minus_a = !a.is_number_unsigned() && a.get<std::int64_t>() < 0;
@@ -83,7 +83,7 @@ int compare(const json& a, const json& b) {
   const auto x = a.get<long double>(), y = b.get<long double>();
   return x < y ? -1 : x > y ? 1 : 0;
 }
-// 2.0 is 2, -0.0 is 0: as far as each whole number is a double.
+// Converts 2.0 to 2 and -0.0 to 0, as far as doubles represent whole numbers exactly.
 json whole_if_it_is(const json& number) {
   const double value = number.get<double>();
   if (!number.is_number_float() || std::trunc(value) != value || std::abs(value) > kExactDouble) return number;
@@ -95,7 +95,7 @@ std::size_t characters(std::string_view text) {
 
 }  // namespace
 
-struct SchemaNode {  // one part of a schema, compiled
+struct SchemaNode {  // a part of a schema, compiled
   struct Arm {
     std::string tag;
     std::size_t node = kNone;
@@ -114,7 +114,7 @@ struct SchemaNode {  // one part of a schema, compiled
 
 namespace {
 
-// A place in a value, as long as it is looked at.
+// A position in a value during a check.
 struct Place {
   const Place* up = nullptr;
   std::string_view name;
@@ -158,9 +158,9 @@ struct SchemaSet::Body {
   void read_choices(SchemaNode&, const JsonPath&);
   void read_variant(SchemaNode&, const JsonPath&);
   SchemaNode::Arm read_arm(const JsonPath&);
-  // Behind references; nullptr: they lead nowhere.
+  // Follows references. Returns nullptr if they do not lead to a schema.
   const SchemaNode* real(std::size_t) const;
-  // Whether one of those that describe what stands at the path is as wanted.
+  // Returns whether one of the nodes that describe the value at the path satisfies `wanted`.
   bool any_at(std::string_view name, std::string_view path, const std::function<bool(const SchemaNode&)>& wanted) const;
   bool loops(std::size_t) const;
 };
@@ -186,7 +186,7 @@ bool known_words(const JsonPath& at) {
   }
   return all;
 }
-// Only titles may stand beside it.
+// Reports words besides title and description that stand beside `word`.
 void alone(const JsonPath& at, std::string_view word) {
   for (const auto& [other, value] : at.value.items())
     if (other != word && other != "title" && other != "description")
@@ -429,7 +429,7 @@ std::optional<std::string> SchemaSet::arm_of(std::string_view into, std::string_
 
 namespace {
 
-// Makes the canonical value of one that fits. The first thing that does not ends it.
+// Builds the canonical value of a valid value. The check ends at the first problem.
 class Checking {
  public:
   Checking(const std::function<const SchemaNode*(std::size_t)>& real, ValueForm form) : real_(real), form_(form) {}
@@ -490,7 +490,7 @@ class Checking {
     if (value.is_array()) return typed_as(node, kArrayType) ? array(node, value, at) : expected();
     return typed_as(node, kObjectType) && value.is_object() ? object(node, value, at) : expected();
   }
-  // No type is given: taken as it is, as far as it is a value at all.
+  // Converts a value without a declared type. Only its general form is checked.
   json any(const SchemaNode& node, const json& value, const Place& at) {  // NOLINT(misc-no-recursion)
     if (at.depth > kMaxCborDepth) return refuse(at, "is deeper than " + std::to_string(kMaxCborDepth) + " levels");
     if (value.is_number()) return number(node, whole_if_it_is(value), at);
@@ -589,7 +589,7 @@ Result<CanonicalValue> SchemaSet::check_bytes(std::string_view name, std::string
 
 namespace {
 
-// The next name of "a.b"; takes it off.
+// Removes the first name of "a.b" from the path and returns it.
 std::string_view next_name(std::string_view& path) {
   const auto dot = path.find('.');
   const std::string_view name = path.substr(0, dot);

@@ -25,7 +25,7 @@ class Shadow {
       return std::move(report_);
     }
     for (const auto& workflow : manifest->workflows) report_.allowed[workflow.name] = workflow.effects_emitted;
-    // In the shadow it comes into force whatever is under way; who is there keeps its code.
+    // The simulation applies the manifest even if there are obstacles. Existing instances keep their code.
     world_.manifest = manifest->hash;
     settle();
     for (const auto& event : settings_.events) {
@@ -37,7 +37,7 @@ class Shadow {
   }
 
  private:
-  // One input. What it brought about, if it was taken.
+  // Applies one input. Returns the decision, or no value if the input was refused.
   std::optional<WorkflowDecision> take(const std::string& what, decltype(WorkflowInput::what) input) {
     Sample sample = settings_.sample;
     sample.now_ms += turn_;
@@ -48,7 +48,7 @@ class Shadow {
     report_.refused.push_back(what + ": " + done.error().message);
     return std::nullopt;
   }
-  // Steps and receipts until nothing is left to do, or the horizon is reached.
+  // Takes steps and delivers receipts until nothing is left to do, or max_steps is reached.
   void settle() {
     while (!report_.cut && (step() || answer()))
       ;
@@ -73,7 +73,7 @@ class Shadow {
     report_.effects.insert(report_.effects.end(), taken->publish.begin(), taken->publish.end());
     return true;
   }
-  // A placeholder for the oldest effect of the shadow that has none yet.
+  // Delivers a receipt for the oldest effect of the simulation that has none.
   bool answer() {
     for (const auto& effect : report_.effects) {
       const std::string& intent = effect.pending.intent.hash;
@@ -124,7 +124,7 @@ class Shadow {
     }
   }
 
-  static constexpr WorkflowRules kAllInline{.inline_state_bytes = 64U << 20};  // a shadow has no store of blobs
+  static constexpr WorkflowRules kAllInline{.inline_state_bytes = 64U << 20};  // the simulation has no blob store
   const WorldState before_;
   WorldState world_;
   const ManifestCatalog& catalog_;

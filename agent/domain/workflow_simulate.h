@@ -1,5 +1,5 @@
-// A shadow: a new manifest on a copy of the world, with placeholders for receipts. Says what was seen up to its
-// horizon, and nothing of branches that did not run. Pure. Source: seed 003, 3.8.
+// Simulates a new manifest on a copy of the world, with placeholders for receipts. The report covers only the steps up
+// to the limit; it says nothing about branches that did not run. Pure. Source: seed 003, 3.8.
 #pragma once
 
 #include <cstdint>
@@ -15,32 +15,32 @@
 namespace mycojobs {
 
 struct ShadowSettings {
-  std::string manifest;              // hash, in the catalog
-  std::vector<EventArrived> events;  // sent one after the other
-  // effect -> payload of an ok receipt, as JSON; an effect that is not named stays pending, unless placeholders are on
+  std::string manifest;              // hash of a manifest in the catalog
+  std::vector<EventArrived> events;  // sent one after another
+  // effect -> payload of an ok receipt, as JSON. Effects without an entry stay pending, unless placeholders are on.
   std::map<std::string, std::string> receipts;
-  bool placeholders = true;  // the least payload that fits the effect's schema
-  Sample sample;             // of the first event; each later one is a millisecond later
+  bool placeholders = true;  // use a minimal payload of the effect's receipt schema
+  Sample sample;             // of the first event; each later event is a millisecond later
   std::uint64_t max_steps = 1'000;
 };
 struct ShadowState {
   CellId cell;
   InstanceStatus status = InstanceStatus::running;
-  std::string failure, message, before, after;  // before, after: hashes of the state; empty: null or not there
-  std::optional<std::string> was, is;           // the states themselves, in CBOR; nothing: null, not there, or spilled
+  std::string failure, message, before, after;  // before, after: hashes of the state; empty: null or no instance
+  std::optional<std::string> was, is;           // the states in CBOR; no value: null, no instance, or spilled
 };
 struct ShadowReport {
-  std::vector<ApplyObstacle> obstacles;                     // an apply would be refused now
-  std::vector<EffectToPublish> effects;                     // asked for, in order
-  std::vector<EffectToPublish> pending;                     // without a receipt at the end
+  std::vector<ApplyObstacle> obstacles;                     // reasons why an apply would be refused now
+  std::vector<EffectToPublish> effects;                     // requested effects, in order
+  std::vector<EffectToPublish> pending;                     // effects without a receipt at the end
   std::vector<ShadowState> changed;                         // instances that differ from the copied world
   std::map<std::string, std::vector<std::string>> allowed;  // workflow -> effects_emitted
   std::set<std::string> made_up;                            // effects whose receipt is a placeholder
-  std::vector<std::string> refused;                         // events and receipts that were, and why
+  std::vector<std::string> refused;                         // refused events and receipts, with the reason
   std::uint64_t steps = 0;
-  bool cut = false;  // max_steps ended it
+  bool cut = false;  // max_steps was reached
 };
-// For programs: names and values as JSON has them.
+// Returns the report for programs, with JSON values and full names.
 nlohmann::json to_json(const ShadowReport&);
 ShadowReport simulate(WorldState copy, const ManifestCatalog&, const ShadowSettings&, const WorkflowEngine&);
 

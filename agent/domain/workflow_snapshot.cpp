@@ -14,7 +14,7 @@ using nlohmann::json;
 
 constexpr std::uint64_t kSnapshotVersion = 2;
 
-// About how many bytes of a page it takes.
+// Returns the approximate size of the instance in a page.
 std::size_t weight_of(const CellState& cell) {
   std::size_t bytes =
       256 + cell.id.workflow.size() + cell.id.key.size() + cell.message.size() + 66 * cell.settled.size();
@@ -57,7 +57,7 @@ Result<Root> read_root(std::string_view bytes) {
   return root;
 }
 
-// Pages are in the order of their instances, and none has what another has.
+// Adds the instances of a page. Pages must be in the order of their instances and must not overlap.
 Result<void> add_page(WorldState& world, const std::string& hash, std::string_view bytes) {
   MJ_TRY(page, decode_world(bytes));
   const bool bare = page.id == world.id && page.manifest.empty() && page.height == 0 && page.next_ticket == 0 &&

@@ -1,10 +1,10 @@
-// A snapshot of a world at rest: its instances in pages, and a root that names them. Each is deterministic CBOR and is
-// called by its SHA-256, so that a store may take them one after the other: until the root is named by a fact, and all
-// pages are there, there is no snapshot. Pure; any thread.
+// A snapshot of an idle world: pages with its instances, and a root that names the pages. Root and pages are
+// deterministic CBOR blobs that are named by their SHA-256, so a store can write them one after another. The snapshot
+// is valid once a fact names the root and all pages exist. Pure and thread-safe.
 //
 //   root   {version: 2, head: <world without instances>, pages: [hash, ...]}
-//   page   <world with nothing but its id and a run of instances, in their order>
-//   <...>  encode(WorldState), as a byte string where it stands in the root
+//   page   <world with only its id and consecutive instances, in their order>
+//   <...>  encode(WorldState), as a byte string where it is part of the root
 #pragma once
 
 #include <cstddef>
@@ -18,14 +18,14 @@
 
 namespace mycojobs {
 
-inline constexpr std::size_t kSnapshotPageBytes = 1U << 20;  // about; one instance may have more
+inline constexpr std::size_t kSnapshotPageBytes = 1U << 20;  // approximate; a page with one instance may be larger
 
 struct WorldSnapshot {
   WorkflowBlob root;
   std::vector<WorkflowBlob> pages;
-  std::size_t bytes() const;  // of all
+  std::size_t bytes() const;  // of root and pages
 };
-// Of a world where nobody has mail.
+// REQUIRES: no instance of the world has mail.
 Result<WorldSnapshot> snapshot_of(const WorldState&, std::size_t page_bytes = kSnapshotPageBytes);
 
 struct SnapshotRead {
@@ -33,7 +33,7 @@ struct SnapshotRead {
   std::set<std::string> pages;
 };
 using BlobReader = std::function<Result<std::string>(const std::string& hash)>;
-// Errors: the reader's; invalid: a blob does not hold what its name says, or they are no snapshot of one world.
+// Errors: those of the reader; invalid: a blob does not match its hash, or the blobs are not a snapshot of one world.
 Result<SnapshotRead> read_snapshot(const std::string& root_hash, const BlobReader&);
 
 }  // namespace mycojobs

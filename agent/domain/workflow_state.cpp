@@ -67,7 +67,7 @@ Verdict problem(std::string_view rule, const WorkflowFact& fact, const std::stri
 
 Result<std::string> wrapped(json value, const std::string& arm) { return encode_cbor(as_arm(arm, std::move(value))); }
 
-// What every continuation says of its intent.
+// Returns the common fields of receipts and faults of an intent.
 Result<json> continuation(const CellState& cell, const std::string& intent, ReceiptStatus status) {
   const PendingIntent& pending = cell.pending.at(intent);
   json map{{"workflow", cell.id.workflow},    {"workflow_hash", cell.workflow_hash()}, {"intent", intent},
@@ -81,7 +81,8 @@ Result<json> continuation(const CellState& cell, const std::string& intent, Rece
   return map;
 }
 
-// Whether a fact fits an instance; and what it makes of it. fits() changes nothing, apply() is only called after it.
+// Checks whether a fact fits an instance, and applies it. fits() changes nothing; apply() requires that fits()
+// succeeded.
 class CellFold {
  public:
   CellFold(const CellId& id, const WorkflowFact& fact) : id_(id), fact_(fact) {}
@@ -89,7 +90,7 @@ class CellFold {
   Verdict fits(const CellState* cell) const {
     return std::visit([&](const auto& what) { return fits(cell, what); }, fact_.what);
   }
-  // index: of its world; nullptr: it is folded alone.
+  // index: the instance's world; nullptr: the instance is folded alone.
   void apply(std::optional<CellState>& cell, WorldState* index) const {
     std::visit([&](const auto& what) { apply(cell, what, index); }, fact_.what);
   }
@@ -179,7 +180,8 @@ class CellFold {
   }
 
   void touch(CellState& cell) const { cell.last = fact_.height; }
-  void settle(CellState& cell, const std::string& hash, WorldState* index) const {  // hash: not the erased key itself
+  // `hash` must not refer to the erased key itself.
+  void settle(CellState& cell, const std::string& hash, WorldState* index) const {
     cell.pending.erase(hash);
     cell.settled.push_back(hash);
     if (index != nullptr) index->intents.erase(hash), index->settled[hash] = id_;
@@ -263,7 +265,7 @@ void forget_ticket(WorldState& world, const CellId& id) {
     world.tickets.erase(found);
   }
 }
-// Who has mail has a ticket; a step gives it back, and takes a new one behind all others.
+// Every instance with mail has a ticket. A step returns the ticket and takes a new one after all others.
 void line_up(WorldState& world, const CellId& id, bool stepped) {
   const CellState* cell = world.cell(id);
   const bool has_mail = cell != nullptr && !cell->mail.empty();
@@ -273,7 +275,7 @@ void line_up(WorldState& world, const CellId& id, bool stepped) {
   world.ready[world.next_ticket++] = id;
 }
 
-// Of a snapshot: who has mail has a ticket, and nobody else.
+// Checks a snapshot: exactly the instances with mail have a ticket.
 Result<void> lined_up(const WorldState& world) {
   const auto with_mail =
       std::count_if(world.cells.begin(), world.cells.end(), [](const auto& row) { return !row.second.mail.empty(); });
@@ -285,7 +287,7 @@ Result<void> lined_up(const WorldState& world) {
   return {};
 }
 
-// What only the world can tell.
+// Checks that involve the whole world.
 Verdict fits_world(const WorldState& world, const WorkflowFact& fact) {
   if (fact.height != world.height + 1)
     return problem(kWfHeight, fact, "the next height is " + std::to_string(world.height + 1));

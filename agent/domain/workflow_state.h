@@ -1,14 +1,15 @@
-// What the facts of a world say together: its instances, their mail, what they wait for, who is next. fold() is total:
-// a fact that does not fit is a problem, which has a name, and changes nothing. Pure; not for several threads at once.
-// Source: seed 003, 3.6 and 7.
+// The state of a world, computed from its facts: instances, their mail, pending intents, and the order of steps. fold()
+// is total: a fact that does not fit is reported as a problem and changes nothing. Pure; not thread-safe. Source: seed
+// 003, 3.6 and 7.
 //
-// An instance (CellState::status())
+// Status of an instance (CellState::status()):
 //   (none) --event--> running --step--> running (more mail) | waiting | completed
 //                     waiting --event, receipt--> running
 //                     completed --event--> running
 //   any --failed--> failed      a receipt fault without an arm for it, a step that failed, another output on replay
-//   running: it has mail. waiting: none, and it has a state or waits for receipts. completed: its state is null and it
-//   waits for nothing; a cell is then deleted and listed no more. failed absorbs: who operates it removes it.
+// running: it has mail. waiting: it has no mail, but a state or pending intents. completed: its state is null and it
+// has no pending intents; a cell is then deleted and no longer listed. failed is terminal: an operator removes the
+// instance.
 #pragma once
 
 #include <cstdint>
@@ -29,11 +30,11 @@ namespace mycojobs {
 enum class InstanceStatus { running, waiting, completed, failed };
 std::string_view word(InstanceStatus);
 
-// An event, or a receipt, that an instance has not worked off. In the order in which it came.
+// An event or receipt that an instance has not processed. Mail is ordered by arrival.
 struct Mail {
   MailId id;
-  std::string schema;  // of the event itself: not of the variant around it
-  std::string value;   // as the code gets it: CBOR, wrapped
+  std::string schema;  // schema of the event itself, not of the variant that wraps it
+  std::string value;   // as passed to the code: CBOR, wrapped
   Sample sample;
   std::string intent;       // of a receipt; empty: a domain event
   std::uint64_t depth = 0;  // EventIn::depth
@@ -41,84 +42,91 @@ struct Mail {
 };
 struct PendingIntent {
   Intent intent;
-  std::uint64_t sequence = 0;  // height of its step
+  std::uint64_t sequence = 0;  // height of the fact of its step
   std::uint64_t asked_ms = 0;
   bool published = false;
   std::string carrier;
   bool operator==(const PendingIntent&) const = default;
 };
-inline constexpr std::size_t kRememberedIntents = 1024;  // settled ones of an instance; older repeats are unknown
+// Settled intents kept per instance; a repeated receipt of an older intent is unknown.
+inline constexpr std::size_t kRememberedIntents = 1024;
 
 struct CellState {
   CellId id;
-  std::string manifest;  // hash: the code that it keeps
+  std::string manifest;  // hash of the manifest whose code the instance runs
   std::optional<StateRef> state;
   std::deque<Mail> mail;
-  std::map<std::string, PendingIntent> pending;  // by intent
-  std::deque<std::string> settled;               // the latest last
+  std::map<std::string, PendingIntent> pending;  // by hash of the intent
+  std::deque<std::string> settled;               // the latest at the end
   bool failed = false;
-  std::string failure, message;                              // of a failed one
-  std::uint64_t born = 0, last = 0, steps = 0, refused = 0;  // heights of its first and last fact; refused receipts
+  std::string failure, message;  // if failed
+  // Heights of its first and last fact; number of steps; number of refused receipts.
+  std::uint64_t born = 0, last = 0, steps = 0, refused = 0;
 
   InstanceStatus status() const;
   std::string workflow_hash() const;
   bool knows_settled(std::string_view intent) const;
-  // State null, no mail, nothing pending, not failed: Completed or Deleted follows.
+  // Returns whether the instance ends now: state null, no mail, no pending intents, not failed. Completed or Deleted
+  // follows.
   bool spent() const;
-  CellState with_mail(std::size_t most) const;  // a copy with so much of its mail
+  CellState with_mail(std::size_t most) const;  // a copy with at most this much of its mail
   bool operator==(const CellState&) const = default;
 };
 
 struct WorldState {
-  std::string id;        // "<context>/<manifest's name>"; bound by every intent
-  std::string manifest;  // hash of the one in force; empty: none was applied
+  std::string id;        // "<context>/<manifest's name>"; part of every intent hash
+  std::string manifest;  // hash of the manifest in force; empty: none was applied
   std::uint64_t height = 0;
   std::map<CellId, CellState> cells;
-  std::map<std::uint64_t, CellId> ready;    // by ticket: the lowest is next. Who has mail left after a step goes last
-  std::map<CellId, std::uint64_t> tickets;  // the same, by cell
+  // Instances with mail by ticket; the lowest ticket is next. An instance with mail after a step gets a new ticket.
+  std::map<std::uint64_t, CellId> ready;
+  std::map<CellId, std::uint64_t> tickets;  // the same tickets by instance
   std::uint64_t next_ticket = 0;
-  std::map<std::string, CellId> intents;  // pending ones
-  std::map<std::string, CellId> settled;  // settled ones that their cell remembers
-  std::uint64_t refused = 0;              // receipts with a bad signature
+  std::map<std::string, CellId> intents;  // pending intents
+  std::map<std::string, CellId> settled;  // settled intents that their instance remembers
+  std::uint64_t refused = 0;              // number of receipts with an invalid signature
   bool operator==(const WorldState&) const = default;
 
   const CellState* cell(const CellId&) const;
 };
 
-// What does not fit. rule: one of the names below; text names the height.
+// A fact that does not fit. rule: one of the names below; text names the height.
 struct WorkflowProblem {
   std::string_view rule;
   std::string text;
 };
-inline constexpr std::string_view kWfHeight = "workflow-height";      // not the next height
-inline constexpr std::string_view kWfCell = "workflow-cell";          // no such instance, or it must not be there
-inline constexpr std::string_view kWfMail = "workflow-mail";          // not the mail that is next
-inline constexpr std::string_view kWfIntent = "workflow-intent";      // not pending, or pending already
-inline constexpr std::string_view kWfFailed = "workflow-failed";      // the instance has failed
-inline constexpr std::string_view kWfState = "workflow-state";        // it is not spent; a state whose hash is none
-inline constexpr std::string_view kWfManifest = "workflow-manifest";  // replaces another than the one in force
-inline constexpr std::string_view kWfValue = "workflow-value";        // a value that is no CBOR
+inline constexpr std::string_view kWfHeight = "workflow-height";  // not the next height
+inline constexpr std::string_view kWfCell = "workflow-cell";  // no such instance, or an instance that must not exist
+inline constexpr std::string_view kWfMail = "workflow-mail";  // not the next mail
+inline constexpr std::string_view kWfIntent = "workflow-intent";  // not pending, or already pending
+inline constexpr std::string_view kWfFailed = "workflow-failed";  // the instance has failed
+// The instance is not at its end, or the hash of a state is wrong.
+inline constexpr std::string_view kWfState = "workflow-state";
+inline constexpr std::string_view kWfManifest = "workflow-manifest";  // replaces a manifest that is not in force
+inline constexpr std::string_view kWfValue = "workflow-value";        // a value that is not CBOR
 
-// What an instance gets of a fact: its mail's value. Error invalid: no CBOR, or too deep once it is wrapped.
+// Returns the value of the mail that a fact delivers to an instance. Error invalid: not CBOR, or too deep when wrapped.
 Result<std::string> mail_value(const EventIn&, const EventTarget&);
-Result<std::string> mail_value(const CellState&, const ReceiptAdmitted&);  // its intent must be pending
-Result<std::string> mail_value(const CellState&, const ReceiptFaulted&);   // with an arm
+Result<std::string> mail_value(const CellState&, const ReceiptAdmitted&);  // REQUIRES: its intent is pending
+Result<std::string> mail_value(const CellState&, const ReceiptFaulted&);   // REQUIRES: it has an arm
 
 std::optional<WorkflowProblem> fold(WorldState&, const WorkflowFact&);
-// One instance alone, from its own facts (cells_of()): what fold() makes of it in its world. Nothing: it is gone.
+// Folds one instance alone, from its own facts (cells_of()), with the same result as in its world. No value: the
+// instance does not exist.
 std::optional<WorkflowProblem> fold(std::optional<CellState>&, const CellId&, const WorkflowFact&);
 
-// The bytes of a state. Errors: unavailable (spilled, and nobody brought the blob), invalid (attach: another hash).
+// Returns the bytes of a state, or sets them. Errors: unavailable (spilled, and the blob was not attached), invalid
+// (attach: the blob has another hash).
 Result<std::string> bytes_of(const StateRef&);
 Result<void> attach(StateRef&, std::string blob);
 
-// A snapshot: the world in canonical CBOR; states that are spilled stay so. decode(encode(w)) == w.
+// Returns a snapshot: the world as canonical CBOR, without the bytes of spilled states. decode_world(encode(w)) == w.
 Result<std::string> encode(const WorldState&);
 Result<WorldState> decode_world(std::string_view bytes);
-// The index of a keyed workflow's cells: SHA-256 over [key hash, key, state hash, size, last height], in order of the
-// key hashes. The same cells, the same root.
+// Returns the root of the cells of a keyed workflow: SHA-256 over [key hash, key, state hash, size, last height], in
+// the order of key hashes. Equal cells have equal roots.
 std::string cell_index_root(const WorldState&, std::string_view workflow);
-// Blobs that states refer to: what a collection must keep.
+// Returns the hashes of the blobs that states refer to, which garbage collection must keep.
 std::set<std::string> blobs_of(const WorldState&);
 
 }  // namespace mycojobs

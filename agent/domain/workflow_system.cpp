@@ -7,7 +7,7 @@ namespace {
 
 using nlohmann::json;
 
-// The schemas as they would stand in a manifest.
+// The schemas, as they would be written in a manifest.
 constexpr const char* kSystemSchemas = R"json({
   "sys/Any@1": {},
   "sys/WorkflowContext@1": {"type": "object",

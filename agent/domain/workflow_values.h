@@ -1,4 +1,5 @@
-// Values of workflows for people and programs that read JSON. Only workflow_*.cpp and who shows them need it.
+// Values of workflows as JSON for people and programs. Only workflow_*.cpp and code that displays such values include
+// this file.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -6,9 +7,9 @@
 
 namespace mycojobs {
 
-// Byte strings become base64, as JSON gives them to a schema with format bytes.
+// Converts byte strings to base64, as JSON represents values of a schema with format bytes.
 nlohmann::json readable(nlohmann::json value);
-// Of CBOR; null if it is none.
+// Converts CBOR to JSON. Returns null if the bytes are not CBOR.
 nlohmann::json readable_cbor(std::string_view cbor);
 
 }  // namespace mycojobs

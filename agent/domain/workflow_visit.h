@@ -1,5 +1,5 @@
-// One table of fields for each part of a fact and of a snapshot, for writing and for reading: visit(io, part) names
-// them. Only workflow_facts.cpp and workflow_state.cpp need it.
+// One table of fields for each part of a fact and of a snapshot, for writing and reading: visit(io, part) names the
+// fields. Only workflow_facts.cpp and workflow_state.cpp include this file.
 #pragma once
 
 #include <cstdint>
@@ -14,14 +14,14 @@
 
 namespace mycojobs::workflows {
 
-// Makes a map.
+// Writes a map.
 class Put {
  public:
   static constexpr bool kWrites = true;
   nlohmann::json map = nlohmann::json::object();
 
   void text(const char* name, const std::string& value) { map[name] = value; }
-  void spare_text(const char* name, const std::string& value) {  // missing if empty
+  void spare_text(const char* name, const std::string& value) {  // omitted if empty
     if (!value.empty()) map[name] = value;
   }
   void bytes(const char* name, const std::string& value) { map[name] = binary(value); }
@@ -29,7 +29,7 @@ class Put {
     if (!value.empty()) map[name] = binary(value);
   }
   void number(const char* name, std::uint64_t value) { map[name] = value; }
-  void spare_number(const char* name, std::uint64_t value) {  // missing if 0
+  void spare_number(const char* name, std::uint64_t value) {  // omitted if 0
     if (value != 0) map[name] = value;
   }
   void flag(const char* name, bool value) { map[name] = value; }
@@ -66,7 +66,7 @@ class Put {
   }
 };
 
-// Reads one. What was wrong is in end().
+// Reads a map. end() reports the first problem.
 class Take {
  public:
   static constexpr bool kWrites = false;

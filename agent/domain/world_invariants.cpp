@@ -11,7 +11,7 @@ namespace {
 
 using WorldFixKind = WorldFix::Kind;
 
-constexpr std::uint64_t kWorldLateMs = 10000;  // a world with an instance that is put off is looked at 5 s later
+constexpr std::uint64_t kWorldLateMs = 10000;  // a world with a postponed instance is processed again after 5 s
 
 class WorldJudging {
  public:
@@ -88,7 +88,7 @@ class WorldJudging {
     }
   }
 
-  // By the latest moment at which somebody must look at it; 0: when something comes.
+  // Checks the time at which the world is processed next. 0: only when new input arrives.
   void check_due() {
     std::uint64_t wanted = 0;
     std::string why;

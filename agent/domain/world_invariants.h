@@ -1,6 +1,6 @@
-// What must be true of one world of workflows: its journal, its snapshot, its blobs and manifests, its indexes, its
-// inbox and what carries its effects, compared with one another. Each rule that is broken is a finding, with what would
-// mend it: `verify` shows the findings, a rebuild has the fixes done. Pure. The journal decides.
+// The invariants of one world of workflows: its journal, snapshot, blobs, manifests, indexes, inbox and the carriers of
+// its effects are compared with one another. Each violated rule is a finding with the fixes that repair it: `verify`
+// shows the findings, and a rebuild applies the fixes. Pure. The journal decides.
 #pragma once
 
 #include <map>
@@ -15,32 +15,32 @@
 
 namespace mycojobs {
 
-// The job or flow that carries an effect which waits.
+// The job or flow that carries a pending effect.
 struct CarrierSight {
   CellId cell;
   std::string intent, carrier;
-  bool is_there = false;  // its record
+  bool is_there = false;  // its record exists
   bool has_ended = false;
-  bool has_arrived = false;              // its end waits in the inbox
-  bool is_refused = false;               // a receipt of it was refused: it waits for people
-  std::string effect_of = {}, key = {};  // of its record: whose effect it is, its idempotency key
+  bool has_arrived = false;              // its end is in the inbox
+  bool is_refused = false;               // a receipt from it was refused, so an operator must act
+  std::string effect_of = {}, key = {};  // from its record: the effect's world and the idempotency key
 };
 
 struct WorldSight {
   Id context = 0;
   std::string world;
   WorldPlaces places;
-  WorldState state;     // as the facts make it, from the first one on
-  std::string journal;  // what is wrong with it: nothing else is judged then
+  WorldState state;     // folded from all facts
+  std::string journal;  // problem of the journal; if not empty, nothing else is checked
   std::string snapshot;
-  std::map<std::string, std::string> manifests;  // hash: what is wrong with it
-  std::map<std::string, std::string> blobs;      // the same, of states that lie there
+  std::map<std::string, std::string> manifests;  // hash -> problem
+  std::map<std::string, std::string> blobs;      // hash -> problem, for blobs of states
   std::vector<CarrierSight> carriers;
-  std::vector<std::string> odd_mail;  // entries of the inbox that no coordinator takes for anything
+  std::vector<std::string> odd_mail;  // entries of the inbox that are not valid
 };
 
 struct WorldFinding : Finding {
-  std::vector<WorldFix> fixes;  // none: nothing that we may do mends it
+  std::vector<WorldFix> fixes;  // empty: no automatic repair
 };
 std::vector<WorldFinding> judge(const WorldSight&);
 
