@@ -57,7 +57,7 @@ std::optional<PublishedCeiling> read_published_ceiling(std::string_view text, Id
 }
 
 Result<void> check_policy(const Job& job, const std::vector<AgentCeiling>& agents) {
-  if (job.policy.empty()) return {};  // asks for nothing
+  if (job.policy.empty()) return {};  // the job requests nothing
   const PolicyRead asked = read_policy(job.policy, "policy");
   if (!asked.ok()) return fail(Code::invalid, join(asked.problems));
   const std::string_view name = profile_of(job.script_type);

@@ -11,7 +11,7 @@ tl::unexpected<Error> wrong(std::string_view entry, const std::string& why) {
   return fail(Code::invalid, shown(entry) + ": " + why);
 }
 
-// Splits "host:port" at the last colon, and takes the brackets off.
+// Splits "host:port" at the last colon and removes the brackets.
 struct Parts {
   std::string_view host, port;
   bool bracketed = false;

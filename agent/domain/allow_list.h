@@ -1,12 +1,11 @@
-// The places that a job may connect to (policy `net`), as text and as data:
+// The destinations that a job may connect to (policy field `net`), as text and as data:
 //
 //   api.example.org:443      that name          192.0.2.7:5432      that address
 //   *.example.org:443        any name below it,  192.0.2.0/24:443    that range
 //                            not itself          [2001:db8::1]:443   the same for IPv6; [2001:db8::/32]:443
 //   api.example.org:*        every port
 //
-// What private and other special addresses need besides is the judge's to say (sandbox/egress/judge.h). Pure; any
-// thread.
+// Private and other special addresses have further conditions: see sandbox/egress/judge.h. Pure and thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -21,9 +20,9 @@ namespace mycojobs {
 struct AllowEntry {
   enum class Form { name, below, range };
   Form form = Form::name;
-  std::string name;        // of `name` and `below`: lower case, without "*."
-  IpAddress base;          // of `range`
-  unsigned prefix = 0;     // bits; all of them: a single address
+  std::string name;        // for `name` and `below`: lower case, without "*."
+  IpAddress base;          // for `range`
+  unsigned prefix = 0;     // number of bits; equal to base.bits() for a single address
   std::uint16_t port = 0;  // 0: every port
   bool operator==(const AllowEntry&) const = default;
 
@@ -33,11 +32,11 @@ struct AllowEntry {
   bool allows_address(const IpAddress&) const;
 };
 
-// Errors: invalid, with the entry in front and what to write instead.
+// Error invalid: the message begins with the entry and names the text to write instead.
 Result<AllowEntry> parse_allow_entry(std::string_view text);
 Result<std::vector<AllowEntry>> parse_allow(const std::vector<std::string>& entries);
 
-// Whether all that `narrow` allows is allowed by `wide` too: an operator's ceiling over a job's request.
+// Returns whether `wide` allows everything that `narrow` allows. Compares a job's request with an operator's ceiling.
 bool covers(const AllowEntry& wide, const AllowEntry& narrow);
 
 }  // namespace mycojobs

@@ -53,7 +53,7 @@ const char* wrong_label(std::string_view label) {
   return nullptr;
 }
 
-// The C library reads such names as addresses (inet_aton): 127.1, 0x7f.1, 2130706433.
+// The C library interprets such names as addresses (inet_aton): 127.1, 0x7f.1, 2130706433.
 bool ends_in_number(std::string_view name) {
   const std::string_view last = name.substr(name.rfind('.') + 1);  // npos + 1 is 0
   if (std::all_of(last.begin(), last.end(), is_digit)) return true;
@@ -68,7 +68,7 @@ std::optional<IpAddress> parse_ip(std::string_view text) {
   IpAddress address;
   address.v6 = spelt.find(':') != std::string::npos;
   if (::inet_pton(address.v6 ? AF_INET6 : AF_INET, spelt.c_str(), address.bytes.data()) != 1) return {};
-  // Only the spelling that everybody else would write: what was read is what was meant.
+  // Accept only the canonical spelling, so that every reader sees the same address.
   if (to_text(address) != spelt) return {};
   return address;
 }

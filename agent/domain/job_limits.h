@@ -1,7 +1,7 @@
-// The operator's limits for the jobs of a context. Whoever makes jobs asks for them, so that what never could run is
-// refused before anything is stored: commands, JSON-RPC, and a coordinator that starts flows and effects in somebody's
-// name. An agent asks again when it claims a job, by its own configuration: a client can write a record itself, and
-// limits can change in between.
+// The operator's limits for the jobs of a context. Every creator of jobs checks them (commands, JSON-RPC, and
+// coordinators that start flows and effects on behalf of an actor), so that a job that could never run is rejected
+// before anything is stored. An agent checks its own configuration again when it claims a job, because a client can
+// write a record itself and limits can change.
 #pragma once
 
 #include <cstdint>
@@ -20,24 +20,25 @@
 namespace mycojobs {
 
 struct JobLimits {
-  Ceiling ceiling = Ceilings().of(0);           // where no operator has one: the built-in one
+  Ceiling ceiling = Ceilings().of(0);           // default: the built-in ceiling
   std::uint64_t max_script_bytes = UINT64_MAX;  // the setting job.max_script_bytes
-  // If set, these live agents of the context stand instead of `ceiling` (domain/agent_ceilings.h).
+  // If set, the ceilings of these live agents of the context replace `ceiling` (domain/agent_ceilings.h).
   std::optional<std::vector<AgentCeiling>> agents = {};
-  std::function<Ceiling()> read_ceiling = {};  // where the operator can change it: the one in force, thread-safe
+  // Returns a ceiling that the operator can change at run time; thread-safe.
+  std::function<Ceiling()> read_ceiling = {};
 
   Ceiling current_ceiling() const { return read_ceiling ? read_ceiling() : ceiling; }
 };
 
-// Error too_large: names field, setting and limit.
+// Error too_large: names the field, the setting and the limit.
 Result<void> check_script(const std::string& script, std::uint64_t max_bytes);
-// What a job asks for against the ceiling, whichever profile stands below: no executor is asked. Error invalid: names
-// field, ceiling and remedy.
+// Checks the job's policy against the ceiling, based on the profile of its script type. Error invalid: names the field,
+// the ceiling and the remedy.
 Result<void> check_policy(const Job&, const Ceiling&);
 Result<void> check_policy(const Job&, const JobLimits&);
-// All nodes of a plan, and of the flows that it starts. One that runs elsewhere is held to the ceiling there. Errors as
-// above, with the place in front: "jobs.a: ...", "jobs.c.flow: jobs.a: ...".
+// Checks all nodes of a plan and of its child flows. A node that runs on another supervisor is not checked: the ceiling
+// there applies. Errors as above, with the path in front: "jobs.a: ...", "jobs.c.flow: jobs.a: ...".
 Result<void> check_jobs(const FlowPlan&, const JobLimits&);
-Result<void> check_policy(const PlanNode&, const JobLimits&);  // of one node
+Result<void> check_policy(const PlanNode&, const JobLimits&);  // for one node
 
 }  // namespace mycojobs

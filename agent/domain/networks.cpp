@@ -8,7 +8,7 @@
 namespace mycojobs {
 namespace {
 
-constexpr std::array<std::uint8_t, 12> kMapped{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};  // of ::ffff:0:0/96
+constexpr std::array<std::uint8_t, 12> kMapped{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};  // prefix of ::ffff:0:0/96
 
 IpAddress unmapped(const IpAddress& address) {
   if (!address.v6 || !std::equal(kMapped.begin(), kMapped.end(), address.bytes.begin())) return address;

@@ -14,12 +14,12 @@
 
 namespace mycojobs {
 
-// Names of system calls. Source: asm/unistd_64.h of Linux 6.1, which has those of the other 64-bit machines too. The
-// launcher, which compiles them, asks libseccomp; here a name is only kept from being a spelling mistake.
+// Names of system calls, from asm/unistd_64.h of Linux 6.1, which includes those of the other 64-bit architectures.
+// Here the names only catch spelling mistakes; the launcher, which compiles the filter, uses libseccomp.
 
 namespace {
 
-// In the order of the alphabet.
+// Sorted alphabetically.
 // clang-format off
 constexpr std::string_view kNames[] = {
     "_sysctl", "accept", "accept4", "access", "acct", "add_key", "adjtimex", "afs_syscall", "alarm", "arch_prctl",
@@ -67,7 +67,7 @@ constexpr std::string_view kNames[] = {
     "utimensat", "utimes", "vfork", "vhangup", "vmsplice", "vserver", "wait4", "waitid", "write", "writev",
 };
 
-// As in sandbox/policy_tables.cpp; a test compares the two.
+// The same list as in sandbox/policy_tables.cpp; a test compares both.
 constexpr std::string_view kNeverInnocent[] = {
     "acct", "add_key", "bpf", "delete_module", "fanotify_init", "fanotify_mark", "finit_module", "fsconfig",
     "fsmount", "fsopen", "fspick", "init_module", "ioperm", "iopl", "kcmp", "kexec_file_load", "kexec_load", "keyctl",
@@ -83,9 +83,10 @@ static_assert(std::is_sorted(std::begin(kNeverInnocent), std::end(kNeverInnocent
 
 bool is_known_syscall(std::string_view name) { return std::binary_search(std::begin(kNames), std::end(kNames), name); }
 
-// What an operator means by "*" is not known to be these. A call that is added is allowed whatever its arguments: so
-// none whose arguments the sandbox looks at, which is how it keeps processes, sockets, limits and ranks to the fields
-// that grant them (a test compares this with its tables); and none that draws on what all jobs of the host share.
+// Calls that "*" does not include. An added call is allowed with any arguments. Therefore "*" excludes calls whose
+// arguments the sandbox checks in order to restrict processes, sockets, limits and priorities to the fields that grant
+// them (a test compares this list with the sandbox's tables), and calls that use resources shared by all jobs of the
+// host.
 // clang-format off
 constexpr std::string_view kNamed[] = {
     "accept", "accept4", "arch_prctl", "bind", "clone", "clone3", "close_range", "connect", "execve", "execveat",
@@ -107,14 +108,14 @@ bool is_never_innocent(std::string_view syscall) {
   return std::binary_search(std::begin(kNeverInnocent), std::end(kNeverInnocent), syscall);
 }
 
-// The items of a policy's lists: what each may look like.
+// The items of a policy's lists, and their checks.
 
 namespace policies {
 
 namespace {
 
-constexpr std::size_t kMaxPathBytes = 4095;   // PATH_MAX counts the NUL
-constexpr std::size_t kMaxSecretBytes = 255;  // of a file name
+constexpr std::size_t kMaxPathBytes = 4095;   // PATH_MAX includes the NUL
+constexpr std::size_t kMaxSecretBytes = 255;  // limit of a file name
 constexpr std::array kRoots =
     std::to_array<std::string_view>({"/srv", "/opt", "/home", "/var", "/mnt", "/media", "/data"});
 
@@ -191,7 +192,7 @@ constexpr std::uint64_t kTebi = 1ULL << 40;
 constexpr std::uint64_t kLongestMs = 1ULL << 40;  // about 34 years
 constexpr std::uint64_t kMostWarmRuns = 1'000'000, kLongestIdleMs = 86'400'000;
 
-// What the sandbox can set up at all (sandbox/launcher.cpp); beyond it lies nothing but mistakes.
+// The range that the sandbox can set up (sandbox/launcher.cpp). Values outside of it are mistakes.
 constexpr NumberRow kNumbers[] = {
     {PolicyField::cpu, Unit::time, 1, kLongestMs, true, [](const Policy& p) { return p.cpu_ms; },
      [](Policy& p, std::uint64_t n) { p.cpu_ms = n; }},
@@ -312,7 +313,7 @@ std::string value_text(PolicyField field, const Policy& policy) {
   return dump_json(to_json(policy).at(word(field)));
 }
 
-// Policies from JSON text and back. The text may come from a stranger: bounded, and every mistake is named.
+// Policies from JSON text and back. The text is untrusted: its size is bounded, and every problem is named.
 
 namespace {
 
@@ -331,7 +332,7 @@ std::optional<PolicyField> field_named(std::string_view name) {
   return std::nullopt;
 }
 
-// "fs." and "output.", and with nothing else in it "replace.".
+// Returns whether the prefix is a group of fields ("fs.", "output.") or exactly "replace.".
 bool is_group(std::string_view prefix) {
   if (prefix.empty() || prefix == kReplace) return true;
   for (std::size_t i = 0; i < kPolicyFields; ++i) {
@@ -340,7 +341,7 @@ bool is_group(std::string_view prefix) {
   return false;
 }
 
-// A value for a message. A text of digits is in quotes, too: that it is text is what is wrong with it.
+// Formats a value for a message. A text of digits is quoted, because the type is the problem.
 std::string seen(const json& value) {
   if (!value.is_string()) return shown(dump_json(value));
   const std::string text = shown(value.get_ref<const std::string&>());
@@ -366,7 +367,7 @@ class Reader {
     out_.problems.push_back({std::move(field), line});
   }
 
-  // base: where the object stands, "" or "fs." or "replace.fs.".
+  // base: path of the object: "", "fs." or "replace.fs.".
   void read_object(const json& object, const std::string& base) {
     for (const auto& item : object.items()) {
       const std::string name = base + item.key();
@@ -448,7 +449,7 @@ class Reader {
         row.set(out_.request.values, 0);
         return true;
       }
-      const std::size_t blank = text.find(' ');  // "64 MiB"
+      const std::size_t blank = text.find(' ');  // removes the blank of "64 MiB"
       if (blank != std::string::npos && blank > 0) text.erase(blank, 1);
       const auto measured = row.unit == Unit::bytes ? parse_bytes(text) : parse_duration_ms(text);
       if (!measured) return refuse(name, measured.error().message), false;
@@ -466,7 +467,7 @@ class Reader {
     return true;
   }
 
-  // Items of a list in their normal form; each that is wrong is refused by its place.
+  // Returns the items of a list in their normal form. Each invalid item is reported with its position.
   template <class Check>
   std::vector<std::string> items_of(const std::string& name, const json& value, std::size_t most, std::string_view noun,
                                     Check check) {
@@ -550,16 +551,16 @@ std::string write_policy(const PolicyRequest& request) {
   return dump_json(out);
 }
 
-// Profile, request and ceiling come together here.
+// Combines profile, request and ceiling.
 
 namespace {
 
 using policies::NumberRow;
 using policies::Unit;
 
-constexpr std::size_t kShownAtOnce = 8;  // in one line; `mycojobs policy check` shows all
+constexpr std::size_t kShownAtOnce = 8;  // in one message; `mycojobs policy check` shows all
 
-// As an order of numbers, in which no limit is above every limit.
+// Returns a number in which no limit is higher than every limit.
 std::uint64_t rank(const NumberRow& row, std::uint64_t value) {
   return row.may_be_unlimited && value == 0 ? UINT64_MAX : value;
 }
@@ -570,7 +571,7 @@ bool is_within_any(const std::string& path, const std::vector<std::string>& fold
 }
 
 bool may_read(const Policy& most, const std::string& path) {
-  return is_within_any(path, most.fs_read) || is_within_any(path, most.fs_write);  // who may write may read
+  return is_within_any(path, most.fs_read) || is_within_any(path, most.fs_write);  // write access implies read access
 }
 
 bool has(const std::vector<std::string>& items, std::string_view item) {
@@ -615,11 +616,11 @@ class Weighing {
 
  private:
   bool is_written(PolicyField field) const { return ceiling_.written[static_cast<std::size_t>(field)]; }
-  // From the profile alone, and nobody has written a ceiling.
+  // Returns whether the field is not requested and has no written ceiling, so that the profile's value is kept.
   bool keeps(PolicyField field) const { return !asked_.names(field) && !is_written(field); }
 
-  // "policy.memory: 2 GiB is more than the ceiling of 512 MiB for context 3: ask for less, or let the operator raise
-  // [contexts.3.ceiling] memory"
+  // Adds a problem such as: "policy.memory: 2 GiB is more than the ceiling of 512 MiB for context 3: ask for less, or
+  // let the operator raise [contexts.3.ceiling] memory".
   void refuse(PolicyField field, const std::string& what, std::string_view remedy, std::string_view operator_does,
               std::string_view value = "") {
     const std::string name = "policy." + std::string(word(field));
@@ -644,7 +645,7 @@ class Weighing {
     row.set(out_.policy, most);
   }
 
-  // Items that were not asked for are from the profile: what is not allowed of them is left out.
+  // Items that were not requested come from the profile and are dropped if they are not allowed.
   template <class May>
   void list(PolicyField field, std::vector<std::string> Policy::*member, May may) {
     std::vector<std::string> kept;
@@ -688,7 +689,7 @@ class Weighing {
     }
     out_.policy.*member = std::move(kept);
   }
-  // The profile has a whole folder, the ceiling only parts of it.
+  // The profile grants a whole folder, but the ceiling only parts of it: keeps these parts.
   void narrow(const std::string& path, const std::vector<std::string>& allowed, std::vector<std::string>& kept) const {
     for (const std::string& part : allowed) {
       const bool own = std::any_of(ceiling_.own_folders.begin(), ceiling_.own_folders.end(),
@@ -712,7 +713,7 @@ class Weighing {
     if (policy.network != Network::allow_list) policy.net_allow.clear();
   }
 
-  // What profile and request name together may be too much, although neither is.
+  // Profile and request together may exceed a limit that neither exceeds alone.
   void counts() {
     const Policy& policy = out_.policy;
     const std::size_t all_folders = policy.fs_read.size() + policy.fs_write.size();

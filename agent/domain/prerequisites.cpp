@@ -18,7 +18,7 @@ using Kind = Condition::Kind;
 struct Scheme {
   std::string_view beginning;
   Kind kind;
-  bool asks_operator;  // prerequisites.allow must name it
+  bool asks_operator;  // prerequisites.allow must permit it
 };
 constexpr std::array<Scheme, 9> kSchemes{{
     {"wait:", Kind::wait, false},
@@ -43,7 +43,7 @@ tl::unexpected<Error> refuse(std::string_view text, const std::string& why) {
   return fail(Code::invalid, quoted(text) + ": " + why);
 }
 
-// timegm would accept the 31st of June.
+// Checks the date, because timegm would accept the 31st of June.
 bool is_date(int year, int month, int day) {
   static constexpr std::array<int, 12> kDays{31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31};
   if (year < 1970 || month < 1 || month > 12 || day < 1) return false;
@@ -51,14 +51,14 @@ bool is_date(int year, int month, int day) {
   return day <= kDays[static_cast<std::size_t>(month) - 1] + (month == 2 && leap ? 1 : 0);
 }
 
-// The number at these places; text has digits there.
+// Returns the number at this position. REQUIRES: the text has digits there.
 int number_at(std::string_view text, std::size_t from, std::size_t size) {
   int number = 0;
   for (char c : text.substr(from, size)) number = number * 10 + (c - '0');
   return number;
 }
 
-// RFC 3339: 2026-11-21T10:00:00Z, fractions of a second, an offset in place of the Z.
+// Parses RFC 3339: 2026-11-21T10:00:00Z, with fractions of a second, or an offset instead of the Z.
 std::optional<std::uint64_t> parse_moment(std::string text) {
   for (char& c : text) c = c == 't' ? 'T' : c == 'z' ? 'Z' : c;
   static constexpr std::string_view kShape = "0000-00-00T00:00:00";
@@ -106,7 +106,7 @@ bool is_path_normal(const std::string& path) {
   return path.starts_with('/') && std::filesystem::path(path).lexically_normal().string() == path;
 }
 
-// host:port, [v6]:port. Nothing in it that a URL would read as anything else.
+// Returns whether the text is host:port or [v6]:port, without characters that have another meaning in a URL.
 bool is_host_and_port(std::string_view text) {
   const std::size_t colon = text.rfind(':');
   std::uint64_t port = 0;
@@ -119,7 +119,8 @@ bool is_host_and_port(std::string_view text) {
   return host.find_first_not_of(v6 ? "0123456789abcdefABCDEF:." : kName) == std::string_view::npos;
 }
 
-// What a URL may not have, so that whoever compares its beginning and whoever follows it read it alike; "": nothing.
+// Returns the problem of a URL, or "". URLs that the check of the beginning and the HTTP client could interpret
+// differently are rejected.
 std::string problem_of_url(std::string_view url) {
   if (url.size() > 2048) return "is longer than 2048 bytes";
   const bool plain =

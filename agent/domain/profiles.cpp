@@ -9,13 +9,13 @@ namespace {
 
 constexpr std::uint64_t kMebi = 1ULL << 20;
 
-// The table of defaults. What it does not name is as in Policy.
+// The table of defaults. Fields that are not set here have the defaults of Policy.
 std::vector<Profile> make_profiles() {
   Policy compile;
   compile.exec = true;
   compile.memory_bytes = 1024 * kMebi;
   Policy run;
-  run.exec = true;  // the program has to be started
+  run.exec = true;  // to start the program
   Policy small;
   small.memory_bytes = 64 * kMebi;
   small.pids = 4;

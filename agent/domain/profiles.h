@@ -1,5 +1,5 @@
-// Who has which policy: what each kind of run has by default, what an operator allows at most, and what a run's policy
-// means to the sandbox.
+// Default policies of each kind of run, the operator's ceilings, and the conversion of a policy to the limits and
+// grants of a run. Pure and thread-safe.
 #pragma once
 
 #include <map>
@@ -16,32 +16,34 @@ namespace mycojobs {
 struct Profile {
   std::string_view name;  // python, v.compile, v.run, sal, osis, command, native
   Policy policy;
-  bool warm = false;  // its host can serve many jobs with one script in one process
+  bool warm = false;  // the script host can serve many jobs with the same script in one process
 };
 std::span<const Profile> profiles();
-// Of a name that profiles() has.
+// REQUIRES: profiles() has this name.
 const Policy& profile(std::string_view name);
-// The profile of the runs of a script type: v.run for v; command for a type that an operator made up.
+// Returns the profile for a script type: v.run for v; command for a type that an operator has defined.
 std::string_view profile_of(std::string_view script_type);
 
-// Error invalid: the policy asks for a warm process, and scripts of this profile have none.
+// Error invalid: the policy requests a warm process, and the profile does not support one.
 Result<void> check_warm(std::string_view profile, const Policy&);
 
-// What the profiles need, and nothing beyond the job's own folder: no network, no programs, no folders, no secrets, no
-// warm processes.
+// Returns a ceiling with the limits that the profiles need. Jobs may not request networks, programs, folders, secrets
+// or warm processes under it.
 Policy default_ceiling();
 
-// The operator's ceilings: one for each context that has its own, and one for all others.
+// The operator's ceilings: one per context with a ceiling of its own, and one for all other contexts.
 struct Ceilings {
   Policy standard = default_ceiling();
   std::map<Id, Policy> contexts;
-  std::map<Id, std::bitset<kPolicyFields>> written;  // as in Ceiling; 0: of the standard one, which all inherit
-  std::vector<std::string> own_folders;              // as in Ceiling
+  // As in Ceiling; key 0: the standard ceiling, which all contexts inherit.
+  std::map<Id, std::bitset<kPolicyFields>> written;
+  std::vector<std::string> own_folders;  // as in Ceiling
   Ceiling of(Id context) const;
   bool operator==(const Ceilings&) const = default;
 };
 
-// The one place where a policy becomes a run: fills limits and grants. timeout_ms: of the job; wall is the smaller.
+// Sets the limits and grants of a run. Every run gets its policy here. timeout_ms: the job's timeout; the smaller of it
+// and the policy's wall limit applies.
 void give(RunSpec&, const Policy&, std::uint64_t timeout_ms);
 
 }  // namespace mycojobs

@@ -86,7 +86,7 @@ void Matcher::add_row(Node node) {
   nodes_[node].row = row;
 }
 
-// In the order of depth: the fallback of a node is shallower than the node.
+// Nodes are processed by depth, because the fallback of a node is shallower than the node.
 void Matcher::finish() {
   number_classes();
   for (Node node : nodes_by_depth()) {
@@ -103,7 +103,7 @@ Matcher::Node Matcher::unfinished(Node node) const {
   return node;
 }
 
-// A node has a chained child unless its text ends there: texts are added whole.
+// A node has a chained child unless its text ends there, because texts are added as a whole.
 const Matcher::Match& Matcher::first_of(Node node) const {
   while (nodes_[node].chained) ++node;
   return match(node);
@@ -120,7 +120,8 @@ std::string_view trim(std::string_view text) {
   return text;
 }
 
-// offset: bytes before the value in what is encoded.
+// offset: number of bytes before the value in the encoded data. end: receives the last characters, which also depend on
+// the padding.
 std::string base64_core(std::string_view value, std::size_t offset, std::string& end) {
   std::string bytes(offset, '\0');
   bytes += value;
@@ -354,13 +355,13 @@ Redaction::View::View(Encoding encoding, const Redactor& redactor)
       may_follow(encoding == Encoding::url || encoding == Encoding::escapes),
       follows_plain(may_follow) {}
 
-// The ring holds half of each number: the other half is that of a moment ago.
+// The ring buffer holds the lower half of each position. The upper half is that of the current position, or one less.
 std::uint64_t Redaction::View::begin_of_last(std::uint32_t count, std::uint64_t now) const {
   const std::uint32_t low = where[(read - count) & (where.size() - 1)];
   return now - (static_cast<std::uint32_t>(now) - low);
 }
 
-// Called at an escape: from here on this view reads the stream itself.
+// Called at an escape: from here on this view decodes the stream itself.
 void Redaction::View::leave(const View& plain) {
   follows_plain = false;
   reader.continue_from(plain.reader);
@@ -372,7 +373,7 @@ void Redaction::View::leave(const View& plain) {
   }
 }
 
-// Returns whether both views have the same beginning of a value at the same place, so that both find the same matches
+// Returns whether both views have the same prefix of a value at the same position, so that both find the same matches
 // until the next escape.
 bool Redaction::View::is_in_step_with(const View& plain, std::uint64_t now) const {
   if (node != plain.node || !reader.continues_like(plain.reader)) return false;
@@ -396,7 +397,7 @@ bool Redaction::idle() const {
          std::all_of(views_.begin(), views_.end(), [](const View& view) { return view.follows_plain || view.idle(); });
 }
 
-// Keeps them apart: the new one, which ends behind all others, takes in those that it overlaps.
+// Keeps the places disjoint. `place` ends after all others and is merged with those that it overlaps.
 void Redaction::add(std::vector<Place>& places, Place place) {
   while (!places.empty() && places.back().end > place.begin) {
     const Place& before = places.back();
@@ -417,7 +418,7 @@ void Redaction::note(View& view, unsigned char byte, std::uint64_t begin, std::u
   note_match(view, begin, end);
 }
 
-// begin, end: place of the last byte of the match.
+// begin, end: position of the last byte of the match.
 void Redaction::note_match(View& view, std::uint64_t begin, std::uint64_t end) {
   if (!view.matcher.has_match(view.node)) return;
   const Matcher::Match& match = view.matcher.match(view.node);
@@ -425,15 +426,15 @@ void Redaction::note_match(View& view, std::uint64_t begin, std::uint64_t end) {
   add(found_, {begin, end, end - begin, match.owner});
 }
 
-// Bytes at the front with which nothing begins, for a reader that is in the middle of nothing.
+// Returns the number of leading bytes with which no match can begin. REQUIRES: the decoder is idle.
 std::size_t Redaction::dull(std::string_view bytes, const Redactor::Bytes& begins) {
   const auto first =
       std::find_if(bytes.begin(), bytes.end(), [&](char c) { return begins[static_cast<unsigned char>(c)]; });
   return static_cast<std::size_t>(first - bytes.begin());
 }
 
-// Reads bytes that stand for themselves, up to one that does not, to the end of a value, or until no value is begun.
-// Most of the time of a redaction is spent here. Returns the number of bytes read.
+// Reads bytes that stand for themselves, until another kind of byte, the end of a match, or a position without a prefix
+// of a value. Most of the time of a redaction is spent here. Returns the number of bytes read.
 std::size_t Redaction::scan(View& view, std::string_view bytes, std::uint64_t at) {
   const Matcher& matcher = view.matcher;
   const std::uint64_t mask = view.where.size() - 1;
@@ -528,7 +529,7 @@ std::string_view Redaction::finish(bool cut) {
   return out_;
 }
 
-// Writes what no later byte can change: nothing that begins before `certain` is still to be found.
+// Writes output that later bytes cannot change. REQUIRES: no match that begins before `certain` can still be found.
 void Redaction::settle(std::uint64_t certain) {
   std::vector<Place> places;
   std::sort(places_.begin(), places_.end(), [](const Place& a, const Place& b) { return a.begin < b.begin; });
@@ -551,15 +552,15 @@ void Redaction::settle(std::uint64_t certain) {
     written = place.end;
   }
   if (places_.empty()) write_until(certain);
-  held_.erase(0, certain - base_);  // what a waiting place covers is not needed any more
+  held_.erase(0, certain - base_);  // bytes that a pending place covers are not needed any more
   base_ = certain;
 }
 
-// What a script hands back, and what was made of it, without secrets.
+// Removes secrets from the results and errors of a job.
 
 namespace {
 
-constexpr std::string_view kCutMark = "…";  // at the end of an `error` that was too long
+constexpr std::string_view kCutMark = "…";  // end of an `error` that was shortened
 
 class Cleaner {
  public:
@@ -575,7 +576,8 @@ class Cleaner {
     if (!value.is_structured()) return;
     for (nlohmann::json& item : value) clean_texts(item);
   }
-  // Keys that become the same stay apart: nothing of a result is dropped. JSON that has become none is a text.
+  // Keys that become equal are made different, so that no part of a result is lost. A value that is not valid JSON any
+  // more becomes a text.
   void clean_result(JobEnd& end) {
     const TextMap& map = end.result;
     const std::set<std::string_view> typed(end.result_json.begin(), end.result_json.end());
@@ -612,7 +614,7 @@ void redact(const Redactor& redactor, JobEnd& end) {
   if (end.error_info.empty()) return;
   auto info = parse_json(end.error_info);
   if (info) cleaner.clean_texts(*info);
-  end.error_info = info ? dump_json(*info) : "{}";  // unreadable: we did not write it, and nobody could use it
+  end.error_info = info ? dump_json(*info) : "{}";  // unreadable: not written by the agent, and of no use to a reader
 }
 
 }  // namespace mycojobs

@@ -1,13 +1,13 @@
-// Takes secret values out of what a job hands out. Pure: no files, no clocks.
+// Removes secret values from the output of a job. Pure: no files, no clocks.
 //
-//   text --> read as plain, url, escapes, packed (Decoder) --> every place of a value --> [secret NAME]
+//   text --> read as plain, url, escapes, packed (Decoder) --> every match of a value --> [secret NAME]
 //
-// Places that overlap are replaced together, under the name of the longest of them: no byte of any of them is left.
-// What comes out does not depend on the pieces in which the text came in.
+// Overlapping matches are replaced together, under the name of the longest of them: all their bytes are removed. The
+// output does not depend on how the input was divided.
 //
-// This protects from accidents, not from a job that wants to reveal a value: it can spell it in ways that are not known
-// here. Text is held back while it could become a value, and a job can observe that. So a redactor must know only the
-// values that its job knows.
+// The redactor protects from accidents, not from a job that wants to reveal a value: the job can use an encoding that
+// the redactor does not know. Text is held back while it could become a value, and a job can observe the delay.
+// Therefore a redactor must contain only values that its job knows.
 #pragma once
 
 #include <algorithm>
@@ -24,25 +24,26 @@
 
 namespace mycojobs {
 
-// Finds many texts at once in a stream of bytes (Aho and Corasick, 1975): each byte costs a bounded number of steps on
-// average, whatever the texts and whatever a hostile writer sends. Built once, then read by any thread.
+// Finds many texts at once in a stream of bytes (Aho and Corasick, 1975). The average cost per byte is bounded, for all
+// texts and for hostile input. After finish(), any thread may read it.
 //
-// Nodes are the beginnings of texts; a text's nodes follow one another in memory. The shallowest nodes have a row each
-// in a table of all transitions, up to kMaxRowEntries: these are the nodes that texts other than the secrets reach. So
-// a byte of text costs 20 bytes of memory, and the table 256 KiB at most.
+// A node is a prefix of a text; the nodes of one text are adjacent in memory. The shallowest nodes have rows in a table
+// of all transitions, up to kMaxRowEntries, because most input that contains no secret reaches only these nodes. Each
+// byte of text needs 20 bytes of memory, and the table at most 256 KiB.
 
 class Matcher {
  public:
-  using Node = std::uint32_t;  // where a stream is: the longest beginning of any text that it ends with. 0: none
+  // State of a stream: the longest prefix of any text with which the stream ends. 0: no prefix.
+  using Node = std::uint32_t;
   struct Match {
     std::uint32_t length = 0;  // 0: no text ends here
     std::uint32_t owner = 0;
   };
 
   Matcher();
-  // Not empty. A text that is there already keeps its first owner.
+  // REQUIRES: the text is not empty. A text that was added before keeps its first owner.
   void add(std::string_view text, std::uint32_t owner);
-  void finish();  // once, after the last add()
+  void finish();  // must be called once, after the last add()
 
   Node next(Node node, unsigned char byte) const {
     for (;;) {
@@ -52,9 +53,10 @@ class Matcher {
       node = state.fail;
     }
   }
-  std::uint32_t depth(Node node) const { return nodes_[node].depth; }           // bytes of that beginning
+  std::uint32_t depth(Node node) const { return nodes_[node].depth; }           // length of the prefix in bytes
   const Match& match(Node node) const { return matches_[nodes_[node].match]; }  // the longest text that ends here
-  // The longest beginning that more bytes could still make a text. And a text that begins so, of one that is not 0.
+  // unfinished() returns the longest prefix that more bytes could complete. first_of() returns a text with such a
+  // prefix; its argument must not be 0.
   Node unfinished(Node) const;
   const Match& first_of(Node unfinished) const;
   bool has_match(Node node) const { return nodes_[node].match != 0; }
@@ -67,11 +69,11 @@ class Matcher {
   struct State {
     Node fail = 0;
     std::uint32_t depth = 0;
-    std::uint32_t match = 0;     // in matches_
+    std::uint32_t match = 0;     // index in matches_
     std::uint32_t row = kNoRow;  // where its transitions begin in rows_
     unsigned char byte = 0;
     bool chained = false;  // the next node is its first child
-    bool parts = false;    // it has other children
+    bool parts = false;    // the node has further children
   };
   Node child(Node, unsigned char byte) const;  // 0: none
   Node make_child(Node, unsigned char byte);
@@ -82,34 +84,38 @@ class Matcher {
   std::vector<State> nodes_;
   std::vector<Match> matches_;
   std::array<Node, 256> root_{};
-  std::unordered_map<std::uint64_t, Node> branches_;  // node and byte -> further children
-  std::vector<Node> parents_;                         // until finish()
-  std::array<std::uint16_t, 256> class_of_{};  // bytes that no text has are one class, 0; any other byte has its own
+  std::unordered_map<std::uint64_t, Node> branches_;  // (node, byte) -> further children
+  std::vector<Node> parents_;                         // used until finish()
+  // Bytes that no text has are in class 0; any other byte has a class of its own.
+  std::array<std::uint16_t, 256> class_of_{};
   std::uint32_t classes_ = 1;
   std::vector<Node> rows_;
   std::uint32_t longest_ = 0;
 };
 
-// How a value may be spelled in a text, and how to read a text so that few spellings are left to look for.
+// The encodings in which a value may occur in a text. Each is a way to read the text, so that few forms of a value must
+// be searched.
 //
 //   plain     as it is; a run of blanks and control characters counts as one blank, since one-line errors and indented
 //             or wrapped prints change them
-//   url       %XX as its byte, + as a blank; read on as plain
-//   escapes   \n \" \/ \xNN \u00e9 ... of JSON strings, and what Python's repr() has beyond them; read on as plain
-//   packed    base64 and hex: line ends are left out, the URL-safe letters are the standard ones
+//   url       %XX as its byte, + as a blank; then as plain
+//   escapes   \n \" \/ \xNN \u00e9 ... of JSON strings, and the further escapes of Python's repr(); then as plain
+//   packed    base64 and hex: line ends are skipped, and URL-safe letters count as the standard letters
 //
-// A line end in base64 or hex is left out only where the line looks wrapped: behind kLeastWrapped characters in a row,
-// or kLeastMatched of a value. Otherwise every line whose last character begins one of the forms of a value would wait.
+// A line end in base64 or hex is skipped only where the line appears to be wrapped: after kLeastWrapped consecutive
+// characters, or after kLeastMatched characters of a value. Otherwise every line whose last character begins a form of
+// a value would be held back.
 
 enum class Encoding { plain, url, escapes, packed };
 
-// What to look for in a text that is read as plain, url or escapes. No blanks at its ends; may be empty.
+// Returns the form to search in texts that are read as plain, url or escapes. It has no blanks at its ends, and may be
+// empty.
 std::string plain_form(std::string_view value);
-// The same where a + is a blank: differs if the value has one.
+// Returns the same form for texts where + is a blank. It differs from plain_form() only if the value has a +.
 std::string url_form(std::string_view value);
-// What to look for in one that is read as packed: base64 at each of the three offsets that a value may have in what is
-// encoded, as far as the characters depend on the value alone, and with its last bits and padding; hex in lower and in
-// upper case. Up to four bits at either end of a value inside of a longer base64 text are not found.
+// Returns the forms to search in texts that are read as packed: base64 at each of the three offsets at which the value
+// may be encoded, limited to characters that depend on the value alone, and also with its last bits and padding; and
+// hex in lower and upper case. Up to four bits at either end of a value within a longer base64 text are not found.
 std::vector<std::string> packed_forms(std::string_view value);
 
 // The meaning of an escape whose first bytes were read: incomplete, complete, or not an escape.
@@ -122,8 +128,8 @@ EscapeMeaning unescape(Encoding, std::string_view begun);
 
 inline bool is_blank(unsigned char byte) { return byte <= ' ' || byte == 0x7f; }
 
-// Reads a stream byte by byte. At most kMostSkipped bytes in a row are left out, so that a reader never holds back more
-// text than that.
+// Reads a stream byte by byte. At most kMostSkipped consecutive bytes are skipped, which bounds the text that a decoder
+// holds back.
 class Decoder {
  public:
   static constexpr unsigned kMostSkipped = 32;
@@ -139,27 +145,28 @@ class Decoder {
 
   explicit Decoder(Encoding reading) : reading_(reading), steps_(&steps(reading)) {}
   Step step(char byte) const { return (*steps_)[static_cast<unsigned char>(byte)]; }
-  // The caller has read so many bytes itself. REQUIRES: they are characters, and no escape is open.
+  // Reports that the caller has read `count` bytes itself. REQUIRES: the bytes are characters, and no escape is open.
   void count_characters(std::size_t count) {
     if (count == 0) return;
     end_skipping();
     run_ = static_cast<unsigned>(std::min<std::size_t>(kLeastWrapped, run_ + count));
   }
-  // sink(byte, begin, end), for none, one or several bytes: what was read, and where in the stream it stands.
-  // matched(): how many of the last bytes are the beginning of a value.
+  // Calls sink(byte, begin, end) for each decoded byte (zero or more), with its position in the stream. matched() must
+  // return how many of the last decoded bytes are a prefix of a value.
   template <class Sink, class Matched>
   void take(unsigned char byte, std::uint64_t at, const Sink& sink, const Matched& matched);
-  // No more comes: an escape that was begun is none.
+  // Ends the stream. An open escape counts as ordinary bytes.
   template <class Sink, class Matched>
   void finish(const Sink& sink, const Matched& matched);
-  std::uint64_t open_since() const { return escape_size_ == 0 ? kNowhere : escape_at_; }  // of an escape that is begun
+  // Position of the open escape, or kNowhere.
+  std::uint64_t open_since() const { return escape_size_ == 0 ? kNowhere : escape_at_; }
   bool is_open() const { return escape_size_ > 0; }
-  // These bytes were passed over: no value begins with any of them.
+  // Skips bytes that are not part of any value.
   void pass_over(std::string_view bytes);
   void reset() { skipped_ = run_ = 0; }
-  // Whether the bytes read like plain ones.
+  // Returns whether the bytes are decoded as in the plain encoding.
   bool reads_as_plain(std::string_view bytes) const;
-  // Continues where the other reader is, which has no escape open.
+  // Continues at the position of the other decoder. REQUIRES: the other decoder has no open escape.
   void continue_from(const Decoder& other) { skipped_ = other.skipped_; }
   bool continues_like(const Decoder& other) const { return !is_open() && skipped_ == other.skipped_; }
 
@@ -180,9 +187,9 @@ class Decoder {
 
   Encoding reading_;
   const Steps* steps_;
-  unsigned skipped_ = 0;           // in this run of blanks, itself included; or of line ends
-  unsigned run_ = 0;               // characters in a row on this line, kLeastWrapped at most
-  std::array<char, 12> escape_{};  // begun, not yet whole
+  unsigned skipped_ = 0;           // consecutive skipped blanks, including the first; or skipped line ends
+  unsigned run_ = 0;               // consecutive characters on this line, at most kLeastWrapped
+  std::array<char, 12> escape_{};  // an incomplete escape
   std::size_t escape_size_ = 0;
   std::uint64_t escape_at_ = 0;
 };
@@ -224,7 +231,7 @@ void Decoder::take(unsigned char byte, std::uint64_t at, const Sink& sink, const
   }
 }
 
-// The first byte stands for itself; what follows may be an escape of its own.
+// The first byte was not the beginning of an escape. The following bytes may be another escape.
 template <class Sink, class Matched>
 void Decoder::give_up(const Sink& sink, const Matched& matched) {
   const auto begun = escape_;
@@ -247,14 +254,15 @@ struct Secret {
 
 class Redactor {
  public:
-  static constexpr std::size_t kLeastBytes = Decoder::kLeastMatched;  // shorter ones would black out half of every text
-  static constexpr std::size_t kLeastLineBytes = 8;  // of a line of a value, which is looked for on its own
-  // A value that must not be looked for: shorter than kLeastBytes, blanks in a row counted as one. Empty: it is fine.
+  static constexpr std::size_t kLeastBytes = Decoder::kLeastMatched;  // shorter values would match in most texts
+  static constexpr std::size_t kLeastLineBytes = 8;  // minimum length of a line of a value that is searched separately
+  // Returns why the value must not be searched, or an empty text. A value must have at least kLeastBytes, where
+  // consecutive blanks count as one.
   static std::string problem_with(std::string_view value);
 
-  explicit Redactor(const std::vector<Secret>&);  // those with a problem are passed over
+  explicit Redactor(const std::vector<Secret>&);  // values with a problem are ignored
 
-  // A whole text. cut: its end may be missing, so the beginning of a value at its end is taken for one.
+  // Redacts a whole text. cut: the end of the text may be missing, so a prefix of a value at the end counts as a match.
   std::string redact(std::string_view text, bool cut = false) const;
   bool finds_nothing() const { return marks_.empty(); }
 
@@ -267,24 +275,24 @@ class Redactor {
 
   std::vector<std::string> marks_;  // by owner
   Matcher plain_, packed_;
-  std::array<Bytes, 4> begins_{};  // by reading: with other bytes nothing begins
-  Bytes begins_any_{};             // however it is read
+  std::array<Bytes, 4> begins_{};  // by encoding: bytes with which a match can begin
+  Bytes begins_any_{};             // bytes with which a match can begin in any encoding
 };
 
-// One stream through a redactor, which must live as long.
+// Redacts one stream. The Redactor must outlive it.
 class Redaction {
  public:
   explicit Redaction(const Redactor&);
-  // What is certain by now. What could still become a value is held back until more comes or the stream ends, however
-  // long that takes: a time limit would let a slow writer's secret out in two parts. At most the longest value, as it
-  // is spelled, is held. The view is good until the next call.
+  // Returns the output that is final. Text that could still become a value is held back until more input arrives or the
+  // stream ends. There is no time limit, because with a limit a slow writer could reveal a secret in two parts. At most
+  // the length of the longest form of a value is held back. The view is valid until the next call.
   std::string_view feed(std::string_view bytes);
-  std::string_view finish(bool cut = false);  // then it is ready for another stream
+  std::string_view finish(bool cut = false);  // ends the stream; the object can then be used for another stream
 
  private:
   struct Place {
     std::uint64_t begin, end;
-    std::uint64_t length;  // of the longest one in it, which it is named after
+    std::uint64_t length;  // length of the longest match in it, which determines the name
     std::uint32_t owner;
   };
   struct View {
@@ -293,11 +301,10 @@ class Redaction {
     const Matcher& matcher;
     const Redactor::Bytes& begins;
     Matcher::Node node = 0;
-    std::uint64_t read = 0;            // bytes so far
-    std::vector<std::uint32_t> where;  // the latest ones stand: the low half of it; a ring
+    std::uint64_t read = 0;            // number of decoded bytes
+    std::vector<std::uint32_t> where;  // positions of the latest decoded bytes, lower 32 bits; a ring buffer
     bool may_follow;
-    // True while this view would read every byte as the plain view does. The plain view then finds all matches for
-    // both.
+    // True while this view decodes every byte as the plain view does. The plain view then finds all matches for both.
     bool follows_plain;
     bool idle() const { return node == 0 && !reader.is_open(); }
     std::uint64_t begin_of_last(std::uint32_t count, std::uint64_t now) const;
@@ -318,15 +325,15 @@ class Redaction {
 
   const Redactor& redactor_;
   std::array<View, 4> views_;
-  std::vector<Place> found_;   // by this look, of one view: apart and in order
-  std::vector<Place> places_;  // of all views, not yet written: apart and in order
-  std::string held_;           // from base_ on
+  std::vector<Place> found_;   // matches of one view in the current call, disjoint and sorted
+  std::vector<Place> places_;  // matches of all views that are not written yet, disjoint and sorted
+  std::string held_;           // input from base_ on
   std::uint64_t base_ = 0;
   std::string out_;
 };
 
-// Results (keys and values), error and error_info. What the job did not write is left alone: detail, usage, layers,
-// receipt.
+// Redacts the result (keys and values), error and error_info. Fields that the job did not write are unchanged: detail,
+// usage, layers, receipt.
 void redact(const Redactor&, JobEnd&);
 
 }  // namespace mycojobs

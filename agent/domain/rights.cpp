@@ -47,7 +47,8 @@ bool gives(Grant grant, Id actor, const Thing& thing) {
   return false;
 }
 
-// What the refusal proposes: the least that would be enough, by what a stranger may know of the thing.
+// Returns the list that the refusal suggests: the lowest one that suffices, based only on facts that the actor may
+// know.
 std::string_view list_for(Action action, Id actor, const Thing& thing) {
   switch (action) {
     case Action::create:
@@ -89,12 +90,12 @@ std::optional<Refusal> refused(Id actor, Action action, const Place& place, cons
   const Refusal refusal{
       actor, action, place.context, thing.name, list_for(action, actor, thing), place.record.has_value()};
   if (!place.record) {
-    // The gate's own list holds everywhere.
+    // The list of actors in a gate applies in every context.
     if (!is_open(place.way) || (action == Action::answer && thing.names_others && !thing.names_it)) return refusal;
     return std::nullopt;
   }
   const Context& record = *place.record;
-  if (action == Action::work && record.executors.empty()) return std::nullopt;  // any agent of its operator
+  if (action == Action::work && record.executors.empty()) return std::nullopt;  // any agent of the context's operator
   if (action == Action::answer && !thing.names_others && !thing.names_it) {
     if (!refused(actor, Action::steer, place, thing)) return std::nullopt;
     return refusal;

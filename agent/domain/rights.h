@@ -1,16 +1,16 @@
-// Who may do what in a context: one table, asked by every way in. Lists as the context's record has them.
+// Access control of a context: one table, used by every entry point. The lists are those of the context's record.
 //
-//   action       admins  submitters  executors           readers   who made it
+//   action       admins  submitters  executors           readers   creator
 //   create       all     all         -                   -         -
 //   read         all     own         jobs that they run  all       own
 //   steer        all     own         -                   -         - (own, while among the submitters)
-//   answer       all     where the gate names them; a gate that names nobody: who may steer the flow
+//   answer       all     where the gate names the actor; for a gate that names no actor: who may steer the flow
 //   work         all     -           all                 -         -
 //   administer   all     -           -                   -         -
 //
-// An operator (its token, the command line, `dev` on loopback) may do all of it. A context without a record is closed
-// to actors that come by RPC or from a script, and open to what has been through the context's own Redis: whoever
-// writes there needs nobody's leave. Pure; any thread.
+// An operator (token, command line, `dev` on loopback) may perform all actions. A context without a record is closed to
+// actors that use RPC or a script. It is open to requests through the context's own Redis, because a client that can
+// write there needs no permission. Pure and thread-safe.
 #pragma once
 
 #include <optional>
@@ -25,34 +25,35 @@ namespace mycojobs {
 enum class Action {
   create,      // jobs, flows, messages, schedules
   read,        // any record, log, event
-  steer,       // start, cancel, retry, pause, resume, signal, replay what is done
+  steer,       // start, cancel, retry, pause, resume, signal, replay completed work
   answer,      // approve or reject
   work,        // claim jobs; write status, result, log
   administer,  // update or delete a record; lists, queues, runners, keys; objects of scripts
 };
 
-// By which way an actor comes: whether a context without a record is open to it.
+// The entry point of a request. It decides whether a context without a record is open.
 enum class WayIn {
   rpc,      // JSON-RPC of coordinator and supervisor: closed
-  script,   // a job's calls on the object store: closed
+  script,   // calls of a job on the object store: closed
   command,  // a command with --actor: open
-  message,  // a message that lies in the context's Redis: open
+  message,  // a message in the context's Redis: open
   claim,    // an agent: open
 };
 
 struct Place {
   Id context = 0;
-  std::optional<Context> record;  // nothing: there is none
+  std::optional<Context> record;  // no value: the context has no record
   WayIn way = WayIn::rpc;
 };
 
-// What it is about. Its name stands in the refusal, which must not say whether it exists: what is not there is asked
-// about as somebody else's.
+// The resource of a request. A refusal contains the name, but must not reveal whether the resource exists: a resource
+// that does not exist is checked like one of another actor.
 struct Thing {
-  std::string name = {};                        // "flow 7"; empty: all of the context
-  Id maker = 0;                                 // 0: nobody in particular
-  bool runs_here = false;                       // a job, on a runner of this actor
-  bool names_others = false, names_it = false;  // a gate, and whom it names
+  std::string name = {};   // "flow 7"; empty: the whole context
+  Id maker = 0;            // the actor that created it; 0: no particular actor
+  bool runs_here = false;  // a job that runs on a runner of this actor
+  // For a gate: whether it names other actors, and whether it names this actor.
+  bool names_others = false, names_it = false;
 };
 
 struct Refusal {
@@ -60,12 +61,13 @@ struct Refusal {
   Action action = Action::read;
   Id context = 0;
   std::string thing;
-  std::string_view list;  // the least of the lists that would allow it: "readers"
-  bool recorded = true;   // the context has a record
+  std::string_view list;  // the lowest list that would allow the action: "readers"
+  bool recorded = true;   // whether the context has a record
 };
-Error refusal_error(const Refusal&);  // denied: names actor, action, context and list, and what an operator may type
+// Error denied: names actor, action, context and list, and the command with which an operator can allow the action.
+Error refusal_error(const Refusal&);
 
-// Nothing: allowed.
+// Returns no value if the action is allowed.
 std::optional<Refusal> refused(Id actor, Action, const Place&, const Thing& = {});
 Result<void> may(Id actor, Action, const Place&, const Thing& = {});
 

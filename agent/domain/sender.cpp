@@ -3,7 +3,7 @@
 namespace mycojobs {
 namespace {
 
-// 0 becomes the sender's own.
+// Replaces 0 by the sender's id. Error denied: another id.
 Result<void> take_over(const char* field, Id& id, Id senders) {
   if (id == 0) id = senders;
   if (id == senders) return {};

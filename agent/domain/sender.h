@@ -1,8 +1,7 @@
-// What somebody sends, against who sends it: the one place where ids inside of a payload are believed or not. Jobs of a
-// call, of a batch, of a message, of a flow that a message carries, of a coordinator elsewhere. Pure; any thread.
-//
-// An id that is absent is filled in; one that is another's, or that only a store, an agent or a flow may write, is
-// refused, and the message names the field.
+// Checks the ids within a payload against its sender. This is the only place that accepts or rejects such ids: for jobs
+// of a call, of a batch, of a message, of a flow in a message, and of another coordinator. An absent id is filled in.
+// An id of another actor, or a field that only a store, an agent or a flow may write, is rejected; the error names the
+// field. Pure and thread-safe.
 #pragma once
 
 #include "mycojobs/records.h"
@@ -10,18 +9,19 @@
 
 namespace mycojobs {
 
-// `detail` of the record of a job or a message that was written to be started or sent later. No entry of a list and no
-// hint does that: other clients write those.
+// `detail` of the record of a job or message that was created to be started or sent later. Entries of lists and hints
+// do not start it, because other clients write them.
 inline constexpr const char* kCreatedDetail = "created";
 
-// As whom, and where. Who may name another caller has done so before.
+// The caller and context of a payload. The right to name another caller must have been checked before.
 struct Sender {
   Id caller = 0, context = 0;
 };
 
-// Errors: denied (another's id), invalid (what no client writes). Types and sizes are validate()'s.
+// Error denied: an id of another actor. Error invalid: a field that clients must not write. validate() checks types and
+// sizes.
 Result<void> settle(Job&, const Sender&);
-// Its jobs, and the flow that it carries: each as its own.
+// Checks the message, its jobs and the flow in it.
 Result<void> settle(Message&, const Sender&);
 
 }  // namespace mycojobs

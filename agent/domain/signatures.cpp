@@ -15,7 +15,7 @@ namespace {
 using nlohmann::json;
 
 constexpr std::string_view kMessageLine = "mycojobs message 1\n";
-// What others write on a message after it was signed, and the signature itself.
+// Fields that others write after a message was signed, and the signature itself.
 constexpr const char* kNotSigned[] = {"status",       "updated_at",       "logs",     "error",
                                       "transport_id", "transport_status", "signature"};
 
@@ -28,7 +28,7 @@ Message without_unknown(Message message) {
 
 Result<std::string> signed_bytes(const Message& message) {
   const Message known = without_unknown(message);
-  // As JSON, bytes that are no text would become others.
+  // In JSON, bytes that are not text would be replaced, so such fields are rejected.
   for (const auto& [name, value] : encode(known)) {
     if (!is_utf8(value)) return fail(Code::invalid, name + ": is not UTF-8, and cannot be signed");
   }
@@ -102,7 +102,7 @@ Result<std::string> content_hash(const Message& message) {
 
 void LogHash::add(const Log& line) {
   if (line.stream == LogStream::system) return;
-  // Lengths in front, so that no other lines have the same bytes.
+  // The length before each line makes the encoding unambiguous.
   hash_.update(std::string(word(line.stream)) + ' ' + std::to_string(line.text.size()) + '\n');
   hash_.update(line.text);
   ++lines_;

@@ -1,5 +1,5 @@
-// System calls that no policy and no ceiling adds by name: where policies are read, and once more where the sandbox
-// compiles its filter. Nothing but the standard library, since the launcher includes it too.
+// System calls that no policy and no ceiling can add by name. Checked where policies are parsed, and again where the
+// sandbox compiles its filter. Uses only the standard library, because the launcher includes it, too.
 #pragma once
 
 #include <algorithm>
@@ -7,9 +7,9 @@
 
 namespace mycojobs {
 
-// Each would lead out of the sandbox whatever its other walls are: it makes namespaces or mounts, reaches into other
-// processes, has the kernel load or start what is the host's (request_key: a program, as root), or makes calls that no
-// filter sees (io_uring).
+// Each of these calls would lead out of the sandbox independently of its other restrictions: it creates namespaces or
+// mounts, accesses other processes, makes the kernel load or start parts of the host (request_key: a program, as root),
+// or makes calls that no filter checks (io_uring).
 // clang-format off
 inline constexpr std::string_view kGrantedToNobody[] = {
     "bpf", "delete_module", "finit_module", "fsconfig", "fsmount", "fsopen", "fspick", "init_module",
@@ -17,7 +17,7 @@ inline constexpr std::string_view kGrantedToNobody[] = {
     "mount_setattr", "move_mount", "open_by_handle_at", "open_tree", "pidfd_getfd", "pivot_root",
     "process_vm_writev", "reboot", "request_key", "seccomp", "setns", "umount2", "unshare", "userfaultfd",
 };
-// Without these a job is one process that runs one program, whatever else it may call.
+// Without these calls a job is one process that runs one program, whatever other calls it may use.
 inline constexpr std::string_view kGrantedByExec[] = {"clone", "clone3", "execve", "execveat", "fork", "vfork"};
 // clang-format on
 static_assert(std::is_sorted(std::begin(kGrantedToNobody), std::end(kGrantedToNobody)));
@@ -27,12 +27,12 @@ constexpr bool is_granted_to_nobody(std::string_view syscall) {
   return std::binary_search(std::begin(kGrantedToNobody), std::end(kGrantedToNobody), syscall);
 }
 
-// New processes and programs: the field exec grants them, `syscalls.add` never.
+// Returns whether the field exec grants the call (new processes and programs); `syscalls.add` never does.
 constexpr bool is_granted_by_exec(std::string_view syscall) {
   return std::binary_search(std::begin(kGrantedByExec), std::end(kGrantedByExec), syscall);
 }
 
-// Behind the name of the call. Empty: it can be added.
+// Returns the reason, to be printed after the name of the call, or an empty text if the call can be added.
 constexpr std::string_view why_never_added(std::string_view syscall) {
   if (is_granted_by_exec(syscall)) return "is never granted by name: exec = true grants new processes and programs";
   if (is_granted_to_nobody(syscall)) return "is granted to nobody: it leads out of any sandbox";
