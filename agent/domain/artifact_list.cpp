@@ -15,7 +15,7 @@ using nlohmann::json;
 namespace {
 
 bool has_control_characters(std::string_view name) {
-  // The second half of the control characters has two bytes: C2 80 to C2 9F.
+  // The control characters U+0080 to U+009F have two bytes in UTF-8: C2 80 to C2 9F.
   for (std::size_t i = 0; i < name.size(); ++i) {
     const auto byte = static_cast<unsigned char>(name[i]);
     const bool second_half = byte == 0xC2 && static_cast<unsigned char>(name[i + 1]) < 0xA0;
@@ -30,7 +30,7 @@ bool is_artifact_name(std::string_view name) { return problem_with_artifact_name
 
 std::string problem_with_artifact_name(std::string_view name) {
   constexpr std::size_t kLongest = 512;
-  constexpr std::size_t kLongestPart = 255;  // of the file systems that there are
+  constexpr std::size_t kLongestPart = 255;  // limit of common file systems
   if (name.size() > kLongest)
     return "its name has " + std::to_string(name.size()) + " bytes, over 512: give a shorter one";
   if (!is_utf8(name) || has_control_characters(name))

@@ -1,5 +1,5 @@
-// What records say of files that jobs leave: the field `artifacts` of a job, and its field `given`, what jobs elsewhere
-// hand to it. Pure; any thread.
+// The artifact fields of job records: `artifacts` and `artifacts_dropped` of a job, and `given`, which holds the
+// results of dependencies that ran on another supervisor. Pure and thread-safe.
 #pragma once
 
 #include <array>
@@ -14,13 +14,13 @@
 
 namespace mycojobs {
 
-inline constexpr std::size_t kMostArtifacts = 1000;  // of a job
-inline constexpr int kMostArtifactFolders = 32;      // in a path
+inline constexpr std::size_t kMostArtifacts = 1000;  // per job
+inline constexpr int kMostArtifactFolders = 32;      // per path
 
-// A relative path of plain parts: no "..", no empty part or one over 255 bytes, no control character, at most 512 bytes
-// of UTF-8, at most 32 folders deep.
+// Returns whether the name is a valid artifact name: a relative path of at most 512 bytes of UTF-8 and at most 32
+// folders, without control characters, without "..", and without parts that are empty or longer than 255 bytes.
 bool is_artifact_name(std::string_view name);
-// Which of these it is not; empty: a name. What is said does not hold the name.
+// Returns the rule that the name violates, or an empty text if the name is valid. The text does not contain the name.
 std::string problem_with_artifact_name(std::string_view name);
 
 struct ListedArtifact {
@@ -28,15 +28,15 @@ struct ListedArtifact {
   std::uint64_t bytes = 0;
   bool executable = false;
 };
-// Of the field `artifacts`. Unreadable or empty text has none, and what is no artifact in it is passed over.
+// Parses the field `artifacts`. Returns an empty list for unreadable or empty text, and skips invalid entries.
 std::vector<ListedArtifact> read_artifact_list(const std::string& json);
 
-// What the record says of a reason; rows in the order of DropReason.
+// Texts for one DropReason. The rows are in the order of DropReason.
 struct DropReasonRow {
-  std::string_view word;     // member `reason`
-  std::string_view setting;  // member `setting`: whose other value keeps the file; empty: none
-  bool loses_data;           // false: a link or a FIFO has no bytes of its own
-  std::string_view meaning;  // for people, behind the name of the file
+  std::string_view word;     // value of the member `reason`
+  std::string_view setting;  // value of the member `setting`: the setting to change to keep the file; may be empty
+  bool loses_data;           // false: a link or a FIFO has no content of its own
+  std::string_view meaning;  // message for people, printed after the file name
 };
 inline constexpr std::array kDropReasons = std::to_array<DropReasonRow>({
     {"bytes", "job.max_artifact_bytes", true, "over the limit of {} bytes for all artifacts of a job"},
@@ -57,7 +57,7 @@ inline constexpr const DropReasonRow& row_of(DropReason reason) {
   return kDropReasons[static_cast<std::size_t>(reason)];
 }
 
-// Files that were dropped, in bounded number: at most 100 that lose data, and 100 others.
+// A bounded list of dropped files: at most 100 that lose data, and at most 100 others.
 class DroppedArtifacts {
  public:
   static constexpr std::size_t kMax = 100;
@@ -69,26 +69,27 @@ class DroppedArtifacts {
   std::size_t losing_data_ = 0;
 };
 
-// The field `artifacts_dropped`: [{"name": "big.bin", "reason": "bytes", "limit": 67108864,
-// "setting": "job.max_artifact_bytes", "optional": true}]. limit and setting only if there are; optional, only if true:
-// the file loses no data, or the job's policy says artifacts.optional. Empty without dropped files.
+// Returns the field `artifacts_dropped`: [{"name": "big.bin", "reason": "bytes", "limit": 67108864, "setting":
+// "job.max_artifact_bytes", "optional": true}]. `limit` and `setting` are present only if they apply. `optional` is
+// present only if it is true: the file loses no data, or the job's policy sets artifacts.optional. Returns an empty
+// text without dropped files.
 std::string dropped_json(const std::vector<DroppedArtifact>&, bool optional);
-// One line a file, for people. Unreadable text has none.
+// Returns one line per file, for people. Returns no lines for unreadable text.
 std::vector<std::string> dropped_lines(const std::string& json);
-// Whether a file that is not optional was dropped.
+// Returns whether a file that is not optional was dropped.
 bool has_lost_artifacts(const std::string& json);
 
-// What a dependency that ran elsewhere has left. In the record by its id there:
+// The results of a dependency that ran on another supervisor. The record holds them by the job's id on that supervisor:
 //   {"7": {"name": "build", "result": {...}, "result_json": [...], "artifacts": {...}}}
 struct GivenInput {
   Id id = 0;
   std::string name;
   TextMap result = {};
   std::vector<std::string> result_json = {};
-  std::string artifacts = {};  // as of a job
+  std::string artifacts = {};  // same format as the field `artifacts` of a job
 };
-// Error invalid: what is not of that form.
+// Error invalid: the text does not have this form.
 Result<std::vector<GivenInput>> read_given(const std::string& json);
-std::string given_json(const std::vector<GivenInput>&);  // "" if there are none
+std::string given_json(const std::vector<GivenInput>&);  // "" for an empty list
 
 }  // namespace mycojobs

@@ -12,7 +12,7 @@ namespace mycojobs {
 namespace {
 
 constexpr std::uint8_t kFalse = 0xf4, kTrue = 0xf5, kNull = 0xf6;
-constexpr std::uint8_t kHalf = 25, kSingle = 26, kDouble = 27;  // additional information of a float, by its width
+constexpr std::uint8_t kHalf = 25, kSingle = 26, kDouble = 27;  // additional information of a float, by width
 constexpr unsigned kSimpleBits = static_cast<unsigned>(CborMajor::simple) << 5;
 
 void put_big_endian(std::string& out, std::uint64_t value, unsigned bytes) {
@@ -34,7 +34,7 @@ void put_cbor_head(std::string& out, CborMajor major, std::uint64_t argument) {
 
 namespace {
 
-// The half float that is this number; false: none is.
+// Converts the number to a half float. Returns false if a half float cannot represent the number exactly.
 bool to_half(double value, std::uint16_t& out) {
   const auto bits = std::bit_cast<std::uint64_t>(value);
   const auto sign = static_cast<std::uint16_t>(bits >> 48 & 0x8000);
@@ -43,7 +43,7 @@ bool to_half(double value, std::uint16_t& out) {
   if (value == 0) return out = sign, true;
   if (std::isinf(value)) return out = static_cast<std::uint16_t>(sign | 0x7c00), true;
   if (exponent > 15 || exponent < -24) return false;
-  const int dropped = exponent >= -14 ? 42 : 42 + (-14 - exponent);  // bits of the fraction that a half has no room for
+  const int dropped = exponent >= -14 ? 42 : 42 + (-14 - exponent);  // fraction bits that do not fit into a half float
   const std::uint64_t whole = exponent >= -14 ? fraction : fraction | std::uint64_t{1} << 52;
   if ((whole & ((std::uint64_t{1} << dropped) - 1)) != 0) return false;
   const auto kept = static_cast<std::uint16_t>(whole >> dropped);
@@ -147,7 +147,7 @@ Result<CborItem> CborItems::next() {
     case CborMajor::array:
     case CborMajor::map:
       item.kind = head.major == CborMajor::array ? CborItem::Kind::array : CborItem::Kind::map;
-      // Each value has a byte at least.
+      // Each value has at least one byte.
       if (head.argument > left() / (head.major == CborMajor::map ? 2 : 1)) return wrong("it ends early");
       return item;
     case CborMajor::tag:

@@ -1,6 +1,7 @@
-// The items that deterministic CBOR (cbor.h) is made of, for those who walk over values: JSON here, Lua in the engine
-// of workflows. Writing: heads, numbers, texts. Reading: one item after another, each held to the one encoding of its
-// value. Who walks holds maps to the order of their keys (CborItems::key) and counts the depth. Pure; any thread.
+// Items of deterministic CBOR (cbor.h), for code that walks over values: JSON in this library, Lua in the workflow
+// engine. The writer functions append heads, numbers and texts. The reader returns one item after another and checks
+// that each has its only allowed encoding. The caller checks the order of map keys with CborItems::key() and limits the
+// depth. Pure and thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -14,33 +15,35 @@ namespace mycojobs {
 
 enum class CborMajor : std::uint8_t { natural, negative, bytes, text, array, map, tag, simple };
 
-// The head of an item: a number, the length of a text, of an array or of a map.
+// Appends the head of an item. argument: the number, the length of a text, or the size of an array or map.
 void put_cbor_head(std::string& out, CborMajor, std::uint64_t argument);
 void put_cbor_integer(std::string& out, std::int64_t);
-void put_cbor_float(std::string& out, double);  // in as few bytes as it fits into; a NaN is 7e00
+void put_cbor_float(std::string& out, double);  // in the shortest form that keeps the value; NaN is 7e00
 void put_cbor_bytes(std::string& out, std::string_view);
-void put_cbor_text(std::string& out, std::string_view);  // which is UTF-8
+void put_cbor_text(std::string& out, std::string_view);  // REQUIRES: the text is UTF-8
 void put_cbor_bool(std::string& out, bool);
 void put_cbor_null(std::string& out);
 
 struct CborItem {
   enum class Kind : std::uint8_t { natural, negative, bytes, text, array, map, null, boolean, number };
   Kind kind = Kind::null;
-  std::uint64_t argument =
-      0;  // of natural: itself; of negative: -1 less it; of array and map: how many; of boolean: 0, 1
+  // natural: the value; negative: -1 minus the value; array, map: the number of entries; boolean: 0 or 1.
+  std::uint64_t argument = 0;
   double number = 0;
-  std::string_view text;  // of bytes and text, within what is read
+  std::string_view text;  // for bytes and text: a view of the input
 };
 
 class CborItems {
  public:
   explicit CborItems(std::string_view bytes) : bytes_(bytes) {}
 
-  // Error invalid: it ends early, is not deterministic, a tag, a simple value or an integer that JSON has not.
+  // Error invalid: the input ends early, is not deterministic, or has a tag, a simple value or an integer that JSON
+  // lacks.
   Result<CborItem> next();
-  // The next key of a map, and which bytes the last one was encoded as: they only rise. Empty: it is the first.
+  // Returns the next key of a map. `last` holds the encoded previous key, or is empty before the first. Error invalid:
+  // the keys are not in ascending order.
   Result<std::string_view> key(std::string_view& last);
-  Result<void> end() const;  // error invalid: something follows
+  Result<void> end() const;  // Error invalid: bytes follow the last item.
   tl::unexpected<Error> wrong(const std::string& why) const;
 
  private:
@@ -59,7 +62,8 @@ class CborItems {
   std::size_t at_ = 0;
 };
 
-// Whether bytes are the deterministic encoding of one value, no deeper than kMaxCborDepth. Error as of decode_cbor().
+// Checks that the bytes are the deterministic encoding of one value, at most kMaxCborDepth deep. Errors as
+// decode_cbor().
 Result<void> check_cbor(std::string_view bytes);
 
 }  // namespace mycojobs

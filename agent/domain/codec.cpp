@@ -26,20 +26,20 @@
 namespace mycojobs {
 namespace {
 
-// How the type of a field is written: Value<T>. Plain types know text (what a hash holds); lists, maps and records know
-// JSON. read_text() and read_json() below take either for both.
+// Value<T> defines how the type of a field is written. Plain types have a text form (the form in a hash); lists, maps
+// and records have a JSON form. read_text() and read_json() below accept either form for both.
 
 using nlohmann::json;
 
-constexpr std::int32_t kMostPriority = 100;  // and the least below 0
+constexpr std::int32_t kMostPriority = 100;  // and its negative is the minimum
 std::string priority_range() { return std::to_string(-kMostPriority) + " to " + std::to_string(kMostPriority); }
 
-// Where we are in a record, for the message: "job[0].timeout". Made of what is above it only if something is refused;
-// hostile input cannot make the list long.
+// The position in a record, for messages: "job[0].timeout". The text is built from the enclosing sites only when a
+// value is rejected. The list of problems is bounded, so hostile input cannot make it long.
 struct Site {
   enum class Is { field, item, key };
   std::vector<FieldProblem>& problems;
-  std::string_view name;  // of a field or a key; empty: the record itself
+  std::string_view name;  // of a field or a key; empty for the record itself
   Is is = Is::field;
   std::size_t index = 0;  // of an item
   const Site* above = nullptr;
@@ -54,7 +54,7 @@ struct Site {
     problems.push_back({std::move(field), std::move(line)});
     return false;
   }
-  // Of those 0 means that there is none: nobody is told to give it.
+  // For ids, 0 means "none", so the message does not offer 0 as a value.
   bool holds_ids() const {
     if (is == Is::item && above != nullptr) return above->holds_ids();
     return name == "id" || name.ends_with("_id") || name == "dependends";
@@ -80,7 +80,7 @@ concept Plain = requires {
   Value<T>::from_text({}, std::declval<T&>(), std::declval<const Site&>());
 };
 
-// false: refused, with the reason noted, and `out` left as it was.
+// Returns false if the value was rejected; the reason is then recorded and `out` is unchanged.
 template <class T>
 bool read_text(std::string_view text, T& out, const Site& site);
 
@@ -104,7 +104,7 @@ struct Value<T> {
   static bool empty(T value) { return value == 0; }
 };
 
-// A priority: no other field has a sign. One that is out of range is refused by validate().
+// A priority is the only field with a sign. validate() rejects a value out of range.
 template <>
 struct Value<std::int32_t> {
   static bool from_text(std::string_view text, std::int32_t& out, const Site& site) {
@@ -161,7 +161,7 @@ struct Value<T> {
   static bool empty(T) { return false; }
 };
 
-// An optional number is one that may be left out but not be 0 (Job::timeout; validate() says so).
+// An optional number may be absent but must not be 0 (Job::timeout; see validate()).
 template <Plain T>
 struct Value<std::optional<T>> {
   static bool from_text(std::string_view text, std::optional<T>& out, const Site& site) {
@@ -194,7 +194,7 @@ struct Value<std::optional<T>> {
 
 template <class T>
 struct Value<std::vector<T>> {
-  // Some clients write an empty list as {}: Lua and PHP cannot tell them apart.
+  // Some clients write an empty list as {}, because Lua and PHP cannot tell them apart.
   static bool from_json(const json& value, std::vector<T>& out, const Site& site) {
     if (value.is_object() && value.empty()) {
       out.clear();
@@ -253,7 +253,7 @@ struct Value<TextMap> {
 
 template <class T>
 bool read_text(std::string_view text, T& out, const Site& site) {
-  if (text.empty()) return true;  // absent and empty are read alike
+  if (text.empty()) return true;  // absent and empty are equivalent
   if constexpr (Plain<T>) {
     return Value<T>::from_text(text, out, site);
   } else {
@@ -273,7 +273,7 @@ bool read_json(const json& value, T& out, const Site& site) {
     if constexpr (std::is_same_v<T, std::string>) {
       return Value<T>::from_text(text ? *text : dump_json(value), out, site);
     } else {
-      return read_text(text ? *text : dump_json(value), out, site);  // 5 and "5" alike
+      return read_text(text ? *text : dump_json(value), out, site);  // 5 and "5" are equivalent
     }
   } else {
     return text ? read_text(*text, out, site) : Value<T>::from_json(value, out, site);
@@ -291,7 +291,7 @@ std::string_view field_name(std::string_view name) {
   return name;
 }
 
-// The name before `key` under which the object gives the same field; empty: none.
+// Returns another name before `key` under which the object has the same field, or an empty text.
 template <class R>
 std::string_view other_name(const json& object, std::string_view name, std::string_view key) {
   if (name != key && object.contains(name)) return name;
@@ -302,7 +302,7 @@ std::string_view other_name(const json& object, std::string_view name, std::stri
   return {};
 }
 
-// Calls see(member, style) for the field of that name; false: there is none.
+// Calls see(member, style) for the field of that name. Returns false if there is no such field.
 template <class R, class See>
 bool with_field(R& record, std::string_view name, See see) {
   bool found = false;
@@ -327,7 +327,7 @@ std::string as_text(const json& value) {
 template <class R>
 bool read_record(const json& object, R& record, const Site& site) {
   if (!object.is_object()) return site.refuse(dump_json(object), "an object");
-  for (const auto& item : object.items()) {  // no bindings: lambdas of C++20 capture them, clang 14 does not
+  for (const auto& item : object.items()) {  // no structured bindings: clang 14 cannot capture them in lambdas
     const std::string& key = item.key();
     const json& value = item.value();
     const std::string_view name = field_name<R>(key);
@@ -350,10 +350,11 @@ bool read_record(const json& object, R& record, const Site& site) {
   return true;
 }
 
-std::size_t too_deep_at(std::string_view text, std::size_t most);  // below
+std::size_t too_deep_at(std::string_view text, std::size_t most);  // defined below
 
-// Text that is an object (or a list, where one may stand) becomes one; any other stays text, so that nothing is hidden.
-// So does one that is deep: in a record within another it would be deeper than who reads that may go.
+// Returns text that is an object (or a list, where the style allows it) as a structure. Any other text stays text, so
+// that no content is lost. Text that nests deeply stays text too: as part of another record it would exceed the depth
+// limit of readers.
 json structure_or_text(const std::string& text, Style style) {
   constexpr std::size_t kMostLevels = 32;
   if (too_deep_at(text, kMostLevels) != std::string::npos) return Value<std::string>::to_json(text);
@@ -400,7 +401,7 @@ bool all_utf8(const std::vector<std::string>& texts) {
 }
 bool all_utf8(const std::vector<Id>&) { return true; }
 
-// Of what needs no tree, none is made.
+// Types with an append_json() overload are written without building a JSON tree.
 template <class T>
 std::string json_of(const T& value) {
   if constexpr (requires { all_utf8(value); }) {
@@ -484,7 +485,7 @@ std::uint64_t number_of(const Fields& fields, std::string_view name) {
   return parse_u64(field_of(fields, name), number) ? number : 0;
 }
 
-// The one file that parses and prints JSON, and so the one that meets nlohmann's exceptions.
+// JSON text. Only this file handles the exceptions of nlohmann::json.
 
 namespace {
 
@@ -498,14 +499,14 @@ std::string place(std::string_view text, std::size_t offset) {
   return "line " + std::to_string(line) + " column " + std::to_string(before.size() - line_start + 1);
 }
 
-// Offset behind the string that begins at `quote`.
+// Returns the offset after the string that begins at `quote`.
 std::size_t skip_string(std::string_view text, std::size_t quote) {
   std::size_t i = quote + 1;
   while (i < text.size() && text[i] != '"') i += text[i] == '\\' ? 2 : 1;
   return std::min(i + 1, text.size());
 }
 
-// Where brackets nest deeper than the parser's stack may go.
+// Returns the offset at which brackets nest deeper than `most` levels, or kNowhere.
 std::size_t too_deep_at(std::string_view text, std::size_t most) {
   std::size_t depth = 0;
   for (std::size_t i = 0; i < text.size();) {
@@ -520,7 +521,8 @@ std::size_t too_deep_at(std::string_view text, std::size_t most) {
   return kNowhere;
 }
 
-// At least as many as there are values: each begins the text, or stands behind a bracket or a comma.
+// Returns an upper bound of the number of values: each value is at the beginning of the text, or follows a bracket or
+// comma.
 std::size_t most_values(std::string_view text) {
   std::size_t count = 1;
   for (std::size_t i = 0; i < text.size();) {
@@ -534,7 +536,7 @@ std::size_t most_values(std::string_view text) {
   return count;
 }
 
-// Where the n-th key (from 1) of a text that parses stands: a string with a colon behind it.
+// Returns the offset of the n-th key (from 1) of a valid JSON text. A key is a string that a colon follows.
 std::size_t key_at(std::string_view text, std::size_t n) {
   for (std::size_t i = 0; i < text.size();) {
     if (text[i] != '"') {
@@ -549,11 +551,12 @@ std::size_t key_at(std::string_view text, std::size_t n) {
   return text.size();
 }
 
-// Counts keys and remembers the first one that its object had already. A pass of its own: the library's parser, given a
-// callback, looks through the parent's members at the end of each object, which takes hours for a hostile text.
+// Counts keys and remembers the first duplicate key within one object. Duplicates need a separate pass: with a
+// callback, the library's parser searches the members of the parent at the end of each object, which takes hours for a
+// hostile text.
 class DuplicateKeys final : public nlohmann::json_sax<nlohmann::json> {
  public:
-  std::size_t first() const { return first_; }  // 0: none
+  std::size_t first() const { return first_; }  // 0: no duplicate
 
   bool start_object(std::size_t) override {
     open_.emplace_back();
@@ -584,7 +587,8 @@ class DuplicateKeys final : public nlohmann::json_sax<nlohmann::json> {
   std::size_t count_ = 0, first_ = 0;
 };
 
-// "... syntax error while parsing value - invalid literal; last read: '...'" without what it read: that may be long.
+// Removes the text that the parser has read from its message, because that text may be long: "... syntax error while
+// parsing value - invalid literal; last read: '...'".
 std::string reason_of(std::string_view what) {
   if (const auto read = what.find("; last read"); read != kNowhere) {
     const auto expected = what.rfind("; expected ");
@@ -611,7 +615,7 @@ Result<nlohmann::json> parse_json(std::string_view text, std::size_t max_bytes, 
   } catch (const std::bad_alloc&) {
     return fail(Code::too_large, "JSON needs more memory than there is");
   }
-  // Why not, or what only the library reads.
+  // The fast reader rejected the text. The code below finds the reason, or parses input that only the library supports.
   if (const std::size_t deep = too_deep_at(text, kMaxDepth); deep != kNowhere) {
     return fail(Code::invalid,
                 "JSON nests deeper than " + std::to_string(kMaxDepth) + " levels at " + place(text, deep));
@@ -623,7 +627,7 @@ Result<nlohmann::json> parse_json(std::string_view text, std::size_t max_bytes, 
   try {
     auto parsed = nlohmann::json::parse(text);
     DuplicateKeys keys;
-    (void)nlohmann::json::sax_parse(text, &keys);  // false: a key came twice
+    (void)nlohmann::json::sax_parse(text, &keys);  // returns false for a duplicate key
     if (keys.first() != 0) {
       return fail(Code::invalid,
                   "JSON has the same key twice in one object at " + place(text, key_at(text, keys.first())));
@@ -641,7 +645,7 @@ Result<nlohmann::json> parse_json(std::string_view text, std::size_t max_bytes, 
 
 namespace {
 
-// The position after the string whose opening quote is at `from`.
+// Returns the position after the string whose opening quote is at `from`.
 std::size_t end_of_string(std::string_view text, std::size_t from) {
   for (++from; from < text.size() && text[from] != '"'; ++from) {
     if (text[from] == '\\') ++from;
@@ -658,7 +662,7 @@ bool fits(std::string_view digits) {
 }  // namespace
 
 std::string_view integer_beyond_64_bits(std::string_view json_text) {
-  constexpr std::size_t kSafeDigits = 18;  // every integer of so many digits fits 64 bits
+  constexpr std::size_t kSafeDigits = 18;  // every integer of this many digits fits 64 bits
   for (std::size_t at = 0; at < json_text.size();) {
     if (json_text[at] == '"') {
       at = end_of_string(json_text, at);
@@ -696,7 +700,7 @@ namespace {
 
 constexpr std::size_t kMaxKeyBytes = 255;
 constexpr std::size_t kMaxDependends = 10000;
-constexpr std::size_t kMostFindings = 16;  // more help nobody
+constexpr std::size_t kMostFindings = 16;  // further problems would not help the reader
 
 class Findings {
  public:
@@ -763,7 +767,7 @@ std::vector<FieldProblem> validate(const Job& job) {
     findings.add("dependends", std::to_string(job.dependends.size()) + " jobs are more than " +
                                    std::to_string(kMaxDependends) + ": put a joining job in between");
   }
-  // The first that cannot be one stands for all.
+  // Reports only the first invalid id.
   const auto odd =
       std::find_if(job.dependends.begin(), job.dependends.end(), [&](Id id) { return id == 0 || id == job.id; });
   if (odd != job.dependends.end() && *odd == 0) {

@@ -1,6 +1,6 @@
-// Records to and from Redis hashes and JSON, from one table of fields per record (codec.cpp).
-// Reading survives whatever another client wrote: a field that cannot be read keeps its default and is named in
-// `problems`; the caller decides whether that matters. Nothing here throws.
+// Conversion of records to and from Redis hashes and JSON, based on one table of fields per record (fields.h). Decoding
+// accepts any input: a field that cannot be read keeps its default and is listed in `problems`, and the caller decides
+// whether the problem matters. No function throws. Pure and thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -27,37 +27,38 @@ struct Decoded {
   bool ok() const { return problems.empty(); }
 };
 
-// R is one of the six records, FlowNode or Log (JSON only).
+// R is one of the records in domain/fields.h; FlowNode and Log have no hash form.
 template <class R>
 Decoded<R> decode(const Fields& hash);
 template <class R>
-Fields encode(const R&);  // fields that are empty, absent or 0 are left out; enums, booleans and unknown ones are kept
+// Omits fields that are empty, absent or 0. Enums, booleans and unknown fields are always written.
+Fields encode(const R&);
 template <class R>
-Decoded<R> decode_json(const nlohmann::json&);  // accepts typed values and, where a hash would have text, text
+Decoded<R> decode_json(const nlohmann::json&);  // accepts typed values, and text where a hash has text
 template <class R>
-nlohmann::json to_json(const R&);  // the same fields, typed; bytes that are not UTF-8 become U+FFFD
+nlohmann::json to_json(const R&);  // the same fields with types; bytes that are not UTF-8 become U+FFFD
 
-// Caps depth (64), size and number of values (a short value takes many times its bytes of memory) before parsing,
-// refuses duplicate keys; the error names line and column or the limit.
+// Parses JSON. Checks the limits on depth (64), size and number of values before parsing, because a short value needs
+// many times its size in memory. Rejects duplicate keys. The error names line and column, or the limit.
 Result<nlohmann::json> parse_json(std::string_view text, std::size_t max_bytes = 16U << 20,
                                   std::size_t max_values = SIZE_MAX);
-// The first integer of a JSON text that fits neither int64 nor uint64, which parse_json() can only round to a double.
-// Empty: there is none.
+// Returns the first integer of a JSON text that fits neither int64 nor uint64, or an empty text. parse_json() can only
+// round such an integer to a double.
 std::string_view integer_beyond_64_bits(std::string_view json_text);
-// parse_json(), but such an integer is an error that names its digits.
+// As parse_json(), except that such an integer is an error, which names its digits.
 Result<nlohmann::json> parse_exact_json(std::string_view text, std::size_t max_bytes = 16U << 20,
                                         std::size_t max_values = SIZE_MAX);
-bool is_json(std::string_view text);  // parse_json() would take it; keys that come twice are not looked for
-// Never throws: replaces what is not UTF-8.
+bool is_json(std::string_view text);  // whether parse_json() would accept the text; does not check for duplicate keys
+// Never throws: replaces bytes that are not UTF-8.
 std::string dump_json(const nlohmann::json&, int indent = -1);
 
-// What must hold beyond types before a job may run: ids above 0, script and script_type present, timeout not 0,
-// names in env_vars without '=' or NUL, ... Empty: fine.
+// Checks the rules beyond types that a job must meet before it may run, such as: ids above 0, script and script_type
+// present, timeout not 0, names in env_vars without '=' or NUL. Returns an empty list for a valid job.
 std::vector<FieldProblem> validate(const Job&);
-// The part of it that a script host needs: ids, script, script_type, timeout, name, env_vars.
+// Checks only the fields that a script host needs: ids, script, script_type, timeout, name, env_vars.
 std::vector<FieldProblem> validate_script(const Job&);
-std::string_view field_of(const Fields&, std::string_view name);  // empty: it is not there
-std::uint64_t number_of(const Fields&, std::string_view name);    // 0: it is not there, or no whole number
+std::string_view field_of(const Fields&, std::string_view name);  // empty if the field is absent
+std::uint64_t number_of(const Fields&, std::string_view name);    // 0 if the field is absent or not a whole number
 std::string join(const std::vector<FieldProblem>&);               // one line
 
 }  // namespace mycojobs

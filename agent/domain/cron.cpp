@@ -1,4 +1,4 @@
-// What is written: fields, names, ranges, steps.
+// Cron expressions: parsing, the next time of an expression, and its description.
 #include "domain/cron.h"
 
 #include <date/date.h>
@@ -99,7 +99,7 @@ Result<std::uint64_t> read_part(const FieldShape& shape, const std::string& part
     if (ends.size() == 2) {
       MJ_TRY(to, read_value(shape, ends[1], part));
       last = to;
-      // "fri-sun": Sunday ends the week as well as it begins it.
+      // "fri-sun": Sunday is both the first and the last day of the week.
       if (shape.names.size() == 7 && last == 0 && first > 0) last = 7;
       if (last < first) return refuse(shape, part, "goes backwards: write two ranges");
     } else if (halves.size() == 2) {
@@ -125,7 +125,7 @@ Result<std::uint64_t> read_field(const FieldShape& shape, const std::string& tex
   return bits;
 }
 
-// Days that some year has: of February 29.
+// Longest length of each month, with February of a leap year.
 bool comes_ever(const Cron& cron) {
   if (cron.any_day || !cron.any_weekday) return true;
   static constexpr std::array<unsigned, 13> kDays{0, 31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31};
@@ -176,7 +176,8 @@ Result<Cron> parse_cron(std::string_view text) {
   return cron;
 }
 
-// When a cron expression fires: the one file that meets Howard Hinnant's date and what it throws.
+// When a cron expression fires. This is the only file that uses Howard Hinnant's date library and handles its
+// exceptions.
 
 namespace {
 
@@ -190,7 +191,7 @@ using std::chrono::minutes;
 constexpr int kMaxDays = 3653;                          // ten years
 constexpr std::uint64_t kLastMs = 253'370'764'800'000;  // the year 9999
 
-// "localtime" is a name of that database too, but another zone on every host.
+// Finds a zone by its name. Rejects "localtime": the database has this name, but it is a different zone on every host.
 Result<const date::time_zone*> find_zone(const std::string& zone) {
   try {
     const date::tzdb& zones = date::get_tzdb();
@@ -199,7 +200,7 @@ Result<const date::time_zone*> find_zone(const std::string& zone) {
     }
     std::vector<std::string_view> names;
     for (const auto& each : zones.zones) names.emplace_back(each.name());
-    // A city alone is how many people begin.
+    // Many users enter only the city.
     for (std::string_view name : names) {
       if (!zone.empty() && name.ends_with('/' + zone)) {
         return fail(Code::invalid, shown(zone) + " is no time zone; did you mean \"" + std::string(name) + "\"?");
@@ -225,7 +226,7 @@ bool is_day(const Cron& cron, local_days day) {
   return cron.any_day || cron.any_weekday ? in_days && in_weekdays : in_days || in_weekdays;
 }
 
-// The moments at which the clock of the zone shows this.
+// Adds the times at which the clock of the zone shows `shows`.
 void add_moments(const Cron& cron, const date::time_zone& zone, local_seconds shows, std::vector<sys_seconds>& out) {
   const bool follows_clock = cron.any_hour || cron.any_minute;
   const date::local_info info = zone.get_info(shows);
@@ -242,9 +243,9 @@ void add_moments(const Cron& cron, const date::time_zone& zone, local_seconds sh
   }
 }
 
-// The first moment of this local day after `after`; none: `after`.
+// Returns the first time of this local day after `after`, or `after` if there is none.
 sys_seconds first_of_day(const Cron& cron, const date::time_zone& zone, local_days day, sys_seconds after) {
-  // Far from any change of the clock one offset serves the whole day.
+  // If the clock does not change around this day, one offset applies to the whole day.
   const date::local_info info = zone.get_info(local_seconds(day));
   const sys_seconds begin(local_seconds(day).time_since_epoch() - info.first.offset);
   const bool plain = info.result == date::local_info::unique && begin - hours(24) > info.first.begin &&
@@ -278,7 +279,7 @@ Result<std::uint64_t> next_moment(const Cron& cron, const std::string& zone, std
   if (after_ms > kLastMs) return std::uint64_t{0};
   try {
     const auto after = std::chrono::floor<std::chrono::seconds>(sys_seconds() + milliseconds(after_ms));
-    // The day before: where a clock goes back over midnight, it is not over yet.
+    // Start one day earlier: if a clock goes back over midnight, the previous local day has not ended yet.
     local_days day = date::floor<date::days>(found->to_local(after)) - date::days(1);
     for (int i = 0; i < kMaxDays; ++i, day += date::days(1)) {
       if (!is_day(cron, day)) continue;
@@ -298,7 +299,7 @@ std::string moment_text(std::uint64_t ms, const std::string& zone) {
   if (!found) return in_utc();
   try {
     return date::format("%F %T %Z", date::make_zoned(*found, moment));
-  } catch (const std::exception&) {  // its file cannot be read
+  } catch (const std::exception&) {  // the zone's file cannot be read
     return in_utc();
   }
 }
@@ -311,7 +312,7 @@ constexpr std::array<std::string_view, 13> kMonthNames{"",        "January",  "F
                                                        "May",     "June",     "July",     "August", "September",
                                                        "October", "November", "December"};
 
-constexpr std::size_t kMaxTimes = 6;  // that are listed one by one
+constexpr std::size_t kMaxTimes = 6;  // number of times that are listed individually
 
 std::string two_digits(unsigned value) { return (value < 10 ? "0" : "") + std::to_string(value); }
 
@@ -321,7 +322,7 @@ std::vector<unsigned> values_of(std::uint64_t bits) {
   return values;
 }
 
-// "1, 3 to 5": three or more in a row are a range.
+// Formats values as "1, 3 to 5". Three or more consecutive values form a range.
 template <class Name>
 std::string ranges(std::uint64_t bits, Name name) {
   const auto values = values_of(bits);
@@ -339,7 +340,7 @@ std::string numbers(std::uint64_t bits) {
   return ranges(bits, [](unsigned value) { return std::to_string(value); });
 }
 
-// n if it fires at 0, n, 2n ... below `end` and n divides it; 0: it does not.
+// Returns n if the bits are 0, n, 2n, ... below `end` and n divides `end`; otherwise 0.
 unsigned step_of(std::uint64_t bits, unsigned end) {
   const auto values = values_of(bits);
   if (values.size() < 2 || values[0] != 0) return 0;

@@ -1,9 +1,10 @@
-// Cron expressions: five fields (minute hour day-of-month month day-of-week), names (mon, jan), lists, ranges, steps,
-// and @hourly @daily @weekly @monthly @yearly. As in Vixie cron: if both days are restricted, either suffices. In a
-// zone (IANA name): a moment that daylight saving skips fires at the moment when the clock has jumped; one that comes
-// twice fires once, the first time. If its minute or hour is a wildcard, it follows the clock: what is skipped does not
-// fire, what comes twice fires twice. The zones are those of the system's tz database, /usr/share/zoneinfo, whose
-// tables of daylight saving end in 2037. Pure but for reading them.
+// Cron expressions: five fields (minute, hour, day of month, month, day of week) with names (mon, jan), lists, ranges
+// and steps, and @hourly, @daily, @weekly, @monthly, @yearly. As in Vixie cron, if both day fields are restricted, a
+// match of either suffices. Times are in a zone (IANA name). A time that daylight saving skips fires at the moment when
+// the clock has jumped; a time that occurs twice fires only the first time. If the minute or hour is a wildcard, the
+// expression follows the clock: a skipped time does not fire, and a repeated time fires twice. Zones are read from the
+// system's tz database in /usr/share/zoneinfo, whose tables of daylight saving end in 2037. Pure, except that zones are
+// read from files.
 #pragma once
 
 #include <cstdint>
@@ -20,13 +21,15 @@ struct Cron {
   bool any_day = false, any_weekday = false, any_hour = false, any_minute = false;
   std::string text;
 };
-// Error invalid: names the field, what is wrong and what is allowed; also one that never comes (31 February).
+// Error invalid: names the field, the problem and the allowed values. An expression that never fires (31 February) is
+// invalid.
 Result<Cron> parse_cron(std::string_view text);
-Result<void> check_zone(const std::string& zone);  // invalid: not an IANA name (the nearest one is named)
-// The first moment after `after_ms` (Unix ms); 0: none within 10 years.
+// Error invalid: not an IANA name; the message names the nearest one.
+Result<void> check_zone(const std::string& zone);
+// Returns the first time after `after_ms` (Unix ms), or 0 if there is none within 10 years.
 Result<std::uint64_t> next_moment(const Cron&, const std::string& zone, std::uint64_t after_ms);
 std::string describe(const Cron&);  // "at 03:00 on Monday"
-// "2026-11-23 03:00:00 CET"; in UTC if there is no such zone.
+// Returns "2026-11-23 03:00:00 CET". Uses UTC if the zone does not exist.
 std::string moment_text(std::uint64_t ms, const std::string& zone);
 
 }  // namespace mycojobs

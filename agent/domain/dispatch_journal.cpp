@@ -134,7 +134,7 @@ std::optional<JobEvent> event_of(FactKind kind, JobState from, JobState to) {
     case FactKind::expired:
     case FactKind::retry:
       return JobEvent::release;
-    case FactKind::completed:  // what its flow ran was never started
+    case FactKind::completed:  // a node that its flow runs itself was never started
       return from == JobState::live ? std::optional(JobEvent::succeed) : std::nullopt;
     case FactKind::failed:
     case FactKind::dead_lettered:
@@ -202,7 +202,7 @@ namespace {
 
 using Shape = FactField::Shape;
 
-// Why a job is parked, where it is then, and the word beside its status.
+// A reason to park a job, with the resulting state and the detail of the record.
 struct Parking {
   std::string_view why;
   JobState state;
@@ -304,7 +304,7 @@ std::optional<FactProblem> JobFolding::check_order() const {
   return problem(kAfterEnd, "of a job that had ended");
 }
 
-// What an owner says holds only of the latest claim, and only while it is live.
+// A fact by an owner is valid only if it names the latest claim, and only while that claim is live.
 std::optional<FactProblem> JobFolding::check_claim() const {
   if (kind_ == FactKind::claimed) {
     if (job_.state == JobState::live)
@@ -423,7 +423,8 @@ void JobFolding::apply(JobState to) {
   }
   if (kind_ == FactKind::requeued || kind_ == FactKind::replanned) {
     ++job_.lives;
-    job_.status = status_of(to, job_.status);  // an operator's or a flow's doing, outside the machine as drawn
+    // Changed by an operator or a flow, outside of the state machine of transitions.h.
+    job_.status = status_of(to, job_.status);
     job_.attempt = count(fact_, "a");
     job_.deliveries = 0;
     job_.claim_id.clear();
@@ -445,7 +446,7 @@ void JobFolding::apply_claim() {
   job_.reason.clear();
 }
 
-// What came before has gaps: nothing of it counts but that it was there.
+// A restored fact replaces the state that earlier facts give, because those facts have gaps. Only their number counts.
 std::optional<FactProblem> JobFolding::restore() {
   if (auto wrong = check_fields()) return wrong;
   const auto state = parse_job_state(text(fact_, "s"));
@@ -474,7 +475,7 @@ std::optional<FactProblem> JobFolding::restore() {
 
 void JobFolding::apply_end() {
   job_.reason.clear();
-  job_.message.clear();  // its message has counted this end; another life is none of it
+  job_.message.clear();  // the message has counted this end; a later life does not belong to it
   job_.for_good = kind_ == FactKind::completed || kind_ == FactKind::cancelled;
   job_.digest = text(fact_, "g");
   if (kind_ == FactKind::completed) job_.status = JobStatus::finished;

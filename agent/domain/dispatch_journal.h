@@ -1,9 +1,9 @@
-// The dispatch journal, read. Each queue has one: a stream of facts (mycojobs/store.h: Fact), every fact written in the
-// same atomic step as the change that it tells of. What the facts of one job say together is a FoldedJob: claims,
-// records and indexes are compared with it (inspect/verify.h) and made again from it (inspect/rebuild.h).
+// Reader of the dispatch journal. Each queue has a journal: a stream of facts (Fact in mycojobs/store.h). A fact is
+// written in the same atomic step as the change that it describes. fold() combines the facts of one job into a
+// FoldedJob. inspect/verify.h compares claims, records and indexes with it, and inspect/rebuild.h restores them from
+// it.
 //
-// Pure. Whatever stands in a journal can be read: a fact that does not fit is a problem, which has a name, and changes
-// nothing.
+// Pure. Any content of a journal can be read: an invalid fact is reported as a problem, and does not change the state.
 #pragma once
 
 #include <array>
@@ -20,22 +20,22 @@
 
 namespace mycojobs {
 
-// The life of a job, as its facts tell it. The states are those of ClaimView::state.
+// The states of a job and the facts that change them. The states are those of ClaimView::state.
 //
 //   (none) --scheduled--> queued, or delayed until its run_at_ms
-//   (none)                         another client pushed it: what happens to it first is its first fact
+//   (none)                         pushed by another client: its first fact is the first change that this system makes
 //   (none), queued --claimed--> live --completed, failed, cancelled, dead_lettered--> ended
 //                               live --heartbeat--> live
 //                               live --released, expired--> queued    same attempt
 //                               live --retry--> delayed               the next attempt
 //   (none), queued --parked--> waiting | prerequisites | held | delayed --queued--> queued
-//   (none) --planned--> planned --queued--> queued                a flow's: the flow says when
+//   (none) --planned--> planned --queued--> queued                a job of a flow, when the flow dispatches it
 //                       planned --completed--> ended              a node that its flow runs itself, or the answer to
-//                                                                 the message that took it elsewhere
+//                                                                 the message that sent the job to another supervisor
 //   any but ended  --failed (by the system; not while live), cancelled, dead_lettered--> ended
-//   ended --requeued--> queued     another life, as the next attempt; never after completed or cancelled
-//   ended --replanned--> planned   the same for its flow, after cancelled too
-//   any --restored--> any          a rebuild: facts were lost, and the claim says from here on what is so
+//   ended --requeued--> queued     a new life, as the next attempt; never after completed or cancelled
+//   ended --replanned--> planned   the same for a job of a flow; also after cancelled
+//   any --restored--> any          a rebuild: facts were lost, and the state is taken from the claim
 enum class FactKind {
   scheduled,
   parked,
@@ -64,7 +64,7 @@ bool is_terminal(FactKind);
 
 struct FactField {
   enum Shape { text, number, optional_text, optional_number };
-  std::string_view name;  // empty: none
+  std::string_view name;  // empty: unused row
   Shape shape = text;
 };
 struct FactShape {
@@ -76,48 +76,49 @@ std::span<const FactShape> fact_shapes();  // in the order of FactKind
 
 struct FoldedJob {
   JobState state = JobState::none;
-  JobStatus status = JobStatus::dispatched;  // what the record says then, and the word beside it
+  JobStatus status = JobStatus::dispatched;  // status of the record in this state; `detail` is its detail
   std::string detail;
   std::string claim_id, token_hash, instance;  // of the latest claim; empty if the system ended the job
-  std::string reason;                          // how it got back to its queue: released, expired, retry, requeued
-  std::string digest;                          // of the end that its owner reported
-  std::string message;                         // that brought it
-  std::string flow;                            // that it is of: "<context> <id>"
+  std::string reason;                          // why it was put back into its queue: released, expired, retry, requeued
+  std::string digest;                          // digest of the end that its owner reported
+  std::string message;                         // the message that submitted it
+  std::string flow;                            // the flow that it belongs to: "<context> <id>"
   std::uint64_t epoch = 0, lease_ms = 0;       // of the latest claim
   std::uint64_t due_ms = 0;                    // while delayed
-  std::uint64_t since_ms = 0;                  // when it came into its state
-  std::uint32_t attempt = 0, deliveries = 0;   // attempt: the one under way, or the next one after a retry
+  std::uint64_t since_ms = 0;                  // when it entered its state
+  // attempt: the current one, or the next one after a retry.
+  std::uint32_t attempt = 0, deliveries = 0;
   Id runner = 0;
-  bool for_good = false;                 // completed or cancelled: nothing reopens it
-  std::uint32_t terminals = 0;           // terminal facts, those that do not fit included
-  std::uint32_t lives = 1;               // 1, and one more for each requeued and replanned
-  std::vector<std::uint64_t> revisions;  // of all facts that were read, rising
+  bool for_good = false;                 // completed or cancelled: cannot be reopened
+  std::uint32_t terminals = 0;           // number of terminal facts, including invalid ones
+  std::uint32_t lives = 1;               // 1, plus 1 for each requeued and replanned
+  std::vector<std::uint64_t> revisions;  // of all facts that were read, ascending
 };
 
-// A fact that does not fit. rule: one of the names below.
+// An invalid fact. rule: one of the names below.
 struct FactProblem {
   std::string_view rule;
   std::string text;  // names the revision
 };
-inline constexpr std::string_view kFactKind = "fact-kind";          // a kind that nobody knows
+inline constexpr std::string_view kFactKind = "fact-kind";          // unknown kind
 inline constexpr std::string_view kFactField = "fact-field";        // a field is missing or malformed
-inline constexpr std::string_view kFactRevision = "fact-revision";  // revisions do not rise
-inline constexpr std::string_view kFactOrder = "fact-order";        // not possible in the state that the job was in
-inline constexpr std::string_view kFactClaim = "fact-claim";        // by a claim that is not the latest, or is none
-inline constexpr std::string_view kFactEpoch = "fact-epoch";        // epochs of claims do not grow
-inline constexpr std::string_view kFactCount = "fact-count";        // attempt or deliveries do not follow
-inline constexpr std::string_view kAfterEnd = "fact-after-end";     // no end itself, and the job had ended
-inline constexpr std::string_view kSecondEnd = "second-end";        // a second end in one life
+inline constexpr std::string_view kFactRevision = "fact-revision";  // revisions do not increase
+inline constexpr std::string_view kFactOrder = "fact-order";        // not possible in the current state of the job
+inline constexpr std::string_view kFactClaim = "fact-claim";        // not by the latest claim, or by no claim
+inline constexpr std::string_view kFactEpoch = "fact-epoch";        // epochs of claims do not increase
+inline constexpr std::string_view kFactCount = "fact-count";  // attempt or deliveries do not follow the previous values
+inline constexpr std::string_view kAfterEnd = "fact-after-end";  // not a terminal fact, after the end of the job
+inline constexpr std::string_view kSecondEnd = "second-end";     // a second end in one life
 
-// Takes the next fact of a job in. Facts of one job of one journal, by their revisions.
+// Applies the next fact of a job. The facts of a job must be from one journal, in the order of their revisions.
 std::optional<FactProblem> fold(FoldedJob&, const Fact&);
 
-// Which event of the drawn state machine of a job (transitions.h) a fact is, given where the job was; nothing: none,
-// the status stays as it is. Every fact that fits is an event that advance() allows.
+// Returns the event of the job state machine (transitions.h) that a fact represents, given the states before and after.
+// Returns no value if the status does not change. For each valid fact, advance() allows the event.
 std::optional<JobEvent> event_of(FactKind, JobState from, JobState to);
-JobStatus status_of(JobState, JobStatus ended);  // ended: what it is once ended
+JobStatus status_of(JobState, JobStatus ended);  // ended: the status if the state is `ended`
 
-// The claim that these facts imply, for a comparison or a Repair.
+// Returns the claim that these facts imply, for a comparison or a Repair.
 ClaimView claim_of(const FoldedJob&, const std::string& queue);
 
 }  // namespace mycojobs

@@ -1,4 +1,5 @@
-// The words of an enum, in the order of its values: what a message about a wrong word lists. And of an error's code.
+// The words of enums and error codes. words() returns them in the order of the enum's values; messages about an unknown
+// word list them.
 #pragma once
 
 #include <span>

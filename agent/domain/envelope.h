@@ -1,14 +1,14 @@
-// What one supervisor sends another, signed by the coordinator that sends it. Pure; any thread.
+// Envelopes: data that one supervisor sends to another, signed by the sending coordinator. Pure and thread-safe.
 //
-//   kind     body                                                    who may send it
-//   message  {message: a signed message}                             anybody: the actor's signature counts
+//   kind     body                                                    permitted sender
+//   message  {message: a signed message}                             any supervisor: the signature of the actor counts
 //   answer   {of, status, error?, jobs, flow?}                       the supervisor that the message was sent to
-//   logs     {of, job, lines}                                        the same
+//   logs     {of, job, lines}                                        as answer
 //   cancel   {of}                                                    the supervisor that has sent the message
 //   file     {of, by?, sha256, bytes, offset, data}                  with `by`, the actor's key: the supervisor that
-//                                                                    sends the message; else as answer
+//                                                                    sends the message; otherwise as answer
 //
-// `of` names a message as its sender does: {caller, id, content}, content as content_hash() (signatures.h).
+// `of` names a message as its sender does: {caller, id, content}, where content is content_hash() (signatures.h).
 #pragma once
 
 #include <cstdint>
@@ -27,19 +27,20 @@ std::string_view word(EnvelopeKind);
 
 struct Envelope {
   EnvelopeKind kind = EnvelopeKind::message;
-  Id context = 0;            // that it is for
-  std::uint64_t sent_s = 0;  // Unix time
-  std::string signer;        // public key of the coordinator that has sealed it
+  Id context = 0;            // context of the recipient
+  std::uint64_t sent_s = 0;  // Unix time in seconds
+  std::string signer;        // public key of the coordinator that sealed the envelope
 };
 
-// As it travels: with algorithm, signer and signature.
+// Returns the envelope in its transmitted form, with algorithm, signer and signature.
 Result<nlohmann::json> seal(const Envelope&, const nlohmann::json& body, const SigningKey&);
-// Its form alone; its `body` is an object then. Error invalid: names the field.
+// Checks the form only. `body` is then an object. Error invalid: names the field.
 Result<Envelope> read_envelope(const nlohmann::json& sealed);
-// Error denied: another key than against.pubkey, another content, sent_s further than the window from the clock here.
+// Error denied: the key is not against.pubkey, the signature does not match the content, or sent_s is outside of the
+// window around the local clock.
 Result<void> check_seal(const nlohmann::json& sealed, const SignatureCheck& against);
 
-// Which message an answer, lines or a request to cancel are of, as its sender names it.
+// Identifies the message that an answer, log lines or a cancel request refer to, as the sender of the message names it.
 struct MessageName {
   Id caller = 0, id = 0;
   std::string content;  // content_hash()

@@ -1,6 +1,6 @@
-// One table of fields per record: the name on the wire and the member that holds it. visit(record, see) calls
-// see(name, member) or see(name, member, Style) for each, in the order in which they are written. Only codec.cpp needs
-// it.
+// One table of fields per record, with the name in the stored form and the member. visit(record, see) calls see(name,
+// member) or see(name, member, Style) for each field, in the order in which fields are written. Only codec.cpp includes
+// this file.
 #pragma once
 
 #include <array>
@@ -14,8 +14,8 @@ namespace mycojobs {
 
 enum class Style {
   plain,
-  json_object,  // text in the record and in the hash, an object of its own in JSON
-  json_any,     // the same, an object or a list
+  json_object,  // text in the record and in the hash, an object in JSON
+  json_any,     // as json_object, but an object or a list
 };
 
 template <class R, class Record>
@@ -105,11 +105,12 @@ void visit(R& r, See see) {
   see("seen_ms", r.seen_ms), see("actor_id", r.actor_id);
 }
 
-// A log line is a line of a stream: its readers want every field in each.
+// A log line is written with all fields, including empty ones, because readers of a stream expect every field in each
+// line.
 template <class R>
 inline constexpr bool kAllFields = std::is_same_v<R, Log>;
 
-// Other names that requests may use, and what they stand for.
+// Alternative field names that requests may use, with the real names.
 template <class R>
 inline constexpr std::array<std::pair<std::string_view, std::string_view>, 0> kAliases{};
 template <>

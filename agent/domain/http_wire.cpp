@@ -44,15 +44,16 @@ void append(std::string& text, const Buffers& buffers) {
 class HttpRequestParser::Parser final : public http::basic_parser<true> {
  public:
   explicit Parser(bool trailers) : trailers_(trailers) {
-    // Limits are ours. The library's would count a head only as far as it is given at one time, hold for callers that
-    // have not been admitted yet, and in 1.74 "none" refuses every Content-Length.
+    // The library's limits are off; this file enforces its own. The library would count only the head bytes of one
+    // call, its limits would apply before a caller is admitted, and in version 1.74 "none" rejects every
+    // Content-Length.
     header_limit(UINT32_MAX);
     body_limit(UINT64_MAX);
     eager(true);
   }
-  // How many of the bytes it has used.
+  // Returns the number of bytes that were used.
   Result<std::size_t> read(std::string_view bytes, Body* body) {
-    // The library asserts that it is never given less than this for a second time.
+    // The library asserts that a second call never has fewer bytes than this.
     if (in_last_chunk_ && bytes.size() < kLastChunk.size()) return 0;
     body_ = body;
     error_code code;
@@ -64,7 +65,8 @@ class HttpRequestParser::Parser final : public http::basic_parser<true> {
                                      code.message());
     if (is_header_done() && !is_done() && bytes.size() - used > kMostOverhead)
       return fail(Code::too_large, "the chunk extensions or trailers are too long");
-    // The line of a chunk with bytes is used. Behind one, the line end of its bytes stands first: that is enough.
+    // A complete line that remains is the line of the last chunk, because the library consumes the line of a chunk with
+    // data. After a chunk with data, the rest begins with the line end of that data, so its length suffices.
     in_last_chunk_ = !has_chunks_ && bytes.substr(used).find("\r\n") != bytes.npos;
     return used;
   }
@@ -145,7 +147,7 @@ const HttpFields& HttpRequestParser::fields() const { return parser_->fields; }
 bool HttpRequestParser::is_http_1_1() const { return parser_->http_1_1; }
 bool HttpRequestParser::keeps_alive() const { return parser_->keep_alive(); }
 
-// The library is given whole heads: whatever way the bytes come in, it reads the same.
+// The library receives only complete heads, so the result does not depend on how the bytes arrive.
 Result<std::size_t> HttpRequestParser::take_head(std::string_view bytes) {
   std::size_t length = 0;
   for (; length == 0 && looked_ < bytes.size(); ++looked_) {
@@ -182,7 +184,7 @@ std::string to_text(const HttpAnswerHead& answer) {
   if (answer.framing == HttpFraming::chunked) head.chunked(true);
   if (answer.framing == HttpFraming::counted && answer.status != 204) head.content_length(answer.length);
   std::string text;
-  error_code code;  // nothing that this serializer does fails
+  error_code code;  // cannot fail with this serializer
   http::response_serializer<http::empty_body> writer(head);
   writer.split(true);
   writer.next(code, [&](error_code&, const auto& buffers) { append(text, buffers); });

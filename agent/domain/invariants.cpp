@@ -102,7 +102,7 @@ nlohmann::json to_json(const Finding& finding) {
 Finding finding(std::string_view rule, std::string subject, const std::string& text) {
   const auto rules = verify_rules();
   const auto row = std::find_if(rules.begin(), rules.end(), [&](const VerifyRule& each) { return each.name == rule; });
-  // What stands in a store may come from anybody: one line of a terminal.
+  // The store may contain text by any client, so the text is reduced to one printable line.
   return {row == rules.end() || row->violation, std::string(rule), std::move(subject), ascii(text, text.size())};
 }
 
@@ -111,7 +111,7 @@ namespace {
 using JobFixKind = JobFix::Kind;
 using JobPlace = JobFix::Place;
 
-constexpr std::uint64_t kRecoveryMs = 1000;  // within a lease and this, whoever watches has recovered it
+constexpr std::uint64_t kRecoveryMs = 1000;  // time after the end of a lease within which an agent recovers the job
 constexpr std::string_view kKept = "; its claim is kept as it is";
 
 JobFix enter(JobPlace place, std::uint64_t score = 0) { return {JobFixKind::enter, place, {}, score, {}}; }
@@ -120,7 +120,7 @@ JobFix leave(JobPlace place, std::string of = {}) { return {JobFixKind::leave, p
 JobFix with_words(JobFixKind kind, Fields words) { return {kind, JobPlace::none, {}, 0, std::move(words)}; }
 JobFix to_queue(std::string why) { return {JobFixKind::enqueue, JobPlace::none, std::move(why), 0, {}}; }
 
-// How the scripts read a priority: a whole number from -100 to 100, else none.
+// Returns the priority as the scripts read it: a whole number from -100 to 100, otherwise 0.
 std::string valid_priority(std::string_view text) {
   int value = 0;
   const auto read = std::from_chars(text.data(), text.data() + text.size(), value);
@@ -153,7 +153,7 @@ class JobJudging {
   }
   std::string_view claimed(std::string_view name) const { return field_of(job_.claim_fields, name); }
   bool has_record() const { return job_.record_type == "hash"; }
-  // The claim lacks it if another client has written the record, or deleted it there.
+  // The claim lacks the priority if another client has written the record or deleted the field.
   bool has_priority() const {
     const std::string_view own = claimed("priority");
     return (own.empty() ? valid_priority(written("priority")) : std::string(own)) != "0";
@@ -165,7 +165,7 @@ class JobJudging {
   }
   void besides(JobFix fix) { out_.besides.push_back(std::move(fix)); }
 
-  bool check_claim();  // false: there is none to judge by
+  bool check_claim();  // returns false if there is no usable claim
   Fields wanted() const;
   std::vector<JobFix> claim_from_facts() const;
   std::vector<JobFix> restored() const;
@@ -191,13 +191,13 @@ class JobJudging {
   const JobSight& sight_;
   const JobPlaces& job_;
   const ClaimView& claim_;
-  const bool trusted_;     // its facts decide
-  const ClaimView truth_;  // what they say then, else its claim
+  const bool trusted_;     // whether the facts decide
+  const ClaimView truth_;  // the state by the facts if they are trusted, otherwise the claim
   JobVerdict out_;
 };
 
-// Facts may be whole and yet not the latest: a revision that was given twice is of the claim that was given up. A list
-// that names facts of others may be a client's nonsense, or what is left of a step whose fact was lost.
+// Facts can be complete and still be outdated: if a revision was assigned twice, its fact belongs to an older claim. A
+// claim that lists facts of other jobs was either damaged by a client, or belongs to a step whose fact was lost.
 bool JobJudging::may_trust(const JobSight& sight) {
   const FoldedJob& folded = sight.history.folded;
   const ClaimView& claim = sight.places.claim;
@@ -228,7 +228,7 @@ JobVerdict JobJudging::run() {
   check_slot(*state);
   check_wait(*state);
   if (has_record() && !job_.in_jobs) {
-    // One that another client has pushed, and nobody has seen yet, needs not stand there.
+    // A job that another client pushed and that was not read yet need not be in the index.
     const JobFix fix = enter(JobPlace::jobs, moment_us());
     if (*state == JobState::none) {
       besides(fix);
@@ -245,7 +245,7 @@ JobVerdict JobJudging::run() {
   return std::move(out_);
 }
 
-// When something happened to it last, as its record knows it.
+// Returns the time of the latest change in microseconds, according to the record.
 std::uint64_t JobJudging::moment_us() const {
   return 1000 * std::max({written_number("ended_ms"), written_number("started_ms"), written_number("queued_ms"),
                           1000 * job_.updated_s, 1000 * written_number("created_at"), std::uint64_t{1}});
@@ -271,7 +271,8 @@ bool JobJudging::check_claim() {
   return true;
 }
 
-// The claim's fields as the facts have them; of a bare job's there are none. Empty: they say nothing of it.
+// Returns the fields that the claim should have according to the facts. All fields of a job without a claim are empty.
+// An empty value: the facts do not determine the field.
 Fields JobJudging::wanted() const {
   const ClaimView& says = truth_;
   std::string revisions;
@@ -287,20 +288,20 @@ Fields JobJudging::wanted() const {
           {"attempt", text(says.attempt)},
           {"deliveries", says.attempt > 0 ? number(says.deliveries) : ""},
           {"runner", text(says.runner)},
-          // Whoever ended it may be gone from the claim already.
+          // The claim may have lost the instance that ended the job.
           {"instance", live ? says.instance : ""},
           {"status", says.status},
           {"detail", says.detail},
           {"end", says.end_digest},
           {"ended_ms", text(says.ended_ms)},
-          {"message", ended ? "" : says.message},  // which has counted this end
+          {"message", ended ? "" : says.message},  // the message has counted this end
           {"flow", says.flow},
           {"reason", says.reason},
-          {"lease_ms", live && claim_.lease_ms == 0 ? text(says.lease_ms) : ""},  // its owner may have changed it
+          {"lease_ms", live && claim_.lease_ms == 0 ? text(says.lease_ms) : ""},  // the owner may have changed it
           {"revs", revisions}};
 }
 
-// What the claim says without its facts' saying anything of it.
+// Returns whether a field of the claim may be dropped although the facts do not determine it.
 bool JobJudging::may_drop(std::string_view name) const {
   static constexpr std::array<std::string_view, 5> kOfRuns{"epoch", "attempt", "deliveries", "runner", "instance"};
   if (name == "claim_id" || name == "token") return true;
@@ -309,7 +310,7 @@ bool JobJudging::may_drop(std::string_view name) const {
   return never_claimed && std::find(kOfRuns.begin(), kOfRuns.end(), name) != kOfRuns.end();
 }
 
-// All of it, where there is no claim any more.
+// Returns the fixes that restore a missing claim.
 std::vector<JobFix> JobJudging::claim_from_facts() const {
   Fields set;
   Fields drop;
@@ -328,7 +329,7 @@ std::vector<JobFix> JobJudging::claim_from_facts() const {
   return fixes;
 }
 
-// Its facts have gaps or are in disorder: a new one says what its claim says.
+// The facts have gaps or are out of order: a new fact takes the state from the claim.
 std::vector<JobFix> JobJudging::restored() const {
   if (claim_.state.empty() || !parse_job_state(claim_.state)) return {};
   JobFix fix{JobFixKind::restore};
@@ -359,11 +360,11 @@ void JobJudging::check_journal() {
   }
 }
 
-// Of the token a finding says only that it differs.
+// A finding never contains the token, only that it differs.
 void JobJudging::check_claim_facts() {
   const bool bare = truth_.state.empty();
   if (!trusted_ && !bare) {
-    if (!parse_job_state(claim_.state)) return;  // which has a finding of its own
+    if (!parse_job_state(claim_.state)) return;  // has a finding of its own
     const std::string why =
         sight_.history.has_facts() ? ", and its facts say less than it" : ", and no fact tells of it";
     return add("claim-facts", "has a claim in state " + shown(claim_.state) + why + std::string(kKept), restored());
@@ -390,7 +391,8 @@ void JobJudging::check_claim_facts() {
   add("claim-facts", "has a claim with " + differences, std::move(fixes));
 }
 
-// The list of its facts. What is not trusted gets a new list with the fact that restores it.
+// Checks the list of facts in the claim. If the facts are not trusted, the fact that restores the claim gives it a new
+// list.
 void JobJudging::check_listing() {
   std::vector<JobFix> fixes;
   const Fields should = trusted_ ? wanted() : Fields{};
@@ -414,7 +416,7 @@ void JobJudging::check_listing() {
   }
 }
 
-// The one place of its state, and no other. What a list of a queue holds: check_entries().
+// Checks that the job is in the index of its state and in no other. check_entries() checks the lists of queues.
 void JobJudging::check_places(JobState state) {
   struct Where {
     JobState state;
@@ -449,7 +451,7 @@ void JobJudging::check_places(JobState state) {
   }
 }
 
-// What puts a job where its state says.
+// Returns the fixes that add the job to the index of its state.
 std::vector<JobFix> JobJudging::place_fixes(JobState state) const {
   switch (state) {
     case JobState::delayed:
@@ -460,15 +462,15 @@ std::vector<JobFix> JobJudging::place_fixes(JobState state) const {
       return {enter(JobPlace::ended, std::max<std::uint64_t>(truth_.ended_ms, 1))};
     case JobState::held: {
       const std::string key(written("concurrency_key"));
-      if (!job_.limited) return {};  // nothing holds it: its slot is free
+      if (!job_.limited) return {};  // no key holds it: its slot is free
       return {with_words(JobFixKind::set_claim, {{"held", key}}), enter(JobPlace::held, key)};
     }
     default:
-      return {};  // of dependencies: check_dependencies()
+      return {};  // for waiting: see check_dependencies()
   }
 }
 
-// What takes it out of the place of a state.
+// Returns the fixes that remove the job from the index of a state.
 std::vector<JobFix> JobJudging::displace_fixes(JobState state) const {
   std::vector<JobFix> fixes;
   if (state == JobState::delayed) fixes.push_back(leave(JobPlace::delayed));
@@ -495,13 +497,13 @@ void JobJudging::check_queued() {
     if (entries == 0) fixes.insert(fixes.begin(), enter(JobPlace::queue, sight_.queue));
     add("entry-second", "has no priority and is prioritised in " + shown(sight_.queue), std::move(fixes));
   }
-  if (prioritised && !job_.in_priority && sight_.in_queue.value_or(0) > 0) {  // it runs, but not in its turn
+  if (prioritised && !job_.in_priority && sight_.in_queue.value_or(0) > 0) {  // the job runs, but not by its priority
     besides(enter(JobPlace::priority, sight_.queue));
     besides(leave(JobPlace::queue, sight_.queue));
   }
 }
 
-// Of a whole look alone.
+// Checks dependencies. Needs a complete inspection of the job (JobPlaces::seen).
 void JobJudging::check_dependencies() {
   const bool waits = claim_.state == word(JobState::waiting) && truth_.state == claim_.state && !job_.seen.empty();
   if (!waits || !has_record()) return;
@@ -536,7 +538,7 @@ void JobJudging::check_lease(JobState state) {
   }
   const std::vector<JobFix> whole{{JobFixKind::lease}};
   if (!job_.lease_until_ms) return add("lease-index", "is live and its lease is not among the leases", whole);
-  if (*job_.lease_until_ms != claim_.until_ms) {  // which is right nobody knows
+  if (*job_.lease_until_ms != claim_.until_ms) {  // either value may be the right one
     return add("lease-index",
                "has a lease until " + number(claim_.until_ms) + " that is indexed as " + number(*job_.lease_until_ms),
                whole);
@@ -561,7 +563,7 @@ void JobJudging::check_slot(JobState state) {
       std::move(fixes));
 }
 
-// Of a live job: the slot of the key that its record names, and no other.
+// A live job must have the slot of the key that its record names, and no other slot.
 void JobJudging::check_own_slot() {
   const std::string noted(claimed("ckey"));
   const std::string key = !has_record() ? noted : job_.limited ? std::string(written("concurrency_key")) : "";
@@ -583,7 +585,7 @@ void JobJudging::check_own_slot() {
   if (noted.empty()) besides(note);
 }
 
-// So long after it was queued, or after it was due, its first run must have begun.
+// Checks the index of jobs whose first run must start within queue_timeout_ms.
 void JobJudging::check_wait(JobState state) {
   const std::uint64_t wait = written_number("queue_timeout_ms");
   const bool never_ran = truth_.attempt <= 1 && truth_.deliveries == 0;
@@ -624,7 +626,7 @@ void JobJudging::check_entries(JobState state) {
   }
 }
 
-// Another client's job that nobody has taken yet: its record is all there is.
+// Checks a job that another client pushed and that was not claimed yet. It has only a record.
 void JobJudging::check_bare() {
   const std::string_view status = written("status");
   const bool queued = sight_.in_queue.value_or(1) > 0 || sight_.other_entries || job_.missing || job_.in_priority;
@@ -638,7 +640,7 @@ void JobJudging::check_bare() {
     if (status == "started") add("started-unclaimed", "has a record that says started, and no claim");
     return;
   }
-  // In a queue other than its script type names: whoever serves that one will take it.
+  // The job may be in another queue than that of its script type: an agent that serves that queue will claim it.
   std::vector<JobFix> fixes;
   if (status != word(JobStatus::dispatched) && !sight_.other_entries) {
     fixes.push_back(with_words(JobFixKind::set_record, {{"status", std::string(word(JobStatus::dispatched))}}));
@@ -675,7 +677,7 @@ void JobJudging::check_record(JobState state) {
   }
 }
 
-// A live job's is its owner's to write again.
+// Checks a job whose record was deleted. The owner of a live job writes the record again.
 void JobJudging::check_no_record(JobState state) {
   std::vector<JobFix> fixes;
   if (job_.in_jobs) fixes.push_back(leave(JobPlace::jobs));
@@ -686,7 +688,7 @@ void JobJudging::check_no_record(JobState state) {
   add("record-gone", "is " + std::string(word(state)) + " and its record was deleted", std::move(fixes));
 }
 
-// What plain clients read.
+// Checks status and detail, which other clients read.
 void JobJudging::check_record_words(JobState state) {
   const std::string_view status = written("status");
   const std::string_view detail = written("detail");
@@ -706,7 +708,7 @@ void JobJudging::check_record_words(JobState state) {
 }
 
 bool sends_on(const JobFix& fix) { return fix.kind == JobFixKind::enqueue || fix.kind == JobFixKind::finish; }
-// The claim first, on which the rest stands; last what says what the claim says then.
+// Order of the fixes: the claim first, because other fixes depend on it; last the fact that records the claim's state.
 int rank_of(const JobFix& fix) {
   if (fix.kind == JobFixKind::delete_claim) return 0;
   if (fix.kind == JobFixKind::set_claim || fix.kind == JobFixKind::drop_claim) return 1;
@@ -797,7 +799,7 @@ namespace {
 
 bool was_ended(const FlowSight& sight) { return flow_state_before(sight) == "ended"; }
 
-// Whether each revision from the first one on is there.
+// Returns whether all revisions in the range are present.
 bool has_all(const std::vector<RunFact>& facts, std::uint64_t from, std::uint64_t to) {
   std::uint64_t next = from;
   for (const RunFact& fact : facts) {
@@ -867,8 +869,8 @@ class FlowJudging {
   const bool creating_;
   FoldedRun run_;
   RunState& state_ = run_.state;
-  std::string should_;  // be the state of its mark
-  bool again_ = false;  // a job is to be dispatched once more
+  std::string should_;  // the state that its mark should have
+  bool again_ = false;  // a job must be dispatched again
   std::vector<FlowFinding> findings_;
 };
 
@@ -916,7 +918,7 @@ void FlowJudging::check_journal() {
     add("flow-journal", "cannot hear of its jobs: another client wrote where its events belong", std::move(fixes));
 }
 
-// With it and the facts after it the run must be in the state that all facts give.
+// The checkpoint and the facts after it must give the same state as all facts.
 void FlowJudging::check_checkpoint() {
   if (sight_.checkpoint.empty() || run_.lacks_history) return;
   const FlowPlan& plan = *sight_.plan;
@@ -944,7 +946,7 @@ void FlowJudging::check_mark() {
       {{FixKind::set_mark, FlowWhere::none, {}, std::move(words)}, enter_flow(FlowWhere::users)});
 }
 
-// Its children, and flows that gates of it wait for.
+// Checks the flow's children and the flows that its gates wait for.
 void FlowJudging::check_awaited() {
   for (const FlowWait& wait : sight_.awaited) {
     const std::string other = "flow:" + std::to_string(wait.other);
@@ -961,7 +963,7 @@ void FlowJudging::check_awaited() {
 
 void FlowJudging::check_index() {
   const FlowPlaces& places = sight_.places;
-  if (places.revision != sight_.revision) return;  // it has moved: the next look
+  if (places.revision != sight_.revision) return;  // the flow has changed since; the next inspection checks it
   std::string wrong;
   std::vector<FlowFix> fixes;
   const auto check = [&](bool good, const std::string& text, FlowFix fix) {
@@ -1003,7 +1005,7 @@ void FlowJudging::check_job(std::uint32_t i) {
   if (is_terminal(node.status)) return check_settled(where, node, job, over);
   const bool under_way = node.status == NodeStatus::dispatched || node.status == NodeStatus::running;
   if (!under_way && !planned && (run_.lacks_history || sight_.revision == 0)) {
-    // A dispatch of its node finds the job as it is: once the run gets there again.
+    // When the run reaches the node again, a dispatch of the node finds the job in its present state.
     again_ = true;
     return;
   }
@@ -1042,7 +1044,7 @@ void FlowJudging::check_due() {
       {enter_flow(FlowWhere::due)});
 }
 
-// What it is, as its mark knows it, and how far it has come.
+// Checks the identity of the flow against its mark, and its status against its journal.
 void FlowJudging::check_record() {
   Fields should = sight_.places.identity;
   should.emplace_back("context_id", std::to_string(sight_.context));

@@ -1,5 +1,5 @@
-// What a store must be like: the rules by name, a finding, which is one of them broken, and the rules of one job and of
-// one flow. Those between jobs are in inspect/verify.h.
+// The invariants of a store: the named rules, the findings (violated rules), and the checks of one job, one message and
+// one flow. Rules across jobs are in inspect/verify.h. Pure.
 #pragma once
 
 #include <cstdint>
@@ -21,9 +21,9 @@
 namespace mycojobs {
 
 struct Finding {
-  bool violation = true;  // false: a note: clients may do so, and nothing is lost by it
-  std::string rule;       // a row of verify_rules()
-  std::string subject;    // a job's key, a queue's, ...
+  bool violation = true;  // false: a note; clients may cause it, and no data is lost
+  std::string rule;       // name of a row of verify_rules()
+  std::string subject;    // key of a job, key of a queue, ...
   std::string text;       // one line
 };
 nlohmann::json to_json(const Finding&);
@@ -33,124 +33,128 @@ struct VerifyRule {
   bool violation;
   std::string_view meaning;
 };
+// Returns the table of all rules.
 std::span<const VerifyRule> verify_rules();
 
 Finding finding(std::string_view rule, std::string subject, const std::string& text);
 
-// What must be true of one job: its facts, its claim, its places and its record, compared with one another. Each rule
-// that is broken is a finding, with what would mend it: `verify` shows the findings, a rebuild has the fixes done.
+// The invariants of one job: facts, claim, indexes and record are compared with one another. Each violated rule is a
+// finding with the fixes that repair it: `verify` shows the findings, and a rebuild applies the fixes.
 //
-// Pure. The journal decides. Where it is not whole (a fact that the job's claim lists is gone, one does not fit) the
-// claim is kept, since a fact that cannot be read may have been the job's end, and the job's places are judged by it. A
-// job without facts is another client's: its record alone says where it belongs.
+// The journal decides. If the journal has gaps (a fact that the claim lists is missing, or a fact is invalid), the
+// claim is kept and the indexes are checked against it, because an unreadable fact may have been the end of the job. A
+// job without facts was pushed by another client: only its record shows where it belongs.
 
-// What the journals and the lists of queues say of one job, of which there may be a hundred thousand.
+// The entries of journals and queue lists for one job. Kept small, because there may be a hundred thousand jobs.
 struct JobHistory {
   static constexpr std::uint32_t kNoQueue = UINT32_MAX;
   FoldedJob folded;
-  std::optional<FactProblem> problem;  // the first fact that does not fit
+  std::optional<FactProblem> problem;  // the first invalid fact
   std::uint32_t problems = 0;
-  std::uint32_t queue = kNoQueue;        // whose journal tells of it
-  std::uint32_t elsewhere = kNoQueue;    // another one that does too
-  std::uint32_t entries = 0;             // how often its key stands in the list of entry_queue
-  std::uint32_t entry_queue = kNoQueue;  // the first list in which it was met
-  bool other_entries = false;            // it stands in a further list too
-  bool ended = false;                    // when it was last looked at
+  std::uint32_t queue = kNoQueue;        // the queue whose journal has its facts
+  std::uint32_t elsewhere = kNoQueue;    // another queue whose journal has facts of it
+  std::uint32_t entries = 0;             // number of its entries in the list of entry_queue
+  std::uint32_t entry_queue = kNoQueue;  // the first list that has an entry of it
+  bool other_entries = false;            // another list has an entry of it, too
+  bool ended = false;                    // as of the latest read
   bool has_facts() const { return !folded.revisions.empty(); }
 };
 
-// How a job's facts and the list of them in its claim differ.
+// Differences between the facts of a job and the list of fact revisions in its claim.
 struct Listing {
-  std::vector<std::uint64_t> missing;   // listed, and gone from the journal
-  std::vector<std::uint64_t> foreign;   // listed, and a fact of another job: the list is wrong, not the journal
-  std::vector<std::uint64_t> unlisted;  // in the journal, and not listed
+  std::vector<std::uint64_t> missing;   // listed, but not in the journal
+  std::vector<std::uint64_t> foreign;   // listed, but a fact of another job: the list is wrong, not the journal
+  std::vector<std::uint64_t> unlisted;  // in the journal, but not listed
 };
 
+// All data about one job, as read at one time.
 struct JobSight {
   const JobPlaces& places;
-  const JobHistory& history;  // of the same moment
+  const JobHistory& history;  // read at the same time as `places`
   const Listing& listing;
-  std::string queue;                      // whose journal tells of it
-  std::optional<std::uint32_t> in_queue;  // entries of it in its queue's list; nothing: not looked at
-  bool other_entries = false;             // it stands in the list of another queue
+  std::string queue;                      // the queue whose journal has its facts
+  std::optional<std::uint32_t> in_queue;  // number of its entries in the list of its queue; no value: not counted
+  bool other_entries = false;             // the list of another queue has an entry of it
 };
 
 struct JobFinding : Finding {
-  std::vector<JobFix> fixes;  // none: nothing that we may do mends it
+  std::vector<JobFix> fixes;  // empty: no automatic repair
 };
 struct JobVerdict {
   std::vector<JobFinding> findings;  // the cause first
-  std::vector<JobFix> besides;       // what is made good in passing: nobody is the worse for it as it is
+  std::vector<JobFix> besides;       // repairs without a finding, because the present state causes no harm
 };
-// By the job's facts if they can be trusted, else by its claim. Of held jobs it says `held-free` whenever their key has
-// a free slot: while another job is on its way to that slot, nothing is wrong (JobGroups in inspect/verify.h).
+// Checks a job against its facts if they can be trusted, otherwise against its claim. For a held job, reports
+// `held-free` whenever its concurrency key has a free slot; this is not an error while another job is about to use the
+// slot (JobGroups in inspect/verify.h).
 JobVerdict judge(const JobSight&);
 
-// What one step can do of a verdict. What sends a job on (to its queue, to its end) makes its places anew: that goes
-// alone with what makes its claim right. Whoever has done it looks again.
+// The fixes of a verdict that one step can apply. A fix that moves the job to its queue or to its end rebuilds its
+// index entries; such a fix is combined only with fixes of the claim. The caller reads the job again after the step.
 struct JobMending {
   std::vector<const JobFinding*> of;
   std::vector<JobFix> fixes;
 };
 JobMending mending_of(const JobVerdict&);
 
-// The concurrency key of which it has a slot, or waits for one: of a live job the one that its claim names; of a held
-// one that which holds it, whatever its record says by now; of any other its record's. Empty: of none.
+// Returns the concurrency key whose slot the job uses or waits for, or an empty text. For a live job, the claim names
+// the key. For a held job, the index that holds it names the key, whatever its record has by now. For any other job,
+// the record names it.
 std::string slot_key(const JobPlaces&);
-bool has_ended(const JobPlaces&);  // a bare job as its record says
+bool has_ended(const JobPlaces&);  // a job without a claim: by the status in its record
 
-// What must be true of one message: what its mark says is to be done of it stands where somebody will see it. Pure.
+// The invariants of one message: pending work that its mark names must be in an index that a coordinator reads.
 struct MessageFinding : Finding {
-  std::string kind;  // what is to be put into mj:outbox ("inbox": into mj:inbox), and mends it
+  std::string kind;  // the entry to add to mj:outbox ("inbox": to mj:inbox), which repairs the finding
 };
 std::vector<MessageFinding> judge(const MessagePlaces&);
 
-// What must be true of one flow: its journal, its mark, its indexes, its checkpoint, its record and the jobs of its
-// nodes, compared with one another. Each rule that is broken is a finding, with what would mend it: `verify` shows the
-// findings, a rebuild has the fixes done.
-//
-// Pure. The journal decides; what it holds is folded here.
+// The invariants of one flow: its journal, mark, indexes, checkpoint, record and the jobs of its nodes are compared
+// with one another. Each violated rule is a finding with the fixes that repair it: `verify` shows the findings, and a
+// rebuild applies the fixes. The journal decides; its facts are folded by judge().
 
 struct FlowSight {
   Id context = 0, flow = 0;
   FlowPlaces places;
-  std::optional<Fields> record;  // as it stands; nothing: there is none
+  std::optional<Fields> record;  // no value: there is no record
   std::vector<RunFact> facts;
-  std::vector<std::string> anomalies;  // of reading them
-  std::uint64_t revision = 0;          // up to which they were read
-  // Of one that is whole; none of this while it is being created.
+  std::vector<std::string> anomalies;  // invalid entries found while the facts were read
+  std::uint64_t revision = 0;          // the revision up to which facts were read
+  // Set only for a complete flow, not while it is being created.
   std::optional<FlowPlan> plan;
-  std::string checkpoint;  // empty: there is none
+  std::string checkpoint;  // empty: there is no checkpoint
   std::uint64_t checkpoint_at = 0;
-  bool checkpoint_moved = false;  // while it was read: it has no finding
+  // The checkpoint changed while it was read, so it has no finding.
+  bool checkpoint_moved = false;
   std::vector<FlowJobView> jobs;  // in the order of the nodes
-  std::vector<FlowWait> awaited;  // flows that its run waits for
-  std::set<Id> children;          // of these, those that its own nodes started
-  std::set<std::string> heard;    // jobs and flows whose ends wait in its events, read after both
-  bool all_events = true;         // there are no more
-  // Of a flow without a mark: the mark that its record, its journal and the other keys that name it give; else empty.
+  std::vector<FlowWait> awaited;  // flows that the run waits for
+  std::set<Id> children;          // those of `awaited` that nodes of this flow started
+  // Jobs and flows whose end is in its unprocessed events, read after `jobs` and `awaited`.
+  std::set<std::string> heard;
+  bool all_events = true;  // all unprocessed events were read
+  // For a flow without a mark: the mark that follows from its record, its journal and other keys that name the flow.
   Fields lost_mark;
 };
 
-// The state of a run. Facts that are gone up to the revision of the checkpoint count as the checkpoint has them.
+// The state of a run. If facts up to the revision of the checkpoint are missing, the checkpoint replaces them.
 struct FoldedRun {
   RunState state;
-  bool lacks_history = false;  // facts are gone, and the checkpoint stands for them
-  bool is_lost = false;        // facts are gone, and nothing stands for them
+  bool lacks_history = false;  // facts are missing, and the checkpoint replaces them
+  bool is_lost = false;        // facts are missing, and there is no replacement
 };
 FoldedRun fold_run(const FlowSight&);
-// The state of its mark; without one, what the record says, which clients may write.
+// Returns the state in the flow's mark, or, without a mark, the state in its record, which any client may have written.
 std::string flow_state_before(const FlowSight&);
 
 struct FlowFinding : Finding {
-  std::vector<FlowFix> fixes;  // none: nothing that we may do mends it
+  std::vector<FlowFix> fixes;  // empty: no automatic repair
 };
-// A mark there is; see inspect/flow_verify.cpp for flows that cannot be judged.
+// REQUIRES: the flow is complete or being created. See inspect/flow_verify.cpp for flows that cannot be checked.
 std::vector<FlowFinding> judge(const FlowSight&);
 
-// "flow-job: flow:7 has ...": of what cannot be judged, too.
+// Returns a finding with the text "flow-job: flow:7 has ...". Also used for flows that cannot be checked.
 FlowFinding flow_finding(std::string_view rule, Id flow, const std::string& text, std::vector<FlowFix> fixes = {});
-// "" or " (and 3 more)".
+// Returns "" for at most one, otherwise " (and 3 more)" for 4.
 std::string and_more(std::size_t count);
 
 }  // namespace mycojobs

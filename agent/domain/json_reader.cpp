@@ -105,7 +105,7 @@ class JsonReader {
     return true;
   }
 
-  // The text as a whole is UTF-8: read_json_text() has looked.
+  // REQUIRES: the whole text is UTF-8, which read_json_text() has checked.
   bool string(std::string& out) {
     if (!take('"')) return false;
     for (;;) {
@@ -118,7 +118,8 @@ class JsonReader {
   }
 
   bool escape(char c, std::string& out) {
-    static constexpr std::string_view kLetters = "\"\"\\\\//b\bf\fn\nr\rt\t";  // a letter, and what it means
+    // Pairs of an escape letter and its meaning.
+    static constexpr std::string_view kLetters = "\"\"\\\\//b\bf\fn\nr\rt\t";
     if (c == 'u') return character(out);
     for (std::size_t i = 0; i < kLetters.size(); i += 2) {
       if (kLetters[i] != c) continue;
@@ -183,7 +184,7 @@ class JsonReader {
 
   const char* at_;
   const char* const end_;
-  std::size_t levels_;  // that may still be opened
+  std::size_t levels_;  // number of levels that may still be opened
 };
 
 }  // namespace

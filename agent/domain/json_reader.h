@@ -1,4 +1,4 @@
-// The way of parse_json() (codec.h) that well-made JSON takes: one pass, into the same tree as the library's.
+// Fast path of parse_json() (codec.h) for valid JSON: one pass that builds the same tree as the library. Thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -7,9 +7,9 @@
 
 namespace mycojobs {
 
-// False: the text is no JSON, or nests deeper than max_depth, or has a key twice in one object, or something that this
-// reader leaves to the library (a byte order mark, a whole number beyond 64 bits, a number out of range). `out` then
-// holds anything.
+// Returns false if the text is not JSON, nests deeper than max_depth, has a duplicate key in an object, or has
+// something that this reader leaves to the library (a byte order mark, a whole number beyond 64 bits, a number out of
+// range). `out` is then unspecified.
 bool read_json_text(std::string_view text, std::size_t max_depth, nlohmann::json& out);
 
 }  // namespace mycojobs

@@ -11,7 +11,7 @@ namespace {
 bool is_plain(unsigned char c) { return c >= ' ' && c != '"' && c != '\\'; }
 
 void append_escaped(std::string& out, unsigned char c) {
-  static constexpr std::string_view kShort = "\"\"\\\\\bb\ff\nn\rr\tt";  // a character, and its letter
+  static constexpr std::string_view kShort = "\"\"\\\\\bb\ff\nn\rr\tt";  // pairs of a character and its escape letter
   for (std::size_t i = 0; i < kShort.size(); i += 2) {
     if (static_cast<unsigned char>(kShort[i]) == c) return void((out += '\\') += kShort[i + 1]);
   }
@@ -22,7 +22,7 @@ void append_escaped(std::string& out, unsigned char c) {
 }  // namespace
 
 void append_json(std::string& out, std::string_view text) {
-  if (!is_utf8(text)) {  // how many characters stand in for what is none is the library's to say
+  if (!is_utf8(text)) {  // the library decides how many U+FFFD replace the invalid bytes
     out += dump_json(nlohmann::json(text));
     return;
   }

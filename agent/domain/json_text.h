@@ -1,5 +1,5 @@
-// JSON written straight into a text, without a tree of values: byte for byte what dump_json() makes of the same ones,
-// if the members of each object come in the order of their names.
+// Writes JSON directly into a text, without a tree of values. The result is byte for byte that of dump_json(), if the
+// members of each object are added in the order of their names.
 #pragma once
 
 #include <charconv>
@@ -13,7 +13,7 @@
 
 namespace mycojobs {
 
-// In quotes. What is not UTF-8 becomes U+FFFD.
+// Appends the text in quotes. Bytes that are not UTF-8 become U+FFFD.
 void append_json(std::string& out, std::string_view text);
 void append_json(std::string& out, const TextMap&);
 template <std::integral T>
@@ -38,7 +38,7 @@ void append_json(std::string& out, const std::vector<T>& list) {
 class JsonObject {
  public:
   explicit JsonObject(std::string& out) : out_(out) { out_ += '{'; }
-  // A member whose value the caller appends to what this returns.
+  // Begins a member. The caller appends the value to the returned text.
   std::string& member(std::string_view name) {
     if (any_) out_ += ',';
     any_ = true;

@@ -1,5 +1,5 @@
-// Leases as this host sees them. The store's clock may jump, so that it says that one has run out is not enough to take
-// a job from whoever holds it.
+// Leases as observed by this host. The store's clock may jump, so an expired lease by that clock alone does not allow
+// another agent to take the job over.
 #pragma once
 
 #include <cstdint>
@@ -13,19 +13,20 @@ namespace mycojobs {
 
 class LeaseWatch {
  public:
-  // Of all leases that the store has: those that have been seen without renewal for as long as each is, and for
-  // `least_ms`. Asked and answered: when, on CLOCK_BOOTTIME in ms; much lies between them if the process stood still.
+  // Returns the leases among `all` (all leases of the store) that this host has observed without a renewal for their
+  // whole length and for at least `least_ms`. asked, answered: start and end of the query on CLOCK_BOOTTIME in ms; they
+  // are far apart if the process was suspended.
   std::vector<Lease> unrenewed(const std::vector<Lease>& all, std::uint64_t asked, std::uint64_t answered,
                                std::uint64_t least_ms);
-  // The store was away, and nobody could renew: nothing that was seen before counts.
+  // Clears all observations. Must be called when the store was unreachable, because no owner could renew a lease.
   void blind() { seen_.clear(); }
 
  private:
   struct Seen {
-    std::uint64_t until_ms = 0;  // as the store has it
+    std::uint64_t until_ms = 0;  // as stored
     std::uint64_t since_boot_ms = 0;
   };
-  std::map<std::string, Seen> seen_;  // by job
+  std::map<std::string, Seen> seen_;  // by job key
 };
 
 }  // namespace mycojobs

@@ -21,7 +21,7 @@ std::vector<std::string_view> lines_of(std::string_view text) {
 
 using Lines = std::vector<std::string_view>;
 
-// What differs, from the lengths of the longest common subsequences of all ends.
+// Appends the differences. longest[i, j]: length of the longest common subsequence of a from i on and b from j on.
 void differ(const Lines& a, const Lines& b, std::vector<DiffLine>& out) {
   std::vector<std::uint32_t> longest;
   const std::size_t width = b.size() + 1;

@@ -1,4 +1,4 @@
-// Two texts, line by line: what stays, what goes, what comes. Pure; any thread.
+// Line-by-line difference of two texts. Pure and thread-safe.
 #pragma once
 
 #include <string>
@@ -8,16 +8,16 @@
 namespace mycojobs {
 
 struct DiffLine {
-  char sign = ' ';        // ' ' both have it, '-' only the first, '+' only the second
-  std::string_view text;  // without its line end; of the text that was given
+  char sign = ' ';        // ' ': in both texts, '-': only in the first, '+': only in the second
+  std::string_view text;  // without the line end; a view of the given text
   bool operator==(const DiffLine&) const = default;
 };
-// The fewest lines that differ; of very long texts (more than 4 million pairs of lines) all between their common
-// beginning and their common end.
+// Returns the smallest difference. For very long texts (more than 4 million pairs of lines), all lines between the
+// common beginning and the common end count as different.
 std::vector<DiffLine> line_diff(std::string_view before, std::string_view after);
 
-// The lines that differ, each behind its sign and a blank, with so many lines around them; "..." where some are left
-// out. Empty: the texts have the same lines.
+// Formats the differing lines, each with its sign and a blank in front, and `around` lines of context. "..." replaces
+// omitted lines. Returns an empty text if the texts have the same lines.
 std::string show_diff(const std::vector<DiffLine>&, std::size_t around = 2);
 
 }  // namespace mycojobs

@@ -1,5 +1,5 @@
-// Where a node of the Mycelium overlay is: by its public key, or by an address in 400::/7 that the node derives from
-// it. Pure; any thread.
+// Addresses of nodes of the Mycelium overlay: the public key of a node, or an address in 400::/7 that the node derives
+// from it. Pure and thread-safe.
 #pragma once
 
 #include <optional>
@@ -11,12 +11,12 @@
 namespace mycojobs {
 
 struct MyceliumAddress {
-  std::string key;              // 64 characters of lower-case hex; empty: by `ip`
+  std::string key;              // 64 characters of lower-case hex; empty if `ip` is set
   std::optional<IpAddress> ip;  // in 400::/7
   bool operator==(const MyceliumAddress&) const = default;
 };
 
-// "<64 hex>", "4ab::1", and both with "mycelium://" in front. Nothing: it is no such address.
+// Parses "<64 hex>" or "4ab::1", each with or without "mycelium://" in front. Returns no value for any other text.
 std::optional<MyceliumAddress> parse_mycelium(std::string_view text);
 
 }  // namespace mycojobs

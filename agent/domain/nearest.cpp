@@ -12,7 +12,7 @@ constexpr std::size_t kMostSlips = 3;
 
 char low(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
 
-// Slips between a and b (optimal string alignment), or more than `most` if there are more than that.
+// Returns the edit distance between a and b (optimal string alignment), or a value above `most` if it exceeds `most`.
 std::size_t slips(std::string_view a, std::string_view b, std::size_t most) {
   using Row = std::array<std::size_t, kMaxLength + 1>;
   Row before{};

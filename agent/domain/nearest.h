@@ -1,4 +1,4 @@
-// What somebody may have meant who wrote a name that is not there.
+// Suggestions for misspelled names.
 #pragma once
 
 #include <span>
@@ -7,10 +7,11 @@
 
 namespace mycojobs {
 
-// The candidate with the fewest slips between it and the name (a letter more, less, other, or two swapped; capitals do
-// not count), the first of equals; empty: none is near. At most a slip for each three letters, and three.
+// Returns the candidate with the smallest edit distance (insertion, deletion, substitution or transposition of a
+// letter; case is ignored), the first among equals, or an empty text. The distance is at most 3, and at most one per
+// three letters.
 std::string_view nearest(std::string_view name, std::span<const std::string_view> candidates);
-// "; did you mean \"needs\"?", or nothing.
+// Returns "; did you mean \"needs\"?", or an empty text.
 std::string did_you_mean(std::string_view name, std::span<const std::string_view> candidates);
 
 }  // namespace mycojobs

@@ -19,7 +19,7 @@ tl::unexpected<Error> refuse_url(std::string_view url, const std::string& why) {
 }
 
 bool is_dots(std::string_view segment) {
-  segment = segment.substr(0, segment.find(';'));  // some servers take the rest for parameters
+  segment = segment.substr(0, segment.find(';'));  // some servers treat the rest as parameters
   std::string plain;
   for (std::size_t i = 0; i < segment.size(); ++i) {
     const bool escaped = segment.substr(i, 3) == "%2e" || segment.substr(i, 3) == "%2E";
@@ -29,7 +29,7 @@ bool is_dots(std::string_view segment) {
   return plain == "." || plain == "..";
 }
 
-// What a server may take for a '/' or for the end.
+// Returns whether the path has an escape that a server may treat as '/' or as the end of the path.
 bool hides_parts(std::string_view path) {
   path = path.substr(0, path.find('?'));
   for (const std::string_view each : {"%2f", "%2F", "%5c", "%5C", "%00"}) {
@@ -38,11 +38,11 @@ bool hides_parts(std::string_view path) {
   return false;
 }
 
-// A server may take "/a/../b" for "/b", which an entry "/a/" does not mean.
+// A server may treat "/a/../b" as "/b", which an entry "/a/" does not allow.
 bool has_dots(std::string_view path) {
   path = path.substr(0, path.find('?'));
   while (!path.empty()) {
-    path.remove_prefix(1);  // its '/'
+    path.remove_prefix(1);  // removes the '/'
     const std::size_t end = std::min(path.find('/'), path.size());
     if (is_dots(path.substr(0, end))) return true;
     path.remove_prefix(end);
@@ -117,9 +117,9 @@ namespace {
 using nlohmann::json;
 
 constexpr std::size_t kMaxTargets = 8, kMaxNotifyBytes = 64U << 10, kMaxTopicBytes = 64;
-constexpr std::size_t kMaxResultBytes = 16U << 10;  // the body is a variable of a job's environment, too
+constexpr std::size_t kMaxResultBytes = 16U << 10;  // the body is also an environment variable of a job
 
-// What the job of a target may say: all that does not place it among others.
+// Fields that the job of a target may have. Fields that relate it to other jobs are excluded.
 constexpr std::array<std::string_view, 11> kJobFields{
     "script", "script_type", "timeout",          "retries",         "env_vars",         "policy",
     "name",   "priority",    "queue_timeout_ms", "concurrency_key", "concurrency_limit"};
@@ -269,7 +269,7 @@ NotifyRead read_notify(const json& value, std::string_view field) {
 NotifyRead read_notify(const std::string& text, std::string_view field) {
   if (text.empty()) return {};
   if (std::string_view("[{\"").find(text[0]) == std::string_view::npos)
-    return read_notify(json(to_utf8(text)), field);  // a client wrote the address alone
+    return read_notify(json(to_utf8(text)), field);  // a client wrote a URL without JSON
   auto parsed = parse_json(text, kMaxNotifyBytes);
   if (parsed) return read_notify(*parsed, field);
   NotifyRead out;

@@ -1,12 +1,12 @@
-// Who hears of the end of a job or a flow: `notify` of its record; and that of its context, for flows and for jobs that
-// stand alone. A list of at most 8, or one alone; a text is a webhook.
+// Notifications of the end of a job or flow: `notify` of its record; and `notify` of the context, for flows and for
+// jobs outside of flows. A list of at most 8 targets, or one target; a text is a webhook.
 //
-//   {"webhook": "https://hooks.example.com/x"}     is called: HTTP POST of notice_body() (docs/notify.md)
-//   {"job": {"script_type": "python", "script": …}}  is submitted by the record's caller; MYCOJOBS_NOTICE holds it
-//   {"topic": "operators"}                           a message of type chat to this topic is written
+//   {"webhook": "https://hooks.example.com/x"}       HTTP POST of notice_body() to this URL (docs/notify.md)
+//   {"job": {"script_type": "python", "script": …}}  job submitted by the record's caller, with MYCOJOBS_NOTICE
+//   {"topic": "operators"}                           message of type chat to this topic
 //   each with "on": "ended" (default), "finished" or "error"
 //
-// Pure; any thread.
+// Pure and thread-safe.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -22,28 +22,27 @@
 
 namespace mycojobs {
 
-// Addresses that `notify` may call: the operator names how they begin. Whoever submits jobs chooses among these alone.
+// Addresses that `notify` may call. The operator lists their beginnings, and submitters of jobs choose among these.
 //
-//   https://hooks.example.com           every path of that host, at its usual port
-//   https://hooks.example.com/jobs/     what goes on from there
+//   https://hooks.example.com           every path of that host, at the default port
+//   https://hooks.example.com/jobs/     every path that begins with /jobs/
 //   http://127.0.0.1:*                  every port
 //
-// The host of an address is read by domain/host.h, so that no two readers see two hosts in it.
+// domain/host.h parses the host of an address, so that all readers agree on the host.
 struct WebAddress {
-  bool encrypted = false;  // https
-  HostPort place;          // port 0: any, only of an entry
-  std::string path;        // from its '/', with the query; empty: none
+  bool encrypted = false;  // true: https
+  HostPort place;          // port 0: any port, only in an entry
+  std::string path;        // from its '/', with the query; may be empty
 };
-// Error invalid: no http:// or https://, a user before the host, another notation of a host, a path with '.' or '..'
-// as a part or with an escaped '/', '\\' or NUL, blanks, control characters, backslashes, a fragment; longer than 2048
-// bytes.
+// Error invalid: no http:// or https://, a user before the host, a non-canonical host, a path with a part '.' or '..'
+// or with an escaped '/', '\\' or NUL, blanks, control characters, backslashes, a fragment, or more than 2048 bytes.
 Result<WebAddress> parse_web_address(std::string_view url);
 
 class Webhooks {
  public:
   // Error invalid: names the entry.
   static Result<Webhooks> parse(const std::vector<std::string>& entries);
-  // Error denied: no entry allows it; invalid: as parse_web_address().
+  // Error denied: no entry allows the URL. Error invalid: as parse_web_address().
   Result<void> check(std::string_view url) const;
 
  private:
@@ -56,10 +55,10 @@ struct NotifyTarget {
   enum class On { ended, finished, error };
   Kind kind = Kind::webhook;
   On on = On::ended;
-  std::string where;   // the URL, the topic
-  Job job;             // script, script_type, and what else it says
-  std::string digest;  // 16 hex digits, by which a notice remembers that it has heard
-  bool sound = true;   // nothing is wrong with it
+  std::string where;   // the URL or the topic
+  Job job;             // for kind job: script, script_type and other fields
+  std::string digest;  // 16 hex digits; identifies the target in a notice that was delivered to it
+  bool sound = true;   // false: the target has a problem
 
   bool wants(bool finished) const { return on == On::ended || (on == On::finished) == finished; }
 };
@@ -68,14 +67,14 @@ struct NotifyRead {
   std::vector<FieldProblem> problems;
 };
 NotifyRead read_notify(const nlohmann::json&, std::string_view field);
-NotifyRead read_notify(const std::string& text, std::string_view field);  // of a record; empty: nobody
-// What a person types: a URL, or JSON. Adds it to the list `notify`. Error invalid.
+NotifyRead read_notify(const std::string& text, std::string_view field);  // from a record; an empty text has no targets
+// Adds a target as typed on a command line (a URL or JSON) to the list `notify`. Error invalid.
 Result<void> add_notify(std::string_view typed, std::string& notify);
 
-// What a notice carries, as JSON: type (job.ended, flow.ended), timestamp, data. From the record as it is now; if it
-// has ended anew since, or gone on, the notice's own facts alone.
+// Returns the body of a notice as JSON: type (job.ended, flow.ended), timestamp, data. The data is taken from the
+// record. If the job or flow has ended again or has been resumed since, only the facts of the notice are included.
 std::string notice_body(Id context, const Notice&, const Fields& record);
-// "7/job:12:2001@1732312312123456": the same at each try.
+// Returns an id that is the same at each attempt: "7/job:12:2001@1732312312123456".
 std::string notice_id(Id context, const Notice&);
 
 }  // namespace mycojobs

@@ -19,7 +19,7 @@ using Method = ObjectCall::Method;
 
 constexpr double kMaxExact = 9007199254740992.0;
 
-// The members of one object of a call, each with the place that an error names.
+// The members of one object in a call, with the path that an error names.
 class Params {
  public:
   Params(const json& object, std::string place) : object_(object), place_(std::move(place)) {}
@@ -47,7 +47,7 @@ class Params {
     if (!value->is_string()) return wrong(name, "text");
     return value->get<std::string>();
   }
-  // A whole number, also one that is written as 3.0.
+  // Reads a whole number, also written as 3.0.
   Result<std::optional<std::uint64_t>> number(std::string_view name) const {
     const json* value = find(name);
     if (value == nullptr) return std::optional<std::uint64_t>();
@@ -64,7 +64,8 @@ class Params {
   Result<std::vector<std::string>> texts(std::string_view name) const {
     const json* value = find(name);
     std::vector<std::string> out;
-    if (value == nullptr || (value->is_object() && value->empty())) return out;  // an empty table of Lua may be either
+    // An empty Lua table may be a list or an object.
+    if (value == nullptr || (value->is_object() && value->empty())) return out;
     if (!value->is_array()) return wrong(name, "a list of texts");
     for (const json& each : *value) {
       if (!each.is_string()) return wrong(name, "a list of texts");
@@ -111,13 +112,13 @@ Result<void> read_page(const Params& params, ObjectCall& call) {
   return {};
 }
 
-// What is put: the object's own "id" names it, else it gets one.
+// Reads a put operation. The object's own "id" is used; without it, an id is generated.
 Result<ObjectOp> read_put(const Params& params) {
   ObjectOp op;
   MJ_TRY(of, read_kind(params));
   MJ_TRY(version, params.number("version"));
   const json* object = params.find("object");
-  const bool empty_list = object != nullptr && object->is_array() && object->empty();  // an empty table of Lua
+  const bool empty_list = object != nullptr && object->is_array() && object->empty();  // an empty Lua table
   if (object == nullptr || (!object->is_object() && !empty_list)) return params.wrong("object", "an object");
   op.of = of;
   op.version = version;
@@ -285,7 +286,7 @@ Result<ObjectCall> read_call(const json& request) {
     return fail(Code::invalid, "method: " + shown(name) + " is none; there are " + known);
   }
   const auto given = request.find("params");
-  // An empty table of Lua may come as a list.
+  // An empty Lua table may arrive as a list.
   const bool none = given == request.end() || given->is_null() || (given->is_array() && given->empty());
   if (!none && !given->is_object()) return fail(Code::invalid, "params: is not an object");
   static const json kNone = json::object();
@@ -314,7 +315,7 @@ namespace {
 
 using nlohmann::json;
 
-// Of the others a script learns only that it did not work.
+// Scripts see the codes below; any other error is reported as unavailable.
 std::string_view word_for_scripts(Code code) {
   const bool is_shown = code == Code::invalid || code == Code::not_found || code == Code::conflict ||
                         code == Code::denied || code == Code::too_large;

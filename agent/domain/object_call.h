@@ -1,5 +1,5 @@
-// What a script asks of the object store: {"id": N, "method": "osis.put", "params": {...}}, read and checked; and the
-// answers to it. Written by a stranger. docs/executors/osis.md has the methods.
+// Calls of scripts on the object store: {"id": N, "method": "osis.put", "params": {...}}, parsed and checked, and the
+// answers. The input is untrusted. docs/executors/osis.md describes the methods.
 #pragma once
 
 #include <cstdint>
@@ -13,16 +13,16 @@
 
 namespace mycojobs {
 
-inline constexpr std::size_t kMaxObjectCallBytes = 4U << 20;  // of its JSON
+inline constexpr std::size_t kMaxObjectCallBytes = 4U << 20;  // size of the call's JSON
 
 struct ObjectCall {
   enum class Method { declare, put, get, remove, list, find, search, count, kinds, transaction };
   Method method = Method::get;
   ObjectKind of;
-  bool all_spaces = true;  // of kinds: no namespace was named
+  bool all_spaces = true;  // for kinds: no namespace was named
   std::string id, text, after;
-  std::vector<std::string> index, texts;  // of declare
-  std::vector<ObjectOp> ops;              // of put, delete and transaction; each has its id
+  std::vector<std::string> index, texts;  // for declare
+  std::vector<ObjectOp> ops;              // for put, delete and transaction; each has an id
   ObjectQuery query;
   std::size_t limit = 100;
 
@@ -30,12 +30,12 @@ struct ObjectCall {
 };
 
 struct ReadCall {
-  std::string id = "null";  // its own, as JSON: the answer's, too
+  std::string id = "null";  // the call's id as JSON; the answer has the same id
   Result<ObjectCall> call;
 };
 ReadCall read_object_call(std::string_view json);
 
-// Answers, as JSON. id: as in ReadCall.
+// Answers as JSON. id: as in ReadCall.
 std::string error_answer(const std::string& id, const Error&);
 std::string answer(const std::string& id, std::string_view result_json);
 std::string object_json(const StoredObject&);

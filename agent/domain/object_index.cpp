@@ -37,7 +37,7 @@ bool belongs_to_word(utf8proc_int32_t point) {
   }
 }
 
-// Kana, and the Han characters with their extensions.
+// Returns whether the character is a word by itself: kana, and Han characters with their extensions.
 bool stands_alone(utf8proc_int32_t point) {
   return (point >= 0x3040 && point <= 0x30ff) || (point >= 0x3400 && point <= 0x4dbf) ||
          (point >= 0x4e00 && point <= 0x9fff) || (point >= 0xf900 && point <= 0xfaff) ||
@@ -89,7 +89,7 @@ void add_words(std::string_view text, std::set<std::string>& words) {
   const utf8proc_ssize_t size = utf8proc_map(reinterpret_cast<const utf8proc_uint8_t*>(text.data()),
                                              static_cast<utf8proc_ssize_t>(text.size()), &folded, options);
   const std::unique_ptr<utf8proc_uint8_t, void (*)(void*)> owner(folded, std::free);
-  // Not UTF-8: as it is.
+  // The text is not UTF-8; it is split without normalization.
   if (size < 0) return split(text, words);
   split({reinterpret_cast<const char*>(folded), static_cast<std::size_t>(size)}, words);
 }
@@ -115,7 +115,7 @@ std::string escaped(std::string_view text) {
 
 std::string ordered(double number) {
   constexpr std::uint64_t kSign = 1ULL << 63;
-  const auto bits = std::bit_cast<std::uint64_t>(number + 0.0);  // there is no -0
+  const auto bits = std::bit_cast<std::uint64_t>(number + 0.0);  // turns -0 into 0
   const std::uint64_t rising = (bits & kSign) != 0 ? ~bits : bits | kSign;
   std::string bytes;
   for (int shift = 56; shift >= 0; shift -= 8) bytes += static_cast<char>(rising >> shift);

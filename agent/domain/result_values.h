@@ -1,6 +1,6 @@
-// What a job or a flow has handed back. The record holds it twice over: `result` is a map of texts, which any client
-// reads and writes; `result_json` names the keys whose text is JSON, so that a number comes back as one. A client that
-// writes only texts has handed back texts.
+// Result values of a job or flow. The record holds them in two fields: `result` is a map of texts, which any client can
+// read and write; `result_json` names the keys whose text is JSON, so that a number is returned as a number. For a
+// client that writes only texts, all values are texts. Pure and thread-safe.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -17,12 +17,12 @@ struct HandedBack {
   bool operator==(const HandedBack&) const = default;
 };
 
-// An object, each value with the type that it was handed back with. A text that is no JSON, whatever `json_keys` says,
-// stays a text. So does a value with an integer beyond 64 bits, which the tree could only round.
+// Returns an object in which each value has its original type. A text that is not JSON stays a text, even if
+// `json_keys` names it. So does a value with an integer beyond 64 bits, which the tree could only round.
 nlohmann::json typed_values(const TextMap& texts, const std::vector<std::string>& json_keys);
-// The same as text, digit by digit: no number passes through a double.
+// Returns the same object as text. Numbers keep all their digits, because they are not converted to doubles.
 std::string typed_text(const TextMap& texts, const std::vector<std::string>& json_keys);
-// The way back. Not an object: nothing was handed back.
+// The inverse of typed_values(). Returns no values if `object` is not an object.
 HandedBack handed_back(const nlohmann::json& object);
 
 }  // namespace mycojobs

@@ -22,8 +22,8 @@ Character character_at(std::string_view text) {
   return {static_cast<std::size_t>(length), static_cast<std::size_t>(std::max(0, utf8proc_charwidth(point))), point};
 }
 
-// A terminal does something else with it than show it: controls of both kinds, what is no character, separators of
-// lines, and marks that turn the direction of writing.
+// Returns whether a terminal displays the character. It does not display control characters of both ranges, invalid
+// characters, line separators, and marks that change the writing direction.
 bool is_shown(utf8proc_int32_t point) {
   if (point == '\n' || point == '\t') return true;
   const bool control = point < ' ' || (point >= 0x7f && point <= 0x9f);
@@ -32,7 +32,7 @@ bool is_shown(utf8proc_int32_t point) {
   return !control && !turns;
 }
 
-// How long the colour code at the front is ("\033[1;31m"); 0: there is none.
+// Returns the length of the colour code at the front ("\033[1;31m"), or 0.
 std::size_t colour_code(std::string_view text) {
   if (!text.starts_with("\033[")) return 0;
   const std::size_t end = text.find_first_not_of("0123456789;", 2);
@@ -59,7 +59,7 @@ std::string shown_of(std::string_view text, bool colours) {
   return out;
 }
 
-// Bytes at the end that may be the beginning of something: of a character, or of a line end "\r\n".
+// Returns the number of bytes at the end that may be an incomplete character or an incomplete line end "\r\n".
 std::size_t unfinished(std::string_view text) {
   if (text.ends_with('\r')) return 1;
   for (std::size_t back = 1; back <= std::min<std::size_t>(3, text.size()); ++back) {
@@ -71,7 +71,7 @@ std::size_t unfinished(std::string_view text) {
   return 0;
 }
 
-// A line that is begun again ("\r") could be written over: each try is a line of its own.
+// A restarted line ("\r") could overwrite earlier text, so each restart begins a new line.
 std::string line_ends(std::string_view text) {
   std::string out;
   for (std::size_t i = 0; i < text.size(); ++i) {
@@ -153,7 +153,7 @@ std::string wrapped(std::string_view text, std::size_t width) {
 }
 
 std::string shortened(std::string_view text, std::size_t max_columns, std::string_view more) {
-  // A letter with thousands of marks on it has one column and is no name: bytes are bounded too.
+  // A letter with thousands of combining marks has one column, so the number of bytes is bounded, too.
   const std::size_t max_bytes = 8 * max_columns;
   if (text.size() <= max_bytes && columns(text) <= max_columns) return std::string(text);
   const std::size_t room = max_columns - std::min(max_columns, columns(more));
@@ -170,12 +170,12 @@ std::string shortened(std::string_view text, std::size_t max_columns, std::strin
 std::string shortened_talk(std::string_view text, std::size_t max_columns, std::string_view more) {
   std::string out = shortened(text, max_columns, more);
   if (out == text) return out;
-  std::size_t kept = out.size() - std::min(out.size(), more.size());  // bytes of text that stand in out
+  std::size_t kept = out.size() - std::min(out.size(), more.size());  // bytes of `text` that are in `out`
   for (std::size_t begin = text.find('`'); begin != std::string_view::npos;) {
     const std::size_t end = text.find('`', begin + 1);
     if (end == std::string_view::npos) break;
     if (end >= kept) {
-      if (begin < kept) {  // it is cut in two: it goes from here
+      if (begin < kept) {  // the command is cut in two: remove it from here
         out = std::string(text.substr(0, begin)) + std::string(more);
         kept = begin;
       }

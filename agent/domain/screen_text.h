@@ -1,4 +1,4 @@
-// What a stranger wrote, for a terminal.
+// Formats untrusted text for a terminal.
 #pragma once
 
 #include <cstddef>
@@ -7,29 +7,32 @@
 
 namespace mycojobs {
 
-// Control characters but line ends and tabs become '?', and so do marks that turn the direction of writing and bytes
-// that are no UTF-8.
+// Replaces control characters except line ends and tabs, marks that change the writing direction, and bytes that are
+// not UTF-8 by '?'.
 std::string printable(std::string_view text);
-std::string but_for_colours(std::string_view text);  // the same, but codes of colours stay: for what is ours in part
-std::string one_line(std::string_view text);         // the same, and line ends and tabs become blanks
+// As printable(), but keeps colour codes: for text that is partly our own.
+std::string but_for_colours(std::string_view text);
+std::string one_line(std::string_view text);  // as printable(), and line ends and tabs become blanks
 
-// The same for what comes in pieces, cut anywhere. A line that is begun again (a lone "\r") becomes a new line.
+// printable() for text that arrives in pieces of any size. A line that is restarted (a lone "\r") becomes a new line.
 class ScreenText {
  public:
   std::string take(std::string_view bytes);
-  std::string rest();  // nothing more comes
+  std::string rest();  // ends the text
 
  private:
-  std::string held_;  // of a character or line end that has only begun
+  std::string held_;  // an incomplete character or line end
 };
 
-// Columns that a terminal shows of it: wide characters take two, marks and colour codes none.
+// Returns the number of columns on a terminal: wide characters take two, combining marks and colour codes none.
 std::size_t columns(std::string_view text);
-// Broken at blanks into lines of so many columns; a word that is longer has a line of its own.
+// Breaks the text at blanks into lines of at most `width` columns. A longer word gets a line of its own.
 std::string wrapped(std::string_view text, std::size_t width);
-// At most so many columns, the last one then `more`. Valid UTF-8 without colour codes.
+// Shortens the text to at most max_columns; a shortened text ends with `more`. REQUIRES: valid UTF-8 without colour
+// codes.
 std::string shortened(std::string_view text, std::size_t max_columns, std::string_view more = "\xE2\x80\xA6");
-// The same of what we say, but for commands (in `...`): those that would be cut follow whole, however long it gets.
+// shortened() for our own messages. Commands (in `...`) that would be cut are appended in full, even beyond
+// max_columns.
 std::string shortened_talk(std::string_view text, std::size_t max_columns, std::string_view more = "\xE2\x80\xA6");
 
 }  // namespace mycojobs

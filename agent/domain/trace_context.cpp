@@ -25,7 +25,7 @@ std::optional<TraceContext> parse_traceparent(std::string_view text) {
       !is_hex(flags, kFlagsDigits))
     return std::nullopt;
   if (version == "ff" || is_zero(trace) || is_zero(span)) return std::nullopt;
-  // A newer version may go on behind that, after another dash.
+  // A newer version may have further parts after another dash.
   if (text.size() > kLength && (version == "00" || text[kLength] != '-')) return std::nullopt;
   const char low = flags[1];
   const int bits = low <= '9' ? low - '0' : low - 'a' + 10;

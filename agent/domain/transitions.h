@@ -1,5 +1,5 @@
-// The state machines, drawn where they live. advance() answers the state that follows, or nothing if the event is not
-// possible there. The same words stand in code, Redis, logs and the manual.
+// The state machines. advance() returns the next state, or no value if the event is not possible in the state. Code,
+// Redis, logs and the manual use the same words. Pure and thread-safe.
 #pragma once
 
 #include <optional>
@@ -16,17 +16,17 @@ namespace mycojobs {
 //    | '--unpark-- waiting_for_prerequisites --fail, cancel--> error
 //    |----park---------------^
 //    '---cancel, fail (dead letter)--> error
-// release: the lease ran out, the agent drained, or a retry is due. finished and error absorb.
+// release: the lease has expired, the agent drains, or a retry is scheduled. finished and error are terminal.
 enum class JobEvent { park, unpark, claim, release, succeed, fail, cancel };
 std::optional<JobStatus> advance(JobStatus, JobEvent);
 bool is_terminal(JobStatus);
 
 // FlowNode
 //   pending --> ready --> dispatched --> running --> completed | failed
-//   running --> ready (lease lost, retry due); cancelled from every state before completed and failed
-//   pending --fail--> failed (a gate that will not open, a need that failed)
-//   failed --handle--> completed (taken over by its error node, or the flow goes on without it)
-//   failed, cancelled --retry--> pending. But for this a node stays as it has settled.
+//   running --> ready (lease lost, retry scheduled); cancelled from every state before completed and failed
+//   pending --fail--> failed (a gate that cannot open, a need that failed)
+//   failed --handle--> completed (handled by its error node, or the flow continues without it)
+//   failed, cancelled --retry--> pending. No other event changes a settled node.
 enum class NodeEvent { dependencies_met, dispatch, start, complete, fail, release, cancel, handle, retry };
 std::optional<NodeStatus> advance(NodeStatus, NodeEvent);
 bool is_terminal(NodeStatus);

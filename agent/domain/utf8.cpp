@@ -8,8 +8,8 @@
 namespace mycojobs {
 namespace {
 
-// Length of the character at the front, 0 if there is none. Table 3-7 of the Unicode standard: only the second byte has
-// narrower ranges.
+// Returns the length of the character at the front, or 0 if it is invalid. Table 3-7 of the Unicode standard: only the
+// second byte has narrower ranges.
 std::size_t character_length(std::string_view bytes) {
   const auto at = [&](std::size_t i) { return static_cast<unsigned char>(bytes[i]); };
   const unsigned char first = at(0);
@@ -28,7 +28,7 @@ std::size_t character_length(std::string_view bytes) {
   return length;
 }
 
-// How many bytes at the front are ASCII, in eights: most of what is read is nothing else.
+// Returns the number of leading ASCII bytes, in steps of eight: most input is ASCII only.
 std::size_t ascii_length(std::string_view bytes) {
   constexpr std::uint64_t kHighBits = 0x8080808080808080;
   std::size_t length = 0;

@@ -1,4 +1,4 @@
-// UTF-8 as RFC 3629 has it: no overlong forms, no surrogates, nothing above U+10FFFF.
+// UTF-8 as in RFC 3629: no overlong forms, no surrogates, no code points above U+10FFFF. Pure and thread-safe.
 #pragma once
 
 #include <string>
@@ -7,16 +7,17 @@
 namespace mycojobs {
 
 bool is_utf8(std::string_view bytes);
-// Each byte that belongs to no character becomes U+FFFD.
+// Replaces each byte that belongs to no character by U+FFFD.
 std::string to_utf8(std::string_view bytes);
-// At most `max` bytes of UTF-8, the last of them "..." if there were more; no character is parted.
+// Returns at most `max` bytes of UTF-8. A shortened text ends with "..."; no character is split.
 std::string cut(std::string_view text, std::size_t max);
 inline constexpr std::size_t kMostReasonBytes = 4096;  // of a reason that is stored or sent
-// At most `max` bytes, what is not printable ASCII as '?'.
+// Returns at most `max` bytes, with '?' for everything except printable ASCII.
 std::string ascii(std::string_view bytes, std::size_t max);
-// The beginning of UTF-8 that has at most `max` bytes and parts no character.
+// Returns the longest prefix of UTF-8 with at most `max` bytes that does not split a character.
 std::string_view whole_characters(std::string_view text, std::size_t max);
-// For error messages: at most `max` bytes, in quotes unless it is a number, what is not printable ASCII as '?'.
+// Formats a value for an error message: at most `max` bytes, quoted unless it is a number, with '?' for everything
+// except printable ASCII.
 std::string shown(std::string_view bytes, std::size_t max = 40);
 
 }  // namespace mycojobs

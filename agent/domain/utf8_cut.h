@@ -1,4 +1,4 @@
-// Where UTF-8 may be cut. Inline, since script hosts use these functions and do not link the library of domain.
+// Cuts UTF-8 between characters. Inline, because script hosts use these functions and do not link the domain library.
 #pragma once
 
 #include <algorithm>
