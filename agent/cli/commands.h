@@ -26,6 +26,7 @@ class EmbeddedServer {
   virtual ~EmbeddedServer() = default;
 };
 
+// Availability of one layer of the sandbox on this host.
 struct LayerCheck {
   std::string name;  // as in sandbox.allow_missing
   bool ok = false;
@@ -53,10 +54,11 @@ struct Parts {
     return std::pair(slots, std::string());
   };
   const Clock& clock;
-  const std::shared_ptr<Metrics>& metrics;  // of this process; set after the settings are read
-  const std::shared_ptr<Traces>& traces;    // of this process; set after the settings are read
+  const std::shared_ptr<Metrics>& metrics;  // metrics of this process; set after the settings are read
+  const std::shared_ptr<Traces>& traces;    // traces of this process; set after the settings are read
 };
 
+// A parsed command with its effective settings.
 struct Invocation {
   const Parts& parts;
   FlagValues options;  // options of the command line
@@ -73,6 +75,7 @@ struct Invocation {
   }
 };
 
+// A flag of a command.
 struct FlagRow {
   std::string_view name;   // without leading --
   std::string_view value;  // placeholder of the value; "" for a switch
@@ -81,6 +84,7 @@ struct FlagRow {
   std::string_view choices = {};  // allowed values, separated by spaces; empty: any
 };
 
+// A row of the table of commands.
 struct Command {
   std::string_view name;  // "job list"
   std::string_view help;

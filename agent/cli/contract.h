@@ -15,17 +15,19 @@
 
 namespace mycojobs {
 
+// A test case of the contract.
 struct ContractCase {
   std::string_view name;
   std::string_view sample;  // required behaviour of the script
 };
 const std::vector<ContractCase>& contract_cases();
 
+// Result of a test case.
 struct ContractResult {
   enum class Verdict { held, failed, no_sample };
   std::string name;
   Verdict verdict = Verdict::no_sample;
-  std::string detail;  // of a failure: the reason
+  std::string detail;  // reason of a failure
 };
 
 // Runs every case that has a sample and calls `tried` after each. Errors: the folder cannot be read, or no sandbox can

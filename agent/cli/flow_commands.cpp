@@ -334,7 +334,7 @@ struct FlowLine {
   std::uint64_t at_ms = 0;
   std::string name;
   Flow record;
-  std::string word;  // of flow_words(), or "retired"
+  std::string word;  // a word of flow_words(), or "retired"
 };
 
 bool is_retired(const FlowLine& row) { return row.word == "retired"; }

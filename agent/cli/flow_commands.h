@@ -16,6 +16,7 @@
 
 namespace mycojobs {
 
+// The open stores of a flow command.
 struct OpenedFlows {
   Opened opened;
   std::unique_ptr<FlowStore> flows;  // destroyed before its session
@@ -43,6 +44,7 @@ struct LiveStyle {
   bool with_agent = false;  // used if the session has to be opened again
 };
 
+// Result of follow_flow().
 struct Followed {
   FlowView view;   // latest state
   int signal = 0;  // stop signal that was received before the end of the flow

@@ -11,11 +11,13 @@
 
 namespace mycojobs {
 
+// Result of run_locally().
 struct LocalRun {
   Outcome outcome;
   JobEnd end;
 };
 
+// Callbacks and limits of run_locally().
 struct LocalRunHooks {
   std::uint64_t output_bytes = 0;                                      // more output kills the run; 0: unlimited
   std::function<void(bool is_err, std::string_view bytes)> on_output;  // receives output during the run

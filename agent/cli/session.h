@@ -15,6 +15,7 @@ namespace mycojobs {
 
 inline constexpr Id kDefaultCaller = 1;  // for jobs without a named submitter
 
+// Connection factory of a command, with the services that this process runs for it.
 struct Session {
   std::unique_ptr<EmbeddedServer> embedded;  // set if this process runs the server
   std::unique_ptr<StoreFactory> stores;

@@ -41,6 +41,7 @@ std::vector<FlagRow> local_run_flags();                                 // flags
 // idempotent.
 Result<void> while_away(const Invocation&, Opened&, bool with_agent, const std::function<Result<void>(Store&)>&);
 
+// A job to be submitted, with its delay by the store's clock.
 struct Submission {
   Job job;
   std::optional<std::uint64_t> delay_ms;

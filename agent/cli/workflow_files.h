@@ -18,6 +18,7 @@ namespace mycojobs {
 
 inline constexpr std::size_t kMaxHistoryBytes = 1U << 30;
 
+// A problem in a file.
 struct FileProblem {
   std::string file;
   PlanProblem problem;
@@ -37,6 +38,7 @@ Result<JsonFile> read_json_file(const std::string& file);
 // Adds the file name and lines to the problems.
 std::vector<FileProblem> located(const std::string& file, const YamlText&, std::vector<PlanProblem>);
 
+// A manifest with its code.
 struct ManifestFile {
   std::shared_ptr<const nlohmann::json> document;
   CodeFiles code;

@@ -45,6 +45,7 @@ struct JobInput {
   std::vector<std::string> result_json = {};
 };
 
+// Input of an executor for one job.
 struct JobFacts {
   Job job;  // env_vars include those of the flow
   std::uint64_t deadline_unix_ms = 0;
@@ -56,7 +57,7 @@ struct JobFacts {
   std::vector<SecretValue> secrets;
   // Job name and artifact: the requested artifacts of its inputs.
   std::vector<std::pair<std::string, StoredArtifact>> files;
-  std::uint64_t max_artifact_bytes = 64ULL << 20;  // of all artifacts together
+  std::uint64_t max_artifact_bytes = 64ULL << 20;  // maximum of all artifacts together
 };
 
 // Receives the artifacts of a job during the run. The component that started the run owns the sink.
@@ -103,7 +104,7 @@ class Conversation {
 struct Stage {
   std::string profile;    // name for messages: python, v.compile
   std::string host;       // RunSpec::host
-  Policy policy;          // for a job that requests nothing
+  Policy policy;          // policy of a job that requests nothing
   bool programs = false;  // its jobs are programs and need the exec permission
   // The profile comes from this project or from the operator, so it applies unchanged if no ceiling is configured. An
   // untrusted profile is lowered to the default ceiling, except for exec.
@@ -114,6 +115,7 @@ struct Stage {
   std::vector<std::string> tools = {};
 };
 
+// Implementation of one or more script types.
 class Executor {
  public:
   virtual ~Executor() = default;

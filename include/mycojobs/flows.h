@@ -40,12 +40,14 @@ struct FlowEventText {
   std::string key;   // job:<caller>:<id>, flow:<id>
 };
 
+// Request to create a flow.
 struct FlowDraft {
   Id context = 0, caller = 0;
   std::uint32_t jobs = 0;       // number of job ids to allocate; 0: the jobs exist already
   std::string idempotency_key;  // unique per caller; empty: no key
-  std::string fingerprint;      // of the request; the same key with another fingerprint is a `conflict`
+  std::string fingerprint;      // digest of the request; the same key with another fingerprint is a `conflict`
 };
+// Ids of a new or existing flow.
 struct FlowPlace {
   Id flow = 0;
   Id first_job = 0;      // the flow owns the ids first_job .. first_job + jobs - 1 of the caller
@@ -63,22 +65,24 @@ struct FlowJobView {
   std::string result_json = {};  // JSON list, unchanged from the record; only of ended jobs
 };
 
+// State of a flow, as returned by FlowStore::read().
 struct RunRead {
   // flow:<id>; empty if the flow does not exist. Id, caller, jobs, definition_hash, name and parent are the values from
   // the creation, even if another client has changed the record.
   Fields record;
-  std::uint64_t revision = 0;  // of the latest fact
+  std::uint64_t revision = 0;  // revision of the latest fact
   // The latest checkpoint, or empty. If its format is old or invalid, the caller reads again from revision 0.
   std::string checkpoint;
   std::uint64_t checkpoint_at = 0;     // revision of the checkpoint
   std::vector<RunFact> facts;          // after `after` (or after the checkpoint), ascending, at most 1000
   bool more = false;                   // more facts exist: read again after the last returned fact
   std::vector<FlowEventText> events;   // the first 1000
-  std::vector<FlowJobView> jobs;       // of the jobs that the first events name
+  std::vector<FlowJobView> jobs;       // states of the jobs that the first events name
   std::vector<std::string> anomalies;  // one line for each journal entry that is not a valid fact
   std::uint64_t now_ms = 0;
 };
 
+// A planned job that a commit queues.
 struct FlowDispatch {
   std::string job_key;
   Fields set;  // record fields to set in addition to those that queueing sets
@@ -105,10 +109,10 @@ struct FlowCommit {
   std::vector<std::string> requeue;     // ended as error -> queued, as the next attempt
   std::vector<std::string> replan;      // ended as error by a FlowEnd -> planned
   std::optional<std::uint64_t> due_ms;  // time of the next evaluation; 0: at once; nullopt: at the next event
-  std::string checkpoint;               // of the state after these facts; empty: keep the old checkpoint
+  std::string checkpoint;               // checkpoint of the state after these facts; empty: keep the old checkpoint
   bool ended = false;                   // the flow is no longer active; flows that wait for it get an event
   Id parent = 0;                        // with `ended`: this flow gets an event {flow, flow:<this>}
-  std::string traceparent = {};         // of the flow; queued jobs join its trace
+  std::string traceparent = {};         // trace of the flow, which queued jobs join
 };
 
 struct FlowSummary {  // A row of the catalog.
@@ -120,15 +124,15 @@ struct FlowSummary {  // A row of the catalog.
 
 // All index entries of a flow, read in one step; used to verify its consistency.
 struct FlowPlaces {
-  std::string state;                     // of the flow's mark: creating, new, active, ended; empty: there is no mark
-  bool active = false;                   // in the index of active flows
-  bool ended = false;                    // in the index of ended flows
-  bool listed = false;                   // in the catalog
-  bool checkpoint = false;               // a checkpoint exists
-  bool deaf = false;                     // the key of its events has another type, written by another client
-  bool indexed = true;                   // in the catalog of its definition's name
-  bool used = true;                      // its definition lists it as a user
-  bool keyed = true;                     // its idempotency key refers to a flow
+  std::string state;        // state of the flow's mark: creating, new, active, ended; empty: there is no mark
+  bool active = false;      // in the index of active flows
+  bool ended = false;       // in the index of ended flows
+  bool listed = false;      // in the catalog
+  bool checkpoint = false;  // a checkpoint exists
+  bool deaf = false;        // the key of its events has another type, written by another client
+  bool indexed = true;      // in the catalog of its definition's name
+  bool used = true;         // its definition lists it as a user
+  bool keyed = true;        // its idempotency key refers to a flow
   std::uint64_t row = 0, index_row = 0;  // rows in both catalogs, from the flow's mark
   std::optional<std::uint64_t> due_ms;
   std::uint64_t revision = 0, events = 0, now_ms = 0;
@@ -152,29 +156,32 @@ struct FlowFix {
   Id other = 0;
   bool operator==(const FlowFix&) const = default;
 };
+// Repair steps of a flow, and the state that they are based on.
 struct FlowRepair {
-  std::uint64_t revision = 0;  // that the fixes are based on
-  std::string state;           // of the mark at that revision; empty: there was no mark, and the first fix creates it
+  std::uint64_t revision = 0;  // revision that the fixes are based on
+  std::string state;           // state of the mark at that revision; empty: no mark, which the first fix creates
   std::vector<FlowFix> fixes;  // in order of execution; without the fixes that a commit makes
 };
 // State of a flow for whose end another flow waits.
 struct FlowWait {
   Id other = 0;
-  std::string state;   // of its mark; empty: there is no mark
+  std::string state;   // state of its mark; empty: there is no mark
   bool hears = false;  // the waiting flow is registered for its end event
 };
 // An entry of a catalog. flow is 0 if the entry is malformed.
 struct CatalogEntry {
-  std::string id;  // of the stream: "<row>-0"
+  std::string id;  // entry id in the stream: "<row>-0"
   Id flow = 0;
   std::string flow_text;  // unparsed field `flow`
 };
+// All index entries of a schedule; used to verify its consistency.
 struct SchedulePlaces {
   std::string name;
   bool exists = false, listed = false, used = false;  // used: its definition lists it as a user
   std::string definition_hash;
 };
 
+// Starts flows of a definition at the times of a cron expression.
 struct Schedule {
   std::string name;  // [a-z0-9][a-z0-9._-]{0,63}
   Id caller = 0;

@@ -24,7 +24,7 @@ namespace mycojobs {
 
 struct ClaimRef;
 
-inline constexpr std::size_t kMaxObjectBytes = 256U << 10;  // of an object's JSON text
+inline constexpr std::size_t kMaxObjectBytes = 256U << 10;  // maximum of an object's JSON text
 inline constexpr std::size_t kMaxObjectIdBytes = 128;
 inline constexpr std::size_t kMaxDeclaredFields = 64;  // fields and texts of a kind together
 inline constexpr std::size_t kMaxFieldBytes = 128;     // length of a field's path
@@ -53,6 +53,7 @@ struct ObjectPage {
   bool indexing = false;  // no result: objects must be indexed first, see index_more()
 };
 
+// One operation of a write.
 struct ObjectOp {
   enum class Verb { put, remove, check };
   Verb verb = Verb::put;
@@ -62,16 +63,19 @@ struct ObjectOp {
   std::string json;                      // for put: the object
 };
 
+// Version and times of an object after a write.
 struct ObjectStamp {
   std::string id;
-  std::uint64_t version = 0, created_ms = 0, updated_ms = 0;  // of a removed object: its last values
+  std::uint64_t version = 0, created_ms = 0, updated_ms = 0;  // the last values, if the object was removed
 };
 
+// Result of ObjectStore::write().
 struct WriteReply {
   std::string busy;                 // the job that is the writer now; nothing was written, and the caller retries
   std::vector<ObjectStamp> stamps;  // one for each operation
 };
 
+// Result of ObjectStore::declare().
 struct DeclareReply {
   std::string busy;
   bool indexing = false;  // objects must be indexed: call index_more()
@@ -79,12 +83,14 @@ struct DeclareReply {
 
 using ObjectValue = std::variant<std::string, double, bool>;
 
+// Condition on a declared field.
 struct ObjectQuery {
   std::string field;                 // a declared field
   std::optional<ObjectValue> equal;  // if unset: a range of numbers, both bounds inclusive
   std::optional<double> min, max;
 };
 
+// Number of objects and declared fields of a kind.
 struct KindInfo {
   ObjectKind of;
   std::uint64_t count = 0;

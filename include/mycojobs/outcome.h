@@ -28,6 +28,7 @@ enum class RunStatus {
 };
 std::string_view word(RunStatus);
 
+// The system call for which a run was killed.
 struct Violation {
   std::string syscall;  // name, or "syscall 999"
   std::array<std::uint64_t, 6> args{};
@@ -35,6 +36,7 @@ struct Violation {
   std::string comm;
 };
 
+// The step at which the set-up of a sandbox failed.
 struct SetupError {
   std::string step;    // name in the list of steps
   int error = 0;       // errno
@@ -49,6 +51,7 @@ struct StepTime {
 // The text `prewarmed` is kept for compatibility.
 inline constexpr std::string_view kPrewarmedStep = "prewarmed", kWarmStep = "warm";
 
+// Resources that a run has used.
 struct Usage {
   std::uint64_t wall_us = 0, user_us = 0, system_us = 0;
   std::uint64_t memory_peak_bytes = 0;  // 0: not measured

@@ -138,7 +138,7 @@ struct Log {
   std::uint64_t ts_ms = 0;
   std::uint64_t seq = 0;
   LogStream stream = LogStream::out;
-  std::string text;  // unmodified bytes of the job
+  std::string text;  // bytes as the job wrote them
 };
 
 struct Message {

@@ -30,7 +30,7 @@ struct Limits {
   std::uint64_t memory_bytes = 256ULL << 20;  // without swap
   std::uint32_t pids = 64;                    // threads included
   std::uint64_t wall_ms = 0;                  // at least 1
-  std::uint64_t cpu_ms = 0;                   // of all processes; 0: no limit
+  std::uint64_t cpu_ms = 0;                   // CPU time of all processes; 0: no limit
   std::uint32_t open_files = 256;
   std::uint64_t file_bytes = 64ULL << 20;  // size of one file
   std::uint64_t tmp_bytes = 64ULL << 20;   // /tmp and the job's folder together; /dev/shm has the same limit again
@@ -57,6 +57,7 @@ struct Warm {
   std::string family;
 };
 
+// Parameters of a run.
 struct RunSpec {
   std::uint64_t run = 0;        // chosen by the caller, never reused
   std::string host = "python";  // name of the script host, which selects the zygote
@@ -95,6 +96,7 @@ struct RunPipes {
 
 enum class KillReason { cancelled, output_limit, fenced };
 
+// End of a run.
 struct RunEnded {
   std::uint64_t run = 0;
   Outcome outcome;  // the reader of the pipes sets usage.stdout_bytes and stderr_bytes
@@ -105,7 +107,7 @@ struct SandboxCounts {
   std::uint32_t ready = 0;    // set up and idle: prewarmed, or returned by a clean run
   std::uint32_t forming = 0;  // being set up ahead of a run
   std::uint32_t lent = 0;     // used by a run that returns them at its end
-  std::uint32_t zygotes = 0;  // that serve requests
+  std::uint32_t zygotes = 0;  // running zygotes
   bool operator==(const SandboxCounts&) const = default;
 };
 

@@ -36,28 +36,30 @@ struct ClaimRef {
   std::string job_key;
   std::string claim_id;
   std::string token;             // 64 hex characters
-  std::string script_type = {};  // of the job; label of metrics
+  std::string script_type = {};  // script type of the job; label of metrics
   // The next three members are for trace spans: the job's trace, its attempt, and the local time of the claim's answer.
   std::string traceparent = {};
   std::uint32_t attempt = 0;
   std::uint64_t claimed_us = 0;  // since 1970
 };
 
+// Request of a runner for jobs.
 struct ClaimRequest {
   Id context = 0;
   Id runner = 0;
   // Actor that claims. If the context's record names executors, only they and its admins get jobs; other actors get
   // `denied`. 0: an agent without an actor. nullopt: a component of the operator (router, `dev`), which is not checked.
   std::optional<Id> actor = std::nullopt;
-  std::string instance;                  // of the runner: RunnerHold::instance
+  std::string instance;                  // instance of the runner (RunnerHold::instance)
   std::vector<std::string> queues;       // list keys, in the order in which jobs are claimed from them
   std::uint32_t max_jobs = 1;            // 1 to 64
-  std::uint64_t max_bytes = 8ULL << 20;  // of all records together; one job is always returned, regardless of its size
+  std::uint64_t max_bytes = 8ULL << 20;  // sum of all records; one job is always returned, regardless of its size
   std::uint64_t max_script_bytes = 4ULL << 20;  // a job with a larger script becomes a dead letter
   std::uint32_t max_deliveries = 3;             // after so many claims without a reported end: dead letter crash_loop
   std::uint32_t lease_ms = 30000;
 };
 
+// A job with its claim.
 struct Claimed {
   ClaimRef ref;
   std::string queue;
@@ -66,6 +68,7 @@ struct Claimed {
   Fields record;  // the whole hash, including the claim's own writes
 };
 
+// Result of ClaimStore::claim().
 struct ClaimReply {
   std::vector<Claimed> jobs;
   std::uint32_t set_aside = 0;      // entries that became dead letters or anomalies, or wait for their record
@@ -76,10 +79,12 @@ struct ClaimReply {
 
 enum class Renewal { renewed, stale, cancel };  // cancel: renewed, and cancellation was requested
 
+// Adds lines to the log of a claimed job.
 struct LogAppend {
   ClaimRef claim;
   std::vector<Log> lines;  // seq ascending; a line whose seq is stored already is ignored
 };
+// Reports the end of a claimed job, or of its attempt.
 struct EndReport {
   ClaimRef claim;
   JobEnd end;
@@ -100,6 +105,7 @@ struct Release {
 };
 using Report = std::variant<LogAppend, EndReport, Release, Mark>;
 
+// Lease of a live claim.
 struct Lease {
   std::string job_key;
   std::uint64_t until_ms = 0;
@@ -109,10 +115,11 @@ struct Lease {
 // Time-driven work, done by any client: see LeaseStore::tick().
 struct TickRequest {
   std::uint32_t missing_wait_ms = 2000;              // maximum wait of an entry for its record
-  std::uint64_t retention_ms = 24ULL * 3600 * 1000;  // of ended jobs; 0: unlimited
+  std::uint64_t retention_ms = 24ULL * 3600 * 1000;  // retention time of ended jobs; 0: unlimited
   std::uint64_t retention_count = 0;                 // maximum number of ended jobs; 0: unlimited
-  std::uint32_t max = 100;                           // of each kind, so that other clients do not wait for long
+  std::uint32_t max = 100;                           // limit of each kind, so that other clients do not wait for long
 };
+// Numbers of processed entries, by kind.
 struct TickReply {
   std::uint32_t due = 0;          // delayed jobs and retries that were queued
   std::uint32_t settled = 0;      // dependents of ended jobs that were too many for one step
@@ -144,6 +151,7 @@ struct Notice {
   std::uint32_t tries = 0;
   std::vector<std::string> reached;  // digests of the targets that have received the notice
 };
+// Result of NoticeStore::notices_due().
 struct DueNotices {
   std::vector<Notice> notices;
   std::uint64_t next_ms = 0;  // time until the next notice is due; 0: there is none
@@ -160,6 +168,7 @@ struct NoticeAfter {
   std::string given_up;  // line for the list of anomalies; empty: delivery has not failed permanently
 };
 
+// Consecutive lines of a job's log.
 struct LogPage {
   std::vector<Log> lines;
   std::vector<std::uint64_t> passed;  // numbers before the last line that were skipped at the ends of earlier runs
@@ -171,6 +180,7 @@ struct MessageJob {
   Job job;
   std::string queue;  // "queue:python", "mj:queue:runner20"
 };
+// Conversion of a received message into jobs.
 struct TakeMessage {
   std::string list;  // list that holds the message key: a topic or msg_in
   std::string message_key;
@@ -178,6 +188,7 @@ struct TakeMessage {
   Id flow = 0;                            // the flow that was created from the message
   std::vector<std::string> origins = {};  // keys of the jobs in the sender's context, in the same order
 };
+// Result of accepting or routing a message.
 struct MessageIntake {
   std::vector<std::string> job_keys;
   bool repeated = false;  // the message was accepted or sent before, and nothing was changed
@@ -188,6 +199,7 @@ struct MessageMark {
   std::string content;
   Fields more;  // additional fields of the mark; names in store/keys.cpp
 };
+// Request to send a message to another context.
 struct RouteMessage {
   std::string message_key;
   MessageMark mark;
@@ -198,34 +210,39 @@ struct RouteMessage {
 // known: received before. other: the sender has used this id for other content. taken: another message has this key.
 // full: too many messages wait. sender_full: too many messages of this sender wait, or they are too large.
 enum class Arrival { stored, known, other, taken, full, sender_full };
+// An action for a sent message, with the message's mark.
 struct OutboxEntry {
   std::string entry;  // "send message:12:101"
   std::string kind, message_key;
   Fields mark;
 };
+// Result of MessageStore::mail_due().
 struct DueMail {
   std::vector<OutboxEntry> out;
   std::vector<std::string> arrived;  // message keys
   std::uint64_t next_ms = 0;         // time until the next entry is due; 0: no entry waits
   std::uint64_t now_ms = 0;          // clock of Redis
 };
+// Result of an action of the outbox.
 struct MailAfter {
   enum class What { delivered, later, failed, over };
   What what = What::over;
-  std::uint64_t pause_ms = 0;  // for later
-  // For failed: written to the ends of the jobs; for later: empty `why` if the attempt does not count.
+  std::uint64_t pause_ms = 0;  // time until the next attempt, for `later`
+  // For `failed`: written to the ends of the jobs. For `later`: an empty `why` means that the attempt does not count.
   std::string detail, why;
-  Fields more = {};  // for the mark
+  Fields more = {};  // additional fields for the mark
 };
+// End of a job in the answer to a message.
 struct AnsweredJob {
   std::string job_key;
-  Fields more;  // of the job's record, in addition to its end
+  Fields more;  // record fields, in addition to those of the end
   JobEnd end;
 };
+// Answer to a sent message.
 struct AnswerMessage {
   std::string message_key, content;
   std::string reason;  // empty: the message was processed
-  Fields fields;       // of the message
+  Fields fields;       // record fields of the message
   std::vector<AnsweredJob> jobs;
   bool is_last = true;  // false: the ends of more jobs follow
   std::string carried;  // for a message that carries a router's job: data of the answer, stored in the mark
@@ -234,7 +251,7 @@ struct AnswerMessage {
 // Result of submitting several jobs in one call.
 struct NewJobs {
   struct Refused {
-    std::size_t index = 0;  // of the job
+    std::size_t index = 0;  // position of the job in the call
     Error error;
   };
   std::vector<Job> jobs;           // current state of the jobs
@@ -242,18 +259,21 @@ struct NewJobs {
   std::optional<Refused> refused;  // if set, nothing was written, and `jobs` is empty
 };
 
+// A record to be created.
 struct NewRecord {
   std::string prefix;   // "actor:", "message:12:"
   std::string counter;  // name of the id counter: "actor", "message:12"
   Id id = 0;            // 0: the next free id
   Fields fields;        // without id, created_at, updated_at
 };
+// Result of SubmitStore::create_record().
 struct CreatedRecord {
   std::string key;
   Fields record;
   bool existed = false;
 };
 
+// Properties and settings of a Redis server.
 struct ServerFacts {
   std::string product, version, run_id;  // "redis" "7.0.15"
   std::uint32_t databases = 0;
@@ -475,8 +495,8 @@ class MessageStore {
   // list. This is one atomic step, once per message. The message becomes processed (or error) at the end of its last
   // job.
   virtual Result<MessageIntake> take_message(Id context, const TakeMessage&) = 0;
-  // Removes a message that contains no work from its list. With a reason, the message is unusable and gets status
-  // error; with an empty reason, it is text for people and is processed.
+  // Closes a message that creates no jobs and removes it from its list. With a reason, the message is invalid and gets
+  // the status error. With an empty reason, it is text for people and is processed.
   virtual Result<void> close_message(Id context, const std::string& list, const std::string& message_key,
                                      const std::string& reason) = 0;
 
@@ -522,6 +542,7 @@ class Store : public ClaimStore,
   virtual Result<std::uint64_t> now_ms() = 0;  // the store's clock
 };
 
+// Result of Waiter::wait().
 struct Woken {
   bool work = false;               // at least one of the queues may have an entry: claim
   std::vector<std::string> hints;  // payloads published on the topic: message keys, "cancel:<job key>"

@@ -11,12 +11,14 @@
 
 namespace mycojobs {
 
+// An entry of the list of dead letters.
 struct DeadLetter {
   std::string id;                      // in the list of dead letters
   std::string job_key, queue, reason;  // reason: no_record, wrong_type, bad_record, crash_loop, too_large, ...
   std::uint64_t at_ms = 0;
 };
 
+// State of a queue.
 struct QueueInfo {
   std::string queue;              // key of the queue
   std::uint64_t length = 0;       // entries of the list
@@ -65,7 +67,7 @@ struct ClaimView {
   std::string state;
   std::string claim_id, token_hash, queue, instance;
   std::string reason;                      // reason for its return to the queue: released, expired, retry, requeued
-  std::string status, detail, end_digest;  // of an ended job
+  std::string status, detail, end_digest;  // set for an ended job
   std::string message, concurrency_key, idempotency_key;
   std::string flow;  // flow of the job: "<context> <id>"
   std::uint64_t epoch = 0, lease_ms = 0, until_ms = 0, ended_ms = 0, waiting_since_ms = 0;
@@ -74,7 +76,7 @@ struct ClaimView {
   bool cancel = false;    // cancellation was requested
   bool leftover = false;  // a stale queue entry of the job exists and will be dropped silently
   bool present = false;
-  std::vector<std::uint64_t> revisions;  // of its facts in the queue's journal, ascending
+  std::vector<std::uint64_t> revisions;  // revisions of its facts in the queue's journal, ascending
 };
 
 // End of a job, verified against the record. Any client may write to the record; a digest of the end's fields is stored
@@ -85,11 +87,11 @@ struct EndedJob {
     holds,    // the record has the values of the end
     changed   // the record was changed after the end
   };
-  Fields fields;  // of the record
+  Fields fields;  // fields of the record
   Record record = Record::unknown;
   bool ended = false;          // from the separately stored claim, or else from the record
   std::string status, detail;  // from the same source
-  std::string claim_id;        // of the owner that has ended the job; empty: ended by the system
+  std::string claim_id;        // claim that has ended the job; empty: ended by the system
   std::string idempotency_key;
   Id runner = 0;
 };
@@ -122,7 +124,7 @@ struct JobPlaces {
   bool takes_slot = false;                     // counted as running under its concurrency key
   std::vector<std::string> slots;              // keys of which the job occupies a slot
   bool limited = false;                        // the record has a concurrency key with a countable limit
-  bool slot_free = false;                      // of a held job: its key has a free slot
+  bool slot_free = false;                      // the concurrency key of a held job has a free slot
   std::optional<std::uint64_t> wait_until_ms;  // in the index of queue time-outs
   std::uint64_t updated_s = 0;                 // updated_at of the record
   bool missing = false;                        // a queue entry waits for the record
@@ -156,7 +158,7 @@ struct JobFix {
 };
 struct Repair {
   std::string seen;                // JobPlaces::seen of the inspection that the fixes are based on
-  std::string queue;               // whose journal contains the job's facts
+  std::string queue;               // queue whose journal contains the job's facts
   std::uint64_t journal_head = 0;  // last journal revision that was read; 0: there is no journal
   std::vector<JobFix> fixes;       // in order of execution
 };
@@ -183,12 +185,14 @@ struct JobsWanted {
   std::uint32_t max_jobs = 1000;  // from the scanned jobs; unseen jobs are not counted
   std::string after = {};         // JobsPage::after of the previous page
 };
+// A row of a job list.
 struct ListedJob {
   std::string key;
   std::uint64_t changed_us = 0;  // time of the last change
   std::string type;              // type of the key: hash; another type was written by another client
   Fields record;                 // without script, result, error_info, inputs
 };
+// Result of RecordStore::jobs().
 struct JobsPage {
   std::vector<ListedJob> jobs;  // most recent change first
   // On the first page: jobs of other clients that no agent has processed yet. Their times are those of the record.
@@ -205,6 +209,7 @@ struct QueueTally {
   std::string next;                 // longest waiting job among the next jobs; empty: none
   std::uint64_t next_since_ms = 0;  // start of its wait; 0: unknown
 };
+// Counts of a context for status displays.
 struct Tally {
   std::uint64_t now_ms = 0, changed_us = 0;  // the store's clock; time of the last change of a job
   std::uint64_t jobs = 0, running = 0, delayed = 0, prerequisites = 0, held = 0, missing = 0, ended = 0;
@@ -224,7 +229,7 @@ struct RunnerHold {
 // Owner of a public key, from the records of actors.
 struct KeyOwner {
   std::uint32_t actors = 0;  // number of actors with the key; 2 means two or more
-  Id id = 0;                 // of the only actor, with its record
+  Id id = 0;                 // id of the only actor, whose record follows
   Fields record = {};
   std::uint64_t looked_ms = 0;  // start time of the last complete scan of all records; 0: no scan has completed
   bool looked_now = false;      // a scan was made for this call
@@ -238,6 +243,7 @@ struct RefusalNote {
   std::string action, thing, list;  // for example "steer", "flow 7" (empty: the whole context), "admins"
 };
 
+// A runner's record and the state of its registration.
 struct RunnerInfo {
   Runner runner;
   RunnerHold hold;            // empty: the id is not held

@@ -25,6 +25,7 @@ inline constexpr std::uint64_t kMaxWorldMail = 100000;     // entries in the inb
 inline constexpr std::uint64_t kMaxMailBytes = 16U << 20;  // bytes of one read, unless a single entry is larger
 inline constexpr std::uint64_t kMaxCellMail = 10000;       // entries for one instance; further senders are rejected
 
+// State of a world, as returned by WorkflowStore::read().
 struct WorldRead {
   std::uint64_t height = 0;           // height of the latest fact; 0: there is no fact
   std::vector<std::string> facts;     // facts after the requested height, up to the requested number and 8 MiB
@@ -34,12 +35,13 @@ struct WorldRead {
 };
 // An entry in the inbox of a world.
 struct WorldMail {
-  std::string id;    // of the entry
+  std::string id;    // id of the entry
   std::string kind;  // event, job, flow, answer, remove, cancel
   // event: schema, value (JSON), source, to (comma-separated PostTarget::instance); job, flow: key; answer: intent,
   // payload; remove, cancel: workflow, key (hex), by, reason.
   Fields fields;
 };
+// A commit is one atomic step.
 struct WorldCommit {
   Id context = 0;
   std::string world;
@@ -59,6 +61,7 @@ struct PostTarget {
   std::string instance;  // as in WorldCommit::full
   std::string shown;     // name in messages for users
 };
+// Conditions of a post.
 struct PostRules {
   std::string manifest = {};             // hash of the manifest that validated the event; empty: any
   std::vector<PostTarget> targets = {};  // none of them may be full
@@ -68,8 +71,9 @@ struct PostRules {
 };
 inline constexpr std::uint64_t kWorldKeyMs = std::uint64_t{7} * 24 * 3600 * 1000;
 inline constexpr std::uint64_t kMaxWorldKeys = 100000;
+// Result of WorkflowStore::post().
 struct Posted {
-  std::string id;         // of the inbox entry, never reused within a world
+  std::string id;         // id of the inbox entry, never reused within a world
   bool repeated = false;  // posted before with the same key
 };
 
@@ -86,6 +90,7 @@ struct WorldGlanceAt {
   std::string world;
   std::vector<std::string> carriers;  // keys of jobs and flows that the world waits for
 };
+// Result of WorkflowStore::glance() for one world.
 struct WorldGlance {
   std::uint64_t mail = 0, now_ms = 0;
   std::uint64_t due_ms = 0;        // time of the next evaluation; 0: none is scheduled

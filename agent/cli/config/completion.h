@@ -7,12 +7,14 @@
 
 namespace mycojobs {
 
+// An option of a command for completion.
 struct CommandOption {
   std::string flag;     // "--lease"
   bool value = false;   // true: a value follows
   std::string choices;  // allowed values, separated by spaces; empty with a value: file names are offered
 };
 
+// A command for completion.
 struct CommandRow {
   std::string name;  // "run", "job", "job list"
   std::string help;

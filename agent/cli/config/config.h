@@ -10,6 +10,7 @@
 
 namespace mycojobs {
 
+// Inputs of load_config().
 struct Sources {
   FlagValues flags;
   HostFacts host;  // includes the MYCOJOBS_* variables
@@ -17,6 +18,7 @@ struct Sources {
 // Returns the sources of this process.
 Sources system_sources(FlagValues flags);
 
+// The effective value of an option.
 struct ConfigValue {
   std::string name;
   std::string text;      // unparsed text
@@ -24,6 +26,7 @@ struct ConfigValue {
   bool literal = false;  // the text is JSON (ceilings)
 };
 
+// Result of load_config().
 struct Config {
   Settings settings;
   // All options in the order of the table, the ceilings, and the Redis addresses of contexts.

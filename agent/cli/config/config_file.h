@@ -21,6 +21,7 @@ struct PolicyText {
 // Returns the position of a field ("fs.read[0]"), or of its nearest parent.
 std::string place_of(const PolicyText&, std::string field);
 
+// Content of a configuration file.
 struct FileValues {
   std::vector<ConfigValue> options;             // unordered; source is "FILE:LINE:COLUMN"
   std::map<Id, ConfigValue> context_redis;      // [contexts.<id>] redis

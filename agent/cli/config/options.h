@@ -23,6 +23,7 @@ class App;
 
 namespace mycojobs {
 
+// User ids that jobs may run as.
 struct UidRange {
   std::uint32_t base = 0;
   std::uint32_t count = 0;  // 0: not set
@@ -49,7 +50,7 @@ struct Settings {
   std::string api_listen, api_tokens, supervisor_listen, health_listen, metrics_listen;
   std::string trace_endpoint;  // empty: no spans are sent
   std::string keys_dir, runner_key, coordinator_key;
-  std::string topic;  // of the runner
+  std::string topic;  // topic of the runner
   std::vector<std::string> api_names, coordinator_networks, coordinator_webhooks;
   std::string coordinator_webhook_secrets;
   // Empty: no node. Otherwise http:// or https://, also if it was set by mycelium_ip and mycelium_port.
@@ -109,6 +110,7 @@ struct HostFacts {
   }
 };
 
+// A row of the table of options.
 struct Option {
   std::string_view name;
   OptionType type;
