@@ -24,7 +24,7 @@ void block_stop_signals();
 // Meaning of a signal for a service. SIGHUP is a reload for a process without a controlling terminal. With a terminal,
 // SIGHUP is sent when the terminal hangs up, and stops the process.
 enum class SignalRequest { none, stop, reload };
-// Waits like next_stop_signal().
+// Waits like next_stop_signal(), but for all signals of a service. at_stop: called at once after a stop signal.
 SignalRequest next_request(int timeout_ms, const std::function<void()>& at_stop);
 // Returns the number of a received stop signal, or 0 after timeout_ms. A signal that a process sends twice within a
 // short time, like timeout(1) does, counts once. at_once: called before the wait for such a duplicate.

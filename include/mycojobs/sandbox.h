@@ -65,7 +65,7 @@ struct RunSpec {
   Limits limits;
   Grants grants;
   Warm warm;
-  // Learning mode: Outcome::notes reports the use beyond the profile. Denied accesses are recorded only.
+  // Learning mode: Outcome::notes lists the use beyond the profile. Denied system calls are noted and fail.
   bool learn = false;
   // Time on CLOCK_BOOTTIME at which the run is killed unless fence() moved it; 0: no fence.
   std::uint64_t fence_boot_ms = 0;
@@ -102,7 +102,7 @@ struct RunEnded {
   Outcome outcome;  // the reader of the pipes sets usage.stdout_bytes and stderr_bytes
 };
 
-// Prepared sandboxes, as last reported by the launcher. It reports a change every few seconds.
+// Prepared sandboxes, as last reported by the launcher, which reports changes every few seconds.
 struct SandboxCounts {
   std::uint32_t ready = 0;    // set up and idle: prewarmed, or returned by a clean run
   std::uint32_t forming = 0;  // being set up ahead of a run

@@ -134,8 +134,8 @@ struct TickReply {
 struct AwaitedPrerequisites {
   std::string job_key;
   std::vector<std::string> conditions;
-  std::uint64_t waited_ms = 0;  // by the store's clock, since the job was first met
-  // A coordinator has checked this job before; it may have rights that the calling agent lacks.
+  std::uint64_t waited_ms = 0;  // since the job began to wait, by the store's clock
+  // A coordinator has checked prerequisites in this context before; it may have rights that the calling agent lacks.
   bool left = false;
 };
 
