@@ -39,9 +39,9 @@ std::string priority_range() { return std::to_string(-kMostPriority) + " to " + 
 struct Site {
   enum class Is { field, item, key };
   std::vector<FieldProblem>& problems;
-  std::string_view name;  // of a field or a key; empty for the record itself
+  std::string_view name;  // name of a field or a key; empty for the record itself
   Is is = Is::field;
-  std::size_t index = 0;  // of an item
+  std::size_t index = 0;  // for an item
   const Site* above = nullptr;
 
   bool refuse(std::string_view value, std::string_view expected) const {

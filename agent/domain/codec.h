@@ -30,8 +30,8 @@ struct Decoded {
 // R is one of the records in domain/fields.h; FlowNode and Log have no hash form.
 template <class R>
 Decoded<R> decode(const Fields& hash);
-template <class R>
 // Omits fields that are empty, absent or 0. Enums, booleans and unknown fields are always written.
+template <class R>
 Fields encode(const R&);
 template <class R>
 Decoded<R> decode_json(const nlohmann::json&);  // accepts typed values, and text where a hash has text
@@ -48,7 +48,8 @@ std::string_view integer_beyond_64_bits(std::string_view json_text);
 // As parse_json(), except that such an integer is an error, which names its digits.
 Result<nlohmann::json> parse_exact_json(std::string_view text, std::size_t max_bytes = 16U << 20,
                                         std::size_t max_values = SIZE_MAX);
-bool is_json(std::string_view text);  // whether parse_json() would accept the text; does not check for duplicate keys
+// Returns whether parse_json() would accept the text, except that duplicate keys are not detected.
+bool is_json(std::string_view text);
 // Never throws: replaces bytes that are not UTF-8.
 std::string dump_json(const nlohmann::json&, int indent = -1);
 

@@ -125,7 +125,7 @@ Result<std::uint64_t> read_field(const FieldShape& shape, const std::string& tex
   return bits;
 }
 
-// Longest length of each month, with February of a leap year.
+// Returns whether some month of the expression has one of its days. February counts as in a leap year.
 bool comes_ever(const Cron& cron) {
   if (cron.any_day || !cron.any_weekday) return true;
   static constexpr std::array<unsigned, 13> kDays{0, 31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31};

@@ -64,7 +64,7 @@ bool is_terminal(FactKind);
 
 struct FactField {
   enum Shape { text, number, optional_text, optional_number };
-  std::string_view name;  // empty: unused row
+  std::string_view name;  // empty: the entry is unused
   Shape shape = text;
 };
 struct FactShape {
@@ -78,12 +78,12 @@ struct FoldedJob {
   JobState state = JobState::none;
   JobStatus status = JobStatus::dispatched;  // status of the record in this state; `detail` is its detail
   std::string detail;
-  std::string claim_id, token_hash, instance;  // of the latest claim; empty if the system ended the job
+  std::string claim_id, token_hash, instance;  // values of the latest claim; empty if the system ended the job
   std::string reason;                          // why it was put back into its queue: released, expired, retry, requeued
   std::string digest;                          // digest of the end that its owner reported
   std::string message;                         // the message that submitted it
   std::string flow;                            // the flow that it belongs to: "<context> <id>"
-  std::uint64_t epoch = 0, lease_ms = 0;       // of the latest claim
+  std::uint64_t epoch = 0, lease_ms = 0;       // values of the latest claim
   std::uint64_t due_ms = 0;                    // while delayed
   std::uint64_t since_ms = 0;                  // when it entered its state
   // attempt: the current one, or the next one after a retry.
@@ -92,7 +92,7 @@ struct FoldedJob {
   bool for_good = false;                 // completed or cancelled: cannot be reopened
   std::uint32_t terminals = 0;           // number of terminal facts, including invalid ones
   std::uint32_t lives = 1;               // 1, plus 1 for each requeued and replanned
-  std::vector<std::uint64_t> revisions;  // of all facts that were read, ascending
+  std::vector<std::uint64_t> revisions;  // revisions of all facts that were read, ascending
 };
 
 // An invalid fact. rule: one of the names below.

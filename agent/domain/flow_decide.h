@@ -24,7 +24,7 @@ struct JobSeen {
   std::uint32_t node = 0;
   bool ended = false;
   std::string status, detail, error;  // as in the record, once it has ended
-  TextMap values;                     // of the node's watched keys; keys that the result lacks are absent
+  TextMap values;                     // values of the node's watched keys that the result has
   std::uint64_t result_bytes = 0;     // size of all keys and values of the result, counted towards kMaxFlowResultBytes
 };
 struct ChildStarted {
@@ -49,7 +49,7 @@ struct FlowControl {
   Verb verb = Verb::pause;
   std::string target;  // name of a node, approval or signal; empty: the flow
   Id actor = 0;
-  bool admin = false;   // whether the actor is an admin of the context
+  bool admin = false;   // the actor is an admin of the context
   std::string comment;  // at most 4096 bytes
   // Idempotency key. The same key with the same control has no further effect; with another control it is a conflict.
   std::string key;
@@ -91,21 +91,19 @@ struct Effect {
 
 struct Decision {
   RunState state;
-  // Revisions continue those of the state. Set are kind, node and more.
-  std::vector<RunFact> facts;
+  std::vector<RunFact> facts;  // their revisions continue the revision of the given state
   std::vector<Effect> effects;
 };
 
 struct DecideLimits {
-  std::uint32_t max_facts = 500;  // limit per commit; the rest follows immediately (more_to_do())
-  // Limit per commit for the records of `each` elements that the commit writes.
-  std::size_t max_bytes = 1U << 20;
+  std::uint32_t max_facts = 500;     // limit per commit; the rest follows immediately (more_to_do())
+  std::size_t max_bytes = 1U << 20;  // limit per commit for records of dispatched places (EachSource)
 };
 
 // Errors conflict, denied, not_found: only for controls; the state is then unchanged. Error invalid: a malformed
 // control.
 Result<Decision> decide(const FlowPlan&, RunState, const FlowEvent&, const DecideLimits& = {});
-// Returns the approximate size of the record of an element's job, which the commit that dispatches the job writes.
+// Returns the approximate size of the record of a place's job. The commit that dispatches the place writes it.
 std::size_t place_bytes(const FlowPlan&, std::uint32_t node);
 // Returns whether the flow can progress without an event.
 bool more_to_do(const FlowPlan&, const RunState&);

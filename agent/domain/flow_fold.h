@@ -10,7 +10,7 @@
 
 namespace mycojobs {
 
-// Returns whether the flow runs the node itself, without using a slot of max_parallel.
+// Returns whether the flow runs the node itself. Such a node needs no slot of max_parallel.
 constexpr bool is_own(NodeKind kind) { return kind != NodeKind::job && kind != NodeKind::flow; }
 // Returns the flow that a gate flow:ID waits for, or 0 for any other gate.
 Id awaited_by(std::string_view gate);

@@ -12,8 +12,8 @@
 //   inputs: {region: {type: string, default: eu}}   # values are in `given`, set at the start (give_inputs)
 //   jobs:
 //     build:   {script: "...", type: python, timeout: 5m, retries: 2, env: {}, policy: {}, inputs: []}
-//     test:    {needs: [build], file: test.py, when: [{key: build.size, greater_than: 10}], on_error: mend}
-//     mend:    {script: ...}             # an error node: runs only when a failure is routed to it
+//     test:    {needs: [build], file: test.py, when: [{key: build.size, greater_than: 10}], on_error: repair}
+//     repair:  {script: ...}             # an error node: runs only when a failure is routed to it
 //     undo:    {script: ...}             # a compensation: runs only when the flow fails
 //     deploy:  {needs: [ok], script: ..., irreversible: true, compensate: undo, prerequisites: ["approval:legal"]}
 //     ok:      {needs: [test], approval: {approvers: [12], timeout: 1d, comment: "ship?"}}
@@ -43,7 +43,7 @@ std::string_view word(NodeKind);
 
 struct FlowCondition {
   enum class Test { equals, greater_than, less_than, exists };
-  std::uint32_t node = 0;  // comes before this node: a direct or indirect need
+  std::uint32_t node = 0;  // a direct or indirect need of the node with this condition
   // Key of the node's result. "$status" is the status with which the node ended.
   std::string key;
   Test test = Test::exists;
@@ -61,7 +61,7 @@ enum class OnError { stop, go_on, route };  // in a definition: stop, continue, 
 // that needs `parts` needs the node and its places.
 struct EachSource {
   std::uint32_t node = 0;
-  std::string key;  // of the node's result
+  std::string key;  // key of the node's result
 };
 
 struct PlanNode {
@@ -115,7 +115,7 @@ struct FlowPlan {
   // Names are unique, are not numbers and have no '.', so `<name or id>.<key>` is unambiguous.
   std::optional<std::uint32_t> find(std::string_view name) const;
   std::vector<FlowInput> inputs;
-  std::map<std::string, std::string> values;  // of inputs, as JSON: given or default
+  std::map<std::string, std::string> values;  // values of inputs as JSON: given or default
   TextMap input_texts;                        // the same values as text for conditions; a string is used as it is
   std::vector<std::string> missing;           // required inputs without a value
 
@@ -174,7 +174,7 @@ bool holds(const FlowCondition&, std::string_view node_name, const TextMap& valu
 // Input values of a flow. A definition declares `inputs` and stores their values as `given`, so that the values are
 // part of the definition and its hash.
 
-inline constexpr std::size_t kMaxInputBytes = 64U << 10;  // of all values together, as JSON
+inline constexpr std::size_t kMaxInputBytes = 64U << 10;  // limit of all values together, as JSON
 
 // Adds values (an object: name -> value) to a definition and replaces values that it has. read_plan() checks whether
 // they fit. Error invalid: `values` is not an object.

@@ -74,7 +74,7 @@ struct DraftCondition {
 // The fields `each` and `max` of a node.
 struct DraftEach {
   std::string path;
-  std::vector<std::string> elements;  // of a literal list or map
+  std::vector<std::string> elements;  // elements of a literal list or map
   Named from;  // otherwise `inputs`, or the node whose result has the elements; `key` is the key in it
   std::string key;
   std::optional<std::uint32_t> max;

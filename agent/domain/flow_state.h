@@ -8,7 +8,7 @@
 //   completed  ok | handled (failed, and its error node has completed) | continued (failed; on_error: continue)
 //   failed     the job's detail; rejected, timeout, flow_failed, dependency_failed. Not settled while its error node
 //              runs
-//   cancelled  cancelled | skipped (its condition does not hold, or all that it needs was skipped) | not_needed |
+//   cancelled  cancelled | skipped (a condition does not hold, or all its needs were skipped) | not_needed |
 //              absent (a place of an `each` without an element: the run does not have this node)
 // Status of the flow:
 //   dispatched new --start--> started running | paused | stopping (a failure: running nodes may end, no node starts) |
@@ -42,11 +42,11 @@ struct NodeState {
   // Revision of the fact that settled it, which gives the order of completion; 0: not settled.
   std::uint64_t settled = 0;
   std::vector<std::string> gates;  // gates that are not met yet
-  TextMap values;                  // of the keys that conditions watch, and $status
+  TextMap values;                  // values of the keys that conditions watch, and $status
   Id child = 0;                    // for kind flow, once the child was started
   // The approvers as they were when the approval or gate was reached.
   std::vector<Id> approvers;
-  std::uint64_t result_bytes = 0;  // of its job's result
+  std::uint64_t result_bytes = 0;  // size of its job's result
   bool compensates = false;        // called as a compensation
   bool compensated = false;        // its compensation was called
   bool routes = false;             // its failure calls its error node
@@ -60,7 +60,7 @@ struct NodeState {
 inline constexpr std::uint64_t kMaxFlowResultBytes = 1U << 20;
 
 struct RunState {
-  std::uint64_t revision = 0;  // of the latest folded fact
+  std::uint64_t revision = 0;  // revision of the latest folded fact
   FlowStatus status = FlowStatus::dispatched;
   std::string detail = "new";
   std::string error;
@@ -70,7 +70,7 @@ struct RunState {
   bool compensating = false;  // the first compensation was called; a retry is not possible any more
   std::string outcome;        // while stopping: failed, cancelled, timeout, result_too_large
   std::uint64_t started_ms = 0, ended_ms = 0;
-  std::uint64_t deadline_ms = 0;  // of the flow; 0: no deadline
+  std::uint64_t deadline_ms = 0;  // deadline of the flow; 0: no deadline
   std::vector<NodeState> nodes;
   std::set<std::uint32_t> ready;                             // in the order of the definition
   std::set<std::uint32_t> in_flight;                         // dispatched
@@ -82,15 +82,15 @@ struct RunState {
   std::map<std::string, std::string> keys;  // idempotency key of a control -> digest of the control
   // Received signals, with the last payload (JSON or empty). A received signal keeps every gate signal:NAME open.
   std::map<std::string, std::string> signals;
-  std::uint64_t result_bytes = 0;  // of all nodes together
+  std::uint64_t result_bytes = 0;  // size of the results of all nodes
   // Indexes of pending work, so that an event does not need a scan of the whole flow.
-  std::set<std::uint32_t> met;                     // pending, and all that they wait for has settled: to be evaluated
+  std::set<std::uint32_t> met;                     // pending, and all needs have settled: to be evaluated
   std::set<std::uint32_t> ready_own;               // ready, and need no slot: log, wait, pause, approval
   std::set<std::uint32_t> waiting;                 // in flight without a job or child: wait, pause, approval
   std::set<std::uint32_t> uncalled;                // on call, not called, not settled
   std::set<std::uint32_t> to_cancel;               // in flight; their end is to be requested
   std::set<std::uint32_t> to_retry;                // to be reset before any other action
-  std::set<std::uint32_t> to_resolve;              // failed and routed, and their error node has settled
+  std::set<std::uint32_t> to_resolve;              // failed and routed to an error node that has settled
   std::set<std::uint32_t> failures;                // failed without an error node that handles it: stop the flow
   std::set<std::pair<Id, std::uint32_t>> awaited;  // children in flight, and flows that gates wait for
   std::vector<std::string> anomalies;              // invalid facts: one line each, at most 100

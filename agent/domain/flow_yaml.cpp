@@ -23,7 +23,7 @@ namespace {
 using nlohmann::json;
 
 constexpr std::size_t kMaxNesting = 64;
-constexpr std::size_t kMaxValuePathBytes = 4096;  // of one value
+constexpr std::size_t kMaxValuePathBytes = 4096;  // limit for one value
 // Positions that are kept for messages; the same limit applies to spellings.
 constexpr std::size_t kMaxAllPathsBytes = 8U << 20;
 
@@ -124,7 +124,7 @@ class Builder : public YAML::EventHandler {
   struct Level {
     json* value;
     std::string path;
-    std::string key;  // of a map: the key of the next value
+    std::string key;  // for a map: the key of the next value
     bool has_key = false;
   };
 

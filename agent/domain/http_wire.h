@@ -42,7 +42,7 @@ class HttpRequestParser {
   // REQUIRES for the functions below: has_head().
   const std::string& method() const;
   const std::string& target() const;  // never empty, without blanks and control characters
-  const HttpFields& fields() const;   // of the head
+  const HttpFields& fields() const;   // fields of the head
   bool is_http_1_1() const;
   bool keeps_alive() const;  // whether the client requests a persistent connection
 

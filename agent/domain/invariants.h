@@ -149,7 +149,7 @@ std::string flow_state_before(const FlowSight&);
 struct FlowFinding : Finding {
   std::vector<FlowFix> fixes;  // empty: no automatic repair
 };
-// REQUIRES: the flow is complete or being created. See inspect/flow_verify.cpp for flows that cannot be checked.
+// REQUIRES: `plan` is set, or the flow is being created. inspect/flow_verify.cpp reports flows without a usable plan.
 std::vector<FlowFinding> judge(const FlowSight&);
 
 // Returns a finding with the text "flow-job: flow:7 has ...". Also used for flows that cannot be checked.

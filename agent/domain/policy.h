@@ -66,7 +66,7 @@ std::string_view word(PolicyField);
 std::string value_text(PolicyField, const Policy&);
 
 struct PolicyRequest {
-  Policy values;  // of the named fields
+  Policy values;  // values of the named fields
   std::bitset<kPolicyFields> named;
   std::bitset<kPolicyFields> replace;  // fields that replace the value of the profile instead of adding to it
   bool names(PolicyField field) const { return named[static_cast<std::size_t>(field)]; }

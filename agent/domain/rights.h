@@ -4,7 +4,7 @@
 //   create       all     all         -                   -         -
 //   read         all     own         jobs that they run  all       own
 //   steer        all     own         -                   -         - (own, while among the submitters)
-//   answer       all     where the gate names the actor; for a gate that names no actor: who may steer the flow
+//   answer       all     actors that the gate names; if it names none: actors that may steer the flow
 //   work         all     -           all                 -         -
 //   administer   all     -           -                   -         -
 //

@@ -1,8 +1,8 @@
 // Decides the next facts of a world of workflows: decide(world, input) -> facts, blobs, effects to publish. Pure: time
 // and entropy are part of the input. The caller writes the blobs, then the facts in one atomic step that fails if the
-// height is not Decision::base any more, and then publishes the effects. A caller that loses this race discards its
-// decision and decides again. Effects in to_publish() are published repeatedly until a fact records the publication.
-// Source: seed 003, 4. The numbers are those of the invariants in workflows.md.
+// height is not WorkflowDecision::base any more, and then publishes the effects. A caller that loses this race discards
+// its decision and decides again. Effects in to_publish() are published repeatedly until a fact records the
+// publication. Source: seed 003, 4. The numbers are those of the invariants in workflows.md.
 //
 //   EventArrived   --> routed by the manifest in force, in its order; keyed; a new cell starts with null    (2, 8, 11)
 //   next_cells() --> request_of() --> engine --> StepDone                                                   (9)
@@ -50,11 +50,11 @@ struct ReceiptArrived {
   // JSON or CBOR, of the effect's receipt schema. If status is not ok: of sys/EffectFailure@1.
   std::string payload;
   ValueForm form = ValueForm::from_json;
-  std::string module, entrypoint;  // of the executor; empty: unknown
+  std::string module, entrypoint;  // code of the executor; empty: unknown
   std::string refused;             // why the signature is invalid; empty: the signature is valid
 };
 struct ApplyManifest {
-  std::string hash;  // of a manifest in the catalog
+  std::string hash;  // hash of a manifest in the catalog
 };
 struct TakeSnapshot {};
 // verify_replay() has found a step with another output.
@@ -95,7 +95,7 @@ struct WorkflowDecision {
   std::vector<EffectToPublish> publish;  // to be published once the facts are durable
   std::vector<CellId> ready;             // instances that have mail now, in the order of their tickets
 };
-inline constexpr std::size_t kMaxSnapshotBytes = std::size_t{2} << 30;  // of all pages: workflow_snapshot.h
+inline constexpr std::size_t kMaxSnapshotBytes = std::size_t{2} << 30;  // size of all pages (workflow_snapshot.h)
 struct WorkflowRules {
   std::size_t inline_state_bytes = 64U << 10;  // a longer state is stored as a blob
   std::size_t max_state_bytes = kMaxStateBytes;

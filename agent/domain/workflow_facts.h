@@ -72,11 +72,12 @@ struct IntentOrigin {
 // Returns lower-case hex that covers the whole origin, and effect, params and index of the intent.
 std::string intent_hash(const IntentOrigin&, const Intent&);
 
+// A manifest was applied.
 struct Applied {
   std::string manifest, name, replaced;  // manifest, replaced: hashes; replaced is empty for the first manifest
   bool operator==(const Applied&) const = default;
 };
-// EventIn: an event was accepted, from outside or from a step. EventTarget: one of its receivers.
+// A receiver of an event.
 struct EventTarget {
   CellId cell;
   std::string manifest;  // hash; the instance runs code of this manifest
@@ -86,6 +87,7 @@ struct EventTarget {
   std::string skipped;
   bool operator==(const EventTarget&) const = default;
 };
+// An event was accepted, from outside or from a step.
 struct EventIn {
   std::string schema, value;
   std::string source;           // the sender, if from outside
@@ -116,6 +118,7 @@ struct StepFailed {
   std::string kind, message;  // kind: a word of StepError, or contract
   bool operator==(const StepFailed&) const = default;
 };
+// An effect was published.
 struct EffectPublished {
   CellId cell;
   std::string intent, carrier;  // carrier: the job, flow or timer that performs the effect
@@ -130,7 +133,7 @@ struct ReceiptAdmitted {
   std::string intent;
   ReceiptStatus status = ReceiptStatus::ok;
   std::string payload;             // CBOR
-  std::string module, entrypoint;  // of the executor; empty: unknown
+  std::string module, entrypoint;  // code of the executor; empty: unknown
   std::string arm;
   Sample sample;
   bool operator==(const ReceiptAdmitted&) const = default;
@@ -152,8 +155,8 @@ struct ReceiptFaulted {
   Sample sample;
   bool operator==(const ReceiptFaulted&) const = default;
 };
-// Failed: the instance takes no further step; its intents are settled and its mail is dropped.
 inline constexpr const char* kCancelledFailure = "cancelled";
+// The instance takes no further step. Its intents are settled, and its mail is dropped.
 struct Failed {
   CellId cell;
   std::string kind, message;         // kind: step, receipt, nondeterministic, cancelled

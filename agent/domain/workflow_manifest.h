@@ -29,7 +29,7 @@
 namespace mycojobs {
 
 struct StepLimits {
-  std::uint64_t instructions = 50'000'000;  // of the engine's virtual machine; at most 10^10
+  std::uint64_t instructions = 50'000'000;  // instructions of the engine's virtual machine; at most 10^10
   std::uint64_t memory_bytes = 64U << 20;   // at most 1 GiB
   bool operator==(const StepLimits&) const = default;
 };
@@ -37,7 +37,7 @@ struct StepLimits {
 struct EffectSpec {
   std::string name, params, receipt;  // params, receipt: names of schemas
   bool system = false;
-  std::string script_type;      // of its job, unless it is an effect of the system
+  std::string script_type;      // script type of its job; empty for an effect of the system
   std::string runner;           // runner:<id> that must carry it out; empty: any runner with the script type
   std::string script, module;   // exactly one is set: the text, or the name of a file beside the manifest
   std::uint32_t timeout_s = 0;  // 0: default of jobs
@@ -50,7 +50,7 @@ struct WorkflowSpec {
   std::vector<std::string> effects_emitted;
   std::string module, entrypoint;
   StepLimits limits;
-  std::string hash;         // of the manifest with its code and the name of this workflow; lower-case hex
+  std::string hash;         // covers the manifest with its code and the name of this workflow; lower-case hex
   std::string receipt_arm;  // how it takes sys/EffectReceiptEnvelope@1: "" as its event, else wrapped as this arm
   // How it takes sys/EffectReceiptRejected@1, as receipt_arm. No value: it does not take it.
   std::optional<std::string> rejected_arm;
@@ -89,10 +89,10 @@ struct ManifestRead {
 // without key_field, an event that its workflow does not take, an event that only the system may send, a workflow with
 // effects whose event has no arm for receipts, and so on.
 //
-// offered: a new manifest, for which configurations that can never work are rejected, too: a workflow without a
+// ManifestUse::offered is a new manifest. Configurations that can never work are rejected, too: a workflow without a
 // subscription, keys that are not a text, whole number or byte string, a key_field whose values never fit the key
-// schema, and choices of a schema that the schema itself rejects. stored: a manifest that was accepted before, possibly
-// by an older version, and must be accepted again.
+// schema, and choices of a schema that the schema itself rejects. ManifestUse::stored is a manifest that was accepted
+// before, possibly by an older version, and must be accepted again.
 enum class ManifestUse { stored, offered };
 ManifestRead read_manifest(const nlohmann::json&, CodeFiles code, ManifestUse = ManifestUse::stored);
 

@@ -392,7 +392,7 @@ class Playing {
   std::uint64_t now_ms_, turn_ = 0;
   std::string path_, refused_;
   std::map<std::string, const ScenarioReceipt*> answers_;
-  std::vector<Asked> asked_;  // of the step that is played
+  std::vector<Asked> asked_;  // effects of the step that is played
   std::vector<Emitted> emitted_;
   std::map<CellId, std::string> failed_;
   std::vector<std::string> faults_;

@@ -40,7 +40,7 @@ struct ScenarioReceipt {
 using ScenarioAnswers = std::map<std::string, ScenarioReceipt>;  // by effect, as written in the file
 
 struct ExpectedEffect {
-  std::string name, value;               // of an effect and its parameters, or of an event
+  std::string name, value;               // an effect and its parameters, or an event and its value
   std::optional<std::string> ref, from;  // from: an instance, "order 7"
 };
 struct ScenarioExpectation {
@@ -53,7 +53,7 @@ enum class ScenarioInput { none, send, receipt, wait, apply };
 struct ScenarioStep {
   ScenarioInput input = ScenarioInput::none;
   std::string path;         // "scenarios[0].steps[2]"
-  std::string name, value;  // of the event or effect, or the manifest's file
+  std::string name, value;  // an event and its value, an effect, or a manifest's file
   ScenarioReceipt receipt;
   std::string of, ref;                   // selects the effect; empty: any
   bool misfit = false;                   // the payload intentionally does not fit its schema
@@ -80,7 +80,7 @@ std::vector<std::string> manifests_of(const ScenarioFile&);
 
 // A difference from the expected result. Values are formatted as JSON on several lines.
 struct Mismatch {
-  std::string path, what;  // what: a sentence such as "the state of order 7 differs"
+  std::string path, what;  // the text of `what` is a sentence such as "the state of order 7 differs"
   std::string expected, got;
 };
 struct Played {

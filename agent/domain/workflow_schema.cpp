@@ -106,7 +106,7 @@ struct SchemaNode {  // a part of a schema, compiled
   std::set<std::string, std::less<>> required;
   std::size_t additional = kNone, items = kNone, target = kNone;  // target: of a reference
   std::string ref, path;
-  std::uint64_t least = 0, most = kNoBound;  // of items
+  std::uint64_t least = 0, most = kNoBound;  // number of items
   std::uint64_t least_length = 0, most_length = kNoBound;
   json minimum, maximum, choices;  // null: none; choices: a list
   std::vector<Arm> arms;

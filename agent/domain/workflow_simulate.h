@@ -20,7 +20,7 @@ struct ShadowSettings {
   // effect -> payload of an ok receipt, as JSON. Effects without an entry stay pending, unless placeholders are on.
   std::map<std::string, std::string> receipts;
   bool placeholders = true;  // use a minimal payload of the effect's receipt schema
-  Sample sample;             // of the first event; each later event is a millisecond later
+  Sample sample;             // sample of the first event; each later event is a millisecond later
   std::uint64_t max_steps = 1'000;
 };
 struct ShadowState {

@@ -23,7 +23,7 @@ inline constexpr std::size_t kSnapshotPageBytes = 1U << 20;  // approximate; a p
 struct WorldSnapshot {
   WorkflowBlob root;
   std::vector<WorkflowBlob> pages;
-  std::size_t bytes() const;  // of root and pages
+  std::size_t bytes() const;  // size of root and pages
 };
 // REQUIRES: no instance of the world has mail.
 Result<WorldSnapshot> snapshot_of(const WorldState&, std::size_t page_bytes = kSnapshotPageBytes);

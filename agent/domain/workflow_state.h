@@ -36,7 +36,7 @@ struct Mail {
   std::string schema;  // schema of the event itself, not of the variant that wraps it
   std::string value;   // as passed to the code: CBOR, wrapped
   Sample sample;
-  std::string intent;       // of a receipt; empty: a domain event
+  std::string intent;       // intent of a receipt; empty: the mail is a domain event
   std::uint64_t depth = 0;  // EventIn::depth
   bool operator==(const Mail&) const = default;
 };

@@ -27,8 +27,8 @@ inline constexpr std::uint64_t kStepVersion = 1;
 // library functions.
 inline constexpr std::uint32_t kStepCounting = 2;
 inline constexpr std::size_t kMaxStepEffects = 64, kMaxStepEvents = 256;
-inline constexpr std::size_t kMaxStepBytes = 1U << 20;    // of an encoded answer, without the state
-inline constexpr std::size_t kMaxStateBytes = 10U << 20;  // of a state
+inline constexpr std::size_t kMaxStepBytes = 1U << 20;    // limit of an encoded answer without the state
+inline constexpr std::size_t kMaxStateBytes = 10U << 20;  // limit of a state
 
 struct StepEvent {
   std::string schema;              // ns/Name@version
