@@ -29,26 +29,27 @@
 namespace mycojobs::sandbox {
 namespace {
 
-// The agent's end of a launcher and its guardian: starts the program, speaks with it, ends it.
+// The agent's connection to a launcher and its guardian: starts the program, exchanges messages, ends it.
 class LauncherLink {
  public:
   static Result<LauncherLink> start(const SandboxConfig&, bool probe);
   LauncherLink(LauncherLink&&) = default;
   LauncherLink& operator=(LauncherLink&& other) noexcept;
-  ~LauncherLink();  // as end()
+  ~LauncherLink();  // calls end()
 
   int socket() const { return socket_.get(); }
-  // The next frame that is not for the log, within the time. `closed` also when time is up.
+  // Receives the next frame; log frames are passed to the log. Returns `closed` also after the time-out.
   Received receive(RawFrame&, int timeout_ms);
-  // Ends the launcher and waits until all that it had started is gone. A process that KILL does not end stays: the
-  // guardian waits for it.
+  // Ends the launcher and waits until all its processes have ended. If SIGKILL does not end a process, the guardian
+  // remains and waits for it.
   void end();
-  // The same without waiting, for a launcher that has failed: KILL at once.
+  // Kills a failed launcher without waiting.
   void give_up();
-  int guardian() const { return child_.pidfd.get(); }  // readable when all that the launcher had started is gone
+  int guardian() const { return child_.pidfd.get(); }  // readable when all processes of the launcher have ended
   pid_t guardian_pid() const { return child_.pid; }
-  bool all_gone();  // whether it is
-  // A guardian that was killed proves nothing: when all are taken to be gone. 0: it was not killed.
+  bool all_gone();  // true if all processes of the launcher have ended
+  // A killed guardian proves nothing; all processes are assumed to have ended at this time. 0: the guardian was not
+  // killed.
   std::uint64_t believed_at_boot_ms() const { return believed_at_boot_ms_; }
 
  private:
@@ -61,11 +62,10 @@ class LauncherLink {
   std::uint64_t believed_at_boot_ms_ = 0;
 };
 
-// The script hosts that come with the agent, for every context. One row a host; what a context has of its own is in
-// SandboxConfig::hosts.
+// Script hosts for every context, installed with the agent. Hosts of single contexts are in SandboxConfig::hosts.
 struct HostRow {
   const char* host;
-  const char* program;  // in the libexec folder
+  const char* program;  // file name in the libexec folder
 };
 constexpr HostRow kHosts[] = {
     {"python", "mycojobs-pyhost"},
@@ -74,9 +74,9 @@ constexpr HostRow kHosts[] = {
 };
 constexpr const char* kLauncherProgram = "mycojobs-launcher";
 
-constexpr std::uint64_t kUnprovenMs = 2000;  // after the end of a guardian that was killed
-constexpr int kEndMs = 5000;                 // for a launcher to kill and reap what it has
-constexpr int kSendMs = 5000;                // a launcher that takes nothing for so long is stuck
+constexpr std::uint64_t kUnprovenMs = 2000;  // wait after the end of a killed guardian
+constexpr int kEndMs = 5000;                 // time-out for the launcher to kill and reap its processes
+constexpr int kSendMs = 5000;                // send time-out after which the launcher is considered stuck
 
 std::string describe_errno(int error) {
   const Shortage* shortage = find_shortage(error);
@@ -115,7 +115,7 @@ Result<LauncherLink> LauncherLink::start(const SandboxConfig& config, bool probe
   SpawnSpec spec;
   spec.program = config.libexec_dir + "/" + kLauncherProgram;
   spec.argv0 = kLauncherProgram;
-  // Out of each other's way.
+  // Duplicated to high numbers, so that the two descriptors cannot overwrite each other.
   const Fd socket(::fcntl(theirs.get(), F_DUPFD_CLOEXEC, 16));
   const Fd alive_copy(config.alive_fd < 0 ? -1 : ::fcntl(config.alive_fd, F_DUPFD_CLOEXEC, 16));
   if (!socket || (config.alive_fd >= 0 && !alive_copy))
@@ -148,7 +148,7 @@ bool LauncherLink::all_gone() {
     if (!wait_for_guardian(0)) return false;
     const bool killed = wait_child(child_) > 128;
     child_.pidfd.reset();
-    // One that was killed has seen nothing go. What was below it dies with it, but when is anybody's guess.
+    // A killed guardian has not observed the end of its processes. They are killed too, but their end is not visible.
     if (killed) believed_at_boot_ms_ = SystemClock().boot_ms() + kUnprovenMs;
   }
   return SystemClock().boot_ms() >= believed_at_boot_ms_;
@@ -201,7 +201,7 @@ using namespace sandbox;
 
 constexpr int kStartMs = 30000;
 
-// What the launcher says when it has tried itself.
+// Reads the launcher's messages until it reports the result of its self-test.
 Result<void> wait_until_started(LauncherLink& link, std::vector<LayerReport>* layers = nullptr) {
   for (;;) {
     RawFrame frame;
@@ -225,12 +225,12 @@ struct BothEnds {
   Fd ours, theirs;
 };
 
-// A pipe for an output stream of a job. The job runs under another user id, and opening /dev/stdout, /dev/stderr or
+// Creates a pipe for an output stream of a job. The job has another user id, and opening /dev/stdout, /dev/stderr or
 // /proc/self/fd/N checks the owner and mode of the pipe's inode again. The mode admits every user, because the agent
-// does not know the job's id yet and its unit has no CAP_CHOWN. Other processes cannot reach the pipe: opening it
+// does not know the job's id yet and its unit has no CAP_CHOWN. Other processes cannot open the pipe: opening it
 // through /proc requires the right to trace a process that holds it.
 constexpr mode_t kOutputMode = 0666;
-constexpr mode_t kChannelMode = 0;  // a job has no use for another copy of its channel
+constexpr mode_t kChannelMode = 0;  // a job does not need to reopen its channel
 bool make_pipe(BothEnds& pipe, mode_t mode) {
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) != 0) return false;
@@ -239,9 +239,9 @@ bool make_pipe(BothEnds& pipe, mode_t mode) {
   return ::fcntl(ends[0], F_SETFL, O_NONBLOCK) == 0 && ::fchmod(ends[1], mode) == 0;
 }
 
-// A socket carries the descriptor that may go along with a request. It is shut in the other direction before the job
-// has its end: else a job could send descriptors, and this process would close them when it reads or closes the socket.
-// The last close of some objects blocks.
+// A socket, since a descriptor may be attached to a request. The job's direction is shut down first; otherwise a job
+// could send descriptors that this process would close when it reads or closes the socket. The last close of some
+// objects blocks.
 bool make_requests(BothEnds& requests) {
   int ends[2];
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) return false;
@@ -281,7 +281,7 @@ class LauncherClient final : public Sandbox {
                                    {out.theirs.get(), err.theirs.get(), channel.theirs.get(), requests.theirs.get()});
     if (error == EMSGSIZE) return fail(Code::invalid, "sandbox: the grants of this run are too long");
     if (error != 0) {
-      if (error == ETOOMANYREFS || error == ENOMEM)  // not EAGAIN, which says that the launcher takes nothing
+      if (error == ETOOMANYREFS || error == ENOMEM)  // EAGAIN means that the launcher does not read
         return fail(Code::io, describe_errno(error) + " (to send a run)");
       died("does not take a run: " + errno_text(error));
       return fail(Code::unavailable, "sandbox: mycojobs-launcher does not answer: " + errno_text(error));
@@ -328,7 +328,7 @@ class LauncherClient final : public Sandbox {
   }
 
  private:
-  struct Fallen {  // a launcher that has ended or must, until all that it had started is gone
+  struct Fallen {  // a failed launcher, stored until all its processes have ended
     LauncherLink link;
     std::set<std::uint64_t> runs;
     std::uint64_t overdue_boot_ms = 0;
@@ -345,8 +345,9 @@ class LauncherClient final : public Sandbox {
     ::epoll_ctl(events_.get(), EPOLL_CTL_ADD, fd, &event);
   }
 
-  // Its runs end with it: the zygotes are tied to it, every namespace to its zygote. But the kernel takes its time, and
-  // a run that is called lost may begin elsewhere: not before its guardian has seen the last process go.
+  // The runs end with the launcher: zygotes are tied to the launcher, and each namespace to its zygote. The kernel
+  // needs time for this, and a lost run may be started elsewhere, so it is reported only after the guardian has seen
+  // the last process end.
   void died(const std::string& how) {
     log(LogLevel::error, "sandbox", "mycojobs-launcher {}; {} runs are lost", how, under_way_.size());
     ::epoll_ctl(events_.get(), EPOLL_CTL_DEL, link_->socket(), nullptr);
@@ -386,8 +387,8 @@ class LauncherClient final : public Sandbox {
     }
     ended_.push_back(std::move(ended));
   }
-  // UINT64_MAX: never. Nobody reads the alarm once the last fallen launcher is gone, and one that rings unread keeps
-  // whoever waits for our events awake.
+  // Sets or (UINT64_MAX) disables the alarm. The alarm is not read when no failed launcher is left; an expired and
+  // unread alarm would keep event_fd() readable.
   void ring_at(std::uint64_t boot_ms) {
     itimerspec spec{};
     if (boot_ms != UINT64_MAX) {

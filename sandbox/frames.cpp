@@ -63,7 +63,7 @@ Received receive_into(std::span<char> buffer, int socket, RawFrame& frame, int f
   ssize_t size = 0;
   do {
     size = ::recvmsg(socket, &message, flags | MSG_CMSG_CLOEXEC);
-    // ECONNRESET, once: the other end has closed without reading all; what it had sent is still to come.
+    // ECONNRESET is reported once if the peer closed with unread data; frames that it sent are still delivered.
   } while (size < 0 && (errno == EINTR || errno == ECONNRESET));
   if (size < 0) return errno == EAGAIN || errno == EWOULDBLOCK ? Received::nothing : Received::closed;
   frame.fds.clear();
@@ -78,7 +78,7 @@ Received receive_into(std::span<char> buffer, int socket, RawFrame& frame, int f
   }
   frame.kind = static_cast<std::uint8_t>(buffer[0]);
   frame.payload.assign(buffer.data() + 1, static_cast<std::size_t>(size) - 1);
-  ::explicit_bzero(buffer.data(), static_cast<std::size_t>(size));  // whoever is forked later has this stack
+  ::explicit_bzero(buffer.data(), static_cast<std::size_t>(size));  // processes forked later inherit this stack
   return cut ? Received::cut : Received::frame;
 }
 

@@ -1,10 +1,9 @@
-// Length-checked messages between agent, launcher, zygote and init: one datagram of a SOCK_SEQPACKET pair is one frame.
+// Length-checked messages between agent, launcher, zygote and init. One datagram of a SOCK_SEQPACKET pair is one frame.
 //
 //   frame = kind, u8 | fields, little-endian
 //   text  = length, u32 | bytes;   list = count, u32 | items;   struct = its fields, in the order of `fields()`
 //
-// Whoever reads does not believe the writer: a reader that meets a wrong length is spoilt for good and says so in
-// whole().
+// Readers do not trust writers: after a wrong length a FieldReader stays invalid, and whole() returns false.
 #pragma once
 
 #include <sys/socket.h>
@@ -23,14 +22,14 @@
 
 namespace mycojobs::sandbox {
 
-inline constexpr std::size_t kMaxFrameBytes = 96U << 10;  // a run with all grants that a policy can hold fits in
+inline constexpr std::size_t kMaxFrameBytes = 96U << 10;  // a run with the largest possible grants fits
 inline constexpr std::size_t kMaxFrameFds = 48;
 inline constexpr std::size_t kShortFrameBytes = 64;
 
 class FieldWriter {
  public:
   explicit FieldWriter(std::uint8_t kind) {
-    bytes_.reserve(kUsualBytes);  // so that most grow in no steps, each of which would leave a copy behind
+    bytes_.reserve(kUsualBytes);  // avoids reallocations, each of which would leave a copy in memory
     bytes_ += static_cast<char>(kind);
   }
   template <class T>
@@ -89,7 +88,7 @@ class FieldReader {
   template <class T>
   void operator()(std::vector<T>& items) {
     const std::uint32_t size = count();
-    if (!need(size)) return;  // an item has one byte at least
+    if (!need(size)) return;  // an item has at least one byte
     items.resize(size);
     for (T& item : items) (*this)(item);
   }
@@ -121,16 +120,16 @@ struct RawFrame {
   std::vector<Fd> fds;  // close-on-exec
 };
 
-// nothing: the call would block. cut: the frame is complete, but this process had no free descriptors for those that
-// were sent with it, and has none of them.
+// nothing: the call would block. cut: the frame is complete, but this process had no free descriptor numbers for the
+// attached descriptors, and received none of them.
 enum class Received { frame, nothing, closed, malformed, cut };
 
-// 0 or errno. `flags` as of sendmsg, MSG_NOSIGNAL is added. The descriptors stay the caller's.
+// Returns 0 or an errno. `flags` as in sendmsg(2), with MSG_NOSIGNAL added. The caller keeps the descriptors.
 int send_raw(int socket, std::string_view bytes, std::initializer_list<int> fds = {}, int flags = 0);
 int send_raw(int socket, std::string_view bytes, const std::vector<int>& fds, int flags = 0);
-// More descriptors than kMaxFrameFds, or a frame over kMaxFrameBytes: malformed, and every one is closed.
+// A frame with more than kMaxFrameFds descriptors or kMaxFrameBytes bytes is malformed, and its descriptors are closed.
 Received receive_raw(int socket, RawFrame&, int flags = 0);
-// The same where only short ones come: room for the longest takes a page of the stack that a job would have to itself.
+// Receives short frames only: a buffer for the longest frame would dirty pages of the stack that a job must then copy.
 Received receive_short(int socket, RawFrame&, int flags = 0);
 
 template <class Message>
@@ -139,7 +138,7 @@ std::string encode(const Message& message) {
   writer(message);
   return writer.take();
 }
-// False: not that kind, or lengths that do not add up. How many descriptors came along is the caller's to check.
+// Returns false for another kind or invalid lengths. The caller must check the number of attached descriptors.
 template <class Message>
 bool decode(const RawFrame& frame, Message& message) {
   if (frame.kind != static_cast<std::uint8_t>(Message::kKind)) return false;
@@ -147,7 +146,7 @@ bool decode(const RawFrame& frame, Message& message) {
   reader(message);
   return reader.whole();
 }
-// Leaves no copy in memory that is given back: jobs are forks of those who send.
+// Erases the encoded bytes, since jobs are forks of the sender.
 template <class Message>
 int send_message(int socket, const Message& message, std::initializer_list<int> fds = {}, int flags = 0) {
   std::string bytes = encode(message);

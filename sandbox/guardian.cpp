@@ -20,11 +20,10 @@ namespace mycojobs::sandbox {
 namespace {
 
 constexpr int kFailed = 71;          // EX_OSERR
-constexpr int kLauncherKilled = 70;  // below 128: the guardian itself was not killed, and has seen all go
+constexpr int kLauncherKilled = 70;  // below 128: the guardian itself was not killed, and has seen all processes end
 
-// Jobs live in namespaces of pids below ours, from their zygotes on. What else is left are the launcher's own children
-// that touch folders (host_children.h): they die when the disk for which they wait in the kernel goes on. Not known:
-// false.
+// Jobs are in PID namespaces below this one, starting with their zygotes. Other remaining processes are the launcher's
+// children that access folders (host_children.h); they end when their disk responds. Returns false if unknown.
 bool no_job_is_left() {
   const pid_t self = ::getpid();
   const auto namespace_of = [](pid_t pid) {
@@ -45,7 +44,7 @@ bool no_job_is_left() {
 
 [[noreturn]] void guard(pid_t launcher, const sigset_t& watched) {
   ::prctl(PR_SET_NAME, "mycojobs-guard");
-  // Not the agent's socket, or the launcher's end would not be seen on it; not the stdio of whoever waits for its end.
+  // Closes the agent's socket, on which the launcher's end would otherwise not be visible, and inherited stdio.
   ::close_range(0, kGuardianAlive - 1, 0);
   ::close_range(kGuardianIds + 1, ~0U, 0);
   int code = 0;
@@ -67,7 +66,7 @@ bool no_job_is_left() {
 }  // namespace
 
 void leave_guardian_behind() {
-  // Blocked, a signal waits for sigwaitinfo, also one that would otherwise be ignored.
+  // A blocked signal stays pending for sigwaitinfo(2), even if it would otherwise be ignored.
   sigset_t watched;
   sigset_t before;
   ::sigemptyset(&watched);

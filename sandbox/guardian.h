@@ -1,28 +1,28 @@
-// The launcher's parent: waits until every process of every job is gone, and leaves last.
+// The launcher's parent process: waits until every process of every job has ended, and exits last.
 //
 //   agent --starts--> guardian --fork--> launcher --> zygotes --> inits --> jobs
 //
-// A killed launcher leaves its zygotes to the guardian, who waits for them: the kernel reports to nobody the end of a
-// pid namespace's init before everything in it is gone. It does not wait for what touches folders in the launcher's
-// place (host_children.h), which may hang with its disk, and is no process of a job. So the guardian's end is the proof
-// that no process of any job is left: to the agent by its pidfd, to whoever comes after the agent by the lock on
-// SandboxConfig::alive_fd. The descriptors of inits and zygotes alone prove less: the kernel closes those of a killed
-// init before it kills the rest.
+// If the launcher is killed, its zygotes become children of the guardian, which waits for them: the kernel reports the
+// end of a PID namespace's init only after all processes in it have ended. The guardian does not wait for the
+// launcher's children that access folders (host_children.h): they may hang with their disk and are not processes of a
+// job. The guardian's end therefore proves that no process of any job is left: to the agent by its pidfd, and to later
+// agents by the lock on SandboxConfig::alive_fd. The pidfds of inits and zygotes prove less: the kernel closes the
+// descriptors of a killed init before it kills the other processes.
 #pragma once
 
 #include <csignal>
 
 namespace mycojobs::sandbox {
 
-inline constexpr int kAgentSocket = 3;    // the launcher's; its end is the end of all
-inline constexpr int kGuardianAlive = 4;  // the guardian's alive_fd, if the agent has one
-inline constexpr int kGuardianIds = 5;    // the entry of its jobs' ids (idmap.h), if they have any
+inline constexpr int kAgentSocket = 3;    // of the launcher; when it is closed, everything ends
+inline constexpr int kGuardianAlive = 4;  // copy of alive_fd, if the agent has one
+inline constexpr int kGuardianIds = 5;    // registry entry of the jobs' ids (idmap.h), if any
 
-// To the guardian, from the agent: kill the launcher, which does not leave when it should. Any other signal means
-// nothing to it: a service manager's are the agent's to interpret.
+// Signal from the agent to the guardian: kill the launcher, which does not exit in time. The guardian ignores other
+// signals; those of a service manager are handled by the agent.
 inline constexpr int kKillLauncher = SIGUSR2;
 
-// Returns in the child, which is the launcher and dies with its guardian.
+// Forks. Returns in the child, which becomes the launcher and dies with the guardian.
 void leave_guardian_behind();
 
 }  // namespace mycojobs::sandbox

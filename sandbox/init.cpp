@@ -1,7 +1,7 @@
-// pid 1 of a sandbox: confined like a job, it forks one job after another, reaps, keeps the fence and ends the
-// namespace. It runs nothing of a job's. A job inherits what init has taken on (namespaces, ids, Landlock, filter,
-// limits), so that all it costs itself is a fork and the last filter (confine.cpp). It inherits init's memory too: so
-// what init hears of a run is wiped before the next one is forked, and lies in no memory that was given back.
+// Process 1 of a sandbox: confined like a job, it forks jobs one after another, reaps processes, enforces the fence and
+// ends the namespace. It executes no code of jobs. A job inherits init's namespaces, ids, Landlock rules, filter and
+// limits, so that starting it costs only a fork and the last filter (confine.cpp). A job also inherits init's memory:
+// data of a run is therefore erased before the next job is forked, and must not remain in freed memory.
 #include <dirent.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -32,38 +32,38 @@
 namespace mycojobs::sandbox {
 namespace {
 
-// The folders of a sandbox that its jobs can write, brought back to how they were made before the next job comes.
+// Restores the writable folders of a sandbox to their initial state before the next job.
 class OwnFolders {
  public:
-  // As they are now: after they have been made, before a job runs. kept: of ZygoteHost::folder, or null.
+  // Records the current state: after the folders were created, before a job runs. kept: ZygoteHost::folder, or null.
   explicit OwnFolders(const char* kept);
-  // Removes what a job has left, if that is little, and undoes changes of mode. False: there is more, or something that
-  // cannot be undone: the sandbox is not to be used again. While no process of a job lives.
+  // Removes the files of a job, if there are few, and restores modes. Returns false if there are too many, or if a
+  // change cannot be undone: the sandbox must not be reused. REQUIRES: no process of a job exists.
   bool tidy() const;
 
  private:
   struct Folder {
     const char* path;
-    const char* kept;  // the one name that belongs in it
-    Fd fd;             // O_PATH: asking it costs no walk
+    const char* kept;  // the only name that belongs into the folder
+    Fd fd;             // O_PATH, which avoids path lookups
     struct stat made;
   };
   static bool tidy(const Folder&, int& left);
   bool has_kept() const;
 
-  std::vector<Folder> folders_;  // an inner one before what it lies in
+  std::vector<Folder> folders_;  // nested folders before their parents
 };
 
 constexpr int kMostEntries = 256, kDeepestFolder = 8;
 
-// A folder of tmpfs grows with each name in it, so that its size says how many there are without its being read.
+// The size of a tmpfs folder grows with each name, so the number of names is known without reading the folder.
 bool is_as_made(const struct stat& now, const struct stat& made) {
   return now.st_mode == made.st_mode && now.st_uid == made.st_uid && now.st_gid == made.st_gid &&
          now.st_size == made.st_size && now.st_nlink == made.st_nlink;
 }
 
-// What a job has set, or what shows when it has written or listed. The time of the change itself is then that of its
-// end, and no longer one that it chose.
+// Resets times that a job has set, or that reveal that it has written or listed the folder. The change time is then the
+// end of the job.
 bool forget_times(int folder) {
   constexpr timespec kNone[2] = {};
   return ::utimensat(folder, ".", kNone, 0) == 0;
@@ -71,15 +71,15 @@ bool forget_times(int folder) {
 
 bool same(const char* a, const char* b) { return std::strcmp(a, b) == 0; }
 
-// As getdents64(2) gives them. Not readdir(3), whose memory is given back with the names in it: the next job is a copy
-// of init, and would find them there.
+// Iterates with getdents64(2). readdir(3) would leave the names in freed memory, and the next job, a copy of init,
+// could read them.
 class Names {
  public:
   Names() = default;
   Names(const Names&) = delete;
   Names& operator=(const Names&) = delete;
   ~Names() { ::explicit_bzero(bytes_, used_); }
-  // Null: there is none left, or failed().
+  // Returns null at the end or after an error (failed()).
   const dirent64* next(int folder) {
     if (at_ == filled_) {
       filled_ = ::getdents64(folder, bytes_, sizeof bytes_);
@@ -99,7 +99,7 @@ class Names {
   ssize_t filled_ = 0, at_ = 0;
 };
 
-// Names are a stranger's; no link is followed. Nobody else is there to change what is looked at.
+// Names are untrusted; links are not followed. No other process exists that could change the folder during the call.
 bool empty_folder(const Fd& folder, const char* kept, int& left, int depth) {
   Names names;
   while (const dirent64* entry = names.next(folder.get())) {
@@ -121,7 +121,7 @@ OwnFolders::OwnFolders(const char* kept) {
   const auto add = [this](const char* path, const char* name, int at) {
     Folder folder{path, name, Fd(::openat(at, path, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)), {}};
     if (!folder.fd || !forget_times(folder.fd.get()) || ::fstat(folder.fd.get(), &folder.made) != 0)
-      folder.made = {};  // then it never is as it was made
+      folder.made = {};  // never matches is_as_made()
     folders_.push_back(std::move(folder));
   };
   folders_.reserve(4);
@@ -135,7 +135,7 @@ bool OwnFolders::tidy(const Folder& folder, int& left) {
   struct stat now {};
   if (::fstat(folder.fd.get(), &now) != 0) return false;
   if (!is_as_made(now, folder.made)) {
-    // What is O_PATH can be neither read nor changed.
+    // An O_PATH descriptor permits neither reading nor chmod.
     const Fd open_folder(::openat(folder.fd.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     if (!open_folder) return false;
     const mode_t mode = folder.made.st_mode & 07777;
@@ -146,7 +146,7 @@ bool OwnFolders::tidy(const Folder& folder, int& left) {
   return forget_times(folder.fd.get());
 }
 
-// Under its own name: a job could have moved it, and put another thing in its place.
+// Checks the name too, since a job could have moved the folder and replaced it.
 bool OwnFolders::has_kept() const {
   const Folder& job = folders_.back();
   struct stat now {};
@@ -176,24 +176,24 @@ struct InitState {
   int children;
   OwnFolders folders;
   pid_t job = -1;
-  std::uint32_t turn = 0;  // runs that have ended
+  std::uint32_t turn = 0;  // number of ended runs
   bool main_ended = false, alone = false;
   bool term_wanted = false;
   MainEnded end = {};
   std::uint64_t user_us = 0, system_us = 0;  // of all runs
-  // Of a warm process: it rests, stopped, until Start comes; what it had used when its last run ended.
+  // Warm process only: it is stopped until Start arrives; CPU time that it had used at the end of its last run.
   bool resting = false;
   std::uint64_t job_user_us = 0, job_system_us = 0;
 };
 
-// Says who of them has ended, with what and after how much CPU: that is for init alone.
+// Reads and erases the signal information: pids, statuses and CPU times are for init only.
 void hear_children(const InitState& state) {
   signalfd_siginfo info{};
   (void)!::read(state.children, &info, sizeof info);
   ::explicit_bzero(&info, sizeof info);
 }
 
-// All that was set up, and every run so far, this one too: what the group has counted.
+// Adds up the CPU time of set-up and of every run so far, including this one, as the group counts it.
 void count_all(InitState& state) {
   rusage own{};
   ::getrusage(RUSAGE_SELF, &own);
@@ -203,8 +203,8 @@ void count_all(InitState& state) {
   state.end.sandbox_system_us = state.system_us + microseconds(own.ru_stime);
 }
 
-// How many were reaped that are not the job. All that is in the namespace is below init, so without a child it is
-// alone.
+// Reaps ended processes; returns the number of processes other than the job. All processes of the namespace are below
+// init, so without a child init is alone.
 [[gnu::noinline]] std::uint32_t reap_ended(InitState& state) {
   std::uint32_t others = 0;
   int status = 0;
@@ -213,7 +213,7 @@ void count_all(InitState& state) {
   for (pid_t pid = 0; (pid = ::wait4(-1, &status, WNOHANG, &usage)) > 0;) {
     state.end.user_us += microseconds(usage.ru_utime);
     state.end.system_us += microseconds(usage.ru_stime);
-    if (pid == state.job) {  // of a warm process it is all of its life
+    if (pid == state.job) {  // a warm process reports its total time
       state.end.user_us -= std::exchange(state.job_user_us, 0);
       state.end.system_us -= std::exchange(state.job_system_us, 0);
       state.main_ended = true;
@@ -226,14 +226,14 @@ void count_all(InitState& state) {
   return others;
 }
 
-// What functions that have returned have left below this one: their words about the end of a run, and the kernel's.
+// Erases the stack below this function, where returned functions have left data about the end of a run.
 [[gnu::noinline]] void wipe_stack() {
-  constexpr std::size_t kDeepest = 8192;  // of all that finish() calls
+  constexpr std::size_t kDeepest = 8192;  // maximum stack depth of finish()
   char below[kDeepest];
   ::explicit_bzero(below, sizeof below);
 }
 
-// Called where nothing of finish() is on the stack any more.
+// REQUIRES: no frame of finish() is on the stack.
 [[gnu::noinline]] void begin_job(InitState& state) {
   state.main_ended = state.term_wanted = false;
   state.end = {};
@@ -245,37 +245,38 @@ void count_all(InitState& state) {
   run_job(state.run);
 }
 
-// What the launcher has sent for this run must have been read by it: else the next job would take it for its own.
+// Start for this run must have been read by its job; otherwise the next job would receive it.
 bool start_was_taken(const ChildRun& run) {
   char byte = 0;
   return ::recv(run.start, &byte, 1, MSG_PEEK | MSG_DONTWAIT) < 0 && errno == EAGAIN;
 }
 
-// Whether another run may come: nothing of this one is left, and nothing about its end was out of the ordinary.
+// True if another run may follow: nothing is left of this one, and it ended normally.
 bool may_serve_again(const InitState& state) {
   return state.run.warm == nullptr && state.turn + 1 < state.run.request.runs && WIFEXITED(state.end.wait_status) &&
          state.end.stragglers == 0 && start_was_taken(state.run) && state.folders.tidy();
 }
 
-// The fence of a run goes with it. Before its end is reported: the launcher sets that of the next one only when it has
-// heard of this end.
+// Disables the fence of a run. Called before the end is reported, since the launcher then sets the fence of the next
+// run.
 void stop_fence(const InitState& state) {
   constexpr itimerspec kOff{};
   ::timerfd_settime(state.run.fence, 0, &kOff, nullptr);
 }
 
-// Of the run that is here: the launcher may have set it anew since poll(2) looked.
+// Checks the current run's fence again, since the launcher may have changed it after poll(2) returned.
 bool fence_has_passed(const InitState& state) {
   std::uint64_t times = 0;
   return ::read(state.run.fence, &times, sizeof times) == sizeof times;
 }
 
-// Kills what is left, counts it, reports it; returns if another job may come, else it is the end. It waits for the dead
-// itself, for the kernel would not add up their CPU; but not for long: it reaps whatever is left of a namespace before
-// the end of its init is seen. KILL to all of them is one step for the kernel: nobody forks in between.
+// Kills and counts remaining processes and reports the end of the run. Returns if another job may follow; otherwise
+// exits. Reaps the processes itself, since the kernel would not add up their CPU time, but only for a limited time: the
+// kernel reaps the rest of the namespace before init's end is visible. kill(-1, SIGKILL) is atomic: no process can fork
+// in between.
 [[gnu::noinline]] void finish(InitState& state, bool fenced, bool aborted) {
   constexpr std::uint64_t kPatienceUs = 200000;
-  reap_ended(state);  // what has died by itself is no straggler
+  reap_ended(state);  // processes that ended by themselves are no stragglers
   const std::uint64_t start = monotonic_us();
   while (!state.alone && ::kill(-1, SIGKILL) == 0 && monotonic_us() - start < kPatienceUs) {
     pollfd children{state.children, POLLIN, 0};
@@ -283,10 +284,10 @@ bool fence_has_passed(const InitState& state) {
     hear_children(state);
     state.end.stragglers += reap_ended(state);
   }
-  if (!state.alone) ++state.end.stragglers;  // not reaped yet, on a busy host: one at least
+  if (!state.alone) ++state.end.stragglers;  // not reaped in time on a busy host: at least one
   state.end.fenced = fenced;
   state.end.all = state.alone;
-  state.end.turn = state.resting ? state.turn - 1 : state.turn;  // what has been started since has not begun
+  state.end.turn = state.resting ? state.turn - 1 : state.turn;  // a run started since has not begun
   state.end.again = state.alone && !fenced && !aborted && may_serve_again(state);
   count_all(state);
   stop_fence(state);
@@ -294,7 +295,7 @@ bool fence_has_passed(const InitState& state) {
   ++state.turn;
 }
 
-// Whether the warm process has been stopped or continued since this was asked last.
+// True if the warm process was stopped or continued since the last call.
 bool has_moved(const InitState& state, siginfo_t& info, rusage& usage) {
   info = {};
   return ::syscall(SYS_waitid, P_PID, state.job, &info, WSTOPPED | WCONTINUED | WNOHANG, &usage) == 0 &&
@@ -306,8 +307,8 @@ bool has_moved(const InitState& state) {
   return has_moved(state, info, usage);
 }
 
-// The process of a warm script has ended its run: all of it stands still, and nothing is left in its folders. That it
-// is alone is for the launcher to see, in its group; if it is not to stay, Abort comes.
+// A warm process has ended its run: it is stopped, and its folders are emptied. The launcher checks in the group that
+// it is alone; it sends Abort if the process must not stay.
 void end_warm_run(InitState& state, const rusage& usage) {
   const std::uint64_t user_us = microseconds(usage.ru_utime), system_us = microseconds(usage.ru_stime);
   state.end.user_us += user_us - std::exchange(state.job_user_us, user_us);
@@ -315,7 +316,7 @@ void end_warm_run(InitState& state, const rusage& usage) {
   state.end.wait_status = W_EXITCODE(state.run.warm->code(), 0);
   state.end.stopped = state.end.all = true;
   state.end.turn = state.turn;
-  // One that has moved while its folders were emptied may have put something into them.
+  // A process that was active while its folders were emptied may have written into them.
   state.end.again = start_was_taken(state.run) && state.folders.tidy() && !has_moved(state);
   count_all(state);
   stop_fence(state);
@@ -326,32 +327,30 @@ void end_warm_run(InitState& state, const rusage& usage) {
   ++state.turn;
 }
 
-// What it does between its runs is nothing: whoever has continued it but us, a timer of its own say, has ended it. The
-// kernel reports the last of it alone, and the stop that ended its run has been reported: if it has stopped now, it has
-// stopped again.
-// True: a run has ended.
+// A resting warm process must not run: if anything other than init continued it (for example a timer of its own), it is
+// ended. The kernel reports only the last change, and the stop at the end of the run was already reported, so a further
+// stop means that it ran again. Returns true if a run has ended.
 bool watch_warm(InitState& state) {
   siginfo_t info{};
   rusage usage{};
   if (!has_moved(state, info, usage)) return false;
   if (state.resting) finish(state, false, true);
-  // One that a script has stopped in the middle of a run has not reported that this run has ended, and waits for its
-  // time limit as in any other sandbox.
+  // If a script stops the process during a run, the end of the run is not reported, and its time limit applies as
+  // usual.
   if (info.si_code != CLD_STOPPED || state.run.warm->runs() != state.turn + 1) return false;
   end_warm_run(state, usage);
   return true;
 }
 
 void begin_warm_run(InitState& state) {
-  reap_ended(state);  // it may have died since poll(2) looked
+  reap_ended(state);  // the process may have died after poll(2) returned
   if (state.main_ended || has_moved(state)) finish(state, false, true);
   state.resting = false;
   ::kill(state.job, SIGCONT);
 }
 
-// The launcher speaks: TERM or KILL for the whole tree. What is meant for a run that has ended in the meantime is not
-// for the next one. Its end is ours too: a job without its supervisor would have its notifications
-// answered by nobody.
+// Handles a message of the launcher: SIGTERM or SIGKILL for the whole tree. A message for an earlier run is ignored. If
+// the launcher has gone, init exits, since the notifications of a job's filter would not be answered.
 [[gnu::noinline]] void obey(InitState& state) {
   RawFrame frame;
   switch (receive_short(state.run.status, frame, MSG_DONTWAIT)) {
@@ -373,11 +372,11 @@ void begin_warm_run(InitState& state) {
 }
 
 [[noreturn]] void keep_watch(InitState& state) {
-  // The last one only while a warm process rests: a Start for it.
+  // The last source is active only while a warm process rests: it receives Start.
   pollfd sources[] = {
       {state.children, POLLIN, 0}, {state.run.fence, POLLIN, 0}, {state.run.status, POLLIN, 0}, {-1, POLLIN, 0}};
   for (;;) {
-    // Refused while the job still has the rights of its set-up: then again, or the request would be lost.
+    // EPERM while the job still has the rights of its set-up: try again, or the request would be lost.
     if (state.term_wanted) state.term_wanted = ::kill(-1, SIGTERM) != 0 && errno == EPERM;
     sources[3].fd = state.resting ? state.run.start : -1;
     if (::poll(sources, std::size(sources), state.term_wanted ? kTermAgainMs : -1) < 0 && errno != EINTR)
@@ -390,7 +389,7 @@ void begin_warm_run(InitState& state) {
         begin_job(state);
         continue;
       }
-      if (state.run.warm != nullptr && watch_warm(state)) continue;  // what else was heard was of that run
+      if (state.run.warm != nullptr && watch_warm(state)) continue;  // other events belonged to the ended run
     }
     if (sources[1].revents != 0 && fence_has_passed(state)) finish(state, true, false);
     if (sources[2].revents != 0) obey(state);

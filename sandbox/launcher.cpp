@@ -26,7 +26,7 @@ std::string own_path() {
 
 constexpr std::uint8_t kWarnLevel = 2;  // LogLevel::warn
 
-// Limits that no run can start with, or that would overflow on the way. Nothing: they are fine.
+// Returns the problem of limits with which no run can start, or that would overflow; empty: the limits are valid.
 std::string problem_with(const Limits& limits) {
   struct Row {
     const char* name;
@@ -50,7 +50,7 @@ std::string problem_with(const Limits& limits) {
   return {};
 }
 
-// Where a granted folder appears must be a place of its own (confine.cpp), spelt in the one way that says so.
+// A granted folder must be a mount point of its own (confine.cpp), and its path must be normalized.
 bool is_place_for_grant(const std::string& path) {
   static constexpr std::string_view kTops[] = {"/srv/", "/opt/", "/home/", "/var/", "/mnt/", "/media/", "/data/"};
   const auto below = [&](std::string_view top) { return path.starts_with(top) && path.size() > top.size(); };
@@ -74,7 +74,7 @@ std::string problem_with(const Grants& grants) {
   return {};
 }
 
-// One without a key would be anybody's.
+// A warm process without a key could be used by any caller.
 std::string problem_with(const Warm& warm) {
   constexpr std::size_t kLeastKey = 32, kMostKey = 256;
   if (warm.runs == 0) return {};
@@ -124,13 +124,13 @@ int Launcher::run() {
 }
 
 void Launcher::read_agent() {
-  for (int i = 0; i < 64; ++i) {  // then it is the others' turn
+  for (int i = 0; i < 64; ++i) {  // bounded, so that other events are served too
     RawFrame frame;
     const Received received = receive_raw(agent_.get(), frame, MSG_DONTWAIT);
     if (received == Received::nothing) return;
     if (received == Received::frame && obey(frame)) continue;
     if (received == Received::cut && refuse_cut(frame)) continue;
-    return loop_.stop();  // the agent has gone, or what came is not from an agent
+    return loop_.stop();  // the agent has ended or sent invalid data
   }
 }
 
@@ -159,7 +159,7 @@ bool Launcher::obey(RawFrame& frame) {
   return true;
 }
 
-// A message of the agent whose descriptors did not fit into this process. False: it is no such message.
+// Handles a message whose descriptors exceeded this process's limit. Returns false for other messages.
 bool Launcher::refuse_cut(const RawFrame& frame) {
   Configure configuration;
   Launch message;
@@ -204,7 +204,7 @@ std::optional<std::string> Launcher::prepare(const Configure& configuration) {
   filters_.reset(::memfd_create("filters", MFD_CLOEXEC));
   if (int error = write_filters(filters_.get(), *filters); error != 0) return "seccomp: " + errno_text(error);
   auto ids = choose_ids(configuration.uid_base, configuration.uid_count, registry_);
-  // A throw-away job does not need ids of its own.
+  // The canary job does not need ids of its own.
   if (!ids && probe_) ids = choose_ids(configuration.uid_base, configuration.uid_count, registry_ = {});
   if (!ids) return ids.error().message;
   if (ids->wide() && !registry_.problem().empty()) warn("sandbox.uid_range: " + registry_.problem());
@@ -247,7 +247,7 @@ void Launcher::sample_now_and_then() {
   loop_.at(boot_ms() + kEveryMs, [this] { sample_now_and_then(); });
 }
 
-// A launcher that died just before this one began may have been there still, or its jobs.
+// A launcher that died shortly before the start of this one may still exist, or its jobs.
 void Launcher::remove_leftovers_in(std::uint64_t ms) {
   constexpr std::uint64_t kLastMs = 64'000;
   loop_.at(boot_ms() + ms, [this, ms] {
@@ -262,7 +262,7 @@ void Launcher::tried(const std::string& host, Id context, const std::optional<Se
     if (problem)
       text = fmt::format("zygote {} of context {}: {}: {}: {}", host, context, problem->step,
                          errno_text(problem->error), problem->remedy);
-    // Each run that wants it tries anew: the log has the reason once.
+    // Each run tries again; the log contains the reason only once.
     if (std::exchange(complained_[{host, context}], text) != text && problem) warn(text);
     return;
   }
@@ -300,7 +300,7 @@ void Launcher::ended(Run& run) {
   if (!run.canary && !run.idle) send(Ended{run.spec.run, run.outcome});
 }
 
-// Still among the runs: its end is to come.
+// The run is still stored: its end follows later.
 void Launcher::stuck(const Run& run, Outcome outcome) {
   if (run.canary || run.idle) {
     return warn(fmt::format("a {} of host {}: {}", run.canary ? "throw-away job" : "prewarmed sandbox", run.spec.host,
@@ -322,7 +322,7 @@ void Launcher::send(const Message& message) {
   flush();
 }
 
-// An agent that is slow must not stop the clocks here: what does not fit waits.
+// Messages that do not fit are queued, so that a slow agent does not delay the deadlines of this process.
 void Launcher::flush() {
   while (!unsent_.empty()) {
     const int error = send_raw(agent_.get(), unsent_.front(), std::vector<int>(), MSG_DONTWAIT);
@@ -332,7 +332,7 @@ void Launcher::flush() {
       }
       return;
     }
-    unsent_.pop_front();  // sent, or nobody is there: the other side of the socket says so
+    unsent_.pop_front();  // sent, or the agent has gone, which read_agent() detects
   }
   loop_.unwatch(writable_watch_, agent_writable_.get());
 }

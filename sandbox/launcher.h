@@ -1,5 +1,5 @@
-// mycojobs-launcher: one thread, no secrets, an empty environment. It obeys the agent on its one socket and ends, with
-// all that it has started, when that socket closes.
+// mycojobs-launcher: one thread, no secrets, an empty environment. It executes the commands of the agent on its only
+// socket. When the socket closes, it ends with all processes that it has started.
 #pragma once
 
 #include <deque>
@@ -21,16 +21,16 @@ namespace mycojobs::sandbox {
 
 class Launcher {
  public:
-  // ids: this launcher's entry among those of the host. rank: of jobs, their niceness.
+  // ids: this launcher's entry in the host's registry. rank: niceness of jobs.
   Launcher(Fd agent, IdRegistry ids, int rank);
-  int run();  // exit code
+  int run();  // returns the exit code
 
  private:
   void read_agent();
   bool obey(RawFrame&);
   bool refuse_cut(const RawFrame&);
   void configure(const Configure&);
-  std::optional<std::string> prepare(const Configure&);  // what is missing
+  std::optional<std::string> prepare(const Configure&);  // returns the problem
   void launch(const Launch&, std::vector<Fd>);
   void tried(const std::string& host, Id context, const std::optional<SetupError>& problem);
   void ended(Run&);
@@ -42,10 +42,10 @@ class Launcher {
   void send(const Message&);
   void flush();
 
-  Fd alive_;  // closed last: after its zygotes have gone
+  Fd alive_;  // closed last, after the zygotes have ended
   Loop loop_;
   Cgroups cgroups_;
-  Fd agent_, agent_writable_;  // the second: a dup, watched only while `unsent_` is not empty
+  Fd agent_, agent_writable_;  // agent_writable_: a dup, watched only while `unsent_` is not empty
   Loop::Watch agent_watch_ = 0, writable_watch_ = 0;
   std::deque<std::string> unsent_;
   HostChildren children_;
@@ -58,7 +58,7 @@ class Launcher {
   int rank_;
   bool configured_ = false, probe_ = false, answered_ = false;
   std::vector<std::string> allow_missing_;
-  std::map<std::pair<std::string, Id>, std::string> complained_;  // what kept a zygote from serving, last
+  std::map<std::pair<std::string, Id>, std::string> complained_;  // last reported problem of each zygote
 };
 
 }  // namespace mycojobs::sandbox

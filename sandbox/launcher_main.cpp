@@ -1,4 +1,4 @@
-// mycojobs-launcher: started by the agent with its socket as descriptor 3. Not for people.
+// mycojobs-launcher is started by the agent, with its socket as descriptor 3.
 #include <fcntl.h>
 #include <linux/close_range.h>
 #include <sys/resource.h>
@@ -19,8 +19,8 @@ namespace {
 
 int run_nothing(mycojobs::JobChannel) { return 0; }
 
-// Before the guardian goes its own way: the entry is held for as long as one of the two lives. An ordinary user's jobs
-// have the one id that their agent has.
+// Called before the guardian is forked, since the entry must be held while either process exists. Without root, all
+// jobs have the agent's user id.
 mycojobs::sandbox::IdRegistry open_registry() {
   using namespace mycojobs::sandbox;
   if (::geteuid() != 0) return {};
@@ -31,7 +31,7 @@ mycojobs::sandbox::IdRegistry open_registry() {
   return IdRegistry::adopt(mycojobs::Fd(::dup3(high.get(), kGuardianIds, O_CLOEXEC)));
 }
 
-// Each run takes some descriptors here: as many as this process may have.
+// Each run needs several descriptors, so the limit is raised to the maximum.
 void raise_descriptor_limit() {
   rlimit files{};
   if (::getrlimit(RLIMIT_NOFILE, &files) != 0) return;
@@ -56,13 +56,13 @@ int main(int argc, char** argv) try {
     std::fputs("mycojobs-launcher is started by the agent, with a socket as descriptor 3\n", stderr);
     return 64;
   }
-  // A service manager's signals are the agent's to interpret; its end is the launcher's (the socket).
+  // Signals of a service manager are handled by the agent; the launcher ends with the agent's socket.
   for (int number : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGPIPE}) ::signal(number, SIG_IGN);
   IdRegistry ids = open_registry();
   leave_guardian_behind();
   raise_descriptor_limit();
   const int rank = own_rank();
-  // Above its jobs (confine.cpp), which keep the agent's; an ordinary user may not, and does without.
+  // Higher priority than its jobs (confine.cpp), which keep the agent's. Fails without root, which is harmless.
   (void)::setpriority(PRIO_PROCESS, 0, rank - 10);
   ::fcntl(kAgentSocket, F_SETFD, FD_CLOEXEC);
   ::close_range(kAgentSocket + 1, kGuardianIds - 1, 0);

@@ -19,10 +19,10 @@ namespace {
 
 struct StepRemedy {
   std::string_view step;
-  int error;  // 0: whatever it is
+  int error;  // 0: any
   const char* text;
 };
-// The first that fits.
+// The first matching row is used.
 constexpr StepRemedy kStepRemedies[] = {
     {"zygote_program", 0, "install the script host beside the launcher, or set the libexec folder"},
     {"zygote_namespaces", ENOSPC, "raise the sysctl user.max_user_namespaces (and its siblings for other namespaces)"},
@@ -121,7 +121,7 @@ constexpr NamespaceRow kNamespaceRows[] = {
     {"ipcns", CLONE_NEWIPC}, {"utsns", CLONE_NEWUTS}, {"cgroupns", CLONE_NEWCGROUP},
 };
 
-// In a child, inside a new user namespace, as a zygote would. 0 or errno.
+// Tries a namespace in a child, inside a new user namespace, like a zygote. Returns 0 or an errno.
 int try_namespace(int flag) {
   const pid_t pid = ::fork();
   if (pid < 0) return errno;

@@ -1,4 +1,4 @@
-// The layers around a run: their names, whether this host has them, and what to do where one is missing.
+// The layers around a run: their names, tests for this host, and remedies for missing layers.
 #pragma once
 
 #include <optional>
@@ -14,21 +14,20 @@ class Cgroups;
 struct IdRange;
 struct Layer;
 
-// By the names that a run's outcome has for them (landlock with its ABI behind a colon). First
-// those that a zygote is started in: namespaces.
+// Layer names as in Outcome::layers (which adds the ABI to landlock after a colon). The namespaces, in which a zygote
+// is started, come first.
 inline constexpr const char* kNamespaceLayers[] = {"userns", "pidns", "mountns", "netns", "ipcns", "utsns"};
 
 inline constexpr std::string_view kLayers[] = {"userns",   "pidns",    "mountns",       "netns",      "ipcns",
                                                "utsns",    "cgroupns", "seccomp",       "caps",       "nnp",
                                                "landlock", "uid",      "cgroup:memory", "cgroup:pids"};
 
-// What an operator can do when a step of the set-up fails, or a layer is missing.
+// Returns the operator's remedy for a failed step of the set-up, or for a missing layer.
 std::string remedy_for_step(std::string_view step, int error);
-std::string remedy_for_layer(std::string_view layer);  // empty: no such layer
-bool is_layer_that_may_miss(std::string_view layer);   // sandbox.allow_missing takes these
+std::string remedy_for_layer(std::string_view layer);  // empty: unknown layer
+bool is_layer_that_may_miss(std::string_view layer);   // allowed in sandbox.allow_missing
 
-// For `doctor`: each layer by itself, decided by trying. `canary`: what the throw-away job met, nothing if it was
-// refused everything.
+// Tests each layer by itself, for `doctor`. `canary`: the problem that the canary job found, if any.
 std::vector<Layer> probed_layers(const IdRange&, const Cgroups&, const std::optional<SetupError>& canary);
 
 }  // namespace mycojobs::sandbox

@@ -31,7 +31,7 @@ Loop::Watch Loop::add(int fd, std::uint32_t events, OnEvents fn) {
   event.events = events;
   event.data.u64 = id;
   if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0) {
-    // It came from a stranger, and is nothing that can be waited for: a file, or sets of epoll in one another.
+    // The descriptor is from an untrusted process and not supported: a file, or a cycle of epoll sets.
     if (errno == EPERM || errno == ELOOP || errno == EINVAL) return 0;
     std::abort();
   }
@@ -69,7 +69,7 @@ void Loop::fire_due() {
   }
 }
 
-// Most deadlines are taken back before they are due: the alarm is moved only when it would ring too late.
+// Most timers are cancelled before they expire, so the alarm is changed only if it would expire too late.
 void Loop::set_alarm() {
   if (timers_.empty()) return;
   const std::uint64_t first = timers_.begin()->first.first;
@@ -90,7 +90,7 @@ void Loop::run() {
     for (int i = 0; i < count && !stopped_; ++i) {
       const auto found = watches_.find(events[i].data.u64);
       if (found == watches_.end()) continue;
-      const auto fn = found->second;  // a copy: it may unwatch itself
+      const auto fn = found->second;  // a copy, since the handler may call unwatch()
       fn(events[i].events);
     }
     fire_due();

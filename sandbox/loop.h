@@ -1,4 +1,4 @@
-// The launcher's one thread: waits for descriptors and deadlines, calls what belongs to them.
+// The launcher's event loop: waits for descriptors and timers and calls their handlers. Single-threaded.
 #pragma once
 
 #include <cstdint>
@@ -11,25 +11,26 @@
 
 namespace mycojobs::sandbox {
 
-// Milliseconds of CLOCK_BOOTTIME: setting the clock changes nothing, a suspended machine's sleep counts.
+// Milliseconds of CLOCK_BOOTTIME, which is independent of clock changes and includes suspend.
 std::uint64_t boot_ms();
 std::uint64_t boot_us();
 
 class Loop {
  public:
-  using Watch = std::uint64_t;  // 0: none. Never used twice, so that a late event cannot meet a new owner
+  using Watch = std::uint64_t;  // 0: none. Never reused, so that a late event cannot reach a new owner
   using Timer = std::pair<std::uint64_t, std::uint64_t>;
 
   using OnEvents = std::function<void(std::uint32_t epoll_events)>;
 
   Loop();
-  Watch watch(int fd, OnEvents readable_or_closed);  // 0: a file, say, which cannot be waited for
+  // returns 0 for files and other descriptors that epoll(7) does not support
+  Watch watch(int fd, OnEvents readable_or_closed);
   void unwatch(Watch&, int fd);
-  // The descriptor must be another number than one that is watched already (a dup).
+  // REQUIRES: `fd` is not watched already (use a dup).
   Watch watch_writable(int fd, OnEvents);
   Timer at(std::uint64_t boot_ms, std::function<void()>);
   void cancel(Timer&);
-  void run();  // until stop()
+  void run();  // returns after stop()
   void stop() { stopped_ = true; }
 
  private:

@@ -1,23 +1,23 @@
-// Every message of the sandbox, with its fields. Who says what to whom:
+// All messages of the sandbox and their fields. "+ {...}" lists attached descriptors; "[...]" is optional.
 //
 //   agent    -> launcher  Configure + {[alive]} (first), Launch + {stdout, stderr, channel, requests}, Kill, Fence,
 //                         Forget
-//   launcher -> agent     Started (answer to Configure), Ended, Kept, LogText, Layer (probe only)
+//   launcher -> agent     Started (reply to Configure), Ended, Kept, LogText, Layer (probe only)
 //   launcher -> zygote    MapsWritten, Programs + {memfd, [alive]},
 //                         Fork + {status, start, fence, [filter], mounts..., cgroups...}
 //   zygote   -> launcher  StepFailed (before exec), LoadedFiles, Ready, Refused, Forked + {pidfd}, Reaped
-//   launcher -> a child of its own that touches folders of the host  LoadedFiles, OpenFolders
+//   launcher -> its child that accesses folders of the host  LoadedFiles, OpenFolders
 //   that child -> launcher  FolderOpened + {mount}, Refused, Ready, LoadedFiles
-//   launcher -> a child of its own that works on a job's calls  MakeListen + {pidfd}, CountLocks
+//   launcher -> its child that handles system calls of a job  MakeListen + {pidfd}, CountLocks
 //   that child -> launcher  CallHelped
 //   init     -> launcher  [Listening + {listener}], StepFailed | Confined + {seccomp listener}, then MainEnded for each
-//                         run that it serves
+//                         run
 //   launcher -> init      Terminate, Abort; the fence is a timerfd that both hold (Run::fence_clock)
-//   launcher -> job       Start + {stdout, stderr, channel, requests}, once, when there is a run for it; to a warm
-//                         process for each
+//   launcher -> job       Start + {stdout, stderr, channel, requests}, once, when it has a run; to a warm process for
+//                         each run
 //
-// Ended with status unkillable is not the end of its run, which comes later. alive: SandboxConfig::alive_fd; it stays
-// open while it is in a message that nobody has read yet.
+// Ended with status unkillable does not end its run; the final Ended follows later. alive: SandboxConfig::alive_fd,
+// which also stays open while it is attached to an unread message.
 #pragma once
 
 #include <cstdint>
@@ -95,7 +95,7 @@ enum class Kind : std::uint8_t {
 
 struct Configure {
   static constexpr Kind kKind = Kind::configure;
-  bool probe = false;  // try every layer, report, leave
+  bool probe = false;  // test every layer, report, exit
   std::vector<ScriptHost> hosts;
   std::vector<std::string> allow_missing;
   std::uint32_t uid_base = 0, uid_count = 0;
@@ -145,7 +145,7 @@ void fields(A& a, Fence& m) {
   a(m.run), a(m.boot_ms);
 }
 
-// No process of this key of warm runs serves another one.
+// Discards the processes of this key of warm runs.
 struct Forget {
   static constexpr Kind kKind = Kind::forget;
   std::string key;
@@ -158,7 +158,7 @@ void fields(A& a, Forget& m) {
 struct Started {
   static constexpr Kind kKind = Kind::started;
   bool ok = false;
-  std::string problem;  // a layer is missing, and what to do
+  std::string problem;  // the missing layer and the remedy
 };
 template <class A>
 void fields(A& a, Started& m) {
@@ -195,7 +195,7 @@ void fields(A& a, Ended& m) {
   }
 }
 
-// What is kept ready, when it has changed.
+// Number of prewarmed sandboxes; sent after a change.
 struct Kept {
   static constexpr Kind kKind = Kind::kept;
   SandboxCounts counts;
@@ -235,28 +235,28 @@ void fields(A&, MapsWritten&) {}
 struct Programs {
   static constexpr Kind kKind = Kind::programs;
   std::string fail_step;               // tests: this step fails with EIO in every job
-  std::vector<std::string> leave_out;  // tests: these steps are not taken
-  std::int32_t rank = 0;               // niceness of jobs: that of the agent
+  std::vector<std::string> leave_out;  // tests: steps to omit
+  std::int32_t rank = 0;               // niceness of jobs, that of the agent
 };
 template <class A>
 void fields(A& a, Programs& m) {
   a(m.fail_step), a(m.leave_out), a(m.rank);
 }
 
-// Sets a child up; what it is to run comes with Start, at once or later.
+// Sets up a child; its run is sent with Start, immediately or later.
 struct Fork {
   static constexpr Kind kKind = Kind::fork;
   std::uint64_t run = 0;  // Run::id
-  std::uint32_t uid = 0;  // in the zygote's user namespace; also the group
+  std::uint32_t uid = 0;  // in the zygote's user namespace; also the group id
   Limits limits;
   Grants grants;
-  bool own_filter = false;     // else the zygote's own, with or without exec
-  bool own_uid = false;        // the uid is this run's alone
-  bool memory_rlimit = false;  // no memory cgroup: RLIMIT_DATA stands in
-  bool canary = false;         // attack the sandbox instead of serving a job
-  bool learn = false;          // the filter notifies what else would be refused
-  std::uint32_t runs = 1;      // how many it may serve, one after the other, if each leaves nothing behind
-  bool warm = false;           // its process may stay for the next one: it stops itself at the end of a run
+  bool own_filter = false;     // false: the zygote's filter, with or without exec
+  bool own_uid = false;        // the uid is used by this run only
+  bool memory_rlimit = false;  // set RLIMIT_DATA, since there is no memory cgroup
+  bool canary = false;         // attack the sandbox instead of running a job
+  bool learn = false;          // the filter reports calls that would otherwise be refused
+  std::uint32_t runs = 1;      // maximum number of runs, if each leaves nothing behind
+  bool warm = false;           // the process may serve further runs: it stops itself at the end of a run
 };
 template <class A>
 void fields(A& a, Fork& m) {
@@ -275,7 +275,7 @@ void fields(A& a, StepFailed& m) {
   a(m.step), a(m.error), a(m.limited);
 }
 
-// What it is made of (zygotes.h). Once, before Ready.
+// Files that a zygote has loaded (zygotes.h). Sent once, before Ready.
 struct LoadedFiles {
   static constexpr Kind kKind = Kind::loaded_files;
   std::vector<std::string> files;
@@ -285,7 +285,7 @@ void fields(A& a, LoadedFiles& m) {
   a(m.files);
 }
 
-// Of a run's grants: a FolderOpened for each, those to read first, or Refused.
+// Opens the granted folders of a run. Reply: FolderOpened for each, read-only folders first, or Refused.
 struct OpenFolders {
   static constexpr Kind kKind = Kind::open_folders;
   Grants grants;
@@ -296,7 +296,7 @@ void fields(A& a, OpenFolders& m) {
   a(m.grants), a(m.exec);
 }
 
-// listen(2) on a descriptor of that process, with a pidfd of it.
+// Calls listen(2) on a descriptor of a process, whose pidfd is attached.
 struct MakeListen {
   static constexpr Kind kKind = Kind::make_listen;
   std::int32_t pid = -1, fd = -1, backlog = 0;
@@ -306,7 +306,7 @@ void fields(A& a, MakeListen& m) {
   a(m.pid), a(m.fd), a(m.backlog);
 }
 
-// Of the process and all below it.
+// Counts the file locks of a process and its descendants.
 struct CountLocks {
   static constexpr Kind kKind = Kind::count_locks;
   std::int32_t init = -1;
@@ -316,18 +316,18 @@ void fields(A& a, CountLocks& m) {
   a(m.init);
 }
 
-// The answer to either.
+// Reply to MakeListen and CountLocks.
 struct CallHelped {
   static constexpr Kind kKind = Kind::call_helped;
-  std::int32_t error = 0;   // of listen; 0: none
-  std::uint32_t locks = 0;  // that are held
+  std::int32_t error = 0;   // of listen(2); 0: success
+  std::uint32_t locks = 0;  // number of held locks
 };
 template <class A>
 void fields(A& a, CallHelped& m) {
   a(m.error), a(m.locks);
 }
 
-// The next of the folders that were to be opened.
+// The next of the requested folders.
 struct FolderOpened {
   static constexpr Kind kKind = Kind::folder_opened;
 };
@@ -343,7 +343,7 @@ void fields(A&, Ready&) {}
 struct Refused {
   static constexpr Kind kKind = Kind::refused;
   std::string why;
-  bool host_short = false;  // the host was out of what `why` names
+  bool host_short = false;  // `why` names a resource that the host lacks
 };
 template <class A>
 void fields(A& a, Refused& m) {
@@ -353,7 +353,7 @@ void fields(A& a, Refused& m) {
 struct Forked {
   static constexpr Kind kKind = Kind::forked;
   std::uint64_t run = 0;
-  std::int32_t error = 0;  // else one descriptor comes along: a pidfd of init
+  std::int32_t error = 0;  // 0: the pidfd of init is attached
 };
 template <class A>
 void fields(A& a, Forked& m) {
@@ -364,7 +364,7 @@ struct Reaped {
   static constexpr Kind kKind = Kind::reaped;
   std::uint64_t run = 0;
   std::int32_t wait_status = 0;
-  std::uint64_t user_us = 0, system_us = 0;  // of the whole tree
+  std::uint64_t user_us = 0, system_us = 0;  // of the whole process tree
 };
 template <class A>
 void fields(A& a, Reaped& m) {
@@ -373,7 +373,7 @@ void fields(A& a, Reaped& m) {
 
 struct Confined {
   static constexpr Kind kKind = Kind::confined;
-  std::int32_t landlock_abi = 0;  // 0: the kernel has none
+  std::int32_t landlock_abi = 0;  // 0: not supported
   std::vector<StepTime> setup;
 };
 template <class A>
@@ -381,7 +381,7 @@ void fields(A& a, Confined& m) {
   a(m.landlock_abi), a(m.setup);
 }
 
-// Of a run with an allow-list: the socket in its own network on which the proxy is to accept.
+// Runs with an allow-list: the socket in the run's network on which the proxy accepts.
 struct Listening {
   static constexpr Kind kKind = Kind::listening;
 };
@@ -393,14 +393,14 @@ struct MainEnded {
   std::int32_t wait_status = 0;
   std::uint32_t stragglers = 0;
   bool fenced = false;  // init's own clock passed the fence
-  bool again = false;   // nothing is left of the run, and the next may come; else init leaves
-  // The run of a warm process has ended, and the process has stopped itself. `again`: its folders are empty. Init
-  // waits: for the next run, or for the launcher's word that all of it is to end.
+  bool again = false;   // the run left nothing behind and init accepts another one; false: init exits
+  // A warm process has ended its run and stopped itself. `again`: its folders are empty. Init waits for the next run,
+  // or for the message of the launcher that ends the sandbox.
   bool stopped = false;
-  bool all = false;                          // every process has been waited for: the times are those of all
-  std::uint64_t user_us = 0, system_us = 0;  // of those that have been waited for
-  std::uint64_t sandbox_user_us = 0, sandbox_system_us = 0;  // of init, and of all processes of all its runs
-  std::uint32_t turn = 0;  // which run has ended; of a process that rested the last one that it had
+  bool all = false;                                          // every process was reaped: the times include all of them
+  std::uint64_t user_us = 0, system_us = 0;                  // of the reaped processes
+  std::uint64_t sandbox_user_us = 0, sandbox_system_us = 0;  // of init and all processes of all its runs
+  std::uint32_t turn = 0;  // number of the ended run; for a stopped process, of its last run
 };
 template <class A>
 void fields(A& a, MainEnded& m) {
@@ -410,7 +410,7 @@ void fields(A& a, MainEnded& m) {
 
 struct Terminate {
   static constexpr Kind kKind = Kind::terminate;
-  std::uint32_t turn = 0;  // how many of its runs had ended when this was sent
+  std::uint32_t turn = 0;  // number of ended runs when this was sent
 };
 template <class A>
 void fields(A& a, Terminate& m) {

@@ -1,4 +1,4 @@
-// glibc 2.36 forgets to say that these are C.
+// The header of glibc 2.36 lacks the C linkage of these functions.
 #pragma once
 
 extern "C" {

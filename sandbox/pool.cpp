@@ -10,7 +10,7 @@ constexpr unsigned kMisfitsToChange = 8;
 
 }  // namespace
 
-// The launcher's own clocks keep wall and CPU time.
+// Wall and CPU time are enforced by the launcher and may differ.
 bool Pool::alike(const RunSpec& a, const RunSpec& b) const {
   Limits limits = a.limits;
   limits.wall_ms = b.limits.wall_ms;

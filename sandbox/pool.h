@@ -1,10 +1,10 @@
-// The idle sandboxes of one zygote: forked, confined, waiting for a run, so that setting one up is off the path of a
-// job. Prewarmed ones have served none yet; reused ones come back (runs.h) after a run that has left nothing behind.
-// Only bookkeeping: Zygotes forks and ends them.
+// The idle sandboxes of one zygote: forked, confined and waiting for a run, so that set-up does not delay a job.
+// Prewarmed sandboxes have served no run; reused ones return after a run that left nothing behind (runs.h). Bookkeeping
+// only: Zygotes forks and ends the sandboxes.
 //
-// Size: doubled when a run finds none (up to the most), shrunk by what was never needed for a while, one at least once
-// a run has come. Shape: the limits that they are set up with, those of the runs that come; a run that differs, or is
-// granted anything, is set up for itself alone.
+// Size: doubled when a run finds no sandbox (up to the maximum), reduced by the number that was not needed for some
+// time, at least one after the first run. Shape: the limits with which sandboxes are set up, taken from the runs; a run
+// with other limits or with grants receives a sandbox of its own.
 #pragma once
 
 #include <cstddef>
@@ -20,34 +20,34 @@ namespace mycojobs::sandbox {
 
 class Pool {
  public:
-  // memory_by_group: the limit of memory can be changed when a sandbox gets its run.
+  // memory_by_group: the memory limit of a sandbox can be changed when it receives its run.
   explicit Pool(std::size_t most = 0, bool memory_by_group = false) : most_(most), memory_by_group_(memory_by_group) {}
 
-  // A sandbox that is set up as this run needs it; it is not the pool's any more. Nothing: none is ready.
+  // Removes and returns a sandbox with the limits of this run; nullopt: none is ready.
   std::optional<std::uint64_t> take(const RunSpec&);
-  // How many to fork now, and like what.
+  // Number of sandboxes to fork now; shape() has their limits.
   std::size_t wanted() const;
   const RunSpec& shape() const { return *shape_; }
 
   void forming(std::uint64_t id) { forming_.insert(id); }
-  void ready(std::uint64_t id);  // it is confined
-  void gone(std::uint64_t id);   // it has ended
-  // It serves such a run now, and comes back afterwards if that leaves nothing in it.
+  void ready(std::uint64_t id);  // the sandbox is confined
+  void gone(std::uint64_t id);   // the sandbox has ended
+  // The sandbox serves this run, and returns with back() if the run leaves nothing behind.
   void lend(std::uint64_t id, const RunSpec&);
-  // It is ready again after such a run. False: it is not wanted, or has another shape than is wanted.
+  // The sandbox is ready again after this run. Returns false if it is not needed or has an outdated shape.
   bool back(std::uint64_t id, const RunSpec&);
-  void taken_gone(std::uint64_t id);  // it was in use, and does not come back
-  // Many in a row have ended by themselves before a run came: the next would as well.
+  void taken_gone(std::uint64_t id);  // a sandbox in use has ended
+  // Many sandboxes in a row have ended before a run arrived: further ones would fail too.
   bool hopeless() const { return failures_ >= kMostFailures; }
   void count(SandboxCounts& into) const {
     into.ready += static_cast<std::uint32_t>(ready_.size());
     into.forming += static_cast<std::uint32_t>(forming_.size());
     into.lent += static_cast<std::uint32_t>(lent_.size());
   }
-  // Every few seconds: gives back those that are too many.
+  // Called every few seconds: returns the sandboxes to end.
   std::vector<std::uint64_t> tend();
-  std::vector<std::uint64_t> give_up();  // none can be set up in this shape: gives back all, and takes it no more
-  std::vector<std::uint64_t> clear();    // gives back all, and wants no more
+  std::vector<std::uint64_t> give_up();  // this shape cannot be set up: returns all sandboxes and rejects the shape
+  std::vector<std::uint64_t> clear();    // returns all sandboxes and disables the pool
 
  private:
   static constexpr unsigned kMostFailures = 8;
@@ -57,13 +57,13 @@ class Pool {
   void retire_all();
 
   std::size_t most_, target_ = 1, lowest_ = 0;
-  std::size_t most_lent_ = 0;  // since the last tend(): as many come back at once, and are wanted again
+  std::size_t most_lent_ = 0;  // maximum since the last tend(); this many may return and be needed again
   bool memory_by_group_;
-  std::optional<RunSpec> shape_, other_, hopeless_;  // other: that of the last run which differed
-  unsigned failures_ = 0;                            // ended in the pool since one was taken
-  unsigned misfits_ = 0;                             // runs in a row that were like `other_`
+  std::optional<RunSpec> shape_, other_, hopeless_;  // other: of the last run with other limits
+  unsigned failures_ = 0;                            // sandboxes that ended in the pool since the last take()
+  unsigned misfits_ = 0;                             // consecutive runs like `other_`
   std::deque<std::uint64_t> ready_;
-  std::unordered_set<std::uint64_t> forming_, lent_, retired_;  // retired: of a former shape, to be given back
+  std::unordered_set<std::uint64_t> forming_, lent_, retired_;  // retired: of an outdated shape, to be ended
 };
 
 }  // namespace mycojobs::sandbox

@@ -89,7 +89,7 @@ void judge_usage(Run& run, const RunUsage& usage) {
   Usage& total = run.outcome.usage;
   total.memory_peak_bytes = usage.memory_peak;
   total.pids_peak = usage.pids_peak;
-  if (!run.usage_complete) {  // the kernel's own kill loses what init would have added up
+  if (!run.usage_complete) {  // a SIGKILL loses the sums of init
     total.user_us = std::max(total.user_us, usage.user_us);
     total.system_us = std::max(total.system_us, usage.system_us);
   }
@@ -103,7 +103,7 @@ void judge_usage(Run& run, const RunUsage& usage) {
                               run.spec.limits.pids, usage.pids_max_hits, run.outcome.reason));
   }
   if (usage.oom_kills == 0) return;
-  // Version 2 kills the whole group; version 1 one process, and the others may have gone on without it.
+  // Cgroup v2 kills the whole group; v1 kills one process, and the others may have continued.
   const bool went_on = run.decided && status != RunStatus::signal;
   run.decided = false;
   run.outcome.exit_code = run.outcome.signal = 0;
@@ -115,21 +115,21 @@ void judge_usage(Run& run, const RunUsage& usage) {
 namespace {
 
 constexpr std::uint32_t kFirstJobUid = 1000;
-constexpr std::uint64_t kSetUpMs = 30000;  // of a prewarmed sandbox: a run has its own limit
+constexpr std::uint64_t kSetUpMs = 30000;  // for a prewarmed sandbox; runs have their own limits
 
 constexpr std::uint64_t kInitPatienceMs = 300, kZygotePatienceMs = 5000;
 
-// Whether the pidfd is of a child of this zygote, or of a process that has been reaped already (its number reads -1, or
-// vanishes while we look). Anything else might make us kill a stranger.
+// True if the pidfd refers to a child of this zygote, or to a reaped process (its pid reads as -1, or disappears during
+// the check). With any other process, this launcher could kill a foreign process.
 bool is_child_of(pid_t zygote, int pidfd) {
   const auto pid = pid_of(pidfd);
   if (!pid || *pid == 0) return false;
   if (*pid < 0) return true;
   if (number_after(fmt::format("/proc/{}/status", *pid), "PPid:").value_or(zygote) == zygote) return true;
-  return pid_of(pidfd).value_or(0) < 0;  // it was being reaped while we looked: then its parent reads 0
+  return pid_of(pidfd).value_or(0) < 0;  // it was reaped during the check: the PPid of a reaped process reads as 0
 }
 
-// What a process says of its own set-up is passed on, in one frame with all the rest: no more of it than can be true.
+// Limits the untrusted list of step times of a child, which is forwarded in one frame with other data.
 constexpr std::size_t kMostSteps = 64;
 std::vector<StepTime> believable(std::vector<StepTime> setup) {
   if (setup.size() > kMostSteps) setup.resize(kMostSteps);
@@ -162,7 +162,8 @@ Run& Runs::add_prewarmed(const RunSpec& like) {
   spec.host = like.host;
   spec.context = like.context;
   spec.limits = like.limits;
-  // Whose run it will be is not known yet: the limit comes with it, and set-up is not to die of another's small one.
+  // The run is not known yet. Its memory limit is set later, and set-up must not fail with the small limit of another
+  // run.
   if (settings_.memory_cgroup) spec.limits.memory_bytes = std::max(spec.limits.memory_bytes, Limits{}.memory_bytes);
   Run& run = create(spec, {});
   run.idle = true;
@@ -177,7 +178,7 @@ Run& Runs::add_canary(const std::string& host, Id context) {
   int pair[2] = {-1, -1};
   (void)!::pipe2(pair, O_CLOEXEC | O_NONBLOCK);
   const int null = ::open("/dev/null", O_WRONLY | O_CLOEXEC);
-  Fd requests(::open("/dev/null", O_RDONLY | O_CLOEXEC));  // it is asked for nothing
+  Fd requests(::open("/dev/null", O_RDONLY | O_CLOEXEC));  // the canary receives no requests
   Run& run = create(spec, {Fd(null), Fd(::fcntl(null, F_DUPFD_CLOEXEC, 0)), Fd(pair[1]), std::move(requests)});
   run.canary = true;
   run.canary_answer.reset(pair[0]);
@@ -194,7 +195,7 @@ Run* Runs::find_named(std::uint64_t name) {
   return found == named_.end() ? nullptr : find(found->second);
 }
 
-// Round robin, so that an id rests long before it is used again.
+// Assigns ids in turn, so that an id is not reused soon.
 std::optional<std::uint32_t> Runs::take_uid() {
   if (!settings_.ids.wide()) return 0;
   const std::uint32_t choice = settings_.ids.count - kFirstJobUid;
@@ -205,7 +206,7 @@ std::optional<std::uint32_t> Runs::take_uid() {
   return {};
 }
 
-// What goes along with Fork behind the two sockets, in the order of messages.h.
+// Returns the descriptors that follow the sockets in Fork, in the order of messages.h.
 Result<std::vector<Fd>> Runs::grants_of(Run& run, Fork& request) {
   std::vector<Fd> fds;
   MJ_TRY(filter, filters_.filter_for(run.spec));
@@ -218,7 +219,7 @@ Result<std::vector<Fd>> Runs::grants_of(Run& run, Fork& request) {
   return fds;
 }
 
-// What a job's own limits refuse it would be refused on every host, so that only the host's shortages count.
+// True if the host lacks a resource. A shortage by the job's own limits would occur on every host and does not count.
 bool Runs::is_host_shortage(const Run& run, int error, bool limited) const {
   if (find_shortage(error) == nullptr) return false;
   if (limited && error == EMFILE) return false;
@@ -251,7 +252,7 @@ bool Runs::may_prewarm() const {
   return ::getrlimit(RLIMIT_NOFILE, &files) != 0 || descriptors_of(runs_.size() + 1) <= files.rlim_cur / 2;
 }
 
-// All but what depends on its grants.
+// Returns the request without the parts that depend on the grants.
 Fork Runs::fork_request(Run& run) const {
   Fork request{run.id, *run.uid, run.spec.limits, run.spec.grants};
   request.own_uid = settings_.ids.wide();
@@ -263,7 +264,7 @@ Fork Runs::fork_request(Run& run) const {
     request.runs = run.runs = run.spec.warm.runs;
     return request;
   }
-  // What was granted to one run is nothing for the next.
+  // A sandbox with grants must not serve other runs.
   const bool alone = run.canary || run.spec.learn || run.spec.grants != Grants{};
   request.runs = run.runs = alone ? 1 : settings_.sandbox_runs;
   return request;
@@ -294,7 +295,7 @@ bool Runs::fork(Run& run, int zygote_control) {
   if (!run.fence_clock || set_fence_clock(run, run.spec.fence_boot_ms) != 0) return failed("fence_clock", errno);
 
   Fork request = fork_request(run);
-  // A warm process keeps its end while it runs a script, which is to say nothing there.
+  // A warm process keeps its end while a script runs, and the script must not send on it.
   if (run.warm && ::shutdown(their_start.get(), SHUT_WR) != 0) return failed("start_socket", errno);
   if (run.warm) run.outcome.reused = 0;
   const auto grants = grants_of(run, request);
@@ -306,7 +307,7 @@ bool Runs::fork(Run& run, int zygote_control) {
   run.forked = true;
   if (!run.idle) run.started_us = boot_us();
   if (int error = send_raw(zygote_control, encode(request), fds, MSG_DONTWAIT); error != 0) {
-    if (error == EPIPE) return end(run), false;  // the zygote has just died: lost
+    if (error == EPIPE) return end(run), false;  // the zygote has just died: the run is lost
     return failed("fork", error);
   }
   run.status_watch = loop_.watch(run.status.get(), [this, &run](std::uint32_t) { read_status(run); });
@@ -319,7 +320,7 @@ bool Runs::fork(Run& run, int zygote_control) {
   begin_clocks(run);
   if (int error = send_start(run, run.ends); error != 0) {
     fail_setup(run, "start", error);
-    send_kill(run);  // the zygote has been asked: it ends when its child does
+    send_kill(run);  // the zygote has the request: the run ends with its child
   }
   return true;
 }
@@ -334,14 +335,14 @@ int Runs::send_start(Run& run, JobEnds& ends) {
 
 bool Runs::adopt(Run& idle, Run& waiting) {
   pollfd ended{idle.pidfd.get(), POLLIN, 0};
-  // On its way out: given back, or its zygote has not reported it yet.
+  // The sandbox is ending: it was discarded, or its zygote has not reported the end yet.
   if (idle.kill_wanted || idle.decided || ::poll(&ended, 1, 0) != 0) return false;
   const Limits& wanted = waiting.spec.limits;
   if (wanted.memory_bytes != idle.spec.limits.memory_bytes &&
       !cgroups_.set_limits(idle.id, wanted.memory_bytes, wanted.pids)) {
     return discard(idle), false;
   }
-  // Before it is asked: it may run, and be over, before we go on.
+  // Taken before the start is sent, since the run may be over before this function continues.
   const std::uint64_t started_us = boot_us();
   if (set_fence_clock(idle, waiting.spec.fence_boot_ms) != 0 || send_start(idle, waiting.ends) != 0)
     return discard(idle), false;
@@ -382,7 +383,7 @@ std::vector<std::string> Runs::layers_of(const Run& run) const {
   return layers;
 }
 
-// What ends with a run, whether or not its sandbox goes on.
+// Finishes a run, whether or not its sandbox continues.
 void Runs::close(Run& run) {
   if (run.started_us != 0) run.outcome.usage.wall_us = boot_us() - run.started_us;
   if (run.confined) run.outcome.layers = layers_of(run);
@@ -407,11 +408,11 @@ void Runs::end(Run& run) {
   runs_.erase(run.id);
 }
 
-// Of a job by itself, and of a host that starts a program: the peak that nearly every run reaches, which counts none
-// anew.
+// Process counts of a job alone, and of a host that starts one program. A peak that nearly every run reaches is
+// reported without resetting the counter.
 constexpr std::uint32_t kProcesses = 1, kProcessesWithExec = 2;
 
-// The run has ended by itself, and its init says that nothing is left of it: then the sandbox may serve the next one.
+// The run has ended by itself, and init reports that nothing is left of it: the sandbox may serve the next run.
 bool Runs::turn_over(Run& run) {
   if (!left_as_it_came(run)) return false;
   const auto peaks =
@@ -423,16 +424,16 @@ bool Runs::turn_over(Run& run) {
   return true;
 }
 
-// By itself, without anything that speaks against its sandbox.
+// True if the run ended by itself and its sandbox can be reused.
 bool Runs::left_as_it_came(Run& run) {
   const bool usual = run.outcome.status == RunStatus::ok || run.outcome.status == RunStatus::exit;
   if (run.idle || !usual || run.kill_wanted || run.grace.first != 0) return false;
-  // What the kernel has refused it shows in its group alone, and cannot be known from the next run's.
+  // Events of limits are visible only in the group's counters, and could not be assigned after the next run.
   if (run.outcome.status == RunStatus::exit) judge_usage(run, usage_of_turn(run, cgroups_.usage(run.id)));
   return run.outcome.status == RunStatus::ok || run.outcome.status == RunStatus::exit;
 }
 
-// The run is reported; its sandbox has none until it is given one.
+// Reports the run; its sandbox is idle until it is given another run.
 void Runs::rest(Run& run, const RunUsage& peaks) {
   run.outcome.usage.memory_peak_bytes = peaks.memory_peak;
   run.outcome.usage.pids_peak = peaks.pids_peak;
@@ -446,9 +447,8 @@ void Runs::rest(Run& run, const RunUsage& peaks) {
   ++run.turn;
 }
 
-// Init says that the warm process has stopped itself. Nothing of the run goes on if it is alone in its group: what
-// stands still forks nothing. Then it may serve another run of its key. What it holds of files with record locks stays
-// counted.
+// Init reports that the warm process has stopped itself. If the process is alone in its group, the run is over, since a
+// stopped process cannot fork; it may then serve another run of its key. Its memory for file locks stays counted.
 bool Runs::stay(Run& run) {
   if (!run.warm || !left_as_it_came(run)) return false;
   if (run.turn + 1 >= run.runs || !staying_ || !staying_(run)) return false;
@@ -465,7 +465,7 @@ bool Runs::stay(Run& run) {
 }
 
 bool Runs::forked(Run& run, const Forked& message, Fd pidfd, pid_t zygote) {
-  if (!run.forked || run.pidfd) return false;  // nobody asked, or it has answered before
+  if (!run.forked || run.pidfd) return false;  // not requested, or already answered
   if (message.error != 0) {
     fail_setup(run, "fork", message.error);
     end(run);
@@ -509,24 +509,23 @@ void Runs::read_status(Run& run) {
     } else if (received == Received::frame && decode(frame, ended)) {
       main_ended(run, ended);
     } else {
-      // Init has ended, or does not speak as it should.
+      // Init has ended or sent an invalid message.
       if (received == Received::cut)
-        decide(run, RunStatus::lost, describe_shortage(*find_shortage(EMFILE)));  // its filter has no listener
+        decide(run, RunStatus::lost, describe_shortage(*find_shortage(EMFILE)));  // the filter's listener was lost
       loop_.unwatch(run.status_watch, run.status.get());
       if (received != Received::closed) return send_kill(run);
-      return kill_init_at(run, boot_ms() + kInitPatienceMs);  // it waits in the kernel until its namespace is empty
+      return kill_init_at(run, boot_ms() + kInitPatienceMs);  // init waits in the kernel until its namespace is empty
     }
   }
 }
 
-// A process that rested has come to its end before it began the run that it was given meanwhile: then nothing of that
-// run was done.
+// A resting warm process ended before it began the run that it was given, so no code of that run was executed.
 void Runs::ended_resting(Run& run) {
   decide(run, RunStatus::lost, "the warm process that it was given to had ended while it rested");
   kill_init_at(run, boot_ms() + kInitPatienceMs);
 }
 
-// The first of a turn counts: init, when its sandbox is given back, also reports the job that has waited there.
+// Only the first MainEnded of a turn counts: when its sandbox is discarded, init also reports the waiting job.
 void Runs::main_ended(Run& run, const MainEnded& ended) {
   cgroups_.sample();  // while init is still in the group
   if (ended.turn != run.turn) return ended_resting(run);
@@ -537,7 +536,7 @@ void Runs::main_ended(Run& run, const MainEnded& ended) {
     run.usage_complete = ended.all;
     if (ended.fenced) decide_killed(run, KillReason::fenced);
     decide_by_wait_status(run, ended.wait_status);
-    // Of children that nobody has waited for only the group knows. What the waiting job has used so far is in it too.
+    // Only the group counts children that were never waited for. Its value includes CPU time of the waiting job.
     const std::uint64_t reported_us = ended.sandbox_user_us + ended.sandbox_system_us;
     const std::uint64_t counted_us = ended.again && run.spec.limits.exec ? cgroups_.cpu_us(run.id) : 0;
     if (ended.again && (ended.stopped ? stay(run) : turn_over(run))) {
@@ -551,12 +550,11 @@ void Runs::main_ended(Run& run, const MainEnded& ended) {
         "warm: its process does not stay: its folders cannot be emptied, it has run after its end, or it has closed "
         "what its jobs come by");
   if (ended.again || ended.stopped) return send_kill(run);
-  kill_init_at(run, boot_ms() + kInitPatienceMs);  // it has killed all the others
+  kill_init_at(run, boot_ms() + kInitPatienceMs);  // init has killed all other processes
 }
 
-// What init and its runs had used before is not this run's.
-// The group and the processes themselves agree on the sum alone: for a process shorter than a tick, what was user's
-// and what was the system's time is a guess, and each guesses in its own way.
+// Subtracts the earlier use of init and its runs. The group and the processes agree only on the sum of user and system
+// time: for a process shorter than a tick, the split is an estimate, which both make differently.
 RunUsage Runs::usage_of_turn(const Run& run, RunUsage usage) {
   const std::uint64_t all = usage.user_us + usage.system_us, before = run.sandbox_user_us + run.sandbox_system_us;
   const std::uint64_t own = all - std::min(all, before);
@@ -566,14 +564,15 @@ RunUsage Runs::usage_of_turn(const Run& run, RunUsage usage) {
 }
 
 void Runs::read_listener(Run& run, std::uint32_t events) {
-  if ((events & EPOLLIN) == 0) return loop_.unwatch(run.listener_watch, run.listener.get());  // nobody is left under it
+  // no process is left under the filter
+  if ((events & EPOLLIN) == 0) return loop_.unwatch(run.listener_watch, run.listener.get());
   if (run.spec.learn) {
     run.learning.answer(run.listener.get());
     return;
   }
   const auto call = receive_call(run.listener.get());
   if (CountedCalls::may_be_made(run.spec)) {
-    // Without it, it was taken back before we looked, and nothing has come of it.
+    // No call: it was cancelled before it was read, and has no effect.
     if (!call) return;
     if (CountedCalls::is_one(*call)) return answer_counted(run, *call);
   }
@@ -584,7 +583,7 @@ void Runs::read_listener(Run& run, std::uint32_t events) {
   send_kill(run);
 }
 
-// One who calls without end is answered a while later, so that the launcher has time for the others.
+// A job that calls continuously is answered with a delay, so that the launcher can serve other events.
 void Runs::answer_counted(Run& run, const seccomp_notif& call) {
   const pid_t init = run.pidfd ? static_cast<pid_t>(pid_of(run.pidfd.get()).value_or(-1)) : -1;
   if (!run.counted) run.counted = std::make_unique<CountedCalls>(children_, run.listener.get());
@@ -601,13 +600,13 @@ void Runs::watch_listener(Run& run) {
       loop_.watch(run.listener.get(), [this, &run](std::uint32_t events) { read_listener(run, events); });
 }
 
-// The whole tree. Init is asked first, since only it can add up what its tree has used; a moment later it is killed,
-// and the kernel ends the namespace with it.
+// Kills the whole process tree. Init is asked first, since only init can add up the usage of its tree; shortly after,
+// init is killed, and the kernel ends the namespace.
 void Runs::send_kill(Run& run) {
   run.kill_wanted = true;
   if (run.killing.first != 0) return;
   if (!run.pidfd) {
-    // A zygote that does not say whom it forked is no use to any run; with it go all that it has.
+    // A zygote that does not report its children cannot serve any run; all its runs end with it.
     run.killing = loop_.at(boot_ms() + kZygotePatienceMs, [this, &run] {
       run.killing = {};
       if (!run.pidfd && silent_) silent_(run);
@@ -618,7 +617,7 @@ void Runs::send_kill(Run& run) {
   kill_init_at(run, boot_ms() + (error == 0 ? kInitPatienceMs : 0));
 }
 
-// The first call of a run counts. Init may be on its way out already: then the signal changes nothing.
+// Only the first call for a run has an effect. The signal has no effect if init is already exiting.
 void Runs::kill_init_at(Run& run, std::uint64_t when) {
   if (run.killing.first != 0) return;
   run.killing = loop_.at(when, [this, &run] {
@@ -627,8 +626,8 @@ void Runs::kill_init_at(Run& run, std::uint64_t when) {
   });
 }
 
-// Either its init is gone and the zygote cannot say so, since it is dying and another of its runs holds it; or a
-// process of the run does not end.
+// Either init has ended, but the dying zygote cannot report it because another of its runs does not end; or a process
+// of this run does not end.
 void Runs::judge_survivor(Run& run) {
   pollfd gone{run.pidfd.get(), POLLIN, 0};
   if (run.pidfd && ::poll(&gone, 1, 0) == 1) return end(run);
@@ -645,7 +644,7 @@ void Runs::judge_survivor(Run& run) {
 
 void Runs::kill(Run& run, KillReason reason, std::uint32_t grace_ms) {
   decide_killed(run, reason);
-  if (!run.forked) return end(run);  // still waiting for its zygote
+  if (!run.forked) return end(run);  // the run still waits for its zygote
   if (grace_ms == 0) return send_kill(run);
   send_message(run.status.get(), Terminate{run.turn}, {}, MSG_DONTWAIT);
   if (run.grace.first == 0) {
@@ -662,7 +661,7 @@ void Runs::fence(Run& run, std::uint64_t boot_ms) {
 }
 
 int Runs::set_fence_clock(Run& run, std::uint64_t boot_ms) {
-  itimerspec at{};  // all zero: off
+  itimerspec at{};  // all zero: disabled
   at.it_value.tv_sec = static_cast<time_t>(boot_ms / 1000);
   at.it_value.tv_nsec = static_cast<long>(boot_ms % 1000) * 1000000;
   return ::timerfd_settime(run.fence_clock.get(), TFD_TIMER_ABSTIME, &at, nullptr) == 0 ? 0 : errno;
@@ -677,7 +676,8 @@ void Runs::set_fence(Run& run, std::uint64_t boot_ms) {
   });
 }
 
-// The next look is when it could be over at the earliest, on all CPUs; near the end every hundredth of the limit.
+// Checks again at the earliest time at which the limit can be reached on all CPUs, and not more often than every
+// hundredth of the limit.
 void Runs::watch_cpu(Run& run) {
   const std::uint64_t limit_us = run.spec.limits.cpu_ms * 1000;
   const RunUsage counted = usage_of_turn(run, cgroups_.usage(run.id));
@@ -702,8 +702,8 @@ void Runs::watch_cpu_in(Run& run, std::uint64_t left_us) {
 
 bool Runs::reaped(Run& run, const Reaped& reaped) {
   pollfd gone{run.pidfd.get(), POLLIN, 0};
-  if (!run.pidfd || ::poll(&gone, 1, 0) != 1) return false;  // its id and its group would be free, and it would not
-  if (run.status_watch != 0) read_status(run);               // what init wrote before it left
+  if (!run.pidfd || ::poll(&gone, 1, 0) != 1) return false;  // otherwise its id and group would be reused too early
+  if (run.status_watch != 0) read_status(run);               // messages that init sent before it exited
   if (!run.usage_complete) {
     RunUsage whole;
     whole.user_us = reaped.user_us;

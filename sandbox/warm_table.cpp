@@ -27,7 +27,7 @@ std::size_t WarmTable::over(Id context) const {
   return has - std::min(has, part);
 }
 
-// The end of the list: none may be given up for another.
+// Returns the resting process to discard; the end of the list: none may be discarded.
 std::list<std::uint64_t>::iterator WarmTable::dispensable() {
   auto found = resting_.end();
   std::size_t most_over = 0;

@@ -1,11 +1,11 @@
-// The sandboxes whose process stays for more runs of one script (docs/warm.md): who serves which key, who rests, and
-// for how long. A process belongs to one key; what is given back under a key is given to that key alone. The contexts
-// that have any share the table: what is within its context's part stays, whatever others do. Only bookkeeping, for all
-// zygotes of a launcher: Zygotes forks and ends them.
+// Bookkeeping of the sandboxes whose process serves several runs of one script (docs/warm.md), for all zygotes of a
+// launcher; Zygotes forks and ends them. A process belongs to one key and serves only runs of that key. The table is
+// divided among the contexts that have processes: processes within the share of their context are not displaced by
+// other contexts.
 //
 //   made --(its run)--> in use --back()--> resting --take()--> in use ...
-//                          \                  `-- its time is over, the table is full, its family has another key, its
-//                           `-- gone()            key is forgotten: given up
+//                          \                  `-- time-out, full table, new key of its family, or forgotten key:
+//                           `-- gone()            discarded
 #pragma once
 
 #include <cstdint>
@@ -22,25 +22,25 @@ namespace mycojobs::sandbox {
 
 class WarmTable {
  public:
-  using Ids = std::vector<std::uint64_t>;  // of sandboxes that are to end now
+  using Ids = std::vector<std::uint64_t>;  // sandboxes that must end now
 
-  // most: in use and resting together, as far as resting ones can be given up for it. 0: none stays.
+  // most: maximum number in use and resting, as far as resting ones can be discarded. 0: no process stays.
   explicit WarmTable(std::size_t most = 0) : most_(most) {}
 
-  // The one of this key that has rested for the shortest time: it is in use now. Nothing: there is none.
+  // Returns the process of this key that has rested for the shortest time, which is then in use; nullopt: none.
   std::optional<std::uint64_t> take(const Warm&);
-  // A new one, in use, for a run that found none. Gives up those that are too many: of the context that has most, and
-  // more than its part, those that have rested longest.
+  // Adds a new process in use. If the table is over its limit, discards the longest resting processes of the context
+  // that exceeds its share most.
   Ids made(std::uint64_t id, const Warm&, Id context);
-  // A run of this family comes: what rests of it under another key holds secrets that are not what they were.
+  // A run of this family has arrived: discards resting processes with another key, since their secrets are outdated.
   Ids renewed(const Warm&);
-  // No process of this key serves another run: those in use leave after theirs.
+  // Processes of this key serve no further run: those in use end after their run.
   Ids forget(const std::string& key);
   bool may_stay(std::uint64_t id) const;  // after its run
-  // It has left its run, and rests. False: it is not to stay.
+  // The process has finished its run and rests. Returns false if it must end.
   bool back(std::uint64_t id, std::uint64_t now_boot_ms);
   void gone(std::uint64_t id);
-  // Those whose time is over; and when to ask again.
+  // Returns the processes whose time is over; next_expiry() is the next time to call this.
   Ids expired(std::uint64_t now_boot_ms);
   std::optional<std::uint64_t> next_expiry() const;
   std::size_t size() const { return all_.size(); }
@@ -50,19 +50,19 @@ class WarmTable {
   struct Process {
     Warm warm;
     Id context = 0;
-    bool rests = false, leaves = false;  // leaves: after its run
+    bool rests = false, leaves = false;  // leaves: ends after its run
     std::uint64_t until_boot_ms = 0;
-    std::list<std::uint64_t>::iterator place = {};  // if it rests
+    std::list<std::uint64_t>::iterator place = {};  // only while resting
   };
   std::uint64_t give_up(std::list<std::uint64_t>::iterator);
-  std::size_t over(Id context) const;  // how many it has beyond its part of the table
+  std::size_t over(Id context) const;  // number of processes beyond the context's share
   std::list<std::uint64_t>::iterator dispensable();
 
   std::size_t most_;
   std::unordered_map<std::uint64_t, Process> all_;
-  std::map<Id, std::size_t> held_;                       // by contexts that have any, resting and in use
-  std::list<std::uint64_t> resting_;                     // the one that has rested longest first
-  std::unordered_map<std::string, std::string> newest_;  // key of a family that has a process
+  std::map<Id, std::size_t> held_;                       // resting and in use, by context
+  std::list<std::uint64_t> resting_;                     // longest resting first
+  std::unordered_map<std::string, std::string> newest_;  // by family: the key of its newest process
 };
 
 }  // namespace mycojobs::sandbox

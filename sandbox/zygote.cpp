@@ -31,11 +31,11 @@ namespace mycojobs::sandbox {
 namespace {
 
 constexpr int kControl = 3;
-constexpr std::size_t kFixedFds = 3;  // status, start, fence; then as messages.h says
+constexpr std::size_t kFixedFds = 3;  // status, start, fence; the others as in messages.h
 
 void wipe(std::string& text) { ::explicit_bzero(text.data(), text.size()); }
 
-// The next child is a copy of this process too: what one is granted, the others are not to read of.
+// Erases the grants of a run, since the next child is a copy of this process and must not read them.
 void forget(RawFrame& frame, Grants& grants) {
   wipe(frame.payload);
   for (auto* list : {&grants.fs_read, &grants.fs_write, &grants.net_allow, &grants.syscalls}) {
@@ -75,7 +75,7 @@ void Zygote::refuse(const std::string& why) const {
 void Zygote::take_filters() {
   RawFrame frame;
   Programs programs;
-  if (receive_raw(kControl, frame) != Received::frame) std::exit(0);  // the launcher has left
+  if (receive_raw(kControl, frame) != Received::frame) std::exit(0);  // the launcher has ended
   if (!decode(frame, programs) || frame.fds.empty() || frame.fds.size() > 2)
     refuse("the launcher speaks another protocol");
   if (int error = read_filters(frame.fds[0].get(), filters_); error != 0)
@@ -95,14 +95,14 @@ std::size_t count_entries(const char* folder) {
   return count;
 }
 
-// Every job would inherit what a module left open, and fork with a second thread alive can deadlock.
+// Every job would inherit an open descriptor, and fork can deadlock with a second thread.
 void Zygote::check_alone() const {
   if (count_entries("/proc/self/task") != 1) refuse("a module that was loaded beforehand has left a thread running");
-  const std::size_t expected = 4 + 1 + (alive_ ? 1 : 0);  // 0, 1, 2, control; the folder that is being read; alive
+  const std::size_t expected = 4 + 1 + (alive_ ? 1 : 0);  // 0, 1, 2, control; the folder being read; alive
   if (count_entries("/proc/self/fd") != expected) refuse("a module that was loaded beforehand has left a file open");
 }
 
-// The files that are mapped, as its root has them.
+// Returns the paths of all mapped files in the zygote's root.
 std::vector<std::string> mapped_files() {
   std::vector<std::string> files;
   std::FILE* maps = std::fopen("/proc/self/maps", "re");
@@ -112,7 +112,7 @@ std::vector<std::string> mapped_files() {
     const char* const path = std::strchr(line, '/');
     if (path == nullptr) continue;
     std::string file(path, std::strcspn(path, "\n"));
-    constexpr std::string_view kDeleted = " (deleted)";  // replaced already: by the one that has its name now
+    constexpr std::string_view kDeleted = " (deleted)";  // already replaced: the file that now has the name is used
     if (file.ends_with(kDeleted)) file.resize(file.size() - kDeleted.size());
     if (std::find(files.begin(), files.end(), file) == files.end()) files.push_back(std::move(file));
   }
@@ -120,7 +120,7 @@ std::vector<std::string> mapped_files() {
   return files;
 }
 
-// All that fits into a frame: enough for any library, and for some hundred modules.
+// Sends as many paths as fit into a frame: enough for all libraries and several hundred modules.
 void Zygote::send_files() const {
   constexpr std::size_t kMostBytes = 80U << 10;
   LoadedFiles loaded{mapped_files()};
@@ -134,9 +134,9 @@ void Zygote::send_files() const {
 
 void Zygote::serve() {
   if (::prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) refuse("cannot tie itself to the launcher");
-  // Nothing below us execs a program that should gain a right; dropped here it need not be dropped twice a job.
+  // No descendant needs to gain rights by exec. Dropped here, the bounding set need not be dropped twice per job.
   for (unsigned long cap = 0; ::prctl(PR_CAPBSET_READ, cap) >= 0; ++cap) ::prctl(PR_CAPBSET_DROP, cap);
-  take_filters();  // also notices that the launcher has died meanwhile
+  take_filters();  // also detects that the launcher has died
   check_alone();
   ::prctl(PR_SET_NAME, (std::string("mj-") + host_.name).c_str());
   sigset_t children;
@@ -158,12 +158,13 @@ void Zygote::serve() {
     const Received received = receive_raw(kControl, frame, MSG_DONTWAIT);
     if (received == Received::frame) fork_run(std::move(frame));
     if (received == Received::cut) refuse_run(frame);
-    if (received == Received::closed || received == Received::malformed) std::_Exit(0);  // all runs end with us
+    // all runs end with this process
+    if (received == Received::closed || received == Received::malformed) std::_Exit(0);
   }
 }
 
-// libc's own fork keeps its thread id, its locks and its atfork handlers right, which a raw clone does not; the
-// namespace is chosen beforehand. setns back to our own first: unshare refuses to nest a second one.
+// Uses fork() of libc, which updates the thread id, locks and atfork handlers, unlike a raw clone; the namespace is
+// therefore selected before. setns() to the own namespace is first, since unshare() cannot nest a second PID namespace.
 pid_t Zygote::fork_in_new_namespace(ChildRun& run) const {
   if (::setns(own_pid_namespace_.get(), CLONE_NEWPID) != 0 || ::unshare(CLONE_NEWPID) != 0) return -1;
   if (host_.before_fork != nullptr) host_.before_fork();
@@ -204,7 +205,7 @@ void Zygote::fork_run(RawFrame&& frame) {
     return;
   }
   runs_[pid] = run.request.run;
-  const Fd pidfd(::pidfd_open(pid, 0));  // not reaped yet: the number is still its own
+  const Fd pidfd(::pidfd_open(pid, 0));  // not reaped yet, so the pid is still valid
   if (pidfd) {
     send_message(kControl, Forked{run.request.run, 0}, {pidfd.get()});
   } else {
@@ -213,7 +214,7 @@ void Zygote::fork_run(RawFrame&& frame) {
   }
 }
 
-// The descriptors of the run did not fit into this process.
+// The descriptors of the run exceeded this process's limit.
 void Zygote::refuse_run(RawFrame& frame) {
   Fork request;
   if (!decode(frame, request)) std::_Exit(1);
@@ -221,7 +222,7 @@ void Zygote::refuse_run(RawFrame& frame) {
   send_message(kControl, Forked{request.run, EMFILE});
 }
 
-// An init that has been waited for is the proof that its namespace is empty; its usage is that of all it had reaped.
+// A reaped init proves that its namespace is empty. Its usage includes all processes that it had reaped.
 void Zygote::reap() {
   signalfd_siginfo info{};
   (void)!::read(children_.get(), &info, sizeof info);
@@ -244,7 +245,7 @@ namespace mycojobs {
 
 namespace {
 
-// Of the thread, and so of a process that has one: its rights in force, in two halves. 0 or errno.
+// Exchanges the effective capabilities of the calling thread, as two 32-bit words. Returns 0 or an errno.
 int exchange_rights(unsigned (&in_force)[2]) {
   __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
   __user_cap_data_struct rights[2] = {};

@@ -13,7 +13,7 @@ namespace {
 
 auto moment(const timespec& time) { return std::tuple(time.tv_sec, time.tv_nsec); }
 
-// As files get their times: by the clock that goes in steps.
+// The coarse clock, which is also used for file times.
 timespec now() {
   timespec time{};
   ::clock_gettime(CLOCK_REALTIME_COARSE, &time);
@@ -24,7 +24,7 @@ auto identity(const struct stat& info) {
   return std::tuple(info.st_dev, info.st_ino, info.st_size, moment(info.st_mtim), moment(info.st_ctim));
 }
 
-// Of a path in the zygote's root; empty: it is not of the host's, or not spelt as a path of ours.
+// Returns the host path of a path in the zygote's root; empty: not on the host, or not normalized.
 std::string on_host(const std::string& path, const ScriptHost& host) {
   if (path.empty() || path[0] != '/' || path.find('\0') != std::string::npos ||
       (path + "/").find("/../") != std::string::npos)
@@ -45,7 +45,7 @@ void Loaded::add(const std::vector<std::string>& files, const ScriptHost& host) 
     File loaded{on_host(file, host)};
     if (loaded.path.empty()) continue;
     const bool there = ::stat(loaded.path.c_str(), &loaded.was) == 0;
-    // A time to come is that of a clock that was wrong, and would be in doubt for ever.
+    // A time in the future is from a wrong clock and must not stay in doubt.
     const auto changed = moment(loaded.was.st_ctim);
     loaded.in_doubt = !there || (changed >= moment(since_) && changed <= moment(now()));
     files_.push_back(std::move(loaded));
@@ -72,7 +72,7 @@ namespace {
 
 constexpr unsigned kLookSeconds = 5;
 
-// What is wrong, or nothing: each of them has been sent.
+// Sends each folder. Returns the problem, or an empty text.
 std::string open_folders(const ScriptHost& host, int socket) {
   for (const auto& folder : host.folders) {
     if (std::string problem = mistrust_tree(folder.path); !problem.empty()) return problem;

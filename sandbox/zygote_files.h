@@ -1,4 +1,4 @@
-// What a zygote is made of: the folders of the host that its root has, the files that it has loaded.
+// The files and folders of a zygote: folders of the host in its root, and files that it has loaded.
 #pragma once
 
 #include <sys/stat.h>
@@ -11,33 +11,35 @@
 
 namespace mycojobs::sandbox {
 
-// The files that a zygote is made of: libraries that are mapped, modules that it has imported. When one of them is
-// updated on the host, the zygote has outlived it: jobs would go on with the old one.
+// The files that a zygote has loaded: mapped libraries and imported modules. After an update of one of them on the
+// host, jobs of this zygote would still use the old version.
 class Loaded {
  public:
-  // Make it before the zygote is started: a file that changes from now on is in doubt.
+  // Must be created before the zygote is started: a file that changes afterwards is in doubt.
   Loaded();
-  // Under the names of the zygote's root. What lies neither in the system nor in a folder of the host's is left out.
+  // Adds paths in the zygote's root. Paths outside of the system and the host's folders are ignored.
   void add(const std::vector<std::string>& files, const ScriptHost&);
-  // The path of a file that is not the one that was loaded, or may not be; empty: none.
+  // Returns the path of a file that differs, or may differ, from the loaded file; empty: none.
   std::string changed() const;
-  // What is wrong with one that others than root and our user can change (host_folders.h); empty: nothing.
+  // Returns the problem of a file that users other than root and the agent's user can change (host_folders.h); empty:
+  // none.
   std::string mistrusted() const;
 
  private:
   struct File {
     std::string path;
     struct stat was {};
-    bool in_doubt = false;  // it has changed while the zygote came up
+    bool in_doubt = false;  // it changed while the zygote was started
   };
   timespec since_{};
   std::vector<File> files_;
 };
 
-// What a child of the launcher does that stands by a zygote whose host has folders (HostChildren): a disk may hang.
-// First it looks through them (mistrust_tree()) and opens them: Refused, or FolderOpened + {mount} for each, in their
-// order. Then it is told what the zygote has loaded, LoadedFiles until Ready, and says Refused or Ready. Then it looks
-// every five seconds, and leaves when it has said what has changed: LoadedFiles.
+// Main function of a launcher's child (HostChildren) for a zygote with folders; a separate process, since a disk may
+// hang.
+//   1. Checks the folders (mistrust_tree()) and opens them. Sends Refused, or FolderOpened + {mount} for each folder.
+//   2. Receives the loaded files, LoadedFiles until Ready. Sends Refused or Ready.
+//   3. Checks the files every five seconds. After a change, sends LoadedFiles with the path and exits.
 void stand_by_folders(const ScriptHost&, int socket);
 
 }  // namespace mycojobs::sandbox

@@ -36,24 +36,23 @@
 namespace mycojobs::sandbox {
 namespace {
 
-// What a job sees as its file system: the root of a zygote and of its jobs. A tmpfs with the system mounted read-only,
-// sealed before anything runs in it.
+// The root file system of a zygote and its jobs: a tmpfs with the system mounted read-only, sealed before any code runs
+// in it.
 //
-//   /usr              the host's, read-only, nosuid, nodev, with all that is mounted below
-//   /bin /lib ...     as on the host: links into /usr, or mounted like it
-//   /etc              few files, made here or copied; some folders mounted read-only. A sandbox has its own passwd and
-//                     group
+//   /usr              the host's, read-only, nosuid, nodev, with all mounts below
+//   /bin /lib ...     as on the host: links into /usr, or mounted like /usr
+//   /etc              few files, generated or copied; some folders mounted read-only. passwd and group are generated
 //   /dev              null zero full random urandom, links, shm
 //   /host             the script host's program
-//   /venv ...         read-only, the folders of the script host, each at a place of its own
-//   /proc /tmp /job   mount points of a job's own
-//   /srv /home ...    empty; what a run is granted is mounted below (confine.cpp)
+//   /venv ...         read-only, the folders of the script host, each at its own path
+//   /proc /tmp /job   mount points of a job
+//   /srv /home ...    empty; grants of a run are mounted below (confine.cpp)
 //
-// In the child that becomes the zygote. Each function is a step: 0 or errno.
-constexpr const char* kProgram = "/host";  // the script host's program, in the new root
+// The functions run in the child that becomes the zygote. Each function is a step and returns 0 or an errno.
+constexpr const char* kProgram = "/host";  // path of the script host's program in the new root
 struct Program {
   std::string path;
-  // A detached mount of it, made where its path can be walked. -1: we may not, and the path is ours to walk.
+  // A detached mount of the program. -1: the process may not create one; `path` is mounted instead.
   int fd = -1;
 };
 struct HostFolder {
@@ -66,10 +65,10 @@ constexpr const char* kEtcFolders[] = {"/etc/ssl/certs", "/etc/alternatives", "/
                                        "/etc/python" MYCOJOBS_PYTHON_VERSION};
 constexpr const char* kEtcFiles[] = {"/etc/ld.so.cache", "/etc/localtime", "/etc/timezone",   "/etc/mime.types",
                                      "/etc/services",    "/etc/protocols", "/etc/os-release", "/etc/ssl/openssl.cnf"};
-// Configuration of Debian's packages without which R, Java, ImageMagick and fontconfig fail, as patterns of glob(3).
-// Each pattern names files of a package: a key store that an operator puts beside them matches none. Files that an
-// operator may put a secret into are not in the list: Renviron.site, repositories, net.properties, /etc/php. Of
-// kRenviron only the variables of the package are copied.
+// Configuration of Debian packages that R, Java, ImageMagick and fontconfig require, as glob(3) patterns. Each pattern
+// matches files of a package only: a key store that an operator adds beside them does not match. Files into which an
+// operator may put a secret are not listed: Renviron.site, repositories, net.properties, /etc/php. Of kRenviron only
+// the variables of the package are copied.
 constexpr const char* kRenviron = "/etc/R/Renviron";
 constexpr std::string_view kRenvironPrefix = "R_";
 constexpr std::string_view kRenvironVariables[] = {"EDITOR", "LN_S", "MAKE", "PAGER", "SED", "TAR"};
@@ -115,11 +114,10 @@ constexpr Link kDeviceLinks[] = {{"/dev/fd", "/proc/self/fd"},
                                  {"/dev/stderr", "/proc/self/fd/2"}};
 constexpr const char* kFolders[] = {"/etc", "/etc/ssl", "/dev", "/dev/shm", "/proc",
                                     "/tmp", "/job",     "/var", "/var/tmp"};
-// Where granted folders may appear; there is nothing to look at before.
+// Folders below which granted folders may appear; empty otherwise.
 constexpr const char* kGrantFolders[] = {"/srv", "/opt", "/home", "/mnt", "/media", "/data"};
 
-// A folder that exists on every host and holds no program; it is covered, in our namespace only, while the root is
-// built.
+// An existing folder without programs, which is covered while the root is built, in this mount namespace only.
 constexpr const char* kPlace = "/sys";
 std::string at(const char* path) { return std::string(kPlace) + path; }
 
@@ -129,7 +127,7 @@ int seal(const std::string& path, std::uint64_t attributes) {
   return error_if(::mount_setattr(AT_FDCWD, path.c_str(), AT_RECURSIVE, &attr, sizeof attr) != 0);
 }
 
-// With all mounts below: in a new user namespace they cannot be taken apart.
+// Includes all mounts below, which cannot be separated in a new user namespace.
 int bind_folder(const char* path) {
   const std::string target = at(path);
   if (::mkdir(target.c_str(), 0755) != 0) return errno;
@@ -161,8 +159,8 @@ std::string content_of(const Fd& file) {
   return text;
 }
 
-// A regular file that every user of the host may read. Its own mode does not say that: a folder above it may be closed.
-// None: there is none, or not every user may read it.
+// Opens a regular file that every user of the host may read, including access to its parent folders. Empty: the file is
+// missing or not public.
 Fd open_public(const char* path, int flags) {
   Fd file(::open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | flags));
   struct stat info {};
@@ -176,7 +174,7 @@ Fd open_public(const char* path, int flags) {
   return file;
 }
 
-// Without variables that the operator has added: one may be a password.
+// Removes variables that the operator added, since one of them may be a password.
 std::string own_variables_of_r(const std::string& text) {
   std::string kept;
   std::istringstream lines(text);
@@ -190,7 +188,7 @@ std::string own_variables_of_r(const std::string& text) {
   return kept;
 }
 
-// A copy costs no mount, and mounts cost every job. What cannot be read is left out: nothing depends on it.
+// Copies a file, since each mount costs time in every job. Unreadable files are skipped; no program depends on them.
 int copy_file(const char* path) {
   const Fd file = open_public(path, O_NOFOLLOW);
   if (!file) return 0;
@@ -205,8 +203,8 @@ int make_parent_folders(const std::string& path) {
   return 0;
 }
 
-// Copies the files that every user of the host may read; a link becomes the file that it leads to. Stops at a total
-// size and number that leave the root's file system enough room.
+// Copies public files; a link is copied as its target. Stops at a total size and number that leave enough space in the
+// root.
 int copy_matches(const char* pattern, std::size_t& bytes_left, std::size_t& files_left) {
   glob_t found{};
   int error = 0;
@@ -236,7 +234,7 @@ int copy_configuration_of_programs() {
   return 0;
 }
 
-// As it is on the host: a link, a folder, a file, or nothing.
+// Replicates a path of the host: a link, a folder, a file, or nothing.
 int mirror(const char* path) {
   struct stat info {};
   if (::lstat(path, &info) != 0) return 0;
@@ -244,18 +242,19 @@ int mirror(const char* path) {
   return S_ISDIR(info.st_mode) ? bind_folder(path) : copy_file(path);
 }
 
-// The node must be what its name says: a host folder prepared by somebody else may hold anything.
+// Checks the device number, since a host folder prepared by another user may contain any file.
 int bind_device(const Device& device) {
   struct stat info {};
   if (::stat(device.path, &info) != 0) return errno;
   if (!S_ISCHR(info.st_mode) || info.st_rdev != ::makedev(device.major_number, device.minor_number)) return ENODEV;
   if (int error = make_file(device.path, {}); error != 0) return error;
   if (::mount(device.path, at(device.path).c_str(), nullptr, MS_BIND, nullptr) != 0) return errno;
-  return seal(at(device.path), MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC);  // its times are the host's
+  // its times are those of the host's node
+  return seal(at(device.path), MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC);
 }
 
-// Through a mount of our own that nobody can write: whoever owns the program on the host is the job's user where there
-// is only one, and could else change its mode through /proc/self/exe.
+// Uses a read-only mount: without a range of ids, the job's user owns the program on the host and could otherwise
+// change its mode through /proc/self/exe.
 int bind_program(const Program& program) {
   if (int error = make_file(kProgram, {}); error != 0) return error;
   if (::move_mount(program.fd, "", AT_FDCWD, at(kProgram).c_str(), MOVE_MOUNT_F_EMPTY_PATH) != 0 &&
@@ -297,12 +296,12 @@ int fill_root() {
   for (const auto& link : kDeviceLinks) {
     if (::symlink(link.target, at(link.path).c_str()) != 0) return errno;
   }
-  // A job may mount its own /proc only where one is visible in full. This one shows the zygote's namespace.
+  // A job may mount its own /proc only if an unmasked one is visible. This one shows the zygote's namespace.
   return error_if(::mount("proc", at("/proc").c_str(), "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, nullptr) != 0);
 }
 
 int build_root(const Program& program, const std::vector<HostFolder>& folders) {
-  ::umask(0);  // modes are what we say
+  ::umask(0);  // use the given modes unchanged
   if (::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0) return errno;
   if (::mount("root", kPlace, "tmpfs", MS_NOSUID | MS_NODEV, "size=8m,nr_inodes=1024,mode=755") != 0) return errno;
   if (int error = bind_program(program); error != 0) return error;
@@ -315,7 +314,7 @@ int build_root(const Program& program, const std::vector<HostFolder>& folders) {
 
 int enter_root() {
   if (::chdir(kPlace) != 0) return errno;
-  // The old root comes to lie on the new one, and is let go from there: it has no path even for a moment.
+  // The old root is stacked onto the new one and detached from there, so it never has a path.
   if (::syscall(SYS_pivot_root, ".", ".") != 0) return errno;
   if (::umount2(".", MNT_DETACH) != 0) return errno;
   return error_if(::chdir("/") != 0);
@@ -335,8 +334,8 @@ struct ChildSide {
   const std::vector<HostFolder>& folders;
 };
 
-// The child is a copy of the launcher and holds what the launcher has open: its end of the child's own control socket,
-// and the agent's socket. Left open here, neither side would ever see the other's end close.
+// The child is a copy of the launcher and has its descriptors: the launcher's end of the child's control socket, and
+// the agent's socket. If they stayed open, neither side could detect that the other end has closed.
 int close_launcher_files(ChildSide& side) {
   std::vector<int> kept{STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO, side.control, side.err};
   if (side.program >= 0) kept.push_back(side.program);
@@ -352,7 +351,7 @@ int close_launcher_files(ChildSide& side) {
 
 int die_with_launcher(ChildSide&) { return error_if(::prctl(PR_SET_PDEATHSIG, SIGKILL) != 0); }
 
-// Also the proof that the launcher still lives: it may have died before the signal was set.
+// Also proves that the launcher is alive: it may have died before PR_SET_PDEATHSIG was set.
 int wait_for_id_maps(ChildSide& side) {
   RawFrame frame;
   MapsWritten written;
@@ -360,7 +359,7 @@ int wait_for_id_maps(ChildSide& side) {
   return 0;
 }
 
-// A change of user ids clears the signal of the parent's end, and the launcher may have died since.
+// A change of user ids clears PR_SET_PDEATHSIG, and the launcher may have died since.
 int die_with_launcher_again(ChildSide& side) {
   if (::prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) return errno;
   pollfd ended{side.control, 0, 0};
@@ -374,7 +373,7 @@ int become_namespace_root(ChildSide& side) {
   return error_if(::syscall(SYS_setresuid, 0, 0, 0) != 0);
 }
 
-// The launcher ignores what a terminal sends; ignored signals would outlive the exec.
+// The launcher ignores terminal signals, and ignored signals are inherited by exec.
 int own_session(ChildSide&) {
   for (int number = 1; number < NSIG; ++number) ::signal(number, SIG_DFL);
   sigset_t none;
@@ -387,8 +386,8 @@ int root(ChildSide& side) { return build_root({side.start.host.program, side.pro
 int pivot(ChildSide&) { return enter_root(); }
 int seal(ChildSide&) { return seal_root(); }
 
-// A second user namespace would give a job every capability again, inside. Forbidden for our namespace and all below,
-// and then tried: this must hold without seccomp.
+// A further user namespace would give a job all capabilities inside it. Forbids this for the namespace and its
+// descendants, and verifies the effect, which must not depend on seccomp.
 int forbid_user_namespaces(ChildSide&) {
   {
     const Fd limit(::open("/proc/sys/user/max_user_namespaces", O_WRONLY | O_CLOEXEC));
@@ -458,7 +457,7 @@ constexpr StartStep kSteps[] = {
   ::_exit(1);
 }
 
-// The id maps, and what a zygote reads first. 0 or errno.
+// Writes the id maps and sends the zygote's first messages. Returns 0 or an errno.
 int hand_over(const StartedZygote& zygote, const ZygoteStart& start) {
   int error = write_id_maps(zygote.pid, start.ids);
   if (start.fail_step == "zygote_write_maps") error = EIO;
@@ -469,7 +468,7 @@ int hand_over(const StartedZygote& zygote, const ZygoteStart& start) {
   return send_raw(zygote.control.get(), encode(Programs{start.fail_step, start.leave_out, start.rank}), handed_down);
 }
 
-// Ends the child. It may have failed before: then that is the reason.
+// Kills the child. If the child has already failed, its failure is the reason.
 StartFailure end_failed(const StartedZygote& zygote, int error) {
   ::kill(zygote.pid, SIGKILL);
   ::waitpid(zygote.pid, nullptr, 0);

@@ -1,5 +1,5 @@
-// Starts a zygote: namespaces, id maps, read-only root, then the host program. The launcher's half returns at once; the
-// rest happens in the child, which says Ready, Refused or StepFailed on its control socket.
+// Starts a zygote: namespaces, id maps, read-only root, then the host program. start_zygote() returns immediately; the
+// child continues and sends Ready, Refused or StepFailed on its control socket.
 #pragma once
 
 #include <sys/types.h>
@@ -16,9 +16,9 @@ namespace mycojobs::sandbox {
 
 struct ZygoteStart {
   const ScriptHost& host;
-  const std::vector<Fd>& folders;  // of the host, opened (open_trusted()), in its order
+  const std::vector<Fd>& folders;  // the host's folders, opened with open_trusted(), in the same order
   IdRange ids;
-  int filters = -1;  // memfd of write_filters()
+  int filters = -1;  // memfd from write_filters()
   int alive = -1;    // SandboxConfig::alive_fd
   std::string fail_step;
   std::vector<std::string> leave_out;
@@ -30,7 +30,7 @@ struct StartedZygote {
   Fd pidfd, control, err;  // control and err are non-blocking
 };
 
-// The launcher's own failure, with the step that failed.
+// A failure in the launcher, with the failed step.
 struct StartFailure {
   std::string step;
   int error = 0;

@@ -17,16 +17,16 @@ namespace mycojobs::sandbox {
 namespace {
 
 constexpr std::uint64_t kWarmUpMs = 60000;
-// More are kept back here, so that its socket never fills up and a waiting run can still be cancelled.
+// Further runs wait here, so that the zygote's socket never fills up and a waiting run can still be cancelled.
 constexpr std::uint32_t kMostUnanswered = 16;
 
-// What is wrong, or nothing: every attack failed, and the last one was seen and ended the job.
+// Returns the problem; none: every attack failed, and the last one was detected and ended the job.
 std::optional<SetupError> judge_canary(const Run& canary, const ZygotesSettings& settings) {
   char answer[1024];
   const ssize_t size = ::read(canary.canary_answer.get(), answer, sizeof answer);
   if (canary.outcome.setup_error) return canary.outcome.setup_error;
   if (size > 0) return SetupError{"canary", EPERM, std::string(answer, static_cast<std::size_t>(size) - 1)};
-  // Somebody has killed it, or its init, which says nothing about the sandbox: as if the zygote was killed (reap()).
+  // A killed canary, or init, proves nothing about the sandbox; handled like a killed zygote (reap()).
   const bool killed = canary.outcome.status == RunStatus::signal && canary.outcome.signal == SIGKILL;
   if (killed || canary.outcome.status == RunStatus::lost)
     return SetupError{"canary", ESRCH, "the throw-away job was killed: " + canary.outcome.reason};
@@ -41,8 +41,8 @@ std::optional<SetupError> judge_canary(const Run& canary, const ZygotesSettings&
   return {};
 }
 
-// One that takes long to fail would hold every run that wants it for as long: between two attempts each ends at once,
-// with the reason of the last one.
+// A host that fails slowly would delay each of its runs. Between two attempts, runs fail immediately with the last
+// reason.
 constexpr std::uint64_t kPausePerAttempt = 4;
 
 constexpr std::uint32_t kMostPrewarmedUnanswered = 2;
@@ -105,7 +105,7 @@ Zygotes::Zygote* Zygotes::start(const Key& key, std::optional<SetupError>& probl
   return &zygote;
 }
 
-// Its process.
+// Starts the process.
 std::optional<SetupError> Zygotes::begin(Zygote& zygote) {
   const ScriptHost host = choose_build(*row_of(zygote.key), zygote);
   auto started = start_zygote({host, zygote.folders, settings_.ids, settings_.filters, settings_.alive,
@@ -129,7 +129,7 @@ bool Zygotes::stand_by(Zygote& zygote) {
   return zygote.child != 0;
 }
 
-// What the child that stands by it says, in this order; or null: it has ended.
+// Handles a frame of the zygote's child, in the order of its steps; null: the child has ended.
 void Zygotes::heard_of_folders(Zygote& zygote, RawFrame* frame) {
   const std::size_t all = row_of(zygote.key)->folders.size();
   FolderOpened folder;
@@ -159,7 +159,7 @@ void Zygotes::heard_of_folders(Zygote& zygote, RawFrame* frame) {
   }
 }
 
-// What it is made of. Only the child may touch what lies in folders.
+// Records the loaded files. Only the child may access files in folders.
 void Zygotes::loaded(Zygote& zygote, const std::vector<std::string>& files) {
   const ScriptHost& row = *row_of(zygote.key);
   return row.folders.empty() ? zygote.loaded.add(files, row) : tell_child(zygote, LoadedFiles{files});
@@ -171,7 +171,7 @@ void Zygotes::tell_child(Zygote& zygote, const Message& message) {
     fail(zygote, {"zygote_folder", error, "what watches its folders takes no word"});
 }
 
-// The system's own is trusted as it is; what an operator has set up for a context is looked at first.
+// Files of the system are trusted; files that an operator has configured for a context are checked first.
 void Zygotes::warmed_up(Zygote& zygote) {
   const ScriptHost& row = *row_of(zygote.key);
   if (!row.folders.empty()) return tell_child(zygote, Ready{});
@@ -180,7 +180,7 @@ void Zygotes::warmed_up(Zygote& zygote) {
   fail(zygote, {"zygote_warm_up", EPERM, "what has been loaded: " + problem});
 }
 
-// Asked anew for each zygote: the system may have been updated since the last one.
+// Evaluated for each zygote, since the system may have been updated.
 ScriptHost Zygotes::choose_build(const ScriptHost& row, Zygote& zygote) {
   ScriptHost host = row;
   Build build = installed_build(row.program);
@@ -243,7 +243,7 @@ void Zygotes::feed(Zygote& zygote) {
   if (serves) refill(zygote);
 }
 
-// False: it needs none, or has them. Else it comes again when they are open.
+// Returns false if the run needs no folders or has them. Otherwise opens them and submits the run again.
 bool Zygotes::opens_folders(Run& run) {
   const Grants& grants = run.spec.grants;
   const std::size_t folders = grants.fs_read.size() + grants.fs_write.size();
@@ -283,10 +283,10 @@ void Zygotes::count_run(Zygote& zygote) {
   if (++zygote.served == settings_.runs_each && zygote.state == State::serving) replace(zygote);
 }
 
-// Its children share its hash secret and the places of its memory: what one has learnt is of no use for long.
+// Limits the life of a zygote: its children share its hash seed and memory layout, which a job could learn.
 void Zygotes::replace(Zygote& zygote) {
   if (successors_.contains(zygote.key)) return;
-  zygote.served = 0;  // if it goes on, the next attempt is as far away again
+  zygote.served = 0;  // if the zygote continues, the next attempt is equally far away
   if (const auto failed = failed_.find(zygote.key); failed != failed_.end() && boot_ms() < failed->second.until_boot_ms)
     return;
   std::optional<SetupError> problem;
@@ -311,7 +311,7 @@ void Zygotes::read_control(Zygote& zygote) {
   feed(zygote);
 }
 
-// False: that is no message of a zygote, or it lies.
+// Returns false for an invalid message.
 bool Zygotes::obey(Zygote& zygote, RawFrame& frame) {
   LoadedFiles loaded;
   Ready ready;
@@ -354,7 +354,7 @@ void Zygotes::begin_trial(Zygote& zygote) {
 
 void Zygotes::end_trial(Zygote& zygote, Run& canary) {
   auto problem = judge_canary(canary, settings_);
-  if (!settings_.leave_out.empty()) problem.reset();  // it need not hold
+  if (!settings_.leave_out.empty()) problem.reset();  // the sandbox need not hold
   zygote.reported = true;
   if (problem) {
     fail(zygote, *problem);
@@ -371,7 +371,7 @@ void Zygotes::begin_serving(Zygote& zygote) {
   loop_.cancel(zygote.warm_up);
   if (!zygote.last_words.empty()) report_words(zygote, std::exchange(zygote.last_words, {}));
   const auto successor = successors_.find(zygote.key);
-  if (successor == successors_.end() || successor->second != zygote.id) return;  // the caller feeds it
+  if (successor == successors_.end() || successor->second != zygote.id) return;  // the caller calls feed()
   Zygote* old = find(current_[zygote.key]);
   current_[zygote.key] = zygote.id;
   successors_.erase(successor);
@@ -397,7 +397,7 @@ void Zygotes::run_gone(Run& run) {
   if (zygote->state == State::retired && zygote->running.empty() && zygote->waiting.empty()) fail(*zygote, {});
 }
 
-// Why it did not come up, as far as it has written so.
+// Returns the reason why the zygote did not start, as far as its stderr output gives one.
 std::string Zygotes::words_of(const Zygote& zygote) const {
   if (zygote.state == State::checking)
     return "its folders have not been looked through: does their disk or network mount hang?";
@@ -409,7 +409,7 @@ std::string Zygotes::words_of(const Zygote& zygote) const {
   return command.substr(0, kMostWords) + ": did not come up, and did not say why";
 }
 
-// What a host says on stderr is for the operator's log: as the reason why it did not come up, or when it serves.
+// stderr output of a host is for the operator: the reason of a failed start, or a log line once it serves.
 void Zygotes::read_err(Zygote& zygote) {
   char text[2048];
   const ssize_t size = ::read(zygote.process.err.get(), text, sizeof text);
@@ -436,7 +436,7 @@ void Zygotes::retire(const std::string& host) {
   }
 }
 
-// Kills it. Its runs end when it is reaped: then the kernel has emptied every namespace below.
+// Kills the zygote. Its runs end when it is reaped, since the kernel has then emptied all namespaces below.
 void Zygotes::fail(Zygote& zygote, SetupError why) {
   if (!zygote.problem) zygote.problem = std::move(why);
   loop_.cancel(zygote.warm_up);
@@ -446,7 +446,7 @@ void Zygotes::fail(Zygote& zygote, SetupError why) {
     loop_.at(boot_ms(), [this, id = zygote.id] {
       Zygote* failed = find(id);
       if (failed == nullptr) return;
-      if (failed->process.pid > 0) return fail(*failed, {});  // it was being started
+      if (failed->process.pid > 0) return fail(*failed, {});  // the process was just being started
       bury(*failed, failed->problem->error == ESRCH);
     });
   }
@@ -466,11 +466,11 @@ void Zygotes::fail_silent(const Run& run) {
 }
 
 void Zygotes::reap(Zygote& zygote) {
-  if (zygote.control_watch != 0) read_control(zygote);  // what it wrote before it died
+  if (zygote.control_watch != 0) read_control(zygote);  // messages sent before it died
   fail(zygote, {"zygote_warm_up", ESRCH, words_of(zygote)});
   int status = 0;
   ::waitpid(zygote.process.pid, &status, 0);
-  // Somebody killed it: it fell silent before we gave it up, and not by leaving.
+  // Killed by another process: it ended before this launcher had a reason to kill it, and not by exit.
   bury(zygote, zygote.problem->error == ESRCH && WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
 }
 
@@ -493,7 +493,7 @@ void Zygotes::bury(Zygote& zygote, bool killed) {
   for (std::uint64_t id : owned->waiting) {
     Run* run = runs_.find(id);
     if (run == nullptr) continue;
-    if (never_served && killed) {  // which says nothing about the job
+    if (never_served && killed) {  // not an error of the job
       decide(*run, RunStatus::lost, "its script host ended while it warmed up");
       runs_.end(*run);
     } else if (never_served) {
@@ -505,8 +505,8 @@ void Zygotes::bury(Zygote& zygote, bool killed) {
   }
 }
 
-// An idle sandbox may have died while it waited: then the next. But where one could not be given this run's limits, the
-// others could not either, and are kept for other runs.
+// An idle sandbox may have died while it waited; then the next one is tried. If the limits of this run cannot be set in
+// one sandbox, they cannot be set in the others, which are kept for other runs.
 bool Zygotes::adopt(Zygote& zygote, Run& run) {
   if (run.spec.warm.runs > 0) return adopt_warm(run);
   while (const auto id = zygote.pool.take(run.spec)) {
@@ -522,8 +522,8 @@ bool Zygotes::adopt(Zygote& zygote, Run& run) {
   return false;
 }
 
-// A process that has died while it rested is passed over, as any idle sandbox. What has the key has context and host:
-// the comparison is a second wall, should two keys ever be alike.
+// Skips processes that died while idle. The key implies context and host; the comparison is a second check against
+// equal keys.
 bool Zygotes::adopt_warm(Run& run) {
   discard(warm_.renewed(run.spec.warm));
   while (const auto id = warm_.take(run.spec.warm)) {
@@ -552,7 +552,7 @@ void Zygotes::end_expired() {
   if (const auto next = warm_.next_expiry()) expiring_ = loop_.at(*next, [this] { end_expired(); });
 }
 
-// They are copies of a zygote that is not to serve any more. Those in use end with their run.
+// Discards idle warm processes of a zygote that must not serve any more. Active processes end with their run.
 void Zygotes::discard_warm(const Zygote& zygote) {
   for (const std::uint64_t id : zygote.running) {
     if (Run* run = runs_.find(id); run != nullptr && run->warm && run->idle) {
@@ -562,7 +562,7 @@ void Zygotes::discard_warm(const Zygote& zygote) {
   }
 }
 
-// Behind the runs that wait, and few at a time: their set-up must not be in the way of those that come.
+// Waiting runs are served first, and only few sandboxes are prewarmed at a time, so that new runs are not delayed.
 void Zygotes::refill(Zygote& zygote) {
   while (!zygote.problem && zygote.state == State::serving && zygote.waiting.empty() &&
          zygote.unanswered < kMostPrewarmedUnanswered && zygote.pool.wanted() > 0 && runs_.may_prewarm()) {
@@ -579,7 +579,7 @@ void Zygotes::confined(Run& run) {
   refill(*zygote);
 }
 
-// Runs that wait are begun by whoever has called: the zygote or the sandbox itself has had something to say.
+// Waiting runs are started by the caller, which handles a message of the zygote or the sandbox.
 bool Zygotes::turned(Run& run) {
   Zygote* zygote = find(run.zygote);
   if (zygote == nullptr || zygote->problem || zygote->state != State::serving) return false;
@@ -615,7 +615,7 @@ void Zygotes::tell_kept() {
   reported_ = now;
 }
 
-// Its jobs would run what is not installed any more.
+// True if a loaded file has changed: jobs would run code that is no longer installed.
 bool Zygotes::outlived(Zygote& zygote) {
   std::string changed = row_of(zygote.key)->folders.empty() ? zygote.loaded.changed() : zygote.outlived;
   if (changed.empty()) return false;
@@ -626,8 +626,8 @@ bool Zygotes::outlived(Zygote& zygote) {
   return true;
 }
 
-// One that cannot be set up, or dies of it (of its limits, say), is no loss. But the next would fail as well, and so on
-// without end: then a run of its own will say why.
+// A prewarmed sandbox that cannot be set up, or dies (for example of its limits), is not needed. Since the next would
+// fail too, prewarming of this shape stops; an actual run reports the reason.
 void Zygotes::idle_ended(Zygote& zygote, const Run& run) {
   zygote.pool.gone(run.id);
   if (!zygote.pool.hopeless()) return;

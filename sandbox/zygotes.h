@@ -1,12 +1,13 @@
-// The zygotes of a launcher: one for each host and context, started when first needed, tried before it serves.
+// The zygotes of a launcher: one for each host and context, started at the first use and tested before it serves.
 //
-//   [checking -->] starting --Ready--> trying (the canary job) --it holds--> serving --successor serves--> retired
-//       \                            \                        \                                        |
-//        `-- any failure, or its end: what waits is a setup_error, what runs is lost         `-- idle: gone
+//   [checking -->] starting --Ready--> trying --success--> serving --successor serves--> retired --idle--> gone
 //
-// checking: of a host with folders, which are looked through before anything in them may run. It has no process yet,
-// but a child of the launcher that touches its folders (zygote_files.h), as long as it lives. A successor is started
-// after a number of runs or a time, and when a file that the zygote is made of has changed (Loaded).
+// A failure or the end of the process in any state fails the waiting runs with setup_error; active runs are lost.
+//
+// trying: the canary job attacks the sandbox. checking: hosts with folders only. The folders are checked before any
+// file in them may run. There is no zygote process yet, but a child of the launcher that accesses the folders
+// (zygote_files.h); it exists as long as the zygote. A successor is started after a number of runs, after some time, or
+// after a loaded file has changed (Loaded).
 #pragma once
 
 #include <deque>
@@ -28,7 +29,7 @@
 
 namespace mycojobs::sandbox {
 
-// The launcher's own program as a host: to try the sandbox where no script host is needed.
+// The launcher's own program as a host, to test the sandbox without a script host.
 inline constexpr const char* kCanaryHost = "canary";
 inline constexpr const char* kCanaryArgument = "--canary-host";
 
@@ -46,25 +47,25 @@ struct ZygotesSettings {
 class Zygotes {
  public:
   enum class State { checking, starting, trying, serving, retired };
-  // A canary's outcome, once for each zygote that came so far; an empty problem: it holds.
+  // Reports the result of each zygote's canary job; an empty problem: success.
   using Tried = std::function<void(const std::string& host, Id context, const std::optional<SetupError>& problem)>;
 
   Zygotes(Loop&, Runs&, HostChildren&, Runs::Warn, Tried);
-  // Reported every few seconds, when it has changed.
+  // Called every few seconds if the counts have changed.
   void on_kept(std::function<void(const SandboxCounts&)> kept) { kept_ = std::move(kept); }
-  // Whether a run that was given a network still has it: a warm process without one serves nobody.
+  // Returns true if the network of a run still works. A warm process without its network is not reused.
   void on_network(std::function<bool(const Run&)> has_network) { has_network_ = std::move(has_network); }
-  ~Zygotes();  // kills them all, and waits
+  ~Zygotes();  // kills all zygotes and waits for their end
   void configure(ZygotesSettings);
   bool knows(const std::string& host, Id context) const { return row_of({host, context}) != nullptr; }
 
   void warm(const std::string& host, Id context);
-  void submit(Run&);    // now, or when its zygote is ready
-  void run_gone(Run&);  // Runs::on_gone()
+  void submit(Run&);    // forks the run now, or when its zygote is ready
+  void run_gone(Run&);  // for Runs::on_gone()
   void confined(Run&);
-  bool turned(Run&);             // Runs::on_turned()
-  bool staying(const Run&);      // Runs::on_staying()
-  void fail_silent(const Run&);  // its zygote does not answer
+  bool turned(Run&);             // for Runs::on_turned()
+  bool staying(const Run&);      // for Runs::on_staying()
+  void fail_silent(const Run&);  // the run's zygote does not answer
   void retire(const std::string& host);
   void forget_warm(const std::string& key) { discard(warm_.forget(key)); }
 
@@ -78,23 +79,23 @@ class Zygotes {
     Loop::Watch control_watch = 0, err_watch = 0, end_watch = 0;
     Loop::Timer warm_up;
     std::uint64_t started_boot_ms = 0;
-    bool reported = false;                     // how its trial went
-    std::uint32_t served = 0, unanswered = 0;  // runs in all; forks that it has not confirmed
-    std::uint64_t since_boot_ms = 0;           // it serves
+    bool reported = false;                     // the result of its canary job was reported
+    std::uint32_t served = 0, unanswered = 0;  // total runs; forks without a reply
+    std::uint64_t since_boot_ms = 0;           // start of serving
     Pool pool;
     std::unordered_set<std::uint64_t> running;
     std::deque<std::uint64_t> waiting;
     std::optional<SetupError> problem;
-    std::string last_words;  // on stderr; until it serves, all of them
-    bool has_files = false;  // it has sent what it is made of
-    Loaded loaded;           // of a host without folders; else the child knows
+    std::string last_words;  // stderr output; complete until the zygote serves
+    bool has_files = false;  // LoadedFiles was received
+    Loaded loaded;           // hosts without folders only; otherwise the child has the list
     HostChildren::Child child = 0;
-    std::vector<Fd> folders;  // opened, until it is started
-    std::string outlived;     // which of its files has changed, as the child says
-    std::string changed;      // the last of them that was reported
+    std::vector<Fd> folders;  // opened folders, until the zygote is started
+    std::string outlived;     // the changed file that the child reported
+    std::string changed;      // the changed file that was reported last
   };
 
-  const ScriptHost* row_of(const Key&) const;  // the context's own before the general one; null: there is none
+  const ScriptHost* row_of(const Key&) const;  // the context's row, or the general row; null: none
   Zygote* current_or_new(const Key&, std::optional<SetupError>& problem);
   Zygote* start(const Key&, std::optional<SetupError>& problem);
   std::optional<SetupError> begin(Zygote&);
@@ -142,19 +143,19 @@ class Zygotes {
   std::function<bool(const Run&)> has_network_ = [](const Run&) { return true; };
   SandboxCounts reported_;
   ZygotesSettings settings_;
-  static constexpr std::size_t kMostWords = 2048;  // of its reason to refuse, which each run that waits has in its end
+  static constexpr std::size_t kMostWords = 2048;  // limit of the reason, which each waiting run's end contains
   struct Failed {
     SetupError problem;
-    std::uint64_t until_boot_ms = 0;  // it is not tried again before
+    std::uint64_t until_boot_ms = 0;  // no further attempt before this time
   };
 
   HostChildren& children_;
   GrantedFolders granted_;
   std::map<std::uint64_t, std::unique_ptr<Zygote>> zygotes_;
-  std::map<Key, Failed> failed_;                     // what did not come up, last
-  std::map<std::string, std::string> other_builds_;  // of programs: why another build of them runs, as reported
-  std::map<Key, std::uint64_t> current_;             // takes new runs
-  std::map<Key, std::uint64_t> successors_;          // warming up to become current
+  std::map<Key, Failed> failed_;                     // last failed starts
+  std::map<std::string, std::string> other_builds_;  // by program: why another build of it runs, as reported
+  std::map<Key, std::uint64_t> current_;             // zygotes that take new runs
+  std::map<Key, std::uint64_t> successors_;          // zygotes that will become current
   std::uint64_t next_ = 1;
   WarmTable warm_;
   Loop::Timer tending_, expiring_;
