@@ -1,4 +1,4 @@
-// Attacks that must fail, tried from inside a throw-away job before anybody's job runs.
+// Attacks that must fail, tried from inside a canary job before other jobs run.
 #include <fcntl.h>
 #include <linux/capability.h>
 #include <sys/prctl.h>

@@ -24,7 +24,7 @@ void EgressLink::stop() {
   writable_.reset();
   unsent_.clear();
   served_.clear();
-  ::kill(child_.pid, SIGKILL);  // all that it holds are connections of jobs
+  ::kill(child_.pid, SIGKILL);  // the proxy holds only connections of jobs
   wait_child(child_);
 }
 
@@ -48,8 +48,8 @@ Result<void> EgressLink::start() {
   return {};
 }
 
-// What a busy proxy does not take now waits here: were it ended for that, many runs at once would end the network of
-// all.
+// Messages that a busy proxy does not accept wait here. If the proxy were ended instead, many simultaneous runs would
+// end the network of all runs.
 int EgressLink::flush() {
   while (!unsent_.empty()) {
     const Unsent& first = unsent_.front();
@@ -91,7 +91,8 @@ std::vector<std::string> EgressLink::take_refused(std::uint64_t run) {
   read_all();
   const auto found = refused_.find(run);
   if (found == refused_.end() || found->second.empty()) return {};
-  if (socket_) send(encode(egress::NextJob{run}), {});  // an error: it has ended, which its socket shows
+  // an error means that the proxy has ended, which read_all() detects
+  if (socket_) send(encode(egress::NextJob{run}), {});
   return std::exchange(found->second, {});
 }
 
@@ -102,7 +103,8 @@ std::vector<std::string> EgressLink::close(std::uint64_t run) {
   auto lines = std::move(found->second);
   refused_.erase(found);
   served_.erase(run);
-  if (socket_) send(encode(egress::Close{run}), {});  // an error: it has ended, which its socket shows
+  // an error means that the proxy has ended, which read_all() detects
+  if (socket_) send(encode(egress::Close{run}), {});
   return lines;
 }
 

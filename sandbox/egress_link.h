@@ -1,4 +1,5 @@
-// The launcher's end of mycojobs-egress: started when the first run with an allow-list comes, and again if it ended.
+// The launcher's connection to mycojobs-egress, which is started for the first run with an allow-list, and again after
+// it has ended.
 #pragma once
 
 #include <cstdint>
@@ -22,17 +23,17 @@ class EgressLink {
   using Warn = std::function<void(const std::string&)>;
   EgressLink(Loop&, Warn);
   ~EgressLink();
-  // program: its path.
+  // program: path of mycojobs-egress.
   void configure(std::string program) { program_ = std::move(program); }
 
-  // Error: it cannot be started, or takes no more runs.
+  // Error: the proxy cannot be started, or accepts no more runs.
   Result<void> serve(std::uint64_t run, const std::vector<std::string>& allow, const Fd& listener);
-  // Whether the proxy that was given the run is still there: its network ends with it.
+  // True if the proxy that serves the run still exists. Without the proxy, the run has no network.
   bool serves(std::uint64_t run) const { return served_.contains(run); }
-  // Lines for the job's log: what was refused until now. The run goes on, with another job, whose refusals are new
-  // lines.
+  // Returns the refused connections so far, as lines for the job's log. The run continues with another job, whose
+  // refusals are reported again.
   std::vector<std::string> take_refused(std::uint64_t run);
-  // Ends what the run still has outside. Returns lines for the job's log: what was refused.
+  // Closes the run's connections. Returns the refused connections, as lines for the job's log.
   std::vector<std::string> close(std::uint64_t run);
 
  private:
@@ -47,15 +48,15 @@ class EgressLink {
   Warn warn_;
   std::string program_;
   Child child_;
-  Fd socket_, writable_;  // two names for one socket, since both ways are waited for
+  Fd socket_, writable_;  // two descriptors of one socket, since both directions are watched
   Loop::Watch watch_ = 0, writable_watch_ = 0;
   struct Unsent {
     std::string frame;
     Fd listener;
   };
-  std::deque<Unsent> unsent_;  // at most two a run, and one for each job of it that was refused something
-  std::unordered_map<std::uint64_t, std::vector<std::string>> refused_;  // of the runs that were served
-  std::unordered_set<std::uint64_t> served_;                             // by this proxy
+  std::deque<Unsent> unsent_;  // at most two per run, and one for each of its jobs with refusals
+  std::unordered_map<std::uint64_t, std::vector<std::string>> refused_;  // of all served runs
+  std::unordered_set<std::uint64_t> served_;                             // runs that the current proxy serves
 };
 
 }  // namespace mycojobs::sandbox

@@ -16,41 +16,42 @@
 #include "base/fd.h"
 
 #ifndef MADV_COLLAPSE
-#define MADV_COLLAPSE 25  // Linux 6.1; unknown to the libc of Debian 12
+#define MADV_COLLAPSE 25  // Linux 6.1; missing in the libc of Debian 12
 #endif
 
 namespace mycojobs::sandbox {
 namespace {
 
 constexpr std::uintptr_t kHuge = 2U << 20;
-constexpr std::uintptr_t kLarge = 512U << 10;  // of a huge page's worth, as little is worth one
-constexpr std::size_t kMost = 256U << 20;      // reserved far beyond what is used, as sanitizers do
+constexpr std::uintptr_t kLarge = 512U << 10;  // minimum use of a huge page
+constexpr std::size_t kMost = 256U << 20;      // sanitizers reserve far more than is used
 
 struct Region {
   std::uintptr_t begin, end;
   unsigned long long inode;
   int rights;
-  bool ours;     // private, and ours to replace: not the stack, on which we stand, nor what the kernel put there, nor
-                 // what children do not inherit
-  bool brk;      // may grow, so that nothing may be put behind it
-  bool touched;  // some of it is in memory
+  // private and replaceable: not the current stack, not mappings of the kernel, not memory that children do not inherit
+  bool ours;
+  bool brk;      // may grow, so nothing may be mapped behind it
+  bool touched;  // some pages are in memory
   bool frozen;
   std::size_t size() const { return end - begin; }
 };
 
-// The C library too keeps what was freed, here and there: what a job asks it for is to come from one end, not from
-// pages that are copied for each piece. Where it keeps none in one place there is nothing to do.
+// The C library caches freed chunks in many places. Allocates them, so that a job's allocations are adjacent instead of
+// on many shared pages. Does nothing if the heap has no free memory at its end.
 void exhaust_malloc() {
 #if defined(__GLIBC__) && !defined(__SANITIZE_ADDRESS__)
   constexpr std::size_t kLargest = 128U << 10;
-  constexpr std::size_t kKept = 1032, kKeptOfASize = 8;  // by each thread: nothing up to this goes back to the end
+  // cached by each thread and never returned to the top of the heap
+  constexpr std::size_t kKept = 1032, kKeptOfASize = 8;
   const struct mallinfo2 before = ::mallinfo2();
   if (before.keepcost == 0) return;
   const auto end = reinterpret_cast<std::uintptr_t>(::sbrk(0)) - before.keepcost;
   for (std::size_t size = kLargest; size >= 24; size = size > kKept ? std::max(size / 8 * 7, kKept) : size - 16) {
     for (std::size_t left = before.fordblks / size + kKeptOfASize; left > 0; --left) {
       void* const piece = std::malloc(size);
-      // NOLINTNEXTLINE(clang-analyzer-unix.Malloc): nobody is to have it
+      // NOLINTNEXTLINE(clang-analyzer-unix.Malloc): allocated permanently
       if (reinterpret_cast<std::uintptr_t>(piece) < end) continue;
       if (size > kKept) std::free(piece);
       break;
@@ -59,7 +60,7 @@ void exhaust_malloc() {
 #endif
 }
 
-// The list of mappings is text: its addresses are numbers.
+// Converts an address from the text of /proc/self/smaps.
 void* as_pointer(std::uintptr_t address) {
   // NOLINTNEXTLINE(performance-no-int-to-ptr)
   return reinterpret_cast<void*>(address);
@@ -77,8 +78,8 @@ bool read_region(const char* line, Region& region) {
   return true;
 }
 
-// What a program's data begins with comes from its file, and what follows does not: for us they are one. Others that
-// touch stay apart, or what nobody has used would count as used with its neighbour.
+// Merges the file-backed beginning of a program's data with its anonymous rest. Other adjacent regions stay separate,
+// since unused regions would otherwise count as used.
 bool extend(Region& region, const Region& next) {
   constexpr int kData = PROT_READ | PROT_WRITE;
   if (region.inode == 0 || next.inode != 0) return false;
@@ -89,15 +90,16 @@ bool extend(Region& region, const Region& next) {
   return true;
 }
 
-// What the kernel empties at a fork (wf) or leaves out (dc). glibc 2.41 keeps the state of getrandom() so (vDSO, Linux
-// 6.11): were it copied, all jobs of a zygote would draw the same numbers.
+// True unless the kernel empties the region in a child (wf) or does not copy it (dc). glibc 2.41 stores the state of
+// getrandom() in such memory (vDSO, Linux 6.11): if it were copied, all jobs of a zygote would generate the same
+// numbers.
 bool is_for_children(const char* flags) {
   return std::strstr(flags, " wf") == nullptr && std::strstr(flags, " dc") == nullptr;
 }
 
 std::vector<Region> read_maps() {
   std::vector<Region> regions;
-  regions.reserve(1024);  // no allocation while the list is read: it would change what is listed
+  regions.reserve(1024);  // no allocation while the file is read, since it would change the mappings
   std::FILE* maps = std::fopen("/proc/self/smaps", "re");
   if (maps == nullptr) return regions;
   char line[4500];
@@ -106,7 +108,7 @@ std::vector<Region> read_maps() {
     Region next{};
     if (read_region(line, next)) region = next;
     if (std::strncmp(line, "Rss:", 4) == 0) region.touched = std::strtoul(line + 4, nullptr, 10) > 0;
-    if (std::strncmp(line, "VmFlags:", 8) != 0) continue;  // the last line of each
+    if (std::strncmp(line, "VmFlags:", 8) != 0) continue;  // the last line of each region
     region.ours = region.ours && is_for_children(line);
     if (regions.empty() || !extend(regions.back(), region)) regions.push_back(region);
   }
@@ -114,7 +116,8 @@ std::vector<Region> read_maps() {
   return regions;
 }
 
-// The program's own image. A library's lies where the loader put it, seldom with a huge page's worth in one place.
+// Returns the inode of the program's image. Libraries are placed by the loader, and rarely fill a huge page in one
+// place.
 unsigned long long inode_of_program(const std::vector<Region>& regions) {
   const auto headers = static_cast<std::uintptr_t>(::getauxval(AT_PHDR));
   for (const Region& region : regions) {
@@ -130,7 +133,7 @@ bool is_free(const std::vector<Region>& regions, std::uintptr_t begin, std::uint
   return true;
 }
 
-// Of what stays in small pages, those that hold anything: fork has an entry to copy for each.
+// Copies pages that contain data; empty pages stay unmapped, since fork copies an entry for each mapped page.
 void copy_small(std::uintptr_t to, std::uintptr_t from, std::size_t size) {
   constexpr std::size_t kPage = 4096;
   for (std::size_t at = 0; at < size; at += kPage) {
@@ -141,8 +144,8 @@ void copy_small(std::uintptr_t to, std::uintptr_t from, std::size_t size) {
   }
 }
 
-// The huge pages between `begin` and `end` of which each child writes to some: it would split their entries anew, at
-// the price of several faults.
+// Returns the huge pages between `begin` and `end` to which each child writes. As huge pages, they would be split in
+// each child, which costs several faults.
 using Blocks = std::vector<std::uintptr_t>;
 bool is_one_of(const Blocks& blocks, std::uintptr_t block) {
   return std::find(blocks.begin(), blocks.end(), block) != blocks.end();
@@ -156,8 +159,8 @@ Blocks blocks_of(std::span<const void* const> written, std::uintptr_t begin, std
   return blocks;
 }
 
-// A copy of what is between `from` and `to`, as far away as `offset`, in huge pages but for the small blocks. One
-// mapping in the end: it has been in memory before its parts come to differ, and then they are given the same advice.
+// Copies the range `from` to `to` to the distance `offset`, in huge pages except for the blocks in `small`. The result
+// is a single mapping: the range is faulted in before its parts differ, and then its parts are given the same advice.
 bool copy_into_pages(std::uintptr_t begin, std::uintptr_t end, std::uintptr_t from, std::uintptr_t to,
                      std::uintptr_t offset, const Blocks& small) {
   ::madvise(as_pointer(begin + offset), end - begin, MADV_HUGEPAGE);
@@ -177,26 +180,26 @@ bool copy_into_pages(std::uintptr_t begin, std::uintptr_t end, std::uintptr_t fr
   return small.empty() || ::madvise(as_pointer(begin + offset), end - begin, MADV_NOHUGEPAGE) == 0;
 }
 
-// Copies in huge pages take the place of the region. What is left of a huge page beyond the region's ends is taken too
-// if nobody has it; else the ends stay as they are, and those of the heap always: what we still write to lies there,
-// and a huge page that is written to falls apart.
+// Replaces the region by copies in huge pages. A huge page beyond an end of the region is used if its range is free;
+// otherwise the end stays unchanged. The ends of the heap always stay, since this process still writes there, and a
+// huge page that is written is split.
 std::size_t make_huge(const std::vector<Region>& regions, Region& region, std::span<const void* const> written) {
   std::uintptr_t begin = region.begin / kHuge * kHuge, end = (region.end + kHuge - 1) / kHuge * kHuge;
   if (begin < region.begin && (region.brk || !is_free(regions, begin, region.begin))) begin += kHuge;
   if (region.brk || !is_free(regions, region.end, end)) end -= kHuge;
-  // Its file has it: fork copies nothing for that, and a child that reads it meets a fault for sixteen pages.
+  // These pages are mapped from the file: fork copies nothing for them, and a child has one fault for sixteen pages.
   const bool of_file = region.inode != 0 && (region.rights & PROT_WRITE) == 0;
   if (of_file && end > region.end && region.end - (end - kHuge) < kLarge) end -= kHuge;
   if (begin >= end) return 0;
   const Blocks small = blocks_of(written, begin, end);
   const std::size_t size = end - begin, wanted = size + kHuge;
-  region.frozen = small.size() * kHuge == size;  // as it is
+  region.frozen = small.size() * kHuge == size;  // all of it stays in small pages
   if (region.frozen) return 0;
   void* const raw = ::mmap(nullptr, wanted, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (raw == MAP_FAILED) return 0;
   const auto place = reinterpret_cast<std::uintptr_t>(raw);
   const std::uintptr_t copy = (place + kHuge - 1) / kHuge * kHuge;
-  // From the first byte copied to the copy's taking its place: nothing that changes memory but our stack.
+  // From the first copied byte until the copy replaces the region, no memory except the stack may change.
   const bool done =
       copy_into_pages(begin, end, std::max(begin, region.begin), std::min(end, region.end), copy - begin, small) &&
       ((region.rights & PROT_WRITE) != 0 || ::mprotect(as_pointer(copy), size, region.rights) == 0) &&
@@ -226,11 +229,11 @@ bool is_data(const Region& region) {
   return region.ours && region.touched && !region.frozen && region.rights == (PROT_READ | PROT_WRITE);
 }
 
-// All that is still data.
+// Moves all remaining data regions to a sealed file.
 std::size_t make_file(const std::vector<Region>& regions) {
   const Fd file(::memfd_create("frozen", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!file) return 0;
-  // As above. The whole is written first, since a seal forbids writing later.
+  // As above, no memory may change. All regions are written first, since the seal forbids later writes.
   for (const Region& region : regions) {
     if (is_data(region) && !write_all(file.get(), region)) return 0;
   }

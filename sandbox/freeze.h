@@ -1,21 +1,22 @@
-// Makes a zygote cheap to fork. A child pays for each page that it touches and fork() for each page that is mapped;
-// huge pages are shared whole, at the price of one entry for 2 MiB, and need no fault to be read.
+// Makes forks of a zygote cheap. fork() costs time for each mapped page, and a child for each page that it touches.
+// Huge pages have one entry for 2 MiB, are shared as a whole, and cause no fault when they are read.
 //
-//   program and large private memory   huge pages: copies of the same bytes, at the same place, with the same rights.
-//                                      Less than 512 KiB of the program, or as little beyond its last whole huge page,
-//                                      stays its file's: 2 MiB would be copied for it, and fork copies nothing for it
-//   the heap                           huge pages where it fills them whole; the rest as if there were none
-//   where the kernel has none to give  a private mapping of a sealed, unnamed file with the same bytes: fork() copies
-//                                      no page tables for it, but a child meets a fault where it reads; the program
-//                                      stays as it is
-//   what each child writes to          small pages, if the host says where it is
-//   what is small                      as it is: its few entries are copied
-//   what no child is to have           as it is: the kernel empties it for each, or keeps it away. What libc's random
-//                                      numbers come of lies there
-//   what malloc keeps of freed memory  taken for good, some hundred KiB at most: a child's pieces then come from one
-//                                      end
+//   program and large private memory   huge pages: copies of the same bytes, at the same address, with the same rights.
+//                                      Parts of the program below 512 KiB, or less than that beyond its last whole
+//                                      huge page, stay mapped from the file: fork copies nothing for them, whereas a
+//                                      huge page would use 2 MiB
+//   the heap                           huge pages where it fills them completely; otherwise unchanged
+//   without huge pages in the kernel   a private mapping of a sealed, unnamed file with the same bytes: fork() copies
+//                                      no page tables for it, but a child has a fault for each page; the program is
+//                                      unchanged
+//   memory that each child writes      small pages, if the host names its addresses
+//   small regions                      unchanged: their few entries are copied
+//   memory that children must not get  unchanged: the kernel empties it for each child, or does not map it. It contains
+//                                      the state of libc's random numbers
+//   free memory in malloc              allocated permanently, at most some hundred KiB, so that a child's allocations
+//                                      are adjacent
 //
-// Either way children share nothing that can be written, and no memory is writable and executable at any time.
+// In all cases children share no writable memory, and no memory is ever writable and executable.
 #pragma once
 
 #include <span>
@@ -26,9 +27,9 @@ struct Frozen {
   unsigned long huge = 0, file = 0;  // bytes
 };
 
-// To be called once, by a single thread, after everything is warm. What cannot be frozen stays as it is: that costs
-// time, not correctness. written: an address in each 2 MiB that every child writes to. huge_pages: false in tests of a
-// kernel without them.
+// Called once, by a single thread, after warm-up. Regions that cannot be frozen stay unchanged, which costs time but
+// not correctness. written: an address in each 2 MiB that every child writes. huge_pages: false in tests of a kernel
+// without huge pages.
 Frozen freeze_memory(std::span<const void* const> written = {}, bool huge_pages = true);
 
 }  // namespace mycojobs::sandbox

@@ -48,7 +48,7 @@ void GrantedFolders::open(const RunSpec& spec, Opened opened) {
   begin(number);
 }
 
-// A path that hangs is waited for as long as it took to find that out: a queue of such runs would else go round.
+// A request for a path that hangs waits with the first one, so that a queue of such runs does not start one child each.
 void GrantedFolders::begin(Number number) {
   Request& request = requests_.at(number);
   for (const auto& path : request.paths) {
@@ -63,7 +63,7 @@ void GrantedFolders::begin(Number number) {
 HostChildren::Child GrantedFolders::child_for(const OpenFolders& wanted) {
   Child child = std::exchange(idle_, 0);
   if (child != 0 && children_.say(child, wanted) == 0) return child;
-  children_.forget(child);  // somebody has killed it
+  children_.forget(child);  // another process has killed it
   child = children_.start(kFolderChildName, serve, [this](Child its, RawFrame* frame) { heard(its, frame); });
   if (child != 0 && children_.say(child, wanted) != 0) children_.kill(child);
   return child;
@@ -87,7 +87,7 @@ void GrantedFolders::heard(Child child, RawFrame* frame) {
   }
   if (!decode(*frame, folder)) return;
   if (frame->fds.empty()) {
-    children_.kill(request.child);  // the folders that it sends next would be missing, too
+    children_.kill(request.child);  // the next folders would be incomplete, too
     return fail_short(number, EMFILE, "the granted " + request.paths.at(request.mounts.size()));
   }
   if (frame->fds.size() != 1) return;
@@ -102,7 +102,7 @@ void GrantedFolders::fail_short(Number number, int error, const std::string& wha
                                                      shortage == nullptr ? "" : ": " + describe_shortage(*shortage))));
 }
 
-// Its child, if any, is free.
+// Finishes the request; its child, if any, becomes idle.
 void GrantedFolders::finish(Number number, Result<std::vector<Fd>> result) {
   Request request = std::move(requests_.extract(number).mapped());
   if (request.child != 0) {

@@ -1,5 +1,5 @@
-// The folders of the host that runs are granted, opened by children of the launcher: one whose disk hangs keeps nobody
-// waiting but the runs that need it.
+// Opens the granted folders of runs in children of the launcher, so that a disk that hangs delays only the runs that
+// need it.
 #pragma once
 
 #include <cstdint>
@@ -22,8 +22,8 @@ inline constexpr const char* kFolderChildName = "mycojobs-folder";
 
 class GrantedFolders {
  public:
-  // Once: detached mounts (host_folders.h), those to read first. Errors, naming the path: invalid; unavailable: nothing
-  // has answered for ten seconds, or (host_short) this host is out of a resource.
+  // Called once with detached mounts (host_folders.h), read-only folders first. Errors, naming the path: invalid;
+  // unavailable: no answer within ten seconds, or (host_short) the host lacks a resource.
   using Opened = std::function<void(Result<std::vector<Fd>>, bool host_short)>;
 
   GrantedFolders(Loop& loop, HostChildren& children) : loop_(loop), children_(children) {}
@@ -34,16 +34,16 @@ class GrantedFolders {
   using Child = HostChildren::Child;
   struct Request {
     OpenFolders wanted;
-    std::vector<std::string> paths;  // as their mounts come
-    std::vector<Fd> mounts;          // of the first of them
-    Child child = 0;                 // that opens them; 0: it waits for a path that hangs
+    std::vector<std::string> paths;  // in the order of their mounts
+    std::vector<Fd> mounts;          // of the first paths
+    Child child = 0;                 // the child that opens them; 0: the request waits for a path that hangs
     std::string hangs;
     bool host_short = false;
     Loop::Timer patience;
-    Opened opened;  // none: the answer has been given
+    Opened opened;  // empty: already called
   };
   void begin(Number);
-  Child child_for(const OpenFolders&);  // 0 and errno
+  Child child_for(const OpenFolders&);  // 0: failed with errno
   void heard(Child, RawFrame*);
   void finish(Number, Result<std::vector<Fd>>);
   void fail_short(Number, int error, const std::string& what);
@@ -54,8 +54,8 @@ class GrantedFolders {
   Loop& loop_;
   HostChildren& children_;
   std::map<Number, Request> requests_;
-  Child idle_ = 0;                 // kept for the next request; 0: none
-  std::set<std::string> hanging_;  // a child is in the kernel for it: no second one follows
+  Child idle_ = 0;                 // reused for the next request; 0: none
+  std::set<std::string> hanging_;  // a child is blocked on this path, so no second one is started
   Number next_ = 1;
 };
 

@@ -31,7 +31,7 @@ tl::unexpected<Error> failed(const std::string& what, int error) {
 
 Result<void> leave_root() {
   if (::geteuid() != 0) return {};
-  // EPERM: there is no capability for it, or a user namespace with a single id forbids setgroups; EINVAL: the id is not
+  // EPERM: the capability is missing, or a user namespace with a single id forbids setgroups. EINVAL: the id is not
   // mapped.
   const auto stays = [] { return errno == EPERM || errno == EINVAL; };
   if (::syscall(SYS_setgroups, 0, nullptr) != 0 && errno != EPERM) return failed("setgroups", errno);
@@ -66,7 +66,7 @@ Result<void> read_only_below(std::span<const char* const> paths, int file) {
   const int abi = landlock_abi();
   if (abi == 0) return {};
   const RulesetAttr attr = every_right(abi);
-  // An older kernel knows a shorter structure, and takes a longer one if what it does not know is zero.
+  // Older kernels have a shorter structure and accept a longer one if the additional bytes are zero.
   const Fd ruleset(static_cast<int>(::syscall(SYS_landlock_create_ruleset, &attr, sizeof attr, 0)));
   if (!ruleset) return failed("landlock", errno);
   for (const char* path : paths) {
@@ -74,7 +74,7 @@ Result<void> read_only_below(std::span<const char* const> paths, int file) {
     struct stat info {};
     if (!place || ::fstat(place.get(), &info) != 0) continue;
     const std::uint64_t rights = S_ISDIR(info.st_mode) ? LANDLOCK_ACCESS_FS_READ_FILE | LANDLOCK_ACCESS_FS_READ_DIR
-                                                       : LANDLOCK_ACCESS_FS_READ_FILE;  // a file knows no more
+                                                       : LANDLOCK_ACCESS_FS_READ_FILE;  // files have no other rights
     const int error = add_rule(ruleset.get(), place.get(), rights);
     if (error != 0) return failed(std::string("landlock: ") + path, error);
   }

@@ -1,6 +1,5 @@
-// How a helper process that is no job (the proxy, a plugin's host) gives up its rights. Each function is one part; each
-// helper calls those that it needs. They hold for this process, for good. Error: io, naming the step; the helper must
-// not run then.
+// Functions with which a helper process that is not a job (the proxy, a plugin's host) drops its rights permanently.
+// Each helper calls the functions that it needs. Error: io, naming the step; the helper must then exit.
 #pragma once
 
 #include <cstdint>
@@ -11,36 +10,37 @@
 
 namespace mycojobs::sandbox {
 
-// In this order: dropping from the bounding set needs a capability.
+// Must be called before the capabilities are dropped, since it needs CAP_SETPCAP.
 Result<void> empty_bounding_set();
-// As root: no groups, group and user 65534. Where that id is not mapped (a container without subordinate ids), or root
-// has no capability for it (the coordinator's unit), root stays, without capabilities: as an ordinary user stays what
-// it is.
+// As root: removes all groups and changes user and group to 65534. If that id is not mapped (a container without
+// subordinate ids), or root lacks the capability (the coordinator's unit), the process stays root, without
+// capabilities. Other users keep their ids.
 Result<void> leave_root();
 Result<void> drop_capabilities();
 
-// No ptrace of it, no core (a credential change makes it dumpable again, so after the ids); nothing gained at exec.
+// Forbids ptrace and core dumps, and gaining rights by exec. A change of ids makes a process dumpable again, so this
+// must be called after leave_root().
 Result<void> hide_and_keep_down();
 
-// Reads files below these folders, and this one open file again; writes nothing; no ptrace and no signal to others.
-// Folders that do not exist are passed over. Where the kernel has no Landlock nothing happens. After
+// Allows reading files below these folders and reopening `file`; forbids writing, and ptrace and signals to other
+// processes. Missing folders are skipped. Has no effect without Landlock in the kernel. Call after
 // hide_and_keep_down().
 Result<void> read_only_below(std::span<const char* const> folders, int file);
 
-// Namespaces of its own, with nothing in them: network, mounts, names, objects of IPC, control groups; as an ordinary
-// user, within a user namespace. Where the kernel or its settings refuse that, nothing happens: what needs no call that
-// reaches those (allow_only_calls()) loses nothing. Before the bounding set.
+// Enters new, empty namespaces: network, mounts, UTS, IPC, cgroups; without root within a user namespace. Has no effect
+// if the kernel or its settings forbid this, which is harmless for helpers whose seccomp filter (allow_only_calls())
+// excludes the related calls. Call before empty_bounding_set().
 void leave_namespaces();
 
-// Nothing below any folder can be opened or changed. As read_only_below() without a folder.
+// Forbids opening and changing any file; like read_only_below() without folders.
 Result<void> reach_no_files();
 
-// Of all calls these alone are left, mmap and mprotect without PROT_EXEC; any other one kills the process. Names that
-// this architecture does not know are passed over. After hide_and_keep_down(); the last of all.
+// Allows only these system calls, with mmap and mprotect restricted to non-executable memory; any other call kills the
+// process. Unknown names are skipped. Call last, after hide_and_keep_down().
 Result<void> allow_only_calls(std::span<const char* const> names);
 
-// Each of these calls is EPERM from here on, whatever the arguments; another architecture's calls kill. Names that this
-// architecture does not know are passed over. After hide_and_keep_down().
+// Refuses these system calls with EPERM for any arguments; calls of another architecture kill the process. Unknown
+// names are skipped. Call after hide_and_keep_down().
 Result<void> refuse_calls(std::span<const char* const> names);
 
 }  // namespace mycojobs::sandbox

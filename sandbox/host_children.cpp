@@ -17,7 +17,7 @@ namespace {
 constexpr int kSocket = STDERR_FILENO + 1;
 
 [[noreturn]] void run_host_child(pid_t launcher, const char* name, const HostChildren::Work& work, int socket) {
-  // The launcher may have died before the signal was set. The work does not notice that while it blocks.
+  // The launcher may have died before PR_SET_PDEATHSIG was set, which `work` cannot detect while it blocks.
   if (::prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || ::getppid() != launcher) ::_exit(1);
   ::prctl(PR_SET_NAME, name);
   for (int number = 1; number < NSIG; ++number) ::signal(number, SIG_DFL);
@@ -64,7 +64,7 @@ int HostChildren::send(Child child, const std::string& frame, std::initializer_l
   return found == entries_.end() ? ESRCH : send_raw(found->second.socket.get(), frame, fds, MSG_DONTWAIT);
 }
 
-// Who hears it may forget the child.
+// The handler may call forget().
 void HostChildren::read(Child child) {
   for (;;) {
     const auto found = entries_.find(child);
@@ -81,7 +81,7 @@ void HostChildren::read(Child child) {
 }
 
 void HostChildren::reap(Child child) {
-  read(child);  // what it said before it ended
+  read(child);  // frames that it sent before it ended
   auto found = entries_.extract(child);
   Entry& entry = found.mapped();
   loop_.unwatch(entry.socket_watch, entry.socket.get());

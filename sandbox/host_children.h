@@ -1,5 +1,5 @@
 // Child processes of the launcher for calls that may block: on folders of the host, whose disk may hang, and on sockets
-// of jobs. The launcher itself has one thread and must not block.
+// of jobs. The launcher itself is single-threaded and must not block.
 #pragma once
 
 #include <sys/types.h>
@@ -18,26 +18,26 @@ namespace mycojobs::sandbox {
 
 class HostChildren {
  public:
-  using Child = std::uint64_t;                   // never used twice. 0: none
-  using Work = std::function<void(int socket)>;  // in the child, which ends behind it. It sees the host's own ids
-  // Receives each frame of a child. Null, once: the child has ended and sends no more. A frame lacks its descriptors
-  // while the launcher has none free.
+  using Child = std::uint64_t;                   // never reused. 0: none
+  using Work = std::function<void(int socket)>;  // runs in the child, which then exits; uses the host's user ids
+  // Called for each frame of a child, and once with null after the child has ended. A frame lacks its descriptors if
+  // the launcher has no free descriptor numbers.
   using Heard = std::function<void(Child, RawFrame*)>;
 
   explicit HostChildren(Loop& loop) : loop_(loop) {}
-  ~HostChildren();  // kills them. Waits for none: whose disk hangs ends when the disk goes on
+  ~HostChildren();  // kills the children but does not wait: a child blocked by a disk ends when the disk responds
   HostChildren(const HostChildren&) = delete;
   HostChildren& operator=(const HostChildren&) = delete;
 
-  // name: as ps shows it. 0 and errno: it cannot be forked.
+  // name: process name in ps. Returns 0 and sets errno if fork fails.
   Child start(const char* name, const Work&, Heard);
   template <class Message>
-  int say(Child child, const Message& message) {  // 0 or errno
+  int say(Child child, const Message& message) {  // returns 0 or an errno
     return send(child, encode(message));
   }
-  int send(Child, const std::string& frame, std::initializer_list<int> fds = {});  // 0 or errno
-  void kill(Child);                                                                // its end is heard of as any other
-  void forget(Child);  // and kills it: nothing is heard of it any more
+  int send(Child, const std::string& frame, std::initializer_list<int> fds = {});  // returns 0 or an errno
+  void kill(Child);                                                                // its end is reported as usual
+  void forget(Child);  // kills the child; nothing more is reported
 
  private:
   struct Entry {

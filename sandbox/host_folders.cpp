@@ -27,7 +27,7 @@
 namespace mycojobs::sandbox {
 namespace {
 
-constexpr int kMostLinks = 40;  // as the kernel's own bound
+constexpr int kMostLinks = 40;  // same limit as in the kernel
 
 std::deque<std::string> names_of(std::string_view path) {
   std::deque<std::string> names;
@@ -53,7 +53,7 @@ struct CloseDir {
   void operator()(DIR* folder) const { ::closedir(folder); }
 };
 
-// What is in one folder; folders are put on the list.
+// Checks the entries of one folder and appends its subfolders to `folders`.
 std::string mistrust_entries(const std::string& folder, std::vector<std::string>& folders) {
   const std::unique_ptr<DIR, CloseDir> open(::opendir(folder.c_str()));
   if (!open) return of(folder, errno_text(errno));
@@ -76,7 +76,8 @@ std::string mistrust_entries(const std::string& folder, std::vector<std::string>
 std::string mistrust(const struct stat& info, bool sticky_will_do) {
   if (info.st_uid != 0 && info.st_uid != ::geteuid())
     return fmt::format("belongs to user {}, neither to root nor to the agent's user", info.st_uid);
-  if (!S_ISDIR(info.st_mode) && !S_ISREG(info.st_mode)) return {};  // a link's mode says nothing, nothing else is code
+  // the mode of a link is meaningless, and other types are not code
+  if (!S_ISDIR(info.st_mode) && !S_ISREG(info.st_mode)) return {};
   const bool sticky = sticky_will_do && S_ISDIR(info.st_mode) && (info.st_mode & S_ISVTX) != 0;
   if ((info.st_mode & (S_IWGRP | S_IWOTH)) != 0 && !sticky) return "may be written by others: chmod go-w";
   return {};
@@ -84,7 +85,7 @@ std::string mistrust(const struct stat& info, bool sticky_will_do) {
 
 std::string mistrust_path(const std::string& path) {
   std::deque<std::string> names = names_of(path);
-  std::vector<std::string> way;  // what has been followed: no link is in it
+  std::vector<std::string> way;  // resolved path, without links
   int links = 0;
   while (!names.empty()) {
     const std::string name = names.front();
@@ -124,7 +125,7 @@ std::string mistrust_tree(const std::string& folder) {
 
 namespace {
 
-// A descriptor, or -errno.
+// Returns a descriptor, or -errno.
 int clone_tree(const std::string& path, std::uint64_t attributes) {
   const Fd place = open_without_links(path);
   if (!place) return -errno;
@@ -137,7 +138,7 @@ int clone_tree(const std::string& path, std::uint64_t attributes) {
   return tree.release();
 }
 
-// An ordinary user may make no mounts on the host, but in a namespace of its own: a child makes it there.
+// Without root, mounts are only possible in a new namespace; a child creates the mount there.
 int clone_tree_in_child(const std::string& path, std::uint64_t attributes) {
   int pair[2];
   if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) != 0) return -errno;
@@ -147,7 +148,8 @@ int clone_tree_in_child(const std::string& path, std::uint64_t attributes) {
   const pid_t pid = ::fork();
   if (pid < 0) return -errno;
   if (pid == 0) {
-    if (::prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || ::getppid() != parent) ::_exit(1);  // it died before
+    // the parent died before the prctl
+    if (::prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || ::getppid() != parent) ::_exit(1);
     const int tree = ::unshare(CLONE_NEWUSER | CLONE_NEWNS) == 0 ? clone_tree(path, attributes) : -errno;
     if (tree < 0) {
       send_message(theirs.get(), StepFailed{"grants", -tree});

@@ -1,5 +1,5 @@
-// Folders of the host that zygotes and runs see, and whose they are. Asked in the launcher or its children, which see
-// the host's own ids.
+// Folders of the host for zygotes and runs, and checks of their ownership. Used in the launcher and its children, which
+// see the host's user ids.
 #pragma once
 
 #include <sys/stat.h>
@@ -11,27 +11,25 @@
 
 namespace mycojobs::sandbox {
 
-// Whose code a script host may run with more rights than a job: that of root and of the agent's user, where nobody else
-// can change a byte of it or of the way to it.
+// A script host may run code with more rights than a job only if the code and all folders of its path belong to root or
+// the agent's user, and no other user can change them.
 //
-// What is wrong with one file or folder, and what to do; empty: nothing. sticky_will_do: of a folder on the way, others
-// may write into it if its sticky bit lets each change only what is his own.
+// Returns the problem of one file or folder with the remedy; empty: none. sticky_will_do: a parent folder may be
+// writable for others if its sticky bit protects the entries of other users.
 std::string mistrust(const struct stat&, bool sticky_will_do);
-// With each folder and each link on the way, name by name. Names the one that is wrong. What does not exist is trusted:
-// there is nothing to run.
+// Checks a path with every folder and symbolic link on the way. Names the failing part. A missing file is trusted,
+// since it cannot run.
 std::string mistrust_path(const std::string& path);
-// A folder and all that is in it, and where the links in it lead. Takes as long as the folder is large.
+// Checks a folder, its contents, and the targets of its symbolic links. The duration depends on the size of the folder.
 std::string mistrust_tree(const std::string& folder);
 
-// A folder of the host, as a detached mount for the namespace of a run that is granted it, or of a zygote.
-// With all that is mounted below; nosuid, nodev, read-only unless writable, noexec unless exec. No symbolic link is
-// followed: somebody could have put it in place of the granted folder. Errors, naming the path: invalid; unavailable:
-// this host is out of a resource.
+// Opens a granted folder of the host as a detached mount for the namespace of a run. Includes mounts below it; nosuid,
+// nodev, read-only unless writable, noexec unless exec. Symbolic links are not followed, since another user could
+// replace the folder by a link. Errors, naming the path: invalid; unavailable: the host lacks a resource.
 Result<Fd> open_granted(const std::string& path, bool writable, bool exec);
 
-// A folder that a script host takes its own code from: read-only, with the right to run what is in it. It and each
-// folder above must belong to root or to our user, and nobody else may write there, but where the sticky bit keeps each
-// to what is his own. Error: invalid, naming the path and what to do.
+// Opens a folder with code for a script host: read-only and executable. The folder and its parents must pass the
+// ownership check of mistrust(). Error: invalid, naming the path and the remedy.
 Result<Fd> open_trusted(const std::string& path);
 
 }  // namespace mycojobs::sandbox

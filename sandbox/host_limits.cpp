@@ -12,10 +12,10 @@
 namespace mycojobs::sandbox {
 namespace {
 
-// The agent's own descriptors and tasks at most, those of one context's connections, threads and zygotes included, and
-// what a slot adds to them.
+// Maximum number of the agent's own descriptors and tasks, including connections, threads and zygotes of one context,
+// and the number per slot.
 constexpr std::uint64_t kAgentDescriptors = 64, kSlotDescriptors = 4;
-constexpr std::uint64_t kPrewarmedDescriptors = 8 * kRunDescriptors;  // of sandboxes that wait for a run
+constexpr std::uint64_t kPrewarmedDescriptors = 8 * kRunDescriptors;  // of prewarmed sandboxes
 constexpr std::uint64_t kAgentTasks = 32, kSlotTasks = 2;
 
 std::uint64_t fitting(std::uint64_t limit, std::uint64_t fixed, std::uint64_t per_slot) {
@@ -29,7 +29,7 @@ HostLimits read_host_limits() {
   rlimit now{};
   if (::getrlimit(RLIMIT_NOFILE, &now) == 0 && now.rlim_cur != RLIM_INFINITY) limits.descriptors = now.rlim_cur;
   limits.tasks = task_limit();
-  // Root is not held to it.
+  // RLIMIT_NPROC does not apply to root.
   if (::geteuid() != 0 && ::getrlimit(RLIMIT_NPROC, &now) == 0 && now.rlim_cur != RLIM_INFINITY)
     limits.tasks = std::min<std::uint64_t>(limits.tasks, now.rlim_cur);
   return limits;

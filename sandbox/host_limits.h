@@ -1,5 +1,5 @@
-// What the host lets an agent have, and how many slots fit into that. Runs that do not fit would be claimed and given
-// back again and again.
+// The limits of the host for an agent, and the number of slots that fit into them. Runs beyond these limits would be
+// claimed and returned repeatedly.
 #pragma once
 
 #include <cstdint>
@@ -7,19 +7,19 @@
 
 namespace mycojobs::sandbox {
 
-// The launcher's own descriptors at most, those of its zygotes included, and what a run adds to them.
+// Maximum number of the launcher's own descriptors, including its zygotes, and the number per run.
 inline constexpr std::uint64_t kLauncherDescriptors = 48, kRunDescriptors = 8;
 
 struct HostLimits {
-  std::uint64_t descriptors = UINT64_MAX;  // of each process: RLIMIT_NOFILE
+  std::uint64_t descriptors = UINT64_MAX;  // per process: RLIMIT_NOFILE
   std::uint64_t tasks = UINT64_MAX;        // processes and threads of the agent and its jobs: cgroups, RLIMIT_NPROC
 };
-// Of this process. A limit that cannot be read counts as none.
+// Limits of this process. An unreadable limit counts as unlimited.
 HostLimits read_host_limits();
 
 struct SlotFit {
-  std::uint32_t slots = 0;  // 1 at least
-  std::string why;          // of fewer slots than wanted: the limit and the remedy; else empty
+  std::uint32_t slots = 0;  // at least 1
+  std::string why;          // the limit and the remedy if there are fewer slots than wanted; otherwise empty
 };
 SlotFit fit_slots(std::uint32_t wanted, const HostLimits&);
 

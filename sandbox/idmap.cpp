@@ -23,7 +23,7 @@ namespace {
 
 constexpr const char* kLock = "lock";
 
-// Our own and nobody else's to write, or anybody could take all ids.
+// The folder must belong to this user and not be writable for others; otherwise another user could claim all ids.
 bool is_trusted(int folder) {
   struct stat info {};
   return ::fstat(folder, &info) == 0 && S_ISDIR(info.st_mode) && info.st_uid == ::geteuid() &&
@@ -136,7 +136,7 @@ bool to_number(const std::string& text, std::uint64_t& out) {
   return error == std::errc() && end == text.data() + text.size();
 }
 
-// name:base:count, and the end of the first range that overlaps; 0: none does.
+// Parses lines of name:base:count; returns the end of the first overlapping range, or 0.
 std::uint64_t end_of_overlap(const char* path, const IdSpan& wanted) {
   std::ifstream file(path);
   for (std::string line; std::getline(file, line);) {
@@ -157,7 +157,7 @@ std::uint64_t end_of_overlap(const std::vector<IdSpan>& all, const IdSpan& wante
   return 0;
 }
 
-// In a container only some ids exist: a map may name no others.
+// In a container only some ids exist, and an id map may not contain others.
 bool exists_here(const char* map, const IdSpan& wanted) {
   std::ifstream file(map);
   for (IdSpan inside, outside; file >> inside.base >> outside.base >> inside.count;) {
@@ -166,7 +166,7 @@ bool exists_here(const char* map, const IdSpan& wanted) {
   return false;
 }
 
-// Of a user namespace that has all ids of the host the ids are the host's.
+// True in a user namespace that does not map all ids of the host.
 bool has_ids_of_its_own() { return !exists_here("/proc/self/uid_map", {0, std::numeric_limits<std::uint32_t>::max()}); }
 
 int write_file(pid_t pid, const char* name, const std::string& text) {
@@ -180,10 +180,10 @@ int write_file(pid_t pid, const char* name, const std::string& text) {
 Result<IdRange> choose_ids(std::uint32_t base, std::uint32_t count, IdRegistry& registry) {
   if (::geteuid() != 0) return IdRange{0, 1};
   constexpr std::uint64_t kLastId = 0xfffffffe;
-  constexpr std::uint32_t kFewest = 2048;  // 1000 are kept back for the system's own, the rest is for jobs
+  constexpr std::uint32_t kFewest = 2048;  // 1000 are reserved for the system, the others are for jobs
   if (count < kFewest)
     return fail(Code::invalid, fmt::format("sandbox.uid_range: at least {} ids are needed", kFewest));
-  // A container may have no more than 65536, and in it they are nobody else's.
+  // A container may have only 65536 ids, but does not share them with other users.
   const std::uint32_t least = has_ids_of_its_own() ? 1000 : 65536;
   if (base < least)
     return fail(Code::invalid,
@@ -218,7 +218,8 @@ int write_id_maps(pid_t pid, const IdRange& range) {
     if (int error = write_file(pid, "uid_map", map); error != 0) return error;
     return write_file(pid, "gid_map", map);
   }
-  if (int error = write_file(pid, "setgroups", "deny"); error != 0) return error;  // or no gid_map is accepted
+  // required before gid_map without root
+  if (int error = write_file(pid, "setgroups", "deny"); error != 0) return error;
   if (int error = write_file(pid, "uid_map", fmt::format("0 {} 1\n", ::geteuid())); error != 0) return error;
   return write_file(pid, "gid_map", fmt::format("0 {} 1\n", ::getegid()));
 }

@@ -1,4 +1,4 @@
-// Which user and group ids a zygote's namespace holds on this host.
+// The user and group ids of the host that a zygote's namespace uses.
 #pragma once
 
 #include <sys/types.h>
@@ -12,12 +12,12 @@
 
 namespace mycojobs::sandbox {
 
-// Which ids the launchers of this host hand out, so that no two have one in common: the kernel counts a user's pipes,
-// watches and processes together, whoever started them.
+// Registry of the ids that launchers of this host use, so that their ranges do not overlap: the kernel limits pipes,
+// watches and processes per user id, regardless of the launcher.
 //
-//   /run/mycojobs/ids/lock        held while somebody looks or enters
-//   /run/mycojobs/ids/<number>    one a launcher: "base count\n". Its flock() says that the launcher or its guardian
-//                                 lives; what nobody holds is removed by whoever looks next
+//   /run/mycojobs/ids/lock        held during a lookup or registration
+//   /run/mycojobs/ids/<number>    one per launcher: "base count\n". Its flock() is held while the launcher or its
+//                                 guardian exists; files without lock are removed by the next lookup
 struct IdSpan {
   std::uint64_t base = 0, count = 0;
   bool overlaps(const IdSpan& other) const { return base < other.base + other.count && other.base < base + count; }
@@ -27,21 +27,21 @@ class IdRegistry {
  public:
   static constexpr const char* kFolder = "/run/mycojobs/ids";
 
-  IdRegistry() = default;  // without an entry: every range is free, and none is entered
-  // Makes an entry, still without a range. Where the folder cannot be used: without an entry, and problem() says why.
+  IdRegistry() = default;  // without an entry: every range is free, and none is registered
+  // Creates an entry without a range. If the folder cannot be used, there is no entry, and problem() has the reason.
   static IdRegistry open(const std::string& folder = kFolder);
-  // Removes the entry behind a descriptor, when the last process that holds it leaves.
+  // Removes the entry of a descriptor. Called when the last process that holds it exits.
   static void remove_entry(int fd);
-  // The same entry, by a descriptor that was handed down.
+  // Adopts an entry by its inherited descriptor.
   static IdRegistry adopt(Fd entry, const std::string& folder = kFolder);
 
   int fd() const { return entry_.get(); }
   const std::string& problem() const { return problem_; }
 
-  // Nobody else looks or enters while one of these lives.
+  // Holds the registry's lock: other processes can neither look up nor register ranges.
   class Session {
    public:
-    std::vector<IdSpan> taken() const;  // by others
+    std::vector<IdSpan> taken() const;  // ranges of other launchers
     bool enter(const IdSpan&) const;
 
    private:
@@ -57,15 +57,15 @@ class IdRegistry {
   Fd entry_;
 };
 
-// Root: a wide range that nobody else uses, one id a job. An ordinary user: only the own id, which all jobs then share.
+// As root: a wide range for this agent only, with one id per job. Otherwise: the agent's id, which all jobs share.
 struct IdRange {
   std::uint32_t base = 0, count = 0;
   bool wide() const { return count > 1; }
 };
 
-// Moves the range up where /etc/subuid or /etc/subgid give it to somebody, or another launcher of this host has it, and
-// enters it in the registry. Error: invalid, unsupported.
+// Moves the range to higher ids if it overlaps /etc/subuid, /etc/subgid or another launcher's range, and registers it.
+// Errors: invalid, unsupported, io.
 Result<IdRange> choose_ids(std::uint32_t base, std::uint32_t count, IdRegistry&);
-int write_id_maps(pid_t, const IdRange&);  // 0 or errno; from outside the namespace
+int write_id_maps(pid_t, const IdRange&);  // returns 0 or an errno; called from outside of the namespace
 
 }  // namespace mycojobs::sandbox

@@ -63,7 +63,7 @@ std::uint32_t action_of(const ArgumentRule& rule) {
 Result<Filter> new_filter(std::uint32_t otherwise = SCMP_ACT_ERRNO(EPERM)) {
   Filter filter(seccomp_init(otherwise), &seccomp_release);
   if (!filter) return fail(Code::unsupported, "seccomp: libseccomp cannot start a filter");
-  // A foreign architecture has other numbers: nothing that follows would mean what it says.
+  // A foreign architecture has other numbers, so the rules would be meaningless.
   if (int code = seccomp_attr_set(filter.get(), SCMP_FLTATR_ACT_BADARCH, SCMP_ACT_KILL_PROCESS); code != 0) {
     return tl::unexpected(rule_error("other architectures", code));
   }
@@ -84,9 +84,9 @@ int newest_known_call() {
   return newest;
 }
 
-// libseccomp has one default answer for "not listed", but a call that is newer than the table must look like one the
-// kernel lacks, or libc does not fall back. So a few instructions go in front, as runc does: numbers above the newest
-// we know (and below those of x32, which the main part kills) are ENOSYS.
+// libseccomp has one default action for unlisted calls, but a call that is newer than the table must fail like on a
+// kernel without it, or libc does not fall back. As in runc, a few instructions are prepended: numbers above the newest
+// known call (and below those of x32, which the main part kills) fail with ENOSYS.
 constexpr std::uint32_t kX32Bit = 0x40000000;
 void answer_newer_calls(std::vector<sock_filter>& program) {
   const auto newest = static_cast<std::uint32_t>(newest_known_call());
@@ -123,7 +123,8 @@ Result<std::vector<sock_filter>> program_of(const Filter& filter) {
   return program;
 }
 
-// Confined by the network namespace or by the file system. Others (AF_VSOCK leads to the hypervisor) know neither.
+// Families that are confined by the network namespace or the file system. Others are not (AF_VSOCK reaches the
+// hypervisor).
 constexpr int kConfinedFamilies[] = {AF_UNIX, AF_INET, AF_INET6, AF_NETLINK, AF_PACKET};
 
 Result<void> check_added(const std::string& name) {
@@ -149,20 +150,21 @@ Result<void> add_socket(const Filter& filter, bool learn) {
   return {};
 }
 
-// Calls that the launcher counts (reported_calls.h), and record locks where there is nothing to count. A run that
-// learns is trusted with them.
+// Calls that the launcher counts (reported_calls.h), and record locks that need no counting. Runs with `learn` may use
+// all of them.
 Result<void> add_counted(const Filter& filter, const FilterRequest& request) {
   const auto unless_learning = [&](std::uint32_t action) { return request.learn ? SCMP_ACT_ALLOW : action; };
   if (request.sockets && !is_added(request, "listen"))
     MJ_CHECK(add(filter, unless_learning(SCMP_ACT_NOTIFY), "listen", {}));
   if (is_added(request, "fcntl")) return {};
-  // A process never meets a record lock of its own. Where no other one can reach its files, setting one changes nothing
-  // but the memory that the kernel keeps for it: pretend.
+  // A process never conflicts with its own record locks. If no other process can reach its files, a lock has no effect
+  // except for kernel memory, so the call pretends success.
   const bool met = request.exec || request.shared_files;
   const std::uint32_t record = met ? SCMP_ACT_NOTIFY : SCMP_ACT_ERRNO(0);
   for (const int command : {F_SETLK, F_SETLKW})
     MJ_CHECK(add(filter, unless_learning(record), "fcntl", {{1, 0xffffffff, static_cast<std::uint64_t>(command)}}));
-  // Those of an open file do meet within a process, and nothing shows whose they are: as on kernels before 3.15.
+  // Locks of open file descriptions do conflict within a process, and their owner is unknown: fail as on kernels before
+  // 3.15.
   for (const int command : {F_OFD_SETLK, F_OFD_SETLKW})
     MJ_CHECK(add(filter, unless_learning(SCMP_ACT_ERRNO(EINVAL)), "fcntl",
                  {{1, 0xffffffff, static_cast<std::uint64_t>(command)}}));
@@ -176,8 +178,8 @@ struct IdCall {
 constexpr IdCall kIdCalls[] = {{"setuid", 1},   {"setgid", 1},    {"setreuid", 2},
                                {"setregid", 2}, {"setresuid", 3}, {"setresgid", 3}};
 
-// Calls that set ids pretend success if they change nothing: each argument is the job's own id or, where a call has
-// several arguments, -1. All ids of a job are its own id, and no job can change them, so the pretence is exact. The
+// Calls that set ids pretend success if they change nothing: each argument is the job's own id or, if a call has
+// several arguments, -1. All ids of a job are its own id, and no job can change them, so the result is exact. The
 // kernel does not see these calls. A rule has no "or", so each combination is a rule.
 Result<void> add_unchanged_ids(const Filter& filter, const FilterRequest& request) {
   for (const IdCall& call : kIdCalls) {
@@ -193,7 +195,7 @@ Result<void> add_unchanged_ids(const Filter& filter, const FilterRequest& reques
   return {};
 }
 
-// The rules of a call that is added are left out: libseccomp takes no two answers for one call.
+// Rules of added calls are skipped, since libseccomp does not accept two actions for one call.
 Result<void> add_job_rules(const Filter& filter, const FilterRequest& request) {
   const auto calls = [&](std::uint32_t action, std::span<const char* const> names) -> Result<void> {
     for (const char* name : names) {
@@ -202,7 +204,7 @@ Result<void> add_job_rules(const Filter& filter, const FilterRequest& request) {
     }
     return {};
   };
-  // A run that learns keeps the refusals that depend on arguments: programs have a fallback, and nothing is missing.
+  // Runs with `learn` keep refusals that depend on arguments: programs have a fallback, so no grant is missing.
   const auto is_noted = [&](const ArgumentRule& rule) {
     return request.learn && (rule.answer == Answer::notify || (rule.answer == Answer::refuse && rule.first.mask == 0));
   };
@@ -225,7 +227,7 @@ Result<void> add_job_rules(const Filter& filter, const FilterRequest& request) {
   }
   MJ_CHECK(rules(argument_rules()));
   for (const auto& rule : argument_rules_of_init()) {
-    // A run that learns has its forks noted; one that may fork has that rule already.
+    // With `learn`, forks are notified; a run that may fork already has this rule.
     if (std::strcmp(rule.syscall, "clone") == 0 && (request.learn || request.exec)) continue;
     if (is_added(request, rule.syscall) || (request.sockets && std::strcmp(rule.syscall, "sendmsg") == 0)) continue;
     MJ_CHECK(add(filter, SCMP_ACT_ALLOW, rule.syscall, {rule.first, rule.second, rule.third}));
@@ -236,7 +238,7 @@ Result<void> add_job_rules(const Filter& filter, const FilterRequest& request) {
   MJ_CHECK(add_unchanged_ids(filter, request));
   if (request.exec) MJ_CHECK(calls(SCMP_ACT_ALLOW, allowed_calls_with_exec()));
   if (!request.sockets) return {};
-  // Another family is one that this kernel lacks, as far as the job can see.
+  // Other families fail as on a kernel without them.
   for (std::uint64_t family = 0; family < 64 && !is_added(request, "socket") && !request.learn; ++family) {
     if (family == AF_INET || family == AF_INET6) continue;
     MJ_CHECK(add(filter, SCMP_ACT_ERRNO(EAFNOSUPPORT), "socket", {{0, 0xffffffff, family}}));
@@ -244,8 +246,8 @@ Result<void> add_job_rules(const Filter& filter, const FilterRequest& request) {
   return calls(SCMP_ACT_ALLOW, allowed_calls_with_sockets());
 }
 
-// On top of the first, which has answered all the rest: so it lets pass what it does not know, and is short, since each
-// job loads it.
+// The last filter is loaded on top of the first, which decides all other calls. It therefore allows unknown calls, and
+// is short, since each job loads it.
 Result<std::vector<sock_filter>> compile_last(bool exec, bool sockets) {
   MJ_TRY(filter, new_filter(SCMP_ACT_ALLOW));
   for (const auto& rule : argument_rules_of_init()) {

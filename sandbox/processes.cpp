@@ -27,7 +27,7 @@ std::uint64_t own_us(pid_t pid) {
   return static_cast<std::uint64_t>(time.tv_sec) * 1000000 + static_cast<std::uint64_t>(time.tv_nsec) / 1000;
 }
 
-// Fields 16 and 17 of proc(5)'s stat, counted from behind the name, which may hold anything.
+// Returns fields 16 and 17 of /proc/PID/stat (proc(5)), counted after the name, which may contain any characters.
 std::uint64_t waited_for_us(pid_t pid) {
   std::ifstream file(fmt::format("/proc/{}/stat", pid));
   std::string text((std::istreambuf_iterator<char>(file)), {});
@@ -54,7 +54,7 @@ struct Process {
   char state = '?';
 };
 
-// /proc/PID/stat: pid (name) state parent ...; the name is the process's own choice, parentheses included.
+// /proc/PID/stat: pid (name) state parent ...; a process can choose its name, including parentheses.
 std::optional<Process> process_at(const std::string& pid) {
   std::ifstream file("/proc/" + pid + "/stat");
   std::string line;

@@ -1,4 +1,4 @@
-// What /proc says about processes: one behind a descriptor, and the tree below one.
+// Information about processes from /proc: the process of a pidfd, and process trees.
 #pragma once
 
 #include <sys/types.h>
@@ -10,22 +10,22 @@
 
 namespace mycojobs::sandbox {
 
-// In a file of /proc, the number behind the word `key`.
+// Returns the number after the word `key` in a file of /proc.
 std::optional<long> number_after(const std::string& path, const std::string& key);
 
-// The process behind a pidfd, as our own namespace numbers it; -1: it has been reaped.
+// Returns the pid of a pidfd's process in this namespace; -1: the process was reaped.
 std::optional<long> pid_of(int pidfd);
 
-// The process and all that live below it, 4096 of them at most.
+// Returns the process and its descendants, at most 4096.
 std::vector<pid_t> tree_of(pid_t root);
 
-// CPU time, for where no cgroup counts it: of the process, all that live below it, and all dead that somebody among
-// them has waited for. 0 if it is gone. Microseconds; of the dead to 10 ms each.
+// Returns the CPU time of a process tree in microseconds, if no cgroup counts it: of the process, its descendants, and
+// ended processes that one of them has waited for (with a resolution of 10 ms). 0 if the process does not exist.
 std::uint64_t tree_cpu_us(pid_t root);
 
-// For the operator, which processes keep a run from ending: "process 4243 (python, state D)", and so on for the
-// processes below init, or init itself if none is seen; a few at most. States as in proc(5): D waits in the kernel, Z
-// is dead and held by a tracer.
+// Describes the processes that keep a run from ending, for the operator: "process 4243 (python, state D)", for a few
+// processes below init, or for init itself if there are none. States are those of proc(5): D waits in the kernel, Z is
+// dead but held by a tracer.
 std::string describe_survivors(pid_t init);
 
 }  // namespace mycojobs::sandbox
