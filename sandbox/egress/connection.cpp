@@ -15,7 +15,8 @@ namespace mycojobs::egress {
 namespace {
 
 constexpr std::size_t kMaxAttempts = 4;
-// The kernel would let each socket grow to megabytes that are charged to the host and not to the job.
+// The kernel would otherwise let each socket buffer grow to megabytes, which are charged to the host and not to the
+// job.
 constexpr int kSocketBuffer = 208 << 10;
 
 void tune(int fd) {
@@ -25,13 +26,13 @@ void tune(int fd) {
   ::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
 }
 
-// 0, or errno with nothing under way.
+// Returns 0, or an errno if no connection attempt is in progress.
 int begin_connect(int fd, const IpAddress& address, std::uint16_t port) {
   const SocketAddress where(address, port);
   return ::connect(fd, where.get(), where.size()) == 0 || errno == EINPROGRESS ? 0 : errno;
 }
 
-constexpr std::size_t kPart = 32U << 10;  // one read; also what a direction may hold
+constexpr std::size_t kPart = 32U << 10;  // size of a read, and limit of buffered data per direction
 
 constexpr std::uint32_t kBroken = EPOLLERR | EPOLLHUP;
 
@@ -46,7 +47,7 @@ Connection::Connection(RunState& run, std::uint32_t id, Fd client, std::uint64_t
   wait(client_, EPOLLIN);
 }
 
-// Here and not by itself: ending a lookup still speaks to the members.
+// Defined explicitly, since ending a lookup calls back into members that must still exist.
 Connection::~Connection() { close(); }
 
 void Connection::on_event(int fd, std::uint32_t events, std::uint64_t now) {
@@ -63,7 +64,7 @@ void Connection::on_event(int fd, std::uint32_t events, std::uint64_t now) {
       if (fd != server_.fd.get()) return;
       if (::getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &size) != 0) error = errno;
       if (error == 0) {
-        // A late event of a descriptor that had this number before says nothing about this one.
+        // Ignores a late event of an earlier descriptor with the same number.
         sockaddr_storage peer{};
         size = sizeof peer;
         return ::getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &size) == 0 ? connected() : void();
@@ -149,7 +150,7 @@ bool Connection::read_socks() {
     if (*size == 0) return false;
     input_.erase(0, *size);
     greeted_ = true;
-    // Two bytes into an empty buffer: they fit, or the job has gone.
+    // Two bytes into an empty buffer always fit, unless the job has closed the connection.
     if (::send(client_.fd.get(), "\x05\0", 2, MSG_DONTWAIT | MSG_NOSIGNAL) != 2) {
       close();
       return false;
@@ -168,7 +169,7 @@ bool Connection::read_socks() {
 }
 
 void Connection::ask(HostPort target) {
-  wait(client_, 0);  // nothing more of it is read until there is somebody to pass it to
+  wait(client_, 0);  // nothing more is read until the server is connected
   if (state_ == State::closed) return;
   if (const auto may = run_.judge.may_ask(target); !may) return deny(403, socks_not_allowed, may.error().message);
   deadline_ = now_ + run_.times.connect_ms;
@@ -176,7 +177,7 @@ void Connection::ask(HostPort target) {
   if (!target.host.address) {
     lookup_ = run_.resolver.look_up(target.host.name, [this](int fd, std::uint32_t events) {
       std::uint32_t& now = lookup_waits_[fd];
-      // A lookup whose descriptor cannot be watched runs into its own time limit.
+      // A lookup whose descriptor cannot be watched ends by its own time-out.
       (void)run_.poller.wait_for(fd, id_, now, events);
       if (now == 0) lookup_waits_.erase(fd);
     });
@@ -195,14 +196,14 @@ void Connection::take_answer() {
   } else {
     addresses = {*request_.target.host.address};
   }
-  const auto own = own_addresses(addresses);  // now, not at start: interfaces come and go
+  const auto own = own_addresses(addresses);  // evaluated now, since interfaces change
   if (!own) return refuse(500, socks_failure, own.error().message);
-  // All of them, before any: an answer that mixes a public with a private address is nobody's honest one.
+  // All addresses must be allowed before any is used: a mix of public and private addresses is never legitimate.
   for (const auto& address : addresses) {
     const auto may = run_.judge.may_connect(request_.target, address, *own);
     if (!may) return deny(403, socks_not_allowed, may.error().message);
   }
-  // IPv4 first (at the back): where IPv6 leads nowhere it often does so in silence.
+  // IPv4 first (at the back), since unreachable IPv6 destinations often cause time-outs instead of errors.
   std::stable_sort(addresses.begin(), addresses.end(),
                    [](const IpAddress& a, const IpAddress& b) { return a.v6 && !b.v6; });
   if (addresses.size() > kMaxAttempts) addresses.erase(addresses.begin(), addresses.end() - kMaxAttempts);
@@ -258,10 +259,10 @@ void Connection::deny(int status, std::uint8_t socks_reply, const std::string& w
   refuse(status, socks_reply, why);
 }
 
-// The reason stands in the status line too: what opens a tunnel shows its user that, and not the text.
+// The status line contains the reason too, since clients that open a tunnel show the status line, not the body.
 void Connection::refuse(int status, std::uint8_t socks_reply, const std::string& why) {
   if (state_ == State::relaying && (request_.tunnel || response_.complete()))
-    return abort();  // in the midst of an answer
+    return abort();  // a response is partly sent
   wait(server_, 0);
   server_.fd.reset();
   lookup_.reset();
@@ -302,7 +303,7 @@ void Connection::fill(Lane& lane) {
     return refuse(502, socks_failure, "the server broke the connection without an answer: " + errno_text(errno));
   }
   if (size == 0) {
-    if (up && !request_.tunnel) return abort();  // half a body
+    if (up && !request_.tunnel) return abort();  // incomplete body
     lane.ended = true;
     return pass_end_on(lane);
   }
@@ -310,11 +311,11 @@ void Connection::fill(Lane& lane) {
   if (up ? take_up(bytes) : take_down(bytes)) flush(lane);
 }
 
-// False: the connection has ended, or is about to.
+// Returns false if the connection has ended or will end.
 bool Connection::take_up(std::string_view bytes) {
   if (!request_.tunnel) {
     input_ += bytes;
-    HttpRequestParser::Body passed_on;  // as it came: chunks stay chunks
+    HttpRequestParser::Body passed_on;  // unchanged, including chunks
     const auto own = parser_.take_body(input_, passed_on);
     if (!own) {
       deny(400, socks_failure, own.error().message);
@@ -322,7 +323,7 @@ bool Connection::take_up(std::string_view bytes) {
     }
     run_.bytes_up += *own;
     up_.pending.append(input_, 0, *own);
-    input_.erase(0, parser_.done() ? input_.npos : *own);  // what follows is no part of what was judged
+    input_.erase(0, parser_.done() ? input_.npos : *own);  // later bytes are not part of the request that was checked
     if (input_.empty()) std::string().swap(input_);
     return true;
   }
@@ -354,7 +355,8 @@ void Connection::flush(Lane& lane) {
     if (size < 0) {
       if (try_again(errno)) return;
       if (!up) return abort();
-      // The server takes no more, but it may have written why before it closed: its answer is still passed on.
+      // The server accepts no more data, but may have sent the reason before it closed: its response is still
+      // forwarded.
       lane.ended = lane.passed_on = lane.broken = true;
       lane.pending = {};
       return down_.passed_on ? abort() : void();
@@ -362,20 +364,20 @@ void Connection::flush(Lane& lane) {
     deadline_ = now_ + run_.times.idle_ms;
     lane.pending.erase(0, static_cast<std::size_t>(size));
     if (!lane.pending.empty()) return;
-    std::string().swap(lane.pending);  // an idle connection holds no memory
+    std::string().swap(lane.pending);  // idle connections hold no buffer
   }
   pass_end_on(lane);
 }
 
 void Connection::pass_end_on(Lane& lane) {
   if (!lane.ended || lane.passed_on || !lane.pending.empty()) return;
-  if (!request_.tunnel) {  // the server's end
+  if (!request_.tunnel) {  // the server has ended
     if (!response_.complete()) return refuse(502, socks_failure, "the server closed without an answer");
     return start_draining();
   }
   lane.passed_on = true;
   ::shutdown((&lane == &up_ ? server_ : client_).fd.get(), SHUT_WR);
-  // What the job says to a server that is gone is read away, or the reset would take the server's last words with it.
+  // Data of the job for a closed server is read and discarded; otherwise a reset would discard the server's last data.
   if (up_.passed_on && down_.passed_on) up_.broken ? start_draining() : close();
 }
 
@@ -422,7 +424,7 @@ void Connection::update_waits() {
 
 void Connection::wait(Side& side, std::uint32_t events) {
   if (!side.fd) return;
-  // No memory to watch it: what nobody watches would never end.
+  // Out of memory: a connection that is not watched would never end.
   if (run_.poller.wait_for(side.fd.get(), id_, side.waits_for, events) != 0) abort();
 }
 

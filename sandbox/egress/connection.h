@@ -1,17 +1,17 @@
 // One connection of a job, from its first byte to its end.
 //
-//   reading --whole request--> resolving --each address judged--> connecting --> relaying --both sides ended--> closed
-//      |                           |                                  |             |
-//      '-------- refused ----------'----------------------------------'             '-- plain HTTP: answer sent --.
-//                   v                                                                                             v
-//               draining --------------------------------------------------------------------------------------> closed
+//   reading --whole request--> resolving --addresses allowed--> connecting --> relaying --both sides ended--> closed
+//      |                           |                               |             |
+//      '-------- refused ----------'-------------------------------'             '-- plain HTTP: response sent --.
+//                   v                                                                                            v
+//               draining -------------------------------------------------------------------------------------> closed
 //
-// draining: the answer goes out. What the job still sends is read and dropped, or a reset would take the answer with
-// it.
+// draining: the response is sent. Further data of the job is read and discarded; otherwise a reset would discard the
+// response.
 //
-// A tunnel (CONNECT, SOCKS5) ends when both sides have ended; each side's end is passed on by itself. A plain
-// HTTP request has one answer and closes. Whatever breaks ends both sides by a reset, so that nobody takes half for
-// whole.
+// A tunnel (CONNECT, SOCKS5) ends when both sides have ended; the end of each side is forwarded separately. A plain
+// HTTP request has one response, after which the connection is closed. After an error both sides are reset, so that
+// neither takes partial data for complete data. Single-threaded, as all classes of the proxy.
 #pragma once
 
 #include <cstdint>
@@ -29,31 +29,31 @@
 
 namespace mycojobs::egress {
 
-// Milliseconds. header: from the first byte to the whole request, however slowly it comes.
+// Time-outs in milliseconds. header_ms: from the first byte to the whole request, regardless of its speed.
 struct Times {
   std::uint64_t header_ms = 10000, connect_ms = 10000, idle_ms = 300000, drain_ms = 2000;
 };
 
-// What the connections of a run share.
+// State that the connections of a run share.
 struct RunState {
   Judge judge;
   Resolver& resolver;
   Times times;
   Poller poller;
   std::uint64_t connections = 0, bytes_up = 0, bytes_down = 0, denied = 0;
-  std::uint32_t reported = 0;  // of what the job was denied: report_denied writes no more than kMaxDenied
+  std::uint32_t reported = 0;  // number of reported denials: report_denied reports at most kMaxDenied
   std::function<void(const std::string&)> report_denied;
 };
 
 class Connection {
  public:
-  // `id` is its own among those of the run, and never 0. Times are CLOCK_MONOTONIC milliseconds.
+  // `id` is unique in the run and never 0. Times are CLOCK_MONOTONIC milliseconds.
   Connection(RunState&, std::uint32_t id, Fd client, std::uint64_t now);
   ~Connection();
   Connection(const Connection&) = delete;
   void on_event(int fd, std::uint32_t events, std::uint64_t now);  // reads at most kPart bytes
-  void on_time(std::uint64_t now);                                 // call a few times a second
-  void abort();                                                    // both sides are reset
+  void on_time(std::uint64_t now);                                 // must be called a few times per second
+  void abort();                                                    // resets both sides
   bool closed() const { return state_ == State::closed; }
 
  private:
@@ -64,10 +64,10 @@ class Connection {
     std::uint32_t waits_for = 0;
   };
   struct Lane {              // one direction
-    std::string pending;     // read but not yet written; while it has something, nothing more is read
-    bool ended = false;      // the reader has seen the end
-    bool passed_on = false;  // and the other side has been shut
-    bool broken = false;     // the other side takes no more
+    std::string pending;     // read but not yet written; no further reads while it is not empty
+    bool ended = false;      // end of the source was read
+    bool passed_on = false;  // the end was forwarded to the destination
+    bool broken = false;     // the destination accepts no more data
   };
 
   void read_request();
@@ -99,13 +99,13 @@ class Connection {
   Language language_ = Language::unknown;
   std::uint64_t now_, deadline_;
   Side client_, server_;
-  std::string input_;  // of the job, until its request is whole; then what is of its body and not whole yet
+  std::string input_;  // data of the job until its request is whole; then the incomplete rest of its body
   HttpRequestParser parser_{kMaxHeadBytes, true};
   bool greeted_ = false;
   RequestHead request_;
   std::unique_ptr<Lookup> lookup_;
   std::map<int, std::uint32_t> lookup_waits_;
-  std::vector<IpAddress> candidates_;  // judged; the last is tried next
+  std::vector<IpAddress> candidates_;  // allowed addresses; the last one is tried next
   std::uint64_t attempt_ms_ = 0;
   std::string last_failure_;
   Lane up_, down_;

@@ -1,4 +1,4 @@
-// mycojobs-egress: started by the launcher with its socket as descriptor 3 and an empty environment. Not for people.
+// mycojobs-egress is started by the launcher, with its socket as descriptor 3 and an empty environment.
 //
 // For tests: --hosts FILE and --name-servers ADDRESS:PORT (resolver.h), --header-ms N, --connect-ms N, --idle-ms N.
 #include <fcntl.h>
@@ -70,7 +70,7 @@ int main(int argc, char** argv) try {
     std::fputs("mycojobs-egress is started by the launcher, with a socket as descriptor 3\n", stderr);
     return 64;
   }
-  // A service manager's signals are for the agent; this ends when its socket does.
+  // Signals of a service manager are meant for the agent; this process ends when its socket is closed.
   for (int number : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGPIPE}) ::signal(number, SIG_IGN);
   ::close_range(egress::kLauncherSocket + 1, ~0U, 0);
   auto options = parse_options(argc, argv);
@@ -79,7 +79,7 @@ int main(int argc, char** argv) try {
   auto descriptors = egress::give_up_rights();
   if (!descriptors) return complain(descriptors.error(), 71);
   options->descriptors = *descriptors;
-  // Without what libraries do at exit: a leak checker's tracer, for one, is what the filter is there to refuse.
+  // Skips exit handlers of libraries: for example, a leak checker's tracer would be refused by the seccomp filter.
   ::_exit(egress::Proxy(Fd(egress::kLauncherSocket), std::move(*options)).run());
 } catch (...) {
   mycojobs::leave_with_last_words("mycojobs-egress");

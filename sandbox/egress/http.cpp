@@ -44,13 +44,13 @@ bool is_token(std::string_view text) {
   });
 }
 
-// Nothing: the line is no header field as RFC 9112 has it (no folding, no space before the colon, no control
-// character).
+// Returns nullopt if the line is not a header field of RFC 9112: no folding, no space before the colon, no control
+// characters.
 std::optional<Field> parse_field(std::string_view line) {
   const std::size_t colon = line.find(':');
   if (colon == line.npos || !is_token(line.substr(0, colon))) return {};
   const std::string_view value = trimmed(line.substr(colon + 1));
-  const auto control = [](unsigned char c) { return (c < ' ' && c != '\t') || c == 0x7f; };  // char may have a sign
+  const auto control = [](unsigned char c) { return (c < ' ' && c != '\t') || c == 0x7f; };  // char may be signed
   if (std::any_of(value.begin(), value.end(), control)) return {};
   return Field{line.substr(0, colon), value};
 }
@@ -87,7 +87,7 @@ std::string forwarded(const HttpRequestParser& request, const Url& url) {
   if (url.target.port == 80) host.resize(host.rfind(':'));
   std::string out;
   out.append(request.method()).append(" ").append(url.path).append(" HTTP/").append(version).append("\r\n");
-  // From the URL, as the RFC wants it: what was judged is what the server sees.
+  // Taken from the URL, as the RFC requires: the server sees the checked host.
   out.append("Host: ").append(host).append("\r\n");
   for (const auto& [name, value] : fields) {
     if (same_name(name, "host") || hop.contains(name)) continue;
@@ -97,7 +97,7 @@ std::string forwarded(const HttpRequestParser& request, const Url& url) {
   return out;
 }
 
-// Servers are read more kindly than jobs: bare LF too. One answer a connection leaves nothing to smuggle.
+// Responses are parsed leniently: bare LF is accepted. With one response per connection, smuggling is impossible.
 std::size_t end_of_head(std::string_view bytes) {
   for (std::size_t at = bytes.find('\n'); at != bytes.npos; at = bytes.find('\n', at + 1)) {
     const std::string_view rest = bytes.substr(at + 1);
@@ -141,7 +141,7 @@ std::string rewritten(const std::vector<std::string_view>& lines, bool last) {
 
 }  // namespace
 
-// Once for a message: to read the lists anew for each field would cost the square of what a job sends.
+// Parsed once per message: parsing the lists for each field would take quadratic time.
 HopFields::HopFields(const std::vector<Field>& all) {
   for (const auto& [name, value] : all) {
     if (!same_name(name, "connection")) continue;
@@ -184,7 +184,7 @@ Result<std::string> ResponseHead::feed(std::string_view bytes) {
     const auto lines = lines_of(std::string_view(waiting_).substr(0, size));
     if (lines.empty() || !is_status_line(lines.front())) return fail(Code::invalid, "the server's answer is no HTTP/1");
     const std::string_view status = lines.front().substr(9, 3);
-    // Nobody has asked for another protocol: Upgrade was taken out.
+    // The job cannot request another protocol, since Upgrade is removed.
     if (status == "101") return fail(Code::invalid, "the server changed the protocol without being asked");
     complete_ = status.front() != '1';
     out += rewritten(lines, complete_);

@@ -1,5 +1,5 @@
-// What the proxy makes of HTTP/1: of the head of a job's request, and of that of the server's answer. Pure; any thread.
-// Jobs are read strictly (domain/http_wire.h): what two programs could read in two ways is refused (request smuggling).
+// HTTP/1 processing of the proxy: the head of a job's request and of the server's response. Pure and thread-safe.
+// Requests are parsed strictly (domain/http_wire.h): ambiguous messages are refused (request smuggling).
 #pragma once
 
 #include <cstdint>
@@ -16,10 +16,10 @@
 
 namespace mycojobs::egress {
 
-using Field = std::pair<std::string_view, std::string_view>;  // as it was written, without the spaces around the value
+using Field = std::pair<std::string_view, std::string_view>;  // as written, without spaces around the value
 
-// The fields of a message that are for the next hop alone (RFC 9110, section 7.6.1): those known, and those that its
-// Connection fields list. Those that frame the message (Host, Content-Length, Transfer-Encoding) never are.
+// The hop-by-hop fields of a message (RFC 9110, section 7.6.1): known ones, and those listed in its Connection fields.
+// Fields that frame the message (Host, Content-Length, Transfer-Encoding) are never included.
 class HopFields {
  public:
   explicit HopFields(const std::vector<Field>& all);
@@ -34,20 +34,20 @@ inline constexpr std::size_t kMaxHeadBytes = 16U << 10;
 struct RequestHead {
   HostPort target;
   bool tunnel = false;  // CONNECT
-  std::string forward;  // else: what the server gets, hop-by-hop fields taken out, "Connection: close"
+  std::string forward;  // otherwise: the head for the server, without hop-by-hop fields, with "Connection: close"
 };
-// Of a parser that has the head: CONNECT host:port, or an absolute http:// target. Errors: invalid, one line for the
-// author of the job.
+// REQUIRES: the parser has the whole head. Accepts CONNECT host:port, or an absolute http:// target. Error: invalid,
+// one line for the author of the job.
 Result<RequestHead> read_request_head(const HttpRequestParser&);
 
-// The server's answer to a plain HTTP request on its way to the job. Its head says "Connection: close" whatever the
-// server thinks of it, because a second request on the same connection would be one that nobody has judged.
+// Rewrites the head of the server's response to a plain HTTP request. "Connection: close" is always set, since a second
+// request on the same connection would bypass the access check.
 class ResponseHead {
  public:
-  // What goes on to the job of these bytes: nothing until the head is whole, all after it.
-  // Errors: invalid, no HTTP/1 answer, or a head over 16 KiB.
+  // Returns the bytes to forward to the job: none until the head is whole, then all. Errors: invalid, not an HTTP/1
+  // response; too_large, a head over 16 KiB.
   Result<std::string> feed(std::string_view bytes);
-  bool complete() const { return complete_; }  // the final head, not that of a 1xx answer
+  bool complete() const { return complete_; }  // the final head, not that of a 1xx response
 
  private:
   std::string waiting_;

@@ -6,7 +6,7 @@
 namespace mycojobs::egress {
 namespace {
 
-enum class Opens { range, single };  // what an entry has to be
+enum class Opens { range, single };  // kind of entry that allows the address
 
 struct Block {
   const char* base;
@@ -14,8 +14,8 @@ struct Block {
   const char* kind;
   Opens opens = Opens::range;
 };
-// IANA's special-purpose registries (RFC 6890 and its updates), the first that fits; the metadata services of clouds in
-// front.
+// IANA's special-purpose registries (RFC 6890 and its updates), preceded by metadata services of clouds. The first
+// match is used.
 constexpr Block kBlocks[] = {
     {"169.254.169.254", 32, "cloud metadata", Opens::single},
     {"169.254.170.2", 32, "cloud metadata", Opens::single},
@@ -57,11 +57,11 @@ constexpr Block kBlocks[] = {
 struct Wrapper {
   const char* base;
   unsigned prefix;
-  unsigned offset;  // of the IPv4 address in the bytes
+  unsigned offset;  // offset of the IPv4 address in the bytes
   bool inverted;
   const char* kind;
 };
-// IPv6 addresses that lead to an IPv4 address.
+// IPv6 addresses that contain an IPv4 address.
 constexpr Wrapper kWrappers[] = {
     {"::ffff:0.0.0.0", 96, 12, false, "IPv4-mapped"},
     {"::ffff:0:0:0", 96, 12, false, "IPv4-translated"},
@@ -84,7 +84,7 @@ struct Range {
 };
 struct Special {
   std::string kind;
-  std::optional<Range> block;  // none: only a single address opens it
+  std::optional<Range> block;  // none: only a single address allows it
 };
 
 struct ParsedTables {
@@ -108,7 +108,7 @@ IpAddress unwrapped(const IpAddress& address, unsigned offset, bool inverted) {
   return out;
 }
 
-// Every IPv4 address that the IPv6 address may lead to, and how.
+// Returns every IPv4 address that the IPv6 address may lead to, and the kind of the mapping.
 std::vector<std::pair<IpAddress, const char*>> inside(const IpAddress& address) {
   std::vector<std::pair<IpAddress, const char*>> found;
   if (!address.v6) return found;
@@ -116,7 +116,7 @@ std::vector<std::pair<IpAddress, const char*>> inside(const IpAddress& address) 
     if (in_range(address, range.base, range.prefix))
       found.emplace_back(unwrapped(address, row->offset, row->inverted), row->kind);
   }
-  // ISATAP (RFC 5214): the interface part is 0:5efe or 200:5efe and the IPv4 address.
+  // ISATAP (RFC 5214): the interface identifier is 0:5efe or 200:5efe, followed by the IPv4 address.
   if ((address.bytes[8] & 0xfd) == 0 && address.bytes[9] == 0 && address.bytes[10] == 0x5e && address.bytes[11] == 0xfe)
     found.emplace_back(unwrapped(address, 12, false), "ISATAP");
   return found;
@@ -134,7 +134,7 @@ std::optional<Special> special(const IpAddress& address) {
     if (const auto of = special(v4)) return Special{of->kind + " (" + kind + " " + to_text(v4) + ")", {}};
     nat64 = nat64 || std::string_view(kind) == "NAT64";
   }
-  // Of the rest of IPv6 only 2000::/3 is given out.
+  // In the rest of IPv6, only 2000::/3 is allocated.
   if (!nat64 && (address.bytes[0] & 0xe0) != 0x20) return Special{"reserved", {}};
   return {};
 }
@@ -146,7 +146,7 @@ bool is_own(const IpAddress& address, const std::vector<IpAddress>& own) {
   return std::any_of(wrapped.begin(), wrapped.end(), [&](const auto& each) { return among(each.first); });
 }
 
-// "10.1.2.3:5432", as an entry is written.
+// Formats an allow-list entry: "10.1.2.3:5432".
 std::string entry_for(const IpAddress& address, std::uint16_t port) {
   return to_text(HostPort{Host{"", address}, port});
 }

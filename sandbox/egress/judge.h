@@ -1,12 +1,12 @@
-// Where a job with an allow-list may connect. Two questions, both must be answered well:
+// Decides where a job with an allow-list may connect. Both checks must succeed:
 //
-//   may_ask      before anything is looked up: the name or address itself is on the list, with its port
-//   may_connect  for EACH address that the name has: public, or opened by an entry for the address itself
+//   may_ask      before the lookup: the name or address is on the list, with its port
+//   may_connect  for EACH address of the name: it is public, or an entry contains the address itself
 //
-// Special addresses (private, link-local, reserved, tunnelled, ...) are open only to an entry for a single address or
-// for a range that lies wholly in their block: 10.1.0.0/16:5432 opens 10.1.2.3, 0.0.0.0/0:* does not. Those of the host
-// itself (loopback, its interfaces) and of cloud metadata services are open to a single address alone, never to a
-// range. A name on the list does not open them: whoever serves its DNS could say anything. Pure; any thread.
+// Special addresses (private, link-local, reserved, tunnelled, ...) are allowed only by an entry for a single address
+// or for a range within their block: 10.1.0.0/16:5432 allows 10.1.2.3, 0.0.0.0/0:* does not. Addresses of the host
+// itself (loopback, its interfaces) and of cloud metadata services are allowed only by a single address, never by a
+// range. A name on the list never allows them, since its DNS may return any address. Pure and thread-safe.
 #pragma once
 
 #include <string>
@@ -20,16 +20,16 @@ class Judge {
  public:
   Judge() = default;
   explicit Judge(std::vector<AllowEntry> entries) : entries_(std::move(entries)) {}
-  // Errors: denied, one line for the job's author that names the entry which would allow it.
+  // Error denied: one line for the job's author that contains the missing entry.
   Result<void> may_ask(const HostPort&) const;
-  // `own`: the addresses of this host's interfaces.
+  // own: the addresses of this host's interfaces.
   Result<void> may_connect(const HostPort& asked, const IpAddress&, const std::vector<IpAddress>& own) const;
 
  private:
   std::vector<AllowEntry> entries_;
 };
 
-// What makes an address special; for tests and messages. Empty: public.
+// Returns the kind of a special address, for tests and messages; empty: public.
 std::string special_kind(const IpAddress&);
 
 }  // namespace mycojobs::egress

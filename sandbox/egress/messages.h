@@ -1,10 +1,10 @@
-// What the launcher and mycojobs-egress say to one another; frames as in sandbox/frames.h.
+// Messages between the launcher and mycojobs-egress; frames as in sandbox/frames.h.
 //
 //   launcher -> egress    Serve + {listener}, NextJob, Close
-//   egress   -> launcher  Denied (at most kMaxDenied a job), Ended (the one answer to each Close), Trouble
+//   egress   -> launcher  Denied (at most kMaxDenied per job), Ended (the reply to Close), Trouble
 //
-// The listener is a TCP socket that listens on 127.0.0.1 in the job's network namespace; its copy here is closed at
-// Close. A run that could not be served is reported by Trouble; its Close is answered all the same.
+// The listener is a TCP socket that listens on 127.0.0.1 in the job's network namespace; the proxy's copy is closed at
+// Close. A run that cannot be served is reported by Trouble; its Close still has a reply.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,7 @@ enum class Kind : std::uint8_t { serve = 1, close, next_job, denied = 16, ended,
 struct Serve {
   static constexpr Kind kKind = Kind::serve;
   std::uint64_t run = 0;
-  std::vector<std::string> allow;  // domain/allow_list.h
+  std::vector<std::string> allow;  // see domain/allow_list.h
 };
 template <class A>
 void fields(A& a, Serve& m) {
@@ -40,7 +40,7 @@ void fields(A& a, Close& m) {
   a(m.run);
 }
 
-// The run's job has ended, and its process serves another: what that one is denied is reported anew.
+// The run's job has ended, and its process serves another job, whose denials are reported again.
 struct NextJob {
   static constexpr Kind kKind = Kind::next_job;
   std::uint64_t run = 0;
@@ -63,9 +63,9 @@ void fields(A& a, Denied& m) {
 struct Ended {
   static constexpr Kind kKind = Kind::ended;
   std::uint64_t run = 0;
-  std::uint64_t connections = 0;               // that were made outside
-  std::uint64_t bytes_up = 0, bytes_down = 0;  // of what jobs and servers sent through them
-  std::uint64_t denied = 0;                    // all of them, also those that Denied did not report
+  std::uint64_t connections = 0;               // connections to servers
+  std::uint64_t bytes_up = 0, bytes_down = 0;  // data sent by jobs and servers
+  std::uint64_t denied = 0;                    // all denials, including those not reported by Denied
 };
 template <class A>
 void fields(A& a, Ended& m) {

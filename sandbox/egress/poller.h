@@ -1,5 +1,5 @@
-// The epoll set of one run. Each run has its own, nested in the proxy's, so that a turn of the loop gives every run the
-// same share of work however many connections it has.
+// The epoll set of one run. Each run has its own set, nested in the proxy's set, so that an iteration of the loop gives
+// every run the same share of work, regardless of its number of connections.
 #pragma once
 
 #include <sys/epoll.h>
@@ -13,14 +13,14 @@ namespace mycojobs::egress {
 
 class Poller {
  public:
-  static constexpr std::uint32_t kNobody = 0;  // the listener's; connections begin at 1
+  static constexpr std::uint32_t kNobody = 0;  // the listener's id; connections start at 1
 
   Poller() : epoll_(::epoll_create1(EPOLL_CLOEXEC)) {}
   explicit operator bool() const { return static_cast<bool>(epoll_); }
   int fd() const { return epoll_.get(); }
 
-  // Waits for `wanted` on the descriptor; `now` says what it waits for already and is kept up to date. 0 takes it out
-  // of the set: EPOLLHUP, which cannot be masked, would wake the loop again and again. 0 or errno.
+  // Waits for `wanted` on the descriptor. `now` contains the current events and is updated. 0 removes the descriptor
+  // from the set, since EPOLLHUP cannot be masked and would wake the loop continuously. Returns 0 or an errno.
   int wait_for(int descriptor, std::uint32_t id, std::uint32_t& now, std::uint32_t wanted) const {
     if (wanted == now) return 0;
     epoll_event event{};

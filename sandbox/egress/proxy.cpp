@@ -11,9 +11,9 @@ namespace {
 
 constexpr int kSweepMs = 250;
 constexpr int kFramesATurn = 16;
-constexpr std::uint64_t kLauncher = ~0ULL;  // run numbers are counted from 1
+constexpr std::uint64_t kLauncher = ~0ULL;  // run numbers start at 1
 constexpr std::size_t kKeptDescriptors = 64;
-constexpr std::size_t kDescriptorsAConnection = 4;  // both sides, and a lookup's
+constexpr std::size_t kDescriptorsAConnection = 4;  // both sides, and that of a lookup
 
 std::uint64_t monotonic_ms() {
   timespec now{};
@@ -99,7 +99,8 @@ void Proxy::serve(const Serve& message, Fd listener) {
   if (!allow) return trouble(allow.error().message);
   RunState state{Judge(std::move(*allow)), resolver_, options_.times, Poller(), 0, 0, 0, 0, 0, {}};
   if (!state.poller) return trouble("epoll_create1: " + errno_text(errno));
-  // Before the job hears of it: its run may end then. If the launcher has gone, the next turn sees it.
+  // Sent before the job receives the refusal, since its run may then end. A closed launcher socket is detected in the
+  // next iteration.
   state.report_denied = [this, id = message.run](const std::string& text) {
     const auto found = runs_.find(id);
     if (found == runs_.end() || found->second->state().reported >= kMaxDenied) return;
@@ -132,7 +133,7 @@ void Proxy::close(const Close& message) {
   send(ended);
 }
 
-// A fair share of the descriptors: a flood of one run leaves the others theirs.
+// An equal share of the descriptors, so that many connections of one run do not affect others.
 std::size_t Proxy::limit() const {
   const std::size_t free = options_.descriptors > kKeptDescriptors ? options_.descriptors - kKeptDescriptors : 0;
   const std::size_t share = free / kDescriptorsAConnection / std::max<std::size_t>(runs_.size(), 1);
@@ -144,8 +145,8 @@ void Proxy::send(const Message& message) {
   unsent_.push_back(sandbox::encode(message));
 }
 
-// What the launcher does not take now waits; there are at most kMaxDenied for each job, and an end for
-// each run. False: it has gone.
+// Messages that the launcher does not accept wait; there are at most kMaxDenied per job, and one Ended per run. Returns
+// false if the launcher has closed the socket.
 bool Proxy::flush() {
   while (!unsent_.empty()) {
     const int error = sandbox::send_raw(launcher_.get(), unsent_.front(), {}, MSG_DONTWAIT);

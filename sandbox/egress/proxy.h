@@ -1,4 +1,4 @@
-// The proxy: one thread, one loop over the launcher's socket and the runs. It ends when that socket closes.
+// The proxy: one thread with one loop for the launcher's socket and the runs. It ends when that socket is closed.
 #pragma once
 
 #include <deque>
@@ -18,13 +18,13 @@ class Proxy {
     Times times;
     Resolver::Hosts hosts;           // tests only
     std::string name_servers;        // tests only
-    std::size_t descriptors = 1024;  // that this process may have
+    std::size_t descriptors = 1024;  // limit of this process
   };
   Proxy(Fd launcher, Options);
-  int run();  // exit code
+  int run();  // returns the exit code
 
  private:
-  bool read_launcher();  // false: it has gone
+  bool read_launcher();  // false: the launcher has closed the socket
   void obey(sandbox::RawFrame&);
   void serve(const Serve&, Fd listener);
   void close(const Close&);

@@ -37,13 +37,13 @@ std::optional<IpAddress> address_of(const sockaddr* from) {
   return {};
 }
 
-// The kernel's choice of a source address for something local is that address itself.
+// The kernel selects a local destination address as its own source address.
 bool leads_home(const IpAddress& address) {
   const Fd probe(::socket(address.v6 ? AF_INET6 : AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
   const SocketAddress there(address, 9);
   sockaddr_storage here{};
   socklen_t size = sizeof here;
-  // What cannot be reached is not here.
+  // An unreachable address does not belong to this host.
   if (!probe || ::connect(probe.get(), there.get(), there.size()) != 0) return false;
   if (::getsockname(probe.get(), reinterpret_cast<sockaddr*>(&here), &size) != 0) return true;
   return address_of(reinterpret_cast<sockaddr*>(&here)) == address;
@@ -80,7 +80,7 @@ class AresLookup final : public Lookup {
     ares_addrinfo_hints hints{};
     hints.ai_family = AF_UNSPEC;
     hints.ai_socktype = SOCK_STREAM;
-    hints.ai_flags = ARES_AI_NOSORT;  // sorting connects to addresses that nobody has judged yet
+    hints.ai_flags = ARES_AI_NOSORT;  // sorting would connect to addresses that are not checked yet
     ares_getaddrinfo(channel_, name.c_str(), nullptr, &hints, &AresLookup::on_answer, this);
   }
   ~AresLookup() override {

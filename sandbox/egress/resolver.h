@@ -1,11 +1,10 @@
-// Names to addresses, without blocking: c-ares, driven by the proxy's own loop.
+// Non-blocking name resolution with c-ares, driven by the proxy's loop.
 //
-// Why not threads with getaddrinfo: a job that asks for names whose servers do not answer would fill the pool and stop
-// everybody else; a lookup could not be taken back when its connection ends; and NSS loads foreign libraries, which the
-// system call filter would have to allow. Each lookup has a c-ares channel, and with it a socket and port, of its own:
-// ending the channel ends the lookup, and /etc/resolv.conf is read anew each time. Only /etc/hosts and DNS are asked
-// (in the order of nsswitch.conf), never a search list: "api.example.org" is that and not
-// "api.example.org.corp.example".
+// Threads with getaddrinfo() are not used: a job that asks for names with unresponsive servers would occupy all threads
+// and block other jobs; a lookup could not be cancelled when its connection ends; and NSS loads libraries that the
+// seccomp filter would have to permit. Each lookup has its own c-ares channel, and therefore its own socket and port:
+// ending the channel ends the lookup, and /etc/resolv.conf is read for each lookup. Only /etc/hosts and DNS are used
+// (in the order of nsswitch.conf), without search list: "api.example.org" never becomes "api.example.org.corp.example".
 #pragma once
 
 #include <cstdint>
@@ -20,15 +19,15 @@
 
 namespace mycojobs::egress {
 
-// epoll events that the lookup waits for on a descriptor; 0: it is about to be closed.
+// Called with the epoll events that the lookup waits for; 0: the descriptor will be closed.
 using WatchFd = std::function<void(int fd, std::uint32_t events)>;
 
 class Lookup {
  public:
-  virtual ~Lookup() = default;  // takes it back; `watch` is called with 0 for what was watched
+  virtual ~Lookup() = default;  // cancels the lookup; `watch` is called with 0 for each watched descriptor
   virtual void on_event(int fd, std::uint32_t events) = 0;
-  virtual void on_time() = 0;  // call a few times a second
-  // Set when it has ended. Error: not_found or unavailable. Never an empty list.
+  virtual void on_time() = 0;  // must be called a few times per second
+  // Set when the lookup has ended. Errors: not_found, unavailable. Never an empty list.
   const std::optional<Result<std::vector<IpAddress>>>& answer() const { return answer_; }
 
  protected:
@@ -37,16 +36,15 @@ class Lookup {
 
 class Resolver {
  public:
-  // For tests: name -> its answers, one after the other and from the start again. Such names are looked up nowhere
-  // else.
+  // For tests: name -> its answers, returned in rotation. These names are not looked up elsewhere.
   using Hosts = std::map<std::string, std::vector<std::vector<IpAddress>>>;
-  // Lines "name address,address"; a name on two lines has two answers in turn.
+  // Parses lines "name address,address"; a name on two lines has two answers in rotation.
   static Result<Hosts> parse_hosts(const std::string& text);
 
-  // `servers` replaces those of /etc/resolv.conf, for tests: "127.0.0.1:5353".
+  // servers: replaces those of /etc/resolv.conf, for tests: "127.0.0.1:5353".
   explicit Resolver(Hosts hosts = {}, std::string servers = {})
       : hosts_(std::move(hosts)), servers_(std::move(servers)) {}
-  static Result<void> start_library();  // once a process, before the first lookup
+  static Result<void> start_library();  // once per process, before the first lookup
   std::unique_ptr<Lookup> look_up(const std::string& name, WatchFd watch);
 
  private:
@@ -55,8 +53,8 @@ class Resolver {
   std::map<std::string, std::size_t> asked_;
 };
 
-// Those of all interfaces of this host, and those of `asked` that its routes lead back to it (`ip route add local`).
-// Nothing is sent.
+// Returns the addresses of all interfaces of this host, and those in `asked` that the routes of this host lead back to
+// it (`ip route add local`). Sends nothing.
 Result<std::vector<IpAddress>> own_addresses(const std::vector<IpAddress>& asked);
 
 }  // namespace mycojobs::egress

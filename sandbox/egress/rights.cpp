@@ -23,7 +23,7 @@ namespace {
 constexpr rlim_t kDescriptors = 65536;
 constexpr rlim_t kAddressSpace = 2ULL << 30;
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool kSanitized = true;  // needs terabytes of addresses, and asks by a pipe whether memory can be read
+constexpr bool kSanitized = true;  // needs terabytes of address space, and tests with a pipe if memory is readable
 #else
 constexpr bool kSanitized = false;
 #endif
@@ -50,7 +50,7 @@ Result<std::size_t> limit_resources() {
   if (::setrlimit(RLIMIT_NOFILE, &descriptors) != 0) return failed("RLIMIT_NOFILE", errno);
   const rlimit space{kAddressSpace, kAddressSpace};
   if (!kSanitized && ::setrlimit(RLIMIT_AS, &space) != 0) return failed("RLIMIT_AS", errno);
-  const rlimit core{0, 1};  // a hard limit of 1 keeps even a core pipe from being started
+  const rlimit core{0, 1};  // a hard limit of 1 also prevents the start of a core pipe
   if (::setrlimit(RLIMIT_CORE, &core) != 0) return failed("RLIMIT_CORE", errno);
   return descriptors.rlim_cur;
 }

@@ -1,17 +1,16 @@
-// The proxy sits in the host's network and reads what hostile jobs send, so it keeps nothing that it does not need. In
+// The proxy uses the host's network and reads data of hostile jobs, so it drops all rights that it does not need, in
 // this order:
 //
 //   resource limits    descriptors, address space, no core file
-//   ids                as root: no groups, group and user 65534; where that id is not mapped (a container without
-//                      subordinate ids) root stays, without capabilities
-//   capabilities       all of them, and the bounding set
-//   no_new_privs, not dumpable (a credential change makes it dumpable again, so after the ids)
-//   seccomp, last      what the loop, c-ares and malloc call; sockets of TCP, UDP and route netlink (getifaddrs) only;
-//                      files for reading only; nothing executable in memory; no listen, no fork, no exec, no ptrace,
-//                      no mount. All else is EPERM; another architecture's calls kill.
+//   ids                as root: no groups, group and user 65534; if that id is not mapped (a container without
+//                      subordinate ids), it stays root, without capabilities
+//   capabilities       all, and the bounding set
+//   no_new_privs, not dumpable (a change of ids makes the process dumpable again)
+//   seccomp, last      only the calls of the loop, c-ares and malloc; only sockets of TCP, UDP and route netlink
+//                      (getifaddrs); files read-only; no executable memory; no listen, fork, exec, ptrace or mount.
+//                      Other calls fail with EPERM; calls of another architecture kill the process.
 //
-// It keeps the host's network, because that is its work, and may read what everybody may (/etc/resolv.conf,
-// /etc/hosts).
+// The proxy keeps the host's network, which it needs, and may read public files (/etc/resolv.conf, /etc/hosts).
 #pragma once
 
 #include <cstddef>
@@ -20,7 +19,7 @@
 
 namespace mycojobs::egress {
 
-// The number of descriptors that it may have from here on. Error: unsupported or io; the proxy must not run then.
+// Returns the limit of descriptors that now applies. Errors: unsupported, io; the proxy must then exit.
 Result<std::size_t> give_up_rights();
 
 }  // namespace mycojobs::egress

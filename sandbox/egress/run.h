@@ -1,4 +1,4 @@
-// One job: its listener, its connections, its share of the proxy.
+// One run: its listener, its connections and its share of the proxy.
 #pragma once
 
 #include <memory>
@@ -8,20 +8,21 @@
 
 namespace mycojobs::egress {
 
-inline constexpr std::size_t kMaxConnections = 64;  // of a run; more wait in the listener's queue
-// New ones of a run between two calls of on_time(). At four a second this is 256 connections a second: the ports that
-// the kernel keeps for a minute after each (TIME_WAIT) stay below the 28000 that the host has for one destination.
+inline constexpr std::size_t kMaxConnections = 64;  // per run; further connections wait in the listener's queue
+// New connections of a run between two calls of on_time(). At four calls a second this limits a run to 256 connections
+// a second: the ports that the kernel reserves for a minute after each (TIME_WAIT) stay below the host's 28000 ports
+// per destination.
 inline constexpr std::size_t kMaxAccepts = 64;
 
 class Run {
  public:
-  // The poller of `state` is whole. Error: invalid, the descriptor is no TCP listener.
+  // REQUIRES: the poller of `state` is valid. Error: invalid, the descriptor is not a TCP listener.
   static Result<std::unique_ptr<Run>> start(RunState, Fd listener);
   ~Run();  // resets every connection
 
   int poll_fd() const { return state_.poller.fd(); }
   RunState& state() { return state_; }
-  // Does a bounded piece of what is ready. `limit`: connections that it may have now.
+  // Processes a bounded number of events. limit: maximum number of connections at this time.
   void turn(std::uint64_t now, std::size_t limit);
   void on_time(std::uint64_t now, std::size_t limit);
   bool needs_time() const { return paused_ || !connections_.empty(); }
@@ -34,8 +35,8 @@ class Run {
   RunState state_;
   Fd listener_;
   std::uint32_t listener_waits_for_ = 0;
-  bool paused_ = false;      // too many at once, or no descriptor or memory for another: tried again when time passes
-  std::size_t accepts_ = 0;  // since on_time()
+  bool paused_ = false;      // accept limit, or no descriptor or memory; resumed by on_time()
+  std::size_t accepts_ = 0;  // since the last on_time()
   std::uint32_t next_id_ = 1;
   std::unordered_map<std::uint32_t, std::unique_ptr<Connection>> connections_;
 };

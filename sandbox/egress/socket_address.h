@@ -1,4 +1,4 @@
-// An address and port as the kernel takes them.
+// An address and port as a sockaddr.
 #pragma once
 
 #include <netinet/in.h>

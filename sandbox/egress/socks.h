@@ -1,8 +1,8 @@
-// SOCKS5 (RFC 1928), the other language of the proxy's one port: no authentication, CONNECT to a name or an address.
-// Pure; any thread.
+// SOCKS5 (RFC 1928), the other protocol on the proxy's port: no authentication, CONNECT to a name or an address. Pure
+// and thread-safe.
 //
-//   greeting  5 | count | methods        answer  5 | 0 (no authentication) or 255
-//   request   5 | command | 0 | type | address | port      answer  5 | reply | 0 | 1 | 0.0.0.0 | 0
+//   greeting  5 | count | methods                            reply  5 | 0 (no authentication) or 255
+//   request   5 | command | 0 | type | address | port        reply  5 | reply | 0 | 1 | 0.0.0.0 | 0
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 namespace mycojobs::egress {
 
 struct SocksRefusal {
-  std::uint8_t reply;  // of RFC 1928, section 6
+  std::uint8_t reply;  // reply code of RFC 1928, section 6
   std::string why;
 };
 template <class T>
@@ -30,11 +30,11 @@ enum SocksReply : std::uint8_t {
   socks_no_address_type = 8,
 };
 
-// Size of the greeting; 0: more must come.
+// Returns the size of the greeting; 0: incomplete.
 SocksResult<std::size_t> parse_socks_greeting(std::string_view bytes);
 struct SocksRequest {
   HostPort target;
-  std::size_t size = 0;  // 0: more must come
+  std::size_t size = 0;  // 0: incomplete
 };
 SocksResult<SocksRequest> parse_socks_request(std::string_view bytes);
 std::string socks_answer(std::uint8_t reply);
