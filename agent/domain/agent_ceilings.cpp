@@ -11,7 +11,7 @@ namespace {
 
 using nlohmann::json;
 
-// Fields whose values name folders or secrets of the agent's host.
+// Fields with names of folders or secrets of the agent's host.
 constexpr PolicyField kWithheld[] = {PolicyField::fs_read, PolicyField::fs_write, PolicyField::secrets};
 
 bool is_withheld(PolicyField field) {

@@ -446,7 +446,8 @@ void JobFolding::apply_claim() {
   job_.reason.clear();
 }
 
-// A restored fact replaces the state that earlier facts give, because those facts have gaps. Only their number counts.
+// A restored fact replaces the state that earlier facts give, because those facts have gaps. Only their revisions and
+// the number of lives are kept.
 std::optional<FactProblem> JobFolding::restore() {
   if (auto wrong = check_fields()) return wrong;
   const auto state = parse_job_state(text(fact_, "s"));

@@ -91,7 +91,7 @@ struct FoldedJob {
   Id runner = 0;
   bool for_good = false;                 // completed or cancelled: cannot be reopened
   std::uint32_t terminals = 0;           // number of terminal facts, including invalid ones
-  std::uint32_t lives = 1;               // 1, plus 1 for each requeued and replanned
+  std::uint32_t lives = 1;               // 1, plus 1 for each requeued, replanned and restored
   std::vector<std::uint64_t> revisions;  // revisions of all facts that were read, ascending
 };
 

@@ -55,7 +55,7 @@ Texts schemas(const json& document) {
   return out;
 }
 
-// In the order in which events are delivered, so that another order counts as a change.
+// Returns the subscriptions in the order in which events are delivered, so that another order counts as a change.
 std::string subscriptions(const WorkflowManifest& manifest) {
   std::string out;
   for (const auto& each : manifest.subscriptions)

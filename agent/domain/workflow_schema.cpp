@@ -186,7 +186,7 @@ bool known_words(const JsonPath& at) {
   }
   return all;
 }
-// Reports words besides title and description that stand beside `word`.
+// Reports every other keyword in the schema except title and description.
 void alone(const JsonPath& at, std::string_view word) {
   for (const auto& [other, value] : at.value.items())
     if (other != word && other != "title" && other != "description")
