@@ -8,17 +8,17 @@ export type Detail = Record<string, unknown>;
 export type Duration = number | string;
 
 export interface ClientOptions {
-  /** http://HOST:PORT; absent: COORDINATOR_URL, else http://127.0.0.1:9652 */
+  /** http://HOST:PORT; default: COORDINATOR_URL, otherwise http://127.0.0.1:9652 */
   url?: string;
-  /** absent: MYCOJOBS_TOKEN */
+  /** default: MYCOJOBS_TOKEN */
   token?: string;
-  /** absent: the server's first */
+  /** default: the server's first context */
   context?: number;
-  /** How long calls are repeated while the server is away (30 s). */
+  /** Time for which calls are repeated while the server is unavailable (30 s). */
   retryFor?: Duration;
 }
 
-/** What `job.start` takes, by its names; `type`, `env` and `depends` stand for script_type, env_vars and dependends. */
+/** Parameters of `job.start`; `type`, `env` and `depends` stand for script_type, env_vars and dependends. */
 export interface SubmitOptions {
   type?: ScriptType;
   env?: Record<string, string>;
@@ -107,19 +107,19 @@ export interface Event {
   data: { [name: string]: any };
 }
 export interface WaitOptions {
-  /** WaitTimeout is thrown after this time. */
+  /** Time after which WaitTimeout is thrown. */
   timeout?: Duration;
   signal?: AbortSignal;
 }
 
 export class Client {
-  /** A server's address, or options. */
+  /** options: a server's address, or an object. */
   constructor(options?: string | URL | ClientOptions);
   readonly context: number | undefined;
-  /** Any method of the contract, by its own names. repeat: whether it may be sent again if no answer came; answerWithin: 60 s. */
+  /** Calls any method of the contract. repeat: whether to send the call again without a response; answerWithin: 60 s. */
   call<T = any>(method: string, params?: object, options?: { repeat?: boolean; signal?: AbortSignal; answerWithin?: Duration }): Promise<T>;
   submit(script: string, options?: SubmitOptions): Promise<Job>;
-  /** "CALLER:ID", "job:CALLER:ID", or an id of the token's own. */
+  /** key: "CALLER:ID", "job:CALLER:ID", or an id of the token's own caller. */
   job(key: string | number): Job;
   /** definition: docs/flows.md */
   flowStart(
@@ -127,7 +127,7 @@ export class Client {
     options?: { inputs?: Record<string, Json>; env?: Record<string, string>; notify?: Json; idempotencyKey?: string; traceparent?: string },
   ): Promise<Flow>;
   flow(id: number): Flow;
-  /** Of a flow or a job until it has ended, else of all flows of the context. Goes on after a lost connection. */
+  /** Events of a flow or a job until its end, otherwise of all flows of the context. Reconnects after a lost connection. */
   events(options?: { flow?: number; job?: string; after?: string; signal?: AbortSignal }): AsyncGenerator<Event, void>;
 }
 
@@ -162,13 +162,13 @@ export class Flow {
   retry(node?: string, options?: { allowIrreversible?: boolean }): Promise<FlowState>;
 }
 
-/** `text`: as it was said; `message`: safe for a terminal, with the remedy. */
+/** `text`: the original text; `message`: safe for a terminal, with the remedy. */
 export class MycojobsError extends Error {
   readonly text: string;
-  /** of JSON-RPC; 0: no server said it */
+  /** of JSON-RPC; 0: the error is not from a server */
   readonly code: number;
   readonly word: string;
-  /** the parameter that it is about, or "" */
+  /** the parameter in question, or "" */
   readonly field: string;
   readonly remedy: string;
 }
@@ -177,7 +177,7 @@ export class NotFound extends MycojobsError {}
 export class Conflict extends MycojobsError {}
 export class Denied extends MycojobsError {}
 export class Unavailable extends MycojobsError {
-  /** false: nothing can have happened */
+  /** false: the server cannot have executed the call */
   sent: boolean;
 }
 export class TooLarge extends MycojobsError {}
@@ -193,5 +193,5 @@ export class FlowFailed extends MycojobsError {
   readonly state: FlowResult;
   readonly detail: string;
 }
-/** Which exception stands for which code of JSON-RPC. */
+/** Maps codes of JSON-RPC to exceptions. */
 export const CODES: Record<string, typeof MycojobsError>;

@@ -1,5 +1,5 @@
-// Submits jobs and flows to mycojobs, waits for them, and reads what they say. Everything that it knows is in the contract of the
-// server: GET /openrpc.json, docs/rpc.md. Types: index.d.ts.
+// Client of mycojobs: submits jobs and flows, waits for them, and reads their results and logs. The protocol is
+// described by the server's contract: GET /openrpc.json, docs/rpc.md. Types: index.d.ts.
 import { randomUUID } from "node:crypto";
 import { setTimeout as pause } from "node:timers/promises";
 import { parseJson, stringifyJson } from "./exact_json.js";
@@ -8,29 +8,30 @@ const READS = new Set(
   ("get list page status result logs explain dag timeline history wait ping version info discover check overview rights verify doctor refusals " +
     "cells show facts dead").split(" "),
 );
-const ANSWER_MS = 60_000; // a server that is silent for longer is away
+const ANSWER_MS = 60_000;  // time-out of a response
 const RETRY_MS = 30_000;
-const SILENCE_MS = 45_000; // a stream of events says something every 15 s
-const MOST_CALLS = 8; // at one time; a stream of events or a log that is followed is one more
-const MOST_BYTES = 16 << 20; // of a call
+const SILENCE_MS = 45_000;  // a stream of events has a sign of life every 15 s
+const MOST_CALLS = 8;  // simultaneous calls; event streams and followed logs are not included
+const MOST_BYTES = 16 << 20;  // maximum size of a request
 const ANSWER_BYTES = 64 << 20;
 const EVENT_CHARACTERS = 4 << 20;
 const LOG_WAIT_MS = 20_000;
 const [WAIT_MS, SHORT_WAIT_MS, MOST_WAITS, MOST_OF_A_WAIT] = [20_000, 250, 4, 1000];
-const MOST_TIMER_MS = 2 ** 31 - 1; // Node takes a longer time for 1 ms
-const EMPTY_MS = 500; // an answer that says nothing is asked for again so seldom
+const MOST_TIMER_MS = 2 ** 31 - 1;  // Node treats longer times as 1 ms
+const EMPTY_MS = 500;  // minimum interval between requests with empty responses
 
-// Whether a call may be sent again that may have been done. `key` is an idempotency key of flow.* alone: elsewhere it names an instance.
+// Returns true if a call may be sent again after an unknown outcome. `key` is an idempotency key only in flow.*;
+// elsewhere it names an instance.
 function harmless(method, params) {
   const [group, verb] = method.split(".");
   return READS.has(verb) || method === "job.cancel" || Boolean(params.idempotency_key || (group === "flow" && params.key));
 }
 
-// Text of outsiders for a terminal: control codes and marks of direction as escapes.
+// Escapes control characters and direction marks in untrusted text for a terminal.
 const screen = (text) =>
   text.replace(/[\p{Cc}\p{Cf}\p{Zl}\p{Zp}\p{Cs}]/gu, (c) => (c === "\n" ? c : `\\u{${c.codePointAt(0).toString(16)}}`));
 
-/** `text`: as it was said; `message`: safe for a terminal, with the remedy. */
+/** `text`: the original text; `message`: safe for a terminal, with the remedy. */
 export class MycojobsError extends Error {
   constructor(text, { code = 0, word = "", field = "", remedy = "", cause } = {}) {
     super(screen(remedy ? `${text} (${remedy})` : text), { cause });
@@ -42,7 +43,7 @@ export class NotFound extends MycojobsError {}
 export class Conflict extends MycojobsError {}
 export class Denied extends MycojobsError {}
 export class Unavailable extends MycojobsError {
-  sent = true; // false: nothing can have happened
+  sent = true;  // false: the server cannot have executed the call
 }
 export class TooLarge extends MycojobsError {}
 export class Unsupported extends MycojobsError {}
@@ -68,11 +69,11 @@ export const CODES = {
 const is = (value, kind) => (kind === "array" ? Array.isArray(value) : value !== null && typeof value === kind && !Array.isArray(value));
 const text = (value) => (typeof value === "string" ? value : "");
 
-// What somebody says who is no server of mycojobs, or whose version is another.
+// The response is not from a mycojobs server, or from one with another version.
 const noAnswer = (what, answer) =>
   new MycojobsError(`${what} answers what is not in the contract: ${String(answer).slice(0, 100)}`, { word: "http", remedy: "see what runs there" });
 
-// Of an answer, as the contract has it.
+// Returns a member of a response after a type check.
 function member(method, answer, name, kind) {
   if (!is(answer, "object") || !is(answer[name], kind)) throw noAnswer(method, is(answer, "object") ? `no ${name}` : answer);
   return answer[name];
@@ -84,7 +85,8 @@ function readError(error) {
   return new (CODES[code] ?? MycojobsError)(member("error", error, "message", "string"), more);
 }
 
-// What an answer says that has no 200. 503: refused before it was looked at; other codes may be a proxy's.
+// Returns the error of a response with a status other than 200. 503: refused before processing; other codes may be from
+// a proxy.
 function refused(status, said) {
   let error;
   try {
@@ -103,7 +105,7 @@ function readAnswer(said, id, url) {
     if (answer.error !== undefined && (answer.id === id || answer.id === null)) error = readError(answer.error);
     else if (answer.id === id && answer.result !== undefined) return answer.result;
   } catch {
-    // told below
+    // reported below
   }
   throw error ?? noAnswer(url, said);
 }
@@ -122,7 +124,7 @@ async function textOf(answer) {
 
 const invalid = (text, remedy) => new Invalid(text, { code: -32602, word: "invalid", remedy });
 
-// Checked before a call is made: a misspelled option would be ignored without a word.
+// Checked before a call is sent: a misspelled option would be ignored otherwise.
 function checkOptions(what, options, known) {
   if (!is(options, "object")) throw invalid(`${what}: the options are not an object`, `give {${known.join(", ")}}`);
   for (const name of Object.keys(options)) {
@@ -138,7 +140,7 @@ const SUBMIT_OPTIONS = (
 ).split(" ");
 
 const UNIT_MS = { ms: 1, s: 1000, m: 60_000, h: 3_600_000, d: 86_400_000 };
-// A time span in milliseconds, given as a number of seconds or as a text with a unit. Absent stays absent.
+// Converts a time span to milliseconds: a number of seconds, or a text with a unit. Absent stays absent.
 function milliseconds(name, span) {
   if (span == null) return undefined;
   if (typeof span === "number" && span >= 0) return span * 1000;
@@ -162,12 +164,13 @@ function bodyOf(id, method, params) {
   } catch (why) {
     throw invalid(`${method}: a parameter is no JSON: ${why.message}`);
   }
-  const size = Buffer.byteLength(body); // a server closes the connection at once: its answer might be lost
+  // the server would close the connection at once, and its response could be lost
+  const size = Buffer.byteLength(body);
   if (size <= MOST_BYTES) return body;
   throw new TooLarge(`${method}: ${size} bytes are over the limit of ${MOST_BYTES}`, { code: -32005, word: "too_large", remedy: "send less at one time" });
 }
 
-// Calls `late` after so many ms, also after more than a timer has, or never (Infinity). Returns what ends it.
+// Calls `late` after `ms`, which may exceed the limit of a timer or be Infinity. Returns a function that cancels it.
 function after(ms, late) {
   let timer;
   const go = (left) => {
@@ -177,7 +180,8 @@ function after(ms, late) {
   return () => clearTimeout(timer);
 }
 
-// A signal for fetch: the caller's own, or that `ms` have gone by since the last refresh(). end() leaves nothing behind.
+// Returns a signal for fetch that is aborted by the caller's signal, or `ms` after the last refresh(). end() removes
+// all listeners.
 function patience(ms, signal) {
   const own = new AbortController();
   const stop = () => own.abort(signal.reason);
@@ -203,7 +207,7 @@ function lost(why) {
 export class Client {
   #url; #headers; #retryMs; #free = MOST_CALLS; #queue = []; #number = 0;
 
-  /** A server's address, or {url, token, context, retryFor}. */
+  /** options: a server's address, or {url, token, context, retryFor}. */
   constructor(options = {}) {
     const given = typeof options === "string" || options instanceof URL ? { url: options } : options;
     let { url, token, context, retryFor } = checkOptions("Client", given, ["url", "token", "context", "retryFor"]);
@@ -219,7 +223,7 @@ export class Client {
     Object.defineProperty(this, "waits", { enumerable: false });
   }
 
-  /** Any method of the contract. repeat: whether it may be sent again if no answer came; undefined: if that is harmless. */
+  /** Calls any method of the contract. repeat: whether to send the call again without a response; undefined: if harmless. */
   async call(method, params = {}, options = {}) {
     const { repeat, signal, answerWithin } = checkOptions("call", options, ["repeat", "signal", "answerWithin"]);
     const answerMs = milliseconds("answerWithin", answerWithin) ?? ANSWER_MS;
@@ -231,12 +235,13 @@ export class Client {
         const again = why instanceof Unavailable && (!why.sent || (repeat ?? harmless(method, params)));
         if (!again || Date.now() + ms > until) throw why;
       }
-      await pause(ms * (0.5 + Math.random() / 2), undefined, { signal }); // those who lost the server at one time do not come back at one time
+      // random, so that clients do not retry simultaneously
+      await pause(ms * (0.5 + Math.random() / 2), undefined, { signal });
     }
   }
 
   async #once(method, params, signal, answerMs) {
-    const shared = !method.endsWith(".logs"); // one that is followed would keep others waiting
+    const shared = !method.endsWith(".logs");  // a followed log would block other calls
     if (shared) await this.#enter();
     try {
       const id = ++this.#number;
@@ -287,7 +292,7 @@ export class Client {
     return new Job(this, String(key), this.context);
   }
 
-  /** Makes a flow of a definition and begins it. */
+  /** Creates a flow from a definition and starts it. */
   async flowStart(definition, options = {}) {
     const known = ["inputs", "env", "notify", "idempotencyKey", "traceparent"];
     const { inputs, env, notify, idempotencyKey = randomUUID(), traceparent } = checkOptions("flowStart", options, known);
@@ -302,7 +307,7 @@ export class Client {
     return new Flow(this, Number(id), this.context);
   }
 
-  /** What happens, as it happens: to a flow or a job until it has ended, else to all flows of the context. */
+  /** Yields events as they occur: of a flow or a job until its end, otherwise of all flows of the context. */
   async *events(options = {}) {
     const { flow, job, after: first = "", signal } = checkOptions("events", options, ["flow", "job", "after", "signal"]);
     let after = first;
@@ -325,7 +330,7 @@ export class Client {
     }
   }
 
-  // Events of one connection; one without a kind is a sign of life.
+  // Events of one connection; an event without a kind is a sign of life.
   async *#stream(query, signal) {
     const limit = patience(SILENCE_MS, signal);
     try {
@@ -374,21 +379,21 @@ export class Job {
   status() {
     return this.#call("job.status");
   }
-  /** Its JobState when it has ended, however. */
+  /** Waits for the end and returns the JobState, also of a failed job. */
   async wait(limits = {}) {
     const { timeout, signal } = checkOptions("wait", limits, LIMITS);
     const timeoutMs = milliseconds("timeout", timeout);
     if (!this.key.includes(":")) this.key = member("job.status", await this.status(), "key", "string").replace(/^job:/, "");
     return this.#client.waits.jobs.wait(`job:${this.key}`, this.#context, `job ${this.key}`, timeoutMs, signal);
   }
-  /** What it has handed back, when it has ended. JobFailed, JobCancelled: it has not finished. */
+  /** Waits for the end and returns the result. JobFailed, JobCancelled: the job has not finished. */
   async result(limits = {}) {
     await this.wait(limits);
     const state = await this.#call("job.result");
     if (member("job.result", state, "status", "string") !== "finished") throw new (state.detail === "cancelled" ? JobCancelled : JobFailed)(state);
     return member("job.result", state, "result", "object");
   }
-  /** Its lines: those that there are, or, with follow, until it has ended. */
+  /** Yields the log lines: the existing ones, or with `follow` all until the end of the job. */
   async *logs(options = {}) {
     const { follow = false, after: first = 0, signal } = checkOptions("logs", options, ["follow", "after", "signal"]);
     let after = first;
@@ -409,7 +414,7 @@ export class Job {
   retry() {
     return this.#call("job.retry");
   }
-  /** The same once more as a new job, of the caller whose job this is, if it has ended. */
+  /** Starts the same job again as a new job of the same caller, if it has ended. */
   async restart() {
     return new Job(this.#client, member("job.restart", await this.#call("job.restart"), "key", "string"), this.#context);
   }
@@ -439,12 +444,12 @@ export class Flow {
   explain() {
     return this.#call("flow.explain");
   }
-  /** Its FlowResult when it has ended, however. */
+  /** Waits for the end and returns the FlowResult, also of a failed flow. */
   async wait(limits = {}) {
     const { timeout, signal } = checkOptions("wait", limits, LIMITS);
     return this.#client.waits.flows.wait(this.id, this.#context, `flow ${this.id}`, milliseconds("timeout", timeout), signal);
   }
-  /** What its jobs have handed back, by <node>.<key>. FlowFailed: it has not finished. */
+  /** Waits for the end and returns the results of the jobs, by <node>.<key>. FlowFailed: the flow has not finished. */
   async result(limits = {}) {
     const state = await this.wait(limits);
     if (member("flows.wait", state, "status", "string") !== "finished") throw new FlowFailed(state);
@@ -468,20 +473,20 @@ export class Flow {
   resume(node) {
     return this.#control("flow.resume", { node });
   }
-  /** allowIrreversible: also where a new child flow repeats a node that is marked irreversible and is done. */
+  /** allowIrreversible: also if a new child flow repeats a finished node that is marked irreversible. */
   retry(node, options = {}) {
     const { allowIrreversible } = checkOptions("retry", options, ["allowIrreversible"]);
     return this.#control("flow.retry", { node, ...(allowIrreversible && { allow_irreversible: true }) });
   }
 }
 
-// Any number of waits over at most MOST_WAITS calls: each takes everything that no other call asks for. The last of them is short, so
-// that who begins to wait then is not left out for long.
+// Combines any number of waits in at most MOST_WAITS calls: each call waits for all entries that no other call
+// contains. The last call is short, so that new waits are not delayed for long.
 class Waits {
   #client; #method; #param; #name;
-  #waiting = new Map(); // place -> {context, key, waiters}
+  #waiting = new Map();  // place -> {context, key, waiters}
   #unasked = new Set();
-  #calls = new Set(); // AbortControllers
+  #calls = new Set();  // AbortControllers
 
   constructor(client, method, param, name) {
     [this.#client, this.#method, this.#param, this.#name] = [client, method, param, name];
@@ -544,12 +549,12 @@ class Waits {
     try {
       const states = await this.#client.call(this.#method, { [this.#param]: keys, context_id: context, wait_ms }, { signal: stop.signal });
       if (!is(states, "array")) throw noAnswer(this.#method, states);
-      const asked = new Set(keys); // what was not asked for ends no wait
+      const asked = new Set(keys);  // ignore entries that were not requested
       const ended = states.map((state) => [member(this.#method, state, this.#name, typeof keys[0]), state]).filter(([key]) => asked.has(key));
       for (const [key, state] of ended) settle(key, (waiter) => waiter.resolve(state));
       if (!ended.length) await pause(Math.max(0, began + Math.min(EMPTY_MS, wait_ms) - Date.now()), undefined, { signal: stop.signal });
     } catch (why) {
-      // "jobs[3]": that one cannot be waited for; the others can
+      // "jobs[3]": this entry cannot be waited for; the others can
       const one = [NotFound, Denied, Invalid].some((kind) => why instanceof kind) && /^\w+\[(\d{1,4})\]$/.exec(why.field);
       if (!stop.signal.aborted) for (const key of one && one[1] < keys.length ? [keys[one[1]]] : keys) settle(key, (waiter) => waiter.reject(why));
     }

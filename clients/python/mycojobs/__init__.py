@@ -1,4 +1,5 @@
-"""Submits jobs and flows to mycojobs, waits for them, and reads what they say. `Client` blocks, `AsyncClient` is for asyncio."""
+"""Submits jobs and flows to mycojobs, waits for them, and reads their results and logs. `Client` blocks, `AsyncClient`
+is for asyncio."""
 from .aio import AsyncClient, AsyncFlow, AsyncJob
 from .errors import (
     CannotShip,

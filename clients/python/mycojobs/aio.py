@@ -1,4 +1,4 @@
-"""The client for asyncio. Everything that it knows is in the contract of the server: GET /openrpc.json, docs/rpc.md."""
+"""The client for asyncio. The protocol is described by the server's contract: GET /openrpc.json, docs/rpc.md."""
 from __future__ import annotations
 
 import asyncio
@@ -23,22 +23,23 @@ READS = set(
     "get list page status result logs explain dag timeline history wait ping version info discover check overview rights verify doctor refusals "
     "cells show facts dead".split()
 )
-ANSWER_S = 60.0  # a server that is silent for longer is away
-MOST_BYTES = 16 << 20  # of a call
+ANSWER_S = 60.0  # time-out of a response
+MOST_BYTES = 16 << 20  # maximum size of a request
 LOG_WAIT_MS = 20_000
 WAIT_MS, SHORT_WAIT_MS = 20_000, 250
 MOST_WAITS, MOST_OF_A_WAIT = 4, 1000
-EMPTY_S = 0.5  # an answer that says nothing is asked for again so seldom
+EMPTY_S = 0.5  # minimum interval between requests with empty responses
 
 
 def harmless(method: str, params: Mapping[str, Any]) -> bool:
-    """Whether a call may be sent again that may have been done. `key` is an idempotency key of flow.* alone: elsewhere it names an instance."""
+    """True if a call may be sent again after an unknown outcome. `key` is an idempotency key only in flow.*; elsewhere
+    it names an instance."""
     group, _, verb = method.rpartition(".")
     return verb in READS or method == "job.cancel" or bool(params.get("idempotency_key") or (group == "flow" and params.get("key")))
 
 
 def member(method: str, answer: Any, name: str, kind: Type[T]) -> T:
-    """Of an answer, as the contract has it."""
+    """Returns a member of a response after a type check."""
     found = answer.get(name) if isinstance(answer, dict) else None
     if not isinstance(found, kind):
         raise no_answer(method, answer)
@@ -46,10 +47,12 @@ def member(method: str, answer: Any, name: str, kind: Type[T]) -> T:
 
 
 class AsyncClient:
-    """A server, by default that of COORDINATOR_URL with the token of MYCOJOBS_TOKEN. context: its first, if none is given.
+    """A connection to a server, by default to COORDINATOR_URL with the token MYCOJOBS_TOKEN. context: default: the
+    server's first.
 
-    What may be repeated is, for retry_for seconds, when the server is away: what only reads, and what carries an idempotency key, which submit,
-    flow_start and the controls of flows make themselves. Of one event loop; `async with` closes its connections.
+    While the server is unavailable, calls are repeated for retry_for seconds if they are read-only or have an
+    idempotency key; submit, flow_start and the controls of flows create one. Belongs to one event loop; `async with`
+    closes its connections.
     """
 
     def __init__(self, url: Optional[str] = None, token: Optional[str] = None, *, context: Optional[int] = None, retry_for: Duration = 30.0) -> None:
@@ -67,13 +70,14 @@ class AsyncClient:
         await self.close()
 
     async def close(self) -> None:
-        """Ends its waits and connections: whoever waits for an answer gets the error `closed`."""
+        """Ends all waits and connections: pending calls raise the error `closed`."""
         self._jobs.close()
         self._flows.close()
         self._http.close()
 
     async def call(self, method: str, params: Optional[Mapping[str, Any]] = None, *, repeat: Optional[bool] = None, answer_within: Duration = ANSWER_S) -> Any:
-        """Any method of the contract, by its own names. repeat: whether it may be sent again if no answer came; None: if that is harmless."""
+        """Calls any method of the contract, with its own parameter names. repeat: whether the call may be sent again if
+        no response arrived; None: if that is harmless."""
         params = {name: value for name, value in (params or {}).items() if value is not None}
         repeat = harmless(method, params) if repeat is None else repeat
         within = seconds_of("answer_within", answer_within)
@@ -84,7 +88,7 @@ class AsyncClient:
             except Unavailable as why:
                 if (why.sent and not repeat) or time.monotonic() + pause > until:
                     raise
-            await asyncio.sleep(pause * random.uniform(0.5, 1))  # those who lost the server at one time do not come back at one time
+            await asyncio.sleep(pause * random.uniform(0.5, 1))  # random, so that clients do not retry simultaneously
             pause = min(pause * 2, 2.0)
 
     async def _once(self, method: str, params: Mapping[str, Any], seconds: float) -> Any:
@@ -95,7 +99,7 @@ class AsyncClient:
             body = json.dumps({"jsonrpc": "2.0", "id": number, "method": method, "params": params}, allow_nan=False).encode()
         except (TypeError, ValueError, RecursionError) as why:
             raise Invalid(f"{method}: a parameter is no JSON: {why}") from None
-        if len(body) > MOST_BYTES:  # a server closes the connection at once: its answer might be lost
+        if len(body) > MOST_BYTES:  # the server would close the connection at once, and its response could be lost
             raise TooLarge(f"{method}: {len(body)} bytes are over the limit of {MOST_BYTES}", remedy="send less at one time")
         status, data = await self._http.post(body, seconds, shared=not method.endswith(".logs"))
         if status != 200:
@@ -108,12 +112,13 @@ class AsyncClient:
                 return answer["result"]
         except (ValueError, KeyError, TypeError, RecursionError):
             pass
-        self._http.forget()  # who knows whose answers these connections have
+        self._http.forget()  # the idle connections may have responses of other requests
         raise no_answer(self.url, data)
 
     async def submit(self, what: Union[str, Callable[..., Any]], /, *args: Any, kwargs: Optional[Mapping[str, Any]] = None, **options: Any) -> "AsyncJob":
-        """Queues a script, or a function that is called there with these arguments. options: what `job.start` takes, by its names (timeout,
-        retries, name, priority, policy, ...), and type, env, depends (jobs or ids) for script_type, env_vars, dependends."""
+        """Queues a script, or a function that a job calls with these arguments. options: parameters of `job.start` with
+        its names (timeout, retries, name, priority, policy, ...), and type, env, depends (jobs or ids) for script_type,
+        env_vars, dependends."""
         if not isinstance(what, str):
             script, options = script_of(what, args, kwargs or {}), {**options_of(what), **options}
             if options.get("type", "python") != "python":
@@ -134,12 +139,12 @@ class AsyncClient:
         return AsyncJob(self, member("job.start", await self.call("job.start", params), "key", str), params["context_id"])
 
     def job(self, key: Union[str, int]) -> "AsyncJob":
-        """One that exists: "CALLER:ID", "job:CALLER:ID", or an id of the token's own."""
+        """Returns an existing job: "CALLER:ID", "job:CALLER:ID", or an id of the token's own caller."""
         return AsyncJob(self, str(key), self.context)
 
     async def flow_start(self, definition: Mapping[str, Any], *, inputs: Optional[Mapping[str, Any]] = None, env: Optional[Mapping[str, str]] = None,
                          notify: Any = None, idempotency_key: Optional[str] = None, traceparent: Optional[str] = None) -> "AsyncFlow":  # fmt: skip
-        """Makes a flow of a definition (docs/flows.md) and begins it."""
+        """Creates a flow from a definition (docs/flows.md) and starts it."""
         params = {"definition": definition, "inputs": inputs, "env_vars": env, "notify": notify, "context_id": self.context, "traceparent": traceparent}
         made = await self.call("flow.create", {**params, "idempotency_key": idempotency_key or uuid.uuid4().hex})
         number = member("flow.create", made, "id", int)
@@ -150,7 +155,8 @@ class AsyncClient:
         return AsyncFlow(self, int(number), self.context)
 
     async def events(self, *, flow: Optional[int] = None, job: Optional[str] = None, after: str = "") -> AsyncIterator[Event]:
-        """What happens, as it happens: to a flow or a job until it has ended, else to all flows of the context. Goes on after a lost connection."""
+        """Yields events as they occur: of a flow or a job until its end, otherwise of all flows of the context.
+        Reconnects after a lost connection."""
         context = self.context or [*member("system.info", await self.call("system.info"), "contexts", list), 1][0]
         until = time.monotonic() + self.retry_for
         while True:
@@ -185,17 +191,19 @@ class AsyncJob:
         return answer
 
     async def status(self) -> Json:
-        """Where it is: JobState."""
+        """The current state: JobState."""
         return await self._call("job.status")
 
     async def wait(self, timeout: Optional[Duration] = None) -> Json:
-        """Its JobState when it has ended, however. WaitTimeout: it has not in so many seconds."""
+        """Waits for the end and returns the JobState, also of a failed job. WaitTimeout: not ended within the
+        time-out."""
         if ":" not in self.key:
             self.key = member("job.status", await self.status(), "key", str)[4:]
         return await self._client._jobs.wait("job:" + self.key, self._context, timeout, f"job {self.key}")
 
     async def result(self, timeout: Optional[Duration] = None) -> Any:
-        """What it has handed back, when it has ended: a function's value, a script's `result`. JobFailed, JobCancelled: it has not finished."""
+        """Waits for the end and returns the result: a function's value, or a script's `result`. JobFailed,
+        JobCancelled: the job has not finished."""
         await self.wait(timeout)
         state = await self._call("job.result")
         if member("job.result", state, "status", str) != "finished":
@@ -204,7 +212,7 @@ class AsyncJob:
         return result[RETURN] if list(result) == [RETURN] else result
 
     async def logs(self, follow: bool = False, after: int = 0) -> AsyncIterator[Json]:
-        """Its LogLines behind that number: those that there are, or, with follow, until it has ended."""
+        """Yields the LogLines after this number: the existing ones, or with `follow` all until the end of the job."""
         while True:
             began = time.monotonic()
             page = await self._call("job.logs", after_seq=after, wait_ms=LOG_WAIT_MS if follow else 0)
@@ -220,19 +228,19 @@ class AsyncJob:
                 await asyncio.sleep(began + EMPTY_S - time.monotonic())
 
     async def cancel(self) -> Json:
-        """Ends it wherever it is, for ever. One that runs has its grace time: wait() for its end."""
+        """Cancels the job permanently in any state. A running job has its grace time: wait() for its end."""
         return await self._call("job.cancel")
 
     async def retry(self) -> Json:
-        """Runs it again, if it has ended as error."""
+        """Runs the job again if it has ended with an error."""
         return await self._call("job.retry")
 
     async def restart(self) -> "AsyncJob":
-        """The same once more as a new job, of the caller whose job this is, if it has ended."""
+        """Starts the same job again as a new job of the same caller, if it has ended."""
         return AsyncJob(self._client, member("job.restart", await self._call("job.restart"), "key", str), self._context)
 
     async def explain(self) -> Json:
-        """Why it is where it is: JobReason."""
+        """The reason of the current state: JobReason."""
         return await self._call("job.explain")
 
 
@@ -251,26 +259,28 @@ class AsyncFlow:
         return state
 
     async def status(self) -> Json:
-        """FlowResult, as far as it is."""
+        """The current FlowResult."""
         state: Json = await self._call("flow.result")
         return state
 
     async def dag(self) -> Json:
-        """Its nodes and edges, and how they stand: FlowDag."""
+        """The nodes and edges with their states: FlowDag."""
         dag: Json = await self._call("flow.dag")
         return dag
 
     async def explain(self) -> List[Json]:
-        """Why it is where it is: FlowReasons, the first one first."""
+        """The reasons of the current state: FlowReasons, the primary one first."""
         reasons: List[Json] = await self._call("flow.explain")
         return reasons
 
     async def wait(self, timeout: Optional[Duration] = None) -> Json:
-        """Its FlowResult when it has ended, however. WaitTimeout: it has not in so many seconds."""
+        """Waits for the end and returns the FlowResult, also of a failed flow. WaitTimeout: not ended within the
+        time-out."""
         return await self._client._flows.wait(self.id, self._context, timeout, f"flow {self.id}")
 
     async def result(self, timeout: Optional[Duration] = None) -> Json:
-        """What its jobs have handed back, by <node>.<key>, when it has ended. FlowFailed: it has not finished."""
+        """Waits for the end and returns the results of the jobs, by <node>.<key>. FlowFailed: the flow has not
+        finished."""
         state = await self.wait(timeout)
         if member("flows.wait", state, "status", str) != "finished":
             raise FlowFailed(state)
@@ -284,7 +294,7 @@ class AsyncFlow:
         return await self._control("reject", name=name, comment=comment)
 
     async def signal(self, name: str, payload: Any = None) -> Json:
-        """Opens what waits for signal:NAME. payload: JSON that the jobs behind it get."""
+        """Opens the nodes that wait for signal:NAME. payload: JSON for the jobs after them."""
         return await self._control("signal", name=name, payload=payload)
 
     async def cancel(self, comment: Optional[str] = None) -> Json:
@@ -297,13 +307,14 @@ class AsyncFlow:
         return await self._control("resume", node=node)
 
     async def retry(self, node: Optional[str] = None, *, allow_irreversible: bool = False) -> Json:
-        """Runs what has failed again. allow_irreversible: also where a new child flow repeats a node that is marked so and is done."""
+        """Runs failed nodes again. allow_irreversible: also if a new child flow repeats a finished node that is marked
+        irreversible."""
         return await self._control("retry", node=node, allow_irreversible=True if allow_irreversible else None)
 
 
 class _Waits:
-    """Any number of waits over at most MOST_WAITS calls: each takes everything that no other call asks for. The last of them is short, so that
-    who begins to wait then is not left out for long."""
+    """Combines any number of waits in at most MOST_WAITS calls: each call waits for all entries that no other call
+    contains. The last call is short, so that new waits are not delayed for long."""
 
     def __init__(self, client: AsyncClient, method: str, param: str, name: str) -> None:
         self._client, self._method, self._param, self._name = client, method, param, name
@@ -314,7 +325,8 @@ class _Waits:
     async def wait(self, key: Any, context: Optional[int], timeout: Optional[Duration], what: str) -> Json:
         limit = None if timeout is None else seconds_of("timeout", timeout)
         future: "asyncio.Future[Json]" = asyncio.get_running_loop().create_future()
-        future.add_done_callback(lambda done: done.cancelled() or done.exception())  # who has given up asks for it no more
+        # avoids a warning about an error that is not retrieved
+        future.add_done_callback(lambda done: done.cancelled() or done.exception())
         place = (context, key)
         if place not in self._waiting:
             self._unasked.add(place)
@@ -363,8 +375,8 @@ class _Waits:
             settled = self._settle(context, keys, await self._client.call(self._method, {self._param: keys, "context_id": context, "wait_ms": wait_ms}))
             if not settled:
                 await asyncio.sleep(began + min(EMPTY_S, wait_ms / 1000) - time.monotonic())
-        except Exception as why:  # whatever it is, those who wait are told: nobody else hears of it
-            # "jobs[3]": that one cannot be waited for; the others can
+        except Exception as why:  # any error is reported to the waiters, since no other code receives it
+            # "jobs[3]": this entry cannot be waited for; the others can
             one = re.fullmatch(re.escape(self._param) + r"\[([0-9]{1,4})\]", why.field) if isinstance(why, (NotFound, Denied, Invalid)) else None
             for key in keys[int(one[1]) :][:1] if one and int(one[1]) < len(keys) else keys:
                 for future in self._leave(context, key):
@@ -376,7 +388,7 @@ class _Waits:
                 self._ask()
 
     def _settle(self, context: Optional[int], keys: Sequence[Any], states: Any) -> int:
-        """How many waits have ended. What was not asked for ends none."""
+        """Returns the number of ended waits. Entries that were not requested are ignored."""
         if not isinstance(states, list):
             raise no_answer(self._method, states)
         asked, kind = set(keys), type(keys[0])

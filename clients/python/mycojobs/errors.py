@@ -1,16 +1,18 @@
-"""What can go wrong. Each error has the contract's code, message and remedy; `str()` of it does nothing to a terminal."""
+"""The errors of the client. Each error has the contract's code, message and remedy; `str()` of it is safe for a
+terminal."""
 from __future__ import annotations
 
 from typing import Any, Dict, Mapping, Optional, Type
 
 
 def screen(text: str) -> str:
-    """Text of outsiders for a terminal: control codes and marks of direction as escapes."""
+    """Escapes control characters and direction marks in untrusted text for a terminal."""
     return "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text)
 
 
 class Error(Exception):
-    """`code`: of JSON-RPC, 0 if no server said it. `word`: its name. `field`: the parameter that it is about, or ""."""
+    """`code`: of JSON-RPC, 0 if the error is not from a server. `word`: name of the code. `field`: the parameter in
+    question, or ""."""
 
     code = 0
     word = ""
@@ -26,7 +28,7 @@ class Error(Exception):
 
 
 class Invalid(Error):
-    """A parameter is wrong: mend it."""
+    """A parameter is invalid."""
 
     code, word = -32602, "invalid"
 
@@ -36,19 +38,20 @@ class NotFound(Error):
 
 
 class Conflict(Error):
-    """It exists with other content, or its state does not allow it."""
+    """The object exists with other content, or its state does not allow the operation."""
 
     code, word = -32002, "conflict"
 
 
 class Denied(Error):
-    """The token is not known, or its actor may not do this."""
+    """The token is unknown, or its actor is not allowed to do this."""
 
     code, word = -32003, "denied"
 
 
 class Unavailable(Error):
-    """The server or its store cannot now, or nobody answers. `sent`: False if nothing can have happened."""
+    """The server or its store is unavailable, or does not answer. `sent`: False if the call cannot have been
+    executed."""
 
     code, word = -32004, "unavailable"
     sent = True
@@ -63,20 +66,20 @@ class Unsupported(Error):
 
 
 class CannotShip(Error, TypeError):
-    """This function cannot run elsewhere: the message says why."""
+    """The function cannot run in a job; the message contains the reason."""
 
     word = "cannot_ship"
 
 
 class WaitTimeout(Error, TimeoutError):
-    """It has not ended in this time, and goes on."""
+    """The job or flow has not ended within the time-out, and continues."""
 
     word = "wait_timeout"
 
 
 class JobFailed(Error):
-    """A job ended as error. `state`: JobResult of the contract; `detail`: exception, exit, timeout, oom, ...; `error_info`: type, message,
-    traceback, line of what the script raised, as far as known."""
+    """A job ended as error. `state`: JobResult of the contract; `detail`: exception, exit, timeout, oom, ...;
+    `error_info`: type, message, traceback and line of the script's error, as far as known."""
 
     word = "job_failed"
 
@@ -91,7 +94,7 @@ class JobCancelled(JobFailed):
 
 
 class FlowFailed(Error):
-    """A flow ended as error. `state`: FlowResult of the contract, with what its jobs have handed back."""
+    """A flow ended as error. `state`: FlowResult of the contract, with the results of its jobs."""
 
     word = "flow_failed"
 
@@ -106,7 +109,7 @@ CODES: Dict[int, Type[Error]] = {
 
 
 def read_error(error: Any) -> Error:
-    """The exception for the member `error` of an answer. ValueError: it is no error of JSON-RPC."""
+    """Converts the member `error` of a response to an exception. ValueError: not a JSON-RPC error."""
     if not isinstance(error, dict) or type(error.get("code")) is not int or not isinstance(error.get("message"), str):
         raise ValueError("no error of JSON-RPC")
     data = error["data"] if isinstance(error.get("data"), dict) else {}
@@ -115,7 +118,7 @@ def read_error(error: Any) -> Error:
 
 
 def no_answer(what: str, answer: object) -> Error:
-    """What somebody says who is no server of mycojobs, or whose version is another."""
+    """The response is not from a mycojobs server, or from one with another version."""
     return Error(f"{what} answers what is not in the contract: {answer!r:.100}", word="http", remedy="see what runs there")
 
 

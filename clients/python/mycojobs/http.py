@@ -1,4 +1,4 @@
-"""HTTP/1.1 to one server on asyncio alone: connections that are used again, answers, streams of events."""
+"""HTTP/1.1 to one server with asyncio only: reused connections, responses, event streams."""
 from __future__ import annotations
 
 import asyncio
@@ -13,10 +13,10 @@ from urllib.parse import urlencode, urlsplit
 
 from .errors import Error, Invalid, TooLarge, Unavailable, closed, read_error
 
-MOST_CONNECTIONS = 8  # of calls; a stream of events or a log that is followed has one of its own
-IDLE_S = 10.0  # the server closes one after 15 s
+MOST_CONNECTIONS = 8  # for calls; event streams and followed logs have their own connections
+IDLE_S = 10.0  # the server closes idle connections after 15 s
 CONNECT_S = 10.0
-SILENCE_S = 45.0  # a stream says something every 15 s
+SILENCE_S = 45.0  # a stream has a sign of life every 15 s
 HEAD_BYTES = 65536
 ANSWER_BYTES = 64 << 20
 EVENT_BYTES = 4 << 20
@@ -24,7 +24,7 @@ FAILURES = (OSError, EOFError, asyncio.TimeoutError, asyncio.LimitOverrunError, 
 
 
 class Event(NamedTuple):
-    """kind: fact, flow, log or job (docs/rpc.md, Events), "" for a sign of life; id: what `after` goes on behind."""
+    """kind: fact, flow, log or job (docs/rpc.md, Events), "" for a sign of life; id: position for `after`."""
 
     kind: str
     id: str
@@ -37,7 +37,7 @@ class _Connection(NamedTuple):
 
 
 class Transport:
-    """Of one event loop."""
+    """Connections to a server. Belongs to one event loop."""
 
     def __init__(self, url: str, token: Optional[str]) -> None:
         try:
@@ -55,11 +55,12 @@ class Transport:
         self._common = f"Host: {parts.netloc.rpartition('@')[2]}\r\n" + (f"Authorization: Bearer {token}\r\n" if token else "")
         self._idle: List[Tuple[float, _Connection]] = []
         self._all: Set[_Connection] = set()
-        self._free: Optional[asyncio.Semaphore] = None  # made in the loop that it belongs to
+        self._free: Optional[asyncio.Semaphore] = None  # created in its event loop
         self.closed = False
 
     async def post(self, body: bytes, seconds: float, *, shared: bool = True) -> Tuple[int, bytes]:
-        """Status and body of the answer. shared: counts among MOST_CONNECTIONS. Error Unavailable: none came."""
+        """Returns status and body of the response. shared: counts among MOST_CONNECTIONS. Error Unavailable: no
+        response."""
         self._free = self._free or asyncio.Semaphore(MOST_CONNECTIONS)
         if not shared:
             return await self._post(body, seconds)
@@ -83,7 +84,7 @@ class Transport:
                 self._end(connection)
 
     async def events(self, **query: object) -> AsyncIterator[Event]:
-        """Of one connection, until that ends. Error Unavailable: it broke."""
+        """Yields the events of one connection until its end. Error Unavailable: the connection failed."""
         connection = await self._open()
         try:
             await self._send(connection, "GET", "/events?" + urlencode({name: value for name, value in query.items() if value}), "")
@@ -98,12 +99,12 @@ class Transport:
             self._end(connection)
 
     def forget(self) -> None:
-        """Closes what nobody uses."""
+        """Closes idle connections."""
         while self._idle:
             self._end(self._idle.pop()[1])
 
     def close(self) -> None:
-        """Whoever waits for an answer gets the error `closed`."""
+        """Closes all connections; pending calls raise the error `closed`."""
         self.closed = True
         self._idle.clear()
         for connection in list(self._all):
@@ -132,7 +133,7 @@ class Transport:
         try:
             opening = asyncio.open_connection(self._host, self._port, ssl=self._tls, limit=HEAD_BYTES)
             connection = _Connection(*await asyncio.wait_for(opening, CONNECT_S))
-        except (OSError, asyncio.TimeoutError, ValueError) as why:  # ValueError: a name that no host can have
+        except (OSError, asyncio.TimeoutError, ValueError) as why:  # ValueError: an invalid host name
             raise self._lost(why, sent=False) from why
         self._all.add(connection)
         if self.closed:
@@ -146,7 +147,7 @@ class Transport:
         try:
             await asyncio.wait_for(connection.writer.drain(), SILENCE_S)
         except ConnectionError:
-            pass  # a server that refuses a body may have answered before it had all of it
+            pass  # a server that refuses a body may have responded before it received all of it
 
     @staticmethod
     async def _answer(reader: asyncio.StreamReader) -> Tuple[int, email.message.Message, bytes]:
@@ -155,7 +156,8 @@ class Transport:
 
 
 def refused(status: int, data: bytes) -> Error:
-    """What an answer says that has no 200. 503: refused before it was looked at; other codes may be a proxy's."""
+    """Returns the error of a response with a status other than 200. 503: refused before processing; other codes may be
+    from a proxy."""
     try:
         error = read_error(json.loads(data)["error"])
     except (ValueError, KeyError, TypeError, RecursionError):
@@ -175,7 +177,7 @@ async def _read_head(reader: asyncio.StreamReader) -> Tuple[int, email.message.M
 
 
 async def _blocks(reader: asyncio.StreamReader, headers: email.message.Message) -> AsyncIterator[bytes]:
-    """The body, by length, in chunks, or until the connection ends."""
+    """Yields the body, by length, in chunks, or until the end of the connection."""
     if headers.get("Transfer-Encoding", "").lower() == "chunked":
         while True:
             size = _size((await _said(reader.readuntil(b"\r\n"))).split(b";")[0], 16)
@@ -230,7 +232,7 @@ async def _whole(blocks: AsyncIterator[bytes]) -> bytes:
 
 
 async def _events(blocks: AsyncIterator[bytes]) -> AsyncIterator[Event]:
-    """text/event-stream, as far as the server writes it: lines end in LF."""
+    """Parses text/event-stream as the server writes it: lines end in LF."""
     rest, fields = b"", {}  # type: bytes, Dict[str, str]
     async for block in blocks:
         *lines, rest = (rest + block).split(b"\n")

@@ -1,4 +1,5 @@
-"""A function as the script of a job: its source, its arguments as JSON; what it returns comes back as the result's key `return`."""
+"""Converts a function to the script of a job: its source, and its arguments as JSON; its return value is the result's
+key `return`."""
 from __future__ import annotations
 
 import ast
@@ -31,12 +32,13 @@ def check_options(options: Mapping[str, Any]) -> None:
 
 
 def job(**options: Any) -> Callable[[F], F]:
-    """Marks a function that is shipped, with what `submit` is to ask for: `@job(timeout=60, retries=2)`. Called, it runs here as ever."""
+    """Marks a function for shipping, with options of `submit`: `@job(timeout=60, retries=2)`. A direct call still runs
+    locally."""
 
     check_options(options)
 
     def mark(function: F) -> F:
-        source_of(function, 1)  # what cannot be shipped is told where it is defined
+        source_of(function, 1)  # raises errors where the function is defined
         setattr(function, "__mycojobs__", options)
         return function
 
@@ -48,7 +50,7 @@ def options_of(function: Callable[..., Any]) -> Dict[str, Any]:
 
 
 def script_of(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
-    """The whole script. Error CannotShip says what keeps the function from running elsewhere."""
+    """Returns the whole script. CannotShip: the message says why the function cannot run in a job."""
     source = source_of(function, 1 if hasattr(function, "__mycojobs__") else 0)
     name = function.__name__
     try:
@@ -59,13 +61,14 @@ def script_of(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping
         check_json(value, f"{name}: {where}")
     given = json.dumps([args, dict(kwargs)], allow_nan=False)
     imports = "".join(f"; import {module}" + (f" as {alias}" if alias != module else "") for alias, module in imports_of(function, source))
-    # The mapping of the job, before the function takes its name: a value that it cannot hold fails the job.
+    # Stores the mapping of the job before the function can reuse its name: a value that it cannot hold fails the job.
     call = f"_mycojobs_result[{RETURN!r}] = (lambda args, kwargs: {name}(*args, **kwargs))(*__import__('json').loads({given!r}))"
     return f"from __future__ import annotations; _mycojobs_result = result{imports}\n{source}\n{call}\n"
 
 
 def source_of(function: Callable[..., Any], decorators: int) -> str:
-    """From `def` on, at the margin, without its decorators, of which there may be so many."""
+    """Returns the source from `def` on, without indentation and decorators. decorators: maximum number of
+    decorators."""
     name = getattr(function, "__name__", repr(function))
     if not isinstance(function, types.FunctionType) or not (function.__qualname__ == name or function.__qualname__.endswith("<locals>." + name)):
         raise CannotShip(f"{name} is no plain function: ship a function that is defined with def, outside of a class")
@@ -77,20 +80,23 @@ def source_of(function: Callable[..., Any], decorators: int) -> str:
         raise CannotShip(f"{name} is asynchronous or a generator: ship a function that returns its result")
     try:
         text = inspect.getsource(function)
-        block = ast.parse("if 1:\n" + text).body[0] if text[0].isspace() else ast.parse("\n" + text)  # in both, lines count from 2
+        # in both cases, lines count from 2
+        block = ast.parse("if 1:\n" + text).body[0] if text[0].isspace() else ast.parse("\n" + text)
     except (OSError, SyntaxError, ValueError) as why:
         raise CannotShip(f"{name} has no source that could be shipped: {why}") from None
     tree = getattr(block, "body")[0]
     if not isinstance(tree, ast.FunctionDef) or len(tree.decorator_list) > decorators:
         raise CannotShip(f"{name} has a decorator besides @job, which would not be shipped: call it inside of {name}")
     texts = [each for each in ast.walk(tree) if isinstance(each, (ast.Constant, ast.JoinedStr))]
-    inside = {line for each in texts for line in range(each.lineno + 1, (each.end_lineno or 0) + 1)}  # of a text: its blanks are its own
+    # lines inside of texts keep their blanks
+    inside = {line for each in texts for line in range(each.lineno + 1, (each.end_lineno or 0) + 1)}
     lines = list(enumerate(text.rstrip("\n").split("\n"), 2))[tree.lineno - 2 :]
     return "\n".join(line if number in inside else line[: tree.col_offset].lstrip() + line[tree.col_offset :] for number, line in lines)
 
 
 def imports_of(function: Callable[..., Any], source: str) -> Iterator[Tuple[str, str]]:
-    """Modules of its file that it uses, as (name, module): the script imports them. Anything else of its file is not there."""
+    """Yields the modules of its file that the function uses, as (name, module); the script imports them. Other globals
+    raise CannotShip."""
     file = getattr(function, "__globals__")
     for name in sorted(globals_of(symtable.symtable("from __future__ import annotations\n" + source, "<job>", "exec"))):
         if name == function.__name__ or name in ("result", "__name__"):
@@ -112,7 +118,7 @@ def globals_of(table: symtable.SymbolTable) -> Iterator[str]:
 
 
 def check_json(value: Any, where: str) -> None:
-    """CannotShip names the place of what JSON has no word for."""
+    """Raises CannotShip, with the position, for a value that JSON cannot represent."""
     if isinstance(value, dict):
         for key, each in value.items():
             if not isinstance(key, str):

@@ -1,4 +1,4 @@
-"""The same client for programs without asyncio: its loop runs in a thread of its own, which any number of threads share."""
+"""The same client for programs without asyncio: its event loop runs in a thread of its own, and it is thread-safe."""
 from __future__ import annotations
 
 import asyncio
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 
 class _Loop:
-    """A thread with a loop for a client. It holds the client's parts, not the client: nobody but its users keeps that alive."""
+    """The thread with the event loop of a client. It refers to the client's parts, not to the client, so that the
+    client is destroyed when its users release it."""
 
     def __init__(self, of: AsyncClient) -> None:
         self._loop, self._of, self._pid = asyncio.new_event_loop(), of, os.getpid()
@@ -30,39 +31,40 @@ class _Loop:
         self._thread.start()
 
     def run(self, doing: Coroutine[Any, Any, T]) -> T:
-        future = None if threading.current_thread() is self._thread else self._begin(doing)  # there a finalizer would wait for itself
+        # in that thread, a finalizer would wait for itself
+        future = None if threading.current_thread() is self._thread else self._begin(doing)
         if future is None:
             doing.close()
             raise closed()
         try:
             return future.result()
-        except concurrent.futures.CancelledError:  # by nobody but the thread's end
+        except concurrent.futures.CancelledError:  # only when the thread ends
             raise closed() from None
-        except BaseException:  # Ctrl-C too: nobody waits for it any more
+        except BaseException:  # including Ctrl-C: the result is no longer needed
             future.cancel()
             raise
 
     def leave(self, iterator: Any) -> None:
-        """Ends an iteration, without waiting for that: a finalizer may run in any thread, also in the loop's own."""
+        """Ends an iteration without waiting: a finalizer may run in any thread, including that of the loop."""
         ending = iterator.aclose()
         if not self._begin(ending):
             ending.close()
 
     def _begin(self, doing: Coroutine[Any, Any, T]) -> "Optional[concurrent.futures.Future[T]]":
-        if self._pid == os.getpid():  # else the lock may be one that nobody will ever give back
+        if self._pid == os.getpid():  # after a fork, the lock may stay locked
             with self._lock:
                 if not self._closed:
                     return asyncio.run_coroutine_threadsafe(doing, self._loop)
         return None
 
     def stop(self) -> None:
-        """Whoever waits gets the error `closed`."""
+        """Stops the loop; pending calls raise the error `closed`."""
         if self._pid != os.getpid():
-            return  # after a fork: thread and connections are the parent's
+            return  # after a fork: the thread and the connections belong to the parent
         with self._lock:
             if not self._closed:
                 self._closed = True
-                self._loop.call_soon_threadsafe(self._loop.stop)  # behind all that has been begun
+                self._loop.call_soon_threadsafe(self._loop.stop)  # after all calls that were started
         if threading.current_thread() is not self._thread:
             self._thread.join()
 
@@ -102,10 +104,10 @@ def _iterating(method: "Callable[Concatenate[Any, P], AsyncIterator[T]]") -> "Ca
 
 
 class Job:
-    """AsyncJob, whose methods block."""
+    """AsyncJob with blocking methods."""
 
     def __init__(self, client: "Client", of: AsyncJob) -> None:
-        self._client, self._loop, self._of = client, client._loop, of  # a client that nobody holds is closed
+        self._client, self._loop, self._of = client, client._loop, of  # keeps the client open
 
     def __repr__(self) -> str:
         return repr(self._of)
@@ -133,10 +135,10 @@ class Job:
 
 
 class Flow:
-    """AsyncFlow, whose methods block."""
+    """AsyncFlow with blocking methods."""
 
     def __init__(self, client: "Client", of: AsyncFlow) -> None:
-        self._client, self._loop, self._of = client, client._loop, of  # a client that nobody holds is closed
+        self._client, self._loop, self._of = client, client._loop, of  # keeps the client open
 
     def __repr__(self) -> str:
         return repr(self._of)
@@ -168,7 +170,7 @@ def _making(method: "Callable[Concatenate[Any, P], Coroutine[Any, Any, Any]]", k
 
 
 class Client:
-    """AsyncClient, whose methods block. Any thread may use it. `with` closes it; the end of the program does, too."""
+    """AsyncClient with blocking methods. Thread-safe. `with` closes it, as does the end of the program."""
 
     def __init__(self, url: Optional[str] = None, token: Optional[str] = None, *, context: Optional[int] = None, retry_for: Duration = 30.0) -> None:
         self._of = AsyncClient(url, token, context=context, retry_for=retry_for)
@@ -185,7 +187,7 @@ class Client:
         self._finish()
 
     def job(self, key: Union[str, int]) -> Job:
-        """One that exists: "CALLER:ID", "job:CALLER:ID", or an id of the token's own."""
+        """Returns an existing job: "CALLER:ID", "job:CALLER:ID", or an id of the token's own caller."""
         return Job(self, self._of.job(key))
 
     def flow(self, number: int) -> Flow:

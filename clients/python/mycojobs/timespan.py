@@ -12,7 +12,7 @@ _UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
 def seconds_of(name: str, span: Duration) -> float:
-    """The time span in seconds, an int where that is exact. Raises Invalid, which names the option."""
+    """Converts the time span to seconds, as an int if that is exact. Raises Invalid, which names the option."""
     if isinstance(span, (int, float)) and not isinstance(span, bool) and span >= 0:
         return span
     found = re.fullmatch(r"([0-9]+)(ms|[smhd])", span) if isinstance(span, str) else None
