@@ -470,7 +470,8 @@ void CommandRights::expect_steering_and_answering() {
        [&](const Role& role) {
          const Id maker = maker_for(role);
          const std::string flow = text(waiting_flow(maker));
-         return reaching({own(role, {"flow", "pause", flow}), own(role, {"flow", "resume", flow}),
+         return reaching({own(role, {"job", "restart", text(maker) + ":" + text(queued_job(maker))}),
+                          own(role, {"flow", "pause", flow}), own(role, {"flow", "resume", flow}),
                           own(role, {"flow", "signal", flow, "go"}), own(role, {"flow", "retry", flow}),
                           own(role, {"flow", "replay", flow}), own(role, {"flow", "cancel", flow}),
                           own(role, {"message", "cancel", message_of(maker)}),
