@@ -1,4 +1,4 @@
-// The agent's real threads over a store in memory and a sandbox that the test directs.
+// Fixture with the agent's real threads over an in-memory store and a sandbox that the test controls.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -44,7 +44,8 @@ class AgentTest : public ::testing::Test {
     ASSERT_TRUE(agent) << agent.error().message;
     agent_ = std::move(*agent);
   }
-  // Until what it returns goes away: before the locals that `faults` looks at, which the agent outlives.
+  // Installs `faults` until the returned object is destroyed. The agent outlives the local variables of the test, so
+  // declare the returned object after the variables that `faults` uses.
   [[nodiscard]] std::shared_ptr<void> with_faults(std::function<Fault(const ServerCall&)> faults) {
     server_.set_faults(std::move(faults));
     return {&server_, [](MemoryServer* server) { server->set_faults(nullptr); }};

@@ -1,4 +1,4 @@
-// What runs leave, on a disk that writes down what it is told, and hangs if the test wants it to.
+// Fake storage for the artifacts of runs: records every call, and blocks while an optional gate is closed.
 #pragma once
 
 #include <map>
@@ -13,7 +13,7 @@
 
 namespace mycojobs::test {
 
-// What the test holds. Any thread.
+// The test's view of the fake storage. Thread-safe.
 class DiskControl {
  public:
   explicit DiskControl(Gate* gate = nullptr) : gate_(gate) {}
@@ -40,7 +40,7 @@ class DiskControl {
   std::size_t bytes_ = 0;
 };
 
-// A file "bad" is refused, with a note.
+// Rejects a file named "bad" and adds a note.
 class FakeDisk final : public RunArtifacts {
  public:
   explicit FakeDisk(DiskControl& control) : control_(control) {}
@@ -76,7 +76,7 @@ class FakeDisk final : public RunArtifacts {
   std::vector<std::string> notes_;
 };
 
-// Each piece that comes on the channel is written into one file.
+// Writes all channel data into one artifact.
 class LeavingTalk final : public Conversation {
  public:
   explicit LeavingTalk(ArtifactSink& sink, std::string name = "file") : sink_(sink), name_(std::move(name)) {}

@@ -1,4 +1,4 @@
-// A sandbox whose runs end when the test says so, and an executor to go with it.
+// A fake sandbox whose runs end when the test ends them, and a matching executor.
 #pragma once
 
 #include <fcntl.h>
@@ -20,7 +20,8 @@
 
 namespace mycojobs::test {
 
-// What the test holds while the agent owns the sandbox. Any thread.
+// The test's handle while the agent owns the sandbox. The functions are thread-safe; direct access to members requires
+// `mutex`.
 struct SandboxControl {
   struct Killed {
     std::uint64_t run;
@@ -30,10 +31,10 @@ struct SandboxControl {
   Fd event{::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)};
   std::map<std::uint64_t, RunSpec> running;
   std::map<std::uint64_t, std::vector<Fd>> ends;  // the job's ends of its pipes: stdout, stderr, channel
-  std::set<std::uint64_t> deaf;                   // runs that KILL does not end
+  std::set<std::uint64_t> deaf;                   // runs that survive KILL
   std::vector<RunEnded> ended;
   std::vector<Killed> killed;
-  std::vector<std::string> forgotten;  // keys of warm runs
+  std::vector<std::string> forgotten;  // keys of the warm runs to forget
   std::map<std::uint64_t, std::uint64_t> fences;
   std::atomic<std::size_t> most_at_once = 0, launches = 0;
   bool alive = true, can_restart = true;
@@ -44,13 +45,13 @@ struct SandboxControl {
     std::lock_guard lock(mutex);
     end_locked(run, outcome);
   }
-  // From now on KILL only makes it tell that it is unkillable.
+  // After make_deaf(), a kill of the run only reports that the run is unkillable.
   static constexpr const char* kDeafReason = "process 4711 (deaf, state D)";
   void make_deaf(std::uint64_t run) {
     std::lock_guard lock(mutex);
     deaf.insert(run);
   }
-  // As the job would; stream system: on its channel.
+  // Writes as the job would; LogStream::system selects the channel.
   void write(std::uint64_t run, LogStream stream, const std::string& text) {
     std::lock_guard lock(mutex);
     (void)!::write(ends.at(run)[static_cast<std::size_t>(stream)].get(), text.data(), text.size());
@@ -63,7 +64,7 @@ struct SandboxControl {
     std::lock_guard lock(mutex);
     return fences[run];
   }
-  // Every run that is under way now.
+  // Ends every active run.
   void end_all(RunStatus status) {
     std::lock_guard lock(mutex);
     while (!running.empty()) end_locked(running.begin()->first, outcome_of(status));

@@ -1,4 +1,5 @@
-// Who comes to it waits until the test opens it: a plugin or a disk that hangs. Open at the end of every test.
+// A gate that blocks threads until the test opens it, as a plugin or a disk that hangs would. The test must open the
+// gate before it ends.
 #pragma once
 
 #include <gtest/gtest.h>

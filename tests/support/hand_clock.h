@@ -1,4 +1,4 @@
-// A clock that a test moves by hand.
+// A clock that the test advances.
 #pragma once
 
 #include "mycojobs/clock.h"

@@ -1,6 +1,6 @@
-// A folder on a disk that hangs, as a dead network mount does: whoever looks for a name in it waits in the kernel,
-// where no signal ends the wait. A file system of this process (FUSE) that never answers, in a mount namespace of its
-// own, which launchers that are started later have too. Root's, where there is /dev/fuse.
+// A folder on a disk that hangs, like an unreachable network mount: a name lookup in it blocks in the kernel, and no
+// signal interrupts the wait. This process mounts a FUSE file system that never answers, in a new mount namespace,
+// which launchers that are started later inherit. Requires root and /dev/fuse.
 #pragma once
 
 #include <fcntl.h>
@@ -43,7 +43,7 @@ class HangingFolder {
   }
   std::string path() const { return path_ + "/inner"; }
   int waiting() const { return waiting_; }
-  // The disk is gone for good: all who wait hear that it is not connected.
+  // Aborts the file system permanently: all blocked lookups fail, since the file system is not connected.
   void go_on() {
     if (!serves_.joinable()) return;
     ::umount2(path_.c_str(), MNT_FORCE | MNT_DETACH);

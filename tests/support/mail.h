@@ -1,4 +1,4 @@
-// A message of another host, as tests send it here.
+// Messages of another host, addressed to this one.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -14,7 +14,7 @@
 
 namespace mycojobs::test {
 
-// Of caller 12 in context 7, to the supervisor here that has `target_key`.
+// A message of caller 12 in context 7 to the local supervisor with the key `target_key`.
 inline Message signed_mail(Id id, Id target, const std::string& target_key, const Clock& clock, const SigningKey& by) {
   Message out;
   out.id = id;

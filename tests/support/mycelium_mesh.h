@@ -1,4 +1,4 @@
-// Nodes of Mycelium that stand in for real ones (tests/support/mycelium_node.py), as a process of the test's own.
+// Imitated Mycelium nodes (tests/support/mycelium_node.py), run as a child process of the test.
 #pragma once
 
 #include <cstdint>
@@ -12,18 +12,19 @@
 namespace mycojobs::test {
 
 struct MeshNode {
-  std::string rest, rpc;  // addresses of its two APIs
+  std::string rest, rpc;  // base URLs of the two APIs
   std::string key, ip;
 };
 
 class MyceliumMesh {
  public:
-  explicit MyceliumMesh(std::size_t nodes, unsigned window_s = 300);  // for which a peer that is away is tried
+  // `window_s`: seconds for which a node retries an unreachable peer.
+  explicit MyceliumMesh(std::size_t nodes, unsigned window_s = 300);
 
   const MeshNode& operator[](std::size_t node) const { return nodes_.at(node); }
-  // "offline", "online", "stop", "start", "lose", "double", "stick": as the program's head has them.
+  // Sends a control order: "offline", "online", "stop", "start", "lose", "double" or "stick"; see mycelium_node.py.
   void tell(std::size_t node, const std::string& what, unsigned count = 1);
-  // A message in the inbox of `to`, as if `from` had sent it.
+  // Puts a message into the inbox of `to`, as if `from` had sent it.
   void forge(std::size_t to, std::size_t from, const std::string& topic, const std::string& payload);
   struct Counts {
     std::uint64_t pushed = 0, pending = 0, sending = 0, inbox = 0;

@@ -1,31 +1,34 @@
 #!/usr/bin/python3
-"""Nodes of Mycelium for tests: the message API of threefoldtech/mycelium v0.7.10, its traps included. No overlay.
+"""Imitates Mycelium nodes for tests: the message API of threefoldtech/mycelium v0.7.10 with its pitfalls, without the overlay.
 
-    mycelium_node.py NODES [WINDOW]     WINDOW: seconds for which a node tries to reach a peer (300)
+    mycelium_node.py NODES [WINDOW]     WINDOW: seconds for which a node retries an unreachable peer (default 300)
 
-All nodes of one process know each other. Ports are the kernel's choice, on loopback. The first line on standard output
-names them, {"control": URL, "nodes": [{"rest": URL, "rpc": URL, "key": HEX, "ip": IP}, ...]}. It ends with its parent.
+All nodes of one process know each other. The kernel chooses the ports, on loopback. The first line on standard output
+lists the nodes: {"control": URL, "nodes": [{"rest": URL, "rpc": URL, "key": HEX, "ip": IP}, ...]}. The program exits
+when its parent exits.
 
-What a program may trip over stands here as the real one has it:
-  - a pop that waits holds the lock of its node, which every other call needs;
-  - a filter takes a whole topic; a peek removes nothing; a pop and a peek tell the sender `read`, if it was `received`;
-  - a message of more than 1300 bytes is cut into chunks of 1300; a last chunk of less than 250 bytes is dropped by the
-    receiver again and again: the message stays `sending`, then it is `aborted`, and it never arrives;
-  - a reply has no topic; it is handed to the call that waits for its id, else it goes into the inbox. So does any message
-    with that id, whoever has sent it, and be it no reply: a node that sends to itself hears itself;
-  - the inbox is memory: a restart empties it, and what was popped is gone;
-  - to a peer that is away or unknown a message stays `pending` for WINDOW, then it is `aborted`;
-  - the body of a request to REST is at most 2 MiB, a topic 255 bytes.
+The imitation reproduces these pitfalls of the real program:
+  - a blocked pop holds the lock of its node, which every other call needs;
+  - a filter matches a whole topic; a peek removes no message; a pop or a peek changes the sender's state `received` to
+    `read`;
+  - a message of more than 1300 bytes is split into chunks of 1300 bytes; the receiver always drops a last chunk of less
+    than 250 bytes, so the message stays `sending`, becomes `aborted`, and never arrives;
+  - a reply has no topic; it is passed to the call that waits for its id, or else put into the inbox. The same applies to
+    any message with that id, whether or not it is a reply, and from any sender: a node that sends a message to itself
+    receives its own message as the reply;
+  - the inbox is in memory: a restart empties it, and popped messages are lost;
+  - a message to an unreachable or unknown peer stays `pending` for WINDOW, then becomes `aborted`;
+  - the body of a REST request is at most 2 MiB, a topic at most 255 bytes.
 
 Control: POST {"node": N, "do": WHAT, ...} ->
-  offline, online          its peers do not reach it; its API answers
-  stop, start              the whole node; a start is one with an empty inbox and outbox, at the same ports
-  lose, double   count     the next messages to it arrive nowhere (their sender learns `received`), or twice
-  stick          count     the next messages to it stay `sending` and never arrive
-  forge          message   puts a message into its inbox as it is: {"from": N, "topic", "payload", "id"}; payload in base64
-  count                    {"pushed", "pending", "sending", "inbox", "longest_hold"}: messages taken from its programs;
-                           not yet begun or not yet delivered; waiting in the inbox; seconds for which one call held
-                           the lock
+  offline, online          disconnects the node from its peers, or reconnects it; its API keeps answering
+  stop, start              stops or starts the whole node; a started node has an empty inbox and outbox and the same ports
+  lose, double   count     the next messages to the node are lost (their sender sees `received`), or delivered twice
+  stick          count     the next messages to the node stay `sending` and never arrive
+  forge          message   puts a message into the node's inbox: {"from": N, "topic", "payload", "id"}; payload in base64
+  count                    returns {"pushed", "pending", "sending", "inbox", "longest_hold"}: messages accepted from
+                           programs; messages not yet sent, not yet delivered, and waiting in the inbox; the longest
+                           time in seconds for which one call held the lock
 """
 import base64, hashlib, json, os, sys, threading, time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -73,7 +76,7 @@ class Node:
         digest[0] = 4 | digest[0] & 1
         self.ip = str(IPv6Address(bytes(digest)))
         self.subnet = IPv6Network((bytes(digest[:8]) + bytes(8), 64))
-        self.lock = threading.Lock()  # of its API
+        self.lock = threading.Lock()  # serializes the API calls
         self.online = True
         self.lose = self.double = self.stick = self.pushed = 0
         self.longest_hold = 0.0
@@ -101,7 +104,7 @@ class Node:
     def url(self, name):
         return f"http://127.0.0.1:{self.ports[name]}"
 
-    # --- the API: each call holds the lock -------------------------------------------------------------------------
+    # --- API: each call holds the lock -------------------------------------------------------------------------
     def held(self, call):
         with self.lock:
             begun = time.monotonic()
@@ -136,7 +139,7 @@ class Node:
         waiter = [threading.Event(), None]
 
         def begin():
-            with self.mesh.moved:  # nothing is delivered before somebody waits for the reply
+            with self.mesh.moved:  # no message is delivered before the waiter is registered
                 message = self.push(body)
                 if wait is not None:
                     self.waiting[message.id] = waiter
@@ -175,7 +178,7 @@ class Node:
                 "state": message.progress(), "created": message.created, "deadline": int(message.created + self.mesh.window),
                 "msgLen": len(message.payload)}
 
-    # --- the overlay: under mesh.moved ----------------------------------------------------------------------------
+    # --- overlay: requires mesh.moved ----------------------------------------------------------------------------
     def receive(self, message):
         waiter = self.waiting.pop(message.id, None)
         if waiter:
@@ -292,7 +295,7 @@ class Server(ThreadingHTTPServer):
             try:
                 request.shutdown(2)
             except OSError:
-                pass  # the client was faster
+                pass  # the client has already disconnected
 
     def handle_error(self, request, address):
         if not isinstance(sys.exc_info()[1], ConnectionError):

@@ -33,7 +33,7 @@ TempDir::TempDir() {
 }
 
 TempDir::~TempDir() {
-  std::error_code ignored;  // what a killed server still holds open goes with it
+  std::error_code ignored;  // files that a killed server still has open are removed too; errors are ignored
   std::filesystem::remove_all(path_, ignored);
 }
 

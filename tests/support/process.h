@@ -1,4 +1,4 @@
-// Real processes for tests: started by us, ended by pid, their output kept in files of the test's own folder.
+// Real processes for tests. A process is ended by its pid; its output is stored in files in the test's folder.
 #pragma once
 
 #include <sys/types.h>
@@ -14,10 +14,11 @@ namespace mycojobs::test {
 
 using Seconds = std::chrono::duration<double>;
 
-// True as soon as `done` is; false after `limit`, which only what hangs should reach: machines are busy.
+// Returns true as soon as `done` returns true, and false after `limit`. The limit is long, because test machines can be
+// heavily loaded; only a hang should reach it.
 bool eventually(const std::function<bool()>& done, Seconds limit = Seconds(60));
 
-// A folder below the system's temporary one, gone with this.
+// A folder below the system's temporary folder; removed by the destructor.
 class TempDir {
  public:
   TempDir();
@@ -26,7 +27,7 @@ class TempDir {
   TempDir& operator=(const TempDir&) = delete;
   const std::filesystem::path& path() const { return path_; }
   std::string operator/(const std::string& name) const { return (path_ / name).string(); }
-  std::string write(const std::string& name, const std::string& content) const;  // returns the path
+  std::string write(const std::string& name, const std::string& content) const;  // returns the path of the file
 
  private:
   std::filesystem::path path_;
@@ -35,15 +36,15 @@ class TempDir {
 std::string read_file(const std::string& path);
 
 struct Finished {
-  int code = -1;  // exit code, 128 + signal, or -1 if it did not end in time (it is killed then)
+  int code = -1;  // exit code, 128 + signal number, or -1 if the process did not end in time and was killed
   std::string out, err;
 };
 
 class Process {
  public:
-  // argv[0] is looked for in PATH. The environment is the test's own, with `extra` ("NAME=value") in front.
+  // argv[0] is looked up in PATH. `extra` ("NAME=value") is put before the environment of the test.
   Process(const TempDir&, std::vector<std::string> argv, std::vector<std::string> extra = {}, std::string input = "");
-  ~Process();  // KILL, if it still runs
+  ~Process();  // sends KILL if the process is still running
   Process(Process&&) noexcept;
   Process& operator=(Process&&) = delete;
 
@@ -60,10 +61,11 @@ class Process {
   std::string out_, err_;
 };
 
-// All processes below it that can be seen now, a parent before its children.
+// Returns all visible descendants of the process; a parent precedes its children.
 std::vector<pid_t> descendants(pid_t of);
 
-// The host's mount table, a mount a line; without /run/netns, where tests beside this one name network namespaces.
+// Returns the host's mount table, one mount per entry, without /run/netns: concurrent tests create named network
+// namespaces there.
 std::set<std::string> host_mounts();
 
 Finished run(const TempDir&, std::vector<std::string> argv, std::vector<std::string> extra = {},

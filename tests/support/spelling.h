@@ -1,4 +1,4 @@
-// Spellings of a value as programs make them, written without regard to how the redactor looks for them.
+// Encodings of a value as programs print them, written independently of the redactor's search.
 #pragma once
 
 #include <cctype>
@@ -46,7 +46,8 @@ inline std::string formatted(std::string_view bytes, const char* format, std::st
   return out;
 }
 
-// As in JSON; what is not ASCII is UTF-8 here and becomes \uXXXX if `ascii`, else stays. Only for valid UTF-8.
+// Escapes the text as JSON does. Characters outside ASCII become \uXXXX if `ascii` is set, and stay UTF-8 otherwise.
+// `text` must be valid UTF-8.
 inline std::string json_text(std::string_view text, bool ascii) {
   std::string out;
   for (std::size_t i = 0; i < text.size(); ++i) {
@@ -90,7 +91,7 @@ inline std::string url_decoded(const std::string& text, bool plus_is_blank) {
   return out;
 }
 
-// Escapes of one byte; others stay.
+// Decodes the escapes that stand for a single byte; other text is unchanged.
 inline std::string unescaped(const std::string& text) {
   static const std::map<char, char> kLetters = {{'"', '"'},  {'\'', '\''}, {'\\', '\\'}, {'/', '/'}, {'n', '\n'},
                                                 {'t', '\t'}, {'b', '\b'},  {'f', '\f'},  {'r', '\r'}};

@@ -1,5 +1,5 @@
-// A clock of which the thread that looks at the secrets of a context (worker/secrets_watch.h) gets no time while a gate
-// is closed: as if the disk stood still under them.
+// A clock that blocks the thread that reads the secrets of one context (worker/secrets_watch.h) while a gate is closed,
+// as if the disk under the secrets hung.
 #pragma once
 
 #include <pthread.h>
@@ -17,7 +17,7 @@ namespace mycojobs::test {
 class StandingSecrets final : public Clock {
  public:
   explicit StandingSecrets(Gate& gate) : gate_(gate) {}
-  // From now on, for this context.
+  // Blocks the thread of this context from now on.
   void stand(std::uint64_t context) { context_ = context; }
   void go_ahead(std::uint64_t ms) { ahead_ms_ += ms; }
   std::uint64_t unix_ms() const override { return clock_.unix_ms(); }

@@ -1,7 +1,7 @@
-// A file on a disk that stands still: whoever opens it waits until the test lets the disk go on, as with a frozen file
-// system, where no signal ends the wait either. It is a lease of the kernel's (fcntl(2), F_SETLEASE) that the test does
-// not give up. The kernel takes it away after 45 s (/proc/sys/fs/lease-break-time): so a test asks stands_still()
-// behind what was to happen meanwhile. Nobody may have the file open before.
+// A file on a disk that hangs: an open() of the file blocks until the test releases it. As with a frozen file system,
+// no signal interrupts the wait. The file holds a kernel lease (fcntl(2), F_SETLEASE) that the test does not release.
+// The kernel revokes the lease after 45 s (/proc/sys/fs/lease-break-time), so a test checks stands_still() after the
+// behaviour that it tests. The file must not be open elsewhere before.
 #pragma once
 
 #include <fcntl.h>
@@ -17,7 +17,7 @@ namespace mycojobs::test {
 
 class StillFile {
  public:
-  // Makes it, and its folder.
+  // Creates the file and its folder.
   explicit StillFile(const std::string& path) : path_(path) {
     std::filesystem::create_directories(std::filesystem::path(path).parent_path());
     file_.reset(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
@@ -25,7 +25,7 @@ class StillFile {
     EXPECT_EQ(::fcntl(file_.get(), F_SETOWN, 0), 0) << "no SIGIO when somebody waits";
   }
   bool is_waited_for() const { return ::fcntl(file_.get(), F_GETLEASE) != F_WRLCK; }
-  // Whoever waits still does.
+  // Returns whether the lease is still held, so that an open() still blocks.
   bool stands_still() const {
     return !Fd(::open(path_.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK)) && errno == EWOULDBLOCK;
   }

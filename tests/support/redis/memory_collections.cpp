@@ -180,7 +180,8 @@ Result<Answer> lrange(const Call& call) {
   return list_of(std::move(entries));
 }
 
-// Where the entry stands, among the first `most` entries: at most `count` positions, from the left or from the right.
+// Returns up to `count` positions of the entry within the first `most` entries, counted from the left or from the
+// right.
 std::vector<std::size_t> positions(const Call& call, const List& list, std::string_view entry, std::size_t count,
                                    bool from_left, std::size_t most) {
   std::vector<std::size_t> found;
@@ -295,7 +296,7 @@ Result<Answer> smembers(const Call& call) {
   return set == nullptr ? list_of({}) : texts_of(*set);
 }
 
-// SPOP key [count]: the first ones.
+// SPOP key [count]: deterministic, removes the first members.
 Result<Answer> spop(const Call& call) {
   if (call.words.size() > 3) return syntax_error();
   const bool many = call.words.size() == 3;
@@ -312,14 +313,15 @@ Result<Answer> spop(const Call& call) {
   return many ? list_of(std::move(taken)) : std::move(taken[0]);
 }
 
-// SRANDMEMBER key [count]: the first ones; a negative count begins again where the set ends.
+// SRANDMEMBER key [count]: deterministic, returns the first members. A negative count restarts at the beginning when
+// the set is exhausted.
 Result<Answer> srandmember(const Call& call) {
   if (call.words.size() > 3) return syntax_error();
   const bool many = call.words.size() == 3;
   std::int64_t count = 1;
   if (many) {
     MJ_TRY(asked, integer(call.words[2]));
-    if (asked < -1000000) {  // for Redis one less than that would be too much
+    if (asked < -1000000) {  // far above the limit of Redis, to bound the reply
       return refuse("ERR value is out of range, value must between -9223372036854775807 and 9223372036854775807");
     }
     count = asked;

@@ -1,4 +1,4 @@
-// What the functions of commands share. Each type of value has a table of its commands.
+// Shared helpers of the command implementations. Each value type has its own command table.
 #pragma once
 
 #include <cstdint>
@@ -17,14 +17,14 @@ inline constexpr std::string_view kWrongType = "WRONGTYPE Operation against a ke
 inline constexpr std::string_view kNotInteger = "ERR value is not an integer or out of range";
 inline constexpr std::string_view kNotPositive = "ERR value is out of range, must be positive";
 
-// One command under way.
+// A command in execution.
 struct Call {
   MemoryRedis& redis;
   Id database;
   Database& keys;
-  Words words;  // the command's name first
+  Words words;  // the command name and its arguments
 
-  // nullptr: there is no such key. Error: it holds another type.
+  // Returns nullptr if the key does not exist. Error: the key holds another type.
   template <class T>
   Result<T*> find(std::string_view key) const {
     const auto found = keys.find(key);
@@ -32,7 +32,7 @@ struct Call {
     if (T* value = std::get_if<T>(&found->second)) return value;
     return refuse(kWrongType);
   }
-  // Makes the key if need be. The caller puts something in, or calls drop_if_empty().
+  // Creates the key if it does not exist. The caller must then add an element or call drop_if_empty().
   template <class T>
   Result<T*> find_or_make(std::string_view key) const {
     MJ_TRY(found, find<T>(key));
@@ -49,7 +49,7 @@ enum class Access { reads, writes };
 
 struct CommandRow {
   std::string_view name;
-  int arity;  // words, the name with them; negative: at least so many
+  int arity;  // number of words including the name; negative: minimum number
   Access access;
   Result<Answer> (*run)(const Call&);
   bool in_scripts = true;
@@ -62,20 +62,21 @@ std::span<const CommandRow> set_commands();
 std::span<const CommandRow> zset_commands();
 std::span<const CommandRow> stream_commands();
 std::span<const CommandRow> server_commands();
-std::vector<const CommandRow*> all_commands();  // of these tables
+std::vector<const CommandRow*> all_commands();  // the rows of all tables above
 
-// Words of commands, as Redis reads them.
+// Parsing of command words, with the rules of Redis.
 bool is_word(std::string_view text, std::string_view upper_case);
 std::string lower_case(std::string_view text);
 std::optional<std::int64_t> to_integer(std::string_view text);
 std::optional<double> to_real(std::string_view text);
 Result<std::int64_t> integer(std::string_view text, std::string_view otherwise = kNotInteger);
-Result<std::int64_t> count_of(std::string_view text);  // 0 or more
+Result<std::int64_t> count_of(std::string_view text);  // error if negative
 std::string real_text(double number);
 bool glob_matches(std::string_view pattern, std::string_view text);
 tl::unexpected<Error> wrong_number_of_words(std::string_view command);
 
-// The part of a list of `size` that start and end name; negative: from the end. first == last: nothing.
+// The half-open range [first, last) of a list of `size` that `start` and `end` select; negative indexes count from the
+// end of the list. first == last: the range is empty.
 struct Section {
   std::size_t first = 0, last = 0;
 };

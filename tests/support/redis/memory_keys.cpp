@@ -1,4 +1,4 @@
-// Commands of keys of any type, of strings, and of the server itself: time, settings, channels, scripts.
+// Commands for keys of any type, for strings, and for the server itself: time, settings, channels, scripts.
 #include <array>
 
 #include "support/redis/memory_command.h"
@@ -34,7 +34,7 @@ Result<Answer> del(const Call& call) {
   return number_of(count);
 }
 
-// SCAN cursor [MATCH pattern] [COUNT n] [TYPE type]: everything at once.
+// SCAN cursor [MATCH pattern] [COUNT n] [TYPE type]: returns all keys at once.
 Result<Answer> scan(const Call& call) {
   const auto cursor = to_integer(call.words[1]);
   if (!cursor || *cursor < 0) return refuse("ERR invalid cursor");
@@ -72,7 +72,7 @@ Result<Answer> flushall(const Call& call) {
   return status("OK");
 }
 
-// MEMORY USAGE key [SAMPLES n]: of a hash what its fields and values have, of all else nothing.
+// MEMORY USAGE key [SAMPLES n]: the size of the fields and values of a hash; 0 for every other type.
 Result<Answer> memory(const Call& call) {
   if (!is_word(call.words[1], "USAGE")) return not_imitated("MEMORY but for USAGE");
   const auto found = call.keys.find(call.words[2]);
@@ -146,7 +146,7 @@ constexpr std::array kTextsCommands{
     CommandRow{"INCRBY", 3, Access::writes, incrby},
 };
 
-// The server.
+// Server.
 
 Result<Answer> time(const Call& call) {
   const std::uint64_t ms = call.redis.now_ms();
@@ -171,7 +171,7 @@ struct Setting {
   std::string_view name, value;
 };
 constexpr std::array kSettings{
-    Setting{"databases", "4294967295"},  // any context has one
+    Setting{"databases", "4294967295"},  // every context has a database
     Setting{"appendonly", "yes"},
     Setting{"appendfsync", "always"},
     Setting{"maxmemory-policy", "noeviction"},
@@ -189,7 +189,7 @@ Result<Answer> config(const Call& call) {
   return list_of(std::move(found));
 }
 
-// WAIT replicas ms: there are none, and nothing is waited for.
+// WAIT replicas ms: returns 0 at once, since there are no replicas.
 Result<Answer> wait(const Call& call) {
   MJ_CHECK(integer(call.words[1]));
   MJ_CHECK(integer(call.words[2], "ERR timeout is not an integer or out of range"));

@@ -1,4 +1,5 @@
-// Lua reports an error by a long jump, which runs no destructors: a function that raises one here has no objects then.
+// Lua raises errors by longjmp, which does not run destructors. A function in this file must therefore not own objects
+// when it raises an error.
 #include "support/redis/memory_lua.h"
 
 #include <lua.hpp>
@@ -49,7 +50,7 @@ std::string big_endian(std::uint64_t number, int bytes) {
 // Scripts.
 
 constexpr int kMaxDepth = 100;
-constexpr char kExecuteKey = 0;  // its address is the place of the running script's Execute in Lua's registry
+constexpr char kExecuteKey = 0;  // The address is the key of the running script's Execute in Lua's registry.
 
 std::string_view text_at(lua_State* lua, int index) {
   std::size_t size = 0;
@@ -90,7 +91,7 @@ Answer taken_number(lua_Number number) {
   return number_of(fits ? static_cast<std::int64_t>(number) : std::numeric_limits<std::int64_t>::min());
 }
 
-// The text in a field of the table on top. Unlike lua_getfield this cannot raise an error.
+// Reads a string field of the table on the top of the stack. Unlike lua_getfield, this function cannot raise an error.
 bool field_text(lua_State* lua, const char* name, std::string& text) {
   lua_pushstring(lua, name);
   lua_rawget(lua, -2);
@@ -100,7 +101,7 @@ bool field_text(lua_State* lua, const char* name, std::string& text) {
   return found;
 }
 
-// Takes the value off the top.
+// Pops the top value and converts it.
 Answer take(lua_State* lua, int depth = 0) {
   if (depth > kMaxDepth || lua_checkstack(lua, 4) == 0) {
     lua_pop(lua, 1);
@@ -135,8 +136,8 @@ Answer take(lua_State* lua, int depth = 0) {
   return out;
 }
 
-// The words of redis.call(...). Numbers as Redis writes them; `numbers` has their texts. Nothing: one is neither text
-// nor number.
+// Returns the words of redis.call(...). Numbers are formatted as Redis does, and `numbers` owns their texts. Returns
+// nothing if an argument is neither a string nor a number.
 std::optional<std::vector<std::string_view>> read_words(lua_State* lua, std::deque<std::string>& numbers) {
   std::vector<std::string_view> words;
   words.reserve(static_cast<std::size_t>(lua_gettop(lua)));
@@ -144,7 +145,7 @@ std::optional<std::vector<std::string_view>> read_words(lua_State* lua, std::deq
     if (lua_type(lua, i) == LUA_TNUMBER) {
       words.emplace_back(numbers.emplace_back(real_text(lua_tonumber(lua, i))));
     } else if (lua_type(lua, i) == LUA_TSTRING) {
-      words.emplace_back(text_at(lua, i));  // is there as long as the stack has it
+      words.emplace_back(text_at(lua, i));  // valid while the value is on the stack
     } else {
       return std::nullopt;
     }
@@ -152,7 +153,7 @@ std::optional<std::vector<std::string_view>> read_words(lua_State* lua, std::deq
   return words;
 }
 
-// Leaves the reply on the stack. true: it is an error.
+// Pushes the reply. Returns whether the reply is an error.
 bool execute(lua_State* lua) {
   std::deque<std::string> numbers;
   Answer answer;
@@ -176,7 +177,7 @@ int redis_pcall(lua_State* lua) {
   return 1;
 }
 
-// {err = text} or {ok = text}; "-" in front is dropped, and a text of one word gets "ERR" in front.
+// Returns {err = text} or {ok = text}. A leading "-" is removed, and a text of one word gets the prefix "ERR".
 int error_reply(lua_State* lua) {
   if (lua_gettop(lua) != 1 || lua_type(lua, 1) != LUA_TSTRING) {
     push_field(lua, "err", "ERR wrong number or type of arguments");
@@ -204,13 +205,13 @@ int sha1hex(lua_State* lua) {
   return lua_error(lua);
 }
 
-// pcall as Redis has it: of an error that is a table the caller gets the text.
+// pcall with the behaviour of Redis: for an error that is a table the caller receives the text.
 int caught_call(lua_State* lua) {
   luaL_checkany(lua, 1);
   if (lua_pcall(lua, lua_gettop(lua) - 1, LUA_MULTRET, 0) == 0) {
     lua_pushboolean(lua, 1);
   } else {
-    std::string text;  // nothing below raises
+    std::string text;  // the code below raises no Lua errors
     if (lua_istable(lua, 1) && field_text(lua, "err", text)) {
       push_text(lua, text);
       lua_replace(lua, 1);
@@ -227,7 +228,7 @@ int no_such_global(lua_State* lua) {
 }
 int read_only(lua_State* lua) { return luaL_error(lua, "Attempt to modify a readonly table"); }
 
-// What an error becomes where it is raised: {err, source, line}.
+// Converts an error where it is raised to {err, source, line}.
 int locate(lua_State* lua) {
   lua_Debug where{};
   bool known = lua_getstack(lua, 1, &where) != 0 && lua_getinfo(lua, "Sl", &where) != 0;
@@ -247,7 +248,7 @@ int locate(lua_State* lua) {
   return 1;
 }
 
-// Puts in the place of the table on top a view of it that can only be read. `strict`: what is not there is an error.
+// Replaces the table on the top of the stack by a read-only view. `strict`: reading an absent field is an error.
 void guard(lua_State* lua, bool strict) {
   if (strict) {
     lua_createtable(lua, 0, 1);
@@ -267,7 +268,8 @@ void guard(lua_State* lua, bool strict) {
   lua_setmetatable(lua, -2);
 }
 
-// Opens what scripts may use, and makes the guarded view of it the globals. Leaves the real ones on the stack.
+// Opens the libraries that scripts may use and makes a read-only view of the globals. Leaves the real globals on the
+// stack.
 int set_up(lua_State* lua) {
   constexpr std::array kLibraries{luaL_Reg{"", luaopen_base}, luaL_Reg{LUA_STRLIBNAME, luaopen_string},
                                   luaL_Reg{LUA_TABLIBNAME, luaopen_table}, luaL_Reg{LUA_MATHLIBNAME, luaopen_math}};
@@ -313,7 +315,7 @@ void set_list(lua_State* lua, const char* name, Words words) {
   lua_setfield(lua, 1, name);
 }
 
-// The reply for the error that ended a script.
+// Returns the reply for the error that ended a script.
 Answer failure(lua_State* lua, std::string_view sha1) {
   std::string text, source;
   lua_Number line = 0;
@@ -349,7 +351,7 @@ MemoryLua::MemoryLua() : state_(luaL_newstate(), lua_close) { set_up(state_.get(
 Answer MemoryLua::run(std::string_view sha1, std::string_view text, Words keys, Words arguments,
                       const Execute& execute) {
   lua_State* lua = state_.get();
-  lua_settop(lua, 1);  // the real globals
+  lua_settop(lua, 1);  // keep only the real globals
   auto found = compiled_.find(sha1);
   if (found == compiled_.end()) {
     if (luaL_loadbuffer(lua, text.data(), text.size(), "@user_script") != 0) {

@@ -31,7 +31,7 @@ void add_line(std::string& out, char sign, std::string_view text) {
   out += "\r\n";
 }
 
-// RESP2.
+// RESP2 encoding.
 void add(std::string& out, const Answer& answer) {
   switch (answer.kind) {
     case Answer::Kind::nil:
@@ -56,7 +56,7 @@ void add(std::string& out, const Answer& answer) {
 
 char lower(char c) { return static_cast<char>(std::tolower(static_cast<unsigned char>(c))); }
 
-// Whether `c` is in the class that begins behind the bracket at pattern[at]; moves `at` to its end.
+// Returns whether `c` is in the character class that starts at pattern[at]; moves `at` to the end of the class.
 bool in_class(std::string_view pattern, std::size_t& at, char c) {
   ++at;
   const bool negated = at < pattern.size() && pattern[at] == '^';
@@ -87,7 +87,7 @@ const CommandRow* find_row(std::string_view name) {
     std::map<std::string, const CommandRow*, std::less<>> all;
     for (const CommandRow* row : all_commands()) {
       all.emplace(lower_case(row->name), row);
-      all.emplace(row->name, row);  // as stores and scripts write it
+      all.emplace(row->name, row);  // the spelling that stores and scripts use
     }
     return all;
   }();
@@ -117,7 +117,8 @@ Reply to_reply(const Answer& answer) {
   add(protocol, answer);
   const std::unique_ptr<redisReader, void (*)(redisReader*)> reader(redisReaderCreate(), redisReaderFree);
   void* reply = nullptr;
-  // Fails for what is nested deeper than hiredis allows: no reply, as a broken connection would give.
+  // The reader rejects a reply that is nested deeper than hiredis allows. The result is an empty reply, as after a lost
+  // connection.
   if (redisReaderFeed(reader.get(), protocol.data(), protocol.size()) == REDIS_OK) {
     redisReaderGetReply(reader.get(), &reply);
   }
@@ -172,7 +173,7 @@ Result<std::int64_t> count_of(std::string_view text) {
 
 std::string real_text(double number) {
   if (std::isinf(number)) return number > 0 ? "inf" : "-inf";
-  constexpr double kMostWhole = 1e15;  // from there on "%.17g" may write an exponent
+  constexpr double kMostWhole = 1e15;  // from 1e15 on "%.17g" may write an exponent
   if (std::abs(number) < kMostWhole && std::trunc(number) == number && !std::signbit(number)) {
     return std::to_string(static_cast<std::int64_t>(number));
   }

@@ -1,8 +1,9 @@
-// The imitation of Redis 7.0 in this process, as far as the scripts and the store need it: data, commands, Lua. Replies
-// and error texts are those of Redis (tests/contract/memory_redis_test.cpp compares them with a real one); but nothing
-// is random, SCAN returns everything at once, and XADD MAXLEN ~ trims exactly.
+// An in-process imitation of Redis 7.0, limited to the features that the scripts and the store need: data, commands,
+// Lua. Replies and error texts are those of Redis (tests/contract/memory_redis_test.cpp compares them with a real
+// server), with these differences: no command is random, SCAN returns all keys at once, and XADD MAXLEN ~ trims
+// exactly.
 //
-// The same calls at the same times give the same replies. No locks: one thread at a time.
+// The imitation is deterministic: the same calls at the same times return the same replies. Not thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -19,22 +20,23 @@ inline constexpr std::string_view kRunId = "696d69746174696f6e206f66205265646973
 
 class MemoryRedis {
  public:
-  // How many got it.
+  // Returns the number of receivers.
   using Publish = std::function<std::size_t(std::string_view channel, std::string_view text)>;
   MemoryRedis(const Clock& clock, Publish publish) : clock_(clock), publish_(std::move(publish)) {}
 
   Answer execute(Id database, Words words);
-  // A script without keys.
+  // Runs a script without keys.
   Answer run(Id database, std::string_view sha1, std::string_view text, Words arguments);
 
-  // For commands under way.
+  // Runs a script for the EVAL and EVALSHA commands.
   Answer evaluate(Id database, std::string_view sha1, std::string_view text, Words keys, Words arguments);
   Databases& databases() { return databases_; }
   const Databases& databases() const { return databases_; }
-  std::uint64_t now_ms() const { return now_ms_; }  // of the command or script that runs; it stands still meanwhile
+  // Start time of the current command or script; constant while it runs.
+  std::uint64_t now_ms() const { return now_ms_; }
   std::size_t publish(std::string_view channel, std::string_view text) const { return publish_(channel, text); }
-  // The work so far: one step for each command, for each value in its reply, and for each entry of a list that was
-  // compared. Tests count steps where a measured time would depend on the machine.
+  // Work so far in steps: one step per command, per value in a reply, and per list entry that was compared. Tests count
+  // steps, because measured times depend on the machine.
   std::uint64_t steps() const { return steps_; }
   void add_steps(std::uint64_t count) { steps_ += count; }
 
@@ -49,8 +51,8 @@ class MemoryRedis {
   std::uint64_t steps_ = 0;
 };
 
-// What a command is called in the table, and whether it can change anything. Unknown: its own word, which changes
-// nothing.
+// The name of the command in the table, and whether the command can write. An unknown command keeps its own name and
+// counts as read-only.
 struct CommandKind {
   std::string_view name;
   bool writes = false;

@@ -21,7 +21,7 @@ namespace {
 
 using memory::Answer;
 
-// How long an XREAD may wait for its first entry.
+// Returns how long an XREAD may wait for its first entry.
 std::chrono::milliseconds block_time(memory::Words words) {
   constexpr std::chrono::milliseconds kForEver = std::chrono::hours(24 * 365);
   if (words.empty() || !memory::is_word(words[0], "XREAD")) return {};
@@ -35,7 +35,7 @@ std::chrono::milliseconds block_time(memory::Words words) {
 
 }  // namespace
 
-// One thread's way into one database.
+// A connection of one thread to one database.
 class MemoryLink final : public Link {
  public:
   MemoryLink(MemoryServer& server, Id context) : server_(server), context_(context) {}
@@ -58,7 +58,7 @@ class MemoryLink final : public Link {
   std::string run_id_{memory::kRunId};
 };
 
-// Waits on the server in real time, with one condition variable for everything.
+// Waits in real time; one condition variable of the server signals every change.
 class MemoryWaiter final : public Waiter {
  public:
   MemoryWaiter(MemoryServer&, const std::vector<std::pair<Id, std::string>>& queues, const std::string& topic);
@@ -71,13 +71,13 @@ class MemoryWaiter final : public Waiter {
   void wake() override;
 
  private:
-  bool has_work() const;  // under the server's lock
+  bool has_work() const;  // requires the server's lock
 
   MemoryServer& server_;
   const std::vector<std::pair<Id, std::string>> queues_;
   std::map<Id, std::set<std::string>> paused_;
   MemoryServer::Heard hints_;
-  MemoryServer::Heard announced_;  // on mj:wake; like RedisWaiter, a wait that is not for work passes over it
+  MemoryServer::Heard announced_;  // messages on mj:wake; like in RedisWaiter, a wait with for_work unset ignores them
   bool called_ = false;
 };
 
@@ -158,7 +158,8 @@ MemoryServer::Entries MemoryServer::entries(Id context, std::string_view stream)
 MemoryServer::Snapshot MemoryServer::snapshot() const {
   std::lock_guard lock(mutex_);
   Snapshot snapshot{redis_.databases(), writes_};
-  std::erase_if(snapshot.databases, [](const auto& each) { return each.second.empty(); });  // were only looked at
+  // Remove databases that were only read.
+  std::erase_if(snapshot.databases, [](const auto& each) { return each.second.empty(); });
   return snapshot;
 }
 

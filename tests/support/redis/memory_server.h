@@ -1,6 +1,6 @@
-// Redis in this process, for tests and for simulation: the store that runs over it is the very RedisStore, with the
-// very scripts. Any number of stores and waiters share one server, from any thread; it must outlive them. With one
-// thread and a given clock everything but the ids that the store makes up is the same each time.
+// An in-process Redis server for tests and simulations. The store on top is the real RedisStore with the real scripts.
+// Any number of stores and waiters share one server; the server must outlive them. Thread-safe. With one thread and a
+// fixed clock everything is deterministic except the ids that the store generates.
 #pragma once
 
 #include <chrono>
@@ -23,19 +23,20 @@
 
 namespace mycojobs {
 
-// What a call meets: nothing, an error before it did anything, an error after it did everything (the reply is lost).
+// Fault injected into a call. before: the call fails without an effect. after: the call takes effect, but its reply is
+// lost.
 enum class Fault { none, before, after };
 
 // A script or command that a store is about to send.
 struct ServerCall {
-  std::string_view name;    // of the script, as in scripts/; else of the command: "HSET"
-  std::uint64_t write = 0;  // its number among those that can change anything, from 1; 0: it only reads
+  std::string_view name;    // name of the script in scripts/, or of the command ("HSET")
+  std::uint64_t write = 0;  // number among the calls that can write, from 1; 0 for a read-only call
   operator std::string_view() const { return name; }
 };
 
 class MemoryServer final : public StoreFactory {
  public:
-  explicit MemoryServer(const Clock& clock);  // unix_ms() is the server's TIME
+  explicit MemoryServer(const Clock& clock);  // unix_ms() is the result of TIME
 
   Result<std::unique_ptr<Store>> open() override;
   Result<std::unique_ptr<Waiter>> open_waiter(const std::vector<std::pair<Id, std::string>>& queues,
@@ -45,20 +46,21 @@ class MemoryServer final : public StoreFactory {
   Result<std::unique_ptr<WorkflowStore>> open_workflows() override;
   std::unique_ptr<Link> open_link(Id context);
 
-  // Asked before each script and command of a store; not for plain clients. Under the lock: must not call back.
+  // `faults` is called before each script and command of a store, but not for plain clients. The server's lock is held,
+  // so `faults` must not call the server.
   void set_faults(std::function<Fault(const ServerCall&)> faults);
-  // The most steps (memory_redis.h) of one call, by the name of its script or command.
+  // The largest number of steps (memory_redis.h) of one call, by the name of the script or command.
   std::map<std::string, std::uint64_t, std::less<>> most_steps() const;
-  std::uint64_t writes() const;  // how many calls that can change anything have come, those with a fault among them
+  std::uint64_t writes() const;  // number of received calls that can write, including failed calls
 
-  // How many entries a stream has had, and how many of them it still has.
+  // How many entries a stream has ever had, and how many it still holds.
   struct Entries {
     std::uint64_t added = 0, kept = 0;
     bool operator==(const Entries&) const = default;
   };
   Entries entries(Id context, std::string_view stream) const;
 
-  // The data of all databases and the number of writes. Not what waiters have heard, nor what is waited for.
+  // The data of all databases and the number of writes. Excludes received notifications and blocked waits.
   struct Snapshot {
     memory::Databases databases;
     std::uint64_t writes = 0;
@@ -66,7 +68,7 @@ class MemoryServer final : public StoreFactory {
   Snapshot snapshot() const;
   void restore(Snapshot);
 
-  // What plain clients of a Redis do. An error is a reply too.
+  // Commands of plain Redis clients. An error reply is returned as a reply.
   Reply plain(Id context, const std::vector<std::string>& words);
   void push(Id context, const std::string& queue, const std::string& entry);
   void put_text(Id context, const std::string& key, const std::string& text);
@@ -79,9 +81,10 @@ class MemoryServer final : public StoreFactory {
   using Heard = std::deque<std::string>;
   using Until = std::chrono::steady_clock::time_point;
 
-  // One step under the lock, with the fault that the test asked for. A nil reply: again after each change, until then.
+  // Executes one step under the lock and applies the injected fault. If the reply is nil, the step is repeated after
+  // each change until `until`.
   Result<Reply> perform(const memory::CommandKind&, Until until, const std::function<memory::Answer()>& step);
-  std::size_t tell(std::string_view channel, std::string_view text);  // under the lock
+  std::size_t tell(std::string_view channel, std::string_view text);  // requires the lock
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;

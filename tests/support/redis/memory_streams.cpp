@@ -1,4 +1,4 @@
-// Commands of streams.
+// Stream commands.
 #include <algorithm>
 #include <array>
 #include <cerrno>
@@ -15,7 +15,7 @@ namespace {
 constexpr StreamId kLastId{std::numeric_limits<std::uint64_t>::max(), std::numeric_limits<std::uint64_t>::max()};
 constexpr std::string_view kBadId = "ERR Invalid stream ID specified as stream command argument";
 
-// What XADD and XTRIM may cut off: MAXLEN | MINID [= | ~] threshold.
+// The trimming option of XADD and XTRIM: MAXLEN | MINID [= | ~] threshold.
 struct Trimming {
   enum class By { nothing, length, id };
   By by = By::nothing;
@@ -23,7 +23,7 @@ struct Trimming {
   StreamId min;
 };
 
-// Read as freely as Redis does: with blanks or zeros in front.
+// Parses as leniently as Redis: leading blanks and zeros are accepted.
 bool read_part(std::string_view text, std::uint64_t& part) {
   const auto number = to_integer(text);
   if (number) {
@@ -39,7 +39,7 @@ bool read_part(std::string_view text, std::uint64_t& part) {
 
 std::string id_text(const StreamId& id) { return std::to_string(id.ms) + "-" + std::to_string(id.seq); }
 
-// "ms-seq", or "ms": its seq is `missing_seq`. With `ends` also "-" and "+".
+// Parses "ms-seq", or "ms" with the sequence number `missing_seq`. `ends`: "-" and "+" are accepted too.
 Result<StreamId> stream_id(std::string_view text, std::uint64_t missing_seq, bool ends) {
   if (ends && text == "-") return StreamId{};
   if (ends && text == "+") return kLastId;
@@ -60,7 +60,7 @@ Answer entry_of(const std::pair<const StreamId, Fields>& entry) {
   return list_of({text_of(id_text(entry.first)), list_of(std::move(fields))});
 }
 
-// Reads the option at words[at] and moves `at` behind it; leaves both alone if there is none.
+// Parses the option at words[at] and moves `at` behind it. Without an option, `at` and `trimming` are unchanged.
 Result<void> read_trimming(Words words, std::size_t& at, Trimming& trimming) {
   const bool by_length = is_word(words[at], "MAXLEN");
   if ((!by_length && !is_word(words[at], "MINID")) || at + 1 >= words.size()) return {};
@@ -83,7 +83,7 @@ Result<void> read_trimming(Words words, std::size_t& at, Trimming& trimming) {
   return {};
 }
 
-// How many went.
+// Returns the number of removed entries.
 std::size_t trim(Stream& stream, const Trimming& trimming) {
   auto& entries = stream.entries;
   const std::size_t before = entries.size();
@@ -94,7 +94,7 @@ std::size_t trim(Stream& stream, const Trimming& trimming) {
   return before - entries.size();
 }
 
-// Commands that write.
+// Writing commands.
 
 constexpr std::uint64_t kMaxSeq = kLastId.seq;
 
@@ -115,7 +115,7 @@ Result<WantedId> wanted_id(std::string_view text) {
   return wanted;
 }
 
-// The id that the new entry gets. Error: it would not be the stream's largest.
+// Returns the id of the new entry. Error: the id would not be the largest of the stream.
 Result<StreamId> id_for(const Stream& stream, const WantedId& wanted, std::uint64_t now_ms) {
   const StreamId& last = stream.last;
   const auto too_small = refuse("ERR The ID specified in XADD is equal or smaller than the target stream top item");
@@ -199,9 +199,9 @@ Result<Answer> xtrim(const Call& call) {
   return number_of(stream == nullptr ? 0 : trim(*stream, trimming));
 }
 
-// Commands that read.
+// Reading commands.
 
-// One end of a range; "(id": without it.
+// Parses one end of a range; "(id" excludes the id.
 Result<StreamId> range_end(std::string_view text, bool is_start) {
   const bool open = text.starts_with('(');
   MJ_TRY(id, stream_id(open ? text.substr(1) : text, is_start ? 0 : kLastId.seq, !open));
@@ -245,7 +245,8 @@ Result<Answer> xlen(const Call& call) {
   return number_of(stream == nullptr ? 0 : stream->entries.size());
 }
 
-// XREAD [COUNT n] [BLOCK ms] STREAMS key ... id ...: what is there now; who may wait asks again (memory_server.cpp).
+// XREAD [COUNT n] [BLOCK ms] STREAMS key ... id ...: returns the available entries at once; memory_server.cpp repeats a
+// blocking call.
 Result<Answer> xread(const Call& call) {
   std::int64_t count = 0;
   std::size_t at = 1;
@@ -278,7 +279,7 @@ Result<Answer> xread(const Call& call) {
   return read.empty() ? nil() : list_of(std::move(read));
 }
 
-// XINFO STREAM key: the fields that do not tell how Redis stores it.
+// XINFO STREAM key: the fields that do not depend on the internal representation in Redis.
 Result<Answer> xinfo(const Call& call) {
   if (!is_word(call.words[1], "STREAM") || call.words.size() != 3) return not_imitated("XINFO but for STREAM key");
   MJ_TRY(stream, call.find<Stream>(call.words[2]));

@@ -1,4 +1,4 @@
-// Values of the imitated Redis: replies, and what the databases hold.
+// Values of the imitated Redis: replies and the contents of the databases.
 #pragma once
 
 #include <compare>
@@ -19,20 +19,18 @@
 
 namespace mycojobs::memory {
 
-// A reply.
-
-using Words = std::span<const std::string_view>;  // of a command
+using Words = std::span<const std::string_view>;  // a command and its arguments
 
 struct Answer {
   enum class Kind { nil, status, error, number, text, list };
   Kind kind = Kind::nil;
-  std::string text;  // of a status, an error, a text
+  std::string text;  // for Kind::status, error and text
   std::int64_t number = 0;
   std::vector<Answer> items;
 };
 
 inline Answer nil() { return {}; }
-Answer status(std::string_view line);  // blanks for what would end the line
+Answer status(std::string_view line);  // line breaks are replaced by blanks
 Answer error(std::string_view line);
 inline Answer text_of(std::string_view text) { return {Answer::Kind::text, std::string(text), 0, {}}; }
 inline Answer list_of(std::vector<Answer> items) { return {Answer::Kind::list, {}, 0, std::move(items)}; }
@@ -48,21 +46,21 @@ Answer texts_of(const Texts& texts) {
   return list_of(std::move(items));
 }
 
-// An error reply; the text is all that a client sees of it.
+// An error reply; the client receives only the text.
 [[nodiscard]] inline tl::unexpected<Error> refuse(std::string_view text) {
   return fail(Code::invalid, std::string(text));
 }
 [[nodiscard]] inline tl::unexpected<Error> syntax_error() { return refuse("ERR syntax error"); }
-// An option that Redis has and we have not: a test that needs it should say so.
+// Rejects an option of Redis that the imitation lacks, so that a test that needs the option fails clearly.
 [[nodiscard]] inline tl::unexpected<Error> not_imitated(std::string_view what) {
   return refuse("ERR not imitated: " + std::string(what));
 }
 
-// As a client of Redis gets it: through the protocol's text and hiredis' reader.
+// Converts the answer to the reply that a Redis client receives: encodes it in the protocol and parses it with hiredis.
 Reply to_reply(const Answer&);
 
-// What databases hold: plain values, copied as a whole for a snapshot. Collections are sorted where Redis keeps no
-// promised order, so that the same calls give the same replies.
+// Contents of the databases: plain values, so that a snapshot is a copy. Collections are sorted where Redis guarantees
+// no order, so that the same calls return the same replies.
 
 using Text = std::string;
 using Hash = std::map<std::string, std::string, std::less<>>;
@@ -91,18 +89,18 @@ struct Zset {
 
 struct StreamId {
   std::uint64_t ms = 0, seq = 0;
-  auto operator<=>(const StreamId&) const = default;  // NOLINT(modernize-use-nullptr): nothing to do with pointers
+  auto operator<=>(const StreamId&) const = default;  // NOLINT(modernize-use-nullptr): false positive
 };
 
 struct Stream {
   std::map<StreamId, Fields> entries;
-  StreamId last, max_deleted;  // last: also of entries that are gone
+  StreamId last, max_deleted;  // `last` counts removed entries too
   std::uint64_t added = 0;
 
   bool operator==(const Stream&) const = default;
 };
 
-using Value = std::variant<Text, Hash, List, Set, Zset, Stream>;  // none is empty, streams and texts aside
+using Value = std::variant<Text, Hash, List, Set, Zset, Stream>;  // only streams and texts may be empty
 using Database = std::map<std::string, Value, std::less<>>;
 using Databases = std::map<Id, Database>;
 

@@ -1,4 +1,4 @@
-// Commands of sorted sets.
+// Sorted set commands.
 #include <array>
 #include <cmath>
 #include <cstdlib>
@@ -9,13 +9,13 @@
 namespace mycojobs::memory {
 namespace {
 
-// One member at a time.
+// Adding and removing single members.
 
 struct AddOptions {
   bool if_absent = false, if_present = false, if_greater = false, if_less = false, count_changed = false;
 };
 
-// Returns the index of the first word behind the options.
+// Parses the options and returns the index of the first word after them.
 Result<std::size_t> read_options(const Call& call, AddOptions& options) {
   std::size_t at = 2;
   for (; at < call.words.size(); ++at) {
@@ -54,7 +54,7 @@ Result<Answer> zadd(const Call& call) {
   for (std::size_t i = first; i < call.words.size(); i += 2) {
     const auto score = to_real(call.words[i]);
     if (!score) return refuse("ERR value is not a valid float");
-    // There is no -0.
+    // The addition turns -0.0 into 0.0.
     members.emplace_back(*score + 0.0, call.words[i + 1]);
   }
   MJ_TRY(zset, call.find_or_make<Zset>(call.words[1]));
@@ -129,7 +129,7 @@ struct ScoreRange {
   bool below_max(double score) const { return max_open ? score < max : score <= max; }
 };
 
-// Read more freely than a score: "" is 0, and what is too large is infinite.
+// Parses more leniently than a score: "" is 0, and an overflow is infinite.
 bool read_bound(std::string_view text, double& bound, bool& open) {
   open = text.starts_with('(');
   const std::string number(open ? text.substr(1) : text);
@@ -148,10 +148,10 @@ Result<ScoreRange> score_range(std::string_view min, std::string_view max) {
 
 struct RangeOptions {
   bool by_score = false, reversed = false, with_scores = false;
-  std::int64_t offset = 0, limit = -1;  // negative: all
+  std::int64_t offset = 0, limit = -1;  // negative limit: unlimited
 };
 
-// What is left of the words from `at`: [WITHSCORES] [LIMIT offset count], and for ZRANGE [BYSCORE] [REV].
+// Parses the options from the word 4 on: [WITHSCORES] [LIMIT offset count], and for ZRANGE also [BYSCORE] [REV].
 Result<RangeOptions> read_options(const Call& call, bool plain_range) {
   RangeOptions options;
   options.by_score = !plain_range;
@@ -195,7 +195,7 @@ std::vector<Answer> by_index(Iterator begin, std::size_t size, std::int64_t star
   return out;
 }
 
-// From the first member within the range's near end to the last within its far end.
+// Returns the members from the first within the near end of the range to the last within the far end.
 template <class Iterator, class Near, class Far>
 std::vector<Answer> by_score(Iterator at, Iterator end, Near near, Far far, const RangeOptions& options) {
   std::vector<Answer> out;
@@ -254,12 +254,12 @@ Result<Answer> zcount(const Call& call) {
   return number_of(zset == nullptr ? 0 : in_range(*zset, range, {}).size());
 }
 
-// Ranges by the members' bytes: all of one score.
+// Lexicographic ranges of members with equal scores.
 
 struct Bound {
   std::string_view text;
   bool open = false;
-  int infinite = 0;  // -1: before all, 1: behind all
+  int infinite = 0;  // -1: before all members, 1: after all members
 };
 
 Result<Bound> bound_of(std::string_view word) {
