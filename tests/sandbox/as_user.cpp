@@ -1,5 +1,5 @@
-// as_user UID PROGRAM [ARGUMENT...]: runs a program as an ordinary user who owns nothing but a folder for HOME and
-// TMPDIR, and a cgroup of its own below this process's, as systemd would delegate it. Both are removed afterwards.
+// as_user UID PROGRAM [ARGUMENT...] runs a program as an unprivileged user. The user owns only a folder for HOME and
+// TMPDIR, and a cgroup below the cgroup of this process, as delegated by systemd. Both are removed at the end.
 #include <fcntl.h>
 #include <grp.h>
 #include <sched.h>
@@ -37,13 +37,14 @@ std::vector<std::string> delegate_cgroups(uid_t uid) {
     if (::mkdir(folder.c_str(), 0755) != 0) continue;
     folders.push_back(folder);
     for (const char* file : {"", "/cgroup.procs", "/tasks", "/cgroup.subtree_control", "/cgroup.threads"}) {
-      (void)!::chown((folder + file).c_str(), uid, uid);  // not every version has all of them
+      (void)!::chown((folder + file).c_str(), uid, uid);  // some cgroup versions lack some of these files
     }
   }
   return folders;
 }
 
-// From below, since a group with groups in it stays. A process that is just leaving makes it busy for a moment.
+// Removes child groups first, because a group with children cannot be removed. An exiting process can make a group busy
+// for a moment.
 void remove_cgroups(const std::string& folder) {
   std::error_code error;
   for (const auto& entry : fs::directory_iterator(folder, error)) {
@@ -52,7 +53,7 @@ void remove_cgroups(const std::string& folder) {
   for (int tries = 0; tries < 200 && ::rmdir(folder.c_str()) != 0 && errno == EBUSY; ++tries) ::usleep(10000);
 }
 
-// The first folder on the way that others may not enter; empty: there is none.
+// Returns the first folder of the path that other users cannot enter, or "" if there is none.
 std::string closed_folder(const std::string& path) {
   for (std::size_t slash = path.find('/', 1);; slash = path.find('/', slash + 1)) {
     const std::string folder = path.substr(0, slash);
@@ -62,8 +63,8 @@ std::string closed_folder(const std::string& path) {
   }
 }
 
-// A source tree below a closed folder (root's home, say) is put where it stands, in a mount namespace of this process's
-// own, with nothing beside it.
+// If the source tree is below a closed folder (for example the home of root), makes it accessible at the same path in a
+// new mount namespace that contains nothing else of the closed folder.
 bool open_the_way() {
   const std::string source = mj::test::source_folder();
   const std::string closed = closed_folder(fs::path(source).parent_path());
@@ -92,7 +93,7 @@ bool open_the_way() {
     std::perror("as_user");
     ::_exit(126);
   }
-  ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // a change of user clears it
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // setuid clears this flag
   ::execv(argv[0], argv);
   std::perror(argv[0]);
   ::_exit(127);
@@ -105,7 +106,7 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "usage: as_user UID PROGRAM [ARGUMENT...]\n");
     return 64;
   }
-  if (::geteuid() != 0) {  // an ordinary user already
+  if (::geteuid() != 0) {  // already an unprivileged user
     ::execv(argv[2], argv + 2);
     std::perror(argv[2]);
     return 127;

@@ -1,4 +1,4 @@
-// A script host for tests: the "script" is a list of attempts, the answer their results.
+// A script host for tests: the "script" is a list of attempts, and the result is the list of their results.
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -20,7 +20,7 @@ int run(mycojobs::JobChannel channel) {
   return 0;
 }
 
-// Given as arguments: what it claims to be made of.
+// The files that the host claims to consist of, from its arguments.
 std::vector<std::string>& files() {
   static std::vector<std::string> files;
   return files;

@@ -1,4 +1,4 @@
-// The attempts by section. Each is a function of its words; words[0] is its name.
+// The attempts by section. Each attempt is a function of its words; words[0] is the name of the attempt.
 #pragma once
 
 #include <functional>
@@ -17,19 +17,19 @@ const Attempts& attempts_on_signals();
 const Attempts& attempts_on_network();
 const Attempts& attempts_on_memory();
 const Attempts& attempts_on_kernel();
-const Attempts& attempts_combined();  // two rows of the list at once, or what no row has
+const Attempts& attempts_combined();  // combine two rows of the list, or test something that has no row
 const Attempts& attempts_to_escape();
 const Attempts& attempts_on_limits();
 const Attempts& attempts_at_random();
-const Attempts& attempts_to_pin();    // kernel memory
-const Attempts& attempts_on_reuse();  // what is left in a sandbox, and how the next job would find it
+const Attempts& attempts_to_pin();    // allocate kernel memory
+const Attempts& attempts_on_reuse();  // leave state in a sandbox, and search for it in the next job
 
-std::string verdict(long result);                    // "ok", or the name of errno
-std::string error_name();                            // of errno
-unsigned long number(const Words&, std::size_t at);  // 0: there is none
-// The child leaves at once, or runs `then`. "ok" or the name of the errno.
+std::string verdict(long result);                    // "ok" or the name of errno
+std::string error_name();                            // the name of errno
+unsigned long number(const Words&, std::size_t at);  // 0 if the word does not exist
+// Forks a child that runs `then` and exits. Returns "ok" or the name of errno.
 std::string fork_once(const std::function<void()>& then = [] {});
-// Waits for a child that runs `then` and leaves with its value: that value, or -1 if it ended otherwise.
+// Waits for a child that exits with the value of `then`. Returns that value, or -1 if the child ended in another way.
 int in_child(const std::function<int()>& then);
 
 }  // namespace mycojobs::test

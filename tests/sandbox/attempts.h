@@ -1,14 +1,15 @@
-// What a hostile job would try: small functions by name. The attempt host runs them inside the sandbox; a test runs the
-// same function outside as its positive twin, so that one which fails for the wrong reason is noticed.
+// The attempts of a hostile job: small functions, called by name. The attempt host runs an attempt inside the sandbox.
+// A test runs the same function outside as its positive twin, which detects an attempt that fails for the wrong reason.
 #pragma once
 
 #include <string>
 
 namespace mycojobs::test {
 
-// "connect_tcp 127.0.0.1 6379" -> "ok", the name of an errno ("EACCES"), or what was found. Unknown: "no such attempt".
+// Runs one attempt. Example: "connect_tcp 127.0.0.1 6379" returns "ok", the name of an errno ("EACCES"), or the result
+// that was found. An unknown name returns "no such attempt".
 std::string attempt(const std::string& line);
-// Several, one a line; answers "line: result\n" for each.
+// Runs several attempts, one per line. Returns "line: result\n" for each.
 std::string attempt_all(const std::string& lines);
 
 }  // namespace mycojobs::test

@@ -1,4 +1,4 @@
-// Attempts that no list has: two rows at once, or a way round a rule.
+// Attempts that combine two rows, or try to bypass a rule, and are in no list.
 #include <fcntl.h>
 #include <linux/futex.h>
 #include <sys/mman.h>
@@ -24,7 +24,7 @@
 namespace mycojobs::test {
 namespace {
 
-// All at once, so that the supervisor hears of many while it kills for the first.
+// Causes all violations at the same time, so the supervisor receives many while it kills the job for the first.
 std::string many_violations(const Words& words) {
   std::vector<std::thread> threads;
   for (unsigned long i = 0; i < number(words, 1); ++i) {
@@ -36,7 +36,7 @@ std::string many_violations(const Words& words) {
   return "still here";
 }
 
-// Interrupted all the time, so that the call might be taken back before anybody has read of it.
+// Signals interrupt the call continuously, so the kernel can withdraw the notification before the supervisor reads it.
 std::string violation_under_signals(const Words&) {
   struct sigaction handler {};
   handler.sa_handler = [](int) {};
@@ -46,7 +46,8 @@ std::string violation_under_signals(const Words&) {
   std::thread([=] {
     for (;;) ::syscall(SYS_tgkill, self, main_thread, SIGUSR1);
   }).detach();
-  // A busy host may not read of the first thousand; until it does, none of them is made.
+  // The calls repeat for a second, because a busy supervisor may miss the first ones. No call is executed before it
+  // reads.
   const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(1000);
   while (std::chrono::steady_clock::now() < end) ::syscall(SYS_bpf, 0, 0, 0);
   return "still here";
@@ -58,7 +59,7 @@ std::string violation_without_descriptors(const Words&) {
   return "still here";
 }
 
-// The main process ends at once; its orphan is the one who tries.
+// The main process exits at once; the orphan makes the forbidden call.
 std::string violation_by_orphan(const Words&) {
   const std::string result = fork_once([] {
     ::setsid();
@@ -89,7 +90,7 @@ std::string stop_oneself(const Words&) {
   return "ok";
 }
 
-// What the kernel writes to, or walks along, when a thread ends.
+// Sets the addresses that the kernel writes or follows when a thread exits.
 std::string bad_lists_at_exit(const Words&) {
   void* const none = ::mmap(nullptr, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   static struct {
@@ -119,7 +120,7 @@ std::string file_into_pipe(const Words& words) {
   return verdict(::sendfile(ends[1], file, nullptr, 16));
 }
 
-// The host's program once more, as if it were asked to serve: over descriptor 3, which is the job's.
+// Executes the program of the host again, as if it had to serve. Descriptor 3 is the descriptor of the job.
 std::string serve_again(const Words&) {
   const int code = in_child([] {
     ::execl("/host", "attempt_host", static_cast<char*>(nullptr));
@@ -128,7 +129,7 @@ std::string serve_again(const Words&) {
   return "left with " + std::to_string(code);
 }
 
-// Everything that holds memory outside of the process, together over the limit.
+// Exceeds the memory limit with memory outside the process.
 std::string hold_everything(const Words&) {
   const std::string block(1 << 20, 'h');
   ::signal(SIGXFSZ, SIG_IGN);
@@ -151,7 +152,7 @@ std::string vsyscall_page(const Words&) {
 #ifdef __x86_64__
   using Time = long (*)(long*);
   ::signal(SIGSEGV, [](int) { ::siglongjmp(before_vsyscall, 1); });
-  // The kernel keeps it at one address for programs of long ago; Debian's does not.
+  // The kernel maps the vsyscall page at a fixed address for old programs. Debian enables it.
   // NOLINTNEXTLINE(performance-no-int-to-ptr)
   const auto time = reinterpret_cast<Time>(0xffffffffff600400UL);
   const std::string answer = sigsetjmp(before_vsyscall, 1) != 0 ? "no page" : time(nullptr) > 0 ? "ok" : "no time";
@@ -162,7 +163,7 @@ std::string vsyscall_page(const Words&) {
 #endif
 }
 
-// Every option of prctl that is listed, with bits that the kernel does not look at.
+// Tries every listed option of prctl with additional bits that the kernel ignores.
 std::string options_let_through(const Words& words) {
   const long nr = call_number(words[1]);
   std::string through;
@@ -186,7 +187,7 @@ std::string calls_let_through(const Words& words) {
   return through.empty() ? "none" : through.substr(1);
 }
 
-// A futex on a page that all jobs have of the host: waits for a wake that would come from outside.
+// Waits on a futex in a page of a host file that all jobs map. Another job could wake it.
 std::string futex_on_shared_page(const Words& words) {
   const int fd = ::open(words[1].c_str(), O_RDONLY | O_CLOEXEC);
   if (fd < 0) return error_name();

@@ -1,4 +1,4 @@
-// Calls that end a job, made so that they would do something: what stands in their way without the filter?
+// Effective forms of the calls that end a job. They show which other layers refuse the calls without the filter.
 #include <fcntl.h>
 #include <sched.h>
 #include <sys/mount.h>
@@ -16,7 +16,7 @@
 namespace mycojobs::test {
 namespace {
 
-// The zygote has forked both, so that what lies here in the job lies there in its init.
+// The zygote forked both processes, so this address is the same in the job and in its init.
 std::string memory_of(const Words& words, bool write) {
   static int mark = 1;
   int copy = 0;
@@ -50,12 +50,12 @@ std::string join_namespace(const Words& words) {
   return fd < 0 ? "open: " + error_name() : verdict(::setns(fd, 0));
 }
 
-// A user namespace of one's own, in which one has every right, and a mount there.
+// Mounts in a new user namespace, in which the process has all capabilities.
 std::string mount_in_own_namespaces(const Words& words) {
   return ::unshare(CLONE_NEWUSER | CLONE_NEWNS) != 0 ? error_name() : mount_tmpfs(words);
 }
 
-// By its handle a file is opened without its path ("shocker").
+// A handle opens a file without a path (the "shocker" attack).
 std::string open_by_handle(const Words& words) {
   alignas(file_handle) std::array<char, sizeof(file_handle) + MAX_HANDLE_SZ> room{};
   auto* handle = reinterpret_cast<file_handle*>(room.data());

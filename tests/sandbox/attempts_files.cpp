@@ -26,7 +26,7 @@ std::string open_with(const Words& words, int flags) {
   return result;
 }
 
-// "/tmp rw,nosuid,nodev|/usr ro,...": every mount with its own flags, as /proc/self/mountinfo has them.
+// Returns every mount with its flags from /proc/self/mountinfo: "/tmp rw,nosuid,nodev|/usr ro,...".
 std::string all_mounts(const Words&) {
   std::ifstream file("/proc/self/mountinfo");
   if (!file) return error_name();
@@ -105,7 +105,7 @@ std::string close_after(int fd) {
   return result;
 }
 
-// Relative to a descriptor of a folder.
+// Opens a path relative to the descriptor of a folder.
 std::string open_at(const Words& words) {
   const int folder = ::open(words[1].c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC);
   if (folder < 0) return "folder: " + error_name();
@@ -124,7 +124,7 @@ std::string rename_at(const Words& words) {
   return result;
 }
 
-// Three links in a row, the last to the target.
+// Opens a chain of three links that ends at the target.
 std::string open_through_links(const Words& words) {
   const std::string place = words[1];
   const std::string names[] = {place + "/chain1", place + "/chain2", place + "/chain3"};
@@ -135,7 +135,7 @@ std::string open_through_links(const Words& words) {
   return close_after(::open(names[0].c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
 }
 
-// Up and up from a folder whose descriptor is held while the current one goes elsewhere.
+// Climbs with ".." from a folder whose descriptor stays open while the working directory changes.
 std::string climb_out(const Words& words) {
   const int held = ::open(".", O_PATH | O_DIRECTORY | O_CLOEXEC);
   if (held < 0 || ::chdir("/") != 0 || ::fchdir(held) != 0) return "folder: " + error_name();
@@ -153,7 +153,7 @@ std::string current_folder(const Words&) {
   return ::getcwd(path, sizeof path) == nullptr ? error_name() : path;
 }
 
-// The kernel makes a device node of its own, 0:0, where the moved file was.
+// The kernel creates a whiteout, a device node 0:0, in place of the moved file.
 std::string rename_with_whiteout(const Words& words) {
   const std::string from = words[1] + "/before", to = words[1] + "/after";
   const int made = ::open(from.c_str(), O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
@@ -169,7 +169,7 @@ std::string open_tree_of(const Words& words) {
   return close_after(static_cast<int>(::syscall(SYS_openat2, AT_FDCWD, words[1].c_str(), &how, sizeof how)));
 }
 
-// Reopens what a descriptor shows, with the other right.
+// Reopens the file of a descriptor with another access mode.
 std::string reopen(const Words& words) {
   const std::string path = "/proc/self/fd/" + words[1];
   return close_after(::open(path.c_str(), static_cast<int>(number(words, 2)) | O_CLOEXEC | O_NONBLOCK));
@@ -183,7 +183,7 @@ std::string deep_folders(const Words& words) {
   return ::chdir(words[1].c_str()) == 0 ? result : error_name();
 }
 
-// Whatever can be listed from the root on: a path that has one of the words in it, or "none".
+// Searches all files below the root. Returns a path that contains one of the words, or "none".
 std::string search_tree(const Words& words) {
   std::error_code error;
   std::size_t seen = 0;

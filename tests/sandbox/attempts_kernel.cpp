@@ -18,7 +18,7 @@
 namespace mycojobs::test {
 namespace {
 
-// A pointer that the kernel can read where a call takes one: without it many end as EFAULT before they are judged.
+// Readable memory for pointer arguments. Without it, many calls fail with EFAULT before the permission check.
 std::array<unsigned long, 64>& zeros() {
   static std::array<unsigned long, 64> all{};
   return all;
@@ -27,7 +27,7 @@ std::array<unsigned long, 64>& zeros() {
 std::string restrict_again(const Words& words) {
   struct {
     std::uint64_t files, net, scoped;
-  } attr{1 << 1, 0, 0};  // writing of files
+  } attr{1 << 1, 0, 0};  // LANDLOCK_ACCESS_FS_WRITE_FILE
   std::string last = "ok";
   for (unsigned long i = 0; i < number(words, 1) && last == "ok"; ++i) {
     const int ruleset = static_cast<int>(::syscall(SYS_landlock_create_ruleset, &attr, 8, 0));
@@ -45,7 +45,7 @@ std::string load_filter_that_allows(const Words& words) {
   return verdict(::syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, number(words, 1), &program));
 }
 
-// The numbers of the 32-bit kernel interface: 20 is getpid there, 88 is reboot.
+// Numbers of the 32-bit kernel interface, in which 20 is getpid and 88 is reboot.
 std::string call_32_bit(const Words& words) {
 #ifdef __x86_64__
   long result = static_cast<long>(number(words, 1));
@@ -75,7 +75,7 @@ std::string clone3_with(const Words& words) {
   return verdict(pid);
 }
 
-// Arguments with bits that a 32-bit parameter of the kernel ignores and a careless filter does not.
+// Passes 64-bit arguments: the kernel ignores the upper bits of 32-bit parameters, and a careless filter does not.
 std::string prctl_full(const Words& w) {
   return verdict(::syscall(SYS_prctl, number(w, 1), number(w, 2), number(w, 3), number(w, 4), number(w, 5)));
 }
@@ -95,7 +95,7 @@ std::string call_with_memory(const Words& w) {
 const Attempts& attempts_on_kernel() {
   static const Attempts kTable = {
       {"call", [](const Words& w) { return call_by_name(w); }},
-      {"call_on", call_with_memory},  // "@" among the arguments: memory full of zeros
+      {"call_on", call_with_memory},  // "@" as an argument is memory full of zeros
       {"prctl", [](const Words& w) { return verdict(::syscall(SYS_prctl, number(w, 1), number(w, 2), 0, 0, 0)); }},
       {"prctl_full", prctl_full},
       {"ioctl", [](const Words& w) { return verdict(::syscall(SYS_ioctl, 0, number(w, 1), zeros().data())); }},

@@ -1,4 +1,4 @@
-// Ways to use more than a limit allows without its counter seeing it.
+// Attempts to exceed a limit without being counted.
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <sys/resource.h>
@@ -24,8 +24,8 @@ unsigned long ms_of(clockid_t clock) {
   return static_cast<unsigned long>(now.tv_sec) * 1000 + static_cast<unsigned long>(now.tv_nsec) / 1000000;
 }
 
-// Children that nobody waits for: the kernel adds their time to nobody's. Each spins for `words[1]` ms of CPU, one
-// after the other, for `words[2]` ms.
+// Children that are never waited for: the kernel does not add their CPU time to the parent. Each child uses `words[1]`
+// ms of CPU; children run one after another for `words[2]` ms.
 std::string spin_unwaited(const Words& words) {
   ::signal(SIGCHLD, SIG_IGN);
   const unsigned long until = ms_of(CLOCK_MONOTONIC) + number(words, 2);
@@ -38,12 +38,12 @@ std::string spin_unwaited(const Words& words) {
       ::_exit(0);
     }
     int status = 0;
-    ::waitpid(pid, &status, 0);  // until it is gone: there is nothing to be had
+    ::waitpid(pid, &status, 0);  // until the child has ended; with SIGCHLD ignored, there is no status
   }
   return "ok";
 }
 
-// Bytes that were written to connections within the own network and are never read: kernel memory. In MiB.
+// Sends `words[1]` MiB over connections in the own network namespace and never reads them. The data is kernel memory.
 std::string hold_connections(const Words& words) {
   const int listener = ::socket(AF_INET, SOCK_STREAM, 0);
   sockaddr_in place{};
@@ -79,7 +79,7 @@ std::string hold_connections(const Words& words) {
   return std::to_string(held >> 20);
 }
 
-// From eight threads, for `words[1]` ms.
+// Opens files from eight threads for `words[1]` ms.
 std::string open_storm(const Words& words) {
   const unsigned long until = ms_of(CLOCK_MONOTONIC) + number(words, 1);
   std::atomic<unsigned> opened = 0;
@@ -93,7 +93,7 @@ std::string open_storm(const Words& words) {
   return std::to_string(opened);
 }
 
-// For `words[1]` ms or more. How many microseconds it was.
+// Uses CPU for at least `words[1]` ms. Returns the elapsed time in microseconds.
 std::string busy_for(const Words& words) {
   using Clock = std::chrono::steady_clock;
   const auto began = Clock::now();
@@ -103,7 +103,7 @@ std::string busy_for(const Words& words) {
   return std::to_string(std::chrono::duration_cast<std::chrono::microseconds>(now - began).count());
 }
 
-// "1=67108864:67108864 ...": every limit by its number, soft and hard.
+// Returns the soft and hard value of every limit by number: "1=67108864:67108864 ...".
 std::string all_limits(const Words&) {
   std::string all;
   for (int resource = 0; resource < RLIM_NLIMITS; ++resource) {

@@ -56,7 +56,8 @@ std::string open_many(int (*make)()) {
   return "ok";
 }
 
-// Written through one mapping, run through the other: no page is both, and it is the job's own memory.
+// Writes code through one mapping of a memfd and executes it through another, so no page is both writable and
+// executable.
 std::string map_two_faces(const Words&) {
   const int fd = ::memfd_create("faces", MFD_CLOEXEC);
   if (fd < 0 || ::ftruncate(fd, 4096) != 0) return error_name();
@@ -81,7 +82,7 @@ std::string executable_copy_mapped(const Words& words) {
   return memory == MAP_FAILED ? error_name() : "ok";
 }
 
-// Of a file that everybody shares: read through a private mapping, written through its page all the same?
+// Maps a shared file privately for reading, and tries to write to its page through /proc/self/mem.
 std::string write_through_mem(const Words& words) {
   const int fd = ::open(words[1].c_str(), O_RDONLY | O_CLOEXEC);
   if (fd < 0) return error_name();

@@ -44,7 +44,7 @@ std::string connect_abstract(const Words& words) {
   return connect_to(AF_UNIX, reinterpret_cast<sockaddr*>(&address), size);
 }
 
-// Through what a pair of sockets leaves open: the second end becomes descriptor 4, to which messages may be sent.
+// Tests what the rules for socket pairs permit: one end becomes descriptor 4, on which messages are allowed.
 struct PairAtFour {
   int other = -1;
   bool made = false;
@@ -80,7 +80,7 @@ std::string send_rights(int socket, int fd, const sockaddr* to = nullptr, sockle
   return verdict(::sendmsg(socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT));
 }
 
-// Sockets within sockets, until the kernel or a limit says no.
+// Nests sockets within messages on sockets until the kernel or a limit refuses.
 std::string nest_rights(const Words& words) {
   std::string last = "ok";
   for (unsigned long depth = 0; depth < number(words, 1) && last == "ok"; ++depth) {
@@ -94,7 +94,7 @@ std::string nest_rights(const Words& words) {
   return last;
 }
 
-// To the channel, which is the agent's: descriptors that nobody has asked for.
+// Sends unsolicited descriptors on the channel to the agent.
 std::string rights_to_channel(const Words& words) {
   if (::dup2(3, 4) != 4) return error_name();
   std::string last = "ok";
@@ -103,7 +103,8 @@ std::string rights_to_channel(const Words& words) {
   return last;
 }
 
-// A message with a descriptor on each of the descriptors below that number: those that took it, or "none".
+// Sends a message with a descriptor on each descriptor below the given number. Returns those that accepted it, or
+// "none".
 std::string rights_to_every(const Words& words) {
   std::string took;
   for (int socket = 0; socket < static_cast<int>(number(words, 1)); ++socket) {
@@ -122,7 +123,7 @@ std::string address_on_four(const Words&) {
                      static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size()));
 }
 
-// A byte with these flags on a pair of its own.
+// Sends one byte with the given flags on a new socket pair.
 std::string send_with(const Words& words) {
   int pair[2];
   if (::socketpair(AF_UNIX, SOCK_STREAM, 0, pair) != 0) return error_name();

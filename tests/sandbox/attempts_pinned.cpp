@@ -1,5 +1,5 @@
-// What the kernel keeps in memory for a job that asks for little. `pin KIND [MOST]` takes as much of one kind as it
-// gets and leaves it there, for as long as the process lives; pinned_bench measures it.
+// Kernel memory that a job can allocate with few resources of its own. `pin KIND [MAXIMUM]` allocates as much of one
+// kind as possible and holds it until the process exits. pinned_bench measures it.
 #include <fcntl.h>
 #include <linux/landlock.h>
 #include <netinet/in.h>
@@ -34,7 +34,7 @@ namespace {
 
 std::string counted(unsigned long count, bool all) { return std::to_string(count) + (all ? "" : " " + error_name()); }
 
-// Calls `one` until it says no, `most` times at most.
+// Calls `one` until it fails, at most `most` times.
 template <class One>
 std::string take(unsigned long most, One one) {
   unsigned long count = 0;
@@ -52,8 +52,8 @@ long set_lock(int fd, long type, long start, int command = F_SETLK) {
   return ::fcntl(fd, command, &lock);
 }
 
-// None beside another, or they would become one; few in a file, whose list the kernel walks. Nobody else's files, or
-// they would meet.
+// Adjacent locks would be merged, so the locks have gaps. The kernel searches a list per file, so each file has few
+// locks. Every process uses its own files; otherwise the locks would conflict.
 std::string record_locks(unsigned long most) {
   constexpr unsigned long kInAFile = 500;
   int fd = -1;
@@ -64,7 +64,7 @@ std::string record_locks(unsigned long most) {
   });
 }
 
-// As its own /proc tells of this process's descriptors.
+// Counts the locks of this process in /proc/self/fdinfo.
 std::string locks_held(const Words&) {
   unsigned long count = 0;
   for (int fd = 0; fd < 256; ++fd) {
@@ -80,7 +80,7 @@ std::string lock_and_unlock(const Words& words) {
               [&](unsigned long) { return set_lock(fd, F_WRLCK, 0) == 0 && set_lock(fd, F_UNLCK, 0) == 0; });
 }
 
-// Several processes, each holding its own until all have asked.
+// Several children hold locks until all children have requested theirs.
 std::string locks_of_children(const Words& words) {
   int asked[2], leave[2];
   if (::pipe(asked) != 0 || ::pipe(leave) != 0) return error_name();
@@ -118,7 +118,7 @@ std::string locks_under_signals(const Words& words) {
   return last;
 }
 
-// From eight threads for so many ms.
+// Requests locks from eight threads for the given number of milliseconds.
 std::string lock_storm(const Words& words) {
   timespec now{};
   ::clock_gettime(CLOCK_MONOTONIC, &now);
@@ -207,7 +207,8 @@ std::string linger(const Words&) {
 std::string close_behind_listen(const Words& words) {
   const int listener = listen_on(9000, 16);
   if (listener < 0) return error_name();
-  for (unsigned i = 0; i < 15; ++i) listen_on(9001 + i, 16);  // a further one takes longer: the others are counted
+  // an additional listener takes longer, because the supervisor counts the earlier ones
+  for (unsigned i = 0; i < 15; ++i) listen_on(9001 + i, 16);
   std::vector<int> peers;
   for (unsigned long i = 0; i < number(words, 1); ++i) {
     const LingeringConnection made = connect_lingering(listener, 9000);
@@ -216,7 +217,7 @@ std::string close_behind_listen(const Words& words) {
     std::thread asks([&] { ::listen(made.socket, 5); });
     timespec rest{0, static_cast<long>(i % 20) * 50'000};
     ::nanosleep(&rest, nullptr);
-    std::thread([socket = made.socket] { ::close(socket); }).detach();  // waits where it is the last one
+    std::thread([socket = made.socket] { ::close(socket); }).detach();  // blocks if this is the last reference
     asks.join();
     if (peers.size() < 32) continue;
     for (const int peer : peers) ::close(peer);
@@ -225,7 +226,7 @@ std::string close_behind_listen(const Words& words) {
   return "done";
 }
 
-// Each thread that waits in listen() for an answer of the launcher, so many ms long.
+// All threads wait in listen() for an answer of the launcher, for the given number of milliseconds.
 std::string listen_storm(const Words& words) {
   timespec now{};
   ::clock_gettime(CLOCK_MONOTONIC, &now);
@@ -245,7 +246,7 @@ std::string listen_storm(const Words& words) {
   return "ok";
 }
 
-// Datagrams that wait for more of them, one for each socket. how: the call that sends.
+// Sends one incomplete (corked) datagram on each socket. `how`: the system call that sends it.
 std::string corked(unsigned long most, const std::string& how) {
   const std::vector<char> bytes(64000, 'c');
   return take(most, [&](unsigned long) {
@@ -262,13 +263,14 @@ std::string corked(unsigned long most, const std::string& how) {
   });
 }
 
-// As an option of the socket: IPPROTO_UDP, UDP_CORK.
+// Sets the socket option UDP_CORK of IPPROTO_UDP.
 std::string cork_option(const Words&) {
   const int fd = ::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0), on = 1;
   return fd < 0 ? error_name() : verdict(::setsockopt(fd, IPPROTO_UDP, 1, &on, sizeof on));
 }
 
-// To a port where nobody accepts: how many get through, and what they could send, in KiB: "33 of 40, 1056 KiB".
+// Connects to a port where connections are not accepted. Returns the number of established connections and the amount
+// of data that was sent: "33 of 40, 1056 KiB".
 std::string pending(unsigned port, unsigned long most) {
   const int listener = listen_on(port, 4096);
   if (listener < 0) return error_name();
@@ -292,8 +294,9 @@ std::string pending(unsigned port, unsigned long most) {
     }
     char state[256] = {};
     socklen_t size = sizeof state;
-    if (::getsockopt(fd, IPPROTO_TCP, 11, state, &size) == 0 && state[0] == 1) ++through;  // TCP_INFO: established
-    ::close(fd);  // what has arrived stays with the one that nobody accepts
+    // TCP_INFO reports "established"
+    if (::getsockopt(fd, IPPROTO_TCP, 11, state, &size) == 0 && state[0] == 1) ++through;
+    ::close(fd);  // received data stays with the connection that was not accepted
   }
   return std::to_string(through) + " of " + std::to_string(most) + ", " + std::to_string(sent >> 10) + " KiB";
 }
@@ -304,7 +307,7 @@ std::string pin_pending(unsigned long most) {
   });
 }
 
-// Connections that have been closed and wait: as the own /proc has them.
+// Counts closed connections in TIME_WAIT, from the job's /proc.
 std::string time_waits(unsigned long most) {
   std::string end = "ok";
   for (unsigned long i = 0; i < most; ++i) {
@@ -337,7 +340,7 @@ std::string datagrams(unsigned long most) {
   });
 }
 
-// An item is known by its file and by the number that it had: so each file is entered under many numbers.
+// An epoll item is identified by its file and descriptor number, so each file is added under many numbers.
 std::string epoll_items(unsigned long most) {
   std::vector<int> files;
   for (int fd = 0; files.size() < 60 && (fd = ::eventfd(0, EFD_CLOEXEC)) >= 0;) files.push_back(fd);
@@ -495,7 +498,7 @@ std::string pin(const Words& words) {
   return found == kinds.end() ? "no such kind" : found->second();
 }
 
-// Says on stdout how much it was, and keeps it.
+// Prints the allocated amount on stdout and holds the memory.
 std::string pin_and_hold(const Words& words) {
   const std::string line = pin(words) + "\n";
   (void)!::write(1, line.data(), line.size());

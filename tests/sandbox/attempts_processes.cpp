@@ -71,7 +71,7 @@ std::string fork_bomb(const Words&) {
   for (;;) counter = counter + 1;
 }
 
-// Leaves a child that goes on using CPU, once it has used 20 ms.
+// Leaves a child that continues to use CPU. Returns when the child has used 20 ms.
 std::string fork_burn(const Words&) {
   const pid_t child = ::fork();
   if (child < 0) return error_name();
@@ -127,8 +127,8 @@ std::string sleep_ms(const Words& words) {
   return "ok";
 }
 
-// N parents that end, each with a child that ends MS (1) later: all of them are init's to bury. On a busy host it may
-// be a while behind.
+// N parents exit, each with a child that exits MS (default 1) later, so init must reap all children. On a busy host,
+// init can lag behind.
 std::string orphans(const Words& words) {
   const useconds_t life = static_cast<useconds_t>(words.size() > 2 ? number(words, 2) : 1) * 1000;
   const auto orphan = [life] { return in_child([=] { return fork_once([=] { ::usleep(life); }) == "ok" ? 0 : 1; }); };
@@ -142,7 +142,7 @@ std::string orphans(const Words& words) {
   return "ok";
 }
 
-// "kept": the call succeeded, and the limit is as before.
+// Returns "kept" if the call succeeded and the limit is unchanged.
 std::string core_limit(const Words& words) {
   rlimit before{}, after{};
   ::getrlimit(RLIMIT_CORE, &before);
@@ -154,7 +154,7 @@ std::string core_limit(const Words& words) {
   return before.rlim_cur == after.rlim_cur && before.rlim_max == after.rlim_max ? "kept" : "ok";
 }
 
-// In a program that has been executed, which is dumpable again. "kept" as above.
+// Tests an executed program, which is dumpable again. "kept" has the same meaning as above.
 std::string core_limit_after_exec(const Words&) {
   const int code = in_child([] {
     ::execl("/bin/sh", "sh", "-c",
@@ -166,8 +166,8 @@ std::string core_limit_after_exec(const Words&) {
   return code == 1 ? "EPERM" : code == 2 ? "kept" : code == 0 ? "ok" : "code " + std::to_string(code);
 }
 
-// "set_ids setresuid own -1 other": the job's own id, -1, or another id, with any upper half ("own+high"). "ok": the
-// call succeeded and all ids are as before.
+// "set_ids setresuid own -1 other" passes the job's own id, -1, or another id; "own+high" sets upper bits. Returns "ok"
+// if the call succeeded and all ids are unchanged.
 std::string set_ids(const Words& words) {
   const auto ids = [] {
     std::array<uid_t, 6> all{};
@@ -192,7 +192,7 @@ std::string sched_of(const Words&) {
          " nice=" + std::to_string(::getpriority(PRIO_PROCESS, 0));
 }
 
-// Runs a program that itself runs one, and so on; the last tries a forbidden thing.
+// Runs a shell that runs a shell, and so on; the last shell makes the forbidden attempt.
 std::string run_shell(const Words& words) {
   std::string script;
   for (std::size_t i = 1; i < words.size(); ++i) script += (i > 1 ? " " : "") + words[i];
@@ -203,7 +203,7 @@ std::string run_shell(const Words& words) {
   return std::to_string(code);
 }
 
-// Deeper without end: the compiler may not see that.
+// Recursion without end, written so that the compiler cannot detect it.
 std::string overflow_stack(unsigned long depth) {
   if (depth == ~0UL) return "the bottom";
   volatile char room[4096];
@@ -226,7 +226,7 @@ std::string print_mib(const Words& words) {
   return "ok";
 }
 
-// Any process but init and oneself: to look into, or to signal.
+// Searches for processes other than init and itself, to inspect or signal them.
 std::string race_for_others(const Words& words) {
   const pid_t self = ::getpid();
   timespec start{}, now{};

@@ -1,4 +1,4 @@
-// Random calls with random arguments, biased to values that have meant something before.
+// Random calls with random arguments, biased to values that are meaningful to the kernel.
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
@@ -56,17 +56,17 @@ std::set<long> numbers_of(std::initializer_list<const char*> names) {
   return numbers;
 }
 
-// What ends the job itself, by its meaning.
+// Calls that end the job by their normal effect.
 const std::set<long>& ends_the_job() {
   static const std::set<long> kNumbers = [] {
     std::set<long> numbers = numbers_of({"exit", "exit_group", "rt_sigreturn", "vfork", "execve"});
-    // uretprobe and uprobe of x86-64: no filter is asked, and whoever calls them himself gets SIGILL.
+    // uretprobe and uprobe of x86-64 bypass the filter, and a direct call causes SIGILL.
     numbers.insert({335, 336});
     return numbers;
   }();
   return kNumbers;
 }
-// Each of them is the last: seldom, so that the others have their turn.
+// Each of these calls ends the job, so they are made seldom.
 const std::set<long>& ends_by_violation() {
   static const std::set<long> kNumbers = [] {
     std::set<long> numbers = numbers_of({"clone", "fork", "execveat"});
@@ -76,7 +76,7 @@ const std::set<long>& ends_by_violation() {
   return kNumbers;
 }
 
-// Each of them may be the last for this thread or for all, or makes later ones mean less.
+// Each of these calls can end the thread or the process, or makes later calls less useful, so they are made seldom.
 const std::set<long>& seldom() {
   static const std::set<long> kNumbers = numbers_of({"munmap",
                                                      "mprotect",
@@ -121,7 +121,8 @@ const std::set<long>& seldom() {
 
 void call_at_random(std::uint64_t seed) {
   Random random(seed);
-  // Behind it nothing can be written, or a call with a large size would write over this thread's stack.
+  // The memory after the buffer is not writable. Otherwise a call with a large size could overwrite the stack of this
+  // thread.
   auto* room =
       static_cast<char*>(::mmap(nullptr, 64 * kRoom, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
   if (room == MAP_FAILED || ::mprotect(room, kRoom, PROT_READ | PROT_WRITE) != 0) return;
@@ -142,7 +143,7 @@ void call_at_random(std::uint64_t seed) {
   }
 }
 
-// fuzz SEED MILLISECONDS: several threads, since a call may block for ever.
+// fuzz SEED MILLISECONDS: uses several threads, because a call can block without limit.
 std::string fuzz(const Words& words) {
   (void)ends_the_job();
   (void)ends_by_violation();

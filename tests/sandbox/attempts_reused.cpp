@@ -1,4 +1,4 @@
-// What a job would leave in its sandbox for the next one, and how the next would find it.
+// State that a job could leave in its sandbox for the next job, and the searches of the next job for it.
 #include <fcntl.h>
 #include <linux/fs.h>
 #include <sys/file.h>
@@ -28,7 +28,7 @@
 namespace mycojobs::test {
 namespace {
 
-// Everywhere that this process could write to. Its own stack is there too: what is looked for must not be on it.
+// Searches all writable memory of this process, including its stack. The stack must not contain the searched value.
 bool any_memory(const std::function<bool(const char* from, std::size_t size)>& holds) {
   std::ifstream maps("/proc/self/maps");
   for (std::string line; std::getline(maps, line);) {
@@ -42,7 +42,8 @@ bool any_memory(const std::function<bool(const char* from, std::size_t size)>& h
   return false;
 }
 
-// Memory that another process would see changed: by a mapping that is shared, or through the file of one that is not.
+// Returns the mappings through which a job could change memory of another process: shared mappings, and files of
+// private mappings that can be opened for writing or punched.
 std::string change_mappings(const Words&) {
   std::string all;
   std::ifstream maps("/proc/self/maps");
@@ -64,7 +65,7 @@ std::string change_mappings(const Words&) {
   return all.empty() ? "none" : all.substr(1);
 }
 
-// Two halves of a word, so that the whole of it is nowhere unless somebody else has left it.
+// The word is passed in two halves, so the whole word exists in memory only if an earlier run left it.
 std::string word_in_memory(const Words& words) {
   const std::string first = words[1], second = words[2];
   const bool found = any_memory([&](const char* from, std::size_t size) {
@@ -80,7 +81,7 @@ std::string word_in_memory(const Words& words) {
   return found ? "found" : "none";
 }
 
-// What init has read of the end of a child: of the process before this one.
+// Searches for the exit notification (signalfd_siginfo) that init read for the previous process.
 std::string end_in_memory(const Words&) {
   constexpr std::uint32_t kStep = 4;
   const auto before = static_cast<std::uint32_t>(::getpid()) - 1;
@@ -95,7 +96,7 @@ std::string end_in_memory(const Words&) {
   return found ? "found" : "none";
 }
 
-// All that stat shows of a folder but when it was changed last.
+// Returns all fields of stat() for a folder except the times of the last change.
 std::string state_of(const Words& words) {
   struct stat info {};
   if (::stat(words[1].c_str(), &info) != 0) return error_name();
@@ -110,7 +111,7 @@ std::string state_of(const Words& words) {
   return all + "times" + text(info.st_atim) + text(info.st_mtim);
 }
 
-// When its state was changed, in ns: nobody can set that.
+// Returns the time of the last status change (ctime) in ns, which no call can set.
 std::string changed_at(const Words& words) {
   struct stat info {};
   if (::stat(words[1].c_str(), &info) != 0) return error_name();
@@ -142,7 +143,7 @@ std::string room_in(const Words& words) {
   return std::to_string(room.f_bfree) + " " + std::to_string(room.f_ffree);
 }
 
-// On a descriptor that the job was given: what belongs to the open file, not to the process.
+// Locks a descriptor that the job received. The lock belongs to the open file, not to the process.
 std::string lock_descriptor(const Words& words) {
   const int fd = static_cast<int>(number(words, 1));
   struct flock whole {};
@@ -157,7 +158,7 @@ std::string flags_of(const Words& words) {
   return flags < 0 ? error_name() : std::to_string(flags & (O_NONBLOCK | O_APPEND));
 }
 
-// As init tells of an end: kind, and zeros.
+// Sends the message with which init reports the end of a run: a kind, followed by zeros.
 std::string speak_for_init(const Words& words) {
   char text[64] = {};
   text[0] = static_cast<char>(number(words, 2));
@@ -181,8 +182,7 @@ void burn(unsigned long ms) {
   } while (static_cast<unsigned long>(now.tv_sec * 1000 + now.tv_nsec / 1000000) < ms);
 }
 
-// N children with MS of CPU each, one after another, whom nobody waits for: what they have used is added up nowhere
-// but in the group.
+// Runs N children with MS of CPU each, one after another, without waiting for them. Only the cgroup counts their CPU.
 std::string burn_unwaited(const Words& words) {
   ::signal(SIGCHLD, SIG_IGN);
   for (unsigned long i = 0; i < number(words, 1); ++i) {
@@ -192,7 +192,8 @@ std::string burn_unwaited(const Words& words) {
   return "ok";
 }
 
-// Of another process: every microsecond that it uses, ignored.
+// Creates timers on the CPU clock of another process that fire every microsecond of its CPU time. The signals are
+// ignored.
 std::string timers_on(const Words& words) {
   const auto clock = static_cast<clockid_t>((~static_cast<unsigned>(number(words, 1)) << 3) | 2U);  // CPUCLOCK_SCHED
   struct sigevent event {};
@@ -208,9 +209,9 @@ std::string timers_on(const Words& words) {
   return "ok";
 }
 
-// Names that are not there, which the kernel remembers all the same: a long one takes some 500 bytes.
+// Looks up names that do not exist. The kernel caches a negative entry for each; a long name takes about 500 bytes.
 std::string look_up_absent(const Words& words) {
-  // Those of a call before are known already, and charged to whoever has asked first.
+  // Names of an earlier call are already cached and charged to the group that looked them up first.
   const std::string path = words[1] + "/" + std::to_string(read_clock(CLOCK_BOOTTIME).tv_nsec) + std::string(200, 'n');
   for (unsigned long i = 0; i < number(words, 2); ++i) {
     if (::access((path + std::to_string(i)).c_str(), F_OK) == 0) return "there is one";
@@ -218,7 +219,7 @@ std::string look_up_absent(const Words& words) {
   return errno == ENOENT ? "ok" : error_name();
 }
 
-// How many signals can wait for this process at once: what others have used up of the user's share is missing.
+// Returns how many signals can be queued for this process. Signals queued for other processes of the user reduce it.
 std::string room_for_signals(const Words&) {
   sigset_t all;
   ::sigfillset(&all);

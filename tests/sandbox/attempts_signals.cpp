@@ -14,7 +14,7 @@
 namespace mycojobs::test {
 namespace {
 
-// All of them to pid 1, which takes none: what a queue of signals costs, and whether init still does its work.
+// Sends all signals to pid 1, which handles none. Tests the cost of the queue and whether init continues to work.
 std::string flood_init(const Words& words) {
   siginfo_t info{};
   info.si_code = SI_QUEUE;
@@ -30,7 +30,7 @@ std::string flood_init(const Words& words) {
   return last;
 }
 
-// Every process signals all the others without end.
+// Every process signals all other processes in a loop.
 std::string signal_storm(const Words& words) {
   int gate[2];
   if (::pipe(gate) != 0) return error_name();
@@ -39,7 +39,7 @@ std::string signal_storm(const Words& words) {
     const std::string result = fork_once([&] {
       char byte = 0;
       ::close(gate[1]);
-      (void)!::read(gate[0], &byte, 1);  // until all are there
+      (void)!::read(gate[0], &byte, 1);  // waits until all processes exist
       for (;;) ::kill(-1, SIGUSR1);
     });
     if (result != "ok") return result;
@@ -63,7 +63,7 @@ std::string leave_by_signal(const Words& words) {
   return "still here";
 }
 
-// Its pid is 2 again and again, as far as the numbers go round.
+// Reuses pid 2 repeatedly, as far as the pid counter wraps.
 std::string reuse_pids(const Words& words) {
   int reached = 0;
   for (unsigned long i = 0; i < number(words, 1); ++i) {
@@ -78,7 +78,7 @@ std::string reuse_pids(const Words& words) {
   return reached == 0 ? "ok" : "reached " + std::to_string(reached);
 }
 
-// What a timer, an alarm or a signal stack of a zygote would show.
+// Returns timers, alarms or signal stacks that were inherited from a zygote.
 std::string inherited_clocks(const Words&) {
   std::string found;
   for (int which : {ITIMER_REAL, ITIMER_VIRTUAL, ITIMER_PROF}) {
@@ -117,7 +117,7 @@ std::string inherited_state(const Words&) {
          " handled=" + std::to_string(ignored) + " nice=" + std::to_string(::getpriority(PRIO_PROCESS, 0));
 }
 
-// Kept back by a mask until the user's share of queued signals is used up, which init has too.
+// Blocked signals are queued until the quota of the user, which includes init, is used up.
 std::string queue_up(const Words&) {
   sigset_t all;
   ::sigfillset(&all);

@@ -1,4 +1,4 @@
-// Script hosts that break their promises, by the name they are started under.
+// Script hosts that violate the protocol, selected by the name of the program.
 #include <fcntl.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
@@ -18,7 +18,7 @@ namespace {
 using namespace mycojobs::sandbox;
 constexpr int kControl = 3;
 
-// Says Ready, then answers each request with a pidfd of a process that is not its child: itself.
+// Sends Ready, then answers each request with a pidfd of a process that is not a child of the host: the host itself.
 void lie() {
   RawFrame frame;
   receive_raw(kControl, frame);
@@ -47,14 +47,14 @@ mycojobs::test::Random& random_numbers() {
   return kRandom;
 }
 
-// Almost what it should say, with descriptors that may or may not belong to it.
+// Sends mutated frames of the protocol, with descriptors that may not match the frame.
 void say(int socket, const std::vector<std::string>& frames) {
   mycojobs::test::Random& random = random_numbers();
   for (std::uint64_t left = random() % 12; left > 0; --left) {
     std::vector<int> fds;
     while (fds.size() < kMaxFrameFds && random() % 2 == 0) {
       const int kind = static_cast<int>(random() % 3);
-      // A file cannot be watched for events, which is a row of its own ("listener").
+      // A regular file cannot be polled for events; the host "listener" tests that case.
       fds.push_back(kind == 0   ? static_cast<int>(::syscall(SYS_pidfd_open, ::getpid(), 0))
                     : kind == 1 ? ::eventfd(1, EFD_CLOEXEC)
                                 : ::dup(2));
@@ -89,7 +89,7 @@ void garble() {
 }
 
 int forks = 0;
-// The first is the throw-away job, which decides whether the host may serve.
+// The first fork is the canary job, which decides whether the host may serve.
 void count_forks() { ++forks; }
 void turn_rogue() {
   if (++forks > 1) say(kControl, zygotes_frames());
@@ -107,7 +107,7 @@ void listen_on_a_file() {
   if (forks > 1) send_message(kStatus, Confined{7, {}}, {::open("/dev/null", O_RDONLY)});
 }
 
-// Sets of epoll in one another, deeper than the kernel lets anybody wait for.
+// Nests epoll sets deeper than the kernel permits for waiting.
 void listen_on_nested_sets() {
   constexpr int kStatus = 4;
   if (forks <= 1) return;
@@ -122,7 +122,7 @@ void listen_on_nested_sets() {
   send_message(kStatus, Confined{7, {}}, {inner});
 }
 
-// More words than fit into the frame that tells of the run's end.
+// The message is too long to fit in the frame that reports the end of the run.
 void talk_much() {
   constexpr int kStatus = 4;
   if (forks > 1) send_message(kStatus, StepFailed{std::string(kMaxFrameBytes - 64, 'x'), 1});

@@ -25,7 +25,7 @@ bool write_file(const char* path, const std::string& text) {
   return ok;
 }
 
-// Empty: done. Nothing but `folder` can be written afterwards, and no signal leaves.
+// Enters new namespaces in which only `folder` is writable and signals cannot leave. Returns "" on success.
 std::string leave_the_host(const std::string& folder) {
   const std::string uid = std::to_string(::geteuid()), gid = std::to_string(::getegid());
   if (::unshare(CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS | CLONE_NEWPID) != 0)
@@ -76,10 +76,10 @@ std::string attempt_outside(const std::string& line) {
     ::close(pipe[0]);
     std::string result = leave_the_host(folder);
     if (!result.empty()) result = "cannot leave the host: " + result;
-    // Twice, so that the attempt is not pid 1, which no signal reaches.
+    // Forks twice, so that the attempt is not pid 1, which ignores signals.
     if (result.empty() && ::fork() == 0) {
       if (::fork() == 0) {
-        [&]() noexcept { result = attempt(with_folder(line, folder)); }();  // a child may not leave this place
+        [&]() noexcept { result = attempt(with_folder(line, folder)); }();  // an exception must not leave the child
         (void)!::write(pipe[1], result.data(), result.size());
         ::_exit(0);
       }

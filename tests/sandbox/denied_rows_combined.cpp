@@ -45,7 +45,7 @@ const std::vector<Row>& rows_combined() {
       {"SZ14", "core_limit 0", {"kept"}, "=> ok|kept"},
       {"SZ14", "core_limit 0 0", {"kept"}, "=> ok|kept"},
       {"SZ14", "core_limit 1 0", {"kept", "EINVAL"}, "core_limit 0 0 => ok|kept"},
-      {"SZ14", "call_on prlimit64 0 4 @ @", {"EPERM"}},  // the old limit cannot be answered
+      {"SZ14", "call_on prlimit64 0 4 @ @", {"EPERM"}},  // the kernel cannot write the old limit
       {"SZ14", "call_on prlimit64 1 4 @ 0", {"EPERM"}, "call_on prlimit64 0 4 @ 0"},
       {"SZ15", "file_into_pipe /etc/passwd", {"EINVAL", "EPERM"}},
       {"SZ16", "call 0xffffffff", {"EPERM", "ENOSYS"}, "=> ENOSYS"},
@@ -86,8 +86,9 @@ const std::vector<Row>& rows_combined() {
        {"none"},
        "calls_let_through listen => listen=ENOTSOCK"},
       {"SZ23", "chmod_read /etc/passwd", {"EROFS", "EPERM", "EACCES"}, "open_read /etc/passwd"},
-      {"SZ24", "call clone 0x100000000", {"EPERM"}, "fork"},  // the upper half is none of clone's business
-      {"SZ24", "call clone 0x80", {"EPERM"}, "fork"},         // CLONE_NEWTIME is the signal's here
+      {"SZ24", "call clone 0x100000000", {"EPERM"}, "fork"},  // clone ignores the upper half
+      // in clone, this bit (CLONE_NEWTIME) is part of the exit signal
+      {"SZ24", "call clone 0x80", {"EPERM"}, "fork"},
       {"SZ24", "call clone 0x1001ff", {"EPERM"}, "fork"},
       {"SZ25", "deep /tmp 2000", {"ok"}},
       {"SZ25", "posix_timers", {"EAGAIN"}, "lower_limit 11 10"},
@@ -109,7 +110,7 @@ const std::vector<Row>& rows_with_exec() {
       {"SK13", "pthread", {"ok"}},
       {"SK13", "clone3 0", {"ENOSYS"}},
       {"SZ11", "reuse_pids 200", {"ok"}},
-      // A program that was executed is dumpable again; a core limit of 0 would start the host's crash helper for it.
+      // An executed program is dumpable again. A core limit of 0 would start the host's crash helper for the program.
       {"SZ14", "core_limit_exec", {"kept"}, "core_limit_exec => ok|kept"},
       {"SZ28", "serve_again", {"left with 126", "left with 0", "left with 1"}, "=> left with 126"},
       {"SZ29", "shell echo -17 > /proc/self/oom_score_adj", {"1", "2"}, "shell true => 0"},

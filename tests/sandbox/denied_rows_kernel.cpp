@@ -3,7 +3,7 @@
 namespace mycojobs::test {
 
 const std::vector<Row>& rows_on_kernel() {
-  const char* const kReached = "=> ok|EFAULT|EINVAL|EPERM|EBADF|ENOSYS";  // it came back from the kernel
+  const char* const kReached = "=> ok|EFAULT|EINVAL|EPERM|EBADF|ENOSYS";  // the call returned from the kernel
   static const std::vector<Row> kRows = {
       {"SK7", "call seccomp 1 8 0", {"EPERM"}, "seccomp_allow 8"},
       {"SK7", "seccomp_allow 8", {"EPERM"}},
@@ -19,14 +19,14 @@ const std::vector<Row>& rows_on_kernel() {
       {"SK13", "clone3 0", {"ENOSYS"}},
       {"SK13", "clone3 0x10000000", {"ENOSYS"}, "clone3 0"},
       {"SK13", "pthread", {"ok"}},
-      // Init has the job's uid: it must not be slowed down, moved, or have its memory merged with others'.
+      // Init has the uid of the job. The job must not lower the priority of init, change its CPUs, or merge its memory.
       {"init", "call setpriority 0 1 19", {"EPERM"}, kReached},
       {"init", "call setpriority 2 0 19", {"EPERM"}, kReached},
       {"SP16", "call sched_setaffinity 1 8 0", {"EPERM"}, "=> EFAULT"},
       {"descriptors", "call close_range 3 4 2", {"EPERM"}},
       {"memory", "call memfd_create 0 4", {"EPERM"}, "=> EFAULT|ENOSYS|EINVAL"},  // MFD_HUGETLB
       {"memory", "call madvise 0 0 12", {"EPERM"}, kReached},                     // MADV_MERGEABLE
-      {"disks", "call syncfs 0", {"ok"}},                                         // pretended
+      {"disks", "call syncfs 0", {"ok"}},                                         // returns success without an effect
       {"newer", "call 471", {"ENOSYS"}, "=> ENOSYS|EFAULT|EINVAL"},
       {"newer", "call 900", {"ENOSYS"}, "=> ENOSYS"},
       {"SK16", "call clock_settime 0 0", {"EPERM"}, "=> EFAULT"},
@@ -80,7 +80,7 @@ const std::vector<Row>& rows_on_kernel() {
       {"SQ26", "call mq_open 0 0 0 0", {"ENOSYS"}, "=> EFAULT"},
       {"SX4", "call shmat 0 0 0", {"EPERM", "ENOSYS"}, "=> EINVAL|EIDRM"},
       {"SX4", "call mq_unlink 0", {"EPERM", "ENOSYS"}, "=> EFAULT"},
-      {"SQ23", "call prlimit64 1 7 0 0", {"EPERM"}},  // limits of others
+      {"SQ23", "call prlimit64 1 7 0 0", {"EPERM"}},  // limits of other processes
       {"limits of one's own", "call prlimit64 0 7 0 0", {"ok"}},
       {"chroot", "call chroot 0", {"EPERM"}, "=> EFAULT"},
   };
@@ -89,7 +89,7 @@ const std::vector<Row>& rows_on_kernel() {
 
 const std::vector<Row>& rows_on_rights() {
   static const std::vector<Row> kRows = {
-      // Only what changes nothing succeeds.
+      // Only calls without an effect succeed.
       {"SR2", "set_ids setuid other", {"EPERM"}, "set_ids setuid own"},
       {"SR2", "set_ids setuid -1", {"EPERM", "EINVAL"}, "=> EINVAL"},
       {"SR2", "set_ids setgid other", {"EPERM"}, "set_ids setgid own"},

@@ -7,7 +7,7 @@ namespace mycojobs::test {
 const std::vector<Row>& rows_on_network() {
   static const std::vector<Row> kRows = [] {
     const std::vector<std::string> no = {"EAFNOSUPPORT", "EPERM", "ENETUNREACH"};
-    // Outside, in a network of its own, a socket can be made and finds nobody.
+    // Outside the sandbox, in a network namespace of the attempt, a socket can be created but reaches no peer.
     const char* const kNobody = "=> ENETUNREACH";
     std::vector<Row> rows = {
         {"SN1", "connect_tcp 1.1.1.1 80", no, kNobody},
@@ -42,9 +42,9 @@ const std::vector<Row>& rows_on_network() {
         {"seqpacket pair", "socketpair 1 5", {"EPERM"}},
         {"descriptors", "call sendmsg 3 0 0", {"EPERM"}, "=> ENOTSOCK|EBADF|EFAULT"},
         {"descriptors", "call getsockopt 3 1 77", {"EPERM"}, "=> ENOTSOCK|EBADF|EFAULT"},  // SO_PEERPIDFD
-        // The address of a message on a pair leads nowhere, wherever the pair is.
+        // The address of a message is ignored on a connected pair, on every descriptor.
         {"SZ2", "address_on_four", {"EISCONN", "EOPNOTSUPP", "EPERM"}, "=> EISCONN|EOPNOTSUPP"},
-        // Only the low half of a family counts for the kernel.
+        // The kernel uses only the lower half of the family.
         {"SZ3", "call socket 0x100000002 1 0", no},
         {"SZ3", "call socket 0x10000000a 1 0", no},
         {"SZ3",

@@ -1,4 +1,4 @@
-// The rows as tables (denied_rows_*.cpp), and the calls that end a job.
+// Checks the tables of denied attempts (denied_rows_*.cpp), and the calls that end a job.
 #include "denied.h"
 
 #include <sys/socket.h>
@@ -21,7 +21,7 @@ TEST(Denied, RightsCannotBeWonBack) { expect_rows(rows_on_rights()); }
 TEST(Denied, TwoRowsAtOnce) { expect_rows(rows_combined()); }
 TEST(Denied, ExecOpensNothingElse) { expect_rows(rows_with_exec(), true); }
 
-// SF3, SF4, SF12: what is really there outside, made by this test.
+// SF3, SF4, SF12: the files exist outside, created by this test.
 TEST(Denied, FileOfTheHostIsNotThere) {
   char secret[] = "/tmp/mycojobs-secret-XXXXXX";
   char shared[] = "/dev/shm/mycojobs-secret-XXXXXX";
@@ -40,7 +40,7 @@ TEST(Denied, FileOfTheHostIsNotThere) {
   ::unlink(shared);
 }
 
-// SN3, SX6: somebody listens outside, on a path and on an abstract name.
+// SN3, SX6: a server outside listens on a path and on an abstract name.
 TEST(Denied, ListeningSocketOfTheHostIsOutOfReach) {
   char folder[] = "/tmp/mycojobs-listen-XXXXXX";
   ASSERT_NE(::mkdtemp(folder), nullptr);
@@ -77,15 +77,16 @@ TEST(Denied, NothingCanBeExecutedUnlessGranted) {
       {"threads", "thread", {"ok"}},
   });
   EXPECT_EQ(violation_of(run_attempts("exec_memfd")), "execveat");  // SF15
-  EXPECT_EQ(attempt_outside("exec_memfd"), "");                     // it has become another program
+  // "" because the process was replaced by another program
+  EXPECT_EQ(attempt_outside("exec_memfd"), "");
 }
 
-// SK4, and with it SK5, SK6, SK11, SP4, SP5, SF19, SF20, SR4, SR6, SR9
+// SK4, which includes SK5, SK6, SK11, SP4, SP5, SF19, SF20, SR4, SR6 and SR9.
 TEST(Denied, NeverInnocentCallsEndTheJob) {
   std::size_t tried = 0;
   for (const char* call : sandbox::never_innocent_calls()) {
     const std::string line = std::string("call ") + call;
-    if (attempt_outside(line) == "no such call") continue;  // not on this architecture
+    if (attempt_outside(line) == "no such call") continue;  // not available on this architecture
     EXPECT_NE(attempt_outside(line), "") << call << " does not come back even outside";
     EXPECT_EQ(violation_of(run_attempts(line)), call);
     ++tried;
@@ -93,7 +94,7 @@ TEST(Denied, NeverInnocentCallsEndTheJob) {
   EXPECT_GT(tried, 35U);
 }
 
-// The same with arguments that mean something, and where the job may fork.
+// The same calls with meaningful arguments, in a job that may fork.
 TEST(Denied, NeverInnocentCallsWithArguments) {
   struct Call {
     const char* row;
@@ -131,7 +132,7 @@ TEST(Denied, NeverInnocentCallsWithArguments) {
   }
 }
 
-// SR4. The upper half of the flags means nothing to clone, and hides nothing.
+// SR4: clone ignores the upper half of the flags, so the upper half must not hide a namespace flag.
 TEST(Denied, CloneOfANamespaceEndsTheJob) {
   for (const char* flag : {"0x10000000", "0x00020000", "0x20000000", "0x40000000", "0x02000000", "0x08000000",
                            "0x04000000", "0x7e020011", "0x1ffffffff10000000"}) {
@@ -141,7 +142,7 @@ TEST(Denied, CloneOfANamespaceEndsTheJob) {
   }
 }
 
-// SZ1: numbers of the 32-bit kernel, and of x32, which would mean other calls.
+// SZ1: numbers of the 32-bit and x32 interfaces, which stand for other calls.
 TEST(Denied, ForeignNumbersEndTheJob) {
 #ifdef __x86_64__
   EXPECT_EQ(attempt_outside("call32 20"), "ok");
@@ -150,7 +151,7 @@ TEST(Denied, ForeignNumbersEndTheJob) {
     EXPECT_EQ(word(ran.outcome.status), "signal") << line << ": " << ran.answer(line);
     EXPECT_EQ(ran.outcome.signal, SIGSYS) << line;
   }
-  // SZ4: uretprobe and uprobe. Where the kernel has them, no filter is asked; whoever calls them gets SIGILL.
+  // SZ4: uretprobe and uprobe. Kernels that have these calls bypass the filter, and a direct call causes SIGILL.
   for (const char* line : {"call 335", "call 336"}) {
     const Ran ran = run_attempts(line);
     const std::string answer = ran.answer(line);

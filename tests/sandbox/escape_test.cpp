@@ -1,5 +1,5 @@
-// What nobody had tried: limits that are dodged, grants that are changed while they are made, and what a call that is
-// added opens beside itself.
+// Additional attacks: bypassed limits, granted paths that change during the set-up, and side effects of calls that were
+// added to the filter.
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -44,14 +44,15 @@ TEST(Escape, BytesInConnectionsAreBoundedByTheMemoryLimit) {
   spec.grants.network = Network::loopback;
   spec.limits.memory_bytes = 64U << 20;
   const Ran ran = run_attempts(shared_sandbox(), spec, "hold_connections 60");
-  const bool counted = ran.outcome.status == RunStatus::oom;  // where the kernel counts them as any other memory
+  // if the kernel charges the buffers to the cgroup as memory
+  const bool counted = ran.outcome.status == RunStatus::oom;
   EXPECT_TRUE(counted || ran.outcome.status == RunStatus::ok) << ran.outcome.reason;
   if (!counted) {
     EXPECT_LE(std::stoul(ran.answer("hold_connections 60")), 64U);
   }
 }
 
-// What another job with the same folder does all the while: a part of the path is a folder, a link, a folder, ...
+// Another job with the same folder replaces a part of the path in a loop: folder, link, folder, and so on.
 TEST(Escape, GrantWhosePathBecomesALinkMeanwhileIsNotMountedElsewhere) {
   if (::geteuid() != 0) GTEST_SKIP() << "only root can take a folder of the host's into another namespace";
   const SharedFolder folder;
@@ -80,7 +81,8 @@ TEST(Escape, GrantWhosePathBecomesALinkMeanwhileIsNotMountedElsewhere) {
   EXPECT_GT(mounted, 0);
 }
 
-// A pipe with a name can be written on a read-only mount: the kernel asks only of files. Here Landlock stands alone.
+// A named pipe can be written on a read-only mount, because the kernel checks only regular files. Only Landlock refuses
+// it.
 TEST(Escape, PipeInAFolderToReadIsNotWritten) {
   if (::geteuid() != 0) GTEST_SKIP() << "only root can take a folder of the host's into another namespace";
   const SharedFolder folder;
@@ -94,7 +96,7 @@ TEST(Escape, PipeInAFolderToReadIsNotWritten) {
   ::close(reader);
 }
 
-// Both on the host and in another grant: no name leads out of the folder, by whatever call it is made.
+// Tests the host and another grant: no system call moves or links a file out of its granted folder.
 TEST(Escape, FileOfOneGrantIsNotMovedOrLinkedIntoAnother) {
   if (::geteuid() != 0) GTEST_SKIP() << "only root can take a folder of the host's into another namespace";
   const SharedFolder mine, other;
@@ -113,7 +115,7 @@ TEST(Escape, FileOfOneGrantIsNotMovedOrLinkedIntoAnother) {
   EXPECT_EQ(ran.answer(lines[3]), "EPERM");
 }
 
-// Urgent bytes of unix sockets: code of the kernel that nothing needs, and that had holes (CVE-2025-38236).
+// Urgent bytes of unix sockets (MSG_OOB) are rarely needed kernel code with a known vulnerability (CVE-2025-38236).
 TEST(Escape, PairTakesNoUrgentByte) {
   const Ran ran = run_attempts("send_with 1\nsend_with 0x4041\nsend_with 0x4040\nsend_with 0");
   EXPECT_EQ(ran.answer("send_with 1"), "EPERM");
@@ -122,7 +124,7 @@ TEST(Escape, PairTakesNoUrgentByte) {
   EXPECT_EQ(ran.answer("send_with 0"), "ok");
 }
 
-// AF_VSOCK leads to the hypervisor, AF_ALG into the kernel's ciphers; neither asks which network one is in.
+// AF_VSOCK reaches the hypervisor, and AF_ALG reaches the ciphers of the kernel. Network namespaces confine neither.
 TEST(Escape, AddedSocketHasOnlyFamiliesThatANamespaceConfines) {
   RunSpec spec = spec_with();
   spec.grants.syscalls = {"socket"};
@@ -148,7 +150,7 @@ TEST(Escape, CallsThatMakeNamespacesOrStartProgramsOfTheHostAreNeverAdded) {
   }
 }
 
-// Both come from the same zygote, whose namespaces its jobs share otherwise.
+// Both jobs are from the same zygote, and jobs of a zygote otherwise share its namespaces.
 TEST(Escape, SegmentOfOneJobIsNotThereForTheNext) {
   RunSpec spec = spec_with();
   spec.grants.syscalls = {"shmget"};
@@ -158,7 +160,7 @@ TEST(Escape, SegmentOfOneJobIsNotThereForTheNext) {
   EXPECT_EQ(second.answer("call shmget 77 4096 0x1b6"), "ENOENT") << second.outcome.reason;
 }
 
-// What was learned is read by a person before it is granted, on a terminal.
+// An operator reads the learned paths on a terminal before granting them.
 TEST(Escape, LearnedPathsCannotSpeakToTheTerminal) {
   RunSpec spec = spec_with();
   spec.learn = true;
@@ -183,7 +185,7 @@ pid_t child_named(pid_t parent, const std::string& name) {
   return -1;
 }
 
-// A job with a network may not end that of the others by coming in numbers, however slow the proxy is.
+// A stopped proxy must survive a large number of new runs with a network, because other jobs use it.
 TEST(Escape, ProxyThatIsBehindIsNotEnded) {
   OwnSandbox own = own_sandbox();
   RunSpec spec = spec_with();
@@ -208,7 +210,7 @@ TEST(Escape, ProxyThatIsBehindIsNotEnded) {
   wait_for(*own.sandbox, first);
 }
 
-// Each report is work for the launcher, which has others to end.
+// Each report is work for the launcher, which must also end other runs.
 TEST(Escape, StormOfALearningRunStarvesNoOther) {
   RunSpec spec = spec_with();
   spec.learn = true;

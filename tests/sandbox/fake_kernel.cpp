@@ -50,7 +50,7 @@ std::string file_of(pid_t pid, std::uint64_t descriptor) {
   return size < 0 ? "" : std::string(target, static_cast<std::size_t>(size));
 }
 
-// Of a pid namespace: the last number of "NSpid: 3412 57 1".
+// Reports whether the process is the init of a pid namespace. Reads the last number of "NSpid: 3412 57 1".
 bool is_init(pid_t pid) {
   std::ifstream file("/proc/" + std::to_string(pid) + "/status");
   for (std::string line; std::getline(file, line);) {
@@ -69,7 +69,7 @@ bool fits(const Numbered& row, pid_t pid, const __ptrace_syscall_info& info) {
   return path.find(fault.path) != std::string::npos;
 }
 
-// The call is not made, and this is what it returns.
+// Skips the system call and returns `value` to the caller.
 void answer(pid_t pid, long value) {
   user_regs_struct registers{};
   iovec part{&registers, sizeof registers};
@@ -103,7 +103,7 @@ void supervise(const std::vector<Numbered>& faults) {
       continue;
     } else if (event == 0) {
       signal = WSTOPSIG(status);
-      if (signal == SIGSTOP && is_init(pid)) signal = 0;  // untraced, it would never have come this far
+      if (signal == SIGSTOP && is_init(pid)) signal = 0;  // without tracing, init would not receive this signal
     }
     ::ptrace(PTRACE_CONT, pid, nullptr, signal);
   }
@@ -137,7 +137,7 @@ std::string on_kernel_with(const std::vector<Fault>& faults, const std::function
       ::close(go[1]);
       (void)!::read(go[0], &byte, 1);
       ::close(go[0]);
-      [&]() noexcept {  // a child may not leave this place
+      [&]() noexcept {  // an exception must not leave the child
         const std::string text = load_traps(numbered) ? body() : "cannot load the traps";
         (void)!::write(output[1], text.data(), text.size());
       }();

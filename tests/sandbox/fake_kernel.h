@@ -1,6 +1,6 @@
-// A kernel that answers otherwise: the test's own process tree is traced, and chosen calls get a chosen answer instead
-// of the kernel's. So a host without Landlock, without user namespaces, or with an AppArmor that says no, is at hand.
-// A seccomp supervisor could not do it: jobs bring their own, and the kernel has one for each process.
+// A kernel with injected results: ptrace replaces the results of selected system calls in the process tree of the test.
+// This simulates hosts without Landlock, without user namespaces, or with a restrictive AppArmor profile. A seccomp
+// supervisor cannot be used: jobs install a supervisor, and the kernel permits one for each process.
 #pragma once
 
 #include <cstdint>
@@ -11,17 +11,19 @@
 namespace mycojobs::test {
 
 struct Fault {
-  std::string call;  // name
-  long answer = 0;   // a value, or -errno
-  // Only where (argument & mask) == value; mask 0: whatever the arguments.
+  std::string call;  // name of the system call
+  long answer = 0;   // returned value, or -errno
+  // The fault applies only where (argument & mask) == value. Mask 0: it applies to all arguments.
   unsigned argument = 0;
   std::uint64_t mask = 0, value = 0;
-  // Only where the file has this in its name; which argument holds it, as a path or as a descriptor.
+  // The fault applies only to files whose name contains `path`. Either `path_argument` or `descriptor_argument` is the
+  // index of the argument that refers to the file.
   std::string path = {};
   int path_argument = -1, descriptor_argument = -1;
 };
 
-// Runs `body` in a child with all that it starts, and returns what it returned. For any user who may trace its own.
+// Runs `body` and all its processes in a traced child, and returns the result of `body`. Works for every user who may
+// trace their own processes.
 std::string on_kernel_with(const std::vector<Fault>&, const std::function<std::string()>& body);
 
 }  // namespace mycojobs::test

@@ -19,9 +19,9 @@ namespace mycojobs::test {
 namespace {
 
 constexpr const char* kHost = "attempt";
-constexpr std::uint64_t kPatienceMs = 300000;  // what only a hang reaches, also in emulation on a busy host
+constexpr std::uint64_t kPatienceMs = 300000;  // reached only by a hang, also under emulation on a busy host
 
-// Reads what is there. False: closed.
+// Reads the available data. Returns false if the pipe is closed.
 bool drain(int fd, std::string& into) {
   char part[65536];
   for (;;) {
@@ -62,7 +62,7 @@ bool may_limit_by_cgroup() {
     SandboxConfig config;
     config.libexec_dir = mj::test::programs_folder();
     const auto layers = probe_layers(config);
-    if (!layers) return true;  // the tests will say why
+    if (!layers) return true;  // the tests report the reason
     bool all = true;
     for (const auto& layer : *layers) all = all && (layer.ok || layer.name.rfind("cgroup:", 0) != 0);
     return all;
@@ -102,7 +102,7 @@ Started start_attempts(Sandbox& sandbox, RunSpec spec, const std::string& lines)
     ADD_FAILURE() << pipes.error().message;
     return {spec, {}, {}};
   }
-  (void)::send(pipes->requests, lines.data(), lines.size(), MSG_NOSIGNAL);  // a run that is refused has closed it
+  (void)::send(pipes->requests, lines.data(), lines.size(), MSG_NOSIGNAL);  // a rejected run has closed the socket
   ::shutdown(pipes->requests, SHUT_WR);
   return {spec, *pipes, {}};
 }

@@ -1,4 +1,4 @@
-// What is not a frame of an agent, a zygote or an init: refused or dropped, and nobody else is disturbed.
+// Invalid frames from an agent, a zygote or an init are rejected or dropped and do not affect other runs.
 #include <unistd.h>
 
 #include <cstdlib>
@@ -26,7 +26,7 @@ std::uint64_t new_seed() {
   return seed;
 }
 
-// SI3, SI4: what is not from an agent ends the launcher in good order, with what it has started.
+// SI3, SI4: invalid input from the agent ends the launcher cleanly, with all processes that it started.
 TEST(Frames, MalformedOnesEndTheLauncherCleanly) {
   sandbox::Configure good;
   good.uid_base = 1878982656;
@@ -58,7 +58,7 @@ TEST(Frames, MalformedOnesEndTheLauncherCleanly) {
   }
 }
 
-// SZ43. It may refuse or obey; it may not crash, hang, or take another launcher with it.
+// SZ43: the launcher may reject or accept each frame. It must not crash, hang, or affect another launcher.
 TEST(Frames, MutatedOnesOfAnAgentCrashNoLauncher) {
   OwnSandbox bystander = own_sandbox();
   Random random(new_seed());
@@ -91,8 +91,8 @@ TEST(Frames, MutatedOnesOfAnAgentCrashNoLauncher) {
   EXPECT_EQ(word(run_attempts(*bystander.sandbox, spec_with(), "getpid").outcome.status), "ok");
 }
 
-// SZ44: a script host that has been taken over, before it serves, while it serves, and as a job that is not confined
-// yet. Its runs may end as they will; the launcher and the other hosts' runs may not.
+// SZ44: a compromised script host, before it serves, while it serves, and as a job that is not confined yet. Its runs
+// may end in any way. The launcher and the runs of other hosts must not be affected.
 TEST(Frames, MutatedOnesOfAZygoteOrAnInitDisturbNobodyElse) {
   char folder[] = "/tmp/mycojobs-hosts-XXXXXX";
   ASSERT_NE(::mkdtemp(folder), nullptr);

@@ -1,4 +1,4 @@
-// What freezing may not change: what memory holds, who may write it, and that nothing is shared.
+// Freezing changes neither the contents of memory nor its permissions, and does not make it shared.
 #include "sandbox/freeze.h"
 
 #include <fcntl.h>
@@ -37,7 +37,7 @@ std::vector<std::string> lines_with(const std::string& rights) {
   return found;
 }
 
-// Where the mapping begins that holds this.
+// Returns the start of the mapping that contains `address`.
 std::uintptr_t mapping_of(const void* address) {
   const auto wanted = reinterpret_cast<std::uintptr_t>(address);
   for (const std::string& line : lines_with("-")) {
@@ -48,7 +48,7 @@ std::uintptr_t mapping_of(const void* address) {
   return 0;
 }
 
-// In a process of its own, which has no thread but this one; its exit code.
+// Runs `holds` in a child process, which has only one thread. Returns its exit code.
 int in_child(const std::function<bool()>& holds) {
   const pid_t pid = ::fork();
   if (pid == 0) ::_exit(holds() ? 0 : 1);
@@ -58,7 +58,7 @@ int in_child(const std::function<bool()>& holds) {
 }
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool kSanitized = true;  // reserves more than is ever frozen
+constexpr bool kSanitized = true;  // sanitizers reserve more memory than is ever frozen
 #else
 constexpr bool kSanitized = false;
 #endif
@@ -99,7 +99,7 @@ TEST_P(Freeze, WhatEachChildWritesToIsItsOwnToo) {
   EXPECT_EQ(in_child([&] {
               const std::vector<const void*> written = {&of_the_program[3], &held[2U << 20], nullptr};
               freeze_memory(written, GetParam());
-              // A mapping of its own for what is written to would cost more.
+              // A separate mapping for the written part would cost more than it saves.
               if (mapping_of(&held[2U << 20]) != mapping_of(&held[1U << 20])) return false;
               const int status = in_child([&] {
                 held[2U << 20] = 7;
@@ -124,14 +124,14 @@ TEST_P(Freeze, MemoryThatNobodyHasTouchedStaysAway) {
   EXPECT_EQ(in_child([] {
               void* const untouched =
                   ::mmap(nullptr, kSize, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-              ::madvise(untouched, kSize, MADV_NOHUGEPAGE);  // so that it is a mapping of its own
+              ::madvise(untouched, kSize, MADV_NOHUGEPAGE);  // keeps this memory in a mapping of its own
               const Frozen frozen = freeze_memory({}, GetParam());
               return frozen.huge + frozen.file < kSize && *static_cast<const char*>(untouched) == 0;
             }),
             0);
 }
 
-// Of the program's file at a place of ours, rights as they are of what is read alone.
+// Maps the program's file at an aligned address, read-only.
 const char* map_program(std::size_t size) {
   constexpr std::size_t kHuge = 2U << 20;
   void* const raw = ::mmap(nullptr, size + 3 * kHuge, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -142,7 +142,7 @@ const char* map_program(std::size_t size) {
   return static_cast<const char*>(::mmap(reinterpret_cast<void*>(begin), size, PROT_READ, MAP_PRIVATE, file.get(), 0));
 }
 
-// 2 MiB for the last few pages of a program's text are memory that nobody uses, and a copy that each zygote makes.
+// Using 2 MiB for the last few pages of a program's text wastes memory and adds a copy in each zygote.
 TEST(FreezeProgram, NothingIsCopiedForALittleMoreThanHugePagesHold) {
   constexpr std::size_t kHuge = 2U << 20, kLittle = 300U << 10, kMuch = 1U << 20;
   EXPECT_EQ(in_child([] {
@@ -165,10 +165,10 @@ TEST(FreezeProgram, NothingIsCopiedForALittleMoreThanHugePagesHold) {
             0);
 }
 
-// libc keeps what getrandom() answers from in such memory: a copy that stays would give every child the same numbers.
+// libc stores the state of its random numbers in such memory. A copy would give every child the same numbers.
 TEST_P(Freeze, WhatTheKernelEmptiesForAChildIsStillEmptied) {
   constexpr std::size_t kSize = 8U << 20;
-  const std::vector<std::uint32_t> held = numbers(3U << 20);  // so that there is something to freeze
+  const std::vector<std::uint32_t> held = numbers(3U << 20);  // memory that can be frozen
   EXPECT_EQ(in_child([] {
               void* const memory = ::mmap(nullptr, kSize, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
               if (::madvise(memory, kSize, MADV_WIPEONFORK) != 0) return false;

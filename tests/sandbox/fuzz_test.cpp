@@ -1,4 +1,4 @@
-// Random calls inside a job, for a time: whatever they do stays inside.
+// Random calls inside a job for a limited time must have no effect outside the job.
 #include <sys/stat.h>
 #include <sys/utsname.h>
 #include <unistd.h>
@@ -26,7 +26,7 @@ std::string contents(const fs::path& path) {
   return text.str();
 }
 
-// Names, kinds, owners, modes, sizes, times of change and contents of all below.
+// Returns names, types, owners, modes, sizes, modification times and contents of all files below `root`.
 std::string describe_tree(const fs::path& root) {
   std::vector<std::string> lines;
   for (const auto& entry : fs::recursive_directory_iterator(root)) {
@@ -44,7 +44,7 @@ std::string describe_tree(const fs::path& root) {
   return all;
 }
 
-// What belongs to the host, and no job may change.
+// Returns state of the host that no job may change.
 std::string state_of_host(const fs::path& guarded) {
   utsname names{};
   ::uname(&names);
@@ -101,7 +101,7 @@ TEST(Fuzz, RandomCallsOfJobsChangeNothingOutside) {
   for (const auto& [status, count] : ends) std::cout << status << ' ' << count << std::endl;
   EXPECT_EQ(state_of_host(guarded), before);
   EXPECT_EQ(children_of(own.launcher), zygotes);
-  // What is left are idle sandboxes: an init and a job each, and a group in each hierarchy.
+  // Only idle sandboxes remain: each has an init, a job, and a group in each hierarchy.
   EXPECT_TRUE(eventually([&] { return descendants_of(own.launcher).size() <= zygotes.size() + 2 * own.prewarmed; }));
   EXPECT_TRUE(eventually([&] { return groups_of(own.launcher) <= groups + 2 * own.prewarmed; }));
   EXPECT_FALSE(gone(own.launcher));

@@ -1,4 +1,4 @@
-// What a run is granted beyond its profile, and the children that are set up ahead of their run.
+// Grants of a run beyond its profile, and sandboxes that are prewarmed before their run.
 #include <fcntl.h>
 #include <sched.h>
 #include <sys/stat.h>
@@ -15,7 +15,7 @@
 namespace mycojobs::test {
 namespace {
 
-// Where granted folders may lie. Everybody may enter and write it: jobs have ids of their own.
+// A parent for granted folders. All users may enter and write it, because jobs have user ids of their own.
 class GrantedFolder {
  public:
   GrantedFolder() {
@@ -74,7 +74,7 @@ std::vector<pid_t> openers_of(pid_t launcher) {
   return openers;
 }
 
-// Each run gets what it is granted, whatever the one before was granted or refused.
+// Each run gets exactly its own grants, independent of the grants and failures of the previous run.
 TEST(Grants, OneProcessOpensFoldersForAllRuns) {
   const GrantedFolder one, two;
   std::ofstream(one / "data") << "one";
@@ -110,7 +110,7 @@ TEST(Grants, FolderIsWritten) {
   EXPECT_FALSE(std::filesystem::exists(folder / "device"));
 }
 
-// Another job may have put it there.
+// Another job may have created the link.
 TEST(Grants, LinkOnTheWayIsNotFollowed) {
   const GrantedFolder folder;
   std::filesystem::create_directory_symlink("/etc", folder / "data");
@@ -158,7 +158,7 @@ TEST(Grants, CallThatLeadsOutIsNeverAllowed) {
   }
 }
 
-// They are what exec grants: with one of them alone a job could start a program from memory.
+// Only the exec grant includes these calls: each of them alone would let a job start a program from memory.
 TEST(Grants, ProcessesAndProgramsAreNeverGrantedByName) {
   for (const char* name : {"fork", "vfork", "clone", "clone3", "execve", "execveat"}) {
     RunSpec spec = spec_with();
@@ -217,7 +217,7 @@ TEST(PrewarmedSandbox, RunThatDiffersIsSetUpForItself) {
   const Ran ran = run_attempts(*own.sandbox, spec, "descriptors");
   EXPECT_FALSE(has_step(ran.outcome, "prewarmed"));
   EXPECT_EQ(word(ran.outcome.status), "ok") << ran.outcome.reason << ran.err;
-  // Many of the new kind: the prewarmed ones become like them.
+  // After many runs of the new kind, prewarmed sandboxes are of that kind.
   EXPECT_TRUE(eventually([&] { return has_step(run_attempts(*own.sandbox, spec, "getpid").outcome, "prewarmed"); }));
 }
 
@@ -230,8 +230,8 @@ TEST(PrewarmedSandbox, ClocksBeginWithTheRun) {
   EXPECT_EQ(word(run_attempts(*own.sandbox, spec_with(300), "sleep 60000").outcome.status), "timeout_wall");
 }
 
-// The launcher looked at the clock after it had started the job. Here both have one CPU, and the job goes first: it is
-// over before the launcher goes on.
+// The launcher used to read the clock after it had started the job. In this test, both share one CPU and the job runs
+// first, so the job has ended before the launcher continues.
 TEST(PrewarmedSandbox, WallTimeIsNeverLessThanTheJobItselfMeasured) {
   OwnSandbox own = own_sandbox();
   ASSERT_TRUE(
@@ -256,7 +256,7 @@ TEST(PrewarmedSandbox, WallTimeIsNeverLessThanTheJobItselfMeasured) {
   EXPECT_GT(prewarmed, 0) << "else this says nothing";
 }
 
-// The first run decides what the prewarmed ones are like, but none is to be set up within its little memory.
+// The first run selects the kind of prewarmed sandboxes, but its small memory limit must not apply to their set-up.
 TEST(PrewarmedSandbox, SmallRunThatComesFirstSpoilsThemForNobody) {
   if (!may_limit_by_cgroup()) GTEST_SKIP() << "no group can be made and limited here";
   OwnSandbox own = own_sandbox();
@@ -267,7 +267,7 @@ TEST(PrewarmedSandbox, SmallRunThatComesFirstSpoilsThemForNobody) {
       eventually([&] { return has_step(run_attempts(*own.sandbox, spec_with(), "getpid").outcome, "prewarmed"); }));
 }
 
-// Killed while it waits: the next run must not be lost for it.
+// A prewarmed sandbox is killed while idle: the next run must not be lost.
 TEST(PrewarmedSandbox, DeathOfOneIsNobodysLoss) {
   OwnSandbox own = own_sandbox();
   ASSERT_TRUE(

@@ -1,4 +1,4 @@
-// A disk of the host that hangs holds up those runs alone that need it: others begin, are killed and end.
+// A hanging disk of the host affects only runs that need it. Other runs start, are killed and end normally.
 #include <gmock/gmock.h>
 #include <unistd.h>
 
@@ -53,7 +53,8 @@ TEST_F(Hanging, GrantedFolderHoldsUpWhoNeedsItAlone) {
   EXPECT_EQ(word(given_up.status), "lost");
   EXPECT_TRUE(given_up.unstarted);
   EXPECT_THAT(given_up.reason, HasSubstr("the granted " + folder.path() + " has not answered for 10 s"));
-  // One that comes while it is known to hang asks no second time, and hears of its end.
+  // A run that arrives while the folder is known to hang sends no second request, and receives the result when the hang
+  // ends.
   const int asked = folder.waiting();
   Started next = start_attempts(*own.sandbox, with_folder(folder.path()), "getpid");
   expect_that_others_go_on(*own.sandbox);
@@ -62,7 +63,8 @@ TEST_F(Hanging, GrantedFolderHoldsUpWhoNeedsItAlone) {
   EXPECT_EQ(word(wait_for(*own.sandbox, next).outcome.status), "setup_error") << "it has gone for good";
 }
 
-// Lost runs are told of when no process of a job is left, and an agent that ends waits for that: not for the disk.
+// Lost runs are reported when no process of the job is left. An exiting agent waits for these reports, but not for the
+// disk.
 TEST_F(Hanging, WhoWaitsForTheEndOfAllJobsDoesNotWaitForTheDisk) {
   HangingFolder folder;
   OwnSandbox own = own_sandbox();

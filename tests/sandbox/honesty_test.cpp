@@ -1,4 +1,5 @@
-// The sandbox on hosts that lack something: it refuses, naming cause and remedy, or says what is not in force.
+// The sandbox on hosts that lack a feature: it refuses to start and names cause and remedy, or reports the missing
+// layer.
 #include <fcntl.h>
 #include <sched.h>
 #include <sys/mount.h>
@@ -21,7 +22,7 @@
 namespace mycojobs::test {
 namespace {
 
-// "started", or why not.
+// Returns "started" or the error.
 std::string start_here(const SandboxConfig& config) {
   const auto sandbox = start_sandbox(config);
   return sandbox ? "started" : sandbox.error().message;
@@ -30,8 +31,8 @@ std::string start_here(const SandboxConfig& config) {
 struct Missing {
   const char* row;
   std::vector<Fault> faults;
-  const char* step;    // named in the error
-  const char* remedy;  // part of it
+  const char* step;    // the error names this step
+  const char* remedy;  // part of the remedy in the error
 };
 
 // SH3, SH4
@@ -85,8 +86,8 @@ TEST(Honesty, MissingLayerRefusesTheStartNamingCauseAndRemedy) {
   EXPECT_EQ(on_kernel_with({{"vhangup", -EPERM}}, [] { return start_here(test_config()); }), "started");
 }
 
-// A kernel with audit writes what Landlock denies to the log of the host, unless the flags say otherwise (ABI 7). Older
-// kernels know no flags.
+// A kernel with audit writes Landlock denials to the log of the host unless flags disable it (ABI 7). Older kernels
+// have no such flags.
 TEST(Honesty, DenialsOfJobsAreNotWrittenToTheAuditLog) {
   const auto run_one = [] {
     auto sandbox = start_sandbox(test_config());
@@ -111,14 +112,14 @@ TEST(Honesty, DenialsOfJobsAreNotWrittenToTheAuditLog) {
             "ok");
 }
 
-// SH3: a success that is none. The ids, the rights, the filter are said to be set and are not.
+// SH3: a false success. System calls that set ids, capabilities or the filter return success without an effect.
 TEST(Honesty, LayerThatOnlyPretendsIsFoundByTrying) {
   std::vector<std::pair<const char*, std::vector<Fault>>> rows = {
       {"seccomp", {{"seccomp", 60, 1, 8, 8}}},
       {"capabilities", {{"capset", 0}, {"prctl", 0, 0, 0xff, 24}}},
       {"pivot", {{"pivot_root", 0}}},
   };
-  // An ordinary user may not be traced like this without it.
+  // An unprivileged user cannot be traced in this way without no_new_privs.
   if (::geteuid() == 0) rows.push_back({"no_new_privs", {{"prctl", 0, 0, 0xff, 38}}});
   for (const auto& [what, faults] : rows) {
     const std::string output = on_kernel_with(faults, [] { return start_here(test_config()); });
@@ -126,7 +127,7 @@ TEST(Honesty, LayerThatOnlyPretendsIsFoundByTrying) {
   }
 }
 
-// What holds on a kernel with this much of Landlock: its layer as reported, then the rows that are broken.
+// Returns the reported state of the Landlock layer of this kernel, followed by the rows with unexpected results.
 std::string rows_here(SandboxConfig config) {
   auto sandbox = start_sandbox(config);
   if (!sandbox) return sandbox.error().message;
@@ -143,7 +144,7 @@ std::string rows_here(SandboxConfig config) {
   return output;
 }
 
-// SH3, SH6: every row holds without Landlock too, and with each of its older forms.
+// SH3, SH6: all rows hold without Landlock and with each of its older versions.
 TEST(Honesty, NoRowRestsOnLandlock) {
   for (long abi = 1; abi <= 5; ++abi) {
     const std::vector<Fault> faults = {{"landlock_create_ruleset", abi, 2, 0xff, 1}};
@@ -153,7 +154,7 @@ TEST(Honesty, NoRowRestsOnLandlock) {
   without.allow_missing.emplace_back("landlock");
   const std::string output = on_kernel_with({{"landlock_create_ruleset", -ENOSYS}}, [&] { return rows_here(without); });
   EXPECT_EQ(output.rfind("none", 0), 0U) << output;
-  // What is left to Landlock: a program that was executed may write to files of /proc about itself.
+  // Landlock alone prevents one case: an executed program can write to files of /proc about itself.
   std::istringstream lines(output.substr(4));
   for (std::string line; std::getline(lines, line);) {
     const std::string id = line.substr(0, line.find(':'));
@@ -182,7 +183,7 @@ TEST(Honesty, CgroupsThatCannotBeWrittenAreNamedUnlessTheyMayMiss) {
   EXPECT_EQ(ran, "ENOMEM") << "the level is told, and an rlimit stands in";
 }
 
-// SH3: the group is made and then its limit is not taken.
+// SH3: the group is created, but its limit cannot be set.
 TEST(Honesty, LimitThatIsNotTakenStartsNoJob) {
   if (!may_limit_by_cgroup()) GTEST_SKIP() << "no group can be made and limited here";
   const std::vector<Fault> faults = {{"write", -EACCES, 0, 0, 0, "memory.", -1, 0}};
@@ -190,7 +191,7 @@ TEST(Honesty, LimitThatIsNotTakenStartsNoJob) {
   EXPECT_NE(output.find("cgroup_make"), std::string::npos) << output;
 }
 
-// SF27: /dev/null is a link to another device, and then a file.
+// SF27: /dev/null is a link to another device, then a regular file.
 TEST(Honesty, DeviceThatIsNotWhatItsNameSaysRefusesTheStart) {
   if (::geteuid() != 0) GTEST_SKIP() << "another /dev is root's to make";
   for (const bool link : {true, false}) {
@@ -220,7 +221,7 @@ TEST(Honesty, DeviceThatIsNotWhatItsNameSaysRefusesTheStart) {
   }
 }
 
-// Of a host's configuration of programs a job has what every user of the host may read, and no secret in it.
+// A job can read the same configuration of host programs as every user of the host, and no secrets.
 TEST(Honesty, ConfigurationThatNotAllMayReadIsNotTheJobs) {
   if (::geteuid() != 0) GTEST_SKIP() << "another /etc is root's to make";
   const std::string lines =

@@ -1,4 +1,4 @@
-// Jobs that fight their supervisor, their init, or whoever reads what they write.
+// Jobs that attack their supervisor, their init, or the readers of their output.
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -89,7 +89,7 @@ TEST(Fights, SeventeenthLayerOfLandlockIsTooMany) {
   EXPECT_TRUE(answer == "E2BIG" || answer == "ruleset: ENOSYS" || answer == "ruleset: EOPNOTSUPP") << answer;
 }
 
-// SZ33: a name is the job's own choice, and the reason is read on a terminal.
+// SZ33: the job chooses the name, and the reason is read on a terminal.
 TEST(Fights, NameOfTheJobCannotSpoilTheReason) {
   const Ran ran = run_attempts("violation_under_name");
   ASSERT_TRUE(ran.outcome.violation);
@@ -110,7 +110,7 @@ TEST(Fights, StormOfSignalsEndsAtTheDeadline) {
 // SP9
 TEST(Fights, FiveHundredZombiesAreBuried) {
   SandboxConfig config = test_config();
-  config.prewarmed = 0;  // who is below the zygote is of the run
+  config.prewarmed = 0;  // so all processes below the zygote belong to the run
   OwnSandbox own = own_sandbox(config);
   RunSpec spec = exec_spec();
   spec.limits.pids = 600;
@@ -122,7 +122,7 @@ TEST(Fights, FiveHundredZombiesAreBuried) {
   }
 }
 
-// SP6, SZ40: whoever reads to the end of a job's output is not held up by those it left behind.
+// SP6, SZ40: reading to the end of a job's output must not block on processes that the job left behind.
 TEST(Fights, OutputEndsWithTheRun) {
   OwnSandbox own = own_sandbox();
   Started started = start_attempts(*own.sandbox, exec_spec(), "daemonize\ndaemonize\nprint up\nexit 0");
@@ -137,7 +137,7 @@ TEST(Fights, OutputEndsWithTheRun) {
   ::close(out);
 }
 
-// SP2: by every number that means something outside.
+// SP2: tries every pid that exists outside.
 TEST(Fights, NoProcessOfTheHostIsReachedByItsNumber) {
   OwnSandbox own = own_sandbox();
   Started other = start_attempts(*own.sandbox, spec_with(), "print up\nsleep 60000");
@@ -167,7 +167,7 @@ TEST(Fights, EndOfTheThreadThatStartedTheLauncherEndsNoJob) {
   expect_serves(*own.sandbox);
 }
 
-// SI3, SZ26: descriptors that the agent has not asked for stay nowhere.
+// SI3, SZ26: unsolicited descriptors are not kept by the agent.
 TEST(Fights, DescriptorsSentUpTheChannelAreDropped) {
   run_attempts("getpid");
   const std::size_t before = open_descriptors_here();
@@ -176,8 +176,8 @@ TEST(Fights, DescriptorsSentUpTheChannelAreDropped) {
   EXPECT_EQ(open_descriptors_here(), before);
 }
 
-// SZ69: nothing that a job holds is a socket of a trusted process that takes messages. Descriptors would be closed by
-// that process, and some last closes wait for as long as the job says.
+// SZ69: no descriptor of a job is a socket of a trusted process that receives messages. That process would have to
+// close descriptors sent with a message, and closing a socket with SO_LINGER can block for as long as the job chooses.
 TEST(Fights, NoSocketOfAJobLeadsToATrustedProcess) {
   RunSpec spec = spec_with();
   spec.grants.network = Network::loopback;
@@ -223,7 +223,7 @@ TEST(Fights, ManyMibOnBothStreamsArriveWhole) {
   EXPECT_EQ(ran.err.size(), 5U << 20);
 }
 
-// SF17, SZ28: nothing of what a job does to the programs reaches them.
+// SF17, SZ28: a job cannot change the programs of the sandbox.
 TEST(Fights, ProgramsOfTheSandboxAreUnchanged) {
   const auto contents = [] {
     std::string all;

@@ -1,4 +1,5 @@
-// Who jobs are on the host: ids that no other launcher gives to its own, and the rank that their agent has.
+// The identity of jobs on the host: user ids that no other launcher assigns, and the scheduling rank inherited from the
+// agent.
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -45,7 +46,7 @@ TEST_F(Ids, RangesOfThoseWhoLiveNeverOverlap) {
   ASSERT_EQ(one.problem(), "");
   EXPECT_EQ(base_of(one), kBase);
   EXPECT_EQ(base_of(two), kBase + kCount);
-  EXPECT_EQ(base_of(three, kBase + 100, 2048), kBase + 2 * kCount);  // of another size, from the midst of the first
+  EXPECT_EQ(base_of(three, kBase + 100, 2048), kBase + 2 * kCount);  // another size, starting within the first range
   EXPECT_EQ(base_of(one), kBase) << "one's own range is not another's";
   two = IdRegistry();
   auto four = open();
@@ -110,7 +111,7 @@ TEST(Identity, TwoLaunchersOfAHostHaveNoIdInCommon) {
   EXPECT_FALSE(first.overlaps(second)) << first.base << ", " << second.base;
 }
 
-// Of launcher, init and job, beside that of the agent.
+// Returns the nice values of launcher and init relative to the agent, followed by the nice value of the job.
 std::string ranks_of_a_run() {
   const OwnSandbox own = own_sandbox();
   Started started = start_attempts(*own.sandbox, spec_with(), "inherited\nprint up\nsleep 60000");
@@ -130,7 +131,7 @@ TEST(Identity, JobsHaveTheRankOfTheirAgentAndInitRanksAbove) {
   const int before = ::getpriority(PRIO_PROCESS, 0);
   int pipe[2];
   ASSERT_EQ(::pipe(pipe), 0);
-  const pid_t agent = ::fork();  // a rank cannot be taken back
+  const pid_t agent = ::fork();  // an unprivileged process cannot undo a change of its nice value
   if (agent == 0) {
     ::setpriority(PRIO_PROCESS, 0, before + 5);
     const std::string ranks = ranks_of_a_run();

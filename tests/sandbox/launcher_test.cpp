@@ -1,4 +1,4 @@
-// The launcher itself: what it leaves behind, what it survives, what it refuses.
+// The launcher itself: what remains after its end, which failures it survives, and which requests it rejects.
 #include <dirent.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -32,11 +32,12 @@ std::size_t open_descriptors(pid_t pid) {
 
 TEST(Launcher, TwoHundredJobsLeaveNothingBehind) {
   SandboxConfig config = test_config();
-  config.prewarmed = 0;  // leak_test.cpp counts with them
+  config.prewarmed = 0;  // prewarmed sandboxes would add processes to the counts
   OwnSandbox own = own_sandbox(config);
   run_attempts(*own.sandbox, spec_with(), "getpid");
   EXPECT_TRUE(
-      eventually([&] { return children_of(own.launcher).size() == 1; }));  // the one zygote; the canary's is gone
+      // the zygote that serves; the zygote of the canary has ended
+      eventually([&] { return children_of(own.launcher).size() == 1; }));
   const auto mounts = host_mounts();
   const std::size_t ours = open_descriptors(::getpid());
   const std::size_t theirs = open_descriptors(own.launcher);
@@ -73,7 +74,8 @@ TEST(Launcher, KilledLauncherLosesItsRunsAndIsStartedAgain) {
   EXPECT_EQ(groups_of(own.launcher), 0U) << "what the dead one left is removed at the next start";  // SX11
 }
 
-// The alarm for what KILL does not end rang when all of it had gone, and the agent's loop never slept again.
+// Regression test: the timer for unkillable runs kept firing after their processes were gone, so the loop of the agent
+// never slept again.
 TEST(Launcher, OnceAKilledOneIsGoneNothingWakesTheAgent) {
   SandboxConfig config = test_config();
   config.unkillable_ms = 1000;
@@ -129,7 +131,7 @@ TEST(Launcher, KilledZygoteLosesItsRunsAndTheNextRunHasANewOne) {
 
 TEST(Launcher, FenceHoldsWhileTheLauncherIsStopped) {
   SandboxConfig config = test_config();
-  config.prewarmed = 0;  // who is below the zygote is of the run
+  config.prewarmed = 0;  // so all processes below the zygote belong to the run
   OwnSandbox own = own_sandbox(config);
   RunSpec spec = spec_with();
   spec.fence_boot_ms = now_boot_ms() + 500;
@@ -174,13 +176,13 @@ TEST(Launcher, ContextsHaveZygotesOfTheirOwn) {
 TEST(Launcher, WaitingRunCanBeCancelled) {
   OwnSandbox own = own_sandbox();
   RunSpec spec = spec_with();
-  spec.context = 9;  // its zygote is not up yet
+  spec.context = 9;  // the zygote of this context is not started yet
   Started started = start_attempts(*own.sandbox, spec, "sleep 60000");
   own.sandbox->kill(spec.run, KillReason::cancelled, 0);
   EXPECT_EQ(word(wait_for(*own.sandbox, started).outcome.status), "cancelled");
 }
 
-// SI5, SI14, and hosts that do not come up
+// SI5, SI14, and hosts that do not start.
 TEST(Launcher, HostsThatBreakTheirPromisesAreRefused) {
   char folder[] = "/tmp/mycojobs-hosts-XXXXXX";
   ASSERT_NE(::mkdtemp(folder), nullptr);
@@ -204,7 +206,7 @@ TEST(Launcher, HostsThatBreakTheirPromisesAreRefused) {
   std::filesystem::remove_all(folder);
 }
 
-// SH1: the throw-away job meets the broken step first, so nothing of anybody's ever runs.
+// SH1: the failing step affects the canary job first, so no real job ever runs.
 TEST(Launcher, EachSetUpStepThatFailsRefusesTheStartByName) {
   for (const char* step : {"zygote_files",
                            "zygote_parent",
@@ -251,8 +253,8 @@ TEST(Launcher, EachSetUpStepThatFailsRefusesTheStartByName) {
   }
 }
 
-// A zygote that has just been cloned waits for its launcher and would do so for ever, if it held the launcher's end of
-// their socket itself. Every process below holds the pipe, so that its end shows that all of them are gone.
+// A new zygote waits for its launcher. It would wait forever if it inherited the launcher's end of their socket. Every
+// process of the family holds the pipe, so its end of file shows that all of them have ended.
 TEST(Launcher, NoZygoteOutlivesLauncherAndGuard) {
   constexpr int kRounds = 100;
   const auto seed = std::random_device{}();
@@ -265,10 +267,11 @@ TEST(Launcher, NoZygoteOutlivesLauncherAndGuard) {
     Fd write_end(ends[1]);
     SandboxConfig config = test_config();
     config.alive_fd = write_end.get();
-    config.leave_out = {"zygote_parent"};  // the kernel's help alone would hide what is left in most cases
+    // otherwise the parent-death signal of the kernel would hide most surviving processes
+    config.leave_out = {"zygote_parent"};
     std::thread starting([&config] { (void)start_sandbox(config); });
     ::usleep(static_cast<useconds_t>(random() % 12000));
-    std::vector<pid_t> family = descendants(::getpid());  // guard, launcher, zygote, ...
+    std::vector<pid_t> family = descendants(::getpid());  // guard, launcher, zygote, and so on
     std::erase_if(family, [&](pid_t pid) {
       return std::find(of_other_tests.begin(), of_other_tests.end(), pid) != of_other_tests.end();
     });
@@ -312,7 +315,8 @@ TEST(Launcher, ProbeReportsEveryLayer) {
   }
 }
 
-// The next one had looked before it, or its jobs, were gone; only the one after that removed its groups.
+// Regression test: the next launcher had checked before the old launcher or its jobs were gone. The groups remained
+// until a third launcher started.
 TEST(Launcher, GroupsOfOneThatDiesAfterTheNextHasBegunAreRemoved) {
   if (!may_limit_by_cgroup()) GTEST_SKIP() << "no group can be made and limited here";
   const OwnSandbox old = own_sandbox(), next = own_sandbox();

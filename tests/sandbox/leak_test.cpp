@@ -1,4 +1,4 @@
-// Twenty thousand runs of every kind leave the launcher, its zygotes and the host as they were.
+// Twenty thousand runs of all kinds leave the launcher, its zygotes and the host in their initial state.
 #include <poll.h>
 #include <unistd.h>
 
@@ -42,7 +42,7 @@ std::ostream& operator<<(std::ostream& out, const Left& left) {
              << left.own_descriptors;
 }
 
-// Of the launcher and all below it, and of the host's mount table.
+// Counts the resources of the launcher and all its descendants, and the mounts of the host.
 Left look(const OwnSandbox& own) {
   Left left;
   std::set<std::string> namespaces;
@@ -64,7 +64,7 @@ Left look(const OwnSandbox& own) {
   return left;
 }
 
-// Once it moves no more: descriptors of the last runs go a little later than their processes.
+// Waits until the counts are stable: descriptors of the last runs are closed a little later than their processes end.
 Left settled(const OwnSandbox& own) {
   Left left = look(own);
   int same = 0;
@@ -78,7 +78,7 @@ Left settled(const OwnSandbox& own) {
   return left;
 }
 
-// Every kind that takes another way through the launcher.
+// Starts a run. The kinds of runs take different paths through the launcher.
 Started start_one(Sandbox& sandbox, std::size_t i) {
   RunSpec spec = spec_with();
   std::string lines = "getpid";
@@ -97,7 +97,7 @@ Started start_one(Sandbox& sandbox, std::size_t i) {
       spec.grants.syscalls = {"inotify_init1"};
       break;
     case 5:
-      spec.grants.fs_read = {"/var/nowhere"};  // a failed set-up
+      spec.grants.fs_read = {"/var/nowhere"};  // the set-up fails
       break;
     case 6:
       lines = "raise 11";
@@ -114,8 +114,8 @@ Started start_one(Sandbox& sandbox, std::size_t i) {
   return start_attempts(sandbox, spec, lines);
 }
 
-// Four at a time. What they say fits in their pipes, and nobody reads it. Counts the lost, which an agent would run
-// again.
+// Runs four jobs at a time. Their output fits in the pipes and is not read. Counts lost runs, which an agent would
+// repeat.
 std::size_t lost = 0;
 
 void run_many(Sandbox& sandbox, std::size_t count) {
@@ -144,13 +144,13 @@ TEST(Leaks, TwentyThousandRunsLeaveNothing) {
   const std::size_t runs = text == nullptr ? 20000 : std::strtoul(text, nullptr, 10);
   SandboxConfig config = test_config();
   config.prewarmed = 2;
-  config.zygote_runs = 3000;  // several generations
+  config.zygote_runs = 3000;  // several generations of zygotes
   OwnSandbox own = own_sandbox(config);
   run_many(*own.sandbox, 400);
   const auto rests = [&own](std::size_t processes) {
     return eventually([&] { return descendants_of(own.launcher).size() == processes; });
   };
-  // The zygote; who opens granted folders; when nothing has come for a while one idle sandbox: an init and a job.
+  // The zygote, the process that opens granted folders, and one idle sandbox with an init and a job.
   constexpr std::size_t kResting = 1 + 1 + 2;
   ASSERT_TRUE(rests(kResting)) << look(own);
   const Left before = settled(own);

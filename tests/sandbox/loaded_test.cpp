@@ -1,4 +1,4 @@
-// A zygote that outlives an update of what it is made of, and what it may be made of.
+// Zygotes whose files were updated are replaced, and zygotes load only files that other users cannot write.
 #include <gmock/gmock.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -16,7 +16,7 @@ namespace {
 namespace fs = std::filesystem;
 using ::testing::HasSubstr;
 
-// A folder that hosts have at /extra, with one library in it.
+// A folder that is mounted at /extra for the hosts and contains one library.
 class Extra {
  public:
   Extra() {
@@ -29,7 +29,7 @@ class Extra {
   Extra& operator=(const Extra&) = delete;
   ~Extra() { fs::remove_all(folder_); }
   const std::string& path() const { return folder_; }
-  // As a package is unpacked: beside it, then in its place.
+  // Writes a file as a package manager does: into a new file, which is then renamed.
   std::string write(const std::string& name, const std::string& text) const {
     const std::string path = folder_ + "/" + name, beside = path + ".new";
     std::ofstream(beside) << text;
@@ -60,7 +60,7 @@ std::string status_of(Sandbox& sandbox) {
          (ran.outcome.setup_error ? ": " + ran.outcome.setup_error->remedy : "");
 }
 
-// Without what stands by its folders.
+// Returns the children of the launcher without the process that opens granted folders.
 std::vector<pid_t> zygotes_of(pid_t launcher) {
   std::vector<pid_t> children = children_of(launcher);
   std::erase_if(children, [](pid_t pid) { return name_of(pid) == "mycojobs-folder"; });
@@ -84,7 +84,7 @@ TEST(Loaded, AZygoteThatOutlivedAnUpdateIsReplaced) {
   EXPECT_EQ(status_of(*own.sandbox), "ok");
 }
 
-// Nobody would see an update any more.
+// Without the watching process, updates would not be detected.
 TEST(Loaded, AZygoteWhoseFoldersNobodyWatchesIsReplaced) {
   const Extra extra;
   OwnSandbox own = own_sandbox(extra.config());
@@ -102,11 +102,11 @@ TEST(Loaded, AZygoteWhoseFoldersNobodyWatchesIsReplaced) {
   EXPECT_EQ(children_of(own.launcher).size(), 2U) << "one stands by the new one";
 }
 
-// The attack: what one may write who is neither root nor the agent's user would run with more rights than a job.
+// Attack: a file that other users can write would run with more rights than a job.
 TEST(Loaded, NothingThatOthersMayWriteIsLoaded) {
   struct Row {
     const char* what;
-    std::function<std::string(const Extra&)> spoil;  // the path that is named
+    std::function<std::string(const Extra&)> spoil;  // returns the path that the error must name
   };
   const Row rows[] = {
       {"a folder deep below",

@@ -1,5 +1,5 @@
-// What each layer of the sandbox is worth: every attempt that must fail, tried with one layer left out at a time. The
-// expected answers are tests/sandbox/matrix.txt, which says how to write it anew; docs/sandbox.md shows them.
+// The contribution of each layer of the sandbox: every attempt that must fail is repeated with one layer left out. The
+// expected results are in tests/sandbox/matrix.txt, which also describes how to update it. docs/sandbox.md shows them.
 #pragma once
 
 #include <algorithm>
@@ -12,14 +12,14 @@
 
 namespace mycojobs::test {
 
-// In the table: D denied; V the call ended the job; R reached: no layer refused the call, but it did nothing, for it
-// asked for nothing or the kernel did not like its arguments; O open: the attempt did what it wanted; - not tried,
-// since it could harm the host.
+// The letters of the table. D: denied. V: the call ended the job. R: reached the kernel without effect, because the
+// call requested nothing or the kernel rejected its arguments. O: open, the attempt succeeded. -: not tried, because it
+// could harm the host.
 struct MatrixRow {
   std::string row, name;  // together the key in the table
-  std::string lines;      // attempts, one a line; denied if all are
+  std::string lines;      // attempts, one per line; the row is denied if all attempts are denied
   std::vector<std::string> accepted;
-  std::string before = {};  // attempts that prepare it, whatever comes of them
+  std::string before = {};  // attempts that prepare the row; their results are ignored
   bool exec = false;
   Limits limits = {};
 };
@@ -33,7 +33,7 @@ inline std::ostream& operator<<(std::ostream& out, const MatrixColumn& column) {
 
 const std::vector<MatrixColumn>& matrix_columns();
 
-// What the rows about the host's own files and sockets look for, while this lives.
+// Creates the files and sockets of the host that some rows search for. The destructor removes them.
 class HostThings {
  public:
   HostThings();
@@ -53,20 +53,20 @@ inline bool is_among(const std::vector<std::string>& list, const std::string& ea
 }
 std::vector<MatrixRow> matrix_rows(const HostThings&);
 bool may_be_tried(const MatrixRow&, const MatrixColumn&);
-char letter_of(const MatrixRow&, const MatrixColumn&, const Ran&);  // '?': the run went wrong
+char letter_of(const MatrixRow&, const MatrixColumn&, const Ran&);  // '?' if the run failed
 
-// tests/sandbox/matrix.txt.
+// The contents of tests/sandbox/matrix.txt.
 struct MatrixTable {
-  std::string kernel;  // "6.18"
-  int landlock = 0;    // ABI
+  std::string kernel;  // for example "6.18"
+  int landlock = 0;    // ABI version
   std::vector<std::string> columns;
-  std::vector<std::string> keys;  // "SF1: open_create /x", in order
+  std::vector<std::string> keys;  // for example "SF1: open_create /x", in order
   std::map<std::string, std::string> letters;
 
-  char at(const std::string& key, const std::string& column) const;  // ' ': not there
+  char at(const std::string& key, const std::string& column) const;  // ' ' if there is no entry
   void set_column(const std::string& column, const std::vector<std::pair<std::string, char>>& letters);
   std::string text() const;
-  std::string markdown() const;  // for the page: rows that are alike in one line
+  std::string markdown() const;  // the table for docs/sandbox.md; rows with equal letters share a line
 };
 MatrixTable read_matrix(const std::string& path);
 std::string key_of(const MatrixRow&);

@@ -1,4 +1,4 @@
-// The rows of the matrix: those of the tables of denied attempts, the calls that end a job, and a few of limits.
+// The rows of the matrix: the tables of denied attempts, the calls that end a job, and some limits.
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <netinet/in.h>
@@ -19,7 +19,7 @@ namespace {
 
 constexpr std::uint64_t kMiB = 1U << 20;
 
-// Calls that end a job, made so that they would do something: without the filter they are judged by their rights.
+// Effective forms of the calls that end a job. Without the filter, the kernel checks the rights of the job.
 struct EndingCall {
   const char* row;
   const char* line;
@@ -58,7 +58,7 @@ constexpr EndingCall kEndingCalls[] = {
     {"SZ1", "call 0x40000027"},
 #endif
 };
-// The same, but refused without the end of the job.
+// Effective forms of calls that are refused without ending the job.
 constexpr EndingCall kRefusedCalls[] = {
     {"SF20", "open_by_handle /job"},
     {"SR6", "join_namespace /proc/1/ns/net"},
@@ -92,7 +92,7 @@ Limits small_limits() {
   return limits;
 }
 
-// Every row runs in a job of its own; these need what another row has made.
+// Every row runs in a job of its own. Returns the attempts that create the files a row needs.
 std::string preparation(const std::string& line) {
   if (line.find(" /tmp/through") != std::string::npos) return "symlink /usr/x /tmp/through\n";
   if (line.find("/tmp/s ") != std::string::npos || line == "open_read /tmp/s") return "symlink /etc/shadow /tmp/s\n";
@@ -100,7 +100,7 @@ std::string preparation(const std::string& line) {
   return line == "open_read /tmp/null" ? "mknod /tmp/null 0x2000\n" : "";
 }
 
-// Which families there are depends on the kernel's modules; these are everywhere.
+// Except for these families, the available families depend on the kernel's modules.
 bool is_odd_family(const std::string& line) {
   if (!line.starts_with("socket ")) return false;
   for (const char* known : {"socket 1 ", "socket 2 ", "socket 10 ", "socket 16 "}) {
@@ -114,8 +114,8 @@ void add_tables(std::vector<MatrixRow>& rows) {
   for (const auto* table : {&rows_on_files(), &rows_on_network(), &rows_on_kernel(), &rows_on_rights(),
                             &rows_combined(), &rows_with_exec()}) {
     for (const Row& row : *table) {
-      if (is_among(row.accepted, "ok")) continue;  // allowed, or a matter of taste
-      // Allowed too: with these arguments it is the kernel that refuses.
+      if (is_among(row.accepted, "ok")) continue;  // permitted
+      // Permitted by the sandbox too; the kernel refuses these arguments.
       if (std::string(row.row) == "SK14" || row.attempt == "prctl 15 0") continue;
       const bool exec = table == &rows_with_exec();
       if (is_odd_family(row.attempt)) {
@@ -207,15 +207,15 @@ std::vector<MatrixRow> matrix_rows(const HostThings& host) {
 
 bool may_be_tried(const MatrixRow& row, const MatrixColumn& column) {
   const auto without = [&](const char* layer) { return is_among(column.leave_out, layer); };
-  // Rights are not what is tried here: a mistake elsewhere must not take the host down.
+  // The matrix must not risk the host: if the layers do not hold, these calls could stop the whole host.
   constexpr const char* kOfTheWholeHost[] = {"reboot", "kexec_load",  "kexec_file_load", "swapon",       "swapoff",
                                              "acct",   "init_module", "finit_module",    "delete_module"};
   for (const char* call : kOfTheWholeHost) {
     if (row.name == std::string("call ") + call && without("seccomp")) return false;
   }
-  // What is inherited instead may have no end, and one more than that is none.
+  // The inherited limit can be infinite, and infinity plus one is not a valid limit.
   if (without("rlimits") && row.name.starts_with("raise_limit ")) return false;
-  // Nothing may leave this machine, and nobody's server may be bothered but our own.
+  // Without the network namespace, connections must reach only the server of this test.
   return !without("netns") || !row.name.starts_with("connect_tcp ") || row.name == "connect_tcp PORT OF THE HOST";
 }
 

@@ -1,4 +1,4 @@
-// How an answer becomes a letter, and the table of letters as a file and as a part of the page.
+// Converts results to letters, and the table of letters to its file and to a part of docs/sandbox.md.
 #include <algorithm>
 #include <csignal>
 #include <fstream>
@@ -16,7 +16,7 @@ std::vector<std::string> words_of(const std::string& text) {
   return words;
 }
 
-// The errno in "EAGAIN after 14", "folder: ENOENT", "EPERM". Empty: it is none.
+// Returns the errno in "EAGAIN after 14", "folder: ENOENT" or "EPERM", or "" if there is none.
 std::string errno_in(const std::string& result) {
   for (const auto& word : words_of(result)) {
     if (word.size() > 2 && word[0] == 'E' &&
@@ -26,7 +26,7 @@ std::string errno_in(const std::string& result) {
   return {};
 }
 
-// For want of a right or of the thing itself. Whatever else the kernel says is about arguments.
+// Reports whether the error means a missing permission or a missing object. Other errors are about arguments.
 bool is_refusal(const std::string& error, bool raw_call) {
   static const std::vector<std::string> kAlways = {"EPERM", "EACCES", "EROFS", "ENOSYS", "ENOSPC", "EMFILE"};
   static const std::vector<std::string> kOfThings = {
@@ -35,7 +35,8 @@ bool is_refusal(const std::string& error, bool raw_call) {
   return is_among(kAlways, error) || (!raw_call && is_among(kOfThings, error));
 }
 
-// Calls that succeed for everybody with arguments that ask for nothing. Every zero of SK4 is such but PTRACE_TRACEME.
+// Calls that succeed for all users because their arguments request nothing. This holds for all calls of SK4 with zeros
+// as arguments, except PTRACE_TRACEME.
 bool asks_for_nothing(const MatrixRow& row) {
   static const std::vector<std::string> kNames = {
       "call splice 0 0 0 0 0 0", "call tee 0 0 0 0",       "call vmsplice 0 0 0 0", "call sendmmsg 3 0 0 0",
@@ -45,7 +46,7 @@ bool asks_for_nothing(const MatrixRow& row) {
 
 char letter_of_answer(const std::string& line, const std::string& result, const std::vector<std::string>& accepted) {
   if (is_among(accepted, result)) return 'D';
-  // setfsuid and setfsgid give back the id that was, and never an error; nobody without rights changes it.
+  // setfsuid and setfsgid return the previous id and never an error. Without capabilities they change nothing.
   if (line.starts_with("call setfs")) return 'D';
   if (line.starts_with("calls_let_through")) return result.find("=ok") == std::string::npos ? 'R' : 'O';
   if (line.starts_with("let_through")) return 'O';
@@ -71,7 +72,7 @@ const std::vector<MatrixColumn>& matrix_columns() {
       {"rlimits", {"rlimits"}},
       {"cgroups", {"cgroups"}},
       {"userns", {"zygote_userns_limit"}},
-      // Pairs: what the second of two walls is worth.
+      // Pairs of layers: the value of the second layer if the first is missing.
       {"seccomp+landlock", {"seccomp", "landlock"}},
       {"seccomp+rights", {"seccomp", "rights"}},
       {"seccomp+netns", {"seccomp", "netns"}},
@@ -91,7 +92,8 @@ char letter_of(const MatrixRow& row, const MatrixColumn& column, const Ran& ran)
     case RunStatus::file_limit:
       return 'D';
     case RunStatus::signal:
-      // The filter's answer to foreign numbers; without it a job has brought that on itself (prctl can).
+      // SIGSYS is the answer of the filter to foreign call numbers. Without the filter, the job caused SIGSYS itself
+      // (prctl).
       return ran.outcome.signal == SIGSYS && !is_among(column.leave_out, "seccomp") ? 'V' : 'O';
     case RunStatus::ok:
     case RunStatus::exit:
@@ -99,7 +101,8 @@ char letter_of(const MatrixRow& row, const MatrixColumn& column, const Ran& ran)
     default:
       return '?';
   }
-  // The worst of its lines. No answer: it became another program, or closed its channel; nobody stopped it.
+  // The row has the worst letter of its lines. A line without a result replaced the program or closed the channel, and
+  // was not refused.
   char worst = 'D';
   std::istringstream lines(row.lines);
   for (std::string line; std::getline(lines, line);) {
@@ -120,7 +123,7 @@ char MatrixTable::at(const std::string& key, const std::string& column) const {
   return row == letters.end() || place >= row->second.size() ? ' ' : row->second[place];
 }
 
-// The first column says which rows there are.
+// The first column defines the rows.
 void MatrixTable::set_column(const std::string& column, const std::vector<std::pair<std::string, char>>& all) {
   auto place = static_cast<std::size_t>(std::find(columns.begin(), columns.end(), column) - columns.begin());
   if (place == columns.size()) columns.push_back(column);
@@ -149,7 +152,7 @@ std::string MatrixTable::text() const {
   return all;
 }
 
-// Long rows name the first of their attempts only; matrix.txt has them all.
+// A long row names only its first attempts; matrix.txt has all of them.
 std::string MatrixTable::markdown() const {
   constexpr std::size_t kNamed = 3, kLongest = 60;
   std::string all = "| row | attempts |";

@@ -1,4 +1,4 @@
-// SH6: with one layer left out, what do the others still refuse? matrix.h has the terms.
+// SH6: the other layers must still refuse attempts when one layer is left out. matrix.h defines the terms.
 #include <sys/syscall.h>
 #include <sys/utsname.h>
 #include <unistd.h>
@@ -36,31 +36,30 @@ int landlock_abi_here() {
 SandboxConfig config_without(const std::vector<std::string>& layers) {
   SandboxConfig config = test_config();
   config.leave_out = layers;
-  // A layer that is left out lets one attempt change what the next one would find.
+  // Without a layer, an attempt can change the sandbox, so no other attempt may use the same sandbox.
   if (!layers.empty()) config.sandbox_runs = 1;
   return config;
 }
 
 bool holds(char letter) { return letter == 'D' || letter == 'V' || letter == '-'; }
 
-// Without ours, jobs have whatever limits the host gives to the agent.
+// Without the sandbox's limits, jobs inherit the agent's limits, which depend on the host.
 bool is_up_to_the_host(const MatrixRow& row, const std::string& column) {
   if (column != "rlimits") return false;
   return row.row == "SQ10" || row.row == "SQ11" || row.row == "SQ23" || row.row == "SZ25";
 }
 
-// Elsewhere a kernel may lack what an attempt is after, so that more is denied than the table says. Never less.
+// Other kernels may lack the target of an attempt, so more attempts may be denied than the table says, but never fewer.
 bool agrees(char expected, char found, const MatrixTable& table) {
   if (expected == found) return true;
   const bool as_recorded = table.kernel == kernel_version() && table.landlock == landlock_abi_here();
   return !as_recorded && expected != ' ' && (holds(found) || !holds(expected));
 }
 
-// The kernel refuses to change speculation where the processor needs no mitigation, or forces it.
+// The kernel refuses to change speculation if the processor needs no mitigation or enforces it.
 bool depends_on_processor(const MatrixRow& row) { return row.name.starts_with("prctl_full 53 "); }
 
-// Why this host says nothing about the column; "": it does. The second layer behind some rows may be one that it has
-// not.
+// Returns the reason that this host cannot check the column, or "". The second layer of some rows may be missing.
 std::string not_comparable(const std::string& column, const MatrixTable& table) {
   if (column == "all") return "";
   if (::geteuid() != 0) return "an ordinary user's jobs share one id: another sandbox";
@@ -75,7 +74,7 @@ std::string text_of(const char* path) {
   return text.str();
 }
 
-// The page as it should be: with this table between its two marks.
+// Returns the page with this table between the two marks.
 std::string page_with(const MatrixTable& table) {
   const std::string page = text_of(kPagePath.c_str());
   const std::size_t begin = page.find(kBegin), end = page.find(kEnd);
@@ -143,8 +142,8 @@ INSTANTIATE_TEST_SUITE_P(Without, MatrixColumns, testing::ValuesIn(matrix_column
   return name;
 });
 
-// Why it has no column: neither Landlock nor seccomp may be set by a process without rights that has not promised to
-// gain none. So a job without it is never started.
+// Why this layer has no column: a process without capabilities needs no_new_privs to set Landlock and seccomp rules. A
+// job without it is never started.
 TEST(Matrix, NoJobRunsWithoutNoNewPrivs) {
   auto sandbox = start_sandbox(config_without({"no_new_privs"}));
   ASSERT_TRUE(sandbox) << sandbox.error().message;
@@ -165,7 +164,7 @@ TEST(Matrix, PageShowsTheTable) {
       << "docs/sandbox.md does not show what tests/sandbox/matrix.txt says: MYCOJOBS_MATRIX_WRITE=1 writes it anew";
 }
 
-// A row that one layer alone keeps is explained, not only listed.
+// The page must explain each row that only one layer refuses.
 TEST(Matrix, PageNamesEveryRowThatRestsOnOneLayer) {
   const MatrixTable table = read_matrix(kTablePath);
   const std::string page = text_of(kPagePath.c_str());

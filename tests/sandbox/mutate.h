@@ -1,4 +1,4 @@
-// Frames that are almost right, for fuzzing: the same seed gives the same.
+// Mutated frames for fuzzing. The same seed gives the same frames.
 #pragma once
 
 #include <cstdint>

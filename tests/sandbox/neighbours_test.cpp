@@ -1,4 +1,4 @@
-// One job beside another, and one after another: what must not pass between them; what adds up over many.
+// Concurrent and consecutive jobs: isolation between them, and effects that accumulate over many jobs.
 #include <unistd.h>
 
 #include <algorithm>
@@ -8,9 +8,9 @@
 namespace mycojobs::test {
 namespace {
 
-// SX1, SX6, SX9, SF12, SP3: beside a job that leaves all it can.
+// SX1, SX6, SX9, SF12, SP3: a concurrent job leaves as much as it can.
 TEST(Neighbours, JobBesideSeesNothingOfTheOther) {
-  OwnSandbox own = own_sandbox();  // its sandboxes are new: each job is process 2 of its namespace
+  OwnSandbox own = own_sandbox();  // new sandboxes, so each job is process 2 of its namespace
   Sandbox& sandbox = *own.sandbox;
   Started one = start_attempts(sandbox, spec_with(),
                                "write /tmp/a x\nwrite /dev/shm/b x\nwrite /job/c x\nmknod /tmp/pipe 0x1000\nprint "
@@ -32,7 +32,7 @@ TEST(Neighbours, JobBesideSeesNothingOfTheOther) {
   EXPECT_EQ(word(wait_for(sandbox, one).outcome.status), "cancelled");
 }
 
-// SI12: looks for a process that is not confined yet, while many are being made around it.
+// SI12: searches for an unconfined process while many processes are being created.
 TEST(Neighbours, NoneIsCaughtBetweenForkAndConfinement) {
   Sandbox& sandbox = shared_sandbox();
   RunSpec spec = spec_with();
@@ -45,7 +45,7 @@ TEST(Neighbours, NoneIsCaughtBetweenForkAndConfinement) {
   EXPECT_EQ(ran.answer("race_for_others 1500"), "none");
 }
 
-// SX7: while its processes are there, a uid is nobody else's.
+// SX7: while processes of a uid exist, the uid is not assigned to another job.
 TEST(Neighbours, UidIsNotGivenTwiceAtATime) {
   if (::geteuid() != 0) GTEST_SKIP() << "an ordinary user has one id only";
   Sandbox& sandbox = shared_sandbox();
@@ -89,7 +89,7 @@ TEST(Neighbours, ManyJobsJustUnderTheLimitAreNoneOverIt) {
   }
 }
 
-// SQ3, SZ41: whatever holds the memory, it is the job's.
+// SQ3, SZ41: memory held outside the process is charged to the job.
 TEST(Neighbours, MemoryHeldOutsideOfTheProcessCountsToo) {
   if (!may_limit_by_cgroup()) GTEST_SKIP() << "no group can be made and limited here";
   for (const char* lines : {"hold_everything",
@@ -104,14 +104,14 @@ TEST(Neighbours, MemoryHeldOutsideOfTheProcessCountsToo) {
   EXPECT_EQ(word(run_attempts("touch 10").outcome.status), "ok");
 }
 
-// SZ42: what the kernel holds for a job that asks for many small things.
+// SZ42: kernel memory of many small objects.
 TEST(Neighbours, ManySmallThingsMeetALimit) {
   const Ran ran = run_attempts("hold_pipes\nposix_timers\nfill_pair\nnest_rights 400\nexit 0");
   EXPECT_TRUE(ran.outcome.status == RunStatus::ok || ran.outcome.status == RunStatus::oom) << ran.outcome.reason;
   EXPECT_EQ(word(run_attempts("descriptors").outcome.status), "ok");
 }
 
-// SI9, SX2: what one job does to its own state the next does not have.
+// SI9, SX2: changes of a job to its process state are not inherited by the next job.
 TEST(Neighbours, StateOfAProcessIsNotHandedDown) {
   const std::string clean = "cwd=/job umask=18 blocked=0 handled=0 nice=0";
   run_attempts("ignore_signals\nnice 10\nposix_timers\nbad_lists\nexit 0");

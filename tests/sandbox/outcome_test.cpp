@@ -11,7 +11,7 @@ bool has(const std::vector<std::string>& list, const std::string& prefix) {
 }
 
 TEST(Outcome, PlainRunIsOkWithItsLayersStepsAndUsage) {
-  OwnSandbox own = own_sandbox();  // its first run reports all steps; later ones find a sandbox made
+  OwnSandbox own = own_sandbox();  // the first run of a sandbox reports all steps; later runs reuse the sandbox
   const Ran ran = run_attempts(*own.sandbox, spec_with(), "getpid\nprint hello");
   EXPECT_EQ(word(ran.outcome.status), "ok") << ran.outcome.reason;
   EXPECT_EQ(ran.answer("getpid"), "2 of 1");
@@ -49,7 +49,7 @@ TEST(Outcome, OverTheWallLimitIsTimeoutWall) {
   EXPECT_GE(ran.outcome.usage.wall_us, 200000U);
 }
 
-// SQ14: wall; the CPU that it burnt is counted.
+// SQ14: the run ends by its wall limit, and its CPU time is counted.
 TEST(Outcome, SpinningJobIsStoppedAndItsCpuIsCounted) {
   const Ran ran = run_attempts("spin", 300);
   EXPECT_EQ(word(ran.outcome.status), "timeout_wall");
@@ -78,7 +78,7 @@ TEST(Outcome, CancelledJobIsAskedWithTermFirst) {
   Sandbox& sandbox = shared_sandbox();
   Started started = start_attempts(sandbox, spec_with(), "print up\nsleep 60000");
   wait_for_output(started, "up");
-  sandbox.kill(started.spec.run, KillReason::cancelled, 40000);  // longer than this test waits
+  sandbox.kill(started.spec.run, KillReason::cancelled, 40000);  // a grace longer than this test
   EXPECT_EQ(word(wait_for(sandbox, started).outcome.status), "cancelled");
 }
 

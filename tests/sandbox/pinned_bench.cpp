@@ -1,7 +1,8 @@
-// What a job can make the kernel of its host keep, beside what its group is charged for: the table of docs/sandbox.md.
+// Measures the kernel memory that a job can allocate beyond the charge to its group, for the table of docs/sandbox.md:
 //   ninja -C build pinned_bench && build/bin/pinned_bench [KIND...]
-// Each kind is taken by a job of 64 MiB that then holds still, three times; the median counts, since a host is never
-// quiet. Kernel memory is told from /proc/meminfo (SUnreclaim, KernelStack, PageTables) and /proc/net/sockstat.
+// Each kind is measured three times, in a job of 64 MiB that allocates and then holds the memory. The median counts,
+// because a host is never idle. Kernel memory is read from /proc/meminfo (SUnreclaim, KernelStack, PageTables) and
+// /proc/net/sockstat.
 #include <unistd.h>
 
 #include <algorithm>
@@ -52,7 +53,7 @@ constexpr Kind kKinds[] = {
     {"datagrams", false, true},
 };
 
-// KiB.
+// Returns the kernel memory of the host in KiB.
 long kernel_memory() {
   long sum = 0;
   std::ifstream file("/proc/meminfo");
@@ -60,7 +61,7 @@ long kernel_memory() {
   for (long value = 0; file >> word;) {
     if ((word == "SUnreclaim:" || word == "KernelStack:" || word == "PageTables:") && file >> value) sum += value;
   }
-  // Of all networks, in pages. What datagrams hold is in the slabs.
+  // Sum over all networks, in pages. Memory of datagrams is part of the slabs.
   std::ifstream sockets("/proc/net/sockstat");
   for (std::string line; std::getline(sockets, line);) {
     const std::size_t at = line.find(" mem ");
@@ -70,7 +71,8 @@ long kernel_memory() {
   return sum;
 }
 
-// KiB charged to the run's group, the newest of the launcher's; version 1 counts what connections hold apart.
+// Returns the KiB charged to the group of the run, the launcher's newest. Version 1 of cgroups counts connections
+// separately.
 long charged(pid_t launcher) {
   const std::string mark = "-" + std::to_string(launcher) + "-";
   unsigned long newest = 0;
@@ -106,7 +108,7 @@ Taken take(const Kind& kind) {
   spec.limits.memory_bytes = 64U << 20;
   spec.limits.exec = kind.exec;
   if (kind.network) spec.grants.network = Network::loopback;
-  // What every run has of its own is not the kind's.
+  // The memory of an idle run is subtracted.
   Started idle = start_attempts(*own.sandbox, spec, "pin_and_hold nothing");
   wait_for_output(idle, "\n");
   Taken taken;
@@ -114,7 +116,7 @@ Taken take(const Kind& kind) {
   spec.run = next_run();
   Started started = start_attempts(*own.sandbox, spec, std::string("pin_and_hold ") + kind.name);
   wait_for_output(started, "\n");
-  ::usleep(200'000);  // what is charged in batches
+  ::usleep(200'000);  // the kernel charges in batches
   taken.host = kernel_memory() - before;
   taken.group = charged(own.launcher) - group_before;
   taken.count = started.out.substr(0, started.out.find('\n'));

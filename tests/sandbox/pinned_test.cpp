@@ -1,4 +1,4 @@
-// Kernel memory that no group is charged for: a job gets so much of it and no more.
+// Kernel memory that is charged to no group: the amount that a job can allocate is bounded.
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -17,7 +17,7 @@ namespace {
 
 using sandbox::CountedCalls;
 
-// Each counted call is asked of the launcher, which takes its time on a machine in emulation.
+// Each counted call is a request to the launcher, which is slow under emulation.
 constexpr std::uint64_t kWallMs = 300000;
 
 const std::string kMostLocks = std::to_string(CountedCalls::kMostLocks);
@@ -30,7 +30,7 @@ Ran run_with_loopback(const std::string& lines, bool exec = false) {
   return run_attempts(shared_sandbox(), spec, lines);
 }
 
-// Who meets nobody's locks but its own needs none.
+// A job that cannot conflict with the locks of other processes needs no real locks.
 TEST(Pinned, RecordLockOfAJobAloneIsSetNowhere) {
   const Ran ran = run_attempts("pin record_locks 20000\nlocks_held\nlock_path /tmp/a 6\nlock_path /tmp/a 7");
   EXPECT_EQ(ran.answer("pin record_locks 20000"), "20000") << ran.outcome.reason;
@@ -58,7 +58,7 @@ TEST(Pinned, RecordLockThatWasGivenBackCountsNoMore) {
   EXPECT_EQ(ran.answer("locks_of_children 4 1000"), "4000");
 }
 
-// What one run has used up is not the next one's, though it may have the same sandbox.
+// The count does not carry over to the next run in the same sandbox.
 TEST(Pinned, NextRunBeginsAnew) {
   for (int i = 0; i < 3; ++i) {
     const Ran ran = run_with_exec("pin record_locks 5000", kWallMs);
@@ -66,7 +66,7 @@ TEST(Pinned, NextRunBeginsAnew) {
   }
 }
 
-// A signal takes a call back that is being counted: that is no forbidden one.
+// A signal can interrupt a call that is being counted. The interruption is not a violation.
 TEST(Pinned, SignalsWhileCallsAreCountedAreNoViolation) {
   const Ran ran = run_with_exec("locks_under_signals 4000", kWallMs);
   EXPECT_EQ(word(ran.outcome.status), "ok") << ran.outcome.reason;
@@ -80,7 +80,7 @@ TEST(Pinned, LocksOfOpenFilesAreRefused) {
   }
 }
 
-// In a folder that two runs share they are real.
+// In a folder that two runs share, record locks are real.
 TEST(Pinned, RecordLockInAGrantedFolderHoldsAgainstAnotherRun) {
   char folder[] = "/var/tmp/mycojobs-test-XXXXXX";
   ASSERT_NE(::mkdtemp(folder), nullptr);
@@ -99,7 +99,7 @@ TEST(Pinned, RecordLockInAGrantedFolderHoldsAgainstAnotherRun) {
   std::filesystem::remove_all(folder);
 }
 
-// The launcher counts; others are served meanwhile, and a forbidden call is still seen.
+// The launcher counts the calls. It must still serve other runs and detect a forbidden call.
 TEST(Pinned, StormOfCountedCallsKeepsNobodyFromTheLauncher) {
   Sandbox& sandbox = shared_sandbox();
   RunSpec spec = spec_with();
@@ -117,12 +117,13 @@ TEST(Pinned, ListenersAreFew) {
   EXPECT_EQ(run_with_loopback("listen_and_close 100", true).answer("listen_and_close 100"), "100");
 }
 
-// The launcher takes no socket of a job for it: its last close waits for as long as the job says.
+// The launcher does not receive the job's socket, because closing the last reference can block as long as the job
+// chooses.
 TEST(Pinned, SocketClosedBehindItsListenHoldsUpItsJobAlone) {
   OwnSandbox own = own_sandbox();
   RunSpec spec = spec_with(kWallMs);
   spec.grants.network = Network::loopback;
-  spec.grants.syscalls = {"setsockopt"};  // with SO_LINGER, which is pretended otherwise
+  spec.grants.syscalls = {"setsockopt"};  // permits the real SO_LINGER, which is otherwise pretended
   Started attack = start_attempts(*own.sandbox, spec, "linger\nclose_behind_listen 300\nprint done\nsleep 600000");
   std::uint64_t others = 0;
   while (attack.out.find("done") == std::string::npos && others++ < 5000) {
@@ -140,13 +141,13 @@ TEST(Pinned, SocketClosedBehindItsListenHoldsUpItsJobAlone) {
   })) << "what worked for the job goes with it";
 }
 
-// Else a worker thread of the kernel, which serves the whole host, may be the one that closes last and waits.
+// Otherwise a worker thread of the kernel, shared by the whole host, could close the last reference and block.
 TEST(Pinned, NoSocketOfAJobLingers) {
   const Ran ran = run_with_loopback("linger");
   EXPECT_EQ(ran.answer("linger"), "off") << ran.outcome.reason;
 }
 
-// The launcher does not read what it is not asked for: other jobs begin and end, and a forbidden call is still seen.
+// The launcher does not read unsolicited messages: other jobs start and end, and a forbidden call is still detected.
 TEST(Pinned, StormOfListensKeepsNobodyFromTheLauncher) {
   Sandbox& sandbox = shared_sandbox();
   RunSpec spec = spec_with();
@@ -157,7 +158,7 @@ TEST(Pinned, StormOfListensKeepsNobodyFromTheLauncher) {
   EXPECT_EQ(violation_of(wait_for(sandbox, storm)), "ptrace");
 }
 
-// A datagram that waits for more is charged to no group: 64 KiB for each open file of each process.
+// An incomplete (corked) datagram is charged to no group: 64 KiB for each open file of each process.
 TEST(Pinned, DatagramsThatWaitForMoreAreRefused) {
   const Ran ran = run_with_loopback("pin corked 50\npin corked_sendmsg 50\npin corked_sendmmsg 50\ncork_option");
   for (const char* line : {"pin corked 50", "pin corked_sendmsg 50", "pin corked_sendmmsg 50"})
@@ -165,7 +166,7 @@ TEST(Pinned, DatagramsThatWaitForMoreAreRefused) {
   EXPECT_EQ(ran.answer("cork_option"), "EPERM");
 }
 
-// Of 400 that are not accepted a few wait, with little in them, whatever queue and buffers were asked for.
+// Of 400 connections that are not accepted, only a few are queued with little data, for all queue and buffer sizes.
 TEST(Pinned, ConnectionsThatNobodyAcceptsAreFewAndSmall) {
   const Ran ran = run_with_loopback("pending 400");
   const std::string answer = ran.answer("pending 400");
@@ -180,7 +181,7 @@ TEST(Pinned, ConnectionsThatWaitForTheirEndAreFew) {
   EXPECT_LE(std::stoul(ran.answer("pin time_waits 4000")), 1024U) << ran.answer("pin time_waits 4000");
 }
 
-// Whatever is left to a job, a limit of its own is reached or its group is charged.
+// Each kind reaches a limit of its own or is charged to the group of the job.
 TEST(Pinned, EveryKindMeetsALimit) {
   for (const char* kind : {"record_locks 30000", "flocks", "epoll_items", "epolls", "eventfds", "timerfds", "timers",
                            "signals", "pipes", "pairs", "files", "symlinks", "landlock_rules", "threads"}) {
@@ -195,7 +196,8 @@ TEST(Pinned, EveryKindMeetsALimit) {
   }
 }
 
-// One victim is the end of the job on version 2; on version 1 the others go on, and the end says so all the same.
+// In version 2 of cgroups, one killed process ends the job. In version 1 the other processes continue, and the outcome
+// is still oom.
 TEST(Pinned, ChildThatWasKilledForMemoryIsNoOk) {
   if (!may_limit_by_cgroup()) GTEST_SKIP() << "no group can be made and limited here";
   RunSpec spec = spec_with();

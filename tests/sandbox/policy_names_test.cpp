@@ -1,4 +1,4 @@
-// What an operator writes as "*" against what the filter judges.
+// The syscall names that "*" grants, compared with the rules of the filter.
 #include <gtest/gtest.h>
 
 #include "domain/policy.h"
@@ -8,8 +8,8 @@
 namespace mycojobs::test {
 namespace {
 
-// A call that is added is allowed whatever its arguments: "*" must not take away what the tables look at, nor give what
-// exec and net grant.
+// An added call is permitted with all arguments. So "*" must exclude calls with argument rules, and calls that the exec
+// and net fields grant.
 TEST(PolicyNames, CallsThatAreJudgedOrGrantedByAFieldMustBeNamed) {
   for (const auto& rules : {sandbox::argument_rules(), sandbox::argument_rules_without_exec(),
                             sandbox::argument_rules_with_exec(), sandbox::argument_rules_without_sockets(),

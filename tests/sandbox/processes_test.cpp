@@ -1,4 +1,4 @@
-// Processes, inherited things, limits.
+// Processes, inherited state, and limits.
 #include <dirent.h>
 #include <unistd.h>
 
@@ -10,7 +10,7 @@
 namespace mycojobs::test {
 namespace {
 
-// SP1: kill(-1) reaches nobody else; killing init from inside does nothing.
+// SP1: kill(-1) reaches no process outside, and killing init from inside has no effect.
 TEST(Processes, SignalsReachOnlyTheOwnNamespace) {
   const Ran ran = run_attempts("kill 1 9\nkill -1 9\nkill " + std::to_string(::getpid()) + " 9\ngetpid");
   EXPECT_EQ(word(ran.outcome.status), "ok") << ran.outcome.reason;
@@ -37,7 +37,7 @@ TEST(Processes, DaemonDiesWithTheJobAndIsCounted) {
   EXPECT_EQ(ran.outcome.stragglers, 1U);
 }
 
-// SP9: those of the dead are reaped, so that they do not count against the limit when their parent has left them.
+// SP9: zombies whose parent has exited are reaped, so they do not count against the limit.
 TEST(Processes, ZombiesAreReaped) {
   const Ran ran = run_with_exec("zombies 40\nprint x");
   EXPECT_EQ(word(ran.outcome.status), "ok") << ran.outcome.reason;
@@ -48,7 +48,8 @@ TEST(Processes, ZombiesAreReaped) {
 TEST(Processes, BombsMeetTheLimitOfPids) {
   const Ran forks = run_with_exec("fork_bomb");
   EXPECT_EQ(word(forks.outcome.status), "ok") << forks.outcome.reason;
-  const std::string limit = may_limit_by_cgroup() ? "EAGAIN after 6" : "EAGAIN after ";  // else rlimits, coarser
+  // without cgroups, the less precise rlimit applies
+  const std::string limit = may_limit_by_cgroup() ? "EAGAIN after 6" : "EAGAIN after ";
   EXPECT_EQ(forks.answer("fork_bomb").rfind(limit, 0), 0U) << forks.answer("fork_bomb");
   EXPECT_GT(forks.outcome.stragglers, 0U);
   const Ran threads = run_attempts("thread_bomb");
@@ -58,7 +59,7 @@ TEST(Processes, BombsMeetTheLimitOfPids) {
 // SQ3
 TEST(Processes, OverTheMemoryLimitIsOom) {
   if (!may_limit_by_cgroup()) {
-    EXPECT_EQ(run_attempts("touch 512").answer("touch 512"), "ENOMEM");  // the rlimit stands in
+    EXPECT_EQ(run_attempts("touch 512").answer("touch 512"), "ENOMEM");  // the rlimit applies instead
     return;
   }
   const Ran ran = run_attempts("touch 512");
@@ -76,7 +77,7 @@ TEST(Processes, FoldersAreBounded) {
     EXPECT_EQ(word(ran.outcome.status), "ok") << ran.outcome.reason;
     EXPECT_EQ(ran.answer("fill /dev/shm"), "ENOSPC after 64 MiB");
     EXPECT_EQ(ran.answer("fill /tmp"), "ENOSPC after 64 MiB");
-    EXPECT_EQ(ran.answer("write /job/x more"), "ENOSPC");  // one limit for both folders
+    EXPECT_EQ(ran.answer("write /job/x more"), "ENOSPC");  // both folders share one limit
   }
   EXPECT_EQ(run_attempts("files /tmp").answer("files /tmp"), "ENOSPC");
 }
@@ -140,7 +141,8 @@ TEST(Processes, SetuidProgramGainsNothing) {
   EXPECT_NE(ran.answer("getuid"), ::geteuid() == 0 ? "0" : "x");
 }
 
-// SR4, without seccomp's help: the zygote checks that a second user namespace is refused, or does not start.
+// SR4 without the help of seccomp: the zygote checks that a second user namespace is refused; otherwise it does not
+// start.
 TEST(Processes, CgroupPathIsHidden) {
   const std::string groups = run_attempts("read /proc/self/cgroup").answer("read /proc/self/cgroup");
   EXPECT_EQ(groups.find("mycojobs"), std::string::npos) << groups;

@@ -1,4 +1,4 @@
-// A launcher that is spoken to byte by byte.
+// A launcher that receives raw bytes.
 #pragma once
 
 #include <string>
@@ -11,11 +11,11 @@ namespace mycojobs::test {
 class RawLauncher {
  public:
   RawLauncher();
-  // Each descriptor is a copy of this process's stderr. False: it does not listen any more.
+  // Sends a frame; each descriptor is a copy of stderr. Returns false if the launcher has closed the connection.
   bool send(const std::string& frame, std::size_t descriptors = 0) const;
-  void drain() const;  // what it says
+  void drain() const;  // reads and discards the messages of the launcher
   void hang_up() { socket_.reset(); }
-  // Its exit code, 128 + signal, or -1 if it has not ended within 20 s; then it is killed.
+  // Returns the exit code or 128 + signal. Returns -1 if the launcher has not ended within 20 s; it is killed then.
   int wait();
 
  private:

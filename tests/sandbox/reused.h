@@ -1,4 +1,4 @@
-// A launcher with one sandbox, and whether a run was in one that had served before.
+// A launcher with one sandbox, and functions that report whether a run used a sandbox of an earlier run.
 #pragma once
 
 #include <string>
@@ -8,16 +8,17 @@
 namespace mycojobs::test {
 
 SandboxConfig one_sandbox();
-// That of memory. In version 2 from Linux 6.12 on: before, a run that uses more than a little is the last in its
-// sandbox.
+// Reports whether the peak of memory use can be reset. Version 2 of cgroups supports this since Linux 6.12. On older
+// kernels, a run that uses more than a little memory is the last run in its sandbox.
 bool a_peak_begins_anew();
 
-// Process numbers in a sandbox go on: a job that is not process 2 has one before it. Of a run that has asked "getpid".
+// The process id of a job that has run "getpid". Ids are not reset between the runs of a sandbox, so a job with an id
+// other than 2 is not the first.
 int pid_of(const Ran&);
 bool reused(const Ran&);
 
-Ran run_in(OwnSandbox&, const std::string& lines);  // and "getpid"
-void wait_for_reuse(OwnSandbox&);  // until a sandbox has come back from a run, so that the next run is in it
-bool next_is_in_the_same(OwnSandbox&, const std::string& lines);  // after `lines`: is the next run in the same sandbox?
+Ran run_in(OwnSandbox&, const std::string& lines);  // runs `lines` and "getpid"
+void wait_for_reuse(OwnSandbox&);  // waits until a sandbox is free after a run, so that the next run uses it
+bool next_is_in_the_same(OwnSandbox&, const std::string& lines);  // whether the run after `lines` uses the same sandbox
 
 }  // namespace mycojobs::test

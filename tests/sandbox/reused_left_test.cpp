@@ -1,4 +1,4 @@
-// What a run could leave in its sandbox for the next one, where neither a process nor a file shows it.
+// State that a run could leave in its sandbox for the next run, other than processes and files.
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -9,7 +9,7 @@
 namespace mycojobs::test {
 namespace {
 
-// `lines` in a sandbox that has served before, then `next` in the same one.
+// Runs `lines` in a reused sandbox, then `next` in the same sandbox. Returns the result of `next`.
 Ran after(OwnSandbox& own, const std::string& lines, const std::string& next) {
   wait_for_reuse(own);
   run_in(own, lines);
@@ -18,7 +18,7 @@ Ran after(OwnSandbox& own, const std::string& lines, const std::string& next) {
   return ran;
 }
 
-// Flags and locks belong to an open file, and outlive whoever set them while init has it open.
+// Flags and locks belong to an open file. They outlive the process that set them as long as init has the file open.
 TEST(ReusedSandboxLeft, NoOpenFileIsSharedBetweenRuns) {
   OwnSandbox own = own_sandbox(one_sandbox());
   for (const char* fd : {"0", "1", "2", "3"}) {
@@ -56,7 +56,7 @@ TEST(ReusedSandboxLeft, FolderThatCannotBePutBackIsTheLastOfItsSandbox) {
   EXPECT_EQ(run_in(own, "list /job").answer("list /job"), "kept");
 }
 
-// Those of a job are its own, but for what nobody can write.
+// A job has private copies of all writable memory; shared memory is read-only.
 TEST(ReusedSandboxLeft, MemoryOfTheZygoteIsNotChangedByAJob) {
   OwnSandbox own = own_sandbox(one_sandbox());
   for (int i = 0; i < 3; ++i) {
@@ -65,7 +65,7 @@ TEST(ReusedSandboxLeft, MemoryOfTheZygoteIsNotChangedByAJob) {
   }
 }
 
-// Nobody can set the time of the last change: it is that of the end of the run before, whatever that has done.
+// No call can set the time of the last change: after each run it is the time at which that run ended.
 TEST(ReusedSandboxLeft, TimeOfTheLastChangeIsNotTheJobs) {
   OwnSandbox own = own_sandbox(one_sandbox());
   for (const char* folder : {"/tmp", "/dev/shm", "/job", "/job/kept"}) {
@@ -99,7 +99,7 @@ TEST(ReusedSandboxLeft, FoldersHaveTheSameRoom) {
   EXPECT_EQ(next.answer("room_in /dev/shm"), before.answer("room_in /dev/shm"));
 }
 
-// A job is a fork of init, which has listed and removed what was left, and has waited for the job.
+// A job is a fork of init, which listed and removed the files of the previous run and waited for the job.
 TEST(ReusedSandboxLeft, MemoryOfAJobHoldsNothingOfTheRunBefore) {
   OwnSandbox own = own_sandbox(one_sandbox());
   const std::string name = "a_name_that_was_left_behind", ask = "word_in_memory a_name_that_was _left_behind";
@@ -110,7 +110,7 @@ TEST(ReusedSandboxLeft, MemoryOfAJobHoldsNothingOfTheRunBefore) {
   EXPECT_EQ(after(own, "exit 3", "end_in_memory").answer("end_in_memory"), "none");
 }
 
-// And of the zygote, which has read of each run what it is granted.
+// A job also contains memory of the zygote, which has read the grants of every run.
 TEST(ReusedSandboxLeft, MemoryOfAJobHoldsNoGrantsOfOthers) {
   OwnSandbox own = own_sandbox(one_sandbox());
   std::string path = "/var/tmp/mycojobs-test-for-the_folder_of_the_other_XXXXXX";
@@ -122,14 +122,15 @@ TEST(ReusedSandboxLeft, MemoryOfAJobHoldsNoGrantsOfOthers) {
     const Ran granted = run_attempts(*own.sandbox, spec, "list " + path);
     EXPECT_EQ(granted.answer("list " + path), "") << granted.outcome.reason;
     RunSpec other = spec_with();
-    other.limits.open_files = 100 + static_cast<std::uint32_t>(i);  // so that it is forked now
+    other.limits.open_files =
+        100 + static_cast<std::uint32_t>(i);  // forces a new sandbox, which is forked from the zygote now
     const std::string ask = "word_in_memory the_folder_of _the_other";
     EXPECT_EQ(run_attempts(*own.sandbox, other, ask).answer(ask), "none") << i;
   }
   ::rmdir(path.c_str());
 }
 
-// What the kernel keeps for a run (names that were looked up, pages of files) and charges to its group.
+// The kernel keeps data for a run (cached names, pages of files) and charges it to the group of the run.
 TEST(ReusedSandboxLeft, RunThatLeavesMuchChargedIsTheLast) {
   if (!may_limit_by_cgroup()) GTEST_SKIP() << "no group can be made and limited here";
   OwnSandbox own = own_sandbox(one_sandbox());
@@ -138,7 +139,8 @@ TEST(ReusedSandboxLeft, RunThatLeavesMuchChargedIsTheLast) {
   EXPECT_LT(run_in(own, "").outcome.usage.memory_peak_bytes, 8ULL << 20);
 }
 
-// The socket to the launcher: a job has another descriptor by its number, or none, and may send no message on it.
+// Uses the number of init's socket to the launcher: in a job, the number is another descriptor or unused, and sending
+// messages is not permitted.
 TEST(ReusedSandboxLeft, JobDoesNotSpeakForInit) {
   OwnSandbox own = own_sandbox(one_sandbox());
   wait_for_reuse(own);
@@ -156,8 +158,8 @@ TEST(ReusedSandboxLeft, JobDoesNotSpeakForInit) {
   EXPECT_TRUE(reused(run_in(own, "")));
 }
 
-// Pid 1 has no handler, so that the kernel drops what comes from inside. What it blocked would wait for ever, and would
-// be missing in the user's share. Newer kernels' Landlock lets no signal through to it: here it must hold without.
+// Pid 1 has no handlers, so the kernel drops signals from inside. A blocked signal would stay queued and reduce the
+// user's quota. Landlock of newer kernels blocks such signals, so this test runs without Landlock.
 TEST(ReusedSandboxLeft, NoSignalWaitsForInit) {
   SandboxConfig config = one_sandbox();
   config.leave_out = {"landlock"};
@@ -171,19 +173,20 @@ TEST(ReusedSandboxLeft, NoSignalWaitsForInit) {
   EXPECT_GE(std::stoi(next.answer("room_for_signals")), before - 8);
 }
 
-// The kernel counts by user what is held of some things, and the next run is the same user's.
+// The kernel counts some resources per user, and the next run has the same user.
 TEST(ReusedSandboxLeft, WhatAUserMayHoldIsThereAgain) {
   OwnSandbox own = own_sandbox(one_sandbox());
   for (const std::string& all :
        {std::string("posix_timers"), std::string("room_for_signals"), std::string("hold_pipes"),
         std::string("eventfds"), std::string("timerfds"), std::string("descriptors")}) {
-    if (all == "hold_pipes" && !a_peak_begins_anew()) continue;  // more memory than such a sandbox goes on with
+    // needs more memory than a sandbox may use and be reused
+    if (all == "hold_pipes" && !a_peak_begins_anew()) continue;
     const std::string first = after(own, "", all).answer(all);
     EXPECT_EQ(after(own, all, all).answer(all), first) << all;
   }
 }
 
-// Where processes are counted anew in a group below, so is what the limit has refused.
+// If processes are counted in a child group, refusals by the pids limit are counted there as well.
 TEST(ReusedSandboxLeft, RefusalsAreReportedInAGroupBelowToo) {
   if (!may_limit_by_cgroup()) GTEST_SKIP() << "no group can be made and limited here";
   OwnSandbox own = own_sandbox(one_sandbox());
@@ -199,7 +202,7 @@ TEST(ReusedSandboxLeft, RefusalsAreReportedInAGroupBelowToo) {
   EXPECT_EQ(word(run("exit 3").outcome.status), "exit");
 }
 
-// Children that nobody waits for are added up in the group alone: theirs is the run's in which they were.
+// Only the group counts the CPU time of children without wait(). It belongs to the run in which they ran.
 TEST(ReusedSandboxLeft, CpuOfChildrenThatNobodyWaitedForIsNotTheNextRuns) {
   OwnSandbox own = own_sandbox(one_sandbox());
   RunSpec spec = spec_with();
@@ -218,7 +221,7 @@ TEST(ReusedSandboxLeft, CpuOfChildrenThatNobodyWaitedForIsNotTheNextRuns) {
   EXPECT_LT(next.outcome.usage.user_us + next.outcome.usage.system_us, 300'000U);
 }
 
-// On the clock of what init has used, which the kernel shows to all: they end with their job.
+// Timers on the CPU clock of init, which every process can read, end with the job that created them.
 TEST(ReusedSandboxLeft, TimersOnTheClockOfInitEndWithTheJob) {
   OwnSandbox own = own_sandbox(one_sandbox());
   EXPECT_TRUE(next_is_in_the_same(own, "timers_on 1 200"));

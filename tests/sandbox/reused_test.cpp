@@ -1,4 +1,4 @@
-// One run after another in the same sandbox (sandbox/runs.h): what a run leaves, and what must not reach the next.
+// Consecutive runs in the same sandbox (sandbox/runs.h): the state of a run must not reach the next run.
 #include <algorithm>
 #include <chrono>
 #include <csignal>
@@ -83,7 +83,7 @@ TEST(ReusedSandbox, StragglersAreNotHandedOn) {
   }
 }
 
-// What each run has used is its own, however many were there before.
+// The reported usage of a run excludes all earlier runs.
 TEST(ReusedSandbox, UsageIsOfTheRunAlone) {
   if (!may_limit_by_cgroup()) GTEST_SKIP() << "no group can be made and limited here";
   OwnSandbox own = own_sandbox(one_sandbox());
@@ -121,7 +121,7 @@ TEST(ReusedSandbox, RunThatHadManyProcessesIsNotTheLastAndItsPeakIsItsOwn) {
     EXPECT_EQ(few.outcome.usage.pids_peak, 1U) << i;
     EXPECT_TRUE(reused(few)) << i;
   }
-  // In the group below, too, the sandbox's limits hold and what they refuse is found.
+  // In the child group, the limits of the sandbox still apply, and refusals are detected.
   EXPECT_EQ(word(run("touch 400").outcome.status), "oom");
   ASSERT_TRUE(eventually([&] { return reused((run(many), run(""))); }));
   const Ran refused = run("thread_bomb\nexit 3");
@@ -129,7 +129,7 @@ TEST(ReusedSandbox, RunThatHadManyProcessesIsNotTheLastAndItsPeakIsItsOwn) {
   EXPECT_EQ(refused.outcome.usage.pids_peak, spec.limits.pids);
 }
 
-// The kernel splits a short run's CPU into user and system by guess: base and group must be compared by their sums.
+// The kernel estimates the split of a short run's CPU into user and system time, so only their sums can be compared.
 TEST(ReusedSandbox, ManyShortRunsAreNotChargedToALaterOne) {
   OwnSandbox own = own_sandbox(one_sandbox());
   for (int i = 0; i < 450; ++i) ASSERT_EQ(word(run_in(own, "").outcome.status), "ok");
@@ -140,7 +140,7 @@ TEST(ReusedSandbox, ManyShortRunsAreNotChargedToALaterOne) {
   EXPECT_EQ(word(ran.outcome.status), "ok") << ran.outcome.reason;
 }
 
-// What one run was refused is not told of the next.
+// Refusals of one run are not reported for the next run.
 TEST(ReusedSandbox, RunThatMetALimitAndEndedWellIsTheLast) {
   if (!may_limit_by_cgroup()) GTEST_SKIP() << "no group can be made and limited here";
   OwnSandbox own = own_sandbox(one_sandbox());
@@ -148,7 +148,8 @@ TEST(ReusedSandbox, RunThatMetALimitAndEndedWellIsTheLast) {
   EXPECT_EQ(word(run_in(own, "exit 3").outcome.status), "exit");
 }
 
-// Then what is told of a run may be another's, up to a bound: a run that goes beyond is the last, and told exactly.
+// Without a reset, a reported peak can be that of an earlier run, up to a bound. A run that exceeds the bound is the
+// last run in its sandbox, and its peak is exact.
 TEST(ReusedSandbox, WhereAPeakCannotBeginAnewRunsThatUseLittleComeAfterOneAnother) {
   if (!may_limit_by_cgroup()) GTEST_SKIP() << "no group can be made and limited here";
   OwnSandbox own = own_sandbox(one_sandbox());
@@ -161,7 +162,7 @@ TEST(ReusedSandbox, WhereAPeakCannotBeginAnewRunsThatUseLittleComeAfterOneAnothe
   EXPECT_EQ(next_is_in_the_same(own, "touch 10"), a_peak_begins_anew());
 }
 
-// One that is killed is told its own, too, though none comes after it.
+// The usage of a killed run is exact as well, although no run follows in its sandbox.
 TEST(ReusedSandbox, UsageOfARunThatIsTheLastIsItsOwn) {
   if (!may_limit_by_cgroup()) GTEST_SKIP() << "no group can be made and limited here";
   OwnSandbox own = own_sandbox(one_sandbox());
@@ -190,8 +191,8 @@ TEST(ReusedSandbox, ServesAsManyAsItMay) {
   for (int i = 0; i < 12; ++i) EXPECT_LE(pid_of(run_in(own, "")), 4);
 }
 
-// The clock of the fence is one for all runs of a sandbox: what was set for one rings for no other, nor while none is
-// there.
+// All runs of a sandbox share the timer of the fence. A timer that was set for one run must not end another run, or
+// fire between runs.
 TEST(ReusedSandbox, FenceOfARunEndsWithIt) {
   OwnSandbox own = own_sandbox(one_sandbox());
   wait_for_reuse(own);
@@ -208,7 +209,7 @@ TEST(ReusedSandbox, FenceOfARunEndsWithIt) {
   EXPECT_EQ(word(run_in(own, "sleep 2500").outcome.status), "ok") << "without a fence of its own";
 }
 
-// The launcher hears that it was moved before it hears of the end of the run, after which init had stopped the clock.
+// The launcher receives the new fence before the end of the run, at which init had already stopped the timer.
 TEST(ReusedSandbox, FenceThatWasMovedEndsWithItsRunToo) {
   OwnSandbox own = own_sandbox(one_sandbox());
   wait_for_reuse(own);

@@ -1,4 +1,4 @@
-// rows.txt against the list of ids, against the tables, and against the tests that there are.
+// Compares rows.txt with the list of ids, with the tables, and with the existing tests.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -18,7 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The list of attempts that must fail, by its numbers.
+// The numbers of the list of attempts that must fail.
 const std::map<std::string, std::string> kList = {
     {"SF", "1 2 3 4 6 7 8 10 11 12 13 14 15 16 17 19 20 21 23 24 26 27 28 30"},
     {"SP", "1 2 3 4 5 6 7 9 10 12 15 16 18"},
@@ -34,7 +34,7 @@ const std::map<std::string, std::string> kList = {
 
 struct Covered {
   std::vector<std::string> tests;
-  std::string remark;  // behind | or :
+  std::string remark;  // text after | or :
 };
 
 std::map<std::string, Covered> read_rows() {
@@ -54,7 +54,7 @@ std::map<std::string, Covered> read_rows() {
   return rows;
 }
 
-// Suite.Name of everything in this program, and of every TEST below tests/. Rows of parameters are told as
+// Returns Suite.Name of all tests of this program and of every TEST below tests/. Parameterized tests are named
 // Prefix/Suite.
 std::set<std::string> tests_that_exist() {
   std::set<std::string> tests;
@@ -95,7 +95,8 @@ TEST(Rows, EachIsCoveredOrNamed) {
     const bool named = row.remark.starts_with("not exercised: ") || row.remark.starts_with("waiting: ");
     EXPECT_TRUE(!row.tests.empty() || named) << id << " has neither test nor reason";
     for (const auto& test : row.tests) {
-      const std::size_t slash = test.find('/');  // Prefix/Suite.Name of another program is Suite.Name in its source
+      // Prefix/Suite.Name of another program appears as Suite.Name in its source
+      const std::size_t slash = test.find('/');
       const bool exists =
           tests.contains(test) || (slash != std::string::npos && tests.contains(test.substr(slash + 1)));
       EXPECT_TRUE(exists) << id << " names " << test << ", which is not there";
@@ -118,7 +119,7 @@ TEST(Rows, OfTheTablesAreInTheList) {
   }
 }
 
-// Else the second run as an ordinary user would show less than it seems to.
+// Without this check, the run as an unprivileged user would test less than it appears to.
 TEST(Rows, GroupsThatWereDelegatedAreUsed) {
   if (std::getenv("MYCOJOBS_TEST_DELEGATED") == nullptr) GTEST_SKIP() << "no group was delegated to this run";
   EXPECT_NE(::geteuid(), 0U);

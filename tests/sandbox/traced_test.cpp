@@ -1,4 +1,4 @@
-// What only a tracer can arrange: a process that does not go when it is killed.
+// Tests that need ptrace: a process that does not end when it is killed.
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/mman.h>
@@ -16,7 +16,7 @@
 namespace mycojobs::test {
 namespace {
 
-// A file with a lock that this process holds until it is left to those who have been handed the descriptor.
+// A file with a lock that this process holds until it passes the lock to the processes that inherited the descriptor.
 class AliveFile {
  public:
   AliveFile() : held_(::memfd_create("alive", MFD_CLOEXEC)) {
@@ -51,23 +51,23 @@ bool has_alive(pid_t pid) {
   return false;
 }
 
-// Of the one run of a sandbox.
+// The processes of the only run of a sandbox.
 struct Family {
   pid_t zygote = -1, init = -1, job = -1, straggler = -1;
 };
 Family family_of(const OwnSandbox& own) {
   Family family;
-  EXPECT_TRUE(eventually([&] { return children_of(own.launcher).size() == 1; }));  // the canary's zygote is gone
+  EXPECT_TRUE(eventually([&] { return children_of(own.launcher).size() == 1; }));  // the zygote of the canary has ended
   family.zygote = children_of(own.launcher).at(0);
-  EXPECT_TRUE(eventually([&] { return children_of(family.zygote).size() == 1; }));  // and so is the canary
+  EXPECT_TRUE(eventually([&] { return children_of(family.zygote).size() == 1; }));  // the canary has ended
   family.init = children_of(family.zygote).at(0);
   const auto processes = children_of(family.init);
-  family.job = processes.at(0);  // the older one: /proc is in order
+  family.job = processes.at(0);  // the older process, because /proc is sorted
   if (processes.size() > 1) family.straggler = processes.at(1);
   return family;
 }
 
-// When killed it stays, as a zombie that nobody else can wait for, until release().
+// After a kill, the traced process remains as a zombie that only this tracer can reap, until release().
 class Tracer {
  public:
   explicit Tracer(pid_t pid, int options = 0) : pid_(pid) {
@@ -76,7 +76,7 @@ class Tracer {
   Tracer(const Tracer&) = delete;
   Tracer& operator=(const Tracer&) = delete;
   ~Tracer() { release(); }
-  // Its next stop, or its end; 0: none came.
+  // Returns the next stop or exit status, or 0 if none arrived.
   int next_status() const {
     int status = 0;
     return eventually([&] { return ::waitpid(pid_, &status, __WALL | WNOHANG) == pid_; }) ? status : 0;
@@ -107,7 +107,7 @@ std::optional<Outcome> next_report(Sandbox& sandbox, std::uint64_t run) {
 
 SandboxConfig impatient_config() {
   SandboxConfig config = test_config();
-  config.prewarmed = 0;  // who is below the zygote is of the run
+  config.prewarmed = 0;  // so all processes below the zygote belong to the run
   config.unkillable_ms = 50;
   return config;
 }
@@ -115,7 +115,7 @@ SandboxConfig impatient_config() {
 TEST(Alive, JobHasNoneOfIt) {
   const AliveFile file;
   SandboxConfig config = test_config();
-  config.prewarmed = 0;  // who is below the zygote is of the run
+  config.prewarmed = 0;  // so all processes below the zygote belong to the run
   config.alive_fd = file.fd();
   OwnSandbox own = own_sandbox(config);
   EXPECT_EQ(run_attempts(*own.sandbox, spec_with(), "list /proc/self/fd").answer("list /proc/self/fd"), "0 1 2 3 4");
@@ -125,7 +125,7 @@ TEST(Alive, LauncherZygoteAndInitHaveItAndTheJobHasNot) {
   if (::geteuid() != 0) GTEST_SKIP() << "an ordinary user may not look into these processes";
   const AliveFile file;
   SandboxConfig config = test_config();
-  config.prewarmed = 0;  // who is below the zygote is of the run
+  config.prewarmed = 0;  // so all processes below the zygote belong to the run
   config.alive_fd = file.fd();
   OwnSandbox own = own_sandbox(config);
   Started started = start_attempts(*own.sandbox, spec_with(), "print up\nsleep 60000");
@@ -138,12 +138,12 @@ TEST(Alive, LauncherZygoteAndInitHaveItAndTheJobHasNot) {
   EXPECT_EQ(word(wait_for(*own.sandbox, started).outcome.status), "cancelled");
 }
 
-// The kernel closes a process's files as it exits: init is stopped right before. The guardian, who would have waited
-// for it, is killed first.
+// The kernel closes the files of a process while it exits, so init is stopped just before that. The guardian would wait
+// for init and is killed first.
 TEST(Alive, LockIsFreeWhenTheLastInitIsGoneAndNotBefore) {
   AliveFile file;
   SandboxConfig config = test_config();
-  config.prewarmed = 0;  // who is below the zygote is of the run
+  config.prewarmed = 0;  // so all processes below the zygote belong to the run
   config.alive_fd = file.fd();
   OwnSandbox own = own_sandbox(config);
   file.leave();
@@ -161,8 +161,8 @@ TEST(Alive, LockIsFreeWhenTheLastInitIsGoneAndNotBefore) {
   EXPECT_EQ(word(wait_for(*own.sandbox, started).outcome.status), "lost");
 }
 
-// The kernel closes the files of a killed init before it kills the rest of its namespace. So the one who comes after a
-// killed agent could meet a job that goes on, if nobody waited for it.
+// The kernel closes the files of a killed init before it kills the other processes of the namespace. Without waiting
+// for them, the successor of a killed agent could find a job that is still running.
 TEST(Alive, LockOutlivesAgentLauncherZygoteAndInitUntilTheJobIsGone) {
   AliveFile file;
   int report[2];
@@ -170,7 +170,7 @@ TEST(Alive, LockOutlivesAgentLauncherZygoteAndInitUntilTheJobIsGone) {
   const pid_t agent = ::fork();
   if (agent == 0) {
     SandboxConfig config = test_config();
-    config.prewarmed = 0;  // who is below the zygote is of the run
+    config.prewarmed = 0;  // so all processes below the zygote belong to the run
     config.alive_fd = file.fd();
     OwnSandbox own = own_sandbox(config);
     Started started = start_attempts(*own.sandbox, spec_with(), "print up\nsleep 60000");
@@ -212,14 +212,14 @@ TEST(Unkillable, IsReportedWhileOthersGoOnAndTheRealEndComesLater) {
       << report->reason;
   EXPECT_NE(report->reason.find("cancelled"), std::string::npos) << report->reason;
   EXPECT_EQ(word(run_attempts(*own.sandbox, spec_with(), "getpid").outcome.status), "ok");
-  own.sandbox->kill(started.spec.run, KillReason::output_limit, 0);  // changes nothing any more
+  own.sandbox->kill(started.spec.run, KillReason::output_limit, 0);  // has no effect on an ended run
   EXPECT_EQ(word(run_attempts(*own.sandbox, spec_with(), "exit 3").outcome.status), "exit");
   EXPECT_TRUE(own.sandbox->read_ended().empty());
   tracer.release();
   EXPECT_EQ(word(wait_for(*own.sandbox, started).outcome.status), "cancelled");
 }
 
-// Init gives up on it, and adds up nothing of what it has used: its group has.
+// Init stops waiting and does not add the usage of the process, but the group has counted it.
 TEST(Usage, OfAJobThatIsNotBuriedInTimeIsWhatItsGroupCounted) {
   if (!may_limit_by_cgroup()) GTEST_SKIP() << "no group can be made and limited here";
   SandboxConfig config = impatient_config();
@@ -244,7 +244,7 @@ TEST(Usage, OfAJobThatIsNotBuriedInTimeIsWhatItsGroupCounted) {
   EXPECT_GE(outcome.usage.user_us + outcome.usage.system_us, 200'000U);
 }
 
-// Nobody has asked for a kill: init does it, for those that the job leaves behind.
+// No kill was requested: init kills the processes that an ended job left behind.
 TEST(Unkillable, StragglerOfAJobThatHasEndedIsReportedToo) {
   OwnSandbox own = own_sandbox(impatient_config());
   RunSpec spec = spec_with();
@@ -264,7 +264,7 @@ TEST(Unkillable, StragglerOfAJobThatHasEndedIsReportedToo) {
   EXPECT_EQ(ran.outcome.signal, SIGSEGV);
 }
 
-// Its own processes are gone, only its zygote cannot say so.
+// The processes of the other run have ended, but its zygote cannot report this.
 TEST(Unkillable, HoldsUpNoOtherRunOfItsZygote) {
   OwnSandbox own = own_sandbox(impatient_config());
   Started stuck = start_attempts(*own.sandbox, spec_with(), "print up\nsleep 60000");
@@ -273,7 +273,7 @@ TEST(Unkillable, HoldsUpNoOtherRunOfItsZygote) {
   Started other = start_attempts(*own.sandbox, spec_with(), "print up\nsleep 60000");
   wait_for_output(other, "up");
   Tracer tracer(family.job);
-  ::kill(family.zygote, SIGKILL);  // waits in the kernel for all of its namespaces
+  ::kill(family.zygote, SIGKILL);  // its exit blocks in the kernel until all its namespaces have ended
   std::map<std::uint64_t, std::string> shown;
   EXPECT_TRUE(eventually([&] {
     for (const auto& each : own.sandbox->read_ended()) shown[each.run] = word(each.outcome.status);
@@ -285,7 +285,7 @@ TEST(Unkillable, HoldsUpNoOtherRunOfItsZygote) {
   for (int fd : {other.pipes.out, other.pipes.err, other.pipes.channel, other.pipes.requests}) ::close(fd);
 }
 
-// What is lost may begin elsewhere at once: not while a process of it is there.
+// A lost run may start again elsewhere, so it must not be reported as lost while one of its processes exists.
 TEST(Unkillable, IsNotLostWithItsLauncherButWhenItIsGone) {
   OwnSandbox own = own_sandbox(impatient_config());
   Started started = start_attempts(*own.sandbox, spec_with(), "print up\nsleep 60000");

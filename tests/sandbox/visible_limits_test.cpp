@@ -1,5 +1,5 @@
-// Mounts, limits and configuration files as a job sees them. Every mount and every limit has a row here, so a missing
-// or weaker one is found without an attempt to use it.
+// Mounts, limits and configuration files as a job sees them. Every mount and every limit has a row, so a missing or
+// weaker row is detected without an attempt to exploit it.
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -27,7 +27,7 @@ MountFlags mount_flags_of(const std::string& text) {
   return flags;
 }
 
-// The flags that every mount at or below a place must have; the longest place that fits decides.
+// The flags that every mount at or below a path must have. The longest matching path decides.
 std::map<std::string, MountFlags> expected_mounts(bool exec, const std::string& read, const std::string& written) {
   const MountFlags system = {"ro", "nosuid", "nodev"}, device = {"ro", "nosuid", "noexec"};
   const MountFlags made = {"ro", "nosuid", "nodev", "noexec"};
@@ -42,7 +42,7 @@ std::map<std::string, MountFlags> expected_mounts(bool exec, const std::string& 
   };
   for (const char* folder : {"/bin", "/sbin", "/lib", "/lib64", "/lib32", "/libx32"}) expected[folder] = system;
   if (!read.empty()) {
-    expected["/var"] = made;  // holds the mount points of what is granted
+    expected["/var"] = made;  // contains the mount points of granted folders
     expected[read] = made;
     expected[written] = {"rw", "nosuid", "nodev", "noexec"};
   }
@@ -68,7 +68,7 @@ const MountFlags* mount_row_for(const std::map<std::string, MountFlags>& expecte
 void expect_mounts(const RunSpec& spec, const std::map<std::string, MountFlags>& expected) {
   const Ran ran = run_attempts(shared_sandbox(), spec, "all_mounts");
   std::istringstream mounts(ran.answer("all_mounts"));
-  std::map<std::string, std::string> seen;  // a later mount covers an earlier one of the same place
+  std::map<std::string, std::string> seen;  // a later mount covers an earlier mount of the same path
   for (std::string mount; std::getline(mounts, mount, '|');) {
     const std::size_t blank = mount.find(' ');
     seen[mount.substr(0, blank)] = blank == std::string::npos ? "" : mount.substr(blank + 1);
@@ -80,7 +80,7 @@ void expect_mounts(const RunSpec& spec, const std::map<std::string, MountFlags>&
       ADD_FAILURE() << "a mount without a row: " << place;
       continue;
     }
-    // A mount may forbid more than its row says, since the host's mounts below it keep their own flags.
+    // A mount may have more restrictions than its row, because mounts of the host below it keep their own flags.
     EXPECT_TRUE(std::includes(flags.begin(), flags.end(), row->begin(), row->end()))
         << place << ' ' << text << ": expected " << flag_list(*row);
   }
@@ -111,8 +111,7 @@ TEST(VisibleMounts, GrantedFoldersHaveTheirFlags) {
   std::filesystem::remove_all(folder);
 }
 
-// Programs that are installed on this host find their configuration, and nothing that an operator may put a secret
-// into.
+// Programs installed on this host find their configuration, but no files in which an operator may store a secret.
 TEST(VisibleFiles, ConfigurationOfProgramsWithoutSecrets) {
   std::string lines;
   std::map<std::string, std::string> expected;
@@ -143,7 +142,8 @@ struct ExpectedLimit {
   rlim_t value;
 };
 
-// What the sandbox sets; it can go down only, so a lower hard limit of this process stays. Every other limit is ours.
+// The limits that the sandbox sets. A limit can only be lowered, so a lower hard limit of this process applies. All
+// other limits must equal those of this process.
 std::map<int, rlim_t> expected_limits(const Limits& limits) {
   const bool own_uid = ::geteuid() == 0;
   const ExpectedLimit rows[] = {

@@ -1,4 +1,4 @@
-// Limits and grants of single runs, and script hosts that keep others waiting or say too much.
+// Limits and grants of single runs, and script hosts that block others or send too much.
 #include <unistd.h>
 
 #include <csignal>
@@ -25,7 +25,7 @@ TEST(Waiting, SpinningJobMeetsItsCpuLimit) {
   EXPECT_GE(ran.outcome.usage.user_us + ran.outcome.usage.system_us, 285000U);
 }
 
-// SQ14, SQ16: spread over children that end before the limit.
+// SQ14, SQ16: CPU time spread over children that end before the limit.
 TEST(Waiting, CpuOfAllProcessesCountsTogether) {
   const Ran ran = run_with(
       [](RunSpec& spec) {
@@ -36,13 +36,13 @@ TEST(Waiting, CpuOfAllProcessesCountsTogether) {
   EXPECT_EQ(word(ran.outcome.status), "timeout_cpu") << ran.outcome.reason;
 }
 
-// A sleeper under a CPU limit is none that spins.
+// Sleeping does not count as CPU time.
 TEST(Waiting, SleepCostsNoCpu) {
   const Ran ran = run_with([](RunSpec& spec) { spec.limits.cpu_ms = 100; }, "sleep 500");
   EXPECT_EQ(word(ran.outcome.status), "ok") << ran.outcome.reason;
 }
 
-// Over the size of one file: the signal of the kernel is told as what it is.
+// A write beyond the file size limit: the kernel's signal is reported as file_limit.
 TEST(Waiting, FileOverItsLimitIsFileLimit) {
   const Ran ran = run_with([](RunSpec& spec) { spec.limits.file_bytes = 1U << 20; }, "print_into /tmp/x 2");
   EXPECT_EQ(word(ran.outcome.status), "file_limit") << ran.outcome.reason;
@@ -54,7 +54,7 @@ TEST(Waiting, JobThatDiesOfItsPidsLimitGetsThatError) {
   EXPECT_EQ(word(ran.outcome.status), "pids_limit") << ran.outcome.reason;
 }
 
-// SF7, SF8, SF16 with a granted folder: read there, write there, and nowhere beside it.
+// SF7, SF8, SF16 with granted folders: one is readable, one is writable, and no other folder is accessible.
 TEST(Waiting, GrantedFoldersAreAllThatIsOpened) {
   const std::string base = "/var/tmp/mycojobs-grants-" + std::to_string(::getpid());
   for (const char* name : {"/read", "/write", "/other"}) std::filesystem::create_directories(base + name);
@@ -83,7 +83,7 @@ TEST(Waiting, GrantedFoldersAreAllThatIsOpened) {
   std::filesystem::remove_all(base);
 }
 
-// SF6: a granted folder that is a link, or lies behind one, refuses the set-up.
+// SF6: a granted folder that is a link or lies behind a link fails the set-up.
 TEST(Waiting, GrantBehindALinkIsRefused) {
   const std::string base = "/var/tmp/mycojobs-grants-" + std::to_string(::getpid());
   std::filesystem::create_directories(base);
@@ -103,7 +103,7 @@ TEST(Waiting, UnknownOrForbiddenSystemCallIsRefused) {
   }
 }
 
-// SN1, SN2, SN5 where the job has a network of its own: sockets, and nobody in it.
+// SN1, SN2, SN5 where the job has a network of its own: sockets work, but no peer is reachable.
 TEST(Waiting, LoopbackIsTheJobsOwn) {
   const Ran ran = run_with([](RunSpec& spec) { spec.grants.network = Network::loopback; },
                            "socket 2 1\nsocket 10 1\nconnect_tcp 127.0.0.1 6379\nconnect_tcp 1.1.1.1 80\nconnect_tcp "
@@ -118,7 +118,7 @@ TEST(Waiting, LoopbackIsTheJobsOwn) {
   }
 }
 
-// SX10: jobs with grants of their own between jobs without.
+// SX10: jobs with grants alternate with jobs without grants.
 TEST(Waiting, EachRunHasItsOwnPolicyInWhateverOrder) {
   for (int i = 0; i < 20; ++i) {
     RunSpec spec = spec_with();
@@ -130,7 +130,7 @@ TEST(Waiting, EachRunHasItsOwnPolicyInWhateverOrder) {
   }
 }
 
-// A host of bad_host's by this name, and how a run of it ends.
+// Runs a job on the bad_host with this name. Returns its outcome and whether the launcher is alive.
 Outcome run_of_bad_host(const std::string& name, bool& alive) {
   const std::string folder = "/tmp/mycojobs-" + name + "-" + std::to_string(::getpid());
   std::filesystem::create_directories(folder);
@@ -146,12 +146,12 @@ Outcome run_of_bad_host(const std::string& name, bool& alive) {
   return ran.outcome;
 }
 
-// The host ends at once: on a busy machine its end may be seen before its word.
+// The host exits at once: on a busy machine, the exit may be detected before its message.
 bool is_refused(const Outcome& outcome) {
   return outcome.status == RunStatus::setup_error || outcome.status == RunStatus::lost;
 }
 
-// SZ46: the descriptor that a job's process hands over as its listener cannot be watched. Its run alone may suffer.
+// SZ46: the descriptor that a job's process sends as its listener cannot be polled. Only its own run may fail.
 TEST(Waiting, ListenerThatIsAFileEndsNoLauncher) {
   bool alive = false;
   EXPECT_TRUE(is_refused(run_of_bad_host("listener", alive)));
@@ -163,7 +163,7 @@ TEST(Waiting, ListenerThatIsANestOfSetsEndsNoLauncher) {
   EXPECT_TRUE(alive);
 }
 
-// The end of a run is told however much its processes had to say about their set-up.
+// The end of a run is reported even if its processes sent too much about their set-up.
 TEST(Waiting, WordyProcessCannotHideTheEndOfItsRun) {
   bool alive = false;
   const Outcome outcome = run_of_bad_host("wordy", alive);
@@ -171,7 +171,7 @@ TEST(Waiting, WordyProcessCannotHideTheEndOfItsRun) {
   EXPECT_TRUE(alive);
 }
 
-// SZ47: a zygote that takes a run and never answers. The wall-clock limit holds all the same.
+// SZ47: a zygote accepts a run and never answers. The wall-clock limit still applies.
 TEST(Waiting, SilentZygoteCannotKeepARunBeyondItsLimit) {
   bool alive = false;
   const Outcome outcome = run_of_bad_host("silent", alive);
