@@ -1,5 +1,5 @@
-// The users of Redis that `mycojobs context acl` prints, against the scripts and the table of keys. That a real server
-// takes them, and what it refuses them: tests/e2e/access_test.cpp.
+// Compares the Redis users that `mycojobs context acl` prints with the scripts and the key table. That a real server
+// accepts the users, and what it denies them, is tested in tests/e2e/access_test.cpp.
 #include "store/access.h"
 
 #include <gtest/gtest.h>
@@ -23,7 +23,7 @@ bool gives(const std::vector<std::string>& rules, const std::string& rule) {
   return std::find(rules.begin(), rules.end(), rule) != rules.end();
 }
 
-// "+hset" of each redis.call('HSET', ...), and of the names of commands that a script puts together.
+// Returns "+hset" for each redis.call('HSET', ...), and the same for command names that a script builds.
 std::set<std::string> commands_of(const Script& script) {
   static const std::regex called(
       "(?:redis\\.p?call|call_index)\\('([A-Z]+)'(?:, '(STREAM|USAGE)')?|'(RPUSH|LPUSH|ZADD|ZREM)'");
@@ -154,7 +154,8 @@ TEST(Access, TheScriptsOfAgentsNameNoKeyThatAgentsAreKeptFrom) {
     const std::string begins(key.pattern.substr(0, key.pattern.find('<'))), pattern = begins + (whole ? "" : "*");
     if (gives(rules, "~" + pattern) || gives(rules, "%R~" + pattern)) continue;
     ++closed;
-    if (key.pattern == "mj:refusals") continue;  // tried all the same: what cannot be noted is refused nevertheless
+    // Attempted without the permission: a refusal that cannot be recorded is still a refusal.
+    if (key.pattern == "mj:refusals") continue;
     for (const Script* script : kOfAgents)
       EXPECT_EQ(script->text.find("'" + begins + (whole ? "'" : "")), std::string_view::npos) << script->name << begins;
   }

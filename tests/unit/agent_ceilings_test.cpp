@@ -15,7 +15,7 @@ Ceiling ceiling_of(const std::string& text) {
 AgentCeiling agent(Id runner, const std::string& ceiling, std::vector<std::string> types = {"python"}) {
   return {runner, std::move(types), read_published_ceiling(publish_ceiling(ceiling_of(ceiling)), 1)};
 }
-// The refusal of a Python job with this policy; "": it is let through.
+// Returns the error for a Python job with this policy, or "" if the job is accepted.
 std::string refusal(const std::string& policy, const std::vector<AgentCeiling>& agents) {
   Job job;
   job.script_type = "python";

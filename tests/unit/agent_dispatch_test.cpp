@@ -1,4 +1,4 @@
-// What an agent does about queues that are paused, delays, retries, priorities of contexts and queues, and about time.
+// Agent behaviour with paused queues, delays, retries, priorities of contexts and queues, and expiry times.
 #include <gtest/gtest.h>
 
 #include "support/agent_fixture.h"
@@ -93,7 +93,8 @@ TEST_F(AgentTest, DependentRunsAfterWhatItDependsOnAlthoughItWasQueuedFirst) {
   EXPECT_EQ(read(after).status, JobStatus::finished);
 }
 
-// With as many queues as contexts, one counter for both asked some queues first in no context, ever.
+// Regression test: contexts and queues shared one round-robin counter. With as many queues as contexts, some queues
+// were never served first in any context.
 TEST_F(AgentTest, FullQueuesOfTwoContextsStarveNoOther) {
   settings_.contexts = {1, 2};
   const auto push = [&](Id context, Id id, const std::string& queue) {
@@ -118,7 +119,7 @@ TEST_F(AgentTest, FullQueuesOfTwoContextsStarveNoOther) {
   EXPECT_LE(control_.launches, 20U);
 }
 
-// A message acts as its caller, who must be let in by the context's record.
+// A message acts with the rights of its caller, and the record of the context must admit the caller.
 TEST_F(AgentTest, AMessageActsAsItsCallerAlone) {
   ASSERT_TRUE(client_->save(1, "context:1", {{"id", "1"}, {"admins", "[12]"}, {"submitters", "[7]"}}));
   start();
@@ -174,7 +175,7 @@ TEST_F(AgentTest, RunsHaveNoFenceIfALostLeaseIsNoReasonToKill) {
   ASSERT_TRUE(wait_for_runs(1));
   const auto until = [&] { return client_->leases(1)->at(0).until_ms; };
   const std::uint64_t first = until();
-  ASSERT_TRUE(eventually([&] { return until() > first; }));  // renewed
+  ASSERT_TRUE(eventually([&] { return until() > first; }));  // the lease was renewed
   {
     std::lock_guard lock(control_.mutex);
     for (const auto& [run, fence] : control_.fences) EXPECT_EQ(fence, 0U) << run;

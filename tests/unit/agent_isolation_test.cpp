@@ -1,5 +1,5 @@
-// What hangs outside of the agent holds up nobody else: other jobs begin, write, are cancelled and end meanwhile. The
-// order of events says so, and no time.
+// A blocked component outside the agent delays no other work: other jobs still start, write output, are cancelled and
+// end. The tests check the order of events and do not assert times.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/file.h>
@@ -24,8 +24,8 @@
 namespace mycojobs::test {
 namespace {
 
-// Like a plugin that does not answer: in begin() of the script "begin", in finish() of the script "finish". A script
-// "leaves" has an artifact.
+// Imitates a plugin that does not answer: the script "begin" blocks in begin(), the script "finish" blocks in finish().
+// The script "leaves" stores an artifact.
 class HangingExecutor final : public Executor {
  public:
   HangingExecutor(Gate& gate, bool may_wait) : gate_(gate), may_wait_(may_wait) {}
@@ -63,7 +63,7 @@ class HangingExecutor final : public Executor {
   bool may_wait_;
 };
 
-// Like a plugin that rests after the faults of one caller.
+// Imitates a plugin that holds back the jobs of one caller after that caller's failures.
 class RestingExecutor final : public Executor {
  public:
   static constexpr Id kCaller = 66;
@@ -79,7 +79,7 @@ class RestingExecutor final : public Executor {
   }
 };
 
-// Context 3 has a server of its own.
+// Context 3 uses a Redis server of its own.
 class TwoServers final : public StoreFactory {
  public:
   TwoServers(MemoryServer& all, MemoryServer& third) : all_(all), third_(third) {}
@@ -135,7 +135,7 @@ class Isolation : public AgentTest {
     }));
     return run;
   }
-  // One that writes and ends, and one that is cancelled.
+  // Runs two other jobs: the first writes output and ends, the second is cancelled.
   void expect_others_go_on() {
     const std::uint64_t run = run_of_next();
     const std::string writes = last_;
@@ -159,7 +159,7 @@ class Isolation : public AgentTest {
     EXPECT_TRUE(wait_for_end(delayed));
   }
   bool has_ended(const std::string& key) { return read(key).ended_ms != 0; }
-  // The third context, with a server of its own.
+  // Serves context 3, which has a server of its own, and context 1.
   void serve_third_and_first() {
     settings_.contexts = {3, 1};
     settings_.own_servers = {3};
@@ -175,7 +175,7 @@ class Isolation : public AgentTest {
   void third_is_away() {
     third_.set_faults([](const ServerCall&) { return Fault::before; });
   }
-  // At the first call it is away; then it hangs.
+  // The first call fails; later calls block.
   void third_is_away_and_hangs() {
     third_.set_faults([this, first = true](const ServerCall&) mutable {
       if (std::exchange(first, false)) return Fault::before;
@@ -183,11 +183,11 @@ class Isolation : public AgentTest {
       return Fault::none;
     });
   }
-  // As an agent of the runner's id on another host.
+  // Registers the runner as an agent on another host with the same runner id would.
   static Result<void> hold(Store& store, Id context, const std::string& instance = kOther) {
     Runner runner;
     runner.id = 1;
-    runner.local = true;  // The next agent follows this record.
+    runner.local = true;  // The next agent must follow this record.
     RunnerHold held_by;
     return store.hold_runner(context, runner, {instance, "another host", "its boot", 1}, 60000, "", held_by);
   }
@@ -220,7 +220,7 @@ TEST_F(Isolation, APluginThatHangsInBeginHoldsUpNobodyElse) {
   EXPECT_EQ(read(hangs).status, JobStatus::finished);
 }
 
-// They were the next ones of their queue again and again, and the queue rested with them.
+// Regression test: held-back jobs were repeatedly first in their queue, and the queue was paused with them.
 TEST_F(Isolation, JobsOfACallerThatIsHeldBackHoldUpNoOtherCallers) {
   start_all(1);
   std::vector<std::string> held;
@@ -267,7 +267,7 @@ TEST_F(Isolation, AJobWhosePluginHangsInBeginIsCancelledMeanwhile) {
   ASSERT_TRUE(wait_for_end(hangs));
   EXPECT_EQ(read(hangs).detail, "cancelled");
   EXPECT_EQ(gate_.waiting(), 1U);
-  expect_others_go_on();  // its slot is free
+  expect_others_go_on();  // the slot of the cancelled job is free
   gate_.open();
   expect_others_go_on();
   EXPECT_EQ(control_.launches, 4U) << "what was begun too late did not run";
@@ -279,7 +279,7 @@ TEST_F(Isolation, APluginThatHangsInFinishHoldsUpNobodyElseAndKeepsNoSlot) {
   ASSERT_TRUE(wait_for_runs(1));
   control_.end_all(RunStatus::ok);
   ASSERT_TRUE(eventually([&] { return gate_.waiting() == 1; }));
-  expect_others_go_on();  // with the one slot that there is
+  expect_others_go_on();  // uses the only slot
   EXPECT_FALSE(has_ended(hangs));
   gate_.open();
   ASSERT_TRUE(wait_for_end(hangs));
@@ -319,7 +319,8 @@ TEST_F(Isolation, WhatAPluginSaysOfAJobThatCanNeverRunIsItsEnd) {
   EXPECT_EQ(read(never).error, "script: never");
 }
 
-// Each end waits 2 s for the lock, and there are several: all of them one after the other, beside everybody else.
+// Storing the artifacts of each job waits up to 2 s for the lock. The jobs wait one after the other, without delaying
+// other work.
 TEST_F(Isolation, ADiskThatIsLockedHoldsUpNobodyElse) {
   TempDir folder;
   settings_.state_dir = folder.path().string();
@@ -372,7 +373,8 @@ TEST_F(Isolation, ADiskThatStandsStillUnderOneContextHoldsUpNoArtifactsOfAnother
   EXPECT_NE(read(waits).artifacts, "");
 }
 
-// The disk's lane waits for what another job leaves: whether the inputs are there is asked behind that.
+// The storage thread is blocked by the artifacts of one job; the check of the inputs of another job is queued behind
+// it.
 TEST_F(Isolation, AJobWhoseInputsLieOnADiskThatStandsStillHoldsUpNobodyElse) {
   TempDir folder;
   StillFile lock(folder / "contexts/1/lock");
@@ -445,7 +447,7 @@ TEST_F(Isolation, WhatWasFoundStaysInForceWhileTheDiskOfTheSecretsStandsStill) {
   gate_.open();
 }
 
-// Due jobs, the lease of an agent that died and a runner that fell silent.
+// Delayed jobs, the lease of a dead agent and a silent runner are still processed.
 TEST_F(Isolation, ADiskThatStandsStillUnderTheSweepKeepsNobodyFromWhatTimeBrings) {
   TempDir folder;
   std::filesystem::create_directories(folder / "contexts/1/objects");
@@ -472,7 +474,7 @@ TEST_F(Isolation, ADiskThatStandsStillUnderTheSweepKeepsNobodyFromWhatTimeBrings
   lock.go_on();
 }
 
-// Claims, leases, ends, what time brings: each call to that server hangs, whoever makes it.
+// Every call to that server blocks: claims, lease renewals, reports and sweeps.
 TEST_F(Isolation, TheServerOfAnotherContextThatHangsHoldsUpNobodyElse) {
   settings_.contexts = {3, 1};
   settings_.own_servers = {3};

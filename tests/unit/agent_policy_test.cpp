@@ -1,4 +1,4 @@
-// The field `policy` of a record, from a client who wrote what he liked, to the run or the refusal.
+// The `policy` field of a job record, written by an arbitrary client, up to the run or the refusal.
 #include <gtest/gtest.h>
 
 #include "support/agent_fixture.h"
@@ -8,7 +8,7 @@ namespace {
 
 class AgentPolicy : public AgentTest {
  protected:
-  // Past the submission's own check, as a plain client does it.
+  // Bypasses the check of the submission, as a plain Redis client can.
   std::string push(Id id, const std::string& policy, std::uint32_t timeout = 60) {
     Job job = new_job();
     job.id = id;
@@ -75,7 +75,7 @@ TEST_F(AgentPolicy, WhatIsGrantedReachesTheRun) {
 TEST_F(AgentPolicy, WallIsTheSmallerOfTimeoutAndPolicy) {
   push(1, R"({"wall":"1 h"})", 9);
   start();
-  const std::uint64_t wall = spec_of_only_run().limits.wall_ms;  // what is left of it when the run is set up
+  const std::uint64_t wall = spec_of_only_run().limits.wall_ms;  // time left when the run is set up
   EXPECT_LE(wall, 9000U);
   EXPECT_GT(wall, 5000U);
 }

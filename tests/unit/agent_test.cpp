@@ -20,16 +20,16 @@ TEST_F(AgentTest, JobRunsAndItsEndIsStored) {
   EXPECT_EQ(read(key).result.at("echo"), "hello");
 }
 
-// What the watchdog of the service manager goes by.
+// The watchdog of the service manager depends on is_healthy().
 TEST_F(AgentTest, ComesRoundWithNothingToDoAndNotWithAThreadThatHangs) {
   start();
   for (int i = 0; i < 3; ++i) EXPECT_TRUE(eventually([&] { return agent_->is_healthy(); })) << i;
   int rounds = 0;
   {
-    const std::lock_guard hang(control_.mutex);  // the run loop waits for it as soon as it looks at its sandbox
+    const std::lock_guard hang(control_.mutex);  // the run loop blocks as soon as it accesses its sandbox
     while (rounds < 3 && eventually([&] { return agent_->is_healthy(); }, Seconds(2))) ++rounds;
   }
-  EXPECT_LT(rounds, 3);  // it may have begun one more before
+  EXPECT_LT(rounds, 3);  // an iteration may have started before the hang
   EXPECT_TRUE(eventually([&] { return agent_->is_healthy(); }));
 }
 
@@ -88,7 +88,7 @@ TEST_F(AgentTest, RunsOfADeadLauncherGoBackAndRunAgain) {
 }
 
 TEST_F(AgentTest, RunThatCouldNotBeStartedIsNoDelivery) {
-  control_.failing_launches = 4;  // more than a job has deliveries
+  control_.failing_launches = 4;  // more than the delivery limit of a job
   start();
   const std::string key = submit();
   ASSERT_TRUE(wait_for_runs(1));
@@ -147,11 +147,11 @@ TEST_F(AgentTest, RunWhoseLeaseWasLostIsKilledAndReportsNothing) {
   start(1, 1000);
   const std::string key = submit();
   ASSERT_TRUE(wait_for_runs(1));
-  // Renewals do not get through until the lease has run out; then they do, and are refused.
+  // Renewals fail until the lease has expired; then they reach the store and are refused.
   std::atomic<bool> cut_off{true};
   const auto faulty =
       with_faults([&](std::string_view call) { return call == "renew" && cut_off ? Fault::before : Fault::none; });
-  ASSERT_TRUE(eventually([&] { return read(key).detail == "queued"; }));  // housekeeping gave it back
+  ASSERT_TRUE(eventually([&] { return read(key).detail == "queued"; }));  // housekeeping requeued the job
   cut_off = false;
   ASSERT_TRUE(eventually([&] {
     std::lock_guard lock(control_.mutex);
@@ -175,7 +175,7 @@ TEST_F(AgentTest, JobThatCanNeverRunEndsAsDeadLetterAndFreesItsSlot) {
   EXPECT_TRUE(wait_for_end(good));
 }
 
-// What other clients write: whoever cannot read when a job may run does not run it now.
+// Other clients can write invalid times. A job with an invalid time must not run immediately.
 TEST_F(AgentTest, JobWhoseTimesCannotBeReadEndsAsDeadLetterThatNamesThem) {
   for (const auto& [field, value] : {std::pair{"run_at_ms", "2030-01-31T12:00:00Z"}, {"queue_timeout_ms", "-1"}}) {
     const std::string key = submit("x");
@@ -188,7 +188,7 @@ TEST_F(AgentTest, JobWhoseTimesCannotBeReadEndsAsDeadLetterThatNamesThem) {
   }
 }
 
-// Its record is sound: another attempt may find the helper at work again.
+// The record is valid, and another attempt may find a working helper.
 TEST_F(AgentTest, JobWhoseHelperDoesNotWorkEndsAsSetupErrorAfterItsRetries) {
   settings_.retry = {1, 1};
   start(1);

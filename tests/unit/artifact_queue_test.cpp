@@ -1,4 +1,4 @@
-// What a run leaves on its way to a disk: order, bounds, one piece at a time.
+// The queue of artifact writes of a run: order, bounds, and one batch at a time.
 #include "worker/artifact_queue.h"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
-// Quotas of the artifacts that a host keeps: by caller and by context, over restarts of the agent and of agents that
-// share a folder, and without a job that fails.
+// Quotas for the artifacts that a host stores, by caller and by context. The quotas survive restarts of the agent,
+// apply to agents that share a folder, and never fail a job.
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
@@ -49,7 +49,7 @@ class ArtifactQuotaTest : public testing::Test {
     const std::string text = run.finish();
     return text.empty() ? json::object() : json::parse(text);
   }
-  // A job that leaves a file of its own bytes. Returns whether the file was kept.
+  // Runs a job that stores a file with unique content. Returns whether the file was stored.
   bool leave_one(const std::string& job, std::size_t bytes, ArtifactQuota quota) const {
     const auto one = run(job, quota);
     leave(*one, "a", job + std::string(bytes - job.size(), 'x'));
@@ -139,7 +139,7 @@ TEST_F(ArtifactQuotaTest, RoomComesBackWhenRecordsLeave) {
   const ArtifactQuota quota{2 * kMiB, 0};
   EXPECT_TRUE(leave_one("job:7:1", 2 * kMiB, quota));
   EXPECT_FALSE(leave_one("job:7:2", kMiB, quota));
-  sweep_a_round();  // there is no record
+  sweep_a_round();  // removes the artifacts, since the job has no record
   EXPECT_EQ(used(7), 0U);
   EXPECT_TRUE(leave_one("job:7:3", kMiB, quota));
 }
@@ -163,7 +163,7 @@ TEST_F(ArtifactQuotaTest, LostCountIsMadeAgainFromTheFolders) {
   }
 }
 
-// Whoever is killed between taking room and making the link leaves a count that is too high.
+// An agent that is killed between reserving space and creating the link leaves a count that is too high.
 TEST_F(ArtifactQuotaTest, SweepCorrectsWhatAKilledAgentLeft) {
   const ArtifactQuota quota{4 * kMiB, 0};
   const auto one = run("job:7:1", quota);

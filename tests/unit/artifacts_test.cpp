@@ -1,4 +1,4 @@
-// Artifacts on their way into the folder, and out of it again when no record has them any more.
+// Storing artifacts in the folder, and removing them when no record refers to them.
 #include "worker/artifacts.h"
 
 #include <fcntl.h>
@@ -135,7 +135,7 @@ TEST_F(ArtifactsTest, NamesThatAreNoneAreRefusedAndReportedWithoutTheirControlCh
   EXPECT_EQ(finish(*one).size(), 1U);
 }
 
-// A job may write to the channel itself: what its script host would not have sent is refused here.
+// A job can write to the channel directly, so the names that its script host would reject are rejected here too.
 TEST_F(ArtifactsTest, NamesOverALimitAreRefusedWithThatLimit) {
   auto one = run();
   std::string deepest;
@@ -236,7 +236,7 @@ TEST_F(ArtifactsTest, WhatIsNotWholeIsDroppedAndReportedAndARunThatIsLostLeavesN
   EXPECT_EQ(one->take_notes().size(), 1U);
   auto lost = run();
   leave(*lost, "whole", "bytes");
-  EXPECT_EQ(files_in("spool"), 2U);  // and its lock
+  EXPECT_EQ(files_in("spool"), 2U);  // the file and its lock
   lost.reset();
   EXPECT_EQ(files_in(""), 0U);
 }
@@ -256,7 +256,7 @@ TEST_F(ArtifactsTest, SecretsAreNeitherInTextNorInNamesWhereverTheyAreCut) {
   EXPECT_EQ(files_in("objects"), 1U);
 }
 
-// What begins as text may turn out to be something else, of which no byte may change.
+// Data that starts as text may turn out to be binary; then no byte may change.
 TEST_F(ArtifactsTest, BinaryFilesStayAsTheyAre) {
   const auto redactor = std::make_shared<const Redactor>(std::vector<Secret>{{"K", "correct horse battery"}});
   for (const std::string& end : {std::string(1, '\0'), std::string("\xc3"), std::string("\xff tail")}) {
@@ -334,7 +334,7 @@ TEST_F(ArtifactsTest, TheSweepLeavesWhatARecordHasAndTakesTheRest) {
   sweep_a_round();
   EXPECT_EQ(files_in("objects"), 2U);
   EXPECT_EQ(files_in("jobs"), 3U);
-  ASSERT_TRUE(store_->save(1, "job:1:1", {{"artifacts", ""}}));  // a later attempt left nothing
+  ASSERT_TRUE(store_->save(1, "job:1:1", {{"artifacts", ""}}));  // a later attempt stored no artifacts
   sweep_a_round();
   EXPECT_EQ(files_in("objects"), 1U);
   EXPECT_EQ(read_file(object(sha256_hex("of both"))), "of both");
@@ -360,7 +360,7 @@ TEST_F(ArtifactsTest, TheSweepLeavesJobsAloneThatMayStillEndOtherwise) {
   }
 }
 
-// Two agents of different stores have one folder: a job of the same name is another job there.
+// Two agents with different stores share a folder; equal job keys of different stores are different jobs.
 TEST_F(ArtifactsTest, TheSweepLeavesWhatIsOfAnotherStore) {
   auto other = make_run_artifacts(folder_.path().string(), 1, std::string(24, 'a'), "job:9:9", 1000);
   leave(*other, "a", "bytes");
@@ -406,7 +406,7 @@ TEST_F(ArtifactsTest, AStoreKeepsItsName) {
   EXPECT_NE(*artifact_store_name(*store_, 2), store_name_);
 }
 
-// Agents that keep, and agents that take away, all at once and of the same bytes.
+// Agents store and sweep the same content concurrently.
 TEST_F(ArtifactsTest, WhatARecordHasIsThereWhoeverSweepsMeanwhile) {
   constexpr int kJobs = 150;
   std::atomic<bool> done = false;
@@ -414,7 +414,8 @@ TEST_F(ArtifactsTest, WhatARecordHasIsThereWhoeverSweepsMeanwhile) {
   const auto work = [&](int which) {
     auto store = *server_.open();
     for (int i = 0; i < kJobs; ++i) {
-      const std::string key = job_key(static_cast<Id>(which), static_cast<Id>(i % 10 + 1));  // runs again and again
+      // Each key is used repeatedly.
+      const std::string key = job_key(static_cast<Id>(which), static_cast<Id>(i % 10 + 1));
       (void)store->save(1, key, {{"id", "1"}, {"status", "started"}});
       auto one = run(key);
       const std::string bytes = std::to_string(i % 3);
@@ -430,7 +431,7 @@ TEST_F(ArtifactsTest, WhatARecordHasIsThereWhoeverSweepsMeanwhile) {
     while (!done) {
       (void)one.look_after(*store, 1);
       clock.boot += 100;
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));  // the lock is everybody's
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));  // lets the other threads acquire the lock
     }
   };
   std::vector<std::thread> sweepers;

@@ -44,7 +44,7 @@ class BrokerTest : public testing::Test {
         },
         limits);
   }
-  // Run n has the n-th claim.
+  // Run n holds claim n.
   void ask(RunNumber run, int id, const std::string& method, json params, Id caller = kAdmin) {
     broker_->ask({run, 1, caller, claims_.at(run - 1),
                   json{{"id", id}, {"method", method}, {"params", std::move(params)}}.dump()});
@@ -224,7 +224,7 @@ TEST_F(BrokerTest, AForgottenRunGetsNoAnswerAndWaitsNoMore) {
   broker_->forget(1);
   EXPECT_EQ(await(3, 1)["result"]["version"], 2);
   EXPECT_EQ(answers(2), 0U);
-  broker_->forget(77);  // never asked
+  broker_->forget(77);  // a run that never sent a call
 }
 
 TEST_F(BrokerTest, AnOvertakenRunIsReported) {
@@ -242,7 +242,7 @@ TEST_F(BrokerTest, WhileTheStoreIsAwayCallsWaitAndAreDoneOnce) {
   server_.set_faults([&](const ServerCall& call) {
     if (faults >= 3) return Fault::none;
     if (std::string_view(call) != "object_write") return Fault::none;
-    return ++faults % 2 == 1 ? Fault::after : Fault::before;  // the reply is lost; the write is not
+    return ++faults % 2 == 1 ? Fault::after : Fault::before;  // Fault::after loses the reply but not the write
   });
   const json reply = call(1, "osis.put", {{"kind", "todo"}, {"object", {{"id", "a"}}}});
   EXPECT_EQ(reply["result"]["version"], 2);
@@ -252,7 +252,7 @@ TEST_F(BrokerTest, WhileTheStoreIsAwayCallsWaitAndAreDoneOnce) {
   ask(1, 7, "osis.get", {{"kind", "todo"}, {"id", "a"}});
   ask(2, 7, "osis.get", {{"kind", "todo"}, {"id", "a"}});
   broker_->forget(1);
-  // What comes after two more tries was tried without the run that was forgotten.
+  // After two more attempts, every attempt was made without the forgotten run.
   for (const int before = refused; refused < before + 3;) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   server_.set_faults(nullptr);
   EXPECT_EQ(code(await(2, 7)), "ok");

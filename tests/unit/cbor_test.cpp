@@ -1,4 +1,4 @@
-// The vectors are those of RFC 8949, appendix A, as far as they are deterministic encodings of JSON's values.
+// Uses the test vectors of RFC 8949, appendix A, that are deterministic encodings of JSON values.
 #include "domain/cbor.h"
 
 #include <gtest/gtest.h>
@@ -96,7 +96,7 @@ TEST(Cbor, EncodesAndDecodesTheVectorsOfItsStandard) {
   EXPECT_TRUE(std::isnan(decode_cbor(from_hex("f97e00"))->get<double>()));
 }
 
-// Those of the appendix that are another encoding of a value, or of what JSON has not.
+// Vectors of the appendix that encode a value in another way, or a value that JSON lacks.
 TEST(Cbor, TakesNoVectorThatIsNotDeterministicOrNotJson) {
   for (const char* hex : {"c249010000000000000000",
                           "3bffffffffffffffff",
@@ -184,7 +184,7 @@ TEST(Cbor, TakesNothingButTheOneEncodingOfAValue) {
   }
 }
 
-// Its last three bytes are the one encoding of its value: found by fuzzing.
+// Regression test for a bug found by fuzzing: the last three bytes are the valid encoding of the value.
 TEST(Cbor, AFloatIsComparedFromItsFirstByte) {
   EXPECT_FALSE(decode_cbor("\xfa\x7f\xf9\x7e" + std::string(1, '\0')));
   EXPECT_TRUE(decode_cbor("\xf9\x7e" + std::string(1, '\0')));
@@ -209,7 +209,7 @@ TEST(Cbor, EncodesNoTextThatIsNotUtf8) {
   EXPECT_FALSE(encode_cbor(json::binary({1}, 2)));
 }
 
-// Whatever comes is an error or the one encoding of what was read.
+// Decoding arbitrary bytes either fails or returns a value whose only encoding is these bytes.
 TEST(Cbor, BytesByChanceAreRefusedOrComeBackAsTheyWere) {
   std::mt19937_64 random(20261123);
   std::size_t taken = 0;

@@ -241,7 +241,7 @@ TEST(LogJson, AlwaysHasEveryField) {
   EXPECT_EQ(back.record.text, "a\xEF\xBF\xBD");
 }
 
-// As an object it would stand deeper in the message's hash than that may be read: found by fuzzing.
+// Regression test for a bug found by fuzzing: as an object the text would exceed the depth limit of the message's hash.
 TEST(MessageHash, DeepTextInAnEmbeddedJobDoesNotSpoilTheMessage) {
   for (const std::size_t levels : {20U, 40U, 62U}) {
     Message message;

@@ -20,7 +20,7 @@ const Commands kCommands = {
     {"agent", "", configuration_flags("agent")},
 };
 
-// What bash offers for a line whose last word is under the cursor.
+// Completions that bash offers for the word under the cursor.
 class Bash : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -29,7 +29,7 @@ class Bash : public ::testing::Test {
     folder_ = name;
     std::ofstream(folder_ + "/script") << bash_completion(kCommands);
     std::ofstream(folder_ + "/script.zsh") << zsh_completion(kCommands);
-    // What `complete` prints; and the words that it was called with, as one more.
+    // Prints the candidates of `complete`, and the arguments of the call as one more candidate.
     std::ofstream(folder_ + "/mycojobs")
         << "#!/bin/sh\nprintf '12:7\\n12:15\\n$(touch${IFS}broken)\\n`touch${IFS}broken`\\n'\n"
         << "echo \"$*\" | tr ' ' '_'\n";
@@ -57,7 +57,7 @@ class Bash : public ::testing::Test {
   std::string folder_;
 };
 
-// The same of zsh, whose own part of it (compadd, _describe, _files) prints what it is given.
+// The same for zsh; its own functions (compadd, _describe, _files) are replaced and print their arguments.
 class Zsh : public Bash {
  protected:
   std::string offered(const std::string& line) {

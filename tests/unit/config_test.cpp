@@ -14,7 +14,7 @@
 namespace mycojobs {
 namespace {
 
-// An example for each option, other than its default, as flags and variables give it.
+// An example value for each option, different from the default, as flags and variables spell it.
 const std::map<std::string, std::string> kExamples = {
     {"redis", "redis://example:7000"},
     {"redis_wait_replicas", "2"},
@@ -87,7 +87,7 @@ const std::map<std::string, std::string> kExamples = {
     {"log.format", "json"},
 };
 
-// The same as the file spells it.
+// Returns the value as the configuration file spells it.
 std::string toml_of(const Option& option, const std::string& text) {
   if (option.type == OptionType::count || option.type == OptionType::flag) return text;
   if (!is_list(option.type)) return '"' + text + '"';
@@ -122,7 +122,7 @@ class ConfigTest : public ::testing::Test {
     sources_.flags.config_file = write(text);
     return load_config(sources_);
   }
-  // The error without the folder: "c.toml:1:1: ...".
+  // Returns the error without the folder: "c.toml:1:1: ...".
   std::string file_error(const std::string& text) {
     const auto config = with_file(text);
     if (config) return "";

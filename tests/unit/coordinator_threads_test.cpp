@@ -1,4 +1,4 @@
-// A coordinator whose host is out of threads: it does not end, says which context is not served, and serves it later.
+// A coordinator on a host without free threads keeps running, reports which context is not served, and serves it later.
 #include <gtest/gtest.h>
 
 #include <memory>

@@ -13,7 +13,7 @@ namespace {
 
 constexpr const char* kSession = "0::/user.slice/session-1.scope\n";
 
-// A folder that looks like the mount of cgroup v2, with the group of kSession.
+// A folder that imitates the cgroup v2 mount, with the group of kSession.
 class DelegatedCgroup : public ::testing::Test {
  protected:
   DelegatedCgroup() { std::filesystem::create_directories(group_); }

@@ -1,4 +1,4 @@
-// Histories of one job, good and bad, and what the fold says of them.
+// Valid and invalid histories of a job, and the result of the fold for each.
 #include <gtest/gtest.h>
 
 #include <sstream>
@@ -20,7 +20,7 @@ std::string summary(const FoldedJob& job) {
 }
 
 struct Good {
-  const char* claim;  // what the row shows
+  const char* claim;  // the behaviour that the row shows
   std::string facts, summary;
 };
 
@@ -99,7 +99,7 @@ INSTANTIATE_TEST_SUITE_P(Table, GoodHistory, testing::ValuesIn(kGood), [](const 
 
 struct Bad {
   const char* claim;
-  std::string facts;  // the last one does not fit, all others do
+  std::string facts;  // only the last fact is invalid
   std::string_view rule;
 };
 

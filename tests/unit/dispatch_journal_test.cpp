@@ -1,4 +1,4 @@
-// What holds of every history, and of the tables themselves. The histories: dispatch_fold_test.cpp.
+// Properties of every history and of the tables. dispatch_fold_test.cpp has the histories.
 #include "domain/dispatch_journal.h"
 
 #include <gtest/gtest.h>
@@ -68,10 +68,10 @@ TEST(DispatchJournal, ItsClaimSaysWhatTheFactsSay) {
   EXPECT_FALSE(claim_of(FoldedJob{}, "").present);
 }
 
-// The fold and the machine as drawn (transitions.h) are two tables: this holds them together. Every history of up to
-// six facts, whatever their order, keeps to advance().
+// The fold and the state machine in transitions.h are separate tables; this test keeps them consistent. In every
+// history of up to six facts, in any order, each accepted fact is a transition of advance().
 TEST(DispatchJournal, EveryFactThatFitsIsAnEventOfTheDrawnMachine) {
-  std::mt19937 random(20);  // NOLINT: a fixed seed repeats the run
+  std::mt19937 random(20);  // NOLINT: a fixed seed makes the run reproducible
   const std::vector<std::string> kinds{"scheduled",
                                        "scheduled due=9",
                                        "parked why=dependencies",
@@ -149,7 +149,7 @@ TEST(DispatchJournal, EveryKindHasItsRowAndItsWord) {
 }
 
 TEST(DispatchJournal, NothingThatStandsThereStopsIt) {
-  std::mt19937 random(7);  // NOLINT: a fixed seed repeats the run
+  std::mt19937 random(7);  // NOLINT: a fixed seed makes the run reproducible
   const auto below = [&](unsigned limit) { return std::uniform_int_distribution<unsigned>(0, limit - 1)(random); };
   const std::vector<std::string> names{"c", "t", "e", "a", "d", "r", "i", "l", "why", "due", "detail", "g", "fl"};
   const std::vector<std::string> values{

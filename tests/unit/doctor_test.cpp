@@ -1,4 +1,4 @@
-// What doctor says of each setting of a Redis server.
+// The findings of doctor for each setting of a Redis server.
 #include "inspect/doctor.h"
 
 #include <gtest/gtest.h>

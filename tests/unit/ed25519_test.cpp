@@ -11,7 +11,7 @@ namespace {
 
 using test::TempDir;
 
-// RFC 8032, section 7.1, tests 1 and 2.
+// Test vectors 1 and 2 of RFC 8032, section 7.1.
 TEST(Ed25519, SignsAndVerifiesTheVectorsOfItsStandard) {
   const TempDir folder;
   struct {

@@ -38,7 +38,7 @@ class SealedEnvelope : public ::testing::Test {
 TEST_F(SealedEnvelope, IsReadAsItWasSealed) {
   for (const EnvelopeKind kind :
        {EnvelopeKind::message, EnvelopeKind::answer, EnvelopeKind::logs, EnvelopeKind::cancel}) {
-    const json sealed = json::parse(seal_one(kind).dump());  // as it travels
+    const json sealed = json::parse(seal_one(kind).dump());  // as sent over the network
     const auto read = read_envelope(sealed);
     ASSERT_TRUE(read) << read.error().message;
     EXPECT_EQ(read->kind, kind) << word(kind);
@@ -90,7 +90,7 @@ TEST_F(SealedEnvelope, HasNoOtherFields) {
     EXPECT_THAT(unreadable(json::parse(text)), HasSubstr("is no object"));
 }
 
-// Every field is signed: another value of it is another envelope.
+// Every field is signed: a changed value invalidates the signature.
 TEST_F(SealedEnvelope, HoldsForNothingElse) {
   const std::string other = SigningKey::make().public_key();
   const std::vector<std::pair<std::string, json>> changes{{"kind", "logs"},
@@ -128,7 +128,7 @@ TEST_F(SealedEnvelope, HoldsWithinTheWindowOfClocks) {
   EXPECT_THAT(why_not(seal_one(), kSentAt - kSignatureWindowS - 1), HasSubstr("ahead of the clock here"));
 }
 
-// A signature of one kind is none of another.
+// A signature of one kind is not valid for another kind.
 TEST_F(SealedEnvelope, IsNoReceipt) {
   json receipt{{"kind", "answer"}, {"context", 9}, {"sent", kSentAt}, {"body", json::object()}};
   ASSERT_TRUE(sign(receipt, "receipt", key_));

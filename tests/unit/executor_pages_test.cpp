@@ -1,4 +1,4 @@
-// Each executor has its row in docs/executors/README.md and a page; the page of the contract names every case.
+// Each executor has a row in docs/executors/README.md and a page; the contract page names every case.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -27,7 +27,7 @@ std::string row_of(const std::string& table, const std::string& executor) {
   return at == std::string::npos ? "" : table.substr(at + 1, table.find('\n', at + 1) - at - 1);
 }
 
-// The file behind the row's link, "](bash.md)".
+// Returns the target of the row's link, "](bash.md)".
 std::string page_of(const std::string& row) {
   const auto at = row.rfind("](");
   return at == std::string::npos ? "" : row.substr(at + 2, row.find(')', at) - at - 2);
@@ -46,7 +46,7 @@ TEST(ExecutorPages, EachExecutorHasARowWithItsScriptTypesAndProfilesAndAPage) {
       EXPECT_NE(row.find("`" + stage.profile + "`"), std::string::npos) << name << ": " << stage.profile;
     for (const std::string& type : executor->script_types()) {
       const bool is_there = row.find("`" + type + "`") != std::string::npos;
-      EXPECT_TRUE(is_there || name == command.name) << name << ": " << type;  // any name may be that of a command
+      EXPECT_TRUE(is_there || name == command.name) << name << ": " << type;  // a command executor may serve any name
     }
     EXPECT_TRUE(std::filesystem::is_regular_file(kPages + page_of(row))) << row;
   }

@@ -1,4 +1,4 @@
-// [executors.<name>]: what can never work is refused, with its place and what to do.
+// Settings in [executors.<name>] that can never work are rejected with their position and the remedy.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// What explain() is made of: circles among jobs that wait, moments and spans, runners.
+// Parts of explain(): dependency cycles, times and durations, runners.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

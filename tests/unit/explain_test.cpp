@@ -1,4 +1,5 @@
-// Whatever a job waits for, one reason, its evidence and the next action. No store: the facts are made up here.
+// For every waiting job, explain() names one reason, its evidence and the next action. The facts are made up; no store
+// is used.
 #include "inspect/explain.h"
 
 #include <gmock/gmock.h>
@@ -20,7 +21,7 @@ using ::testing::Not;
 struct Case {
   std::string name;
   Situation about;
-  std::string state, cause, reason, next;  // parts of the last two
+  std::string state, cause, reason, next;  // `reason` and `next` are substrings of the expected texts
   std::string evidence = "";
 };
 

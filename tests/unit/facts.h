@@ -1,4 +1,4 @@
-// Histories of one job as text.
+// Histories of a job, written as text.
 #pragma once
 
 #include <sstream>
@@ -9,7 +9,7 @@
 
 namespace mycojobs {
 
-// "claimed c=A t=h e=5" -> a fact; the moment is 1000 + its revision.
+// Converts text such as "claimed c=A t=h e=5" to a fact; its time is 1000 + its revision.
 inline Fact fact(const std::string& line, std::uint64_t revision) {
   std::istringstream words(line);
   Fact out;
@@ -24,7 +24,7 @@ inline Fact fact(const std::string& line, std::uint64_t revision) {
   return out;
 }
 
-// Facts are separated by ';'. A is the claim of epoch 5, B of 6, C of 7.
+// Facts are separated by ';'. A is the claim with epoch 5, B with epoch 6, C with epoch 7.
 inline std::vector<Fact> history(const std::string& text) {
   std::istringstream lines(text);
   std::vector<Fact> facts;

@@ -1,4 +1,4 @@
-// Process 1 of a pid namespace of the test's own. That `mycojobs` is one: tests/e2e/first_process_test.cpp.
+// Process 1 of a pid namespace that the test creates. tests/e2e/first_process_test.cpp checks `mycojobs` as process 1.
 #include "base/first_process.h"
 
 #include <gtest/gtest.h>
@@ -37,13 +37,13 @@ struct Pipe {
   }
 };
 
-// `program` runs below a process 1 made for it; when it has written a byte to `ready`, `then` is called with that
-// process. The exit code of process 1.
+// Runs `program` below a new process 1. When the program has written a byte to `ready`, `then` is called with the pid
+// of process 1. Returns the exit code of process 1.
 int exit_code_below_first_process(const std::function<int(int ready)>& program,
                                   const std::function<void(pid_t)>& then) {
   const pid_t maker = ::fork();
   if (maker == 0) {
-    // An ordinary user needs a user namespace around it.
+    // An unprivileged user also needs a user namespace.
     if (::unshare(CLONE_NEWPID | (::geteuid() == 0 ? 0 : CLONE_NEWUSER)) != 0) ::_exit(kCannot);
     Pipe ready;
     const pid_t first = ::fork();
@@ -59,8 +59,8 @@ int exit_code_below_first_process(const std::function<int(int ready)>& program,
   return wait_for_end(maker);
 }
 
-// Their parent ends, so that they are process 1's; then they end. The number of those that process 1 had and that are
-// gone.
+// Creates processes whose parent exits, so that process 1 adopts them, and lets them exit. Returns how many process 1
+// had adopted, after all of them were reaped.
 int make_orphans(int count) {
   Pipe ids, hold, seen;
   const pid_t parent = ::fork();
@@ -89,14 +89,14 @@ int make_orphans(int count) {
   seen.close(1);
   int had = 0;
   for (char byte = 0; ::read(seen.ends[0], &byte, 1) == 1;) ++had;
-  // A zombie can still be sent a signal.
+  // A zombie still accepts signals, so a failing kill() shows that the process was reaped.
   for (const pid_t orphan : orphans) {
     if (!test::eventually([&] { return ::kill(orphan, 0) != 0; })) return -1;
   }
   return had;
 }
 
-// Waits for TERM, as the agent does, and for a child of its own, whose code it returns.
+// Waits for TERM, as the agent does. Then starts a child, waits for it and returns its exit code.
 int wait_for_term(int ready) {
   sigset_t set;
   sigemptyset(&set);
@@ -107,7 +107,7 @@ int wait_for_term(int ready) {
   ::sigwait(&set, &number);
   const pid_t own = ::fork();
   if (own == 0) ::_exit(42);
-  ::usleep(20'000);  // it has ended long ago
+  ::usleep(20'000);  // the child has exited by now
   return wait_for_end(own);
 }
 
@@ -118,7 +118,7 @@ TEST(FirstProcess, ReapsTenThousandOrphansAndThenStopsWhenItIsAsked) {
     }
     return wait_for_term(ready);
   };
-  // 42 is the status of a child of the program's own: process 1 has not taken it.
+  // 42 is the status of the program's own child, which process 1 must not reap.
   EXPECT_EQ(exit_code_below_first_process(program, [](pid_t first) { ::kill(first, SIGTERM); }), 42);
 }
 

@@ -1,4 +1,4 @@
-// What is wrong with a flow, and what mends it: a row for each rule, beginning with a flow with which nothing is.
+// Violations of the flow invariants and their fixes: one row per rule, each derived from a consistent flow.
 #include "domain/invariants.h"
 
 #include <gtest/gtest.h>
@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::uint64_t kMoment = 1000000;
 
-// build -> test.
+// Two nodes: build -> test.
 FlowPlan plan_of_two() {
   return read_plan(
              nlohmann::json::parse(
@@ -24,7 +24,7 @@ FlowPlan plan_of_two() {
       .plan.value();
 }
 
-// One that has been begun: the job of build is queued, that of test planned.
+// A started flow: the job of "build" is queued, the job of "test" is planned.
 struct Begun {
   FlowSight sight;
   RunState state;

@@ -1,4 +1,4 @@
-// What is said of commands that are not there, and where those that are stand in --help.
+// The error for unknown commands, and the groups of the commands in --help.
 #include "cli/command_line.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// How many slots fit into the limits of a host.
+// The number of slots that the limits of a host allow.
 #include "sandbox/host_limits.h"
 
 #include <gtest/gtest.h>

@@ -17,7 +17,7 @@ class HousekeepingTest : public ::testing::Test {
   HandClock clock_;
   MemoryServer server_{clock_};
   std::unique_ptr<Store> store_ = *server_.open();
-  WorkerSettings settings_;  // a lease of 30 s
+  WorkerSettings settings_;  // the lease takes 30 s
   std::unique_ptr<Housekeeping> housekeeping_ = std::make_unique<Housekeeping>(clock_, settings_);
 
   void keep_house() {
@@ -26,7 +26,7 @@ class HousekeepingTest : public ::testing::Test {
     wait_ms_ = *done;
   }
   void pass(std::uint64_t ms) { clock_.pass(ms); }
-  // As time goes by, whenever it is asked for.
+  // Advances the clock for `ms` and runs housekeeping whenever it asks to be run.
   void keep_house_for(std::uint64_t ms) {
     const std::uint64_t end = clock_.boot + ms;
     for (keep_house(); clock_.boot < end; keep_house()) pass(std::clamp<std::uint64_t>(wait_ms_, 1, end - clock_.boot));
@@ -62,7 +62,7 @@ TEST_F(HousekeepingTest, JumpOfTheStoresClockExpiresNothingBeforeAWholeLeaseWasS
   submit();
   ASSERT_EQ(claim().size(), 1U);
   keep_house();
-  clock_.unix += 600000;  // ten minutes, in no time
+  clock_.unix += 600000;  // the wall clock jumps by ten minutes
   for (int i = 0; i < 29; ++i) {
     clock_.boot += 1000;
     keep_house();
@@ -94,7 +94,7 @@ TEST_F(HousekeepingTest, JumpOfTheStoresClockSparesLongerLeases) {
 TEST_F(HousekeepingTest, SilentRunnersJobIsBackWithinALeaseAndASecond) {
   submit();
   ASSERT_EQ(claim().size(), 1U);
-  pass(399);  // the worst moment to begin
+  pass(399);  // the least favourable time for the first check
   keep_house_for(30000 + 1000 - 399);
   EXPECT_EQ(waiting(), 1U);
 }
@@ -109,7 +109,8 @@ TEST_F(HousekeepingTest, WhatWasSeenBeforeTheStoreWentAwayDoesNotCount) {
   EXPECT_EQ(store_->leases(1)->size(), 1U);
 }
 
-// The process stands still for longer than a lease while it asks: what it is told then is news.
+// The process is suspended for longer than a lease during the query, so the reply is the first observation of the
+// lease.
 TEST_F(HousekeepingTest, LeaseIsSeenWhenTheAnswerIsThere) {
   submit();
   ASSERT_EQ(claim().size(), 1U);
@@ -120,7 +121,7 @@ TEST_F(HousekeepingTest, LeaseIsSeenWhenTheAnswerIsThere) {
   });
   keep_house();
   server_.set_faults(nullptr);
-  clock_.unix -= 10;  // so that the store would let it end
+  clock_.unix -= 10;  // the store would now accept the expiry
   keep_house();
   EXPECT_EQ(store_->leases(1)->size(), 1U);
   EXPECT_EQ(waiting(), 0U);
@@ -193,7 +194,7 @@ TEST_F(HousekeepingTest, EndedJobsLeaveAfterTheirRetention) {
   ASSERT_TRUE(store_->cancel(1, key));
   keep_house_for(59000);
   EXPECT_TRUE(store_->load(1, key));
-  (void)claim();  // the entry of a job that was cancelled in its queue goes with the next claim
+  (void)claim();  // the next claim removes the queue entry of the cancelled job
   keep_house_for(62000);
   EXPECT_EQ(store_->load(1, key).error().code, Code::not_found);
 }
@@ -225,7 +226,8 @@ TEST_F(HousekeepingTest, OneKindOfTroubleDoesNotStopTheRest) {
   submit();
   ASSERT_EQ(claim().size(), 1U);
   hold(7, "a1", 30000);
-  server_.put_text(1, "mj:horizon", "another client's");  // what time brings needs it
+  // Another client's value; the sweep of due jobs needs this key.
+  server_.put_text(1, "mj:horizon", "another client's");
   for (int i = 0; i < 200; ++i) {
     EXPECT_FALSE(housekeeping_->look_after(*store_, 1));
     pass(500);

@@ -18,7 +18,7 @@ struct Kept final : HttpRequestParser::Body {
   std::string text;
 };
 
-// The parser behind a head.
+// Returns a parser that has parsed the head.
 HttpRequestParser behind(const std::string& head, bool trailers = true) {
   HttpRequestParser parser(8192, trailers);
   const auto taken = parser.take_head(head);
@@ -26,7 +26,7 @@ HttpRequestParser behind(const std::string& head, bool trailers = true) {
   return parser;
 }
 
-// In two parts, and what was not taken of the first one again.
+// Feeds the bytes in two parts; bytes of the first part that were not consumed are fed again.
 Result<std::size_t> take_in_two(HttpRequestParser& parser, std::string_view bytes, std::size_t cut, Kept& body) {
   MJ_TRY(first, parser.take_body(bytes.substr(0, cut), body));
   MJ_TRY(second, parser.take_body(bytes.substr(first), body));
@@ -56,7 +56,7 @@ TEST(HttpRequestParser, AHeadHasALimitWhateverIsBehindIt) {
   EXPECT_EQ(without_end.take_head(head.substr(0, 101)).error().code, Code::too_large);
 }
 
-// The library takes these.
+// Requests that the HTTP library accepts.
 TEST(HttpRequestParser, WhatTheLibraryReadsKindlyIsRefused) {
   for (const char* more : {"A: b\r\n c\r\n", "A:\r\n b\r\n", "A: b\r\n\tc\r\n", "Content-Length: 1, 1\r\n",
                            "Content-Length: 1\r\nContent-Length: 1\r\n", "Transfer-Encoding: gzip, chunked\r\n",
@@ -103,7 +103,8 @@ TEST(HttpRequestParser, ChunksEndWithTheirLastLineHoweverTheyAreCut) {
   }
 }
 
-// The library asserts that it is given no fewer than five bytes of a last chunk for a second time: found by fuzzing.
+// Regression test for a bug found by fuzzing: the library asserts at least five bytes when a last chunk is fed for the
+// second time.
 TEST(HttpRequestParser, ABodyOfNoChunksEndsHoweverManyBytesComeAtATime) {
   for (const std::string chunks : {"0\r\n\r\n", "000\r\n\r\n", "0;a=b\r\n\r\n", "0\r\nX: y\r\n\r\n"}) {
     for (std::size_t step = 1; step <= chunks.size(); ++step) {

@@ -1,4 +1,4 @@
-// Who may include whom (ARCHITECTURE.md), checked on the sources themselves: each arrow is one row here.
+// The include rules of ARCHITECTURE.md, checked on the sources: each allowed dependency is listed here.
 #include <gtest/gtest.h>
 #include <stdlib.h>
 
@@ -20,7 +20,7 @@ namespace {
 namespace fs = std::filesystem;
 using Parts = std::set<std::string>;
 
-// Each part and the parts that it may include, itself aside. "ports" is include/mycojobs.
+// The parts that each part may include besides itself. "ports" is include/mycojobs.
 const std::map<std::string, Parts> kArrows = {
     {"ports", {}},
     {"base", {"ports"}},
@@ -46,10 +46,10 @@ const std::map<std::string, Parts> kArrows = {
       "coordinator", "workflow", "inspect", "service", "api", "prerequisites"}},
 };
 
-// Headers of libraries and of the kernel that one place alone may name, by how their names begin.
+// Headers of libraries and of the kernel that only one part may include, by the prefix of their names.
 struct Reserved {
   std::string header;
-  std::string place;  // how the path of a file that may begins
+  std::string place;  // path prefix of the files that may include the header
   bool exact = false;
 };
 const std::vector<Reserved> kReserved = {
@@ -78,7 +78,7 @@ struct Include {
 };
 
 struct Source {
-  std::string path;  // from the root
+  std::string path;  // relative to the root
   std::vector<Include> includes;
   std::size_t lines = 0;
 };
@@ -110,7 +110,7 @@ std::vector<Source> read_sources(const fs::path& root) {
   return sources;
 }
 
-// "agent/store/keys.h" and "store/keys.h" belong to store; no part: a library's or the system's header.
+// Both "agent/store/keys.h" and "store/keys.h" belong to store. Returns "" for headers of libraries and the system.
 std::string part_of(std::string path) {
   if (path.starts_with("agent/")) path.erase(0, 6);
   if (path.starts_with("include/mycojobs/") || path.starts_with("mycojobs/")) return "ports";
@@ -142,7 +142,7 @@ std::optional<std::string> wrong_library(const Source& source, const Include& in
   if (part_of(source.path) == "ports" && !own && !standard && !named) return "a public header must do without it";
   static const Parts kHeavy = {"nlohmann/json.hpp", "spdlog/spdlog.h", "CLI/CLI.hpp", "toml++/toml.h",
                                "pybind11/pybind11.h"};
-  // What several sources of agent/domain share among themselves; no other header brings them along.
+  // Headers shared by several sources of agent/domain; other headers must not include them.
   static const Parts kPrivate = {"domain/flow_plan_read.h", "domain/flow_fold.h", "domain/workflow_fields.h",
                                  "domain/workflow_visit.h", "domain/workflow_reading.h"};
   const bool header = source.path.ends_with(".h") && !kPrivate.contains(source.path.substr(6));
@@ -153,7 +153,7 @@ std::optional<std::string> wrong_library(const Source& source, const Include& in
   return std::nullopt;
 }
 
-// All wiring is in main: no other file may name every part that is wired.
+// Only main wires the parts together: no other file may include all of these parts.
 bool wires_all(const Source& source) {
   Parts missing = {"store", "sandbox", "executors", "worker"};
   for (const Include& include : source.includes) missing.erase(part_of(include.target));
@@ -181,7 +181,7 @@ TEST(Includes, FollowTheArrows) {
   for (const auto& violation : violations(mj::test::source_folder())) ADD_FAILURE() << violation;
 }
 
-// "1 node(s)": base/counted.h says it as people do.
+// "1 node(s)" is not allowed: base/counted.h selects singular or plural.
 TEST(Texts, CountThingsAsPeopleDo) {
   const fs::path root = mj::test::source_folder();
   const std::regex guessed("\"[^\"]*[a-z]\\(s\\)");

@@ -1,4 +1,4 @@
-// What a job gets from those that it depends on, whatever stands in their records.
+// The inputs that a job receives from its dependencies, for valid and invalid records.
 #include "worker/job_inputs.h"
 
 #include <gtest/gtest.h>
@@ -37,7 +37,7 @@ class JobInputsTest : public ::testing::Test {
   static json named(const std::string& bytes) {
     return {{"sha256", sha256_hex(bytes)}, {"bytes", bytes.size()}, {"text", true}};
   }
-  // An artifact on this host that was kept for this job of caller 1; what the record is to say of it.
+  // Stores an artifact on this host for the given job of caller 1. Returns its entry for the job's record.
   json object(const std::string& bytes, Id job = 1) const {
     const std::string path = "contexts/1/jobs/" + store_name_ + "/1." + std::to_string(job);
     fs::create_directories(folder_ / path);
@@ -85,7 +85,7 @@ TEST_F(JobInputsTest, EachIsThereOnceByItsNameOrElseById) {
   depend_on(2, "", "{}");
   depend_on(3, "same", "{}");
   depend_on(4, "same", "{}");
-  depend_on(5, "2", "{}");  // the id of another one
+  depend_on(5, "2", "{}");  // the id of another dependency
   EXPECT_EQ(gather({"one", "1", "2", "5"}), "");
   std::vector<std::pair<std::string, Id>> called;
   for (const auto& [name, input] : facts_.inputs) called.emplace_back(name, input.id);
@@ -117,7 +117,7 @@ TEST_F(JobInputsTest, WhatIsNotThereIsNamedWithTheRemedy) {
   expect_says(gather({""}), "names no job");
 }
 
-// A submitter may write into the records of its jobs: a hash there is no right to the file.
+// A submitter can write the records of its jobs, so a hash in a record does not grant access to the file.
 TEST_F(JobInputsTest, HashOfAnotherJobsFileGivesNothing) {
   (void)object("secret", 7);
   depend_on(1, "thief", json({{"a", named("secret")}}).dump());
@@ -172,9 +172,9 @@ TEST_F(JobInputsTest, TheAgentHoldsSoMuchForOneJobHoweverLargeItsDisk) {
   facts_.granted.disk_bytes = 1ULL << 40;
   const std::string hash(64, 'a');
   const std::uint64_t bytes = 300ULL << 20;
-  (void)object("");  // the job has a folder
+  (void)object("");  // creates the job's folder
   const std::string kept = "contexts/1/jobs/" + store_name_ + "/1.1/" + hash;
-  fs::resize_file(folder_.write(kept, ""), bytes);  // no block of it is written
+  fs::resize_file(folder_.write(kept, ""), bytes);  // sparse file without allocated blocks
   depend_on(1, "large", json({{"a", {{"sha256", hash}, {"bytes", bytes}, {"text", false}}}}).dump());
   expect_says(gather({"large"}), "name fewer");
 }

@@ -1,4 +1,4 @@
-// What is wrong with a job, and what mends it: a row for each rule, beginning with a job with which nothing is.
+// Violations of the job invariants and their fixes: one row per rule, each derived from a consistent job.
 #include "domain/invariants.h"
 
 #include <gtest/gtest.h>
@@ -63,7 +63,7 @@ void write_claim(Looked& of) {
   of.claim("revs", revisions);
 }
 
-// A job with these facts, and everything as it should be.
+// Returns a consistent job with these facts.
 Looked sound(const std::string& facts) {
   Looked out;
   for (const Fact& each : history(facts)) EXPECT_FALSE(fold(out.history.folded, each)) << facts;
@@ -93,7 +93,7 @@ Looked queued() { return sound("scheduled"); }
 Looked live() { return sound("scheduled;" + kA); }
 Looked ended() { return sound("scheduled;" + kA + ";" + completed('A')); }
 Looked delayed() { return sound("scheduled due=4000000"); }
-Looked limited(Looked of) {  // by the concurrency key db, of which it has the slot if it runs
+Looked limited(Looked of) {  // limited by the concurrency key db; a running job holds the slot
   of.record("concurrency_key", "db");
   of.places.limited = true;
   if (of.places.claim.state != "live") return of;
@@ -110,13 +110,13 @@ Looked held() {
   out.places.held_by = {"db"};
   return out;
 }
-Looked waiting() {  // for job:12:2
+Looked waiting() {  // waits for job:12:2
   Looked out = sound("parked why=dependencies");
   out.places.waits_for = {"job:12:2"};
   out.places.dependencies = {{"job:12:2", true, false, true, true}};
   return out;
 }
-Looked bare() {  // another client's, in its queue
+Looked bare() {  // a job of another client, in its queue
   Looked out;
   out.places.job_key = "job:12:1";
   out.places.record_type = "hash";
@@ -141,7 +141,7 @@ std::string text_of(const JobFix& fix) {
   for (const auto& [name, value] : fix.words) out += ' ' + name + (value.empty() ? "" : '=' + value);
   return out;
 }
-// "rule: fix, fix; rule; also: fix"
+// Formats as "rule: fix, fix; rule; also: fix".
 std::string text_of(const JobVerdict& verdict) {
   std::string out;
   const auto tell = [&](const std::string& what, const std::vector<JobFix>& fixes) {
@@ -395,7 +395,7 @@ TEST(JobInvariants, Journals) { check(rows_of_journals()); }
 TEST(JobInvariants, Places) { check(rows_of_places()); }
 TEST(JobInvariants, LeasesSlotsAndRecords) { check(rows_of_leases_and_records()); }
 
-// What sends a job on makes its places anew; the claim comes first, and a fact that restores says last what it says.
+// A fix that moves the job rebuilds its index entries; the claim is fixed first, and a restoring fact is written last.
 TEST(JobInvariants, FixesComeInAnOrderThatOneStepCanKeep) {
   Looked looked = held();
   looked.places.slot_free = true;

@@ -1,4 +1,4 @@
-// A run's descriptors alone: a channel that is full, pipes that end, when output is listened to.
+// The descriptors of a run: a full channel, pipes that end, and the delay before output is polled.
 #include "worker/job_pipes.h"
 
 #include <fcntl.h>
@@ -37,7 +37,7 @@ class JobPipesTest : public ::testing::Test {
     ASSERT_EQ(::write(job(pipe).get(), text.data(), text.size()), static_cast<ssize_t>(text.size()));
   }
   std::string_view read(JobPipe pipe) { return pipes_->read(pipe, buffer_); }
-  // What is ready now: the pipe, and what it is ready for.
+  // Returns the pipes that are ready now, with their events.
   std::vector<std::pair<JobPipe, std::uint32_t>> ready() {
     std::array<epoll_event, 8> events{};
     const int count = ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), 0);

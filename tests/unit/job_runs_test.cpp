@@ -1,4 +1,4 @@
-// What becomes of jobs, step by step: no thread, no sandbox, no descriptor, and the moment is what the test says.
+// The state machine of jobs, step by step: without threads, sandbox and descriptors; the test sets the time.
 #include "worker/job_runs.h"
 
 #include <gmock/gmock.h>
@@ -12,10 +12,10 @@
 namespace mycojobs::test {
 namespace {
 
-constexpr std::uint64_t kStageShift = 56;  // each stage is a run of its own in the sandbox
+constexpr std::uint64_t kStageShift = 56;  // each stage is a separate run in the sandbox
 std::uint64_t second_stage(RunNumber run) { return run | std::uint64_t{1} << kStageShift; }
 
-// Says "request" at the beginning of each stage. What comes on the channel is a note, behind "?" a call.
+// Sends "request" at the start of each stage. Channel data with the prefix "?" is a call; other data is a note.
 class SteppedTalk final : public Conversation {
  public:
   explicit SteppedTalk(std::size_t stages) : left_(stages - 1) {}
@@ -77,7 +77,7 @@ class JobRunsTest : public ::testing::Test {
   }
   void pass(std::uint64_t ms) { now_.boot_ms += ms, now_.unix_ms += ms; }
 
-  // Of what the last step answered.
+  // Returns all actions of this kind from the last step.
   template <class Kind>
   std::vector<const Kind*> all() const {
     std::vector<const Kind*> found;
@@ -286,7 +286,7 @@ TEST_F(JobRunsTest, LauncherThatGoesBetweenTwoStagesCostsADeliveryAndNoOutput) {
   EXPECT_TRUE(all<JobRuns::CannotLaunch>().empty());
 }
 
-// A folder that it is granted does not answer: no delivery is counted, and its queue rests.
+// A granted folder does not answer: no delivery is counted, and the queue is paused.
 TEST_F(JobRunsTest, RunThatHasNotStartedIsHandedBackAsOneThatCannotBegin) {
   Start start = job(1);
   start.queue = "queue:x";
@@ -303,7 +303,7 @@ TEST_F(JobRunsTest, RunThatHasNotStartedIsHandedBackAsOneThatCannotBegin) {
   EXPECT_EQ(all<JobRuns::Over>().size(), 1U);
 }
 
-// Another host may have what this one is out of: not counted as a delivery, and nothing is claimed for a while.
+// The host lacks a resource that another host may have. The delivery is not counted, and claims are paused for a while.
 TEST_F(JobRunsTest, RunThatTheHostCannotStartGoesBackUncounted) {
   for (const std::size_t stage : {0U, 1U}) {
     begin(job(1, 2));
@@ -451,7 +451,7 @@ TEST_F(JobRunsTest, FailureWithAnAttemptLeftIsFollowedByAnother) {
   EXPECT_FALSE(reports<EndReport>().at(0)->retry_after_ms);
 }
 
-// A flood finds its pipe full and waits, while the other pipes of the job are read.
+// A flooding pipe is paused; the other pipes of the job are still read.
 TEST_F(JobRunsTest, FloodOfOutputPausesItsPipe) {
   JobRuns::Settings settings{1, 7000, {}};
   settings.reading.bytes = 1000;
@@ -470,7 +470,7 @@ TEST_F(JobRunsTest, FloodOfOutputPausesItsPipe) {
   EXPECT_EQ(reports<EndReport>().size(), 1U) << "its end waits for no budget";
 }
 
-// A job that wants to be faster than its budget sends many frames in one piece.
+// A job that tries to exceed its frame rate sends many frames in one write.
 TEST_F(JobRunsTest, FramesOfTheChannelAreCharged) {
   JobRuns::Settings settings{1, 7000, {}};
   settings.reading.frames = 10;
@@ -497,7 +497,7 @@ TEST_F(JobRunsTest, SecretsOfTheJobAreInNoReport) {
   EXPECT_EQ(reports<EndReport>().at(0)->end.error, "[secret TOKEN]");
 }
 
-// What is done elsewhere: nothing else waits for it.
+// Work in the background blocks no other job.
 
 TEST_F(JobRunsTest, JobThatIsBegunElsewhereIsLaunchedWithItsLatestFence) {
   Start start = job(1);
@@ -786,7 +786,7 @@ TEST_F(JobRunsDisk, ChannelIsHeldWhileTooMuchWaits) {
   ASSERT_EQ(all<JobRuns::HoldChannel>().size(), 1U);
   EXPECT_FALSE(all<JobRuns::HoldChannel>().at(0)->hold);
   end(1, RunStatus::cancelled);
-  step(work()());  // a run tells its disk that it goes, and the disk goes before the runs
+  step(work()());  // the run notifies its disk at destruction, so the disk is destroyed before the runs
 }
 
 TEST_F(JobRunsDisk, WhatIsRefusedStandsInTheLogWhileTheJobRunsAndAfterIt) {

@@ -38,7 +38,7 @@ TEST(Json, DuplicateKeysAreRefusedWithTheirPlace) {
   EXPECT_EQ(error_of(R"([{"a":1},{"a":2}])"), "");
 }
 
-// The library's parser with a callback looks through all members at the end of each: 10^10 steps for this text.
+// The library's parser with a callback scans all members at the end of each object: 10^10 steps for this text.
 TEST(Json, ManyObjectsInOneTakeTimeByTheirNumber) {
   std::string text = "{";
   for (int i = 0; i < 200000; ++i) text += (i == 0 ? "\"" : ",\"") + std::to_string(i) + "\":{}";

@@ -1,4 +1,5 @@
-// JSON that is written and read without the library must be the library's own: byte for byte, value for value.
+// JSON that is written and parsed without the library must equal the library's result: byte for byte and value for
+// value.
 #include "domain/json_text.h"
 
 #include <gtest/gtest.h>
@@ -18,8 +19,7 @@ using nlohmann::json;
 
 constexpr std::size_t kDepth = 64;
 
-// Of these, strings that are hard to write are made: what is escaped, what looks escaped, what is no UTF-8 or only
-// half.
+// Pieces of hostile strings: escaped characters, text that looks like an escape, invalid and incomplete UTF-8.
 const std::vector<std::string> kPieces = {"a",
                                           "\"",
                                           "\\",
@@ -118,7 +118,8 @@ TEST(JsonText, ObjectsListsAndMapsAreWrittenAsTheLibraryWritesThem) {
   EXPECT_EQ(out, "{}[]");
 }
 
-// What the reader takes, the library takes as the same; what it does not take is decided by the library.
+// If the own parser accepts the text, the library must accept it with the same value. The library decides on all other
+// texts.
 void expect_like_the_library(const std::string& text) {
   json mine;
   if (!read_json_text(text, kDepth, mine)) return;

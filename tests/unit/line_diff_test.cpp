@@ -20,7 +20,7 @@ TEST(LineDiff, TellsWhatGoesAndWhatComes) {
   EXPECT_EQ(diff("a\nb\nc\nd", "b\nc\nd\ne", 0), "- a\n...\n+ e\n");
 }
 
-// What it says makes the second text of the first, whatever they are.
+// Applying the diff to the first text yields the second, for any two texts.
 TEST(LineDiff, AnyTwoTexts) {
   std::mt19937_64 random(7);
   for (int round = 0; round < 500; ++round) {

@@ -1,4 +1,4 @@
-// Which connections a store keeps.
+// The connections that a store keeps open.
 #include "store/link.h"
 
 #include <gtest/gtest.h>
@@ -8,7 +8,7 @@
 namespace mycojobs {
 namespace {
 
-// Of a server that has no such database: each call fails.
+// A connection to a server without this database: each call fails.
 class DeadEnd final : public Link {
  public:
   explicit DeadEnd(int& alive) : alive_(alive) { ++alive_; }
@@ -23,7 +23,7 @@ class DeadEnd final : public Link {
   std::string run_id_;
 };
 
-// Any number that a stranger names cost memory for ever.
+// Regression test: every context id that a client named used memory permanently.
 TEST(Links, OneThatLedNowhereIsNotKept) {
   int alive = 0;
   RedisStore store([&](Id) -> Result<std::unique_ptr<Link>> { return std::make_unique<DeadEnd>(alive); });

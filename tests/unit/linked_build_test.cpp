@@ -1,4 +1,4 @@
-// Which build of a helper runs, judged by notes of ELF files that are made here.
+// Selection of the helper build to run, from the notes of ELF files that the test creates.
 #include "base/linked_build.h"
 
 #include <elf.h>
@@ -31,7 +31,7 @@ std::string note(const std::string& owner, std::uint32_t type, const std::string
   return bytes + padded(owner + '\0') + padded(text);
 }
 
-// A file of nothing but notes, as far as an ELF file needs it.
+// Returns a minimal ELF file that contains only notes.
 std::string elf_of(const std::string& notes) {
   Elf64_Ehdr head{};
   std::memcpy(head.e_ident, ELFMAG, SELFMAG);
@@ -56,7 +56,7 @@ class LinkedBuild : public ::testing::Test {
     update("libone.so", "\x01\x02\xfe");
     update("libtwo.so", "\xaa");
   }
-  // As an update does it: another file of the same name.
+  // Replaces the library by another file with the same name, as a package update does.
   void update(const std::string& library, const std::string& id) {
     std::filesystem::remove(path(library));
     folder_.write(library, elf_of(note("GNU", NT_GNU_BUILD_ID, id)));
@@ -120,7 +120,7 @@ TEST_F(LinkedBuild, AProgramWithoutTheNoteIsItself) {
   EXPECT_EQ(installed_build("/nowhere/host").program, "/nowhere/host");
 }
 
-// Lengths that lie lead nowhere: each prefix, and each with a byte changed.
+// Wrong lengths cause no invalid access: truncated files, and files with a changed byte.
 TEST_F(LinkedBuild, DamagedFilesAreReadWithoutHarm) {
   const std::string whole = elf_of(note(kOwner, 1, recorded()));
   for (std::size_t size = 0; size < whole.size(); size += 3) {

@@ -1,4 +1,4 @@
-// The man pages have every command, flag and setting that --help has.
+// The man pages contain every command, flag and setting that --help contains.
 #include "cli/man_pages.h"
 
 #include <gtest/gtest.h>
@@ -24,7 +24,7 @@ std::string without_marks(const std::string& page) {
   return out;
 }
 
-// The flags that `mycojobs <command> --help` begins lines with.
+// Returns the flags at the line starts of `mycojobs <command> --help`.
 std::set<std::string> flags_of_help(std::string_view command) {
   std::vector<std::string> words{"mycojobs"};
   for (std::size_t from = 0; from <= command.size();) {
@@ -43,14 +43,14 @@ std::set<std::string> flags_of_help(std::string_view command) {
   for (std::size_t at = help.find("\n  -"); at != std::string::npos; at = help.find("\n  -", at + 1)) {
     std::string row = help.substr(at + 3, help.find('\n', at + 1) - at - 3);
     for (std::size_t flag = row.find("--"); flag != std::string::npos; flag = row.find("--", flag + 2)) {
-      if (flag > 0 && row[flag - 1] != ',') break;  // what follows is the help
+      if (flag > 0 && row[flag - 1] != ',') break;  // the help text follows
       flags.insert(row.substr(flag, row.find_first_of(" ,", flag) - flag));
     }
   }
   return flags;
 }
 
-// What stands below the heading of a command.
+// Returns the text below the heading of a command.
 std::string section_of(const std::string& page, const Command& row) {
   const auto at = page.find("\n## mycojobs " + std::string(row.name) + (row.arguments.empty() ? "\n" : " "));
   EXPECT_NE(at, std::string::npos) << row.name;

@@ -1,4 +1,4 @@
-// The manual knows every command, every flag and everything that `job explain` and `verify` may say; and nothing else.
+// The manual documents every command, every flag and every result of `job explain` and `verify`, and no others.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -24,7 +24,7 @@ std::string docs_page(const char* name) {
 }
 std::string manual() { return docs_page("manual.md"); }
 
-// The text below each heading of the third level: "`mycojobs job list`" -> what follows.
+// Returns the text below each heading, by heading: "`mycojobs job list`" -> text.
 std::map<std::string, std::string> sections(const std::string& text) {
   std::map<std::string, std::string> all;
   std::string heading;
@@ -39,7 +39,7 @@ std::map<std::string, std::string> sections(const std::string& text) {
   return all;
 }
 
-// What stands below the heading that names the command; empty: none does.
+// Returns the text below the heading that names the command, or "" without such a heading.
 std::string section_of(const std::map<std::string, std::string>& all, std::string_view command) {
   const std::string name = "`mycojobs " + std::string(command);
   for (const auto& [heading, text] : all) {
@@ -56,7 +56,7 @@ TEST(Manual, HasASectionForEveryCommandWithEachOfItsFlags) {
   for (const Command& command : commands()) {
     std::string text = section_of(all, command.name);
     EXPECT_FALSE(text.empty()) << "no heading names " << command.name;
-    if (command.name == "job submit") text += section_of(all, "run");  // whose flags it has, too
+    if (command.name == "job submit") text += section_of(all, "run");  // `job submit` also has the flags of `run`
     for (const FlagRow& flag : command.flags) {
       EXPECT_NE(text.find("`--" + std::string(flag.name)), std::string::npos)
           << command.name << " does not explain --" << flag.name;

@@ -1,4 +1,4 @@
-// What a process has counted, its names, and what is written about it.
+// Metrics of a process: values, names, and their documentation.
 #include "metrics/metrics.h"
 
 #include <gmock/gmock.h>
@@ -26,7 +26,7 @@ std::string read_file(const std::string& path) {
   return text.str();
 }
 
-// What a line says behind a series; -1: there is no such line.
+// Returns the value of a series, or -1 if the text has no such line.
 double value_of(Metrics& metrics, const std::string& series) {
   const std::string text = '\n' + metrics.text();
   const auto at = text.find('\n' + series + ' ');
@@ -139,7 +139,7 @@ TEST(Metrics, SayWhatTheProcessTakes) {
   EXPECT_GE(value_of(*metrics, "process_open_fds"), 3);
 }
 
-// What the store's answers come to.
+// Counters derived from replies of the store.
 
 Claimed claimed(Fields record, std::uint32_t attempt = 1, std::uint32_t deliveries = 1) {
   Claimed job;
@@ -155,10 +155,12 @@ TEST(Counts, PickupIsThatOfFirstClaimsAndCountsFromWhenItWasDue) {
   ClaimReply reply;
   reply.jobs = {claimed({{"queued_ms", "1000"}, {"started_ms", "1500"}}),
                 claimed({{"queued_ms", "1000"}, {"run_at_ms", "9000"}, {"started_ms", "9250"}}),
-                claimed({{"queued_ms", "1000"}, {"started_ms", "99000"}}, 2),     // a retry's pause is not its
-                claimed({{"queued_ms", "1000"}, {"started_ms", "99000"}}, 1, 2),  // nor is another agent's death
-                claimed({{"started_ms", "99000"}}),                               // a plain client's
-                claimed({{"queued_ms", "99000"}, {"started_ms", "1000"}})};       // the clock went back
+                // The pause before a retry does not count.
+                claimed({{"queued_ms", "1000"}, {"started_ms", "99000"}}, 2),
+                // The time lost with another agent does not count.
+                claimed({{"queued_ms", "1000"}, {"started_ms", "99000"}}, 1, 2),
+                claimed({{"started_ms", "99000"}}),                          // a job of a plain client
+                claimed({{"queued_ms", "99000"}, {"started_ms", "1000"}})};  // the clock was set back
   reply.set_aside = 3;
   count_claims(*metrics, 1, reply);
   EXPECT_EQ(value_of(*metrics, R"(mycojobs_claims_total{context="1",script_type="python"})"), 6);
@@ -222,7 +224,7 @@ TEST(Counts, NamesOfQueuesAndTypesAreAClosedList) {
   EXPECT_EQ(counted_type("mj:queue:runner1", {}, served), "other");
 }
 
-// A thousand made-up types cost one series, and the context stays.
+// A thousand invented types use one series; the context label is kept.
 TEST(Counts, WhatAnybodyTypesIsNoLabel) {
   const auto metrics = Metrics::make();
   std::vector<Job> jobs(1200);
@@ -261,7 +263,7 @@ TEST(Counts, WhatRulesAskForBeginsAtZero) {
     EXPECT_EQ(ends("error", detail), 0) << detail;
 }
 
-// The table, and what is written about it.
+// The table of metrics, and its documentation.
 
 std::string base_name(std::string name) {
   for (const std::string_view suffix : {"_bucket", "_sum", "_count"}) {

@@ -1,4 +1,4 @@
-// `notify` of a record: who hears of an end, how webhooks are named, allowed and signed.
+// The `notify` field of a record: its recipients, and the names, allow-list and signatures of webhooks.
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
@@ -92,7 +92,7 @@ TEST(NotifyTargets, TheBodyTellsOfThisEndAlone) {
   EXPECT_EQ(body["data"]["key"], "job:12:7");
   EXPECT_EQ(body["data"]["result"], json::parse(R"({"n": 7, "text": "7"})"));
   EXPECT_EQ(notice_id(3, notice), "3/job:12:7@1732312312123456");
-  job.ended_ms += 1;  // it has ended anew since
+  job.ended_ms += 1;  // the job has ended again since then
   EXPECT_FALSE(json::parse(notice_body(3, notice, encode(job)))["data"].contains("result"));
   job.ended_ms -= 1;
   job.result["large"] = std::string(20000, 'x');
@@ -145,7 +145,7 @@ TEST(Webhooks, AllowWhatGoesOnFromAnEntryAndNothingElse) {
     EXPECT_FALSE(Webhooks::parse({entry})) << entry;
 }
 
-// The example of https://www.standardwebhooks.com.
+// The example from https://www.standardwebhooks.com.
 TEST(Webhooks, AreSignedAsOthersSignThem) {
   TempDir folder;
   const std::string path = folder / "secrets";

@@ -14,7 +14,7 @@
 namespace mycojobs {
 namespace {
 
-// A service manager's socket: a path, or an abstract name ("@...").
+// Opens the socket of a service manager at a path or an abstract name ("@...").
 Fd listen_at(const std::string& name) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
@@ -68,10 +68,10 @@ TEST(ServiceManager, AnAddressThatIsNoneIsNotUsed) {
     EXPECT_FALSE(manager.listens()) << bad;
     manager.ready("x");
   }
-  ServiceManager("/nonexistent/socket", "", "").stopping();  // nobody listens: nothing happens
+  ServiceManager("/nonexistent/socket", "", "").stopping();  // without a listener the call has no effect
 }
 
-// One that does not read must not hold us up.
+// A service manager that does not read must not block the sender.
 TEST(ServiceManager, AFullSocketLosesWhatItIsSent) {
   const test::TempDir folder;
   const Fd socket = listen_at(folder / "notify");

@@ -41,7 +41,8 @@ TEST(OutputCapture, PartOfALineWaitsUntilItIsFlushed) {
   EXPECT_EQ(text_of(output.take(), LogStream::out), "50 %");
 }
 
-// Whatever comes in whatever pieces: head and tail are as written, and kept plus dropped is all.
+// For any output in pieces of any size: head and tail are unchanged, and the stored and dropped bytes add up to the
+// total.
 TEST(OutputCapture, HeadAndTailSurviveAndTheCountIsExact) {
   std::mt19937 random(7);
   for (int round = 0; round < 200; ++round) {
@@ -77,7 +78,7 @@ TEST(OutputCapture, HeadAndTailSurviveAndTheCountIsExact) {
     EXPECT_TRUE(all.starts_with(head));
     EXPECT_TRUE(all.ends_with(tail));
     EXPECT_LE(tail.size(), limit / 2);
-    EXPECT_GE(tail.size() + 2 * 64, limit / 2);  // a small entry costs as much as one of 64 bytes
+    EXPECT_GE(tail.size() + 2 * 64, limit / 2);  // the minimum cost of an entry is 64 bytes
   }
 }
 
@@ -105,7 +106,7 @@ TEST(OutputCapture, ManyTinyPiecesCostBoundedEntries) {
   EXPECT_LT(entries, 1100U);
 }
 
-// Text of characters of 1 to 4 bytes, in pieces that end anywhere. Nothing is lost but what the note counts.
+// Characters of 1 to 4 bytes, split at any position. Only the bytes that the note counts are lost.
 TEST(OutputCapture, PiecesEndBetweenCharacters) {
   constexpr std::array<std::string_view, 5> kCharacters{"x", "\u00e9", "\u20ac", "\U0001F600", "\n"};
   std::mt19937 random(11);

@@ -1,4 +1,4 @@
-// Profile, request and ceiling together: by example, and for random policies.
+// The combination of profile, request and ceiling: examples and random policies.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -122,7 +122,7 @@ TEST(Combine, NeverInnocentCallsMustBeNamedByTheCeiling) {
   EXPECT_EQ(refusal(R"({"syscalls.add":["ptrace"]})", R"({"syscalls.add":["ptrace"]})"), "");
 }
 
-// What another field grants, or bounds, is no part of "*".
+// "*" excludes calls that another field grants or limits.
 TEST(Combine, CallsOfOtherFieldsMustBeNamedByTheCeiling) {
   for (const char* name : {"socket", "bind", "connect", "sendto", "prlimit64", "setrlimit", "memfd_create", "mmap",
                            "sched_setaffinity", "setpriority", "fcntl"}) {
@@ -293,7 +293,7 @@ class Random {
   }
   PolicyRequest request() {
     PolicyRequest out{policy(), random_(), {}};
-    ++out.values.cpu_ms;  // nobody can ask for no limit
+    ++out.values.cpu_ms;  // a request cannot ask for "unlimited"
     ++out.values.wall_ms;
     for (PolicyField field :
          {PolicyField::fs_read, PolicyField::fs_write, PolicyField::net, PolicyField::syscalls, PolicyField::secrets}) {
@@ -316,7 +316,7 @@ bool has(const std::vector<std::string>& all, const std::string& item) {
 }
 std::uint64_t limit(std::uint64_t value) { return value == 0 ? UINT64_MAX : value; }
 
-// Said once more in other words than the program's.
+// An independent implementation of the ceiling check.
 void expect_under(const Policy& got, const Ceiling& ceiling) {
   const Policy& most = ceiling.most;
   for (const auto& path : got.fs_read) {
@@ -368,7 +368,7 @@ TEST(CombineRandom, NeverAboveTheCeilingIdempotentAndNothingAskedIsNeverRefused)
     const auto idle = combine(own, {}, ceiling);
     ASSERT_TRUE(idle) << idle.error().message;
     expect_under(*idle, ceiling);
-    // Where the ceiling lets all of the profile through, nothing is changed.
+    // If the ceiling allows the whole profile, the policy is unchanged.
     if (round % 10 == 0) {
       EXPECT_TRUE(combine(own, {}, Ceiling{own, 1, {}}));
       EXPECT_EQ(combine(own, {}, Ceiling{own, 1, {}})->memory_bytes, own.memory_bytes);

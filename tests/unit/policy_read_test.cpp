@@ -1,4 +1,4 @@
-// Policies as text: what is read, what is refused and how it is named.
+// Parsing policies: accepted and rejected texts, and the errors.
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -73,7 +73,7 @@ TEST(PolicyText, ReplaceIsForListsAndReadsBackAlike) {
   EXPECT_NE(problems(R"({"replace":{"replace":{"fs":{"read":[]}}}})"), "");
 }
 
-// SQ20, SH2: each is refused by the name of its field.
+// SQ20, SH2: each error names the field.
 TEST(PolicyText, MistakesAreRefusedByName) {
   struct Row {
     const char *text, *words;

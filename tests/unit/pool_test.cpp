@@ -1,4 +1,4 @@
-// The books of the idle sandboxes: sandbox/pool.h.
+// Accounting of the idle sandboxes (sandbox/pool.h).
 #include "sandbox/pool.h"
 
 #include <gtest/gtest.h>
@@ -12,7 +12,7 @@ RunSpec plain() {
   return spec;
 }
 
-// As Zygotes does: forks what is wanted, and all of it becomes ready.
+// Forks all wanted sandboxes and marks them ready, as Zygotes does.
 std::size_t fill(Pool& pool, std::uint64_t& next) {
   std::size_t forked = 0;
   while (pool.wanted() > 0) {
@@ -187,7 +187,7 @@ TEST(Pool, ClearedGivesBackAllAndWantsNoMore) {
   EXPECT_EQ(pool.wanted(), 0U);
 }
 
-// It is being killed: a run that took it would be told of a signal that was not meant for it.
+// The sandbox is being killed; a run in it would report a signal that was not meant for the run.
 TEST(Pool, SandboxThatGetsReadyAfterItWasGivenBackIsNotTaken) {
   Pool pool(8);
   pool.take(plain());
@@ -222,7 +222,7 @@ TEST(Pool, LentSandboxThatDoesNotComeBackIsReplaced) {
   EXPECT_FALSE(pool.back(*id, plain()));
 }
 
-// A sandbox that may fork is never handed to a run that may not.
+// A sandbox that may fork is never given to a run that may not.
 TEST(Pool, SandboxOfAnotherShapeIsNotTakenBack) {
   Pool pool(8);
   pool.take(plain());

@@ -1,4 +1,4 @@
-// Jobs that wait for something outside, looked after by a real agent's thread over a store in memory.
+// Jobs with external prerequisites, checked by the thread of a real agent over an in-memory store.
 #include "worker/prerequisite_checker.h"
 
 #include <arpa/inet.h>
@@ -15,7 +15,7 @@
 namespace mycojobs::test {
 namespace {
 
-// A socket on the loopback that answers every connection with the same bytes, if any.
+// A loopback socket that sends the same bytes to every connection; an empty answer sends nothing.
 class Peer {
  public:
   explicit Peer(std::string answer = "")
@@ -32,7 +32,7 @@ class Peer {
     ::shutdown(listener_.get(), SHUT_RDWR);
     if (thread_.joinable()) thread_.join();
   }
-  // Before that, connections are refused.
+  // Connections are refused before this call.
   void listen() {
     ASSERT_EQ(::listen(listener_.get(), 16), 0);
     thread_ = std::thread([this] {
@@ -66,7 +66,7 @@ class PrerequisiteTest : public AgentTest {
   bool is_parked(const std::string& key) {
     return eventually([&] { return read(key).status == JobStatus::waiting_for_prerequisites; });
   }
-  // Whether it has run, once its conditions were met.
+  // Returns whether the job runs to its end once its conditions are met.
   bool runs(const std::string& key) {
     return eventually([&] {
              control_.end_all(RunStatus::ok);
@@ -208,7 +208,7 @@ TEST_F(PrerequisiteTest, AFlowIsWaitedForAndOneThatFailedNeverComes) {
   EXPECT_NE(error_of(submit_waiting({"approval:a b"})).find("write a name"), std::string::npos);
 }
 
-// Caller 7 is a submitter, and 66 is another one: what 66 has made is to 7 as what is not there.
+// Callers 7 and 66 are submitters. For caller 7 the records of caller 66 are indistinguishable from absent records.
 TEST_F(PrerequisiteTest, RecordsOfOthersAreAsIfTheyWereAbsent) {
   server_.plain(1, {"HSET", "context:1", "id", "1", "admins", "[1]", "submitters", "[7,66]"});
   server_.plain(1, {"HSET", "job:66:1", "id", "1", "caller_id", "66", "status", "finished"});
@@ -287,11 +287,11 @@ TEST_F(PrerequisiteTest, AnswersBelow400AreYes) {
 }
 
 TEST_F(PrerequisiteTest, PlaceThatDoesNotAnswerHoldsUpNobody) {
-  Peer silent("");  // takes connections, and says nothing
+  Peer silent("");  // accepts connections but never answers
   silent.listen();
   Peer good("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
   good.listen();
-  // A full queue of connections that nobody accepts: the next one hangs.
+  // Fills the backlog of a socket that never accepts, so that the next connection blocks.
   const Fd deaf(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   sockaddr_in at{};
   at.sin_family = AF_INET;
@@ -314,7 +314,7 @@ TEST_F(PrerequisiteTest, PlaceThatDoesNotAnswerHoldsUpNobody) {
   EXPECT_TRUE(runs(soon));
   EXPECT_TRUE(runs(key));
   EXPECT_EQ(read(hangs).status, JobStatus::waiting_for_prerequisites);
-  agent_.reset();  // does not wait for what hangs
+  agent_.reset();  // the destructor does not wait for blocked checks
 }
 
 TEST_F(PrerequisiteTest, StoreThatComesBackIsAskedAgain) {

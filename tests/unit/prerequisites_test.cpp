@@ -8,7 +8,7 @@ namespace {
 using Kind = Condition::Kind;
 using Allowed = std::vector<std::string>;
 
-// Why it is impossible; empty: it is not.
+// Returns the error of the condition, or "" if it is valid.
 std::string problem(const std::string& text, const Allowed& allowed = {}) {
   const auto condition = parse_condition(text, allowed);
   return condition ? "" : condition.error().message;

@@ -1,4 +1,4 @@
-// Random records for round trips: every field of every record is filled from its table of fields.
+// Random records for round trips. Every field of every record is filled, driven by the record's field table.
 #pragma once
 
 #include <map>
@@ -60,7 +60,7 @@ class RandomRecords {
     } else if constexpr (std::is_enum_v<T>) {
       out = static_cast<T>(below(words<T>().size()));
     } else if constexpr (std::is_same_v<T, std::string>) {
-      out = text(Bytes::utf8);  // inside a list or a map: JSON carries no other
+      out = text(Bytes::utf8);  // UTF-8 only, since JSON encodes lists and maps
     } else {
       fill_many(out);
     }

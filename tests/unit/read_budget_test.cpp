@@ -5,12 +5,12 @@
 namespace mycojobs::test {
 namespace {
 
-constexpr std::uint64_t kNow = 1'000'000;  // a tick begins here
+constexpr std::uint64_t kNow = 1'000'000;  // the start of a tick
 constexpr std::uint64_t kRead = 16384;
 
 ReadBudget::Settings settings() { return {.bytes = 1'000'000, .frames = 1000, .artifact_bytes = 5'000'000}; }
 
-// What is read of a pipe that is always full, in so many ms; frames: in each read.
+// Returns the bytes read in `ms` from a pipe that is always full. frames: frames per read.
 std::uint64_t read_in(ReadBudget& budget, JobPipe pipe, std::uint64_t ms, std::uint64_t frames = 0) {
   std::uint64_t bytes = 0;
   for (std::uint64_t now = kNow; now < kNow + ms;) {
@@ -59,7 +59,7 @@ TEST(ReadBudget, FramesAreReadAtTheirRate) {
   EXPECT_LE(reads, 121U);
 }
 
-// Otherwise each piece of a few bytes would wake the agent.
+// Otherwise every small piece would wake up the agent.
 TEST(ReadBudget, SmallPiecesAreReadOncePerTick) {
   ReadBudget budget(settings(), false, false);
   std::uint64_t reads = 0;

@@ -1,4 +1,4 @@
-// What a former instance of a runner has left behind, and the proof that it is gone.
+// Reclaiming the jobs of a former instance of a runner, and the proof that the instance is dead.
 #include "worker/registration.h"
 
 #include <fcntl.h>
@@ -26,7 +26,7 @@ class ReconcileTest : public AgentTest {
   TempDir state_;
   ReconcileTest() { settings_.state_dir = state_.path().string(); }
 
-  // As an agent that is no more: a claimed job, and the file.
+  // Creates the claimed job of a former agent; the lock file is created separately.
   std::string claim_as(const std::string& instance) {
     const std::string key = submit();
     ClaimRequest request{.context = 1, .runner = 1, .instance = instance, .queues = {"queue:fake"}};
@@ -73,7 +73,7 @@ TEST_F(ReconcileTest, JobsOfALivingInstanceAreLeftToTheirLeases) {
   const InstanceLock lives = lock(kOld);
   start();
   const std::string next = submit();
-  ASSERT_TRUE(wait_for_runs(1));  // the other one
+  ASSERT_TRUE(wait_for_runs(1));  // the other job
   EXPECT_EQ(read(key).status, JobStatus::started);
   EXPECT_EQ(client_->leases(1)->size(), 2U);
   EXPECT_TRUE(has_file(kOld));
@@ -153,7 +153,7 @@ TEST_F(ReconcileTest, HelpersOfAKilledAgentAreWaitedForHalfALeaseInAll) {
 
 TEST_F(ReconcileTest, AKilledAgentsJobsGoBackOnceItsHelpersHaveFollowedIt) {
   const std::string key = claim_as(kOld);
-  // A child that holds the lock for a while longer, as a launcher does that buries its jobs.
+  // A child that holds the lock longer, as a launcher does while it reaps its jobs.
   int ready[2];
   ASSERT_EQ(::pipe2(ready, O_CLOEXEC), 0);
   const pid_t helper = [&] {

@@ -26,7 +26,7 @@ std::string hex_of(std::string_view bytes) {
   return out;
 }
 
-// Byte by byte, and the sum of what comes out.
+// Feeds the text byte by byte and returns the concatenated output.
 std::string trickle(const Redactor& redactor, std::string_view text) {
   Redaction redaction(redactor);
   std::string out;
@@ -60,7 +60,7 @@ TEST(Redactor, Base64IsFoundInsideOfMore) {
       const std::string text = base64(std::string(before, 'x') + value + std::string(after, 'y'), kStandard, true);
       const std::string out = redactor.redact(text);
       EXPECT_NE(out.find("[secret K]"), std::string::npos) << text;
-      // What is left holds at most the bits of one character at either end.
+      // The remaining text contains at most the bits of one character at either end.
       EXPECT_LE(out.size(), text.size() - value.size() * 8 / 6 + 2 + std::string_view("[secret K]").size()) << out;
     }
   }
@@ -85,7 +85,7 @@ TEST(Redactor, ValueOfSeveralLinesIsFoundWholeAndByItsLines) {
   EXPECT_EQ(redactor.redact(indented), "[secret K]");
 }
 
-// A one-line error has blanks where the message had line ends.
+// A one-line error contains blanks in place of the line ends of the message.
 TEST(Redactor, BlanksAreOneAnothersEquals) {
   const Redactor redactor(one("ab c\n\td  e"));
   EXPECT_EQ(redactor.redact("ab c d e|ab\nc d\x7f"
@@ -114,7 +114,7 @@ TEST(Redactor, BeginningOfAValueWaitsAndEndsWithTheStream) {
   EXPECT_EQ(redaction.finish(), "");
 }
 
-// Base64 may be wrapped: only a line that looks like a wrapped one may wait for the next line.
+// Base64 may be wrapped: only a line that looks wrapped may be held back until the next line.
 TEST(Redactor, HarmlessLinesAreShownAtOnce) {
   const Redactor redactor({{"db", "hunter2-of-the-test"},
                            {"token", "ghp_0123456789abcdefABCDEF"},
@@ -157,7 +157,7 @@ TEST(Redactor, HarmlessLinesAreShownAtOnce) {
   EXPECT_EQ(redaction.feed("the token is ghp_"), "the token is ");
 }
 
-// Characters of four bytes or of a value end a line that goes on in the next one.
+// After four matched characters of a value, a line end counts as wrapping.
 TEST(Redactor, NarrowlyWrappedFormsAreFound) {
   const std::string value = "correct horse battery staple";
   const Redactor redactor(one(value));
@@ -237,7 +237,7 @@ TEST(Redactor, ErrorThatWasCutHasNoBeginningOfASecretAtItsEnd) {
   EXPECT_EQ(end.error, "Error: [secret K]…");
 }
 
-// Random secrets in random texts in random pieces. MYCOJOBS_SEED and MYCOJOBS_ROUNDS repeat and prolong it.
+// Random secrets in random texts, fed in random pieces. MYCOJOBS_SEED repeats a run, MYCOJOBS_ROUNDS extends it.
 class RandomText {
  public:
   explicit RandomText(std::uint64_t seed) : random_(seed) {}
@@ -248,7 +248,7 @@ class RandomText {
     for (std::size_t i = 0; i < all.size(); ++i) {
       all[i].name = std::string(1, static_cast<char>('A' + i));
       do {
-        // Like one another, so that they nest and overlap.
+        // Similar values, so that they nest and overlap.
         all[i].value =
             i > 0 && below(3) == 0 ? piece_of(all[below(i)].value) + letters(1 + below(6)) : letters(4 + below(30));
       } while (letters_in(all[i].value) < Redactor::kLeastBytes);
@@ -260,7 +260,8 @@ class RandomText {
     for (std::size_t part = below(12); part > 0; --part) {
       const std::string& value = secrets[below(secrets.size())].value;
       const auto spelled = spellings_of(value);
-      // What stands before must not be an escape that takes in the first letters: then it is no spelling of the value.
+      // Separates the value from the preceding text: an escape that included its first letters would change the
+      // spelling.
       text += '.';
       const std::size_t kind = below(4);
       text += kind == 0   ? letters(below(20))
@@ -282,7 +283,7 @@ class RandomText {
   }
 
  private:
-  // No brackets: with those of a mark what is left beside it could look like a value again.
+  // No brackets: together with the brackets of a mark, the remaining text could look like a value.
   std::string letters(std::size_t size) {
     static const std::string kFew = "ab\n \"\\%+/{}4n1uX\t=-_";
     std::string text;

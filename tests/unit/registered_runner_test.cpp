@@ -1,4 +1,4 @@
-// An agent follows the record that its runner has.
+// An agent follows the registered record of its runner.
 #include <gmock/gmock.h>
 
 #include "base/ed25519.h"
@@ -100,7 +100,7 @@ TEST_F(RunnerRecord, FirstKeyIsRegisteredByTheAgent) {
   EXPECT_EQ(field("pubkey"), settings_.key->public_key());
 }
 
-// The key is replaced while the agent runs: its heartbeat put the old one back.
+// Regression test: when the key was replaced while the agent ran, the heartbeat of the agent restored the old key.
 TEST_F(RunnerRecord, AgentLeavesOnceTheRecordHasAnotherKey) {
   settings_.key = new_key();
   start(2, 1000);

@@ -1,4 +1,4 @@
-// When a report is sent, and by whom; that none is lost, doubled or overtaken.
+// When and by which thread a report is sent; no report is lost, sent twice or overtaken.
 #include "worker/reporter.h"
 
 #include <gmock/gmock.h>
@@ -11,7 +11,7 @@ namespace {
 using testing::ElementsAre;
 using testing::IsEmpty;
 
-// Writes down what comes, a word a report: the key of its job.
+// Records each report by the key of its job.
 class Claims final : public ClaimStore {
  public:
   Result<ClaimReply> claim(const ClaimRequest&) override { return fail(Code::internal, "not asked"); }

@@ -1,4 +1,4 @@
-// Results keep the type that they were given, whatever stands in the record.
+// Results keep their original type, for any content of the record.
 #include "domain/result_values.h"
 
 #include <gtest/gtest.h>

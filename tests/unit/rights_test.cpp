@@ -1,4 +1,4 @@
-// The table of rights, whole: action by role by way in, and what the refusals say.
+// The complete table of rights: action by role by entry point, and the error texts.
 #include "domain/rights.h"
 
 #include <gtest/gtest.h>
@@ -24,8 +24,8 @@ constexpr WayIn kWays[] = {WayIn::rpc, WayIn::script, WayIn::command, WayIn::mes
 struct Row {
   Action action;
   const char* what;
-  Thing thing;           // maker 1: set to the actor itself
-  std::string_view may;  // of a s e r -: admin, submitter, executor, reader, stranger
+  Thing thing;           // maker 1: replaced by the actor
+  std::string_view may;  // some of a s e r -: admin, submitter, executor, reader, stranger
 };
 const Row kRows[] = {
     {Action::create, "anything", {}, "as"},

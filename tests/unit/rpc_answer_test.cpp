@@ -1,4 +1,4 @@
-// One request of JSON-RPC and its answer, as supervisors exchange them.
+// A JSON-RPC request between supervisors and its response.
 #include <gmock/gmock.h>
 
 #include <nlohmann/json.hpp>

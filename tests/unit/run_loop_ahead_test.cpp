@@ -1,4 +1,4 @@
-// Jobs that were claimed ahead of the slots, and the pace that says how many may be.
+// Jobs claimed ahead of free slots, and the Pace that limits their number.
 #include <gtest/gtest.h>
 
 #include "base/clock.h"
@@ -32,7 +32,7 @@ class RunLoopAheadTest : public ::testing::Test {
       return reports_.size() >= count;
     });
   }
-  // The runs that were given back, as reports came.
+  // Returns the released runs, in the order of the reports.
   std::vector<RunNumber> given_back() const {
     std::vector<RunNumber> runs;
     for (const Outgoing& each : reports_) {
@@ -51,7 +51,7 @@ class RunLoopAheadTest : public ::testing::Test {
   std::unique_ptr<RunLoop> loop_;
 };
 
-// In which order they begin, job_runs_test.cpp shows: on a busy machine some of these go back instead.
+// job_runs_test.cpp tests the order. On a loaded machine some of these jobs are released instead of started.
 TEST_F(RunLoopAheadTest, NeverRunsMoreThanItHasSlots) {
   for (RunNumber run = 1; run <= 3; ++run) start(run);
   ASSERT_TRUE(eventually([&] {
@@ -97,7 +97,7 @@ TEST_F(RunLoopAheadTest, RenewedLeaseOfAWaitingJobIsItsFence) {
   loop_->fence(2, 4711);
   control_.end(1, RunStatus::ok);
   ASSERT_TRUE(eventually([&] { return control_.is_running(2) || !given_back().empty(); }));
-  if (control_.is_running(2)) {  // on a busy machine it has gone back by now
+  if (control_.is_running(2)) {  // on a loaded machine the job has been released
     EXPECT_EQ(control_.fence_of(2), 4711U);
   }
 }

@@ -1,5 +1,5 @@
-// A disk that stands still while a job writes to it: nobody else's output, cancel and end
-// wait for it, nor that job's cancel. The order of events says so, and no time.
+// A disk that hangs while a job writes to it delays neither output, cancellation and end of other jobs, nor the
+// cancellation of the job itself. The tests check the order of events and do not assert times.
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -31,7 +31,7 @@ class RunLoopDisk : public ::testing::Test {
     one.claim = {1, "job:1:" + std::to_string(run), "claim", "token", "python", "", 1, 0};
     one.context = 1;
     one.specs.emplace_back().context = 1;
-    one.calls_objects = true;  // its channel is heard at once
+    one.calls_objects = true;  // the channel is polled without delay
     one.artifacts = std::make_shared<ArtifactQueue>(std::make_unique<FakeDisk>(disk_));
     one.conversation = std::make_unique<LeavingTalk>(*one.artifacts);
     loop_.start(std::move(one));
@@ -58,7 +58,7 @@ class RunLoopDisk : public ::testing::Test {
       return lines_[run].ends_with(line);
     });
   }
-  // One that writes and ends, and one that is cancelled.
+  // Runs two other jobs: the first writes output and ends, the second is cancelled.
   void expect_others_go_on(RunNumber first) {
     start(first);
     control_.write(first, LogStream::out, "hello\n");
@@ -70,7 +70,7 @@ class RunLoopDisk : public ::testing::Test {
     EXPECT_TRUE(eventually([&] { return has_ended(first + 1); }));
     EXPECT_EQ(ends_[first + 1].detail, "cancelled");
   }
-  // As much as the channel takes now.
+  // Writes as much as the channel accepts now.
   std::size_t leave(RunNumber run, std::size_t bytes) {
     const std::string text(bytes, 'x');
     const std::lock_guard lock(control_.mutex);
@@ -135,7 +135,8 @@ TEST_F(RunLoopDisk, AJobWhoseDiskStandsStillIsReadNoFurtherUntilItGoesOn) {
     const std::size_t taken = leave(1, kPiece);
     sent += taken;
     if (taken > 0) continue;
-    // The loop comes round: what it wants to read of the channel is read before this line, or with it.
+    // Waits for an iteration of the loop: channel data that the loop accepts is read before this line, or together with
+    // it.
     const std::string line = std::to_string(++rounds) + "\n";
     control_.write(2, LogStream::out, line);
     ASSERT_TRUE(wait_for_line(2, line));

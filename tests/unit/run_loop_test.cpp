@@ -1,4 +1,4 @@
-// The run loop alone: a sandbox that the test directs, and what it would have the reporter store.
+// The run loop with a fake sandbox that the test controls; the tests check the reports for the store.
 #include "worker/run_loop.h"
 #include "base/log.h"
 
@@ -19,7 +19,7 @@
 namespace mycojobs::test {
 namespace {
 
-// Ends as the test said, whatever the job sent: each piece of it is a note.
+// Ends as the test specifies, whatever the job sent. Each piece of channel data becomes a note.
 class ScriptedTalk final : public Conversation {
  public:
   explicit ScriptedTalk(JobEnd end) : end_(std::move(end)) {}
@@ -39,7 +39,7 @@ class ScriptedTalk final : public Conversation {
   std::vector<std::string> notes_;
 };
 
-// A job that writes calls on the object store to its channel; what is answered becomes a note.
+// Treats channel data as calls on the object store; each reply becomes a note.
 class CallingTalk final : public Conversation {
  public:
   std::string take_output() override { return std::exchange(request_, {}); }
@@ -143,7 +143,7 @@ class RunLoopTest : public ::testing::Test {
   std::unique_ptr<RunLoop> loop_;
 };
 
-// Though nothing happens meanwhile: no job, no output.
+// Even without other events, such as a new job or output.
 TEST_F(RunLoopTest, AWarmProcessWhoseSecretHasGoneIsForgotten) {
   warm_ = {10, 1000, "key", "family"};
   warm_secrets_ = {{"TOKEN", "correct horse battery"}};
@@ -196,7 +196,7 @@ TEST_F(RunLoopTest, SecretsAreInNothingThatAJobHandsOut) {
   end.result = {{"Y29ycmVjdCBob3JzZSBiYXR0ZXJ5", "correct%20horse%20battery"}};
   start(1, end);
   control_.write(1, LogStream::out, "a correct ");
-  control_.write(1, LogStream::err, "horse battery\n");  // the other stream: not the same text
+  control_.write(1, LogStream::err, "horse battery\n");  // another stream is a separate text
   control_.write(1, LogStream::out, "horse battery\nand correct hor");
   control_.write(1, LogStream::system, "at correct horse battery");
   ASSERT_TRUE(wait_for_text(LogStream::system, "at"));
@@ -222,7 +222,7 @@ TEST_F(RunLoopTest, ObjectCallsOfAJobWhoseExecutorHasNoneReachNobody) {
   calls_ = true;
   start(1);
   control_.write(1, LogStream::system, R"({"id":1,"method":"osis.put","params":{}})");
-  ASSERT_TRUE(eventually([&] {  // what was answered is told with what comes next
+  ASSERT_TRUE(eventually([&] {  // the reply becomes a note when the next data is read
     control_.write(1, LogStream::system, "again");
     collect();
     return text_[LogStream::system].find("only scripts of the type osis") != std::string::npos;
@@ -254,7 +254,7 @@ TEST_F(RunLoopTest, JobOverItsOutputLimitThatEndsBeforeTheKillEndsAlike) {
   output_kill_ = true;
   start(1);
   {
-    std::lock_guard lock(control_.mutex);  // written and gone in one step
+    std::lock_guard lock(control_.mutex);  // output and end are visible at the same time
     const std::string much(2000, 'a');
     ASSERT_EQ(::write(control_.ends.at(1)[0].get(), much.data(), much.size()), 2000);
     Outcome outcome;
@@ -323,7 +323,7 @@ struct KeptSpans final : Traces {
   std::vector<Span> spans;
 };
 
-// The sandbox may have been begun long before its job came.
+// The sandbox may have been started long before the job arrived.
 TEST_F(RunLoopTest, SpansBeginWithTheClaimAndFailInTheWordOfTheEnd) {
   const auto kept = std::make_shared<KeptSpans>();
   settings_.traces = kept;
@@ -372,7 +372,7 @@ TEST_F(RunLoopTest, FailureIsFollowedByAnotherAttemptIfThereIsOneLeft) {
   EXPECT_FALSE(report<EndReport>(4).retry_after_ms);
 }
 
-// A process that KILL does not end is no end of its job, and blocks nothing else.
+// A process that survives KILL does not end its job and blocks no other job.
 TEST_F(RunLoopTest, UnkillableRunIsMarkedAndEndsWhenItIsGone) {
   start(1, failure("cancelled"));
   control_.make_deaf(1);
@@ -400,7 +400,7 @@ TEST_F(RunLoopTest, UnkillableRunTellsTheOperatorJobProcessAndHost) {
   control_.make_deaf(1);
   char host[256] = "";
   ASSERT_EQ(::gethostname(host, sizeof host), 0);
-  init_log(LogLevel::warn, LogFormat::automatic);  // no line has been said yet
+  init_log(LogLevel::warn, LogFormat::automatic);  // resets the suppression of repeated log lines
   ::testing::internal::CaptureStderr();
   loop_->kill(1, KillReason::fenced);
   EXPECT_TRUE(wait_for_reports(1));

@@ -1,5 +1,5 @@
-// The seccomp program of jobs, as libseccomp compiles it for the architecture of this build: run here by an interpreter
-// of its few instructions, so that no kernel and no right is needed. It says the same under qemu-user.
+// The seccomp program of jobs, as libseccomp compiles it for the architecture of this build. The test interprets its
+// few instructions, so it needs neither a kernel nor privileges and gives the same results under qemu-user.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <linux/audit.h>
@@ -22,7 +22,7 @@
 namespace mycojobs::sandbox {
 namespace {
 
-constexpr std::uint32_t kNoAnswer = 0xbad;  // no program says this
+constexpr std::uint32_t kNoAnswer = 0xbad;  // no program returns this value
 
 bool jumps(std::uint16_t code, std::uint32_t value, std::uint32_t k) {
   switch (BPF_OP(code)) {
@@ -67,7 +67,7 @@ constexpr std::uint32_t refused(int error) { return SECCOMP_RET_ERRNO | static_c
 
 class SandboxFilter : public ::testing::Test {
  protected:
-  // libseccomp asks the kernel for the answers that it knows, and qemu-user knows none: this is Linux 5.0.
+  // libseccomp queries the kernel for the supported return values, and qemu-user supports none. Level 5 is Linux 5.0.
   static void SetUpTestSuite() { ASSERT_EQ(seccomp_api_set(5), 0); }
   static std::vector<sock_filter> compiled(const FilterRequest& request) {
     auto program = compile_filter(request);
@@ -115,7 +115,8 @@ TEST_F(SandboxFilter, AnswersEachCallOfTheTablesAsTheySay) {
   }
 }
 
-// The flags of clone are its first argument here; where they are the second one, the tables would be wrong.
+// On this architecture the flags of clone are the first argument. On an architecture where they are the second, the
+// tables would be wrong.
 TEST_F(SandboxFilter, CloneIsJudgedByItsFlags) {
   constexpr std::uint64_t kThread = CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM |
                                     CLONE_SETTLS | CLONE_PARENT_SETTID | CLONE_CHILD_CLEARTID;
@@ -125,7 +126,7 @@ TEST_F(SandboxFilter, CloneIsJudgedByItsFlags) {
     EXPECT_EQ(of(SYS_clone, {space | 17}), SECCOMP_RET_USER_NOTIF) << space;
     EXPECT_EQ(answer(exec_, call(SYS_clone, {space | 17})), SECCOMP_RET_USER_NOTIF) << space;
   }
-  // glibc's and musl's vfork.
+  // vfork of glibc and musl.
   EXPECT_EQ(answer(exec_, call(SYS_clone, {CLONE_VM | CLONE_VFORK | 17})), SECCOMP_RET_ALLOW);
   EXPECT_EQ(of(SYS_clone, {CLONE_VM | CLONE_VFORK | 17}), refused(EPERM));
   EXPECT_EQ(of(SYS_clone3), refused(ENOSYS));
@@ -152,12 +153,12 @@ TEST_F(SandboxFilter, NewerNumbersAreMissingAndForeignOnesEndTheProcess) {
   EXPECT_EQ(answer(job_, data), SECCOMP_RET_KILL_PROCESS);
 }
 
-// The filters of jobs with each kind of rights, after the id of the job was set.
+// The filters for each kind of rights, after the id of the job was set.
 class JobIdFilter : public SandboxFilter {
  protected:
   static constexpr std::uint32_t kOwn = 1007, kOther = 1008;
   static constexpr std::uint64_t kMinusOne = 0xffffffff;
-  static constexpr std::uint64_t kUpperHalf = 0x123ULL << 32;  // which the kernel ignores in an int
+  static constexpr std::uint64_t kUpperHalf = 0x123ULL << 32;  // the kernel ignores this half of an int
 
   struct Case {
     std::vector<sock_filter> program;
@@ -227,12 +228,12 @@ TEST_F(JobIdFilter, CoreLimitPretendsSuccessWithoutOldLimit) {
     EXPECT_EQ(is(SYS_setrlimit, {RLIMIT_CORE | kUpperHalf, kPointer}), refused(0));
     EXPECT_EQ(is(SYS_prlimit64, {0, RLIMIT_CORE, kPointer, 0}), refused(0));
     EXPECT_EQ(is(SYS_prlimit64, {kUpperHalf, RLIMIT_CORE | kUpperHalf, kPointer, 0}), refused(0));
-    // With a place for the old limit, or of another process.
+    // With a buffer for the old limit, or for another process.
     EXPECT_EQ(is(SYS_prlimit64, {0, RLIMIT_CORE, kPointer, kPointer}), each.refusal);
     EXPECT_EQ(is(SYS_prlimit64, {0, RLIMIT_CORE, kPointer, kUpperHalf}), each.refusal);
     EXPECT_EQ(is(SYS_prlimit64, {1, RLIMIT_CORE, kPointer, 0}), each.refusal);
     EXPECT_EQ(is(SYS_prlimit64, {1, RLIMIT_CORE, 0, kPointer}), each.refusal);
-    // Queries, and the other limits.
+    // Queries, and other limits.
     EXPECT_EQ(is(SYS_prlimit64, {0, RLIMIT_CORE, 0, kPointer}), SECCOMP_RET_ALLOW);
     EXPECT_EQ(is(SYS_prlimit64, {0, RLIMIT_NOFILE, kPointer, kPointer}), SECCOMP_RET_ALLOW);
     EXPECT_EQ(is(SYS_prlimit64, {1, RLIMIT_NOFILE, kPointer, 0}), each.refusal);
@@ -243,13 +244,13 @@ TEST_F(JobIdFilter, CoreLimitPretendsSuccessWithoutOldLimit) {
   }
 }
 
-// grep, cat and cp copy with read and write after EINVAL; after ENOSYS grep ends with an error.
+// After EINVAL, grep, cat and cp copy with read and write; after ENOSYS, grep fails.
 TEST_F(SandboxFilter, SpliceFamilyAnswersAsForUnsupportedFiles) {
   for (const long number : {SYS_splice, SYS_tee, SYS_vmsplice, SYS_sendfile})
     EXPECT_EQ(of(number), refused(EINVAL)) << number;
 }
 
-// A job that learns meets the refusals that depend on arguments, and they are not noted: nothing is missing.
+// In learning mode the refusals that depend on arguments still apply and are not recorded, since no call is missing.
 TEST_F(SandboxFilter, LearningKeepsRefusalsThatDependOnArguments) {
   FilterRequest learning;
   learning.learn = true;

@@ -1,4 +1,4 @@
-// What outsiders wrote does nothing to a terminal, and is one line in a log.
+// Text from outside cannot control a terminal and is a single line in a log.
 #include "domain/screen_text.h"
 
 #include <gtest/gtest.h>
@@ -27,7 +27,7 @@ TEST(ScreenText, ColoursAreAllThatIsLeftOfCodes) {
             "\x1b[1;31mbad\x1b[0m ?[2J?]0;x? ?[31");
 }
 
-// Whatever the pieces are, the whole is the same.
+// The result does not depend on how the text is split.
 TEST(ScreenText, PiecesMayBeCutAnywhere) {
   const std::string text =
       "A\x1b[2J\xc2\x9b"

@@ -29,17 +29,17 @@ class SecretsTest : public ::testing::Test {
     const auto redactor = redactor_of_all(secrets_);
     return redactor ? redactor->redact(text) : text;
   }
-  // Of a job that was granted all secrets of its context.
+  // Returns the redactor of a job that was granted all secrets of its context.
   static std::shared_ptr<const Redactor> redactor_of_all(Secrets& secrets) {
     const auto found = secrets.look();
     std::vector<SecretValue> granted;
     for (const Secret& each : found->all()) granted.push_back({each.name, each.value});
     return found->redactor(granted);
   }
-  // What the log says while this is called.
+  // Returns the log output of the call.
   std::string log_of(const std::function<void()>& call) {
     ::testing::internal::CaptureStderr();
-    init_log(LogLevel::warn, LogFormat::text);  // whatever another test has left
+    init_log(LogLevel::warn, LogFormat::text);  // overrides the settings of earlier tests
     call();
     return ::testing::internal::GetCapturedStderr();
   }
@@ -59,7 +59,7 @@ TEST_F(SecretsTest, FilesOfAContextAreItsSecretsAndNoOthers) {
   EXPECT_EQ(redactor_of_all(none), nullptr);
 }
 
-// Otherwise a job could guess a value by watching which of its lines are held back.
+// Otherwise a job could guess a value by observing which of its lines are held back.
 TEST_F(SecretsTest, AJobIsRedactedOfItsGrantedSecretsOnly) {
   put("mine", "granted value");
   put("other", "value of other jobs");
@@ -93,7 +93,8 @@ TEST_F(SecretsTest, RedactorsOfManyGrantsAreBounded) {
 
 TEST_F(SecretsTest, OneLineEndIsNotPartOfTheValue) {
   put("K", "two\nlines\n\n");
-  EXPECT_EQ(redacted("two\nlines\n\n"), "[secret K]\n\n");  // blanks at the ends of a value are not looked for
+  // Whitespace at the ends of a value is not part of the search.
+  EXPECT_EQ(redacted("two\nlines\n\n"), "[secret K]\n\n");
   put("L", "");
   EXPECT_EQ(redacted("two\nlines"), "[secret K]");
 }
@@ -121,7 +122,7 @@ TEST_F(SecretsTest, WhatIsNoSecretIsRefusedWithItsNameAndTheRemedyAndWithoutItsV
         "large: it has", ".hidden: a name is", "with blank: a name is", "link: it is not a regular file",
         "folder: it is not a regular file", "pipe: it is not a regular file"}) {
     std::string plain = log;
-    std::erase(plain, '"');  // around names
+    std::erase(plain, '"');  // quotes around names
     EXPECT_NE(plain.find(line), std::string::npos) << line << " in " << plain;
   }
   if (::geteuid() == 0) {
@@ -136,7 +137,7 @@ TEST_F(SecretsTest, EachLookSeesWhatHasChangedAndWhatWasFoundBeforeStaysAsItWas)
   put("K", "first value");
   const auto before = secrets_.look();
   EXPECT_EQ(secrets_.look(), before) << "nothing has changed";
-  put("K", "other value");  // within the file: the folder's own time stays
+  put("K", "other value");  // changes only the file: the modification time of the folder stays
   put("L", "second one");
   EXPECT_EQ(redacted("first value other value second one"), "first value [secret K] [secret L]");
   EXPECT_EQ(before->redactor({{"K", "first value"}})->redact("first value other value"), "[secret K] other value");
@@ -171,14 +172,14 @@ TEST_F(SecretsTest, NobodyKnowsWhatIsASecretUntilTheFolderCouldBeRead) {
   EXPECT_EQ(redacted("first value"), "[secret K]");
 }
 
-// Reading some of these files fails, as on a disk that is broken; others can be read.
+// Reading some of these files fails, as on a broken disk; others are readable.
 TEST_F(SecretsTest, NobodyKnowsWhatIsASecretWhileOneOfTheFilesCannotBeRead) {
   Secrets secrets({"/proc/self/task", ""}, static_cast<Id>(::gettid()));
   const std::string log = log_of([&] { EXPECT_EQ(secrets.look(), nullptr); });
   EXPECT_NE(log.find("cannot be read, which is tried again"), std::string::npos) << log;
 }
 
-// Within a tick of the kernel's clock a second write of as many bytes leaves size and times as they are.
+// Within a tick of the kernel's clock, a second write of the same size changes neither size nor times of the file.
 TEST_F(SecretsTest, AFileThatHasJustChangedIsReadAgain) {
   for (int i = 0; i < 200; ++i) {
     const std::string value = "value " + std::to_string(100 + i);
@@ -212,7 +213,7 @@ TEST_F(SecretsTest, AWatchKnowsThoseOfAContextWhoseDiskStandsStillAsSoonAsItGoes
   EXPECT_TRUE(eventually([&] { return watch.has(7, {{"K", "other value"}}); }));
 }
 
-// Looks alone would see some twenty changes in forty seconds.
+// Periodic checks alone would detect about twenty changes in forty seconds.
 TEST_F(SecretsTest, AWatchSeesAFolderThatIsMadeAndAFileThatIsReplacedWithoutWaitingForItsNextLook) {
   fs::remove_all(folder_ / "7");
   const SystemClock clock;

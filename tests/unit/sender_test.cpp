@@ -1,4 +1,4 @@
-// Ids inside of what somebody sends: filled in, or refused.
+// Ids in a submitted record: missing ids are filled in, foreign ids are rejected.
 #include "domain/sender.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// The manual's table of settings is that of the program, in the same words.
+// The manual's table of settings equals the program's, word for word.
 #include <gtest/gtest.h>
 
 #include <fstream>

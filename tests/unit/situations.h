@@ -1,4 +1,4 @@
-// Situations of a job, made up: what look_at() would have read.
+// Made-up situations of a job, in place of the results of look_at().
 #pragma once
 
 #include <string>
@@ -16,7 +16,7 @@ inline void set(Situation& about, std::string name, std::string value) {
   about.job.record.emplace_back(std::move(name), std::move(value));
 }
 
-// A job that its client has written and pushed; nothing serves it.
+// A job that its client has written and pushed; no agent serves its queue.
 inline Situation pushed() {
   Situation about;
   about.job.job_key = "job:12:7";
@@ -45,7 +45,7 @@ inline RunnerInfo runner(Id id, std::vector<std::string> types, std::uint32_t sl
   return info;
 }
 
-// The same in this state of its claim.
+// The same job, with a claim in this state.
 inline Situation claimed(const std::string& state) {
   Situation about = pushed();
   ClaimView& claim = about.job.claim;

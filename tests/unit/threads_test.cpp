@@ -1,4 +1,4 @@
-// A host can be out of threads: all of the program's threads are created by one helper, which reports that as an error.
+// A host can run out of threads. One helper creates all threads of the program and reports a failure as an error.
 #include "base/thread.h"
 
 #include <gtest/gtest.h>

@@ -1,6 +1,6 @@
-// No call of std::filesystem in the program may throw: a folder that one may not enter is an ordinary thing, and an
-// exception is a bug (ARCHITECTURE.md, "Wrong, in three shapes"). Each call takes its error code; checked on the
-// sources.
+// No std::filesystem call in the program may throw: an inaccessible folder is a normal condition, while an exception is
+// a bug (ARCHITECTURE.md, "Wrong, in three shapes"). This test checks on the sources that each call passes an error
+// code.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -19,7 +19,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// How many arguments the overload has that takes an error code: each name that throws without it.
+// The number of arguments of the overloads with an error code, for each function that throws without one.
 const std::map<std::string, std::set<std::size_t>> kWithCode = {{"absolute", {2}},
                                                                 {"canonical", {2}},
                                                                 {"copy", {3, 4}},
@@ -61,15 +61,15 @@ const std::map<std::string, std::set<std::size_t>> kWithCode = {{"absolute", {2}
                                                                 {"directory_iterator", {0, 2, 3}},
                                                                 {"recursive_directory_iterator", {0, 2, 3}}};
 
-// Members of an entry that look at the file system, and throw without an argument.
+// Member functions of a directory entry that access the file system and throw without an argument.
 constexpr const char* kMembers =
     "(?:\\.|->)(is_regular_file|is_directory|is_symlink|is_socket|is_fifo|is_other|file_size|last_write_time|"
     "hard_link_count|symlink_status)\\(\\s*\\)";
 
-// Comments, and what stands in quotes, are blanks; lines stay where they are.
+// Replaces comments and quoted text by blanks; line numbers stay the same.
 std::string code_of(const std::string& text) {
   std::string out = text;
-  char within = 0;  // '/' a line's comment, '*' the other, '"' and '\'' quotes
+  char within = 0;  // '/' a line comment, '*' a block comment, '"' and '\'' quotes
   for (std::size_t i = 0; i < text.size(); ++i) {
     const char c = text[i];
     const char next = i + 1 < text.size() ? text[i + 1] : '\0';
@@ -94,7 +94,7 @@ std::string code_of(const std::string& text) {
   return out;
 }
 
-// What stands between the bracket at `open` and its partner, cut at the commas of that level.
+// Returns the text between the bracket at `open` and its partner, split at the commas of that level.
 std::vector<std::string> arguments_at(const std::string& code, std::size_t open) {
   std::vector<std::string> all(1);
   int depth = 1;
@@ -121,7 +121,8 @@ bool is_name(const std::string& argument) {
 std::vector<std::string> throwing_calls(const std::string& text) {
   std::vector<std::string> found;
   const auto has = [&text](const char* word) { return text.find(word) != std::string::npos; };
-  if (!has("filesystem") && !has("fs::") && !has("entry")) return found;  // most sources: the rest takes its time
+  // A fast path for most sources, since the regular expressions are slow.
+  if (!has("filesystem") && !has("fs::") && !has("entry")) return found;
   const std::string code = code_of(text);
   const auto report = [&](std::size_t at, const std::string& what) {
     found.push_back(std::to_string(1 + std::count(code.begin(), code.begin() + static_cast<std::ptrdiff_t>(at), '\n')) +
@@ -130,13 +131,14 @@ std::vector<std::string> throwing_calls(const std::string& text) {
   const auto each = [&code](const std::regex& what, const auto& act) {
     for (std::sregex_iterator it(code.begin(), code.end(), what), end; it != end; ++it) act(*it);
   };
-  // A call, or an iterator that is declared: "directory_iterator entry(folder, error)".
+  // Matches a call, or the declaration of an iterator: "directory_iterator entry(folder, error)".
   static const std::regex kCall("(?:std::filesystem|\\bfs)::([a-z_]+)(?:\\s+[a-z_]+)?\\s*([({])");
   each(kCall, [&](const std::smatch& match) {
     const auto row = kWithCode.find(match[1].str());
     if (row == kWithCode.end()) return;
     const auto arguments = arguments_at(code, static_cast<std::size_t>(match.position(2)));
-    const bool of_status = arguments.size() == 1 && arguments[0].ends_with("status");  // looks at nothing
+    // Does not access the file system.
+    const bool of_status = arguments.size() == 1 && arguments[0].ends_with("status");
     const bool counted = row->second.contains(arguments.size()) && (arguments.empty() || is_name(arguments.back()));
     if (!counted && !of_status)
       report(static_cast<std::size_t>(match.position(0)), match[1].str() + " without an error code");

@@ -1,4 +1,4 @@
-// Contexts as W3C Trace Context has them, and spans on their way to a collector.
+// Trace contexts (W3C Trace Context), and the export of spans to a collector.
 #include "domain/trace_context.h"
 
 #include <gmock/gmock.h>
@@ -72,7 +72,7 @@ TEST(SpanIds, AreThoseThatEverybodyWorksOut) {
   EXPECT_TRUE(parse_traceparent(child_of(*parse_traceparent(kContext), "a", "run")));
 }
 
-// A collector of the test, which may hang or refuse.
+// A fake collector that can hang or reject.
 struct Collector {
   std::mutex mutex;
   std::condition_variable changed;
@@ -114,7 +114,7 @@ TEST(TraceQueue, SpansArriveAsOtlp) {
              {"", "", "", "run", 1000001, 2000002, {{"mycojobs.job", "job:1:\xff"}}, "oom", SpanKind::consumer});
     add_span(*traces, "00-" + kTrace + "-" + kSpan + "-00", "x", {"", "", "", "not sampled"});
     add_span(*traces, "", "x", {"", "", "", "in no trace"});
-  }  // what waits is sent before it goes
+  }  // the destructor sends the queued spans
   ASSERT_EQ(collector.spans.size(), 1U);
   const auto& span = collector.spans[0];
   EXPECT_EQ(span["traceId"], kTrace);
@@ -136,11 +136,12 @@ TEST(TraceQueue, ACollectorThatHangsCostsDroppedSpansAlone) {
   for (std::size_t i = 0; i < kSpans; ++i) add_span(*traces, kContext, std::to_string(i), {"", "", "", "run"});
   ASSERT_TRUE(collector.wait([&] { return collector.calls > 0; }));
   EXPECT_GE(spans_of(*metrics, "dropped"), 2000 - 512) << "but for those of the batch that hangs";
-  traces.reset();  // leaves although it hangs
+  traces.reset();  // the destructor returns although the collector hangs
   EXPECT_EQ(spans_of(*metrics, "exported"), 0);
 }
 
-// Half a second, for which spans are gathered, is room for 4096 alone.
+// The queue has room for 4096 spans only, so a full batch must not wait for the half second in which spans are
+// gathered.
 TEST(TraceQueue, AFullBatchIsNotGatheredAnyLonger) {
   constexpr std::size_t kFull = 512;
   Collector collector;
@@ -149,7 +150,7 @@ TEST(TraceQueue, AFullBatchIsNotGatheredAnyLonger) {
   for (std::size_t round = 1; round <= 5; ++round) {
     const auto began = std::chrono::steady_clock::now();
     add_span(*traces, kContext, "first", {"", "", "", "run"});
-    std::this_thread::sleep_for(std::chrono::milliseconds(50));  // more are waited for by now
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));  // the queue now waits for more spans
     for (std::size_t i = 1; i < kFull; ++i) add_span(*traces, kContext, std::to_string(i), {"", "", "", "run"});
     ASSERT_TRUE(collector.wait([&] { return collector.spans.size() == round * kFull; }));
     best = std::min(best, std::chrono::steady_clock::now() - began);
@@ -172,7 +173,7 @@ TEST(TraceQueue, ACollectorThatRefusesIsTriedAgainLater) {
   EXPECT_TRUE(collector.wait([&] { return collector.spans.size() == 1; }));
 }
 
-// Spans of the store's calls, kept where they would be sent.
+// Collects spans instead of sending them.
 struct SpansOfCalls final : Traces {
   bool wanted() const override { return true; }
   void add(Span span) override { spans.push_back(std::move(span)); }

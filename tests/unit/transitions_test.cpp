@@ -10,7 +10,7 @@
 namespace mycojobs {
 namespace {
 
-// A drawn table: events across, states down, '-' where the event is not possible. Every pair is looked up.
+// A table of transitions: events in columns, states in rows, '-' for an impossible event. Every pair is checked.
 template <class State, class Event>
 void expect_table(const std::string& drawn, std::size_t events) {
   std::istringstream lines(drawn);
@@ -36,7 +36,7 @@ void expect_table(const std::string& drawn, std::size_t events) {
       ASSERT_TRUE(row >> cell) << line;
       const auto to = advance(*from, static_cast<Event>(e));
       EXPECT_EQ(to ? word(*to) : "-", cell) << word(*from) << " + " << word(static_cast<Event>(e));
-      // What has ended is moved on by nobody but who asks for it again, or takes a failure over.
+      // A terminal state can be left only by "retry" and "handle".
       const auto event = word(static_cast<Event>(e));
       absorbs = absorbs && (!to || event == "retry" || event == "handle");
     }

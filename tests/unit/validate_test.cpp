@@ -27,7 +27,7 @@ TEST(ValidateJob, AGoodJobHasNoFindings) {
   EXPECT_EQ(findings(job), "");
 }
 
-// What somebody sends comes back in a reason: it must not grow on the way.
+// Error texts contain submitted data, so they must be bounded.
 TEST(ValidateJob, FindingsAreFew) {
   Job job = good_job();
   job.dependends.assign(9000, 0);

@@ -1,4 +1,4 @@
-// Which runs may share a process: worker/warm_key.h.
+// Which runs may share a warm process (worker/warm_key.h).
 #include "worker/warm_key.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// The books of warm processes: sandbox/warm_table.h.
+// Accounting of the warm processes (sandbox/warm_table.h).
 #include "sandbox/warm_table.h"
 
 #include <gtest/gtest.h>
@@ -155,7 +155,8 @@ TEST(WarmTable, OneThatHasMoreThanItsPartInUseEndsNobodyElsesRest) {
   EXPECT_EQ(table.resting(), 3U);
 }
 
-// Whatever comes: nobody gets another's, nobody gets one that is in use, and no more rest than are to be kept.
+// In any order of calls: a process is only given to its own key, never while it is in use, and the number of idle
+// processes stays within the limit.
 TEST(WarmTable, KeepsItsWordUnderAnyOrder) {
   for (unsigned seed = 1; seed <= 200; ++seed) {
     std::mt19937 chance(seed);
