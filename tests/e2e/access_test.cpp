@@ -1,5 +1,5 @@
-// `mycojobs context acl`: what it prints is loaded into a real Redis, each program runs as the user of its role, and
-// each role is tried against what it must not do.
+// `mycojobs context acl`: its output is loaded into a real Redis, each program runs as the user of its role, and each
+// role is tried with commands that it must not run.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -17,7 +17,7 @@ struct User {
 
 class Access : public Operator {
  protected:
-  // Prints, loads, and keeps the passwords.
+  // Prints the ACL, loads it, and stores the passwords.
   void SetUp() override {
     const Finished printed = run(folder_, {program(), "context", "acl", "1", "--caller", "12", "--passwords",
                                            "--state-dir", folder_ / "client"});
@@ -37,7 +37,7 @@ class Access : public Operator {
     const User& user = users_.at(role);
     return "unix://" + user.name + ":" + user.password + "@" + redis_.url().substr(7);
   }
-  // What redis-cli prints as this role; an error of SELECT as well.
+  // Returns the output of redis-cli as this role, including an error of SELECT.
   std::string as(const std::string& role, std::vector<std::string> words, int database = 1) const {
     const User& user = users_.at(role);
     words.insert(words.begin(), {"--user", user.name, "--pass", user.password, "--no-auth-warning"});
@@ -48,8 +48,8 @@ class Access : public Operator {
     words.insert(words.end(), {"--redis", url(role), "--state-dir", folder_ / "client"});
     return run(folder_, std::move(words), {}, input);
   }
-  // What the server has refused since the last time. Who looks for contexts tries each other database once, and who
-  // looks at the server's settings goes on without them.
+  // Checks the commands that the server has refused since the last call. Only two refusals are permitted: the search
+  // for contexts tries each other database once, and programs continue without reading the server's settings.
   void expect_refused_nothing_else() const {
     const auto log = nlohmann::json::parse(redis_.cli(0, {"--json", "ACL", "LOG"}));
     for (const auto& entry : log) {
@@ -68,7 +68,7 @@ class Access : public Operator {
     return Process(folder_, {program(), "coordinator", "--redis", url("coordinator"), "--coordinator-lease", "1s",
                              "--state-dir", folder_ / "coordinator"});
   }
-  // As docs/protocol.md has it for any client.
+  // Submits a job as docs/protocol.md describes it for any client.
   void submit_as_submitter(int id, const std::string& script, const std::string& type = "python") {
     const std::string key = "job:12:" + std::to_string(id);
     as("submitter", {"HSET", key, "id", std::to_string(id), "caller_id", "12", "context_id", "1", "script", script,
@@ -82,7 +82,7 @@ class Access : public Operator {
   std::map<std::string, User> users_;
 };
 
-// A Redis with an aclfile.
+// Tests with a Redis that has an aclfile.
 class AccessOrder : public ::testing::Test {
  protected:
   std::string as_admin(std::vector<std::string> words, const std::string& input = "") const {
@@ -161,7 +161,7 @@ TEST_F(Access, EachProgramWorksAsTheUserOfItsRole) {
 
 using Words = std::vector<std::string>;
 
-// What nobody may: to reach another database, to change the server, to see what others do.
+// Commands that no role may run: access to another database, changes of the server, and observation of other clients.
 const std::vector<Words> kNobody{
     {"COPY", "job:12:1", "job:12:1", "DB", "2"},
     {"MOVE", "job:12:1", "2"},
@@ -204,7 +204,7 @@ const std::vector<Words> kNobody{
     {"SUBSCRIBE", "other"},
 };
 
-// What a role may not beside that.
+// Further commands that a single role may not run.
 const std::map<std::string, std::vector<Words>> kOfRole{
     {"agent",
      {{"HSET", "context:1", "admins", "[99]"},
@@ -284,8 +284,9 @@ const std::map<std::string, std::vector<Words>> kOfRole{
 
 bool is_refusal(const std::string& answer) {
   return answer.starts_with("NOPERM") ||
-         answer.find("The user executing the script can't") != std::string::npos ||  // of a script's call
-         answer.starts_with("ERR ACL failure in script: ");                          // the same of Redis 7.2 and later
+         answer.find("The user executing the script can't") != std::string::npos ||  // a call within a script
+         // a call within a script, Redis 7.2 and later
+         answer.starts_with("ERR ACL failure in script: ");
 }
 
 TEST_F(Access, EachRoleIsRefusedWhatItMustNotDo) {
@@ -329,7 +330,7 @@ TEST_F(Access, DoctorWarnsOfAnOpenDefaultUser) {
   EXPECT_EQ(state(url("operator")), "ok");
 }
 
-// The steps of docs/operations.md, with a restart of Redis behind them.
+// The steps of docs/operations.md, followed by a restart of Redis.
 TEST_F(AccessOrder, OfTheManualLocksNobodyOutAndSurvivesARestart) {
   const Finished printed =
       run(folder_, {program(), "context", "acl", "1", "--passwords", "--state-dir", folder_ / "c"});

@@ -1,4 +1,4 @@
-// Files that real jobs leave, and secrets that they may have: end to end, as an operator sees it.
+// Artifacts and secrets of real jobs, end to end, as an operator sees them.
 #include <sys/stat.h>
 
 #include <csignal>
@@ -21,7 +21,7 @@ class ArtifactsE2e : public Operator {
     EXPECT_TRUE(is_up(redis_, 1)) << started.err();
     return started;
   }
-  // On the host of the agent.
+  // Runs `job artifacts` on the host of the agent.
   Finished artifacts(std::vector<std::string> words) const {
     words.insert(words.begin(), {program(), "job", "artifacts"});
     words.insert(words.end(), {"--redis", redis_.url(), "--state-dir", state()});
@@ -293,7 +293,7 @@ TEST_F(SecretsE2e, LinesOfAKeyAndBytesStayAsTheyAre) {
                                                 "\"}");
 }
 
-// Text is not held back either where it is the beginning of such a value.
+// Text must not be delayed either if it is a prefix of a secret.
 TEST_F(SecretsE2e, LogDoesNotDependOnSecretsWithoutAGrant) {
   Process agent = serve({"--config", config_});
   const std::string key = mycojobs_.submit(R"(

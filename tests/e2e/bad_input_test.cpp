@@ -1,4 +1,4 @@
-// Whatever stands in a queue or a record: one clear error where a user would look for it, and the next job runs.
+// Invalid entries in queues and invalid records: the user gets one clear error for each, and the next job runs.
 #include <cstdint>
 
 #include "e2e/world.h"

@@ -1,4 +1,4 @@
-// `job submit --batch`: a file with a job a line, as an operator uses it; and files that were made to do harm.
+// `job submit --batch` with a file of one job per line: normal use by an operator, and malicious files.
 #include <sys/resource.h>
 #include <sys/wait.h>
 
@@ -221,13 +221,13 @@ TEST_F(BatchE2e, RedisThatGoesAwayForAMomentCostsNothing) {
   EXPECT_EQ(queued(), 60000U);
 }
 
-// The peak of the program's memory does not grow with the file.
+// The peak memory use of the program does not grow with the file.
 TEST_F(BatchE2e, AMillionLinesTakeNoMoreMemoryThanAFew) {
   const std::string path = folder_ / "million.ndjson";
   {
     std::ofstream out(path);
     for (int i = 0; i < 1000000; ++i) out << kPassLine << '\n';
-    out << "{}\n";  // they are all checked, and none is submitted
+    out << "{}\n";  // all lines are checked, and none is submitted
   }
   const auto peak_kb = [&](const std::string& of) {
     const Finished done = run(folder_, {"/bin/sh", "-c",

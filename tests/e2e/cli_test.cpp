@@ -1,4 +1,4 @@
-// The program as a user starts it.
+// The command line of the program.
 #include <unistd.h>
 
 #include <csignal>
@@ -111,7 +111,7 @@ TEST(Run, MistakesAreReportedBeforeAnythingStarts) {
   }
 }
 
-// In a network of its own, where none answers.
+// The programs run in a network namespace of their own, in which no server answers.
 TEST(Run, AgentsAndCoordinatorsServeTheRedisOfThisHostWhereNoneIsNamed) {
   TempDir folder;
   for (const char* command : {"agent", "coordinator"}) {
@@ -180,7 +180,7 @@ TEST(Dev, NothingIsLeftBehindWhenItIsKilled) {
   TempDir folder;
   Process dev(folder, mycojobs(folder, {"dev"}));
   ASSERT_TRUE(eventually([&] { return dev.err().find("serves") != std::string::npos; })) << dev.err();
-  // Everything below it: helpers, Redis, what they started.
+  // All descendants: helpers, Redis, and their children.
   std::vector<pid_t> all{dev.pid()};
   for (std::size_t i = 0; i < all.size(); ++i) {
     const Finished children = run(folder, {"pgrep", "-P", std::to_string(all[i])});

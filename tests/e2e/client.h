@@ -1,4 +1,4 @@
-// The program as an operator uses it against a Redis: one command after the other.
+// The program as an operator uses it with a Redis: one command at a time.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -21,8 +21,8 @@ class Client {
   Finished operator()(std::vector<std::string> words, std::string input = "") const {
     return run(folder_, line(std::move(words)), {}, std::move(input));
   }
-  // The command with both of its streams in a pipe to the shell command `reader`. The exit code is the command's own,
-  // or 124 if the command still ran after a minute.
+  // Runs the command with both output streams piped to the shell command `reader`. The exit code is that of the
+  // command, or 124 if the command still runs after a minute.
   Finished piped(std::vector<std::string> words, const std::string& reader) const {
     std::vector<std::string> shell{"bash", "-c", "timeout 60 \"$@\" 2>&1 | " + reader + "; exit ${PIPESTATUS[0]}",
                                    "bash"};
@@ -37,7 +37,7 @@ class Client {
     EXPECT_FALSE(parsed.is_discarded()) << done.out << done.err;
     return parsed.is_discarded() ? nlohmann::json::object() : parsed;
   }
-  // The key of a new job.
+  // Submits a job and returns its key.
   std::string submit(const std::string& script, std::vector<std::string> more = {}) const {
     more.insert(more.begin(), {"job", "submit", "-", "--type", "python"});
     Finished done = (*this)(std::move(more), script);
@@ -53,7 +53,7 @@ class Client {
     return eventually([&] { return field(job, name) == value; }, limit);
   }
   std::string cause(const std::string& job) const { return json({"job", "explain", job}).value("cause", ""); }
-  // True once explain() names this cause.
+  // Waits until `job explain` names this cause; returns false after a time-out.
   bool explains(const std::string& job, const std::string& as) const {
     return eventually([&] { return cause(job) == as; });
   }
@@ -65,14 +65,14 @@ class Client {
 
 inline const std::string kSleeps = "import time\nprint('up', flush=True)\ntime.sleep(600)";
 
-// A Redis and an operator.
+// A test with a Redis and an operator.
 class Operator : public ::testing::Test {
  protected:
   TempDir folder_;
   RedisServer redis_{folder_};
   Client mycojobs_{folder_, redis_};
 
-  // An agent with this runner id, once it is registered.
+  // Starts an agent with this runner id and waits until it is registered.
   Process agent(int runner, std::vector<std::string> more = {}) {
     more.insert(more.end(),
                 {"--lease", "2s", "--grace", "1s", "--state-dir", folder_ / ("agent" + std::to_string(runner))});

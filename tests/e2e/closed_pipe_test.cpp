@@ -1,4 +1,4 @@
-// Commands that follow something end once the reader of their output has gone, also while they write nothing.
+// Commands that follow output end when its reader closes the pipe, even while they write nothing.
 #include "e2e/client.h"
 
 namespace mycojobs::test {

@@ -1,4 +1,4 @@
-// job explain against a real store: every place that a job can be in.
+// `job explain` with a real store, for every state of a job.
 #include <csignal>
 
 #include "e2e/client.h"
@@ -8,7 +8,7 @@ namespace {
 
 class Explain : public Operator {
  protected:
-  // What it says of the job, once it names the cause.
+  // Returns the text of `job explain` once it names the cause.
   std::string text(const std::string& job, const std::string& cause) {
     EXPECT_TRUE(mycojobs_.explains(job, cause)) << mycojobs_({"job", "explain", job}).out;
     return mycojobs_({"job", "explain", job}).out;
@@ -80,7 +80,7 @@ TEST_F(Explain, WhatIsCancelledWhileItRuns) {
   Process one = agent(20);
   const std::string key = mycojobs_.submit(kSleeps);
   text(key, "running");
-  one.signal(SIGSTOP);  // it cannot pass the request on
+  one.signal(SIGSTOP);  // prevents the agent from forwarding the request
   mycojobs_({"job", "cancel", key});
   expect_in(text(key, "cancelling"), "somebody wants it cancelled");
   one.signal(SIGCONT);
@@ -90,7 +90,7 @@ TEST_F(Explain, WhatIsCancelledWhileItRuns) {
 TEST_F(Explain, WhatComesLater) {
   const std::string key = mycojobs_.submit("pass", {"--delay", "1h"});
   expect_in(text(key, "postponed"), "due in 59 min");
-  const std::string due = mycojobs_.submit("pass", {"--delay", "2s"});  // not due before it is stored
+  const std::string due = mycojobs_.submit("pass", {"--delay", "2s"});  // the job is due as soon as it is stored
   expect_in(text(due, "due"), "no agent is alive to queue it");
 }
 

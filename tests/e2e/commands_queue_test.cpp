@@ -1,4 +1,4 @@
-// queue list | pause | resume | purge | dead and runner list.
+// The commands queue list, pause, resume, purge and dead, and runner list.
 #include <csignal>
 
 #include "e2e/client.h"

@@ -1,4 +1,4 @@
-// verify and doctor: over a store that agents work on, over one that nobody does, and over one that somebody has hurt.
+// The commands verify and doctor, with a store that agents use, an unused store and a damaged store.
 #include <csignal>
 
 #include "e2e/client.h"
@@ -86,7 +86,7 @@ TEST_F(DoctorOfRedis, FailsOnAMemoryPolicyThatThrowsJobsAway) {
   expect_says(mycojobs_({"doctor"}), 69, "CONFIG SET maxmemory-policy noeviction");
 }
 
-// It said that all was well while no job could be taken or ended.
+// Regression test: doctor reported "ok" although no job could be claimed or ended.
 TEST_F(DoctorOfRedis, FailsOnAServerThatRefusesWrites) {
   ASSERT_EQ(mycojobs_({"queue", "pause", "python"}).code, 0);
   EXPECT_EQ(check("writes to context 1")["state"], "ok");

@@ -1,4 +1,4 @@
-// job submit | list | cancel | retry, as a user means them and as a clumsy one types them.
+// The commands job submit, list, cancel and retry, with valid and invalid arguments.
 #include <csignal>
 #include <cstdint>
 
@@ -148,7 +148,7 @@ TEST_F(Submit, TheSameIdOrKeyTwiceIsOneJob) {
   EXPECT_EQ(redis_.cli(1, {"LLEN", "queue:python"}), "5");
 }
 
-// Redis has stored the job, and the submitter is told that it may not have: no replica has it.
+// Redis has stored the job, but the submitter receives an error because no replica has acknowledged it.
 TEST_F(Submit, ALostReplyMakesNoSecondJob) {
   Process submitting(folder_,
                      mycojobs_.line({"job", "submit", folder_.write("x.py", "pass"), "--redis-wait-replicas", "1"}));
@@ -267,11 +267,11 @@ TEST_F(Job, WrongIdsAreNamed) {
   expect_says(mycojobs_({"job", "explain", "0:1"}), 65, "CALLER:ID");
 }
 
-// ---- any command ----
+// ---- all commands ----
 
 class AnyCommand : public Operator {
  protected:
-  // In a shell, whose redirections say where the answer goes.
+  // Runs the command in a shell, so the line can contain redirections.
   Finished shell(const std::string& line) const {
     return run(folder_, {"/bin/sh", "-c", "exec " + program() + " " + line + " --redis " + redis_.url()});
   }
@@ -358,7 +358,7 @@ TEST_F(AnyCommand, ConfigCheckRefusesWhatNoProgramWouldStartWith) {
   }
   for (const std::string setting : {"runner_key", "coordinator.webhook_secrets"}) {
     const Finished done = check(setting + " = \"/nowhere/file\"");
-    EXPECT_EQ(done.code, 66);  // no such file
+    EXPECT_EQ(done.code, 66);  // the file does not exist
     EXPECT_NE(done.err.find(": " + setting + ": "), std::string::npos) << done.err;
     EXPECT_NE(done.err.find("/nowhere/file"), std::string::npos) << done.err;
   }

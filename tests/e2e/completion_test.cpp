@@ -1,4 +1,4 @@
-// What shells ask for while a person types; and a store whose format this program does not know.
+// Completion requests of shells, and a store with a format that is newer than the program.
 #include <chrono>
 
 #include "e2e/client.h"
@@ -21,7 +21,7 @@ TEST_F(Complete, NamesWhatStandsInTheStore) {
 }
 
 TEST_F(Complete, IsQuickAndSilentWhereThereIsNoRedis) {
-  // Nobody listens; nobody answers; no `dev` runs on the state folder, and none is started.
+  // A closed port, an address that does not answer, and a state folder without a running `dev`, which is not started.
   for (const std::string where : {"redis://127.0.0.1:1", "redis://192.0.2.1:6379", ""}) {
     std::vector<std::string> words{program(), "complete", "jobs", "--state-dir", folder_ / "nobody"};
     if (!where.empty()) words.insert(words.end(), {"--redis", where});
@@ -29,7 +29,7 @@ TEST_F(Complete, IsQuickAndSilentWhereThereIsNoRedis) {
     const Finished done = run(folder_, words);
     EXPECT_EQ(done.code, 0) << where;
     EXPECT_EQ(done.out + done.err, "") << where;
-    // Its patience is 0.8 s; the rest is a busy machine's.
+    // The command gives up after 0.8 s; the bound allows for a busy machine.
     EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(20)) << where;
   }
 }

@@ -1,4 +1,4 @@
-// Flows with real agents and coordinators, each a process: killed at random moments, taken over, on hosts apart.
+// Flows with real agent and coordinator processes: killed at random, replaced by a successor, and on separate hosts.
 #include "coordinator/coordinator.h"
 
 #include <signal.h>
@@ -21,7 +21,7 @@ class CoordinatorE2e : public ::testing::Test {
     config.default_url = redis_.url();
     stores_ = make_redis_stores(std::move(config));
     flows_ = stores_->open_flows().value();
-    // A context is where there are keys.
+    // A database counts as a context if it has keys.
     redis_.cli(1, {"SET", "here", "1"});
   }
   Process coordinator(const std::string& host = "coordinator") {
@@ -38,7 +38,7 @@ class CoordinatorE2e : public ::testing::Test {
     return eventually([&] { return leader().ends_with(" " + std::to_string(coordinator.pid())); }, limit);
   }
 
-  // Creates and starts it, as `flow start` does.
+  // Creates and starts a flow, as `flow start` does.
   Id begin(const std::string& definition) {
     const PlanRead plan = read_plan(nlohmann::json::parse(definition));
     EXPECT_TRUE(plan.plan) << join(plan.problems);
@@ -71,7 +71,8 @@ class CoordinatorE2e : public ::testing::Test {
         run(folder_, {program(), "verify", "--redis", redis_.url(), "--context", "1", "--state-dir", folder_ / "v"});
     EXPECT_EQ(verified.code, 0) << verified.out << verified.err;
   }
-  // So many chains of so many jobs, each of which reads what the one before it has left, and one that joins them.
+  // Returns a flow with `count` chains of `length` jobs. Each job reads the result of its predecessor; a final job
+  // joins all chains.
   static std::string chains(int count, int length) {
     nlohmann::json jobs;
     for (int chain = 0; chain < count; ++chain) {
@@ -88,7 +89,7 @@ class CoordinatorE2e : public ::testing::Test {
     jobs["join"]["log"] = "all of them";
     return nlohmann::json{{"name", "chains"}, {"jobs", jobs}}.dump();
   }
-  // Each job of caller 12 was begun once.
+  // Each Python job of caller 12 was delivered exactly once.
   void expect_each_ran_once(int count) {
     for (int i = 1; i <= count; ++i) {
       const std::string job = "job:12:" + std::to_string(i);
@@ -127,7 +128,7 @@ TEST_F(CoordinatorE2e, KilledAtRandomMomentsItGoesOnWhereItWas) {
   const Id flow = begin(chains(6, 12));
   int kills = 0;
   for (; kills < 60 && !ends(flow, Seconds(0)); ++kills) {
-    // The place of the dead one is taken, so that it is not waited for each time.
+    // Deletes the leadership record, so that each successor need not wait for its expiry.
     redis_.cli(1, {"DEL", "mj:coordinator"});
     Process killed = coordinator();
     std::this_thread::sleep_for(std::chrono::milliseconds(20 + random() % 150));
@@ -190,7 +191,7 @@ TEST_F(CoordinatorE2e, ARedisThatGoesAwayAndComesBackIsNoEnd) {
   expect_verified();
 }
 
-// Each of them in turn, at random moments: the coordinator, the agent, Redis itself, which has every write on its disk.
+// Kills the coordinator, the agent and Redis in turn, at random moments. Redis writes each command to disk.
 TEST(CoordinatorChaos, WhateverIsKilledTheFlowEndsWellAndTheStoreIsWhole) {
   const TempDir folder;
   RedisServer redis(folder, {"--appendonly", "yes", "--appendfsync", "always"});
@@ -256,7 +257,7 @@ TEST(CoordinatorChaos, WhateverIsKilledTheFlowEndsWellAndTheStoreIsWhole) {
         redis.kill();
         redis.start();
     }
-    // What did not find its Redis when it began has ended: a service manager would begin it again.
+    // A program that did not find Redis at its start has exited. The test restarts it, as a service manager does.
     if (!coordinating->running()) coordinating = coordinator();
     if (!working->running()) working = agent();
   }

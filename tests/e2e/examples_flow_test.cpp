@@ -1,4 +1,4 @@
-// Every flow of examples/flow, run as its first lines say, with a real agent and coordinator.
+// Runs every flow of examples/flow as described in its first lines, with a real agent and coordinator.
 #include <algorithm>
 #include <filesystem>
 #include <set>
@@ -11,17 +11,17 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// What a person does once the node waits.
+// A command of the operator for a waiting node.
 struct Step {
   std::string node;
-  std::vector<std::string> words;  // flow WORD FLOW NODE ...
+  std::vector<std::string> words;  // words of `flow WORD FLOW NODE ...`
 };
 struct Example {
-  std::string file, ends;          // in examples/flow; the word of the flow's end
-  std::vector<std::string> nodes;  // "name word detail" of some of them, at the end
-  std::vector<std::string> lines;  // of `flow logs`
+  std::string file, ends;          // file in examples/flow; status word at the end
+  std::vector<std::string> nodes;  // "name word detail" of some nodes, at the end
+  std::vector<std::string> lines;  // lines of `flow logs`
   std::vector<Step> steps = {};
-  std::vector<std::string> start = {};  // further words of `flow start`
+  std::vector<std::string> start = {};  // additional arguments of `flow start`
 };
 
 std::vector<Example> examples() {

@@ -1,4 +1,4 @@
-// Every script type as a user meets it: the examples, and osis with several callers and kills.
+// All script types: the examples, and osis with several callers and killed agents.
 #include <gmock/gmock.h>
 
 #include <csignal>
@@ -22,12 +22,12 @@ std::string read_file(const std::string& path) {
   return {std::istreambuf_iterator<char>(in), {}};
 }
 
-// With an agent and a Redis of its own, as the README has it.
+// An example of the README. It runs with an agent and a Redis of its own.
 struct ExecutorExample {
   const char* file;
   const char* type;
-  const char* key;    // of its result
-  const char* value;  // what is there
+  const char* key;    // key of the result
+  const char* value;  // expected value
 };
 
 void PrintTo(const ExecutorExample& example, std::ostream* out) { *out << example.file; }
@@ -41,7 +41,7 @@ json run_example(const TempDir& folder, const std::string& file, const std::stri
   return json::parse(done.out.substr(std::min(done.out.find('{'), done.out.size())), nullptr, false);
 }
 
-// A value of a result as the record's text has it.
+// Returns the text of a result value as it is stored in the record.
 std::string text_of(const json& result, const std::string& key) {
   const auto found = result.find(key);
   if (found == result.end()) return "";
@@ -79,7 +79,7 @@ TEST(Examples, BashReadsTheSystem) {
   EXPECT_TRUE(job["artifacts"].contains("languages.txt")) << job.dump(2);
 }
 
-// node says its version without the grants that its compiler needs; its scripts die then.
+// node prints its version without the grants that its compiler needs, but its scripts crash without them.
 TEST(ExecutorList, SaysOfAProgramWhetherScriptsRunInItsSandbox) {
   const TempDir folder;
   const auto state = [&](const std::string& config) {
@@ -154,7 +154,7 @@ TEST_F(Osis, RightsAreThoseOfTheCaller) {
   EXPECT_THAT(by(14, read).err, HasSubstr("actor 14 may not read objects in context 1"));
 }
 
-// Two counters that change together; an agent is killed at any moment; another one goes on with its jobs.
+// A script updates two counters together. Agents are killed at random moments, and other agents continue its jobs.
 TEST_F(Osis, NothingIsHalfWrittenWhenItsAgentIsKilled) {
   ASSERT_EQ(context({"grant", "1", "--admin", "12"}).code, 0);
   std::string script = kind_ + R"(

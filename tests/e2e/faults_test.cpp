@@ -1,4 +1,4 @@
-// Things are killed, stopped and taken away; nothing is lost, nothing runs twice to an end.
+// Processes are killed and stopped, and servers fail. No job is lost, and no job ends twice.
 #include <csignal>
 #include <fstream>
 
@@ -8,7 +8,7 @@ namespace mycojobs::test {
 namespace {
 
 const std::vector<std::string> kShortLease{"--lease", "2s"};
-const std::vector<std::string> kLongLease{"--lease", "1h"};  // what waits for it seems to hang
+const std::vector<std::string> kLongLease{"--lease", "1h"};  // jobs that wait for this lease appear to hang
 
 TEST(Faults, JobOfAKilledAgentIsDeliveredAgain) {
   TempDir folder;
@@ -54,13 +54,13 @@ TEST(Faults, StoppedAgentCannotKeepItsJobBeyondTheLease) {
   EXPECT_EQ(status_at_end(redis, job), "finished") << two.err();
   EXPECT_EQ(field(redis, job, "runner_id"), "2");
   one.signal(SIGCONT);
-  // What the first one reports now is stale and changes nothing.
+  // The report of the first agent is stale now and has no effect.
   EXPECT_TRUE(eventually([&] { return one.err().find("stale") != std::string::npos; })) << one.err();
   EXPECT_EQ(field(redis, job, "runner_id"), "2");
   EXPECT_EQ(field(redis, job, "status"), "finished");
 }
 
-// A claim that was made while its answer got lost would hold its job for a lease: here for ever.
+// A claim whose reply was lost would hold its job until the lease expires, which this test never reaches.
 TEST(Faults, SilentRedisIsWorkedWithAgainAtOnce) {
   TempDir folder;
   RedisServer redis(folder);
@@ -71,7 +71,7 @@ TEST(Faults, SilentRedisIsWorkedWithAgainAtOnce) {
   PlainJob job{.id = 2};
   submit(redis, job);
   ::kill(redis.pid(), SIGSTOP);
-  eventually([] { return false; }, Seconds(6));  // the agent's calls have failed meanwhile
+  eventually([] { return false; }, Seconds(6));  // the agent's calls fail during this time
   ::kill(redis.pid(), SIGCONT);
   PlainJob after{.id = 3};
   submit(redis, after);
@@ -87,9 +87,9 @@ TEST(Faults, RedisKilledUnderARunningJobChangesNothing) {
   PlainJob running{.id = 1, .script = "import time\ntime.sleep(2)\nresult['done'] = 'yes'"};
   submit(redis, running);
   ASSERT_TRUE(eventually([&] { return field(redis, running, "status") == "started"; })) << agent.err();
-  eventually([] { return false; }, Seconds(1.1));  // everysec: what is older than a second is on disk
+  eventually([] { return false; }, Seconds(1.1));  // with appendfsync everysec, data older than a second is on disk
   redis.kill();
-  eventually([] { return false; }, Seconds(1.5));  // the job ends meanwhile
+  eventually([] { return false; }, Seconds(1.5));  // the job ends during this time
   redis.start();
   EXPECT_EQ(status_at_end(redis, running), "finished") << agent.err();
   EXPECT_EQ(field(redis, running, "deliveries"), "1");
@@ -111,7 +111,7 @@ TEST(Faults, ContextWithoutItsRedisDoesNotHoldUpAnother) {
   submit(redis, held);
   ASSERT_TRUE(eventually([&] { return field(redis, held, "status") == "started"; })) << agent.err();
   redis.kill();
-  eventually([] { return false; }, Seconds(1.5));  // its job ends, and cannot be reported
+  eventually([] { return false; }, Seconds(1.5));  // the job ends during this time and cannot be reported
   for (int id = 10; id < 18; ++id) submit(third, {.id = id, .context = 3});
   for (int id = 10; id < 18; ++id) {
     EXPECT_EQ(status_at_end(third, {.id = id, .context = 3}), "finished") << agent.err();
@@ -140,9 +140,9 @@ TEST(Faults, LauncherKilledUnderARunningJobIsReplaced) {
                    "import time, mycojobs\nprint('up', flush=True)\n"
                    "time.sleep(60 if mycojobs.job.deliveries == 1 else 0)"};
   submit(redis, job);
-  // What was claimed and had not begun would come back as the same delivery.
+  // A claimed job that has not begun would return to the queue with the same delivery count.
   ASSERT_TRUE(eventually([&] { return log_of(folder, redis, job) == "up\n"; })) << agent.err();
-  // Children of every thread: the launcher is one.
+  // Children of every thread of the agent; one is the launcher.
   pid_t launcher = 0;
   for (const auto& task : std::filesystem::directory_iterator("/proc/" + std::to_string(agent.pid()) + "/task")) {
     std::ifstream children(task.path() / "children");
@@ -202,17 +202,17 @@ TEST(Stop, SecondTermReturnsJobsAndThirdLeaves) {
   }
   hasty.signal(SIGTERM);
   EXPECT_EQ(hasty.wait().code, 75);
-  EXPECT_EQ(field(redis, stubborn, "status"), "started");  // its lease will run out
+  EXPECT_EQ(field(redis, stubborn, "status"), "started");  // its lease expires later
 }
 
-// What an operator changes while jobs run.
+// Tests of settings that an operator changes while jobs run.
 class ReloadTest : public ::testing::Test {
  protected:
   void write(const std::string& ceiling, const std::string& more = "") {
     folder_.write("config.toml", more + "[ceiling]\nmemory = \"" + ceiling + "\"\n");
   }
   Process start(const std::string& command) {
-    // Without a controlling terminal. setsid does not fork, since it leads no process group.
+    // Without a controlling terminal. setsid does not fork, because the process is not a group leader.
     std::vector<std::string> argv{
         "setsid", program(), command, "--redis", redis_.url(), "--config", folder_ / "config.toml"};
     if (command == "agent") argv.insert(argv.end(), {"--runner", "1", "--state-dir", folder_ / "state"});

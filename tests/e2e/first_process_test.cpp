@@ -1,5 +1,4 @@
-// `mycojobs` as process 1 of a pid namespace, as in a container: it reaps whoever is orphaned there, and stops when
-// told.
+// `mycojobs` as process 1 of a pid namespace, as in a container: it reaps orphans, and stops on a signal.
 #include <unistd.h>
 
 #include <csignal>
@@ -10,7 +9,7 @@
 namespace mycojobs::test {
 namespace {
 
-// Orphans in rounds: their parent ends, process 1 has them all, then they end. Says what it has seen.
+// Creates orphans in rounds: the parents exit, process 1 adopts the orphans, then the orphans exit. Prints the counts.
 constexpr const char* kOrphans = R"(
 import os, sys, time
 rounds, count = map(int, sys.argv[1:])
@@ -40,7 +39,7 @@ for _ in range(rounds):
 print(seen, 'orphans,', children() - own, 'left')
 )";
 
-// The process that unshare has started, by its id here.
+// Returns the pid, in this namespace, of the process that unshare started.
 pid_t child_of(pid_t pid) {
   pid_t child = -1;
   eventually([&] {
@@ -58,7 +57,7 @@ class FirstProcess : public ::testing::Test {
   void wait_for(const std::string& text) {
     ASSERT_TRUE(eventually([&] { return unshare_.err().find(text) != std::string::npos; })) << unshare_.err();
   }
-  // An ordinary user needs a user namespace around it.
+  // Returns the words for an unprivileged user, who needs a user namespace; root needs none.
   static std::vector<std::string> as_user(const std::vector<std::string>& words) {
     return ::geteuid() == 0 ? std::vector<std::string>{} : words;
   }
@@ -98,12 +97,12 @@ TEST_F(FirstProcess, EndsAsItsProgramHasEnded) {
   EXPECT_EQ(unshare_.wait().code, 128 + SIGKILL);
 }
 
-// The agent, with what the image's health check asks.
+// The agent, with the health check of the container image.
 class FirstProcessAgent : public FirstProcess {
  protected:
   FirstProcessAgent() : FirstProcess({"agent", "--runner", "20", "--slots", "2", "--health-listen", "127.0.0.1:0"}) {}
   void SetUp() override { wait_for("health at http://"); }
-  // The exit code of `mycojobs health`, asked from inside.
+  // Returns the exit code of `mycojobs health`, run inside the namespace.
   int health() {
     const std::string log = unshare_.err();
     const auto begin = log.find("health at ") + 10;

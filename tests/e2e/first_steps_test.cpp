@@ -1,4 +1,4 @@
-// What somebody meets who begins: wrong words, files that cannot be read, types that nothing serves, receipts.
+// Errors of first-time use: unknown words, unreadable files, types without an agent, receipts.
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -27,7 +27,7 @@ class FirstSteps : public ::testing::Test {
   TempDir folder_;
 };
 
-// As a user who may not enter the folder; root may enter all.
+// Runs as a user who may not enter the folder, because root may enter all folders.
 class Unreadable : public FirstSteps {
  protected:
   void SetUp() override {
@@ -186,7 +186,7 @@ TEST_F(FirstSteps, HelpFitsTheTerminalAndHasGroups) {
   for (const char* group : {"To begin:\n  run ", "Jobs and flows:\n  job ", "This program:\n"})
     EXPECT_NE(all.out.find(group), std::string::npos) << group << all.out;
   EXPECT_EQ(all.out.find("Others:"), std::string::npos);
-  // A pager does not say how wide its terminal is.
+  // A pager does not report the width of its terminal.
   for (const std::vector<std::string>& words : std::vector<std::vector<std::string>>{{"--help"}, {"run", "--help"}}) {
     const Finished piped = call(words);
     std::istringstream lines(piped.out);
@@ -200,7 +200,8 @@ TEST_F(FirstSteps, ReceiptsAreNarrowAndBeginALine) {
   EXPECT_EQ(done.code, 0) << done.err;
   EXPECT_EQ(done.out, "no end");
   std::istringstream lines(done.err);
-  for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 84U) << line;  // dots of two bytes
+  // a dot of the list has two bytes
+  for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 84U) << line;
   expect_says(done, 0, "all layers");
   const Finished both =
       run(folder_,

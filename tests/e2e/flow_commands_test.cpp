@@ -1,4 +1,4 @@
-// The flow commands as a user has them: a real Redis, an agent, a coordinator.
+// The flow commands with a real Redis, an agent and a coordinator.
 #include <csignal>
 #include <thread>
 
@@ -11,7 +11,7 @@ namespace {
 class FlowCommands : public Operator {
  protected:
   std::string write(const std::string& text) { return folder_.write("flow.yaml", text); }
-  // An agent and a coordinator that leads context 1.
+  // Starts an agent and a coordinator that leads context 1.
   void serve() {
     coordinator_.emplace_back(
         folder_, std::vector<std::string>{program(), "coordinator", "--redis", redis_.url(), "--context", "1",
@@ -77,7 +77,7 @@ TEST_F(FlowCommands, AWrongDefinitionIsReportedWhole) {
   expect_says(mycojobs_({"flow", "graph", file, "--format", "png"}), 65, "--format");
 }
 
-// The example of docs/flows.md, as it is checked and as it ends.
+// The example of docs/flows.md: the result of its check and of its run.
 TEST_F(FlowCommands, AJoinAfterAHandledFailureIsSkippedAndReported) {
   const std::string file = write(R"yaml(
 name: import
@@ -99,7 +99,8 @@ jobs:
   EXPECT_EQ(node("1", "always"), "completed ok");
 }
 
-// A client that has redis-cli alone writes two jobs and a flow. Both jobs see the flow's variables; a job's own win.
+// A client with only redis-cli writes two jobs and a flow. Both jobs receive the flow's variables; a job's own
+// variables take precedence.
 TEST_F(FlowCommands, AFlowWrittenWithRedisCliRunsAndItsJobsSeeItsVariables) {
   serve();
   const std::string script = "import os\nresult = {'region': os.environ['REGION'], 'own': os.environ['OWN']}";

@@ -1,4 +1,4 @@
-// Whether a process may be given work, as a probe of an image or a load balancer asks it.
+// Readiness of a process, as a probe of an image or a load balancer queries it.
 #include <signal.h>
 
 #include <filesystem>
@@ -16,7 +16,7 @@ class Health : public ::testing::Test {
   TempDir folder_;
   RedisServer redis_{folder_};
 
-  // The address that it listens at, once it does.
+  // Returns the address at which the server listens, once it is logged.
   static std::string url_of(const Process& server, const std::string& before) {
     std::string url;
     EXPECT_TRUE(eventually([&] {
@@ -53,12 +53,12 @@ TEST_F(Health, AgentIsReadyWhileItsStoreAnswersAndItTakesJobs) {
   agent.signal(SIGTERM);
   EXPECT_TRUE(eventually([&] { return asked(url) == "1 not_ready: draining\n"; })) << asked(url);
   EXPECT_EQ(asked(url, {"--alive"}), "0 ok\n");
-  agent.signal(SIGTERM);  // cancels it
+  agent.signal(SIGTERM);  // cancels the job
   EXPECT_EQ(agent.wait().code, 0);
   EXPECT_TRUE(asked(url).starts_with("1 unreachable: ")) << asked(url);
 }
 
-// What a host starts in any order finds one another.
+// Programs of a host can start in any order.
 TEST_F(Health, AgentThatStartsBeforeItsStoreWaitsForIt) {
   redis_.kill();
   std::filesystem::remove(folder_ / "redis.sock");
@@ -81,7 +81,7 @@ TEST_F(Health, AgentThatStartsBeforeItsStoreWaitsForIt) {
 }
 
 TEST_F(Health, CoordinatorThatStartsBeforeItsStoreWaitsForIt) {
-  redis_.cli(1, {"SET", "anything", "1"});  // a context, which is found
+  redis_.cli(1, {"SET", "anything", "1"});  // creates a context, which the coordinator finds
   redis_.kill();
   Process coordinator(folder_, {program(), "coordinator", "--redis", redis_.url(), "--api-listen", "127.0.0.1:0"});
   const std::string url = url_of(coordinator, "JSON-RPC at ");
@@ -116,7 +116,7 @@ TEST_F(Health, AgentWithoutALauncherIsNotReady) {
 }
 
 TEST_F(Health, CoordinatorIsReadyWhileItsContextsAreThere) {
-  redis_.cli(1, {"SET", "anything", "1"});  // a context
+  redis_.cli(1, {"SET", "anything", "1"});  // creates a context
   Process coordinator(folder_, {program(), "coordinator", "--redis", redis_.url(), "--api-listen", "127.0.0.1:0"});
   const std::string url = url_of(coordinator, "JSON-RPC at ");
   EXPECT_TRUE(eventually([&] { return asked(url) == "0 ok\n"; })) << asked(url);
@@ -128,7 +128,7 @@ TEST_F(Health, CoordinatorIsReadyWhileItsContextsAreThere) {
   EXPECT_EQ(coordinator.wait().code, 0);
 }
 
-// One that is stopped still accepts connections, and answers none.
+// A stopped server still accepts connections, but does not answer.
 TEST_F(Health, ASilentStoreIsAwayAsOneThatIsGone) {
   redis_.cli(1, {"SET", "anything", "1"});
   Process agent = start_agent(folder_, redis_, 20, {"--health-listen", "127.0.0.1:0"});

@@ -1,5 +1,5 @@
-// A plugin that hangs, a disk that is locked, the Redis of another context that does not answer: other jobs of the
-// agent begin, write, are cancelled and end meanwhile. The order of events says so.
+// A plugin that hangs, a locked disk, or an unresponsive Redis of another context must not affect other jobs of the
+// agent: they start, write, are cancelled and end. The tests compare the order of events.
 #include <fcntl.h>
 #include <sys/file.h>
 
@@ -35,7 +35,7 @@ class IsolationE2e : public Operator {
     const std::string text = mycojobs_.field(job, "ended_ms");
     return text.empty() ? UINT64_MAX : std::stoull(text);
   }
-  // One that writes and ends, and one that is cancelled while it runs. The moment when the later one was over.
+  // Runs one job that writes and ends, and one that is cancelled. Returns the later of their end times.
   std::uint64_t others_go_on() const {
     const std::string long_one = mycojobs_.submit(kSleeps);
     EXPECT_TRUE(mycojobs_.becomes(long_one, "status", "started"));
@@ -56,7 +56,7 @@ TEST_F(IsolationE2e, APluginThatHangsInPrepareHoldsUpNobodyElse) {
   std::size_t later = 0;
   for (const std::string& job : hang) later += ended_ms(job) > over ? 1 : 0;
   EXPECT_GT(later, 0U);
-  // The plugin rests between its faults: 40 s in all where nothing else runs.
+  // The plugin pauses between its faults: 40 s in total on an idle machine.
   EXPECT_TRUE(mycojobs_.becomes(hang[0], "detail", "setup_error", Seconds(200))) << mycojobs_.field(hang[0], "detail");
   EXPECT_NE(mycojobs_.field(hang[0], "error").find("plugin cat"), std::string::npos);
   EXPECT_EQ(mycojobs_({"job", "cancel", hang[3]}).code, 0);
@@ -77,8 +77,8 @@ TEST_F(IsolationE2e, APluginThatHangsInInterpretHoldsUpNobodyElse) {
   RecordProperty("others_over_ms_before", static_cast<int>(last - over));
 }
 
-// The job holds a socket whose last close waits for as long as it says, and leaves that close to others: it sends the
-// socket over whatever it has, and it closes it while the launcher works on its call to listen.
+// The job holds a socket whose last close blocks as long as the job chooses, and tries to make another process close
+// it: it sends the socket over all its descriptors, and closes it while the launcher processes its call to listen().
 TEST_F(IsolationE2e, ASocketThatLingersHoldsUpNobodyElse) {
   const std::string config =
       folder_.write("linger.toml", "[ceiling]\nnet = \"loopback\"\nsyscalls.add = [\"setsockopt\"]\n");
@@ -145,7 +145,7 @@ TEST_F(IsolationE2e, ADiskThatIsLockedHoldsUpNobodyElse) {
   const Fd lock(::open((state + "/contexts/1/lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
   ASSERT_TRUE(lock);
   ASSERT_EQ(::flock(lock.get(), LOCK_EX), 0);
-  std::vector<std::string> leave;  // each waits 2 s for the lock, one after the other
+  std::vector<std::string> leave;  // each waits 2 s for the lock, one after another
   for (int i = 0; i < 10; ++i)
     leave.push_back(mycojobs_.submit("import mycojobs\n(mycojobs.artifacts / 'f').write_text('x')"));
   const std::uint64_t over = others_go_on();

@@ -1,4 +1,4 @@
-// A job written with redis-cli alone runs, and its record says what came of it.
+// A job written only with redis-cli runs, and its record contains the result.
 #include "e2e/world.h"
 
 namespace mycojobs::test {
@@ -106,7 +106,7 @@ TEST(Topic, PublishedMessageRunsOnItsRunnerOnce) {
 TEST(Topic, DurableListIsTakenWithoutAHint) {
   TempDir folder;
   RedisServer redis(folder);
-  redis.cli(1, {"LPUSH", "mj:topic:runner20", "message:12:404"});  // nobody ever writes its record
+  redis.cli(1, {"LPUSH", "mj:topic:runner20", "message:12:404"});  // the record of this message is never written
   redis.cli(1, {"LPUSH", "mj:topic:runner20", "message:12:9"});
   redis.cli(1, {"HSET", "message:12:9", "id", "9", "caller_id", "12", "context_id", "1", "message_type", "job", "job",
                 R"([{"id":8,"script":"pass","script_type":"python","timeout":20}])"});

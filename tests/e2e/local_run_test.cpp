@@ -1,4 +1,4 @@
-// mycojobs sandbox run, policy learn: one script in a sandbox, without Redis and without an agent.
+// `mycojobs sandbox run` and `policy learn`: one script in a sandbox, without Redis and without an agent.
 #include <nlohmann/json.hpp>
 #include <tuple>
 
@@ -73,7 +73,7 @@ TEST_F(LocalRun, MistakesAreNamed) {
   EXPECT_NE(done.err.find("memroy"), std::string::npos) << done.err;
 }
 
-// A server on the host's loopback stands for the world: an address that is named opens it, nothing else does.
+// A server on the host's loopback represents the Internet: only an address in the allow-list is reachable.
 TEST_F(LocalRun, AllowListLeadsThroughTheProxyAndNowhereElse) {
   Process server(folder_, {"python3", "-u", "-c",
                            "import http.server\n"
@@ -125,7 +125,7 @@ except OSError as error: print(error)
   EXPECT_EQ(done.out, "watch True\nchild 7\n") << done.err;
 }
 
-// As an import of a large library does.
+// Reads many files, as the import of a large library does.
 TEST_F(LocalRun, WhatIsLearnedIsNotLostAmongTheFilesOfTheSystem) {
   const std::string script = folder_.write("job.py", R"(
 import glob, os

@@ -14,7 +14,7 @@ import tempfile
 import time
 import unittest
 
-# Kinds of keys that this scenario has not, and where their loss is tested.
+# Kinds of keys that this scenario does not contain, and the tests of their loss.
 ELSEWHERE = {
     "mj:leases": "tests/contract/verify_planted_test.cpp",
     "mj:held:<concurrency key>": "tests/contract/verify_planted_test.cpp",
@@ -46,7 +46,7 @@ ELSEWHERE = {
     "mj:flows:ended": "tests/contract/flows_verify_test.cpp",
     "mj:flow-waits:<flow>": "tests/contract/flows_verify_test.cpp",
 }
-# The key may be gone after a rebuild: there is nothing in it that is due.
+# Keys that may be missing after a rebuild, because they contain no due entries.
 MAY_STAY_AWAY = {"mj:flows:due"}
 
 FLOW = """name: release

@@ -1,5 +1,5 @@
-// What a real agent and a real coordinator say at /metrics after real jobs, read by a parser that is not ours, and by
-// promtool where it is.
+// The /metrics of a real agent and a real coordinator after real jobs, read by an independent parser, and by promtool
+// if it is installed.
 #include <fstream>
 #include <regex>
 #include <set>
@@ -21,7 +21,7 @@ bool has_promtool(const TempDir& folder) {
   return has;
 }
 
-// One scrape, parsed.
+// One parsed scrape.
 class Scrape {
  public:
   Scrape(const TempDir& folder, const std::string& url) {
@@ -36,7 +36,7 @@ class Scrape {
     all_ = nlohmann::json::parse(parsed.out, nullptr, false);
     EXPECT_TRUE(all_.is_object());
   }
-  // The sum over the series that have these labels; -1: there is none.
+  // Returns the sum of the series with these labels, or -1 if there is none.
   double value(const std::string& name, const Labels& labels = {}) const {
     double sum = -1;
     for (const auto& sample : all_["samples"]) {
@@ -57,7 +57,7 @@ class Scrape {
 
 class MetricsOf : public Operator {
  protected:
-  // The address that it listens at, once it does.
+  // Returns the address at which the server listens, once it is logged.
   static std::string url_of(const Process& server) {
     std::string url;
     EXPECT_TRUE(eventually([&] {
@@ -71,11 +71,11 @@ class MetricsOf : public Operator {
     return url;
   }
   Scrape scrape(const std::string& url) const { return {folder_, url}; }
-  // Until a series has this value.
+  // Waits until a series has this value.
   bool becomes(const std::string& url, const std::string& name, const Labels& labels, double value) const {
     return eventually([&] { return scrape(url).value(name, labels) == value; });
   }
-  // As the table and the manual have it; nothing that names a thing.
+  // All families are in the table and in the manual, and no label contains an identifier.
   static void expect_as_promised(const Scrape& scraped, const std::string& where) {
     std::map<std::string, const MetricRow*> rows;
     for (const MetricRow& row : metric_rows()) rows[std::string(row.name)] = &row;
@@ -105,7 +105,7 @@ class MetricsOf : public Operator {
     EXPECT_EQ(scraped.text.find("s3cret"), std::string::npos);
   }
   void expect_promtool_likes(const Scrape& scraped) const {
-    if (!has_promtool(folder_)) return;  // MetricsFiles tells
+    if (!has_promtool(folder_)) return;  // MetricsFiles reports that promtool is missing
     const Finished done = run(folder_, {"promtool", "check", "metrics"}, {}, scraped.text);
     EXPECT_EQ(done.code, 0) << done.out << done.err;
   }
@@ -202,7 +202,7 @@ TEST_F(MetricsOf, ACoordinatorSaysWhatWaitsAndWhatItsFlowsDo) {
   expect_promtool_likes(after);
 }
 
-// More queues than one look takes, by a client of Redis and by submitters; each entry is in a sum.
+// More queues than one scan covers, from a Redis client and from submitters; each entry is in a sum.
 TEST_F(MetricsOf, ManyQueuesAreCountedToTheLastEntry) {
   constexpr int kQueues = 600;
   redis_.cli(1, {"EVAL",
@@ -250,7 +250,7 @@ TEST_F(MetricsOf, WebPagesAndOtherNamesOfThisHostAreRefused) {
   EXPECT_EQ(status({"Origin: http://page.example"}), "403");
 }
 
-// Who listens nowhere counts nothing; one address may have both.
+// A process that listens nowhere does not count metrics. Health and metrics can share one address.
 TEST_F(MetricsOf, OneAddressMayHaveHealthAndMetrics) {
   const std::string listen = "127.0.0.1:" + std::to_string(20000 + ::getpid() % 20000);
   Process agent = this->agent(20, {"--metrics-listen", listen, "--health-listen", listen});

@@ -1,5 +1,5 @@
-// Those who want to hear of an end hear of it, whoever is killed meanwhile: real agents and coordinators, and a
-// receiver of webhooks that is no part of the product.
+// Notifications of ends arrive although processes are killed: real agents and coordinators, and an independent receiver
+// of webhooks.
 #include <signal.h>
 
 #include <algorithm>
@@ -45,7 +45,7 @@ class Notify : public Operator {
   static constexpr const char* kSecret = "a secret of some length";
 
   Notify() { redis_.cli(1, {"SET", "here", "1"}); }
-  // A receiver that refuses so many calls at first; its address.
+  // Starts a receiver that refuses the first `refusals` calls. Returns its address.
   std::string receiver(int refusals = 0) {
     const std::string script = folder_ / "receiver.py";
     std::ofstream(script) << kReceiver;
@@ -71,7 +71,7 @@ class Notify : public Operator {
     }
     return rows;
   }
-  // Calls that were taken, of this end.
+  // Counts the accepted calls for this job or flow.
   std::size_t taken(const std::string& key) const {
     std::size_t count = 0;
     for (const auto& row : heard()) count += row["code"] == 200 && row["body"]["data"]["key"] == key ? 1 : 0;
@@ -157,7 +157,7 @@ TEST_F(Notify, NothingIsLostWhenCoordinatorsAreKilled) {
     const std::size_t before = heard().size();
     EXPECT_TRUE(eventually([&] { return heard().size() > before; })) << one.err();
     one.signal(SIGKILL);
-    // As if the time had gone by for which the dead one has what it was telling.
+    // Makes all notices due, as if the claim of the killed coordinator had expired.
     const std::string entries = redis_.cli(1, {"ZRANGE", "mj:notices", "0", "-1"});
     std::istringstream lines(entries);
     for (std::string entry; std::getline(lines, entry);) {
@@ -188,14 +188,14 @@ TEST_F(Notify, WhatNoOperatorAllowsIsNotCalled) {
               "--notify");
 }
 
-// Where a coordinator runs, it looks after prerequisites: with its own settings, and on its own host.
+// A running coordinator checks prerequisites with its own settings, on its own host.
 TEST_F(Notify, CoordinatorsCheckPrerequisites) {
   const std::string ready = folder_ / "ready";
   const Process leads(folder_,
                       {program(), "coordinator", "--redis", redis_.url(), "--prerequisites-allow",
                        "file:" + folder_.path().string(), "--api-listen", "", "--state-dir", folder_ / "looks"});
   ASSERT_TRUE(eventually([&] { return redis_.cli(1, {"EXISTS", "mj:looking"}) == "1"; })) << leads.err();
-  const Process runs = agent(20);  // allows no file: it would refuse
+  const Process runs = agent(20);  // allows no files, so this agent would reject the prerequisite
   const std::string job = mycojobs_.submit("pass", {"--prerequisite", "file:" + ready});
   EXPECT_TRUE(mycojobs_.becomes(job, "detail", "prerequisite"));
   std::ofstream{ready} << "x";

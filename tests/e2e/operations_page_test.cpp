@@ -1,4 +1,4 @@
-// Figures of docs/operations.md that a running program shows.
+// Numbers in docs/operations.md, compared with a running program.
 #include <fstream>
 #include <iterator>
 #include <sstream>
@@ -11,7 +11,7 @@ namespace {
 
 class OperationsPage : public Operator {
  protected:
-  // "| coordinator | 14 for each context, and one |" -> 14
+  // Reads 14 from "| coordinator | 14 for each context, and one |".
   static std::size_t connections_for_each_context() {
     std::ifstream in(mj::test::source_path("docs/operations.md"));
     const std::string page{std::istreambuf_iterator<char>(in), {}};

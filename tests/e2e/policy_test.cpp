@@ -1,4 +1,4 @@
-// Policies on real jobs: a plain client's field, and an operator's files and ceilings.
+// Policies of real jobs: the field of a plain client, and the files and ceilings of an operator.
 #include <stdlib.h>
 
 #include <filesystem>
@@ -126,7 +126,7 @@ TEST_F(PlainPolicy, NothingAskedIsLoweredToTheCeiling) {
   EXPECT_EQ(status_at_end(redis_, job), "error") << "256 MiB without the ceiling";
 }
 
-// A folder of the host that a policy may name, gone with this.
+// A folder of the host that a policy may name. The destructor removes it.
 class HostFolder {
  public:
   HostFolder() {

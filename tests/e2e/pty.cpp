@@ -58,7 +58,7 @@ int Pty::wait(Seconds limit) {
   int status = 0;
   const bool ended = eventually(
       [&] {
-        screen();  // or it waits for somebody to read
+        screen();  // reads the output; otherwise the program can block on a full terminal
         return ::waitpid(pid_, &status, WNOHANG) == pid_;
       },
       limit);

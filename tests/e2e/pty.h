@@ -1,4 +1,4 @@
-// A program on a terminal of its own, as a person sits at it: what it writes is seen, keys reach its process group.
+// A program on a pseudo-terminal: its output can be read, and keys are sent to its process group.
 #pragma once
 
 #include <sys/types.h>
@@ -15,17 +15,18 @@ inline constexpr std::string_view kCtrlC = "\x03";
 
 class Pty {
  public:
-  // argv[0] is looked for in PATH. The environment is the test's own, with `extra` ("NAME=value") over it.
+  // Starts argv[0] from PATH. The environment is that of the test, overridden by `extra` ("NAME=value").
   explicit Pty(std::vector<std::string> argv, unsigned short columns = 80, std::vector<std::string> extra = {});
-  ~Pty();  // KILL, if it still runs
+  ~Pty();  // sends SIGKILL if the program still runs
   Pty(const Pty&) = delete;
   Pty& operator=(const Pty&) = delete;
 
   pid_t pid() const { return pid_; }
   void type(std::string_view keys) const;
-  const std::string& screen();  // all that it has shown until now
+  const std::string& screen();  // all output so far
   bool shows(std::string_view text, Seconds limit = Seconds(30));
-  int wait(Seconds limit = Seconds(30));  // exit code, 128 + signal; -1: it did not end and was killed
+  // returns the exit code, 128 + signal, or -1 if the program did not end and was killed
+  int wait(Seconds limit = Seconds(30));
 
  private:
   int terminal_ = -1;

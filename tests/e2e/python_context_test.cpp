@@ -1,4 +1,4 @@
-// A context's own Python, from the configuration file to the job.
+// A Python environment of a single context, from the configuration file to the job.
 #include <sys/stat.h>
 
 #include <cstdio>
@@ -40,7 +40,7 @@ TEST(PythonOfAContext, VirtualEnvironmentAndPreloadedModulesReachItsJobs) {
                              "numpy.ones(9)).sum(), sys.prefix)"};
   const PlainJob plain{.id = 3, .context = 1, .script = "import sys\nprint('numpy' in sys.modules, sys.prefix)"};
   for (const PlainJob* job : {&own, &numbers, &plain}) submit(redis, *job);
-  EXPECT_EQ(status_at_end(redis, own), "error");  // the environment was made without the system's packages
+  EXPECT_EQ(status_at_end(redis, own), "error");  // the environment was created without the system's packages
   EXPECT_NE(field(redis, own, "error").find("No module named 'numpy'"), std::string::npos)
       << field(redis, own, "error");
   EXPECT_EQ(log_of(folder, redis, own), "True True\nhello /venv\n");

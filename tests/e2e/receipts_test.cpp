@@ -1,4 +1,4 @@
-// A runner's signature under what came of a job.
+// Receipts: the signature of a runner over the end of a job.
 #include "e2e/client.h"
 #include "e2e/world.h"
 
@@ -12,7 +12,7 @@ class SignedReceipts : public Operator {
     EXPECT_EQ(made.code, 0) << made.err;
     return made.out.substr(0, made.out.find('\n'));
   }
-  // What does not hold, as "result log".
+  // Returns the names of the failed checks, such as "result log".
   std::string broken(const std::string& job, std::vector<std::string> more = {}) {
     std::vector<std::string> words{"receipt", "verify", job};
     words.insert(words.end(), more.begin(), more.end());

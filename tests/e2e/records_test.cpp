@@ -1,4 +1,4 @@
-// Actors, contexts, runners, messages and jobs by the commands: made, listed, shown, changed, deleted.
+// Commands that create, list, show, change and delete actors, contexts, runners, messages and jobs.
 #include "e2e/client.h"
 
 namespace mycojobs::test {

@@ -1,4 +1,4 @@
-// What waits comes, what is killed comes back: with real agents, and clients that have redis-cli alone.
+// Waiting jobs start and lost jobs are recovered, with real agents and with clients that use only redis-cli.
 #include <poll.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -38,14 +38,14 @@ Process start_here(const TempDir& folder, const RedisServer& redis, std::vector<
   return start_agent(folder, redis, 1, std::move(more));
 }
 
-// The processes below a process: guardian, launcher, zygotes, inits, jobs; parents first.
+// Functions for the descendants of a process, parents first: guardian, launcher, zygotes, inits, jobs.
 std::string name_of(pid_t pid) {
   std::string name;
   std::ifstream("/proc/" + std::to_string(pid) + "/comm") >> name;
   return name;
 }
 
-// Of an agent's processes those that bury jobs.
+// Returns the processes of an agent that reap jobs.
 std::vector<pid_t> undertakers(const std::vector<pid_t>& below) {
   std::vector<pid_t> found;
   for (const pid_t pid : below) {
@@ -55,13 +55,13 @@ std::vector<pid_t> undertakers(const std::vector<pid_t>& below) {
   return found;
 }
 
-// The one that runs kStays; others wait for jobs to come. -1: none does.
+// Returns the process that runs kStays, or -1. Other processes are prewarmed sandboxes.
 pid_t job_among(const std::vector<pid_t>& below) {
   const auto found = std::find_if(below.begin(), below.end(), [](pid_t pid) { return name_of(pid) == "it-stays"; });
   return found == below.end() ? -1 : *found;
 }
 
-// Sees the moment at which a process has ended, from now on.
+// Records the time at which a process ends.
 class Watch {
  public:
   explicit Watch(pid_t pid) : pidfd_(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0))) {
@@ -72,7 +72,7 @@ class Watch {
       ::close(pidfd_);
     });
   }
-  double ended_at() {  // 0: it has not
+  double ended_at() {  // 0 if it has not ended
     if (thread_.joinable()) thread_.join();
     return at_;
   }
@@ -84,8 +84,8 @@ class Watch {
   std::thread thread_;
 };
 
-// Prints when it begins, by the clock that all processes of the host share; the first delivery then stays. Names itself
-// to be found (PR_SET_NAME).
+// Prints the boot time at which it begins, a clock shared by all processes of the host. The first delivery then sleeps.
+// Sets its process name (PR_SET_NAME), so the test can find it.
 const char* const kStays =
     "import ctypes, time, mycojobs\n"
     "ctypes.CDLL(None).prctl(15, b'it-stays')\n"
@@ -118,7 +118,7 @@ class Recovery : public ::testing::Test {
   bool has_begun() {
     return eventually([&] { return log_of(folder_, redis_, job_).starts_with("begin"); });
   }
-  // The second delivery began after the first one's process had ended, with a higher epoch, and ended.
+  // The second delivery began after the process of the first had ended, with a higher epoch, and it ended.
   void expect_two_deliveries_one_after_the_other(Watch& first) {
     EXPECT_EQ(field(redis_, job_, "deliveries"), "2");
     EXPECT_EQ(field(redis_, job_, "attempt"), "1");
@@ -140,7 +140,8 @@ TEST_F(Recovery, AgentThatIsKilledAndStartedAgainRunsItsJobAtOnce) {
   ASSERT_GE(below.size(), 5U);  // guardian, launcher, zygote, init, job
   Watch job(job_among(below));
   one.signal(SIGKILL);
-  Process two = start_here(folder_, redis_, {"--lease", "120s"});  // the first may not even be buried
+  // the processes of the first agent may not even be reaped yet
+  Process two = start_here(folder_, redis_, {"--lease", "120s"});
   one.wait();
   EXPECT_EQ(status_at_end(redis_, job_, Seconds(30)), "finished") << two.err();
   expect_two_deliveries_one_after_the_other(job);
@@ -155,7 +156,7 @@ TEST_F(Recovery, SoDoesOneWhoseHelpersAreKilledWithIt) {
   const auto helpers = undertakers(below);
   ASSERT_EQ(helpers.size(), 2U);
   Watch job(job_among(below));
-  for (pid_t pid : helpers) ::kill(pid, SIGSTOP);  // they bury nobody
+  for (pid_t pid : helpers) ::kill(pid, SIGSTOP);  // stopped, so they reap no process
   one.signal(SIGKILL);
   for (pid_t pid : helpers) ::kill(pid, SIGKILL);
   one.wait();
@@ -177,7 +178,7 @@ TEST_F(Recovery, HelperThatLivesOnKeepsItsJobsFromBeingGivenBackEarly) {
   one.wait();
   Process two = start_here(folder_, redis_, {"--lease", "6s"});
   EXPECT_EQ(status_at_end(redis_, job_, Seconds(40)), "finished") << two.err();
-  expect_two_deliveries_one_after_the_other(job);  // ended by its own init, at its fence
+  expect_two_deliveries_one_after_the_other(job);  // its own init ended it at the fence
   EXPECT_EQ(two.err().find("is gone with all its processes"), std::string::npos) << two.err();
   for (pid_t pid : helpers) ::kill(pid, SIGKILL);
 }
@@ -252,7 +253,8 @@ TEST(Waiting, DependendsRunInTheirOrderHoweverTheyArePushed) {
   TempDir folder;
   RedisServer redis(folder);
   Process agent = start_here(folder, redis);
-  // 1 -> 2, 3 -> 4 -> 5; the last ones first, some of them before what they depend on is written at all.
+  // The dependencies are 1 -> 2, 3 -> 4 -> 5. The last jobs are written first, some of them before their dependencies
+  // exist.
   const std::pair<int, const char*> jobs[] = {{5, "[4]"}, {4, "[2,3]"}, {2, "[1]"}, {3, "[1]"}, {1, "[]"}};
   for (const auto& [id, on] : jobs) {
     submit(redis, {.id = id, .script = "import time\ntime.sleep(0.1)", .more = {"dependends", on}});

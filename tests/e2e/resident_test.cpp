@@ -1,5 +1,4 @@
-// What an agent keeps in memory while it has nothing to do, as the kernel counts it: limits that are held without a
-// clock.
+// Memory of an idle agent as counted by the kernel. The limits do not depend on time.
 #include <unistd.h>
 
 #include <fstream>
@@ -11,7 +10,7 @@ namespace mycojobs::test {
 namespace {
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool kCountsShadows = true;  // the sanitizer's own memory
+constexpr bool kCountsShadows = true;  // memory of the sanitizer
 #else
 constexpr bool kCountsShadows = false;
 #endif
@@ -23,7 +22,7 @@ std::string text_of(const std::string& path) {
   return text.str();
 }
 
-// All below it, with itself.
+// Returns the process and all its descendants.
 std::vector<pid_t> tree_of(pid_t root) {
   std::vector<pid_t> found{root};
   for (std::size_t i = 0; i < found.size(); ++i) {
@@ -34,7 +33,7 @@ std::vector<pid_t> tree_of(pid_t root) {
   return found;
 }
 
-// Of the process's own, not of files: "Anonymous" of its mappings together. 0: it has ended.
+// Returns the anonymous memory of a process (the sum over its mappings), or 0 if it has ended.
 double anonymous_mib(pid_t pid) {
   const std::string text = text_of("/proc/" + std::to_string(pid) + "/smaps_rollup");
   const auto at = text.find("Anonymous:");
@@ -63,7 +62,7 @@ TEST(Resident, AnIdleAgentAndItsPythonAreSmall) {
   }
 }
 
-// It brings thirty libraries: an agent whose jobs wait for nothing outside calls nobody.
+// libcurl loads thirty libraries. An agent whose jobs need no outgoing calls does not load it.
 TEST(Resident, WhoCallsNobodyHasNoLibcurl) {
   TempDir folder;
   RedisServer redis(folder);

@@ -1,4 +1,4 @@
-// The JSON-RPC of a running coordinator, as a stranger with curl uses it; and two hosts, one of which runs the jobs.
+// The JSON-RPC of a running coordinator, called with curl; and two hosts, one of which runs the jobs.
 #include <nlohmann/json.hpp>
 
 #include "e2e/client.h"
@@ -8,7 +8,7 @@ namespace {
 
 using nlohmann::json;
 
-// Where a server says that it listens.
+// Returns the address from the server's log.
 std::string address_of(const Process& process) {
   std::string url;
   EXPECT_TRUE(eventually([&] {
@@ -101,7 +101,7 @@ TEST(Rpc, AStrangerWithCurlRunsAFlow) {
                 .value("x", ""),
             "y");
 
-  // The client of the command line, the batch, the notification, the stranger without a token.
+  // The command-line client, a batch, a notification, and a client without a token.
   const std::vector<std::string> with_token{"MYCOJOBS_TOKEN=" + host.token, "COORDINATOR_URL=" + url};
   const Finished asked = run(host.folder, {program(), "rpc", "system.info"}, with_token);
   EXPECT_EQ(asked.code, 0) << asked.err;

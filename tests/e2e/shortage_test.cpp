@@ -1,4 +1,4 @@
-// Hosts that are out of descriptors, threads or memory: no job is lost, and the messages name the resource.
+// Hosts that lack descriptors, threads or memory: no job is lost, and the messages name the resource.
 #include <sys/resource.h>
 
 #include <csignal>
@@ -21,7 +21,7 @@ class Shortage : public ::testing::Test {
     more.insert(more.end(), {"--sandbox-prewarmed", "0", "--health-listen", "127.0.0.1:0"});
     return start_agent(folder_, redis_, 1, more);
   }
-  // 0: it is not there.
+  // Returns 0 if there is no launcher.
   static pid_t launcher_of(const Process& agent) {
     for (const pid_t pid : descendants(agent.pid())) {
       if (process_name(pid) == "mycojobs-launch") return pid;
@@ -43,8 +43,8 @@ class Shortage : public ::testing::Test {
   RedisServer redis_{folder_};
 };
 
-// 50: a run's descriptors do not fit beside those that the launcher keeps back. 10: not even those of the agent's
-// message can be received.
+// With 50 descriptors, those of a run do not fit beside the launcher's reserve. With 10, the launcher cannot even
+// receive the descriptors of the agent's message.
 TEST_F(Shortage, LauncherWithoutDescriptorsGivesJobsBack) {
   for (const rlim_t limit : {50, 10}) {
     Process agent = start();
@@ -94,7 +94,7 @@ TEST_F(Shortage, SlotsAreComparedWithTheLimitsAtTheStart) {
   }
 }
 
-// Of the agent's address space, too small for its threads or its memory.
+// Limits the address space of the agent below the needs of its threads or its memory.
 TEST_F(Shortage, TooLittleAddressSpaceIsNamed) {
   for (const char* mib : {"60", "150", "200", "275"}) {
     const std::string limit = "--as=" + std::to_string(std::stoul(mib) << 20);
@@ -115,10 +115,10 @@ TEST_F(Shortage, TooLittleAddressSpaceIsNamed) {
   }
 }
 
-// As an ordinary user, since root is not held to RLIMIT_NPROC.
+// As an unprivileged user, because RLIMIT_NPROC does not apply to root.
 TEST_F(Shortage, CoordinatorWithoutThreadsGoesOn) {
   if (::geteuid() != 0) GTEST_SKIP() << "needs root to become another user";
-  constexpr const char* kUser = "54321";  // of nobody's processes
+  constexpr const char* kUser = "54321";  // a user without processes
   for (const char* context : {"1", "2", "3", "4"}) redis_.cli(std::stoi(context), {"SET", "x", "1"});
   std::filesystem::permissions(folder_.path(), std::filesystem::perms::all);
   std::filesystem::permissions(redis_.url().substr(7), std::filesystem::perms::all);

@@ -65,12 +65,12 @@ HttpWire::Reply HttpWire::read() {
 HttpWire::Reply HttpWire::post(const std::string& path, const std::string& body, const std::string& more_headers) {
   const bool sent = send("POST " + path + " HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n" +
                          more_headers + "Content-Length: " + std::to_string(body.size()) + "\r\n\r\n" + body);
-  // Refused before it was read: the answer is there all the same.
+  // The server rejects the request before reading it completely; the response is still sent.
   (void)sent;
   return read();
 }
 
-// ---- one of them ----
+// ---- one tenant ----
 
 Tenant::Tenant(int of, std::vector<std::string> redis_options, int more_context)
     : context(of), redis(folder, std::move(redis_options)), contexts_(std::to_string(of)) {
@@ -165,7 +165,7 @@ void Tenant::expect_verified() const {
   EXPECT_EQ(verified.code, 0) << verified.out << verified.err;
 }
 
-// ---- both ----
+// ---- both tenants ----
 
 Tenants::Tenants(std::vector<std::string> redis_options)
     : bob(kBobsContext, redis_options, 8), alice(kAlicesContext, redis_options) {

@@ -1,5 +1,5 @@
-// Two tenants, each with a Redis, a coordinator and agents of its own, who know each other by keys alone: bob (actor
-// 12) works in context 7 of his side, alice (actor 6) owns context 9 of hers, where bob is actor 5 and may send work.
+// Two tenants, each with its own Redis, coordinator and agents. They know each other only by public keys. Bob (actor
+// 12) works in context 7 of his side. Alice (actor 6) owns context 9 of her side, where bob is actor 5 and may submit.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -18,12 +18,12 @@ namespace mycojobs::test {
 
 inline constexpr Id kBob = 12, kBobThere = 5, kBobsContext = 7, kAlicesContext = 9;
 
-// A request at a time to 127.0.0.1; the connection is kept.
+// Sends one request at a time to 127.0.0.1 over a persistent connection.
 class HttpWire {
  public:
   explicit HttpWire(int port);
   struct Reply {
-    int status = 0;  // 0: no answer
+    int status = 0;  // 0 if there was no response
     std::string body;
   };
   Reply post(const std::string& path, const std::string& body, const std::string& more_headers = "");
@@ -40,13 +40,14 @@ class Tenant {
   Tenant(int context, std::vector<std::string> redis_options = {}, int more_context = 0);
   Tenant(const Tenant&) = delete;
 
-  Finished operator()(std::vector<std::string> words, std::string input = "") const;  // as the operator, at once
+  // runs the command as the operator and waits
+  Finished operator()(std::vector<std::string> words, std::string input = "") const;
   Process start(std::vector<std::string> words) const;
   nlohmann::json json(std::vector<std::string> words) const;
-  std::string make_key(const std::string& name);  // the public one
+  std::string make_key(const std::string& name);  // returns the public key
   SigningKey key(const std::string& name) const { return SigningKey::load(keys() + "/" + name + ".key").value(); }
   std::string keys() const { return folder / "keys"; }
-  // Waits until it listens; at the port that it had before, if it ran.
+  // Starts the coordinator and waits until it listens. A restarted coordinator uses the same port.
   void coordinate(std::vector<std::string> more = {});
   void work(int runner = 20, std::vector<std::string> more = {});
   std::string url() const { return "http://127.0.0.1:" + std::to_string(port); }
@@ -59,16 +60,16 @@ class Tenant {
                Seconds limit = Seconds(60)) const {
     return eventually([&] { return field(key, name) == value; }, limit);
   }
-  // Keys of this form, as "message:5:*" has it.
+  // Returns the keys that match the pattern, for example "message:5:*".
   std::vector<std::string> keys_like(const std::string& pattern) const;
-  std::vector<std::string> msg_in() const;  // the oldest first
+  std::vector<std::string> msg_in() const;  // oldest first
   void expect_verified() const;
 
   const int context;
   TempDir folder;
   RedisServer redis;
   int port = 0;
-  bool shares_state = false;  // coordinator, agents and commands have one state_dir, as on one host
+  bool shares_state = false;  // coordinator, agents and commands share one state_dir, as on one host
   std::unique_ptr<Process> coordinator;
   std::vector<std::unique_ptr<Process>> agents;
 
@@ -80,18 +81,18 @@ class Tenant {
 
 struct Tenants {
   explicit Tenants(std::vector<std::string> redis_options = {});
-  // Records of each other at these addresses.
+  // Creates the records of each other with these addresses.
   void introduce(const std::string& bobs_url, const std::string& alices_url);
-  // Both coordinators, and the records.
+  // Starts both coordinators and creates the records.
   void meet();
 
   Tenant bob, alice;
-  std::string bobs_key, alices_key, bobs_supervisor, alices_supervisor;  // public ones
+  std::string bobs_key, alices_key, bobs_supervisor, alices_supervisor;  // public keys
 };
 
-// Signed by bob for alice's context, as his program would.
+// A message signed by bob for alice's context, as his program would create it.
 Message message_of_bob(const Tenants&, Id id, const std::string& script = "result = {'n': '1'}");
-// As it travels: a JSON-RPC request.
+// The JSON-RPC request that transports an envelope or a message.
 std::string delivery(const nlohmann::json& envelope);
 std::string delivery(const Tenants&, const Message&);
 

@@ -1,5 +1,5 @@
-// POST /supervisor under attack: each attempt is refused with its reason, journaled where somebody known has signed it,
-// stores nothing, and is in nobody's way.
+// Attacks on POST /supervisor. Each attempt is refused with a reason, is journaled if a known actor has signed it,
+// stores nothing, and does not delay other requests.
 #include <netinet/in.h>
 #include <poll.h>
 #include <signal.h>
@@ -26,7 +26,7 @@ constexpr std::uint32_t kTwentyMinutes = 1200;
 
 std::uint64_t unix_s() { return static_cast<std::uint64_t>(::time(nullptr)); }
 
-// Says to be a supervisor, and that it has stored whatever it is sent.
+// Pretends to be a supervisor that has stored every message it receives.
 class Pretender {
  public:
   Pretender() : listener_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
@@ -86,7 +86,7 @@ class TenantsHostile : public ::testing::Test {
     bob_.expect_verified();
     alice_.expect_verified();
   }
-  // What the supervisor answers: "" if it took it, else "word: message".
+  // Returns "" if the supervisor accepted the request, otherwise "word: message".
   static std::string answer_of(const HttpWire::Reply& reply) {
     const json answer = json::parse(reply.body, nullptr, false);
     if (reply.status == 0 || !answer.is_object()) return "no answer";
@@ -94,7 +94,7 @@ class TenantsHostile : public ::testing::Test {
     const json error = answer.value("error", json::object());
     return error.value("data", json::object()).value("word", "") + ": " + error.value("message", "");
   }
-  // A key that nobody here has is looked for once a second: until then the answer is to ask again.
+  // The coordinator looks up unknown keys once per second and answers "ask again" until then. Repeats the request.
   static std::string error_of(const Tenant& to, const std::string& request) {
     std::string answer;
     (void)eventually([&] {
@@ -103,7 +103,7 @@ class TenantsHostile : public ::testing::Test {
     });
     return answer;
   }
-  // by: the actor that it is journaled of; strangers have a note a minute.
+  // `by`: the actor in the journal. Requests of unknown signers are journaled once per minute, so they are not checked.
   void expect_refused(const Tenant& to, const std::string& request, const std::string& words,
                       std::optional<Id> by = std::nullopt) {
     const std::string answer = error_of(to, request);
@@ -203,7 +203,7 @@ TEST_F(TenantsHostile, WhatDoesNotHoldIsRefusedWithAReasonAndStoresNothing) {
   message.job[0].caller_id = 6;
   expect_refused(alice_, enveloped(signed_by(message, bob_.key("bob"))), "caller_id", kBobThere);
 
-  // Whoever says to be alice's own supervisor could have answers stay there.
+  // A client that could claim to be alice's own supervisor could make answers stay at alice.
   json envelope = json::parse(enveloped(good(1)))["params"]["envelope"];
   envelope["signer"] = both_.alices_supervisor;
   expect_refused(alice_, delivery(envelope), "signature", kBobThere);
@@ -235,7 +235,8 @@ TEST_F(TenantsHostile, WhatIsNoRequestIsAnsweredAsSuch) {
   for (const auto& [name, value] : wrong) {
     json changed = envelope;
     changed[name] = value;
-    // A message is signed by its actor: of its envelope only the form counts.
+    // A message is signed by its actor, so only the form of these envelope fields is checked. An answer needs valid
+    // ones.
     if (std::string(name) == "signature" || std::string(name) == "algorithm" || std::string(name) == "sent")
       changed["kind"] = "answer";
     const std::string answer = error_of(alice_, delivery(changed));
@@ -365,7 +366,7 @@ TEST_F(TenantsHostile, AnAnswerComesFromWhomTheMessageWasSentToAlone) {
   EXPECT_EQ(bob_.field("message:12:" + to_alice, "status"), "acknowledged");
   EXPECT_EQ(bob_.field("message:12:" + to_mallory, "status"), "acknowledged");
 
-  // What mallory may say of what was sent to it, and that words of the wrong kind are no reason for anything.
+  // Mallory may report ends of jobs that were sent to her. Fields of the wrong type are ignored.
   body = answer_to(to_mallory, "job:12:2");
   body["status"] = 5;
   body["error"] = json::array({1});
@@ -391,7 +392,7 @@ TEST_F(TenantsHostile, RecordsThatAreSpoiltHoldUpNoOthers) {
   bob_.cli({"DEL", "message:12:50"});
 }
 
-// Takes connections, and never answers: at any address of 127.0.0.0/8.
+// Accepts connections at all addresses of 127.0.0.0/8 and never answers.
 class Tarpit {
  public:
   Tarpit() : listener_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
@@ -413,8 +414,8 @@ class Tarpit {
   std::string port_;
 };
 
-constexpr int kTarpits = 40;   // more than there are lanes
-constexpr Seconds kOneTry(9);  // less than an exchange may take
+constexpr int kTarpits = 40;   // more than there are outgoing workers
+constexpr Seconds kOneTry(9);  // less than the time-out of one exchange
 
 TEST_F(TenantsHostile, ManyPathsOfOneTarpitTakeOneLane) {
   const Tarpit tarpit;
@@ -439,7 +440,7 @@ TEST_F(TenantsHostile, ManyPathsOfOneTarpitTakeOneLane) {
   EXPECT_LT(Seconds(std::chrono::steady_clock::now() - begun).count(), kOneTry.count());
 }
 
-// Where answers go is written by whoever sends: at another host for each of them.
+// The sender chooses the address for answers, here another host for each message.
 TEST_F(TenantsHostile, AnswersOfOneSignerDoNotTakeAllLanes) {
   const Tarpit tarpit;
   ASSERT_EQ(alice_({"actor", "create", "--id", "7", "--key", alice_.make_key("mallory")}).code, 0);
@@ -457,7 +458,7 @@ TEST_F(TenantsHostile, AnswersOfOneSignerDoNotTakeAllLanes) {
   EXPECT_LT(Seconds(std::chrono::steady_clock::now() - begun).count(), kOneTry.count());
 }
 
-// Whoever may write messages knows the id under which a node of a flow leaves.
+// A client that can write messages knows the id under which a node of a flow is sent.
 TEST_F(TenantsHostile, ANodeElsewhereIsSentAsItsCoordinatorHasSignedIt) {
   ASSERT_EQ(alice_({"actor", "create", "--id", "15", "--key", both_.bobs_supervisor, "--address", bob_.url()}).code, 0);
   ASSERT_EQ(alice_({"context", "grant", "9", "--submitter", "15"}).code, 0);
@@ -483,7 +484,7 @@ TEST_F(TenantsHostile, ANodeElsewhereIsSentAsItsCoordinatorHasSignedIt) {
   for (const std::string& each : planted) EXPECT_EQ(bob_.field(each, "target_address"), "http://127.0.0.1:9");
 }
 
-// Whoever may write messages writes the end of a node that is away, too: nobody reads it there.
+// A client that can write messages can also write the end of a remote node, but the coordinator does not read it there.
 TEST_F(TenantsHostile, TheEndOfANodeElsewhereIsNotReadFromItsRecord) {
   ASSERT_EQ(alice_({"actor", "create", "--id", "15", "--key", both_.bobs_supervisor, "--address", bob_.url()}).code, 0);
   ASSERT_EQ(alice_({"context", "grant", "9", "--submitter", "15"}).code, 0);
@@ -505,7 +506,7 @@ TEST_F(TenantsHostile, TheEndOfANodeElsewhereIsNotReadFromItsRecord) {
   EXPECT_NE(bob_.field(key, "result").find("\"7\""), std::string::npos) << bob_.field(key, "result");
 }
 
-// Connections that have asked once and stay, ones that never finish what they ask, and 2,000 forged requests a second.
+// Idle connections after one request, connections with unfinished requests, and 2,000 forged requests per second.
 TEST_F(TenantsHostile, AFloodIsInNobodysWay) {
   std::vector<std::unique_ptr<HttpWire>> holding;
   const std::string forged = [&] {

@@ -46,7 +46,7 @@ class Side:
         )
 
     def inside(self, *words):
-        return ["nsenter", f"--net=/run/netns/{self.space}", *words]  # ip netns exec hides cgroups
+        return ["nsenter", f"--net=/run/netns/{self.space}", *words]  # `ip netns exec` would hide the cgroups
 
     def start(self, what, *words, state=""):
         env = dict(self.env, MYCOJOBS_STATE_DIR=self.env["MYCOJOBS_STATE_DIR"] + state)
@@ -215,7 +215,7 @@ class Tenants(unittest.TestCase):
         number = self.send_slow("cut")
         set_wire("down")
         late = self.send("result = {'n': 'sent while it was cut'}")
-        time.sleep(12)  # longer than an exchange takes
+        time.sleep(12)  # longer than the time-out of one exchange
         self.assertEqual((self.status(number), self.status(late)), ("acknowledged", "dispatched"))
         self.expect_results_over_the_wire(number, late)
         self.assertEqual((self.runs("'cut'"), self.runs("sent while")), (["1"], ["1"]))
@@ -223,7 +223,7 @@ class Tenants(unittest.TestCase):
     def test_3_a_host_whose_programs_die_while_connections_are_half_open(self):
         number = self.send_slow("half open")
         set_wire("down")
-        self.right.end("coordinator", signal.SIGKILL)  # no word of it reaches the other side
+        self.right.end("coordinator", signal.SIGKILL)  # the other side receives no packet about it
         late = self.send("result = {'n': 'sent to nobody'}")
         time.sleep(3)
         self.right.coordinate()

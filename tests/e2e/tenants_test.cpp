@@ -1,5 +1,5 @@
-// Work goes from bob's context to alice's and its results come back: between two Redis servers, two coordinators, real
-// agents; and what those are answered who have no business there.
+// Work is sent from bob's context to alice's, and its results return: with two Redis servers, two coordinators and real
+// agents. Requests without permission get an error.
 #include "e2e/tenants.h"
 
 #include <netinet/in.h>
@@ -40,7 +40,7 @@ class TenantsE2e : public ::testing::Test {
   std::string script(const std::string& text) {
     return bob_.folder.write("script" + std::to_string(++scripts_) + ".py", text);
   }
-  // The message's name, "12:1".
+  // Runs the command and returns the name of the message, for example "12:1".
   std::string sent(const std::vector<std::string>& words) const {
     const Finished done = bob_(words);
     EXPECT_EQ(done.code, 0) << done.err;
@@ -53,7 +53,7 @@ class TenantsE2e : public ::testing::Test {
                        << bob_.coordinator->err() << alice_.coordinator->err();
     return ended;
   }
-  // A message with these jobs, by redis-cli alone.
+  // Writes a message with these jobs, only with redis-cli.
   void write_message(int id, const json& jobs, std::vector<std::string> more = {}) const {
     std::vector<std::string> words{"HSET",
                                    "message:12:" + std::to_string(id),
@@ -91,7 +91,7 @@ class TenantsE2e : public ::testing::Test {
   int scripts_ = 0;
 };
 
-// ---- what a user can do ----
+// ---- use cases ----
 
 TEST_F(TenantsE2e, WithRedisCliAloneAJobGoesThereAndItsResultComesBack) {
   write_message(101, json::array({plain_job(500, "print('from there')\nresult = {'n': '7'}")}));
@@ -236,8 +236,8 @@ TEST_F(TenantsE2e, AWholeFlowRunsThere) {
   EXPECT_TRUE(bob_.keys_like("flow:*").empty());
 }
 
-// bob's flow has a node at alice's, named as a runner of his: it gets what a node before it left, and leaves what the
-// one behind it gets.
+// A node of bob's flow runs at alice, named as one of bob's runners. It receives the files of its predecessor and
+// passes its files to its successor.
 class TenantsFiles : public TenantsE2e {
  protected:
   void SetUp() override {
@@ -285,7 +285,7 @@ TEST_F(TenantsFiles, ANodeOfARunnerElsewhereGetsArtifactsAndLeavesSome) {
   ASSERT_EQ(alice_.keys_like("job:15:*").size(), 1U);
   EXPECT_TRUE(alice_.keys_like("flow:*").empty());
 
-  // The receipt of its runner is here, too.
+  // The receipt of alice's runner is stored here, too.
   const std::vector<std::string> jobs = bob_.keys_like("job:*");
   const auto far =
       std::find_if(jobs.begin(), jobs.end(), [&](const auto& each) { return bob_.field(each, "name") == "far"; });
@@ -298,7 +298,7 @@ TEST_F(TenantsFiles, ANodeOfARunnerElsewhereGetsArtifactsAndLeavesSome) {
       << "it is of that job alone";
 }
 
-// The agent there signs what it ran there, and the workflow here believes it.
+// The remote agent signs its effect, and the workflow here accepts the signature.
 TEST_F(TenantsFiles, AnEffectOfARunnerElsewhereIsCarriedByAMessage) {
   const json manifest{
       {"name", "bob/far@1"},
@@ -331,7 +331,7 @@ end
   const Finished applied = bob_({"workflow", "apply", far, "--owner", "12"});
   ASSERT_EQ(applied.code, 0) << applied.err;
   expect_says(bob_({"workflow", "send", "bob/Asked", R"({"n": 21})"}), 0, "bob/far@1");
-  const auto state = [&] {  // nothing before its event is taken
+  const auto state = [&] {  // until its event is processed, there is nothing to show
     const json shown = json::parse(bob_({"workflow", "show", "far", "--json"}).out, nullptr, false);
     return shown.is_object() ? shown.value("state", json::object()) : json::object();
   };
@@ -352,7 +352,7 @@ TEST_F(TenantsFiles, AMessagesArtifactsAreHere) {
   expect_says(bob_({"message", "show", name}), 0, "over");
 }
 
-// Nothing of the two sides but a node of Mycelium each: no port that the other one could reach.
+// The two sides share only a Mycelium network: neither has a port that the other can reach.
 class TenantsMycelium : public TenantsE2e {
  protected:
   void SetUp() override {
@@ -397,7 +397,7 @@ TEST_F(TenantsMycelium, AMessageCrossesAndItsLinesResultAndArtifactsComeBack) {
 TEST_F(TenantsMycelium, WhatItsNodeForgetsOrHoldsBackArrivesAllTheSame) {
   const std::string slow = sent(over_mycelium("import time\ntime.sleep(3)\nresult = {'n': '1'}"));
   ASSERT_TRUE(bob_.becomes("message:" + slow, "status", "acknowledged"));
-  mesh_.tell(0, "stop");  // with what its inbox has
+  mesh_.tell(0, "stop");  // stopped with unread messages in its inbox
   const std::string waiting = sent(over_mycelium("result = {'n': '2'}"));
   ASSERT_TRUE(bob_.becomes("message:" + waiting, "transport_status", "queued"));
   mesh_.tell(1, "lose", 2);

@@ -1,5 +1,5 @@
-// The program at a terminal: what Ctrl-C does, which the kernel sends to the whole foreground process group, and what
-// is shown there.
+// The program on a terminal: Ctrl-C, which the kernel sends to the whole foreground process group, and the displayed
+// output.
 #include <algorithm>
 #include <csignal>
 #include <nlohmann/json.hpp>
@@ -37,12 +37,12 @@ class Terminal : public ::testing::Test {
     const auto parsed = nlohmann::json::parse(shown.out, nullptr, false);
     return parsed.is_object() ? parsed : nlohmann::json{{"error", shown.err}};
   }
-  // Whose Redis went away below it tells so in many words.
+  // A program that loses its Redis would print one of these words.
   static void expect_no_complaint(const std::string& screen) {
     for (const char* word : {"trying again", "store:", "redis", "Redis", "unavailable", "EPIPE", "Connection"})
       EXPECT_EQ(screen.find(word), std::string::npos) << word << " in:\n" << screen;
   }
-  // Colours aside.
+  // Disables colours.
   const std::vector<std::string> plain_{"NO_COLOR=1", "LC_ALL=C.UTF-8"};
   TempDir folder_;
 };
@@ -58,7 +58,7 @@ TEST_F(Terminal, OneCtrlCCancelsTheJobAndNothingComplains) {
   EXPECT_EQ(job("1").value("detail", ""), "cancelled") << job("1");
 }
 
-// The C library reads a terminal again that has said that there is no more.
+// After an end of file, the C library reads from the terminal again.
 TEST_F(Terminal, OneCtrlDEndsWhatIsTyped) {
   Pty run(line({"run", "-", "--type", "python"}), 80, plain_);
   run.type("print(6 * 7)\n\x04");
@@ -86,7 +86,7 @@ TEST_F(Terminal, CtrlCBeforeTheJobRunsCancelsItToo) {
   EXPECT_EQ(job("1").value("detail", ""), "cancelled");
 }
 
-// The record said "running" for as long as the lease lasted, and each look told that Redis had been started anew.
+// Regression test: the record said "running" until the lease expired, and each query reported a restart of Redis.
 TEST_F(Terminal, WhatAKilledRunHadIsRunByNobodyAndExplainedSo) {
   Pty killed(line({"run", folder_.write("long.py", kSleeps)}), 80, plain_);
   ASSERT_TRUE(killed.shows("up")) << killed.screen();
@@ -111,7 +111,7 @@ TEST_F(Terminal, SecondCtrlCLeavesTheJobToTheNextAgentWhichEndsIt) {
   EXPECT_NE(run.screen().find("left job:1:1 behind, with the request to cancel it"), std::string::npos) << run.screen();
   expect_no_complaint(run.screen());
   Process dev(folder_, line({"dev", "--api-listen", ""}));
-  // A command that comes first would have the state folder for itself.
+  // A command that starts first would use the state folder exclusively.
   ASSERT_TRUE(eventually([&] { return dev.err().find("serves") != std::string::npos; })) << dev.err();
   EXPECT_TRUE(eventually([&] { return job("1").value("detail", "") == "cancelled"; })) << job("1") << dev.err();
 }
@@ -173,16 +173,17 @@ TEST_F(Terminal, TheLastCellOfATableGoesOnBelowItself) {
   ASSERT_EQ(list.wait(), 0) << list.screen();
   EXPECT_LE(widest(list.screen()), 72U) << list.screen();
   const std::string whole = run(folder_, line({"executor", "list"})).out;
-  EXPECT_GT(widest(whole), 72U) << whole;  // "CPython 3.11.2, linked in, the same build as the installed one"
+  // for example "CPython 3.11.2, linked in, the same build as the installed one"
+  EXPECT_GT(widest(whole), 72U) << whole;
 }
 
-// timeout(1) makes a process group of its own, and sends its signal to the program and then to all of the group.
+// timeout(1) creates a process group and sends its signal to the program and then to the whole group.
 TEST_F(Terminal, TimeoutCancelsTheJob) {
   std::vector<std::string> words = line({"run", folder_.write("long.py", kSleeps)});
   words.insert(words.begin(), {"timeout", "600"});
   Process limited(folder_, words);
   ASSERT_TRUE(eventually([&] { return limited.out() == "up\n"; })) << limited.err();
-  limited.signal(SIGTERM);  // which it passes on as it does when its time is over
+  limited.signal(SIGTERM);  // timeout forwards the signal as it does at its time limit
   EXPECT_EQ(limited.wait().code, 130) << limited.err();
   expect_no_complaint(limited.err());
   EXPECT_EQ(job("1").value("detail", ""), "cancelled") << limited.err();
@@ -198,7 +199,7 @@ TEST_F(Terminal, RunUnderARealTimeoutLeavesNothingStarted) {
   EXPECT_EQ(nlohmann::json::parse(list.out, nullptr, false), nlohmann::json::array()) << limited.err << list.err;
 }
 
-// Clears the screen, sets the title, turns the direction of writing, begins the line again: cut in two, too.
+// Clears the screen, sets the title, reverses the direction of text and restarts the line. Some sequences are split.
 constexpr const char* kEvil =
     "import os, time\n"
     "os.write(1, b'A\\x1b[2J\\x1b]0;owned\\x07B\\xc2')\n"

@@ -1,4 +1,4 @@
-// The trace of a job and of a flow, at a collector of the tests; and one that hangs, or refuses.
+// The trace of a job and of a flow, sent to a collector of the tests; and collectors that hang or refuse.
 #include <fstream>
 #include <regex>
 #include <set>
@@ -46,7 +46,8 @@ class TracesOf : public Operator {
   bool has(const std::string& name, std::size_t count) const {
     return eventually([&] { return named(name).size() >= count; });
   }
-  // Each in the trace, with an id of its own and a parent that is there, or the caller's; ends not before it begins.
+  // Each span belongs to the trace, has a unique id, an existing parent or the caller's, and does not end before it
+  // begins.
   void expect_one_tree() const {
     std::set<std::string> ids{kCaller};
     for (const json& span : spans()) EXPECT_TRUE(ids.insert(span["spanId"]).second) << span;
@@ -57,7 +58,7 @@ class TracesOf : public Operator {
                 std::stoull(span["endTimeUnixNano"].get<std::string>()));
     }
   }
-  // What the agent says at /metrics of spans that nobody took.
+  // Returns the number of dropped spans from the agent's /metrics.
   double dropped(const Process& agent) const {
     std::smatch found;
     const std::string log = agent.err();
@@ -130,7 +131,7 @@ TEST_F(TracesOf, AJobThatFailsSaysSoInTheWordOfItsEnd) {
   for (const json& span : named("sandbox")) EXPECT_GE(began(span), began(named("submit")[0]));
 }
 
-// How deep each span lies, and its name: up to `width` of each line.
+// Returns the depth and name of each span: the first `width` characters of each line.
 std::multiset<std::string> rows_of(const std::string& text, std::size_t width) {
   std::multiset<std::string> rows;
   std::istringstream lines(text);
@@ -140,7 +141,7 @@ std::multiset<std::string> rows_of(const std::string& text, std::size_t width) {
   }
   return rows;
 }
-// As docs/tracing.md draws it.
+// Reads the expected tree from docs/tracing.md.
 std::multiset<std::string> tree_of_the_manual() {
   constexpr std::size_t kNames = 16;
   std::ostringstream manual;
@@ -217,7 +218,7 @@ TEST_F(TracesOf, TheLogNamesTheTraceOfAJob) {
       << agent.err();
 }
 
-// Who has no collector hands on what it was given.
+// An agent without a collector passes the received trace context to the script.
 TEST_F(TracesOf, WithoutACollectorTheContextReachesTheScript) {
   Process agent = this->agent(20);
   const std::string job =

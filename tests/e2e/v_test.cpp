@@ -16,7 +16,7 @@ namespace {
 namespace fs = std::filesystem;
 using ::testing::HasSubstr;
 
-// Jobs are granted folders below /var, not below /tmp.
+// Folders below /var can be granted to jobs, folders below /tmp cannot.
 class PlainV : public ::testing::Test {
  protected:
   PlainV() {

@@ -1,4 +1,4 @@
-// Warm scripts (docs/warm.md) as users and operators meet them: real Redis, real agents, real sandboxes.
+// Warm scripts (docs/warm.md) with real Redis, agents and sandboxes.
 #include <algorithm>
 #include <csignal>
 #include <filesystem>
@@ -11,7 +11,7 @@ namespace {
 
 using nlohmann::json;
 
-// What its process is, what it has kept, what this run is.
+// Reports a token of the process, the values kept by earlier runs, and data of this run.
 constexpr const char* kScript = R"(
 import mycojobs, os, sys, time
 token = os.urandom(8).hex()
@@ -66,7 +66,7 @@ class WarmE2e : public Operator {
     const json receipt = json::parse(mycojobs_.field(job, "receipt"), nullptr, false);
     return receipt.is_object() ? receipt.value("reused", -1) : -2;
   }
-  // Whether this host can keep one at all: it takes cgroups.
+  // Reports whether this host can keep a warm process, which needs cgroups.
   bool stays() const {
     for (int i = 0; i < 2; ++i) {
       const std::string job = submit("def main(job): pass");
@@ -163,7 +163,7 @@ TEST_F(WarmE2e, OneRunByHandIsARunOfMain) {
   EXPECT_EQ(learnt.code, 0) << learnt.out << learnt.err;
 }
 
-// What a job of another caller, script, environment or context could read of the first one's process: nothing.
+// A job of another caller, script, environment or context must not be able to read anything of the first process.
 TEST_F(WarmE2e, NobodyElseIsEverGivenTheProcess) {
   Process running = agent(1, {"--slots", "4", "--context", "1,2", "--config", config()});
   if (!stays()) GTEST_SKIP() << "no group for memory and processes can be made here";
@@ -203,7 +203,7 @@ TEST_F(WarmE2e, NobodyElseIsEverGivenTheProcess) {
       {.script = mine.script, .more = {"env_vars", R"({"A":"1"})"}},
   };
   for (PlainJob other : others) {
-    // The same process would have the first one's token and hidden things before it hides its own.
+    // In the same process, the job would see the first job's token and hidden values before it hides its own.
     const auto [got, receipt] = run(other);
     EXPECT_NE(got["token"], token);
     EXPECT_EQ(receipt["reused"], 0);
@@ -221,7 +221,7 @@ TEST_F(WarmE2e, ACancelledRunEndsItsProcessAndNoOther) {
   const std::string script = std::string(kScript) + "    time.sleep(600 if len(kept) == 2 else 0)\n";
   const std::string first = submit(script);
   const std::string token = result(first)["token"];
-  const std::string second = submit(script);  // waits
+  const std::string second = submit(script);  // waits for the warm process
   EXPECT_TRUE(eventually([&] { return mycojobs_({"job", "logs", second}).out.find("run") == 0; }));
   EXPECT_EQ(mycojobs_({"job", "cancel", second}).code, 0);
   EXPECT_TRUE(mycojobs_.becomes(second, "detail", "cancelled"));
@@ -297,7 +297,7 @@ TEST_F(WarmE2e, AProcessThatHoldsASecretWhichIsTakenAwayEndsBeforeItsIdleTime) {
       << mycojobs_.field(refused, "error");
 }
 
-// Whatever the jobs before it in this process were denied.
+// Each job sees its own denials, independent of denials of earlier jobs in the same process.
 TEST_F(WarmE2e, EachJobSeesWhatItsAllowListDenied) {
   const std::string open = folder_.write("open.toml", "[ceiling]\nwarm.runs = 1000\nnet = [\"b.example:80\"]\n");
   Process running = agent(1, {"--config", open});

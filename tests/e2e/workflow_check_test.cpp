@@ -1,4 +1,4 @@
-// The commands of workflows that need no Redis, as a user has them; each on the examples and on what is wrong.
+// The workflow commands that need no Redis, with the examples and with invalid input.
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
@@ -75,7 +75,7 @@ TEST_F(WorkflowCommands, AHistoryIsReplayedWithoutRedis) {
   EXPECT_TRUE(same["same"].get<bool>());
   EXPECT_GT(same["steps"].get<int>(), 1);
   EXPECT_GT(same["entries"].get<int>(), 4);
-  // Its code says something else than it did.
+  // Changes an output in the recorded history, so the code no longer matches it.
   std::string text = read_file(history);
   const auto at = text.find("pc = 'reserving'");
   ASSERT_NE(at, std::string::npos);

@@ -1,4 +1,4 @@
-// Workflows as people use them: a manifest and its code in files, real Redis, coordinators and agents, which are
+// Workflows in normal use: a manifest and its code in files, with real Redis, and with coordinators and agents that are
 // killed.
 #include <gmock/gmock.h>
 
@@ -71,7 +71,7 @@ import json, os
 result["paid"] = json.loads(os.environ["MYCOJOBS_PARAMS"])["id"] * 10
 )";
 
-// Keeps 10 MiB, other ones after each event.
+// Keeps 10 MiB of state and replaces it after each event.
 constexpr const char* kHeap = R"json({
   "name": "yard/heap@1",
   "schemas": {"yard/Added@1": {"type": "object", "required": ["heap"], "properties": {"heap": {"type": "integer"}}}},
@@ -123,7 +123,7 @@ class WorkflowsE2e : public Operator {
   bool becomes(int id, const std::string& wanted, Seconds limit = Seconds(60)) {
     return eventually([&] { return pc(id) == wanted; }, limit);
   }
-  // Nothing was lost or done twice, and the code says the same again.
+  // Nothing was lost or processed twice, and a replay gives the same outputs.
   void expect_whole() {
     const Finished replayed = mycojobs_({"workflow", "verify-replay", "saga"});
     EXPECT_EQ(replayed.code, 0) << replayed.out << replayed.err;
@@ -230,7 +230,7 @@ TEST_F(WorkflowsE2e, KilledCoordinatorsAndAgentsLoseNothingAndDoNothingTwice) {
     place({{"id", id}});
     if (id % 4 != 0) continue;
     const std::size_t which = random() % 2;
-    coordinators[which].reset();  // KILL
+    coordinators[which].reset();  // destroying the process sends SIGKILL
     coordinators[which].emplace(coordinator(which == 0 ? "one" : "two"));
     if (id % 8 != 0) continue;
     working.reset();
@@ -241,7 +241,7 @@ TEST_F(WorkflowsE2e, KilledCoordinatorsAndAgentsLoseNothingAndDoNothingTwice) {
   expect_whole();
 }
 
-// Everything that a host is differs: its name, its Redis, locale, time zone, folders, coordinator and agent.
+// All properties of the host differ: name, Redis, locale, time zone, folders, coordinator and agent.
 TEST_F(WorkflowsE2e, AWorldThatMovesToAnotherHostAndRedisSaysTheSameBytesAndGoesOn) {
   {
     const Process coordinating = coordinator(), working = worker();
@@ -289,7 +289,7 @@ TEST_F(WorkflowsE2e, AWorldThatMovesToAnotherHostAndRedisSaysTheSameBytesAndGoes
   says({"verify", "--context", "1"}, "");
 }
 
-// What waits for a world is more than one reply of Redis may have.
+// The data that waits for a deployment exceeds the maximum size of a Redis reply.
 TEST_F(WorkflowsE2e, ManyEventsOfFourMebibytesForOneCellAllGetThrough) {
   constexpr int kEvents = 70;  // 280 MiB
   write("heap.json", kHeap);
@@ -333,7 +333,7 @@ TEST_F(WorkflowsE2e, StatesOfTenMebibytesOutliveKillsAndGoWhenTheyAreReplaced) {
       ASSERT_EQ(sent.code, 0) << sent.out << sent.err;
     }
     if (n % 3 == 0) {
-      coordinating.reset();  // KILL, wherever it is
+      coordinating.reset();  // destroying the process sends SIGKILL at a random point of its work
       coordinating.emplace(coordinator());
     }
     if (n % 4 == 0) {
@@ -345,7 +345,7 @@ TEST_F(WorkflowsE2e, StatesOfTenMebibytesOutliveKillsAndGoWhenTheyAreReplaced) {
     EXPECT_EQ(shown["state"]["n"], kAdded);
     EXPECT_EQ(shown["state"]["bulk"], std::string((10U << 20) - 100, static_cast<char>(96 + kAdded)));
   }
-  // 24 of them were written.
+  // 24 blobs were written.
   const auto blobs = [&] { return std::stoi(redis_.cli(1, {"HLEN", "mj:world-blobs:yard/heap@1"})); };
   EXPECT_LE(blobs(), 9) << "two instances, and 64 MiB of what they had before";
   const Finished replayed = mycojobs_({"workflow", "verify-replay", "heap"});
