@@ -1,5 +1,5 @@
-// Flows that a plain client has written as records, with nothing but HSET: they start like any other, and what cannot
-// be is refused with its field.
+// Flows that a plain client created as records with HSET start like any other flow; an invalid flow is rejected with
+// the name of its field.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -59,7 +59,7 @@ TEST(FlowConditions, NumbersBeyond64BitsAreComparedExactly) {
   EXPECT_EQ(judged(Check::less_than, "0.1", {{"size", "0.0100"}}), "holds");
 }
 
-// Each number operator, with the key there and absent.
+// Each number operator, with a present and an absent key.
 TEST(FlowConditions, AnAbsentKeyFulfilsNoComparison) {
   for (const Check test : {Check::equals, Check::less_than, Check::greater_than}) {
     for (const char* value : {"0", "1", "-1", ""}) {

@@ -22,7 +22,7 @@ std::string text_of(std::uint64_t ms) {
   return out + std::string(ms % 1000 == 0 ? "" : "+");
 }
 
-// The next moments in UTC, one a line.
+// Returns the next times in UTC, one per line.
 std::string moments(const char* text, const char* zone, const char* after, int count) {
   const auto cron = parse_cron(text);
   if (!cron) return cron.error().message;

@@ -1,4 +1,4 @@
-// What decide() does with what people, time and other flows say.
+// decide() with answers of people, the passing of time, and events of other flows.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// What decide() does with a run, event by event.
+// decide() with the events of a run, one at a time.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -134,9 +134,9 @@ TEST_F(Decide, AnErrorNodeThatFailsStopsTheFlow) {
   expect_right(world);
 }
 
-// Found by the model: each waited for the end of the other.
+// Regression test for a case that the model found: each error node waited for the end of the other.
 TEST_F(Decide, ErrorNodesThatRouteToOneAnotherAndFailStopTheFlow) {
-  // A definition may not say so: it is refused. A plan that has it all the same comes to an end.
+  // Definitions with such a cycle are rejected, but a plan that contains one must still terminate.
   FlowPlan plan = plan_of_yaml(R"({name: r, jobs: {a: {script: x, type: python, on_error: one},
     one: {script: x, type: python, on_error: two}, two: {script: x, type: python}}})");
   plan.nodes[*plan.find("two")].on_error = OnError::route;

@@ -1,4 +1,4 @@
-// A node for each element of a list: what a definition says, and how a run goes on with it.
+// Nodes for each element of a list: parsing the definition, and running it.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// docs/flows.md says what the reader reads, and every definition in it and in examples/flow is sound.
+// docs/flows.md agrees with the parser, and every definition in docs/flows.md and examples/flow is valid.
 #include <gtest/gtest.h>
 
 #include <filesystem>

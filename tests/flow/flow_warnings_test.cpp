@@ -7,7 +7,7 @@
 namespace mycojobs {
 namespace {
 
-// "PATH: MESSAGE" of each warning, in order.
+// Returns "PATH: MESSAGE" of each warning, in order.
 std::vector<std::string> warnings(const char* definition) {
   const nlohmann::json value = nlohmann::json::parse(definition);
   const PlanRead read = read_plan(value);

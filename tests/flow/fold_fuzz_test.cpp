@@ -1,4 +1,4 @@
-// Whatever stands in a journal or a checkpoint, reading it ends, and leaves a state that the rest can work with.
+// For any content of a journal or a checkpoint, reading terminates and yields a usable state.
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -71,7 +71,7 @@ RunFact random_fact(Random& random, const FlowPlan& plan, std::uint64_t revision
   return fact;
 }
 
-// It is read again as it is written, and events find a state that they can work with.
+// The state survives a checkpoint and restore, and events can be applied to it.
 void expect_usable(const FlowPlan& plan, const RunState& run, std::uint64_t seed) {
   const auto again = restore(plan, checkpoint(plan, run));
   ASSERT_TRUE(again) << "seed " << seed;
@@ -117,7 +117,7 @@ TEST(FoldFuzz, ACheckpointOfNonsenseIsNone) {
   EXPECT_FALSE(restore(other, good)) << "of another definition";
 }
 
-// With a checksum that fits: what somebody wrote who knows the format.
+// Checkpoints with a valid checksum, as written by a client that knows the format.
 TEST(FoldFuzz, ACheckpointThatSomebodyMadeUpIsNoneOrUsable) {
   int taken = 0;
   for (std::uint64_t seed = 1; seed <= 1500; ++seed) {

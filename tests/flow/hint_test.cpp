@@ -1,4 +1,4 @@
-// A flow of which somebody says that something has happened is moved on without a look at all that are due.
+// A flow with a hinted event is advanced without a scan of all due flows.
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -26,7 +26,7 @@ class Hinted : public testing::Test {
     settings.instance = "one";
     return settings;
   }
-  // The calls of a round, in their order.
+  // Returns the store calls of a round, in order.
   std::vector<std::string> round() {
     std::vector<std::string> calls;
     stage_.server().set_faults([&](const ServerCall& call) {

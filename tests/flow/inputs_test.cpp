@@ -1,4 +1,4 @@
-// Inputs of a flow: what is declared, what is given, and what is said if they do not fit.
+// Inputs of a flow: declarations, given values, and errors for invalid values.
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>

@@ -47,7 +47,7 @@ void Model::settle(std::uint32_t i, At at, const std::string& detail) {
   nodes_[i].detail = detail;
   nodes_[i].order = ++settled_;
   nodes_[i].until = 0;
-  // What has no element is no node of this run.
+  // Places without an element are not nodes of this run.
   for (std::uint32_t k = nodes_[i].elements; k < plan_.nodes[i].places; ++k) {
     if (!settled(nodes_[i + 1 + k].at)) settle(i + 1 + k, At::absent, "absent");
   }
@@ -70,7 +70,8 @@ void Model::bad(std::uint32_t i, const std::string& detail) {
   nodes_[i].values["$status"] = "error";
   if (plan_.nodes[i].on_error == OnError::go_on && !nodes_[i].undoes) return settle(i, At::continued, "continued");
   bool taken = routes(i) && !stopping_;
-  // Whoever is asked has failed, and is waiting for whom? At last for this one: nobody is left.
+  // Follows the chain of error nodes that have failed themselves. If the chain leads back to this node, no error node
+  // is left to handle the failure.
   std::uint32_t taker = i;
   while (taken && (taker == i || nodes_[taker].at == At::routed)) {
     taker = *plan_.nodes[taker].error_node;
@@ -187,7 +188,7 @@ bool Model::begin_something() {
   return false;
 }
 
-// Error nodes that wait for one another.
+// Ends a deadlock of error nodes that wait for each other.
 bool Model::end_standstill() {
   if (any(At::flying) || any(At::ready) || any(At::gated)) return false;
   for (std::uint32_t e = 0; e < nodes_.size(); ++e) {

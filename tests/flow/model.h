@@ -1,5 +1,5 @@
-// A second opinion on runs, for tests: the rules of docs/flows.md applied by looking at the whole flow again and again,
-// without counters, lists or facts. Slow, and small enough to be read at one go.
+// An independent model of runs for tests: applies the rules of docs/flows.md by repeatedly scanning the whole flow,
+// without counters, lists or facts. The model is slow, but small enough to be reviewed as a whole.
 #pragma once
 
 #include <cstdint>
@@ -36,8 +36,8 @@ class Model {
     uncalled,
     gated,
     ready,
-    flying,  // open
-    routed,  // failed, its error node has it
+    flying,  // the states up to here are open
+    routed,  // failed; the error node handles the failure
     ok,
     continued,
     handled,
@@ -46,31 +46,31 @@ class Model {
     skipped,
     cancelled,
     unneeded,
-    absent  // settled
+    absent  // the states from `ok` to here are settled
   };
   struct Node {
     At at = At::waiting;
     std::string detail;
     std::uint64_t until = 0;
-    int order = 0;  // of settling
+    int order = 0;  // position in the order of settling
     int runs = 0;
     Id child = 0;
     bool asked_to_end = false, undoes = false, undone = false;
-    std::set<std::string> open;  // gates
+    std::set<std::string> open;  // open gates
     std::vector<Id> who;
     TextMap values;
-    std::uint32_t elements = 0;  // of a node of kind each, once it has them
+    std::uint32_t elements = 0;  // number of elements of an "each" node, once known
   };
 
   explicit Model(const FlowPlan&);
-  // As decide(): what time has brought, the event, and all that follows.
+  // The calls correspond to decide(): apply due times, then the event, then all consequences.
   void start(std::uint64_t now);
   void job(std::uint64_t now, std::uint32_t node, const std::string& status, const std::string& detail,
            const TextMap& values);
   void child_started(std::uint64_t now, std::uint32_t node, Id child);
   void flow_ended(std::uint64_t now, Id flow, bool good);
   void time(std::uint64_t now);
-  bool control(std::uint64_t now, const FlowControl&);  // whether it is taken
+  bool control(std::uint64_t now, const FlowControl&);  // returns whether the control is accepted
 
   std::string place(std::uint32_t node) const;
   std::string flow() const;
@@ -96,10 +96,10 @@ class Model {
   void good(std::uint32_t i, const TextMap& values);
   void bad(std::uint32_t i, const std::string& detail);
   void drop(std::uint32_t i);
-  int elements_of(std::uint32_t i) const;  // below 0: there is no list
+  int elements_of(std::uint32_t i) const;  // negative: the value is not a list
   void stop(const std::string& outcome);
   bool routes(std::uint32_t i) const;
-  bool may_be_called(std::uint32_t error_node) const;  // by somebody who has not settled
+  bool may_be_called(std::uint32_t error_node) const;  // whether an unsettled node can still route to it
   bool is_error_node(std::uint32_t i) const;
   bool judgeable(std::uint32_t i) const;
   bool place_free() const;
@@ -115,7 +115,7 @@ class Model {
   std::map<std::string, std::string> signals_;
 };
 
-// What must hold of any journal, whatever made it. Lines of what does not.
+// Checks the rules that hold for every journal. Returns a line per violation.
 std::vector<std::string> check_journal(const FlowPlan&, const std::vector<RunFact>&);
 
 }  // namespace mycojobs

@@ -1,4 +1,4 @@
-// What the model makes of events.
+// The model's reactions to events.
 #include <algorithm>
 
 #include "flow/model.h"

@@ -1,4 +1,4 @@
-// What must hold of any journal of a run, read fact by fact and nothing else.
+// Checks the rules that hold for every journal of a run, from the facts alone.
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
@@ -45,7 +45,7 @@ class Reading {
       }
     }
     if (fact.kind == "compensating") {
-      // The reverse of the order in which they completed.
+      // Compensations run in the reverse order of completion.
       if (last_undone_ != 0 && seen.order > last_undone_) say("out of order");
       last_undone_ = seen.order;
       nodes_[*plan_.nodes[*fact.node].compensation].called = true;

@@ -1,4 +1,4 @@
-// Random plans, of all that a plan can have.
+// Random plans that use every feature of plans.
 #include <algorithm>
 
 #include "flow/model.h"
@@ -43,7 +43,7 @@ void add_condition(FlowPlan& plan, PlanNode& node, Random& random) {
   node.when.push_back(condition);
 }
 
-// A node for each of a list that is known, or that a node before hands back.
+// Makes an "each" node over a fixed list or over the result of an earlier node.
 void make_each(FlowPlan& plan, PlanNode& node, Random& random) {
   std::optional<std::uint32_t> source;
   for (const std::uint32_t need : node.needs) {
@@ -83,7 +83,7 @@ std::uint32_t add_on_call(FlowPlan& plan, Random& random, bool compensation) {
   return static_cast<std::uint32_t>(plan.nodes.size() - 1);
 }
 
-// Who calls whom; and here and there a node that needs an error node.
+// Adds error nodes and compensations, and some nodes that need an error node.
 void add_calls(FlowPlan& plan, Random& random, std::uint32_t plain) {
   std::vector<std::uint32_t> error_nodes;
   for (std::uint32_t i = 0; i < plain; ++i) {
@@ -103,7 +103,7 @@ void add_calls(FlowPlan& plan, Random& random, std::uint32_t plain) {
       if (other == error_node) plan.nodes[error_node].on_error = OnError::stop;
       if (other == error_node) plan.nodes[error_node].error_node.reset();
     }
-    // Only by nodes that come after all who route to it, and so no cycle.
+    // Only nodes after all nodes that route to the error node may need it, so that no cycle arises.
     std::uint32_t after = 0;
     for (std::uint32_t i = 0; i < plan.nodes.size(); ++i) {
       if (i < plain && plan.nodes[i].error_node == error_node) after = i + 1;
@@ -115,7 +115,7 @@ void add_calls(FlowPlan& plan, Random& random, std::uint32_t plain) {
   }
 }
 
-// The same graph with its nodes in another order: an order of the definition is none of the graph.
+// Returns the same graph with its nodes in another order: the order of a definition must not matter.
 void shuffle(FlowPlan& plan, Random& random) {
   std::vector<std::uint32_t> to(plan.nodes.size());
   for (std::uint32_t i = 0; i < to.size(); ++i) to[i] = i;
@@ -145,7 +145,7 @@ FlowPlan random_plan(Random& random, std::uint32_t max_nodes) {
   if (random.one_in(5)) plan.timeout_ms = 100 + random.below(3000);
   if (random.one_in(3)) plan.input_texts["n"] = std::to_string(random.below(3));
   const std::uint32_t plain = 1 + random.below(max_nodes);
-  const std::uint32_t reach = 1 + random.below(10);  // small: chains; large: wide
+  const std::uint32_t reach = 1 + random.below(10);  // small: chains; large: wide graphs
   for (std::uint32_t i = 0; i < plain; ++i) {
     PlanNode node;
     node.name = "n" + std::to_string(i);

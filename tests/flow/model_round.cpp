@@ -83,7 +83,7 @@ void Round::end_job(std::uint32_t i, bool well) {
 }
 
 void Round::start_child(std::uint32_t i) {
-  // Idempotent by parent and key, as a real one: the same node and run, the same child.
+  // Starting a child is idempotent by parent and key, as in the store: the same node and run have the same child.
   const Id child = 1000 + i * 10 + world_.run.nodes[i].runs;
   world_.children.emplace(child, RunWorld::Child{i, false, false});
   (void)world_.apply(ChildStarted{i, child}, go_on());
@@ -144,7 +144,7 @@ void Round::crash() {
   } else {
     world_.crash();
   }
-  // Recovery: what lies outside of the commits again, and every job that should be under way.
+  // Recovery repeats the effects outside of the commits, and reads every job that should be active.
   for (const Effect& effect : owed(plan_, world_.run)) {
     if (effect.kind == Effect::Kind::start_child) start_child(effect.node);
     if (effect.kind == Effect::Kind::cancel_child) world_.children[effect.flow].cancel_asked = true;
@@ -173,9 +173,9 @@ void Round::any_event() {
       checkpoint_ = checkpoint(plan_, world_.run);
       return;
     case 8:
-      return see(random_.below(n));  // early, late, or again
+      return see(random_.below(n));  // early, late or repeated
     case 9:
-      return job_seen({n + random_.below(5), true, "finished", "ok", "", {}, 0});  // foreign
+      return job_seen({n + random_.below(5), true, "finished", "ok", "", {}, 0});  // a foreign job
     case 10:
       return end_flow(random_.one_in(2) ? 9001 : 9002, !random_.one_in(4));
     case 11:
@@ -189,7 +189,7 @@ void Round::any_event() {
     case 14:
       return control(Verb::retry, random_.one_in(2) ? "" : random_.of(plan_.nodes).name);
     case 15:
-      return start();  // again
+      return start();  // repeated
     case 16:
     case 17:
       if (const auto flows = in_flight(NodeKind::flow); !flows.empty()) {
@@ -204,7 +204,7 @@ void Round::any_event() {
   }
 }
 
-// After the end nothing changes any more.
+// After the end of the run no event changes anything.
 void Round::late_events() {
   const std::size_t before = world_.journal.size();
   for (std::uint32_t i = 0; i < plan_.nodes.size(); ++i) see(i);
@@ -220,7 +220,7 @@ void Round::late_events() {
   if (world_.journal.size() != before) say("something changes after the end");
 }
 
-// All that is in flight ends, all that waits for people is answered: then it has to end.
+// Ends all active work and answers all pending questions; then the run must end.
 void Round::calm_down() {
   for (int turn = 0; turn < 2000 && !over(); ++turn) {
     if (!compared_) (void)world_.apply(TimePassed{}, true);
@@ -257,7 +257,7 @@ void Round::checks_at_end() {
   for (const std::string& each : check_journal(plan_, world_.journal)) say(each);
   for (std::uint32_t i = 0; i < plan_.nodes.size(); ++i) {
     const auto& job = world_.jobs[i];
-    if (world_.run.nodes[i].detail == "absent") continue;  // no node of this run
+    if (world_.run.nodes[i].detail == "absent") continue;  // not a node of this run
     if (job.where != Where::ended) say("the job of " + plan_.nodes[i].name + " has not ended, but the flow has");
     const bool good = world_.run.nodes[i].status == NodeStatus::completed && world_.run.nodes[i].detail == "ok";
     if (good != (job.status == "finished")) say("the job of " + plan_.nodes[i].name + " has another end than its node");

@@ -1,4 +1,4 @@
-// One random run, for tests: random events, and what must hold after them.
+// A random run for tests: random events, and checks after each.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace mycojobs {
 
-// One random run. compared: every decision is finished before the next event, and the model has to agree with it.
+// A random run. compared: every decision is completed before the next event, and the model must agree with the result.
 class Round {
  public:
   Round(std::uint64_t seed, bool compared)
@@ -52,7 +52,7 @@ class Round {
   }
   void say(const std::string& what);
   std::string drawn() const;
-  // Both hear it; then they have to say the same.
+  // Compares the states of the run and the model after both received the same event.
   void compare(const std::string& after);
   bool go_on() { return compared_ || random_.one_in(3); }
 
@@ -64,7 +64,7 @@ class Round {
   void end_flow(Id flow, bool well);
   void pass(std::uint64_t ms);
   void control(FlowControl::Verb verb, const std::string& target, Id actor = 7);
-  // The same again changes nothing; another with its key is refused.
+  // Repeating a control must not change anything; a different control with the same key must be refused.
   void repeat(FlowControl control);
 
   void any_event();

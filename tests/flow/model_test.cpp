@@ -1,5 +1,5 @@
-// Random graphs, random ends, controls, times, crashes and repetitions, against the model.
-// MYCOJOBS_MODEL_ROUNDS: how many (default: what a run of all tests can afford). MYCOJOBS_MODEL_SEED: the first seed.
+// Compares random graphs, ends, controls, times, crashes and repetitions with the model.
+// MYCOJOBS_MODEL_ROUNDS: number of rounds (the default suits a run of all tests). MYCOJOBS_MODEL_SEED: the first seed.
 #include <gtest/gtest.h>
 
 #include <cstdlib>

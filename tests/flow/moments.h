@@ -1,4 +1,4 @@
-// Moments that tests of schedules speak of.
+// Times used by the tests of schedules.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// What a definition is refused for, and that what is said names the place and the remedy.
+// Rejected definitions; each error names the position and the remedy.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -12,7 +12,7 @@ namespace {
 
 using nlohmann::json;
 
-// With these jobs, in a flow that is sound besides.
+// Returns the error for these jobs in an otherwise valid flow.
 std::string plan_refusal(const std::string& jobs, const std::string& more = "") {
   const auto parsed = parse_json(R"({"name": "x", )" + more + R"("jobs": )" + jobs + "}");
   if (!parsed) return "no JSON: " + parsed.error().message;
@@ -22,7 +22,7 @@ std::string plan_refusal(const std::string& jobs, const std::string& more = "") 
 
 struct Row {
   const char* jobs;
-  const char* error;  // the whole of it, or how it begins if it ends in ...
+  const char* error;  // the whole error, or its beginning if the text ends in "..."
 };
 
 class Refused : public testing::TestWithParam<Row> {};
@@ -202,8 +202,8 @@ TEST(FlowPlanRefused, FlowsWithinFlowsEnd) {
   EXPECT_NE(join(read.problems).find("deeper than 8 levels"), std::string::npos);
 }
 
-// What would take a second for a thousand nodes would take hours for these: no assertion is about time, the test's
-// limit is.
+// An algorithm with worse than near-linear cost would exceed the time limit of the test program for these sizes. No
+// assertion depends on time.
 json wide(std::size_t count) {
   json jobs = json::object();
   for (std::size_t i = 0; i < count; ++i) jobs["n" + std::to_string(i)] = {{"log", "x"}};

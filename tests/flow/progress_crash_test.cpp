@@ -1,7 +1,7 @@
-// Every scenario is played once undisturbed, which numbers the calls of clients and coordinators that can change
-// anything. Then each of them is disturbed: its caller is killed before it or after it, its request or its reply is
-// lost. What comes of every flow and job must be the same: each job ran as often as before. Then the same with a second
-// disturbance, in the recovery.
+// Each scenario first runs undisturbed, which numbers the writing calls of clients and coordinators. Then the scenario
+// is repeated with a fault at each call: the caller is killed before or after the call, or the request or the reply is
+// lost. Every flow and job must end as in the undisturbed run, and each job must run as often. The last test adds a
+// second fault during the recovery.
 #include <cstdio>
 #include <cstdlib>
 
@@ -213,7 +213,7 @@ TEST_P(FlowCrashPoints, OnceAnywhereChangesNothing) {
   std::printf("%s: %zu points (%llu writes)\n", GetParam().name, points, static_cast<unsigned long long>(writes_));
 }
 
-// All pairs with MYCOJOBS_SIM_ROUNDS; else with a stride that keeps them few.
+// Tests all pairs if MYCOJOBS_SIM_ROUNDS is set, otherwise a sample.
 TEST_P(FlowCrashPoints, TwiceAnywhereChangesNothing) {
   const bool all = std::getenv("MYCOJOBS_SIM_ROUNDS") != nullptr;
   constexpr std::uint64_t kFew = 150;

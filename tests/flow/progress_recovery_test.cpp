@@ -1,4 +1,4 @@
-// What a coordinator finds when it begins: stores that were cut off, changed by hand, or lost in part.
+// Recovery of a coordinator from stores that were cut off, changed by hand or partly lost.
 #include <nlohmann/json.hpp>
 
 #include "domain/codec.h"
@@ -9,7 +9,7 @@ namespace {
 
 class Recovery : public testing::Test {
  protected:
-  // Created and started; its client has gone.
+  // Creates and starts a flow; the client then disconnects.
   void begin(const std::string& name, const std::string& yaml) {
     stage_.ask_to_run(name, yaml);
     stage_.client();
@@ -91,7 +91,7 @@ TEST_F(Recovery, AJobWhoseEndWasStoredAndWhoseEventIsLostIsApplied) {
   stage_.plain({"DEL", "mj:events:1"});
   stage_.plain({"DEL", "mj:flows:due"});
   ASSERT_EQ(stage_.place("two", "a"), "dispatched queued");
-  // A coordinator that begins looks at every flow that is under way.
+  // A starting coordinator checks every active flow.
   stage_.coordinate();
   EXPECT_EQ(stage_.place("two", "a"), "completed ok");
   EXPECT_EQ(stage_.place("two", "b"), "dispatched queued");
@@ -115,7 +115,7 @@ TEST_F(Recovery, AFlowWithoutItsDefinitionWaitsForItAndHoldsNobodyUp) {
   EXPECT_EQ(asked.error().code, Code::invalid);
   EXPECT_NE(asked.error().message.find("is missing: create a flow of the same definition"), std::string::npos)
       << asked.error().message;
-  // Another one under the same hash is not taken for it.
+  // A different definition under the same hash is not accepted.
   stage_.plain({"HSET", "mj:definition:" + hash, "text", R"({"name":"x","jobs":{"a":{"log":"x"}}})"});
   EXPECT_EQ(stage_.progress_of("lost").error().code, Code::invalid);
   stage_.plain({"HSET", "mj:definition:" + hash, "text", text});
@@ -144,7 +144,7 @@ TEST_F(Recovery, AFlowWhoseIrreversibleNodeHasCompletedIsReplayedOnlyWhenThatIsA
         "python}}\n");
   const auto replay = [&](bool allowed) { return replay_flow(stage_.flows(), stage_.run("once"), {allowed}); };
   stage_.run_jobs();
-  stage_.run_jobs();  // it has ended, and nobody has applied that
+  stage_.run_jobs();  // the job has ended, and no coordinator has applied the end
   ASSERT_EQ(stage_.place("once", "pay"), "dispatched queued");
   const auto refused = replay(false);
   ASSERT_FALSE(refused);
@@ -158,7 +158,7 @@ TEST_F(Recovery, AFlowWhoseIrreversibleNodeHasCompletedIsReplayedOnlyWhenThatIsA
   EXPECT_EQ(allowed->definition_hash, stage_.field("once", "definition_hash"));
 }
 
-// An irreversible node two child flows below; what the outermost one does after it fails.
+// The irreversible node is two child flows below; the node "after" then fails.
 constexpr const char* kGrandparent =
     "name: top\njobs: {c: {flow: {name: middle, jobs: {m: {flow: {name: inner, jobs: {pay: {script: ok, type: python, "
     "irreversible: true}}}}}}}, after: {needs: [c], script: fail, type: python}}\n";
@@ -198,7 +198,7 @@ TEST_F(Recovery, ReplayLooksAtChildrenOfEarlierAttempts) {
   request.control = control(FlowControl::Verb::retry);
   ASSERT_TRUE(stage_.progress_of("retried", request));
   ASSERT_GT(stage_.run("retried").state.nodes.at(0).runs, 1U);
-  // The second child has not reached the irreversible node yet.
+  // The second child has not reached the irreversible node.
   const auto refused = replay_flow(stage_.flows(), stage_.run("retried"), {false});
   ASSERT_FALSE(refused);
   EXPECT_NE(refused.error().message.find("flow 2: node pay"), std::string::npos) << refused.error().message;
@@ -254,7 +254,7 @@ TEST_F(Recovery, ALinkToAChildThatIsGoneFailsItsNode) {
 TEST_F(Recovery, AChildWhoseParentHasEndedIsCancelled) {
   begin("parent", kParent);
   stage_.run_jobs();
-  stage_.plain({"HSET", "flow:1", "status", "error"});  // as after a restore of an old backup
+  stage_.plain({"HSET", "flow:1", "status", "error"});  // as after the restore of an old backup
   ProgressRequest request = recover();
   request.context = 1;
   request.flow = 2;

@@ -13,7 +13,7 @@ namespace {
 constexpr Id kContext = 1, kCaller = 12;
 constexpr std::uint32_t kLeaseMs = 1000;
 
-// One server serves all stages, one after the other: it need not compile its scripts again.
+// All stages share one server in turn, so that the scripts are compiled only once.
 struct Hall {
   StageClock clock;
   MemoryServer server{clock};
@@ -64,7 +64,7 @@ FlowStage::~FlowStage() { server().set_faults(nullptr); }
 Fault FlowStage::judge(const ServerCall& call) {
   if (who_ == Who::nobody) return Fault::none;
   if (dead_) return Fault::before;
-  // Scripts that could write, and here do not: a kill there is one between two others.
+  // Scripts that could write but do not in these tests; a kill at such a call equals a kill between its neighbours.
   static const std::set<std::string_view> kLooks{"tick", "flow_due", "flow_read", "flow_jobs"};
   if (call.write == 0 || kLooks.contains(call.name)) return Fault::none;
   ++writes_;
@@ -123,7 +123,8 @@ void FlowStage::ask_for(const std::string& name, FlowControl control, std::funct
 
 void FlowStage::client_step() {
   if (requests_.empty() || (requests_.front().when && !requests_.front().when())) return;
-  requests_.front().when = nullptr;  // it may change what it waits for, and not know that it has
+  // Cleared before the call: the call may change the condition although its reply is lost.
+  requests_.front().when = nullptr;
   if (!client_flows_) client_flows_ = server().open_flows().value();
   who_ = Who::client;
   const auto done = requests_.front().call(*client_flows_);
@@ -193,7 +194,7 @@ bool FlowStage::play(int rounds) {
     run_jobs();
     clock().now += 20;
     if (!requests_.empty() || !running_.empty()) continue;
-    // Nothing is under way any more, and nobody knows of anything to come.
+    // Ends when no flow is active and no job is queued.
     if (flows_->active(kContext, 0, 10).value().empty() && store_->queue_length(kContext, "queue:python").value() == 0)
       return true;
   }
@@ -239,11 +240,11 @@ std::string FlowStage::outcome() {
   const auto list1 = store_->keys(kContext, "flow:", 1000).value();
   for (const std::string& key : list1) {
     const Fields fields = store_->load(kContext, key).value();
-    if (text_of(fields, "detail") == "creating") continue;  // whose creator was killed, and has made another
+    if (text_of(fields, "detail") == "creating") continue;  // left by a killed creator, which created another flow
     out += key + " of " + text_of(fields, "parent") + ": " + text_of(fields, "status") + " " +
            text_of(fields, "detail") + " " + text_of(fields, "result") + "\n";
   }
-  // By name: a call without an answer may have taken ids that nobody uses.
+  // By name, since a call without a reply may have consumed ids.
   std::set<std::string> jobs;
   const auto keys = store_->keys(kContext, "job:", 1000).value();
   for (const std::string& key : keys) {
@@ -277,7 +278,7 @@ std::vector<std::string> FlowStage::trouble() {
       all.push_back(key + ": its record says " + text_of(fields, "status") + " " + text_of(fields, "detail") +
                     ", its journal " + std::string(word(loaded->state.status)) + " " + loaded->state.detail);
     if (text_of(fields, "nodes") != nodes_text(*loaded)) all.push_back(key + ": its nodes stand otherwise");
-    // The journal alone gives the same state as journal and checkpoint.
+    // The journal alone must yield the same state as journal and checkpoint together.
     RunState folded = fresh(*loaded->plan);
     std::uint64_t at = 0;
     std::map<std::string, int> settled;

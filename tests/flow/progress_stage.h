@@ -1,7 +1,7 @@
-// Flows over the imitation of Redis: clients, coordinators and a runner take turns in one thread, on one clock. Any
-// call of a client or coordinator that can change anything can be disturbed; a process that is killed begins anew.
+// Flows over the in-memory Redis: clients, coordinators and a runner take turns on one thread with one clock. A fault
+// can be injected into any writing call of a client or a coordinator; a killed process is restarted.
 //
-// A job's script says what becomes of it: "ok", "ok key=value", "fail", "flaky" (fails at its first attempt), "hold"
+// The script of a job selects its behaviour: "ok", "ok key=value", "fail", "flaky" (fails at its first attempt), "hold"
 // (runs until it is cancelled).
 #pragma once
 
@@ -30,7 +30,7 @@ struct StageClock final : Clock {
 
 enum class Fate { fine, request_lost, reply_lost, killed_before, killed_after };
 struct Disturbance {
-  std::uint64_t write = 0;  // the number of the call, from 1
+  std::uint64_t write = 0;  // number of the writing call, from 1
   Fate fate = Fate::fine;
 };
 
@@ -39,10 +39,10 @@ class FlowStage {
   FlowStage();  // the server is empty
   ~FlowStage();
 
-  // What a client asks for, one thing after the other; a call without an answer is repeated.
+  // The requests of the client, in order; a call without a reply is repeated.
   struct Request {
     std::function<Result<void>(FlowStore&)> call;
-    std::function<bool()> when = nullptr;  // not before
+    std::function<bool()> when = nullptr;  // the call waits for this condition
   };
   void ask(Request asked) { requests_.push_back(std::move(asked)); }
   // Creates a flow of this definition under this name, and starts it.
@@ -50,25 +50,25 @@ class FlowStage {
   void ask_for(const std::string& name, FlowControl control, std::function<bool()> when = nullptr);
 
   void disturb(std::vector<Disturbance> disturbances) { disturbances_ = std::move(disturbances); }
-  // Until every flow has ended and nobody wants anything, or for too long: false.
+  // Runs until every flow has ended and no request is left. Returns false after `rounds` rounds.
   bool play(int rounds = 3000);
   void client() { client_step(); }
-  void restart_coordinator() { begin_coordinator(); }  // as after a kill: its lease runs on
-  void coordinate(int rounds = 1);                     // undisturbed rounds of the coordinator
-  void run_jobs();                                     // the runner: claims what it can, ends what it has
+  void restart_coordinator() { begin_coordinator(); }  // as after a kill: the old lease is still held
+  void coordinate(int rounds = 1);                     // runs undisturbed rounds of the coordinator
+  void run_jobs();                                     // runs the runner: claims jobs and ends running jobs
   std::uint64_t writes() const { return writes_; }     // by clients and coordinators
-  // The end of every flow and job, in words.
+  // Describes the end of every flow and job.
   std::string outcome();
-  std::vector<std::string> trouble();  // what must never be
+  std::vector<std::string> trouble();  // returns the violated invariants
 
   Id flow(const std::string& name) const { return flows_by_name_.at(name); }
   bool known(const std::string& name) const { return flows_by_name_.contains(name); }
   Fields record(const std::string& name);
   std::string field(const std::string& name, const std::string& field);
   LoadedRun run(const std::string& name);
-  std::string place(const std::string& name, const std::string& node);   // "completed ok"
-  std::string job_of(const std::string& name, const std::string& node);  // its key
-  bool running(const std::string& name, const std::string& node);        // the runner has its job
+  std::string place(const std::string& name, const std::string& node);   // such as "completed ok"
+  std::string job_of(const std::string& name, const std::string& node);  // the key of the job
+  bool running(const std::string& name, const std::string& node);        // whether the runner holds the job
   std::string plain(const std::vector<std::string>& words);
 
   StageClock& clock();
@@ -91,12 +91,12 @@ class FlowStage {
   std::uint64_t writes_ = 0;
   int coordinators_ = 0;
   Who who_ = Who::nobody;
-  bool dead_ = false;  // of who it is: killed, and every further call of it comes to nothing
+  bool dead_ = false;  // the process `who_` was killed: all its further calls fail
   std::unique_ptr<FlowStore> flows_, client_flows_;
   std::unique_ptr<Store> store_;
   std::unique_ptr<ContextRounds> coordinator_;
   std::vector<Claimed> running_;
-  std::map<std::string, int> claims_;  // by job: how often it was begun
+  std::map<std::string, int> claims_;  // how often each job was started
 };
 
 }  // namespace mycojobs

@@ -1,11 +1,11 @@
-// Two coordinators alive: one is stopped at any of its calls, for a moment or for so long that the other one
-// brings the flow to its end, and goes on. Nothing happens twice.
+// Two coordinators are alive. The first is suspended at any of its calls, briefly or until the other has finished the
+// flow, and then resumes. Nothing is done twice.
 #include "progress_stage.h"
 
 namespace mycojobs {
 namespace {
 
-// A store that is stopped before one of its calls.
+// A store that is suspended before one of its calls.
 class StoppedFlows final : public FlowStore {
  public:
   StoppedFlows(std::unique_ptr<FlowStore> inner, std::uint64_t at, std::function<void()> meanwhile)
@@ -107,7 +107,7 @@ struct Played {
   std::uint64_t calls = 0;
 };
 
-// at: the first coordinator is stopped before this call of it. long_stop: until the other one is done.
+// at: the call before which the first coordinator is suspended. long_stop: suspended until the other is done.
 Played play(std::uint64_t at, bool long_stop) {
   FlowStage stage;
   NewFlow asked;

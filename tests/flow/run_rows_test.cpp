@@ -1,5 +1,5 @@
-// Rows of the fault table that are decided here: crashes between commits, and events that come twice, late or from
-// elsewhere. The rows that need a store are with progress and with the store.
+// The rows of the fault table that concern decide(): crashes between commits, and events that are repeated, late or
+// foreign. The rows that need a store are tested with the progress and store tests.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -41,8 +41,8 @@ std::uint64_t revision_after(RunWorld& world, const JobSeen& seen) {
   return world.run.revision;
 }
 
-// What is planned and what is queued stand in one commit; a crash before it has changed nothing, one after it
-// has lost nothing.
+// Planning and queueing happen in one commit: a crash before the commit changes nothing, and a crash after it loses
+// nothing.
 TEST(RunRows, ACrashBetweenPlanAndScheduleLosesNothing) {
   RunWorld world(kTwoRoots);
   world.start();
@@ -80,7 +80,7 @@ TEST(RunRows, ASecondResultOfANodeChangesNothing) {
   EXPECT_EQ(world.place("a"), "completed ok");
 }
 
-// Decided on an older state, the facts do not fit the journal, and are told as such.
+// Facts decided on a stale state do not fit the journal and are reported as anomalies.
 TEST(RunRows, FactsDecidedOnAStaleStateDoNotFit) {
   RunWorld world(kTwoRoots);
   world.start();
@@ -160,7 +160,7 @@ TEST(RunRows, OfTwoAnswersTheFirstHolds) {
   ASSERT_FALSE(late);
   EXPECT_EQ(late.error().code, Code::conflict);
   EXPECT_EQ(world.place("ok"), "completed ok");
-  // Both in a journal, by whatever way: the second is told.
+  // If a journal contains both answers, the second is reported.
   RunFact rejected{world.run.revision + 1, 1, "node_failed", world.index("ok"), R"({"detail":"rejected"})"};
   fold(world.plan, world.run, rejected);
   EXPECT_EQ(world.place("ok"), "completed ok");
@@ -169,7 +169,7 @@ TEST(RunRows, OfTwoAnswersTheFirstHolds) {
 
 TEST(RunRows, AStartThatWasCommittedGoesOnAfterACrash) {
   RunWorld world(kTwoRoots);
-  world.limits.max_facts = 1;  // `started` alone is the first commit
+  world.limits.max_facts = 1;  // the first commit contains only `started`
   ASSERT_TRUE(world.apply(StartRun{"manual", 0}, false));
   EXPECT_EQ(world.place("a"), "pending dependencies");
   world.crash();
@@ -183,7 +183,7 @@ TEST(RunRows, AStartThatWasCommittedGoesOnAfterACrash) {
 TEST(RunRows, ASecondStartChangesNothing) {
   RunWorld world(kTwoRoots);
   world.start();
-  world.jobs[0].where = RunWorld::Where::ended;  // ended, and not applied yet
+  world.jobs[0].where = RunWorld::Where::ended;  // ended but not applied
   world.jobs[0].status = "finished";
   const std::uint64_t before = world.run.revision;
   ASSERT_TRUE(world.apply(StartRun{"schedule:nightly", 3}));

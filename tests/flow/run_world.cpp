@@ -37,7 +37,7 @@ Result<void> RunWorld::apply(const decltype(FlowEvent::what)& what, bool go_on) 
       (void)apply(ChildStarted{node, child}, false);
     }
   }
-  // A loop without end would be a mistake of decide(): a step settles, begins or sets back something.
+  // Each step settles, starts or resets a node, so an endless loop is a bug of decide().
   for (std::size_t turns = 0; go_on && wrong.empty() && more_to_do(plan, run); ++turns) {
     if (turns > 10 * plan.nodes.size() + 100) {
       wrong.push_back("it never comes to rest");
@@ -107,7 +107,7 @@ void RunWorld::check(const RunState& before, const Decision& decided) {
   for (std::size_t i = before.anomalies.size(); i < decided.state.anomalies.size(); ++i) {
     wrong.push_back("decide() made a fact that does not fit: " + decided.state.anomalies[i]);
   }
-  // All of them in a small run; in a long one a sample, since each costs a look at the whole flow.
+  // Checks every decision of a small run but only a sample of a long run, since each check scans the whole flow.
   if (++decisions > 20 && decisions % 7 != 0) return;
   RunState folded = before;
   for (const RunFact& fact : decided.facts) fold(plan, folded, fact);

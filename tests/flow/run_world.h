@@ -1,5 +1,5 @@
-// A run in memory, for tests: feeds decide(), keeps the journal, and does what effects say to jobs and children as the
-// store would. After each decision it checks what must always hold.
+// An in-memory run for tests: feeds decide(), keeps the journal, and applies effects to jobs and children as the store
+// would. Checks the invariants after each decision.
 #pragma once
 
 #include <map>
@@ -13,7 +13,7 @@
 
 namespace mycojobs {
 
-// Flows that several tests run.
+// Flows used by several tests.
 inline constexpr const char* kDiamond = R"(
 name: diamond
 jobs:
@@ -35,11 +35,11 @@ class RunWorld {
   enum class Where { planned, queued, ended };
   struct JobRecord {
     Where where = Where::planned;
-    bool by_flow = false;  // the flow ended it itself
+    bool by_flow = false;  // the flow ended the job itself
     bool cancel_asked = false;
     std::string status, detail, error;
     TextMap values;
-    int queued = 0;  // how often
+    int queued = 0;  // how often the job was queued
   };
   struct Child {
     std::uint32_t node = 0;
@@ -49,27 +49,28 @@ class RunWorld {
   explicit RunWorld(FlowPlan plan);
   explicit RunWorld(const std::string& yaml) : RunWorld(plan_of_yaml(yaml)) {}
 
-  // Decides, appends, does the effects, and goes on while there is more to do.
+  // Decides, appends the facts, applies the effects, and continues while work is left.
   Result<void> apply(const decltype(FlowEvent::what)& what, bool go_on = true);
   void start() { (void)apply(StartRun{"manual", 0}); }
-  // Ends a job as its runner would, and tells the run.
+  // Ends a job as its runner would, and notifies the run.
   void end_job(const std::string& name, const std::string& status = "finished", const TextMap& values = {});
   void fail_job(const std::string& name) { end_job(name, "error"); }
-  void see(std::uint32_t node);  // the run looks at the job as it stands
+  void see(std::uint32_t node);  // the run reads the current state of the job
   Result<void> control(FlowControl::Verb, const std::string& target = "", const std::string& key = "", Id actor = 7);
   void pass(std::uint64_t ms);
 
-  // A crash: the state in memory is lost, and made again from the journal, or from a checkpoint and what follows it.
+  // Simulates a crash: the in-memory state is rebuilt from the journal, or from a checkpoint and the facts after it.
   void crash();
   void crash_to_checkpoint(const std::string& checkpoint);
 
   std::uint32_t index(const std::string& name) const { return *plan.find(name); }
   const NodeState& node(const std::string& name) const { return run.nodes[index(name)]; }
   const JobRecord& job(const std::string& name) const { return jobs[index(name)]; }
-  std::string place(const std::string& name) const;  // "completed ok"
-  std::string flow() const;                          // "started running"
+  std::string place(const std::string& name) const;  // such as "completed ok"
+  std::string flow() const;                          // such as "started running"
   int count(const std::string& kind, const std::string& node = "") const;
-  std::vector<std::string> order_of(const std::string& kind) const;  // names of nodes, in the order of such facts
+  // Names of the nodes in the order of their facts of this kind.
+  std::vector<std::string> order_of(const std::string& kind) const;
 
   FlowPlan plan;
   RunState run;
@@ -77,7 +78,7 @@ class RunWorld {
   std::vector<JobRecord> jobs;
   std::map<Id, Child> children;
   std::set<std::pair<Id, std::uint32_t>> awaited;
-  std::vector<std::string> wrong;  // what must never be; empty
+  std::vector<std::string> wrong;  // violated invariants; must stay empty
   std::uint64_t now = 1000;
   DecideLimits limits;
   bool start_children = true;

@@ -1,4 +1,4 @@
-// What of a schedule fires, with nothing but values.
+// Which times of a schedule start a flow; pure values, without a store.
 #include <gtest/gtest.h>
 
 #include <ctime>
@@ -58,7 +58,7 @@ TEST(ScheduleTurn, APausedOneAndOneThatNeverComesAgainDoNothing) {
 }
 
 TEST(ScheduleTurn, MissedMomentsFollowThePolicy) {
-  const std::uint64_t late = kNoon + 5 * kMinute + 30000;  // five were missed, one is on time
+  const std::uint64_t late = kNoon + 5 * kMinute + 30000;  // five times were missed, one is on time
   const ScheduleTurn skip = turn(schedule("allow", "skip"), late);
   EXPECT_EQ(skip.starts, (Moments{kNoon + 5 * kMinute}));
   EXPECT_EQ(skip.note, "5 moments passed over: nobody was there to start them");

@@ -1,4 +1,5 @@
-// Schedules over the imitation of Redis: the same intended moment never starts twice, whoever is killed where.
+// Schedules over the in-memory Redis: the same scheduled time never starts two flows, at whatever point a coordinator
+// is killed.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -19,7 +20,7 @@ using test::HandClock;
 
 constexpr Id kContext = 1;
 
-// A definition whose flow ends by itself as soon as it starts, or one that waits to be resumed.
+// A definition whose flow ends as soon as it starts, or waits to be resumed if `waits` is set.
 FlowPlan plan(const std::string& line, bool waits = false) {
   const nlohmann::json node = waits ? nlohmann::json{{"pause", line}} : nlohmann::json{{"log", line}};
   return read_plan({{"name", "nightly"}, {"jobs", {{"say", node}}}}).plan.value();
@@ -52,13 +53,13 @@ class Schedules : public testing::Test {
     }
     return {};
   }
-  // One coordinator's look, with nothing in its memory.
+  // Runs the schedules once, as a coordinator without cached state.
   Result<std::uint64_t> look() {
     const auto flows = server_.open_flows().value();
     RunCache cache;
     return run_schedules(*flows, cache, kContext);
   }
-  // "1 finished 1795348800000 <line>" of each flow, the oldest first.
+  // Returns "1 finished 1795348800000 <line>" for each flow, oldest first.
   std::vector<std::string> runs() {
     std::vector<std::string> out;
     const auto all = flows_->list(kContext, "", 0, 100);
@@ -101,12 +102,12 @@ TEST_F(Schedules, StartTheirFlowAtItsMomentAndSayWhenToLookAgain) {
 
 TEST_F(Schedules, WithoutOneThereIsTime) { EXPECT_EQ(look().value(), 3600000U); }
 
-// Every call that changes anything fails in turn: before it has done anything, or with its reply lost. Whoever looks
-// next finds one flow of each moment.
+// Every writing call fails in turn: before it has an effect, or with a lost reply. The next coordinator finds one flow
+// for each scheduled time.
 TEST_F(Schedules, OneMomentIsOneFlowWhereverACoordinatorIsKilled) {
   const FlowPlan old = plan("old");
   put(one("nightly", old), old);
-  clock_.unix = clock_.boot = kNoon + 2 * kMinute;  // three moments
+  clock_.unix = clock_.boot = kNoon + 2 * kMinute;  // three scheduled times
   const MemoryServer::Snapshot begin = server_.snapshot();
   ASSERT_TRUE(look());
   const std::uint64_t writes = server_.writes() - begin.writes;
@@ -137,7 +138,7 @@ TEST_F(Schedules, TwoCoordinatorsThatBothThinkTheyLeadStartOneFlow) {
   const FlowPlan old = plan("old");
   put(one("nightly", old), old);
   clock_.unix = clock_.boot = kNoon;
-  // The second reads the schedule as it was before the first had started anything.
+  // The second coordinator uses the schedule as it was before the first started a flow.
   const Schedule as_read = stored();
   ASSERT_TRUE(look());
   RunCache cache;
@@ -145,7 +146,7 @@ TEST_F(Schedules, TwoCoordinatorsThatBothThinkTheyLeadStartOneFlow) {
   EXPECT_EQ(runs(), Runs{run("finished", kNoon)});
 }
 
-// The same id with another definition, zone or expression: what has been started is not started again.
+// A changed definition, zone or expression under the same id does not restart flows of earlier times.
 TEST_F(Schedules, AChangedDefinitionHoldsFromTheNextMoment) {
   const FlowPlan old = plan("old");
   const FlowPlan changed = plan("new");
@@ -221,7 +222,7 @@ TEST_F(Schedules, OneThatCannotStartHoldsNobodyUp) {
   EXPECT_EQ(stored("a").next_ms, 0U);
 }
 
-// Limits are those of the moment: the schedule was let in under others.
+// Limits are checked when the flow starts; other limits applied when the schedule was created.
 TEST_F(Schedules, AMomentWhoseFlowIsOverTheLimitsIsPassedOverWithTheField) {
   const FlowPlan greedy =
       read_plan({{"name", "greedy"},
@@ -243,7 +244,7 @@ TEST_F(Schedules, AMomentWhoseFlowIsOverTheLimitsIsPassedOverWithTheField) {
   EXPECT_GT(stored().next_ms, kNoon);
 }
 
-// Lists are those of the moment, too.
+// The roles of the context are also checked when the flow starts.
 TEST_F(Schedules, ACallerThatIsOutOfTheListsStartsNothing) {
   const FlowPlan logs = plan("old");
   put(one("nightly", logs), logs);
@@ -262,7 +263,7 @@ TEST_F(Schedules, ACallerThatIsOutOfTheListsStartsNothing) {
   EXPECT_EQ(runs().size(), 1U) << "and does again";
 }
 
-// Another client's SET on the flow that it began last: nothing of that flow can be read any more.
+// Another client overwrote the record of the last started flow with SET, so the flow is unreadable.
 TEST_F(Schedules, OneWhoseLastFlowWasOverwrittenStartsItsNextAndHoldsUpNobody) {
   const FlowPlan logs = plan("old");
   put(one("nightly", logs, "skip"), logs);

@@ -1,4 +1,4 @@
-// Graphs of flows: what they show, and that no name and no record can spoil them.
+// Graphs of flows: their content, and robustness against hostile names and records.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -172,7 +172,7 @@ TEST(FlowGraph, JsonHasNodesAndEdges) {
   EXPECT_EQ(json["edges"][0], (nlohmann::json{{"from", "build"}, {"to", "test"}, {"kind", "needs"}}));
 }
 
-// Names, kinds and details come from definitions and from whoever can write to the Redis.
+// Names, kinds and details come from definitions and from any client that can write to Redis.
 TEST(FlowGraph, HostileNamesSpoilNothing) {
   const std::vector<std::string> kHostile = {
       "\"]; evil [label=\"x",

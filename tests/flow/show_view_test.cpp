@@ -1,5 +1,5 @@
-// What is seen of flows in a store: each node where it is, each reason by its cause, and whatever somebody else has
-// written there.
+// Views of flows in a store: the state of each node, the reasons with their causes, and records changed by other
+// clients.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -60,7 +60,7 @@ class FlowShow : public ::testing::Test {
     }
     return output.value_or(std::vector<FlowReason>());
   }
-  // "cause node: reason", "next: ..."
+  // Formats each reason as "cause node: reason; next: ...".
   std::vector<std::string> output() {
     std::vector<std::string> lines;
     for (const FlowReason& reason : reasons())

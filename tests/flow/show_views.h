@@ -1,4 +1,4 @@
-// Flow views made by hand: what look_at_flow() would have made of a store.
+// Handmade flow views, in place of the results of look_at_flow().
 #pragma once
 
 #include <string>
@@ -25,7 +25,7 @@ inline NodeView node(std::uint32_t index, std::string name, std::vector<std::uin
   return out;
 }
 
-// build -> test -> ok (approval) -> deploy, test -> mend on error, deploy undone by undo; lint beside build.
+// build -> test -> ok (approval) -> deploy; test routes to mend on error; undo compensates deploy; lint is independent.
 inline FlowView pipeline() {
   FlowView view;
   view.record.id = 12;

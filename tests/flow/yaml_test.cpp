@@ -140,9 +140,9 @@ long status_kib(const std::string& name) {
   return 0;
 }
 
-// By how much this process grows at most while a function runs.
+// Returns the peak growth of this process's memory while `run` executes.
 long growth_kib(const std::function<void()>& run) {
-  std::ofstream("/proc/self/clear_refs") << "5";  // the peak begins again
+  std::ofstream("/proc/self/clear_refs") << "5";  // resets the peak value
   const long before = status_kib("VmRSS:");
   run();
   return status_kib("VmHWM:") - before;
@@ -154,7 +154,7 @@ std::string repeated(std::string_view text, std::size_t bytes) {
   return all;
 }
 
-// yaml-cpp holds the tokens of a line and of a flow collection until it knows whether they are a key.
+// yaml-cpp buffers the tokens of a line and of a flow collection until it knows whether they are a key.
 TEST(FlowYaml, MemoryOfHostileTextsIsBounded) {
   constexpr std::size_t kBytes = 15U << 20;
   const std::string key(1U << 20, 'k');
@@ -194,7 +194,7 @@ TEST(FlowYaml, LongScriptsOfManyBracketsAreRead) {
   EXPECT_TRUE(yaml_to_json("a: |\n" + script + "b: [1, 2]\n", places));
 }
 
-// Where the scanner stops, yaml-cpp refuses the text: else a text would be read in part.
+// Where the scanner stops, yaml-cpp must reject the text; otherwise a text would be read only in part.
 TEST(FlowYaml, TheScannerStopsWhereTheParserDoes) {
   constexpr std::string_view kPieces[] = {
       "a",     "b: ",   "- ",          "? ",     ": ", "[",    "]",    "{",     "}",       ",",       "\n",
@@ -209,7 +209,7 @@ TEST(FlowYaml, TheScannerStopsWhereTheParserDoes) {
   }
 }
 
-// Every text that differs from a sound one by a few bytes is read or refused.
+// Every text that differs from a valid one by a few bytes is accepted or rejected without a crash.
 TEST(FlowYaml, SurvivesWhatIsBroken) {
   const std::string sound =
       "name: x\njobs:\n  a: {script: \"x\\ny\", type: python}\n  b:\n    needs: [a]\n    log: |\n      hello\n";
