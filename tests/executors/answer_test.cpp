@@ -194,7 +194,7 @@ TEST(Answer, RandomFramesNeverCrash) {
   }
 }
 
-// A job that sends calls and never reads would have the agent keep their answers.
+// Otherwise a job that sends calls without reading the replies could make the agent store many replies.
 TEST(Answer, ReplyThatNobodyTakesKeepsItsCallPending) {
   std::string call;
   append_frame(call, FrameKind::call, "{}");

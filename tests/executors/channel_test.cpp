@@ -158,9 +158,9 @@ TEST(HostChannel, DescriptorComesAlongWithTheRequest) {
   EXPECT_EQ(::read(from.get(), &byte, 1), 1);
 }
 
-// What a host sends of a folder, as "PATH: bytes" for artifacts, and its notes. between: once, after the first bytes
-// have come, when the host cannot go on yet. dropped: receives the frames of this kind, their parts separated by
-// blanks.
+// Sends the artifacts of `folder` as a host does. Returns "PATH: bytes" for each artifact, and the notes. `between` is
+// called once after the first bytes were received, while the host is blocked. `dropped` receives the frames of that
+// kind, with their parts separated by spaces.
 std::vector<std::string> sent_of(
     const std::string& folder, const std::function<void()>& between = [] {},
     std::vector<std::string>* dropped = nullptr) {
@@ -204,7 +204,7 @@ class LeftArtifacts : public ::testing::Test {
   const std::filesystem::path folder_ = temp_.path();
 };
 
-// They vanished without a word.
+// Regression test: the artifacts were lost without an error.
 TEST_F(LeftArtifacts, FolderThatIsNoneAnyMoreIsReported) {
   EXPECT_TRUE(has_text(sent_of(folder_ / "removed"), "the folder of artifacts: it was removed"));
   EXPECT_TRUE(sent_of(folder_ / "no job/never there").empty());

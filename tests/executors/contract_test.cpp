@@ -1,4 +1,4 @@
-// The contract of executors, for all of ours: each script type has a sample for every case.
+// The contract of executors: each script type has a sample for every case.
 #include "cli/contract.h"
 #include "base/clock.h"
 
@@ -30,7 +30,7 @@ std::string read_text_file_whole(const std::string& path) {
 
 std::string samples_of(const std::string& type) { return mj::test::source_path("examples/contract/") + type; }
 
-// As an operator would write it: the same file that the manual shows.
+// Returns the executors of this build. The command executors are configured as in the manual's example file.
 std::vector<std::unique_ptr<Executor>> table(const std::string& state_dir = "/nonexistent",
                                              const std::string& v_compiler = "") {
   HostFacts host;
@@ -58,7 +58,7 @@ void expect_contract(const std::string& type, const std::string& samples, const 
   FAIL() << "no executor runs " << type;
 }
 
-// Beside them stands the executor of programs, whose types an operator names.
+// The table also has the executor of programs, whose types are named by an operator.
 TEST(TableOfExecutors, ItsTypesAreThoseThatLabelsOfMetricsMaySay) {
   static const SystemClock kClock;
   TypeNames types{"command"};
@@ -73,7 +73,7 @@ class Contract : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(Contract, HoldsInEveryCase) { expect_contract(GetParam(), samples_of(GetParam()), "/nonexistent"); }
 
-// The shell as a prebuilt program, with the samples of bash as its argument.
+// The shell is used as a prebuilt program that receives the samples of bash as its argument.
 TEST(ContractOfNative, HoldsInEveryCase) {
   const test::TempDir state, samples;
   const std::string folder = programs_folder(state.path().string(), 1);
@@ -91,13 +91,13 @@ TEST(ContractOfNative, HoldsInEveryCase) {
   expect_contract("native", samples.path().string(), state.path().string());
 }
 
-// The samples of bash, each a program in V that has them run; what V says by itself is V's own.
+// Each sample of bash is embedded in a V program that pipes it to bash. The syntax error is one of V.
 TEST(ContractOfV, HoldsInEveryCase) {
   const test::CompilerFolder compiler;
   const test::TempDir state, samples;
   for (const auto& entry : std::filesystem::directory_iterator(samples_of("bash"))) {
     const std::string name = entry.path().stem();
-    std::string octal;  // for printf: nothing in it means anything to V or to the shell
+    std::string octal;  // octal escapes for printf; V and the shell do not interpret them
     for (const char c : read_text_file_whole(entry.path()))
       octal += fmt::format("\\\\{:03o}", static_cast<unsigned char>(c));
     std::string script = "import os\n\nfn main() {\n\tif os.system('printf \"" + octal +
@@ -121,7 +121,7 @@ INSTANTIATE_TEST_SUITE_P(Types, Contract, ::testing::ValuesIn(types()), [](const
 TEST(ContractCases, EveryExecutorOfOursHasItsSamples) {
   for (const auto& executor : table()) {
     const std::string type = executor->script_types().front();
-    if (type == "native" || type == "v") continue;  // above
+    if (type == "native" || type == "v") continue;  // have tests of their own above
     EXPECT_TRUE(std::filesystem::is_directory(samples_of(type))) << type;
   }
 }

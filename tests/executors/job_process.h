@@ -1,13 +1,13 @@
-// A script host's job as a plain process of the test, without a sandbox: what drivers of several hosts have in common.
+// A job of a script host as a plain process of the test, without a sandbox. Shared by the drivers of several hosts.
 #pragma once
 
 #include "mycojobs/outcome.h"
 
 namespace mycojobs::test {
 
-// In the child: these become its descriptors 1 to 3, nothing is read from 0, and nothing else stays open.
+// In the child: makes these its descriptors 1 to 3, connects 0 to an empty input, and closes all others.
 void take_places(int out, int err, int channel);
-// What a sandbox would say of a process that has ended so.
+// Returns the outcome that a sandbox would report for this wait status.
 Outcome outcome_of(int wait_status);
 
 }  // namespace mycojobs::test

@@ -60,7 +60,7 @@ JobFacts facts_of_lua(const LuaJob& job) {
   return facts;
 }
 
-// The agent's half of a run: our ends of its descriptors, closed when they end.
+// The agent's side of a run: the agent's ends of the descriptors, closed at end of file.
 class Agent {
  public:
   Agent(const LuaJob& job, Conversation& conversation, LuaRan& ran, Fd out, Fd err, Fd channel, Fd requests)
@@ -74,7 +74,8 @@ class Agent {
 
   bool open() const { return out_ || err_ || channel_; }
 
-  // Waits at most so long, then moves what can be moved. True: the script printed what TERM is to be sent at.
+  // Waits for at most `wait_ms`, then transfers available data. Returns true when SIGTERM must be sent: once, when the
+  // script has printed `term_at`.
   bool pump(int wait_ms, int other = -1) {
     waiting_ += conversation_.take_output();
     pollfd sources[] = {{out_.get(), POLLIN, 0},
@@ -100,7 +101,7 @@ class Agent {
            !std::exchange(term_sent_, true);
   }
 
-  // What is there still, after the end of the run.
+  // Reads the remaining data after the end of the run.
   void drain() {
     const auto any = [this] {
       pollfd ready[] = {{out_.get(), POLLIN, 0}, {err_.get(), POLLIN, 0}, {channel_.get(), POLLIN, 0}};
@@ -111,7 +112,7 @@ class Agent {
 
  private:
   static void take(Fd& fd, std::string& into) {
-    std::array<char, 65536> buffer;  // NOLINT(*-member-init): filled by read
+    std::array<char, 65536> buffer;  // NOLINT(*-member-init): filled by read()
     const ssize_t got = ::read(fd.get(), buffer.data(), buffer.size());
     if (got > 0) into.append(buffer.data(), static_cast<std::size_t>(got));
     if (got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR)) fd.reset();

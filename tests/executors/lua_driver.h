@@ -1,5 +1,5 @@
-// Runs a Lua script through the real executor and the real host. Without a sandbox: this process is the zygote, each
-// job a fork of it, and a folder in /tmp is its /job. In the sandbox: the whole way of a job but the store.
+// Runs a Lua script with the real executor and the real host. Without the sandbox, this process is the zygote, each job
+// is a fork of it, and a folder in /tmp replaces /job. In the sandbox, a job takes its whole path except for the store.
 #pragma once
 
 #include <functional>
@@ -14,17 +14,17 @@ namespace mycojobs::test {
 struct LuaJob {
   std::string script;
   std::string executor = "sal";
-  Policy policy = {};     // what it is told that it was granted, and gets in the sandbox
-  std::string name = "";  // of the job
+  Policy policy = {};     // the grants that the script is told; the sandbox also enforces them
+  std::string name = "";  // name of the job
   TextMap environment = {};
   std::map<std::string, JobInput> inputs = {};
   std::vector<SecretValue> secrets = {};
-  std::string term_at = "";  // SIGTERM is sent once when this text is in stdout; without the sandbox only
-  std::function<std::string(const std::string&)> agent = {};  // call -> reply, as JSON
+  std::string term_at = "";  // SIGTERM is sent once when stdout contains this text; only without the sandbox
+  std::function<std::string(const std::string&)> agent = {};  // maps a call to its reply, both JSON
   std::uint64_t wall_ms = 30000;
   Id context = 7;
-  std::string warm_key = std::string(64, 'k');  // if its policy says warm; in the sandbox only
-  std::string flow_data = "";                   // as on the record of a flow's job
+  std::string warm_key = std::string(64, 'k');  // used if the policy permits warm scripts; only in the sandbox
+  std::string flow_data = "";                   // as in the record of a flow's job
 };
 
 struct LuaRan {

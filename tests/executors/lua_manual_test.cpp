@@ -1,4 +1,4 @@
-// Every example of the manual's pages on Lua, run as it stands, in the sandbox, with the policy that it names.
+// Runs every example of the manual's pages on Lua unchanged, in the sandbox, with the policy that the example names.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <stdlib.h>
@@ -16,7 +16,7 @@
 namespace mycojobs::test {
 namespace {
 
-// The blocks of code in Lua of a page.
+// Returns the blocks of Lua code of a page.
 std::vector<std::string> blocks_of(const std::string& page) {
   std::vector<std::string> blocks;
   std::ifstream file(mj::test::source_path("docs/executors/") + page);
@@ -39,7 +39,7 @@ void replace_all(std::string& text, const std::string& from, const std::string& 
     text.replace(at, from.size(), to);
 }
 
-// The profile of the executor with what the lines "-- policy: name = value" add.
+// Returns the profile of the executor with the changes of the lines "-- policy: name = value".
 Policy policy_of(const std::string& block, const std::string& executor) {
   std::string json;
   std::istringstream lines(block);
@@ -61,7 +61,7 @@ Policy policy_of(const std::string& block, const std::string& executor) {
   return policy;
 }
 
-// A folder that a job may be granted; its own name in the examples is /srv/data.
+// A folder that can be granted to a job. The examples call it /srv/data.
 class Folder {
  public:
   Folder() {
@@ -83,7 +83,7 @@ TEST(LuaManual, EveryExampleOfSalRuns) {
   const HttpServer web([](const std::string& head, const std::string&) { return http_answer("200 OK", head); });
   const HttpServer mycelium(mycelium_daemon());
   for (std::string block : blocks) {
-    // A place that is granted nowhere stays as it is: what is told about it is the example.
+    // Without a grant, the path stays unchanged, because the example is about the denial.
     if (block.find("-- policy: fs.write") != std::string::npos) replace_all(block, "/srv/data", folder.path());
     replace_all(block, "127.0.0.1:6379", "127.0.0.1:" + std::to_string(redis.port()));
     replace_all(block, "127.0.0.1:8080", "127.0.0.1:" + std::to_string(web.port()));

@@ -1,4 +1,4 @@
-// The Lua side of osis, with an agent of the test's at the other end.
+// The Lua side of osis, connected to an agent of the test.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -21,7 +21,7 @@ LuaRan run_osis(const std::string& script) {
   return run_osis(script, objects);
 }
 
-// What an agent is asked, in order; it answers each with the same.
+// Returns the calls that the agent receives, in order. The agent answers all calls with the same reply.
 std::vector<json> calls_of(const std::string& script, const std::string& rest_of_reply, LuaRan* ran = nullptr) {
   std::vector<json> calls;
   const LuaRan done = run_lua(LuaJob{.script = script, .executor = "osis", .agent = [&](const std::string& call) {
@@ -136,7 +136,7 @@ TEST(LuaOsis, RefusalsSayWhatIsWrong) {
   for (const auto& [script, problem] : rows) EXPECT_THAT(run_osis(script).end.error, HasSubstr(problem)) << script;
 }
 
-// An agent that answers with something else ends no host.
+// An invalid reply of the agent must not end the host.
 TEST(LuaOsis, WrongAnswersAreErrors) {
   for (const char* reply :
        {"{\"id\":99,\"result\":{}}", "{\"id\":1}", "[]", "1", "nothing", "", "{\"id\":1,\"result\":5}"}) {

@@ -1,4 +1,4 @@
-// The names of the System Abstraction Layer: what the manual's examples do not show.
+// Functions of the System Abstraction Layer that the manual's examples do not cover.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -21,7 +21,7 @@ LuaRan run_with(const std::string& script, bool exec, Network network = Network:
 }
 
 TEST(Sal, FilesAndFolders) {
-  // Without the sandbox the working directory is the job's folder.
+  // Without the sandbox, the working directory is the folder of the job.
   const LuaRan ran = run_with(R"(
 mkdir('a/b/c')
 mkdir('a/b/c')
@@ -55,7 +55,7 @@ assert(select(2, pcall(file_write, 'x')).code == 'invalid')
   EXPECT_EQ(ran.end.error, "") << ran.err;
 }
 
-// It was emptied before it was read.
+// Regression test: the target was emptied before the source was read.
 TEST(Sal, FileCopiedOntoItselfKeepsWhatIsInIt) {
   const LuaRan ran = run_with(R"(
 file_write('d/a', 'kept')

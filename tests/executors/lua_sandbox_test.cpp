@@ -1,4 +1,4 @@
-// Hostile scripts in Lua through the whole way of a job.
+// Hostile Lua scripts that take the whole path of a job.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <stdlib.h>
@@ -15,7 +15,7 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-// SY16: what would run programs, load machine code or break the interpreter is refused, under whatever name.
+// SY16: running programs, loading machine code and corrupting the interpreter are refused, under every name.
 TEST(LuaConfined, NeitherProgramsNorMachineCodeNorBytecode) {
   const LuaRan ran = run_lua_confined(R"(
 local function refused(name, ...)
@@ -54,7 +54,7 @@ refused('channel', io.open, '/proc/self/fd/3', 'r+b')
   EXPECT_THAT(ran.out, HasSubstr("load\trefused\tattempt to load a binary chunk"));
 }
 
-// The positive twins: with the grant, programs run, and as text everything loads.
+// The positive twins: with the grant, programs run, and source text loads.
 TEST(LuaConfined, WithTheGrantProgramsRun) {
   Policy policy = profile("sal");
   policy.exec = true;
@@ -88,7 +88,7 @@ struct SandboxEndRow {
   const char* name;
   const char* script;
   RunStatus status;
-  const char* error;  // a part of it
+  const char* error;  // part of the error
 };
 void PrintTo(const SandboxEndRow& row, std::ostream* out) { *out << row.name; }
 
@@ -135,7 +135,7 @@ INSTANTIATE_TEST_SUITE_P(
         SandboxEndRow{"files", "local t = {}\nwhile true do t[#t + 1] = assert(io.open('/dev/null')) end",
                       RunStatus::exit, "Too many open files"}));
 
-// A policy's folder is there, and nothing beside it.
+// Only the granted folder is accessible.
 TEST(LuaConfined, GrantedFolderIsAllThatIsOpened) {
   char folder[] = "/var/tmp/mycojobs-lua-XXXXXX";
   ASSERT_NE(::mkdtemp(folder), nullptr);
@@ -158,7 +158,7 @@ TEST(LuaConfined, GrantedFolderIsAllThatIsOpened) {
   EXPECT_THAT(ran.out, HasSubstr("to allow: policy: fs.read = [\"/var/other\"]"));
 }
 
-// Two jobs of one zygote: nothing of the first is in the second.
+// Two jobs of one zygote: the second sees no state of the first.
 TEST(LuaConfined, NothingIsLeftForTheNext) {
   EXPECT_EQ(run_lua_confined("string.leak = 1\nleak = 2\nmycojobs.leak = 3\nfile_write('/tmp/leak', 'x')\n"
                              "getmetatable('').__index = {}\nos.setlocale('C')\nchdir('/tmp')")

@@ -110,7 +110,7 @@ HttpServer::Answer mycelium_daemon() {
         return http_answer("408 Request Timeout", R"({"id":"0123456789abcdef"})");
       return http_answer("200 OK", json{{"id", "0123456789abcdef"}, {"payload", message["payload"]}}.dump());
     }
-    // One that waits holds up all other calls.
+    // A waiting request would block all other calls.
     if (!line.starts_with("GET /api/v1/messages?timeout=0")) return http_answer("404 Not Found", "no " + line);
     if (sent.empty()) return http_answer("204 No Content", "");
     json message = json::parse(sent);

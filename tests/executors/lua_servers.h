@@ -1,5 +1,5 @@
-// What Lua scripts talk to in tests: servers on loopback, each with a port of its own, and an agent that keeps objects
-// in memory as the broker does in Redis.
+// Servers for Lua scripts in tests: servers on loopback with a port of their own, and an agent that stores objects in
+// memory as the broker does in Redis.
 #pragma once
 
 #include <atomic>
@@ -15,10 +15,12 @@
 
 namespace mycojobs::test {
 
-// HTTP: one request a connection, answered by a function of its head and body. Ends with the object.
+// An HTTP server. Each connection has one request, answered by a function of its head and body. The destructor stops
+// it.
 class HttpServer {
  public:
-  using Answer = std::function<std::string(const std::string& head, const std::string& body)>;  // the whole answer
+  // returns the whole response
+  using Answer = std::function<std::string(const std::string& head, const std::string& body)>;
   explicit HttpServer(Answer answer);
   ~HttpServer();
   std::uint16_t port() const { return port_; }
@@ -34,13 +36,13 @@ class HttpServer {
   std::thread thread_;
 };
 
-// "200 OK", body -> the answer.
+// Makes a response from a status such as "200 OK" and a body.
 std::string http_answer(const std::string& status, const std::string& body, const std::string& headers = "");
-// The part of Mycelium's API that scripts use: its one message queue gives back what was sent. Who waits for a reply
-// gets what it sent with the topic "echo", and none with any other.
+// The part of Mycelium's API that scripts use. Its only message queue returns the sent messages. A client that waits
+// for a reply receives its own message if the topic is "echo", and no reply otherwise.
 HttpServer::Answer mycelium_daemon();
 
-// A redis-server of the test's own on loopback; ended by its pid.
+// A redis-server on loopback for one test. The destructor ends it by its pid.
 class RedisServer {
  public:
   RedisServer();
@@ -52,7 +54,7 @@ class RedisServer {
   std::uint16_t port_ = 0;
 };
 
-// Answers calls of osis with objects in memory. Knows equality, ranges and pages; a search looks for the words as text.
+// Answers osis calls with objects in memory. Supports equality, ranges and pages; a search finds its words in the text.
 class FakeObjects {
  public:
   std::string answer(const std::string& call);
@@ -63,7 +65,8 @@ class FakeObjects {
   nlohmann::json apply(const nlohmann::json& operation, bool only_check);
   nlohmann::json page(const nlohmann::json& params, const std::function<bool(const nlohmann::json&)>& wanted);
 
-  std::map<std::string, nlohmann::json> rows_;  // "namespace/kind/id" -> {id, version, created_ms, updated_ms, object}
+  // maps "namespace/kind/id" to {id, version, created_ms, updated_ms, object}
+  std::map<std::string, nlohmann::json> rows_;
   std::uint64_t next_id_ = 1;
 };
 

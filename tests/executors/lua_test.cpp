@@ -1,4 +1,4 @@
-// What a Lua script meets, and what comes of it.
+// The environment of a Lua script, and the ends of its job.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -31,7 +31,7 @@ struct ResultRow {
   const char* name;
   const char* script;
   TextMap result;
-  const char* error;  // empty: success
+  const char* error;  // empty for success
 };
 void PrintTo(const ResultRow& row, std::ostream* out) { *out << row.name; }
 
@@ -183,7 +183,7 @@ INSTANTIATE_TEST_SUITE_P(
                       EndRow{"in a finalizer", "setmetatable({}, {__gc = function() os.exit(0) end})", "exit",
                              kNoResult}));
 
-// Whatever a script breaks, its end is told.
+// The end of a script is reported even if the script breaks its interpreter.
 INSTANTIATE_TEST_SUITE_P(
     Sabotage, LuaEnd,
     ::testing::Values(

@@ -1,5 +1,5 @@
-// Warm scripts in Lua (docs/warm.md), through the real host and the real sandbox. What all warm scripts have in common
-// is in python_warm_test.cpp.
+// Warm scripts in Lua (docs/warm.md) with the real host and the real sandbox. The behaviour of warm scripts in all
+// languages is tested in python_warm_test.cpp.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -116,7 +116,7 @@ TEST(WarmLua, ThousandsOfRunsLeaveNothing) {
     for (std::uint32_t i = from; i < to; ++i)
       ASSERT_EQ(before(run_warm(i % 7 == 0 ? "error('x')" : "print('x')", 'h')), i);
   };
-  run(0, kRuns);  // garbage is collected when there is some
+  run(0, kRuns);  // garbage collection needs some garbage
   const long early = pages();
   run(kRuns + 1, 2 * kRuns);
   EXPECT_LT(pages() - early, 256);

@@ -90,7 +90,7 @@ TEST(OutcomeToEnd, ViolationNamesCallAndRemedy) {
       "denied: keyctl(0x11, …) by pid 7 (pyth on3): job killed; profile python; to allow: syscalls.add = [\"keyctl\"]");
   EXPECT_EQ(json::parse(end.error_info)["violation"]["args"], json({0x11, 2, 3, 4, 5, 6}));
   EXPECT_EQ(json::parse(end.receipt)["violation"]["syscall"], "keyctl");
-  // To follow the advice ended in another refusal.
+  // Regression test: the suggested grant was itself refused.
   outcome.violation->syscall = "bpf";
   EXPECT_EQ(outcome_to_end(kContext, outcome, {}).error,
             "denied: bpf(0x11, …) by pid 7 (pyth on3): job killed; profile python; granted to nobody: it leads out of "
@@ -137,7 +137,7 @@ TEST(OutcomeToEnd, WhatAFailureSaysOfARetryIsPassedOn) {
   EXPECT_EQ(outcome_to_end(kContext, outcome, answer).retry_after_ms, 5000U);
   EXPECT_FALSE(outcome_to_end(kContext, outcome, answer).retry_forbidden);
   EXPECT_FALSE(outcome_to_end(kContext, outcome, handed_back()).retry_after_ms);
-  // It had failed before its time was over.
+  // The script had failed before its time limit.
   outcome.status = RunStatus::timeout_wall;
   EXPECT_EQ(outcome_to_end(kContext, outcome, answer).retry_after_ms, 5000U);
 }
@@ -160,7 +160,7 @@ TEST(OutcomeToEnd, UsageLayersAndReceiptAreWhole) {
   EXPECT_EQ(json::parse(outcome_to_end(kContext, outcome, handed_back()).receipt)["reused"], 7);
 }
 
-// No tree is made of an end; what a tree would be printed as is what is stored all the same.
+// The writer does not build a JSON tree, but its output must equal that of a JSON tree.
 TEST(OutcomeToEnd, HostileTextsAreWrittenAsTheJsonLibraryWritesThem) {
   const std::string texts[] = {"",   "\"",   "\\",       "a\nb",      "\x01\x7f",
                                "é😀", "\xff", "\xe2\x82", "{\"a\":1}", std::string(1, '\0')};
@@ -191,7 +191,7 @@ TEST(OutcomeToEnd, HostileTextsAreWrittenAsTheJsonLibraryWritesThem) {
   }
 }
 
-// To the byte: receipts are signed, and compared as texts.
+// Exact bytes, because receipts are signed and compared as text.
 TEST(OutcomeToEnd, ItsReceiptIsTheseBytes) {
   EndContext context = kContext;
   context.intent = "i", context.grant = std::make_shared<const std::string>(R"("granted":{"memory":1})");

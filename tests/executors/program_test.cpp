@@ -1,4 +1,4 @@
-// Programs as jobs, in the real sandbox: what the contract does not say of them.
+// Programs as jobs in the real sandbox: behaviour beyond the contract of executors.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
@@ -101,8 +101,7 @@ TEST(Programs, ResultThatCannotBeReadIsNotRetried) {
 TEST(Programs, AreAskedToEndAndMayTidyUp) {
   LocalRunHooks hooks;
   hooks.cancel_at = "ready";
-  // Bash runs a trap between two commands: one long command could begin after the signal, and delay the trap for its
-  // length.
+  // Bash runs a trap between two commands. A single long command that starts after the signal would delay the trap.
   const Done done = run(bash(), "trap 'echo tidied; exit 7' TERM\necho ready\nwhile :; do sleep 0.1; done\n", hooks);
   EXPECT_EQ(done.end.detail, "cancelled");
   EXPECT_EQ(done.out, "ready\ntidied\n");

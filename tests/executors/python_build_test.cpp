@@ -1,4 +1,4 @@
-// What runs is what is installed: the interpreter that is linked in, or the system's own (base/linked_build.h).
+// The running interpreter must equal the installed one: either the linked build or the system's (base/linked_build.h).
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -29,7 +29,7 @@ import json, zlib, pyexpat, xml.dom.minidom
 result['n'] = zlib.decompress(zlib.compress(b'x' * 1000)).decode()
 )";
 
-// The helpers as they would be after an update of one library: the linked one has the id of another build recorded.
+// A copy of the helpers after an update of one library: the linked helper has recorded the id of another build.
 class Updated {
  public:
   explicit Updated(const std::string& library) {
@@ -59,7 +59,7 @@ TEST(PythonBuild, TheLinkedOneRunsWhileItIsTheInstalledBuild) {
               EndsWith(", linked in, the same build as the installed one"));
 }
 
-// As where Python's archives are missing, or not whole: the one program is the shared one.
+// A build without complete Python archives: the only program is the shared one.
 TEST(PythonBuild, TheSharedOneAloneRunsAndSaysSo) {
   const std::string both = mj::test::program_path("mycojobs-pyhost-shared");
   const TempDir folder;

@@ -19,7 +19,8 @@
 #include "executors/python/python_executor.h"
 #include "job_process.h"
 
-// Under AddressSanitizer: the interpreter is never finished, and jobs crash and ask for too much memory on purpose.
+// Options for AddressSanitizer: the interpreter is never finalized, and jobs crash and request too much memory on
+// purpose.
 extern "C" const char* __asan_default_options();
 extern "C" const char* __asan_default_options() { return "handle_segv=0:handle_abort=0:allocator_may_return_null=1"; }
 extern "C" const char* __lsan_default_suppressions();
@@ -54,7 +55,7 @@ Pair make_channel() {
   ::_exit(run_job({3, 3}));
 }
 
-// The agent's half: writes the request, reads all three descriptors until their ends.
+// The agent's side: writes the request and reads all three descriptors to their end of file.
 class Agent {
  public:
   Agent(pid_t pid, Conversation& job, const std::string& term_at) : pid_(pid), job_(job), term_at_(term_at) {}

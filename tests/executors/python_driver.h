@@ -1,5 +1,5 @@
-// Runs a script through the real executor and the real host, without a sandbox: this process is the zygote, each job a
-// fork of it. What the sandbox would tell of the process is taken from its wait status.
+// Runs a script with the real executor and the real host, without a sandbox: this process is the zygote, and each job
+// is a fork of it. The outcome is derived from the wait status of the process.
 #pragma once
 
 #include <functional>
@@ -20,7 +20,7 @@ struct Ran {
   std::string first_error() const { return err.substr(0, err.find('\n')); }
 };
 
-// term_at: SIGTERM is sent once when this text is in stdout; empty: never.
+// SIGTERM is sent once when stdout contains `term_at`; empty: never.
 Ran run_python(const JobFacts&, const std::string& term_at = "");
 Ran run_python(std::string script);
 

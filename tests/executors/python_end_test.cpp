@@ -1,4 +1,4 @@
-// How a Python script can end, and what becomes of it.
+// The ends of a Python script and the resulting ends of its job.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -14,7 +14,8 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
 
-constexpr bool kIsOfDebian12 = std::string_view(MYCOJOBS_PYTHON_VERSION) == "3.11";  // later ones say some things anew
+// later versions changed some messages
+constexpr bool kIsOfDebian12 = std::string_view(MYCOJOBS_PYTHON_VERSION) == "3.11";
 
 struct EndRow {
   const char* name;
@@ -34,7 +35,7 @@ TEST_P(PythonEnd, IsReportedAsItWas) {
   EXPECT_EQ(ran.end.error_info.empty(), ran.end.status == JobStatus::finished);
 }
 
-// As of inputs that do not fit into its folder: without a word of the host it was "exit code 125".
+// The same error as for inputs that do not fit into the job's folder. Regression test: the error was "exit code 125".
 TEST(PythonEnds, JobThatCannotBeLaidOutSaysWhy) {
   JobFacts facts = facts_of("print('never')");
   facts.secrets = {{"../x", "value"}};
@@ -93,7 +94,8 @@ INSTANTIATE_TEST_SUITE_P(
         EndRow{"group", "raise ExceptionGroup('two', [ValueError(1), TypeError(2)])", "exception",
                "ExceptionGroup: two (2 sub-exceptions): ValueError: 1 (line 1)"}));
 
-// Whatever a script breaks, its end is told: as it was, or as not handed back; never as a success that it was not.
+// The end of a script is reported even if the script breaks its interpreter: the real end, or the missing result. It
+// must never be a false success.
 INSTANTIATE_TEST_SUITE_P(
     Sabotage, PythonEnd,
     ::testing::Values(
@@ -186,7 +188,7 @@ file.write('file\n')
   EXPECT_EQ(ran.end.result, (TextMap{{"atexit", "done"}, {"thread", "done"}}));
 }
 
-// Though no thread is there to be joined: threading has pools end before what is registered for the exit.
+// Python's threading ends pools before the functions registered for the exit run, even if no thread must be joined.
 TEST(PythonEnds, PoolsEndBeforeWhatIsRegistered) {
   const Ran ran = run_python(R"(
 import atexit
@@ -197,7 +199,7 @@ atexit.register(pool.submit, int)
   EXPECT_THAT(ran.err, HasSubstr("RuntimeError: cannot schedule new futures after interpreter shutdown"));
 }
 
-// Streams in which nothing has changed are not flushed: what waits in one of them, or in its buffer, has changed it.
+// Unchanged streams are not flushed. Data in a stream or in its buffer counts as a change.
 TEST(PythonEnds, WhatWaitsInAStreamIsWritten) {
   for (const char* script :
        {"sys.stdout.write('x')", "sys.stdout.buffer.write(b'x')", "sys.__stdout__.write('x')",
@@ -209,7 +211,7 @@ TEST(PythonEnds, WhatWaitsInAStreamIsWritten) {
   EXPECT_EQ(run_python("import sys\nsys.stdout.close()").end.detail, "ok");
 }
 
-// Made before the fork, and no different for it.
+// The main module is created before the fork and must not differ from that of python3.
 TEST(PythonEnds, MainIsLikeThatOfPython) {
   const Ran ran = run_python(R"(
 import sys

@@ -1,4 +1,4 @@
-// The memory of Python jobs (executors/python/pyhost/heap.h), seen from their scripts.
+// The memory of Python jobs (executors/python/pyhost/heap.h), as scripts see it.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -41,7 +41,7 @@ print('held')
   EXPECT_EQ(ran.out, "held\n") << ran.err;
 }
 
-// What the zygote has made and a job drops is neither given to somebody else nor written to.
+// Objects that the zygote created and a job releases are neither reused nor written to.
 TEST(PythonHeap, ObjectsOfTheZygoteMayBeDroppedAndReplaced) {
   const Ran ran = run_python(R"(
 import gc, json, random, string, sys, tempfile

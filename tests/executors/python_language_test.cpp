@@ -1,4 +1,4 @@
-// The language as scripts use it: what works in python3 works in a job, and what fails says the same, and where.
+// The Python language in jobs: scripts that work in python3 work in a job, and errors have the same text and position.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -35,7 +35,7 @@ asyncio.run(main())
   EXPECT_EQ(ran.out, "[0, 1, 2] [0, 1, 2]\ntimed out\nfrom a thread\n") << ran.err;
 }
 
-// Modules compare them to know whether the script has set a hook of its own, and then leave their own way of telling.
+// Modules compare the hooks to detect whether the script has set its own. If it has, they do not use their own output.
 TEST(PythonLanguage, HooksAreThoseThatPythonHasUntilTheScriptSetsOne) {
   EXPECT_EQ(run_python(R"(
 import code, sys, threading
@@ -116,7 +116,7 @@ TEST(PythonLanguage, ThreadsThatNeverEnd) {
   const Ran left = run_python_confined(daemon);
   EXPECT_EQ(left.end.detail, "ok") << left.end.error;
   EXPECT_EQ(left.end.result.at("a"), "1");
-  // As in python3: the end waits for it.
+  // As in python3, the script waits for the thread at its end.
   const Ran waits = run_python_confined(
       "import threading\nthreading.Thread(target=threading.Event().wait).start()\nprint('end')", {.wall_ms = 1500});
   EXPECT_EQ(waits.out, "end\n");
@@ -159,9 +159,9 @@ TEST(PythonLanguage, ScriptsThatDestroyTheirSurroundingsStillSayWhatWentWrong) {
 
 struct Refusal {
   const char* script;
-  const char* hint;  // nullptr: none
+  const char* hint;  // nullptr: no hint
 };
-// What the system refuses for want of a grant says which; nothing else does.
+// Errors caused by a missing grant name the grant; other errors do not.
 TEST(PythonLanguage, RefusalsNameTheGrantThatIsMissing) {
   const Refusal rows[] = {
       {"import os\nos.fork()", "exec = true"},
@@ -189,7 +189,7 @@ TEST(PythonLanguage, RefusalsNameTheGrantThatIsMissing) {
   }
 }
 
-// They are not in memory until a script asks, though modules that are have imported them.
+// These modules are not loaded until a script imports them, although preloaded modules import them.
 TEST(PythonLanguage, ModulesWithLibrariesOfTheirOwnAreThereWhenAskedFor) {
   const Ran ran = run_python(R"(
 import sys

@@ -1,4 +1,4 @@
-// The examples of docs/executors/python.md do what it says.
+// The examples of docs/executors/python.md behave as the page says.
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -43,7 +43,7 @@ TEST(PythonManual, ExamplesDoWhatItSays) {
     const Ran ran = run_python_confined(facts);
     EXPECT_EQ(ran.end.detail, example.fails ? "exception" : "ok")
         << "docs/executors/python.md:" << example.line << ": " << ran.end.error << ran.err;
-    // What a comment says of the error, up to "...", is in it.
+    // The error contains the text of the comment, up to "...".
     const auto comment = example.script.find("   # ");
     if (!example.fails || comment == std::string::npos) continue;
     std::string output = example.script.substr(comment + 5, example.script.find('\n', comment) - comment - 5);

@@ -1,4 +1,4 @@
-// A job with a list of places, as its scripts and the programs that they start meet it.
+// A job with a network allow-list, as seen by its scripts and by programs that they start.
 #include <arpa/inet.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@
 namespace mycojobs::test {
 namespace {
 
-// On the host's loopback: answers every request with "here", and counts who came.
+// A server on the host's loopback that answers every request with "here" and counts the requests.
 class HttpServer {
  public:
   HttpServer() : listener_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
@@ -61,7 +61,7 @@ class HttpServer {
   std::thread thread_;
 };
 
-// The proxy goes on with the process, and tells each run what was refused to it.
+// The proxy stays with the process, and reports to each run only its own denials.
 TEST(PythonNet, AWarmScriptKeepsItsProxyAndEachRunItsRefusals) {
   const HttpServer server;
   const std::string script =
@@ -92,7 +92,7 @@ TEST(PythonNet, APlaceOfTheHostsLoopbackIsReachedAsItWasGranted) {
   EXPECT_EQ(server.visits(), 1);
 }
 
-// A server that the job itself has started is in its own loopback, which needs no proxy.
+// A server that the job starts is in the job's own loopback, which needs no proxy.
 TEST(PythonNet, TheJobsOwnLoopbackIsItsOwn) {
   const Ran ran = run_python_confined(R"(
 import http.server, threading, urllib.request

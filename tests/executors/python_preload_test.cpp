@@ -1,4 +1,4 @@
-// What an operator gives the Python of a context: a virtual environment, modules that are imported beforehand.
+// The Python settings of a context: a virtual environment, and modules that are imported in advance.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -21,7 +21,7 @@ using ::testing::Not;
 constexpr const char* kLibrary = "/lib/python" MYCOJOBS_PYTHON_VERSION;
 constexpr const char* kPackages = "/lib/python" MYCOJOBS_PYTHON_VERSION "/site-packages";
 
-// A virtual environment as python3 -m venv makes it, as far as Python looks.
+// A virtual environment with the files of `python3 -m venv` that Python reads.
 class Venv {
  public:
   explicit Venv(const std::string& settings =
@@ -92,7 +92,8 @@ for python in (sys.executable, '/venv/bin/python3', '/usr/bin/python3'):
   EXPECT_EQ(ran.out, "0 from the environment\n0 from the environment\n1 \n") << ran.err << ran.end.error;
 }
 
-// A link in it leads to what the job's own root has, and a program in it gives no rights and runs with the grant alone.
+// A link in the environment resolves in the job's own root. A setuid program in it gains no rights and needs the exec
+// grant.
 TEST(PythonVenv, OpensNothingOfTheHost) {
   Venv venv;
   std::filesystem::create_symlink("/etc/shadow", venv.path() + "/shadow");
@@ -116,7 +117,7 @@ except OSError as e: print(type(e).__name__)
 TEST(PythonVenv, HasTheSystemsPackagesIfItSaysSo) {
   Venv with("home = /usr/bin\ninclude-system-site-packages = true\nversion = " MYCOJOBS_PYTHON_VERSION ".2\n");
   Venv without("home = /nowhere\ninclude-system-site-packages = false\nversion_info = " MYCOJOBS_PYTHON_VERSION
-               ".9.final.0\n");  // as virtualenv writes it, on another host
+               ".9.final.0\n");  // as virtualenv writes it on another host
   const auto sandbox = sandbox_of({{7, {.venv = with.path()}}, {8, {.venv = without.path()}}});
   const char* script = "import sys\nprint(sys.prefix)\nimport numpy";
   EXPECT_EQ(run_python_confined(script, {.sandbox = sandbox.get()}).end.error, "");
@@ -160,8 +161,8 @@ TEST(PythonVenv, UnfitOneIsASetUpErrorThatSaysWhy) {
   EXPECT_EQ(run_python_confined("pass", {.context = 7, .sandbox = sandbox.get()}).end.error, "");
 }
 
-// The attack: whoever may write where modules lie has his code run before any job, unless it is looked at first. The
-// module says on the host's stderr that it has run: nobody has heard it.
+// The attack: a user who can write to a module folder could run code before any job. The folder must be checked first.
+// The module would print to the host's stderr; the test checks that it did not run.
 TEST(PythonVenv, NothingThatOthersMayWriteIsImported) {
   Venv venv;
   venv.module("planted.py", "raise RuntimeError('it has run')\n");
@@ -187,7 +188,7 @@ TEST(PythonPreload, ModulesAreImportedWithNoRightInForce) {
   EXPECT_EQ(ran.out, "False -1 0\n") << ran.end.error;
 }
 
-// Within seconds: no job is to wait for the host's next replacement.
+// The module is reloaded within seconds: jobs must not wait for the next regular replacement of the host.
 TEST(PythonPreload, AModuleThatIsUpdatedIsLoadedAnew) {
   Venv venv;
   venv.module("versioned.py", "VERSION = 'one'\n");
@@ -207,7 +208,7 @@ struct BadModule {
 void PrintTo(const BadModule& row, std::ostream* out) { *out << row.name; }
 class PythonPreloadFails : public ::testing::TestWithParam<BadModule> {};
 
-// SI14: whatever a module does, its context's jobs are told, and the others' run.
+// SI14: an error of a module is reported to the jobs of its context, and jobs of other contexts run.
 TEST_P(PythonPreloadFails, IsASetUpErrorThatNamesTheModule) {
   const BadModule& row = GetParam();
   Venv venv;
@@ -239,7 +240,7 @@ INSTANTIATE_TEST_SUITE_P(
                       BadModule{"spawns", "import subprocess\nkeep = subprocess.Popen(['/bin/sleep', '1000'])",
                                 "has left a process behind"}));
 
-// Else a context that hangs would hold a slot of the agent with each of its jobs, for as long as the first one.
+// Otherwise each job of a context that hangs would block a slot of the agent as long as the first.
 TEST(PythonPreload, WhatHasJustFailedIsNotTriedForEachJob) {
   Venv venv;
   venv.module("hangs.py", "import time\ntime.sleep(1000)\n");
@@ -251,7 +252,7 @@ TEST(PythonPreload, WhatHasJustFailedIsNotTriedForEachJob) {
   const Ran second = run_python_confined("pass", {.sandbox = sandbox.get()});
   EXPECT_EQ(word(second.outcome.status), "setup_error") << "it has been tried again at once";
   EXPECT_EQ(second.end.error, first.end.error);
-  // The next attempt comes by itself.
+  // The next attempt starts automatically.
   EXPECT_TRUE(eventually(
       [&] { return run_python_confined("pass", {.sandbox = sandbox.get()}).outcome.status == RunStatus::ok; },
       Seconds(50)));
@@ -282,7 +283,7 @@ TEST(PythonPreload, WhatModulesWantDoneAroundAForkIsDoneInEachJob) {
   EXPECT_EQ(ran.out, "['before 2', 'before 1', 'after 1', 'after 2']\n") << ran.end.error;
 }
 
-// SY11, and numbers that two jobs of one zygote must not share.
+// SY11, and random numbers that two jobs of one zygote must not share.
 TEST(PythonPreload, NumpyComputesForTheJobWhoeverImportsIt) {
   const auto sandbox = sandbox_of({{7, {.preload = {"numpy"}}}});
   const char* script = R"(

@@ -14,7 +14,7 @@
 namespace mycojobs::test {
 namespace {
 
-// Reads what is there. False: closed.
+// Reads the available data. Returns false if the pipe is closed.
 bool drain(int fd, std::string& into) {
   char part[65536];
   for (;;) {

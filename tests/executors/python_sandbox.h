@@ -1,4 +1,5 @@
-// Runs a script through the real executor, the real host and the real sandbox: the whole way of a job but the store.
+// Runs a script with the real executor, the real host and the real sandbox: the whole path of a job except for the
+// store.
 #pragma once
 
 #include <memory>
@@ -14,12 +15,12 @@ struct Confined {
   bool exec = false;
   std::uint64_t wall_ms = 30000;
   std::uint32_t pids = 64;
-  Id context = 7;                     // another one has another zygote
-  Sandbox* sandbox = nullptr;         // null: the shared one
-  std::vector<std::string> net = {};  // places that it may reach; empty: no network
-  Warm warm = {};                     // without a key: one that all such runs have
+  Id context = 7;                     // each context has its own zygote
+  Sandbox* sandbox = nullptr;         // null: the shared sandbox
+  std::vector<std::string> net = {};  // reachable addresses; empty: no network
+  Warm warm = {};                     // without a key: the common key of all such runs
   std::uint64_t memory_bytes = 256ULL << 20;
-  std::uint64_t cpu_ms = 0;  // no limit
+  std::uint64_t cpu_ms = 0;  // 0: no limit
 };
 Ran run_python_confined(const JobFacts&, const Confined& how = {});
 Ran run_python_confined(const std::string& script, const Confined& how = {});

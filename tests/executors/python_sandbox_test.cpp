@@ -1,4 +1,4 @@
-// Hostile scripts through the whole way of a job: what the interpreter offers opens nothing that C does not.
+// Hostile Python scripts that take the whole path of a job: the interpreter permits nothing that C code cannot do.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -33,7 +33,7 @@ TEST(PythonConfined, ForbiddenCallsThroughCtypesAreViolations) {
 }
 
 struct EndRow {
-  const char* name;  // the row, and which of it
+  const char* name;  // number of the row and its variant
   const char* script;
   RunStatus status;
   int code;  // exit code or signal
@@ -42,10 +42,10 @@ void PrintTo(const EndRow& row, std::ostream* out) { *out << row.name; }
 
 class PythonConfinedEnd : public ::testing::TestWithParam<EndRow> {};
 
-// SY2, SY4, SY7, SY9: statuses that can be told apart.
+// SY2, SY4, SY7, SY9: the ends have distinct statuses.
 TEST_P(PythonConfinedEnd, HasItsOwnStatus) {
   const EndRow& row = GetParam();
-  // Only the row that waits for it may reach the limit, however busy the machine is.
+  // Only the row that tests the limit may reach it, even on a busy machine.
   const Ran ran = run_python_confined(row.script, {.wall_ms = row.status == RunStatus::timeout_wall ? 3000U : 120000U});
   EXPECT_EQ(word(ran.outcome.status), word(row.status)) << ran.outcome.reason << "\n" << ran.err;
   EXPECT_EQ(row.status == RunStatus::signal ? ran.outcome.signal : ran.outcome.exit_code, row.code);
@@ -65,13 +65,13 @@ INSTANTIATE_TEST_SUITE_P(
         EndRow{"SY7 exit 137", "raise SystemExit(137)", RunStatus::exit, 137},
         EndRow{"SY7 kill", "import os\nos.kill(os.getpid(), 9)", RunStatus::signal, 9},
         EndRow{"SY7 term", "import os, signal\nos.kill(os.getpid(), signal.SIGTERM)", RunStatus::signal, 15},
-        EndRow{"SY9 stack",  // Python guards its own, C does not
+        EndRow{"SY9 stack",  // Python limits its own stack depth, C code does not
                "import ctypes\nctypes.CDLL(None).regcomp(ctypes.create_string_buffer(1000), b'(' * 10**6, 1)",
                RunStatus::signal, 11},
         EndRow{"SY9 faulthandler", "import faulthandler, ctypes\nfaulthandler.enable()\nctypes.string_at(0)",
                RunStatus::signal, 11}));
 
-// SY2: no core, and the zygote serves the next one.
+// SY2: no core dump is written, and the zygote serves the next job.
 TEST(PythonConfined, CrashLeavesNothingForTheNext) {
   const Ran first = run_python_confined(
       "import resource, ctypes\nbefore = resource.getrlimit(resource.RLIMIT_CORE)\n"
@@ -82,7 +82,7 @@ TEST(PythonConfined, CrashLeavesNothingForTheNext) {
   EXPECT_EQ(run_python_confined("import os\nprint(os.listdir('.'))").out, "['artifacts']\n");
 }
 
-// Whatever libc, Python or the kernel remember of random numbers is not shared by the jobs of a zygote.
+// Jobs of a zygote do not share random state of libc, Python or the kernel.
 TEST(PythonConfined, NoTwoJobsDrawTheSameNumbers) {
   const char* script = R"(
 import os, random, secrets, uuid
@@ -95,7 +95,7 @@ result.update((str(i), each) for i, each in enumerate(drawn))
   for (const auto& [which, drawn] : first.end.result) EXPECT_NE(drawn, second.end.result.at(which)) << which;
 }
 
-// SY6: code that runs late, or where errors are shown, meets the same.
+// SY6: code that runs at exit, or while errors are printed, gets the same denials.
 TEST(PythonConfined, LateCodeMeetsTheSameDenials) {
   const Ran ran = run_python_confined(R"(
 import atexit, sys, threading, socket, os
@@ -178,7 +178,7 @@ a, b = __import__('socket').socketpair(); a.send(b'hi'); print(b.recv(2))
   EXPECT_EQ(ran.end.detail, "ok");
 }
 
-// SY12: neither objects nor memory of the launcher or the agent.
+// SY12: the job's memory contains neither objects nor data of the launcher or the agent.
 TEST(PythonConfined, NothingOfTheAgentIsInItsMemory) {
   ::setenv("MYCOJOBS_TEST_TOKEN", "token-that-nobody-may-see", 1);
   const Ran ran = run_python_confined(R"(
@@ -205,7 +205,7 @@ TEST(PythonConfined, HashSecretDiffersBetweenZygotes) {
   EXPECT_NE(run_python_confined(script, {.context = 8}).out, first);
 }
 
-// SX2: what a job does to the interpreter, its locale and its environment is gone with it.
+// SX2: changes to the interpreter, the locale and the environment do not reach the next job.
 TEST(PythonConfined, InterpreterIsCleanForTheNext) {
   run_python_confined(R"(
 import sys, builtins, os, locale, json, time

@@ -1,4 +1,4 @@
-// What a Python script meets.
+// The environment of a Python script.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -29,7 +29,7 @@ struct ResultRow {
   const char* name;
   const char* script;
   TextMap result;
-  const char* error;  // empty: success
+  const char* error;  // empty for success
 };
 void PrintTo(const ResultRow& row, std::ostream* out) { *out << row.name; }
 
@@ -323,7 +323,7 @@ TEST(Python, HugeOutputOnBothStreamsArrivesWhole) {
 }
 
 TEST(Python, LinesComeAsTheyArePrinted) {
-  // The second line is printed only after the test has seen the first and sent TERM.
+  // The second line is printed only after the test has read the first and sent SIGTERM.
   const Ran ran =
       run_python(facts_of("import mycojobs, time\nmycojobs.cancelled()\nprint('first')\n"
                           "while not mycojobs.cancelled(): time.sleep(0.005)\nprint('second')\nresult['tidy'] = 'yes'"),

@@ -1,5 +1,5 @@
-// Warm scripts (docs/warm.md) through the real host and the real sandbox: what a process keeps between its runs, what
-// it does not, and when it is the last one.
+// Warm scripts (docs/warm.md) with the real host and the real sandbox: which state a process keeps between runs, which
+// it does not keep, and which runs are its last.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -23,7 +23,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// Which process it is, and what its run has made of it. `how` names what main does besides.
+// The script reports its process and the state of its runs. `how` is additional code of main.
 constexpr const char* kHead = R"(
 import ctypes, mycojobs, os, random, signal, sys, threading, time
 token = os.urandom(8).hex()
@@ -38,7 +38,7 @@ def main(job):
     exec(how, globals())
 )";
 
-// Of what stands behind the name in /proc/PID/stat (proc(5)): 0 the state, 1 the parent.
+// Returns a field of /proc/PID/stat (proc(5)), counted after the name: 0 is the state, 1 the parent.
 std::string stat_of(pid_t pid, int field) {
   const std::string line = read_file("/proc/" + std::to_string(pid) + "/stat");
   std::istringstream rest(line.substr(line.rfind(')') == std::string::npos ? line.size() : line.rfind(')') + 1));
@@ -157,7 +157,7 @@ void PrintTo(const LastRow& row, std::ostream* out) { *out << row.name; }
 
 class LastRunOfAProcess : public WarmPython, public ::testing::WithParamInterface<LastRow> {};
 
-// The run ends as it would in a process of its own, and the next one has a fresh process, in a sandbox of its own.
+// The run has the same end as without warm scripts, and the next run has a new process in a new sandbox.
 TEST_P(LastRunOfAProcess, IsFollowedByAFreshOne) {
   const std::string token = run("").end.result.at("token");
   Confined how = how_;
@@ -240,7 +240,7 @@ TEST_F(WarmPython, AnotherKeyIsAnotherProcess) {
   const Ran same = run(look);
   EXPECT_EQ(same.end.result.at("token"), token);
   EXPECT_THAT(same.end.result.at("seen"), HasSubstr("['mine']TrueFalse")) << "shared within a key, but the environment";
-  // Of another context no key is ever alike; if it were, nothing would be shared.
+  // Keys of different contexts are never equal. Even with equal keys, nothing must be shared.
   context.context = 8;
   expect_fresh(context);
 }
@@ -267,9 +267,9 @@ TEST_F(WarmPython, BeyondTheirNumberTheOneThatHasRestedLongestEnds) {
   EXPECT_EQ(of('a'), 0U);
   EXPECT_EQ(of('b'), 0U);
   EXPECT_EQ(of('a'), 1U);
-  EXPECT_EQ(of('c'), 0U);  // b goes
+  EXPECT_EQ(of('c'), 0U);  // b is evicted
   EXPECT_EQ(of('a'), 2U);
-  EXPECT_EQ(of('b'), 0U);  // c goes
+  EXPECT_EQ(of('b'), 0U);  // c is evicted
   EXPECT_EQ(of('c'), 0U);
   const auto none = sandbox_with({}, 0);
   how.sandbox = none.get();
@@ -297,7 +297,7 @@ TEST_F(WarmPython, OneThatDiesWithItsZygoteTakesNoPlace) {
   EXPECT_EQ(before(run("", how)), 1U);
 }
 
-// A script may set a timer that continues its process while it rests: then it is ended, and serves nobody.
+// A script can set a timer that continues its process between runs. The process is ended and does not run again.
 TEST_F(WarmPython, WhatRunsWhileItRestsIsEnded) {
   const Ran last = run(R"(
 libc = ctypes.CDLL(None)
@@ -312,7 +312,8 @@ assert libc.timer_settime(timer, 0, (ctypes.c_long * 4)(0, 0, 0, 150_000_000), N
   EXPECT_EQ(before(run("")), 0U);
 }
 
-// Its init hears of that only after the next run was given to it: that run has not begun, and is not what ended.
+// Init is notified of the end only after the next run was assigned. That run has not begun and must be reported as
+// lost.
 TEST_F(WarmPython, ARunGivenToAProcessThatEndsWhileItRestsIsLostNotEndedByItsSignal) {
   for (int tries = 0; tries < 10; ++tries) {
     const auto all = descendants(::getpid());
@@ -328,7 +329,7 @@ TEST_F(WarmPython, ARunGivenToAProcessThatEndsWhileItRestsIsLostNotEndedByItsSig
     });
     const Ran ran = run("");
     later.join();
-    if (before(ran) == 0) {  // the launcher was slower than that, and knew in time
+    if (before(ran) == 0) {  // the launcher was late and already knew of the end
       EXPECT_EQ(word(ran.outcome.status), word(RunStatus::ok));
       continue;
     }
@@ -368,7 +369,7 @@ TEST_F(WarmPython, TheRunThatEndsTheProcessHasItsOwnCpuTime) {
   EXPECT_LT(last.outcome.usage.user_us + last.outcome.usage.system_us, 600000U);
 }
 
-// What it has used before, also for others, is not the next one's.
+// Earlier CPU usage of the sandbox, also by other jobs, does not count against the next run.
 TEST_F(WarmPython, ACpuLimitIsOfEachRunOfAReusedSandboxToo) {
   Confined how{.sandbox = sandbox_.get()};
   how.cpu_ms = 1000;
@@ -386,11 +387,12 @@ burn()
   }
 }
 
-// It says itself that its run is over, and has a timer that continues it: while its folders are emptied (a large file
-// takes a while), or while it rests. Then it does something, and stops again before init can have seen that it ran.
-// (A signal that is there before the stop takes it back: then it stops once more. Where init has seen the last stop
-// only, nothing ran after its folders were emptied: the process is used again, and is asked what it finds. The signal
-// has a handler: Linux 6.13 and later stop a timer whose signal was ignored once, as SIGCONT is before the stop.)
+// The process itself reports the end of its run. Its timer continues it while its folders are emptied (a large file
+// takes long) or between runs. Then it creates a folder and stops again before init can detect that it ran.
+// A signal that is pending before the stop cancels the stop, so the process stops again. If init sees only the last
+// stop, nothing ran after the folders were emptied: the process is reused, and the next run reports what it finds. The
+// signal has a handler because Linux 6.13 and later stop a timer whose signal was once ignored, as SIGCONT is before
+// the stop.
 TEST_F(WarmPython, OneThatRunsAndStopsAgainWhileItRestsIsTheLast) {
   const std::string again = R"(
 import resource

@@ -1,4 +1,4 @@
-// What begin() refuses, and the request that it makes.
+// The checks of begin(), and the request that it creates.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -112,7 +112,7 @@ std::vector<std::string> payloads_of(const std::string& request) {
   return payloads;
 }
 
-// No tree is made of what goes down; what a tree would be printed as is what goes down all the same.
+// The writer does not build a JSON tree, but its output must equal that of a JSON tree.
 TEST(Request, HostileTextsAreWrittenAsTheJsonLibraryWritesThem) {
   const std::string texts[] = {"",
                                "\"",
@@ -155,7 +155,7 @@ TEST(Request, HostileTextsAreWrittenAsTheJsonLibraryWritesThem) {
   }
 }
 
-// To the byte: the hosts of an older release read it, too.
+// Exact bytes, because hosts of an older release read them, too.
 TEST(Request, ItsFactsAndEnvironmentAreTheseBytes) {
   JobFacts facts = test::facts_of("pass");
   facts.job.id = 7, facts.job.caller_id = 12, facts.job.context_id = 3, facts.job.name = "n\"";
@@ -177,7 +177,7 @@ TEST(Request, ItsFactsAndEnvironmentAreTheseBytes) {
   EXPECT_EQ(payloads[2], "{}");
 }
 
-// A program reads a file; what it is called by its id stands in another one.
+// A program reads its inputs by name in one file and by id in another.
 TEST(Request, AProgramGetsItsInputsByIdToo) {
   JobFacts facts = test::facts_of("x");
   facts.inputs["build"] = {2000, {{"size", "9"}}, {"size"}};
@@ -195,7 +195,7 @@ TEST(Request, AProgramGetsItsInputsByIdToo) {
 constexpr const char* kFlowData = R"({"inputs": {"region": "eu", "days": 7}, "signals": {"go": {"who": 12}},
                                       "each": {"index": 1, "count": 2, "value": {"a": 1}}, "joins": {"parts": [2102, 2101, 9]}})";
 
-// Results of a node with `each` are one list, in its order; what left none has an empty place.
+// The results of a node with `each` are one list in the order of its jobs. A job without a result has an empty entry.
 TEST(Request, ResultsOfANodeForEachAreOneListUnderItsName) {
   JobFacts facts = test::facts_of("x");
   facts.job.dependends = {9, 2000, 2101, 2102};
@@ -228,7 +228,8 @@ TEST(Request, WhatAFlowHandsOverIsInFactsAndEnvironment) {
   EXPECT_NE(request.find(R"("signals":{"go":{"who":12}})"), std::string::npos) << request;
 }
 
-// The job's own loopback needs no proxy; a place of the host's that the list names is reached through it alone.
+// The job's own loopback needs no proxy. An address on the host's loopback in the allow-list is reached through the
+// proxy.
 TEST(Request, APlaceOfTheHostsLoopbackIsReachedThroughTheProxy) {
   JobFacts facts;
   facts.granted.network = Network::allow_list;

@@ -1,4 +1,4 @@
-// Real sandboxes, with all script hosts of the build.
+// Real sandboxes with all script hosts of the build.
 #pragma once
 
 #include <memory>
@@ -8,9 +8,9 @@
 
 namespace mycojobs::test {
 
-// One of the test's own, with these hosts besides.
+// A sandbox for one test, with these additional hosts.
 std::unique_ptr<Sandbox> sandbox_with(std::vector<ScriptHost>, std::uint32_t warm_processes = 16);
-// Of this process.
+// The sandbox that all tests of this process share.
 Sandbox& shared_sandbox();
 
 }  // namespace mycojobs::test

@@ -1,4 +1,4 @@
-// What was compiled and kept, and what the compiler said: without a sandbox.
+// The cache of compiled V programs and the output of the compiler, without a sandbox.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>

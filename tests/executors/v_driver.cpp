@@ -19,7 +19,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Whole ones.
+// Returns complete files; the names of incomplete files start with a dot.
 std::vector<std::string> files_in(const fs::path& folder) {
   std::vector<std::string> files;
   std::error_code none;
@@ -32,7 +32,7 @@ std::vector<std::string> files_in(const fs::path& folder) {
 }  // namespace
 
 CompilerFolder::CompilerFolder() {
-  std::string name = "/var/tmp/mycojobs-v-XXXXXX";  // jobs may be granted folders below /var
+  std::string name = "/var/tmp/mycojobs-v-XXXXXX";  // folders below /var can be granted to jobs
   if (::mkdtemp(name.data()) == nullptr) throw std::runtime_error("mkdtemp");
   path_ = name;
   fs::permissions(path_, static_cast<fs::perms>(0755));

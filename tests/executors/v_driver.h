@@ -1,5 +1,5 @@
-// Jobs in V through the real executor and the real sandbox, both of their runs: the whole way of a job but the store.
-// The compiler is tests/executors/vstandin/v, or the one that V_COMPILER in the environment names.
+// Runs jobs in V with the real executor and the real sandbox, both compile and run: the whole path of a job except for
+// the store. The compiler is tests/executors/vstandin/v, or the program in the environment variable V_COMPILER.
 #pragma once
 
 #include <map>
@@ -13,7 +13,7 @@
 
 namespace mycojobs::test {
 
-// A compiler where jobs may see it, in a folder of its own that is gone with this.
+// A folder with a compiler that jobs can read. The destructor removes it.
 class CompilerFolder {
  public:
   CompilerFolder();
@@ -41,17 +41,17 @@ struct VRan {
   Outcome outcome;
   JobEnd end;
   std::string out, err;
-  bool cached = false;                              // as its receipt says
-  std::string info(const std::string& name) const;  // of error_info, as text or JSON
+  bool cached = false;                              // from the receipt
+  std::string info(const std::string& name) const;  // a value of error_info, as text or JSON
 };
 
 class VHost {
  public:
   explicit VHost(std::vector<std::string> flags = {}) : flags_(std::move(flags)) {}
   VRan run(const VJobSpec&) const;
-  // The files of the cache of a context.
+  // Returns the files in the cache of a context.
   std::vector<std::string> kept(Id context = 7) const;
-  // The files that trusted builds have left.
+  // Returns the files that trusted builds have left.
   std::vector<std::string> trusted() const;
   const CompilerFolder& compiler() const { return compiler_; }
 
@@ -60,7 +60,7 @@ class VHost {
  private:
   TempDir state_;
   CompilerFolder compiler_;
-  // By flags. An executor stays between two jobs, as in an agent: it builds in the background.
+  // By compiler flags. As in an agent, an executor persists between jobs, because it builds in the background.
   mutable std::map<std::vector<std::string>, std::unique_ptr<VExecutor>> executors_;
 };
 

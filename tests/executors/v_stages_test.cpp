@@ -1,4 +1,4 @@
-// What the two runs of a job in V may have: without a sandbox.
+// The grants and limits of the two runs of a V job, without a sandbox.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -39,7 +39,7 @@ TEST(VStages, CompileHasLimitsOfWhatTheJobAsksAndNothingElse) {
 TEST(VStages, FolderOfTheCompilerIsThereUnderAnyCeiling) {
   const CompilerFolder compiler;
   const VExecutor executor(compiler.program(), {}, "/nowhere");
-  Ceiling ceiling;  // every field written
+  Ceiling ceiling;  // all fields are set
   ceiling.most = default_ceiling();
   ceiling.most.exec = true;
   const auto staged = stage_runs(executor, {}, {}, &ceiling, 5000);

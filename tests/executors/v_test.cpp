@@ -160,7 +160,7 @@ TEST(V, FilesOfTheHostAreNotThereAtCompileTime) {
     EXPECT_THAT(ran.end.error, HasSubstr(path + ": No such file or directory"));
     EXPECT_THAT(ran.out + ran.err + ran.end.error_info, Not(HasSubstr("canary")));
   }
-  // The job's user list is the sandbox's own.
+  // The user list is that of the sandbox, not of the host.
   const VRan users = host.run({.script = "#include \"/etc/passwd\"\nfn main() {\n}\n"});
   EXPECT_THAT(users.out + users.err, HasSubstr("root:x:0:0:root:/:"));
   EXPECT_THAT(users.out + users.err, Not(HasSubstr("/root")));
@@ -197,7 +197,7 @@ TEST(V, HugeSourceEndsTheCompileAtItsLimitOfMemory) {
       host.run({.script = "#include \"/dev/zero\"\nfn main() {\n}\n", .policy = R"({"memory": "64 MiB"})"});
   EXPECT_EQ(ran.end.status, JobStatus::error);
   EXPECT_EQ(ran.info("stage"), "compile");
-  EXPECT_THAT(ran.out, HasSubstr("Killed"));  // the C compiler's reason
+  EXPECT_THAT(ran.out, HasSubstr("Killed"));  // printed by the C compiler
 }
 
 TEST(V, ProgramThatIsKilledSaysThatItRan) {
