@@ -1,4 +1,4 @@
-// Stands where mycojobs-workflowhost would, and misbehaves as its own name says: "bad-<how>".
+// Replaces mycojobs-workflowhost with a faulty program. The name of the program selects the fault: "bad-<fault>".
 #include <unistd.h>
 
 #include <cstring>
@@ -30,7 +30,7 @@ bool take(char* to, std::size_t size) {
   return true;
 }
 
-// The number of the next step; what else comes is passed over.
+// Returns the number of the next step; other messages are ignored.
 std::uint32_t next_step() {
   for (std::string payload;;) {
     char bytes[kHeaderBytes];
@@ -47,7 +47,7 @@ std::string in_bytes(const std::string& value) {
   for (int shift = 24; shift >= 0; shift -= 8) out += static_cast<char>(value.size() >> shift);
   return out + value;
 }
-// CBOR of so many bytes.
+// Returns a CBOR byte string whose encoding has `size` bytes.
 std::string long_bytes(std::size_t size) { return in_bytes(std::string(size - 5, 'x')); }
 
 const std::string kFine = std::string("\xa3\x65state\xf6\x67") + "effects\x80\x6d" + "domain_events\x80";
@@ -61,7 +61,8 @@ int main(int, char** argv) {
   if (how == "refuses") say(WireKind::refused, 0, "cannot give up rights: seccomp_load: EINVAL");
   if (how == "nonsense") (void)write_all(kSocketFd, std::string(4096, 'x'));
   std::string greeting = framed(WireKind::ready, 0, how == "wordy" ? std::string(5000, 'n') : "lua-0/0");
-  if (how == "early") greeting += framed(WireKind::answer, 1, kFine);  // at once: both are there when it is asked
+  // The answer arrives with the greeting, before the step is sent.
+  if (how == "early") greeting += framed(WireKind::answer, 1, kFine);
   if (!write_all(kSocketFd, greeting)) ::_exit(1);
   for (;;) {
     const std::uint32_t call = next_step();

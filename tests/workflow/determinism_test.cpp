@@ -1,6 +1,6 @@
-// Attempts of a step to see something of the machine. Each is run several times: in processes of its own, with another
-// environment and locale, on another processor, not optimised, as a first step and after others. All say the same
-// bytes, or are refused, and the table says which.
+// Steps that try to observe properties of the machine. Each runs several times: in separate processes, with another
+// environment and locale, on another processor, without optimization, as a first step and after others. All runs must
+// return the same bytes or the same refusal; the table gives the expected result.
 #include <locale.h>
 
 #include <clocale>
@@ -13,7 +13,7 @@ namespace {
 
 struct Attempt {
   const char* body;
-  const char* answer;  // nullptr: whatever it is, it is the same each time
+  const char* answer;  // nullptr: any answer, but the same in every run
 };
 
 const Attempt kSame[] = {
@@ -31,7 +31,7 @@ const Attempt kSame[] = {
     {"return next({}) == nil", "true"},
     {"return {pcall(next, {[{}] = 1})}", R"j([false,"next: a key is a table; integers and strings have an order"])j"},
     {"return {pcall(pairs, {[print == nil] = 1})}", nullptr},
-    // Addresses as texts, as keys, as order.
+    // Addresses in texts, as keys, and in comparisons.
     {"return tostring({})", R"j("table: (no address)")j"},
     {"return tostring(step) .. tostring(tostring)", R"j("function: (no address)function: (no address)")j"},
     {"return tostring(bytes('x'))", R"j("bytes: (no address)")j"},
@@ -40,7 +40,7 @@ const Attempt kSame[] = {
      R"j([false,"string.format: %p is refused: an address is the machine's affair"])j"},
     {"return {pcall(function() return {} < {} end)}",
      R"j([false,"order.lua:1: attempt to compare two table values"])j"},
-    // Length of a table with holes, whose form follows from when it grew, and so from hashes of texts and addresses.
+    // Length of a table with holes: depends on when the table grew, and thus on hashes of texts and addresses.
     {"local o = {} for n = 1, 60 do local t = {} for i = 1, n do t['k' .. i] = i t['k' .. (i - 3)] = nil if i % 4 ~= 0 "
      "then t[i] = i end end o[n] = #t end return table.concat(o, ' ')",
      nullptr},
@@ -68,7 +68,7 @@ const Attempt kSame[] = {
      R"j(["0.1 nan nan 2.001 1.000000e+10 0x1p-1","0.33333333333333","  3.1|42      |ff"])j"},
     {"return {string.format('%q', 1/3), string.format('%q', 'a\\n\\0'), string.format('%i', 3.0)}", nullptr},
     {"return {2^0.5, 10^15, 2^-1, (-8)^3, 0^0, 2^1024, (-2)^0.5 ~= (-2)^0.5, 0^-1, (-math.huge)^3, 1.1^10}", nullptr},
-    // Where the C library's last bit is another on a processor without FMA.
+    // Arguments for which the C library rounds the last bit differently on a processor without FMA.
     {"return {0.2 ^ (1018 / 8 - 250), 0.2 ^ (2863 / 8 - 250), 0.3 ^ (463 / 8 - 250), math.exp(1849 / 640), "
      "math.exp(2138 / 640), math.exp(2320 / 640)}",
      nullptr},
@@ -98,7 +98,7 @@ const Attempt kSame[] = {
      nullptr},
     {"local t = {5, 3, 9, 1} table.sort(t) return t", "[1,3,5,9]"},
     {"local t = {5, 3, 9, 1} table.sort(t, function(a, b) return a > b end) return t", "[9,5,3,1]"},
-    // The collector: weak tables and finalizers do not exist.
+    // Garbage collection: weak tables and finalizers do not exist.
     {"return {pcall(setmetatable, {}, {__gc = step})}",
      R"j([false,"__gc is refused: when the collector runs is not to be seen"])j"},
     {"return {pcall(setmetatable, {}, {__mode = 'k'})}",
@@ -114,7 +114,7 @@ const Attempt kSame[] = {
     {"return getmetatable('').__index == nil and getmetatable('')", R"j("string")j"},
     {"return {pcall(setmetatable, array {}, {})}", R"j([false,"cannot change a protected metatable"])j"},
     {"return {pcall(setmetatable, string, {})}", R"j([false,"cannot change a protected metatable"])j"},
-    // What one step leaves, the next does not see.
+    // State that one step leaves in the process is invisible to the next.
     {"leaked = (leaked or 0) + 1 string.leaked = (rawget(string, 'leaked') or 0) + 1 return {leaked, string.leaked}",
      "[1,1]"},
     // Patterns.
@@ -140,7 +140,8 @@ const Attempt kSame[] = {
      R"j([3,"1-2.5-x",4,2])j"},
     {"return {xpcall(function() error('x', 0) end, function(m) return m .. '!' end)}", R"j([false,"x!"])j"},
     {"return {pcall(pcall)}", nullptr},
-    // Names and metamethods do not bring addresses back, and none is run where order or the collector would be seen.
+    // Names and metamethods do not reveal addresses. Metamethods that would reveal an order or the collector do not
+    // run.
     {"return tostring(setmetatable({}, {__name = 'X'}))", R"j("X: (no address)")j"},
     {"return string.format('%s %10s', setmetatable({}, {__name = 'X'}), setmetatable({}, {__tostring = function() "
      "return "
@@ -164,7 +165,7 @@ const Attempt kSame[] = {
     {"local o = {} do local a <close> = setmetatable({}, {__close = function() o[#o + 1] = 'a' end}) local b <close> = "
      "setmetatable({}, {__close = function() o[#o + 1] = 'b' end}) end return o",
      R"j(["b","a"])j"},
-    // Long texts (over 40 bytes) are keys by what they say, too.
+    // Long texts (over 40 bytes) are compared by content as keys, too.
     {"local t, o = {}, {} for i = 1, 50 do t[('long key '):rep(8) .. i * 37 % 50] = i end for k in pairs(t) do o[#o + "
      "1] = "
      "k:sub(-2) end return table.concat(o)",
@@ -198,12 +199,12 @@ const Attempt kSame[] = {
     {"return {pcall(function() return 2^53 | 1 end), pcall(function() return 1.5 | 1 end)}", nullptr},
     {"return {0.1 + 0.2 == 0.3, 0.1 + 0.2, 1e308 + 1e308 == math.huge, 100 * 1.1, 3.0 == 3, (2^0.5)^2 == 2}",
      "[false,0.30000000000000004,true,110.00000000000001,true,false]"},
-    // Rounding: sums in this order, to the nearest, whatever the processor keeps in its registers.
+    // Rounding: sums are evaluated in order and rounded to nearest, independently of the registers of the processor.
     {"local s = 0.0 for i = 1, 1000 do s = s + 1 / i end return {s, s * 3 - s - s - s}", "[7.485470860550343,0.0]"},
     {"return {select(-1, 1, 2, 3), select('#'), table.pack(pcall(select, 0)).n, next({}, nil) == nil}", "[3,0,2,true]"},
     {"return {tostring(nil), tostring(true), type(null), tostring(null), #bytes('ab'), bytes('ab') == bytes('ab')}",
      nullptr},
-    // What an error says has no address, no path and no trace.
+    // Error texts contain no address, path or stack trace.
     {"return {select(2, pcall(function() local t = {} t.x.y = 1 end)), select(2, pcall(function() return #step end)), "
      "select(2, pcall(function() return ({}) .. 'x' end)), select(2, pcall(function() undefined_function() end))}",
      nullptr},
@@ -213,7 +214,7 @@ const Attempt kSame[] = {
     {"return _VERSION", R"j("Lua 5.4")j"},
 };
 
-// What is not there, and says so.
+// Absent functions; each call returns an error that names the function.
 const char* const kRefused[] = {
     "os.time()",
     "os.clock()",
@@ -266,13 +267,13 @@ std::set<std::string> answers_of(const std::string& source) {
   for (const auto& each : all_options()) {
     one.program = each.program;
     output.insert(ran(source, request(), one));
-    ::setenv("LC_ALL", "de_DE.UTF-8", 1);  // of the engine's side: from the second on
+    ::setenv("LC_ALL", "de_DE.UTF-8", 1);  // set in the calling process from the second engine on
     std::setlocale(LC_ALL, "de_DE.UTF-8");
   }
   std::setlocale(LC_ALL, "C");
   ::unsetenv("LC_ALL");
   one.program = options().program;
-  // In one process: after other programs, and once more.
+  // In the same process: after other programs, and repeated.
   WorkflowEngine engine(one);
   for (const char* other : {"t = {} for i = 1, 5000 do t[{}] = 'k' .. i end function step() return {} end",
                             "function step() local t = {} for i = 1, 1e4 do t[i] = 'x' .. i end end"}) {
@@ -307,14 +308,14 @@ TEST(WorkflowDeterminism, WhatWouldSeeTheMachineIsRefusedByName) {
   }
 }
 
-// Where memory and work end is a part of the answer: it must not depend on the process either.
+// The point where memory or work is exhausted is part of the answer, so it must not depend on the process.
 TEST(WorkflowDeterminism, LimitsEndAtTheSamePlace) {
   const std::string source =
       "function step() local n, t = 0, {} for i = 1, math.huge do t['k' .. i] = {i} n = i if i % 1000 == 0 then mark = "
       "i "
       "end end end";
   EXPECT_EQ(answers_of(source).size(), 1U);
-  // The largest number of rounds that just fits is the same in all of them.
+  // The largest number of rounds that fits must be the same in all engines.
   const auto fits = [](EngineOptions small, int rounds) {
     small.memory_bytes = 2U << 20;
     const std::string tried =
@@ -331,7 +332,7 @@ TEST(WorkflowDeterminism, LimitsEndAtTheSamePlace) {
   EXPECT_GT(*most.begin(), 1000);
 }
 
-// What a table and a number are on other machines is what they were on the one where these bytes were written down.
+// Tables and numbers must give the results that were recorded on another machine.
 TEST(WorkflowDeterminism, AnswersAreThoseOfOtherMachines) {
   EXPECT_EQ(
       state_of("local o = {} for n = 1, 60 do local t = {} for i = 1, n do t['k' .. i * n] = i end for i = 1, n "

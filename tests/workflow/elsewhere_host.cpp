@@ -1,5 +1,6 @@
-// Stands where mycojobs-workflowhost would, and starts it as another machine would: another environment, locale and
-// time zone, another processor (the C library's variants for one without AVX and FMA), other limits, ids and addresses.
+// Replaces mycojobs-workflowhost and starts it as if on another machine: with another environment, locale and time
+// zone, another processor (the C library's variants for a processor without AVX and FMA), other limits, ids and
+// addresses.
 #include <sys/personality.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -13,7 +14,7 @@ int main(int, char** argv) {
   ::setrlimit(RLIMIT_STACK, &stack);
   ::umask(0777);
   (void)!::chdir("/");
-  if (::geteuid() == 0) {  // an ordinary user is one already
+  if (::geteuid() == 0) {  // otherwise the user is already unprivileged
     (void)!::setresgid(65532, 65532, 65532);
     (void)!::setresuid(65532, 65532, 65532);
   }

@@ -1,4 +1,4 @@
-// The engine with one program, and steps as JSON on both sides.
+// Runs programs on the engine, with JSON input and output.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -11,21 +11,21 @@
 
 namespace mycojobs::workflow {
 
-EngineOptions options();  // of the engine that is tested
-// It once more, as it must not make a difference: the program as it was built here, not optimised, and as another
-// machine would start it (elsewhere_host.cpp).
+EngineOptions options();  // options of the tested engine
+// Options of engines that must give the same answers: the normal build, the build without optimization, and the engine
+// as started on another machine (elsewhere_host.cpp).
 std::vector<EngineOptions> all_options();
 std::string cbor(const nlohmann::json&);
 nlohmann::json value(const std::string& cbor);
 Program program(const std::string& source);
-// An event {} on no state; ctx is {}.
+// A request with the event {}, without state; ctx is {}.
 StepRequest request();
 
-// An answer as one text, to compare: state, events, effects; or kind and message of its failure.
+// Formats an answer for comparison: state, events and effects, or kind and message of the failure.
 std::string text(const StepAnswer&);
-// One step of a new engine.
+// Runs one step on a new engine.
 std::string ran(const std::string& source, const StepRequest& = request(), EngineOptions = options());
-// What an expression is: `body` is the function's, and what it returns is the state.
+// Returns the value of an expression: `body` is the body of the step function, whose result becomes the state.
 std::string state_of(const std::string& body);
 
 }  // namespace mycojobs::workflow

@@ -1,5 +1,4 @@
-// The kernel with the real engine: what it asks for arrives, what the code answers comes back, and each workflow has
-// its own limits.
+// The kernel with the real engine: requests and answers are passed on, and each workflow has its own limits.
 #include "workflow/engines.h"
 
 #include <unistd.h>
@@ -55,7 +54,7 @@ TEST(WorkflowEngines, TheKernelRunsOnTheRealEngine) {
   EXPECT_EQ(again, stage.world);
 }
 
-// Of this process.
+// Returns the number of children of this process.
 std::size_t children() {
   std::ifstream file("/proc/self/task/" + std::to_string(::getpid()) + "/children");
   std::size_t count = 0;
@@ -83,8 +82,8 @@ TEST(WorkflowEngines, ManyLimitsAreFewProcesses) {
   EXPECT_EQ(children() - before, few.processes);
 }
 
-// Journals from before all work was counted: a step that has reached its limit in the earlier way to count, and one
-// that reaches it only in the present way.
+// Journals from the time when not all work was counted: a step that reached its limit by the old count, and a step that
+// reaches the limit only by the new count.
 TEST(WorkflowEngines, JournalsOfTheEarlierCountAreReplayed) {
   const char* const codes[] = {
       "function order(s, e)\nlocal x = ('x'):rep(1e5)\nfor i = 1, 600 do\nutf8.len(x)\nend\nwhile true do\nend\nend "
@@ -157,7 +156,7 @@ TEST(WorkflowEngines, AnEngineThatIsNotThereIsTroubleAndNoAnswer) {
   EXPECT_EQ(engines.trouble()->code, Code::io);
 }
 
-// JSON-RPC took code that nobody could run, and each instance failed.
+// Regression test: JSON-RPC accepted code that could not be run, and each instance failed.
 TEST(WorkflowEngines, CodeThatCannotBeRunIsFoundByNameAndLine) {
   CodeLook look(options());
   const auto fault = [&](const std::string& source) {

@@ -1,4 +1,4 @@
-// Facts and what they say together: the bytes of each, and that whatever stands in a journal can be read and folded.
+// The encoding of facts, and folding: any content of a journal can be read and folded.
 #include "domain/workflow_facts.h"
 
 #include <gmock/gmock.h>
@@ -96,7 +96,7 @@ TEST(WorkflowFacts, DamagedBytesAreRefusedOrAreAFact) {
   EXPECT_GT(refused, 10'000U);
 }
 
-// A world whose facts were changed, doubled, left out or swapped: each that does not fit has a name and changes
+// A journal with changed, repeated, missing or swapped facts: each invalid fact violates a named rule and changes
 // nothing.
 TEST(WorkflowFold, IsTotalAndWhatDoesNotFitChangesNothing) {
   std::set<std::string_view> rules;
@@ -229,7 +229,7 @@ TEST(WorkflowFold, ADamagedSnapshotIsRefusedOrIsAWorld) {
   map["ready"].push_back({{"ticket", 0}, {"cell", {{"workflow", "a/none@1"}}}});
   ASSERT_FALSE(decode_world(cbor(map)));
   map["ready"].erase(map["ready"].size() - 1);
-  map["cells"].push_back(map["cells"][0]);  // twice the same cell
+  map["cells"].push_back(map["cells"][0]);  // the same cell twice
   ASSERT_FALSE(decode_world(cbor(map)));
 }
 

@@ -1,4 +1,4 @@
-// A journal as a file; what a new manifest changes; a shadow on a copy; names as people write them.
+// A journal as a file, the differences of a new manifest, a simulation on a copy, and names in the spelling of users.
 #include "domain/workflow_history.h"
 
 #include <gtest/gtest.h>
@@ -53,7 +53,7 @@ TEST_F(WorkflowHistoryTest, WhatIsWrongHasItsLine) {
   EXPECT_NE(refused(text + "{\"fact\":\"!\"}\n").find("fact is no base64"), std::string::npos);
   EXPECT_NE(refused(text + "{\"fact\":\"" + encode_base64("\xff") + "\"}\n").find("line "), std::string::npos);
   EXPECT_NE(refused(text + "x").find("line "), std::string::npos);
-  // A fact is missing: the file can be read, the world cannot be folded.
+  // Without one of its facts the file can be read, but the world cannot be folded.
   const auto second = text.find('\n', text.find('\n') + 1);
   const auto holed = read_history(text.substr(0, text.find('\n') + 1) + text.substr(second + 1));
   ASSERT_TRUE(holed);

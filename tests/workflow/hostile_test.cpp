@@ -1,5 +1,5 @@
-// Code that wants the coordinator's time, memory or process: its step ends with a failure of its kind, and the next
-// step of the same engine works.
+// Code that tries to exhaust the time, memory or processes of the coordinator: its step ends with the matching failure,
+// and the next step of the same engine works.
 #include <signal.h>
 
 #include <fstream>
@@ -16,14 +16,14 @@ namespace {
 
 struct Attack {
   const char* body;
-  const char* begins;  // the answer
+  const char* begins;  // beginning of the answer
 };
 
 const Attack kAttacks[] = {
     {"while true do end", "limit"},
     {"repeat local ok = pcall(function() while true do end end) until false", "limit"},
     {"while true do pcall(error) end", "limit"},
-    // What takes long and is no instruction is counted: few rounds are too many.
+    // Expensive operations inside one instruction are counted: a small number of iterations exceeds the limit.
     {"for i = 1, 2e4 do pcall(error) end return {}", "limit"},
     {"for i = 1, 2e4 do xpcall(error, error) end return {}", "limit"},
     {"local a, b = ('x'):rep(1e6) .. 'y', ('x'):rep(1e6) .. 'y' for i = 1, 1e4 do local _ = a == b end return {}",
@@ -82,7 +82,7 @@ const Attack kAttacks[] = {
     {"error(('x'):rep(1e6))", "script"},
     {"error(setmetatable({}, {__tostring = function() while true do end end}))", "script"},
     {"error(setmetatable({}, {__index = function() while true do end end}))", "script"},
-    // Metamethods that never end, or call themselves, wherever they are called from.
+    // Metamethods that never end or call themselves, called in various ways.
     {"local m = {} m.__index = function(t, k) return t[k] end return setmetatable({}, m).x", "script"},
     {"local m = {} m.__newindex = function(t, k, v) t[k] = v end setmetatable({}, m).x = 1", "script"},
     {"local m = {} m.__eq = function(a, b) return a == b end return setmetatable({}, m) == setmetatable({}, m)",
@@ -119,7 +119,7 @@ const Attack kAttacks[] = {
     {"return {}, nil, nil, ('x'):rep(2^20)", "output"},
     {"return ('x'):rep(2^20), {{schema = ('x'):rep(2^20), value = 1}}", "output"},
     {"return ('x'):rep(2^20), nil, {{kind = 'a', params = 1, ref = ('x'):rep(2^20)}}", "output"},
-    // Work of one call or one instruction that is in what it is given.
+    // One call or instruction whose cost depends on the size of its arguments.
     {"local function f(...) for i = 1, 1e3 do local n = select('#', ...) end end f(table.unpack({}, 1, 2e5)) return {}",
      "limit"},
     {"local function g(...) return ... end local function f(...) for i = 1, 1e3 do local a = g(...) end end "
@@ -150,7 +150,7 @@ const Attack kAttacks[] = {
      "return {}",
      "limit"},
     {"local m = {} m.__call = setmetatable({}, m) return setmetatable({}, m)()", "limit"},
-    // Keys whose hashes collide; tables that look at all of their places to grow by one; places that are empty.
+    // Keys with colliding hashes, tables that scan all slots to grow by one, and empty slots.
     {"local t = {} for i = 1, 16383 do t[i * 16383] = true end return {}", "limit"},
     {"local t = {} for i = 1, 16383 do t[i * 16383 + 0.0] = true end return {}", "limit"},
     {"local t = {} for i = 1, 5e5 do t[i] = i end for i = 1, 2e4 do t['k' .. i] = 1 t['k' .. i - 3] = nil end "
@@ -159,7 +159,7 @@ const Attack kAttacks[] = {
     {"local t = {} for i = 1, 2^17 do t[-i] = i end for i = 1, 2^17 do t[-i] = nil end for i = 1, 400 do pairs(t) end "
      "return {}",
      "limit"},
-    // What Lua searches to describe an error.
+    // Searches of Lua for the description of an error.
     {"for i = 1, 1e5 do _G['g' .. i] = i end for i = 1, 1e3 do pcall(string.rep) end return {}", "limit"},
     {"local function f(n) if n > 0 then return (f(n - 1)) end for i = 1, 1e3 do pcall(error, 'x', 1e5) end end f(1e5) "
      "return {}",
@@ -194,7 +194,7 @@ TEST(WorkflowHostile, AtTheTopLevelToo) {
   EXPECT_EQ(ran("t = ('x'):rep(5000000) function step() return {} end"), "load: its top level holds more than 4 MiB");
   EXPECT_TRUE(ran("return " + std::string(100000, '(')).starts_with("load"));
   EXPECT_TRUE(ran("x = " + std::string(300000, '{')).starts_with("load"));
-  // Programs that take long to read.
+  // Programs that are slow to parse.
   std::string labels, choices = "x = a";
   for (int i = 0; i < 60000; ++i) {
     labels += "::a" + std::to_string(i) + "::";
@@ -204,13 +204,13 @@ TEST(WorkflowHostile, AtTheTopLevelToo) {
     EXPECT_TRUE(ran(source).starts_with("limit: its top level takes more than 50000000")) << ran(source).substr(0, 200);
 }
 
-// A step that takes too long whatever its count says. The clock restarts the engine; it never fails the step.
+// A step that takes too long regardless of its count: the clock restarts the engine and never fails the step.
 TEST(WorkflowHostile, ClockRestartsTheEngineAndFailsNoStep) {
   EngineOptions quick = options();
   quick.time.cpu_ms = 10;
   quick.processes = 1;
   WorkflowEngine engine(quick);
-  const ProcessKind large{1, 0, 10 * kStandardInstructions, 64U << 20, kStepCounting};  // has 100 ms
+  const ProcessKind large{1, 0, 10 * kStandardInstructions, 64U << 20, kStepCounting};  // allows 100 ms
   const auto answer = engine.step(program("function step() while true do end end"), request(), large);
   ASSERT_FALSE(answer) << text(*answer);
   EXPECT_EQ(answer.error().code, Code::unavailable);
@@ -235,7 +235,7 @@ TEST(WorkflowHostile, StoppedEngineEndsItsSteps) {
   EXPECT_EQ(answer.error().message, "workflow engine: it is being stopped");
 }
 
-// A limit is reached at the same line by every build, on every machine.
+// A limit is reached at the same line by every build on every machine.
 TEST(WorkflowHostile, LimitsAreReachedAtTheSameLineEverywhere) {
   const char* const bodies[] = {
       "local t = {}\nfor i = 1, 1e6 do\nlocal a = ('x'):rep(i % 100)\nt[a] = i .. ''\nlocal n = utf8.len(a)\nend",
@@ -254,7 +254,7 @@ TEST(WorkflowHostile, LimitsAreReachedAtTheSameLineEverywhere) {
         const std::string answer = ran("function step() " + std::string(body) + "\nend", request(), each);
         if (first.empty()) first = answer;
         EXPECT_EQ(answer, first) << each.program << "\n" << body;
-        // Where a collection of garbage uses up the work there is no memory to find the line.
+        // If a garbage collection uses up the work, no memory is left to find the line.
         const bool by_memory = std::string_view(body).starts_with("local keep");
         EXPECT_TRUE(answer.starts_with(by_memory ? "limit" : "limit, line ")) << answer;
       }
@@ -327,7 +327,7 @@ TEST(WorkflowHostile, AStateThatIsNoCborIsAFailure) {
   EXPECT_EQ(ran("function step() end", asked), "value: state: CBOR, byte 6: keys are not in their order");
 }
 
-// Resident memory of a process, in KiB.
+// Returns the resident memory of a process in KiB.
 long resident_of(pid_t pid) {
   std::ifstream status("/proc/" + std::to_string(pid) + "/status");
   for (std::string line; std::getline(status, line);) {

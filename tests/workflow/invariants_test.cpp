@@ -1,4 +1,4 @@
-// The invariants of workflows, one after the other, as far as they are decided without a store.
+// The invariants of workflows, in order, as far as they can be tested without a store.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -22,7 +22,7 @@ json created(const std::string& id, int cents = 100) { return {{"order_id", id},
 class WorkflowInvariant : public testing::Test {
  protected:
   WorkflowInvariant() { stage.apply(hash = stage.add(orders_manifest())); }
-  // An order that waits for its charge: the intent.
+  // Creates an order that waits for its charge. Returns the hash of the intent.
   std::string charging(const std::string& id) {
     stage.send(kCreated, created(id));
     return stage.step(order(id)).publish.at(0).pending.intent.hash;
@@ -41,7 +41,8 @@ json effect(const char* kind, const json& params) {
 }
 
 TEST_F(WorkflowInvariant, 01_AnUndeclaredEffectIsRefusedBeforeAnythingIsWritten) {
-  for (const char* kind : {"payment/refund@1", "sys/timer@1"}) {  // one is not there, one is not in effects_emitted
+  // The first is undeclared, the second is missing in effects_emitted.
+  for (const char* kind : {"payment/refund@1", "sys/timer@1"}) {
     stage.send(kCreated, created(kind));
     const auto decision = answered(order(kind), effect(kind, json::object()));
     EXPECT_THAT(stage.kinds(decision), ElementsAre("step_failed", "failed"));
@@ -58,7 +59,7 @@ TEST_F(WorkflowInvariant, 02_AnInvalidEventIsRefusedAndNotJournaled) {
   EXPECT_EQ(stage.refused(arrived(kCreated, json{{"order_id", "a"}, {"cents", -1}})), "cents: is -1; at least 0");
   EXPECT_THAT(stage.refused(arrived("com.acme/None@1", 1)), HasSubstr("there is no schema"));
   EXPECT_EQ(stage.world.height, height);
-  // One encoding, whatever the order and the spelling.
+  // The encoding does not depend on order and spelling.
   const auto one = stage.decided(arrived(kCreated, json::parse(R"({"order_id": "a", "cents": 2})")));
   const auto two = stage.decided(arrived(kCreated, json::parse(R"({"cents": 2.0, "order_id": "a"})")));
   EXPECT_EQ(one->facts, two->facts);
@@ -122,7 +123,7 @@ TEST_F(WorkflowInvariant, 04_ABadSignatureIsRefusedJournaledAndCounted) {
   EXPECT_EQ(stage.cell(order("a")).refused, 1U);
   EXPECT_TRUE(stage.cell(order("a")).pending.contains(intent));
   EXPECT_THAT(stage.cell(order("a")).mail, IsEmpty());
-  stage.receipt(intent, {{"ok", true}});  // the true one still counts
+  stage.receipt(intent, {{"ok", true}});  // the genuine receipt is still accepted
   EXPECT_THAT(stage.kinds(stage.take(forged)), ElementsAre("receipt_refused"));
 }
 
@@ -144,7 +145,7 @@ TEST_F(WorkflowInvariant, 05_ContinuationsGoToTheirOriginNotThroughTheTable) {
   EXPECT_EQ(envelope["payload"], json({{"ok", true}}));
   EXPECT_EQ(envelope["status"], "ok");
   EXPECT_TRUE(stage.catalog.find(hash)->schemas.check("com.acme/OrderEvent@1", mail, ValueForm::from_cbor));
-  // The table may change in between: the origin does not.
+  // The subscription table may change before the receipt arrives; the origin stays the same.
   stage.settle();
   EXPECT_EQ(stage.state(order("a"))["pc"], "paid");
   EXPECT_EQ(stage.state(kLedger), 100);
@@ -161,7 +162,7 @@ TEST_F(WorkflowInvariant, 06_AReceiptSettlesOnceAndUnknownOnesHaveAName) {
   EXPECT_THAT(stage.refused(unknown), HasSubstr("unknown intent"));
   EXPECT_EQ(stage.decided(unknown).error().code, Code::not_found);
   EXPECT_EQ(stage.decided(EffectCarried{std::string(64, 'a'), "job:7:1"}).error().code, Code::not_found);
-  EXPECT_THAT(stage.take(EffectCarried{intent, "job:7:1"}).facts, IsEmpty());  // it came too late to matter
+  EXPECT_THAT(stage.take(EffectCarried{intent, "job:7:1"}).facts, IsEmpty());  // reported too late to have an effect
 }
 
 TEST_F(WorkflowInvariant, 07_AFaultGoesToTheArmForIt) {
@@ -209,7 +210,7 @@ TEST_F(WorkflowInvariant, 07_WhoeverOperatesItEndsAnInstanceAndWhatItWaitsForIsD
   EXPECT_EQ(cell.message, "by actor:1: the customer has called");
   EXPECT_THAT(cell.pending, IsEmpty());
   EXPECT_THAT(cell.mail, IsEmpty());
-  EXPECT_THAT(stage.receipt(intent, {{"ok", true}}).facts, IsEmpty());  // it comes too late, and is no error
+  EXPECT_THAT(stage.receipt(intent, {{"ok", true}}).facts, IsEmpty());  // a late receipt is not an error
   EXPECT_THAT(stage.refused(CancelCell{order("a"), "actor:1", ""}), HasSubstr("has ended: it is failed"));
   EXPECT_EQ(stage.cell(order("b")).status(), InstanceStatus::waiting);
   EXPECT_THAT(stage.kinds(stage.take(RemoveCell{order("a"), "actor:1"})), ElementsAre("deleted"));
@@ -230,13 +231,13 @@ TEST_F(WorkflowInvariant, 08_CellsAreApart) {
   stage.settle();
   EXPECT_EQ(stage.state(order("a"))["pc"], "paid");
   EXPECT_EQ(stage.state(order("b"))["pc"], "charging");
-  // Null with a receipt still to come: nothing is abandoned, and the receipt finds it without a state.
+  // A null state with a pending receipt: nothing is abandoned, and the receipt is processed without a state.
   stage.send("com.acme/OrderClosed@1", {{"order_id", "b"}});
   EXPECT_THAT(stage.kinds(stage.step(order("b"))), ElementsAre("step"));
   EXPECT_EQ(stage.cell(order("b")).status(), InstanceStatus::waiting);
   stage.receipt(stage.cell(order("b")).pending.begin()->first, {{"ok", true}});
   EXPECT_FALSE(request_of(stage.world, stage.catalog, order("b"))->state);
-  // One cell, from its own facts.
+  // A cell can be folded from its own facts.
   std::optional<CellState> alone;
   for (const auto& fact : stage.journal)
     for (const auto& id : cells_of(fact))
@@ -269,10 +270,10 @@ TEST_F(WorkflowInvariant, 10_WorkIsPublishedOnlyOfADurableStep) {
   const auto* manifest = stage.catalog.find(hash);
   const StepDone done{order("a"), stage.cell(order("a")).mail.front().id,
                       stage.engine(*manifest->workflow("com.acme/order@1"), *manifest, *request)};
-  ASSERT_TRUE(stage.decided(done));  // and lost
+  ASSERT_TRUE(stage.decided(done));  // this decision is lost
   EXPECT_THAT(to_publish(stage.world), IsEmpty());
   const auto kept = stage.take(done);
-  ASSERT_EQ(to_publish(stage.world).size(), 1U);  // until it is a fact that it was, also after a crash
+  ASSERT_EQ(to_publish(stage.world).size(), 1U);  // until the publication is recorded as a fact, also after a crash
   const auto intent = kept.publish.at(0).pending.intent.hash;
   EXPECT_EQ(to_publish(stage.world)[0].pending.intent.hash, intent);
   stage.take(EffectCarried{intent, "job:7:1"});
@@ -281,14 +282,14 @@ TEST_F(WorkflowInvariant, 10_WorkIsPublishedOnlyOfADurableStep) {
   EXPECT_THAT(stage.take(EffectCarried{intent, "job:7:2"}).facts, IsEmpty());
   EXPECT_EQ(stage.decided(done).error().code, Code::conflict);  // the same step twice
   stage.send(kCreated, created("a"));
-  EXPECT_EQ(stage.decided(done).error().code, Code::conflict);  // other mail is next now
+  EXPECT_EQ(stage.decided(done).error().code, Code::conflict);  // another message is next
 }
 
 TEST_F(WorkflowInvariant, 11_TimeEntropyAndHeightAreSampledOnceAtIngress) {
   stage.send(kCreated, created("a"));
   const auto sampled = stage.cell(order("a")).mail.front().sample;
   const auto height = stage.world.height;
-  stage.now_ms += 50'000;  // it runs much later, after others came in
+  stage.now_ms += 50'000;  // the step runs much later, after other events have arrived
   stage.send(kCreated, created("b"));
   const json ctx = uncbor(*request_of(stage.world, stage.catalog, order("a"))->ctx);
   EXPECT_EQ(ctx["now_ms"], sampled.now_ms);
@@ -345,10 +346,11 @@ TEST_F(WorkflowInvariant, 12_VerifyReplayNamesTheFirstThatDiffers) {
   EXPECT_FALSE(fine.problem);
   EXPECT_EQ(fine.steps, 3U);
   EXPECT_EQ(good, stage.world);
-  const auto verdict = verify_replay(from, stage.catalog, stage.journal, stage.engine);  // "c" works this time
+  // Here the step of "c" succeeds.
+  const auto verdict = verify_replay(from, stage.catalog, stage.journal, stage.engine);
   ASSERT_TRUE(verdict.differs);
   EXPECT_EQ(verdict.differs->cell, order("c"));
-  EXPECT_THAT(stage.take(*verdict.differs).facts, IsEmpty());  // it has failed already
+  EXPECT_THAT(stage.take(*verdict.differs).facts, IsEmpty());  // "c" has failed already
   EXPECT_THAT(stage.kinds(stage.take(OutputDiffers{order("a"), 3})), ElementsAre("failed"));
   EXPECT_EQ(stage.cell(order("a")).failure, "nondeterministic");
   EXPECT_EQ(stage.cell(order("b")).status(), InstanceStatus::waiting);
@@ -401,7 +403,7 @@ TEST_F(WorkflowInvariant, 14_ApplyIsRefusedWithTheListAndOldInstancesKeepTheirCo
   EXPECT_THAT(stage.refused(ApplyManifest{next}), HasSubstr("1 effect queued"));
   stage.take(EffectCarried{intent, "job:7:1"});
   EXPECT_THAT(stage.refused(ApplyManifest{next}), HasSubstr("1 intent in flight"));
-  EXPECT_THAT(stage.take(ApplyManifest{hash}).facts, IsEmpty());  // it is in force
+  EXPECT_THAT(stage.take(ApplyManifest{hash}).facts, IsEmpty());  // the manifest is already active
   stage.receipt(intent, {{"ok", true}});
   stage.settle();
   stage.apply(next);
@@ -438,7 +440,7 @@ TEST_F(WorkflowInvariant, 15_TheShadowTellsWhatItSawAndChangesNothing) {
   EXPECT_EQ(stage.world, before);
   ASSERT_EQ(report.effects.size(), 1U);
   EXPECT_EQ(report.effects[0].cell, order("n"));
-  EXPECT_EQ(report.pending.size(), 1U);  // that of "a", which the shadow does not answer
+  EXPECT_EQ(report.pending.size(), 1U);  // the intent of "a", which the simulation does not answer
   EXPECT_TRUE(report.made_up.empty());
   EXPECT_EQ(report.obstacles.size(), 1U);
   EXPECT_EQ(report.refused.size(), 1U);
@@ -448,7 +450,7 @@ TEST_F(WorkflowInvariant, 15_TheShadowTellsWhatItSawAndChangesNothing) {
   EXPECT_EQ(report.changed[1].cell, order("n"));
   EXPECT_EQ(report.changed[1].before, "");
   EXPECT_NE(report.changed[1].after, "");
-  settings.receipts.clear();  // a placeholder that the schema makes
+  settings.receipts.clear();  // uses a placeholder made from the schema
   const auto placed = simulate(stage.world, stage.catalog, settings, stage.engine);
   EXPECT_EQ(placed.pending.size(), 1U);
   EXPECT_THAT(placed.made_up, ElementsAre("payment/charge@1"));
@@ -539,7 +541,7 @@ TEST_F(WorkflowInvariant, AnEventThatAnswersItselfForEverEndsItsInstance) {
   stage.send(kCreated, created("a")), stage.send(kCreated, created("a"));
   const json itself{{"schema", kCreated}, {"value", created("a")}};
   const json again{{"state", paid_state()}, {"events", json::array({itself})}};
-  for (int i = 0; i < 2; ++i) {  // both go round, each with a depth of its own
+  for (int i = 0; i < 2; ++i) {  // two event chains, each with its own depth
     for (int j = 0; j < 2; ++j) EXPECT_THAT(stage.kinds(answered(order("a"), again)), ElementsAre("step", "event"));
   }
   EXPECT_EQ(stage.cell(order("a")).mail.front().depth, 2U);

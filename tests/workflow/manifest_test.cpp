@@ -14,7 +14,7 @@ using testing::HasSubstr;
 ManifestRead read(const json& manifest, const std::string& code = "return {}") {
   return read_manifest(manifest, {{"shop.lua", code}});
 }
-// The problems after one change; a value of nothing takes the field away.
+// Returns the problems after one change; an empty `value` removes the field.
 std::string refused(const char* pointer, const std::optional<json>& value) {
   json manifest = orders_manifest();
   const json::json_pointer at(pointer);

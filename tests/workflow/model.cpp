@@ -16,7 +16,7 @@ void Model::put(const CellId& id, ModelMail mail) {
   cell.mail.push_back(std::move(mail));
   if (std::find(ring.begin(), ring.end(), id) == ring.end()) ring.push_back(id);
 }
-// Who is there keeps his code, and gets what that takes, as it takes it.
+// An existing instance keeps its code and receives only the events that its code accepts, in the form that it expects.
 void Model::deliver(const CellId& id, const std::string& schema, const json& value, std::uint64_t now_ms) {
   if (!cells.contains(id)) cells[id].code = code;
   if (cells[id].failed) return;
@@ -91,7 +91,7 @@ void Model::receipt(const std::string& intent, const std::string& status, const 
                {"sequence", found->second.sequence},
                {"index", found->second.index}};
     if (fault)
-      value["reason"] = "";  // whatever it says
+      value["reason"] = "";  // the reason is not compared
     else
       value["payload"] = payload;
     const bool dies = fault && !machine(id).rejected;

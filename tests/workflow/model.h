@@ -1,6 +1,7 @@
-// A naive model of a world of workflows, and random rounds of the kernel against it. Each seed has machines of its own:
-// a table, from which comes the Lua that the engine runs (Machine::lua()) and what the model knows (Machine::output()).
-// The model is written from the invariants with JSON, lists and maps; it shares no code with the kernel.
+// A naive model of a world of workflows, and random rounds that compare the kernel with it. Each seed has its own
+// machines. A machine is a table that generates both the Lua code for the engine (Machine::lua()) and the expected
+// outputs (Machine::output()). The model implements the invariants with JSON, lists and maps, and shares no code with
+// the kernel.
 #pragma once
 
 #include <array>
@@ -20,26 +21,27 @@
 namespace mycojobs::workflow_tests {
 
 inline const CellId kSink{"m/sink@1", ""};
-inline constexpr int kNoState = -1;  // of a machine whose state is null
+inline constexpr int kNoState = -1;  // a machine whose state is null
 
-// What a machine does in one case.
+// The behaviour of a machine in one case.
 struct Move {
   enum class Does { goes, raises, asks_undeclared, asks_wrongly, says_wrongly };
   struct Event {
     std::string schema;
-    int shift = 0;  // of the key
+    int shift = 0;  // added to the key
   };
   Does does = Does::goes;
   std::optional<int> next;    // nothing: null
-  int factor = 1, add = 0;    // of its number
-  std::vector<Event> events;  // of what it has seen one less, and none of 0: so it ends
+  int factor = 1, add = 0;    // applied to the machine's number
+  std::vector<Event> events;  // carry the received number - 1 and are omitted at 0, so chains end
   std::vector<int> effects;
 };
 struct Machine {
   std::string name;
-  bool keyed = false, context = false, rejected = false;             // rejected: it has that arm
-  std::map<std::string, std::string> tags;                           // of the events that it takes, by their schema
-  std::map<std::pair<int, std::string>, std::array<Move, 2>> moves;  // by state and tag; none: it stays as it is
+  bool keyed = false, context = false, rejected = false;  // rejected: handles refused receipts
+  std::map<std::string, std::string> tags;                // tags of the accepted events, by schema
+  // By state and tag; without an entry the state is kept.
+  std::map<std::pair<int, std::string>, std::array<Move, 2>> moves;
   json output(const json& state, const json& event, const json& ctx, int key) const;
   std::string lua() const;
 };
@@ -51,7 +53,7 @@ struct Machines {
   json manifest() const;
   std::string lua() const;
 };
-// So many with keys, and kSink. Always the same names: one may replace the other.
+// Returns `keyed` machines with keys, and kSink. The names are always the same, so that one set can replace another.
 Machines random_machines(std::mt19937_64&, int keyed);
 
 struct ModelMail {
@@ -74,7 +76,7 @@ struct ModelCell {
 class Model {
  public:
   std::map<std::string, Machines> codes;  // by hash
-  std::string code;                       // in force
+  std::string code;                       // hash of the active code
   std::map<CellId, ModelCell> cells;
   std::vector<CellId> ring;
   std::map<std::string, CellId> settled;
@@ -85,16 +87,16 @@ class Model {
   void event(const std::string& schema, const json& value, std::uint64_t now_ms);
   void cancel(const CellId&);
   void remove(const CellId&);
-  // What the step must give; whether the instance fails by it.
+  // Returns whether the output fails the instance; output() returns the expected output of the next step.
   static bool breaks(const CellId&, const json& output);
   json output(const CellId&) const;
   void step(const CellId&, const json& output, const std::vector<EffectToPublish>& published, std::uint64_t now_ms);
-  // fault: the payload does not fit.
+  // fault: the payload does not match its schema.
   void receipt(const std::string& intent, const std::string& status, const json& payload, bool fault,
                std::uint64_t now_ms);
-  std::vector<std::string> waiting() const;  // intents that are pending
+  std::vector<std::string> waiting() const;  // the pending intents
   bool at_rest() const { return ring.empty() && waiting().empty(); }
-  // What differs; "" if nothing does.
+  // Describes the differences; "" if there are none.
   std::string compare(const WorldState&) const;
 
  private:
@@ -104,28 +106,28 @@ class Model {
   void end_if_spent(const CellId&);
 };
 
-// A bug that is planted around the kernel. decide: what stands in for it.
+// A bug planted around the kernel. decide: replaces decide() of the kernel.
 struct Mutant {
   std::string name;
   std::function<Result<WorkflowDecision>(const WorldState&, const ManifestCatalog&, const WorkflowInput&)> decide;
   std::function<std::vector<CellId>(const WorldState&, std::size_t, const std::set<CellId>&)> next = next_cells;
-  bool publishes_early = false;  // what a lost decision asked for
+  bool publishes_early = false;  // publishes the effects of a lost decision
 };
 Mutant no_mutant();
 std::vector<Mutant> mutants();
 
 class ModelRound {
  public:
-  // engine: what runs the machines' text; none: their tables do.
+  // engine: runs the Lua code of the machines; without an engine, the tables are used.
   ModelRound(std::uint64_t seed, Mutant, WorkflowEngine engine = nullptr);
-  // What went wrong, with the round's last actions; "" if nothing did.
+  // Returns the failure with the last actions of the round, or "".
   std::string run(int actions = 150);
   const std::vector<WorkflowFact>& journal() const { return stage_.journal; }
   const WorldState& world() const { return stage_.world; }
-  std::map<std::string, int> seen;  // what happened how often
+  std::map<std::string, int> seen;  // number of occurrences by event
 
  private:
-  struct Asked {  // a request that an engine works on
+  struct Asked {  // a request that an engine is processing
     CellId cell;
     MailId mail;
     json output;
@@ -143,7 +145,8 @@ class ModelRound {
   void snapshot();
   void restart();
   void rest();
-  // Decides; the decision is lost with some chance. Nothing: refused (why_), or lost.
+  // Decides; with some probability the decision is lost. Returns nothing if the input was refused (why_) or the
+  // decision was lost.
   std::optional<WorkflowDecision> take(decltype(WorkflowInput::what));
   void check(bool right, const std::string& what);
   int pick(int below) { return static_cast<int>(random_() % static_cast<unsigned>(below)); }
@@ -154,9 +157,9 @@ class ModelRound {
   Model model_;
   std::vector<std::string> codes_;
   std::vector<Asked> asked_;
-  std::vector<std::string> launched_, lost_;  // intents: outside, and of decisions that were lost
+  std::vector<std::string> launched_, lost_;  // intents: published, and of lost decisions
   std::set<std::string> committed_;
-  std::map<std::string, std::string> blobs_;  // of the snapshot
+  std::map<std::string, std::string> blobs_;  // the blobs of the snapshot
   std::string snapshot_, wrong_, why_;
   bool was_lost_ = false;
   Code code_ = Code::internal;  // of the last refusal

@@ -1,4 +1,4 @@
-// Random machines: the text that the engine runs, and what the model knows of them, from one table.
+// Random machines: one table yields the Lua code for the engine and the outputs that the model expects.
 #include <utility>
 
 #include "workflow/model.h"
@@ -41,12 +41,12 @@ Machine random_machine(std::mt19937_64& random, const std::string& name, bool ke
   const int states = 1 + below(random, 3);
   for (int state = kNoState; state < states; ++state)
     for (const auto& tag : seen)
-      if (below(random, 8) > 0)  // else it stays as it is
+      if (below(random, 8) > 0)  // otherwise the state is kept
         machine.moves[{state, tag}] = {random_move(random, states, keyed), random_move(random, states, keyed)};
   return machine;
 }
 
-// What a move gives, in Lua: the same as in Machine::output().
+// Returns the Lua code of a move; it must agree with Machine::output().
 std::string lua_of(const Move& move) {
   using Does = Move::Does;
   if (move.does == Does::raises) return "error('boom')";

@@ -1,4 +1,4 @@
-// Bugs that a model check must find: each stands around the kernel, in the place of decide() or of its driver.
+// Bugs that a model check must find; each replaces decide() or its driver.
 #include <algorithm>
 
 #include "workflow/model.h"
@@ -6,7 +6,7 @@
 namespace mycojobs::workflow_tests {
 namespace {
 
-// Facts as decided, but changed. change: false leaves a fact out; heights stay in order.
+// Changes the decided facts. `change` returns false to omit a fact; heights stay consecutive.
 template <class Change>
 Mutant changed(const char* name, Change change) {
   Mutant mutant = no_mutant();
@@ -25,7 +25,7 @@ Mutant changed(const char* name, Change change) {
   };
   return mutant;
 }
-// The input, changed before it is decided.
+// Changes the input before it is decided.
 template <class Change>
 Mutant misheard(const char* name, Change change) {
   Mutant mutant = no_mutant();

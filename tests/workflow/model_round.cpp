@@ -7,7 +7,7 @@
 namespace mycojobs::workflow_tests {
 namespace {
 
-// The machines' tables as an engine.
+// Returns an engine that evaluates the tables of the machines.
 WorkflowEngine tables(const Model& model) {
   return [&model](const WorkflowSpec& spec, const WorkflowManifest& manifest, const StepRequest& request) {
     const auto value = [](const auto& bytes) { return bytes ? uncbor(*bytes) : json(nullptr); };
@@ -18,7 +18,7 @@ WorkflowEngine tables(const Model& model) {
                                  key.is_null() ? 0 : key.get<int>()));
   };
 }
-// An error's text is the engine's own.
+// The texts of errors are not compared, since each engine has its own.
 bool same(const StepAnswer& is, const StepAnswer& should) {
   const auto *one = std::get_if<StepError>(&is), *other = std::get_if<StepError>(&should);
   return one != nullptr && other != nullptr ? one->kind == other->kind : is == should;
@@ -54,7 +54,7 @@ std::optional<WorkflowDecision> ModelRound::take(decltype(WorkflowInput::what) w
   const WorkflowInput input{{stage_.now_ms, std::string(32, static_cast<char>(random_() % 256))}, std::move(what)};
   auto decision = mutant_.decide(stage_.world, stage_.catalog, input);
   if (!decision) return why_ = decision.error().message, code_ = decision.error().code, std::nullopt;
-  if (pick(8) == 0) {  // whoever decided died before it was written
+  if (pick(8) == 0) {  // the deciding coordinator crashed before the commit
     was_lost_ = true;
     ++seen["lost"];
     for (const auto& effect : decision->publish) lost_.push_back(effect.pending.intent.hash);
@@ -100,7 +100,7 @@ void ModelRound::ask() {
   if (!request) return;
   const auto& cell = stage_.cell(id);
   const auto* manifest = stage_.catalog.find(cell.manifest);
-  // The model's copy cannot know the words of a fault's reason: its own mail takes them over.
+  // The model does not know the text of a fault's reason, so its mail takes the kernel's value.
   model_.cells.at(id).mail.front().value = uncbor(request->event.value);
   asked_.push_back({id, cell.mail.front().id, model_.output(id),
                     stage_.engine(*manifest->workflow(id.workflow), *manifest, *request)});
@@ -111,7 +111,7 @@ void ModelRound::answer() {
   if (asked_.empty()) return;
   const auto at = static_cast<std::size_t>(pick(static_cast<int>(asked_.size())));
   const Asked asked = asked_[at];
-  const bool again = pick(10) == 0;  // it is answered once more later: another coordinator was faster
+  const bool again = pick(10) == 0;  // another coordinator was faster; the answer is repeated later
   if (!again) asked_.erase(asked_.begin() + static_cast<std::ptrdiff_t>(at));
   const CellState* cell = stage_.world.cell(asked.cell);
   const bool current = cell != nullptr && !cell->mail.empty() && cell->mail.front().id == asked.mail;
@@ -135,7 +135,7 @@ void ModelRound::launch() {
     const std::string intent = effect.pending.intent.hash;
     launched_.push_back(intent);
     const auto taken = take(EffectCarried{intent, "job"});
-    if (was_lost_) continue;  // it will be published again, under the same name
+    if (was_lost_) continue;  // will be published again under the same name
     check(taken && taken->facts.size() == 1, "it is not a fact that an effect was published");
     for (auto& [id, cell] : model_.cells)
       if (cell.pending.contains(intent)) cell.pending.at(intent).published = true;
@@ -185,7 +185,7 @@ void ModelRound::apply() {
   ++seen[taken ? "applied" : "apply refused"];
 }
 
-// Somebody ends an instance, or takes one away that has failed.
+// Cancels an instance, or removes a failed instance.
 void ModelRound::end() {
   if (model_.cells.empty()) return;
   const auto found = std::next(model_.cells.begin(), pick(static_cast<int>(model_.cells.size())));
@@ -211,7 +211,7 @@ void ModelRound::snapshot() {
   ++seen["snapshot"];
 }
 
-// Mostly until nobody has mail or waits: what needs rest would hardly ever find it.
+// Usually runs until no instance has mail or pending intents; otherwise tests that need rest would rarely find it.
 void ModelRound::rest() {
   if (pick(4) == 0) return;
   for (int i = 0; i < 100 && wrong_.empty() && !model_.at_rest(); ++i) {
@@ -222,7 +222,7 @@ void ModelRound::rest() {
   }
 }
 
-// The world from its journal, and from the last snapshot: the same bytes.
+// The world folded from its journal, and from the last snapshot, must have the same bytes.
 void ModelRound::restart() {
   WorldState again;
   again.id = stage_.world.id;

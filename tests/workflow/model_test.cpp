@@ -1,5 +1,6 @@
-// Random machines, events, receipts (late, repeated, forged, faulty), applies, ends and crashes, against the model.
-// MYCOJOBS_MODEL_ROUNDS: how many (default: what a run of all tests can afford). MYCOJOBS_MODEL_SEED: the first seed.
+// Compares random machines, events, receipts (late, repeated, forged, faulty), applies, cancellations and crashes with
+// the model.
+// MYCOJOBS_MODEL_ROUNDS: number of rounds (the default suits a run of all tests). MYCOJOBS_MODEL_SEED: the first seed.
 #include <gtest/gtest.h>
 
 #include <cstdlib>

@@ -1,4 +1,4 @@
-// The process of the engine: its rights, its death, its lies, and threads that share it.
+// The process of the engine: its privileges, its death, its invalid answers, and concurrent use.
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/mman.h>
@@ -63,7 +63,7 @@ TEST(WorkflowProcess, IsNobodyWithOneSocket) {
   EXPECT_NE(fs::read_symlink(folder + "/ns/net"), fs::read_symlink("/proc/self/ns/net"));
 }
 
-// How a child ends that may make these calls alone, and then does something.
+// Returns the wait status of a child that may make only these calls and then runs `deed`.
 int end_of(void (*deed)()) {
   const pid_t child = ::fork();
   if (child == 0) {
@@ -99,7 +99,7 @@ TEST(WorkflowFilter, NothingCanBeOpenedWithLandlock) {
   EXPECT_EQ(WEXITSTATUS(status), sandbox::landlock_abi() > 0 ? 1 : 0);
 }
 
-// As in the coordinator's unit, where root has no capability.
+// As in the coordinator's systemd unit, where root has no capabilities.
 TEST(WorkflowProcess, StartsWithoutCapabilitiesWhereNoNamespaceCanBeMade) {
   const pid_t child = ::fork();
   if (child == 0) {
@@ -116,7 +116,7 @@ TEST(WorkflowProcess, StartsWithoutCapabilitiesWhereNoNamespaceCanBeMade) {
   EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
 }
 
-// Its filter kills, and the group of calls in Debian 12 has none of these.
+// The unit's system call filter kills, and the filter group of Debian 12 lacks these calls.
 TEST(WorkflowProcess, TheCoordinatorsUnitLetsItGiveUpItsRights) {
   const std::string unit = test::read_file(mj::test::source_path("systemd/system/mycojobs-coordinator.service.in"));
   const auto at = unit.find("\nSystemCallFilter=");
@@ -158,7 +158,7 @@ TEST(WorkflowProcess, KilledInTheMiddleIsReplaced) {
   WorkflowEngine engine(one);
   const Program slow = program("function step() for i = 1, 3000000 do end return {1} end");
   std::atomic<bool> done = false;
-  // Whatever child of ours is that process now is killed, again and again for a while.
+  // Repeatedly kills every child that is an engine process.
   std::thread killer([&] {
     for (int i = 0; i < 20 && !done; ++i) {
       std::this_thread::sleep_for(std::chrono::milliseconds(15));
@@ -235,7 +235,7 @@ TEST(WorkflowProcess, LiesAreErrors) {
     EXPECT_EQ(answer.error().code, row.code) << row.how << ": " << answer.error().message;
     EXPECT_NE(answer.error().message.find(row.says), std::string::npos) << row.how << ": " << answer.error().message;
   }
-  bad.program = folder / "bad-fine";  // the twin: the same program, when it does not lie
+  bad.program = folder / "bad-fine";  // control case: the same program without a fault
   fs::create_symlink(mj::test::program_path("bad_workflowhost"), bad.program);
   EXPECT_EQ(ran("", request(), bad), "gone");
   bad.program = folder / "bad-hangs";
@@ -255,7 +255,7 @@ TEST(WorkflowProcess, ThreadsShareAnEngine) {
   std::vector<std::thread> threads;
   for (int t = 0; t < 4; ++t) {
     threads.emplace_back([&, t] {
-      // Two contexts: their programs never meet in a process.
+      // Two contexts, whose programs never share a process.
       const Program own = Program::make(static_cast<std::uint64_t>(t % 2 + 1), "a.lua", "step",
                                         "function step(s) return {n = s.n + " + std::to_string(t) + "} end")
                               .value();
@@ -296,7 +296,7 @@ TEST(WorkflowProcess, OwnersAndLimitsDoNotShareOne) {
   EXPECT_EQ(ran_as(1, 1'000'000), 1U);
   EXPECT_EQ(ran_as(2, 1'000'000), 2U);
   EXPECT_EQ(ran_as(1, 1'000'000), 2U);
-  // An owner with many kinds replaces its own processes.
+  // An owner with many kinds of processes replaces its own processes.
   for (std::uint64_t i = 1; i <= 8; ++i) ran_as(1, 1'000'000 + i);
   EXPECT_EQ(ran_as(2, 1'000'000), 10U);
 }

@@ -1,7 +1,6 @@
-// Histories that were recorded once, by a coordinator with its Redis (order-live) or by scenarios: the
-// code taken again gives every output, byte for byte: by the engine as it is built here, not optimised, and as another
-// machine would run it. An engine that answers otherwise than the one that wrote them
-// breaks replays: its name must change (engine_name()), and instances of the old one cannot be replayed by it.
+// Histories recorded by a coordinator with its Redis (order-live) or by scenarios. Running the code again must give
+// every output, byte for byte: with the normal build, without optimization, and as on another machine. An engine with
+// other answers breaks replays: its name must change (engine_name()), and it cannot replay instances of the old engine.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -55,7 +54,7 @@ TEST(WorkflowRecorded, HistoriesGiveTheSameBytesAgain) {
   }
 }
 
-// The twin: an output that is not what the code gives is found where it stands.
+// Control case: a changed output is found at its height.
 TEST(WorkflowRecorded, AnotherOutputIsFoundAtItsHeight) {
   for (const auto& file : histories()) {
     auto history = history_in(file);

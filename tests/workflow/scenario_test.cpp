@@ -1,4 +1,4 @@
-// Scenarios: what their files may say, how they are played, and that each thing that is not as expected is told.
+// Scenarios: the format of their files, their execution, and the report of every mismatch.
 #include "domain/workflow_scenario.h"
 
 #include <gtest/gtest.h>
@@ -65,7 +65,7 @@ TEST(ScenarioValues, AnyAndMoreAreWhatIsNotLookedAt) {
             json::parse(R"({"a": 5, "b": 6, "l": [{"x": 1}]})"));
 }
 
-// The shop of orders and a ledger (stage.h), with a timer and an approval besides.
+// The shop of orders and a ledger (stage.h), with an additional timer and approval.
 class ScenarioPlay : public ::testing::Test {
  protected:
   ScenarioPlay() {
@@ -91,7 +91,7 @@ class ScenarioPlay : public ::testing::Test {
     EXPECT_TRUE(scenarios.file) << join(scenarios.problems);
     return play(*scenarios.file, scenarios.file->scenarios[0], world, engine_of(functions_));
   }
-  // The first mismatch: "path: what".
+  // Returns the first mismatch as "path: message".
   std::string wrong(const json& steps, const json& answers = json::object()) {
     const auto made = played(steps, answers);
     if (made.mismatches.empty()) return "";
@@ -120,7 +120,7 @@ TEST_F(ScenarioPlay, WhatHappensIsCompared) {
   const auto made = played({begin, paid});
   EXPECT_EQ(made.steps, 3U);
   EXPECT_EQ(made.world.height, made.history.back().height);
-  // Each of these can fail.
+  // Each of these expectations can fail.
   const auto broken = [&](const char* pointer, const json& value) {
     json step = paid;
     step[json::json_pointer(pointer)] = value;

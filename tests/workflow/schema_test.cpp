@@ -16,7 +16,7 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-// A set with these schemas; what is wrong with them.
+// A set with these schemas, and its problems.
 struct Made {
   SchemaSet set;
   std::string problems;
@@ -30,7 +30,7 @@ Made made(const json& schemas) {
   return out;
 }
 std::string problems_of(const char* schema) { return made({{"a/T@1", json::parse(schema)}}).problems; }
-// The bytes in hex, or what is wrong.
+// Returns the encoded bytes in hex, or the error.
 std::string checked(const char* schema, const json& value, ValueForm form = ValueForm::from_json) {
   const auto out = made({{"a/T@1", json::parse(schema)}});
   EXPECT_EQ(out.problems, "");

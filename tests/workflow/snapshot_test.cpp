@@ -1,4 +1,4 @@
-// Snapshots in pages: the same world comes back, and only from all of its own pages.
+// Paged snapshots: the same world is restored, and only from its own complete set of pages.
 #include "domain/workflow_snapshot.h"
 
 #include <gmock/gmock.h>
@@ -40,7 +40,7 @@ class WorkflowSnapshot : public testing::Test {
       return found->second;
     });
   }
-  // With the root's list of pages changed.
+  // Returns the error after a change of the root's list of pages.
   std::string refused(const std::function<void(json&)>& change) {
     json root = uncbor(taken_.root.bytes);
     change(root);
@@ -96,10 +96,10 @@ TEST_F(WorkflowSnapshot, PagesAreOfThisWorldEachOnceAndInTheirOrder) {
   EXPECT_THAT(refused([&](json& root) { root["pages"][0] = theirs.pages[0].hash; }), HasSubstr("is no page of it"));
 }
 
-// Who looks for the instance of a receipt would find one of them only. Found by ./dev fuzz workflow_snapshot.
+// The lookup of a receipt's instance would find only one of the instances. Found by ./dev fuzz workflow_snapshot.
 TEST_F(WorkflowSnapshot, AnIntentStandsInOneInstanceOnly) {
   std::next(world_.cells.begin())->second.settled = world_.cells.begin()->second.settled;
-  for (const std::size_t page_bytes : {1, 2'000}) {  // in pages of their own, and in one
+  for (const std::size_t page_bytes : {1, 2'000}) {  // in separate pages, and in one page
     const WorldSnapshot twice = snapshot_of(world_, page_bytes).value();
     put(twice.root);
     for (const WorkflowBlob& page : twice.pages) put(page);

@@ -1,5 +1,5 @@
-// A world with its manifests and an engine of C++ functions, as tests drive it: what is taken is committed and stands
-// in the journal.
+// A world with its manifests and an engine of C++ functions, as tests drive it. Accepted inputs are committed and
+// appended to the journal.
 #pragma once
 
 #include <functional>
@@ -17,18 +17,18 @@ using nlohmann::json;
 std::string cbor(const json&);
 json uncbor(std::string_view);
 
-// What a step gives: {"state": ..., "events": [{"schema", "value"}], "effects": [{"kind", "params", "ref"?}], "ann"?},
-// or
-// {"error": {"kind", "message", "line"?}}.
+// The output of a step: {"state": ..., "events": [{"schema", "value"}], "effects": [{"kind", "params", "ref"?}],
+// "ann"?}, or {"error": {"kind", "message", "line"?}}.
 using StepFunction = std::function<json(const json& state, const json& event, const json& ctx)>;
 StepAnswer answer_of(const json& output);
-// By the entrypoint's name.
+// Selects the function by the name of the entrypoint.
 WorkflowEngine engine_of(std::map<std::string, StepFunction>);
 
-// A manifest of orders (keyed by order_id, one effect payment/charge@1, events for a ledger without keys).
-// with_rejected: orders take sys/EffectReceiptRejected@1.
+// A manifest with orders (keyed by order_id, one effect payment/charge@1) whose events go to a ledger without keys.
+// with_rejected: orders accept sys/EffectReceiptRejected@1.
 json orders_manifest(bool with_rejected = true);
-// order: OrderCreated charges; a receipt ends in paid or failed, and tells the ledger; OrderClosed deletes it.
+// order: OrderCreated charges; a receipt leads to paid or failed and notifies the ledger; OrderClosed deletes the
+// order.
 std::map<std::string, StepFunction> orders_engine();
 
 inline const CellId kLedger{"com.acme/ledger@1", ""};
@@ -40,15 +40,15 @@ class Stage {
  public:
   explicit Stage(std::map<std::string, StepFunction> functions = orders_engine());
 
-  std::string add(const json& manifest, const std::string& code = "return {}");  // its hash
+  std::string add(const json& manifest, const std::string& code = "return {}");  // returns the hash
   void apply(const std::string& hash);
   Result<WorkflowDecision> decided(decltype(WorkflowInput::what) what) const;
-  // Decides and commits; a test failure if it is refused.
+  // Decides and commits. Records a test failure if the input is refused.
   WorkflowDecision take(decltype(WorkflowInput::what) what);
-  std::string refused(decltype(WorkflowInput::what) what) const;  // the message; "" if it is taken
+  std::string refused(decltype(WorkflowInput::what) what) const;  // returns the error, or "" if the input is accepted
   WorkflowDecision send(const std::string& schema, const json& value) { return take(arrived(schema, value)); }
   WorkflowDecision step(const CellId&);
-  void settle();  // every step that can be taken
+  void settle();  // takes steps until none is possible
   WorkflowDecision receipt(const std::string& intent, const json& payload, ReceiptStatus = ReceiptStatus::ok);
   json state(const CellId&) const;
   std::vector<std::string> kinds(const WorkflowDecision&) const;

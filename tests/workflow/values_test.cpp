@@ -1,4 +1,4 @@
-// What goes into a step comes out as it was; what has no place is refused with its path.
+// Values passed to a step are returned unchanged; unsupported values are rejected with their path.
 #include "workflow/engine_fixture.h"
 
 namespace mycojobs::workflow {
