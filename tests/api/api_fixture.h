@@ -1,4 +1,4 @@
-// A whole server on the imitation of Redis, and a client of it.
+// A complete server on the in-memory imitation of Redis, and a client.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -59,7 +59,7 @@ class ApiTest : public ::testing::Test {
     if (reply.contains("result")) expect_as_described(method, reply["result"]);
     return reply.value("result", json());
   }
-  // The answer is what the OpenRPC document says: its type, its required members, their types.
+  // Checks a result against the OpenRPC document: its type, its required members and their types.
   void expect_as_described(const std::string& method, const json& result) {
     if (document_.is_null()) document_ = raw("rpc.discover", json::object()).value("result", json::object());
     for (const json& each : document_.value("methods", json::array())) {
@@ -67,7 +67,7 @@ class ApiTest : public ::testing::Test {
     }
   }
   void expect_fits(const std::string& where, const json& value, const json& schema) {
-    if (!schema.is_object()) return;  // `true`: anything
+    if (!schema.is_object()) return;  // `true` permits any value
     if (const auto ref = schema.find("$ref"); ref != schema.end()) {
       const std::string name = ref->get<std::string>().substr(std::string("#/components/schemas/").size());
       return expect_fits(where, value, document_.at("components").at("schemas").at(name));

@@ -1,4 +1,4 @@
-// The HTTP edge with real sockets on loopback: what clients do that are slow, broken, hostile, or too many.
+// The HTTP server with real sockets on loopback: slow, faulty and hostile clients, and too many clients.
 #include "api/http.h"
 
 #include <gtest/gtest.h>
@@ -37,7 +37,7 @@ class Peer {
     }
     return true;
   }
-  // Until the server closes, `until` has been seen, or the time is over.
+  // Reads until the server closes, `until` was received, or the time-out expires.
   std::string read(std::string_view until = "\r\n\r\n\r\n", int ms = 10000) const {
     std::string text;
     const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(ms);
@@ -130,7 +130,7 @@ class Http : public ::testing::Test {
     return reply;
   }
   Peer peer() const { return Peer(server_->port()); }
-  // The server still answers, and promptly.
+  // The server still answers promptly.
   void expect_serves() {
     const Peer client = peer();
     ASSERT_TRUE(client.send(post("hello", "Connection: close\r\n")));
@@ -156,7 +156,7 @@ TEST_F(Http, AnswersAndKeepsTheConnection) {
   EXPECT_NE(client.read("GET:").find("200"), std::string::npos);
 }
 
-// RFC 9112, 3.2: one field, one host, no list, no user.
+// RFC 9112, 3.2: exactly one Host field with one host, without a list or user information.
 TEST_F(Http, AHostThatIsNotOneHostIsRefused) {
   limits_.connections = 100;
   start();
@@ -197,9 +197,9 @@ TEST_F(Http, AHostThatIsNotOneHostIsRefused) {
   EXPECT_NE(old.read("GET:").find("200"), std::string::npos) << "HTTP/1.0 has no Host";
 }
 
-// What two readers could take for two things is taken for nothing.
+// A request that two parsers could interpret differently is rejected.
 TEST_F(Http, AHeadThatIsNotExactIsRefused) {
-  limits_.connections = 100;  // that of a client that is gone may take a moment to end
+  limits_.connections = 100;  // a connection that its client has closed may end a moment later
   start();
   const std::string host = "POST / HTTP/1.1\r\nHost: x\r\n", body(47, 'b');
   for (const std::string& request :
@@ -241,7 +241,7 @@ TEST_F(Http, AHeadThatIsNotExactIsRefused) {
     ASSERT_TRUE(first.send(request));
     const std::string reply = first.read("}}}");
     EXPECT_NE(reply.find("HTTP/1.1 400"), std::string::npos) << request << "\n" << reply;
-    // Behind another one, too.
+    // The invalid request is also rejected after a valid one on the same connection.
     ASSERT_TRUE(later.send(post("fine") + request));
     const std::string second = later.read("}}}");
     EXPECT_NE(second.find("POST:fine"), std::string::npos) << request << "\n" << second;
@@ -270,7 +270,8 @@ TEST_F(Http, WhetherAConnectionGoesOnIsTheClientsToSay) {
   }
   ASSERT_TRUE(closes.send(post("x", "Connection: close\r\n")));
   EXPECT_NE(closes.read("never").find("POST:x<closed>"), std::string::npos);
-  ASSERT_TRUE(head.send("HEAD /big HTTP/1.1\r\nHost: x\r\n\r\n" + post("next")));  // the length, and no body
+  // the response to HEAD has the length, but no body
+  ASSERT_TRUE(head.send("HEAD /big HTTP/1.1\r\nHost: x\r\n\r\n" + post("next")));
   const std::string both = head.read("POST:next");
   EXPECT_NE(both.find("Content-Length: 20971520\r\n"), std::string::npos);
   EXPECT_LT(both.size(), 1000U);
@@ -287,7 +288,7 @@ TEST_F(Http, ABodyThatWaitsForLeaveIsAskedFor) {
   EXPECT_EQ(large.read("}}}").substr(9, 3), "413");
 }
 
-// With Nagle's algorithm each of these would wait 40 ms for the client's acknowledgement.
+// With Nagle's algorithm, each response would wait 40 ms for the client's acknowledgement.
 TEST_F(Http, AnswersDoNotWaitForAcknowledgements) {
   start();
   const Peer client = peer();
@@ -302,7 +303,7 @@ TEST_F(Http, AnswersDoNotWaitForAcknowledgements) {
   EXPECT_LT(took[20], std::chrono::milliseconds(30));
 }
 
-// A byte now and then, from far more connections than there are places: whoever says who it is gets in.
+// Slow clients open far more connections than permitted. A client with a token is still served.
 TEST_F(Http, SilentConnectionsLockNobodyOut) {
   limits_.header_ms = 60000;
   limits_.lobby = 16;
@@ -319,7 +320,7 @@ TEST_F(Http, SilentConnectionsLockNobodyOut) {
   EXPECT_TRUE(eventually([&] { return server_->connections() <= 16U + 2U; }));
 }
 
-// Whoever has shown no token takes no place of those that have.
+// Unauthenticated connections use a separate limit.
 TEST_F(Http, EachStandingHasPlacesOfItsOwn) {
   limits_.connections = 2;
   limits_.event_write_ms = 10000;
@@ -342,7 +343,8 @@ TEST_F(Http, EachStandingHasPlacesOfItsOwn) {
   EXPECT_TRUE(open.closed()) << "what anybody may ask is one request";
 }
 
-// Anybody may send to peers' paths: what they take of memory is not that of callers with a token.
+// All clients may send to peers' paths, so these bodies have a separate memory limit from those of clients with a
+// token.
 TEST_F(Http, BodiesOfPeersHaveALimitAndAShareOfTheirOwn) {
   limits_.body_ms = 10000;
   limits_.body_bytes = 1'000'000;
@@ -357,7 +359,7 @@ TEST_F(Http, BodiesOfPeersHaveALimitAndAShareOfTheirOwn) {
     (void)holding.back().send("POST /peer HTTP/1.1\r\nHost: x\r\nContent-Length: 200000\r\n\r\n" +
                               std::string(199'000, ' '));
   }
-  // Once the server has read of all of them.
+  // Waits until the server has read data of all connections.
   EXPECT_TRUE(eventually([&] {
     const Peer one_more = peer();
     (void)one_more.send(post(std::string(150'000, 'x'), "", "/peer"));
@@ -366,7 +368,7 @@ TEST_F(Http, BodiesOfPeersHaveALimitAndAShareOfTheirOwn) {
   const Peer client = peer();
   ASSERT_TRUE(client.send(post(std::string(900'000, 'x'), "Authorization: Bearer t\r\n")));
   EXPECT_NE(client.read("\r\n\r\n").find(" 200 "), std::string::npos) << "and not that of others";
-  // By what is asked for, not by who asked first on the connection.
+  // The limit depends on the requested path, not on the earlier requests of the connection.
   const Peer both = peer();
   ASSERT_TRUE(both.send(post("a", "Authorization: Bearer t\r\n")));
   EXPECT_NE(both.read("POST:a").find(" 200 "), std::string::npos);
@@ -389,7 +391,7 @@ TEST_F(Http, WhoHasProvenWhoItIsKeepsNoPlaceForEver) {
     ASSERT_EQ(asks(proven.back(), "key" + std::to_string(i)), "200");
   }
   ASSERT_EQ(asks(proven[0], "key0"), "200") << "the second is silent longest now";
-  std::this_thread::sleep_for(std::chrono::milliseconds(500));  // each waits for its next request again
+  std::this_thread::sleep_for(std::chrono::milliseconds(500));  // all connections wait for their next request again
   const Peer ninth = peer(), tenth = peer();
   EXPECT_EQ(asks(ninth, ""), "200") << "a place is found";
   EXPECT_TRUE(proven[1].closed());
@@ -454,13 +456,13 @@ TEST_F(Http, WhatIsNotServedIsRefusedAndClosed) {
   expect_serves();
 }
 
-// A request whose body does not come, of one actor.
+// The head of a request by this actor whose body is not sent.
 std::string unsent_body(int actor, std::size_t length = 5) {
   return "POST / HTTP/1.1\r\nHost: x\r\nAuthorization: " + std::to_string(actor) +
          "\r\nContent-Length: " + std::to_string(length) + "\r\n\r\n";
 }
 
-// The connections of one actor end when it opens more; those of others do not notice.
+// When an actor opens more connections, its oldest connections are closed. Those of other actors are not affected.
 TEST_F(Http, AnActorHasAShareOfTheConnections) {
   limits_.body_ms = limits_.body_part_ms = limits_.idle_ms = 60000;
   start();
@@ -496,7 +498,7 @@ TEST_F(Http, TheActorWithTheMostConnectionsMakesRoom) {
 TEST_F(Http, OperatorsHaveConnectionsOfTheirOwn) {
   start();
   std::vector<Peer> streams;
-  for (int i = 0; i < 8; ++i) {  // each is busy, so that none makes room
+  for (int i = 0; i < 8; ++i) {  // the streams are busy, so the server cannot close them for a new connection
     streams.push_back(peer());
     ASSERT_TRUE(streams.back().send("GET /events HTTP/1.1\r\nHost: x\r\nAuthorization: " + std::to_string(i / 2 + 1) +
                                     "\r\n\r\n"));
@@ -519,7 +521,7 @@ TEST_F(Http, LargeBodiesOfOneActorAreBounded) {
   const Peer first = peer(), second = peer(), other = peer();
   ASSERT_TRUE(first.send(unsent_body(7, 1'000'000) + half));
   std::string refused;
-  EXPECT_TRUE(test::eventually([&] {  // as soon as the first one's bytes are there
+  EXPECT_TRUE(test::eventually([&] {  // once the server has read the bytes of the first request
     const Peer next = peer();
     (void)next.send(unsent_body(7, half.size()) + half);
     refused = next.read(half.substr(0, 100));
@@ -583,7 +585,7 @@ TEST_F(Http, ABodyOverTheLimitIsNotKept) {
   expect_serves();
 }
 
-// The answer comes while the client still sends, and nothing that is unread resets the connection before it is seen.
+// The error response arrives while the client still sends. Unread data must not reset the connection before it is read.
 TEST_F(Http, ARefusalIsSeenByAClientThatGoesOnSending) {
   limits_.body_ms = 10000;
   start();
@@ -608,14 +610,14 @@ TEST_F(Http, SlowClientsAreDroppedAndDisturbNobody) {
   std::vector<Peer> slow;
   for (int i = 0; i < 7; ++i) slow.push_back(peer());
   std::atomic<bool> done{false};
-  std::thread drip([&] {  // a byte now and then: no single wait is long
+  std::thread drip([&] {  // sends single bytes, so that no single wait is long
     const std::string head = "POST / HTTP/1.1\r\nHost: x\r\nX-Slow: " + std::string(4000, 's');
     for (std::size_t i = 0; i < head.size() && !done; ++i) {
       for (const Peer& client : slow) (void)client.send(head.substr(i, 1));
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
     }
   });
-  expect_serves();  // while they drip
+  expect_serves();  // while the slow requests continue
   EXPECT_TRUE(eventually([&] { return server_->connections() == 0; }));
   done = true;
   drip.join();

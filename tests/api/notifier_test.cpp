@@ -1,4 +1,4 @@
-// The notifier of a coordinator: its store is the imitation of Redis, its webhooks are called on a server of the test.
+// The notifier of a coordinator, with the in-memory imitation of Redis and a webhook server of the test.
 #include "coordinator/notifier.h"
 
 #include <gtest/gtest.h>
@@ -55,7 +55,7 @@ class NotifierTest : public ::testing::Test {
     settings.webhooks = *Webhooks::parse(webhooks);
     return Notifier::start(redis_, clock_, settings).value();
   }
-  // A job that has ended, whose record names these webhooks.
+  // Ends a job whose record names these webhooks.
   void end_a_job(const std::string& notify) {
     Job job;
     job.caller_id = 12;
@@ -77,7 +77,7 @@ class NotifierTest : public ::testing::Test {
     const Report reports[] = {EndReport{claimed.jobs.front().ref, end}};
     ASSERT_TRUE(store_->report(1, reports).value().at(0));
   }
-  // The notice, with the number of its tries; empty: there is none.
+  // Returns the notice with its number of attempts, or "" if there is none.
   std::string notice() {
     const Reply entries = redis_.plain(1, {"ZRANGE", "mj:notices", "0", "0"});
     return entries.size() == 0 ? "" : std::string(entries.at(0).text());
@@ -101,7 +101,7 @@ TEST_F(NotifierTest, RetryCallsOnlyTheTargetsThatFailed) {
   EXPECT_EQ(calls("/b"), 1);
 }
 
-// The leader was for a moment a coordinator without the setting: the notice was given up at once.
+// Regression test: while a coordinator without the setting was the leader, the notice was dropped at once.
 TEST_F(NotifierTest, NoticeOutlivesSettingsThatDoNotAllowIt) {
   end_a_job("[\"" + url("/a") + "\", \"" + url("/b") + "\"]");
   const std::string untried = notice();

@@ -1,4 +1,4 @@
-// The page's files, and what the page asks: who is served, with which headers; pages of jobs, how a context is.
+// The files of the web page and its requests: access, headers, pages of jobs, and the state of a context.
 #include "api/page.h"
 
 #include <algorithm>
@@ -17,7 +17,7 @@ namespace {
 
 class Page : public ApiTest {
  protected:
-  // Head and body of a request, as curl has it.
+  // Returns head and body of a response, as printed by curl.
   std::string get(const std::string& path, std::vector<std::string> headers = {"Accept-Encoding: gzip"}) {
     std::vector<std::string> argv{"curl", "-si", "-o", "-", server_->url() + path};
     for (const std::string& each : headers) {
@@ -172,7 +172,7 @@ TEST_F(Page, ListsOfFlowsTellWhatWaitsFromWhatRuns) {
   EXPECT_EQ(word("flows.page", {{"state", "wating"}}), "invalid");
 }
 
-// At the jobs of so many flows a page looks, and the next one goes on.
+// A page reads the jobs of at most 200 flows. The next page continues after them.
 TEST_F(Page, AListOfFlowsHasAllThatAreUnderWay) {
   start_anonymous();
   constexpr std::size_t kFlows = 203;
@@ -224,7 +224,7 @@ TEST_F(Page, AnOverviewCountsWhatThereIs) {
   EXPECT_EQ(ok("context.verify", json::object()).at("jobs"), 3);
 }
 
-// What never runs by itself is listed, runs again, or goes.
+// Dead letters are listed, run again, and deleted.
 TEST_F(Page, DeadLettersRunAgainOrGo) {
   start_anonymous();
   const auto letter = [&](const std::string& id, const std::string& job) {
@@ -323,7 +323,7 @@ TEST_F(Page, EventsTellThatTheStoreIsAwayAndThatItIsBack) {
   EXPECT_EQ(shown("event: away"), 1U) << "once";
 }
 
-// Each of them waited for the store to fall silent again, one after the other.
+// Regression test: each watcher waited for the unresponsive store in turn.
 TEST_F(Page, ASilentStoreIsFoundOutByOneOfAllWhoWatch) {
   start_anonymous();
   constexpr std::size_t kWatchers = 5;
@@ -340,7 +340,7 @@ TEST_F(Page, ASilentStoreIsFoundOutByOneOfAllWhoWatch) {
   redis_.set_faults([&looks](const ServerCall& call) {
     if (call.name != "tally") return Fault::before;
     ++looks;
-    std::this_thread::sleep_for(std::chrono::milliseconds(1200));  // longer than they look again
+    std::this_thread::sleep_for(std::chrono::milliseconds(1200));  // longer than the interval of the watchers
     return Fault::before;
   });
   EXPECT_TRUE(test::eventually([&] { return all_heard("event: away"); }));
@@ -409,7 +409,7 @@ TEST_F(Page, AnApprovalOfAJobOutsideOfFlowsWaitsInTheList) {
   request.runner = 20;
   request.instance = "i";
   request.queues = {"queue:python"};
-  ASSERT_TRUE(store->claim(request));  // which parks it
+  ASSERT_TRUE(store->claim(request));  // the claim parks the job
   json found = ok("approval.list", json::object())["questions"];
   ASSERT_EQ(found.size(), 1U) << found;
   EXPECT_EQ(found[0].at("name"), "legal");

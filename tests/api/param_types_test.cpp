@@ -1,5 +1,5 @@
-// Every parameter of every method with values of every other type, also inside of lists and objects. The caller has
-// made the mistake, so the answer is a result or an error of the caller, never -32603.
+// Every parameter of every method with values of all other types, also within lists and objects. The caller has made
+// the mistake, so the reply is a result or an error of the caller, never -32603.
 #include <functional>
 #include <memory>
 #include <vector>
@@ -17,7 +17,7 @@ class ParamTypes : public ApiTest {
 
   void SetUp() override {
     services_ = std::make_unique<api::Services>(redis_, clock_, settings_);
-    services_->stopping = true;  // calls that wait return at once
+    services_->stopping = true;  // waiting calls return at once
     rpc_ = std::make_unique<api::Rpc>(api::methods_of(*services_, ApiRole::coordinator), api::RpcLimits{});
   }
 
@@ -35,7 +35,7 @@ class ParamTypes : public ApiTest {
     EXPECT_NE(reply["error"].value("code", 0), kInternalError) << method << ' ' << params.dump().substr(0, 300);
   }
 
-  // Each value in `whole` is replaced by each of the wrong values, one at a time.
+  // Replaces each value in `whole` with each of the wrong values, one at a time.
   void replace_each(const json& whole, const json::json_pointer& at,
                     const std::function<void(const json& changed)>& with) {
     for (const json& wrong : wrong_values()) {
@@ -56,7 +56,7 @@ class ParamTypes : public ApiTest {
                                           "",     "x",  "1", "\n", json::array(), json::object()};
     return values;
   }
-  // Those, and lists and objects that hold a value of another type.
+  // Returns wrong values, and lists and objects that contain a value of another type.
   static std::vector<json> wrong_parameters() {
     std::vector<json> all = wrong_values();
     for (const json& each : {json(), json(1), json("x"), json::array(), json::object()}) {

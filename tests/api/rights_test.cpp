@@ -1,4 +1,4 @@
-// Who may do what over JSON-RPC, asked as attackers would: by somebody else's ids, and by comparing answers.
+// Permissions over JSON-RPC, tested with attacks: using the ids of other callers, and comparing responses.
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -46,7 +46,7 @@ json with(json object, const json& more) {
   return object;
 }
 
-// ---- action by role ----
+// ---- permitted actions of each role ----
 
 TEST_F(Rights, EachRoleMayWhatTheTableSays) {
   const json definition = json::parse(R"({"name":"n","jobs":{"h":{"pause":"?"}}})");
@@ -60,7 +60,7 @@ TEST_F(Rights, EachRoleMayWhatTheTableSays) {
   struct Row {
     const char* method;
     json params;
-    std::string may;  // of a s e r -
+    std::string may;  // permitted roles: a admin, s submitter, e executor, r reader, - no role
   };
   const std::vector<Row> rows{
       {"job.create", kJob, "as"},
@@ -229,7 +229,7 @@ TEST_F(Rights, AContextThatIsNotServedIsNoPlace) {
   EXPECT_EQ(word_as(operator_, "context.create", {{"id", 3}}), "invalid");
 }
 
-// ---- ids inside of payloads ----
+// ---- ids in payloads ----
 
 TEST_F(Rights, IdsInAPayloadAreTheCallersOwn) {
   ASSERT_EQ(word_as(admin_, "job.create", with(kJob, {{"id", 1}})), "ok");
@@ -259,12 +259,13 @@ TEST_F(Rights, IdsInAPayloadAreTheCallersOwn) {
       << "a topic is a runner's, not any channel of the server";
 }
 
-// ---- what is there and what is not ----
+// ---- existence of records ----
 
-// Every method with a record of another's that is there, and one that is not: a stranger's answers are the same.
+// Calls every method with an existing record of another caller and with a missing record. A caller without rights must
+// get the same response.
 TEST_F(Rights, NoMethodTellsAStrangerWhetherARecordExists) {
   token_ = admin_;
-  const Id id = 7, ended = 8;  // numbers that stand nowhere else in an answer
+  const Id id = 7, ended = 8;  // numbers that occur nowhere else in a response
   for (Id i = 0; i < ended; ++i) {
     ok("flow.create", {{"definition", json::parse(R"({"name":"n","jobs":{"ok":{"approval":{}}}})")}});
     ok("job.create", kJob);
@@ -329,7 +330,7 @@ TEST_F(Rights, WhomAStepNamesMayAnswerAndNothingElse) {
   EXPECT_EQ(word_as(submitter_, "flow.approve", with(id, {{"name", "no"}})), "ok");
 }
 
-// ---- where a coordinator may be sent ----
+// ---- addresses that a coordinator may call ----
 
 TEST_F(Rights, AnAdminCannotNameAddressesOutsideOfTheOperatorsNetworks) {
   for (const char* inside : {"http://127.0.0.1:3030", "http://localhost:3030/rpc", "http://[::1]:3030"})
@@ -356,7 +357,7 @@ TEST(Networks, AreLookedAtWhenTheCallIsMade) {
   EXPECT_EQ(answer.error().code, Code::unavailable) << answer.error().message;
 }
 
-// Answers each connection on the loopback with the same bytes, and counts them.
+// Answers each connection on loopback with the same bytes, and counts the connections.
 class RawServer {
  public:
   RawServer() : listener_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {

@@ -1,4 +1,4 @@
-// The router and a supervisor that it calls: a server of the API, with a Redis of its own.
+// The router with a remote supervisor: an API server with a Redis of its own.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -45,7 +45,7 @@ class RouterCalls : public ApiTest {
   std::string field(const std::string& key, const std::string& name) {
     return std::string(here_.plain(1, {"HGET", key, name}).text());
   }
-  // A runner there takes what has come, and ends it.
+  // A runner of the supervisor claims the received jobs and ends them.
   std::size_t run_there() {
     ClaimRequest request;
     request.context = 1;
@@ -80,7 +80,7 @@ TEST_F(RouterCalls, ItsJobsComeAFewAtATimeAndAllEnd) {
   for (const std::string& each : jobs) EXPECT_EQ(field(each, "detail"), "ok");
 }
 
-// The other words are this store's own, and rest on what only it can know.
+// The other status details are reserved for this store, because only it can know their causes.
 TEST_F(RouterCalls, ASupervisorSaysHowAJobEndedInItsOwnWordsAlone) {
   open();
   const std::string left_out = push(1);
@@ -107,7 +107,7 @@ TEST_F(RouterCalls, ASupervisorSaysHowAJobEndedInItsOwnWordsAlone) {
   EXPECT_LT(field(large, "error").size(), 300U) << field(large, "error").substr(0, 300);
 }
 
-// It answers each question for the log with one more line.
+// The supervisor answers each request for the log with one more line.
 TEST_F(RouterCalls, ASupervisorWhoseLogNeverEndsKeepsNoCoordinatorFromItsEnd) {
   std::atomic<int> asked{0};
   const auto answer = [&asked](const api::HttpRequest& from) {
@@ -140,7 +140,7 @@ TEST_F(RouterCalls, ASupervisorWhoseLogNeverEndsKeepsNoCoordinatorFromItsEnd) {
   EXPECT_EQ(field("job:12:1", "detail"), "queued") << "given back: another router follows it";
 }
 
-// Its secret, or the networks of this coordinator, are wrong for a moment, also for the router that follows.
+// The secret or the permitted networks are wrong for a while, also for the next router.
 TEST_F(RouterCalls, RunningJobOutlivesRefusedCalls) {
   std::atomic<bool> denies{false}, has_ended{false};
   std::atomic<int> denied{0}, asked{0};

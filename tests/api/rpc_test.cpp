@@ -1,4 +1,4 @@
-// JSON-RPC 2.0 as its specification has it; the examples of its section 7 among them.
+// JSON-RPC 2.0 according to its specification, including the examples of its section 7.
 #include "api/rpc.h"
 
 #include <gtest/gtest.h>
@@ -117,7 +117,7 @@ TEST_F(Protocol, WhatIsNoJsonIsAParseError) {
   }
 }
 
-// The tree of a request can hold such an integer only as a rounded double.
+// A parsed request can hold such an integer only as a rounded double.
 TEST_F(Protocol, IntegersBeyond64BitsAreRefused) {
   const json reply = ask(R"({"jsonrpc":"2.0","id":5,"method":"echo","params":{"v":18446744073709551616}})");
   EXPECT_EQ(code(reply), -32602);
@@ -139,7 +139,7 @@ TEST_F(Protocol, ABatchIsAnsweredInOneList) {
   EXPECT_EQ(code(replies[2]), -32600);
   EXPECT_EQ(code(replies[3]), -32601);
   EXPECT_EQ(ask("[1,2,3]").size(), 3U);
-  EXPECT_EQ(code(ask("[1,2,3,4,5,6]")), -32600);  // over the limit: one answer
+  EXPECT_EQ(code(ask("[1,2,3,4,5,6]")), -32600);  // over the limit: a single error
 }
 
 TEST_F(Protocol, LimitsAreReportedWithTheirRemedy) {

@@ -1,4 +1,5 @@
-// The whole server on the imitation of Redis: every method with right and wrong parameters, rights, who is let in.
+// The complete server on the in-memory imitation of Redis: all methods with valid and invalid parameters, permissions,
+// and authentication.
 #include <unistd.h>
 
 #include <array>
@@ -19,7 +20,7 @@
 namespace mycojobs {
 namespace {
 
-// ---- every method ----
+// ---- all methods ----
 
 json wrong_value(std::string_view type) {
   const bool lists = type == "list" || type == "ids" || type == "texts" || type == "jobs";
@@ -403,7 +404,7 @@ TEST_F(ApiTest, OfManyJobsItIsSaidHowManyAreWrittenWhenTheStoreGoesAwayInBetween
   EXPECT_NE(refused.find("; " + written + " jobs before it are written"), std::string::npos) << written << refused;
 }
 
-// Out of memory, say: it answers, and takes no writes.
+// The store answers, but refuses writes, for example when its memory is full.
 TEST_F(ApiTest, HealthSaysThatTheStoreTakesNoWrites) {
   start_anonymous();
   const std::string ask = "GET /health HTTP/1.1\\r\\nHost: localhost\\r\\n\\r\\n";
@@ -533,7 +534,7 @@ TEST_F(ApiTest, ATraceComesInByHeaderOrParameterAndReachesTheRecord) {
   EXPECT_EQ(made(ours, "flow.create", wrong_flow), "refused");
 }
 
-// ---- who is let in, and what they may ----
+// ---- authentication and permissions ----
 
 TEST_F(ApiTest, WithoutATokenNobodyIsLetInButByDevOnLoopback) {
   start();
@@ -599,7 +600,7 @@ TEST_F(ApiTest, EventsTellWhatAFlowDoesAndGoOnWhereAClientWas) {
   test::Process again(folder_, {"curl", "-sN", "-H", "Last-Event-ID: " + all[1], url});
   ASSERT_TRUE(test::eventually([&] { return again.out().find("event: flow") != std::string::npos; }));
   EXPECT_EQ(facts(again.out()), std::vector<std::string>(all.begin() + 2, all.end()));
-  // Who was gone before it heard of anything begins where its stream had begun.
+  // A client that disconnected before its first event resumes at the start of its stream.
   const std::string begun = whole.out().substr(whole.out().find("id: ") + 4);
   test::Process later(folder_, {"curl", "-sN", "-H", "Last-Event-ID: " + begun.substr(0, begun.find('\n')),
                                 server_->url() + "/events?context=1"});
@@ -647,7 +648,7 @@ TEST_F(ApiTest, EventsOfAJobTellItsStateAndItsLog) {
   ASSERT_TRUE(test::eventually([&] { return again->out().find("\"finished\"") != std::string::npos; }));
   EXPECT_EQ(again->out().find("first"), std::string::npos) << again->out();
   EXPECT_NE(again->out().find("second"), std::string::npos) << again->out();
-  // Rights, and what is not there, as job.get answers them.
+  // Missing permissions and missing records have the same responses as in job.get.
   const auto code = [&](const std::string& token, const std::string& query) {
     return test::run(folder_, {"curl", "-s", "-o", "/dev/null", "-w", "%{http_code}", "-H",
                                "Authorization: Bearer " + token, server_->url() + "/events?context=1&" + query})
@@ -658,14 +659,14 @@ TEST_F(ApiTest, EventsOfAJobTellItsStateAndItsLog) {
   EXPECT_EQ(code(reader, "job=1:777"), "404");
   EXPECT_EQ(code(reader, "job=nonsense"), "400");
   EXPECT_EQ(code(reader, "job=1:1&flow=1"), "400");
-  // Who is taken out of the lists hears no more.
+  // An actor that is removed from the lists receives no more events.
   ASSERT_TRUE(store->save(1, "context:1", {{"readers", "[]"}}));
   EXPECT_TRUE(test::eventually([&] { return !live->running(); }));
   EXPECT_NE(live->out().find("event: gone"), std::string::npos);
   server_->stop();
 }
 
-// Rights are asked again while a stream is open, and so is the line of its token.
+// While a stream is open, the permissions and the entry of its token are checked again.
 TEST_F(ApiTest, EventsOfFlowsEndForWhoMayNotReadThemAnyMore) {
   const std::string reader = make_token(13), other = make_token(14);
   token_ = make_token(0, true);

@@ -1,5 +1,5 @@
-// Logins by signed key: what a challenge and a session are worth, and how it is attacked: played again, by other keys,
-// for other servers, after the key was taken away, by those who only take places.
+// Logins with a signed key: the scope of a challenge and of a session, and attacks: replay, other keys, other servers,
+// use after the key was removed, and clients that only occupy places.
 #include "api/sessions.h"
 
 #include <sys/socket.h>
@@ -140,7 +140,7 @@ class Login : public ApiTest {
     if (reply.contains("result")) return "none";
     return reply["error"]["data"].value("word", "") + " " + reply["error"].value("message", "");
   }
-  // A key that is nobody's is looked for once more before it is refused.
+  // An unknown key is looked up once more before it is refused.
   std::string refused(const json& login) {
     std::string last;
     EXPECT_TRUE(test::eventually([&] {
@@ -178,7 +178,7 @@ TEST_F(Login, WhatWasSignedOnceLogsInOnce) {
   const json login = proof(key_);
   ASSERT_TRUE(at_session("session.begin", login).contains("result"));
   EXPECT_EQ(why(at_session("session.begin", login)), "denied challenge: was used before: ask for another");
-  // All at one time: one of them.
+  // Of concurrent attempts, only one succeeds.
   const json once = proof(key_);
   std::atomic<int> in{0};
   std::vector<std::thread> all;
@@ -218,7 +218,7 @@ TEST_F(Login, OtherKeysOtherWordsAndOtherSignaturesAreRefused) {
   for (const char* point : {"0000000000000000000000000000000000000000000000000000000000000000",
                             "0100000000000000000000000000000000000000000000000000000000000000"}) {
     login = proof(key_);
-    login["signer"] = point;  // of small order: any signature would fit some content
+    login["signer"] = point;  // a point of small order, for which any signature would fit some content
     EXPECT_TRUE(refused(login).starts_with("denied")) << point;
   }
 }
@@ -235,7 +235,7 @@ TEST_F(Login, AKeyThatIsTakenAwayEndsItsSessionsAndLogsInNoMore) {
   EXPECT_EQ(status_of(session), 401);
   EXPECT_NE(refused(proof(key_)).find("denied signer: no actor here has the key"), std::string::npos);
   EXPECT_TRUE(at_session("session.begin", proof(next)).contains("result"));
-  // What it had open ends with the next thing to be told.
+  // The open stream of the session ends with the next event.
   ok("actor.update", {{"id", 13}, {"pubkey", key_.public_key()}});
   EXPECT_EQ(status_of(session), 401) << "another actor's key is no way back";
   EXPECT_TRUE(test::eventually([&] { return !stream.running(); }));
@@ -248,7 +248,7 @@ TEST_F(Login, WhatIsSignedIsForTheOriginOfTheServerThatAsked) {
   json other{{"challenge", login.at("challenge")}, {"audience", "http://evil.example:9652"}};
   ASSERT_TRUE(sign(other, "login", key_));
   EXPECT_EQ(refused(other), "denied audience: it was signed for another server than " + audience);
-  // A server between the two would have to name its own origin, which is none of ours.
+  // A server in between would have to name its own origin, which is not permitted here.
   EXPECT_NE(why(at_session("session.begin", other, {"Host: evil.example:9652"})).find("api.names"), std::string::npos);
   const std::string port = std::to_string(server_->port()), next = std::to_string(server_->port() == 1 ? 2 : 1);
   for (const std::string& host :
@@ -285,7 +285,7 @@ TEST(PublicOrigin, OneThatIsNoneIsRefused) {
   EXPECT_TRUE(api::parse_origins({"http://a:8080", "https://a"}));
 }
 
-// Only a caller on this host may call it by a name of loopback; the port is the one that the server listens on.
+// Only a client on this host may use a loopback name; the port is that of the listening server.
 TEST(PublicOrigin, LoopbackNamesAreForLoopbackPeersAlone) {
   api::HttpRequest from;
   from.port = 9652;

@@ -1,4 +1,4 @@
-// What those may send to /supervisor whom nobody here knows.
+// Requests to /supervisor from unknown peers.
 #include <gtest/gtest.h>
 
 #include "api/strangers.h"
@@ -31,7 +31,7 @@ TEST(Strangers, AreCountedByNetworkAndMinute) {
   EXPECT_TRUE(strangers.admits("192.0.2.7")) << "a new minute";
 }
 
-// However many there are, what is remembered of them is bounded; those that are not told apart share one count.
+// The stored number of networks is bounded. Networks beyond the bound share one count.
 TEST(Strangers, TooManyNetworksShareOneCount) {
   test::HandClock clock;
   api::Strangers strangers(clock, 2);
@@ -72,22 +72,22 @@ class StrangersAtTheDoor : public ApiTest {
     redis_.plain(8, {"HSET", "context:8", "submitters", "[5]"});
     start();
   }
-  // A message of ann's, or of whoever has that key.
+  // A message of ann, signed with this key.
   std::string message(Id id, const SigningKey& by) {
     const Message mail = test::signed_mail(id, 8, own_.public_key(), clock_, by);
     return rpc_request("message.deliver", {{"envelope", test::sealed(mail, 8, clock_, peer_)}});
   }
-  // On connections of their own, as many clients: how it is answered.
+  // Sends the request on a connection of its own, as a separate client. Returns the HTTP status.
   int deliver(const std::string& request) {
     HttpClient client;
     const auto answer = client.post({server_->url() + "/supervisor", request, ""});
     if (!answer) return 0;
     if (answer->status != 200) return answer->status;
-    return json::parse(answer->body).contains("result") ? 200 : 1;  // 1: refused as a call
+    return json::parse(answer->body).contains("result") ? 200 : 1;  // 1: the call was rejected
   }
 };
 
-// Each cost a parse and the check of a signature, without end.
+// Regression test: each such request cost a parse and a signature check, without a limit.
 TEST_F(StrangersAtTheDoor, AreRefusedByTheHeadAfterSoManyInAMinute) {
   open(false);
   const SigningKey stranger = SigningKey::make();

@@ -1,4 +1,4 @@
-// The real program under attack: rebinding, redirects, floods, slow clients, garbage, silent name servers.
+// Attacks on the real program: DNS rebinding, redirects, floods, slow clients, random bytes, unresponsive name servers.
 #include <gmock/gmock.h>
 #include <net/if.h>
 #include <netinet/in.h>
@@ -45,7 +45,7 @@ TEST(Rebinding, EachRequestIsJudgedByItsOwnAnswer) {
     EXPECT_THAT(ask(proxy, request), HasSubstr("is 10.0.0.1, which is not public (private)"));
     EXPECT_EQ(server.accepted(), round);
   }
-  // One bad address among good ones spoils the answer.
+  // One denied address among permitted addresses makes the whole DNS response invalid.
   EXPECT_THAT(ask(proxy, get_request("http://both.test:" + port + "/")), HasSubstr("is 169.254.169.254, which is not"));
   EXPECT_EQ(server.accepted(), 2);
   EXPECT_EQ(egress.close(1).denied, 5U);
@@ -103,7 +103,7 @@ TEST(Names, AreLookedUpWithoutHoldingAnybodyUp) {
   for (const Fd& each : waiting) {
     EXPECT_THAT(read_to_end(each.get()), HasSubstr("504 mycojobs: silent"));
   }
-  // And one whose run ends in the middle.
+  // The run of another request ends while the request waits.
   const Fd last = connect_to(proxy);
   ASSERT_TRUE(send_text(last.get(), get_request("http://silent.test:" + port + "/")));
   EXPECT_TRUE(eventually([&] { return names.asked("silent.test") > 0; }));
@@ -172,7 +172,7 @@ TEST(Flood, OfRefusalsIsReportedTwentyTimesAndCounted) {
   EXPECT_EQ(egress.denied.front().text, "a.example:1 is not on this job's list; to allow: net = [\"a.example:1\"]");
 }
 
-// A warm process has one proxied run for all of its jobs.
+// A warm process has one proxied run for all its jobs.
 TEST(Flood, OfRefusalsIsReportedToEachJobOfARun) {
   Egress egress;
   const std::uint16_t proxy = egress.serve(1, {});
@@ -180,7 +180,7 @@ TEST(Flood, OfRefusalsIsReportedToEachJobOfARun) {
     for (int i = 0; i < 25; ++i) ask(proxy, connect_request("a.example:" + std::to_string(100 * job + i + 1)));
     egress.next_job(1);
   }
-  egress.next_job(2);  // there is none
+  egress.next_job(2);  // run 2 does not exist
   EXPECT_EQ(egress.close(1).denied, 75U);
   ASSERT_EQ(egress.denied.size(), 3 * egress::kMaxDenied);
   EXPECT_THAT(egress.denied[2 * egress::kMaxDenied].text, StartsWith("a.example:201 "));
@@ -192,7 +192,7 @@ TEST(SlowLoris, TheWholeRequestHasOneDeadline) {
   const auto drips = [&](const std::string& start, const std::string& drop) {
     const Fd job = connect_to(proxy);
     EXPECT_TRUE(send_text(job.get(), start));
-    // Something is sent all the time, so that only a deadline of the whole can end it.
+    // The client sends continuously, so only a deadline for the whole request can end it.
     return eventually([&] {
       char byte = 0;
       const bool sent = drop.empty() || send_text(job.get(), drop);
@@ -268,7 +268,7 @@ TEST(Garbage, RandomBytesHarmNobody) {
   EXPECT_EQ(read_some(job.get(), 4), "well");
 }
 
-// In a network namespace of its own, as a job is: a listener for the proxy and sockets to reach it.
+// A network namespace like that of a job, with a listener for the proxy and sockets that connect to it.
 struct Namespace {
   Fd listener;
   std::vector<Fd> sockets;

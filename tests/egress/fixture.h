@@ -1,4 +1,4 @@
-// The real mycojobs-egress with this test as its launcher, servers on loopback, and sockets to play the job.
+// The real mycojobs-egress with this test as its launcher, servers on loopback, and client sockets that act as the job.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -16,17 +16,17 @@
 
 namespace mycojobs::test {
 
-Fd listen_on_loopback(std::uint16_t& port, int type = 0);  // type: 0 is SOCK_STREAM
-Fd connect_to(std::uint16_t port);                         // on loopback; its reads and writes give up after 20 s
+Fd listen_on_loopback(std::uint16_t& port, int type = 0);  // `type`: 0 means SOCK_STREAM
+Fd connect_to(std::uint16_t port);                         // on loopback; reads and writes time out after 20 s
 
-bool send_text(int fd, std::string_view bytes);   // all of it, or false
-std::string read_some(int fd, std::size_t size);  // exactly so much, or less at the end
-std::string read_to_end(int fd);                  // until the end or a reset
-std::string read_head(int fd);                    // up to and with the empty line
-bool ends(int fd);                                // the other side closes or resets; what it says before is read away
-void say_end(int fd);                             // half-close
+bool send_text(int fd, std::string_view bytes);   // returns false if it could not send all bytes
+std::string read_some(int fd, std::size_t size);  // exactly `size` bytes, or fewer at end of file
+std::string read_to_end(int fd);                  // until end of file or a reset
+std::string read_head(int fd);                    // up to and including the empty line
+bool ends(int fd);                                // waits until the peer closes or resets; discards earlier data
+void say_end(int fd);                             // closes the sending direction
 
-// Serves each connection by `handler` on a thread of its own, until this goes.
+// Serves each connection with `handler` on a thread of its own, until the destructor runs.
 class Server {
  public:
   explicit Server(std::function<void(int)> handler);
@@ -45,20 +45,20 @@ class Server {
   std::list<std::thread> threads_;
   std::thread acceptor_;
 };
-void echo(int fd);  // until the end, then its own
+void echo(int fd);  // until end of file; then closes its sending direction
 
 class Egress {
  public:
   explicit Egress(std::vector<std::string> arguments = {});
   ~Egress();
-  // Port of the new run's listener. Runs are told apart by their numbers.
+  // Starts a run and returns the port of its listener. `run` identifies the run.
   std::uint16_t serve(std::uint64_t run, const std::vector<std::string>& allow);
   void serve(std::uint64_t run, const std::vector<std::string>& allow, const Fd& listener);
   void next_job(std::uint64_t run);
-  // Closes the run and waits for its end; what was denied before goes to `denied`.
+  // Closes the run and waits for its end. Denials reported before the end are added to `denied`.
   egress::Ended close(std::uint64_t run);
-  std::string next_denied();   // waits for it
-  std::string next_trouble();  // likewise
+  std::string next_denied();   // waits for the next denial
+  std::string next_trouble();  // waits for the next problem
   int socket() const { return socket_.get(); }
   pid_t pid() const { return child_.pid; }
   int hang_up();  // closes the socket and returns the exit code
@@ -72,6 +72,6 @@ class Egress {
 
 std::string connect_request(const std::string& place);
 std::string get_request(const std::string& url, const std::string& more = "");
-std::string socks_request(const std::string& host, std::uint16_t port);  // greeting and request at once
+std::string socks_request(const std::string& host, std::uint16_t port);  // greeting and request together
 
 }  // namespace mycojobs::test

@@ -1,5 +1,5 @@
-// Random mutations of requests: nothing crashes, and what is taken has the properties that the judge relies on.
-// MYCOJOBS_FUZZ_SEED repeats a run.
+// Random mutations of requests: the parser must not crash, and accepted requests must have the properties on which the
+// judge relies. MYCOJOBS_FUZZ_SEED repeats a run.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -85,7 +85,7 @@ void check(const RequestHead& head) {
   ASSERT_TRUE(again);
   EXPECT_EQ(*again, head.target);
   if (head.tunnel) return;
-  // One head, one Host of the target, no bare line ends: no second request hides in it.
+  // One head, one Host with the target, and no bare line ends, so the bytes contain no second request.
   EXPECT_EQ(head.forward.find("\r\n\r\n"), head.forward.size() - 4);
   EXPECT_EQ(count_of(head.forward, "\r\n"), count_of(head.forward, "\n"));
   EXPECT_EQ(count_of(head.forward, "\r\n"), count_of(head.forward, "\r"));

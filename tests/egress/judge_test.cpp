@@ -155,14 +155,14 @@ TEST(Judge, SpecialAddressesAreOpenedByAddressAlone) {
       {{"127.0.0.1:80"}, "127.0.0.1:80", "127.0.0.2", false},
       {{"0.0.0.0/8:80"}, "0.0.0.0:80", "0.0.0.0", false},
       {{"[::/96]:80"}, "[::1]:80", "::1", false},
-      // The host's own, though they look public.
+      // Addresses of this host, although they look public.
       {{"8.1.0.0/16:80"}, "8.1.2.3:80", "8.1.2.3", false},
       {{"8.1.2.3:80"}, "8.1.2.3:80", "8.1.2.3", true},
       {{"a.example:80"}, "a.example:80", "2a00::7", false},
       {{"a.example:80"}, "a.example:80", "64:ff9b::801:203", false},
       {{"a.example:80"}, "a.example:80", "2002:801:203::1", false},
       {{"a.example:80"}, "a.example:80", "64:ff9b::801:204", true},
-      // IPv4 inside IPv6: the entry must name that very form.
+      // IPv4 addresses within IPv6: the entry must name the IPv6 form.
       {{"a.example:80", "10.0.0.1:80"}, "a.example:80", "::ffff:10.0.0.1", false},
       {{"a.example:80", "[::ffff:10.0.0.0/104]:80"}, "a.example:80", "::ffff:10.0.0.1", false},
       {{"a.example:80", "[::ffff:10.0.0.1]:80"}, "a.example:80", "::ffff:10.0.0.1", true},

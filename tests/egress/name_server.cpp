@@ -43,7 +43,7 @@ void NameServer::serve() {
   }
 }
 
-// RFC 1035: header of 12 bytes, then name, type and class of the question.
+// RFC 1035: a header of 12 bytes, then name, type and class of the question.
 std::string NameServer::answer(const std::string& query) {
   std::string name;
   std::size_t at = 12;

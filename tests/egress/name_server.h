@@ -1,5 +1,5 @@
-// A name server on loopback that knows a few names below .test: good has 127.0.0.1, private 10.0.0.1; silent* gets no
-// answer, all else does not exist.
+// A name server on loopback that knows a few names below .test: good is 127.0.0.1, private is 10.0.0.1. Names that
+// start with silent get no response. Other names do not exist.
 #pragma once
 
 #include <cstdint>

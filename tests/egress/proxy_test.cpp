@@ -1,4 +1,4 @@
-// The real program: what it carries, what it refuses, how connections end.
+// The real program: the traffic it forwards, the requests it refuses, and how connections end.
 #include <gmock/gmock.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -33,7 +33,7 @@ TEST(Egress, ATunnelLeadsToWhatIsListed) {
   Server server(echo);
   Egress egress;
   const Fd job = connect_to(egress.serve(1, {server.place()}));
-  // The first bytes of the tunnel come with the request, as TLS clients do it.
+  // The first bytes of the tunnel are sent with the request, as TLS clients do.
   ASSERT_TRUE(send_text(job.get(), connect_request(server.place()) + "early"));
   EXPECT_EQ(read_head(job.get()), kTunnelIsOpen);
   EXPECT_EQ(read_some(job.get(), 5), "early");
@@ -77,7 +77,7 @@ TEST(Egress, APlainRequestHasOneAnswer) {
   });
   Egress egress;
   const Fd job = connect_to(egress.serve(1, {server.place()}));
-  // A second request on the same connection is nobody's: neither judged nor sent.
+  // A second request on the same connection is neither checked nor forwarded.
   ASSERT_TRUE(
       send_text(job.get(), get_request("http://" + server.place() + "/one", "Proxy-Connection: keep-alive\r\n") +
                                get_request("http://other.example/two")));
@@ -177,7 +177,7 @@ TEST(Egress, BytesArriveWholeThroughSlowReaders) {
   ASSERT_TRUE(send_text(job.get(), connect_request(server.place())));
   EXPECT_EQ(read_head(job.get()), kTunnelIsOpen);
   const std::string data = pattern(kSize);
-  // Nobody reads until the way there and back is full.
+  // The job does not read until the buffers of both directions are full.
   std::thread writer([&] {
     EXPECT_TRUE(send_text(job.get(), data));
     say_end(job.get());
@@ -215,7 +215,7 @@ TEST(Egress, AServersLastWordsAreHeardThroughATunnel) {
     EXPECT_EQ(read_head(job.get()), kTunnelIsOpen);
     ASSERT_TRUE(send_text(job.get(), std::string(1000, 'x')));
     EXPECT_TRUE(read_some(job.get(), 100000) == pattern(100000));
-    // It has gone; what is still said to it ends in a reset, sooner or later.
+    // The server has closed the connection, so sending more data eventually causes a reset.
     while (send_text(job.get(), std::string(1000, 'x'))) continue;
   }
 }
@@ -300,7 +300,7 @@ TEST(Egress, WhatItCannotServeIsTrouble) {
 
 TEST(Egress, KeepsNoRight) {
   Egress egress;
-  egress.close(1);  // it has started
+  egress.close(1);  // returns after the program has started
   std::ifstream file("/proc/" + std::to_string(egress.pid()) + "/status");
   const std::string status{std::istreambuf_iterator<char>(file), {}};
   EXPECT_THAT(status, HasSubstr("CapPrm:\t0000000000000000\nCapEff:\t0000000000000000\n"));

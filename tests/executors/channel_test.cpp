@@ -159,8 +159,8 @@ TEST(HostChannel, DescriptorComesAlongWithTheRequest) {
 }
 
 // Sends the artifacts of `folder` as a host does. Returns "PATH: bytes" for each artifact, and the notes. `between` is
-// called once after the first bytes were received, while the host is blocked. `dropped` receives the frames of that
-// kind, with their parts separated by spaces.
+// called once after the first bytes were received, while the host is blocked. `dropped` receives the frames of
+// kind `dropped`, with their parts separated by spaces.
 std::vector<std::string> sent_of(
     const std::string& folder, const std::function<void()>& between = [] {},
     std::vector<std::string>* dropped = nullptr) {

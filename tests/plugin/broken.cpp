@@ -1,5 +1,5 @@
-// Plugins that are wrong in one way each: built once for each name, with FAULT_<name> defined. What no name changes is
-// sound. A function that misbehaves for some jobs only looks for a word in what it is told.
+// Plugins with one fault each, built once per fault with FAULT_<name> defined. All other code is correct. A function
+// that fails only for some jobs searches its input for a word.
 #include <fcntl.h>
 #include <mycojobs/plugin.h>
 #include <sys/socket.h>
@@ -43,7 +43,7 @@ const AtLoad kAtLoad;
 #elif defined(FAULT_probe_null)
   return nullptr;
 #elif defined(FAULT_attack)
-  // What a plugin must not be able to do: it names what it could.
+  // Actions that a plugin must not be able to perform. The error names the actions that succeeded.
   std::string could;
   if (::fork() >= 0) could += "fork ";
   if (::socket(AF_INET, SOCK_STREAM, 0) >= 0) could += "socket ";
@@ -58,7 +58,8 @@ const AtLoad kAtLoad;
   for (int fd = 5; fd < 64; ++fd) {
     if (::fcntl(fd, F_GETFD) >= 0) could += "descriptor" + std::to_string(fd) + " ";
   }
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // which need more than a limit would leave
+// sanitizers need more memory than a limit would leave
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
   if (std::malloc(600U << 20) != nullptr) could += "memory ";
 #endif
   return reply("{\"runs\": \"could: " + could + "\"}");

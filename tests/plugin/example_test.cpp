@@ -1,5 +1,5 @@
-// As an integrator would: installs mycojobs below a folder, builds the example against it with CMake alone, puts it
-// into the plugin folder, and runs its jobs with a real agent.
+// The steps of an integrator: installs mycojobs below a folder, builds the example with CMake alone, copies it to the
+// plugin folder, and runs its jobs with a real agent.
 #include <filesystem>
 
 #include "plugin/plugins.h"
@@ -10,7 +10,7 @@ namespace {
 
 class Example : public ::testing::Test {
  protected:
-  // The program's output; a failure shows it.
+  // Runs a program and returns its output, which is printed on failure.
   Finished succeed(const std::vector<std::string>& argv) {
     Process process(folder_, argv);
     Finished done = process.wait(Seconds(240));
@@ -58,7 +58,7 @@ TEST_F(Example, IsBuiltOutsideTheTreeAndRunsItsJobs) {
   EXPECT_NE(empty.err.find("script: there is nothing in it"), std::string::npos) << empty.err;
 }
 
-// Each breaks in prepare, while an agent serves python beside it.
+// Each plugin fails in prepare while the agent also serves python.
 TEST_F(Example, BrokenPluginsLeaveTheAgentAndItsOtherJobsAlone) {
   const std::string plugins = folder_ / "plugins";
   std::filesystem::create_directories(plugins);

@@ -1,5 +1,5 @@
-// What goes wrong while a plugin is used: the fault is named, the next call gets a new host, and a plugin that fails
-// again and again rests.
+// Faults during the use of a plugin: the error names the fault, the next call gets a new host, and a plugin that fails
+// repeatedly is paused.
 #include "domain/policy.h"
 #include "executors/channel.h"
 #include "executors/plugin/plugin_executor.h"
@@ -65,7 +65,7 @@ TEST_F(Plugins, ThatSpeakOutOfTurnAreNoticedWithTheNextCall) {
     auto loaded = load(fault);
     ASSERT_TRUE(loaded) << loaded.error().message;
     EXPECT_TRUE((*loaded)->probe()) << fault;
-    // Whether it has spoken or died by now is a matter of time; that it is noticed in the end is not.
+    // Whether the first call already fails depends on timing, but a later call must fail.
     EXPECT_TRUE(eventually([&] { return !(*loaded)->probe(); })) << fault;
   }
   auto early = load("speaks_early");
@@ -143,7 +143,7 @@ TEST_F(Plugins, ThatInterpretWronglyAreAtFault) {
   }
 }
 
-// What the program has handed back is no longer the result, nor are the types of its values.
+// The plugin's result replaces the program's result and the types of its values.
 TEST_F(Plugins, ThatInterpretReplaceTheWholeResult) {
   auto loaded = load("sometimes");
   ASSERT_TRUE(loaded) << loaded.error().message;
@@ -194,7 +194,7 @@ TEST_F(Plugins, RestAfterThreeFaultsAndComeBack) {
   EXPECT_TRUE((*loaded)->prepare({1, 12}, kJob));
 }
 
-// One tenant's script must not be able to end the jobs of another.
+// A script of one tenant must not be able to end the jobs of another.
 TEST_F(Plugins, ThatOneContextBringsDownServeTheOthers) {
   TurnedClock clock;
   auto loaded = load("sometimes", clock);
@@ -209,7 +209,7 @@ TEST_F(Plugins, ThatOneContextBringsDownServeTheOthers) {
   EXPECT_TRUE((*loaded)->prepare({3, 12}, kJob)) << "a host of its own";
 }
 
-// Submitters of one context trust one another no more than contexts do.
+// Submitters of one context are isolated from each other, as contexts are.
 TEST_F(Plugins, ThatOneCallerBringsDownServeOtherCallers) {
   TurnedClock clock;
   auto loaded = load("sometimes", clock);

@@ -1,4 +1,4 @@
-// What is refused at load, and how that is said. The agent goes on in each case: it is this process.
+// Plugins that are rejected when they are loaded, and the error messages. The agent, here the test process, continues.
 #include <sys/stat.h>
 #include <unistd.h>
 

@@ -1,4 +1,4 @@
-// The broken plugins of this folder, loaded as an agent loads them.
+// The faulty plugins of this folder, loaded as an agent loads them.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -17,7 +17,7 @@ inline std::string built_plugin(const std::string& fault) {
   return std::string(BROKEN_PLUGINS) + "/plugin_" + fault + ".so";
 }
 
-// A copy in a folder of the test's own: what was built may lie in a folder that others can write.
+// Copies the plugin to a private folder, because the build folder may be writable for other users.
 inline std::string copied_plugin(const TempDir& folder, const std::string& fault) {
   const std::string path = folder / (fault + ".so");
   std::filesystem::copy_file(built_plugin(fault), path, std::filesystem::copy_options::overwrite_existing);
@@ -25,7 +25,7 @@ inline std::string copied_plugin(const TempDir& folder, const std::string& fault
   return path;
 }
 
-// Generous where a plugin is sound, so that a busy machine is no fault.
+// Long time-outs for correct plugins, so that a busy machine causes no failure.
 inline plugin::PluginOptions options_for(const std::string& file) {
   plugin::PluginOptions options;
   options.host = mj::test::program_path("mycojobs-pluginhost");
@@ -40,7 +40,7 @@ class Plugins : public ::testing::Test {
     return plugin::PluginClient::load(options_for(copied_plugin(folder_, fault)), clock);
   }
   Result<std::unique_ptr<plugin::PluginClient>> load(const std::string& fault) { return load(fault, clock_); }
-  // Why it is refused; empty: it is not.
+  // Returns the error with which the plugin is rejected, or "" if it is accepted.
   std::string refusal(const std::string& fault) {
     const auto loaded = load(fault);
     return loaded ? "" : loaded.error().message;

@@ -1,4 +1,4 @@
-// What a plugin answers, read as if a stranger had written it: each fault is named.
+// Replies of a plugin are untrusted input: each fault is named.
 #include "executors/plugin/plugin_json.h"
 
 #include <gtest/gtest.h>
