@@ -1,4 +1,4 @@
-// Files on their way in: put together from pieces, compared with their hash, handed to jobs, forgotten.
+// Received files: assembled from pieces, checked against their hash, passed to jobs, and removed.
 #include <gmock/gmock.h>
 
 #include <chrono>
@@ -27,9 +27,9 @@ class IncomingFiles : public testing::Test {
   Result<std::uint64_t> add(const std::string& bytes, std::uint64_t offset, std::size_t size) {
     return files_->add(1, kParcel, content(bytes), offset, std::string_view(bytes).substr(offset, size));
   }
-  // Of another content for each number.
+  // Returns a file whose content differs for each number.
   static FileContent large(int number, std::uint64_t bytes) { return {sha256_hex(std::to_string(number)), bytes}; }
-  // What is said against a parcel of that sender, which is named by the number and has a file of so many bytes.
+  // Returns the error for a parcel of this sender that is named by the number and has a file of this size.
   std::string refusal(const std::string& sender, int number, std::uint64_t bytes, Id context = 1) {
     auto let_in = files_->expect(*store_, context, {std::to_string(number), sender}, {large(number, bytes)});
     if (let_in) return "";
@@ -97,7 +97,7 @@ TEST_F(IncomingFiles, WhatIsHandedOverIsTheJobsUntilItsRecordSaysOtherwise) {
   }
   ASSERT_TRUE(files_->hand_over(*store_, 1, kParcel, {{"job:1:2", {content(bytes)}}})) << "once more";
   files_->drop(1, kParcel);
-  // The round that had to wait is followed by a long rest: another process has none.
+  // A tidying round that had to wait is followed by a long pause; a new store starts without the pause.
   files_ = make_artifact_store(folder_.path().string(), clock_, 1000, kRoom);
   ASSERT_TRUE(files_->hand_over(*store_, 1, kParcel, {{"job:1:2", {content(bytes)}}})) << "it has it";
   EXPECT_EQ(files_->read(*store_, 1, "job:1:2", content(bytes), 3, 4).value(), "3456");
@@ -126,7 +126,7 @@ TEST_F(IncomingFiles, AParcelThatNobodyTouchesForAnHourGoes) {
   EXPECT_FALSE(fs::exists(path("incoming/p.ann")));
 }
 
-// ---- room ----
+// ---- quota ----
 
 TEST_F(IncomingFiles, OneSenderTakesNoMoreThanItsShareAndOthersGoOn) {
   EXPECT_EQ(refusal("ann", 1, kShare - 300000), "");
@@ -156,7 +156,8 @@ TEST_F(IncomingFiles, WhatLiesThereCountsForWhoeverComesNext) {
   ASSERT_EQ(add("0123456789", 0, 10).value(), 10U);
   EXPECT_EQ(refusal("ann", 1, 300000), "");
   files_ = make_artifact_store(folder_.path().string(), clock_, 1000, kRoom);
-  // A whole file, of which little came; a place, of which nothing came.
+  // After the restart, the complete small file counts with the minimum size of a parcel, and the announced file with
+  // its full size.
   EXPECT_THAT(refusal("ann", 2, kShare / 2), HasSubstr(std::to_string(300000 + kLeastParcelRoom) + " bytes"));
   EXPECT_EQ(refusal("ann", 2, kShare - 300000 - kLeastParcelRoom), "");
 }

@@ -1,8 +1,8 @@
-// Every scenario is played once undisturbed, which numbers the calls of supervisors that can change anything, and the
-// requests between them. Then each of them is disturbed: a supervisor is killed before or after a call of its store,
-// the call or its reply is lost; a request is lost, or its answer, or it comes twice, or once more much later. What
-// comes of every message and job must be the same: each job ran once, each result came once, and `verify` finds
-// nothing. The same step may be disturbed again, each time it is tried.
+// Each scenario first runs undisturbed, which numbers the writing calls of supervisors and the requests between them.
+// Then the scenario is repeated with a fault at each of them: a supervisor is killed before or after a call of its
+// store, or the call or its reply is lost; a request or its answer is lost, or the request is delivered twice, at once
+// or much later. Every message and job must end as in the undisturbed run: each job ran once, each result was delivered
+// once, and `verify` finds no problem. A step can also be disturbed at each retry.
 #include <cstdio>
 #include <cstdlib>
 #include <vector>
@@ -15,7 +15,7 @@ namespace {
 struct MessageScenario {
   const char* name;
   void (*play)(MessageStage&);
-  std::vector<const char*> ends;  // each stands in the outcome: what "the same" is to be
+  std::vector<const char*> ends;  // texts that the outcome must contain
 };
 void PrintTo(const MessageScenario& scenario, std::ostream* out) { *out << scenario.name; }
 
@@ -60,7 +60,7 @@ const MessageScenario kScenarios[] = {
      },
      {"here\n  message:12:101 processed", R"("read":"build/app=a program build says 9")",
       "ok leave | finished | ok |  | {\"script\":\"ok leave\"} | file out/left.txt=ok leave"}},
-    {"FilesInParts",  // of an answer
+    {"FilesInParts",  // FilesInParts: the artifacts of an answer.
      [](MessageStage& stage) {
        stage.there.files.max_bytes = 10;
        stage.restart();
@@ -135,7 +135,7 @@ const MessageScenario kScenarios[] = {
      },
      {"here\n  message:12:101 error failed (timeout_ack: it was not acknowledged in time)",
       "job:12:1 ok a | error | timeout |", "job:12:2 ok b | error | timeout |"}},
-    // It is taken, runs and is answered, and nobody has ever heard that it arrived.
+    // The message is accepted, runs and is answered, but its arrival is never acknowledged.
     {"NeverAcknowledged",
      [](MessageStage& stage) {
        stage.deafen(MessageStage::kThere);
@@ -143,11 +143,11 @@ const MessageScenario kScenarios[] = {
      },
      {"here\n  message:12:101 error read (1 of its jobs failed) in msg_in 1", "job:12:1 ok a | finished | ok |",
       "job:12:2 fail b | error | exit | it went wrong", "ran ok a: 1", "ran fail b: 1"}},
-    // It runs there when its time to be acknowledged is over here.
+    // The message runs at the receiver when its acknowledgement times out at the sender.
     {"NotHeardInTime",
      [](MessageStage& stage) {
        Message wanted = stage.message(101, {MessageStage::job(1, "hold a")});
-       wanted.timeout_ack = 120;  // within which it has come, however its way was disturbed
+       wanted.timeout_ack = 120;  // longer than the delivery takes with any fault
        stage.pace(2000);
        stage.deafen(MessageStage::kThere);
        stage.send(wanted);
@@ -220,7 +220,7 @@ TEST_P(MessageCrashPoints, OnceAnywhereChangesNothing) {
               static_cast<unsigned long long>(requests_), undisturbed_.c_str());
 }
 
-// Whoever begins anew is killed at the same step again; of a request, no try in a row is heard.
+// A restarted supervisor is killed at the same step again; several consecutive attempts of a request fail.
 TEST_P(MessageCrashPoints, AtTheSameStepAgainChangesNothing) {
   for (std::uint64_t call = 1; call <= calls_ && !is_enough(); ++call) {
     for (const MessageFate fate : kCallFates) play({{call, fate, 2}}, {});
@@ -231,7 +231,7 @@ TEST_P(MessageCrashPoints, AtTheSameStepAgainChangesNothing) {
   }
 }
 
-// All pairs with MYCOJOBS_SIM_ROUNDS; else with a stride that keeps them few.
+// Tests all pairs if MYCOJOBS_SIM_ROUNDS is set, otherwise a sample.
 TEST_P(MessageCrashPoints, TwiceAnywhereChangesNothing) {
   const bool all = std::getenv("MYCOJOBS_SIM_ROUNDS") != nullptr;
   constexpr std::uint64_t kFew = 100;

@@ -1,4 +1,4 @@
-// Messages between two coordinators whose peer is away, slow or not to be believed, by a clock that is moved by hand.
+// Messages between two coordinators whose peer is unreachable, slow or not trustworthy; the tests advance the clock.
 #include <gmock/gmock.h>
 
 #include <filesystem>
@@ -39,7 +39,7 @@ class MessageDelivery : public testing::Test {
     const std::string key = "job:12:" + std::to_string(id);
     return stage_.here.field(key, "status") + ' ' + stage_.here.field(key, "detail");
   }
-  // An answer of the other side to a request that we make up.
+  // Returns the other side's answer to a forged request.
   Result<json> deliver(const json& envelope) {
     MJ_TRY(answer, stage_.carry(MessageStage::kThere, rpc_request("message.deliver", {{"envelope", envelope}}), 0));
     return read_rpc_answer(answer);
@@ -69,7 +69,7 @@ TEST_F(MessageDelivery, WhatIsSentRunsThereAndComesBack) {
   EXPECT_THAT(stage_.here.claims, IsEmpty());
 }
 
-// Each side finds the other's record without a search.
+// Each side finds the record of the other without a search.
 TEST_F(MessageDelivery, AMessageCostsNoMoreAmongManyRunners) {
   const auto calls_of = [&](Id id) {
     const std::uint64_t before = stage_.commands();
@@ -77,7 +77,7 @@ TEST_F(MessageDelivery, AMessageCostsNoMoreAmongManyRunners) {
     EXPECT_TRUE(stage_.play());
     return stage_.commands() - before;
   };
-  (void)calls_of(101);  // the first one searches
+  (void)calls_of(101);  // the first message searches
   const std::uint64_t few = calls_of(102);
   for (MessageSide* side : {&stage_.here, &stage_.there}) {
     for (int i = 0; i < 300; ++i)
@@ -101,7 +101,7 @@ TEST_F(MessageDelivery, APeerThatIsAwayForTenMinutesGetsItAfterwards) {
   EXPECT_EQ(here("status"), "processed");
 }
 
-// As if as many of hers waited there as may: it is refused with the reason, and comes later, once.
+// Imitates a sender who has reached the rate limit: the message is refused with the reason, and delivered later, once.
 TEST_F(MessageDelivery, WhoFloodsAPeerGetsTheReasonAndComesLater) {
   const std::string now = std::to_string(stage_.clock.unix_ms());
   stage_.there.server.plain(2, {"ZADD", "mj:inbox", now, "message:34:1"});
@@ -134,7 +134,8 @@ TEST_F(MessageDelivery, AnAnswerWaitsForAPeerThatIsAway) {
   EXPECT_EQ(there("answer", kCameMark), "given");
 }
 
-// The leader was for a moment a coordinator whose settings lack what the address needs: the sender's job never ended.
+// Regression test: a coordinator whose settings do not allow the address was leader for a moment, and the sender's job
+// never ended.
 TEST_F(MessageDelivery, AnswerOutlivesSettingsThatDoNotAllowIt) {
   send({job(1, "hold a")});
   stage_.steps(8);
@@ -192,7 +193,7 @@ TEST_F(MessageDelivery, AddressOfNoKindEndsAMessageAtOnce) {
   ASSERT_TRUE(stage_.play());
 }
 
-// The record by which the other side knows this one is changed, and repaired.
+// The record that identifies this side at the other side is changed and then repaired.
 TEST_F(MessageDelivery, CancelOutlivesARecordThatDoesNotAllowIt) {
   send({job(1, "hold a")});
   stage_.steps(8);
@@ -221,7 +222,7 @@ TEST_F(MessageDelivery, WhatIsNotDeliveredInTimeIsAnError) {
 }
 
 TEST_F(MessageDelivery, WhatIsNotAcknowledgedInTimeIsAnErrorAndCancelledThere) {
-  // It arrives, and nobody hears of it.
+  // The message arrives, but every acknowledgement is lost.
   std::vector<MessageDisturbance> lost;
   for (std::uint64_t i = 1; i < 40; ++i) lost.push_back({i, MessageFate::answer_lost});
   stage_.disturb_requests(lost);
@@ -281,7 +282,7 @@ TEST_F(MessageDelivery, ManyLinesComeInOrderAndOnce) {
   ASSERT_TRUE(stage_.play());
 }
 
-// Its log there has another client's key in its way: the end is told all the same.
+// Another client's key blocks the job's log at the sender; the end is still reported.
 TEST_F(MessageDelivery, AnEndIsSentThoughItsLinesAreNotWanted) {
   stage_.here.server.plain(1, {"SET", "mj:log:job:12:1", "mine"});
   send({job(1, "ok a")}, [](Message& wanted) { wanted.stream_logs = true; });
@@ -306,7 +307,7 @@ TEST_F(MessageDelivery, AJobThatIsCancelledBeforeItLeavesIsCancelledThere) {
   EXPECT_THAT(stage_.there.running, IsEmpty());
 }
 
-// ---- a whole message that is cancelled ----
+// ---- cancelling a whole message ----
 
 TEST_F(MessageDelivery, AMessageThatIsCancelledBeforeItLeavesDoesNotRunThere) {
   stage_.part(true);
@@ -323,7 +324,7 @@ TEST_F(MessageDelivery, AMessageThatIsCancelledBeforeItLeavesDoesNotRunThere) {
   EXPECT_THAT(stage_.there.claims, IsEmpty());
 }
 
-// Its arrival was never heard of here.
+// The arrival of the message was never acknowledged here.
 TEST_F(MessageDelivery, AMessageThatIsCancelledIsFoundThereThoughItSeemedUndelivered) {
   std::vector<MessageDisturbance> lost;
   for (std::uint64_t i = 1; i < 6; ++i) lost.push_back({i, MessageFate::answer_lost});
@@ -405,9 +406,9 @@ TEST_F(MessageDelivery, AFlowThatIsCancelledWithItsMessageEndsThere) {
   EXPECT_THAT(stage_.there.running, IsEmpty());
 }
 
-// ---- odd ones ----
+// ---- invalid messages ----
 
-// One that stands on msg_out once more, or whose record another client has overwritten, holds nobody up.
+// A message that is repeated on msg_out, or whose record another client has overwritten, does not block other messages.
 TEST_F(MessageDelivery, OddMessagesHoldNobodyUp) {
   MemoryServer& server = stage_.here.server;
   server.plain(1, {"SET", "message:12:7", "a text"});
@@ -440,7 +441,7 @@ TEST_F(MessageDelivery, OneWhoseRecordThereIsOverwrittenIsAnswered) {
   stage_.there.server.plain(2, {"DEL", kCame, "mj:anomalies"});
 }
 
-// ---- whom the other side believes ----
+// ---- signers that the receiver accepts ----
 
 TEST_F(MessageDelivery, WhoNamesTheReceiversKeyIsNotTheReceiver) {
   const SigningKey stranger = SigningKey::make();
@@ -504,7 +505,7 @@ TEST_F(MessageDelivery, AKeyOfNobodyIsLookedForOnceASecondAndARecordWrittenByHan
   stage_.there.server.plain(2, {"FLUSHDB"});
 }
 
-// An error of the store there ended a message here for good.
+// Regression test: a store error at the receiver ended the message permanently.
 TEST_F(MessageDelivery, WhatTheStoreThereCannotReadIsNoAnswer) {
   constexpr const char* kMark = "mj:came";
   const json body{{"of", to_json(MessageName{12, 500, std::string(64, 'a')})},
@@ -539,7 +540,7 @@ TEST_F(MessageDelivery, ACancelNamesNoMoreJobsThanAMessageHas) {
   ASSERT_TRUE(stage_.play());
 }
 
-// ---- for whom it is signed ----
+// ---- the addressee of a signature ----
 
 TEST_F(MessageDelivery, WhatIsSignedForOneHostRunsOnNoOther) {
   const auto refused = [&](const SigningKey& by, const std::function<void(Message&)>& change) {
@@ -553,7 +554,7 @@ TEST_F(MessageDelivery, WhatIsSignedForOneHostRunsOnNoOther) {
   EXPECT_THAT(refused(*stage_.here.key, [&](Message& m) { m.target_key = elsewhere; }), HasSubstr("target_key: "));
   EXPECT_THAT(refused(*stage_.here.key, [](Message& m) { m.target_key.clear(); }), HasSubstr("target_key: "));
   EXPECT_THAT(refused(*stage_.here.key, [](Message& m) { m.target_address.clear(); }), HasSubstr("target_address: "));
-  // What its own supervisor has sealed for the wire comes back from there.
+  // A message that the receiver's own supervisor has sealed is returned to it.
   EXPECT_THAT(refused(*stage_.there.key, [&](Message& m) { m.target_key = elsewhere; }), HasSubstr("target_key: "));
   EXPECT_EQ(there("state", kCameMark), "");
 }
@@ -577,7 +578,7 @@ TEST_F(MessageDelivery, WhatIsForElsewhereIsNotTakenFromMsgIn) {
   EXPECT_THAT(stage_.here.claims, IsEmpty());
 }
 
-// ---- what came once ----
+// ---- received messages ----
 
 TEST_F(MessageDelivery, WhatHasComeIsKnownAfterItsSignerHasNeitherKeyNorRightsNorTime) {
   const json envelope = sealed(signed_message(), *stage_.here.key);
@@ -647,7 +648,7 @@ TEST_F(MessageDelivery, MessagesOfTwoContextsMayHaveTheSameId) {
   stage_.there.server.plain(2, {"DEL", "mj:anomalies"});
 }
 
-// ---- what others write on records ----
+// ---- records changed by other clients ----
 
 class MessageRecordChanged : public MessageDelivery {
  protected:
@@ -676,7 +677,7 @@ TEST_F(MessageRecordChanged, SoThatItRunsElsewhere) { change("topic", "runner1")
 
 class MessageLines : public MessageDelivery {
  protected:
-  // The job writes them and ends, when it is not the turn of its lines.
+  // Writes the lines and ends the job while the delivery of log lines is not scheduled.
   void write(std::size_t count, std::size_t bytes) {
     send({job(1, "hold a")}, [](Message& wanted) { wanted.stream_logs = true; });
     stage_.steps(8);
@@ -751,7 +752,7 @@ TEST_F(MessageDelivery, AMessageNamesAtMostAWeekToBeDeliveredIn) {
   EXPECT_THAT(answer.error().message, HasSubstr("timeout: "));
 }
 
-// Nothing is made into a request, and nobody spins, while nothing that is due has room.
+// Without capacity, no due entry becomes a request, and the rounds do not run in a busy loop.
 TEST_F(MessageDelivery, WithoutRoomNothingIsCarriedAndNobodySpins) {
   stage_.part(true);
   send({job(1, "ok a")});
@@ -766,7 +767,7 @@ TEST_F(MessageDelivery, WithoutRoomNothingIsCarriedAndNobodySpins) {
   ASSERT_TRUE(round);
   EXPECT_THAT(round->parcels, IsEmpty());
   EXPECT_THAT(asked, ElementsAre("send message:12:101"));
-  // The first round may have been one after the clock was set.
+  // The first round may follow a change of the clock.
   stage_.clock.pass(6000);
   EXPECT_GT(rounds.round(1, [](const OutboxEntry&) { return 5000; }).value().next_ms, 0U);
   stage_.part(false);
@@ -806,7 +807,7 @@ TEST_F(MessageDelivery, AnAnswerIsBelievedOfItsPeerAlone) {
   EXPECT_THAT(here("error"), HasSubstr("without a reason"));
 }
 
-// Two keys with a blank between them stand in the mark, and are the key of none.
+// The mark stores the job keys separated by a blank; two keys joined by a blank are not a job key.
 TEST_F(MessageDelivery, AnAnswerOrLinesAreOfOneJobOfTheMessage) {
   send({job(1, "hold a"), job(2, "hold b")});
   stage_.steps(8);
@@ -868,7 +869,7 @@ constexpr std::size_t kManyPieces = 1300 << 10;
 
 class MessageFiles : public MessageDelivery {
  protected:
-  // A job here that has ended, and what it left.
+  // Returns a job with an ended local job's artifact as its input.
   Job reader_of(const std::string& bytes) {
     const std::string left = stage_.here.leave("job:12:7", "app", bytes);
     EXPECT_TRUE(stage_.here.store->save(1, "job:12:7",
@@ -945,7 +946,7 @@ TEST_F(MessageFiles, InputsThatAreNotOnThisHostGoWithNoMessage) {
   EXPECT_THAT(here("error"), HasSubstr("are not on the host of this coordinator"));
 }
 
-// The name of a file that is damaged there is told, and its bytes are not.
+// For a damaged file, the name is reported and the content is not sent.
 TEST_F(MessageFiles, ADamagedArtifactDoesNotCome) {
   send({job(1, "ok leave")});
   stage_.part(true);
@@ -983,7 +984,7 @@ TEST_F(MessageFiles, AFileThatNobodyAskedForIsNotTaken) {
   ASSERT_TRUE(stage_.play());
 }
 
-// What is taken of a file is bounded by what may be asked for, not by what its pieces say.
+// The limit applies to the announced file size, not to the size in the pieces.
 TEST_F(MessageFiles, APieceOfAFileOverTheLimitIsNotTaken) {
   stage_.here.files.max_bytes = 100;
   stage_.restart();
@@ -1008,7 +1009,7 @@ TEST_F(MessageFiles, APieceOfAFileOverTheLimitIsNotTaken) {
   ASSERT_TRUE(stage_.play());
 }
 
-// ---- their room on the way ----
+// ---- quota of files in transit ----
 
 constexpr std::uint64_t kSmallRoom = 8U << 20, kSmallShare = kSmallRoom / 4;
 
@@ -1053,7 +1054,7 @@ TEST_F(MessageFiles, ArtifactsForWhichThereIsNoRoomComeOnceThereIs) {
   EXPECT_EQ(stage_.here.file_of("job:12:1", MessageStage::left_by("ok long leave")).size(), (1300U << 10) + 13);
 }
 
-// Together they would have no room.
+// All files together would exceed the quota.
 TEST_F(MessageFiles, AnAnswerWithMuchComesInParts) {
   make_small(stage_, stage_.here);
   stage_.there.files.max_bytes = kSmallShare;
@@ -1079,7 +1080,7 @@ TEST_F(MessageFiles, APartOfAnAnswerWithMoreThanThereEverIsRoomForIsAnErrorThatN
   EXPECT_EQ(job_here(3), "finished ok");
 }
 
-// Whoever receives says what is missing: one that says so for ever gets less and less often what it asks for.
+// The receiver names the missing files. A receiver that requests them endlessly is served less and less often.
 TEST_F(MessageFiles, WhoAsksForTheSameFilesForEverIsAnsweredLessAndLess) {
   const std::string bytes(kManyPieces, 'b');
   for (const std::uint64_t have : {std::uint64_t{0}, std::uint64_t{1}}) {
@@ -1092,7 +1093,7 @@ TEST_F(MessageFiles, WhoAsksForTheSameFilesForEverIsAnsweredLessAndLess) {
       ++pieces;
       const bool is_piece = answer.find("\"have\"") != std::string::npos && answer.find("want") == std::string::npos;
       const json want{{"job", "job:12:7"}, {"sha256", sha256}, {"have", 0}};
-      // Of a piece it has next to nothing; of a message it wants the file once more.
+      // For a piece the peer reports almost no progress; for a message it requests the file again.
       const json result = is_piece ? json{{"have", have * pieces}} : json{{"status", "files"}, {"want", want}};
       return json{{"jsonrpc", "2.0"}, {"id", 1}, {"result", result}}.dump();
     });
@@ -1187,7 +1188,7 @@ TEST_F(MessageDelivery, AnswerOfAFlowLeavesTheSentFlow) {
   const json result = json::parse(here("flow_result"), nullptr, false);
   ASSERT_TRUE(result.is_object()) << here("flow_result");
   EXPECT_EQ(result.at("status"), "finished");
-  // The signature still holds.
+  // The signature is still valid.
   const auto message = decode<Message>(stage_.here.store->load(1, kSent).value()).record;
   EXPECT_TRUE(check_signature(message, {stage_.alice.public_key(), message.created_at}));
 }

@@ -1,4 +1,4 @@
-// Who gets as far as the checks of messages, what a note is made of, and what shows who sends.
+// Which requests reach the checks of messages, when a refusal is noted, and which messages identify their sender.
 #include <gmock/gmock.h>
 
 #include <nlohmann/json.hpp>
@@ -87,7 +87,7 @@ TEST_F(MessageGates, ThousandForgeriesPushNoNoteOut) {
   EXPECT_THAT(deliver(forged), HasSubstr("denied"));
   ASSERT_EQ(notes().size(), 3U);
   EXPECT_THAT(notes()[0].thing, HasSubstr("1500 refusals since the last note"));
-  // One that was signed by somebody known, and sent again by whoever has seen it.
+  // A message signed by a known actor, replayed by another peer.
   for (int i = 0; i < 1500; ++i) EXPECT_THAT(deliver(message(1)), HasSubstr("denied"));
   EXPECT_LE(notes().size(), 40U);
 }

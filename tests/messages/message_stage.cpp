@@ -14,7 +14,7 @@
 namespace mycojobs {
 namespace {
 
-// Two servers serve all stages, one after the other: they need not compile their scripts again.
+// All stages share two servers in turn, so that the scripts are compiled only once.
 struct MessageHall {
   test::HandClock clock;
   MemoryServer here{clock}, there{clock};
@@ -29,7 +29,7 @@ MemoryServer& emptied(MemoryServer& server) {
   return server;
 }
 
-// Says which files were let go before any call of the store could have written whose they are.
+// Records the files that were released before any store call could have recorded their owner.
 class WatchedFiles final : public ArtifactStore {
  public:
   WatchedFiles(std::shared_ptr<ArtifactStore> files, const std::uint64_t& calls, std::vector<std::string>& let_go)
@@ -173,7 +173,7 @@ Fault MessageStage::judge(MessageSide& side, const ServerCall& call) {
   if (at_work_ != &side) return Fault::none;
   ++commands_;
   if (side.is_dead_) return Fault::before;
-  // Scripts that could write, and here do not: a kill there is one between two others.
+  // Scripts that could write but do not in these tests; a kill at such a call equals a kill between its neighbours.
   static const std::set<std::string_view> kLooks{"retire_messages", "flow_read", "flow_jobs", "load", "load_some"};
   static const std::set<std::string_view> kMail{"mail_due", "pending_messages"};
   if (call.write == 0 || kLooks.contains(call.name) || (side.is_idle_ && kMail.contains(call.name))) return Fault::none;
@@ -272,7 +272,7 @@ std::string MessageStage::left_by(const std::string& script) {
 
 namespace {
 
-// As an agent hands them to a job: "build/out/app=<bytes>".
+// Lists the files as an agent gives them to a job: "build/out/app=<bytes>".
 std::string files_given(MessageSide& side, const Claimed& claimed) {
   JobFacts facts;
   facts.job = decode<Job>(claimed.record).record;
@@ -393,7 +393,7 @@ std::string MessageStage::outcome() {
              side->field(key, "error") + ") in msg_in " + std::to_string(std::count(in.begin(), in.end(), key)) +
              " answer " + side->field("mj:message:" + key, "answer") + '\n';
     }
-    // By script: a call without an answer may have taken ids that nobody uses.
+    // By script, since a call without a reply may have consumed ids.
     const auto keys = side->store->keys(side->context, "job:", 1000).value();
     std::set<std::string> jobs;
     for (const std::string& key : keys) {
@@ -411,7 +411,7 @@ std::string MessageStage::outcome() {
     for (const std::string& each : jobs) out += each;
     for (const auto& [script, times] : side->claims) out += "  ran " + script + ": " + std::to_string(times) + '\n';
   }
-  // Whether a try was made before the time was over hangs on what was disturbed.
+  // Whether an attempt was made before the time-out depends on the fault.
   const std::string last_try = ": nobody answers";
   for (auto at = out.find(last_try); at != std::string::npos; at = out.find(last_try)) out.erase(at, last_try.size());
   return out;

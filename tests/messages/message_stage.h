@@ -1,10 +1,10 @@
-// Two coordinators that speak with each other, each with a Redis of its own: "here" has context 1, "there" context 2.
-// Clients, supervisors and runners take turns in one thread, on one clock. Any call of a supervisor that can change
-// anything can be disturbed, and any request between the two; a supervisor that is killed begins anew.
+// Two coordinators that exchange messages, each with its own Redis: "here" has context 1, "there" context 2. Clients,
+// supervisors and runners take turns on one thread with one clock. A fault can be injected into every writing call of a
+// supervisor and every request between the two; a killed supervisor is restarted.
 //
-// A job's script says what becomes of it: "ok", "fail", "hold" (runs until it is cancelled). Each writes two lines.
-// One that ends in "leave" leaves an artifact, its script ("long": and much behind it); one that ends in "read" looks
-// for files that it was given.
+// The script of a job selects its behaviour: "ok", "fail", "hold" (runs until it is cancelled). Each script writes two
+// lines. A script that ends in "leave" stores its own text as an artifact (with "long": followed by much data); a
+// script that ends in "read" reads the files given to the job.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -30,22 +30,22 @@ namespace mycojobs {
 
 enum class MessageFate {
   fine,
-  // Of a call of the store.
+  // Faults of a store call.
   killed_before,
   killed_after,
   reply_lost,
   request_lost,
-  // Of a request to the other side.
+  // Faults of a request to the other side.
   parcel_lost,
   answer_lost,
   twice,
-  late,  // it arrives a second time, half a minute afterwards
+  late,  // delivered a second time after half a minute
 };
 struct MessageDisturbance {
-  std::uint64_t call = 0;  // the number of the store's call, or of the request, from 1
+  std::uint64_t call = 0;  // number of the store call or of the request, from 1
   MessageFate fate = MessageFate::fine;
-  std::uint64_t times =
-      1;  // as often the same step is tried: the next calls of that script there, or requests to there
+  // How often the fault is repeated: at the next calls of the same script on that side, or the next requests to it.
+  std::uint64_t times = 1;
   std::string step = {};
 
   bool strikes(std::uint64_t number, const std::string& of) {
@@ -64,16 +64,16 @@ class MessageSide {
   std::string address;
   std::shared_ptr<const SigningKey> key;
   MemoryServer& server;
-  std::unique_ptr<Store> store;      // of clients, runner and test: never disturbed
-  std::unique_ptr<FlowStore> flows;  // the same
+  std::unique_ptr<Store> store;      // for clients, runner and test; without faults
+  std::unique_ptr<FlowStore> flows;  // without faults
   std::vector<Claimed> running;
-  std::map<std::string, int> claims;  // by script: how often it was begun
-  std::string state_dir;              // of its host
+  std::map<std::string, int> claims;  // how often each script was started
+  std::string state_dir;              // of the side's host
   CarriedFiles files;
 
-  // What a run of the job leaves: the field `artifacts`.
+  // Stores an artifact of the job. Returns the value for the field `artifacts`.
   std::string leave(const std::string& job_key, const std::string& name, const std::string& bytes);
-  // Of a job's artifact, or a file that it was given; nothing: it is not on this host.
+  // Reads the job's artifact or given file with the hash of `bytes`. Returns "" if the file is not on this host.
   std::string file_of(const std::string& job_key, const std::string& bytes);
 
   std::string text(const std::vector<std::string>& words) { return std::string(server.plain(context, words).text()); }
@@ -82,21 +82,21 @@ class MessageSide {
 
  private:
   friend class MessageStage;
-  void begin(const Clock& clock);  // the supervisor, anew
+  void begin(const Clock& clock);  // restarts the supervisor
 
   std::unique_ptr<Store> rounds_store_, receiver_store_;
   std::unique_ptr<FlowStore> rounds_flows_;
   std::unique_ptr<KnownKeys> known_;
   std::unique_ptr<MessageRounds> rounds_;
   std::unique_ptr<MessageReceiver> receiver_;
-  std::unique_ptr<ContextRounds> flow_rounds_;  // undisturbed
+  std::unique_ptr<ContextRounds> flow_rounds_;  // without faults
   bool is_dead_ = false;
-  bool is_idle_ = true;  // a look finds nothing, so that a cut of it is none
+  bool is_idle_ = true;  // a query would find no mail, so a fault in it has no effect
 };
 
 class MessageStage {
  public:
-  static constexpr Id kAlice = 12, kAliceThere = 34;  // the sender, as the two sides number her
+  static constexpr Id kAlice = 12, kAliceThere = 34;  // the ids of the sender on the two sides
   static constexpr const char *kHere = "http://here:1", *kThere = "http://there:1";
 
   MessageStage();
@@ -104,16 +104,16 @@ class MessageStage {
 
   test::HandClock& clock;
   SigningKey alice = SigningKey::make();
-  test::TempDir folder;  // both hosts' files
+  test::TempDir folder;  // the files of both hosts
   MessageSide here, there;
 
-  // To the other side; signed by nobody yet.
+  // Returns an unsigned message to the other side.
   Message message(Id id, std::vector<Job> jobs);
   static Job job(Id id, const std::string& script);
   static std::string left_by(const std::string& script);
-  void send(Message message);  // signed, written and put on msg_out
+  void send(Message message);  // signs and stores the message, and pushes it on msg_out
 
-  // Something that a client does once, when its time has come.
+  // An action of a client, done once when its condition holds.
   void when(std::function<bool()> time, std::function<void()> act) {
     acts_.push_back({std::move(time), std::move(act)});
   }
@@ -124,32 +124,32 @@ class MessageStage {
 
   void disturb_calls(std::vector<MessageDisturbance> of) { calls_disturbed_ = std::move(of); }
   void disturb_requests(std::vector<MessageDisturbance> of) { requests_disturbed_ = std::move(of); }
-  void part(bool apart) { apart_ = apart; }       // no request arrives
-  void pace(std::uint64_t ms) { pace_ms_ = ms; }  // of the steps that play() makes
-  // Requests to there arrive, and no answer to them is heard.
+  void part(bool apart) { apart_ = apart; }       // all requests are lost
+  void pace(std::uint64_t ms) { pace_ms_ = ms; }  // time between the steps of play()
+  // Requests to this address arrive, but their answers are lost.
   void deafen(const std::string& address) { deaf_to_ = address; }
-  // The transport of both sides refuses every request with this error; nothing: it carries them.
+  // The transport of both sides refuses every request with this error; nothing: requests are carried.
   void refuse_requests(std::optional<Error> error) { transport_error_ = std::move(error); }
-  // What whoever carries hears instead of an answer.
+  // Replaces the answers that the requesting side receives.
   void tell_instead(std::function<std::string(const std::string& answer)> instead) { instead_ = std::move(instead); }
 
-  void restart() {  // both supervisors, with other settings
+  void restart() {  // restarts both supervisors, with new settings
     here.begin(clock);
     there.begin(clock);
   }
-  void step(std::uint64_t ms = 250);  // of everybody
+  void step(std::uint64_t ms = 250);  // a step of all participants
   void steps(int count) {
     for (int i = 0; i < count; ++i) step();
   }
-  bool play(int rounds = 1500);  // until nothing is under way; false: that never came
+  bool play(int rounds = 1500);  // runs until no work is left; false if work is left after `rounds` rounds
   bool is_quiet();
   std::uint64_t calls() const { return calls_; }
   std::uint64_t requests() const { return requests_; }
-  std::uint64_t commands() const { return commands_; }  // of the supervisors to their servers, reads too
+  std::uint64_t commands() const { return commands_; }  // commands of the supervisors to their servers, including reads
 
-  // Of every message and its jobs, on both sides, in words that do not rest on what was disturbed.
+  // Describes every message and its jobs on both sides, independently of the injected faults.
   std::string outcome();
-  std::vector<std::string> trouble();  // what must never be
+  std::vector<std::string> trouble();  // returns the violated invariants
 
   std::string receive(MessageSide& side, const std::string& request, const std::string& node = {});
   Result<std::string> carry(const std::string& address, const std::string& request, std::uint64_t number);
@@ -175,8 +175,8 @@ class MessageStage {
   std::vector<Late> late_;
   std::set<std::string> sent_;
   std::uint64_t calls_ = 0, requests_ = 0, commands_ = 0;
-  std::vector<std::string> let_go_;  // files, too early
-  MessageSide* at_work_ = nullptr;   // whose calls are counted
+  std::vector<std::string> let_go_;  // files released too early
+  MessageSide* at_work_ = nullptr;   // the side whose calls are counted
   bool apart_ = false;
   std::optional<Error> transport_error_;
   std::string deaf_to_;

@@ -1,5 +1,5 @@
-// The router: which jobs of flows it sends to supervisors elsewhere, and which wait. Its supervisors have a public key,
-// and nobody carries the messages to them: none ever answers. It has a thread of its own; the rest stands still.
+// The router: which jobs of flows it sends to other supervisors, and which jobs wait. The supervisors have a public key
+// but no connection, so they never answer. The router runs on its own thread; everything else is idle.
 #include "coordinator/router.h"
 
 #include <gmock/gmock.h>
@@ -62,7 +62,7 @@ class RouterTest : public testing::Test {
     job.unknown.emplace_back("supervisor_url", url);
     return job;
   }
-  // A flow with so many nodes at that address, all of them queued. Their jobs.
+  // Creates a flow with `count` queued nodes at that address. Returns their jobs.
   std::vector<std::string> queue(const std::string& url, std::uint32_t count) {
     const FlowPlace place = flows_->create({1, 12, count, "", ""}).value();
     Flow flow;
@@ -88,7 +88,7 @@ class RouterTest : public testing::Test {
     EXPECT_TRUE(flows_->commit(first));
     return keys;
   }
-  // As another client would.
+  // Creates the job as another client would.
   std::string push(Id id, const std::string& url, const std::string& queue) {
     const Job job = remote(id, url);
     Fields fields = planned_fields(job).value();
@@ -108,12 +108,12 @@ class RouterTest : public testing::Test {
     return out;
   }
   bool is_away(const std::string& job) { return !away({job}).empty(); }
-  // The message that carries it, once it is written, is forgotten: the job ends as lost.
+  // Removes the record of the message that carries the job once it exists, so that the job ends as lost.
   void lose(const std::string& job) {
     ASSERT_TRUE(eventually([&] {
       const Reply out = server_.plain(1, {"ZRANGE", "mj:outbox", "0", "-1"});
       for (std::size_t i = 0; i < out.size(); ++i) {
-        const std::string_view entry = out.at(i).text();  // "send message:12:1"
+        const std::string_view entry = out.at(i).text();  // such as "send message:12:1"
         const std::string mark = "mj:message:" + std::string(entry.substr(entry.find(' ') + 1));
         if (field(mark, "jobs") != job) continue;
         server_.erase(1, mark);
@@ -133,7 +133,7 @@ class RouterTest : public testing::Test {
   std::unique_ptr<Router> router_;
 };
 
-// One that never answers had all places: jobs for others waited for it.
+// Regression test: a supervisor that never answered occupied all places, and jobs for others waited for it.
 TEST_F(RouterTest, ASupervisorThatNeverAnswersLeavesPlacesForOthers) {
   const auto slow = queue(kSlow, 40);
   start();
@@ -167,7 +167,7 @@ TEST_F(RouterTest, WhatWaitsForAPlaceGetsOneInItsTurn) {
   EXPECT_EQ(field(slow[11], "detail"), "queued");
 }
 
-// In the queue that is nobody's own, where a client may put it.
+// The jobs are in the shared queue, where a client may put them.
 TEST_F(RouterTest, WhatIsTakenWithoutAPlaceIsGivenBackInOrder) {
   std::vector<std::string> slow;
   for (Id id = 101; id <= 120; ++id) slow.push_back(push(id, kSlow, kRouterQueue));
@@ -195,7 +195,7 @@ TEST_F(RouterTest, JobsForHostsThatNobodyKnowsAreRefused) {
   EXPECT_EQ(away(slow).size(), 8U);
 }
 
-// Its host may have no place: given back to a queue that is asked at once, it would come for ever.
+// The new host may have no free place: a job returned to a queue that is polled at once would be claimed endlessly.
 TEST_F(RouterTest, AJobWhoseAddressWasChangedSinceItWasQueuedIsRefused) {
   const auto slow = queue(kSlow, 20);
   const std::string jobs[] = {queue(kFine, 1)[0], queue("runner:51", 1)[0]};
@@ -207,7 +207,7 @@ TEST_F(RouterTest, AJobWhoseAddressWasChangedSinceItWasQueuedIsRefused) {
   }
 }
 
-// Routers that have died: what another client did to the queue of one job holds up nobody else's.
+// After the death of a router, a queue damaged by another client must not block the jobs of other queues.
 TEST_F(RouterTest, ALeaseThatCannotBeExpiredHoldsUpNoOther) {
   const std::string stuck = queue(kSlow, 1)[0], other = queue(kFine, 1)[0];
   for (const char* url : {kSlow, kFine}) {
@@ -250,7 +250,7 @@ TEST(RouterPlaces, NobodyHasMoreThanAreFree) {
   EXPECT_EQ(fill("a"), 2U) << "2 and 4 places are left: 3, and one that comes back to it";
 }
 
-// Whatever the queues are that so many jobs come from, each fits.
+// Every job of one call has a place, whatever queues the jobs come from.
 TEST(RouterPlaces, RoomIsForAllThatOneCallBrings) {
   for (std::uint32_t all = 1; all < 20; ++all) {
     RouterPlaces places(all);

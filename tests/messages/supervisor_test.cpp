@@ -1,4 +1,4 @@
-// The supervisor of a context on its thread, with a stand-in for the node of Mycelium between it and its peer.
+// The supervisor of a context on its thread, with an imitated Mycelium node between it and its peer.
 #include "coordinator/supervisor.h"
 
 #include <gtest/gtest.h>
@@ -70,7 +70,7 @@ class SupervisorOverMycelium : public ::testing::Test {
                          }};
 };
 
-// A request that was stuck at the node failed all others to that peer, whenever it was tried again.
+// Regression test: a request that was stuck at the node failed all others to that peer at each retry.
 TEST_F(SupervisorOverMycelium, OtherMessagesPassOneThatIsStuck) {
   mesh_.tell(1, "stick");
   for (const Id id : {101, 102, 103}) send(id);

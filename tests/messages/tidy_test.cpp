@@ -1,4 +1,4 @@
-// A coordinator whose disk stands still under the files of one context: mail goes on, of that context too.
+// A coordinator whose disk hangs under the files of one context still delivers mail, including that context's mail.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -17,7 +17,7 @@ using test::eventually;
 
 class TidyTest : public testing::Test {
  protected:
-  // Supervisors take from msg_out what is no message's.
+  // Supervisors remove invalid entries from msg_out.
   void expect_mail_goes_on(Id context) {
     server_.plain(context, {"LPUSH", "msg_out", "message:12:7"});
     EXPECT_TRUE(eventually([&] {
