@@ -1,7 +1,7 @@
-// Every scenario is played once undisturbed, which numbers the calls of coordinators that can change anything: ingress,
-// step, publication of effects, receipt, continuation, snapshot, collection. Then each of them is disturbed: the
-// coordinator is killed before or after it, the call or its reply is lost. What comes of every instance, job and flow
-// must be the same: each effect was carried out once, each receipt came once, replays agree.
+// Each scenario first runs undisturbed, which numbers the writing calls of coordinators: ingress, step, publication of
+// effects, receipt, continuation, snapshot, collection. Then the scenario is repeated with a fault at each call: the
+// coordinator is killed before or after the call, or the call or its reply is lost. Every instance, job and flow must
+// end as in the undisturbed run: each effect was executed once, each receipt was delivered once, and replays agree.
 #include <cstdio>
 #include <cstdlib>
 
@@ -14,7 +14,7 @@ struct WorldScenario {
   const char* name;
   void (*play)(WorldStage&);
   WorldLimits limits = {};
-  const char* calls = "";  // names of calls that must be among the disturbed ones
+  const char* calls = "";  // names of calls that must be among the disturbed calls
 };
 void PrintTo(const WorldScenario& scenario, std::ostream* out) { *out << scenario.name; }
 
@@ -111,7 +111,7 @@ TEST_P(WorldCrashPoints, OnceAnywhereChangesNothing) {
   std::printf("%s: %llu calls\n%s", GetParam().name, static_cast<unsigned long long>(calls_), undisturbed_.c_str());
 }
 
-// All pairs with MYCOJOBS_SIM_ROUNDS; else with a stride that keeps them few.
+// Tests all pairs if MYCOJOBS_SIM_ROUNDS is set, otherwise a sample.
 TEST_P(WorldCrashPoints, TwiceAnywhereChangesNothing) {
   const bool all = std::getenv("MYCOJOBS_SIM_ROUNDS") != nullptr;
   constexpr std::uint64_t kFew = 60;

@@ -1,4 +1,4 @@
-// Mail is taken in turn, and for each instance in the order in which it came.
+// The inbox is served round-robin, and in order of arrival for each instance.
 #include "coordinator/world_inbox.h"
 
 #include <gmock/gmock.h>
@@ -34,7 +34,7 @@ class Inbox : public testing::Test {
       return all;
     }));
   }
-  // And commits it.
+  // Takes the next event and commits it.
   std::string take(WorldInbox& inbox, const std::function<bool(const std::string&)>& waits = nullptr) {
     const auto mail = inbox.take(waits);
     if (!mail) return "";
@@ -130,7 +130,7 @@ TEST_F(Inbox, NoMoreIsKeptThanItMay) {
   EXPECT_EQ(all, 40U);
 }
 
-// Against the order in which it was sent, whatever is for whom, read in pieces and taken in between.
+// Compared with the sent order for each instance, for random targets, pages and interleavings.
 TEST_F(Inbox, ForEachInstanceTheOrderStays) {
   for (unsigned seed = 1; seed <= 30; ++seed) {
     std::mt19937 random(seed);

@@ -1,4 +1,4 @@
-// The invariants of workflows (docs/workflows) where they need store and coordinator: by number, as in
+// The invariants of workflows (docs/workflows) that need a store and a coordinator, numbered as in
 // tests/workflow/invariants_test.cpp.
 #include <gmock/gmock.h>
 
@@ -100,7 +100,7 @@ TEST_F(WorldLive, 04_ARunnerWithAKeyThatDoesNotSignIsRefused) {
   EXPECT_EQ(kinds(stage_, "receipt_refused"), 1);
 }
 
-// A submitter of the owner's may write to the record of the effect's job, between its end and the receipt.
+// A submitter may change the record of the effect's job between the end of the job and the receipt.
 class WorldForged : public WorldLive {
  protected:
   static constexpr const char* kJob = "job:1:3";
@@ -139,7 +139,8 @@ TEST_F(WorldForged, 04_ARecordThatNamesAnotherRunnerAndNoReceiptIsRefused) {
   expect_refused();
 }
 
-// It was carried by a message: the receipt is of the job that ran there, signed by a runner that is known there.
+// The effect was sent as a message: the receipt names the job that ran on the other host, and is signed by a runner
+// that the other host knows.
 class WorldElsewhere : public WorldForged {
  protected:
   void SetUp() override {
@@ -177,7 +178,7 @@ TEST_F(WorldElsewhere, 04_AReceiptFromElsewhereMustHold) {
   expect_refused();
 }
 
-// The end is written to a new record, which does not say which job it is.
+// The end is written to a new record, which does not identify its job.
 TEST_F(WorldForged, DeletedRecordOfARunningJobIsLost) {
   stage_.runner_key = std::make_shared<SigningKey>(SigningKey::make());
   ASSERT_TRUE(stage_.store->save(1, "runner:7", {{"id", "7"}, {"pubkey", stage_.runner_key->public_key()}}));
@@ -274,13 +275,13 @@ TEST_F(WorldLive, 09_OneBusyCellDoesNotStarveTheOthers) {
   expect_fine(stage_);
 }
 
-// Waits are counted in steps of others, not in time.
+// Waits are counted in steps of other instances, not in time.
 class WorldFair : public testing::Test {
  protected:
   static constexpr int kCells = 10'000, kEach = 50, kHot = 1'000'000;
   struct Waits {
-    std::uint64_t from_journal = 0;  // the longest, since its event was journaled
-    std::uint64_t from_inbox = 0;    // since it was sent
+    std::uint64_t from_journal = 0;  // longest wait after the event was journaled
+    std::uint64_t from_inbox = 0;    // longest wait after the event was sent
   };
   void SetUp() override {
     ASSERT_TRUE(stage_.apply());
@@ -288,7 +289,7 @@ class WorldFair : public testing::Test {
     ASSERT_TRUE(stage_.play());
     ASSERT_EQ(stage_.world().state().cells.size(), static_cast<std::size_t>(kCells));
   }
-  // As send_event() does it, without its checks.
+  // Sends an event like send_event(), without its checks.
   void post(int id) {
     const CellId cell{"acme/order@1", encode_cbor(id).value()};
     PostRules rules;
@@ -297,7 +298,7 @@ class WorldFair : public testing::Test {
     const Fields fields{{"schema", "acme/Placed@1"}, {"value", value.dump()}, {"source", "actor:1"}};
     ASSERT_TRUE(stage_.worlds->post(WorldStage::kContext, WorldStage::kShop, "event", fields, rules));
   }
-  // Of kEach of these instances, which get an event behind those of a hot one.
+  // Returns the waits of kEach instances that receive an event after the events of a busy instance.
   Waits waits_beside(int hot_events) {
     const std::uint64_t before = stage_.world().state().height;
     for (int i = 0; i < hot_events; ++i) post(kHot);
@@ -338,7 +339,7 @@ TEST_F(WorldFair, 09_OfTenThousandCellsOneHotOneKeepsOthersWaitingForOneTurnEach
 
 TEST_F(WorldLive, 10_NothingIsCarriedOutOfAStepThatWasNotCommitted) {
   stage_.place(1, "job");
-  // The commit of the step never comes through.
+  // The commit of the step always fails.
   std::vector<WorldDisturbance> all;
   for (std::uint64_t call = 1; call < 50; ++call) all.push_back({call, WorldFate::request_lost});
   stage_.disturb(all);
@@ -466,8 +467,8 @@ TEST_F(WorldLive, 13_StatesThatTheSnapshotNamesAreKept) {
   EXPECT_GT(stage.worlds->read(1, WorldStage::kShop, 0, 0).value().snapshot_height, 0U);
 }
 
-// 100 instances of 60 KB each: their pages are more than one commit takes, and go ahead of the fact that names them.
-// Whoever is killed between two of them leaves no half of a snapshot, and nothing is lost.
+// 100 instances of 60 KB each: the pages exceed the limit of a commit and are stored before the fact that names them. A
+// coordinator killed between two pages leaves no partial snapshot and loses nothing.
 TEST_F(WorldLive, 13_ASnapshotOfManyPagesOutlivesAKillAtEachOfItsCommits) {
   constexpr int kMany = 100;
   const auto play = [this](const std::vector<WorldDisturbance>& disturbed) {
@@ -623,7 +624,7 @@ TEST_F(WorldLostNotice, ARefusedReceiptIsNotedOnce) {
   EXPECT_LE(kinds(stage_, "receipt_refused"), once + 1) << "the first look cannot know";
 }
 
-// The record had another key than the runner signs with; an operator puts the right one back.
+// The record had a different key than the one that the runner signs with; an operator repairs the record.
 TEST_F(WorldLostNotice, RefusedReceiptIsAcceptedAfterItsKeyIsRepaired) {
   stage_.runner_key = std::make_shared<SigningKey>(SigningKey::make());
   ASSERT_TRUE(stage_.store->save(1, "runner:7", {{"id", "7"}, {"pubkey", SigningKey::make().public_key()}}));
@@ -637,7 +638,8 @@ TEST_F(WorldLostNotice, RefusedReceiptIsAcceptedAfterItsKeyIsRepaired) {
   EXPECT_EQ(kinds(stage_, "receipt"), 1);
 }
 
-// It ran for a while without its key: the record's key is taken away until its unsigned ends have settled.
+// The runner ran without its key for a while. The operator removes the key from the record until the unsigned ends have
+// settled.
 TEST_F(WorldLostNotice, UnsignedReceiptIsAcceptedOnceTheRecordHasNoKey) {
   ASSERT_TRUE(stage_.store->save(1, "runner:7", {{"id", "7"}, {"pubkey", SigningKey::make().public_key()}}));
   stage_.place(1, "job");
@@ -677,7 +679,8 @@ TEST_F(WorldLive, JobsOfAnEventStandInItsTrace) {
   EXPECT_EQ(place(3, "x").error().code, Code::invalid);
 }
 
-// A job, one after its receipt, a timer, and then a flow: who leads next has the trace from the record of who carries.
+// A job, a job after its receipt, a timer, and then a flow: the next leader reads the trace from the record of the job
+// or flow that performs the effect.
 TEST_F(WorldLive, WhatFollowsStandsInTheTraceUnderAnotherCoordinatorToo) {
   const std::string context = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
   ASSERT_TRUE(
@@ -711,14 +714,14 @@ TEST_F(WorldLive, ATimelineGoesBackPageByPage) {
   EXPECT_EQ(service::instance_timeline(stage_.by, stage_.in(), order, {0, 0}).error().code, Code::invalid);
 }
 
-// What waits for people is asked for by each page that is open.
+// Every open page polls the waiting approvals.
 TEST_F(WorldLive, ApprovalsAreKnownUntilTheyChange) {
   service::ApprovalCache cache;
   int loads = 0;
   const auto titles = [&] {
     loads = 0;
     stage_.server.set_faults([&loads](const ServerCall& call) {
-      loads += call.name == "HGET" ? 1 : 0;  // a manifest, which every load reads
+      loads += call.name == "HGET" ? 1 : 0;  // the load of a manifest, which every full load reads
       return Fault::none;
     });
     std::multiset<std::string> out;
@@ -835,7 +838,7 @@ TEST_F(WorldLive, AStepThatCannotBeTakenHoldsNobodyUp) {
   EXPECT_EQ(stage_.status(1), "waiting");
 }
 
-// Rounds until it is so; steps run on threads of their own.
+// Runs rounds until the condition holds; steps run on their own threads.
 void play_until(WorldStage& stage, const std::function<bool()>& is_so) {
   for (int i = 0; i < 20'000 && !is_so(); ++i) {
     stage.step(1);
@@ -843,7 +846,7 @@ void play_until(WorldStage& stage, const std::function<bool()>& is_so) {
   }
 }
 
-// One deployment's steps do not end; the instances of another one take theirs.
+// The steps of one deployment hang; the instances of another deployment proceed.
 TEST(WorldIsolation, ASlowStepDelaysItsOwnDeploymentAlone) {
   WorldStage stage({.step_wait_ms = 1});
   ASSERT_TRUE(stage.apply());
@@ -885,7 +888,7 @@ TEST(WorldIsolation, ASlowStepDelaysItsOwnDeploymentAlone) {
   EXPECT_THAT(stage.trouble(), IsEmpty());
 }
 
-// What was ended from outside while its step ran takes no answer of that step.
+// An instance that was cancelled during its step ignores the answer of the step.
 TEST(WorldIsolation, AnInstanceThatIsCancelledDuringItsStepStaysCancelled) {
   WorldStage stage({.step_wait_ms = 1});
   ASSERT_TRUE(stage.apply());
@@ -953,7 +956,7 @@ TEST_F(WorldLive, AFullInstanceRefusesItsSendersByNameAndHoldsNobodyUp) {
     if (stuck && request.event.key == encode_cbor(1).value()) return fail(Code::unavailable, "its process died");
     return shop_step(spec, request);
   };
-  for (int i = 0; i < 30; ++i) stage.place(1, "keep");  // they are in the inbox before anybody counts
+  for (int i = 0; i < 30; ++i) stage.place(1, "keep");  // sent before the coordinator counts them
   stage.place(2, "keep");
   for (int i = 0; i < 3; ++i) stage.step();
   EXPECT_EQ(stage.worlds->mail(1, WorldStage::kShop, 100).value().size(), 0U) << "nothing stays in front of the others";
@@ -965,7 +968,7 @@ TEST_F(WorldLive, AFullInstanceRefusesItsSendersByNameAndHoldsNobodyUp) {
   EXPECT_TRUE(stage.send("acme/Placed@1", {{"id", 2}, {"how", "keep"}})) << "others are not refused";
   ASSERT_TRUE(stage.apply()->repeated);
 
-  // The coordinator rests meanwhile: a look each time the step that cannot be taken may be tried again.
+  // The coordinator waits, and retries only when the failed step may be repeated.
   for (int i = 0; i < 3; ++i) stage.step();
   const int before = stage.calls_by_name["world_commit"];
   for (int i = 0; i < 100; ++i) stage.step(100);

@@ -1,5 +1,5 @@
-// The log of an instance is what the jobs of its effects have written: each line once, in order, and what is missing is
-// told.
+// The log of an instance consists of the lines that the jobs of its effects have written: each line once, in order;
+// missing lines are reported.
 #include <gmock/gmock.h>
 
 #include "domain/cbor.h"
@@ -26,7 +26,7 @@ class WorldLogs : public testing::Test {
   Result<InstanceLog> read(int id, const std::string& after = "", std::uint64_t limit = service::kLogFrames) {
     return service::instance_log(stage_.by, stage_.in(), {"order", std::to_string(id)}, {after, limit});
   }
-  // All that there is now, in pages of so many.
+  // Returns all current frames, read in pages of `limit`.
   std::vector<LogFrame> all(int id, std::uint64_t limit = service::kLogFrames) {
     std::vector<LogFrame> frames;
     InstanceLog page;
@@ -52,7 +52,7 @@ class WorldLogs : public testing::Test {
     stage_.server.plain(
         1, {"XADD", "mj:log:" + job, std::to_string(seq) + "-0", "ts", "5", "stream", "stdout", "text", text + "\n"});
   }
-  // An order whose job nobody takes: it asks for another with each Placed, and ends with Closed.
+  // The jobs of an order are never taken: each Placed event requests another job, and Closed ends the order.
   void let_jobs_wait() {
     stage_.code = [](const WorkflowSpec&, const StepRequest& request) -> Result<StepOutput> {
       StepOutput out;
@@ -157,7 +157,7 @@ TEST_F(WorldLogs, AJobThatRanTwiceHasLostNothing) {
   const std::string job = all(1).at(0).carrier;
   for (int i = 0; i < 3; ++i) {
     ASSERT_TRUE(stage_.store->requeue(1, job));
-    stage_.writes = nullptr;  // the second run writes nothing: two ends stand one after the other
+    stage_.writes = nullptr;  // the second run writes no lines, so two end entries are adjacent
     if (i == 2) stage_.writes = [](const Job&) { return std::vector<std::string>{"again\n"}; };
     stage_.run_jobs();
   }

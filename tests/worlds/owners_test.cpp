@@ -1,5 +1,5 @@
-// Effects run in the name of their world's owner: what that actor may not do by itself, no effect does for it.
-// 1 is an admin of the context, 12 a submitter.
+// Effects run with the rights of the deployment's owner: an effect cannot do what its owner may not do. Actor 1 is an
+// admin of the context, actor 12 a submitter.
 #include <gmock/gmock.h>
 
 #include "coordinator/create.h"
@@ -37,7 +37,7 @@ class WorldOwner : public testing::Test {
     wanted.caller = maker;
     ASSERT_TRUE(create_flow(*stage_.flows, *plan.plan, wanted));
   }
-  // How the only effect of an order ended: its status, and why.
+  // Returns the error of the order's only effect, or "" after success.
   std::string end_of(int id, const std::string& how) {
     stage_.place(id, how);
     EXPECT_TRUE(stage_.play());
@@ -107,7 +107,7 @@ TEST_F(WorldOwner, StartsNothingOnceItIsOutOfTheLists) {
   EXPECT_EQ(end_of(4, "job"), "") << "and does again";
 }
 
-// The ceiling may have been lowered since the manifest was applied, and the flow's definition stored.
+// The ceiling may have been lowered since the manifest was applied and the flow's definition was stored.
 TEST_F(WorldOwner, StartsNothingThatAsksForMoreThanTheCeilingAllows) {
   apply_as(12);
   make_pack(12, "ok pack", R"({"memory": "64 MiB"})");
@@ -151,7 +151,7 @@ TEST_F(WorldOwner, WaitsWhileTheListsCannotBeRead) {
   EXPECT_EQ(stage_.show(1).at("state").at("receipts").at(0).at("status"), "ok");
 }
 
-// Whoever knows the intent may submit a job with its key while nobody has carried the effect out yet.
+// A caller that knows the intent may submit a job with its key before the effect is published.
 TEST_F(WorldOwner, AJobOfAnotherIsNoReceiptWhateverItsKey) {
   apply_as(1);
   stage_.place(1, "job");

@@ -1,4 +1,4 @@
-// 20 clients change the same instance of a workflow at the same time: what can happen once happens once.
+// 20 clients change the same workflow instance concurrently: an operation that can succeed once succeeds exactly once.
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -27,7 +27,7 @@ class WorldParallelWriters : public testing::Test {
     }
     ASSERT_TRUE(stage_.apply());
   }
-  // How many of them were accepted. Then the coordinator has seen all of them.
+  // Returns the number of accepted changes, after the coordinator has processed all of them.
   int at_once(const Change& change) {
     std::vector<std::optional<Result<void>>> answers(kWriters);
     std::barrier begin(kWriters);

@@ -1,5 +1,5 @@
-// Each kind of damage to a world is planted by a plain client, found, it alone, and mended by a rebuild where the
-// journal allows; what cannot be mended is said to be so.
+// A plain client plants each kind of damage to a deployment. `verify` reports exactly that damage; a rebuild fixes it
+// if the journal allows, and otherwise reports that it cannot.
 #include <gmock/gmock.h>
 
 #include <set>
@@ -16,7 +16,8 @@ namespace {
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-// 1 waits for a job that nobody runs yet, 2 for a timer, 3 for an approval, 4 for an event, 5 has a long state.
+// Instance 1 waits for a job that no runner has taken, 2 for a timer, 3 for an approval, 4 for an event; 5 has a long
+// state.
 class WorldPlanted : public testing::Test {
  protected:
   static constexpr const char* kHead = "mj:world-head:acme/shop@1";
@@ -32,7 +33,7 @@ class WorldPlanted : public testing::Test {
     stage_.place(5, "big");
     for (int i = 0; i < 3; ++i) stage_.step();
     stage_.place(1, "job");
-    for (int i = 0; i < 5; ++i) stage_.coordinate(0);  // no runner takes it
+    for (int i = 0; i < 5; ++i) stage_.coordinate(0);  // no runner takes the job
     job_ = stage_.show(1).at("intents")[0].at("carrier");
     ASSERT_THAT(found(), IsEmpty());
   }
@@ -51,7 +52,7 @@ class WorldPlanted : public testing::Test {
   std::vector<std::string> rebuild(bool dry_run = false) {
     return rebuild_worlds(*stage_.worlds, *stage_.store, 1, dry_run).value();
   }
-  // Exactly this is found, and a rebuild leaves nothing to find.
+  // Exactly this rule is reported, and no rule is reported after a rebuild.
   void mends(const std::string& rule) {
     EXPECT_EQ(found(), std::set<std::string>{rule}) << texts_;
     EXPECT_FALSE(rebuild(true).empty());
@@ -68,7 +69,7 @@ class WorldPlanted : public testing::Test {
     EXPECT_THAT(shown[0], HasSubstr("(cannot be mended)"));
     EXPECT_EQ(found(), std::set<std::string>{rule});
   }
-  // It goes on as if nothing had been: the job's receipt comes, and nothing else is left.
+  // The deployment proceeds as if undamaged: the job's receipt arrives, and no work is left.
   void expect_goes_on(const std::string& status) {
     EXPECT_TRUE(stage_.play());
     EXPECT_EQ(stage_.show(1).at("state").at("receipts")[0].at("status"), status);

@@ -1,4 +1,4 @@
-// Who gets a thread for a step, when steps of others take long.
+// Assignment of threads to steps while steps of other deployments are slow.
 #include "coordinator/step_pool.h"
 
 #include <gtest/gtest.h>
@@ -39,7 +39,7 @@ class StepPoolTest : public ::testing::Test {
       return true;
     });
   }
-  // Each step that may run runs.
+  // Waits until `count` slow steps are running.
   bool wait_for_slow(int count) {
     for (int i = 0; i < 20'000 && slow_ < count; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     return slow_ == count;
@@ -52,7 +52,7 @@ class StepPoolTest : public ::testing::Test {
   std::shared_future<void> released_ = release_.get_future().share();
   bool is_released_ = false;
   std::atomic<int> slow_{0}, quick_{0}, ended_{0}, woken_{0};
-  std::unique_ptr<StepPool> pool_;  // last: its threads use the above
+  std::unique_ptr<StepPool> pool_;  // declared last: its threads use the members above
 };
 
 TEST_F(StepPoolTest, SlowDeploymentDelaysNoOther) {

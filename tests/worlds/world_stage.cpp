@@ -18,7 +18,7 @@ namespace {
 
 using nlohmann::json;
 
-// One server serves all stages, one after the other: it need not compile its scripts again.
+// All stages share one server in turn, so that the scripts are compiled only once.
 struct WorldHall {
   test::HandClock clock;
   MemoryServer server{clock};
@@ -60,13 +60,13 @@ json effect_of(const std::string& how, const json& order) {
   if (how == "approval")
     return {{"kind", "sys/approval@1"}, {"params", {{"title", "?"}, {"approvers", {1}}, {"timeout_ms", 60000}}}};
   if (how == "flow") return {{"kind", "sys/flow@1"}, {"params", {{"flow", "pack"}, {"inputs", {{"n", "7"}}}}}};
-  const std::uint64_t flow = how == "far" ? 4294967297 : 1;  // of "far": 1 in the lower half of the number
+  const std::uint64_t flow = how == "far" ? 4294967297 : 1;  // "far": the id equals 1 in its lower 32 bits
   return {{"kind", "sys/signal@1"}, {"params", {{"flow_id", flow}, {"name", "go"}}}};
 }
 
 bool is_withdrawn(const std::string& how) { return how == "withdraw" || how == "stop"; }
 
-// What an order does after so many receipts; empty: it has ended.
+// Returns the next effect of an order after this number of receipts, or "" if no effect follows.
 std::string next_of(const std::string& how, std::size_t receipts) {
   static const std::vector<std::string> kAll{"job", "slow", "timer", "flow"};
   if (how == "all") return receipts < kAll.size() ? kAll[receipts] : "";
@@ -78,7 +78,7 @@ void add_effect(StepOutput& out, const json& effect, const char* ref = "ref") {
   out.effects.push_back({effect.at("kind"), cbor_of(effect.at("params")), out.effects.size(), ref});
 }
 
-// An order that is paid needs its deadline, its approval and its job no more.
+// A paid order cancels its deadline, its approval and its job.
 void begin_withdrawal(StepOutput& out, const json& id, bool with_job) {
   add_effect(out, {{"kind", "sys/timer@1"}, {"params", {{"after_ms", 3600000}}}}, "deadline");
   add_effect(out, {{"kind", "sys/approval@1"}, {"params", {{"title", "?"}, {"approvers", {1}}}}}, "deadline");
@@ -86,7 +86,7 @@ void begin_withdrawal(StepOutput& out, const json& id, bool with_job) {
   add_effect(out, {{"kind", "acme/pay@1"}, {"params", {{"id", id}}}});
 }
 
-// What runs until it is asked to end: a job, a flow, and what waits.
+// Starts a job, a flow and a timer that run until they are cancelled.
 void begin_to_hold(StepOutput& out, const json& id) {
   add_effect(out, {{"kind", "acme/never@1"}, {"params", {{"id", id}}}});
   add_effect(out, {{"kind", "sys/flow@1"}, {"params", {{"flow", "gate"}, {"inputs", json::object()}}}});
@@ -161,7 +161,7 @@ StepOutput shop_step(const WorkflowSpec& spec, const StepRequest& request) {
     if (is_withdrawn(state.at("how")) && answer.contains("paid"))
       add_effect(out, {{"kind", "sys/cancel@1"}, {"params", {{"ref", "deadline"}}}});
     state["receipts"].push_back(std::move(answer));
-    // Which of them is first rests on who was faster.
+    // The order of the receipts depends on timing.
     if (state.at("how") == "stop") std::sort(state["receipts"].begin(), state["receipts"].end());
   }
   const std::string next =
@@ -179,7 +179,7 @@ WorldStage::WorldStage(WorldLimits limits, int coordinators)
       worlds(server.open_workflows().value()),
       limits_(limits) {
   if (limits_.step_wait_ms == WorldLimits().step_wait_ms) {
-    // One step at a time, and a commit waits for all of them.
+    // One step at a time, and each commit waits for its steps.
     limits_.shares.threads = limits_.shares.per_deployment = 1;
     limits_.step_wait_ms = 60'000;
   }
@@ -190,7 +190,7 @@ WorldStage::WorldStage(WorldLimits limits, int coordinators)
   settings.instance = "coordinator";
   flow_rounds_ = std::make_unique<ContextRounds>(server.open_flows().value(), server.open().value(), clock, settings);
   EXPECT_TRUE(store->save(kContext, "context:1", {{"id", "1"}, {"admins", "[1]"}, {"submitters", "[12]"}}));
-  // A flow that waits for a signal, and one that effects start again.
+  // A flow that waits for a signal, and a definition that effects start.
   ProgressRequest start;
   start.context = kContext;
   start.flow = create(*flows, kGate);
@@ -223,7 +223,7 @@ void WorldStage::begin(Coordinating& each) {
 Fault WorldStage::judge(const ServerCall& call) {
   if (at_work_ == nullptr) return Fault::none;
   if (at_work_->is_dead) return Fault::before;
-  // Scripts that could write, and here do not: a kill there is one between two others.
+  // Scripts that could write but do not in these tests; a kill at such a call equals a kill between its neighbours.
   static const std::set<std::string_view> kLooks{"world_due", "world_glance", "world_mail", "world_read", "flow_read",
                                                  "flow_jobs", "load",         "load_some",  "flow_list",  "ended_job"};
   if (call.write == 0 || kLooks.contains(call.name)) return Fault::none;
@@ -320,7 +320,7 @@ void WorldStage::run_jobs() {
       end.receipt = receipt.dump();
     }
     if (tamper) tamper(job, end);
-    // As an agent does it (domain/retry.h).
+    // As an agent does (domain/retry.h).
     const auto again = !ok && job.attempt <= job.retries ? std::optional<std::uint64_t>(1) : std::nullopt;
     std::vector<Report> reports;
     if (writes) reports.push_back(LogAppend{each.ref, lines_of(writes(job), clock.unix_ms())});
@@ -353,7 +353,7 @@ bool WorldStage::play(int rounds) {
   for (int i = 0; i < rounds; ++i) {
     step(i < 100 ? 100 : 1000);
     if (!is_quiet()) continue;
-    for (int more = 0; more < 3; ++more) step();  // what flows do of a signal
+    for (int more = 0; more < 3; ++more) step();  // lets flows process a signal
     return is_quiet();
   }
   return false;
@@ -402,7 +402,7 @@ std::vector<std::string> WorldStage::trouble() {
   for (const Finding& each : of_flows) all.push_back(each.rule + ": " + each.text);
   const auto of_worlds = verify_worlds(*worlds, *store, kContext).value();
   for (const Finding& each : of_worlds) all.push_back(each.rule + ": " + each.text);
-  // The same from the snapshot as from the beginning, and every step taken again gives the same.
+  // The snapshot and the full journal must yield the same state, and every repeated step the same output.
   if (!(world().state() == world(true).state())) all.emplace_back("the snapshot is another world than the journal");
   const StepTaker take = [this](const WorkflowSpec& spec, const WorkflowManifest&,
                                 const StepRequest& request) -> Result<StepAnswer> {

@@ -1,6 +1,6 @@
-// Coordinators that take turns over the workflows of context 1, a runner that ends each job at once, and one clock.
-// Code of workflows is a C++ function. Any call of a coordinator that can change anything can be disturbed; one that is
-// killed begins anew.
+// Coordinators that take turns over the workflows of context 1, a runner that ends each job at once, and one clock. The
+// code of workflows is a C++ function. A fault can be injected into every writing call of a coordinator; a killed
+// coordinator is restarted.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -25,15 +25,15 @@ enum class WorldFate { killed_before, killed_after, reply_lost, request_lost };
 inline constexpr WorldFate kWorldFates[] = {WorldFate::killed_before, WorldFate::killed_after, WorldFate::reply_lost,
                                             WorldFate::request_lost};
 struct WorldDisturbance {
-  std::uint64_t call = 0;  // the number of the coordinators' call, from 1
+  std::uint64_t call = 0;  // number of the coordinators' call, from 1
   WorldFate fate = WorldFate::killed_before;
 };
 
-// An order of the shop: Placed {id, how} asks for what `how` names: job, slow (a job that fails), here (a job for
-// runner 7), again (a job that fails twice and has two retries), timer, approval, flow, signal, withdraw (it cancels
-// its deadline once it is paid; stop: and a job); hold (a job and a flow that end when they are told to); big is a
-// state of 80 KiB; all is one after the other; chat emits an event for a ledger. Each receipt is noted in the state;
-// the last one of an order that is not kept ends it.
+// A shop with orders. Placed {id, how} requests the effect named by `how`: job, slow (a job that fails), here (a job
+// for runner 7), again (a job that fails twice and has two retries), timer, approval, flow, signal, withdraw (cancels
+// its deadline once it is paid; stop: also a job), hold (a job and a flow that end when they are cancelled). keep
+// requests no effect, big has a state of 80 KiB, all requests the effects one after the other, chat emits an event to a
+// ledger. The state records each receipt. Closed ends an order.
 nlohmann::json shop_manifest();
 StepOutput shop_step(const WorkflowSpec&, const StepRequest&);
 
@@ -46,43 +46,44 @@ class WorldStage {
   static constexpr const char* kShop = "acme/shop@1";
   test::HandClock& clock;
   MemoryServer& server;
-  std::unique_ptr<Store> store;  // of clients and runner: never disturbed
+  std::unique_ptr<Store> store;  // for clients and runner; without faults
   std::unique_ptr<FlowStore> flows;
   std::unique_ptr<WorkflowStore> worlds;
-  Id runner = 7;                                               // of claims; 0: a router's
-  std::shared_ptr<const SigningKey> runner_key;                // null: the runner signs nothing
-  std::function<void(Job&, JobEnd&)> tamper;                   // with an end, before it is stored
-  std::function<std::vector<std::string>(const Job&)> writes;  // what a job writes before it ends
-  std::map<std::string, int> ran;                              // by name and parameters of jobs: how often
-  std::map<std::string, int> carried;                          // the same by idempotency key
+  Id runner = 7;                                               // runner of the claims; 0: claims of the router
+  std::shared_ptr<const SigningKey> runner_key;                // null: the runner does not sign
+  std::function<void(Job&, JobEnd&)> tamper;                   // changes the end of a job before it is stored
+  std::function<std::vector<std::string>(const Job&)> writes;  // lines that a job writes before it ends
+  std::map<std::string, int> ran;                              // number of runs, by name and parameters of the job
+  std::map<std::string, int> carried;                          // number of jobs, by idempotency key
   std::function<Result<StepOutput>(const WorkflowSpec&, const StepRequest&)> code = shop_step;
 
-  JobLimits job_limits;  // of coordinators that begin from now on
+  JobLimits job_limits;  // for coordinators started from now on
   service::Caller by{kContext, 1, WayIn::command, true};
   service::WorldStores in() { return {*store, *worlds}; }
   Result<service::AppliedWorkflow> apply(const nlohmann::json& manifest = shop_manifest(),
                                          const std::string& text = "return {}");
   Result<service::SentEvent> send(const std::string& event, const nlohmann::json& value);
   void place(int id, const std::string& how) { ASSERT_TRUE(send("acme/Placed@1", {{"id", id}, {"how", how}})); }
-  nlohmann::json show(int id);  // null: it is not there
+  nlohmann::json show(int id);  // null if the instance does not exist
   std::string status(int id);
   LoadedWorld world(bool from_beginning = false);
   std::vector<WorkflowFact> journal();
   std::string text(const std::vector<std::string>& words) { return std::string(server.plain(kContext, words).text()); }
 
   void disturb(std::vector<WorldDisturbance> of) { disturbed_ = std::move(of); }
-  void step(std::uint64_t ms = 100);  // of everybody
-  bool play(int rounds = 300);        // until nothing is under way but what waits for people; false: that never came
+  void step(std::uint64_t ms = 100);  // a step of all participants
+  // Runs until only approvals are pending; false if work is left after `rounds` rounds.
+  bool play(int rounds = 300);
   bool is_quiet();
   void coordinate(std::size_t which);
-  void replace(std::size_t which);  // by one that has just been started
+  void replace(std::size_t which);  // replaces the coordinator by a new one
   void run_jobs();
   std::uint64_t calls() const { return calls_; }
   std::map<std::string, int> calls_by_name;
 
-  // Of every instance, job and flow, in words that do not rest on heights or on what was disturbed.
+  // Describes every instance, job and flow, independently of heights and injected faults.
   std::string outcome();
-  std::vector<std::string> trouble();  // what must never be
+  std::vector<std::string> trouble();  // returns the violated invariants
 
  private:
   struct Coordinating {
@@ -97,7 +98,7 @@ class WorldStage {
 
   WorldLimits limits_;
   std::vector<Coordinating> coordinators_;
-  std::unique_ptr<ContextRounds> flow_rounds_;  // undisturbed
+  std::unique_ptr<ContextRounds> flow_rounds_;  // without faults
   std::vector<WorldDisturbance> disturbed_;
   std::uint64_t calls_ = 0;
   Coordinating* at_work_ = nullptr;
