@@ -1,4 +1,4 @@
-// Many jobs in one step: all of them or none, and each as if it had come alone.
+// Many jobs in one step: all of them are submitted or none, each with the same result as a single submission.
 #include <gmock/gmock.h>
 
 #include <set>
@@ -23,7 +23,7 @@ class Batch : public StoreContract {
     return all;
   }
   std::uint64_t queued() { return store_->queue_length(1, "queue:python").value(); }
-  // All steps.
+  // Repeats the call until all jobs are submitted.
   std::size_t add(std::span<const Job> all) {
     std::size_t added = 0;
     while (added < all.size()) {
@@ -196,7 +196,7 @@ TEST_P(Batch, RecordsThatAreThereAndLargeAreComparedAFewAtATime) {
   std::vector<Job> all = named_jobs(12);
   for (Job& each : all) each.script = std::string(2U << 20, 'x');
   ASSERT_EQ(add(all), 12U);
-  std::vector<Job> other = named_jobs(12);  // small, with the keys of large ones
+  std::vector<Job> other = named_jobs(12);  // small jobs with the keys of large ones
   const auto made = store_->submit_some(other, true).value();
   ASSERT_TRUE(made.refused);
   EXPECT_EQ(made.refused->index, 0U);

@@ -49,7 +49,7 @@ Reply without_error(Reply reply, const std::vector<std::string>& words) {
   return reply;
 }
 
-// Error replies as they are, which RedisConnection::command() gives a meaning.
+// Returns error replies unchanged, which RedisConnection::command() would convert.
 Result<Reply> exchange(RedisConnection& connection, const std::vector<std::string>& words) {
   Arguments arguments;
   for (const std::string& each : words) arguments.add(each);

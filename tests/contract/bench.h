@@ -1,4 +1,4 @@
-// What the suite needs beside the port: a fresh store, and what plain clients do to it.
+// Fixtures of the suite: a fresh store, and commands of plain clients.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -22,17 +22,17 @@ class Bench {
  public:
   virtual ~Bench() = default;
   virtual StoreFactory& stores() = 0;
-  // One command of a plain client, which does not know the store's rules. An error is a reply too.
+  // Sends one command as a plain client that does not know the rules of the store. Returns error replies, too.
   virtual Reply any(Id context, const std::vector<std::string>& words) = 0;
 
-  Reply plain(Id context, const std::vector<std::string>& words);  // dies on an error
+  Reply plain(Id context, const std::vector<std::string>& words);  // aborts on an error reply
   void push(Id context, const std::string& queue, const std::string& entry) { plain(context, {"LPUSH", queue, entry}); }
   void put_text(Id context, const std::string& key, const std::string& text) { plain(context, {"SET", key, text}); }
   void erase(Id context, const std::string& key) { plain(context, {"DEL", key}); }
   void publish(const std::string& topic, const std::string& text) { plain(1, {"PUBLISH", topic, text}); }
 };
 
-// A folder that goes away with this object.
+// A temporary folder. The destructor removes it.
 class TempFolder {
  public:
   TempFolder();
@@ -45,14 +45,15 @@ class TempFolder {
   std::string path_;
 };
 
-// The server of this test program: started once, emptied for each test.
+// The Redis server of this test program. It is started once and emptied for each test.
 class TestRedis {
  public:
   static TestRedis& instance();
   std::string url() const;
-  // A plain client in one context's database, from any thread. An error is a reply too; dies if there is none.
+  // Sends a command as a plain client in the database of the context. Returns error replies, too; aborts if there is no
+  // reply. Thread-safe.
   Reply any(Id context, const std::vector<std::string>& words);
-  Reply plain(Id context, const std::vector<std::string>& words);  // dies on an error
+  Reply plain(Id context, const std::vector<std::string>& words);  // aborts on an error reply
 
  private:
   TestRedis();
@@ -65,10 +66,10 @@ class TestRedis {
 std::unique_ptr<Bench> make_redis_bench();
 std::unique_ptr<Bench> make_memory_bench();
 
-// Tries until it is true; a minute at most.
+// Repeats `condition` until it is true. Returns false after a minute.
 [[nodiscard]] bool eventually(const std::function<bool()>& condition);
 
-// A store, and short ways to say things.
+// A store with helper functions.
 class StoreContract : public testing::TestWithParam<const char*> {
  protected:
   void SetUp() override;
@@ -92,7 +93,7 @@ class StoreContract : public testing::TestWithParam<const char*> {
 };
 
 std::string code_of(const Error&);
-// "ok" or the word of the error's code.
+// Returns "ok" or the word of the error's code.
 template <class T>
 std::string outcome(const Result<T>& result) {
   return result ? "ok" : code_of(result.error());

@@ -1,5 +1,4 @@
-// What a claim costs must not depend on how much is queued, nor on how long the journal is: issue of any queue that
-// grows.
+// The cost of a claim must not depend on the length of the queue or of the journal.
 #include <gtest/gtest.h>
 
 #include <cstdio>
@@ -19,7 +18,7 @@ class ClaimCost : public testing::Test {
  protected:
   static Reply plain(const std::vector<std::string>& words) { return TestRedis::instance().plain(1, words); }
 
-  // Jobs as a plain client writes them, and facts of jobs that have ended long ago.
+  // Creates jobs as a plain client writes them, and facts of jobs that ended long ago.
   static void fill(std::uint64_t jobs, std::uint64_t facts) {
     plain({"FLUSHALL"});
     const std::string more_jobs =
@@ -43,7 +42,7 @@ class ClaimCost : public testing::Test {
     for (std::uint64_t from = 1; from <= facts; from += 10000) plain({"EVAL", more_facts, "0", std::to_string(from)});
   }
 
-  // Sums of INFO commandstats: calls, also those that scripts make, and the time of the scripts as a whole.
+  // Sums INFO commandstats: the number of calls, including those of scripts, and the time of whole scripts.
   static Cost spent() {
     const std::string text(plain({"INFO", "commandstats"}).text());
     Cost sum;
@@ -72,7 +71,7 @@ class ClaimCost : public testing::Test {
     request.queues = {"queue:python"};
     request.max_jobs = 16;
     constexpr int kCalls = 50;
-    EXPECT_EQ(store.claim(request).value().jobs.size(), 16U);  // the script is loaded now
+    EXPECT_EQ(store.claim(request).value().jobs.size(), 16U);  // loads the script
     plain({"CONFIG", "RESETSTAT"});
     for (int i = 0; i < kCalls; ++i) EXPECT_EQ(store.claim(request).value().jobs.size(), 16U);
     const Cost all = spent();

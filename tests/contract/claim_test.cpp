@@ -211,7 +211,7 @@ TEST_P(Claim, AScriptThatIsTooLargeEndsTheJob) {
   EXPECT_EQ(last_dead_reason(), "too_large");
 }
 
-// What is many times the memory of an agent is refused by the name of its field, wherever it stands.
+// A field much larger than the memory of an agent is rejected with its name, whichever field it is.
 TEST_P(Claim, ALongFieldIsRefusedByName) {
   submit(1);
   submit(2);

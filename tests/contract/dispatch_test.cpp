@@ -1,4 +1,4 @@
-// What a submitter may ask of the dispatch: retries, delays, dependencies, priorities, limits.
+// Options of a submission: retries, delays, dependencies, priorities, limits.
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -231,7 +231,7 @@ TEST_P(Dispatch, AJobStaysUntilAllThatDependOnItHaveHeardOfItsEnd) {
   EXPECT_EQ(outcome(store_->delete_record(1, "job:12:1")), "ok");
 }
 
-// Scripts stop all other clients: what a long list costs counts.
+// A script blocks all other clients, so the length of the lists counts toward the limit of a call.
 TEST_P(Dispatch, FewJobsThatDependOnVeryManyAreLookedAtInOneCall) {
   std::vector<Id> many(10000);
   std::iota(many.begin(), many.end(), 10);
@@ -299,7 +299,7 @@ TEST_P(Dispatch, HigherPrioritiesAreTakenFirst) {
   EXPECT_THAT(claim_keys(), ElementsAre("job:12:3", "job:12:1", "job:12:5", "job:12:2"));
 }
 
-// Which its other entry, pushed by another client, would else leave there.
+// Otherwise the priority entry would remain when another client has pushed a second entry of the job.
 TEST_P(Dispatch, AJobThatIsParkedLeavesItsPriorityToo) {
   submit_with(1, [](Job& j) { j.priority = -1; });
   submit_with(2, [](Job& j) { j.priority = -1; });
@@ -611,7 +611,7 @@ TEST_P(Dispatch, KeptJobIsNotCountedAsAnotherEnd) {
   EXPECT_THAT(store_->keys(1, "job:", 10).value(), IsEmpty());
 }
 
-// Its entry is far from both ends of the list, which is not searched as a whole.
+// The job's entry is far from both ends of the list, and the list is not searched completely.
 TEST_P(Dispatch, JobThatTimedOutInALongQueueRunsAgainOnce) {
   const auto fill = [&](int from) {
     std::vector<std::string> words{"LPUSH", "queue:python"};
@@ -653,7 +653,7 @@ TEST_P(Dispatch, CancelledJobThatWaitedIsInNoIndex) {
   EXPECT_EQ(bench_->plain(1, {"EXISTS", "mj:dependents:job:12:1", "mj:overdue"}).number(), 0U);
 }
 
-// Its agent refuses the record. A job that waited for itself would wait without end.
+// A job that waited for itself would never run. It is handed out, and its agent rejects the record.
 TEST_P(Dispatch, JobThatDependsOnItselfIsHandedOut) {
   push_plain(1, {"dependends", "[1]"});
   EXPECT_THAT(claim_keys(), ElementsAre("job:12:1"));
@@ -682,7 +682,7 @@ TEST_P(Dispatch, JobThatRunsAgainIsNoDeadLetterAnyMore) {
   EXPECT_THAT(store_->dead_letters(1, 10).value(), IsEmpty());
 }
 
-// No step leaves such a claim. Another client or a repair may.
+// No step of the protocol creates such a claim, but another client or a repair may.
 TEST_P(Dispatch, CancelRequestOnAQueuedJobEndsIt) {
   submit(1);
   bench_->plain(1, {"HSET", "mj:claim:job:12:1", "cancel", "1"});
@@ -940,7 +940,7 @@ TEST_P(Dispatch, RepairFindsNothingInASoundStore) {
   EXPECT_TRUE(store_->repair(1, now.job_key, nothing).value()) << "it is as it was";
 }
 
-// What is asked for rests on a look: if the job has moved since, none of it is done.
+// A repair is based on earlier data. If the job has changed state since, the whole repair is refused.
 TEST_P(Dispatch, RepairLeavesAJobThatHasMoved) {
   submit(1);
   const JobPlaces before = place(1);

@@ -1,4 +1,4 @@
-// The private server.
+// The embedded Redis server.
 #include <gmock/gmock.h>
 #include <signal.h>
 #include <sys/stat.h>
@@ -80,7 +80,7 @@ TEST(EmbeddedRedis, OneThatIsKilledIsStartedAgainOnItsDataIfThatIsWanted) {
   ASSERT_TRUE(redis) << redis.error().message;
   RedisStore store = store_in(folder.path());
   ASSERT_TRUE(store.save(1, "actor:1", {{"id", "1"}}));
-  std::this_thread::sleep_for(std::chrono::milliseconds(1500));  // its file is written once a second
+  std::this_thread::sleep_for(std::chrono::milliseconds(1500));  // the file is written once per second
   const pid_t first = (*redis)->pid();
   ::kill(first, SIGKILL);
   EXPECT_TRUE(eventually([&] { return (*redis)->pid() != first && outcome(store.load(1, "actor:1")) == "ok"; }));
@@ -102,7 +102,7 @@ TEST(EmbeddedRedis, EndsWithTheProcessThatStartedIt) {
   EXPECT_TRUE(eventually([&] { return store_in(folder.path()).now_ms().has_value(); }));
   ::kill(owner, SIGKILL);
   ::waitpid(owner, nullptr, 0);
-  // At once: the old server may still be writing its data, the new one must wait for it.
+  // Starts at once: the old server may still be writing its data, and the new server must wait for it.
   auto next = EmbeddedRedis::start(folder.path());
   EXPECT_TRUE(next) << next.error().message;
 }

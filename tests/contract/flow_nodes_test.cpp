@@ -1,4 +1,4 @@
-// The list of nodes in a flow's record, as plain clients read it while the flow runs.
+// The list of nodes in the record of a flow, as plain clients read it while the flow runs.
 #include <nlohmann/json.hpp>
 
 #include "bench.h"
@@ -13,7 +13,7 @@ using nlohmann::json;
 
 class FlowNodes : public StoreContract {
  protected:
-  // A flow of so many jobs that depend on nothing, begun.
+  // Creates and starts a flow of `nodes` jobs without dependencies.
   Id start_wide_flow(int nodes) {
     json jobs = json::object();
     for (int i = 0; i < nodes; ++i) jobs["n" + std::to_string(i)] = {{"script", "pass"}, {"type", "python"}};
@@ -28,7 +28,7 @@ class FlowNodes : public StoreContract {
     round.flow = flow;
     ASSERT_TRUE(progress(*flows_, runs_, round));
   }
-  // How many nodes have each state, by the record.
+  // Returns the number of nodes in each state, according to the record.
   std::map<std::string, int> states(Id flow) {
     std::map<std::string, int> counts;
     const std::string text = field("flow:" + std::to_string(flow), "nodes");

@@ -1,4 +1,4 @@
-// A flow store beside the store of its jobs, and short ways to say things.
+// A fixture with a flow store, the store of its jobs, and helper functions.
 #pragma once
 
 #include <memory>
@@ -19,7 +19,7 @@ class FlowContract : public StoreContract {
     flows_ = bench_->stores().open_flows().value();
   }
 
-  // A flow of so many jobs (of caller 12, ids from 1), whole and not begun.
+  // Creates a complete flow of `jobs` jobs (of caller 12, ids from 1). The flow is not started.
   Id new_flow(std::uint32_t jobs, const std::string& name = "pipeline") {
     const FlowPlace place = flows_->create(draft(jobs)).value();
     put(place, jobs, name);
@@ -55,7 +55,7 @@ class FlowContract : public StoreContract {
     for (std::uint32_t i = 0; i < facts; ++i) out.facts.push_back({0, 0, "went_on", i, ""});
     return out;
   }
-  // Begins it and queues these of its jobs.
+  // Starts the flow and queues these jobs.
   std::uint64_t begin(Id flow, const std::vector<std::string>& jobs = {}) {
     FlowCommit first = commit(flow, 0);
     for (const std::string& each : jobs) first.dispatch.push_back({each, {}});

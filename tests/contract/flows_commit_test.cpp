@@ -1,4 +1,4 @@
-// Commits: all of it or nothing, at the expected revision; what they do to jobs.
+// Commits of flows: they are applied completely or not at all, at the expected revision. Effects of commits on jobs.
 #include <gmock/gmock.h>
 
 #include "flows_bench.h"
@@ -123,7 +123,7 @@ TEST_P(FlowsCommit, PriorityDelayAndTimeoutOfTheQueueHoldForItsJobs) {
   ASSERT_TRUE(flows_->put_jobs(1, place.flow, jobs));
   ASSERT_TRUE(flows_->put_flow(flow(place), "{}"));
   ASSERT_TRUE(eventually([&] { return store_->tick(1, {}).has_value(); }));
-  EXPECT_EQ(state("job:12:1"), "planned");  // its time in the queue has not begun
+  EXPECT_EQ(state("job:12:1"), "planned");  // the job's time in the queue has not started
   begin(place.flow, {"job:12:1", "job:12:2", "job:12:3"});
   EXPECT_EQ(claim_one().ref.job_key, "job:12:2");
   ASSERT_TRUE(eventually([&] { return store_->tick(1, {}).has_value() && state("job:12:1") == "ended"; }));

@@ -1,4 +1,4 @@
-// Creating flows: ids, jobs in no queue, records that others wrote, definitions.
+// Creation of flows: ids, jobs outside of queues, records written by others, definitions.
 #include <gmock/gmock.h>
 
 #include "flows_bench.h"

@@ -1,4 +1,4 @@
-// Ends of a flow's jobs are heard: by an event in the same step, in order, each taken once.
+// Events of ended jobs of a flow: each is stored in the same step as the end, in order, and consumed once.
 #include <gmock/gmock.h>
 
 #include "flows_bench.h"
@@ -52,20 +52,20 @@ TEST_P(FlowsEvents, EveryWayToEndIsOne) {
   const Id flow = new_flow(5);
   begin(flow, {"job:12:1", "job:12:2", "job:12:3", "job:12:4"});
   const auto got = claim(2);
-  // A retry is no end.
+  // A retry does not end the job.
   ASSERT_EQ(outcome(report(EndReport{got[0].ref, failed(), 0})), "ok");
   EXPECT_EQ(events(flow), "");
-  // Cancelled while it waits; cancelled before its flow came to it.
+  // One job is cancelled while it waits, another before the flow dispatches it.
   ASSERT_TRUE(store_->cancel(1, "job:12:3"));
   ASSERT_TRUE(store_->cancel(1, "job:12:5"));
   EXPECT_EQ(events(flow), "job job:12:3, job job:12:5");
-  // A dead letter: more deliveries than there may be.
+  // A dead letter: the maximum number of deliveries is exceeded.
   ClaimRequest again = request();
   again.max_deliveries = 1;
   ASSERT_EQ(outcome(report(Release{got[1].ref, "lost", true})), "ok");
   EXPECT_THAT(store_->claim(again).value().jobs, testing::SizeIs(1));
   EXPECT_EQ(events(flow), "job job:12:3, job job:12:5, job job:12:2");
-  // Its queue is purged.
+  // The queue of the job is purged.
   EXPECT_EQ(state("job:12:4"), "live");
   ASSERT_TRUE(store_->tick(1, {}));
   ASSERT_TRUE(eventually([&] { return store_->tick(1, {}).has_value() && state("job:12:1") == "queued"; }));
@@ -114,7 +114,7 @@ TEST_P(FlowsEvents, ExactlyThoseThatWereTakenAreGone) {
   ASSERT_EQ(outcome(end(got[0].ref, finished())), "ok");
   ASSERT_EQ(outcome(end(got[1].ref, finished())), "ok");
   EXPECT_EQ(read(flow).events.size(), 2U);
-  ASSERT_EQ(outcome(end(got[2].ref, finished())), "ok");  // between reading and committing
+  ASSERT_EQ(outcome(end(got[2].ref, finished())), "ok");  // between the read and the commit
   FlowCommit next = commit(flow, 1);
   next.events_taken = 2;
   ASSERT_TRUE(flows_->commit(next));
@@ -126,7 +126,7 @@ TEST_P(FlowsEvents, ExactlyThoseThatWereTakenAreGone) {
   EXPECT_THAT(due(), IsEmpty());
 }
 
-// Without facts the revision stays, and does not tell that the first answer was lost.
+// Without facts the revision does not change, so it cannot show that the first reply was lost.
 TEST_P(FlowsEvents, ARepeatedCommitWithoutFactsDoesNotTakeOtherEvents) {
   const Id flow = new_flow(2);
   begin(flow, {"job:12:1", "job:12:2"});
@@ -178,7 +178,7 @@ TEST_P(FlowsEvents, ARaisedFlowIsLookedAtEvenIfACommitComesBetween) {
   ASSERT_TRUE(flows_->raise(1, flow));
   ASSERT_TRUE(flows_->raise(1, flow));
   EXPECT_THAT(due(), ElementsAre(flow));
-  ASSERT_TRUE(flows_->commit(commit(flow, 1)));  // by one who had read before
+  ASSERT_TRUE(flows_->commit(commit(flow, 1)));  // based on a read before the second raise()
   EXPECT_THAT(due(), ElementsAre(flow));
   ASSERT_TRUE(flows_->commit(commit(flow, 2, 0)));
   EXPECT_THAT(due(), IsEmpty());
@@ -221,7 +221,7 @@ TEST_P(FlowsEvents, WaitingForWhatHasEndedOrIsAbsentEndsAtOnce) {
   EXPECT_EQ(events(waiting), "flow flow:1, flow flow:999");
 }
 
-// To a submitter, what another one has made is as what is not there, whether it runs or has ended.
+// For a submitter, a flow of another caller has the same reply as a missing flow, whether it runs or has ended.
 TEST_P(FlowsEvents, WaitingForAFlowThatMayNotBeReadEndsAtOnce) {
   const Id waiting = new_flow(0), own = new_flow(0), running = new_flow(0), ended = new_flow(0);
   begin(waiting), begin(own), begin(running), begin(ended);

@@ -1,5 +1,5 @@
-// Whatever another client has written into the keys of flows: an error that names the key, or an anomaly, and no call
-// fails without one.
+// Arbitrary data from other clients in the keys of flows: calls return an error that names the key, or report an
+// anomaly. No other call fails.
 #include <gmock/gmock.h>
 
 #include <functional>
@@ -143,7 +143,7 @@ TEST_P(FlowsHostile, AClaimThatWasDeletedIsMadeAgain) {
   EXPECT_EQ(events(flow), "job job:12:1");
 }
 
-// The record of an `each` node is written with its first dispatch, under an id that the flow has reserved.
+// The record of an `each` node is written at its first dispatch, under an id that the flow has reserved.
 TEST_P(FlowsHostile, ARecordOfAClientIsNotDeletedForANode) {
   const Id flow = new_flow(1);
   begin(flow);
@@ -293,8 +293,8 @@ TEST_P(FlowsHostile, CountersThatAreNoNumbersBeginAnew) {
 
 MJ_BOTH_STORES(FlowsHostile);
 
-// A client that may do no more than push keys onto queues and msg_out, as a submitter with a Redis user of its own: the
-// records of others that were only created are neither started, sent, ended nor held up by that.
+// A submitter with its own Redis user may only push keys onto queues and msg_out. Its pushes must not start, send, end
+// or block records of other clients that were only created.
 class PushedKeys : public FlowContract {
  protected:
   static std::string key(Id id) { return "job:12:" + std::to_string(id); }

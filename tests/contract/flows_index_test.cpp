@@ -1,4 +1,4 @@
-// Catalogs, retention, schedules.
+// Catalogs, retention and schedules of flows.
 #include <gmock/gmock.h>
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// A flow of 10,000 jobs: no call touches them all at one time.
+// A flow of 10,000 jobs: no single call processes all of them.
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -31,7 +31,7 @@ TEST_P(FlowsLarge, TenThousandJobsInCommitsOfBoundedSize) {
     if (reports.empty()) break;
     const auto answers = store_->report(1, reports).value();
     for (const auto& answer : answers) ended += answer.has_value() ? 1 : 0;
-    if (ended > 300) break;  // the rest is ended by the flow
+    if (ended > 300) break;  // the flow ends the remaining jobs
   }
   std::uint32_t taken = 0;
   for (std::size_t now = 1; now > 0;) {

@@ -1,4 +1,4 @@
-// What verify finds of flows when a store was damaged, and that a rebuild mends it.
+// `verify` detects damage to the data of flows, and a rebuild repairs it.
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -19,7 +19,7 @@ using testing::IsEmpty;
 
 class FlowsVerify : public FlowContract {
  protected:
-  // build -> test, and a flow of them that has begun: build is queued.
+  // Starts a flow build -> test. The job of build is queued.
   Id begun() {
     const auto plan = read_plan(nlohmann::json::parse(
         R"j({"name":"p","jobs":{"build":{"script":"print(1)","type":"python"},"test":{"needs":["build"],"script":"print(2)","type":"python"}}})j"));
@@ -35,7 +35,7 @@ class FlowsVerify : public FlowContract {
     apply(place.flow, StartRun{"manual", 12}, 0);
     return place.flow;
   }
-  // One decision, committed as progress() does it.
+  // Commits one decision as progress() does.
   void apply(Id flow, decltype(FlowEvent::what) what, std::uint32_t taken) {
     FlowEvent event;
     event.now_ms = store_->now_ms().value();
@@ -82,7 +82,7 @@ class FlowsVerify : public FlowContract {
     }
     return out;
   }
-  // Finds it, mends it, and finds nothing then.
+  // Expects that `rule` is found, that a rebuild repairs the damage, and that nothing is found afterwards.
   void mends(const std::string& rule) {
     texts_.clear();
     EXPECT_THAT(rules(), Contains(rule)) << texts_;
@@ -209,7 +209,7 @@ TEST_P(FlowsVerify, PlannedJobOfAnEndedFlowIsCancelled) {
   EXPECT_EQ(view("job:12:99").detail, "cancelled");
 }
 
-// In each state of the flow: the mark is made again, and the flow goes on where it was.
+// In each state of the flow, the lost mark is restored, and the flow continues in that state.
 TEST_P(FlowsVerify, LostMarkIsRebuilt) {
   const auto fields = [&] {
     std::map<std::string, std::string> out;
@@ -244,7 +244,7 @@ TEST_P(FlowsVerify, LostMarkIsRebuilt) {
     }
     mends("flow-mark");
     auto after = fields();
-    // Moments of a record have seconds.
+    // Times in a record have a resolution of seconds, so the rebuilt values may differ.
     for (const char* name : {"created_ms", "ended_ms"}) EXPECT_EQ(after.contains(name), before.contains(name)) << name;
     for (const auto& [name, value] : before) {
       if (name.ends_with("_ms")) continue;
@@ -280,8 +280,8 @@ TEST_P(FlowsVerify, MalformedCatalogEntriesAreFoundAndRemoved) {
   begun();
   bench_->plain(1, {"XADD", "mj:catalog", "5-0", "x", "y"});
   bench_->plain(1, {"XADD", "mj:catalog", "6-0", "flow", "soon", "at", "1"});
-  bench_->plain(1, {"XADD", "mj:catalog", "7-0", "flow", "77", "at", "1"});  // there is no such flow
-  bench_->plain(1, {"XADD", "mj:catalog", "8-0", "flow", "1", "at", "1"});   // a second one
+  bench_->plain(1, {"XADD", "mj:catalog", "7-0", "flow", "77", "at", "1"});  // this flow does not exist
+  bench_->plain(1, {"XADD", "mj:catalog", "8-0", "flow", "1", "at", "1"});   // a second entry for the flow
   std::vector<std::string> malformed;
   EXPECT_EQ(flows_->list(1, "", 0, 10, &malformed).value().size(), 3U);
   EXPECT_THAT(malformed, testing::UnorderedElementsAre("5-0", "6-0"));
@@ -348,7 +348,7 @@ TEST_P(FlowsVerify, ActiveRunWithoutJournalGoesOnFromItsCheckpoint) {
     EXPECT_THAT(rebuild_flows(*flows_, *store_, 1, false)->differences, IsEmpty());
     EXPECT_EQ(field("flow:1", "status"), "started");
     if (i > 0) break;
-    // The journal begins again behind the checkpoint, which must stay.
+    // The journal starts again after the checkpoint, so the checkpoint must be kept.
     ASSERT_EQ(outcome(end(claim_one().ref, finished())), "ok");
     read(flow);
     apply(flow, seen(0), 1);
@@ -373,7 +373,7 @@ TEST_P(FlowsVerify, ActiveRunWithoutJournalAndCheckpointIsNewAgain) {
   EXPECT_THAT(rules(), IsEmpty()) << texts_;
   EXPECT_EQ(field("flow:1", "status") + ' ' + field("flow:1", "detail"), "dispatched new");
   EXPECT_EQ(state("job:12:2"), "planned");
-  // It begins again: the job of its first node is not run a second time.
+  // The flow starts again, but the job of its first node does not run a second time.
   ASSERT_EQ(outcome(end(claim_one().ref, finished())), "ok");
   state_ = fresh(plan_);
   read(flow);
@@ -495,7 +495,7 @@ TEST_P(FlowsVerify, AJobThatAnOperatorRanAgainIsANote) {
   EXPECT_THAT(rules(), testing::ElementsAre("flow-job-again")) << texts_;
 }
 
-// What is asked for rests on a look: if the flow has moved since, none of it is done.
+// A repair is based on earlier data. If the flow has changed since, the whole repair is refused.
 TEST_P(FlowsVerify, RepairLeavesAFlowThatHasMoved) {
   const Id id = begun();
   const FlowFix leave{FlowFix::Kind::leave, FlowFix::Place::active};

@@ -1,4 +1,4 @@
-// An older program refuses the store of a newer one, and touches nothing in it.
+// An older program refuses the store of a newer program and does not change it.
 #include "store/store_format.h"
 
 #include <gmock/gmock.h>
@@ -81,7 +81,7 @@ TEST_P(StoreFormat, NonsenseIsNoFormatAndAnotherTypeIsAnError) {
 INSTANTIATE_TEST_SUITE_P(Stores, StoreFormat, testing::Values("redis", "memory"),
                          [](const auto& i) { return i.param; });
 
-// What agents, coordinators and commands have of it: their store does not connect.
+// The stores of agents, coordinators and commands do not connect.
 TEST(StoreOfANewerFormat, ServesNoCallAndKeepsWhatItHolds) {
   auto& redis = TestRedis::instance();
   redis.plain(1, {"FLUSHALL"});

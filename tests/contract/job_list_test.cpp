@@ -1,4 +1,4 @@
-// Jobs in the order of what happened last, however many there are and whoever wrote them.
+// Lists of jobs, ordered by their last change, for all numbers of jobs and all clients that write records.
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -35,7 +35,7 @@ class JobListContract : public StoreContract {
     change(query.wanted);
     return query;
   }
-  // What follows happens later by the store's clock, which may stand still for a millisecond.
+  // Waits until the clock of the store advances. It can show the same millisecond for several calls.
   void next_moment() {
     const std::uint64_t now = store_->now_ms().value();
     ASSERT_TRUE(eventually([&] { return store_->now_ms().value() > now; }));

@@ -1,5 +1,5 @@
-// Quotas of the bytes that jobs keep in Redis: what a caller submits, prints and reports must not grow without bound,
-// must not lock out other callers, and must not fail a job.
+// Quotas of the bytes that jobs store in Redis: the data that a caller submits, prints and reports must not grow
+// without bound, must not block other callers, and must not fail a job.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -249,7 +249,7 @@ TEST_F(KeptBytes, FullContextRetiresJobsOfItsLargestCaller) {
     ASSERT_TRUE(store.submit(job_of(7, kMiB)));
     run(store, {ended(claim(store).at(0).ref)});
   }
-  ASSERT_TRUE(store.submit(job_of(8, kMiB)));  // beyond seven eighths, by another caller
+  ASSERT_TRUE(store.submit(job_of(8, kMiB)));  // exceeds seven eighths of the quota, by another caller
   tick(store);
   EXPECT_LE(kept("all"), 12 * kMiB);
   EXPECT_EQ(plain({"EXISTS", "job:8:1"}).number(), 1U);
@@ -275,7 +275,7 @@ TEST_F(KeptBytes, SmallJobsCostTheirEndNothing) {
     run(store, {ended(claimed.at(0).ref, result_bytes)});
     return spent();
   };
-  cost_of_end(1);  // the script is known now
+  cost_of_end(1);  // loads the script
   const std::uint64_t small = cost_of_end(1);
   const std::uint64_t large = cost_of_end(100000);
   EXPECT_EQ(large - small, 2U) << "the counter is read and written";
@@ -331,7 +331,7 @@ TEST_F(KeptBytes, DefinitionsCountForTheCallerThatStoredThem) {
   ASSERT_TRUE(add(8, 5, std::string(kMiB, 'b'))) << "the definition is there already";
   EXPECT_LT(kept("8"), kMiB / 8);
   EXPECT_TRUE(look_at_kept_bytes(store, 1, [] {}).value().empty());
-  ASSERT_TRUE(flows->remove_schedule(1, "s1"));  // its definition is still used by s5
+  ASSERT_TRUE(flows->remove_schedule(1, "s1"));  // s5 still uses the definition
   EXPECT_GT(kept("7"), before - kMiB / 8);
   ASSERT_TRUE(flows->remove_schedule(1, "s5"));
   EXPECT_LT(kept("7"), before - kMiB);

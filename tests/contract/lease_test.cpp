@@ -23,7 +23,7 @@ TEST_P(Lease, ARenewalMovesItsEnd) {
   EXPECT_EQ(field("job:12:1", "lease_until_ms"), std::to_string(after[0].until_ms));
 }
 
-// As after a step back of the clock.
+// A shorter lease has the effect of a clock that was set back.
 TEST_P(Lease, RenewalNeverMovesItsEndBack) {
   submit(1);
   const Claimed got = claim_one(600000);
@@ -40,14 +40,14 @@ TEST_P(Lease, RestartOfTheServerShortensNoLease) {
   bench_->put_text(1, "mj:server", "the server as it was before");
   const auto other = bench_->stores().open().value();
   EXPECT_EQ(other->leases(1).value().at(0).until_ms, until_ms);
-  if (std::string_view(GetParam()) == "memory") return;  // the imitation is never restarted
+  if (std::string_view(GetParam()) == "memory") return;  // the imitation never restarts
   EXPECT_NE(bench_->plain(1, {"GET", "mj:server"}).text(), "the server as it was before");
 }
 
 TEST_P(Lease, MoreThanOnePageIsRead) {
   std::vector<std::string> words{"ZADD", "mj:leases"};
   for (int i = 0; i < 2600; ++i) {
-    words.push_back(std::to_string(i < 1500 ? 5000 : 5000 + i));  // more than a page end at the same moment
+    words.push_back(std::to_string(i < 1500 ? 5000 : 5000 + i));  // more than a page of leases with the same end
     words.push_back("job:13:" + std::to_string(i + 1));
   }
   bench_->plain(1, words);

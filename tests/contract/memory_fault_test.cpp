@@ -1,5 +1,4 @@
-// What every caller of a store must survive, injected: calls that fail before or after they did their work, and a stop
-// at each write.
+// Fault injection for callers of a store: calls that fail before or after their work, and a stop at each write.
 #include <gmock/gmock.h>
 
 #include <atomic>
@@ -46,7 +45,7 @@ TEST_F(MemoryFault, ALostReplyMeansThatItHappened) {
   EXPECT_EQ(queued(), 1U);
 }
 
-// Its jobs would wait for their leases: the agent does not know that it has them.
+// Otherwise the jobs would stay claimed until their leases expire, because the agent does not know about them.
 TEST_F(MemoryFault, AClaimWhoseReplyIsLostIsGivenBackWithTheNextOne) {
   ASSERT_TRUE(store_->submit(job()));
   ClaimRequest request;
@@ -74,7 +73,7 @@ TEST_F(MemoryFault, CallsThatCanWriteAreNumberedAndReadingOnesAreNamed) {
   EXPECT_EQ(outcome(store_->queue_length(1, "queue:python")), "unavailable");
   ASSERT_TRUE(store_->load(1, "job:12:1"));
   ASSERT_TRUE(store_->save(1, "job:12:1", {{"name", "n"}}));
-  server_.push(1, "queue:python", "job:12:1");  // plain clients meet no faults
+  server_.push(1, "queue:python", "job:12:1");  // commands of plain clients do not fail
   EXPECT_THAT(calls, ElementsAre("submit 1", "LLEN 0", "load 0", "HSET 2"));
   EXPECT_EQ(server_.writes(), 2U);
 }
@@ -94,7 +93,7 @@ TEST_F(MemoryFault, ASnapshotIsTheWholeServer) {
   EXPECT_EQ(server_.snapshot().databases, before.databases) << "reading changes nothing";
 }
 
-// The way in which a scenario is to be stopped at each of its writes, and to be begun again.
+// Shows how a scenario is stopped at each of its writes and then repeated.
 TEST_F(MemoryFault, AScenarioThatStopsAtAnyWriteEndsAlikeWhenItIsRepeated) {
   const auto scenario = [&]() -> Result<void> {
     MJ_CHECK(store_->submit(job()));

@@ -1,4 +1,4 @@
-// Lua in the imitation of Redis: values, errors and limits are those that a real server shows.
+// Lua in the imitation of Redis: values, errors and limits equal those of a real server.
 #include <gmock/gmock.h>
 
 #include "redis_pair.h"
@@ -13,7 +13,7 @@ struct Snippet {
   std::vector<std::string> arguments;
 };
 
-// Each sees what those before it have left in the keys text, hash, list.
+// Each snippet sees the keys text, hash and list as the previous snippets left them.
 const std::vector<Snippet> kSnippets = {
     {"return 1", {}},
     {"return -7.9", {}},

@@ -1,5 +1,5 @@
-// The imitation of Redis is proven, not trusted: random commands, the same for a real server. Left out is what is
-// random or a matter of time: XADD *, what SPOP takes, MAXLEN ~.
+// Compares the imitation of Redis with a real server: random commands must have the same replies. Commands with random
+// or time-dependent results are left out: XADD *, the members removed by SPOP, MAXLEN ~.
 #include <gmock/gmock.h>
 
 #include <filesystem>
@@ -19,8 +19,9 @@ namespace {
 
 using Texts = std::vector<std::string>;
 
-// What a letter in a form of a command stands for. Few of each, so that they meet again. Numbers are such that all
-// releases of Redis write them alike: newer ones write the shortest text that is read as the same number.
+// The values for each letter in the form of a command. There are few of each, so that commands refer to the same keys.
+// All versions of Redis print these numbers in the same way; newer versions print the shortest text that is read as the
+// same number.
 const std::map<char, Texts> kWords = {
     {'t', {"text1", "text2"}},
     {'h', {"hash1", "hash2"}},
@@ -35,13 +36,14 @@ const std::map<char, Texts> kWords = {
     {'r', {"0", "1", "(1", "(2", "2.5", "-inf", "+inf", "(inf", "inf", "-1", "(0.25", "3", "1e22"}},
     {'i', {"1-1", "2", "3-*", "5-1", "5-2", "6-0", "7-*", "8", "9-9", "10-1", "11-*", "0-1", "12", "13-3", "20-*"}},
     {'e', {"-", "+", "1", "5", "(5-1", "(5", "5-1", "9-8", "7-0", "0", "18446744073709551615-18446744073709551615"}},
-    {'a', {"1", "5", "(5", "5-1", "9-8", "7-0", "0", "-"}},  // newer servers know a + after which to read
-    {'q', {"lex1", "lex2"}},                                 // sorted sets of one score
+    {'a', {"1", "5", "(5", "5-1", "9-8", "7-0", "0", "-"}},  // newer servers accept a + after which to read
+    {'q', {"lex1", "lex2"}},                                 // sorted sets in which all members have one score
     {'b', {"-", "+", "[a", "(a", "[b", "(c", "[", "(", "[x", "(hello", std::string("[\0\xff", 3), "a"}},
     {'o', {"LEFT", "right", "RIGHT", "left"}},
 };
 const Texts kKeys = {"text1", "hash1", "list1", "set1", "zset1", "stream1", "none", ""};
-// For scores: servers differ in what of strtod() they read (" 1", "+1", "0x10"), and in how they write large ones.
+// Values for scores. Servers differ in the forms of strtod() that they accept (" 1", "+1", "0x10"), and in how they
+// print large numbers.
 const Texts kOddScores = {"abc", "", "1.5", "007", "-0", "nan", "(", "(-", "5-", "-5", "1-1-1", "0-0", "1 "};
 const Texts kOdd = {"abc",
                     "",
@@ -68,7 +70,7 @@ const Texts kOdd = {"abc",
                     "$x"};
 
 struct Form {
-  const char* words;  // $ and a letter: one of kWords
+  const char* words;  // $ and a letter stand for one of kWords
   Order order = Order::kept;
   bool inner_list = false;
 };
@@ -207,7 +209,8 @@ class RandomCommands {
       if (one_in(60)) sent.words.emplace_back("x");
     }
     if (sent.words.empty()) sent.words = {"PING", "x", "x"};
-    // Now and then by way of a script: the replies become values of Lua and replies again. Newer servers let one wait.
+    // Some commands run within a script, which converts the replies to Lua values and back. Newer servers let a script
+    // WAIT.
     if (!sent.inner_list && sent.words[0] != "WAIT" && one_in(4)) {
       const char* script = one_in(2) ? "return redis.call(unpack(ARGV))" : "return {redis.pcall(unpack(ARGV)), 'end'}";
       if (sent.order == Order::kept) sent.words.insert(sent.words.begin(), {"EVAL", script, "0"});
@@ -232,7 +235,7 @@ class RandomCommands {
 };
 
 TEST(MemoryRedis, RandomCommandsAreAnsweredAsByRedis) {
-  std::set<std::string> shown;  // commands that were answered with something
+  std::set<std::string> shown;  // commands with a non-empty reply
   for (unsigned seed = 1; seed <= 60 && !HasFailure(); ++seed) {
     RedisPair pair;
     RandomCommands random(seed);
@@ -245,8 +248,8 @@ TEST(MemoryRedis, RandomCommandsAreAnsweredAsByRedis) {
       if (!nothing) shown.insert(commands[i].words[0]);
     }
   }
-  const std::set<std::string> others = {"TIME",    "PUBLISH",  "INFO",  "CONFIG", "WAIT",
-                                        "FLUSHDB", "FLUSHALL", "MEMORY"};  // what a key takes is another matter here
+  const std::set<std::string> others = {"TIME", "PUBLISH", "INFO",     "CONFIG",
+                                        "WAIT", "FLUSHDB", "FLUSHALL", "MEMORY"};  // the memory use of a key differs
   for (const memory::CommandRow* row : memory::all_commands()) {
     const std::string name(row->name);
     EXPECT_TRUE(shown.contains(name) || others.contains(name)) << name << " is not compared";

@@ -1,4 +1,4 @@
-// Messages on a topic, and who holds a runner.
+// Messages on a topic, and holders of a runner.
 #include <gmock/gmock.h>
 
 #include "bench.h"
@@ -40,7 +40,7 @@ class Topic : public StoreContract {
 
 TEST_P(Topic, AMessageWaitsUntilItIsTaken) {
   send({job(1)});
-  send({job(1)});  // again: the same message
+  send({job(1)});  // sends the same message again
   EXPECT_THAT(pending(), ElementsAre(kKey));
   EXPECT_EQ(outcome(store_->topic_send(1, "runner20", kKey, encode(message({job(1, "other")})))), "conflict");
 }
@@ -59,7 +59,7 @@ TEST_P(Topic, JobThatFailedBeforeCountsInTheEndOfItsMessage) {
   EXPECT_EQ(field(kKey, "error"), "1 of its jobs failed");
 }
 
-// Without its mark the message could be delivered a second time.
+// Without the mark, the message could be delivered a second time.
 TEST_P(Topic, MarkOfARetiredMessageStaysWhileItMayComeAgain) {
   const std::string fresh = std::to_string(store_->now_ms().value() + 3600000);
   bench_->plain(1, {"HSET", kKey, "id", "101"});
@@ -74,7 +74,7 @@ TEST_P(Topic, MarkOfARetiredMessageStaysWhileItMayComeAgain) {
   EXPECT_EQ(bench_->plain(1, {"EXISTS", "mj:message:message:12:101"}).number(), 0U);
 }
 
-// Anybody may push what does not exist.
+// Every client can push a key that does not exist.
 TEST_P(Topic, KeysWithoutARecordLeaveTheListAtOnceAndHoldNobodyUp) {
   for (int i = 0; i < 900; ++i) bench_->push(1, "mj:topic:runner20", "message:12:" + std::to_string(5000 + i));
   bench_->push(1, "mj:topic:runner20", "nonsense");

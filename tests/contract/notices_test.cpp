@@ -1,4 +1,4 @@
-// What is to be told of an end stands in the store from the same step as the end, until it was told.
+// A notice of an end is stored in the same step as the end, and stays until it was delivered.
 #include <gmock/gmock.h>
 
 #include "bench.h"
@@ -69,9 +69,9 @@ TEST_P(Notices, ATryIsCountedAndThoseWhoHaveHeardAreRemembered) {
   EXPECT_EQ(second.tries, 1U);
   EXPECT_THAT(second.reached, ElementsAre("aa", "bb"));
   EXPECT_EQ(second.ended_us, first.ended_us);
-  // One that was slow comes with its old entry: it changes nothing.
+  // A slow notifier settles with an outdated entry, which has no effect.
   ASSERT_TRUE(store_->settle_notice(1, first, {}).has_value());
-  // There was no room for it: as if nobody had looked.
+  // The notifier had no free capacity: the notice is returned without counting an attempt.
   ASSERT_TRUE(store_->settle_notice(1, second, {NoticeAfter::Again{second.reached, 0, false}, ""}).has_value());
   EXPECT_EQ(due(10, 0).notices.at(0).entry, second.entry);
   ASSERT_TRUE(store_->settle_notice(1, second, {NoticeAfter::Again{{}, 60000}, ""}).has_value());
@@ -120,7 +120,7 @@ TEST_P(Notices, RetentionLeavesTheRecordUntilItsNoticeWasSent) {
   ASSERT_TRUE(store_->tick(1, request).has_value());
   EXPECT_EQ(field("job:12:1", "status"), "finished");
   ASSERT_TRUE(store_->settle_notice(1, due().notices.at(0), {}).has_value());
-  // A record that was kept is looked at again after a second.
+  // A retained record is checked again after a second.
   Id next = 4;
   EXPECT_TRUE(eventually([&] {
     submit(next++, "");

@@ -1,4 +1,4 @@
-// A writer, or the server, may be killed at any moment: what it was writing is there as a whole, or not at all.
+// A killed writer or a killed server leaves each write either complete or absent.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -43,7 +43,8 @@ class ObjectsKilled : public StoreContract {
     return {ObjectOp::Verb::put, of, std::move(id), version, object.dump()};
   }
 
-  // Moves amounts between accounts, with a note of each, until it is killed. Nothing here may touch the test's state.
+  // Moves amounts between accounts and writes a note of each transfer, until the process is killed. The child must not
+  // change the state of the test.
   [[noreturn]] static void write_for_ever(const std::string& url, const ClaimRef& claim, unsigned seed) {
     const auto objects = stores_of(url)->open_objects().value();
     std::mt19937 random(seed);
@@ -109,7 +110,7 @@ TEST_P(ObjectsKilled, AWriterAtAnyMomentAndNothingIsHalfWritten) {
   while (objects->index_more(1, kAccount).value()) {
   }
   expect_whole(objects, kKills);
-  // Each balance is found where it is.
+  // The index finds each balance.
   const auto accounts = objects->list(1, kAccount, "", 100).value();
   for (const StoredObject& each : accounts.objects) {
     const double balance = nlohmann::json::parse(each.json)["balance"].get<double>();

@@ -1,4 +1,4 @@
-// The object store: what it keeps and finds, who may write, and that a write is all or nothing.
+// The object store: storing and finding objects, permissions of writers, and atomicity of writes.
 #include <gmock/gmock.h>
 
 #include "bench.h"
@@ -65,7 +65,7 @@ class Objects : public StoreContract {
   int calls_ = 0;
 };
 
-class ObjectsOfRedis : public Objects {};  // with commands that only a real server has
+class ObjectsOfRedis : public Objects {};  // tests with commands that only a real server supports
 
 TEST_P(Objects, WhatIsPutIsGotWithItsIdVersionAndTimes) {
   const auto first = write({put("a", R"({"title":"one","n":1.5})")}).value();
@@ -258,7 +258,7 @@ TEST_P(Objects, AFieldThatIsDeclaredLaterIndexesWhatIsThere) {
   const auto declared = objects_->declare(writer_, kTodo, {"n"}, {"t"}).value();
   EXPECT_TRUE(declared.indexing);
   EXPECT_TRUE(objects_->find(1, kTodo, {"n", 7.0, {}, {}}, "", 10).value().indexing);
-  ASSERT_TRUE(write({put("5", R"({"n":8})"), remove("6")}));  // meanwhile
+  ASSERT_TRUE(write({put("5", R"({"n":8})"), remove("6")}));  // while the index is being built
   ASSERT_TRUE(objects_->index_more(1, kTodo).value());
   ASSERT_TRUE(write({put("7", R"({"n":8})"), put("new", R"({"n":8})")}));
   while (objects_->index_more(1, kTodo).value()) {
@@ -428,12 +428,12 @@ TEST_P(Objects, VerifyTellsAndReindexMends) {
   EXPECT_EQ(objects_->verify(1, 100).value().problems.size(), 4U);
   EXPECT_EQ(objects_->verify(1, 2).value().problems.size(), 2U);
   ASSERT_TRUE(objects_->reindex(1, kTodo));
-  ASSERT_TRUE(write({put("140", R"({"n":1,"t":"one two"})")}));  // meanwhile
+  ASSERT_TRUE(write({put("140", R"({"n":1,"t":"one two"})")}));  // while the index is being built
   while (objects_->index_more(1, kTodo).value()) {
   }
   expect_sound();
   EXPECT_EQ(equal("n", 1.0).size(), 150U);
-  bench_->plain(1, {"DEL", "mj:osis:kind:default:todo"});  // what was declared is lost
+  bench_->plain(1, {"DEL", "mj:osis:kind:default:todo"});  // loses the declarations
   EXPECT_FALSE(objects_->verify(1, 10).value().problems.empty());
   ASSERT_TRUE(objects_->reindex(1, kTodo));
   while (objects_->index_more(1, kTodo).value()) {

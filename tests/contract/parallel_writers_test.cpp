@@ -1,5 +1,5 @@
-// 20 clients change the same record at the same time, by each method of the services that changes one: no change is
-// lost, what can happen once happens once, and what was deleted stays deleted.
+// 20 clients change the same record at the same time, with each method of the services that changes a record. No change
+// is lost, an action that is possible once happens once, and a deleted record stays deleted.
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -56,7 +56,8 @@ class ParallelWriters : public StoreContract {
     ASSERT_TRUE(create_context(by_, *store_, context, [](Id) { return Result<void>(); }));
   }
 
-  // The results of all writers. change: (writer, its number from 0).
+  // Runs `change` in all writers concurrently and returns their results. Its arguments are the writer and its number
+  // from 0.
   template <class Change>
   auto at_once(const Change& change) {
     using Answer = decltype(change(*writers_[0], 0));
@@ -74,7 +75,7 @@ class ParallelWriters : public StoreContract {
     for (auto& slot : slots) answers.push_back(std::move(*slot));
     return answers;
   }
-  // How often each outcome came.
+  // Counts the results by outcome.
   template <class Change>
   std::map<std::string, int> outcomes(const Change& change) {
     std::map<std::string, int> counts;
@@ -107,7 +108,7 @@ class ParallelWriters : public StoreContract {
     EXPECT_TRUE(made) << made.error().message;
     return made.value_or(Job());
   }
-  // A job that has failed, so that it can be run again.
+  // Creates a failed job that can be run again.
   std::string failed_job(Id id) {
     submitted(id);
     JobEnd failure;
@@ -476,7 +477,7 @@ TEST_P(ParallelWriters, FlowIsStartedApprovedAndDeletedOnce) {
   EXPECT_EQ(outcomes([&](Writer& w, int) { return delete_flow(by_, w.stores(), flow.id); }), once_and("not_found"));
 }
 
-// A writer that comes later gets the same flow again, or a conflict once the jobs belong to it.
+// A later writer gets the same flow, or a conflict once the jobs belong to a flow.
 TEST_P(ParallelWriters, JobsBecomeNodesOfOneFlow) {
   ASSERT_TRUE(create_jobs(by_, *store_, 12, {job(1), job(2)}, false));
   std::set<Id> flows;
@@ -556,7 +557,7 @@ TEST_P(ParallelWriters, WorkflowIsAppliedAndAnEventSentOnce) {
             1);
 }
 
-// Each writer is another caller with a manifest of its own.
+// Each writer is a different caller with its own manifest.
 TEST_P(ParallelWriters, EventNameGetsOneManifest) {
   std::vector<RoleChange> submitters;
   for (Id id = 100; id < 100 + kWriters; ++id) {

@@ -1,5 +1,5 @@
-// Messages between contexts, step by step of the store: out of msg_out, on their way, in at the other side, back with
-// their answers. After each test `verify` finds nothing.
+// Messages between contexts, by the steps of the store: from msg_out through the outbox, into the inbox of the other
+// side, and back with their answers. After each test, `verify` must find nothing.
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -108,7 +108,7 @@ class Pipeline : public VerifyContract {
   }
 };
 
-// ---- what leaves ----
+// ---- routing ----
 
 TEST_P(Pipeline, WhatIsPutOutWaitsOldestFirstUntilItIsRouted) {
   write(101);
@@ -200,7 +200,7 @@ TEST_P(Pipeline, JobsOfAMessageThatAreOddKeepAllOfItHere) {
   EXPECT_EQ(outcome(store_->load(1, key(1))), "not_found");
   EXPECT_EQ(outcome(store_->route_message(1, leaving({job(1)}, 102))), "not_found");
   EXPECT_THAT(entries(), IsEmpty());
-  bench_->erase(1, key(2));  // bare-unqueued is what its submitter wants of it
+  bench_->erase(1, key(2));  // its record was never pushed; verify would report bare-unqueued
 }
 
 TEST_P(Pipeline, AJobWhoseRecordIsThereWithTheSameContentLeaves) {
@@ -221,7 +221,7 @@ TEST_P(Pipeline, AMessageThatIsRefusedIsNotRoutedLater) {
   EXPECT_THAT(entries(), IsEmpty());
 }
 
-// ---- on its way ----
+// ---- delivery ----
 
 TEST_P(Pipeline, MailIsGivenOutInItsOrderAndOnceInAHold) {
   route({job(1)});
@@ -277,7 +277,7 @@ TEST_P(Pipeline, WhatIsDeliveredIsAcknowledged) {
   EXPECT_EQ(field(kMessage, "transport_status"), "delivered");
   EXPECT_EQ(field(kMessage, "transport_id"), "9 message:5:101");
   EXPECT_THAT(entries(), ElementsAre("expire message:12:101")) << "its answer has a time";
-  deliver();  // its entry is gone
+  deliver();  // removes the entry
   EXPECT_THAT(entries(), ElementsAre("expire message:12:101"));
 }
 
@@ -341,7 +341,7 @@ TEST_P(Pipeline, ACancelThatIsRefusedEndsNothingElse) {
   EXPECT_EQ(field(kMessage, "error"), "1 of its jobs failed");
 }
 
-// ---- what arrives ----
+// ---- arrival ----
 
 TEST_P(Pipeline, AMessageArrivesOnce) {
   arrive();
@@ -399,7 +399,7 @@ TEST_P(Pipeline, AFullInboxTakesNoMore) {
   EXPECT_EQ(outcome(store_->load(1, kMessageMark)), "not_found");
 }
 
-// Who sends very much is in nobody's way.
+// A busy sender does not delay other senders.
 TEST_P(Pipeline, SendersTakeTurnsHoweverManyTheyHaveSent) {
   Id number = 0;
   const auto come = [&](Id caller) {
@@ -436,7 +436,7 @@ TEST_P(Pipeline, OfOneSenderNotMoreThanATenthOfAllWait) {
 TEST_P(Pipeline, ALargeMessageCountsAsSeveral) {
   const std::uint64_t now = store_->now_ms().value();
   plain({"ZADD", "mj:inbox", std::to_string(now), "message:12:1"});
-  // Twenty more may come.
+  // Leaves capacity for twenty more messages.
   plain({"HSET", "mj:inbox-turns", "12", std::to_string(static_cast<double>(now) + 9980.0 / 1024)});
   const auto come = [&](Id id, std::size_t bytes) {
     Fields fields = record();
@@ -608,7 +608,7 @@ TEST_P(Pipeline, AnAnswerMayComeInParts) {
   EXPECT_EQ(field(kMessage, "error"), "1 of its jobs failed");
 }
 
-// Others may write to the record: who waits for a job that the message carries asks the mark.
+// Other clients can write to the record, so a waiter for a carried job reads the mark.
 TEST_P(Pipeline, WhatTheRouterHearsStandsInTheMarkAlone) {
   write();
   RouteMessage carrying = leaving({});
@@ -685,7 +685,7 @@ TEST_P(Pipeline, LinesComeInOrderAndOnce) {
   EXPECT_TRUE(page.ended);
 }
 
-// ---- besides ----
+// ---- miscellaneous ----
 
 TEST_P(Pipeline, ReservedJobsAreNobodyElses) {
   ASSERT_TRUE(store_->submit(job(3)));
@@ -774,7 +774,7 @@ TEST_P(Pipeline, AMessageThatMightComeOnceMoreIsRemembered) {
 
 MJ_BOTH_STORES(Pipeline);
 
-// ---- keys that another client has overwritten ----
+// ---- keys overwritten by another client ----
 
 class PipelineHostile : public Pipeline {
  protected:
@@ -828,7 +828,7 @@ class PipelineHostile : public Pipeline {
   const OutboxEntry sent_{"send message:12:101", "send", kMessage, {}};
 };
 
-// Whatever stands in a key: a step does all of its work, or nothing and says so.
+// With arbitrary data in a key, a step completes or returns an error without any change.
 TEST_P(PipelineHostile, AStepThatFailsHasChangedNothing) {
   const std::vector<std::string> keys{kMessage,
                                       kMessageMark,
@@ -856,7 +856,7 @@ TEST_P(PipelineHostile, AStepThatFailsHasChangedNothing) {
       const Step step = steps()[i];
       step.before();
       ASSERT_FALSE(HasFatalFailure()) << step.name;
-      (void)snapshot();  // whoever connects looks at mj:leases: that has been done when the step begins
+      (void)snapshot();  // each new connection reads mj:leases, so connect before the step
       bench_->erase(1, each);
       if (each == "mj:next:12") {
         bench_->push(1, each, "mine");
@@ -874,7 +874,7 @@ TEST_P(PipelineHostile, AStepThatFailsHasChangedNothing) {
   EXPECT_GT(refused, 40U);
 }
 
-// An end of a job must not hang on what another client has done to the indexes of messages.
+// The end of a job must not depend on the indexes of messages, which another client can damage.
 TEST_P(PipelineHostile, AJobEndsThoughTheOutboxIsNone) {
   arrive();
   ASSERT_TRUE(take({job(1)}));

@@ -1,4 +1,4 @@
-// What the journals say is enough to derive the rest again.
+// The journals are sufficient to derive all other data.
 #include "inspect/rebuild.h"
 
 #include <cstdlib>
@@ -24,7 +24,7 @@ class Rebuild : public VerifyContract {
     for (Id id = 1; id <= 20; ++id) keys.push_back(key(id));
     return store_->places(1, keys, true).value();
   }
-  // Where each job is, as far as facts can tell: an entry that only waits to be dropped may be gone already.
+  // Returns the place of each job as far as facts determine it. An entry that only waits to be dropped is left out.
   std::vector<std::string> whereabouts() {
     std::vector<std::string> out;
     for (const JobPlaces& job : places()) {
@@ -170,7 +170,7 @@ TEST_P(Rebuild, WhatCannotBeReadIsReportedAndKept) {
   EXPECT_EQ(outcome(end(claimed_[2].ref, finished())), "ok");
 }
 
-// Nothing else tells that somebody has written it since: its claim does not list it.
+// Only the revision shows that the fact was written since the read, because the claim does not list it.
 TEST_P(Rebuild, AFactThatWasNotReadForbidsARepair) {
   const JobPlaces seen = places().at(1);
   const std::uint64_t head = store_->journal(1, "queue:python", 0, 100000).value().back().revision;
@@ -188,8 +188,8 @@ TEST_P(Rebuild, AnEmptyStoreIsRebuiltInNoTime) {
   EXPECT_EQ(verified().jobs, 0U);
 }
 
-// Everything but the journals, the records and what is a journal itself is broken at random: what is derived is derived
-// again.
+// Damages all data at random except the journals, the records and other primary data. The derived data must be
+// restored.
 TEST_P(Rebuild, F36WhateverIsBrokenIsDerivedAgain) {
   const unsigned seed =
       std::getenv("MYCOJOBS_SEED") ? static_cast<unsigned>(std::stoul(std::getenv("MYCOJOBS_SEED"))) : 1;
@@ -214,7 +214,7 @@ TEST_P(Rebuild, F36WhateverIsBrokenIsDerivedAgain) {
     for (int i = 0; i < 6; ++i) {
       const std::string job = key(static_cast<Id>(1 + below(21)));
       const std::string named =
-          key(static_cast<Id>(1 + below(16)));  // of the others no fact tells what their claim was
+          key(static_cast<Id>(1 + below(16)));  // for the other jobs, no fact determines the claim
       const std::vector<std::vector<std::string>> breakings{
           {"DEL", "mj:claim:" + job},
           {"HSET", "mj:claim:" + named, fields[below(fields.size())], values[below(values.size())]},

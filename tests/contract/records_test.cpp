@@ -1,4 +1,4 @@
-// Records that stand for themselves, changed and gone; refusals.
+// Independent records: changes, deletions and refusals.
 #include <algorithm>
 
 #include "bench.h"
@@ -104,7 +104,7 @@ TEST_P(Records, AKeyIsOfOneActor) {
   EXPECT_EQ(owner->actors, 1U);
   EXPECT_EQ(owner->id, 12U);
   EXPECT_EQ(field_of(owner->record, "pubkey"), "k");
-  // Given up, by whichever way.
+  // An actor loses its key by a change or by a deletion.
   EXPECT_EQ(outcome(store_->change_record(0, "actor:12", {{"pubkey", "m"}})), "ok");
   EXPECT_EQ(outcome(store_->change_record(0, "actor:13", {{"pubkey", "k"}})), "ok");
   EXPECT_EQ(store_->owner_of_key("k")->id, 13U);
@@ -113,7 +113,7 @@ TEST_P(Records, AKeyIsOfOneActor) {
   EXPECT_EQ(bench_->plain(0, {"HLEN", "mj:actor-keys"}).number(), 1U) << "nothing is left of what is over";
 }
 
-// The index is made of what is there, and what plain clients write does not take it from its owner.
+// The index is built from existing records. Records of plain clients do not take a key from its owner.
 TEST_P(Records, AKeyThatTwoRecordsNameIsNobodys) {
   bench_->plain(0, {"HSET", "actor:12", "pubkey", "k"});
   bench_->plain(0, {"HSET", "actor:7", "pubkey", "k"});

@@ -72,7 +72,7 @@ std::string shown(const Answer& answer, Order order = Order::kept) {
   return out + "]";
 }
 
-// XINFO tells how Redis stores a stream, too.
+// XINFO also reports how Redis stores a stream.
 void drop_what_is_not_imitated(Answer& answer) {
   for (Answer& item : answer.items) drop_what_is_not_imitated(item);
   if (answer.kind != Answer::Kind::list || answer.items.empty() || answer.items[0].text != "length") return;

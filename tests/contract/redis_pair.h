@@ -1,5 +1,4 @@
-// The real Redis of the tests and the imitation of it, side by side: the same commands, the replies compared to the
-// byte.
+// A real Redis and its imitation side by side: both get the same commands, and their replies must be identical.
 #pragma once
 
 #include <memory>
@@ -13,28 +12,28 @@ struct redisContext;
 
 namespace mycojobs {
 
-// How the parts of a list are to be compared.
+// How the parts of a list are compared.
 enum class Order { kept, any, any_pairs };
 
 struct Sent {
   std::vector<std::string> words;
   Order order = Order::kept;
-  bool inner_list = false;  // the order is that of the last part: SCAN
+  bool inner_list = false;  // the order applies to the last part: SCAN
 };
 
 class RedisPair {
  public:
-  RedisPair();  // both are empty
+  RedisPair();  // starts with empty servers
   ~RedisPair();
   RedisPair(const RedisPair&) = delete;
   RedisPair& operator=(const RedisPair&) = delete;
 
-  // Fails the test for each reply that differs; at most a few are shown, `what` in front. Returns the imitation's
-  // replies as they are shown.
+  // Fails the test for each reply that differs and shows a few differences, prefixed with `what`. Returns the
+  // imitation's replies as text.
   std::vector<std::string> compare(const std::vector<Sent>& commands, const std::string& what);
   std::vector<std::string> compare(const std::vector<std::string>& words) { return compare({Sent{words}}, ""); }
-  std::string imitated(const std::vector<std::string>& words);  // as it is shown
-  void set_now(std::uint64_t ms) { clock_.now = ms; }           // a millisecond more each time it is looked at
+  std::string imitated(const std::vector<std::string>& words);  // reply of the imitation as text
+  void set_now(std::uint64_t ms) { clock_.now = ms; }           // the clock advances by a millisecond at each read
 
  private:
   struct TickingClock final : Clock {

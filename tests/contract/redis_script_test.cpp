@@ -1,4 +1,4 @@
-// The server-side scripts against hostile keys and a server that forgets them.
+// The server-side scripts with hostile keys, and with a server that forgets loaded scripts.
 #include <gmock/gmock.h>
 
 #include <filesystem>
@@ -20,7 +20,7 @@ class HostileKeys : public StoreContract {
  protected:
   Reply plain(const std::vector<std::string>& words) { return bench_->plain(1, words); }
 };
-class RedisScript : public HostileKeys {};  // what only a real server has
+class RedisScript : public HostileKeys {};  // tests that need a real server
 
 TEST_P(RedisScript, AServerThatForgotTheScriptsLearnsThemAgain) {
   submit(1);

@@ -1,4 +1,4 @@
-// What only a real server shows: restarts, refusals, settings.
+// Behaviour that only a real server has: restarts, refusals, settings.
 #include <gmock/gmock.h>
 #include <signal.h>
 #include <sys/socket.h>
@@ -47,10 +47,10 @@ ClaimRequest simple_request(std::uint32_t lease_ms) {
   return request;
 }
 
-// A server of the test's own, which may be killed and started again on its data.
+// A server of a single test, which can be killed and restarted with its data.
 class RedisServer : public testing::Test {
  protected:
-  // A child of a killed server may still be writing a file.
+  // Retries on a conflict: a child of a killed server may still be writing a file.
   void start(EmbeddedRedis::Options options = {}) {
     Error error;
     const bool started = eventually([&] {
@@ -118,8 +118,8 @@ TEST_F(RedisServer, AReaderGivesUpOnASilentServerBeforeAWriterDoes) {
   EXPECT_TRUE(reader->now_ms()) << "and who gave up goes on";
 }
 
-// Redis leaves half of a step at the end of a file that was cut within it, and does that half at its next start: a
-// claim that was forgotten comes back, and its revision is given twice.
+// If the append-only file is cut within a step, Redis keeps half of the step at its end and executes that half at its
+// next start: a forgotten claim returns, and its revision is assigned twice.
 class CutFile : public RedisServer {
  protected:
   static constexpr Id kContext = 1;
@@ -137,7 +137,7 @@ class CutFile : public RedisServer {
       if (entry.path().string().ends_with(".incr.aof") && (last.empty() || last < entry.path())) last = entry.path();
     return last;
   }
-  // Some jobs are submitted, claimed and ended; others stay where they are.
+  // Submits, claims and ends some jobs; other jobs keep their state.
   static void work(Store& store, Id first) {
     for (Id id = first; id < first + 6; ++id) ASSERT_TRUE(store.submit(simple_job(id)));
     ClaimRequest request = simple_request(60000);
@@ -188,7 +188,7 @@ TEST_F(CutFile, IsTakenNoteOfAndLeavesNothingThatARebuildDoesNotHeal) {
   }
 }
 
-// As it was before the file was written anew at each start: what that left behind is healed too.
+// A store of the time before the file was rewritten at each start. The damage is repaired, too.
 TEST_F(CutFile, WhoseHalfStepHasComeBackIsHealed) {
   bool disorder = false;
   for (std::size_t bytes = 20; bytes < 1500; bytes += 74) {
@@ -201,7 +201,7 @@ TEST_F(CutFile, WhoseHalfStepHasComeBackIsHealed) {
     }
     restart_without(bytes);
     {
-      // A client of another kind writes before any agent of ours meets the server.
+      // A client without the store's checks writes before an agent connects to the server.
       RedisConnection::Options options;
       options.endpoint = parse_redis_url(url()).value();
       options.database = kContext;
@@ -386,7 +386,7 @@ TEST_F(RedisServer, ALineBreakInAServersTextStaysOneLine) {
   EXPECT_THAT(refused.error().message, HasSubstr("job:12:1"));
 }
 
-// Answers every command with the same bytes.
+// A server that answers every command with the same bytes.
 class FakeServer {
  public:
   enum class Behaviour { answers, closes, resets };
@@ -404,7 +404,7 @@ class FakeServer {
         if (!client) return;
         char bytes[4096];
         if (behaviour_ == Behaviour::resets) {
-          // To close a socket whose data were not read resets the connection.
+          // Closing a socket with unread data resets the connection.
           (void)::recv(client.get(), bytes, 1, MSG_PEEK);
           continue;
         }
@@ -503,7 +503,8 @@ TEST(RedisAnswer, AWrongAddressNamesItsRemedy) {
   EXPECT_THAT(error_of(FakeServer("-NOAUTH Authentication required.\r\n").store()),
               HasSubstr("redis://:password@host"));
   EXPECT_THAT(error_of(FakeServer("-ERR unknown\r\n").store()), Not(HasSubstr("TLS")));
-  const std::string alert("\x15\x03\x03\x00\x02\x02\x46", 7);  // what TLS says to what is none
+  // the alert that a TLS server sends to a client without TLS
+  const std::string alert("\x15\x03\x03\x00\x02\x02\x46", 7);
   EXPECT_THAT(error_of(FakeServer(alert).store()), HasSubstr("speaks TLS alone"));
   EXPECT_THAT(error_of(FakeServer("HTTP/1.1 400 Bad Request\r\n\r\n").store()), HasSubstr("is no Redis"));
   EXPECT_THAT(error_of(FakeServer("", FakeServer::Behaviour::closes).store()), HasSubstr("speaks TLS alone"));

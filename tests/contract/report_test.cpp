@@ -1,4 +1,4 @@
-// Ends and logs.
+// Reports of ends and of log lines.
 #include <gmock/gmock.h>
 #include <poll.h>
 
@@ -59,7 +59,7 @@ TEST_P(Reporting, TheSameEndIsAnsweredAlikeAndAnotherIsRefused) {
   EXPECT_EQ(outcome(report(Release{got.ref, "drain"})), "stale_claim");
 }
 
-// Begun, the answer waited for by poll(), finished; in one where the store has no halves.
+// Reports in two calls, with poll() between them, or in a single call if the store does not support two.
 Result<void> in_halves(Store& store, Report report, bool has_halves) {
   const std::span<const Report> reports(&report, 1);
   const auto answer = store.begin_report(1, reports);
@@ -166,7 +166,7 @@ TEST_P(Reporting, MoreThanOneScriptCallCanHoldKeepsTheOrder) {
   EXPECT_EQ(store_->logs(1, "job:12:1", 699, 10, 0).value().lines.at(0).seq, 700U);
 }
 
-// Whoever asked for one at a time got the end of the first run again and again.
+// Regression test: a client that requested one line at a time received the end of the first run repeatedly.
 TEST_P(Reporting, EndsOfEarlierRunsAreNoLinesHoweverFewAreAskedFor) {
   submit(1);
   const Claimed got = claim_one();
@@ -187,7 +187,7 @@ TEST_P(Reporting, EndsOfEarlierRunsAreNoLinesHoweverFewAreAskedFor) {
   EXPECT_EQ(page.lines[0].text, "two");
   EXPECT_EQ(page.passed, (std::vector<std::uint64_t>{2, 3}));
   EXPECT_TRUE(store_->logs(1, "job:12:1", page.lines[0].seq, 1, 0).value().ended);
-  // Another client may number entries as ours never are.
+  // Another client can use entry ids that the store never uses.
   bench_->plain(1, {"DEL", "mj:log:job:12:1"});
   bench_->plain(1, {"XADD", "mj:log:job:12:1", "7-1", "text", "odd"});
   EXPECT_EQ(store_->logs(1, "job:12:1", 6, 10, 0).value().lines.size(), 1U);
@@ -282,7 +282,8 @@ TEST_P(Reporting, ARecordAloneIsNoEndThatHolds) {
   EXPECT_TRUE(bare.ended);
   EXPECT_EQ(bare.record, EndedJob::Record::unknown);
   EXPECT_EQ(bare.runner, 8U);
-  // Once it is claimed, its claim counts; a key that only its record names began nothing.
+  // A claim takes precedence over the record, and an idempotency key that only the record contains did not start the
+  // job.
   bench_->plain(1, {"HSET", "job:12:2", "id", "2", "caller_id", "12", "context_id", "1", "script", "x", "script_type",
                     "python", "status", "dispatched", "idempotency_key", "tuesday"});
   bench_->push(1, "queue:python", "job:12:2");

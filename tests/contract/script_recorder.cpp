@@ -82,7 +82,7 @@ OpenLink ScriptRecorder::open_link() {
 
 namespace {
 
-// Stands in front of a script and publishes the keys of its commands.
+// Wraps a script and publishes the keys of its commands.
 constexpr std::string_view kObserver = R"lua(
 local server = redis
 local function note(command, first, second, ...)
@@ -184,7 +184,7 @@ void ScriptRecorder::play() {
   clock_.steps = false;
 }
 
-// The steps of the protocol, as the tests of refused writes take them.
+// The steps of the protocol, shared with the tests of refused writes.
 void ScriptRecorder::play_jobs() {
   const test::Steps steps(*store_, *worlds_);
   for (const test::Step& step : steps.all()) {
@@ -193,7 +193,7 @@ void ScriptRecorder::play_jobs() {
   }
 }
 
-// Ends that release other jobs: a slot of a concurrency key, a dependency, a retry with a priority, a waiting flow.
+// Ends that release other jobs: by a slot of a concurrency key, a dependency, a retry with a priority, a waiting flow.
 void ScriptRecorder::play_shared_keys() {
   for (const Id id : {1U, 2U}) submit(id, [](Job& each) { each.concurrency_key = "db", each.priority = 5; });
   submit(3, [](Job& each) { each.dependends = {1}, each.priority = 5; });
@@ -225,11 +225,11 @@ void ScriptRecorder::play_shared_keys() {
   request.context = kContext;
   request.queues = {kQueue};
   EXPECT_FALSE(store_->claim(request));
-  jobs = claim();  // gives back what the lost reply named
+  jobs = claim();  // releases the jobs of the lost reply
   expect_done(store_->expire_instance(kContext, 7, kInstance));
 }
 
-// Jobs that cannot run yet, and what operators do with them.
+// Jobs that cannot run yet, and the operators' commands for them.
 void ScriptRecorder::play_job_requests() {
   const std::uint64_t later = clock_.now + 1000;
   submit(1, [&](Job& each) { each.run_at_ms = later, each.priority = 5; });
@@ -502,7 +502,7 @@ void ScriptRecorder::play_records() {
   expect_done(store_->note_refusal(kContext, {0, 0, 3, "steer", "flow 7", "admins"}));
 }
 
-// What a connection asks, and notices.
+// Queries of a new connection, and notices.
 void ScriptRecorder::play_rest() {
   run(kContext, scripts::agree_on_format, {"3", "1.0"});
   submit(1);

@@ -1,7 +1,7 @@
-// Records every call of a server-side script, with the data that the script met, so that a test can repeat the call on
-// data that another client has damaged. Runs on the imitation of Redis: no server, no time but its own.
+// Records every call of a server-side script with the data before the call, so a test can repeat the call with data
+// that another client has damaged. Runs on the imitation of Redis with simulated time.
 //
-// Threads: one.
+// Not thread-safe.
 #pragma once
 
 #include <functional>
@@ -30,17 +30,17 @@ class ScriptRecorder {
  public:
   ScriptRecorder();
 
-  // Plays scenarios that call every script of the product at least once.
+  // Runs scenarios that call every script of the product at least once.
   void play();
   const std::vector<ScriptCall>& calls() const { return calls_; }
 
   struct Outcome {
     memory::Answer answer;
     memory::Databases after;
-    std::set<std::string> keys;  // that the script named in its commands
+    std::set<std::string> keys;  // keys that the script used in its commands
   };
   Outcome repeat(const ScriptCall&, memory::Databases);
-  // A store over this data. Calls of it are not recorded.
+  // Returns a store with this data. Its calls are not recorded.
   std::unique_ptr<Store> store_over(memory::Databases);
 
  private:
@@ -77,7 +77,7 @@ class ScriptRecorder {
   Id new_flow(std::uint32_t jobs);
 
   SteppingClock clock_;
-  std::set<std::string> named_;  // keys, by the script that runs
+  std::set<std::string> named_;  // keys used by the running script
   memory::MemoryRedis redis_;
   bool recording_ = true, lose_next_reply_ = false;
   std::vector<ScriptCall> calls_;

@@ -1,5 +1,5 @@
-// No script looks at all of what a store holds: the work of each call is counted in a store of two million ids and a
-// million queue entries, over the imitation of Redis (support/redis/memory_redis.h has what counts as a step).
+// No script scans the whole store: counts the steps of each call in a store with two million ids and a million queue
+// entries, on the imitation of Redis (support/redis/memory_redis.h defines a step).
 #include <gtest/gtest.h>
 
 #include <array>
@@ -14,7 +14,7 @@ namespace mycojobs {
 namespace {
 
 constexpr std::size_t kIds = 2000000, kEntries = 1000000;
-// Of one call, also of those for 100 jobs, for 1000 ids and for a list that looks at 1000 jobs.
+// Maximum for one call, including calls for 100 jobs or 1000 ids, and lists that read 1000 jobs.
 constexpr std::uint64_t kMaxSteps = 10000;
 
 Job job_of(Id caller, Id id) {
@@ -29,7 +29,7 @@ Job job_of(Id caller, Id id) {
 
 class ScriptSteps : public testing::Test {
  protected:
-  // Records that clients have numbered by themselves.
+  // Adds records with ids that clients have chosen.
   static void add_ids(memory::Database& database, const std::string& prefix, std::size_t count) {
     for (std::size_t id = 1; id <= count; ++id)
       database.emplace(prefix + std::to_string(id), memory::Hash{{"id", "1"}});
@@ -98,7 +98,7 @@ TEST_F(ScriptSteps, AreBoundedHoweverMuchTheStoreHolds) {
   for (std::size_t i = 1; i <= kIds / 20; ++i) of_key.put("job:14:" + std::to_string(i), 9e15);
   redis_.restore(std::move(snapshot));
 
-  // Numbering.
+  // Assignment of ids.
   const auto made = store_->submit(job_of(1, 0));
   ASSERT_TRUE(made) << made.error().message;
   EXPECT_EQ(made->id, kIds + 1) << "no ids are left out";
@@ -114,7 +114,7 @@ TEST_F(ScriptSteps, AreBoundedHoweverMuchTheStoreHolds) {
   // Jobs in all places.
   end(first[0], "exception");
   EXPECT_TRUE(store_->requeue(1, "job:12:1"));
-  end(first[2], "ok");  // the next held job goes to its queue
+  end(first[2], "ok");  // queues the next held job
   for (const char* key : {"job:12:5", "job:12:6", "job:12:100"}) EXPECT_TRUE(store_->cancel(1, key)) << key;
   clock_.pass(2);
   ASSERT_TRUE(store_->tick(1, {}));
@@ -128,7 +128,7 @@ TEST_F(ScriptSteps, AreBoundedHoweverMuchTheStoreHolds) {
   expect_bounded();
 }
 
-// A flow of 100 nodes beside as many ids.
+// A flow of 100 nodes in a store with as many ids.
 TEST_F(ScriptSteps, OfAFlowAreBoundedHoweverMuchTheStoreHolds) {
   auto snapshot = redis_.snapshot();
   add_ids(snapshot.databases[1], "job:12:", kIds);

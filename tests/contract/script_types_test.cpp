@@ -1,6 +1,6 @@
-// Every server-side script against keys that another client has overwritten with each wrong type. The keys are those
-// that the script names in its commands, so that a new key is tried without a change here; a new script fails
-// EveryScriptIsPlayed until a scenario of the recorder calls it.
+// Every server-side script with keys that another client has overwritten with each wrong type. The keys are recorded
+// from the commands of the script, so a new key is tested automatically. A new script fails EveryScriptIsPlayed until a
+// scenario of the recorder calls it.
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -46,7 +46,7 @@ const std::array<TypeRow, 6>& types() {
   return rows;
 }
 
-// The type that the product gives the key; nothing: no row of a table names the key.
+// Returns the type of the key in the product, or nothing if no row of a table has the key.
 std::optional<std::string_view> expected_type(std::string_view key) {
   std::optional<std::string_view> found;
   std::size_t longest = 0;
@@ -65,7 +65,7 @@ std::optional<std::string_view> expected_type(std::string_view key) {
   return std::nullopt;
 }
 
-// Keys that every job of a context needs. While one has a wrong type, the scripts refuse their work and name the key.
+// Keys that all jobs of a context need. If such a key has a wrong type, the scripts return an error that names the key.
 constexpr std::array<std::string_view, 14> kSharedKeys{
     "mj:leases",  "mj:ended",         "mj:queues",  "mj:anomalies", "mj:missing", "mj:dead",      "mj:delayed",
     "mj:overdue", "mj:prerequisites", "mj:holding", "mj:settling",  "mj:paused",  "mj:flows:due", "mj:horizon"};
@@ -73,7 +73,7 @@ bool is_shared(std::string_view key) {
   return std::find(kSharedKeys.begin(), kSharedKeys.end(), key) != kSharedKeys.end();
 }
 
-// What a script may do without in silence, and why.
+// A key that a script may ignore without a report, and the reason.
 struct Tolerance {
   std::string_view script, key, reason;
 };
@@ -126,7 +126,7 @@ std::string texts_of_stream(const Database& data, std::string_view key) {
   }
   return out;
 }
-// What operators read: anomalies, dead letters, the errors of jobs.
+// Returns the reports for operators: anomalies, dead letters, and errors of jobs.
 std::string reports_of(const Database& data) {
   std::string out = texts_of_stream(data, "mj:anomalies") + texts_of_stream(data, "mj:dead");
   for (const auto& [key, value] : data) {
@@ -141,13 +141,13 @@ Database without_reports(Database data) {
   return data;
 }
 
-// One script call with one key of a wrong type.
+// One call of a script with one key of a wrong type.
 class Trial {
  public:
   Trial(const ScriptCall& call, const ScriptRecorder::Outcome& normal, std::string key)
       : call_(call), normal_(normal), key_(std::move(key)) {}
 
-  // Returns what is wrong with the outcome; empty: nothing.
+  // Returns the problem with the outcome, or "" if there is none.
   std::string check(const Database& planted, const ScriptRecorder::Outcome& outcome) const {
     const std::string answer = text_of(outcome.answer);
     const Database after = database(outcome.after);
@@ -169,7 +169,7 @@ class Trial {
     const auto found = all.find(call_.context);
     return found == all.end() ? none : found->second;
   }
-  // Of the state of a job or a message it is enough to name the job or the message.
+  // For the state of a job or message, the text may name the job or message instead.
   bool names_key(const std::string& text) const {
     std::string name = key_;
     for (const std::string prefix : {"mj:claim:", "mj:message:"}) {
@@ -188,7 +188,7 @@ class Trial {
     return "a key is gone";
   }
 
-  // A job whose record was to change, while the answer says that all is well.
+  // Returns a job whose expected change is missing although the reply reports success.
   std::string lost_job(const Database& planted, const Database& after, const std::string& answer) const {
     if (answer != text_of(normal_.answer)) return "";
     const Database& expected = database(normal_.after);
@@ -216,10 +216,10 @@ class ScriptTypes : public testing::Test {
   }
   static void TearDownTestSuite() { delete recorder_; }
 
-  // Calls `trial` with each recorded call, each key that it names and each wrong type planted there.
+  // Calls `trial` for each recorded call, each of its keys, and each wrong type of the key.
   template <class Function>
   static void for_each_wrong_type(const Function& function) {
-    constexpr int kMaxCalls = 3;  // of a script with the same key: more calls take long and find nothing new
+    constexpr int kMaxCalls = 3;  // maximum per script and key; more calls take long and find nothing new
     std::map<std::pair<std::string, std::string>, int> tried;
     for (const ScriptCall& call : recorder_->calls()) {
       const ScriptRecorder::Outcome normal = recorder_->repeat(call, call.before);
@@ -274,7 +274,7 @@ TEST_F(ScriptTypes, WrongTypesAreRefusedOrReported) {
   EXPECT_EQ(shown_problems(), "");
 }
 
-// A job of another queue is submitted, claimed and ended beside the wrong key.
+// Submits, claims and ends a job of another queue while the key has a wrong type.
 std::string other_job_problem(Store& store, Id context) {
   Job job;
   job.id = 4000;

@@ -1,4 +1,4 @@
-// Submitting, cancelling, reading.
+// Submission, cancellation and reading of jobs.
 #include <gmock/gmock.h>
 
 #include "bench.h"

@@ -1,4 +1,4 @@
-// What a context holds, in numbers: the same of every store, whatever else stands there.
+// Numbers that describe a context: all stores return the same, and data of other clients is ignored.
 #include <gmock/gmock.h>
 
 #include "bench.h"
@@ -105,7 +105,7 @@ TEST_P(Surveys, WhoSaysNotSinceWhenItWaitsHasNoAge) {
 
 TEST_P(Surveys, WhatOtherClientsPutThereIsPassedOver) {
   EXPECT_TRUE(store_->known_queues(1));
-  survey();  // a connection of its own looks at some of them when it is made
+  survey();  // a new connection reads some of these keys, so connect before they are overwritten
   for (const char* key : {"mj:queues", "mj:paused", "mj:delayed", "mj:dead", "mj:flows:active", "queue:python"})
     bench_->put_text(1, key, "text");
   bench_->push(1, "queue:v", "job:1:1");

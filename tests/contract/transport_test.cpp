@@ -1,11 +1,12 @@
-// One suite over the ways in which supervisors speak with each other: local, http, mycelium.
+// One suite for all transports between supervisors: local, http, mycelium.
 //
-// Mycelium's nodes are those of tests/support/mycelium_node.py. With MYCELIUM_URL in the environment they are real
-// ones: the address of the API of one node (both ends are at it then), or of two with a comma between, who asks first:
+// The Mycelium nodes are those of tests/support/mycelium_node.py. With MYCELIUM_URL in the environment, real nodes are
+// used. The value is the API address of one node, used for both ends, or of two nodes, separated by a comma, the
+// requester first:
 //
 //   MYCELIUM_URL=http://127.0.0.1:8989,http://10.0.0.2:8989 build/bin/contract_tests --gtest_filter='*Mycelium/*'
 //
-// What would restart a node is skipped there.
+// Tests that restart a node are skipped with real nodes.
 #include "mycojobs/transport.h"
 
 #include <gtest/gtest.h>
@@ -47,7 +48,7 @@ std::string echo(std::string_view request) {
   return dump_json({{"jsonrpc", "2.0"}, {"id", (*call)["id"]}, {"result", (*call)["params"]}});
 }
 
-// The other supervisor. Any thread.
+// The remote supervisor. Thread-safe.
 class Other {
  public:
   std::string operator()(std::string_view request) {
@@ -75,15 +76,15 @@ class Other {
   Answerer answer_ = echo;
 };
 
-// A way to the other supervisor.
+// A transport to the remote supervisor.
 class Wire {
  public:
   virtual ~Wire() = default;
   virtual std::unique_ptr<Transport> transport() = 0;
   virtual std::string address() = 0;
-  // Of those that lead out of the process:
-  virtual std::string nowhere() { return ""; }                        // nobody is at this address
-  virtual bool restart(const std::function<void()>& /*meanwhile*/) {  // what carries; false: a test may not
+  // For transports that leave the process:
+  virtual std::string nowhere() { return ""; }                        // an address without a supervisor
+  virtual bool restart(const std::function<void()>& /*meanwhile*/) {  // restarts the carrier; false: not supported
     return false;
   }
 };
@@ -337,8 +338,7 @@ TEST_P(FarTransport, GoesOnAfterARestartOfWhatCarriesIt) {
   EXPECT_TRUE(eventually([this] { return ask({}).has_value(); }));
 }
 
-// --- what Mycelium alone does
-// ------------------------------------------------------------------------------------------
+// --- behaviour of Mycelium only ---
 
 class Mycelium : public ::testing::Test {
  protected:
@@ -386,7 +386,7 @@ TEST_F(Mycelium, EitherApiOfANodeWillDo) {
   }
   mesh_.tell(1, "offline");
   EXPECT_FALSE(ask(by_rpc, {}, kShort));
-  std::string why;  // a node that is late itself is told first
+  std::string why;  // the error of an unresponsive node can be reported first
   EXPECT_TRUE(eventually([&] {
     const auto held = ask(by_rpc, {}, kShort);
     why = held ? "it is answered" : held.error().message;
@@ -525,7 +525,7 @@ TEST_F(Mycelium, AListenerSaysOnceThatItsNodeIsAwayAndOnceThatItIsBack) {
   init_log(LogLevel::info, LogFormat::json);
   mesh_.tell(1, "stop");
   listen();
-  std::this_thread::sleep_for(std::chrono::milliseconds(2500));  // three looks
+  std::this_thread::sleep_for(std::chrono::milliseconds(2500));  // three polls
   EXPECT_FALSE(listener_->connected());
   mesh_.tell(1, "start");
   EXPECT_TRUE(eventually([this] { return listener_->connected(); }));
@@ -550,7 +550,7 @@ TEST_F(Mycelium, AMessageOverTheLimitOfTheNodeIsTooLarge) {
   EXPECT_NE(sent.error().message.find("2 MiB"), std::string::npos) << sent.error().message;
 }
 
-// The nodes of the tests have the traps of real ones, else what is shown above shows nothing.
+// The test nodes must have the pitfalls of real nodes; otherwise the tests above prove nothing.
 TEST_F(Mycelium, TheNodesOfTheTestsHaveTheTrapsOfRealOnes) {
   HttpClient http;
   const auto get = [&](std::size_t node, const std::string& path) {
@@ -582,7 +582,7 @@ TEST_F(Mycelium, TheNodesOfTheTestsHaveTheTrapsOfRealOnes) {
   EXPECT_EQ(get(0, "/messages?topic=dG9waWM%3D"), 204) << "has no topic";
 }
 
-// As v0.7.10 has it: a last chunk of 1 to 249 bytes is dropped, so that the message never arrives.
+// Version 0.7.10 drops a last chunk of 1 to 249 bytes, so such a message never arrives.
 TEST_F(Mycelium, NodeNeverDeliversAShortLastChunk) {
   HttpClient http;
   const auto push = [&](std::size_t bytes) -> std::string {
@@ -662,7 +662,7 @@ TEST_F(Mycelium, OthersPassARequestThatIsStuck) {
   EXPECT_FALSE(transport_.is_peer_there());
 }
 
-// 400 requests of one node stand before that of another.
+// 400 requests of one node are queued before the request of another.
 TEST_F(Mycelium, APeerThatSendsVeryMuchKeepsNoOtherOneWaiting) {
   static constexpr int kFlood = 400, kEachMs = 20;
   other_.answers([](std::string_view request) {

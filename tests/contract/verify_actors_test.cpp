@@ -1,4 +1,4 @@
-// What verify finds of the index of public keys when it was damaged, and that a rebuild mends it.
+// `verify` detects damage to the index of public keys, and a rebuild repairs it.
 #include <gmock/gmock.h>
 
 #include "bench.h"

@@ -1,4 +1,4 @@
-// Each kind of violation is planted by a plain client, found, it alone, and mended by a rebuild where facts allow.
+// A plain client plants each kind of violation. Only that violation is found, and a rebuild repairs it if facts permit.
 #include "inspect/verify.h"
 #include "verify_scenario.h"
 
@@ -97,7 +97,7 @@ TEST_P(Planted, FindsALeaseThatNobodyRecovers) {
   set_claim(2, "until_ms", "5000");
   plain({"ZADD", "mj:leases", "5000", key(2)});
   EXPECT_EQ(rules(), std::set<std::string>{"lease-overdue"});
-  ASSERT_TRUE(expire(key(2)));  // what recovers it is an agent, not a rebuild
+  ASSERT_TRUE(expire(key(2)));  // an agent recovers the job, not a rebuild
   EXPECT_EQ(rules(), std::set<std::string>{});
 }
 TEST_P(Planted, FindsADeletedClaim) {
@@ -230,7 +230,7 @@ TEST_P(Planted, FindsAHeldJobWhoseSlotIsFree) {
   plain({"SREM", "mj:running:tape", "job:12:99"});
   expect_found("held-free", true);
 }
-// Its key holds it, whatever its record says by now: that wakes it.
+// The job is held under its old key, whatever the record contains now, and that key releases it.
 TEST_P(Planted, FindsNothingWrongWithAHeldJobWhoseKeyWasEdited) {
   for (const char* name : {"tape", ""}) {
     plain({"HSET", key(8), "concurrency_key", name});
@@ -248,7 +248,7 @@ TEST_P(Planted, FindsThatAHeldJobWhoseKeyWasEditedIsNotHeldByAnother) {
   differences();
   EXPECT_EQ(rules(), std::set<std::string>{});
 }
-// Its place is lost: it comes under the key that its record has now.
+// The entry under the old key is lost, so the job is restored under the key in its record.
 TEST_P(Planted, FindsAHeldJobThatIsNotHeldAndWhoseKeyWasEdited) {
   plain({"HSET", key(8), "concurrency_key", "tape"});
   plain({"SADD", "mj:running:tape", "job:12:99"});
@@ -264,7 +264,7 @@ TEST_P(Planted, FindsAJobThatWaitsForOneThatHasEnded) {
 TEST_P(Planted, FindsAJobThatALostWakeUpLeft) {
   submit(31);
   plain({"HSET", key(31), "dependends", "[3]"});
-  ASSERT_FALSE(claim(64).empty());  // 3 has finished: 31 runs
+  ASSERT_FALSE(claim(64).empty());  // job 3 has finished, so 31 runs
   EXPECT_EQ(rules(), std::set<std::string>{});
 }
 TEST_P(Planted, FindsARecordThatSaysStarted) {

@@ -48,9 +48,9 @@ void VerifyContract::play() {
   ASSERT_EQ(outcome(end(claimed_[18].ref, failed())), "ok");
   ASSERT_EQ(outcome(report(EndReport{claimed_[9].ref, failed(), 3600000})), "ok");
   ASSERT_TRUE(store_->requeue(1, key(18)).has_value());
-  claim_all();  // 18, for its second life, is the only one in the queue
+  claim_all();  // job 18 in its second run is the only queued job
   ASSERT_EQ(outcome(end(claimed_[18].ref, finished())), "ok");
-  // A long run: its first heartbeat after a minute is a fact.
+  // A long run: a heartbeat more than a minute after the start is recorded as a fact.
   set_claim(20, "began", "1");
   ASSERT_EQ(store_->renew(1, std::vector{claimed_[20].ref}, 60000).value().at(0), Renewal::renewed);
 
@@ -150,7 +150,7 @@ std::map<std::string, std::string> VerifyContract::snapshot() {
 
 void VerifyContract::expect_found(const std::string& rule, bool mended) {
   std::set<std::string> before = rules();
-  if (rule.starts_with("claim-")) before.erase("kept-bytes");  // what was counted of the job is lost with its claim
+  if (rule.starts_with("claim-")) before.erase("kept-bytes");  // the claim contained the bytes counted for the job
   EXPECT_EQ(before, std::set<std::string>{rule});
   const auto untouched = snapshot();
   const auto foreseen = differences(true);

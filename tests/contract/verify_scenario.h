@@ -1,4 +1,4 @@
-// A store in which every kind of fact has been written and every place of a job is taken, and ways to break it.
+// A store with all kinds of facts and with jobs in all places, and functions that damage it.
 #pragma once
 
 #include <gmock/gmock.h>
@@ -16,10 +16,11 @@ namespace mycojobs {
 
 class VerifyContract : public StoreContract {
  protected:
-  // By number, job:12:<n>: 1 queued, 2 live, 3 finished, 4 delayed, 5 waits for 4, 6 waits for prerequisites, 7 live
-  // with the key "db", 8 held by it, 9 waits for a retry, 10 expired and queued again, 11 released and queued again, 12
-  // a dead letter (crash loop), 13 cancelled, 14 failed, 15 failed with 14, 16 prioritised, 17 pushed by a plain
-  // client, 18 failed and reopened, 19 of message:9:1, 20 live for so long that a heartbeat was told.
+  // Plays the scenario with jobs job:12:<n>: 1 queued, 2 live, 3 finished, 4 delayed, 5 waits for 4, 6 waits for
+  // prerequisites, 7 live with the key "db", 8 held by that key, 9 waits for a retry, 10 expired and queued again, 11
+  // released and queued again, 12 a dead letter (crash loop), 13 cancelled, 14 failed, 15 failed with 14, 16
+  // prioritised, 17 pushed by a plain client, 18 failed and reopened, 19 of message:9:1, 20 live long enough for a
+  // recorded heartbeat.
   void play();
   static std::string key(Id id) { return "job:12:" + std::to_string(id); }
   static std::string claim_key(Id id) { return "mj:claim:" + key(id); }
@@ -27,17 +28,17 @@ class VerifyContract : public StoreContract {
   void set_claim(Id id, const std::string& name, const std::string& value) {
     plain({"HSET", claim_key(id), name, value});
   }
-  // Appends a fact of a job as a script would, or without its claim's knowing.
+  // Appends a fact of a job as a script would. If not `listed`, the claim of the job does not list the fact.
   void add_fact(Id id, const std::vector<std::string>& words, bool listed = true);
   std::uint64_t last_revision(Id id);
 
   VerifyReport verified();
-  std::set<std::string> rules();  // of what is found
+  std::set<std::string> rules();  // rules of all findings
   std::vector<std::string> differences(bool dry_run = false);
-  // Every key of the context and all that it holds.
+  // Returns all keys of the context with their contents.
   std::map<std::string, std::string> snapshot();
 
-  // Exactly this is found. mended: a rebuild leaves nothing to find, else the same as before.
+  // Expects exactly this finding. If `mended`, a rebuild must repair it; otherwise the finding must remain.
   void expect_found(const std::string& rule, bool mended);
 
   std::map<Id, Claimed> claimed_;

@@ -1,4 +1,4 @@
-// The invariants checker on stores that are as they should be, at work or not. Violations: verify_planted_test.cpp.
+// The checker of invariants with correct stores, idle and busy. Violations: verify_planted_test.cpp.
 #include "inspect/verify.h"
 
 #include <algorithm>
@@ -26,7 +26,7 @@ TEST_P(Verify, AStoreWithEveryKindOfFactIsClean) {
   std::set<std::string> kinds;
   const auto facts = store_->journal(1, "queue:python", 0, 10000).value();
   for (const Fact& fact : facts) kinds.insert(fact.kind);
-  kinds.insert("queued");  // below
+  kinds.insert("queued");  // added below
   EXPECT_EQ(kinds,
             (std::set<std::string>{"scheduled", "parked", "queued", "claimed", "heartbeat", "released", "expired",
                                    "retry", "completed", "failed", "cancelled", "dead_lettered", "requeued"}));
@@ -41,7 +41,7 @@ TEST_P(Verify, AStoreWithEveryKindOfFactIsClean) {
   EXPECT_THAT(phases, testing::IsSupersetOf({"journals", "keys", "queues", "jobs"}));
   EXPECT_THAT(differences(true), IsEmpty());
   EXPECT_THAT(differences(), IsEmpty());
-  ASSERT_EQ(outcome(end(claimed_[7].ref, finished())), "ok");  // 8 is held no more
+  ASSERT_EQ(outcome(end(claimed_[7].ref, finished())), "ok");  // job 8 is released
   EXPECT_EQ(rules(), std::set<std::string>{});
 }
 
@@ -125,7 +125,8 @@ TEST_P(Verify, RetiredJobsAreNoFinding) {
   EXPECT_THAT(differences(), IsEmpty());
 }
 
-// What it still waits for is known; that it once waited for more is not to be mended: that job will never end again.
+// The remaining dependencies are known. The retired dependency cannot be restored and does not matter, because that job
+// will never end again.
 TEST_P(Verify, AJobThatHasWaitedForOneThatIsRetiredWaitsForTheOthers) {
   Job patient = job(60);
   patient.dependends = {2, 4};
@@ -144,7 +145,7 @@ TEST_P(Verify, AJobThatHasWaitedForOneThatIsRetiredWaitsForTheOthers) {
   EXPECT_THAT(store_->places(1, keys, true).value().at(0).waits_for, testing::ElementsAre(key(4)));
 }
 
-// Then it has neither facts nor claim that would tell that it has moved.
+// The retired job has neither facts nor a claim that could show its change of state.
 TEST_P(Verify, AJobThatIsRetiredAfterItsQueueWasReadIsNoFinding) {
   Job other = job(50);
   other.script_type = "v";
@@ -170,7 +171,7 @@ TEST_P(Verify, AJobThatIsRetiredAfterItsQueueWasReadIsNoFinding) {
   for (const Finding& each : report->findings) ADD_FAILURE() << each.rule << ": " << each.text;
 }
 
-// One round of a store at work: jobs come, wait, run, fail, are given back, end and are retired.
+// One round of work in a store: jobs are submitted, wait, run, fail, are released, end and are retired.
 void work(Store& store, const ClaimRequest& request, const std::function<Job(Id)>& make, Id first) {
   for (Id i = 0; i < 8; ++i) {
     Job one = make(first + i);

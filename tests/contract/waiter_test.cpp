@@ -1,4 +1,4 @@
-// Waiting.
+// The waiter, which wakes when queues or flows have work.
 #include <gmock/gmock.h>
 
 #include <atomic>

@@ -1,4 +1,4 @@
-// Worlds of workflows in the store: journal, inbox, blobs, and who hears of the end of an effect.
+// Deployments of workflows in the store: journal, inbox, blobs, and notifications about the ends of effects.
 #include <gmock/gmock.h>
 
 #include "bench.h"
@@ -38,7 +38,7 @@ class Worlds : public StoreContract {
   Result<Posted> post(const std::string& value, const PostRules& rules = {}) {
     return worlds_->post(1, kWorld, "event", {{"schema", "acme/Placed@1"}, {"value", value}}, rules);
   }
-  // A job that carries an effect of a world.
+  // A job that performs an effect of a deployment.
   Claimed claim_effect(const std::string& effect_of, Id id = 1) {
     Job carrier = job(id);
     carrier.unknown.emplace_back("effect_of", effect_of);
