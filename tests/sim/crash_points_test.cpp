@@ -1,6 +1,6 @@
-// Every scenario is played once undisturbed, which numbers its calls that can change anything. Then each of them is
-// disturbed: its caller (agent or client) is killed before it, after it; its request or its reply is lost. What comes
-// of every job must be the same; then the same with a second disturbance during the recovery.
+// Each scenario first runs undisturbed, which numbers its writing calls. Then the scenario is repeated with a fault at
+// each call: the caller (agent or client) is killed before or after the call, or the request or the reply is lost.
+// Every job must end as in the undisturbed run. The last test adds a second fault during the recovery.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -18,7 +18,7 @@ class CrashPoints : public testing::TestWithParam<Scenario> {
  protected:
   void SetUp() override { undisturbed_ = play(GetParam(), {}, false); }
 
-  // Until a few have failed.
+  // Compares the outcomes; the callers stop after a few failures.
   void expect_the_same(const std::vector<Crash>& crashes, bool other) {
     const Played played = play(GetParam(), crashes, other && !GetParam().bound);
     last_writes_ = played.writes;
@@ -57,7 +57,7 @@ TEST_P(CrashPoints, OnceAnywhereChangesNothing) {
               static_cast<unsigned long long>(undisturbed_.writes));
 }
 
-// All pairs with MYCOJOBS_SIM_ROUNDS; else with a stride that keeps them few.
+// Tests all pairs if MYCOJOBS_SIM_ROUNDS is set, otherwise a sample.
 TEST_P(CrashPoints, TwiceAnywhereChangesNothing) {
   ASSERT_EQ(undisturbed_.trouble, "");
   const bool all = std::getenv("MYCOJOBS_SIM_ROUNDS") != nullptr;

@@ -1,4 +1,4 @@
-// What happens in a random life.
+// The events of a random life.
 #include <array>
 #include <iterator>
 #include <nlohmann/json.hpp>
@@ -10,7 +10,7 @@
 namespace mycojobs::sim {
 namespace {
 
-constexpr Id kFlowCaller = 13;  // whose jobs are those of flows alone
+constexpr Id kFlowCaller = 13;  // a caller whose jobs all belong to flows
 constexpr std::array kQueueNames{"queue:sim", "queue:other"};
 
 }  // namespace
@@ -47,8 +47,8 @@ Job Life::any_job(Id id) {
   if (maybe(8)) job.queue_timeout_ms = 1 + world().below(5000);
   if (maybe(8)) job.prerequisites = {maybe(4) ? "nonsense" : "wait:2s"};
   if (id > 3 && maybe(3)) job.dependends = {static_cast<Id>(1 + world().below(id - 1))};
-  if (maybe(30)) job.dependends.push_back(900000 + id);  // never to come
-  if (maybe(40)) job.dependends.push_back(id + 1);       // perhaps a circle
+  if (maybe(30)) job.dependends.push_back(900000 + id);  // never created
+  if (maybe(40)) job.dependends.push_back(id + 1);       // may form a cycle
   if (maybe(4)) job.idempotency_key = "key " + std::to_string(id);
   return job;
 }
@@ -61,7 +61,7 @@ void Life::submit() {
   });
 }
 
-// Jobs that depend on one another, the last first.
+// Submits jobs that depend on each other, the last job first.
 void Life::submit_group() {
   const Id size = static_cast<Id>(2 + world().below(3));
   last_id_ += size;
@@ -92,7 +92,7 @@ void Life::push_before_the_record() {
     std::vector<std::string> words{"HSET", key};
     for (const auto& [name, value] : encode(job)) words.insert(words.end(), {name, value});
     world().server().plain(kContext, words);
-    // Too late for its entry: it is pushed again.
+    // The first entry was consumed before the record existed, so the job is pushed again.
     world().server().push(kContext, queue_key(job.script_type), key);
   });
 }
@@ -108,7 +108,7 @@ void Life::push_twice() {
 void Life::overwrite() {
   static constexpr std::array kWords{"finished", "error", "dispatched", "nonsense"};
   const std::string key = any_key();
-  // Of a job that nobody has taken the record is the authority.
+  // The record of an unclaimed job is authoritative, so it is not overwritten.
   if (stage_.place(key).claim.state.empty()) return;
   const char* status = kWords[world().below(kWords.size())];
   world().note("  a plain client sets the status of " + key + " to " + status);
@@ -144,13 +144,13 @@ void Life::purge() {
 
 void Life::send_message() {
   Message message;
-  message.id = ++last_id_;  // of a job, too, which will not be there
+  message.id = ++last_id_;  // also the id of a job that will not exist
   message.caller_id = 12;
   message.context_id = kContext;
   const std::uint64_t size = 1 + world().below(3);
   for (std::uint64_t i = 0; i < size; ++i) {
     Job job = Stage::job(++last_id_, maybe(4) ? "fail 20" : "ok 20");
-    if (maybe(4)) stage_.push(job);  // it is there already, or will be
+    if (maybe(4)) stage_.push(job);  // the job exists already, or will exist
     message.job.push_back(job);
   }
   const std::string topic = any_service().settings().runner.topic;
@@ -159,7 +159,7 @@ void Life::send_message() {
   });
 }
 
-// A few nodes, each after some of those before it; sometimes one goes on after a failure.
+// Returns a flow with a few nodes, each after some of the earlier nodes; some continue after a failure.
 FlowPlan Life::any_plan(const std::string& name) {
   static constexpr std::array kKinds{"ok", "ok", "ok", "fail", "flaky", "lines", "lost"};
   nlohmann::json nodes;

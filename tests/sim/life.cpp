@@ -19,7 +19,7 @@ StageSettings settings_of(std::uint64_t seed, std::uint32_t lease_ms) {
   return settings;
 }
 
-// The agents of a context that look after leases in a time of trouble may all have been away.
+// All agents that check the leases of a context may have been down while faults were injected.
 bool is_late_only(const std::string& violation) { return violation.starts_with("lease-overdue"); }
 
 }  // namespace
@@ -140,13 +140,13 @@ LifeReport Life::run() {
   return report_;
 }
 
-// Who is stopped goes on in its time. The server's clock is put right: it has been as far ahead as it will ever be.
+// Ends the faults: stopped programs resume, and the server's clock is set to its furthest time so far.
 void Life::end_trouble() {
   troubled_ = false;
   world().weather = {};
   world().server_clock().shift_ms = latest_shift_ms_;
   for (const auto& host : stage_.hosts) host->failing_launches = host->hanging_launches = 0;
-  // By now what was given up may still come: a pause, for one.
+  // Waits until abandoned calls have arrived, such as a request to pause a queue.
   world().run_until(world().now() + settings_.latest + 100);
   for (const char* queue : {"queue:sim", "queue:other"}) {
     clients_[0]->ask(
@@ -155,12 +155,12 @@ void Life::end_trouble() {
   world().note("no trouble any more");
 }
 
-// Why it is not over yet; empty: it is. Nobody asks for anything any more, so that a job that has ended stays so.
+// Returns the reason why the life is not settled, or "". No client sends new requests, so an ended job stays ended.
 std::string Life::unsettled() {
   for (const auto& client : clients_) {
     if (!client->done()) return client->name() + " has not got all its answers";
   }
-  if (!unsettled_.empty()) unsettled_ = unsettled_of({unsettled_});  // a look at all of them costs more
+  if (!unsettled_.empty()) unsettled_ = unsettled_of({unsettled_});  // cheaper than reading all jobs
   if (unsettled_.empty()) {
     std::vector<std::string> keys;
     for (Id id = 1; id <= last_id_; ++id) {
@@ -180,7 +180,7 @@ std::string Life::unsettled() {
   return "";
 }
 
-// The first of these jobs that goes on; empty: none. The others are settled, or parked.
+// Returns the first of these jobs that is still active, or "". All other jobs have ended or are parked.
 std::string Life::unsettled_of(const std::vector<std::string>& keys) {
   const auto places = stage_.store().places(kContext, keys, false);
   if (!places) return places.error().message;
@@ -204,7 +204,7 @@ std::string Life::explained(const std::string& who) {
   return who + (why ? " is " + why->state + ", " + why->cause : ": " + why.error().message);
 }
 
-// What the record of a flow says is what its journal does.
+// The record of each flow must agree with its journal.
 void Life::check_flows() {
   for (const auto& [name, id] : flows_) {
     RunCache cache;
@@ -220,7 +220,7 @@ void Life::check_flows() {
   }
 }
 
-// A job that waits now does so for one that is not there, or in a circle.
+// A parked job must wait for an absent job, or be part of a cycle.
 void Life::explain_parked() {
   std::map<std::string, std::string> causes;
   for (Id id = 1; id <= last_id_; ++id) {

@@ -1,4 +1,4 @@
-// A random life of a whole system: hosts, agents, clients, and all that can go wrong, from one seed.
+// A random life of a whole system: hosts, agents, clients and faults, derived from a seed.
 #pragma once
 
 #include <map>
@@ -13,7 +13,7 @@
 namespace mycojobs::sim {
 
 struct LifeReport {
-  std::string trouble;  // empty: all was as it must be
+  std::string trouble;  // empty if no invariant was violated
   std::uint64_t history = 0;
   std::size_t jobs = 0, runs = 0, facts = 0, kills = 0, stops = 0, restarts = 0, jumps = 0, calls = 0, parked = 0,
               flows = 0;
@@ -21,26 +21,27 @@ struct LifeReport {
 };
 
 struct LifeSettings {
-  Ms trouble = 40000;    // for so long things go wrong
-  Ms latest = 3000;      // that a call comes which its caller has given up
-  Ms patience = 300000;  // then everything must have ended
+  Ms trouble = 40000;    // duration of the fault phase
+  Ms latest = 3000;      // maximum delay of a call that its caller has abandoned
+  Ms patience = 300000;  // time after the fault phase in which everything must end
   std::uint64_t least_agents = 2, most_agents = 4;
-  Ms restart = 3000;  // at most, until an agent that has died starts again
+  Ms restart = 3000;  // maximum time until a dead agent is restarted
   Ms check_every = 2500;
-  std::uint32_t faults = 1;  // so many times as likely
+  std::uint32_t faults = 1;  // factor of the probability of faults
   Mistake mistake{"none"};
-  std::set<std::string> left_out = {};  // of what would happen (World::happened)
+  std::set<std::string> left_out = {};  // events that are suppressed (World::happened)
 };
-// A schedule: a life so short that many thousands can be tried.
+// Settings of a schedule: a life so short that many thousands can be run.
 LifeSettings brief_life();
 
 class Life {
  public:
   explicit Life(std::uint64_t seed, LifeSettings = {});
 
-  // Trouble anywhere: no invariant breaks. Then none any more: everything ends or is explainably parked.
+  // Runs the life. During the fault phase no invariant may be violated; afterwards everything must end, or be parked
+  // with an explanation.
   LifeReport run();
-  // What went wrong, and what clients asked for, by name: each can be left out of the next life of this seed.
+  // The names of the faults and requests of clients; each can be left out of the next life with this seed.
   const std::vector<std::string>& happened() const { return stage_.world.happened(); }
 
  private:
@@ -61,7 +62,7 @@ class Life {
   std::string explained(const std::string& who);
   void explain_parked();
 
-  // What clients ask for.
+  // Requests of clients.
   void submit();
   void submit_group();
   void push_plainly();
@@ -76,7 +77,7 @@ class Life {
   void start_flow();
   void cancel_flow();
   void pause_queue();
-  // What happens to the system.
+  // Events of the system.
   void kill_agent();
   void stop_agent();
   void kill_coordinator();
@@ -101,13 +102,13 @@ class Life {
   std::uint32_t lease_ms_;
   Stage stage_;
   std::vector<std::unique_ptr<Client>> clients_;
-  std::vector<std::unique_ptr<SimCoordinator>> coordinators_;  // none: there are no flows
+  std::vector<std::unique_ptr<SimCoordinator>> coordinators_;  // empty in a life without flows
   std::size_t flows_asked_ = 0;
-  std::map<std::string, Id> flows_;  // by name, that were started
+  std::map<std::string, Id> flows_;  // started flows, by name
   Id last_id_ = 0;
-  std::set<std::string> settled_;     // jobs that have ended
-  std::string unsettled_;             // one that had not when it was last looked
-  std::int64_t latest_shift_ms_ = 0;  // of the server's clock: how far it has ever been ahead
+  std::set<std::string> settled_;     // ended jobs
+  std::string unsettled_;             // a job that had not ended at the last check
+  std::int64_t latest_shift_ms_ = 0;  // furthest lead of the server's clock so far
   bool troubled_ = true;
   LifeReport report_;
 };

@@ -12,8 +12,8 @@ Result<Reply> SimLink::run(const Script& script, const Arguments& arguments) {
               [&run = world_.as_mistaken(script)](Link& link, const Arguments& words) { return link.run(run, words); });
 }
 
-// Every other time: the connection may not be there. The server does it at once, or later; its answer waits, and may be
-// lost.
+// Half of the calls are executed in the background, if the connection is up. The server executes the call at once or
+// later; its reply is kept and may be lost.
 std::optional<int> SimLink::begin(const Script& script, const Arguments& arguments) {
   const std::string call_name = world_.next_call(program_);
   const bool apart = world_.apart("begun " + call_name, [&] { return world_.once_in(2); });
@@ -58,7 +58,7 @@ Result<Reply> SimLink::pass(std::string_view name, const Arguments& arguments, c
   return reply;
 }
 
-// It is given up, and done later.
+// Decides whether the caller abandons the call and the server executes it later.
 bool SimLink::is_late(const std::string& call_name, std::string_view name, const Arguments& arguments,
                       const Call& call) {
   const std::string late = "late " + call_name;
@@ -71,7 +71,7 @@ bool SimLink::is_late(const std::string& call_name, std::string_view name, const
   return true;
 }
 
-// On the call's way there, or on its answer's way back.
+// Decides whether the connection is lost, before or after the call is executed.
 bool SimLink::is_cut(const std::string& call_name, const Call& call, const Arguments& arguments) {
   enum { no, before, after };
   const std::string cut = "cut " + call_name;
@@ -85,7 +85,7 @@ bool SimLink::is_cut(const std::string& call_name, const Call& call, const Argum
   return true;
 }
 
-// What a store does on each new connection (agent/store/redis_store.cpp), but for the format of the store.
+// The set-up of a new connection as in agent/store/redis_store.cpp, without the check of the store's format.
 Result<void> SimLink::connect() {
   if (start_ == world_.server_starts()) return {};
   start_ = world_.server_starts();
@@ -107,7 +107,7 @@ Result<Reply> SimLink::send(const Call& call, const Arguments& arguments) {
   return reply;
 }
 
-// What its sender does not wait for any more. It dies with the server.
+// Executes an abandoned call later. The call is dropped if the server restarts.
 void SimLink::send_later(std::string_view name, const Arguments& arguments, const Call& call, Ms later) {
   std::vector<std::string> words(arguments.list().begin(), arguments.list().end());
   const auto late = [this_world = &world_, start = start_, call, name = std::string(name), words = std::move(words)] {

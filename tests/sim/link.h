@@ -1,4 +1,4 @@
-// A program's way to the server, through whatever weather there is.
+// A program's connection to the server, with injected network faults.
 #pragma once
 
 #include <memory>
@@ -17,7 +17,7 @@ class SimLink final : public Link {
 
   Result<Reply> command(const Arguments&, std::uint32_t extra_ms) override;
   Result<Reply> run(const Script&, const Arguments&) override;
-  std::optional<int> begin(const Script&, const Arguments&) override;  // there is no descriptor: -1
+  std::optional<int> begin(const Script&, const Arguments&) override;  // returns -1, since there is no descriptor
   Result<Reply> finish(const Script&, const Arguments&) override;
   const std::string& server_run_id() const override { return run_id_; }
 
@@ -34,7 +34,7 @@ class SimLink final : public Link {
   World& world_;
   Program& program_;
   std::unique_ptr<Link> inner_;
-  std::uint64_t start_ = 0;  // of the server, to which this is a connection
+  std::uint64_t start_ = 0;  // number of the server start that this connection belongs to
   std::string run_id_;
   std::optional<Result<Reply>> begun_;
 };

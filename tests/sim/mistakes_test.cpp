@@ -1,6 +1,5 @@
-// Does the simulation find what is wrong? Mistakes that such a system is known for are made on purpose, one at a time,
-// in the store's scripts and in the agent; each must be found by a bounded number of schedules, replay alike, and
-// shrink.
+// Checks that the simulation finds bugs. Typical bugs of such systems are planted in the scripts of the store and in
+// the agent, one at a time. Each bug must be found by a bounded number of schedules, be reproducible, and shrink.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -33,7 +32,7 @@ constexpr auto kMistakes = std::to_array<Mistake>({
 
 class Mistakes : public testing::TestWithParam<Mistake> {};
 
-// By the schedules of every test run (Schedules.EndAsTheyMust), and far fewer of them.
+// Uses the schedules of every test run (Schedules.EndAsTheyMust), but far fewer of them.
 TEST_P(Mistakes, AreFoundAndReplayedAndShrinkToTheirShortest) {
   constexpr std::uint64_t kMost = 2000;
   LifeSettings settings = brief_life();

@@ -1,4 +1,4 @@
-// Hosts with clocks of their own, and the processes of jobs on them: what launcher, zygote and init are to an agent.
+// Hosts with their own clocks, and the processes of jobs; these replace launcher, zygote and init for an agent.
 #pragma once
 
 #include <functional>
@@ -11,14 +11,14 @@
 
 namespace mycojobs::sim {
 
-// A job's script: "<kind> <ms>".
-//   ok       ends well
-//   lines    ends well, and writes three lines on its way
-//   fail     fails, however often
+// The script of a job: "<kind> <ms>".
+//   ok       succeeds
+//   lines    succeeds, and writes three lines
+//   fail     fails at every attempt
 //   flaky    fails at its first attempt
-//   poison   its agent dies of it
-//   lost     its launcher dies of it, at its first delivery
-//   stubborn ends well, and does not listen to TERM
+//   poison   kills its agent
+//   lost     kills its launcher, at the first delivery
+//   stubborn succeeds, and ignores TERM
 struct Script {
   std::string kind;
   Ms takes = 0;
@@ -32,14 +32,14 @@ struct Host {
   struct Instance {
     Id runner;
     std::string name;
-    Ms gone_at;  // the last of its processes
+    Ms gone_at;  // end of its last process
   };
-  std::vector<Instance> instances;  // killed ones, whose jobs nobody has given back yet
+  std::vector<Instance> instances;  // killed instances whose jobs have not been requeued
   std::uint32_t failing_launches = 0;
-  std::uint32_t hanging_launches = 0;  // a folder that the job needs does not answer there
+  std::uint32_t hanging_launches = 0;  // launches for which a required folder does not answer
 };
 
-// The processes of one run. They end by themselves, by a kill, or at their fence, whoever is stopped meanwhile.
+// The processes of a run. They end by themselves, by a kill or at their fence, even while other programs are stopped.
 class Process final : public Actor {
  public:
   struct Facts {
@@ -61,7 +61,7 @@ class Process final : public Actor {
   void step() override;
   void kill(KillReason, Ms grace);
   void fence(std::uint64_t boot_ms);
-  void die_at(Ms moment) { dies_at_ = std::min(dies_at_, moment); }  // with its launcher
+  void die_at(Ms moment) { dies_at_ = std::min(dies_at_, moment); }  // together with the launcher
   bool gone() const { return gone_; }
   const Facts& facts() const { return facts_; }
 

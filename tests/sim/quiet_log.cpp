@@ -1,5 +1,5 @@
-// What agents and coordinators log of the trouble that is made for them is no news here. MYCOJOBS_SIM_TRACE has the
-// errors among what it writes.
+// Suppresses the log of agents and coordinators about injected faults. MYCOJOBS_SIM_TRACE prints these errors with its
+// other output.
 #include <gtest/gtest.h>
 #include <spdlog/spdlog.h>
 

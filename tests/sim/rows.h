@@ -1,4 +1,4 @@
-// A store at a given moment, without agents: for single rows of the table in rows_test.cpp.
+// A store at a given time, without agents: for single rows of the table in rows_test.cpp.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -24,8 +24,8 @@ class Rows : public testing::Test {
   void submit(Id id, const std::function<void(Job&)>& change = {});
   std::vector<Claimed> claim(std::uint32_t max = 64, const std::vector<std::string>& queues = {"queue:sim"});
   Claimed claim_one();
-  std::string report(Report);          // code_of the answer
-  std::string finish(const Claimed&);  // its process has ended well
+  std::string report(Report);          // returns code_of() of the reply
+  std::string finish(const Claimed&);  // reports a successful end
   static JobEnd finished();
   static JobEnd failed();
   Lease lease_of(Id id);
@@ -34,9 +34,9 @@ class Rows : public testing::Test {
   JobPlaces place(Id id) { return stage_.place(key_of(id)); }
   std::string state(Id id) { return place(id).claim.state; }
   std::string field(Id id, std::string_view name);
-  std::vector<std::string> facts(Id id);  // their kinds
+  std::vector<std::string> facts(Id id);  // the kinds of the job's facts
 
-  // All that the store holds, but for the list of anomalies.
+  // Returns the contents of the store without the list of anomalies.
   std::string picture();
 
   Stage stage_{{}};

@@ -1,4 +1,4 @@
-// More rows of the table in rows_test.cpp: stale views, doubled entries, recovery.
+// More rows of the table in rows_test.cpp: stale views, duplicate entries, recovery.
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -23,7 +23,7 @@ TEST_F(Rows, ARequeueFromAStaleViewIsRefused) {
   EXPECT_EQ(code_of(store().requeue(kContext, key_of(1))), "conflict");
 }
 
-// The facts that were read are not the latest any more.
+// The facts of the view are outdated.
 TEST_F(Rows, ARepairFromAStaleViewWritesNothing) {
   submit(1);
   const Claimed job = claim_one();
@@ -71,7 +71,8 @@ TEST_F(Rows, TwoEntriesOfAJobWithAPriorityAreOneAttempt) {
   EXPECT_THAT(claim(), IsEmpty());
 }
 
-// A job with a priority that is met by an entry of the list leaves both when it is parked.
+// A parked job with a priority is removed from the priority set and from the list, even if an entry of the list was
+// claimed.
 TEST_F(Rows, AParkedJobIsInOnePlace) {
   submit(1, [](Job& j) { j.priority = -5, j.dependends = {2}; });
   stage_.world.server().push(kContext, "queue:sim", key_of(1));
@@ -80,7 +81,7 @@ TEST_F(Rows, AParkedJobIsInOnePlace) {
   EXPECT_FALSE(place(1).in_priority);
 }
 
-// What recovers a job, in any order and more than once, gives it back once.
+// The recovery steps of a job, in any order and repeated, requeue the job once.
 TEST_F(Rows, RecoveryInAnyOrderAndTwiceDeliversOnce) {
   std::vector<int> order{0, 1, 2, 3};
   Id id = 0;
@@ -121,7 +122,7 @@ TEST_F(Rows, TwoWritersNeverShareARevision) {
   for (std::size_t i = 0; i < all.size(); ++i) EXPECT_EQ(all[i].revision, i + 1);
 }
 
-// What another client appended is passed over, and revisions go on behind it.
+// A fact appended by another client is skipped; later revisions follow it.
 TEST_F(Rows, AForeignFactStopsNothing) {
   submit(1);
   plain({"XADD", "mj:journal:queue:sim", "7-3", "f", "nonsense", "j", "nobody"});
@@ -147,7 +148,8 @@ TEST_F(Rows, ARepeatedFailureIsOneRetry) {
   EXPECT_THAT(facts(1), ElementsAre("scheduled", "claimed", "retry", "queued", "claimed"));
 }
 
-// Nothing of it need run, and what ended before anybody knew of the request stands.
+// A job cancelled between claim and run need not run; an end that the owner reports without knowing of the request is
+// accepted.
 TEST_F(Rows, ACancelBetweenClaimAndRunIsTheOwnersToReport) {
   submit(1);
   submit(2);
@@ -163,7 +165,7 @@ TEST_F(Rows, ACancelBetweenClaimAndRunIsTheOwnersToReport) {
   EXPECT_THAT(claim(), IsEmpty());
 }
 
-// A job that was submitted here does not vanish with its record.
+// A submitted job does not vanish with its record.
 TEST_F(Rows, AQueuedJobWhoseRecordIsDeletedIsNotForgotten) {
   submit(1);
   plain({"DEL", key_of(1)});

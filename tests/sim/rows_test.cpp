@@ -1,17 +1,17 @@
-// The fault cases of the dispatch, each in one small test where none of the others shows it.
+// The fault cases of the dispatch: a small test for each case that no other test covers.
 //
-// Where each is shown (C: tests/contract over both stores, P: CrashPoints, R: Sim.Random, here: below)
+// Test of each case (C: tests/contract over both stores, P: CrashPoints, R: Sim.Random, here: below):
 // clang-format off
 //   wake-up before the intent                      C Claim.AMissingRecordIsWaitedFor..., R pushes before the record
 //   a restart finds visible work                   P every scenario, "a restart of the server, and grant"; R
-//   scheduled twice, alike                         C Submit.TheSameIdWithTheSameContentIsTheSameJob; P replies of submit lost
-//   scheduled twice, otherwise                     C Submit.TheSameId..., Dispatch.AnIdempotencyKeyNamesTheFirstJob
-//   a live lease hides, an ended offers            C Lease.*; P "expire"
+//   scheduled twice, same content                  C Submit.TheSameIdWithTheSameContentIsTheSameJob; P replies of submit lost
+//   scheduled twice, other content                 C Submit.TheSameId..., Dispatch.AnIdempotencyKeyNamesTheFirstJob
+//   only an ended lease offers the job             C Lease.*; P "expire"
 //   an end fences work and claims                  C Claim.AnEndedJobIsNeverRunAgain; here ALifecycleWrite...
 //   claim before it is due                         C Dispatch.ADelayedJobIsDueAtItsMoment; P "delayed job"
 //   takeover before expiry                         C Lease.ALiveOneDoesNotExpire; here ALeaseIsNotTakenOver...; Sim.AShorterLease...
 //   heartbeat of another claim                     here ALifecycleWriteNeedsTheLiveClaim
-//   the expired owner speaks                       C Lease.NothingIsAcceptedAfterItsEnd; here ALifecycleWrite...
+//   the expired owner reports                      C Lease.NothingIsAcceptedAfterItsEnd; here ALifecycleWrite...
 //   completed twice                                C Reporting.TheSameEnd...; here ACompletionIsAnsweredAlike...
 //   completed, its wake-up lost                    here ACompletionNeedsNoWakeUp; P "dependends of three" killed after report
 //   applied before it is completed                 here ADependentDoesNotRunBefore...
@@ -19,7 +19,7 @@
 //   a claim reopens a finished attempt             C Claim.AForgedRecordCannotReopenAnEndedJob; R pushes twice
 //   a retry across a restart                       P "failure with a retry"; here ARetryOutlivesARestart
 //   a stale failure schedules a retry              here AStaleFailureSchedulesNoRetry
-//   the notifier fails                             here AHintThatCannotBeGiven...; R servers that forget who listens
+//   the notifier fails                             here AHintThatCannotBeGiven...; R servers that lose subscriptions
 //   scheduling from a stale view                   here ARequeueFromAStaleViewIsRefused, ARepairFromAStaleView...
 //   wrong queue                                    here AnEntryInAWrongQueueRunsNothing
 //   two workers, one attempt                       C Claim.ManyClaimersGetEachJobOnce; here TwoEntriesAreOneAttempt
@@ -29,7 +29,7 @@
 //   recovery twice                                 here RecoveryInAnyOrder...; P second crash during the recovery
 //   a stale revision writes nothing                here ARepairFromAStaleView...; C Lease.OneThatWasRenewedMeanwhile...
 //   two appends at one revision                    here TwoWritersNeverShareARevision
-//   a journal that is not ours                     here AForeignFactStopsNothing; unit tests of verify
+//   a foreign fact in a journal                    here AForeignFactStopsNothing; unit tests of verify
 //   killed after the completion                    P every scenario, "killed after" its report
 //   killed after the failure                       P "failure with a retry", "failure to the last"
 //   a retry doubled                                here ARepeatedFailureIsOneRetry; P replies of reports lost
@@ -51,7 +51,7 @@ namespace {
 using testing::ElementsAre;
 using testing::IsEmpty;
 
-// Whatever is wrong with the claim, nothing is written.
+// Any error in the claim prevents all writes.
 TEST_F(Rows, ALifecycleWriteNeedsTheLiveClaim) {
   submit(1);
   const Claimed live = claim_one();
@@ -84,7 +84,7 @@ TEST_F(Rows, ALifecycleWriteNeedsTheLiveClaim) {
   all_refused(live.ref, "an ended job");
 }
 
-// Not what the lease was when the job was claimed, and to the millisecond.
+// The current lease counts, to the millisecond, not the lease at the time of the claim.
 TEST_F(Rows, ALeaseIsJudgedWhenTheEndComes) {
   for (const Id id : {1, 2, 3}) submit(id);
   auto jobs = claim();
@@ -100,7 +100,7 @@ TEST_F(Rows, ALeaseIsJudgedWhenTheEndComes) {
   EXPECT_EQ(report(EndReport{jobs[2].ref, failed()}), "ok") << "it was renewed meanwhile";
 }
 
-// What the server says does not suffice; see also Sim.AShorterLease...
+// The server's time alone does not suffice; see also Sim.AShorterLease...
 TEST_F(Rows, ALeaseIsNotTakenOverWhileTheServerSaysThatItLasts) {
   submit(1);
   claim_one();
@@ -109,7 +109,8 @@ TEST_F(Rows, ALeaseIsNotTakenOverWhileTheServerSaysThatItLasts) {
   EXPECT_EQ(state(1), "live");
 }
 
-// Whoever asks has seen it unrenewed for a whole lease: one that would last longer still is the clock's doing.
+// The caller has observed the lease without renewal for a whole lease time; a longer remaining time is caused by the
+// clock.
 TEST_F(Rows, ALeaseIsTakenOverThoughTheServersClockWentBack) {
   submit(1);
   claim_one();
@@ -119,7 +120,7 @@ TEST_F(Rows, ALeaseIsTakenOverThoughTheServersClockWentBack) {
   EXPECT_EQ(state(1), "queued");
 }
 
-// Who watches a lease must see that it is renewed, also while it ends later than now and a lease.
+// A renewal must be visible to observers, even while the lease ends later than a lease time from now.
 TEST_F(Rows, ARenewalIsSeenAfterTheServersClockWentBack) {
   submit(1);
   const Claimed job = claim_one();
@@ -142,7 +143,7 @@ TEST_F(Rows, ACompletionIsAnsweredAlikeAndWrittenOnce) {
   EXPECT_EQ(picture(), before);
 }
 
-// What waits for a job moves in the same step as its end; nobody need hear of it.
+// Dependent jobs move in the same step as the end of their dependency, without a notification.
 TEST_F(Rows, ACompletionNeedsNoWakeUp) {
   submit(1);
   submit(2, [](Job& j) { j.dependends = {1}; });
@@ -158,7 +159,7 @@ TEST_F(Rows, ADependentDoesNotRunBeforeWhatItDependsOnHasEnded) {
   submit(1);
   const Claimed first = claim_one();
   EXPECT_EQ(first.ref.job_key, key_of(1));
-  plain({"HSET", key_of(1), "status", "finished"});  // its record alone ends nothing
+  plain({"HSET", key_of(1), "status", "finished"});  // the record alone does not end the job
   tick();
   EXPECT_THAT(claim(), IsEmpty());
   ASSERT_EQ(report(EndReport{first.ref, failed(), 100}), "ok");
@@ -193,7 +194,7 @@ TEST_F(Rows, AStaleFailureSchedulesNoRetry) {
   EXPECT_EQ(state(1), "live");
 }
 
-// Its owner learns of it with the next heartbeat.
+// The owner is notified by the next heartbeat.
 TEST_F(Rows, AHintThatCannotBeGivenDoesNotStopACancel) {
   submit(1);
   const Claimed job = claim_one();

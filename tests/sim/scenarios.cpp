@@ -23,7 +23,7 @@ void submit(Stage& stage, Id id, const std::string& script, const Change& change
                     },
                     std::move(when)});
 }
-// Once it has been there, or has ended.
+// Holds once the job has reached the state or has ended.
 std::function<bool()> in_state(Stage& stage, Id id, JobState state) {
   return [&stage, id, state] {
     const JobState is = stage.witness.job(key_of(id)).state;
@@ -34,7 +34,7 @@ void cancel(Stage& stage, Id id, std::function<bool()> when = {}) {
   stage.client.ask({"cancels " + std::to_string(id), [id](Store& store) { return store.cancel(kContext, key_of(id)); },
                     std::move(when)});
 }
-// Of the server's clock, which stands still while things are asked for.
+// Uses the server's clock, which is constant while requests are queued.
 std::uint64_t in(Stage& stage, Ms ms) { return stage.world.server_clock().unix_ms() + ms; }
 
 void plain_push(Stage& stage, Id id, const std::vector<Id>& dependends) {
@@ -59,7 +59,7 @@ void requeue(Stage& stage, Id id) {
                     in_state(stage, id, JobState::ended)});
 }
 
-// The one dead letter there is runs again.
+// Runs the only dead letter again.
 void settle_dead_letter(Stage& stage, Id id) {
   const auto settle = [](Store& store) -> Result<void> {
     MJ_TRY(letters, store.dead_letters(kContext, 1));
@@ -234,7 +234,7 @@ Played play(const Scenario& scenario, const std::vector<Crash>& crashes, bool ot
   Played out;
   const auto check = [&](const std::string& when) {
     for (const std::string& each : violations(stage.store())) {
-      // Whoever looks after leases has just been disturbed: that may cost a lease more.
+      // The agent that checks leases may be the one with the fault: an expiry may be late by a further lease.
       if (when == at_the_end || !each.starts_with("lease-overdue")) stage.world.complain(when + ": " + each);
     }
   };

@@ -1,4 +1,4 @@
-// What is asked of the dispatch, from its beginning to its end, small enough to be stopped at every write.
+// Complete uses of the dispatch, small enough to inject a fault at every write.
 #pragma once
 
 #include <functional>
@@ -14,29 +14,29 @@ namespace mycojobs::sim {
 
 struct Scenario {
   const char* name;
-  void (*play)(Stage&);  // what is asked, and what happens beside; agent 1 runs from the beginning
-  std::vector<Id> jobs;  // that end
-  bool retired = false;  // and leave
+  void (*play)(Stage&);  // queues the requests and other events; agent 1 runs from the start
+  std::vector<Id> jobs;  // jobs that must end
+  bool retired = false;  // the jobs must also be retired
   Ms agent_starts = 0;
   StageSettings settings = {};
-  bool bound = false;  // to agent 1: no other can do it
+  bool bound = false;  // only agent 1 can run the job
 };
 std::span<const Scenario> scenarios();
 void PrintTo(const Scenario&, std::ostream*);
 
-// One disturbance: of the call that can change anything and has this number, from 1.
+// A fault at the writing call with this number, from 1.
 struct Crash {
   std::uint64_t write = 0;
   Fate fate = Fate::fine;
 };
 
 struct Played {
-  std::map<std::string, std::string> outcome;  // of each job: status, detail, result; of each message: its status
+  std::map<std::string, std::string> outcome;  // status, detail and result by job; status by message
   std::uint64_t writes = 0;
-  std::size_t crashes = 0;  // that were met
-  std::string trouble;      // empty: all is as it must be, whatever the outcome
+  std::size_t crashes = 0;  // number of faults that occurred
+  std::string trouble;      // empty if no invariant was violated
 };
-// other: the agent that was killed does not come back, another one on another host begins.
+// other: the killed agent is not restarted; instead, an agent on another host starts.
 Played play(const Scenario&, const std::vector<Crash>&, bool other);
 
 std::string shown(const std::vector<Crash>&);

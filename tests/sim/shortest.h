@@ -1,5 +1,5 @@
-// What of a life must happen so that it goes wrong: the rest is left out, by halves, then one by one, until without any
-// one more it would not go wrong in the same way (the first line of its trouble but for numbers).
+// Shrinks a failing life: leaves out events, first by halves and then one at a time, until no further event can be left
+// out without changing the failure (the first line of the complaint, ignoring numbers).
 #pragma once
 
 #include <cstdint>

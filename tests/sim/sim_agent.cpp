@@ -7,15 +7,15 @@
 namespace mycojobs::sim {
 namespace {
 
-constexpr Ms kLookMs = 10;                       // between two looks at what a real waiter is woken by
-constexpr Ms kDyingMs = 20;                      // of processes whose agent is gone
-constexpr std::int64_t kNoProcess = 0x7fffff00;  // above any pid of this host: is_gone() holds for it
+constexpr Ms kLookMs = 10;                       // poll interval of a waiter
+constexpr Ms kDyingMs = 20;                      // time until the processes of a dead agent end
+constexpr std::int64_t kNoProcess = 0x7fffff00;  // above any pid of this host, so is_gone() holds
 
 RunnerHold hold_of(const Host& host, const std::string& name) {
   return {name, host.name, "boot of " + host.name, kNoProcess};
 }
 
-// What the files of state_dir tell of a host's agents.
+// The instances of a host's agents, in place of the files in state_dir.
 class SimInstances final : public InstanceRecords {
  public:
   SimInstances(const World& world, Host& host, Id runner) : world_(world), host_(host), runner_(runner) {}
@@ -74,12 +74,12 @@ Result<std::unique_ptr<Conversation>> SimExecutor::begin(const JobFacts& facts, 
   return std::make_unique<SimConversation>(facts.job);
 }
 
-// Asked now and then by the world, instead of waiting.
+// The world polls this waiter, since it must not block.
 class SimAgent::SimWaiter final : public Waiter {
  public:
   SimWaiter(SimAgent& agent, std::unique_ptr<Waiter> inner) : agent_(agent), inner_(std::move(inner)) {}
   Result<Woken> wait(std::uint32_t /*no time*/, bool for_work) override {
-    inner_->wake();  // it answers at once then
+    inner_->wake();  // makes inner_ answer at once
     MJ_TRY(woken, inner_->wait(0, for_work));
     woken.reconnected = std::exchange(was_away_, false);
     return std::move(woken);
@@ -90,7 +90,7 @@ class SimAgent::SimWaiter final : public Waiter {
     agent_.intake_thread_.wake();
   }
   bool take_call() { return std::exchange(called_, false); }
-  bool note_away() { return !std::exchange(was_away_, true); }  // true: it was there until now
+  bool note_away() { return !std::exchange(was_away_, true); }  // returns true if the server was reachable until now
 
  private:
   SimAgent& agent_;
@@ -249,7 +249,7 @@ void SimAgent::leave() {
   world_.kill(*this);
 }
 
-// Intake's thread, of which the rest is polled. Who has drained leaves, as the main thread of an agent does.
+// The intake thread, whose waiting is replaced by polling. A drained agent leaves, as the main thread of an agent does.
 void SimAgent::take_jobs() {
   if (intake_->draining() && idle()) return leave();
   if (!resting_) {
@@ -323,7 +323,7 @@ void SimAgent::perform(JobRuns::Launch& launch) {
     run_loop_.wake();
   };
   step(JobRuns::Launched{number});
-  if (host_.clock.boot_ms() >= launch.spec.fence_boot_ms) return tell("", RunStatus::lost);  // it never begins
+  if (host_.clock.boot_ms() >= launch.spec.fence_boot_ms) return tell("", RunStatus::lost);  // the run never starts
   if (host_.hanging_launches > 0) {
     --host_.hanging_launches;
     return tell("", RunStatus::lost, true);

@@ -1,5 +1,5 @@
-// An agent in one thread: the classes of agent/worker, whose turns the world takes in any order. Only this is not the
-// agent's own: what stands in for launcher, processes, waiter and the files that tell of former instances.
+// An agent on one thread: the classes of agent/worker, called by the world in any order. Only the launcher, the
+// processes, the waiter and the records of former instances are replaced.
 #pragma once
 
 #include <deque>
@@ -22,7 +22,7 @@
 
 namespace mycojobs::sim {
 
-// What its scripts are (process.h) as an executor: a conversation that says nothing, and what becomes of its outcome.
+// Executor for the scripts of process.h: its conversation sends nothing and converts the outcome to the end of the job.
 class SimExecutor final : public Executor {
  public:
   std::string_view name() const override { return "sim"; }
@@ -37,9 +37,9 @@ class SimAgent final : public Program {
   SimAgent(World&, Witness&, Host&, WorkerSettings, std::string name);
   ~SimAgent() override;
 
-  void drain();  // claims nothing more; leaves when its runs are over
+  void drain();  // stops claiming; the agent leaves when its runs have ended
   bool idle() const;
-  bool gone() const;  // killed or left, and no process of it is there any more
+  bool gone() const;  // killed or left, and all its processes have ended
   const WorkerSettings& settings() const { return settings_; }
 
  private:
@@ -50,7 +50,7 @@ class SimAgent final : public Program {
     Ms due() const override { return due_; }
     void step() override;
     void wake() { due_ = std::min(due_, agent_.world_.now()); }
-    void after(Ms pause) { due_ = std::min(due_, agent_.world_.now() + pause); }  // unless it was woken meanwhile
+    void after(Ms pause) { due_ = std::min(due_, agent_.world_.now() + pause); }  // unless woken earlier
 
    private:
     SimAgent& agent_;
@@ -58,7 +58,7 @@ class SimAgent final : public Program {
     Ms due_ = kNever;
   };
   class SimWaiter;
-  struct Heard {  // from a process
+  struct Heard {  // an event of a process
     RunNumber run = 0;
     std::uint64_t sandbox_run = 0;
     std::string line;
@@ -73,7 +73,7 @@ class SimAgent final : public Program {
   void leave();
 
   void take_jobs();
-  bool hear();  // what the waiter has; false: it has nothing yet
+  bool hear();  // polls the waiter; false if there is no event
   void run_jobs();
   void report();
   void beat() { keeper_.after(leases_->turn()); }
@@ -115,13 +115,13 @@ class SimAgent final : public Program {
   std::unique_ptr<LeaseKeeper> leases_;
   std::unique_ptr<Housekeeper> housekeeper_;
   std::unique_ptr<PrerequisiteChecker> prerequisites_;
-  SimWaiter* waiter_ = nullptr;  // the intake's
+  SimWaiter* waiter_ = nullptr;  // the waiter of the intake
   SecretsWatch secrets_{{}, {kContext}, host_.clock};
   std::unique_ptr<Intake> intake_;
   Thread opening_, intake_thread_, run_loop_, reporter_thread_, keeper_, house_, waiting_;
 
   bool open_ = false, runner_lost_ = false, left_ = false;
-  bool resting_ = false;  // the intake
+  bool resting_ = false;  // whether the intake waits
   Intake::Rest rest_;
   Ms rests_until_ = 0;
   std::deque<JobRuns::Event> orders_;

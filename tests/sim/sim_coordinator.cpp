@@ -8,10 +8,10 @@ namespace mycojobs::sim {
 namespace {
 
 constexpr std::uint32_t kLeaseMs = 1000;
-constexpr Ms kMostMs = 200;     // between two rounds
-constexpr Ms kAgainMs = 50;     // after one that the server did not answer
-constexpr Ms kLookMs = 10;      // between two looks whether it may go on
-constexpr Ms kRestartMs = 300;  // of one that was killed
+constexpr Ms kMostMs = 200;     // maximum pause between two rounds
+constexpr Ms kAgainMs = 50;     // pause after a round that the server did not answer
+constexpr Ms kLookMs = 10;      // interval of the check whether the coordinator may continue
+constexpr Ms kRestartMs = 300;  // pause until a killed coordinator is restarted
 constexpr Ms kBootMs = 900000;
 
 }  // namespace

@@ -1,5 +1,5 @@
-// A coordinator in one thread: the rounds of agent/coordinator for the stage's context. One that is killed is started
-// anew. Hints do not reach it: it looks often.
+// A coordinator on one thread: the rounds of agent/coordinator for the stage's context. A killed coordinator is
+// restarted. It receives no hints and polls frequently instead.
 #pragma once
 
 #include <memory>
@@ -21,7 +21,7 @@ class SimCoordinator final : public Program, public Actor {
 
   Ms due() const override { return due_; }
   void step() override;
-  FlowStore& own_flows() { return *own_flows_; }  // without faults, for who looks at what came of it
+  FlowStore& own_flows() { return *own_flows_; }  // without faults, for checking the results
 
  private:
   void begin();

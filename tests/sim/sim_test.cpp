@@ -1,4 +1,4 @@
-// Random lives. A seed repeats a life exactly: MYCOJOBS_SIM_SEED=<seed> MYCOJOBS_SIM_ROUNDS=1 sim_tests
+// Random lives. A seed reproduces a life exactly: MYCOJOBS_SIM_SEED=<seed> MYCOJOBS_SIM_ROUNDS=1 sim_tests
 // --gtest_filter=Sim.Random
 #include <gtest/gtest.h>
 
@@ -43,8 +43,8 @@ TEST(Sim, Random) {
       shown(all.troubles).c_str());
 }
 
-// Many short lives, of seeds that no two of these share. A seed that fails is shown in its shortest form:
-// MYCOJOBS_SIM_SEED=<seed> MYCOJOBS_SIM_SCHEDULES=1 sim_tests --gtest_filter=Schedules/*.EndAsTheyMust/0
+// Many short lives with distinct seeds. A failing seed is shown in its shortest form: MYCOJOBS_SIM_SEED=<seed>
+// MYCOJOBS_SIM_SCHEDULES=1 sim_tests --gtest_filter=Schedules/*.EndAsTheyMust/0
 class Schedules : public testing::TestWithParam<std::uint64_t> {};
 constexpr std::uint64_t kShares = 8;
 
@@ -70,7 +70,7 @@ TEST_P(Schedules, EndAsTheyMust) {
       "%llu schedules from seed %llu: %zu jobs, %zu flows, %zu runs, %zu restarts of the server, %zu calls; %s\n",
       static_cast<unsigned long long>(count), static_cast<unsigned long long>(first), all.jobs, all.flows, all.runs,
       all.restarts, all.calls, shown(all.troubles).c_str());
-  if (count < 1000) return;  // a few say nothing of what many must meet
+  if (count < 1000) return;  // too few schedules to meet every fault
   const Troubles& met = all.troubles;
   for (const std::size_t each : {met.requests_lost, met.replies_lost, met.cut, met.given_up, met.slow, met.overtaken,
                                  met.killed, met.stopped, all.restarts, all.flows}) {
@@ -100,7 +100,7 @@ std::function<bool()> runs(Stage& stage, Id id) {
   return [&stage, id] { return stage.witness.is_running(key_of(id)); };
 }
 
-// Whenever its agent dies.
+// For any time of the agent's death.
 TEST(Sim, ADeadAgentsJobRunsAgainWithinALeaseAndASecond) {
   for (const std::uint32_t lease_ms : {1000U, 2000U, 10000U}) {
     Ms longest = 0;
@@ -125,7 +125,7 @@ TEST(Sim, ADeadAgentsJobRunsAgainWithinALeaseAndASecond) {
   }
 }
 
-// An agent with a lease of its own judges another's claim, while the server's clock jumps ahead.
+// An agent with a shorter lease observes another agent's claim while the server's clock jumps ahead.
 TEST(Sim, AShorterLeaseDoesNotEndALongerOneBeforeItsTime) {
   Stage stage({1, 6000, 0, 0});
   stage.add_service().start(0);
@@ -140,7 +140,7 @@ TEST(Sim, AShorterLeaseDoesNotEndALongerOneBeforeItsTime) {
   expect_no_trouble(stage);
 }
 
-// Who renews is seen to renew, also while the lease ends later than now and its length.
+// A renewal is visible to observers even while the lease ends later than a lease time from now.
 TEST(Sim, AClockThatGoesBackAndForthLetsNoTwoRunsMeet) {
   Stage stage({1, 2000, 0, 0});
   stage.add_service().start(0);

@@ -7,9 +7,9 @@ namespace mycojobs::sim {
 namespace {
 
 constexpr Id kCaller = 12;
-constexpr Ms kAgainMs = 50;     // a client's pause before it repeats a call
-constexpr Ms kLookMs = 10;      // between two looks whether a client may go on
-constexpr Ms kRevivalMs = 200;  // of a client
+constexpr Ms kAgainMs = 50;     // pause before a client repeats a call
+constexpr Ms kLookMs = 10;      // interval of the check whether a client may continue
+constexpr Ms kRevivalMs = 200;  // pause until a killed client is restarted
 
 }  // namespace
 
@@ -57,7 +57,7 @@ void Service::start(Ms after) {
   due_ = std::min(due_, start_at_);
 }
 
-// Looks now and then whether its agent has ended.
+// Periodically checks whether the agent has ended.
 void Service::step() {
   constexpr Ms kEveryMs = 20;
   due_ = world_.now() + kEveryMs;

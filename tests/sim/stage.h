@@ -1,4 +1,4 @@
-// A world with hosts, a service on each that starts its agent anew when it ends, and clients.
+// A world with clients and hosts; on each host, a service restarts its agent when the agent ends.
 #pragma once
 
 #include <functional>
@@ -12,14 +12,14 @@
 
 namespace mycojobs::sim {
 
-// What people and programs ask of the store, one thing after the other. A call that the store did not answer is
-// repeated until it is; a client that is killed begins again with the call it was at.
+// A client that sends requests to the store, one after the other. An unanswered call is repeated; a killed client
+// restarts with its current call.
 class Client final : public Program, public Actor {
  public:
   struct Request {
     std::string what;
     std::function<Result<void>(Store&)> call;
-    std::function<bool()> when = nullptr;  // not before
+    std::function<bool()> when = nullptr;  // the call waits for this condition
   };
   Client(World&, std::string name);
   ~Client() override { world_.remove(*this); }
@@ -40,21 +40,21 @@ class Client final : public Program, public Actor {
   Ms due_ = 0;
 };
 
-// A host's service manager: one agent, and the next one when it has ended.
+// The service manager of a host: runs one agent, and starts the next when the agent has ended.
 class Service final : public Actor {
  public:
   Service(World&, Witness&, Host&, WorkerSettings);
   ~Service() override;
 
   void start(Ms after);
-  void restart_after(Ms pause) { restart_pause_ = pause; }  // kNever: it does not
+  void restart_after(Ms pause) { restart_pause_ = pause; }  // kNever: no restart
   SimAgent* agent() { return agent_ && !agent_->killed() ? agent_.get() : nullptr; }
   bool is_quiet() const;
   Ms due() const override { return due_; }
   void step() override;
   const WorkerSettings& settings() const { return settings_; }
   Host& host() { return host_; }
-  std::function<void()> on_end;  // an agent has ended
+  std::function<void()> on_end;  // called when an agent has ended
 
  private:
   World& world_;
@@ -82,10 +82,11 @@ class Stage {
   std::vector<std::unique_ptr<Host>> hosts;
   std::vector<std::unique_ptr<Service>> services;
 
-  // A runner, not started yet, on a host of its own unless one is given. Settings as the stage has them.
+  // Adds a runner that is not started yet, on a new host unless `host` is given. `change` modifies the settings of the
+  // stage.
   Service& add_service(const std::function<void(WorkerSettings&)>& change = {}, Host* host = nullptr);
   static Job job(Id id, std::string script);
-  // A plain client's way, at once: the record, then its entry.
+  // Pushes a job as a plain client does: first the record, then the queue entry.
   void push(const Job&);
   Store& store() { return witness.store(); }
   JobPlaces place(const std::string& key);
@@ -97,6 +98,6 @@ class Stage {
 
 inline const std::vector<std::string> kQueues{"queue:sim",        "queue:other",      "mj:queue:runner1",
                                               "mj:queue:runner2", "mj:queue:runner3", "mj:queue:runner4"};
-std::string key_of(Id id);  // of a job of the stage's caller
+std::string key_of(Id id);  // the key of a job of the stage's caller
 
 }  // namespace mycojobs::sim

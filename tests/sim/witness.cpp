@@ -57,7 +57,7 @@ void Witness::take(const std::string& queue, const Fact& fact) {
   world_.note(shown(fact));
   FoldedJob& job = jobs_[fact.job_key];
   std::string& queue_of = queue_of_[fact.job_key];
-  // Its end may have come and gone within one step.
+  // The job may have ended and been retired within one step.
   const bool may_be_new =
       facts_gone_ && job.state != JobState::none && job.state != JobState::live && begins_a_life(fact);
   if (may_be_new && was_retired(fact.job_key)) {
@@ -72,7 +72,7 @@ void Witness::take(const std::string& queue, const Fact& fact) {
   check(fact, job);
 }
 
-// Its facts left the journal, and it came again.
+// Returns whether the job's facts have left the journal and the job was created again.
 bool Witness::was_retired(const std::string& job) {
   const std::vector<std::string> keys{job};
   const auto places = store_->places(kContext, keys, false);
@@ -134,7 +134,7 @@ std::vector<std::string> violations(Store& store) {
       MJ_TRY(listing, catch_up(store, kContext, census, job, true, history));
       const JobVerdict verdict = judge(census.sight(job, history, listing, true));
       for (const JobFinding& each : verdict.findings) {
-        if (each.rule != "held-free") add(each);  // of which the groups know more
+        if (each.rule != "held-free") add(each);  // the groups check this rule more precisely
       }
       groups.note(job);
     }

@@ -1,6 +1,6 @@
-// Sees every fact of the journals as it is written, and every simulated process, and complains at once about what must
-// not be: facts that do not fit, a process whose job is not live under its claim, two processes of one job, an end
-// that nothing ended so, a life that ends twice.
+// Observes every fact of the journals and every simulated process, and reports violated invariants at once: an invalid
+// fact, a process whose job is not live under its claim, two processes of one job, an end without a cause, a second end
+// of the same life.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ class Witness {
  public:
   Witness(World&, std::vector<std::string> queues);
 
-  void look();  // after each step
+  void look();  // called after each step
   void began(const std::string& job, std::uint64_t epoch, const std::string& where);
   void ended(const std::string& job, std::uint64_t epoch, bool well);
 
@@ -46,18 +46,18 @@ class Witness {
     MemoryServer::Entries entries;
     bool is_new = false;
   };
-  std::map<std::string, Head> heads_;  // of the journals
+  std::map<std::string, Head> heads_;  // by journal
   std::map<std::string, FoldedJob> jobs_;
-  std::map<std::string, std::string> queue_of_;  // the queue whose journal tells of a job
+  std::map<std::string, std::string> queue_of_;  // the queue whose journal contains the job's facts
   std::map<std::string, Process> running_;
-  std::map<std::string, std::uint64_t> latest_epochs_;        // of processes
-  std::set<std::pair<std::string, std::uint64_t>> finished_;  // job, epoch of processes that ended well
+  std::map<std::string, std::uint64_t> latest_epochs_;        // latest epoch of the processes, by job
+  std::set<std::pair<std::string, std::uint64_t>> finished_;  // job and epoch of processes that succeeded
   std::uint64_t seen_writes_ = 0;
-  bool facts_gone_ = false;  // from a journal: retention takes jobs away
+  bool facts_gone_ = false;  // whether facts have left a journal: retention removes jobs
   std::size_t facts_ = 0, runs_ = 0;
 };
 
-// What `verify` finds of a store in which nothing moves: one look is enough. Violations only.
+// Returns the violations that `verify` finds in an idle store; one pass suffices.
 std::vector<std::string> violations(Store&);
 
 }  // namespace mycojobs::sim

@@ -12,8 +12,8 @@ namespace mycojobs::sim {
 namespace {
 
 constexpr std::size_t kShown = 50;
-constexpr int kDeepest = 3;              // steps within steps
-constexpr unsigned kMostAtOnce = 20000;  // steps while no time passes: whoever needs more is spinning
+constexpr int kDeepest = 3;              // nested steps
+constexpr unsigned kMostAtOnce = 20000;  // steps at the same time; a larger number means a busy loop
 
 std::string seconds(Ms ms) {
   const std::string text = std::to_string(ms % 1000);
@@ -77,7 +77,7 @@ bool World::happens(const std::string& name) {
   return true;
 }
 
-// Some scripts only read.
+// Some of the scripts that may write only read.
 Fault World::judge(const ServerCall& call) {
   if (caller_ == nullptr) return Fault::none;
   ++calls_made_;
@@ -158,7 +158,7 @@ World::Next World::next() {
     due = std::max(due, now_);
     if (program != nullptr) due = std::max(due, program->stopped_until_);
     if (due > found.due) continue;
-    // Which of those that are due together comes first is left to chance.
+    // The order of actors that are due at the same time is random.
     same = due < found.due ? 1 : same + 1;
     if (same == 1 || below(same) == 0) found.actor = actor;
     found.due = due;

@@ -1,5 +1,5 @@
-// A world of one thread: simulated time, a server in this process, and programs that act on it step by step. The same
-// seed gives the same history, but for the ids that the store makes up.
+// A deterministic world on one thread: simulated time, an in-process server, and programs that act step by step. The
+// same seed gives the same history, except for the ids that the store generates.
 #pragma once
 
 #include <cstdint>
@@ -20,12 +20,12 @@
 
 namespace mycojobs::sim {
 
-using Ms = std::uint64_t;  // of the world's time, which no program can see
+using Ms = std::uint64_t;  // time of the world, which no program can read
 inline constexpr Ms kNever = UINT64_MAX;
-inline constexpr Ms kWall = 1700000000000;  // Unix time at the world's beginning, on a clock that is right
+inline constexpr Ms kWall = 1700000000000;  // Unix time at the start of the world, on a correct clock
 inline constexpr Id kContext = 1;
 
-// A process of an operating system: what a kill or a stop takes hold of.
+// An operating system process: the unit of kills and stops.
 class Program {
  public:
   explicit Program(std::string name) : name_(std::move(name)) {}
@@ -43,10 +43,10 @@ class Program {
   Ms stopped_until_ = 0;
 };
 
-// One thread of a program. A thread that is within its step is not stepped again.
+// A thread of a program. A thread is not stepped again while its step is active.
 class Actor {
  public:
-  explicit Actor(Program* program) : program_(program) {}  // nullptr: none that can be stopped
+  explicit Actor(Program* program) : program_(program) {}  // nullptr: the thread cannot be stopped
   virtual ~Actor() = default;
   virtual Ms due() const = 0;
   virtual void step() = 0;
@@ -57,20 +57,22 @@ class Actor {
   bool within_ = false;
 };
 
-// What becomes of a call. reply_lost: it happened. killed: its caller dies, the call before or after it happened.
+// The fate of a call. reply_lost: the call was executed. killed_before, killed_after: the caller dies, before or after
+// the call is executed.
 enum class Fate { fine, request_lost, reply_lost, killed_before, killed_after };
 
-// How likely trouble is on the way of each call: once in so many; 0: never.
+// The probability of faults of each call: 1 in n; 0: never.
 struct Weather {
-  std::uint32_t cut = 0;   // the connection is cut, before or after it happens; the next call makes a new one
-  std::uint32_t late = 0;  // happens when its caller has given up, up to late_ms later
-  std::uint32_t slow = 0;  // takes up to slow_ms, before or after it happens; meanwhile others act
-  std::uint32_t stop = 0;  // its caller is stopped for up to stop_ms, before or after it happens
+  std::uint32_t cut = 0;   // the connection is lost before or after the call is executed; the next call reconnects
+  std::uint32_t late = 0;  // executed up to late_ms after the caller has abandoned the call
+  // Takes up to slow_ms, before or after the call is executed; other programs act in the meantime.
+  std::uint32_t slow = 0;
+  std::uint32_t stop = 0;  // the caller is stopped for up to stop_ms, before or after the call is executed
   Ms late_ms = 3000, slow_ms = 0, stop_ms = 0;
 };
 
-// What has become of calls so far. overtaken: calls of others, sent later, came first while it was under way, or while
-// its answer was.
+// Counts of the faults so far. overtaken: later calls of other programs were executed while a call or its reply was
+// delayed.
 struct Troubles {
   std::size_t requests_lost = 0, replies_lost = 0, cut = 0, given_up = 0, slow = 0, overtaken = 0, killed = 0,
               stopped = 0;
@@ -78,16 +80,16 @@ struct Troubles {
 };
 std::string shown(const Troubles&);
 
-// A mistake that is made on purpose, to see that it is found: other text in every script that has the first one, or
-// what an agent does wrong.
+// A bug planted to check that the simulation finds it: either a replacement in every script that contains `instead_of`,
+// or a wrong behaviour of the agent.
 struct Mistake {
   const char* name;
   std::string_view instead_of = {}, other = {};
   enum class Agent { none, fences_late, fences_never, forgets_reports } agent = Agent::none;
-  std::uint64_t first_seed = 0;  // No schedule before it shows the mistake.
+  std::uint64_t first_seed = 0;  // No earlier seed shows the bug.
 };
 
-// Unix time with a shift of its own.
+// Unix time with an individual shift.
 class ShiftedClock final : public Clock {
  public:
   ShiftedClock(const Ms& now, Ms boot) : now_(now), boot_(boot) {}
@@ -101,7 +103,7 @@ class ShiftedClock final : public Clock {
   Ms boot_;
 };
 
-// Random numbers of which each stream is told by its seed alone.
+// A random number generator that depends only on its seed.
 class Chance {
  public:
   explicit Chance(std::uint64_t seed) : state_(seed) {}
@@ -127,8 +129,8 @@ class World {
   const Ms& time() const { return now_; }
   std::uint64_t below(std::uint64_t bound) { return bound == 0 ? 0 : chance_.next() % bound; }
   bool once_in(std::uint32_t many) { return many > 0 && below(many) == 0; }
-  // What is drawn within depends on the seed and the name alone, not on what has been drawn before: so one happening
-  // can be left out, and the others stay what they were.
+  // Random numbers drawn within `draw` depend only on the seed and the name, not on earlier draws. Thus one event can
+  // be left out without changing the others.
   template <class Draw>
   auto apart(const std::string& name, Draw draw) {
     const Chance before = std::exchange(chance_, stream(name));
@@ -136,38 +138,38 @@ class World {
     chance_ = before;
     return drawn;
   }
-  // Something out of the ordinary that would happen now, by its name. False: it is left out.
+  // Records an exceptional event by its name. Returns false if the event is to be left out.
   bool happens(const std::string& name);
   std::set<std::string> left_out;
   const std::vector<std::string>& happened() const { return happened_; }
 
   MemoryServer& server() { return server_->server; }
   ShiftedClock& server_clock() { return server_clock_; }
-  // Away for so long, then a new start of the same data.
+  // Stops the server for this time; then it restarts with the same data.
   void restart_server(Ms away);
   bool server_up() const { return now_ >= up_at_; }
   std::uint64_t server_starts() const { return starts_; }
 
-  // Stores of a program: they end with it.
+  // Stores of a program; they end with the program.
   std::unique_ptr<Store> open_store(Program&);
   std::unique_ptr<FlowStore> open_flows(Program&);
 
   void add(Actor& actor) { actors_.push_back(&actor); }
   void remove(Actor& actor) { std::erase(actors_, &actor); }
   void at(Ms moment, std::function<void()> what) { events_.emplace(moment, std::move(what)); }
-  // No thread but the caller's is within a step: what has ended may be taken away.
+  // Returns whether only the caller's step is active, so that ended actors may be deleted.
   bool is_alone() const { return within_ <= 1; }
   void kill(Program&);
   void revive(Program&);
   void stop(Program&, Ms how_long);
   bool is_stopped(const Program& program) const { return program.stopped_until_ > now_; }
 
-  // Those that are due before a moment, one after the other; then it is that moment.
+  // Runs the steps that are due before the given time, and then sets the time.
   void run_until(Ms moment);
-  // Also until it is true, which is asked after each step. False: it did not become so.
+  // Also stops once `done` returns true, which is checked after each step. Returns false if that did not happen.
   bool run_until(Ms moment, const std::function<bool()>& done);
 
-  // Asked for every call of a program, with its number among those that can change anything (0: it only reads).
+  // Called for every call of a program, with its number among the writing calls (0 for a read).
   std::function<Fate(const Program&, const ServerCall&, std::uint64_t write)> fate;
   std::uint64_t writes() const { return writes_; }
   Weather weather;
@@ -176,12 +178,12 @@ class World {
   const Script& as_mistaken(const Script&);
   std::function<void()> after_step;
 
-  // What happened: the last of it is shown with the first complaint, which ends the world.
+  // Records an event; the last events are shown with the first complaint, which ends the world.
   void note(std::string text);
   void complain(const std::string& text);
   bool broken() const { return !complaint_.empty(); }
   const std::string& complaint() const { return complaint_; }
-  std::uint64_t history() const { return history_; }  // a digest of all notes
+  std::uint64_t history() const { return history_; }  // digest of all notes
 
  private:
   friend class SimLink;
@@ -189,7 +191,7 @@ class World {
     std::string sha1, text;
     Script script;
   };
-  // One server serves all worlds, one after the other: it need not compile its scripts again.
+  // All worlds share one server in turn, so that the scripts are compiled only once.
   struct Server {
     struct Hands final : Clock {
       const Clock* of = nullptr;
@@ -205,17 +207,17 @@ class World {
   Fault judge(const ServerCall&);
   struct Next {
     Ms due = kNever;
-    Actor* actor = nullptr;  // none: the next event
+    Actor* actor = nullptr;  // nullptr: the next event
   };
   Next next();
   bool step(Ms moment);
   OpenLink links_of(Program&);
-  void wait(Ms how_long, const Program&);           // of a thread that is within its step
-  void trouble(Program&, const std::string& call);  // slow, stopped
+  void wait(Ms how_long, const Program&);           // for a thread within its step
+  void trouble(Program&, const std::string& call);  // injects delays and stops
 
   std::uint64_t seed_;
   Chance chance_;
-  std::map<std::string, std::uint64_t> calls_;  // of each program
+  std::map<std::string, std::uint64_t> calls_;  // by program
   std::vector<std::string> happened_;
   Troubles troubles_;
   Ms now_ = 0, up_at_ = 0;
@@ -224,8 +226,8 @@ class World {
   std::unique_ptr<Server> server_;
   std::vector<Actor*> actors_;
   std::multimap<Ms, std::function<void()>> events_;
-  Program* caller_ = nullptr;  // whose call the server is about to answer
-  bool doomed_ = false;        // it dies of this call
+  Program* caller_ = nullptr;  // the caller of the current server call
+  bool doomed_ = false;        // the caller dies of the current call
   int depth_ = 0, within_ = 0;
   unsigned steps_at_once_ = 0;
   std::map<std::string_view, std::unique_ptr<MistakenScript>> mistaken_;
