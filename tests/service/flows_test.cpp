@@ -12,7 +12,7 @@ namespace {
 
 class FlowService : public ServiceTest {
  protected:
-  // Started: one approval, which names 15.
+  // Creates and starts a flow with one approval by actor 15.
   Id new_flow(const Caller& caller) {
     const auto definition = nlohmann::json::parse(R"({"name":"n","jobs":{"ok":{"approval":{"approvers":[15]}}}})");
     const auto flow = create_flow(caller, stores(), definition, nullptr, {});
@@ -61,7 +61,7 @@ TEST_F(FlowService, WhatIsAnothersAndWhatIsNotThereAreRefusedAlike) {
     EXPECT_EQ(outcome(delete_flow(caller, stores(), 777)), "not_found");
     EXPECT_THAT(message(start_flow(caller, stores(), {777, "rpc"})), HasSubstr("there is none in context 1"));
   }
-  // What is at its key is no record of a flow.
+  // The value at the key is not a flow record.
   redis_.plain(1, {"SET", "flow:778", "x"});
   EXPECT_EQ(control(stranger_, {.flow = 778}), "denied");
   EXPECT_EQ(control(operator_, {.flow = 778}), "not_found");
@@ -136,7 +136,7 @@ TEST_F(FlowService, AFlowOfJobsStandsInTheTraceOfWhoMakesIt) {
   EXPECT_EQ(field("flow:" + std::to_string(made->id), "traceparent"), request.traceparent);
 }
 
-// Whoever makes one may be killed between any two steps.
+// The caller may be killed between any two steps.
 TEST_F(FlowService, AFlowOfJobsThatWasBrokenOffIsMadeByTheSameCallAgain) {
   for (const Fault how : {Fault::before, Fault::after}) {
     for (const char* step : {"flow_create", "flow_put_jobs", "flow_put"}) {
@@ -177,7 +177,7 @@ TEST_F(FlowService, AReplayStandsInTheTraceOfWhoAsksForIt) {
   EXPECT_THAT(trace_of(submitter_, "00-x"), StartsWith("traceparent: "));
 }
 
-// The ceiling may have been lowered since a flow was made, and a plain client's flow was never held to it.
+// The ceiling may have been lowered since the flow was created, and the flow of a plain client was never checked.
 TEST_F(FlowService, WhatIsReplayedOrAdoptedIsHeldToTheCeilingOfToday) {
   const nlohmann::json greedy{{"script", "pass"}, {"type", "python"}, {"policy", {{"memory", "129 MiB"}}}};
   for (const bool in_a_child : {false, true}) {
@@ -221,7 +221,7 @@ TEST_F(FlowService, AContextThatCannotBeReadIsClosedToActorsWhateverTheirWay) {
   EXPECT_EQ(outcome(read_context(operator_, *store_)), "invalid") << "and is not shown as one with empty lists";
 }
 
-// A step that names people is answered by one of them, or an admin: an operator says as whom.
+// A step that names approvers is answered by an approver or an admin. An operator must name the actor.
 TEST_F(FlowService, AnOperatorIsNobodyWhomAStepNames) {
   const Id flow = new_flow(submitter_);
   const ControlFlow approve{.flow = flow, .verb = Verb::approve, .target = "ok"};
@@ -242,7 +242,7 @@ TEST_F(FlowService, ReplayIsForWhoMaySteerItAndCreate) {
   EXPECT_EQ(again->caller_id, 16U);
 }
 
-// The definition is that of its caller: whoever else has it run again must not lend it further rights.
+// The definition belongs to its caller: a replay by another caller must not grant it further rights.
 TEST_F(FlowService, AReplayRunsAsTheOriginalCaller) {
   const Id flow = new_flow(submitter_);
   for (const Caller& caller : {admin_, operator_}) {

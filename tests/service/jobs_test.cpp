@@ -75,7 +75,7 @@ TEST_F(JobService, WhatACeilingDoesNotAllowIsRefusedOnEveryWayByWhichJobsComeIn)
   EXPECT_EQ(store_->keys(1, "job:", 10)->size(), 1U) << "nothing of it is written";
   EXPECT_EQ(as_named(below_128_mib(operator_), 16, "actor_id")->ceilings->of(1).most.memory_bytes, 128U << 20);
 
-  // Another client has written it, or the ceiling was lowered since.
+  // Another client wrote the job, or the ceiling was lowered since.
   ASSERT_EQ(outcome(create_job(submitter_, *store_, std::nullopt, greedy)), "") << "the built-in ceiling is 1 GiB";
   EXPECT_THAT(message(start_job(maker, *store_, "job:16:8")), StartsWith(std::string(kOver128MiB)));
   EXPECT_EQ(*store_->queue_length(1, "queue:python"), 1U);
@@ -186,7 +186,7 @@ TEST_F(JobService, WhatIsAnothersAndWhatIsNotThereAreRefusedAlike) {
   EXPECT_EQ(cancelled->detail, "cancelled");
 }
 
-// The script is that of its caller: whoever else has it run again must not lend it further rights.
+// The script belongs to its caller: a restart by another caller must not grant it further rights.
 TEST_F(JobService, ARestartRunsUnchangedAsTheOriginalCaller) {
   Job job = new_job(7);
   job.name = "report.py";

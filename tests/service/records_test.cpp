@@ -98,7 +98,7 @@ TEST_F(RecordService, ActorsAreListedByIdAndAKeyIsOfOne) {
   EXPECT_EQ((*all)[1].id, 30U);
 }
 
-// An actor could take over another's messages by naming its public key.
+// Regression test: an actor could take over another actor's messages by naming its public key.
 TEST_F(RecordService, AKeyOfAnotherActorIsRefusedAtCreationAndAtChange) {
   const std::string victims = SigningKey::make().public_key();
   Actor victim, thief;
@@ -116,7 +116,7 @@ TEST_F(RecordService, AKeyOfAnotherActorIsRefusedAtCreationAndAtChange) {
   EXPECT_EQ(outcome(update_actor(stranger_, *store_, thief, kPubkey)), "conflict");
   EXPECT_EQ(outcome(update_actor(operator_, *store_, thief, kPubkey)), "conflict");
   EXPECT_NE(read_actor(stranger_, *store_, 15)->pubkey, victims);
-  // What was given up is free.
+  // A released key can be used again.
   victim.pubkey.clear();
   ASSERT_TRUE(update_actor(operator_, *store_, victim, kPubkey));
   ASSERT_TRUE(update_actor(stranger_, *store_, thief, kPubkey));
@@ -271,7 +271,7 @@ TEST_F(RecordService, AJobIsDeletedWhenItLivesNoMore) {
   EXPECT_EQ(outcome(delete_job(admin_, *store_, "job:16:4")), "") << "never queued";
   ASSERT_TRUE(store_->cancel(1, "job:16:5"));
   store_->tick(1, {});
-  // Its entry stands in the queue still, until somebody takes it from there.
+  // The queue entry of the job remains until a claim removes it.
   EXPECT_EQ(outcome(delete_job(admin_, *store_, "job:16:5")), "conflict");
   ClaimRequest claim;
   claim.context = 1;
@@ -350,7 +350,7 @@ TEST_F(MessageService, SignedMessageIsPostedByItsCallerAlone) {
   EXPECT_EQ(redis_.plain(1, {"LLEN", "msg_out"}).number(), 1U);
 }
 
-// An agent with the runner's id follows the record, so that "no" is not the same as nothing.
+// An agent with the runner's id follows the record, so an explicit "no" differs from an absent value.
 TEST_F(MessageService, RunnerThatTakesNoJobsFromQueuesIsStored) {
   const auto networks = *Networks::parse({"loopback"});
   const auto stored = [&](Id id) { return field("runner:" + std::to_string(id), "local"); };

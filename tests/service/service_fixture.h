@@ -1,4 +1,4 @@
-// The services over a store in this process, and who may ask them.
+// The services over an in-memory store, and their callers.
 #pragma once
 
 #include <gmock/gmock.h>
@@ -25,7 +25,7 @@ class ServiceTest : public ::testing::Test {
   std::unique_ptr<FlowStore> flow_store_ = *redis_.open_flows();
   RunCache runs_;
 
-  // In context 1, whose record names 12 (admin), 13 (reader) and 16, 17 (submitters).
+  // Callers in context 1, whose record names 12 (admin), 13 (reader) and 16, 17 (submitters).
   const Caller operator_{1, 1, WayIn::command, true};
   const Caller admin_ = by(12), reader_ = by(13), submitter_ = by(16), other_ = by(17), stranger_ = by(15);
 
@@ -38,7 +38,7 @@ class ServiceTest : public ::testing::Test {
     ASSERT_TRUE(create_context(operator_, *store_, context, [](Id) { return Result<void>(); }));
   }
   static Caller by(Id actor, WayIn way = WayIn::rpc) { return {1, actor, way, false}; }
-  // This caller where the operator allows 128 MiB in context 1.
+  // Returns this caller with a ceiling of 128 MiB in context 1.
   static Caller below_128_mib(Caller caller) {
     auto ceilings = std::make_shared<Ceilings>();
     ceilings->contexts[1] = ceilings->standard;
@@ -48,7 +48,7 @@ class ServiceTest : public ::testing::Test {
   }
   static constexpr std::string_view kOver128MiB = "policy.memory: 129 MiB is more than the ceiling of 128 MiB";
   FlowStores stores() { return {*store_, *flow_store_, runs_}; }
-  // Another client's doing: the context's lists can be read by nobody.
+  // Makes the context's lists unreadable, as another client could.
   void spoil_context() { ASSERT_TRUE(store_->save(1, "context:1", {{"admins", "not a list"}})); }
 
   static Job new_job(Id id = 0) {
@@ -65,7 +65,7 @@ class ServiceTest : public ::testing::Test {
   }
 };
 
-// "" if it went well, else the code.
+// Returns "" for success, otherwise the code.
 template <class T>
 std::string outcome(const Result<T>& result) {
   return result ? "" : std::string(word(result.error().code));

@@ -1,4 +1,4 @@
-// Who may apply, send, read, answer and remove; what is refused before anything is written.
+// Rights to apply, send, read, answer and remove, and the requests that are rejected before any write.
 #include "service/workflows.h"
 
 #include <nlohmann/json.hpp>
@@ -85,7 +85,7 @@ TEST_F(WorkflowService, EventsAreSentByWhoMayCreate) {
   EXPECT_EQ(worlds_->mail(1, "acme/count@1", 10)->size(), 1U);
 }
 
-// kManifest with other names.
+// Returns kManifest with other names.
 json renamed(const std::string& world, const std::string& workflow, const std::string& event) {
   std::string text = kManifest;
   for (const auto& [from, to] : {std::pair<std::string, std::string>{"acme/Hit@1", event},
@@ -97,7 +97,7 @@ json renamed(const std::string& world, const std::string& workflow, const std::s
   return json::parse(text);
 }
 
-// A second receiver would leave the senders of the event without any.
+// A second receiver would leave the senders of the event without a receiver.
 TEST_F(WorkflowService, EventNamesOfOtherCallersAreRefused) {
   ASSERT_TRUE(apply(submitter_));
   const auto taken = apply(other_, renamed("evil/count@1", "evil/count@1", "acme/Hit@1"));
