@@ -1,4 +1,4 @@
-// One group for one run.
+// Groups that serve a single run.
 #include <cstdio>
 
 #include "fixture.h"
@@ -28,7 +28,7 @@ TEST_F(CgroupTest, CountsWhatARunUsesAndLeavesNothing) {
   EXPECT_EQ(usage.pids_max_hits, 0U);
   groups_->remove(1);
   EXPECT_FALSE(any_group_of(own_group_name() + "/1"));
-  EXPECT_EQ(groups_->usage(1).memory_peak, 0U);  // SX8: nothing of it is left to be added to another's
+  EXPECT_EQ(groups_->usage(1).memory_peak, 0U);  // SX8: no usage remains that could be added to another run
 }
 
 TEST_F(CgroupTest, CpuIsCountedWhereAHierarchyOfVersion2Is) {
@@ -46,11 +46,11 @@ TEST_F(CgroupTest, ForksOverTheLimitAreRefusedAndCounted) {
   if (!may()) GTEST_SKIP() << "no group can be made and limited here";
   const auto joins = make(1, 64 * kMebi, 4);
   const int status = wait_status(start_in(joins, forks_until_refused));
-  EXPECT_TRUE(ended_with(status, 4)) << status;  // and the one that forks, as init would
+  EXPECT_TRUE(ended_with(status, 4)) << status;  // the forking process itself counts, as init does
   const RunUsage usage = groups_->usage(1);
   EXPECT_EQ(usage.pids_max_hits, 1U);
   EXPECT_EQ(usage.pids_peak, 4U);
-  groups_->remove(1);  // with those that still wait
+  groups_->remove(1);  // also kills the processes that still wait
   groups_->remove(1);
 }
 
@@ -98,7 +98,7 @@ TEST_F(CgroupTest, NoProcessOutlivesTheGroup) {
   const pid_t sleeper = start_in(joins, [] { return ::pause(); });
   groups_->remove(1);
   EXPECT_TRUE(killed(wait_status(sleeper)));
-  (void)make(2, 64 * kMebi, 8);  // takes the first one's burial along
+  (void)make(2, 64 * kMebi, 8);  // also removes the first group
   EXPECT_FALSE(any_group_of(own_group_name() + "/1"));
   groups_->remove(2);
 }
@@ -110,7 +110,7 @@ TEST_F(CgroupTest, WhatADeadLauncherLeftIsKilledAndRemoved) {
   ASSERT_EQ(::pipe(pipe), 0);
   const pid_t launcher = ::fork();
   if (launcher == 0) {
-    auto* groups = new Cgroups();  // never taken down
+    auto* groups = new Cgroups();  // not destroyed, as after a crash
     groups->open();
     const auto joins = groups->make(1, limits_of(64 * kMebi, 8));
     const pid_t orphan = joins ? start_in(*joins, [] { return ::pause(); }) : -1;
@@ -132,12 +132,12 @@ TEST_F(CgroupTest, WhatADeadLauncherLeftIsKilledAndRemoved) {
   Cgroups next;
   next.open();
   EXPECT_FALSE(any_group_of(name));
-  for (int i = 0; i < 2000 && ::kill(orphan, 0) == 0; ++i) ::usleep(5000);  // until whoever inherited it has reaped it
+  for (int i = 0; i < 2000 && ::kill(orphan, 0) == 0; ++i) ::usleep(5000);  // until its new parent has reaped it
   EXPECT_NE(::kill(orphan, 0), 0);
-  EXPECT_TRUE(any_group_of(own_group_name()));  // that of the living is left alone
+  EXPECT_TRUE(any_group_of(own_group_name()));  // the group of the living launcher stays
 }
 
-// A launcher of a container that has ended: its pid namespace is gone, and its lock with it.
+// The launcher of a container that has ended: its pid namespace and its lock no longer exist.
 TEST_F(CgroupTest, GroupsOfAFormerPidNamespaceAreRemoved) {
   if (!may()) GTEST_SKIP() << "no group can be made and limited here";
   const std::string pid = std::to_string(::getpid());
@@ -158,7 +158,7 @@ TEST_F(CgroupTest, GroupsOfAFormerPidNamespaceAreRemoved) {
     next.open();
     EXPECT_FALSE(any_group_of(dead));
     EXPECT_TRUE(any_group_of(alive)) << "its launcher holds the lock";
-    // A living launcher's own groups are locked.
+    // The groups of a living launcher are locked.
     for (const CgroupPlace& place : find_cgroups()) {
       const Fd lock(::open((place.path + "/" + own_group_name()).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
       EXPECT_NE(::flock(lock.get(), LOCK_EX | LOCK_NB), 0);
@@ -172,10 +172,10 @@ TEST_F(CgroupTest, GroupsOfAFormerPidNamespaceAreRemoved) {
 TEST(CgroupNames, TellWhoseTheyAre) {
   EXPECT_FALSE(left_by_dead_launcher("/", own_group_name()));
   std::string later = own_group_name();
-  later.back() = later.back() == '1' ? '2' : '1';  // our pid, another start
+  later.back() = later.back() == '1' ? '2' : '1';  // same pid, another start time
   EXPECT_TRUE(left_by_dead_launcher("/", later));
   for (const char* other : {"", "system.slice", "mycojobs-self", "mycojobs-1-2", "mycojobs-1-1-1"}) {
-    EXPECT_FALSE(left_by_dead_launcher("/", other)) << other;  // nobody's, or of another pid namespace
+    EXPECT_FALSE(left_by_dead_launcher("/", other)) << other;  // of no launcher, or of another pid namespace
   }
 }
 

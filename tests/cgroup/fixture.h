@@ -1,5 +1,5 @@
-// Groups with real processes in them. Whoever may make no groups (an ordinary user without delegation) gets none and is
-// told so; the rest is then the launcher's to refuse.
+// Groups with real processes. A user without the right to create groups (an unprivileged user without delegation) gets
+// none and an error; the launcher then refuses to start.
 #pragma once
 
 #include <fcntl.h>
@@ -40,7 +40,7 @@ inline int touch(std::size_t bytes) {
   return 0;
 }
 
-// A child that is in the group and runs `deed`; its exit code is what that answers.
+// Starts a child in the group that runs `deed`. The exit code of the child is the value of `deed`.
 inline pid_t start_in(const std::vector<Fd>& joins, const std::function<int()>& deed) {
   int joined[2];
   if (::pipe(joined) != 0) return -1;
@@ -68,7 +68,7 @@ inline int wait_status(pid_t pid) {
 inline bool killed(int status) { return WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL; }
 inline bool ended_with(int status, int code) { return WIFEXITED(status) && WEXITSTATUS(status) == code; }
 
-// How many more processes this one may have, up to 20.
+// Returns how many more processes this process may have, up to 20.
 inline int forks_until_refused() {
   for (int made = 0; made < 20; ++made) {
     const pid_t pid = ::fork();

@@ -1,15 +1,15 @@
-// One group for one run after another.
+// A group that serves consecutive runs.
 #include "fixture.h"
 
 namespace mycojobs::sandbox {
 namespace {
 
 struct Step {
-  std::uint32_t processes;  // at once, without init
+  std::uint32_t processes;  // concurrent processes, not counting init
   std::uint64_t mebibytes;
 };
 
-// As init and the job that waits in a sandbox: between steps there are these two.
+// The processes of a sandbox between runs: init and the waiting job.
 class TestSandbox {
  public:
   explicit TestSandbox(const std::vector<Fd>& joins) {
@@ -49,7 +49,7 @@ class TestSandbox {
   static void add(std::vector<pid_t>& waiting) {
     const pid_t pid = ::fork();
     if (pid == 0) ::pause();
-    if (pid > 0) waiting.push_back(pid);  // else it was refused: -1 would mean every process to kill()
+    if (pid > 0) waiting.push_back(pid);  // a refused fork must not be added: kill(-1) would signal every process
   }
   int orders_[2], answers_[2];
   pid_t init_;
@@ -57,7 +57,7 @@ class TestSandbox {
 
 class CgroupTurn : public CgroupTest {
  protected:
-  // With what is killed.
+  // Removes the group and kills its processes.
   void remove(std::uint64_t run, const TestSandbox& sandbox) {
     const std::string name = own_group_name() + "/" + std::to_string(run);
     groups_->remove(run);
@@ -65,7 +65,7 @@ class CgroupTurn : public CgroupTest {
     for (int i = 0; i < 500 && any_group_of(name); ++i) groups_->remove(run), ::usleep(10000);
     EXPECT_FALSE(any_group_of(name));
   }
-  // As on a kernel without memory.peak or pids.peak.
+  // Behaves as on a kernel without memory.peak and pids.peak.
   void sample_peaks() {
     groups_.reset();
     auto places = find_cgroups();
@@ -89,7 +89,8 @@ TEST_F(CgroupTurn, WhatIsReportedOfARunIsItsOwnOrLittle) {
   }
   sandbox.run({1, 48});
   const auto large = groups_->turn_over(1, limits_of(128 * kMebi, 8), 1);
-  // What follows a run whose peak stays, it would be told of: then it was the last, and is told itself.
+  // If the peak cannot be reset, a later run would report it. Such a run must be the last of its group, and its own
+  // peak exact.
   EXPECT_GE((large ? *large : groups_->usage(1)).memory_peak, 48 * kMebi);
   if (large) {
     EXPECT_LE(groups_->usage(1).memory_peak, Cgroups::kMostLeft);
@@ -127,7 +128,7 @@ TEST_F(CgroupTurn, SampledPeaksBeginAnewUnlessALimitWasMet) {
     EXPECT_GT(turned->memory_peak, 0U);
   }
   EXPECT_EQ(groups_->usage(1).pids_peak, 0U);
-  sandbox.run({5, 0});  // one of them is refused
+  sandbox.run({5, 0});  // one of the forks is refused
   groups_->sample();
   EXPECT_FALSE(groups_->turn_over(1, limits, 2));
   EXPECT_GE(groups_->usage(1).pids_max_hits, 1U);
@@ -151,7 +152,7 @@ TEST_F(CgroupTurn, PeakOfProcessesBeginsAnewWhileSomeGoOnWaiting) {
   remove(1, sandbox);
 }
 
-// As by the limit of a group above (the unit's TasksMax), which the peak tells nothing of.
+// A limit of a parent group (such as TasksMax of the unit) refuses a process. The peak does not show this.
 TEST_F(CgroupTurn, RunThatWasRefusedAProcessBelowItsLimitIsTheLast) {
   if (!may()) GTEST_SKIP() << "no group can be made and limited here";
   const Limits limits = limits_of(64 * kMebi, 8);
@@ -165,7 +166,7 @@ TEST_F(CgroupTurn, RunThatWasRefusedAProcessBelowItsLimitIsTheLast) {
   remove(1, sandbox);
 }
 
-// With groups below it, of which only those above can be killed in version 2.
+// The group has child groups. In version 2 of cgroups, only the parent groups can be killed.
 TEST_F(CgroupTurn, WhatADeadLauncherLeftOfASlotIsRemoved) {
   if (!may()) GTEST_SKIP() << "no group can be made and limited here";
   const Limits limits = limits_of(64 * kMebi, 4);
@@ -204,17 +205,17 @@ TEST_F(CgroupTest, WhereTheKernelKeepsNoPeaksTheyAreSampled) {
   char ready = 0;
   ASSERT_EQ(::read(pipe[0], &ready, 1), 1);
   sampling.sample();
-  sampling.remove(99);  // another's: changes nothing
+  sampling.remove(99);  // a group of another run: has no effect
   const RunUsage usage = sampling.usage(1);
   EXPECT_EQ(usage.pids_peak, 1U);
-  EXPECT_GE(usage.memory_peak, 20 * kMebi);  // version 1 has always kept this one
+  EXPECT_GE(usage.memory_peak, 20 * kMebi);  // version 1 has always recorded this peak
   sampling.remove(1);
   EXPECT_TRUE(killed(wait_status(child)));
   ::close(pipe[0]);
   ::close(pipe[1]);
   for (int tries = 0; tries < 2000 && sampling.usage(1).pids_peak != 0; ++tries) {
     ::usleep(1000);
-    sampling.remove(99);  // looks again for what could not be removed at once
+    sampling.remove(99);  // retries removals that failed earlier
   }
   EXPECT_EQ(sampling.usage(1).pids_peak, 0U);
 }

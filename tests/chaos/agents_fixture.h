@@ -1,5 +1,5 @@
-// Agents with work to do while something is wrong, and the verdict when all has ended. Nobody is killed here, so that
-// every job must end as its kind says.
+// Agents that run jobs while a fault is present, and the verdict after all jobs have ended. The tests kill no process,
+// so every job must have the end of its kind.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -20,7 +20,7 @@ class AgentsTest : public testing::Test {
     adopt_orphans();
     std::filesystem::create_directory(folder_ / "tmp");
   }
-  // url: of the Redis, or of what stands between.
+  // Starts an agent. `url` is the address of Redis or of a proxy in between.
   Process& start_agent(const std::string& url, int runner, const std::string& contexts,
                        std::vector<std::string> environment = {}) {
     agents_.push_back(start_chaos_agent(folder_, url, runner, contexts, std::move(environment)));
@@ -35,7 +35,7 @@ class AgentsTest : public testing::Test {
         },
         Seconds(seconds));
   }
-  // All is well again: every job must end, and end well.
+  // Waits until all jobs have ended after the fault, and checks their ends.
   Verdict settle(Workload& work, const RedisServer& redis, bool wall_clock_jumped = false) {
     EXPECT_TRUE(eventually(
         [&] {

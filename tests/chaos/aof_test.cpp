@@ -1,6 +1,6 @@
-// Redis' append-only file is cut, and Redis started on what is left: the state is the one before the step of the
-// protocol that was being written, or the one after it. Every byte of a job's end, and of all steps each border of a
-// command and a byte within it; every byte of every step where MYCOJOBS_CHAOS_ROUNDS is set (some minutes).
+// Truncates Redis' append-only file and starts Redis with it: the state must be that before or after the protocol step
+// that was being written. The cuts are every byte of a job's end, and for all steps each command boundary and a byte
+// within each command. With MYCOJOBS_CHAOS_ROUNDS, every byte of every step is tested (some minutes).
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
@@ -20,11 +20,11 @@ namespace fs = std::filesystem;
 const std::vector<std::string> kAlways{"--appendfsync", "always", "--aof-load-truncated", "yes"};
 constexpr const char* kWhole = "end ok 1";
 
-// The one that is written to; what came before a rewrite may still lie beside it.
+// Returns the file that Redis appends to. Files from before a rewrite may still exist.
 fs::path incremental_file(const fs::path& folder) {
   std::istringstream manifest(read_file((folder / "appendonly.aof.manifest").string()));
   std::string found;
-  for (std::string line; std::getline(manifest, line);) {  // file <name> seq <number> type <b, h or i>
+  for (std::string line; std::getline(manifest, line);) {  // the format is: file <name> seq <number> type <b, h or i>
     std::istringstream words(line);
     std::string word, name, type;
     words >> word >> name >> word >> word >> word >> type;
@@ -33,7 +33,7 @@ fs::path incremental_file(const fs::path& folder) {
   return folder / found;
 }
 
-// From here on what is written goes into an empty file.
+// Makes Redis write to a new, empty file.
 bool start_new_file(PlainRedis& redis, const fs::path& folder) {
   const fs::path before = incremental_file(folder);
   redis.command(0, {"BGREWRITEAOF"});
@@ -43,7 +43,7 @@ bool start_new_file(PlainRedis& redis, const fs::path& folder) {
   });
 }
 
-// Where commands begin (`*3\r\n$4\r\nHSET...`), and a byte within each.
+// Returns the start of each command (`*3\r\n$4\r\nHSET...`), and a position within each.
 std::set<std::size_t> borders(const std::string& bytes) {
   std::set<std::size_t> cuts{0, bytes.size()};
   for (std::size_t at = bytes.find("\r\n*"); at != std::string::npos; at = bytes.find("\r\n*", at + 1)) {
@@ -58,7 +58,7 @@ std::set<std::size_t> every_byte(const std::string& bytes) {
   return cuts;
 }
 
-// The digest of what a server finds in these files.
+// Returns the digest of the data that a server loads from these files.
 std::string digest_of(const TempDir& folder) {
   const std::string socket = folder / "cut.sock";
   std::vector<std::string> argv{"redis-server", "--port",       "0",   "--unixsocket", socket, "--dir",
@@ -66,7 +66,7 @@ std::string digest_of(const TempDir& folder) {
   for (const auto& option : digest_options(kAlways)) argv.push_back(option);
   Process server(folder, argv);
   PlainRedis redis("unix://" + socket, PlainRedis::kLongMs);
-  // DEBUG is answered while the file is still being read, PING is not.
+  // Redis answers DEBUG while it is still loading, but not PING.
   const bool loaded = eventually([&] { return redis.command(0, {"PING"}).has_value(); });
   const std::string found = loaded ? digest(redis) : "";
   server.signal(SIGKILL);
@@ -79,7 +79,7 @@ struct States {
   std::string before, after;
 };
 
-// What the first cut that gives something else gives; empty: none does.
+// Returns the state after the first cut with an unexpected state, or "" if there is none.
 std::string try_cuts(const fs::path& files, const std::set<std::size_t>& cuts, const std::string& bytes,
                      const States& states) {
   const TempDir folder;
@@ -105,7 +105,7 @@ TEST(AofCut, GivesTheStateBeforeTheStepOrAfterIt) {
   PlainRedis plain(redis, PlainRedis::kLongMs);
   const auto store = open_store(redis);
   const auto worlds = open_worlds(redis);
-  ASSERT_TRUE(store && worlds && store->leases(1) && worlds->worlds(1));  // the first connection writes too
+  ASSERT_TRUE(store && worlds && store->leases(1) && worlds->worlds(1));  // the first connection writes, too
   const fs::path files = folder.path() / "appendonlydir";
   const Steps steps(*store, *worlds);
   std::size_t all_cuts = 0;

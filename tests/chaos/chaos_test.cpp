@@ -1,5 +1,5 @@
-// Real processes, killed and stopped at random while jobs of all kinds run; then only what holds of the whole system.
-// MYCOJOBS_CHAOS_ROUNDS and MYCOJOBS_CHAOS_SEED: as `./dev chaos` sets them.
+// Kills and stops real processes at random while jobs of all kinds run, then checks the properties of the whole system.
+// `./dev chaos` sets MYCOJOBS_CHAOS_ROUNDS and MYCOJOBS_CHAOS_SEED.
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
@@ -13,7 +13,7 @@
 namespace mycojobs::test {
 namespace {
 
-constexpr unsigned kRounds = 2;  // one for each appendfsync
+constexpr unsigned kRounds = 2;  // one for each value of appendfsync
 constexpr unsigned kMostShown = 12;
 
 std::uint64_t setting(const char* name, std::uint64_t otherwise) {
@@ -66,7 +66,7 @@ std::vector<std::string> verify(const TempDir& folder, const RedisServer& redis)
   return problems;
 }
 
-// The folder of a round that failed stays.
+// Keeps the folder of a failed round.
 void keep(const TempDir& folder, const std::vector<std::string>& problems) {
   const std::string kept = folder.path().string() + "-kept";
   std::filesystem::rename(folder.path(), kept);

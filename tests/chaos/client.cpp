@@ -9,7 +9,8 @@ namespace mycojobs::test {
 namespace {
 
 constexpr const char* kQueue = "queue:python";
-// An entry waits two seconds for its record: who was slower than this must look whether it still does.
+// A queue entry waits two seconds for its record. After a longer submission, the client must check that the entry
+// exists.
 constexpr std::int64_t kTogetherUs = 1'000'000;
 
 std::vector<std::string> record_of(const PlannedJob& job) {
@@ -33,7 +34,7 @@ std::vector<std::string> record_of(const PlannedJob& job) {
   return words;
 }
 
-// As redis-cli reads it on its standard input.
+// Quotes the words for the standard input of redis-cli.
 std::string quoted(const std::vector<std::string>& words) {
   std::string line;
   for (const auto& word : words) {
@@ -91,7 +92,7 @@ bool Client::submit_at_once(const PlannedJob& job) {
   const bool queued = plain_.command(context, {"MULTI"}) && plain_.command(context, record_of(job)) &&
                       plain_.command(context, {"LPUSH", kQueue, job.key()});
   const auto exec = queued ? plain_.command(context, {"EXEC"}) : std::nullopt;
-  if (!queued) plain_.command(context, {"DISCARD"});  // a command was refused, the connection still collects
+  if (!queued) plain_.command(context, {"DISCARD"});  // a command was refused, but the connection is still in MULTI
   return exec && exec->size() == 2;
 }
 
@@ -112,7 +113,7 @@ bool Client::submit_by_cli(const PlannedJob& job) {
 }
 
 bool Client::submit_by_program(PlannedJob& job) {
-  // What the program's own submission does is in one step, and its idempotency key makes it the first one again.
+  // `job submit` is atomic, and with the same idempotency key it returns the first job again.
   std::vector<std::string> argv{program(),
                                 "job",
                                 "submit",
@@ -146,7 +147,7 @@ bool Client::complete(const PlannedJob& job) {
   const auto listed = plain_.command(context, {"LPOS", kQueue, job.key()});
   const auto claim = plain_.command(context, {"EXISTS", "mj:claim:" + job.key()});
   if (!listed || !claim) return false;
-  // Its entry may be pushed a second time by this: it must not run a second time.
+  // The entry may be pushed a second time, which must not run the job twice.
   return !listed->nil() || claim->number() == 1 || plain_.command(context, {"LPUSH", kQueue, job.key()});
 }
 

@@ -1,4 +1,4 @@
-// A client that knows Redis and the names of fields, and the command line: nothing of the program's insides.
+// A client that uses only Redis, the names of fields and the command line, and no internals of the program.
 #pragma once
 
 #include <memory>
@@ -12,14 +12,14 @@
 
 namespace mycojobs::test {
 
-// One connection a context, each call with a deadline.
+// One connection per context. Each call has a time-out.
 class PlainRedis {
  public:
-  static constexpr std::uint32_t kShortMs = 250;    // where the server may be dead or stopped
-  static constexpr std::uint32_t kLongMs = 20'000;  // where it must answer, on a busy machine too
+  static constexpr std::uint32_t kShortMs = 250;    // for a server that may be dead or stopped
+  static constexpr std::uint32_t kLongMs = 20'000;  // for a server that must answer, even on a busy machine
   PlainRedis(std::string url, std::uint32_t patience_ms) : url_(std::move(url)), patience_ms_(patience_ms) {}
   PlainRedis(const RedisServer& redis, std::uint32_t patience_ms) : PlainRedis(redis.url(), patience_ms) {}
-  // Nothing: no answer, or an error. It may have happened all the same.
+  // Returns nothing if there is no reply or an error. The command may have been executed nevertheless.
   std::optional<Reply> command(int context, const std::vector<std::string>& words);
 
  private:
@@ -33,17 +33,17 @@ class Client {
   Client(const TempDir& folder, const RedisServer& redis)
       : folder_(folder), redis_(redis), plain_(redis, PlainRedis::kShortMs) {}
 
-  // One try. A try that follows one whose outcome is unknown looks first and completes what is missing.
+  // Tries to submit the job once. After a try with an unknown result, checks the store and completes missing steps.
   void submit(PlannedJob&);
-  // A request that may be repeated.
+  // The request can be repeated.
   void cancel(const PlannedJob&);
-  // Is the record there? Nothing: no answer.
+  // Reports whether the record exists, or nothing if Redis does not answer.
   std::optional<bool> knows(const PlannedJob&);
   PlainRedis& plain() { return plain_; }
 
  private:
-  bool submit_at_once(const PlannedJob&);   // MULTI, EXEC
-  bool submit_in_steps(const PlannedJob&);  // record and key, in this order or the other
+  bool submit_at_once(const PlannedJob&);   // with MULTI and EXEC
+  bool submit_in_steps(const PlannedJob&);  // record and key in either order
   bool submit_by_cli(const PlannedJob&);
   bool submit_by_program(PlannedJob&);
   bool complete(const PlannedJob&);

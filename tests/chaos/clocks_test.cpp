@@ -1,4 +1,4 @@
-// Hosts whose clocks are wrong and jump, and a Redis whose clock does.
+// Hosts with wrong clocks that jump, and a Redis with such a clock.
 #include <csignal>
 #include <cstdint>
 #include <cstdlib>
@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::int64_t kTenMinutes = 600;
 
-// A Redis with a clock of its own; this process's environment is as before when it runs.
+// A Redis with its own clock. The environment of this process is restored after the start.
 std::unique_ptr<RedisServer> skewed_redis(const TempDir& folder, const Skew& skew) {
   ::setenv("LD_PRELOAD", MJ_SKEW, 1);
   ::setenv("MJ_SKEW_FILE", skew.path().c_str(), 1);
@@ -58,7 +58,7 @@ TEST_F(Clocks, OfRedisMayJumpAhead) {
   settle(jobs, *redis, true);
 }
 
-// Its leases seem to last ten minutes more: the jobs of an agent that died must not wait for that.
+// The leases appear to last ten minutes longer, but the jobs of a dead agent must not wait that long.
 TEST_F(Clocks, OfRedisMayJumpBackAndTheDeadAreFoundAllTheSame) {
   const Skew skew(folder_, "redis", 0);
   const auto redis = skewed_redis(folder_, skew);

@@ -7,7 +7,7 @@ namespace mycojobs::test {
 namespace {
 
 constexpr int kContexts = 2;
-constexpr unsigned kGroupWeight = 8;  // among the weights of the kinds
+constexpr unsigned kGroupWeight = 8;  // weight of groups, compared with the weights of the kinds
 
 constexpr const char* kLeave = R"(
 print('end', me.epoch, flush=True)
@@ -112,14 +112,14 @@ PlannedJob Plan::one(const Kind& kind, int context, std::int64_t now_us) {
   return job;
 }
 
-// A diamond: two on the first, one on these two. The first may fail, and all fall with it.
+// A diamond: two jobs depend on the first, and one job on both. The first may fail, and all others fail with it.
 std::vector<PlannedJob> Plan::group(std::int64_t now_us) {
   const int context = 1 + static_cast<int>(pick(random_, kContexts));
   const Kind& first = kind(pick(random_, 4) == 0 ? "failing" : "nap");
   std::vector<PlannedJob> jobs;
   for (int number = 0; number < 4; ++number) {
     jobs.push_back(one(number == 0 ? first : kind("dependent"), context, now_us + between(random_, 0, 300'000)));
-    if (jobs.back().way != Way::job_submit) continue;  // the others must know its id beforehand
+    if (jobs.back().way != Way::job_submit) continue;  // the other ways need the id in advance
     jobs.back().way = Way::transaction;
     jobs.back().caller = 12;
     jobs.back().name.id = next_id_++;

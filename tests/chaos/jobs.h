@@ -1,4 +1,4 @@
-// The jobs of a chaos run: kinds, and a plan that the seed decides.
+// The jobs of a chaos run: their kinds, and a plan determined by the seed.
 #pragma once
 
 #include <cstdint>
@@ -13,48 +13,48 @@
 namespace mycojobs::test {
 
 using Random = std::mt19937_64;
-// One of 0 to count - 1.
+// Returns a number from 0 to count - 1.
 std::size_t pick(Random&, std::size_t count);
 std::int64_t between(Random&, std::int64_t least, std::int64_t most);
 
 struct Kind {
   const char* name;
   unsigned weight;
-  const char* script;  // after kIntroduce
+  const char* script;  // appended to kIntroduce
   std::vector<std::pair<std::string, std::string>> fields;
-  // Its end, "status detail", if nothing was done to its own processes.
+  // The expected end, "status detail", if no process of the job was killed.
   const char* end;
-  bool cancelled = false;     // somebody cancels it at some time
-  bool delayed = false;       // it has a run_at_ms
-  const char* attempt = "1";  // that ends it
+  bool cancelled = false;     // the client cancels the job at some time
+  bool delayed = false;       // the job has a run_at_ms
+  const char* attempt = "1";  // the attempt that ends the job
 };
-// Weight 0: used in groups that depend on each other only.
+// Kinds of weight 0 are used only in groups of dependent jobs.
 const std::vector<Kind>& kinds();
 const Kind& kind(std::string_view name);
 
-// How a client hands a job over. record_first, key_first: two commands, between which anything may happen.
+// The ways to submit a job. record_first and key_first use two commands, between which faults can happen.
 enum class Way { transaction, record_first, key_first, redis_cli, job_submit };
 
 struct PlannedJob {
   const Kind* kind = nullptr;
   int caller = 12;
-  JobName name;       // id 0: `job submit` allocates it
-  std::string token;  // what only this job has: its idempotency key for `job submit`
+  JobName name;       // id 0: `job submit` assigns the id
+  std::string token;  // unique to the job: the idempotency key for `job submit`
   Way way = Way::transaction;
   std::vector<std::uint32_t> dependends;
   std::int64_t submit_us = 0, cancel_us = 0;  // CLOCK_BOOTTIME; cancel 0: never
-  std::uint64_t run_at_ms = 0;                // written when it is submitted
-  bool attempted = false;                     // a submission may have happened
-  bool acknowledged = false;                  // Redis has said so
+  std::uint64_t run_at_ms = 0;                // set when the job is submitted
+  bool attempted = false;                     // a submission may have been executed
+  bool acknowledged = false;                  // Redis has confirmed the submission
   std::int64_t acknowledged_us = 0;
-  bool ended = false;  // its record says so
+  bool ended = false;  // according to the record
   std::string key() const;
 };
 
 class Plan {
  public:
   explicit Plan(Random& random) : random_(random) {}
-  // One job, or a few that depend on each other in the order in which they are to be submitted: any.
+  // Returns one job, or a group of dependent jobs, which can be submitted in any order.
   std::vector<PlannedJob> next(std::int64_t now_us);
 
  private:
@@ -62,7 +62,7 @@ class Plan {
   std::vector<PlannedJob> group(std::int64_t now_us);
 
   Random& random_;
-  std::uint32_t next_id_ = 100000;  // below: ids that `job submit` allocates
+  std::uint32_t next_id_ = 100000;  // `job submit` assigns lower ids
   unsigned serial_ = 0;
 };
 

@@ -1,4 +1,4 @@
-// Round: whom the cards hit.
+// Class Round: selection of the processes to kill or stop.
 #include <algorithm>
 #include <csignal>
 
@@ -7,14 +7,14 @@
 namespace mycojobs::test {
 namespace {
 
-// Shorter than a lease, or longer.
+// Either shorter or longer than a lease.
 std::int64_t stop_length(Random& random) {
   return pick(random, 2) == 0 ? between(random, 200'000, 1'000'000) : between(random, kLeaseUs + 200'000, 5'000'000);
 }
 
 }  // namespace
 
-// The first card of the deck that somebody is there for.
+// Plays the first card of the deck that has a matching process.
 void Round::kill_something() {
   for (auto card = deck_.begin(); card != deck_.end(); ++card) {
     if (!(card->what == Component::redis ? kill_redis(*card) : kill_process(*card))) continue;
@@ -54,7 +54,7 @@ bool Round::kill_process(const Card& card) {
   std::vector<ProcessSeen> choice;
   for (const auto& each : all) {
     if (each.what != card.what || each.state == 'T') continue;
-    // A job's fence has two keepers, its init and the launcher: one of them must be able to run.
+    // The init of a job and the launcher both enforce the job's fence. One of them must be able to run.
     if (card.signal == SIGSTOP && each.what == Component::init && stopped_below(each.launcher, Component::launcher))
       continue;
     if (card.signal == SIGSTOP && each.what == Component::launcher && stopped_below(each.pid, Component::init))
@@ -77,7 +77,7 @@ bool Round::kill_process(const Card& card) {
   return true;
 }
 
-// Whose run it was: init's child says, or the process itself.
+// The run of the process is identified by the name of init's child, or of the process itself.
 void Round::mark_hit(const ProcessSeen& victim, const std::vector<ProcessSeen>& all) {
   bool named = false;
   for (const auto& each : all) {

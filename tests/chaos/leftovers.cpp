@@ -9,7 +9,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Folders of our launchers' cgroups, whatever hierarchies this host has. Named mycojobs-<pid namespace>-<pid>-<start>.
+// Returns the cgroups of these launchers in all hierarchies of this host. Their names are mycojobs-<pid
+// namespace>-<pid>-<start>.
 std::vector<std::string> cgroups_of(const std::vector<pid_t>& launchers) {
   struct stat space {};
   ::stat("/proc/self/ns/pid", &space);

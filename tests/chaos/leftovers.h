@@ -1,4 +1,4 @@
-// What a run may not leave on the host once its agents have been stopped.
+// Objects that must not remain on the host after the agents have stopped.
 #pragma once
 
 #include <set>
@@ -12,8 +12,9 @@ namespace mycojobs::test {
 
 class Leftovers {
  public:
-  explicit Leftovers(const TempDir& folder);  // before the run
-  // After it. launchers: all that ran. Redis is still there. One line each; waits a little for the kernel.
+  explicit Leftovers(const TempDir& folder);  // construct before the run
+  // Returns one line per leftover after the run. `launchers`: all launchers of the run. Redis must still run. Waits a
+  // short time for the kernel.
   std::vector<std::string> look(ProcessTree&, const std::vector<pid_t>& launchers) const;
 
  private:

@@ -1,4 +1,4 @@
-// The wire between an agent and its Redis is cut, in several ways and for shorter and longer than a lease.
+// The connection between an agent and its Redis is interrupted in several ways, for less and for more than a lease.
 #include <iostream>
 
 #include "chaos/agents_fixture.h"
@@ -7,7 +7,7 @@
 namespace mycojobs::test {
 namespace {
 
-constexpr double kBackSeconds = 15;  // promised are five; others wait before it, and the machine may be busy
+constexpr double kBackSeconds = 15;  // 5 s are promised; other jobs come first, and the machine may be busy
 
 struct Fault {
   Wire wire;
@@ -21,12 +21,12 @@ class Partition : public AgentsTest {};
 TEST_F(Partition, AgentConsumesAgainAndNothingIsDoubled) {
   const RedisServer redis(folder_);
   Proxy wire(folder_, folder_ / "redis.sock");
-  // Context 1 is served behind the wire only.
+  // Context 1 is served only by the agent behind the proxy.
   const Process& behind = start_agent(wire.url(), 1, "1,2");
   start_agent(redis.url(), 2, "2");
   ASSERT_TRUE(is_up(redis, 1) && is_up(redis, 2, 2)) << behind.err();
   Workload jobs(folder_, redis, random_);
-  std::uint32_t probes = 90000;  // ids that no other job here has
+  std::uint32_t probes = 90000;  // ids that no other job of this test has
   for (const Fault& fault : kFaults) {
     wire.be(fault.wire);
     work(jobs, fault.seconds);

@@ -48,7 +48,7 @@ std::vector<pid_t> children_of(pid_t pid) {
   return children;
 }
 
-// Source: proc(5), stat. The name stands in brackets and may hold anything.
+// Parses /proc/PID/stat, see proc(5). The name is in brackets and can contain any character.
 bool look_at(pid_t pid, ProcessSeen& seen) {
   seen.pid = pid;
   seen.real_us = clock_us(CLOCK_REALTIME);
@@ -92,7 +92,7 @@ void adopt_orphans() {
 bool signal_process(const ProcessSeen& process, int number) {
   const int pidfd = static_cast<int>(::syscall(SYS_pidfd_open, process.pid, 0));
   if (pidfd < 0) return false;
-  ProcessSeen now;  // looked at while the descriptor holds the number
+  ProcessSeen now;  // read while the descriptor reserves the pid
   const bool same = look_at(process.pid, now) && now.started == process.started && !now.dead();
   const bool sent = same && ::syscall(SYS_pidfd_send_signal, pidfd, number, nullptr, 0) == 0;
   ::close(pidfd);
@@ -116,10 +116,10 @@ std::vector<ProcessSeen> ProcessTree::walk() {
 Component ProcessTree::role_of(const ProcessSeen& parent, const ProcessSeen& child) {
   switch (parent.what) {
     case Component::agent:
-      // It tries its helpers first; a guardian is called launcher until it has forked that.
+      // The agent first tests its helpers. A guardian is named launcher until it has forked the launcher.
       return is_guardian(child.comm) || is_launcher(child.comm) ? Component::guardian : Component::other;
     case Component::guardian:
-      return is_zygote(child.comm) ? Component::zygote : Component::launcher;  // a zygote whose launcher has died
+      return is_zygote(child.comm) ? Component::zygote : Component::launcher;  // or a zygote whose launcher has died
     case Component::launcher:
       return Component::zygote;
     case Component::zygote:
@@ -128,7 +128,7 @@ Component ProcessTree::role_of(const ProcessSeen& parent, const ProcessSeen& chi
     case Component::job:
       return Component::job;
     case Component::redis:
-      return Component::other;  // it rewrites its file
+      return Component::other;  // the process that rewrites its file
     case Component::other:
       break;
   }
@@ -143,7 +143,7 @@ void ProcessTree::descend(const ProcessSeen& parent, std::vector<ProcessSeen>& s
     ProcessSeen child;
     if (!look_at(pid, child)) continue;
     child.what = role_of(parent, child);
-    // A launcher that nobody buries would pass for one that lives, and keep what it left from being cleared away.
+    // A launcher that is not reaped would appear to be alive, so its leftovers would not be removed.
     const bool orphan = depth == 0 && child.what != Component::agent && child.what != Component::redis &&
                         child.what != Component::other;
     if (child.dead()) {

@@ -1,9 +1,10 @@
-// The processes below this one, found by walking the children of what it started: nothing else on the machine is seen.
+// The processes below this process, found through the children of the processes that it started. No other process of
+// the machine is included.
 //
 //   this test -> redis-server
-//             -> mycojobs agent -> guardian -> launcher -> zygote -> init -> job and what it forks
+//             -> mycojobs agent -> guardian -> launcher -> zygote -> init -> job and its forks
 //
-// adopt_orphans() makes this process the parent of whatever outlives an agent, so that it stays in sight.
+// adopt_orphans() makes this process the parent of processes that outlive an agent, so they stay in the tree.
 #pragma once
 
 #include <sys/types.h>
@@ -22,23 +23,23 @@ const char* word(Component);
 struct ProcessSeen {
   pid_t pid = 0;
   Component what = Component::other;
-  std::uint64_t started = 0;  // clock ticks: with the pid, a name that is not used again
+  std::uint64_t started = 0;  // clock ticks; pid and start time together are unique
   std::string comm;
   pid_t parent = 0;
-  pid_t agent = 0, launcher = 0;  // above it, or itself; 0: none
+  pid_t agent = 0, launcher = 0;  // the agent and launcher above it, or itself; 0: none
   char state = '?';
-  std::int64_t before_us = 0, after_us = 0;  // CLOCK_BOOTTIME: it was seen alive between these two
+  std::int64_t before_us = 0, after_us = 0;  // CLOCK_BOOTTIME: seen alive between these times
   std::int64_t real_us = 0;                  // CLOCK_REALTIME at before_us
-  std::string shown() const;                 // for people
+  std::string shown() const;                 // text for error messages
   bool dead() const { return state == 'Z' || state == 'X'; }
 };
 
-// Any thread.
+// Thread-safe.
 class ProcessTree {
  public:
-  // What this process has started by itself. The rest is known by its place.
+  // Names a process started by this test. Other processes are identified by their place in the tree.
   void name(pid_t, Component);
-  // All that lives below this process, parents first. Buries orphans that have ended.
+  // Returns all living processes below this process, parents first. Reaps ended orphans.
   std::vector<ProcessSeen> walk();
 
  private:
@@ -50,7 +51,7 @@ class ProcessTree {
 };
 
 void adopt_orphans();
-// Sends the signal if the pid is still that process. False: it has gone.
+// Sends the signal if the pid still belongs to that process. Returns false if the process has ended.
 bool signal_process(const ProcessSeen&, int number);
 std::int64_t boot_us();
 

@@ -1,4 +1,4 @@
-// A wire between an agent and its Redis, or between two supervisors, that can be cut.
+// A proxy between an agent and its Redis, or between two supervisors, that can interrupt the connection.
 #pragma once
 
 #include <sys/socket.h>
@@ -16,11 +16,11 @@ namespace mycojobs::test {
 
 enum class Wire {
   whole,
-  refusing,  // connections are closed, new ones too
-  silent,    // connections stay and nothing passes; what was sent meanwhile arrives when it is whole again
-  dropping,  // the same, but what was sent meanwhile is gone, and the connections are reset at the end
-  slow,      // everything arrives some tenths of a second later
-  cutting,   // of each answer only a part arrives, then the connection is closed
+  refusing,  // closes existing and new connections
+  silent,    // keeps connections but delays all data until the state is `whole` again
+  dropping,  // keeps connections but discards all data, and resets them at the end
+  slow,      // delays all data by some tenths of a second
+  cutting,   // forwards a part of each reply, then closes the connection
 };
 const char* word(Wire);
 
@@ -38,7 +38,7 @@ class Proxy {
  private:
   struct Pair {
     Fd client, server;
-    bool spoilt = false;  // lost bytes: of no use any more
+    bool spoilt = false;  // lost bytes, so the connection must be closed
   };
   struct Address {
     sockaddr_storage bytes{};
@@ -50,7 +50,7 @@ class Proxy {
   Fd stream_socket() const;
   void serve();
   void accept_one();
-  bool pass(Pair&, bool answer);  // false: the connection has ended
+  bool pass(Pair&, bool answer);  // returns false if the connection has ended
 
   Address upstream_;
   std::string url_;

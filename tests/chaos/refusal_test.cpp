@@ -1,5 +1,5 @@
-// A Redis that refuses to write: out of memory, read-only, or without a disk. Each step of the protocol is refused
-// whole, says so, and goes on once the trouble is over.
+// A Redis that refuses writes: out of memory, read-only, or with a full disk. Each step of the protocol is refused as a
+// whole with an error, and succeeds after the fault has ended.
 #include <sys/resource.h>
 
 #include <csignal>
@@ -15,10 +15,10 @@ namespace {
 
 struct Trouble {
   std::string name;
-  std::function<bool()> begin, end;  // true: it is so now
+  std::function<bool()> begin, end;  // true: the fault has begun or ended
 };
 
-// Each step is tried in trouble first.
+// Tries each step during the fault first.
 void take_all_steps(const RedisServer& redis, PlainRedis& plain, const Trouble& trouble) {
   const auto store = open_store(redis);
   const auto worlds = open_worlds(redis);
@@ -31,7 +31,7 @@ void take_all_steps(const RedisServer& redis, PlainRedis& plain, const Trouble& 
     const auto in_trouble = step.take();
     const std::string after = digest(plain);
     ASSERT_TRUE(trouble.end()) << trouble.name;
-    if (in_trouble) continue;  // a step that takes away needs no memory: then it is done, and whole
+    if (in_trouble) continue;  // a step that removes data needs no memory, so it was executed completely
     ++refused;
     EXPECT_EQ(in_trouble.error().code, Code::unavailable) << step.name << ": " << in_trouble.error().message;
     EXPECT_EQ(before, after) << step.name << " was refused and has written: " << in_trouble.error().message;
@@ -59,7 +59,7 @@ TEST(Refusal, ReadOnlyReplica) {
   const TempDir folder;
   const RedisServer redis(folder, digest_options({}));
   PlainRedis plain(redis, PlainRedis::kLongMs);
-  // Of a server that does not exist: it never synchronises, and keeps what it has.
+  // Replica of a server that does not exist: it never synchronises and keeps its data.
   take_all_steps(redis, plain,
                  {"replica",
                   [&] {
@@ -93,7 +93,7 @@ TEST(Refusal, SnapshotCannotBeWritten) {
                   [&] { return set(plain, "dir", folder.path().string()) && save("ok"); }});
 }
 
-// No byte more for its files: as a full disk answers, and it can be emptied again.
+// Limits the size of Redis' files, which has the effect of a full disk. The limit can be lifted again.
 bool limit_files(const RedisServer& redis, rlim_t bytes) {
   rlimit limit{};
   ::prlimit(redis.pid(), RLIMIT_FSIZE, nullptr, &limit);
@@ -102,7 +102,7 @@ bool limit_files(const RedisServer& redis, rlim_t bytes) {
 }
 
 TEST(Refusal, DiskFullUnderTheAppendOnlyFile) {
-  ::signal(SIGXFSZ, SIG_IGN);  // inherited by Redis: it is to see the error, as of a full disk
+  ::signal(SIGXFSZ, SIG_IGN);  // inherited by Redis, which then gets an error as from a full disk
   const TempDir folder;
   const RedisServer redis(folder, digest_options({}));
   PlainRedis plain(redis, PlainRedis::kLongMs);
@@ -113,7 +113,7 @@ TEST(Refusal, DiskFullUnderTheAppendOnlyFile) {
                  {"disk",
                   [&] {
                     if (!limit_files(redis, 1)) return false;
-                    plain.command(0, {"INCR", "chaos:full"});  // the write that finds out
+                    plain.command(0, {"INCR", "chaos:full"});  // the write that detects the error
                     return written("err");
                   },
                   [&] { return limit_files(redis, RLIM_INFINITY) && written("ok"); }});
@@ -121,7 +121,7 @@ TEST(Refusal, DiskFullUnderTheAppendOnlyFile) {
 
 class RefusedAgents : public AgentsTest {};
 
-// Shorter than a lease: reports wait. Longer: the jobs are killed and delivered again.
+// If the fault is shorter than a lease, reports wait. If it is longer, the jobs are killed and delivered again.
 TEST_F(RefusedAgents, GoOnWhenRedisHasMemoryAgain) {
   const RedisServer redis(folder_);
   start_agent(redis.url(), 1, "1,2");

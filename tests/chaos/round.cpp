@@ -20,7 +20,7 @@ std::string tail(const std::string& text) {
 }
 
 std::vector<std::string> redis_options(bool always) {
-  // Small enough that the file is rewritten now and then, and Redis killed while it is.
+  // A small limit, so that the file is rewritten several times and Redis is killed during rewrites.
   return {"--appendfsync", always ? "always" : "everysec", "--auto-aof-rewrite-min-size", "4mb"};
 }
 
@@ -111,7 +111,7 @@ void Round::one_turn(bool faults) {
   std::this_thread::sleep_for(kTurn);
 }
 
-// Faults stop: whatever was planned must end now.
+// Faults have ended, so all planned jobs must end now.
 void Round::settle() {
   const std::int64_t began_us = boot_us();
   const bool ended = eventually(
@@ -129,7 +129,8 @@ void Round::keep_agents(bool at_once) {
     const std::int64_t now_us = boot_us();
     if (agent.process && !agent.process->running()) {
       const Finished finished = agent.process->wait();
-      // 69: it could not start, for Redis was away. 75: its id is still held by the one before.
+      // Expected exit codes. 69: the agent could not start because Redis was not running. 75: its predecessor still
+      // holds the id.
       if (finished.code != 128 + SIGKILL && finished.code != 69 && finished.code != 75) {
         problems_.push_back("an agent left by itself with " + std::to_string(finished.code) + ": " +
                             tail(finished.err));
@@ -144,7 +145,7 @@ void Round::keep_agents(bool at_once) {
   }
 }
 
-// Redis counts with us: what it has acknowledged last, it should know after a restart.
+// Counts in Redis, to check after a restart whether the last acknowledged write was kept.
 void Round::mark_time() {
   if (redis_start_us_ != 0) return;
   if (plain().command(0, {"SET", "chaos:mark", std::to_string(mark_ + 1)})) ++mark_;

@@ -1,5 +1,5 @@
-// One round of chaos: a Redis, agents, a client and a killer, until the deck of kills is empty; then quiet until every
-// job has ended. One thread does it all, the witness has another.
+// One round of chaos: a Redis, agents, a client and a killer run until the deck of kills is empty. Then the round waits
+// without faults until all jobs have ended. Uses one thread, and another for the witness.
 #pragma once
 
 #include <deque>
@@ -21,11 +21,11 @@ namespace mycojobs::test {
 inline constexpr int kAgents = 3;
 inline constexpr std::int64_t kLeaseUs = 2'000'000;
 
-// An agent as these tests run it: kLeaseUs, short grace, deliveries without end, small limits.
+// Starts an agent with the settings of these tests: lease kLeaseUs, a short grace, unlimited deliveries, small limits.
 std::unique_ptr<Process> start_chaos_agent(const TempDir&, const std::string& url, int runner,
                                            const std::string& contexts, std::vector<std::string> environment = {});
 
-// What is to be done to whom. with_agent: stop the launcher, and kill the agent above it while it is stopped.
+// A planned signal. with_agent: stop the launcher, and kill its agent while it is stopped.
 struct Card {
   Component what;
   int signal;
@@ -36,7 +36,7 @@ using Tally = std::map<std::pair<Component, int>, unsigned>;
 struct RoundSettings {
   std::uint64_t seed = 0;
   bool fsync_always = false;
-  std::int64_t pause_us = 380'000;  // between kills, on average
+  std::int64_t pause_us = 380'000;  // average time between kills
 };
 
 struct Stopped {
@@ -47,32 +47,32 @@ struct Stopped {
 struct AgentSlot {
   int runner = 0;
   std::unique_ptr<Process> process;
-  std::int64_t start_us = 0;  // not before; while there is no process
+  std::int64_t start_us = 0;  // earliest start time while there is no process
 };
 
 class Round {
  public:
   Round(const TempDir& folder, const RoundSettings&);
-  ~Round() { let_continue(true); }  // what is stopped could not see that its agent has gone
+  ~Round() { let_continue(true); }  // stopped processes could not detect the end of their agent
   Round(const Round&) = delete;
   Round& operator=(const Round&) = delete;
 
-  // Empty: it went as it should. Otherwise what did not, one line each.
+  // Returns one line per problem; empty on success.
   std::vector<std::string> run();
 
   const Tally& tally() const { return tally_; }
   const std::deque<PlannedJob>& jobs() const { return workload_.jobs(); }
-  // Jobs one of whose own processes was killed: they may end as they like.
+  // Jobs of which a process was killed. These jobs may have any end.
   const std::set<JobName>& hits() const { return hits_; }
-  // Of how many runs killed in their first instants it is not known whose they were.
+  // Number of runs that were killed before they had a name, so their jobs are unknown.
   unsigned unnamed_hits() const { return unnamed_hits_; }
   const Witness& witness() const { return *witness_; }
   ProcessTree& tree() { return tree_; }
   RedisServer& redis() { return redis_; }
   PlainRedis& plain() { return workload_.plain(); }
-  unsigned lost_tails() const { return lost_tails_; }  // an acknowledged write was gone after a kill of Redis
+  unsigned lost_tails() const { return lost_tails_; }  // a kill of Redis lost an acknowledged write
   std::int64_t settled_us() const { return settled_us_; }
-  // TERM to all; what they answered that they should not have.
+  // Sends TERM to all agents. Returns unexpected exit codes and messages.
   std::vector<std::string> stop_agents();
 
  private:
@@ -86,7 +86,7 @@ class Round {
   bool kill_process(const Card&);
   void mark_hit(const ProcessSeen& victim, const std::vector<ProcessSeen>& all);
   void let_continue(bool at_once);
-  void note(const std::string& act);  // into acts.txt of the folder, with the time as agents' logs have it
+  void note(const std::string& act);  // appends to acts.txt in the folder, with the time format of the agents' logs
   void look_after_redis_started();
   void mark_time();
 
@@ -104,7 +104,7 @@ class Round {
   Tally tally_;
   std::vector<std::string> problems_;
   std::int64_t next_kill_us_ = 0, redis_start_us_ = 0, settled_us_ = 0;
-  std::uint64_t mark_ = 0;  // a counter in Redis: what it had acknowledged last
+  std::uint64_t mark_ = 0;  // a counter in Redis: the last acknowledged value
   unsigned lost_tails_ = 0, unnamed_hits_ = 0;
 };
 

@@ -1,6 +1,6 @@
-// Preloaded into a process (LD_PRELOAD), shifts its wall clock and nothing else: CLOCK_MONOTONIC and CLOCK_BOOTTIME
-// stay as they are. The file that MJ_SKEW_FILE names holds the shift in seconds as an 8-byte integer; it is mapped, so
-// that a write to it is a jump of the clock.
+// A library for LD_PRELOAD that shifts the wall clock of a process. CLOCK_MONOTONIC and CLOCK_BOOTTIME are unchanged.
+// The file named by MJ_SKEW_FILE contains the shift in seconds as an 8-byte integer. The file is mapped, so a write to
+// it is a jump of the clock.
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <sys/mman.h>

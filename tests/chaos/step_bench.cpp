@@ -44,7 +44,7 @@ std::string violations(Store& store, Id context) {
   if (!report) return report.error().message;
   std::string text;
   for (const auto& finding : report->findings) {
-    // A lease that ran out waits for an agent, and there is none.
+    // An expired lease is found because no agent runs.
     if (finding.violation && finding.rule != "lease-overdue")
       text += finding.rule + " " + finding.subject + ": " + finding.text + "\n";
   }

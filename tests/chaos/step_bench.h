@@ -1,4 +1,4 @@
-// A private Redis that may be asked for a digest of all that it holds, and a store on it.
+// A private Redis that can compute a digest of its data, and a store that uses it.
 #pragma once
 
 #include <memory>
@@ -12,16 +12,16 @@
 
 namespace mycojobs::test {
 
-// Options of a Redis whose data can be digested. more: further ones.
+// Options of a Redis that permits DEBUG DIGEST, followed by the options in `more`.
 std::vector<std::string> digest_options(std::vector<std::string> more);
 
-// DEBUG DIGEST: equal for equal content of all databases, TTLs included. Empty: no answer.
+// DEBUG DIGEST: equal for equal contents of all databases, including TTLs. Empty if there is no reply.
 std::string digest(PlainRedis&);
-// "field:value" of INFO.
+// Returns the value of "field:value" in INFO.
 std::string info(PlainRedis&, const std::string& section, const std::string& field);
 std::unique_ptr<Store> open_store(const RedisServer&);
 std::unique_ptr<WorkflowStore> open_worlds(const RedisServer&);
-// What `mycojobs verify` finds; empty: nothing.
+// Returns the violations that `mycojobs verify` finds; empty if there are none.
 std::string violations(Store&, Id context);
 
 }  // namespace mycojobs::test

@@ -153,18 +153,18 @@ void Steps::failures() {
     }
     return odd("its lease never ran out");
   });
-  claim(0);  // the third delivery is one too many: a dead letter
+  claim(0);  // the third delivery exceeds the maximum, so the job becomes a dead letter
 }
 
 void Steps::dependents() {
   submit(dependent(11, {10}));
   submit(dependent(12, {10, 11}));
-  claim(0);  // parks both
+  claim(0);  // parks both jobs
   submit(job(10));
   claim(10);
   end(10, "ok");
   claim(11);
-  end(11, "exception");  // and 12 falls with it
+  end(11, "exception");  // 12 fails, too
 }
 
 void Steps::limits() {
@@ -234,7 +234,8 @@ void Steps::post(const std::string& name, PostRules rules) {
   });
 }
 
-// At the height that the world has, with what waits in its inbox: as a coordinator does it, and repeats it.
+// Commits at the current height of the deployment with the waiting inbox entries, as a coordinator does. Can be
+// repeated.
 void Steps::commit(const std::string& name, std::function<void(WorldCommit&)> change) {
   add(name, [this, change]() -> Result<void> {
     MJ_TRY(read, worlds_.read(kContext, kWorld, 0, 0));
@@ -274,7 +275,8 @@ void Steps::worlds() {
   claim(50);
   end(50, "ok");
   commit("the receipt", [](WorldCommit& wanted) {
-    if (wanted.done.size() != 1) wanted.base = 0;  // the world was not told once: refused
+    // the deployment must be notified exactly once; otherwise the commit is refused
+    if (wanted.done.size() != 1) wanted.base = 0;
   });
   add("repair", [this]() -> Result<void> {
     MJ_TRY(read, worlds_.read(kContext, kWorld, 0, 0));

@@ -1,4 +1,5 @@
-// The dispatch protocol step by step over a real store: each step one change, which must happen whole or not at all.
+// The steps of the dispatch protocol with a real store. Each step is one change, which must be executed completely or
+// not at all.
 #pragma once
 
 #include <functional>
@@ -13,11 +14,11 @@ namespace mycojobs::test {
 
 struct Step {
   std::string name;
-  // May be called again after an error that says `unavailable`. Error internal: the store did not answer as expected.
+  // Can be called again after the error `unavailable`. Error `internal`: the reply of the store was unexpected.
   std::function<Result<void>()> take;
 };
 
-// In this order; the jobs are of caller 12 in context 1. The stores must outlive it.
+// The steps must run in this order. Their jobs have caller 12 and context 1. The stores must outlive the object.
 class Steps {
  public:
   Steps(Store&, WorkflowStore&);
@@ -35,7 +36,7 @@ class Steps {
 
   void add(std::string name, std::function<Result<void>()> take);
   void submit(Job);
-  void claim(Id expected, std::uint32_t lease_ms = 60000);  // 0: nothing that may run
+  void claim(Id expected, std::uint32_t lease_ms = 60000);  // 0: expects no job
   void end(Id, const std::string& detail, std::optional<std::uint64_t> retry_after_ms = std::nullopt);
   void report(const std::string& name, Id, std::function<Report(const ClaimRef&)> make);
   void tick(const std::string& name, TickRequest, std::uint32_t TickReply::*expected);

@@ -1,6 +1,6 @@
-// 1,000 messages go from bob's side to alice's while coordinators, agents, both Redis servers and the wire between them
-// are killed, cut and half open, again and again. At the end each message has exactly its job there, each answer came
-// once, and both stores are whole.
+// 1,000 messages are sent from bob's side to alice's while coordinators, agents and both Redis servers are killed and
+// the connection between them is interrupted repeatedly. At the end each message has exactly one job at alice, each
+// answer has arrived once, and both stores are consistent.
 #include <signal.h>
 
 #include <iostream>
@@ -20,7 +20,7 @@ namespace {
 
 constexpr int kMessages = 1000, kBatch = 50;
 
-// In redis-cli's own quotes.
+// Quotes the text for redis-cli.
 std::string quoted(const std::string& text) {
   std::string out = "\"";
   for (const char c : text) {
@@ -47,7 +47,7 @@ class TenantsChaos : public ::testing::Test {
     both_.alice.agents.clear();
     both_.alice.work(20, {"--slots", "8", "--job-max-deliveries", "1000"});
   }
-  // As a client that repeats what was not confirmed: the record and the key in one step.
+  // Sends like a client that repeats unconfirmed writes: record and key in one step.
   void send_batch(int first) {
     std::string lines;
     for (int id = first; id < first + kBatch; ++id) {
@@ -99,13 +99,13 @@ class TenantsChaos : public ::testing::Test {
     }
     mend();
   }
-  // A service manager begins again what has ended because it did not find its Redis.
+  // Restarts programs that have exited because they did not find their Redis, as a service manager does.
   void mend() {
     if (!both_.bob.coordinator->running()) both_.bob.coordinate();
     if (!both_.alice.coordinator->running()) both_.alice.coordinate();
     if (!both_.alice.agents.front()->running()) work();
   }
-  // Of bob's messages; -1: Redis did not answer.
+  // Number of bob's processed messages; -1 if Redis did not answer.
   int processed() const {
     const std::string script =
         "local n = 0 for id = 1, 1000 do if redis.call('HGET', 'message:12:' .. id, 'status') == 'processed' then "
@@ -128,7 +128,7 @@ TEST_F(TenantsChaos, EachOfAThousandMessagesHasItsJobThereAndItsAnswerHereOnce) 
     harm();
     ++harms;
   }
-  // Longer, if everything was faster than the trouble.
+  // Continues if all messages were processed before enough faults happened.
   for (; processed() < kMessages && seconds() < 45; ++harms) harm();
   EXPECT_TRUE(eventually(
       [&] {
@@ -171,7 +171,7 @@ TEST_F(TenantsChaos, EachOfAThousandMessagesHasItsJobThereAndItsAnswerHereOnce) 
   both_.alice.expect_verified();
 }
 
-// Time is what each side's Redis says.
+// The time of each side is that of its Redis.
 class TenantsClocks : public ::testing::Test {
  protected:
   static constexpr std::int64_t kTenMinutes = 600;
@@ -251,7 +251,7 @@ TEST_F(TenantsClocks, TwentyMinutesApartAreRefusedAndWhatWasOnItsWayArrivesOnceT
   EXPECT_NE(bob_.field(ahead, "error").find("mend the clocks"), std::string::npos) << bob_.field(ahead, "error");
 }
 
-// A node of bob's flow is alice's; the coordinator that carries it dies again and again.
+// A node of bob's flow runs at alice. The coordinator that transports it is killed repeatedly.
 TEST_F(TenantsClocks, ACoordinatorKilledAsRouterLosesNothing) {
   ASSERT_EQ(alice_({"actor", "create", "--id", "15", "--key", both_.bobs_supervisor, "--address", bob_.url()}).code, 0);
   ASSERT_EQ(alice_({"context", "grant", "9", "--submitter", "15"}).code, 0);

@@ -30,7 +30,7 @@ std::map<std::string, std::string> hash_of(PlainRedis& redis, int context, const
   return fields;
 }
 
-// One pass over a queue's journal: the facts of each job.
+// Reads the journal of a queue once and returns the facts of each job.
 std::map<std::string, std::vector<Ledger::Fact>> facts_of(PlainRedis& redis, int context) {
   std::map<std::string, std::vector<Ledger::Fact>> facts;
   const auto entries = redis.command(context, {"XRANGE", "mj:journal:queue:python", "-", "+"});
@@ -69,7 +69,7 @@ class Judge {
   void check_times(const PlannedJob&, const Ledger&);
   void check_overlap(const PlannedJob&, const Ledger&);
   std::string expected_end(const PlannedJob&) const;
-  // It may be one of those that were hit before they had a name: as many as there are.
+  // The job may be one of the runs that were killed before they had a name. Each such run excuses one job.
   bool excused() { return unnamed_hits_++ < evidence_.unnamed_hits; }
   const Ledger* dependency(const PlannedJob&, std::uint32_t id) const;
   void complain(const PlannedJob& job, const std::string& what) {
@@ -159,7 +159,7 @@ void Judge::check_facts(const PlannedJob& job, const Ledger& ledger) {
   }
   if (ends > 1) ++verdict_.doubled;
   if (ends != 1) complain(job, "has " + std::to_string(ends) + " terminal facts");
-  // A finished job says by whose hand: the epoch that it handed back is that of the accepted claim.
+  // The result of a finished job contains the epoch of its run, which must be that of the accepted claim.
   const std::string result = text(ledger.record, "result");
   if (text(ledger.record, "status") == "finished" &&
       result.find("\"" + std::to_string(number(ledger.claim, "epoch")) + "\"") == std::string::npos) {
@@ -201,7 +201,7 @@ void Judge::check_overlap(const PlannedJob& job, const Ledger& ledger) {
     complain(job, "had two attempts alive for at least " + std::to_string(overlap.at_least_us) + " us, epochs ..." +
                       std::to_string(overlap.one.epoch) + " and ..." + std::to_string(overlap.other.epoch));
   }
-  // An attempt's own word on when it began is earlier than the first look at it.
+  // The begin time that an attempt logs is earlier than the witness's first observation of it.
   for (const auto& [epoch, begin_us] : ledger.begins) {
     for (const auto& life : of_job) {
       const bool older = life.epoch < epoch % kEpochRange;

@@ -1,4 +1,4 @@
-// What must hold of the whole system once every job has ended, whatever was killed in between.
+// Properties that the whole system must have when all jobs have ended, whatever was killed before.
 #pragma once
 
 #include <cstdint>
@@ -14,36 +14,38 @@
 
 namespace mycojobs::test {
 
-// What Redis holds of one job.
+// The data of one job in Redis.
 struct Ledger {
   struct Fact {
     std::string revision, kind;
     std::uint64_t epoch = 0;
   };
   std::map<std::string, std::string> record, claim;
-  std::vector<std::pair<std::uint64_t, std::int64_t>> begins;  // logged by its runs: epoch, CLOCK_BOOTTIME in us
+  // logged by its runs: epoch, and CLOCK_BOOTTIME in microseconds
+  std::vector<std::pair<std::uint64_t, std::int64_t>> begins;
   unsigned log_ends = 0;
-  std::vector<Fact> facts;  // of its queue's journal
+  std::vector<Fact> facts;  // from the journal of its queue
   std::string shown() const;
   std::string end() const;  // "status detail"
 };
 
 struct Verdict {
-  unsigned jobs = 0, runs = 0;        // runs: as the witness saw them
-  unsigned lost = 0;                  // acknowledged, and not at one end
+  unsigned jobs = 0, runs = 0;        // runs: as observed by the witness
+  unsigned lost = 0;                  // acknowledged, but without exactly one end
   unsigned doubled = 0;               // more than one accepted end
-  unsigned overlaps = 0;              // two attempts of one job alive at one time
-  unsigned outlived = 0;              // a process of a job was alive after its end had been published
-  std::vector<std::string> problems;  // one line each, of the above and of what else is not as it should be
+  unsigned overlaps = 0;              // two attempts of one job alive at the same time
+  unsigned outlived = 0;              // a process of a job was alive after the job's end was published
+  std::vector<std::string> problems;  // one line per problem of these or other kinds
 };
 
 struct Evidence {
   const std::deque<PlannedJob>& jobs;
   const std::set<JobName>& hits;
-  unsigned unnamed_hits = 0;  // so many further jobs were hit: nobody knows which
+  unsigned unnamed_hits = 0;  // number of further jobs that were hit but are unknown
   const std::map<JobName, std::vector<Life>>& lives;
-  bool tail_lost = false;  // Redis lost acknowledged writes with appendfsync everysec: an order may have been forgotten
-  bool wall_clock_jumped = false;  // of Redis: its moments say nothing
+  // Redis lost acknowledged writes with appendfsync everysec, possibly including a cancellation or another request
+  bool tail_lost = false;
+  bool wall_clock_jumped = false;  // the clock of Redis jumped, so stored times are not checked
 };
 Verdict judge(const Evidence&, const RedisServer&);
 

@@ -8,7 +8,7 @@ namespace mycojobs::test {
 namespace {
 
 constexpr auto kPause = std::chrono::milliseconds(4);
-constexpr std::size_t kNameLength = 15;  // all that the kernel keeps
+constexpr std::size_t kNameLength = 15;  // maximum length of a process name in the kernel
 constexpr std::size_t kIdDigits = 4;
 
 std::uint64_t base36(const std::string& text) { return std::strtoull(text.c_str(), nullptr, 36); }

@@ -1,11 +1,11 @@
-// Who sees two attempts of one job alive at one time, whatever the store says.
+// Detects two attempts of one job that are alive at the same time, independently of the store.
 //
-// Every job of this test names its process after itself in its first statement (prctl PR_SET_NAME): context, id and
-// epoch. A thread walks the process tree of all agents again and again and notes between which moments each of these
-// names was seen alive. Two names of one job whose times cross are an overlap: both were alive at one moment, for
-// certain, since a time reaches from after the first look to before the last. What is NOT seen: an overlap that is
-// shorter than the time between two looks (printed as the witness's resolution), and a process in the instant before
-// its first statement. The line `begin <epoch> <time>` that each job logs narrows the first: see Verdict in checks.h.
+// Every job of this test sets its process name in its first statement (prctl PR_SET_NAME) to its context, id and epoch.
+// A thread scans the process tree of all agents in a loop and records the first and last observation of each name. Each
+// recorded interval starts after the first observation and ends before the last, so two names of one job with
+// intersecting intervals were certainly alive at the same time. The witness cannot see an overlap that is shorter than
+// the time between two scans (printed as the witness's resolution), or a process before its first statement. The line
+// `begin <epoch> <time>` that each job logs reduces the first gap: see Verdict in verdict.h.
 #pragma once
 
 #include <atomic>
@@ -25,23 +25,23 @@ struct JobName {
   std::uint32_t id = 0;
   auto operator<=>(const JobName&) const = default;
 };
-// What the name of a process says; the epoch only in its lower part.
+// The contents of a process name. The epoch is modulo kEpochRange.
 struct ProcessName {
   JobName job;
   std::uint64_t epoch = 0;
 };
 inline constexpr std::uint64_t kEpochRange = 101559956668416;  // 36^9
-// False: it is not such a name.
+// Returns false if `comm` is not such a name.
 bool parse_process_name(const std::string& comm, ProcessName&);
-// The first statements of a job: Python, sets the name and logs `begin <epoch> <CLOCK_BOOTTIME, microseconds>`.
+// The first statements of a job in Python: they set the name and log `begin <epoch> <CLOCK_BOOTTIME in microseconds>`.
 extern const char* const kIntroduce;
 
 struct Life {
   std::uint64_t epoch = 0;  // modulo kEpochRange
   pid_t pid = 0;
   std::uint64_t started = 0;
-  std::int64_t first_us = 0, last_us = 0;  // CLOCK_BOOTTIME: alive at both and in between
-  std::int64_t last_real_us = 0;           // last_us by CLOCK_REALTIME
+  std::int64_t first_us = 0, last_us = 0;  // CLOCK_BOOTTIME: alive at both times and in between
+  std::int64_t last_real_us = 0;           // last_us in CLOCK_REALTIME
 };
 struct Overlap {
   JobName job;
@@ -56,10 +56,10 @@ class Witness {
   Witness(const Witness&) = delete;
   Witness& operator=(const Witness&) = delete;
 
-  std::vector<ProcessSeen> latest() const;  // of the last look
+  std::vector<ProcessSeen> latest() const;  // from the last scan
   std::map<JobName, std::vector<Life>> lives() const;
-  std::vector<pid_t> launchers() const;  // all that were ever seen
-  // Between looks: the middle one and the longest.
+  std::vector<pid_t> launchers() const;  // all launchers seen so far
+  // Returns the median and the maximum time between scans.
   std::pair<std::int64_t, std::int64_t> resolution_us() const;
 
  private:

@@ -1,4 +1,4 @@
-// The witness itself: it must see what it is there for.
+// Tests of the witness: it must detect overlapping attempts.
 #include <gtest/gtest.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -13,7 +13,7 @@
 namespace mycojobs::test {
 namespace {
 
-// A process with a child that is named like a job's.
+// Starts a process with a child that has the name of a job.
 pid_t start_run(const std::string& name) {
   const pid_t init = ::fork();
   if (init != 0) return init;
@@ -36,8 +36,8 @@ bool sees(const Witness& witness, std::size_t lives) {
   });
 }
 
-constexpr const char* kFirst = "~100170000000a1";   // context 1, id 43, one epoch
-constexpr const char* kSecond = "~100170000000a2";  // and another
+constexpr const char* kFirst = "~100170000000a1";   // context 1, id 43, first epoch
+constexpr const char* kSecond = "~100170000000a2";  // the same job with another epoch
 
 TEST(Witness, ReadsTheNameOfARun) {
   ProcessName name;

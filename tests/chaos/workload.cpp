@@ -3,9 +3,10 @@
 namespace mycojobs::test {
 namespace {
 
-constexpr std::int64_t kAgainUs = 500'000;     // until a submission without an answer is tried again
-constexpr std::int64_t kCancelUs = 4'000'000;  // and a cancellation, which may have been lost
-constexpr std::int64_t kRecentUs = 4'000'000;  // what everysec may still hold back, generously
+constexpr std::int64_t kAgainUs = 500'000;     // delay before an unanswered submission is repeated
+constexpr std::int64_t kCancelUs = 4'000'000;  // delay before a cancellation, which may be lost, is repeated
+// writes that appendfsync everysec may not have stored yet, with a margin
+constexpr std::int64_t kRecentUs = 4'000'000;
 
 }  // namespace
 

@@ -1,4 +1,4 @@
-// Jobs of all kinds, handed over and cancelled by a client while the world is being broken.
+// Jobs of all kinds that a client submits and cancels while faults happen.
 #pragma once
 
 #include <cstdint>
@@ -15,13 +15,14 @@ class Workload {
  public:
   Workload(const TempDir&, const RedisServer&, Random&);
 
-  // Plans another job if its time has come and `more`; then at most one deed of the client, so that nobody waits long.
+  // Plans another job if it is time and `more` is true. Then performs at most one action of the client, so the caller
+  // is not blocked for long.
   void turn(bool more);
   void add(PlannedJob job) { jobs_.push_back(std::move(job)); }
-  // Every job is acknowledged, and its record says that it has ended.
+  // Returns true if every job is acknowledged and its record has an end.
   bool all_ended();
-  // The server was started again: what was acknowledged a moment ago is looked at, and completed by its client if the
-  // server has lost it. Adds to `problems` what it may not have lost.
+  // Called after a restart of the server: recently acknowledged jobs are checked, and the client submits lost jobs
+  // again. Adds losses to `problems` unless `may_have_lost`.
   void look_again(bool may_have_lost, std::vector<std::string>& problems);
 
   const std::deque<PlannedJob>& jobs() const { return jobs_; }

@@ -1,6 +1,6 @@
-// Orders go through jobs, timers and cancelled deadlines while coordinators, agents and Redis are killed, again and
-// again. At the end each order is done, each of its jobs was begun once, the code gives the same bytes again, and the
-// store is whole.
+// Orders pass through jobs, timers and cancelled deadlines while coordinators, agents and Redis are killed repeatedly.
+// At the end each order is complete, each of its jobs was started once, a replay gives the same bytes, and the store is
+// consistent.
 #include <signal.h>
 
 #include <iostream>
@@ -104,7 +104,7 @@ class WorldsChaos : public ::testing::Test {
         folder_, redis_, 20,
         {"--slots", "4", "--lease", "2s", "--job-max-deliveries", "1000", "--state-dir", folder_ / "agent"}));
   }
-  // A client that repeats what was not confirmed, with the same key.
+  // Sends like a client that repeats unconfirmed requests with the same key.
   void place(int id) {
     const std::string number = std::to_string(id);
     for (int tries = 0; tries < 100; ++tries) {
@@ -133,7 +133,7 @@ class WorldsChaos : public ::testing::Test {
     }
     mend();
   }
-  // A service manager begins again what has ended because it did not find its Redis.
+  // Restarts programs that have exited because they did not find their Redis, as a service manager does.
   void mend() {
     for (const std::size_t which : {0U, 1U})
       if (!coordinators_[which]->running()) coordinate(which);
@@ -144,7 +144,7 @@ class WorldsChaos : public ::testing::Test {
     json rows = json::parse(done.out, nullptr, false);
     return done.code == 0 && rows.is_array() ? rows : json::array();
   }
-  // Instances that wait for nothing any more.
+  // Counts the waiting instances with nothing pending.
   int at_rest() {
     int found = 0;
     for (const json& row : cells()) found += row["status"] == "waiting" && row["pending"] == 0 ? 1 : 0;

@@ -1,4 +1,4 @@
-// Processes whose wall clock is wrong, and jumps.
+// Processes with a wrong wall clock that can jump.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace mycojobs::test {
 
-// A process's wall clock, as skew.cpp shifts it.
+// The wall clock of a process, shifted by skew.cpp.
 class Skew {
  public:
   Skew(const TempDir& folder, const std::string& name, std::int64_t seconds) : path_(folder / name) { jump(seconds); }

@@ -1,4 +1,4 @@
-// Bodies of envelopes: what supervisors elsewhere say of messages that were sent to them, and pieces of files.
+// Fuzz targets for the bodies of envelopes: answers of remote supervisors to messages, and pieces of files.
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -14,7 +14,7 @@ using nlohmann::json;
 
 constexpr std::uint64_t kMostFiles = 64U << 20, kMostRoom = 2 * kMostFiles;
 
-// As read_envelope() leaves it: an object.
+// Returns an object, as read_envelope() does.
 std::optional<json> body_of(std::string_view text) {
   auto body = parse_json(text);
   if (!body || !body->is_object()) return std::nullopt;
@@ -28,7 +28,7 @@ void check_job(const AnsweredJob& job) {
   must(job.end.ran_as.size() <= 64, "it has run as a long text");
 }
 
-// A router reads the jobs again, from the mark of its message.
+// A router reads the jobs again from the mark of the message.
 void check_carried(const json& jobs) {
   const auto again = parse_json(dump_json(jobs));
   must(again && *again == jobs, "jobs of an answer read otherwise in a mark");

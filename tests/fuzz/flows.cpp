@@ -1,4 +1,4 @@
-// Definitions of flows.
+// Fuzz targets for definitions of flows.
 #include <nlohmann/json.hpp>
 
 #include "domain/codec.h"
@@ -39,7 +39,7 @@ int fuzz_flow_yaml(std::string_view text) {
   YamlText places;
   const auto definition = flow_yaml_to_json(text, places);
   if (!definition) return 0;
-  // What it gave can be stored and read back.
+  // The result can be stored and read again.
   const auto stored = parse_json(dump_json(*definition));
   must(stored && *stored == *definition, "a definition reads otherwise when it was stored");
   return check_plan(*definition);

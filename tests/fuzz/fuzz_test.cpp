@@ -1,5 +1,5 @@
-// Each target over its corpus, and over some thousand mutations of it; `./dev fuzz` does the same for minutes.
-// MYCOJOBS_FUZZ_SEED repeats a run, MYCOJOBS_FUZZ_ROUNDS says how many mutations.
+// Runs each target with its corpus and some thousand mutations of it. `./dev fuzz` does the same for minutes.
+// MYCOJOBS_FUZZ_SEED repeats a run; MYCOJOBS_FUZZ_ROUNDS sets the number of mutations.
 #include <gtest/gtest.h>
 
 #include <algorithm>

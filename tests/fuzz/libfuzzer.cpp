@@ -14,7 +14,7 @@ extern "C" int LLVMFuzzerInitialize(int* argc, char*** argv);
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size);
 // NOLINTEND(readability-identifier-naming)
 
-// Takes the target's name out of the arguments.
+// Removes the name of the target from the arguments.
 extern "C" int LLVMFuzzerInitialize(int* argc, char*** argv) {
   target = *argc < 2 ? nullptr : mycojobs::fuzz::find_target((*argv)[1]);
   if (target == nullptr) {

@@ -1,5 +1,5 @@
-// fuzz TARGET [--seconds N] [--seed S]: mutations of its corpus, one after another. fuzz TARGET FILE...: these inputs.
-// For compilers without libFuzzer; with it libfuzzer.cpp stands here.
+// fuzz TARGET [--seconds N] [--seed S] runs mutations of the target's corpus. fuzz TARGET FILE... runs these inputs.
+// Used for compilers without libFuzzer; otherwise libfuzzer.cpp replaces this file.
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>

@@ -16,7 +16,7 @@ const std::string& any_of(const Corpus& corpus, Random& random) {
   return std::next(corpus.begin(), static_cast<std::ptrdiff_t>(random() % corpus.size()))->second;
 }
 
-// A stretch of the text, short ones more often.
+// Selects a range of the text; short ranges are more frequent.
 std::pair<std::size_t, std::size_t> stretch(const std::string& text, Random& random) {
   const std::size_t from = random() % (text.size() + 1);
   return {from, random() % (random() % 8 == 0 ? text.size() + 1 : 24)};
@@ -25,7 +25,7 @@ std::pair<std::size_t, std::size_t> stretch(const std::string& text, Random& ran
 bool is_word(char c) {
   return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' || c == '-' || c == '.';
 }
-// A word around a place; where there is none, one character.
+// Returns the word around a position, or a single character if there is no word.
 std::pair<std::size_t, std::size_t> word_at(std::string_view text, std::size_t at) {
   if (at >= text.size() || !is_word(text[at])) return {at, at < text.size() ? 1 : 0};
   std::size_t from = at, to = at;
@@ -34,7 +34,7 @@ std::pair<std::size_t, std::size_t> word_at(std::string_view text, std::size_t a
   return {from, to - from};
 }
 
-// A word stands where another stood: what keeps the form is read further than what breaks it.
+// Replaces a word by another word. Inputs with an intact structure are parsed further than damaged ones.
 void change_word(std::string& text, const Corpus& corpus, Random& random) {
   const std::string& other = any_of(corpus, random);
   const auto [from, size] = word_at(text, random() % (text.size() + 1));
@@ -62,7 +62,7 @@ void change(std::string& text, const Corpus& corpus, std::span<const std::string
     case 4:
       text.resize(at);
       break;
-    case 5: {  // what stands in another place, or another of the corpus
+    case 5: {  // text from another position or another input of the corpus
       const std::string& other = any_of(corpus, random);
       const auto [from, length] = stretch(other, random);
       text.insert(at, other.substr(from, length));

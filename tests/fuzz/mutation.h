@@ -1,4 +1,4 @@
-// Inputs that are almost right: the same seed gives the same.
+// Mutations of valid inputs. The same seed gives the same mutations.
 #pragma once
 
 #include <map>
@@ -12,12 +12,12 @@
 namespace mycojobs::fuzz {
 
 using Random = std::mt19937_64;
-using Corpus = std::map<std::string, std::string>;  // name of the file -> what is in it
+using Corpus = std::map<std::string, std::string>;  // maps file names to contents
 
-// Of a target, below a folder; empty: there is none.
+// Loads the corpus of a target below a folder; empty if there is none.
 Corpus load_corpus(const std::string& folder, std::string_view target);
 
-// One of the corpus, changed in one to eight places. Not empty: `corpus`.
+// Changes a random input of the corpus in one to eight places. REQUIRES: `corpus` is not empty.
 std::string mutated(const Corpus& corpus, std::span<const std::string_view> pieces, Random&);
 
 }  // namespace mycojobs::fuzz

@@ -1,4 +1,4 @@
-// Records as hashes and as JSON, what is sealed and signed, policies.
+// Fuzz targets for records as hashes and as JSON, for sealed and signed data, and for policies.
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -28,7 +28,7 @@ Fields fields_of(std::string_view text) {
   while (!text.empty()) {
     const std::string_view line = text.substr(0, text.find('\n'));
     const std::string_view name = line.substr(0, line.find('='));
-    // A hash has a name once.
+    // The names in a hash are unique.
     const bool again = std::any_of(fields.begin(), fields.end(), [&](const auto& each) { return each.first == name; });
     if (!again) fields.emplace_back(name, line.substr(std::min(name.size() + 1, line.size())));
     text.remove_prefix(std::min(line.size() + 1, text.size()));
@@ -36,7 +36,7 @@ Fields fields_of(std::string_view text) {
   return fields;
 }
 
-// What was read once is written so that it reads alike, as a hash and as JSON.
+// A record that was read and written must be read again with the same contents, as a hash and as JSON.
 template <class R>
 void check_round_trips(const R& record) {
   const Fields hash = encode(record);
@@ -44,7 +44,7 @@ void check_round_trips(const R& record) {
   must(from_hash.ok(), "a hash that was written has problems: " + join(from_hash.problems));
   must(encode(from_hash.record) == hash, "a hash that was written reads otherwise");
 
-  // Names of another client may mean more in JSON, and bytes that are no text become others.
+  // The first conversion to JSON may change names written by other clients and bytes that are not UTF-8.
   const json once = to_json(record);
   const Decoded<R> from_json = decode_json<R>(once);
   const json twice = to_json(from_json.record);

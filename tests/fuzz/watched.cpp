@@ -6,7 +6,7 @@
 #include <csignal>
 #include <cstring>
 
-// The sanitizers end the process by SIGABRT, then, and not by an exit that nobody hears of.
+// Sanitizer errors then end the process with SIGABRT, which keep_input() handles, and not with an exit.
 extern "C" const char* __asan_default_options();   // NOLINT: names of the sanitizers
 extern "C" const char* __ubsan_default_options();  // NOLINT
 extern "C" const char* __asan_default_options() { return "abort_on_error=1:detect_leaks=1"; }
@@ -20,7 +20,7 @@ constexpr unsigned kMostSeconds = 30;
 const std::string* now_running = nullptr;
 std::string found_file, found_line;
 
-// Calls nothing that a signal may not.
+// Async-signal-safe.
 void keep_input(int signal) {
   if (now_running != nullptr) {
     const int file = ::open(found_file.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);

@@ -1,4 +1,4 @@
-// Runs targets so that whoever must mend what they find has the input.
+// Runs targets so that a failing input is saved.
 #pragma once
 
 #include <string>
@@ -7,8 +7,8 @@
 
 namespace mycojobs::fuzz {
 
-// What the target says. If the process ends within by a signal, or takes 30 s, the input stands in the file
-// found-<target> of the working folder, and a line on stderr says so. One thread.
+// Returns the value of the target. If a signal ends the process or the target runs for 30 s, saves the input in the
+// file found-<target> in the working folder and prints a line on stderr. Not thread-safe.
 int run_watched(const Target&, const std::string& input);
 
 }  // namespace mycojobs::fuzz

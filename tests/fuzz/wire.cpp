@@ -1,4 +1,4 @@
-// CBOR, JSON-RPC, HTTP.
+// Fuzz targets for CBOR, JSON-RPC and HTTP.
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -21,7 +21,7 @@ namespace {
 
 using nlohmann::json;
 
-// A value of JSON or a byte string, chosen by the bytes.
+// Builds a JSON value or a byte string, chosen by the input bytes.
 class Chooser {
  public:
   explicit Chooser(std::string_view bytes) : bytes_(bytes) {}
@@ -62,7 +62,7 @@ class Chooser {
     bytes_.remove_prefix(1);
     return first;
   }
-  // Of a width that the bytes choose, so that the borders between encodings are met.
+  // The bytes also choose the width of the number, so the limits of the encodings are tested.
   std::uint64_t number() {
     std::uint64_t out = 0;
     const int shift = byte() % 9;
@@ -83,7 +83,7 @@ bool has_nan(const json& value) {
   return value.is_number_float() && std::isnan(value.get<double>());
 }
 
-// Methods as the server's read their parameters; nothing behind them.
+// Methods that read their parameters as the server does, without an implementation.
 Result<json> create_job(const json& params, const api::Caller& caller) {
   auto decoded = decode_json<Job>(params["job"]);
   if (!decoded.ok()) return fail(Code::invalid, join(decoded.problems));
@@ -126,7 +126,7 @@ bool is_reply(const json& reply) {
     return false;
   if (reply.contains("result")) return true;
   const auto error = reply.find("error");
-  // -32603: something threw inside of the server.
+  // -32603: an exception inside the server
   return error != reply.end() && error->is_object() && (*error)["code"].is_number_integer() &&
          (*error)["code"] != -32603 && (*error)["message"].is_string() && (*error)["data"].is_object();
 }
@@ -148,7 +148,7 @@ class Listening final : public HttpRequestParser::Body {
   std::string& into_;
 };
 
-// The bytes as a connection brings them: so many at a time.
+// Feeds the bytes to the parser as a connection would, `step` bytes at a time.
 Heard hear(std::string_view bytes, std::size_t step) {
   constexpr std::size_t kMostHead = 2048;
   Heard heard;
@@ -178,7 +178,7 @@ Heard hear(std::string_view bytes, std::size_t step) {
   return heard;
 }
 
-// A body that was taken, as chunks of our own, is the same body.
+// An accepted body, encoded in chunks, must be decoded to the same body.
 void check_chunks(const std::string& body) {
   const std::string text =
       "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n" + chunk_text(body) + (body.empty() ? "" : chunk_text({}));

@@ -1,4 +1,5 @@
-// Manifests of workflows, scenarios and histories; what a store gives back as a snapshot and the facts behind it.
+// Fuzz targets for manifests of workflows, scenarios and histories, and for stored snapshots with the facts that follow
+// them.
 #include <map>
 #include <nlohmann/json.hpp>
 
@@ -35,7 +36,7 @@ int fuzz_workflow_manifest(std::string_view text) {
   for (const auto& workflow : read.manifest->workflows)
     for (const auto& effect : workflow.effects_emitted)
       must(read.manifest->effect(effect) != nullptr, "an effect that is emitted is not declared");
-  // What a schema takes has one encoding, which it takes again; and its placeholder is one of its values.
+  // The placeholder of a schema is a valid value, and its encoding is unique.
   for (const auto& name : read.manifest->schemas.names()) {
     const auto least = read.manifest->schemas.placeholder(name);
     if (!least) continue;
@@ -85,7 +86,8 @@ namespace {
 
 std::optional<std::string> cbor_of(const json& value);
 
-// What JSON cannot say: {"$cbor": VALUE} and {"$text": TEXT} are bytes, {"$hash": VALUE} is the hash of its CBOR.
+// Replaces notations for values that JSON lacks: {"$cbor": VALUE} and {"$text": TEXT} are bytes, and {"$hash": VALUE}
+// is the hash of the CBOR encoding.
 std::optional<json> filled_in(const json& value) {
   if (value.is_object() && value.size() == 1) {
     const auto& [name, inside] = *value.items().begin();
@@ -106,17 +108,17 @@ std::optional<json> filled_in(const json& value) {
   return out;
 }
 
-// Nothing: it has none.
+// Returns nothing if the value has no CBOR encoding.
 std::optional<std::string> cbor_of(const json& value) {
   const auto made = filled_in(value);
   auto bytes = made ? encode_cbor(*made) : fail(Code::invalid, "");
   return bytes ? std::optional(std::move(*bytes)) : std::nullopt;
 }
 
-// Blobs by their hashes, as a store has them.
+// Blobs by hash, as in a store.
 struct Blobs {
   std::map<std::string, std::string> all;
-  // "": it has no CBOR.
+  // Returns the hash, or "" if the value has no CBOR encoding.
   std::string put(const json& value) {
     const auto bytes = cbor_of(value);
     return bytes ? put(*bytes) : "";
@@ -131,7 +133,7 @@ struct Blobs {
   }
 };
 
-// Its indexes are those of its instances, and its bytes are its own.
+// The indexes match the instances, and the state can be encoded and decoded.
 void must_be_whole(const WorldState& world) {
   std::size_t pending = 0, settled = 0;
   for (const auto& [id, cell] : world.cells) {
@@ -168,7 +170,7 @@ void must_fold(WorldState& world, const WorkflowFact& fact) {
 }  // namespace
 
 int fuzz_workflow_snapshot(std::string_view text) {
-  constexpr std::size_t kMost = 64;  // pages, facts
+  constexpr std::size_t kMost = 64;  // maximum number of pages and of facts
   const auto document = parse_json(text, 1U << 20);
   if (!document || !document->is_object()) return 0;
   const auto part = [&](const char* name) { return document->value(name, json()); };

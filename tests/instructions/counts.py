@@ -5,9 +5,9 @@ import subprocess
 import tempfile
 
 TIMES = 200
-LEAST = 100  # a difference is a part of this, where next to nothing is expected
-# What the C library chooses by the processor (memcpy and the like) is taken out: every machine counts the plain x86-64
-# variants. Names that a processor or a later libc does not know are passed over by the loader.
+LEAST = 100  # differences are relative to at least this count, for counts close to zero
+# Disables variants that the C library selects by the processor (memcpy and others), so every machine counts the plain
+# x86-64 variants. The loader ignores names that a processor or a later libc does not know.
 PLAIN = ["AVX", "AVX2", "AVX512F", "AVX512VL", "AVX512BW", "AVX_Fast_Unaligned_Load", "BMI1", "BMI2", "ERMS", "FSRM", "LZCNT",
          "MOVBE", "POPCNT", "RTM", "SSSE3", "SSE4_1", "SSE4_2", "Fast_Unaligned_Copy", "Fast_Unaligned_Load", "Prefer_No_VZEROUPPER"]
 ENVIRONMENT = {"GLIBC_TUNABLES": "glibc.cpu.hwcaps=" + ",".join("-" + name for name in PLAIN), "LC_ALL": "C", "PATH": "/usr/bin:/bin"}

@@ -1,4 +1,4 @@
-// What the operations work on: a job as it is met every day, and how it went.
+// The data of the operations: a typical job and its end.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@
 
 namespace mycojobs::instructions {
 
-inline constexpr std::size_t kMany = 16;  // jobs of one call: what an agent with as many slots asks for
+inline constexpr std::size_t kMany = 16;  // jobs of one call, as requested by an agent with 16 slots
 
 inline Job example_job() {
   Job job;

@@ -1,5 +1,4 @@
-// The channel between agent and script host: the request that goes down, the frames, the answer that comes up, the end
-// that is made of it.
+// The channel between agent and script host: the request, its frames, the reply, and the resulting end of the job.
 #include "executors/answer.h"
 #include "executors/channel.h"
 #include "executors/outcome_to_end.h"
@@ -40,7 +39,7 @@ Answer answer_of(const std::string& frames) {
   return reader.answer();
 }
 
-// The frames of a request as a script host takes them apart: one read after the other, of 4 KiB.
+// Reads the frames of a request as a script host does: in consecutive reads of 4 KiB.
 std::size_t read_frames(const std::string& request) {
   constexpr std::size_t kRead = 4096;
   std::size_t frames = 0;

@@ -1,6 +1,6 @@
-// Does each operation a number of times between two switches of callgrind, which counts the instructions and writes a
-// file named after each. Without valgrind around it, it only shows that every operation does its work.
-// instructions TIMES [OPERATION]: with a name that one alone, so that callgrind_annotate tells where it goes.
+// Runs each operation several times while callgrind counts instructions. callgrind writes one file per operation.
+// Without valgrind, the program only shows that every operation works.
+// instructions TIMES [OPERATION]: with a name, only that operation runs, for use with callgrind_annotate.
 #include <valgrind/callgrind.h>
 
 #include <cstdio>
@@ -19,7 +19,7 @@ void require(bool holds, const char* what) {
 
 namespace {
 
-constexpr int kWarmUp = 100;  // the allocator's bins are filled, what is made once is made
+constexpr int kWarmUp = 100;  // fills the allocator's bins and creates objects that are created once
 
 void count(const Operation& operation, int times) {
   volatile std::size_t kept = 0;
@@ -39,7 +39,7 @@ int main(int argc, char** argv) {
   const int times = argc > 1 ? std::atoi(argv[1]) : 1;
   const std::string_view wanted = argc > 2 ? argv[2] : "";
   require(times > 0, "usage: instructions TIMES [OPERATION]");
-  // One room after the other, so that what one holds in memory does not move another's counts.
+  // Creates the operations of one part at a time, so that memory of one part does not change the counts of another.
   for (const auto room : {store_operations, sandbox_operations, executor_operations}) {
     for (const Operation& operation : room()) {
       if (wanted.empty() || operation.name == wanted) count(operation, times);

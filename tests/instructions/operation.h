@@ -1,5 +1,5 @@
-// The operations whose instructions are counted and compared with counts.txt. Each is deterministic: the same
-// input every time, nothing of addresses, time, environment or the seeds of hashes in what it does.
+// The operations whose instructions are counted and compared with counts.txt. Each operation is deterministic: it has
+// the same input each time and does not depend on addresses, time, environment or hash seeds.
 #pragma once
 
 #include <cstddef>
@@ -10,8 +10,9 @@
 namespace mycojobs::instructions {
 
 struct Operation {
-  std::string name;  // room.what.direction, a word of counts.txt
-  // Once. Leaves all as it was, so that it can be done again; what it returns is kept from being optimised away.
+  std::string name;  // part.object.direction, a word of counts.txt
+  // Runs the operation once and restores the state, so it can be repeated. The returned value keeps the compiler from
+  // removing the operation.
   std::function<std::size_t()> once;
 };
 
@@ -19,7 +20,7 @@ std::vector<Operation> store_operations();
 std::vector<Operation> sandbox_operations();
 std::vector<Operation> executor_operations();
 
-// An operation that could not do its work would be a cheap one: says so and ends the program.
+// Prints an error and ends the program if `holds` is false. A failed operation would have low counts.
 void require(bool holds, const char* what);
 
 }  // namespace mycojobs::instructions

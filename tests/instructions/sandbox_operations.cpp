@@ -1,4 +1,4 @@
-// The launcher's frames, written and read, and one that takes its whole way with the descriptors of a run.
+// The launcher's frames: writing, reading, and a whole transfer with the descriptors of a run.
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -38,7 +38,7 @@ Operation reading(const std::string& name, const Message& message) {
           }};
 }
 
-// The descriptors are copies of one end, which is open anyway; the reader closes them.
+// The descriptors are copies of one end of the socket; the reader closes them.
 Operation passing(const std::string& bytes) {
   int ends[2];
   require(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) == 0, "no socket");

@@ -1,4 +1,5 @@
-// What the agent's threads do for each call of the store, without the socket: arguments made, answers taken apart.
+// The work of the agent's threads for each call of the store, without the socket: encoding of arguments and parsing of
+// replies.
 #include <hiredis/hiredis.h>
 
 #include <memory>
@@ -13,7 +14,7 @@
 namespace mycojobs::instructions {
 namespace {
 
-// Answers every script alike.
+// A link that gives the same reply to every script.
 class CannedLink final : public Link {
  public:
   explicit CannedLink(Reply reply) : reply_(std::move(reply)) {}
@@ -42,7 +43,7 @@ Reply parsed(const std::string& bytes) {
       static_cast<redisReply*>(reply), [](const redisReply* each) { freeReplyObject(const_cast<redisReply*>(each)); }));
 }
 
-// As the script claim answers: set aside, the jobs, paused queues, whether there is more.
+// The reply of the claim script: number of dropped entries, the jobs, paused queues, and whether more are waiting.
 std::string claim_answer(std::size_t jobs) {
   const Fields record = encode(example_job());
   std::string out = array(4) + number(0) + array(jobs);

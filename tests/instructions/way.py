@@ -27,9 +27,9 @@ from dev_agent import comm_of, descendants, switches_of  # noqa: E402
 
 FILE = os.path.join(HERE, "way.txt")
 BATCHES, JOBS = 9, 25
-TRACES = 3  # of JOBS each
-AGAIN = 2  # times that all of it is counted once more, if something is over: a machine may be very busy
-SLEEPS, SLEEP_S = 15, 0.4  # jobs whose start and end are looked at apart: they sleep in between
+TRACES = 3  # traces of JOBS jobs each
+AGAIN = 2  # repetitions if a count exceeds its limit, for busy machines
+SLEEPS, SLEEP_S = 15, 0.4  # jobs that sleep between start and end, so both can be measured separately
 WARM = ("policy", '{"warm":{"runs":1000000}}')
 KINDS = {"fresh": ("pass", ()), "warm": ("def main(job):\n    pass\n", WARM)}
 SLEEPERS = {"fresh": (f"import time\ntime.sleep({SLEEP_S})", ()), "warm": (f"import time\ndef main(job):\n    time.sleep({SLEEP_S})\n", WARM)}
@@ -52,7 +52,7 @@ def switches(agent):
             if part is not None:
                 seen[pid] = part, switches_of(pid)
         except (FileNotFoundError, ProcessLookupError):
-            pass  # it has just ended
+            pass  # the process has just ended
     return seen
 
 
@@ -73,7 +73,7 @@ def look(agent):
             if comm_of(pid) not in ("mycojobs", "mycojobs-launch") and agent.is_below_launcher(pid):
                 seen["faults.sandbox"] += faults_of(pid)
         except (FileNotFoundError, ProcessLookupError):
-            pass  # it has just ended
+            pass  # the process has just ended
     for line in agent.redis.call("INFO", "commandstats").decode().split():
         name, _, rest = line.partition(":")
         if name.startswith("cmdstat_") and name not in ("cmdstat_info", "cmdstat_select"):
@@ -107,10 +107,10 @@ class Way(dev_agent.Agent):
         slept, before = switches(self), look(self)
         for _ in range(JOBS):
             self.one()
-        time.sleep(0.05)  # what comes after an end has come
+        time.sleep(0.05)  # waits for the work after the end of a job
         after, sleeps = look(self), difference(slept, switches(self))
         if self.kind == "fresh":
-            del sleeps["job"]  # each is another process
+            del sleeps["job"]  # each job is a different process
         costs = {f"switches.{part}": count for part, count in sleeps.items()}
         costs.update((name, after[name] - before[name]) for name in after)
         return {name: count / JOBS for name, count in costs.items()}
@@ -118,7 +118,7 @@ class Way(dev_agent.Agent):
     def halves(self):
         """Who is woken until a script begins, and from its end on."""
         self.script, self.fields = SLEEPERS[self.kind]
-        self.one()  # a warm script's own process is made
+        self.one()  # creates the process of the warm script
         found = []
         for _ in range(SLEEPS):
             time.sleep(0.05)
@@ -148,7 +148,7 @@ class Way(dev_agent.Agent):
             attached = 0
             while attached < len(arguments) // 2:
                 line = tracer.stderr.readline()
-                if not line:  # no right to it, or none for all
+                if not line:  # no permission, or not for all processes
                     return None
                 attached += " attached" in line
             for _ in range(JOBS):
@@ -163,7 +163,7 @@ class Way(dev_agent.Agent):
 def count(program):
     """Name -> of 100 jobs."""
     dev_agent.MYCOJOBS = os.path.abspath(program)
-    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:2])  # everywhere alike
+    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:2])  # the same number of CPUs on all machines
     counts = {}
     with tempfile.NamedTemporaryFile("w", suffix=".toml") as settings:
         settings.write("[ceiling]\nwarm.runs = 1000000\n")
@@ -171,11 +171,11 @@ def count(program):
         for kind in KINDS:
             agent = Way(kind, settings.name)
             try:
-                for _ in range(40):  # the first ones find nothing warm
+                for _ in range(40):  # the first jobs find no warm process
                     agent.one()
                 batches = [agent.batch() for _ in range(BATCHES)]
-                # Where nobody waits for anything else the usual one counts. Of the others the least: a busy machine has the agent
-                # look more often, and what it adds is not the way's.
+                # The median counts for processes that wait only for their job. For the others the minimum counts: on a
+                # busy machine the agent polls more often, which is not a cost of the job.
                 costs = {name: (statistics.median if name in ("switches.launcher", "switches.init") else min)(
                     batch[name] for batch in batches) for name in batches[0]}
                 costs.update(agent.halves())
@@ -235,7 +235,7 @@ def main():
     if costs_more(expected, got):
         print(f"\nMore than {expected.tolerance:g} % over. If it is meant: `./dev counts` writes tests/instructions/way.txt; commit it with its reason.")
         return 1
-    if missing:  # CI fails if no row of tests/ledger/skips.txt allows that
+    if missing:  # CI fails unless a row of tests/ledger/skips.txt permits this
         print(f"strace cannot attach here, so that {', '.join(missing)} are not counted\n[  SKIPPED ] WayCounts")
     return 0
 

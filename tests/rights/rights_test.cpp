@@ -1,12 +1,14 @@
-// Every action by every role by every way in, against one table that is written here from the rules, not from the code:
+// Every action for every role through every entry point, compared with a table that is derived from the rules, not from
+// the code:
 //
-//   admins do everything · submitters create, and steer and read what they made · executors claim, and read the jobs
-//   that they run · readers read · who made a thing reads it, and steers it while it may create · a gate is answered by
-//   whom it names, by admins, and, if it names nobody, by who may steer the flow · an operator does everything
+//   admins do everything · submitters create, and steer and read their own records · executors claim, and read the jobs
+//   that they run · readers read · the creator of a record reads it, and steers it while permitted to create · a gate
+//   is answered by the actors it names, by admins, and, if it names none, by actors who may steer the flow · an
+//   operator does everything
 //
-// Each cell is tried through the way itself: JSON-RPC of coordinator and supervisor over HTTP, the program with
-// --actor, a message on a runner's topic, a script's calls on objects, an agent's claim. What a way has no word for has
-// no row.
+// Each cell is tested through the entry point itself: JSON-RPC of coordinator and supervisor over HTTP, the program
+// with --actor, a message on a runner's topic, a script's calls for objects, and an agent's claim. Entry points that
+// lack an action have no row for it.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -42,7 +44,7 @@ enum class Does { create, read, read_run, read_all, steer, answer, answer_named,
 struct Row {
   Does does;
   const char* what;
-  std::string_view may;  // of the letters of kRoles
+  std::string_view may;  // letters of kRoles
 };
 constexpr std::array kTable{
     Row{Does::create, "create", "asmo"},
@@ -51,7 +53,8 @@ constexpr std::array kTable{
     Row{Does::read_all, "read what nobody made", "aro"},
     Row{Does::steer, "steer what the maker made", "amo"},
     Row{Does::answer, "answer a gate that names nobody", "amo"},
-    Row{Does::answer_named, "answer a gate that names the reader and the stranger", "arx"},  // o: as one of them
+    // an operator must act as one of the named actors
+    Row{Does::answer_named, "answer a gate that names the reader and the stranger", "arx"},
     Row{Does::work, "work", "aeo"},
     Row{Does::administer, "administer", "ao"},
     Row{Does::operate, "make and delete contexts and actors", "o"},
@@ -75,10 +78,10 @@ constexpr std::array kRoles{Role{'a', "admin", 12},
                             kNobody,
                             kOperator};
 
-// Whose thing a role is tried on.
+// Returns the creator of the records on which the role is tested.
 Id maker_for(const Role& role) { return role.letter == 'f' ? kFormer.actor : kMaker.actor; }
 
-// What each try came to: "ok", "denied", or something else, which is wrong.
+// The outcome of each attempt: "ok", "denied", or an unexpected error.
 struct Tried {
   std::string what, outcome;
 };
@@ -144,7 +147,7 @@ class RightsTable : public ::testing::Test {
     supervisor_ = std::move(*supervisor);
   }
 
-  // Each role against each row of the table that this way has.
+  // Tests each role with each row of the table that this entry point has.
   void expect_table(const std::map<Does, Attempt>& way) {
     for (const Row& row : kTable) {
       const auto found = way.find(row.does);
@@ -158,7 +161,7 @@ class RightsTable : public ::testing::Test {
     }
   }
 
-  // ---- things that are there to be asked about, made by an operator for an actor ----
+  // ---- records that an operator creates for an actor ----
 
   json call(const ApiServer& server, const std::string& token, const std::string& method, const json& params) {
     const json body{{"jsonrpc", "2.0"}, {"id", 1}, {"method", method}, {"params", params}};
@@ -199,14 +202,14 @@ class RightsTable : public ::testing::Test {
     if (reply.contains("result")) return {method, "ok"};
     return {method, reply.value("error", json::object()).value("data", json::object()).value("word", reply.dump())};
   }
-  // Where things may stand so that it cannot be done now: all but "denied" is "ok".
+  // For records whose state may not permit the action: all outcomes except "denied" count as "ok".
   Tried rpc_reaches(const ApiServer& server, const Role& role, const std::string& method, const json& params) {
     Tried tried = rpc(server, role, method, params);
     const bool known = tried.outcome == "conflict" || tried.outcome == "not_found" || tried.outcome == "invalid";
     if (known) tried.outcome = "ok";
     return tried;
   }
-  // Each method that a server has stands in a row, or here with the test that has it.
+  // Each method of the server is in a row, or in `elsewhere` because another test covers it.
   void expect_all_methods_tried(const ApiServer& server, const std::set<std::string>& elsewhere) {
     const json methods = call(server, tokens_.at('o'), "rpc.discover", json::object())["result"]["methods"];
     EXPECT_GT(methods.size(), 10U);
@@ -215,7 +218,7 @@ class RightsTable : public ::testing::Test {
       EXPECT_TRUE(tried_.contains(name) || elsewhere.contains(name)) << name << ": who may call it?";
     }
   }
-  // The program as an operator types it; --actor lets it ask as somebody else.
+  // Runs the program as an operator would; --actor selects the actor.
   Tried command(const Role& role, std::vector<std::string> words, const char* flag = "--actor") {
     const std::string what = words[0] + ' ' + words[1] + (words[1] == "schedule" ? ' ' + words[2] : "");
     tried_.insert(what);
@@ -229,7 +232,7 @@ class RightsTable : public ::testing::Test {
   }
 };
 
-// "ok" also where it cannot be done now, or there is no such thing: exit 1, 65 and 66.
+// Treats the exit codes 1, 65 and 66 as "ok": the action is impossible now, or the record does not exist.
 std::vector<Tried> reaching(std::vector<Tried> all) {
   for (Tried& each : all) {
     if (each.outcome.starts_with("1 ") || each.outcome.starts_with("65 ") || each.outcome.starts_with("66 "))
@@ -240,8 +243,8 @@ std::vector<Tried> reaching(std::vector<Tried> all) {
 
 std::string text(Id id) { return std::to_string(id); }
 
-// Lists hold what the caller may read (tests/api/rights_test.cpp); the others tell of the server, of the caller, or of
-// what it has sent itself. Sessions are of who shows a key (tests/api/sessions_test.cpp).
+// Lists contain only readable records (tests/api/rights_test.cpp). The other methods are about the server, the caller
+// or the request itself. A session needs a key (tests/api/sessions_test.cpp).
 const std::set<std::string> kOfAnybody{
     "job.list",       "jobs.list",    "flow.list",         "message.list",  "context.list", "jobs.page",
     "approval.list",  "flows.page",   "context.rights",    "flow.check",    "system.info",  "system.ping",
@@ -369,7 +372,7 @@ void JsonRpcRights::expect_steering_and_more() {
   });
 }
 
-// By every role in tests/service/workflows_test.cpp: commands and methods ask the same functions.
+// Tested with all roles in tests/service/workflows_test.cpp, because commands and methods call the same functions.
 constexpr std::array kOfWorkflows{"apply",   "send",          "list",          "cells",   "show",   "timeline",
                                   "explain", "facts",         "tail",          "approve", "reject", "remove",
                                   "export",  "verify-replay", "verify_replay", "logs",    "cancel"};
@@ -378,7 +381,7 @@ TEST_F(JsonRpcRights, EveryMethodByEveryRole) {
   expect_creating_and_reading();
   expect_steering_and_more();
   std::set<std::string> elsewhere(kOfAnybody.begin(), kOfAnybody.end());
-  elsewhere.insert("message.send");  // asks for the same as message.create (service/messages.cpp)
+  elsewhere.insert("message.send");  // has the same checks as message.create (service/messages.cpp)
   for (const char* each : kOfWorkflows) elsewhere.insert("workflow." + std::string(each));
   expect_all_methods_tried(*server_, elsewhere);
 }
@@ -451,7 +454,7 @@ void CommandRights::expect_creating_and_reading() {
       {Does::read,
        [&](const Role& role) {
          const std::string message = message_of(maker_for(role));
-         // Nobody has signed it: who may read it is told so.
+         // The message is not signed. A caller who may read the message gets that answer.
          return reaching({own(role, {"message", "show", message}),
                           own(role, {"message", "verify", message, "--key", std::string(64, 'a')})});
        }},
@@ -491,7 +494,7 @@ void CommandRights::expect_steering_and_answering() {
        }},
   });
   expect_table({{Does::steer, [&](const Role& role) {
-                   if (role.letter == 'f') return std::vector<Tried>{};  // could not have made one
+                   if (role.letter == 'f') return std::vector<Tried>{};  // this role could not have created a schedule
                    const std::string schedule = schedule_of(maker_for(role));
                    return std::vector{own(role, {"flow", "schedule", "pause", schedule}),
                                       own(role, {"flow", "schedule", "resume", schedule})};
@@ -527,7 +530,7 @@ TEST_F(CommandRights, EveryCommandWithActorByEveryRole) {
   expect_creating_and_reading();
   expect_steering_and_answering();
   expect_administering();
-  // Lists hold what the actor may read; `key token` writes a file of the host.
+  // Lists contain only readable records; `key token` writes a file of the host.
   std::set<std::string> others{"message list", "message follow", "context list", "key token"};
   for (const char* each : kOfWorkflows) others.insert("workflow " + std::string(each));
   for (const Command& each : commands()) {
@@ -538,11 +541,11 @@ TEST_F(CommandRights, EveryCommandWithActorByEveryRole) {
   }
 }
 
-// Who holds Redis writes the record; the agent of the topic asks whether its sender may.
+// A client with access to Redis writes the record. The agent of the topic checks the permissions of its sender.
 TEST_F(RightsTable, MessagesOnATopic) {
   TopicIntake intake(runner_, [](Id) { return "runner20"; });
   expect_table({{Does::create, [&](const Role& role) {
-                   if (role.letter == 'o') return std::vector<Tried>{};  // it sends no messages
+                   if (role.letter == 'o') return std::vector<Tried>{};  // an operator sends no messages
                    Message message;
                    message.id = ++next_id_;
                    message.caller_id = role.actor;
@@ -561,7 +564,7 @@ TEST_F(RightsTable, MessagesOnATopic) {
                  }}});
 }
 
-// Whoever may publish names any message on any topic.
+// Every publisher can name any message on any topic.
 TEST_F(RightsTable, APublishedKeySendsNoMessageOfAnother) {
   TopicIntake intake(runner_, [](Id) { return "runner20"; });
   const service::Caller maker{1, 12, WayIn::command, true};
@@ -580,7 +583,7 @@ TEST_F(RightsTable, APublishedKeySendsNoMessageOfAnother) {
   EXPECT_FALSE(store_->load(1, job_key(12, made->job.at(0).id)).has_value());
 }
 
-// Signed by the role's actor: over the wire from another coordinator, and from the context's own msg_out.
+// Messages signed by the role's actor, from another coordinator over the network and from the context's own msg_out.
 TEST_F(RightsTable, SignedMessages) {
   const auto own = std::make_shared<const SigningKey>(SigningKey::make());
   const SigningKey peer = SigningKey::make();
@@ -615,7 +618,7 @@ TEST_F(RightsTable, SignedMessages) {
         seal({EnvelopeKind::message, 1, message.created_at, ""}, {{"message", to_json(message)}}, peer).value();
     const std::string request = rpc_request("message.deliver", {{"envelope", envelope}});
     auto answer = read_rpc_answer(receiver.answer(request));
-    // A key that nobody here has is looked for once a second.
+    // An unknown key is looked up once per second.
     EXPECT_TRUE(eventually([&] {
       if (answer || answer.error().code != Code::unavailable) return true;
       answer = read_rpc_answer(receiver.answer(request));
@@ -632,14 +635,14 @@ TEST_F(RightsTable, SignedMessages) {
     EXPECT_TRUE(store_->save(1, redis_key(message), encode(message)));
     EXPECT_TRUE(store_->put_out(1, redis_key(message)));
     const auto before = jobs_of(role.actor);
-    for (int i = 0; i < 2; ++i) EXPECT_TRUE(rounds.round(16));  // out, and in
+    for (int i = 0; i < 2; ++i) EXPECT_TRUE(rounds.round(16));  // first out of msg_out, then in
     const bool made = jobs_of(role.actor) == before + 1;
     const auto record = store_->load(1, redis_key(message));
     const bool refused = record && field_of(*record, "error").find(" may not create ") != std::string::npos;
     return Tried{"a message on msg_out", made ? "ok" : refused ? "denied" : "neither"};
   };
   expect_table({{Does::create, [&](const Role& role) {
-                   if (role.letter == 'o') return std::vector<Tried>{};  // it signs no messages
+                   if (role.letter == 'o') return std::vector<Tried>{};  // an operator signs no messages
                    std::vector<Tried> tried{from_elsewhere(role)};
                    if (role.letter != 'n') tried.push_back(from_here(role));
                    return tried;
@@ -649,7 +652,7 @@ TEST_F(RightsTable, SignedMessages) {
 TEST_F(RightsTable, ObjectsOfScripts) {
   auto objects = std::move(*stores_->open_objects());
   Id asked = 0;
-  // A call by a script of a job of this actor.
+  // A call by a script in a job of this actor.
   const auto call_as = [&](Id actor, const std::string& method, const json& params) {
     const ClaimRequest request{.context = 1, .runner = 20, .instance = "i", .queues = {"queue:osis"}};
     Job job;
@@ -671,7 +674,7 @@ TEST_F(RightsTable, ObjectsOfScripts) {
   };
   ASSERT_EQ(call_as(12, "osis.declare", {{"kind", "todo"}, {"index", {"n"}}}), "ok");
   ASSERT_EQ(call_as(12, "osis.put", {{"kind", "todo"}, {"object", {{"id", "a"}, {"n", 1}}}}), "ok");
-  // Objects have no maker: who may read only its own reads none.
+  // Objects have no creator, so a role that may read only its own records reads no objects.
   const auto reads = [&](const Role& role) {
     std::vector<Tried> tried;
     if (role.letter == 'o' || role.letter == 'm' || role.letter == 'f') return tried;
@@ -681,7 +684,7 @@ TEST_F(RightsTable, ObjectsOfScripts) {
   };
   const auto writes = [&](const Role& role) {
     std::vector<Tried> tried;
-    if (role.letter == 'o') return tried;  // an operator runs no scripts as itself
+    if (role.letter == 'o') return tried;  // an operator runs no scripts under its own name
     tried.push_back({"osis.put", call_as(role.actor, "osis.put", {{"kind", "todo"}, {"object", {{"id", "b"}}}})});
     tried.push_back(
         {"osis.declare", call_as(role.actor, "osis.declare", {{"kind", "new"}, {"index", {text(++asked)}}})});
@@ -739,8 +742,8 @@ TEST_F(RightsTable, AnOperatorAnswersAGateThatNamesOthersAsOneOfThem) {
   EXPECT_EQ(as(kExecutor), "denied");
 }
 
-// Open to what has been through the context's own Redis, whose keeper needs nobody's leave; closed to who comes from
-// outside, admins of other contexts too.
+// Without a record, the context is open to clients of its own Redis, because their access to Redis is the permission.
+// It is closed to all other clients, including admins of other contexts.
 TEST_F(RightsTable, AContextWithoutARecordIsClosedToServersAndScripts) {
   ASSERT_EQ(redis_.cli(1, {"DEL", "context:1"}), "1");
   auto objects = std::move(*stores_->open_objects());
@@ -765,8 +768,8 @@ TEST_F(RightsTable, AContextWithoutARecordIsClosedToServersAndScripts) {
   }
 }
 
-// A way that has no row above must not be one by accident: no server has a method that takes work, and the supervisor's
-// answers no gate.
+// Entry points without a row must not offer the action accidentally: no server has a method to claim work, and the
+// supervisor cannot answer gates.
 TEST_F(RightsTable, NoServerGivesWorkToWhoCalls) {
   const Role& all = kOperator;
   for (const char* method : {"job.claim", "queue.claim", "job.report", "job.finish", "job.update"}) {
