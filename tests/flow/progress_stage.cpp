@@ -244,7 +244,7 @@ std::string FlowStage::outcome() {
     out += key + " of " + text_of(fields, "parent") + ": " + text_of(fields, "status") + " " +
            text_of(fields, "detail") + " " + text_of(fields, "result") + "\n";
   }
-  // By name, since a call without a reply may have consumed ids.
+  // The jobs are listed by name, since a call without a reply may have consumed ids.
   std::set<std::string> jobs;
   const auto keys = store_->keys(kContext, "job:", 1000).value();
   for (const std::string& key : keys) {

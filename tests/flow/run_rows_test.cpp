@@ -179,7 +179,7 @@ TEST(RunRows, AStartThatWasCommittedGoesOnAfterACrash) {
   EXPECT_EQ(world.place("b"), "dispatched queued");
 }
 
-// Also while a completed result waits to be applied.
+// A second start changes nothing, also while a completed result waits to be applied.
 TEST(RunRows, ASecondStartChangesNothing) {
   RunWorld world(kTwoRoots);
   world.start();

@@ -554,7 +554,7 @@ TEST_F(MessageDelivery, WhatIsSignedForOneHostRunsOnNoOther) {
   EXPECT_THAT(refused(*stage_.here.key, [&](Message& m) { m.target_key = elsewhere; }), HasSubstr("target_key: "));
   EXPECT_THAT(refused(*stage_.here.key, [](Message& m) { m.target_key.clear(); }), HasSubstr("target_key: "));
   EXPECT_THAT(refused(*stage_.here.key, [](Message& m) { m.target_address.clear(); }), HasSubstr("target_address: "));
-  // A message that the receiver's own supervisor has sealed is returned to it.
+  // The receiver's own supervisor sealed the envelope, which is sent back to it.
   EXPECT_THAT(refused(*stage_.there.key, [&](Message& m) { m.target_key = elsewhere; }), HasSubstr("target_key: "));
   EXPECT_EQ(there("state", kCameMark), "");
 }
@@ -984,7 +984,7 @@ TEST_F(MessageFiles, AFileThatNobodyAskedForIsNotTaken) {
   ASSERT_TRUE(stage_.play());
 }
 
-// The limit applies to the announced file size, not to the size in the pieces.
+// The configured limit bounds the data that is accepted for a file, whatever size its pieces announce.
 TEST_F(MessageFiles, APieceOfAFileOverTheLimitIsNotTaken) {
   stage_.here.files.max_bytes = 100;
   stage_.restart();

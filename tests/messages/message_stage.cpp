@@ -393,7 +393,7 @@ std::string MessageStage::outcome() {
              side->field(key, "error") + ") in msg_in " + std::to_string(std::count(in.begin(), in.end(), key)) +
              " answer " + side->field("mj:message:" + key, "answer") + '\n';
     }
-    // By script, since a call without a reply may have consumed ids.
+    // The jobs are listed by script, since a call without a reply may have consumed ids.
     const auto keys = side->store->keys(side->context, "job:", 1000).value();
     std::set<std::string> jobs;
     for (const std::string& key : keys) {

@@ -1,5 +1,5 @@
-// The router: which jobs of flows it sends to other supervisors, and which jobs wait. The supervisors have a public key
-// but no connection, so they never answer. The router runs on its own thread; everything else is idle.
+// The router: which jobs of flows it sends to other supervisors, and which jobs wait. The test carries no messages to
+// the supervisors, so they never answer. The router runs on its own thread; everything else is idle.
 #include "coordinator/router.h"
 
 #include <gmock/gmock.h>

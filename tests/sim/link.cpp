@@ -28,7 +28,7 @@ std::optional<int> SimLink::begin(const Script& script, const Arguments& argumen
   return -1;
 }
 
-Result<Reply> SimLink::finish(const Script& /*as begun*/, const Arguments& /*as begun*/) {
+Result<Reply> SimLink::finish(const Script& /*same as in begin()*/, const Arguments& /*same*/) {
   const std::string call_name = world_.next_call(program_) + " answered";
   world_.trouble(program_, call_name);
   auto reply = *std::exchange(begun_, std::nullopt);

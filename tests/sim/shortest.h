@@ -16,7 +16,9 @@ struct Shortest {
   std::vector<std::string> happened;
   std::string trouble;
 };
+// Shrinks the failing life of this seed.
 Shortest shorten(std::uint64_t seed, LifeSettings);
+// Returns the first line of the complaint without its numbers.
 std::string kind_of(const std::string& trouble);
 std::string shown(const Shortest&);
 

@@ -45,7 +45,7 @@ class SimConversation final : public Conversation {
   explicit SimConversation(const Job& job) : job_(job) {}
   const Job& job() const { return job_; }
   std::string take_output() override { return ""; }
-  void feed(std::string_view /*says nothing*/) override {}
+  void feed(std::string_view /*unused*/) override {}
   std::vector<std::string> take_notes() override { return {}; }
   JobEnd finish(const Outcome& outcome) const override {
     JobEnd end;
@@ -70,7 +70,7 @@ std::vector<mycojobs::Stage> SimExecutor::stages() const {
   return {{.profile = "python", .host = "python", .policy = profile("python")}};
 }
 
-Result<std::unique_ptr<Conversation>> SimExecutor::begin(const JobFacts& facts, ArtifactSink* /*leaves none*/) const {
+Result<std::unique_ptr<Conversation>> SimExecutor::begin(const JobFacts& facts, ArtifactSink* /*no artifacts*/) const {
   return std::make_unique<SimConversation>(facts.job);
 }
 
@@ -78,7 +78,7 @@ Result<std::unique_ptr<Conversation>> SimExecutor::begin(const JobFacts& facts, 
 class SimAgent::SimWaiter final : public Waiter {
  public:
   SimWaiter(SimAgent& agent, std::unique_ptr<Waiter> inner) : agent_(agent), inner_(std::move(inner)) {}
-  Result<Woken> wait(std::uint32_t /*no time*/, bool for_work) override {
+  Result<Woken> wait(std::uint32_t /*unused*/, bool for_work) override {
     inner_->wake();  // makes inner_ answer at once
     MJ_TRY(woken, inner_->wait(0, for_work));
     woken.reconnected = std::exchange(was_away_, false);
@@ -136,7 +136,7 @@ SimAgent::SimAgent(World& world, Witness& witness, Host& host, WorkerSettings se
 
 SimAgent::~SimAgent() = default;
 
-// As Agent::make_parts().
+// Corresponds to Agent::make_parts().
 void SimAgent::make_parts() {
   registrar_ = std::make_unique<Registrar>(*main_store_, host_.clock, health_, settings_, self_, former_, 0,
                                            Registrar::Callbacks{.registered =

@@ -84,15 +84,15 @@ class SimAgent final : public Program {
   void step(JobRuns::Event);
   void perform(JobRuns::Launch&);
   void perform(JobRuns::Speak& speak) { runs_.say_next(speak.run); }
-  void perform(JobRuns::HoldChannel& /*nobody leaves so much*/) {}
-  void perform(JobRuns::PauseReading& /*there are no pipes*/) {}
+  void perform(JobRuns::HoldChannel& /*no run stores artifacts*/) {}
+  void perform(JobRuns::PauseReading& /*no pipes*/) {}
   void perform(JobRuns::KillRun&);
   void perform(JobRuns::MoveFence&);
   void perform(Outgoing&);
-  void perform(BrokerCall& /*no script asks*/) {}
+  void perform(BrokerCall& /*no script calls the object store*/) {}
   void perform(JobRuns::Over&);
   void perform(JobRuns::CannotLaunch& failed) { launcher_.failed_to_start(host_.clock.boot_ms(), failed.why); }
-  void perform(JobRuns::SlotsStayBusy& /*nothing more*/) { pace_.stalled(); }
+  void perform(JobRuns::SlotsStayBusy& /*unused*/) { pace_.stalled(); }
   void perform(CannotBegin& job) { intake_->cannot_begin(std::move(job)); }
   void perform(JobRuns::Elsewhere& elsewhere) { order(elsewhere.work()); }
   bool errs(Mistake::Agent how) const { return world_.mistake.agent == how; }

@@ -100,7 +100,7 @@ std::function<bool()> runs(Stage& stage, Id id) {
   return [&stage, id] { return stage.witness.is_running(key_of(id)); };
 }
 
-// For any time of the agent's death.
+// The limit holds for any time of the agent's death.
 TEST(Sim, ADeadAgentsJobRunsAgainWithinALeaseAndASecond) {
   for (const std::uint32_t lease_ms : {1000U, 2000U, 10000U}) {
     Ms longest = 0;

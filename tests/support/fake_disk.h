@@ -17,10 +17,12 @@ namespace mycojobs::test {
 class DiskControl {
  public:
   explicit DiskControl(Gate* gate = nullptr) : gate_(gate) {}
+  // Returns all calls so far, separated by blanks, such as "open file write close".
   std::string calls() {
     const std::lock_guard lock(mutex_);
     return calls_;
   }
+  // Returns the number of bytes written so far.
   std::size_t bytes() {
     const std::lock_guard lock(mutex_);
     return bytes_;

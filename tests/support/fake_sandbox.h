@@ -101,6 +101,7 @@ struct SandboxControl {
   }
 };
 
+// A sandbox without processes: launch() creates socket pairs as pipes, and the test writes to them and ends the run.
 class FakeSandbox final : public Sandbox {
  public:
   explicit FakeSandbox(SandboxControl& control) : control_(control) {}
@@ -167,6 +168,8 @@ class FakeSandbox final : public Sandbox {
   SandboxControl& control_;
 };
 
+// Executor of the script type "fake". A successful job returns its script as the result "echo". In begin(), the scripts
+// "bad", "not now" and "no helper" fail with the codes invalid, unavailable and unsupported.
 class FakeExecutor final : public Executor {
  public:
   std::string_view name() const override { return "fake"; }

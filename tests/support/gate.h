@@ -1,5 +1,5 @@
 // A gate that blocks threads until the test opens it, as a plugin or a disk that hangs would. The test must open the
-// gate before it ends.
+// gate before it ends. Thread-safe.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -13,6 +13,7 @@ namespace mycojobs::test {
 class Gate {
  public:
   ~Gate() { EXPECT_TRUE(open_); }
+  // Blocks until the gate is open.
   void pass() {
     std::unique_lock lock(mutex_);
     ++waiting_;
@@ -24,6 +25,7 @@ class Gate {
     open_ = true;
     opened_.notify_all();
   }
+  // Returns the number of threads blocked in pass().
   std::size_t waiting() {
     const std::lock_guard lock(mutex_);
     return waiting_;

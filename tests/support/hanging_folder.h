@@ -41,7 +41,9 @@ class HangingFolder {
     std::error_code gone_already;
     std::filesystem::remove(path_, gone_already);
   }
+  // Returns the path of a name in the folder.
   std::string path() const { return path_ + "/inner"; }
+  // Returns the number of name lookups so far; none of them is answered.
   int waiting() const { return waiting_; }
   // Aborts the file system permanently: all blocked lookups fail, since the file system is not connected.
   void go_on() {

@@ -16,6 +16,7 @@ struct MeshNode {
   std::string key, ip;
 };
 
+// The nodes, numbered from 0. Not thread-safe.
 class MyceliumMesh {
  public:
   // `window_s`: seconds for which a node retries an unreachable peer.
@@ -26,6 +27,7 @@ class MyceliumMesh {
   void tell(std::size_t node, const std::string& what, unsigned count = 1);
   // Puts a message into the inbox of `to`, as if `from` had sent it.
   void forge(std::size_t to, std::size_t from, const std::string& topic, const std::string& payload);
+  // Message counts of a node; see "count" in mycelium_node.py.
   struct Counts {
     std::uint64_t pushed = 0, pending = 0, sending = 0, inbox = 0;
     double longest_hold_s = 0;

@@ -40,6 +40,7 @@ struct Finished {
   std::string out, err;
 };
 
+// A child process. Not thread-safe.
 class Process {
  public:
   // argv[0] is looked up in PATH. `extra` ("NAME=value") is put before the environment of the test.
@@ -51,6 +52,7 @@ class Process {
   pid_t pid() const { return pid_; }
   void signal(int number) const;
   bool running();
+  // Waits for the end of the process; kills the process after `limit`.
   Finished wait(Seconds limit = Seconds(120));
   std::string out() const { return read_file(out_); }
   std::string err() const { return read_file(err_); }
@@ -68,6 +70,7 @@ std::vector<pid_t> descendants(pid_t of);
 // namespaces there.
 std::set<std::string> host_mounts();
 
+// Runs a program to its end and returns its exit code and output.
 Finished run(const TempDir&, std::vector<std::string> argv, std::vector<std::string> extra = {},
              std::string input = "");
 

@@ -24,6 +24,7 @@ class StillFile {
     EXPECT_EQ(::fcntl(file_.get(), F_SETLEASE, F_WRLCK), 0) << path;
     EXPECT_EQ(::fcntl(file_.get(), F_SETOWN, 0), 0) << "no SIGIO when somebody waits";
   }
+  // Returns whether an open() of the file is blocked.
   bool is_waited_for() const { return ::fcntl(file_.get(), F_GETLEASE) != F_WRLCK; }
   // Returns whether the lease is still held, so that an open() still blocks.
   bool stands_still() const {

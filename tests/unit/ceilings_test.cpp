@@ -83,7 +83,7 @@ TEST_F(CeilingsTest, SettingsRaiseTheBuiltInOneToThemselves) {
   EXPECT_FALSE(operator_defaults(named->settings).names(PolicyField::pids));
 }
 
-// SH2: with any of these errors the agent does not start.
+// Attack case SH2 of tests/sandbox/rows.txt: with any of these errors the agent does not start.
 TEST_F(CeilingsTest, MistakesAreRefusedWhereTheyStand) {
   EXPECT_EQ(error("[ceiling]\nmemory = -1\n"),
             "c.toml:2:1: ceiling.memory: -1 is not a size: bytes, or text such as \"64 MiB\"");

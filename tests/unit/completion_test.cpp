@@ -29,7 +29,7 @@ class Bash : public ::testing::Test {
     folder_ = name;
     std::ofstream(folder_ + "/script") << bash_completion(kCommands);
     std::ofstream(folder_ + "/script.zsh") << zsh_completion(kCommands);
-    // Prints the candidates of `complete`, and the arguments of the call as one more candidate.
+    // A fake `mycojobs` prints the candidates of `complete`, and its arguments as a further candidate.
     std::ofstream(folder_ + "/mycojobs")
         << "#!/bin/sh\nprintf '12:7\\n12:15\\n$(touch${IFS}broken)\\n`touch${IFS}broken`\\n'\n"
         << "echo \"$*\" | tr ' ' '_'\n";
@@ -57,7 +57,7 @@ class Bash : public ::testing::Test {
   std::string folder_;
 };
 
-// The same for zsh; its own functions (compadd, _describe, _files) are replaced and print their arguments.
+// Completions that zsh offers; its functions compadd, _describe and _files are replaced and print their arguments.
 class Zsh : public Bash {
  protected:
   std::string offered(const std::string& line) {

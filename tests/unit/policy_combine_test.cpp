@@ -85,7 +85,7 @@ TEST(Combine, ManyRefusalsAreCountedInOneLine) {
   EXPECT_TRUE(answer.ends_with("; and 2 more")) << answer;
 }
 
-// SN15
+// Attack case SN15 of tests/sandbox/rows.txt.
 TEST(Combine, NetworkIsGrantedByEntry) {
   const std::string open = R"({"net":["example.org:443","*.internal:5432","[2001:db8::1]:80"]})";
   EXPECT_NE(refusal(R"({"net":"loopback"})").find("policy.net: network is not allowed"), std::string::npos);

@@ -73,7 +73,7 @@ TEST(PolicyText, ReplaceIsForListsAndReadsBackAlike) {
   EXPECT_NE(problems(R"({"replace":{"replace":{"fs":{"read":[]}}}})"), "");
 }
 
-// SQ20, SH2: each error names the field.
+// Attack cases SQ20 and SH2 of tests/sandbox/rows.txt: each error names the field.
 TEST(PolicyText, MistakesAreRefusedByName) {
   struct Row {
     const char *text, *words;

@@ -59,7 +59,7 @@ TEST(ReadBudget, FramesAreReadAtTheirRate) {
   EXPECT_LE(reads, 121U);
 }
 
-// Otherwise every small piece would wake up the agent.
+// Without ticks, every small piece would wake up the agent.
 TEST(ReadBudget, SmallPiecesAreReadOncePerTick) {
   ReadBudget budget(settings(), false, false);
   std::uint64_t reads = 0;

@@ -1,4 +1,4 @@
-// When and by which thread a report is sent; no report is lost, sent twice or overtaken.
+// The time and the thread of each report; no report is lost, sent twice or overtaken.
 #include "worker/reporter.h"
 
 #include <gmock/gmock.h>

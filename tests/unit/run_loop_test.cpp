@@ -143,7 +143,7 @@ class RunLoopTest : public ::testing::Test {
   std::unique_ptr<RunLoop> loop_;
 };
 
-// Even without other events, such as a new job or output.
+// The process is forgotten even without other events, such as a new job or output.
 TEST_F(RunLoopTest, AWarmProcessWhoseSecretHasGoneIsForgotten) {
   warm_ = {10, 1000, "key", "family"};
   warm_secrets_ = {{"TOKEN", "correct horse battery"}};

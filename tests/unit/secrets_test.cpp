@@ -59,7 +59,7 @@ TEST_F(SecretsTest, FilesOfAContextAreItsSecretsAndNoOthers) {
   EXPECT_EQ(redactor_of_all(none), nullptr);
 }
 
-// Otherwise a job could guess a value by observing which of its lines are held back.
+// If all secrets were redacted, a job could guess a value by observing which of its lines are held back.
 TEST_F(SecretsTest, AJobIsRedactedOfItsGrantedSecretsOnly) {
   put("mine", "granted value");
   put("other", "value of other jobs");

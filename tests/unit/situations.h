@@ -45,7 +45,7 @@ inline RunnerInfo runner(Id id, std::vector<std::string> types, std::uint32_t sl
   return info;
 }
 
-// The same job, with a claim in this state.
+// The job of pushed(), with a claim in this state.
 inline Situation claimed(const std::string& state) {
   Situation about = pushed();
   ClaimView& claim = about.job.claim;

@@ -99,7 +99,7 @@ TEST(WorkflowFilter, NothingCanBeOpenedWithLandlock) {
   EXPECT_EQ(WEXITSTATUS(status), sandbox::landlock_abi() > 0 ? 1 : 0);
 }
 
-// As in the coordinator's systemd unit, where root has no capabilities.
+// In the coordinator's systemd unit, root has no capabilities.
 TEST(WorkflowProcess, StartsWithoutCapabilitiesWhereNoNamespaceCanBeMade) {
   const pid_t child = ::fork();
   if (child == 0) {

@@ -130,7 +130,7 @@ TEST_F(Inbox, NoMoreIsKeptThanItMay) {
   EXPECT_EQ(all, 40U);
 }
 
-// Compared with the sent order for each instance, for random targets, pages and interleavings.
+// The order for each instance equals the sent order, for random targets, pages and interleavings.
 TEST_F(Inbox, ForEachInstanceTheOrderStays) {
   for (unsigned seed = 1; seed <= 30; ++seed) {
     std::mt19937 random(seed);

@@ -721,7 +721,7 @@ TEST_F(WorldLive, ApprovalsAreKnownUntilTheyChange) {
   const auto titles = [&] {
     loads = 0;
     stage_.server.set_faults([&loads](const ServerCall& call) {
-      loads += call.name == "HGET" ? 1 : 0;  // the load of a manifest, which every full load reads
+      loads += call.name == "HGET" ? 1 : 0;  // a manifest, which every load of the approvals reads
       return Fault::none;
     });
     std::multiset<std::string> out;

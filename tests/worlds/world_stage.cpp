@@ -320,7 +320,7 @@ void WorldStage::run_jobs() {
       end.receipt = receipt.dump();
     }
     if (tamper) tamper(job, end);
-    // As an agent does (domain/retry.h).
+    // The retry rule of an agent (domain/retry.h).
     const auto again = !ok && job.attempt <= job.retries ? std::optional<std::uint64_t>(1) : std::nullopt;
     std::vector<Report> reports;
     if (writes) reports.push_back(LogAppend{each.ref, lines_of(writes(job), clock.unix_ms())});
