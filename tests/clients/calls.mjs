@@ -1,4 +1,5 @@
-// What the Node client calls, shown as JSON: every method of it with every option, against nobody; and the names that it has.
+// Prints the calls of the Node client as JSON: every method with every option, without a server, and the exported
+// names.
 import * as client from "../../clients/node/index.js";
 
 const { Client, CODES } = client;
@@ -41,7 +42,7 @@ const parameters = (type) =>
     return [name, value ? /^(?:async )?\*?\s*\w+\((.*?)\) \{\n/s.exec(String(value))[1] : ""];
   }));
 const methods = (type) => Object.getOwnPropertyNames(type.prototype).filter((name) => name !== "constructor");
-// The options that each function accepts, as its error for an unknown option lists them.
+// Returns the options that each function accepts, taken from its error for an unknown option.
 const optionsOf = async (call) => {
   const error = await (async () => call({ unknown: 1 }))().catch((why) => why);
   return error.remedy.replace("the options are ", "").split(", ").sort();

@@ -156,7 +156,7 @@ class Contract(Case):
     def test_no_method_is_named_in_a_client_that_was_not_looked_at(self):
         sources = {"python": text_of(PYTHON_CLIENT, "mycojobs/aio.py"), "node": text_of(NODE_CLIENT, "index.js")}
         for client, source in sources.items():
-            named = set(METHOD.findall(source)) - {"system.info"}  # which context an event stream is of
+            named = set(METHOD.findall(source)) - {"system.info"}  # used to find the context of an event stream
             self.assertGreater(len(named), 8)
             self.assertEqual(named - {method for method, _ in self.calls[client]}, set(), client)
         self.assertEqual({method for method, _ in self.calls["python"]}, {method for method, _ in self.calls["node"]})
@@ -231,7 +231,7 @@ class Contract(Case):
                 of_python = {camel(each) for each in vars(getattr(mycojobs, kind)) if not each.startswith("_")} - {"key", "close", "id"}
                 self.assertEqual(of_python, set(there) - {"id"}, kind)
 
-    # What changes something, by the last part of its name: not repeated without an idempotency key.
+    # Methods that change data, by the last part of their name. They are not repeated without an idempotency key.
     CHANGES = set("""create update delete send cancel start run retry restart approve reject replay pause resume signal apply remove requeue drop challenge begin end""".split())
 
     def test_only_what_is_harmless_is_sent_again_when_its_answer_was_lost(self):

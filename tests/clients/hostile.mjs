@@ -1,5 +1,6 @@
-// The Node client against the strangers of stranger.py: hostile.mjs URL. Standard input: the cases, with the time to wait; standard output: how each call,
-// wait and stream ended, as JSON. Any error that is not the client's own ends the program.
+// The Node client with the servers of stranger.py: hostile.mjs URL. Standard input has the cases with their time-outs.
+// Standard output is JSON with the end of each call, wait and stream. An error that is not of the client's classes ends
+// the program.
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { createServer } from "node:http";
@@ -44,14 +45,14 @@ for (const timeout of [-1, NaN, "5", "soon", "1.5s", {}, true]) {
   await assert.rejects(new Client(url).job("1:7").wait({ timeout }), { name: "Invalid", message: /timeout.*time span.*"5m"/ });
 }
 
-// Times that no timer has: none of them is over at once.
+// Time-outs longer than a timer supports. They must not expire at once.
 const patient = new Client({ url: "http://127.0.0.1:1", retryFor: Infinity });
 for (const timeout of [Infinity, 30 * 24 * 3600, "30d", null]) {
   await assert.rejects(patient.job("1:7").wait({ timeout, signal: AbortSignal.timeout(300) }), { name: "TimeoutError" });
 }
 await assert.rejects(patient.call("job.get", {}, { answerWithin: Infinity, signal: AbortSignal.timeout(300) }), { name: /TimeoutError|AbortError/ });
 
-// A proxy's 502 may follow a change that was made, so only a 503 of the server itself is repeated.
+// A proxy may send 502 after the change was made, so only a 503 of the server itself is repeated.
 for (const [status, repeated] of [[502, false], [500, false], [504, false], [503, true]]) {
   let requests = 0;
   const server = createServer((request, response) => {
@@ -67,7 +68,7 @@ for (const [status, repeated] of [[502, false], [500, false], [504, false], [503
   server.close();
 }
 
-// Times are sent in seconds, whatever their unit. A follower that is answered without lines asks again.
+// Times are sent in seconds, whatever their unit. A follower that receives no lines asks again.
 {
   const asked = [];
   const pages = [{ lines: [], after_seq: 0, ended: false }, { lines: [{ seq: 1, text: "a" }], after_seq: 1, ended: false }, { lines: [], after_seq: 1, ended: true }];
@@ -91,7 +92,7 @@ for (const [status, repeated] of [[502, false], [500, false], [504, false], [503
   server.close();
 }
 
-// A signal that lives long is given to many calls, and keeps none of them.
+// A long-lived signal is passed to many calls and must not keep references to them.
 const lives = new AbortController();
 let [added, removed] = [0, 0];
 for (const [name, count] of [["addEventListener", () => added++], ["removeEventListener", () => removed++]]) {

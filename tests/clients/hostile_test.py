@@ -14,8 +14,8 @@ import mycojobs
 from mycojobs.http import refused
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-WAIT_S = 1.2  # where nobody is answered
-MOST_REQUESTS = 16  # of a case: a call, and two waits that ask again after half a second
+WAIT_S = 1.2  # time-out if there is no response
+MOST_REQUESTS = 16  # per case: one call, and two waits that ask again after half a second
 
 
 def output(doing):

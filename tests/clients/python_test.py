@@ -46,7 +46,7 @@ def sees_the_module_of_jobs():
     return [mycojobs.job.id, hasattr(mycojobs, "Client")]
 
 
-def factorial(n: "np.ndarray") -> int:  # noqa: F821  an annotation names what is not there
+def factorial(n: "np.ndarray") -> int:  # noqa: F821  the annotation refers to a missing name
     return 1 if n < 2 else n * factorial(n - 1)
 
 
@@ -521,7 +521,7 @@ except mycojobs.Error as why:
     print(why.word)
 sys.exit(7)"""
         environment = {**os.environ, "COORDINATOR_URL": self.world.url, "MYCOJOBS_TOKEN": self.world.token}
-        # From 3.12 on Python warns of any fork beside a thread, and the client has one.
+        # Since 3.12, Python warns of a fork in a process with threads, and the client has a thread.
         words = [sys.executable, "-W", "ignore:This process:DeprecationWarning", "-c", program]
         done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=LIMIT_S)
         self.assertEqual((done.returncode, done.stdout, done.stderr), (7, "closed\n", ""))
@@ -538,7 +538,7 @@ sys.exit(7)"""
             try:
                 while True:
                     doing()
-            except BaseException as why:  # that is what is looked at
+            except BaseException as why:  # the test examines it
                 output.append(why)
 
         waits = [lambda: job.wait(), lambda: list(job.logs(follow=True)), lambda: list(self.client.events(job=job.key))]
@@ -595,7 +595,7 @@ sys.exit(7)"""
 class Asyncio(Case):
     def run_async(self, story):
         async def main():
-            asyncio.get_running_loop().slow_callback_duration = LIMIT_S  # on a busy machine
+            asyncio.get_running_loop().slow_callback_duration = LIMIT_S  # for busy machines
             async with mycojobs.AsyncClient(self.world.url, self.world.token) as client:
                 await asyncio.wait_for(story(client), LIMIT_S)
 
@@ -638,7 +638,7 @@ class Asyncio(Case):
     def test_a_job_that_is_not_there_fails_its_own_wait_alone(self):
         async def story(client):
             jobs = [await client.submit("import time\ntime.sleep(1.5)") for _ in range(6)]
-            # The first four waits have a call each; who comes later shares one.
+            # The first four waits have one call each; later waits share a call.
             waits = [*jobs[:4], *(client.job(f"1:{900_000 + i}") for i in range(5)), *jobs[4:]]
             output = await asyncio.gather(*(each.wait() for each in waits), return_exceptions=True)
             self.assertEqual([isinstance(each, mycojobs.NotFound) for each in output], [False] * 4 + [True] * 5 + [False] * 2, output)

@@ -1,4 +1,5 @@
-// call() of the Node client with each [method, parameters] of standard input: the codes of what it was answered, by method, as JSON.
+// Calls call() of the Node client with each [method, parameters] of standard input. Prints the codes of the responses
+// by method, as JSON.
 import { readFileSync } from "node:fs";
 import { Client, MycojobsError } from "../../clients/node/index.js";
 

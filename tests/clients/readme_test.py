@@ -47,7 +47,8 @@ class Readme(Case):
         for number, code in enumerate(codes):
             with open(os.path.join(folder, f"part{number}.py"), "w", encoding="utf-8") as file:
                 file.write(code)
-        offline = {"PIP_NO_INDEX": "1", "PIP_NO_BUILD_ISOLATION": "0", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}  # 0: without isolation
+        # 0 disables build isolation
+        offline = {"PIP_NO_INDEX": "1", "PIP_NO_BUILD_ISOLATION": "0", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
         script = ". venv/bin/activate\n" + install
         for number, code in enumerate(codes):
             output = self.run_in(folder, f"{script}python part{number}.py", **offline)

@@ -1,4 +1,5 @@
-// The Node client against the servers of node_test.py, which does what is written to descriptor 3 and answers on 4.
+// The Node client with the servers of node_test.py, which executes commands from descriptor 3 and answers on descriptor
+// 4.
 import assert from "node:assert/strict";
 import { once } from "node:events";
 import { createReadStream, writeSync } from "node:fs";
@@ -9,7 +10,7 @@ import { setTimeout as pause } from "node:timers/promises";
 import * as mycojobs from "../../clients/node/index.js";
 
 const { Client } = mycojobs;
-const LIMIT = { timeout: "60s" }; // what only a hang reaches
+const LIMIT = { timeout: "60s" }; // reached only by a hang
 const HOSTILE = "\u001b[31mred\u001b[0m \u202e<b>&\"'\u0000\u0007 \u2028 end";
 const SLEEP = "import time\ntime.sleep(60)";
 const client = new Client();
@@ -176,7 +177,7 @@ test("a hundred submit and wait over few connections", async () => {
   const all = await Promise.all(Array.from({ length: 100 }, (_, i) => one(i)));
   assert.deepEqual(all, Array.from({ length: 100 }, (_, i) => i));
   const { most_open } = await world("count");
-  // Eight calls at a time; fetch opens another connection where the last answer has just been read.
+  // Eight calls at a time; fetch opens another connection if a response has just been read.
   assert.ok(most_open <= 24, `${most_open} connections`);
 });
 

@@ -43,7 +43,7 @@ def endless(call):
     return pieces()
 
 
-# What a call and a wait end with: the name of the exception, "Error" for the base. WaitTimeout: nobody was answered.
+# The ends of a call and of a wait: the name of the exception, "Error" for the base class. WaitTimeout: no response.
 ANSWERS = {
     "error_that_is_a_text": (as_text('{"id": ID, "error": "x"}'), "Error", "Error"),
     "error_without_a_code": (error(message="m"), "Error", "Error"),
@@ -87,7 +87,7 @@ ANSWERS = {
     "teapot": (raw(answer(b'{"error": 7}', "418 I'm a teapot")), "Error", "Error"),
 }
 STREAM = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n"
-# What a stream of events yields, and how it ends.
+# The events of a stream, and its end.
 EVENTS = {
     "events_that_are_no_json": (STREAM + b"data: {x\n\n", [], "Unavailable"),
     "events_that_are_deep": (STREAM + b"data: " + b"[" * 100_000 + b"\n\n", [], "Unavailable"),
@@ -113,7 +113,7 @@ def lossy(seen):
 
 class Stranger:
     def __init__(self):
-        self.seen = Counter()  # case -> requests
+        self.seen = Counter()  # number of requests of each case
         self.lost = Counter()
         self.heads = []
         self._listening = socket.create_server(("127.0.0.1", 0), backlog=256)
@@ -143,7 +143,7 @@ class Stranger:
                     if not self._answer(client, case, body):
                         return
             except OSError:
-                pass  # the client has seen enough
+                pass  # the client has closed the connection
 
     def _answer(self, client, case, body):
         if case in EVENTS:

@@ -16,7 +16,7 @@ BIN = sys.argv.pop(1) if len(sys.argv) > 1 and os.path.isdir(sys.argv[1]) else o
 PROGRAM = os.path.join(BIN, "mycojobs")
 PYTHON_CLIENT = os.path.join(ROOT, "clients/python")
 NODE_CLIENT = os.path.join(ROOT, "clients/node")
-LIMIT_S = 60  # what only a hang reaches
+LIMIT_S = 60  # reached only by a hang
 sys.path.insert(0, PYTHON_CLIENT)
 
 
@@ -33,10 +33,10 @@ class Relay:
     """Passes connections on to the present server. Counts how many are open; may lose the answer to the next call."""
 
     def __init__(self):
-        self.target = None  # none: whoever connects is told nothing, and the connection ends
+        self.target = None  # none: connections are closed without a response
         self.most_open = self._open = self.requests = 0
         self.lose_answers = 0
-        self._pairs = {}  # (client, server): directions that are open
+        self._pairs = {}  # (client, server): open directions
         self._losing = set()
         self._lock = threading.Lock()
         self._listening = socket.create_server(("127.0.0.1", 0), backlog=256)
@@ -71,7 +71,7 @@ class Relay:
                     self.requests += 1
                     if self.lose_answers > 0:
                         self.lose_answers -= 1
-                        self._losing.add(pair)  # not what a stream that is being closed still brings
+                        self._losing.add(pair)  # but not the remaining data of a stream that is being closed
                 if not is_request and pair in self._losing:
                     break
                 sink.sendall(data)
@@ -93,7 +93,7 @@ class Relay:
             try:
                 each.shutdown(socket.SHUT_RDWR)
             except OSError:
-                pass  # the other side was first
+                pass  # the other side has closed first
 
     def cut(self):
         """Ends all connections."""
@@ -154,7 +154,7 @@ class World:
 
     def _start(self, *words):
         log = open(self.path(f"{os.path.basename(words[0])}{len(self._processes)}.log"), "w+", encoding="utf-8", errors="replace")
-        # Whatever ends this program, they end with it.
+        # The child processes end when this program ends for any reason.
         process = subprocess.Popen(["setpriv", "--pdeathsig", "KILL", *words], stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
         process.log = log
         self._processes.append(process)

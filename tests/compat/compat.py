@@ -17,11 +17,12 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
 PYTHON = "/usr/bin/python3"
 MARK = b"\x1ecompat "
-# Windows, and what a display is needed for.
+# Windows modules, and modules that need a display.
 LEFT_OUT = re.compile(r"test_(idle|tk|tkinter|ttk|turtle|winreg|winsound|winconsoleio|winapi|wmi|msilib|startfile|launcher|gdb|tix|tools|regrtest)")
 
-# Why a test ends otherwise as a job: what the end of such a test reads like, with its name in front. The first that fits. A cause that begins
-# with "policy" is the default policy's, which a grant opens or a limit raises; "design" is how jobs are made; "ours" is known and not yet mended.
+# Causes of differences between a job and a run outside. Each pattern is matched against the name and the error of a
+# test; the first match counts. Causes that start with "policy" are in the default policy, and a grant or a higher limit
+# removes them. "design" is a property of all jobs. "ours" is a known defect that is not fixed yet.
 CAUSES = [
     ("policy: no process (exec)", r"fork_exec|os\.fork\(|forkpty|posix_spawn|TestPosixSpawn|os\.spawn|_spawnvef|os\.exec|^test_(cmd_line|tracemalloc): PermissionError|failed: Operation not permitted"),
     ("policy: system calls that are refused (syscalls.add)", r"F_SETPIPE_SZ|test_fcntl_64_bit|MmapTests\.test_access_parameter|test_setres[ug]id|test_prlimit|SendRecvFds"),
@@ -36,9 +37,9 @@ CAUSES = [
     ("design: fsync does nothing, whatever it is given", r"TestInvalidFD\.test_f(data)?sync"),
     ("design: no extended attributes", r"extended attribute"),
     ("design: locale C, and UTF-8 by Python's own mode", r"Locale cannot encode|LC_CTYPE locale is 'C'"),
-    # Waits for what a child was to write, which could not be forked.
+    # The test waits for output of a child that could not be forked.
     ("policy: no process (exec)", r"^test_thread: .*over its time limit"),
-    # What their programs did not write.
+    # The programs of the tests did not write their output.
     ("policy: no process (exec)", r"find_library|Unable to find C library|could not find libc|lib_gl|gcc, needed|test_mailcap|test_pipes|test_json\.test_tool|test_doctest\.test_CLI|requires (ifconfig|ip)\b"),
 ]
 
@@ -74,7 +75,7 @@ def run(command, folder, timeout):
 
 
 def outside(script, folder, timeout):
-    # Not as root: jobs are not either, and tests ask.
+    # Not as root, because jobs are not root and tests check the user.
     as_nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"] if os.geteuid() == 0 else []
     if as_nobody:
         os.chown(folder, 65534, 65534)

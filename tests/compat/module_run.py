@@ -1,5 +1,5 @@
-# Runs one module of CPython's test suite and prints what came of each test, as one line of JSON behind a mark. The same text is run by python3
-# and as a job: MODULE is written in front of it.
+# Runs one module of CPython's test suite and prints the result of each test as a line of JSON after a mark. python3 and
+# a job run the same text, with MODULE defined at its start.
 import json
 import sys
 import unittest
@@ -14,7 +14,7 @@ class Ends(unittest.TestResult):
 
     def say(self, test, end, why=""):
         name = test if isinstance(test, str) else test.id()
-        if self.ends.get(name, [""])[0] != "failed":  # what its clean-up meets comes of the first
+        if self.ends.get(name, [""])[0] != "failed":  # errors of the clean-up are caused by the first failure
             self.ends[name] = [end, " ".join(why.split())[-300:]]
 
     def addSuccess(self, test):

@@ -20,7 +20,7 @@ ROOT = os.path.dirname(os.path.dirname(HERE))
 LISTS = os.path.join(HERE, "shell")
 NOBODY = 65534
 
-# One group of jobs: a script type with its policy, as an operator writes it.
+# One group of jobs: a script type with its policy, as an operator configures it.
 CONFIGURATION = """
 [executors.bash]
 command = ["/bin/bash", "{{script}}"]
@@ -42,7 +42,7 @@ pids = 256
 
 SUITES = {"idioms": "bash", "programs": "bash", "compiled_at_run_time": "compiling", "bats": "bash", "shunit2": "bash"}
 
-# Scripts of the suites that are fetched; their output is read by parse_tap() and parse_shunit2().
+# Scripts of the fetched suites. Their output is read by parse_tap() and parse_shunit2().
 BATS = 'cp -r "$SOURCES/bats" bats && cd bats && bin/bats --tap test 2>&1\n'
 SHUNIT2 = """cp -r "$SOURCES/shunit2" shunit2 && cd shunit2 && for shell in sh bash; do for file in *_test.sh; do
   echo "file $file with $shell"
@@ -50,8 +50,8 @@ SHUNIT2 = """cp -r "$SOURCES/shunit2" shunit2 && cd shunit2 && for shell in sh b
 done; done
 """
 
-# Why an entry ends otherwise as a job: its suite and name, what the job printed, and the reason. The first row that fits.
-# "policy": the operator can grant it. "design": every job is made so; docs/sandbox.md says why.
+# Explanations for entries with another result in a job: suite and name, output of the job, and reason. The first match
+# counts. "policy": the operator can grant it. "design": a property of all jobs; docs/sandbox.md explains it.
 EXPLANATIONS = [
     ("idioms tailf", r"inotify cannot be used", "policy: inotify is refused with EMFILE, since jobs of a context share its limits; tail polls"),
     ("compiled_at_run_time node10", r"EMFILE", "policy: inotify is refused with EMFILE, since jobs of a context share its limits; use fs.watchFile"),

@@ -21,7 +21,7 @@ import unicodedata
 import urllib.parse
 
 SOURCES = ("agent", "executors", "sandbox", "include")
-PASSED_OVER = {".git", "build", "node_modules", "__pycache__"}  # folders of any depth that hold nobody's pages
+PASSED_OVER = {".git", "build", "node_modules", "__pycache__"}  # folders of any depth without pages of this project
 
 FENCE = re.compile(r" {0,3}(?:>\s*)*(`{3,}|~{3,})")
 HEADING = re.compile(r" {0,3}(#{1,6})(?:[ \t]+(.*?))?(?:[ \t]+#+)?[ \t]*$")
@@ -39,7 +39,7 @@ HTML_LINK = re.compile(r"<[a-zA-Z][^<>]*?\s(?:href|src)\s*=\s*(?:\"([^\"]*)\"|'(
 HTML_ANCHOR = re.compile(r"<[a-zA-Z][^<>]*?\s(?:id|name)\s*=\s*(?:\"([^\"]*)\"|'([^']*)')")
 SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:|//")
 NAMED = re.compile(r"(?<![\w./-])((?:docs|bench)/[\w./-]*?\.md)(?![\w-])(?:#([\w-]+))?")
-ADJACENT = re.compile(r"\"[ \t]*\n[ \t]*\"")  # two texts that the compiler makes one
+ADJACENT = re.compile(r"\"[ \t]*\n[ \t]*\"")  # two string literals that the compiler concatenates
 LINE_OF_CODE = re.compile(r"L(\d+)(?:C\d+)?(?:-L(\d+)(?:C\d+)?)?")
 
 
@@ -196,7 +196,7 @@ class Tree:
                 text = file.read_text(errors="replace")
                 if "docs/" not in text and "bench/" not in text:
                     continue
-                joined = ADJACENT.sub(lambda m: "\0" * len(m[0]), text)  # every place stays where it is
+                joined = ADJACENT.sub(lambda m: "\0" * len(m[0]), text)  # keeps all offsets
                 shown, places = [], []
                 for at, c in enumerate(joined):
                     if c != "\0":

@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# Runs a command as an ordinary user who has podman of his own: as_user.sh FOLDER COMMAND... Below private.sh, as root: user,
-# ids and devices are in those mounts alone. His home is FOLDER, the tree lies in /var/lib/tree.
+# Runs a command as an unprivileged user with podman: as_user.sh FOLDER COMMAND... Called as root within private.sh:
+# user, ids and devices exist only in those mounts. The user's home is FOLDER; the tree is in /var/lib/tree.
 set -euo pipefail
 folder=$(readlink -f "${1:?folder}")
 shift
 tree=$(dirname "$(dirname "$(dirname "$(readlink -f "$0")")")")
 name=container-user id=64321 home=/var/lib/container-user
 
-# Podman mounts over /var/lib/cni, or over what there is of that path.
+# Podman mounts over /var/lib/cni, or over the existing part of that path.
 mkdir -p "$folder" "$home" /var/lib/tree /var/lib/cni "/run/user/$id"
 mount --bind "$folder" "$home"
 mount --bind "$tree" /var/lib/tree
@@ -20,7 +20,7 @@ echo "$name:1000000:65536" | tee -a /run/user-subuid >>/run/user-subgid
 for file in passwd group subuid subgid; do
   mount --bind "/run/user-$file" "/etc/$file"
 done
-# As on other hosts, anybody may have a network interface of his own namespace.
+# As on other hosts, every user may create network interfaces in their own namespace.
 mknod -m 666 /run/tun c 10 200
 if [ -e /dev/net/tun ]; then mount --bind /run/tun /dev/net/tun; fi
 
@@ -42,7 +42,7 @@ events_logger = "file"
 [network]
 network_backend = "netavark"
 END
-# Podman says so otherwise, each time. Nobody but these mounts shares them.
+# Avoids a repeated warning of podman. Only these mounts are affected.
 mount --make-rshared /
 cd /var/lib/tree
 exec setpriv --reuid="$id" --regid="$id" --clear-groups --inh-caps=-all -- \

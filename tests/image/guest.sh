@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# The image of test.sh in a Debian 12 machine with systemd, cgroup v2 and Debian's podman, of root and of an ordinary
-# user: guest.sh PACKAGE... (what the machine must have). VM_ROWS=REGEX: only the rows whose names it finds. All files are below
-# build/image.
+# Tests the image of test.sh in a Debian 12 machine with systemd, cgroup v2 and Debian's podman, as root and as an
+# unprivileged user: guest.sh PACKAGE... (packages to install in the machine). VM_ROWS=REGEX selects rows by name. All
+# files are below build/image.
 set -euo pipefail
 here=$(dirname "$(readlink -f "$0")")
 cd "$here/../.."

@@ -58,7 +58,7 @@ class Host:
         try:
             until(lambda: "serves context 1" in log(), log, 90)
             script = "import os; print(os.getuid()); print(open('/proc/self/cgroup').read())"
-            # exec joins the container's group, which then has groups below it: the runtime must manage.
+            # exec joins the group of the container, which then has child groups. The runtime must support this.
             done = self.podman("exec", "--interactive", "agent", "sh", "-c", f"echo {shlex.quote(script)} >/tmp/j.py; {PROGRAM} run --json /tmp/j.py")
             began = time.monotonic()
             self.podman("stop", "--time", "60", "agent")
@@ -104,7 +104,7 @@ def apparmor_lets_a_sandbox_be_built_with_our_profile_alone():
     with open("/sys/module/apparmor/parameters/enabled", encoding="utf-8") as file:
         check(file.read().strip() == "Y", "this kernel has no AppArmor")
     with open(PAYLOAD + "/apparmor", encoding="utf-8") as file:
-        # What its head says of AppArmor 3.
+        # The change that the head of the file describes for AppArmor 3.
         lines = [line for line in file if not line.startswith(("abi ", "  userns,"))]
     sh("apparmor_parser", "--replace", input="".join(lines))
     user = ("--user=10001", "--cap-drop=ALL")
@@ -124,7 +124,7 @@ def apparmor_lets_a_sandbox_be_built_with_our_profile_alone():
 def rootless_container_of_root_has_all_but_groups():
     unpack = shlex.join((*WORKER, "podman", "unshare", "sh", "-c", "mkdir ~/rootfs && tar -x -C ~/rootfs"))
     sh("sh", "-c", f"tar -c -C {PAYLOAD}/rootfs --exclude './dev/*' . | {unpack}", seconds=900, cwd="/tmp")
-    # A rootless container has 65536 ids, and none of a host's users: the jobs get some of these.
+    # A rootless container has 65536 ids and none of the host's users, so the jobs get some of these ids.
     options = ("--user=0", "--env", "MYCOJOBS_SANDBOX_UID_RANGE=20000:40000")
     found = USER.layers(*options)
     check(all(state == "ok" for name, state in found.items() if not name.startswith("cgroup:")), found)

@@ -23,7 +23,7 @@ def drain_s():
     return 60 * int(re.search(r"(?m)^TimeoutStopSec=(\d+)min$", text_of("systemd", "system", "mycojobs-agent.service.in")).group(1))
 
 
-# What names a container may never be given back, whatever the sandbox would like.
+# System calls that must never be permitted for a container, even if the sandbox would use them.
 NEVER = set("""bpf perf_event_open userfaultfd kexec_load kexec_file_load init_module finit_module delete_module reboot swapon
     swapoff acct iopl ioperm open_by_handle_at add_key request_key fsopen fsmount fsconfig fspick quotactl settimeofday
     clock_settime syslog io_uring_setup process_madvise kcmp lookup_dcookie fanotify_init nfsservctl vhangup""".split())
@@ -126,7 +126,7 @@ def api_problems(compose, api):
     return found
 
 
-# Each key that may stand at each place; what ends in [] is a list of such.
+# The permitted keys at each path. A path that ends in [] is a list.
 SCHEMA = {
     "": "apiVersion kind metadata spec",
     "metadata": "name labels",
@@ -188,7 +188,7 @@ def pod_problems(document):
     for probe, path in (("startupProbe", "/healthz"), ("livenessProbe", "/healthz"), ("readinessProbe", "/readyz")):
         if probe == "startupProbe" and probe not in container:
             continue
-        # `mycojobs health` and /readyz answer within 5 s.
+        # `mycojobs health` and /readyz respond within 5 s.
         if container[probe]["httpGet"] != {"path": path, "port": "health"} or container[probe].get("timeoutSeconds", 1) <= 5:
             found.append(probe)
     rights = container["securityContext"]

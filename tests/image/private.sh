@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Runs a command with podman in mounts of its own, so that nothing of it is left on the machine: private.sh FOLDER
-# COMMAND... Images and containers are below FOLDER, run-time files on a tmpfs that ends with the command. As root.
+# Runs a command with podman in private mounts, so that nothing remains on the machine: private.sh FOLDER COMMAND...
+# Images and containers are below FOLDER; run-time files are on a tmpfs that ends with the command. Needs root.
 set -euo pipefail
 folder=$(readlink -f "${1:?folder}")
 shift
@@ -18,7 +18,7 @@ for file in subuid subgid; do
   echo containers:2000000:10000000 >"/run/$file"
   mount --bind "/run/$file" "/etc/$file"
 done
-# crun knows version 1 or version 2 of cgroups, and no mixture with controllers in both.
+# crun supports version 1 or version 2 of cgroups, but not a mixture with controllers in both.
 if grep -qs . /sys/fs/cgroup/unified/cgroup.controllers; then umount /sys/fs/cgroup/unified; fi
 export TMPDIR=$folder/tmp CONTAINERS_CONF=/run/containers.conf CONTAINERS_STORAGE_CONF=/run/storage.conf
 cat >/run/storage.conf <<END

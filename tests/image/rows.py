@@ -31,7 +31,7 @@ PROC = ("--security-opt", "systempaths=unconfined")
 BARE = ("--cap-drop=ALL", "--security-opt", "no-new-privileges", "--read-only", "--tmpfs", "/tmp")
 WITHOUT_GROUPS = ("--env", "MYCOJOBS_SANDBOX_ALLOW_MISSING=cgroup:memory,cgroup:pids")
 ROOT_USER = ("--user=0", "--cap-drop=ALL", "--cap-add=SETUID,SETGID,SETPCAP,KILL,DAC_OVERRIDE", "--env", "MYCOJOBS_STATE_DIR=/run/mycojobs")
-# An ordinary user's container has 65536 ids, and none of a host's users: the jobs get some of these.
+# A container of an unprivileged user has 65536 ids and none of the host's users, so the jobs get some of these ids.
 if os.geteuid() != 0:
     ROOT_USER += ("--env", "MYCOJOBS_SANDBOX_UID_RANGE=20000:40000")
 PASSWORD = "geheim7"
@@ -287,7 +287,7 @@ def compose_comes_up_healthy_and_outlives_an_agent():
         check("6" in compose.inside("agent1", "print(2 * 3)\n", "mycojobs", "run", "job.py"), "a job's answer")
         out = compose.inside("coordinator", flow, "mycojobs", "flow", "start", "--follow", "flow.yaml")
         check("completed" in out.splitlines()[-1], out)
-        # A job that never ends in its first run; its agent is killed, and the other one runs it again.
+        # A job whose first run never ends. Its agent is killed, and the other agent runs the job again.
         again = ("import os, time\nif os.environ['MYCOJOBS_DELIVERIES'] == '1': time.sleep(300)\n"
                  "print('delivery', os.environ['MYCOJOBS_DELIVERIES'])\n")
         key = json.loads(compose.inside("coordinator", again, "mycojobs", "job", "submit", "--json", "again.py"))
@@ -303,7 +303,7 @@ def compose_comes_up_healthy_and_outlives_an_agent():
 @row
 def compose_api_yaml_lets_clients_of_this_host_in_by_token():
     compose = Compose(API)
-    # As docker/README.md says: the token first, then the door.
+    # The order of docker/README.md: first the token, then the open port.
     token = token_of(compose("run", "--rm", "coordinator", "key", "token", "--operator", files=("-f", COMPOSE)))
     script = "import sys; sys.path.insert(0, sys.argv[1])\nimport mycojobs\ndef add(a, b):\n    return a + b\nprint(mycojobs.Client().submit(add, 40, 2).result(60))\n"
     path = os.path.join(os.environ["TMPDIR"], "client.py")
@@ -358,7 +358,8 @@ class Kube:
         tokens = os.path.join(self.folder, "mycojobs-tokens")
         os.makedirs(tokens, exist_ok=True)
         self.token = token_of(once("--user=0", "--volume", f"{tokens}:/tokens", IMAGE, "key", "token", "--operator", "--api-tokens", "/tokens/tokens"))
-        os.chmod(os.path.join(tokens, "tokens"), 0o444)  # as the secret's mode and the pod's fsGroup make it readable
+        # readable as with the mode of the secret and fsGroup of the pod
+        os.chmod(os.path.join(tokens, "tokens"), 0o444)
         with open(KUBERNETES, encoding="utf-8") as file:
             documents = list(pods_of(list(yaml.safe_load_all(file))))
         self.agent = copy.deepcopy(documents[0]["spec"]["containers"][0])
@@ -366,7 +367,7 @@ class Kube:
             spec = each["spec"]["template"]["spec"] if each["kind"] == "Deployment" else each["spec"]
             (container,) = spec["containers"]
             container.update(image=IMAGE, imagePullPolicy="Never")
-            del container["ports"]  # podman would publish them, each pod's on the same port of the host
+            del container["ports"]  # podman would publish the ports of all pods on the same port of the host
         self.agents, self.coordinator = os.path.join(self.folder, "agents.yaml"), os.path.join(self.folder, "coordinator.yaml")
         for path, these in ((self.agents, documents[:-1]), (self.coordinator, documents[-1:])):
             with open(path, "w", encoding="utf-8") as file:
@@ -376,7 +377,7 @@ class Kube:
         url = base64.b64encode(f"redis://:{PASSWORD}@rows-redis:6379".encode()).decode()
         self.gone()
         podman("secret", "create", "mycojobs-redis", "-", input=json.dumps({"url": url}))
-        # As hostUsers has it: agents have users of their own.
+        # The effect of hostUsers: agents have user ids of their own.
         podman("kube", "play", "--network", "rows", "--userns", "auto:size=65536", "--seccomp-profile-root", self.folder, self.agents)
         podman("kube", "play", "--network", "rows", self.coordinator)
         return self

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Builds docker/Dockerfile with podman and without a registry, and tries the image, as root and as an ordinary user:
-# test.sh [ROW...]. All files are below build/image: images and the compiler's cache stay there for the next time. Exit 1
-# if a row failed.
+# Builds docker/Dockerfile with podman and without a registry, and tests the image as root and as an unprivileged user:
+# test.sh [ROW...]. All files are below build/image; images and the compiler's cache stay there. Exit code 1: a row
+# failed.
 set -euo pipefail
 here=$(dirname "$(readlink -f "$0")")
 cd "$here/../.."
@@ -18,11 +18,11 @@ mkdir -p "$work"
 exec 9>"$work/lock"
 flock -n 9 || give_up 75 "another ./dev test-image is at work in this folder"
 
-# The same twice: of root, and of a user who has nothing but podman and 65536 ids.
+# Runs the same tests twice: as root, and as a user who has only podman and 65536 ids.
 root() { "$here/private.sh" "$work" "$@" 9>&-; }
 user() { root unshare --pid --fork --mount-proc --kill-child "$here/as_user.sh" "$work/user" "$@"; }
 
-# debian:bookworm-slim, from the host's own package sources.
+# debian:bookworm-slim, from the package sources of the host.
 if ! root podman image exists docker.io/library/debian:bookworm-slim; then
   say "making debian:bookworm-slim (half a minute; kept for the next time)"
   # shellcheck disable=SC2016
@@ -39,7 +39,7 @@ build() { # WHO NAME DOCKERFILE FOLDER
   "$1" podman build --pull=never --network=host --format docker --layers -t "$2" -f "$3" "$4" >"$work/build.log" 2>&1 ||
     { tail -30 "$work/build.log" >&2; give_up 1 "$3 does not build: see $work/build.log"; }
 }
-# Networks, processes and mounts of the rows are their own: they go with them.
+# The rows have private networks, processes and mounts, which end with them.
 rows() { # COMMAND...
   root unshare --net --pid --fork --mount-proc --kill-child sh -c 'ip link set lo up; exec "$@"' - "$@"
 }
@@ -53,7 +53,7 @@ if ! user podman image exists docker.io/library/debian:bookworm-slim; then
   root podman save -q docker.io/library/debian:bookworm-slim | user podman load -q >"$work/build.log"
 fi
 if [ ! -d "$work/user/tmp/buildah-cache" ] && [ -d "$work/tmp/buildah-cache" ]; then
-  # What root's compiler has just compiled.
+  # The output of root's compilation.
   mkdir -p "$work/user/tmp"
   cp -r --no-preserve=ownership "$work/tmp/buildah-cache" "$work/user/tmp/"
   user_id=$(sed -n 's/^name=.* id=\([0-9]*\) .*/\1/p' "$here/as_user.sh")
@@ -68,7 +68,7 @@ say "the rows"
 rows "$here/rows.py" "$@" | tee "$work/rows.log"
 say "the rows once more, of an ordinary user"
 rows "$here/as_user.sh" "$work/user" tests/image/rows.py "$@" | sed -u 's/^ok /ok rootless: /; s/^FAILED /FAILED rootless: /' | tee -a "$work/rows.log"
-# Groups of cgroup version 1 that have nothing in them any more.
+# Removes empty groups of cgroup version 1.
 find /sys/fs/cgroup -depth -type d -path '*/libpod_parent*' -exec rmdir {} + 2>/dev/null || true
 passed=$(grep -c '^ok ' "$work/rows.log" || true)
 failed=$(grep -c '^FAILED ' "$work/rows.log" || true)

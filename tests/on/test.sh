@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
-# Builds a copy of this tree on another release, runs its examples and its tests there: test.sh SUITE PACKAGES [CTEST OPTION...];
-# or cross-compiles it for another architecture, and runs its unit tests there: test.sh arm64 PACKAGES [GOOGLETEST OPTION...].
-# PACKAGES: the names, as one word. All files are below build/on-SUITE: the release, the copy, the compiler's cache.
+# Builds a copy of this tree on another release, and runs its examples and tests:
+#   test.sh SUITE PACKAGES [CTEST OPTION...]
+# Or cross-compiles the tree for another architecture, and runs the unit tests:
+#   test.sh arm64 PACKAGES [GOOGLETEST OPTION...]
+# PACKAGES: the names in one word. All files are below build/on-SUITE: the release, the copy, the compiler's cache.
 set -euo pipefail
 here=$(dirname "$(readlink -f "$0")")
 cd "$here/../.."

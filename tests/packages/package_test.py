@@ -41,7 +41,8 @@ def pack(build, folder, zone):
 
 def wrong_with_contents(name, package):
     files = {line.split(None, 5)[5].lstrip(".") for line in run("dpkg-deb", "--contents", package).splitlines()}
-    files |= {path.removeprefix("/usr") for path in files if path.startswith("/usr/lib/systemd/system/")}  # of Debian 13
+    # location in Debian 13
+    files |= {path.removeprefix("/usr") for path in files if path.startswith("/usr/lib/systemd/system/")}
     yield from (f"{name} has no {path}" for path in EXPECTED[name].split() if path not in files)
     if name == "mycojobs":
         conffiles = run("dpkg-deb", "--info", package, "conffiles").split()

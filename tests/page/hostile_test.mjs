@@ -1,5 +1,5 @@
-// What others wrote is text: markup, escape codes, signs that turn lines around, lines of 10 MiB. And the policy holds against a
-// script that has got into the page.
+// Text of other users is shown as text: markup, escape codes, characters that reverse the direction, and lines of 10
+// MiB. The content security policy also holds against a script that was injected into the page.
 import assert from 'node:assert/strict';
 import {claims, click, sees, sleep, SOURCE, text, until, World} from './world.mjs';
 
@@ -274,7 +274,7 @@ await claims(world, {
   async 'a script, a style, a frame or a call that got into the page is stopped by the policy'() {
     const page = await world.open('#/overview');
     const broken = await page.evaluate(async () => {
-      await new Promise((then) => setTimeout(then));  // what the debugger runs itself may do more
+      await new Promise((then) => setTimeout(then));  // code that the debugger runs directly has more permissions
       const found = [];
       addEventListener('securitypolicyviolation', (event) => found.push(event.effectiveDirective));
       const put = (name, more) => { const at = document.createElement(name); Object.assign(at, more); document.body.append(at); };

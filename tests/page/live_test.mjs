@@ -1,4 +1,4 @@
-// What moves under an open page: long logs, many jobs, many streams, a server that is started again.
+// Changes while a page is open: long logs, many jobs, many streams, and a server that restarts.
 import assert from 'node:assert/strict';
 import {spawnSync} from 'node:child_process';
 import {claims, click, scroll_to, sees, sleep, text, until, World} from './world.mjs';
@@ -6,7 +6,7 @@ import {claims, click, scroll_to, sees, sleep, text, until, World} from './world
 const world = await new World().start();
 const rows = (page) => page.$eval('.log .virtual', (at) => Number(at.getAttribute('aria-rowcount')));
 
-// Records and the index as a store has them: jobs of caller 7, the newest ones last.
+// Writes records and the index as a store does: jobs of caller 7, the newest last.
 function write_jobs(many, about, first = 1) {
   const words = [];
   for (let i = first; i < first + many; i++) {
@@ -74,7 +74,8 @@ await claims(world, {
     const page = await world.open('#/overview');
     await sees(page, 'What is stuck');
     await sees(page, 'live', 'header');
-    const other = await world.open('#/jobs', world.token(16));  // who hears nothing of the context as a whole
+    // this actor receives no events of the context as a whole
+    const other = await world.open('#/jobs', world.token(16));
     await sees(other, 'live', 'header');
     spawnSync('kill', ['-STOP', String(world.running.get('redis').pid)]);
     try {
@@ -85,7 +86,7 @@ await claims(world, {
         await sees(each, 'store away', 'header');
         console.log(`  shown after ${Date.now() - began} ms`);
       }
-      // Some 5 s; the second page asks when it comes to the front.
+      // About 5 s; the second page polls when it becomes visible.
       const took = Date.now() - began;
       assert.ok(took < 8000, `not ${took} ms: a look waits for another one, or a call is made again before it is shown`);
       await page.bringToFront();
@@ -106,7 +107,7 @@ await claims(world, {
     await page.close();
     await other.close();
   },
-  // Six connections are what a browser opens to one server.
+  // A browser opens at most six connections to one server.
   async 'more pages of one browser than it opens connections are live all the same'() {
     const made = await world.job('import time\nfor i in range(1200):\n    print("tick", i, flush=True)\n    time.sleep(0.1)', {name: 'ticks'});
     const seen = [];
@@ -123,7 +124,8 @@ await claims(world, {
       await sees(page, 'cancelled', '.title');
       await sees(page, 'live', 'header');
     }
-    const pieces = (await world.rpc('job.logs', {id: made.key.replace('job:', ''), limit: 5000})).lines;  // of one line, or of more if they were read late
+    // a piece is one line, or several lines if they were read late
+    const pieces = (await world.rpc('job.logs', {id: made.key.replace('job:', ''), limit: 5000})).lines;
     const count = pieces.map((each) => each.text).join('').trimEnd().split('\n').length;
     for (const page of seen) assert.equal(await rows(page), count, 'each line once');
     for (const page of [...seen, last]) {
@@ -168,7 +170,7 @@ await claims(world, {
       })().catch(() => {}));
     }
     await until('each has heard', () => heard >= 200);
-    // Scripts that Redis has run, over five seconds: one each second for all of them, and what agent and coordinator ask.
+    // Counts scripts in Redis for five seconds: one per second for all pages, and those of agent and coordinator.
     const calls = () => spawnSync('redis-cli', ['-s', `${world.folder}/redis.sock`, 'info', 'commandstats'], {encoding: 'utf8'}).stdout.match(/cmdstat_zcount:calls=(\d+)/)?.[1] ?? '0';
     const before = Number(calls());
     await sleep(5000);
@@ -215,7 +217,8 @@ await claims(world, {
     assert.ok((await page.$eval('.virtual', (at) => Number(at.getAttribute('aria-rowcount')))) >= 5000);
     assert.ok((await page.$$('.window .job')).length < 100, 'what is not seen is not drawn');
     console.log(`  failed ones after ${await shown('#/jobs?status=error')} ms`);
-    // A request looks at so many records at most; the page goes on, says how far it is, and asks before it has looked at all.
+    // A request reads a limited number of records. The page repeats it, shows the progress, and asks before it reads
+    // all records.
     const part = await world.rpc('jobs.page', {name: 'needle', limit: 200});
     assert.ok(part.looked_at <= 10000 && part.after, `${part.looked_at} ${part.after}`);
     const began = Date.now();
@@ -235,14 +238,15 @@ await claims(world, {
     assert.deepEqual(page.wrong, []);
     await page.close();
   },
-  // The agent is gone by now. All of them come between two looks: one step of the store.
+  // The agent has stopped. All jobs are written between two polls, in one step of the store.
   async 'who reads further down keeps his place when more happens at one time than the page reads'() {
     const page = await world.open('#/jobs');
     await sees(page, 'bulk-100000', '.window');
     let first = 200001;
     const burst = (name) => {
       const at = Date.now();
-      write_jobs(1500, (i) => ({name: `${name}-${i - first}`, at: at + Math.floor((i - first) / 10)}), first);  // all behind whatever else happened
+      // all newer than any other change
+      write_jobs(1500, (i) => ({name: `${name}-${i - first}`, at: at + Math.floor((i - first) / 10)}), first);
       first += 1500;
     };
     const place = () => page.$eval('.virtual', (box) => {
@@ -257,7 +261,7 @@ await claims(world, {
     burst('first');
     await sees(page, 'Many new ones', '.status');
     assert.equal(await place(), before, 'a reader is left where he is');
-    // To the front, and further down again: what was read is there, behind what has come.
+    // Returns to the top and scrolls down again: earlier rows are still listed after the new rows.
     await click(page, '.status button', 'Many new ones');
     await sees(page, 'first-1499', '.window');
     await until('the gap', () => page.$eval('.virtual', (box) => { box.scrollTop += 600; return [...box.querySelectorAll('.gap')].length === 1; }));
@@ -271,7 +275,7 @@ await claims(world, {
     }
     await sees(page, 'bulk-100000', '.window');
     assert.equal(await page.$('.gap'), null, 'it is filled');
-    // What the keyboard has chosen stays chosen, and where it is.
+    // The row chosen by keyboard stays chosen and keeps its position.
     await page.$eval('.virtual', (box) => { box.scrollTop = 0; });
     for (let i = 0; i < 6; i++) await page.keyboard.press('j');
     await until('a row is chosen', () => page.$('.window .job.chosen'));

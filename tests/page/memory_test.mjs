@@ -1,6 +1,7 @@
-// Pages that stay open on a busy context hold their memory: 200 jobs a second end under the overview, the list of jobs, the same
-// where its reader has scrolled down, the list of flows and a job that prints. Heap after a forced collection, nodes, listeners, and what Chromium's processes take; none of it may grow.
-//   MYCOJOBS_PAGE_SECONDS=1800 ctest --test-dir build -R Page.Memory -V     # MYCOJOBS_PAGE_REPORT=FILE: its table, as bench/page.md has it
+// Open pages on a busy context use a bounded amount of memory: 200 jobs per second end while these pages are open: the
+// overview, the list of jobs, the same list scrolled down, the list of flows, and a job that prints. Measures the heap
+// after a forced collection, nodes, listeners, and the memory of Chromium's processes. None may grow.
+//   MYCOJOBS_PAGE_SECONDS=1800 ctest --test-dir build -R Page.Memory -V     # MYCOJOBS_PAGE_REPORT=FILE: writes the table for bench/page.md
 import assert from 'node:assert/strict';
 import {spawnSync} from 'node:child_process';
 import {readFileSync, writeFileSync} from 'node:fs';
@@ -9,17 +10,17 @@ import {claims, scroll_to, sees, sleep, World} from './world.mjs';
 
 const SECONDS = Number(process.env.MYCOJOBS_PAGE_SECONDS ?? 75), RATE = Number(process.env.MYCOJOBS_PAGE_RATE ?? 200);
 const LONG = SECONDS >= 600;
-// Lists are filled and code is compiled within the first part; a sample is taken each EVERY_S.
+// Lists are filled and code is compiled during WARM_S; a sample is taken every EVERY_S.
 const WARM_S = LONG ? 180 : 25, EVERY_S = LONG ? 30 : 5;
 const MIB = 1 << 20;
-// What the median of the last quarter of the samples may be above that of the first, once warm.
+// Maximum increase of the median from the first to the last quarter of the samples after the warm-up.
 const MAY_RISE = {heap: (LONG ? 1.5 : 1) * MIB, nodes: 1000, listeners: 20}, MAY_RISE_CHROMIUM = 60 * MIB;
-const MOST_HEAP = 60 * MIB;  // page.md: a day below 100 MiB
+const MOST_HEAP = 60 * MIB;  // page.md promises less than 100 MiB after a day
 
 const world = await new World().start({kept: 20000});
 const VIEWS = {overview: '#/overview', jobs: '#/jobs', scrolled: '#/jobs?script_type=python', flows: '#/flows', log: ''};
 
-// Tells at which rate jobs ended that it has submitted, RATE a second as far as the server takes them.
+// Submits RATE jobs per second if the server accepts them, and reports the rate at which they end.
 class Load {
   on = true;
   begun = 0;
@@ -41,7 +42,7 @@ class Load {
   }
 }
 
-// Resident memory of the browser and all that it has started, each page counted once (PSS).
+// Resident memory of the browser and all its processes. Shared pages are counted once (PSS).
 function chromium_takes() {
   const below = [world.browser.process().pid];
   for (let i = 0; i < below.length; i++) below.push(...spawnSync('pgrep', ['-P', String(below[i])], {encoding: 'utf8'}).stdout.split('\n').filter(Boolean));
@@ -57,8 +58,9 @@ function chromium_takes() {
 async function open_seen(view) {
   const page = await world.open(view, world.operator, {apart: true, seen: true});
   page.client = await page.createCDPSession();
-  await page.client.send('Performance.enable', {timeDomain: 'threadTicks'});  // CPU, not how long others kept it waiting
-  await page._client().send('Network.disable');  // what drives the browser has it keep up to 200 MiB of answers, for who debugs
+  await page.client.send('Performance.enable', {timeDomain: 'threadTicks'});  // CPU time without waiting time
+  // the driver makes the browser keep up to 200 MiB of responses for debugging
+  await page._client().send('Network.disable');
   return page;
 }
 async function sample(pages, began) {
@@ -128,7 +130,7 @@ await claims(world, {
     console.log(table);
     if (process.env.MYCOJOBS_PAGE_REPORT) writeFileSync(process.env.MYCOJOBS_PAGE_REPORT, `${table}\n`);
     for (const name of ['overview', 'jobs']) await sees(pages[name], 'live', 'header');
-    await sees(pages.jobs, `import-${load.begun - 1}.py`, '.window');  // the newest
+    await sees(pages.jobs, `import-${load.begun - 1}.py`, '.window');  // the newest job
     await sees(pages.flows, 'hourly', '.window');
     await sees(pages.scrolled, /new ones?/i, '.status');
     assert.ok(await pages.scrolled.$eval('.virtual', (at) => at.scrollTop) >= 3000, 'a reader is left where he is');

@@ -1,4 +1,4 @@
-// The page's pure parts, without a browser: how texts are shown, events are read, lines are put together.
+// The pure functions of the page, without a browser: formatting of text, parsing of events, joining of lines.
 import assert from 'node:assert/strict';
 import {spawnSync} from 'node:child_process';
 import {test} from 'node:test';

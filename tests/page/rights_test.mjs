@@ -1,4 +1,5 @@
-// Each role sees what the table of rights gives it, and is offered no more; `dev` lets a browser of its host in without a token.
+// Each role sees only the data and actions that the table of permissions grants. `dev` permits a browser on its host
+// without a token.
 import assert from 'node:assert/strict';
 import {spawnSync} from 'node:child_process';
 import {openSync, readFileSync} from 'node:fs';
@@ -20,7 +21,7 @@ await until('its approval', async () => (await world.rpc('approval.list')).quest
 const order = {workflow: 'order/order@1', key: 7};
 const buttons = (page) => page.$$eval('main button', (all) => all.map((each) => each.innerText.trim()));
 const at = (key) => `#/jobs/${key.replace('job:', '')}`;
-// What is not offered, asked for all the same from within the open page: how the server answers.
+// Calls methods that the open page does not offer. Returns the responses of the server.
 const by_hand = (page, token, calls) => page.evaluate(async (asked, bearer) => {
   const words = {};
   for (const [method, params] of asked) {
@@ -200,7 +201,7 @@ await claims(world, {
     await sees(page, 'of the operator');
     assert.deepEqual((await buttons(page)).filter((each) => /Run|Cancel|Verify|Doctor/.test(each)), []);
     assert.equal(await page.evaluate(() => localStorage.length + sessionStorage.length + document.cookie.length), 0);
-    // A server that knows no session any more is signed in at again.
+    // If the server no longer knows the session, the page logs in again.
     await world.end('coordinator', 'SIGKILL');
     await world.start_coordinator();
     await world.ended((await world.job('pass', {name: 'after-the-restart'})).key);
@@ -278,7 +279,7 @@ await claims(world, {
     await sees(page, 'Order 7 of', 'main');
     await click(page, 'header button', 'Log out');
     await page.waitForSelector('input[type=password]');
-    await page.setRequestInterception(true);  // the answers come late
+    await page.setRequestInterception(true);  // delays the responses
     page.on('request', (request) => (/approval\.list|context\.rights/.test(request.postData() ?? '') ? undefined : request.continue()));
     await page.type('input[type=password]', tokens.submitter);
     await page.keyboard.press('Enter');

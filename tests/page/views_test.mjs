@@ -1,5 +1,5 @@
-// Each view with real data while jobs run; a failing job found, understood and run again in three clicks; approvals; keys alone;
-// what axe-core finds. MYCOJOBS_PICTURES=FOLDER: writes docs/pictures anew (world.mjs).
+// Each view with real data while jobs run: a failed job is found, understood and run again with three clicks;
+// approvals; use of the keyboard only; checks of axe-core. MYCOJOBS_PICTURES=FOLDER updates docs/pictures (world.mjs).
 import assert from 'node:assert/strict';
 import {spawnSync} from 'node:child_process';
 import {mkdirSync, readFileSync, writeFileSync} from 'node:fs';
@@ -60,17 +60,17 @@ await claims(world, {
   async 'a failing job is found, understood and run again in three clicks'() {
     const page = await world.open('#/overview');
     await sees(page, 'What is stuck');
-    await click(page, '.tile', 'failed');                                    // one
+    await click(page, '.tile', 'failed');                                    // first click
     await page.waitForSelector('.virtual .window .job');
     await sees(page, 'average.py');
-    await click(page, '.virtual a', 'average.py');                           // two
+    await click(page, '.virtual a', 'average.py');                           // second click
     await sees(page, 'ZeroDivisionError: division by zero (line 5)');
     await page.waitForSelector('.code .marked');                             // the list names the error, too
     assert.match(await text(page, '.code .marked'), /return sum\(values\) \/ len\(values\)/);
     await sees(page, 'average of nothing:', '.log');
     await sees(page, 'Next:');
     await world.axe(page, 'a failed job');
-    await click(page, 'main button', 'Run again');                           // three
+    await click(page, 'main button', 'Run again');                           // third click
     await until('the second attempt', async () => (await world.rpc('job.get', {id: '1:1'}).catch(() => world.rpc('job.get', {id: broken.key.replace('job:', '')}))).attempt === 2);
     await sees(page, 'attempt 2');
     assert.deepEqual(page.wrong, []);
@@ -132,7 +132,7 @@ await claims(world, {
     await world.axe(page, 'a job with a policy');
     const greedy = {memory: '900 GiB'};
     await assert.rejects(world.job('pass', {policy: greedy}), /more than the ceiling/);
-    // What another client writes is refused by the agent.
+    // The agent rejects the record that another client writes.
     const plain = (...words) => spawnSync('redis-cli', ['-s', `${world.folder}/redis.sock`, '-n', '1', ...words]);
     plain('hset', 'job:1:9000', 'id', '9000', 'caller_id', '1', 'context_id', '1', 'script', 'pass', 'script_type', 'python', 'name', 'greedy.py', 'policy', JSON.stringify(greedy));
     plain('lpush', 'queue:python', 'job:1:9000');
@@ -180,7 +180,7 @@ await claims(world, {
     await sees(page, 'import-23.py');
     await world.axe(page, 'jobs');
     await page.keyboard.press('/');
-    await page.keyboard.type('hello', {delay: 150});  // the view is drawn meanwhile: nothing that was written goes
+    await page.keyboard.type('hello', {delay: 150});  // the view is redrawn while typing, and no input is lost
     await until('the address', () => page.url().includes('name=hello'));
     await until('one row', async () => (await page.$$('.window .job')).length === 1);
     await sees(page, 'hello.py');
@@ -209,7 +209,7 @@ await claims(world, {
     await page.waitForSelector('.graph .node.asks');
     assert.equal((await page.$$('.graph .node')).length, 5);
     await world.axe(page, 'a flow');
-    await page.waitForSelector('.answer input');  // rights come by themselves
+    await page.waitForSelector('.answer input');  // the permissions are loaded asynchronously
     await page.type('.answer input', 'looks good');
     await click(page, 'button', 'Approve');
     await until('the flow goes on', async () => (await world.rpc('flow.dag', {id: release})).nodes.find((each) => each.name === 'ship').node_status === 'completed');
@@ -282,7 +282,7 @@ await claims(world, {
     const definition = {name: 'many', jobs: {ask: {approval: {comment: 'on?'}}}}, made = [];
     for (let i = 0; i < 230; i++) made.push((await world.rpc('flow.create', {definition})).id);
     const page = await world.open('#/flows?name=many');
-    await sees(page, /[12]00\+ shown/, '.status');                        // the next page may have come already
+    await sees(page, /[12]00\+ shown/, '.status');                        // the next page may already be loaded
     const met = new Set();
     const look = async () => { for (const id of await page.$$eval('.window .job .key', (all) => all.map((at) => Number(at.innerText)))) met.add(id); };
     await look();
@@ -294,7 +294,7 @@ await claims(world, {
     }
     assert.deepEqual([...met].sort((a, b) => a - b), made);
     await sees(page, '230 shown', '.status');
-    // A new one is announced, and waits until its reader comes back to the front.
+    // A new flow is announced, and is listed when the reader returns to the top.
     const late = (await world.rpc('flow.create', {definition})).id;
     await world.rpc('flow.start', {id: late});
     await click(page, '.status button', 'New ones');
@@ -310,7 +310,7 @@ await claims(world, {
       routing: {subscriptions: [{event: 'tally/Said@1', workflow: 'tally/tally@1', key_field: 'id'}]}}));
     writeFileSync(join(folder, 'tally.lua'), 'function step(state, event)\n  return (state or 0) + 1\nend\n');
     world.run('workflow', 'apply', join(folder, 'tally.json'));
-    const events = 320;  // two facts each, 300 a page
+    const events = 320;  // two facts each, 300 per page
     for (let n = 0; n < events; n++) await world.rpc('workflow.send', {event: 'tally/Said@1', value: {id: 3, n}});
     const show = () => world.rpc('workflow.show', {workflow: 'tally/tally@1', key: 3});
     await until('each was counted', async () => (await show()).state === events);
@@ -335,12 +335,12 @@ await claims(world, {
   },
   async 'a script and a flow are written, checked and run'() {
     const page = await world.open('#/try');
-    await page.waitForSelector('.examples-of button');  // what the box begins with is there by then
+    await page.waitForSelector('.examples-of button');  // the initial content of the box is set by then
     await page.$eval('textarea', (at) => { at.value = 'print("from the box")\nresult = {"k": 7}'; at.dispatchEvent(new Event('input', {bubbles: true})); });
     await click(page, 'button', 'Run');
     await sees(page, 'from the box', '.log');
     await sees(page, 'finished');
-    // A job that is changed and run keeps what stands in no box.
+    // A job that is changed and run keeps its fields that have no box.
     await page.goto(`${world.url}/#/try`);
     await click(page, '.examples-of button', 'compute.py');
     await sees(page, '200000', '.kept');
@@ -361,7 +361,7 @@ await claims(world, {
     assert.deepEqual(page.wrong, []);
     await page.close();
   },
-  // What a view alone has is waited for: what it shares with the one before would be there already.
+  // Waits for elements that only this view has; shared elements may be those of the previous view.
   async 'each view in the light, in the dark and at 360 pixels fits, and axe-core finds nothing serious'() {
     const asking = await flow_of('approval.yaml');
     place(8, 150000);
@@ -418,7 +418,7 @@ await claims(world, {
     await world.job('fn main() {}', {name: 'paused.v', script_type: 'v'});
     await world.job('echo nobody', {name: 'nobody.sh', script_type: 'bash'});
     await world.job('pass', {name: 'later.py', prerequisites: ['approval:budget']});
-    // An entry that came before its record, which is there now; one without a record; one that is no job.
+    // An entry whose record was written later, an entry without a record, and an entry that is not a job.
     redis('HSET', 'job:7:1', 'id', '1', 'caller_id', '7', 'context_id', '1', 'script_type', 'python', 'script', 'print("came late")', 'status', 'dispatched', 'created_at', '1700000000');
     letter('1700000000000-0', 'job:7:1', 'no_record');
     letter('1700000000001-0', 'job:7:2', 'no_record');
@@ -485,7 +485,8 @@ await claims(world, {
     assert.deepEqual(page.wrong, []);
     await page.close();
   },
-  // No focus() and no click of the test's: Tab reaches it, what has the focus is seen, Enter does it.
+  // Without focus() or click() in the test: Tab must reach each element, the focus must be visible, and Enter must
+  // activate it.
   async 'somebody without a mouse logs in, finds what waits, approves it, and runs a script'() {
     const id = await flow_of('approval.yaml');
     await until('it asks', async () => (await world.rpc('approval.list')).questions.some((each) => each.flow === id));
@@ -512,7 +513,8 @@ await claims(world, {
     await tab_to('Approve', `release ${id}`);
     await page.keyboard.press('Enter');
     await until('approved', async () => (await world.rpc('flow.dag', {id})).nodes.find((each) => each.name === 'ship').node_status === 'completed');
-    await page.evaluate(() => document.activeElement.blur());  // the question is gone, and where its focus goes is the browser's
+    // the question is removed, and the browser chooses the next focus
+    await page.evaluate(() => document.activeElement.blur());
     await page.keyboard.type('gt');
     await page.waitForSelector('textarea');
     await tab_to('Run');
@@ -525,7 +527,8 @@ await claims(world, {
     const made = await world.job('print("x")', {name: 'to copy'});
     await world.ended(made.key);
     const page = await world.browse();
-    await page.evaluateOnNewDocument(() => Object.defineProperty(Navigator.prototype, 'clipboard', {value: undefined}));  // as on http elsewhere
+    // as on other hosts over http
+    await page.evaluateOnNewDocument(() => Object.defineProperty(Navigator.prototype, 'clipboard', {value: undefined}));
     await page.goto(`${world.url}/#/jobs/${made.key.replace('job:', '')}`);
     await page.waitForSelector('input[type=password]');
     await page.type('input[type=password]', world.operator);

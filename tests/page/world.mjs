@@ -1,4 +1,4 @@
-// A Redis, an agent and a coordinator of the test's own, and a browser. All of it is gone with close().
+// A Redis, an agent, a coordinator and a browser for one test. close() ends and removes all of them.
 import assert from 'node:assert/strict';
 import {spawn, spawnSync} from 'node:child_process';
 import {existsSync, mkdtempSync, openSync, readFileSync, rmSync, writeFileSync} from 'node:fs';
@@ -9,11 +9,11 @@ import {basename, delimiter, join} from 'node:path';
 const {MYCOJOBS_BIN: BIN, MYCOJOBS_WEB: WEB} = process.env;
 export const SOURCE = process.env.MYCOJOBS_SOURCE;
 const program = join(BIN, 'mycojobs');
-// What the programs get: nothing that they would take for settings.
+// The environment of the programs, without variables that would change their settings.
 const environment = Object.fromEntries(Object.entries(process.env).filter(([name]) => !name.startsWith('MYCOJOBS_') && name !== 'COORDINATOR_URL'));
 export const sleep = (ms) => new Promise((then) => setTimeout(then, ms));
 
-// As GoogleTest says it, for tests/ledger.
+// Reports a skipped test in the format of GoogleTest, for tests/ledger.
 function skip(why) {
   const part = basename(process.argv[1]).split('_')[0];
   console.log(`${why}\n[  SKIPPED ] Page.${part[0].toUpperCase()}${part.slice(1)}`);
@@ -37,7 +37,7 @@ export async function until(what, done, limit_ms = 60000) {
   }
 }
 
-// How each view is looked at: the name of its picture ends so.
+// The forms in which each view is shown, and the suffix of the picture's name.
 export const FORMS = {'': {}, '-dark': {scheme: 'dark'}, '-360': {width: 360, height: 740, reduced: true}};
 
 export class World {
@@ -66,7 +66,7 @@ export class World {
     assert.equal(done.status, 0, `${argv.join(' ')}: ${done.stderr}`);
     return done.stdout;
   }
-  // The operator lets jobs keep long outputs, for views of long logs.
+  // The operator permits long outputs, for views of long logs.
   get config() {
     const path = join(this.folder, 'mycojobs.toml');
     writeFileSync(path, '[contexts.1.ceiling]\noutput.keep = "16 MiB"\n', {mode: 0o600});
@@ -76,7 +76,7 @@ export class World {
   get tokens() { return join(this.folder, 'tokens'); }
   get url() { return `http://127.0.0.1:${this.port}`; }
 
-  // kept: ended jobs that stay in the store; without, all of them do.
+  // kept: number of ended jobs that stay in the store; 0: unlimited.
   async start({agent = true, kept = 0} = {}) {
     this.kept = kept ? ['--retention-count', String(kept)] : [];
     this.begin('redis', ['redis-server', '--port', '0', '--unixsocket', join(this.folder, 'redis.sock'), '--dir', this.folder, '--save', '', '--appendonly', 'no', '--databases', '32']);
@@ -107,7 +107,7 @@ export class World {
   job(script, more = {}) { return this.rpc('job.start', {script, script_type: 'python', ...more}); }
   async ended(key) { return until(`end of ${key}`, async () => { const job = await this.rpc('job.status', {id: key.replace('job:', '')}); return job.ended && job; }); }
 
-  // apart: with connections of its own. seen: also while another page is in front.
+  // apart: with separate connections. seen: active even while another page is in front.
   async browse({width = 1280, height = 800, scheme = 'light', reduced = false, apart = false, seen = false} = {}) {
     this.browser ??= await modules('puppeteer-core').launch({executablePath: CHROMIUM, headless: true, args: ['--no-sandbox', '--disable-gpu', '--disable-dev-shm-usage', '--force-color-profile=srgb', '--lang=en']});
     const page = await (apart ? await this.browser.createBrowserContext() : this.browser).newPage();
@@ -119,7 +119,7 @@ export class World {
     await page.emulateMediaFeatures([{name: 'prefers-color-scheme', value: scheme}, {name: 'prefers-reduced-motion', value: reduced ? 'reduce' : 'no-preference'}]);
     return page;
   }
-  // Logged in, at a view.
+  // Opens a view and logs in.
   async open(view, token = this.operator, options = {}) {
     const page = await this.browse(options);
     await page.goto(`${this.url}/${view}`);
@@ -129,7 +129,8 @@ export class World {
     await page.waitForSelector('header');
     return page;
   }
-  // MYCOJOBS_PICTURES=FOLDER: docs/pictures anew; pngquant, where it is, makes them a third as large.
+  // With MYCOJOBS_PICTURES=FOLDER, writes the pictures of docs/pictures. pngquant, if installed, reduces them to a
+  // third.
   async picture(page, name) {
     const folder = process.env.MYCOJOBS_PICTURES;
     if (!folder) return;
@@ -157,21 +158,21 @@ export const sees = (page, wanted, selector = 'body') => until(`"${wanted}" on t
   const shown = await text(page, selector);
   return wanted instanceof RegExp ? wanted.test(shown) : shown.includes(wanted);
 }).catch(async (error) => { throw new Error(`${error.message}; there is: ${(await text(page)).slice(0, 500).replace(/\n/g, ' / ')}`); });
-// A list whose reader has scrolled down takes no new rows: it is left alone until it has enough of them.
+// A list that is scrolled down does not insert new rows, so waits until the list has enough rows.
 export const scroll_to = (page, top) => until('rows to scroll over', () => page.$eval('.virtual', (at, to) => {
   if (at.scrollHeight - at.clientHeight < to) return false;
   at.scrollTop = to;
   return at.scrollTop >= to;
 }, top));
-// The first thing to click that says this.
+// Clicks the first matching element with this text.
 export const click = async (page, selector, wanted) => {
   const at = await until(`${selector} that says ${wanted}`, () => page.evaluateHandle((what, says) => [...document.querySelectorAll(what)].find((each) => each.innerText.trim().startsWith(says)) ?? null, selector, wanted).then((found) => found.asElement()));
   await at.evaluate((each) => each.scrollIntoView({block: 'center'}));
   await at.click();
 };
 
-// Runs claims one after the other, and says which did not hold; what they share is closed at the end. MYCOJOBS_PAGE_CLAIMS=TEXT: those
-// alone that have it in their names.
+// Runs claims in sequence and prints those that failed; shared resources are closed at the end.
+// MYCOJOBS_PAGE_CLAIMS=TEXT selects the claims with TEXT in their name.
 export async function claims(world, all) {
   let failed = 0;
   try {

@@ -12,10 +12,10 @@ from collections import namedtuple
 
 MOST_LINES = 60
 FOLDERS = ("include", "agent", "executors", "sandbox")
-# Those that are longer, and how long they may be. The list may only become shorter.
+# Longer functions and their permitted length. Entries may only be removed or lowered.
 LONGER = {
     "RedisObjects::verify": 65,
-    "rows": 77,  # the table of the contract's cases
+    "rows": 77,  # the table of cases of the contract
 }
 
 Function = namedtuple("Function", "name line lines")
@@ -57,14 +57,15 @@ def functions_of(text):
     """The functions of a file that stand in no other function."""
     code = code_of(text)
     found = []
-    opened = []  # of each { that is open: None, or the function that it begins
+    opened = []  # for each open {: None, or the function that it starts
     head_at = 0
     for mark in re.finditer(r"[{};]|\b(?:public|private|protected):", code):
         at = mark.start()
         within = any(opened)
         if mark[0] == "{":
             head = code[head_at:at]
-            value = head[-1:] not in " \n" or head.count("(") > head.count(")")  # x{1}, or (x = {}): no block
+            # x{1} or (x = {}) is a value, not a block
+            value = head[-1:] not in " \n" or head.count("(") > head.count(")")
             begins = not within and not value and is_function(head)
             opened.append(Function(name_of(head), at, 0) if begins else "value" if value else None)
         elif mark[0] == "}":

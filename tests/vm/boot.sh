@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
-# Boots a disk of image.sh with a second one that brings rows.py, and prints its rows: boot.sh WORK IMAGE PAYLOAD SECONDS.
-# WORK gets console.log and rows.log. Exit 1 if a row failed, or the machine was not done after SECONDS.
+# Boots a disk of image.sh with a second disk that contains rows.py, and prints its rows: boot.sh WORK IMAGE PAYLOAD
+# SECONDS. Writes console.log and rows.log to WORK. Exit code 1: a row failed, or the machine was not finished after
+# SECONDS.
 set -euo pipefail
 work=${1:?folder} image=${2:?folder} payload=${3:?file} limit_s=${4:?seconds}
 
 say() { printf 'vm: %s\n' "$*" >&2; }
 give_up() { say "$2"; exit "$1"; }
 
-# no_timer_check: on a busy host the emulated timer may not tick in time for the kernel's own test, which then panics.
+# no_timer_check: on a busy host, the emulated timer may miss the kernel's own test, and the kernel would panic.
 say "booting (software emulation); console: $work/console.log"
 : >"$work/console.log"
 : >"$work/rows.log"

@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
-# Boots a Debian 12 machine with the built program in it, runs rows.py there, prints one line a row: machine.sh PACKAGE...
-# (what the machine must have). Exit 1 if a row failed, 69 if no machine can be had. VM_ROWS=REGEX: only the rows whose names it
-# finds, without the suite of the sandbox. VM_LIMIT_S: how long it may take. All files are below build/vm.
+# Boots a Debian 12 machine with the built program, runs rows.py there, and prints one line per row: machine.sh
+# PACKAGE... (packages to install in the machine). Exit code 1: a row failed; 69: no machine can be created.
+# VM_ROWS=REGEX selects rows by name, without the suite of the sandbox. VM_LIMIT_S: maximum duration. All files are
+# below build/vm.
 set -euo pipefail
 here=$(dirname "$(readlink -f "$0")")
 cd "$here/../.."
 work=build/vm
-limit_s=${VM_LIMIT_S:-2400} # of the machine's life; alone on two cores it takes about a fifth of this
+limit_s=${VM_LIMIT_S:-2400} # maximum life of the machine; alone on two cores it takes about a fifth of this
 
 say() { printf 'vm: %s\n' "$*" >&2; }
 give_up() { say "$2"; exit "$1"; }
@@ -25,7 +26,7 @@ libraries() {
   ldd build/bin/mycojobs{,-*} | awk '$2 == "=>" { print $3 }' | sort -u |
     xargs readlink -f | xargs -n 1 basename | sed 's|^|*/|' | xargs dpkg-query -S | cut -d: -f1 | sort -u
 }
-# They lie in a repository of the machine, as does what the package recommends: apt is to find them there.
+# These packages and the recommended packages are in a repository of the machine, in which apt must find them.
 REPOSITORY="$(libraries | xargs) ca-certificates tzdata"
 export REPOSITORY
 key=$(cat "$here/image.sh" $(find "$here/root" -type f | sort) <(printf '%s\n' "$@" "$REPOSITORY") | sha256sum | cut -c1-16)
@@ -62,7 +63,7 @@ cp docs/install.md "$work/stage/"
 cp -r examples/workflow/order "$work/stage/"
 echo "${VM_ROWS:-}" >"$work/stage/only"
 if [ -z "${VM_ROWS:-}" ]; then
-  # The sandbox's own suite, where it expects to be.
+  # The suite of the sandbox at its expected path.
   mkdir -p "$work/stage/suite"
   cp build/bin/{sandbox_tests,cgroup_tests,attempt_host,bad_host,mycojobs-*} "$work/stage/suite/"
   strip "$work"/stage/suite/*

@@ -25,7 +25,7 @@ def package(newer, name="mycojobs"):
 
 
 def dpkg(*words):
-    done = sh("dpkg", *words, seconds=1000)  # on a busy host in software emulation
+    done = sh("dpkg", *words, seconds=1000)  # for a busy host with software emulation
     return done.stdout + done.stderr
 
 
@@ -166,7 +166,7 @@ def asked(url):
 @row
 def readiness_follows_redis_and_no_order_of_starts_fails():
     folder = f"/run/systemd/system/{AGENT}.d"
-    urls = ["http://127.0.0.1:9653/readyz", "http://127.0.0.1:9652/readyz"]  # the agent, the coordinator
+    urls = ["http://127.0.0.1:9653/readyz", "http://127.0.0.1:9652/readyz"]  # agent, coordinator
     answers = lambda code: all(asked(url)[0] == code for url in urls)  # noqa: E731
     stands = lambda: f"{[asked(url) for url in urls]}"  # noqa: E731
     status = lambda: sh("systemctl", "show", "--value", "--property", "StatusText", AGENT).stdout.strip()  # noqa: E731
@@ -295,7 +295,7 @@ def an_upgrade_with_500_jobs_loses_none():
     check(by_new == JOBS, f"the new agent ran {by_new}")
     sound = sh("mycojobs", "verify", *REDIS).stdout
     check("violation" not in sound, sound)
-    sh("systemctl", "restart", AGENT)  # with its settings of before
+    sh("systemctl", "restart", AGENT)  # with its previous settings
     return f"{RUNNING} were running and {JOBS} there; the new agent, of another version, ran these; all finished, each delivered once"
 
 
@@ -309,7 +309,7 @@ def a_policy_of_the_operator_s_is_obeyed_and_reported():
         shown = dpkg("--install", package(newer=True))
         check(f"policy-rc.d forbids to stop {AGENT}" in shown and f"policy-rc.d forbids to stop {COORDINATOR}" in shown, shown)
         check(pid(AGENT) == old, "it was stopped")
-        # Stopped, and not started: what the policy says may change meanwhile.
+        # The policy permits the stop but not the start: it can change in between.
         write(policy, '#!/bin/sh\n[ "$2" = stop ] || exit 101\n')
         shown = dpkg("--install", package(newer=True))
         check(f"policy-rc.d forbids to start {AGENT}" in shown, shown)
@@ -348,7 +348,7 @@ def a_file_that_was_copied_half_leaves_the_old_program_at_work():
     stands = sh("dpkg-query", "-W", "-f", "${db:Status-Abbrev}", "mycojobs").stdout.strip()
     check((stands, version()) == ("ii", was), f"{stands} {version()}: {shown.stderr}")
     going.join()
-    held.ended_once()  # dpkg had stopped the agent before it saw
+    held.ended_once()  # dpkg had stopped the agent before the agent detected the end
     check((state(AGENT), state(COORDINATOR)) == ("active", "active"), shown.stdout + shown.stderr)
     Job("print('hello')").finished()
     return f"{shown.stderr.strip().splitlines()[0]}; agent and coordinator run again"
@@ -382,7 +382,8 @@ def a_full_disk_is_reported_and_the_agent_goes_on():
         Job("print('hello')").finished()
         job = Job("open('/job/artifacts/big', 'wb').write(b'x' * (1 << 16))")
         job.finished()
-        log = sh("mycojobs", "job", "logs", job.key.removeprefix("job:"), *REDIS).stderr  # where the agent's own lines go
+        # destination of the agent's own log lines
+        log = sh("mycojobs", "job", "logs", job.key.removeprefix("job:"), *REDIS).stderr
         check("not kept" in log and "ENOSPC" in log, log)
         check(state(AGENT) == "active", state(AGENT))
         os.unlink(folder + "/ballast")
@@ -422,7 +423,7 @@ def a_downgrade_is_reported():
 
 @row
 def a_removal_drains_and_keeps_settings_and_jobs():
-    held = Held("removal", 3)  # as many as there are slots
+    held = Held("removal", 3)  # equals the number of slots
     waiting = [sleeper(0.1) for _ in range(4)]
     going = held.let_go_when_the_agent_stops()
     dpkg("--remove", "mycojobs")

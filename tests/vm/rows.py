@@ -142,7 +142,7 @@ def as_worker(*words, ok=True):
     return sh("runuser", "-u", "worker", "--", "env", "XDG_RUNTIME_DIR=/run/user/1000", "HOME=/home/worker", *words, ok=ok, cwd="/home/worker")
 
 
-SPARES = 8  # children that a zygote may have ready: an init and a job that waits, and their group
+SPARES = 8  # prewarmed sandboxes of a zygote: an init and a waiting job each, with a group
 
 
 def only_prewarmed_are_left(*group):
@@ -150,7 +150,7 @@ def only_prewarmed_are_left(*group):
         try:
             with open(f"{folder}/cgroup.procs") as file:
                 return len(file.read().split())
-        except OSError:  # it has just gone
+        except OSError:  # the group was just removed
             return 0
 
     def holds():
@@ -167,7 +167,7 @@ def only_one_launcher():
 
 def doctor(run):
     done = run("mycojobs", "doctor", "--redis", "redis://127.0.0.1:6379", "--json", ok=False)
-    # A compiler for V is in no Debian package: that it is missing is no fault of this machine.
+    # No Debian package contains a compiler for V, so its absence is not an error of this machine.
     return done.returncode, [each for each in json.loads(done.stdout) if (each["area"], each["name"]) != ("executor", "v")]
 
 
@@ -200,7 +200,7 @@ def service_starts_and_says_so():
 def exposure_as_systemd_sees_it():
     last = sh("systemd-analyze", "security", "--no-pager", UNIT).stdout.strip().splitlines()[-1]
     score = float(re.search(r"([\d.]+) [A-Z]+", last).group(1))
-    check(score <= 6.5, last)  # most of the rest is what the sandbox is made of
+    check(score <= 6.5, last)  # most of the remaining exposure is needed by the sandbox
     return f"{score} of 10"
 
 
@@ -233,7 +233,7 @@ def limits_stand_in_the_group():
     job = sleeper(300).started()
     wanted = {"memory.max": str(64 * MEBI), "memory.swap.max": "0", "memory.oom.group": "1", "pids.max": "17"}
 
-    def found():  # prewarmed sandboxes have groups, too, and come and go
+    def found():  # prewarmed sandboxes also have groups, which are created and removed
         limits = []
         for group in run_groups():
             try:
@@ -279,7 +279,7 @@ def pids_limit_stops_a_bomb():
     refused = until(lambda: [n for n in (counter(group + "/pids.events", "max") for group in run_groups()) if n], "a refused thread in pids.events")
     record = job.finished()
     threads = int(record["result"]["threads"])
-    check(threads == 15, threads)  # and the main one
+    check(threads == 15, threads)  # in addition to the main thread
     check(record["usage"]["pids_peak"] == 16, record["usage"])
     return f"{threads} threads beside the main one, peak {record['usage']['pids_peak']}, {refused[0]} refused"
 
@@ -409,7 +409,7 @@ def a_killed_launcher_leaves_no_groups():
 def a_stopped_agent_meets_the_watchdog():
     drop_in("[Service]\nWatchdogSec=5\n")
     sh("systemctl", "restart", UNIT)
-    time.sleep(6)  # with nothing to do
+    time.sleep(6)  # idle
     check(show("NRestarts") == "0" and show("ActiveState") == "active", "an idle agent did not say that it lives")
     job = stuck_at_first()
     os.kill(main_pid(), signal.SIGSTOP)
@@ -493,7 +493,7 @@ def the_store_is_consistent_after_all_that():
 def the_suite_of_the_sandbox_holds_on_this_kernel():
     place = read("/payload/suite/place")
     shutil.copytree("/payload/suite", place)
-    # What reads the sources, or takes longer than it tells about a kernel, is left to the host's run.
+    # Tests that read the sources, or that take long compared with their value for a kernel, run only on the host.
     but = "Rows.*:Honesty.NoRowRestsOnLandlock:Neighbours.ManyJobs*:Neighbours.NoneIs*:Frames.Mutated*:Fuzz.*:Fights.Storm*:Leaks.*:*Matrix*"
 
     def run(name, chosen):
@@ -511,7 +511,7 @@ def the_suite_of_the_sandbox_holds_on_this_kernel():
         summary.append(f"{ran.group(1)} of {name}")
         if not failed:
             continue
-        # As on the host, a test that fails is run once more, and told.
+        # As on the host, a failed test is repeated once and reported.
         again = run(name, ":".join(failed))
         check(again.returncode == 0, f"{' '.join(failed)}\n{done.stdout[:2000]}\nagain:\n{again.stdout[:2000]}\n{again.stderr[-1000:]}")
         summary.append(f"at the second try {' '.join(failed)}")
@@ -525,7 +525,7 @@ def prepare():
     sh("chmod", "700", "/etc/mycojobs")
     sh("systemctl", "daemon-reload")
     sh("redis-cli", "CONFIG", "SET", "appendonly", "yes")
-    # So that a job without its own limit of swap could use some.
+    # Allows a job without its own swap limit to use swap.
     sh("dd", "if=/dev/zero", "of=/swap", "bs=1M", "count=128")
     sh("chmod", "600", "/swap")
     sh("mkswap", "/swap")
@@ -535,11 +535,12 @@ def prepare():
 def main():
     os.environ["PATH"] = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin"
     os.environ["HOME"] = "/root"
-    # The packages first, while the machine is clean.
+    # Tests the packages first, while the machine is clean.
     import package_rows  # pylint: disable=import-outside-toplevel  # it imports this file
     do(package_rows.ROWS, package_rows.recover)
     sh("dpkg", "--purge", "mycojobs", ok=False)
-    sh("sh", "-c", "dpkg --install --skip-same-version /srv/repository/*.deb", seconds=1000)  # what the rows below load, if no row above has
+    # installs the libraries that the rows below load, if no row above has
+    sh("sh", "-c", "dpkg --install --skip-same-version /srv/repository/*.deb", seconds=1000)
     sh("redis-cli", "FLUSHALL")
     prepare()
     do(ROWS, recover_unit)
@@ -548,7 +549,7 @@ def main():
 
 def recover_unit():
     no_drop_in()
-    sh("systemctl", "kill", "-s", "KILL", UNIT, ok=False)  # what the row has left running is nobody's any more
+    sh("systemctl", "kill", "-s", "KILL", UNIT, ok=False)  # processes left by the row belong to no test
     sh("systemctl", "reset-failed", UNIT, ok=False)
     sh("systemctl", "restart", UNIT, ok=False)
     sh("redis-cli", "FLUSHALL")
@@ -556,7 +557,7 @@ def recover_unit():
 
 def do(rows, recover, units="mycojobs-*"):
     """units: whose journal is shown with a row that failed."""
-    only = read("/payload/only")  # of machine.sh, or guest.sh of tests/image
+    only = read("/payload/only")  # written by machine.sh, or guest.sh of tests/image
     for each in rows:
         name = each.__name__.replace("_", " ")
         if not re.search(only, name) or (only and "suite of the sandbox" in name):

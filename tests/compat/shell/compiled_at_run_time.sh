@@ -1,5 +1,5 @@
-# Programs that compile at run time, and so need memory that is writable and executable: their jobs have the policy that
-# docs/executors/command.md gives to node.
+# Programs that compile at run time and therefore need memory that is writable and executable. Their jobs have the
+# policy that docs/executors/command.md gives to node.
 seq 1 20000 >numbers
 # nodejs
 t node1 'node -e "console.log([3,1,2].sort().join())"'

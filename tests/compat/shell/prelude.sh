@@ -1,5 +1,5 @@
-# Written in front of each list of commands. `t NAME COMMAND` runs one command and prints its exit code and the first 160
-# characters of its output, as one line.
+# Precedes each list of commands. `t NAME COMMAND` runs one command and prints its exit code and the first 160
+# characters of its output in one line.
 mkdir -p "${TMPDIR:-/tmp}/compat" && cd "${TMPDIR:-/tmp}/compat" || exit 1
 export LC_ALL=C.UTF-8 TERM=xterm
 t() {
