@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Both clients against the contract of a running server, /openrpc.json: methods, parameters and their types, shapes, error codes."""
+"""Compares both clients with the contract of a running server, /openrpc.json: methods, parameters and types, shapes, error codes."""
 import asyncio
 import json
 import os
@@ -41,7 +41,7 @@ TRACE = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 
 
 async def python_calls():
-    """Every method of the Python client, with every option."""
+    """Calls every method of the Python client with every option."""
     c = Recorder()
     job = await c.submit("x", type="python", env={"A": "b"}, depends=[1, c.job("1:2")], id=3, caller_id=1, name="n", timeout=1, retries=1,
                          prerequisites=["wait:1s"], run_at_ms=1, priority=1, queue_timeout_ms=1, idempotency_key="k", concurrency_key="k",
@@ -70,14 +70,14 @@ def text_of(*path):
 
 
 def members(declarations, name):
-    """Members of an interface, with those that it extends: name -> (whether it may be missing, its type)."""
+    """Returns the members of an interface and of its bases: name -> (whether it is optional, its type)."""
     found = re.search(rf"interface {name}(?: extends (\w+))? {{\n(.*?)\n}}", declarations, re.S)
     own = {each: (bool(may), type_) for each, may, type_ in re.findall(r"^  (\w+)(\??): (.*);$", found[2], re.M)}
     return {**(members(declarations, found[1]) if found[1] else {}), **own}
 
 
 def json_types(type_):
-    """The JSON types that a type of TypeScript stands for; none: any."""
+    """Returns the JSON types of a TypeScript type; an empty result means any type."""
     found = set()
     for each in re.sub(r"\(.*\)|\{.*\}|<.*>", "", type_).split("|"):
         each = each.strip()
@@ -99,7 +99,7 @@ def differences(declared, schemas, required):
 
 
 def split(text):
-    """At the commas outside of braces."""
+    """Splits at commas outside of braces."""
     parts, depth = [""], 0
     for c in text:
         depth += (c in "{(<[") - (c in "})>]")
@@ -111,7 +111,7 @@ def split(text):
 
 
 def node_parameters(text):
-    """Names of a method's parameters; of one that is taken apart, the names in it."""
+    """Returns the names of a method's parameters; for a destructured parameter, the names in it."""
     for each in split(text):
         inside = re.match(r"\{(.*)\}", each, re.S)
         yield sorted(re.match(r"[\w.]+", one)[0] for one in split(inside[1])) if inside else re.match(r"\w+", each)[0]

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""Both clients against servers that answer anything (stranger.py): each call, wait and stream ends with one of their own errors, soon, and asks
-seldom."""
+"""Both clients with servers that send arbitrary responses (stranger.py): each call, wait and stream ends soon with an error of the
+client, and after few requests."""
 import asyncio
 import json
 import os
@@ -19,7 +19,7 @@ MOST_REQUESTS = 16  # per case: one call, and two waits that ask again after hal
 
 
 def output(doing):
-    """The name of the exception; any that is not the client's own ends the test."""
+    """Returns the name of the exception. An exception that is not of the client's classes ends the test."""
     try:
         doing()
     except mycojobs.Error as why:

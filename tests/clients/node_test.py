@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""The Node client against a real coordinator and a real agent: runs story.mjs, and stops and starts servers for it."""
+"""The Node client with a real coordinator and a real agent: runs story.mjs, and stops and starts servers for it."""
 import json
 import os
 import subprocess

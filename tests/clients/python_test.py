@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""The Python client against a real coordinator and a real agent. python_test.py [FOLDER OF THE PROGRAMS]"""
+"""The Python client with a real coordinator and a real agent. python_test.py [FOLDER OF THE PROGRAMS]"""
 import asyncio
 import functools
 import gc
@@ -381,7 +381,7 @@ class Flows(Case):
 
 
 class Away(Case):
-    """What becomes of clients when servers and connections go."""
+    """The behaviour of clients when servers and connections fail."""
 
     def setUp(self):
         self.client = Client(self.world.url, self.world.token)

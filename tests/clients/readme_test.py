@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""What the clients' README pages show, done as they say: installed, run, and answered as the comments `-> text` promise."""
+"""The examples on the clients' README pages: installed, run, and compared with the results in the comments `-> text`."""
 import os
 import re
 import subprocess
@@ -18,7 +18,7 @@ def blocks(folder, language):
 
 class Readme(Case):
     def run_in(self, folder, script, **more):
-        """A shell's commands with the test's server for the page's."""
+        """Runs the commands of a shell block with the test's server in place of the page's server."""
         servers = {"COORDINATOR_URL": self.world.url, "MYCOJOBS_TOKEN": self.world.token}
         for name, value in servers.items():
             script = re.sub(rf"^export {name}=.*$", f"export {name}={value}", script, flags=re.M)

@@ -1,4 +1,4 @@
-"""A server that is none of mycojobs': what it answers is the bytes of its case, which the first part of the path names."""
+"""A server that is not mycojobs. It responds with the bytes of a case, which the first part of the path names."""
 import json
 import socket
 import threading
@@ -7,7 +7,8 @@ from collections import Counter
 
 
 def answer(body, status="200 OK", head="", stays=False):
-    """It says that its connection ends, unless it stays: the next case's call shall not be sent into one that this server is closing."""
+    """Makes a response that announces the end of the connection, unless the connection persists: a client must not send the next call
+into a connection that this server is closing."""
     body = body if isinstance(body, bytes) else json.dumps(body).encode()
     head += "" if stays else "Connection: close\r\n"
     return f"HTTP/1.1 {status}\r\n{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
@@ -102,7 +103,7 @@ EVENTS = {
 
 
 def lossy(seen):
-    """Loses the first answer to each call, and gives the second."""
+    """Drops the first response to each call and sends the second."""
 
     def case(call):
         seen[what := json.dumps([call["method"], call["params"]], sort_keys=True)] += 1

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""The types of both clients by their own tools: mypy over the Python client and what its README shows, tsc over the declarations and types.mts."""
+"""The types of both clients: mypy checks the Python client and its README examples, tsc checks the declarations and types.mts."""
 import os
 import re
 import subprocess

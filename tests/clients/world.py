@@ -1,4 +1,4 @@
-"""A Redis, a coordinator and an agent of a test's own, and in front of the coordinator a relay whose address stays while servers come and go."""
+"""A Redis, an agent and a coordinator for one test. A relay in front of the coordinator keeps its address while servers restart."""
 import os
 import re
 import shutil
@@ -30,7 +30,7 @@ def eventually(what, limit=LIMIT_S):
 
 
 class Relay:
-    """Passes connections on to the present server. Counts how many are open; may lose the answer to the next call."""
+    """Forwards connections to the current server. Counts open connections, and can drop the response to the next call."""
 
     def __init__(self):
         self.target = None  # none: connections are closed without a response
@@ -96,7 +96,7 @@ class Relay:
                 pass  # the other side has closed first
 
     def cut(self):
-        """Ends all connections."""
+        """Closes all connections."""
         with self._lock:
             for pair in self._pairs:
                 self._shut(pair)

@@ -1,8 +1,8 @@
 #!/usr/bin/python3
-"""CPython's own test suite (Debian's libpython3.11-testsuite), each module as a job in the sandbox with the default policy, and beside it by
-/usr/bin/python3 outside. Prints what ends otherwise inside, and why; `--write` writes bench/compat.md.
+"""Runs CPython's own test suite (Debian's libpython3.11-testsuite): each module as a job in the sandbox with the default policy, and by
+/usr/bin/python3 outside. Prints the differences with their causes; `--write` writes bench/compat.md.
 
-Usage: ./dev compat [--jobs N] [--timeout SECONDS] [--write] [MODULE...]   Exit 1: a test differs, and no policy says why.
+Usage: ./dev compat [--jobs N] [--timeout SECONDS] [--write] [MODULE...]   Exit code 1: no policy explains the difference of a test.
 """
 import argparse
 import concurrent.futures
@@ -64,7 +64,7 @@ def ends_of(output):
 
 
 def run(command, folder, timeout):
-    """What came of each test, or None and why there is nothing."""
+    """Returns the result of each test, or None and the reason that there are no results."""
     try:
         done = subprocess.run(command, cwd=folder, env={"PATH": "/usr/bin:/bin"}, stdin=subprocess.DEVNULL, capture_output=True, timeout=timeout)
     except subprocess.TimeoutExpired:
@@ -118,7 +118,7 @@ def cause_of(test, reason):
 
 
 def causes_of(result):
-    """Of a module: each cause with its number of tests; None is that nothing explains it."""
+    """Returns the causes of a module with their numbers of tests; None counts tests without an explanation."""
     counts = {}
     for test, (_, reason) in result["differ"].items():
         cause = cause_of(test, reason)
@@ -127,7 +127,7 @@ def causes_of(result):
 
 
 def page(found):
-    """bench/compat.md: all modules, by what came of them."""
+    """Returns bench/compat.md: all modules, grouped by result."""
     comparable = [each for each in found if each["comparable"]]
     alike = [each for each in comparable if not each["differ"]]
     lines = ["# CPython's own tests as jobs", "",

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""That ./dev compat sees what differs and what does not; and one module of the suite, where it is installed, as a job."""
+"""`./dev compat` reports real differences only; and one module of the suite, if it is installed, runs as a job."""
 import importlib.util
 import os
 import sys
@@ -55,7 +55,7 @@ class ShellResults(unittest.TestCase):
 
 
 class ShellIdioms(unittest.TestCase):
-    """Idioms that every script may use: splice (grep), set*id (make, Python), RLIMIT_CORE."""
+    """Idioms that all scripts may use: splice (grep), set*id (make, Python), RLIMIT_CORE."""
 
     def test_idioms_end_as_outside_or_by_a_known_policy(self):
         found = shell.compare("idioms", MYCOJOBS, "", 300)

@@ -1,11 +1,11 @@
 #!/usr/bin/python3
-"""Shell idioms, ten uses each of common Debian programs, and the test suites of bats-core and shunit2: each as a job whose policy
-allows programs (exec), and beside it outside. Prints what ends otherwise in the job, and why; `--write` writes bench/shell.md.
+"""Runs shell idioms, ten uses of each of several common Debian programs, and the test suites of bats-core and shunit2: each as a job
+whose policy permits programs (exec), and outside. Prints the differences with their causes; `--write` writes bench/shell.md.
 
 The suites are fetched from Debian's source packages with apt, into a temporary folder outside the repository. `--sources FOLDER`
 uses unpacked trees instead: FOLDER/bats and FOLDER/shunit2.
 
-Usage: ./dev compat --shell [--write] [--sources FOLDER] [SUITE...]   Exit 1: a difference has no explanation.
+Usage: ./dev compat --shell [--write] [--sources FOLDER] [SUITE...]   Exit code 1: a difference has no explanation.
 """
 import argparse
 import os
@@ -90,7 +90,7 @@ def parse_tap(output):
 
 
 def parse_shunit2(output):
-    """A test fails if a line that begins with ASSERT: follows its name."""
+    """A test fails if a line that starts with ASSERT: follows its name."""
     found, file, test = {}, "", None
     for line in output.splitlines():
         if line.startswith("file "):
@@ -118,7 +118,7 @@ def script_of(suite):
 
 
 def normalized(text, folder):
-    """Without what differs from run to run: the folder, process ids, times."""
+    """Removes data that differs between runs: the folder, process ids, times."""
     text = text.replace(folder, "/tmp")
     for pattern, instead in ((r"==\d+==", "==N=="), (r"line (\d+): +\d+ (Killed|Aborted|Segmentation)", r"line \1: N \2"), (r"after \d+ ms", "after N ms")):
         text = re.sub(pattern, instead, text)
@@ -131,7 +131,7 @@ def run(command, folder, environment, timeout):
 
 
 def outside(suite, folder, sources, timeout):
-    """As an ordinary user, since jobs are not root either."""
+    """Runs as an unprivileged user, because jobs are not root either."""
     home = os.path.join(folder, "outside")
     os.mkdir(home)
     script = os.path.join(home, "script")
@@ -163,7 +163,7 @@ def inside(suite, mycojobs, folder, sources, timeout):
 
 
 def compare(suite, mycojobs, sources, timeout=3600):
-    """Entries, and those that differ: name -> what it is outside, and in the job."""
+    """Returns the entries, and the differences: name -> results outside and in the job."""
     with tempfile.TemporaryDirectory(prefix="mycojobs-compat-", dir="/var/tmp") as folder:
         os.chmod(folder, 0o755)
         there = outside(suite, folder, sources, timeout)
@@ -180,7 +180,7 @@ def explanation_of(suite, name, end):
 
 
 def fetch(folder):
-    """The source packages, with lists and a cache of apt's own below `folder`. Debian signs what they are compared with."""
+    """Fetches the source packages with separate package lists and a cache below `folder`. They are verified with Debian's signatures."""
     with open("/etc/os-release", encoding="utf-8") as file:
         release = re.search(r"^VERSION_CODENAME=(\w+)$", file.read(), re.M).group(1)
     lists = os.path.join(folder, "sources.list")
@@ -198,7 +198,7 @@ def fetch(folder):
 
 
 def sources_for(options, folder):
-    """A folder that a job may be granted, readable by everybody. "": no suite needs it."""
+    """Returns a folder with the sources that all users can read, for granting to jobs; "" if no suite needs it."""
     if not {"bats", "shunit2"} & set(options.suites):
         return ""
     os.mkdir(os.path.join(folder, "fetched"))

@@ -1,15 +1,15 @@
 #!/usr/bin/python3
-"""That every link of the pages leads somewhere, and that every page which the program names is there.
+"""Checks that every link of the pages has a target, and that every page named by the program exists.
 
-    links_test.py [ROOT]      ROOT: of the repository; without it the one that this file is in
+    links_test.py [ROOT]      ROOT: of the repository; default: the repository of this file
 
-Checked are
+The test checks
 - in every *.md: relative links and images, definitions of links, href and src of HTML, and each #anchor by GitHub's rules;
-- in agent/, executors/, sandbox/ and include/: every `docs/....md` and `bench/....md`, in a text or a comment, with its
-  #anchor if it has one.
+- in agent/, executors/, sandbox/ and include/: every `docs/....md` and `bench/....md`, in a string or a comment, with its
+  #anchor if there is one.
 
-Prints file:line for each that is broken, and exits 1 then. Links to other servers are not followed. Before that it tries
-itself on pages that it plants, so that a check that finds nothing any more is noticed."""
+Prints file:line for each broken link, and exits with 1 then. Links to other servers are not followed. Before the check, the
+test runs on pages with planted errors, which detects a check that finds nothing."""
 
 import bisect
 import html
@@ -44,12 +44,12 @@ LINE_OF_CODE = re.compile(r"L(\d+)(?:C\d+)?(?:-L(\d+)(?:C\d+)?)?")
 
 
 def blanked(match):
-    """As many lines and columns, and nothing in them."""
+    """Returns a text with the same lines and columns, but blank."""
     return re.sub(r"[^\n]", " ", match[0])
 
 
 def without_code_blocks(text):
-    """Fenced and indented code is blanked; what else stands there stays where it is."""
+    """Blanks fenced and indented code; the other text keeps its position."""
     out, fence, in_code, in_list, blank_before = [], "", False, False, True
     for line in text.split("\n"):
         marks = FENCE.match(line)
@@ -75,7 +75,7 @@ def without_code_blocks(text):
 
 
 def slug(heading):
-    """What GitHub makes of a heading: https://github.com/Flet/github-slugger has the same rules."""
+    """Returns GitHub's anchor of a heading: https://github.com/Flet/github-slugger has the same rules."""
     pieces = re.split(r"(`+[^`]+`+)", heading)
     for i in range(0, len(pieces), 2):
         piece = re.sub(r"!?\[([^\[\]]*)\](?:\([^()]*\)|\[[^\[\]]*\])?", r"\1", pieces[i])
@@ -88,7 +88,7 @@ def slug(heading):
 
 
 def anchors_of(text):
-    """The anchors of a page. Headings of one name are numbered: x, x-1, x-2."""
+    """Returns the anchors of a page. Equal headings are numbered: x, x-1, x-2."""
     plain = COMMENT.sub(blanked, without_code_blocks(text))
     anchors, given = set(), {}
 
@@ -112,7 +112,7 @@ def anchors_of(text):
 
 
 def links_of(text):
-    """(line, target) of each link and image."""
+    """Returns (line, target) of each link and image."""
     plain = CODE_SPAN.sub(blanked, COMMENT.sub(blanked, without_code_blocks(text)))
     starts = [0] + [i + 1 for i, c in enumerate(plain) if c == "\n"]
     found = []
@@ -124,7 +124,7 @@ def links_of(text):
 
 
 class Tree:
-    """The files of a repository; reads each page once."""
+    """The files of a repository. Each page is read once."""
 
     def __init__(self, root):
         self.root = pathlib.Path(root).resolve()
@@ -162,7 +162,7 @@ class Tree:
         return None
 
     def wrong_link(self, page, target):
-        """What is wrong with a link of this page, or nothing."""
+        """Returns the error in a link of this page, or nothing."""
         if not target:
             return "a link that leads nowhere"
         if SCHEME.match(target):
@@ -188,7 +188,7 @@ class Tree:
                     yield f"{self.name(page)}:{line}: {wrong}"
 
     def broken_names(self):
-        """Pages that the program's own texts and comments name."""
+        """Finds missing pages that strings and comments of the program name."""
         for folder in SOURCES:
             if not (self.root / folder).is_dir():
                 continue
@@ -270,7 +270,7 @@ def plant(root, files):
 
 
 def wrong_with_this_test():
-    """What it does not find, or finds where there is nothing."""
+    """Returns planted errors that the test does not find, and errors that it reports wrongly."""
     with tempfile.TemporaryDirectory() as root:
         plant(root, PLANTED)
         wrong = [f"this test takes for broken: {each}" for each in Tree(root).broken()]

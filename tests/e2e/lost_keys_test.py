@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Deletes each kind of key of our own from a context, and compares what doctor --rebuild does with the tables of keys.
+"""Deletes each kind of the program's keys from a context, and compares the effect of doctor --rebuild with the tables of keys.
 
     lost_keys_test.py SOURCE BIN
 
-A kind of key is in agent/store/keys.cpp. Its loss has a row in agent/store/key_losses.cpp, or doctor --rebuild makes it
-again. A new kind of key fails here until it has a row there, or a place in the scenario."""
+The kinds of keys are in agent/store/keys.cpp. A row in agent/store/key_losses.cpp describes the loss of a kind, or doctor
+--rebuild restores its keys. A new kind of key fails here until it has a row there, or is part of the scenario."""
 
 import pathlib
 import re

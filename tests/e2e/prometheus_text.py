@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Reads what /metrics says on its standard input as the format has it (text, version 0.0.4), and prints it as JSON:
-{"types": {family: type}, "helps": {family: help}, "samples": [[name, {label: value}, number]]}. Exits with 1 and a
-line for each mistake: it is stricter than a scraper, which takes what it can."""
+"""Parses /metrics from standard input (text format, version 0.0.4), and prints JSON:
+{"types": {family: type}, "helps": {family: help}, "samples": [[name, {label: value}, number]]}. Prints a line for each error and exits
+with 1. The parser is stricter than a scraper."""
 import json
 import re
 import sys

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""A collector of the tests: takes OTLP in JSON at /v1/traces, and writes each span as a line of JSON into a file.
+"""A collector for tests: accepts OTLP in JSON at /v1/traces, and writes each span as a line of JSON to a file.
 
-    span_receiver.py FILE [hang | refuse]     prints the address that it listens at
+    span_receiver.py FILE [hang | refuse]     prints the address at which it listens
 """
 import http.server
 import json

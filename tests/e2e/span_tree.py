@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Draws spans that span_receiver.py has written as a tree, by when they began: span_tree.py FILE [--names]
+"""Draws spans that span_receiver.py has written as a tree, ordered by their start: span_tree.py FILE [--names]
 
-Each with who sent it, when it began behind the first one, how long it took, and that as a bar. --names: the names alone."""
+Shows the sender of each span, its start relative to the first, its duration, and both as a bar. --names: only the names."""
 import json
 import sys
 
@@ -13,7 +13,7 @@ def at(span, which):
 
 
 def ordered(spans):
-    """[(depth, span)]: below each the spans that name it as parent."""
+    """Returns [(depth, span)]: each span is followed by its children."""
     ids = {span['spanId'] for span in spans}
     below = {}
     for span in spans:

@@ -1,7 +1,7 @@
 #!/usr/bin/python3
-"""examples/tenants/demo.sh tells the truth, in its time, and leaves nothing behind.
+"""examples/tenants/demo.sh prints correct facts within its time limit, and leaves nothing behind.
 
-The namespaces and the folder carry names of the demonstration's own, so that others of this host do not matter.
+The namespaces and the folder have names unique to the demonstration, so other processes of this host do not matter.
 """
 import glob
 import os

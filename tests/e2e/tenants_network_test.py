@@ -1,8 +1,8 @@
 #!/usr/bin/python3
-"""Two tenants on two hosts, which are network namespaces: work crosses, and what was promised arrives over a wire that is
-cut, connections that are half open and a host whose programs are killed meanwhile. Each job runs once.
+"""Two tenants on two hosts, which are network namespaces: work crosses, and accepted messages arrive despite an interrupted
+network, half-open connections and killed programs. Each job runs once.
 
-Root alone makes such namespaces: exit 77 without it. Everything carries a name of the test's own.
+Needs root for the namespaces and exits with 77 otherwise. All names are unique to the test.
 """
 import json
 import os
@@ -118,7 +118,7 @@ def make_network():
 
 
 def set_wire(way):
-    """up or down, in the switch: neither host sees its own link go, so that connections are half open."""
+    """Sets the link of the switch up or down. Neither host sees its own link go down, so connections become half-open."""
     ip("-n", TAG + "switch", "link", "set", "wire", way)
 
 
@@ -168,7 +168,7 @@ class Tenants(unittest.TestCase):
             self.assertEqual(side.run("verify", check=False).returncode, 0, side.run("verify", check=False).stdout)
 
     def send(self, script):
-        """Its number; nothing is waited for."""
+        """Sends a message without waiting and returns its number."""
         path = os.path.join(self.folder, "script.py")
         with open(path, "w") as file:
             file.write(script)
@@ -176,7 +176,7 @@ class Tenants(unittest.TestCase):
         return int(re.search(r"12:(\d+)", done.stdout + done.stderr)[1])
 
     def send_slow(self, word):
-        """The same of one that runs for some seconds, once it has been acknowledged."""
+        """Sends a message whose job runs for some seconds, and waits until it is acknowledged."""
         number = self.send(SLOW % word)
         wait(lambda: self.status(number) == "acknowledged", "acknowledged")
         return number
@@ -199,7 +199,7 @@ class Tenants(unittest.TestCase):
         return self.left.cli("HGET", f"mj:message:message:12:{number}", "jobs").removeprefix("job:")
 
     def runs(self, word):
-        """How often jobs with that word in their scripts have run there."""
+        """Returns the number of deliveries of each job on the right side whose script contains the word."""
         jobs = [each for each in self.right.cli("KEYS", "job:5:*").split() if word in self.right.cli("HGET", each, "script")]
         return [self.right.cli("HGET", each, "deliveries") for each in jobs]
 

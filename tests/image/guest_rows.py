@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Inside a Debian 12 machine with systemd, cgroup v2 and Debian's podman: containers of root's and of an ordinary user's.
+"""Inside a Debian 12 machine with systemd, cgroup v2 and Debian's podman: containers of root and of an unprivileged user.
 
-Rows as in tests/vm/rows.py. The image is there as a folder, since to load one takes minutes in software emulation.
+The rows are like those of tests/vm/rows.py. The image is a folder, because loading an image takes minutes in software emulation.
 """
 import json
 import os
@@ -31,7 +31,7 @@ def row(function):
 
 
 class Host:
-    """Containers of one user: what stands before podman, and where the image's files are."""
+    """Containers of one user: the words before the podman command, and the path of the image's files."""
 
     def __init__(self, before, rootfs, more):
         self.before, self.rootfs, self.more = before, rootfs, more
@@ -43,7 +43,7 @@ class Host:
         return self.podman("run", "--rm", *OPTIONS, *self.more, *options, "--rootfs", self.rootfs, *words, ok=ok)
 
     def found(self, *options):
-        """What `doctor` finds of each layer, with its remedy."""
+        """Returns the results of `doctor` for each layer, with their remedies."""
         done = self.run(PROGRAM, "doctor", "--json", options=options, ok=False)
         check(done.stdout.startswith("["), done.stdout + done.stderr)
         return {each["name"]: each for each in json.loads(done.stdout) if each["area"] == "sandbox"}
@@ -52,7 +52,7 @@ class Host:
         return {name: each["state"] for name, each in self.found(*options).items()}
 
     def agent_runs_a_job(self, *options):
-        """The receipt's layers of a job, and what it printed."""
+        """Returns the layers in the receipt of a job, and the output of the job."""
         self.podman("run", "--detach", "--name", "agent", *OPTIONS, *self.more, *options, "--rootfs", self.rootfs, PROGRAM, "agent")
         log = lambda: (lambda done: done.stdout + done.stderr)(self.podman("logs", "agent", ok=False))  # noqa: E731
         try:
@@ -95,7 +95,7 @@ def rootful_container_of_root_has_every_layer():
 
 
 def denials():
-    """What AppArmor says in the kernel's log that it has denied, the last of it."""
+    """Returns the last denials of AppArmor in the kernel's log."""
     return "\n".join([line for line in sh("dmesg").stdout.splitlines() if 'apparmor="DENIED"' in line][-8:])
 
 
@@ -140,7 +140,7 @@ def rootless_container_of_the_images_user_has_all_but_groups():
 
 
 def the_user_has_a_session():
-    """Rootless podman asks the user's own systemd for groups, and goes on without when it is late: on a busy host it may be."""
+    """Rootless podman requests groups from the user's systemd and continues without them on a time-out, which happens on a busy host."""
     status = lambda: sh(*WORKER, "systemctl", "--user", "is-system-running", ok=False)  # noqa: E731
     until(lambda: status().stdout.strip() in ("running", "degraded"),
           lambda: f"the user's systemd: {status().stdout} {sh('systemctl', '--no-pager', 'status', SESSION, ok=False).stdout}", 180)

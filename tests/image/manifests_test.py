@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""The files of docker/ that no tool here can start, or not on every host: their structure, and that they agree with the
-unit of systemd and with each other. No registry, no cluster: the rules below stand in for their schemas.
+"""Checks the files of docker/ that cannot be started here, or not on every host: their structure, and their agreement with the
+systemd unit and with each other. There is no registry and no cluster: the rules below replace their schemas.
 """
 import copy
 import json
@@ -58,7 +58,7 @@ def seccomp_problems(profile):
 
 
 def apparmor_problems(text):
-    """Its rules; that a kernel takes them is a row of guest_rows.py."""
+    """Checks the rules of the profile. guest_rows.py tests that a kernel accepts them."""
     found = []
     rules = {line.strip() for line in text.split("{", 1)[1].splitlines() if line.strip() and not line.strip().startswith("#")} - {"}"}
     free = {rule for rule in rules if not rule.startswith(("deny ", "signal ", "ptrace "))}
@@ -110,7 +110,7 @@ def compose_problems(compose):
 
 
 def api_problems(compose, api):
-    """What compose.api.yaml puts on top: a door of this host alone, with tokens that stay."""
+    """Checks the additions of compose.api.yaml: a port only for this host, with persistent tokens."""
     found = []
     service = api["services"]["coordinator"]
     coordinator = compose["services"]["coordinator"]
@@ -206,7 +206,7 @@ SERVICE = {"": "apiVersion kind metadata spec", "metadata": "name labels", "spec
 
 
 def service_problems(service, document):
-    """A service of the pods of a document."""
+    """Checks that a service selects the pods of the document and their ports."""
     found = unknown_keys(service, schema=SERVICE)
     if service["kind"] != "Service" or service["metadata"]["name"] != document["metadata"]["name"]:
         found.append("another service")

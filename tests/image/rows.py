@@ -1,7 +1,8 @@
 #!/usr/bin/python3
-"""What holds of the image, one line a row, as in tests/vm/rows.py: rows.py [PART OF A NAME...].
+"""Tests of the image, one line per row, as in tests/vm/rows.py: rows.py [PART OF A NAME...].
 
-test.sh starts it in mounts, a network and processes of its own, as root and as an ordinary user. Containers are started as docker/README.md says.
+test.sh starts this program in private mounts, network and processes, as root and as an unprivileged user. Containers are started as in
+docker/README.md.
 """
 import base64
 import copy
@@ -46,7 +47,7 @@ def row(function):
 
 
 def row_of_root(function):
-    """What an ordinary user has too few ids for."""
+    """A row for root only, because an unprivileged user has too few ids."""
     return row(function) if os.geteuid() == 0 else function
 
 
@@ -55,7 +56,7 @@ def podman(*words, ok=True, **more):
 
 
 def once(*words, ok=True):
-    """A container that ends by itself, without a network."""
+    """Runs a container that ends by itself, without a network."""
     return podman("run", "--rm", "--no-healthcheck", "--network=none", *words, ok=ok)
 
 
@@ -70,7 +71,7 @@ def token_of(done):
 
 
 def docker_default():
-    """Docker's own profile: ours without what goes beyond."""
+    """Returns Docker's own profile: our profile without the additional permissions."""
     path = os.path.join(os.environ["TMPDIR"], "default.json")
     with open(PROFILE, encoding="utf-8") as file:
         profile = json.load(file)
@@ -84,7 +85,7 @@ def docker_default():
 
 
 def layers(*words):
-    """What `doctor` says of each layer: name -> ok, warning, missing."""
+    """Returns the state of each layer from `doctor`: name -> ok, warning, missing."""
     answer = json.loads(once(*words, IMAGE, "doctor", "--json", ok=False).stdout)
     return {each["name"]: each for each in answer if each["area"] == "sandbox"}
 
@@ -94,7 +95,7 @@ def states(found, *names):
 
 
 class Container:
-    """Runs until the end of the row."""
+    """A container that runs until the end of the row."""
 
     def __init__(self, name, *words):
         self.name = name
@@ -122,7 +123,7 @@ class Container:
         return self.state()["ExitCode"]
 
     def execute(self, script, *command, ok=True):
-        """`command` with the script's text in /tmp/x, whose name `command` ends with."""
+        """Runs `command` with the script's text in /tmp/x; `command` ends with that file name."""
         return podman("exec", "--interactive", self.name, "sh", "-c", f"cat >/tmp/{command[-1]}; cd /tmp; exec " + " ".join(command),
                       ok=ok, input=script)
 
@@ -323,9 +324,9 @@ def compose_api_yaml_lets_clients_of_this_host_in_by_token():
 
 
 def pods_of(documents):
-    """kubernetes.yaml as podman 4.3 can play it, which knows no StatefulSet and neither of two settings: `seccompProfile` has
-    an annotation there, for `procMount: Unmasked` a whole /proc beside the masked one stands in, which lets the kernel
-    mount another, too, and a folder for the volume of a secret. Services are a cluster's. All else is the file's."""
+    """Converts kubernetes.yaml for podman 4.3, which supports neither StatefulSet nor two settings: an annotation replaces
+    `seccompProfile`, and an unmasked /proc beside the masked one, which permits the kernel to mount another /proc, replaces
+    `procMount: Unmasked`. A folder replaces the volume of a secret. Services need a cluster and are removed. The rest is unchanged."""
     coordinator, agents = (each for each in documents if each["kind"] != "Service")
     claims = agents["spec"]["volumeClaimTemplates"]
     for number in range(2):
@@ -349,7 +350,7 @@ def pods_of(documents):
 
 
 class Kube:
-    """docker/kubernetes.yaml, played by podman, with its secret and its profile where the file's head wants them."""
+    """docker/kubernetes.yaml, started by podman, with its secret and its profile as the head of the file describes."""
 
     def __init__(self):
         self.folder = os.path.join(os.environ["TMPDIR"], "kube")
@@ -392,7 +393,7 @@ class Kube:
         podman("secret", "rm", "mycojobs-redis", ok=False)
 
     def probed(self, container, probe):
-        """As a kubelet asks, but from inside."""
+        """Probes as a kubelet does, but from inside."""
         (port,) = (each["containerPort"] for each in self.agent["ports"] if each["name"] == self.agent[probe]["httpGet"]["port"])
         url = f"http://127.0.0.1:{port}{self.agent[probe]['httpGet']['path']}"
         asks = f"import urllib.request; print(urllib.request.urlopen('{url}').status)"

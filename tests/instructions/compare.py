@@ -1,8 +1,8 @@
 #!/usr/bin/python3
-"""Counts the instructions of each operation and compares them with counts.txt. Exit 1 if one is off by more than its tolerance.
+"""Counts the instructions of each operation and compares them with counts.txt. Exit code 1: a count differs by more than its tolerance.
 
-Usage: compare.py PROGRAM [--write]. --write makes the counts the expected ones; `./dev counts` builds and does that.
-What costs less than the file says fails too: a gain that is not recorded is room in which the next loss does not show.
+Usage: compare.py PROGRAM [--write]. --write stores the counts as the expected counts; `./dev counts` builds and does that.
+A count that is too low fails too: an unrecorded gain would hide the next loss.
 """
 import argparse
 import os

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""That the comparison can fail, and how it reads what it is given."""
+"""The comparison can fail, and parses its input correctly."""
 import unittest
 
 from counts import TIMES, Expected, compare, per_operation, table

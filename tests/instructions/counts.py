@@ -1,4 +1,4 @@
-"""The file of expected counts, the counting, and what is said of the difference. See compare.py."""
+"""The file of expected counts, the counting, and the report of differences. See compare.py."""
 import os
 import re
 import subprocess
@@ -40,7 +40,7 @@ class Expected:
 
 
 def compare(expected, got):
-    """Rows (operation, expected, got, percent, wrong) for every operation of either; wrong is empty if it is right."""
+    """Returns rows (operation, expected, got, percent, error) for every operation of either; error is empty if the count is accepted."""
     rows = []
     for name in [*expected.counts, *(name for name in got if name not in expected.counts)]:
         before, now = expected.counts.get(name), got.get(name)
@@ -70,7 +70,7 @@ def table(rows):
 
 
 def per_operation(dump):
-    """(operation, instructions of one) of a file of callgrind; None of the last one, which no operation asked for."""
+    """Returns (operation, instructions per run) of a file of callgrind, or None for the last file, which belongs to no operation."""
     name = re.search(r"^desc: Trigger: Client Request: (\S+)$", dump, re.M)
     if name is None:
         return None
@@ -81,8 +81,8 @@ def per_operation(dump):
 
 
 def count(program):
-    """Operation -> instructions of one. The program's name, folder and environment are the same everywhere, since their
-    lengths move the stack, and with it what copying costs."""
+    """Returns operation -> instructions per run. The name, folder and environment of the program are always the same, because their
+    lengths move the stack and thereby change the cost of copying."""
     folder, name = os.path.split(os.path.abspath(program))
     with tempfile.TemporaryDirectory(prefix="mycojobs-instructions-") as out:
         done = subprocess.run(["valgrind", "--quiet", "--tool=callgrind", "--collect-atstart=no", f"--callgrind-out-file={out}/counts",

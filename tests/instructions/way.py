@@ -1,14 +1,14 @@
 #!/usr/bin/python3
-"""What the whole way of a job costs, counted, one job at a time, through a real agent and its Redis: these do not depend on how fast the
-machine is. Exit 1 if a count is over what way.txt has by more than its tolerance.
+"""Counts the cost of the whole path of a job, one job at a time, with a real agent and its Redis. The counts do not depend on the speed of
+the machine. Exit code 1: a count exceeds that of way.txt by more than its tolerance.
 
-  KIND.switches.PART        times that it went to sleep, of 100 jobs
-  KIND.start.PART, .end.PART  the same from the claim to the script's first line, and from its last one to the word that the agent hears.
-                              The job's last sleep is its script's: what it counts beyond one, it was woken for before.
+  KIND.switches.PART        voluntary context switches per 100 jobs
+  KIND.start.PART, .end.PART  the same from the claim to the first line of the script, and from its last line to the agent's notification.
+                              The job's last sleep is that of the script: a count above one means wake-ups before it.
   KIND.faults.sandbox, KIND.redis.commands, .scripts, KIND.system_calls
 
-Usage: way.py PROGRAM [--write]. --write makes the counts the expected ones; `./dev counts` builds and does that.
-A count that is lower is said, not refused: a busy machine finds work where a quiet one waits for it.
+Usage: way.py PROGRAM [--write]. --write stores the counts as the expected counts; `./dev counts` builds and does that.
+A lower count is reported but accepted: a busy machine finds work where an idle machine waits for it.
 """
 import argparse
 import os
@@ -37,7 +37,7 @@ PARTS = {"mycojobs": "agent", "mycojobs-launch": "launcher", "init": "init", "py
 
 
 def faults_of(pid):
-    """Small faults, of its children too that have been waited for."""
+    """Returns minor page faults, including those of children that were waited for."""
     with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as stat:
         fields = stat.read().rpartition(")")[2].split()
     return int(fields[7]) + int(fields[8])
@@ -57,7 +57,7 @@ def switches(agent):
 
 
 def difference(before, after):
-    """By part, of the processes that lived all the time."""
+    """Returns the difference by part, for processes that lived during the whole interval."""
     found = dict.fromkeys(PARTS.values(), 0)
     for pid, (part, count) in after.items():
         if pid in before:
@@ -66,7 +66,7 @@ def difference(before, after):
 
 
 def look(agent):
-    """Counts so far, by name."""
+    """Returns the counts so far, by name."""
     seen = {"faults.sandbox": 0}
     for pid in descendants(agent.process.pid):
         try:
@@ -103,7 +103,7 @@ class Way(dev_agent.Agent):
         return False
 
     def batch(self):
-        """What one job costs, on an average of JOBS."""
+        """Returns the cost of one job, averaged over JOBS."""
         slept, before = switches(self), look(self)
         for _ in range(JOBS):
             self.one()
@@ -116,7 +116,7 @@ class Way(dev_agent.Agent):
         return {name: count / JOBS for name, count in costs.items()}
 
     def halves(self):
-        """Who is woken until a script begins, and from its end on."""
+        """Returns the switches until a script begins, and after its end."""
         self.script, self.fields = SLEEPERS[self.kind]
         self.one()  # creates the process of the warm script
         found = []
@@ -141,7 +141,7 @@ class Way(dev_agent.Agent):
         assert self.redis.call("HGET", f"job:9:{number}", "status") == b"finished", self.redis.call("HGETALL", f"job:9:{number}")
 
     def system_calls(self):
-        """Of all processes, Redis too, for each of JOBS jobs: under strace, which changes their time and not their number. None: it may not."""
+        """Returns the system calls of all processes and Redis for each of JOBS jobs, counted by strace. None: strace is not permitted."""
         with tempfile.NamedTemporaryFile() as out:
             arguments = [word for pid in descendants(self.process.pid) for word in ("-p", str(pid))]
             tracer = subprocess.Popen(["strace", "-f", "-c", "-o", out.name, *arguments], stderr=subprocess.PIPE, text=True)
@@ -161,7 +161,7 @@ class Way(dev_agent.Agent):
 
 
 def count(program):
-    """Name -> of 100 jobs."""
+    """Returns name -> count per 100 jobs."""
     dev_agent.MYCOJOBS = os.path.abspath(program)
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:2])  # the same number of CPUs on all machines
     counts = {}
@@ -189,7 +189,7 @@ def count(program):
 
 
 def by_kind(counts):
-    """{kind: {"switches": {"agent": of one job, ...}, ..., "system_calls": ...}}"""
+    """{kind: {"switches": {"agent": count per job, ...}, ..., "system_calls": ...}}"""
     found = {}
     for name, count in counts.items():
         place, *path = found, *name.split(".")
@@ -200,7 +200,7 @@ def by_kind(counts):
 
 
 def untraced(expected, got):
-    """What strace had to count and could not."""
+    """Returns the counts that needed strace and are missing."""
     return [name for name in expected.counts if name.endswith(".system_calls") and name not in got]
 
 

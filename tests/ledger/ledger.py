@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""What a run of the tests does not show: tests that were skipped, and tests that failed first and were repeated.
+"""Reports tests that were skipped, and tests that failed first and were repeated.
 
     ledger.py LOG [--console FILE] [--machine FILE] [--machine-first FILE] [--skips FILE] [--repeats FILE]
 
-LOG is ctest's Testing/Temporary/LastTest.log; --console: what ctest printed; --machine: the rows of ./dev test-vm;
---machine-first: those of a machine that failed before. Prints a line for each test with its reason. Exit 1: one of
-them is not on the lists.
+LOG is ctest's Testing/Temporary/LastTest.log; --console: the output of ctest; --machine: the rows of ./dev test-vm;
+--machine-first: the rows of a machine that failed before. Prints a line for each test with its reason. Exit code 1: one
+of them is not on the lists.
 
-A list has a line for each test or pattern: `PATTERN: why`. A test of a program that ctest knows as one test is named
-`NAME/Suite.Test`, one of the virtual machine `vm/Suite.Test`.
+A list has a line for each test or pattern: `PATTERN: reason`. A test within a program that is a single test for ctest is named
+`NAME/Suite.Test`; a test in the virtual machine is named `vm/Suite.Test`.
 """
 import argparse
 import fnmatch
@@ -29,13 +29,13 @@ RESULT = re.compile(r"^ *(?:\d+/\d+)? *Test +#\d+: (\S+) \.*\**(.*?) +[\d.]+ sec
 
 
 def runs_of(log):
-    """Each run of each test in the order in which they ended."""
+    """Returns each run of each test, in the order in which they ended."""
     return [Run(m["test"], m["verdict"].startswith("Test Pass"), m["output"] if m["command"] != '""' else None)
             for m in ENTRY.finditer(log)]
 
 
 def reasons_of(output):
-    """What a GoogleTest program says of each test that it has skipped: name -> reason."""
+    """Returns the reasons that a GoogleTest program prints for skipped tests: name -> reason."""
     found, answer = {}, []
     for line in output.splitlines():
         skipped = SKIPPED.match(line)
@@ -50,7 +50,7 @@ def reasons_of(output):
 
 
 def skipped(runs):
-    """Rows of what was not shown at each test's last run."""
+    """Returns rows for all tests that were skipped in the last run of their program."""
     rows = []
     for test, run in {run.test: run for run in runs}.items():
         if run.output is None:
@@ -67,12 +67,12 @@ def skipped(runs):
 
 
 def same(name, test):
-    """Whether ctest calls the test so: it has a parameter's value where GoogleTest has its number."""
+    """Reports whether ctest uses the name `test`: ctest has a parameter's value where GoogleTest has its number."""
     return name.rpartition("/")[0] != "" and name.rpartition("/")[0] == test.rpartition("/")[0]
 
 
 def failure_of(output):
-    """The first failure in what a test has printed, in one line."""
+    """Returns the first failure in the output of a test, in one line."""
     lines = [line.strip() for line in (output or "").splitlines() if line.strip()]
     for at, line in enumerate(lines):
         if re.search(r": Failure$|^(FAIL|ERROR): |\bError\b", line):
@@ -86,7 +86,7 @@ def cut(text, most=200):
 
 
 def repeated(runs, console=""):
-    """Rows of those that failed and were run again, with how they failed first."""
+    """Returns rows for tests that failed and were repeated, with their first failure."""
     kinds = {}
     for test, kind in RESULT.findall(console):
         kinds.setdefault(test, kind)
@@ -102,7 +102,7 @@ def repeated(runs, console=""):
 
 
 def repeated_in_machine(rows, first=""):
-    """The virtual machine repeats the tests that fail, and says which; `first`: the rows of a machine that failed."""
+    """The virtual machine repeats failed tests and names them; `first`: the rows of a machine that failed."""
     again = [Row(f"vm/{test}", "failed in the machine, then passed")
              for tests in re.findall(r"at the second try ((?:[\w/]+\.[\w/]+ ?)+)", rows) for test in tests.split()]
     return again + [Row(f"vm/{name}", "in the first machine: " + cut(why))
@@ -110,7 +110,7 @@ def repeated_in_machine(rows, first=""):
 
 
 def read_list(text):
-    """(pattern, why) of each line; a line without a reason is refused."""
+    """Returns (pattern, reason) of each line; a line without a reason is an error."""
     entries = []
     for line in text.splitlines():
         if not line.strip() or line.startswith("#"):
@@ -127,7 +127,7 @@ def unlisted(rows, entries):
 
 
 def reported(title, rows, entries, file):
-    """The ledger's lines of one kind, those that are on no list marked, and how many of these there are."""
+    """Returns the ledger's lines of one kind, with marks on those that are on no list, and the number of marked lines."""
     wrong = unlisted(rows, entries)
     lines = [f"{title}: {len(rows)}" + (f", {len(wrong)} of them not in {file}" if wrong else "")]
     lines += [f"  {'NOT LISTED ' if row in wrong else ''}{row.test}: {row.why}" for row in rows]

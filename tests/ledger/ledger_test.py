@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""That the ledger finds what a run does not show, and that its lists hold no row without a reason."""
+"""The ledger finds skipped and repeated tests, and its lists have no row without a reason."""
 import contextlib
 import io
 import os

@@ -1,9 +1,9 @@
 #!/usr/bin/python3
-"""That the packages of a build are whole, clean by lintian, and the same when they are packed in two folders.
+"""The packages of a build are complete, pass lintian, and are equal when they are packed in two folders.
 
     package_test.py BUILD
 
-What is compiled twice is compared by `./dev package --twice`, which takes long."""
+`./dev package --twice` compares two compilations, which takes long."""
 
 import os
 import pathlib
@@ -34,7 +34,7 @@ def run(*words, ok=True, **more):
 
 
 def pack(build, folder, zone):
-    """The files of the packages by name. Times of the copied sources are those of the moment."""
+    """Returns the files of the packages by name. The copied sources have the current time."""
     run(ROOT / "debian/make.sh", folder, f"MYCOJOBS_BUILT={build}", "DEB_BUILD_OPTIONS=noautodbgsym", f"TZ={zone}")
     return {path.name: path for path in pathlib.Path(folder).glob("*.deb")}
 
@@ -54,7 +54,7 @@ def wrong_with_contents(name, package):
 
 
 def wrong_with_scripts(package):
-    """What would start or enable something that was not so before."""
+    """Finds maintainer scripts that would start or enable a unit that was not started or enabled before."""
     postinst = run("dpkg-deb", "--info", package, "postinst")
     for line in postinst.splitlines():
         if re.search(r"\b(systemctl|deb-systemd-invoke)\b.*\b(start|restart|enable)\b", line) and "start $running" not in line:
@@ -65,7 +65,7 @@ def wrong_with_scripts(package):
 
 
 def wrong_with_plugins(build, package, folder):
-    """A plugin is built of mycojobs-dev alone, as its example is for users, and the program takes it."""
+    """A plugin is built with mycojobs-dev alone, following the example for users, and the program loads it."""
     run("dpkg-deb", "--extract", package, folder)
     include = f"{folder}/usr/include"
     run("cc", "-std=c99", "-pedantic", "-Werror", "-fsyntax-only", "-x", "c", "-I", include, "-", input="#include <mycojobs/plugin.h>\n")
@@ -81,7 +81,7 @@ def wrong_with_plugins(build, package, folder):
 
 
 def wrong_with_settings():
-    """The file that operators edit must be right once the marks of comments are gone."""
+    """The configuration file must be valid when its settings are uncommented."""
     lines = []
     for line in (ROOT / "debian/config.toml").read_text().splitlines():
         setting = re.fullmatch(r"# (\[[a-z]+\]|[a-z_.]+ = .*)", line)

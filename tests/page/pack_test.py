@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""web/pack.py: names by content, the same file twice, a page without the modules of npm, circles and unknown modules refused."""
+"""web/pack.py: names by content, reproducible output, a page without npm modules; rejects cycles and unknown modules."""
 
 import pathlib
 import shutil

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""That a soak accounts for every job: what ends otherwise, goes missing or never ends is told."""
+"""A soak accounts for every job: it reports jobs with another end, missing jobs, and jobs that never end."""
 import os
 import sys
 import unittest
@@ -11,7 +11,7 @@ ENDS = {"raise": ("error", "exception"), "syscall": ("error", "violation"), "tim
 
 
 class FakeRedis:
-    """Keeps records; ends them as their scripts say, when it is told to."""
+    """Stores records, and ends jobs as their scripts say when the test requests it."""
 
     def __init__(self):
         self.records = {}

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""That a soak finds what grows, and calls nothing else so."""
+"""A soak detects growth, and reports nothing else as growth."""
 import os
 import random
 import sys
@@ -12,7 +12,7 @@ SAMPLES, JOBS = 120, 150_000
 
 
 def run(value, name="agent anonymous, MiB", samples=SAMPLES):
-    """A run of ten minutes whose series has value(share of the run that is over)."""
+    """Returns a run of ten minutes whose series is value(elapsed share of the run)."""
     return [{"at": 5.0 * i, "jobs": JOBS * i // samples, "series": {name: value(i / samples)}} for i in range(samples)]
 
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""No function of the program is longer than a screen: at most 60 lines from the line of its { to that of its }, lambdas
-within counted with it, as clang-tidy's readability-function-size has it (`./dev lint`). functions_test.py ROOT
+"""No function of the program is longer than a screen: at most 60 lines from the line of its { to that of its }, including lambdas,
+like clang-tidy's readability-function-size (`./dev lint`). functions_test.py ROOT
 
-Looks at the sources as clang-format leaves them, and knows as much of C++ as that takes.
+Expects sources formatted by clang-format, and parses only as much C++ as necessary.
 """
 import os
 import re
@@ -28,7 +28,7 @@ OPERATOR = re.compile(r"operator\s*(?:\(\)|[^\s(]+)")
 
 
 def code_of(text):
-    """The text with blanks for comments, quotes and the preprocessor's lines; each character stays on its line."""
+    """Returns the text with comments, quotes and preprocessor lines blanked; each character stays on its line."""
     return TEXTS.sub(lambda found: re.sub(r"[^\n]", " ", found[0]), text)
 
 
@@ -43,7 +43,7 @@ def outside_of_brackets(head):
 
 
 def is_function(head):
-    """Whether what stands before a { begins a function: it has parameters, is no type, and nothing is assigned."""
+    """Reports whether the text before a { begins a function: it has parameters, is not a type, and assigns nothing."""
     plain = outside_of_brackets(OPERATOR.sub("operator", ASIDE.sub("", head)))
     return "(" in plain and "=" not in plain and not (TYPES.match(plain) and plain.index("(") > plain.find(" : ") > 0)
 
@@ -54,7 +54,7 @@ def name_of(head):
 
 
 def functions_of(text):
-    """The functions of a file that stand in no other function."""
+    """Returns the functions of a file that are not within another function."""
     code = code_of(text)
     found = []
     opened = []  # for each open {: None, or the function that it starts
@@ -92,7 +92,7 @@ def functions_below(root):
 
 
 def complaints(functions):
-    """One line for each (path, function) that is too long, and for each row of LONGER that nothing needs."""
+    """Returns one line for each (path, function) that is too long, and for each unneeded row of LONGER."""
     longest = {}
     for path, function in functions:
         if function.lines > LONGER.get(function.name, MOST_LINES):

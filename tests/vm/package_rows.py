@@ -1,4 +1,4 @@
-"""Rows of the packages, on a machine that never had the program: installed, run, upgraded, downgraded, purged."""
+"""Rows of the packages on a machine without earlier installations: installed, run, upgraded, downgraded, purged."""
 import json
 import os
 import re
@@ -42,7 +42,7 @@ def version():
 
 
 def listening():
-    """Addresses that somebody listens at."""
+    """Returns the addresses with a listening socket."""
     found = set()
     for name in ("tcp", "tcp6", "udp", "udp6"):
         for line in read(f"/proc/net/{name}").splitlines()[1:]:
@@ -53,7 +53,7 @@ def listening():
 
 
 def recover():
-    """So that the next row finds what it would have found: what is installed is whole, and runs."""
+    """Restores the state for the next row: the packages are completely installed, and the units run."""
     sh("dpkg", "--configure", "-a", ok=False)
     for unit in (AGENT, COORDINATOR):
         if sh("systemctl", "is-enabled", unit, ok=False).stdout.strip() == "enabled":
@@ -62,7 +62,7 @@ def recover():
 
 
 def left_over():
-    """What bears the program's name."""
+    """Returns the files with the name of the program."""
     found = sh("find", "/", "-xdev", "-name", "*mycojobs*", "-not", "-path", "/proc/*", "-not", "-path", "/tmp/*").stdout
     return found.split() + [f"/run/{name}" for name in os.listdir("/run") if "mycojobs" in name]
 
@@ -153,7 +153,7 @@ def exposure_of_the_units():
 
 
 def asked(url):
-    """Status and body of a GET."""
+    """Returns status and body of a GET request."""
     try:
         with urllib.request.urlopen(url, timeout=60) as answer:
             return answer.status, answer.read().decode()
@@ -212,7 +212,7 @@ def the_python_client_is_a_package_too():
 
 
 class Held:
-    """Jobs that run until they are let go."""
+    """Jobs that run until they are released."""
 
     def __init__(self, name, count):
         self.path = f"/srv/go/{name}"
@@ -227,7 +227,7 @@ class Held:
         write(self.path, "")
 
     def let_go_when_the_agent_stops(self):
-        """As soon as systemd has told it to: they run until then."""
+        """Releases the jobs as soon as systemd has told the agent to stop; they run until then."""
         def waits():
             until(lambda: state(AGENT) == "deactivating", "the agent is told to stop", 400)
             self.let_go()
@@ -245,7 +245,7 @@ JOBS, RUNNING = 500, 40
 
 
 def plain_jobs(first, count, script):
-    """As any client of Redis writes them."""
+    """Submits jobs as any Redis client would."""
     lines = []
     for number in range(first, first + count):
         lines.append(f'HSET job:12:{number} id {number} caller_id 12 context_id 1 script_type python script "{script}"')

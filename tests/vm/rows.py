@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Inside the machine: each row starts real jobs through the installed units and says what came of it, one line a row.
+"""Inside the machine: each row starts real jobs through the installed units and prints its result in one line.
 
-"ok NAME: detail" or "FAILED NAME: why", and at last "end of rows". Lines that begin with blanks belong to the row before.
+"ok NAME: detail" or "FAILED NAME: why", and at last "end of rows". Lines that start with spaces belong to the row before.
 """
 import json
 import os
@@ -65,7 +65,7 @@ def counter(path, name):
 
 
 class Job:
-    """A job through the real path; `script` is text."""
+    """A job that takes the real path; `script` is text."""
 
     def __init__(self, script, *flags, context=1):
         self.context = context
@@ -103,7 +103,7 @@ def sleeper(seconds, *flags, **more):
 
 
 def stuck_at_first():
-    """Sleeps for ever in its first run, and ends at once in every later one."""
+    """A job that sleeps forever in its first run, and ends at once in later runs."""
     return Job("import os, time\nif os.environ['MYCOJOBS_DELIVERIES'] == '1': time.sleep(300)\n"
                "result['deliveries'] = os.environ['MYCOJOBS_DELIVERIES']\n").started()
 
@@ -556,7 +556,7 @@ def recover_unit():
 
 
 def do(rows, recover, units="mycojobs-*"):
-    """units: whose journal is shown with a row that failed."""
+    """units: pattern of the units whose journal is printed for a failed row."""
     only = read("/payload/only")  # written by machine.sh, or guest.sh of tests/image
     for each in rows:
         name = each.__name__.replace("_", " ")
