@@ -55,7 +55,7 @@ class NotifierTest : public ::testing::Test {
     settings.webhooks = *Webhooks::parse(webhooks);
     return Notifier::start(redis_, clock_, settings).value();
   }
-  // Ends a job whose record names these webhooks.
+  // Ends a job with these webhooks in its record.
   void end_a_job(const std::string& notify) {
     Job job;
     job.caller_id = 12;

@@ -19,7 +19,7 @@ class PlainRedis {
   static constexpr std::uint32_t kLongMs = 20'000;  // for a server that must answer, even on a busy machine
   PlainRedis(std::string url, std::uint32_t patience_ms) : url_(std::move(url)), patience_ms_(patience_ms) {}
   PlainRedis(const RedisServer& redis, std::uint32_t patience_ms) : PlainRedis(redis.url(), patience_ms) {}
-  // Returns nothing if there is no reply or an error. The command may have been executed nevertheless.
+  // Returns nothing on an error or without a reply. The command may have been executed nevertheless.
   std::optional<Reply> command(int context, const std::vector<std::string>& words);
 
  private:

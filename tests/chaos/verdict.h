@@ -1,4 +1,4 @@
-// Properties that the whole system must have when all jobs have ended, whatever was killed before.
+// Properties of the whole system after all jobs have ended, for any combination of kills.
 #pragma once
 
 #include <cstdint>

@@ -230,7 +230,7 @@ TEST_P(Planted, FindsAHeldJobWhoseSlotIsFree) {
   plain({"SREM", "mj:running:tape", "job:12:99"});
   expect_found("held-free", true);
 }
-// The job is held under its old key, whatever the record contains now, and that key releases it.
+// The job is held under its old key even if its record has another key. The old key releases it.
 TEST_P(Planted, FindsNothingWrongWithAHeldJobWhoseKeyWasEdited) {
   for (const char* name : {"tape", ""}) {
     plain({"HSET", key(8), "concurrency_key", name});

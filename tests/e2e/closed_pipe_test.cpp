@@ -12,7 +12,7 @@ class ClosedPipe : public Operator {
     return Process(folder_, {program(), "coordinator", "--redis", redis_.url(), "--context", "1", "--state-dir",
                              folder_ / "coordinator"});
   }
-  // A flow whose first node writes a line, and whose second node waits until the test ends.
+  // A flow with two nodes: the first writes a line, the second waits until the test ends.
   std::string waiting_flow() {
     const std::string file = folder_.write(
         "flow.yaml",

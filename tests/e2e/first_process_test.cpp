@@ -57,7 +57,7 @@ class FirstProcess : public ::testing::Test {
   void wait_for(const std::string& text) {
     ASSERT_TRUE(eventually([&] { return unshare_.err().find(text) != std::string::npos; })) << unshare_.err();
   }
-  // Returns the words for an unprivileged user, who needs a user namespace; root needs none.
+  // Returns `words` for an unprivileged user, which add a user namespace, and nothing for root.
   static std::vector<std::string> as_user(const std::vector<std::string>& words) {
     return ::geteuid() == 0 ? std::vector<std::string>{} : words;
   }

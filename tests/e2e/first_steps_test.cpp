@@ -27,7 +27,7 @@ class FirstSteps : public ::testing::Test {
   TempDir folder_;
 };
 
-// Runs as a user who may not enter the folder, because root may enter all folders.
+// Runs as a user without access to the folder, because root can enter all folders.
 class Unreadable : public FirstSteps {
  protected:
   void SetUp() override {

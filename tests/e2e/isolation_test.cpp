@@ -124,7 +124,7 @@ time.sleep(600)
   const std::string attack = mycojobs_.submit(script, {"--policy", policy, "--config", config});
   EXPECT_TRUE(mycojobs_.becomes(attack, "status", "started"));
   others_go_on();
-  // A run that meets its own race waits for its own socket in listen(), for minutes: it need not come to its end.
+  // The attack can block in listen() on its own socket for minutes, so the test does not wait for its end.
   ASSERT_TRUE(eventually([&] {
     return mycojobs_({"job", "logs", attack}).out.find("asked") != std::string::npos;
   })) << mycojobs_({"job", "logs", attack}).out;

@@ -58,7 +58,7 @@ void expect_contract(const std::string& type, const std::string& samples, const 
   FAIL() << "no executor runs " << type;
 }
 
-// The table also has the executor of programs, whose types are named by an operator.
+// The table also contains the executor of programs. An operator names its script types.
 TEST(TableOfExecutors, ItsTypesAreThoseThatLabelsOfMetricsMaySay) {
   static const SystemClock kClock;
   TypeNames types{"command"};

@@ -14,7 +14,7 @@ namespace mycojobs::test {
 struct LuaJob {
   std::string script;
   std::string executor = "sal";
-  Policy policy = {};     // the grants that the script is told; the sandbox also enforces them
+  Policy policy = {};     // the grants passed to the script; the sandbox also enforces them
   std::string name = "";  // name of the job
   TextMap environment = {};
   std::map<std::string, JobInput> inputs = {};

@@ -389,10 +389,11 @@ burn()
 
 // The process itself reports the end of its run. Its timer continues it while its folders are emptied (a large file
 // takes long) or between runs. Then it creates a folder and stops again before init can detect that it ran.
+//
 // A signal that is pending before the stop cancels the stop, so the process stops again. If init sees only the last
-// stop, nothing ran after the folders were emptied: the process is reused, and the next run reports what it finds. The
-// signal has a handler because Linux 6.13 and later stop a timer whose signal was once ignored, as SIGCONT is before
-// the stop.
+// stop, nothing ran after the folders were emptied: the process is reused, and the next run reports its observation.
+// The signal has a handler because Linux 6.13 and later stop a timer whose signal was once ignored, as SIGCONT is
+// before the stop.
 TEST_F(WarmPython, OneThatRunsAndStopsAgainWhileItRestsIsTheLast) {
   const std::string again = R"(
 import resource

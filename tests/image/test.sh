@@ -18,7 +18,7 @@ mkdir -p "$work"
 exec 9>"$work/lock"
 flock -n 9 || give_up 75 "another ./dev test-image is at work in this folder"
 
-# Runs the same tests twice: as root, and as a user who has only podman and 65536 ids.
+# Runs the same tests twice: as root, and as a user with only podman and 65536 ids.
 root() { "$here/private.sh" "$work" "$@" 9>&-; }
 user() { root unshare --pid --fork --mount-proc --kill-child "$here/as_user.sh" "$work/user" "$@"; }
 

@@ -418,7 +418,7 @@ await claims(world, {
     await world.job('fn main() {}', {name: 'paused.v', script_type: 'v'});
     await world.job('echo nobody', {name: 'nobody.sh', script_type: 'bash'});
     await world.job('pass', {name: 'later.py', prerequisites: ['approval:budget']});
-    // An entry whose record was written later, an entry without a record, and an entry that is not a job.
+    // An entry with a record that was written later, an entry without a record, and an entry that is not a job.
     redis('HSET', 'job:7:1', 'id', '1', 'caller_id', '7', 'context_id', '1', 'script_type', 'python', 'script', 'print("came late")', 'status', 'dispatched', 'created_at', '1700000000');
     letter('1700000000000-0', 'job:7:1', 'no_record');
     letter('1700000000001-0', 'job:7:2', 'no_record');

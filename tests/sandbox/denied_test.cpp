@@ -142,7 +142,7 @@ TEST(Denied, CloneOfANamespaceEndsTheJob) {
   }
 }
 
-// SZ1: numbers of the 32-bit and x32 interfaces, which stand for other calls.
+// SZ1: numbers of the 32-bit and x32 interfaces, which have other meanings there.
 TEST(Denied, ForeignNumbersEndTheJob) {
 #ifdef __x86_64__
   EXPECT_EQ(attempt_outside("call32 20"), "ok");

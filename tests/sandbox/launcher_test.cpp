@@ -1,4 +1,4 @@
-// The launcher itself: what remains after its end, which failures it survives, and which requests it rejects.
+// The launcher: cleanup after its end, recovery from failures, and rejected requests.
 #include <dirent.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -74,7 +74,7 @@ TEST(Launcher, KilledLauncherLosesItsRunsAndIsStartedAgain) {
   EXPECT_EQ(groups_of(own.launcher), 0U) << "what the dead one left is removed at the next start";  // SX11
 }
 
-// Regression test: the timer for unkillable runs kept firing after their processes were gone, so the loop of the agent
+// Regression test: the timer for unkillable runs kept firing after their processes had ended, so the loop of the agent
 // never slept again.
 TEST(Launcher, OnceAKilledOneIsGoneNothingWakesTheAgent) {
   SandboxConfig config = test_config();
@@ -315,7 +315,7 @@ TEST(Launcher, ProbeReportsEveryLayer) {
   }
 }
 
-// Regression test: the next launcher had checked before the old launcher or its jobs were gone. The groups remained
+// Regression test: the next launcher had checked before the old launcher and its jobs had ended. The groups remained
 // until a third launcher started.
 TEST(Launcher, GroupsOfOneThatDiesAfterTheNextHasBegunAreRemoved) {
   if (!may_limit_by_cgroup()) GTEST_SKIP() << "no group can be made and limited here";

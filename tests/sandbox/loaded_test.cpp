@@ -1,4 +1,4 @@
-// Zygotes whose files were updated are replaced, and zygotes load only files that other users cannot write.
+// Zygotes are replaced after an update of their files, and load only files that other users cannot write.
 #include <gmock/gmock.h>
 #include <sys/stat.h>
 #include <unistd.h>
