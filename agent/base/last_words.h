@@ -46,7 +46,11 @@ inline int say_last_words(std::string_view program) noexcept {
     }
     line += '\n';
     (void)write_all(STDERR_FILENO, line);
-  } catch (...) {  // NOLINT(bugprone-empty-catch): no memory even for that
+  } catch (...) {  // There is no memory for the line either.
+    const Shortage* memory = find_shortage(ENOMEM);
+    for (std::string_view part : {program, std::string_view(": out of "), std::string_view(memory->resource),
+                                  std::string_view(": "), std::string_view(memory->remedy), std::string_view("\n")})
+      (void)write_all(STDERR_FILENO, part);
   }
   return shortage != nullptr ? kShortageExit : kBugExit;
 }
