@@ -124,8 +124,8 @@ Result<void> give_up_rights(int plugin_fd) {
   if (!kSanitized) MJ_CHECK(limit(RLIMIT_AS, "RLIMIT_AS", kMemory, kMemory));
   MJ_CHECK(limit(RLIMIT_NOFILE, "RLIMIT_NOFILE", 64, 64));
   MJ_CHECK(limit(RLIMIT_FSIZE, "RLIMIT_FSIZE", 0, 0));
-  // A hard limit of 1 also prevents the start of a core pipe.
-  MJ_CHECK(limit(RLIMIT_CORE, "RLIMIT_CORE", 0, 1));
+  // With 0 the kernel would start the core_pattern program of the host; with 1 it starts none and writes no file.
+  MJ_CHECK(limit(RLIMIT_CORE, "RLIMIT_CORE", 1, 1));
   MJ_CHECK(sandbox::empty_bounding_set());
   MJ_CHECK(sandbox::leave_root());
   MJ_CHECK(sandbox::drop_capabilities());

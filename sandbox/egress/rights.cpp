@@ -50,7 +50,8 @@ Result<std::size_t> limit_resources() {
   if (::setrlimit(RLIMIT_NOFILE, &descriptors) != 0) return failed("RLIMIT_NOFILE", errno);
   const rlimit space{kAddressSpace, kAddressSpace};
   if (!kSanitized && ::setrlimit(RLIMIT_AS, &space) != 0) return failed("RLIMIT_AS", errno);
-  const rlimit core{0, 1};  // a hard limit of 1 also prevents the start of a core pipe
+  // With 0 the kernel would start the core_pattern program of the host; with 1 it starts none and writes no file.
+  const rlimit core{1, 1};
   if (::setrlimit(RLIMIT_CORE, &core) != 0) return failed("RLIMIT_CORE", errno);
   return descriptors.rlim_cur;
 }

@@ -59,7 +59,8 @@ Result<void> give_up_rights(std::size_t memory) {
   MJ_CHECK(sandbox::hide_and_keep_down());
   MJ_CHECK(sandbox::reach_no_files());
   MJ_CHECK(limit(RLIMIT_NPROC, "RLIMIT_NPROC", 0));
-  MJ_CHECK(limit(RLIMIT_CORE, "RLIMIT_CORE", 0));
+  // With 0 the kernel would start the core_pattern program of the host; with 1 it starts none and writes no file.
+  MJ_CHECK(limit(RLIMIT_CORE, "RLIMIT_CORE", 1));
   MJ_CHECK(limit(RLIMIT_NOFILE, "RLIMIT_NOFILE", 0));
   return sandbox::allow_only_calls(kAllowed);
 }
