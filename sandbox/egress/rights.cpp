@@ -51,7 +51,9 @@ Result<std::size_t> limit_resources() {
   const rlimit space{kAddressSpace, kAddressSpace};
   if (!kSanitized && ::setrlimit(RLIMIT_AS, &space) != 0) return failed("RLIMIT_AS", errno);
   // With 0 the kernel would start the core_pattern program of the host; with 1 it starts none and writes no file.
-  const rlimit core{1, 1};
+  rlimit core{};
+  ::getrlimit(RLIMIT_CORE, &core);
+  core.rlim_cur = core.rlim_max = std::min<rlim_t>(core.rlim_max, 1);
   if (::setrlimit(RLIMIT_CORE, &core) != 0) return failed("RLIMIT_CORE", errno);
   return descriptors.rlim_cur;
 }

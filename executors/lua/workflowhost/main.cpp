@@ -6,6 +6,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
@@ -42,8 +43,10 @@ constexpr const char* kAllowed[] = {
 };
 
 Result<void> limit(int what, const char* name, rlim_t most) {
-  const rlimit wanted{most, most};
-  if (::setrlimit(static_cast<__rlimit_resource_t>(what), &wanted) == 0) return {};
+  rlimit values{};
+  ::getrlimit(static_cast<__rlimit_resource_t>(what), &values);
+  values.rlim_cur = values.rlim_max = std::min(values.rlim_max, most);
+  if (::setrlimit(static_cast<__rlimit_resource_t>(what), &values) == 0) return {};
   return fail(Code::io, std::string("cannot give up rights: ") + name + ": " + errno_text(errno));
 }
 
