@@ -1,5 +1,5 @@
 // A manifest: the workflows, their schemas and effects, and the routing of events. Immutable after it was read, and
-// shared by its hash. Pure and thread-safe. Source: seed 003, 5 and 6; docs/workflows.md.
+// shared by its hash. Pure and thread-safe. Source: seed 003, 5 and 6; docs/workflows/README.md.
 //
 //   {name, description?, schemas?: {name: schema}, effects?: [effect], routing?: {subscriptions: [...]}, limits?,
 //    workflows: [{name, state, event, context?, annotations?, key_schema?, effects_emitted, impl: {module, entrypoint},

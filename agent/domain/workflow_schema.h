@@ -1,5 +1,5 @@
 // Schemas of workflows: a subset of JSON Schema, compiled once. A valid value has exactly one encoding. Pure and
-// thread-safe; a SchemaSet is immutable after it was built. Source: seed 003, 3.2 and 6; docs/workflows.md.
+// thread-safe; a SchemaSet is immutable after it was built. Source: seed 003, 3.2 and 6; docs/workflows/README.md.
 //
 //   type           null boolean integer number string array object, or a list of them; absent: any value
 //   properties, required, additionalProperties (false, the default, or a schema for all others)
