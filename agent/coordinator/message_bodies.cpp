@@ -18,9 +18,10 @@ constexpr std::size_t kMaxLines = 2000;
 
 // Details that a remote host may report for the end of a job. Other details are set by the local store only.
 constexpr auto kDetailsOfPeers = std::to_array<std::string_view>(
-    {"ok", "exit", "signal", "exception", "timeout", "timeout_cpu", "oom", "file_limit", "pids_limit", "output_limit",
-     "violation", "result_too_large", "setup_error", "cancelled", "lost", "dependency_failed", "prerequisite",
-     "policy_refused", "too_large"});
+    {"ok",          "exit",        "signal",     "exception",         "timeout",      "timeout_cpu",
+     "oom",         "file_limit",  "pids_limit", "output_limit",      "violation",    "result_too_large",
+     "setup_error", "cancelled",   "lost",       "dependency_failed", "prerequisite", "policy_refused",
+     "too_large",   "result_quota"});
 
 }  // namespace
 

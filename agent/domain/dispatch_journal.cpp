@@ -29,7 +29,8 @@ constexpr auto kFactShapes = std::to_array<FactShape>({
      "submitted through us; with due it is delayed until then; m: the message that brought it",
      {{{"due", Shape::optional_number}, {"m", Shape::optional_text}}}},
     {FactKind::parked,
-     "cannot run yet: dependencies, prerequisite, held (by its concurrency key) or delayed (until due)",
+     "cannot run yet: dependencies, prerequisite, held (by its concurrency key), delayed (until due) or quota (of its "
+     "caller)",
      {{kWhy, {"due", Shape::optional_number}}}},
     {FactKind::queued,
      "back on its queue: the why of its parking is over (due: of a delay or a retry; flow: of a planned job)",
@@ -211,7 +212,8 @@ struct Parking {
 constexpr auto kParkings = std::to_array<Parking>({{"dependencies", JobState::waiting, "dependencies"},
                                                    {"prerequisite", JobState::prerequisites, "prerequisite"},
                                                    {"held", JobState::held, "held"},
-                                                   {"delayed", JobState::delayed, "delayed"}});
+                                                   {"delayed", JobState::delayed, "delayed"},
+                                                   {"quota", JobState::delayed, "quota"}});
 
 std::string_view text(const Fact& fact, std::string_view name) { return field_of(fact.more, name); }
 std::uint64_t number(const Fact& fact, std::string_view name) {
@@ -412,7 +414,7 @@ void JobFolding::apply(JobState to) {
   job_.detail = to == JobState::queued ? "queued" : "delayed";
   if (to == JobState::planned) job_.detail = job_.message.empty() ? "planned" : "away";
   for (const Parking& each : kParkings) {
-    if (each.state == to) job_.detail = each.detail;
+    if (kind_ == FactKind::parked && each.why == text(fact_, "why")) job_.detail = each.detail;
   }
   if (from == JobState::live || kind_ == FactKind::requeued) job_.reason = fact_.kind;
   if (kind_ == FactKind::released) job_.deliveries = count(fact_, "d");

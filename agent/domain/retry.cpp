@@ -8,7 +8,8 @@ namespace mycojobs {
 namespace {
 
 // Ends that another attempt would repeat. A result over its limit belongs to a job whose work is done.
-constexpr std::array<std::string_view, 4> kFinal{"cancelled", "violation", "dead_letter", "result_too_large"};
+constexpr std::array<std::string_view, 5> kFinal{"cancelled", "violation", "dead_letter", "result_too_large",
+                                                 "result_quota"};
 constexpr std::uint64_t kLongestMs = 365ULL * 24 * 3600 * 1000;  // maximum of a pause that a failure sets
 
 std::uint64_t back_off_ms(const RetryPolicy& policy, std::uint32_t attempt) {

@@ -377,7 +377,8 @@ std::string state_text(const NodeView& node, std::uint64_t now_ms) {
   const bool settled = node.status >= NodeStatus::completed;
   if (node.status == NodeStatus::running && node.started_ms > 0 && now_ms >= node.started_ms)
     return text + " " + short_span(now_ms - node.started_ms);
-  const bool due = node.detail == "retry_wait" || node.detail == "delayed" || node.detail == "wait";
+  const bool due =
+      node.detail == "retry_wait" || node.detail == "delayed" || node.detail == "quota" || node.detail == "wait";
   if (due && node.until_ms > now_ms) return text + ", due in " + short_span(node.until_ms - now_ms);
   const bool waits = node.status == NodeStatus::dispatched || node.status == NodeStatus::ready;
   if (!settled && waits && node.since_ms > 0 && now_ms >= node.since_ms)

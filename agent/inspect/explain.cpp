@@ -539,6 +539,15 @@ Explanation delayed(const Situation& about) {
                                    : "start an agent of this context: any agent puts it on its queue";
     return out;
   }
+  if (field(about, "detail") == "quota") {
+    out.cause = "quota";
+    out.reason =
+        "the jobs of its caller keep more than a quota allows: no further job of that caller starts until they keep "
+        "less";
+    out.next = "wait until jobs of the caller leave, delete ended ones (" + command(about, "job delete", "") +
+               "), or raise the quota that the evidence names";
+    return out;
+  }
   out.cause = retry ? "retry_wait" : "postponed";
   const bool given_back = job.claim.reason == "released";
   out.reason = retry ? "its last attempt failed; the next one begins " + when
@@ -734,6 +743,8 @@ constexpr auto kRemedies = std::to_array<Remedy>({
      "take the call that its error names out of the script, or ask for it where its error says how (`syscalls.add` in "
      "its policy)"},
     {"result_too_large", "hand back less, or raise `job.max_result_bytes` of the runner"},
+    {"result_quota", "delete ended jobs of its caller, or raise `quota.caller_bytes` or `quota.context_bytes`"},
+    {"quota", "delete ended jobs of its caller, or raise `quota.caller_bytes` or `quota.context_bytes`"},
     {"setup_error", "run `mycojobs doctor` on the runner's host and do what it says"},
 });
 
@@ -869,6 +880,7 @@ constexpr auto kCauses = std::to_array<CauseRow>({
     {"live", "lease_over", "its lease has run out; any agent puts it back on its queue"},
     {"delayed", "postponed", "it was asked to run later"},
     {"delayed", "retry_wait", "its last attempt failed; the next one is due later"},
+    {"delayed", "quota", "the jobs of its caller keep more than a quota allows"},
     {"delayed", "due", "its time has come; any agent puts it on its queue"},
     {"waiting", "dependencies", "jobs that it depends on have not ended"},
     {"waiting", "dependency_absent", "a job that it depends on does not exist"},
@@ -1008,17 +1020,19 @@ namespace {
 // Reports the memory use of the caller when it is high: ended jobs are then retired early and output is dropped.
 Result<void> tell_quota(Store& store, const Situation& about, Explanation& out) {
   if (about.job.record_type == "none") return {};
-  static constexpr std::array<std::string_view, 1> kLogFull{"log_full"};
-  auto claim = store.load_fields(about.context, "mj:claim:" + about.job.job_key, kLogFull);
+  static constexpr std::array<std::string_view, 2> kMarks{"log_full", "quota"};
+  auto claim = store.load_fields(about.context, "mj:claim:" + about.job.job_key, kMarks);
   if (!claim && claim.error().code == Code::unavailable) return tl::unexpected<Error>(std::move(claim).error());
-  const bool is_log_full = claim && !claim->empty();
+  const bool is_log_full = claim && !field_of(*claim, "log_full").empty();
+  const std::string setting = claim ? std::string(field_of(*claim, "quota")) : "";
   MJ_TRY(usage, kept_usage(store, about.context));
   const Id caller = caller_of_job(about.job.job_key);
   MJ_TRY(bytes, kept_by_caller(store, about.context, caller));
   const auto tell = [&](const std::string& whose, std::uint64_t kept, std::uint64_t quota, std::string_view setting) {
-    if (quota > 0 && (is_log_full || kept > quota / 2))
+    if (quota > 0 && (is_log_full || !setting.empty() || kept > quota / 2))
       out.evidence.push_back(fmt::format("{} keep {} of {} bytes ({})", whose, kept, quota, setting));
   };
+  if (!setting.empty()) out.evidence.push_back("its caller exceeds " + setting);
   if (is_log_full) out.evidence.emplace_back("a part of its output was not kept, for the quota");
   tell("the jobs of caller " + std::to_string(caller), bytes, usage.caller_quota, "quota.caller_bytes");
   tell("the jobs of the context", usage.bytes, usage.context_quota, "quota.context_bytes");

@@ -426,7 +426,8 @@ class Look {
     node.detail = state;
     if (state == "delayed") {
       node.status = NodeStatus::ready;
-      node.detail = field(job, "detail") == "retry_wait" ? "retry_wait" : "delayed";
+      const std::string detail = field(job, "detail");
+      node.detail = detail == "retry_wait" || detail == "quota" ? detail : "delayed";
       node.until_ms = job.due_ms.value_or(0);
     }
     (state == "queued" ? view_.visible : view_.waiting).push_back(node.index);

@@ -15,7 +15,7 @@ constexpr std::array kDetails = std::to_array<std::string_view>(
     {"ok",          "exit",         "signal",      "exception",         "timeout",      "timeout_cpu",
      "oom",         "output_limit", "file_limit",  "pids_limit",        "violation",    "result_too_large",
      "setup_error", "cancelled",    "dead_letter", "dependency_failed", "prerequisite", "policy_refused",
-     "lost",        "unkillable"});
+     "lost",        "unkillable",   "quota",       "result_quota"});
 
 std::string_view known_detail(std::string_view detail) {
   return std::find(kDetails.begin(), kDetails.end(), detail) == kDetails.end() ? "other" : detail;

@@ -25,6 +25,7 @@ constexpr auto kKeyLosses = std::to_array<KeyLoss>({
     {"mj:anomalies", "the history of anomalies is gone"},
     {"mj:refusals", "the history of refusals is gone"},
     {"mj:artifacts", "nothing: agents that know the names write them again"},
+    {"mj:kept-searched", kNextUse},
     {"mj:kept-created", "jobs that were never queued, and messages, are not counted in mj:kept any more"},
     {"mj:log:<job key>", "the output of the job is gone"},
     {"mj:next:<caller>", "an id of a deleted job may be given again; ids of jobs that exist are not"},

@@ -23,7 +23,11 @@ constexpr std::array kOwnKeys{
         "(of its facts), claim_id, token (its hash), epoch, attempt, deliveries, runner, instance, lease_ms, until_ms, "
         "began, beat, log_base, reason, postponed, unbegun, message, cancel (tombstone), leftover, priority, deps, "
         "prerequisites, held, turn, "
-        "ckey, kept, kept_end, log_bytes (what was counted of the job in mj:kept), log_full (output was not kept), "
+        "ckey, kept, kept_end, log_bytes (what was counted of the job in mj:kept), log_full (1: output is not kept, 0: "
+        "it was not for a while), "
+        "quota (the setting that its caller exceeds: it waits until the caller keeps less), unplanted (its record is "
+        "not the "
+        "one of its flow), "
         "awaited (the message that its end answers), "
         "approved:<name> (who gave it, and why), noticed (its end has a notice), idem, overdue, waiting_since, flow "
         "(context, id), content (digest); "
@@ -68,10 +72,17 @@ constexpr std::array kOwnKeys{
     OwnKey{"mj:artifacts", "hash",
            "names of this store in the folders of artifacts: fields of 24 hex digits; never removed",
            "the agents that know them"},
-    OwnKey{"mj:kept", "hash",
-           "bytes that jobs keep here (records, output, ends): caller: those of its jobs; all; over: the caller whose "
-           "oldest ended jobs leave next; at: up to which end, in ms, mj:ended was searched for them",
-           "kept, kept_end and log_bytes of mj:claim:*"},
+    OwnKey{
+        "mj:kept", "hash",
+        "bytes that jobs keep here (records, output, ends): caller: those of its jobs; all; over: the caller whose "
+        "oldest ended jobs leave next; at: up to which end, in ms, mj:ended was searched for them since began; full: "
+        "all callers together are the reason",
+        "kept, kept_end and log_bytes of mj:claim:*"},
+    OwnKey{"mj:kept-searched", "hash",
+           "caller: when mj:ended was searched for its jobs in vain, and up to which end, in ms; a minute later as a "
+           "whole "
+           "again",
+           "the next search"},
     OwnKey{"mj:kept-created", "hash",
            "key of a job that was never queued, or of a message that was created here: bytes of its record", kItself},
     OwnKey{"mj:log:<job key>", "stream",
@@ -119,7 +130,9 @@ constexpr std::array kOwnKeys{
            "mj:world-keys:*"},
     OwnKey{"mj:world-full:<world>", "set",
            "instances that have all the events waiting that they may: \"<workflow> <key, hex>\"", "mj:world:*"},
-    OwnKey{"mj:world-head:<world>", "hash", "manifest in force; height and hash of the latest snapshot", "mj:world:*"},
+    OwnKey{"mj:world-head:<world>", "hash",
+           "manifest in force; height and hash of the latest snapshot; in_bytes, measured_ms: of the inbox",
+           "mj:world:*"},
     OwnKey{"mj:outbox", "zset",
            "what is to be sent elsewhere, by the next try in ms: send, expire, cancel, answer, logs", "mj:message:*"},
     OwnKey{"mj:inbox", "zset", "messages that came and are to be taken, by the next look in ms", "mj:message:*"},

@@ -6,6 +6,7 @@
 #include "base/counted.h"
 #include "base/ids.h"
 #include "base/log.h"
+#include "domain/utf8.h"
 #include "store/counts.h"
 #include "store/job_fields.h"
 #include "store/redis_store.h"
@@ -19,6 +20,8 @@ constexpr std::size_t kIdDigits = 16, kTokenDigits = 64;  // as scripts/claims.l
 // Of one script call: it stops every other client for as long as it runs.
 constexpr std::size_t kMaxReports = 256;
 constexpr std::size_t kMaxReportBytes = 8U << 20;
+constexpr std::size_t kMinLongEnd = 2048;  // kLeastEnd of scripts/lib/kept.lua: shorter ends are never refused
+constexpr std::size_t kMaxBriefText = 256;
 
 void add_report(Arguments& out, const LogAppend& append) {
   out.add("log").add(append.claim.job_key).add(append.claim.claim_id).add(append.claim.token);
@@ -28,6 +31,30 @@ void add_report(Arguments& out, const LogAppend& append) {
 void add_report(Arguments& out, const Release& release) {
   out.add("release").add(release.claim.job_key).add(release.claim.claim_id).add(release.claim.token);
   out.add("2").add(release.reason).add(release.ran ? "1" : "0");
+}
+
+std::size_t bytes_of(const Fields& fields) {
+  std::size_t bytes = 0;
+  for (const auto& [name, value] : fields) bytes += name.size() + value.size();
+  return bytes;
+}
+
+// The end as it is stored when the caller's quotas are exceeded. A job that has finished without its result has failed.
+JobEnd without_long_texts(const JobEnd& end) {
+  JobEnd out;
+  out.status = JobStatus::error;
+  out.detail = end.detail;
+  out.error = cut(end.error, kMaxBriefText);
+  if (end.status == JobStatus::finished) {
+    out.detail = "result_quota";
+    out.error =
+        "its result is not kept: the jobs of its caller keep more than quota.caller_bytes or quota.context_bytes "
+        "allows";
+  }
+  if (end.usage.size() <= kMaxBriefText) out.usage = end.usage;
+  if (end.layers.size() <= kMaxBriefText) out.layers = end.layers;
+  out.ran_as = end.ran_as;
+  return out;
 }
 
 std::size_t size_of(const Report& report) {
@@ -65,6 +92,7 @@ Result<ClaimReply> RedisStore::claim(const ClaimRequest& request) {
   arguments.add(request.max_script_bytes).add(std::uint64_t{request.max_deliveries});
   arguments.add(std::uint64_t{request.lease_ms}).add(random).add(std::uint64_t{request.queues.size()});
   for (const std::string& queue : request.queues) arguments.add(queue);
+  add_quota(arguments);
   const std::uint64_t began_us = unix_us();
   auto answer = run(request.context, scripts::claim, arguments);
   if (!answer) {
@@ -157,6 +185,27 @@ Result<std::vector<Renewal>> RedisStore::renew(Id context, std::span<const Claim
   return out;
 }
 
+// An end with long texts is sent twice: as a whole, and as it is stored when its caller keeps too much already.
+void RedisStore::add_end(const EndReport& ended, ReportCall& call) const {
+  const Fields& fields = call.ends.emplace_back(end_fields(ended.end));
+  const bool is_long = bytes_of(fields) >= kMinLongEnd;
+  const Fields& brief = is_long ? call.ends.emplace_back(end_fields(without_long_texts(ended.end))) : fields;
+  Arguments& out = call.arguments;
+  out.add(is_long ? "long_end" : "end").add(ended.claim.job_key).add(ended.claim.claim_id).add(ended.claim.token);
+  out.add(std::uint64_t{fields.size() * 2 + (is_long ? brief.size() * 2 + 4 : 2)});
+  if (ended.retry_after_ms) {
+    out.add(*ended.retry_after_ms);
+  } else {
+    out.add("-1");
+  }
+  out.add(call.digests.emplace_back(digest_of_end(fields)));
+  if (is_long) {
+    out.add(call.digests.emplace_back(digest_of_end(brief))).add(std::uint64_t{brief.size() * 2});
+    for (const auto& [name, value] : brief) out.add(name).add(value);
+  }
+  for (const auto& [name, value] : fields) out.add(name).add(value);
+}
+
 // As many of the reports as one call takes.
 void RedisStore::write_call(std::span<const Report> reports, ReportCall& call) const {
   call.began_us = unix_us();
@@ -164,22 +213,12 @@ void RedisStore::write_call(std::span<const Report> reports, ReportCall& call) c
        ++call.reports) {
     bytes += size_of(reports[call.reports]);
   }
-  call.ends.resize(call.reports);
   Arguments& out = call.arguments;
   out.add(std::uint64_t{call.reports});
   add_quota(out);
   for (std::size_t i = 0; i < call.reports; ++i) {
     if (const auto* ended = std::get_if<EndReport>(&reports[i])) {
-      Fields& fields = call.ends[i] = end_fields(ended->end);
-      out.add("end").add(ended->claim.job_key).add(ended->claim.claim_id).add(ended->claim.token);
-      out.add(std::uint64_t{fields.size() * 2 + 2});
-      if (ended->retry_after_ms) {
-        out.add(*ended->retry_after_ms);
-      } else {
-        out.add("-1");
-      }
-      out.add(call.digests.emplace_back(digest_of_end(fields)));
-      for (const auto& [name, value] : fields) out.add(name).add(value);
+      add_end(*ended, call);
     } else if (const auto* append = std::get_if<LogAppend>(&reports[i])) {
       add_report(out, *append);
     } else if (const auto* mark = std::get_if<Mark>(&reports[i])) {

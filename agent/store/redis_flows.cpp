@@ -626,6 +626,7 @@ Result<std::uint64_t> RedisFlows::commit(const FlowCommit& commit) {
     arguments.add(fact.more);
   }
   arguments.add_list(commit.record);
+  add_quota(arguments);
   arguments.add(std::uint64_t{commit.dispatch.size()});
   std::deque<std::pair<std::string, Fields>> planted;  // queue and record: arguments are views
   std::deque<Fields> traced;                           // likewise

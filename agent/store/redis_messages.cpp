@@ -185,6 +185,7 @@ Result<bool> RedisStore::answer_message(Id context, const AnswerMessage& answer)
   arguments.add(answer.message_key).add(answer.content).add(cut(answer.reason, kMostReasonBytes));
   arguments.add_list(answer.fields).add(answer.carried);
   arguments.add(answer.is_last ? "1" : "0").add(std::uint64_t{answer.jobs.size()});
+  add_quota(arguments);
   for (const AnsweredJob& each : answer.jobs) {
     ends.push_back(end_fields(each.end));
     arguments.add(each.job_key).add_list(each.more).add_list(ends.back());
@@ -206,6 +207,7 @@ Result<std::uint64_t> RedisStore::follow_log(Id context, const std::string& mess
   Arguments arguments{message_key, content, job_key};
   arguments.add(std::uint64_t{4 * lines.size()});
   for (const Log& line : lines) arguments.add(line.seq).add(word(line.stream)).add(line.text).add(line.ts_ms);
+  add_quota(arguments);
   MJ_TRY(reply, run(context, scripts::follow_log, arguments));
   return reply.number();
 }

@@ -185,12 +185,13 @@ class RedisStore final : public Store, private ContextLinks {
 
   // A call of the script `report`: its arguments are views of the reports and of what is here.
   struct ReportCall {
-    std::vector<Fields> ends;
+    std::deque<Fields> ends;
     std::deque<std::string> digests;
     Arguments arguments;
     std::size_t reports = 0;  // as many as one call takes
     std::uint64_t began_us = 0;
   };
+  void add_end(const EndReport&, ReportCall&) const;
   void write_call(std::span<const Report>, ReportCall&) const;
   void read_answers(Id context, const Reply&, std::span<const Report>, std::vector<Result<void>>& out);
   Result<std::vector<Result<void>>> reported(Id context, std::span<const Report>, std::vector<Result<void>> answers,

@@ -144,7 +144,7 @@ TEST_P(FlowsHostile, AClaimThatWasDeletedIsMadeAgain) {
 }
 
 // The record of an `each` node is written at its first dispatch, under an id that the flow has reserved.
-TEST_P(FlowsHostile, ARecordOfAClientIsNotDeletedForANode) {
+TEST_P(FlowsHostile, ARecordOfAClientIsNotANode) {
   const Id flow = new_flow(1);
   begin(flow);
   const std::string key = "job:12:2";
@@ -153,6 +153,8 @@ TEST_P(FlowsHostile, ARecordOfAClientIsNotDeletedForANode) {
                    {"context_id", "1"},
                    {"script_type", "python"},
                    {"script", "print('mine')"},
+                   {"status", "finished"},
+                   {"result", R"({"forged":"1"})"},
                    {"note", "of the client"}};
   ASSERT_TRUE(store_->save(1, key, own));
   FlowCommit next = commit(flow, 1);
@@ -163,8 +165,29 @@ TEST_P(FlowsHostile, ARecordOfAClientIsNotDeletedForANode) {
   EXPECT_EQ(field(key, "note"), "of the client");
   EXPECT_EQ(field(key, "script"), "print('mine')");
   EXPECT_THAT(last_anomaly(), HasSubstr(key + " was written by another client"));
-  ASSERT_EQ(outcome(end(claim_one().ref, finished())), "ok");
-  EXPECT_EQ(events(flow), "job " + key);
+  EXPECT_THAT(claim(), IsEmpty()) << "its script is not run";
+  EXPECT_THAT(events(flow), HasSubstr("job " + key));
+  EXPECT_EQ(view(key).status, "error");
+  EXPECT_EQ(view(key).detail, "dead_letter");
+  EXPECT_EQ(field(key, "result"), "") << "nor is what it says of an end";
+  EXPECT_NE(outcome(store_->requeue(1, key)), "ok") << "nor later";
+  FlowCommit retry = commit(flow, 2);
+  retry.requeue = {key};
+  ASSERT_TRUE(flows_->commit(retry));
+  EXPECT_THAT(claim(), IsEmpty());
+}
+
+TEST_P(FlowsHostile, AKeyOfAnotherTypeIsNotANode) {
+  const Id flow = new_flow(1);
+  begin(flow);
+  bench_->put_text(1, "job:12:2", "text");
+  FlowCommit next = commit(flow, 1);
+  FlowDispatch dispatch{"job:12:2", {}};
+  dispatch.plant = job(2, "print('planned')");
+  next.dispatch = {dispatch};
+  ASSERT_TRUE(flows_->commit(next));
+  EXPECT_EQ(state("job:12:2"), "ended");
+  EXPECT_THAT(events(flow), HasSubstr("job job:12:2"));
 }
 
 TEST_P(FlowsHostile, AJobOfAnotherFlowIsLeftAlone) {
@@ -315,6 +338,20 @@ TEST_P(PushedKeys, StartNoCreatedJob) {
   EXPECT_EQ(stands(1), "dispatched created");
   EXPECT_THAT(last_anomaly(), HasSubstr(key(1) + " was created, and nobody has started it"));
   EXPECT_EQ(store_->queue_length(1, "queue:python").value(), 0U) << "the entry is dropped";
+  ASSERT_TRUE(store_->start_job(1, key(1)));
+  EXPECT_EQ(claim_one().ref.job_key, key(1));
+}
+
+TEST_P(PushedKeys, StartNoCreatedJobWhoseRecordAClientHasChanged) {
+  create(1);
+  ASSERT_TRUE(store_->save(1, key(1), {{"detail", "queued"}}));
+  push(1);
+  EXPECT_THAT(claim(), IsEmpty());
+  EXPECT_THAT(last_anomaly(), HasSubstr(key(1) + " was created, and nobody has started it"));
+  push(1);
+  EXPECT_EQ(store_->purge_queue(1, "queue:python", 10).value(), 1U);
+  EXPECT_EQ(field(key(1), "status"), "dispatched");
+  push(1);
   ASSERT_TRUE(store_->start_job(1, key(1)));
   EXPECT_EQ(claim_one().ref.job_key, key(1));
 }

@@ -12,6 +12,7 @@
 #include "inspect/doctor.h"
 #include "inspect/explain.h"
 #include "inspect/kept_bytes.h"
+#include "inspect/verify.h"
 #include "store/redis_flows.h"
 #include "store/redis_store.h"
 
@@ -84,6 +85,14 @@ class KeptBytes : public testing::Test {
       all.more = one.more;
     } while (all.more);
     return all;
+  }
+  static std::string text(const std::string& key, const std::string& field) {
+    return std::string(plain({"HGET", key, field}).text());
+  }
+  static void expect_sound(Store& store) {
+    const auto report = verify(store, 1, [](std::string_view, std::uint64_t, std::uint64_t) {});
+    ASSERT_TRUE(report) << report.error().message;
+    for (const Finding& each : report->findings) ADD_FAILURE() << each.rule << ": " << each.text;
   }
   static std::uint64_t bytes_of_keys() {
     return static_cast<std::uint64_t>(plain({"EVAL",
@@ -206,6 +215,148 @@ TEST_F(KeptBytes, OutputBeyondTheQuotaIsDroppedAndTheJobFinishes) {
   EXPECT_EQ(plain({"HGET", claimed.back().ref.job_key, "status"}).text(), "finished");
 }
 
+TEST_F(KeptBytes, GapsInTheOutputHaveOneLineEach) {
+  RedisStore store(config(4 * kMiB, 64 * kMiB));
+  ASSERT_TRUE(store.submit(job_of(7, 100)));
+  const auto claimed = claim(store);
+  ASSERT_EQ(claimed.size(), 1U);
+  const ClaimRef& ref = claimed[0].ref;
+  constexpr std::size_t kRest = 4 * kMiB - 4500;  // less than a step of the output is left
+  ASSERT_TRUE(store.submit(job_of(7, kRest)));
+  run(store, {output(ref, 1, kMiB), output(ref, 2, 10), output(ref, 3, 10)});
+  ASSERT_TRUE(store.cancel(1, "job:7:2"));
+  plain({"DEL", "queue:python"});
+  ASSERT_TRUE(store.delete_record(1, "job:7:2"));
+  run(store, {output(ref, 4, 10)});
+  ASSERT_TRUE(store.submit(job_of(7, kRest)));
+  run(store, {output(ref, 5, kMiB), output(ref, 6, 10)});
+  std::vector<std::string> lines;
+  const auto page = store.logs(1, ref.job_key, 0, 100, 0);
+  ASSERT_TRUE(page);
+  for (const Log& line : page->lines) lines.push_back(line.text.substr(0, 22));
+  EXPECT_EQ(lines, (std::vector<std::string>{"output is not kept fro", "xxxxxxxxxx", "output is not kept fro"}));
+}
+
+TEST_F(KeptBytes, CallerOverItsQuotaStartsNoJob) {
+  RedisStore store(config(4 * kMiB, 64 * kMiB));
+  for (int i = 0; i < 12; ++i) ASSERT_TRUE(store.submit(job_of(7, 100)));
+  ASSERT_TRUE(store.submit(job_of(8, 100)));
+  for (int i = 0; i < 4; ++i) {
+    const auto claimed = claim(store);
+    ASSERT_EQ(claimed.size(), 1U);
+    ASSERT_TRUE(claimed[0].ref.job_key.starts_with("job:7:")) << i;
+    run(store, {ended(claimed[0].ref, kMiB)});
+  }
+  ASSERT_GT(kept("7"), 4 * kMiB);
+  const auto next = claim(store);
+  ASSERT_EQ(next.size(), 1U);
+  EXPECT_EQ(next[0].ref.job_key, "job:8:1") << "the jobs in front of it wait";
+  EXPECT_EQ(text("job:7:5", "detail"), "quota");
+  EXPECT_EQ(text("mj:claim:job:7:5", "state"), "delayed");
+  const auto told = explain(store, 1, "job:7:5").value();
+  EXPECT_EQ(told.cause, "quota");
+  std::string evidence;
+  for (const std::string& line : told.evidence) evidence += line + "\n";
+  EXPECT_NE(evidence.find("its caller exceeds quota.caller_bytes"), std::string::npos) << evidence;
+  expect_sound(store);
+
+  const auto make_due = [] {
+    plain(
+        {"EVAL",
+         "for _, j in ipairs(redis.call('ZRANGE', 'mj:delayed', 0, -1)) do redis.call('ZADD', 'mj:delayed', 1, j) end",
+         "0"});
+  };
+  make_due();
+  store.tick(1, {}).value();
+  EXPECT_EQ(text("mj:claim:job:7:5", "state"), "delayed") << "ended jobs leave after the look at those that wait";
+  EXPECT_LE(kept("7"), 3 * kMiB);
+  make_due();
+  tick(store);
+  EXPECT_EQ(text("mj:claim:job:7:5", "state"), "queued");
+  EXPECT_EQ(text("mj:claim:job:7:5", "quota"), "");
+  EXPECT_EQ(claim(store, 3).size(), 3U);
+  expect_sound(store);
+}
+
+TEST_F(KeptBytes, EndsOfRunningJobsExceedTheQuotaByAnEighthAtMost) {
+  RedisStore store(config(8 * kMiB, 64 * kMiB));
+  for (int i = 0; i < 16; ++i) ASSERT_TRUE(store.submit(job_of(7, 100)));
+  const auto claimed = claim(store, 16);
+  ASSERT_EQ(claimed.size(), 16U);
+  for (const Claimed& each : claimed) run(store, {ended(each.ref, kMiB)});
+  EXPECT_LE(kept("7"), 9 * kMiB);
+  EXPECT_GT(kept("7"), 8 * kMiB);
+  EXPECT_LE(bytes_of_keys(), 11 * kMiB);
+  EXPECT_EQ(text(claimed.front().ref.job_key, "status"), "finished");
+  const ClaimRef& last = claimed.back().ref;
+  EXPECT_EQ(text(last.job_key, "status") + ' ' + text(last.job_key, "detail"), "error result_quota");
+  EXPECT_EQ(text(last.job_key, "result"), "");
+  EXPECT_EQ(store.ended_job(1, last.job_key).value().record, EndedJob::Record::holds);
+  const auto page = store.logs(1, last.job_key, 0, 100, 0);
+  ASSERT_TRUE(page);
+  ASSERT_EQ(page->lines.size(), 1U);
+  EXPECT_NE(page->lines[0].text.find("quota.caller_bytes"), std::string::npos) << page->lines[0].text;
+  run(store, {ended(last, kMiB)});  // its answer was lost: the same end is stored once
+  expect_sound(store);
+}
+
+TEST_F(KeptBytes, FailedAttemptsExceedTheQuotaByAnEighthAtMost) {
+  RedisStore store(config(4 * kMiB, 64 * kMiB));
+  Job job = job_of(7, 100);
+  job.retries = 3;
+  for (int i = 0; i < 8; ++i) ASSERT_TRUE(store.submit(job));
+  const auto claimed = claim(store, 8);
+  for (const Claimed& each : claimed) {
+    EndReport report = ended(each.ref);
+    report.end.status = JobStatus::error;
+    report.end.detail = "exception";
+    report.end.error = "ValueError";
+    report.end.error_info = std::string(kMiB, 'e');
+    report.retry_after_ms = 1;
+    run(store, {report});
+  }
+  EXPECT_LE(kept("7"), 4 * kMiB + kMiB / 2);
+  const std::string last = claimed.back().ref.job_key;
+  EXPECT_EQ(text(last, "detail"), "retry_wait");
+  EXPECT_EQ(text(last, "error"), "ValueError");
+  EXPECT_EQ(text(last, "error_info"), "");
+  expect_sound(store);
+}
+
+TEST_F(KeptBytes, OutputAndResultsOfJobsElsewhereCountForTheirCaller) {
+  RedisStore store(config(4 * kMiB, 64 * kMiB));
+  const std::string message = "message:7:1", content(64, 'c');
+  ASSERT_TRUE(store.save(1, message, {{"id", "1"}, {"caller_id", "7"}, {"context_id", "1"}}));
+  std::vector<MessageJob> jobs;
+  AnswerMessage answer{message, content, "", {}, {}, true, ""};
+  for (Id id = 1; id <= 8; ++id) {
+    Job job = job_of(7, 100);
+    job.id = id;
+    jobs.push_back({job, "queue:python"});
+    AnsweredJob one{redis_key(job), {}, {}};
+    one.end.status = JobStatus::finished;
+    one.end.detail = "ok";
+    one.end.result["text"] = std::string(200000, 'r');
+    answer.jobs.push_back(one);
+  }
+  ASSERT_TRUE(store.route_message(1, {message, {content, {{"address", "http://there:1"}}}, 60000, 0, jobs}));
+  std::vector<Log> lines;
+  for (std::uint64_t seq = 1; seq <= 8; ++seq) lines.push_back({1, seq, LogStream::out, std::string(kMiB, 'x')});
+  EXPECT_EQ(store.follow_log(1, message, content, "job:7:1", lines).value(), 4U);
+  EXPECT_GT(kept("7"), 3 * kMiB);
+  EXPECT_LE(kept("7"), 4 * kMiB);
+  ASSERT_TRUE(store.answer_message(1, answer));
+  EXPECT_LE(kept("7"), 4 * kMiB + kMiB / 2);
+  EXPECT_EQ(text("job:7:1", "status"), "finished");
+  EXPECT_EQ(text("job:7:8", "status") + ' ' + text("job:7:8", "detail"), "error result_quota");
+  EXPECT_TRUE(look_at_kept_bytes(store, 1, [] {}).value().empty());
+  TickRequest request;
+  request.retention_ms = 1;
+  while (store.tick(1, request).value().more) continue;
+  for (Id id = 1; id <= 8; ++id) (void)store.delete_record(1, "job:7:" + std::to_string(id));
+  EXPECT_EQ(kept("7"), 0U) << "what was charged is credited";
+}
+
 TEST_F(KeptBytes, EndsOfAttemptsReplaceOneAnother) {
   RedisStore store(config(16 * kMiB, 64 * kMiB));
   Job job = job_of(7, 100);
@@ -239,6 +390,64 @@ TEST_F(KeptBytes, FullContextStillLetsSmallCallersIn) {
   ASSERT_FALSE(refused);
   EXPECT_NE(refused.error().message.find("quota.context_bytes"), std::string::npos) << refused.error().message;
   EXPECT_TRUE(store.submit(job_of(10, 1000)));
+}
+
+TEST_F(KeptBytes, ContextNeverKeepsTwiceItsQuota) {
+  RedisStore store(config(0, 8 * kMiB));
+  const std::size_t own = kMiB / 4;  // below a sixteenth of the quota of the context, which lets each caller in
+  std::string refusal;
+  for (Id caller = 1; caller <= 100 && refusal.empty(); ++caller) {
+    const auto made = store.submit(job_of(caller, own));
+    if (!made) refusal = made.error().message;
+  }
+  EXPECT_NE(refusal.find("quota.context_bytes"), std::string::npos) << refusal;
+  EXPECT_GT(kept("all"), 15 * kMiB);
+  EXPECT_LE(kept("all"), 16 * kMiB);
+}
+
+TEST_F(KeptBytes, SearchInVainIsNotRepeatedAtOnce) {
+  RedisStore store(config(4 * kMiB, 64 * kMiB));
+  constexpr std::uint32_t kOthers = 1000;
+  for (std::uint32_t i = 0; i < kOthers / 50; ++i) {
+    for (int k = 0; k < 50; ++k) ASSERT_TRUE(store.submit(job_of(8, 10)));
+    std::vector<Report> ends;
+    for (const Claimed& each : claim(store, 50)) ends.push_back(ended(each.ref));
+    run(store, ends);
+  }
+  for (int i = 0; i < 4; ++i) (void)store.submit(job_of(7, kMiB - 10000));  // none of them has ended
+  EXPECT_EQ(text("mj:kept", "over"), "7");
+  store.tick(1, {}).value();
+  EXPECT_NE(text("mj:kept", "at"), "") << "a search takes several ticks";
+  (void)store.submit(job_of(7, kMiB));
+  for (int i = 0; i < 10 && !text("mj:kept", "over").empty(); ++i) EXPECT_FALSE(store.tick(1, {}).value().more);
+  EXPECT_EQ(text("mj:kept", "over"), "") << "there was nothing to retire";
+  ASSERT_FALSE(store.submit(job_of(7, kMiB)));
+  EXPECT_EQ(text("mj:kept", "over"), "7");
+  store.tick(1, {}).value();
+  EXPECT_EQ(text("mj:kept", "over"), "") << "of what has ended before nothing is looked at again";
+  EXPECT_EQ(plain({"EXISTS", "job:8:1"}).number(), 1U);
+
+  // Jobs that have ended since are found at once.
+  const auto claimed = claim(store, 2);
+  ASSERT_EQ(claimed.size(), 2U);
+  run(store, {ended(claimed[0].ref), ended(claimed[1].ref)});
+  ASSERT_FALSE(store.submit(job_of(7, kMiB)));
+  tick(store);
+  EXPECT_EQ(plain({"EXISTS", claimed[0].ref.job_key}).number(), 0U);
+  EXPECT_TRUE(store.submit(job_of(7, kMiB / 2)));
+}
+
+TEST_F(KeptBytes, FullContextRetiresJobsOfTheNextCallerWhereTheLargestHasNone) {
+  RedisStore store(config(64 * kMiB, 16 * kMiB));
+  for (int i = 0; i < 4; ++i) {
+    ASSERT_TRUE(store.submit(job_of(8, kMiB)));
+    run(store, {ended(claim(store).at(0).ref)});
+  }
+  for (int i = 0; i < 11; ++i) ASSERT_TRUE(store.submit(job_of(7, kMiB)));
+  for (int i = 0; i < 5; ++i) tick(store);
+  EXPECT_LE(kept("all"), 12 * kMiB + kMiB / 8);
+  EXPECT_EQ(plain({"EXISTS", "job:8:1"}).number(), 0U);
+  EXPECT_EQ(plain({"EXISTS", "job:7:1"}).number(), 1U);
 }
 
 TEST_F(KeptBytes, FullContextRetiresJobsOfItsLargestCaller) {
@@ -278,7 +487,7 @@ TEST_F(KeptBytes, SmallJobsCostTheirEndNothing) {
   cost_of_end(1);  // loads the script
   const std::uint64_t small = cost_of_end(1);
   const std::uint64_t large = cost_of_end(100000);
-  EXPECT_EQ(large - small, 2U) << "the counter is read and written";
+  EXPECT_EQ(large - small, 2U) << "the counter is read and written, once";
 }
 
 TEST_F(KeptBytes, CounterOfAnotherTypeStopsNoJob) {
@@ -337,6 +546,107 @@ TEST_F(KeptBytes, DefinitionsCountForTheCallerThatStoredThem) {
   EXPECT_LT(kept("7"), before - kMiB);
   for (const char* name : {"s2", "s3"}) ASSERT_TRUE(flows->remove_schedule(1, name));
   EXPECT_EQ(plain({"EXISTS", "mj:kept"}).number(), 0U);
+}
+
+TEST_F(KeptBytes, SchedulesCountWithTheirLatestContent) {
+  const RedisStoreConfig own = config(4 * kMiB, 64 * kMiB);
+  RedisStore store(own);
+  const auto flows = make_redis_flows(link_opener(own), own.observed).value();
+  Schedule schedule;
+  schedule.name = "nightly";
+  schedule.caller = 7;
+  schedule.cron = "0 3 * * *";
+  schedule.zone = "UTC";
+  schedule.definition_hash = sha256_hex("{}");
+  ASSERT_TRUE(flows->put_schedule(1, schedule, "{}", 0));
+  const std::uint64_t before = kept("7");
+  schedule.zone = std::string(100000, 'z');
+  ASSERT_TRUE(flows->put_schedule(1, schedule, "", 1));
+  EXPECT_GT(kept("7"), before + 90000);
+  EXPECT_TRUE(look_at_kept_bytes(store, 1, [] {}).value().empty());
+  schedule.zone = std::string(5 * kMiB, 'z');
+  const auto refused = flows->put_schedule(1, schedule, "", 2);
+  ASSERT_FALSE(refused);
+  EXPECT_NE(refused.error().message.find("quota.caller_bytes"), std::string::npos) << refused.error().message;
+  schedule.zone = "UTC";
+  ASSERT_TRUE(flows->put_schedule(1, schedule, "", 2));
+  EXPECT_EQ(kept("7"), before);
+  ASSERT_TRUE(flows->remove_schedule(1, "nightly"));
+  EXPECT_EQ(plain({"EXISTS", "mj:kept"}).number(), 0U);
+}
+
+TEST_F(KeptBytes, JobsOfAFlowCountForTheCallerOfTheirKeys) {
+  const RedisStoreConfig own = config(4 * kMiB, 64 * kMiB);
+  RedisStore store(own);
+  const auto flows = make_redis_flows(link_opener(own), own.observed).value();
+  const FlowPlace place = flows->create({1, 7, 1, "", ""}).value();
+  plain({"HDEL", "mj:flow:" + std::to_string(place.flow), "caller"});  // as flows of older versions
+  Job job = job_of(7, 10000);
+  job.id = place.first_job;
+  ASSERT_TRUE(flows->put_jobs(1, place.flow, std::vector<Job>{job}));
+  EXPECT_GE(kept("7"), 10000U);
+  EXPECT_EQ(kept("0"), 0U);
+}
+
+TEST_F(KeptBytes, NodesOfAFlowAreNotWrittenBeyondTheQuota) {
+  const RedisStoreConfig own = config(4 * kMiB, 64 * kMiB);
+  RedisStore store(own);
+  const auto flows = make_redis_flows(link_opener(own), own.observed).value();
+  const FlowPlace place = flows->create({1, 7, 0, "", ""}).value();
+  Flow flow;
+  flow.id = place.flow;
+  flow.caller_id = 7;
+  flow.context_id = 1;
+  flow.definition_hash = sha256_hex("{}");
+  ASSERT_TRUE(flows->put_flow(flow, "{}"));
+  FlowCommit commit;
+  commit.context = 1;
+  commit.flow = place.flow;
+  commit.facts.push_back({0, 0, "went_on", 0, ""});
+  const auto dispatch = [](Id id) {
+    FlowDispatch each{"job:7:" + std::to_string(id), {}};
+    each.plant = job_of(7, kMiB);
+    each.plant->id = id;
+    return each;
+  };
+  for (Id id = 1; id <= 8; ++id) commit.dispatch.push_back(dispatch(id));
+  const auto done = flows->commit(commit);
+  ASSERT_TRUE(done) << done.error().message;
+  EXPECT_LE(kept("7"), 4 * kMiB + kMiB / 2);
+  EXPECT_EQ(text("job:7:1", "detail"), "queued");
+  EXPECT_EQ(text("job:7:8", "status") + ' ' + text("job:7:8", "detail"), "error quota");
+  EXPECT_NE(text("job:7:8", "error").find("quota.caller_bytes"), std::string::npos);
+  expect_sound(store);
+
+  // Its next attempt gets the record, once there is room.
+  for (Id id = 1; id <= 4; ++id) {
+    ASSERT_TRUE(store.cancel(1, "job:7:" + std::to_string(id)));
+    plain({"HSET", "mj:claim:job:7:" + std::to_string(id), "kept", "0"});
+  }
+  plain({"HSET", "mj:kept", "7", "10000", "all", "10000"});
+  FlowCommit again = commit;
+  again.expected_revision = *done;
+  again.dispatch = {dispatch(8)};
+  again.replan = {"job:7:8"};
+  ASSERT_TRUE(flows->commit(again));
+  EXPECT_EQ(text("job:7:8", "detail"), "queued");
+  EXPECT_GE(text("job:7:8", "script").size(), kMiB);
+  EXPECT_EQ(text("mj:claim:job:7:8", "unplanted"), "");
+}
+
+TEST_F(KeptBytes, CountersOfCallerAndContextLoseTheSame) {
+  RedisStore store(config(64 * kMiB, 64 * kMiB));
+  ASSERT_TRUE(store.submit(job_of(7, kMiB)));
+  ASSERT_TRUE(store.submit(job_of(8, kMiB)));
+  plain({"HSET", "mj:kept", "7", "1000"});
+  plain({"HINCRBY", "mj:kept", "all", "-" + std::to_string(kMiB)});
+  const std::uint64_t others = kept("8"), all = kept("all");
+  ASSERT_TRUE(store.cancel(1, "job:7:1"));
+  plain({"DEL", "queue:python"});
+  ASSERT_TRUE(store.delete_record(1, "job:7:1"));
+  EXPECT_EQ(kept("7"), 0U);
+  EXPECT_EQ(kept("8"), others);
+  EXPECT_EQ(kept("all"), all - 1000);
 }
 
 TEST_F(KeptBytes, CountersThatDriftAreFoundAndMended) {

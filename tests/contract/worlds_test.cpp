@@ -1,6 +1,7 @@
 // Deployments of workflows in the store: journal, inbox, blobs, and notifications about the ends of effects.
 #include <gmock/gmock.h>
 
+#include "base/ids.h"
 #include "bench.h"
 #include "domain/codec.h"
 #include "mycojobs/workflows.h"
@@ -118,6 +119,20 @@ TEST_P(Worlds, MailIsReadUpToSoManyBytesAndOneEntryAtLeast) {
   ASSERT_EQ(rest.size(), 2U) << "what comes after one of them";
   EXPECT_EQ(rest[0].id, all[4].id);
   EXPECT_THAT(worlds_->mail(1, kWorld, 100, 1U << 30, all[5].id).value(), IsEmpty());
+}
+
+TEST_P(Worlds, InboxIsMeasuredWhereItsCountIsAtTheLimit) {
+  const std::string head = std::string("mj:world-head:") + kWorld;
+  ASSERT_TRUE(post("1"));
+  bench_->plain(1, {"HSET", head, "in_bytes", "268435456", "measured_ms", "1"});
+  ASSERT_TRUE(post("2")) << "entries have left since";
+  std::uint64_t bytes = 0;
+  ASSERT_TRUE(parse_u64(field(head, "in_bytes"), bytes));
+  EXPECT_LT(bytes, 1U << 20);
+  const std::string large(1U << 20, 'x');
+  ASSERT_TRUE(post(large));
+  ASSERT_TRUE(parse_u64(field(head, "in_bytes"), bytes));
+  EXPECT_GT(bytes, 1U << 20);
 }
 
 TEST_P(Worlds, MailNamesWhomItIsFor) {

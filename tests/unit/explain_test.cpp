@@ -210,6 +210,8 @@ std::vector<Case> parked_cases() {
   circle.cycle = {"job:12:7", "job:12:8", "job:12:7"};
   return {
       {"later", later(kNow + 7'200'000), "delayed", "postponed", "in 2 h (2023-11-15T00:13:20Z)", "job cancel"},
+      {"quota", with(later(kNow + 9000), [](Situation& s) { set(s, "detail", "quota"); }), "delayed", "quota",
+       "keep more than a quota allows", "job delete"},
       {"retry", retry, "delayed", "retry_wait", "in 4 s", "wait", "attempt 2 of 4"},
       {"retry tells the last error", retry, "delayed", "retry_wait", "in 4 s", "wait", "last error: exit code 1"},
       {"due, nobody alive", later(kNow - 9000), "delayed", "due", "no agent is alive", "start an agent"},

@@ -8,6 +8,7 @@ local max_jobs, max_bytes, max_script = num(arg()), num(arg()), num(arg())
 local max_deliveries, lease_ms = num(arg()), num(arg())
 local ids = arg()  -- for each of max_jobs claims an id of 16 digits and a token of 64
 local queues = list_arg()
+read_quota()
 local err = wrong_shared()
 if err then return err end
 
@@ -124,6 +125,25 @@ local function wrong_dependents(deps)
   end
 end
 
+-- A job does not start while its caller exceeds a quota, since its output and its end would be kept, too. tick queues it again
+-- once the caller keeps less (waits_for_quota).
+local over = {}  -- by caller: the setting of the quota that is exceeded, or false
+local function quota_exceeded(caller)
+  if over[caller] == nil then
+    over[caller] = exceeded_now(caller, charges[caller]) or false
+    if over[caller] then ask_for_relief(caller) end
+  end
+  return over[caller]
+end
+local function delay_for_quota(queue, job, claim)
+  local due = dec(now_ms + kQuotaPauseMs)
+  redis.call('ZADD', 'mj:delayed', due, job)
+  park(job, claim, queue, 'delayed', 'quota', 'quota', 'due', due)
+  redis.call('HSET', 'mj:claim:' .. job, 'quota', over[caller_of(job)])
+  drop(queue, job)
+  return true
+end
+
 -- What keeps a job from running now. True: it has been dealt with.
 local function parked(queue, job, claim, record)
   -- What a flow's job depends on is judged by its flow: it may go on after a failure.
@@ -165,6 +185,7 @@ local function parked(queue, job, claim, record)
     drop(queue, job)
     return true
   end
+  if quota_exceeded(caller_of(job)) then return delay_for_quota(queue, job, claim) end
   local key = record.concurrency_key
   if key and key ~= '' and #key <= 255 then
     local err = wrong('mj:running:' .. key, 'set') or wrong('mj:held:' .. key, 'zset')
@@ -243,7 +264,7 @@ local function take(queue, entry)
   if not state and (record.status == 'finished' or record.status == 'error') then
     return odd(queue, entry, 'has a record that says ' .. record.status)
   end
-  if is_only_created(claim, record.detail) then return odd(queue, entry, 'was created, and nobody has started it') end
+  if is_only_created(entry, claim, record.detail) then return odd(queue, entry, 'was created, and nobody has started it') end
   claim.queue = queue
   if claim.cancel then
     finish(entry, claim, failure('cancelled', 'cancelled'), false)
@@ -283,7 +304,10 @@ local function take(queue, entry)
   if not claim.kept then
     local noted = claim.state and created_charge(entry)
     local caller, kept = caller_of(entry), noted or math.max(kLeastKept, size)
-    if not noted then charges[caller] = (charges[caller] or 0) + kept end
+    if not noted then
+      charges[caller] = (charges[caller] or 0) + kept
+      over[caller] = nil
+    end
     claim.kept = dec(kept)
   end
   start(queue, entry, claim, list, ckey)
@@ -383,7 +407,7 @@ local function stale(job, what, claim_id)
 end
 
 -- Counts new lines of output. 0: they are not kept, since the jobs of the caller keep too much already; then a line that
--- says so, the first time.
+-- says so, the first time, and again after lines that were kept in between.
 local function charge_output(job, claim, lines, base, last)
   local bytes, before = 0, num(claim.log_bytes)
   for i = 1, #lines, 4 do
@@ -391,12 +415,14 @@ local function charge_output(job, claim, lines, base, last)
   end
   if bytes == 0 then return 1 end
   local caller, step = caller_of(job), log_charge(before + bytes) - log_charge(before)
-  local setting, limit = charge(caller, step, true)
+  local is_full, setting, limit = claim.log_full == '1', nil, nil
+  if step > 0 then setting, limit = charge(caller, step, kAtQuota) elseif is_full then setting, limit = exceeded_now(caller, kLogStep) end
   if not setting then
     redis.call('HSET', 'mj:claim:' .. job, 'log_bytes', dec(before + bytes))
+    if is_full then redis.call('HSET', 'mj:claim:' .. job, 'log_full', 0) end
     return bytes
   end
-  if claim.log_full then return 0 end
+  if is_full then return 0 end
   redis.call('HSET', 'mj:claim:' .. job, 'log_full', 1)
   return 0, 'output is not kept from here on: the jobs of caller ' .. caller .. ' keep as much as ' .. setting .. ' allows, '
     .. dec(limit) .. ' bytes'
@@ -447,15 +473,16 @@ local function retry(job, claim, fields, sum, after_ms)
   show_node(job, claim)
 end
 
-local function end_job(job, claim_id, token, words)  -- -1 or the pause before the next attempt, a digest of the fields, these
-  local again, sum, fields = tonumber(table.remove(words, 1)), table.remove(words, 1), words
+-- short: digest and fields of the same end without its long texts, if it has any.
+local function store_end(job, claim_id, token, again, sum, fields, short)
   local claim = read_claim(job)
   if not claim then return {'invalid', 'mj:claim:' .. job .. ' holds something that another client wrote: delete it'} end
   if claim.state ~= 'live' and owns(claim, claim_id, token) and claim['end'] then
-    if claim['end'] == sum then return {'ok', ''} end
+    if claim['end'] == sum or short and claim['end'] == short.sum then return {'ok', ''} end
     return {'conflict', job .. ' has ended already, in another way'}
   end
   if not is_live(claim, claim_id, token) then return stale(job, 'an end', claim_id) end
+  if short and is_end_refused(job, claim, fields) then sum, fields = short.sum, short.fields end
   if again >= 0 and fields[2] == 'error' and not claim.cancel then
     retry(job, claim, fields, sum, again)
     return {'ok', ''}
@@ -464,6 +491,17 @@ local function end_job(job, claim_id, token, words)  -- -1 or the pause before t
   finish(job, claim, fields, sum)
   if dead then redis.call('HSET', 'mj:claim:' .. job, 'dead', dead) end
   return {'ok', ''}
+end
+
+-- -1 or the pause before the next attempt, a digest of the fields, these.
+local function end_job(job, claim_id, token, words)
+  return store_end(job, claim_id, token, tonumber(table.remove(words, 1)), table.remove(words, 1), words)
+end
+-- The same, with the digest and the number of texts of the short end, and these, in front of the fields.
+local function end_long_job(job, claim_id, token, words)
+  local again, sum, count = tonumber(words[1]), words[2], tonumber(words[4])
+  local short = {sum = words[3], fields = {unpack(words, 5, 4 + count)}}
+  return store_end(job, claim_id, token, again, sum, {unpack(words, 5 + count)}, short)
 end
 
 local function give_up(job, claim_id, token, words)  -- reason, ran
@@ -482,7 +520,7 @@ local function mark(job, claim_id, token, words)  -- detail
   return {'ok', ''}
 end
 
-local doing = {log = append_log, ['end'] = end_job, release = give_up, mark = mark}
+local doing = {log = append_log, ['end'] = end_job, long_end = end_long_job, release = give_up, mark = mark}
 local answers = {}
 for i = 1, count do
   local kind, job, claim_id, token = arg(), arg(), arg(), arg()

@@ -6,6 +6,7 @@ local me, events = context .. ' ' .. flow, 'mj:events:' .. flow
 local facts, record = {}, nil
 for i = 1, num(arg()) do facts[i] = {arg(), arg(), arg()} end  -- kind, node, more
 record = list_arg()
+read_quota()
 
 local err = wrong_shared() or wrong_flow(flow)
 if err then return err end
@@ -56,25 +57,35 @@ local function claim_of(job)
 end
 local function is_over(claim) return claim.over or claim.state == 'ended' end
 
--- A node that the run has got only now: its record is written with its first dispatch.
+-- A node that the run has got only now: its record is written with its first dispatch. unplanted: the node has failed since its
+-- record could not be written (foreign: another client wrote one; quota). It does not run what is there (plan_again, reopen).
 local function plant(each)
   local job, claim = each.job, read_claim(each.job)
   if #each.record == 0 or not claim then return end
-  if claim.state then
+  local again = claim.state == 'planned' and claim.unplanted == 'quota'
+  if claim.state and not again then
     if claim.flow then return end
     add_anomaly(job .. ' was submitted by itself, and is a job of flow ' .. me .. ' by its id: the flow goes on with its end')
     return set_claim(job, claim, 'flow', me)
   end
-  -- The id was reserved for this flow, and a client has written a record there all the same. What a client has written is
-  -- never deleted: the node runs that record, which is of the same caller.
-  if redis.call('EXISTS', job) == 1 then
-    return add_anomaly(job .. ' was written by another client, and is a job of flow ' .. me .. ' by its id: the flow runs it as it is')
+  -- The id was reserved for this flow. Neither the script nor the status of another client's record is the flow's.
+  if not again and redis.call('EXISTS', job) == 1 then
+    add_anomaly(job .. ' was written by another client, and is a job of flow ' .. me .. ' by its id: that node has failed')
+    plan(job, claim, each.queue, me, 'unplanted', 'foreign')
+    return finish(job, claim, failure('dead_letter', 'another client wrote a record under its id'), false)
   end
-  local kept = record_charge(each.record)
-  charge(caller_of(job), kept)
+  local caller, kept = caller_of(job), record_charge(each.record)
+  local setting, limit = charge(caller, kept, kAtQuotaOfEnds)
+  if setting then
+    redis.call('HSET', job, 'id', string.match(job, '%d+$'), 'created_at', now_s, 'flow_id', flow)
+    if not again then plan(job, claim, each.queue, me, 'unplanted', 'quota') end
+    return finish(job, claim, failure('quota', text_of_excess(caller, setting, limit)), false)
+  end
   redis.call('HSET', job, 'id', string.match(job, '%d+$'), 'created_at', now_s, 'flow_id', flow, 'status',
     'waiting_for_prerequisites', 'detail', 'planned', 'updated_at', now_s, unpack(each.record))
-  plan(job, claim, each.queue, me, 'kept', dec(kept))
+  if not again then return plan(job, claim, each.queue, me, 'kept', dec(kept)) end
+  redis.call('HSET', 'mj:claim:' .. job, 'kept', dec(kept))
+  redis.call('HDEL', 'mj:claim:' .. job, 'unplanted')
 end
 
 local function queue_job(job, claim, fields)
@@ -99,7 +110,7 @@ end
 
 -- Planned again. False: it has not failed.
 local function plan_again(job, claim)
-  if claim.state ~= 'ended' or claim.status == 'finished' or not has_type(job, 'hash') then return false end
+  if claim.state ~= 'ended' or claim.status == 'finished' or claim.unplanted == 'foreign' or not has_type(job, 'hash') then return false end
   local queue = queue_of(job, claim)
   local attempt = dec(math.max(1, num(claim.attempt) + (num(claim.epoch) > 0 and 1 or 0)))
   drop_leftover(job, claim, queue)

@@ -68,7 +68,7 @@ local mark, me = read_mark(flow), context .. ' ' .. flow
 if not mark then return 'missing' end
 local open = mark.state == 'creating' or mark.state == 'new'
 
-local fresh, exist, kept = {}, {}, 0
+local fresh, exist, charges = {}, {}, {}  -- charges: by caller
 for i = 1, count do
   local job, queue, accepted, fields = arg(), arg(), arg() == '1', list_arg()
   err = wrong(job, 'hash') or wrong('mj:claim:' .. job, 'hash')
@@ -90,20 +90,26 @@ for i = 1, count do
       if status ~= '' and status ~= 'dispatched' and status ~= 'waiting_for_prerequisites' then
         return job .. ' has run before: its record says ' .. shown(status)
       end
-      if record[2] ~= 'created' and was_pushed(queue, job) then
+      if not is_only_created(job, claim, record[2]) and was_pushed(queue, job) then
         return job .. ' stands in ' .. shown(queue) .. ' already: a flow takes only jobs that were never queued'
       end
       if not accepted then exist[#exist + 1] = {i, redis.call('HGETALL', job)} end
     end
     local bytes = record_charge(fields)
-    if not there then kept = kept + bytes end
+    if not there then charges[caller_of(job)] = (charges[caller_of(job)] or 0) + bytes end
     fresh[#fresh + 1] = {job = job, queue = queue, fields = fields, claim = claim, there = there, content = content, kept = bytes}
   end
 end
 if #exist > 0 then return exist end
-local caller = mark.caller or '0'
-local setting, limit = charge(caller, kept, true)
-if setting then return refusal_of_quota(caller, setting, limit) end
+local charged = {}
+for caller, kept in pairs(charges) do
+  local setting, limit = charge(caller, kept, kAtQuota)
+  if setting then
+    for other, bytes in pairs(charged) do credit(other, bytes) end
+    return refusal_of_quota(caller, setting, limit)
+  end
+  charged[caller] = kept
+end
 for _, each in ipairs(fresh) do
   local job = each.job
   local fields = {'flow_id', flow, 'status', 'waiting_for_prerequisites', 'detail', 'planned', 'updated_at', now_s}
@@ -370,18 +376,18 @@ if revision ~= expected then
   return {'conflict', dec(revision)}
 end
 if definition == '' and redis.call('EXISTS', 'mj:definition:' .. hash) == 0 then return 'missing' end
-local caller, kept = to_table(fields).caller or '0', record_charge(fields)
-if not there.kept then
-  local setting, limit = charge(caller, kept, true)
-  if setting then return refusal_of_quota(caller, setting, limit) end
-end
+local caller, kept, before = to_table(fields).caller or '0', record_charge(fields), num(there.kept)
+local charged = there.kept_of or caller
+local setting, limit = charge(charged, math.max(0, kept - before), kAtQuota)
+if setting then return refusal_of_quota(charged, setting, limit) end
 err = charge_definition(hash, definition, caller)
 if err then
-  if not there.kept then credit(caller, kept) end
+  credit(charged, math.max(0, kept - before))
   return err
 end
-redis.call('HSET', key, 'name', name, 'revision', dec(revision + 1), 'content', content, 'kept', there.kept or dec(kept),
-  'kept_of', there.kept_of or caller, unpack(fields))
+credit(charged, math.max(0, before - kept))
+redis.call('HSET', key, 'name', name, 'revision', dec(revision + 1), 'content', content, 'kept', dec(kept), 'kept_of', charged,
+  unpack(fields))
 redis.call('SADD', 'mj:schedules', name)
 use_definition(hash, definition, 'schedule:' .. name, caller)
 if there.definition_hash and there.definition_hash ~= hash then drop_definition(there.definition_hash, 'schedule:' .. name) end

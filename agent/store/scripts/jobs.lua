@@ -56,7 +56,7 @@ for i = 1, count do
   end
 end
 if #there > 0 then return {'there', there} end
-local setting, limit = charge(caller, kept, true)
+local setting, limit = charge(caller, kept, kAtQuota)
 if setting then return refusal_of_quota(caller, setting, limit) end
 
 -- What belongs into one key is written by one command: most of the time of a long step is taken by their number.
@@ -122,7 +122,7 @@ if is_used(key) then return {'used', key, {}} end
 if pubkey and is_anothers(pubkey, dec(id)) then return {'taken', key, {}} end
 local caller, kept = string.match(prefix, '^message:(%d+):$'), record_charge(fields)
 if caller then
-  local setting, limit = charge(caller, kept, true)
+  local setting, limit = charge(caller, kept, kAtQuota)
   if setting then return refusal_of_quota(caller, setting, limit) end
   call_index('HSET', kKeptCreated, key, dec(kept))
 end
@@ -144,7 +144,7 @@ if redis.call('EXISTS', 'mj:claim:' .. job) == 1 or redis.call('HGET', job, 'sta
 local wanted = to_table(redis.call('HGETALL', job))
 err = wrong_queue(queue, valid_priority(wanted.priority))
 if err then return err end
-if wanted.detail ~= 'created' and was_pushed(queue, job) then return known() end
+if not is_only_created(job, {}, wanted.detail) and was_pushed(queue, job) then return known() end
 local delayed = num(wanted.run_at_ms) > now_ms
 redis.call('HSET', job, 'detail', delayed and 'delayed' or 'queued', 'updated_at', now_s, 'queued_ms', dec(now_ms))
 place_new(job, queue, wanted)

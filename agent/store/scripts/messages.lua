@@ -247,7 +247,7 @@ for i, job in ipairs(jobs) do
   local answer = meet_job(i, job)
   if answer then return answer end
   local detail = job.there and redis.call('HGET', job.key, 'detail')
-  if job.claim.state or end_of(job.key) or detail ~= 'created' and was_pushed(job.queue, job.key) then
+  if job.claim.state or end_of(job.key) or not is_only_created(job.key, job.claim, detail) and was_pushed(job.queue, job.key) then
     return redis.error_reply('MJCONFLICT ' .. job.key .. ' is in a queue here, or was: it cannot leave')
   end
 end
@@ -374,6 +374,7 @@ return what
 -- job that it carries; in the mark, since others may write to the record.
 local message, content, reason, fields, carried = arg(), arg(), arg(), list_arg(), arg()
 local is_last, count = arg() == '1', num(arg())
+read_quota()
 local mark = 'mj:message:' .. message
 local err = wrong(mark, 'hash') or wrong_mail() or wrong_shared()
 if err then return err end
@@ -385,7 +386,7 @@ for _ = 1, count do
   local claim = find_claim(job)
   if claim and claim.message == message and claim.state == 'planned' then
     if #more > 0 and has_type(job, 'hash') then redis.call('HSET', job, unpack(more)) end
-    finish(job, claim, ended, false)
+    finish(job, claim, is_end_refused(job, claim, ended) and without_result(ended) or ended, false)
   end
 end
 if not is_last then return 'done' end
@@ -434,27 +435,35 @@ end
 put_out('cancel ' .. message)
 return 'asked'
 
---# follow_log: journal messages
+--# follow_log: journal messages kept
 -- Lines of a job that runs elsewhere, from its log there: seq, stream, text, ts, ... The last number that is stored: what
--- is more than an agent here would keep of a message's jobs is not, whatever the other side sends.
+-- is more than an agent here would keep of a message's jobs is not, whatever the other side sends, and nothing that exceeds the
+-- quotas of the job's caller.
 local kMostFollowed, kMostSeq = 64 * 1024 * 1024, 4294967295
 local message, content, job, lines = arg(), arg(), arg(), list_arg()
+read_quota()
 local log = 'mj:log:' .. job
 local err = wrong_message(message) or wrong(log, 'stream') or wrong('mj:claim:' .. job, 'hash')
 if err then return err end
 local is, claim = to_table(redis.call('HGETALL', 'mj:message:' .. message)), read_claim(job)
 if is.content ~= content or is.state ~= 'away' or claim.message ~= message or claim.state ~= 'planned' then return dec(0) end
-local last, bytes = last_seq(job), num(is.log_bytes)
+local last, bytes, of_job = last_seq(job), num(is.log_bytes), num(claim.log_bytes)
+local is_full
 for i = 1, #lines, 4 do
   local seq = num(lines[i])
   if seq > last and seq <= kMostSeq then
-    bytes = bytes + #lines[i + 2] + 64
-    if bytes > kMostFollowed then break end
+    local more = #lines[i + 2] + 64
+    if bytes + more > kMostFollowed then break end
+    is_full = charge(caller_of(job), log_charge(of_job + more) - log_charge(of_job), kAtQuota)
+    if is_full then break end
+    bytes, of_job = bytes + more, of_job + more
     redis.call('XADD', log, dec(seq) .. '-0', 'ts', lines[i + 3], 'stream', lines[i + 1], 'text', lines[i + 2])
     last = seq
   end
 end
 redis.call('HSET', 'mj:message:' .. message, 'log_bytes', dec(bytes))
+redis.call('HSET', 'mj:claim:' .. job, 'log_bytes', dec(of_job))
+if is_full then redis.call('HSET', 'mj:claim:' .. job, 'log_full', 1) end
 return dec(last)
 
 --# reserve_jobs: ids

@@ -23,7 +23,7 @@ local function settle(entry)
   if claim.state == 'ended' then return end
   if not has_type(entry, 'hash') or (claim.state and (claim.state ~= 'queued' or claim.queue ~= queue)) then return end
   local record = redis.call('HMGET', entry, 'status', 'detail')
-  if not claim.state and (record[1] == 'finished' or record[1] == 'error') or is_only_created(claim, record[2]) then return end
+  if not claim.state and (record[1] == 'finished' or record[1] == 'error') or is_only_created(entry, claim, record[2]) then return end
   claim.queue = queue
   finish(entry, claim, failure('cancelled', 'cancelled: its queue was purged'), false)
 end

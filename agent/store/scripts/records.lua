@@ -104,7 +104,7 @@ end
 if claim.state then return 'it lives: ' .. claim.state end
 if redis.call('EXISTS', job) == 0 then return 'missing' end
 local queue = 'queue:' .. (redis.call('HGET', job, 'script_type') or '')
-if redis.call('HGET', job, 'detail') ~= 'created' and was_pushed(queue, job) then return 'it waits in ' .. shown(queue) end
+if not is_only_created(job, {}, redis.call('HGET', job, 'detail')) and was_pushed(queue, job) then return 'it waits in ' .. shown(queue) end
 forget_idempotency_keys(job, claim)
 credit_job(job, claim)
 redis.call('UNLINK', job, 'mj:claim:' .. job, 'mj:log:' .. job)

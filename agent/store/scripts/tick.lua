@@ -10,15 +10,33 @@ local function bounded(list, step)
   return list
 end
 
+-- A job whose caller exceeded a quota when it was to start (claim in claims.lua). It is queued again once the caller keeps less:
+-- a few of each caller in one call, since the end of the first may exceed the quota again.
+local kQueuedAtOnce = 50
+local over, queued_again = {}, {}  -- by caller
+local function waits_for_quota(job, claim)
+  if not claim.quota then return false end
+  local caller = caller_of(job)
+  if over[caller] == nil then
+    over[caller] = exceeded_now(caller) or false
+    if over[caller] then ask_for_relief(caller) end
+  end
+  queued_again[caller] = (queued_again[caller] or 0) + 1
+  if not over[caller] and queued_again[caller] <= kQueuedAtOnce then return false end
+  local waited = math.max(0, now_ms - num(claim.waiting_since))
+  redis.call('ZADD', 'mj:delayed', dec(now_ms + math.max(kQuotaPauseMs, math.min(waited / 2, kMaxQuotaPauseMs))), job)
+  return true
+end
+
 local due = 0
 for _, job in ipairs(bounded(redis.call('ZRANGEBYSCORE', 'mj:delayed', '-inf', dec(now_ms), 'LIMIT', 0, max), 1)) do
   local claim = find_claim(job)
-  if claim and claim.state == 'delayed' then
+  if not claim or claim.state ~= 'delayed' then
+    redis.call('ZREM', 'mj:delayed', job)
+  elseif not waits_for_quota(job, claim) then
     -- A job that its runner released without a run is the next one of its queue, as it was before.
     enqueue(job, claim, 'due', claim.reason == 'released')
     if claim.state == 'queued' then due = due + 1 end
-  else
-    redis.call('ZREM', 'mj:delayed', job)
   end
 end
 
@@ -88,7 +106,7 @@ local function limit_pushed(queue)
     if is_job_key(job) and redis.call('EXISTS', 'mj:claim:' .. job) == 0 then
       local asked = redis.pcall('HMGET', job, 'queue_timeout_ms', 'queued_ms', 'run_at_ms', 'detail')
       if asked.err then is_foreign(job, 'hash') end
-      local until_ms = not asked.err and asked[4] ~= 'created' and wait_limit(num(asked[1] or nil), num(asked[2] or nil), num(asked[3] or nil))
+      local until_ms = not asked.err and not is_only_created(job, {}, asked[4]) and wait_limit(num(asked[1] or nil), num(asked[2] or nil), num(asked[3] or nil))
       if until_ms then redis.call('ZADD', 'mj:overdue', 'NX', dec(until_ms), job) end
     end
   end
@@ -151,58 +169,103 @@ if excess > 0 then
   if excess >= max and retired > before then more = 1 end
 end
 
--- Returns the caller whose oldest ended jobs are retired, and whether the quota of the context is the reason. A caller that
--- keeps almost as much as its own quota is retired down to three quarters of that quota. When the context is almost full, the
--- jobs of the caller that keeps most are retired until all callers together keep three quarters of the context's quota.
-local function caller_in_excess()
-  local now = call_index('HMGET', kKept, 'over', 'all', 'caller_max', 'context_max')
+-- A caller that keeps almost as much as its quota (the field over of mj:kept) loses its oldest ended jobs until it keeps three
+-- quarters of the quota. When the context is almost full (full), the callers that keep most lose theirs, one caller after
+-- another, until all callers together keep three quarters. A search through mj:ended takes several ticks: at is the end time that
+-- it has reached, began its begin. A search that has retired too few jobs is noted in mj:kept-searched: for kSearchPauseMs the
+-- next ones for that caller look only at jobs that have ended since.
+local kSearched, kSearchPauseMs, kNewEndsPauseMs, kMostKeepers = 'mj:kept-searched', 60000, 5000, 2000
+local function parse_search(text)  -- its begin, and the end time up to which it looked; now and 0: it is over for too long
+  local began, to = string.match(text or '', '^(%d+) (%d+)$')
+  if not began or num(began) > now_ms or num(began) + kSearchPauseMs <= now_ms then return now_ms, 0 end
+  return num(began), num(to)
+end
+-- The caller that keeps most, of those above the share that is always allowed: first those without a vain search. Of too many
+-- callers it is the one that has asked.
+local function largest_keeper(asking)
+  if redis.call('HLEN', kKept) > kMostKeepers then return asking end
+  local searches, most, caller, waits = to_table(call_index('HGETALL', kSearched) or {}), small_share(), nil, nil
+  local all, oldest = redis.call('HGETALL', kKept), now_ms - kNewEndsPauseMs
+  for i = 1, #all, 2 do
+    local bytes = string.find(all[i], '^%d+$') and num(all[i + 1]) or 0
+    if bytes > small_share() then
+      local _, to = parse_search(searches[all[i]])
+      if to == 0 and bytes > most then most, caller = bytes, all[i] end
+      if to > 0 and to <= oldest then oldest, waits = to, all[i] end
+    end
+  end
+  return caller or waits
+end
+
+local relief = {}
+local function is_relieved(own, all)
+  if relief.full then return all <= quota.context * 3 / 4 or own <= small_share() end
+  return quota.caller == 0 or own <= quota.caller * 3 / 4
+end
+local function end_search() redis.call('HDEL', kKept, 'over', 'at', 'began', 'full') end
+-- Sets relief: {caller, at, began, full}; none: nothing is to be retired.
+local function read_relief()
+  local now = call_index('HMGET', kKept, 'over', 'all', 'caller_max', 'context_max', 'at', 'began', 'full')
   if now and now[2] and (num(now[3] or nil) ~= quota.caller or num(now[4] or nil) ~= quota.context) then
     redis.call('HSET', kKept, 'caller_max', dec(quota.caller), 'context_max', dec(quota.context))
   end
   if not now or not now[1] then return end
-  if not is_almost(num(now[2] or nil), quota.context) then return now[1], false end
-  local most, caller = 0, now[1]
-  if redis.call('HLEN', kKept) <= 10000 then
-    local all = redis.call('HGETALL', kKept)
-    for i = 1, #all, 2 do
-      if string.find(all[i], '^%d+$') and num(all[i + 1]) > most then most, caller = num(all[i + 1]), all[i] end
-    end
+  if now[5] and now[6] then
+    relief = {caller = now[1], at = num(now[5]), began = num(now[6]), full = now[7] and quota.context > 0}
+    return
   end
-  return caller, true
+  local full = is_almost(num(now[2] or nil), quota.context) or now[7] and quota.context > 0
+  local caller = now[1]
+  if full then caller = largest_keeper(caller) end
+  if not caller then return end_search() end
+  relief = {caller = caller, full = full}
+  relief.began, relief.at = parse_search(call_index('HGET', kSearched, caller))
 end
-local excess_of, is_context_full = caller_in_excess()
-local function is_relieved(own, all)
-  if is_context_full then return quota.context == 0 or all <= quota.context * 3 / 4 end
-  return quota.caller == 0 or own <= quota.caller * 3 / 4
-end
-local function relieve(caller)
-  local now = redis.call('HMGET', kKept, caller, 'all', 'at')
-  local from, kept_ms = num(now[3] or nil), nil
-  local page = redis.call('ZRANGEBYSCORE', 'mj:ended', dec(from), '+inf', 'WITHSCORES', 'LIMIT', 0, 4 * max)
+
+-- Looks at one page of mj:ended. Returns true at its end.
+local function relieve()
+  local now = redis.call('HMGET', kKept, relief.caller, 'all')
+  local page = redis.call('ZRANGEBYSCORE', 'mj:ended', dec(relief.at), '+inf', 'WITHSCORES', 'LIMIT', 0, 4 * max)
   local first, left = page[2], max
   for i = 1, #page, 2 do
-    if left == 0 or is_relieved(num(now[1] or nil), num(now[2] or nil)) then return true, page[i + 1] end
-    if caller_of(page[i]) == caller then
+    if left == 0 or is_relieved(num(now[1] or nil), num(now[2] or nil)) then return false end
+    if caller_of(page[i]) == relief.caller then
       local before = retired
       retire(page[i])
       left = left - (retired - before)
-      now = redis.call('HMGET', kKept, caller, 'all')
+      now = redis.call('HMGET', kKept, relief.caller, 'all')
     end
-    kept_ms = page[i + 1]
+    relief.at = num(page[i + 1])
   end
-  -- Many that ended in one millisecond: the next search begins behind them.
-  if kept_ms and kept_ms == first then kept_ms = dec(num(kept_ms) + 1) end
-  return #page == 8 * max, kept_ms
+  if #page < 8 * max then return true end
+  -- Many that ended in one millisecond: the next page begins behind them.
+  if page[#page] == first then relief.at = num(first) + 1 end
+  return false
 end
-if excess_of then
-  local goes_on, at = relieve(excess_of)
-  local now = redis.call('HMGET', kKept, excess_of, 'all')
-  if not goes_on or is_relieved(num(now[1] or nil), num(now[2] or nil)) then
-    redis.call('HDEL', kKept, 'over', 'at')
-  else
-    redis.call('HSET', kKept, 'at', at or '0')
-    more = 1
+
+read_relief()
+if relief.caller then
+  local before = retired
+  local is_vain = relieve()
+  local now = redis.call('HMGET', kKept, relief.caller, 'all')
+  local own, all = num(now[1] or nil), num(now[2] or nil)
+  if is_relieved(own, all) then is_vain = false end
+  if is_vain then
+    if (call_index('HLEN', kSearched) or 0) > kMostKeepers then redis.call('DEL', kSearched) end
+    call_index('HSET', kSearched, relief.caller, dec(relief.began) .. ' ' .. dec(now_ms))
   end
+  if not is_vain and not is_relieved(own, all) then
+    redis.call('HSET', kKept, 'over', relief.caller, 'at', dec(relief.at), 'began', dec(relief.began))
+    if relief.full then redis.call('HSET', kKept, 'full', 1) end
+  elseif relief.full and all > quota.context * 3 / 4 and redis.call('HLEN', kKept) <= kMostKeepers then
+    -- The next largest caller follows.
+    redis.call('HSET', kKept, 'over', relief.caller, 'full', 1)
+    redis.call('HDEL', kKept, 'at', 'began')
+  else
+    end_search()
+  end
+  -- A search that finds nothing goes on with the next tick: it must not keep Redis busy.
+  if retired > before and redis.call('HEXISTS', kKept, 'over') == 1 then more = 1 end
 end
 
 -- Records that another client has deleted before anybody took them up: in time they are the oldest of all.

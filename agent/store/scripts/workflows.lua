@@ -83,7 +83,8 @@ return {'done'}
 local context, world, max, manifest, key, content, keep_ms, most_keys = arg(), arg(), num(arg()), arg(), arg(), arg(), num(arg()), num(arg())
 local targets, fields = list_arg(), list_arg()
 local closed, keys, ages = 'mj:world-full:' .. world, 'mj:world-keys:' .. world, 'mj:world-key-ages:' .. world
-local kForgottenAtOnce, kMostInboxBytes = 20, 268435456
+local kForgottenAtOnce, kMostInboxBytes, kMeasureMs, kEntryBytes = 20, 268435456, 1000, 100
+local heads, inbox = 'mj:world-head:' .. world, 'mj:world-in:' .. world
 local function forget(some)
   for _, each in ipairs(some) do
     redis.call('HDEL', keys, each)
@@ -98,15 +99,27 @@ if key ~= '' then
   local id, first = string.match(redis.call('HGET', keys, key) or '', '^(%d+%-%d+) (%S+)$')
   if id then return {first == content and 'repeated' or 'used', id} end
 end
-local in_force = redis.call('HGET', 'mj:world-head:' .. world, 'manifest')
+local head = redis.call('HMGET', heads, 'manifest', 'in_bytes', 'measured_ms')
+local in_force = head[1]
 if manifest ~= '' and in_force and manifest ~= in_force then return {'other'} end
-if redis.call('XLEN', 'mj:world-in:' .. world) >= max then return {'full'} end
-local inbox_bytes = redis.call('MEMORY', 'USAGE', 'mj:world-in:' .. world, 'SAMPLES', '0')
-if inbox_bytes and inbox_bytes > kMostInboxBytes then return {'full'} end
+local waiting = redis.call('XLEN', inbox)
+if waiting >= max then return {'full'} end
+-- in_bytes: what was sent since the inbox was empty, or since it was measured, so that it has these bytes at most. It is measured
+-- once a second at most, since all of its entries are read for it.
+local bytes = kEntryBytes
+for _, text in ipairs(fields) do bytes = bytes + #text end
+local inbox_bytes = waiting == 0 and 0 or head[2] and num(head[2]) or kMostInboxBytes
+if inbox_bytes + bytes > kMostInboxBytes then
+  if math.abs(now_ms - num(head[3] or nil)) < kMeasureMs then return {'full'} end
+  inbox_bytes = redis.call('MEMORY', 'USAGE', inbox, 'SAMPLES', '0') or 0
+  redis.call('HSET', heads, 'in_bytes', dec(inbox_bytes), 'measured_ms', dec(now_ms))
+  if inbox_bytes + bytes > kMostInboxBytes then return {'full'} end
+end
 for i, target in ipairs(targets) do
   if redis.call('SISMEMBER', closed, target) == 1 then return {'busy', dec(i - 1)} end
 end
 local id = post_to_world(context, world, fields)
+redis.call('HSET', heads, 'in_bytes', dec(inbox_bytes + bytes))
 if key ~= '' then
   redis.call('HSET', keys, key, id .. ' ' .. content)
   redis.call('ZADD', ages, dec(now_ms), key)

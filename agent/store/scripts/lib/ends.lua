@@ -87,9 +87,16 @@ local function write_end(job, fields)
   return true
 end
 
+-- The end of a job elsewhere whose result is not kept (is_end_refused).
+local function without_result(fields)
+  local is = to_table(fields)
+  if is.status == 'error' then return failure(is.detail or '', string.sub(is.error or '', 1, 256)) end
+  return failure('result_quota', 'its result is not kept: the jobs of its caller keep more than the quotas allow')
+end
+
 -- What a claim says of a run, and of a wait, and no more of a job that has ended.
 local kUntilTheEnd = {'message', 'cancel', 'lease_ms', 'until_ms', 'log_base', 'reason', 'held', 'turn', 'overdue',
-  'waiting_since', 'beat', 'began', 'postponed', 'unbegun'}
+  'waiting_since', 'beat', 'began', 'postponed', 'unbegun', 'quota'}
 -- The one terminal transition. fields: name, value, ... with the status first; by_owner: a digest of them, by which its
 -- claim may repeat it. The owner works it out: here it would stop all other clients for longer than the rest of an end.
 -- claim nil: the mark cannot be written because another client took its key; the hash says it alone then.
@@ -160,7 +167,7 @@ local function cancel_job(job, claim)
   -- Its entry in the list is no anomaly: the claim drops it in silence. One that is only created has none, unless another
   -- client has pushed it.
   local listed = claim.state == 'queued' and not has_priority(claim)
-  if not claim.state then listed = record[2] ~= 'created' or was_pushed(queue_of(job, claim), job) end
+  if not claim.state then listed = not is_only_created(job, claim, record[2]) or was_pushed(queue_of(job, claim), job) end
   local is_away = claim.state == 'planned' and claim.message
   local why = num(claim.epoch) > 0 and 'cancelled' or is_away and 'cancelled while it was away' or 'cancelled before it ran'
   finish(job, claim, failure('cancelled', why), false)
@@ -219,6 +226,7 @@ local function reopen(job, claim)
     return 'is run by its flow: see mycojobs flow retry'
   end
   if type_of(job) ~= 'hash' then return 'has no record any more' end
+  if claim.unplanted then return 'has no record of its flow: see mycojobs flow replay' end
   local queue = queue_of(job, claim)
   if queue == 'queue:flow' then return 'is run by its flow: see mycojobs flow retry' end
   local err = wrong_queue(queue, claim.priority)

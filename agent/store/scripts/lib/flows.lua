@@ -67,7 +67,7 @@ end
 -- too much.
 local function charge_definition(hash, text, caller)
   if redis.call('EXISTS', 'mj:definition:' .. hash) == 1 then return end
-  local setting, limit = charge(caller, record_charge({text}), true)
+  local setting, limit = charge(caller, record_charge({text}), kAtQuota)
   return setting and refusal_of_quota(caller, setting, limit)
 end
 local function use_definition(hash, text, user, caller)
@@ -91,7 +91,8 @@ end
 -- A job of the flow ("<context> <id>"), in no queue. More: further fields of its claim.
 local function plan(job, claim, queue, flow, ...)
   add_fact(queue, job, claim, 'planned', 'fl', flow)
+  local priority = redis.pcall('HGET', job, 'priority')  -- an error if the record is not a hash
   set_claim(job, claim, 'state', 'planned', 'queue', queue, 'flow', flow, 'priority',
-    valid_priority(redis.call('HGET', job, 'priority') or ''), ...)
+    valid_priority(type(priority) == 'string' and priority or ''), ...)
   claim.state, claim.queue, claim.flow = 'planned', queue, flow
 end

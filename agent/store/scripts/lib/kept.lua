@@ -2,13 +2,14 @@
 -- is charged when its record is written, for its output and for its end, and credited when it is deleted. Its claim holds the
 -- charges: kept (record), kept_end, log_bytes. For a job that was created and never queued, and for a message that a client
 -- created here, mj:kept-created holds the charge.
--- The fields over and at of mj:kept are the caller whose oldest ended jobs are retired next, and the end time (ms) up to which
--- mj:ended was searched. changes counts the changes; caller_max and context_max are the quotas, for readers.
+-- The fields over, at, began and full of mj:kept belong to the search for ended jobs that are retired next (tick.lua). changes
+-- counts the changes; caller_max and context_max are the quotas, for readers.
 local kKept, kKeptCreated = 'mj:kept', 'mj:kept-created'
 local kLeastKept = 3072     -- minimum charge of a job: record, claim and facts
 local kLeastEnd = 2048      -- a shorter end is covered by the minimum charge
 local kLogStep = 2048       -- output is charged in steps
 local kLineBytes = 32       -- overhead of a line of output
+local kQuotaPauseMs, kMaxQuotaPauseMs = 10000, 60000  -- between two looks at a job that waits until its caller keeps less
 local quota = {caller = 0, context = 0}  -- 0: any number of bytes. Set by the scripts that are given it
 local function read_quota() quota = {caller = num(arg()), context = num(arg())} end
 
@@ -21,41 +22,57 @@ end
 local function record_charge(fields) return math.max(kLeastKept, bytes_of(fields)) end
 local function log_charge(bytes) return bytes - bytes % kLogStep end
 
--- In a full context a caller that keeps little is still accepted, so that other callers cannot lock it out.
-local function exceeded(own, all)
-  if quota.caller > 0 and own > quota.caller then return 'quota.caller_bytes', quota.caller end
-  local share = quota.caller > 0 and math.min(quota.caller, quota.context) or quota.context
-  if quota.context > 0 and all > quota.context and own > share / 16 then
-    return 'quota.context_bytes', quota.context
-  end
+-- Returns the setting of the quota that is exceeded, and its value. In a full context a caller that keeps little is still
+-- accepted, so that other callers cannot lock it out; twice the quota of the context is never exceeded. eighths: so many eighths
+-- of the quotas are allowed.
+local function small_share() return (quota.caller > 0 and math.min(quota.caller, quota.context) or quota.context) / 16 end
+local kAtQuota, kAtQuotaOfEnds = 8, 9  -- running jobs may exceed the quotas by an eighth with what they end with
+local function exceeded(own, all, eighths)
+  local times = eighths / 8
+  if quota.caller > 0 and own > quota.caller * times then return 'quota.caller_bytes', quota.caller end
+  if quota.context == 0 or all <= quota.context * times then return end
+  if own > small_share() or all > 2 * quota.context then return 'quota.context_bytes', quota.context end
+end
+-- The same for what a caller keeps now. more: bytes that are not counted yet.
+local function exceeded_now(caller, more)
+  if quota.caller == 0 and quota.context == 0 then return end
+  local now = call_index('HMGET', kKept, caller, 'all')
+  if now then return exceeded(num(now[1] or nil) + (more or 0), num(now[2] or nil) + (more or 0), kAtQuota) end
 end
 -- Above this level the oldest ended jobs are retired, so that new jobs rarely reach the quota.
 local function is_almost(bytes, limit) return limit > 0 and bytes > limit - limit / 8 end
 
--- Charges the caller. If the charge exceeds a quota and may be refused, nothing is charged, and the setting and its value are
--- returned.
-local function charge(caller, bytes, may_refuse)
+-- Asks tick to retire ended jobs of the caller. A search that has begun for another caller continues first.
+local function ask_for_relief(caller) call_index('HSETNX', kKept, 'over', caller) end
+
+-- Charges the caller. If the charge exceeds so many eighths of a quota, nothing is charged, and the setting and its value are
+-- returned. eighths nil: the charge is never refused.
+local function charge(caller, bytes, eighths)
   local now = bytes > 0 and call_index('HMGET', kKept, caller, 'all', 'changes')
   if not now then return end
   local own, all, changes = num(now[1] or nil) + bytes, num(now[2] or nil) + bytes, dec(num(now[3] or nil) + 1)
-  local setting, limit = exceeded(own, all)
-  if setting and may_refuse then
-    redis.call('HSET', kKept, 'over', caller)
+  local setting, limit
+  if eighths then setting, limit = exceeded(own, all, eighths) end
+  if setting then
+    ask_for_relief(caller)
     return setting, limit
   end
-  if is_almost(own, quota.caller) or is_almost(all, quota.context) then
-    redis.call('HSET', kKept, caller, dec(own), 'all', dec(all), 'changes', changes, 'over', caller)
-  else
-    redis.call('HSET', kKept, caller, dec(own), 'all', dec(all), 'changes', changes)
-  end
+  redis.call('HSET', kKept, caller, dec(own), 'all', dec(all), 'changes', changes)
+  if is_almost(own, quota.caller) or is_almost(all, quota.context) then ask_for_relief(caller) end
 end
+-- The sum loses what the caller loses, so that a counter that was too low does not make them disagree.
 local function credit(caller, bytes)
   local now = bytes > 0 and call_index('HMGET', kKept, caller, 'all', 'changes')
   if not now then return end
-  local own, all = math.max(0, num(now[1] or nil) - bytes), math.max(0, num(now[2] or nil) - bytes)
+  local before = num(now[1] or nil)
+  local less = math.min(bytes, before)
+  local own, all = before - less, math.max(0, num(now[2] or nil) - less)
   redis.call('HSET', kKept, caller, dec(own), 'all', dec(all), 'changes', dec(num(now[3] or nil) + 1))
   if own == 0 then redis.call('HDEL', kKept, caller) end
-  if all == 0 then redis.call('HDEL', kKept, 'all', 'changes', 'over', 'at', 'caller_max', 'context_max') end
+  if all == 0 then redis.call('HDEL', kKept, 'all', 'changes', 'over', 'at', 'began', 'full', 'caller_max', 'context_max') end
+end
+local function text_of_excess(caller, setting, limit)
+  return 'the jobs of caller ' .. caller .. ' keep more than ' .. setting .. ' allows, ' .. dec(limit) .. ' bytes'
 end
 local function refusal_of_quota(caller, setting, limit)
   return redis.error_reply('MJFULL the jobs of caller ' .. caller .. ' and their output keep as much in this Redis as the setting '
@@ -69,14 +86,31 @@ local function created_charge(key)
   return noted and num(noted) or nil
 end
 local function credit_message(message) credit(caller_of(message), created_charge(message) or 0) end
--- Charges the end of a job or of an attempt. Returns the fields to write to the claim.
-local function charge_end(job, claim, fields)
+-- Charges the end of a job or of an attempt. Returns the fields to write to the claim; or nil, the setting and its value if the
+-- charge exceeds so many eighths of a quota (nil: any number).
+local function charge_end(job, claim, fields, eighths)
   local bytes, before = bytes_of(fields), num(claim.kept_end)
   if bytes < kLeastEnd then bytes = 0 end
-  if bytes == before then return {} end
-  if bytes > before then charge(caller_of(job), bytes - before) else credit(caller_of(job), before - bytes) end
+  if bytes == before then return claim.end_charge or {} end
+  if bytes > before then
+    local setting, limit = charge(caller_of(job), bytes - before, eighths)
+    if setting then return nil, setting, limit end
+  else
+    credit(caller_of(job), before - bytes)
+  end
   claim.kept_end = dec(bytes)
-  return {'kept_end', claim.kept_end}
+  claim.end_charge = {'kept_end', claim.kept_end}  -- a second call for the same end returns it again
+  return claim.end_charge
+end
+-- Whether an end exceeds what its caller may keep. It is then stored without result and long texts; a line of the log names
+-- the setting.
+local function is_end_refused(job, claim, fields)
+  local charged, setting, limit = charge_end(job, claim, fields, kAtQuotaOfEnds)
+  if charged then return false end
+  local text = 'its result is not kept, nor a long error: ' .. text_of_excess(caller_of(job), setting, limit)
+  local logged = redis.pcall('XADD', 'mj:log:' .. job, dec(last_seq(job) + 1) .. '-0', 'ts', dec(now_ms), 'stream', 'system', 'text', text)
+  if type(logged) == 'table' and logged.err then is_foreign('mj:log:' .. job, 'stream') end
+  return true
 end
 local function credit_job(job, claim)
   credit(caller_of(job), num(claim.kept) + (created_charge(job) or 0) + num(claim.kept_end) + log_charge(num(claim.log_bytes)))

@@ -172,6 +172,7 @@ enqueue = function(job, claim, why, next_up)
   if err then add_fact(queue, job, claim, 'parked', 'why', 'delayed', 'due', postpone(job, claim, err)) end
   set_claim(job, claim, 'state', state, 'queue', queue)
   claim.state = state
+  if claim.quota then redis.call('HDEL', 'mj:claim:' .. job, 'quota') end
   if has_type(job, 'hash') then
     redis.call('HSET', job, 'status', 'dispatched', 'detail', state, 'updated_at', now_s)
   end
@@ -222,9 +223,12 @@ local function was_pushed(queue, job)
   return type_of(queue) == 'list' and redis.call('LPOS', queue, job, 'MAXLEN', 1000)
 end
 
--- Whether a record was written to be started later (`detail` created). Only start_job, a flow or a message queues its job.
--- Whoever may push onto a queue could start it otherwise: an entry in a list does not count.
-local function is_only_created(claim, detail) return not claim.state and detail == 'created' end
+-- Whether a record was written to be started later. Only start_job, a flow or a message queues its job: a client that may push
+-- onto a queue could start it otherwise. The record says so (`detail` created), and mj:kept-created (lib/kept.lua) says so even
+-- if a client has changed the record.
+local function is_only_created(job, claim, detail)
+  return not claim.state and (detail == 'created' or call_index('HEXISTS', 'mj:kept-created', job) == 1)
+end
 
 -- The entry of an ended job that is still in its queue's list is removed if it is near an end of the list. Another one
 -- stays, so that no list is searched as a whole: a claim drops it in silence.
