@@ -32,8 +32,10 @@ constexpr Shape kShapes[] = {
      "p99_ms!:ms failures!:object waits!:object"},
     {"QueueTally", "a queue, and the job that comes next",
      "queue!:text length!:integer prioritised!:integer paused!:boolean next!:text next_since_ms!:unix_ms"},
-    {"RunnerTally", "an agent: live, silent or left",
-     "id!:id state!:text host!:text claims!:integer slots!:integer seen_ms!:unix_ms version!:text executors!:texts"},
+    {"RunnerTally",
+     "an agent: live, silent or left; artifact_bytes: artifacts of the context on its host, and their quota (0: none)",
+     "id!:id state!:text host!:text claims!:integer slots!:integer seen_ms!:unix_ms artifact_bytes!:integer "
+     "artifact_quota_bytes!:integer version!:text executors!:texts"},
     {"Verified", "what does not hold, the first 1000 of `found`; violation: false is a note",
      "findings!:[VerifyFinding] found!:integer jobs!:integer facts!:integer queues!:integer"},
     {"VerifyFinding", "what does not hold", "violation!:boolean rule!:text subject!:text text!:text"},

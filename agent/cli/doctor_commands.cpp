@@ -21,6 +21,7 @@
 #include "inspect/rebuild.h"
 #include "inspect/world_verify.h"
 #include "store/default_user.h"
+#include "worker/artifact_totals.h"
 
 // mycojobs doctor: checks everything that jobs need, and prints the remedy for missing parts.
 
@@ -95,6 +96,17 @@ void add_server(const Invocation& call, Checks& checks, const std::string& name,
   }
 }
 
+// The artifacts of a context on this host.
+void examine_artifacts(const Invocation& call, Id context, Checks& checks) {
+  const ArtifactTotals totals = artifact_totals(call.settings.state_dir, context);
+  if (totals.bytes == 0) return;
+  checks.push_back(artifact_quota_check(fmt::format("artifacts of context {} here", context), totals.bytes,
+                                        call.settings.quota_context_artifact_bytes, "quota.context_artifact_bytes"));
+  checks.push_back(artifact_quota_check(
+      fmt::format("largest caller of artifacts of context {}: {}", context, totals.largest_caller),
+      totals.largest_bytes, call.settings.quota_caller_artifact_bytes, "quota.caller_artifact_bytes"));
+}
+
 // Checks the keys of each context, on the server of the context.
 void examine_formats(const Invocation& call, Checks& checks) {
   auto session = open_session(call.parts, call.settings, false);
@@ -105,6 +117,7 @@ void examine_formats(const Invocation& call, Checks& checks) {
     for (Check& check : examine_format(**store, context)) checks.push_back(std::move(check));
     for (Check& check : examine_writes(**store, context)) checks.push_back(std::move(check));
     for (Check& check : examine_quota(**store, context)) checks.push_back(std::move(check));
+    examine_artifacts(call, context, checks);
   }
 }
 

@@ -6,13 +6,15 @@
 #include <string>
 
 #include "store/counts.h"
+#include "store/kept_usage.h"
 
 namespace mycojobs {
 namespace {
 
 constexpr std::uint64_t kEveryMs = 5000, kPageMs = 100;
 constexpr std::array kOfContext = {Metric::queue_jobs,   Metric::queue_oldest, Metric::queue_paused,  Metric::jobs,
-                                   Metric::dead_letters, Metric::flows_active, Metric::gates_waiting, Metric::mail};
+                                   Metric::dead_letters, Metric::flows_active, Metric::gates_waiting, Metric::mail,
+                                   Metric::kept_bytes,   Metric::kept_quota};
 
 double number(std::uint64_t count) { return static_cast<double>(count); }
 
@@ -39,7 +41,7 @@ void ContextGauges::forget() {
   looked_at_ = 0;
 }
 
-Result<void> ContextGauges::look(QueueStore& store, std::uint64_t now_boot_ms) {
+Result<void> ContextGauges::look(Store& store, std::uint64_t now_boot_ms) {
   if (!metrics_->wanted() || now_boot_ms < next_boot_ms_) return {};
   const auto logged = [this](const Error* error) -> Result<void> {
     log_once_(error);
@@ -51,6 +53,7 @@ Result<void> ContextGauges::look(QueueStore& store, std::uint64_t now_boot_ms) {
     const auto known = store.known_queues(context_);
     if (!known) return logged(&known.error());
     begin_sweep(*known);
+    if (const auto shown = show_kept(store); !shown) return logged(&shown.error());
     swept_boot_ms_ = next_boot_ms_;
   }
   const auto left = std::span(to_look_at_).subspan(looked_at_);
@@ -92,6 +95,16 @@ void ContextGauges::show_queues() {
     if (!queue.oldest_ms) metrics_->forget(Metric::queue_oldest, {context_, label});
     metrics_->set(Metric::queue_paused, {context_, label}, queue.paused ? 1 : 0);
   }
+}
+
+Result<void> ContextGauges::show_kept(RecordStore& store) {
+  MJ_TRY(usage, kept_usage(store, context_));
+  MJ_TRY(largest, largest_keeper(store, context_));
+  metrics_->set(Metric::kept_bytes, {context_, "all"}, number(usage.bytes));
+  metrics_->set(Metric::kept_bytes, {context_, "largest"}, number(largest.second));
+  metrics_->set(Metric::kept_quota, {context_, "all"}, number(usage.context_quota));
+  metrics_->set(Metric::kept_quota, {context_, "largest"}, number(usage.caller_quota));
+  return {};
 }
 
 void ContextGauges::show(const Survey& survey) {

@@ -25,7 +25,7 @@ class ContextGauges {
   void leads(bool);
   // Reads the figures from the store when the refresh interval has passed. Error `unavailable`: the store did not
   // answer.
-  Result<void> look(QueueStore&, std::uint64_t now_boot_ms);
+  Result<void> look(Store&, std::uint64_t now_boot_ms);
 
   // Reports that a flow was advanced and that `gates` of its gates are waiting.
   void moved(Id flow, std::size_t gates);
@@ -49,6 +49,7 @@ class ContextGauges {
   void begin_sweep(const KnownQueues&);
   void show(const Survey&);
   void show_queues();
+  Result<void> show_kept(RecordStore&);
   void forget();
 
   std::shared_ptr<Metrics> metrics_;

@@ -172,18 +172,31 @@ std::vector<Check> examine_writes(Store& store, Id context) {
 
 namespace {
 
-Check quota_check(const std::string& name, std::uint64_t bytes, std::uint64_t quota, const std::string& setting) {
+// remedy: of usage above seven eighths of the quota.
+Check usage_check(const std::string& name, std::uint64_t bytes, std::uint64_t quota, const std::string& setting,
+                  const std::string& remedy) {
   Check check{"quota", name, Verdict::ok, fmt::format("{} bytes", bytes), ""};
   if (quota > 0) check.detail += fmt::format(" of {} ({})", quota, setting);
   if (quota == 0 || bytes <= quota - quota / 8) return check;
   check.verdict = Verdict::warning;
-  check.remedy =
-      "ended jobs leave before `retention` is over, and new ones may be refused: shorten `retention`, or raise " +
-      setting + " where Redis has the memory";
+  check.remedy = remedy;
   return check;
+}
+Check quota_check(const std::string& name, std::uint64_t bytes, std::uint64_t quota, const std::string& setting) {
+  return usage_check(name, bytes, quota, setting,
+                     "ended jobs leave before `retention` is over, and new ones may be refused: shorten `retention`, "
+                     "or raise " +
+                         setting + " where Redis has the memory");
 }
 
 }  // namespace
+
+Check artifact_quota_check(const std::string& name, std::uint64_t bytes, std::uint64_t quota,
+                           const std::string& setting) {
+  return usage_check(name, bytes, quota, setting,
+                     "files of further jobs are dropped at the quota: shorten `retention`, or raise " + setting +
+                         " where the disk has the space");
+}
 
 std::vector<Check> examine_quota(Store& store, Id context) {
   const auto usage = kept_usage(store, context);

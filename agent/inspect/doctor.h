@@ -39,6 +39,9 @@ std::vector<Check> examine_writes(Store&, Id context);
 // Compares the memory that the jobs of the context use in Redis, and the caller that uses most, with the quotas. Empty:
 // usage is not counted.
 std::vector<Check> examine_quota(Store&, Id context);
+// Compares disk space of artifacts with its quota (0: no limit). No side effects.
+Check artifact_quota_check(const std::string& name, std::uint64_t bytes, std::uint64_t quota,
+                           const std::string& setting);
 // Checks the record of the context, its leader and its agents: whether flows are advanced and jobs are run.
 Result<std::vector<Check>> examine_context(Store&, FlowStore&, Id context);
 

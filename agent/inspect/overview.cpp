@@ -85,6 +85,8 @@ json to_json(const Overview& view) {
                        {"claims", info.claims},
                        {"slots", info.runner.slots},
                        {"seen_ms", info.runner.seen_ms},
+                       {"artifact_bytes", number_of(info.runner.unknown, "artifact_bytes")},
+                       {"artifact_quota_bytes", number_of(info.runner.unknown, "artifact_quota_bytes")},
                        {"version", to_utf8(info.runner.version)},
                        {"executors", info.runner.executors}});
   }

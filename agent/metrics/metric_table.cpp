@@ -72,6 +72,10 @@ const std::array<MetricRow, kMetrics> kRows{{
     {Metric::zygotes, "mycojobs_zygotes", gauge, "", "agent", "Warm parents that sandboxes are forked from"},
     {Metric::launchers, "mycojobs_launcher_restarts_total", counter, "", "agent",
      "Times that a new launcher was started, or tried to, for one that ended or hung"},
+    {Metric::artifact_bytes, "mycojobs_artifact_bytes", gauge, "context of", "agent",
+     "Artifacts on the host, of all its agents; of: all callers together, largest (the caller that has most)"},
+    {Metric::artifact_quota, "mycojobs_artifact_quota_bytes", gauge, "context of", "agent",
+     "Their quotas: quota.context_artifact_bytes and quota.caller_artifact_bytes; 0: any number"},
 
     {Metric::leads, "mycojobs_leads", gauge, "context", "coordinator", "1 if this coordinator leads the context"},
     {Metric::queue_jobs, "mycojobs_queue_jobs", gauge, "context queue", "coordinator",
@@ -85,6 +89,12 @@ const std::array<MetricRow, kMetrics> kRows{{
      "Jobs that do not stand in a queue; state: live, delayed, prerequisites, ended (not yet retired)"},
     {Metric::dead_letters, "mycojobs_dead_letters", gauge, "context", "coordinator",
      "Dead letters that nobody has settled"},
+    {Metric::kept_bytes, "mycojobs_kept_bytes", gauge, "context of", "coordinator",
+     "Bytes that jobs keep in Redis: records, output, results; of: all callers together, largest (the caller that "
+     "keeps "
+     "most)"},
+    {Metric::kept_quota, "mycojobs_kept_quota_bytes", gauge, "context of", "coordinator",
+     "Their quotas: quota.context_bytes and quota.caller_bytes; 0: any number"},
     {Metric::flows_active, "mycojobs_flows_active", gauge, "context", "coordinator",
      "Flows that have begun and not ended"},
     {Metric::gates_waiting, "mycojobs_flow_gates_waiting", gauge, "context", "coordinator",

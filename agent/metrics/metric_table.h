@@ -44,6 +44,8 @@ enum class Metric : std::size_t {
   sandboxes,
   zygotes,
   launchers,
+  artifact_bytes,
+  artifact_quota,
   // Coordinator.
   leads,
   queue_jobs,
@@ -51,6 +53,8 @@ enum class Metric : std::size_t {
   queue_paused,
   jobs,
   dead_letters,
+  kept_bytes,
+  kept_quota,
   flows_active,
   gates_waiting,
   flow_commits,

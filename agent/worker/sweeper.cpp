@@ -3,9 +3,14 @@
 #include <algorithm>
 
 #include "base/log.h"
+#include "domain/codec.h"
+#include "store/record_changes.h"
+#include "worker/artifact_totals.h"
 
 namespace mycojobs {
 namespace {
+
+constexpr std::uint64_t kRestMs = 1000;  // a longer pause follows the end of a round
 
 // Between two rounds through the artifacts: soon enough that they do not outlive their records for long.
 std::uint64_t sweep_every_ms(const WorkerSettings& settings) {
@@ -19,6 +24,7 @@ std::uint64_t sweep_every_ms(const WorkerSettings& settings) {
 Sweeper::Sweeper(RecordStore& store, const Clock& clock, StoreHealth& health, const WorkerSettings& settings)
     : store_(store),
       health_(health),
+      settings_(settings),
       contexts_(settings.contexts),
       every_ms_(sweep_every_ms(settings)),
       sweep_(clock, settings.state_dir, every_ms_) {}
@@ -28,12 +34,37 @@ void Sweeper::failed(Id context, const Error& error) {
   log(LogLevel::error, "worker", "context {}: artifacts stay: {}", context, error.message);
 }
 
+// Shows the artifacts of the context on this host in the metrics and in the record of the runner, which
+// context.overview reads.
+void Sweeper::publish_artifact_totals(Id context) {
+  if (settings_.state_dir.empty()) return;
+  const ArtifactTotals totals = artifact_totals(settings_.state_dir, context);
+  const auto set = [&](Metric metric, const char* of, std::uint64_t bytes) {
+    settings_.metrics->set(metric, {context, of}, static_cast<double>(bytes));
+  };
+  set(Metric::artifact_bytes, "all", totals.bytes);
+  set(Metric::artifact_bytes, "largest", totals.largest_bytes);
+  set(Metric::artifact_quota, "all", settings_.context_artifact_bytes);
+  set(Metric::artifact_quota, "largest", settings_.caller_artifact_bytes);
+  if (published_[context] == totals.bytes) return;
+  const Fields fields{{"artifact_bytes", std::to_string(totals.bytes)},
+                      {"artifact_quota_bytes", std::to_string(settings_.context_artifact_bytes)}};
+  const auto written = change_record_if(store_, context, redis_key(settings_.runner), fields, {});
+  if (!written && written.error().code == Code::unavailable)
+    return health_.failed(context, "publishing artifacts", written.error());
+  published_[context] = totals.bytes;
+  if (written || written.error().code == Code::not_found) return;  // a record that was deleted stays deleted
+  log(LogLevel::warn, "worker", "context {}: the record of the runner does not show its artifacts: {}", context,
+      written.error().message);
+}
+
 std::uint64_t Sweeper::turn() {
   std::uint64_t pause = every_ms_;  // which is what the sweep waits after an error, too
   for (const Id context : contexts_) {
     if (stopped()) break;
     if (const auto next = sweep_.look_after(store_, context); next) {
       pause = std::min(pause, *next);
+      if (*next >= kRestMs) publish_artifact_totals(context);
     } else {
       failed(context, next.error());
     }

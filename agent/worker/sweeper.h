@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <vector>
 
 #include "base/turns.h"
@@ -19,12 +20,15 @@ class Sweeper : public TurnTaker {
 
  private:
   void failed(Id context, const Error&);
+  void publish_artifact_totals(Id context);
 
   RecordStore& store_;
   StoreHealth& health_;
+  const WorkerSettings& settings_;
   std::vector<Id> contexts_;
   std::uint64_t every_ms_;
   ArtifactSweep sweep_;
+  std::map<Id, std::uint64_t> published_;  // by context: artifact_bytes of the record of the runner
 };
 
 }  // namespace mycojobs

@@ -198,6 +198,8 @@ TEST_F(MetricsOf, ACoordinatorSaysWhatWaitsAndWhatItsFlowsDo) {
   EXPECT_GT(after.value("mycojobs_flow_commits_total", {{"result", "ok"}}), 0);
   EXPECT_GT(after.value("mycojobs_flow_facts_total"), 3);
   EXPECT_EQ(after.value("mycojobs_dead_letters", {{"context", "1"}}), 0);
+  EXPECT_GT(after.value("mycojobs_kept_bytes", {{"context", "1"}, {"of", "all"}}), 3000);
+  EXPECT_EQ(after.value("mycojobs_kept_quota_bytes", {{"context", "1"}, {"of", "largest"}}), 512 << 20);
   expect_as_promised(after, "coordinator");
   expect_promtool_likes(after);
 }

@@ -16,6 +16,7 @@
 #include "support/redis/memory_server.h"
 
 #include "worker/artifact_sweep.h"
+#include "worker/artifact_totals.h"
 #include "worker/artifact_usage.h"
 #include "worker/artifacts.h"
 
@@ -148,6 +149,18 @@ TEST_F(ArtifactQuotaTest, FurtherAttemptTakesNoRoomForTheSameBytes) {
   const ArtifactQuota quota{3 * kMiB, 0};
   for (int attempt = 0; attempt < 5; ++attempt) EXPECT_TRUE(leave_one("job:7:1", 2 * kMiB, quota)) << attempt;
   EXPECT_EQ(used(7), 2 * kMiB);
+}
+
+TEST_F(ArtifactQuotaTest, TotalsNameTheLargestCaller) {
+  const ArtifactQuota quota{4 * kMiB, 0};
+  EXPECT_EQ(artifact_totals(folder_.path().string(), 1).bytes, 0U);
+  EXPECT_TRUE(leave_one("job:7:1", kMiB, quota));
+  EXPECT_TRUE(leave_one("job:8:1", 2 * kMiB, quota));
+  const ArtifactTotals totals = artifact_totals(folder_.path().string(), 1);
+  EXPECT_EQ(totals.bytes, 3 * kMiB);
+  EXPECT_EQ(totals.largest_caller, 8U);
+  EXPECT_EQ(totals.largest_bytes, 2 * kMiB);
+  EXPECT_EQ(artifact_totals(folder_.path().string(), 2).bytes, 0U);
 }
 
 TEST_F(ArtifactQuotaTest, LostCountIsMadeAgainFromTheFolders) {

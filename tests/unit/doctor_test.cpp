@@ -82,5 +82,15 @@ TEST(DoctorRedis, AContextWithAServerOfItsOwnNeedsNoDatabaseOfItsNumber) {
   for (const Check& check : examine_server(facts, 0, 0)) EXPECT_NE(check.name, "databases");
 }
 
+TEST(DoctorQuota, ArtifactsNearTheirQuotaAreAWarning) {
+  const Check few = artifact_quota_check("artifacts", 700, 800, "quota.context_artifact_bytes");
+  EXPECT_EQ(few.verdict, Verdict::ok);
+  EXPECT_EQ(few.detail, "700 bytes of 800 (quota.context_artifact_bytes)");
+  const Check many = artifact_quota_check("artifacts", 701, 800, "quota.context_artifact_bytes");
+  EXPECT_EQ(many.verdict, Verdict::warning);
+  EXPECT_NE(many.remedy.find("raise quota.context_artifact_bytes"), std::string::npos) << many.remedy;
+  EXPECT_EQ(artifact_quota_check("artifacts", 701, 0, "quota.context_artifact_bytes").verdict, Verdict::ok);
+}
+
 }  // namespace
 }  // namespace mycojobs
