@@ -268,39 +268,48 @@ const KeyKind* kind_of(std::string_view key) {
   return found == std::end(kRecordKeys) ? nullptr : found;
 }
 
-}  // namespace
-
-Result<bool> PrerequisiteLook::may_read(Id context, Id caller, Id maker) {
-  if (maker == caller) return true;
-  MJ_TRY(place, read_place(store_.as<RecordStore>(), context, WayIn::message));
-  return !refused(caller, Action::read, place, {.maker = maker});
+bool may_read_record(const Place& place, Id caller, Id maker) {
+  return maker == caller || !refused(caller, Action::read, place, {.maker = maker});
 }
 
-// A record that the caller of the job has no right to read counts as missing.
+}  // namespace
+
+Result<Place> PrerequisiteLook::place_of(Id context) {
+  return read_place(store_.as<RecordStore>(), context, WayIn::message);
+}
+
+// A record that the caller of the job has no right to read counts as missing. The lists of the context are read before
+// the record, so that both cases make the same calls and fail in the same way.
 Result<PrerequisiteLook::Seen> PrerequisiteLook::see_key(Id context, Id caller, const std::string& key) {
   static constexpr std::string_view kAsked[] = {"caller_id"};  // limits the size of the read
+  const KeyKind* kind = kind_of(key);
+  std::optional<Place> place;
+  if (kind != nullptr) {
+    MJ_TRY(read, place_of(context));
+    place = std::move(read);
+  }
   auto loaded = store_.as<RecordStore>().load_fields(context, key, kAsked);
   if (!loaded && loaded.error().code == Code::not_found) return Seen::no;
   const bool is_there = loaded || loaded.error().code == Code::invalid;  // invalid: not a hash
   if (!is_there) return tl::unexpected<Error>(std::move(loaded).error());
-  const KeyKind* kind = kind_of(key);
   if (kind == nullptr) return Seen::yes;
   Id maker = 0;
   if (kind->owner == OwnerSource::key) maker = caller_named_by(std::string_view(key).substr(kind->beginning.size()));
   if (kind->owner == OwnerSource::field && loaded) maker = caller_named_by(field_of(*loaded, "caller_id"));
-  MJ_TRY(readable, may_read(context, caller, maker));
-  return readable ? Seen::yes : Seen::no;
+  return may_read_record(*place, caller, maker) ? Seen::yes : Seen::no;
 }
 
+// As in see_key(). A key that holds something else than a record belongs to no caller.
 Result<PrerequisiteLook::Seen> PrerequisiteLook::see_flow(Id context, Id caller, const Condition& condition,
                                                           std::string& never) {
   static constexpr std::string_view kAsked[] = {"status", "detail", "error", "caller_id"};
+  MJ_TRY(place, place_of(context));
   auto loaded = store_.as<RecordStore>().load_fields(context, "flow:" + condition.target, kAsked);
   const std::string name = "flow " + condition.target;
   const bool is_hash = loaded.has_value();
   if (is_hash || loaded.error().code == Code::invalid) {
-    MJ_TRY(readable, may_read(context, caller, is_hash ? caller_named_by(field_of(*loaded, "caller_id")) : 0));
-    if (!readable) loaded = fail(Code::not_found, "");
+    const Id maker = is_hash ? caller_named_by(field_of(*loaded, "caller_id")) : 0;
+    if (!may_read_record(place, caller, maker)) loaded = fail(Code::not_found, "");
   }
   if (!loaded && loaded.error().code == Code::not_found) {
     never = name + " does not exist";

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "domain/prerequisites.h"
+#include "domain/rights.h"
 #include "mycojobs/clock.h"
 #include "mycojobs/store_roles.h"
 #include "prerequisites/file_looks.h"
@@ -75,7 +76,7 @@ class PrerequisiteLook {
   Result<std::vector<Condition>> read_conditions(const std::vector<std::string>& texts) const;
   // never: set to the reason if the condition cannot become true.
   Result<Seen> see(Id context, const AwaitedPrerequisites&, const Condition&, std::string& never);
-  Result<bool> may_read(Id context, Id caller, Id maker);
+  Result<Place> place_of(Id context);
   Result<Seen> see_key(Id context, Id caller, const std::string& key);
   Result<Seen> see_flow(Id context, Id caller, const Condition&, std::string& never);
   Result<std::uint64_t> now_ms(Id context, const std::string& job_key);

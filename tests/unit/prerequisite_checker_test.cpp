@@ -6,8 +6,12 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
+#include <algorithm>
+#include <ostream>
 #include <thread>
 
+#include "domain/enums.h"
+#include "prerequisites/prerequisite_look.h"
 #include "store/redis_store.h"
 #include "support/agent_fixture.h"
 #include "support/hanging_folder.h"
@@ -239,6 +243,74 @@ TEST_F(PrerequisiteTest, RecordsOfOthersAreAsIfTheyWereAbsent) {
   server_.plain(1, {"HSET", "context:1", "readers", "[7]"});
   EXPECT_TRUE(runs(waiting[0])) << "a reader of the context reads all of it";
   EXPECT_TRUE(runs(submit_waiting({"flow:20"})));
+}
+
+// What a check of one condition of caller 7 shows: the calls to the store, and what becomes of the job.
+struct CheckShown {
+  std::vector<std::string> calls;
+  std::string outcome;
+  bool operator==(const CheckShown&) const = default;
+};
+std::ostream& operator<<(std::ostream& out, const CheckShown& shown) {
+  for (const std::string& call : shown.calls) out << call << ' ';
+  return out << shown.outcome;
+}
+CheckShown shown_of(const std::string& condition, const std::string& admins, std::string_view fails = "") {
+  const SystemClock clock;
+  MemoryServer server{clock};
+  const auto store = server.open().value();
+  server.plain(1, {"HSET", "context:1", "id", "1", "admins", "[1]", "submitters", "[7,66]"});
+  server.plain(1, {"HSET", "job:66:1", "id", "1", "caller_id", "66", "status", "finished"});
+  server.plain(1, {"HSET", "flow:20", "id", "20", "caller_id", "66", "status", "finished"});
+  server.put_text(1, "flow:21", "no flow");
+  Job job;
+  job.caller_id = 7;
+  job.context_id = 1;
+  job.script = "x";
+  job.script_type = "fake";
+  job.prerequisites = {condition};
+  const std::string key = redis_key(store->submit(job).value());
+  ClaimRequest request;
+  request.context = 1;
+  request.runner = 1;
+  request.instance = "agent";
+  request.queues = {"queue:fake"};
+  request.max_jobs = 1;
+  request.lease_ms = 60'000;
+  EXPECT_TRUE(store->claim(request).value().jobs.empty()) << "it waits";
+  server.plain(1, {"HSET", "context:1", "admins", admins});
+  CheckShown shown;
+  server.set_faults([&](const ServerCall& call) {
+    shown.calls.emplace_back(call.name);
+    const bool is_late = call.name == fails && std::count(shown.calls.begin(), shown.calls.end(), fails) > 1;
+    return is_late ? Fault::before : Fault::none;
+  });
+  PrerequisiteLook look(*store, clock, {});
+  const auto looked = look.look(1);
+  server.set_faults(nullptr);
+  const Job after = decode<Job>(*store->load(1, key)).record;
+  shown.outcome = looked ? std::string(word(after.status)) + ' ' + after.error : std::string(word(looked.error().code));
+  const std::size_t id = condition.find_last_of(':') + 1;
+  for (std::size_t at = 0; (at = shown.outcome.find(condition.substr(id), at)) != std::string::npos;)
+    shown.outcome.replace(at, condition.size() - id, "N");
+  return shown;
+}
+
+// Neither the number of calls nor an error of one of them says whether there is a record that caller 7 may not read.
+TEST(PrerequisiteCalls, AreTheSameForAbsentAndForUnreadableRecords) {
+  const std::pair<const char*, const char*> pairs[] = {{"flow:29", "flow:20"},
+                                                       {"flow:29", "flow:21"},
+                                                       {"redis:flow:29", "redis:flow:20"},
+                                                       {"redis:flow:29", "redis:flow:21"},
+                                                       {"redis:job:66:9", "redis:job:66:1"}};
+  for (const auto& [absent, unreadable] : pairs) {
+    const CheckShown expected = shown_of(absent, "[1]");
+    EXPECT_EQ(shown_of(unreadable, "[1]"), expected) << unreadable;
+    EXPECT_GE(expected.calls.size(), 3U);
+    EXPECT_EQ(shown_of(unreadable, "no list"), shown_of(absent, "no list")) << unreadable;
+    const std::string_view read = expected.calls[1];
+    EXPECT_EQ(shown_of(unreadable, "[1]", read), shown_of(absent, "[1]", read)) << unreadable;
+  }
 }
 
 TEST_F(PrerequisiteTest, PortsAreConnectedTo) {
