@@ -135,6 +135,7 @@ std::string MessageReceiver::answer(std::string_view request, const std::string&
   proven_.clear();
   by_known_ = false;
   is_strange_ = true;
+  is_repeated_ = false;
   actor_ = 0;
   list_.clear();
   return answer_rpc(request, kMaxRequestBytes, [this](std::string_view method, const json& params) -> Result<json> {
@@ -192,7 +193,7 @@ Result<json> MessageReceiver::deliver(const json& params) {
     }
   }
   auto done = take(envelope, sealed);
-  is_strange_ = !done && !by_known_;
+  is_strange_ = is_repeated_ || (!done && !by_known_);
   if (gate_ != nullptr) gate_->count(envelope.context, word(envelope.kind), done ? "ok" : result_word(done.error()));
   if (done) return done;
   proven_.clear();
@@ -319,8 +320,10 @@ Result<json> MessageReceiver::take_message(const Envelope& envelope, const json&
   MJ_TRY(content, content_hash(message));
   MJ_TRY(came, came_before(envelope.context, content));
   // Of what is here already neither age nor rights are asked again: a refusal would say that it had not come.
-  if (came && field_of(came->mark, "signer") == message.signer && is_signed(message, message.signer))
+  if (came && field_of(came->mark, "signer") == message.signer && is_signed(message, message.signer)) {
+    is_repeated_ = true;
     return stored_answer("known", envelope.context, came->key);
+  }
   MJ_TRY(now, now_s());
   MJ_TRY(actor, known_.actors.find(store_, message.signer, now));
   MJ_CHECK(check_message(message, actor, now));

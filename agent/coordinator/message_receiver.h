@@ -79,7 +79,8 @@ class MessageReceiver {
   // Of the last one: the key of whom it shows to have sent it, known here, by the seal of the envelope. Empty: of
   // nobody, as what was sent before shows nothing.
   const std::string& proven() const { return proven_; }
-  // It was refused, and holds no signature of somebody known here.
+  // Returns whether the last request shows no known sender: it was refused without a signature of a known actor or
+  // supervisor, or it repeated a message that is here already, which every host that has seen the message can do.
   bool is_strange() const { return is_strange_; }
 
  private:
@@ -123,7 +124,7 @@ class MessageReceiver {
   std::string node_;  // that the request comes from
   MessageGate* gate_ = nullptr;
   std::string proven_;
-  bool is_strange_ = false;
+  bool is_strange_ = false, is_repeated_ = false;
   // Of what is being checked: whether somebody known here has signed it, and which actor; the list that would allow it.
   bool by_known_ = false;
   Id actor_ = 0;

@@ -100,6 +100,18 @@ TEST_F(StrangersAtTheDoor, AreRefusedByTheHeadAfterSoManyInAMinute) {
   EXPECT_EQ(status("GET /health HTTP/1.1\\r\\nHost: x\\r\\n\\r\\n"), 200) << "of /supervisor alone";
 }
 
+// Every host that has seen a message can send it again, in an envelope of any key.
+TEST_F(StrangersAtTheDoor, RepeatedMessagesAreCounted) {
+  open(false);
+  const Message mail = test::signed_mail(1, 8, own_.public_key(), clock_, ann_);
+  const auto in_envelope_of = [&](const SigningKey& key) {
+    return rpc_request("message.deliver", {{"envelope", test::sealed(mail, 8, clock_, key)}});
+  };
+  EXPECT_EQ(deliver(in_envelope_of(peer_)), 200);
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(deliver(in_envelope_of(SigningKey::make())), 200) << "known";
+  EXPECT_EQ(deliver(in_envelope_of(SigningKey::make())), 429);
+}
+
 TEST_F(StrangersAtTheDoor, AConnectionThatHasProvenItselfIsNotRefused) {
   open(false);
   HttpClient known;

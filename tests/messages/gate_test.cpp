@@ -109,8 +109,10 @@ TEST_F(MessageGates, OnlyWhatIsNewAndSealedShowsWhoSends) {
   json envelope = test::sealed(first, kServed, clock_, peer_);
   EXPECT_EQ(deliver(envelope), "stored");
   EXPECT_EQ(receiver_.proven(), ann_.public_key());
+  EXPECT_FALSE(receiver_.is_strange());
   EXPECT_EQ(deliver(envelope), "known");
   EXPECT_EQ(receiver_.proven(), "") << "anybody may have captured it";
+  EXPECT_TRUE(receiver_.is_strange()) << "and can send it again and again";
   envelope = test::sealed(message(2), kServed, clock_, peer_);
   envelope["sent"] = 1;
   EXPECT_EQ(deliver(envelope), "stored") << "its actor has signed it";
