@@ -39,10 +39,21 @@ struct Head {
   std::string world;
   AppliedManifest applied;
 };
-Result<std::vector<Head>> heads(const Caller& by, const WorldStores& in) {
+
+Result<AppliedManifest> manifest_of(const WorldStores& in, Id context, const std::string& world,
+                                    const std::string& hash) {
+  return in.manifests != nullptr ? in.manifests->get(in.worlds, context, world, hash)
+                                 : stored_manifest(in.worlds, context, world, hash);
+}
+Result<Head> head_of(const Caller& by, const WorldStores& in, const ManifestInForce& row) {
+  MJ_TRY(applied, manifest_of(in, by.context, row.world, row.hash));
+  return Head{row.world, std::move(applied)};
+}
+
+Result<std::vector<ManifestInForce>> read_in_force(const Caller& by, const WorldStores& in) {
   WorkflowStore& store = in.worlds;
   MJ_TRY(names, store.worlds(by.context));
-  std::vector<Head> all;
+  std::vector<ManifestInForce> all;
   for (std::string& name : names) {
     MJ_TRY(read, store.read(by.context, name, 0, 0));
     if (read.manifest.empty() && read.height > 0) {  // another client has deleted the head
@@ -50,12 +61,41 @@ Result<std::vector<Head>> heads(const Caller& by, const WorldStores& in) {
       read.manifest = world.state().manifest;
     }
     if (read.manifest.empty()) continue;  // a manifest was stored, but never applied
-    auto applied = in.manifests != nullptr ? in.manifests->get(store, by.context, name, read.manifest)
-                                           : stored_manifest(store, by.context, name, read.manifest);
-    if (!applied) return tl::unexpected<Error>(std::move(applied).error());
-    all.push_back({std::move(name), std::move(*applied)});
+    MJ_TRY(applied, manifest_of(in, by.context, name, read.manifest));
+    ManifestInForce row{std::move(name), std::move(read.manifest), applied.owner, {}, {}};
+    for (const WorkflowSpec& spec : applied.manifest->workflows) row.workflows.push_back(spec.name);
+    for (const Subscription& each : applied.manifest->subscriptions) {
+      if (std::find(row.events.begin(), row.events.end(), each.event) == row.events.end())
+        row.events.push_back(each.event);
+    }
+    all.push_back(std::move(row));
   }
   return all;
+}
+
+// Returns the number of manifests that were applied in the context.
+Result<std::string> applies_of(const Caller& by, const WorldStores& in) {
+  constexpr std::string_view kAsked[] = {"count"};
+  auto fields = in.records.load_fields(by.context, "mj:world-applies", kAsked);
+  if (!fields && fields.error().code == Code::not_found) return std::string();
+  MJ_CHECK(fields);
+  return std::string(field_of(*fields, "count"));
+}
+
+// With a cache this is one call to the store, however many manifests are in force, unless one was applied. The number
+// is read before the manifests: an application in between makes the next caller read again.
+Result<ManifestCache::InForce> in_force(const Caller& by, const WorldStores& in) {
+  std::optional<std::string> applies;
+  if (in.manifests != nullptr) {
+    auto read = applies_of(by, in);
+    if (!read && read.error().code == Code::unavailable) return tl::unexpected<Error>(std::move(read).error());
+    if (read) applies = std::move(*read);  // another client can have overwritten the key
+    if (auto known = applies ? in.manifests->in_force(by.context, *applies) : nullptr) return known;
+  }
+  MJ_TRY(all, read_in_force(by, in));
+  auto shared = std::make_shared<const std::vector<ManifestInForce>>(std::move(all));
+  if (applies) in.manifests->put_in_force(by.context, *applies, shared);
+  return shared;
 }
 
 // A world that was found by its own name or by the name of a workflow in it.
@@ -64,23 +104,28 @@ struct Found {
   std::string workflow;
 };
 Result<Found> find(const Caller& by, const WorldStores& in, const std::string& given) {
-  MJ_TRY(all, heads(by, in));
+  MJ_TRY(all, in_force(by, in));
   std::vector<std::string> names, own;
-  std::map<std::string, const Head*> owners;
-  for (const Head& head : all) {
-    for (const WorkflowSpec& spec : head.applied.manifest->workflows) {
-      names.push_back(spec.name);
-      if (head.applied.owner == by.actor) own.push_back(spec.name);
-      owners[spec.name] = &head;
+  std::map<std::string, const ManifestInForce*> owners;
+  for (const ManifestInForce& row : *all) {
+    for (const std::string& workflow : row.workflows) {
+      names.push_back(workflow);
+      if (row.owner == by.actor) own.push_back(workflow);
+      owners[workflow] = &row;
     }
   }
   // A short name is first matched with the caller's own names, so that names of others do not make it ambiguous.
   const bool is_whole = std::find(names.begin(), names.end(), given) != names.end();
   auto name = find_name(given, is_whole ? names : own, "workflow");
   if (!name && name.error().code == Code::not_found) name = find_name(given, names, "workflow");
-  if (name) return Found{*owners.at(*name), *name};
-  for (const Head& head : all) {
-    if (head.world == given) return Found{head, ""};
+  if (name) {
+    MJ_TRY(head, head_of(by, in, *owners.at(*name)));
+    return Found{std::move(head), *name};
+  }
+  for (const ManifestInForce& row : *all) {
+    if (row.world != given) continue;
+    MJ_TRY(head, head_of(by, in, row));
+    return Found{std::move(head), ""};
   }
   if (name.error().code == Code::not_found) return no_workflow(by, given);
   return tl::unexpected<Error>(std::move(name).error());
@@ -325,26 +370,35 @@ Result<void> check_free(const Names& wanted, const Names& before, const Names& o
 // If two manifests accepted an event of the same name, its senders could not reach a receiver. A name therefore belongs
 // to the owner of the first manifest with it. before: the replaced manifest, which keeps its names; null: there is
 // none.
-Result<void> check_names(const Caller& by, const WorldStores& in, const WorkflowManifest& manifest,
+Result<void> check_names(const std::vector<ManifestInForce>& all, const WorkflowManifest& manifest,
                          const WorkflowManifest* before, Id owner) {
-  MJ_TRY(all, heads(by, in));
   TakenNames wanted, former, of_others;
   add_names(manifest, wanted);
   if (before != nullptr) add_names(*before, former);
-  for (const Head& head : all) {
-    if (head.world != manifest.name && head.applied.owner != owner) add_names(*head.applied.manifest, of_others);
+  for (const ManifestInForce& row : all) {
+    if (row.world == manifest.name || row.owner == owner) continue;
+    of_others.workflows.insert(row.world);
+    of_others.workflows.insert(row.workflows.begin(), row.workflows.end());
+    of_others.events.insert(row.events.begin(), row.events.end());
   }
   MJ_CHECK(check_free(wanted.workflows, former.workflows, of_others.workflows, "workflows"));
   return check_free(wanted.events, former.events, of_others.events, "routing.subscriptions");
 }
 
-// Returns the number of manifests that were applied in the context.
-Result<std::string> applies_of(const Caller& by, const WorldStores& in) {
-  constexpr std::string_view kAsked[] = {"count"};
-  auto fields = in.records.load_fields(by.context, "mj:world-applies", kAsked);
-  if (!fields && fields.error().code == Code::not_found) return std::string();
-  MJ_CHECK(fields);
-  return std::string(field_of(*fields, "count"));
+// Each manifest has its journal, its memory in the coordinator and its turns in a round. A manifest that the owner has
+// already can be replaced.
+Result<void> check_count(const Caller& by, const std::vector<ManifestInForce>& all, const std::string& world,
+                         Id owner) {
+  std::size_t count = 0;
+  for (const ManifestInForce& row : all) {
+    if (row.owner != owner) continue;
+    if (row.world == world) return {};
+    ++count;
+  }
+  if (by.is_operator || count < kMaxManifestsOfOwner) return {};
+  return fail(Code::too_large, "manifest: actor " + std::to_string(owner) + " has " + std::to_string(count) +
+                                   " manifests in context " + std::to_string(by.context) +
+                                   ", the maximum: apply it under the name of one of them, or ask an operator");
 }
 
 // Applies a manifest. The manifest is stored only after nothing prevents it from being applied.
@@ -365,7 +419,9 @@ Result<AppliedWorkflow> put_in_force(const Caller& by, const WorldStores& in, co
     MJ_CHECK(check_owner(by, request, owner, runs_as));
     if (out.repeated) return out;
     MJ_CHECK(check_owners_rights(by, in, runs_as));
-    MJ_CHECK(check_names(by, in, *text.manifest, world.catalog().find(out.replaced), runs_as));
+    MJ_TRY(others, read_in_force(by, in));
+    MJ_CHECK(check_count(by, others, out.world, runs_as));
+    MJ_CHECK(check_names(others, *text.manifest, world.catalog().find(out.replaced), runs_as));
     MJ_TRY(stored_as, store_manifest(in, by.context, text, runs_as));
     if (stored_as != runs_as) continue;  // another client stored it first
     auto done = world.commit(in.worlds, 0, true, applies);
@@ -403,6 +459,25 @@ Result<AppliedManifest> ManifestCache::get(WorkflowStore& store, Id context, con
     kept_.erase(std::min_element(kept_.begin(), kept_.end(),
                                  [](const auto& a, const auto& b) { return a.second.asked < b.second.asked; }));
   return applied;
+}
+
+ManifestCache::InForce ManifestCache::in_force(Id context, const std::string& applies) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = in_force_.find(context);
+  const bool is_known = found != in_force_.end() && found->second.applies == applies &&
+                        std::chrono::steady_clock::now() - found->second.read_at < max_age_;
+  return is_known ? found->second.manifests : nullptr;
+}
+
+void ManifestCache::put_in_force(Id context, const std::string& applies, InForce manifests) {
+  const std::lock_guard lock(mutex_);
+  if (in_force_.size() >= kMaxContexts) in_force_.clear();
+  in_force_[context] = {applies, std::move(manifests), std::chrono::steady_clock::now()};
+}
+
+void ManifestCache::forget_in_force(Id context) {
+  const std::lock_guard lock(mutex_);
+  in_force_.erase(context);
 }
 
 Result<AppliedWorkflow> apply_workflow(const Caller& by, const WorldStores& in, const json& manifest,
@@ -462,30 +537,40 @@ struct Taker {
 // The manifests that are searched: first by a full name, then by short names of the caller's own manifests, then by
 // short names of all manifests.
 enum class NameUse { whole, of_own, of_all };
-Result<std::vector<Taker>> takers_of(const Caller& by, const std::vector<Head>& all, const SendEvent& request,
-                                     NameUse use) {
-  const auto is_named = [&](const Head& head) {
-    return request.workflow.empty() || find_name(request.workflow, {head.world}, "workflow").has_value();
-  };
-  std::vector<Taker> takers;
-  for (const Head& head : all) {
-    if (!is_named(head) || (use == NameUse::of_own && head.applied.owner != by.actor)) continue;
-    auto event = find_event(*head.applied.manifest, request.event);
+using TakerRow = std::pair<const ManifestInForce*, std::string>;  // and the full name of the event
+// A manifest in which the short name is ambiguous is passed over if another manifest accepts the event. Otherwise every
+// submitter could make the short names of the others ambiguous.
+Result<std::vector<TakerRow>> takers_of(const Caller& by, const std::vector<const ManifestInForce*>& all,
+                                        const SendEvent& request, NameUse use) {
+  std::vector<TakerRow> takers;
+  std::optional<Error> ambiguous;
+  for (const ManifestInForce* row : all) {
+    if (use == NameUse::of_own && row->owner != by.actor) continue;
+    auto event = find_name(request.event, row->events, "event");
     if (use == NameUse::whole && event && *event != request.event) continue;
-    if (!event && event.error().code == Code::invalid && use != NameUse::whole) return fail(event.error(), "event");
-    if (event) takers.push_back({head, std::move(*event)});
+    if (event) takers.emplace_back(row, std::move(*event));
+    if (!event && event.error().code == Code::invalid) ambiguous = std::move(event).error();
   }
+  if (takers.empty() && ambiguous && use != NameUse::whole) return fail(std::move(*ambiguous), "event");
   return takers;
 }
 
+// Returns the manifests that the sender names, all if it names none. A full name means this manifest alone.
+std::vector<const ManifestInForce*> named_in(const std::vector<ManifestInForce>& all, const std::string& workflow) {
+  std::vector<const ManifestInForce*> named;
+  for (const ManifestInForce& row : all) {
+    if (row.world == workflow) return {&row};
+    if (workflow.empty() || find_name(workflow, {row.world}, "workflow")) named.push_back(&row);
+  }
+  return named;
+}
+
 Result<Taker> taker_of(const Caller& by, const WorldStores& in, const SendEvent& request) {
-  MJ_TRY(all, heads(by, in));
-  const bool is_whole =
-      std::any_of(all.begin(), all.end(), [&](const Head& head) { return head.world == request.workflow; });
-  if (is_whole) std::erase_if(all, [&](const Head& head) { return head.world != request.workflow; });
-  std::vector<Taker> takers;
+  MJ_TRY(all, in_force(by, in));
+  const auto named = named_in(*all, request.workflow);
+  std::vector<TakerRow> takers;
   for (const NameUse use : {NameUse::whole, NameUse::of_own, NameUse::of_all}) {
-    MJ_TRY(found, takers_of(by, all, request, use));
+    MJ_TRY(found, takers_of(by, named, request, use));
     takers = std::move(found);
     if (!takers.empty()) break;
   }
@@ -494,10 +579,11 @@ Result<Taker> taker_of(const Caller& by, const WorldStores& in, const SendEvent&
                                      shown(request.event, 200) + "; `mycojobs workflow list` shows what they take");
   if (takers.size() > 1) {
     std::string names;
-    for (const Taker& each : takers) names += (names.empty() ? "" : ", ") + each.head.world;
+    for (const auto& [row, event] : takers) names += (names.empty() ? "" : ", ") + row->world;
     return fail(Code::invalid, "event: " + shown(request.event, 200) + " is taken by " + names + ": name one of them");
   }
-  return std::move(takers.front());
+  MJ_TRY(head, head_of(by, in, *takers.front().first));
+  return Taker{std::move(head), std::move(takers.front().second)};
 }
 
 }  // namespace
@@ -524,6 +610,7 @@ Result<SentEvent> send_event(const Caller& by, const WorldStores& in, const Send
       for (PostTarget& target : checked->targets) out.targets.push_back(std::move(target.shown));
       return out;
     }
+    if (in.manifests != nullptr) in.manifests->forget_in_force(by.context);
     const bool of_key = sent.error().message.starts_with("idempotency_key");
     if (of_key || sent.error().code != Code::conflict) return tl::unexpected<Error>(std::move(sent).error());
   }
@@ -728,10 +815,11 @@ Result<void> cancel_instance(const Caller& by, const WorldStores& in, const Inst
 
 Result<json> list_workflows(const Caller& by, const WorldStores& in) {
   MJ_TRY(only, sight(by, in.records));
-  MJ_TRY(all, heads(by, in));
+  MJ_TRY(all, in_force(by, in));
   json rows = json::array();
-  for (const Head& head : all) {
-    if (only && head.applied.owner != *only) continue;
+  for (const ManifestInForce& row : *all) {
+    if (only && row.owner != *only) continue;
+    MJ_TRY(head, head_of(by, in, row));
     MJ_TRY(world, LoadedWorld::load(in.worlds, by.context, head.world));
     MJ_TRY(glance, in.worlds.glance(by.context, {{head.world, {}}}));
     for (const WorkflowSpec& spec : head.applied.manifest->workflows) {

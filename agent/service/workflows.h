@@ -2,6 +2,8 @@
 // Results are JSON, the same for commands and RPC.
 #pragma once
 
+#include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -21,23 +23,49 @@
 
 namespace mycojobs::service {
 
-// Cache of applied manifests, which never change under their hash. Evicts the least recently used manifest.
-// Thread-safe.
+// Maximum number of manifests of one owner in a context. Operators may apply more.
+inline constexpr std::size_t kMaxManifestsOfOwner = 100;
+
+// A manifest in force, as far as it is needed to find the receiver of an event or a name.
+struct ManifestInForce {
+  std::string world, hash;
+  Id owner = 0;
+  std::vector<std::string> workflows, events;  // names; events: those that subscriptions route
+};
+
+// Cache of applied manifests, which never change under their hash, and of the manifests in force of each context.
+// Evicts the least recently used manifest. Thread-safe.
 class ManifestCache {
  public:
-  explicit ManifestCache(std::size_t most = 64) : most_(most) {}
+  using InForce = std::shared_ptr<const std::vector<ManifestInForce>>;
+  // max_age: after this time the manifests in force are read again, in case another client has changed the store.
+  explicit ManifestCache(std::size_t most = 64, std::chrono::milliseconds max_age = std::chrono::seconds(5))
+      : most_(most), max_age_(max_age) {}
   // Same as stored_manifest().
   Result<AppliedManifest> get(WorkflowStore&, Id context, const std::string& world, const std::string& hash);
+  // applies: number of manifests that were applied in the context, as the store has it. Returns null if nothing is
+  // cached for this number.
+  InForce in_force(Id context, const std::string& applies) const;
+  void put_in_force(Id context, const std::string& applies, InForce);
+  void forget_in_force(Id context);
 
  private:
+  static constexpr std::size_t kMaxContexts = 64;
   struct Kept {
     AppliedManifest applied;
     std::uint64_t asked = 0;
   };
-  std::mutex mutex_;
+  struct KnownInForce {
+    std::string applies;
+    InForce manifests;
+    std::chrono::steady_clock::time_point read_at;
+  };
+  mutable std::mutex mutex_;
   std::size_t most_;
+  std::chrono::milliseconds max_age_;
   std::uint64_t turn_ = 0;
   std::map<std::tuple<Id, std::string, std::string>, Kept> kept_;
+  std::map<Id, KnownInForce> in_force_;
 };
 
 // The stores that the functions for workflows use. Not thread-safe.
@@ -61,12 +89,15 @@ struct AppliedWorkflow {
   Id owner = 0;
 };
 // Applies a manifest. The world has the name of the manifest. Errors: `invalid` (all problems of the manifest, with
-// paths), `conflict` (14: lists running instances, intents in flight or waiting events; nothing was changed).
+// paths), `conflict` (14: lists running instances, intents in flight or waiting events; nothing was changed; or a name
+// belongs to another owner), `too_large` (the owner has kMaxManifestsOfOwner manifests).
 Result<AppliedWorkflow> apply_workflow(const Caller&, const WorldStores&, const nlohmann::json& manifest,
                                        const ApplyWorkflow&);
 
 struct SendEvent {
-  std::string event;                                // full name, or a short name if it is not ambiguous
+  // Full name, or a short name. A short name means, in this order: an event of the caller's own manifests; the event of
+  // the only manifest for which the name is not ambiguous. Only full names are independent of manifests of others.
+  std::string event;
   std::string value = {};                           // JSON
   std::string workflow = {};                        // name of a manifest; empty: the manifest that accepts the event
   std::optional<std::string> idempotency_key = {};  // scope: the actor; the same event with the same key is sent once

@@ -111,6 +111,132 @@ TEST_F(WorkflowService, EventNamesOfOtherCallersAreRefused) {
   EXPECT_EQ(outcome(apply(submitter_, renamed("acme/more@1", "acme/more@1", "acme/Hit@1"))), "") << "its own name";
 }
 
+// Under a name of its own, with a workflow that has the name of another owner's.
+TEST_F(WorkflowService, AManifestWithAnotherOwnersWorkflowIsRefused) {
+  ASSERT_TRUE(apply(submitter_));
+  EXPECT_EQ(outcome(apply(other_, renamed("acme/count@1", "acme/count@1", "evil/Hit@1"))), "denied")
+      << "the manifest's name";
+  json manifest = renamed("evil/all@1", "acme/count@1", "evil/Hit@1");
+  json workflow{{"name", "acme/count@1"}};
+  for (const char* field : {"state", "key_schema", "event", "effects_emitted", "impl"}) {
+    workflow[field] = manifest[field];
+    manifest.erase(field);
+  }
+  manifest["workflows"] = json::array({workflow});
+  for (const Caller* by : {&other_, &admin_}) {
+    const auto taken = apply(*by, manifest);
+    ASSERT_FALSE(taken);
+    EXPECT_EQ(taken.error().code, Code::conflict);
+    EXPECT_THAT(taken.error().message, HasSubstr("workflows: \"acme/count@1\" is a name of another caller's manifest"));
+  }
+  EXPECT_EQ(worlds_->worlds(1)->size(), 1U) << "nothing is stored";
+  EXPECT_EQ(outcome(apply(submitter_, manifest)), "") << "its own name";
+}
+
+// Names belong to the first owner. An admin ends that with a manifest under the same name that does without them.
+TEST_F(WorkflowService, AnAdminFreesTheNamesOfAManifest) {
+  ASSERT_EQ(outcome(apply(other_, renamed("squat/count@1", "squat/count@1", "acme/Hit@1"))), "");
+  ASSERT_EQ(outcome(apply(other_, renamed("acme/count@1", "acme/count@1", "squat/Hit@1"))), "");
+  EXPECT_EQ(outcome(apply(submitter_)), "denied");
+  ASSERT_EQ(outcome(apply(admin_, renamed("squat/count@1", "squat/count@1", "free/Hit@1"))), "");
+  const auto handed = apply_workflow(operator_, in(), json::parse(kManifest), {{{"count.lua", ""}}, 16});
+  ASSERT_TRUE(handed) << handed.error().message;
+  EXPECT_EQ(handed->owner, 16U);
+  EXPECT_EQ(send_event(submitter_, in(), {"acme/Hit@1", R"({"id": 7})", ""})->world, "acme/count@1");
+  EXPECT_EQ(outcome(apply(submitter_, renamed("acme/count@1", "acme/count@1", "acme/Other@1"))), "conflict")
+      << "an event waits: it is the owner's now";
+  EXPECT_EQ(outcome(apply(other_, renamed("acme/count@1", "acme/count@1", "squat/Hit@1"))), "denied");
+}
+
+TEST_F(WorkflowService, AnOwnerHasABoundedNumberOfManifests) {
+  const auto nth = [](std::size_t i) {
+    const std::string name = "many/w" + std::to_string(i) + "@1";
+    return renamed(name, name, "many/e" + std::to_string(i) + "@1");
+  };
+  for (std::size_t i = 0; i < kMaxManifestsOfOwner; ++i) ASSERT_EQ(outcome(apply(submitter_, nth(i))), "") << i;
+  const auto more = apply(submitter_, nth(kMaxManifestsOfOwner));
+  ASSERT_FALSE(more);
+  EXPECT_EQ(more.error().code, Code::too_large);
+  EXPECT_THAT(more.error().message, HasSubstr("actor 16 has 100 manifests in context 1"));
+  EXPECT_EQ(worlds_->worlds(1)->size(), kMaxManifestsOfOwner) << "nothing is stored";
+  EXPECT_EQ(outcome(apply(submitter_, nth(0), "-- the next")), "") << "its own can be replaced";
+  EXPECT_EQ(outcome(apply(other_)), "") << "another owner has its own number";
+  EXPECT_EQ(outcome(apply_workflow(operator_, in(), nth(kMaxManifestsOfOwner), {{{"count.lua", ""}}, 16})), "");
+}
+
+TEST_F(WorkflowService, SendingReadsNoOtherDeployment) {
+  for (int i = 0; i < 20; ++i) {
+    const std::string name = "many/w" + std::to_string(i) + "@1";
+    ASSERT_EQ(outcome(apply(other_, renamed(name, name, "many/e" + std::to_string(i) + "@1"))), "");
+  }
+  ASSERT_TRUE(apply(submitter_));
+  ManifestCache cache(64, std::chrono::hours(1));
+  const WorldStores with{*store_, *worlds_, &cache};
+  int calls = 0;
+  redis_.set_faults([&calls](const ServerCall&) {
+    ++calls;
+    return Fault::none;
+  });
+  const auto calls_of_a_send = [&](const char* event, const char* code) {
+    calls = 0;
+    EXPECT_EQ(outcome(send_event(submitter_, with, {event, R"({"id": 7})", ""})), code);
+    return calls;
+  };
+  EXPECT_GT(calls_of_a_send("acme/Hit", ""), 20) << "the first one";
+  EXPECT_LE(calls_of_a_send("acme/Hit", ""), 5);
+  EXPECT_LE(calls_of_a_send("nobody/Hit", "not_found"), 5);
+  ASSERT_EQ(outcome(apply(submitter_, renamed("new/count@1", "new/count@1", "new/Hit@1"))), "");
+  EXPECT_GT(calls_of_a_send("new/Hit", ""), 20) << "what is applied is seen at once";
+  EXPECT_LE(calls_of_a_send("new/Hit", ""), 5);
+  redis_.set_faults(nullptr);
+}
+
+// Another client has put back what was there before: the number of manifests that were applied does not say so.
+TEST_F(WorkflowService, SendingFindsAManifestThatIsInForceAgain) {
+  const std::string first = apply(submitter_)->hash;
+  json next = json::parse(kManifest);
+  next["schemas"]["acme/Hit@1"]["properties"]["id"]["minimum"] = 10;
+  ASSERT_EQ(outcome(apply(submitter_, next)), "");
+  ManifestCache cache(64, std::chrono::hours(1));
+  const WorldStores with{*store_, *worlds_, &cache};
+  EXPECT_EQ(outcome(send_event(submitter_, with, {"acme/Hit", R"({"id": 11})", ""})), "");
+  redis_.plain(1, {"HSET", "mj:world-head:acme/count@1", "manifest", first});
+  EXPECT_EQ(outcome(send_event(submitter_, with, {"acme/Hit", R"({"id": 12})", ""})), "");
+  EXPECT_EQ(outcome(send_event(submitter_, with, {"acme/Hit", R"({"id": 7})", ""})), "");
+}
+
+// A manifest in which a short name means two events.
+json with_two_hits(const std::string& name) {
+  json manifest = renamed(name, name, "two/Hit@1");
+  manifest["schemas"]["three/Hit@1"] = manifest["schemas"]["two/Hit@1"];
+  manifest["schemas"]["acme/Event@1"]["oneOf"].push_back({{"title", "Other"}, {"$ref", "three/Hit@1"}});
+  json route = manifest["routing"]["subscriptions"][0];
+  route["event"] = "three/Hit@1";
+  manifest["routing"]["subscriptions"].push_back(route);
+  return manifest;
+}
+
+TEST_F(WorkflowService, AShortNameThatIsAmbiguousInOneManifestHoldsUpNoOther) {
+  ASSERT_TRUE(apply(submitter_));
+  const auto two = apply(other_, with_two_hits("evil/two@1"));
+  ASSERT_TRUE(two) << two.error().message;
+  EXPECT_EQ(send_event(admin_, in(), {"Hit", R"({"id": 7})", ""})->world, "acme/count@1") << "the only one";
+  EXPECT_EQ(send_event(submitter_, in(), {"Hit", R"({"id": 7})", ""})->world, "acme/count@1");
+  const auto own = send_event(other_, in(), {"Hit", R"({"id": 7})", ""});
+  ASSERT_FALSE(own) << "its own name is ambiguous";
+  EXPECT_EQ(own.error().code, Code::invalid);
+  EXPECT_EQ(send_event(other_, in(), {"two/Hit", R"({"id": 7})", ""})->world, "evil/two@1");
+}
+
+// Two manifests of others: only a full name, or the manifest's, is independent of what others apply.
+TEST_F(WorkflowService, FullNamesAreIndependentOfOtherManifests) {
+  ASSERT_TRUE(apply(submitter_));
+  ASSERT_EQ(outcome(apply(other_, renamed("evil/count@1", "evil/count@1", "evil/Hit@1"))), "");
+  EXPECT_EQ(outcome(send_event(admin_, in(), {"Hit", R"({"id": 7})", ""})), "invalid");
+  EXPECT_EQ(send_event(admin_, in(), {"acme/Hit@1", R"({"id": 7})", ""})->world, "acme/count@1");
+  EXPECT_EQ(send_event(admin_, in(), {"Hit", R"({"id": 7})", "acme/count@1"})->world, "acme/count@1");
+}
+
 TEST_F(WorkflowService, ShortNamesAreTheCallersOwnFirst) {
   ASSERT_TRUE(apply(submitter_));
   ASSERT_EQ(outcome(apply(other_, renamed("evil/count@1", "evil/count@1", "evil/Hit@1"))), "");
