@@ -1,6 +1,6 @@
 // What live workflows cost: events a second on one coordinator, time from an event to its committed step, with 10 and
-// 10,000 instances, with an effect, beside one instance that is busy; and what a replay takes. Real Redis, the real
-// engine; a runner ends each job at once. As table rows.
+// 10,000 instances, with an effect, beside one instance that is busy, beside busy deployments of another owner; and
+// what a replay takes. Real Redis, the real engine; a runner ends each job at once. As table rows.
 //   ninja -C build programs workflows_bench && build/bin/workflows_bench [EVENTS [FACTS]]
 #include <algorithm>
 #include <atomic>
@@ -88,6 +88,22 @@ class Bench {
     request.code = {{"count.lua", kCode}};
     return must(service::apply_workflow(by_, {*store_, *worlds_}, manifest, request)).world;
   }
+  // Deployments of actor 2, with names of its own.
+  std::vector<std::string> apply_of_another_owner(int count) {
+    std::string text = kManifest;
+    for (std::size_t at = 0; (at = text.find("bench/", at)) != std::string::npos; at += 6)
+      text.replace(at, 6, "other/");
+    std::vector<std::string> worlds;
+    for (int i = 0; i < count; ++i) {
+      json manifest = json::parse(text);
+      manifest["name"] = "other/w" + std::to_string(i) + "@1";
+      service::ApplyWorkflow request;
+      request.code = {{"count.lua", kCode}};
+      request.owner = 2;
+      worlds.push_back(must(service::apply_workflow(by_, {*store_, *worlds_}, manifest, request)).world);
+    }
+    return worlds;
+  }
   void send(const std::string& world, int id, bool pay = false) {
     const Fields fields{{"schema", "bench/Hit@1"}, {"value", json{{"id", id}, {"pay", pay}}.dump()}};
     must(worlds_->post(kContext, world, "event", fields, rules_of(id)));
@@ -155,6 +171,34 @@ class Bench {
         backlog, static_cast<unsigned long long>(left), others, rate, at(single, 0.5), at(single, 0.99));
     std::fflush(stdout);
     settle(world);
+  }
+
+  // Latency of single events of actor 1, beside deployments of actor 2 that never run out of events.
+  void measure_beside_another_owner(const std::string& world, const std::vector<std::string>& others) {
+    settle(world);
+    std::atomic<bool> stop{false};
+    std::thread feeder;
+    if (!others.empty()) feeder = std::thread([&] { feed_all(others, stop); });
+    std::uint64_t before_others = 0, after_others = 0;
+    for (const std::string& other : others) before_others += height(other);
+    const auto began = Moment::now();
+    std::vector<double> single;
+    for (int i = 0; i < kSingle; ++i) {
+      const std::uint64_t before = height(world);
+      const auto one = Moment::now();
+      send(world, i % 100);
+      wait(world, before + 2);
+      single.push_back(ms_since(one));
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    }
+    const double took = ms_since(began);
+    for (const std::string& other : others) after_others += height(other);
+    stop = true;
+    if (feeder.joinable()) feeder.join();
+    std::printf("| beside %zu busy deployments of another owner | %.0f | %.1f | %.1f |\n", others.size(),
+                static_cast<double>(after_others - before_others) / 2 / took * 1000, at(single, 0.5), at(single, 0.99));
+    std::fflush(stdout);
+    for (const std::string& other : others) settle(other);
   }
 
   // What a caller of the service waits for, beside so many other manifests in the context.
@@ -247,6 +291,21 @@ class Bench {
       if (enough || !posted) std::this_thread::sleep_for(std::chrono::milliseconds(1));  // it is full: as it should be
     }
   }
+  void feed_all(const std::vector<std::string>& all, const std::atomic<bool>& stop) {
+    constexpr std::uint64_t kWaiting = 50;
+    auto worlds = must(stores_->open_workflows());
+    PostRules rules;
+    rules.targets = {{store_name({"other/count@1", must(encode_cbor(json(0)))}), "its instance"}};
+    const Fields fields{{"schema", "other/Hit@1"}, {"value", json{{"id", 0}}.dump()}};
+    while (!stop) {
+      for (const std::string& world : all) {
+        if (must(worlds->glance(kContext, {{world, {}}})).at(0).mail >= kWaiting) continue;
+        for (std::uint64_t i = 0; i < kWaiting && !stop; ++i)
+          if (!worlds->post(kContext, world, "event", fields, rules)) break;  // it is full
+      }
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  }
   std::uint64_t steps_of(const std::string& world, int id) {
     if (seen_of_ != world) seen_ = must(LoadedWorld::load(*worlds_, kContext, seen_of_ = world)).state();
     const auto see = [this](const WorkflowFact& fact) -> Result<bool> {
@@ -298,6 +357,11 @@ int main(int argc, char** argv) {
     bench.measure_beside_a_busy_one(busy, backlog, 100);
     bench.measure_beside_a_busy_one(crowd, backlog, 10000);
   }
+  const std::string quiet = bench.apply("quiet");
+  std::printf("| | steps/s of the other owner | step p50 ms | step p99 ms |\n|---|---|---|---|\n");
+  bench.measure_beside_another_owner(quiet, {});
+  for (const int deployments : {1, 10, 100})
+    bench.measure_beside_another_owner(quiet, bench.apply_of_another_owner(deployments));
   bench.measure_replay(few);
   for (int i = 0; i < 16; ++i) bench.apply("beside" + std::to_string(i));
   std::printf("| send_event, 20 manifests in the context | p50 ms | p99 ms |\n|---|---|---|\n");

@@ -32,6 +32,8 @@ void StepPool::submit(Id owner, const std::string& deployment, Step step) {
 void StepPool::add_thread() {
   auto thread = start_thread([this] { run(); }, "steps");
   if (thread) threads_.push_back(std::move(*thread));
+  const std::size_t threads = std::max<std::size_t>(threads_.size(), 1);
+  capacity_ = thread ? std::max(capacity_, threads) : threads;
 }
 
 void StepPool::drop_queued(const std::string& deployment) {
@@ -62,7 +64,7 @@ bool StepPool::may_run(const Queue& queue) const {
   if (queue.steps.empty() || queue.running >= shares_.per_deployment) return false;
   const auto found = owners_.find(queue.owner);
   if (found == owners_.end() || found->second.running == 0) return true;
-  const bool is_short = shares_.threads - running_ <= shares_.reserve;
+  const bool is_short = running_ + shares_.reserve >= capacity_;
   const bool is_punished = found->second.penalty_until > std::chrono::steady_clock::now();
   return !is_short && !is_punished && found->second.running < shares_.per_owner;
 }

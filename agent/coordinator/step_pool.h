@@ -2,14 +2,15 @@
 // world) has a queue of its own:
 //
 //   order     deployments with queued steps are served round-robin; the steps of a deployment run in order
-//   shares    a deployment has at most `per_deployment` threads and an owner at most `per_owner`, so that a slow
-//   deployment
-//             delays only itself. The last `reserve` threads are for owners without a running step
+//   shares    an owner has at most `per_owner` threads, and at most `per_deployment` of them in one deployment, so that
+//             a slow deployment delays only itself. The last `reserve` threads are for owners without a running step.
+//             On a host that gives fewer threads, the reserve is the last of those that it gives
 //   penalty   an owner whose step made the engine fail has one thread for `penalty_ms`
 //
 // Thread-safe.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <cstddef>
@@ -38,7 +39,7 @@ class StepPool {
   using Step = std::function<bool()>;  // false: the engine failed
   // on_finished: called by a thread of the pool when a step has ended and no thread waits in wait().
   StepPool(StepShares shares, std::function<void()> on_finished)
-      : shares_(shares), on_finished_(std::move(on_finished)) {}
+      : shares_(shares), on_finished_(std::move(on_finished)), capacity_(std::max<std::size_t>(shares.threads, 1)) {}
   ~StepPool();  // Drops queued steps and waits for running ones.
   StepPool(const StepPool&) = delete;
   StepPool& operator=(const StepPool&) = delete;
@@ -78,6 +79,7 @@ class StepPool {
   std::map<Id, Owner> owners_;
   std::set<std::string> finished_deployments_;
   std::size_t waiting_ = 0, running_ = 0, idle_threads_ = 0;  // steps that are queued, that run
+  std::size_t capacity_;                                      // threads that the host gives, as far as it is known
   bool waited_for_ = false, stops_ = false;
   std::vector<std::thread> threads_;
 };

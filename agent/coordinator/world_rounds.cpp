@@ -24,7 +24,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::uint32_t kWorldsAtOnce = 16;
+constexpr std::uint32_t kMaxDueWorlds = 10'000;  // names for each round; more than the worlds of many owners
 constexpr std::uint64_t kWorldsIdleMs = 1000;
 constexpr std::uint64_t kPutOffMs = 5000;
 constexpr std::uint64_t kMaxStepPauseMs = 600'000;  // maximum pause of an instance whose step fails repeatedly
@@ -37,7 +37,8 @@ constexpr std::uint64_t kWaitedMs = 1000;  // what is late by more was lost
 constexpr std::uint64_t kMailMs = 4, kStepsMs = 8;
 constexpr std::uint64_t kLeastStepsMs = 2;  // before those that are through are committed, and the others wait
 constexpr std::size_t kEffectsAtOnce = 64;  // that wait for the commit, before it takes no more steps
-constexpr int kPassesAtOnce = 10;           // of one world, before another has its turn
+constexpr std::uint64_t kPublishMs = 16;    // of a commit, for its effects; the rest belongs to the next commit
+constexpr int kMaxPasses = 10;              // commits of one turn; only one while another owner waits
 constexpr std::uint32_t kFlowsAtOnce = 50;  // of one name, that are looked through
 constexpr int kMostFlowPages = 20;
 constexpr int kMostDrained = 1000;
@@ -86,22 +87,52 @@ Sample WorldRounds::sample() const { return {now_ms_, random_bytes(32)}; }
 Result<std::uint64_t> WorldRounds::round() {
   pubkeys_.clear();
   place_.reset();
+  waited_ms_.clear();
   MJ_CHECK(look_around());
-  bool worked = false;
-  for (const std::string& name : pool_.pop_finished()) {
-    if (!worlds_.contains(name)) continue;
-    MJ_CHECK(work(name));
-    worked = true;
-  }
-  MJ_TRY(due, parts_.worlds.due(context_, kWorldsAtOnce + static_cast<std::uint32_t>(put_off_.size())));
-  for (const std::string& name : due.first) {
-    const auto off = put_off_.find(name);
-    if (off != put_off_.end() && off->second.until_ms > parts_.clock.boot_ms()) continue;
-    MJ_CHECK(work(name));
-    worked = true;
-  }
+  for (const std::string& name : pool_.pop_finished())
+    if (worlds_.contains(name)) add_turn(name);
+  MJ_TRY(due, parts_.worlds.due(context_, kMaxDueWorlds + static_cast<std::uint32_t>(put_off_.size())));
+  for (const std::string& name : due.first) add_turn(name);
+  MJ_TRY(worked, take_turns());
   if (worked) return 0;
   return due.second == 0 ? kWorldsIdleMs : std::min(kWorldsIdleMs, due.second);
+}
+
+Id WorldRounds::owner_of_world(const std::string& name) const {
+  const auto found = owners_.find(name);
+  return found == owners_.end() ? 0 : found->second;
+}
+
+bool WorldRounds::is_put_off(const std::string& name) const {
+  const auto off = put_off_.find(name);
+  return off != put_off_.end() && off->second.until_ms > parts_.clock.boot_ms();
+}
+
+void WorldRounds::add_turn(const std::string& name) {
+  if (!is_put_off(name)) turns_.add(owner_of_world(name), name);
+}
+
+// A world that has more to do waits for the next round, so that a world that always has more cannot prolong this one.
+Result<bool> WorldRounds::take_turns() {
+  std::map<Id, std::uint64_t> used_ms;
+  std::vector<std::string> unfinished;
+  bool worked = false;
+  for (bool any = true; std::exchange(any, false);) {
+    for (const Id owner : turns_.owners()) {
+      std::uint64_t& used = used_ms[owner];
+      if (used >= limits_.owner_ms) continue;
+      const std::string name = turns_.pop(owner).value();
+      any = true;
+      if (is_put_off(name)) continue;
+      const std::uint64_t begin = parts_.clock.boot_ms();
+      MJ_TRY(more, work(owner, name, begin + limits_.owner_ms - used));
+      used += parts_.clock.boot_ms() - begin;
+      worked = true;
+      if (more) unfinished.push_back(name);
+    }
+  }
+  for (const std::string& name : unfinished) add_turn(name);
+  return worked;
 }
 
 void WorldRounds::forget(const std::string& name) {
@@ -112,6 +143,8 @@ void WorldRounds::forget(const std::string& name) {
 Result<void> WorldRounds::recover() {
   while (!worlds_.empty()) forget(worlds_.begin()->first);
   put_off_.clear();
+  owners_.clear();
+  turns_.clear();
   place_.reset();
   runs_.forget_runs();
   MJ_TRY(names, parts_.worlds.worlds(context_));
@@ -126,7 +159,7 @@ Result<void> WorldRounds::recover() {
     }
     do MJ_CHECK(look_at({name}));
     while (!(*world)->looked.empty());
-    MJ_CHECK(work(name));
+    add_turn(name);
   }
   return {};
 }
@@ -152,7 +185,7 @@ Result<void> WorldRounds::look_around() {
     if (world.next_look_ms <= now && names.size() < kWorldsGlanced) names.push_back(name);
   if (names.empty()) return {};
   MJ_TRY(waited, look_at(names));
-  for (const std::string& name : waited) MJ_CHECK(work(name));
+  for (const std::string& name : waited) add_turn(name);
   return {};
 }
 
@@ -197,6 +230,7 @@ Result<WorldRounds::World*> WorldRounds::world_of(const std::string& name) {
   loaded.limit_mail(limits_.cell_mail);
   loaded.limit_snapshot(limits_.snapshot_bytes);
   traces_[name].forget_behind(loaded.state().height);
+  owners_[name] = loaded.owner_of(loaded.state().manifest);
   return &worlds_.emplace(name, World{std::move(loaded)}).first->second;
 }
 
@@ -208,20 +242,24 @@ void WorldRounds::put_off(const std::string& name, const Error& error) {
   log(LogLevel::error, "workflows", "context {}: {} waits: {}", context_, name, error.message);
 }
 
-Result<void> WorldRounds::work(const std::string& name) {
-  for (int i = 0; i < kPassesAtOnce; ++i) {
+Result<bool> WorldRounds::work(Id owner, const std::string& name, std::uint64_t until_ms) {
+  bool has_more = true;
+  for (int i = 0; i < kMaxPasses; ++i) {
     auto world = world_of(name);
     auto more = world ? work_once(**world) : tl::unexpected<Error>(world.error());
-    if (more && !*more) break;
-    if (more) continue;
+    if (more) {
+      has_more = *more;
+      if (!has_more || turns_.others_wait(owner) || parts_.clock.boot_ms() >= until_ms) break;
+      continue;
+    }
     forget(name);
     if (is_unavailable(more.error())) return tl::unexpected<Error>(std::move(more).error());
     if (more.error().code == Code::conflict) continue;
     put_off(name, more.error());
-    return {};
+    return false;
   }
   put_off_.erase(name);
-  return {};
+  return has_more;
 }
 
 // One commit. True: there is more to do.
@@ -542,6 +580,15 @@ struct WorldRounds::StepExecution {
   std::atomic<bool> has_ended{false};  // the fields above belong to the round again
 };
 
+// An exception, for example of memory for a large state, would end the coordinator. It becomes an error of this step.
+Result<StepAnswer> WorldRounds::answer_of(const StepTaker& take_step, const StepExecution& step) {
+  try {
+    return take_step(*step.spec, *step.manifest, step.request);
+  } catch (const std::exception& error) {
+    return fail(Code::unavailable, std::string("the step ended with an exception: ") + error.what());
+  }
+}
+
 // Instances take turns, each a step: who has more to do comes again when the others have had theirs; and when each has
 // had a turn and some are through, they are committed first.
 Result<std::size_t> WorldRounds::take_steps(World& world) {
@@ -602,10 +649,12 @@ Result<void> WorldRounds::begin_steps(World& world, std::size_t most, std::size_
   return {};
 }
 
+// The time of a step includes its time in the queue of the pool. Otherwise a commit would wait again and again for
+// steps that cannot run because the owner's threads are busy.
 void WorldRounds::submit(const std::string& world, Id owner, std::shared_ptr<StepExecution> step) {
-  pool_.submit(owner, world, [this, step = std::move(step)] {
-    const std::uint64_t begin = parts_.clock.boot_ms();
-    step->answer = parts_.take_step(*step->spec, *step->manifest, step->request);
+  const std::uint64_t begin = parts_.clock.boot_ms();
+  pool_.submit(owner, world, [this, begin, step = std::move(step)] {
+    step->answer = answer_of(parts_.take_step, *step);
     step->took_ms = parts_.clock.boot_ms() - begin;
     const bool worked = step->answer.has_value();
     step->has_ended = true;
@@ -613,14 +662,20 @@ void WorldRounds::submit(const std::string& world, Id owner, std::shared_ptr<Ste
   });
 }
 
-// A world of slow steps has had its wait: the end of a step brings its next commit.
+// A world of slow steps has had its wait: the end of a step brings its next commit. The worlds of an owner share the
+// time for waits of a round, so that many worlds of one owner do not delay the others.
 void WorldRounds::wait_for_steps(World& world) {
   if (world.is_slow || world.running.empty()) return;
+  std::uint64_t& waited_ms = waited_ms_[owner_of_world(world.loaded.name())];
+  if (waited_ms >= 2 * limits_.step_wait_ms) return;
   const auto all_have_ended = [&] {
     return std::all_of(world.running.begin(), world.running.end(),
                        [](const auto& each) { return each->has_ended.load(); });
   };
+  ++step_waits_;
+  const std::uint64_t begin = parts_.clock.boot_ms();
   world.is_slow = !pool_.wait(limits_.step_wait_ms, all_have_ended);
+  waited_ms += parts_.clock.boot_ms() - begin;
 }
 
 // Answers that do not fit into this commit are part of the next one. The answer for an instance that was ended or
@@ -630,12 +685,14 @@ Result<std::size_t> WorldRounds::end_steps(World& world, std::size_t most_bytes)
   std::vector<std::shared_ptr<StepExecution>> left;
   std::uint64_t longest_ms = 0;
   std::size_t taken = 0;
+  bool any_has_ended = false;
   for (auto& each : std::exchange(world.running, {})) {
     if (!each->has_ended || (taken > 0 && loaded.news_bytes() >= most_bytes)) {
       left.push_back(std::move(each));
       continue;
     }
     longest_ms = std::max(longest_ms, each->took_ms);
+    any_has_ended = true;
     const CellState* cell = loaded.state().cell(each->cell);
     if (cell == nullptr || cell->failed || cell->mail.empty() || cell->mail.front().id != each->mail) continue;
     parts_.metrics->add(Metric::workflow_steps, {context_, each->answer ? "ok" : "error"});
@@ -649,7 +706,7 @@ Result<std::size_t> WorldRounds::end_steps(World& world, std::size_t most_bytes)
     ++taken;
   }
   world.running = std::move(left);
-  if (world.running.empty()) world.is_slow = longest_ms > limits_.step_wait_ms;
+  if (any_has_ended && world.running.empty()) world.is_slow = longest_ms > limits_.step_wait_ms;
   return taken;
 }
 
@@ -663,12 +720,20 @@ void WorldRounds::put_step_off(World& world, const CellId& cell, const MailId& m
 
 // ---- effects ----
 
+// In the order in which they were asked for. Effects that do not fit into the time of a commit stay queued, and the
+// world stays due.
 Result<std::size_t> WorldRounds::publish(LoadedWorld& world) {
   std::vector<std::string> all;
   for (const auto& [at, intent] : world.index().queued()) all.push_back(intent);
   if (!all.empty()) MJ_CHECK(place());  // lists that cannot be read: the world waits
-  for (const std::string& intent : all) MJ_CHECK(publish_one(world, intent));
-  return all.size();
+  const std::uint64_t until = parts_.clock.boot_ms() + kPublishMs;
+  std::size_t published = 0;
+  for (const std::string& intent : all) {
+    if (published > 0 && parts_.clock.boot_ms() >= until) break;
+    MJ_CHECK(publish_one(world, intent));
+    ++published;
+  }
+  return published;
 }
 
 // What is known of an effect beside its carrier.

@@ -9,6 +9,9 @@
 // or an instance, that cannot be moved on is put off and holds no other up. One thread; steps run on a pool of threads
 // (step_pool.h), and the engine has processes of its own. A commit waits a moment for the steps that it has begun; a
 // step that takes longer is of a later commit, and delays no other world.
+//
+// A round serves the owners in turn, one world of each (owner_turns.h). It spends at most WorldLimits::owner_ms, and
+// the commit that is under way then, on the worlds of an owner; the rest of them wait for the next round.
 #pragma once
 
 #include <cstdint>
@@ -20,6 +23,7 @@
 #include <vector>
 
 #include "coordinator/flow_run.h"
+#include "coordinator/owner_turns.h"
 #include "coordinator/step_pool.h"
 #include "coordinator/world.h"
 #include "coordinator/world_inbox.h"
@@ -38,7 +42,8 @@ struct WorldLimits {
   std::uint64_t snapshot_every = 5000;  // facts; and at least as many as there are instances
   std::size_t mail = 200, steps = 128;  // of a commit
   StepShares shares = {};               // of the threads for steps
-  std::uint64_t step_wait_ms = 8;       // of a commit, for the steps that run
+  std::uint64_t step_wait_ms = 8;       // of a commit, for the steps that run; a round waits twice as long for an owner
+  std::uint64_t owner_ms = 50;          // time of a round for the worlds of an owner
   std::size_t cell_mail = kMaxCellMail;
   // Of a commit, of what came in, and once more of what steps gave. The store takes 256 MiB at once.
   std::size_t bytes = 48U << 20;
@@ -65,6 +70,8 @@ class WorldRounds {
   Result<std::uint64_t> round();
   // We lead since now, or the connection was lost: what was under way is looked for.
   Result<void> recover();
+  // Returns how often the rounds have waited for steps.
+  std::uint64_t step_waits() const { return step_waits_; }
 
  private:
   struct StepExecution;
@@ -85,7 +92,13 @@ class WorldRounds {
     std::uint64_t until_ms = 0;  // our clock
     std::string why;
   };
-  Result<void> work(const std::string& name);
+  void add_turn(const std::string& name);
+  bool is_put_off(const std::string& name) const;
+  Id owner_of_world(const std::string& name) const;  // 0: unknown until the world is loaded
+  // Returns whether any world was worked on.
+  Result<bool> take_turns();
+  // Returns whether the world has more to do.
+  Result<bool> work(Id owner, const std::string& name, std::uint64_t until_ms);
   void put_off(const std::string& name, const Error&);
   Result<World*> world_of(const std::string& name);
   Result<bool> work_once(World&);
@@ -117,6 +130,7 @@ class WorldRounds {
   Result<std::size_t> take_steps(World&);
   Result<void> begin_steps(World&, std::size_t most, std::size_t most_bytes);
   void submit(const std::string& world, Id owner, std::shared_ptr<StepExecution>);
+  static Result<StepAnswer> answer_of(const StepTaker&, const StepExecution&);
   void wait_for_steps(World&);
   Result<std::size_t> end_steps(World&, std::size_t most_bytes);
   void put_step_off(World&, const CellId&, const MailId&, const std::string& why);
@@ -146,6 +160,10 @@ class WorldRounds {
   RunCache runs_{1000};
   std::map<std::string, World> worlds_;
   std::map<std::string, PutOff> put_off_;  // worlds
+  std::map<std::string, Id> owners_;       // of worlds, as of their last load
+  OwnerTurns turns_;
+  std::map<Id, std::uint64_t> waited_ms_;  // of this round, for steps, by owner
+  std::uint64_t step_waits_ = 0;
   std::map<std::string, WorldTraces> traces_;
   std::map<Id, std::string> pubkeys_;                    // of runners, as of this round
   std::optional<Place> place_;                           // the same

@@ -7,6 +7,8 @@
 #include <future>
 #include <memory>
 
+#include "base/thread.h"
+
 namespace mycojobs {
 namespace {
 
@@ -74,6 +76,25 @@ TEST_F(StepPoolTest, LastThreadsAreForOwnersThatHaveNone) {
   for (int i = 0; i < 50; ++i) submit_quick(3, "third");
   EXPECT_TRUE(wait_for_quick(50));
   EXPECT_EQ(slow_, 3);
+}
+
+// The host gives 4 of the 8 threads.
+TEST_F(StepPoolTest, ReserveIsTheLastOfTheThreadsThatTheHostGives) {
+  begin({.threads = 8, .per_owner = 6, .per_deployment = 4, .reserve = 2});
+  for (Id owner = 1; owner <= 4; ++owner) submit_slow(owner, "of " + std::to_string(owner));
+  ASSERT_TRUE(wait_for_slow(4));
+  const ThreadShortage shortage;
+  submit_quick(5, "waits");
+  release();
+  ASSERT_TRUE(pool_->wait(kEnoughMs, [&] { return ended_ == 4 && quick_ == 1; }));
+  release_ = {};
+  released_ = release_.get_future().share();
+  is_released_ = false;
+  for (int i = 0; i < 50; ++i) submit_slow(1, i % 2 == 0 ? "one" : "two");
+  ASSERT_TRUE(wait_for_slow(6));
+  for (int i = 0; i < 50; ++i) submit_quick(2, "of another owner");
+  EXPECT_TRUE(wait_for_quick(51));
+  EXPECT_EQ(slow_, 6);
 }
 
 TEST_F(StepPoolTest, OwnerWhoseStepsBreakTheEngineHasOneThread) {
