@@ -190,26 +190,10 @@ class HostArtifacts final : public ArtifactStore {
       if (each.files.empty()) continue;
       const std::string job = folder.job(store_name, each.job_key);
       MJ_CHECK(held->add(job));
-      std::vector<std::uint64_t> sizes;
-      for (const FileContent& file : each.files) {
-        if (!size_of(job + '/' + file.sha256)) sizes.push_back(file.bytes);
-      }
-      // Files from another host were accepted by message.max_incoming_bytes. They are counted and never refused here.
-      if (auto counted = ArtifactUsage(folder, store_name).take(caller_of_job(each.job_key), sizes, {}); !counted)
-        return fail(Code::unavailable, counted.error().message);
-      for (const FileContent& file : each.files) {
-        const std::string path = path_of(context, parcel, file);
-        // Handed over before, by somebody who died since.
-        if (size_of(path) != file.bytes && size_of(job + '/' + file.sha256) == file.bytes) continue;
-        if (size_of(path) != file.bytes)
-          return fail(Code::not_found, "an artifact for " + each.job_key + " has not come whole: " + file.sha256);
-        WholeFile whole;
-        whole.path = path;
-        whole.sha256 = file.sha256;
-        whole.bytes = file.bytes;
-        if (auto kept = keep_artifact(whole, folder.objects() + '/' + file.sha256, job + '/' + file.sha256); !kept)
-          return fail(Code::unavailable, "an artifact for " + each.job_key + ": " + kept.error().message);
-      }
+      const ArtifactUsage usage(folder, store_name);
+      MJ_TRY(files, whole_files(context, parcel, each, job));
+      if (auto linked = link_files(files, folder, job, usage, caller_of_job(each.job_key)); !linked)
+        return fail(Code::unavailable, "an artifact for " + each.job_key + ": " + linked.error().message);
     }
     return std::unique_ptr<HandedOver>(std::move(held));
   }
@@ -237,6 +221,47 @@ class HostArtifacts final : public ArtifactStore {
   }
   std::string part_of(Id context, const ParcelName& parcel, const FileContent& file) const {
     return path_of(context, parcel, file) + ".part";
+  }
+  // Returns the files of a job that are to be linked into its folder, each content once. Error not_found: a file has
+  // not been received completely.
+  Result<std::vector<WholeFile>> whole_files(Id context, const ParcelName& parcel, const ForJob& to,
+                                             const std::string& job) const {
+    std::map<std::string_view, WholeFile> files;
+    for (const FileContent& file : to.files) {
+      WholeFile whole;
+      whole.path = path_of(context, parcel, file);
+      whole.sha256 = file.sha256;
+      whole.bytes = file.bytes;
+      if (size_of(whole.path) == file.bytes) {
+        files.emplace(file.sha256, std::move(whole));
+      } else if (size_of(job + '/' + file.sha256) != file.bytes) {  // else an agent that died since has linked it
+        return fail(Code::not_found, "an artifact for " + to.job_key + " has not come whole: " + file.sha256);
+      }
+    }
+    std::vector<WholeFile> out;
+    for (auto& [sha256, file] : files) out.push_back(std::move(file));
+    return out;
+  }
+  // Counts the files and links them. Files from another host were accepted by message.max_incoming_bytes, so they are
+  // never refused here. After an error the space of files without a link is given back.
+  static Result<void> link_files(const std::vector<WholeFile>& files, const ArtifactFolder& folder,
+                                 const std::string& job, const ArtifactUsage& usage, Id caller) {
+    std::vector<std::uint64_t> sizes;
+    for (const WholeFile& file : files) {
+      if (!size_of(job + '/' + file.sha256)) sizes.push_back(file.bytes);
+    }
+    MJ_CHECK(usage.take(caller, sizes, {}));
+    for (const WholeFile& file : files) {
+      auto kept = keep_artifact(file, folder.objects() + '/' + file.sha256, job + '/' + file.sha256);
+      if (kept) continue;
+      std::uint64_t room = 0;
+      for (const WholeFile& each : files) {
+        if (!size_of(job + '/' + each.sha256)) room += room_of_artifact(each.bytes);
+      }
+      (void)usage.give_back(caller, room);  // else a round of ArtifactSweep corrects it
+      return kept;
+    }
+    return {};
   }
   // None: it is not there.
   Fd open_of(const std::vector<std::string>& store_names, Id context, const std::string& job_key,

@@ -24,6 +24,7 @@ namespace {
 
 constexpr std::size_t kJobsAtOnce = 20;      // each is a question to the store
 constexpr std::size_t kObjectsAtOnce = 200;  // under the lock that whoever keeps artifacts waits for
+constexpr int kCountLockWaitMs = 500;        // on a busy context the lock is free for moments only
 constexpr std::uint64_t kMoreMs = 50;        // between two parts of a round
 constexpr std::uint64_t kRestTimes = 9;      // of a round's length: the least rest behind it
 
@@ -65,6 +66,16 @@ Result<std::optional<Verdict>> judge(RecordStore& store, Id context, const std::
   Verdict verdict;
   for (const ListedArtifact& each : read_artifact_list(job.artifacts)) verdict.wanted.insert(each.sha256);
   return verdict;
+}
+
+// The recount has not counted the deleted files, so this change does not make it outdated.
+void give_back_deleted(const ArtifactUsage& usage, Id caller, std::uint64_t room, ArtifactUsage::Recount* recount) {
+  const auto change = usage.give_back(caller, room);
+  if (!change) return log(LogLevel::debug, "worker", "{}", change.error().message);  // the next round corrects it
+  if (recount == nullptr) return;
+  const auto own = recount->own_changes.find(caller);
+  const bool is_own = own != recount->own_changes.end() && own->second == change->before;
+  if (is_own || change->before <= recount->since) recount->own_changes[caller] = change->now;
 }
 
 // Returns the space of the deleted files.
@@ -173,30 +184,30 @@ Result<void> ArtifactSweep::look_at_jobs(RecordStore& store, Id context, Turn& t
       const std::uint64_t gone = lock && stamp_of(path) == seen ? apply(*verdict, path, folder.objects()) : 0;
       const Id caller = caller_of_folder(name);
       const auto counted = turn.counts.find(store_name);
-      if (gone > 0 && ArtifactUsage(folder, store_name).give_back(caller, gone) && counted != turn.counts.end())
-        ++counted->second.changes;
-      if (const std::uint64_t room = counted == turn.counts.end() ? 0 : room_of_folder(path); room > 0)
-        counted->second.bytes[caller] += room;
+      ArtifactUsage::Recount* const recount = counted == turn.counts.end() ? nullptr : &counted->second;
+      if (gone > 0) give_back_deleted(ArtifactUsage(folder, store_name), caller, gone, recount);
+      if (const std::uint64_t room = recount == nullptr ? 0 : room_of_folder(path); room > 0)
+        recount->bytes[caller] += room;
     }
     turn.jobs.pop_back();
   }
   return {};
 }
 
-// While the folder is locked, no process is between taking space and making the links. A count that no process changed
-// until the end of the round, and that differs from the folders, is therefore wrong.
+// While the folder is locked, no process is between taking space and making the links. The count of a caller that no
+// process changed until the end of the round, and that differs from the folders, is therefore wrong.
 void ArtifactSweep::begin_counts(const ArtifactFolder& folder, Turn& turn) const {
   turn.counts.clear();
-  const auto lock = folder.lock(true, 0);
+  const auto lock = folder.lock(true, kCountLockWaitMs);
   if (!lock) return;
   for (const std::string& store_name : turn.store_names) {
-    if (auto count = ArtifactUsage(folder, store_name).read()) turn.counts[store_name].changes = count->changes;
+    if (auto count = ArtifactUsage(folder, store_name).read()) turn.counts[store_name].since = count->changes;
   }
 }
 
 void ArtifactSweep::finish_counts(const ArtifactFolder& folder, Turn& turn) const {
   for (const auto& [store_name, count] : turn.counts) {
-    if (auto done = ArtifactUsage(folder, store_name).correct(count.changes, count.bytes); !done)
+    if (auto done = ArtifactUsage(folder, store_name).correct(count); !done)
       log(LogLevel::debug, "worker", "{}", done.error().message);
   }
   turn.counts.clear();

@@ -9,10 +9,12 @@
 #include <cerrno>
 #include <cstdio>
 #include <filesystem>
+#include <iterator>
 #include <numeric>
 #include <optional>
 #include <string_view>
 
+#include "base/clock.h"
 #include "base/errno_text.h"
 #include "base/ids.h"
 #include "store/keys.h"
@@ -39,7 +41,7 @@ std::optional<std::string> read_usage_file(const std::string& path) {
   }
 }
 
-// Returns no value if the text is damaged.
+// Returns no value if the text is damaged, or an older version has written it.
 std::optional<ArtifactUsage::Count> parse_count(std::string_view text) {
   ArtifactUsage::Count count;
   for (bool first = true; !text.empty(); first = false) {
@@ -51,19 +53,22 @@ std::optional<ArtifactUsage::Count> parse_count(std::string_view text) {
       if (!parse_u64(line, count.changes)) return std::nullopt;
       continue;
     }
-    const std::size_t blank = line.find(' ');
-    std::uint64_t caller = 0, bytes = 0;
-    if (blank == std::string_view::npos || !parse_u64(line.substr(0, blank), caller) ||
-        !parse_u64(line.substr(blank + 1), bytes) || caller > UINT32_MAX)
+    const std::size_t blank = line.find(' '), second = line.find(' ', blank + 1);
+    std::uint64_t caller = 0;
+    ArtifactUsage::CallerCount of_caller;
+    if (blank == std::string_view::npos || second == std::string_view::npos ||
+        !parse_u64(line.substr(0, blank), caller) ||
+        !parse_u64(line.substr(blank + 1, second - blank - 1), of_caller.bytes) ||
+        !parse_u64(line.substr(second + 1), of_caller.change) || caller > UINT32_MAX)
       return std::nullopt;
-    count.bytes[static_cast<Id>(caller)] = bytes;
+    count.callers[static_cast<Id>(caller)] = of_caller;
   }
   return count;
 }
 
-std::uint64_t sum_of(const BytesByCaller& bytes) {
-  return std::accumulate(bytes.begin(), bytes.end(), std::uint64_t{0},
-                         [](std::uint64_t sum, const auto& each) { return sum + each.second; });
+std::uint64_t sum_of(const ArtifactUsage::Count& count) {
+  return std::accumulate(count.callers.begin(), count.callers.end(), std::uint64_t{0},
+                         [](std::uint64_t sum, const auto& each) { return sum + each.second.bytes; });
 }
 
 }  // namespace
@@ -103,26 +108,31 @@ Result<ArtifactUsage::Count> ArtifactUsage::load() const {
   if (text && !text->empty()) {
     if (auto count = parse_count(*text)) return std::move(*count);
   }
-  return count_folders();
+  Count counted = count_folders();
+  MJ_CHECK(save(counted));
+  return counted;
 }
 
 ArtifactUsage::Count ArtifactUsage::count_folders() const {
   Count count;
+  count.changes = unix_us();  // greater than all numbers of a file that was lost
   std::error_code gone;
   for (fs::directory_iterator entry(folder_.store_folder(store_name_), gone), end; !gone && entry != end;
        entry.increment(gone)) {
     const Id caller = caller_of_folder(entry->path().filename().string());
     if (caller == 0) continue;
-    if (const std::uint64_t room = room_of_folder(entry->path().string()); room > 0) count.bytes[caller] += room;
+    if (const std::uint64_t room = room_of_folder(entry->path().string()); room > 0) {
+      count.callers[caller].bytes += room;
+      count.callers[caller].change = count.changes;
+    }
   }
   return count;
 }
 
 Result<void> ArtifactUsage::save(const Count& count) const {
   std::string text = std::to_string(count.changes) + '\n';
-  for (const auto& [caller, bytes] : count.bytes) {
-    if (bytes > 0) text += std::to_string(caller) + ' ' + std::to_string(bytes) + '\n';
-  }
+  for (const auto& [caller, each] : count.callers)
+    text += std::to_string(caller) + ' ' + std::to_string(each.bytes) + ' ' + std::to_string(each.change) + '\n';
   const std::string fresh = path_ + ".new";
   Fd fd(::open(fresh.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600));
   if (!fd) return fail(Code::io, fresh + ": " + errno_text(errno));
@@ -140,8 +150,8 @@ Result<std::vector<ArtifactUsage::Fit>> ArtifactUsage::take(Id caller, const std
   const auto locked = lock();
   if (!locked) return tl::unexpected<Error>(locked.error());
   MJ_TRY(count, load());
-  std::uint64_t& own = count.bytes[caller];
-  std::uint64_t all = sum_of(count.bytes);
+  std::uint64_t own = count.bytes_of(caller);
+  std::uint64_t all = sum_of(count);
   const std::uint64_t share =
       quota.caller_bytes > 0 ? std::min(quota.caller_bytes, quota.context_bytes) : quota.context_bytes;
   std::vector<Fit> fits;
@@ -162,21 +172,22 @@ Result<std::vector<ArtifactUsage::Fit>> ArtifactUsage::take(Id caller, const std
     }
   }
   if (changed) {
-    ++count.changes;
+    count.callers[caller] = {own, ++count.changes};
     MJ_CHECK(save(count));
   }
   return fits;
 }
 
-Result<void> ArtifactUsage::give_back(Id caller, std::uint64_t room) const {
-  if (room == 0) return {};
+Result<ArtifactUsage::Change> ArtifactUsage::give_back(Id caller, std::uint64_t room) const {
+  if (room == 0) return Change{};
   const auto locked = lock();
   if (!locked) return tl::unexpected<Error>(locked.error());
   MJ_TRY(count, load());
-  std::uint64_t& own = count.bytes[caller];
-  own -= std::min(own, room);
-  ++count.changes;
-  return save(count);
+  CallerCount& own = count.callers[caller];
+  const Change change{own.change, ++count.changes};
+  own = {own.bytes - std::min(own.bytes, room), change.now};
+  MJ_CHECK(save(count));
+  return change;
 }
 
 Result<ArtifactUsage::Count> ArtifactUsage::read() const {
@@ -185,13 +196,30 @@ Result<ArtifactUsage::Count> ArtifactUsage::read() const {
   return load();
 }
 
-Result<void> ArtifactUsage::correct(std::uint64_t changes, const BytesByCaller& bytes) const {
+// A caller without bytes stays in the file until no recount that began before its last change can come any more.
+Result<void> ArtifactUsage::correct(const Recount& recount) const {
   const auto locked = lock();
   if (!locked) return tl::unexpected<Error>(locked.error());
   MJ_TRY(count, load());
-  std::erase_if(count.bytes, [](const auto& each) { return each.second == 0; });
-  if (count.changes != changes || count.bytes == bytes) return {};
-  return save({changes + 1, bytes});
+  const auto before = count.callers;
+  // When the count of an absent caller has changed is not known.
+  for (const auto& [caller, bytes] : recount.bytes) {
+    if (count.changes == recount.since) count.callers.try_emplace(caller);
+  }
+  for (auto each = count.callers.begin(); each != count.callers.end();) {
+    auto& [caller, of_caller] = *each;
+    const auto own = recount.own_changes.find(caller);
+    const bool is_unchanged =
+        of_caller.change <= recount.since || (own != recount.own_changes.end() && own->second == of_caller.change);
+    const auto counted = recount.bytes.find(caller);
+    const std::uint64_t bytes = counted == recount.bytes.end() ? 0 : counted->second;
+    if (is_unchanged && of_caller.bytes != bytes) of_caller = {bytes, count.changes + 1};
+    const bool is_over = is_unchanged && of_caller.bytes == 0;
+    each = is_over ? count.callers.erase(each) : std::next(each);
+  }
+  if (count.callers == before) return {};
+  ++count.changes;
+  return save(count);
 }
 
 }  // namespace mycojobs

@@ -1,12 +1,15 @@
 // Disk space of the artifacts of each caller, for one store in the folder of one context:
 // <state_dir>/contexts/<context>/
 //
-//   usage-<store>        "<number of changes>", then a line "<caller> <bytes>" for each caller that has any
+//   usage-<store>        "<number of the last change>", then a line "<caller> <bytes> <number of its last change>" for
+//   each
+//                        caller that has any bytes, or had some since the last round of the sweep
 //   usage-<store>.lock   held while the file is read and replaced
 //
 // Several agents may share the folder. Space is taken before a file is linked into the folder of a job and given back
 // after the link was deleted. An agent that is killed in between leaves a count that is too high; ArtifactSweep
-// corrects it. A missing or damaged count is computed again from the folders of the jobs.
+// corrects it. Changes are numbered, so that the sweep corrects each caller whose count did not change meanwhile,
+// however busy the others are. A missing or damaged count is computed again from the folders of the jobs.
 //
 // A file counts with its size, not with its blocks, since copying a sparse file fills it. Each link counts, also when
 // several jobs have the same content.
@@ -46,19 +49,40 @@ class ArtifactUsage {
   // Takes space for the files, in order, as far as the quota allows. Returns one result for each file. Error io: the
   // count cannot be written, or another process holds its lock for too long; no space was taken then.
   Result<std::vector<Fit>> take(Id caller, const std::vector<std::uint64_t>& sizes, const ArtifactQuota&) const;
-  Result<void> give_back(Id caller, std::uint64_t room) const;
+  // Numbers of a change of a caller's count, and of the change before.
+  struct Change {
+    std::uint64_t before = 0, now = 0;
+  };
+  Result<Change> give_back(Id caller, std::uint64_t room) const;
 
+  struct CallerCount {
+    std::uint64_t bytes = 0;
+    std::uint64_t change = 0;  // number of the last change
+    bool operator==(const CallerCount&) const = default;
+  };
   struct Count {
-    std::uint64_t changes = 0;
-    BytesByCaller bytes;
+    std::uint64_t changes = 0;  // of all callers together
+    std::map<Id, CallerCount> callers;
+    std::uint64_t bytes_of(Id caller) const {
+      const auto found = callers.find(caller);
+      return found == callers.end() ? 0 : found->second.bytes;
+    }
   };
   Result<Count> read() const;
-  // Replaces the count by one that was computed from the folders, if the count did not change since `changes`.
-  Result<void> correct(std::uint64_t changes, const BytesByCaller&) const;
+
+  // A count that was computed from the folders, to replace the stored one.
+  struct Recount {
+    std::uint64_t since = 0;  // Count::changes when the computation began
+    BytesByCaller bytes;
+    std::map<Id, std::uint64_t> own_changes;  // changes that the computation has included
+  };
+  // Replaces the counts of the callers that did not change since, except for their own_changes.
+  Result<void> correct(const Recount&) const;
 
  private:
   Result<Fd> lock() const;
-  Result<Count> load() const;  // REQUIRES: the lock is held, as for the functions below.
+  // REQUIRES: the lock is held, as for the functions below. A count that was computed is stored at once.
+  Result<Count> load() const;
   Count count_folders() const;
   Result<void> save(const Count&) const;
 

@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
+#include <string_view>
 
 #include "base/errno_text.h"
 #include "base/ids.h"
@@ -98,6 +99,7 @@ class KeptArtifacts final : public RunArtifacts {
   }
   Result<void> begin_file();
   Result<void> take_room(const ArtifactUsage&, const std::string& folder_of_job);
+  void give_back_lost(const ArtifactUsage&, const std::string& folder_of_job) const;
 
   ArtifactFolder folder_;
   std::string store_name_, job_key_;
@@ -226,6 +228,18 @@ Result<void> KeptArtifacts::take_room(const ArtifactUsage& usage, const std::str
   return {};
 }
 
+// Room was taken once for each hash, so it is given back once for each hash without a link.
+void KeptArtifacts::give_back_lost(const ArtifactUsage& usage, const std::string& folder_of_job) const {
+  std::map<std::string_view, std::uint64_t> lost;
+  for (const auto& [name, file] : whole_) {
+    if (::access((folder_of_job + '/' + file.sha256).c_str(), F_OK) != 0)
+      lost[file.sha256] = room_of_artifact(file.bytes);
+  }
+  std::uint64_t room = 0;
+  for (const auto& [sha256, bytes] : lost) room += bytes;
+  (void)usage.give_back(caller_of_job(job_key_), room);  // else a round of ArtifactSweep corrects it
+}
+
 std::string KeptArtifacts::finish() {
   if (file_) refuse_incomplete();
   if (whole_.empty()) {
@@ -244,23 +258,24 @@ std::string KeptArtifacts::finish() {
   if (problem.empty()) {
     if (auto taken = take_room(usage, mine); !taken) problem = taken.error().message;
   }
-  std::uint64_t unused = 0;  // room of files that could not be kept
+  std::map<std::string_view, Result<void>> kept;  // by hash, since files with the same bytes are one
   nlohmann::json all = nlohmann::json::object();
   for (const auto& [name, file] : whole_) {
-    Result<void> kept;
-    if (problem.empty()) kept = keep_artifact(file, folder_.objects() + '/' + file.sha256, mine + '/' + file.sha256);
-    if (!problem.empty() || !kept) {
-      name_ = name;
-      if (problem.empty()) refuse_for_disk("keep", kept.error());
-      if (problem.empty() && ::access((mine + '/' + file.sha256).c_str(), F_OK) != 0)
-        unused += room_of_artifact(file.bytes);
-      if (!problem.empty()) refuse(DropReason::disk, problem);
+    name_ = name;
+    if (!problem.empty()) {
+      refuse(DropReason::disk, problem);
+      continue;
+    }
+    const auto [result, is_new] = kept.try_emplace(file.sha256);
+    if (is_new) result->second = keep_artifact(file, folder_.objects() + '/' + file.sha256, mine + '/' + file.sha256);
+    if (!result->second) {
+      refuse_for_disk("keep", result->second.error());
       continue;
     }
     all[name] = {{"sha256", file.sha256}, {"bytes", file.bytes}, {"text", file.text}};
     if (file.executable) all[name]["executable"] = true;
   }
-  (void)usage.give_back(caller_of_job(job_key_), unused);  // else a round of ArtifactSweep corrects it
+  if (problem.empty()) give_back_lost(usage, mine);
   whole_.clear();
   spool_.reset();
   return all.empty() ? std::string() : dump_json(all);

@@ -10,6 +10,7 @@
 #include "support/redis/memory_server.h"
 #include "worker/artifact_folder.h"
 #include "worker/artifact_store.h"
+#include "worker/artifact_usage.h"
 #include "worker/artifacts.h"
 
 namespace mycojobs {
@@ -109,6 +110,29 @@ TEST_F(IncomingFiles, WhatIsHandedOverIsTheJobsUntilItsRecordSaysOtherwise) {
   ASSERT_TRUE(store_->save(1, "job:1:2", {{"status", "finished"}}));
   sweep();
   EXPECT_FALSE(fs::exists(job + sha256_hex(bytes)));
+}
+
+TEST_F(IncomingFiles, WhatCannotBeHandedOverCountsNothingHoweverOftenItIsTried) {
+  const std::string first = "0123456789", second(5000, 's');
+  for (const std::string& bytes : {first, second}) {
+    expect(bytes);
+    ASSERT_TRUE(add(bytes, 0, bytes.size()));
+  }
+  const ArtifactUsage usage(ArtifactFolder(folder_.path().string(), 1), *artifact_store_name(*store_, 1));
+  const std::vector<ArtifactStore::ForJob> to{{"job:1:2", {content(first), content(second), content(second)}}};
+  const std::string in_the_way = path("objects/" + sha256_hex(second));
+  fs::create_directories(in_the_way);  // so that no object can be made
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_FALSE(files_->hand_over(*store_, 1, kParcel, to));
+    EXPECT_LE(usage.read()->bytes_of(1), 4096U) << i;
+  }
+  EXPECT_FALSE(files_->hand_over(*store_, 1, kParcel, {{"job:1:3", {content(first), large(1, 10)}}}))
+      << "a file has not been received";
+  EXPECT_LE(usage.read()->bytes_of(1), 4096U);
+  fs::remove(in_the_way);
+  EXPECT_TRUE(files_->hand_over(*store_, 1, kParcel, to));
+  EXPECT_TRUE(files_->hand_over(*store_, 1, kParcel, to)) << "handed over again";
+  EXPECT_EQ(usage.read()->bytes_of(1), 4096U + 8192U) << "equal files are one";
 }
 
 TEST_F(IncomingFiles, AParcelThatNobodyTouchesForAnHourGoes) {

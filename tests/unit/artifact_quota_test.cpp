@@ -6,6 +6,7 @@
 #include <atomic>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <thread>
 
@@ -56,7 +57,7 @@ class ArtifactQuotaTest : public testing::Test {
     leave(*one, "a", job + std::string(bytes - job.size(), 'x'));
     return finish(*one).size() == 1;
   }
-  std::uint64_t used(Id caller) const { return usage_.read().value().bytes[caller]; }
+  std::uint64_t used(Id caller) const { return usage_.read().value().bytes_of(caller); }
   std::uint64_t blocks_on_disk() const {
     std::uint64_t blocks = 0;
     for (const auto& entry : fs::recursive_directory_iterator(folder_ / "contexts/1/objects")) {
@@ -67,6 +68,17 @@ class ArtifactQuotaTest : public testing::Test {
   }
   void end(const std::string& job, const json& artifacts) {
     ASSERT_TRUE(store_->save(1, job, {{"id", "1"}, {"status", "finished"}, {"artifacts", artifacts.dump()}}));
+  }
+  // One round and no part of the next. Calls the function after each part.
+  void sweep_once(const std::function<void()>& after_part = [] {}) {
+    clock_.boot += 10000;
+    for (std::uint64_t next_ms = 0; next_ms < 500;) {
+      clock_.boot += next_ms;
+      auto done = sweep_.look_after(*store_, 1);
+      ASSERT_TRUE(done) << done.error().message;
+      next_ms = *done;
+      after_part();
+    }
   }
   void sweep_a_round() {
     clock_.boot += 10000;
@@ -170,7 +182,8 @@ TEST_F(ArtifactQuotaTest, LostCountIsMadeAgainFromTheFolders) {
   ASSERT_TRUE(fs::remove(path));
   EXPECT_FALSE(leave_one("job:7:2", kMiB, quota));
   EXPECT_EQ(used(7), 2 * kMiB);
-  for (const char* damaged : {"nonsense", "1\n7 x\n", "1\n7 5", "1\n99999999999 5\n", ""}) {
+  for (const char* damaged :
+       {"nonsense", "1\n7 x 1\n", "1\n7 5 1", "1\n7 5\n", "1\n7 5 x\n", "1\n99999999999 5 1\n", ""}) {
     std::ofstream(path) << damaged;
     EXPECT_EQ(used(7), 2 * kMiB) << damaged;
   }
@@ -190,13 +203,65 @@ TEST_F(ArtifactQuotaTest, SweepCorrectsWhatAKilledAgentLeft) {
   EXPECT_EQ(used(9), 0U);
 }
 
-TEST_F(ArtifactQuotaTest, SweepLeavesACountAloneThatChangesMeanwhile) {
+TEST_F(ArtifactQuotaTest, SweepLeavesCountsAloneThatChangeMeanwhile) {
   EXPECT_TRUE(leave_one("job:8:1", kMiB, {}));
   const auto before = usage_.read().value();
   ASSERT_TRUE(usage_.take(7, {kMiB}, {}));
-  ASSERT_TRUE(usage_.correct(before.changes, {}));
+  ASSERT_TRUE(usage_.take(9, {kMiB}, {}));
+  ASSERT_TRUE(usage_.give_back(9, kMiB));
+  ASSERT_TRUE(usage_.correct({before.changes, {{8, kMiB}, {9, kMiB}}, {}}));
   EXPECT_EQ(used(7), kMiB);
   EXPECT_EQ(used(8), kMiB);
+  EXPECT_EQ(used(9), 0U) << "its file was there when the round began, and has gone since";
+}
+
+TEST_F(ArtifactQuotaTest, SweepCorrectsACallerWhileOthersLeaveFiles) {
+  const auto one = run("job:7:1", {});
+  leave(*one, "a", std::string(kMiB, 'x'));
+  end("job:7:1", finish(*one));
+  ASSERT_TRUE(usage_.take(7, {2 * kMiB}, {}));
+  ASSERT_TRUE(usage_.take(9, {kMiB}, {}));
+  unsigned left = 0;
+  sweep_once([&] { EXPECT_TRUE(leave_one("job:8:" + std::to_string(++left), 4096, {})); });
+  EXPECT_GT(left, 2U);
+  EXPECT_EQ(used(7), kMiB);
+  EXPECT_EQ(used(9), 0U);
+  EXPECT_EQ(used(8), left * 4096);
+}
+
+// A round that deletes files of a caller changes the count itself.
+TEST_F(ArtifactQuotaTest, SweepCorrectsACallerWhoseFilesItDeletes) {
+  const auto one = run("job:7:1", {});
+  leave(*one, "a", std::string(kMiB, 'x'));
+  end("job:7:1", finish(*one));
+  for (int i = 2; i <= 4; ++i) EXPECT_TRUE(leave_one("job:7:" + std::to_string(i), kMiB, {}));  // they have no record
+  ASSERT_TRUE(usage_.take(7, {2 * kMiB}, {}));
+  sweep_once();
+  EXPECT_EQ(used(7), kMiB);
+}
+
+// Agents that cannot keep files must not lower the count of others that were kept.
+TEST_F(ArtifactQuotaTest, NamesOfOneContentThatCannotBeKeptGiveBackItsRoomOnce) {
+  EXPECT_TRUE(leave_one("job:7:1", 2 * kMiB, {}));
+  const std::string same(64U << 10, 's');
+  fs::create_directories(folder_ / ("contexts/1/objects/" + sha256_hex(same)));  // so that no object can be made
+  const auto one = run("job:7:2", {});
+  for (int i = 0; i < 20; ++i) leave(*one, std::to_string(i), same);
+  EXPECT_EQ(finish(*one).size(), 0U);
+  EXPECT_EQ(one->dropped().size(), 20U);
+  EXPECT_EQ(used(7), 2 * kMiB);
+}
+
+// A full caller changes nothing in the count, and the count of a folder from before there were counts is made once.
+TEST_F(ArtifactQuotaTest, FirstCountIsStoredThoughEveryFileIsRefused) {
+  EXPECT_TRUE(leave_one("job:7:1", 2 * kMiB, {}));
+  const auto path = folder_ / ("contexts/1/usage-" + store_name_);
+  ASSERT_TRUE(fs::remove(path));
+  EXPECT_FALSE(leave_one("job:7:2", kMiB, {kMiB, 0}));
+  EXPECT_TRUE(fs::exists(path));
+  ASSERT_TRUE(fs::remove(path));
+  EXPECT_EQ(used(7), 2 * kMiB);
+  EXPECT_TRUE(fs::exists(path));
 }
 
 TEST_F(ArtifactQuotaTest, AgentsThatShareAFolderShareTheQuota) {
