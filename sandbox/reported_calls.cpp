@@ -21,6 +21,7 @@
 #include <utility>
 
 #include "base/fd.h"
+#include "sandbox/count_pace.h"
 #include "sandbox/loop.h"
 #include "sandbox/messages.h"
 #include "sandbox/policy.h"
@@ -127,7 +128,7 @@ bool is_listening(int socket) {
 // The child of one run. It may block in any call on a socket of the job.
 class CallHelper {
  public:
-  explicit CallHelper(int launcher) : launcher_(launcher) {}
+  CallHelper(int launcher, CountPace& pace) : launcher_(launcher), pace_(pace) {}
   void serve() {
     (void)!::nice(10);  // the launcher ranks above the jobs, and this works for one of them
     for (RawFrame frame; receive_raw(launcher_, frame) == Received::frame;) {
@@ -159,22 +160,19 @@ class CallHelper {
     }
     return ::listen(socket, wanted.backlog) == 0 ? 0 : errno;
   }
-  // A tenth of one CPU at most, since it is charged to no job.
   template <class Counter>
   std::uint32_t count(Counter counter) {
-    const std::uint64_t now = boot_us();
-    if (now < next_count_us_) ::usleep(static_cast<useconds_t>(next_count_us_ - now));
+    const std::uint64_t now = boot_us(), turn = pace_.reserve(now);
+    if (now < turn) ::usleep(static_cast<useconds_t>(turn - now));
     const std::uint64_t begun = boot_us();
     const std::uint32_t number = counter();
-    const std::uint64_t ended = boot_us();
-    next_count_us_ = std::max(begun + kMinCountIntervalUs, ended + 9 * (ended - begun));
+    pace_.charge(boot_us() - begun);
     return number;
   }
 
-  static constexpr std::uint64_t kMinCountIntervalUs = 50'000;
   int launcher_;
+  CountPace& pace_;
   std::uint32_t listeners_left_ = CountedCalls::kMostListeners;
-  std::uint64_t next_count_us_ = 0;
 };
 
 }  // namespace
@@ -260,9 +258,11 @@ void CountedCalls::begin_listen(const seccomp_notif& call) {
 }
 
 int CountedCalls::send_to_child(const std::string& frame, std::initializer_list<int> fds) {
+  CountPace* const pace = CountPace::shared();  // before the fork
+  if (pace == nullptr) return ENOMEM;
   if (child_ == 0)
     child_ = children_.start(
-        "mycojobs-calls", [](int launcher) { CallHelper(launcher).serve(); },
+        "mycojobs-calls", [pace](int launcher) { CallHelper(launcher, *pace).serve(); },
         [this](HostChildren::Child, RawFrame* answered) { on_frame(answered); });
   return child_ == 0 ? errno : children_.send(child_, frame, fds);
 }
