@@ -1,6 +1,7 @@
 // The tables of policy.h: which calls a job may make, and with which arguments.
 #include <fcntl.h>
 #include <linux/close_range.h>
+#include <linux/falloc.h>
 #include <linux/fs.h>
 #include <linux/sched.h>
 #include <linux/seccomp.h>
@@ -37,7 +38,7 @@ constexpr const char* kAllowed[] = {
     "open", "openat", "openat2", "creat", "stat", "lstat", "fstat", "newfstatat", "statx", "statfs", "fstatfs",
     "access", "faccessat", "faccessat2", "getdents", "getdents64", "getcwd", "chdir", "fchdir", "mkdir", "mkdirat",
     "rmdir", "unlink", "unlinkat", "rename", "renameat", "renameat2", "link", "linkat", "symlink", "symlinkat",
-    "readlink", "readlinkat", "truncate", "ftruncate", "fallocate", "chmod", "fchmod", "fchmodat", "chown", "fchown",
+    "readlink", "readlinkat", "truncate", "ftruncate", "chmod", "fchmod", "fchmodat", "chown", "fchown",
     "lchown", "fchownat", "umask", "utime", "utimes", "utimensat", "futimesat", "getxattr", "lgetxattr", "fgetxattr",
     "listxattr", "llistxattr", "flistxattr",
     // memory
@@ -216,13 +217,19 @@ constexpr ArgumentRule kRules[] = {
 
     {"close_range", {2, kLow32 & ~std::uint64_t{CLOSE_RANGE_CLOEXEC}, 0}},  // not with a table of its own
 
+    // A page fault in a range that is being punched out of a file in memory waits until all of it is freed. The kernel
+    // holds the lock of a pipe during a fault of a read or write, so the agent would wait with it. The errno is that of
+    // a file system without holes.
+    {"fallocate", {1, FALLOC_FL_PUNCH_HOLE, 0}},
+    {"fallocate", {1, FALLOC_FL_PUNCH_HOLE, FALLOC_FL_PUNCH_HOLE}, {}, {}, Answer::refuse, EOPNOTSUPP},
+    {"madvise", {2, kLow32, MADV_REMOVE}, {}, {}, Answer::refuse, EOPNOTSUPP},
+
     allow_value("madvise", 2, MADV_NORMAL),
     allow_value("madvise", 2, MADV_RANDOM),
     allow_value("madvise", 2, MADV_SEQUENTIAL),
     allow_value("madvise", 2, MADV_WILLNEED),
     allow_value("madvise", 2, MADV_DONTNEED),
     allow_value("madvise", 2, MADV_FREE),
-    allow_value("madvise", 2, MADV_REMOVE),
     allow_value("madvise", 2, MADV_DONTFORK),
     allow_value("madvise", 2, MADV_DOFORK),
     allow_value("madvise", 2, MADV_HUGEPAGE),

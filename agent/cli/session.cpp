@@ -65,6 +65,9 @@ WorkerSettings worker_settings(const Settings& settings, const Parts& parts) {
   worker.claims_as_actor = !settings.redis.empty();  // an embedded Redis belongs to this operator
   worker.contexts = settings.contexts;
   for (const auto& [context, url] : settings.context_redis) worker.own_servers.push_back(context);
+  for (const auto& [context, python] : settings.context_python) {
+    if (!python.venv.empty()) worker.folder_contexts.insert(context);
+  }
   worker.slots = settings.slots;
   worker.script_types = settings.script_types;
   worker.lease_ms = settings.lease_ms;

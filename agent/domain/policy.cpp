@@ -90,7 +90,7 @@ bool is_known_syscall(std::string_view name) { return std::binary_search(std::be
 // clang-format off
 constexpr std::string_view kNamed[] = {
     "accept", "accept4", "arch_prctl", "bind", "clone", "clone3", "close_range", "connect", "execve", "execveat",
-    "fcntl", "fork", "getsockopt", "io_setup", "ioctl", "ioprio_set", "ipc", "listen", "madvise", "memfd_create",
+    "fallocate", "fcntl", "fork", "getsockopt", "io_setup", "ioctl", "ioprio_set", "ipc", "listen", "madvise", "memfd_create",
     "mknod", "mknodat", "mmap", "mprotect", "mq_open", "msgctl", "msgget", "msgrcv", "msgsnd", "personality",
     "pkey_mprotect", "prctl", "prlimit64", "quotactl", "quotactl_fd", "sched_setaffinity", "sched_setattr",
     "sched_setparam", "sched_setscheduler", "seccomp", "semctl", "semget", "semop", "semtimedop", "sendmmsg",

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <climits>
+#include <iterator>
 #include <utility>
 
 #include "base/fd.h"
@@ -18,32 +20,46 @@ void watch_descriptor(int epoll, int operation, int fd, std::uint64_t tag, std::
   ::epoll_ctl(epoll, operation, fd, &event);
 }
 
+namespace {
+
+// Returns the number of bytes; 0 if there are none now, or no more. Closes the descriptor at the end of the pipe.
+std::size_t read_or_close(Fd& fd, std::span<char> buffer) {
+  if (!fd) return 0;
+  ssize_t count = 0;
+  do {
+    count = ::read(fd.get(), buffer.data(), buffer.size());
+  } while (count < 0 && errno == EINTR);
+  if (count > 0) return static_cast<std::size_t>(count);
+  if (count == 0 || (errno != EAGAIN && errno != EWOULDBLOCK)) fd.reset();  // also leaves the epoll set
+  return 0;
+}
+
+}  // namespace
+
+std::string read_available(Fd& fd, std::size_t max) {
+  std::string bytes(max, '\0');
+  std::size_t total = 0;
+  // A job can put its pipe into packet mode (O_DIRECT). A buffer that is smaller than a packet would lose the rest of
+  // it.
+  while (max - total >= PIPE_BUF) {
+    const std::size_t count = read_or_close(fd, std::span(bytes).subspan(total));
+    if (count == 0) break;
+    total += count;
+  }
+  bytes.resize(total);
+  return bytes;
+}
+
 JobPipes::JobPipes(int epoll, RunNumber run, const RunPipes& pipes, int attachment, bool converses,
                    std::uint64_t now_boot_ms)
     : epoll_(epoll),
       run_(run),
-      out_(pipes.out),
-      err_(pipes.err),
-      channel_(pipes.channel),
-      requests_(pipes.requests),
+      fds_{std::make_shared<Fd>(pipes.out), std::make_shared<Fd>(pipes.err), std::make_shared<Fd>(pipes.channel),
+           std::make_shared<Fd>(pipes.requests)},
       attachment_(attachment),
       heard_(converses),
       listen_at_ms_(now_boot_ms + kListenMs) {
-  watch_channel();
-}
-
-Fd& JobPipes::of(JobPipe pipe) {
-  switch (pipe) {
-    case JobPipe::out:
-      return out_;
-    case JobPipe::err:
-      return err_;
-    case JobPipe::channel:
-      return channel_;
-    case JobPipe::requests:
-      break;
-  }
-  return requests_;
+  refresh(JobPipe::channel);
 }
 
 void JobPipes::watch(JobPipe pipe, int operation, std::uint32_t events) {
@@ -51,86 +67,86 @@ void JobPipes::watch(JobPipe pipe, int operation, std::uint32_t events) {
 }
 
 // Out of the set while nothing is wanted of it: epoll would report its end again and again.
-void JobPipes::watch_channel() {
-  const bool wanted = heard_ && !is_held(JobPipe::channel);
-  if (!channel_ || wanted == channel_watched_) return;
-  watch(JobPipe::channel, wanted ? EPOLL_CTL_ADD : EPOLL_CTL_DEL, EPOLLIN);
-  channel_watched_ = wanted;
+void JobPipes::refresh(JobPipe pipe) {
+  if (elsewhere_[index(pipe)] || !of(pipe)) return;
+  const bool is_heard = pipe == JobPipe::channel ? heard_ : listen_at_ms_ == 0;
+  const bool wanted = is_heard && !is_held(pipe);
+  if (wanted == watched_[index(pipe)]) return;
+  watch(pipe, wanted ? EPOLL_CTL_ADD : EPOLL_CTL_DEL, EPOLLIN);
+  watched_[index(pipe)] = wanted;
 }
 
 void JobPipes::hold(bool held) {
   held_ = held;
-  watch_channel();
+  refresh(JobPipe::channel);
 }
 
 // Output is in the set once it is listened to.
 void JobPipes::pause(JobPipe pipe, std::uint64_t until_boot_ms) {
-  if (!of(pipe)) return;
-  const bool was_paused = pause_of(pipe) > 0;
-  paused_until_ms_[static_cast<std::size_t>(pipe)] = until_boot_ms;
-  if (pipe == JobPipe::channel) {
-    watch_channel();
-  } else if (listen_at_ms_ == 0 && !was_paused) {
-    watch(pipe, EPOLL_CTL_DEL, 0);
-  }
+  if (!elsewhere_[index(pipe)] && !of(pipe)) return;
+  paused_until_ms_[index(pipe)] = until_boot_ms;
+  refresh(pipe);
 }
 
 std::uint64_t JobPipes::resume(std::uint64_t now_boot_ms) {
   std::uint64_t next = UINT64_MAX;
   for (JobPipe pipe : {JobPipe::out, JobPipe::err, JobPipe::channel}) {
-    std::uint64_t& until = paused_until_ms_[static_cast<std::size_t>(pipe)];
+    std::uint64_t& until = paused_until_ms_[index(pipe)];
     if (until > now_boot_ms) next = std::min(next, until);
     if (until == 0 || until > now_boot_ms) continue;
     until = 0;
-    if (pipe == JobPipe::channel) {
-      watch_channel();
-    } else if (listen_at_ms_ == 0 && of(pipe)) {
-      watch(pipe, EPOLL_CTL_ADD, EPOLLIN);
-    }
+    refresh(pipe);
   }
   return next;
+}
+
+std::shared_ptr<Fd> JobPipes::begin_background_read(JobPipe pipe) {
+  if (elsewhere_[index(pipe)] || !of(pipe)) return nullptr;
+  if (std::exchange(watched_[index(pipe)], false)) watch(pipe, EPOLL_CTL_DEL, 0);
+  elsewhere_[index(pipe)] = true;
+  return fds_[index(pipe)];
+}
+
+void JobPipes::end_background_read(JobPipe pipe) {
+  elsewhere_[index(pipe)] = false;
+  refresh(pipe);
+}
+
+bool JobPipes::has_background_reads() const {
+  return std::any_of(std::begin(elsewhere_), std::end(elsewhere_), [](bool elsewhere) { return elsewhere; });
 }
 
 // Most requests fit at once, and the job finds its script waiting.
 void JobPipes::send(const std::function<std::string()>& next) {
   bool full = false;
-  while (requests_ && !full) {
+  const Fd& requests = of(JobPipe::requests);
+  while (requests && !full) {
     if (sent_ == outgoing_.size()) {
       outgoing_ = next();
       sent_ = 0;
       if (outgoing_.empty()) break;
     }
-    const ssize_t sent = send_bytes(requests_.get(), std::string_view(outgoing_).substr(sent_), attachment_);
+    const ssize_t sent = send_bytes(requests.get(), std::string_view(outgoing_).substr(sent_), attachment_);
     full = sent < 0 && (errno == EAGAIN || errno == EWOULDBLOCK);
     if (sent > 0) sent_ += static_cast<std::size_t>(sent), attachment_ = -1;
     if (sent < 0 && !full && errno != EINTR) sent_ = outgoing_.size();
   }
   writing_ = full;
-  if (writing_ != requests_watched_) watch(JobPipe::requests, writing_ ? EPOLL_CTL_ADD : EPOLL_CTL_DEL, EPOLLOUT);
-  requests_watched_ = writing_;
+  bool& watched = watched_[index(JobPipe::requests)];
+  if (writing_ != watched) watch(JobPipe::requests, writing_ ? EPOLL_CTL_ADD : EPOLL_CTL_DEL, EPOLLOUT);
+  watched = writing_;
 }
 
 std::string_view JobPipes::read(JobPipe pipe, std::span<char> buffer) {
-  Fd& fd = of(pipe);
-  if (!fd) return {};
-  ssize_t count = 0;
-  do {
-    count = ::read(fd.get(), buffer.data(), buffer.size());
-  } while (count < 0 && errno == EINTR);
-  if (count > 0) return {buffer.data(), static_cast<std::size_t>(count)};
-  if (count == 0 || (errno != EAGAIN && errno != EWOULDBLOCK)) fd.reset();  // also leaves the epoll set
-  return {};
+  return {buffer.data(), read_or_close(of(pipe), buffer)};
 }
 
 bool JobPipes::listen(std::uint64_t now_boot_ms) {
   if (listen_at_ms_ == 0) return true;
   if (now_boot_ms < listen_at_ms_) return false;
   listen_at_ms_ = 0;
-  for (JobPipe pipe : {JobPipe::out, JobPipe::err}) {
-    if (pause_of(pipe) == 0) watch(pipe, EPOLL_CTL_ADD, EPOLLIN);
-  }
   heard_ = true;
-  watch_channel();
+  for (JobPipe pipe : {JobPipe::out, JobPipe::err, JobPipe::channel}) refresh(pipe);
   return true;
 }
 

@@ -1,10 +1,15 @@
 // Our ends of one run's descriptors in the run loop's epoll: the channel at once, its output a moment later. Most jobs
 // end before, and what they wrote is read then: nobody is woken for it.
+//
+// Reading or closing a pipe waits for the lock of the pipe, also with O_NONBLOCK. The kernel holds the lock while it
+// serves a page fault of the job in a read or a write. Where such a fault can wait for a disk, the run loop must not
+// read the pipe: begin_background_read() hands it to another thread.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -23,6 +28,9 @@ struct PipeTag {
   static PipeTag of(std::uint64_t bits) { return {bits >> 2, static_cast<JobPipe>(bits & 3)}; }
   std::uint64_t bits() const { return run << 2 | static_cast<std::uint32_t>(pipe); }
 };
+
+// Reads what is there now, up to max bytes. Closes the descriptor at the end of the pipe. REQUIRES: max >= PIPE_BUF.
+std::string read_available(Fd&, std::size_t max);
 
 void watch_descriptor(int epoll, int operation, int fd, std::uint64_t tag, std::uint32_t events);
 
@@ -45,6 +53,12 @@ class JobPipes {
   // end is closed.
   std::string_view read(JobPipe, std::span<char> buffer);
 
+  // Stops waiting for a pipe, and returns its descriptor for another thread, which also closes it. Null if the pipe is
+  // closed. REQUIRES: until end_background_read(), read() is not called for this pipe.
+  std::shared_ptr<Fd> begin_background_read(JobPipe);
+  void end_background_read(JobPipe);
+  bool has_background_reads() const;
+
   // Stops or resumes waiting for the channel. While it is held, the job blocks once the channel is full.
   void hold(bool);
   bool is_held(JobPipe pipe) const { return (held_ && pipe == JobPipe::channel) || pause_of(pipe) > 0; }
@@ -58,23 +72,25 @@ class JobPipes {
   bool listen(std::uint64_t now_boot_ms);
 
  private:
+  static std::size_t index(JobPipe pipe) { return static_cast<std::size_t>(pipe); }
   void watch(JobPipe, int operation, std::uint32_t events);
-  void watch_channel();
-  std::uint64_t pause_of(JobPipe pipe) const { return paused_until_ms_[static_cast<std::size_t>(pipe)]; }
-  Fd& of(JobPipe);
+  void refresh(JobPipe);
+  std::uint64_t pause_of(JobPipe pipe) const { return paused_until_ms_[index(pipe)]; }
+  Fd& of(JobPipe pipe) { return *fds_[index(pipe)]; }
 
   int epoll_;
   RunNumber run_;
-  Fd out_, err_, channel_, requests_;
-  std::string outgoing_;                                     // on its way to the job
-  std::size_t sent_ = 0;                                     // of it
-  int attachment_;                                           // not gone along yet
-  bool writing_ = false;                                     // waits until the socket takes more
-  bool heard_ = false;                                       // the channel is waited for
-  bool held_ = false;                                        // hold() has stopped waiting for the channel
-  bool channel_watched_ = false, requests_watched_ = false;  // the descriptor is in the epoll set
-  std::uint64_t paused_until_ms_[4] = {0, 0, 0, 0};          // by pipe; 0: not paused
-  std::uint64_t listen_at_ms_;                               // when its output will be waited for; 0: it is
+  std::shared_ptr<Fd> fds_[4];                        // by pipe
+  std::string outgoing_;                              // on its way to the job
+  std::size_t sent_ = 0;                              // of it
+  int attachment_;                                    // not gone along yet
+  bool writing_ = false;                              // waits until the socket takes more
+  bool heard_ = false;                                // the channel is waited for
+  bool held_ = false;                                 // hold() has stopped waiting for the channel
+  bool watched_[4] = {false, false, false, false};    // by pipe: the descriptor is in the epoll set
+  bool elsewhere_[4] = {false, false, false, false};  // by pipe: another thread reads it
+  std::uint64_t paused_until_ms_[4] = {0, 0, 0, 0};   // by pipe; 0: not paused
+  std::uint64_t listen_at_ms_;                        // when its output will be waited for; 0: it is
 };
 
 }  // namespace mycojobs

@@ -6,7 +6,7 @@
 namespace mycojobs {
 namespace {
 
-constexpr std::uint64_t kOrders = 0, kSandbox = 1, kAlarm = 2;  // below every PipeTag
+constexpr std::uint64_t kOrders = 0, kSandbox = 1, kAlarm = 2, kBackgroundReads = 3;  // below every PipeTag
 constexpr std::size_t kReadAtOnce = 16384;  // per pipe and turn, so that a flood does not starve the others
 
 JobRuns::Settings run_settings(const WorkerSettings& settings) {
@@ -27,9 +27,11 @@ RunLoop::RunLoop(std::unique_ptr<Sandbox> sandbox, const Clock& clock, const Wor
       metrics_(settings.metrics),
       traces_(settings.traces),
       epoll_(::epoll_create1(EPOLL_CLOEXEC)),
-      runs_(run_settings(settings), std::random_device{}()) {
+      runs_(run_settings(settings), std::random_device{}()),
+      folder_contexts_(settings.folder_contexts) {
   watch_descriptor(epoll_.get(), EPOLL_CTL_ADD, orders_.fd(), kOrders, EPOLLIN);
   watch_descriptor(epoll_.get(), EPOLL_CTL_ADD, alarm_.fd(), kAlarm, EPOLLIN);
+  watch_descriptor(epoll_.get(), EPOLL_CTL_ADD, background_reads_.fd(), kBackgroundReads, EPOLLIN);
   watched_sandbox_ = sandbox_->event_fd();
   watch_descriptor(epoll_.get(), EPOLL_CTL_ADD, watched_sandbox_, kSandbox, EPOLLIN);
   metrics_->add(Metric::launchers, {}, 0);
@@ -45,6 +47,10 @@ void RunLoop::stop() {
   stop_ = true;
   orders_.wake();
   if (thread_.joinable()) thread_.join();
+  {
+    const std::lock_guard turn(turn_);
+    sandbox_.reset();  // a lane may wait for a job, which ends with the sandbox
+  }
   lanes_.stop();
 }
 
@@ -83,10 +89,11 @@ void RunLoop::loop() {
     for (const epoll_event& event : events) {
       const std::uint64_t bits = event.data.u64;
       if (bits == kAlarm) alarm_.heard();
-      if (bits <= kAlarm) continue;  // orders and sandbox are looked at below, after the pipes
+      if (bits <= kBackgroundReads) continue;  // looked at below, after the pipes
       const PipeTag tag = PipeTag::of(bits);
       if (const auto pipes = pipes_.find(tag.run); pipes != pipes_.end()) on_pipe(tag.run, pipes->second, tag.pipe);
     }
+    for (BackgroundRead& read : background_reads_.take()) on_background_read(read);
     for (RunEnded& ended : sandbox_->read_ended()) on_end(ended);
     if (!sandbox_->alive()) revive_sandbox();
     count_sandboxes();
@@ -134,6 +141,8 @@ void RunLoop::perform(JobRuns::Launch& launch) {
   const Start* job = launch.spec.warm.runs > 0 ? runs_.job_of(launch.run) : nullptr;
   if (job != nullptr && !job->warm_secrets.empty())
     warm_secrets_.given(launch.spec, job->warm_secrets, clock_.boot_ms());
+  reading_lanes_.erase(launch.run);
+  if (may_block_reads(launch.spec)) reading_lanes_.emplace(launch.run, free_reading_lane());
   // Pipes of its last stage go.
   pipes_.insert_or_assign(
       launch.run, JobPipes(epoll_.get(), launch.run, *pipes, launch.attachment, launch.converses, clock_.boot_ms()));
@@ -173,6 +182,7 @@ void RunLoop::perform(BrokerCall& call) { callbacks_.ask(std::move(call)); }
 void RunLoop::perform(JobRuns::Over& over) {
   callbacks_.forget(over.run);
   pipes_.erase(over.run);
+  reading_lanes_.erase(over.run);
   pace_.ended(steady_us());
 }
 
@@ -189,32 +199,74 @@ void RunLoop::perform(JobRuns::Elsewhere& elsewhere) {
 
 // What happens here.
 
+// Page faults of other runs are served from memory, or from the disk of the system itself.
+bool RunLoop::may_block_reads(const RunSpec& spec) const {
+  const Grants& grants = spec.grants;
+  return !grants.fs_read.empty() || !grants.fs_write.empty() || !grants.syscalls.empty() ||
+         folder_contexts_.contains(spec.context);
+}
+
+// A lane is used again after its run, so there are at most as many as there were runs at a time.
+std::string RunLoop::free_reading_lane() const {
+  for (std::size_t number = 0;; ++number) {
+    std::string lane = "pipes " + std::to_string(number);
+    const auto is_used = [&](const auto& each) { return each.second == lane; };
+    if (std::none_of(reading_lanes_.begin(), reading_lanes_.end(), is_used)) return lane;
+  }
+}
+
+void RunLoop::read_in_background(RunNumber run, JobPipes& pipes, JobPipe pipe, const std::string& lane) {
+  const auto descriptor = pipes.begin_background_read(pipe);
+  if (!descriptor) return;
+  lanes_.post(lane, [this, run, pipe, descriptor] {
+    background_reads_.post({run, pipe, read_available(*descriptor, kReadAtOnce)});
+  });
+}
+
+void RunLoop::on_background_read(BackgroundRead& read) {
+  const auto pipes = pipes_.find(read.run);
+  if (pipes == pipes_.end()) return;
+  if (!read.bytes.empty()) step(JobRuns::Bytes{read.run, read.pipe, read.bytes});
+  step(JobRuns::AllRead{read.run, read.pipe});
+  pipes->second.end_background_read(read.pipe);  // after the step, which can pause the pipe
+  if (pipes->second.has_background_reads()) return;
+  if (auto ended = ends_behind_reads_.extract(read.run)) on_end(ended.mapped());
+}
+
 void RunLoop::on_pipe(RunNumber run, JobPipes& pipes, JobPipe pipe) {
   if (pipe == JobPipe::requests) return pipes.send([this, run] { return runs_.say_next(run); });
+  if (const auto lane = reading_lanes_.find(run); lane != reading_lanes_.end() && !pipes.is_held(pipe))
+    return read_in_background(run, pipes, pipe, lane->second);
   if (!pipes.is_held(pipe)) read_pipe(run, pipes, pipe);
   step(JobRuns::AllRead{run, pipe});
 }
 
-bool RunLoop::read_pipe(RunNumber run, JobPipes& pipes, JobPipe pipe) {
-  std::array<char, 16384> buffer;  // NOLINT(*-member-init): filled by read
-  for (std::size_t total = 0; total < kReadAtOnce;) {
-    const std::string_view bytes = pipes.read(pipe, buffer);
-    if (!bytes.empty()) step(JobRuns::Bytes{run, pipe, bytes});
-    if (bytes.size() < buffer.size()) return false;
-    total += bytes.size();
-  }
-  return true;
+void RunLoop::read_pipe(RunNumber run, JobPipes& pipes, JobPipe pipe) {
+  std::array<char, kReadAtOnce> buffer;  // NOLINT(*-member-init): filled by read
+  if (const std::string_view bytes = pipes.read(pipe, buffer); !bytes.empty()) step(JobRuns::Bytes{run, pipe, bytes});
 }
 
-// No process of the run is left, so what its pipes hold now is all there will ever be. It fits in their buffers.
+// A short read does not mean that the pipe is empty: a job can put its pipe into packet mode (O_DIRECT), where a read
+// returns one packet.
+void RunLoop::read_rest(RunNumber run, JobPipes& pipes) {
+  std::array<char, kReadAtOnce> buffer;  // NOLINT(*-member-init): filled by read
+  for (JobPipe pipe : {JobPipe::channel, JobPipe::out, JobPipe::err}) {
+    for (auto bytes = pipes.read(pipe, buffer); !bytes.empty(); bytes = pipes.read(pipe, buffer))
+      step(JobRuns::Bytes{run, pipe, bytes});
+  }
+}
+
+// No process of the run is left, so what its pipes hold now is all there will ever be. It fits in their buffers. A read
+// in the background, which may have waited for such a process, now ends.
 void RunLoop::on_end(RunEnded& ended) {
   const RunNumber run = JobRuns::number_of(ended.run);
   const auto pipes = pipes_.find(run);
   if (pipes != pipes_.end() && ended.outcome.status != RunStatus::unkillable) {
-    for (JobPipe pipe : {JobPipe::channel, JobPipe::out, JobPipe::err}) {
-      while (read_pipe(run, pipes->second, pipe)) {
-      }
+    if (pipes->second.has_background_reads()) {
+      ends_behind_reads_.insert_or_assign(run, std::move(ended));
+      return;
     }
+    read_rest(run, pipes->second);
   }
   count(ended);
   step(std::move(ended));

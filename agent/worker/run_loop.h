@@ -6,6 +6,9 @@
 //   pipes of runs (job_pipes.h) --> JobRuns::step() --> pipes: requests, answers
 //   ends of runs: the sandbox --/ |                \--> callbacks: reports, questions
 //   what was done elsewhere <--lanes.h: what may have to wait for somebody outside
+//
+// The pipes of a run that can make a read wait (job_pipes.h) are read by a lane that the run has for itself. The lane
+// waits as long as the job does; the end of the run frees both.
 #pragma once
 
 #include <sys/epoll.h>
@@ -16,6 +19,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <thread>
@@ -84,8 +88,18 @@ class RunLoop {
   void perform(JobRuns::SlotsStayBusy&);
   void perform(CannotBegin&);
   void perform(JobRuns::Elsewhere&);
+  struct BackgroundRead {
+    RunNumber run;
+    JobPipe pipe;
+    std::string bytes;
+  };
+  bool may_block_reads(const RunSpec&) const;
+  std::string free_reading_lane() const;
+  void read_in_background(RunNumber, JobPipes&, JobPipe, const std::string& lane);
+  void on_background_read(BackgroundRead&);
   void on_pipe(RunNumber, JobPipes&, JobPipe);
-  bool read_pipe(RunNumber, JobPipes&, JobPipe);  // true: it stopped before the pipe was empty
+  void read_pipe(RunNumber, JobPipes&, JobPipe);
+  void read_rest(RunNumber, JobPipes&);
   void on_end(RunEnded&);
   void count(const RunEnded&);
   void trace(const RunEnded&, const Start&, std::uint64_t setup_us);
@@ -118,6 +132,10 @@ class RunLoop {
   WarmSecrets warm_secrets_;
   JobRuns runs_;
   std::unordered_map<RunNumber, JobPipes> pipes_;
+  const std::set<Id> folder_contexts_;                         // of WorkerSettings
+  std::unordered_map<RunNumber, std::string> reading_lanes_;   // of runs whose pipes the loop does not read
+  std::unordered_map<RunNumber, RunEnded> ends_behind_reads_;  // reported after the last background read of the run
+  Mailbox<BackgroundRead> background_reads_;
   struct EndedSpan {
     std::string traceparent, of;
     Span span;

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -85,6 +86,7 @@ struct WorkerSettings {
   bool claims_as_actor = false;
   std::vector<Id> contexts;
   std::vector<Id> own_servers;            // contexts whose store is a server of their own; the others share one
+  std::set<Id> folder_contexts;           // contexts whose script hosts have folders of the host (virtual environments)
   std::vector<std::string> script_types;  // whose queues are served; empty: all that the executors run
   std::uint32_t slots = 1;
   std::uint32_t lease_ms = 30000;

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <set>
@@ -38,7 +39,11 @@ struct SandboxControl {
   std::map<std::uint64_t, std::uint64_t> fences;
   std::atomic<std::size_t> most_at_once = 0, launches = 0;
   bool alive = true, can_restart = true;
+  bool uses_pipes = false;  // as the real sandbox; else socket pairs
   int failing_launches = 0;
+  std::function<void()> on_gone = [] {};  // The sandbox has ended, and all its runs with it.
+  // Called in launch(), with the lock held: the job's ends of the new run.
+  std::function<void(std::uint64_t run, std::vector<Fd>& ends)> on_launch = [](std::uint64_t, std::vector<Fd>&) {};
 
   void end(std::uint64_t run, RunStatus status) { end(run, outcome_of(status)); }
   void end(std::uint64_t run, const Outcome& outcome) {
@@ -105,6 +110,7 @@ struct SandboxControl {
 class FakeSandbox final : public Sandbox {
  public:
   explicit FakeSandbox(SandboxControl& control) : control_(control) {}
+  ~FakeSandbox() override { control_.on_gone(); }
   Result<RunPipes> launch(const RunSpec& spec) override {
     std::lock_guard lock(control_.mutex);
     if (!control_.alive) return fail(Code::unavailable, "the launcher is gone");
@@ -115,12 +121,14 @@ class FakeSandbox final : public Sandbox {
     RunPipes pipes;
     for (int* ours : {&pipes.out, &pipes.err, &pipes.channel}) {
       int pair[2];
-      if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) != 0)
-        return fail(Code::io, "socketpair");
+      const int made = control_.uses_pipes ? ::pipe2(pair, O_CLOEXEC | O_NONBLOCK)
+                                           : ::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair);
+      if (made != 0) return fail(Code::io, "the ends of a run");
       *ours = pair[0];
       control_.ends[spec.run].emplace_back(pair[1]);
     }
     pipes.requests = ::fcntl(pipes.channel, F_DUPFD_CLOEXEC, 0);
+    control_.on_launch(spec.run, control_.ends[spec.run]);
     control_.running[spec.run] = spec;
     control_.fences[spec.run] = spec.fence_boot_ms;
     control_.most_at_once = std::max(control_.most_at_once.load(), control_.running.size());

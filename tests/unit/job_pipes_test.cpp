@@ -206,6 +206,38 @@ TEST_F(JobPipesTest, HeldChannelStillTakesWhatIsSent) {
   EXPECT_TRUE(ready().empty());
 }
 
+TEST_F(JobPipesTest, PipeThatAnotherThreadReadsIsNotWaitedFor) {
+  EXPECT_TRUE(pipes_->listen(1000 + JobPipes::kListenMs));
+  write(JobPipe::out, "0123");
+  const auto descriptor = pipes_->begin_background_read(JobPipe::out);
+  ASSERT_TRUE(descriptor);
+  EXPECT_TRUE(pipes_->has_background_reads());
+  EXPECT_FALSE(pipes_->begin_background_read(JobPipe::out)) << "one read at a time";
+  EXPECT_TRUE(ready().empty());
+  pipes_->pause(JobPipe::out, 2000);
+  EXPECT_EQ(pipes_->resume(2000), UINT64_MAX);
+  EXPECT_TRUE(ready().empty()) << "it stays so after a pause";
+  EXPECT_EQ(read_available(*descriptor, 16384), "0123");
+  write(JobPipe::out, "4");
+  pipes_->end_background_read(JobPipe::out);
+  EXPECT_FALSE(pipes_->has_background_reads());
+  EXPECT_EQ(ready().size(), 1U);
+  EXPECT_EQ(read(JobPipe::out), "4");
+}
+
+TEST_F(JobPipesTest, PipeThatEndsInABackgroundReadIsClosed) {
+  write(JobPipe::channel, "last");
+  job(JobPipe::channel).reset();
+  const auto descriptor = pipes_->begin_background_read(JobPipe::channel);
+  ASSERT_TRUE(descriptor);
+  EXPECT_EQ(read_available(*descriptor, 16384), "last");
+  EXPECT_FALSE(*descriptor);
+  pipes_->end_background_read(JobPipe::channel);
+  EXPECT_TRUE(ready().empty());
+  EXPECT_FALSE(pipes_->begin_background_read(JobPipe::channel));
+  EXPECT_EQ(read(JobPipe::channel), "");
+}
+
 TEST_F(JobPipesTest, AttachmentGoesAlongWithTheFirstByteOnce) {
   std::array<int, 2> pair{};
   ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair.data()), 0);

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <linux/audit.h>
+#include <linux/falloc.h>
 #include <linux/filter.h>
 #include <linux/sched.h>
 #include <linux/seccomp.h>
@@ -138,6 +139,25 @@ TEST_F(SandboxFilter, MemoryIsWritableOrExecutable) {
   EXPECT_EQ(of(SYS_mmap, {0, 4096, PROT_WRITE | PROT_EXEC, MAP_PRIVATE}), refused(EPERM));
   EXPECT_EQ(of(SYS_mmap, {0, 4096, PROT_WRITE, MAP_PRIVATE | MAP_HUGETLB}), refused(EPERM));
   EXPECT_EQ(of(SYS_mprotect, {0, 4096, PROT_WRITE | PROT_EXEC}), refused(EPERM));
+}
+
+// A fault in a range that is being punched waits in the kernel, with the lock of a pipe held if it is part of a write.
+TEST_F(SandboxFilter, NoHoleIsPunchedIntoAFile) {
+  constexpr std::uint64_t kUpperHalf = 0x123ULL << 32;  // which the kernel ignores in an int
+  for (const auto& program : {job_, exec_}) {
+    const auto is = [&](long number, std::initializer_list<std::uint64_t> arguments) {
+      return answer(program, call(number, arguments));
+    };
+    for (const std::uint64_t mode :
+         {std::uint64_t{FALLOC_FL_PUNCH_HOLE}, std::uint64_t{FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE},
+          FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE | kUpperHalf})
+      EXPECT_EQ(is(SYS_fallocate, {3, mode, 0, 4096}), refused(EOPNOTSUPP)) << mode;
+    for (const std::uint64_t mode : {std::uint64_t{0}, std::uint64_t{FALLOC_FL_KEEP_SIZE}, kUpperHalf})
+      EXPECT_EQ(is(SYS_fallocate, {3, mode, 0, 4096}), SECCOMP_RET_ALLOW) << mode;
+    EXPECT_EQ(is(SYS_madvise, {0, 4096, MADV_REMOVE}), refused(EOPNOTSUPP));
+    EXPECT_EQ(is(SYS_madvise, {0, 4096, MADV_REMOVE | kUpperHalf}), refused(EOPNOTSUPP));
+    EXPECT_EQ(is(SYS_madvise, {0, 4096, MADV_DONTNEED}), SECCOMP_RET_ALLOW);
+  }
 }
 
 TEST_F(SandboxFilter, OnlyAPairIsASocket) {
