@@ -91,6 +91,26 @@ TEST_F(ReconcileTest, InstanceWithoutAFileProvesNothing) {
   EXPECT_TRUE(wait_for_end(next));
 }
 
+// A process id means something on one host, since one start and in one pid namespace only.
+TEST_F(ReconcileTest, ProcessIdFromElsewhereProvesNothing) {
+  const pid_t gone = ::fork();
+  ASSERT_GE(gone, 0);
+  if (gone == 0) ::_exit(0);
+  ASSERT_EQ(::waitpid(gone, nullptr, 0), gone);
+  const RunnerHold here = describe_self();
+  const auto enter_after = [&](const std::string& host, const std::string& boot_id) {
+    const RunnerHold holder{kOther, host, boot_id, gone};
+    RunnerHold held_by;
+    EXPECT_TRUE(client_->hold_runner(1, runner_record(settings_, 1), holder, settings_.lease_ms, "", held_by));
+    auto entered = enter();
+    EXPECT_TRUE(client_->release_runner(1, settings_.runner.id, holder));
+    return entered;
+  };
+  EXPECT_EQ(enter_after("elsewhere", here.boot_id).error().code, Code::conflict);
+  EXPECT_EQ(enter_after(here.host, "another boot").error().code, Code::conflict);
+  EXPECT_TRUE(enter_after(here.host, here.boot_id)) << "here the process has gone";
+}
+
 TEST_F(ReconcileTest, OnlyTheDeadInstancesJobsAreGivenBack) {
   const std::string mine = claim_as(kOld);
   const std::string others = claim_as(kOther);
