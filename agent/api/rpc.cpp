@@ -79,6 +79,12 @@ std::optional<json> named_params(const json& request) {
 
 bool is_id(const json& id) { return id.is_string() || id.is_number() || id.is_null(); }
 
+// Returns the id of a request. No value: a notification, or not a request.
+std::optional<json> id_to_answer(const json& request) {
+  const auto id = request.is_object() ? request.find("id") : request.end();
+  return id != request.end() && is_id(*id) ? std::optional(*id) : std::nullopt;
+}
+
 class Dispatch {
  public:
   Dispatch(const Rpc& rpc, const Caller& caller) : rpc_(rpc), caller_(caller) {}
@@ -177,11 +183,30 @@ std::string Rpc::answer(std::string_view body, const Caller& caller) const {
                                  std::to_string(limits_.max_batch) + " calls",
                              "too_large", "", "send it in several batches"));
   }
-  json replies = json::array();
+  // Each answer is converted to text before the next call: the trees of all answers would need many times the memory.
+  const std::string most = std::to_string(limits_.max_batch_answer_bytes) + " bytes";
+  const auto too_large = [](const json& id, const std::string& message) {
+    return dump_json(refusal(id, rpc_code(Code::too_large), message, "too_large", "", "send several smaller batches"));
+  };
+  std::string text;
+  bool is_full = false;
   for (const json& request : *parsed) {
-    if (auto reply = dispatch.one(request)) replies.push_back(std::move(*reply));
+    const auto id = id_to_answer(request);
+    std::string answer;
+    if (is_full && id) {
+      answer = too_large(*id, "the answers before this one reach " + most + ": this call was not made");
+    } else if (const auto reply = dispatch.one(request)) {
+      answer = dump_json(*reply);
+      if (id && text.size() + answer.size() > limits_.max_batch_answer_bytes) {
+        is_full = true;
+        if (!text.empty()) answer = too_large(*id, "the call was made, but the answers are over " + most);
+      }
+    }
+    if (answer.empty()) continue;
+    text += text.empty() ? '[' : ',';
+    text += answer;
   }
-  return replies.empty() ? std::string() : dump_json(replies);
+  return text.empty() ? text : text + ']';
 }
 
 }  // namespace mycojobs::api

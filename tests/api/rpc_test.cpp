@@ -16,7 +16,7 @@ class Protocol : public ::testing::Test {
  protected:
   int runs_ = 0;
   Caller last_;
-  Rpc rpc_{methods(), {4096, 5}};
+  Rpc rpc_{methods(), {4096, 5, 500000, 1000}};
 
   std::vector<Method> methods() {
     return {
@@ -28,6 +28,14 @@ class Protocol : public ::testing::Test {
            ++runs_;
            last_ = caller;
            return params.at("a").get<int>() + params.at("b").get<int>();
+         }},
+        {"large",
+         "answer 600 bytes",
+         {},
+         "text: 600 bytes",
+         [this](const json&, const Caller&) -> Result<json> {
+           ++runs_;
+           return std::string(600, 'x');
          }},
         {"nothing", "answer null", {}, "any: null", [](const json&, const Caller&) -> Result<json> { return json(); }},
         {"deny",
@@ -140,6 +148,25 @@ TEST_F(Protocol, ABatchIsAnsweredInOneList) {
   EXPECT_EQ(code(replies[3]), -32601);
   EXPECT_EQ(ask("[1,2,3]").size(), 3U);
   EXPECT_EQ(code(ask("[1,2,3,4,5,6]")), -32600);  // over the limit: a single error
+}
+
+// A small request must not take memory without bound.
+TEST_F(Protocol, AnswersOfABatchAreBoundedTogether) {
+  const json replies = ask(R"([
+    {"jsonrpc":"2.0","id":1,"method":"large"},
+    {"jsonrpc":"2.0","id":2,"method":"large"},
+    {"jsonrpc":"2.0","id":3,"method":"large"},
+    {"jsonrpc":"2.0","method":"large"},
+    {"jsonrpc":"2.0","id":5,"method":"large"}])");
+  ASSERT_EQ(replies.size(), 4U);
+  EXPECT_EQ(replies[0].at("result"), std::string(600, 'x'));
+  for (std::size_t i = 1; i < 4; ++i) EXPECT_EQ(code(replies[i]), -32005) << replies[i];
+  EXPECT_NE(replies[1]["error"].value("message", "").find("the call was made"), std::string::npos) << replies[1];
+  EXPECT_NE(replies[2]["error"].value("message", "").find("was not made"), std::string::npos) << replies[2];
+  EXPECT_EQ(replies[3].at("id"), 5);
+  EXPECT_EQ(runs_, 3) << "the first two, and the one that wants no answer";
+  const json one = ask(R"([{"jsonrpc":"2.0","id":1,"method":"nothing"}])");
+  EXPECT_EQ(one.size(), 1U);
 }
 
 TEST_F(Protocol, LimitsAreReportedWithTheirRemedy) {
