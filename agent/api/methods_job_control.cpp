@@ -31,7 +31,8 @@ Result<json> retry(Call& call) {
 // The answer is about the new job.
 Result<json> restart(Call& call) {
   MJ_TRY(key, call.job_key());
-  MJ_TRY(job, service::restart_job(call.by(), call.store(), key));
+  const auto idempotency_key = call.has("idempotency_key") ? std::optional(call.text("idempotency_key")) : std::nullopt;
+  MJ_TRY(job, service::restart_job(call.by(), call.store(), key, idempotency_key));
   return status_of(job, redis_key(job));
 }
 
@@ -47,11 +48,13 @@ void add_job_controls(Services& s, const std::vector<Param>& one, std::vector<Me
   using namespace job_control_methods;
   all.push_back(method(s, "job.cancel", "end a job wherever it is, for ever", one, "JobState: where it is", cancel));
   all.push_back(method(s, "job.retry", "run a job again that ended as error", one, "JobState: where it is", retry));
-  std::vector<Param> without_caller = one;
-  std::erase_if(without_caller, [](const Param& each) { return each.name == "caller_id"; });
+  std::vector<Param> restarts = one;
+  std::erase_if(restarts, [](const Param& each) { return each.name == "caller_id"; });
+  restarts.push_back(
+      {"idempotency_key", "text", "of the job's caller: again with it is the new job of the first call"});
   all.push_back(method(s, "job.restart",
-                       "queue a job that has ended once more, unchanged, as a new job of its original caller",
-                       without_caller, "JobState: where the new job is", restart));
+                       "queue a job that has ended once more, unchanged, as a new job of its original caller", restarts,
+                       "JobState: where the new job is", restart));
   all.push_back(
       method(s, "job.delete", "delete a job that has ended, or was never queued", one, "Deleted: its key", remove));
   auto answers = one;

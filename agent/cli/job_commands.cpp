@@ -448,7 +448,7 @@ Result<int> restart(Invocation& call) {
   MJ_TRY(key, job_argument(call));
   MJ_TRY(by, who_asks(call));
   MJ_TRY(opened, open_to_answer(call));
-  MJ_TRY(job, as_typed(call, service::restart_job(by, *opened.store, key)));
+  MJ_TRY(job, as_typed(call, service::restart_job(by, *opened.store, key, std::nullopt)));
   if (call.json) {
     print(dump_json({{"key", redis_key(job)}, {"restart_of", key}, {"status", word(job.status)}}) + "\n");
   } else {

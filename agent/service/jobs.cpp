@@ -86,8 +86,9 @@ Result<void> check_new_job(const Caller& by, Job& job, Id owner) {
 
 namespace {
 
-// Same as add_jobs(), after the check of rights.
-Result<void> add_jobs_of(const Caller& by, Store& store, Id owner, std::span<Job> jobs, bool queued, NewJobs& made) {
+// Same as add_jobs(), after the check of rights. more: further fields of each record, which clients cannot write.
+Result<void> add_jobs_of(const Caller& by, Store& store, Id owner, std::span<Job> jobs, bool queued, NewJobs& made,
+                         const Fields& more = {}) {
   const bool any_policy = std::any_of(jobs.begin(), jobs.end(), [](const Job& job) { return !job.policy.empty(); });
   auto limits = any_policy ? limits_of(by, store) : limits_of(by);
   if (!limits) return tl::unexpected<Error>(std::move(limits).error());
@@ -98,6 +99,7 @@ Result<void> add_jobs_of(const Caller& by, Store& store, Id owner, std::span<Job
       made.refused = NewJobs::Refused{i, std::move(checked).error()};
       return {};
     }
+    jobs[i].unknown = more;
   }
   while (made.jobs.size() < jobs.size()) {
     const std::size_t before = made.jobs.size();
@@ -121,7 +123,7 @@ Result<void> add_jobs_of(const Caller& by, Store& store, Id owner, std::span<Job
 }
 
 // Returns a new job with the fields that the submitter of this job wrote. The idempotency key is left out, since it
-// identifies the first job, and so is the trace, which has ended.
+// identifies the first job, and so is the trace, which has ended. Unknown fields: see check_restart().
 Job with_same_request(const Job& of) {
   Job job;
   job.script = of.script;
@@ -141,6 +143,23 @@ Job with_same_request(const Job& of) {
   job.policy = of.policy;
   job.notify = of.notify;
   return job;
+}
+
+// Refuses jobs whose restart would run at another place or repeat an effect that must happen once.
+Result<void> check_restart(const JobView& view) {
+  const Job& job = view.job;
+  if (!view.problems.empty()) return fail(Code::invalid, view.key + ": " + view.problems.front());
+  if (job.status != JobStatus::finished && job.status != JobStatus::error)
+    return fail(Code::conflict, view.key + " has not ended: there is nothing to run again");
+  if (job.flow_id != 0) return fail(Code::conflict, view.key + " is run by its flow: see mycojobs flow replay");
+  for (const auto& [name, value] : job.unknown) {
+    if (value.empty()) continue;
+    if (name == "effect_of")
+      return fail(Code::conflict, view.key + " is an effect of a workflow, which runs each effect once");
+    if (name == "supervisor_url")
+      return fail(Code::conflict, view.key + " was for a supervisor (supervisor_url): submit it again to run it here");
+  }
+  return {};
 }
 
 }  // namespace
@@ -234,15 +253,18 @@ Result<Job> retry_job(const Caller& by, Store& store, const std::string& key) {
   return afterwards(by, store, key, std::move(before));
 }
 
-Result<Job> restart_job(const Caller& by, Store& store, const std::string& key) {
+Result<Job> restart_job(const Caller& by, Store& store, const std::string& key,
+                        const std::optional<std::string>& idempotency_key) {
+  MJ_CHECK(check_key("idempotency_key", idempotency_key));
   MJ_TRY(view, find_job(by, store, Action::steer, key));
-  if (!view.problems.empty()) return fail(Code::invalid, key + ": " + view.problems.front());
-  if (view.job.status != JobStatus::finished && view.job.status != JobStatus::error)
-    return fail(Code::conflict, key + " has not ended: there is nothing to run again");
-  if (view.job.flow_id != 0) return fail(Code::conflict, key + " is run by its flow: see mycojobs flow replay");
+  MJ_CHECK(check_restart(view));
+  if (idempotency_key && *idempotency_key == view.job.idempotency_key)
+    return fail(Code::conflict, "idempotency_key: is that of " + key + " itself; use another one");
   Job job = with_same_request(view.job);
+  job.idempotency_key = idempotency_key.value_or("");
+  const Fields who{{"restart_of", key}, {"restarted_by", by.is_operator ? "operator" : std::to_string(by.actor)}};
   NewJobs made;
-  MJ_CHECK(add_jobs_of(by, store, caller_of_job(key), std::span(&job, 1), true, made));
+  MJ_CHECK(add_jobs_of(by, store, caller_of_job(key), std::span(&job, 1), true, made, who));
   if (made.refused) return tl::unexpected<Error>(std::move(made.refused->error));
   return std::move(made.jobs.at(0));
 }

@@ -49,9 +49,13 @@ Result<Job> cancel_job(const Caller&, Store&, const std::string& key);
 // Runs a job again that ended as error. Error `conflict`: the job has not ended, has finished, or was cancelled.
 Result<Job> retry_job(const Caller&, Store&, const std::string& key);
 // Queues a new job with the request of an ended job. The new job belongs to the original caller and runs with that
-// caller's rights, for every requester. Needs the rights of retry_job(). Error `conflict`: the job has not ended or
-// belongs to a flow. Errors `invalid`, `too_large`: the job exceeds the current limits.
-Result<Job> restart_job(const Caller&, Store&, const std::string& key);
+// caller's rights, for every requester; its fields `restart_of` and `restarted_by` name the ended job and the
+// requester. Needs the rights of retry_job(). idempotency_key: a second restart of the original caller's jobs with this
+// key returns the job of the first one. Error `conflict`: the job has not ended, belongs to a flow, is an effect of a
+// workflow, or was for a supervisor (`supervisor_url`). Errors `invalid`, `too_large`: the job exceeds the current
+// limits.
+Result<Job> restart_job(const Caller&, Store&, const std::string& key,
+                        const std::optional<std::string>& idempotency_key);
 
 // Deletes a job that has ended or was never queued, with its log. Error `conflict`: the job or its flow is active.
 Result<void> delete_job(const Caller&, Store&, const std::string& key);

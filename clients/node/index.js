@@ -416,7 +416,7 @@ export class Job {
   }
   /** Starts the same job again as a new job of the same caller, if it has ended. */
   async restart() {
-    return new Job(this.#client, member("job.restart", await this.#call("job.restart"), "key", "string"), this.#context);
+    return new Job(this.#client, member("job.restart", await this.#call("job.restart", { idempotency_key: randomUUID() }), "key", "string"), this.#context);
   }
   explain() {
     return this.#call("job.explain");

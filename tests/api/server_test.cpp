@@ -343,6 +343,12 @@ TEST_F(ApiTest, AnIdempotencyKeyMakesOneJob) {
 // ---- flows ----
 
 TEST_F(ApiTest, AFlowOfJobsIsCreatedStartedAndShown) {
+  ok("job.cancel", {{"id", id}});
+  const json restart{{"id", id}, {"idempotency_key", "r"}};
+  const json again = ok("job.restart", restart).at("id");
+  EXPECT_EQ(ok("job.restart", restart).at("id"), again);
+  EXPECT_NE(ok("job.restart", {{"id", id}}).at("id"), again);
+  EXPECT_EQ(ok("job.get", {{"id", again}}).value("restart_of", ""), "job:1:" + std::to_string(id));
   start_anonymous();
   const Id a = new_job({{"name", "a"}}), b = new_job({{"name", "b"}, {"depends", {a}}});
   const json flow = ok("flow.create", {{"jobs", {a, b}}, {"name", "two"}});

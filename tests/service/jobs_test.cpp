@@ -172,7 +172,7 @@ TEST_F(JobService, WhatIsAnothersAndWhatIsNotThereAreRefusedAlike) {
     for (const Caller& caller : {submitter_, stranger_}) {
       EXPECT_EQ(outcome(cancel_job(caller, *store_, key)), "denied") << key;
       EXPECT_EQ(outcome(retry_job(caller, *store_, key)), "denied") << key;
-      EXPECT_EQ(outcome(restart_job(caller, *store_, key)), "denied") << key;
+      EXPECT_EQ(outcome(restart_job(caller, *store_, key, std::nullopt)), "denied") << key;
       EXPECT_EQ(outcome(start_job(caller, *store_, key)), "denied") << key;
       EXPECT_EQ(outcome(find_job(caller, *store_, Action::read, key)), "denied") << key;
       EXPECT_EQ(outcome(answer_job(caller, *store_, {key, "ok"})), "denied") << key;
@@ -199,10 +199,10 @@ TEST_F(JobService, ARestartRunsUnchangedAsTheOriginalCaller) {
   job.idempotency_key = "once";
   job.concurrency_key = "reports";
   ASSERT_TRUE(submit_job(submitter_, *store_, std::nullopt, job));
-  EXPECT_EQ(outcome(restart_job(admin_, *store_, "job:16:7")), "conflict") << "it has not ended";
+  EXPECT_EQ(outcome(restart_job(admin_, *store_, "job:16:7", std::nullopt)), "conflict") << "it has not ended";
   ASSERT_TRUE(cancel_job(submitter_, *store_, "job:16:7"));
   for (const Caller& caller : {submitter_, admin_, operator_}) {
-    const auto again = restart_job(caller, *store_, "job:16:7");
+    const auto again = restart_job(caller, *store_, "job:16:7", std::nullopt);
     ASSERT_TRUE(again) << message(again);
     EXPECT_EQ(again->caller_id, 16U);
     EXPECT_NE(again->id, 7U);
@@ -219,9 +219,45 @@ TEST_F(JobService, ARestartRunsUnchangedAsTheOriginalCaller) {
     EXPECT_EQ(stored.policy, job.policy);
     EXPECT_EQ(stored.concurrency_key, job.concurrency_key);
     EXPECT_EQ(stored.idempotency_key, "");
+    const std::string asked = caller.is_operator ? "operator" : std::to_string(caller.actor);
+    EXPECT_EQ(stored.unknown, (Fields{{"restart_of", "job:16:7"}, {"restarted_by", asked}}));
   }
-  EXPECT_EQ(outcome(restart_job(reader_, *store_, "job:16:7")), "denied");
-  EXPECT_EQ(outcome(restart_job(admin_, *store_, "job:16:404")), "not_found");
+  EXPECT_EQ(outcome(restart_job(reader_, *store_, "job:16:7", std::nullopt)), "denied");
+  EXPECT_EQ(outcome(restart_job(admin_, *store_, "job:16:404", std::nullopt)), "not_found");
+}
+
+// A client that has lost the answer asks again.
+TEST_F(JobService, ARestartWithAKeyIsMadeOnce) {
+  Job job = new_job(7);
+  job.idempotency_key = "own";
+  ASSERT_TRUE(submit_job(submitter_, *store_, std::nullopt, job));
+  ASSERT_TRUE(cancel_job(submitter_, *store_, "job:16:7"));
+  const std::uint64_t queued = *store_->queue_length(1, "queue:python");
+  const auto first = restart_job(submitter_, *store_, "job:16:7", "again");
+  ASSERT_TRUE(first) << message(first);
+  for (const Caller& caller : {submitter_, admin_}) {
+    const auto repeated = restart_job(caller, *store_, "job:16:7", "again");
+    ASSERT_TRUE(repeated) << message(repeated);
+    EXPECT_EQ(repeated->id, first->id);
+  }
+  EXPECT_NE(restart_job(submitter_, *store_, "job:16:7", "another")->id, first->id);
+  EXPECT_EQ(outcome(restart_job(submitter_, *store_, "job:16:7", "own")), "conflict") << "it names the job itself";
+  EXPECT_EQ(outcome(restart_job(submitter_, *store_, "job:16:7", "")), "invalid");
+  EXPECT_EQ(*store_->queue_length(1, "queue:python"), queued + 2);
+}
+
+// It would run in another place than it was made for, or repeat what its workflow does once.
+TEST_F(JobService, WhatWasForASupervisorOrIsAnEffectIsNotRestarted) {
+  const auto ended_job = [&](const std::string& id, const std::string& field, const std::string& value) {
+    redis_.plain(1, {"HSET", "job:16:" + id, "id", id, "caller_id", "16", "context_id", "1", "script", "pass",
+                     "script_type", "python", "status", "finished", field, value});
+    return message(restart_job(admin_, *store_, "job:16:" + id, std::nullopt));
+  };
+  EXPECT_THAT(ended_job("7", "supervisor_url", "runner:50"), HasSubstr("was for a supervisor"));
+  EXPECT_THAT(ended_job("8", "supervisor_url", "http://elsewhere:3030"), HasSubstr("was for a supervisor"));
+  EXPECT_THAT(ended_job("9", "effect_of", "1 pay"), HasSubstr("is an effect of a workflow"));
+  EXPECT_EQ(ended_job("10", "supervisor_url", ""), "");
+  EXPECT_EQ(*store_->queue_length(1, "queue:python"), 1U);
 }
 
 TEST_F(JobService, ARestartIsHeldToTheCeilingOfToday) {
@@ -229,14 +265,14 @@ TEST_F(JobService, ARestartIsHeldToTheCeilingOfToday) {
   job.policy = R"({"memory": "129 MiB"})";
   ASSERT_TRUE(submit_job(submitter_, *store_, std::nullopt, job));
   ASSERT_TRUE(cancel_job(submitter_, *store_, "job:16:7"));
-  EXPECT_THAT(message(restart_job(below_128_mib(submitter_), *store_, "job:16:7")),
+  EXPECT_THAT(message(restart_job(below_128_mib(submitter_), *store_, "job:16:7", std::nullopt)),
               StartsWith(std::string(kOver128MiB)));
 }
 
 TEST_F(JobService, AJobOfAFlowIsRunAgainByItsFlowAlone) {
   redis_.plain(1, {"HSET", "job:16:7", "id", "7", "caller_id", "16", "context_id", "1", "script", "pass", "script_type",
                    "python", "status", "finished", "flow_id", "3"});
-  const auto refused = restart_job(submitter_, *store_, "job:16:7");
+  const auto refused = restart_job(submitter_, *store_, "job:16:7", std::nullopt);
   EXPECT_EQ(outcome(refused), "conflict");
   EXPECT_THAT(message(refused), HasSubstr("flow replay"));
 }

@@ -73,12 +73,13 @@ function Actions({job, key_, context, rights, load}) {
   const again = job.status === 'error' && job.detail !== 'cancelled' && !job.flow_id;
   const call = (method) => async () => { await rpc(method, {id: key_, context_id: context}); await load(); };
   const steers = may_steer(job, rights);
+  const restarts = steers && !job.flow_id && !job.effect_of && !job.supervisor_url;
   // The server takes the stored record, and runs it as its caller: not as who looks at it here.
   const restart = async () => go(job_href((await rpc('job.restart', {id: key_, context_id: context})).key, context));
   return html`<div class="actions">
     ${steers && again && html`<${Action} kind="first" keys="r" title="as its next attempt (r)" run=${call('job.retry')}>Run again<//>`}
-    ${steers && !live && !again && !job.flow_id && html`<${Action} kind="first" keys="r" title=${`unchanged, as a new job of actor ${job.caller_id} (r)`} run=${restart}>Run again<//>`}
-    ${steers && again && html`<${Action} run=${restart} title=${`unchanged, as a new job of actor ${job.caller_id}`}>Run a copy<//>`}
+    ${restarts && !live && !again && html`<${Action} kind="first" keys="r" title=${`unchanged, as a new job of actor ${job.caller_id} (r)`} run=${restart}>Run again<//>`}
+    ${restarts && again && html`<${Action} run=${restart} title=${`unchanged, as a new job of actor ${job.caller_id}`}>Run a copy<//>`}
     ${steers && live && job.detail === 'created' && html`<${Action} kind="first" run=${call('job.start')}>Start<//>`}
     ${steers && live && html`<${Action} keys="x" title="ends it, for ever (x)" run=${call('job.cancel')}>Cancel<//>`}
     ${rights?.create && job.script && html`<a class="button" href=${href(['try'], {context, of: key_})}>Change and run</a>`}

@@ -51,8 +51,8 @@ class AsyncClient:
     server's first.
 
     While the server is unavailable, calls are repeated for retry_for seconds if they are read-only or have an
-    idempotency key; submit, flow_start and the controls of flows create one. Belongs to one event loop; `async with`
-    closes its connections.
+    idempotency key; submit, restart, flow_start and the controls of flows create one. Belongs to one event loop;
+    `async with` closes its connections.
     """
 
     def __init__(self, url: Optional[str] = None, token: Optional[str] = None, *, context: Optional[int] = None, retry_for: Duration = 30.0) -> None:
@@ -237,7 +237,7 @@ class AsyncJob:
 
     async def restart(self) -> "AsyncJob":
         """Starts the same job again as a new job of the same caller, if it has ended."""
-        return AsyncJob(self._client, member("job.restart", await self._call("job.restart"), "key", str), self._context)
+        return AsyncJob(self._client, member("job.restart", await self._call("job.restart", idempotency_key=uuid.uuid4().hex), "key", str), self._context)
 
     async def explain(self) -> Json:
         """The reason of the current state: JobReason."""
