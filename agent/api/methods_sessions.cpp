@@ -15,9 +15,10 @@ using nlohmann::json;
 Result<std::string> audience_of(const Caller& caller) {
   if (!caller.origin.empty()) return caller.origin;
   return fail(Code::denied,
-              "logins by key are for the origins in api.names, and from the server's own host for http://127.0.0.1 and "
-              "http://localhost with its port: the header Host names none of these. Let the operator add the origin "
-              "that you call, for example https://jobs.example.org, to api.names");
+              "logins by key are for the origins in api.names. Where that is empty, they are for http://127.0.0.1 and "
+              "http://localhost with the server's port, from its own host and through no proxy. The header Host names "
+              "none of these: let the operator add the origin that you call, for example https://jobs.example.org, to "
+              "api.names");
 }
 
 Result<json> challenge(Services& services, const Caller& caller) {

@@ -17,7 +17,8 @@ constexpr std::string_view kHttp = "http://", kHttps = "https://";
 bool is_port(std::string_view text) {
   unsigned port = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), port);
-  return text.size() <= 5 && error == std::errc() && end == text.data() + text.size() && port > 0 && port <= 65535;
+  return text.size() <= 5 && error == std::errc() && end == text.data() + text.size() && port <= 65535 &&
+         !text.starts_with('0');
 }
 
 bool is_ipv6(std::string_view text) {
@@ -40,6 +41,22 @@ std::string_view without_own_port(std::string_view host, std::string_view port) 
   return host.ends_with(port) && host.substr(0, host.size() - port.size()).ends_with(':')
              ? host.substr(0, host.size() - port.size() - 1)
              : host;
+}
+
+// Returns whether one Host header can select both origins: the header does not contain the scheme.
+bool have_common_host(std::string_view one, std::string_view other) {
+  const std::string_view hosts[] = {authority(one), authority(other)};
+  for (const std::string_view port : {own_port(one), own_port(other)}) {
+    if (without_own_port(hosts[0], port) == without_own_port(hosts[1], port)) return true;
+  }
+  return false;
+}
+
+// Returns whether a proxy has passed the request on. Behind a proxy on this host every client is a loopback peer.
+bool is_forwarded(const HttpRequest& from) {
+  return from.headers.contains("forwarded") || from.headers.contains("via") ||
+         std::any_of(from.headers.begin(), from.headers.end(),
+                     [](const auto& header) { return header.first.starts_with("x-forwarded-"); });
 }
 
 }  // namespace
@@ -70,7 +87,7 @@ Result<std::vector<std::string>> parse_origins(const std::vector<std::string>& t
   for (const std::string& text : texts) {
     MJ_TRY(origin, parse_origin(text));
     for (const std::string& other : origins) {
-      if (other != origin && authority(other) == authority(origin))
+      if (other != origin && have_common_host(other, origin))
         return fail(Code::invalid, other + " and " + origin + " are called by the same header Host: keep one of them");
     }
     origins.push_back(std::move(origin));
@@ -83,7 +100,7 @@ std::string origin_of(const HttpRequest& from, const std::vector<std::string>& o
   for (const std::string& origin : origins) {
     if (without_own_port(host, own_port(origin)) == authority(origin)) return origin;
   }
-  if (!from.loopback) return "";
+  if (!from.loopback || !origins.empty() || is_forwarded(from)) return "";
   const std::string port = std::to_string(from.port);
   const std::string_view without_http = without_own_port(host, "80");
   for (const char* name : {"127.0.0.1", "localhost", "[::1]"}) {

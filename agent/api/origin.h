@@ -18,9 +18,10 @@ bool is_host_and_port(std::string_view);
 Result<std::string> parse_origin(std::string_view);
 Result<std::vector<std::string>> parse_origins(const std::vector<std::string>&);  // each Host belongs to one of them
 
-// The origin that a request was sent to: the one of `origins` that its Host names, or http://127.0.0.1:PORT,
-// http://localhost:PORT and http://[::1]:PORT with the port that the server listens on, for a peer on loopback. Empty:
-// none of these.
+// Returns the origin that a request was sent to, or an empty text for an unknown Host header. With `origins`: the
+// origin that the Host header selects. Without: http://127.0.0.1:PORT, http://localhost:PORT or http://[::1]:PORT with
+// the port that the server listens on, for a loopback peer that is not a proxy (Forwarded, X-Forwarded-*, Via). A
+// loopback origin does not identify a host: every server with this port has the same one.
 std::string origin_of(const HttpRequest&, const std::vector<std::string>& origins);
 
 }  // namespace mycojobs::api

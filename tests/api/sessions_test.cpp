@@ -273,6 +273,8 @@ TEST_F(Login, ConfiguredOriginsAreSignedExactly) {
   EXPECT_EQ(audience_for("intern"), "http://intern");
   for (const char* host : {"jobs.example.org:80", "jobs.example.org:9652", "10.0.0.7", "intern:443"})
     EXPECT_EQ(audience_for(host), "") << host;
+  // A proxy on this host that does not keep Host makes any client one of loopback.
+  EXPECT_EQ(audience_for("127.0.0.1:" + std::to_string(server_->port())), "");
 }
 
 TEST(PublicOrigin, OneThatIsNoneIsRefused) {
@@ -282,7 +284,11 @@ TEST(PublicOrigin, OneThatIsNoneIsRefused) {
   EXPECT_EQ(*api::parse_origin("HTTPS://A:443"), "https://a");
   EXPECT_EQ(*api::parse_origin("http://[::1]:80"), "http://[::1]");
   EXPECT_FALSE(api::parse_origins({"http://a", "https://a"})) << "their headers Host are the same";
+  EXPECT_FALSE(api::parse_origins({"http://a", "https://a:80"})) << "Host a:80";
+  EXPECT_FALSE(api::parse_origins({"https://a", "http://a:443"})) << "Host a:443";
   EXPECT_TRUE(api::parse_origins({"http://a:8080", "https://a"}));
+  for (const char* port : {"080", "00443", "0", "65536", ""})
+    EXPECT_FALSE(api::parse_origin(std::string("https://a:") + port)) << port << " would be equal to no header Host";
 }
 
 // Only a client on this host may use a loopback name; the port is that of the listening server.
@@ -293,6 +299,13 @@ TEST(PublicOrigin, LoopbackNamesAreForLoopbackPeersAlone) {
   EXPECT_EQ(api::origin_of(from, {}), "");
   EXPECT_EQ(api::origin_of(from, {"http://localhost:9652"}), "http://localhost:9652") << "as of a container's port";
   from.loopback = true;
+  EXPECT_EQ(api::origin_of(from, {}), "http://localhost:9652");
+  EXPECT_EQ(api::origin_of(from, {"https://jobs.example.org"}), "") << "names no host, and one is named";
+  for (const char* header : {"forwarded", "x-forwarded-for", "x-forwarded-host", "via"}) {
+    from.headers[header] = "x";
+    EXPECT_EQ(api::origin_of(from, {}), "") << header << ": a proxy is before us";
+    from.headers.erase(header);
+  }
   EXPECT_EQ(api::origin_of(from, {}), "http://localhost:9652");
   from.headers["host"] = "localhost:9653";
   EXPECT_EQ(api::origin_of(from, {}), "");

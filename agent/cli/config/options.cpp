@@ -107,8 +107,8 @@ const auto kOptions = std::to_array<Option>({
     {"api.tokens", text, &S::api_tokens, "/etc/mycojobs/tokens or ~/.config/mycojobs/tokens",
      "File of the hashes of the bearer tokens that may call", "coordinator dev agent key", "", 0, 0, default_tokens},
     {"api.names", texts, &S::api_names, "",
-     "Origins (https://jobs.example.org, http://10.0.0.7:9652) by which clients call a coordinator's JSON-RPC, beside "
-     "those of loopback with its port: for logins by key",
+     "Origins (https://jobs.example.org, http://10.0.0.7:9652) by which clients call a coordinator's JSON-RPC: for "
+     "logins by key. Empty: those of loopback with its port",
      "coordinator dev"},
     {"supervisor.listen", text, &S::supervisor_listen, "",
      "ADDRESS:PORT at which an agent takes jobs from coordinators elsewhere, such as 0.0.0.0:3030; empty: none",
