@@ -176,12 +176,13 @@ Result<void> check_node_policy(const Caller& by, const PlanNode& node) {
 
 FlowCheck check_flow(const nlohmann::json& definition) {
   YamlText places;
-  nlohmann::json value = definition;
+  nlohmann::json parsed;
   if (definition.is_string()) {
     auto read = flow_yaml_to_json(definition.get_ref<const std::string&>(), places);
     if (!read) return {{std::nullopt, {{"", read.error().message}}}};
-    value = std::move(*read);
+    parsed = std::move(*read);
   }
+  const nlohmann::json& value = definition.is_string() ? parsed : definition;
   FlowCheck check{read_plan(value)};
   if (check.plan) check.warnings = warnings_of(*check.plan, value);
   for (PlanProblem& problem : check.problems) locate(places, problem);
