@@ -1,44 +1,54 @@
-// What all connections together may hold of large bodies. Safe from any thread.
+// Limits the bytes of large bodies and answers that connections hold in memory.
 #pragma once
 
-#include <atomic>
 #include <cstddef>
+#include <cstdint>
+#include <map>
 
 namespace mycojobs::api {
 
-// Is always taken: all connections together hold a few MiB of them.
+// Bodies and answers up to this length are not counted: all connections together hold a few MiB of them.
 inline constexpr std::size_t kSmallBody = 64U << 10;
 
-// A bound of the bytes that several bodies hold together.
-struct BodyBound {
-  std::atomic<std::size_t>& held;
-  std::size_t most = 0;
-};
-
-// Counts the bytes of large bodies in memory, for all callers and for one actor. A parsed body takes many times its
-// length.
+// Counts the body of one request while it is read.
 class BodyShare {
  public:
-  BodyShare(BodyBound all, BodyBound actor) : all_(all), actor_(actor) {}
-  ~BodyShare() {
-    all_.held -= mine_;
-    actor_.held -= mine_;
+  virtual ~BodyShare() = default;
+  // length: bytes of the body that were read so far. Returns false if a limit is exceeded.
+  virtual bool grow(std::size_t length) = 0;
+};
+
+// Bytes that the connections of one class hold in memory, in total and by actor. Not thread-safe.
+class HeldBytes {
+ public:
+  enum class Fit { fits, all_full, actor_full };
+
+  HeldBytes(std::size_t most, std::size_t most_of_actor) : most_(most), most_of_actor_(most_of_actor) {}
+  // Adds the bytes if neither limit is exceeded. The limit of an actor does not apply to actor 0, nor to the first body
+  // of an actor.
+  Fit add(std::uint64_t actor, std::size_t bytes) {
+    if (actor != 0 && of(actor) > 0 && of(actor) + bytes > most_of_actor_) return Fit::actor_full;
+    if (all_ + bytes > most_) return Fit::all_full;
+    add_anyway(actor, bytes);
+    return Fit::fits;
   }
-  BodyShare(const BodyShare&) = delete;
-  BodyShare& operator=(const BodyShare&) = delete;
-  // Returns false if a bound is exceeded.
-  bool grow(std::size_t length) {
-    const std::size_t wanted = length > kSmallBody ? length : 0;
-    if (wanted <= mine_) return true;
-    const std::size_t more = wanted - mine_;
-    mine_ = wanted;
-    const bool all_hold = (all_.held += more) <= all_.most, actor_holds = (actor_.held += more) <= actor_.most;
-    return all_hold && actor_holds;
+  void add_anyway(std::uint64_t actor, std::size_t bytes) {
+    all_ += bytes;
+    of_actor_[actor] += bytes;
+  }
+  void remove(std::uint64_t actor, std::size_t bytes) {
+    all_ -= bytes;
+    if ((of_actor_[actor] -= bytes) == 0) of_actor_.erase(actor);
   }
 
  private:
-  BodyBound all_, actor_;
-  std::size_t mine_ = 0;
+  std::size_t of(std::uint64_t actor) const {
+    const auto found = of_actor_.find(actor);
+    return found == of_actor_.end() ? 0 : found->second;
+  }
+
+  std::size_t most_, most_of_actor_, all_ = 0;
+  std::map<std::uint64_t, std::size_t> of_actor_;
 };
 
 }  // namespace mycojobs::api

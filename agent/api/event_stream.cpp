@@ -1,7 +1,6 @@
 #include "api/event_stream.h"
 
 #include <nlohmann/json.hpp>
-#include <set>
 
 #include "base/ids.h"
 #include "coordinator/progress.h"
@@ -105,23 +104,29 @@ bool EventStream::say_error(const Error& error) {
   return false;
 }
 
+Result<void> EventStream::check_right() {
+  const json params = context_params(request_.context);
+  MJ_TRY(call, Call::begin(services_, params, request_.caller));
+  if (request_.flow == 0) return call.noted(service::may(call.by(), call.store(), Action::read));
+  MJ_CHECK(call.noted(service::read_flow(call.by(), call.store(), request_.flow)));
+  return {};
+}
+
 // Who loses the right to read, or whose flow goes, hears no more. Not with each event: a trip to the store.
 bool EventStream::may_look() {
   constexpr std::chrono::seconds kFresh{1};
   const auto now = std::chrono::steady_clock::now();
   if (now - asked_ < kFresh) return true;
-  const json params = context_params(request_.context);
-  auto call = Call::begin(services_, params, request_.caller);
-  if (!call) return say_error(call.error());
-  if (request_.flow == 0) {
-    auto may = call->noted(service::may(call->by(), call->store(), Action::read));
-    if (!may) return say_error(may.error());
-  } else {
-    auto flow = call->noted(service::read_flow(call->by(), call->store(), request_.flow));
-    if (!flow) return say_error(flow.error());
-  }
+  if (auto may = check_right(); !may) return say_error(may.error());
   asked_ = now;
   return true;
+}
+
+Result<std::uint64_t> EventStream::store_now() {
+  const json params = context_params(request_.context);
+  MJ_TRY(call, Call::begin(services_, params, request_.caller));
+  MJ_TRY(flows, call.flows());
+  return flows->now_ms(request_.context);
 }
 
 bool EventStream::begin() {
@@ -131,36 +136,30 @@ bool EventStream::begin() {
     since_ms_ = *request_.since_ms;
     return look_at_recent();
   }
-  const json params = context_params(request_.context);
-  auto call = Call::begin(services_, params, request_.caller);
-  if (!call) return say_error(call.error());
-  auto flows = call->flows();
-  if (!flows) return say_error(flows.error());
-  auto now = (*flows)->now_ms(request_.context);
+  const auto now = store_now();
   if (!now) return say_error(now.error());
   since_ms_ = *now;
   return sink_.send("id: " + id_of(*now, 0, 0) +
                     "\n\n");  // who comes back before anything has moved misses nothing either
 }
 
-bool EventStream::look_at_recent() {
-  std::set<Id> ids;
-  {
-    const json params = context_params(request_.context);
-    auto call = Call::begin(services_, params, request_.caller);
-    if (!call) return say_error(call.error());
-    auto flows = call->flows();
-    if (!flows) return say_error(flows.error());
-    auto active = (*flows)->active(request_.context, 0, kActive);
-    if (!active) return say_error(active.error());
-    ids.insert(active->begin(), active->end());
-    auto recent = (*flows)->list(request_.context, "", 0, kRecent);
-    if (!recent) return say_error(recent.error());
-    for (const FlowSummary& row : *recent) {
-      if (!row.record.empty()) ids.insert(row.flow);
-    }
+Result<std::set<Id>> EventStream::recent_flows() {
+  const json params = context_params(request_.context);
+  MJ_TRY(call, Call::begin(services_, params, request_.caller));
+  MJ_TRY(flows, call.flows());
+  MJ_TRY(active, flows->active(request_.context, 0, kActive));
+  MJ_TRY(recent, flows->list(request_.context, "", 0, kRecent));
+  std::set<Id> ids(active.begin(), active.end());
+  for (const FlowSummary& row : recent) {
+    if (!row.record.empty()) ids.insert(row.flow);
   }
-  for (const Id flow : ids) {
+  return ids;
+}
+
+bool EventStream::look_at_recent() {
+  const auto ids = recent_flows();
+  if (!ids) return say_error(ids.error());
+  for (const Id flow : *ids) {
     const auto sent = sent_.find(flow);
     if (!catch_up(flow, sent == sent_.end() ? 0 : sent->second)) return false;
   }

@@ -6,6 +6,7 @@
 #include <deque>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -45,6 +46,10 @@ class EventStream {
   // What comes after this revision (UINT64_MAX: only how the flow stands), and not before since_ms_.
   Result<Page> read_page(Id flow, std::uint64_t after);
   bool catch_up(Id flow, std::uint64_t after);
+  // The next three functions use a connection to the store and send nothing: a send may need such a connection itself.
+  Result<std::uint64_t> store_now();
+  Result<std::set<Id>> recent_flows();
+  Result<void> check_right();
   bool look_at_recent();
   bool may_look();
   std::string id_of(std::uint64_t at_ms, Id flow, std::uint64_t revision) const;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "api/event_stream.h"
@@ -84,21 +85,39 @@ void Events::tell(const std::string& hint) {
   const auto& [context, flow, revision] = numbers;
   for (Subscription& each : subscriptions_) {
     if (!each.hints || each.context != context || (each.flow != 0 && each.flow != flow)) continue;
-    each.behind = each.behind || each.moved.size() >= kMaxWaiting;
-    if (!each.behind) each.moved.emplace_back(static_cast<Id>(flow), revision);
+    each.ends = each.ends || each.moved.size() >= kMaxWaiting;
+    if (!each.ends) each.moved.emplace_back(static_cast<Id>(flow), revision);
   }
 }
 
-bool Events::has_place_for(const EventRequest& request) const {
+bool Events::has_place_for(const EventRequest& request) {
   const std::uint32_t most = services_.settings.limits.event_streams;
   const Caller& caller = request.caller;
-  const auto count = [this](auto&& counts) {
-    return static_cast<std::size_t>(std::count_if(subscriptions_.begin(), subscriptions_.end(), counts));
-  };
-  if (count([&](const Subscription& each) { return each.is_operators == caller.operator_token; }) >= most) return false;
-  if (caller.operator_token || caller.actor == 0) return true;
-  return count([&](const Subscription& each) { return !each.is_operators && each.actor == caller.actor; }) <
-         std::max(1U, most / 4);
+  std::uint32_t all = 0, own = 0;
+  for (const Subscription& each : subscriptions_) {
+    if (each.ends || each.is_operators != caller.operator_token) continue;
+    ++all;
+    if (each.actor == caller.actor) ++own;
+  }
+  if (caller.operator_token || caller.actor == 0) return all < most;
+  return own < std::max(1U, most / 4) && (all < most || make_room_for(caller.actor));
+}
+
+bool Events::make_room_for(Id actor) {
+  std::map<Id, std::uint32_t> counts;
+  for (const Subscription& each : subscriptions_) {
+    if (!each.ends && !each.is_operators) ++counts[each.actor];
+  }
+  const std::uint32_t own = counts[actor];
+  const auto most = std::max_element(counts.begin(), counts.end(),
+                                     [](const auto& one, const auto& other) { return one.second < other.second; });
+  if (most->second <= own + 1) return false;
+  const auto oldest = std::find_if(subscriptions_.rbegin(), subscriptions_.rend(), [&](const Subscription& each) {
+    return !each.ends && !each.is_operators && each.actor == most->first;
+  });
+  oldest->ends = true;
+  changed_.notify_all();
+  return true;
 }
 
 std::list<Events::Subscription>::iterator Events::subscribe(const EventRequest& request) {
@@ -122,8 +141,8 @@ Events::Next Events::wait(Subscription& own, Subscription& taken, std::uint32_t 
   std::unique_lock lock(mutex_);
   const std::chrono::milliseconds until(ms);
   const bool something =
-      changed_.wait_for(lock, until, [&] { return stopping_ || own.behind || own.look_again || !own.moved.empty(); });
-  if (stopping_ || own.behind) return Next::over;
+      changed_.wait_for(lock, until, [&] { return stopping_ || own.ends || own.look_again || !own.moved.empty(); });
+  if (stopping_ || own.ends) return Next::over;
   if (!something) return Next::silence;
   taken.moved = std::exchange(own.moved, {});
   taken.look_again = std::exchange(own.look_again, false);
@@ -210,12 +229,16 @@ HttpReply Events::stream(const HttpRequest& from, const Caller& caller) {
           "event: refused\ndata: {\"word\":\"unavailable\",\"remedy\":\"too many event streams are open\"}\n\n");
       return;
     }
+    const struct Place {  // released after an exception, too
+      Events& events;
+      std::list<Subscription>::iterator own;
+      ~Place() { events.unsubscribe(own); }
+    } place{*this, own};
     if (request.overview) {
       follow_overview(request, *own, sink);
     } else {
       request.job.empty() ? follow_flows(request, *own, sink) : follow_job(request, *own, sink);
     }
-    unsubscribe(own);
   };
   return reply;
 }

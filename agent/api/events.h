@@ -49,9 +49,10 @@ class Events {
     bool hints = true;  // false: the stream polls in short intervals
     std::deque<std::pair<Id, std::uint64_t>> moved;
     bool look_again = false;  // hints may have been lost
-    bool behind = false;      // too many of them: it ends
+    bool ends = false;        // the stream has fallen behind, or is closed in favour of another actor's stream
   };
-  std::list<Subscription>::iterator subscribe(const EventRequest&);  // end(): too many
+  // The oldest subscription is the last one. Returns end() if there are too many.
+  std::list<Subscription>::iterator subscribe(const EventRequest&);
   void unsubscribe(std::list<Subscription>::iterator);
   enum class Next { moved, silence, over };
   // Until something has moved, the time is over, or we stop.
@@ -61,7 +62,10 @@ class Events {
   void follow_flows(const EventRequest&, Subscription&, EventSink&);
   void follow_overview(const EventRequest&, Subscription&, EventSink&);
   void follow_job(const EventRequest&, Subscription&, EventSink&);
-  bool has_place_for(const EventRequest&) const;  // with the lock held
+  // With the lock held:
+  bool has_place_for(const EventRequest&);
+  // Ends the oldest stream of the actor with the most streams. Returns false if no actor has more than `actor` would.
+  bool make_room_for(Id actor);
   void listen();
   void tell(const std::string& hint);
 

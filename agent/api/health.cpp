@@ -60,23 +60,27 @@ class OwnHealthServer final : public HealthServer {
 
 bool is_health_path(const std::string& path) { return path == "/healthz" || path == "/readyz"; }
 
+HttpReply answer_health(const Health& health, const std::string& path) {
+  if (path == "/healthz")
+    return health.alive() ? health_reply("ok", "") : health_reply("stuck", "a thread has not come round for 30 s");
+  const std::string reason = health.why_not_ready();
+  return health_reply(reason.empty() ? "ok" : "not_ready", reason);
+}
+
 std::vector<HttpRoute> health_routes(const Health& health) {
-  return {{"GET", "/healthz",
-           [alive = health.alive](const HttpRequest&) {
-             return alive() ? health_reply("ok", "") : health_reply("stuck", "a thread has not come round for 30 s");
-           }},
-          {"GET", "/readyz", [why_not = health.why_not_ready](const HttpRequest&) {
-             const std::string reason = why_not();
-             return health_reply(reason.empty() ? "ok" : "not_ready", reason);
-           }}};
+  const auto answer = [health](const HttpRequest& from) { return answer_health(health, from.path); };
+  return {{"GET", "/healthz", answer}, {"GET", "/readyz", answer}};
 }
 
 }  // namespace api
 
 Result<std::unique_ptr<HealthServer>> start_health(const std::string& listen, Health health, MetricsText text,
                                                    CountRefusal refused) {
-  auto admit = [refused = std::move(refused)](const api::HttpRequest& from) {
-    return api::Admission{api::refuse_page(from, refused), api::Standing::open};
+  auto admit = [health, refused = std::move(refused)](const api::HttpRequest& from) {
+    api::Admission admission{api::refuse_page(from, refused), api::Standing::open};
+    if (api::is_health_path(from.path))
+      admission.when_full = [&health, path = from.path] { return api::answer_health(health, path); };
+    return admission;
   };
   auto routes = api::health_routes(health);
   const bool metered = text != nullptr;

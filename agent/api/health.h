@@ -39,9 +39,11 @@ Result<std::unique_ptr<HealthServer>> start_health(
     const std::string& listen, Health, MetricsText = nullptr, CountRefusal = [](const char*) {});
 
 namespace api {
+struct HttpReply;
 struct HttpRoute;
 std::vector<HttpRoute> health_routes(const Health&);
 bool is_health_path(const std::string& path);
+HttpReply answer_health(const Health&, const std::string& path);  // does not block. REQUIRES: is_health_path(path)
 }  // namespace api
 
 }  // namespace mycojobs

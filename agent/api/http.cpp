@@ -39,8 +39,10 @@ namespace {
 using std::chrono::milliseconds;
 using Moment = std::chrono::steady_clock::time_point;
 
-constexpr std::size_t kLargeBodies = 3;       // of the greatest length, at one time
-constexpr std::size_t kLargePeerBodies = 16;  // the same of peers, who take none of these
+constexpr std::size_t kLargeBodies = 3;        // of the greatest length, at one time
+constexpr std::size_t kLargePeerBodies = 16;   // the same of peers, who take none of these
+constexpr std::size_t kLargeAnswers = 4;       // the limit of all actors, in limits of one actor
+constexpr milliseconds kReleaseTimeout{1000};  // until a closed connection has released its bytes
 
 std::string head_text(const HttpReply& reply, HttpFraming framing, bool http_1_1, bool keep_alive) {
   HttpAnswerHead head{reply.status, reply.headers, framing, reply.body.size(), http_1_1, keep_alive};
@@ -73,6 +75,7 @@ std::string wire_text(const HttpReply& reply) {
 }
 
 struct Client {
+  // The thread of the connection writes standing, actor, asks and asking_actor, with the server's lock held.
   Standing standing = Standing::open;
   std::uint64_t actor = 0;  // actor whose share is used; 0: none
   std::thread thread;
@@ -80,12 +83,17 @@ struct Client {
   RequestReader reader;            // of its first request, whose head has been admitted
   Standing asks = Standing::open;  // class of the current request
   std::uint64_t asking_actor = 0;  // actor of the current request
+  std::string network = {};        // HttpRequest::network; empty: not counted
   // With the server's lock held:
   std::string proven = {};                          // who it has shown to be
   std::uint64_t proven_as = 0;                      // a number that grows from proof to proof
   Moment asked = std::chrono::steady_clock::now();  // last
   bool silent = false;                              // since it was answered
   bool sending = false;                             // the body of its request is incomplete
+  bool waiting = false;                             // the call waits for the end of a job, or events are followed
+  bool writing = false;                             // the answer is being written
+  std::size_t body_bytes = 0, answer_bytes = 0;     // of a large body or answer in memory
+  Moment answered = {};                             // begin of the writing of a large answer
   bool leaving = false, done = false;
 };
 
@@ -121,7 +129,12 @@ class Server final : public HttpServer {
         routes_(std::move(routes)),
         admit_(std::move(admit)),
         event_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
-        lobby_(limits.lobby, limits.header_ms, request_limits()) {}
+        lobby_(limits.lobby, limits.header_ms, request_limits()),
+        bodies_(kLargeBodies * limits.body_bytes, limits.body_bytes),
+        operator_bodies_(kLargeBodies * limits.body_bytes, SIZE_MAX),
+        peer_bodies_(kLargePeerBodies * limits.peer_body_bytes, SIZE_MAX),
+        answers_(kLargeAnswers * limits.answer_bytes, limits.answer_bytes),
+        operator_answers_(kLargeAnswers * limits.answer_bytes, SIZE_MAX) {}
   ~Server() override { Server::stop(); }
   Result<void> begin() {
     MJ_TRY(thread, start_thread([this] { accept_loop(); }));
@@ -215,32 +228,29 @@ class Server final : public HttpServer {
     note_peer(guest.reader.request(), guest.socket.get(), port());
     const Admission admission = look_at(guest.reader.request());
     if (admission.refusal.status >= 400) return refused_.refuse(std::move(guest.socket), wire_text(admission.refusal));
-    take(std::move(guest), admission.standing, admission.actor);
+    take(std::move(guest), admission);
   }
 
-  void take(Lobby::Guest guest, Standing standing, std::uint64_t actor) {
-    const std::lock_guard lock(mutex_);
-    const auto count = std::count_if(clients_.begin(), clients_.end(), [&](const Client& client) {
-      return client.standing == standing && !client.leaving;
-    });
-    const std::uint32_t most = standing == Standing::open    ? limits_.open
-                               : standing == Standing::page  ? limits_.page
-                               : standing == Standing::login ? limits_.logins
-                               : standing == Standing::peer  ? limits_.peers
-                                                             : limits_.connections;
-    bool room = count < most;
-    if (standing == Standing::peer) {
-      room = room || make_room();
-    } else if (standing == Standing::token) {
-      room = uses_share(actor, most) ? send_away(waiting_of(actor)) : room || send_away(waiting_of_greediest(actor));
-    } else if (is_for_anybody(standing)) {
-      room = room || send_away(oldest_of(standing));
+  void take(Lobby::Guest guest, const Admission& admission) {
+    const HttpRequest& request = guest.reader.request();
+    const bool is_counted = !(request.loopback && limits_.spare_loopback);
+    const std::string network = is_counted ? request.network : std::string();
+    std::unique_lock lock(mutex_);
+    if (!find_place(admission.standing, admission.actor, network)) {
+      lock.unlock();
+      const HttpReply reply = admission.when_full ? admission.when_full() : busy();
+      return refused_.refuse(std::move(guest.socket), wire_text(reply));
     }
-    if (!room) return refused_.refuse(std::move(guest.socket), wire_text(busy()));
     auto connection = std::make_unique<Connection>(std::move(guest.socket), std::move(guest.bytes));
-    Client& client = clients_.emplace_back(
-        Client{standing, actor, {}, std::move(connection), std::move(guest.reader), standing, actor});
-    client.reader.limit_body(body_bytes(standing));
+    Client& client = clients_.emplace_back(Client{admission.standing,
+                                                  admission.actor,
+                                                  {},
+                                                  std::move(connection),
+                                                  std::move(guest.reader),
+                                                  admission.standing,
+                                                  admission.actor,
+                                                  network});
+    client.reader.limit_body(body_bytes(admission.standing));
     auto thread = start_thread([this, &client] { converse(client); });
     if (thread) {
       client.thread = std::move(*thread);
@@ -249,6 +259,28 @@ class Server final : public HttpServer {
     Fd back(::dup(client.connection->fd()));
     clients_.pop_back();
     refused_.refuse(std::move(back), wire_text(busy()));
+  }
+
+  // Returns whether there is a place for a connection of this class and actor. May close another connection for it.
+  // REQUIRES: the lock is held.
+  bool find_place(Standing standing, std::uint64_t actor, const std::string& network) {
+    const auto count = std::count_if(clients_.begin(), clients_.end(), [&](const Client& client) {
+      return client.standing == standing && !client.leaving;
+    });
+    const std::uint32_t most = standing == Standing::open    ? limits_.open
+                               : standing == Standing::page  ? limits_.page
+                               : standing == Standing::login ? limits_.logins
+                               : standing == Standing::peer  ? limits_.peers
+                                                             : limits_.connections;
+    const bool room = count < most;
+    if (standing == Standing::peer) return room || make_room();
+    if (standing == Standing::token) {
+      if (uses_share(actor, most)) return send_away(waiting_of(actor, Waits::for_request));
+      return room || send_away(waiting_of_greediest(actor));
+    }
+    if (standing == Standing::login && !network.empty() && logins_of(network) >= std::max(1U, most / 4))
+      return send_away(oldest_of(standing, network));
+    return room || (is_for_anybody(standing) && send_away(oldest_of(standing, "")));
   }
 
   std::size_t body_bytes(Standing standing) const {
@@ -283,41 +315,64 @@ class Server final : public HttpServer {
   static bool is_for_anybody(Standing standing) {
     return standing == Standing::open || standing == Standing::page || standing == Standing::login;
   }
-  // A client that sends its request at once is served, however many send nothing. With the lock held.
-  std::list<Client>::iterator oldest_of(Standing standing) {
-    return std::find_if(clients_.begin(), clients_.end(), [standing](const Client& each) {
-      return each.standing == standing && !each.leaving && !each.done;
+  // Returns the oldest connection of the class whose request is incomplete or whose answer is being written; end() if
+  // there is none. A connection whose handler runs is not returned. network: only connections of this network; empty:
+  // all. REQUIRES: the lock is held.
+  std::list<Client>::iterator oldest_of(Standing standing, const std::string& network) {
+    return std::find_if(clients_.begin(), clients_.end(), [&](const Client& each) {
+      return each.standing == standing && !each.leaving && !each.done && (each.sending || each.writing) &&
+             (network.empty() || each.network == network);
     });
   }
 
-  // The next three need the lock.
+  // The next four functions need the lock.
+  std::uint32_t logins_of(const std::string& network) const {
+    return static_cast<std::uint32_t>(std::count_if(clients_.begin(), clients_.end(), [&](const Client& each) {
+      return each.standing == Standing::login && each.network == network && !each.leaving;
+    }));
+  }
   bool uses_share(std::uint64_t actor, std::uint32_t most) const {
     const auto count = std::count_if(clients_.begin(), clients_.end(), [actor](const Client& each) {
       return each.standing == Standing::token && each.actor == actor && !each.leaving;
     });
     return actor != 0 && count >= std::max(1U, most / 4);
   }
-  // Returns the connection of the actor that has waited longest for a request or the rest of a body; end() if none
-  // waits.
-  std::list<Client>::iterator waiting_of(std::uint64_t actor) {
+  enum class Waits {
+    for_request,  // for a request or the rest of a body
+    at_all        // also for the client to read an answer, for the end of a job, or for events
+  };
+  // Returns the connection of the actor that has waited longest; connections that wait for a request come first.
+  // Returns end() if no connection waits.
+  std::list<Client>::iterator waiting_of(std::uint64_t actor, Waits waits) {
     auto found = clients_.end();
+    const auto for_request = [](const Client& each) { return each.silent || each.sending; };
     for (auto each = clients_.begin(); each != clients_.end(); ++each) {
-      const bool waits = each->silent || each->sending;
-      if (each->standing != Standing::token || each->actor != actor || each->leaving || each->done || !waits) continue;
-      if (found == clients_.end() || each->asked < found->asked) found = each;
+      if (each->standing != Standing::token || each->actor != actor || each->leaving || each->done) continue;
+      const bool at_all = waits == Waits::at_all && (each->waiting || each->writing);
+      if (!for_request(*each) && !at_all) continue;
+      const bool is_first = found == clients_.end() || for_request(*each) > for_request(*found) ||
+                            (for_request(*each) == for_request(*found) && each->asked < found->asked);
+      if (is_first) found = each;
     }
     return found;
   }
-  // Returns such a connection of the actor with the most connections, if that actor has more than `actor` would have.
+  // Returns a waiting connection of an actor that has more connections than `actor` would have. Actors with more
+  // connections come first. Returns end() if there is none.
   std::list<Client>::iterator waiting_of_greediest(std::uint64_t actor) {
     std::map<std::uint64_t, std::size_t> counts;
     for (const Client& each : clients_) {
       if (each.standing == Standing::token && !each.leaving) ++counts[each.actor];
     }
-    const auto most = std::max_element(counts.begin(), counts.end(),
-                                       [](const auto& one, const auto& other) { return one.second < other.second; });
-    if (most == counts.end() || most->second <= counts[actor] + 1) return clients_.end();
-    return waiting_of(most->first);
+    const std::size_t own = counts[actor];
+    std::vector<std::pair<std::size_t, std::uint64_t>> actors;
+    for (const auto& [each, count] : counts) {
+      if (count > own + 1) actors.emplace_back(count, each);
+    }
+    std::sort(actors.rbegin(), actors.rend());
+    for (const auto& [count, each] : actors) {
+      if (const auto found = waiting_of(each, Waits::at_all); found != clients_.end()) return found;
+    }
+    return clients_.end();
   }
 
   // Of the peers, who has asked nothing for longest; end(): all of them ask. With the lock held.
@@ -358,13 +413,16 @@ class Server final : public HttpServer {
 
   void converse(Client& client) {
     Connection& connection = *client.connection;
-    while (exchange(client) && !stopping_) {
-      client.reader = RequestReader(request_limits());
-      connection.expect(limits_.idle_ms);
-      note_silence(client, true);
-      if (!connection.wait_for_byte()) break;
-      note_silence(client, false);
-      if (!next_head(client)) break;
+    try {
+      while (exchange(client) && !stopping_) {
+        client.reader = RequestReader(request_limits());
+        connection.expect(limits_.idle_ms);
+        note_silence(client, true);
+        if (!connection.wait_for_byte() || !next_head(client)) break;
+        note_silence(client, false);
+      }
+    } catch (const std::exception&) {  // an exception in a thread would end the process
+      log(LogLevel::error, "api", "a connection failed inside the server");
     }
     const std::lock_guard lock(mutex_);
     connection.close();
@@ -387,14 +445,32 @@ class Server final : public HttpServer {
       reader.request().proven = has_proven(client);
       Admission admission = look_at(reader.request());
       refusal = std::move(admission.refusal);
-      client.asks = admission.standing;
-      client.asking_actor = admission.actor;
+      if (refusal.status < 400 && !change_place(client, admission)) refusal = busy();
       reader.limit_body(body_bytes(client.asks));
     }
     if (refusal.status < 400) return true;
     connection.allow(limits_.write_ms);
     if (connection.write(wire_text(refusal))) connection.finish();
     return false;
+  }
+
+  // Counts the connection by the class and actor of its latest request. Otherwise a connection that was opened as a
+  // peer's would give an actor a place beyond its share. Returns false if there is no place.
+  bool change_place(Client& client, const Admission& admission) {
+    const std::lock_guard lock(mutex_);
+    client.asks = admission.standing;
+    client.asking_actor = admission.actor;
+    if (is_for_anybody(admission.standing)) return true;
+    if (admission.standing == client.standing && admission.actor == client.actor) return true;
+    if (client.leaving) return false;
+    client.leaving = true;  // find_place() must neither count nor close this connection
+    const bool found = find_place(admission.standing, admission.actor, client.network);
+    client.leaving = false;
+    if (!found) return false;
+    client.standing = admission.standing;
+    client.actor = admission.actor;
+    if (client.standing != Standing::peer) client.proven.clear();
+    return true;
   }
 
   // The rest of a request whose head has been admitted, and its answer. True: another one may follow.
@@ -410,9 +486,11 @@ class Server final : public HttpServer {
         reply.status < 400 && !is_for_anybody(client.standing) && reader.done() && reader.keeps_alive() && !stopping_;
     connection.allow(limits_.write_ms);
     const bool head_only = reader.request().method == "HEAD";
-    if (reply.stream && !head_only) return stream(connection, reader, reply, goes_on);
+    if (reply.stream && !head_only) return stream(client, reply, goes_on);
     std::string text = head_text(reply, HttpFraming::counted, reader.is_http_1_1(), goes_on);
+    const Flag writing(*this, client.writing);
     if (head_only) return connection.write(text) && goes_on;
+    const HeldAnswer held(*this, client, reply.body.size());
     const bool small = reply.body.size() <= kSmallBody;
     if (small) text += reply.body;
     const bool sent = connection.write(text) && (small || connection.write(reply.body));
@@ -422,20 +500,20 @@ class Server final : public HttpServer {
 
   HttpReply answer(Client& client) {
     RequestReader& reader = client.reader;
-    const HttpRequest& request = reader.request();
+    HttpRequest& request = reader.request();
     try {
-      const std::shared_ptr<ActorBodies> actor = bodies_of(client.asking_actor);
-      const std::size_t of_actor = client.asking_actor == 0 ? SIZE_MAX : limits_.body_bytes;
-      BodyShare share(body_bound(client.asks), {actor->held, of_actor});
-      note_sending(client, true);
-      const auto whole = client.connection->read_body(reader, share);
-      note_sending(client, false);
+      ReadBody share(*this, client);
+      const auto whole = [&] {
+        const Flag sending(*this, client.sending);
+        return client.connection->read_body(reader, share);
+      }();
       if (!whole) return refuse_body(whole.error());
       if (!*whole) return refuse(400, "invalid_request", "the body ends too early", "send all of it");
       const std::string method = request.method == "HEAD" ? "GET" : request.method;
       const auto route = std::find_if(routes_.begin(), routes_.end(), [&](const HttpRoute& each) {
         return each.path == request.path && each.method == method;
       });
+      request.note_wait = [this, &client](bool waits) { return note_wait(client, waits); };
       return route->run(request);  // look_at() has found it
     } catch (const std::exception&) {
       log(LogLevel::error, "api", "{} {} failed inside the server", request.method, request.path);
@@ -443,30 +521,159 @@ class Server final : public HttpServer {
     }
   }
 
-  struct ActorBodies {
-    std::atomic<std::size_t> held{0};
+  // Sets a flag of a client during the lifetime of this object.
+  class Flag {
+   public:
+    Flag(Server& server, bool& flag) : server_(server), flag_(flag) { set(true); }
+    ~Flag() { set(false); }
+    Flag(const Flag&) = delete;
+    Flag& operator=(const Flag&) = delete;
+
+   private:
+    void set(bool value) {
+      const std::lock_guard lock(server_.mutex_);
+      flag_ = value;
+    }
+    Server& server_;
+    bool& flag_;
   };
-  std::shared_ptr<ActorBodies> bodies_of(std::uint64_t actor) {
-    if (actor == 0) return std::make_shared<ActorBodies>();
+
+  bool note_wait(Client& client, bool waits) {
     const std::lock_guard lock(mutex_);
-    std::erase_if(actor_bodies_, [](const auto& each) { return each.second.expired(); });
-    auto bodies = actor_bodies_[actor].lock();
-    if (!bodies) actor_bodies_[actor] = bodies = std::make_shared<ActorBodies>();
-    return bodies;
-  }
-  BodyBound body_bound(Standing asks) {
-    if (asks == Standing::peer) return {peer_bodies_held_, kLargePeerBodies * limits_.peer_body_bytes};
-    return {asks == Standing::operators ? operator_bodies_held_ : bodies_held_, kLargeBodies * limits_.body_bytes};
-  }
-  void note_sending(Client& client, bool sending) {
-    const std::lock_guard lock(mutex_);
-    client.sending = sending;
+    client.waiting = waits;
+    return !client.leaving;
   }
 
-  bool stream(Connection& connection, const RequestReader& reader, const HttpReply& reply, bool goes_on) {
+  // Counts the large body of a request until the request is answered.
+  class ReadBody final : public BodyShare {
+   public:
+    ReadBody(Server& server, Client& client) : server_(server), client_(client) {}
+    ~ReadBody() override { server_.release(client_, client_.body_bytes, server_.bodies_of(client_.asks)); }
+    ReadBody(const ReadBody&) = delete;
+    ReadBody& operator=(const ReadBody&) = delete;
+    bool grow(std::size_t length) override { return length <= kSmallBody || server_.hold_body(client_, length); }
+
+   private:
+    Server& server_;
+    Client& client_;
+  };
+  // Counts a large answer until it is written.
+  class HeldAnswer {
+   public:
+    HeldAnswer(Server& server, Client& client, std::size_t length) : server_(server), client_(client) {
+      if (length > kSmallBody) server_.hold_answer(client_, length);
+    }
+    ~HeldAnswer() { server_.release(client_, client_.answer_bytes, server_.answers_of(client_.asks)); }
+    HeldAnswer(const HeldAnswer&) = delete;
+    HeldAnswer& operator=(const HeldAnswer&) = delete;
+
+   private:
+    Server& server_;
+    Client& client_;
+  };
+
+  HeldBytes& bodies_of(Standing asks) {
+    return asks == Standing::peer ? peer_bodies_ : asks == Standing::operators ? operator_bodies_ : bodies_;
+  }
+  HeldBytes& answers_of(Standing asks) { return asks == Standing::operators ? operator_answers_ : answers_; }
+
+  void release(Client& client, std::size_t& bytes, HeldBytes& from) {
+    const std::lock_guard lock(mutex_);
+    if (bytes == 0) return;
+    from.remove(client.asking_actor, std::exchange(bytes, 0));
+    ++releases_;
+    released_.notify_all();
+  }
+
+  // Counts a body of this length. If only the limit of all actors is exceeded, a waiting request of the actor with the
+  // most bytes is closed, provided that this actor holds more than the actor of `client` would. Returns false if a
+  // limit is exceeded.
+  bool hold_body(Client& client, std::size_t length) {
+    std::unique_lock lock(mutex_);
+    HeldBytes& bodies = bodies_of(client.asks);
+    while (length > client.body_bytes && !client.leaving) {
+      const std::size_t more = length - client.body_bytes;
+      const HeldBytes::Fit fit = bodies.add(client.asking_actor, more);
+      if (fit == HeldBytes::Fit::fits) {
+        client.body_bytes = length;
+      } else if (fit == HeldBytes::Fit::actor_full || client.asks != Standing::token ||
+                 !close_and_wait(lock, largest_body(client, more))) {
+        return false;
+      }
+    }
+    return !client.leaving;
+  }
+  // Returns the waiting connection with the largest body, of the actor with the most bytes. Returns end() if no actor
+  // holds more than the actor of `client` would. REQUIRES: the lock is held.
+  std::list<Client>::iterator largest_body(const Client& client, std::size_t more) {
+    std::map<std::uint64_t, std::size_t> sums;
+    for (const Client& each : clients_) {
+      if (each.asks == Standing::token && !each.leaving) sums[each.asking_actor] += each.body_bytes;
+    }
+    const std::size_t own = sums[client.asking_actor] + more;
+    auto found = clients_.end();
+    for (auto each = clients_.begin(); each != clients_.end(); ++each) {
+      const bool waits = each->sending || each->waiting;
+      if (each->asks != Standing::token || each->leaving || each->body_bytes == 0 || !waits) continue;
+      const std::size_t sum = sums[each->asking_actor];
+      if (sum <= own) continue;
+      const auto rank = [&](const Client& of) { return std::pair(sums[of.asking_actor], of.body_bytes); };
+      if (found == clients_.end() || rank(*each) > rank(*found)) found = each;
+    }
+    return found;
+  }
+
+  // Counts an answer. If a limit is exceeded, connections whose answers have been written for longest are closed: of
+  // the same actor, or of the actor with the most bytes if only the limit of all actors is exceeded. A single answer of
+  // any length is allowed.
+  void hold_answer(Client& client, std::size_t length) {
+    std::unique_lock lock(mutex_);
+    client.answered = std::chrono::steady_clock::now();
+    HeldBytes& answers = answers_of(client.asks);
+    while (true) {
+      const HeldBytes::Fit fit = answers.add(client.asking_actor, length);
+      if (fit == HeldBytes::Fit::fits) break;
+      const bool is_actors = fit == HeldBytes::Fit::actor_full;
+      if (close_and_wait(lock, is_actors ? oldest_answer(answers, client.asking_actor) : oldest_answer(answers)))
+        continue;
+      answers.add_anyway(client.asking_actor, length);
+      break;
+    }
+    client.answer_bytes = length;
+  }
+  // The next three functions need the lock.
+  std::list<Client>::iterator oldest_answer(const HeldBytes& among, std::uint64_t actor) {
+    auto found = clients_.end();
+    for (auto each = clients_.begin(); each != clients_.end(); ++each) {
+      if (each->answer_bytes == 0 || each->leaving || each->asking_actor != actor || &answers_of(each->asks) != &among)
+        continue;
+      if (found == clients_.end() || each->answered < found->answered) found = each;
+    }
+    return found;
+  }
+  std::list<Client>::iterator oldest_answer(const HeldBytes& among) {
+    std::map<std::uint64_t, std::size_t> sums;
+    for (const Client& each : clients_) {
+      if (!each.leaving && &answers_of(each.asks) == &among) sums[each.asking_actor] += each.answer_bytes;
+    }
+    const auto most = std::max_element(sums.begin(), sums.end(),
+                                       [](const auto& one, const auto& other) { return one.second < other.second; });
+    return most == sums.end() ? clients_.end() : oldest_answer(among, most->first);
+  }
+  // Closes a connection and waits until bytes are released, or for kReleaseTimeout. Returns false if it is end().
+  bool close_and_wait(std::unique_lock<std::mutex>& lock, std::list<Client>::iterator goes) {
+    if (!send_away(goes)) return false;
+    released_.wait_for(lock, kReleaseTimeout, [this, before = releases_] { return releases_ != before; });
+    return true;
+  }
+
+  bool stream(Client& client, const HttpReply& reply, bool goes_on) {
+    Connection& connection = *client.connection;
+    const RequestReader& reader = client.reader;
     const bool chunked = reader.is_http_1_1();
     const auto framing = chunked ? HttpFraming::chunked : HttpFraming::until_closed;
     if (!connection.write(head_text(reply, framing, chunked, chunked && goes_on))) return false;
+    const Flag waiting(*this, client.waiting);
     Sink sink(connection, chunked, stopping_, limits_.event_write_ms);
     try {
       reply.stream(sink);
@@ -502,8 +709,10 @@ class Server final : public HttpServer {
   std::atomic<bool> stopping_{false};
   mutable std::mutex mutex_;
   std::condition_variable ended_;
-  std::atomic<std::size_t> bodies_held_{0}, operator_bodies_held_{0}, peer_bodies_held_{0};
-  std::map<std::uint64_t, std::weak_ptr<ActorBodies>> actor_bodies_;  // with the lock held
+  // With the lock held:
+  HeldBytes bodies_, operator_bodies_, peer_bodies_, answers_, operator_answers_;
+  std::condition_variable released_;
+  std::uint64_t releases_ = 0;  // number of releases so far
   std::list<Client> clients_;
   std::uint64_t proofs_ = 0;  // given so far
   Refusals refused_;          // of the accepting thread

@@ -31,6 +31,10 @@ struct HttpRequest {
   std::uint16_t port = 0;                      // that the server listens on
   std::string network = {};                    // the peer's address; of IPv6 its first 64 bits
   bool proven = false;                         // on this connection a peer has shown who it is
+  // A call reports that it begins or ends to wait, for example for the end of a job. While it waits, its connection may
+  // be closed in favour of another client. Returns false if that has happened; the call must then end. Null: a request
+  // without a server.
+  std::function<bool(bool waits)> note_wait = {};
   // The header's value; empty: none.
   std::string header(const std::string& lower_case_name) const;
 };
@@ -56,12 +60,13 @@ struct HttpRoute {
   std::function<HttpReply(const HttpRequest&)> run;
 };
 
-// Class of a connection, by the head of its request. Connections are counted for each class.
+// Class of a connection, by the head of its latest request. Connections are counted for each class.
 enum class Standing {
-  // The first three need no token. They have few places and one request each; a new connection replaces the oldest.
+  // The first three need no token. They have few places and one request each. A new connection replaces the oldest
+  // connection whose request is incomplete or whose answer is not read.
   open,       // health, without a body
   page,       // files of the page, without a body: a browser asks for several at a time
-  login,      // clients without a token
+  login,      // clients without a token; a network has a quarter of the places
   anonymous,  // loopback in `dev`
   token,      // an actor has a quarter of these at most
   operators,  // callers with an operator's token
@@ -72,6 +77,9 @@ struct Admission {
   HttpReply refusal = {};  // a status of 400 or more refuses it
   Standing standing = Standing::anonymous;
   std::uint64_t actor = 0;  // actor whose share of connections and large bodies is used; 0: none
+  // Answers the request if all places of the class are taken. Called in the accepting thread, so it must not block.
+  // Null: status 503.
+  std::function<HttpReply()> when_full = {};
 };
 using Admit = std::function<Admission(const HttpRequest&)>;
 

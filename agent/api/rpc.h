@@ -21,6 +21,7 @@ struct Caller {  // who asks, as the token or the loopback default says
   std::string session = {};      // by which it calls (api/sessions.h); empty: by none
   std::string key = {};          // by which that was begun
   std::string origin = {};       // origin of this server that the client called; empty: not a known origin
+  std::function<bool(bool waits)> note_wait = {};  // HttpRequest::note_wait
 };
 
 struct Param {
@@ -38,9 +39,9 @@ struct RpcLimits {
   std::size_t max_body_bytes = 16U << 20;
   std::size_t max_batch = 100;
   std::size_t max_values = 500000;  // of a body's JSON, all levels together
-};
   // Limit for all answers of a batch together. The first answer may exceed it, like the answer of a single call.
   std::size_t max_batch_answer_bytes = 16U << 20;
+};
 
 // Error codes of ours (beside the specification's -32700, -32600 to -32603): each with `data` {word, field?, remedy}.
 // invalid -32602, not_found -32001, conflict -32002, denied -32003, unavailable -32004, too_large -32005, unsupported

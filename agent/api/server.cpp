@@ -226,7 +226,10 @@ class Running final : public ApiServer {
       count_refusal("page");
       return {web_page_refused()};
     }
-    if (from.path == "/health" || is_health_path(from.path)) return {{}, Standing::open};
+    if (from.path == "/health") return {{}, Standing::open, 0, [this] { return health_of(latest_status()); }};
+    if (is_health_path(from.path))
+      return {
+          {}, Standing::open, 0, [this, path = from.path] { return answer_health(services_.settings.health, path); }};
     if (from.path == kSupervisorPath) return admit_peer(from);
     const bool login = services_.settings.role == ApiRole::coordinator && from.path == kLoginPath;
     if (auto read = tokens_.refresh(); !read) log(LogLevel::error, "api", "tokens: {}", read.error().message);
@@ -269,6 +272,7 @@ class Running final : public ApiServer {
     if (!held) return refuse(503, std::string(word(held.error().code)), held.error().message, "call again in a moment");
     if (!*held) return unauthorised();
     caller->origin = origin_of(from, services_.settings.names);
+    caller->note_wait = from.note_wait;
     // What is none is passed over, as the specification wants it of a header.
     if (parse_traceparent(from.header("traceparent"))) caller->traceparent = from.header("traceparent");
     HttpReply reply;
@@ -290,10 +294,10 @@ class Running final : public ApiServer {
     return reply;
   }
 
-  HttpReply health() {
+  HttpReply health() { return health_of(store_status()); }
+  // Clients without a token receive nothing else.
+  static HttpReply health_of(const std::string& status) {
     HttpReply reply;
-    // Anybody may ask: it says no more than that.
-    const std::string status = store_status();
     reply.status = status == "ok" ? 200 : 503;
     reply.body = dump_json({{"status", status}, {"version", kVersion}}) + "\n";
     return reply;
@@ -303,25 +307,36 @@ class Running final : public ApiServer {
   // One thread at a time checks, at most twice a second; the others are answered at once, with the last result.
   std::string store_status() {
     constexpr std::chrono::milliseconds kFresh{500};
-    constexpr std::chrono::seconds kOld{5};
     {
       std::unique_lock lock(health_);
       const auto age = std::chrono::steady_clock::now() - status_at_;
       if (!status_.empty() && age < kFresh) return status_;
       if (is_checking_) {
-        if (!status_.empty() && age < kOld) return status_;
+        if (!status_.empty() && age < kStatusCounts) return status_;
         if (!checked_.wait_for(lock, kFresh, [this] { return !is_checking_; })) return "store_away";
         return status_;
       }
       is_checking_ = true;
     }
-    std::string status = check_store();
+    std::string status = "store_away";
+    try {
+      status = check_store();
+    } catch (const std::exception& bug) {  // is_checking_ must be reset
+      log(LogLevel::error, "api", "the check of the store: {}", bug.what());
+    }
     const std::lock_guard lock(health_);
     is_checking_ = false;
     status_ = std::move(status);
     status_at_ = std::chrono::steady_clock::now();
     checked_.notify_all();
     return status_;
+  }
+
+  // Returns the result of the latest check. Does not block.
+  std::string latest_status() {
+    const std::lock_guard lock(health_);
+    const bool counts = std::chrono::steady_clock::now() - status_at_ < kStatusCounts;
+    return counts && !status_.empty() ? status_ : "store_away";
   }
 
   std::string check_store() {
@@ -338,6 +353,7 @@ class Running final : public ApiServer {
     return "ok";
   }
 
+  static constexpr std::chrono::seconds kStatusCounts{5};
   std::mutex health_;  // guards the next four members
   std::condition_variable checked_;
   bool is_checking_ = false;

@@ -42,13 +42,14 @@ struct Ceilings;  // domain/profiles.h
 
 struct ApiLimits {
   // Connections of callers with a token, of operators, and without a token in `dev`: so many of each. One actor has a
-  // quarter. More: 503 at once, or the actor with the most loses a connection that waits for a request or a body.
+  // quarter. Beyond: 503, or a waiting connection of the actor with the most connections is closed. A connection waits
+  // for a request, a body, the reader of an answer, an event or the end of a job.
   std::uint32_t connections = 512;
   std::uint32_t lobby = 256;          // connections that have not sent a head yet; more: the oldest goes
   std::uint32_t peers = 64;           // of supervisors elsewhere, or of who says to be one; more: one of these goes
-  std::uint32_t open = 16;            // health requests; a new connection replaces the oldest
-  std::uint32_t logins = 16;          // logins; a new connection replaces the oldest
-  std::uint32_t page = 64;            // files of the page; a new connection replaces the oldest
+  std::uint32_t open = 16;            // health requests; further ones are answered with the latest result
+  std::uint32_t logins = 16;          // logins; a new connection replaces the oldest incomplete request
+  std::uint32_t page = 64;            // files of the page; a new connection replaces the oldest unread answer
   std::uint32_t event_streams = 256;  // for operators, and as many for all others; an actor has a quarter
   std::uint32_t calls = 8;            // calls that use the store, and as many of operators; further calls wait
   std::uint32_t actor_calls = 6;      // limit for the calls of one actor
@@ -57,7 +58,8 @@ struct ApiLimits {
   bool spare_loopback = true;         // it is not counted as a network: a proxy before us brings everybody's requests
   std::uint32_t login_calls = 2;      // the same of those who log in
   std::size_t header_bytes = 64U << 10;
-  std::size_t body_bytes = 16U << 20;
+  std::size_t body_bytes = 16U << 20;    // limit for a body, and for all large bodies of an actor; three times for all
+  std::size_t answer_bytes = 32U << 20;  // limit for the unread large answers of an actor; four times for all
   std::size_t peer_body_bytes = kMaxRequestBytes + (64U << 10);  // a little more, so that too much is refused as such
   std::size_t login_body_bytes = 4096;
   std::uint32_t header_ms = 5000;       // from the first byte, or from the connection's beginning

@@ -18,9 +18,21 @@ constexpr Id kDefaultActor = 1;  // of a caller without a token
 
 }  // namespace
 
+std::uint32_t Backends::used_of(Id actor) const {
+  const auto used = used_.find(actor);
+  return used == used_.end() ? 0 : used->second;
+}
+
 bool Backends::is_free(Id actor) const {
-  const auto used = actor == 0 ? used_.end() : used_.find(actor);
-  return (!idle_.empty() || open_ < most_) && (used == used_.end() || used->second < most_of_actor_);
+  const std::uint32_t used = used_of(actor);
+  if ((idle_.empty() && open_ >= most_) || used >= most_of_actor_) return false;
+  return std::none_of(waiting_.begin(), waiting_.end(), [&](const auto& each) { return used_of(each.first) < used; });
+}
+
+void Backends::forget_waiting(Id actor) {
+  const auto waiting = waiting_.find(actor);
+  if (--waiting->second == 0) waiting_.erase(waiting);
+  freed_.notify_all();  // other calls may have waited for this one
 }
 
 void Backends::release(Id actor) {
@@ -31,13 +43,16 @@ void Backends::release(Id actor) {
 
 Result<Backends::Lease> Backends::take(Id actor) {
   std::unique_lock lock(mutex_);
-  if (!freed_.wait_for(lock, kWaitForBackend, [this, actor] { return is_free(actor); })) {
-    const bool is_actors = !idle_.empty() || open_ < most_;
+  ++waiting_[actor];
+  const bool is_free_now = freed_.wait_for(lock, kWaitForBackend, [this, actor] { return is_free(actor); });
+  if (is_free_now && actor != 0) ++used_[actor];
+  forget_waiting(actor);
+  if (!is_free_now) {
+    const bool is_actors = used_of(actor) >= most_of_actor_;
     return fail(Code::unavailable,
                 is_actors ? "the server is busy: too many calls of actor " + std::to_string(actor) + " are under way"
                           : "the server is busy: all its connections to the store are in use");
   }
-  if (actor != 0) ++used_[actor];
   if (!idle_.empty()) {
     auto backend = std::move(idle_.back());
     idle_.pop_back();
@@ -45,16 +60,31 @@ Result<Backends::Lease> Backends::take(Id actor) {
   }
   ++open_;
   lock.unlock();
-  auto backend = std::make_unique<Backend>();
-  auto store = stores_.open();
-  if (!store) {
+  const auto give_up_place = [&] {
     lock.lock();
     --open_;
     release(actor);
+  };
+  try {
+    auto backend = std::make_unique<Backend>();
+    auto store = stores_.open();
+    if (store) {
+      backend->store = std::move(*store);
+      return Lease(*this, std::move(backend), actor);
+    }
+    give_up_place();
     return tl::unexpected<Error>(std::move(store).error());
+  } catch (const std::exception&) {
+    give_up_place();
+    throw;
   }
-  backend->store = std::move(*store);
-  return Lease(*this, std::move(backend), actor);
+}
+
+std::uint32_t Backends::waiting() {
+  const std::lock_guard lock(mutex_);
+  std::uint32_t count = 0;
+  for (const auto& [actor, of_actor] : waiting_) count += of_actor;
+  return count;
 }
 
 void Backends::give_back(std::unique_ptr<Backend> backend, Id actor) {
@@ -158,9 +188,15 @@ Result<WorkflowStore*> Call::worlds() const {
 Result<void> Call::rest(std::uint32_t ms) {
   lease_.give_back();
   constexpr std::uint32_t kStep = 50;
-  for (std::uint32_t slept = 0; slept < ms && !services_.stopping; slept += kStep)
-    std::this_thread::sleep_for(std::chrono::milliseconds(std::min(kStep, ms - slept)));
+  const auto note_wait = [this](bool waits) { return !caller_.note_wait || caller_.note_wait(waits); };
+  bool has_connection = true;
+  for (std::uint32_t slept = 0; slept < ms && !services_.stopping && has_connection; slept += kStep) {
+    has_connection = note_wait(true);
+    if (has_connection) std::this_thread::sleep_for(std::chrono::milliseconds(std::min(kStep, ms - slept)));
+  }
+  has_connection = note_wait(false) && has_connection;
   if (services_.stopping) return fail(Code::unavailable, "the server is stopping");
+  if (!has_connection) return fail(Code::unavailable, "the connection was closed to make room for another one");
   return lease_.take_again();
 }
 

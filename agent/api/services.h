@@ -62,9 +62,10 @@ class Backends {
     std::unique_ptr<Backend> backend_;
     Id actor_;
   };
-  // Waits for one of `most` backends. An actor has at most `most_of_actor` of them; actor 0 has no limit. Error
-  // `unavailable` after 10 s.
+  // Waits for one of `most` backends. An actor has at most `most_of_actor` of them; actor 0 has no limit. A call
+  // of the waiting actor with the fewest backends is served first. Error `unavailable` after 10 s.
   Result<Lease> take(Id actor = 0);
+  std::uint32_t waiting();                                                        // number of calls that wait
   Result<std::unique_ptr<Store>> open_reader() { return stores_.open_reader(); }  // of no lease
   Result<std::unique_ptr<FlowStore>> open_flows() { return stores_.open_flows(); }
   Result<std::unique_ptr<ObjectStore>> open_objects() { return stores_.open_objects(); }
@@ -72,8 +73,11 @@ class Backends {
 
  private:
   void give_back(std::unique_ptr<Backend>, Id actor);
-  bool is_free(Id actor) const;  // with the lock held
-  void release(Id actor);        // with the lock held
+  // With the lock held:
+  std::uint32_t used_of(Id actor) const;
+  bool is_free(Id actor) const;
+  void release(Id actor);
+  void forget_waiting(Id actor);
 
   StoreFactory& stores_;
   std::uint32_t most_, most_of_actor_;
@@ -81,7 +85,7 @@ class Backends {
   std::condition_variable freed_;
   std::vector<std::unique_ptr<Backend>> idle_;
   std::uint32_t open_ = 0;
-  std::map<Id, std::uint32_t> used_;  // by actor
+  std::map<Id, std::uint32_t> used_, waiting_;  // by actor
 };
 
 struct Services {
@@ -141,7 +145,8 @@ class Call {
   }
   bool all_powerful() const { return caller_.operator_token || caller_.anonymous; }
 
-  // Gives the store back for so long, so that those who wait keep nobody waiting. Error unavailable: the server stops.
+  // Releases the store and waits. Error `unavailable`: the server stops, or the connection was closed in favour of
+  // another client.
   Result<void> rest(std::uint32_t ms);
 
   Services& services() const { return services_; }

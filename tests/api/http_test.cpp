@@ -11,6 +11,7 @@
 #include <atomic>
 #include <chrono>
 #include <thread>
+#include <vector>
 
 #include "base/fd.h"
 #include "support/process.h"
@@ -22,9 +23,13 @@ using test::eventually;
 
 class Peer {
  public:
-  explicit Peer(std::uint16_t port) : socket_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+  // host: its own address is 127.0.0.HOST
+  explicit Peer(std::uint16_t port, std::uint32_t host = 1)
+      : socket_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
     sockaddr_in address{};
     address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK - 1 + host);
+    EXPECT_EQ(::bind(socket_.get(), reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
     address.sin_port = htons(port);
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     EXPECT_EQ(::connect(socket_.get(), reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
@@ -52,6 +57,18 @@ class Peer {
     }
     return text;
   }
+  // How many bytes come until the server closes, or none comes for so long.
+  std::size_t drain(int ms = 10000) const {
+    std::size_t bytes = 0;
+    std::vector<char> buffer(1U << 20);
+    pollfd entry{socket_.get(), POLLIN, 0};
+    while (::poll(&entry, 1, ms) > 0) {
+      const ssize_t got = ::recv(socket_.get(), buffer.data(), buffer.size(), 0);
+      if (got <= 0) break;
+      bytes += static_cast<std::size_t>(got);
+    }
+    return bytes;
+  }
   bool closed() const { return read("never").find("<closed>") != std::string::npos; }
   void half_close() const { ::shutdown(socket_.get(), SHUT_WR); }
   void close() { socket_.reset(); }
@@ -69,7 +86,7 @@ class Http : public ::testing::Test {
  protected:
   ApiLimits limits_ = quick();
   std::atomic<int> calls_{0};
-  std::atomic<bool> streams_over_{false};
+  std::atomic<bool> streams_over_{false}, released_{false};
   std::unique_ptr<HttpServer> server_;
 
   static ApiLimits quick() {
@@ -105,6 +122,20 @@ class Http : public ::testing::Test {
             std::this_thread::sleep_for(std::chrono::milliseconds(200));
             return HttpReply{200, "text/plain", "slow", {}, {}};
           }},
+         {"GET", "/wait",
+          [this](const HttpRequest& from) {
+            ++calls_;
+            while (!released_ && from.note_wait(true)) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+            from.note_wait(false);
+            return HttpReply{200, "text/plain", "waited", {}, {}};
+          }},
+         {"GET", "/busy", [this](const HttpRequest&) { return busy_call(); }},
+         {"GET", "/busy.json", [this](const HttpRequest&) { return busy_call(); }},
+         {"POST", "/login", [this](const HttpRequest&) { return busy_call(); }},
+         {"GET", "/page",
+          [](const HttpRequest&) {
+            return HttpReply{200, "text/plain", std::string(20 << 20, 'p'), {}, {}};
+          }},
          {"GET", "/throw", [](const HttpRequest&) -> HttpReply { throw std::runtime_error("secret"); }},
          {"GET", "/events", [this](const HttpRequest&) { return events(); }}},
         [](const HttpRequest& from) -> Admission {
@@ -113,10 +144,20 @@ class Http : public ::testing::Test {
           if (from.headers.contains("authorization"))
             return {{}, Standing::token, std::strtoull(from.header("authorization").c_str(), nullptr, 10)};
           if (from.path == "/peer") return {{}, Standing::peer};
+          if (from.path == "/login") return {{}, Standing::login};
+          if (from.path == "/page") return {{}, Standing::page};
+          if (from.path == "/busy.json")
+            return {{}, Standing::open, 0, [] { return HttpReply{200, "text/plain", "the latest", {}, {}}; }};
           return {{}, from.path == "/a.json" ? Standing::open : Standing::anonymous};
         });
     ASSERT_TRUE(server) << server.error().message;
     server_ = std::move(*server);
+  }
+  // Runs until the test releases it.
+  HttpReply busy_call() {
+    ++calls_;
+    while (!released_) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    return HttpReply{200, "text/plain", "was busy", {}, {}};
   }
   static HttpReply echo(const HttpRequest& from) { return {200, "text/plain", from.method + ":" + from.body, {}, {}}; }
   HttpReply events() {
@@ -129,7 +170,8 @@ class Http : public ::testing::Test {
     };
     return reply;
   }
-  Peer peer() const { return Peer(server_->port()); }
+  Peer peer(std::uint32_t host = 1) const { return Peer(server_->port(), host); }
+  void TearDown() override { released_ = true; }
   // The server still answers promptly.
   void expect_serves() {
     const Peer client = peer();
@@ -462,6 +504,10 @@ std::string unsent_body(int actor, std::size_t length = 5) {
          "\r\nContent-Length: " + std::to_string(length) + "\r\n\r\n";
 }
 
+std::string get(const std::string& path, int actor) {
+  return "GET " + path + " HTTP/1.1\r\nHost: x\r\nAuthorization: " + std::to_string(actor) + "\r\n\r\n";
+}
+
 // When an actor opens more connections, its oldest connections are closed. Those of other actors are not affected.
 TEST_F(Http, AnActorHasAShareOfTheConnections) {
   limits_.body_ms = limits_.body_part_ms = limits_.idle_ms = 60000;
@@ -495,14 +541,129 @@ TEST_F(Http, TheActorWithTheMostConnectionsMakesRoom) {
   EXPECT_NE(other.read("POST:in").find("200"), std::string::npos);
 }
 
+// Four actors with their whole shares have all connections: an hour of waiting must not keep others out.
+TEST_F(Http, CallsThatWaitMakeRoomForOtherActors) {
+  start();
+  std::vector<Peer> waiting;
+  for (int i = 0; i < 8; ++i) {
+    waiting.push_back(peer());
+    ASSERT_TRUE(waiting.back().send(get("/wait", i / 2 + 1)));
+    ASSERT_TRUE(eventually([&] { return calls_ == i + 1; }));
+  }
+  const Peer own = peer();
+  ASSERT_TRUE(own.send(get("/wait", 4)));
+  EXPECT_NE(own.read("}").find("503"), std::string::npos) << "an actor's own waits stay";
+  const Peer other = peer();
+  ASSERT_TRUE(other.send(post("in", "Authorization: 9\r\n")));
+  EXPECT_NE(other.read("POST:in").find("200"), std::string::npos);
+  released_ = true;
+  int answered = 0;
+  for (const Peer& each : waiting) answered += each.read("waited").find("200") != std::string::npos ? 1 : 0;
+  EXPECT_EQ(answered, 7) << "one has made room";
+}
+
+TEST_F(Http, EventStreamsMakeRoomForOtherActors) {
+  limits_.event_write_ms = 600'000;
+  start();
+  std::vector<Peer> streams;
+  for (int i = 0; i < 8; ++i) {
+    streams.push_back(peer());
+    ASSERT_TRUE(streams.back().send(get("/events", i / 2 + 1)));
+    ASSERT_NE(streams.back().read("data: ").find("200"), std::string::npos);
+  }
+  const Peer other = peer();
+  ASSERT_TRUE(other.send(post("in", "Authorization: 9\r\n")));
+  EXPECT_NE(other.read("POST:in").find("200"), std::string::npos);
+}
+
+// Of the actors with many connections the first ones may have none that waits.
+TEST_F(Http, EachActorWithManyConnectionsIsAskedForRoom) {
+  limits_.connections = 12;
+  limits_.idle_ms = 600'000;
+  start();
+  std::vector<Peer> clients;
+  for (int actor = 1; actor <= 4; ++actor) {
+    for (int i = 0; i < 3; ++i) {
+      clients.push_back(peer());
+      const bool is_busy = actor != 3;
+      ASSERT_TRUE(clients.back().send(is_busy ? get("/busy", actor) : get("/a.json", actor)));
+      if (!is_busy) {
+        ASSERT_NE(clients.back().read("GET:").find("200"), std::string::npos);
+      }
+    }
+  }
+  ASSERT_TRUE(eventually([&] { return calls_ == 9; }));
+  EXPECT_TRUE(eventually([&] {  // as soon as the idle ones are known to be idle
+    const Peer other = peer();
+    (void)other.send(post("in", "Authorization: 9\r\n"));
+    return other.read("}").find("503") == std::string::npos;
+  }));
+}
+
+// Who asks for large answers and does not read them keeps a bounded part of the memory.
+TEST_F(Http, AnswersThatAnActorDoesNotReadAreBounded) {
+  limits_.write_ms = 600'000;
+  limits_.connections = 100;
+  limits_.answer_bytes = 30U << 20;
+  start();
+  const Peer first = peer(), second = peer(), other = peer();
+  for (const Peer* each : {&first, &second}) {
+    ASSERT_TRUE(each->send(get("/big", 7)));
+    ASSERT_NE(each->read("xxxx").find("200"), std::string::npos);
+  }
+  ASSERT_TRUE(other.send(get("/big", 8)));
+  ASSERT_NE(other.read("xxxx").find("200"), std::string::npos);
+  EXPECT_LT(first.drain(), 19U << 20) << "it is not read for longest";
+  EXPECT_GE(second.drain(), 19U << 20);
+  EXPECT_GE(other.drain(), 19U << 20);
+}
+
+TEST_F(Http, AnswersThatAreNotReadMakeRoomForThoseOfOthers) {
+  limits_.write_ms = 600'000;
+  limits_.connections = 100;
+  limits_.answer_bytes = 12U << 20;  // two answers are within the bound of all, of any length
+  start();
+  const Peer first = peer(), second = peer(), third = peer();
+  for (const Peer* each : {&first, &second, &third}) {
+    const int actor = each == &first ? 1 : each == &second ? 2 : 3;
+    ASSERT_TRUE(each->send(get("/big", actor)));
+    ASSERT_NE(each->read("xxxx").find("200"), std::string::npos);
+  }
+  EXPECT_LT(first.drain(), 19U << 20);
+  EXPECT_GE(third.drain(), 19U << 20);
+}
+
+// A place of one class is no way to a further place of another one.
+TEST_F(Http, AConnectionIsCountedByItsLatestRequest) {
+  limits_.idle_ms = 600'000;
+  start();
+  std::vector<Peer> clients;
+  for (int i = 0; i < 4; ++i) {
+    clients.push_back(peer());
+    ASSERT_TRUE(clients.back().send(post("x", "", "/peer")));
+    ASSERT_NE(clients.back().read("POST:x").find("200"), std::string::npos);
+  }
+  for (int i = 0; i < 4; ++i) {
+    ASSERT_TRUE(clients[static_cast<std::size_t>(i)].send(get("/wait", 7)));
+    if (i < 2) {
+      ASSERT_TRUE(eventually([&] { return calls_ == i + 1; }));
+    }
+  }
+  for (std::size_t i : {2, 3}) EXPECT_NE(clients[i].read("}").find("503"), std::string::npos) << i;
+  const Peer other = peer();
+  ASSERT_TRUE(other.send(post("in", "Authorization: 8\r\n")));
+  EXPECT_NE(other.read("POST:in").find("200"), std::string::npos);
+  ASSERT_TRUE(other.send(post("as another", "Authorization: 7\r\n")));
+  EXPECT_NE(other.read("}").find("503"), std::string::npos) << "actor 7 has its share";
+}
+
 TEST_F(Http, OperatorsHaveConnectionsOfTheirOwn) {
   start();
   std::vector<Peer> streams;
-  for (int i = 0; i < 8; ++i) {  // the streams are busy, so the server cannot close them for a new connection
+  for (int i = 0; i < 8; ++i) {  // the calls do not wait, so the server cannot close their connections
     streams.push_back(peer());
-    ASSERT_TRUE(streams.back().send("GET /events HTTP/1.1\r\nHost: x\r\nAuthorization: " + std::to_string(i / 2 + 1) +
-                                    "\r\n\r\n"));
-    ASSERT_NE(streams.back().read("data: ").find("200"), std::string::npos);
+    ASSERT_TRUE(streams.back().send(get("/busy", i / 2 + 1)));
+    ASSERT_TRUE(eventually([&] { return calls_ == i + 1; }));
   }
   const Peer ninth = peer();
   ASSERT_TRUE(ninth.send(post("in", "Authorization: 9\r\n")));
@@ -529,6 +690,104 @@ TEST_F(Http, LargeBodiesOfOneActorAreBounded) {
   })) << refused;
   ASSERT_TRUE(other.send(unsent_body(8, half.size()) + half));
   EXPECT_NE(other.read("POST:").find("200"), std::string::npos);
+}
+
+// Three actors can hold as much as all may have.
+TEST_F(Http, LargeBodiesOfThreeActorsKeepNoOtherOut) {
+  limits_.body_ms = limits_.body_part_ms = 600'000;
+  limits_.body_bytes = 1'000'000;
+  limits_.connections = 100;
+  start();
+  const std::string most(999'000, 'b'), some(600'000, 'b');
+  std::vector<Peer> holders;
+  for (int actor = 1; actor <= 3; ++actor) {
+    holders.push_back(peer());
+    ASSERT_TRUE(holders.back().send(unsent_body(actor, 1'000'000) + most));
+    ASSERT_TRUE(eventually([&] {  // its bytes are there as soon as the actor gets no more
+      const Peer probe = peer();
+      (void)probe.send(unsent_body(actor, 100'000) + some.substr(0, 100'000));
+      return probe.read("bbbbb").find("503") != std::string::npos;
+    }));
+  }
+  const Peer other = peer();
+  ASSERT_TRUE(other.send(unsent_body(9, some.size()) + some));
+  EXPECT_NE(other.read("POST:").find("200"), std::string::npos);
+}
+
+// However many ask: a request that is complete is answered, and further ones are told the latest result.
+TEST_F(Http, HealthIsAnsweredWhileItsPlacesAreTaken) {
+  limits_.open = 2;
+  start();
+  std::vector<Peer> first;
+  for (int i = 0; i < 2; ++i) {
+    first.push_back(peer());
+    ASSERT_TRUE(first.back().send("GET /busy.json HTTP/1.1\r\nHost: x\r\n\r\n"));
+    ASSERT_TRUE(eventually([&] { return calls_ == i + 1; }));
+  }
+  for (int i = 0; i < 10; ++i) {
+    const Peer later = peer();
+    ASSERT_TRUE(later.send("GET /busy.json HTTP/1.1\r\nHost: x\r\n\r\n"));
+    EXPECT_NE(later.read("the latest").find("200"), std::string::npos);
+  }
+  released_ = true;
+  for (const Peer& each : first) EXPECT_NE(each.read("was busy").find("200"), std::string::npos);
+}
+
+TEST_F(Http, ALoginThatIsCompleteIsAnsweredHoweverManyCome) {
+  limits_.logins = 2;
+  limits_.header_ms = limits_.body_part_ms = 600'000;
+  start();
+  const Peer complete = peer(), incomplete = peer();
+  ASSERT_TRUE(complete.send(post("x", "", "/login")));
+  ASSERT_TRUE(eventually([&] { return calls_ == 1; }));
+  ASSERT_TRUE(incomplete.send("POST /login HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\n"));
+  std::vector<Peer> second;
+  ASSERT_TRUE(eventually([&] {  // as soon as the body of the other one is waited for
+    second.push_back(peer());
+    (void)second.back().send(post("x", "", "/login"));
+    (void)second.back().read("}", 200);
+    return calls_ == 2;
+  }));
+  EXPECT_TRUE(incomplete.closed());
+  for (int i = 0; i < 3; ++i) {
+    const Peer later = peer();
+    ASSERT_TRUE(later.send(post("x", "", "/login")));
+    EXPECT_NE(later.read("}").find("503"), std::string::npos) << i;
+  }
+  released_ = true;
+  EXPECT_NE(complete.read("was busy").find("200"), std::string::npos);
+  EXPECT_NE(second.back().read("was busy").find("200"), std::string::npos);
+}
+
+TEST_F(Http, ANetworkHasAQuarterOfTheLogins) {
+  limits_.logins = 8;
+  limits_.spare_loopback = false;
+  start();
+  std::vector<Peer> clients;
+  const auto log_in = [&](std::uint32_t host) -> const Peer& {
+    clients.push_back(peer(host));
+    (void)clients.back().send(post("x", "", "/login"));
+    return clients.back();
+  };
+  log_in(2);
+  log_in(2);
+  ASSERT_TRUE(eventually([&] { return calls_ == 2; }));
+  EXPECT_NE(log_in(2).read("}").find("503"), std::string::npos);
+  log_in(3);
+  EXPECT_TRUE(eventually([&] { return calls_ == 3; })) << "another network has places";
+}
+
+TEST_F(Http, WhoDoesNotReadThePageMakesRoom) {
+  limits_.page = 2;
+  limits_.write_ms = 600'000;
+  start();
+  std::vector<Peer> clients;
+  for (int i = 0; i < 3; ++i) {
+    clients.push_back(peer());
+    ASSERT_TRUE(clients.back().send("GET /page HTTP/1.1\r\nHost: x\r\n\r\n"));
+    EXPECT_NE(clients.back().read("ppp").find("200"), std::string::npos) << i;
+  }
+  EXPECT_LT(clients[0].drain(), 19U << 20);
 }
 
 TEST_F(Http, HealthIsAnsweredBesideBodiesThatNeverCome) {

@@ -2,14 +2,19 @@
 // and authentication.
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <chrono>
 #include <fstream>
+#include <functional>
+#include <mutex>
 #include <set>
 #include <sstream>
+#include <stdexcept>
 #include <thread>
 
+#include "api/events.h"
 #include "api/params.h"
 #include "api/services.h"
 #include "api/shapes.h"
@@ -338,17 +343,17 @@ TEST_F(ApiTest, AnIdempotencyKeyMakesOneJob) {
   EXPECT_EQ(word("job.create", other), "conflict");
   const json start{{"script", "x"}, {"script_type", "python"}, {"idempotency_key", "s"}};
   EXPECT_EQ(ok("job.start", start).at("id"), ok("job.start", start).at("id"));
-}
-
-// ---- flows ----
-
-TEST_F(ApiTest, AFlowOfJobsIsCreatedStartedAndShown) {
   ok("job.cancel", {{"id", id}});
   const json restart{{"id", id}, {"idempotency_key", "r"}};
   const json again = ok("job.restart", restart).at("id");
   EXPECT_EQ(ok("job.restart", restart).at("id"), again);
   EXPECT_NE(ok("job.restart", {{"id", id}}).at("id"), again);
   EXPECT_EQ(ok("job.get", {{"id", again}}).value("restart_of", ""), "job:1:" + std::to_string(id));
+}
+
+// ---- flows ----
+
+TEST_F(ApiTest, AFlowOfJobsIsCreatedStartedAndShown) {
   start_anonymous();
   const Id a = new_job({{"name", "a"}}), b = new_job({{"name", "b"}, {"depends", {a}}});
   const json flow = ok("flow.create", {{"jobs", {a, b}}, {"name", "two"}});
@@ -728,6 +733,140 @@ TEST_F(ApiTest, AnActorHasAShareOfTheEventStreams) {
   server_->stop();
 }
 
+// Four actors with their whole shares have all streams.
+TEST_F(ApiTest, TheActorWithTheMostEventStreamsMakesRoom) {
+  std::vector<std::string> tokens;
+  for (const Id actor : {13U, 14U, 15U, 16U, 17U}) tokens.push_back(make_token(actor));
+  token_ = make_token(0, true);
+  settings_.limits.event_streams = 8;
+  start();
+  ok("context.create", {{"id", 1}, {"admins", {1}}, {"readers", {13, 14, 15, 16, 17}}});
+  std::vector<std::unique_ptr<test::Process>> streams;
+  const auto listen = [&](const std::string& token) -> test::Process& {
+    const std::vector<std::string> command{"curl", "-sN", "-H", "Authorization: Bearer " + token,
+                                           server_->url() + "/events?context=1"};
+    return *streams.emplace_back(std::make_unique<test::Process>(folder_, command));
+  };
+  const auto says = [](test::Process& stream, const std::string& word) {
+    return test::eventually([&] { return stream.out().find(word) != std::string::npos; });
+  };
+  for (int i = 0; i < 8; ++i) ASSERT_TRUE(says(listen(tokens[static_cast<std::size_t>(i / 2)]), ": heartbeat"));
+  EXPECT_TRUE(says(listen(tokens[4]), ": heartbeat"));
+  const auto running = [&] {
+    return std::count_if(streams.begin(), streams.end(), [](const auto& each) { return each->running(); });
+  };
+  EXPECT_TRUE(test::eventually([&] { return running() == 8; })) << "one has ended";
+  EXPECT_TRUE(says(listen(tokens[4]), "event: refused")) << "no actor has more than it would have";
+  server_->stop();
+}
+
+// Events without a server: a client that this test imitates.
+class EventPlaces : public ApiTest {
+ protected:
+  struct Client final : api::EventSink {
+    std::function<bool(std::string_view)> on_text;
+    bool send(std::string_view text) override { return on_text(text); }
+    bool open() const override { return true; }
+  };
+  const api::Caller operator_{0, false, true};
+  Client client_;
+
+  static api::HttpRequest asks() {
+    api::HttpRequest from;
+    from.query["context"] = "1";
+    return from;
+  }
+};
+
+TEST_F(EventPlaces, AStreamThatFailsInsideGivesItsPlaceBack) {
+  settings_.limits.event_streams = 2;
+  api::Services services(redis_, clock_, settings_);
+  api::Events events(services, redis_);
+  client_.on_text = [](std::string_view) -> bool { throw std::runtime_error("no memory"); };
+  for (int i = 0; i < 5; ++i) EXPECT_THROW(events.stream(asks(), operator_).stream(client_), std::runtime_error);
+  std::string first;
+  client_.on_text = [&](std::string_view text) {
+    first = text;
+    return false;
+  };
+  events.stream(asks(), operator_).stream(client_);
+  EXPECT_EQ(first, "retry: 1000\n\n");
+}
+
+// Whether the client may still read is asked of the store while something is sent: a connection that the stream holds
+// itself would be waited for.
+TEST_F(EventPlaces, NothingIsSentWhileAConnectionToTheStoreIsHeld) {
+  settings_.limits.calls = 1;
+  api::Services services(redis_, clock_, settings_);
+  api::Events events(services, redis_);
+  const api::Caller caller{7, true};
+  int sent = 0;
+  client_.on_text = [&](std::string_view) {
+    EXPECT_TRUE(services.backends.take(7).has_value());
+    return ++sent < 2;
+  };
+  events.stream(asks(), caller).stream(client_);
+  EXPECT_EQ(sent, 2);
+}
+
+TEST_F(ApiTest, TheActorWithTheFewestCallsIsNext) {
+  api::Backends backends(redis_, 3, 3);
+  std::vector<Result<api::Backends::Lease>> held;
+  for (int i = 0; i < 3; ++i) held.push_back(backends.take(7));
+  std::mutex mutex;
+  std::vector<Id> order;
+  std::atomic<bool> is_over{false};
+  std::vector<std::thread> waiting;
+  const auto wait_as = [&](Id actor) {
+    waiting.emplace_back([&, actor] {
+      const auto lease = backends.take(actor);
+      {
+        const std::lock_guard lock(mutex);
+        order.push_back(lease ? actor : 0);
+      }
+      while (!is_over) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    });
+  };
+  for (int i = 0; i < 20; ++i) wait_as(7);
+  EXPECT_TRUE(test::eventually([&] { return backends.waiting() == 20; }));
+  wait_as(8);
+  EXPECT_TRUE(test::eventually([&] { return backends.waiting() == 21; }));
+  held.back()->give_back();
+  EXPECT_TRUE(test::eventually([&] {
+    const std::lock_guard lock(mutex);
+    return !order.empty();
+  }));
+  is_over = true;
+  for (std::thread& each : waiting) each.join();
+  EXPECT_EQ(order.at(0), 8U);
+  EXPECT_EQ(std::count(order.begin(), order.end(), 0U), 0) << "all had their turn";
+}
+
+// The connection of a call that waits may be closed for another one: its thread must not go on waiting.
+TEST_F(ApiTest, AWaitEndsWithItsConnection) {
+  api::Services services(redis_, clock_, settings_);
+  const auto methods = api::methods_of(services, ApiRole::coordinator);
+  api::Caller caller{0, true};
+  ASSERT_TRUE(
+      (*redis_.open())
+          ->save(1, "job:1:1",
+                 {{"id", "1"}, {"caller_id", "1"}, {"context_id", "1"}, {"script", "x"}, {"script_type", "python"}}));
+  int asked = 0;
+  caller.note_wait = [&](bool waits) { return !waits || ++asked < 3; };
+  for (const auto& [name, params] : {std::pair("jobs.wait", json{{"jobs", {"1:1"}}, {"wait_ms", 3'600'000}}),
+                                     std::pair("job.run", json{{"id", 1}, {"wait_ms", 3'600'000}})}) {
+    asked = 0;
+    const std::string_view wanted = name;
+    const auto method =
+        std::find_if(methods.begin(), methods.end(), [&](const auto& each) { return each.name == wanted; });
+    ASSERT_NE(method, methods.end());
+    const auto answer = method->run(params, caller);
+    ASSERT_FALSE(answer) << *answer;
+    EXPECT_EQ(answer.error().code, Code::unavailable) << name << ": " << answer.error().message;
+    EXPECT_EQ(asked, 3) << name;
+  }
+}
+
 TEST_F(ApiTest, AnActorHasAShareOfTheCallsAtOneTime) {
   api::Backends backends(redis_, 3, 2);
   const auto first = backends.take(7);
@@ -740,6 +879,15 @@ TEST_F(ApiTest, AnActorHasAShareOfTheCallsAtOneTime) {
   second->give_back();
   waiting.join();
   EXPECT_TRUE(has_third);
+}
+
+// A check that fails inside the server is no last one.
+TEST_F(ApiTest, HealthIsCheckedAgainAfterAFailureInside) {
+  start_anonymous();
+  redis_.set_faults([](const ServerCall&) -> Fault { throw std::runtime_error("no memory"); });
+  EXPECT_EQ(status("GET /health HTTP/1.1\\r\\nHost: localhost\\r\\n\\r\\n"), 503);
+  redis_.set_faults(nullptr);
+  EXPECT_TRUE(test::eventually([&] { return status("GET /health HTTP/1.1\\r\\nHost: localhost\\r\\n\\r\\n") == 200; }));
 }
 
 TEST_F(ApiTest, HealthTakesNoBody) {
