@@ -175,6 +175,19 @@ TEST_F(AgentTest, JobThatCanNeverRunEndsAsDeadLetterAndFreesItsSlot) {
   EXPECT_TRUE(wait_for_end(good));
 }
 
+// A record that another client has copied from another context, whose policy and secrets are not those of this one.
+TEST_F(AgentTest, JobWhoseRecordNamesAnotherContextNeverRuns) {
+  const std::string key = "job:7:5";
+  server_.plain(1, {"HSET", key, "id", "5", "caller_id", "7", "context_id", "2", "script", "x", "script_type", "fake",
+                    "status", "dispatched"});
+  server_.push(1, "queue:fake", key);
+  start(1);
+  ASSERT_TRUE(wait_for_end(key));
+  EXPECT_EQ(read(key).detail, "dead_letter");
+  EXPECT_EQ(read(key).error, "context_id: the record says 2, it lies in context 1");
+  EXPECT_EQ(control_.launches, 0U);
+}
+
 // Other clients can write invalid times. A job with an invalid time must not run immediately.
 TEST_F(AgentTest, JobWhoseTimesCannotBeReadEndsAsDeadLetterThatNamesThem) {
   for (const auto& [field, value] : {std::pair{"run_at_ms", "2030-01-31T12:00:00Z"}, {"queue_timeout_ms", "-1"}}) {
