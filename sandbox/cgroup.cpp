@@ -70,8 +70,6 @@ std::string folder_of(const Mount& mount, const std::string& group) {
   return mount.point + (below == "/" ? "" : below);
 }
 
-constexpr const char* kLeaf = "/mycojobs-self";
-
 // Set by systemd, or plain from an ordinary user's right to write here, or from a cgroup namespace that ends here, as
 // a container's does: then all processes of the group are ours to move.
 bool is_delegated(const std::string& folder, const std::string& group) {
@@ -82,7 +80,7 @@ bool is_delegated(const std::string& folder, const std::string& group) {
 
 // The leaf is systemd's to remove, with the unit. Processes are born while we move others, hence the rounds.
 void move_to_leaf(const std::string& folder, const std::string& group) {
-  const std::string leaf = folder + kLeaf;
+  const std::string leaf = folder + std::string(kLauncherGroup);
   if (::mkdir(leaf.c_str(), 0755) != 0 && errno != EEXIST) return;
   std::vector<std::string> movers{std::to_string(::getpid()), std::to_string(::getppid())};
   const bool all = is_delegated(folder, group);
@@ -98,7 +96,7 @@ void move_to_leaf(const std::string& folder, const std::string& group) {
 }
 
 CgroupPlace prepare_version_2(std::string folder, const std::string& group) {
-  if (folder.ends_with(kLeaf)) folder.resize(folder.size() - std::string(kLeaf).size());  // an earlier launcher's doing
+  if (folder.ends_with(kLauncherGroup)) folder.resize(folder.size() - kLauncherGroup.size());  // an earlier launcher's
   const std::string available = read_line(folder + "/cgroup.controllers");
   const std::string control = folder + "/cgroup.subtree_control";
   if (available.empty()) return {2, false, false, folder};

@@ -5,6 +5,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/fd.h"
@@ -12,6 +13,9 @@
 #include "mycojobs/sandbox.h"
 
 namespace mycojobs::sandbox {
+
+// Child of the launcher's own group that takes the launcher and the agent, as a suffix of the path of that group.
+inline constexpr std::string_view kLauncherGroup = "/mycojobs-self";
 
 // A hierarchy in which this process may make groups.
 struct CgroupPlace {
@@ -25,7 +29,7 @@ struct CgroupPlace {
 // Found in /proc, for version 1, version 2 and both at once: each hierarchy with memory, pids or both. To count CPU one
 // more is listed if need be: version 2 without controllers, else cpuacct of version 1.
 // Children can use a controller only if our own group has no process of its own. So the launcher and the agent move to
-// the leaf `mycojobs-self`.
+// the child group kLauncherGroup.
 std::vector<CgroupPlace> find_cgroups();
 
 // The smallest limit of processes and threads (pids.max) of this process's own group and of those above it that can be

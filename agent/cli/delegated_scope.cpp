@@ -14,6 +14,7 @@
 #include "base/fd.h"
 #include "base/shell_word.h"
 #include "base/spawn.h"
+#include "sandbox/cgroup.h"
 
 namespace mycojobs {
 namespace {
@@ -23,7 +24,6 @@ namespace fs = std::filesystem;
 constexpr const char* kSystemdRun = "/usr/bin/systemd-run";
 constexpr const char* kCgroupMount = "/sys/fs/cgroup";
 constexpr std::string_view kScopeName = "mycojobs-run-";  // prefix of the created scopes, followed by the process id
-constexpr std::string_view kLauncherLeaf = "/mycojobs-self";  // group into which a launcher moves (sandbox/cgroup.h)
 
 // Commands that start a sandbox: only without a Redis, only with a flag, and not with another flag.
 struct ConfiningCommand {
@@ -120,7 +120,7 @@ bool has_delegated_cgroup(std::string_view proc_self_cgroup, const fs::path& mou
     if (has_word(controllers, "memory", ',') || has_word(controllers, "pids", ',')) return true;
     if (controllers.empty()) group = line.substr(second + 1);
   }
-  if (group.ends_with(kLauncherLeaf)) group.resize(group.size() - kLauncherLeaf.size());
+  if (group.ends_with(sandbox::kLauncherGroup)) group.resize(group.size() - sandbox::kLauncherGroup.size());
   if (group.empty() || group == "/") return true;
   const fs::path folder = mount / group.substr(1);
   std::string available = content_of(folder / "cgroup.controllers");
