@@ -73,7 +73,8 @@ Result<json> actor_delete(Call& call) {
 
 Result<json> context_create(Call& call) {
   MJ_TRY(context, read_record<Context>(call));
-  MJ_TRY(stored, service::create_context(call.by(), call.store(), context, [&](Id id) { return call.go_to(id); }));
+  if (context.id != 0) MJ_CHECK(call.go_to(context.id));
+  MJ_TRY(stored, service::create_context(call.by(), call.store(), context, call.services().settings.contexts));
   return to_json(stored);
 }
 

@@ -125,7 +125,7 @@ Result<int> make_context(Invocation& call) {
   Context context;
   context.id = id;
   for (const service::RoleChange& each : named) (context.*each.role->ids).push_back(each.actor);
-  MJ_TRY(made, service::create_context(by, *opened.store, context, [](Id) { return Result<void>(); }));
+  MJ_TRY(made, service::create_context(by, *opened.store, context));
   show(call, made, true, {});
   return 0;
 }

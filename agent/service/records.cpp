@@ -27,13 +27,28 @@ std::string context_key(Id id) {
 
 bool is_bookkeeping(const std::string& name) { return name == "id" || name == "created_at" || name == "updated_at"; }
 
-Result<Id> free_context(Store& store, const std::function<Result<void>(Id)>& serves) {
+Result<bool> has_context_record(Store& store, Id id) {
+  auto found = store.load(id, context_key(id));
+  if (!found && found.error().code == Code::not_found) return false;
+  MJ_CHECK(found);
+  return true;
+}
+
+// Reads one record more than there are contexts. A server that hides its number of databases ends the search with
+// `unsupported`.
+Result<Id> free_context(Store& store, std::vector<Id> served) {
+  std::sort(served.begin(), served.end());
+  for (const Id id : served) {
+    MJ_TRY(exists, has_context_record(store, id));
+    if (!exists) return id;
+  }
+  if (!served.empty())
+    return fail(Code::conflict,
+                "id: each context that this server serves has a record: add one to its setting `context`, and name it");
   MJ_TRY(facts, store.facts());
-  for (Id id = 1; id < facts.databases; ++id) {
-    if (!serves(id)) continue;
-    auto found = store.load(id, context_key(id));
-    if (!found && found.error().code == Code::not_found) return id;
-    if (!found) return tl::unexpected<Error>(std::move(found).error());
+  for (Id id = 1; facts.databases == 0 || id < facts.databases; ++id) {
+    MJ_TRY(exists, has_context_record(store, id));
+    if (!exists) return id;
   }
   return fail(Code::conflict, "id: all " + std::to_string(facts.databases) +
                                   " databases have a context: raise the server's setting `databases`");
@@ -106,9 +121,9 @@ Result<CreatedRecord> write_record(Store& store, Id context, NewRecord& record) 
 }
 
 // Creates a context with the first free id. Another client may take the id in between.
-Result<Context> create_next_context(Store& store, Context context, const std::function<Result<void>(Id)>& serves) {
+Result<Context> create_next_context(Store& store, Context context, std::span<const Id> served) {
   while (true) {
-    MJ_TRY(free, free_context(store, serves));
+    MJ_TRY(free, free_context(store, {served.begin(), served.end()}));
     context.id = free;
     NewRecord record{"context:", "context", free, encode(context)};
     MJ_TRY(made, write_record(store, free, record));
@@ -162,14 +177,12 @@ Result<std::optional<Context>> load_context(Store& store, Id id) {
   return std::move(context);
 }
 
-Result<Context> create_context(const Caller& by, Store& store, Context context,
-                               const std::function<Result<void>(Id)>& serves) {
+Result<Context> create_context(const Caller& by, Store& store, Context context, std::span<const Id> served) {
   if (!by.is_operator) return tl::unexpected<Error>(not_operator(by, "create a context"));
   if (const auto wrong = read_notify(context.notify, "notify").problems; !wrong.empty())
     return fail(Code::invalid, join(wrong));
   if (context.admins.empty()) context.admins = {by.actor};
-  if (context.id == 0) return create_next_context(store, std::move(context), serves);
-  MJ_CHECK(serves(context.id));
+  if (context.id == 0) return create_next_context(store, std::move(context), served);
   MJ_TRY(stored, create_record(store, context.id, {"context:", "context", context.id, encode(context)}));
   return decode<Context>(stored).record;
 }

@@ -1,7 +1,6 @@
 // Operations on contexts and runners. Actors: service/actors.h; messages: service/messages.h.
 #pragma once
 
-#include <functional>
 #include <optional>
 #include <span>
 #include <string_view>
@@ -24,9 +23,9 @@ Error not_operator(const Caller&, const std::string& what);  // Returns `denied`
 
 // Returns the record of a context, or no value if the context has no record. Error `invalid`: it cannot be parsed.
 Result<std::optional<Context>> load_context(Store&, Id);
-// Creates a context. Id 0 means the first id without a record. serves: returns an error if the server does not serve
-// that context. Only for operators.
-Result<Context> create_context(const Caller&, Store&, Context, const std::function<Result<void>(Id)>& serves);
+// Creates a context. Id 0 means the first id without a record among `served`; if `served` is empty, among all databases
+// of the server. Only for operators. Error `conflict`: all of them have a record, or the record has other content.
+Result<Context> create_context(const Caller&, Store&, Context, std::span<const Id> served = {});
 Result<Context> read_context(const Caller&, Store&);
 
 struct ContextList {

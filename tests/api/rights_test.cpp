@@ -227,6 +227,8 @@ TEST_F(Rights, AContextThatIsNotServedIsNoPlace) {
     EXPECT_EQ(word_as(token, "context.get", {{"id", 3}}), "invalid");
   }
   EXPECT_EQ(word_as(operator_, "context.create", {{"id", 3}}), "invalid");
+  EXPECT_EQ(word_as(operator_, "context.create", json::object()), "ok") << "context 2";
+  EXPECT_EQ(word_as(operator_, "context.create", json::object()), "conflict") << "no other one is served";
 }
 
 // ---- ids in payloads ----

@@ -53,7 +53,7 @@ class ParallelWriters : public StoreContract {
     Context context;
     context.id = 1;
     context.admins = {12, 50};
-    ASSERT_TRUE(create_context(by_, *store_, context, [](Id) { return Result<void>(); }));
+    ASSERT_TRUE(create_context(by_, *store_, context));
   }
 
   // Runs `change` in all writers concurrently and returns their results. Its arguments are the writer and its number
@@ -216,7 +216,7 @@ TEST_P(ParallelWriters, DeletedContextLeavesNoPartOfItsRecord) {
     (void)delete_context(by_, writers_[0]->stores());
     Context context;
     context.id = 1;
-    ASSERT_TRUE(create_context(by_, *store_, context, [](Id) { return Result<void>(); }));
+    ASSERT_TRUE(create_context(by_, *store_, context));
   }
 }
 
@@ -243,8 +243,7 @@ TEST_P(ParallelWriters, ChangedContextIsNotDeletedByItsFormerRevision) {
 }
 
 TEST_P(ParallelWriters, NewContextsGetDistinctIds) {
-  const auto answers =
-      at_once([&](Writer& w, int) { return create_context(by_, *w.store, {}, [](Id) { return Result<void>(); }); });
+  const auto answers = at_once([&](Writer& w, int) { return create_context(by_, *w.store, {}); });
   std::multiset<Id> made;
   for (const auto& each : answers) {
     if (each) made.insert(each->id);

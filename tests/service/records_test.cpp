@@ -160,7 +160,7 @@ TEST_F(RecordService, ContextsAreListedForWhomTheyName) {
   Context other;
   other.id = 2;
   other.admins = {15};
-  ASSERT_TRUE(create_context(operator_, *store_, other, [](Id) { return Result<void>(); }));
+  ASSERT_TRUE(create_context(operator_, *store_, other));
   const std::vector<Id> among{1, 2, 3};
   const auto all = list_contexts(operator_, *store_, among);
   ASSERT_TRUE(all) << message(all);
@@ -321,15 +321,23 @@ TEST_F(RecordService, RolesAreGivenAndTakenByAdmins) {
 }
 
 TEST_F(RecordService, ContextsAreMadeByOperatorsWhereTheServerServes) {
-  const auto serves = [](Id id) { return id == 3 ? Result<void>() : fail(Code::invalid, "context_id: is not served"); };
-  EXPECT_EQ(outcome(create_context(admin_, *store_, {}, serves)), "denied");
-  const auto made = create_context(operator_, *store_, {}, serves);
+  const std::vector<Id> served{4, 1, 3};
+  EXPECT_EQ(outcome(create_context(admin_, *store_, {}, served)), "denied");
+  const auto made = create_context(operator_, *store_, {}, served);
   ASSERT_TRUE(made) << message(made);
   EXPECT_EQ(made->id, 3U);
   EXPECT_EQ(made->admins, (std::vector<Id>{1}));
-  Context wrong;
-  wrong.id = 4;
-  EXPECT_EQ(outcome(create_context(operator_, *store_, wrong, serves)), "invalid");
+  ASSERT_TRUE(create_context(operator_, *store_, {}, served));
+  EXPECT_EQ(outcome(create_context(operator_, *store_, {}, served)), "conflict") << "all of them have a record";
+  EXPECT_EQ(create_context(operator_, *store_, {})->id, 2U);
+}
+
+// The users that `context acl` makes for coordinators may not read the server's settings.
+TEST_F(RecordService, NewContextNeedsNoNumberOfDatabases) {
+  redis_.set_faults([](const ServerCall& call) { return call.name == "CONFIG" ? Fault::before : Fault::none; });
+  const auto made = create_context(operator_, *store_, {});
+  ASSERT_TRUE(made) << message(made);
+  EXPECT_EQ(made->id, 2U);
 }
 
 TEST_F(MessageService, SignedMessageIsPostedByItsCallerAlone) {

@@ -35,7 +35,7 @@ class ServiceTest : public ::testing::Test {
     context.admins = {12};
     context.readers = {13};
     context.submitters = {16, 17};
-    ASSERT_TRUE(create_context(operator_, *store_, context, [](Id) { return Result<void>(); }));
+    ASSERT_TRUE(create_context(operator_, *store_, context));
   }
   static Caller by(Id actor, WayIn way = WayIn::rpc) { return {1, actor, way, false}; }
   // Returns this caller with a ceiling of 128 MiB in context 1.
