@@ -8,6 +8,7 @@
 #include "domain/mycelium.h"
 #include "domain/utf8.h"
 #include "service/records.h"
+#include "store/record_changes.h"
 
 namespace mycojobs::service {
 namespace {
@@ -93,23 +94,51 @@ Result<Actor> update_actor(const Caller& by, Store& store, const Actor& wanted, 
   return decode<Actor>(after).record;
 }
 
+namespace {
+
+struct RolesOfActor {
+  std::string named;                      // "admins of context 1, readers of context 2"
+  std::vector<ExpectedContext> expected;  // the lists as they were read
+};
+
+Result<RolesOfActor> find_roles(Store& store, Id id, std::span<const Id> contexts) {
+  RolesOfActor found;
+  for (const Id context : contexts) {
+    auto fields = store.load(context, "context:" + std::to_string(context));
+    if (!fields && fields.error().code != Code::not_found) return tl::unexpected<Error>(std::move(fields).error());
+    Context lists;
+    if (fields) {
+      MJ_TRY(record, read_context_record(context, *fields));
+      lists = std::move(record);
+    }
+    ExpectedContext expected{context, {}};
+    for (const Role& role : roles()) {
+      expected.fields.emplace_back(role.field, fields ? field_of(*fields, role.field) : "");
+      const auto& ids = lists.*role.ids;
+      if (std::find(ids.begin(), ids.end(), id) == ids.end()) continue;
+      found.named += (found.named.empty() ? "" : ", ") + std::string(role.field);
+      found.named += " of context " + std::to_string(context);
+    }
+    found.expected.push_back(std::move(expected));
+  }
+  return found;
+}
+
+}  // namespace
+
 Result<void> delete_actor(const Caller& by, Store& store, Id id, std::span<const Id> contexts) {
   if (!by.is_operator) return tl::unexpected<Error>(not_operator(by, "delete an actor"));
-  std::string named;
-  for (const Id context : contexts) {
-    MJ_TRY(found, load_context(store, context));
-    if (!found) continue;
-    for (const Role& role : roles()) {
-      const auto& ids = (*found).*role.ids;
-      if (std::find(ids.begin(), ids.end(), id) == ids.end()) continue;
-      named += (named.empty() ? "" : ", ") + std::string(role.field) + " of context " + std::to_string(context);
-    }
+  constexpr int kMaxChecks = 100;
+  for (int i = 0; i < kMaxChecks; ++i) {
+    MJ_TRY(roles, find_roles(store, id, contexts));
+    if (!roles.named.empty())
+      return fail(Code::conflict, actor_key(id) + " is not deleted: it is among the " + roles.named +
+                                      "; take its roles first: mycojobs context revoke");
+    MJ_TRY(deleted, delete_actor_if(store, id, roles.expected));
+    if (deleted) return {};
   }
-  if (!named.empty()) {
-    return fail(Code::conflict, actor_key(id) + " is not deleted: it is among the " + named +
-                                    "; take its roles first: mycojobs context revoke");
-  }
-  return store.delete_record(0, actor_key(id));
+  return fail(Code::conflict, actor_key(id) + " is not deleted: roles have changed during each of " +
+                                  std::to_string(kMaxChecks) + " checks: repeat the request");
 }
 
 }  // namespace mycojobs::service

@@ -24,6 +24,7 @@ Result<std::vector<Actor>> list_actors(const Caller&, Store&);  // sorted by id
 // key cannot sign. Allowed for the actor itself and for operators.
 Result<Actor> update_actor(const Caller&, Store&, const Actor& wanted, std::span<const std::string> fields);
 // Deletes an actor. Only for operators. Error `conflict` names the context whose record lists the actor, and the list.
+// Contexts of the default server are compared again in the step that deletes the record.
 Result<void> delete_actor(const Caller&, Store&, Id, std::span<const Id> contexts);
 
 }  // namespace mycojobs::service

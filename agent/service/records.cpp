@@ -94,13 +94,6 @@ Result<Context> existing(const Caller& by, Store& store, const std::string& why)
               "context " + id + " has no record: " + why + "`mycojobs context grant " + id + " --admin ID` makes one");
 }
 
-Result<Context> read_context_record(Id id, const Fields& fields) {
-  auto decoded = decode<Context>(fields);
-  if (!decoded.ok()) return fail(Code::invalid, context_key(id) + ": " + join(decoded.problems));
-  decoded.record.id = id;
-  return std::move(decoded.record);
-}
-
 constexpr int kMaxTries = 100;  // attempts of a change while other clients change the same record
 
 // Repeats a read-modify-write operation as long as other clients change the record in between. Each of these conflicts
@@ -167,6 +160,13 @@ Result<Fields> chosen(const Fields& record, std::span<const std::string> fields)
 Error not_operator(const Caller& by, const std::string& what) {
   return {Code::denied, "actor " + std::to_string(by.actor) + " may not " + what +
                             ": it takes an operator's token (mycojobs key token --operator)"};
+}
+
+Result<Context> read_context_record(Id id, const Fields& fields) {
+  auto decoded = decode<Context>(fields);
+  if (!decoded.ok()) return fail(Code::invalid, context_key(id) + ": " + join(decoded.problems));
+  decoded.record.id = id;
+  return std::move(decoded.record);
 }
 
 Result<std::optional<Context>> load_context(Store& store, Id id) {

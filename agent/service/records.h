@@ -21,6 +21,8 @@ Result<Fields> create_record(Store&, Id context, NewRecord);
 Result<Fields> chosen(const Fields& record, std::span<const std::string> fields);
 Error not_operator(const Caller&, const std::string& what);  // Returns `denied`: only an operator is allowed.
 
+// Parses the record of a context. Error `invalid`.
+Result<Context> read_context_record(Id, const Fields&);
 // Returns the record of a context, or no value if the context has no record. Error `invalid`: it cannot be parsed.
 Result<std::optional<Context>> load_context(Store&, Id);
 // Creates a context. Id 0 means the first id without a record among `served`; if `served` is empty, among all databases

@@ -167,6 +167,8 @@ Result<std::vector<std::uint32_t>> databases_of(std::span<const Id> contexts, co
 
 std::vector<std::string> redis_rules(std::string_view role, std::span<const std::uint32_t> databases, Id caller) {
   std::vector<std::string> rules{"-@all"};
+  // The script that deletes actors returns to database 0, where each connection begins.
+  if (role == "operator" || role == "coordinator") rules.emplace_back("+select|0");
   for (const std::uint32_t database : databases) rules.push_back("+select|" + std::to_string(database));
   if (role == "submitter") {
     add_rules_of_submitters(rules, caller);

@@ -3,6 +3,7 @@
 // one.
 #pragma once
 
+#include <span>
 #include <string>
 
 #include "mycojobs/store.h"
@@ -19,6 +20,16 @@ Result<Fields> change_record_if(RecordStore&, Id context, const std::string& key
 Result<std::string> context_revision(RecordStore&, Id context);
 // Deletes the context's record if its revision is still this one. False: it is another one, and nothing was changed.
 Result<bool> delete_context_if(RecordStore&, Id context, const std::string& revision);
+
+// Fields of the record of a context as they were read; an empty text: the field is absent.
+struct ExpectedContext {
+  Id context = 0;
+  Fields fields;
+};
+// Deletes the record of an actor if the fields still have these values. The comparison and the deletion are one step
+// for all contexts of the default server. Contexts with a server of their own are not compared. False: a field has
+// another value, and nothing was changed. Error not_found.
+Result<bool> delete_actor_if(RecordStore&, Id actor, std::span<const ExpectedContext>);
 
 // Writes the fields of the signature (none: it is signed already) and pushes the message onto msg_out, once. Errors:
 // not_found; conflict: it was sent before.

@@ -80,6 +80,24 @@ Result<bool> RedisStore::delete_context_if(Id context, const std::string& revisi
   return reply.number() == 1;
 }
 
+Result<bool> RedisStore::delete_actor_if(Id actor, std::span<const ExpectedContext> expected) {
+  std::uint64_t words = 0;
+  for (const ExpectedContext& each : expected)
+    words += own_servers_.contains(each.context) ? 0 : 3 * each.fields.size();
+  Arguments arguments;
+  arguments.add(std::uint64_t{actor}).add(words);
+  for (const ExpectedContext& each : expected) {
+    if (own_servers_.contains(each.context)) continue;
+    for (const auto& [name, value] : each.fields) arguments.add(std::uint64_t{each.context}).add(name).add(value);
+  }
+  const std::string key = "actor:" + std::to_string(actor);
+  MJ_TRY(redis, link(0));
+  auto reply = redis->run(scripts::delete_actor, arguments);
+  if (!reply) return fail(std::move(reply).error(), key);
+  if (reply->text() == "missing") return tl::unexpected<Error>(not_there(0, key));
+  return reply->text() == "gone";
+}
+
 Result<void> RedisStore::post_message(Id context, const std::string& message_key, const Fields& signature) {
   MJ_TRY(reply, run(context, scripts::post_message, Arguments{message_key}.add_list(signature)));
   if (reply.text() == "missing") return tl::unexpected<Error>(not_there(context, message_key));
@@ -108,6 +126,10 @@ Result<std::string> context_revision(RecordStore& store, Id context) {
 Result<bool> delete_context_if(RecordStore& store, Id context, const std::string& revision) {
   MJ_TRY(redis, redis_of(store));
   return redis->delete_context_if(context, revision);
+}
+Result<bool> delete_actor_if(RecordStore& store, Id actor, std::span<const ExpectedContext> expected) {
+  MJ_TRY(redis, redis_of(store));
+  return redis->delete_actor_if(actor, expected);
 }
 Result<void> post_message_record(RecordStore& store, Id context, const std::string& message_key,
                                  const Fields& signature) {

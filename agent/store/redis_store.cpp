@@ -139,6 +139,7 @@ OpenLink link_opener(const RedisStoreConfig& config) {
 
 RedisStore::RedisStore(const RedisStoreConfig& config)
     : ContextLinks(link_opener(config), config.observed), seen_(config.seen), wait_replicas_(config.wait_replicas) {
+  for (const auto& own : config.context_urls) own_servers_.insert(own.first);
   auto options = connection_options(config, 0);
   if (!options || options->endpoint.user.empty()) return;
   // Each database is tried once: a refusal stands in the server's log of them.

@@ -16,6 +16,7 @@
 #include "mycojobs/store.h"
 #include "store/counts.h"
 #include "store/link.h"
+#include "store/record_changes.h"
 #include "store/redis_connection.h"
 
 namespace mycojobs {
@@ -97,6 +98,7 @@ class RedisStore final : public Store, private ContextLinks {
   Result<Fields> change_record_if(Id context, const std::string& key, const Fields&, const Fields& expected);
   Result<std::string> context_revision(Id context);
   Result<bool> delete_context_if(Id context, const std::string& revision);
+  Result<bool> delete_actor_if(Id actor, std::span<const ExpectedContext>);
   Result<void> post_message(Id context, const std::string& message_key, const Fields& signature);
   Result<void> cancel(Id context, const std::string& job_key) override;
   Result<void> requeue(Id context, const std::string& job_key) override;
@@ -208,6 +210,7 @@ class RedisStore final : public Store, private ContextLinks {
   // Whether the server lets our user into this database; null: it has no user of its own, and may.
   std::function<Result<bool>(std::uint32_t database)> may_enter_;
   std::map<Id, std::vector<std::string>> unanswered_;  // ids of claims that may have been made and were not answered
+  std::set<Id> own_servers_;                           // contexts that are not on the default server
 };
 
 inline constexpr std::uint64_t kMostLoadBytes = 64ULL << 20;  // of a record

@@ -306,6 +306,44 @@ TEST_P(ParallelWriters, ActorsAndRunnersAreDeletedOnce) {
   EXPECT_EQ(outcomes([&](Writer& w, int) { return delete_runner(by_, *w.store, 20); }), once_and("not_found"));
 }
 
+// At each moment one of two contexts names the actor; which one changes between the checks of the deletions.
+TEST_P(ParallelWriters, ActorThatAlwaysHasARoleIsNeverDeleted) {
+  ASSERT_TRUE(create_actor(by_, *store_, actor(30)));
+  const std::vector<Id> contexts{1, 2};
+  const auto change = [&](Store& store, Id context, bool grant) {
+    const RoleChange roles[] = {role("reader", 30)};
+    EXPECT_TRUE(change_roles({context, 12, WayIn::command, true}, store, grant, roles));
+  };
+  change(*store_, 1, true);
+  EXPECT_EQ(outcomes([&](Writer& w, int i) -> Result<void> {
+              if (i > 0) return delete_actor(by_, *w.store, 30, contexts);
+              for (int round = 0; round < 50; ++round) {
+                for (const Id to : {2U, 1U}) change(*w.store, to, true), change(*w.store, 3 - to, false);
+              }
+              return fail(Code::conflict, "as the others");
+            }),
+            (std::map<std::string, int>{{"conflict", kWriters}}));
+  EXPECT_TRUE(store_->load(0, "actor:30"));
+  change(*store_, 1, false);
+  EXPECT_TRUE(delete_actor(by_, *store_, 30, contexts));
+}
+
+// A change that comes between the check and the deletion.
+TEST_P(ParallelWriters, ActorIsNotDeletedByRolesAsTheyWere) {
+  ASSERT_TRUE(create_actor(by_, *store_, actor(30)));
+  const std::vector<ExpectedContext> expected{{1, {{"readers", ""}}}, {2, {{"readers", ""}}}};
+  const Caller second{2, 1, WayIn::command, true};
+  const RoleChange reader[] = {role("reader", 30)};
+  ASSERT_TRUE(change_roles(second, *store_, true, reader));
+  EXPECT_FALSE(delete_actor_if(*store_, 30, expected).value());
+  ASSERT_TRUE(store_->load(0, "actor:30"));
+  bench_->plain(1, {"DEL", "context:1"});
+  bench_->plain(1, {"SET", "context:1", "oops"});
+  EXPECT_EQ(outcome(delete_actor_if(*store_, 30, expected)), "invalid");
+  EXPECT_TRUE(delete_actor_if(*store_, 30, {}).value());
+  EXPECT_EQ(outcome(delete_actor_if(*store_, 30, {})), "not_found");
+}
+
 // ---- jobs and queues ----
 
 TEST_P(ParallelWriters, SubmissionsGetDistinctIds) {

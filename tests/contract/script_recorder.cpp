@@ -87,7 +87,7 @@ constexpr std::string_view kObserver = R"lua(
 local server = redis
 local function note(command, first, second, ...)
   command = string.lower(command)
-  if command == 'publish' or command == 'time' or command == 'scan' then return end
+  if command == 'publish' or command == 'time' or command == 'scan' or command == 'select' then return end
   local keys = {first}
   if command == 'exists' or command == 'del' or command == 'unlink' then keys = {first, second, ...} end
   if command == 'xinfo' or command == 'memory' then keys = {second} end
@@ -488,6 +488,8 @@ void ScriptRecorder::play_records() {
   clock_.now += 100000;
   expect_done(store_->owner_of_key("k2"));
   expect_done(store_->delete_record(0, "actor:1"));
+  plain(0, {"HSET", "actor:2", "id", "2", "pubkey", "k3"});
+  run(0, scripts::delete_actor, {"2", "3", "1", "admins", ""});
   expect_done(store_->create_record(kContext, {"runner:", "mj:next:runner", 0, {{"topic", "work"}}}));
   Runner runner;
   runner.id = 1;

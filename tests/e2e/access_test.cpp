@@ -150,6 +150,8 @@ TEST_F(Access, EachProgramWorksAsTheUserOfItsRole) {
   EXPECT_EQ(mycojobs_as("operator", {"queue", "pause", "python"}).code, 0);
   EXPECT_EQ(mycojobs_as("operator", {"queue", "resume", "python"}).code, 0);
   EXPECT_EQ(mycojobs_as("operator", {"job", "delete", "12:2"}).code, 0);
+  EXPECT_EQ(mycojobs_as("operator", {"actor", "create", "--id", "40"}).code, 0);
+  EXPECT_EQ(mycojobs_as("operator", {"actor", "delete", "40"}).code, 0);
   EXPECT_EQ(mycojobs_as("operator", {"doctor", "--rebuild", "--dry-run"}).code, 0);
   expect_refused_nothing_else();
   coordinator.signal(SIGTERM);

@@ -77,6 +77,29 @@ if pubkey then disown_key(pubkey, actor) end
 if content and redis.pcall('HGET', 'mj:came', content) == key then redis.call('HDEL', 'mj:came', content) end
 return 'gone'
 
+--# delete_actor: actors
+-- Deletes the record of an actor. expected: context, field and value in turn, of records of contexts that stand in their
+-- own databases of this server; an empty value: absent. Answers gone, missing, or changed: a field has another value.
+local id, expected = arg(), list_arg()
+local key = 'actor:' .. id
+local err = wrong(key, 'hash') or wrong('mj:actor-keys', 'hash')
+if err then return err end
+local changed = false
+for i = 1, #expected, 3 do
+  redis.call('SELECT', expected[i])
+  local record = 'context:' .. expected[i]
+  err = wrong(record, 'hash')
+  if err then return err end
+  changed = changed or (redis.call('HGET', record, expected[i + 1]) or '') ~= expected[i + 2]
+end
+if changed then return 'changed' end
+if #expected > 0 then redis.call('SELECT', '0') end
+if redis.call('EXISTS', key) == 0 then return 'missing' end
+local pubkey = redis.call('HGET', key, 'pubkey')
+redis.call('UNLINK', key)
+if pubkey then disown_key(pubkey, id) end
+return 'gone'
+
 --# context_revision: contexts
 return revision_of_context(arg())
 

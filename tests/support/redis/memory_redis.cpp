@@ -261,7 +261,14 @@ Answer MemoryRedis::run(Id database, std::string_view sha1, std::string_view tex
 }
 
 Answer MemoryRedis::evaluate(Id database, std::string_view sha1, std::string_view text, Words keys, Words arguments) {
-  return lua_.run(sha1, text, keys, arguments, [&](Words words) { return perform(database, words, true); });
+  // The connection keeps its database when a script selects another one.
+  return lua_.run(sha1, text, keys, arguments, [&, selected = database](Words words) mutable {
+    if (words.size() != 2 || !is_word(words[0], "SELECT")) return perform(selected, words, true);
+    const auto index = to_integer(words[1]);
+    if (!index || *index < 0) return error(kNotInteger);
+    selected = static_cast<Id>(*index);
+    return status("OK");
+  });
 }
 
 }  // namespace mycojobs::memory
