@@ -720,6 +720,36 @@ TEST_P(Dispatch, HeldJobIsLetGoWhenItsLimitGrows) {
   EXPECT_THAT(claim_keys(), ElementsAre("job:12:3"));
 }
 
+// Earlier builds kept held jobs in a list, the next one at its right end, and no turn in their claims.
+TEST_P(Dispatch, HeldJobsInTheListOfAnEarlierBuildRunInTheirOrder) {
+  for (Id id = 1; id <= 5; ++id) submit_with(id, [](Job& j) { j.concurrency_key = "db"; });
+  EXPECT_THAT(claim_keys(), ElementsAre("job:12:1"));
+  bench_->plain(1, {"DEL", "mj:held:db"});
+  for (Id id = 2; id <= 5; ++id) {
+    const std::string key = "job:12:" + std::to_string(id);
+    bench_->plain(1, {"HDEL", "mj:claim:" + key, "turn"});
+    bench_->plain(1, {"LPUSH", "mj:held:db", key});
+  }
+  TickRequest small;
+  small.max = 3;
+  EXPECT_TRUE(tick(small).more) << "the list is longer than one step takes";
+  EXPECT_FALSE(tick(small).more);
+  EXPECT_EQ(bench_->plain(1, {"EXISTS", "mj:held:db", "mj:anomalies"}).number(), 0U);
+  EXPECT_THAT(claim_keys(), IsEmpty()) << "they are held again";
+  for (Id id = 1; id <= 4; ++id) {
+    finish(id);
+    EXPECT_THAT(claim_keys(), ElementsAre("job:12:" + std::to_string(id + 1)));
+  }
+}
+
+TEST_P(Dispatch, ListOfAnotherClientInThePlaceOfHeldJobsStays) {
+  bench_->plain(1, {"SADD", "mj:holding", "db"});
+  bench_->plain(1, {"LPUSH", "mj:held:db", "oops"});
+  tick();
+  EXPECT_EQ(bench_->plain(1, {"LLEN", "mj:held:db"}).number(), 1U);
+  EXPECT_THAT(last_anomaly(), HasSubstr("mj:held:db is a list where a zset belongs"));
+}
+
 TEST_P(Dispatch, StrayLimitOfTheWaitEndsNoRun) {
   submit(1);
   claim_keys();

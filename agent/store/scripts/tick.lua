@@ -48,23 +48,47 @@ while settle_left > 0 do
 end
 if redis.call('EXISTS', 'mj:settling') == 1 then more = 1 end
 
--- Held jobs, should the one that was let go before them stand in a queue that nobody serves.
-if type_of('mj:holding') == 'set' then
-  for _, key in ipairs(redis.call('SRANDMEMBER', 'mj:holding', max)) do
-    local held = 'mj:held:' .. key
-    local job = not is_foreign(held, 'zset') and redis.call('ZRANGE', held, 0, 0)[1]
-    local claim = job and find_claim(job)
-    if not job then
-      redis.call('SREM', 'mj:holding', key)
-    elseif not claim or claim.state ~= 'held' then
-      redis.call('ZREM', held, job)
-    else
-      -- Where the record is none any more, the claim says so.
-      local limit = has_type(job, 'hash') and num(redis.call('HGET', job, 'concurrency_limit')) or 0
-      local running = call_index('SCARD', 'mj:running:' .. key)
-      if running and running < math.max(1, limit) then enqueue(job, claim, 'held', true) end
+-- Earlier builds kept held jobs in a list, the next one at its right end. Moves them to their queues in that order, where
+-- a claim holds them in the sorted set. Returns whether the list has more of them. A list with other entries belongs to
+-- another client, and stays.
+local list_left = max
+local function release_held_list(held)
+  local job = redis.call('LINDEX', held, -1)
+  while job and is_job_key(job) do
+    if list_left == 0 then
+      more = 1
+      return true
     end
+    list_left = list_left - 1
+    local claim = find_claim(job)
+    if claim and claim.state == 'held' then
+      claim.held = nil  -- no sorted set has the job
+      enqueue(job, claim, 'held', false)
+    end
+    redis.call('RPOP', held)
+    job = redis.call('LINDEX', held, -1)
   end
+end
+
+-- Held jobs, should the one that was let go before them stand in a queue that nobody serves.
+local function let_go(key)
+  local held = 'mj:held:' .. key
+  if type_of(held) == 'list' and release_held_list(held) then return end
+  local job = not is_foreign(held, 'zset') and redis.call('ZRANGE', held, 0, 0)[1]
+  local claim = job and find_claim(job)
+  if not job then
+    redis.call('SREM', 'mj:holding', key)
+  elseif not claim or claim.state ~= 'held' then
+    redis.call('ZREM', held, job)
+  else
+    -- Where the record is none any more, the claim says so.
+    local limit = has_type(job, 'hash') and num(redis.call('HGET', job, 'concurrency_limit')) or 0
+    local running = call_index('SCARD', 'mj:running:' .. key)
+    if running and running < math.max(1, limit) then enqueue(job, claim, 'held', true) end
+  end
+end
+if type_of('mj:holding') == 'set' then
+  for _, key in ipairs(redis.call('SRANDMEMBER', 'mj:holding', max)) do let_go(key) end
 end
 
 -- Entries whose record was missing.
