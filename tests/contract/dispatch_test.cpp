@@ -750,6 +750,15 @@ TEST_P(Dispatch, ListOfAnotherClientInThePlaceOfHeldJobsStays) {
   EXPECT_THAT(last_anomaly(), HasSubstr("mj:held:db is a list where a zset belongs"));
 }
 
+TEST_P(Dispatch, AnomalyThatIsRepeatedIsStoredOnce) {
+  for (int i = 0; i < 3; ++i) {
+    bench_->plain(1, {"SADD", "mj:holding", "db"});
+    bench_->plain(1, {"SET", "mj:held:db", "oops"});
+    tick();
+  }
+  EXPECT_EQ(bench_->plain(1, {"XLEN", "mj:anomalies"}).number(), 1U);
+}
+
 TEST_P(Dispatch, StrayLimitOfTheWaitEndsNoRun) {
   submit(1);
   claim_keys();

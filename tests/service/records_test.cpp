@@ -6,6 +6,7 @@
 #include "service/messages.h"
 #include "service/queues.h"
 #include "service_fixture.h"
+#include "support/hand_clock.h"
 
 namespace mycojobs::service {
 namespace {
@@ -338,6 +339,34 @@ TEST_F(RecordService, NewContextNeedsNoNumberOfDatabases) {
   const auto made = create_context(operator_, *store_, {});
   ASSERT_TRUE(made) << message(made);
   EXPECT_EQ(made->id, 2U);
+}
+
+// A client that began to search the records of all actors exited before it had read them.
+TEST_F(RecordService, SearchForActorsThatWasNotFinishedIsRepeated) {
+  test::HandClock clock;
+  MemoryServer server{clock};
+  const std::unique_ptr<Store> store = *server.open();
+  const std::string key = SigningKey::make().public_key();
+  server.plain(0, {"HSET", "actor:30", "id", "30", "pubkey", key});
+  server.set_faults([](const ServerCall& call) { return call.name == "index_actors" ? Fault::before : Fault::none; });
+  EXPECT_EQ(outcome(store->owner_of_key(key)), "unavailable");
+  server.set_faults(nullptr);
+  EXPECT_EQ(store->owner_of_key(key)->actors, 0U) << "another client may still be searching";
+  clock.pass(31000);
+  EXPECT_EQ(store->owner_of_key(key)->id, 30U);
+}
+
+// The agent refuses such a job, too; the sender gets the error at once.
+TEST_F(MessageService, JobsOfAMessageForThisContextKeepToItsCeiling) {
+  const Caller limited = below_128_mib(submitter_);
+  Message request;
+  request.message_type = MessageType::job;
+  request.job = {new_job(), new_job()};
+  request.job[1].policy = R"({"memory": "129 MiB"})";
+  EXPECT_THAT(message(send_message(limited, *store_, std::nullopt, request)),
+              StartsWith("job[1]: " + std::string(kOver128MiB)));
+  request.target_context = 2;
+  EXPECT_EQ(message(send_message(limited, *store_, std::nullopt, request)), "") << "another ceiling applies there";
 }
 
 TEST_F(MessageService, SignedMessageIsPostedByItsCallerAlone) {
