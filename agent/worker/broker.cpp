@@ -4,6 +4,7 @@
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <ctime>
 #include <deque>
 #include <optional>
 #include <thread>
@@ -14,12 +15,25 @@
 #include "base/thread.h"
 #include "domain/trace_context.h"
 #include "worker/object_task.h"
+#include "worker/read_budget.h"
 
 namespace mycojobs {
 namespace {
 
 using Moment = std::chrono::steady_clock::time_point;
 using std::chrono::milliseconds;
+
+std::uint64_t steady_ms() {
+  const auto now = std::chrono::steady_clock::now().time_since_epoch();
+  return static_cast<std::uint64_t>(std::chrono::duration_cast<milliseconds>(now).count());
+}
+
+// CPU time of the calling thread.
+std::uint64_t thread_cpu_ns() {
+  timespec used{};
+  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used);
+  return static_cast<std::uint64_t>(used.tv_sec) * 1'000'000'000 + static_cast<std::uint64_t>(used.tv_nsec);
+}
 
 }  // namespace
 
@@ -69,21 +83,35 @@ class Broker::Lane {
  private:
   // What one run has asked for, in order.
   struct Run {
+    explicit Run(const BrokerLimits& limits) : cpu(limits.cpu_ns, limits.burst_ns) {}
+
     ObjectCaller who;
     std::deque<ObjectTask> tasks;
     std::string name = random_hex(8);  // what its writes are called, with their number behind it
     std::uint64_t asked = 0;
-    bool wrote = false;  // may hold the writer's place, or wait for it
-    Moment due{};        // of the first task's next step
+    bool wrote = false;   // may hold the writer's place, or wait for it
+    Moment due{};         // of the first task's next step
+    Moment rest_until{};  // no step before, since the share of CPU time is used up
     std::uint32_t pause_ms = 0;
+    TokenBucket cpu;
+
+    Moment next_step() const { return std::max(due, rest_until); }
   };
+
+  // Charges the run for CPU time of this thread since `since_ns`.
+  static void charge(Run& run, std::uint64_t since_ns) {
+    const std::uint64_t now_ms = steady_ms();
+    run.cpu.take(thread_cpu_ns() - since_ns, now_ms);
+    if (const std::uint64_t ms = run.cpu.empty_ms(now_ms); ms > 0)
+      run.rest_until = std::chrono::steady_clock::now() + milliseconds(ms);
+  }
 
   void serve() {
     while (take_in()) {
       if (!open()) continue;
       for (auto& [number, run] : runs_) {
         if (stopping_) return;
-        if (!run.tasks.empty() && run.due <= std::chrono::steady_clock::now()) step(number, run);
+        if (!run.tasks.empty() && run.next_step() <= std::chrono::steady_clock::now()) step(number, run);
       }
     }
   }
@@ -106,9 +134,11 @@ class Broker::Lane {
       forgotten.swap(forgotten_);
     }
     for (BrokerCall& call : asked) {
-      Run& run = runs_[call.run];
+      Run& run = runs_.try_emplace(call.run, limits_).first->second;
       run.who = {call.context, call.caller, std::move(call.claim)};
+      const std::uint64_t since_ns = thread_cpu_ns();
       run.tasks.emplace_back(run.name + "-" + std::to_string(++run.asked), call.json);
+      charge(run, since_ns);
     }
     for (RunNumber number : forgotten) drop(number);
     return true;
@@ -117,7 +147,7 @@ class Broker::Lane {
   std::optional<Moment> next_due() const {
     std::optional<Moment> first;
     for (const auto& [number, run] : runs_) {
-      if (!run.tasks.empty()) first = std::min(first.value_or(run.due), run.due);
+      if (!run.tasks.empty()) first = std::min(first.value_or(run.next_step()), run.next_step());
     }
     return first;
   }
@@ -154,6 +184,12 @@ class Broker::Lane {
   }
 
   void step(RunNumber number, Run& run) {
+    const std::uint64_t since_ns = thread_cpu_ns();
+    take_step(number, run);
+    charge(run, since_ns);
+  }
+
+  void take_step(RunNumber number, Run& run) {
     ObjectTask& task = run.tasks.front();
     const auto state = task.step(*records_, *objects_, run.who);
     run.wrote = run.wrote || task.may_write();

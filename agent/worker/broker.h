@@ -6,6 +6,9 @@
 // A thread serves the calls of its runs round-robin, one step at a time, and the calls of one run in order. So a run
 // that waits for the write lock, or lists many objects, does not delay other runs. While the store is unavailable,
 // calls wait as long as their runs live.
+//
+// The thread's CPU time is counted by no limit of a job, so each run has a share of it: a run that has used more waits
+// with its next step.
 #pragma once
 
 #include <cstddef>
@@ -21,11 +24,13 @@
 namespace mycojobs {
 
 struct BrokerLimits {
-  std::size_t calls_of_run = 16;  // pending calls of one run
-  std::size_t calls = 4096;       // pending calls of all runs of a context
-  std::size_t bytes = 64U << 20;  // total size of the pending calls of a context
-  std::uint32_t busy_ms = 20;     // first pause of a writer before it tries again; doubles up to 8 times the value
-  std::uint32_t away_ms = 100;    // same while the store is unavailable; up to 32 times the value
+  std::size_t calls_of_run = 16;       // pending calls of one run
+  std::size_t calls = 4096;            // pending calls of all runs of a context
+  std::size_t bytes = 64U << 20;       // total size of the pending calls of a context
+  std::uint32_t busy_ms = 20;          // first pause of a writer before it tries again; doubles up to 8 times the value
+  std::uint32_t away_ms = 100;         // same while the store is unavailable; up to 32 times the value
+  std::uint64_t cpu_ns = 250'000'000;  // CPU time of the agent for the calls of one run in a second; 0: unlimited
+  std::uint64_t burst_ns = 500'000'000;  // CPU time after which cpu_ns holds
 };
 
 class Broker {

@@ -197,6 +197,35 @@ TEST_F(BrokerTest, RolesOfTheContextDecide) {
   EXPECT_THAT(message(nobody), HasSubstr("which has no record"));
 }
 
+// To parse one of the calls of run 1 takes more than a sixteenth of the burst, and the share of 1 ns a second adds
+// nothing to it. The others call with scripts that the imitation of Redis has compiled before.
+TEST_F(BrokerTest, RunThatHasUsedItsCpuTimeWaitsAndOthersDoNot) {
+  EXPECT_EQ(code(call(4, "osis.kinds", json::object())), "ok");
+  BrokerLimits limits;
+  limits.cpu_ns = 1;
+  limits.burst_ns = 5'000'000;
+  start(limits);
+  std::string numbers = "1";
+  for (int i = 0; i < 50'000; ++i) numbers += ",1";
+  for (int id = 1; id <= 16; ++id) {
+    const std::string text = R"({"id":)" + std::to_string(id) +
+                             R"(,"method":"osis.put","params":{"kind":"todo","object":{"a":[)" + numbers + "]}}}";
+    broker_->ask({1, 1, kAdmin, claims_[0], text});
+  }
+  for (RunNumber run = 2; run <= 4; ++run) EXPECT_EQ(code(call(run, "osis.kinds", json::object())), "ok");
+  EXPECT_LT(answers(1), 16U);
+  broker_->forget(1);
+  broker_.reset();
+  EXPECT_LT(answers(1), 16U);
+}
+
+TEST_F(BrokerTest, RunWithoutALimitOfCpuTimeIsServed) {
+  BrokerLimits limits;
+  limits.cpu_ns = limits.burst_ns = 0;
+  start(limits);
+  for (int i = 0; i < 20; ++i) EXPECT_EQ(code(call(1, "osis.kinds", json::object())), "ok");
+}
+
 TEST_F(BrokerTest, AWaitingWriterHoldsUpNobodyAndIsNext) {
   const json put = {{"kind", "todo"}, {"object", {{"id", "a"}}}};
   ASSERT_EQ(code(call(1, "osis.put", put)), "ok");
