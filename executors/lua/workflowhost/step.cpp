@@ -115,7 +115,6 @@ struct Doing {
   std::string answer;
   int line = 0;                 // of an error
   std::size_t state_bytes = 0;  // of the answer, those of the state
-  std::uint64_t work_of_source = 0;
 };
 Doing* doing = nullptr;  // one at a time
 
@@ -325,7 +324,7 @@ int load_program(lua_State* state) {
   lua_settop(state, 0);
   open_library(state);
   count_instructions(state);
-  charge_more(state, doing->work_of_source);
+  charge_more(state, work_of_source(doing->source));
   if (luaL_loadbufferx(state, doing->source.data(), doing->source.size(), doing->name.c_str(), "t") != LUA_OK)
     lua_error(state);
   lua_call(state, 0, 0);
@@ -375,16 +374,12 @@ std::string run(lua_State* state, lua_CFunction function, Doing& what, bool load
 
 std::string Programs::load_into(Program& program, const std::string& name, std::string_view source) const {
   heap().clear();
-  // The search compares texts, and how often the compiler calls memcmp() for that depends on the build: it must not be
-  // counted.
-  const std::uint64_t work = work_of_source(source);
   budget() = {.limit = instructions_, .counting = counting_, .source = source.size()};
   // A file of bytecode begins so: what is in it could not be checked.
   if (!source.empty() && source[0] == LUA_SIGNATURE[0]) return failure("load", "it is bytecode: give its source", 0);
   program.state = lua_newstate(allocate, nullptr);
   if (program.state == nullptr) return failure("memory", "no memory for a state of Lua", 0);
   Doing loading{nullptr, &program.entrypoint, source, "=" + name, {}, 0};
-  loading.work_of_source = work;
   if (std::string failed = run(program.state, load_program, loading, true); !failed.empty()) return failed;
   program.image = heap().image();
   program.budget = budget();
