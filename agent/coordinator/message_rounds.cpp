@@ -454,7 +454,8 @@ Result<void> MessageRounds::take_up(const std::string& message_key, Message& mes
   return {};
 }
 
-// Assigns the received files to the jobs of the message. Returns null if there are none.
+// Assigns the received files to the jobs of the message. Returns null if there are none. Error `unsupported`: this host
+// does not have them. Another coordinator may have received them, with a state_dir of its own.
 Result<std::unique_ptr<ArtifactStore::HandedOver>> MessageRounds::hand_over(const Message& message,
                                                                             const TakeMessage& wanted,
                                                                             const Fields& mark) {
@@ -467,7 +468,12 @@ Result<std::unique_ptr<ArtifactStore::HandedOver>> MessageRounds::hand_over(cons
   if (!settings_.files.store)
     return fail(Code::unsupported, "given: this coordinator has no state_dir to keep files in");
   MJ_TRY(parcel, parcel_of(mark));
-  return settings_.files.store->hand_over(store_, settings_.context, parcel, to);
+  auto held = settings_.files.store->hand_over(store_, settings_.context, parcel, to);
+  if (!held && held.error().code == Code::not_found)
+    return fail(Code::unsupported, "given: " + held.error().message +
+                                       " on this host: let this coordinator have the state_dir of the one that "
+                                       "received the message");
+  return held;
 }
 
 // Returns the jobs of the message with local ids. The ids of the sender are only used for references between these

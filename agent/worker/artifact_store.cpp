@@ -189,9 +189,10 @@ class HostArtifacts final : public ArtifactStore {
     for (const ForJob& each : to) {
       if (each.files.empty()) continue;
       const std::string job = folder.job(store_name, each.job_key);
+      // First: a caller whose files are missing repeats the call with other jobs, and leaves no folders of them.
+      MJ_TRY(files, whole_files(context, parcel, each, job));
       MJ_CHECK(held->add(job));
       const ArtifactUsage usage(folder, store_name);
-      MJ_TRY(files, whole_files(context, parcel, each, job));
       if (auto linked = link_files(files, folder, job, usage, caller_of_job(each.job_key)); !linked)
         return fail(Code::unavailable, "an artifact for " + each.job_key + ": " + linked.error().message);
     }

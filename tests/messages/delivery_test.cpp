@@ -938,6 +938,25 @@ TEST_F(MessageFiles, InputsBeyondTheLimitOfEitherSideGoWithNoMessage) {
   EXPECT_THAT(stage_.there.claims, IsEmpty());
 }
 
+// The message was accepted. The next leader is a coordinator with another state_dir, where its files are missing.
+TEST_F(MessageFiles, AcceptedMessageWaitsForACoordinatorWithItsFiles) {
+  const std::string incoming = stage_.there.state_dir + "/contexts/2/incoming", elsewhere = incoming + ".elsewhere";
+  stage_.tell_instead([&](const std::string& answer) {
+    if (there("state", kCameMark) == "arrived" && !std::filesystem::exists(elsewhere))
+      std::filesystem::rename(incoming, elsewhere);
+    return answer;
+  });
+  send({reader_of("nine byte")});
+  stage_.steps(300);
+  EXPECT_EQ(there("state", kCameMark), "arrived");
+  EXPECT_EQ(job_here(1), "waiting_for_prerequisites away");
+  ASSERT_TRUE(std::filesystem::exists(elsewhere));
+  std::filesystem::remove_all(incoming);
+  std::filesystem::rename(elsewhere, incoming);
+  ASSERT_TRUE(stage_.play());
+  EXPECT_EQ(job_here(1), "finished ok");
+}
+
 TEST_F(MessageFiles, InputsThatAreNotOnThisHostGoWithNoMessage) {
   Job reads = reader_of("nine byte");
   std::filesystem::remove_all(stage_.here.state_dir + "/contexts/1/jobs");
