@@ -546,10 +546,18 @@ void wait_for_start(ChildRun& run) {
   Start start;
   if (receive_short(run.start, frame) != Received::frame || !decode(frame, start) || frame.fds.size() != kRequestsFd)
     ::_exit(1);
+  // They have the lowest free numbers, in order, and the first one usually has kRequestsFd. A warm script may have
+  // closed lower ones: what was received in their place is moved out of the way, or it would be overwritten below.
+  const bool are_above = frame.fds.front().get() >= kRequestsFd;
+  for (Fd& source : frame.fds) {
+    if (are_above || source.get() > kRequestsFd) continue;
+    source.reset(::fcntl(source.get(), F_DUPFD_CLOEXEC, kRequestsFd + 1));
+    if (!source) ::_exit(1);
+  }
   for (int target = 1; target <= kRequestsFd; ++target) {
     Fd& source = frame.fds[static_cast<std::size_t>(target - 1)];
     if (::dup3(source.get(), target, target >= kChannelFd ? O_CLOEXEC : 0) < 0) ::_exit(1);
-    source.reset();  // before the next one takes its number: the first that was received has kRequestsFd
+    source.reset();  // before the target takes its number
   }
 }
 

@@ -172,6 +172,33 @@ TEST_F(IsolationE2e, AGrantedFolderThatHangsHoldsUpNobodyElse) {
   EXPECT_TRUE(mycojobs_.becomes(waits, "detail", "setup_error")) << "the disk has gone for good";
 }
 
+// The kernel holds the lock of stdout while it waits for the file, and reading stdout waits for that lock.
+TEST_F(IsolationE2e, AWriteFromAFileThatHangsHoldsUpNobodyElse) {
+  if (::access("/dev/fuse", R_OK | W_OK) != 0) GTEST_SKIP() << "this machine has no /dev/fuse";
+  HangingFolder folder;
+  const std::string config = folder_.write("open.toml", "[ceiling]\nfs.read = [\"" + folder.root() + "\"]\n");
+  const std::string policy = folder_.write("p.toml", "fs.read = [\"" + folder.root() + "\"]\n");
+  Process running = agent(1, {"--slots", "4", "--config", config});
+  const std::string script =
+      "import mmap, os\n"
+      "file = os.open('" +
+      folder.root() + "/" + HangingFolder::kFile + R"(', os.O_RDONLY)
+hangs = mmap.mmap(file, 4096, prot=mmap.PROT_READ)
+full = b'x' * 4095 + b'\n'
+os.write(1, b'begins\n')
+os.writev(1, [full, hangs])
+)";
+  const std::string attack = mycojobs_.submit(script, {"--config", config, "--policy", policy});
+  ASSERT_TRUE(eventually([&] { return folder.waiting() > 0; })) << running.err();
+  others_go_on();
+  others_go_on();
+  EXPECT_EQ(mycojobs_.field(attack, "status"), "started") << "its lease goes on";
+  EXPECT_EQ(mycojobs_({"job", "cancel", attack}).code, 0);
+  EXPECT_TRUE(mycojobs_.becomes(attack, "detail", "cancelled"));
+  EXPECT_NE(mycojobs_({"job", "logs", attack}).out.find("begins"), std::string::npos);
+  folder.go_on();
+}
+
 TEST_F(IsolationE2e, TheRedisOfAnotherContextThatDoesNotAnswerHoldsUpNobodyElse) {
   TempDir elsewhere;
   RedisServer other(elsewhere);

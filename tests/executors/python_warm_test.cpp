@@ -190,6 +190,18 @@ INSTANTIATE_TEST_SUITE_P(
         LastRow{"its socket", "os.close(5)", RunStatus::ok},
         LastRow{"another socket", "os.dup2(3, 5)", RunStatus::ok}));
 
+TEST_F(WarmPython, DescriptorsThatAScriptHasClosedAreThereInTheNextRun) {
+  for (const std::string closed : {"[1]", "[2]", "[0, 1]", "[1, 2]", "[0, 1, 2]"}) {
+    const Ran first = run("for number in " + closed + ": os.close(number)");
+    EXPECT_EQ(first.outcome.status, RunStatus::ok) << closed << ": " << first.end.error;
+    const Ran next = run("print('to stdout')\nprint('to stderr', file=sys.stderr)");
+    EXPECT_EQ(before(next), before(first) + 1) << closed;
+    EXPECT_EQ(next.out, "to stdout\n") << closed;
+    EXPECT_EQ(next.err, "to stderr\n") << closed;
+    EXPECT_EQ(next.end.error, "") << closed;
+  }
+}
+
 TEST_F(WarmPython, ProcessesLeftBehindEndIt) {
   Confined how = how_;
   how.exec = true;

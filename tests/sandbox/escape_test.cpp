@@ -1,14 +1,18 @@
 // Additional attacks: bypassed limits, granted paths that change during the set-up, and side effects of calls that were
 // added to the filter.
 #include <fcntl.h>
+#include <sched.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
 #include <filesystem>
 #include <fstream>
 #include <thread>
 
+#include "base/fd.h"
 #include "fixture.h"
 
 namespace mycojobs::test {
@@ -158,6 +162,33 @@ TEST(Escape, SegmentOfOneJobIsNotThereForTheNext) {
   EXPECT_EQ(first.answer("call shmget 77 4096 0x3b6"), "ok") << first.outcome.reason;
   const Ran second = run_attempts(shared_sandbox(), spec, "call shmget 77 4096 0x1b6");
   EXPECT_EQ(second.answer("call shmget 77 4096 0x1b6"), "ENOENT") << second.outcome.reason;
+}
+
+// In this process's user namespace, or in that of the file. The errno of making another one below it; 0: it was made.
+int error_of_user_namespace(const std::string& in) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const Fd space(in.empty() ? -1 : ::open(in.c_str(), O_RDONLY | O_CLOEXEC));
+    if (!in.empty() && ::setns(space.get(), CLONE_NEWUSER) != 0) ::_exit(200);
+    ::_exit(::unshare(CLONE_NEWUSER) == 0 ? 0 : errno);
+  }
+  int status = -1;
+  ::waitpid(child, &status, 0);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+// Every capability comes back in a user namespace below. The limit of the zygote's namespace forbids it to processes
+// without a filter, too.
+TEST(Escape, NoUserNamespaceCanBeMadeBelowThatOfAZygote) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can enter that namespace";
+  ASSERT_EQ(error_of_user_namespace(""), 0) << "this host allows them";
+  OwnSandbox own = own_sandbox();
+  Started held = start_attempts(*own.sandbox, spec_with(), "print up\nsleep 60000");
+  wait_for_output(held, "up");
+  const pid_t zygote = children_of(own.launcher).at(0);
+  EXPECT_EQ(error_of_user_namespace("/proc/" + std::to_string(zygote) + "/ns/user"), ENOSPC);
+  own.sandbox->kill(held.spec.run, KillReason::cancelled, 0);
+  wait_for(*own.sandbox, held);
 }
 
 // An operator reads the learned paths on a terminal before granting them.

@@ -201,6 +201,9 @@ TEST(Launcher, HostsThatBreakTheirPromisesAreRefused) {
     spec.host = name;
     const Ran ran = run_attempts(*own.sandbox, spec, "getpid");
     EXPECT_EQ(word(ran.outcome.status), "setup_error") << name << ": " << ran.outcome.reason;
+    if (name != "lie" || !ran.outcome.setup_error) continue;
+    EXPECT_EQ(ran.outcome.setup_error->step, "zygote_warm_up") << "it is refused for its answer";
+    EXPECT_EQ(ran.outcome.setup_error->error, EPROTO);
   }
   EXPECT_EQ(word(run_attempts(*own.sandbox, spec_with(), "getpid").outcome.status), "ok");
   std::filesystem::remove_all(folder);

@@ -82,6 +82,16 @@ TEST(Outcome, CancelledJobIsAskedWithTermFirst) {
   EXPECT_EQ(word(wait_for(sandbox, started).outcome.status), "cancelled");
 }
 
+TEST(Outcome, CancelledJobHasAllOfItsGrace) {
+  Sandbox& sandbox = shared_sandbox();
+  Started started = start_attempts(sandbox, spec_with(), "ignore_signals\nprint deaf\nsleep 500\nprint cleaned");
+  wait_for_output(started, "deaf");
+  sandbox.kill(started.spec.run, KillReason::cancelled, 40000);
+  const Ran ran = wait_for(sandbox, started);
+  EXPECT_EQ(word(ran.outcome.status), "cancelled") << ran.outcome.reason;
+  EXPECT_NE(ran.out.find("cleaned"), std::string::npos) << ran.out;
+}
+
 TEST(Outcome, FirstRecordedReasonWins) {
   Sandbox& sandbox = shared_sandbox();
   Started started = start_attempts(sandbox, spec_with(), "ignore_signals\nprint deaf\nsleep 60000");

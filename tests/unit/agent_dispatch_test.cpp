@@ -1,6 +1,9 @@
 // Agent behaviour with paused queues, delays, retries, priorities of contexts and queues, and expiry times.
 #include <gtest/gtest.h>
 
+#include <set>
+
+#include "base/mailbox.h"
 #include "support/agent_fixture.h"
 #include "worker/topic_intake.h"
 
@@ -166,6 +169,70 @@ TEST_F(AgentTest, RefusedClaimsOfOneContextDoNotHoldUpAnother) {
     control_.end_all(RunStatus::ok);
     ASSERT_TRUE(eventually([&] { return read(key, 2).ended_ms != 0; }));
   }
+}
+
+// Passes everything on, and notes which queues of context 1 are not waited for.
+class NotedWaiter final : public Waiter {
+ public:
+  using Notes = std::shared_ptr<Mailbox<std::vector<std::string>>>;
+  NotedWaiter(std::unique_ptr<Waiter> inner, Notes notes) : inner_(std::move(inner)), notes_(std::move(notes)) {}
+  Result<Woken> wait(std::uint32_t timeout_ms, bool for_work) override { return inner_->wait(timeout_ms, for_work); }
+  void set_paused(Id context, const std::vector<std::string>& queues) override {
+    if (context == 1) notes_->post(queues);
+    inner_->set_paused(context, queues);
+  }
+  void wake() override { inner_->wake(); }
+
+ private:
+  std::unique_ptr<Waiter> inner_;
+  Notes notes_;
+};
+
+class NotedServer final : public StoreFactory {
+ public:
+  explicit NotedServer(StoreFactory& inner) : inner_(inner) {}
+  Result<std::unique_ptr<Store>> open() override { return inner_.open(); }
+  Result<std::unique_ptr<Waiter>> open_waiter(const std::vector<std::pair<Id, std::string>>& queues,
+                                              const std::string& topic) override {
+    auto waiter = inner_.open_waiter(queues, topic);
+    if (!waiter) return waiter;
+    return std::unique_ptr<Waiter>(new NotedWaiter(std::move(*waiter), paused));
+  }
+  Result<std::unique_ptr<ObjectStore>> open_objects() override { return inner_.open_objects(); }
+  Result<std::unique_ptr<FlowStore>> open_flows() override { return inner_.open_flows(); }
+  Result<std::unique_ptr<WorkflowStore>> open_workflows() override { return inner_.open_workflows(); }
+
+  NotedWaiter::Notes paused = std::make_shared<Mailbox<std::vector<std::string>>>();
+
+ private:
+  StoreFactory& inner_;
+};
+
+// An entry of such a queue would wake the agent again and again, with nothing that it may claim.
+TEST_F(AgentTest, QueuesOfAContextWhoseClaimFailedAreNotWaitedFor) {
+  NotedServer server(server_);
+  const std::shared_ptr<void> stop(&server, [this](void*) { agent_.reset(); });  // before the server
+  settings_.slots = 1;
+  std::vector<std::unique_ptr<Executor>> executors;
+  executors.push_back(std::make_unique<FakeExecutor>());
+  std::atomic<bool> failing = true;
+  const auto faulty = with_faults(
+      [&](const ServerCall& call) { return failing && call.name == "claim" ? Fault::before : Fault::none; });
+  auto agent = Agent::start({server, std::make_unique<FakeSandbox>(control_), std::move(executors), clock_}, settings_);
+  ASSERT_TRUE(agent) << agent.error().message;
+  agent_ = std::move(*agent);
+  const std::string key = submit();
+  std::set<std::vector<std::string>> seen;
+  const auto was_paused = [&](const std::vector<std::string>& queues) {
+    for (std::vector<std::string>& each : server.paused->take()) seen.insert(std::move(each));
+    return seen.contains(queues);
+  };
+  EXPECT_TRUE(eventually([&] { return was_paused({runner_queue(1), "queue:fake"}); }));
+  failing = false;
+  EXPECT_TRUE(wait_for_runs(1)) << "the context is tried again";
+  EXPECT_TRUE(eventually([&] { return was_paused({}); }));
+  control_.end_all(RunStatus::ok);
+  EXPECT_TRUE(wait_for_end(key));
 }
 
 TEST_F(AgentTest, RunsHaveNoFenceIfALostLeaseIsNoReasonToKill) {

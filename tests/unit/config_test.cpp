@@ -300,6 +300,17 @@ TEST_F(ConfigTest, FlagsBeatEnvironmentBeatsFileBeatsDefault) {
   EXPECT_EQ(source_of(*config, "grace"), "default");
 }
 
+// A rate of 1 would let a job wait for hours after one read.
+TEST_F(ConfigTest, RatesOfReadingAreZeroOrLargeEnough) {
+  for (const std::string text : {"[job]\noutput_rate = \"0\"\n", "[job]\noutput_rate = \"64KiB\"\n",
+                                 "[job]\nframe_rate = 0\n", "[job]\nframe_rate = 10\n"})
+    EXPECT_EQ(file_error(text), "") << text;
+  EXPECT_EQ(file_error("[job]\noutput_rate = \"1\"\n"),
+            "c.toml:2:15: job.output_rate: \"1\" is out of range: give 0 or 65536 to 1099511627776 bytes");
+  EXPECT_EQ(file_error("[job]\nframe_rate = 9\n"),
+            "c.toml:2:14: job.frame_rate: 9 is out of range: give 0 or 10 to 1073741824");
+}
+
 TEST_F(ConfigTest, ErrorsNameThePlaceAndTheRemedy) {
   EXPECT_EQ(file_error("\nlease = 30\n"),
             "c.toml:2:9: lease: 30 has no unit: write 30s for seconds (units: ms, s, m, h, d)");

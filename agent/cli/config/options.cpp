@@ -195,11 +195,11 @@ const auto kOptions = std::to_array<Option>({
     {"job.output_rate", bytes, &S::job_output_rate_bytes, "8MiB",
      "Output that is read of a job in a second, after a burst of twice as much; a job that writes faster waits; 0: any "
      "amount",
-     kWorkers, "", 0, 1ULL << 40},
+     kWorkers, "", 64U << 10, 1ULL << 40, nullptr, true},
     {"job.frame_rate", count, &S::job_frame_rate, "10000",
      "Messages of a job to its agent (progress, calls, parts of artifacts) that are read in a second, after a burst of "
      "twice as many; 0: any number",
-     kWorkers, "", 0, 1U << 30},
+     kWorkers, "", 10, 1U << 30, nullptr, true},
     {"quota.caller_bytes", bytes, &S::quota_caller_bytes, "512MiB",
      "What the jobs of one caller keep in a context's Redis: scripts, output, results; 0: any number", "", "", 0,
      1ULL << 50},
@@ -260,10 +260,12 @@ Result<std::uint64_t> parse_number(const Option& option, std::string_view text, 
   } else if (!parse_u64(text, number)) {
     return fail(Code::invalid, shown(text) + " is not a whole number");
   }
+  if (number == 0 && option.or_zero) return number;
   if (number < option.least || number > most) {
     const std::string_view unit = option.type == duration ? " ms" : option.type == bytes ? " bytes" : "";
-    return fail(Code::invalid, shown(text) + " is out of range: give " + std::to_string(option.least) + " to " +
-                                   std::to_string(most) + std::string(unit));
+    const std::string least = (option.or_zero ? "0 or " : "") + std::to_string(option.least);
+    return fail(Code::invalid,
+                shown(text) + " is out of range: give " + least + " to " + std::to_string(most) + std::string(unit));
   }
   return number;
 }

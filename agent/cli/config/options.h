@@ -122,6 +122,7 @@ struct Option {
   std::uint64_t least = 0;        // minimum of a number, or of each id in a list
   std::uint64_t most = 0;         // maximum; 0: limited by the member's type
   std::string (*computed)(const HostFacts&) = nullptr;
+  bool or_zero = false;  // 0 is also accepted, and means that there is no limit
 };
 
 std::span<const Option> options();
