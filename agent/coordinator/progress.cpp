@@ -119,7 +119,8 @@ Result<void> Step::take(decltype(FlowEvent::what) what) {
   if (!decided) return fail(decided.error(), "flow " + std::to_string(run_.record.id));
   run_.state = std::move(decided->state);
   for (const Effect& each : decided->effects) {
-    const bool place = each.kind == Effect::Kind::dispatch && run_.plan->nodes[each.node].each;
+    const bool writes = each.kind == Effect::Kind::dispatch || each.kind == Effect::Kind::requeue;
+    const bool place = writes && run_.plan->nodes[each.node].each;
     if (place) planted_bytes_ += place_bytes(*run_.plan, each.node);
   }
   std::move(decided->facts.begin(), decided->facts.end(), std::back_inserter(facts));
@@ -364,6 +365,8 @@ void add_effects(const Step& step, FlowCommit& commit) {
         break;
       case Effect::Kind::requeue:
         commit.requeue.push_back(node_job_key(run, effect.node));
+        // A place whose record did not fit into a quota gets the record with this dispatch.
+        if (run.plan->nodes[effect.node].each) commit.dispatch.push_back(dispatches.of(effect.node));
         break;
       case Effect::Kind::replan:
         commit.replan.push_back(node_job_key(run, effect.node));

@@ -105,8 +105,8 @@ class RedisWorkflows final : public WorkflowStore, private ContextLinks {
                                        "; mycojobs workflow list names those there are");
     if (done == "other") return fail(Code::conflict, world + ": another manifest is in force since it was checked");
     if (done == "full")
-      return fail(Code::too_large,
-                  world + ": " + std::to_string(kMaxWorldMail) + " events wait already: is a coordinator there?");
+      return fail(Code::too_large, world + ": " + std::to_string(kMaxWorldMail) +
+                                       " events or 256 MiB of them wait already: is a coordinator there?");
     if (done == "busy")
       return fail(Code::too_large, rules.targets.at(reply.at(1).number()).shown +
                                        " has all the events waiting that it may: send again when it has worked some "

@@ -46,13 +46,13 @@ void Sweeper::publish_artifact_totals(Id context) {
   set(Metric::artifact_bytes, "largest", totals.largest_bytes);
   set(Metric::artifact_quota, "all", settings_.context_artifact_bytes);
   set(Metric::artifact_quota, "largest", settings_.caller_artifact_bytes);
-  if (published_[context] == totals.bytes) return;
+  if (const auto known = published_.find(context); known != published_.end() && known->second == totals.bytes) return;
   const Fields fields{{"artifact_bytes", std::to_string(totals.bytes)},
                       {"artifact_quota_bytes", std::to_string(settings_.context_artifact_bytes)}};
   const auto written = change_record_if(store_, context, redis_key(settings_.runner), fields, {});
   if (!written && written.error().code == Code::unavailable)
     return health_.failed(context, "publishing artifacts", written.error());
-  published_[context] = totals.bytes;
+  if (written) published_[context] = totals.bytes;
   if (written || written.error().code == Code::not_found) return;  // a record that was deleted stays deleted
   log(LogLevel::warn, "worker", "context {}: the record of the runner does not show its artifacts: {}", context,
       written.error().message);

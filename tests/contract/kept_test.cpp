@@ -627,7 +627,7 @@ TEST_F(KeptBytes, NodesOfAFlowAreNotWrittenBeyondTheQuota) {
   FlowCommit again = commit;
   again.expected_revision = *done;
   again.dispatch = {dispatch(8)};
-  again.replan = {"job:7:8"};
+  again.requeue = {"job:7:8"};
   ASSERT_TRUE(flows->commit(again));
   EXPECT_EQ(text("job:7:8", "detail"), "queued");
   EXPECT_GE(text("job:7:8", "script").size(), kMiB);

@@ -194,11 +194,11 @@ const auto kOptions = std::to_array<Option>({
      kWorkers, "", 1, 1ULL << 40},
     {"job.output_rate", bytes, &S::job_output_rate_bytes, "8MiB",
      "Output that is read of a job in a second, after a burst of twice as much; a job that writes faster waits; 0: any "
-     "amount",
+     "amount, else at least 64KiB",
      kWorkers, "", 64U << 10, 1ULL << 40, nullptr, true},
     {"job.frame_rate", count, &S::job_frame_rate, "10000",
      "Messages of a job to its agent (progress, calls, parts of artifacts) that are read in a second, after a burst of "
-     "twice as many; 0: any number",
+     "twice as many; 0: any number, else at least 10",
      kWorkers, "", 10, 1U << 30, nullptr, true},
     {"quota.caller_bytes", bytes, &S::quota_caller_bytes, "512MiB",
      "What the jobs of one caller keep in a context's Redis: scripts, output, results; 0: any number", "", "", 0,

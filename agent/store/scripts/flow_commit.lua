@@ -147,6 +147,7 @@ end
 local function requeue_job(job, claim)
   if claim.state == 'ended' and claim.detail ~= 'cancelled' and not reopen(job, claim) then return end
   if plan_again(job, claim) then
+    if claim.unplanted then return end  -- the dispatch that follows brings the record
     if claim.queue ~= 'queue:flow' then queue_job(job, claim, {}) end
   elseif is_over(claim) then
     raise_event(me, 'job ' .. job)

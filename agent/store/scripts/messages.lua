@@ -463,7 +463,11 @@ for i = 1, #lines, 4 do
 end
 redis.call('HSET', 'mj:message:' .. message, 'log_bytes', dec(bytes))
 redis.call('HSET', 'mj:claim:' .. job, 'log_bytes', dec(of_job))
-if is_full then redis.call('HSET', 'mj:claim:' .. job, 'log_full', 1) end
+if is_full then
+  redis.call('HSET', 'mj:claim:' .. job, 'log_full', 1)
+elseif claim.log_full == '1' then
+  redis.call('HSET', 'mj:claim:' .. job, 'log_full', 0)
+end
 return dec(last)
 
 --# reserve_jobs: ids

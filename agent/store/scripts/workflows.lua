@@ -104,8 +104,8 @@ local in_force = head[1]
 if manifest ~= '' and in_force and manifest ~= in_force then return {'other'} end
 local waiting = redis.call('XLEN', inbox)
 if waiting >= max then return {'full'} end
--- in_bytes: what was sent since the inbox was empty, or since it was measured, so that it has these bytes at most. It is measured
--- once a second at most, since all of its entries are read for it.
+-- in_bytes counts the events that were sent since the inbox was empty or was measured. Entries of other scripts (one for the end
+-- of an effect) are not counted. All entries are read for a measurement, so it is made once a second at most.
 local bytes = kEntryBytes
 for _, text in ipairs(fields) do bytes = bytes + #text end
 local inbox_bytes = waiting == 0 and 0 or head[2] and num(head[2]) or kMostInboxBytes
