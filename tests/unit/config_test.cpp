@@ -306,7 +306,7 @@ TEST_F(ConfigTest, RatesOfReadingAreZeroOrLargeEnough) {
                                  "[job]\nframe_rate = 0\n", "[job]\nframe_rate = 10\n"})
     EXPECT_EQ(file_error(text), "") << text;
   EXPECT_EQ(file_error("[job]\noutput_rate = \"1\"\n"),
-            "c.toml:2:15: job.output_rate: \"1\" is out of range: give 0 or 65536 to 1099511627776 bytes");
+            "c.toml:2:15: job.output_rate: 1 is out of range: give 0 or 65536 to 1099511627776 bytes");
   EXPECT_EQ(file_error("[job]\nframe_rate = 9\n"),
             "c.toml:2:14: job.frame_rate: 9 is out of range: give 0 or 10 to 1073741824");
 }
