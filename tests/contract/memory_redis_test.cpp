@@ -259,6 +259,7 @@ TEST(MemoryRedis, RandomCommandsAreAnsweredAsByRedis) {
 TEST(MemoryRedis, EveryCommandOfTheScriptsIsImitated) {
   std::set<std::string> known;
   for (const memory::CommandRow* row : memory::all_commands()) known.insert(std::string(row->name));
+  known.insert("SELECT");  // chooses the database of the connection, so it is in no table of commands
   const std::regex call("redis\\.p?call\\(([^,)]*)"), name("'([A-Z]+)'");
   std::size_t calls = 0;
   for (const auto& file : std::filesystem::recursive_directory_iterator(mj::test::source_path("agent/store/scripts"))) {
