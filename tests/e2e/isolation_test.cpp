@@ -194,9 +194,10 @@ os.writev(1, [full, hangs])
   others_go_on();
   EXPECT_EQ(mycojobs_.field(attack, "status"), "started") << "its lease goes on";
   EXPECT_EQ(mycojobs_({"job", "cancel", attack}).code, 0);
+  folder.go_on();  // The kernel keeps a process that reads from a file server, also from SIGKILL, until the server
+                   // answers.
   EXPECT_TRUE(mycojobs_.becomes(attack, "detail", "cancelled"));
   EXPECT_NE(mycojobs_({"job", "logs", attack}).out.find("begins"), std::string::npos);
-  folder.go_on();
 }
 
 TEST_F(IsolationE2e, TheRedisOfAnotherContextThatDoesNotAnswerHoldsUpNobodyElse) {
