@@ -1028,9 +1028,9 @@ Result<void> tell_quota(Store& store, const Situation& about, Explanation& out) 
   MJ_TRY(usage, kept_usage(store, about.context));
   const Id caller = caller_of_job(about.job.job_key);
   MJ_TRY(bytes, kept_by_caller(store, about.context, caller));
-  const auto tell = [&](const std::string& whose, std::uint64_t kept, std::uint64_t quota, std::string_view setting) {
+  const auto tell = [&](const std::string& whose, std::uint64_t kept, std::uint64_t quota, std::string_view name) {
     if (quota > 0 && (is_log_full || !setting.empty() || kept > quota / 2))
-      out.evidence.push_back(fmt::format("{} keep {} of {} bytes ({})", whose, kept, quota, setting));
+      out.evidence.push_back(fmt::format("{} keep {} of {} bytes ({})", whose, kept, quota, name));
   };
   if (!setting.empty()) out.evidence.push_back("its caller exceeds " + setting);
   if (is_log_full) out.evidence.emplace_back("a part of its output was not kept, for the quota");

@@ -193,7 +193,9 @@ TEST_F(KeptBytes, OtherCallersDoNotCostACallerItsEndedJobs) {
     ASSERT_EQ(claimed.size(), 1U);
     run(store, {output(claimed[0].ref, 1, kMiB / 2), ended(claimed[0].ref)});
     tick(store);
-    if (i > 6) EXPECT_GT(kept("7"), 2 * kMiB) << i;
+    if (i > 6) {
+      EXPECT_GT(kept("7"), 2 * kMiB) << i;
+    }
     EXPECT_LE(kept("7"), 4 * kMiB) << i;
   }
 }

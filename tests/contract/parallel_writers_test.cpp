@@ -521,8 +521,11 @@ TEST_P(ParallelWriters, JobsBecomeNodesOfOneFlow) {
   for (const auto& answer : at_once([&](Writer&w, int) {
          return create_flow_of_jobs(by_, w.stores(), "f", json::array({1U, 2U}), nullptr, {});
        })) {
-    if (answer) flows.insert(answer->id);
-    if (!answer) EXPECT_EQ(answer.error().code, Code::conflict) << answer.error().message;
+    if (answer) {
+      flows.insert(answer->id);
+    } else {
+      EXPECT_EQ(answer.error().code, Code::conflict) << answer.error().message;
+    }
   }
   EXPECT_EQ(flows.size(), 1U);
   EXPECT_EQ(field("job:12:1", "flow_id"), field("job:12:2", "flow_id"));

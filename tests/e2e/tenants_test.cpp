@@ -298,56 +298,6 @@ TEST_F(TenantsFiles, ANodeOfARunnerElsewhereGetsArtifactsAndLeavesSome) {
       << "it is of that job alone";
 }
 
-// Alice's coordinator receives the message while another one leads the context. Then it leads it itself, first with
-// another state_dir.
-TEST_F(TenantsFiles, AcceptedMessageWaitsForTheStateDirWithItsFiles) {
-  const auto stop = [&] {
-    alice_.coordinator->signal(SIGTERM);
-    EXPECT_EQ(alice_.coordinator->wait().code, 0) << alice_.coordinator->err();
-  };
-  const auto restart = [&](bool with_files) {
-    alice_.shares_state = with_files;
-    alice_.coordinate();
-  };
-  stop();
-  const std::string hour = "3600000", until = std::to_string(now_s() * 1000 + 3600000);
-  alice_.cli({"HSET", "mj:coordinator", "instance", "other", "where", "there", "until_ms", until, "ttl_ms", hour});
-  restart(true);
-  const json flow{
-      {"name", "far"},
-      {"jobs",
-       {{"build",
-         {{"type", "python"},
-          {"script", "import mycojobs\n(mycojobs.artifacts / 'app').write_text('program')\nresult = {'n': '1'}"}}},
-        {"far",
-         {{"type", "python"},
-          {"needs", {"build"}},
-          {"inputs", {"build/app"}},
-          {"supervisor_url", "runner:50"},
-          {"script", "result = {'read': open('/job/inputs/build/app').read()}"}}}}}};
-  const Finished begun = bob_({"flow", "start", bob_.folder.write("flow.json", flow.dump()), "--detach"});
-  ASSERT_EQ(begun.code, 0) << begun.err;
-  const auto state = [&] {
-    const auto messages = alice_.keys_like("message:15:*");
-    return messages.empty() ? std::string() : alice_.field("mj:message:" + messages[0], "state");
-  };
-  ASSERT_TRUE(eventually([&] { return state() == "arrived"; })) << bob_.coordinator->err() << alice_.coordinator->err();
-  stop();
-  alice_.cli({"DEL", "mj:coordinator"});
-  restart(false);
-  EXPECT_TRUE(eventually(
-      [&] { return alice_.coordinator->err().find("let this coordinator have the state_dir") != std::string::npos; },
-      Seconds(90)))
-      << alice_.coordinator->err();
-  EXPECT_EQ(state(), "arrived");
-  stop();
-  restart(true);
-  const std::string key = bob_.keys_like("flow:*").at(0);
-  EXPECT_TRUE(bob_.becomes(key, "status", "finished", Seconds(120)))
-      << bob_.field(key, "error") << bob_.coordinator->err() << alice_.coordinator->err();
-  EXPECT_EQ(json::parse(bob_.field(key, "result")).value("far.read", ""), "program");
-}
-
 // The remote agent signs its effect, and the workflow here accepts the signature.
 TEST_F(TenantsFiles, AnEffectOfARunnerElsewhereIsCarriedByAMessage) {
   const json manifest{
