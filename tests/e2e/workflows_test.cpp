@@ -291,7 +291,7 @@ TEST_F(WorkflowsE2e, AWorldThatMovesToAnotherHostAndRedisSaysTheSameBytesAndGoes
 
 // The data that waits for a deployment exceeds the maximum size of a Redis reply.
 TEST_F(WorkflowsE2e, ManyEventsOfFourMebibytesForOneCellAllGetThrough) {
-  constexpr int kEvents = 60;  // 240 MiB: an inbox takes events until it holds 256 MiB
+  constexpr int kEvents = 40;  // 160 MiB
   write("heap.json", kHeap);
   write("heap.lua", "function step(state, event) return {n = (state and state.n or 0) + 1, at = event.value.heap} end");
   const Finished applied = mycojobs_({"workflow", "apply", folder_ / "heap.json"});
