@@ -16,6 +16,7 @@
 #include "base/shell_word.h"
 #include "domain/codec.h"
 #include "domain/invariants.h"
+#include "domain/screen_text.h"
 #include "inspect/runners.h"
 #include "store/job_fields.h"
 #include "store/kept_usage.h"
