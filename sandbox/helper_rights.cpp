@@ -10,6 +10,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <memory>
@@ -28,6 +29,17 @@ tl::unexpected<Error> failed(const std::string& what, int error) {
 }
 
 }  // namespace
+
+Result<void> limit_resource(int resource, const char* name, rlim_t most) {
+  const auto which = static_cast<__rlimit_resource_t>(resource);
+  rlimit limit{};
+  if (::getrlimit(which, &limit) != 0) return failed(name, errno);
+  limit.rlim_cur = limit.rlim_max = std::min(limit.rlim_max, most);
+  if (::setrlimit(which, &limit) != 0) return failed(name, errno);
+  return {};
+}
+
+Result<void> forbid_core_dumps() { return limit_resource(RLIMIT_CORE, "RLIMIT_CORE", 1); }
 
 Result<void> leave_root() {
   if (::geteuid() != 0) return {};

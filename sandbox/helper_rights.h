@@ -2,6 +2,8 @@
 // Each helper calls the functions that it needs. Error: io, naming the step; the helper must then exit.
 #pragma once
 
+#include <sys/resource.h>
+
 #include <cstdint>
 #include <span>
 #include <string>
@@ -9,6 +11,13 @@
 #include "mycojobs/result.h"
 
 namespace mycojobs::sandbox {
+
+// Sets both limits of a resource (RLIMIT_...) to `most`, or to the present hard limit if that is lower: a process
+// without capabilities cannot raise it. name: for the error.
+Result<void> limit_resource(int resource, const char* name, rlim_t most);
+// Keeps the kernel from writing a core file and from starting the core_pattern program of the host. For the latter the
+// limit must be 1, since 0 does not prevent it.
+Result<void> forbid_core_dumps();
 
 // Must be called before the capabilities are dropped, since it needs CAP_SETPCAP.
 Result<void> empty_bounding_set();

@@ -20,6 +20,7 @@
 #include <unordered_set>
 #include <utility>
 
+#include "base/cpu_time.h"
 #include "base/fd.h"
 #include "sandbox/count_pace.h"
 #include "sandbox/loop.h"
@@ -125,13 +126,6 @@ bool is_listening(int socket) {
   return ::getsockopt(socket, SOL_SOCKET, SO_ACCEPTCONN, &listening, &size) == 0 && listening != 0;
 }
 
-// CPU time of this process. The time that it waits on a busy or suspended host must not delay other runs.
-std::uint64_t cpu_us() {
-  timespec used{};
-  ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used);
-  return static_cast<std::uint64_t>(used.tv_sec) * 1'000'000 + static_cast<std::uint64_t>(used.tv_nsec) / 1000;
-}
-
 // The child of one run. It may block in any call on a socket of the job.
 class CallHelper {
  public:
@@ -171,9 +165,10 @@ class CallHelper {
   std::uint32_t count(Counter counter) {
     const std::uint64_t now = boot_us(), turn = pace_.reserve(now);
     if (now < turn) ::usleep(static_cast<useconds_t>(turn - now));
-    const std::uint64_t begun = cpu_us();
+    // Not the elapsed time: a busy or suspended host must not delay other runs.
+    const std::uint64_t begun_ns = cpu_time_ns(CLOCK_PROCESS_CPUTIME_ID);
     const std::uint32_t number = counter();
-    pace_.charge(cpu_us() - begun);
+    pace_.charge((cpu_time_ns(CLOCK_PROCESS_CPUTIME_ID) - begun_ns) / 1000);
     return number;
   }
 

@@ -21,7 +21,7 @@
 #include "inspect/rebuild.h"
 #include "inspect/world_verify.h"
 #include "store/default_user.h"
-#include "worker/artifact_totals.h"
+#include "worker/artifact_usage.h"
 
 // mycojobs doctor: checks everything that jobs need, and prints the remedy for missing parts.
 

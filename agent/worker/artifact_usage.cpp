@@ -26,6 +26,7 @@ namespace fs = std::filesystem;
 
 constexpr int kUsageLockWaitMs = 2000;
 constexpr std::uint64_t kRoomBlock = 4096;
+constexpr std::string_view kCountPrefix = "usage-";
 
 std::optional<std::string> read_usage_file(const std::string& path) {
   const Fd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
@@ -94,7 +95,9 @@ std::uint64_t room_of_folder(const std::string& path) {
 }
 
 ArtifactUsage::ArtifactUsage(ArtifactFolder folder, const std::string& store_name)
-    : folder_(std::move(folder)), store_name_(store_name), path_(folder_.path() + "/usage-" + store_name) {}
+    : folder_(std::move(folder)),
+      store_name_(store_name),
+      path_(folder_.path() + '/' + std::string(kCountPrefix) + store_name) {}
 
 Result<Fd> ArtifactUsage::lock() const {
   auto locked = lock_file(path_ + ".lock", true, kUsageLockWaitMs);
@@ -220,6 +223,26 @@ Result<void> ArtifactUsage::correct(const Recount& recount) const {
   if (count.callers == before) return {};
   ++count.changes;
   return save(count);
+}
+
+ArtifactTotals artifact_totals(const std::string& state_dir, Id context) {
+  BytesByCaller callers;
+  std::error_code gone;
+  const std::string folder = ArtifactFolder(state_dir, context).path();
+  for (fs::directory_iterator entry(folder, gone), end; !gone && entry != end; entry.increment(gone)) {
+    const std::string name = entry->path().filename().string();
+    if (!name.starts_with(kCountPrefix) || name.find('.') != std::string::npos) continue;
+    const auto text = read_usage_file(entry->path().string());
+    const auto count = text ? parse_count(*text) : std::nullopt;
+    if (!count) continue;
+    for (const auto& [caller, each] : count->callers) callers[caller] += each.bytes;
+  }
+  ArtifactTotals totals;
+  for (const auto& [caller, bytes] : callers) {
+    totals.bytes += bytes;
+    if (bytes > totals.largest_bytes) totals.largest_caller = caller, totals.largest_bytes = bytes;
+  }
+  return totals;
 }
 
 }  // namespace mycojobs

@@ -1,15 +1,15 @@
 // Disk space of the artifacts of each caller, for one store in the folder of one context:
 // <state_dir>/contexts/<context>/
 //
-//   usage-<store>        "<number of the last change>", then a line "<caller> <bytes> <number of its last change>" for
-//   each
-//                        caller that has any bytes, or had some since the last round of the sweep
+//   usage-<store>        "<number of the last change>", then a line "<caller> <bytes> <number of its last change>"
+//                        for each caller that has any bytes, or had some since the last round of the sweep
 //   usage-<store>.lock   held while the file is read and replaced
 //
 // Several agents may share the folder. Space is taken before a file is linked into the folder of a job and given back
 // after the link was deleted. An agent that is killed in between leaves a count that is too high; ArtifactSweep
-// corrects it. Changes are numbered, so that the sweep corrects each caller whose count did not change meanwhile,
-// however busy the others are. A missing or damaged count is computed again from the folders of the jobs.
+// corrects it. Changes are numbered: the sweep corrects the count of each caller that did not change during its round,
+// even if the counts of other callers changed. A missing or damaged count is computed again from the folders of the
+// jobs.
 //
 // A file counts with its size, not with its blocks, since copying a sparse file fills it. Each link counts, also when
 // several jobs have the same content.
@@ -89,5 +89,14 @@ class ArtifactUsage {
   ArtifactFolder folder_;
   std::string store_name_, path_;
 };
+
+struct ArtifactTotals {
+  std::uint64_t bytes = 0;  // of all callers
+  Id largest_caller = 0;    // the caller that has most, or 0
+  std::uint64_t largest_bytes = 0;
+};
+// Returns the sums over all stores that have a count in the folder of the context. The counts are read without their
+// locks, since a count is replaced as a whole. Counts that are missing or damaged are left out. Thread-safe.
+ArtifactTotals artifact_totals(const std::string& state_dir, Id context);
 
 }  // namespace mycojobs

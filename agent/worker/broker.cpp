@@ -4,17 +4,18 @@
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
-#include <ctime>
 #include <deque>
 #include <optional>
 #include <thread>
 #include <vector>
 
+#include "base/cpu_time.h"
 #include "base/ids.h"
 #include "base/log.h"
 #include "base/thread.h"
 #include "domain/trace_context.h"
 #include "worker/object_task.h"
+#include "worker/pace.h"
 #include "worker/read_budget.h"
 
 namespace mycojobs {
@@ -23,17 +24,7 @@ namespace {
 using Moment = std::chrono::steady_clock::time_point;
 using std::chrono::milliseconds;
 
-std::uint64_t steady_ms() {
-  const auto now = std::chrono::steady_clock::now().time_since_epoch();
-  return static_cast<std::uint64_t>(std::chrono::duration_cast<milliseconds>(now).count());
-}
-
-// CPU time of the calling thread.
-std::uint64_t thread_cpu_ns() {
-  timespec used{};
-  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used);
-  return static_cast<std::uint64_t>(used.tv_sec) * 1'000'000'000 + static_cast<std::uint64_t>(used.tv_nsec);
-}
+std::uint64_t thread_cpu_ns() { return cpu_time_ns(CLOCK_THREAD_CPUTIME_ID); }
 
 }  // namespace
 
@@ -100,7 +91,7 @@ class Broker::Lane {
 
   // Charges the run for CPU time of this thread since `since_ns`.
   static void charge(Run& run, std::uint64_t since_ns) {
-    const std::uint64_t now_ms = steady_ms();
+    const std::uint64_t now_ms = steady_us() / 1000;
     run.cpu.take(thread_cpu_ns() - since_ns, now_ms);
     if (const std::uint64_t ms = run.cpu.empty_ms(now_ms); ms > 0)
       run.rest_until = std::chrono::steady_clock::now() + milliseconds(ms);

@@ -5,7 +5,7 @@
 #include "base/log.h"
 #include "domain/codec.h"
 #include "store/record_changes.h"
-#include "worker/artifact_totals.h"
+#include "worker/artifact_usage.h"
 
 namespace mycojobs {
 namespace {

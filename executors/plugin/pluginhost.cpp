@@ -9,7 +9,6 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
@@ -17,7 +16,6 @@
 #include <ctime>
 #include <string>
 
-#include "base/errno_text.h"
 #include "base/fd.h"
 #include "base/last_words.h"
 #include "executors/plugin/wire.h"
@@ -113,26 +111,17 @@ constexpr const char* kRefused[] = {
     "fanotify_init",
 };
 
-Result<void> limit(int what, const char* name, rlim_t most) {
-  rlimit values{};
-  ::getrlimit(static_cast<__rlimit_resource_t>(what), &values);
-  values.rlim_cur = values.rlim_max = std::min(values.rlim_max, most);
-  if (::setrlimit(static_cast<__rlimit_resource_t>(what), &values) == 0) return {};
-  return fail(Code::io, std::string("cannot give up rights: ") + name + ": " + errno_text(errno));
-}
-
 // plugin_fd: the plugin's file, which stays readable.
 Result<void> give_up_rights(int plugin_fd) {
   constexpr rlim_t kMemory = 512ULL << 20;
-  if (!kSanitized) MJ_CHECK(limit(RLIMIT_AS, "RLIMIT_AS", kMemory));
-  MJ_CHECK(limit(RLIMIT_NOFILE, "RLIMIT_NOFILE", 64));
-  MJ_CHECK(limit(RLIMIT_FSIZE, "RLIMIT_FSIZE", 0));
-  // With 0 the kernel would start the core_pattern program of the host; with 1 it starts none and writes no file.
-  MJ_CHECK(limit(RLIMIT_CORE, "RLIMIT_CORE", 1));
+  if (!kSanitized) MJ_CHECK(sandbox::limit_resource(RLIMIT_AS, "RLIMIT_AS", kMemory));
+  MJ_CHECK(sandbox::limit_resource(RLIMIT_NOFILE, "RLIMIT_NOFILE", 64));
+  MJ_CHECK(sandbox::limit_resource(RLIMIT_FSIZE, "RLIMIT_FSIZE", 0));
+  MJ_CHECK(sandbox::forbid_core_dumps());
   MJ_CHECK(sandbox::empty_bounding_set());
   MJ_CHECK(sandbox::leave_root());
   MJ_CHECK(sandbox::drop_capabilities());
-  MJ_CHECK(limit(RLIMIT_NPROC, "RLIMIT_NPROC", 0));
+  MJ_CHECK(sandbox::limit_resource(RLIMIT_NPROC, "RLIMIT_NPROC", 0));
   MJ_CHECK(sandbox::hide_and_keep_down());
   MJ_CHECK(sandbox::read_only_below(kReadable, plugin_fd));
   return sandbox::refuse_calls(kRefused);

@@ -48,13 +48,8 @@ Result<std::size_t> limit_resources() {
   if (::getrlimit(RLIMIT_NOFILE, &descriptors) != 0) return failed("RLIMIT_NOFILE", errno);
   descriptors.rlim_cur = descriptors.rlim_max = std::min(descriptors.rlim_max, kDescriptors);
   if (::setrlimit(RLIMIT_NOFILE, &descriptors) != 0) return failed("RLIMIT_NOFILE", errno);
-  const rlimit space{kAddressSpace, kAddressSpace};
-  if (!kSanitized && ::setrlimit(RLIMIT_AS, &space) != 0) return failed("RLIMIT_AS", errno);
-  // With 0 the kernel would start the core_pattern program of the host; with 1 it starts none and writes no file.
-  rlimit core{};
-  ::getrlimit(RLIMIT_CORE, &core);
-  core.rlim_cur = core.rlim_max = std::min<rlim_t>(core.rlim_max, 1);
-  if (::setrlimit(RLIMIT_CORE, &core) != 0) return failed("RLIMIT_CORE", errno);
+  if (!kSanitized) MJ_CHECK(sandbox::limit_resource(RLIMIT_AS, "RLIMIT_AS", kAddressSpace));
+  MJ_CHECK(sandbox::forbid_core_dumps());
   return descriptors.rlim_cur;
 }
 

@@ -17,7 +17,6 @@
 #include "support/redis/memory_server.h"
 
 #include "worker/artifact_sweep.h"
-#include "worker/artifact_totals.h"
 #include "worker/artifact_usage.h"
 #include "worker/artifacts.h"
 

@@ -6,7 +6,6 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
@@ -14,7 +13,6 @@
 #include <string>
 #include <string_view>
 
-#include "base/errno_text.h"
 #include "base/fd.h"
 #include "base/last_words.h"
 #include "executors/lua/workflowhost/step.h"
@@ -42,29 +40,20 @@ constexpr const char* kAllowed[] = {
 #endif
 };
 
-Result<void> limit(int what, const char* name, rlim_t most) {
-  rlimit values{};
-  ::getrlimit(static_cast<__rlimit_resource_t>(what), &values);
-  values.rlim_cur = values.rlim_max = std::min(values.rlim_max, most);
-  if (::setrlimit(static_cast<__rlimit_resource_t>(what), &values) == 0) return {};
-  return fail(Code::io, std::string("cannot give up rights: ") + name + ": " + errno_text(errno));
-}
-
 // In this order. What the kernel has not (namespaces, Landlock) is passed over: the filter, without which it does not
 // run, leaves no call that could reach what they hide.
 Result<void> give_up_rights(std::size_t memory) {
-  if (!kSanitized) MJ_CHECK(limit(RLIMIT_AS, "RLIMIT_AS", 8 * memory + (rlim_t{256} << 20)));
-  MJ_CHECK(limit(RLIMIT_FSIZE, "RLIMIT_FSIZE", 0));
+  if (!kSanitized) MJ_CHECK(sandbox::limit_resource(RLIMIT_AS, "RLIMIT_AS", 8 * memory + (rlim_t{256} << 20)));
+  MJ_CHECK(sandbox::limit_resource(RLIMIT_FSIZE, "RLIMIT_FSIZE", 0));
   sandbox::leave_namespaces();
   MJ_CHECK(sandbox::empty_bounding_set());
   MJ_CHECK(sandbox::leave_root());
   MJ_CHECK(sandbox::drop_capabilities());
   MJ_CHECK(sandbox::hide_and_keep_down());
   MJ_CHECK(sandbox::reach_no_files());
-  MJ_CHECK(limit(RLIMIT_NPROC, "RLIMIT_NPROC", 0));
-  // With 0 the kernel would start the core_pattern program of the host; with 1 it starts none and writes no file.
-  MJ_CHECK(limit(RLIMIT_CORE, "RLIMIT_CORE", 1));
-  MJ_CHECK(limit(RLIMIT_NOFILE, "RLIMIT_NOFILE", 0));
+  MJ_CHECK(sandbox::limit_resource(RLIMIT_NPROC, "RLIMIT_NPROC", 0));
+  MJ_CHECK(sandbox::forbid_core_dumps());
+  MJ_CHECK(sandbox::limit_resource(RLIMIT_NOFILE, "RLIMIT_NOFILE", 0));
   return sandbox::allow_only_calls(kAllowed);
 }
 
