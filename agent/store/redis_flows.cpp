@@ -606,11 +606,27 @@ Fields with_context(Fields fields, const std::string& traceparent) {
   return fields;
 }
 
+// Returns the error that a reply of the script reports, if it reports one.
+Result<void> check_committed(const FlowCommit& commit, const Reply& reply) {
+  const std::string flow = "flow:" + std::to_string(commit.flow);
+  const std::string_view word = reply.at(0).text();
+  if (word == "missing") {
+    return fail(Code::not_found, flow + " does not exist in context " + std::to_string(commit.context) +
+                                     ", or its key mj:" + flow +
+                                     " was lost: `mycojobs doctor --rebuild` makes it again");
+  }
+  if (word == "conflict") {
+    return fail(Code::conflict, flow + " is at revision " + std::string(reply.at(1).text()) + ", and " +
+                                    std::to_string(commit.expected_revision) + " was expected: read it again");
+  }
+  if (word == "taken") return fail(Code::conflict, flow + ": these events were applied already: read it again");
+  return {};
+}
+
 }  // namespace
 
 Result<std::uint64_t> RedisFlows::commit(const FlowCommit& commit) {
   MJ_CHECK(check_commit(commit));
-  const std::string flow = "flow:" + std::to_string(commit.flow);
   const auto remembered = taken_.find({commit.context, commit.flow});
   const bool checked = commit.events_taken > 0 && remembered != taken_.end();
   Arguments arguments;
@@ -653,17 +669,8 @@ Result<std::uint64_t> RedisFlows::commit(const FlowCommit& commit) {
   add_keys(arguments, commit.replan);
   MJ_TRY(reply, run(commit.context, scripts::flow_commit, arguments));
   const std::string_view word = reply.at(0).text();
-  if (word == "missing") {
-    return fail(Code::not_found, flow + " does not exist in context " + std::to_string(commit.context) +
-                                     ", or its key mj:" + flow +
-                                     " was lost: `mycojobs doctor --rebuild` makes it again");
-  }
   if (word == "conflict" || word == "taken") metrics().add(Metric::flow_commits, {commit.context, "conflict"});
-  if (word == "conflict") {
-    return fail(Code::conflict, flow + " is at revision " + std::string(reply.at(1).text()) + ", and " +
-                                    std::to_string(commit.expected_revision) + " was expected: read it again");
-  }
-  if (word == "taken") return fail(Code::conflict, flow + ": these events were applied already: read it again");
+  MJ_CHECK(check_committed(commit, reply));
   count_commit(metrics(), commit);
   trace_commit(traces(), commit, {began_us, unix_us()});
   if (checked) remembered->second += commit.events_taken;
