@@ -105,11 +105,11 @@ TEST(Honesty, DenialsOfJobsAreNotWrittenToTheAuditLog) {
                              run_one),
               "ok");
   }
-  EXPECT_EQ(on_kernel_with({{"landlock_create_ruleset", 6, 2, 0xff, 1},
-                            {"landlock_restrict_self", -EINVAL, 1, kOfThisProgram, kOfThisProgram},
-                            {"landlock_restrict_self", -EINVAL, 1, kOfDomainsBelow, kOfDomainsBelow}},
-                           run_one),
-            "ok");
+  // An older kernel refuses the flags. Its ABI is pretended only where the real one knows all rights of that version.
+  std::vector<Fault> old_kernel = {{"landlock_restrict_self", -EINVAL, 1, kOfThisProgram, kOfThisProgram},
+                                   {"landlock_restrict_self", -EINVAL, 1, kOfDomainsBelow, kOfDomainsBelow}};
+  if (sandbox::landlock_abi() >= 7) old_kernel.push_back({"landlock_create_ruleset", 6, 2, 0xff, 1});
+  EXPECT_EQ(on_kernel_with(old_kernel, run_one), "ok");
 }
 
 // SH3: a false success. System calls that set ids, capabilities or the filter return success without an effect.
