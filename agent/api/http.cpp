@@ -39,9 +39,9 @@ namespace {
 using std::chrono::milliseconds;
 using Moment = std::chrono::steady_clock::time_point;
 
-constexpr std::size_t kLargeBodies = 3;        // of the greatest length, at one time
-constexpr std::size_t kLargePeerBodies = 16;   // the same of peers, who take none of these
-constexpr std::size_t kLargeAnswers = 4;       // the limit of all actors, in limits of one actor
+constexpr std::size_t kLargeBodies = 3;        // limit of all bodies except those of peers, in bodies of maximum size
+constexpr std::size_t kLargePeerBodies = 16;   // limit of the bodies of all peers, in bodies of maximum size
+constexpr std::size_t kLargeAnswers = 4;       // limit of the answers of all actors, in limits of one actor
 constexpr milliseconds kReleaseTimeout{1000};  // until a closed connection has released its bytes
 
 std::string head_text(const HttpReply& reply, HttpFraming framing, bool http_1_1, bool keep_alive) {
@@ -315,9 +315,9 @@ class Server final : public HttpServer {
   static bool is_for_anybody(Standing standing) {
     return standing == Standing::open || standing == Standing::page || standing == Standing::login;
   }
-  // Returns the oldest connection of the class whose request is incomplete or whose answer is being written; end() if
-  // there is none. A connection whose handler runs is not returned. network: only connections of this network; empty:
-  // all. REQUIRES: the lock is held.
+  // Returns the oldest connection of the class that receives its request or writes its answer, or end(). Connections
+  // with a running handler are excluded. network: only connections of this network; empty: all. REQUIRES: the lock is
+  // held.
   std::list<Client>::iterator oldest_of(Standing standing, const std::string& network) {
     return std::find_if(clients_.begin(), clients_.end(), [&](const Client& each) {
       return each.standing == standing && !each.leaving && !each.done && (each.sending || each.writing) &&
@@ -454,8 +454,8 @@ class Server final : public HttpServer {
     return false;
   }
 
-  // Counts the connection by the class and actor of its latest request. Otherwise a connection that was opened as a
-  // peer's would give an actor a place beyond its share. Returns false if there is no place.
+  // Counts the connection by the class and actor of its latest request. Otherwise an actor could exceed its share by a
+  // connection that it opened as a peer. Returns false if there is no place.
   bool change_place(Client& client, const Admission& admission) {
     const std::lock_guard lock(mutex_);
     client.asks = admission.standing;
@@ -623,7 +623,7 @@ class Server final : public HttpServer {
     return found;
   }
 
-  // Counts an answer. If a limit is exceeded, connections whose answers have been written for longest are closed: of
+  // Counts an answer. If a limit is exceeded, the connections with the oldest unread answers are closed: those of
   // the same actor, or of the actor with the most bytes if only the limit of all actors is exceeded. A single answer of
   // any length is allowed.
   void hold_answer(Client& client, std::size_t length) {

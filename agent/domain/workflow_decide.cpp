@@ -107,20 +107,20 @@ class Deciding {
   }
 
  private:
-  struct Running {  // the code of an instance
+  struct InstanceCode {
     const WorkflowManifest* manifest = nullptr;
     const WorkflowSpec* workflow = nullptr;
   };
   Draft draft() const { return Draft(world_, input_.sample.now_ms); }
   Outcome nothing() const { return draft().done(); }
 
-  Result<Running> code_of(const CellState& cell) const {
+  Result<InstanceCode> code_of(const CellState& cell) const {
     const auto* manifest = catalog_.find(cell.manifest);
     const auto* workflow = manifest == nullptr ? nullptr : manifest->workflow(cell.id.workflow);
     if (workflow == nullptr)
       return fail(Code::unavailable,
                   "the manifest " + shown(cell.manifest, 64) + " that " + shown(cell.id) + " runs is not here");
-    return Running{manifest, workflow};
+    return InstanceCode{manifest, workflow};
   }
 
   // --- events
@@ -219,7 +219,7 @@ class Deciding {
     draft.failed(step.cell, "step", message);
     return draft.done();
   }
-  Result<void> take(Draft& draft, const CellState& cell, const Running& code, const StepDone& step,
+  Result<void> take(Draft& draft, const CellState& cell, const InstanceCode& code, const StepDone& step,
                     const StepOutput& output) {
     MJ_CHECK(within_limits(output));
     StepTaken fact{step.cell, step.mail, output_hash(step.answer), std::nullopt, {}, output.domain_events.size(), {}};
@@ -249,7 +249,7 @@ class Deciding {
     for (const auto& event : output.domain_events) bytes += event.value.size();
     return most(bytes, kMaxStepBytes, "byte");
   }
-  Result<void> state_of(Draft& draft, const Running& code, const StepOutput& output, StepTaken& fact) const {
+  Result<void> state_of(Draft& draft, const InstanceCode& code, const StepOutput& output, StepTaken& fact) const {
     if (!output.state) return {};
     auto checked = code.manifest->schemas.check_bytes(code.workflow->state, *output.state, rules_.max_state_bytes);
     if (!checked) return fail(std::move(checked).error(), "the state");
@@ -258,7 +258,7 @@ class Deciding {
     fact.state = std::move(state);
     return {};
   }
-  Result<void> intents_of(const Draft& draft, const CellState& cell, const Running& code, const StepOutput& output,
+  Result<void> intents_of(const Draft& draft, const CellState& cell, const InstanceCode& code, const StepOutput& output,
                           StepTaken& fact) const {
     const IntentOrigin origin{world_.id, cell.id, cell.workflow_hash(), draft.next_height()};
     for (std::size_t i = 0; i < output.effects.size(); ++i) {
@@ -292,7 +292,7 @@ class Deciding {
                                        std::to_string(rules_.max_pending_bytes));
     return {};
   }
-  static Result<void> annotations_of(const Running& code, const StepOutput& output, StepTaken& fact) {
+  static Result<void> annotations_of(const InstanceCode& code, const StepOutput& output, StepTaken& fact) {
     if (!output.ann) return {};
     if (code.workflow->annotations.empty()) return fail(Code::invalid, "it gave annotations, and declares none");
     auto checked = code.manifest->schemas.check_bytes(code.workflow->annotations, *output.ann);

@@ -23,11 +23,9 @@ constexpr std::array kOwnKeys{
         "(of its facts), claim_id, token (its hash), epoch, attempt, deliveries, runner, instance, lease_ms, until_ms, "
         "began, beat, log_base, reason, postponed, unbegun, message, cancel (tombstone), leftover, priority, deps, "
         "prerequisites, held, turn, "
-        "ckey, kept, kept_end, log_bytes (what was counted of the job in mj:kept), log_full (1: output is not kept, 0: "
-        "it was not for a while), "
-        "quota (the setting that its caller exceeds: it waits until the caller keeps less), unplanted (its record is "
-        "not the "
-        "one of its flow), "
+        "ckey, kept, kept_end, log_bytes (what was counted of the job in mj:kept), log_full (1: output "
+        "is dropped; 0: output was dropped before), quota (the setting that the caller exceeds, while the job waits "
+        "for it), unplanted (why the job has no record of its flow: foreign, quota), "
         "awaited (the message that its end answers), "
         "approved:<name> (who gave it, and why), noticed (its end has a notice), idem, overdue, waiting_since, flow "
         "(context, id), content (digest); "
@@ -75,13 +73,12 @@ constexpr std::array kOwnKeys{
     OwnKey{
         "mj:kept", "hash",
         "bytes that jobs keep here (records, output, ends): caller: those of its jobs; all; over: the caller whose "
-        "oldest ended jobs leave next; at: up to which end, in ms, mj:ended was searched for them since began; full: "
-        "all callers together are the reason",
+        "oldest ended jobs are retired next; at: the end time, in ms, that the search of mj:ended has reached; began: "
+        "its begin; full: the quota of the context is the reason",
         "kept, kept_end and log_bytes of mj:claim:*"},
     OwnKey{"mj:kept-searched", "hash",
-           "caller: when mj:ended was searched for its jobs in vain, and up to which end, in ms; a minute later as a "
-           "whole "
-           "again",
+           "caller: begin and last end time, in ms, of a search of mj:ended that found too few of its jobs; for a "
+           "minute later searches begin there",
            "the next search"},
     OwnKey{"mj:kept-created", "hash",
            "key of a job that was never queued, or of a message that was created here: bytes of its record", kItself},

@@ -13,7 +13,7 @@ namespace mycojobs::plugin {
 struct CheckRow {
   std::string name;  // "handshake", "prepare: an empty script"
   bool ok = false;
-  std::string detail;  // what was observed, or the reason of the failure
+  std::string detail;  // the observation, or the reason of the failure
 };
 
 struct PluginCheck {

@@ -57,7 +57,7 @@ class Peer {
     }
     return text;
   }
-  // How many bytes come until the server closes, or none comes for so long.
+  // Returns the number of bytes that arrive until the server closes the connection, or sends none for this time.
   std::size_t drain(int ms = 10000) const {
     std::size_t bytes = 0;
     std::vector<char> buffer(1U << 20);
@@ -600,7 +600,7 @@ TEST_F(Http, EachActorWithManyConnectionsIsAskedForRoom) {
   }));
 }
 
-// Who asks for large answers and does not read them keeps a bounded part of the memory.
+// A client that requests large answers and does not read them holds a limited amount of memory.
 TEST_F(Http, AnswersThatAnActorDoesNotReadAreBounded) {
   limits_.write_ms = 600'000;
   limits_.connections = 100;

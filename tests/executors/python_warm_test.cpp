@@ -191,7 +191,7 @@ INSTANTIATE_TEST_SUITE_P(
         LastRow{"another socket", "os.dup2(3, 5)", RunStatus::ok}));
 
 TEST_F(WarmPython, DescriptorsThatAScriptHasClosedAreThereInTheNextRun) {
-  // Descriptor 0 is closed last: it comes from /dev/null once, and no run gets it anew.
+  // Descriptor 0 is closed last, since later runs of the process do not get it again.
   for (const std::string closed : {"[1]", "[2]", "[1, 2]", "[0, 1, 2]"}) {
     const Ran first = run("for number in " + closed + ": os.close(number)");
     EXPECT_EQ(first.outcome.status, RunStatus::ok) << closed << ": " << first.end.error;

@@ -250,7 +250,7 @@ TEST(RouterPlaces, NobodyHasMoreThanAreFree) {
   EXPECT_EQ(fill("a"), 2U) << "2 and 4 places are left: 3, and one that comes back to it";
 }
 
-// Every job of one call has a place, whatever queues the jobs come from.
+// Each job of a call has a place, also if the jobs come from several queues.
 TEST(RouterPlaces, RoomIsForAllThatOneCallBrings) {
   for (std::uint32_t all = 1; all < 20; ++all) {
     RouterPlaces places(all);

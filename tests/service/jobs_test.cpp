@@ -246,7 +246,7 @@ TEST_F(JobService, ARestartWithAKeyIsMadeOnce) {
   EXPECT_EQ(*store_->queue_length(1, "queue:python"), queued + 2);
 }
 
-// It would run in another place than it was made for, or repeat what its workflow does once.
+// A restart would run the job on another supervisor, or repeat an effect that the workflow runs once.
 TEST_F(JobService, WhatWasForASupervisorOrIsAnEffectIsNotRestarted) {
   const auto ended_job = [&](const std::string& id, const std::string& field, const std::string& value) {
     redis_.plain(1, {"HSET", "job:16:" + id, "id", id, "caller_id", "16", "context_id", "1", "script", "pass",

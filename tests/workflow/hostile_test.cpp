@@ -119,7 +119,7 @@ const Attack kAttacks[] = {
     {"return {}, nil, nil, ('x'):rep(2^20)", "output"},
     {"return ('x'):rep(2^20), {{schema = ('x'):rep(2^20), value = 1}}", "output"},
     {"return ('x'):rep(2^20), nil, {{kind = 'a', params = 1, ref = ('x'):rep(2^20)}}", "output"},
-    // One call or instruction whose cost depends on the size of its arguments.
+    // A single call or instruction with a cost that depends on the size of its arguments.
     {"local function f(...) for i = 1, 1e3 do local n = select('#', ...) end end f(table.unpack({}, 1, 2e5)) return {}",
      "limit"},
     {"local function g(...) return ... end local function f(...) for i = 1, 1e3 do local a = g(...) end end "

@@ -127,7 +127,7 @@ class ModelRound {
   std::map<std::string, int> seen;  // number of occurrences by event
 
  private:
-  struct Asked {  // a request that an engine is processing
+  struct PendingRequest {  // a request that an engine is processing
     CellId cell;
     MailId mail;
     json output;
@@ -156,7 +156,7 @@ class ModelRound {
   Stage stage_;
   Model model_;
   std::vector<std::string> codes_;
-  std::vector<Asked> asked_;
+  std::vector<PendingRequest> asked_;
   std::vector<std::string> launched_, lost_;  // intents: published, and of lost decisions
   std::set<std::string> committed_;
   std::map<std::string, std::string> blobs_;  // the blobs of the snapshot

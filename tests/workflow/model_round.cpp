@@ -110,7 +110,7 @@ void ModelRound::ask() {
 void ModelRound::answer() {
   if (asked_.empty()) return;
   const auto at = static_cast<std::size_t>(pick(static_cast<int>(asked_.size())));
-  const Asked asked = asked_[at];
+  const PendingRequest asked = asked_[at];
   const bool again = pick(10) == 0;  // another coordinator was faster; the answer is repeated later
   if (!again) asked_.erase(asked_.begin() + static_cast<std::ptrdiff_t>(at));
   const CellState* cell = stage_.world.cell(asked.cell);

@@ -156,7 +156,7 @@ TEST_F(WorldFairness, DeploymentsOfAnOwnerShareTheWaitsOfARound) {
   for (int i = 0; i < 20; ++i) EXPECT_EQ(height(many(i)), 2U) << "the event of each is journaled all the same";
 }
 
-// Its owner's only thread is busy with another deployment: the step is quick, and comes late.
+// The only thread of the owner is busy with another deployment, so a short step ends late.
 TEST_F(WorldFairness, DeploymentWhoseStepsAreQueuedIsWaitedForOnce) {
   const std::string busy = many(0), queued = many(1);
   apply_many(2);

@@ -70,7 +70,8 @@ local function release_held_list(held)
   end
 end
 
--- Held jobs, should the one that was let go before them stand in a queue that nobody serves.
+-- Queues the next held job of a concurrency key if the key has a free slot. Usually the end of a job does that, but the job that
+-- it has queued may be in a queue without agents.
 local function let_go(key)
   local held = 'mj:held:' .. key
   if type_of(held) == 'list' and release_held_list(held) then return end
@@ -198,7 +199,7 @@ end
 -- another, until all callers together keep three quarters. A search through mj:ended takes several ticks: at is the end time that
 -- it has reached, began its begin. A search that has retired too few jobs is noted in mj:kept-searched: for kSearchPauseMs the
 -- next ones for that caller look only at jobs that have ended since.
-local kSearched, kSearchPauseMs, kNewEndsPauseMs, kMostKeepers = 'mj:kept-searched', 60000, 5000, 2000
+local kSearched, kSearchPauseMs, kNewEndsPauseMs, kMaxKeepers = 'mj:kept-searched', 60000, 5000, 2000
 local function parse_search(text)  -- its begin, and the end time up to which it looked; now and 0: it is over for too long
   local began, to = string.match(text or '', '^(%d+) (%d+)$')
   if not began or num(began) > now_ms or num(began) + kSearchPauseMs <= now_ms then return now_ms, 0 end
@@ -207,7 +208,7 @@ end
 -- The caller that keeps most, of those above the share that is always allowed: first those without a vain search. Of too many
 -- callers it is the one that has asked.
 local function largest_keeper(asking)
-  if redis.call('HLEN', kKept) > kMostKeepers then return asking end
+  if redis.call('HLEN', kKept) > kMaxKeepers then return asking end
   local searches, most, caller, waits = to_table(call_index('HGETALL', kSearched) or {}), small_share(), nil, nil
   local all, oldest = redis.call('HGETALL', kKept), now_ms - kNewEndsPauseMs
   for i = 1, #all, 2 do
@@ -275,13 +276,13 @@ if relief.caller then
   local own, all = num(now[1] or nil), num(now[2] or nil)
   if is_relieved(own, all) then is_vain = false end
   if is_vain then
-    if (call_index('HLEN', kSearched) or 0) > kMostKeepers then redis.call('DEL', kSearched) end
+    if (call_index('HLEN', kSearched) or 0) > kMaxKeepers then redis.call('DEL', kSearched) end
     call_index('HSET', kSearched, relief.caller, dec(relief.began) .. ' ' .. dec(now_ms))
   end
   if not is_vain and not is_relieved(own, all) then
     redis.call('HSET', kKept, 'over', relief.caller, 'at', dec(relief.at), 'began', dec(relief.began))
     if relief.full then redis.call('HSET', kKept, 'full', 1) end
-  elseif relief.full and all > quota.context * 3 / 4 and redis.call('HLEN', kKept) <= kMostKeepers then
+  elseif relief.full and all > quota.context * 3 / 4 and redis.call('HLEN', kKept) <= kMaxKeepers then
     -- The next largest caller follows.
     redis.call('HSET', kKept, 'over', relief.caller, 'full', 1)
     redis.call('HDEL', kKept, 'at', 'began')

@@ -102,8 +102,8 @@ local function charge_end(job, claim, fields, eighths)
   claim.end_charge = {'kept_end', claim.kept_end}  -- a second call for the same end returns it again
   return claim.end_charge
 end
--- Whether an end exceeds what its caller may keep. It is then stored without result and long texts; a line of the log names
--- the setting.
+-- Returns whether an end exceeds the quotas of its caller. Such an end is stored without its result and long texts, and a line of
+-- the log names the setting.
 local function is_end_refused(job, claim, fields)
   local charged, setting, limit = charge_end(job, claim, fields, kAtQuotaOfEnds)
   if charged then return false end
