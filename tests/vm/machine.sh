@@ -59,8 +59,8 @@ DESTDIR=$PWD/$work/stage cmake --install build --strip >"$work/install.log"
 cp "$here"/*.py "$work/stage/"
 mkdir -p "$work/stage/packages"
 cp "$work"/packages/*mycojobs_*.deb "$work/stage/packages/"
-cp docs/install.md "$work/stage/"
-cp -r examples/workflow/order "$work/stage/"
+cp README.md docs/install.md "$work/stage/"
+cp -r examples/workflow/order examples/hello "$work/stage/"
 echo "${VM_ROWS:-}" >"$work/stage/only"
 if [ -z "${VM_ROWS:-}" ]; then
   # The suite of the sandbox at its expected path.

@@ -1,12 +1,11 @@
 """Rows of the packages on a machine without earlier installations: installed, run, upgraded, downgraded, purged."""
 import json
 import os
-import re
 import threading
 import urllib.error
 import urllib.request
 
-from rows import COORDINATOR, LAYERS, Job, check, read, sh, sleeper, until, write
+from rows import COORDINATOR, LAYERS, Job, check, check_exposure, read, sh, sleeper, until, write
 
 AGENT = "mycojobs-agent@20.service"
 CONFIG = "/etc/mycojobs/config.toml"
@@ -143,13 +142,7 @@ def the_coordinator_s_unit_runs_workflows():
 
 @row
 def exposure_of_the_units():
-    figures = {}
-    shown = dict(re.findall(r"(?m)^\| `(\S+)` \| ([\d.]+): ", read("/payload/install.md")))
-    for unit in (AGENT, COORDINATOR):
-        last = sh("systemd-analyze", "security", "--no-pager", unit).stdout.strip().splitlines()[-1]
-        figures[unit] = re.search(r"([\d.]+) [A-Z]+", last).group(1)
-        check(figures[unit] == shown[unit.replace("@20", "@")], f"docs/install.md has {shown}; {last}")
-    return ", ".join(f"{unit} {figure} of 10" for unit, figure in figures.items())
+    return ", ".join(check_exposure(unit, unit.replace("@20", "@")) for unit in (AGENT, COORDINATOR))
 
 
 def asked(url):
