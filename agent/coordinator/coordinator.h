@@ -1,4 +1,4 @@
-// The coordinator serves contexts. For each of them it acquires the leadership or follows another coordinator. The
+// The coordinator serves contexts. For each context it acquires the leadership or follows another coordinator. The
 // leader recovers active flows, advances due flows and starts the flows of schedules. A crash of the coordinator loses
 // nothing.
 //

@@ -17,7 +17,7 @@ namespace mycojobs {
 
 namespace {
 
-// One call of the store, which everybody waits for.
+// Limits of one call of the store, since Redis serves no other client during the call.
 constexpr std::size_t kJobsAtOnce = 100, kBytesAtOnce = 1U << 20;
 
 Result<void> put_jobs(FlowStore& store, const Flow& flow, const std::vector<Job>& jobs) {
@@ -36,7 +36,7 @@ std::string fingerprint(const FlowPlan& plan, const TextMap& env_vars, const std
   return sha256_hex(plan.hash + dump_json(nlohmann::json(env_vars)) + parent);
 }
 
-// The record as it will be, from a place and a plan. jobs: ids by node.
+// Returns the initial record of a flow. jobs: ids of the jobs, by node.
 Flow record_of(const FlowPlan& plan, const NewFlow& asked, Id id, std::vector<Id> jobs) {
   Flow flow;
   flow.id = id;
@@ -61,7 +61,7 @@ Flow record_of(const FlowPlan& plan, const NewFlow& asked, Id id, std::vector<Id
   return flow;
 }
 
-// Nothing: it is not complete yet.
+// Returns the record of the flow, or no value if its creation is not complete.
 Result<std::optional<Flow>> complete(FlowStore& store, Id context, Id flow) {
   MJ_TRY(read, store.read(context, flow, std::nullopt));
   auto decoded = decode<Flow>(read.record);
@@ -78,7 +78,7 @@ Result<void> check(const NewFlow& asked) {
   return {};
 }
 
-// Of jobs that exist: the definition of what their records and `nodes` say.
+// Returns the plan of a flow of existing jobs, from their records and `nodes`.
 Result<FlowPlan> plan_of_jobs(const std::string& name, const TextMap& env_vars, const std::vector<Job>& jobs,
                               const nlohmann::json& nodes) {
   MJ_TRY(definition, definition_of_jobs(name, env_vars, jobs, nodes));
@@ -87,7 +87,7 @@ Result<FlowPlan> plan_of_jobs(const std::string& name, const TextMap& env_vars, 
   return std::move(*read.plan);
 }
 
-// A flow of it under this id.
+// Writes the jobs, the definition and the record of a flow of existing jobs.
 Result<Flow> put_all(FlowStore& store, const FlowPlan& plan, const NewFlow& asked, Id id, std::vector<Job> jobs) {
   std::vector<Id> ids;
   for (const Job& job : jobs) ids.push_back(job.id);
@@ -127,7 +127,8 @@ Result<Flow> create_flow(FlowStore& store, const FlowPlan& plan, const NewFlow& 
   std::vector<Job> jobs;
   jobs.reserve(plan.nodes.size());
   for (std::uint32_t i = 0; i < plan.nodes.size(); ++i) {
-    if (!plan.nodes[i].each) jobs.push_back(job_of(flow, plan, i));  // the others with their first dispatch
+    // Jobs of `each` elements are written at their first dispatch.
+    if (!plan.nodes[i].each) jobs.push_back(job_of(flow, plan, i));
   }
   MJ_CHECK(put_jobs(store, flow, jobs));
   MJ_CHECK(store.put_flow(flow, plan.canonical));
@@ -144,7 +145,7 @@ Result<Flow> create_flow_of_jobs(FlowStore& store, const std::string& name, cons
   draft.context = asked.context;
   draft.caller = asked.caller;
   draft.fingerprint = fingerprint(plan, asked.env_vars, ids);
-  // One that was broken off has its jobs: it is found by what it is of, too.
+  // Without a key of the caller, the content is the key, so that a repeated call finds a creation that was interrupted.
   const bool has_key = !asked.idempotency_key.empty();
   draft.idempotency_key = has_key ? asked.idempotency_key : "jobs " + draft.fingerprint;
   MJ_TRY(place, store.create(draft));
@@ -227,7 +228,7 @@ Result<std::string> IrreversibleSearch::find_in_child(Id context, Id child) {
   auto run = load_run(store_, context, child, cache_);
   if (!run && run.error().code == Code::not_found)
     return name + " was deleted, and its definition has an irreversible node that may have completed";
-  if (!run && run.error().code == Code::conflict) return std::string();  // it was never started
+  if (!run && run.error().code == Code::conflict) return std::string();  // the child was never started
   if (!run) return tl::unexpected<Error>(std::move(run).error());
   MJ_TRY(found, find(*run));
   return found.empty() ? found : name + ": " + found;
@@ -267,7 +268,7 @@ Error irreversible_error(const LoadedRun& run, const std::string& found, const c
 Result<void> check_retry(FlowStore& store, const LoadedRun& run) {
   for (std::uint32_t i = 0; i < run.plan->nodes.size(); ++i) {
     const NodeStatus status = run.state.nodes[i].status;
-    if (status != NodeStatus::failed && status != NodeStatus::cancelled) continue;  // a retry leaves it as it is
+    if (status != NodeStatus::failed && status != NodeStatus::cancelled) continue;  // a retry does not reset this node
     MJ_TRY(found, IrreversibleSearch(store).find_in_children(run, i));
     if (!found.empty()) return tl::unexpected<Error>(irreversible_error(run, found, "a new child flow"));
   }
@@ -289,16 +290,17 @@ Result<Flow> replay_flow(FlowStore& store, const LoadedRun& run, const Replay& r
   return create_flow(store, *run.plan, again);
 }
 
-// Flows that another client has written as records, with a plain HSET: seed 001.
+// Adoption of flows that another client has written as records with a plain HSET (seed 001).
 
 namespace {
 
-// Whatever is wrong names the record and its field.
+// The message names the record and its field.
 tl::unexpected<Error> wrong(const std::string& record, const std::string& what) {
   return fail(Code::invalid, record + ": " + what);
 }
 
-// Fields of ours that a plain client does not write and that say nothing of what the flow is.
+// Returns whether the field defines the flow. Plain clients do not write the other fields, so their problems are
+// ignored.
 bool is_of_seed(std::string_view field) {
   static constexpr auto kFields = std::to_array<std::string_view>(
       {"id", "caller_id", "context_id", "jobs", "env_vars", "result", "status", "created_at", "updated_at", "name"});
@@ -359,7 +361,7 @@ Result<Job> read_job(Store& store, const Flow& flow, std::size_t index, const Jo
     return wrong(key, "flow_id: is " + std::to_string(job.flow_id) + ", of another flow");
   if (const auto problems = validate(job); !problems.empty()) return wrong(key, problems.front().message);
   if (auto fits = check_script(job.script, limits.max_script_bytes); !fits) return fail(fits.error(), key);
-  // One that runs elsewhere is held to the ceiling there.
+  // The ceiling of the remote host limits a job that runs there.
   const bool elsewhere = std::any_of(job.unknown.begin(), job.unknown.end(), [](const auto& field) {
     return field.first == "supervisor_url" && !field.second.empty();
   });
@@ -373,7 +375,7 @@ Result<Job> read_job(Store& store, const Flow& flow, std::size_t index, const Jo
 Result<void> adopt_flow(FlowStore& flows, Store& store, const JobLimits& limits, Id id) {
   const Id context = limits.ceiling.context;
   MJ_TRY(read, flows.read(context, id, kRecordAlone));
-  if (read.record.empty()) return {};  // whoever starts it says so
+  if (read.record.empty()) return {};  // starting the flow reports the missing record
   auto decoded = decode<Flow>(read.record);
   Flow& flow = decoded.record;
   if (!flow.definition_hash.empty()) return {};
@@ -381,7 +383,7 @@ Result<void> adopt_flow(FlowStore& flows, Store& store, const JobLimits& limits,
   const bool ours = !places.state.empty() && places.state != "creating";
   if (ours) return {};
   if (auto sound = check_flow(decoded, context, id); !sound) {
-    // One that create() has begun has none of this yet.
+    // create() has started to write this record, so its fields may be missing.
     return flow.detail == "creating" ? Result<void>() : std::move(sound);
   }
   flow.id = id;

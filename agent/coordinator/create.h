@@ -1,4 +1,6 @@
-// New flows: from a definition, from jobs that exist, as a child, as a replay.
+// Creation of flows: from a definition, from jobs that exist, as a child of another flow, or as a replay of a run. A
+// new flow has the detail `new` until it is started (progress.h). The functions have no state; a store is used by one
+// thread.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -14,34 +16,40 @@
 
 namespace mycojobs {
 
+// Parameters of a new flow.
 struct NewFlow {
   Id context = 0, caller = 0;
-  TextMap env_vars;              // over the definition's own
-  std::string idempotency_key;   // of the caller: again gives the same flow; with another definition: conflict
-  std::string parent;            // "flow:<id>" and the node's name, for a child
-  std::string notify = {};       // instead of the definition's
-  std::string traceparent = {};  // of who makes it; empty: none
-  std::string effect_of = {};    // "<context> <world>": of whose workflow it is an effect, and who hears of its end
+  TextMap env_vars;  // take precedence over those of the definition
+  // Idempotency key of the caller. A repeated call returns the same flow; with another definition it fails with
+  // conflict.
+  std::string idempotency_key;
+  std::string parent;            // of a child flow: "flow:<id>" and the name of the parent's node
+  std::string notify = {};       // replaces the `notify` of the definition
+  std::string traceparent = {};  // trace context of the caller; empty: no trace
+  // "<context> <deployment>" if the flow performs an effect of a workflow. That deployment is notified of the end of
+  // the flow.
+  std::string effect_of = {};
 };
-// Ids, jobs, definition, record: a flow that has not started (detail new). Killed anywhere in between, the same call
-// goes on where it was if it has an idempotency key; else what is there is a finding of verify, and goes with
-// retention.
+// Allocates the ids, then writes the jobs, the definition and the record, in separate steps. After a crash in between,
+// the same call continues if it has an idempotency key. Otherwise verify reports the incomplete flow, and retention
+// deletes it. Errors: invalid (an input or a field is missing); conflict (the key belongs to another definition).
 Result<Flow> create_flow(FlowStore&, const FlowPlan&, const NewFlow&);
-// Jobs that exist (job.create): they become the flow's. nodes: as definition_of_jobs(). Killed anywhere in between, the
-// same call goes on where it was, with a key or without.
+// Creates a flow of jobs that exist (job.create); the jobs then belong to the flow. nodes: as in definition_of_jobs().
+// After a crash the same call continues, with or without an idempotency key.
 Result<Flow> create_flow_of_jobs(FlowStore&, const std::string& name, const NewFlow&, const std::vector<Job>& jobs,
                                  const nlohmann::json& nodes);
-// A record flow:<id> that another client has written, whose jobs are records too (seed 001): becomes a flow that can be
-// started. One that was made here is left alone. Error invalid or too_large: names the field of the record, or of its
-// job, that cannot be, or is over the limits of the context that the ceiling is of; nothing was changed.
+// Converts a record flow:<id> that another client wrote, and whose jobs are records too (seed 001), to a flow that can
+// be started. Has no effect on a flow that this program created, or if there is no record. Errors: invalid, too_large
+// (the message names the field of the flow or of its job that is invalid or exceeds the limits of the context); nothing
+// was changed.
 Result<void> adopt_flow(FlowStore&, Store&, const JobLimits&, Id flow);
 struct Replay {
   bool allow_irreversible = false;
   std::string traceparent = {};  // trace of the new run
 };
-// A new run of the same definition and environment, of the same caller. Error conflict, unless allowed: an irreversible
-// node of the flow or of its child flows, at any depth, has completed (also if its end was not applied yet), or a child
-// flow with such a node was deleted.
+// Creates a new run with the definition, the environment and the caller of an earlier run. Error conflict, unless
+// allow_irreversible is set: an irreversible node of the flow or of its child flows, at any depth, has completed (even
+// if its end was not applied yet), or a child flow with such a node was deleted.
 Result<Flow> replay_flow(FlowStore&, const LoadedRun&, const Replay&);
 // Checks that a retry of the flow may start new child flows for the nodes that it resets. Error conflict: an earlier
 // child of such a node has completed an irreversible node, at any depth, or was deleted and has such a node.

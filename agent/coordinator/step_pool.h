@@ -1,10 +1,10 @@
-// Threads that run the steps of a context's workflows, so that its round waits for none of them. Each deployment (a
-// world) has a queue of its own:
+// Threads that run the steps of a context's workflows, so that a round of the context does not block on a step. Each
+// deployment (a world) has a queue of its own:
 //
 //   order     deployments with queued steps are served round-robin; the steps of a deployment run in order
 //   shares    an owner has at most `per_owner` threads, and at most `per_deployment` of them in one deployment, so that
 //             a slow deployment delays only itself. The last `reserve` threads are for owners without a running step.
-//             On a host that gives fewer threads, the reserve is the last of those that it gives
+//             On a host that provides fewer threads, the reserve is the last of the threads that it provides
 //   penalty   an owner whose step made the engine fail has one thread for `penalty_ms`
 //
 // Thread-safe.
@@ -47,7 +47,8 @@ class StepPool {
   // Queues a step. Runs it on the calling thread if no thread can be created.
   void submit(Id owner, const std::string& deployment, Step);
   void drop_queued(const std::string& deployment);
-  // Blocks until `done` returns true or the time is over. `done` is called whenever a step has ended. Returns whether
+  // Blocks until `done` returns true or the time has passed. `done` is called whenever a step has ended. Returns the
+  // last result of `done`.
   // it is done.
   bool wait(std::uint64_t most_ms, const std::function<bool()>& done);
   // Returns the deployments with steps that ended since the last call.
@@ -75,11 +76,12 @@ class StepPool {
   const std::function<void()> on_finished_;
   std::mutex mutex_;
   std::condition_variable queued_, finished_;
-  std::list<Queue> queues_;  // the first has the next turn; only such with steps that are queued or run
+  std::list<Queue> queues_;  // the first queue has the next turn; only queues with queued or running steps
   std::map<Id, Owner> owners_;
   std::set<std::string> finished_deployments_;
-  std::size_t waiting_ = 0, running_ = 0, idle_threads_ = 0;  // steps that are queued, that run
-  std::size_t capacity_;                                      // threads that the host gives, as far as it is known
+  // Numbers of queued and running steps, and of idle threads.
+  std::size_t waiting_ = 0, running_ = 0, idle_threads_ = 0;
+  std::size_t capacity_;  // number of threads that the host provides, as far as it is known
   bool waited_for_ = false, stops_ = false;
   std::vector<std::thread> threads_;
 };

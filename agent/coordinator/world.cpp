@@ -15,7 +15,7 @@ namespace {
 using nlohmann::json;
 
 constexpr std::uint32_t kFactsAtOnce = 1000;
-constexpr std::uint64_t kBlobsAtOnce = 4U << 20;  // bytes of a trip; the store takes 256 MiB at once
+constexpr std::uint64_t kBlobsAtOnce = 4U << 20;  // bytes of one commit; a Redis command is limited to 256 MiB
 
 std::uint64_t blob_bytes(const std::map<std::string, std::string>& blobs) {
   std::uint64_t bytes = 0;
@@ -23,8 +23,8 @@ std::uint64_t blob_bytes(const std::map<std::string, std::string>& blobs) {
   return bytes;
 }
 
-// More blobs than one commit takes go ahead of it. Who dies in between leaves some that nothing names, and a world that
-// is due: the next collection has them.
+// Writes blobs that do not fit into one commit ahead of it. After a crash in between, these blobs belong to no state,
+// but the deployment is due, so the next collection deletes them.
 Result<void> write_ahead(WorkflowStore& store, WorldCommit part, std::map<std::string, std::string>& blobs) {
   part.due_ms = 1;
   for (std::uint64_t left = blob_bytes(blobs); left > kBlobsAtOnce;) {
@@ -39,7 +39,8 @@ Result<void> write_ahead(WorkflowStore& store, WorldCommit part, std::map<std::s
   return {};
 }
 
-// One that cannot be read shortens nothing; the journal has it all. The fact that it was taken follows it.
+// Result of the search for a snapshot. An unreadable snapshot is ignored, since the journal has all facts. The content
+// of a snapshot has a smaller height than its fact SnapshotTaken, which is the `height` here.
 struct LatestSnapshot {
   std::string hash;
   std::uint64_t height = 0;
@@ -48,7 +49,7 @@ struct LatestSnapshot {
 Result<std::optional<LatestSnapshot>> latest_snapshot(WorkflowStore& store, Id context, const std::string& name) {
   for (std::string before;;) {
     MJ_TRY(head, store.read(context, name, 0, 0));
-    // While it was read there may have come another one, and its pages have gone.
+    // Another snapshot may have replaced this one while its pages were read. Try the latest one again.
     if (head.snapshot_height == 0 || head.snapshot_height > head.height || head.snapshot == before)
       return std::optional<LatestSnapshot>();
     auto read = read_snapshot(head.snapshot, [&](const std::string& hash) { return store.blob(context, name, hash); });
@@ -201,7 +202,7 @@ Result<LoadedWorld> LoadedWorld::load(WorkflowStore& store, Id context, const st
   }
   MJ_CHECK(world.fold_all(store, world.state_.height));
   MJ_CHECK(world.know_all(store));
-  // Who worked on it before may have left some: that is looked for after the first blob that is written.
+  // An earlier coordinator may have left unused blobs. The threshold of 1 starts a collection after the first blob.
   world.collect_at_ = 1;
   return world;
 }
@@ -251,7 +252,7 @@ Id LoadedWorld::owner_of(const std::string& hash) const {
 
 Result<void> LoadedWorld::decide(const WorkflowInput& input) {
   WorkflowRules rules;
-  rules.max_mail = std::numeric_limits<std::size_t>::max();  // who is full is known to whoever sends
+  rules.max_mail = std::numeric_limits<std::size_t>::max();  // the store rejects posts to full instances
   rules.max_snapshot_bytes = most_snapshot_;
   MJ_TRY(decision, mycojobs::decide(state_, catalog_, input, rules));
   std::vector<std::string> encoded;
@@ -295,7 +296,7 @@ Result<StepRequest> LoadedWorld::request_of(WorkflowStore& store, const CellId& 
   }
   MJ_CHECK(attach(state, std::move(bytes)));
   auto request = mycojobs::request_of(state_, catalog_, id);
-  state.bytes.clear();  // it lies in the blob
+  state.bytes.clear();  // The state remains in the blob.
   return request;
 }
 

@@ -1,8 +1,12 @@
-// A world of workflows in memory: read from its snapshot and journal, changed by commits at the height that was read.
-// One thread.
+// A deployment (in the code: a world) of workflows in memory. It is loaded from snapshot and journal, and changed by
+// commits that name the height that was read. Not thread-safe.
 //
-//   load() --> decide(), decide() ... --> commit()        somebody was faster: load() again, what was decided is gone
-//   spilled states lie in blobs: request_of() brings the one that it needs, and checks its hash
+//
+//   load() --> decide(), decide() ... --> commit()
+//     conflict: another process has committed; the decisions are lost, and load() reads the deployment again
+//
+// Long states are stored in blobs ("spilled"). request_of() reads the blob of the state that a step needs, and checks
+// the hash.
 #pragma once
 
 #include <functional>
@@ -19,41 +23,45 @@
 
 namespace mycojobs {
 
-// What an operator has applied: a manifest with its code, and as whom its effects run. As text it is what the store
-// keeps: JSON {manifest, code, owner}.
+// A manifest that an operator applied, with its code. The effects of its instances run in the name of the owner. Stored
+// as JSON: {manifest, code, owner}.
 struct AppliedManifest {
   ManifestRef manifest;
   Id owner = 0;
 };
 struct ManifestText {
   std::string text;
-  ManifestRef manifest;               // null: there are problems
-  std::vector<PlanProblem> problems;  // all, with their paths
+  ManifestRef manifest;               // null if there are problems
+  std::vector<PlanProblem> problems;  // all problems, with their paths
 };
 ManifestText manifest_text(const nlohmann::json& manifest, const CodeFiles& code, Id owner);
 Result<AppliedManifest> read_applied(const std::string& text);
-// Error invalid: it is stored with other content.
+// Reads a manifest from the store. Errors: not_found; invalid (the stored content has another hash, or cannot be
+// parsed).
 Result<AppliedManifest> stored_manifest(WorkflowStore&, Id context, const std::string& world, const std::string& hash);
 
-// Each fact of a world from a height on (after it), until `see` answers false or an error. Errors: its own;
-// unavailable; invalid (a fact cannot be read or is gone: names the height).
+// Calls `see` for each fact after the height `after`, in order, until `see` returns false or an error. Errors:
+// unavailable; invalid (a fact is missing or cannot be decoded; the message names the height); errors of `see`.
 Result<void> each_fact(WorkflowStore&, Id context, const std::string& world, std::uint64_t after,
                        const std::function<Result<bool>(WorkflowFact)>& see);
 
-// What must be found without a look at every instance. Follows the facts.
+// Indexes over the state of a deployment, so that no query scans all instances. before() and after() must be called for
+// every fact.
 class WorldIndex {
  public:
   WorldIndex(const WorldState&, std::size_t most_mail);
   WorldIndex() = default;
-  void before(const WorldState&, const WorkflowFact&);  // it is about to be folded in
-  void after(const WorldState&, const WorkflowFact&);   // it was
+  void before(const WorldState&, const WorkflowFact&);  // Called before the fact is folded into the state.
+  void after(const WorldState&, const WorkflowFact&);   // Called after the fact was folded into the state.
 
-  // Intents that nobody has carried out yet, in the order in which they were asked for.
+  // Returns the intents that are not published yet, in the order in which the steps requested them.
   const std::map<std::pair<std::uint64_t, std::uint64_t>, std::string>& queued() const { return queued_; }
-  const std::set<std::pair<std::uint64_t, std::string>>& timers() const { return timers_; }  // moment in ms, intent
-  std::string intent_of(const std::string& carrier) const;  // empty: it carries nothing that waits
+  // Pairs of time in ms and intent.
+  const std::set<std::pair<std::uint64_t, std::string>>& timers() const { return timers_; }
+  // Returns the pending intent of a carrier, or an empty text.
+  std::string intent_of(const std::string& carrier) const;
   const std::map<std::string, std::string>& carriers() const { return carriers_; }
-  // Instances that have all the mail that they may; until half of it is worked off.
+  // Returns the instances whose mail has reached the limit. An instance is removed when half of its mail is processed.
   const std::set<CellId>& full() const { return full_; }
 
  private:
@@ -62,23 +70,25 @@ class WorldIndex {
   void remove(const PendingIntent&);
   std::map<std::pair<std::uint64_t, std::uint64_t>, std::string> queued_;
   std::set<std::pair<std::uint64_t, std::string>> timers_;
-  std::map<std::string, std::string> carriers_;  // job or flow -> intent
+  std::map<std::string, std::string> carriers_;  // intent by carrier, the job or flow that performs the effect
   std::set<CellId> full_;
   std::size_t most_mail_ = kMaxCellMail;
 };
 const PendingIntent* find_pending(const WorldState&, const std::string& intent);
 
-// Takes a step: workflow::Engines::step(). Called from several threads at once. Errors say nothing of the step.
+// Executes a step; implemented by workflow::Engines::step(). Called from several threads at a time. An error means that
+// the step was not executed, for example because its process could not be started.
 using StepTaker = std::function<Result<StepAnswer>(const WorkflowSpec&, const WorkflowManifest&, const StepRequest&)>;
 
 class LoadedWorld {
  public:
-  // From the latest snapshot that can be read, else from the beginning; from_beginning: without any snapshot. A world
-  // without facts is empty. Errors: unavailable; invalid (a fact that does not fit: names the height), not_found (a
-  // manifest is gone).
+  // Loads from the latest readable snapshot, or from the first fact if there is none or from_beginning is set. A
+  // deployment without facts has an empty state. Errors: unavailable; invalid (a fact cannot be applied; the message
+  // names the height); not_found (a manifest is missing).
   static Result<LoadedWorld> load(WorkflowStore&, Id context, const std::string& name, bool from_beginning = false);
-  // From so much mail on an instance is full: senders are refused. What waits already, and what others of this world
-  // send to it, comes in all the same: nothing that was taken is refused later, and nothing holds others up.
+  // Sets the amount of mail with which an instance is full. The store rejects further posts to a full instance. Entries
+  // already in the inbox, and events from instances of this deployment, are accepted in any case: an accepted entry is
+  // never rejected later, and a full instance does not block the others.
   void limit_mail(std::size_t most) { index_ = WorldIndex(state_, most); }
 
   const std::string& name() const { return name_; }
@@ -86,28 +96,35 @@ class LoadedWorld {
   const WorldIndex& index() const { return index_; }
   const ManifestCatalog& catalog() const { return catalog_; }
   Id owner_of(const std::string& manifest_hash) const;
+  // Loads a manifest into the catalog unless the catalog has it.
   Result<void> know(WorkflowStore&, const std::string& manifest_hash);
-  void know(AppliedManifest);  // unless it is known
+  // Adds a manifest to the catalog unless the catalog has it.
+  void know(AppliedManifest);
 
-  // Folds it in; what it comes to waits for commit(). Errors are decide()'s: nothing has changed.
+  // Decides and folds the resulting facts into the state; commit() stores them. Errors are those of mycojobs::decide();
+  // the state is then unchanged.
   Result<void> decide(const WorkflowInput&);
-  std::size_t news_bytes() const { return news_bytes_; }  // of facts and blobs that wait
-  // The request for the next mail of a cell, with its state from its blob if need be.
+  std::size_t news_bytes() const { return news_bytes_; }  // size of the facts and blobs that wait for commit()
+  // Returns the request for the step that processes the next mail of an instance. Reads a spilled state from its blob.
   Result<StepRequest> request_of(WorkflowStore&, const CellId&);
   std::size_t news() const { return facts_.size(); }
+  // Marks an inbox entry as processed. The next commit() removes the entry.
   void done(std::string mail_id) { done_.push_back(std::move(mail_id)); }
-  // alone: only if nothing waits for it. applies: as of commit_manifest(). After an error (conflict: somebody else was
-  // faster) this world is of no more use: load it again.
+  // Commits all decisions. alone: only if the inbox is empty. applies: the condition of commit_manifest(). After an
+  // error, including conflict (another process has committed), this object must not be used again; load the deployment
+  // again.
   Result<void> commit(WorkflowStore&, std::uint64_t due_ms, bool alone = false,
                       const std::optional<std::string>& applies = std::nullopt);
 
   std::uint64_t since_snapshot() const { return state_.height - snapshot_height_; }
-  // A snapshot of more is refused (too_large); not now: it is asked for again after as many facts as after one.
+  // Sets the maximum size of a snapshot. For a larger snapshot decide() fails with too_large; the caller then calls
+  // skip_snapshot(), which defers the next attempt by a full snapshot interval.
   void limit_snapshot(std::size_t bytes) { most_snapshot_ = bytes; }
   void skip_snapshot() { snapshot_height_ = state_.height; }
-  // Blobs that no instance has for its state now, nor the latest snapshot for one, go: docs/decisions/0020. After a
-  // commit, with nothing decided since. Somebody who was faster is no error: the next collection finds them.
-  // least: bytes of blobs that are written before another one is worth it.
+  // Deletes blobs that are neither the state of an instance nor part of the latest snapshot (docs/decisions/0020). Call
+  // it after a commit, without decisions since then. A concurrent commit of another process is not an error: the next
+  // collection deletes the blobs. least: minimum number of bytes of blobs to write before wants_collection() returns
+  // true again.
   Result<void> collect(WorkflowStore&, std::uint64_t least);
   bool wants_collection() const { return written_ >= collect_at_; }
 
@@ -122,18 +139,19 @@ class LoadedWorld {
   WorldIndex index_;
   ManifestCatalog catalog_;
   std::map<std::string, Id> owners_;
-  std::uint64_t base_ = 0;             // height in the store
-  std::uint64_t snapshot_height_ = 0;  // of the latest that we know
+  std::uint64_t base_ = 0;             // height of the journal in the store
+  std::uint64_t snapshot_height_ = 0;  // height of the latest known snapshot
   std::string latest_snapshot_;
-  std::set<std::string> pinned_;    // blobs that the latest snapshot names
-  std::vector<std::string> facts_;  // decided, not committed
+  std::set<std::string> pinned_;    // blobs that belong to the latest snapshot
+  std::vector<std::string> facts_;  // encoded facts that are not committed yet
   std::map<std::string, std::string> blobs_;
-  std::size_t news_bytes_ = 0;                  // of both
-  std::uint64_t written_ = 0, collect_at_ = 0;  // bytes of blobs: since the last collection, until the next
+  std::size_t news_bytes_ = 0;  // size of facts_ and blobs_
+  // Bytes of blobs: written since the last collection, and the threshold for the next one.
+  std::uint64_t written_ = 0, collect_at_ = 0;
   std::size_t most_snapshot_ = kMaxSnapshotBytes;
   std::vector<std::string> done_;
   std::string snapshot_, applied_;
-  std::optional<std::set<CellId>> stored_full_;  // as the store has them; nothing: not known
+  std::optional<std::set<CellId>> stored_full_;  // full instances as stored; no value: unknown
 };
 
 }  // namespace mycojobs

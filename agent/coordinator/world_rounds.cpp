@@ -29,17 +29,19 @@ constexpr std::uint64_t kWorldsIdleMs = 1000;
 constexpr std::uint64_t kPutOffMs = 5000;
 constexpr std::uint64_t kMaxStepPauseMs = 600'000;  // maximum pause of an instance whose step fails repeatedly
 constexpr std::size_t kStepsAhead = 8;              // steps that are queued for each thread of a deployment
-// For what no notice came of: each world once in this time, some of them at once.
+// The sweep for lost notifications checks each deployment once per kLookEveryMs, several in one round trip.
 constexpr std::uint64_t kLookEveryMs = 60000, kGlanceEveryMs = 250;
 constexpr std::size_t kWorldsGlanced = 64, kCarriersGlanced = 1000;
-constexpr std::uint64_t kWaitedMs = 1000;  // what is late by more was lost
-// Of a commit: what an instance with little to do waits for beside others that have much.
+constexpr std::uint64_t kWaitedMs = 1000;  // a delay longer than this means that a notification was lost
+// Limits for one commit, so that an instance with little work does not wait long for instances with much work.
 constexpr std::uint64_t kMailMs = 4, kStepsMs = 8;
-constexpr std::uint64_t kLeastStepsMs = 2;  // before those that are through are committed, and the others wait
-constexpr std::size_t kEffectsAtOnce = 64;  // that wait for the commit, before it takes no more steps
-constexpr std::uint64_t kPublishMs = 16;    // of a commit, for its effects; the rest belongs to the next commit
+// Minimum time of steps before a commit, while instances with more mail wait.
+constexpr std::uint64_t kLeastStepsMs = 2;
+constexpr std::size_t kEffectsAtOnce = 64;  // unpublished effects after which a commit runs no further steps
+// Time for publishing effects after a commit; the rest is published after the next commit.
+constexpr std::uint64_t kPublishMs = 16;
 constexpr int kMaxPasses = 10;              // commits of one turn; only one while another owner waits
-constexpr std::uint32_t kFlowsAtOnce = 50;  // of one name, that are looked through
+constexpr std::uint32_t kFlowsAtOnce = 50;  // flows of one name in one page of the search for a definition
 constexpr int kMostFlowPages = 20;
 constexpr int kMostDrained = 1000;
 constexpr const char* kCancelCarrier = "cancel";
@@ -47,7 +49,7 @@ const std::string kIntentKey = "intent ";
 
 std::string text_in(const Fields& fields, std::string_view name) { return std::string(field_of(fields, name)); }
 
-// A receipt that is not ok.
+// Returns a receipt with a status other than ok.
 ReceiptArrived failed_receipt(const std::string& intent, ReceiptStatus status, const std::string& detail,
                               const std::string& message) {
   ReceiptArrived out;
@@ -67,14 +69,14 @@ ReceiptStatus status_of_end(const std::string& detail) {
   return detail == "cancelled" ? ReceiptStatus::cancelled : ReceiptStatus::error;
 }
 
-// A job or a flow, not what only waits.
+// Returns whether the carrier is a job or flow. Other carriers, such as timers, have no record.
 bool is_record(const std::string& carrier) { return carrier.starts_with("job:") || carrier.starts_with("flow:"); }
 
 bool is_unavailable(const Error& error) { return error.code == Code::unavailable; }
 
 std::string marked(Id context, const LoadedWorld& world) { return std::to_string(context) + ' ' + world.name(); }
 
-// In whose name its effects run.
+// Returns the actor in whose name the effects of an instance run.
 Id owner_of(const LoadedWorld& world, const CellState& cell) { return std::max<Id>(1, world.owner_of(cell.manifest)); }
 Id owner_of(const LoadedWorld& world, const std::string& pending) {
   return owner_of(world, *world.state().cell(world.state().intents.at(pending)));
@@ -112,7 +114,8 @@ void WorldRounds::add_turn(const std::string& name) {
   if (!is_put_off(name)) turns_.add(owner_of_world(name), name);
 }
 
-// A world that has more to do waits for the next round, so that a world that always has more cannot prolong this one.
+// A deployment with more work waits for the next round. Otherwise a deployment that always has more work would prolong
+// this round without a limit.
 Result<bool> WorldRounds::take_turns() {
   std::map<Id, std::uint64_t> used_ms;
   std::vector<std::string> unfinished;
@@ -164,8 +167,8 @@ Result<void> WorldRounds::recover() {
   return {};
 }
 
-// Notices can be lost: with a restore, by a hand in Redis. So each world is looked at once in a while, whether it is
-// due or not; one that has waited is worked on.
+// Notifications can be lost, for example when a backup is restored or a client deletes keys. Therefore every deployment
+// is checked periodically, whether it is due or not, and served if it has unprocessed work.
 Result<void> WorldRounds::look_around() {
   const std::uint64_t now = parts_.clock.boot_ms();
   if (now < next_glance_ms_) return {};
@@ -189,7 +192,7 @@ Result<void> WorldRounds::look_around() {
   return {};
 }
 
-// In one trip; answers those that have waited.
+// Checks the deployments in one round trip. Returns those with work that has waited too long.
 Result<std::vector<std::string>> WorldRounds::look_at(const std::vector<std::string>& names) {
   std::vector<WorldGlanceAt> wanted;
   for (const std::string& name : names) {
@@ -207,7 +210,7 @@ Result<std::vector<std::string>> WorldRounds::look_at(const std::vector<std::str
     World& world = worlds_.at(names[i]);
     const bool all = wanted[i].carriers.size() < kCarriersGlanced;
     world.looked = all ? "" : wanted[i].carriers.back();
-    // Not all in the same moment, whenever they were loaded.
+    // Spreads the checks of deployments that were loaded at the same time.
     const std::uint64_t spread = std::hash<std::string>{}(names[i]) % (kLookEveryMs / 4);
     world.next_look_ms = parts_.clock.boot_ms() + (all ? kLookEveryMs - spread : kWorldsIdleMs);
     for (const std::string& carrier : seen[i].ended) world.unheard.insert(carrier);
@@ -262,7 +265,7 @@ Result<bool> WorldRounds::work(Id owner, const std::string& name, std::uint64_t 
   return has_more;
 }
 
-// One commit. True: there is more to do.
+// Prepares and stores one commit. Returns whether there is more work.
 Result<bool> WorldRounds::work_once(World& world) {
   LoadedWorld& loaded = world.loaded;
   MJ_TRY(now, parts_.worlds.now_ms());
@@ -279,7 +282,8 @@ Result<bool> WorldRounds::work_once(World& world) {
   return taken + settled + stepped + published > 0 || loaded.news() > 0;
 }
 
-// When it is to be looked at, if nothing comes; 0: never. Who takes over from us must find what is left.
+// Returns the time of the next evaluation if no event arrives before, or 0 if there is none. The time is stored with
+// the commit, so that the next leader finds the remaining work.
 std::uint64_t WorldRounds::due_of(const World& world) {
   const WorldState& state = world.loaded.state();
   const WorldIndex& index = world.loaded.index();
@@ -290,7 +294,8 @@ std::uint64_t WorldRounds::due_of(const World& world) {
   return at;
 }
 
-// A snapshot needs rest: where there is none by itself, those who have mail get no more for a while.
+// Returns whether mail must be held back. A snapshot requires that no instance has mail and no effect is unpublished.
+// If that state does not occur for a long time, instances that have mail get no further mail for a number of passes.
 bool WorldRounds::drains(World& world) {
   const std::uint64_t every = std::max<std::uint64_t>(limits_.snapshot_every, world.loaded.state().cells.size());
   if (world.loaded.since_snapshot() < 4 * every || world.drained >= kMostDrained) return false;
@@ -310,9 +315,9 @@ Result<bool> WorldRounds::take_snapshot(LoadedWorld& world) {
   return false;
 }
 
-// ---- what comes in ----
+// ---- incoming mail ----
 
-// Whom it is for, as far as it is known without a look at what it says.
+// Returns the receivers of an entry, as far as they are known without parsing the payload (WorldInbox::Targets).
 std::optional<std::vector<std::string>> targets_of(const LoadedWorld& world, const WorldMail& mail) {
   if (mail.kind == "event") {
     const std::string_view to = field_of(mail.fields, "to");
@@ -435,17 +440,18 @@ Result<std::string> WorldRounds::pubkey_of(Id id) {
   return pubkeys_[id] = record ? decode<Runner>(*record).record.pubkey : "";
 }
 
-// Whether the record is what the end has written, and the runner has signed it. Empty: so it is; or the end stands, and
-// the runner is known to sign nothing.
+// Returns the reason to reject the receipt of a job, or an empty text if the receipt is valid: the record is unchanged
+// since the end and the runner has signed it, or the store has authenticated the end and the runner has no key.
 Result<std::string> WorldRounds::why_receipt_fails(const EndedJob& ended, const Job& job, const std::string& intent) {
   if (ended.record == EndedJob::Record::changed) return "somebody has written to its record since it ended";
   const bool holds = ended.record == EndedJob::Record::holds;
-  // One that never ran has no runner, and nobody to sign.
+  // A job that never ran has no runner that could sign.
   if (holds && ended.status == word(JobStatus::error) && job.receipt.empty()) return "";
   const auto receipt = parse_json(job.receipt.empty() ? "{}" : job.receipt);
   const bool is_signed = receipt && receipt->is_object() && receipt->contains("signature");
-  // A router's claim names no runner: the answer came from the supervisor elsewhere that the effect's runner stands
-  // for, in an envelope that was checked (message_receiver.h). Who signed there is known there.
+  // The claim of a router names no runner. The answer came from the remote supervisor of the effect's runner, in an
+  // envelope whose signature was checked (message_receiver.h). Only that host knows the runner that signed, so the
+  // receipt is checked with the key that the receipt names.
   const bool routed = holds && is_signed && ended.runner == 0;
   MJ_TRY(registered, pubkey_of(ended.runner));
   const json signer = routed ? receipt->value("signer", json()) : json();
@@ -459,7 +465,7 @@ Result<std::string> WorldRounds::why_receipt_fails(const EndedJob& ended, const 
   if (!routed && receipt->value("job", json()) != json(redis_key(job))) return "it is of another job";
   if (!routed && !ended.claim_id.empty() && receipt->value("claim", json()) != json(ended.claim_id))
     return "it is of another claim";
-  // One that ended before its script began names none.
+  // The receipt of a job that ended before the start of its script names no intent.
   const json named = receipt->value("intent", json());
   if (named != json(intent) && (ended.status == word(JobStatus::finished) || !named.is_null()))
     return "it is of another intent";
@@ -468,7 +474,8 @@ Result<std::string> WorldRounds::why_receipt_fails(const EndedJob& ended, const 
   return same ? "" : "the result is not the one that was signed";
 }
 
-// It may have ended before anybody has written down that it carries the effect: its idempotency key says so.
+// A job can end before the fact that the job carries the effect was committed. The idempotency key of the job then
+// names the intent.
 Result<std::optional<ReceiptArrived>> WorldRounds::receipt_of_job(LoadedWorld& world, const std::string& job_key) {
   MJ_TRY(ended, parts_.store.ended_job(context_, job_key));
   if (!ended.ended) return std::optional<ReceiptArrived>();
@@ -476,7 +483,7 @@ Result<std::optional<ReceiptArrived>> WorldRounds::receipt_of_job(LoadedWorld& w
   if (intent.empty() && ended.idempotency_key.starts_with(kIntentKey)) {
     const std::string named = ended.idempotency_key.substr(kIntentKey.size());
     const PendingIntent* pending = find_pending(world.state(), named);
-    // Anybody may give a job of his that key.
+    // Any client can set this key on a job of its own, so the caller must be the owner.
     if (pending != nullptr && !pending->published && caller_of_job(job_key) == owner_of(world, named)) intent = named;
   }
   if (intent.empty()) return std::optional<ReceiptArrived>();
@@ -516,7 +523,7 @@ Result<std::optional<ReceiptArrived>> WorldRounds::receipt_of_flow(LoadedWorld& 
   return std::optional(failed_receipt(intent, status_of_end(flow.detail), flow.detail, flow.error));
 }
 
-// One whose record is gone is lost, if somebody waits for it.
+// A carrier without a record is reported as lost if an intent waits for it.
 Result<std::optional<ReceiptArrived>> WorldRounds::receipt_of_carrier(LoadedWorld& world, const std::string& carrier) {
   auto receipt = carrier.starts_with("job:") ? receipt_of_job(world, carrier) : receipt_of_flow(world, carrier);
   const std::string intent = world.index().intent_of(carrier);
@@ -524,8 +531,9 @@ Result<std::optional<ReceiptArrived>> WorldRounds::receipt_of_carrier(LoadedWorl
   return std::optional(lost_receipt(intent, carrier, receipt.error().message));
 }
 
-// Processes the ends that arrived while this coordinator did not lead. A refused receipt is checked again in each
-// round, because the key in the runner's record may be repaired. Each reason is journaled once.
+// Processes the ends that a sweep has found, for which no notification arrived. Each sweep finds a carrier with a
+// rejected receipt again, so that the receipt is accepted once the key in the runner's record was repaired. Each reason
+// is journaled once.
 Result<void> WorldRounds::hear_of_ends(World& world) {
   for (const std::string& carrier : std::exchange(world.unheard, {})) {
     auto receipt = receipt_of_carrier(world.loaded, carrier);
@@ -580,7 +588,8 @@ struct WorldRounds::StepExecution {
   std::atomic<bool> has_ended{false};  // the fields above belong to the round again
 };
 
-// An exception, for example of memory for a large state, would end the coordinator. It becomes an error of this step.
+// An exception, for example std::bad_alloc for a large state, would end the coordinator. It becomes an error of this
+// step.
 Result<StepAnswer> WorldRounds::answer_of(const StepTaker& take_step, const StepExecution& step) {
   try {
     return take_step(*step.spec, *step.manifest, step.request);
@@ -589,8 +598,8 @@ Result<StepAnswer> WorldRounds::answer_of(const StepTaker& take_step, const Step
   }
 }
 
-// Instances take turns, each a step: who has more to do comes again when the others have had theirs; and when each has
-// had a turn and some are through, they are committed first.
+// Instances are served round-robin, one step each. Results are committed once each instance has had a turn and some
+// instances have no mail left, so that finished instances do not wait for those with more mail.
 Result<std::size_t> WorldRounds::take_steps(World& world) {
   const std::uint64_t now = parts_.clock.boot_ms();
   std::erase_if(world.put_off, [&](const auto& row) { return row.second <= now; });
@@ -662,8 +671,8 @@ void WorldRounds::submit(const std::string& world, Id owner, std::shared_ptr<Ste
   });
 }
 
-// A world of slow steps has had its wait: the end of a step brings its next commit. The worlds of an owner share the
-// time for waits of a round, so that many worlds of one owner do not delay the others.
+// The pool wakes the round when a step ends, so a deployment with slow steps needs no wait. The deployments of an owner
+// share the waiting time of a round, so that many deployments of one owner do not delay the other owners.
 void WorldRounds::wait_for_steps(World& world) {
   if (world.is_slow || world.running.empty()) return;
   std::uint64_t& waited_ms = waited_ms_[owner_of_world(world.loaded.name())];
@@ -720,12 +729,12 @@ void WorldRounds::put_step_off(World& world, const CellId& cell, const MailId& m
 
 // ---- effects ----
 
-// In the order in which they were asked for. Effects that do not fit into the time of a commit stay queued, and the
-// world stays due.
+// Publishes effects in the order in which the steps requested them. Effects that do not fit into the time of a commit
+// stay queued, and the deployment stays due.
 Result<std::size_t> WorldRounds::publish(LoadedWorld& world) {
   std::vector<std::string> all;
   for (const auto& [at, intent] : world.index().queued()) all.push_back(intent);
-  if (!all.empty()) MJ_CHECK(place());  // lists that cannot be read: the world waits
+  if (!all.empty()) MJ_CHECK(place());  // if the access lists cannot be read, the deployment waits
   const std::uint64_t until = parts_.clock.boot_ms() + kPublishMs;
   std::size_t published = 0;
   for (const std::string& intent : all) {
@@ -736,10 +745,10 @@ Result<std::size_t> WorldRounds::publish(LoadedWorld& world) {
   return published;
 }
 
-// What is known of an effect beside its carrier.
+// Additional results of carry_out().
 struct WorldRounds::Carried {
-  std::optional<Job> job;    // that carries it, as it stood there before or is now
-  std::string_view refused;  // detail of its receipt: it is over the operator's limits
+  std::optional<Job> job;    // the job that carries the effect, as stored before or submitted now
+  std::string_view refused;  // detail of the receipt if the effect exceeds the operator's limits; otherwise empty
 
   Result<void> within_limits(const Result<void>& checked) {
     if (!checked) refused = checked.error().code == Code::too_large ? "too_large" : "policy_refused";
@@ -747,7 +756,7 @@ struct WorldRounds::Carried {
   }
 };
 
-// What cannot be carried out has its receipt at once, as what needs no carrier.
+// An effect that cannot be performed gets its receipt at once, as does an effect that needs no carrier.
 Result<void> WorldRounds::publish_one(LoadedWorld& world, const std::string& intent) {
   const PendingIntent* found = find_pending(world.state(), intent);
   if (found == nullptr) return {};
@@ -771,7 +780,7 @@ Result<void> WorldRounds::publish_one(LoadedWorld& world, const std::string& int
     done.payload = dump_json({{"delivered", true}});
     return receive(world, std::move(done));
   }
-  // It was submitted before, by somebody who died over it, and has ended meanwhile.
+  // An earlier leader may have submitted the job and crashed before the commit, and the job may have ended since.
   const auto& job = carried.job;
   const bool over = job && (job->status == JobStatus::finished || job->status == JobStatus::error);
   auto ended = over                            ? receipt_of_job(world, *carrier)
@@ -781,7 +790,7 @@ Result<void> WorldRounds::publish_one(LoadedWorld& world, const std::string& int
   return *ended ? receive(world, std::move(**ended)) : Result<void>();
 }
 
-// What carries it: a job, a flow, a timer, an answer that is awaited, a signal.
+// Returns the carrier of the effect: the key of a job or flow, or a text for a timer, approval, cancellation or signal.
 Result<std::string> WorldRounds::carry_out(LoadedWorld& world, const PendingIntent& pending, const CellState& cell,
                                            Carried& carried) {
   const WorkflowManifest* manifest = world.catalog().find(cell.manifest);
@@ -834,7 +843,8 @@ Result<Job> WorldRounds::submit_job(LoadedWorld& world, const PendingIntent& pen
   job.policy = spec.policy;
   if (spec.runner.empty()) {
     MJ_CHECK(carried.within_limits(check_policy(job, parts_.limits)));
-  } else {  // it may stand for a context elsewhere, whose ceiling counts
+  } else {
+    // The runner may be at a remote host. The ceiling of that host applies then.
     job.unknown.emplace_back("supervisor_url", spec.runner);
   }
   job.env_vars["MYCOJOBS_PARAMS"] = dump_json(params);
@@ -845,7 +855,8 @@ Result<Job> WorldRounds::submit_job(LoadedWorld& world, const PendingIntent& pen
   return parts_.store.submit(job);
 }
 
-// Another's flow of that name would run another's scripts in the owner's name, or show the owner what it may not read.
+// A flow of another actor would run that actor's scripts in the owner's name, or reveal a definition that the owner may
+// not read. Flows of admins are trusted.
 Result<std::string> WorldRounds::definition_for(Id owner, const std::string& name) {
   MJ_TRY(where, place());
   Id before = 0;
@@ -916,7 +927,8 @@ Result<std::string> WorldRounds::send_signal(const PendingIntent& pending, Id ow
   return "signal " + control.target;
 }
 
-// Timers and approvals end here; a job or flow is cancelled, and its end is the receipt: it may still be another one.
+// Settles timers and approvals. Jobs and flows are only requested to end: each can still complete before the request
+// takes effect, so its own end is the receipt.
 Result<void> WorldRounds::cancel_effects(LoadedWorld& world, const std::string& intent) {
   const CellState& cell = *world.state().cell(world.state().intents.at(intent));
   const PendingIntent cancel = cell.pending.at(intent);
@@ -933,8 +945,9 @@ Result<void> WorldRounds::cancel_effects(LoadedWorld& world, const std::string& 
   return receive(world, cancel_receipt(intent, ended));
 }
 
-// Its jobs and flows are cancelled before it ends: who dies in between finds both again, the request and the instance.
-// What somebody who died has begun for it, and nobody has noted, is found by its intent.
+// Cancels the jobs and flows of an instance before the instance itself, so that after a crash the request and the
+// instance still exist. Unpublished effects are published first: a job or flow that an earlier leader started before a
+// crash is found by its intent, and can be cancelled.
 Result<void> WorldRounds::cancel_instance(LoadedWorld& world, const WorldMail& mail) {
   const CellId id{text_in(mail.fields, "workflow"), from_hex(text_in(mail.fields, "key"))};
   const auto waits = [&] {

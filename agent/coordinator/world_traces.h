@@ -17,7 +17,7 @@ class WorldTraces {
   void mark(std::uint64_t before, std::uint64_t last, const std::string& traceparent) {
     if (traceparent.empty()) return;
     for (std::uint64_t height = before + 1; height <= last; ++height) facts_[height] = traceparent;
-    // The new facts are kept, since the steps that they cause are about to ask for their trace.
+    // The new facts are kept, since the steps that they cause will read their trace.
     for (auto oldest = facts_.begin(); facts_.size() > kMost;)
       oldest = oldest->first > before && oldest->first <= last ? std::next(oldest) : facts_.erase(oldest);
   }
