@@ -12,7 +12,7 @@
 namespace mycojobs::host_job {
 namespace {
 
-// Written before the script starts, and by the SIGTERM handler.
+// Written by begin(), begin_next(), cancelled() and the SIGTERM handler.
 struct ThisJob {
   JobChannel channel;
   pid_t pid = 0;

@@ -1,7 +1,7 @@
 // The work of a coordinator for one context, in rounds. A thread calls round() in a loop; tests call it step by step.
 //
-//   round():  leadership --> due flows --> recovery (after leadership was acquired, then rarely) --> schedules -->
-//   timers
+//   round(): leadership --> due flows --> recovery (after leadership was acquired, then rarely) --> schedules
+//              --> timers
 //
 // A flow that cannot be advanced (missing definition, invalid record) is retried after a growing pause, so that it does
 // not block other flows.

@@ -37,8 +37,8 @@
 namespace mycojobs {
 namespace {
 
-// A coordinator's thread that looks after the jobs of a context which wait for prerequisites
-// (prerequisites/prerequisite_look.h). Any number of coordinators may look: each job is given to one.
+// Checks the prerequisites of the jobs of a context (prerequisites/prerequisite_look.h). Several coordinators may do so
+// at the same time: each job is assigned to one of them.
 
 class PrerequisiteThread final : public TurnTaker {
  public:
@@ -66,11 +66,10 @@ class PrerequisiteThread final : public TurnTaker {
   std::unique_ptr<Store> store_;
   PrerequisiteLook look_;
   LogOnce log_once_;
-  TurnThread<PrerequisiteThread> thread_{*this};  // last: it uses all of the above
+  TurnThread<PrerequisiteThread> thread_{*this};  // Last member: the thread uses all members above.
 };
 
-// Takes away files of messages and jobs that nobody has any more. Their disk may stand still: nothing else waits for
-// it.
+// Deletes files of messages and jobs that no longer exist. The thread does nothing else, since the disk may hang.
 class TidyThread final : public TurnTaker {
  public:
   TidyThread(std::unique_ptr<Store> store, std::shared_ptr<ArtifactStore> files, Id context)
@@ -90,10 +89,11 @@ class TidyThread final : public TurnTaker {
   std::unique_ptr<Store> store_;
   std::shared_ptr<ArtifactStore> files_;
   LogOnce log_once_;
-  TurnThread<TidyThread> thread_{*this};  // last: it uses all of the above
+  TurnThread<TidyThread> thread_{*this};  // Last member: the thread uses all members above.
 };
 
-// What supervisors elsewhere, and contexts here, are answered; of one thread. gate: of those elsewhere.
+// Returns a function that answers requests of remote supervisors, or of contexts of this host. The function must be
+// used by one thread. gate: checks requests of remote hosts; null for requests of this host.
 MyceliumListener::FromNode answerer(StoreFactory& stores, const std::string& own_key, const CarriedFiles& files,
                                     const std::shared_ptr<MessageGate>& gate) {
   struct End {
@@ -131,7 +131,7 @@ SupervisorSettings supervisor_settings(StoreFactory& stores, const ContextSettin
   return made;
 }
 
-constexpr std::uint32_t kAwayMs = 250;  // between tries to reach a store that is away
+constexpr std::uint32_t kAwayMs = 250;  // pause between attempts to reach an unavailable store
 
 class ContextThread final : public ContextTurns {
  public:
@@ -150,7 +150,7 @@ class ContextThread final : public ContextTurns {
     MJ_TRY(notifier,
            Notifier::start(stores, clock, {settings.context, all.webhooks, all.webhook_secrets, settings.limits}));
     MJ_TRY(supervisor, Supervisor::start(stores, clock, supervisor_settings(stores, settings, all)));
-    // One that may look nowhere leaves the jobs to agents, which may be allowed more.
+    // Without an allow-list the prerequisites are left to agents, which may have one.
     std::unique_ptr<PrerequisiteThread> prerequisites;
     if (!all.allowed_prerequisites.empty()) {
       MJ_TRY(looking, stores.open());
@@ -230,7 +230,7 @@ class ContextThread final : public ContextTurns {
     if (parse_u64(hint, flow) && flow <= UINT32_MAX) rounds_.hint(static_cast<Id>(flow));
   }
   void reconnected() override { rounds_.reconnected(); }
-  // Once that it went away, once that it is back.
+  // Logs when the store becomes unavailable and when it answers again.
   void log_once(const Error* error) {
     if ((error != nullptr) == away_) return;
     away_ = error != nullptr;
@@ -243,16 +243,16 @@ class ContextThread final : public ContextTurns {
 
   Id context_;
   ContextRounds rounds_;
-  std::unique_ptr<TidyThread> tidy_;            // ends last: it may have to wait for a disk
-  std::unique_ptr<WorldThread> worlds_;         // null: workflows are left to others
-  std::shared_ptr<workflow::Engines> engines_;  // of worlds_
+  std::unique_ptr<TidyThread> tidy_;            // destroyed after the threads below, since it may wait for a disk
+  std::unique_ptr<WorldThread> worlds_;         // null: this coordinator runs no workflows
+  std::shared_ptr<workflow::Engines> engines_;  // the engines of worlds_
   Pulse pulse_;
   std::atomic<bool> away_{false};
   std::unique_ptr<Router> router_;
   std::unique_ptr<Notifier> notifier_;
   std::unique_ptr<PrerequisiteThread> prerequisites_;
   std::unique_ptr<Supervisor> supervisor_;
-  TurnThread<ContextThread> thread_{*this};  // last: it uses all of the above
+  TurnThread<ContextThread> thread_{*this};  // Last member: the thread uses all members above.
 };
 
 class Coordinating final : public Coordinator {
@@ -318,7 +318,8 @@ class Coordinating final : public Coordinator {
   void measure() const override { settings_.metrics->set(Metric::ready, {}, why_not_ready().empty() ? 1 : 0); }
 
  private:
-  // Another context may be served all the same.
+  // Records the reason if the context cannot be served. `unavailable` is not returned, so that other contexts are
+  // served.
   Result<void> try_to_serve(Id context) {
     auto served = serve(context);
     if (!served && served.error().code != Code::unavailable) return served;
@@ -367,7 +368,7 @@ class Coordinating final : public Coordinator {
         answerer(stores_, settings_.key->public_key(), settings_.files,
                  std::make_shared<MessageGate>(clock_, settings_.contexts, settings_.own_servers, settings_.metrics)));
   }
-  // Where all contexts are named and served there is nothing to find.
+  // Starts the search thread, unless all contexts are configured and served.
   void start_finder() {
     const std::lock_guard lock(mutex_);
     if (!begun_ || stopping_ || finder_.joinable()) return;  // the finder may be changing listener_
@@ -401,13 +402,14 @@ class Coordinating final : public Coordinator {
   mutable std::mutex mutex_;
   std::condition_variable wake_;
   bool stopping_ = false, begun_ = false;
-  bool blind_ = false;      // contexts could not be looked for
-  bool no_finder_ = false;  // and the log says so
+  bool blind_ = false;      // the last search for contexts failed
+  bool no_finder_ = false;  // the search thread could not be created, and this was logged
   std::map<Id, std::unique_ptr<ContextThread>> threads_;
-  std::map<Id, std::string> unserved_;        // contexts, and why
-  mutable std::map<Id, std::uint64_t> seen_;  // rounds, when all had come round
+  std::map<Id, std::string> unserved_;  // contexts that are not served, with the reason
+  // Round counts at the latest check in which all contexts had made progress.
+  mutable std::map<Id, std::uint64_t> seen_;
   std::thread finder_;
-  std::unique_ptr<MyceliumListener> listener_;  // null: there is no node
+  std::unique_ptr<MyceliumListener> listener_;  // null: no Mycelium node is configured
 };
 
 }  // namespace

@@ -28,20 +28,21 @@ constexpr std::uint64_t kAnyBytes = std::numeric_limits<std::uint64_t>::max();
 
 std::string mark_key(const std::string& message_key) { return "mj:message:" + message_key; }
 
-// What the store here says of itself is no answer to a peer, which would take it for the end: it is to try again.
+// Converts errors of the local store, except not_found, to `unavailable`, so that the peer tries again. The peer would
+// take any other error as final.
 template <class T>
 Result<T> ours(Result<T> got) {
   if (got || got.error().code == Code::not_found || got.error().code == Code::unavailable) return got;
   return fail(Code::unavailable, "the store there: " + got.error().message);
 }
 
-// By that key, whenever.
+// Returns whether the key signed the message, regardless of the message's age.
 bool is_signed(const Message& message, const std::string& pubkey) {
   return check_signature(message, {pubkey, message.created_at}).has_value();
 }
 
 bool names(const Fields& mark, const std::string& job_key) {
-  if (job_key.empty() || job_key.find(' ') != std::string::npos) return false;  // two of them are no key
+  if (job_key.empty() || job_key.find(' ') != std::string::npos) return false;  // a key contains no space; two keys do
   const std::string all = ' ' + std::string(field_of(mark, "jobs")) + ' ';
   return all.find(' ' + job_key + ' ') != std::string::npos;
 }
@@ -83,18 +84,18 @@ Result<void> check_message(const Message& message, const Actor& signer, std::uin
 
 namespace {
 
-// Empty: it has another address, or no key, or is gone.
+// Returns the public key of the runner, or an empty text if it has another address, no key, or no record.
 Result<std::string> key_if_at(RecordStore& store, Id context, const std::string& runner, const std::string& address) {
   constexpr std::string_view kAsked[] = {"address", "pubkey"};
   auto fields = store.load_fields(context, runner, kAsked);
-  const bool is_absent =  // or another client's, which is no record
+  const bool is_absent =  // absent, or a value of another client that is not a record
       !fields && (fields.error().code == Code::not_found || fields.error().code == Code::invalid);
   if (!fields && !is_absent) return ours<std::string>(tl::unexpected<Error>(std::move(fields).error()));
   const bool is_there = fields && field_of(*fields, "address") == address && is_public_key(field_of(*fields, "pubkey"));
   return std::string(is_there ? field_of(*fields, "pubkey") : "");
 }
 
-// The runner with that address, and its public key.
+// Returns the record key and the public key of the runner with this address.
 Result<std::pair<std::string, std::string>> search_supervisor(RecordStore& store, Id context,
                                                               const std::string& address) {
   MJ_TRY(keys, ours(store.keys(context, "runner:", kMaxRunners)));
@@ -150,7 +151,8 @@ Result<std::uint64_t> MessageReceiver::now_s() {
   return now_ms / 1000;
 }
 
-// A key of a node names where, a key of a coordinator who: where a record names both, both are checked.
+// The key of a node identifies the host, and the key of a coordinator identifies the sender. If an address contains
+// both, both are checked.
 Result<void> MessageReceiver::check_node(const std::string& address, bool may_come_otherwise) const {
   const auto named = parse_mycelium(address);
   if (!named || named->key.empty() || named->key == node_ || (node_.empty() && may_come_otherwise)) return {};
@@ -160,7 +162,7 @@ Result<void> MessageReceiver::check_node(const std::string& address, bool may_co
 
 namespace {
 
-// In the count of what came.
+// Returns the label of an error in the metric of deliveries.
 std::string_view result_word(const Error& error) { return error.code == Code::unavailable ? "later" : "refused"; }
 
 }  // namespace
@@ -204,7 +206,7 @@ Result<json> MessageReceiver::deliver(const json& params) {
 
 namespace {
 
-// Of a message as its sender has signed it. address: where its answer goes.
+// Returns the mark of a received message. address: receives the answer.
 MessageMark mark_of(const Message& message, const std::string& content, const std::string& address) {
   const std::uint64_t fresh_s = std::uint64_t{message.created_at} + std::max(kSignatureWindowS, message.timeout);
   MessageMark mark{content,
@@ -220,8 +222,8 @@ MessageMark mark_of(const Message& message, const std::string& content, const st
 
 }  // namespace
 
-// Under the id that its sender has given it; if somebody else's message has that here, under one that its content
-// gives.
+// Stores the message under the id that its sender chose. If another message has that id here, derives the id from the
+// hash of the content.
 Result<Arrival> MessageReceiver::arrive(Id context, Message& message, const MessageMark& mark) {
   Arrival arrival = Arrival::taken;
   for (std::size_t at = 0; arrival == Arrival::taken && at + 8 <= mark.content.size(); at += 8) {
@@ -236,7 +238,7 @@ Result<Arrival> MessageReceiver::arrive(Id context, Message& message, const Mess
   return arrival;
 }
 
-// The message that came from elsewhere with this content, by content_hash().
+// Returns the received message with this content_hash(), if there is one.
 Result<std::optional<MessageReceiver::Came>> MessageReceiver::came_before(Id context, const std::string& content) {
   const std::string_view asked[] = {content};
   auto index = ours(store_.load_fields(context, "mj:came", asked));
@@ -249,8 +251,8 @@ Result<std::optional<MessageReceiver::Came>> MessageReceiver::came_before(Id con
   return std::optional(Came{key, std::move(*mark)});
 }
 
-// What is signed for one host is for no other one. Answers to what our own supervisor brings for a context beside its
-// own stay here: that is what has no address, and never leaves this host.
+// A message that is signed for one host must not be accepted by another. A message without a target address is for a
+// context on its sender's host, so only the local supervisor may deliver it.
 Result<void> MessageReceiver::check_target(const Envelope& envelope, const Message& message) const {
   if (!message.target_address.empty()) {
     if (message.target_key == own_key_) return {};
@@ -270,7 +272,7 @@ void MessageReceiver::note_refused(const Envelope& envelope, const std::string& 
   if (count > 1) what = counted(count, "refusal") + " since the last note, the latest: " + what;
   what += ": " + std::string(whole_characters(why, kMostNoted));
   log(LogLevel::warn, "supervisor", "context {}: refused: {}", envelope.context, what);
-  // Where there is no context, anybody could fill its database with notes.
+  // A note for a context without a record would let unknown peers fill its database.
   auto place = by_known_ ? Result<Place>() : read_place(store_, envelope.context, WayIn::rpc);
   if (!by_known_ && (!place || !place->record)) return;
   if (auto noted = store_.note_refusal(envelope.context, {0, 0, actor_, "deliver", what, list_}); !noted)
@@ -288,13 +290,13 @@ Result<void> MessageReceiver::may_send(Id context) {
 
 namespace {
 
-// Its form, as far as nobody's signature is needed for it.
+// Parses a message and checks its format, before any signature is checked.
 Result<Message> read_message(const json& body, Id context) {
   if (!body.contains("message") || !body["message"].is_object()) return fail(Code::invalid, "message: is missing");
   auto decoded = decode_json<Message>(body["message"]);
   if (!decoded.ok()) return fail(Code::invalid, "message: " + join(decoded.problems));
   Message& message = decoded.record;
-  message.unknown.clear();  // no one has signed them
+  message.unknown.clear();  // unknown fields are not part of the signature
   for (Job& job : message.job) job.unknown.clear();
   if (message.flow) message.flow->unknown.clear();
   if (message.id == 0 || message.caller_id == 0 || message.context_id == 0)
@@ -308,7 +310,7 @@ Result<Message> read_message(const json& body, Id context) {
   return std::move(message);
 }
 
-// key: which message it is here.
+// key: record key of the message at this host
 json stored_answer(const char* status, Id context, const std::string& key) {
   return {{"status", status}, {"id", std::to_string(context) + ' ' + key}};
 }
@@ -319,7 +321,8 @@ Result<json> MessageReceiver::take_message(const Envelope& envelope, const json&
   MJ_TRY(message, read_message(sealed["body"], envelope.context));
   MJ_TRY(content, content_hash(message));
   MJ_TRY(came, came_before(envelope.context, content));
-  // Of what is here already neither age nor rights are asked again: a refusal would say that it had not come.
+  // Age and permissions of a stored message are not checked again. Otherwise the sender would get a refusal for a
+  // message that was accepted.
   if (came && field_of(came->mark, "signer") == message.signer && is_signed(message, message.signer)) {
     is_repeated_ = true;
     return stored_answer("known", envelope.context, came->key);
@@ -330,7 +333,7 @@ Result<json> MessageReceiver::take_message(const Envelope& envelope, const json&
   by_known_ = true;
   actor_ = actor.id;
   MJ_CHECK(may_send(envelope.context));
-  // Only we say what we have sent.
+  // Only this coordinator may use its own key as signer of an envelope.
   if (envelope.signer == own_key_) MJ_CHECK(check_seal(sealed, {own_key_, now}));
   MJ_CHECK(check_target(envelope, message));
   const bool is_local = message.target_address.empty();
@@ -338,7 +341,8 @@ Result<json> MessageReceiver::take_message(const Envelope& envelope, const json&
     return fail(Code::denied, "actor " + std::to_string(actor.id) +
                                   " has no address here that answers could go to: mycojobs actor update " +
                                   std::to_string(actor.id) + " --address http://HOST:PORT");
-  // A message is believed for its signature, whoever brings it; not from another node than its sender's.
+  // The signature proves the message, regardless of the host that delivers it. However, a Mycelium node other than the
+  // sender's is refused.
   if (!is_local) MJ_CHECK(check_node(actor.address.front(), true));
   MJ_TRY(missing, missing_of(envelope, message, {message.caller_id, message.id, content}));
   if (missing) return to_json(*missing);
@@ -360,7 +364,7 @@ Result<json> MessageReceiver::take_message(const Envelope& envelope, const json&
     return fail(Code::unavailable, "messages of actor " + std::to_string(actor.id) +
                                        " come faster than they are taken, and no sender has more than a tenth of the "
                                        "room: try again later");
-  // Whoever has seen a message can send it once more.
+  // A repeated message proves nothing about the peer, since any host that has seen it can repeat it.
   if (arrival == Arrival::stored && check_seal(sealed, {envelope.signer, now})) proven_ = message.signer;
   return stored_answer(arrival == Arrival::stored ? "stored" : "known", envelope.context, redis_key(message));
 }
@@ -396,7 +400,7 @@ Result<std::unique_ptr<ArtifactStore::HandedOver>> MessageReceiver::hand_over(co
   return files_.store->hand_over(store_, envelope.context, parcel_of_answer(name, envelope.signer), to);
 }
 
-// A piece of what was asked for. Its place was made when it was.
+// Stores a piece of a file that was requested before. The space was reserved with the request.
 Result<json> MessageReceiver::take_file(const Envelope& envelope, const json& sealed) {
   const json& body = sealed["body"];
   MJ_TRY(name, read_message_name(body.value("of", json())));
@@ -414,7 +418,7 @@ Result<json> MessageReceiver::take_file(const Envelope& envelope, const json& se
     MJ_CHECK(sent(envelope, sealed));
   }
   if (!files_.store) return fail(Code::not_found, "sha256: nobody here waits for files");
-  // A place was made for no larger one, whatever its answer says now.
+  // A larger file was never requested, so no space was reserved for it.
   if (piece.file.bytes > files_.max_bytes)
     return fail(Code::too_large, "bytes: " + std::to_string(piece.file.bytes) + " are more than a message brings; " +
                                      kCarriedLimit + " is " + std::to_string(files_.max_bytes) + " there");
@@ -424,7 +428,8 @@ Result<json> MessageReceiver::take_file(const Envelope& envelope, const json& se
   return json{{"have", have}};
 }
 
-// By the supervisor with that address, as the record here says it now, and from its node.
+// Checks the seal against the current record of the supervisor with this address, and the node that delivered the
+// request.
 Result<void> MessageReceiver::prove_peer(const Envelope& envelope, const json& sealed, const std::string& address,
                                          const std::string& otherwise, Id actor) {
   MJ_TRY(peer, address.empty() ? own_key_ : known_.supervisors.find(store_, envelope.context, address));
@@ -452,7 +457,7 @@ Result<MessageReceiver::Sent> MessageReceiver::sent(const Envelope& envelope, co
   if ((state != "away" && state != "over") || field_of(*mark, "content") != out.name.content)
     return fail(Code::not_found, "of: no such message has left from here");
   out.mark = std::move(*mark);
-  // As its record says it now: a key that was changed meanwhile counts, and one that was taken away does not.
+  // Uses the current record, so that a changed key is accepted and a removed key is refused.
   MJ_CHECK(prove_peer(envelope, sealed, std::string(field_of(out.mark, "address")),
                       envelope.signer + " is not whom " + out.key + " was sent to"));
   return out;
@@ -470,7 +475,7 @@ Result<json> MessageReceiver::take_answer(const Envelope& envelope, const json& 
   AnswerMessage answer{of.key, of.name.content, body.reason, {}, std::move(body.jobs), body.is_last, ""};
   if (!field_of(of.mark, "carried").empty()) answer.carried = dump_json(jobs);
   if (!body.flow.empty()) answer.fields.emplace_back(kFlowResultField, body.flow);
-  std::unique_ptr<ArtifactStore::HandedOver> held;  // until the records say whose the files are
+  std::unique_ptr<ArtifactStore::HandedOver> held;  // keeps the files until the records name them
   if (field_of(of.mark, "state") == "away") {
     MJ_TRY(missing, missing_of(envelope, of.name, jobs));
     if (missing) return to_json(*missing);
@@ -479,7 +484,7 @@ Result<json> MessageReceiver::take_answer(const Envelope& envelope, const json& 
   }
   MJ_TRY(known, ours(store_.answer_message(envelope.context, answer)));
   if (!known) return fail(Code::not_found, "of: no such message has left from here");
-  // The files of its next part need the room.
+  // The files of this part are removed, since the next part of the answer needs the space.
   const bool is_over = held != nullptr || answer.is_last;
   if (files_.store && is_over) files_.store->drop(envelope.context, parcel_of_answer(of.name, envelope.signer));
   return json{{"status", "stored"}};
@@ -490,16 +495,16 @@ Result<json> MessageReceiver::take_logs(const Envelope& envelope, const json& se
   MJ_TRY(body, read_logs(sealed["body"]));
   if (!names(of.mark, body.job_key)) return fail(Code::denied, "job: is no job of " + of.key);
   auto stored = store_.follow_log(envelope.context, of.key, of.name.content, body.job_key, body.lines);
-  // Another client's key stands in the log's way: lines are not wanted any more, and the end is not held up.
+  // A key of another client has replaced the log. The lines are dropped, so that they do not block the end of the job.
   const bool is_in_the_way = !stored && stored.error().code == Code::invalid;
   MJ_TRY(last, is_in_the_way ? std::move(stored) : ours(std::move(stored)));
   return json{{"last", last}};
 }
 
-// By the supervisor that the answer will go to.
+// Only the supervisor that will get the answer may cancel.
 Result<json> MessageReceiver::take_cancel(const Envelope& envelope, const json& sealed) {
   MJ_TRY(body, read_cancel(sealed["body"]));
-  // By what was signed: the key of its signer may be another one now.
+  // The message is found by its signer at the time of the signature, since the actor may have another key by now.
   MJ_TRY(came, came_before(envelope.context, body.of.content));
   const std::string origin = std::to_string(body.of.caller) + ':' + std::to_string(body.of.id);
   if (!came || field_of(came->mark, "origin") != origin || field_of(came->mark, "signer") != body.by)
@@ -510,7 +515,7 @@ Result<json> MessageReceiver::take_cancel(const Envelope& envelope, const json& 
                       "here"));
   if (field_of(mark, "state") == "arrived")
     return fail(Code::unavailable, "of: it has not been taken yet: ask again in a moment");
-  // Its supervisor has the flow's store.
+  // The supervisor daemon of this context cancels the flow.
   if (body.flow && !field_of(mark, "flow").empty()) MJ_CHECK(ours(store_.cancel_message(envelope.context, came->key)));
   const auto keys = words_of(field_of(mark, "jobs")), origins = words_of(field_of(mark, "origins"));
   for (const std::string& each : body.jobs) {

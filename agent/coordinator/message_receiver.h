@@ -1,10 +1,10 @@
-// What supervisors elsewhere send here (domain/envelope.h): messages for contexts of ours, answers to what we have
-// sent, lines of logs, requests to cancel. Everything is checked here, where it enters: its form, its size, who has
-// signed it, what that one may do, whether it is fresh, whether it is what it was the first time. One thread an
-// instance.
+// Receives the envelopes that remote supervisors send (domain/envelope.h): messages for local contexts, answers to
+// messages that were sent from here, log lines, files, and requests to cancel. All checks are made here, on entry:
+// format, size, signature, permissions, age, and equality with the first copy of a repeated message. Not thread-safe;
+// each thread has an object of its own.
 //
-//   message --holds--> stored in msg_in, and acknowledged by that (message_rounds.h takes it up)
-//   answer  --from whom the message was sent to--> its jobs end, the message with them
+//   message --all checks passed--> stored in msg_in and acknowledged; message_rounds.h processes it
+//   answer  --from the supervisor that the message was sent to--> ends the jobs of the message, then the message
 #pragma once
 
 #include <cstdint>
@@ -25,41 +25,45 @@
 
 namespace mycojobs {
 
-inline constexpr std::uint32_t kMostDeliverS = 7 * 24 * 3600;  // for which a message is tried, and its signature counts
-// In the mark of a message that carries a job which a router holds here: what its answer says of that, as JSON.
+// Longest time-out of a message, and validity of its signature.
+inline constexpr std::uint32_t kMostDeliverS = 7 * 24 * 3600;
+// Field of a message's mark with the answer, as JSON. It is written for a message that carries a job for the router
+// (router.h).
 inline constexpr const char* kCarriedAnswer = "carried_answer";
 
-// Which actor a public key is of. The records in the store decide.
+// Finds the actor with a public key. The records in the store are authoritative.
 class ActorKeys {
  public:
-  // Error denied: nobody's here, or of two; unavailable, also until the records were looked through after nobody's was
-  // asked for first: a plain client may have written one meanwhile.
+  // Returns the actor with this key. Errors: denied (no actor or several actors have the key); unavailable (the store
+  // did not answer, or the key is unknown and the records have not been scanned since the first request for it, since
+  // another client may have written an actor's record in between).
   Result<Actor> find(Store&, const std::string& pubkey, std::uint64_t now_s);
 
  private:
-  std::map<std::string, std::uint64_t> asked_;  // nobody's, and when they were asked for first, s
+  std::map<std::string, std::uint64_t> asked_;  // unknown keys, with the time of the first request in s
 };
 
-// A message as it was signed, checked as far as the record of its signer goes. Errors: invalid (it names more than
-// kMostDeliverS), denied (what does not hold, as check_signature()); a message that names a time to be delivered in is
-// fresh for so long.
+// Checks the signature and the age of a message against the record of its signer. The signature is valid for the
+// time-out of the message or kSignatureWindowS, whichever is longer. Errors: invalid (the time-out is over
+// kMostDeliverS); denied (as check_signature()).
 Result<void> check_message(const Message&, const Actor& signer, std::uint64_t now_s);
 
-// The public key of the supervisor at that address, by the record of a runner of the context; of the empty address:
-// own_key. Error denied: no runner has it, and what makes one.
+// Returns the public key of the supervisor with this address, from the record of a runner of the context. Returns
+// own_key for an empty address. Error denied: no runner has this address and a key; the message names the command that
+// creates one.
 Result<std::string> supervisor_key(RecordStore&, Id context, const std::string& address, const std::string& own_key);
 
-// The same, and where it was the last time is looked at first: a context with many records is not searched for each
-// message. The records decide. One thread.
+// Same as supervisor_key(), with a cache of the runner's record key, so that not all records are scanned for each
+// message. The record is read again for each call. Not thread-safe.
 class SupervisorKeys {
  public:
   Result<std::string> find(RecordStore&, Id context, const std::string& address);
 
  private:
-  std::map<std::pair<Id, std::string>, std::string> runners_;  // keys of their records
+  std::map<std::pair<Id, std::string>, std::string> runners_;  // keys of runner records, by context and address
 };
 
-// What is remembered from one receiver to the next.
+// Caches that outlive a receiver.
 struct KnownKeys {
   ActorKeys actors;
   SupervisorKeys supervisors;
@@ -67,17 +71,17 @@ struct KnownKeys {
 
 class MessageReceiver {
  public:
-  // own_key: public key of this coordinator. Store and known outlive it.
+  // own_key: public key of this coordinator. Store and known must outlive this object.
   MessageReceiver(Store& store, KnownKeys& known, std::string own_key, CarriedFiles files)
       : store_(store), known_(known), own_key_(std::move(own_key)), files_(std::move(files)) {}
 
-  // Who comes over the wire passes it first. It outlives this.
+  // Sets the gate that requests from remote hosts must pass first. It must outlive this object.
   void stand_behind(MessageGate& gate) { gate_ = &gate; }
-  // A JSON-RPC request to its answer. The only method is message.deliver {envelope}; what is refused is journaled.
-  // node: public key of the node of Mycelium that it has come from; empty: it came another way.
+  // Processes a JSON-RPC request and returns the answer. The only method is message.deliver {envelope}. Refusals are
+  // journaled. node: public key of the Mycelium node that delivered the request; empty: another transport delivered it.
   std::string answer(std::string_view request, const std::string& node = {});
-  // Of the last one: the key of whom it shows to have sent it, known here, by the seal of the envelope. Empty: of
-  // nobody, as what was sent before shows nothing.
+  // Returns the public key that signed the last request, if the request proves that a known sender sent it just now.
+  // Empty otherwise, also for a repeated message, since any host that has seen a message can repeat it.
   const std::string& proven() const { return proven_; }
   // Returns whether the last request shows no known sender: it was refused without a signature of a known actor or
   // supervisor, or it repeated a message that is here already, which every host that has seen the message can do.
@@ -107,12 +111,14 @@ class MessageReceiver {
     MessageName name;
     Fields mark;
   };
-  // The message that left from here and that an answer or lines are of, sealed by whom it was sent to.
+  // Returns the sent message that an answer, file or log line belongs to. Checks that the receiver of that message
+  // sealed the envelope.
   Result<Sent> sent(const Envelope&, const nlohmann::json& sealed);
-  // That the envelope is of the supervisor at that address; otherwise: the error for another signer.
+  // Checks that the supervisor with this address sealed the envelope. otherwise: error text for another signer. actor:
+  // the actor to report in the journal.
   Result<void> prove_peer(const Envelope&, const nlohmann::json& sealed, const std::string& address,
                           const std::string& otherwise, Id actor = 0);
-  Result<void> may_send(Id context);  // actor_
+  Result<void> may_send(Id context);  // Checks that actor_ may send messages to the context.
   void note_refused(const Envelope&, const std::string& why);
   Result<std::uint64_t> now_s();
   Result<void> check_node(const std::string& address, bool may_come_otherwise) const;
@@ -121,11 +127,12 @@ class MessageReceiver {
   KnownKeys& known_;
   std::string own_key_;
   CarriedFiles files_;
-  std::string node_;  // that the request comes from
+  std::string node_;  // Mycelium node that delivered the request
   MessageGate* gate_ = nullptr;
   std::string proven_;
   bool is_strange_ = false, is_repeated_ = false;
-  // Of what is being checked: whether somebody known here has signed it, and which actor; the list that would allow it.
+  // State of the current request: whether a known key signed it, the actor with that key, and the access list that
+  // would allow it.
   bool by_known_ = false;
   Id actor_ = 0;
   std::string list_;

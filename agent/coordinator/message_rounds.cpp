@@ -55,24 +55,25 @@ std::optional<std::pair<Id, Id>> caller_and_id(std::string_view text) {
   return std::pair(static_cast<Id>(caller), static_cast<Id>(id));
 }
 
-// An error of the message. All other errors come from the store, this host or the settings of this coordinator, and can
-// be removed.
+// Returns whether the message itself causes the error. All other errors come from the store, this host or the settings
+// of this coordinator, and can be fixed.
 bool is_final(const Error& error) {
   return error.code != Code::unavailable && error.code != Code::internal && error.code != Code::unsupported &&
          error.code != Code::io;
 }
 
-// The peer waits for an answer and its log lines, and the caller for the cancellation of a message that was delivered.
+// Returns whether the delivery was promised: the peer waits for an answer and its log lines, and the caller for the
+// cancellation of a message that was delivered.
 bool is_promised(const OutboxEntry& entry) {
   const bool is_delivered = number_of(entry.mark, "delivered_ms") > 0;
   return entry.kind == "answer" || entry.kind == "logs" || (entry.kind == "cancel" && is_delivered);
 }
 
-// Whether an entry ends with this error. If the peer did not answer, the transport may have refused the request because
-// of a setting of this coordinator (no mycelium.url, an address that coordinator.networks does not allow). A restart or
-// another leader has other settings, so the entry is retried until its time is over. A promised entry is also retried
-// after `denied` and `too_large`, because clocks, keys, records and limits of the peer can be repaired. Log lines that
-// are too large are left out instead: they do not delay the answer behind them.
+// Returns whether an entry ends with this error. If the peer did not answer, the transport may have refused the request
+// because of a setting of this coordinator (no mycelium.url, an address that coordinator.networks does not allow). A
+// restart or another leader has other settings, so the entry is retried until its time is over. A promised entry is
+// also retried after `denied` and `too_large`, because clocks, keys, records and limits of the peer can be repaired.
+// Log lines that are too large are left out instead: they do not delay the answer behind them.
 bool is_refused_for_good(const Parcel& parcel, const Error& error, bool is_from_peer) {
   if (!is_final(error)) return false;
   if (error.code == Code::denied) return is_from_peer && !is_promised(parcel.entry);

@@ -1,9 +1,10 @@
 // The work of the supervisor daemon for one context, in steps (supervisor.h runs them in a thread). Only the supervisor
 // daemon consumes msg_out and processes the messages that were received.
 //
-//   msg_out -> msg_out_coordinator --signature, permissions, address--> mj:outbox --sent--> acknowledged by the
-//   receiver mj:inbox --signature and permissions were checked on entry--> jobs in their queues, or a flow end of a
-//   received message --> answer with the receipts of the jobs, sent back
+//   msg_out --> msg_out_coordinator --signature, permissions, address--> mj:outbox
+//     --sent--> acknowledged by the receiver
+//   mj:inbox --signature and permissions were checked on entry--> jobs in their queues, or a flow
+//   end of a received message --> answer with the receipts of the jobs, sent back
 //
 // Each step is one server-side step of the store, so that another process continues after a crash. Outgoing requests
 // are returned as parcels; the caller sends them and reports the results with settle(). Not thread-safe.
@@ -61,7 +62,7 @@ class MessageRounds {
     std::vector<Parcel> parcels;
     std::uint64_t next_ms = 0;  // time until the next round if no event arrives before
   };
-  // Returns 0 if the entry can be sent now, otherwise the time in ms until it is asked again.
+  // Returns 0 if the entry can be sent now, otherwise the time in ms until the entry is checked again.
   using Room = std::function<std::uint64_t(const OutboxEntry&)>;
   // Runs one round and returns at most max_parcels parcels. A parcel without settle() is returned again after kHoldMs.
   // Error `unavailable`: the store did not answer.

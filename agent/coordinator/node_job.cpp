@@ -42,7 +42,8 @@ std::vector<std::uint32_t> read_by(const FlowPlan& plan, std::uint32_t node) {
   return nodes;
 }
 
-// The jobs of `nodes` whose results are read. A node of kind `each` is replaced by the jobs of its elements, in order.
+// Returns the jobs of `nodes` whose results are read. A node of kind `each` is replaced by the jobs of its elements, in
+// order.
 struct Readings {
   std::vector<Id> jobs;
   std::map<std::string, std::vector<Id>> joins;

@@ -22,15 +22,15 @@
 namespace mycojobs {
 namespace {
 
-// The decisions of one pass, one after the other: what one commit will hold.
+// The decisions of one pass, which one commit stores.
 class Step {
  public:
   Step(LoadedRun& run, std::uint64_t now_ms);
-  // After an error the state of the run is gone: it must be loaded again.
+  // After an error the state of the run is undefined, and the run must be loaded again.
   Result<void> take(decltype(FlowEvent::what) what);
   bool full() const;
-  bool ends_flow() const;    // it was under way, and is no longer
-  bool begins_flow() const;  // it was not under way, and is now
+  bool ends_flow() const;    // the flow was not terminal before, and is terminal now
+  bool begins_flow() const;  // the flow was not started before, and is started now
   std::uint64_t now_ms() const { return now_ms_; }
   LoadedRun& run() { return run_; }
   const LoadedRun& run() const { return run_; }
@@ -38,51 +38,52 @@ class Step {
 
   std::vector<RunFact> facts;
   std::vector<Effect> effects;
-  std::vector<std::string> again;  // jobs that the journal has dispatched and the store still has as planned
+  std::vector<std::string> again;  // jobs that are dispatched in the journal but planned in the store
   std::uint32_t events_taken = 0;
 
  private:
   LoadedRun& run_;
   std::uint64_t now_ms_;
   FlowStatus was_;
-  std::size_t planted_bytes_ = 0;  // of records that the commit will write
+  std::size_t planted_bytes_ = 0;  // size of records that the commit will write
 };
 
-// What a commit cannot do itself: other flows. Each part may be done twice.
+// Follow-up actions on other flows, which a commit cannot perform. Each action can be repeated.
 struct Afterwards {
-  std::vector<std::uint32_t> create;                // children of these nodes
-  std::vector<std::pair<std::uint32_t, Id>> start;  // node and child: linked, not begun yet
+  std::vector<std::uint32_t> create;                // nodes whose child flow must be created
+  std::vector<std::pair<std::uint32_t, Id>> start;  // node and child flow that is linked but not started
   std::vector<Id> cancel;
   std::vector<Id> await;
   bool empty() const { return create.empty() && start.empty() && cancel.empty() && await.empty(); }
 };
 
-// What has happened, as decisions.
+// Decides the events that were read.
 Result<void> take_events(FlowStore&, const RunRead&, Step&);
-// How the jobs stand, whatever events say. False: the step is full before all were looked at.
+// Decides the states of all active jobs, independent of events. Returns false if the step was full before all jobs were
+// processed.
 Result<bool> take_jobs(FlowStore&, Step&);
 Result<FlowSeen> look_at(FlowStore&, Id context, Id flow);
 
-// Children.
+// Child flows.
 void children_of(const std::vector<Effect>&, const RunState&, Afterwards&);
-// How other flows stand, of a run that nobody here has driven so far: what is owed, and children that were linked and
-// never begun, or have ended.
+// Collects unfinished follow-up actions of a run that this process has not advanced before, and decides the ends of
+// child flows. Linked child flows that were not started are added to the actions.
 Result<void> look_at_children(FlowStore&, Step&, Afterwards&);
-Result<Id> create_child(FlowStore&, const LoadedRun&, std::uint32_t node);  // not started
+Result<Id> create_child(FlowStore&, const LoadedRun&, std::uint32_t node);  // does not start the child
 Result<void> start_child(FlowStore&, RunCache&, Id context, Id parent, Id caller, Id child);
 Result<void> cancel_child(FlowStore&, RunCache&, const LoadedRun&, Id child, const std::string& why);
-// Error conflict: the flow has a parent, which no longer waits for it.
+// Error conflict: the flow has a parent that no longer waits for the flow.
 Result<void> check_parent(FlowStore&, const LoadedRun&);
 
-// All but due_ms. Reads the results if the step ends the flow.
+// Builds the commit without due_ms. Reads the results of the jobs if the step ends the flow.
 Result<FlowCommit> commit_of(FlowStore&, Step&);
 
-// Of all completed nodes, as far as there is room.
+// Collects the results of all completed nodes, up to the size limit.
 Result<HandedBack> gather_results(FlowStore&, const Step&);
 
-constexpr std::size_t kEventsAtOnce = 100;   // jobs; each may have a result of a mebibyte
-constexpr std::size_t kResultsAtOnce = 100;  // of jobs
-constexpr std::size_t kAgain = 200;          // of one commit
+constexpr std::size_t kEventsAtOnce = 100;   // jobs; each result can have 1 MiB
+constexpr std::size_t kResultsAtOnce = 100;  // jobs for each read
+constexpr std::size_t kAgain = 200;          // jobs for each commit
 
 JobSeen seen(const LoadedRun& run, std::uint32_t node, const FlowJobView& view) {
   JobSeen seen;
@@ -94,7 +95,7 @@ JobSeen seen(const LoadedRun& run, std::uint32_t node, const FlowJobView& view) 
     seen.error = view.job_key + " has no record any more: somebody deleted it";
     return seen;
   }
-  // No state: another client wrote the record, or took its claim away.
+  // A record without a state was written by another client, or its claim was deleted.
   seen.ended =
       view.state == "ended" ||
       (view.state.empty() && (view.status == word(JobStatus::finished) || view.status == word(JobStatus::error)));
@@ -109,7 +110,7 @@ JobSeen seen(const LoadedRun& run, std::uint32_t node, const FlowJobView& view) 
 Step::Step(LoadedRun& run, std::uint64_t now_ms) : run_(run), now_ms_(now_ms), was_(run.state.status) {}
 
 Result<void> Step::take(decltype(FlowEvent::what) what) {
-  // One commit is bounded, however much happened at one time.
+  // Limits the size of a commit if many events arrive at the same time.
   DecideLimits limits;
   constexpr std::uint32_t kLeast = 50;
   limits.max_facts = std::max(
@@ -191,7 +192,7 @@ Result<void> take_events(FlowStore& store, const RunRead& read, Step& step) {
     }
     ++step.events_taken;
   }
-  // One line, however many another client has written.
+  // One log line for all ignored events.
   if (nonsense > 0) {
     log(LogLevel::warn, "coordinator", "flow {}: passed over, since they say nothing: {}, the first one: {}",
         in_trace(std::to_string(step.run().record.id), step.run().record.traceparent), counted(nonsense, "event"),
@@ -205,7 +206,8 @@ Result<bool> take_jobs(FlowStore& store, Step& step) {
   for (const std::uint32_t i : step.state().in_flight) {
     if (step.run().plan->nodes.at(i).kind == NodeKind::job) nodes.push_back(i);
   }
-  // Planned, but not scheduled, comes before ended, but not applied: what the latter lead to is then in order.
+  // Ends are applied after all planned jobs were collected, so that this commit queues the planned jobs even if the step
+  // becomes full.
   std::vector<JobSeen> ended;
   for (std::size_t from = 0; from < nodes.size(); from += kEventsAtOnce) {
     const std::size_t to = std::min(from + kEventsAtOnce, nodes.size());
@@ -250,7 +252,7 @@ void children_of(const std::vector<Effect>& effects, const RunState& state, Afte
 
 Result<void> look_at_children(FlowStore& store, Step& step, Afterwards& afterwards) {
   children_of(owed(*step.run().plan, step.state()), step.state(), afterwards);
-  // A copy: what is taken in changes the set.
+  // A copy, since take() changes the set.
   const auto awaited = step.state().awaited;
   for (const auto& [child, node] : awaited) {
     const NodeState& at = step.state().nodes.at(node);
@@ -276,13 +278,13 @@ Result<Id> create_child(FlowStore& store, const LoadedRun& run, std::uint32_t no
   child.traceparent = run.record.traceparent;
   child.context = run.record.context_id;
   child.caller = run.record.caller_id;
-  // The definition that is nearer to the job wins.
+  // Precedence of variables: the node, then the definition of the child, then the parent flow.
   child.env_vars = planned.job.env_vars;
   child.env_vars.insert(read.plan->env_vars.begin(), read.plan->env_vars.end());
   child.env_vars.insert(run.record.env_vars.begin(), run.record.env_vars.end());
   const std::string key = planned.child_key.empty() ? planned.name : planned.child_key;
   child.idempotency_key = "child:" + std::to_string(run.record.id) + ":" + key;
-  // Another run of the node is another child.
+  // Each run of the node gets a child flow of its own.
   if (const auto runs = run.state.nodes.at(node).runs; runs > 1) child.idempotency_key += "#" + std::to_string(runs);
   child.parent = name_of(run.record.id) + " " + planned.name;
   auto made = create_flow(store, *read.plan, child);
@@ -301,14 +303,15 @@ Result<void> start_child(FlowStore& store, RunCache& cache, Id context, Id paren
 
 Result<void> cancel_child(FlowStore& store, RunCache& cache, const LoadedRun& run, Id child, const std::string& why) {
   MJ_TRY(seen, look_at(store, run.record.context_id, child));
-  // The event of an end may be lost, and one that is deleted raises none: an event more does no harm.
+  // The event of the end may have been lost, and a deleted flow sends none. An additional event has no effect.
   if (is_terminal(seen.status)) return store.await_flow(run.record.context_id, run.record.id, child);
   ProgressRequest request;
   request.context = run.record.context_id;
   request.flow = child;
   request.control = FlowControl{FlowControl::Verb::cancel, "", run.record.caller_id, true, why, "", ""};
   auto done = progress(store, cache, request);
-  // A conflict: it has ended meanwhile. A child whose mark is lost is not found: the parent stays due, and asks again.
+  // A conflict means that the child has ended since. After not_found (the child's mark is lost) the parent stays due
+  // and tries again.
   if (!done && done.error().code != Code::conflict) return fail(done.error(), name_of(child));
   return {};
 }
@@ -324,7 +327,8 @@ Result<void> check_parent(FlowStore& store, const LoadedRun& run) {
   return {};
 }
 
-// A checkpoint costs as much as a run has nodes: so rarely that a fact's share of it stays small.
+// Returns the interval of checkpoints. A checkpoint is as large as the run, so the interval grows with the number of
+// nodes.
 std::uint64_t facts_between_checkpoints(const LoadedRun& run) {
   constexpr std::uint64_t kLeast = 256;
   return std::max<std::uint64_t>(kLeast, run.plan->nodes.size() / 2);
@@ -342,7 +346,7 @@ FlowEnd end_of(const LoadedRun& run, const Effect& effect) {
   return end;
 }
 
-// A place that was never dispatched has no record that could be ended or planned again.
+// An element of an `each` node that was never dispatched has no record that could be ended or planned again.
 bool has_record(const LoadedRun& run, std::uint32_t node) {
   return !run.plan->nodes[node].each || run.state.nodes[node].runs > 0;
 }
@@ -365,7 +369,7 @@ void add_effects(const Step& step, FlowCommit& commit) {
         break;
       case Effect::Kind::requeue:
         commit.requeue.push_back(node_job_key(run, effect.node));
-        // A place whose record did not fit into a quota gets the record with this dispatch.
+        // An element whose record did not fit into a quota gets the record with this dispatch.
         if (run.plan->nodes[effect.node].each) commit.dispatch.push_back(dispatches.of(effect.node));
         break;
       case Effect::Kind::replan:
@@ -374,7 +378,7 @@ void add_effects(const Step& step, FlowCommit& commit) {
       case Effect::Kind::start_child:
       case Effect::Kind::cancel_child:
       case Effect::Kind::await_flow:
-        break;  // afterwards
+        break;  // performed after the commit
     }
   }
   for (const std::string& key : step.again) commit.dispatch.push_back({key, {}});
@@ -395,13 +399,13 @@ Fields record_of(const Step& step) {
 
 Result<HandedBack> gather_results(FlowStore& store, const Step& step) {
   const LoadedRun& run = step.run();
-  std::map<std::uint32_t, HandedBack> of_this_step;  // not stored yet
+  std::map<std::uint32_t, HandedBack> of_this_step;  // results of this step, which are not stored yet
   for (const Effect& effect : step.effects) {
     if (effect.kind == Effect::Kind::finish) of_this_step[effect.node] = {effect.values, effect.values_json};
   }
   HandedBack all;
   std::size_t room = kMaxFlowResultBytes;
-  // decide() has ended a flow whose nodes give more than there is room for; then the record has what fits.
+  // decide() fails a flow whose results exceed the limit. The record then gets the results that fit.
   const auto add = [&](std::uint32_t node, const HandedBack& values) {
     const std::size_t bytes = result_bytes(values.texts);
     if (bytes > room) return;
@@ -462,7 +466,8 @@ Result<FlowCommit> commit_of(FlowStore& store, Step& step) {
   return commit;
 }
 
-// At most as many of those that wait are looked at: no step may cost a walk over a large flow.
+// Returns the number of nodes that wait for an approval or a gate. Scans at most kMostLooks waiting nodes, so that no
+// step scans all nodes of a large flow.
 std::size_t waiting_gates(const LoadedRun& run) {
   constexpr std::size_t kMostLooks = 1000;
   std::size_t gates = run.state.gated.size(), looks = 0;
@@ -474,9 +479,10 @@ std::size_t waiting_gates(const LoadedRun& run) {
   return gates;
 }
 
-constexpr int kMaxCommits = 20;     // of one call: then other flows have their turn
-constexpr int kMaxConflicts = 100;  // each means that somebody else has moved it on
-// What this call goes on with at once; whoever finds it then knows that we did not.
+constexpr int kMaxCommits = 20;     // for each call, so that other flows get a turn
+constexpr int kMaxConflicts = 100;  // each conflict means that another process has advanced the flow
+// A flow whose work this call continues is due after this time. If the call does not complete, another process finds
+// the flow.
 constexpr std::uint64_t kOnMs = 1000;
 
 class Driver {
@@ -500,9 +506,10 @@ class Driver {
   std::optional<StartRun> start_;
   std::optional<FlowControl> control_;
   bool due_ = false, recover_ = false;
-  bool anew_ = false;  // the run was loaded, not remembered: its children and gates are looked after
+  // The run was loaded or another process has advanced it, so its child flows must be checked.
+  bool anew_ = false;
   Afterwards afterwards_;
-  std::vector<ChildStarted> links_;  // children to be entered in the journal
+  std::vector<ChildStarted> links_;  // child flows to be linked in the journal
   FlowProgress done_;
   bool more_ = false;
 };
@@ -512,7 +519,7 @@ Result<LoadedRun> Driver::take_run(RunRead& read) {
     MJ_TRY(newer, store_.read(asked_.context, asked_.flow, known->state.revision));
     read = std::move(newer);
     if (!read.record.empty() && read.revision >= known->state.revision) {
-      // Somebody else moved it on, and may not have lived to do what has to be done besides.
+      // Another process has advanced the flow, and may have crashed before its follow-up actions.
       anew_ = anew_ || !read.facts.empty();
       MJ_CHECK(fold_facts(store_, asked_.context, asked_.flow, *known, read));
       return std::move(*known);
@@ -523,7 +530,7 @@ Result<LoadedRun> Driver::take_run(RunRead& read) {
 }
 
 Result<void> Driver::decide_all(const RunRead& read, Step& step) {
-  // What somebody asks for has a commit of its own: its error is the answer.
+  // A request has a commit of its own, since its error is returned to the caller.
   if (start_) {
     if (step.state().status == FlowStatus::dispatched) MJ_CHECK(check_parent(store_, step.run()));
     return step.take(*start_);
@@ -532,7 +539,7 @@ Result<void> Driver::decide_all(const RunRead& read, Step& step) {
   if (step.state().status == FlowStatus::dispatched) {
     step.events_taken = static_cast<std::uint32_t>(std::min<std::size_t>(read.events.size(), 100));
     recover_ = anew_ = false;
-    return {};  // new: nothing moves it but its start
+    return {};  // a new flow changes only when it is started
   }
   for (const ChildStarted& link : links_) MJ_CHECK(step.take(link));
   if (recover_ && !is_terminal(step.state().status)) {
@@ -558,7 +565,7 @@ Result<void> Driver::decide_all(const RunRead& read, Step& step) {
   return {};
 }
 
-// False: somebody else was faster.
+// Returns false if another process has committed first.
 Result<bool> Driver::commit(Step& step, const RunRead& read, bool last) {
   MJ_TRY(commit, commit_of(store_, step));
   children_of(step.effects, step.state(), afterwards_);
@@ -567,7 +574,7 @@ Result<bool> Driver::commit(Step& step, const RunRead& read, bool last) {
   const bool events_left = read.events.size() > step.events_taken;
   more_ = !over && (recover_ || events_left || more_to_do(*run.plan, run.state));
   const bool nothing = commit.facts.empty() && commit.events_taken == 0 && commit.dispatch.empty();
-  if (nothing && !recover_) more_ = false;  // another pass would find as little
+  if (nothing && !recover_) more_ = false;  // another pass would find nothing either
   if (start_ || control_) more_ = true;
   if (const std::uint64_t timer = next_timer_ms(run.state); timer != 0 && !over) commit.due_ms = timer;
   if (more_ || !afterwards_.empty() || !links_.empty()) {
@@ -585,7 +592,7 @@ Result<bool> Driver::commit(Step& step, const RunRead& read, bool last) {
   return true;
 }
 
-// In this order: linked, then begun. So a child's end always finds its parent waiting for it.
+// A child is linked in the journal before it is started. Otherwise the child could end before its parent waits for it.
 Result<void> Driver::after(const LoadedRun& run) {
   for (const ChildStarted& link : links_) {
     const NodeState& node = run.state.nodes.at(link.node);

@@ -91,7 +91,7 @@ void StepPool::run_one(std::unique_lock<std::mutex>& lock, std::list<Queue>::ite
   Step step = std::move(queue->steps.front());
   queue->steps.pop_front();
   --waiting_;
-  queues_.splice(queues_.end(), queues_, queue);  // the others have their turns first
+  queues_.splice(queues_.end(), queues_, queue);  // the other queues have their turns first
   const Id owner = queue->owner;
   ++queue->running;
   ++owners_[owner].running;
@@ -110,7 +110,7 @@ void StepPool::run_one(std::unique_lock<std::mutex>& lock, std::list<Queue>::ite
   finished_deployments_.insert(queue->deployment);
   if (queue->steps.empty() && queue->running == 0) queues_.erase(queue);
   finished_.notify_all();
-  queued_.notify_one();  // a share is free, perhaps of a queue that no idle thread could take
+  queued_.notify_one();  // a share has become free, perhaps for a queue that no idle thread could serve
   if (!waited_for_) {
     lock.unlock();
     on_finished_();

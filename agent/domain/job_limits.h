@@ -22,9 +22,10 @@ namespace mycojobs {
 struct JobLimits {
   Ceiling ceiling = Ceilings().of(0);           // default: the built-in ceiling
   std::uint64_t max_script_bytes = UINT64_MAX;  // the setting job.max_script_bytes
-  // If set, the ceilings of these live agents of the context replace `ceiling` (domain/agent_ceilings.h).
+  // If set, the ceilings of these live agents of the context replace both `ceiling` and `read_ceiling`
+  // (domain/agent_ceilings.h).
   std::optional<std::vector<AgentCeiling>> agents = {};
-  // Returns a ceiling that the operator can change at run time; thread-safe.
+  // If set, returns the current ceiling, which the operator can change at run time, instead of `ceiling`. Thread-safe.
   std::function<Ceiling()> read_ceiling = {};
 
   Ceiling current_ceiling() const { return read_ceiling ? read_ceiling() : ceiling; }

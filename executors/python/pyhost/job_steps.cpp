@@ -178,7 +178,8 @@ std::string encode_texts(const py::object& result) {
       const py::object quoted = own(PyObject_CallOneArg(bound->quote.ptr(), text));
       Py_ssize_t size = 0;
       const char* const bytes = PyUnicode_AsUTF8AndSize(quoted.ptr(), &size);
-      if (bytes == nullptr) return PyErr_Clear(), std::string();  // reported by hand_over()
+      // hand_over() of ending.py, called next, reports the error.
+      if (bytes == nullptr) return PyErr_Clear(), std::string();
       json.append(bytes, static_cast<std::size_t>(size));
     }
   }
