@@ -35,7 +35,7 @@ void reap(pid_t program) {
     const int number = ::sigwaitinfo(&watched, &signal);
     // SI_KERNEL: sent by a terminal to its whole process group.
     if (number > 0 && number != SIGCHLD && signal.si_code != SI_KERNEL) ::kill(program, number);
-    // Also after another signal, since one SIGCHLD can stand for several ended children.
+    // Also called after other signals, since one SIGCHLD can report several ended children.
     reap(program);
   }
 }

@@ -46,7 +46,7 @@ inline int say_last_words(std::string_view program) noexcept {
     }
     line += '\n';
     (void)write_all(STDERR_FILENO, line);
-  } catch (...) {  // There is no memory for the line either.
+  } catch (...) {  // The line could not be allocated either.
     const Shortage* memory = find_shortage(ENOMEM);
     for (std::string_view part : {program, std::string_view(": out of "), std::string_view(memory->resource),
                                   std::string_view(": "), std::string_view(memory->remedy), std::string_view("\n")})

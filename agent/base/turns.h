@@ -57,7 +57,7 @@ class TurnThread {
 };
 
 // Waits until the descriptor is readable or the time has passed. Returns false after the time has passed. Without `ms`
-// there is no time limit.
+// the wait is unlimited.
 inline bool wait_readable(int fd, std::optional<std::uint64_t> ms) {
   pollfd waiting{fd, POLLIN, 0};
   return ::poll(&waiting, 1, ms ? static_cast<int>(std::min<std::uint64_t>(*ms, INT_MAX)) : -1) > 0;

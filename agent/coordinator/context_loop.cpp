@@ -58,8 +58,8 @@ constexpr std::uint32_t kAtOnce = 64;      // maximum number of flows of one rou
 constexpr std::uint64_t kMostMs = 1000;    // maximum time between two rounds
 constexpr std::uint64_t kTickMs = 200;     // interval of the timers of jobs
 constexpr std::uint64_t kRetireMs = 5000;  // interval of the retention
-// Interval of the recovery of all flows. It finds flows whose due time or events another client deleted. Recovery takes
-// at most one part in kRecoverShare of the time.
+// Interval of the recovery of all flows. Recovery finds flows that lost their due time or events because another client
+// deleted keys. Recovery takes at most one part in kRecoverShare of the time.
 constexpr std::uint64_t kRecoverMs = 60000, kRecoverShare = 20;
 constexpr std::uint64_t kLeastPutOffMs = 1000, kMostPutOffMs = 30000;
 constexpr std::size_t kMostPutOff = 1000;

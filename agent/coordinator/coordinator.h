@@ -35,7 +35,7 @@ struct CoordinatorSettings {
   std::vector<Id> own_servers;  // contexts with a Redis server of their own; served in addition to discovered contexts
   std::uint32_t lease_ms = 10000;
   std::uint32_t discover_ms = 5000;
-  std::uint64_t retention_ms = 24ULL * 3600 * 1000;  // of completed flows; 0 keeps them without a limit
+  std::uint64_t retention_ms = 24ULL * 3600 * 1000;  // time that completed flows are kept; 0: unlimited
   std::string where;                                 // host and pid, shown to operators
   Networks networks;                                 // networks of the supervisors that may be called
   Webhooks webhooks;                                 // webhooks that may be called
@@ -61,7 +61,7 @@ class Coordinator {
   static Result<std::unique_ptr<Coordinator>> start(StoreFactory&, const Clock&, CoordinatorSettings);
   // Stops the threads and releases the leadership of all contexts.
   virtual ~Coordinator() = default;
-  // Starts the threads. A context whose thread cannot be created is retried every discover_ms.
+  // Starts the threads. If the thread of a context cannot be created, this is tried again every discover_ms.
   virtual Result<void> begin() = 0;
   // Applies to all jobs that are started from now on. Thread-safe.
   virtual void replace_ceilings(const Ceilings&) = 0;

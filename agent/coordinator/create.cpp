@@ -168,7 +168,7 @@ class IrreversibleSearch {
  public:
   explicit IrreversibleSearch(FlowStore& store) : store_(store) {}
   // Returns a description of the first one ("node c: flow 2: node pay is irreversible and has completed"), or an empty
-  // text. A child flow whose record no longer exists counts as one that completed its irreversible nodes.
+  // text. A child flow without a record counts as one that completed its irreversible nodes.
   Result<std::string> find(const LoadedRun& run);
   // The same in the children that this node has started, as "node c: flow 2: ...".
   Result<std::string> find_in_children(const LoadedRun& run, std::uint32_t node);

@@ -23,7 +23,7 @@ struct NewFlow {
   // Idempotency key of the caller. A repeated call returns the same flow; with another definition it fails with
   // conflict.
   std::string idempotency_key;
-  std::string parent;            // of a child flow: "flow:<id>" and the name of the parent's node
+  std::string parent;            // "flow:<id> <node>" of the parent; empty: not a child flow
   std::string notify = {};       // replaces the `notify` of the definition
   std::string traceparent = {};  // trace context of the caller; empty: no trace
   // "<context> <deployment>" if the flow performs an effect of a workflow. That deployment is notified of the end of
@@ -38,10 +38,10 @@ Result<Flow> create_flow(FlowStore&, const FlowPlan&, const NewFlow&);
 // After a crash the same call continues, with or without an idempotency key.
 Result<Flow> create_flow_of_jobs(FlowStore&, const std::string& name, const NewFlow&, const std::vector<Job>& jobs,
                                  const nlohmann::json& nodes);
-// Converts a record flow:<id> that another client wrote, and whose jobs are records too (seed 001), to a flow that can
-// be started. Has no effect on a flow that this program created, or if there is no record. Errors: invalid, too_large
-// (the message names the field of the flow or of its job that is invalid or exceeds the limits of the context); nothing
-// was changed.
+// Converts a record flow:<id> to a flow that can be started, if another client wrote this record and the records of its
+// jobs (seed 001). Has no effect on a flow that this program created, or if there is no record. Errors: invalid,
+// too_large (the message names the field of the flow or of its job that is invalid or exceeds the limits of the
+// context); nothing was changed.
 Result<void> adopt_flow(FlowStore&, Store&, const JobLimits&, Id flow);
 struct Replay {
   bool allow_irreversible = false;

@@ -1,6 +1,6 @@
 // Artifacts that belong to a message: files of local dependencies for the jobs of the message, and files that these
 // jobs produce at the remote host. The files are transferred in pieces before the record that names them is stored, so
-// that no job is visible whose files are incomplete.
+// that no job is visible before all its files are complete.
 //
 //   message or answer with files --> {"status": "files", "want": ...} --> pieces until the file is complete
 //     --> the message or answer again --> stored

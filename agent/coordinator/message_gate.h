@@ -20,7 +20,7 @@ namespace mycojobs {
 
 class MessageGate {
  public:
-  // contexts: the contexts that are served; empty: every context whose database holds keys, and own_servers.
+  // contexts: the contexts that are served; empty: all contexts with keys, and own_servers.
   MessageGate(const Clock& clock, const std::vector<Id>& contexts, const std::vector<Id>& own_servers,
               std::shared_ptr<Metrics> metrics = no_metrics())
       : clock_(clock),

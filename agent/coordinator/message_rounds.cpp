@@ -205,8 +205,8 @@ Result<void> MessageRounds::apart(const std::string& what, Result<void> done) co
   return {};
 }
 
-// Returns whether the entry can be sent now. An entry that cannot be sent is rescheduled; an entry whose time is over
-// is handled without a parcel.
+// Returns whether the entry can be sent now. An entry that cannot be sent is rescheduled; an expired entry is handled
+// without a parcel.
 Result<bool> MessageRounds::has_room(const OutboxEntry& entry, const Room& room) {
   const bool stays = entry.kind == "expire" || (entry.kind == "cancel" && number_of(entry.mark, "flow") > 0);
   if (!room || stays) return true;

@@ -22,7 +22,7 @@ namespace {
 
 constexpr const char* kChannel = "mj:notices";
 constexpr std::uint32_t kTaken = 32;      // notifications of one round
-constexpr std::size_t kMostCalls = 16;    // maximum number of notifications whose webhooks are being called
+constexpr std::size_t kMostCalls = 16;    // maximum number of notifications with webhook calls in progress
 constexpr std::size_t kMostOfCaller = 4;  // same, for one caller
 constexpr std::uint64_t kFullMs = 500;    // pause before a notification that exceeds these limits is tried again
 // The claim of a notification lasts longer than its webhook calls: no call starts more than kAllCallsMs after the

@@ -6,7 +6,7 @@
 //                            `-> some targets failed --kFirstPauseMs, doubling--> due again, at most kMostTries times
 //
 // After a crash the notification is due again. A webhook can then be called twice with the same id; a job runs once,
-// and a message is written once. Threads: one, and one for each notification whose webhooks are being called.
+// and a message is written once. Threads: one, and one for each notification with webhook calls in progress.
 #pragma once
 
 #include <cstdint>

@@ -50,7 +50,7 @@ class Step {
 
 // Follow-up actions on other flows, which a commit cannot perform. Each action can be repeated.
 struct Afterwards {
-  std::vector<std::uint32_t> create;                // nodes whose child flow must be created
+  std::vector<std::uint32_t> create;                // nodes that need a new child flow
   std::vector<std::pair<std::uint32_t, Id>> start;  // node and child flow that is linked but not started
   std::vector<Id> cancel;
   std::vector<Id> await;
@@ -192,7 +192,7 @@ Result<void> take_events(FlowStore& store, const RunRead& read, Step& step) {
     }
     ++step.events_taken;
   }
-  // One log line for all ignored events.
+  // All ignored events share one log line.
   if (nonsense > 0) {
     log(LogLevel::warn, "coordinator", "flow {}: passed over, since they say nothing: {}, the first one: {}",
         in_trace(std::to_string(step.run().record.id), step.run().record.traceparent), counted(nonsense, "event"),
@@ -206,8 +206,8 @@ Result<bool> take_jobs(FlowStore& store, Step& step) {
   for (const std::uint32_t i : step.state().in_flight) {
     if (step.run().plan->nodes.at(i).kind == NodeKind::job) nodes.push_back(i);
   }
-  // Ends are applied after all planned jobs were collected, so that this commit queues the planned jobs even if the step
-  // becomes full.
+  // Ends are applied after all planned jobs were collected, so that this commit queues the planned jobs even if the
+  // step becomes full.
   std::vector<JobSeen> ended;
   for (std::size_t from = 0; from < nodes.size(); from += kEventsAtOnce) {
     const std::size_t to = std::min(from + kEventsAtOnce, nodes.size());
@@ -369,7 +369,7 @@ void add_effects(const Step& step, FlowCommit& commit) {
         break;
       case Effect::Kind::requeue:
         commit.requeue.push_back(node_job_key(run, effect.node));
-        // An element whose record did not fit into a quota gets the record with this dispatch.
+        // If a quota rejected the record of an element before, this dispatch writes the record.
         if (run.plan->nodes[effect.node].each) commit.dispatch.push_back(dispatches.of(effect.node));
         break;
       case Effect::Kind::replan:
@@ -405,7 +405,7 @@ Result<HandedBack> gather_results(FlowStore& store, const Step& step) {
   }
   HandedBack all;
   std::size_t room = kMaxFlowResultBytes;
-  // decide() fails a flow whose results exceed the limit. The record then gets the results that fit.
+  // If the results exceed the limit, decide() has failed the flow, and its record gets the results that fit.
   const auto add = [&](std::uint32_t node, const HandedBack& values) {
     const std::size_t bytes = result_bytes(values.texts);
     if (bytes > room) return;
@@ -481,8 +481,8 @@ std::size_t waiting_gates(const LoadedRun& run) {
 
 constexpr int kMaxCommits = 20;     // for each call, so that other flows get a turn
 constexpr int kMaxConflicts = 100;  // each conflict means that another process has advanced the flow
-// A flow whose work this call continues is due after this time. If the call does not complete, another process finds
-// the flow.
+// Due time of a flow while this call continues the work on it. If the call does not complete, another process finds the
+// flow.
 constexpr std::uint64_t kOnMs = 1000;
 
 class Driver {

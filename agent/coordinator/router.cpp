@@ -43,8 +43,8 @@
 namespace mycojobs {
 namespace {
 
-// One job at a remote supervisor: it is started there once and polled until its end. This class does not use the store:
-// the router (router.h) holds the claim and reports the result.
+// Runs one job at a remote supervisor: starts the job once and polls it until its end. This class does not use the
+// store: the router (router.h) holds the claim and reports the result.
 //
 //   starting --job.start, idempotent by context, job and attempt--> following --job.status: ended--> fetching --> over
 //
@@ -225,7 +225,7 @@ std::optional<std::string> RemoteJob::start() {
       end("setup_error", "supervisor " + wanted_.url + ": " + error.message);
       return std::nullopt;
     }
-    // A call whose answer was lost may have started the job. It then ends by its own time limit.
+    // If the answer of a call was lost, the job may run there. Its own time limit then ends it.
     if (cancelled) return end("cancelled", "cancelled before the supervisor answered"), std::nullopt;
     if (late()) return end("timeout", "supervisor " + wanted_.url + " was away: " + error.message), std::nullopt;
     if (!rest(Pace::patient)) return std::nullopt;
@@ -392,7 +392,7 @@ class Routing final : public Router, public ContextTurns {
 
   struct Away {
     Claimed claim;
-    std::string host;                // host whose slot is used
+    std::string host;                // host that the slot belongs to
     std::unique_ptr<RemoteJob> job;  // null if a message carries the job
     std::thread thread;
     std::optional<JobEnd> end = std::nullopt;  // end that is not stored yet

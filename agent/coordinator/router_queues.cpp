@@ -54,8 +54,8 @@ RouterQueues::Ask RouterQueues::next(const RouterPlaces& places) {
     ask.queues.push_back(each->first);
     ask.max_jobs = std::min(ask.max_jobs, room);
   }
-  // kRouterQueue is last, so that jobs that will be refused do not delay others. A job whose host has no free slot is
-  // released.
+  // kRouterQueue is last, so that jobs that will be refused do not delay others. A job is released if its host has no
+  // free slot.
   if (waits(places)) {
     held_back_.clear();
     ask.queues.emplace_back(kRouterQueue);

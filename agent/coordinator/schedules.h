@@ -46,9 +46,9 @@ struct ScheduleTurn {
 // Returns the changes of a schedule at this time; none for a schedule that is paused or not due.
 Result<ScheduleTurn> turn_of(const Schedule&, const RunBefore&, std::uint64_t now_ms);
 
-// Starts all due flows of the context. Returns the time in ms until the next call, at most one hour. A schedule whose
-// flow cannot start (for example, the definition is missing) gets a note and does not delay other schedules. Errors are
-// those of the store.
+// Starts all due flows of the context. Returns the time in ms until the next call, at most one hour. If the flow of a
+// schedule cannot start (for example, because the definition is missing), the schedule gets a note and does not delay
+// other schedules. Errors are those of the store.
 Result<std::uint64_t> run_schedules(FlowStore&, RunCache&, Id context, const MayStart& = {});
 // Same, for one schedule. To be called before a schedule is changed, since runs that are due belong to the old
 // definition and times.

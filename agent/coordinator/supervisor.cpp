@@ -180,7 +180,7 @@ class Supervising final : public Supervisor, public ContextTurns {
 
   struct OpenLane {
     std::unique_ptr<Lane> lane;
-    std::string signer;        // signer whose answer opened the thread; empty for other requests
+    std::string signer;        // signer of the message whose answer opened the thread; empty for other requests
     std::size_t promised = 0;  // parcels of this round
     bool idle() const { return promised == 0 && lane->idle(); }
   };
@@ -197,7 +197,7 @@ class Supervising final : public Supervisor, public ContextTurns {
     }
   }
   // Implements MessageRounds::Room. Hosts that did not answer last time share a quarter of the sender threads. The
-  // answers to one signer, who chooses the addresses, also get at most a quarter. One thread is reserved for this host.
+  // answers to one signer also get at most a quarter. One thread is reserved for this host.
   std::uint64_t room_of(const OutboxEntry& entry) {
     const std::string name = host_of_address(field_of(entry.mark, "address"));
     auto found = lanes_.find(name);

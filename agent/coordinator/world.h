@@ -61,7 +61,7 @@ class WorldIndex {
   // Returns the pending intent of a carrier, or an empty text.
   std::string intent_of(const std::string& carrier) const;
   const std::map<std::string, std::string>& carriers() const { return carriers_; }
-  // Returns the instances whose mail has reached the limit. An instance is removed when half of its mail is processed.
+  // Returns the instances with mail at the limit. An instance is removed when half of its mail has been processed.
   const std::set<CellId>& full() const { return full_; }
 
  private:

@@ -27,7 +27,7 @@ using nlohmann::json;
 constexpr std::uint32_t kMaxDueWorlds = 10'000;  // names for each round; more than the worlds of many owners
 constexpr std::uint64_t kWorldsIdleMs = 1000;
 constexpr std::uint64_t kPutOffMs = 5000;
-constexpr std::uint64_t kMaxStepPauseMs = 600'000;  // maximum pause of an instance whose step fails repeatedly
+constexpr std::uint64_t kMaxStepPauseMs = 600'000;  // maximum pause of an instance after repeated failures
 constexpr std::size_t kStepsAhead = 8;              // steps that are queued for each thread of a deployment
 // The sweep for lost notifications checks each deployment once per kLookEveryMs, several in one round trip.
 constexpr std::uint64_t kLookEveryMs = 60000, kGlanceEveryMs = 250;
@@ -76,7 +76,7 @@ bool is_unavailable(const Error& error) { return error.code == Code::unavailable
 
 std::string marked(Id context, const LoadedWorld& world) { return std::to_string(context) + ' ' + world.name(); }
 
-// Returns the actor in whose name the effects of an instance run.
+// Returns the actor that the effects of an instance run as.
 Id owner_of(const LoadedWorld& world, const CellState& cell) { return std::max<Id>(1, world.owner_of(cell.manifest)); }
 Id owner_of(const LoadedWorld& world, const std::string& pending) {
   return owner_of(world, *world.state().cell(world.state().intents.at(pending)));
@@ -450,8 +450,8 @@ Result<std::string> WorldRounds::why_receipt_fails(const EndedJob& ended, const 
   const auto receipt = parse_json(job.receipt.empty() ? "{}" : job.receipt);
   const bool is_signed = receipt && receipt->is_object() && receipt->contains("signature");
   // The claim of a router names no runner. The answer came from the remote supervisor of the effect's runner, in an
-  // envelope whose signature was checked (message_receiver.h). Only that host knows the runner that signed, so the
-  // receipt is checked with the key that the receipt names.
+  // envelope with a checked signature (message_receiver.h). Only that host knows the runner that signed, so the receipt
+  // is checked with the key that the receipt names.
   const bool routed = holds && is_signed && ended.runner == 0;
   MJ_TRY(registered, pubkey_of(ended.runner));
   const json signer = routed ? receipt->value("signer", json()) : json();
@@ -489,7 +489,7 @@ Result<std::optional<ReceiptArrived>> WorldRounds::receipt_of_job(LoadedWorld& w
   if (intent.empty()) return std::optional<ReceiptArrived>();
   const Job job = decode<Job>(ended.fields).record;
   recall_trace(world, intent, job.traceparent);
-  // The end of a job whose record was deleted writes a new record, without the fields that say which job it was.
+  // If the record of a job was deleted, its end writes a new record, without the fields that identify the job.
   if (job.id == 0 && job.caller_id == 0) return std::optional(lost_receipt(intent, job_key, "its record was deleted"));
   ReceiptArrived receipt;
   if (ended.status == word(JobStatus::finished)) {

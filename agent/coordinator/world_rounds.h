@@ -8,7 +8,7 @@
 // process, the deployment (in the code: world) is dropped and loaded again.
 //
 // An effect runs in the name of the owner (AppliedManifest). The permissions of the owner and the limits of its jobs
-// apply. A deployment or instance whose work fails is retried after a pause and does not delay the others.
+// apply. A deployment or instance is retried after a pause when its work fails, and does not delay the others.
 //
 // Not thread-safe. Steps run in a thread pool (step_pool.h), and the engine uses processes of its own. A commit waits
 // for its steps for a short time only. The result of a slower step is part of a later commit.
@@ -93,7 +93,7 @@ class WorldRounds {
     bool is_slow = false;                                      // the steps take longer than a commit waits for them
     std::string looked = {};                                   // last carrier that the sweep has checked
     std::uint64_t next_look_ms = 0;                            // time of the next check, in local time
-    std::set<std::string> unheard = {};                        // carriers whose end was found by a sweep
+    std::set<std::string> unheard = {};                        // ended carriers that a sweep has found
     std::map<std::string, std::string> refused = {};           // reasons for which receipts were rejected, by carrier
     int drained = 0;                                           // passes in which mail was held back to allow a snapshot
   };

@@ -91,7 +91,7 @@ struct Effect {
 
 struct Decision {
   RunState state;
-  std::vector<RunFact> facts;  // their revisions continue the revision of the given state
+  std::vector<RunFact> facts;  // revisions start after the revision of the given state
   std::vector<Effect> effects;
 };
 

@@ -155,7 +155,7 @@ PlanRead read_plan(const nlohmann::json& definition);
 
 // Describes a field of a flow or a node. The rows are generated from the reader's tables; docs/flows.md repeats them.
 struct PlanField {
-  std::string_view of, name, takes, meaning;  // of: flow, node
+  std::string_view of, name, takes, meaning;  // of: `flow` or `node`, the object that has the field
 };
 std::vector<PlanField> plan_fields();
 // Parses a stored definition and checks its hash.

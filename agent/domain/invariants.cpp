@@ -191,7 +191,7 @@ class JobJudging {
   const JobSight& sight_;
   const JobPlaces& job_;
   const ClaimView& claim_;
-  const bool trusted_;     // whether the facts decide
+  const bool trusted_;     // true: the facts are authoritative
   const ClaimView truth_;  // the state by the facts if they are trusted, otherwise the claim
   JobVerdict out_;
 };

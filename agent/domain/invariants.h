@@ -98,7 +98,7 @@ struct JobMending {
 JobMending mending_of(const JobVerdict&);
 
 // Returns the concurrency key whose slot the job uses or waits for, or an empty text. For a live job, the claim names
-// the key. For a held job, the index that holds it names the key, whatever its record has by now. For any other job,
+// the key. For a held job, the index that holds it names the key, independent of its current record. For any other job,
 // the record names it.
 std::string slot_key(const JobPlaces&);
 bool has_ended(const JobPlaces&);  // a job without a claim: by the status in its record

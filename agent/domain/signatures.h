@@ -35,8 +35,8 @@ struct SignatureCheck {
 // Error denied: names the failed check: no signature, another algorithm, another key, another content, too old, or
 // created in the future.
 Result<void> check_signature(const Message&, const SignatureCheck&);
-// Identifies a message by its content, in lower-case hex. Sender and receiver compute the same value, whatever fields
-// were added since.
+// Identifies a message by its content, in lower-case hex. Sender and receiver compute the same value, regardless of
+// fields that were added since.
 Result<std::string> content_hash(const Message&);
 
 // The hash of the log for a receipt: the lines that the job wrote, in their order, without lines of stream system.

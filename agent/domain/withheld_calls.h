@@ -17,7 +17,7 @@ inline constexpr std::string_view kGrantedToNobody[] = {
     "mount_setattr", "move_mount", "open_by_handle_at", "open_tree", "pidfd_getfd", "pivot_root",
     "process_vm_writev", "reboot", "request_key", "seccomp", "setns", "umount2", "unshare", "userfaultfd",
 };
-// Without these calls a job is one process that runs one program, whatever other calls it may use.
+// Without these calls a job is one process that runs one program, regardless of its other calls.
 inline constexpr std::string_view kGrantedByExec[] = {"clone", "clone3", "execve", "execveat", "fork", "vfork"};
 // clang-format on
 static_assert(std::is_sorted(std::begin(kGrantedToNobody), std::end(kGrantedToNobody)));

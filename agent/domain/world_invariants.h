@@ -19,9 +19,9 @@ namespace mycojobs {
 struct CarrierSight {
   CellId cell;
   std::string intent, carrier;
-  bool is_there = false;  // its record exists
+  bool is_there = false;  // the record exists
   bool has_ended = false;
-  bool has_arrived = false;              // its end is in the inbox
+  bool has_arrived = false;              // the end is in the inbox
   bool is_refused = false;               // a receipt from it was refused, so an operator must act
   std::string effect_of = {}, key = {};  // from its record: the effect's world and the idempotency key
 };

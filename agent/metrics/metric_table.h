@@ -81,7 +81,7 @@ struct MetricRow {
   std::string_view labels;  // separated by blanks; the first is `context` if the metric is per context
   std::string_view where;   // agent, coordinator, both
   std::string_view help;
-  std::vector<double> buckets = {};  // of a histogram
+  std::vector<double> buckets = {};  // upper bounds of the buckets of a histogram
 };
 // Returns the rows in the order of the enum.
 std::span<const MetricRow> metric_rows();

@@ -37,7 +37,7 @@ class Label {
 
 class Metrics {
  public:
-  static constexpr std::size_t kMostSeries = 1000;  // of one metric
+  static constexpr std::size_t kMostSeries = 1000;  // limit for one metric
   using Labels = std::initializer_list<Label>;      // same number and order as in the row
 
   virtual ~Metrics() = default;
@@ -45,7 +45,7 @@ class Metrics {
   virtual void add(Metric, Labels, double by = 1) = 0;  // counter
   virtual void set(Metric, Labels, double to) = 0;      // gauge
   virtual void observe(Metric, Labels, double value) = 0;
-  // Removes the series of a gauge whose first labels are `first`, when the process no longer knows their values.
+  // Removes the series of a gauge with the first labels `first`, when the process no longer knows their values.
   virtual void forget(Metric, Labels first) = 0;
   virtual std::string text() = 0;  // also measures the process
 

@@ -56,8 +56,8 @@ using SendSpans = std::function<Result<void>(const std::string& body, const std:
 std::shared_ptr<Traces> start_traces(TraceSource, SendSpans, std::shared_ptr<Metrics>);
 
 std::uint64_t unix_us();
-// Adds a span named `name` as a child of the context in `traceparent`, if that text is a context whose trace is
-// recorded and spans are sent. of: see span_id_of().
+// Adds a span named `name` as a child of the context in `traceparent`, if that text is a valid context of a recorded
+// trace and spans are sent. of: see span_id_of().
 void add_span(Traces&, const std::string& traceparent, std::string_view of, Span);
 
 }  // namespace mycojobs

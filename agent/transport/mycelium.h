@@ -36,10 +36,10 @@ class MyceliumTransport final : public Transport {
 
   std::string_view name() const override { return "mycelium"; }
   bool is_address(const std::string& address) const override { return parse_mycelium(address).has_value(); }
-  // While the node holds a request to this address whose peer is unreachable (for up to 300 s), or whose chunks still
-  // arrive there, no other request is given to the node: the call waits and then fails with `unavailable`. A request
-  // that is stuck although the peer is reachable does not block others, unless kMaxStuck requests are stuck. The
-  // instance keeps this state, so it must live as long as requests are sent.
+  // While the node holds a request to this address, because the peer is unreachable (for up to 300 s) or still receives
+  // chunks of the request, no other request is given to the node: the call waits and then fails with `unavailable`. A
+  // request that is stuck although the peer is reachable does not block others, unless kMaxStuck requests are stuck.
+  // The instance keeps this state, so it must live as long as requests are sent.
   Result<std::string> exchange(const std::string& address, const std::string& request,
                                std::uint32_t timeout_ms) override;
   bool is_peer_there() const override { return is_peer_there_; }

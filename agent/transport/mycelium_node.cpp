@@ -10,7 +10,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::size_t kMostOfNode = 4U << 20;  // of the node's answers: a message of 2 MiB and its envelope
+constexpr std::size_t kMostOfNode = 4U << 20;  // limit for an answer of the node: a message of 2 MiB and its envelope
 
 std::string member(const json& object, const char* name) {
   const auto found = object.find(name);

@@ -30,7 +30,7 @@
 namespace mycojobs {
 
 // Returns a payload with trailing blanks if a node would otherwise never deliver it: a payload of more than 1300 bytes
-// whose last chunk is shorter than 250 bytes. JSON allows these blanks, and MyceliumNode::pop() removes them.
+// with a last chunk of less than 250 bytes. JSON allows these blanks, and MyceliumNode::pop() removes them.
 std::string pad_payload(std::string_view text);
 
 struct MyceliumMessage {

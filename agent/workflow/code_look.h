@@ -13,7 +13,7 @@ namespace mycojobs::workflow {
 
 struct CodeFault {
   std::string message;
-  std::uint32_t line = 0;      // of the source; 0: unknown
+  std::uint32_t line = 0;      // line of the source; 0: unknown
   bool no_entrypoint = false;  // the code loads, but has no such function
 };
 

@@ -19,7 +19,7 @@ namespace mycojobs::workflow {
 
 // Time limits of a step, apart from its instruction count.
 struct StepTime {
-  std::uint32_t cpu_ms = 10'000;    // of the process, so that a busy host does not fail the step
+  std::uint32_t cpu_ms = 10'000;    // CPU time of the process, so that a busy host does not fail the step
   std::uint32_t wall_ms = 600'000;  // less than kAbandonedSeconds
 };
 
@@ -34,7 +34,7 @@ class EngineProcess {
   EngineProcess& operator=(const EngineProcess&) = delete;
   ~EngineProcess();  // Kills the process.
 
-  const std::string& name() const { return name_; }  // of the engine: "lua-5.4.4/2"
+  const std::string& name() const { return name_; }  // name of the engine: "lua-5.4.4/2"
   pid_t pid() const { return child_.pid; }
 
   // Errors: `unavailable` (the step exceeded its time (timed_out()), or `stopped` became true), `internal` (the process

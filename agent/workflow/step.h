@@ -64,7 +64,7 @@ std::string_view to_string(StepFailureKind);
 struct StepFailure {
   StepFailureKind kind = StepFailureKind::script;
   std::string message;
-  std::optional<std::uint32_t> line;  // of its source
+  std::optional<std::uint32_t> line;  // line of the script's source
 };
 
 struct StepAnswer {
