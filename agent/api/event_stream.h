@@ -1,4 +1,5 @@
-// One client's stream of events: what it has been sent, and what comes next. Of one thread.
+// One client's event stream for the flows of a context: tracks which revisions were sent, reads newer facts from the
+// store and sends them. Not thread-safe.
 #pragma once
 
 #include <chrono>
@@ -16,37 +17,43 @@
 
 namespace mycojobs::api {
 
+// Parsed parameters of GET /events.
 struct EventRequest {
-  bool overview = false;     // of the context as a whole, instead of its flows
-  Id context = 0, flow = 0;  // flow 0: all of the context
+  bool overview = false;     // overview of the context instead of events of flows
+  Id context = 0, flow = 0;  // flow 0: all flows of the context
   Caller caller;
-  std::optional<std::uint64_t> after_revision;  // of the flow
-  std::optional<std::uint64_t> since_ms;        // of the context
-  std::string job;                              // its key: of this job alone
-  std::uint64_t after_seq = 0;                  // of its log
+  std::optional<std::uint64_t> after_revision;  // resume one flow after this revision
+  std::optional<std::uint64_t> since_ms;        // resume all flows from this time
+  std::string job;                              // key of a job: only events of this job; empty: events of flows
+  std::uint64_t after_seq = 0;                  // resume the log of the job after this line
 };
-// Query and Last-Event-ID, and whether the caller may. Errors: invalid, denied, not_found (the flow), unavailable.
+// Parses the query and the header Last-Event-ID, and checks that the caller may read the context, flow or job. Errors:
+// invalid, denied, not_found, unavailable.
 Result<EventRequest> read_event_request(Services&, const HttpRequest&, const Caller&);
 
 class EventStream {
  public:
+  // All references must outlive the stream.
   EventStream(Services& services, const EventRequest& request, EventSink& sink)
       : services_(services), request_(request), sink_(sink) {}
-  // Each false: the stream is over.
-  bool begin();
+  // Each of these functions returns false if the stream must end: the client is gone, or there was an error other than
+  // `unavailable`, for example because the caller has lost the right to read or the flow was deleted.
+  bool begin();  // sends the current state, or the events since the requested position
   bool heartbeat();
+  // Sends the new facts. moved: flows with their new revisions; look_again: hints may have been lost, so all recent
+  // flows are read.
   bool follow(const std::deque<std::pair<Id, std::uint64_t>>& moved, bool look_again);
 
  private:
   struct Page {
     std::vector<std::string> events;
-    std::uint64_t last = 0;  // the revision that they reach
+    std::uint64_t last = 0;  // revision of the last fact
     bool more = false, gone = false;
   };
-  // What comes after this revision (UINT64_MAX: only how the flow stands), and not before since_ms_.
+  // Reads the facts after a revision, except facts before since_ms_. UINT64_MAX: only the current state of the flow.
   Result<Page> read_page(Id flow, std::uint64_t after);
   bool catch_up(Id flow, std::uint64_t after);
-  // The next three functions use a connection to the store and send nothing: a send may need such a connection itself.
+  // The next three functions lease a connection to the store and send nothing: a send may lease one, too.
   Result<std::uint64_t> store_now();
   Result<std::set<Id>> recent_flows();
   Result<void> check_right();
@@ -58,9 +65,9 @@ class EventStream {
   Services& services_;
   const EventRequest& request_;
   EventSink& sink_;
-  std::map<Id, std::uint64_t> sent_;  // up to which revision
+  std::map<Id, std::uint64_t> sent_;  // by flow: last revision that was sent
   std::uint64_t since_ms_ = 0;
-  std::chrono::steady_clock::time_point asked_ = std::chrono::steady_clock::now();  // whether it may look
+  std::chrono::steady_clock::time_point asked_ = std::chrono::steady_clock::now();  // last check of the right to read
 };
 
 }  // namespace mycojobs::api

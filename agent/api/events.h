@@ -1,19 +1,20 @@
-// Server-sent events: what flows of a context do, or one job, as it happens. GET
-// /events?context=N[&flow=M|&job=CALLER:ID]
+// Server-sent events about the flows of a context, one flow, one job, or the overview of a context.
 //
-//   event: flow            data: {context, flow, revision, status, detail, error}      how it stands now
+//   GET /events?context=N[&flow=M|&job=CALLER:ID|&overview=1]
+//
+//   event: flow            data: {context, flow, revision, status, detail, error}      the current state of a flow
 //   event: fact            data: {context, flow, revision, at_ms, kind, node?, job?, node_status?, ...}
-//   : heartbeat            nothing has happened
+//   : heartbeat            sent when there was no event for ApiLimits::heartbeat_ms
 //
-// Of one flow the id of an event is the revision, and Last-Event-ID (or ?after=) goes on behind it: nothing is left
-// out. Of a whole context it is "<at_ms>.<flow>.<revision>", and Last-Event-ID goes on with what has happened to active
-// and recent flows since that moment.
+// One flow: the id of an event is the revision. The header Last-Event-ID (or ?after=) resumes after this revision, and
+// no fact is omitted. All flows of a context: the id is "<at_ms>.<flow>.<revision>", and Last-Event-ID resumes with the
+// facts of active and recent flows since at_ms.
 //
-// Of one job: its state and its log (job_stream.h). Of a context with &overview=1: how it is, when that changes, once a
-// second at most (overview_feed.h).
+// One job: its state and its log (job_stream.h). &overview=1: the overview of the context after each change, at most
+// once a second (overview_feed.h).
 //
-// Threads: one waits for the store's hints; each stream reads for itself, in the thread of its connection. A stream
-// that falls behind ends, and its client comes back with Last-Event-ID.
+// Threads: one thread waits for hints of the store. Each stream reads the store in the thread of its connection. A
+// stream with too many unprocessed hints is ended; its client reconnects with Last-Event-ID.
 #pragma once
 
 #include <condition_variable>
@@ -33,36 +34,39 @@
 
 namespace mycojobs::api {
 
+// Thread-safe.
 class Events {
  public:
+  // Both references must outlive this object.
   Events(Services& services, StoreFactory& stores) : services_(services), stores_(stores), overviews_(services) {}
   ~Events() { stop(); }
-  Result<void> open();
-  void stop();
+  Result<void> open();  // starts the thread that waits for hints
+  void stop();          // ends all streams
+  // Answers GET /events. The stream of the reply runs in the thread of the connection.
   HttpReply stream(const HttpRequest&, const Caller&);
 
-  // What one stream has not looked at yet.
+  // State of one open stream: the changes that the stream has not processed yet.
   struct Subscription {
-    Id context = 0, flow = 0;  // flow 0: all
+    Id context = 0, flow = 0;  // flow 0: all flows
     Id actor = 0;              // actor whose share is used; 0: none
     bool is_operators = false;
-    bool hints = true;  // false: the stream polls in short intervals
-    std::deque<std::pair<Id, std::uint64_t>> moved;
-    bool look_again = false;  // hints may have been lost
-    bool ends = false;        // the stream has fallen behind, or is closed in favour of another actor's stream
+    bool hints = true;                               // false: the stream polls in short intervals
+    std::deque<std::pair<Id, std::uint64_t>> moved;  // flow and its new revision
+    bool look_again = false;                         // hints may have been lost
+    bool ends = false;  // the stream has fallen behind, or is closed in favour of another actor's stream
   };
   // The oldest subscription is the last one. Returns end() if there are too many.
   std::list<Subscription>::iterator subscribe(const EventRequest&);
   void unsubscribe(std::list<Subscription>::iterator);
   enum class Next { moved, silence, over };
-  // Until something has moved, the time is over, or we stop.
+  // Waits for changes, at most `ms`, and moves them to `taken`. Next::over: the stream must end.
   Next wait(Subscription&, Subscription& taken, std::uint32_t ms);
 
  private:
   void follow_flows(const EventRequest&, Subscription&, EventSink&);
   void follow_overview(const EventRequest&, Subscription&, EventSink&);
   void follow_job(const EventRequest&, Subscription&, EventSink&);
-  // With the lock held:
+  // The next two functions and tell() need the lock.
   bool has_place_for(const EventRequest&);
   // Ends the oldest stream of the actor with the most streams. Returns false if no actor has more than `actor` would.
   bool make_room_for(Id actor);

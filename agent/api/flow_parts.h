@@ -1,4 +1,4 @@
-// What the files of the flow. methods share.
+// Functions that are shared by the files of the `flow.` methods.
 #pragma once
 
 #include <vector>
@@ -8,9 +8,10 @@
 
 namespace mycojobs::api {
 
+// Converts a flow to JSON, with decoded inputs and results and without its definition.
 nlohmann::json shown(const Flow&);
 nlohmann::json result_of_flow(const Flow&);                    // FlowResult
-std::vector<Param> flow_params(std::vector<Param> more = {});  // id, context_id and these
+std::vector<Param> flow_params(std::vector<Param> more = {});  // id, context_id, then `more`
 void add_flow_controls(Services&, std::vector<Method>&);
 
 }  // namespace mycojobs::api

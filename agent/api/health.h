@@ -1,12 +1,12 @@
-// How a process is, for service managers, images and load balancers. No token is needed: it says no more than that.
+// Health checks of the process, for service managers, container images and load balancers. No token is needed, since
+// the answers contain nothing else.
 //
-//   GET /healthz   200 {"status": "ok"}: its threads come round; 503 "stuck": end it and start it again
-//   GET /readyz    200 {"status": "ok"}: it may be given work; 503 with the reason: "draining", "the store is away:
-//   ..."
+//   GET /healthz   200 {"status": "ok"}: all threads make progress; 503 "stuck": restart the process
+//   GET /readyz    200 {"status": "ok"}: send work to the process; 503 with the reason: "draining", "the store is
+//                  away: ..."
+//   GET /metrics   only if enabled: the counters of the process in the text format of Prometheus (metrics/metrics.h)
 //
-//   GET /metrics   where it is asked for: what the process has counted, as text for Prometheus (metrics/metrics.h)
-//
-// None asks the store anything: all answer at once, however the store is.
+// No request accesses the store, so all are answered immediately even if the store is unavailable.
 #pragma once
 
 #include <functional>
@@ -18,23 +18,25 @@
 
 namespace mycojobs {
 
-struct Health {  // asked by any thread, until the server has stopped
+// Callbacks that compute the state of the process. Called by any thread until the server has stopped.
+struct Health {
   std::function<bool()> alive = [] { return true; };
-  std::function<std::string()> why_not_ready = [] { return std::string(); };  // empty: it is
+  std::function<std::string()> why_not_ready = [] { return std::string(); };  // empty: ready
 };
 
-// What GET /metrics answers. Asked by any thread, until the server has stopped. None: there is no such path.
+// Returns the body of GET /metrics. Called by any thread until the server has stopped. Null: the path does not exist.
 using MetricsText = std::function<std::string()>;
-// A request was refused; why: as mycojobs_http_refused_total has it. Any thread.
+// Counts a refused request. why: the reason label of the metric mycojobs_http_refused_total. Called by any thread.
 using CountRefusal = std::function<void(const char* why)>;
 
-// A server of these alone, for agents and where the JSON-RPC is not wanted.
+// A server of only these paths, for agents and for coordinators without JSON-RPC.
 class HealthServer {
  public:
   virtual ~HealthServer() = default;    // stops
   virtual std::string url() const = 0;  // "http://127.0.0.1:9653"
 };
-// listen: as ApiSettings has it. Errors: invalid (no address), conflict (the port is taken), denied, io.
+// listen: same format as ApiSettings::listen. Errors: invalid (not an address), conflict (the port is in use), denied,
+// io.
 Result<std::unique_ptr<HealthServer>> start_health(
     const std::string& listen, Health, MetricsText = nullptr, CountRefusal = [](const char*) {});
 

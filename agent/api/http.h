@@ -1,12 +1,13 @@
-// HTTP/1.1, as far as an API on a trusted machine needs it: a table of paths, whole bodies, event streams. Requests are
-// parsed by Boost.Beast (domain/http_wire.h); sockets, deadlines and limits are ours.
+// An HTTP/1.1 server with a table of paths, for complete bodies and event streams. Boost.Beast parses the requests
+// (domain/http_wire.h); this module implements sockets, deadlines and limits. The limits are those of ApiLimits.
 //
-//   connection: --header_ms, in the lobby--> head -> admitted: a thread --body_ms--> body -> handler --write_ms-->
-//   answer
-//               --idle_ms--> next head ...
+//   accept -> first head -> admission -> body -> handler -> answer -> next head ...
+//     |  in the Lobby    |   each admitted connection has a thread of its own
 //
-// Threads: one accepts and reads first heads (lobby.h), each admitted connection has one; handlers are called from
-// these.
+//   deadlines: header_ms for a head, body_ms for a body, write_ms for an answer, idle_ms until the next request begins
+//
+// Threads: one thread accepts connections and reads their first heads (lobby.h). Handlers run in the threads of the
+// connections.
 #pragma once
 
 #include <cstdint>
@@ -25,25 +26,25 @@ namespace mycojobs::api {
 
 struct HttpRequest {
   std::string method, path, body;
-  std::map<std::string, std::string> query;    // the first of each name
-  std::map<std::string, std::string> headers;  // names in lower case; the first of each
-  bool loopback = false;                       // the peer's address is one
-  std::uint16_t port = 0;                      // that the server listens on
-  std::string network = {};                    // the peer's address; of IPv6 its first 64 bits
-  bool proven = false;                         // on this connection a peer has shown who it is
+  std::map<std::string, std::string> query;    // the first value of each name
+  std::map<std::string, std::string> headers;  // names in lower case; the first value of each
+  bool loopback = false;                       // the peer has a loopback address
+  std::uint16_t port = 0;                      // port of the server
+  std::string network = {};                    // the peer's address; IPv6: its first 64 bits
+  bool proven = false;                         // an earlier request of this connection had a valid signature
   // A call reports that it begins or ends to wait, for example for the end of a job. While it waits, its connection may
   // be closed in favour of another client. Returns false if that has happened; the call must then end. Null: a request
   // without a server.
   std::function<bool(bool waits)> note_wait = {};
-  // The header's value; empty: none.
+  // Returns the value of a header; empty: the request does not have it.
   std::string header(const std::string& lower_case_name) const;
 };
 
-// The client's end of an event stream.
+// Sends events to one client.
 class EventSink {
  public:
   virtual ~EventSink() = default;
-  virtual bool send(std::string_view text) = 0;  // false: the client is gone, too slow, or we are stopping
+  virtual bool send(std::string_view text) = 0;  // false: the client is gone or too slow, or the server stops
   virtual bool open() const = 0;
 };
 
@@ -51,8 +52,8 @@ struct HttpReply {
   int status = 200;
   std::string type = "application/json", body;
   std::vector<std::pair<std::string, std::string>> headers;
-  std::function<void(EventSink&)> stream;  // instead of a body: writes events until it returns
-  std::string proven = {};                 // a peer has shown who it is: its connection is kept before others
+  std::function<void(EventSink&)> stream;  // replaces the body: sends events until it returns
+  std::string proven = {};  // key of the peer that signed the request; its connection is closed later than others
 };
 
 struct HttpRoute {
@@ -74,7 +75,7 @@ enum class Standing {
          // valid signature, else the one that is silent longest; a supervisor has at most a quarter of the places
 };
 struct Admission {
-  HttpReply refusal = {};  // a status of 400 or more refuses it
+  HttpReply refusal = {};  // status 400 or higher: the request is refused with this reply
   Standing standing = Standing::anonymous;
   std::uint64_t actor = 0;  // actor whose share of connections and large bodies is used; 0: none
   // Answers the request if all places of the class are taken. Called in the accepting thread, so it must not block.
@@ -85,14 +86,15 @@ using Admit = std::function<Admission(const HttpRequest&)>;
 
 class HttpServer {
  public:
-  // admit: looks at a request before it has a thread and before its body is read. Any thread.
+  // admit: decides on a request before its body is read, and for a first request before the connection has a thread.
+  // Called by any thread. Errors: those of parse_listen() and open_listening().
   static Result<std::unique_ptr<HttpServer>> start(const std::string& listen, const ApiLimits&, std::vector<HttpRoute>,
                                                    Admit);
   virtual ~HttpServer() = default;
   virtual std::uint16_t port() const = 0;
   virtual std::string url() const = 0;
-  virtual void stop() = 0;
-  virtual std::uint32_t connections() const = 0;
+  virtual void stop() = 0;                        // waits until running handlers have answered
+  virtual std::uint32_t connections() const = 0;  // number of open connections
 };
 
 struct ListenAddress {
@@ -100,24 +102,25 @@ struct ListenAddress {
   std::uint16_t port = 0;
   bool loopback = false;
 };
-// "127.0.0.1:9652", "[::1]:9652", "localhost:9652", ":9652" is every address. Error invalid names the remedy.
+// Parses "127.0.0.1:9652", "[::1]:9652", "localhost:9652" or ":9652" (all addresses). Error `invalid` names the remedy.
 Result<ListenAddress> parse_listen(const std::string& text);
-// {"error": {...}} as JSON-RPC has it, for what is refused before it is a call.
+// Returns a JSON-RPC error, {"error": {...}}, for a request that is refused before a method is called.
 HttpReply refuse(int status, const std::string& word, const std::string& message, const std::string& remedy);
-// 404 or 405, if there is no such route; else an empty reply.
+// Returns a reply with status 404 or 405 if there is no such route; else a reply with status 200.
 HttpReply refuse_route(const std::vector<HttpRoute>&, const std::string& method, const std::string& path);
-// Browsers name where a page came from. No page of another origin has business here; ours is of this server and port.
+// Return whether a browser sent the request for any web page, or for a page of another origin than this server. Such
+// requests are refused: a page could otherwise use the browser's access to this server.
 bool is_from_web_page(const HttpRequest&);
 bool is_from_other_page(const HttpRequest&);
 HttpReply web_page_refused();
-// Whether its header Host names this machine by a loopback name: the name of another host leads here too, if whoever
-// has that name says so.
+// Returns whether the header Host is a loopback name or address. Another name can resolve to a loopback address, since
+// its owner controls its DNS records (DNS rebinding).
 bool names_loopback(const HttpRequest&);
-bool names_this_host(const HttpRequest&);  // by the name that the machine has
+bool names_this_host(const HttpRequest&);  // the header Host is the host name of this machine
 HttpReply other_host_refused(const std::string& remedy);
-HttpReply busy();                     // for a connection that is one too many
-HttpReply no_json();                  // 415: a form, or a body that is compressed
-HttpReply malformed(const Error&);    // 400 or 431: what is no request
-HttpReply refuse_body(const Error&);  // 413 or 503, or 400: what is no body
+HttpReply busy();                     // 503: too many connections
+HttpReply no_json();                  // 415: a form or a compressed body
+HttpReply malformed(const Error&);    // 400 or 431: an invalid head
+HttpReply refuse_body(const Error&);  // 413 (too large), 503 (too many large bodies) or 400 (invalid)
 
 }  // namespace mycojobs::api

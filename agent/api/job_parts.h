@@ -1,4 +1,4 @@
-// What the job. and message. methods and the events of a job share.
+// Functions that are shared by the `job.` and `message.` methods and the events of a job.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -10,10 +10,10 @@
 
 namespace mycojobs::api {
 
-// A job as a client says it; what it may say is checked where it is made (service/jobs.h).
+// Decodes a job of a client. Error `invalid`. The fields that a client may set are checked later (service/jobs.h).
 Result<Job> read_job(const nlohmann::json&);
 nlohmann::json status_of(const Job&, const std::string& key);  // JobState
-// methods_job_control.cpp. one: the parameters that name a job.
+// Adds the methods of methods_job_control.cpp. one: the parameters that identify a job.
 void add_job_controls(Services&, const std::vector<Param>& one, std::vector<Method>&);
 
 }  // namespace mycojobs::api

@@ -1,7 +1,7 @@
-// One client's stream of events of one job: its state whenever that changes, and its log, line by line. Of one thread.
+// One client's event stream for one job: its state after each change, and the lines of its log. Not thread-safe.
 //
-//   event: log    id: SEQ    data: LogLine, with the job      Last-Event-ID goes on behind that line
-//   event: job    id: SEQ    data: JobState                   once all lines before it are sent
+//   event: log    id: SEQ    data: LogLine, with the job      Last-Event-ID resumes after this line
+//   event: job    id: SEQ    data: JobState                   sent after all earlier lines
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -11,14 +11,16 @@
 
 namespace mycojobs::api {
 
-inline constexpr std::uint32_t kJobLookMs = 200;  // between looks at a job
+inline constexpr std::uint32_t kJobLookMs = 200;  // interval of the polls of a job
 
 class JobStream {
  public:
+  // All references must outlive the stream.
   JobStream(Services& services, const EventRequest& request, EventSink& sink)
       : services_(services), request_(request), sink_(sink), after_(request.after_seq) {}
   enum class Look { sent, nothing, over };
-  Look look();  // rights are asked anew each time
+  // Polls the job once and sends the changes. Checks the right to read each time. Look::over: the stream must end.
+  Look look();
 
  private:
   struct Page {
@@ -31,8 +33,8 @@ class JobStream {
   Services& services_;
   const EventRequest& request_;
   EventSink& sink_;
-  std::uint64_t after_;
-  std::string state_;  // as it was sent last
+  std::uint64_t after_;  // last log line that was sent
+  std::string state_;    // last state that was sent
 };
 
 }  // namespace mycojobs::api

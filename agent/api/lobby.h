@@ -1,6 +1,6 @@
-// Connections whose first head has not come yet: they have shown no right, so they have no thread, a short time, and
-// places of their own. Where these are taken the one that has waited longest goes: who says what it wants at once is
-// let in however many others say nothing. Of one thread.
+// Connections without a complete first request head. These clients are unauthenticated, so they share one thread, have
+// a short deadline and a limit of their own. If the limit is reached, a new connection replaces the oldest one: silent
+// connections cannot keep out a client that sends its request promptly. Not thread-safe.
 #pragma once
 
 #include <poll.h>
@@ -21,28 +21,29 @@ class Lobby {
  public:
   struct Guest {
     Fd socket;
-    std::string bytes;  // behind the head, once that is there
+    std::string bytes;  // received bytes after the head
     Deadline until{};
     RequestReader reader;
-    std::optional<Error> wrong;  // it is no head, or too large
+    std::optional<Error> wrong;  // the head is invalid or too large
   };
   Lobby(std::uint32_t places, std::uint32_t ms, const RequestLimits& limits)
       : places_(places), ms_(ms), limits_(limits) {}
 
   void enter(Fd socket);
-  void add_to(std::vector<pollfd>&) const;
-  // What poll() has written into add_to()'s entries, which begin here. Those whose head is there, or is none.
+  void add_to(std::vector<pollfd>&) const;  // appends one entry for each connection
+  // Processes the results of poll(). entries: the first entry that add_to() has appended. Removes and returns the
+  // connections whose head is complete or invalid. Closes connections after their deadline.
   std::vector<Guest> look(const pollfd* entries);
-  int timeout_ms() const;  // until the first one's time is over; -1: it is empty
+  int timeout_ms() const;  // until the next deadline; -1: there are no connections
   std::size_t size() const { return guests_.size(); }
   void clear() { guests_.clear(); }
 
  private:
-  static bool receive(Guest&);  // false: it has gone
+  static bool receive(Guest&);  // false: the client has closed the connection
 
   std::uint32_t places_, ms_;
   RequestLimits limits_;
-  std::list<Guest> guests_;  // the one that has waited longest in front
+  std::list<Guest> guests_;  // oldest first
 };
 
 }  // namespace mycojobs::api

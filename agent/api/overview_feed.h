@@ -1,4 +1,5 @@
-// How a context is, for all who watch it: read at most once a second, however many they are.
+// The overview of a context for all streams that follow it. It is read at most about once a second, and all streams
+// share the result. Thread-safe.
 #pragma once
 
 #include <chrono>
@@ -14,31 +15,32 @@
 namespace mycojobs::api {
 
 struct OverviewText {
-  std::string text;  // an Overview (shapes.cpp) with its context
-  std::string rest;  // the same without the moment it was read at: equal texts say nothing new
+  std::string text;  // an Overview (shapes.cpp) as JSON, with the id of its context
+  std::string rest;  // same without its times: if equal, nothing has changed
 };
 
 class OverviewFeed {
  public:
   explicit OverviewFeed(Services& services) : services_(services) {}
-  // Of who may read the context; asked again with each text. Any thread. That the store does not answer is found out by
-  // one for all who wait: it takes no longer however many they are.
+  // Returns the overview, at most 0.9 s old. The caller's right to read is checked again for each new text. If the
+  // store is unavailable, one thread waits for its time-out, and the other threads receive the same error. Errors:
+  // denied, unavailable, and other errors of the store.
   Result<std::shared_ptr<const OverviewText>> read(const EventRequest&);
 
  private:
   using Text = std::shared_ptr<const OverviewText>;
   struct Kept {
-    std::mutex mutex;  // one reads, the others wait for what it finds
+    std::mutex mutex;  // one thread reads, the others wait for its result
     std::unique_ptr<Store> store;
     std::chrono::steady_clock::time_point at;
-    Result<Text> text = nullptr;  // or that the store is away; null: never read
-    std::set<Id> readers;         // who may read this text
+    Result<Text> text = nullptr;  // or the error of the last read; null: not read yet
+    std::set<Id> readers;         // actors whose right to read this text was checked
   };
   std::shared_ptr<Kept> kept(Id context);
   Result<Text> read_text(Kept&, Id context);
 
   Services& services_;
-  std::mutex mutex_;  // of the map alone
+  std::mutex mutex_;  // guards only the map
   std::map<Id, std::shared_ptr<Kept>> kept_;
 };
 

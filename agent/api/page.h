@@ -1,11 +1,11 @@
-// The page: files of the program itself (web/, put in by web/pack.py), for browsers. It has no private way to anything:
-// what it shows and does goes through the JSON-RPC and /events, with the rights of whoever's token it was given.
+// The web page for browsers. Its files are built into the program by web/pack.py. The page has no special access: it
+// uses only JSON-RPC and /events, with the rights of the user's token.
 //
-//   GET /           the page; asked for again each time (ETag)
-//   GET /assets/... named by their content: kept for ever
+//   GET /           the page; revalidated for each use (ETag)
+//   GET /assets/... file names contain a hash of the content, so browsers cache the files without expiry
 //
-// Nobody needs a token for them: they say nothing of any job. Their Content-Security-Policy lets nothing run, load or
-// send but what comes from here, and nothing inline.
+// The files contain no data of jobs, so no token is needed. Their Content-Security-Policy allows scripts, styles and
+// connections only of this server, and no inline code.
 #pragma once
 
 #include <span>
@@ -17,12 +17,13 @@
 
 namespace mycojobs::api {
 
+// gzip: the content, compressed. All texts have static lifetime.
 struct PageFile {
   std::string_view path, type, etag, gzip;
 };
-// Empty: the program was built without.
+// Returns the files of the page; empty: the program was built without them.
 std::span<const PageFile> page_files();
-std::string_view why_no_page();  // empty: there is one
+std::string_view why_no_page();  // reason why the program has no page; empty: it has one
 
 std::vector<HttpRoute> page_routes();
 bool is_page_path(const std::string& path);

@@ -1,4 +1,5 @@
-// What a method's parameters may be: checked before it runs, and described to clients, from one table of types.
+// Types of the parameters of methods. One table of types serves for checking parameters before a method runs and for
+// describing them to clients.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -12,9 +13,10 @@ namespace mycojobs::api {
 struct ParamProblem {
   std::string field, message, remedy;
 };
-// The first parameter that is unknown, of another type, or missing. One that is null counts as absent.
+// Returns the first problem: a parameter that is unknown, has a wrong type, or is missing. A null value counts as
+// missing.
 std::optional<ParamProblem> check_params(const Method&, const nlohmann::json& params);
-nlohmann::json schema_of(std::string_view type);  // JSON schema of a type of Param
+nlohmann::json schema_of(std::string_view type);  // JSON schema of a Param::type
 bool is_type(std::string_view type);
 
 }  // namespace mycojobs::api

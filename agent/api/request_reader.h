@@ -1,4 +1,5 @@
-// A request as handlers get it: its path and query apart, its body whole and within limits. Of one thread.
+// Reads one HTTP request into the form that handlers receive: method, path, query, headers, and the complete body
+// within its limits. Not thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -18,21 +19,22 @@ class RequestReader {
  public:
   explicit RequestReader(const RequestLimits& limits) : limits_(limits), parser_(limits.head_bytes) {}
 
-  // How many of the bytes are its head; 0: it has not ended yet, give them again with what follows. Errors: invalid,
-  // too_large.
+  // Returns how many of the bytes were consumed as the head. 0: the head is incomplete; call again with the same bytes
+  // and the bytes that follow. Errors: invalid, too_large.
   Result<std::size_t> take_head(std::string_view bytes);
   bool has_head() const { return parser_.has_head(); }
-  void limit_body(std::size_t bytes) { limits_.body_bytes = bytes; }  // before any of it is taken
-  // After the head: how many of the bytes belong to it. Errors: invalid, too_large, unavailable (the share is used up).
+  void limit_body(std::size_t bytes) { limits_.body_bytes = bytes; }  // REQUIRES: take_body() was not called
+  // Returns how many of the bytes were consumed as part of the body. REQUIRES: has_head(). Errors: invalid, too_large,
+  // unavailable (the memory limit of BodyShare is exceeded).
   Result<std::size_t> take_body(std::string_view bytes, BodyShare&);
   bool done() const { return parser_.done(); }
 
   HttpRequest& request() { return request_; }
   const HttpRequest& request() const { return request_; }
-  // These need the head.
+  // REQUIRES for the next three functions: has_head().
   bool is_http_1_1() const { return parser_.is_http_1_1(); }
   bool keeps_alive() const { return parser_.keeps_alive(); }
-  bool awaits_continue() const;  // the client sends the body when it is asked to
+  bool awaits_continue() const;  // client waits for status 100 before it sends the body
 
  private:
   Result<void> check_host() const;
@@ -40,7 +42,7 @@ class RequestReader {
   RequestLimits limits_;
   HttpRequestParser parser_;
   HttpRequest request_;
-  std::size_t framed_ = 0;  // bytes of the body, with what frames it
+  std::size_t framed_ = 0;  // bytes of the body including the framing of its chunks
 };
 
 }  // namespace mycojobs::api

@@ -1,4 +1,5 @@
-// What the methods work with: stores for those that call at one time, the settings, who may do what.
+// Shared parts of all methods: leased connections to the store, the settings, and the call with its caller. The tables
+// of methods are declared at the end.
 #pragma once
 
 #include <atomic>
@@ -25,7 +26,7 @@
 
 namespace mycojobs::api {
 
-// Store connections of one thread at a time.
+// Connections to the store, with caches. Used by one thread at a time.
 struct Backend {
   std::unique_ptr<Store> store;
   std::unique_ptr<FlowStore> flows;
@@ -34,11 +35,13 @@ struct Backend {
   KnownKeys known;
 };
 
+// A pool of backends. Connections are opened on demand and reused. Thread-safe.
 class Backends {
  public:
   Backends(StoreFactory& stores, std::uint32_t most, std::uint32_t most_of_actor = UINT32_MAX)
       : stores_(stores), most_(most), most_of_actor_(most_of_actor) {}
 
+  // The exclusive use of a backend; the destructor returns the backend to the pool. Not thread-safe.
   class Lease {
    public:
     Lease(Backends& from, std::unique_ptr<Backend> backend, Id actor)
@@ -65,15 +68,15 @@ class Backends {
   // Waits for one of `most` backends. An actor has at most `most_of_actor` of them; actor 0 has no limit. A call
   // of the waiting actor with the fewest backends is served first. Error `unavailable` after 10 s.
   Result<Lease> take(Id actor = 0);
-  std::uint32_t waiting();                                                        // number of calls that wait
-  Result<std::unique_ptr<Store>> open_reader() { return stores_.open_reader(); }  // of no lease
+  std::uint32_t waiting();  // number of threads that wait in take()
+  Result<std::unique_ptr<Store>> open_reader() { return stores_.open_reader(); }  // not counted as a lease
   Result<std::unique_ptr<FlowStore>> open_flows() { return stores_.open_flows(); }
   Result<std::unique_ptr<ObjectStore>> open_objects() { return stores_.open_objects(); }
   Result<std::unique_ptr<WorkflowStore>> open_workflows() { return stores_.open_workflows(); }
 
  private:
   void give_back(std::unique_ptr<Backend>, Id actor);
-  // With the lock held:
+  // REQUIRES for the next four functions: the lock is held.
   std::uint32_t used_of(Id actor) const;
   bool is_free(Id actor) const;
   void release(Id actor);
@@ -88,6 +91,7 @@ class Backends {
   std::map<Id, std::uint32_t> used_, waiting_;  // by actor
 };
 
+// State that all methods of a server share. Its members are thread-safe or constant while the server runs.
 struct Services {
   Services(StoreFactory& stores, const Clock& time, ApiSettings chosen)
       : backends(stores, chosen.limits.calls, chosen.limits.actor_calls),
@@ -112,32 +116,34 @@ struct Services {
   std::atomic<std::uint64_t> calls{0}, refusals{0};
 };
 
-// Who calls, as the services want it.
+// Converts a caller to the form that the functions of agent/service need.
 service::Caller asker(const Services&, const Caller&, Id context);
-// Counts and logs what was refused.
+// Counts and logs a refusal.
 void note_refusal(Services&, const Error&);
 
-// One call: its parameters, who asks, a store.
+// One call of a method: its parameters, caller, context and a leased backend. Not thread-safe.
 class Call {
  public:
+  // Leases a backend and selects the context. The parameters must outlive the call. Errors: those of Backends::take(),
+  // and `invalid` (the server does not serve the context).
   static Result<Call> begin(Services&, const nlohmann::json& params, const Caller&);
 
   const nlohmann::json& params() const { return params_; }
   bool has(std::string_view name) const;
-  // Types have been checked; absent: 0 or empty.
+  // Each returns a parameter, whose type was checked before; missing: 0, false, empty or `otherwise`.
   Id id(std::string_view name) const;
   std::uint64_t number(std::string_view name, std::uint64_t otherwise) const;
   std::string text(std::string_view name) const;
   bool flag(std::string_view name) const;
   Id context() const { return context_; }
-  Result<void> go_to(Id context);                        // for methods that name theirs in another way
-  Id actor() const { return caller_.actor; }             // who asks
-  std::optional<Id> named(std::string_view name) const;  // an id, if it is given
+  Result<void> go_to(Id context);                        // for methods whose parameter is not context_id
+  Id actor() const { return caller_.actor; }             // the calling actor
+  std::optional<Id> named(std::string_view name) const;  // an id; no value: it is missing
   service::Caller by() const { return asker(services_, caller_, context_); }
   service::FlowStores stores(FlowStore& flows) const { return {store(), flows, lease_->runs}; }
-  // "job:12:2001" of the parameters `id` and caller_id.
+  // Returns the key of the job that the parameters `id` and caller_id identify: "job:12:2001". Error `invalid`.
   Result<std::string> job_key() const;
-  // Counts and logs what was refused.
+  // Counts and logs the error if it is `denied`. Returns its argument.
   template <class T>
   Result<T> noted(Result<T> answer) const {
     if (!answer && answer.error().code == Code::denied) note_refusal(services_, answer.error());
@@ -145,8 +151,8 @@ class Call {
   }
   bool all_powerful() const { return caller_.operator_token || caller_.anonymous; }
 
-  // Releases the store and waits. Error `unavailable`: the server stops, or the connection was closed in favour of
-  // another client.
+  // Returns the backend to the pool, sleeps, and leases a backend again. Error `unavailable`: the server stops, the
+  // connection was closed in favour of another client, or no backend is free.
   Result<void> rest(std::uint32_t ms);
 
   Services& services() const { return services_; }
@@ -167,20 +173,20 @@ class Call {
 };
 
 using Run = Result<nlohmann::json> (*)(Call&);
-// A row of the table of methods: `run` with a Call of its own.
+// Returns a row of the table of methods. It begins a Call, passes it to `run`, and counts the result.
 Method method(Services&, std::string_view name, std::string_view help, std::vector<Param>, std::string_view result,
               Run);
 
-// The tables.
+// Each adds the methods of one part of the API to the table.
 void add_record_methods(Services&, std::vector<Method>&);  // actor, context, runner, message
 void add_job_methods(Services&, std::vector<Method>&);
 void add_flow_methods(Services&, std::vector<Method>&);
-void add_view_methods(Services&, std::vector<Method>&);  // of a context as a whole
+void add_view_methods(Services&, std::vector<Method>&);  // views of a context
 void add_workflow_methods(Services&, std::vector<Method>&);
 void add_system_methods(Services&, std::vector<Method>&);  // queue, system
 void add_session_methods(Services&, std::vector<Method>&);
-std::vector<Method> login_methods(Services&);  // of these the ones for who has no token yet
+std::vector<Method> login_methods(Services&);  // the session methods that need no token
 void add_supervisor_methods(Services&, std::vector<Method>&);
-std::vector<Method> methods_of(Services&, ApiRole);
+std::vector<Method> methods_of(Services&, ApiRole);  // the whole table of a server
 
 }  // namespace mycojobs::api

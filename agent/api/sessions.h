@@ -1,11 +1,11 @@
-// Logins by signed key: who has the key of an actor signs a challenge, and calls by a token of its own for a while.
+// Logins by signed challenges. A client signs a challenge with the key of an actor and receives a token for a session.
 //
-//   challenge() -> signed by the key -> use() -> begin(): a session -> its time is over, end(), or it is one too many
+//   challenge() -> client signs -> use() -> begin(): session -> expired, end(), or replaced by a newer session
 //
-// Challenges are not kept: one carries its time, and a hash under a key of this process. Kept are those that were used,
-// until they are too old anyway, so that a stranger who asks for many costs nothing, and a signature counts once. All
-// of it is in memory: a server that starts again, and another one, want another login. That the key is still the
-// actor's is asked by the server, for each call. Threads: any.
+// A challenge is not stored. It contains its expiry time and a MAC with a secret of this process, so requests for
+// challenges use no memory. Used challenges are stored until they expire, so that each signature is accepted only once.
+// All state is in memory: after a restart, and on another server, clients must log in again. The server checks for each
+// call that the key still belongs to the actor. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -22,11 +22,11 @@
 namespace mycojobs::api {
 
 struct SessionLimits {
-  std::uint64_t challenge_ms = 60'000;       // to sign it in
-  std::uint64_t session_ms = 12 * 3600'000;  // however much it is used
-  std::size_t of_actor = 32, all = 10'000;   // more: the oldest of them goes
-  std::size_t used_by_actor = 300;  // challenges within their time: who logs in all the time locks nobody else out
-  std::size_t used = 100'000;       // of all actors
+  std::uint64_t challenge_ms = 60'000;       // validity of a challenge
+  std::uint64_t session_ms = 12 * 3600'000;  // validity of a session, also if it is used
+  std::size_t of_actor = 32, all = 10'000;   // sessions of one actor, and of all; a new session replaces the oldest
+  std::size_t used_by_actor = 300;           // used challenges of one actor, so that it cannot fill the limit of all
+  std::size_t used = 100'000;                // used challenges of all actors
 };
 
 class Sessions {
@@ -35,28 +35,29 @@ class Sessions {
 
   struct Challenge {
     std::string text;
-    std::uint64_t until_ms = 0;  // by the clock for people
+    std::uint64_t until_ms = 0;  // Unix time
   };
   Challenge challenge() const;
-  // Error denied: it is none of ours, too old, or was used.
+  // Error `denied`: the challenge was not made by this process, has expired, or was used.
   Result<void> check(const std::string& challenge) const;
-  // The same, and from now on that actor has used it: of several calls with one, one alone succeeds. Error
-  // unavailable: too many were, by the actor or by all.
+  // Same as check(), and marks the challenge as used by the actor: of several calls with one challenge only one
+  // succeeds. Error `unavailable`: the actor, or all actors together, have used too many challenges.
   Result<void> use(const std::string& challenge, Id actor);
 
   struct Begun {
-    std::string token;  // is kept nowhere
+    std::string token;  // only its hash is stored
     std::uint64_t until_ms = 0;
   };
+  // Creates a session. REQUIRES: the signature of the actor by `key` was verified, and use() has succeeded.
   Begun begin(Id actor, const std::string& key);
   struct Session {
-    std::string id;  // says nothing of the token
+    std::string id;  // SHA-256 of the token
     Id actor = 0;
-    std::string key;  // public, by which it was begun
+    std::string key;  // public key of the login
   };
-  static bool is_token(std::string_view);                     // it looks like one of a session
-  std::optional<Session> find(std::string_view token) const;  // nothing: there is none, or it is over
-  bool holds(const std::string& id) const;                    // it is not over
+  static bool is_token(std::string_view);                     // has the prefix of session tokens
+  std::optional<Session> find(std::string_view token) const;  // no value: unknown or expired
+  bool holds(const std::string& id) const;                    // the session exists and has not expired
   void end(const std::string& id);
 
  private:
@@ -66,8 +67,8 @@ class Sessions {
     std::uint64_t until_boot_ms = 0, number = 0;
   };
   std::string mac(std::string_view) const;
-  std::optional<std::uint64_t> until_of(const std::string& challenge) const;  // nothing: none of ours
-  void make_room(Id actor);                                                   // with the lock held
+  std::optional<std::uint64_t> until_of(const std::string& challenge) const;  // no value: not made by this process
+  void make_room(Id actor);                                                   // REQUIRES: the lock is held
 
   const Clock& clock_;
   SessionLimits limits_;
@@ -77,7 +78,7 @@ class Sessions {
     std::uint64_t until_boot_ms = 0;
     Id actor = 0;
   };
-  std::map<std::string, Used> used_;      // challenges
+  std::map<std::string, Used> used_;      // by challenge
   std::map<std::string, Kept> sessions_;  // by id
   std::uint64_t begun_ = 0;
 };

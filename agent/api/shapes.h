@@ -1,5 +1,5 @@
-// What methods answer with, by name: the schemas of the OpenRPC document, from one table. A type of a result is a name
-// of this table, one of params.h, or either in brackets: a list of it.
+// The JSON objects that methods return, as schemas of the OpenRPC document. The type of a result is a name of the table
+// in shapes.cpp, or a type of params.h; in brackets: a list of this type.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -7,8 +7,8 @@
 
 namespace mycojobs::api {
 
-nlohmann::json result_schema(std::string_view type);  // "Flow", "[JobState]", "text"
-nlohmann::json shape_schemas();                       // components.schemas
+nlohmann::json result_schema(std::string_view type);  // type: "Flow", "[JobState]", "text"
+nlohmann::json shape_schemas();                       // the part components.schemas of the document
 bool is_result_type(std::string_view type);
 
 }  // namespace mycojobs::api

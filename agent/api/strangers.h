@@ -1,7 +1,9 @@
-// How many requests of a network /supervisor has refused that held no signature of somebody known here. Each costs a
-// parse and the check of a signature, and anybody may send them: after so many within a minute the rest are refused by
-// their heads, until the minute is over. Networks that somebody known has called from are counted alone, however
-// many strangers there are; after an hour others may have their place. Any thread.
+// A rate limit for requests to /supervisor without a valid signature of a known peer. The server must parse such a
+// request and check its signature before it can refuse it, and any client can send it. After a number of refusals of
+// one network within a minute, its requests are refused before their bodies are read, until the minute is over. The
+// number of networks with their own counter is limited, and the other networks share one counter. A network from which
+// a known peer has called in the last hour (up to 1000 networks) keeps its own counter, so that requests of unknown
+// peers from other networks cannot block it. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -16,25 +18,25 @@ namespace mycojobs::api {
 class Strangers {
  public:
   Strangers(const Clock& clock, std::uint32_t a_minute) : clock_(clock), a_minute_(a_minute) {}
-  // network: HttpRequest::network.
+  // network: see HttpRequest::network. Returns false if the limit is exceeded.
   bool admits(const std::string& network);
-  void refused(const std::string& network);
-  void known(const std::string& network);  // a request from there was signed by somebody known
+  void refused(const std::string& network);  // counts a refused request
+  void known(const std::string& network);    // reports a request of a known peer
 
  private:
   struct Count {
-    std::uint64_t until_ms = 0;
+    std::uint64_t until_ms = 0;  // end of the minute, in boot time
     std::uint32_t refused = 0;
   };
-  // With the lock held; of networks that are too many to be counted apart: one for all of them.
+  // Returns the counter of a network, or the shared counter. REQUIRES: the lock is held.
   Count& count_of(const std::string& network);
 
   const Clock& clock_;
   const std::uint32_t a_minute_;
   std::mutex mutex_;
   std::map<std::string, Count> counts_;
-  std::map<std::string, std::uint64_t> known_;  // until then they keep their place
-  Count others_;
+  std::map<std::string, std::uint64_t> known_;  // by network: until when it keeps its own counter
+  Count others_;                                // shared counter of the other networks
 };
 
 }  // namespace mycojobs::api

@@ -1,10 +1,10 @@
-// Bearer tokens: who calls. The file holds hashes, one a line, never a token:
+// Bearer tokens, which identify callers. Each line of the tokens file has the hash of a token:
 //
-//   # what, who, a note
+//   # hash, actor id or `operator`, note
 //   <64 hex digits: SHA-256 of the token> 12 deploys from CI
 //   <64 hex digits> operator the machine room
 //
-// It must belong to this user (or root) and be writable by nobody else. Threads: any.
+// The file must belong to the user of this process or to root, and no other user may have write permission.
 #pragma once
 
 #include <cstdint>
@@ -24,31 +24,33 @@ struct TokenRow {
   Caller caller;
   std::string note;
 };
-// Error invalid: names the line and what is wrong with it.
+// Parses the text of a tokens file. Error `invalid` names the line.
 Result<std::vector<TokenRow>> read_tokens(std::string_view text);
 
+// The tokens of a file. Thread-safe.
 class Tokens {
  public:
   explicit Tokens(std::string file) : file_(std::move(file)) {}
-  // Reads the file if it has changed. A file that is not there holds no token; one that is wrong is an error, and then
-  // nobody is let in.
+  // Reads the file if it has changed. A missing file has no tokens. After an error no token is valid, so that a damaged
+  // file does not keep removed tokens valid. Errors: invalid, denied (owner or permissions), too_large, io.
   Result<void> refresh();
-  bool any() const;
-  // Takes as long for a wrong token as for a right one. Nothing: no such token.
+  bool any() const;  // whether there is a valid token
+  // Returns the caller of a token, or no value. The time does not depend on whether the token is valid.
   std::optional<Caller> find(std::string_view token) const;
 
  private:
   std::string file_;
   mutable std::mutex mutex_;
-  std::string stamp_;  // of the file as it was read
+  std::string stamp_;  // identity and times of the file when it was read
   std::vector<TokenRow> rows_;
 };
 
 struct NewToken {
-  std::string token, row;  // the row as it stands in the file
+  std::string token, row;  // row: the line for the file
 };
 NewToken make_token(const Caller&, std::string_view note);
-// Appends it to the file, which is made (0600) if it is not there. The token is in no file.
+// Makes a token, appends its row to the file, and returns the token. Creates a missing file with mode 0600. Errors:
+// invalid, denied, too_large, io.
 Result<std::string> add_token(const std::string& file, const Caller&, std::string_view note);
 
 }  // namespace mycojobs::api

@@ -1,4 +1,4 @@
-// How long a call that waits may take.
+// The methods jobs.wait and flows.wait, and the parameter wait_ms of these methods and job.run.
 #pragma once
 
 #include <cstdint>
@@ -7,8 +7,8 @@
 
 namespace mycojobs::api {
 
-Param wait_param();                                      // wait_ms
-std::uint64_t end_of_wait(const Call&);                  // by boot_ms() of the server's clock
+Param wait_param();                                      // the parameter wait_ms
+std::uint64_t end_of_wait(const Call&);                  // deadline of the call, in the time of Clock::boot_ms()
 void add_wait_methods(Services&, std::vector<Method>&);  // jobs.wait, flows.wait
 
 }  // namespace mycojobs::api
