@@ -12,10 +12,10 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::uint64_t kFactsOfACommit = 1000;  // more than one commit appends
+constexpr std::uint64_t kFactsOfACommit = 1000;  // exceeds the number of facts that one commit appends
 constexpr std::uint32_t kRecent = 200, kActive = 1000;
 constexpr std::size_t kMaxSent = 10000;
-// What facts carry and every reader of the context may see; payloads and results are read by their methods.
+// Fields of facts that all readers of the context may see. Payloads and results are not sent; methods return them.
 constexpr const char* kShown[] = {"status", "detail", "error", "actor", "comment", "trigger", "target", "verb", "flow"};
 
 std::string event(std::string_view name, const std::string& id, const json& data) {
@@ -36,7 +36,7 @@ Result<std::uint64_t> number_of(const std::map<std::string, std::string>& query,
   return number;
 }
 
-// The job that is named, where its log was left, and whether the caller may read it.
+// Parses the key of the job and the position in its log, and checks the caller's right to read the job.
 Result<void> read_job_request(Services& services, const HttpRequest& from, EventRequest& request) {
   const json params{{"context_id", request.context}, {"id", from.query.at("job")}};
   MJ_TRY(call, Call::begin(services, params, request.caller));
@@ -97,7 +97,8 @@ std::string EventStream::id_of(std::uint64_t at_ms, Id flow, std::uint64_t revis
 
 bool EventStream::heartbeat() { return may_look() && sink_.send(": heartbeat\n\n"); }
 
-// The store is away: the client hears it as silence, and the next hint or reconnection looks again.
+// Returns false if the stream must end. If the store is only unavailable, the client receives a comment, and the stream
+// reads again after the next hint.
 bool EventStream::say_error(const Error& error) {
   if (error.code == Code::unavailable) return sink_.send(": " + dump_json(json(error.message)) + "\n\n");
   (void)sink_.send("event: gone\ndata: " + dump_json({{"message", error.message}}) + "\n\n");
@@ -112,7 +113,8 @@ Result<void> EventStream::check_right() {
   return {};
 }
 
-// Who loses the right to read, or whose flow goes, hears no more. Not with each event: a trip to the store.
+// Checks that the caller may still read, and that the flow exists. Checks at most once a second, since each check is a
+// round trip to the store.
 bool EventStream::may_look() {
   constexpr std::chrono::seconds kFresh{1};
   const auto now = std::chrono::steady_clock::now();
@@ -139,8 +141,8 @@ bool EventStream::begin() {
   const auto now = store_now();
   if (!now) return say_error(now.error());
   since_ms_ = *now;
-  return sink_.send("id: " + id_of(*now, 0, 0) +
-                    "\n\n");  // who comes back before anything has moved misses nothing either
+  // Sets the client's Last-Event-ID, so that a client that reconnects before the first event misses nothing.
+  return sink_.send("id: " + id_of(*now, 0, 0) + "\n\n");
 }
 
 Result<std::set<Id>> EventStream::recent_flows() {
@@ -226,7 +228,7 @@ Result<EventStream::Page> EventStream::read_page(Id flow, std::uint64_t after) {
 
 bool EventStream::catch_up(Id flow, std::uint64_t after) {
   for (bool more = true; more;) {
-    auto page = read_page(flow, after);  // gives the store back: a slow client keeps nobody waiting
+    auto page = read_page(flow, after);  // releases the store, so that a slow client does not block other calls
     if (!page) return say_error(page.error());
     if (page->gone) return request_.flow == 0 || say_error({Code::not_found, "the flow is gone"});
     for (const std::string& text : page->events) {

@@ -1,5 +1,5 @@
-// One client's event stream for the flows of a context: tracks which revisions were sent, reads newer facts from the
-// store and sends them. Not thread-safe.
+// The event stream of one client for the flows of a context: tracks which revisions were sent, reads newer facts from
+// the store and sends them. Not thread-safe.
 #pragma once
 
 #include <chrono>

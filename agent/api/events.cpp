@@ -19,7 +19,7 @@ namespace {
 constexpr std::uint32_t kListenMs = 5000;
 constexpr std::size_t kMaxWaiting = 2000;
 
-// "<context> <flow> <revision>"
+// Parses a hint: "<context> <flow> <revision>".
 bool read_hint(const std::string& hint, std::uint64_t (&numbers)[3]) {
   std::size_t from = 0;
   for (std::uint64_t& number : numbers) {
@@ -30,7 +30,8 @@ bool read_hint(const std::string& hint, std::uint64_t (&numbers)[3]) {
   return true;
 }
 
-// What was shown is from before; how the context is comes again when the store is back.
+// Returns the event for an unavailable store: the last overview is out of date. A new overview follows when the store
+// is available again.
 std::string store_away(std::chrono::steady_clock::duration since, const Error& error) {
   const auto for_ms = std::chrono::duration_cast<std::chrono::milliseconds>(since).count();
   return "event: away\ndata: " + dump_json({{"for_ms", for_ms}, {"message", error.message}}) + "\n\n";
@@ -39,7 +40,7 @@ std::string store_away(std::chrono::steady_clock::duration since, const Error& e
 }  // namespace
 
 Result<void> Events::open() {
-  std::vector<std::pair<Id, std::string>> servers;  // the channels of the servers that these contexts are on
+  std::vector<std::pair<Id, std::string>> servers;  // hints of the servers of these contexts are received
   for (const Id context : services_.settings.contexts) servers.emplace_back(context, "");
   if (servers.empty()) servers.emplace_back(1, "");
   MJ_TRY(waiter, stores_.open_waiter(servers, kFlowMovedTopic));
@@ -180,7 +181,7 @@ void Events::follow_job(const EventRequest& request, Subscription& own, EventSin
 void Events::follow_overview(const EventRequest& request, Subscription& own, EventSink& sink) {
   constexpr std::uint32_t kLookMs = 1000;
   Subscription taken;
-  std::string sent;  // empty: nothing, or that the store is away
+  std::string sent;  // last overview; empty: none, or the store was unavailable since
   bool away = false;
   std::uint32_t silent_ms = 0;
   bool open = sink.send("retry: 1000\n\n");
@@ -219,7 +220,7 @@ HttpReply Events::stream(const HttpRequest& from, const Caller& caller) {
                            : "invalid",
                   request.error().message, "GET /events?context=N, with &flow=M, &job=CALLER:ID or &overview=1");
   }
-  // The place is taken when the stream begins: a reply that is never sent must take none.
+  // Subscribe when the stream begins: a reply that is never sent would otherwise stay subscribed.
   HttpReply reply;
   reply.type = "text/event-stream";
   reply.stream = [this, request = *request](EventSink& sink) {
@@ -229,7 +230,7 @@ HttpReply Events::stream(const HttpRequest& from, const Caller& caller) {
           "event: refused\ndata: {\"word\":\"unavailable\",\"remedy\":\"too many event streams are open\"}\n\n");
       return;
     }
-    const struct Place {  // released after an exception, too
+    const struct Place {  // unsubscribes also after an exception
       Events& events;
       std::list<Subscription>::iterator own;
       ~Place() { events.unsubscribe(own); }

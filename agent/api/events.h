@@ -6,12 +6,12 @@
 //   event: fact            data: {context, flow, revision, at_ms, kind, node?, job?, node_status?, ...}
 //   : heartbeat            sent when there was no event for ApiLimits::heartbeat_ms
 //
-// One flow: the id of an event is the revision. The header Last-Event-ID (or ?after=) resumes after this revision, and
-// no fact is omitted. All flows of a context: the id is "<at_ms>.<flow>.<revision>", and Last-Event-ID resumes with the
-// facts of active and recent flows since at_ms.
+// With &flow: the id of an event is the revision. The header Last-Event-ID (or ?after=) resumes after this revision,
+// and no fact is omitted. For all flows of a context: the id is "<at_ms>.<flow>.<revision>", and Last-Event-ID resumes
+// with the facts of active and recent flows since at_ms.
 //
-// One job: its state and its log (job_stream.h). &overview=1: the overview of the context after each change, at most
-// once a second (overview_feed.h).
+// With &job: state and log of the job (job_stream.h). With &overview=1: the overview of the context after each change,
+// at most once a second (overview_feed.h).
 //
 // Threads: one thread waits for hints of the store. Each stream reads the store in the thread of its connection. A
 // stream with too many unprocessed hints is ended; its client reconnects with Last-Event-ID.

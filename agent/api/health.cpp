@@ -23,8 +23,9 @@ HttpReply health_reply(const std::string& word, const std::string& reason) {
 
 constexpr const char* kMetricsPath = "/metrics";
 
-// Health says nothing that a page could use. Metrics are for programs: a page whose name leads to this machine (DNS
-// rebinding) is of the same origin, and shows itself by its Host alone.
+// Refuses requests of web pages. A page whose host name resolves to this machine (DNS rebinding) has the same origin as
+// the server and can be detected only by the header Host. This is checked for metrics; health contains nothing of use
+// to a page.
 HttpReply refuse_page(const HttpRequest& from, const CountRefusal& refused) {
   if (is_from_web_page(from)) {
     refused("page");

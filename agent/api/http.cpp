@@ -69,7 +69,7 @@ HttpReply no_body_taken() {
   return refuse(400, "invalid_request", "this path takes no body", "send no Content-Length and no Transfer-Encoding");
 }
 
-// After it the connection is closed.
+// Returns a complete answer that announces the end of the connection.
 std::string wire_text(const HttpReply& reply) {
   return head_text(reply, HttpFraming::counted, true, false) + reply.body;
 }
@@ -80,24 +80,25 @@ struct Client {
   std::uint64_t actor = 0;  // actor whose share is used; 0: none
   std::thread thread;
   std::unique_ptr<Connection> connection;
-  RequestReader reader;            // of its first request, whose head has been admitted
+  RequestReader reader;            // reader of the current request; initially of the admitted first head
   Standing asks = Standing::open;  // class of the current request
   std::uint64_t asking_actor = 0;  // actor of the current request
   std::string network = {};        // HttpRequest::network; empty: not counted
-  // With the server's lock held:
-  std::string proven = {};                          // who it has shown to be
-  std::uint64_t proven_as = 0;                      // a number that grows from proof to proof
-  Moment asked = std::chrono::steady_clock::now();  // last
-  bool silent = false;                              // since it was answered
+  // Guarded by the server's lock:
+  std::string proven = {};      // key of the peer that has signed a request on this connection; empty: none
+  std::uint64_t proven_as = 0;  // sequence number of the latest signed request
+  Moment asked = std::chrono::steady_clock::now();  // time of the latest request
+  bool silent = false;                              // waits for the next request
   bool sending = false;                             // the body of its request is incomplete
-  bool waiting = false;                             // the call waits for the end of a job, or events are followed
+  bool waiting = false;                             // the call waits for the end of a job, or sends events
   bool writing = false;                             // the answer is being written
-  std::size_t body_bytes = 0, answer_bytes = 0;     // of a large body or answer in memory
-  Moment answered = {};                             // begin of the writing of a large answer
+  std::size_t body_bytes = 0, answer_bytes = 0;     // bytes of a large body or answer in memory
+  Moment answered = {};                             // when the writing of a large answer began
+  // leaving: the server has shut the connection down. done: the thread is about to return.
   bool leaving = false, done = false;
 };
 
-// The client's end of an event stream.
+// Sends events to one connection.
 class Sink final : public EventSink {
  public:
   Sink(Connection& connection, bool chunked, const std::atomic<bool>& stopping, std::uint32_t write_ms)
@@ -109,7 +110,7 @@ class Sink final : public EventSink {
   }
   bool open() const override {
     if (stopping_ || connection_.broken()) return false;
-    char byte = 0;  // a client that has closed its end has gone: it has nothing more to ask
+    char byte = 0;  // the end of input means that the client is gone, since it sends nothing else during a stream
     return ::recv(connection_.fd(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) != 0;
   }
 
@@ -162,7 +163,7 @@ class Server final : public HttpServer {
     };
     std::unique_lock lock(mutex_);
     for (Client& client : clients_) {
-      if (!client.done) ::shutdown(client.connection->fd(), SHUT_RD);  // what is being answered is answered
+      if (!client.done) ::shutdown(client.connection->fd(), SHUT_RD);  // requests that were received are still answered
     }
     ended_.wait(lock, none_runs);
   }
@@ -209,7 +210,7 @@ class Server final : public HttpServer {
     for (int i = 0; i < kAtOnce; ++i) {
       Fd socket(::accept4(listening_.socket.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
       if (socket) {
-        const int on = 1;  // small events and answers do not wait for the client's acknowledgements
+        const int on = 1;  // send small events and answers without waiting for acknowledgements
         (void)::setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
         lobby_.enter(std::move(socket));
         continue;
@@ -222,7 +223,7 @@ class Server final : public HttpServer {
     }
   }
 
-  // Its first head is there, or never will be.
+  // Admits or refuses a connection after its first head is complete or invalid.
   void arrive(Lobby::Guest& guest) {
     if (guest.wrong) return refused_.refuse(std::move(guest.socket), wire_text(malformed(*guest.wrong)));
     note_peer(guest.reader.request(), guest.socket.get(), port());
@@ -293,17 +294,19 @@ class Server final : public HttpServer {
     return client.standing == Standing::peer && !client.leaving && !client.done;
   }
 
-  // Of those who say to be supervisors anybody can be one: the oldest that has not proven it leaves for a new one, or
-  // else the one that has been silent longest. With the lock held.
+  // Closes a connection to /supervisor in favour of a new one: the oldest connection without a valid signature, since
+  // any client can open these; else the connection that is silent longest. Returns false if none can be closed.
+  // REQUIRES: the lock is held.
   bool make_room() {
     auto goes = std::find_if(clients_.begin(), clients_.end(),
                              [](const Client& each) { return is_peer(each) && each.proven.empty(); });
     return send_away(goes == clients_.end() ? most_silent() : goes);
   }
 
-  // With the lock held; end(): nobody.
+  // Shuts a connection down. Returns false for end(), or if too many such connections still have a thread. REQUIRES:
+  // the lock is held.
   bool send_away(std::list<Client>::iterator goes) {
-    constexpr std::ptrdiff_t kLeaving = 256;  // at most, until their threads have seen it
+    constexpr std::ptrdiff_t kLeaving = 256;  // limit of shut down connections whose threads run
     const auto leaving =
         std::count_if(clients_.begin(), clients_.end(), [](const Client& each) { return each.leaving; });
     if (goes == clients_.end() || leaving >= kLeaving) return false;
@@ -375,7 +378,8 @@ class Server final : public HttpServer {
     return clients_.end();
   }
 
-  // Of the peers, who has asked nothing for longest; end(): all of them ask. With the lock held.
+  // Returns the connection to /supervisor that has waited longest for a request, or end() if all of them have a
+  // request. REQUIRES: the lock is held.
   std::list<Client>::iterator most_silent() {
     auto found = clients_.end();
     for (auto each = clients_.begin(); each != clients_.end(); ++each) {
@@ -385,7 +389,8 @@ class Server final : public HttpServer {
     return found;
   }
 
-  // One who has taken too many places by proofs gives up the oldest of them: that connection is like any other again.
+  // Records that a peer has signed a request on this connection. A peer can have a quarter of the places with signed
+  // requests; beyond, its oldest connection counts as one without a valid signature again.
   void prove(Client& client, const std::string& who) {
     const std::lock_guard lock(mutex_);
     client.proven = who;
@@ -432,7 +437,7 @@ class Server final : public HttpServer {
     (void)!::write(event_.get(), &one, sizeof one);
   }
 
-  // False: there is none, or it was refused.
+  // Reads the head of the next request on a connection. Returns false if the client ended, or the request was refused.
   bool next_head(Client& client) {
     Connection& connection = *client.connection;
     RequestReader& reader = client.reader;
@@ -473,7 +478,8 @@ class Server final : public HttpServer {
     return true;
   }
 
-  // The rest of a request whose head has been admitted, and its answer. True: another one may follow.
+  // Reads the rest of a request after its head was admitted, and answers it. Returns whether another request may
+  // follow.
   bool exchange(Client& client) {
     Connection& connection = *client.connection;
     RequestReader& reader = client.reader;
@@ -481,7 +487,8 @@ class Server final : public HttpServer {
     connection.allow(limits_.write_ms);
     const HttpReply reply = answer(client);
     if (!reply.proven.empty()) prove(client, reply.proven);
-    reader.request().body = {};  // a client that is slow to take the answer holds no memory that no share counts
+    // BodyShare no longer counts the body, so a client that reads the answer slowly must not keep it in memory.
+    reader.request().body = {};
     const bool goes_on =
         reply.status < 400 && !is_for_anybody(client.standing) && reader.done() && reader.keeps_alive() && !stopping_;
     connection.allow(limits_.write_ms);
@@ -514,7 +521,7 @@ class Server final : public HttpServer {
         return each.path == request.path && each.method == method;
       });
       request.note_wait = [this, &client](bool waits) { return note_wait(client, waits); };
-      return route->run(request);  // look_at() has found it
+      return route->run(request);  // look_at() has checked that the route exists
     } catch (const std::exception&) {
       log(LogLevel::error, "api", "{} {} failed inside the server", request.method, request.path);
       return HttpReply{500, "text/plain", {}, {}, {}};
@@ -684,7 +691,7 @@ class Server final : public HttpServer {
     return sink.open() && chunked && connection.write(chunk_text({})) && goes_on;
   }
 
-  // With the lock held.
+  // Removes connections after their threads have ended. REQUIRES: the lock is held.
   void reap() {
     std::uint64_t count = 0;
     (void)!::read(event_.get(), &count, sizeof count);
@@ -693,7 +700,7 @@ class Server final : public HttpServer {
         ++client;
         continue;
       }
-      client->thread.join();  // it has nothing left to do but to return
+      client->thread.join();  // does not block: the thread is about to return
       client = clients_.erase(client);
     }
   }
@@ -704,18 +711,18 @@ class Server final : public HttpServer {
   std::vector<HttpRoute> routes_;
   Admit admit_;
   Fd event_;
-  Lobby lobby_;                            // of the accepting thread
-  std::atomic<std::uint32_t> waiting_{0};  // in it
+  Lobby lobby_;                            // used only by the accepting thread
+  std::atomic<std::uint32_t> waiting_{0};  // number of connections in lobby_
   std::atomic<bool> stopping_{false};
   mutable std::mutex mutex_;
   std::condition_variable ended_;
-  // With the lock held:
+  // Guarded by mutex_:
   HeldBytes bodies_, operator_bodies_, peer_bodies_, answers_, operator_answers_;
   std::condition_variable released_;
   std::uint64_t releases_ = 0;  // number of releases so far
   std::list<Client> clients_;
-  std::uint64_t proofs_ = 0;  // given so far
-  Refusals refused_;          // of the accepting thread
+  std::uint64_t proofs_ = 0;  // number of signed requests so far
+  Refusals refused_;          // used only by the accepting thread
   std::thread thread_;
 };
 
@@ -768,7 +775,7 @@ HttpReply web_page_refused() {
 
 namespace {
 
-// "localhost" of "LocalHost:9652".
+// Returns the host of the header Host in lower case: "localhost" for "LocalHost:9652".
 std::string host_of(const HttpRequest& from) {
   const std::string header = from.header("host");
   std::string host = header.substr(0, header.find(':', header.starts_with('[') ? header.find(']') : 0));

@@ -53,7 +53,7 @@ struct HttpReply {
   std::string type = "application/json", body;
   std::vector<std::pair<std::string, std::string>> headers;
   std::function<void(EventSink&)> stream;  // replaces the body: sends events until it returns
-  std::string proven = {};  // key of the peer that signed the request; its connection is closed later than others
+  std::string proven = {};  // key of the peer that signed the request; protects its connection from being closed
 };
 
 struct HttpRoute {

@@ -17,7 +17,7 @@ std::string event(std::string_view name, std::uint64_t id, const json& data) {
 
 }  // namespace
 
-// The state before the log: when it says that the job has ended, the log behind it is whole.
+// The state is read before the log: if the state is an end, the log is then complete.
 Result<JobStream::Page> JobStream::read() const {
   const json params{{"context_id", request_.context}};
   MJ_TRY(call, Call::begin(services_, params, request_.caller));
@@ -27,7 +27,7 @@ Result<JobStream::Page> JobStream::read() const {
 }
 
 JobStream::Look JobStream::say_error(const Error& error) {
-  // The store is away: the client hears it as silence, and the next look says what it has missed.
+  // If the store is unavailable, nothing is sent, and the next poll sends all changes.
   if (error.code == Code::unavailable) return sink_.open() ? Look::nothing : Look::over;
   (void)sink_.send("event: gone\ndata: " + dump_json({{"message", error.message}}) + "\n\n");
   return Look::over;
@@ -36,7 +36,7 @@ JobStream::Look JobStream::say_error(const Error& error) {
 JobStream::Look JobStream::look() {
   bool sent = false;
   while (true) {
-    auto page = read();  // gives the store back: a slow client keeps nobody waiting
+    auto page = read();  // releases the store, so that a slow client does not block other calls
     if (!page) return say_error(page.error());
     for (const Log& line : page->log.lines) {
       json data = to_json(line);

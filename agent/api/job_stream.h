@@ -1,4 +1,4 @@
-// One client's event stream for one job: its state after each change, and the lines of its log. Not thread-safe.
+// The event stream of one client for one job: its state after each change, and the lines of its log. Not thread-safe.
 //
 //   event: log    id: SEQ    data: LogLine, with the job      Last-Event-ID resumes after this line
 //   event: job    id: SEQ    data: JobState                   sent after all earlier lines

@@ -1,4 +1,4 @@
-// flow. methods that move a flow on: all of them by progress(), as the coordinator's loop does.
+// The `flow.` methods that change a flow. All of them use progress(), like the loop of the coordinator.
 #include <nlohmann/json.hpp>
 
 #include "api/flow_parts.h"
@@ -15,7 +15,7 @@ json shown(Id flow, const FlowProgress& progress) {
       {"id", flow}, {"status", word(progress.status)}, {"detail", progress.detail}, {"revision", progress.revision}};
 }
 
-// The caller, or whom an operator names.
+// Returns the caller, or the actor that an operator names in actor_id.
 Result<service::Caller> mover(const Call& call) {
   return service::as_named(call.by(), call.named("actor_id"), "actor_id");
 }

@@ -1,4 +1,4 @@
-// flow. methods: making, reading. What moves a flow is in methods_flow_control.cpp.
+// The `flow.` methods that create, read and delete flows. Methods that control a flow are in methods_flow_control.cpp.
 #include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -20,7 +20,7 @@ json shown(const Flow& flow) {
   json object = to_json(flow);
   object.erase("result_json");
   if (!flow.result.empty()) object["result"] = typed_values(flow.result, flow.result_json);
-  object.erase("definition");  // may be large: flow.get gives it where it is asked for
+  object.erase("definition");  // may be large; flow.get returns it on request
   if (auto inputs = inputs_of(flow); !inputs.is_null()) object["inputs"] = std::move(inputs);
   return object;
 }
@@ -44,7 +44,7 @@ Result<TextMap> env_vars_of(const Call& call) {
   return std::move(decoded.record.env_vars);
 }
 
-// As the record has it; empty: the request has none.
+// Returns the notification targets in the form of the record; empty: the request has none.
 Result<std::string> notify_of(const Call& call) {
   if (!call.has("notify")) return std::string();
   const json& value = call.params().at("notify");
@@ -140,12 +140,13 @@ Result<json> page(Call& call) {
               {"malformed", found.malformed.size()}};
 }
 
-// The FlowNodes of the coordinator's specification, and beside them what more is known of each.
+// Returns the FlowNodes of the coordinator's specification, extended by the run-time state of each node.
 Result<json> dag(Call& call) {
   MJ_TRY(flow, read_flow(call));
   MJ_TRY(flows, call.flows());
   MJ_TRY(view, look_at_flow(*flows, call.store(), call.context(), flow.id));
-  auto run = load_run(*flows, call.context(), flow.id, call.runs());  // an unreadable definition: what the record says
+  // Without a readable definition, the nodes of the record are used.
+  auto run = load_run(*flows, call.context(), flow.id, call.runs());
   std::map<Id, FlowNode> stored;
   for (const FlowNode& node : run ? nodes_of(*run) : view.record.nodes) stored[node.id] = node;
   if (run) call.runs().keep(call.context(), flow.id, std::move(*run));

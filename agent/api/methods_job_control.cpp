@@ -1,4 +1,4 @@
-// job. methods that move a job on, or end it.
+// The `job.` methods that cancel, approve, retry, restart or delete a job.
 #include <nlohmann/json.hpp>
 
 #include "api/job_parts.h"
@@ -28,7 +28,7 @@ Result<json> retry(Call& call) {
   return status_of(job, key);
 }
 
-// The answer is about the new job.
+// Returns the state of the new job.
 Result<json> restart(Call& call) {
   MJ_TRY(key, call.job_key());
   const auto idempotency_key = call.has("idempotency_key") ? std::optional(call.text("idempotency_key")) : std::nullopt;

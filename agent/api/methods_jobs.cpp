@@ -1,4 +1,4 @@
-// job. and jobs. methods.
+// The `job.` and `jobs.` methods, and the methods of a supervisor.
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
@@ -47,7 +47,7 @@ json status_of(const Job& job, const std::string& key) {
 
 namespace jobs_methods {
 
-// The job that a call names, for who may read it.
+// Loads the job that the parameters identify. Error `denied`: the caller may not read it.
 Result<JobView> readable(Call& call) {
   MJ_TRY(key, call.job_key());
   return service::find_job(call.by(), call.store(), Action::read, key);
@@ -84,7 +84,7 @@ Result<json> create_many(Call& call) {
   return made;
 }
 
-// Stored and queued: a new one, or one that job.create has written.
+// Queues a new job, or a job that job.create has stored. Returns its key.
 Result<std::string> start_one(Call& call) {
   if (call.has("script") || call.has("payload")) {
     MJ_TRY(job, read_job(call.params()));

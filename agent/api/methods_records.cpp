@@ -1,4 +1,4 @@
-// actor., context., runner. and message. methods: records, as clients write them.
+// The `actor.`, `context.`, `runner.` and `message.` methods.
 #include <nlohmann/json.hpp>
 
 #include "api/job_parts.h"
@@ -13,7 +13,7 @@ namespace records_methods {
 
 using nlohmann::json;
 
-// The parameters as a record; `context_id` is no field of most.
+// Decodes the parameters as a record. not_fields: parameters that are not fields of the record.
 template <class R>
 Result<R> read_record(const Call& call, std::initializer_list<const char*> not_fields = {}) {
   json object = call.params();
@@ -40,7 +40,7 @@ Result<json> actor_get(Call& call) {
   return to_json(actor);
 }
 
-// The names of what is to change: all that is given, but for what says where.
+// Returns the names of the fields to change: all parameters except those that identify the record.
 std::vector<std::string> named_fields(const Call& call) {
   std::vector<std::string> names;
   for (const auto& item : call.params().items()) {
@@ -73,7 +73,7 @@ Result<json> actor_delete(Call& call) {
 
 Result<json> context_create(Call& call) {
   MJ_TRY(context, read_record<Context>(call));
-  // A caller who may not create contexts is not told which ones are served.
+  // go_to() is only for operators: its error would tell other callers which contexts are served.
   if (context.id != 0 && call.by().is_operator) MJ_CHECK(call.go_to(context.id));
   MJ_TRY(stored, service::create_context(call.by(), call.store(), context, call.services().settings.contexts));
   return to_json(stored);

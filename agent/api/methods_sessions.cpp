@@ -1,4 +1,5 @@
-// session. methods: logins by signed key. The first two are called without a token, at /session (api/server.h).
+// The `session.` methods: logins by signed challenges. The path /session serves session.challenge and session.begin
+// without a token (api/server.h).
 #include <nlohmann/json.hpp>
 
 #include "api/services.h"
@@ -27,7 +28,8 @@ Result<json> challenge(Services& services, const Caller& caller) {
   return json{{"challenge", made.text}, {"audience", audience}, {"until_ms", made.until_ms}};
 }
 
-// Cheap checks before the curve, the curve before the store.
+// Clients without a token can call this, so cheap checks precede the check of the signature, and the store is accessed
+// only with a valid signature.
 Result<json> begin(Services& services, const json& params, const Caller& caller) {
   const std::string text = params.at("challenge"), key = params.at("signer");
   MJ_TRY(audience, audience_of(caller));

@@ -1,4 +1,4 @@
-// queue. and system. methods.
+// The `queue.` and `system.` methods.
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
@@ -88,7 +88,7 @@ void add_system_methods(Services& s, std::vector<Method>& all) {
                        "SettledLetter: letter, requeued", queue_requeue));
   all.push_back(method(s, "queue.drop", "strike a dead letter off the list", {letter, context},
                        "SettledLetter: letter, requeued", queue_drop));
-  // These two answer while the store is away.
+  // The next two methods do not use the store, so they work while it is unavailable.
   all.push_back(
       {"system.ping", "say that the server is there", {}, "text: pong", [](const json&, const Caller&) -> Result<json> {
          return json("pong");

@@ -1,4 +1,4 @@
-// What looks at a context as a whole: rights, overview, verify, pages of jobs, what waits for people.
+// Methods that return views of a context: rights, overview, verification, pages of jobs, and waiting approvals.
 #include <algorithm>
 #include <iterator>
 #include <nlohmann/json.hpp>
@@ -46,7 +46,7 @@ Result<json> verify(Call& call) {
               {"queues", report.queues}};
 }
 
-// This process is asked, too: who calls it has reached it, but it may not be given work.
+// The result includes this process: it answers the call, but may report to load balancers that it is not ready.
 Result<json> doctor(Call& call) {
   MJ_TRY(flows, call.flows());
   const ApiSettings& settings = call.services().settings;
@@ -62,12 +62,13 @@ Result<json> doctor(Call& call) {
   return all;
 }
 
-// A moment as the index of jobs has it: what happened at it or before.
+// Returns the cursor for a page that begins with the jobs that changed at or before a time. The job index has
+// microseconds.
 std::string page_before(std::uint64_t until_ms) {
   return std::to_string(std::min<std::uint64_t>(until_ms, UINT32_MAX * 1000ULL) * 1000 + 999) + " 0";
 }
 
-// What of a job is asked for; nothing: all. What names it, and how it stands, is always there.
+// Returns the requested fields of jobs, and always the ids, key and status. Empty: all fields.
 Result<std::set<std::string>> read_fields(const Call& call) {
   std::set<std::string> fields;
   if (!call.has("fields")) return fields;

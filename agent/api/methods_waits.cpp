@@ -1,4 +1,4 @@
-// jobs.wait, flows.wait: one call waits for many.
+// The methods jobs.wait and flows.wait: one call waits for several jobs or flows.
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
@@ -14,11 +14,11 @@ using nlohmann::json;
 
 constexpr std::size_t kMaxWaited = 1000;
 constexpr std::uint32_t kLongestWaitMs = 3'600'000, kFirstPauseMs = 10, kLongestPauseMs = 250;
-constexpr std::uint64_t kPauseForLook = 10;  // a look takes at most a tenth of the time
+constexpr std::uint64_t kPauseForLook = 10;  // pause after a poll, in durations of the poll
 
 std::string at(const char* list, std::size_t i) { return std::string(list) + '[' + std::to_string(i) + ']'; }
 
-// The list that the call names, of a length that is allowed.
+// Returns a list parameter. Error `invalid`: the list is empty or too long.
 Result<json> waited_for(const Call& call, const char* name) {
   const json& list = call.params().at(name);
   if (list.empty() || list.size() > kMaxWaited)
@@ -26,7 +26,8 @@ Result<json> waited_for(const Call& call, const char* name) {
   return list;
 }
 
-// Looks until some have ended, or the time is over.
+// Calls look() repeatedly, until it returns ended jobs or flows, or until the deadline. Pauses grow with the duration
+// of look(), so that a call with many ids uses the store at most a tenth of the time.
 template <class Look>
 Result<json> until_some(Call& call, Look&& look) {
   const auto now = [&call] { return call.services().clock.boot_ms(); };

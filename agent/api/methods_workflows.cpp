@@ -1,4 +1,4 @@
-// workflow. methods: what the commands of the same names do.
+// The `workflow.` methods. They do the same as the commands of the same names.
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
@@ -124,7 +124,7 @@ Result<json> remove_one(Call& call) {
   return json{{"key", of.key.empty() ? of.workflow : of.workflow + ' ' + of.key}, {"deleted", true}};
 }
 
-// What people say to an instance.
+// Adds the methods that approve, reject, cancel and remove an instance.
 void add_answers(Services& s, const std::vector<Param>& instance, std::vector<Method>& all) {
   using namespace workflows_methods;
   const Param actor{"actor_id", "id", "who does it, if an operator calls; absent: the caller"};

@@ -1,4 +1,4 @@
-// The OpenRPC document (spec.open-rpc.org), made from the table of methods.
+// The OpenRPC document (spec.open-rpc.org), generated from the table of methods.
 #include <nlohmann/json.hpp>
 
 #include "api/params.h"
@@ -12,7 +12,7 @@ namespace {
 
 using nlohmann::json;
 
-// "Flow: the flow" says type and meaning.
+// Splits Method::result into type and description: "Flow: the flow".
 json result_of(std::string_view text) {
   const auto colon = text.find(": ");
   const bool typed = colon != std::string_view::npos;
@@ -23,7 +23,7 @@ json result_of(std::string_view text) {
 
 json method_of(const Method& method) {
   json params = json::array();
-  for (const bool required : {true, false}) {  // optional parameters come last in the specification
+  for (const bool required : {true, false}) {  // the specification wants optional parameters last
     for (const Param& each : method.params) {
       if (each.required != required) continue;
       params.push_back({{"name", each.name},

@@ -36,7 +36,7 @@ bool is_host_name(std::string_view text) {
 std::string_view own_port(std::string_view origin) { return origin.starts_with(kHttps) ? "443" : "80"; }
 std::string_view authority(std::string_view origin) { return origin.substr(origin.find("//") + 2); }
 
-// "jobs.example.org:443" of https is "jobs.example.org".
+// Removes the default port of the scheme: "jobs.example.org:443" becomes "jobs.example.org" for https.
 std::string_view without_own_port(std::string_view host, std::string_view port) {
   return host.ends_with(port) && host.substr(0, host.size() - port.size()).ends_with(':')
              ? host.substr(0, host.size() - port.size() - 1)

@@ -30,11 +30,11 @@ class OverviewFeed {
  private:
   using Text = std::shared_ptr<const OverviewText>;
   struct Kept {
-    std::mutex mutex;  // one thread reads, the others wait for its result
+    std::mutex mutex;  // held while a thread reads; the other threads wait for the result
     std::unique_ptr<Store> store;
     std::chrono::steady_clock::time_point at;
     Result<Text> text = nullptr;  // or the error of the last read; null: not read yet
-    std::set<Id> readers;         // actors whose right to read this text was checked
+    std::set<Id> readers;         // actors with a checked right to read this text
   };
   std::shared_ptr<Kept> kept(Id context);
   Result<Text> read_text(Kept&, Id context);

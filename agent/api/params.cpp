@@ -36,7 +36,7 @@ json id_schema() { return {{"type", "integer"}, {"minimum", 1}, {"maximum", UINT
 bool is_list(const json& value) { return value.is_array(); }
 bool is_object(const json& value) { return value.is_object(); }
 
-// docs/rpc.md tells them under "Types".
+// The section "Types" of docs/rpc.md describes these types for clients.
 const TypeRow kTypes[] = {
     {"id", "a whole number from 1 to 4294967295", is_record_id, id_schema},
     {"text", "a text", [](const json& v) { return v.is_string(); }, [] { return of_type("string"); }},

@@ -22,7 +22,7 @@ class Refusals {
     if (refused_.size() >= kMost) refused_.pop_front();
     refused_.emplace_back(std::move(socket), std::chrono::steady_clock::now() + std::chrono::seconds(1));
   }
-  // Closes connections whose second is over.
+  // Closes connections that were refused more than one second ago.
   void close_old() {
     while (!refused_.empty() && std::chrono::steady_clock::now() >= refused_.front().second) refused_.pop_front();
   }

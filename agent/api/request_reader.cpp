@@ -26,7 +26,7 @@ std::map<std::string, std::string> read_query(std::string_view text) {
   return query;
 }
 
-// Into the request, as far as limits and the share go.
+// Appends the parts of a body to the request, within the limit of bytes and the memory limit of BodyShare.
 struct KeptBody final : HttpRequestParser::Body {
   KeptBody(std::string& into, std::size_t most, BodyShare& share) : into_(into), most_(most), share_(share) {}
   Result<void> begin(std::uint64_t length) override {
@@ -63,7 +63,7 @@ Result<std::size_t> RequestReader::take_head(std::string_view bytes) {
   return taken;
 }
 
-// RFC 9112, 3.2.
+// See RFC 9112, section 3.2. Error `invalid`.
 Result<void> RequestReader::check_host() const {
   const auto host = request_.headers.find("host");
   if (host == request_.headers.end()) {

@@ -55,7 +55,8 @@ json invalid_request(const json& id, const std::string& message) {
                  R"(send {"jsonrpc": "2.0", "id": 1, "method": "system.ping", "params": {}})");
 }
 
-// The parameter that a message begins with: "timeout: 0 is not allowed"; empty: none of this method.
+// Returns the parameter at the beginning of an error message: "timeout" for "timeout: 0 is not allowed". Empty: the
+// message does not begin with a parameter of this method.
 std::string_view field_of(std::string_view message, const Method& method) {
   const std::string_view path = message.substr(0, std::min(message.find(": "), message.size()));
   const std::string_view name = path.substr(0, path.find_first_of(".["));
@@ -64,7 +65,8 @@ std::string_view field_of(std::string_view message, const Method& method) {
   return known ? path : std::string_view();
 }
 
-// {..}, [{..}] and {"params": {..}} are the same call. Nothing: none of these.
+// Returns the named parameters of a request. The forms {..}, [{..}] and {"params": {..}} are equivalent. No value: the
+// parameters have another form.
 std::optional<json> named_params(const json& request) {
   const auto found = request.find("params");
   if (found == request.end()) return json::object();
@@ -89,7 +91,7 @@ class Dispatch {
  public:
   Dispatch(const Rpc& rpc, const Caller& caller) : rpc_(rpc), caller_(caller) {}
 
-  // Nothing: a notification.
+  // Returns the answer to one request. No value: the request is a notification.
   std::optional<json> one(const json& request) const {
     if (!request.is_object()) return invalid_request(nullptr, "a request is an object");
     const auto id_at = request.find("id");
@@ -139,7 +141,7 @@ class Dispatch {
       const Error& error = result.error();
       const CodeRow& row = row_of(error.code);
       return refusal(id, row.rpc, error.message, word(row.code), field_of(error.message, method), row.remedy);
-    } catch (const std::exception& bug) {  // a bug of ours ends one call, not the server
+    } catch (const std::exception& bug) {  // a bug in a method must not end the server
       log(LogLevel::error, "api", "{}: {}", method.name, bug.what());
     }
     const CodeRow& row = row_of(Code::internal);

@@ -35,7 +35,8 @@ using nlohmann::json;
 
 constexpr std::string_view kLoginPath = "/session";
 
-// Ends a stream of events when what it was asked by holds no more. Of one thread.
+// Ends an event stream after its token or session has become invalid. Calls `holds` at most every two seconds. Not
+// thread-safe.
 class GuardedSink final : public EventSink {
  public:
   GuardedSink(EventSink& sink, std::function<bool()> holds) : sink_(sink), holds_(std::move(holds)) {}
@@ -58,7 +59,7 @@ class GuardedSink final : public EventSink {
   mutable bool over_ = false;
 };
 
-// Somebody follows a link to the page, wherever that stands.
+// Returns whether a browser opens the page. It may follow a link of another site, which is allowed only for the page.
 bool is_visit(const HttpRequest& from) {
   return from.path == "/" && from.header("sec-fetch-mode") == "navigate" &&
          from.header("sec-fetch-dest") == "document" && !from.headers.contains("origin");
@@ -132,11 +133,11 @@ class Running final : public ApiServer {
   }
 
  private:
-  // Nothing: nobody whom we let in.
+  // Returns the authenticated caller of a request. No value: the request must be refused.
   std::optional<Caller> caller_of(const HttpRequest& from) {
     const std::string given = from.header("authorization");
     if (!given.empty()) {
-      constexpr std::string_view kBearer = "bearer ";  // a scheme's case does not matter
+      constexpr std::string_view kBearer = "bearer ";  // compared without case
       const std::string_view scheme = std::string_view(given).substr(0, kBearer.size());
       const bool bearer =
           std::equal(scheme.begin(), scheme.end(), kBearer.begin(), kBearer.end(),
@@ -157,7 +158,8 @@ class Running final : public ApiServer {
     return caller;
   }
 
-  // Whose line has been taken out of the file of tokens since, or names another, is let in no more.
+  // Returns whether the header still identifies the same caller. Its line may have been removed from the tokens file,
+  // or changed to another actor, since the stream began.
   bool is_still(const Caller& who, const std::string& authorization) {
     if (auto read = tokens_.refresh(); !read) log(LogLevel::error, "api", "tokens: {}", read.error().message);
     HttpRequest asked;
@@ -166,7 +168,8 @@ class Running final : public ApiServer {
     return now && now->actor == who.actor && now->operator_token == who.operator_token && now->session == who.session;
   }
 
-  // A session is over when its key is taken away from the actor. Error unavailable: that cannot be asked now.
+  // Returns whether the caller's session is valid; true without a session. Ends the session if its key no longer
+  // belongs to the actor. Errors: those of the store.
   Result<bool> holds(const Caller& caller) {
     if (caller.session.empty()) return true;
     if (!services_.sessions.holds(caller.session)) return false;
@@ -201,7 +204,7 @@ class Running final : public ApiServer {
       GuardedSink guarded(sink, [this, &who, &token] {
         if (!is_still(who, token)) return false;
         const auto still = holds(who);
-        return !still || *still;  // while the store is away there is nothing to tell
+        return !still || *still;  // the stream stays open while the store is unavailable
       });
       all(guarded);
     };
@@ -247,7 +250,7 @@ class Running final : public ApiServer {
     count_refusal("token");
     return {unauthorised()};
   }
-  // Before it has a thread, and before its body is read.
+  // Limits requests of unknown peers before the connection has a thread and before the body is read.
   Admission admit_peer(const HttpRequest& from) {
     if (!is_counted(from) || from.proven || strangers_.admits(from.network)) return {{}, Standing::peer};
     count_refusal("strangers");
@@ -273,7 +276,7 @@ class Running final : public ApiServer {
     if (!*held) return unauthorised();
     caller->origin = origin_of(from, services_.settings.names);
     caller->note_wait = from.note_wait;
-    // What is none is passed over, as the specification wants it of a header.
+    // An invalid traceparent is ignored, as the W3C specification requires.
     if (parse_traceparent(from.header("traceparent"))) caller->traceparent = from.header("traceparent");
     HttpReply reply;
     reply.body = rpc_.answer(from.body, *caller);
@@ -295,7 +298,7 @@ class Running final : public ApiServer {
   }
 
   HttpReply health() { return health_of(store_status()); }
-  // Clients without a token receive nothing else.
+  // The body contains nothing else, since no token is needed.
   static HttpReply health_of(const std::string& status) {
     HttpReply reply;
     reply.status = status == "ok" ? 200 : 503;
@@ -303,8 +306,9 @@ class Running final : public ApiServer {
     return reply;
   }
 
-  // A store that answers may refuse to write: out of memory, read-only, without a disk. Only a write finds that out.
-  // One thread at a time checks, at most twice a second; the others are answered at once, with the last result.
+  // Checks the store with a write: a store that answers reads may refuse writes, because it is out of memory, read-only
+  // or cannot use its disk. One thread at a time checks, at most twice a second. Other threads use the latest result;
+  // they wait for the check only if that result is too old.
   std::string store_status() {
     constexpr std::chrono::milliseconds kFresh{500};
     {
@@ -344,7 +348,7 @@ class Running final : public ApiServer {
     auto time = lease ? lease->store().now_ms() : tl::unexpected<Error>(lease.error());
     if (!time) return "store_away";
     const std::vector<Id>& served = services_.settings.contexts;
-    for (Id context : served.empty() ? std::vector<Id>{1} : served) {  // where calls go that name none
+    for (Id context : served.empty() ? std::vector<Id>{1} : served) {  // the default context
       auto written = lease->store().save(context, "mj:health", {{"written_ms", std::to_string(*time)}});
       if (written) continue;
       log(LogLevel::error, "api", "context {}: a write is refused: {}", context, written.error().message);
@@ -378,7 +382,7 @@ Result<void> may_listen(const std::string& listen) {
 }
 
 Result<std::unique_ptr<ApiServer>> start_api(StoreFactory& stores, const Clock& clock, ApiSettings settings) {
-  const bool anonymous = settings.anonymous;  // `dev`, which prints where its page is
+  const bool anonymous = settings.anonymous;  // `mycojobs dev` prints the address of the page itself
   auto server = std::make_unique<api::Running>(stores, clock, std::move(settings));
   MJ_CHECK(server->open());
   log(LogLevel::info, "api", "JSON-RPC at {}", server->url());

@@ -15,8 +15,8 @@
 // rebinding). The server has no TLS; use a reverse proxy.
 //
 // Threads: one thread accepts connections, each admitted connection has a thread, and one thread waits for hints about
-// flows. A connection that is slow or silent is closed at its deadlines and does not block others. Unauthenticated
-// connections use separate limits.
+// flows. A connection that is slow or silent is closed at its deadlines and does not block other connections.
+// Unauthenticated connections use separate limits.
 #pragma once
 
 #include <cstdint>
@@ -47,16 +47,17 @@ struct ApiLimits {
   // connection of the actor with the most connections is closed. A connection waits for a request, a body, the reader
   // of an answer, an event or the end of a job.
   std::uint32_t connections = 512;
-  std::uint32_t lobby = 256;          // connections without a complete first head; a new connection replaces the oldest
-  std::uint32_t peers = 64;           // connections to /supervisor; a new connection replaces another one
-  std::uint32_t open = 16;            // health requests; further requests are answered with the latest result
-  std::uint32_t logins = 16;          // logins; a new connection replaces the oldest incomplete request
-  std::uint32_t page = 64;            // files of the page; a new connection replaces the oldest unread answer
-  std::uint32_t event_streams = 256;  // for operators, and as many for all others; an actor has a quarter
-  std::uint32_t calls = 8;            // calls that use the store, and as many of operators; further calls wait
-  std::uint32_t actor_calls = 6;      // limit for the calls of one actor
-  std::uint32_t peer_calls = 4;       // calls of peers that use the store
-  std::uint32_t strangers = 300;      // requests to /supervisor by unknown signers, for each network and minute
+  std::uint32_t lobby = 256;  // connections without a complete first head; a new connection replaces the oldest
+  std::uint32_t peers = 64;   // connections to /supervisor; a new connection replaces another one
+  std::uint32_t open = 16;    // health requests; further requests are answered with the latest result
+  std::uint32_t logins = 16;  // logins; a new connection replaces the oldest incomplete request
+  std::uint32_t page = 64;    // files of the page; a new connection replaces the oldest unread answer
+  std::uint32_t event_streams =
+      256;                        // for operators, and the same number for all other callers; an actor has a quarter
+  std::uint32_t calls = 8;        // calls that use the store, and as many of operators; further calls wait
+  std::uint32_t actor_calls = 6;  // limit for the calls of one actor
+  std::uint32_t peer_calls = 4;   // calls of peers that use the store
+  std::uint32_t strangers = 300;  // requests to /supervisor by unknown signers, for each network and minute
   bool spare_loopback = true;     // do not count loopback as a network: a proxy forwards the requests of all networks
   std::uint32_t login_calls = 2;  // logins that use the store
   std::size_t header_bytes = 64U << 10;

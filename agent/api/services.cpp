@@ -14,7 +14,7 @@ namespace mycojobs::api {
 namespace {
 
 constexpr std::chrono::seconds kWaitForBackend{10};
-constexpr Id kDefaultActor = 1;  // of a caller without a token
+constexpr Id kDefaultActor = 1;  // for callers without an actor: operators and clients without a token
 
 }  // namespace
 
@@ -32,7 +32,7 @@ bool Backends::is_free(Id actor) const {
 void Backends::forget_waiting(Id actor) {
   const auto waiting = waiting_.find(actor);
   if (--waiting->second == 0) waiting_.erase(waiting);
-  freed_.notify_all();  // other calls may have waited for this one
+  freed_.notify_all();  // is_free() of other calls may have become true
 }
 
 void Backends::release(Id actor) {

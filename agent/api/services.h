@@ -121,7 +121,7 @@ service::Caller asker(const Services&, const Caller&, Id context);
 // Counts and logs a refusal.
 void note_refusal(Services&, const Error&);
 
-// One call of a method: its parameters, caller, context and a leased backend. Not thread-safe.
+// A call of a method: its parameters, caller, context and a leased backend. Not thread-safe.
 class Call {
  public:
   // Leases a backend and selects the context. The parameters must outlive the call. Errors: those of Backends::take(),
@@ -130,13 +130,13 @@ class Call {
 
   const nlohmann::json& params() const { return params_; }
   bool has(std::string_view name) const;
-  // Each returns a parameter, whose type was checked before; missing: 0, false, empty or `otherwise`.
+  // Each returns a parameter of a type that was checked before; missing: 0, false, empty or `otherwise`.
   Id id(std::string_view name) const;
   std::uint64_t number(std::string_view name, std::uint64_t otherwise) const;
   std::string text(std::string_view name) const;
   bool flag(std::string_view name) const;
   Id context() const { return context_; }
-  Result<void> go_to(Id context);                        // for methods whose parameter is not context_id
+  Result<void> go_to(Id context);                        // for methods with another parameter for the context
   Id actor() const { return caller_.actor; }             // the calling actor
   std::optional<Id> named(std::string_view name) const;  // an id; no value: it is missing
   service::Caller by() const { return asker(services_, caller_, context_); }

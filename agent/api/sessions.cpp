@@ -25,7 +25,7 @@ std::string Sessions::mac(std::string_view text) const {
   return to_hex(out);
 }
 
-// RANDOM.UNTIL.HASH
+// Format: RANDOM.UNTIL.MAC, with the expiry time in milliseconds since boot.
 Sessions::Challenge Sessions::challenge() const {
   const std::string random_until =
       random_hex(kRandomBytes) + '.' + std::to_string(clock_.boot_ms() + limits_.challenge_ms);

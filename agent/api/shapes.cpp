@@ -10,7 +10,7 @@ namespace {
 
 using nlohmann::json;
 
-// members: "name:type", separated by blanks; with "!" behind the name it is always there.
+// members: "name:type", separated by blanks. "name!:type": the member is always present.
 struct Shape {
   std::string_view name, help, members;
 };

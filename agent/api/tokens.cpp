@@ -45,7 +45,7 @@ Result<TokenRow> read_row(std::string_view line) {
   return row;
 }
 
-// Nothing: the file is not there.
+// Reads the tokens file and checks its owner and permissions. No value: the file does not exist.
 Result<std::optional<std::string>> read_file(const std::string& path) {
   const Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (!file && errno == ENOENT) return std::nullopt;
@@ -98,7 +98,7 @@ Result<void> Tokens::refresh() {
   }
   const std::lock_guard lock(mutex_);
   if (stamp == stamp_) return {};
-  rows_.clear();  // a file that cannot be read lets nobody in
+  rows_.clear();  // after an error no token is valid
   stamp_.clear();
   MJ_TRY(text, read_file(file_));
   if (text) {
