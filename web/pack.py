@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""The page as files of the program: pack.py --modules NODE_MODULES OUT.cpp (agent/api/page.h declares what comes out).
+"""Converts the web page to a C++ source file: pack.py --modules NODE_MODULES OUT.cpp (declarations: agent/api/page.h).
 
-Every file but index.html is named by its content, and modules import one another by these names: a browser keeps them for
-ever, and never mixes two versions. Nothing else is done to them: what runs is what stands here. Without the modules of npm
-the program is built without its page, which is said. OUT.cpp is written only if it has changed."""
+The name of each file except index.html contains a hash of its content, and modules import each other by these names.
+Browsers can therefore cache the files without expiry and never mix two versions. The sources are not changed otherwise.
+If the npm modules are missing, the program is built without the page and a note is printed. OUT.cpp is written only if
+its content has changed."""
 
 import argparse
 import gzip
@@ -14,7 +15,7 @@ import re
 
 WEB = pathlib.Path(__file__).resolve().parent
 EXAMPLES = WEB.parent / "examples/hello"
-PACKAGES = {  # what modules name, and the file of it
+PACKAGES = {  # import name and file of each package
     "preact": "preact/dist/preact.mjs",
     "preact/hooks": "preact/hooks/dist/hooks.mjs",
     "htm": "htm/dist/htm.mjs",
@@ -22,21 +23,21 @@ PACKAGES = {  # what modules name, and the file of it
     "uplot": "uplot/dist/uPlot.esm.js",
 }
 LICENCES = ["preact/LICENSE", "htm/LICENSE", "@dagrejs/dagre/LICENSE", "@dagrejs/graphlib/LICENSE", "uplot/LICENSE"]
-STYLES = ["uplot/dist/uPlot.min.css"]  # before our own
+STYLES = ["uplot/dist/uPlot.min.css"]  # before style.css
 TYPES = {".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8", ".svg": "image/svg+xml",
          ".json": "application/json", ".html": "text/html; charset=utf-8", ".txt": "text/plain; charset=utf-8"}
 STATIC = re.compile(r"""(\b(?:from|import)\s*)(["'])([^"'\n]+)\2""")
 LAZY = re.compile(r"""(\bimport\(\s*)(["'])([^"'\n]+)\2(?=\s*\))""")
-MOST = 150 << 10  # bytes of the first load
+MOST = 150 << 10  # maximum of bytes that the page loads first
 
 
 class Pack:
     def __init__(self, modules):
         self.modules, self.files, self.names, self.under_way = modules, {}, {}, []
-        self.first = []  # modules that the page needs at once
+        self.first = []  # modules that the page loads first
 
     def add(self, name, text):
-        """Its address."""
+        """Adds a file and returns its address."""
         stem, ending = name.rsplit(".", 1)
         address = f"/assets/{stem}-{hashlib.sha256(text.encode()).hexdigest()[:12]}.{ending}"
         self.files[address] = text.encode()
@@ -84,7 +85,7 @@ class Pack:
 
 
 def examples():
-    """The jobs of examples/hello/jobs.txt, as job.start takes them."""
+    """Returns the jobs of examples/hello/jobs.txt as parameters of job.start."""
     jobs = []
     for row in (EXAMPLES / "jobs.txt").read_text().splitlines():
         if not row or row.startswith("#"):

@@ -1,10 +1,10 @@
-// The server: JSON-RPC and events, with the token of who has logged in. The token is in this module's memory and nowhere
-// else, and so is the key that it was given for: a reload forgets them.
+// Client of the server: JSON-RPC calls and event streams, with the token of the user. Token and key are stored only in the
+// memory of this module, so a reload deletes them.
 import {login_bytes} from './key.js';
 import {parseJson, stringifyJson} from '../../clients/node/exact_json.js';
 
 let token = '';
-let key = null;  // what has begun the session, and begins the next one
+let key = null;  // the user's key, which signs logins; null: login by token
 let on_denied = () => {};
 export const set_token = (text) => { token = text; };
 export const has_token = () => token !== '';
@@ -21,16 +21,17 @@ const headers = (more = {}) => (token ? {...more, Authorization: `Bearer ${token
 const fetched = (path, options) =>
   fetch(path, {cache: 'no-store', ...options, credentials: 'omit', redirect: 'error', referrerPolicy: 'no-referrer'});
 
-// A file of the page that index.html names as <meta name=NAME>.
+// Loads the JSON file whose address index.html has in <meta name=NAME>.
 export const asset = async (name) => (await fetched(document.querySelector(`meta[name=${name}]`).content, {cache: 'default'})).json();
 
 let next_id = 1;
 const body_of = (method, params) => stringifyJson({jsonrpc: '2.0', id: next_id++, method, params});
 const error_of = ({message, data}) => new RpcError(message, data?.word ?? 'io', data?.remedy ?? '', data?.field);
 
-// ---- sessions: of who has logged in by a key ----
+// ---- sessions: logins by key ----
 
-const UNKNOWN_MS = 1200, MOST_TRIES = 10;  // a key that nobody has is looked for once more before it is refused
+// The server answers `unavailable` for an unknown key until it has scanned its actors, so the call is repeated.
+const UNKNOWN_MS = 1200, MOST_TRIES = 10;
 async function session_call(method, params = {}) {
   for (let tries = 1; ; tries++) {
     const response = await fetched('/session', {method: 'POST', headers: {'Content-Type': 'application/json'}, body: body_of(method, params)})
@@ -51,13 +52,14 @@ async function begin_session(by) {
 export const log_in_by_key = begin_session;
 let renewing = null;
 const log_in_again = () => (renewing ??= begin_session(key).finally(() => { renewing = null; }));
-// A session that is left is over; a token of the server's file is forgotten alone.
+// Ends the session on the server. A token of the tokens file is only deleted in this page.
 export function log_out() {
   if (key && token) fetched('/rpc', {method: 'POST', keepalive: true, headers: headers({'Content-Type': 'application/json'}), body: body_of('session.end', {})}).catch(() => {});
   [key, token] = [null, ''];
 }
 
-// What was refused with this token; true: there is another one now. Who has no key, or whose key is refused, logs in.
+// Called after the server has refused a token. Returns true if there is another token now, if necessary by a new session.
+// Without a key, or if the key is refused, shows the login and returns false. Throws if the server is unavailable.
 async function has_other_token(refused) {
   if (token && token !== refused) return true;
   if (key) {
@@ -104,7 +106,7 @@ export async function rpc(method, params = {}, signal = undefined, tried = false
   return answer.result;
 }
 
-// How the connections are, for who shows it: 'live', 'away', or 'store': the server is there, its store is not.
+// State of the connection: 'live', 'away' (no server), or 'store' (the server answers, but its store is unavailable).
 const watchers = new Set();
 let health = 'live';
 export const connection = () => health;
@@ -117,19 +119,19 @@ function report(now) {
   health = now;
   for (const each of watchers) each(now);
 }
-// A call that was 'unavailable' may have met a server that was busy: the store is away if that lasts. Not every stream says
-// that it is back, so it is asked.
+// A busy server also answers 'unavailable', so the store is reported as unavailable only if the error persists. Not every
+// stream reports its return, so the page polls the store.
 const PROBE_MS = 2000, READY_MS = 500, SLOW_MS = 1000;
 let suspected = null;
-export const store_away = () => suspected ?? {since_ms: Date.now(), message: ''};  // by this host's clock
+export const store_away = () => suspected ?? {since_ms: Date.now(), message: ''};  // since_ms: in the time of this host
 export function suspect_store(for_ms, message) {
   const first = !suspected;
   suspected ??= {since_ms: Date.now() - for_ms, message};
-  if (for_ms >= PROBE_MS) report('store');  // also where a call had met it first
+  if (for_ms >= PROBE_MS) report('store');  // even if a failed call was the first sign
   else if (first) setTimeout(watch_ready, 0);
   if (first) setTimeout(probe, PROBE_MS);
 }
-// What the server itself has found out, which it says at once, while a call waits for the store.
+// Asks the server for the state of its store. /readyz is answered immediately, while calls wait for the store.
 let asking = false;
 async function ask_ready() {
   if (asking || health === 'store') return;
@@ -158,7 +160,8 @@ async function probe() {
   setTimeout(probe, PROBE_MS);
 }
 
-// One event: {event, id, data}; `feed` takes texts as they come. One with an id and no data says where the stream has begun.
+// Returns a parser of server-sent events: call it with each received text, and it calls then({event, id, data}). An event
+// with an id and no data reports the position at which the stream begins.
 export function event_reader(then) {
   let rest = '';
   return (text) => {
@@ -180,8 +183,9 @@ export function event_reader(then) {
 
 const PAUSE_MS = 500, LONGEST_PAUSE_MS = 5000, SILENCE_MS = 40000, HIDDEN_MS = 5000;
 
-// A browser opens six connections to a server, for all of its pages: where their streams hold all of them, no call comes
-// through. Not even /readyz is answered then; for a while streams hear what is new, let go, and come back for the next.
+// A browser opens at most six connections to a server for all of its pages. If event streams occupy all of them, calls are
+// blocked, which shows as a missing answer of /readyz. For CROWDED_MS the streams then take turns: each receives the new
+// events, closes its connection, and reconnects after a pause.
 const CROWD_MS = 2000, CROWDED_MS = 60000, TURN_MS = 400, TURN_PAUSE_MS = 2000, ASKED_MS = 15000;
 let crowded_until = 0;
 const open_streams = new Set();
@@ -191,14 +195,16 @@ function take_turns() {
   crowded_until = Date.now() + CROWDED_MS;
   if (!already) for (const let_go of open_streams) let_go();
 }
-// A page that was not seen has asked for nothing meanwhile; one that only listens learns so that the next one cannot be opened.
+// Checks the server when the page becomes visible, and regularly while streams are open. Otherwise a page that makes no
+// calls would not detect that its streams block the calls of other pages.
 export function watch_server() {
   document.addEventListener('visibilitychange', () => { if (!document.hidden) ask_ready(); });
   setInterval(() => { if (!document.hidden && open_streams.size) ask_ready(); }, ASKED_MS);
 }
 
-// A stream that comes back by itself, behind the last event that it has heard of; a page that nobody sees for some seconds
-// rests. on(event, data); on_gone(message): it will not come back. Returns what ends it.
+// Opens an event stream. It reconnects after errors and resumes after the last received event. It is closed while the page
+// is hidden for more than HIDDEN_MS. Calls on(event, data) for each event, and on_gone(message, word) if the server has
+// ended the stream permanently. Returns a function that closes the stream.
 export function events(query, on, on_gone = () => {}) {
   let over = false, last = '', pause = PAUSE_MS, abort = null, timer = 0, hidden_timer = 0, turn = 0;
   const again = () => {

@@ -1,11 +1,11 @@
-// What waits for somebody's word.
+// The view of all approvals and pauses that wait for an answer.
 import {html, useEffect, useState, Glyph, Problem, Their, flow_href, job_href, node_state, useCall, useNow, useTitle, Waited} from './ui.js';
 import {rpc} from './api.js';
 import {Answer, Value} from './job.js';
 import {instance_href} from './workflows.js';
 import {counted, line, moment, object_of, plain, text_of} from './text.js';
 
-// What the nodes before have given: the evidence to decide by.
+// Shows states and results of the preceding nodes, as a basis for the decision.
 function Evidence({question, context}) {
   const {value} = useCall('flow.result', {id: question.flow, context_id: context});
   const dag = useCall('flow.dag', {id: question.flow, context_id: context});

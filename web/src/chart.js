@@ -1,12 +1,12 @@
-// A series over time, by uPlot, which is loaded when the first one is seen.
+// A chart of values over time, drawn by uPlot. The library is loaded when the first chart is shown.
 import {html, useEffect, useRef} from './ui.js';
 import {clock} from './text.js';
 
 const library = () => import('uplot');
 const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
-const SLOTS = 90;  // as many as the server gives once a job has ended
-// ends: how many in each slot, the latest first.
+const SLOTS = 90;  // number of slots that the server returns after the first job has ended
+// ends: number of ended jobs in each slot, latest first.
 export function Chart({ends, slot_ms, now}) {
   const box = useRef(null), plot = useRef(null), latest = useRef(null);
   const slots = Math.max(ends.length, SLOTS);

@@ -1,15 +1,15 @@
-// The five jobs of examples/hello, as `./dev run` runs them: packed with the page, for who has none yet.
+// The five jobs of examples/hello, which are part of the page. They are offered in a context without jobs.
 import {html, useEffect, useState, Action, go, href, job_href} from './ui.js';
 import {asset, rpc} from './api.js';
 import {counted} from './text.js';
 
 const what = (job) => /^"""([^"]*)"""/.exec(job.script)?.[1] ?? '';
 
-// [what job.start takes]; none until they have come.
+// Returns the parameters of job.start for each example; empty until they are loaded.
 export function useExamples() {
   const [jobs, set] = useState([]);
   useEffect(() => {
-    asset('examples').then(set, () => {});  // without them there is nothing to offer
+    asset('examples').then(set, () => {});  // after an error no examples are offered
   }, []);
   return jobs;
 }

@@ -1,11 +1,11 @@
-// One flow: its graph with live states, its timeline, definition and result; what waits for somebody's word, with the word.
+// The view of one flow: its graph with current states, timeline, definition, result, and controls for waiting approvals.
 import {html, useCall, useEffect, useMemo, useRef, useState, Ago, Copy, Action, Glyph, Problem, Sentence, State, Their, flow_href, flow_state, go, href, job_href, node_state, set_now, useAgain, useNow, useTitle, while_seen} from './ui.js';
 import {events, rpc} from './api.js';
 import {Graph} from './graph.js';
 import {Answer, Explained, Pairs, Value} from './job.js';
 import {clock, counted, elapsed, line, list_of, moment, number_of, object_of, plain, span, text_of} from './text.js';
 
-// What is known of a flow, renewed when its journal says that it has moved.
+// Loads a flow, and loads it again after each change of its journal.
 function useFlow(id, context) {
   const [state, set] = useState({dag: null, record: null, why: null, error: null, gone: '', moved: 0});
   const turn = useRef(0);
@@ -27,7 +27,7 @@ function useFlow(id, context) {
     let due = 0;
     const soon = () => { due ||= setTimeout(() => { due = 0; load(); }, 250); };
     const end = events(new URLSearchParams({context, flow: id}).toString(), soon, (gone) => set((was) => ({...was, gone})));
-    // What the journal does not say: a job was taken by an agent.
+    // Poll while nodes are active, since the journal does not report that an agent has claimed a job.
     const rest = while_seen(1500, () => { if (busy.current) load(); });
     return () => { turn.current++; end(); clearTimeout(due); rest(); };
   }, [id, context]);
@@ -37,7 +37,7 @@ function useFlow(id, context) {
   return {...state, load};
 }
 
-// [{from, to, kind}] of each node: what it waited and ran, attempt by attempt, as the timeline says.
+// Returns the periods in which a node waited or ran, [{from, to, kind}], computed from its timeline.
 export function bars_of(node, moments, now) {
   const bars = [];
   let since = 0, kind = '';
@@ -83,7 +83,7 @@ function Timeline({dag, id, context, moved, choose, chosen}) {
     <details open=${rows.length < 12}><summary><h3>What happened</h3></summary><table class="moments"><tbody>${moments.slice(-1000).map((each) => html`<tr><td><time title=${moment(each.at_ms)}>${each.at_ms ? clock(each.at_ms) : ''}</time></td><td class="num quiet">+${span(each.at_ms - from)}</td><td><${Their} text=${each.node || 'flow'} most=${60}/></td><td><${Their} text=${each.what}/></td></tr>`)}</tbody></table></details>`;
 }
 
-// As the server judges: whom the step names, else who may steer the flow; admins always.
+// Same rule as in the server: the approvers of the step, or without approvers all who may control the flow; admins always.
 const may_answer = (node, rights, steers) => rights && (rights.administer || (node.approvers?.length ? node.approvers.includes(rights.actor) : steers));
 
 function Node({node, id, context, rights, steers, load, close}) {

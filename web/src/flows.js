@@ -1,4 +1,4 @@
-// All flows, the newest first; one that moves is renewed where it stands.
+// The list of flows, newest first. A flow that changes is updated in place.
 import {html, Typed, useAgain, useEffect, useMemo, useRef, useState, Ago, Problem, State, Their, flow_href, flow_state, go, href, replace, useNow, useTitle} from './ui.js';
 import {events, rpc} from './api.js';
 import {Virtual} from './virtual.js';
@@ -25,7 +25,7 @@ export function Flows({query, context, cursor}) {
     if (busy.current === rows || rows.over) return;
     busy.current = rows;
     try {
-      for (let found = 0; found === 0 && !rows.over && busy.current === rows;) {  // a filter that few fit: on and on
+      for (let found = 0; found === 0 && !rows.over && busy.current === rows;) {  // read on if no flow of a page matches the filter
         const page = await rpc('flows.page', {context_id: context, ...filter, limit: PAGE, ...(rows.after ? {after: rows.after} : {})});
         for (const flow of page.flows) if (!rows.at.has(flow.id)) { rows.at.set(flow.id, flow); rows.all.push(flow); found++; }
         Object.assign(rows, {after: page.after, over: page.after === '', searched: rows.searched + page.looked_at});
@@ -38,7 +38,7 @@ export function Flows({query, context, cursor}) {
   };
   useEffect(() => { load(); return () => { busy.current = null; }; }, [rows]);
   useAgain(state.error, load);
-  // New ones, while the reader is at the front, and how those stand that move.
+  // Update changed flows. New flows are added only while the reader is at the top of the list.
   useEffect(() => {
     const moved = new Map();
     let timer = 0;
@@ -64,10 +64,10 @@ export function Flows({query, context, cursor}) {
     };
     const read_first = async () => {
       rows.fresh = false;
-      const page = await rpc('flows.page', {context_id: context, ...filter, limit: PAGE}).catch(() => null);  // the next that moves asks again
+      const page = await rpc('flows.page', {context_id: context, ...filter, limit: PAGE}).catch(() => null);  // the next change repeats the call
       if (!page) return void (rows.fresh = true);
       const first = page.flows.filter((flow) => !rows.at.has(flow.id));
-      // More are new than a page has: between them and what stands here there are others.
+      // A whole page is new, so there may be a gap before the loaded rows. Start the list again.
       if (first.length === PAGE) Object.assign(rows, {all: [], at: new Map(), after: page.after, over: page.after === ''});
       for (const flow of first) rows.at.set(flow.id, flow);
       rows.all = [...first, ...rows.all];
@@ -84,7 +84,7 @@ export function Flows({query, context, cursor}) {
     at_front.current = top;
     if (top && rows.fresh) renew_soon.current();
   };
-  // A flow is chosen, not a place in the list, as a job is.
+  // The selection is a flow, not an index, so that new rows do not move it.
   const [chosen_id, choose] = useState(0);
   const chosen = chosen_id ? rows.all.findIndex((each) => each.id === chosen_id) : -1;
   cursor.current = {

@@ -1,4 +1,4 @@
-// A flow as a graph: the layout is dagre's, which is loaded when the first one is seen.
+// The graph of a flow. The library dagre computes the layout; it is loaded when the first graph is shown.
 import {html, useEffect, useMemo, useRef, useState, node_state, SHAPES} from './ui.js';
 import {elapsed, line} from './text.js';
 
@@ -19,7 +19,7 @@ async function layout(nodes, edges, across) {
 }
 const path = (points) => `M${points.map((at) => `${at.x.toFixed(1)} ${at.y.toFixed(1)}`).join('L')}`;
 
-// The chain of nodes that took longest: ids.
+// Returns the ids of the critical path: the chain of dependent nodes with the longest total run time.
 export function critical(nodes, edges, now) {
   const by = new Map(nodes.map((node) => [node.id, node])), before = new Map(), best = new Map();
   for (const {from, to} of edges) before.set(to, [...(before.get(to) ?? []), from]);

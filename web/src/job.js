@@ -1,4 +1,4 @@
-// One job: where it is and why, what it printed, what went wrong and where in the script, and what to do.
+// The view of one job: its state and the reason, log, error with the line of the script, result, and actions.
 import {html, useCall, useEffect, useMemo, useRef, useState, Ago, Copy, Action, Glyph, Problem, Section, Sentence, State, Their, flow_href, go, has_failed, href, job_href, job_state, useNow, useTitle, Card, Command, Guard} from './ui.js';
 import {events, rpc} from './api.js';
 import {LogLines} from './lines.js';
@@ -13,7 +13,7 @@ function useJobStream(key, context) {
   useEffect(() => {
     set({state: null, gone: ''});
     let due = 0, state = null;
-    // Many lines are one look, of the log alone: what stands around it is drawn when the job's state changes.
+    // Draw at most once per LOOK_MS, and only the log. The rest of the view is drawn when the state of the job changes.
     const show = () => { due ||= setTimeout(() => { due = 0; log.renewed(); set((now) => (now.state === state ? now : {...now, state})); }, LOOK_MS); };
     const end = events(new URLSearchParams({context, job: key.replace('job:', '')}).toString(), (event, data) => {
       if (event === 'log') log.take(data);
@@ -25,8 +25,8 @@ function useJobStream(key, context) {
   return {log, ...heard};
 }
 
-const MOST_LINES = 2000, LONGEST = 2000;  // of a script, and characters of a line; who copies it has all of it
-// The lines of a script around the one that failed.
+const MOST_LINES = 2000, LONGEST = 2000;  // limits of lines of a script and characters of a line; a copy is complete
+// Shows the lines of a script around the failed line.
 function Script({script, at, open}) {
   const lines = useMemo(() => plain(script).replace(/\n$/, '').split('\n'), [script]);
   const [all, show] = useState(lines.length <= (open ? 400 : 14));
@@ -37,12 +37,12 @@ function Script({script, at, open}) {
   })}</tbody></table></div>${all && to < lines.length ? html`<p class="quiet">The first ${count(to)} of ${counted(lines.length, 'line')}.</p>` : to - from < lines.length && html`<button type="button" class="small" onClick=${() => show(true)}>all ${counted(lines.length, 'line')}</button>`}`;
 }
 
-const LONG = 4000;  // characters of a text of others that are shown at once
+const LONG = 4000;  // characters of a text from a job that are shown initially
 export function Value({of}) {
   const text = text_of(of, 1);
   const [whole, show] = useState(false);
   const cut = text.length > LONG && !whole;
-  const scrolls = text.length > 1500 || text.split('\n').length > 18;  // keys scroll what has the focus
+  const scrolls = text.length > 1500 || text.split('\n').length > 18;  // focusable, so that keys can scroll it
   return html`<pre class="value" tabindex=${scrolls ? 0 : null}><bdi dir="ltr">${plain(cut ? text.slice(0, LONG) : text)}</bdi></pre>${cut && html`<button type="button" class="small" onClick=${() => show(true)}>all ${bytes(text.length)}</button>`}`;
 }
 const value_of = (value) => {
@@ -50,7 +50,7 @@ const value_of = (value) => {
   const text = text_of(value);
   return text.length > LONG ? html`<${Value} of=${text}/>` : html`<bdi>${plain(text)}</bdi>`;
 };
-// Names and values of others: each value is text.
+// Shows names and values of untrusted data as text.
 export const Pairs = ({of}) => html`<dl class="pairs">${Object.entries(object_of(of)).filter(([, value]) => value !== '' && value != null).map(([name, value]) => html`<dt><${Their} text=${name}/></dt><dd>${value_of(value)}</dd>`)}</dl>`;
 
 const WORDS = {scheduled: 'submitted', claimed: 'taken', parked: 'parked', queued: 'queued', released: 'given back', expired: 'lost: its lease ran out', retry: 'failed',
@@ -61,7 +61,7 @@ function History({moments}) {
     <td>${entry_of(WORDS, each.kind) ?? line(each.kind, 40)}${each.detail && each.kind !== 'completed' ? html`: <${Their} text=${each.detail}/>` : ''}${each.due_ms ? `, again ${moment(each.due_ms)}` : ''}</td><td class="num">${each.attempt ?? ''}</td><td class="num">${each.runner_id ?? ''}</td></tr>`)}</tbody></table>`;
 }
 
-// Fields that a changed copy of a job takes over.
+// Fields that are copied for a changed copy of a job.
 export const COPIED = ['script', 'script_type', 'name', 'timeout', 'retries', 'env_vars', 'priority', 'queue_timeout_ms', 'concurrency_key', 'concurrency_limit', 'policy', 'notify'];
 
 function may_steer(job, rights) {
@@ -74,7 +74,7 @@ function Actions({job, key_, context, rights, load}) {
   const call = (method) => async () => { await rpc(method, {id: key_, context_id: context}); await load(); };
   const steers = may_steer(job, rights);
   const restarts = steers && !job.flow_id && !job.effect_of && !job.supervisor_url;
-  // The server takes the stored record, and runs it as its caller: not as who looks at it here.
+  // The server restarts the stored record as its original caller, not as the user of the page.
   const restart = async () => go(job_href((await rpc('job.restart', {id: key_, context_id: context})).key, context));
   return html`<div class="actions">
     ${steers && again && html`<${Action} kind="first" keys="r" title="as its next attempt (r)" run=${call('job.retry')}>Run again<//>`}
@@ -86,14 +86,14 @@ function Actions({job, key_, context, rights, load}) {
   </div>`;
 }
 
-// What waits for somebody's word, with the word.
+// Shows the controls that answer an approval or a pause.
 export function Answer({approve, reject, pause = false}) {
   const [comment, set] = useState('');
   return html`<div class="answer"><label><span class="hidden">why</span><input value=${comment} placeholder="why (kept with who and when)" maxlength="4096" onInput=${(e) => set(e.target.value)}/></label>
     <${Action} kind="first" run=${() => approve(comment)}>${pause ? 'Resume' : 'Approve'}<//>${reject && html`<${Action} run=${() => reject(comment)}>Reject<//>`}</div>`;
 }
 
-// known: what is shown beside it, and need not be said again.
+// known: text that the view already shows, so it is not repeated.
 export function Explained({why, known = ''}) {
   return html`<div class="why">${known && text_of(why.reason).includes(known) ? '' : html`<p><bdi>${plain(why.reason)}</bdi></p>`}${why.next && html`<p class="quiet"><b>Next:</b> <${Sentence} text=${why.next}/></p>`}
     ${why.evidence?.length > 0 && html`<details><summary class="quiet">what shows it</summary><ul>${[why.evidence].flat().map((each) => html`<li><bdi>${plain(each)}</bdi></li>`)}</ul></details>`}</div>`;
@@ -182,11 +182,11 @@ function policy_text(name, value) {
   if (typeof value === 'number' && TIMES.includes(name)) return span(value);
   return line(value, 200);
 }
-// As a job writes it: "fs": {"read": [..]} is fs.read, and what it adds or replaces is named as that.
+// Returns the fields of a policy with flat names: "fs": {"read": [..]} becomes fs.read.
 export function policy_fields(policy, prefix = '') {
   return Object.entries(policy).flatMap(([name, value]) => (value && typeof value === 'object' && !Array.isArray(value) ? policy_fields(value, `${prefix}${name}.`) : [[prefix + name, value]]));
 }
-// What it asked for, what it was given, and where the ceiling has left less than there was.
+// Shows the requested and the granted policy, and marks fields that a ceiling has reduced.
 function Policy({asked, granted, lowered}) {
   const requested = new Map(policy_fields(object_of(asked))), given = new Map(Object.entries(object_of(granted)));
   const less = new Set(list_of(lowered).map((each) => text_of(each)));

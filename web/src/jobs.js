@@ -1,11 +1,11 @@
-// All jobs: pages by cursor, filtered by what stands in the address; what happens comes in at the front.
+// The list of jobs, loaded page by page and filtered by the query of the address. Changed jobs are added at the front.
 import {html, useEffect, useMemo, useRef, useState, Problem, State, Their, go, has_failed, href, job_href, job_state, now_ms, replace, Kept, Typed, useAgain, useNow, useTitle, while_seen} from './ui.js';
 import {rpc} from './api.js';
 import {Rows} from './rows.js';
 import {Virtual} from './virtual.js';
 import {ago, count, counted, elapsed, moment, span} from './text.js';
 
-// FIELDS: what a row shows; scripts, results and receipts are asked for where a job is looked at.
+// FIELDS: the fields that a row shows. Scripts, results and receipts are loaded only in the view of one job.
 const FIELDS = ['name', 'detail', 'error', 'flow_id', 'script_type', 'changed_ms', 'started_ms', 'ended_ms'];
 const PAGE = 200, MOST_PAGES = 5;
 const STATUSES = [['', 'all'], ['dispatched', 'queued'], ['waiting_for_prerequisites', 'waiting'], ['started', 'running'], ['error', 'failed'], ['finished', 'finished']];
@@ -30,7 +30,7 @@ function useJobs(context, filter, changed_ms) {
   current.current = rows;
   latest.current = changed_ms ?? 0;
   const show = (more = {}) => set((now) => ({...now, tick: now.tick + 1, ...more}));
-  // At most one page at a time, whoever asks for it.
+  // Loads the next page. Only one page is loaded at a time.
   const load = async () => {
     if (rows.busy || rows.over || rows.searched >= rows.may_search) return;
     rows.busy = true;
@@ -57,9 +57,9 @@ function useJobs(context, filter, changed_ms) {
   };
   useEffect(() => { show({error: null, busy: rows.busy}); load(); }, [rows]);
   useAgain(state.error, load);
-  // A page of a filter may be empty, and go on.
+  // With a filter, a page can be empty although more pages follow.
   useEffect(() => { if (rows.begun && !rows.over && rows.all.length < 60 && !state.error) load(); }, [state.tick, state.busy]);
-  // Wanted or not, at most so many pages of them.
+  // Reads the jobs that have changed since a time, at most MOST_PAGES pages. The filter's status and state are not applied.
   const happened_since = async (since_ms) => {
     const {status, state: word, ...rest} = filter, met = [];
     const params = {context_id: context, ...rest, since_ms: Math.max(since_ms, filter.since_ms ?? 0, 1), limit: PAGE, fields: FIELDS};
@@ -72,7 +72,8 @@ function useJobs(context, filter, changed_ms) {
     }
     return {met, after};
   };
-  // Those to which something has happened since the newest, wanted or not: who has left a state leaves its list.
+  // Merge jobs that changed after the newest row. Their status and state are not filtered, since a job that no longer
+  // matches the filter must be removed from the list.
   useEffect(() => {
     if (!changed_ms || filter.until_ms || !rows.begun || rows.renewing) return;
     rows.renewing = true;
@@ -85,7 +86,7 @@ function useJobs(context, filter, changed_ms) {
         else if (at_front.current && front) rows.leap(met, after, filter);
         else {
           rows.too_many = true;
-          rows.meet(met, false, filter);  // what is shown is up to date
+          rows.meet(met, false, filter);  // updates only the loaded rows
         }
         rows.newest_ms = Math.max(rows.newest_ms, until);
         if (at_front.current && front) {
@@ -95,12 +96,12 @@ function useJobs(context, filter, changed_ms) {
         show();
       }
     };
-    renew().catch(() => {}).finally(() => {  // the next change asks again
+    renew().catch(() => {}).finally(() => {  // the next change repeats the call
       rows.renewing = false;
       if (rows.wanted) meet_waiting();
     });
   }, [changed_ms, rows, rows.begun]);
-  // Those that came while the reader was further down: to the front, before what he has read.
+  // Adds the jobs that changed while the reader was not at the top of the list to its front.
   const meet_waiting = async () => {
     if (rows.too_many) {
       rows.wanted = rows.renewing;
@@ -179,14 +180,14 @@ export function Jobs({query, context, view, cursor}) {
   useTitle('Jobs');
   const now = useNow();
   const [slow, set_slow] = useState(0);
-  // Who may not see the overview learns nothing by it: its own jobs are asked for.
+  // Users without the right to read the overview receive no change events, so their jobs are polled.
   useEffect(() => {
     if (!view) return while_seen(3000, () => set_slow(now_ms()));
   }, [Boolean(view)]);
   const filter = filters_of(query);
   const {rows, error, busy, load, go_on, fill, asks, at_front, meet_waiting} = useJobs(context, filter, view ? view.changed_ms : slow);
   const narrow = useNarrow();
-  // A job is chosen, not a place in the list: what comes in front of it leaves it chosen.
+  // The selection is a job, not an index, so that new rows do not move it.
   const [chosen_key, choose] = useState('');
   const chosen = chosen_key ? rows.all.findIndex((each) => each.key === chosen_key) : -1;
   cursor.current = {

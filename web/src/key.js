@@ -1,15 +1,15 @@
-// An actor's key, as `mycojobs key new` writes it: it signs logins. What is kept of it is the browser's, which signs and can be
-// read by no code.
+// The key of an actor, in the format of `mycojobs key new`, which signs logins. It is kept only as a CryptoKey that cannot
+// be exported, so scripts can sign with it but cannot read it.
 
 const HEAD = 'mycojobs-ed25519-secret:';
-const PKCS8 = '302e020100300506032b657004220420';  // what stands before the 32 bytes of a key of ed25519 (RFC 8410)
+const PKCS8 = '302e020100300506032b657004220420';  // PKCS #8 header before the 32 bytes of an Ed25519 key (RFC 8410)
 
 const from_hex = (text) => Uint8Array.from(text.match(/../g) ?? [], (each) => parseInt(each, 16));
 const to_hex = (bytes) => [...new Uint8Array(bytes)].map((each) => each.toString(16).padStart(2, '0')).join('');
 
 export const looks_like_key = (text) => text.trim().startsWith(HEAD);
 
-// {signer: its public half, sign(bytes): hex}
+// Parses a key. Returns {signer: public key as hex, sign(bytes): signature as hex}. Throws for an invalid key.
 export async function read_key(text) {
   const seed = text.trim().slice(HEAD.length);
   if (!looks_like_key(text) || !/^[0-9a-f]{64}$/.test(seed)) throw new Error('this is no key that `mycojobs key new` made');
@@ -23,7 +23,8 @@ export async function read_key(text) {
   return {signer, sign: async (what) => to_hex(await crypto.subtle.sign('Ed25519', key, what))};
 }
 
-// What is signed of an object of texts: a line that says what it is, and the one encoding of it as CBOR (RFC 8949, 4.2.1).
+// Returns the bytes to sign for a login: a line that names the purpose, then the deterministic CBOR encoding of an object
+// of texts (RFC 8949, 4.2.1).
 export function login_bytes(said) {
   const text = (each) => {
     const bytes = new TextEncoder().encode(each), n = bytes.length;

@@ -1,8 +1,8 @@
-// What jobs have written, as lines. Pure.
-const MOST_LINES = 200_000, MOST_CHARS = 64 << 20;  // kept in the page; what is older goes
+// Splits the output of jobs into lines. No side effects.
+const MOST_LINES = 200_000, MOST_CHARS = 64 << 20;  // limits of the page; older lines are dropped
 
-// What goes on behind what stands there; a carriage return begins the line again, one at its end with what follows. Answers by how
-// many characters it is longer.
+// Appends text to an open line. A carriage return discards the previous text of the line; one at the end takes effect when
+// more text follows. Returns the change of the line's length.
 function write(line, part) {
   let end = part.length;
   while (end > 0 && part[end - 1] === '\r') end--;
@@ -16,13 +16,14 @@ function write(line, part) {
   return line.text.length - before;
 }
 
-// Pieces as the server has them, to lines. Of one stream each (of whoever wrote it, if several do: `of`, shown beside the line): what has begun goes on when its next piece comes.
+// Collects pieces of output from the server as lines. Each stream of each writer (`of`, if there are several) has its own
+// open line, which the next piece of this stream continues.
 export class LogLines {
   lines = [];
   dropped = 0;
   chars = 0;
   open = new Map();
-  renewed = () => {};  // says to who watches that there is more
+  renewed = () => {};  // notifies the watcher of new lines
   watch(then) {
     this.renewed = then;
     then();

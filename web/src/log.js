@@ -1,10 +1,10 @@
-// A job's log: live, searched, with its colours; it stays fast with 10^5 lines and with lines of 10 MiB.
+// The log of a job, with live updates, search and colours. Suitable for 10^5 lines and for lines of 10 MiB.
 import {html, useEffect, useMemo, useRef, useState, Copy, Kept} from './ui.js';
 import {Virtual} from './virtual.js';
 import {bytes, clock, count, counted, line as clip, log_parts, log_text, moment, plain} from './text.js';
 
 const HEIGHT = 20;
-const LONGEST = 2000;  // characters shown of a line
+const LONGEST = 2000;  // maximum of shown characters of a line
 
 function Text({text, find}) {
   const [whole, show] = useState(false);
@@ -29,7 +29,7 @@ export function LogView({log, ended, error, command = 'mycojobs job logs'}) {
   useEffect(() => log.watch(() => look((n) => n + 1)), [log]);
   const [find, set_find] = useState('');
   const [only, set_only] = useState(false);
-  const [follow, set_follow] = useState(!ended);  // what has ended is read from its beginning
+  const [follow, set_follow] = useState(!ended);  // the log of an ended job is shown from its beginning
   const [times, set_times] = useState(false);
   const box = useRef(null);
   const low = find.toLowerCase();

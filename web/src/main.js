@@ -1,4 +1,4 @@
-// The frame: who is logged in, which context, which view, and the keys.
+// The frame of the page: login, choice of context and view, and keyboard shortcuts.
 import {html, render, useCall, useEffect, useRef, useState, Glyph, Guard, Problem, go, href, read_route, set_now, useNow} from './ui.js';
 import {connection, events, has_token, log_in_by_key, log_out, rpc, set_token, store_away, store_is_back, suspect_store, watch_connection, watch_server, when_denied} from './api.js';
 import {looks_like_key, read_key} from './key.js';
@@ -76,7 +76,8 @@ function Help({close}) {
     <p class="quiet">Everything here is the JSON-RPC: <code class="command">mycojobs rpc</code> can do it, too. <a href=${document.querySelector('link[rel=license]').getAttribute('href')}>Licences</a></p><form method="dialog"><button autofocus>Close</button></form></dialog>`;
 }
 
-// What a key would do is asked for first: Enter says yes, Esc leaves it. A button that has become another meanwhile is left alone.
+// Asks for confirmation before a keyboard shortcut clicks a button. If the button has changed while the dialog was open,
+// it is not clicked.
 const said_by = (button) => `${location.hash} ${button.innerText}`;
 function Question({button, close}) {
   const box = useRef(null), [asked] = useState({says: said_by(button), verb: button.innerText.trim(), of: document.querySelector('main h1')?.innerText ?? '', note: button.title.replace(/ \(\w\)$/, '')});
@@ -90,14 +91,14 @@ function Question({button, close}) {
     <form method="dialog" class="actions"><button class="first" value="yes" autofocus>Yes, ${asked.verb.toLowerCase()}</button><button value="no">No</button></form></dialog>`;
 }
 
-// By this host's clock. What ticks is no part of what is read aloud.
+// Uses the clock of this host. The running duration is outside of role=alert, so that screen readers do not repeat it.
 function StoreAway({since_ms, message}) {
   useNow();
   return html`<section class="store-away" aria-label="the store is away"><p role="alert"><${Glyph} shape="failed"/> The store (Redis) has been away since ${clock(since_ms)}: what is shown is from before, its numbers are old. It is tried again.</p>
     <p class="quiet">for ${since(since_ms, Date.now())} now: <bdi>${line(message, 200)}</bdi></p></section>`;
 }
 
-// The overview as it changes. Who may not read all of the context hears why.
+// Follows the overview of a context. gone: the reason if the user may not read the overview.
 function useOverview(context, ready) {
   const [state, set] = useState({view: null, gone: ''});
   useEffect(() => {
@@ -113,7 +114,7 @@ function useOverview(context, ready) {
   return state;
 }
 
-// What a key does. Keys in a box to write in are that box's.
+// Keyboard shortcuts. Keys in input fields are not handled, except Escape.
 function useKeys({cursor, help, ask}) {
   useEffect(() => {
     let before = '';
@@ -165,8 +166,8 @@ function Page() {
   const context = /^\d+$/.test(route.query.context ?? '') ? Number(route.query.context) : served[0];
   const ready = stage === 'in';
   const {view, gone} = useOverview(context, ready);
-  const rights = useCall('context.rights', {context_id: context}, [live], ready);  // again when a server is back: the first call may have met none
-  // Beside the view of approvals they are a number in the head: that may be late.
+  const rights = useCall('context.rights', {context_id: context}, [live], ready);  // loaded again after a reconnection, since the first call may have failed
+  // Outside of the Approvals view only the number of approvals is shown, so they are loaded less often.
   const stamp = Math.floor((view?.changed_ms ?? 0) / (route.parts[0] === 'approvals' ? 2000 : 10000));
   const questions = useCall('approval.list', {context_id: context}, [stamp], ready);
   useKeys({cursor, help: () => help(true), ask});

@@ -1,11 +1,12 @@
-// For operators: is it healthy, what is stuck and why.
+// The view for operators: health of the context, and jobs that do not make progress, with reasons.
 import {html, useCall, useNow, useState, Ago, Action, Command, Glyph, Problem, Sentence, Their, href, job_href, now_ms, useTitle} from './ui.js';
 import {rpc} from './api.js';
 import {Chart} from './chart.js';
 import {Examples} from './examples.js';
 import {ago, count, counted, elapsed, entry_of, line, moment, shell_word, span, text_of} from './text.js';
 
-// [{weight, shape, text, next, about}]: what wants somebody's attention, the worst first. about: which list it is, that can be unfolded.
+// Returns the problems that need attention, worst first: [{weight, shape, text, next, about}]. about: name of a list that
+// can be unfolded.
 export function findings_of(view, now, context, questions) {
   const found = [];
   const mine = questions.filter((each) => each.answers).length;
@@ -37,7 +38,7 @@ export function findings_of(view, now, context, questions) {
 
 const Tile = ({title, value, note, to, shape}) => html`<a class="tile" href=${to}><span class="label">${shape && html`<${Glyph} shape=${shape}/>`} ${title}</span><b>${value}</b><span class="quiet">${note}</span></a>`;
 
-// What is wrong stands with what is stuck; what is well can be unfolded.
+// Shows failed checks in the style of the findings. Successful checks can be unfolded.
 function Doctor({context}) {
   const [checks, set] = useState(null);
   const wrong = checks?.filter((each) => each.state !== 'ok') ?? [], well = checks?.filter((each) => each.state === 'ok') ?? [];
@@ -58,7 +59,7 @@ function Verify({context}) {
 }
 
 const MOST_DEAD = 100;
-// What never runs by itself: which, why, and what can be done about each and about all that are shown.
+// Shows the dead letters with their reasons, and actions for each letter and for all shown letters.
 function DeadLetters({context, many, rights}) {
   const {value, error, load} = useCall('queue.dead', {context_id: context, limit: MOST_DEAD}, [many]);
   const letters = [...(value ?? [])].reverse();
@@ -76,7 +77,7 @@ function DeadLetters({context, many, rights}) {
     <td role="cell" class="first">${rights?.administer && html`<${Action} kind="small" run=${settle('queue.requeue', each.letter)}>Run again<//> <${Action} kind="small" title="strikes it off this list; nothing else" run=${settle('queue.drop', each.letter)}>Drop<//>`}</td></tr>`)}</tbody></table></div>
     ${many > letters.length && html`<p class="quiet">The latest ${letters.length} of ${count(many)}.</p>`}`;
 }
-// Who asked in vain for what: for admins, who alone may read it.
+// Shows denied requests. Only admins may read them.
 function Refusals({context, many}) {
   const {value, error} = useCall('context.refusals', {id: context, limit: 50}, [many]);
   if (!value) return error ? html`<${Problem} error=${error}/>` : html`<p class="empty">One moment \u2026</p>`;

@@ -1,33 +1,34 @@
-// The rows of the list of jobs: pages as they come, what happens at the front, and what the reader is not to lose. Pure.
+// The rows of the list of jobs: merges loaded pages and changed jobs so that the reader's position in the list is kept. No
+// side effects.
 import {left_out} from './states.js';
 
 const MOST_AT_FRONT = 4000;
 
-// As the server has them, of a job that has changed.
+// Returns whether a changed job matches the filter, by the same rules as the server.
 const stands = (job, filter) => (filter.status !== 'error' || filter.state || !left_out(job)) && (!filter.status || job.status === filter.status) && (!filter.state || job.status === filter.state || job.detail === filter.state);
 
-// Where the next page begins, as time: cursors begin with it.
+// Returns the time at the beginning of a cursor, in milliseconds.
 const moment_of = (after) => Number(after.split(' ')[0]) / 1000;
 
-// The rows, in the order in which they were loaded. More may have happened than was read: then a gap {gap: true, after, floor_ms}
-// stands behind what was read, and what stood there before stays behind it: nobody loses his place.
+// The rows in the order in which they were loaded. If more jobs have changed than were read, a row {gap: true, after,
+// floor_ms} separates the new rows from the older rows, so that the older rows need not be removed.
 export class Rows {
-  static MOST_SEARCHED = 50000;  // records that a filter looks at by itself while it finds next to nothing; then the reader is asked
+  static MOST_SEARCHED = 50000;  // records scanned with few matches before the reader must confirm
   all = [];
   at = new Map();
   after = '';
   over = false;
-  begun = false;  // its first page has come
+  begun = false;  // the first page is loaded
   busy = false;
   renewing = false;
-  wanted = false;              // the reader has asked for what is new while that was being read
-  searched = 0;                // records that were looked at
-  may_search = Rows.MOST_SEARCHED;  // until the reader is asked whether to go on
+  wanted = false;              // the reader has requested new rows while they were being loaded
+  searched = 0;                // number of scanned records
+  may_search = Rows.MOST_SEARCHED;  // number of scanned records at which the reader must confirm
   newest_ms = 0;
-  front_ms = 0;                // until then the rows at the front are all that there are
-  gaps = 0;                    // made so far
-  waiting = new Map();   // of those that came while the list was not at its front
-  too_many = false;      // so many came that they are not kept: the list is read anew
+  front_ms = 0;                // the rows at the front are complete up to this time
+  gaps = 0;                    // number of gaps so far
+  waiting = new Map();   // by key: jobs that changed while the reader was not at the front
+  too_many = false;      // too many to keep in `waiting`; they must be read again
   add(jobs) {
     for (const job of jobs) {
       if (this.at.has(job.key)) { this.renew(job); continue; }
@@ -46,7 +47,8 @@ export class Rows {
     this.waiting.clear();
     this.too_many = false;
   }
-  // To the front, unless the reader is somewhere else; what the filter wants no more goes from there.
+  // Merges changed jobs. With at_front, moves matching jobs to the front and removes jobs that no longer match the filter;
+  // otherwise only updates the rows and collects new jobs in `waiting`.
   meet(jobs, at_front, filter) {
     const fresh = [], gone = new Set();
     for (const job of jobs) {
@@ -67,7 +69,7 @@ export class Rows {
     if (at_front && gone.size) this.drop(gone);
     if (at_front) this.front(fresh);
   }
-  // More has happened than was read: between these and what stands here there are others.
+  // Adds changed jobs to the front if more jobs have changed than were read: inserts a gap before the older rows.
   leap(jobs, after, filter) {
     const key = `gap:${++this.gaps}`, floor_ms = this.front_ms;
     const gone = new Set(jobs.filter((job) => !stands(job, filter)).map((job) => job.key));
@@ -78,7 +80,7 @@ export class Rows {
     else Object.assign(this, {after, over: false});
     this.front(fresh);
   }
-  // What was between: before the gap, which goes when its end is reached.
+  // Inserts a page of jobs before a gap, and removes the gap if the page reaches its end.
   fill(gap, jobs, after) {
     const at = this.all.indexOf(gap);
     if (at < 0) return;

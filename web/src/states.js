@@ -1,10 +1,10 @@
 // States of jobs, flows and nodes as [shape, word]: `shape` is a class of style.css and a drawing of ui.js.
 import {entry_of, line} from './text.js';
 
-// How a job ended that did not fail: somebody cancelled it, or its flow left it out.
+// Ends with status `error` that are not failures: the job was cancelled, or its flow has skipped it.
 const NO_FAILURES = {cancelled: 'cancelled', skipped: 'skipped', not_needed: 'not needed'};
 export const has_failed = (job) => job.status === 'error' && entry_of(NO_FAILURES, job.detail) === undefined;
-// Its flow alone runs it, if at all.
+// Returns whether the flow of a job has decided not to run it.
 export const left_out = (job) => Boolean(job.flow_id) && job.status === 'error' && ['skipped', 'not_needed'].includes(job.detail);
 export function job_state(job) {
   const detail = job.detail || '';
@@ -22,7 +22,7 @@ export function flow_state(flow) {
   if (flow.status === 'finished') return ['done', detail && detail !== 'ok' ? `finished ${line(detail, 20)}` : 'finished'];
   if (flow.status === 'error') return detail.startsWith('cancel') ? ['cancelled', 'cancelled'] : ['failed', `failed${detail && detail !== 'failed' ? `: ${line(detail, 20)}` : ''}`];
   if (detail === 'paused') return ['waiting', 'paused'];
-  // What its nodes do is known where it is looked at alone: lists and its own page say the same word.
+  // The states of nodes are known only in the view of one flow, so one word is used there and in lists.
   if (flow.status === 'started') return ['running', ['', 'running', 'waiting', 'started', 'idle'].includes(detail) ? 'under way' : line(detail, 20)];
   return ['planned', line(detail, 20) || 'new'];
 }

@@ -1,10 +1,10 @@
-// Texts as people read them. What jobs and clients wrote is hostile: it becomes text nodes and nothing else, and what would
-// turn or hide text on the screen is shown as a sign of its own.
+// Converts data to readable text. Data of jobs and clients is untrusted: it becomes only text nodes, and characters that
+// would reverse or hide text are replaced by visible signs.
 
 import {stringifyJson} from '../../clients/node/exact_json.js';
 
-// Any value as text: data reaches the screen only through this function. Never throws. Objects become JSON: their own toString
-// is data, too. indent: of the JSON.
+// Converts any value to text. All shown data passes through this function. Does not throw. Objects become JSON, since their
+// toString is untrusted, too. indent: indentation of the JSON.
 export function text_of(value, indent = undefined) {
   if (typeof value === 'string') return value;
   if (value === null || value === undefined || typeof value === 'function' || typeof value === 'symbol') return '';
@@ -15,7 +15,7 @@ export function text_of(value, indent = undefined) {
     return '(a value that is nested too deeply to be shown)';
   }
 }
-// Any value as a number that can be calculated with: 0 if it is none. Integers beyond 2^53 come as BigInt.
+// Converts any value to a finite number; 0 if that is not possible. The parser returns integers above 2^53 as BigInt.
 export function number_of(value) {
   const number = typeof value === 'number' || typeof value === 'bigint' ? Number(value) : 0;
   return Number.isFinite(number) ? number : 0;
@@ -23,9 +23,10 @@ export function number_of(value) {
 export const elapsed = (from, to) => number_of(to) - number_of(from);
 export const list_of = (value) => (Array.isArray(value) ? value : []);
 export const object_of = (value) => (value !== null && typeof value === 'object' && !Array.isArray(value) ? value : {});
-// Looks up a name that comes from data: only own entries count, nothing of Object.prototype.
+// Looks up a name from untrusted data. Finds only own entries, not members of Object.prototype.
 export const entry_of = (table, name) => (typeof name === 'string' && Object.hasOwn(table, name) ? table[name] : undefined);
-// A word of a command that people copy into a shell. A backtick would end the command where a sentence shows it.
+// Quotes a word for a command that users copy into a shell. A backtick is escaped, since it would end the command in
+// Sentence.
 export const shell_word = (word) => (/^[\w@%+=:,./][\w@%+=:,./-]*$/.test(word) ? word : `'${word.replaceAll("'", "'\\''").replaceAll('`', `'"$(printf '\\140')"'`)}'`);
 
 const TURNING = /[\u061c\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]/g;
@@ -37,10 +38,10 @@ const sign = (c) => {
   return code === 0x7f ? '\u2421' : `\u2039U+${code.toString(16).toUpperCase().padStart(4, '0')}\u203a`;
 };
 
-// For names, errors, results: one text, its lines kept.
+// Returns a text with visible signs for control characters. Line breaks are kept.
 export const plain = (text) => text_of(text).replace(/\r\n/g, '\n').replace(CONTROL, sign).replace(TURNING, sign);
-// Characters that a box to write in shows as nothing, or as other text than they are: [{line, sign}], of at most so many. A script
-// may look harmless there through them.
+// Returns the characters that an input field does not show or that change the order of its text: [{line, sign}], at most
+// `most`. Such characters can make a harmful script look harmless.
 export function hidden_in(text, most = 100) {
   const found = [];
   let number = 1, from = 0;
@@ -52,13 +53,14 @@ export function hidden_in(text, most = 100) {
   return found;
 }
 export const without_hidden = (text) => text.replace(/\r\n/g, '\n').replace(CONTROL, '').replace(TURNING, '');
-// The same in one line of at most so many characters.
+// Same as plain(), in one line of at most `most` characters.
 export const line = (text, most = 300) => {
   const whole = plain(text_of(text).slice(0, most * 2)).replace(/[\n\t]+/g, ' ');
   return whole.length > most ? whole.slice(0, most) + '\u2026' : whole;
 };
 
-// A line of a log: [{text, style}], style a class of style.css or ''. Colours of ECMA-48 are kept, all other escapes go.
+// log_parts() splits a line of a log into [{text, style}]; style is a class of style.css or ''. Colours of ECMA-48 become
+// styles; all other escape sequences are removed.
 const ESCAPE = /\u001b(?:\[([0-9;:?<=>]*)[ -/]*([@-~])|\][^\u0007\u001b]*(?:\u0007|\u001b\\)?|[PX^_][^\u001b]*(?:\u001b\\)?|[ -/]*[0-~]|$)/g;
 const COLOURS = ['black', 'red', 'green', 'yellow', 'blue', 'magenta', 'cyan', 'white'];
 
@@ -94,7 +96,7 @@ export function log_parts(text) {
   push(text.slice(from));
   return parts;
 }
-// Without colours, for searching.
+// Returns a line of a log without escape sequences, for searching.
 export const log_text = (text) => plain(text.includes('\u001b') ? text.replace(ESCAPE, '') : text);
 
 export function span(ms) {
@@ -107,7 +109,7 @@ export function span(ms) {
   if (s < 86400) return `${Math.floor(s / 3600)} h ${Math.floor((s % 3600) / 60)} min`;
   return `${Math.floor(s / 86400)} d ${Math.floor((s % 86400) / 3600)} h`;
 }
-// In its largest unit alone: in lists it need not be exact.
+// Returns a duration in its largest unit, which is exact enough for lists.
 const UNITS = [[86400_000, 'd'], [3600_000, 'h'], [60_000, 'min'], [1000, 's']];
 export function ago(at_ms, now_ms) {
   [at_ms, now_ms] = [number_of(at_ms), number_of(now_ms)];
@@ -115,9 +117,9 @@ export function ago(at_ms, now_ms) {
   const [unit, name] = UNITS.find(([each]) => now_ms - at_ms >= each) ?? [];
   return unit ? `${Math.floor((now_ms - at_ms) / unit)} ${name} ago` : 'now';
 }
-// As long, of what still lasts: "27 s".
+// Returns the time since a moment, without "ago": "27 s".
 export const since = (at_ms, now_ms) => (at_ms ? ago(at_ms, Math.max(number_of(now_ms), number_of(at_ms) + 1000)).replace(' ago', '') : '');
-const LAST_MS = 8.64e15;  // that a Date can hold
+const LAST_MS = 8.64e15;  // largest time of a Date
 export function moment(ms) {
   const at = number_of(ms);
   if (Math.abs(at) > LAST_MS) return at > 0 ? 'after the year 275760' : 'before all time';

@@ -1,4 +1,4 @@
-// A box to write a script or a flow, check it, run it, see it.
+// The view in which a user writes, checks and runs a script or a flow.
 import {html, useEffect, useMemo, useRef, useState, Action, Glyph, Problem, flow_href, go, href, job_href, replace, useTitle} from './ui.js';
 import {rpc} from './api.js';
 import {useExamples} from './examples.js';
@@ -37,8 +37,8 @@ export function Try({query, context, rights, view}) {
   const types = [...new Set(['python', ...(view?.runners ?? []).filter((each) => each.state === 'live').flatMap((each) => each.executors)])];
   const [text, set_text] = useState(flow ? FLOW : SCRIPT);
   const [form, set_form] = useState({script_type: 'python', name: '', timeout: ''});
-  const [maker, set_maker] = useState(0);  // whose job or flow this is a copy of
-  const [kept, keep] = useState({});  // of the job that this one is like, beside what stands in the boxes
+  const [maker, set_maker] = useState(0);  // caller of the copied job or flow; 0: not a copy
+  const [kept, keep] = useState({});  // fields of the copied job that have no input field
   const examples = useExamples();
   const [problems, set_problems] = useState(null);
   const area = useRef(null);
@@ -56,7 +56,7 @@ export function Try({query, context, rights, view}) {
     keep({});
     set_maker(0);
     if (!query.of) { set_text(flow ? FLOW : SCRIPT); return undefined; }
-    let over = false;  // another one is shown
+    let over = false;  // the user has opened another job or flow
     const shows = (then) => (found) => { if (!over) then(found); };
     (flow ? rpc('flow.get', {id: Number(query.of), context_id: context, definition: true}).then(shows((found) => { set_text(text_of(found.definition, 2)); set_maker(found.caller_id); }))
       : rpc('job.get', {id: query.of, context_id: context}).then(shows(take))).catch(shows(set_error));

@@ -1,4 +1,4 @@
-// What all views share: html, hooks, states as shapes and words, the address, buttons that ask and answer.
+// Shared parts of all views: html, hooks, the address, shapes of states, and buttons with progress and errors.
 import {h, render, Component, Fragment} from 'preact';
 import {useState, useEffect, useLayoutEffect as useLayout, useRef, useMemo, useCallback} from 'preact/hooks';
 import htm from 'htm';
@@ -6,8 +6,8 @@ import {rpc} from './api.js';
 import {ago, line, moment, plain, since, text_of} from './text.js';
 import {stringifyJson} from '../../clients/node/exact_json.js';
 
-// Only nodes that this module made are drawn. Every other object among the children of a node is data, even if it looks like a
-// node, and is shown as text.
+// Only nodes that this module has created are drawn. Any other object among the children of a node is data and is shown as
+// text, even if it looks like a node.
 const nodes = new WeakSet();
 function child_of(value) {
   if (Array.isArray(value)) return value.map(child_of);
@@ -17,7 +17,8 @@ function child_of(value) {
 const NO_TEXTS = ['style', 'ref', 'key', 'children'];
 const ADDRESSES = ['href', 'src', 'action', 'formAction', 'xlinkHref', 'xlink:href', 'data'];
 const is_own_address = (value) => typeof value === 'string' && /^(?:#|\/(?!\/))/.test(value);
-// Attributes of an element: no attribute makes markup of data, and addresses lead to this server only.
+// Returns the attributes of an element without those that would interpret data as markup, and without addresses of other
+// servers.
 function attributes_of(given) {
   const all = {};
   for (const [name, value] of Object.entries(given)) {
@@ -62,7 +63,7 @@ export const flow_href = (id, context, more = {}) => href(['flows', String(id)],
 // ---- states ----
 
 export {flow_state, has_failed, job_state, left_out, node_state} from './states.js';
-// Each state has a shape of its own: it is known without colour.
+// Each state has a different shape, so that it can be recognised without colour.
 export const SHAPES = {
   done: 'M8 1.5a6.5 6.5 0 1 0 0 13a6.5 6.5 0 0 0 0-13zM4.6 8.3l2.3 2.3 4.6-4.9',
   failed: 'M5.2 1.8h5.6l3.4 3.4v5.6l-3.4 3.4H5.2l-3.4-3.4V5.2zM5.6 5.6l4.8 4.8M10.4 5.6l-4.8 4.8',
@@ -77,8 +78,8 @@ export const SHAPES = {
 export const Glyph = ({shape}) => html`<svg class="glyph ${shape}" viewBox="0 0 16 16" width="14" height="14" aria-hidden="true"><path d=${SHAPES[shape]}/></svg>`;
 export const State = ({of: [shape, word]}) => html`<span class="state ${shape}"><${Glyph} shape=${shape}/><span>${plain(word)}</span></span>`;
 
-// What is drawn anew only where what it shows has changed. shows: values, compared one by one; draw(): its drawing. (Drawings that were
-// kept and given again instead would hold all that once stood beside them: Preact goes on with a copy, and what is below points to the first.)
+// Calls draw() again only if one of the values in `shows` has changed. Nodes are not cached instead: Preact would render a
+// copy whose children refer to the cached nodes, so former siblings would stay in memory.
 export class Kept extends Component {
   shouldComponentUpdate(next) { return next.shows.some((each, i) => each !== this.props.shows[i]); }
   render({draw}) { return draw(); }
@@ -86,8 +87,8 @@ export class Kept extends Component {
 
 // ---- pieces ----
 
-// Draws its children. If they cannot be drawn, it says so in their place, and all beside them stays: the second line behind
-// text_of(). It tries again when it is asked to.
+// Draws its children. If that throws, shows the error and a retry button in their place, and the rest of the page stays
+// usable. A second protection besides text_of().
 export class Guard extends Component {
   componentDidCatch(error) {
     console.warn(error);
@@ -100,19 +101,19 @@ export class Guard extends Component {
 }
 export const Card = ({title, children}) => html`<section class="card"><h2>${title}</h2><${Guard}>${children}<//></section>`;
 
-// What is written by others, kept apart from the text around it.
+// Shows untrusted text, isolated from the direction of the surrounding text.
 export const Their = ({text, most = 300}) => html`<bdi>${line(text, most)}</bdi>`;
-// A sentence of the server: `commands` stand out and can be copied.
+// Shows a sentence of the server, with `commands` in a style that is easy to copy.
 export function Sentence({text}) {
   return plain(text).split(/(`[^`]+`)/).map((part) =>
     part.startsWith('`') && part.length > 2 ? html`<code class="command">${part.slice(1, -1)}</code>` : part);
 }
-// A command that is composed here: its words come from shell_word().
+// Shows a command that the page has composed. Its words must be quoted by shell_word().
 export const Command = ({text}) => html`<code class="command">${plain(text)}</code>`;
 export const Waited = ({at, now}) => html`has waited for <time title=${moment(at)}>${since(at, now)}</time>`;
 export const Ago = ({at, now}) => html`<time title=${moment(at)}>${ago(at, now)}</time>`;
 
-// The store's clock as the page knows it: hosts' clocks differ.
+// Current time by the clock of the store, since the clock of this host can differ.
 let offset = 0;
 export const set_now = (now_ms) => { if (now_ms) offset = now_ms - Date.now(); };
 export const now_ms = () => Date.now() + offset;
@@ -121,7 +122,7 @@ export function useNow(every_ms = 1000) {
   useEffect(() => while_seen(every_ms, () => set(now_ms())), [every_ms]);
   return now;
 }
-// Again and again while somebody sees the page, and at once when that begins. Returns what ends it.
+// Calls then() regularly while the page is visible, and when it becomes visible. Returns a function that stops the calls.
 export function while_seen(every_ms, then) {
   const look = () => { if (!document.hidden) then(); };
   const timer = setInterval(look, every_ms);
@@ -132,7 +133,7 @@ export function while_seen(every_ms, then) {
   };
 }
 
-// What failed since nobody answered is done once more, as its error says.
+// Repeats a call that failed because the server or its store was unavailable.
 const AGAIN_MS = 3000;
 export function useAgain(error, load) {
   const latest = useRef(load);
@@ -144,8 +145,8 @@ export function useAgain(error, load) {
   }, [error]);
 }
 
-// What a call has answered: {value, error, load}. Of another call nothing is shown: of another context, or before somebody else
-// logged in.
+// Calls a method and returns {value, error, load}. The result of a previous call, for example for another context or user,
+// is never returned.
 export function useCall(method, params, every = [], enabled = true) {
   const call = enabled ? stringifyJson([method, params]) : '';
   const [state, set] = useState({value: null, error: null, of: ''});
@@ -171,7 +172,7 @@ export function useCall(method, params, every = [], enabled = true) {
 
 export const Problem = ({error}) => error && html`<p class="problem" role="alert"><${Glyph} shape="failed"/> ${plain(error.message)}${error.remedy ? html` <span class="quiet"><${Sentence} text=${error.remedy}/></span>` : ''}</p>`;
 
-// A button that does something there: says so while it does, and what went wrong beside it.
+// A button that is disabled while its action runs, and shows an error of the action beside it.
 export function Action({children, run, kind = '', title = '', keys = ''}) {
   const [state, set] = useState({busy: false, error: null});
   const alive = useRef(true);
@@ -189,14 +190,14 @@ export function Action({children, run, kind = '', title = '', keys = ''}) {
   return html`<span class="action"><button type="button" class=${kind} title=${title} disabled=${state.busy} data-key=${keys} onClick=${act}>${children}</button><${Problem} error=${state.error}/></span>`;
 }
 
-// A box whose text stands in the address a moment after it was written: until then, and while somebody writes, it shows what is
-// written, however often the view is drawn meanwhile.
+// An input field for a value of the address, which is updated with a delay. While it has the focus, it shows the typed
+// text, even if the view is drawn with the previous value.
 export function Typed({value, change, ...more}) {
   const [typed, set] = useState(null);
   return html`<input ...${more} value=${typed ?? value} onInput=${(event) => { set(event.target.value); change(event); }} onBlur=${() => set(null)}/>`;
 }
 
-// A browser has its clipboard on https and on localhost alone, and may refuse it there.
+// Copies a text. Browsers allow the clipboard only on https and localhost, and can refuse it.
 export function Copy({text, label = 'copy'}) {
   const [said, set] = useState('');
   const copy = async () => {

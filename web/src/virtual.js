@@ -1,10 +1,12 @@
-// A long list of which only what is seen stands in the page. Rows have one height, which the style sheet knows, too.
+// A long list of which only the visible rows are in the document. All rows have the same height, which the style sheet must
+// match.
 import {html, useEffect, useLayout, useRef, useState} from './ui.js';
 
-const BESIDE = 8;  // rows drawn above and below what is seen
+const BESIDE = 8;  // rows drawn above and below the visible rows
 
-// count: rows; row(index): what one shows; near_end(): the last rows are seen. chosen: brought in sight. name: of what is chosen;
-// where the same is at another place now, the list has moved around it, and it stays where it is on the screen. label: what it is.
+// count: number of rows; row(index): draws a row; near_end(): called when the last rows become visible; label: name for
+// screen readers. chosen: index of the selected row, which is scrolled into view; name: its identity. If the same name has
+// a new index, rows were inserted or removed, and the selected row keeps its position on the screen.
 export function Virtual({count, row, height, near_end, chosen = -1, name = '', label, head = null, stick = false, onTop = null}) {
   const box = useRef(null);
   const [seen, set] = useState({from: 0, to: 60});

@@ -1,4 +1,4 @@
-// Workflows: how their instances stand; one instance: its state, what it waits for and why, what has happened to it.
+// The views of workflows and their instances, and of one instance: state, pending effects with reasons, timeline and log.
 import {html, useCall, useEffect, useMemo, useState, Action, Glyph, Problem, State, Their, flow_href, go, href, job_href, replace, useNow, useTitle, while_seen, Ago, Waited} from './ui.js';
 import {rpc} from './api.js';
 import {Answer, Explained, Pairs, Value} from './job.js';
@@ -8,12 +8,12 @@ import {bytes, clock, count, counted, entry_of, line, list_of, moment, plain, te
 import {parseJson, stringifyJson} from '../../clients/node/exact_json.js';
 
 const LOOK_MS = 2000, FIRST = 200, MOST = 10000, MOMENTS = 300;
-const FRAMES = 1000, PAGES = 20;  // of a log, at once
+const FRAMES = 1000, PAGES = 20;  // limits of one read of a log
 const STATUSES = [['', 'all'], ['running', 'running'], ['waiting', 'waiting'], ['completed', 'completed'], ['failed', 'failed']];
 const SHAPES = {running: 'running', waiting: 'waiting', completed: 'done', failed: 'failed'};
 const APPROVAL = 'sys/approval@1';
 
-// A number that grows while the page is seen: there are no events of workflows.
+// Returns a counter that grows while the page is visible. It triggers polls, since there are no events of workflows.
 function useLooks() {
   const [looks, set] = useState(0);
   useEffect(() => while_seen(LOOK_MS, () => set((n) => n + 1)), []);
@@ -21,7 +21,8 @@ function useLooks() {
 }
 const key_text = (key) => text_of(key);
 export const instance_href = (workflow, key, context) => href(['workflows', workflow], {context, key: stringifyJson(key)});
-// What is chosen by keys, not its place: others come in front of it. Answers where it is now.
+// Selection of a row by keyboard. The selection is a name, not an index, so that new rows do not move it. Returns the
+// current index; -1: no selection.
 function useChosen(rows, name_of, cursor, open) {
   const [name, choose] = useState('');
   const chosen = name ? rows.findIndex((each) => name_of(each) === name) : -1;
@@ -63,7 +64,7 @@ export function Cells({name, query, context, cursor}) {
       <td><${State} of=${state_of(each.status)}/></td><td><a href=${instance_href(each.workflow, each.key, context)}><${Their} text=${key_text(each.key) || 'the only one'} most=${120}/></a></td><td class="num">${count(each.steps)}</td><td class="num">${count(each.mail)}</td><td class="num">${count(each.pending)}</td><td class="num quiet">${bytes(each.state_bytes)}</td></tr>`)}</tbody></table></div></section>`}</main>`;
 }
 
-// Who carries an effect out, where that can be looked at.
+// Shows the job or flow that performs an effect, with a link if the page has a view for it.
 function Carrier({of, context}) {
   if (/^job:\d+:\d+$/.test(of)) return html`<a href=${job_href(of, context)}>${of}</a>`;
   if (/^flow:\d+/.test(of)) return html`<a href=${flow_href(Number(of.slice(5).split(':').pop()), context)}>${of}</a>`;
@@ -84,7 +85,7 @@ function what_of(fact) {
     return json(rest);
   }
 }
-// The latest, renewed as they come, and what is before them on a click.
+// Shows the latest entries of the timeline, with updates, and earlier entries on request.
 function Moments({params, last}) {
   const {value, error} = useCall('workflow.timeline', {...params, limit: MOMENTS}, [last]);
   const known = useMemo(() => ({rows: [], over: false}), [stringifyJson(params)]);
@@ -92,7 +93,7 @@ function Moments({params, last}) {
   useMemo(() => {
     if (!value?.length) return;
     const from = value[0].height, before = known.rows.filter((each) => each.height < from);
-    const whole = value.length < MOMENTS, joined = before.length < known.rows.length;  // else there may be some between
+    const whole = value.length < MOMENTS, joined = before.length < known.rows.length;  // otherwise there can be a gap
     known.rows = joined ? before.concat(value) : value;
     known.over = whole || joined && known.over;
   }, [value, known]);
@@ -113,7 +114,7 @@ function Moments({params, last}) {
   return html`<${Problem} error=${wrong}/>${!known.over && html`<p class="quiet">the latest ${count(shown.length)} <button type="button" class="small" onClick=${earlier}>Show earlier</button></p>`}<div class="wide-table" tabindex="0" role="region" aria-label="what has happened"><table class="moments"><thead><tr><th>when</th><th class="num">height</th><th>kind</th><th>what</th></tr></thead><tbody>${shown.map((each) => html`<tr key=${each.height}><td><time title=${moment(each.at_ms)}>${clock(each.at_ms)}</time></td><td class="num quiet">${each.height}</td><td>${line(each.kind, 24)}</td><td><bdi dir="ltr">${plain(line(what_of(each), 400))}</bdi></td></tr>`)}</tbody></table></div>`;
 }
 
-// What the jobs of its effects have written, and write.
+// Shows the output of the jobs of an instance's effects.
 function Written({params, looks}) {
   const id = stringifyJson(params);
   const log = useMemo(() => new LogLines(), [id]);
