@@ -1,4 +1,4 @@
-// The requests of people and programs to a context. The commands and JSON-RPC parse a request and format the result;
+// Requests of users and programs to a context. The commands and JSON-RPC parse a request and format the result;
 // the functions of this module do the work in between:
 //
 //   check values and limits  ->  rights (domain/rights.h)  ->  store, progress()  ->  result

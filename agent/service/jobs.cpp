@@ -145,7 +145,8 @@ Job with_same_request(const Job& of) {
   return job;
 }
 
-// Refuses jobs whose restart would run at another place or repeat an effect that must happen once.
+// Refuses jobs that must not be restarted: jobs that have not ended, jobs of a flow, effects of a workflow (executed
+// once), and jobs for a remote supervisor (the new job would run on this host).
 Result<void> check_restart(const JobView& view) {
   const Job& job = view.job;
   if (!view.problems.empty()) return fail(Code::invalid, view.key + ": " + view.problems.front());

@@ -67,7 +67,8 @@ Result<Message> send_message(const Caller& by, Store& store, std::optional<Id> n
   if (leaves || message.target_context != 0) MJ_CHECK(number_jobs(store, by.context, owner, message.job));
   for (std::size_t i = 0; i < message.job.size(); ++i) {
     auto checked = check_new_job(by, message.job[i], owner);
-    if (checked && !leaves) checked = check_policy(by, store, message.job[i]);  // elsewhere another ceiling applies
+    // A remote host applies its own ceiling.
+    if (checked && !leaves) checked = check_policy(by, store, message.job[i]);
     if (!checked) return fail(checked.error(), "job[" + std::to_string(i) + "]");
   }
   // This also limits each script in the definition.

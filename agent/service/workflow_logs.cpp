@@ -19,7 +19,7 @@ using nlohmann::json;
 constexpr std::uint32_t kFactsOfALook = 1000;
 constexpr std::size_t kLinesOfALook = 256;
 
-// A requested effect whose log may grow.
+// A requested effect with a log that may still grow.
 struct UnderWay {
   std::uint64_t step = 0, index = 0;  // height of the requesting step; index of the effect in the step
   std::uint64_t published = 0;        // height of the fact that names the carrier; 0: the effect has no carrier yet
