@@ -75,7 +75,8 @@ std::string wire_text(const HttpReply& reply) {
 }
 
 struct Client {
-  // The thread of the connection writes standing, actor, asks and asking_actor, with the server's lock held.
+  // The thread of the connection writes standing, actor, asks and asking_actor with the server's lock held, and reads
+  // them without the lock. Other threads read them with the lock.
   Standing standing = Standing::open;
   std::uint64_t actor = 0;  // actor whose share is used; 0: none
   std::thread thread;

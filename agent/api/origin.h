@@ -16,7 +16,8 @@ bool is_host_and_port(std::string_view);
 
 // "https://jobs.example.org", "http://10.0.0.7:9652": lower case, without the scheme's own port. Error invalid.
 Result<std::string> parse_origin(std::string_view);
-Result<std::vector<std::string>> parse_origins(const std::vector<std::string>&);  // each Host belongs to one of them
+// Parses a list of origins. Error `invalid`: a text is not an origin, or one Host header would select two origins.
+Result<std::vector<std::string>> parse_origins(const std::vector<std::string>&);
 
 // Returns the origin that a request was sent to, or an empty text for an unknown Host header. With `origins`: the
 // origin that the Host header selects. Without: http://127.0.0.1:PORT, http://localhost:PORT or http://[::1]:PORT with
