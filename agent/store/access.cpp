@@ -17,27 +17,27 @@ constexpr std::array kRoles{
     RedisRole{"submitter", "any client that sends jobs and messages and reads its answers"},
 };
 
-// Which role has which command: a(gent), c(oordinator), o(perator), r(eader). Scripts run with the rights of who calls
-// them, so that all of their commands stand here. tests/unit/access_test.cpp compares with the scripts.
+// Commands by role: a(gent), c(oordinator), o(perator), r(eader). A script runs with the permissions of its caller, so
+// the commands of all scripts are included. tests/unit/access_test.cpp compares this table with the scripts.
 struct CommandRow {
   std::string_view command, roles;
 };
 constexpr std::array kCommands{
-    // The connection.
+    // Connections and the server.
     CommandRow{"ping", "acor"},
     CommandRow{"info", "acor"},
     CommandRow{"time", "acor"},
     CommandRow{"client|setname", "acor"},
     CommandRow{"client|id", "acor"},
-    CommandRow{"client|kill", "aco"},  // of a connection that was given up, so that it does nothing more
+    CommandRow{"client|kill", "aco"},  // ends an abandoned connection, so that its pending commands are not executed
     CommandRow{"bgrewriteaof", "aco"},
     CommandRow{"wait", "aco"},
-    CommandRow{"config|get", "o"},  // `doctor`. It shows requirepass and masterauth, too: nobody else has it
+    CommandRow{"config|get", "o"},  // for `doctor` only, because it also returns requirepass and masterauth
     CommandRow{"eval", "acor"},
     CommandRow{"evalsha", "acor"},
     CommandRow{"publish", "aco"},
     CommandRow{"subscribe", "acor"},
-    // Any key.
+    // Keys of any type.
     CommandRow{"exists", "acor"},
     CommandRow{"type", "acor"},
     CommandRow{"scan", "acor"},
@@ -45,7 +45,7 @@ constexpr std::array kCommands{
     CommandRow{"memory|usage", "acor"},
     CommandRow{"del", "aco"},
     CommandRow{"unlink", "aco"},
-    // Texts.
+    // Strings.
     CommandRow{"get", "acor"},
     CommandRow{"set", "aco"},
     // Hashes.
@@ -65,7 +65,7 @@ constexpr std::array kCommands{
     CommandRow{"lpos", "acor"},
     CommandRow{"lrange", "acor"},
     CommandRow{"lmove", "aco"},
-    CommandRow{"blmove", "ac"},  // how intake and router wait for work
+    CommandRow{"blmove", "ac"},  // intake and router wait for work with it
     CommandRow{"lpop", "aco"},
     CommandRow{"lpush", "aco"},
     CommandRow{"lrem", "aco"},
@@ -100,9 +100,10 @@ constexpr std::array kCommands{
 constexpr std::array<std::string_view, 9> kRecords{"job:*",   "flow:*",  "message:*", "runner:*", "context:*",
                                                    "actor:*", "queue:*", "msg_in",    "msg_out"};
 
-// Keys of our own that agents have nothing to do with: flows, schedules, workflows, the ids of new records, who has
-// which key, what was refused (who may write there may wipe it: that claims of agents with such a user were denied is
-// noted in the records of their runners), which messages came, whose turn it is.
+// Internal keys that agents cannot access: flows, schedules, workflows, id counters of new records, owners of public
+// keys, received messages, the order of the inbox, and denied requests. Agents have no access to mj:refusals because a
+// client that may write there can also delete entries; a claim that was denied to an agent with such a user is noted in
+// the record of its runner.
 constexpr std::array<std::string_view, 34> kNotOfAgents{
     "mj:run:",        "mj:checkpoint:",      "mj:catalog",         "mj:catalog:",
     "mj:definition:", "mj:definition-uses:", "mj:schedules",       "mj:schedule:",
@@ -115,7 +116,7 @@ constexpr std::array<std::string_view, 34> kNotOfAgents{
     "mj:inbox-turns", "mj:world-applies"};
 constexpr std::array<std::string_view, 3> kReadByAgents{"mj:looking", "mj:paused", "mj:worlds"};
 
-// "mj:claim:<job key>" -> "mj:claim:"
+// Returns the fixed prefix of a pattern: "mj:claim:<job key>" -> "mj:claim:".
 std::string_view beginning(const OwnKey& key) { return key.pattern.substr(0, key.pattern.find('<')); }
 
 bool has(std::span<const std::string_view> list, std::string_view name) {
@@ -139,7 +140,8 @@ void add_keys(std::vector<std::string>& rules, const std::string& with) {
   rules.insert(rules.end(), {with + "msg_out_coordinator", with + "mj:*"});
 }
 
-// A selector gives these commands on these keys, beside what the user has otherwise.
+// Each rule in parentheses is a selector of Redis: it permits its commands on its own keys only, in addition to the
+// user's other rules.
 void add_rules_of_submitters(std::vector<std::string>& rules, Id caller) {
   const std::string whose = caller == 0 ? "*" : std::to_string(caller) + ":*";
   rules.insert(rules.end(), {"+ping", "+publish", "&runner*"});
@@ -167,7 +169,7 @@ Result<std::vector<std::uint32_t>> databases_of(std::span<const Id> contexts, co
 
 std::vector<std::string> redis_rules(std::string_view role, std::span<const std::uint32_t> databases, Id caller) {
   std::vector<std::string> rules{"-@all"};
-  // The script that deletes actors returns to database 0, where each connection begins.
+  // The script that deletes actors selects other databases and then returns to database 0.
   if (role == "operator" || role == "coordinator") rules.emplace_back("+select|0");
   for (const std::uint32_t database : databases) rules.push_back("+select|" + std::to_string(database));
   if (role == "submitter") {

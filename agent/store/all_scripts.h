@@ -1,4 +1,4 @@
-// Every server-side script of the product, for who tries each of them.
+// The list of all server-side scripts, for tests that check each of them.
 #pragma once
 
 #include <span>

@@ -10,7 +10,7 @@
 namespace mycojobs {
 namespace {
 
-// What the end of a job may say (docs/protocol.md, `detail`).
+// Valid values of `detail` at the end of a job (docs/protocol.md).
 constexpr std::array kDetails = std::to_array<std::string_view>(
     {"ok",          "exit",         "signal",      "exception",         "timeout",      "timeout_cpu",
      "oom",         "output_limit", "file_limit",  "pids_limit",        "violation",    "result_too_large",
@@ -29,7 +29,7 @@ bool is_word(std::string_view text) {
 
 constexpr std::string_view kQueue = "queue:";
 
-// Those that begin at 0: what a run comes to on a host that works. The others stay few series, and rare.
+// Details for which count_from_zero() creates series. The other details are rare, and would only add empty series.
 constexpr std::array kUsualErrors =
     std::to_array<std::string_view>({"exit", "signal", "exception", "timeout", "timeout_cpu", "oom", "violation",
                                      "setup_error", "cancelled", "dead_letter", "lost"});
@@ -47,7 +47,7 @@ std::string_view counted_word(std::string_view script_type, const TypeNames& ser
   return known ? script_type : "other";
 }
 
-// Who takes from a queue of a type serves it.
+// A claim from the queue of a type proves that a runner serves this type, so its name needs no check.
 std::string counted_type(std::string_view queue, const Fields& record, const TypeNames& served) {
   if (queue.starts_with(kQueue)) return std::string(queue.substr(kQueue.size()));
   return std::string(counted_word(field_of(record, "script_type"), served));
@@ -80,7 +80,8 @@ void count_claims(Metrics& metrics, Id context, const ClaimReply& reply) {
     if (job.deliveries > 1 || job.attempt > 1) continue;
     const std::uint64_t ready = std::max(number_of(job.record, "queued_ms"), number_of(job.record, "run_at_ms"));
     const std::uint64_t began = number_of(job.record, "started_ms");
-    if (ready == 0 || began < ready) continue;  // another client pushed it, or the clock went back
+    // The time is missing if another client pushed the job; the order is wrong if the clock was set back.
+    if (ready == 0 || began < ready) continue;
     metrics.observe(Metric::pickup, {context}, static_cast<double>(began - ready) / 1000);
   }
 }

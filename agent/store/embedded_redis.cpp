@@ -75,7 +75,8 @@ bool is_gone(const std::string& pid) {
   return ::kill(static_cast<pid_t>(number), 0) != 0 && errno == ESRCH;
 }
 
-// Redis notices a full disk only when it writes its file, up to a second after it has answered.
+// Checked before the start, since Redis detects a full disk only when it writes its file, up to a second after its
+// first answer.
 Result<void> need_room(const std::string& folder) {
   constexpr std::uint64_t kLeast = 16ULL << 20;
   struct statvfs disk {};
@@ -87,9 +88,10 @@ Result<void> need_room(const std::string& folder) {
                             " KiB are left, 16 MiB are needed; make room or choose another state folder");
 }
 
-// The server holds the lock with us, so that two never write the same data: after we were killed ours may still be
-// writing, and is waited for; so is, for a moment, what a server of ours that was killed has forked. The file names who
-// started it.
+// Locks the folder, so that two servers never write the same data. The server inherits the lock: after this program was
+// killed, its server may still write data and keeps the folder locked until it has ended, which is waited for. A server
+// of this process that was killed may leave forked children with the lock; they are waited for up to kForkedMs. The
+// file contains the process id of the program that started the server.
 Result<Fd> take_lock(const std::string& folder, Deadline deadline) {
   const std::string path = folder + "/lock";
   Fd fd(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
@@ -117,24 +119,25 @@ Result<Fd> take_lock(const std::string& folder, Deadline deadline) {
 
 std::vector<std::string> arguments_for(const std::string& folder,
                                        const std::vector<std::pair<std::string, std::string>>& more) {
-  std::vector<std::pair<std::string, std::string>> settings{{"port", "0"},
-                                                            {"unixsocket", folder + "/redis.sock"},
-                                                            {"unixsocketperm", "700"},
-                                                            {"dir", folder},
-                                                            {"appendonly", "yes"},
-                                                            {"appendfsync", "everysec"},
-                                                            {"save", ""},
-                                                            {"maxmemory-policy", "noeviction"},
-                                                            {"databases", "64"},
-                                                            // A stream takes this much at once, and each job has one.
-                                                            {"stream-node-max-bytes", "1024"},
-                                                            // A record with its receipt stays one block of memory.
-                                                            {"hash-max-listpack-value", "1024"},
-                                                            // Percentiles of each command, which nobody reads.
-                                                            {"latency-tracking", "no"},
-                                                            {"loglevel", "notice"},
-                                                            {"logfile", folder + "/redis.log"},
-                                                            {"daemonize", "no"}};
+  std::vector<std::pair<std::string, std::string>> settings{
+      {"port", "0"},
+      {"unixsocket", folder + "/redis.sock"},
+      {"unixsocketperm", "700"},
+      {"dir", folder},
+      {"appendonly", "yes"},
+      {"appendfsync", "everysec"},
+      {"save", ""},
+      {"maxmemory-policy", "noeviction"},
+      {"databases", "64"},
+      // Redis allocates streams in nodes of this size, and each job has a stream.
+      {"stream-node-max-bytes", "1024"},
+      // Keeps a record with its receipt in the compact encoding.
+      {"hash-max-listpack-value", "1024"},
+      // Percentiles of each command are not used.
+      {"latency-tracking", "no"},
+      {"loglevel", "notice"},
+      {"logfile", folder + "/redis.log"},
+      {"daemonize", "no"}};
   settings.insert(settings.end(), more.begin(), more.end());
   std::vector<std::string> arguments{"--pdeathsig", "TERM", kServer};
   for (const auto& [name, value] : settings) {
@@ -150,7 +153,7 @@ std::string last_line(const std::string& path) {
   for (std::string line; std::getline(file, line);) {
     if (!line.empty()) last = line;
   }
-  const auto text = last.find(" # ");  // behind the process and the time
+  const auto text = last.find(" # ");  // follows the process id and the time
   return last.substr(text == std::string::npos ? 0 : text + 3, 300);
 }
 
@@ -180,7 +183,7 @@ Result<std::unique_ptr<EmbeddedRedis>> EmbeddedRedis::start(const std::string& s
 }
 
 Result<void> EmbeddedRedis::begin(Deadline deadline) {
-  ::unlink((folder_ + "/redis.sock").c_str());  // of a server that was killed
+  ::unlink((folder_ + "/redis.sock").c_str());  // may be left by a server that was killed
   SpawnSpec spec;
   spec.program = kSetpriv;
   spec.arguments = arguments_for(folder_, options_.settings);
@@ -195,7 +198,7 @@ Result<void> EmbeddedRedis::begin(Deadline deadline) {
   return await_answer(deadline);
 }
 
-// What has ended leaves its lock with us.
+// The lock stays with this process while the server is restarted.
 void EmbeddedRedis::watch() {
   constexpr int kFirstPauseMs = 100, kLongestPauseMs = 10000;
   int pause_ms = kFirstPauseMs;
@@ -225,7 +228,7 @@ Result<void> EmbeddedRedis::await_answer(Deadline deadline) const {
   RedisConnection connection(std::move(options));
   Error last;
   for (;;) {
-    auto answer = connection.command({"PING"});  // fails while it is LOADING
+    auto answer = connection.command({"PING"});  // fails while the server is LOADING
     if (answer) return {};
     last = std::move(answer).error();
     pollfd ended{child_.pidfd.get(), POLLIN, 0};

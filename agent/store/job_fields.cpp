@@ -13,15 +13,15 @@
 namespace mycojobs {
 namespace {
 
-constexpr std::size_t kMaxFields = 1000;  // a script hands them over in one call
+constexpr std::size_t kMaxFields = 1000;  // a Lua script passes all fields to one call of Redis
 
-// What the store writes itself, or what only a claim or an end may write.
+// Fields that only the store, a claim or an end may write.
 constexpr std::array kOwned = std::to_array<std::string_view>(
     {"id",       "status",     "created_at", "updated_at", "detail",    "error",       "error_info",       "result",
      "attempt",  "deliveries", "epoch",      "runner_id",  "claim_id",  "queued_ms",   "lease_until_ms",   "started_ms",
      "ended_ms", "usage",      "layers",     "receipt",    "artifacts", "result_json", "artifacts_dropped"});
 
-// Nodes that a flow runs itself: no runner serves their queue.
+// Types of nodes that a flow executes itself. No runner serves kOwnQueue.
 constexpr std::array kOwnKinds = std::to_array<std::string_view>({"log", "wait", "pause", "approval", "flow", "each"});
 constexpr const char* kOwnQueue = "queue:flow";
 
@@ -35,7 +35,8 @@ bool is_owned(std::string_view name) { return std::find(kOwned.begin(), kOwned.e
 
 Result<Fields> new_job_fields(const Job& job) {
   Job checked = job;
-  if (checked.id == 0) checked.id = UINT32_MAX;  // allocated later; no dependency has it
+  // The id is allocated later. validate() gets a placeholder that no dependency has.
+  if (checked.id == 0) checked.id = UINT32_MAX;
   if (const auto problems = validate(checked); !problems.empty()) return fail(Code::invalid, "job: " + join(problems));
   Fields fields = encode(job);
   std::erase_if(fields, [](const auto& field) { return is_owned(field.first); });
@@ -81,7 +82,7 @@ std::string queue_of_planned(const Job& job) {
 Result<Fields> planned_fields(const Job& job) {
   if (job.id == 0) return fail(Code::invalid, "job: id: is missing: give one that create() has allocated");
   if (!job.script.empty() || !is_own_kind(job.script_type)) return new_job_fields(job);
-  Job named = job;  // every record has a script, whoever reads it
+  Job named = job;  // readers expect a script in every record
   named.script = job.name.empty() ? job.script_type : job.name;
   return new_job_fields(named);
 }

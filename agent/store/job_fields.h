@@ -1,4 +1,5 @@
-// What both stores agree on: which fields a job begins and ends with, and when two jobs are the same.
+// Record fields of new and ended jobs, their queues, and the comparison of jobs, as used by the stores of jobs and of
+// flows. Thread-safe: the functions have no side effects.
 #pragma once
 
 #include <string>
@@ -10,38 +11,41 @@
 
 namespace mycojobs {
 
-// The fields of a new record, as its creator gave them: without those that claims and ends write, without status and
-// times of ours. Error: invalid (see validate()); id 0 is allowed.
+// Returns the fields of a new record that its creator has set, without the fields that the store, a claim or an end
+// writes. Error: invalid (see validate()); id 0 is allowed.
 Result<Fields> new_job_fields(const Job&);
-// The same of a job that its flow queues, also of a node that the flow runs itself, which has no script.
+// As new_job_fields(), for a job of a flow. A node that the flow executes itself has no script and gets its name as
+// one. Error: also if the id is 0.
 Result<Fields> planned_fields(const Job&);
-// Where it is queued once its flow says so: with a supervisor of its own, the router's queue for that host, or that
-// runner's. Of a job that stands alone: the queue of the runner that it is for, if its record names one
-// ("supervisor_url": runner:<id>), else that of its script type.
+// Returns the queue of a job without a flow: the queue of the runner that its record names ("supervisor_url":
+// runner:<id>), or of its script type.
 std::string queue_of_new(const Job&);
+// Returns the queue to which a flow dispatches the job: the queue of its "supervisor_url", or of its script type.
 std::string queue_of_planned(const Job&);
-std::string queue_of_supervisor(const std::string& url);  // of those whose "supervisor_url" this is
-std::string runner_queue(std::string_view id);            // "mj:queue:runner20": jobs that must run on this runner
+// Returns the queue for a "supervisor_url": the queue of a runner, or the router's queue for the host.
+std::string queue_of_supervisor(const std::string& url);
+std::string runner_queue(std::string_view id);  // "mj:queue:runner20": jobs that must run on this runner
 inline std::string runner_queue(Id runner) { return runner_queue(std::to_string(runner)); }
-// Where jobs wait for a supervisor at this address. Each host has a queue of its own, so that the jobs of one that is
-// slow stand before no others'. kRouterQueue: the address names no host, and its jobs will be refused.
+// Returns the queue of jobs for a supervisor at this address. Each host has a queue of its own, so that a slow host
+// does not delay jobs for other hosts. kRouterQueue: the address contains no host, and the router will reject its jobs.
 std::string router_queue(std::string_view address);
 inline constexpr const char *kRouterQueue = "mj:queue:router", *kRouterQueues = "mj:queue:router:";
-// The fields of an end, the status first.
+// Returns the record fields of an end, with the status first.
 Fields end_fields(const JobEnd&);
-// Those of a record that its end has written, in the same order: what the digest of the end is of.
+// Returns the fields of a record that its end has written, in the order of end_fields(), for digest_of_end().
 Fields end_fields_of(const Fields& record);
-// By which the store tells an end from another one: of one that is reported again, of a record that was changed since.
+// Returns a digest of the fields of an end. The store compares it to accept a repeated report of the same end, and to
+// detect a record that was changed after its end.
 std::string digest_of_end(const Fields&);
-// Script, type, environment, timeout, dependencies, prerequisites, retries and policy: what makes a second submission
-// of an id (or of an idempotency key) the same one.
+// Returns true if a second submission of an id (or of an idempotency key) is the same job: script, type, environment,
+// timeout, dependencies, prerequisites, retries, inputs and policy are equal.
 bool same_content(const Job&, const Job&);
-// What a script answers that writes a new record: new, exists or used, the key, the record. Error conflict: used, or
-// there with other content.
+// Evaluates the reply of a script that creates a record: a word (new, exists or used), the key and the record. Returns
+// the stored job. Error conflict: the id was used before, or the record exists with other content than `wanted`.
 Result<Job> accepted(std::string_view word, const std::string& key, const Fields& record, const Job& wanted);
-// Of a field that any client may have written; 0: no whole number.
+// Parses a field that any client may have written. Returns 0 if it is not a whole number.
 std::uint64_t number_of(const std::string& text);
-// Fields of a runner's record that its owner writes.
+// Returns the fields of a runner's record that its owner writes.
 Fields runner_fields(const Runner&);
 
 }  // namespace mycojobs

@@ -1,4 +1,5 @@
-// Bytes that jobs keep in the Redis of a context, and their quotas, as scripts/lib/kept.lua counts them.
+// Bytes that jobs keep in the Redis of a context, and their quotas, as counted by scripts/lib/kept.lua. The functions
+// are used by the thread of the store.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +13,7 @@
 namespace mycojobs {
 
 struct KeptUsage {
-  std::uint64_t bytes = 0;  // of all callers
+  std::uint64_t bytes = 0;  // sum of all callers
   // Quotas that the last agent or coordinator enforced; 0 means no limit.
   std::uint64_t caller_quota = 0, context_quota = 0;
 };

@@ -1,6 +1,5 @@
-// The keys of our own that `doctor --rebuild` does not make again, and what their loss means. Every other key of
-// own_keys() is found by `verify` when it is lost, and made again by `doctor --rebuild`. docs/protocol.md repeats the
-// table.
+// The internal keys that `doctor --rebuild` cannot restore, with the effect of their loss. `verify` detects the loss of
+// every other key in own_keys(), and `doctor --rebuild` restores it. docs/protocol.md repeats this table.
 #pragma once
 
 #include <span>
@@ -9,8 +8,8 @@
 namespace mycojobs {
 
 struct KeyLoss {
-  std::string_view pattern;  // of own_keys()
-  std::string_view meaning;
+  std::string_view pattern;  // OwnKey::pattern
+  std::string_view meaning;  // effect of the loss, for users
 };
 std::span<const KeyLoss> key_losses();
 

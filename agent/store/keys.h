@@ -1,5 +1,6 @@
-// Every key of our own: all begin with "mj:" and lie in the context's database. The scripts spell the names out
-// (scripts/*.lua); a test checks that each name there stands in this table.
+// The internal keys of mycojobs. Their names start with "mj:". Keys are in the database of their context, unless their
+// description names database 0. The scripts (scripts/*.lua) contain the names as literals; a contract test checks that
+// this table has each of them. Thread-safe.
 #pragma once
 
 #include <span>
@@ -12,23 +13,25 @@
 namespace mycojobs {
 
 struct OwnKey {
-  std::string_view pattern;  // <...> stands for a name
-  std::string_view type;
-  std::string_view what;
-  std::string_view rebuilt;  // from what, or "journal": it is the authority itself
+  std::string_view pattern;  // <...> is a placeholder
+  std::string_view type;     // type of Redis: string, list, hash, set, zset, stream
+  std::string_view what;     // description of the content
+  std::string_view rebuilt;  // source from which the key can be restored; "journal": the key is authoritative
 };
 std::span<const OwnKey> own_keys();
 
 inline std::string log_key(std::string_view job_key) { return "mj:log:" + std::string(job_key); }
 inline std::string topic_key(std::string_view topic) { return "mj:topic:" + std::string(topic); }
 
-// "job:<caller>:<id>", both from 1 to 4294967295 without leading zeros.
+// Returns true for "job:<caller>:<id>" with numbers from 1 to 4294967295 without leading zeros.
 bool is_job_key(std::string_view key);
-// Whose job it is, which the record's own field need not say. The key is one of a job.
+// Returns the caller in the key of a job; the field of the record may be wrong, since any client may write it.
+// REQUIRES: is_job_key(job_key).
 Id caller_of_job(std::string_view job_key);
 bool is_flow_key(std::string_view key);  // "flow:<id>"
 
-// Of a record. Context 0 is what belongs to no context: it is not named.
+// Returns the error not_found for a record. The message names the context, except for context 0, which contains records
+// without a context.
 Error not_there(Id context, const std::string& key);
 
 }  // namespace mycojobs

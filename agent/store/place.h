@@ -1,4 +1,4 @@
-// A context as the table of rights wants it (domain/rights.h): its record, read anew for each question.
+// Reads the access lists of a context for the table of rights (domain/rights.h).
 #pragma once
 
 #include "domain/rights.h"
@@ -6,7 +6,9 @@
 
 namespace mycojobs {
 
-// Error invalid: its lists cannot be read; they would be taken for empty ones.
+// Reads the lists from the record of the context at each call. A context without a record has no lists. Error invalid:
+// a list cannot be parsed; it is not treated as empty, because an empty list can permit more. Blocking; used by the
+// thread of the store.
 Result<Place> read_place(RecordStore&, Id context, WayIn);
 
 }  // namespace mycojobs
