@@ -1,8 +1,11 @@
-// A way to one database of one Redis: over a socket (redis_connection.h), or into a server in this process
-// (memory_server.h). The store knows only this.
+// A connection to one database of one Redis server: through a socket (redis_connection.h), or to the imitation of Redis
+// in this process (tests/support/redis/memory_server.h). The stores use Redis through this interface only.
+//
+// Thread-safety: a Link and a ContextLinks are each used by one thread.
 //
 // Errors: unavailable (refused, timed out, LOADING, OOM, MISCONF, READONLY, ...), denied (password, ACL), unsupported
-// (older than 7.0; `databases` too small), invalid (a key holds another type), internal. Passwords are in none of them.
+// (older than 7.0; `databases` too small), invalid (a key holds another type), internal. No message contains a
+// password.
 #pragma once
 
 #include <cstdint>
@@ -26,14 +29,15 @@ struct redisReply;
 
 namespace mycojobs {
 
-// A reply, or a part of one. Asking for what it is not answers empty, 0 or nil.
+// A reply of Redis, or a part of it. An accessor for another type of reply returns an empty text, 0 or a nil reply.
+// Copies and parts share the memory of the whole reply, and a returned view is valid as long as one of them exists.
 class Reply {
  public:
   explicit Reply(std::shared_ptr<const redisReply> reply) : reply_(std::move(reply)) {}
   bool nil() const;
   bool error() const;
-  std::string_view text() const;  // also of an error
-  std::uint64_t number() const;   // also of decimal text
+  std::string_view text() const;  // a string, a status or the text of an error
+  std::uint64_t number() const;   // an integer or a decimal string; a negative integer is 0
   std::size_t size() const;
   Reply at(std::size_t index) const;
   Fields fields() const;  // name, value, name, value, ...
@@ -42,7 +46,8 @@ class Reply {
   std::shared_ptr<const redisReply> reply_;
 };
 
-// Arguments of a command. Texts must outlive it; numbers are kept.
+// Arguments of a command. A text is stored as a view and must outlive the object; a number or an rvalue string is
+// copied.
 class Arguments {
  public:
   Arguments() = default;
@@ -50,9 +55,9 @@ class Arguments {
   Arguments& add(std::string_view text);
   Arguments& add(std::uint64_t number);
   Arguments& add(const std::string& text) { return add(std::string_view(text)); }
-  Arguments& add(std::string&& text);  // kept; of all others a view alone, so that they outlive the call
+  Arguments& add(std::string&& text);  // stores the string itself
   Arguments& add(const char* text) { return add(std::string_view(text)); }
-  Arguments& add_list(const Fields&);  // how many texts, then each name and value
+  Arguments& add_list(const Fields&);  // adds the number of texts, then each name and value
   Arguments& add_list(Fields&&) = delete;
   std::span<const std::string_view> list() const { return list_; }
 
@@ -64,38 +69,43 @@ class Arguments {
 class Link {
  public:
   virtual ~Link() = default;
-  // Connects if need be. extra_ms: how much longer than usual the server may take. An error reply becomes an Error.
+  // Executes a command; connects first if necessary. extra_ms is added to the time-out, for a command that blocks. An
+  // error reply is returned as an Error.
   virtual Result<Reply> command(const Arguments&, std::uint32_t extra_ms = 0) = 0;
-  // EVALSHA; EVAL if the server does not know the script.
+  // Runs a script with EVALSHA, or with EVAL if the server does not have the script yet.
   virtual Result<Reply> run(const Script&, const Arguments&) = 0;
-  // run() in two halves, for who may not wait. begin() sends it and answers the descriptor that can be read once the
-  // answer is there; nothing: that would take waiting (no connection stands, say), or has failed: run() it. finish()
-  // waits for the answer: with the same script and arguments, before any other call.
+  // run() in two halves, for callers that must not block. begin() sends the request and returns the descriptor that
+  // becomes readable with the reply; nullopt: sending would block (for example without a connection) or has failed, so
+  // call run(). finish() waits for the reply. It must be called with the same script and arguments, before any other
+  // call.
   virtual std::optional<int> begin(const Script&, const Arguments&) { return std::nullopt; }
   virtual Result<Reply> finish(const Script& script, const Arguments& arguments) { return run(script, arguments); }
-  virtual const std::string& server_run_id() const = 0;  // of the latest connection
-  virtual bool has_led() const { return true; }          // to a database, once
+  virtual const std::string& server_run_id() const = 0;  // run_id of the latest connection's server
+  // Returns true if the link has state worth keeping: it was connected to a database at least once.
+  virtual bool has_led() const { return true; }
 };
 
-// A way to a context's database; context 0: to the default server, for what belongs to no context.
+// Creates a link to the database of a context. Context 0: database 0 of the default server, for records without a
+// context.
 using OpenLink = std::function<Result<std::unique_ptr<Link>>(Id context)>;
 
-// How many bytes jobs may keep in a context's database: records, output and results (scripts/lib/kept.lua). 0: any
-// number.
+// Maximum number of bytes that jobs may keep in a context's database: records, output and results
+// (scripts/lib/kept.lua). 0 means no limit.
 struct StoreQuota {
-  std::uint64_t caller_bytes = 512ULL << 20;    // the jobs of one caller
-  std::uint64_t context_bytes = 2048ULL << 20;  // all jobs
+  std::uint64_t caller_bytes = 512ULL << 20;    // for the jobs of one caller
+  std::uint64_t context_bytes = 2048ULL << 20;  // for all jobs of the context
 };
 
-// Shared by the stores of one process: metrics, traces, and the quota that the stores enforce.
+// Shared by all stores of a process: metrics, traces, and the quota that the stores enforce.
 struct Observed {
   std::shared_ptr<Metrics> metrics = no_metrics();
   std::shared_ptr<Traces> traces = no_traces();
   StoreQuota quota = {};
 };
 
-// The connections of one store object, one to each context's database, opened when it is first asked for. One that has
-// led nowhere is not kept. What each call takes is counted in the metrics.
+// Base class of the stores: the links of one store object, one for each context. A link is created at its first use. A
+// link that was never connected is dropped when another link is created, so that requests for contexts that do not
+// exist do not accumulate links. The duration of each call is recorded in the metrics.
 class ContextLinks {
  protected:
   explicit ContextLinks(OpenLink open, Observed observed = {})
@@ -103,13 +113,13 @@ class ContextLinks {
   ~ContextLinks() = default;
 
   Result<Link*> link(Id context);
-  Link* known_link(Id context);  // null: there is none yet
-  // Of a context. Error invalid: context 0.
+  Link* known_link(Id context);  // returns null if link() has not created it yet
+  // Link::run() and Link::command() on the link of a context. Error invalid: context 0.
   Result<Reply> run(Id context, const Script&, const Arguments&);
   Result<Reply> command(Id context, const Arguments&, std::uint32_t extra_ms = 0);
   Metrics& metrics() const { return *observed_.metrics; }
   Traces& traces() const { return *observed_.traces; }
-  // The two arguments of the scripts that enforce the quota.
+  // Adds the two quota arguments, which a script reads with read_quota().
   void add_quota(Arguments& to) const { to.add(observed_.quota.caller_bytes).add(observed_.quota.context_bytes); }
 
  private:

@@ -1,4 +1,5 @@
-// Flows on Redis: each call one server-side script (scripts/flow*.lua). Contracts: mycojobs/flows.h.
+// The FlowStore on Redis. Changes are made by the scripts in scripts/flow*.lua. Contracts, errors and thread-safety:
+// mycojobs/flows.h.
 #pragma once
 
 #include <memory>
@@ -10,12 +11,13 @@ namespace mycojobs {
 
 Result<std::unique_ptr<FlowStore>> make_redis_flows(OpenLink, Observed = {});
 
-// flow:<id>, which another client has written, is in the making from now on: put_jobs() and put_flow() follow. false:
-// it was made by create(). Again: nothing changes. Error not_found; unsupported: a store of another kind.
+// Starts the creation of a flow from the record flow:<id>, which another client has written. The caller continues with
+// put_jobs() and put_flow(). Idempotent until put_flow(). Returns false if the flow exists already, by create() or as a
+// completed adoption. Errors: not_found; unsupported: the store was not created by make_redis_flows().
 Result<bool> adopt_flow_record(FlowStore&, Id context, Id flow, Id caller);
 
-// What is published for those who wait (Waiter hints; a hint may be lost, the store decides):
-inline constexpr const char* kFlowDueTopic = "mj:flows:due";      // "<context> <flow>": it is due now
-inline constexpr const char* kFlowMovedTopic = "mj:flows:moved";  // "<context> <flow> <revision>": a commit
+// Channels of hints for waiting clients (Waiter). A hint can be lost, so the stored state must be checked too.
+inline constexpr const char* kFlowDueTopic = "mj:flows:due";      // "<context> <flow>": the flow is due now
+inline constexpr const char* kFlowMovedTopic = "mj:flows:moved";  // "<context> <flow> <revision>": after a commit
 
 }  // namespace mycojobs

@@ -1,6 +1,7 @@
-// The object store on Redis, or on the imitation of it: scripts/objects.lua, one atomic step a call; what an object's
-// indexes hold is worked out here (domain/object_index.h), by the fields that its kind declares, whose revision the
-// step checks.
+// The ObjectStore on Redis. Each write is one atomic step of scripts/objects.lua. The index entries of an object are
+// computed here (domain/object_index.h) from the fields that its kind declares; the step checks the revision of the
+// declaration, and the write is repeated with the new declaration if it has changed. Contracts and errors:
+// mycojobs/objects.h. Used by one thread.
 #pragma once
 
 #include <map>
@@ -44,14 +45,14 @@ class RedisObjects final : public ObjectStore, private ContextLinks {
     std::string rev = "0";
     DeclaredFields fields;
     bool indexing = false;
-    std::string indexed;  // the last object that was, if indexing
+    std::string indexed;  // if indexing: id of the last indexed object
   };
-  struct PageOf {  // arguments of the script object_page
+  struct PageOf {  // arguments of the script object_page: a sorted set and two bounds
     std::string field, key, low, high;
   };
 
   Result<Schema> load_schema(Id context, const ObjectKind&);
-  Result<Schema> schema(Id context, const ObjectKind&);  // perhaps an old one
+  Result<Schema> schema(Id context, const ObjectKind&);  // from the cache, so it may be outdated
   Result<Reply> write_once(const ClaimRef&, const std::string& call, std::span<const ObjectOp>);
   Result<ObjectPage> page(Id context, const ObjectKind&, const PageOf&, std::size_t limit, std::string& last);
   Result<std::vector<std::string>> all_keys(Id context);
@@ -60,14 +61,14 @@ class RedisObjects final : public ObjectStore, private ContextLinks {
   std::map<std::pair<Id, ObjectKind>, Schema> schemas_;
 };
 
-// Where things lie.
+// Names of keys; store/keys.cpp describes the keys.
 std::string joined(const ObjectKind&);  // "default:todo"
 std::string object_key(const ObjectKind&, std::string_view id);
 std::string object_ids_key(const ObjectKind&);
 std::string object_kind_key(const ObjectKind&);
-std::string object_index_key(const ObjectKind&, std::string_view field);  // "": of the words
+std::string object_index_key(const ObjectKind&, std::string_view field);  // field "": the index of words
 
-// invalid: names what is wrong.
+// Checks the context and the names of a kind. Error invalid, which names the invalid part.
 Result<void> check_kind(Id context, const ObjectKind&);
 
 }  // namespace mycojobs

@@ -1,5 +1,6 @@
-// The store on Redis 7 or newer, or on the imitation of it in this process (memory_server.h). A job's protocol is in
-// scripts/*.lua, one atomic step a call; the keys are in keys.cpp.
+// The Store on Redis 7 or newer, or on the imitation of Redis in this process (tests/support/redis/memory_server.h).
+// The protocol of jobs is implemented by scripts/*.lua, in which each call is one atomic step; keys.cpp describes the
+// keys. Contracts, errors and thread-safety: mycojobs/store.h.
 #pragma once
 
 #include <chrono>
@@ -21,12 +22,13 @@
 
 namespace mycojobs {
 
-// The latest revisions of the journals that the stores of one process have seen, by which they know a server that was
-// started again without the end of its data. Safe to share between threads.
+// The latest journal revisions that the stores of one process have seen. They reveal a server that was restarted
+// without its latest data. Thread-safe.
 class SeenHeads {
  public:
   void saw(Id context, const std::string& queue, std::uint64_t head);
-  // The heads that a context had when its server was started. Empty, or what is lost; once for each start.
+  // Compares the revisions with those that the journals of a context had when its server was started. Returns a text
+  // for users that names the journals with lost facts, or an empty text. A loss is reported once for each start.
   std::string lost(Id context, const std::string& server_run_id, const Fields& heads_at_start);
 
  private:
@@ -40,30 +42,32 @@ class SeenHeads {
 
 struct RedisStoreConfig {
   std::string default_url = "redis://127.0.0.1:6379";
-  // Contexts with a server of their own. There the URL may name a database (/3, ?db=3); everywhere else a context's id
-  // is the number of its database.
+  // URLs of contexts that have their own server. Such a URL may name a database (/3, ?db=3); otherwise the id of a
+  // context is its database number.
   std::map<Id, std::string> context_urls;
-  std::string client_name = "mycojobs";  // as CLIENT LIST shows it; no blanks
+  std::string client_name = "mycojobs";  // as shown by CLIENT LIST; must not contain blanks
   std::uint32_t connect_timeout_ms = 3000, command_timeout_ms = 5000;
-  std::uint32_t reader_timeout_ms = 3000;  // of both, at most, where StoreFactory::open_reader() opens
-  std::shared_ptr<SeenHeads> seen = std::make_shared<SeenHeads>();  // of all stores that are opened with it
+  std::uint32_t reader_timeout_ms = 3000;  // limit of both time-outs for StoreFactory::open_reader()
+  std::shared_ptr<SeenHeads> seen = std::make_shared<SeenHeads>();  // shared by all stores of this configuration
   Observed observed;
-  bool comes_and_goes =
-      false;  // the server of a state folder, which commands start for themselves: no news that it did
-  std::uint32_t wait_replicas = 0;  // a submission and an end count only when so many replicas have them
+  // True for the server of a state folder, which commands start and stop: a restart is then normal and is logged at the
+  // level `info`.
+  bool comes_and_goes = false;
+  // Number of replicas that must have received a submission or an end before the call succeeds.
+  std::uint32_t wait_replicas = 0;
 };
 
-// Where a context lives. Error: invalid (the URL; context 0).
+// Returns the server and database of a context; context 0: database 0 of the default server. Error: invalid (a URL).
 Result<RedisConnection::Options> connection_options(const RedisStoreConfig&, Id context);
 
 OpenLink link_opener(const RedisStoreConfig&);
 
-// What people say to a job, outside of a flow, that waits for approval:NAME.
+// Answer to a job without a flow that waits for the prerequisite approval:NAME.
 struct PrerequisiteAnswer {
-  std::string name;  // of the approval: 1 to 64 letters, digits, '.', '_' and '-'
+  std::string name;  // name of the approval: 1 to 64 letters, digits, '.', '_' and '-'
   bool approved = true;
   Id actor = 0;
-  std::string comment;  // the job's log repeats it, or its error
+  std::string comment;  // is written to the job's log (approved) or error (rejected)
 };
 
 class RedisStore final : public Store, private ContextLinks {
@@ -94,7 +98,7 @@ class RedisStore final : public Store, private ContextLinks {
   Result<CreatedRecord> create_record(Id context, const NewRecord&) override;
   Result<Fields> change_record(Id context, const std::string& key, const Fields&) override;
   Result<void> delete_record(Id context, const std::string& key) override;
-  // record_changes.h has their contracts.
+  // Contracts of the next five functions and of set_queue_paused(): record_changes.h.
   Result<Fields> change_record_if(Id context, const std::string& key, const Fields&, const Fields& expected);
   Result<std::string> context_revision(Id context);
   Result<bool> delete_context_if(Id context, const std::string& revision);
@@ -172,7 +176,8 @@ class RedisStore final : public Store, private ContextLinks {
   Result<std::vector<std::string>> pending_messages(Id context, const Arguments& lists);
   Result<MessageIntake> hand_over(Id context, const Script&, const std::function<void(Arguments&)>& head,
                                   const std::string& message_key, const std::vector<MessageJob>&);
-  // All records of actors, whoever wrote them. due: as actor_of_key wants the look; empty: nobody counts it.
+  // Scans all records of actors and indexes their public keys. due: the start time of a scan that the script
+  // actor_of_key has requested, which is recorded as complete at the end; empty: the scan is not recorded.
   Result<void> index_actors(const std::string& due);
   Result<std::set<Id>> runner_ids(Id context, std::uint64_t now_ms, bool look_through);
   Result<std::vector<RunnerInfo>> list_runners(Id context, bool look_through);
@@ -180,17 +185,18 @@ class RedisStore final : public Store, private ContextLinks {
   Result<LogPage> read_log(Id context, const std::string& job_key, std::uint64_t after_seq, std::size_t max,
                            std::uint32_t wait_ms);
   void note_heads(Id context, const Reply& heads);
-  // What runners of the context serve, as read some seconds ago; none: it could not be read yet.
+  // Returns the script types that runners of the context serve, at most 10 s old; empty if they could not be read yet.
   const TypeNames& served_types(Id context);
   Result<void> give_back_unanswered(Id context);
-  Result<void> await_replicas(Id context);  // what was written before this is on so many of them
+  // Waits until wait_replicas_ replicas have received all previous writes. Error unavailable: time-out.
+  Result<void> await_replicas(Id context);
 
-  // A call of the script `report`: its arguments are views of the reports and of what is here.
+  // A call of the script `report`. Its arguments are views of the reports and of the other members.
   struct ReportCall {
     std::deque<Fields> ends;
     std::deque<std::string> digests;
     Arguments arguments;
-    std::size_t reports = 0;  // as many as one call takes
+    std::size_t reports = 0;  // number of reports in this call
     std::uint64_t began_us = 0;
   };
   void add_end(const EndReport&, ReportCall&) const;
@@ -199,33 +205,36 @@ class RedisStore final : public Store, private ContextLinks {
   Result<std::vector<Result<void>>> reported(Id context, std::span<const Report>, std::vector<Result<void>> answers,
                                              std::uint64_t began_us);
 
-  std::unique_ptr<ReportCall> begun_;  // and not finished
-  std::shared_ptr<SeenHeads> seen_;    // null: nobody wants to know
+  std::unique_ptr<ReportCall> begun_;  // call of begin_report() until finish_report()
+  std::shared_ptr<SeenHeads> seen_;    // null: revisions are not recorded
   struct Served {
     TypeNames types;
     std::chrono::steady_clock::time_point read_again{};
   };
   std::map<Id, Served> served_;
   std::uint32_t wait_replicas_ = 0;
-  // Whether the server lets our user into this database; null: it has no user of its own, and may.
+  // Returns whether the ACL of the server permits this database. Null: the URL names no user, so no check is needed.
   std::function<Result<bool>(std::uint32_t database)> may_enter_;
-  std::map<Id, std::vector<std::string>> unanswered_;  // ids of claims that may have been made and were not answered
-  std::set<Id> own_servers_;                           // contexts that are not on the default server
+  std::map<Id, std::vector<std::string>> unanswered_;  // ids of possible claims whose reply was lost, by context
+  std::set<Id> own_servers_;                           // contexts with a server of their own
 };
 
-inline constexpr std::uint64_t kMostLoadBytes = 64ULL << 20;  // of a record
-// Of a script that reads one: not_found; too_large, which names its longest field.
+inline constexpr std::uint64_t kMostLoadBytes = 64ULL << 20;  // memory of a record in Redis
+// Returns the error that a script reports when it cannot read a record: not_found; too_large, which names the longest
+// field.
 Result<void> why_not_loaded(const Reply&, Id context, const std::string& key);
 
 tl::unexpected<Error> key_is_anothers();  // conflict: another actor has the public key
 
-// The job goes on once all that it waits for is met, or ends as error, detail prerequisite. false: it had been approved
-// before. Who may say so, and how much, is the caller's to check (service/jobs.h). Errors: invalid (name), not_found
-// (no such job, or it waits for no such approval), conflict (it has ended, or is a flow's: the message says what to
-// type).
+// Stores the answer to an approval. An approved job continues when its other prerequisites are met; a rejected job ends
+// as error with the detail `prerequisite`. Returns false if the approval was given before. The caller checks the right
+// to answer and the length of the comment (service/jobs.h). Errors: invalid (name); not_found (no such job, or it does
+// not wait for this approval); conflict (the job has ended, waits no longer, has not been checked by an agent yet, or
+// belongs to a flow, in which case the message contains the command to use); unsupported (the store is not a
+// RedisStore).
 Result<bool> answer_prerequisite(Store&, Id context, const std::string& job_key, const PrerequisiteAnswer&);
 
-// Does not connect yet.
+// Returns a thread-safe factory. It does not connect.
 std::unique_ptr<StoreFactory> make_redis_stores(RedisStoreConfig);
 
 }  // namespace mycojobs

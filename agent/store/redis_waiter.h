@@ -1,8 +1,11 @@
-// Waits on Redis with BLMOVE of a queue onto itself: that wakes every waiter and leaves each job where it is, so that a
-// waiter that dies takes nothing with it. One connection for each context and queue, one for the topic on each server.
+// The Waiter on Redis. It waits with BLMOVE of a queue onto itself, which wakes every waiter and leaves each job in its
+// place, so that no job is lost with a waiter. There is one connection for each context and queue, and one for the
+// channels of each server.
 //
-// A server that goes away: wait() returns unavailable, and again at each failed try to connect (after 250 ms, then
-// each 500 ms); then `reconnected`. Other servers are waited on meanwhile.
+// When a server becomes unavailable, wait() returns the error unavailable, and again at each failed attempt to connect
+// (after 250 ms, then every 500 ms). After the next successful attempt it returns with `reconnected`. The other servers
+// are waited on in the meantime. Thread-safety: wake() may be called from any thread, all other functions from one
+// thread.
 #pragma once
 
 #include <chrono>
@@ -34,11 +37,11 @@ class RedisWaiter final : public Waiter {
         : connection(std::make_unique<RedisConnection>(std::move(options))), context(c), queue(std::move(q)) {}
     std::unique_ptr<RedisConnection> connection;
     Id context;
-    std::string queue;  // empty: the topic's
+    std::string queue;  // empty: the connection of the channels
     bool paused = false;
-    bool asked = false;  // a command is under way
-    Time answer_by;      // the server is gone if it has not answered by then
-    Time ask_again;      // not before
+    bool asked = false;  // a command was sent, and its reply has not been received
+    Time answer_by;      // deadline of the reply, after which the server counts as unavailable
+    Time ask_again;      // earliest time of the next command
   };
   struct Server {
     explicit Server(RedisEndpoint e) : endpoint(std::move(e)) {}
@@ -55,13 +58,13 @@ class RedisWaiter final : public Waiter {
   void ask(Line&, Server&, bool for_work);
   void lose(Server&, Error);
   Result<void> take_received(Line&, bool for_work, Woken&);
-  bool poll_once(Time until, bool for_work, Woken&);  // true: wake() was called
+  bool poll_once(Time until, bool for_work, Woken&);  // returns true if wake() was called
   Time next_moment(Time until) const;
 
   std::string topic_;
   Fd event_;
   std::vector<Server> servers_;
-  std::vector<Error> errors_;  // of servers lost during this wait()
+  std::vector<Error> errors_;  // errors of the servers that failed during this wait()
 };
 
 }  // namespace mycojobs

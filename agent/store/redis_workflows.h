@@ -1,4 +1,4 @@
-// The WorkflowStore on Redis, or on the imitation of it (memory_server.h): scripts/workflows.lua.
+// The WorkflowStore on Redis (scripts/workflows.lua). Contracts, errors and thread-safety: mycojobs/workflows.h.
 #pragma once
 
 #include <memory>
@@ -8,9 +8,9 @@
 
 namespace mycojobs {
 
-// WorkflowStore::commit() of a manifest, if no other manifest of the context came in force since `applies` was read:
-// the field `count` of mj:world-applies, or empty. Error conflict: one did, and nothing was changed. The store must be
-// one of make_redis_workflows(); error unsupported: it is another one.
+// WorkflowStore::commit() of a manifest, on the condition that no other manifest of the context was applied after the
+// caller read `applies`: the field `count` of mj:world-applies, or empty. Errors: conflict: another manifest was
+// applied, and nothing was changed; unsupported: the store was not created by make_redis_workflows().
 Result<void> commit_manifest(WorkflowStore&, const WorldCommit&, const std::string& applies);
 
 std::unique_ptr<WorkflowStore> make_redis_workflows(OpenLink, Observed = {});

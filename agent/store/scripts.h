@@ -1,5 +1,5 @@
-// The server-side scripts (scripts/*.lua, a subject a file; each script behind its parts of scripts/lib), put into the
-// program when it is built.
+// The server-side scripts. A file of scripts/ contains the scripts of one subject; the build concatenates each script
+// with the parts of scripts/lib that it names, and embeds the texts into the program (scripts/assemble.py).
 #pragma once
 
 #include <string_view>

@@ -1,4 +1,5 @@
-// What the store's calls have done, as spans of the traces that jobs and flows stand in (docs/tracing.md).
+// Trace spans of store calls, in the traces of jobs and flows (docs/tracing.md). Thread-safe. Without a trace exporter
+// (Traces::wanted()) the functions do nothing.
 #pragma once
 
 #include <optional>
@@ -12,19 +13,22 @@
 
 namespace mycojobs {
 
-// When a call began and ended, by the clock of this host.
+// Start and end of a call by the clock of this host.
 struct CallTime {
   std::uint64_t start_us = 0, end_us = 0;
 };
 
-// A new job or flow: its record stands in the trace from now on below a span of its submission. Without a trace, where
-// spans are wanted, one begins. Returns the span, for end_submission() once it is stored; nothing: none is wanted.
+// Starts the span of the submission of a job or flow, and sets the `traceparent` of its record to this span, so that
+// later spans become its children. A record without a trace gets a new trace. Returns the span for end_submission(), to
+// be called when the record is stored; nullopt: no span is recorded, because traces are off or the trace is not
+// sampled.
 std::optional<Span> begin_submission(const Traces&, Fields& record);
 void end_submission(Traces&, std::optional<Span>&, const std::string& key);
 
 void trace_claims(Traces&, const ClaimReply&, CallTime);
 void trace_reports(Traces&, std::span<const Report>, std::span<const Result<void>> answers, CallTime);
-// What the jobs that this commit queues have as their context: below its span, if there is one.
+// Returns the `traceparent` for the jobs that this commit queues: a child of the commit's span if it has one, otherwise
+// the flow's `traceparent`.
 std::string context_of_step(const Traces&, const FlowCommit&);
 void trace_commit(Traces&, const FlowCommit&, CallTime);
 

@@ -1,10 +1,10 @@
-// The version of the formats of our own keys. A context's store says its own in `mj:format`.
+// The version of the formats of the internal keys. The database of a context has its version in `mj:format`; without
+// this key the version is 1.
 //
-// The rule. A change that an older program would misread or destroy makes the number one higher: a key with another
-// type or meaning, a fact or a state that it does not know. A new key, field or kind of fact that it may pass over does
-// not. A program with a higher number reads the former formats too, or migrates them before it raises the number
-// (agree_on_format.lua). An older program that meets a higher number refuses the context and writes nothing. Absent:
-// format 1.
+// Rule: a change that an older program would misread or destroy increments the version, for example a key with another
+// type or meaning, or an unknown fact or state. A new key, field or kind of fact that an older program can ignore does
+// not. A program with a higher version also reads the former formats, or migrates the data before it raises the version
+// (agree_on_format.lua). An older program rejects a context with a higher version and writes nothing to it.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,8 @@ namespace mycojobs {
 
 inline constexpr std::uint32_t kStoreFormat = 1;
 
-// On each new connection to a context, before anything else: one step. Error denied: its format is newer than `own`.
+// Checks the format and raises it to `own`, in one step. Called on each new connection to a context before any other
+// command. Error denied: the format of the context is newer than `own`.
 Result<void> agree_on_format(Id context, Link&, std::uint32_t own = kStoreFormat);
 
 }  // namespace mycojobs
