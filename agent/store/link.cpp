@@ -26,7 +26,8 @@ std::uint64_t Reply::number() const {
 std::size_t Reply::size() const { return reply_ && reply_->type == REDIS_REPLY_ARRAY ? reply_->elements : 0; }
 Reply Reply::at(std::size_t index) const {
   if (index >= size()) return Reply(nullptr);
-  return Reply(std::shared_ptr<const redisReply>(reply_, reply_->element[index]));  // shares the owner
+  return Reply(std::shared_ptr<const redisReply>(
+      reply_, reply_->element[index]));  // the aliasing constructor keeps the whole reply alive
 }
 Fields Reply::fields() const {
   Fields out;
@@ -51,7 +52,8 @@ Arguments& Arguments::add_list(const Fields& fields) {
 
 namespace {
 
-// A way that counts what its calls take. One that waits on purpose is not timed.
+// Records duration and errors of the calls of another link. The duration of a blocking command (extra_ms) is not
+// recorded, because most of it is an intended wait.
 class MeteredLink final : public Link {
  public:
   MeteredLink(std::unique_ptr<Link> way, std::shared_ptr<Metrics> metrics)
@@ -129,7 +131,7 @@ Result<Reply> ContextLinks::command(Id context, const Arguments& arguments, std:
   MJ_CHECK(check_context(context));
   MJ_TRY(redis, link(context));
   auto reply = redis->command(arguments, extra_ms);
-  // The server says that a key holds something else, and not which.
+  // The server's error WRONGTYPE does not name the key; it is the first argument of the command.
   if (!reply && reply.error().message.find("WRONGTYPE") != std::string::npos && arguments.list().size() > 1)
     return fail(std::move(reply).error(), ascii(arguments.list()[1], 120));
   return reply;

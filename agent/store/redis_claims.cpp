@@ -1,4 +1,4 @@
-// Claims, leases, reports: the arguments and answers of the scripts.
+// RedisStore: claims, leases and reports.
 #include <algorithm>
 #include <deque>
 #include <map>
@@ -16,11 +16,11 @@ namespace mycojobs {
 namespace {
 
 constexpr std::uint32_t kMaxClaims = 64;
-constexpr std::size_t kIdDigits = 16, kTokenDigits = 64;  // as scripts/claims.lua has them
-// Of one script call: it stops every other client for as long as it runs.
+constexpr std::size_t kIdDigits = 16, kTokenDigits = 64;  // also in scripts/claims.lua
+// Limits of one script call, since a running script blocks all other clients of the server.
 constexpr std::size_t kMaxReports = 256;
 constexpr std::size_t kMaxReportBytes = 8U << 20;
-constexpr std::size_t kMinLongEnd = 2048;  // kLeastEnd of scripts/lib/kept.lua: shorter ends are never refused
+constexpr std::size_t kMinLongEnd = 2048;  // kLeastEnd of scripts/lib/kept.lua: a shorter end is always stored
 constexpr std::size_t kMaxBriefText = 256;
 
 void add_report(Arguments& out, const LogAppend& append) {
@@ -39,7 +39,8 @@ std::size_t bytes_of(const Fields& fields) {
   return bytes;
 }
 
-// The end as it is stored when the caller's quotas are exceeded. A job that has finished without its result has failed.
+// Returns the end that is stored if the caller's quota is exceeded: without result and other long texts. A finished job
+// becomes an error, because its result is lost.
 JobEnd without_long_texts(const JobEnd& end) {
   JobEnd out;
   out.status = JobStatus::error;
@@ -83,7 +84,8 @@ Result<ClaimReply> RedisStore::claim(const ClaimRequest& request) {
     return fail(Code::invalid, "claim: max_jobs is not from 1 to " + std::to_string(kMaxClaims));
   }
   MJ_CHECK(give_back_unanswered(request.context));
-  // Of each claim that may be made an id and a token, in one text: a script pays for every argument.
+  // Contains an id and a token for each possible claim. They are one argument, since each argument of a script costs
+  // time.
   const std::string random = random_hex(std::size_t{request.max_jobs} * (kIdDigits + kTokenDigits) / 2);
   Arguments arguments;
   arguments.add(std::uint64_t{request.runner}).add(request.instance);
@@ -123,7 +125,7 @@ Result<ClaimReply> RedisStore::claim(const ClaimRequest& request) {
     job.attempt = static_cast<std::uint32_t>(entry.at(4).number());
     job.deliveries = static_cast<std::uint32_t>(entry.at(5).number());
     job.record = entry.at(6).fields();
-    job.ref.traceparent = field_of(job.record, "traceparent");  // also for lines of logs
+    job.ref.traceparent = field_of(job.record, "traceparent");  // also used for log lines
     if (metrics().wanted() || traces().wanted()) {
       const bool of_runner = metrics().wanted() && job.queue.starts_with("mj:");
       job.ref.script_type = counted_type(job.queue, job.record, of_runner ? served_types(request.context) : kNoTypes);
@@ -140,15 +142,16 @@ Result<ClaimReply> RedisStore::claim(const ClaimRequest& request) {
   return out;
 }
 
-// queue, revision, ... that a call has written.
+// heads: pairs of a queue and the latest revision that the call has written to its journal.
 void RedisStore::note_heads(Id context, const Reply& heads) {
   if (!seen_) return;
   for (std::size_t i = 0; i + 1 < heads.size(); i += 2)
     seen_->saw(context, std::string(heads.at(i).text()), heads.at(i + 1).number());
 }
 
-// A server that fell silent may have made the claim all the same: without this its jobs would wait for their leases.
-// What it has not done by now it will not do: the connection was ended (RedisConnection::abandon()).
+// Releases claims whose reply was lost. The server may have executed the call; without the release, the jobs would wait
+// until their leases expire. A call that was not executed yet will never be: its connection was killed
+// (RedisConnection::abandon()).
 Result<void> RedisStore::give_back_unanswered(Id context) {
   const auto found = unanswered_.find(context);
   if (found == unanswered_.end()) return {};
@@ -185,7 +188,7 @@ Result<std::vector<Renewal>> RedisStore::renew(Id context, std::span<const Claim
   return out;
 }
 
-// An end with long texts is sent twice: as a whole, and as it is stored when its caller keeps too much already.
+// An end with long texts is sent in two versions: complete, and short for the case that the caller's quota is exceeded.
 void RedisStore::add_end(const EndReport& ended, ReportCall& call) const {
   const Fields& fields = call.ends.emplace_back(end_fields(ended.end));
   const bool is_long = bytes_of(fields) >= kMinLongEnd;
@@ -206,7 +209,7 @@ void RedisStore::add_end(const EndReport& ended, ReportCall& call) const {
   for (const auto& [name, value] : fields) out.add(name).add(value);
 }
 
-// As many of the reports as one call takes.
+// Writes as many reports, from the first, as the limits of one call permit.
 void RedisStore::write_call(std::span<const Report> reports, ReportCall& call) const {
   call.began_us = unix_us();
   for (std::size_t bytes = 0; call.reports < reports.size() && call.reports < kMaxReports && bytes < kMaxReportBytes;
@@ -283,7 +286,8 @@ Result<std::vector<Result<void>>> RedisStore::finish_report(Id context, std::spa
 
 Result<std::vector<Lease>> RedisStore::leases(Id context) {
   std::vector<Lease> out;
-  std::map<std::string, std::size_t> places;  // in `out`: a lease that is renewed between two pages comes twice
+  std::map<std::string, std::size_t>
+      places;  // index in `out`: a lease that is renewed between two pages is returned twice
   std::string after;
   do {
     MJ_TRY(page, run(context, scripts::leases, Arguments{after}));

@@ -135,7 +135,7 @@ Deadline deadline_in(std::uint64_t ms) { return std::chrono::steady_clock::now()
 
 namespace {
 
-// 0, or an errno: ETIMEDOUT at the deadline.
+// Waits for events of a descriptor. Returns 0 or an errno; ETIMEDOUT: the deadline has passed.
 int wait_for(int fd, short events, Deadline deadline) {
   for (;;) {
     const auto left =
@@ -148,12 +148,12 @@ int wait_for(int fd, short events, Deadline deadline) {
   }
 }
 
-// 0, or an errno.
+// Connects a new non-blocking socket. Returns 0 or an errno.
 int connect_to(Fd& out, int family, const sockaddr* address, socklen_t size, Deadline deadline) {
   Fd fd(::socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!fd) return errno;
   if (::connect(fd.get(), address, size) != 0) {
-    if (errno != EINPROGRESS) return errno;  // EAGAIN: the backlog of a unix socket is full
+    if (errno != EINPROGRESS) return errno;  // EAGAIN means that the backlog of a unix socket is full
     if (const int error = wait_for(fd.get(), POLLOUT, deadline); error != 0) return error;
     int error = 0;
     socklen_t length = sizeof error;
@@ -209,7 +209,7 @@ std::string_view remedy_of(int error, bool is_path) {
   }
 }
 
-// Tries each address of the host. Error: unavailable, naming the endpoint.
+// Connects to the first address of the host that accepts. Error: unavailable, naming the endpoint.
 Result<Fd> connect_socket(const RedisEndpoint& endpoint, Deadline deadline) {
   Fd fd;
   if (!endpoint.unix_path.empty()) {
@@ -237,7 +237,7 @@ Result<Fd> connect_socket(const RedisEndpoint& endpoint, Deadline deadline) {
   return unreachable(endpoint, errno_text(last), remedy_of(last, false));
 }
 
-// Empty text: all was sent. The text says why not.
+// Sends all bytes. Returns an empty text, or the reason of the failure.
 std::string send_all(int fd, std::string_view bytes, Deadline deadline) {
   while (!bytes.empty()) {
     const ssize_t sent = ::send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL);
@@ -254,12 +254,13 @@ std::string send_all(int fd, std::string_view bytes, Deadline deadline) {
 
 constexpr const char* kClosed = "the server closed the connection";
 constexpr const char* kOtherProtocol = "not the Redis protocol";
-// Of a server that has never answered as Redis does.
+// Added to an error if no connection to this server has ever been established.
 constexpr const char* kNoRedis =
     " (what listens there is no Redis, or speaks TLS alone, which needs a tunnel such as stunnel: is the port of the "
     "redis url right?)";
 
-// What is there, at least a byte by the deadline: `got` of them. Empty text: so it is.
+// Receives the available bytes, at least one, and sets `got` to their number. Returns an empty text, or the reason of
+// the failure.
 std::string receive_some(int fd, std::span<char> room, std::size_t& got, Deadline deadline) {
   for (;;) {
     const ssize_t count = ::recv(fd, room.data(), room.size(), 0);
@@ -279,7 +280,7 @@ std::string receive_some(int fd, std::span<char> room, std::size_t& got, Deadlin
 }
 
 struct Meaning {
-  std::string_view begin;  // of the server's text
+  std::string_view begin;  // start of the server's text
   Code code;
   std::string_view remedy;
 };
@@ -297,7 +298,7 @@ constexpr std::array kMeanings{
             "the server has no password: take it out of the redis url"},
     Meaning{"NOPERM", Code::denied, "this Redis user may not: see ACL SETUSER"},
     Meaning{"ERR The user executing the script can't", Code::denied, kNotThisUser},
-    Meaning{"ERR ACL failure in script", Code::denied, kNotThisUser},  // the same of Redis 7.2 and later
+    Meaning{"ERR ACL failure in script", Code::denied, kNotThisUser},  // text of Redis 7.2 and later
     Meaning{"DENIED", Code::denied, "the server's protected mode refuses us: set a password or bind address"},
     Meaning{"LOADING", Code::unavailable, "the server is still reading its data"},
     Meaning{"OOM", Code::unavailable, "raise the server's maxmemory or free some"},
@@ -317,7 +318,7 @@ constexpr std::array kMeanings{
 };
 
 std::string one_line(std::string_view text) {
-  // Errors inside a script end with its digest and line, which say nothing to an operator.
+  // Removes the digest and line of the script at the end of its error, which are of no use to an operator.
   std::string out(text.substr(0, std::min<std::size_t>(text.find(" script: "), 400)));
   std::replace_if(
       out.begin(), out.end(), [](unsigned char c) { return std::iscntrl(c) != 0; }, ' ');
@@ -330,7 +331,7 @@ Error redis_error(std::string_view server_text) {
   const std::string shown = one_line(server_text);
   for (const Meaning& meaning : kMeanings) {
     if (!server_text.starts_with(meaning.begin)) continue;
-    // Our own scripts begin with MJ...: that word is for the table only.
+    // The errors of the project's scripts start with a word MJ..., which only selects the row of the table.
     const std::string text = shown.starts_with("MJ") ? shown.substr(shown.find(' ') + 1) : shown;
     return {meaning.code, "redis: " + text + (meaning.remedy.empty() ? "" : " (" + std::string(meaning.remedy) + ")")};
   }
@@ -346,7 +347,7 @@ Arguments with_arguments(Arguments call, const Arguments& arguments) {
   return call;
 }
 
-// The value of "name:" in the text of INFO.
+// Returns the value of the line "name:value" in the text of INFO, or an empty text.
 std::string_view info_field(std::string_view info, std::string_view name) {
   std::size_t at = 0;
   while (at < info.size()) {
@@ -416,7 +417,7 @@ Result<void> RedisConnection::check_server() {
   MJ_TRY(info, command({"INFO", "server"}));
   const std::string_view version = info_field(info.text(), "redis_version");
   run_id_ = info_field(info.text(), "run_id");
-  if (abandoned_on_ != run_id_) abandoned_id_ = 0;  // ids of another server are other clients
+  if (abandoned_on_ != run_id_) abandoned_id_ = 0;  // on another server the id belongs to another client
   if (std::atoi(std::string(version).c_str()) < 7) {
     return fail(Code::unsupported, "Redis " + std::string(version.substr(0, 20)) + " at " + options_.endpoint.shown() +
                                        " needs 7.0 or newer");
@@ -424,7 +425,8 @@ Result<void> RedisConnection::check_server() {
   return {};
 }
 
-// Between calls nothing is due: what can be read now is the end, of a server that was restarted, say.
+// Between calls no reply is outstanding. A readable socket therefore means that the server has closed the connection,
+// for example at a restart.
 bool RedisConnection::closed_by_server() const {
   pollfd idle{socket_.get(), POLLIN | POLLRDHUP, 0};
   return ::poll(&idle, 1, 0) != 0;
@@ -455,7 +457,7 @@ Result<Reply> RedisConnection::run_with_text(const Script& script, const Argumen
 }
 
 std::optional<int> RedisConnection::begin(const Script& script, const Arguments& arguments) {
-  constexpr std::size_t kAtOnce = 8192;  // an idle connection takes as much, whatever its other end does
+  constexpr std::size_t kAtOnce = 8192;  // fits into the send buffer of an idle socket, so that send() does not block
   std::size_t bytes = 0;
   for (std::string_view each : arguments.list()) bytes += each.size() + 16;
   if (!socket_ || bytes > kAtOnce || closed_by_server()) return std::nullopt;
@@ -496,7 +498,7 @@ Result<void> RedisConnection::send(const Arguments& arguments) {
                                      std::to_string(kMaxCommandBytes));
   }
   char* formatted = nullptr;
-  // An int, or a long long in newer versions of hiredis.
+  // The return type is int, or long long in newer versions of hiredis.
   const auto size = redisFormatCommandArgv(&formatted, static_cast<int>(list.size()), texts.data(), lengths.data());
   if (size < 0) return fail(Code::internal, "redis: out of memory");
   const std::unique_ptr<char, void (*)(char*)> owner(formatted, redisFreeCommand);
@@ -509,10 +511,10 @@ Result<void> RedisConnection::send(const Arguments& arguments) {
 Result<void> RedisConnection::read_some() { return feed_reader(deadline_in(0)); }
 
 Result<void> RedisConnection::feed_reader(Deadline deadline) {
-  std::array<char, 32768> room;  // NOLINT(*-member-init): filled by what is received
+  std::array<char, 32768> room;  // NOLINT(*-member-init): filled by recv()
   std::size_t got = 0;
   std::string why = receive_some(socket_.get(), room, got, deadline);
-  // A server that speaks TLS alone closes or resets the connection at the first plain command.
+  // A server that accepts only TLS closes or resets the connection at the first plain command.
   strange_ = !answered_ && (why == kClosed || why == errno_text(ECONNRESET));
   if (!why.empty()) return broken(why);
   if (redisReaderFeed(reader_.get(), room.data(), got) != REDIS_OK) return broken(kOtherProtocol);
@@ -532,8 +534,8 @@ Result<std::optional<Reply>> RedisConnection::received() {
       static_cast<redisReply*>(reply), [](const redisReply* r) { freeReplyObject(const_cast<redisReply*>(r)); }));
 }
 
-// A server that fell silent would still read what it was sent, and do it, long after its sender got the
-// error.
+// A server that does not answer in time can read and execute a command long after the caller has got the error. The
+// next handshake kills the connection on the server (CLIENT KILL), after which its unread commands are never executed.
 void RedisConnection::abandon() {
   if (client_id_ != 0) {
     abandoned_id_ = std::exchange(client_id_, 0);

@@ -1,5 +1,5 @@
-// Jobs: how they come in and are listed, what time brings them, what they wait for, what the journals and indexes say
-// of them, notices of their ends. Arguments and answers of the scripts.
+// RedisStore: submission and lists of jobs, time-driven work, prerequisites, journals and indexes, repairs, and notices
+// of ends.
 #include <algorithm>
 #include <array>
 #include <set>
@@ -20,12 +20,12 @@ namespace {
 
 constexpr std::size_t kJobsOfStep = 256, kBytesOfStep = 4U << 20, kTextsOfStep = 32768;
 
-// A job on its way into the store.
+// A job that is being submitted.
 struct ComingJob {
   Fields fields;
-  std::string queue, accepted;    // accepted: the key of one that is there and says the same
-  Job stored;                     // if accepted
-  std::optional<Span> span = {};  // of its submission
+  std::string queue, accepted;    // accepted: key of an existing job with the same content; empty: none is known
+  Job stored;                     // the existing job, if `accepted` is set
+  std::optional<Span> span = {};  // span of the submission
 };
 
 struct Step {
@@ -33,7 +33,8 @@ struct Step {
   std::optional<NewJobs::Refused> refused;
 };
 
-// As many of the first as one step takes: of one caller and context, all with ids or all without, none twice.
+// Selects as many jobs, from the first, as one step can contain: all have the same caller and context, all or none of
+// them have an id, and no id or idempotency key occurs twice.
 Step next_step(std::span<const Job> jobs) {
   Step step;
   std::set<std::string_view> names;
@@ -58,7 +59,7 @@ Step next_step(std::span<const Job> jobs) {
   return step;
 }
 
-// As the step has written it, and answered.
+// Returns the job as the script has stored it, from its reply.
 Job written(ComingJob&& coming, const Reply& id_and_detail, const Reply& answer) {
   Fields& record = coming.fields;
   const std::string detail(id_and_detail.at(1).text());
@@ -71,7 +72,7 @@ Job written(ComingJob&& coming, const Reply& id_and_detail, const Reply& answer)
   return decode<Job>(record).record;
 }
 
-// Of those that are there: each says the same as what is wanted, or the step is refused.
+// Marks the jobs that exist already as accepted. Returns an error if one of them has other content than the request.
 std::optional<NewJobs::Refused> accept_those(const Reply& there, std::span<const Job> wanted, Step& step) {
   for (std::size_t i = 0; i < there.size(); ++i) {
     const Reply row = there.at(i);
@@ -145,13 +146,12 @@ Result<void> RedisStore::cancel(Id context, const std::string& job_key) {
   return {};
 }
 
-// Records that stand in no queue: written once, by id or by the next free one.
 Result<CreatedRecord> RedisStore::create_record(Id context, const NewRecord& wanted) {
   Arguments arguments;
   arguments.add(wanted.prefix).add("mj:next:" + wanted.counter).add(std::uint64_t{wanted.id});
   arguments.add_list(wanted.fields);
   add_quota(arguments);
-  // Actors belong to no context: they are all that is written to database 0.
+  // Actors are the only records without a context, so nothing else is written to database 0.
   if (context == 0 && wanted.prefix != "actor:") return fail(Code::invalid, "only actors live in context 0");
   if (context == 0 && !field_of(wanted.fields, "pubkey").empty()) MJ_CHECK(index_actors(""));
   MJ_TRY(redis, link(context));
@@ -175,13 +175,13 @@ Result<Job> RedisStore::start_job(Id context, const std::string& job_key) {
   return decode<Job>(reply.at(1).fields()).record;
 }
 
-// Jobs by what happened last.
+// Lists and counts of jobs.
 
 namespace {
 
-constexpr std::uint32_t kMostLooks = 1000;  // in one step of the server
+constexpr std::uint32_t kMostLooks = 1000;  // scanned jobs in one step of the server
 
-// Where jobs of plain clients wait, also while no agent has ever seen the context.
+// Queues that are always included, since they may contain jobs of other clients before an agent has served the context.
 constexpr std::array<std::string_view, 6> kQueues = {"queue:python", "queue:osis",   "queue:sal",
                                                      "queue:v",      "queue:native", "queue:rust"};
 
@@ -227,7 +227,8 @@ Result<JobsPage> RedisStore::jobs(Id context, const JobsWanted& wanted) {
   return page;
 }
 
-// Whichever of the two waits longer; a moment of 0 is none that is known.
+// Sets `next` to the job that waits longer: the next job of the list, or the next job with a priority. A time of 0 is
+// unknown.
 static QueueTally tally_of(const Reply& row) {
   QueueTally queue{std::string(row.at(0).text()), row.at(1).number(), row.at(2).number(), row.at(3).number() == 1,
                    std::string(row.at(4).text()), row.at(5).number()};
@@ -275,7 +276,7 @@ Result<Tally> RedisStore::tally(Id context, std::uint64_t slot_ms, std::uint32_t
   return out;
 }
 
-// What time brings, and what the journals and indexes say of jobs: arguments and answers of the scripts.
+// Time-driven work, prerequisites, journals, indexes and repairs.
 
 namespace {
 
@@ -294,12 +295,12 @@ std::vector<std::uint64_t> numbers_of(const std::string& text) {
   return out;
 }
 
-// What the flow of a job looks after.
+// Returns true for a condition that the flow of a job checks itself.
 bool is_gate(std::string_view condition) {
   return condition.starts_with("approval:") || condition.starts_with("signal:") || condition.starts_with("flow:");
 }
 
-// One row a field of mj:claim:<job key>: its name there and where it goes.
+// A field of mj:claim:<job key> and its member of ClaimView.
 struct ClaimField {
   std::string_view name;
   void (*read)(ClaimView&, const std::string&);
@@ -359,14 +360,15 @@ void read_end(EndedJob& job, const ClaimView& claim, bool system_holds) {
   job.idempotency_key = claim.idempotency_key;
   job.runner = claim.runner;
   const bool by_system = claim.claim_id.empty();
-  // After a rebuild there is no digest of what the system has ended: status and detail stand.
+  // A claim that was rebuilt from the journal has no digest of an end that the system wrote. Such a record counts as
+  // unchanged, with the status and detail of the claim.
   const bool bare = claim.end_digest.empty();
   if (bare && !(by_system && claim.status == "error")) return;
   const bool holds = by_system ? bare || system_holds : digest_of_end(end_fields_of(job.fields)) == claim.end_digest;
   job.record = holds ? EndedJob::Record::holds : EndedJob::Record::changed;
 }
 
-// The words of scripts/repair.lua, in the order of the enums.
+// Names in scripts/repair.lua, in the order of the enums.
 constexpr std::string_view kFixWords[] = {"delete_claim", "set_claim", "drop_claim", "set_record", "enter",
                                           "leave",        "lease",     "enqueue",    "finish",     "restore"};
 constexpr std::string_view kPlaceWords[] = {"",        "jobs",  "leases",   "delayed", "prerequisites", "ended",
@@ -441,7 +443,7 @@ Result<std::vector<AwaitedPrerequisites>> RedisStore::prerequisites_due(Id conte
   std::vector<AwaitedPrerequisites> out;
   for (std::size_t i = 0; i < reply.size(); ++i) {
     const Reply entry = reply.at(i);
-    // A list that cannot be read is one condition, which is then refused by whoever looks at it.
+    // A list that cannot be parsed is returned as one condition, which the checker then rejects.
     const std::string text(entry.at(1).text());
     const Job job = decode<Job>({{"prerequisites", text}}).record;
     const bool readable = !job.prerequisites.empty();
@@ -450,7 +452,7 @@ Result<std::vector<AwaitedPrerequisites>> RedisStore::prerequisites_due(Id conte
     const bool of_flow = entry.at(3).text() == "1";
     const Reply given = entry.at(4);
     std::erase_if(awaited.conditions, [&](const std::string& condition) {
-      if (of_flow && is_gate(condition)) return true;  // its flow has looked after it
+      if (of_flow && is_gate(condition)) return true;  // checked by the flow before it dispatched the job
       for (std::size_t n = 0; n < given.size(); ++n) {
         if (condition == "approval:" + std::string(given.at(n).text())) return true;
       }
@@ -469,7 +471,7 @@ Result<void> RedisStore::prerequisites_settled(Id context, const std::string& jo
 
 namespace {
 
-// An entry of a journal.
+// Parses an entry of a journal.
 Fact fact_of(const Reply& entry) {
   Fact fact;
   const std::string id(entry.at(0).text());
@@ -551,7 +553,7 @@ Result<bool> RedisStore::repair(Id context, const std::string& job_key, const Re
 }
 
 Result<bool> RedisStore::answer_prerequisite(Id context, const std::string& job_key, const PrerequisiteAnswer& answer) {
-  // It becomes a part of a field's name, and of what is looked for in the record.
+  // The name becomes part of a field name, and of a text that the script searches in the record.
   if (!is_approval_name(answer.name)) return fail(Code::invalid, "name: is no name of an approval");
   const std::string why = answer.comment.empty() ? "" : ": " + answer.comment;
   const std::string line = "approval:" + answer.name + " was given by " + std::to_string(answer.actor) + why;
@@ -581,11 +583,11 @@ Result<bool> answer_prerequisite(Store& store, Id context, const std::string& jo
   return redis->answer_prerequisite(context, job_key, answer);
 }
 
-// Notices of ends: the arguments and answers of the scripts.
+// Notices of ends.
 
 namespace {
 
-// The parts of an entry, at the blanks.
+// Splits a text at a separator.
 std::vector<std::string_view> parts_of(std::string_view text, char at) {
   std::vector<std::string_view> parts;
   while (!text.empty()) {
@@ -596,7 +598,7 @@ std::vector<std::string_view> parts_of(std::string_view text, char at) {
   return parts;
 }
 
-// Nothing: another client has written it.
+// Parses an entry of mj:notices. Returns nullopt if it is malformed, that is, another client has written it.
 std::optional<Notice> read_entry(std::string_view entry) {
   const auto parts = parts_of(entry, ' ');
   std::uint64_t tries = 0;

@@ -11,9 +11,9 @@
 namespace mycojobs {
 namespace {
 
-constexpr std::uint64_t kUs = 1000;  // of a ms
+constexpr std::uint64_t kUs = 1000;  // microseconds of a millisecond
 constexpr const char* kStep = "flow step";
-constexpr const char* kNodeFailed = "node_failed";  // a kind of fact
+constexpr const char* kNodeFailed = "node_failed";  // kind of a fact
 
 std::string flow_name(const FlowCommit& commit) {
   return std::to_string(commit.context) + " flow:" + std::to_string(commit.flow);
@@ -49,7 +49,7 @@ void end_submission(Traces& traces, std::optional<Span>& span, const std::string
   traces.add(*std::exchange(span, std::nullopt));
 }
 
-// By the clock of Redis, as the record has it.
+// The span `claim` has the time of this host. The span `wait` has the times of the record, which are those of Redis.
 void trace_claims(Traces& traces, const ClaimReply& reply, CallTime call) {
   if (!traces.wanted()) return;
   for (const Claimed& job : reply.jobs) {
@@ -140,7 +140,7 @@ void trace_commit(Traces& traces, const FlowCommit& commit, CallTime call) {
               {"mycojobs.detail", std::string(field_of(commit.record, "detail"))}}};
   if (const std::string_view status = field_of(commit.record, "status"); status != word(FlowStatus::finished)) {
     const std::string_view error = field_of(commit.record, "error");
-    whole.error = error.empty() ? status : error;  // empty would say that it went well
+    whole.error = error.empty() ? status : error;  // an empty error would mean success
   }
   add_span(traces, commit.traceparent, flow_name(commit), std::move(whole));
 }

@@ -7,7 +7,7 @@ namespace mycojobs {
 Result<void> agree_on_format(Id context, Link& link, std::uint32_t own) {
   auto agreed = link.run(scripts::agree_on_format, Arguments{}.add(std::uint64_t{own}).add(kVersion));
   if (agreed) return {};
-  constexpr std::string_view kNewer = "redis: MJFORMAT ";  // redis_errors.cpp
+  constexpr std::string_view kNewer = "redis: MJFORMAT ";  // redis_error() has no row for this word
   const std::string& why = agreed.error().message;
   if (!why.starts_with(kNewer)) return tl::unexpected<Error>(agreed.error());
   return fail(Code::denied, "context " + std::to_string(context) + ": its store has format " +
