@@ -1,4 +1,3 @@
-// The FlowStore of redis_flows.h.
 #include "store/redis_flows.h"
 
 #include <algorithm>
@@ -70,14 +69,14 @@ class RedisFlows final : public FlowStore, private ContextLinks {
  private:
   Result<std::string> free_job_ids(Id context, Id caller, std::uint32_t count);
   Result<void> put_some_jobs(Id context, Id flow, std::span<const Job>);
-  Result<std::string> leave(Id context, Id flow, bool asked, std::uint64_t before_ms);  // the script's word
+  Result<std::string> leave(Id context, Id flow, bool asked, std::uint64_t before_ms);  // reply of the script
 
-  // How many events of a flow had been taken when it was read: a commit that takes some and has no facts would
-  // otherwise, repeated, take others.
+  // Number of events that were applied to a flow when it was read. A commit with events and no facts does not change
+  // the revision; without this number, its repetition would remove other events.
   std::map<std::pair<Id, Id>, std::uint64_t> taken_;
 };
 
-// Creating flows, leading, what is due.
+// Creation of flows, leadership, due flows.
 
 namespace {
 
@@ -128,8 +127,9 @@ Result<bool> adopt_flow_record(FlowStore& store, Id context, Id flow, Id caller)
   return redis->adopt(context, flow, caller);
 }
 
-// Reserved first and looked at afterwards: nobody else is given them meanwhile. Other clients choose ids as they like,
-// so where some are taken, the next attempt leaves twice as many out.
+// Returns the first of `count` consecutive unused job ids. The ids are reserved before they are checked, so that no
+// other call can get them in between. Other clients may use any ids; if some are in use, the next attempt skips ids,
+// twice as many as the attempt before.
 Result<std::string> RedisFlows::free_job_ids(Id context, Id caller, std::uint32_t count) {
   for (std::uint64_t skip = 0;; skip = skip == 0 ? count : skip * 2) {
     Arguments arguments;
@@ -190,7 +190,7 @@ Result<void> RedisFlows::put_some_jobs(Id context, Id flow, std::span<const Job>
     if (reply.text() == "missing") return no_flow(context, flow);
     if (!reply.text().empty()) return fail(Code::conflict, std::string(reply.text()));
     if (reply.size() == 0) return {};
-    // Records that another client has written: theirs, if they say the same.
+    // The reply contains existing records of other clients. A record with the same content is accepted.
     for (std::size_t i = 0; i < reply.size(); ++i) {
       const std::size_t index = reply.at(i).at(0).number() - 1;
       if (index >= all.size() || all[index].accepted) return fail(Code::internal, "redis: put_jobs names no job of it");
@@ -240,7 +240,7 @@ Result<std::vector<Id>> RedisFlows::active(Id context, Id after, std::uint32_t m
   MJ_TRY(reply, command(context, arguments.add(std::uint64_t{std::max(max, 1U)})));
   std::vector<Id> flows;
   for (std::size_t i = 0; i < reply.size(); ++i) {
-    std::uint64_t id = 0;  // what another client has put there is passed over; verify tells of it
+    std::uint64_t id = 0;  // ignores malformed members of other clients, which `verify` reports
     if (parse_u64(reply.at(i).text(), id) && id > after && id <= UINT32_MAX) flows.push_back(static_cast<Id>(id));
   }
   return flows;
@@ -282,7 +282,7 @@ Id id_of(const std::string& text) {
   return number <= UINT32_MAX ? static_cast<Id>(number) : 0;
 }
 
-// One row a field of mj:schedule:<name>.
+// A field of mj:schedule:<name> and its member of Schedule.
 struct ScheduleField {
   const char* name;
   std::string (*write)(const Schedule&);
@@ -378,7 +378,7 @@ Result<std::uint32_t> RedisFlows::retire(Id context, std::uint64_t retention_ms,
     const std::string member(reply.at(i).text());
     const Id flow = id_of(member);
     if (flow == 0 || std::to_string(flow) != member) {
-      MJ_CHECK(command(context, {"ZREM", "mj:flows:ended", member}));  // another client's doing
+      MJ_CHECK(command(context, {"ZREM", "mj:flows:ended", member}));  // written by another client
       continue;
     }
     MJ_TRY(how, leave(context, flow, false, before));
@@ -423,7 +423,7 @@ Result<std::vector<Schedule>> RedisFlows::schedules(Id context) {
   for (std::size_t i = 0; i < names.size(); ++i) {
     Schedule schedule;
     schedule.name = names.at(i).text();
-    if (!is_schedule_name(schedule.name)) continue;  // another client's doing; so are keys that are no hashes
+    if (!is_schedule_name(schedule.name)) continue;  // written by another client, as keys that are not hashes
     const std::string key = "mj:schedule:" + schedule.name;
     MJ_TRY(type, command(context, {"TYPE", key}));
     if (type.text() != "hash") continue;
@@ -447,7 +447,7 @@ Result<void> RedisFlows::remove_schedule(Id context, const std::string& name) {
   return {};
 }
 
-// Runs: reading them, and the one way to change them.
+// Reading runs and committing changes.
 
 namespace {
 
@@ -456,7 +456,7 @@ constexpr std::size_t kReadAtOnce = 200;
 constexpr std::size_t kMaxOfCommit = 2000;
 constexpr std::size_t kMaxRemembered = 100000;
 
-// Another client may have written the stream: false if it is no fact.
+// Parses an entry of a run's journal. Returns false if it is not a fact, that is, another client has written it.
 bool read_fact(const Reply& entry, RunFact& fact) {
   const std::string id(entry.at(0).text());
   const auto dash = id.find('-');
@@ -502,7 +502,8 @@ std::uint64_t last_revision(const Reply& entries) {
   return revision;
 }
 
-// What the flow is, was fixed with its creation: the record repeats it for readers, and anybody may write there.
+// Replaces the identifying fields of the record by the values from the creation of the flow, since any client may
+// change the record.
 void set_identity(const Fields& identity, RunRead& run) {
   for (const auto& [name, value] : identity) {
     const auto found = std::find_if(run.record.begin(), run.record.end(),
@@ -594,7 +595,8 @@ Result<RunRead> RedisFlows::read(Id context, Id flow, std::optional<std::uint64_
       run.jobs.push_back(job_view(std::string(jobs.at(i).at(0).text()), jobs.at(i).at(1)));
     if (entries.size() > 0) from = last_revision(entries);
     first = false;
-    // Who reads on does so after the last fact: a page without one would end that.
+    // The caller continues after the last fact, so a page must not be returned without facts while there are more
+    // entries.
   } while (run.more && run.facts.empty());
   return run;
 }
@@ -644,8 +646,9 @@ Result<std::uint64_t> RedisFlows::commit(const FlowCommit& commit) {
   arguments.add_list(commit.record);
   add_quota(arguments);
   arguments.add(std::uint64_t{commit.dispatch.size()});
-  std::deque<std::pair<std::string, Fields>> planted;  // queue and record: arguments are views
-  std::deque<Fields> traced;                           // likewise
+  // Own the texts of which `arguments` has views. `planted` contains queues and records.
+  std::deque<std::pair<std::string, Fields>> planted;
+  std::deque<Fields> traced;
   const std::string context = context_of_step(traces(), commit);
   const std::uint64_t began_us = unix_us();
   for (const FlowDispatch& each : commit.dispatch) {
@@ -769,7 +772,7 @@ Result<void> RedisFlows::repair_schedule(Id context, const std::string& name) {
 }
 
 Result<void> RedisFlows::repair(Id context, Id flow, const FlowRepair& repair) {
-  // The words of scripts/flow_repair.lua, in the order of the enums.
+  // Names in scripts/flow_repair.lua, in the order of the enums.
   static constexpr std::string_view kKinds[] = {"set_mark", "set_record", "enter", "leave", "dispatch", "await"};
   static constexpr std::string_view kPlaces[] = {"",       "active",     "ended", "due",   "catalog",
                                                  "events", "checkpoint", "index", "users", "keys"};

@@ -1,4 +1,4 @@
-// Messages: arguments and answers of scripts/messages.lua.
+// RedisStore: messages (scripts/messages.lua).
 #include <algorithm>
 #include <array>
 
@@ -12,10 +12,11 @@
 namespace mycojobs {
 namespace {
 
-constexpr std::uint64_t kMaxPending = 1000;  // entries of a list that one call looks at: some ms of the server's time
+constexpr std::uint64_t kMaxPending =
+    1000;  // maximum number of list entries per call, which takes some ms of the server's time
 constexpr std::uint64_t kMissingRecordMs = 2000;   // how long a message may wait for its record
-constexpr std::uint64_t kMaxArrived = 100000;      // that wait to be taken
-constexpr std::uint64_t kMaxArrivedOfOne = 10000;  // of one sender; a large one counts as several (arrive_message)
+constexpr std::uint64_t kMaxArrived = 100000;      // maximum number of messages in mj:inbox
+constexpr std::uint64_t kMaxArrivedOfOne = 10000;  // per sender; a large message counts as several (arrive_message)
 constexpr std::size_t kMessagePlacesAtOnce = 64;
 constexpr const char *kOut = "msg_out", *kRouting = "msg_out_coordinator";
 
@@ -63,8 +64,8 @@ Result<void> RedisStore::topic_send(Id context, const std::string& topic, const 
   return {};
 }
 
-// head: the script's own arguments; behind them stand the jobs. One whose record is there is accepted if it has the
-// same content.
+// Runs a script that creates the jobs of a message. head: adds the arguments of the script that precede the jobs. A job
+// whose record exists is accepted if it has the same content.
 Result<MessageIntake> RedisStore::hand_over(Id context, const Script& script,
                                             const std::function<void(Arguments&)>& head, const std::string& message_key,
                                             const std::vector<MessageJob>& jobs) {

@@ -1,4 +1,3 @@
-// Writes, and what they know of kinds.
 #include "store/redis_objects.h"
 
 #include <algorithm>
@@ -14,7 +13,7 @@ namespace mycojobs {
 
 namespace {
 
-// Of one script call: it stops every other client for as long as it runs.
+// Limits of one script call, since a running script blocks all other clients of the server.
 constexpr std::size_t kMaxWriteBytes = 8U << 20;
 constexpr std::size_t kMaxWriteEntries = 100000;
 constexpr std::uint64_t kIndexBatch = 100;
@@ -29,7 +28,7 @@ std::string_view word(ObjectOp::Verb verb) {
 
 std::string shown_object(const ObjectOp& op) { return op.of.kind + " " + shown(op.id, 80); }
 
-// "operations[2]: " where there are several.
+// Returns the prefix of an error message: "operations[2]: " if there are several operations.
 std::string place(std::span<const ObjectOp> ops, std::size_t index) {
   return ops.size() == 1 ? "" : "operations[" + std::to_string(index) + "]: ";
 }
@@ -58,7 +57,7 @@ Result<void> check_ops(std::span<const ObjectOp> ops) {
   return {};
 }
 
-// What has to be sent for one put.
+// Arguments of one put.
 struct Body {
   std::string json, entries;
 };
@@ -249,7 +248,7 @@ Result<bool> RedisObjects::index_more(Id context, const ObjectKind& of) {
     auto entries = index_entries(each.at(1).text(), now.fields);
     items.emplace_back(each.at(0).text());
     items.emplace_back(each.at(2).text());
-    items.push_back(std::move(entries).value_or(""));  // of what another client has written there: none
+    items.push_back(std::move(entries).value_or(""));  // an invalid object of another client gets no entries
   }
   Arguments done{name, now.rev, after};
   done.add(std::uint64_t{items.size()});
@@ -263,12 +262,12 @@ Result<void> RedisObjects::release(const ClaimRef& claim) {
   return {};
 }
 
-// Reads.
+// Reading objects.
 
 namespace {
 
 constexpr std::uint64_t kPageBytes = 4U << 20;
-constexpr std::uint64_t kMaxCandidates = 2000;  // of one step of a search
+constexpr std::uint64_t kMaxCandidates = 2000;  // scanned objects in one step of a search
 constexpr std::size_t kNumberDigits = 16;
 
 Result<void> check_limit(std::size_t limit) {
@@ -307,7 +306,8 @@ struct Range {
   std::string low, high;
 };
 
-// A cursor within a range of numbers: the value's 16 digits, a blank, the id.
+// Returns the bounds of a query for a range of numbers. after: a cursor (16 hex digits of the value, a blank, the id),
+// or empty.
 Result<Range> range_of(const ObjectQuery& query, const std::string& after) {
   const auto finite = [](const std::optional<double>& number) { return !number || std::isfinite(*number); };
   if (!finite(query.min) || !finite(query.max)) return fail(Code::invalid, "min, max: are to be finite numbers");
@@ -383,7 +383,7 @@ Result<ObjectPage> RedisObjects::find(Id context, const ObjectKind& of, const Ob
   const std::string value = index_value(*query.equal);
   const std::string low = after.empty() ? "[" + value + "\1" : "(" + value + "\1" + after;
   MJ_TRY(out, page(context, of, {field, key, low, "(" + value + "\2"}, limit, last));
-  // Long texts share an entry if they begin alike.
+  // Long texts with the same beginning have the same index entry, so the values are compared.
   std::erase_if(out.objects,
                 [&](const StoredObject& each) { return !has_value(each.json, query.field, *query.equal); });
   out.after = last.empty() ? "" : id_of_member(last);
@@ -446,18 +446,19 @@ Result<std::vector<KindInfo>> RedisObjects::kinds(Id context) {
   return all;
 }
 
-// The objects against their indexes: each object is where its fields put it, and nothing else is anywhere.
+// Verification: each object has exactly the index entries of its fields, and an index has no other entries.
 
 namespace {
 
 constexpr std::string_view kBatch = "1000";
 
-// What stands behind "mj:osis:<word>:" and belongs to one kind. Nothing: not such a key.
+// The parts of a key "mj:osis:<word>:...".
 struct Named {
   std::string word;
   ObjectKind of;
-  std::string rest;  // an id, or a field
+  std::string rest;  // id of an object, or field of an index
 };
+// Returns nullopt if the key does not belong to a kind.
 std::optional<Named> parse_key(std::string_view key) {
   std::vector<std::string> parts;
   for (int i = 0; i < 4; ++i) {
@@ -476,8 +477,8 @@ std::optional<Named> parse_key(std::string_view key) {
 }
 
 struct KindKeys {
-  std::set<std::string> ids;      // of its objects
-  std::set<std::string> indexes;  // fields that have one; "": words
+  std::set<std::string> ids;      // ids of its objects
+  std::set<std::string> indexes;  // fields with an index; "": the index of words
 };
 
 }  // namespace
@@ -534,7 +535,7 @@ Result<ObjectsVerdict> RedisObjects::verify(Id context, std::size_t max_problems
       if (!std::binary_search(ids.begin(), ids.end(), id)) wrong(shown(id) + " is in no list of objects");
     }
     MJ_TRY(known, load_schema(context, of));
-    std::map<std::string, std::unordered_set<std::string>> expected;  // by field; "": words
+    std::map<std::string, std::unordered_set<std::string>> expected;  // index entries by field; "": words
     for (const std::string& id : kind.ids) {
       ++verdict.objects;
       MJ_TRY(reply, command(context, {"HMGET", object_key(of, id), "json", "version", "entries"}));
@@ -576,7 +577,7 @@ Result<void> RedisObjects::reindex(Id context, const ObjectKind& of) {
   MJ_TRY(keys, all_keys(context));
   MJ_TRY(ids, members(context, object_ids_key(of)));
   std::set<std::string> all(ids.begin(), ids.end());
-  std::vector<std::string> fields;  // that have an index
+  std::vector<std::string> fields;  // fields with an index
   for (const std::string& key : keys) {
     const auto named = parse_key(key);
     if (!named || named->of != of) continue;

@@ -1,4 +1,4 @@
-// Queues, dead letters, runners: arguments and answers of the scripts.
+// RedisStore: queues, dead letters and runners.
 #include <algorithm>
 #include <set>
 
@@ -13,7 +13,7 @@ namespace mycojobs {
 namespace {
 
 constexpr std::size_t kMaxNames = 100000;
-constexpr std::uint64_t kLookThroughMs = 600000;  // between two looks through all keys for runners
+constexpr std::uint64_t kLookThroughMs = 600000;  // interval between two scans of all keys for records of runners
 
 Result<void> refused(const Reply& reply, const std::string& name) {
   if (reply.text() == "missing") return fail(Code::not_found, name + " does not exist");
@@ -52,7 +52,7 @@ Result<std::vector<QueueInfo>> RedisStore::queues(Id context) {
     const std::string journal = "mj:journal:" + name;
     const std::string prioritised = "mj:priority:" + name;
     MJ_TRY(type, command(context, {"TYPE", name}));
-    // A key such as queue:python:meta belongs to another system: no script type has that name.
+    // A key such as queue:python:meta belongs to another system, because its name is not a valid script type.
     const bool is_foreign = name.starts_with("queue:") && !is_script_type(std::string_view(name).substr(6));
     if (is_foreign && type.text() != "list" && type.text() != "none") continue;
     if (type.text() == "list") {
@@ -123,7 +123,7 @@ const TypeNames& RedisStore::served_types(Id context) {
   const auto now = std::chrono::steady_clock::now();
   if (now < served.read_again) return served.types;
   served.read_again = now + kEvery;
-  // That it failed is counted as every call of the store; what was known stays.
+  // After an error, which the metrics of store calls count, the previous types stay valid.
   if (auto known = known_queues(context)) served.types = std::move(known->types);
   return served.types;
 }
@@ -186,8 +186,8 @@ Result<void> RedisStore::settle_dead_letter(Id context, const std::string& id, b
   return refused(reply, "dead letter " + id);
 }
 
-// From the index, in which each is that was ever held. Records that other clients wrote are in it as soon as all keys
-// have been looked through again, which one of all that ask for them does for all.
+// Returns runner ids from the index mj:runners. The index contains each runner that was ever held. Records of other
+// clients are added by a scan of all keys, which the first caller makes after kLookThroughMs for all clients.
 Result<std::set<Id>> RedisStore::runner_ids(Id context, std::uint64_t now_ms, bool look_through) {
   std::set<Id> ids;
   const auto add = [&ids](std::string_view text) {
@@ -236,11 +236,11 @@ Result<std::vector<RunnerInfo>> RedisStore::list_runners(Id context, bool look_t
   for (const Id id : ids) {
     auto record = load(context, "runner:" + std::to_string(id));
     if (!record && record.error().code == Code::unavailable) return tl::unexpected(record.error());
-    if (!record) {  // somebody has deleted it, or it is no record
+    if (!record) {  // the record was deleted, or the key is not a hash
       if (record.error().code == Code::not_found) {
         const std::string gone = std::to_string(id);
         MJ_CHECK(command(context, {"ZREM", "mj:runners", gone}));
-        // Another client may have written the record again before it left the index.
+        // Another client may have written the record again before ZREM; then the index must keep it.
         const std::string key = "runner:" + gone;
         MJ_TRY(there, command(context, {"EXISTS", key}));
         if (there.number() > 0) MJ_CHECK(command(context, {"ZADD", "mj:runners", "NX", "0", gone}));

@@ -1,4 +1,4 @@
-// Records that stand for themselves, changed and gone; who asked in vain.
+// RedisStore: changes and deletion of records, public keys of actors, and denied requests.
 #include "base/ids.h"
 #include "domain/codec.h"
 #include "domain/utf8.h"
@@ -9,7 +9,7 @@
 namespace mycojobs {
 namespace {
 
-// Actors belong to no context: they are all that lives in database 0.
+// Database 0 contains only actors, which do not belong to a context.
 Result<void> check_place(Id context, const std::string& key) {
   if (context != 0 || key.starts_with("actor:")) return {};
   return fail(Code::invalid, key + ": only actors live in context 0");

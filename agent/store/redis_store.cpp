@@ -18,9 +18,7 @@
 namespace mycojobs {
 namespace {
 
-// Of one record: a longer one would take many times that here, and is somebody's mistake or malice.
-
-// Another client may have written the stream: what is not a line of ours is passed over.
+// Parses an entry of a log. Returns false if the entry is not a log line: it marks an end, or another client wrote it.
 bool read_line(const Reply& entry, Log& line) {
   const std::string id(entry.at(0).text());
   const Reply body = entry.at(1);
@@ -43,8 +41,9 @@ std::string glob_escaped(std::string_view text) {
   return out;
 }
 
-// Redis (7.0) leaves half of a step at the end of an append-only file that was cut within it, and does that half with
-// the next step that it reads at its next start. A file that is written anew has no such end.
+// Rewrites the append-only file after a start. If the file was truncated within a step, Redis (7.0) keeps the first
+// half of the step in the file, and executes it together with the following step at its next start. A rewritten file
+// does not contain it.
 void seal_append_only_file(RedisConnection& link) {
   auto info = link.command({"INFO", "persistence"});
   if (!info) return;
@@ -54,8 +53,8 @@ void seal_append_only_file(RedisConnection& link) {
     log(LogLevel::debug, "store", "BGREWRITEAOF: {}", begun.error().message);
 }
 
-// A store of a newer format is refused before anything is written. After a start of the server each live claim gets a
-// whole lease, and an anomaly has what the start has lost.
+// Prepares a new connection. A database with a newer format is rejected before any write. After a restart of the
+// server, each live claim gets a lease of full length, and lost facts are recorded as an anomaly.
 Result<void> meet_server(Id context, SeenHeads& seen, LogLevel news, RedisConnection& link) {
   MJ_CHECK(agree_on_format(context, link));
   MJ_TRY(met, link.run(scripts::grant, Arguments{link.server_run_id()}));
@@ -142,7 +141,7 @@ RedisStore::RedisStore(const RedisStoreConfig& config)
   for (const auto& own : config.context_urls) own_servers_.insert(own.first);
   auto options = connection_options(config, 0);
   if (!options || options->endpoint.user.empty()) return;
-  // Each database is tried once: a refusal stands in the server's log of them.
+  // The result is cached for each database, because the server adds an entry to its ACL log at each refusal.
   may_enter_ = [options = std::move(*options),
                 known = std::map<std::uint32_t, bool>()](std::uint32_t database) mutable -> Result<bool> {
     if (const auto found = known.find(database); found != known.end()) return found->second;
@@ -181,7 +180,8 @@ std::string SeenHeads::lost(Id context, const std::string& server_run_id, const 
 Result<void> RedisStore::await_replicas(Id context) {
   if (wait_replicas_ == 0) return {};
   constexpr std::uint32_t kWaitMs = 2000;
-  // WAIT counts what this connection has written, which is nothing if the change came before a reconnect.
+  // WAIT only waits for writes of this connection. If the change was made on an earlier connection, PUBLISH is the
+  // write that replicas must confirm, which they do after all previous writes.
   MJ_CHECK(command(context, {"PUBLISH", "mj:replicas", ""}));
   MJ_TRY(reached,
          command(context, Arguments{"WAIT"}.add(std::uint64_t{wait_replicas_}).add(std::uint64_t{kWaitMs}), kWaitMs));
@@ -210,7 +210,8 @@ Result<void> why_not_loaded(const Reply& reply, Id context, const std::string& k
 
 Result<Fields> RedisStore::load_fields(Id context, const std::string& key, std::span<const std::string_view> names) {
   MJ_TRY(redis, link(context));
-  // Actors live there. Single fields of what else was written there may be asked for: explain tells whoever did.
+  // Database 0 contains actors. Single fields of other records can be read there too, since `explain` detects a job
+  // that a client has written to the wrong database.
   const bool global = context == 0 && (key.starts_with("actor:") || key == "mj:actor-keys" || !names.empty());
   Arguments arguments{key};
   arguments.add(kMostLoadBytes).add(std::uint64_t{names.size()});
@@ -264,7 +265,8 @@ Result<std::uint64_t> RedisStore::queue_length(Id context, const std::string& qu
   return reply.number();
 }
 
-// ended: the last entry that was read is the mark of an end. Marks of earlier runs are no lines, however many they are.
+// Reads entries until there is a line, since the log of a job that ran often can contain many marks of earlier ends.
+// page.ended: the last entry that was read marks an end.
 Result<LogPage> RedisStore::read_log(Id context, const std::string& job_key, std::uint64_t after_seq, std::size_t max,
                                      std::uint32_t wait_ms) {
   const std::string key = log_key(job_key);
@@ -274,7 +276,7 @@ Result<LogPage> RedisStore::read_log(Id context, const std::string& job_key, std
     Arguments arguments{"XREAD", "COUNT"};
     arguments.add(std::uint64_t{max});
     if (wait_ms > 0) arguments.add("BLOCK").add(std::uint64_t{wait_ms});
-    arguments.add("STREAMS").add(key).add(std::to_string(last) + "-18446744073709551615");  // "7-1" is not after 7
+    arguments.add("STREAMS").add(key).add(std::to_string(last) + "-18446744073709551615");  // also skips 7-1 after 7
     MJ_TRY(reply, command(context, arguments, wait_ms));
     const Reply entries = reply.at(0).at(1);
     const std::uint64_t before = last;
@@ -296,13 +298,14 @@ Result<LogPage> RedisStore::logs(Id context, const std::string& job_key, std::ui
                                  std::uint32_t wait_ms) {
   MJ_TRY(page, read_log(context, job_key, after_seq, max, wait_ms));
   if (!page.lines.empty() && !page.ended) return page;
-  // A mark counts only while nobody has the job run again. None: another client ended the job, or it has not ended.
+  // A mark of an end is not final if the job was queued again, so the state of the job decides. Without a mark, another
+  // client has ended the job, or it has not ended.
   MJ_TRY(status, command(context, {"HMGET", job_key, "status", "script"}));
   if (status.at(0).nil() && status.at(1).nil()) return fail(Code::not_found, job_key + " does not exist");
   MJ_TRY(state, command(context, {"HGET", "mj:claim:" + job_key, "state"}));
   const std::string_view word = status.at(0).text();
   const bool ended = state.text() == "ended" || (state.nil() && (word == "finished" || word == "error"));
-  if (ended && !page.ended) {  // lines may have come before the end did
+  if (ended && !page.ended) {  // lines may have been added between the two reads
     MJ_TRY(rest, read_log(context, job_key, after_seq, max, 0));
     page = std::move(rest);
   }
@@ -321,7 +324,7 @@ Result<ServerFacts> RedisStore::facts(Id context) {
     const auto begin = at + name.size() + 2;
     return std::string(text.substr(begin, text.find_first_of("\r\n", begin) - begin));
   };
-  bool kept = false;  // the server may keep its settings to itself: each refusal stands in its log
+  bool kept = false;  // CONFIG is denied; not repeated, because the server logs each refusal
   const auto setting = [&](std::string_view name) {
     if (kept) return std::string();
     auto reply = redis->command({"CONFIG", "GET", name});
@@ -335,7 +338,7 @@ Result<ServerFacts> RedisStore::facts(Id context) {
   std::uint64_t databases = 0;
   parse_u64(setting("databases"), databases);
   facts.databases = static_cast<std::uint32_t>(databases);
-  // Lines "db3:keys=12,...".
+  // Parses lines such as "db3:keys=12,...".
   for (std::size_t at = text.find("\ndb"); at != std::string_view::npos; at = text.find("\ndb", at + 1)) {
     std::uint64_t database = 0;
     const std::string_view rest = text.substr(at + 3);

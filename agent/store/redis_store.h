@@ -219,7 +219,7 @@ class RedisStore final : public Store, private ContextLinks {
   std::set<Id> own_servers_;                           // contexts with a server of their own
 };
 
-inline constexpr std::uint64_t kMostLoadBytes = 64ULL << 20;  // memory of a record in Redis
+inline constexpr std::uint64_t kMostLoadBytes = 64ULL << 20;  // per record; a client needs a multiple of it
 // Returns the error that a script reports when it cannot read a record: not_found; too_large, which names the longest
 // field.
 Result<void> why_not_loaded(const Reply&, Id context, const std::string& key);

@@ -17,12 +17,13 @@ using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
 constexpr std::string_view kWakeChannel = "mj:wake";
-constexpr std::string_view kBlockSeconds = "5";  // Redis forgets us after this; we ask again
+constexpr std::string_view kBlockSeconds = "5";  // time-out of BLMOVE, after which it is sent again
 constexpr milliseconds kAnswerWithin{8000};
 constexpr milliseconds kPingEvery{5000};
-constexpr milliseconds kAfterRefusal{2000};  // a queue that is no list: looked at again after this
+constexpr milliseconds kAfterRefusal{2000};  // pause after an error of a queue key that is not a list
 constexpr std::uint32_t kConnectTimeoutMs = 1000;
-constexpr std::size_t kMostReplyBytes = 1U << 20;  // keys and hints are short: what is longer, somebody else pushed
+constexpr std::size_t kMostReplyBytes =
+    1U << 20;  // a longer reply was pushed by another client, since keys and hints are short
 
 milliseconds pause_before_try(unsigned failures) { return milliseconds(failures <= 1 ? 250 : 500); }
 
@@ -44,7 +45,7 @@ Result<std::unique_ptr<Waiter>> RedisWaiter::open(const RedisStoreConfig& config
                                [&](const Server& s) { return s.endpoint == options.endpoint; });
     if (server == waiter->servers_.end()) {
       server = waiter->servers_.emplace(server, options.endpoint);
-      // Channels know no databases: one line for them a server.
+      // Channels are shared by all databases, so each server needs one connection for them.
       server->lines.emplace_back(options, 0, "");
     }
     if (!queue.empty()) server->lines.emplace_back(std::move(options), context, queue);
@@ -105,11 +106,11 @@ Result<void> RedisWaiter::connect(Server& server, Woken& woken) {
     line.ask_again = {};
     MJ_CHECK(line.connection->connect());
     if (!line.queue.empty()) continue;
-    // First the channel of those that have work beside the lists: jobs with a priority, queues that go on.
+    // This channel reports work that BLMOVE does not detect: jobs with a priority, and queues that are resumed.
     MJ_CHECK(line.connection->command({"SUBSCRIBE", kWakeChannel}));
     if (!topic_.empty()) MJ_CHECK(line.connection->command({"SUBSCRIBE", topic_}));
     line.ask_again = steady_clock::now() + kPingEvery;
-    MJ_CHECK(take_received(line, false, woken));  // a hint may have come with the answer
+    MJ_CHECK(take_received(line, false, woken));  // a hint may have been received with the reply
   }
   return {};
 }
@@ -146,7 +147,7 @@ bool RedisWaiter::poll_once(Time until, bool for_work, Woken& woken) {
   ::poll(fds.data(), fds.size(), static_cast<int>(std::clamp<std::int64_t>(left, 0, 1 << 30)));
   for (std::size_t i = 0; i < owners.size(); ++i) {
     auto [server, line] = owners[i];
-    if (!server->up) continue;  // lost with an earlier line
+    if (!server->up) continue;  // the server failed on another connection
     if (fds[i + 1].revents != 0) {
       auto done = line->connection->read_some();
       if (done) done = take_received(*line, for_work, woken);
@@ -191,7 +192,7 @@ Result<void> RedisWaiter::take_received(Line& line, bool for_work, Woken& woken)
       if (error.code != Code::invalid) return tl::unexpected<Error>(std::move(error));
       log(LogLevel::warn, "store", "cannot wait for {}: {}", line.queue, error.message);
       line.ask_again = steady_clock::now() + kAfterRefusal;
-    } else if (line.queue.empty()) {  // an answer to PING
+    } else if (line.queue.empty()) {  // reply to PING
       line.ask_again = steady_clock::now() + kPingEvery;
     } else if (!reply->nil() && for_work && !line.paused) {
       woken.work = true;
