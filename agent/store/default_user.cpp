@@ -6,7 +6,8 @@
 namespace mycojobs {
 namespace {
 
-// `ACL USERS` belongs to the commands that an open default user usually has; a refusal counts as "none".
+// Returns whether the server has users of mycojobs. An open default user usually has the permission for `ACL USERS`; if
+// the command is denied, the result is false.
 bool server_has_own_users(RedisConnection& anonymous) {
   const auto users = anonymous.command({"ACL", "USERS"});
   if (!users) return false;

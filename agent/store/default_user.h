@@ -1,5 +1,5 @@
-// Finds out whether a Redis server with users of mycojobs (`mycojobs context acl`) still accepts clients without a
-// password. Blocking; any thread.
+// Checks whether a Redis server with users of mycojobs (`mycojobs context acl`) still accepts clients without a
+// password. Blocking and thread-safe.
 #pragma once
 
 #include <optional>
@@ -11,9 +11,9 @@ namespace mycojobs {
 
 enum class DefaultUser { open, closed };
 
-// Connects to the server of `url` without its user and password. `open`: the server lets such a client read keys. Needs
-// no rights of the user in the URL. nullopt: neither the URL nor the server names a user of mycojobs. Errors: invalid
-// for the URL, else those of a connection.
+// Connects to the server of `url` without the user and password of the URL; the permissions of that user are not
+// needed. Returns `open` if the server permits such a client to read keys, and nullopt if neither the URL nor the
+// server has a user of mycojobs. Errors: invalid (the URL); those of a RedisConnection.
 Result<std::optional<DefaultUser>> probe_default_user(const std::string& url);
 
 }  // namespace mycojobs

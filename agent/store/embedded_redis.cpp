@@ -89,9 +89,9 @@ Result<void> need_room(const std::string& folder) {
 }
 
 // Locks the folder, so that two servers never write the same data. The server inherits the lock: after this program was
-// killed, its server may still write data and keeps the folder locked until it has ended, which is waited for. A server
-// of this process that was killed may leave forked children with the lock; they are waited for up to kForkedMs. The
-// file contains the process id of the program that started the server.
+// killed, its server may still write data and keeps the folder locked. The function waits until that server has ended.
+// A server of this process that was killed may leave forked children with the lock; the function waits for them up to
+// kForkedMs. The lock file contains the process id of the program that started the server.
 Result<Fd> take_lock(const std::string& folder, Deadline deadline) {
   const std::string path = folder + "/lock";
   Fd fd(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));

@@ -24,7 +24,8 @@ class EmbeddedRedis {
   struct Options {
     std::uint32_t start_timeout_ms = 30000;                          // includes the time for loading stored data
     std::vector<std::pair<std::string, std::string>> settings = {};  // as in redis.conf; override the defaults
-    // Restarts the server on the same data if it ends unexpectedly, for example because the kernel is out of memory.
+    // Restarts the server on the same data if it ends unexpectedly, for example when the kernel kills it for lack of
+    // memory.
     bool again = false;
   };
   // Starts a server in the folder <state_dir>/redis (mode 0700, created if it is missing), which contains redis.sock,

@@ -28,7 +28,7 @@ class RedisFlows final : public FlowStore, private ContextLinks {
   RedisFlows(OpenLink open, Observed observed) : ContextLinks(std::move(open), std::move(observed)) {}
 
   Result<FlowPlace> create(const FlowDraft&) override;
-  Result<bool> adopt(Id context, Id flow, Id caller);  // adopt_flow_record()
+  Result<bool> adopt(Id context, Id flow, Id caller);  // implements adopt_flow_record()
   Result<void> put_jobs(Id context, Id flow, std::span<const Job>) override;
   Result<void> put_flow(const Flow&, const std::string& definition) override;
   Result<std::string> definition(Id context, const std::string& hash) override;

@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::uint64_t kMaxPending =
     1000;  // maximum number of list entries per call, which takes some ms of the server's time
-constexpr std::uint64_t kMissingRecordMs = 2000;   // how long a message may wait for its record
+constexpr std::uint64_t kMissingRecordMs = 2000;   // maximum wait of a message for its record
 constexpr std::uint64_t kMaxArrived = 100000;      // maximum number of messages in mj:inbox
 constexpr std::uint64_t kMaxArrivedOfOne = 10000;  // per sender; a large message counts as several (arrive_message)
 constexpr std::size_t kMessagePlacesAtOnce = 64;

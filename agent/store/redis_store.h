@@ -219,7 +219,8 @@ class RedisStore final : public Store, private ContextLinks {
   std::set<Id> own_servers_;                           // contexts with a server of their own
 };
 
-inline constexpr std::uint64_t kMostLoadBytes = 64ULL << 20;  // per record; a client needs a multiple of it
+// Maximum memory of a record in Redis that is read. Reading needs a multiple of it in this process.
+inline constexpr std::uint64_t kMostLoadBytes = 64ULL << 20;
 // Returns the error that a script reports when it cannot read a record: not_found; too_large, which names the longest
 // field.
 Result<void> why_not_loaded(const Reply&, Id context, const std::string& key);

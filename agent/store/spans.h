@@ -1,5 +1,5 @@
-// Trace spans of store calls, in the traces of jobs and flows (docs/tracing.md). Thread-safe. Without a trace exporter
-// (Traces::wanted()) the functions do nothing.
+// Trace spans of store calls, in the traces of jobs and flows (docs/tracing.md). Thread-safe. No spans are
+// recorded if Traces::wanted() is false.
 #pragma once
 
 #include <optional>

@@ -236,7 +236,7 @@ class FlowStore {
   virtual Result<bool> lead(Id context, const std::string& instance, const std::string& where,
                             std::uint32_t ttl_ms) = 0;
   virtual Result<void> stop_leading(Id context, const std::string& instance) = 0;
-  // instance, where; both empty if there is no leader.
+  // Returns instance and location of the leader; both are empty if there is no leader.
   virtual Result<std::pair<std::string, std::string>> leader(Id context) = 0;
 
   // Flows before this flow (0: from the newest), newest first, with this definition name (empty: all), at most max.
@@ -263,7 +263,7 @@ class FlowStore {
                                     std::uint64_t expected_revision) = 0;  // 0: a new schedule
   virtual Result<std::vector<Schedule>> schedules(Id context) = 0;
   virtual Result<void> remove_schedule(Id context, const std::string& name) = 0;
-  // Of the named and of all listed schedules.
+  // Returns the states of the named and of all listed schedules.
   virtual Result<std::vector<SchedulePlaces>> schedule_places(Id context, std::span<const std::string> names) = 0;
   // Lists the schedule and adds it to the users of its definition. The name of a deleted schedule is removed from the
   // list.

@@ -6,7 +6,7 @@
 //                 \-- kill(reason), fence(deadline) at any time; unknown or ended runs are ignored
 //
 // Before its end, a run may be reported once with status `unkillable`: SIGKILL has had no effect for 5 s, because a
-// process is stuck in the kernel or held by a tracer. This is not an end: the run goes on, and other runs are not
+// process is stuck in the kernel or held by a tracer. This is not an end: the run continues, and other runs are not
 // affected. If the processes end later, the run ends with the reason that was recorded first. An end guarantees that
 // the init of the run's pid namespace, and therefore every process of the run, is gone. After the death of the
 // launcher, `lost` is reported once the guardian has observed the end of all processes. Only if the guardian itself was
