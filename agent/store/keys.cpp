@@ -117,12 +117,13 @@ constexpr std::array kOwnKeys{
     OwnKey{"mj:message:<message key>", "hash",
            "state of a message (taken, refused, arrived, away, over), left (number of jobs that have not ended), "
            "failed, taken_ms, flow, flow_ended; of a message between contexts also content (hash), jobs, origins (job "
-           "keys of the sender), stream (log lines are requested), answer, own (sent within this context), address (of "
-           "the peer), from (context of the sender), carried (contains a router's job), carried_answer, came_ms (time "
-           "of arrival), fresh_until, delivered_ms, deliver_until, limit (detail after deliver_until), result_ms, "
-           "tries, why (reason of the latest failure), told (number of jobs in the answer so far), want (a requested "
-           "file), bare (files are named, not sent), whole (contains a flow), log_bytes, log:<job>, stored (hash of "
-           "the record as stored), due_ms",
+           "keys of the sender), origin (caller and id at the sender), signer, context (target), stream (log lines are "
+           "requested), answer, own (sent within this context), address (of the peer), from (context of the sender), "
+           "carried (contains a router's job), carried_answer, came_ms (time of arrival), fresh_until, delivered_ms, "
+           "deliver_until, limit (detail after deliver_until), result_ms, tries, why (reason of the latest failure), "
+           "told (number of jobs in the answer so far), want (a requested file), asked (number of file requests), bare "
+           "(files are named, not sent), whole (contains a flow), log_bytes, log:<job>, stored (hash of the record as "
+           "stored), due_ms",
            "message in mj:claim:*"},
     OwnKey{"mj:worlds", "set", "names of the workflow deployments", "mj:world-manifests:*"},
     OwnKey{"mj:world-applies", "hash",
@@ -178,7 +179,9 @@ constexpr std::array kOwnKeys{
     OwnKey{"mj:flow:<flow>", "hash",
            "state of a flow (creating, new, active, ended), caller, first_job, jobs, key, print (digest of the "
            "request), created_ms, ended_ms, definition (hash), name, ids (of its jobs), parent, row, index_row (of the "
-           "catalogs), taken (number of applied events), raised (revision at which an evaluation was requested), swept",
+           "catalogs), taken (number of applied events), raised (revision at which an evaluation was requested), swept "
+           "(number of job ids that the retirement has processed), adopted (the record was written by another client), "
+           "message (from which the flow was created), noticed (a notice of the end exists)",
            "its run and flow:<id>"},
     OwnKey{"mj:run:<flow>", "stream",
            "the journal of a flow. <revision>-0: f (kind of fact), at (ms), n (index of the node), m (JSON)", kItself},
