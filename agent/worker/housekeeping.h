@@ -1,8 +1,8 @@
-// What any agent does for jobs and runners that nobody looks after: what time brings (Store::tick), leases that ran
-// out, runners that went silent.
+// The periodic work on a context that any agent can do: due timers and retention (Store::tick), expired leases, and
+// runners that have stopped sending heartbeats. Not thread-safe.
 //
-// The store's clock may jump. So a lease is expired, and a runner called lost, only when the store says that its time
-// has passed AND this host has itself seen it unrenewed for a whole lease on its own monotonic clock.
+// The clock of the store can jump. Therefore a lease is expired, and a runner marked as lost, only if the store reports
+// that its time is over AND this host has not seen a renewal for a whole lease on its own monotonic clock.
 #pragma once
 
 #include <cstdint>
@@ -17,23 +17,23 @@
 
 namespace mycojobs {
 
-// What it does to a store.
+// The roles of a store that housekeeping uses.
 using HouseStore = RolesOf<LeaseStore, RunnerStore, RecordStore>;
 
 class Housekeeping {
  public:
   Housekeeping(const Clock& clock, const WorkerSettings& settings);
 
-  // Does what is due of the context, a bounded part of it. Answers how long until there is something to do again, in
-  // ms: cheap to call sooner. Error: what was not done; the rest was, unless the store is away.
+  // Does the due work of the context, in bounded portions. Returns the time in ms until more work is due; an earlier
+  // call is cheap. Error: a part of the work failed; the other parts were done unless the store is unavailable.
   Result<std::uint64_t> look_after(const HouseStore&, Id context);
-  // Something may be due sooner than it was: look again, though not at once after the last time.
+  // Work may be due earlier than expected: the next call checks again, after a short minimum interval.
   void hurry();
-  // The store was away: nothing that was seen before counts.
+  // The store was unavailable: discards the observations of leases and runners, which may be outdated.
   void blind(Id context);
 
  private:
-  struct Turns {  // on CLOCK_BOOTTIME
+  struct Turns {  // times on CLOCK_BOOTTIME
     std::uint64_t ticked = 0, next_tick = 0, next_leases = 0, next_runners = 0;
   };
   struct Silent {
@@ -47,10 +47,10 @@ class Housekeeping {
   const Clock& clock_;
   TickRequest request_;
   std::uint32_t lease_ms_;
-  std::uint64_t every_ms_;  // between looks at leases
+  std::uint64_t every_ms_;  // interval of the checks of leases
   std::map<Id, Turns> turns_;
   std::map<Id, LeaseWatch> leases_;
-  std::map<std::pair<Id, Id>, Silent> silent_;  // runners whose time is over
+  std::map<std::pair<Id, Id>, Silent> silent_;  // runners that did not renew their hold in time
 };
 
 }  // namespace mycojobs

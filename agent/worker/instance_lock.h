@@ -1,12 +1,13 @@
-// The proof that no process of a former agent is left. Each instance of a runner locks a file of its own,
+// Lock files that prove that no process of a former agent is left. Each instance of a runner locks a file of its own,
 //   <state_dir>/runners/<runner id>-<instance>.lock
-// through one open file description that the agent and everything below it but the jobs keep open
-// (SandboxConfig::alive_fd). A job could unlock it. Whoever gets the lock of an instance knows that all of them are
-// gone, whatever ended them and whether or not their process ids mean anything here (another container, another boot).
-// The file outlives its instance, so that the next one finds its name.
+// through one open file description. The agent and all processes below it except the jobs keep the description open
+// (SandboxConfig::alive_fd); a job could unlock it. So a process that acquires the lock of an instance knows that all
+// processes of the instance are gone, however they ended, and even if their process ids have no meaning here (another
+// container, another boot). The file is kept after its instance has ended, so that the next instance learns the name
+// of the former one.
 //
-// Not promised: if the guardian of the jobs (sandbox/guardian.h) is killed too, the kernel closes the files of a killed
-// init a moment before it ends the rest of its namespace: a job may then be in its last instant.
+// Limitation: if the guardian of the jobs (sandbox/guardian.h) is killed too, the kernel closes the files of a killed
+// init shortly before it ends the rest of its namespace. The lock can then be free while a job is about to be killed.
 #pragma once
 
 #include <optional>
@@ -22,31 +23,34 @@ namespace mycojobs {
 
 class InstanceLock {
  public:
-  InstanceLock() = default;  // none: fd() is -1
-  // Error io: the folder or the file cannot be made.
+  InstanceLock() = default;  // holds no lock; fd() is -1
+  // Creates and locks the file of the instance. Error io: the folder or the file cannot be created or locked.
   static Result<InstanceLock> hold(const std::string& state_dir, Id runner, const std::string& instance);
-  int fd() const { return fd_.get(); }  // close-on-exec; to be handed down
+  int fd() const { return fd_.get(); }  // close-on-exec; the sandbox passes it on to its processes
 
  private:
   explicit InstanceLock(Fd fd) : fd_(std::move(fd)) {}
   Fd fd_;
 };
 
-// Instances of the runner that have a file here, ours among them. None if the folder cannot be read.
+// Returns the instances of the runner that have a file here, including the current one. Empty if the folder cannot be
+// read.
 std::vector<std::string> known_instances(const std::string& state_dir, Id runner);
 
-// Their lock, if it is free and so they are gone; nothing if they live, or have no file here.
+// Returns the lock of the instance if it is free, which proves that the instance is gone. Returns no value if the
+// instance is alive or has no file here.
 std::optional<Fd> lock_of_the_dead(const std::string& state_dir, Id runner, const std::string& instance);
-// Only under that lock.
+// Deletes the file of the instance. REQUIRES: the caller holds its lock.
 void forget_instance(const std::string& state_dir, Id runner, const std::string& instance);
 
-// What tells of the instances that a runner has had here: those files, or a simulation. One thread at a time.
+// The instances that a runner has had on this host: the lock files, or a simulation. Not thread-safe.
 class InstanceRecords {
  public:
   virtual ~InstanceRecords() = default;
-  virtual std::vector<std::string> known() const = 0;                  // ours may be among them
-  virtual bool is_gone(const std::string& instance) const = 0;         // it is certain, of all of its processes
-  virtual void forget_if_gone(const std::string& instance) const = 0;  // it is known no more
+  virtual std::vector<std::string> known() const = 0;           // may include the current instance
+  virtual bool is_gone(const std::string& instance) const = 0;  // true: no process of it is left, certainly
+  // If it is gone, known() does not return it again.
+  virtual void forget_if_gone(const std::string& instance) const = 0;
 };
 
 class InstanceFiles final : public InstanceRecords {
@@ -57,7 +61,7 @@ class InstanceFiles final : public InstanceRecords {
   void forget_if_gone(const std::string& instance) const override;
 
  private:
-  std::string state_dir_;  // empty: none is known
+  std::string state_dir_;  // empty: no instance is known
   Id runner_;
 };
 

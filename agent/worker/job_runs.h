@@ -1,18 +1,24 @@
-// What happens to jobs between their claim and their end: which begins, what it is sent and what it answers, which is
-// killed, whether another stage follows, what is reported. No thread, no descriptor, no clock: step() takes what has
-// happened and the moment, and answers what is to be done.
+// The state machine of the jobs of an agent from claim to end. It decides which jobs begin, which bytes a run receives,
+// which runs are killed, whether another stage follows, and which reports are sent. step() takes an event and the
+// current time, and returns the actions to perform. Uses no thread, no descriptor and no clock. Not thread-safe.
 //
-//   Start --> waits for a slot --Launch--> Launched --Bytes, AllRead, Answer--> RunEnded --> Over, Report
-//     ^          |    (waiting_jobs.h)       |  ^             |                    |  '--> Report `unkillable`: goes on
+//   Start --> waits for a slot --Launch--> Launched --Bytes, AllRead, Answer--> RunEnded --> Over, EndReport
+//     ^          |    (waiting_jobs.h)       |  ^             |                    |  '--> Mark `unkillable`
 //   intake       |                           |  '--Fence, Kill|                    '--go_on()--Launch--> the next stage
-//                '--> Report: given back     '--> LaunchFailed: given back
+//                '--> Release                '--> LaunchFailed: Release
 //
-// What may have to wait for somebody outside is asked for by Elsewhere, on a thread of its own: to begin a job (Begun;
-// before the Launch; it can be killed meanwhile, and goes back if nobody answers: beginnings.h), to write what it
-// leaves (Written; while it runs, and its channel is held if that waits for too long), to get from a stage to the next
-// (WentOn), to keep what it left (Kept) and to read its end (Finished; between Over and the Report).
+// Work that can block on a disk or a plugin is requested by the action Elsewhere and runs on another thread. Its result
+// is one of these events:
 //
-// Whoever drives it (worker/run_loop.h: the sandbox, the pipes, a thread) does what is answered at once, in order.
+//   Begun     the conversation was created, before the Launch. Until then the job can be killed; if the thread does not
+//             answer, the job is released (beginnings.h).
+//   Written   artifacts were written during the run. The channel is not read while too many bytes are queued.
+//   WentOn    the end of a stage was processed
+//   Kept      the artifacts of an ended run were stored
+//   Finished  the end of the job was determined, after Over and before the EndReport
+//
+// The caller (worker/run_loop.h) owns the sandbox, the pipes and the threads. It performs the returned actions in
+// order.
 #pragma once
 
 #include <cstdint>
@@ -39,17 +45,17 @@ class JobRuns {
  public:
   struct Settings {
     std::uint32_t slots = 1;
-    std::uint32_t grace_ms = 10000;  // between TERM and KILL
+    std::uint32_t grace_ms = 10000;  // time between SIGTERM and SIGKILL
     RetryPolicy retry;
     ReadBudget::Settings reading = {};
   };
   struct Now {
-    std::uint64_t boot_ms = 0;  // deadlines, waits
-    std::uint64_t unix_ms = 0;  // of lines in logs
+    std::uint64_t boot_ms = 0;  // CLOCK_BOOTTIME, for deadlines and waits
+    std::uint64_t unix_ms = 0;  // wall clock, for the time stamps of log lines
   };
 
-  // What has happened. Runs that are not known are passed over; Start begins one.
-  struct Fence {  // the run's lease was renewed
+  // Events. An event for an unknown run is ignored, except that Start begins a run.
+  struct Fence {  // the lease of the run was renewed
     RunNumber run;
     std::uint64_t boot_ms;
   };
@@ -57,8 +63,8 @@ class JobRuns {
     RunNumber run;
     KillReason reason;
   };
-  struct ReturnJobs {};  // the agent leaves: all jobs are stopped and go back to their queues, without a delivery
-  struct Answer {        // to an Ask
+  struct ReturnJobs {};  // the agent stops: all jobs are stopped and released, without counting a delivery
+  struct Answer {        // the reply to a BrokerCall
     RunNumber run;
     std::string json;
   };
@@ -69,31 +75,35 @@ class JobRuns {
     RunNumber run;
     std::string why;
   };
-  struct Bytes {  // from one of its pipes
+  struct Bytes {  // bytes from a pipe of the run
     RunNumber run;
     JobPipe pipe;
     std::string_view bytes;
   };
-  struct Begun {  // what Start::begin answered
+  struct Begun {  // the result of Start::begin
     RunNumber run;
     std::string lane;
-    std::shared_ptr<ArtifactQueue> artifacts;  // that the conversation writes into
+    std::shared_ptr<ArtifactQueue> artifacts;  // the sink of the conversation; outlives it
     Result<std::unique_ptr<Conversation>> conversation;
   };
+  // The result of ArtifactQueue::next().
   struct Written {
     RunNumber run;
     ArtifactQueue::Written what;
   };
+  // The end of a stage was processed by the conversation.
   struct WentOn {
     RunNumber run;
-    Outcome outcome;        // of the stage before
-    bool on;                // false: it was the last one
-    std::string lane = {};  // on which that was found out
+    Outcome outcome;        // outcome of the stage that ended
+    bool on;                // whether another stage follows
+    std::string lane = {};  // thread that processed the end; empty: the caller of step()
   };
+  // The result of ArtifactQueue::finish().
   struct Kept {
     RunNumber run;
     ArtifactQueue::Kept what;
   };
+  // The result of Conversation::finish().
   struct Finished {
     RunNumber run;
     JobEnd end;
@@ -102,22 +112,22 @@ class JobRuns {
     RunNumber run;
     JobPipe pipe = JobPipe::out;
   };
-  struct Time {};  // or nothing but: to be given whenever other events have been, and when next_look_ms() is over
-  // RunEnded: Bytes has had all of its pipes before.
+  struct Time {};  // to be passed after other events, and when next_look_ms() has elapsed
+  // REQUIRES for RunEnded: all bytes of the run's pipes were passed before, unless the run is unkillable.
   using Event = std::variant<Start, Fence, Kill, ReturnJobs, Answer, Launched, LaunchFailed, Bytes, AllRead, RunEnded,
                              Time, Begun, Written, WentOn, Kept, Finished>;
 
-  // What is to be done. Runs of the sandbox have numbers of their own (RunSpec::run).
-  struct Launch {  // Launched or LaunchFailed is to follow
+  // Actions. A `sandbox_run` is the number of the run in the sandbox (RunSpec::run); see number_of().
+  struct Launch {  // start a stage; the answer is Launched or LaunchFailed
     RunNumber run;
     RunSpec spec;
-    int attachment;  // of what it is sent first (Conversation::attachment)
-    bool converses;  // its calls are answered
+    int attachment;  // descriptor to send with the first message (Conversation::attachment)
+    bool converses;  // the run makes calls and waits for their answers
   };
-  struct Speak {  // say_next() may have something for its channel
+  struct Speak {  // call say_next(), which may return bytes for the channel
     RunNumber run;
   };
-  struct HoldChannel {  // while the run goes on; what is in the channel at its end is read all the same
+  struct HoldChannel {  // stop or resume reading the channel; at the end of the run the rest is read in any case
     RunNumber run;
     bool hold;
   };
@@ -135,32 +145,32 @@ class JobRuns {
     std::uint64_t sandbox_run;
     std::uint64_t boot_ms;
   };
-  struct Elsewhere {  // `work`, on this lane (worker/lanes.h); what it gives is an event for us
+  struct Elsewhere {  // execute `work` on this thread (worker/lanes.h), and pass the returned event to step()
     std::string lane;
     std::function<Event()> work;
   };
-  struct Over {  // no process of it is left, and nobody waits for an answer to it
+  struct Over {  // no process of the run is left: release its pipes and drop its pending calls
     RunNumber run;
   };
-  struct CannotLaunch {  // nothing should be claimed for a while
+  struct CannotLaunch {  // the sandbox cannot start runs: claim nothing for a while
     std::string why;
   };
-  struct SlotsStayBusy {};  // jobs that were claimed ahead went back: no more should be for a while
+  struct SlotsStayBusy {};  // jobs that were claimed ahead were released: claim nothing ahead for a while
   using Action = std::variant<Launch, Speak, HoldChannel, PauseReading, KillRun, MoveFence, Outgoing, BrokerCall, Over,
                               CannotLaunch, SlotsStayBusy, CannotBegin, Elsewhere>;
 
-  JobRuns(Settings, std::uint64_t seed);  // of the pauses before retries
+  JobRuns(Settings, std::uint64_t seed);  // seed: randomizes the pauses before retries
 
   std::vector<Action> step(Event, Now);
-  // What goes down the run's channel once all before it has gone; empty: nothing now.
+  // Returns the next bytes for the channel of the run, after all previous bytes were sent. Empty: there are none now.
   std::string say_next(RunNumber);
-  // Jobs that have no process any more, and wait for others until their end can be reported.
+  // Returns the number of jobs that have no process left but whose end cannot be reported yet.
   std::size_t endings() const { return endings_.size(); }
-  const Start* job_of(RunNumber) const;  // null: it has no slot
-  // How soon Time has something to do without other events; nothing: never.
+  const Start* job_of(RunNumber) const;  // Returns null if the run has no slot.
+  // Returns the time after which Time must be passed if there is no other event. No value: Time is not needed.
   std::optional<std::uint64_t> next_look_ms() const;
 
-  // The run that a run of the sandbox belongs to: each stage is one of its own there.
+  // Returns the run that a run of the sandbox belongs to. In the sandbox, each stage is a run of its own.
   static RunNumber number_of(std::uint64_t sandbox_run) {
     return sandbox_run & ((std::uint64_t{1} << kStageShift) - 1);
   }
@@ -172,20 +182,21 @@ class JobRuns {
     Start job;
     RunOutput output;
     ReadBudget reading;
-    std::uint64_t frames = 0;  // of its conversation, charged to `reading`
+    std::uint64_t frames = 0;  // frames of the conversation that `reading` was charged for
     std::size_t stage = 0;
-    bool began = false;                                      // a stage of it has
-    std::uint64_t fence_boot_ms = 0;                         // the last one
-    std::shared_ptr<decltype(Start::begin)> beginning = {};  // on a lane, which passes it over if the run has gone
-    std::uint64_t asked_boot_ms = 0;                         // when it was handed over
-    std::optional<KillReason> killed = {};                   // somebody wants it to end
-    bool returned = false;                                   // it goes back to its queue once it has been stopped
-    bool output_over = false;                                // it wrote more than it may
-    bool withheld = false;                                   // unkillable, and reported
-    bool held = false;                                       // its channel: what it leaves waits for the disk
-    bool between = false;  // two stages: its conversation is another thread's, and it has no process
+    bool began = false;               // whether a stage has begun
+    std::uint64_t fence_boot_ms = 0;  // the last one that was received
+    // shared with the function on a lane, which does nothing if the run is gone
+    std::shared_ptr<decltype(Start::begin)> beginning = {};
+    std::uint64_t asked_boot_ms = 0;        // time at which `beginning` was posted
+    std::optional<KillReason> killed = {};  // reason of the requested kill
+    bool returned = false;                  // release the job to its queue when it has stopped
+    bool output_over = false;               // the output limit was exceeded
+    bool withheld = false;                  // the run is unkillable, and this was reported
+    bool held = false;                      // the channel is not read, since artifacts wait for the disk
+    bool between = false;  // between two stages: another thread uses the conversation, and the run has no process
   };
-  struct Ending {  // no process of it is left, and its end is not reported yet
+  struct Ending {  // a job without processes whose end is not reported yet
     Run run;
     Outcome outcome;
     std::string artifacts;
@@ -238,7 +249,8 @@ class JobRuns {
   static void count_output(const Run&, Outcome&);
   EndReport end_of(Ending&, JobEnd);
   void over(RunNumber);
-  // Back to its queue: a stage of it may have begun, and no process is left. counted: as a delivery.
+  // Releases the job to its queue after a stage may have begun. counted: whether the delivery counts. REQUIRES: no
+  // process of the run is left.
   void drop(RunNumber, Run&, std::string why, bool counted = true);
   template <class One>
   void act(One action) {
@@ -247,12 +259,12 @@ class JobRuns {
 
   Settings settings_;
   std::mt19937_64 chance_;
-  std::unordered_map<RunNumber, Run> runs_;  // that have a slot
+  std::unordered_map<RunNumber, Run> runs_;  // runs with a slot
   std::unordered_map<RunNumber, Ending> endings_;
   WaitingJobs waiting_;
-  Beginnings beginnings_;  // of jobs that are begun elsewhere
-  bool partials_ = false;  // a line may wait for its end
-  Now now_;                // of this step
+  Beginnings beginnings_;  // detects lanes that do not answer
+  bool partials_ = false;  // whether an incomplete line may be waiting for its end
+  Now now_;                // time of the current step
   std::vector<Action> actions_;
 };
 

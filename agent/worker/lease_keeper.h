@@ -1,5 +1,5 @@
-// Keeps the agent's promises alive: renews the leases of all claims and holds the runner's id, with a store connection
-// of its own, so that neither a slow job nor a flood of output delays a heartbeat. Takes turns (base/turns.h).
+// Renews the leases of all claims and the hold on the runner id, in the contexts of one Redis server. It has a store
+// connection of its own, so that neither a slow job nor a flood of output delays a heartbeat. A loop of base/turns.h.
 #pragma once
 
 #include <functional>
@@ -21,24 +21,27 @@ class LeaseKeeper : public TurnTaker {
  public:
   struct Callbacks {
     std::function<void(RunNumber, std::uint64_t fence_boot_ms)> renewed;
-    std::function<void(RunNumber)> stale;      // the claim is gone: the run must die
-    std::function<void(RunNumber)> cancelled;  // somebody wants the job cancelled
-    // Another instance holds our id, or the record has a key that we do not hold.
+    std::function<void(RunNumber)> stale;      // the claim is no longer valid: the run must be killed
+    std::function<void(RunNumber)> cancelled;  // cancellation of the job was requested
+    // Another instance holds the runner id, or the record has a public key that this agent does not have. Receives the
+    // error message.
     std::function<void(const std::string&)> runner_lost;
-    std::function<std::string()> why_not_ready = [] { return std::string(); };  // empty: it takes jobs
+    std::function<std::string()> why_not_ready = [] { return std::string(); };  // empty: the runner can start jobs
   };
   LeaseKeeper(RolesOf<ClaimStore, RunnerStore>, const Clock&, StoreHealth&, WorkerSettings, RunnerHold, Callbacks);
-  void add(RunNumber, const ClaimRef&);                    // any thread
-  void remove(std::span<const RunNumber>);                 // any thread
-  std::map<Id, std::size_t> held();                        // any thread: how many, by context
-  void beat_now() { wake(); }                              // any thread: do not wait for the next heartbeat
-  void replace_ceilings(std::shared_ptr<const Ceilings>);  // any thread: that the runner's record shows
 
-  std::uint64_t turn();  // a heartbeat. Until the next one, ms
+  // The following functions are thread-safe.
+  void add(RunNumber, const ClaimRef&);
+  void remove(std::span<const RunNumber>);
+  std::map<Id, std::size_t> held();                        // Returns the number of leases by context.
+  void beat_now() { wake(); }                              // Requests a heartbeat without waiting for the interval.
+  void replace_ceilings(std::shared_ptr<const Ceilings>);  // ceilings that the runner's record publishes
+
+  std::uint64_t turn();  // Sends one heartbeat. Returns the time in ms until the next one.
 
  private:
-  bool renew_context(Id context);  // false: the store is away
-  bool hold_runner(Id context);    // false: the store is away
+  bool renew_context(Id context);  // Returns false if the store call failed.
+  bool hold_runner(Id context);    // Returns false if the store call failed.
 
   RolesOf<ClaimStore, RunnerStore> store_;
   const Clock& clock_;
@@ -50,7 +53,7 @@ class LeaseKeeper : public TurnTaker {
   LiveValue<Ceilings> ceilings_;
   std::mutex mutex_;
   std::map<Id, std::map<RunNumber, ClaimRef>> claims_;  // by context
-  unsigned failures_ = 0;                               // one after the other
+  unsigned failures_ = 0;                               // consecutive heartbeats with a failed call
 };
 
 }  // namespace mycojobs

@@ -1,4 +1,5 @@
-// A runner id belongs to one agent at a time: who takes it, and what becomes of the jobs of those that had it before.
+// Registration of a runner id, which belongs to one agent at a time, and release of the jobs that former instances of
+// the runner have claimed.
 #pragma once
 
 #include <cstdint>
@@ -17,34 +18,38 @@
 
 namespace mycojobs {
 
-// Words of Runner::detail. Lost: silent for more than a lease, as other agents saw it; its next heartbeat, if one
-// comes, says running again.
-// A runner that can start no jobs has kRunnerPaused (mycojobs/runner_words.h) and the reason.
+// Values of Runner::detail. A runner is marked as lost by another agent if it has not renewed its hold for more than a
+// lease; its next heartbeat sets the value to running again. A runner that cannot start jobs has kRunnerPaused
+// (mycojobs/runner_words.h) and the reason.
 inline constexpr std::string_view kRunnerRunning = "running", kRunnerStopped = "stopped", kRunnerLost = "lost";
+// Sets Runner::detail in the record of the runner. Does nothing if the record does not exist.
 Result<void> mark_runner(RecordStore&, Id context, Id runner, std::string_view detail);
 
-// Who we are: a new instance name, this host, this boot, this process.
+// Returns the hold of this process: a new instance name, the host, the boot id with the pid namespace, and the process
+// id.
 RunnerHold describe_self();
 
-// What had the id of a runner before it. Its contexts may be asked at the same time and at different times; any thread.
+// The former instances of a runner. Contexts may be processed at different times and in parallel. Thread-safe.
 class FormerInstances {
  public:
   FormerInstances(std::unique_ptr<InstanceRecords>, const WorkerSettings&, const RunnerHold& self);
-  // Whether it is certain that no process of the instance is left.
+  // Returns whether it is certain that no process of the instance is left.
   bool is_gone(const std::string& instance);
-  // Its agent is known to have died on this host: its helpers are given half a lease to follow it.
+  // Reports that the agent of the instance has died on this host. give_back() then waits up to half a lease for the
+  // other processes of the instance to end.
   void agent_died(const std::string& instance);
-  // Before it takes work from these contexts, a runner gives back what its former instances have claimed there: these
-  // jobs need not wait for their leases where is_gone(). What cannot be proved or given back is left to the leases, and
-  // the log says so. An instance is forgotten once that is done in every context of the settings. True: such helpers
-  // are still there; call it again soon.
+  // Releases the jobs that former instances have claimed in these contexts to their queues, so that the jobs do not
+  // wait for their leases. To be called before the runner claims jobs in the contexts. Only instances with is_gone()
+  // are processed. The jobs of other instances, and jobs that could not be released, wait for their leases; this is
+  // logged. An instance is forgotten when its jobs are released in every context of the settings. Returns true if
+  // processes of an instance of agent_died() are still running and the wait is not over: call it again soon.
   bool give_back(LeaseStore&, const std::vector<Id>& contexts, std::uint64_t now_boot_ms);
 
  private:
   std::vector<std::string> known();
   bool give_back_jobs(LeaseStore&, Id context,
-                      const std::string& instance) const;  // true: nothing of it is claimed now
-  bool may_ask(Id context, const std::string& instance);   // once
+                      const std::string& instance) const;  // Returns false if the store call failed.
+  bool may_ask(Id context, const std::string& instance);   // Returns true once for each instance in a context.
   void done(Id context, const std::string& instance);
   bool are_waited_for(const std::vector<std::string>& instances, std::uint64_t now_boot_ms);
 
@@ -52,26 +57,29 @@ class FormerInstances {
   const Id runner_;
   const std::set<Id> contexts_;
   const std::uint64_t patience_ms_;
-  std::mutex mutex_;  // of what follows; and two that try for one lock would each take the other for the instance
+  // Guards the members below. Also serializes the attempts to lock a file: of two concurrent attempts, each would take
+  // the other one for the living instance.
+  std::mutex mutex_;
   const std::unique_ptr<InstanceRecords> records_;
   std::set<std::string> gone_, died_;
   std::map<std::string, std::set<Id>> asked_, done_;  // by instance
   std::optional<std::uint64_t> patient_until_boot_ms_;
 };
 
-// The runner's record for a context: that of the settings, with the context's ceiling (domain/agent_ceilings.h).
+// Returns the record of the runner for a context: the record of the settings with the ceiling of the context
+// (domain/agent_ceilings.h).
 Runner runner_record(const WorkerSettings&, Id context);
 
-// How the record of a runner says that its agent takes work in a context.
+// The fields of the runner's record in a context that determine which jobs the agent claims there.
 struct RegisteredRunner {
   std::string topic;
-  bool takes_queues = false;  // its own queue alone, and its topic, if not
+  bool takes_queues = false;  // false: only its own queue and its topic
 };
 
-// Takes the runner's id in a context, and returns what its record says there: the settings count where the record says
-// nothing, and a difference is logged. An id whose holder is gone for certain (a process of this host that has ended,
-// an instance whose lock is free) is taken over at once. Error conflict, whose message names the remedy: the id is held
-// elsewhere, or the record has a public key that the agent does not hold.
+// Acquires the runner id in a context and returns the values of the record. A setting applies only if the record has no
+// value; a difference is logged. An id is taken over at once if its holder is certainly gone (a process of this host
+// that has ended, or an instance whose lock is free). Error conflict, whose message names the remedy: another instance
+// holds the id, or the record has a public key that the agent does not have.
 Result<RegisteredRunner> register_runner(RolesOf<RunnerStore, RecordStore>, Id context, const WorkerSettings&,
                                          const RunnerHold& self, FormerInstances&);
 

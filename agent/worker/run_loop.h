@@ -1,14 +1,14 @@
-// The thread that owns the sandbox: one epoll for the launcher and for every pipe of a run. What becomes of runs is
-// decided by JobRuns (worker/job_runs.h); this tells it what happens here, and does what it answers. While the thread
-// waits, whoever brings a job takes its turn and starts it: nobody has to be woken for that.
+// The thread that owns the sandbox: one epoll for the launcher and for every pipe of a run. JobRuns (worker/job_runs.h)
+// decides what happens to runs; the loop passes events to it and performs the actions that it returns. While the thread
+// waits, start() runs the step on the thread of the caller, so that no thread has to be woken to start a job.
 //
 //   start, fence, kill, answer --\                 /--> sandbox: launch, kill, fence
 //   pipes of runs (job_pipes.h) --> JobRuns::step() --> pipes: requests, answers
-//   ends of runs: the sandbox --/ |                \--> callbacks: reports, questions
-//   what was done elsewhere <--lanes.h: what may have to wait for somebody outside
+//   ends of runs: the sandbox ---/ ^              \--> callbacks: reports, calls of scripts
+//                                  '-- results --- lanes.h: work that can block
 //
-// The pipes of a run that can make a read wait (job_pipes.h) are read by a lane that the run has for itself. The lane
-// waits as long as the job does; the end of the run frees both.
+// Where a read of a pipe can block (job_pipes.h), the pipes of the run are read by a lane that is reserved for the run.
+// The lane may be blocked for as long as the job lives; the end of the run unblocks it.
 #pragma once
 
 #include <sys/epoll.h>
@@ -44,33 +44,35 @@ namespace mycojobs {
 
 class RunLoop {
  public:
-  struct Callbacks {                                                 // any thread may be behind them
-    std::function<void(Outgoing)> post;                              // takes a report
-    std::function<void(BrokerCall)> ask = [](const BrokerCall&) {};  // answered with answer(), sooner or later
-    std::function<void(RunNumber)> forget = [](RunNumber) {};        // no answer is wanted any more
+  struct Callbacks {  // called on the thread of the loop, or within start(); they must not block or call start()
+    std::function<void(Outgoing)> post;  // receives a report
+    // receives a call of a script; the reply is passed to answer() later
+    std::function<void(BrokerCall)> ask = [](const BrokerCall&) {};
+    std::function<void(RunNumber)> forget = [](RunNumber) {};  // the run needs no more answers
     std::function<void(CannotBegin)> cannot_begin = [](const CannotBegin&) {};
-    std::function<void()> ending = [] {};  // endings() has grown: there are slots that nobody uses
-    std::function<void()> paused = [] {};  // why_not_ready() has changed
+    std::function<void()> ending = [] {};  // endings() has grown, so slots have become free
+    std::function<void()> paused = [] {};  // the result of why_not_ready() has changed
     WarmSecrets::Has has_secrets = [](Id, const std::vector<SecretValue>&) { return true; };
   };
-  // Says in `pace` how fast runs end. It outlives this.
+  // pace: is told when runs end; must outlive the loop.
   RunLoop(std::unique_ptr<Sandbox>, const Clock&, const WorkerSettings&, Pace& pace, Callbacks);
   ~RunLoop() { stop(); }
-  const Result<void>& started() const { return started_; }  // error: there is no thread for it
-  void stop();  // leaves at once: the launcher ends with the sandbox, and every job with it
+  const Result<void>& started() const { return started_; }  // error: the thread could not be created
+  void stop();  // Ends the sandbox and all jobs. Waits for functions that lanes are executing.
 
-  // Any thread. Unknown runs are ignored. More than there are slots begin one after the other.
+  // The following functions are thread-safe. Unknown runs are ignored. If more jobs are started than there are slots,
+  // the others wait.
   void start(Start);
   void fence(RunNumber run, std::uint64_t fence_boot_ms) { orders_.post(JobRuns::Fence{run, fence_boot_ms}); }
   void kill(RunNumber run, KillReason reason) { orders_.post(JobRuns::Kill{run, reason}); }
   void answer(RunNumber run, std::string reply_json) { orders_.post(JobRuns::Answer{run, std::move(reply_json)}); }
   void return_jobs() { orders_.post(JobRuns::ReturnJobs{}); }
-  // False while no launcher can be had, and for a while after a run could not be started: claim nothing.
+  // Returns false while there is no launcher, and for a while after a run could not be started: claim nothing then.
   bool ready() const { return launcher_.may_start(clock_.boot_ms()); }
-  std::string why_not_ready() const { return launcher_.why_not(clock_.boot_ms()); }  // any thread
-  std::size_t endings() const { return endings_; }                                   // any thread: JobRuns::endings()
-  void wake() { orders_.wake(); }                                                    // any thread: come round once
-  const Pulse& pulse() const { return pulse_; }                                      // any thread
+  std::string why_not_ready() const { return launcher_.why_not(clock_.boot_ms()); }  // see LauncherWatch::why_not()
+  std::size_t endings() const { return endings_; }                                   // see JobRuns::endings()
+  void wake() { orders_.wake(); }  // Causes one iteration of the loop.
+  const Pulse& pulse() const { return pulse_; }
 
  private:
   void loop();
@@ -113,9 +115,10 @@ class RunLoop {
   int timeout_ms() const;
   int timeout_of_runs_ms() const;  // without the pauses of pipes
   void wait(std::unique_lock<std::mutex>&, std::span<epoll_event>& events);
-  void wake_in_time();  // the thread, if it waits for too long
+  void wake_in_time();  // Wakes the thread if its wait ends too late.
 
-  // Held by whoever takes a turn, all but while the thread waits. It guards what follows.
+  // Held during an iteration of the loop and in start(), but not while the thread waits. Guards the members below that
+  // are not thread-safe themselves.
   std::mutex turn_;
   std::unique_ptr<Sandbox> sandbox_;
   const Clock& clock_;
@@ -127,23 +130,23 @@ class RunLoop {
   Mailbox<JobRuns::Event> orders_;
   Fd epoll_;
   Alarm alarm_;
-  std::uint64_t waits_until_ms_ = 0;  // the thread, on the clock's boot time
+  std::uint64_t waits_until_ms_ = 0;  // end of the current wait of the thread, on CLOCK_BOOTTIME
   int watched_sandbox_ = -1;
   WarmSecrets warm_secrets_;
   JobRuns runs_;
   std::unordered_map<RunNumber, JobPipes> pipes_;
-  const std::set<Id> folder_contexts_;                         // of WorkerSettings
-  std::unordered_map<RunNumber, std::string> reading_lanes_;   // of runs whose pipes the loop does not read
+  const std::set<Id> folder_contexts_;                         // WorkerSettings::folder_contexts
+  std::unordered_map<RunNumber, std::string> reading_lanes_;   // lanes of the runs whose pipes the loop does not read
   std::unordered_map<RunNumber, RunEnded> ends_behind_reads_;  // reported after the last background read of the run
   Mailbox<BackgroundRead> background_reads_;
   struct EndedSpan {
     std::string traceparent, of;
     Span span;
   };
-  std::unordered_map<RunNumber, EndedSpan> ended_spans_;  // until their jobs' ends are known
-  bool lacks_threads_ = false;                            // a lane waits for its thread
-  bool unheard_ = false;                                  // there is a run whose output is not waited for yet
-  std::uint64_t resume_at_ms_ = UINT64_MAX;               // the first pause of a pipe is over
+  std::unordered_map<RunNumber, EndedSpan> ended_spans_;  // spans of runs whose jobs have no end yet
+  bool lacks_threads_ = false;                            // a lane has no thread yet
+  bool unheard_ = false;                                  // the output of a run is not in the epoll set yet
+  std::uint64_t resume_at_ms_ = UINT64_MAX;               // end of the first pause of a pipe
   LauncherWatch launcher_;
   Pulse pulse_;
   Lanes lanes_;

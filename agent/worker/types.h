@@ -1,4 +1,4 @@
-// What the agent's threads hand to one another.
+// The types that the threads of the agent pass to one another, and the settings of the agent.
 //
 //   intake --Start--> run loop --reports--> reporter --settled--> intake (slot), lease keeper
 //      '---claim----> lease keeper --fences, kills--> run loop
@@ -24,49 +24,50 @@
 
 namespace mycojobs {
 
-using RunNumber = std::uint64_t;  // of this agent, never used twice
+using RunNumber = std::uint64_t;  // number of a run of this agent; never reused
 
-enum class JobPipe : std::uint32_t { out, err, channel, requests };  // our ends of a run's descriptors
+enum class JobPipe : std::uint32_t { out, err, channel, requests };  // the agent's ends of the pipes of a run
 
 // A job that was claimed and cannot begin.
 struct CannotBegin {
   RunNumber run = 0;
   ClaimRef claim;
-  std::string queue;                       // that it was claimed from
-  std::uint32_t attempt = 1, retries = 0;  // as of Start
-  Error error;                             // unavailable: it is no fault of the job; unsupported: another attempt may
-  bool is_of_caller = false;               // jobs of other callers may begin meanwhile
+  std::string queue;                       // queue that the job was claimed from
+  std::uint32_t attempt = 1, retries = 0;  // as in Start
+  Error error;                // unavailable: not a fault of the job; unsupported: another attempt may succeed
+  bool is_of_caller = false;  // only jobs of this caller cannot begin
 };
 
+// A claimed job that is ready to run.
 struct Start {
   RunNumber run = 0;
   ClaimRef claim;
   Id context = 0, caller = 0;
-  const Executor* executor = nullptr;        // that runs it
-  bool calls_objects = false;                // its executor's: its scripts may call the object store
-  std::vector<RunSpec> specs;                // by stage of its executor; the run loop gives them their numbers
-  std::uint64_t deadline_boot_ms = 0;        // of all its runs together; 0: their limits alone
-  std::uint32_t attempt = 1, retries = 0;    // of the job: whether a failure is followed by another attempt
-  std::shared_ptr<ArtifactQueue> artifacts;  // before the conversation, which writes into it
+  const Executor* executor = nullptr;        // executor that runs the job
+  bool calls_objects = false;                // whether its scripts may call the object store
+  std::vector<RunSpec> specs;                // by stage of the executor; the run loop sets the run numbers
+  std::uint64_t deadline_boot_ms = 0;        // for all runs together; 0: only the limits of the runs apply
+  std::uint32_t attempt = 1, retries = 0;    // of the job; they decide whether a failure is retried
+  std::shared_ptr<ArtifactQueue> artifacts;  // the sink of the conversation; declared before it to outlive it
   std::shared_ptr<Conversation> conversation;
-  // Its executor, or the disk that its inputs lie on, may let us wait: on the lane of this name (worker/lanes.h)
-  // `begin` makes the conversation, and it gets from stage to stage. Empty: nobody waits, and the conversation is
-  // there.
+  // Set if the executor, or the disk with the inputs, can block. `begin` then creates the conversation on the lane of
+  // this name (worker/lanes.h), and the conversation is asked there whether another stage follows. Empty: nothing
+  // blocks, and the conversation exists already.
   std::string lane = {};
-  bool finish_waits = false;  // the conversation finishes on the lane, too
+  bool finish_waits = false;  // Conversation::finish() is called on the lane as well
   std::function<Result<std::unique_ptr<Conversation>>()> begin = {};
-  std::string queue = {};                              // that it was claimed from
-  std::uint64_t output_bytes = 1ULL << 20;             // of its output that is kept: half head, half tail
-  bool output_kill = false;                            // over it the job is killed
+  std::string queue = {};                              // queue that the job was claimed from
+  std::uint64_t output_bytes = 1ULL << 20;             // limit of the stored output: the first and the last half
+  bool output_kill = false;                            // a job that exceeds output_bytes is killed
   bool artifacts_optional = false;                     // policy artifacts.optional
-  std::shared_ptr<const Redactor> redactor = nullptr;  // of the secrets that it was granted; null: there are none
-  std::vector<SecretValue> warm_secrets = {};          // that it was given, if its process may stay
+  std::shared_ptr<const Redactor> redactor = nullptr;  // of the secrets that were granted to the job; null: no secrets
+  std::vector<SecretValue> warm_secrets = {};          // secrets of the job if its process may be reused
 
-  // It has waited for so long before its first run: what it may take counts from there.
+  // Moves the deadline by the time that the job has waited before its first run.
   void has_waited(std::uint64_t ms) { deadline_boot_ms += deadline_boot_ms > 0 ? ms : 0; }
 };
 
-// A question of a job's script to its agent: JSON {id, method, params}.
+// A call of a job's script to its agent: JSON {id, method, params}.
 struct BrokerCall {
   RunNumber run = 0;
   Id context = 0, caller = 0;
@@ -74,49 +75,53 @@ struct BrokerCall {
   std::string json;
 };
 
+// A report of a run on its way to the store.
 struct Outgoing {
   RunNumber run = 0;
   Report report;
-  bool last = false;  // nothing follows for this run: its slot and lease are given back when it is stored
+  bool last = false;  // the last report of the run: slot and lease are released when it is stored
 };
 
 struct WorkerSettings {
-  Runner runner;  // id, topic, local, actor_id; the rest is filled by the agent
-  // The runner's actor is asked for its right to claim (ClaimRequest::actor); false: the operator's own agent (`dev`).
+  Runner runner;  // id, topic, local and actor_id; the agent sets the other fields
+  // Whether claims need the right of the runner's actor (ClaimRequest::actor). False for the operator's own agent
+  // (`dev`).
   bool claims_as_actor = false;
   std::vector<Id> contexts;
-  std::vector<Id> own_servers;            // contexts whose store is a server of their own; the others share one
+  std::vector<Id> own_servers;            // contexts whose store is a server of their own; the others share one server
   std::set<Id> folder_contexts;           // contexts whose script hosts have folders of the host (virtual environments)
-  std::vector<std::string> script_types;  // whose queues are served; empty: all that the executors run
+  std::vector<std::string> script_types;  // script types whose queues are served; empty: all types of the executors
   std::uint32_t slots = 1;
   std::uint32_t lease_ms = 30000;
-  std::uint32_t grace_ms = 10000;  // between TERM and KILL
+  std::uint32_t grace_ms = 10000;  // time between SIGTERM and SIGKILL
   std::uint64_t default_timeout_s = 600;
   std::uint64_t max_script_bytes = 4ULL << 20;
   std::uint64_t max_result_bytes = 1ULL << 20;
-  std::uint64_t max_artifact_bytes = 64ULL << 20;  // of a job, all together
-  std::uint64_t output_rate = 8ULL << 20;          // bytes that are read of a job in a second; 0: any number
-  std::uint32_t frame_rate = 10000;                // frames, the same
-  // Of all jobs of a caller, and of a context, on this host; 0: any number.
+  std::uint64_t max_artifact_bytes = 64ULL << 20;  // of all artifacts of a job together
+  std::uint64_t output_rate = 8ULL << 20;          // bytes that are read from a job in a second; 0: unlimited
+  std::uint32_t frame_rate = 10000;                // frames that are read from a job in a second; 0: unlimited
+  // Quotas of all jobs of a caller, and of a context, on this host; 0: unlimited.
   std::uint64_t caller_artifact_bytes = 1ULL << 30, context_artifact_bytes = 4ULL << 30;
   std::uint32_t max_deliveries = 3;
-  PolicyRequest defaults;  // of the operator, for every job: stands instead of what the executor's profile has
+  PolicyRequest defaults;  // set by the operator for every job; override the profiles of the executors
   Ceilings ceilings;
   RetryPolicy retry;
-  // false: a run goes on while the store is away, and dies (or finds its end refused) only if its claim was given on.
+  // If false, a run continues while the store is unavailable. It is killed, or its end is refused, only if its claim
+  // was passed on to another runner.
   bool kill_on_lease_lost = true;
-  std::uint64_t retention_ms = 24ULL * 3600 * 1000, retention_count = 0;  // of ended jobs; 0: no bound
-  std::vector<std::string> allowed_prerequisites;  // beginnings of what an agent may look at, as "file:/data/"
-  std::uint64_t prerequisites_timeout_ms = 24ULL * 3600 * 1000;  // how long a job may wait for them; 0: for ever
+  std::uint64_t retention_ms = 24ULL * 3600 * 1000, retention_count = 0;  // limits of ended jobs; 0: unlimited
+  std::vector<std::string> allowed_prerequisites;  // prefixes of permitted prerequisites, such as "file:/data/"
+  std::uint64_t prerequisites_timeout_ms = 24ULL * 3600 * 1000;  // maximum wait for prerequisites; 0: unlimited
   SecretPlaces secrets;
-  std::shared_ptr<const SigningKey> key;  // of the runner: signs receipts; null: nothing is signed
+  std::shared_ptr<const SigningKey> key;  // key of the runner, which signs receipts; null: receipts are not signed
   std::shared_ptr<Metrics> metrics = no_metrics();
   std::shared_ptr<Traces> traces = no_traces();
-  std::string state_dir;  // for what must outlive us; empty: nothing
+  std::string state_dir;  // folder for data that outlives the process; empty: nothing is stored
 };
 
-// The moment, on CLOCK_BOOTTIME, at which a run dies unless its lease is renewed: counted from before the claim or
-// renewal was SENT, and early enough to kill before the store gives the job to somebody else.
+// Returns the time on CLOCK_BOOTTIME at which a run is killed unless its lease is renewed. It counts from before the
+// claim or the renewal was sent, and lies before the end of the lease, so that the run is dead before the store gives
+// the job to another runner.
 inline std::uint64_t fence_after(std::uint64_t sent_boot_ms, std::uint32_t lease_ms) {
   const std::uint32_t margin = lease_ms / 5 < 2000 ? lease_ms / 5 : 2000;
   return sent_boot_ms + lease_ms - margin;
