@@ -33,7 +33,8 @@ Agent::Agent(Parts& parts, WorkerSettings settings)
   runner.detail = kRunnerRunning;
   std::vector<const Executor*> all;
   for (const auto& executor : executors_) all.push_back(executor.get());
-  for (const std::string& queue : queues_of(settings_, all, true)) {  // what it runs, by script type
+  // The queues of the script types name the types that the runner executes.
+  for (const std::string& queue : queues_of(settings_, all, true)) {
     if (queue.starts_with("queue:")) runner.executors.push_back(queue.substr(6));
   }
 }
@@ -65,10 +66,10 @@ Result<void> Agent::open(Parts& parts) {
   for (const auto& side : sides_) MJ_CHECK(open(*side, parts.stores));
   MJ_TRY(sweeping_store, connect(parts.stores));
   sweeper_ = std::make_unique<Sweeper>(*sweeping_store, clock_, health_, settings_);
-  return start_threads();  // now that all whom a job comes by know one another
+  return start_threads();  // last, since the threads use all parts
 }
 
-// With one server: in this thread.
+// Calls `what` for all servers in parallel, for the first one on this thread.
 std::vector<Result<void>> Agent::at_the_same_time(const std::function<Result<void>(Side&)>& what) {
   std::vector<std::future<Result<void>>> others;
   for (std::size_t i = 1; i < sides_.size(); ++i)
@@ -148,7 +149,7 @@ Result<void> Agent::open(Side& side, StoreFactory& stores) {
   side.reporter = std::make_unique<Reporter>(
       *reporter_store, clock_, health_, Receipts(settings_.runner.id, settings_.key),
       Reporter::Callbacks{.settled = [this, &side](std::span<const RunNumber> runs) { settled(side, runs); },
-                          // One job alone has nobody to wait for, however fast its caller sends the next.
+                          // A single job does not benefit from gathering, however fast its caller sends the next one.
                           .gather_us = [this] { return busy() > 1 ? pace_.gather_us(steady_us()) : 0U; },
                           .stale = [this](RunNumber run) { run_loop_->kill(run, KillReason::fenced); }});
   side.leases = std::make_unique<LeaseKeeper>(
@@ -170,7 +171,7 @@ Result<void> Agent::open_intake(Side& side, StoreFactory& stores) {
   MJ_TRY(intake_store, connect(stores));
   Intake::Parts parts{*intake_store, {}, {}, *secrets_};
   for (const auto& executor : executors_) parts.executors.push_back(executor.get());
-  // A server that is away has not said yet what its records say of the runner.
+  // The record of the runner is unknown on a server that is unavailable; the settings apply there.
   const auto& registered = side.registrar->runners();
   std::vector<std::pair<Id, std::string>> queues;
   for (const Id context : side.settings.contexts) {
@@ -179,7 +180,7 @@ Result<void> Agent::open_intake(Side& side, StoreFactory& stores) {
     for (const std::string& queue : queues_of(settings_, parts.executors, takes_queues))
       queues.emplace_back(context, queue);
   }
-  // Other topics than that of the first context are looked at every half second, without hints.
+  // The waiter receives hints for the topic of the first context only. Other topics are checked every half second.
   const std::string topic = registered.empty() ? settings_.runner.topic : registered.begin()->second.topic;
   MJ_TRY(waiter, stores.open_waiter(queues, topic));
   parts.registered = &registered;
@@ -243,23 +244,24 @@ Result<void> Agent::start_threads() {
   return {};
 }
 
-// Once the side's server has let the runner in: in that thread of it, if it was away before. May be repeated after an
-// error, and begins those that are missing.
+// Starts the threads of a server after the runner was registered there. If the server was unavailable before, this runs
+// on the thread of its registrar. After an error it can be called again, and starts the missing threads.
 Result<void> Agent::begin_to_serve(Side& side) {
-  MJ_CHECK(begin_turns(side.leases_thread, *side.leases));  // with a heartbeat: giving back may have taken a while
+  // The lease keeper begins with a heartbeat, since releasing jobs can take a while.
+  MJ_CHECK(begin_turns(side.leases_thread, *side.leases));
   MJ_CHECK(begin_turns(side.housekeeper_thread, *side.housekeeper));
   MJ_CHECK(begin_turns(side.prerequisites_thread, *side.prerequisites));
-  side.serves = true;  // from here on it is told of room
+  side.serves = true;  // from here on the intake is notified of free slots
   return begin_turns(side.intake_thread, *side.intake);
 }
 
 Agent::~Agent() {
-  // Whoever calls another stops before it.
+  // Each part is stopped before the parts that it calls.
   for (const auto& side : sides_) {
-    if (side->intake) side->intake->stop();  // all before the first is waited for
+    if (side->intake) side->intake->stop();  // signals all intakes before the first one is waited for
     if (side->registrar) side->registrar->stop();
   }
-  for (const auto& side : sides_) side->registrar_thread.reset();  // it may begin those that follow
+  for (const auto& side : sides_) side->registrar_thread.reset();  // before the threads that it may start
   for (const auto& side : sides_) side->intake_thread.reset();
   for (const auto& side : sides_) side->housekeeper_thread.reset();
   for (const auto& side : sides_) side->prerequisites_thread.reset();
@@ -267,15 +269,16 @@ Agent::~Agent() {
   if (run_loop_) run_loop_->stop();
   broker_.reset();
   for (const auto& side : sides_) side->reporter_thread.reset();
-  run_loop_.reset();  // whoever finds the runner's id free finds no process of ours either
+  run_loop_.reset();  // before the runner id is released, so that a new holder finds no process of this agent
   for (const auto& side : sides_) {
     if (side->registrar) side->registrar->sign_off(runner_lost_);
   }
-  secrets_.reset();         // which may have to wait for a disk
-  sweeper_thread_.reset();  // so may this
+  secrets_.reset();         // can wait for a disk
+  sweeper_thread_.reset();  // can wait for a disk
 }
 
-// Whose end waits for others takes no slot; there are as many of these as slots at most.
+// Returns the number of jobs without processes whose end cannot be reported yet. They need no slot, so as many jobs may
+// be claimed in addition, up to the number of slots.
 std::uint32_t Agent::slots_of_endings() const {
   return static_cast<std::uint32_t>(std::min<std::size_t>(run_loop_->endings(), settings_.slots));
 }
@@ -332,7 +335,7 @@ void Agent::measure() {
 
 bool Agent::is_healthy() {
   const std::uint64_t rounds = run_loop_->pulse().count();
-  if (rounds == rounds_) return run_loop_->wake(), false;  // it alone sleeps for as long as it likes
+  if (rounds == rounds_) return run_loop_->wake(), false;  // the run loop can wait without a limit
   for (const auto& side : sides_) {
     if (side->serves &&
         (side->intake->pulse().count() == side->rounds[0] || side->housekeeper->pulse().count() == side->rounds[1]))

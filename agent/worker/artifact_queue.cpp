@@ -5,7 +5,8 @@
 namespace mycojobs {
 namespace {
 
-constexpr std::size_t kStepCost = 64;  // a step counts as this much more than its bytes: many small ones are not cheap
+// Cost of a step in addition to its bytes, so that many small steps are not cheap.
+constexpr std::size_t kStepCost = 64;
 
 }  // namespace
 
@@ -33,7 +34,8 @@ void ArtifactQueue::take(const std::vector<Step>& steps, RunArtifacts& disk) {
     switch (step.kind) {
       case Step::Kind::open:
       case Step::Kind::executable:
-        (void)disk.open(step.text, step.kind == Step::Kind::executable);  // it passes over what it has refused
+        // `disk` ignores the bytes of an artifact that it has refused.
+        (void)disk.open(step.text, step.kind == Step::Kind::executable);
         break;
       case Step::Kind::write:
         disk.write(step.text);

@@ -11,15 +11,15 @@
 namespace mycojobs {
 namespace {
 
-constexpr std::uint32_t kWaitMs = 500;       // between looks at what nobody owns
-constexpr std::uint32_t kTopicPauseMs = 20;  // between looks at the topic while hints come
+constexpr std::uint32_t kWaitMs = 500;       // maximum wait, and interval of topic checks without hints
+constexpr std::uint32_t kTopicPauseMs = 20;  // interval of topic checks while there are hints
 constexpr std::size_t kHintsAtOnce = 32, kMostHints = 1000;
-constexpr std::uint32_t kMaxBatch = 16;  // small: several agents share a queue evenly
+constexpr std::uint32_t kMaxBatch = 16;  // small, so that several agents share a queue evenly
 
 JobEnd never_runs(const Error& error) {
   JobEnd end;
-  // Neither a refusal nor a helper that does not work is a mistake in the record: the same job may run where the
-  // operator allows more, or once the helper works again.
+  // Neither a denied policy nor a helper that does not work is an error in the record: the same job may run where the
+  // operator allows more, or when the helper works again.
   end.detail = error.code == Code::denied        ? "policy_refused"
                : error.code == Code::unsupported ? "setup_error"
                                                  : "dead_letter";
@@ -70,8 +70,8 @@ void Intake::stop() {
   parts_.waiter->wake();
 }
 
-// Where the last look found fewer jobs than there was room for, the next entry of a queue wakes it anyway. In this
-// order: a turn that does not see the room has shown before that it is one.
+// If the intake waits for work, the next entry of a queue wakes it anyway. Order matters: the counters change before
+// `waits_for_work_` is read. A turn that did not see the free slot has reset `waits_for_work_` before, so it is woken.
 void Intake::settled(std::uint32_t jobs) {
   jobs_ -= jobs;
   taken_ -= jobs;
@@ -82,7 +82,7 @@ void Intake::has_room() {
   if (!waits_for_work_ && room() > 0) parts_.waiter->wake();
 }
 
-// Whoever claims ahead does so many at a time: as long as all slots are busy nothing is lost by waiting for that.
+// Jobs are claimed ahead in large batches. While all slots are busy, waiting for more capacity delays no job.
 std::uint32_t Intake::room() const {
   const std::uint32_t ahead = callbacks_.ahead(), most = settings_.slots + ahead, taken = taken_ + callbacks_.others();
   if (taken >= most || (taken >= settings_.slots && most - taken < (ahead + 1) / 2)) return 0;
@@ -111,7 +111,7 @@ Intake::Rest Intake::look() {
   const bool for_work = claiming && room() > 0;
   if (failures_ > 0) return {static_cast<std::uint64_t>(retry_pause_ms(failures_)), for_work};
   const std::uint64_t most = hints_.empty() ? kWaitMs : kTopicPauseMs;
-  // Whoever claims nothing does not wait for the end of a pause either: it may be over, and would be so for ever.
+  // Pauses count only while the intake claims. Otherwise a pause that is over would cause waits of 0 ms in a loop.
   return {for_work ? pauses_.least_left_ms(most) : most, for_work};
 }
 
@@ -134,7 +134,8 @@ void Intake::heard(Result<Woken> woken) {
   look_at_topic(std::move(woken->hints));
 }
 
-// Anybody may publish, and push onto the list: hints are bounded, and looks have a pause between them.
+// Any client can publish hints and push to the list of the topic, so the hints are bounded and checks have a minimum
+// interval.
 void Intake::look_at_topic(std::vector<std::string> hints) {
   const std::size_t room = kMostHints - std::min(kMostHints, hints_.size());
   if (hints.size() > room) {
@@ -155,18 +156,19 @@ Intake::Round Intake::claim_some() {
   ++turn_;
   Round round;
   for (std::size_t i = 0; i < settings_.contexts.size(); ++i) {
-    pulse_.beat();  // each may wait for a server of its own
+    pulse_.beat();  // each context may wait for a server of its own
     const std::uint32_t free = room();
     if (free == 0 || draining_) return {false, round.taken};
     const Id context = settings_.contexts[(turn_ + i) % settings_.contexts.size()];
     if (!pauses_.may_try(context)) continue;
-    if (preparation_.lacks_secrets(context)) {  // their disk stands still: other agents may have the jobs
+    // The disk of the secrets hangs; other agents may be able to run the jobs.
+    if (preparation_.lacks_secrets(context)) {
       pause(context);
       continue;
     }
     const std::uint32_t max_jobs = std::min(free, kMaxBatch);
     const std::uint64_t sent = clock_.boot_ms();
-    taken_ += max_jobs;  // before it is sent: whoever drains must see that something is under way
+    taken_ += max_jobs;  // before the request is sent, so that a drain waits for jobs that are being claimed
     auto reply = claim(context, max_jobs);
     const auto came = static_cast<std::uint32_t>(reply ? reply->jobs.size() : 0);
     jobs_ += came;
@@ -206,7 +208,7 @@ Result<ClaimReply> Intake::claim(Id context, std::uint32_t max_jobs) {
     return std::find(resting.begin(), resting.end(), queue) != resting.end();
   });
   if (request.queues.empty()) return ClaimReply{};
-  // Another queue first whenever every context has been first once.
+  // Rotate the queues each time that every context has been the first one.
   const std::size_t first = turn_ / settings_.contexts.size() % request.queues.size();
   std::rotate(request.queues.begin(), request.queues.begin() + static_cast<std::ptrdiff_t>(first),
               request.queues.end());
@@ -217,26 +219,28 @@ Result<ClaimReply> Intake::claim(Id context, std::uint32_t max_jobs) {
   return parts_.store.as<ClaimStore>().claim(request);
 }
 
-// An entry would wake us at once, for ever. So the context's queues are not waited on until it is tried again.
+// A waiting entry would end each wait at once. Therefore the queues of the context are not waited for until it is tried
+// again.
 void Intake::pause(Id context) {
   pauses_.failed(context);
   parts_.waiter->set_paused(context, queues_);
 }
 
-// Its next job would be claimed and given back at once, for ever. Others of the context have nothing to do with it.
+// Without a pause the next job of the queue would be claimed and released in a loop. Other queues of the context are
+// not affected.
 void Intake::take_break(Id context, const std::string& queue) {
   constexpr std::uint64_t kShortestMs = 50;
   constexpr std::uint64_t kLongestMs = 3200;
   Break& taken = breaks_[{context, queue}];
-  // Jobs of the queue have begun since, elsewhere.
+  // A job that begins on a lane does not erase the break, so a break that ended long ago counts as erased.
   if (taken.until_boot_ms + kLongestMs < clock_.boot_ms()) taken.failures = 0;
   const std::uint64_t pause = std::min(kShortestMs << std::min(taken.failures++, 6U), kLongestMs);
   taken.until_boot_ms = clock_.boot_ms() + pause;
   parts_.waiter->set_paused(context, this->resting(context));
 }
 
-// The queues of a context that nothing is claimed from now: those of script types, if its record of the runner says so,
-// and those that have a break.
+// Returns the queues of a context from which nothing is claimed now: the queues of script types if the runner's record
+// excludes them, and queues with a break.
 std::vector<std::string> Intake::resting(Id context) const {
   std::vector<std::string> queues;
   if (!registered(context).takes_queues) queues.assign(queues_.begin() + 1, queues_.end());
@@ -270,8 +274,9 @@ void Intake::refuse(const CannotBegin& job) {
   log(LogLevel::warn, "worker", "{}: {}{}", in_trace(job.claim.job_key, job.claim.traceparent),
       job.error.code == Code::unavailable ? "back to its queue: " : "", job.error.message);
   if (job.error.code == Code::unavailable) {
-    // What it depends on cannot be had now: that is no fault of the job. It would be the next one that is claimed.
-    // If the caller is the reason, the queue continues for other callers, and the store delays the job.
+    // A dependency of the job is unavailable, which is not a fault of the job. Without a break of the queue, the job
+    // would be claimed again at once. If the caller is the reason, the queue continues for other callers, and the store
+    // delays the job.
     if (!job.is_of_caller) take_break(job.claim.context, job.queue);
     return callbacks_.report(Outgoing{job.run, Release{job.claim, job.error.message, false}, true});
   }

@@ -22,7 +22,8 @@ void watch_descriptor(int epoll, int operation, int fd, std::uint64_t tag, std::
 
 namespace {
 
-// Returns the number of bytes; 0 if there are none now, or no more. Closes the descriptor at the end of the pipe.
+// Returns the number of bytes; 0 if none are available or the pipe has ended. Closes the descriptor at the end of the
+// pipe.
 std::size_t read_or_close(Fd& fd, std::span<char> buffer) {
   if (!fd) return 0;
   ssize_t count = 0;
@@ -66,7 +67,8 @@ void JobPipes::watch(JobPipe pipe, int operation, std::uint32_t events) {
   watch_descriptor(epoll_, operation, of(pipe).get(), PipeTag{run_, pipe}.bits(), events);
 }
 
-// Out of the set while nothing is wanted of it: epoll would report its end again and again.
+// A pipe is in the epoll set only while its events are wanted: otherwise epoll would report the end of the pipe in a
+// loop.
 void JobPipes::refresh(JobPipe pipe) {
   if (elsewhere_[index(pipe)] || !of(pipe)) return;
   const bool is_heard = pipe == JobPipe::channel ? heard_ : listen_at_ms_ == 0;
@@ -81,7 +83,7 @@ void JobPipes::hold(bool held) {
   refresh(JobPipe::channel);
 }
 
-// Output is in the set once it is listened to.
+// A pipe that is not watched yet can be paused too; it is added to the set after the pause.
 void JobPipes::pause(JobPipe pipe, std::uint64_t until_boot_ms) {
   if (!elsewhere_[index(pipe)] && !of(pipe)) return;
   paused_until_ms_[index(pipe)] = until_boot_ms;
@@ -116,7 +118,7 @@ bool JobPipes::has_background_reads() const {
   return std::any_of(std::begin(elsewhere_), std::end(elsewhere_), [](bool elsewhere) { return elsewhere; });
 }
 
-// Most requests fit at once, and the job finds its script waiting.
+// Most requests fit into the buffer of the socket, so the job does not have to wait for its request.
 void JobPipes::send(const std::function<std::string()>& next) {
   bool full = false;
   const Fd& requests = of(JobPipe::requests);

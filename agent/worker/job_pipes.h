@@ -1,5 +1,6 @@
-// Our ends of one run's descriptors in the run loop's epoll: the channel at once, its output a moment later. Most jobs
-// end before, and what they wrote is read then: nobody is woken for it.
+// The agent's ends of the pipes of one run, in the epoll of the run loop. The channel of a run that makes calls is
+// watched at once, all other pipes a moment later: most jobs end before, and their output is read at their end without
+// additional wake-ups.
 //
 // Reading or closing a pipe waits for the lock of the pipe, also with O_NONBLOCK. The kernel holds the lock while it
 // serves a page fault of the job in a read or a write. Where such a fault can wait for a disk, the run loop must not
@@ -20,8 +21,8 @@
 
 namespace mycojobs {
 
-// epoll's 64 bits for a pipe: the run's number above, the pipe below. Numbers of runs start at 1, so that what lies
-// below 4 stands for descriptors of others.
+// The 64 bits of epoll data for a pipe: the number of the run and the pipe. Run numbers start at 1, so values below 4
+// are free for other descriptors.
 struct PipeTag {
   RunNumber run;
   JobPipe pipe;
@@ -29,28 +30,29 @@ struct PipeTag {
   std::uint64_t bits() const { return run << 2 | static_cast<std::uint32_t>(pipe); }
 };
 
-// Reads what is there now, up to max bytes. Closes the descriptor at the end of the pipe. REQUIRES: max >= PIPE_BUF.
+// Reads the bytes that are available, up to max. Closes the descriptor at the end of the pipe. REQUIRES: max >=
+// PIPE_BUF.
 std::string read_available(Fd&, std::size_t max);
 
 void watch_descriptor(int epoll, int operation, int fd, std::uint64_t tag, std::uint32_t events);
 
-// Of one thread. The epoll outlives it.
+// Not thread-safe. The epoll must outlive the object.
 class JobPipes {
  public:
   static constexpr std::uint64_t kListenMs = 5;
 
-  // Of a run, or of its next stage. attachment: a descriptor that goes along with the first byte; -1: none. converses:
-  // it may ask for something and wait for the answer, so that its channel is waited for from the beginning.
+  // For a run, or for its next stage. attachment: descriptor that is sent with the first byte; -1: none. converses: the
+  // run makes calls and waits for the answers, so its channel is watched from the beginning.
   JobPipes(int epoll, RunNumber run, const RunPipes&, int attachment, bool converses, std::uint64_t now_boot_ms);
 
-  // Sends, as far as the socket takes it; the rest when it takes more: call again then. next: what follows, asked for
-  // when all before it has gone; empty: nothing now. What a job does not take any more is passed over: its outcome will
-  // tell why.
+  // Sends as much as the socket accepts; call it again when the epoll reports JobPipe::requests. next: called when all
+  // previous bytes were sent; returns the next bytes, or an empty text if there are none now. Bytes that the job no
+  // longer accepts are dropped, since the outcome of the run reports the reason.
   void send(const std::function<std::string()>& next);
-  bool is_sending() const { return writing_; }  // the epoll says when JobPipe::requests takes more
+  bool is_sending() const { return writing_; }  // the epoll reports JobPipe::requests when more is accepted
 
-  // What the pipe has, as far as the buffer takes it; less than that: there is no more now. A pipe that has come to its
-  // end is closed.
+  // Reads available bytes into the buffer. Returns an empty view if there are none now. A short read does not mean that
+  // the pipe is empty, since a job can use packet mode. Closes the descriptor at the end of the pipe.
   std::string_view read(JobPipe, std::span<char> buffer);
 
   // Stops waiting for a pipe, and returns its descriptor for another thread, which also closes it. Null if the pipe is
@@ -67,8 +69,8 @@ class JobPipes {
   // Resumes the pipes whose pause is over. Returns the end of the next pause, or UINT64_MAX if no pipe is paused.
   std::uint64_t resume(std::uint64_t now_boot_ms);
 
-  // True: what it says is waited for now. Most runs are over before: then that is read with their end. Until then ask
-  // again, kListenMs after its start.
+  // Starts to watch the output if the run was started kListenMs ago. Returns whether the output is watched; if not,
+  // call it again later. Most runs end before, and their output is read at their end.
   bool listen(std::uint64_t now_boot_ms);
 
  private:
@@ -81,16 +83,16 @@ class JobPipes {
   int epoll_;
   RunNumber run_;
   std::shared_ptr<Fd> fds_[4];                        // by pipe
-  std::string outgoing_;                              // on its way to the job
-  std::size_t sent_ = 0;                              // of it
-  int attachment_;                                    // not gone along yet
-  bool writing_ = false;                              // waits until the socket takes more
-  bool heard_ = false;                                // the channel is waited for
+  std::string outgoing_;                              // bytes that are being sent to the job
+  std::size_t sent_ = 0;                              // number of bytes of outgoing_ that were sent
+  int attachment_;                                    // descriptor that was not sent yet, or -1
+  bool writing_ = false;                              // waiting until the socket accepts more
+  bool heard_ = false;                                // the channel may be watched
   bool held_ = false;                                 // hold() has stopped waiting for the channel
   bool watched_[4] = {false, false, false, false};    // by pipe: the descriptor is in the epoll set
   bool elsewhere_[4] = {false, false, false, false};  // by pipe: another thread reads it
   std::uint64_t paused_until_ms_[4] = {0, 0, 0, 0};   // by pipe; 0: not paused
-  std::uint64_t listen_at_ms_;                        // when its output will be waited for; 0: it is
+  std::uint64_t listen_at_ms_;                        // time at which the output will be watched; 0: it is watched
 };
 
 }  // namespace mycojobs

@@ -53,13 +53,14 @@ std::string JobRuns::say_next(RunNumber number) {
   return run == nullptr || run->between ? std::string() : run->job.conversation->take_output();
 }
 
-// Coarse: whoever waits here is looked at a little later than at its moment, and all of them at once.
+// A coarse interval: each waiting job or line is checked a little later than at its exact time, so that one wake-up
+// serves all of them.
 std::optional<std::uint64_t> JobRuns::next_look_ms() const {
   if (waiting_.empty() && !partials_) return beginnings_.empty() ? std::nullopt : std::optional(kLookAtLanesMs);
   return std::min(RunOutput::kPartialMs, WaitingJobs::kPatienceMs);
 }
 
-// Which jobs run.
+// Start of jobs.
 
 void JobRuns::on(Start& start) {
   if (waiting_.empty() && has_slot()) return begin(std::move(start));
@@ -109,7 +110,7 @@ void JobRuns::begin_elsewhere(RunNumber number, Run& run) {
 void JobRuns::on(Begun& begun) {
   beginnings_.answered(begun.lane, now_.boot_ms);
   Run* run = find(begun.run);
-  if (run == nullptr) return;  // it was killed meanwhile, or has gone back
+  if (run == nullptr) return;  // the job was killed or released while its conversation was created
   run->beginning.reset();
   if (begun.conversation) {
     run->job.conversation = std::move(*begun.conversation);
@@ -120,8 +121,8 @@ void JobRuns::on(Begun& begun) {
   runs_.erase(begun.run);
 }
 
-// Another agent may have what they need: those that have not begun, and those between two stages. Jobs that come are
-// refused until the lane answers.
+// Releases the jobs of lanes that do not answer, since another agent may be able to run them: jobs that have not begun,
+// and jobs between two stages. New jobs of such a lane are refused until the lane answers.
 void JobRuns::give_back_hanging() {
   for (auto each = runs_.begin(); each != runs_.end();) {
     auto& [number, run] = *each++;
@@ -141,14 +142,14 @@ void JobRuns::cannot_begin(const Start& job, Error error) {
   act(CannotBegin{job.run, job.claim, job.queue, job.attempt, job.retries, std::move(error), is_of_caller});
 }
 
-// The first stage, or the next one.
+// Starts the first or the next stage.
 void JobRuns::launch(RunNumber number, Run& run) {
   run.stage = run.job.conversation->stage();
   run.held = false;
   RunSpec spec = run.job.specs.at(run.stage);
   spec.run = sandbox_run(number, run.stage);
   spec.fence_boot_ms = run.fence_boot_ms;
-  // A stage that begins when the time is over has the shortest that there is; 0 would be no limit.
+  // A stage that begins after the deadline gets the shortest time limit, since 0 means no limit.
   if (const std::uint64_t deadline = run.job.deadline_boot_ms; deadline > 0) {
     const std::uint64_t left = deadline > now_.boot_ms ? deadline - now_.boot_ms : 1;
     spec.limits.wall_ms = spec.limits.wall_ms == 0 ? left : std::min(spec.limits.wall_ms, left);
@@ -160,17 +161,17 @@ void JobRuns::on(Launched& launched) {
   Run* run = find(launched.run);
   if (run == nullptr) return;
   run->began = true;
-  if (run->killed) return kill_run(launched.run, *run, *run->killed);  // between two stages: it is not sent what to run
+  if (run->killed) return kill_run(launched.run, *run, *run->killed);  // between two stages: no request is sent
   act(Speak{launched.run});
 }
 
 void JobRuns::on(LaunchFailed& failed) {
   Run* run = find(failed.run);
   if (run == nullptr) return;
-  if (run->began) {  // the launcher went away between two stages
+  if (run->began) {  // the launcher died between two stages
     return drop(failed.run, *run, std::move(failed.why));
   }
-  // Nothing of it ran.
+  // No process of the job has run, so no delivery is counted.
   give_back(run->job, failed.why);
   runs_.erase(failed.run);
   act(CannotLaunch{std::move(failed.why)});
@@ -181,7 +182,8 @@ void JobRuns::over(RunNumber number) {
   act(Over{number});
 }
 
-// What it has left goes with it, which may take as long as to write it.
+// Releases the job and deletes its artifacts. Deleting can take as long as writing, so it is done on the lane of the
+// disk.
 void JobRuns::drop(RunNumber number, Run& run, std::string why, bool counted) {
   close_output(number, run);
   release(number, run.job.claim, std::move(why), counted);
@@ -190,14 +192,14 @@ void JobRuns::drop(RunNumber number, Run& run, std::string why, bool counted) {
   over(number);
 }
 
-// Back to their queues. The log tells of those that were to run: what waited only goes to where it came from.
+// Release of jobs to their queues. release() is for jobs that may have run, and logs the reason.
 
 void JobRuns::release(RunNumber number, const ClaimRef& claim, std::string reason, bool ran) {
   log(LogLevel::warn, "worker", "{}: back to its queue: {}", in_trace(claim.job_key, claim.traceparent), reason);
   act(Outgoing{number, Release{claim, std::move(reason), ran}, true});
 }
 
-// It has not begun: no delivery is counted. If it is to be cancelled the store ends it.
+// Releases a job that has not begun, without counting a delivery. If the job is to be cancelled, the store ends it.
 void JobRuns::give_back(const Start& job, const std::string& why) {
   act(Outgoing{job.run, Release{job.claim, why, false}, true});
 }
@@ -223,10 +225,10 @@ void JobRuns::on(Kill& kill) {
   }
 }
 
-// A job that is being cancelled already ends as cancelled.
+// A job that is already being cancelled is not marked as returned, so it ends as cancelled.
 void JobRuns::on(ReturnJobs& /*all*/) {
   for (auto run = runs_.begin(); run != runs_.end();) {
-    const auto each = run++;  // a job that has not begun is removed
+    const auto each = run++;  // kill_run() erases a job that has not begun
     each->second.returned = !each->second.killed;
     kill_run(each->first, each->second, KillReason::cancelled);
   }
@@ -234,17 +236,17 @@ void JobRuns::on(ReturnJobs& /*all*/) {
 }
 
 void JobRuns::kill_run(RunNumber number, Run& run, KillReason reason) {
-  if (!run.job.conversation) {  // whoever begins it elsewhere may take their time
+  if (!run.job.conversation) {  // do not wait for `begin`, which may be blocked on its lane
     give_back(run.job, kWhyGivenBack);
     runs_.erase(number);
     return;
   }
   if (!run.killed || (run.between && reason == KillReason::fenced)) run.killed = reason;
-  if (run.between) return;  // the next stage dies as soon as it begins
+  if (run.between) return;  // on(Launched) kills the next stage
   act(KillRun{sandbox_run(number, run.stage), reason, reason == KillReason::cancelled ? settings_.grace_ms : 0});
 }
 
-// What a run says, and is answered.
+// Output, calls and answers of runs.
 
 void JobRuns::on(Bytes& read) {
   Run* run = find(read.run);
@@ -270,14 +272,15 @@ void JobRuns::listen(RunNumber number, Run& run, std::string_view bytes) {
     refused = refused || !run.job.calls_objects;
     if (run.job.calls_objects) {
       act(BrokerCall{number, run.job.context, run.job.caller, run.job.claim, std::move(call)});
-    } else {  // not read: who wrote it is not the script host that it stands for
+    } else {  // not parsed: the script host of this executor makes no calls, so the call is forged
       conversation.answer(error_answer("null", {Code::denied, "only scripts of the type osis have the object store"}));
     }
   }
   if (refused) act(Speak{number});
 }
 
-// A job whose disk stands still waits as well: what it sends stays in its channel, which takes no more soon.
+// Posts the queued artifacts to the lane of the disk. If the disk hangs and the queue is full, the channel is not read,
+// and the job blocks as soon as the channel is full.
 void JobRuns::write_artifacts(RunNumber number, Run& run) {
   if (!run.job.artifacts) return;
   ArtifactQueue& artifacts = *run.job.artifacts;
@@ -295,19 +298,20 @@ void JobRuns::on(Written& written) {
   Run& of = run != nullptr ? *run : ending->second.run;
   of.job.artifacts->done(written.what);
   note(of, written.what.notes);
-  if (run == nullptr) return;  // the rest is written with its end
+  if (run == nullptr) return;  // the work of finish() writes the rest
   write_artifacts(written.run, of);
   pass_on_output(written.run, of);
 }
 
 void JobRuns::on(Answer& answer) {
   Run* run = find(answer.run);
-  if (run == nullptr || run->between) return;  // whoever asked is gone
+  if (run == nullptr || run->between) return;  // the stage that asked has ended
   run->job.conversation->answer(answer.json);
   act(Speak{answer.run});
 }
 
-// Not more than one turn's bytes are behind the job (what is read of each pipe at once, and what the pipes hold).
+// The output limit is checked once for each iteration of the run loop. A job can exceed the limit by the bytes that one
+// iteration reads, plus the content of the pipes.
 void JobRuns::on(AllRead& read) {
   Run* run = find(read.run);
   if (run == nullptr) return;
@@ -332,7 +336,7 @@ void JobRuns::flush_partials() {
   }
 }
 
-// Its end.
+// The end of runs and jobs.
 
 void JobRuns::on(RunEnded& ended) {
   const RunNumber number = number_of(ended.run);
@@ -353,7 +357,8 @@ void JobRuns::on(RunEnded& ended) {
   drop(number, *run, std::move(outcome.reason));
 }
 
-// Other hosts may have what this one is out of. It says nothing about the job, whatever its stage.
+// The host lacks a resource that other hosts may have. This is not a fault of the job in any stage, so no delivery is
+// counted.
 void JobRuns::return_for_shortage(RunNumber number, Run& run, const Outcome& outcome) {
   if (run.stage == 0) {
     give_back(run.job, outcome.reason);
@@ -365,7 +370,7 @@ void JobRuns::return_for_shortage(RunNumber number, Run& run, const Outcome& out
   act(CannotLaunch{shortage == nullptr ? outcome.reason : describe_shortage(*shortage)});
 }
 
-// What the next stage is handed may lie on a disk, and what the last one has made may be put there.
+// Moving from stage to stage can read and write files, so a conversation with a lane is called there.
 void JobRuns::go_on(RunNumber number, Run& run, Outcome outcome) {
   const auto& conversation = run.job.conversation;
   const bool is_last = run.stage + 1 >= run.job.specs.size();
@@ -412,7 +417,7 @@ void JobRuns::on(Kept& kept) {
   note(ending.run, kept.what.notes);
   close_output(kept.run, ending.run);
   count_output(ending.run, ending.outcome);
-  // A process names itself; the name gets into the receipt too.
+  // A process chooses its own name, so the name can contain a secret; it is stored in the receipt too.
   if (auto& violation = ending.outcome.violation) violation->comm = ending.run.output.redact(violation->comm);
   finish(kept.run, ending);
 }
@@ -441,8 +446,9 @@ void JobRuns::count_output(const Run& run, Outcome& outcome) {
   judge_output(outcome, run.job.output_kill ? run.job.output_bytes : 0);
 }
 
-// Not an end, also not of a job that was cancelled or ran out of time: its lease is kept and its slot stays taken until
-// the real end comes. The reason names processes, and a process names itself.
+// Reports an unkillable run, once. This is not the end of the job, even if the job was cancelled or has exceeded its
+// time limit: lease and slot are kept until the run ends. The reason contains names that processes have chosen, so it
+// is redacted.
 void JobRuns::withhold(RunNumber number, Run& run, const std::string& reason) {
   if (std::exchange(run.withheld, true)) return;
   log(LogLevel::error, "worker",

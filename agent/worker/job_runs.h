@@ -186,7 +186,7 @@ class JobRuns {
     std::size_t stage = 0;
     bool began = false;               // whether a stage has begun
     std::uint64_t fence_boot_ms = 0;  // the last one that was received
-    // shared with the function on a lane, which does nothing if the run is gone
+    // Shared with the function on a lane, which does nothing if the run is gone.
     std::shared_ptr<decltype(Start::begin)> beginning = {};
     std::uint64_t asked_boot_ms = 0;        // time at which `beginning` was posted
     std::optional<KillReason> killed = {};  // reason of the requested kill

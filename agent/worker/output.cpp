@@ -9,9 +9,9 @@
 namespace mycojobs {
 namespace {
 constexpr std::size_t kLongestPart = 8192;  // a line longer than this is stored in parts
-constexpr std::uint64_t kEntryCost = 64;    // an entry counts as this much at least: a byte at a time must not be cheap
-constexpr std::size_t kCutNote = 997;  // a note of so many bytes may have lost its end on the way: 1000 and no part of
-                                       // a character (AnswerReader::kMaxNoteText)
+constexpr std::uint64_t kEntryCost = 64;    // minimum cost of an entry, so that single bytes are not cheap
+// A note of this size may have been cut: the limit of 1000 bytes (AnswerReader::kMaxNoteText) less a partial character.
+constexpr std::size_t kCutNote = 997;
 
 std::uint64_t cost(const Log& piece) {
   return piece.text.empty() ? 0 : std::max<std::uint64_t>(piece.text.size(), kEntryCost);
@@ -89,7 +89,7 @@ void OutputCapture::trim_tail() {
   }
 }
 
-// Passes on the first bytes of the line that waits for its end.
+// Emits the first bytes of the incomplete line.
 void OutputCapture::add_partial(LogStream stream, std::size_t bytes, std::uint64_t now_ms) {
   std::string& partial = partial_[stream == LogStream::err];
   if (bytes == 0) return;

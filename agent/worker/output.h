@@ -1,7 +1,7 @@
-// A job's output on its way into the log: without secrets, whole lines where possible, head and tail kept, the middle
-// counted. No thread and no clock: moments come in.
+// The output of a job on its way to the log: redacted, in whole lines where possible, with beginning and end kept and
+// the bytes in between counted. Uses no thread and no clock: all times are arguments. Not thread-safe.
 //
-//   bytes of a pipe --> Redaction --> OutputCapture --> lines, in portions that the store takes at once
+//   bytes of a pipe --> Redaction --> OutputCapture --> lines, in portions for one call of the store each
 #pragma once
 
 #include <cstdint>
@@ -17,23 +17,23 @@
 
 namespace mycojobs {
 
-// What comes here is without its secrets, so that all counts are of what could be in the log, not of what the job
-// wrote.
+// Splits output into lines and limits it. The bytes are redacted already, so all counts refer to redacted text and not
+// to the bytes that the job wrote.
 class OutputCapture {
  public:
-  // kept_bytes: of both streams together; the first half is passed on as it comes, the last half at the end.
+  // kept_bytes: limit of both streams together. The first half is emitted as it arrives, the last half by close().
   explicit OutputCapture(std::uint64_t kept_bytes);
 
-  // Each line of the log ends between two characters of UTF-8, as long as the bytes are UTF-8.
+  // Each entry of the log ends between two UTF-8 characters, if the bytes are valid UTF-8.
   void feed(LogStream, std::string_view bytes, std::uint64_t now_ms);
-  // A line of ours. Always kept.
+  // Adds a line of the agent, which is always kept.
   void note(std::string_view text, std::uint64_t now_ms);
-  // Parts of lines that have waited long enough for their end. An incomplete character waits for its other bytes.
+  // Emits incomplete lines. The bytes of an incomplete character stay until the character is complete.
   void flush_partial(std::uint64_t now_ms);
   bool has_partial() const;
-  // No more comes: the tail, behind a line that says exactly how much was dropped.
+  // Ends the output: emits a line with the number of dropped bytes, if any, and then the last part of the output.
   void close(std::uint64_t now_ms);
-  // Lines to store now.
+  // Removes and returns the lines to store.
   std::vector<Log> take() { return std::exchange(ready_, {}); }
 
   std::uint64_t bytes(LogStream stream) const { return total_[stream == LogStream::err]; }
@@ -50,27 +50,29 @@ class OutputCapture {
   std::uint64_t total_[2] = {0, 0};
   std::uint64_t next_seq_ = 1;
   std::string partial_[2];
-  std::deque<Log> tail_;  // without numbers yet
+  std::deque<Log> tail_;  // sequence numbers are not assigned yet
   std::vector<Log> ready_;
 };
 
-// All that one run writes, through all of its stages.
+// The output of one run, through all of its stages.
 class RunOutput {
  public:
-  static constexpr std::uint64_t kPartialMs = 50;   // how long a line may wait for its end
-  static constexpr std::size_t kLinesAtOnce = 512;  // of a portion: the store takes one after the other, others wait
+  static constexpr std::uint64_t kPartialMs = 50;  // maximum wait of an incomplete line
+  // Maximum size of a portion. Each call of the store delays other clients of the server.
+  static constexpr std::size_t kLinesAtOnce = 512;
 
-  // redactor: of the secrets that the job was granted; null: there are none.
+  // redactor: for the secrets that were granted to the job; null: no secrets.
   RunOutput(std::uint64_t kept_bytes, std::shared_ptr<const Redactor> redactor);
 
-  // What became of the bytes: without secrets, and maybe later. Good until the next call.
+  // Returns the redacted bytes, some of which may be held back until a later call. The view is valid until the next
+  // call.
   std::string_view feed(LogStream, std::string_view bytes, std::uint64_t unix_ms);
   void note(std::string_view text, std::uint64_t unix_ms);
-  // Shows lines that have waited for their end since kPartialMs. True: there is something to take.
+  // Emits lines that have been incomplete for kPartialMs. Returns whether take() has new lines.
   bool flush_partial(std::uint64_t boot_ms, std::uint64_t unix_ms);
   bool has_partial() const { return capture_.has_partial(); }
-  void close(std::uint64_t unix_ms);     // no more comes
-  std::vector<std::vector<Log>> take();  // lines to store now
+  void close(std::uint64_t unix_ms);     // Ends the output.
+  std::vector<std::vector<Log>> take();  // Removes and returns the lines to store, in portions.
 
   std::string redact(const std::string& text) const { return clean_ ? clean_->redactor->redact(text) : text; }
   void redact(JobEnd& end) const {
@@ -83,15 +85,16 @@ class RunOutput {
   struct Clean {
     explicit Clean(std::shared_ptr<const Redactor> all) : redactor(std::move(all)), out(*redactor), err(*redactor) {}
     std::shared_ptr<const Redactor> redactor;
-    Redaction out, err;  // each stream by itself: a value does not go on in the other one
+    Redaction out, err;  // each stream on its own: a secret does not continue in the other stream
     Redaction& of(LogStream stream) { return stream == LogStream::err ? err : out; }
   };
   OutputCapture capture_;
-  std::unique_ptr<Clean> clean_;  // null: there is no secret
+  std::unique_ptr<Clean> clean_;  // null: no secrets
   std::uint64_t partial_since_ms_ = 0;
 };
 
-// A job that was over its limit (0: none) and gone before the kill came must not end otherwise than a slower one.
+// Sets the status output_limit if the output exceeds `most` bytes (0: unlimited). A job that ends before the kill
+// arrives must have the same end as a slower job.
 void judge_output(Outcome&, std::uint64_t most);
 
 }  // namespace mycojobs

@@ -2,9 +2,8 @@
 // counts. A job that writes faster than the budget allows blocks on a full pipe; nothing is lost. Uses no clock: all
 // times are arguments. Not thread-safe.
 //
-//   out, err   settings.bytes a second, after a burst of as much as kBurstSeconds bring; bytes that are redacted count
-//              kRedactedWeight times
-//   channel    the same rate, after a burst of what the job may leave; settings.frames a second
+//   out, err   settings.bytes per second, after a burst of kBurstSeconds; redacted bytes count kRedactedWeight times
+//   channel    the same rate, after a burst that is larger by settings.artifact_bytes; settings.frames per second
 //   any pipe   after a small read the next one is at the next tick, so that many small pieces are read together
 #pragma once
 
@@ -19,7 +18,7 @@ namespace mycojobs {
 // A token bucket that may be overdrawn: it is then empty until the debt is refilled.
 class TokenBucket {
  public:
-  // rate: a second; 0: never empty.
+  // rate: tokens per second; 0: the bucket is never empty.
   TokenBucket(std::uint64_t rate, std::uint64_t burst) : rate_(rate), burst_(burst), level_(clamped(burst)) {}
 
   void take(std::uint64_t amount, std::uint64_t now_ms) {
@@ -56,9 +55,9 @@ class TokenBucket {
 class ReadBudget {
  public:
   struct Settings {
-    std::uint64_t bytes = 8ULL << 20;          // a second; 0: any number
-    std::uint64_t frames = 10000;              // a second; 0: any number
-    std::uint64_t artifact_bytes = 64U << 20;  // that the job may leave
+    std::uint64_t bytes = 8ULL << 20;          // per second; 0: unlimited
+    std::uint64_t frames = 10000;              // per second; 0: unlimited
+    std::uint64_t artifact_bytes = 64U << 20;  // maximum of artifacts and result
   };
   static constexpr std::uint64_t kBurstSeconds = 2;
   static constexpr std::uint64_t kRedactedWeight = 4;

@@ -7,7 +7,7 @@ namespace mycojobs {
 namespace {
 
 constexpr std::uint64_t kOrders = 0, kSandbox = 1, kAlarm = 2, kBackgroundReads = 3;  // below every PipeTag
-constexpr std::size_t kReadAtOnce = 16384;  // per pipe and turn, so that a flood does not starve the others
+constexpr std::size_t kReadAtOnce = 16384;  // per pipe and iteration, so that a flood does not starve other pipes
 
 JobRuns::Settings run_settings(const WorkerSettings& settings) {
   return {settings.slots,
@@ -49,7 +49,7 @@ void RunLoop::stop() {
   if (thread_.joinable()) thread_.join();
   {
     const std::lock_guard turn(turn_);
-    sandbox_.reset();  // a lane may wait for a job, which ends with the sandbox
+    sandbox_.reset();  // unblocks lanes that wait for a job, which ends with the sandbox
   }
   lanes_.stop();
 }
@@ -62,7 +62,7 @@ void RunLoop::start(Start start) {
   wake_in_time();
 }
 
-// The thread waits for too long if what has just begun wants to be looked at sooner.
+// A job that was just started may need an iteration before the current wait of the thread ends.
 void RunLoop::wake_in_time() {
   const int ms = timeout_ms();
   if (ms < 0 || clock_.boot_ms() + static_cast<std::uint64_t>(ms) >= waits_until_ms_) return;
@@ -89,7 +89,7 @@ void RunLoop::loop() {
     for (const epoll_event& event : events) {
       const std::uint64_t bits = event.data.u64;
       if (bits == kAlarm) alarm_.heard();
-      if (bits <= kBackgroundReads) continue;  // looked at below, after the pipes
+      if (bits <= kBackgroundReads) continue;  // handled below, after the pipes
       const PipeTag tag = PipeTag::of(bits);
       if (const auto pipes = pipes_.find(tag.run); pipes != pipes_.end()) on_pipe(tag.run, pipes->second, tag.pipe);
     }
@@ -122,7 +122,7 @@ int RunLoop::timeout_of_runs_ms() const {
   return warm_secrets_.empty() ? -1 : static_cast<int>(WarmSecrets::kLookMs);
 }
 
-// A process that holds what is a secret no more does not wait for its idle time.
+// Ends warm processes that hold an outdated secret, without waiting for their idle time.
 void RunLoop::forget_outdated() {
   for (const std::string& key : warm_secrets_.outdated(callbacks_.has_secrets, clock_.boot_ms()))
     sandbox_->forget_warm(key);
@@ -133,7 +133,7 @@ void RunLoop::step(JobRuns::Event event) {
     std::visit([this](auto& each) { perform(each); }, action);
 }
 
-// What a step answers.
+// Actions that a step returns.
 
 void RunLoop::perform(JobRuns::Launch& launch) {
   auto pipes = sandbox_->launch(launch.spec);
@@ -143,7 +143,7 @@ void RunLoop::perform(JobRuns::Launch& launch) {
     warm_secrets_.given(launch.spec, job->warm_secrets, clock_.boot_ms());
   reading_lanes_.erase(launch.run);
   if (may_block_reads(launch.spec)) reading_lanes_.emplace(launch.run, free_reading_lane());
-  // Pipes of its last stage go.
+  // Replaces the pipes of the previous stage.
   pipes_.insert_or_assign(
       launch.run, JobPipes(epoll_.get(), launch.run, *pipes, launch.attachment, launch.converses, clock_.boot_ms()));
   unheard_ = true;
@@ -189,7 +189,7 @@ void RunLoop::perform(JobRuns::Over& over) {
 void RunLoop::perform(JobRuns::CannotLaunch& failed) {
   if (launcher_.failed_to_start(clock_.boot_ms(), failed.why)) callbacks_.paused();
 }
-void RunLoop::perform(JobRuns::SlotsStayBusy& /*nothing more*/) { pace_.stalled(); }
+void RunLoop::perform(JobRuns::SlotsStayBusy& /*action*/) { pace_.stalled(); }
 
 void RunLoop::perform(CannotBegin& job) { callbacks_.cannot_begin(std::move(job)); }
 
@@ -197,16 +197,17 @@ void RunLoop::perform(JobRuns::Elsewhere& elsewhere) {
   lanes_.post(elsewhere.lane, [this, work = std::move(elsewhere.work)] { orders_.post(work()); });
 }
 
-// What happens here.
+// Events of the pipes and of the sandbox.
 
-// Page faults of other runs are served from memory, or from the disk of the system itself.
+// Returns whether a page fault of the run can wait for a disk. Page faults of other runs are served from memory, or
+// from the disk of the system itself.
 bool RunLoop::may_block_reads(const RunSpec& spec) const {
   const Grants& grants = spec.grants;
   return !grants.fs_read.empty() || !grants.fs_write.empty() || !grants.syscalls.empty() ||
          folder_contexts_.contains(spec.context);
 }
 
-// A lane is used again after its run, so there are at most as many as there were runs at a time.
+// Lanes are used again after their runs, so there are at most as many lanes as there were runs at the same time.
 std::string RunLoop::free_reading_lane() const {
   for (std::size_t number = 0;; ++number) {
     std::string lane = "pipes " + std::to_string(number);
@@ -256,8 +257,8 @@ void RunLoop::read_rest(RunNumber run, JobPipes& pipes) {
   }
 }
 
-// No process of the run is left, so what its pipes hold now is all there will ever be. It fits in their buffers. A read
-// in the background, which may have waited for such a process, now ends.
+// No process of the run is left, so its pipes receive no more bytes. A background read that was blocked by such a
+// process now ends.
 void RunLoop::on_end(RunEnded& ended) {
   const RunNumber run = JobRuns::number_of(ended.run);
   const auto pipes = pipes_.find(run);
@@ -295,15 +296,15 @@ void RunLoop::count(const RunEnded& ended) {
   trace(ended, *job, setup_us);
 }
 
-// The times are those that the sandbox has measured, counted back from now. A sandbox that was begun before its job was
-// claimed begins with the claim: nobody has waited for it before.
+// The times were measured by the sandbox and are counted back from now. A sandbox that was set up before its job was
+// claimed has a span that begins with the claim, since no job has waited for it before.
 void RunLoop::trace(const RunEnded& ended, const Start& job, std::uint64_t setup_us) {
   const ClaimRef& claim = job.claim;
   if (!traces_->wanted() || claim.traceparent.empty()) return;
   const std::uint64_t over = unix_us(), began = over - std::min(over, ended.outcome.usage.wall_us);
   const std::size_t stage = JobRuns::stage_of(ended.run);
   const bool last = stage + 1 == job.specs.size();
-  // The last stage is what MYCOJOBS_TRACEPARENT names.
+  // MYCOJOBS_TRACEPARENT contains the span of the last stage.
   const std::string of = last ? claim.claim_id : claim.claim_id + ' ' + std::to_string(stage);
   const std::vector<std::pair<std::string, std::string>> attributes{{"mycojobs.job", claim.job_key},
                                                                     {"mycojobs.script_type", claim.script_type},
@@ -312,14 +313,14 @@ void RunLoop::trace(const RunEnded& ended, const Start& job, std::uint64_t setup
   const std::uint64_t asked = std::max(began - std::min(began, setup_us), std::min(claim.claimed_us, began));
   add_span(*traces_, claim.traceparent, of, {"", "", "", "sandbox", asked, began, attributes});
   const RunNumber run = JobRuns::number_of(ended.run);
-  tell_run(run, std::nullopt);  // the stage before this
+  tell_run(run, std::nullopt);  // sends the span of the previous stage
   Span span{"", "", "", "run", began, over, attributes, "", SpanKind::consumer};
   if (ended.outcome.status != RunStatus::ok) span.error = std::string(word(ended.outcome.status));
   ended_spans_.insert_or_assign(run, EndedSpan{claim.traceparent, of, std::move(span)});
 }
 
-// A run's span is sent once it is known what the job's end is called. Nothing: there is none, and the run's own word
-// holds.
+// Sends the span of a run when the end of its job is known. detail: the error of the job, empty after success. No
+// value: the job has no end, and the status of the run applies.
 void RunLoop::tell_run(RunNumber run, const std::optional<std::string>& detail) {
   const auto found = ended_spans_.find(run);
   if (found == ended_spans_.end()) return;
@@ -358,8 +359,8 @@ void RunLoop::tell_endings() {
 
 void RunLoop::revive_sandbox() {
   if (!launcher_.try_now(clock_.boot_ms())) return;
-  ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, watched_sandbox_,
-              nullptr);  // fails if it is closed: it is gone from the set then
+  // Fails if the descriptor was closed, which has removed it from the set already.
+  ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, watched_sandbox_, nullptr);
   const auto restarted = sandbox_->restart();
   metrics_->add(Metric::launchers, {});
   watched_sandbox_ = sandbox_->event_fd();

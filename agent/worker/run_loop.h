@@ -46,7 +46,7 @@ class RunLoop {
  public:
   struct Callbacks {  // called on the thread of the loop, or within start(); they must not block or call start()
     std::function<void(Outgoing)> post;  // receives a report
-    // receives a call of a script; the reply is passed to answer() later
+    // Receives a call of a script. The reply is passed to answer() later.
     std::function<void(BrokerCall)> ask = [](const BrokerCall&) {};
     std::function<void(RunNumber)> forget = [](RunNumber) {};  // the run needs no more answers
     std::function<void(CannotBegin)> cannot_begin = [](const CannotBegin&) {};
